@@ -1,0 +1,32 @@
+# The flags of the book's own code, in one place. The flags of the reader's code are in common/worker/CMakeLists.txt.
+
+add_library(workbook_flags INTERFACE)
+target_include_directories(workbook_flags INTERFACE ${CMAKE_SOURCE_DIR})
+target_compile_options(workbook_flags INTERFACE -Wall -Wextra $<$<BOOL:${WORKBOOK_WERROR}>:-Werror>)
+if(WORKBOOK_SANITIZE)
+  target_compile_options(workbook_flags INTERFACE -fsanitize=${WORKBOOK_SANITIZE} -fno-sanitize-recover=all
+                         -fno-omit-frame-pointer -g)
+  target_link_options(workbook_flags INTERFACE -fsanitize=${WORKBOOK_SANITIZE})
+endif()
+
+# workbook_library(NAME SOURCES... [LINK libraries...])
+function(workbook_library name)
+  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  add_library(${name} STATIC ${ARG_UNPARSED_ARGUMENTS})
+  target_link_libraries(${name} PUBLIC workbook_flags ${ARG_LINK})
+endfunction()
+
+# workbook_program(NAME SOURCES... [LINK libraries...])
+function(workbook_program name)
+  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
+  target_link_libraries(${name} PRIVATE workbook_flags ${ARG_LINK})
+endfunction()
+
+# workbook_tests(NAME LABEL SOURCES... [LINK libraries...]): a Catch2 program of the book's own parts, known to CTest.
+function(workbook_tests name label)
+  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  workbook_program(${name} ${ARG_UNPARSED_ARGUMENTS} LINK ${ARG_LINK} test_outcome Catch2::Catch2WithMain)
+  set_property(GLOBAL APPEND PROPERTY WORKBOOK_PART_TESTS ${name})
+  catch_discover_tests(${name} TEST_PREFIX "${label}: " PROPERTIES LABELS ${label} TIMEOUT 300)
+endfunction()

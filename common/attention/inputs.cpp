@@ -1,0 +1,259 @@
+#include "common/attention/inputs.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace workbook {
+namespace {
+
+/// SplitMix64 (Steele, Lea and Flood, 2014): a 64-bit counter and a mixer. Whole numbers only, so the same everywhere.
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : state_(seed) {}
+
+  std::uint64_t bits() {
+    std::uint64_t z = state_ += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+  }
+  /// Uniform in [0, 1), a multiple of 2^-53.
+  double uniform() { return double(bits() >> 11) * 0x1p-53; }
+  /// A whole number in [0, below).
+  std::int64_t below(std::int64_t below) { return std::int64_t(bits() % std::uint64_t(below)); }
+  double sign() { return bits() & 1 ? 1.0 : -1.0; }
+  /// Mean 0, variance 1, bell-shaped: the sum of 12 uniform numbers less 6 (Irwin-Hall). Exact sums of multiples of
+  /// 2^-21, without log or cos, whose last bit differs between C libraries. Never beyond ±6.
+  double normal() {
+    std::int64_t sum = 0;
+    for (int i = 0; i < 4; ++i) {
+      const std::uint64_t three = bits();  // three numbers of 21 bits
+      sum += std::int64_t((three & 0x1fffff) + (three >> 21 & 0x1fffff) + (three >> 42 & 0x1fffff));
+    }
+    return double(sum - 6 * 0x1fffff) * 0x1p-21;
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+/// Independent streams for Q, K, V and for whatever else a kind draws.
+std::uint64_t stream(std::uint64_t seed, std::uint64_t number) {
+  return Random(seed ^ number << 56).bits();
+}
+
+void fill_normal(Tensor<float>& tensor, std::uint64_t seed, double mean = 0) {
+  Random random(seed);
+  for (float& value : tensor.values) value = float(mean + random.normal());
+}
+
+/// What a kind fills: Q, K and V have their sizes and are unit normal when it starts.
+struct Draft {
+  Problem& problem;
+  std::uint64_t seed;
+
+  Random random(std::uint64_t number) const { return Random(stream(seed, number)); }
+  float* Q(std::int64_t head, std::int64_t i) const { return &problem.Q.values[(head * Nq() + i) * d()]; }
+  float* K(std::int64_t head, std::int64_t j) const { return &problem.K.values[(head * Nk() + j) * d()]; }
+  std::int64_t heads() const { return problem.shape.B * problem.shape.H; }
+  std::int64_t Nq() const { return problem.shape.Nq; }
+  std::int64_t Nk() const { return problem.shape.Nk; }
+  std::int64_t d() const { return problem.shape.d; }
+  double scale() const { return problem.scale; }
+};
+
+/// Scores along a profile: scaled score (i, j) = slope_i·profile(j) + noise, with slope_i in [1, steepest]. Coordinate
+/// 0 carries the profile, the others the noise: signs in Q times small normal numbers in K. The noise has standard
+/// deviation `noise` and never exceeds 6 of them. d = 1 has no noise.
+template <class Profile>
+void fill_profile(const Draft& draft, double steepest, double noise, const Profile& profile) {
+  Random random = draft.random(4);
+  const double d = double(draft.d());
+  const double factor = 1 / std::sqrt(draft.scale());  // shares the profile between Q and K
+  const double noise_K = draft.d() > 1 ? noise / (draft.scale() * std::sqrt(d - 1)) : 0;
+  for (std::int64_t head = 0; head < draft.heads(); ++head) {
+    for (std::int64_t i = 0; i < draft.Nq(); ++i) {
+      float* Q = draft.Q(head, i);
+      Q[0] = float(factor * (1 + (steepest - 1) * random.uniform()));
+      for (std::int64_t c = 1; c < draft.d(); ++c) Q[c] = float(random.sign());
+    }
+    for (std::int64_t j = 0; j < draft.Nk(); ++j) {
+      float* K = draft.K(head, j);
+      K[0] = float(factor * profile(j));
+      for (std::int64_t c = 1; c < draft.d(); ++c) K[c] = float(noise_K * K[c]);  // K[c] was unit normal
+    }
+  }
+}
+
+constexpr double ramp_height = 16;
+
+/// The noise of a ramp over Nk keys: well below what 16 keys rise, so that every tile of 16 or more raises the maximum.
+double ramp_noise(std::int64_t Nk) {
+  return std::min(0.3, 2 * ramp_height / double(Nk));
+}
+
+void value_mean(const Draft& draft) {
+  fill_normal(draft.problem.V, stream(draft.seed, 3), /*mean=*/3);
+}
+
+void rising_maximum(const Draft& draft) {  // from -8 to 8
+  const double Nk = double(draft.Nk());
+  fill_profile(draft, 1.25, ramp_noise(draft.Nk()),
+               [&](std::int64_t j) { return ramp_height * ((double(j) + 1) / Nk - 0.5); });
+}
+
+void falling_maximum(const Draft& draft) {  // key 0 at 10, the others from 8 down to -8
+  const double Nk = double(draft.Nk());
+  fill_profile(draft, 1.25, ramp_noise(draft.Nk()),
+               [&](std::int64_t j) { return ramp_height * (0.5 - double(j) / Nk) + (j == 0 ? 2 : 0); });
+}
+
+void negative_logits(const Draft& draft) {  // from -112 to -128: exp without the maximum subtracted is 0 in float
+  Random random = draft.random(5);
+  fill_profile(draft, 1, 0.8, [&](std::int64_t) { return -112 - 16 * random.uniform(); });
+}
+
+/// Q_i = ±g·e + noise and K_j = t_j·g·e + noise along one direction e, with scale·g² = 100 and t_j uniform in [-1, 1],
+/// two keys apart at its ends. Keys near the ends compete, so that P is not one-hot; half of the rows prefer one end,
+/// half the other.
+void large_logits(const Draft& draft) {
+  Random random = draft.random(4);
+  const double d = double(draft.d());
+  const double g = std::sqrt(100 / draft.scale()), noise = 0.11 / std::sqrt(draft.scale());
+  std::vector<double> e(draft.d());
+  for (double& value : e) value = random.sign() / std::sqrt(d);
+  for (std::int64_t head = 0; head < draft.heads(); ++head) {
+    for (std::int64_t i = 0; i < draft.Nq(); ++i) {
+      float* Q = draft.Q(head, i);
+      const double end = random.sign();
+      for (std::int64_t c = 0; c < draft.d(); ++c) Q[c] = float(end * g * e[c] + noise * Q[c]);
+    }
+    for (std::int64_t j = 0; j < draft.Nk(); ++j) {
+      float* K = draft.K(head, j);
+      double t = 2 * random.uniform() - 1;
+      if (j == draft.Nk() / 3)
+        t = 1;
+      else if (j == 2 * draft.Nk() / 3)
+        t = -1;
+      for (std::int64_t c = 0; c < draft.d(); ++c) K[c] = float(t * g * e[c] + noise * K[c]);
+    }
+  }
+}
+
+/// From d = 16 on, keys on a sphere are far apart: K_j has |K_j|² = 50/scale, and Q_i is one of the visible keys, so
+/// scaled score (i, hot) = 50 and the others are 50·cos(angle). Below, key 0 is the hot key of all rows.
+void one_hot(const Draft& draft) {
+  Random random = draft.random(4);
+  const double d = double(draft.d());
+  const double radius = std::sqrt(50 / draft.scale());
+  for (std::int64_t head = 0; head < draft.heads(); ++head) {
+    for (std::int64_t j = 0; j < draft.Nk(); ++j) {
+      float* K = draft.K(head, j);
+      double squares = 0;
+      for (std::int64_t c = 0; c < draft.d(); ++c) squares += double(K[c]) * K[c];
+      for (std::int64_t c = 0; c < draft.d(); ++c)
+        K[c] = draft.d() >= 16 ? float(radius / std::sqrt(squares) * K[c]) : float(j == 0 ? radius / std::sqrt(d) : 0);
+    }
+    for (std::int64_t i = 0; i < draft.Nq(); ++i) {
+      const std::int64_t n = visible_keys(i, draft.Nq(), draft.Nk(), draft.problem.causal);
+      const std::int64_t hot = n > 0 ? random.below(n) : 0;  // drawn even if unused: rows do not depend on each other
+      std::copy_n(draft.K(head, draft.d() >= 16 ? hot : 0), draft.d(), draft.Q(head, i));
+    }
+  }
+}
+
+void uniform(const Draft& draft) {
+  std::fill(draft.problem.Q.values.begin(), draft.problem.Q.values.end(), 0.0f);
+}
+
+/// Q and K lose what they have along one direction e; the last key and every second row (the last one included) get
+/// 15/scale along it together. So a spiked row has scaled score 15 at the last key, and nothing else changes.
+void late_spike(const Draft& draft) {
+  Random random = draft.random(4);
+  const double d = double(draft.d());
+  const double g = std::sqrt(15 / draft.scale());
+  std::vector<double> e(draft.d());
+  for (double& value : e) value = random.sign() / std::sqrt(d);
+  const auto set_component = [&](float* row, double along_e) {
+    double old = 0;
+    for (std::int64_t c = 0; c < draft.d(); ++c) old += row[c] * e[c];
+    for (std::int64_t c = 0; c < draft.d(); ++c) row[c] = float(row[c] + (along_e - old) * e[c]);
+  };
+  for (std::int64_t head = 0; head < draft.heads(); ++head) {
+    for (std::int64_t i = 0; i < draft.Nq(); ++i)
+      set_component(draft.Q(head, i), (draft.Nq() - 1 - i) % 2 == 0 ? g : 0);
+    for (std::int64_t j = 0; j < draft.Nk(); ++j) set_component(draft.K(head, j), j == draft.Nk() - 1 ? g : 0);
+  }
+}
+
+struct Generator {
+  InputKind kind;
+  void (*fill)(const Draft&);
+};
+
+const std::vector<Generator>& generators() {
+  static const std::vector<Generator> all{
+      {{"normal", "wrong formulas: no scale, a transposed operand, a tile left out"}, [](const Draft&) {}},
+      {{"value mean", "an output scaled wrongly (l not rescaled, no final division): V has mean 3, so O is far from 0"},
+       value_mean},
+      {{"rising maximum", "a running sum or output that is not rescaled when a later tile raises the maximum"},
+       rising_maximum},
+      {{"falling maximum",
+        "a maximum taken from the current tile instead of the running one: the first key is the largest"},
+       falling_maximum},
+      {{"large logits", "exp without the maximum subtracted, and finite mask values: scaled scores reach about ±100"},
+       large_logits},
+      {{"one hot", "a row of K or V read at the wrong index: each O is almost one row of V"}, one_hot},
+      {{"uniform", "a mask or a tail that is off by a key: P = 1/n, so every key counts the same"}, uniform},
+      {{"late spike", "the last, ragged keys left out: the very last key dominates every second row"}, late_spike},
+      {{"negative logits", "a maximum that starts at 0: all scaled scores are below -100, where exp is 0 in float"},
+       negative_logits},
+  };
+  return all;
+}
+
+}  // namespace
+
+const std::vector<InputKind>& input_kinds() {
+  static const std::vector<InputKind> kinds = [] {
+    std::vector<InputKind> result;
+    for (const Generator& generator : generators()) result.push_back(generator.kind);
+    return result;
+  }();
+  return kinds;
+}
+
+Problem make_input(const std::string& kind, const InputOptions& options) {
+  const Shape& shape = options.shape;
+  check(shape, /*any_d=*/true);
+  if (!std::isfinite(options.scale) || options.scale < 0)
+    fail_input("scale = {}: allowed are positive numbers, or 0 for 1/sqrt(d)", options.scale);
+  const auto& all = generators();
+  const auto generator = std::find_if(all.begin(), all.end(), [&](const Generator& g) { return g.kind.name == kind; });
+  if (generator == all.end()) {
+    std::string names;
+    for (const InputKind& known : input_kinds()) names += (names.empty() ? "\"" : ", \"") + known.name + "\"";
+    fail_input("input kind \"{}\" does not exist; there are {}", kind, names);
+  }
+
+  Problem problem{.shape = shape,
+                  .scale = options.scale > 0 ? options.scale : default_scale(shape.d),
+                  .causal = options.causal,
+                  .Q = Tensor<float>({shape.B, shape.H, shape.Nq, shape.d}),
+                  .K = Tensor<float>({shape.B, shape.Hkv, shape.Nk, shape.d}),
+                  .V = Tensor<float>({shape.B, shape.Hkv, shape.Nk, shape.d})};
+  fill_normal(problem.Q, stream(options.seed, 1));
+  fill_normal(problem.K, stream(options.seed, 2));
+  fill_normal(problem.V, stream(options.seed, 3));
+  generator->fill({problem, options.seed});
+  return problem;
+}
+
+std::vector<float> normal_values(std::size_t count, std::uint64_t seed) {
+  Random random(seed);
+  std::vector<float> values(count);
+  for (float& value : values) value = float(random.normal());
+  return values;
+}
+
+}  // namespace workbook

@@ -1,0 +1,225 @@
+#include "common/attention/oracle.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <exception>
+#include <limits>
+#include <mutex>
+#include <thread>
+
+namespace workbook {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+/// Σ_c a_c b_c. Eight running sums, always the same eight: fast, and the same result everywhere.
+double dot(const double* a, const double* b, std::int64_t d) {
+  double sums[8] = {};
+  std::int64_t c = 0;
+  for (; c + 8 <= d; c += 8)
+    for (int k = 0; k < 8; ++k) sums[k] += a[c + k] * b[c + k];
+  for (; c < d; ++c) sums[c % 8] += a[c] * b[c];
+  return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+}
+
+/// y += factor * x, over d elements.
+void add_scaled(double* __restrict y, double factor, const double* __restrict x, std::int64_t d) {
+  for (std::int64_t c = 0; c < d; ++c) y[c] += factor * x[c];
+}
+
+/// Calls work(row) for every row in [0, rows), spread over threads. Each row writes what is its own and sums in its own
+/// order, so the result does not depend on the number of threads (0: all cores).
+template <class Work>
+void for_every_row(std::int64_t rows, unsigned threads, const Work& work) {
+  if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
+  std::atomic<std::int64_t> next{0};
+  std::exception_ptr failure;
+  std::mutex failure_mutex;
+  const auto run = [&] {
+    try {
+      Work own = work;  // its own scratch space
+      for (std::int64_t row; (row = next.fetch_add(1)) < rows;) own(row);
+    } catch (...) {
+      const std::lock_guard lock(failure_mutex);
+      failure = std::current_exception();
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    for (unsigned i = 1; i < threads && i < rows; ++i) others.emplace_back(run);
+    run();
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+std::vector<double> to_double(const std::vector<float>& values) {
+  return {values.begin(), values.end()};
+}
+
+std::vector<double> absolute(std::vector<double> values) {
+  for (double& value : values) value = std::abs(value);
+  return values;
+}
+
+template <class T>
+void check_sizes(const char* name, const Tensor<T>& tensor, std::array<std::int64_t, 4> sizes) {
+  if (tensor.sizes != sizes || std::int64_t(tensor.values.size()) != sizes[0] * sizes[1] * sizes[2] * sizes[3])
+    fail_input("{}: sizes {} with {} values; the shape of the problem asks for {}", name, sizes_text(tensor.sizes),
+               tensor.values.size(), sizes_text(sizes));
+}
+
+void check_tensors(const Problem& problem) {
+  const Shape& shape = problem.shape;
+  check(shape, /*any_d=*/true);
+  check_sizes("Q", problem.Q, {shape.B, shape.H, shape.Nq, shape.d});
+  check_sizes("K", problem.K, {shape.B, shape.Hkv, shape.Nk, shape.d});
+  check_sizes("V", problem.V, {shape.B, shape.Hkv, shape.Nk, shape.d});
+}
+
+/// P_i = softmax of the scores of one row, in place (n,). Returns the LSE.
+double softmax(std::vector<double>& row, std::int64_t n) {
+  double m = -infinity;
+  for (std::int64_t j = 0; j < n; ++j) m = std::max(m, row[j]);
+  double l = 0;
+  for (std::int64_t j = 0; j < n; ++j) {
+    row[j] = std::exp(row[j] - m);
+    l += row[j];
+  }
+  for (std::int64_t j = 0; j < n; ++j) row[j] /= l;
+  return m + std::log(l);
+}
+
+/// What one key adds to the magnitudes of a row of O, for d columns: p = P_ij, V = V_j.
+void add_magnitudes(double p, const double* __restrict V, const double* __restrict O, double* __restrict size,
+                    double* __restrict quadratic, double* __restrict spread, double* __restrict spread_quadratic,
+                    std::int64_t d) {
+  for (std::int64_t c = 0; c < d; ++c) {
+    const double value = p * V[c], distance = p * (V[c] - O[c]);
+    size[c] += std::abs(value);
+    quadratic[c] += value * value;
+    spread[c] += std::abs(distance);
+    spread_quadratic[c] += distance * distance;
+  }
+}
+
+}  // namespace
+
+Forward forward_oracle(const Problem& problem, unsigned threads) {
+  check_tensors(problem);
+  const auto [B, H, Hkv, Nq, Nk, d] = problem.shape;
+  const double scale = problem.scale;
+  const std::vector<double> Q = to_double(problem.Q.values), K = to_double(problem.K.values),
+                            V = to_double(problem.V.values);
+  const std::vector<double> Q_absolute = absolute(Q), K_absolute = absolute(K);
+
+  const std::array<std::int64_t, 4> O_sizes{B, H, Nq, d}, row_sizes{B, H, Nq, 1};
+  Forward result{.O = Tensor<double>(O_sizes),
+                 .lse = Tensor<double>(row_sizes, -infinity),
+                 .score_size = Tensor<double>(row_sizes),
+                 .score_spread = Tensor<double>(row_sizes),
+                 .O_size = Tensor<double>(O_sizes),
+                 .O_quadratic = Tensor<double>(O_sizes),
+                 .O_spread = Tensor<double>(O_sizes),
+                 .O_spread_quadratic = Tensor<double>(O_sizes),
+                 .P_quadratic = Tensor<double>(row_sizes)};
+
+  // `row` counts through (B, H, Nq). P is one row of scores, then of probabilities.
+  const auto forward_row = [&, Nq = Nq, Nk = Nk, d = d, P = std::vector<double>(Nk)](std::int64_t row) mutable {
+    const std::int64_t head = row / Nq, query = row % Nq;
+    const std::int64_t n = visible_keys(query, Nq, Nk, problem.causal);
+    if (n == 0) return;  // fully masked: O = 0 and LSE = -inf, as they were filled
+
+    // S_i = scale·Q_i·Kᵀ, (n,)
+    const double* K_head = &K[head * Nk * d];
+    double highest = -infinity, lowest = infinity, size = 0;
+    for (std::int64_t j = 0; j < n; ++j) {
+      P[j] = scale * dot(&Q[row * d], K_head + j * d, d);
+      highest = std::max(highest, P[j]);
+      lowest = std::min(lowest, P[j]);
+      size = std::max(size, std::abs(scale) * dot(&Q_absolute[row * d], &K_absolute[(head * Nk + j) * d], d));
+    }
+    result.score_size.values[row] = size;
+    result.score_spread.values[row] = std::max(highest - lowest, std::abs(highest));
+
+    // P_i = softmax(S_i), (n,)
+    result.lse.values[row] = softmax(P, n);
+
+    // O_i = P_i·V, (d,)
+    const double* V_head = &V[head * Nk * d];
+    double* O = &result.O.values[row * d];
+    for (std::int64_t j = 0; j < n; ++j) add_scaled(O, P[j], V_head + j * d, d);
+
+    // The magnitudes of this row.
+    double *quadratic = &result.O_quadratic.values[row * d],
+           *spread_quadratic = &result.O_spread_quadratic.values[row * d];
+    double P_squares = 0;
+    for (std::int64_t j = 0; j < n; ++j) {
+      add_magnitudes(P[j], V_head + j * d, O, &result.O_size.values[row * d], quadratic,
+                     &result.O_spread.values[row * d], spread_quadratic, d);
+      P_squares += P[j] * P[j];
+    }
+    for (std::int64_t c = 0; c < d; ++c) {
+      quadratic[c] = std::sqrt(quadratic[c]);
+      spread_quadratic[c] = std::sqrt(spread_quadratic[c]);
+    }
+    result.P_quadratic.values[row] = std::sqrt(P_squares);
+  };
+  for_every_row(B * H * Nq, threads, forward_row);
+  return result;
+}
+
+Gradients backward_oracle(const Problem& problem, const Tensor<double>& dO_tensor, unsigned threads) {
+  check_tensors(problem);
+  const auto [B, H, Hkv, Nq, Nk, d] = problem.shape;
+  check_sizes("dO", dO_tensor, {B, H, Nq, d});
+  const double scale = problem.scale;
+  const std::vector<double> Q = to_double(problem.Q.values), K = to_double(problem.K.values),
+                            V = to_double(problem.V.values);
+  const std::vector<double>& dO = dO_tensor.values;
+
+  Gradients result{.dQ = Tensor<double>({B, H, Nq, d}),
+                   .dK = Tensor<double>({B, Hkv, Nk, d}),
+                   .dV = Tensor<double>({B, Hkv, Nk, d})};
+  std::vector<double> lse(B * H * Nq, -infinity), D(B * H * Nq);  // one number for each row of Q
+
+  // First by queries: the LSE, D and dQ. `row` counts through (B, H, Nq).
+  const auto query_row = [&, Nq = Nq, Nk = Nk, d = d, P = std::vector<double>(Nk),
+                          dP = std::vector<double>(Nk)](std::int64_t row) mutable {
+    const std::int64_t head = row / Nq, query = row % Nq;
+    const std::int64_t n = visible_keys(query, Nq, Nk, problem.causal);
+    if (n == 0) return;  // P = 0
+    const double *K_head = &K[head * Nk * d], *V_head = &V[head * Nk * d];
+
+    for (std::int64_t j = 0; j < n; ++j) P[j] = scale * dot(&Q[row * d], K_head + j * d, d);
+    lse[row] = softmax(P, n);
+
+    // dP_i = dO_i·Vᵀ, and D_i = dO_i·O_i, which is Σ_j P_ij dP_ij because O_i = Σ_j P_ij V_j.
+    for (std::int64_t j = 0; j < n; ++j) {
+      dP[j] = dot(&dO[row * d], V_head + j * d, d);
+      D[row] += P[j] * dP[j];
+    }
+    // dS_i = P_i∘(dP_i − D_i), and dQ_i = scale·dS_i·K
+    for (std::int64_t j = 0; j < n; ++j)
+      add_scaled(&result.dQ.values[row * d], scale * P[j] * (dP[j] - D[row]), K_head + j * d, d);
+  };
+  for_every_row(B * H * Nq, threads, query_row);
+
+  // Then by keys, so that each row of dK and dV has one writer. `row` counts through (B, Hkv, Nk).
+  const auto key_row = [&, Nq = Nq, Nk = Nk, d = d](std::int64_t row) {
+    const std::int64_t head = row / Nk, key = row % Nk;
+    // The first query that sees this key: those before it are masked.
+    const std::int64_t first = problem.causal ? std::max<std::int64_t>(0, key - (Nk - Nq)) : 0;
+    for (std::int64_t i = head * Nq + first; i < (head + 1) * Nq; ++i) {
+      const double P = std::exp(scale * dot(&Q[i * d], &K[row * d], d) - lse[i]);
+      const double dP = dot(&dO[i * d], &V[row * d], d);
+      const double dS = P * (dP - D[i]);
+      add_scaled(&result.dK.values[row * d], scale * dS, &Q[i * d], d);
+      add_scaled(&result.dV.values[row * d], P, &dO[i * d], d);
+    }
+  };
+  for_every_row(B * Hkv * Nk, threads, key_row);
+  return result;
+}
+
+}  // namespace workbook

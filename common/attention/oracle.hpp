@@ -1,0 +1,40 @@
+// The float64 oracle: attention forward and backward as the formulas say it, one row at a time, no tiles, no tricks.
+// Everything else in the book is measured against it. Written to be read in one sitting.
+#pragma once
+
+#include "common/attention/problem.hpp"
+
+namespace workbook {
+
+/// The forward pass in float64, and the magnitudes that the error bounds need.
+struct Forward {
+  Tensor<double> O;    ///< (B, H, Nq, d); rows without a visible key are 0
+  Tensor<double> lse;  ///< (B, H, Nq, 1), natural logarithm over scaled scores; -inf for rows without a visible key
+
+  // Magnitudes, see notes/numerics.md.
+  Tensor<double> score_size;    ///< (B, H, Nq, 1): max over visible keys j of scale·Σ_c |Q_ic||K_jc|
+  Tensor<double> score_spread;  ///< (B, H, Nq, 1): max_j - min_j of the scaled scores (visible keys), at least |max|
+  Tensor<double> O_size;        ///< (B, H, Nq, d): Σ_j P_ij |V_jc|
+  Tensor<double> O_quadratic;   ///< (B, H, Nq, d): sqrt(Σ_j P_ij² V_jc²), how independent errors of P add up
+  // The same two around O: an error of a score moves P_ij and l together, so only V_jc − O_ic counts.
+  Tensor<double> O_spread;            ///< (B, H, Nq, d): Σ_j P_ij |V_jc − O_ic|
+  Tensor<double> O_spread_quadratic;  ///< (B, H, Nq, d): sqrt(Σ_j P_ij² (V_jc − O_ic)²)
+  Tensor<double> P_quadratic;         ///< (B, H, Nq, 1): sqrt(Σ_j P_ij²)
+};
+
+/// Forward pass (FlashAttention, section 2.2, in float64). Uses all cores, or as many threads as given; the result does
+/// not depend on how many. S and P are never stored: O(Nk) memory a thread. Any d. InputError when a tensor does not
+/// have the sizes that the shape says.
+Forward forward_oracle(const Problem& problem, unsigned threads = 0);
+
+/// The gradients of a scalar loss for a given dO.
+struct Gradients {
+  Tensor<double> dQ, dK, dV;
+};
+
+/// Backward pass: P from the LSE, dP = dO·Vᵀ, D = rowsum(dO∘O), dS = P∘(dP − D), dQ = scale·dS·K, dK = scale·dSᵀ·Q,
+/// dV = Pᵀ·dO (FlashAttention-2, section 3.1.2). dO: (B, H, Nq, d). A row without a visible key has P = 0: it adds
+/// nothing to dK and dV, and its dQ is 0.
+Gradients backward_oracle(const Problem& problem, const Tensor<double>& dO, unsigned threads = 0);
+
+}  // namespace workbook

@@ -1,0 +1,59 @@
+// Tensors, and a problem with its numbers. For the book's side (tests, oracle, run); chapters see shape.hpp only.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/attention/error.hpp"
+#include "common/attention/shape.hpp"
+
+namespace workbook {
+
+/// The product of sizes, as a number of elements. InputError naming `what` if a size is <= 0 or the product, taken as
+/// bytes of 8, does not fit 63 bits.
+std::int64_t checked_size(std::string_view what, std::initializer_list<std::int64_t> sizes);
+
+/// "(2, 4, 100, 64)", for messages.
+std::string sizes_text(std::span<const std::int64_t> sizes);
+
+/// Checks a shape: every size positive, d in {32, 64, 128} or at least 1 when `any_d`, H = Hkv (until the chapter on
+/// grouped queries), all products within 64 bits. InputError otherwise.
+void check(const Shape& shape, bool any_d = false);
+
+/// A dense (B, H, N, d) tensor in row-major order; a tensor of lower rank has leading or trailing sizes of 1.
+template <class T>
+struct Tensor {
+  std::array<std::int64_t, 4> sizes{0, 0, 0, 0};  ///< B, H, N, d
+  std::vector<T> values;
+
+  Tensor() = default;
+  explicit Tensor(std::array<std::int64_t, 4> sizes_, T fill = T{})
+      : sizes(sizes_),
+        values(std::size_t(checked_size("tensor", {sizes_[0], sizes_[1], sizes_[2], sizes_[3]})), fill) {}
+
+  T& operator()(std::int64_t b, std::int64_t h, std::int64_t n, std::int64_t c) { return values[index(b, h, n, c)]; }
+  const T& operator()(std::int64_t b, std::int64_t h, std::int64_t n, std::int64_t c) const {
+    return values[index(b, h, n, c)];
+  }
+  std::size_t index(std::int64_t b, std::int64_t h, std::int64_t n, std::int64_t c) const {
+    return std::size_t(((b * sizes[1] + h) * sizes[2] + n) * sizes[3] + c);
+  }
+};
+
+/// The inputs of one attention problem.
+struct Problem {
+  Shape shape;
+  float scale = 0;  ///< already resolved: 1/√d unless given
+  bool causal = false;
+  Tensor<float> Q, K, V;
+};
+
+/// 1/√d in float, the default scale.
+float default_scale(std::int64_t d);
+
+}  // namespace workbook

@@ -1,0 +1,46 @@
+// The problem that every stage solves, apart from its numbers: sizes, scale and mask. Header-only and free of
+// dependencies, since the reader's chapters include it.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+
+#include "common/attention/matrix.hpp"
+
+namespace workbook {
+
+/// Sizes of one attention problem. q, o: (B, H, Nq, d); k, v: (B, Hkv, Nk, d); lse: (B, H, Nq).
+struct Shape {
+  std::int64_t B = 1, H = 1, Hkv = 1, Nq = 1, Nk = 1, d = 64;
+
+  std::int64_t q_size() const { return B * H * Nq * d; }     ///< elements of Q, and of O
+  std::int64_t kv_size() const { return B * Hkv * Nk * d; }  ///< elements of K, and of V
+  std::int64_t lse_size() const { return B * H * Nq; }       ///< elements of the LSE
+  bool operator==(const Shape&) const = default;
+};
+
+/// How many keys query `query` sees: all Nk, or, with the bottom-right aligned causal mask, the keys
+/// j <= query + (Nk - Nq). 0 when none is visible: that row gives O = 0 and LSE = -inf.
+inline std::int64_t visible_keys(std::int64_t query, std::int64_t Nq, std::int64_t Nk, bool causal) {
+  return causal ? std::clamp<std::int64_t>(query + (Nk - Nq) + 1, 0, Nk) : Nk;
+}
+
+/// One call of an attention stage in float: the inputs, and where the results go.
+struct AttentionCall {
+  Shape shape;
+  float scale;  ///< multiplies QKᵀ, usually 1/√d
+  bool causal;
+  std::span<const float> Q, K, V;  ///< (B, H, Nq, d), (B, Hkv, Nk, d), (B, Hkv, Nk, d)
+  std::span<float> O, lse;         ///< (B, H, Nq, d), (B, H, Nq)
+};
+
+/// Head (b, h) of a tensor (B, heads, rows, columns) as a matrix (rows, columns).
+template <class T>
+Matrix<T> head(const char* name, std::span<T> tensor, std::int64_t b, std::int64_t h, std::int64_t heads,
+               std::int64_t rows, std::int64_t columns) {
+  return {name, tensor.subspan(std::size_t((b * heads + h) * rows * columns), std::size_t(rows * columns)), rows,
+          columns};
+}
+
+}  // namespace workbook

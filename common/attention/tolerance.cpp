@@ -1,0 +1,305 @@
+// Every constant here is derived in notes/numerics.md; the comments give the short reason. All errors are to first
+// order in u and independent unless said otherwise, so they add in quadrature: the code sums squares.
+
+#include "common/attention/tolerance.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace workbook {
+namespace {
+
+// An element may be off by λ "standard units". With independent errors of mean 0 the probability that it is off by more
+// is at most 2·exp(-λ²/2) = 3.0e-8 (Azuma-Hoeffding).
+constexpr double lambda = 6;
+// The mean square of an error that is uniform in [-u, u] is u²/3.
+constexpr double mean_square = 1.0 / 3;
+// The root mean square is allowed this much more than its expectation under that model.
+constexpr double rms_safety = 2;
+// A function accurate to 2 units in the last place is off by at most 4u, relatively: one such unit is at most 2u.
+constexpr double two_ulp = 4;
+// A tensor core adds (at least) 4 products at a time to the running sum: it cuts each product and the sum, and a cut
+// takes u of the largest of them on average.
+constexpr double cuts_per_term = 5.0 / 4;
+
+double square(double x) {
+  return x * x;
+}
+
+/// What may be wrong with one element.
+struct Error {
+  double random_square = 0;  ///< Σ (coefficient · unit roundoff)² over all independent roundings
+  double bias = 0;           ///< errors that may all point the same way
+};
+
+/// One tensor's errors, collected element by element, and the bounds that follow.
+class Collector {
+ public:
+  explicit Collector(const std::array<std::int64_t, 4>& sizes) { bounds_.element = Tensor<double>(sizes); }
+
+  void add(std::size_t index, const Error& error) {
+    bounds_.element.values[index] = lambda * std::sqrt(error.random_square) + error.bias;
+    random_sum_ += error.random_square;
+    bias_sum_ += square(error.bias);
+    row_sum_ += error.random_square;
+  }
+  /// Ends a row: its elements may share errors (those of m, l and P), rows may not.
+  void end_row() {
+    worst_row_ = std::max(worst_row_, row_sum_);
+    row_sum_ = 0;
+  }
+  Bounds finish(std::string origin) {
+    const double count = double(bounds_.element.values.size());
+    // The root mean square concentrates around its expectation; a row that carries most of it adds λ times its share.
+    bounds_.rms = rms_safety * std::sqrt(mean_square) *
+                      (std::sqrt(random_sum_ / count) + lambda * std::sqrt(worst_row_ / count)) +
+                  std::sqrt(bias_sum_ / count);
+    bounds_.origin = std::move(origin);
+    return std::move(bounds_);
+  }
+
+ private:
+  Bounds bounds_;
+  double random_sum_ = 0, bias_sum_ = 0, row_sum_ = 0, worst_row_ = 0;
+};
+
+/// What the parts of one row's softmax may do to it, in units of `accumulate`. n keys are visible; `size` and `spread`
+/// are the row's score_size and score_spread.
+struct RowErrors {
+  double own_square;       ///< an error of each P_ij of its own: of the score, of s - m, of exp
+  double shared_square;    ///< an error of a score that all keys share: of a scaled Q, of a stored multiple of m
+  double rescale_square;   ///< an error of the weight of all keys before some tile: the factors exp(m_old - m_new)
+  double sum_square;       ///< a relative error of l
+  double truncation_bias;  ///< an error of all scores that may point one way: tensor cores truncate
+};
+
+RowErrors row_errors(double size, double spread, double n, double d, bool truncates) {
+  return {
+      // The score: d products and d-1 sums of at most `size`, then the factors scale and log2(e). The argument of exp:
+      // the subtraction, and its product with log2(e). Then exp itself.
+      .own_square = (d + 2) * square(size) + 2 * square(spread) + square(two_ulp),
+      // Q scaled once for all keys; m is a score too.
+      .shared_square = 2 * square(size),
+      // n - 1 merges join n keys, in whatever order, and each rescales one side at most. Near 1 an ulp is only u; the
+      // exponents add up to at most `spread`, which limits how many factors are far from 1. Then their arguments.
+      .rescale_square = square(two_ulp / 2) * (n + 5 * spread) + 2 * square(spread),
+      // n sums and n rescalings.
+      .sum_square = 2 * n,
+      .truncation_bias = truncates ? cuts_per_term * d * size : 0,
+  };
+}
+
+/// exp(ε) - 1 is ε only to first order: P and l may each be off by a further factor exp(ε). ε is the largest error of
+/// a score in this row; from 1 on the scores have no digits left, and no bound means anything.
+double second_order(const RowErrors& row, double spread, double u) {
+  const double error = lambda * u * std::sqrt(row.own_square + row.shared_square + row.rescale_square) +
+                       u * (row.truncation_bias + spread + two_ulp);
+  return std::exp(2 * std::min(error, 1.0));
+}
+
+std::string describe(const std::string& what, const Problem& problem) {
+  return fmt::format("{}, N={}, d={}", what, problem.shape.Nk, problem.shape.d);
+}
+
+constexpr double float32_roundoff = 0x1p-24, float16_roundoff = 0x1p-11, bfloat16_roundoff = 0x1p-8;
+constexpr double float32_underflow = 0x1p-126;  // flushed to zero, as kernels do
+
+}  // namespace
+
+Precision float32_precision() {
+  return {.name = "float32",
+          .input = float32_roundoff,
+          .accumulate = float32_roundoff,
+          .probability = 0,
+          .output = float32_roundoff,
+          .truncates = false,
+          .underflow = float32_underflow};
+}
+
+Precision float16_precision() {
+  return {.name = "float16",
+          .input = float16_roundoff,
+          .accumulate = float32_roundoff,
+          .probability = float16_roundoff,
+          .output = float16_roundoff,
+          .truncates = true,
+          .underflow = 0x1p-25};  // subnormal numbers are multiples of 2^-24
+}
+
+Precision bfloat16_precision() {
+  return {.name = "bfloat16",
+          .input = bfloat16_roundoff,
+          .accumulate = float32_roundoff,
+          .probability = bfloat16_roundoff,
+          .output = bfloat16_roundoff,
+          .truncates = true,
+          .underflow = float32_underflow};
+}
+
+Bounds output_bounds(const Forward& oracle, const Problem& problem, const Precision& precision) {
+  const Shape& shape = problem.shape;
+  const double u = precision.accumulate, d = double(shape.d);
+
+  // Σ_j V_jc² over all keys, for each head and column: what underflow of the P_ij may add up to.
+  std::vector<double> V_squares(shape.B * shape.H * shape.d);
+  for (std::int64_t head = 0; head < shape.B * shape.H; ++head)
+    for (std::int64_t j = 0; j < shape.Nk; ++j)
+      for (std::int64_t c = 0; c < shape.d; ++c)
+        V_squares[head * shape.d + c] += square(problem.V.values[(head * shape.Nk + j) * shape.d + c]);
+
+  Collector collector(oracle.O.sizes);
+  for (std::int64_t row = 0; row < shape.lse_size(); ++row) {
+    const double n = double(visible_keys(row % shape.Nq, shape.Nq, shape.Nk, problem.causal));
+    if (n == 0) continue;  // O must be exactly 0
+    const double score_spread = oracle.score_spread.values[row];
+    const RowErrors errors = row_errors(oracle.score_size.values[row], score_spread, n, d, precision.truncates);
+    const double inflate = second_order(errors, score_spread, u);
+
+    for (std::int64_t c = 0; c < shape.d; ++c) {
+      const std::size_t i = row * shape.d + c;
+      const double O = oracle.O.values[i];
+      if (!std::isfinite(O)) continue;  // bound 0
+      const double size = oracle.O_size.values[i], quadratic = oracle.O_quadratic.values[i];
+      const double spread = oracle.O_spread.values[i], spread_quadratic = oracle.O_spread_quadratic.values[i];
+      const double accumulated = errors.own_square * square(spread_quadratic) +      // P_ij, each its own way
+                                 errors.shared_square * square(spread) +             // all P_ij of a row together
+                                 errors.rescale_square * square(spread / 2) +        // those before a tile
+                                 2 * square(quadratic) +                             // p·V, and p/l where P is stored
+                                 2 * n * square(size) +                              // n sums, n rescalings of O
+                                 (errors.sum_square + square(two_ulp)) * square(O);  // l, and the division
+      const double stored = square(precision.probability * quadratic) + square(precision.output * O) +
+                            square(precision.underflow) * (V_squares[row / shape.Nq * shape.d + c] + n + 1);
+      // The stored constant scale·log2(e) is off by at most u for all scores alike; exp may be off for all keys alike
+      // but the largest, where exp(0) = 1 is exact.
+      const double bias = (errors.truncation_bias + score_spread + two_ulp / 2) * spread +
+                          (precision.truncates ? cuts_per_term * n * size : 0);
+      collector.add(
+          i, {.random_square = square(inflate) * (square(u) * accumulated + stored), .bias = inflate * u * bias});
+    }
+    collector.end_row();
+  }
+  return collector.finish(describe(precision.name + " rounding of S, P and O", problem));
+}
+
+/// One LSE = m + log(l): an error of a score weighs P_ij, and an error of l is relative.
+static Error lse_error(const RowErrors& errors, double lse, double P_quadratic, double size, double spread, double n,
+                       double u) {
+  const double inflate = second_order(errors, spread, u);
+  const double accumulated = errors.own_square * square(P_quadratic) + errors.shared_square + errors.rescale_square +
+                             errors.sum_square + square(two_ulp * std::log(n)) +  // log, at most log(n)
+                             2 * square(spread) +                                 // m times scale, and times log2(e)
+                             2 * square(lse);  // m + log(l), and its product with ln(2)
+  // Here a systematic error of exp does not cancel; nor do those of the constants, scale·log2(e) and ln(2).
+  const double bias = errors.truncation_bias + two_ulp + size + std::abs(lse);
+  return {.random_square = square(inflate * u) * accumulated, .bias = inflate * u * bias};
+}
+
+Bounds lse_bounds(const Forward& oracle, const Problem& problem, const Precision& precision) {
+  const Shape& shape = problem.shape;
+  Collector collector(oracle.lse.sizes);
+  for (std::int64_t row = 0; row < shape.lse_size(); ++row) {
+    const double n = double(visible_keys(row % shape.Nq, shape.Nq, shape.Nk, problem.causal));
+    const double lse = oracle.lse.values[row];
+    if (!std::isfinite(lse)) continue;  // -inf must be -inf
+    const double size = oracle.score_size.values[row], spread = oracle.score_spread.values[row];
+    const RowErrors errors = row_errors(size, spread, n, double(shape.d), precision.truncates);
+    collector.add(row, lse_error(errors, lse, oracle.P_quadratic.values[row], size, spread, n, precision.accumulate));
+    collector.end_row();
+  }
+  return collector.finish(describe(precision.name == "float32" ? "float32 rounding of S, l and the LSE"
+                                                               : "float32 rounding of S, l and the LSE, truncated sums",
+                                   problem));
+}
+
+Bounds score_bounds(const Tensor<double>& sizes, std::int64_t d) {
+  const double u = float32_roundoff;
+  Collector collector(sizes.sizes);
+  for (std::size_t i = 0; i < sizes.values.size(); ++i) {
+    // d products, whose squares add up to at most size²; d-1 sums of at most `size`; the scale.
+    if (std::isfinite(sizes.values[i]))
+      collector.add(i, {.random_square = (d + 1.0) * square(u * sizes.values[i]) + d * square(float32_underflow)});
+    if ((i + 1) % sizes.sizes[3] == 0) collector.end_row();
+  }
+  return collector.finish(fmt::format("float32 rounding of a sum of d={} products", d));
+}
+
+/// A row of given scores: those that are not -inf are visible.
+struct GivenRow {
+  double n = 0, lse = -std::numeric_limits<double>::infinity();
+  double size = 0, spread = 0, P_quadratic = 0;  ///< as in Forward, with |s| for the size of a score
+
+  RowErrors errors() const { return row_errors(size, spread, n, /*d=*/0, /*truncates=*/false); }
+};
+
+static GivenRow given_row(const double* scores, std::int64_t keys) {
+  GivenRow row;
+  double highest = row.lse, lowest = -row.lse, l = 0, P_squares = 0;
+  for (std::int64_t j = 0; j < keys; ++j) {
+    if (scores[j] == -std::numeric_limits<double>::infinity()) continue;
+    row.n += 1;
+    highest = std::max(highest, scores[j]);
+    lowest = std::min(lowest, scores[j]);
+    row.size = std::max(row.size, std::abs(scores[j]));
+  }
+  if (row.n == 0) return row;
+  for (std::int64_t j = 0; j < keys; ++j) l += std::exp(scores[j] - highest);
+  row.lse = highest + std::log(l);
+  row.spread = std::max(highest - lowest, std::abs(highest));
+  for (std::int64_t j = 0; j < keys; ++j) P_squares += std::exp(2 * (scores[j] - row.lse));
+  row.P_quadratic = std::sqrt(P_squares);
+  return row;
+}
+
+Bounds softmax_bounds(const Tensor<double>& scores, const Tensor<double>& P) {
+  if (scores.sizes != P.sizes) fail_input("softmax_bounds: scores and P have different sizes");
+  const std::int64_t keys = scores.sizes[3];
+  const double u = float32_roundoff;
+  Collector collector(P.sizes);
+  for (std::size_t first = 0; first < P.values.size(); first += keys) {
+    const GivenRow row = given_row(&scores.values[first], keys);
+    if (row.n > 0) {
+      const RowErrors errors = row.errors();
+      const double inflate = second_order(errors, row.spread, u);
+      // P_j moves with its own error less the mean error of all; then l, the division, and the result as stored.
+      const double relative_square = errors.own_square * (1 + square(row.P_quadratic)) + errors.shared_square +
+                                     errors.rescale_square + errors.sum_square + square(two_ulp) + 1;
+      const double relative_bias = 2 * (row.spread + two_ulp);  // log2(e) and exp, in P_j and in l
+      for (std::int64_t j = 0; j < keys; ++j) {
+        const double p = inflate * u * P.values[first + j];
+        if (!std::isfinite(p) || scores.values[first + j] == -std::numeric_limits<double>::infinity()) continue;
+        collector.add(first + j, {.random_square = square(p) * relative_square + square(float32_underflow),
+                                  .bias = p * relative_bias});
+      }
+    }
+    collector.end_row();
+  }
+  return collector.finish(fmt::format("float32 rounding of exp and of a sum of {} terms", keys));
+}
+
+Bounds row_lse_bounds(const Tensor<double>& scores) {
+  const std::int64_t keys = scores.sizes[3];
+  Collector collector({scores.sizes[0], scores.sizes[1], scores.sizes[2], 1});
+  for (std::size_t i = 0; i * keys < scores.values.size(); ++i) {
+    const GivenRow row = given_row(&scores.values[i * keys], keys);
+    if (!std::isfinite(row.lse)) continue;
+    collector.add(i, lse_error(row.errors(), row.lse, row.P_quadratic, row.size, row.spread, row.n, float32_roundoff));
+    collector.end_row();
+  }
+  return collector.finish(fmt::format("float32 rounding of exp and of a sum of {} terms", keys));
+}
+
+Bounds product_bounds(const Tensor<double>& sizes, std::int64_t terms) {
+  const double u = float32_roundoff;
+  Collector collector(sizes.sizes);
+  for (std::size_t i = 0; i < sizes.values.size(); ++i) {
+    // `terms` products, whose squares add up to at most size²; terms-1 sums of at most `size`.
+    if (std::isfinite(sizes.values[i]))
+      collector.add(i, {.random_square =
+                            double(terms) * square(u * sizes.values[i]) + double(terms) * square(float32_underflow)});
+    if ((i + 1) % sizes.sizes[3] == 0) collector.end_row();
+  }
+  return collector.finish(fmt::format("float32 rounding of a sum of {} products", terms));
+}
+
+}  // namespace workbook

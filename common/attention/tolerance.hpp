@@ -1,0 +1,48 @@
+// How far a correct stage may be from the oracle: bounds derived from the precision, N, d and the magnitudes, on every
+// element and on the root mean square. The derivation is in notes/numerics.md; nothing here is tuned by hand.
+#pragma once
+
+#include <string>
+
+#include "common/attention/oracle.hpp"
+
+namespace workbook {
+
+/// The roundings of a stage.
+struct Precision {
+  std::string name;        ///< "float32", "float16", …
+  double input;            ///< unit roundoff of the element type of Q, K, V (they are given rounded: no error from it)
+  double accumulate;       ///< unit roundoff of sums and of S, m, l
+  double probability;      ///< unit roundoff to which P is rounded before PV; 0 where it stays in `accumulate`
+  double output;           ///< unit roundoff of O as stored
+  bool truncates = false;  ///< tensor cores truncate when they accumulate: bias instead of random error
+  double underflow = 0;    ///< largest error of a number too small for its format (of P and of O as stored)
+};
+Precision float32_precision();   ///< float in and out and throughout, as chapters 1 and 2 compute
+Precision float16_precision();   ///< fp16 in and out, P in fp16, fp32 accumulation on tensor cores
+Precision bfloat16_precision();  ///< the same with bf16
+
+/// Allowed differences for one tensor: per element, and for the root mean square over all elements. Where the expected
+/// value is not finite, or is exactly 0 because nothing is visible, the bound is 0: the result must be equal
+/// (infinities as infinities, NaN as NaN), and the comparing code counts an equal element as an error of 0 in the mean.
+struct Bounds {
+  Tensor<double> element;  ///< same sizes as the tensor it bounds
+  double rms = 0;
+  std::string origin;  ///< one line for a message: "float32 rounding of S, P and O, N=200, d=64"
+};
+
+/// Bounds for O and the LSE of a stage with `precision`.
+Bounds output_bounds(const Forward& oracle, const Problem& problem, const Precision& precision);
+Bounds lse_bounds(const Forward& oracle, const Problem& problem, const Precision& precision);
+
+/// Bounds for parts of the forward pass that chapters 1 and 2 test alone, all for float32:
+/// S = scale·QKᵀ with `d` terms a score, `sizes` holding scale·Σ_c |Q_ic||K_jc| for each element;
+Bounds score_bounds(const Tensor<double>& sizes, std::int64_t d);
+/// P = softmax(S) rows of `keys` scores, from given S (no error in S); `scores` and `P` (1, 1, rows, keys) in float64;
+Bounds softmax_bounds(const Tensor<double>& scores, const Tensor<double>& P);
+/// the LSE of given rows of scores; `scores` (1, 1, rows, keys), bound (1, 1, rows, 1);
+Bounds row_lse_bounds(const Tensor<double>& scores);
+/// O = PV from given P, V; `sizes` = Σ_j |P_ij||V_jc|, `terms` = number of keys.
+Bounds product_bounds(const Tensor<double>& sizes, std::int64_t terms);
+
+}  // namespace workbook

@@ -1,0 +1,151 @@
+#include "common/book/diagnosis.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <stdexcept>
+
+namespace workbook::book {
+namespace {
+
+// An output agrees with a mistake if two things hold.
+//
+// 1. On every element the two differ by at most `element_slack` times what is allowed there. The bounds are made for
+//    the right answer. A mistake can make larger numbers on its way (scores without their scale, sums without their
+//    division), and their rounding errors grow with them: so what is allowed also grows with the mistake's own numbers
+//    in that row, at the relative precision that the bounds stand for.
+// 2. Taken together (root mean square), the output is ten times closer to the mistake than the mistake is to the right
+//    answer. This keeps apart what the first cannot: mistakes that are themselves hardly larger than the bounds, such
+//    as a P that is rounded too early, and outputs that are merely a little wrong.
+constexpr double element_slack = 8;
+constexpr double closer_by = 10;
+
+/// Multiply-adds that one diagnosis may take: about two seconds.
+constexpr double cost_limit = 2147483648.0;
+
+bool same_kind(double a, double b) {
+  if (std::isfinite(a) || std::isfinite(b)) return std::isfinite(a) && std::isfinite(b);
+  return std::isnan(a) ? std::isnan(b) : a == b;
+}
+
+/// Two outputs compared: where NaN and infinities lie, and how far apart the finite numbers are.
+struct Distance {
+  bool same_kinds = true;
+  double largest = 0, rms = 0;
+};
+
+template <class A, class B>
+Distance distance(const Tensor<A>& a, const Tensor<B>& b) {
+  Distance result;
+  double squares = 0;
+  std::int64_t compared = 0;
+  for (std::size_t i = 0; i < a.values.size(); ++i) {
+    const auto x = double(a.values[i]), y = double(b.values[i]);
+    if (!same_kind(x, y)) result.same_kinds = false;
+    // The same infinity, or NaN, counts with a difference of 0, as the bounds on the mean have it.
+    compared += same_kind(x, y);
+    if (!std::isfinite(x) || !std::isfinite(y)) continue;
+    result.largest = std::max(result.largest, std::abs(x - y));
+    squares += (x - y) * (x - y);
+  }
+  if (compared > 0) result.rms = std::sqrt(squares / double(compared));
+  return result;
+}
+
+/// Whether `output` is `expected` up to `share` of the bounds.
+template <class T>
+bool within(const Tensor<T>& output, const Tensor<double>& expected, const Bounds& bounds, double share) {
+  const Distance all = distance(output, expected);
+  if (!all.same_kinds || all.rms > share * bounds.rms) return false;
+  for (std::size_t i = 0; i < output.values.size(); ++i) {
+    if (!std::isfinite(expected.values[i])) continue;
+    if (std::abs(double(output.values[i]) - expected.values[i]) > share * bounds.element.values[i]) return false;
+  }
+  return true;
+}
+
+/// The relative precision that the bounds stand for: their size over the size of what is expected.
+double relative_precision(const Tensor<double>& expected, const Bounds& bounds) {
+  double allowed = 0, size = 0;
+  for (std::size_t i = 0; i < expected.values.size(); ++i) {
+    if (!std::isfinite(expected.values[i]) || !std::isfinite(bounds.element.values[i])) continue;
+    allowed += bounds.element.values[i] * bounds.element.values[i];
+    size += expected.values[i] * expected.values[i];
+  }
+  constexpr double float_precision = 1e-6;  // where nothing but zeros is expected
+  return size > 0 ? std::clamp(std::sqrt(allowed / size), float_precision, 1e-2) : float_precision;
+}
+
+/// The first condition: every element of `got` near the mistake's. A row is the last axis.
+bool agrees(const Tensor<float>& got, const Tensor<double>& mistake, const Bounds& bounds, double precision) {
+  const auto row_size = std::size_t(got.sizes[3]);
+  for (std::size_t row = 0; row < got.values.size(); row += row_size) {
+    double largest = 0;
+    for (std::size_t i = row; i < row + row_size; ++i)
+      if (std::isfinite(mistake.values[i])) largest = std::max(largest, std::abs(mistake.values[i]));
+    for (std::size_t i = row; i < row + row_size; ++i) {
+      if (!same_kind(got.values[i], mistake.values[i])) return false;
+      if (!std::isfinite(mistake.values[i])) continue;
+      const double bound = std::isfinite(bounds.element.values[i]) ? bounds.element.values[i] : 0;
+      const double allowed = element_slack * (bound + precision * largest);
+      if (std::abs(double(got.values[i]) - mistake.values[i]) > allowed) return false;
+    }
+  }
+  return true;
+}
+
+/// A mistake that agrees, and how well.
+struct Match {
+  const Mistake* mistake;
+  double largest, rms;  ///< its difference from what was got
+  double separation;    ///< its difference from what is expected (rms)
+};
+
+std::optional<Match> match(const Mistake& mistake, const Tensor<float>& got, const Tensor<double>& expected,
+                           const Bounds& bounds, double precision) {
+  const Tensor<double> output = mistake.output();
+  if (output.sizes != got.sizes) throw std::logic_error("the mistake " + mistake.id + " has the wrong sizes");
+  if (!agrees(got, output, bounds, precision)) return {};
+  // What hardly differs from the right answer is not the cause of a wrong one.
+  if (within(output, expected, bounds, 0.5)) return {};
+  const Distance from_got = distance(got, output), from_expected = distance(output, expected);
+  if (from_expected.same_kinds && closer_by * from_got.rms > from_expected.rms) return {};
+  return Match{&mistake, from_got.largest, from_got.rms, from_expected.rms};
+}
+
+}  // namespace
+
+std::optional<Diagnosis> diagnose(const Tensor<float>& got, const Tensor<double>& expected, const Bounds& bounds,
+                                  const std::vector<Mistake>& mistakes) {
+  if (got.sizes != expected.sizes || got.sizes != bounds.element.sizes)
+    throw std::logic_error("diagnose: sizes of got, expected and bounds differ");
+  if (within(got, expected, bounds, 1)) return {};
+
+  const double precision = relative_precision(expected, bounds);
+  std::vector<Match> matches;
+  double cost = 0;
+  for (const Mistake& mistake : mistakes) {
+    if (cost + mistake.cost > cost_limit) continue;
+    cost += mistake.cost;
+    if (const auto found = match(mistake, got, expected, bounds, precision)) matches.push_back(*found);
+  }
+  if (matches.empty()) return {};
+
+  // Mistakes that agree about equally well give the same numbers here: the first in the table speaks, the others
+  // follow.
+  double closest = matches.front().rms;
+  for (const Match& each : matches) closest = std::min(closest, each.rms);
+  std::erase_if(matches, [&](const Match& each) { return each.rms > 2 * closest + 0.01 * each.separation; });
+
+  const Match& first = matches.front();
+  Diagnosis result{first.mistake->id, first.mistake->sentence, first.largest, {}};
+  for (const Match& each : matches) {
+    const bool known = each.mistake->id == result.id || std::ranges::count(result.also, each.mistake->id) > 0;
+    if (known) continue;
+    result.also.push_back(each.mistake->id);
+    if (result.also.size() <= 2) result.sentence += ", or " + each.mistake->sentence;
+  }
+  return result;
+}
+
+}  // namespace workbook::book

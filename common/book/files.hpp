@@ -1,0 +1,23 @@
+// Reading and writing whole files, in one place: atomic writes, hashes, backups.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace workbook::book {
+
+/// The file's bytes. std::runtime_error naming the path if it cannot be read.
+std::string read_file(const std::filesystem::path& path);
+/// Writes to a temporary file beside `path`, then renames; makes the parent folders. std::runtime_error on failure,
+/// leaving what was there.
+void write_file(const std::filesystem::path& path, std::string_view text);
+/// write_file, unless the file already holds `text` (keeps its time stamp, so that nothing is rebuilt).
+bool write_if_changed(const std::filesystem::path& path, std::string_view text);
+/// FNV-1a, 64 bits, as 16 hex digits: tells files apart, not a protection.
+std::string hash(std::string_view text);
+/// Copies `path` to `root`/.workbook/backup/TIME/..., keeping its path relative to `root`; never overwrites a backup.
+std::filesystem::path back_up(const std::filesystem::path& root, const std::filesystem::path& path);
+
+}  // namespace workbook::book

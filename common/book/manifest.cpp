@@ -1,0 +1,207 @@
+#include "common/book/manifest.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "common/book/files.hpp"
+#include "common/book/toml_table.hpp"
+
+namespace workbook::book {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// "chapters/01_name/chapter.toml", whatever the book's folder is.
+std::string display_name(const fs::path& manifest) {
+  const fs::path folder = fs::absolute(manifest).lexically_normal().parent_path();
+  return (folder.parent_path().filename() / folder.filename() / manifest.filename()).generic_string();
+}
+
+bool is_slug(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+  });
+}
+
+std::string read_slug(TomlTable& table) {
+  std::string slug = table.text("slug");
+  if (!is_slug(slug)) {
+    table.fail_at("slug", fmt::format("slug \"{}\" must be lower-case letters, digits and underscores", slug));
+  }
+  return slug;
+}
+
+/// A file of the chapter must stay in the chapter's folder.
+bool is_inside(const fs::path& file) {
+  return file.is_relative() && file.has_filename() && file == file.lexically_normal() && *file.begin() != ".." &&
+         *file.begin() != ".";
+}
+
+std::string read_id(TomlTable& table, const Chapter& chapter) {
+  std::string id = table.text("id");
+  const std::string prefix = fmt::format("{}.", chapter.number);
+  const std::string number = id.starts_with(prefix) ? id.substr(prefix.size()) : "";
+  const bool digits = std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; });
+  if (number.empty() || !digits || number[0] == '0') {
+    table.fail_at("id", fmt::format("exercise id \"{}\" is not of this chapter: {}1, {}2, ...", id, prefix, prefix));
+  }
+  return id;
+}
+
+Exercise read_exercise(TomlTable table, const Chapter& chapter) {
+  Exercise exercise;
+  exercise.line = table.line();
+  exercise.id = read_id(table, chapter);
+  exercise.slug = read_slug(table);
+  exercise.title = table.text("title");
+  exercise.points = table.number("points", 0);
+  exercise.lines = table.number("lines", 1);
+  exercise.hints = table.texts("hints");
+  exercise.tests = table.texts("tests");
+  table.reject_unknown();
+  for (const Exercise& other : chapter.exercises) {
+    if (other.id == exercise.id) {
+      table.fail_at("id", fmt::format("exercise {} is given twice, first on line {}", other.id, other.line));
+    }
+    if (other.slug == exercise.slug) {
+      table.fail_at("slug", fmt::format("slug \"{}\" is exercise {}'s already", other.slug, other.id));
+    }
+  }
+  if (exercise.hints.size() < 2 || exercise.hints.size() > 3) {
+    table.fail_at("hints", fmt::format("exercise {} has {} hint{}; it needs two or three", exercise.id,
+                                       exercise.hints.size(), exercise.hints.size() == 1 ? "" : "s"));
+  }
+  return exercise;
+}
+
+/// The files are looked for where the truth is: in solutions/ if the chapter has a folder there, else in chapters/.
+void check_files(const fs::path& root, const Chapter& chapter, const TomlTable& table) {
+  const fs::path solutions = fs::path("solutions") / chapter.name();
+  const fs::path folder = fs::is_directory(root / solutions) ? solutions : fs::path("chapters") / chapter.name();
+  for (const std::string& file : chapter.files) {
+    if (fs::is_regular_file(root / folder / file)) continue;
+    table.fail_at("files", fmt::format("{} is not there", (folder / file).generic_string()));
+  }
+}
+
+std::string join_names(const std::vector<Chapter>& chapters) {
+  std::vector<std::string> names;
+  for (const Chapter& chapter : chapters) names.push_back(chapter.name());
+  return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+}
+
+}  // namespace
+
+std::string Chapter::name() const {
+  return fmt::format("{:02}_{}", number, slug);
+}
+
+const Exercise* Chapter::find(std::string_view id) const {
+  const auto found = std::find_if(exercises.begin(), exercises.end(), [&](const Exercise& e) { return e.id == id; });
+  return found == exercises.end() ? nullptr : &*found;
+}
+
+fs::path Book::solution(const Chapter& chapter, const std::string& file) const {
+  return root / "solutions" / chapter.name() / file;
+}
+
+fs::path Book::reader(const Chapter& chapter, const std::string& file) const {
+  return root / "chapters" / chapter.name() / file;
+}
+
+fs::path Book::manifest(const Chapter& chapter) const {
+  return reader(chapter, "chapter.toml");
+}
+
+bool Book::has_solutions(const Chapter& chapter) const {
+  return fs::is_directory(root / "solutions" / chapter.name());
+}
+
+const Chapter* Book::find(int number) const {
+  const auto found =
+      std::find_if(chapters.begin(), chapters.end(), [&](const Chapter& c) { return c.number == number; });
+  return found == chapters.end() ? nullptr : &*found;
+}
+
+const Chapter& Book::chapter(std::string_view which) const {
+  for (const Chapter& chapter : chapters) {
+    const bool number = which == fmt::format("{}", chapter.number) || which == fmt::format("{:02}", chapter.number);
+    if (number || which == chapter.name() || which == chapter.slug) return chapter;
+  }
+  throw ManifestError(fmt::format("there is no chapter \"{}\"; there are: {}", which, join_names(chapters)));
+}
+
+const Exercise& Book::exercise(std::string_view id) const {
+  std::vector<std::string> ids;
+  for (const Chapter& chapter : chapters) {
+    if (const Exercise* exercise = chapter.find(id)) return *exercise;
+    for (const Exercise& exercise : chapter.exercises) ids.push_back(exercise.id);
+  }
+  throw ManifestError(fmt::format("there is no exercise \"{}\"; there are: {}", id,
+                                  ids.empty() ? "none" : fmt::format("{}", fmt::join(ids, ", "))));
+}
+
+Chapter load_chapter(const fs::path& manifest) {
+  const std::string file = display_name(manifest);
+  const toml::table parsed = parse_toml(read_file(manifest), file);
+  TomlTable table(parsed, file, "chapter");
+  Chapter chapter;
+  chapter.number = table.number("number", 1);
+  chapter.slug = read_slug(table);
+  chapter.title = table.text("title");
+  chapter.summary = table.text("summary");
+  chapter.element = table.choice("element", {"float32", "float16", "bfloat16"});
+  chapter.pass = table.choice("pass", {"forward", "backward"});
+  chapter.causal = table.flag("causal");
+  chapter.backends = table.texts("backends", {"cpu", "sim", "cuda"});
+  chapter.files = table.texts("files");
+  chapter.whole_tests = table.texts("whole_tests");
+  for (TomlTable& exercise : table.tables("exercise")) {
+    chapter.exercises.push_back(read_exercise(std::move(exercise), chapter));
+  }
+  table.reject_unknown();
+
+  const std::string folder = fs::absolute(manifest).lexically_normal().parent_path().filename().string();
+  const std::string number = fmt::format("{:02}_", chapter.number);
+  if (!folder.starts_with(number)) {
+    table.fail_at("number", fmt::format("number {} does not match the folder {}", chapter.number, folder));
+  }
+  if (folder != chapter.name()) {
+    table.fail_at("slug", fmt::format("slug \"{}\" does not match the folder {}", chapter.slug, folder));
+  }
+  for (const std::string& name : chapter.files) {
+    if (!is_inside(name)) {
+      table.fail_at("files", fmt::format("\"{}\" is not a plain path relative to the chapter's folder", name));
+    }
+  }
+  check_files(fs::absolute(manifest).lexically_normal().parent_path().parent_path().parent_path(), chapter, table);
+  return chapter;
+}
+
+Book load_book(const fs::path& root) {
+  Book book;
+  book.root = root;
+  const fs::path folder = root / "chapters";
+  std::error_code error;
+  std::map<int, std::string> names;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const fs::path manifest = entry->path() / "chapter.toml";
+    if (fs::is_regular_file(manifest)) book.chapters.push_back(load_chapter(manifest));
+  }
+  if (error) throw ManifestError(fmt::format("cannot read {}: {}", folder.string(), error.message()));
+  std::sort(book.chapters.begin(), book.chapters.end(),
+            [](const Chapter& a, const Chapter& b) { return a.name() < b.name(); });
+  for (const Chapter& chapter : book.chapters) {
+    const auto [other, is_new] = names.emplace(chapter.number, chapter.name());
+    if (is_new) continue;
+    throw ManifestError(fmt::format("chapters/{}/chapter.toml:1: number {} is that of chapters/{} already",
+                                    chapter.name(), chapter.number, other->second));
+  }
+  return book;
+}
+
+}  // namespace workbook::book

@@ -1,0 +1,72 @@
+// chapter.toml: what a chapter is, its exercises, hints and the tests that prove them; and the book as the list of its
+// chapters. Knows nothing of compilers, CUDA or attention.
+#pragma once
+
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace workbook::book {
+
+/// A book file that cannot be used: what() begins with FILE:LINE where the place is known.
+class ManifestError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct Exercise {
+  std::string id;     ///< "2.1"; the number before the point is the chapter's
+  std::string slug;   ///< "one_pass_softmax"
+  std::string title;  ///< "One-pass softmax of a row"
+  int points = 0;
+  int lines = 0;                   ///< about how many lines the answer has
+  std::vector<std::string> hints;  ///< two or three, growing more explicit
+  std::vector<std::string> tests;  ///< names of the tests that prove it
+  int line = 0;                    ///< where it stands in chapter.toml
+};
+
+struct Chapter {
+  int number = 0;
+  std::string slug;                   ///< "naive_attention"
+  std::string title;                  ///< "Naive attention"
+  std::string summary;                ///< one sentence
+  std::string element;                ///< type of Q, K, V, O: "float32", "float16"
+  std::string pass;                   ///< what op "forward"/"backward" the chapter ends in: "forward", "backward"
+  bool causal = true;                 ///< whether the stage supports the causal mask
+  std::vector<std::string> backends;  ///< "cpu", or "sim" and "cuda"
+  std::vector<std::string> files;     ///< the exercise's source files, given headers included, relative to the folder
+  std::vector<std::string> whole_tests;  ///< names of the whole-chapter tests
+  std::vector<Exercise> exercises;
+
+  std::string name() const;  ///< "01_naive_attention", also the folder's name
+  const Exercise* find(std::string_view id) const;
+};
+
+/// The book: the folder it lies in and its chapters in order.
+struct Book {
+  std::filesystem::path root;
+  std::vector<Chapter> chapters;
+
+  std::filesystem::path solution(const Chapter& chapter, const std::string& file) const;  ///< solutions/NN_name/file
+  std::filesystem::path reader(const Chapter& chapter, const std::string& file) const;    ///< chapters/NN_name/file
+  std::filesystem::path manifest(const Chapter& chapter) const;  ///< chapters/NN_name/chapter.toml
+  bool has_solutions(const Chapter& chapter) const;
+  const Chapter* find(int number) const;
+  /// "1", "01", "01_naive_attention" or "naive_attention"; InputError (common/attention/error.hpp is not used here:
+  /// ManifestError) naming the chapters there are.
+  const Chapter& chapter(std::string_view which) const;
+  /// "2.1"; ManifestError naming the exercises there are.
+  const Exercise& exercise(std::string_view id) const;
+};
+
+/// Reads chapters/*/chapter.toml. ManifestError with FILE:LINE for: TOML errors, a missing or mistyped key, an unknown
+/// key, number or slug that do not match the folder, an exercise id of another chapter or given twice, an exercise
+/// without two hints or without a test, a file that is not there.
+Book load_book(const std::filesystem::path& root);
+
+/// Reads one chapter.toml.
+Chapter load_chapter(const std::filesystem::path& manifest);
+
+}  // namespace workbook::book

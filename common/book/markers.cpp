@@ -1,0 +1,471 @@
+#include "common/book/markers.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+namespace workbook::book {
+
+namespace {
+
+constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
+constexpr std::string_view white_space = " \t\v\f\r";
+
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+bool is_word(char c) {
+  return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+
+std::string_view trim_left(std::string_view text) {
+  return text.substr(std::min(text.find_first_not_of(white_space), text.size()));
+}
+std::string_view trim_right(std::string_view text) {
+  return text.substr(0, text.find_last_not_of(white_space) + 1);
+}
+std::string_view trim(std::string_view text) {
+  return trim_left(trim_right(text));
+}
+
+/// N or M of an id: digits without a leading zero.
+bool is_number(std::string_view text) {
+  return !text.empty() && text[0] != '0' && std::all_of(text.begin(), text.end(), is_digit);
+}
+
+bool is_id(std::string_view text) {
+  const std::size_t point = text.find('.');
+  return point != std::string_view::npos && is_number(text.substr(0, point)) && is_number(text.substr(point + 1));
+}
+
+enum class Kind { none, todo, stub, begin, end };
+
+/// What one line is: a marker with what is meant as its id, or none.
+struct Marker {
+  Kind kind = Kind::none;
+  std::string id;    ///< as written; may be no id
+  std::string text;  ///< after TODO(id) or STUB:
+
+  /// Says that an id was meant: "// END 4.4", not "// END loop".
+  bool numbered() const { return !id.empty() && is_digit(id[0]); }
+};
+
+Marker read_marker(std::string_view line) {
+  std::string_view text = trim(line);
+  if (!text.starts_with("//")) return {};
+  text = trim_left(text.substr(2));
+  if (text.starts_with("STUB:")) {
+    text.remove_prefix(5);
+    if (text.starts_with(' ')) text.remove_prefix(1);
+    return {Kind::stub, "", std::string(text)};
+  }
+  if (text.starts_with("TODO(")) {
+    const std::size_t close = text.find(')');
+    if (close == std::string_view::npos) return {};
+    Marker marker{Kind::todo, std::string(text.substr(5, close - 5)), ""};
+    if (!marker.numbered()) return {};  // TODO(name) is a common way to sign a comment
+    std::string_view rest = text.substr(close + 1);
+    if (rest.starts_with(':')) rest.remove_prefix(1);
+    marker.text = trim(rest);
+    return marker;
+  }
+  for (const auto& [word, kind] : {std::pair<std::string_view, Kind>("BEGIN", Kind::begin), {"END", Kind::end}}) {
+    if (!text.starts_with(word)) continue;
+    const std::string_view rest = text.substr(word.size());
+    if (!rest.empty() && white_space.find(rest[0]) == std::string_view::npos) return {};
+    Marker marker{kind, std::string(trim_left(rest)), ""};
+    const bool prose = marker.id.find_first_of(white_space) != std::string::npos && !marker.numbered();
+    return prose ? Marker{} : marker;
+  }
+  return {};
+}
+
+MarkedFile split(std::string name, std::string_view text) {
+  MarkedFile file;
+  file.name = std::move(name);
+  file.byte_order_mark = text.starts_with(byte_order_mark);
+  if (file.byte_order_mark) text.remove_prefix(byte_order_mark.size());
+  while (!text.empty()) {
+    const std::size_t newline = text.find('\n');
+    std::string_view line = text.substr(0, newline), end;
+    if (newline != std::string_view::npos) end = line.ends_with('\r') ? "\r\n" : "\n";
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (newline == std::string_view::npos && line.size() < text.size()) end = "\r";
+    file.lines.emplace_back(line);
+    file.ends.emplace_back(end);
+    text.remove_prefix(newline == std::string_view::npos ? text.size() : newline + 1);
+  }
+  return file;
+}
+
+std::string_view indent_of(std::string_view line) {
+  return line.substr(0, line.find_first_not_of(white_space));
+}
+
+/// Reads a file's markers line by line; strict, each step says what it expects.
+class Parser {
+ public:
+  explicit Parser(MarkedFile& file) : file_(file) {}
+
+  void parse() {
+    for (line_ = 1; line_ <= static_cast<int>(file_.lines.size()); ++line_) {
+      const std::string& text = file_.lines[line_ - 1];
+      const Marker marker = read_marker(text);
+      if (state_ == State::body) {
+        in_body(marker, text);
+      } else {
+        outside(marker, text);
+      }
+    }
+    if (state_ == State::todo) no_begin();
+    if (state_ == State::body) fail(region_.begin_line, "BEGIN {0} without END {0}", region_.id);
+  }
+
+ private:
+  enum class State { outside, todo, body };  // todo: between a TODO line and its BEGIN
+
+  template <class... Args>
+  [[noreturn]] void fail(int line, fmt::format_string<Args...> format, Args&&... args) const {
+    throw MarkerError(file_.name, line, fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  [[noreturn]] void no_begin() const { fail(region_.todo_line, "TODO({0}) without BEGIN {0}", region_.id); }
+
+  void check_id(const Marker& marker) const {
+    if (is_id(marker.id)) return;
+    fail(line_, "\"{}\" is not an exercise id: N.M, such as 4.2", marker.id);
+  }
+
+  void in_body(const Marker& marker, const std::string& text) {
+    const bool ends_or_begins = marker.kind == Kind::begin || marker.kind == Kind::end;
+    if (!ends_or_begins || !marker.numbered()) {
+      region_.body.push_back(text);
+      return;
+    }
+    check_id(marker);
+    if (marker.kind == Kind::begin) {
+      fail(line_, "BEGIN {} within region {}, which began on line {} and has no END yet", marker.id, region_.id,
+           region_.begin_line);
+    }
+    if (marker.id != region_.id) {
+      fail(line_, "END {} where END {} is due (BEGIN on line {})", marker.id, region_.id, region_.begin_line);
+    }
+    region_.end_line = line_;
+    file_.regions.push_back(std::move(region_));
+    state_ = State::outside;
+  }
+
+  void outside(const Marker& marker, const std::string& text) {
+    switch (marker.kind) {
+      case Kind::none:
+        plain(text);
+        break;
+      case Kind::todo:
+        todo(marker);
+        break;
+      case Kind::stub:
+        stub(marker);
+        break;
+      case Kind::begin:
+        begin(marker, text);
+        break;
+      case Kind::end:
+        check_id(marker);
+        fail(line_, "END {0} without BEGIN {0}", marker.id);
+    }
+  }
+
+  void plain(std::string_view text) {
+    if (state_ != State::todo) return;
+    text = trim(text);
+    if (text.empty()) return;
+    if (!text.starts_with("//")) no_begin();
+    text = trim(text.substr(2));
+    if (text.empty()) return;
+    if (!region_.todo.empty()) region_.todo += ' ';
+    region_.todo += text;
+  }
+
+  void todo(const Marker& marker) {
+    if (state_ == State::todo) no_begin();
+    check_id(marker);
+    if (const Region* first = file_.find(marker.id)) {
+      fail(line_, "region {} is given twice, first on line {}", marker.id, first->todo_line);
+    }
+    region_ = Region{};
+    region_.id = marker.id;
+    region_.todo_line = line_;
+    region_.todo = marker.text;
+    state_ = State::todo;
+  }
+
+  void stub(const Marker& marker) {
+    if (state_ != State::todo) fail(line_, "STUB: without a TODO(N.M) line before it");
+    region_.stub_lines.push_back(marker.text);
+  }
+
+  void begin(const Marker& marker, std::string_view text) {
+    check_id(marker);
+    if (state_ != State::todo) fail(line_, "BEGIN {0} without its TODO({0}) line", marker.id);
+    if (marker.id != region_.id) fail(line_, "BEGIN {} where BEGIN {} is due", marker.id, region_.id);
+    region_.begin_line = line_;
+    region_.indent = indent_of(text);
+    state_ = State::body;
+  }
+
+  MarkedFile& file_;
+  int line_ = 0;
+  State state_ = State::outside;
+  Region region_;  ///< the one being read, if not outside
+};
+
+/// A body's code with comments and the contents of literals taken out.
+class CodeReader {
+ public:
+  explicit CodeReader(std::string text) : text_(std::move(text)) {}
+
+  std::string read() {
+    while (at_ < text_.size()) {
+      if (starts("//")) {
+        skip_line_comment();
+      } else if (starts("/*")) {
+        at_ = after("*/", at_ + 2);
+        code_ += ' ';
+      } else if (text_[at_] == '"' && is_raw()) {
+        skip_raw_string();
+      } else if (text_[at_] == '"' || (text_[at_] == '\'' && !is_digit_separator())) {
+        skip_literal(text_[at_]);
+      } else {
+        code_ += text_[at_++];
+      }
+    }
+    return std::move(code_);
+  }
+
+ private:
+  bool starts(std::string_view what) const { return std::string_view(text_).substr(at_).starts_with(what); }
+
+  std::size_t after(std::string_view what, std::size_t from) const {
+    const std::size_t found = text_.find(what, from);
+    return found == std::string::npos ? text_.size() : found + what.size();
+  }
+
+  /// The word that the code read so far ends in.
+  std::string_view last_word() const {
+    std::size_t start = code_.size();
+    while (start > 0 && (is_word(code_[start - 1]) || code_[start - 1] == '\'')) --start;
+    return std::string_view(code_).substr(start);
+  }
+
+  bool is_raw() const {
+    const std::string_view word = last_word();
+    return word == "R" || word == "u8R" || word == "uR" || word == "UR" || word == "LR";
+  }
+
+  bool is_digit_separator() const { return !last_word().empty() && is_digit(last_word()[0]); }
+
+  void skip_line_comment() {
+    do {
+      at_ = after("\n", at_);
+    } while (at_ < text_.size() && at_ >= 2 && text_[at_ - 2] == '\\');  // a backslash continues the comment
+    code_ += '\n';
+  }
+
+  void skip_raw_string() {
+    const std::size_t open = text_.find('(', at_);
+    if (open == std::string::npos) {
+      at_ = text_.size();
+      return;
+    }
+    at_ = after(")" + text_.substr(at_ + 1, open - at_ - 1) + "\"", open);
+    code_ += "\"\"";
+  }
+
+  void skip_literal(char quote) {
+    for (++at_; at_ < text_.size() && text_[at_] != quote && text_[at_] != '\n'; ++at_) {
+      if (text_[at_] == '\\') ++at_;
+    }
+    at_ = std::min(at_ + 1, text_.size());
+    code_ += "\"\"";
+  }
+
+  std::string text_, code_;
+  std::size_t at_ = 0;
+};
+
+/// One line outside the regions' bodies, as it is compared.
+struct OutsideLine {
+  int number;
+  std::string_view text;
+};
+
+std::vector<OutsideLine> outside_lines(const MarkedFile& file) {
+  std::vector<OutsideLine> outside;
+  auto region = file.regions.begin();
+  for (int number = 1; number <= static_cast<int>(file.lines.size()); ++number) {
+    while (region != file.regions.end() && number > region->end_line) ++region;
+    const bool in_region = region != file.regions.end() && number >= region->todo_line;
+    const std::string_view text = file.lines[number - 1];
+    if (in_region && number > region->begin_line && number < region->end_line) continue;
+    const Kind kind = read_marker(text).kind;
+    if (in_region && number < region->begin_line && kind == Kind::stub) continue;
+    outside.push_back({number, kind == Kind::none ? text : trim_right(text)});
+  }
+  return outside;
+}
+
+const Region& must_find(const MarkedFile& file, std::string_view id) {
+  if (const Region* region = file.find(id)) return *region;
+  throw MarkerError(file.name, 1, fmt::format("there is no region {}: its markers are gone", id));
+}
+
+void append_lines(std::string& text, const std::vector<std::string>& lines, std::size_t from, std::size_t to) {
+  for (std::size_t i = from; i < to; ++i) text += lines[i] + '\n';
+}
+
+std::string line_directive(int line, std::string_view name) {
+  std::string quoted;
+  for (const char c : name) {
+    if (c == '"' || c == '\\') quoted += '\\';
+    quoted += c;
+  }
+  return fmt::format("#line {} \"{}\"\n", line, quoted);
+}
+
+}  // namespace
+
+const Region* MarkedFile::find(std::string_view id) const {
+  const auto found =
+      std::find_if(regions.begin(), regions.end(), [&](const Region& region) { return region.id == id; });
+  return found == regions.end() ? nullptr : &*found;
+}
+
+MarkedFile parse_marked(std::string name, std::string_view text) {
+  MarkedFile file = split(std::move(name), text);
+  Parser(file).parse();
+  return file;
+}
+
+MarkedFile parse_reader(std::string name, std::string_view text) {
+  MarkedFile file = split(std::move(name), text);
+  std::optional<Region> open;
+  int todo_line = 0;  // of the last TODO line since the last region
+  std::string todo_id;
+  std::set<std::string> begun, repeated;
+  for (int number = 1; number <= static_cast<int>(file.lines.size()); ++number) {
+    const std::string& line = file.lines[number - 1];
+    const Marker marker = read_marker(line);
+    if (!is_id(marker.id)) continue;
+    if (marker.kind == Kind::todo && (!open || open->id != marker.id)) {
+      todo_line = number;
+      todo_id = marker.id;
+    } else if (marker.kind == Kind::begin) {
+      if (!begun.insert(marker.id).second) repeated.insert(marker.id);
+      open = Region{};
+      open->id = marker.id;
+      open->begin_line = number;
+      open->todo_line = todo_id == marker.id ? todo_line : number;
+      open->indent = indent_of(line);
+      todo_id.clear();
+    } else if (marker.kind == Kind::end) {
+      if (open && open->id == marker.id) {
+        open->end_line = number;
+        open->body.assign(file.lines.begin() + open->begin_line, file.lines.begin() + number - 1);
+        file.regions.push_back(std::move(*open));
+      }
+      open.reset();
+    }
+  }
+  std::erase_if(file.regions, [&](const Region& region) { return repeated.contains(region.id); });
+  return file;
+}
+
+std::vector<std::string> stub_body(const Region& region) {
+  if (region.stub_lines.empty()) return {fmt::format("{}WORKBOOK_TODO({});", region.indent, region.id)};
+  std::vector<std::string> body;
+  for (const std::string& line : region.stub_lines) body.push_back(line.empty() ? "" : region.indent + line);
+  return body;
+}
+
+std::string make_stub(const MarkedFile& solution) {
+  std::string text;
+  std::size_t done = 0;  // lines already copied or left out
+  for (const Region& region : solution.regions) {
+    append_lines(text, solution.lines, done, region.todo_line);
+    for (int i = region.todo_line; i < region.begin_line; ++i) {
+      if (read_marker(solution.lines[i]).kind != Kind::stub) text += solution.lines[i] + '\n';
+    }
+    Region stub = region;
+    stub.body = stub_body(region);
+    if (!is_open(stub)) {
+      throw MarkerError(
+          solution.name, region.todo_line,
+          fmt::format("the STUB lines of {0} need WORKBOOK_TODO({0}), or the open exercise would count as "
+                      "solved",
+                      region.id));
+    }
+    text += join_lines(stub.body);
+    done = region.end_line - 1;
+  }
+  append_lines(text, solution.lines, done, solution.lines.size());
+  return text;
+}
+
+bool is_open(const Region& region) {
+  const std::string code = CodeReader(join_lines(region.body)).read();
+  if (code.find_first_not_of(" \t\v\f\r\n") == std::string::npos) return true;
+  constexpr std::string_view todo = "WORKBOOK_TODO";
+  for (std::size_t at = code.find(todo); at != std::string::npos; at = code.find(todo, at + 1)) {
+    if (at > 0 && is_word(code[at - 1])) continue;
+    const std::size_t next = code.find_first_not_of(" \t\v\f\r\n", at + todo.size());
+    if (next != std::string::npos && code[next] == '(') return true;
+  }
+  return false;
+}
+
+std::string graft(const MarkedFile& solution, const MarkedFile& reader, std::string_view id) {
+  const Region& hole = must_find(solution, id);
+  const Region& piece = must_find(reader, id);
+  std::string text = line_directive(1, solution.name);
+  append_lines(text, solution.lines, 0, hole.begin_line);
+  text += line_directive(piece.begin_line + 1, reader.name);
+  text += join_lines(piece.body);
+  text += '\n';  // so that a backslash at the end of the body joins this line, not the directive
+  text += line_directive(hole.end_line, solution.name);
+  append_lines(text, solution.lines, hole.end_line - 1, solution.lines.size());
+  return text;
+}
+
+std::string replace_body(const MarkedFile& file, std::string_view id, const std::vector<std::string>& body) {
+  const Region& region = must_find(file, id);
+  std::string text(file.byte_order_mark ? byte_order_mark : "");
+  for (int i = 0; i < region.begin_line; ++i) text += file.lines[i] + file.ends[i];
+  for (const std::string& line : body) text += line + file.ends[region.begin_line - 1];
+  for (std::size_t i = region.end_line - 1; i < file.lines.size(); ++i) text += file.lines[i] + file.ends[i];
+  return text;
+}
+
+std::string outside_regions(const MarkedFile& file) {
+  std::string text;
+  for (const OutsideLine& line : outside_lines(file)) text.append(line.text) += '\n';
+  return text;
+}
+
+int first_difference(const MarkedFile& file, const MarkedFile& other) {
+  const std::vector<OutsideLine> mine = outside_lines(file), theirs = outside_lines(other);
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    if (i == theirs.size() || mine[i].text != theirs[i].text) return mine[i].number;
+  }
+  if (mine.size() == theirs.size()) return 0;
+  return std::max<int>(1, static_cast<int>(file.lines.size()));  // the rest is missing: the file's last line
+}
+
+std::string join_lines(const std::vector<std::string>& lines) {
+  std::string text;
+  append_lines(text, lines, 0, lines.size());
+  return text;
+}
+
+}  // namespace workbook::book

@@ -1,0 +1,33 @@
+// Mutants: wrong solutions, described as replacements within a region of the right one. tests/mutants/NN_name.toml.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/book/manifest.hpp"
+
+namespace workbook::book {
+
+struct Mutant {
+  std::string id;        ///< "1.1-no-scale": exercise id and slug
+  std::string exercise;  ///< "1.1": the region that is changed
+  std::string title;     ///< "the scores are not scaled"
+  std::string find;      ///< must occur exactly once in the region's body
+  std::string replace;
+  std::string test;       ///< name of the test that must kill it
+  std::string diagnosis;  ///< id of the known mistake that the message must name, or "unknown": honestly not told
+  std::string death = "failed";  ///< "failed", "crashed", "timed out", … as the result is expected to be called
+  std::string file;              ///< tests/mutants/NN_name.toml
+  int line = 0;
+};
+
+/// Reads the mutants of a chapter; ManifestError with FILE:LINE for a missing or unknown key, an id twice, an exercise
+/// or test that the chapter does not have. Empty if the chapter has no file.
+std::vector<Mutant> load_mutants(const Book& book, const Chapter& chapter);
+
+/// The solution files of the chapter with the mutant applied: file name -> text. ManifestError with the mutant's
+/// FILE:LINE if `find` does not occur exactly once in the region.
+std::map<std::string, std::string> apply(const Book& book, const Chapter& chapter, const Mutant& mutant);
+
+}  // namespace workbook::book

@@ -1,0 +1,97 @@
+// doctor: what was found on this machine, what is missing, and what therefore cannot run.
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <sstream>
+#include <thread>
+
+#include "common/cli/verbs.hpp"
+#include "common/worker/command.hpp"
+
+namespace workbook::cli {
+namespace {
+
+struct Finding {
+  std::string name, found;  ///< found is empty if it is missing
+  std::string without;      ///< what cannot run without it
+};
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+/// What `program --version` says in the line that holds a digit, or nothing if it is not here.
+std::string version(const std::string& program, const std::string& flag = "--version") {
+  if (worker::find_program(program).empty()) return "";
+  std::istringstream lines(worker::run_command({program, flag}).output);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find_first_of("0123456789") != std::string::npos) return line;
+  }
+  return "found";
+}
+
+std::string gpu() {
+  if (worker::find_program("nvidia-smi").empty()) return "";
+  const auto result = worker::run_command({"nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"});
+  return result.exit_code == 0 ? first_line(result.output) : "";
+}
+
+std::string clang() {
+  for (int number = 22; number >= 16; --number) {
+    const std::string found = version(fmt::format("clang++-{}", number));
+    if (!found.empty()) return found;
+  }
+  return "";
+}
+
+}  // namespace
+
+int doctor(const Session& session) {
+  utsname system{};
+  ::uname(&system);
+  const std::string nvcc = version("nvcc").empty() ? version("/usr/local/cuda/bin/nvcc") : version("nvcc");
+  const std::vector<Finding> needed{
+      {"system", fmt::format("{} {} {}, {} cores", system.sysname, system.release, system.machine,
+                             std::thread::hardware_concurrency()), ""},
+      {"compiler", session.toolchain.compiler_id + " (" + session.toolchain.compiler + ")", ""},
+      {"CMake", version(session.toolchain.cmake), ""},
+      {"Ninja", version(session.toolchain.ninja), ""},
+  };
+  const std::vector<Finding> optional{
+      {"gdb", version("gdb"), "test --debug (set WORKBOOK_DEBUGGER to use another debugger)"},
+      {"clang-format", version("clang-format"), "check's gate \"format\" (it wants version 14)"},
+      {"clang++ 16 or newer", clang(), "check --full with the second compiler"},
+      {"clang-tidy", version("clang-tidy"), "check --full's gate \"clang-tidy\""},
+      {"git", version("git"), "nothing of the book; you will want it for your own work"},
+      {"nvcc", nvcc, "nothing yet: chapters 1 and 2 run on the CPU; the kernel chapters' cuda backend will want it"},
+      {"GPU", gpu(), "nothing yet: as above"},
+  };
+  if (session.json) {
+    nlohmann::json document{{"chapters", session.book.chapters.size()}, {"found", nlohmann::json::object()}, {"missing", nlohmann::json::object()}};
+    for (const auto& list : {needed, optional}) {
+      for (const Finding& finding : list) {
+        if (finding.found.empty()) {
+          document["missing"][finding.name] = finding.without;
+        } else {
+          document["found"][finding.name] = finding.found;
+        }
+      }
+    }
+    print_json(document);
+    return kDone;
+  }
+  fmt::print("The FlashAttention Workbook {}, {} chapters, in {}\n\n", session.toolchain.version,
+             session.book.chapters.size(), session.book.root.string());
+  for (const auto& list : {needed, optional}) {
+    for (const Finding& finding : list) {
+      if (finding.found.empty()) {
+        fmt::print("  {} {:<20} not found. Without it: {}\n", session.colored("-", "yellow"), finding.name, finding.without);
+      } else {
+        fmt::print("  {} {:<20} {}\n", session.colored("+", "green"), finding.name, finding.found);
+      }
+    }
+  }
+  fmt::print("\nChapters 1 and 2 run on any CPU: everything they need is here.\n");
+  return kDone;
+}
+
+}  // namespace workbook::cli

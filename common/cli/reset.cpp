@@ -1,0 +1,20 @@
+// reset: an exercise, or the file that holds it, back to its TODO. A copy of what was there is kept.
+#include "common/book/stubs.hpp"
+#include "common/cli/verbs.hpp"
+
+namespace workbook::cli {
+
+int reset(const Session& session, const std::string& id, bool file) {
+  const book::Exercise& exercise = session.book.exercise(id);
+  const std::filesystem::path backup =
+      file ? book::reset_file(session.book, exercise.id) : book::reset_exercise(session.book, exercise.id);
+  if (session.json) {
+    print_json({{"exercise", exercise.id}, {"backup", session.shown(backup)}});
+  } else {
+    fmt::print("{} is a TODO again; what was there is in {}\n", file ? "the file of exercise " + id : "exercise " + id,
+               session.shown(backup));
+  }
+  return kDone;
+}
+
+}  // namespace workbook::cli

@@ -1,0 +1,344 @@
+// run: the main job. Takes Q, K, V, sends them through every stage, checks each against the oracle and the stage before.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <optional>
+
+#include "common/attention/error.hpp"
+#include "common/attention/npy.hpp"
+#include "common/attention/text.hpp"
+#include "common/attention/tolerance.hpp"
+#include "common/book/compare.hpp"
+#include "common/book/files.hpp"
+#include "common/cli/testing.hpp"
+#include "common/cli/verbs.hpp"
+#include "common/worker/worker.hpp"
+
+namespace workbook::cli {
+namespace fs = std::filesystem;
+namespace {
+
+using book::Chapter;
+using nlohmann::json;
+
+constexpr std::int64_t kBr = 64, kBc = 64;  // tile sizes for the stages that have them
+
+/// One row of the table.
+struct Row {
+  const Chapter* chapter = nullptr;
+  std::string source, backend;
+  std::string result = "ok";  ///< "ok", "failed", or why there is no result: "todo", "refused", "not compiled", …
+  std::string message;
+  bool supported = true;
+  std::optional<double> max_error, bound, rms_error, rms_bound, previous_difference, extra_bytes, seconds;
+  bool ran() const { return result == "ok" || result == "failed"; }
+};
+
+/// "512M", "2GiB", "1000000": bytes.
+std::uint64_t parse_bytes(const std::string& text) {
+  std::size_t end = 0;
+  double number = 0;
+  try {
+    number = std::stod(text, &end);
+  } catch (const std::exception&) {
+    end = 0;
+  }
+  std::string unit = text.substr(end);
+  if (unit.ends_with("iB")) unit.resize(unit.size() - 2);
+  else if (unit.ends_with("B")) unit.resize(unit.size() - 1);
+  const double factor = unit.empty() ? 1 : unit == "K" ? 1024 : unit == "M" ? 1024. * 1024 : unit == "G" ? 1024. * 1024 * 1024 : 0;
+  if (end == 0 || factor == 0 || !(number > 0) || number * factor > 1e18) {
+    fail_input("--memory {}: not a size; allowed: a positive number, with K, M or G after it if you like (\"512M\")",
+               text);
+  }
+  return std::uint64_t(number * factor);
+}
+
+/// The bytes of README, lessons and notes: the book's own text.
+std::string books_text(const book::Book& book) {
+  std::vector<fs::path> files{book.root / "README.md"};
+  for (const char* folder : {"chapters", "notes"}) {
+    std::vector<fs::path> found;
+    for (const auto& entry : fs::recursive_directory_iterator(book.root / folder)) {
+      if (entry.path().extension() == ".md") found.push_back(entry.path());
+    }
+    std::sort(found.begin(), found.end());
+    files.insert(files.end(), found.begin(), found.end());
+  }
+  std::string text;
+  for (const fs::path& file : files) text += book::read_file(file);
+  return text;
+}
+
+void require_finite(const std::string& name, const Tensor<float>& tensor) {
+  const auto bad = std::find_if(tensor.values.begin(), tensor.values.end(), [](float x) { return !std::isfinite(x); });
+  if (bad == tensor.values.end()) return;
+  std::int64_t at = bad - tensor.values.begin();
+  std::int64_t index[4];
+  for (int axis = 3; axis >= 0; --axis) {
+    index[axis] = at % tensor.sizes[std::size_t(axis)];
+    at /= tensor.sizes[std::size_t(axis)];
+  }
+  fail_input("{}: the element at (batch {}, head {}, row {}, column {}) is {}; allowed: finite numbers only, since one NaN "
+             "or infinity spreads over every row that reads it and nothing could be checked",
+             name, index[0], index[1], index[2], index[3], *bad);
+}
+
+Problem problem_from_files(const RunOptions& options) {
+  Problem problem;
+  problem.Q = read_npy(options.q);
+  problem.K = read_npy(options.k);
+  problem.V = read_npy(options.v);
+  const auto sizes = [](const Tensor<float>& t) {
+    return fmt::format("({}, {}, {}, {})", t.sizes[0], t.sizes[1], t.sizes[2], t.sizes[3]);
+  };
+  const auto& q = problem.Q.sizes;
+  const auto& k = problem.K.sizes;
+  if (k != problem.V.sizes) {
+    fail_input("--v: shape {} does not fit K's {}; allowed: the same shape", sizes(problem.V), sizes(problem.K));
+  }
+  if (q[0] != k[0]) fail_input("--k: batch {} does not fit Q's {}; allowed: the same", k[0], q[0]);
+  if (q[3] != k[3]) fail_input("--k: head_dim {} does not fit Q's {}; allowed: the same", k[3], q[3]);
+  problem.shape = {q[0], q[1], k[1], q[2], k[2], q[3]};
+  check(problem.shape, true);
+  require_finite("--q", problem.Q);
+  require_finite("--k", problem.K);
+  require_finite("--v", problem.V);
+  problem.causal = options.causal;
+  problem.scale = options.scale_given ? float(options.scale) : default_scale(problem.shape.d);
+  return problem;
+}
+
+Problem problem_from_text(const Session& session, const RunOptions& options) {
+  std::string text;
+  if (options.text.empty()) {
+    text = books_text(session.book);
+  } else {
+    try {
+      text = book::read_file(options.text);
+    } catch (const std::runtime_error& error) {
+      fail_input("--text {}: {}", options.text, error.what());
+    }
+  }
+  Shape shape{1, options.heads, options.heads, options.seq, options.seq, options.head_dim};
+  check(shape);
+  if (std::int64_t(text.size()) < options.seq) {
+    fail_input("--seq {}: {} has {} bytes; allowed: at most that many, or another file with --text", options.seq,
+               options.text.empty() ? "the book's own text" : options.text, text.size());
+  }
+  return embed_text(text, shape, options.causal,
+                    options.scale_given ? float(options.scale) : default_scale(shape.d), options.seed);
+}
+
+Problem make_problem(const Session& session, const RunOptions& options) {
+  const int files = !options.q.empty() + !options.k.empty() + !options.v.empty();
+  if (files != 0 && files != 3) fail_input("--q, --k and --v: {} of them given; allowed: all three or none", files);
+  if (files == 3 && (!options.text.empty() || options.shape_given)) {
+    fail_input("--q, --k, --v come with their own shape; not allowed beside them: --text, --seq, --heads, --head-dim");
+  }
+  if (options.scale_given && !(std::isfinite(options.scale) && options.scale != 0)) {
+    fail_input("--scale {}: allowed: a finite number other than 0", options.scale);
+  }
+  return files == 3 ? problem_from_files(options) : problem_from_text(session, options);
+}
+
+/// Before anything is computed: can the output be written?
+void require_writable(const char* flag, const std::string& path) {
+  if (path.empty()) return;
+  const fs::path folder = fs::absolute(path).parent_path();
+  if (!fs::is_directory(folder)) fail_input("{} {}: the folder {} does not exist", flag, path, folder.string());
+  if (fs::is_directory(path)) fail_input("{} {}: that is a folder; allowed: a file name", flag, path);
+  if (::access(folder.c_str(), W_OK) != 0) fail_input("{} {}: the folder {} cannot be written to", flag, path, folder.string());
+}
+
+Precision precision_of(const std::string& element) {
+  if (element == "float16") return float16_precision();
+  if (element == "bfloat16") return bfloat16_precision();
+  return float32_precision();
+}
+
+double largest_difference(const Tensor<float>& a, const Tensor<float>& b) {
+  double largest = 0;
+  for (std::size_t i = 0; i < a.values.size(); ++i) {
+    const double difference = std::abs(double(a.values[i]) - double(b.values[i]));
+    if (!(difference <= largest)) largest = difference;  // keeps a NaN
+  }
+  return largest;
+}
+
+/// The worse of two tensors' comparisons, by the share of the bound that is used.
+void take(Row& row, const book::Comparison& O, const book::Comparison& lse) {
+  row.max_error = O.max_error;
+  row.bound = O.bound;
+  row.rms_error = O.rms_error;
+  row.rms_bound = O.rms_bound;
+  if (O.close && lse.close) return;
+  row.result = "failed";
+  row.message = O.close ? lse.text : O.text;
+}
+
+json input_json(const Problem& problem, const RunOptions& options) {
+  const Shape& s = problem.shape;
+  json input{{"source", !options.q.empty() ? "npy" : options.text.empty() ? "book" : "text"},
+             {"B", s.B}, {"H", s.H}, {"Hkv", s.Hkv}, {"Nq", s.Nq}, {"Nk", s.Nk}, {"d", s.d},
+             {"causal", problem.causal}, {"scale", number_json(problem.scale)}};
+  input["seed"] = options.q.empty() ? json(options.seed) : json(nullptr);
+  return input;
+}
+
+json row_json(const Row& row) {
+  return {{"chapter", row.chapter->name()},
+          {"source", row.source},
+          {"backend", row.backend},
+          {"pass", row.chapter->pass},
+          {"supported", row.supported},
+          {"result", row.result},
+          {"message", row.message.empty() ? json(nullptr) : json(row.message)},
+          {"max_error", number_json(row.max_error)},
+          {"rms_error", number_json(row.rms_error)},
+          {"bound", number_json(row.bound)},
+          {"rms_bound", number_json(row.rms_bound)},
+          {"previous_difference", number_json(row.previous_difference)},
+          {"extra_bytes", number_json(row.extra_bytes)},
+          {"global_read_bytes", nullptr},
+          {"global_write_bytes", nullptr},
+          {"tiles", nullptr},
+          {"seconds", number_json(row.seconds)}};
+}
+
+std::string cell(std::optional<double> value) { return value ? fmt::format("{:.1e}", *value) : "-"; }
+
+void print_table(const Session& session, const Problem& problem, const RunOptions& options,
+                 const std::vector<Row>& rows) {
+  const Shape& s = problem.shape;
+  fmt::print("Attention over {}: B={}, H={}, Nq={}, Nk={}, d={}, {}, scale {:.6g}\n\n",
+             !options.q.empty() ? options.q : options.text.empty() ? "the book's own text" : options.text, s.B, s.H, s.Nq,
+             s.Nk, s.d, problem.causal ? "causal" : "not causal", problem.scale);
+  fmt::print("{:<22} {:<10} {:<4} {:>9} {:>9} {:>9} {:>9} {:>9} {:>11} {:>9}\n", "stage", "source", "on", "max err",
+             "allowed", "rms err", "allowed", "previous", "extra mem", "time");
+  for (const Row& row : rows) {
+    fmt::print("{:<22} {:<10} {:<4} ", row.chapter->name(), row.source, row.backend);
+    if (row.ran()) {
+      fmt::print("{:>9} {:>9} {:>9} {:>9} {:>9} {:>11} {:>8.3f}s  {}\n", cell(row.max_error), cell(row.bound),
+                 cell(row.rms_error), cell(row.rms_bound), cell(row.previous_difference),
+                 row.extra_bytes && *row.extra_bytes >= 0 ? bytes_text(*row.extra_bytes) : "-", row.seconds.value_or(0),
+                 row.result == "ok" ? session.colored("ok", "green") : session.colored("OUTSIDE ITS BOUND", "red"));
+    } else {
+      fmt::print("{}\n", session.colored(row.result, "yellow"));
+    }
+  }
+  for (const Row& row : rows) {
+    if (!row.message.empty()) fmt::print("\n{}: {}\n", row.chapter->name(), row.message);
+  }
+  fmt::print("\nmax err: error of the element of O that uses most of its bound; previous: largest difference to the stage "
+             "above;\nextra mem: the most that the stage allocated while it ran. How the bounds come about: "
+             "notes/numerics.md\n");
+}
+
+}  // namespace
+
+int run(const Session& session, const RunOptions& options) {
+  require_writable("--out", options.out);
+  require_writable("--lse", options.lse);
+  const std::uint64_t memory = options.memory.empty() ? 1ull << 46 : parse_bytes(options.memory);
+  std::vector<const Chapter*> stages;
+  if (options.stage.empty()) {
+    for (const Chapter& chapter : session.book.chapters) stages.push_back(&chapter);
+  } else {
+    stages.push_back(&session.book.chapter(options.stage));
+  }
+  const Problem problem = make_problem(session, options);
+
+  session.show_progress("building the stages");
+  worker::build_targets(session.toolchain, {"worker_server"});
+  std::vector<worker::WorkerJob> jobs;
+  for (const Chapter* chapter : stages) {
+    const bool own = options.chapters || !session.book.has_solutions(*chapter);
+    jobs.push_back(whole_job(session, *chapter, own ? readers_tree(session, *chapter) : solutions_tree(session, *chapter)));
+  }
+  const auto built = worker::build_workers(session.toolchain, jobs);
+
+  session.show_progress("the oracle, in float64");
+  const Forward oracle = forward_oracle(problem);
+
+  std::vector<Row> rows;
+  std::optional<Tensor<float>> previous, last_lse;
+  for (std::size_t i = 0; i < stages.size(); ++i) {
+    const Chapter& chapter = *stages[i];
+    Row row;
+    row.chapter = &chapter;
+    row.backend = jobs[i].backend;
+    row.source = options.chapters || !session.book.has_solutions(chapter) ? "chapters" : "solutions";
+    session.show_progress("running " + chapter.name());
+    const worker::WorkerBuilt& executable = built.at(jobs[i].name);
+    if (problem.causal && !chapter.causal) {
+      row.supported = false;
+      row.result = "does not do causal";
+    } else if (!executable.ok) {
+      row.result = "not compiled";
+      row.message = executable.log;
+    } else {
+      worker::Limits limits;
+      limits.time = std::chrono::duration<double>(24 * 3600.0);
+      limits.memory = memory;
+      worker::Worker worker(executable.executable, limits);
+      const Shape& s = problem.shape;
+      worker::Call call("forward");
+      call.number("B", double(s.B)).number("H", double(s.H)).number("Hkv", double(s.Hkv));
+      call.number("Nq", double(s.Nq)).number("Nk", double(s.Nk)).number("d", double(s.d));
+      call.number("scale", problem.scale).number("causal", problem.causal).number("Br", kBr).number("Bc", kBc);
+      call.input("Q", problem.Q.values).input("K", problem.K.values).input("V", problem.V.values);
+      call.output<float>("O", std::size_t(s.q_size())).output<float>("lse", std::size_t(s.lse_size()));
+      try {
+        const worker::Reply reply = worker.call(call);
+        Tensor<float> O({s.B, s.H, s.Nq, s.d}), lse({s.B, s.H, s.Nq, 1});
+        O.values = reply.output<float>("O");
+        lse.values = reply.output<float>("lse");
+        const Precision precision = precision_of(chapter.element);
+        book::Layout O_layout, lse_layout;
+        O_layout.tensor = "O";
+        lse_layout.tensor = "lse";
+        lse_layout.axes[3] = "";
+        take(row, book::compare(O, oracle.O, output_bounds(oracle, problem, precision), O_layout),
+             book::compare(lse, oracle.lse, lse_bounds(oracle, problem, precision), lse_layout));
+        if (previous) row.previous_difference = largest_difference(O, *previous);
+        row.seconds = reply.seconds;
+        if (reply.extra_bytes >= 0) row.extra_bytes = double(reply.extra_bytes);
+        previous = std::move(O);
+        last_lse = std::move(lse);
+      } catch (const worker::Failure& failure) {
+        row.result = worker::name(failure.ending);
+        row.message = failure.ending == worker::Ending::todo
+                          ? fmt::format("exercise {} is still open: ./workbook test {}", failure.todo, chapter.number)
+                          : failure.what();
+      }
+    }
+    rows.push_back(std::move(row));
+  }
+  session.show_progress("");
+
+  if (previous) {
+    if (!options.out.empty()) write_npy(options.out, *previous);
+    if (!options.lse.empty()) write_npy(options.lse, *last_lse, 3);
+  } else if (!options.out.empty() || !options.lse.empty()) {
+    fmt::print(stderr, "nothing was written: no stage gave a result\n");
+  }
+  if (session.json) {
+    json stages_json = json::array();
+    for (const Row& row : rows) stages_json.push_back(row_json(row));
+    print_json({{"input", input_json(problem, options)}, {"stages", stages_json}});
+  } else {
+    print_table(session, problem, options, rows);
+  }
+
+  const auto any = [&](auto condition) { return std::any_of(rows.begin(), rows.end(), condition); };
+  // A stage that says beforehand that it cannot (memory, causal) is no failure, as long as another one ran.
+  if (any([](const Row& r) { return !r.ran() && r.supported && r.result != "refused"; })) return kTestFailed;
+  if (any([](const Row& r) { return r.result == "failed"; })) return kTestFailed;
+  return any([](const Row& r) { return r.ran(); }) ? kDone : kEnvironment;
+}
+
+}  // namespace workbook::cli

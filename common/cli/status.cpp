@@ -1,0 +1,92 @@
+// (none): the book at a glance. Builds nothing, runs nothing.
+#include "common/book/progress.hpp"
+#include "common/cli/verbs.hpp"
+
+namespace workbook::cli {
+namespace {
+
+using book::Progress;
+
+const char* symbol(Progress state) {
+  switch (state) {
+    case Progress::open: return "·";
+    case Progress::untested: return "?";
+    case Progress::passing: return "✓";
+    case Progress::failing: return "✗";
+    case Progress::lost: return "!";
+  }
+  return " ";
+}
+
+const char* color(Progress state) {
+  return state == Progress::passing ? "green" : state == Progress::open ? "dim" : state == Progress::untested ? "yellow" : "red";
+}
+
+std::string advice(const book::Chapter& chapter, const book::Exercise& exercise, const book::ExerciseProgress& at,
+                   const std::string& file) {
+  switch (at.state) {
+    case Progress::open:
+      return fmt::format("read chapters/{}/README.md, fill in exercise {} ({}:{}),\n  then ./workbook test {}",
+                         chapter.name(), exercise.id, file, at.line, chapter.number);
+    case Progress::untested: return fmt::format("./workbook test {}", chapter.number);
+    case Progress::failing:
+      return fmt::format("exercise {} fails: ./workbook test {}, or ./workbook hint {}", exercise.id, chapter.number,
+                         exercise.id);
+    case Progress::lost:
+      return fmt::format("the markers of exercise {} are gone from {}: put them back, or\n  ./workbook reset --file {}",
+                         exercise.id, file, exercise.id);
+    case Progress::passing: break;
+  }
+  return "";
+}
+
+}  // namespace
+
+int status(const Session& session) {
+  const auto progress = book::load_progress(session.book);
+  nlohmann::json chapters = nlohmann::json::array();
+  std::string next;
+  int done = 0, open = 0, failing = 0, untested = 0;
+  std::string text;
+  for (const book::Chapter& chapter : session.book.chapters) {
+    nlohmann::json exercises = nlohmann::json::array();
+    text += session.colored(fmt::format("{:2}  {}", chapter.number, chapter.title), "bold") + "\n";
+    for (const book::Exercise& exercise : chapter.exercises) {
+      const book::ExerciseProgress& at = progress.at(exercise.id);
+      const std::string file = session.shown(at.file);
+      done += at.state == Progress::passing;
+      open += at.state == Progress::open;
+      untested += at.state == Progress::untested;
+      failing += at.state == Progress::failing || at.state == Progress::lost;
+      if (next.empty()) next = advice(chapter, exercise, at, file);
+      text += fmt::format("    {} {}  {:<44} {}\n", session.colored(symbol(at.state), color(at.state)), exercise.id,
+                          exercise.title, session.colored(name(at.state), color(at.state)));
+      exercises.push_back({{"id", exercise.id},
+                           {"title", exercise.title},
+                           {"state", name(at.state)},
+                           {"file", file},
+                           {"line", at.line},
+                           {"points", exercise.points}});
+    }
+    chapters.push_back({{"chapter", chapter.name()}, {"title", chapter.title}, {"exercises", exercises}});
+  }
+  if (next.empty()) next = "everything is solved: ./workbook run --chapters runs your own stages";
+  if (session.json) {
+    print_json({{"chapters", chapters},
+                {"done", done},
+                {"open", open},
+                {"untested", untested},
+                {"failing", failing},
+                {"next", next}});
+    return kDone;
+  }
+  fmt::print("The FlashAttention Workbook\n\n{}\n", text);
+  fmt::print("{} chapters, {} exercises: {} done, {} to do", session.book.chapters.size(),
+             done + open + failing + untested, done, open);
+  if (failing > 0) fmt::print(", {} failing", failing);
+  if (untested > 0) fmt::print(", {} not tested since you changed them", untested);
+  fmt::print("\nnext: {}\n", next);
+  return kDone;
+}
+
+}  // namespace workbook::cli

@@ -1,0 +1,188 @@
+// test: a chapter's tests on the reader's code, each exercise judged alone, and what to do about what failed.
+#include <map>
+#include <set>
+
+#include "common/book/progress.hpp"
+#include "common/cli/testing.hpp"
+#include "common/cli/verbs.hpp"
+
+namespace workbook::cli {
+namespace {
+
+using book::Chapter;
+
+/// Indents every line of a text.
+std::string indented(const std::string& text, const std::string& by) {
+  std::string result = by;
+  for (const char c : text) {
+    result += c;
+    if (c == '\n') result += by;
+  }
+  return result;
+}
+
+std::string mark(const Session& session, const std::string& result) {
+  if (result == "passed") return session.colored("passed ", "green");
+  if (result == "todo" || result == "blocked" || result == "skipped") {
+    return session.colored(fmt::format("{:<7}", result), "yellow");
+  }
+  return session.colored(result, "red");
+}
+
+void print_test(const Session& session, const TestResult& test, std::set<std::string>& shown) {
+  fmt::print("  {}  {}", mark(session, test.result), test.name);
+  if (test.result == "todo") fmt::print("   todo {} ({}:{})", test.exercise, test.file, test.line);
+  if (test.result == "blocked") fmt::print("   {}", test.message);
+  fmt::print("\n");
+  if (test.result == "passed" || test.result == "todo" || test.result == "blocked") return;
+  // The same long text (a compiler's log) is shown once.
+  if (!test.message.empty()) {
+    fmt::print("{}\n", shown.insert(test.message).second ? indented(test.message, "    ") : "    (the same as above)");
+  }
+  if (!test.likely_cause.empty()) {
+    fmt::print("    {} {}\n", session.colored("likely cause:", "bold"), test.likely_cause);
+  } else if (test.result == "failed") {
+    fmt::print("    likely cause: cannot be told: it is none of the mistakes that the book knows\n");
+  }
+  if (!test.file.empty()) {
+    fmt::print("    look at: {}:{}      more help: ./workbook hint {}\n", test.file, test.line, test.exercise);
+  }
+}
+
+/// One line a kind of result that occurs: "7 passed, 1 failed, 3 todo".
+std::string counts_text(const ChapterRun& run) {
+  std::string text;
+  for (const char* result :
+       {"passed", "failed", "todo", "blocked", "skipped", "crashed", "timed out", "not compiled"}) {
+    if (run.count(result) > 0 || std::string(result) == "passed") {
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", run.count(result), result);
+    }
+  }
+  return text;
+}
+
+void print_run(const Session& session, const ChapterRun& run) {
+  const Chapter& chapter = *run.chapter;
+  fmt::print("{}\n", session.colored(fmt::format("Chapter {}: {} ({})", chapter.number, chapter.title,
+                                                 run.tree == "solutions" ? "the book's solution" : "your code"),
+                                     "bold"));
+  if (!run.warnings.empty()) fmt::print("the compiler warns:\n{}\n", indented(run.warnings, "    "));
+  std::set<std::string> shown;
+  for (const book::Exercise& exercise : chapter.exercises) {
+    bool first = true;
+    for (const TestResult& test : run.tests) {
+      if (test.exercise != exercise.id) continue;
+      if (first) fmt::print("{} {}\n", exercise.id, exercise.title);
+      first = false;
+      print_test(session, test, shown);
+    }
+  }
+  bool first = true;
+  for (const TestResult& test : run.tests) {
+    if (test.exercise != "whole") continue;
+    if (first) fmt::print("the whole chapter\n");
+    first = false;
+    print_test(session, test, shown);
+  }
+  for (const std::string& note : run.notes) fmt::print("note: {}\n", note);
+  fmt::print("{}\n", counts_text(run));
+}
+
+/// Exercises all of whose tests ran and passed, or not, to be remembered.
+std::map<std::string, bool> exercise_results(const ChapterRun& run) {
+  std::map<std::string, bool> results;
+  for (const book::Exercise& exercise : run.chapter->exercises) {
+    std::size_t ran = 0;
+    bool passed = true;
+    for (const TestResult& test : run.tests) {
+      if (test.exercise != exercise.id) continue;
+      ++ran;
+      passed = passed && test.result == "passed";
+    }
+    // A failure is remembered in any case, a pass only if nothing was left out.
+    if (ran > 0 && (!passed || ran >= exercise.tests.size())) results[exercise.id] = passed;
+  }
+  return results;
+}
+
+void print_next(const Session& session, const ChapterRun& run) {
+  for (const book::Exercise& exercise : run.chapter->exercises) {
+    for (const TestResult& test : run.tests) {
+      if (test.exercise != exercise.id || test.result == "passed") continue;
+      if (test.result == "todo") {
+        fmt::print("next: exercise {}, {}: open {}:{}, lesson in {}\n", exercise.id, exercise.title, test.file, test.line,
+                   session.shown(session.book.root / "chapters" / run.chapter->name() / "README.md"));
+      } else {
+        fmt::print("next: mend exercise {}, then ./workbook test {}\n", exercise.id, run.chapter->number);
+      }
+      return;
+    }
+  }
+}
+
+}  // namespace
+
+int test(const Session& session, const TestOptions& options) {
+  struct Wanted {
+    const Chapter* chapter;
+    std::string exercise;
+  };
+  std::vector<Wanted> wanted;
+  for (const std::string& which : options.chapters) {
+    const std::size_t point = which.find('.');
+    if (point == std::string::npos) {
+      wanted.push_back({&session.book.chapter(which), ""});
+    } else {
+      const book::Exercise& exercise = session.book.exercise(which);
+      wanted.push_back({&session.book.chapter(which.substr(0, point)), exercise.id});
+    }
+  }
+  if (wanted.empty()) {
+    for (const Chapter& chapter : session.book.chapters) wanted.push_back({&chapter, ""});
+  }
+  if (options.debug && options.only.empty()) {
+    fmt::print(stderr, "--debug needs one test: --only \"its name\"\n");
+    return kUsage;
+  }
+  for (const Wanted& want : wanted) {
+    if (options.solutions && !session.book.has_solutions(*want.chapter)) {
+      fmt::print(stderr, "--solutions: there is no solution of chapter {} here\n", want.chapter->number);
+      return kUsage;
+    }
+  }
+
+  bool all_passed = true;
+  nlohmann::json documents = nlohmann::json::array();
+  for (const Wanted& want : wanted) {
+    const Chapter& chapter = *want.chapter;
+    session.show_progress(fmt::format("chapter {}: building", chapter.number));
+    worker::build_targets(session.toolchain, test_targets(chapter));
+    RunRequest request;
+    request.only = options.only;
+    request.exercise = want.exercise;
+    request.debug = options.debug;
+    request.time_limit = options.time_limit;
+    request.previous = build_previous(session, chapter, options.previous == "chapters");
+    const Tree tree = options.solutions ? solutions_tree(session, chapter) : readers_tree(session, chapter);
+    const ChapterRun run = run_tests(session, chapter, tree, request);
+    if (run.tests.empty()) {
+      fmt::print(stderr, "no test ran{}\n",
+                 options.only.empty() ? ": a defect of the book" : ": chapter " + std::to_string(chapter.number) +
+                                                                       " has no test named \"" + options.only + "\"");
+      return options.only.empty() ? kTestFailed : kUsage;
+    }
+    if (!options.solutions) book::save_progress(session.book, exercise_results(run));
+    all_passed = all_passed && run.all_passed();
+    if (session.json) {
+      documents.push_back(to_json(run));
+    } else {
+      print_run(session, run);
+      if (!options.solutions) print_next(session, run);
+    }
+  }
+  // One chapter is one document; several are a list.
+  if (session.json) print_json(documents.size() == 1 ? documents[0] : documents);
+  return all_passed ? kDone : kTestFailed;
+}
+
+}  // namespace workbook::cli

@@ -1,0 +1,309 @@
+#include "common/cli/testing.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+
+#include "common/book/files.hpp"
+#include "common/book/markers.hpp"
+#include "common/worker/command.hpp"
+
+namespace workbook::cli {
+namespace fs = std::filesystem;
+namespace {
+
+using book::Chapter;
+using book::Exercise;
+using nlohmann::json;
+
+bool is_source(const std::string& file) { return fs::path(file).extension() == ".cpp"; }
+
+/// Where an exercise's region stands: the tree's file that has it, parsed, beside the solution's.
+struct Place {
+  std::string file;          ///< relative to the chapter's folder
+  book::MarkedFile reader, solution;
+  std::string error;         ///< why the reader's file cannot be grafted
+};
+
+std::map<std::string, Place> places(const Session& session, const Chapter& chapter, const Tree& tree) {
+  std::map<std::string, Place> found;
+  for (const std::string& file : chapter.files) {
+    const fs::path solution_path = session.book.solution(chapter, file);
+    // Without solutions/ (a release) the tree itself says where its regions are.
+    const fs::path reader_path = tree.folder / file;
+    const bool has_solution = fs::exists(solution_path);
+    Place place;
+    place.file = file;
+    if (fs::exists(reader_path)) {
+      place.reader = book::parse_reader(session.shown(reader_path), book::read_file(reader_path));
+    } else {
+      place.error = session.shown(reader_path) + " is missing";
+    }
+    place.solution = has_solution ? book::parse_marked(session.shown(solution_path), book::read_file(solution_path))
+                                  : place.reader;
+    for (const book::Region& region : place.solution.regions) found[region.id] = place;
+  }
+  return found;
+}
+
+/// What the tests of one exercise run on.
+struct ExerciseSubject {
+  bool open = false;
+  std::string worker;   ///< name of a job
+  std::string broken;   ///< why there is nothing to run: markers gone
+};
+
+/// True if the tree is the solution with just this region changed: then the whole chapter is the graft.
+bool is_solution_but(const Session& session, const Chapter& chapter, const Tree& tree, const Place& place,
+                     const book::Region& region) {
+  return std::all_of(chapter.files.begin(), chapter.files.end(), [&](const std::string& file) {
+    const std::string text = book::read_file(tree.folder / file);
+    return file == place.file ? text == book::replace_body(place.solution, region.id, region.body)
+                              : text == book::read_file(session.book.solution(chapter, file));
+  });
+}
+
+std::string first_errors(const std::string& log) {
+  constexpr std::size_t most = 3000;
+  return log.size() <= most ? log : log.substr(0, most) + "\n…";
+}
+
+json subject_json(const std::string& executable, const std::string& not_compiled, bool open) {
+  return {{"executable", executable}, {"not_compiled", not_compiled}, {"open", open}};
+}
+
+/// A Catch2 test spec that matches exactly this name.
+std::string exact(const std::string& name) {
+  std::string spec;
+  for (const char c : name) {
+    if (c == ',' || c == '[' || c == '\\' || c == '*') spec += '\\';
+    spec += c;
+  }
+  return spec;
+}
+
+}  // namespace
+
+int ChapterRun::count(const std::string& result) const {
+  return int(std::count_if(tests.begin(), tests.end(), [&](const TestResult& t) { return t.result == result; }));
+}
+bool ChapterRun::all_passed() const { return !tests.empty() && count("passed") == int(tests.size()); }
+
+Tree readers_tree(const Session& session, const Chapter& chapter) {
+  return {"chapters", session.book.root / "chapters" / chapter.name()};
+}
+Tree solutions_tree(const Session& session, const Chapter& chapter) {
+  return {"solutions", session.book.root / "solutions" / chapter.name()};
+}
+
+worker::WorkerJob whole_job(const Session& session, const Chapter& chapter, const Tree& tree,
+                            const std::string& backend) {
+  worker::WorkerJob job;
+  job.name = tree.name + "/" + chapter.name() + "." + backend;
+  job.backend = backend;
+  job.include = tree.folder;
+  for (const std::string& file : chapter.files) {
+    if (is_source(file)) job.sources.push_back(tree.folder / file);
+  }
+  job.sources.push_back(session.book.root / "tests" / chapter.name() / "operations.cpp");
+  return job;
+}
+
+fs::path build_previous(const Session& session, const Chapter& chapter, bool readers) {
+  const Chapter* previous = nullptr;
+  for (const Chapter& other : session.book.chapters) {
+    if (other.number < chapter.number && (previous == nullptr || other.number > previous->number)) previous = &other;
+  }
+  if (previous == nullptr) return {};
+  const bool own = readers || !session.book.has_solutions(*previous);
+  const worker::WorkerJob job =
+      whole_job(session, *previous, own ? readers_tree(session, *previous) : solutions_tree(session, *previous));
+  const auto built = worker::build_workers(session.toolchain, {job}).at(job.name);
+  return built.ok ? built.executable : fs::path();
+}
+
+std::vector<std::string> test_targets(const Chapter& chapter) { return {"worker_server", "tests_" + chapter.name()}; }
+
+ChapterRun run_tests(const Session& session, const Chapter& chapter, const Tree& tree, const RunRequest& request) {
+  ChapterRun run;
+  run.chapter = &chapter;
+  run.backend = request.backend;
+  run.tree = tree.name;
+
+  // The workers: the whole chapter, and for each exercise the solution with the tree's region put in. Nothing is built
+  // for an open region; a graft that equals the solution or the whole tree is that worker.
+  const bool have_solutions = session.book.has_solutions(chapter);
+  const std::map<std::string, Place> where = places(session, chapter, tree);
+  const worker::WorkerJob whole = whole_job(session, chapter, tree, request.backend);
+  const worker::WorkerJob solution = whole_job(session, chapter, solutions_tree(session, chapter), request.backend);
+  std::map<std::string, worker::WorkerJob> jobs;
+  const auto wanted = [&](const std::string& exercise) { return request.exercise.empty() || request.exercise == exercise; };
+  jobs[whole.name] = whole;  // always: exercises fall back on it
+  std::map<std::string, ExerciseSubject> subjects;
+  for (const Exercise& exercise : chapter.exercises) {
+    if (!wanted(exercise.id)) continue;
+    ExerciseSubject& subject = subjects[exercise.id];
+    const auto found = where.find(exercise.id);
+    if (found == where.end()) {
+      subject.broken = fmt::format("exercise {} has no region in the book's files", exercise.id);
+      continue;
+    }
+    const Place& place = found->second;
+    const book::Region* region = place.error.empty() ? place.reader.find(exercise.id) : nullptr;
+    if (region == nullptr) {
+      subject.broken = place.error.empty()
+                           ? fmt::format("{}: the lines // BEGIN {} and // END {} are gone", place.reader.name,
+                                         exercise.id, exercise.id)
+                           : place.error;
+      subject.broken += fmt::format("\n  put the marker lines back, or start the file again: ./workbook reset --file {}",
+                                    exercise.id);
+      continue;
+    }
+    if (book::is_open(*region)) {
+      subject.open = true;
+      continue;
+    }
+    if (!have_solutions || tree.name == "solutions") {
+      subject.worker = whole.name;
+      continue;
+    }
+    if (region->body == place.solution.find(exercise.id)->body) {
+      subject.worker = solution.name;
+      jobs[solution.name] = solution;
+      continue;
+    }
+    if (is_solution_but(session, chapter, tree, place, *region)) {
+      subject.worker = whole.name;
+      continue;
+    }
+    const Tree grafted{"grafts/" + tree.name + "/" + exercise.id,
+                       session.toolchain.build_folder / "grafts" / tree.name / exercise.id / chapter.name()};
+    for (const std::string& file : chapter.files) {
+      const std::string text = file == place.file
+                                   ? book::graft(place.solution, place.reader, exercise.id)
+                                   : book::read_file(session.book.solution(chapter, file));
+      book::write_if_changed(grafted.folder / file, text);
+    }
+    const worker::WorkerJob job = whole_job(session, chapter, grafted, request.backend);
+    jobs[job.name] = job;
+    subject.worker = job.name;
+  }
+  std::vector<worker::WorkerJob> all;
+  for (const auto& [name, job] : jobs) all.push_back(job);
+  const auto built = worker::build_workers(session.toolchain, all);
+  const worker::WorkerBuilt& whole_built = built.at(whole.name);
+  if (whole_built.ok) run.warnings = whole_built.log;
+
+  // The context that the test program reads.
+  json context{{"chapter", chapter.number}, {"backend", request.backend}, {"debug", request.debug},
+               {"time_limit", request.time_limit}, {"previous", request.previous.string()},
+               {"subjects", json::object()}};
+  context["subjects"]["whole"] = subject_json(whole_built.ok ? whole_built.executable.string() : "",
+                                              whole_built.ok ? "" : first_errors(whole_built.log), false);
+  for (const auto& [id, subject] : subjects) {
+    json& entry = context["subjects"][id];
+    if (subject.open) {
+      entry = subject_json("", "", true);
+    } else if (!subject.broken.empty()) {
+      entry = subject_json("", subject.broken, false);
+    } else {
+      const worker::WorkerBuilt& graft = built.at(subject.worker);
+      if (graft.ok) {
+        entry = subject_json(graft.executable.string(), "", false);
+      } else if (whole_built.ok) {
+        entry = subject_json(whole_built.executable.string(), "", false);
+        run.notes.push_back(
+            fmt::format("exercise {} needs something that you changed outside its region, so it cannot be judged alone: "
+                        "its tests ran on your whole chapter",
+                        id));
+      } else {
+        entry = subject_json("", first_errors(graft.log), false);
+      }
+    }
+  }
+  const fs::path context_path =
+      session.toolchain.build_folder / "contexts" / fmt::format("{}.{}.json", chapter.name(), ::getpid());
+  book::write_file(context_path, context.dump(2));
+
+  // The test program: results come as JSON lines on its descriptor 3.
+  const fs::path program = session.toolchain.build_folder / "bin" / ("tests_" + chapter.name());
+  std::vector<std::string> argv{program.string(), "--warn", "NoAssertions"};
+  if (!request.only.empty()) {
+    argv.push_back(exact(request.only));
+  } else if (!request.exercise.empty()) {
+    argv.push_back("[" + request.exercise + "]");
+  }
+  std::string running;
+  bool done = false;
+  worker::CommandOptions options;
+  options.environment["WORKBOOK_CONTEXT"] = context_path.string();
+  options.environment["WORKBOOK_RESULTS"] = "3";
+  options.capture = !request.debug;
+  options.on_line = [&](const std::string& line) {
+    const json event = json::parse(line);
+    if (event.at("event") == "start") {
+      running = event.at("test");
+      session.show_progress(fmt::format("chapter {}: {}", chapter.number, running));
+    } else if (event.at("event") == "done") {
+      done = true;
+    } else {
+      TestResult result;
+      result.name = event.at("test");
+      result.exercise = event.at("exercise");
+      result.result = event.at("result");
+      result.message = event.at("message");
+      result.likely_cause = event.at("likely_cause");
+      result.diagnosis = event.at("diagnosis");
+      result.seconds = event.at("seconds");
+      run.tests.push_back(std::move(result));
+      running.clear();
+    }
+  };
+  const worker::CommandResult ended = worker::run_command(argv, options);
+  session.show_progress("");
+  fs::remove(context_path);
+  if (!done) {
+    run.tests.push_back({running.empty() ? "the test program" : running, "whole", "crashed",
+                         "the book's own test program ended early:\n" + ended.output, "", "", "", 0, 0});
+  }
+
+  // Where to look: the region in the tree's file.
+  for (TestResult& test : run.tests) {
+    const auto found = where.find(test.exercise);
+    if (found == where.end() || !found->second.error.empty()) continue;
+    const book::Region* region = found->second.reader.find(test.exercise);
+    if (region == nullptr) continue;
+    test.file = session.shown(tree.folder / found->second.file);
+    test.line = region->begin_line + (test.result == "todo" ? 1 : 0);
+  }
+  return run;
+}
+
+json to_json(const ChapterRun& run) {
+  json tests = json::array();
+  for (const TestResult& test : run.tests) {
+    tests.push_back({{"name", test.name},
+                     {"exercise", test.exercise},
+                     {"result", test.result},
+                     {"message", test.message},
+                     {"likely_cause", test.likely_cause.empty() ? json(nullptr) : json(test.likely_cause)},
+                     {"file", test.file.empty() ? json(nullptr) : json(test.file)},
+                     {"line", test.line == 0 ? json(nullptr) : json(test.line)}});
+  }
+  return {{"chapter", run.chapter->name()},
+          {"backend", run.backend},
+          {"source", run.tree},
+          {"passed", run.count("passed")},
+          {"failed", run.count("failed")},
+          {"todo", run.count("todo")},
+          {"blocked", run.count("blocked")},
+          {"skipped", run.count("skipped")},
+          {"crashed", run.count("crashed")},
+          {"timed_out", run.count("timed out")},
+          {"not_compiled", run.count("not compiled")},
+          {"notes", run.notes},
+          {"tests", tests}};
+}
+
+}  // namespace workbook::cli

@@ -1,0 +1,47 @@
+// watch: tests a chapter again whenever one of its files is saved. Polls, because file events do not reach Linux
+// programs from Windows editors under WSL2.
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <thread>
+
+#include "common/cli/verbs.hpp"
+
+namespace workbook::cli {
+namespace {
+
+using Times = std::map<std::string, std::filesystem::file_time_type>;
+
+Times save_times(const Session& session, const book::Chapter& chapter) {
+  Times times;
+  for (const std::string& file : chapter.files) {
+    std::error_code missing;  // editors replace files: for a moment there may be none
+    times[file] = std::filesystem::last_write_time(session.book.reader(chapter, file), missing);
+  }
+  return times;
+}
+
+}  // namespace
+
+int watch(const Session& session, const std::string& which, double poll_seconds) {
+  const book::Chapter& chapter = session.book.chapter(which);
+  TestOptions options;
+  options.chapters = {which};
+  for (Times seen;;) {
+    const Times now = save_times(session, chapter);
+    if (now != seen) {
+      seen = now;
+      if (session.terminal) fmt::print("\x1b[H\x1b[2J");
+      try {
+        test(session, options);
+      } catch (const std::runtime_error& error) {
+        fmt::print("{}\n", error.what());
+      }
+      fmt::print("\nwatching chapters/{}: save a file to test again, Ctrl-C to stop\n", chapter.name());
+      std::fflush(stdout);
+    }
+    std::this_thread::sleep_for(std::chrono::duration<double>(poll_seconds));
+  }
+}
+
+}  // namespace workbook::cli

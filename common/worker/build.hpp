@@ -1,0 +1,46 @@
+// Building worker executables: any folder of chapter files plus the chapter's table of operations becomes one program.
+// The reader's code, the solutions, grafts, mutants and submissions all go this way. Ninja does the work, so that only
+// what changed is rebuilt; the flags come from toolchain.json, which CMake writes.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace workbook::worker {
+
+/// What CMake found, from toolchain.json.
+struct Toolchain {
+  struct Backend {
+    std::vector<std::string> compile, link, libraries, objects;
+  };
+  std::filesystem::path build_folder;  ///< build/default
+  std::filesystem::path root;          ///< the book; sources are named relative to it in messages
+  std::string ninja, cmake, compiler, compiler_id, build_type, sanitize, version;
+  std::map<std::string, Backend> backends;  ///< "cpu"; "sim", "cuda" where they can be built
+};
+/// std::runtime_error if the file is missing or damaged.
+Toolchain load_toolchain(const std::filesystem::path& build_folder, const std::filesystem::path& root);
+
+/// One worker executable to build.
+struct WorkerJob {
+  std::string name;                            ///< unique: "solutions/01_naive_attention"; becomes a folder
+  std::string backend = "cpu";
+  std::vector<std::filesystem::path> sources;  ///< the chapter's .cpp files and its operations.cpp
+  std::filesystem::path include;               ///< the folder with the chapter's headers
+};
+
+struct WorkerBuilt {
+  bool ok = false;
+  std::filesystem::path executable;
+  std::string log;  ///< what the compiler said: errors, or warnings
+};
+
+/// Builds all jobs, as far as each can be built; one that fails does not stop the others. Result by job name.
+std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, const std::vector<WorkerJob>& jobs);
+
+/// Builds CMake targets (test programs, worker_server). std::runtime_error with the end of the log if that fails.
+void build_targets(const Toolchain& toolchain, const std::vector<std::string>& targets);
+
+}  // namespace workbook::worker

@@ -1,0 +1,36 @@
+// Running a program and waiting for it: compilers, ninja, test programs, clang-format.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace workbook::worker {
+
+struct CommandOptions {
+  std::filesystem::path folder;                     ///< working directory; empty: ours
+  std::map<std::string, std::string> environment;   ///< added to ours
+  bool capture = true;                              ///< take stdout and stderr, or let them through
+  double time = 0;                                  ///< seconds; 0: no limit
+  /// If set, the program gets a pipe as descriptor 3, and each line that it writes there comes here.
+  std::function<void(const std::string&)> on_line;
+};
+
+struct CommandResult {
+  int exit_code = 0;   ///< 128 + signal if it was killed
+  bool timed_out = false;
+  std::string output;  ///< stdout and stderr, as they came
+};
+
+/// Runs argv[0] (looked up in PATH if it has no slash). std::runtime_error if it cannot be started.
+CommandResult run_command(const std::vector<std::string>& argv, const CommandOptions& options = {});
+
+/// The program's full path in PATH, or empty.
+std::filesystem::path find_program(const std::string& name);
+
+/// `word` quoted for a POSIX shell.
+std::string shell_quoted(const std::string& word);
+
+}  // namespace workbook::worker

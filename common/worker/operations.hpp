@@ -1,0 +1,68 @@
+// The worker's side of the pipe: how a chapter's functions become operations that the tests can call by name.
+//
+// A worker executable is: one chapter's files, its table of operations (tests/NN_name/operations.cpp) and the server
+// (server.cpp). The inputs and outputs of a call lie in memory shared with the parent.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string_view>
+
+#include "common/attention/shape.hpp"
+
+namespace workbook::worker {
+
+/// The arguments of one call. Asking for a name or type that the caller did not send throws std::logic_error.
+class Arguments {
+ public:
+  virtual ~Arguments() = default;
+
+  /// Number `name`; flags are 0 or 1.
+  virtual double number(std::string_view name) const = 0;
+  std::int64_t integer(std::string_view name) const { return std::int64_t(number(name)); }
+  bool flag(std::string_view name) const { return number(name) != 0; }
+
+  /// Array `name`, an input or an output, as elements of T (float, double, std::int32_t, std::int64_t, std::uint16_t).
+  template <class T>
+  std::span<T> array(std::string_view name) const {
+    const auto bytes = raw(name, sizeof(T));
+    return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
+  }
+  std::span<const float> input(std::string_view name) const { return array<float>(name); }
+  std::span<float> output(std::string_view name) const { return array<float>(name); }
+
+  /// Numbers B, H, Hkv, Nq, Nk, d as a shape; with scale, causal and the arrays Q, K, V, O, lse as a call.
+  Shape shape() const {
+    return {integer("B"), integer("H"), integer("Hkv"), integer("Nq"), integer("Nk"), integer("d")};
+  }
+  AttentionCall attention_call() const {
+    return {shape(),    float(number("scale")), flag("causal"), input("Q"), input("K"),
+            input("V"), output("O"),            output("lse")};
+  }
+
+ private:
+  virtual std::span<std::byte> raw(std::string_view name, std::size_t element_size) const = 0;
+};
+
+/// One operation: a name, and the function that unpacks the arguments and calls the chapter.
+struct Operation {
+  const char* name;
+  void (*run)(const Arguments&);
+};
+
+/// The chapter's table; each tests/NN_name/operations.cpp defines it.
+std::span<const Operation> operations();
+
+/// Thrown by given code that declines a call before doing any work, e.g. because the memory would not suffice.
+class Refused : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Bytes that this process may still allocate: what is free on the machine (MemAvailable, the container's limit), and
+/// under the limit that the parent has set.
+std::uint64_t available_memory();
+
+}  // namespace workbook::worker

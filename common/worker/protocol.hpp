@@ -1,0 +1,26 @@
+// What travels between parent and worker. Requests and replies are JSON texts, each after its length as 4 bytes.
+//
+//   request  {"operation": "forward", "numbers": {"Nq": 200, …}, "size": BYTES,
+//             "arrays": [{"name": "Q", "offset": BYTE, "bytes": COUNT, "element": 4}, …]}
+//   reply    {"status": "ok" | "todo" | "refused" | "threw" | "out_of_memory", "message": "…",
+//             "seconds": 0.01, "extra_bytes": 4096, "counters": {…}}
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace workbook::worker {
+
+inline constexpr int kSocket = 3;        ///< the worker's end of the socket pair
+inline constexpr int kSharedMemory = 4;  ///< the shared memory file
+inline constexpr std::uint32_t kLongestMessage = 1u << 20;
+
+/// Sends all of `text`, its length first. False if the other side is gone.
+bool send_message(int socket, const std::string& text);
+
+/// Receives one message; empty if the other side is gone, sent more than kLongestMessage, or (deadline in seconds from
+/// now, negative: none) did not send in time; `timed_out` tells which.
+std::optional<std::string> receive_message(int socket, double deadline, bool& timed_out);
+
+}  // namespace workbook::worker

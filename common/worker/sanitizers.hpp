@@ -1,0 +1,19 @@
+// Whether this file is compiled with AddressSanitizer: then the worker neither counts allocations (the sanitizer owns
+// operator new) nor runs under a limit of address space (shadow memory takes terabytes).
+#pragma once
+
+#if defined(__SANITIZE_ADDRESS__)
+#define WORKBOOK_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define WORKBOOK_SANITIZED 1
+#endif
+#endif
+
+namespace workbook::worker {
+#ifdef WORKBOOK_SANITIZED
+inline constexpr bool kCountsMemory = false;
+#else
+inline constexpr bool kCountsMemory = true;
+#endif
+}  // namespace workbook::worker

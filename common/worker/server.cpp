@@ -1,0 +1,230 @@
+// The worker program: waits for requests, runs the chapter's operation, answers. It is linked with one chapter's files
+// and its table of operations, never with the oracle, the tests or another chapter.
+//
+// It also counts what an operation allocates: operator new is replaced, exact to the byte. That, and main, lie in this
+// one object file, so that a chapter that defines them as well does not link.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <new>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "common/worker/operations.hpp"
+#include "common/worker/protocol.hpp"
+#include "common/worker/sanitizers.hpp"
+#include "common/worker/todo.hpp"
+
+namespace {
+
+// What is allocated now and at most since the operation began. Allocations from before are not counted; freeing one of
+// them during the operation would make `now` too small, which the server itself never does.
+std::atomic<std::int64_t> allocated_now{0}, allocated_peak{0};
+std::atomic<bool> counting{false};
+
+#ifndef WORKBOOK_SANITIZED
+// Every block has a header of one alignment unit in front, holding its size (0 if it was not counted).
+void* allocate(std::size_t size, std::size_t alignment) {
+  const std::size_t header = std::max(alignment, std::size_t(__STDCPP_DEFAULT_NEW_ALIGNMENT__));
+  if (size > SIZE_MAX - 2 * header) return nullptr;
+  const std::size_t total = (size + header + header - 1) / header * header;  // aligned_alloc wants a multiple
+  auto* block = static_cast<std::byte*>(header == __STDCPP_DEFAULT_NEW_ALIGNMENT__ ? std::malloc(total)
+                                                                                   : std::aligned_alloc(header, total));
+  if (block == nullptr) return nullptr;
+  const std::size_t counted = counting.load(std::memory_order_relaxed) ? size : 0;
+  std::memcpy(block + header - sizeof counted, &counted, sizeof counted);
+  if (counted > 0) {
+    const std::int64_t now = allocated_now += std::int64_t(counted);
+    std::int64_t peak = allocated_peak.load();
+    while (now > peak && !allocated_peak.compare_exchange_weak(peak, now)) {
+    }
+  }
+  return block + header;
+}
+
+void release(void* pointer, std::size_t alignment) noexcept {
+  if (pointer == nullptr) return;
+  const std::size_t header = std::max(alignment, std::size_t(__STDCPP_DEFAULT_NEW_ALIGNMENT__));
+  std::size_t counted;
+  std::memcpy(&counted, static_cast<std::byte*>(pointer) - sizeof counted, sizeof counted);
+  if (counting.load(std::memory_order_relaxed)) allocated_now -= std::int64_t(counted);
+  std::free(static_cast<std::byte*>(pointer) - header);
+}
+
+void* allocate_or_throw(std::size_t size, std::size_t alignment) {
+  void* pointer = allocate(size, alignment);
+  if (pointer == nullptr) throw std::bad_alloc();
+  return pointer;
+}
+#endif
+
+}  // namespace
+
+#ifndef WORKBOOK_SANITIZED
+// The array and nothrow forms of the standard library call these.
+void* operator new(std::size_t size) { return allocate_or_throw(size, 1); }
+void* operator new(std::size_t size, std::align_val_t a) { return allocate_or_throw(size, std::size_t(a)); }
+void operator delete(void* pointer) noexcept { release(pointer, 1); }
+void operator delete(void* pointer, std::size_t) noexcept { release(pointer, 1); }
+void operator delete(void* pointer, std::align_val_t a) noexcept { release(pointer, std::size_t(a)); }
+void operator delete(void* pointer, std::size_t, std::align_val_t a) noexcept { release(pointer, std::size_t(a)); }
+#endif
+
+namespace workbook::worker {
+
+std::uint64_t available_memory() {
+  std::uint64_t available = UINT64_MAX;
+  std::ifstream meminfo("/proc/meminfo");
+  for (std::string key; meminfo >> key;) {
+    std::uint64_t kib = 0;
+    meminfo >> kib;
+    if (key == "MemAvailable:") {
+      available = kib * 1024;
+      break;
+    }
+    meminfo.ignore(256, '\n');
+  }
+  // A container's limit (cgroup v2); "max" and a missing file leave it as it is.
+  std::uint64_t limit = 0, used = 0;
+  if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit && std::ifstream("/sys/fs/cgroup/memory.current") >> used) {
+    available = std::min(available, limit > used ? limit - used : 0);
+  }
+  rlimit space{};
+  if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY) {
+    std::uint64_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const std::uint64_t mapped = pages * std::uint64_t(sysconf(_SC_PAGESIZE));
+    available = std::min<std::uint64_t>(available, space.rlim_cur > mapped ? space.rlim_cur - mapped : 0);
+  }
+  return available;
+}
+
+namespace {
+
+using nlohmann::json;
+
+/// The shared memory of one call, mapped while it runs.
+class Mapping {
+ public:
+  explicit Mapping(std::size_t size) : size_(size) {
+    if (size == 0) return;
+    void* address = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, kSharedMemory, 0);
+    if (address == MAP_FAILED) throw std::bad_alloc();
+    base_ = static_cast<std::byte*>(address);
+  }
+  ~Mapping() {
+    if (base_ != nullptr) munmap(base_, size_);
+  }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  std::byte* base() const { return base_; }
+
+ private:
+  std::size_t size_;
+  std::byte* base_ = nullptr;
+};
+
+class SharedArguments : public Arguments {
+ public:
+  SharedArguments(const json& request, std::byte* base) {
+    for (const auto& [key, value] : request.at("numbers").items()) numbers_[key] = value.get<double>();
+    for (const json& array : request.at("arrays")) {
+      arrays_[array.at("name").get<std::string>()] = {
+          {base + array.at("offset").get<std::size_t>(), array.at("bytes").get<std::size_t>()},
+          array.at("element").get<std::size_t>()};
+    }
+  }
+  double number(std::string_view name) const override {
+    const auto found = numbers_.find(name);
+    if (found == numbers_.end()) throw std::logic_error("the call has no number \"" + std::string(name) + "\"");
+    return found->second;
+  }
+
+ private:
+  struct Array {
+    std::span<std::byte> bytes;
+    std::size_t element;
+  };
+  std::span<std::byte> raw(std::string_view name, std::size_t element_size) const override {
+    const auto found = arrays_.find(name);
+    if (found == arrays_.end()) throw std::logic_error("the call has no array \"" + std::string(name) + "\"");
+    if (found->second.element != element_size) {
+      throw std::logic_error("array \"" + std::string(name) + "\" has elements of another size");
+    }
+    return found->second.bytes;
+  }
+  std::map<std::string, double, std::less<>> numbers_;
+  std::map<std::string, Array, std::less<>> arrays_;
+};
+
+void run(const json& request, json& reply) {
+  const Mapping memory(request.at("size").get<std::size_t>());
+  const SharedArguments arguments(request, memory.base());
+  const std::string name = request.at("operation");
+  for (const Operation& operation : operations()) {
+    if (name != operation.name) continue;
+    const auto start = std::chrono::steady_clock::now();
+    allocated_now = 0;
+    allocated_peak = 0;
+    counting = true;
+    try {
+      operation.run(arguments);
+    } catch (...) {
+      counting = false;
+      throw;
+    }
+    counting = false;
+    reply["seconds"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    reply["extra_bytes"] = kCountsMemory ? allocated_peak.load() : -1;
+    return;
+  }
+  throw std::logic_error("this worker has no operation \"" + name + "\"");
+}
+
+json answer(const std::string& text) {
+  json reply{{"status", "ok"}, {"seconds", 0.0}, {"extra_bytes", -1}, {"counters", json::object()}};
+  const auto failed = [&](const char* status, const std::string& message) {
+    reply["status"] = status;
+    reply["message"] = message;
+  };
+  try {
+    run(json::parse(text), reply);
+  } catch (const Todo& todo) {
+    failed("todo", todo.what());
+  } catch (const Refused& refused) {
+    failed("refused", refused.what());
+  } catch (const std::bad_alloc&) {
+    failed("out_of_memory", "");
+  } catch (const std::exception& error) {
+    failed("threw", error.what());
+  } catch (...) {
+    failed("threw", "something that is not a std::exception");
+  }
+  return reply;
+}
+
+int serve() {
+  std::setvbuf(stdout, nullptr, _IOLBF, 1 << 12);
+  bool timed_out = false;
+  while (const auto request = receive_message(kSocket, -1, timed_out)) {
+    const json reply = answer(*request);
+    std::fflush(stdout);
+    // Text thrown by the chapter may be no UTF-8: replaced, never an exception.
+    if (!send_message(kSocket, reply.dump(-1, ' ', false, json::error_handler_t::replace))) return 1;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace workbook::worker
+
+int main() { return workbook::worker::serve(); }

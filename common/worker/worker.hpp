@@ -1,0 +1,124 @@
+// The parent's side of the pipe: starts a worker process, calls its operations, and turns every way to die into a
+// named failure. Knows nothing of chapters, exercises or attention.
+//
+// Inputs and outputs travel in one shared memory file, requests and replies over a socket pair. Outputs are pre-filled
+// with NaN, guard bands lie round every array, inputs are compared after the call. Nothing that the worker says about
+// passing is read: it can only fill the outputs.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace workbook::worker {
+
+/// How a call can end without a result.
+enum class Ending {
+  todo,             ///< the code reached WORKBOOK_TODO; `Failure::todo` holds the id
+  refused,          ///< given code declined before doing any work
+  threw,            ///< an exception left the operation
+  crashed,          ///< killed by a signal (segmentation fault, abort, …)
+  exited,           ///< the process ended without answering
+  timed_out,        ///< no answer within the limit
+  out_of_memory,    ///< an allocation failed under the memory limit
+  output_flood,     ///< printed more than the limit
+  broke_protocol,   ///< what came back is not a reply
+  wrote_outside,    ///< a guard band round an array was overwritten
+  changed_input,    ///< an input is no longer what was sent
+  not_started,      ///< the executable could not be started
+};
+/// "timed out", "crashed", …
+const char* name(Ending ending);
+
+/// A call that did not return. what() is one or two sentences for the reader, what the code printed last included.
+class Failure : public std::runtime_error {
+ public:
+  Failure(Ending ending, std::string message, std::string todo = "")
+      : std::runtime_error(std::move(message)), ending(ending), todo(std::move(todo)) {}
+  Ending ending;
+  std::string todo;
+};
+
+struct Limits {
+  std::chrono::duration<double> time{10};  ///< per call, wall clock
+  std::uint64_t memory = 4ull << 30;       ///< bytes of address space; not applied in sanitizer builds
+  std::uint64_t printed = 16ull << 20;     ///< bytes written to stdout and stderr
+  bool debug = false;                      ///< start under a debugger on this terminal, without limits
+};
+
+/// One call: an operation's name, numbers, and arrays.
+class Call {
+ public:
+  explicit Call(std::string operation) : operation_(std::move(operation)) {}
+  Call& number(const std::string& name, double value);
+  template <class T>
+  Call& input(const std::string& name, std::span<const T> values) {
+    return add(name, sizeof(T), values.size(), values.data());
+  }
+  template <class T>
+  Call& input(const std::string& name, const std::vector<T>& values) {
+    return input(name, std::span<const T>(values));
+  }
+  /// An output of `count` elements, pre-filled with NaN (floating types) or 0xFF bytes (which, for 16-bit codes and
+  /// float, are NaN as well).
+  template <class T>
+  Call& output(const std::string& name, std::size_t count) {
+    return add(name, sizeof(T), count, nullptr);
+  }
+
+ private:
+  friend class Worker;
+  struct Array {
+    std::string name;
+    std::size_t element_size, count;
+    const void* values;  // null for an output; must stay alive during the call
+  };
+  Call& add(const std::string& name, std::size_t element_size, std::size_t count, const void* values);
+  std::string operation_;
+  std::map<std::string, double> numbers_;
+  std::vector<Array> arrays_;
+};
+
+/// What came back.
+struct Reply {
+  double seconds = 0;            ///< wall clock of the operation, measured by the worker
+  std::int64_t extra_bytes = -1; ///< peak of what the operation allocated (operator new); -1: not counted
+  std::map<std::string, double> counters;            ///< what the backend counted (none on the CPU)
+  std::map<std::string, std::vector<std::byte>> outputs;
+  std::string printed;           ///< the end of what the code printed during the call
+
+  template <class T>
+  std::vector<T> output(const std::string& name) const {
+    const std::vector<std::byte>& bytes = outputs.at(name);
+    std::vector<T> values(bytes.size() / sizeof(T));
+    if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+  }
+};
+
+/// A worker process. Started at the first call, and again after it died.
+class Worker {
+ public:
+  explicit Worker(std::filesystem::path executable, Limits limits = {});
+  ~Worker();
+  Worker(Worker&&) noexcept;
+  Worker& operator=(Worker&&) noexcept;
+
+  /// Runs one operation. Throws Failure.
+  Reply call(const Call& call);
+  Limits& limits();
+
+ private:
+  struct Process;
+  std::unique_ptr<Process> process_;
+};
+
+}  // namespace workbook::worker

@@ -1,0 +1,270 @@
+// Chapter 1: S = scale·QKᵀ, P = softmax(S), O = PV, each step alone, then the whole.
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+#include <limits>
+
+#include "tests/support/subject.hpp"
+
+using namespace workbook;
+using namespace workbook::test;
+
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+/// One head of Q, K and V.
+Problem one_head(const std::string& kind, std::int64_t Nq, std::int64_t Nk, std::int64_t d, bool causal = false,
+                 float scale = 0, std::uint64_t seed = 1) {
+  return make_input(kind, {{1, 1, 1, Nq, Nk, d}, causal, scale, seed});
+}
+
+book::Layout layout_of(const std::string& tensor, const std::string& column) {
+  book::Layout layout;
+  layout.tensor = tensor;
+  layout.axes[0] = layout.axes[1] = "";
+  layout.axes[2] = "query";
+  layout.axes[3] = column;
+  return layout;
+}
+
+/// Exercise 1.1 against scale·QKᵀ in float64.
+void expect_scores(const Problem& problem, const std::string& kind) {
+  const Shape& s = problem.shape;
+  worker::Call request("scaled_scores");
+  request.number("Nq", double(s.Nq)).number("Nk", double(s.Nk)).number("d", double(s.d));
+  request.number("scale", problem.scale).number("causal", problem.causal);
+  request.input("Q", problem.Q.values).input("K", problem.K.values).output<float>("S", std::size_t(s.Nq * s.Nk));
+  const worker::Reply reply = call(request);
+
+  Tensor<double> expected({1, 1, s.Nq, s.Nk}), size({1, 1, s.Nq, s.Nk});
+  for (std::int64_t i = 0; i < s.Nq; ++i) {
+    for (std::int64_t j = 0; j < s.Nk; ++j) {
+      for (std::int64_t c = 0; c < s.d; ++c) {
+        const double product = double(problem.scale) * problem.Q(0, 0, i, c) * problem.K(0, 0, j, c);
+        expected(0, 0, i, j) += product;
+        size(0, 0, i, j) += std::abs(product);
+      }
+    }
+  }
+  Bounds bounds = score_bounds(size, s.d);
+  for (std::int64_t i = 0; i < s.Nq; ++i) {
+    for (std::int64_t j = visible_keys(i, s.Nq, s.Nk, problem.causal); j < s.Nk; ++j) {
+      expected(0, 0, i, j) = -infinity;
+      bounds.element(0, 0, i, j) = 0;
+    }
+  }
+  expect_close(tensor(reply, "S", {1, 1, s.Nq, s.Nk}),
+               {expected, bounds, layout_of("S", "key"), book::score_mistakes(problem), describe(problem, kind)});
+}
+
+/// Scores (Nq, Nk) for exercise 1.2: unit normal times `spread`, plus `shift`; row 0 fully masked if `masked`, and half
+/// of row 1.
+Tensor<float> scores(std::int64_t Nq, std::int64_t Nk, float spread, float shift, bool masked, std::uint64_t seed) {
+  Tensor<float> S({1, 1, Nq, Nk});
+  S.values = normal_values(S.values.size(), seed);
+  for (float& s : S.values) s = s * spread + shift;
+  if (masked) {
+    const float minus_infinity = -std::numeric_limits<float>::infinity();
+    for (std::int64_t j = 0; j < Nk; ++j) S(0, 0, 0, j) = minus_infinity;
+    for (std::int64_t j = Nk / 2; j < Nk && Nq > 1; ++j) S(0, 0, 1, j) = minus_infinity;
+  }
+  return S;
+}
+
+struct Softmax {
+  Tensor<float> S, P, lse;
+  Tensor<double> expected_P, expected_lse;
+  std::string input;
+};
+
+/// Exercise 1.2 on `S`, and what float64 gives.
+Softmax softmax(const Tensor<float>& S, const std::string& kind) {
+  const std::int64_t Nq = S.sizes[2], Nk = S.sizes[3];
+  worker::Call request("softmax_rows");
+  request.number("Nq", double(Nq)).number("Nk", double(Nk)).input("S", S.values);
+  request.output<float>("P", std::size_t(Nq * Nk)).output<float>("lse", std::size_t(Nq));
+  const worker::Reply reply = call(request);
+
+  Softmax result{S, tensor(reply, "P", {1, 1, Nq, Nk}), tensor(reply, "lse", {1, 1, Nq, 1}),
+                 Tensor<double>({1, 1, Nq, Nk}), Tensor<double>({1, 1, Nq, 1}), fmt::format("Nq={}, Nk={}, {}", Nq, Nk, kind)};
+  for (std::int64_t i = 0; i < Nq; ++i) {
+    double m = -infinity, l = 0;
+    for (std::int64_t j = 0; j < Nk; ++j) m = std::max(m, double(S(0, 0, i, j)));
+    result.expected_lse(0, 0, i, 0) = -infinity;
+    if (m == -infinity) continue;  // P stays 0
+    for (std::int64_t j = 0; j < Nk; ++j) l += std::exp(S(0, 0, i, j) - m);
+    for (std::int64_t j = 0; j < Nk; ++j) result.expected_P(0, 0, i, j) = std::exp(S(0, 0, i, j) - m) / l;
+    result.expected_lse(0, 0, i, 0) = m + std::log(l);
+  }
+  return result;
+}
+
+void expect_P(const Softmax& result) {
+  const Tensor<double> S = widened(result.S);
+  expect_close(result.P, {result.expected_P, softmax_bounds(S, result.expected_P), layout_of("P", "key"),
+                          book::softmax_mistakes(result.S), result.input});
+}
+
+void expect_lse(const Softmax& result) {
+  expect_close(result.lse, {result.expected_lse, row_lse_bounds(widened(result.S)), layout_of("lse", ""),
+                            book::row_lse_mistakes(result.S), result.input});
+}
+
+}  // namespace
+
+TEST_CASE("scores are scaled once", "[1.1]") {
+  expect_scores(one_head("normal", 37, 37, 64), "normal");
+  expect_scores(one_head("normal", 20, 33, 32, false, 0.3f), "normal");
+}
+
+TEST_CASE("scores compare every query with every key", "[1.1]") {
+  for (const std::int64_t d : {1, 3, 64, 128}) expect_scores(one_head("normal", 13, 29, d), "normal");
+  expect_scores(one_head("normal", 1, 1, 32), "normal");
+  expect_scores(one_head("normal", 64, 64, 64), "normal");  // square: a swapped index is in range
+}
+
+TEST_CASE("masked scores are -inf", "[1.1]") {
+  for (const auto& [Nq, Nk] : {std::pair{29, 29}, {13, 29}, {29, 13}, {1, 17}, {17, 1}}) {
+    expect_scores(one_head("normal", Nq, Nk, 32, true), "normal");
+  }
+}
+
+TEST_CASE("each row of P sums to one", "[1.2]") {
+  const Softmax result = softmax(scores(23, 41, 1, 0, false, 2), "unit normal scores");
+  expect_P(result);
+  // The property by itself: nobody should need the oracle to believe it.
+  for (std::int64_t i = 0; i < 23; ++i) {
+    double sum = 0;
+    for (std::int64_t j = 0; j < 41; ++j) sum += result.P(0, 0, i, j);
+    expect(std::abs(sum - 1) < 41 * 6e-8, fmt::format("row {} of P sums to {}", i, sum));
+  }
+  expect_P(softmax(scores(1, 1, 1, 0, false, 3), "one score"));
+  expect_P(softmax(scores(50, 50, 1, 0, false, 4), "unit normal scores"));
+}
+
+TEST_CASE("softmax survives scores of ±100", "[1.2]") {
+  expect_P(softmax(scores(9, 40, 1, 100, false, 5), "scores about 100"));
+  expect_P(softmax(scores(9, 40, 1, -100, false, 6), "scores about -100"));
+  expect_P(softmax(scores(9, 40, 40, 0, false, 7), "scores between about -100 and 100"));
+}
+
+TEST_CASE("the LSE is the natural logarithm over the row", "[1.2]") {
+  expect_lse(softmax(scores(23, 41, 1, 0, false, 8), "unit normal scores"));
+  expect_lse(softmax(scores(9, 40, 1, 100, false, 9), "scores about 100"));
+  expect_lse(softmax(scores(9, 40, 1, -100, false, 10), "scores about -100"));
+}
+
+TEST_CASE("a fully masked row gives P = 0 and LSE = -inf", "[1.2]") {
+  const Softmax result = softmax(scores(5, 24, 1, 0, true, 11), "row 0 fully masked, row 1 half");
+  expect_P(result);
+  expect_lse(result);
+}
+
+TEST_CASE("O is the P-weighted sum of V's rows", "[1.3]") {
+  for (const auto& [Nq, Nk, d] : {std::tuple{19, 31, 64}, {31, 31, 32}, {64, 64, 64}, {1, 200, 128}, {7, 1, 3}}) {
+    Problem problem = one_head("value mean", Nq, Nk, d);
+    // P of the problem in float, rows summing to one.
+    Tensor<float> P({1, 1, Nq, Nk});
+    for (std::int64_t i = 0; i < Nq; ++i) {
+      double sum = 0;
+      for (std::int64_t j = 0; j < Nk; ++j) {
+        double dot = 0;
+        for (std::int64_t c = 0; c < d; ++c) dot += double(problem.Q(0, 0, i, c)) * problem.K(0, 0, j, c);
+        P(0, 0, i, j) = float(std::exp(problem.scale * dot));
+        sum += P(0, 0, i, j);
+      }
+      for (std::int64_t j = 0; j < Nk; ++j) P(0, 0, i, j) = float(P(0, 0, i, j) / sum);
+    }
+    worker::Call request("weighted_values");
+    request.number("Nq", Nq).number("Nk", Nk).number("d", d).input("P", P.values).input("V", problem.V.values);
+    request.output<float>("O", std::size_t(Nq * d));
+    const worker::Reply reply = call(request);
+
+    Tensor<double> expected({1, 1, Nq, d}), size({1, 1, Nq, d});
+    for (std::int64_t i = 0; i < Nq; ++i) {
+      for (std::int64_t j = 0; j < Nk; ++j) {
+        for (std::int64_t c = 0; c < d; ++c) {
+          const double product = double(P(0, 0, i, j)) * problem.V(0, 0, j, c);
+          expected(0, 0, i, c) += product;
+          size(0, 0, i, c) += std::abs(product);
+        }
+      }
+    }
+    expect_close(tensor(reply, "O", {1, 1, Nq, d}),
+                 {expected, product_bounds(size, Nk), layout_of("O", "column"), book::product_mistakes(P, problem.V),
+                  describe(problem, "value mean")});
+  }
+}
+
+TEST_CASE("attention agrees with the oracle", "[whole]") {
+  for (const InputKind& kind : input_kinds()) {
+    for (const bool causal : {false, true}) {
+      expect_attention(make_input(kind.name, {{2, 2, 2, 50, 50, 32}, causal, 0, 1}), kind.name, float32_precision());
+      expect_attention(make_input(kind.name, {{1, 1, 1, 33, 70, 64}, causal, 0, 2}), kind.name, float32_precision());
+      expect_attention(make_input(kind.name, {{1, 1, 1, 70, 33, 64}, causal, 0, 3}), kind.name, float32_precision());
+    }
+  }
+  expect_attention(make_input("normal", {{1, 1, 1, 1, 1, 32}, false, 0, 1}), "normal", float32_precision());
+  expect_attention(make_input("normal", {{1, 3, 3, 200, 200, 128}, true, 0.5f, 1}), "normal", float32_precision());
+}
+
+TEST_CASE("future positions have zero influence", "[whole]") {
+  Problem problem = make_input("normal", {{1, 2, 2, 40, 40, 32}, true, 0, 5});
+  const AttentionResult before = attention(problem);
+  // Query 20 sees the keys 0 … 20. The others become something else, then NaN: nothing before them may notice.
+  for (const float value : {1e4f, std::numeric_limits<float>::quiet_NaN()}) {
+    Problem changed = problem;
+    for (std::int64_t h = 0; h < 2; ++h) {
+      for (std::int64_t j = 21; j < 40; ++j) {
+        for (std::int64_t c = 0; c < 32; ++c) changed.K(0, h, j, c) = value;
+        // 0 · NaN is NaN: a product P V over all keys may not meet NaN in V, so V's future stays finite.
+        for (std::int64_t c = 0; c < 32; ++c) changed.V(0, h, j, c) = 1e4f;
+      }
+    }
+    const AttentionResult after = attention(changed);
+    for (std::int64_t h = 0; h < 2; ++h) {
+      for (std::int64_t i = 0; i <= 20; ++i) {
+        for (std::int64_t c = 0; c < 32; ++c) {
+          expect(after.O(0, h, i, c) == before.O(0, h, i, c),
+                 fmt::format("O of query {} depends on the keys after it: O(0, {}, {}, {}) was {} and became {} when keys 21 "
+                             "to 39 became {}",
+                             i, h, i, c, before.O(0, h, i, c), after.O(0, h, i, c), value),
+                 "the causal mask lets a query see keys that come after it", "mask");
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("heads do not mix", "[whole]") {
+  Problem problem = make_input("normal", {{2, 3, 3, 20, 24, 32}, false, 0, 6});
+  const AttentionResult before = attention(problem);
+  Problem changed = problem;
+  for (std::int64_t n = 0; n < 24; ++n) {
+    for (std::int64_t c = 0; c < 32; ++c) changed.K(1, 1, n, c) = changed.V(1, 1, n, c) = 9;
+  }
+  const AttentionResult after = attention(changed);
+  for (std::int64_t b = 0; b < 2; ++b) {
+    for (std::int64_t h = 0; h < 3; ++h) {
+      bool same = true;
+      for (std::int64_t i = 0; i < 20 * 32; ++i) {
+        same = same && after.O(b, h, i / 32, i % 32) == before.O(b, h, i / 32, i % 32);
+      }
+      const bool touched = b == 1 && h == 1;
+      expect(same != touched, fmt::format("K and V of (batch 1, head 1) changed; O of (batch {}, head {}) {}", b, h,
+                                          touched ? "did not" : "changed with them"));
+    }
+  }
+}
+
+TEST_CASE("S and P are materialised", "[whole]") {
+  // What chapter 2 will do without: two matrices of Nq·Nk floats a head, counted to the byte.
+  const Problem problem = make_input("normal", {{1, 2, 2, 96, 160, 32}, false, 0, 7});
+  const AttentionResult result = attention(problem);
+  expect(result.O.values[0] == result.O.values[0], "O was not written: it still holds NaN");
+  const std::int64_t counted = result.reply.extra_bytes, expected = 2 * 2 * 96 * 160 * 4;
+  if (counted < 0) SKIP("a sanitizer build does not count memory");
+  expect(counted == expected,
+         fmt::format("S and P of 2 heads are 2·2·96·160 floats, {} bytes; the stage allocated {}", expected, counted),
+         "the exercises need no memory beside S and P", "extra-memory");
+}

@@ -1,0 +1,201 @@
+#include "common/book/compare.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_floating_point.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+using namespace workbook;
+using namespace workbook::book;
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::WithinRel;
+
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr float nan_value = std::numeric_limits<float>::quiet_NaN();
+
+/// A comparison that starts out right everywhere.
+struct Fixture {
+  explicit Fixture(std::array<std::int64_t, 4> sizes, double value = 0.41273, double bound = 6.1e-4)
+      : expected(sizes, value), got(sizes, float(value)) {
+    bounds = {Tensor<double>(sizes, bound), bound, "fp16 rounding of P and O, N=200"};
+    layout = {.tensor = "O", .Br = 64, .Bc = 32, .rows_per_warp = 16};
+  }
+  Comparison compare() const { return book::compare(got, expected, bounds, layout); }
+  /// Puts `value` into rows [first, last] of one head.
+  void put(std::int64_t h, std::int64_t first, std::int64_t last, float value) {
+    for (std::int64_t i = first; i <= last; ++i)
+      for (std::int64_t c = 0; c < got.sizes[3]; ++c) got(0, h, i, c) = value;
+  }
+
+  Tensor<double> expected;
+  Tensor<float> got;
+  Bounds bounds;
+  Layout layout;
+};
+
+}  // namespace
+
+TEST_CASE("a close output gives no text") {
+  Fixture fixture({1, 2, 100, 8});
+  fixture.got(0, 1, 7, 3) += 3e-4F;
+  const Comparison result = fixture.compare();
+  CHECK(result.close);
+  CHECK(result.off == 0);
+  CHECK(result.elements == 1600);
+  CHECK(result.text.empty());
+  CHECK_THAT(result.max_error, WithinRel(3e-4, 1e-3));
+  CHECK(result.bound == 6.1e-4);
+  CHECK(result.rms_error < 1e-4);
+}
+
+TEST_CASE("the message says where, how far off, and what is allowed") {
+  Fixture fixture({1, 1, 200, 64});
+  for (std::int64_t i = 64; i < 88; ++i)
+    for (std::int64_t c = 0; c < 64; ++c) fixture.got(0, 0, i, c) = 0.411F;
+  fixture.got(0, 0, 64, 3) = 0.40961F;
+  const Comparison result = fixture.compare();
+  CHECK_FALSE(result.close);
+  CHECK(result.off == 1536);
+  CHECK(result.text ==
+        R"(  1536 of 12800 elements of O are off; worst at (batch 0, head 0, row 64, column 3), Q tile 1, warp 0
+    expected  0.41273, got  0.40961, allowed difference 0.00061 (fp16 rounding of P and O, N=200)
+    all of them in rows 64 to 87 (Q tile 1)
+  first five:
+    (0, 0, 64, 0)      expected  0.41273, got  0.411
+    (0, 0, 64, 1)      expected  0.41273, got  0.411
+    (0, 0, 64, 2)      expected  0.41273, got  0.411
+    (0, 0, 64, 3)      expected  0.41273, got  0.40961
+    (0, 0, 64, 4)      expected  0.41273, got  0.411)");
+}
+
+TEST_CASE("numbers are printed with enough digits to see the difference") {
+  Fixture fixture({1, 1, 4, 4}, 1.0, 1e-7);
+  fixture.got(0, 0, 2, 1) = 1.0000005F;
+  CHECK_THAT(fixture.compare().text, ContainsSubstring("expected  1, got  1.00000048"));
+  CHECK_THAT(fixture.compare().text,
+             ContainsSubstring("1 of 16 elements of O is off; worst at (batch 0, head 0, row 2"));
+}
+
+TEST_CASE("a pattern is said in one line") {
+  Fixture fixture({2, 4, 200, 32});
+  SECTION("every element") {
+    for (float& x : fixture.got.values) x = 1;
+    CHECK_THAT(fixture.compare().text, ContainsSubstring("\n    every element\n"));
+  }
+  SECTION("all zeros") {
+    for (float& x : fixture.got.values) x = 0;
+    CHECK_THAT(fixture.compare().text, ContainsSubstring("\n    every element\n    all got 0\n"));
+  }
+  SECTION("a head") {
+    for (std::int64_t b = 0; b < 2; ++b)
+      for (std::int64_t i = 0; i < 200; ++i)
+        for (std::int64_t c = 0; c < 32; ++c) fixture.got(b, 1, i, c) = 1;
+    CHECK_THAT(fixture.compare().text, ContainsSubstring("\n    only head 1\n"));
+  }
+  SECTION("the last tile") {
+    for (std::int64_t b = 0; b < 2; ++b)
+      for (std::int64_t h = 0; h < 4; ++h)
+        for (std::int64_t i = 192; i < 200; ++i) fixture.got(b, h, i, 5) = fixture.got(b, h, i, 6) = 1;
+    CHECK_THAT(fixture.compare().text,
+               ContainsSubstring("\n    all of them in rows 192 to 199 (the last Q tile), columns 5 to 6\n"));
+  }
+  SECTION("from a row on") {
+    for (std::int64_t b = 0; b < 2; ++b)
+      for (std::int64_t h = 0; h < 4; ++h)
+        for (std::int64_t i = 64; i < 200; ++i)
+          for (std::int64_t c = 0; c < 32; ++c) fixture.got(b, h, i, c) = 1;
+    CHECK_THAT(fixture.compare().text, ContainsSubstring("\n    every row from 64 on (Q tile 1 on)\n"));
+  }
+  SECTION("a batch, a head and rows") {
+    fixture.put(3, 10, 20, 1);
+    CHECK_THAT(fixture.compare().text,
+               ContainsSubstring("\n    all of them in batch 0, head 3, rows 10 to 20 (Q tile 0)\n"));
+  }
+  SECTION("a repeating pattern") {
+    for (std::int64_t b = 0; b < 2; ++b)
+      for (std::int64_t h = 0; h < 4; ++h)
+        for (std::int64_t i = 0; i < 200; ++i)
+          for (std::int64_t c = 0; c < 32; ++c)
+            if (c % 8 >= 4) fixture.got(b, h, i, c) = 1;
+    CHECK_THAT(fixture.compare().text, ContainsSubstring("\n    all of them in columns 4 to 7 of every 8\n"));
+  }
+}
+
+TEST_CASE("NaN and infinities") {
+  Fixture fixture({1, 1, 40, 4});
+  SECTION("NaN is called unwritten") {
+    fixture.put(0, 32, 39, nan_value);
+    const Comparison result = fixture.compare();
+    CHECK(result.off == 32);
+    CHECK(result.max_error == infinity);
+    CHECK(result.rms_error < 1e-6);
+    CHECK_THAT(result.text, ContainsSubstring("all got NaN: never written (outputs start as NaN)"));
+    CHECK_THAT(result.text, ContainsSubstring("expected  0.41273, got  nan"));
+  }
+  SECTION("some NaN") {
+    fixture.put(0, 3, 3, nan_value);
+    fixture.put(0, 4, 4, 7);
+    CHECK_THAT(fixture.compare().text, ContainsSubstring("4 of them got NaN: never written"));
+  }
+  SECTION("an infinity that is expected must be given") {
+    fixture.expected(0, 0, 5, 1) = -infinity;
+    fixture.bounds.element(0, 0, 5, 1) = 0;
+    CHECK(fixture.compare().off == 1);
+    fixture.got(0, 0, 5, 1) = float(infinity);
+    CHECK(fixture.compare().off == 1);
+    fixture.got(0, 0, 5, 1) = -float(infinity);
+    CHECK(fixture.compare().close);
+  }
+  SECTION("an infinity that is not expected") {
+    fixture.got(0, 0, 5, 1) = fixture.got(0, 0, 7, 1) = -float(infinity);
+    CHECK_THAT(fixture.compare().text, ContainsSubstring("all got an infinity"));
+  }
+  SECTION("where the bound is 0, the element must be equal") {
+    fixture.expected(0, 0, 0, 0) = 0;
+    fixture.bounds.element(0, 0, 0, 0) = 0;
+    fixture.got(0, 0, 0, 0) = 1e-30F;
+    CHECK(fixture.compare().off == 1);
+  }
+}
+
+TEST_CASE("elements within their bounds that are off together") {
+  Fixture fixture({1, 1, 100, 16});
+  fixture.bounds.rms = 1e-4;
+  for (float& x : fixture.got.values) x += 3e-4F;
+  const Comparison result = fixture.compare();
+  CHECK_FALSE(result.close);
+  CHECK(result.off == 0);
+  CHECK_THAT(result.text,
+             ContainsSubstring("every element of O is within its own bound, but together they are off: rms "
+                               "error 0.0003, allowed 0.0001 (fp16 rounding of P and O, N=200)"));
+  CHECK_THAT(result.text, ContainsSubstring("rounded too coarsely or too early"));
+}
+
+TEST_CASE("axes without a name are left out") {
+  Fixture fixture({1, 1, 50, 20});
+  fixture.layout = {.tensor = "S", .axes = {"", "", "query", "key"}};
+  fixture.got(0, 0, 7, 19) = fixture.got(0, 0, 9, 19) = 5;
+  const std::string text = fixture.compare().text;
+  CHECK_THAT(text, ContainsSubstring("2 of 1000 elements of S are off; worst at (query 7, key 19)\n"));
+  CHECK_THAT(text, ContainsSubstring("all of them in queries 7 to 9, key 19\n"));
+  CHECK_THAT(text, ContainsSubstring("\n  all of them:\n    (7, 19)"));
+}
+
+TEST_CASE("without Br, rows are divided into K/V tiles") {
+  Fixture fixture({1, 1, 100, 4});
+  fixture.layout = {.tensor = "dK", .Bc = 32};
+  fixture.put(0, 70, 70, 3);
+  CHECK_THAT(fixture.compare().text, ContainsSubstring("column 0), K/V tile 2\n"));
+  CHECK_THAT(fixture.compare().text, ContainsSubstring("only row 70 (K/V tile 2)"));
+}
+
+TEST_CASE("tensors of different sizes are a programmer's error") {
+  Fixture fixture({1, 1, 10, 4});
+  fixture.got = Tensor<float>({1, 1, 10, 5});
+  CHECK_THROWS_AS(fixture.compare(), std::logic_error);
+}

@@ -1,0 +1,130 @@
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "common/book/mutants.hpp"
+#include "tests/book/fixtures/temporary_book.hpp"
+
+using namespace workbook::book;
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::StartsWith;
+
+namespace {
+
+constexpr const char* path = "tests/mutants/01_sums.toml";
+
+const std::string two_mutants = R"([[mutant]]
+id = "1.1-minus"
+exercise = "1.1"
+title = "subtracts"
+find = "a + b"
+replace = "a - b"
+test = "adding is commutative"
+diagnosis = "no-plus"
+
+[[mutant]]
+id = "1.2-forgets-b"
+exercise = "1.2"
+title = "forgets b"
+find = " * b"
+replace = ""
+test = "sums agree"
+diagnosis = "unknown"
+death = "crashed"
+)";
+
+std::vector<Mutant> load(const TemporaryBook& folder) {
+  const Book book = folder.load();
+  return load_mutants(book, book.chapters[0]);
+}
+
+/// What loading says after one change to the file.
+std::string error_after(std::string_view from, std::string_view to) {
+  const TemporaryBook folder;
+  folder.write(path, replaced(two_mutants, from, to));
+  return message_of<ManifestError>([&] { load(folder); });
+}
+
+auto starts_at_line(int line) {
+  return StartsWith(fmt::format("tests/mutants/01_sums.toml:{}: ", line));
+}
+
+}  // namespace
+
+TEST_CASE("mutants are read as they are written") {
+  const TemporaryBook folder;
+  folder.write(path, two_mutants);
+  const std::vector<Mutant> mutants = load(folder);
+  REQUIRE(mutants.size() == 2);
+  CHECK(mutants[0].id == "1.1-minus");
+  CHECK(mutants[0].exercise == "1.1");
+  CHECK(mutants[0].title == "subtracts");
+  CHECK(mutants[0].find == "a + b");
+  CHECK(mutants[0].replace == "a - b");
+  CHECK(mutants[0].test == "adding is commutative");
+  CHECK(mutants[0].diagnosis == "no-plus");
+  CHECK(mutants[0].death == "failed");
+  CHECK(mutants[0].file == path);
+  CHECK(mutants[0].line == 1);
+  CHECK(mutants[1].replace.empty());
+  CHECK(mutants[1].death == "crashed");
+  CHECK(mutants[1].line == 10);
+}
+
+TEST_CASE("a chapter without a file has no mutants") {
+  CHECK(load(TemporaryBook()).empty());
+}
+
+TEST_CASE("a mutant that cannot be used is an error with its line") {
+  CHECK_THAT(error_after("title = \"subtracts\"\n", ""), starts_at_line(1) && ContainsSubstring("no key \"title\""));
+  CHECK_THAT(error_after("replace = \"\"\n", ""), starts_at_line(10) && ContainsSubstring("no key \"replace\""));
+  CHECK_THAT(error_after("death =", "dead ="), starts_at_line(18) && ContainsSubstring("unknown key \"dead\""));
+  CHECK_THAT(error_after("[[mutant]]", "[[mutants]]"), starts_at_line(1) && ContainsSubstring("mutants"));
+  CHECK_THAT(error_after("find = \"a + b\"", "find = 1"), starts_at_line(5) && ContainsSubstring("a string"));
+  CHECK_THAT(error_after("find = \"a + b\"", "find = \"\""), starts_at_line(5) && ContainsSubstring("empty"));
+  CHECK_THAT(error_after("find = \"a + b\"", "find = \"a + b"), starts_at_line(5));
+  CHECK_THAT(error_after("\"a - b\"", "\"a + b\""), starts_at_line(6) && ContainsSubstring("nothing is mutated"));
+  CHECK_THAT(error_after("exercise = \"1.1\"", "exercise = \"1.3\""), starts_at_line(3) && ContainsSubstring("1.3"));
+  CHECK_THAT(error_after("\"sums agree\"", "\"sums agre\""), starts_at_line(16) && ContainsSubstring("sums agre"));
+  CHECK_THAT(error_after("\"crashed\"", "\"crash\""), starts_at_line(18) && ContainsSubstring("timed out"));
+  CHECK_THAT(error_after("\"1.1-minus\"", "\"minus\""), starts_at_line(2) && ContainsSubstring("1.1-"));
+  CHECK_THAT(error_after("\"1.1-minus\"", "\"1.1-\""), starts_at_line(2));
+  CHECK_THAT(error_after("1.2-forgets-b\"\nexercise = \"1.2\"", "1.1-minus\"\nexercise = \"1.1\""),
+             starts_at_line(11) && ContainsSubstring("given twice, first on line 1"));
+}
+
+TEST_CASE("a mutant changes its region and nothing else") {
+  const TemporaryBook folder;
+  folder.write(path, two_mutants);
+  const Book book = folder.load();
+  const std::vector<Mutant> mutants = load_mutants(book, book.chapters[0]);
+  const auto first = apply(book, book.chapters[0], mutants[0]);
+  REQUIRE(first.size() == 2);
+  CHECK(first.at("sums.hpp") == sums_header);
+  CHECK(first.at("sums.cpp") == replaced(sums_solution, "a + b", "a - b"));
+  const auto second = apply(book, book.chapters[0], mutants[1]);
+  CHECK(second.at("sums.cpp") == replaced(sums_solution, "a * b", "a"));
+}
+
+TEST_CASE("a mutant may span lines and may take all of them") {
+  const TemporaryBook folder;
+  const std::string lines = "  const int product = a * b;\n  return product;\n";
+  folder.write(path, replaced(two_mutants, "find = \" * b\"", "find = \"\"\"\n" + lines + "\"\"\""));
+  const Book book = folder.load();
+  const auto texts = apply(book, book.chapters[0], load_mutants(book, book.chapters[0])[1]);
+  CHECK(texts.at("sums.cpp") == replaced(sums_solution, lines, ""));
+}
+
+TEST_CASE("what a mutant finds must be in its region exactly once") {
+  const auto error = [](const std::string& find) {
+    const TemporaryBook folder;
+    folder.write(path, replaced(two_mutants, "\" * b\"", fmt::format("\"{}\"", find)));
+    const Book book = folder.load();
+    const Mutant mutant = load_mutants(book, book.chapters[0])[1];
+    return message_of<ManifestError>([&] { apply(book, book.chapters[0], mutant); });
+  };
+  CHECK_THAT(error("product"),
+             starts_at_line(10) && ContainsSubstring("1.2-forgets-b") && ContainsSubstring("2 times"));
+  CHECK_THAT(error("a + b"), starts_at_line(10) && ContainsSubstring("0 times"));  // in another region only
+  CHECK_THAT(error("2 * a"), starts_at_line(10) && ContainsSubstring("0 times"));  // outside the regions
+  CHECK_THAT(error("STUB"), starts_at_line(10) && ContainsSubstring("0 times"));
+}

@@ -1,0 +1,102 @@
+// float16 and bfloat16: all codes, and rounding at and around every halfway point.
+
+#include <bit>
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+#include <limits>
+
+#include "common/attention/half.hpp"
+
+using namespace workbook;
+
+namespace {
+
+/// One format: its two conversions and where its numbers end.
+struct Format {
+  float (*to_float)(std::uint16_t);
+  std::uint16_t (*from_float)(float);
+  std::uint16_t infinity;
+};
+const Format fp16{half_to_float, float_to_half, 0x7c00};
+const Format bf16{bfloat16_to_float, float_to_bfloat16, 0x7f80};
+
+/// The next float above or below.
+float up(float x) {
+  return std::nextafter(x, std::numeric_limits<float>::infinity());
+}
+float down(float x) {
+  return std::nextafter(x, -std::numeric_limits<float>::infinity());
+}
+
+}  // namespace
+
+TEST_CASE("every code survives the way to float and back; a NaN stays a NaN of its sign") {
+  for (const Format& format : {fp16, bf16})
+    for (std::uint32_t code = 0; code < 65536; ++code) {
+      const float value = format.to_float(std::uint16_t(code));
+      const std::uint16_t back = format.from_float(value);
+      if ((code & 0x7fff) > format.infinity) {
+        REQUIRE(std::isnan(value));
+        REQUIRE((back & 0x7fff) > format.infinity);
+        REQUIRE((back & 0x8000) == (code & 0x8000));
+      } else if (back != code) {
+        FAIL("code " << code << " comes back as " << back);
+      }
+    }
+}
+
+TEST_CASE("rounding goes to the nearest, ties to even, at every halfway point") {
+  for (const Format& format : {fp16, bf16})
+    for (std::uint16_t code = 0; code < format.infinity; ++code) {
+      // In double the halfway point is exact. Above the largest finite number the next step would be 2^16 or 2^128.
+      const double low = format.to_float(code);
+      const double high = code + 1 == format.infinity ? (format.infinity == 0x7c00 ? 0x1p16 : 0x1p128)
+                                                      : format.to_float(std::uint16_t(code + 1));
+      const float half = float((low + high) / 2);
+      if (double(half) != (low + high) / 2) continue;  // below the smallest float: not representable
+      const std::uint16_t even = code % 2 == 0 ? code : std::uint16_t(code + 1);
+      const bool good = format.from_float(half) == even && format.from_float(down(half)) == code &&
+                        format.from_float(up(half)) == code + 1 && format.from_float(-half) == (even | 0x8000) &&
+                        format.from_float(-down(half)) == (code | 0x8000);
+      if (!good) FAIL("around the halfway point above code " << code);
+    }
+}
+
+TEST_CASE("float16 spans what the book says") {
+  CHECK(half_to_float(0x0001) == 0x1p-24f);  // 5.96e-8
+  CHECK(half_to_float(0x0400) == 0x1p-14f);  // 6.10e-5
+  CHECK(half_to_float(0x7bff) == 65504.0f);
+  CHECK(half_to_float(0x3c00) == 1.0f);
+  CHECK(half_to_float(0xc000) == -2.0f);
+  CHECK(std::isinf(half_to_float(0x7c00)));
+  CHECK(float_to_half(65519.996f) == 0x7bff);
+  CHECK(float_to_half(65520.0f) == 0x7c00);
+  CHECK(float_to_half(1e10f) == 0x7c00);
+  CHECK(float_to_half(-1e10f) == 0xfc00);
+  CHECK(float_to_half(0x1p-25f) == 0x0000);  // half of the smallest: to even
+  CHECK(float_to_half(up(0x1p-25f)) == 0x0001);
+  CHECK(float_to_half(1e-30f) == 0x0000);
+  CHECK(float_to_half(-1e-30f) == 0x8000);
+  CHECK(float_to_half(-0.0f) == 0x8000);
+  CHECK(float_to_half(std::numeric_limits<float>::denorm_min()) == 0x0000);
+  CHECK(float_to_half(std::numeric_limits<float>::infinity()) == 0x7c00);
+  CHECK(std::signbit(half_to_float(0x8000)));
+}
+
+TEST_CASE("bfloat16 has the range of float and eight bits") {
+  CHECK(bfloat16_to_float(0x3f80) == 1.0f);
+  CHECK(float_to_bfloat16(1.00390625f) == 0x3f80);  // halfway between 1 and 1.0078125: to even
+  CHECK(float_to_bfloat16(1.01171875f) == 0x3f82);
+  CHECK(float_to_bfloat16(std::numeric_limits<float>::max()) == 0x7f80);
+  CHECK(float_to_bfloat16(-std::numeric_limits<float>::max()) == 0xff80);
+  CHECK(float_to_bfloat16(-0.0f) == 0x8000);
+  CHECK(float_to_bfloat16(std::numeric_limits<float>::infinity()) == 0x7f80);
+}
+
+TEST_CASE("a NaN whose payload lies in the low bits does not become an infinity") {
+  const float nan = std::bit_cast<float>(0x7f800001u);
+  CHECK(std::isnan(half_to_float(float_to_half(nan))));
+  CHECK(std::isnan(bfloat16_to_float(float_to_bfloat16(nan))));
+  CHECK(std::isnan(bfloat16_to_float(float_to_bfloat16(std::bit_cast<float>(0x7fffffffu)))));
+  CHECK(std::isnan(half_to_float(float_to_half(std::bit_cast<float>(0xffffffffu)))));
+}

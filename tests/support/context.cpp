@@ -1,0 +1,35 @@
+#include "tests/support/context.hpp"
+
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+namespace workbook::test {
+namespace {
+
+Context read_context() {
+  const char* path = std::getenv("WORKBOOK_CONTEXT");
+  if (path == nullptr) throw std::runtime_error("WORKBOOK_CONTEXT is not set: run these tests with ./workbook test");
+  std::ifstream file(path);
+  const nlohmann::json json = nlohmann::json::parse(file);
+  Context context;
+  context.chapter = json.at("chapter");
+  context.backend = json.at("backend");
+  context.debug = json.at("debug");
+  context.time_limit = json.at("time_limit");
+  context.previous = json.at("previous");
+  for (const auto& [name, subject] : json.at("subjects").items()) {
+    context.subjects[name] = {subject.at("executable"), subject.at("not_compiled"), subject.at("open")};
+  }
+  return context;
+}
+
+}  // namespace
+
+const Context& context() {
+  static const Context context = read_context();
+  return context;
+}
+
+}  // namespace workbook::test

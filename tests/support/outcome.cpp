@@ -1,0 +1,109 @@
+#include "tests/support/outcome.hpp"
+
+#include <unistd.h>
+
+#include <catch2/catch_session.hpp>
+#include <catch2/catch_test_case_info.hpp>
+#include <catch2/interfaces/catch_interfaces_reporter.hpp>
+#include <catch2/reporters/catch_reporter_event_listener.hpp>
+#include <catch2/reporters/catch_reporter_registrars.hpp>
+#include <chrono>
+#include <cstdlib>
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+namespace workbook::test {
+namespace {
+
+using nlohmann::json;
+
+struct TestEnded : std::exception {
+  const char* what() const noexcept override { return "the test has ended"; }
+};
+
+struct Running {
+  std::string test, exercise;
+  std::optional<Outcome> outcome;
+  std::string assertions;  // failed CHECKs that are not ours
+  std::chrono::steady_clock::time_point start;
+};
+Running running;
+
+/// To the command's descriptor 3, which it announces; in a run by hand nothing is written.
+void write_line(const json& line) {
+  static const bool announced = std::getenv("WORKBOOK_RESULTS") != nullptr;
+  if (!announced) return;
+  const std::string text = line.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t count = ::write(3, text.data() + done, text.size() - done);
+    if (count <= 0) return;
+    done += std::size_t(count);
+  }
+}
+
+class Listener : public Catch::EventListenerBase {
+ public:
+  using EventListenerBase::EventListenerBase;
+
+  void testCaseStarting(const Catch::TestCaseInfo& info) override {
+    running = Running{};
+    running.test = info.name;
+    running.exercise = "whole";
+    for (const Catch::Tag& tag : info.tags) {
+      const std::string text(tag.original.data(), tag.original.size());
+      if (text.find('.') != std::string::npos && text.find_first_not_of("0123456789.") == std::string::npos) {
+        running.exercise = text;
+      }
+    }
+    running.start = std::chrono::steady_clock::now();
+    write_line({{"event", "start"}, {"test", running.test}});
+  }
+
+  void assertionEnded(const Catch::AssertionStats& stats) override {
+    if (stats.assertionResult.isOk() || running.outcome) return;
+    running.assertions += "  " + std::string(stats.assertionResult.getExpressionInMacro()) + "\n";
+    if (stats.assertionResult.hasExpandedExpression()) {
+      running.assertions += "    " + stats.assertionResult.getExpandedExpression() + "\n";
+    }
+    const auto message = stats.assertionResult.getMessage();
+    if (!message.empty()) running.assertions += "    " + std::string(message.data(), message.size()) + "\n";
+    for (const Catch::MessageInfo& info : stats.infoMessages) running.assertions += "    " + info.message + "\n";
+  }
+
+  void testCaseEnded(const Catch::TestCaseStats& stats) override {
+    Outcome outcome{"passed", "", "", ""};
+    if (running.outcome) {
+      outcome = *running.outcome;
+    } else if (!stats.totals.assertions.allOk()) {
+      outcome = {"failed", running.assertions, "", ""};
+    } else if (stats.totals.assertions.skipped > 0) {
+      outcome = {"skipped", "", "", ""};
+    } else if (stats.totals.assertions.passed == 0) {
+      outcome = {"failed", "the test asserted nothing: a defect of the book", "", ""};
+    }
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - running.start).count();
+    write_line({{"event", "end"},
+                {"test", running.test},
+                {"exercise", running.exercise},
+                {"result", outcome.result},
+                {"message", outcome.message},
+                {"likely_cause", outcome.likely_cause},
+                {"diagnosis", outcome.diagnosis},
+                {"seconds", seconds}});
+  }
+
+  void testRunEnded(const Catch::TestRunStats&) override { write_line({{"event", "done"}}); }
+};
+CATCH_REGISTER_LISTENER(Listener)
+
+}  // namespace
+
+void end_test(Outcome outcome) {
+  running.outcome = std::move(outcome);
+  throw TestEnded();
+}
+const std::string& current_test() { return running.test; }
+const std::string& current_exercise() { return running.exercise; }
+
+}  // namespace workbook::test

@@ -1,0 +1,203 @@
+#include "tests/support/subject.hpp"
+
+#include <fmt/format.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <optional>
+#include <set>
+
+#include "tests/support/context.hpp"
+#include "tests/support/outcome.hpp"
+
+namespace workbook::test {
+namespace {
+
+using worker::Call;
+using worker::Ending;
+using worker::Failure;
+using worker::Reply;
+using worker::Worker;
+
+std::string backend_text() {
+  const std::string& backend = context().backend;
+  return backend == "cpu" ? "the CPU" : backend == "sim" ? "the simulator" : "the GPU";
+}
+
+/// The first line of every failure message.
+std::string headline(const std::string& input) {
+  return fmt::format("chapter {}, \"{}\" failed on {}{}", context().chapter, current_test(), backend_text(),
+                     input.empty() ? "" : " (" + input + ")");
+}
+
+/// Workers that are running, by executable: started once, used by all tests of the run.
+Worker& worker_of(const std::string& executable) {
+  static std::map<std::string, Worker> workers;
+  const auto found = workers.find(executable);
+  if (found != workers.end()) return found->second;
+  worker::Limits limits;
+  limits.time = std::chrono::duration<double>(context().time_limit);
+  limits.debug = context().debug;
+  return workers.emplace(executable, Worker(executable, limits)).first->second;
+}
+
+/// How each way to die is reported.
+Outcome outcome_of(const Failure& failure) {
+  const std::string text = fmt::format("chapter {}, \"{}\": {}", context().chapter, current_test(), failure.what());
+  switch (failure.ending) {
+    case Ending::todo:
+      if (failure.todo == current_exercise()) return {"todo", "todo " + failure.todo, "", ""};
+      return {"blocked", "blocked by todo " + failure.todo, "", ""};
+    case Ending::timed_out: return {"timed out", text, "", "timed-out"};
+    case Ending::crashed:
+    case Ending::exited:
+    case Ending::output_flood:
+    case Ending::broke_protocol:
+    case Ending::not_started: return {"crashed", text, "", "crashed"};
+    case Ending::wrote_outside: return {"failed", text, "an index runs past the end of an array", "wrote-outside"};
+    case Ending::changed_input: return {"failed", text, "an input was used as scratch memory", "changed-input"};
+    case Ending::out_of_memory: return {"failed", text, "memory grows with N², or a size is wrong", "out-of-memory"};
+    case Ending::threw: {
+      const bool outside = std::string(failure.what()).find(" lies outside ") != std::string::npos ||
+                           std::string(failure.what()).find(" reach outside ") != std::string::npos;
+      return {"failed", text, outside ? "an index runs past the end of a matrix: look at the ragged last tile and at "
+                                        "which index comes first"
+                                      : "",
+              outside ? "read-outside" : "threw"};
+    }
+    case Ending::refused: return {"failed", text, "", "refused"};
+  }
+  return {"failed", text, "", ""};
+}
+
+Reply call_worker(const std::string& executable, const Call& call) {
+  static std::set<std::string> slow;  // executables that have timed out once: not waited for as long again
+  Worker& worker = worker_of(executable);
+  if (slow.contains(executable)) worker.limits().time = std::chrono::duration<double>(1);
+  try {
+    return worker.call(call);
+  } catch (const Failure& failure) {
+    if (failure.ending == Ending::timed_out) slow.insert(executable);
+    end_test(outcome_of(failure));
+  }
+}
+
+Call forward_call(const Problem& problem, const std::map<std::string, double>& numbers) {
+  const Shape& shape = problem.shape;
+  Call call("forward");
+  call.number("B", double(shape.B)).number("H", double(shape.H)).number("Hkv", double(shape.Hkv));
+  call.number("Nq", double(shape.Nq)).number("Nk", double(shape.Nk)).number("d", double(shape.d));
+  call.number("scale", problem.scale).number("causal", problem.causal);
+  for (const auto& [name, value] : numbers) call.number(name, value);
+  call.input("Q", problem.Q.values).input("K", problem.K.values).input("V", problem.V.values);
+  call.output<float>("O", std::size_t(shape.q_size())).output<float>("lse", std::size_t(shape.lse_size()));
+  return call;
+}
+
+AttentionResult attention_result(const Problem& problem, Reply reply) {
+  const Shape& shape = problem.shape;
+  AttentionResult result;
+  result.O = tensor(reply, "O", {shape.B, shape.H, shape.Nq, shape.d});
+  result.lse = tensor(reply, "lse", {shape.B, shape.H, shape.Nq, 1});
+  result.reply = std::move(reply);
+  return result;
+}
+
+std::int64_t tile(const std::map<std::string, double>& numbers, const char* name) {
+  const auto found = numbers.find(name);
+  return found == numbers.end() ? 0 : std::int64_t(found->second);
+}
+
+}  // namespace
+
+Reply call(const Call& call) {
+  const auto found = context().subjects.find(current_exercise());
+  if (found == context().subjects.end()) {
+    end_test({"failed", "the run has no code for exercise " + current_exercise() + ": a defect of the book", "", ""});
+  }
+  const Subject& subject = found->second;
+  if (subject.open) end_test({"todo", "todo " + current_exercise(), "", ""});
+  if (subject.executable.empty()) end_test({"not compiled", subject.not_compiled, "", "not-compiled"});
+  return call_worker(subject.executable, call);
+}
+
+Reply call_previous(const Call& call) {
+  if (context().previous.empty()) end_test({"skipped", "the previous chapter was not built", "", ""});
+  return call_worker(context().previous, call);
+}
+
+AttentionResult attention(const Problem& problem, const std::map<std::string, double>& numbers) {
+  return attention_result(problem, call(forward_call(problem, numbers)));
+}
+
+AttentionResult previous_attention(const Problem& problem, const std::map<std::string, double>& numbers) {
+  return attention_result(problem, call_previous(forward_call(problem, numbers)));
+}
+
+std::string describe(const Problem& problem, const std::string& kind) {
+  const Shape& shape = problem.shape;
+  std::string text = fmt::format("Nq={}, Nk={}, d={}, causal={}", shape.Nq, shape.Nk, shape.d,
+                                 problem.causal ? "yes" : "no");
+  if (shape.B * shape.H > 1) text = fmt::format("B={}, H={}, ", shape.B, shape.H) + text;
+  return kind.empty() ? text : text + fmt::format(", input \"{}\"", kind);
+}
+
+void expect_close(const Tensor<float>& got, const Expectation& expectation) {
+  const book::Comparison comparison =
+      book::compare(got, expectation.expected, expectation.bounds, expectation.layout);
+  if (comparison.close) {
+    SUCCEED();
+    return;
+  }
+  Outcome outcome{"failed", headline(expectation.input) + "\n" + comparison.text, "", "unknown"};
+  if (const auto found =
+          book::diagnose(got, expectation.expected, expectation.bounds, expectation.mistakes)) {
+    outcome.likely_cause = fmt::format("{}: your output matches that mistake to {:.1g}", found->sentence,
+                                       found->difference);
+    outcome.diagnosis = found->id;
+  }
+  end_test(std::move(outcome));
+}
+
+AttentionResult expect_attention(const Problem& problem, const std::string& kind, const Precision& precision,
+                                 const std::map<std::string, double>& numbers) {
+  AttentionResult result = attention(problem, numbers);
+  const Forward oracle = forward_oracle(problem);
+  const std::int64_t Br = tile(numbers, "Br"), Bc = tile(numbers, "Bc");
+  std::string input = describe(problem, kind);
+  if (Br > 0) input += fmt::format(", Br={}, Bc={}", Br, Bc);
+  book::Layout O_layout, lse_layout;
+  O_layout.tensor = "O";
+  lse_layout.tensor = "lse";
+  lse_layout.axes[3] = "";
+  for (book::Layout* layout : {&O_layout, &lse_layout}) {
+    layout->Br = Br;
+    layout->Bc = Bc;
+  }
+  expect_close(result.O, {oracle.O, output_bounds(oracle, problem, precision), O_layout,
+                          book::output_mistakes(problem, Br, Bc), input});
+  expect_close(result.lse, {oracle.lse, lse_bounds(oracle, problem, precision), lse_layout,
+                            book::lse_mistakes(problem, Br, Bc), input});
+  return result;
+}
+
+void expect(bool condition, const std::string& message, const std::string& cause, const std::string& diagnosis) {
+  if (condition) {
+    SUCCEED();
+    return;
+  }
+  end_test({"failed", headline("") + "\n  " + message, cause, diagnosis.empty() ? "unknown" : diagnosis});
+}
+
+Tensor<float> tensor(const Reply& reply, const std::string& name, std::array<std::int64_t, 4> sizes) {
+  Tensor<float> result(sizes);
+  result.values = reply.output<float>(name);
+  return result;
+}
+
+Tensor<double> widened(const Tensor<float>& tensor) {
+  Tensor<double> result(tensor.sizes);
+  std::copy(tensor.values.begin(), tensor.values.end(), result.values.begin());
+  return result;
+}
+
+}  // namespace workbook::test

@@ -1,0 +1,59 @@
+// What a chapter's test is written with: calling the code under test, and expecting things of what comes back. A
+// failure of any kind ends the test with an outcome that says what happened and, where it can be told, why.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/attention/inputs.hpp"
+#include "common/attention/tolerance.hpp"
+#include "common/book/compare.hpp"
+#include "common/book/diagnosis.hpp"
+#include "common/worker/worker.hpp"
+
+namespace workbook::test {
+
+/// Calls the code under test: the graft of the running test's exercise, or the whole chapter for [whole].
+worker::Reply call(const worker::Call& call);
+
+/// Calls the previous chapter's stage (the book's own, unless the reader asked for theirs).
+worker::Reply call_previous(const worker::Call& call);
+
+/// What an attention stage gave.
+struct AttentionResult {
+  Tensor<float> O;    ///< (B, H, Nq, d)
+  Tensor<float> lse;  ///< (B, H, Nq, 1)
+  worker::Reply reply;
+};
+/// The operation "forward" with B, H, Hkv, Nq, Nk, d, scale, causal and `numbers` (Br, Bc), arrays Q, K, V -> O, lse.
+AttentionResult attention(const Problem& problem, const std::map<std::string, double>& numbers = {});
+AttentionResult previous_attention(const Problem& problem, const std::map<std::string, double>& numbers = {});
+
+/// "Nq=200, Nk=200, d=64, causal=no, input "normal", seed 1": stands in the first line of a failure message.
+std::string describe(const Problem& problem, const std::string& kind = "");
+
+/// What a comparison is made with.
+struct Expectation {
+  Tensor<double> expected;
+  Bounds bounds;
+  book::Layout layout;
+  std::vector<book::Mistake> mistakes;  ///< known mistakes to look for if it fails
+  std::string input;                    ///< describe(…)
+};
+/// Ends the test as failed if `got` is outside the bounds: located mismatch, then the likely cause.
+void expect_close(const Tensor<float>& got, const Expectation& expectation);
+
+/// `problem` through the stage under test against the oracle: O, then the LSE. Returns what came back, for more checks.
+AttentionResult expect_attention(const Problem& problem, const std::string& kind, const Precision& precision,
+                                 const std::map<std::string, double>& numbers = {});
+
+/// Ends the test as failed with `message` unless `condition` holds. `cause`: what it most likely is; `diagnosis`: id.
+void expect(bool condition, const std::string& message, const std::string& cause = "",
+            const std::string& diagnosis = "");
+
+/// A tensor of the given sizes from an output of a reply.
+Tensor<float> tensor(const worker::Reply& reply, const std::string& name, std::array<std::int64_t, 4> sizes);
+Tensor<double> widened(const Tensor<float>& tensor);
+
+}  // namespace workbook::test
