@@ -187,9 +187,10 @@ static Error lse_error(const RowErrors& errors, double lse, double P_quadratic, 
                        double u) {
   const double inflate = second_order(errors, spread, u);
   const double accumulated = errors.own_square * square(P_quadratic) + errors.shared_square + errors.rescale_square +
-                             errors.sum_square + square(two_ulp * std::log(n)) +  // log, at most log(n)
-                             2 * square(spread) +                                 // m times scale, and times log2(e)
-                             2 * square(lse);  // m + log(l), and its product with ln(2)
+                             errors.sum_square +
+                             square(two_ulp * (1 + std::log(n))) +  // log, at most log(n); near 0 off absolutely
+                             2 * square(spread) +                   // m times scale, and times log2(e)
+                             2 * square(lse);                       // m + log(l), and its product with ln(2)
   // Here a systematic error of exp does not cancel; nor do those of the constants, scale·log2(e) and ln(2).
   const double bias = errors.truncation_bias + two_ulp + size + std::abs(lse);
   return {.random_square = square(inflate * u) * accumulated, .bias = inflate * u * bias};

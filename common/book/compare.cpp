@@ -231,8 +231,7 @@ Comparison compare(const Tensor<float>& got, const Tensor<double>& expected, con
         "  every element{} is within its own bound, but together they are off: rms error {}, allowed {}{}\n", of_tensor,
         small(result.rms_error), small(result.rms_bound), origin);
     text +=
-        "    rounding errors have both signs and stay small on average; these do not, as when a step is rounded too\n"
-        "    coarsely or too early\n";
+        "    one such error may be chance, all together are not: perhaps a step is rounded too coarsely or too early\n";
     text += fmt::format("  nearest to its bound: {}{}\n    {}, allowed difference {}", worst_place, worst_tile,
                         expected_and_got(expected.values[worst], got.values[worst]), small(result.bound));
     return result;

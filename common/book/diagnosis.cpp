@@ -20,8 +20,8 @@ namespace {
 constexpr double element_slack = 8;
 constexpr double closer_by = 10;
 
-/// Multiply-adds that one diagnosis may take: about two seconds.
-constexpr double cost_limit = 2147483648.0;
+/// Multiply-adds that one diagnosis may take: about a second.
+constexpr double cost_limit = 0x1p32;
 
 bool same_kind(double a, double b) {
   if (std::isfinite(a) || std::isfinite(b)) return std::isfinite(a) && std::isfinite(b);

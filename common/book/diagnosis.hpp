@@ -30,7 +30,8 @@ struct Diagnosis {
 /// The mistake whose output agrees with `got` within a small multiple of the bounds, NaN and infinities in the same
 /// places, and is itself clearly different from `expected`; the closest if several agree, and the first in the table
 /// of those that agree equally. Empty if none does, or if `got` is within the bounds: then the message says so
-/// honestly. Mistakes are tried in order until 2^31 multiply-adds are spent, about two seconds.
+/// honestly. Mistakes are tried in order until 2^32 multiply-adds are spent, about a second;
+/// one that would exceed that is passed over.
 std::optional<Diagnosis> diagnose(const Tensor<float>& got, const Tensor<double>& expected, const Bounds& bounds,
                                   const std::vector<Mistake>& mistakes);
 
@@ -43,7 +44,8 @@ std::vector<Mistake> output_mistakes(const Problem& problem, std::int64_t Br, st
 std::vector<Mistake> lse_mistakes(const Problem& problem, std::int64_t Br, std::int64_t Bc,
                                   const Precision& precision = float32_precision());
 
-/// For the parts that chapters 1 and 2 test alone. Q: (1, 1, Nq, d), K: (1, 1, Nk, d), S: (1, 1, Nq, Nk).
+/// For the parts that chapters 1 and 2 test alone. Q: (1, 1, Nq, d), K: (1, 1, Nk, d), S: (1, 1, Nq, Nk). The scores
+/// are masked where problem.causal says so; masked elements of S are -inf.
 std::vector<Mistake> score_mistakes(const Problem& problem);
 std::vector<Mistake> softmax_mistakes(const Tensor<float>& S);
 std::vector<Mistake> row_lse_mistakes(const Tensor<float>& S);

@@ -6,9 +6,13 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <functional>
+#include <initializer_list>
 #include <limits>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "common/attention/half.hpp"
 #include "common/book/diagnosis.hpp"
@@ -37,8 +41,8 @@ Rounding rounding_of(double roundoff) {
 enum class Heads { right, first_everywhere, first_KV, reversed_KV, no_batch, batch_innermost, interleaved };
 enum class Read { right, transposed, first_tile, next_row };
 enum class Keys { all, but_last, but_first, whole_tiles, first_tile, but_last_tile, but_first_tile, last_tile };
-enum class Mask { right, none, one_more, one_fewer, top_left, reversed, open_tile, closed_tile };
-enum class Maximum { running, none, of_tile, not_kept };
+enum class Mask { right, none, one_more, one_fewer, top_left, reversed, per_tile, open_tile, closed_tile };
+enum class Maximum { running, none, of_tile, of_tile_for_P, not_kept };
 enum class Exponent { e, base_2, wrong_sign };
 enum class Rescale { right, none, wrong_sign, wrong_sign_from_start, swapped, too_late, overwrite };
 enum class Division { right, none, every_tile, by_last_tile, twice };
@@ -150,6 +154,8 @@ Range keys_seen(Mask mask, const Problem& problem, const Stage& stage, std::int6
       return {0, std::min(i + 1, Nk)};
     case Mask::reversed:
       return {seen_by(i - 1), Nk};
+    case Mask::per_tile:
+      return {0, seen_by(i % stage.Br)};
     case Mask::open_tile:
       return {0, std::min(Nk, round_up(seen_by(std::min(Nq, round_down(i, stage.Br) + stage.Br) - 1), stage.Bc))};
     case Mask::closed_tile:
@@ -270,10 +276,12 @@ void attend_row(const std::vector<float>& S, Range counted, const float* V, std:
     // The maximum
     float m_tile = padding > 0 ? 0 : -infinity;
     for (std::int64_t j = 0; j < in_tile; ++j) m_tile = std::max(m_tile, S[std::size_t(j0 + j)]);
-    const float m_new = switches.maximum == Maximum::none ? 0 : std::max(row.m, m_tile);
+    float m_new = std::max(row.m, m_tile);
+    if (switches.maximum == Maximum::none) m_new = 0;
+    if (switches.maximum == Maximum::of_tile) m_new = m_tile;
 
     // P = exp(S - m), (tile,)
-    const float subtracted = safe(switches.maximum == Maximum::of_tile ? m_tile : m_new);
+    const float subtracted = safe(switches.maximum == Maximum::of_tile_for_P ? m_tile : m_new);
     const float P_factor = switches.O == Rescale::swapped ? std::exp(row.m - safe(m_new)) : 1;
     row.P.resize(std::size_t(in_tile));
     tile_sum = padding > 0 ? float(padding) * exponential(0 - subtracted, switches.exponent) : 0;
@@ -435,6 +443,10 @@ std::vector<Entry> mask_entries(const Problem& problem, const Stage& stage) {
        problem.shape.Nq != problem.shape.Nk},
       {"mask-reversed", "the mask is the wrong way round: queries see only future keys", {.mask = Mask::reversed}},
       {"mask-zero", "masked scores are 0 instead of −∞", {.masked_score = 0}},
+      {"mask-per-tile",
+       "the mask counts queries from the beginning of their tile: it needs their row in Q",
+       {.mask = Mask::per_tile},
+       stage.Br > 0},
       {"mask-diagonal-tile-open", "tiles on the diagonal are not masked", {.mask = Mask::open_tile}, tiled},
       {"mask-diagonal-tile-dropped",
        "tiles on the diagonal are skipped instead of masked",
@@ -530,8 +542,11 @@ std::vector<Entry> running_entries(const std::string& tile, bool with_O) {
        {.l = Rescale::too_late, .O = Rescale::too_late}},
       {"l-overwritten", "each " + tile + "'s sum overwrites l instead of adding to it", {.l = Rescale::overwrite}},
       {"tile-maximum",
-       "P is computed with the maximum of its own " + tile + ", not with the running one",
+       "m is the maximum of the last " + tile + " alone, not the running one",
        {.maximum = Maximum::of_tile}},
+      {"tile-maximum",
+       "P is computed with the maximum of its own " + tile + ", not with the running one",
+       {.maximum = Maximum::of_tile_for_P}},
       {"m-not-kept",
        "m is not kept from one " + tile + " to the next, so that nothing accumulated survives",
        {.maximum = Maximum::not_kept}},
@@ -751,7 +766,7 @@ class Table {
   bool depends_on_visits(const Switches& switches) const {
     const bool overwrites = switches.l == Rescale::overwrite || switches.O == Rescale::overwrite;
     const bool divides = switches.division == Division::every_tile || switches.division == Division::by_last_tile;
-    const bool forgets = switches.maximum == Maximum::not_kept;
+    const bool forgets = switches.maximum == Maximum::not_kept || switches.maximum == Maximum::of_tile;
     return problem_->causal && tiles() && (overwrites || divides || forgets);
   }
   bool tiles() const { return stage_.Bc > 0 && problem_->shape.Nk > stage_.Bc; }
@@ -1183,6 +1198,7 @@ std::vector<Mistake> merge_mistakes(std::span<const float> m, std::span<const fl
   const std::array<double, 2> w{merge.weight(0), merge.weight(1)}, one{1, 1};
   const double largest = merge.largest();
   const auto relative_to = [&](double reference) {
+    if (reference == -infinity) reference = 0;
     return std::array<double, 2>{std::exp(merge.m[0] - reference), std::exp(merge.m[1] - reference)};
   };
   // Small enough to compute at once.

@@ -32,9 +32,9 @@ using nlohmann::json;
 struct Gate {
   std::string name;
   std::vector<std::string> problems;
-  std::string detail;         ///< one line when all is well
+  std::string detail;           ///< one line when all is well
   int passed = 0, skipped = 0;  ///< tests or comparisons within the gate
-  std::string skip_reason;    ///< the whole gate was skipped
+  std::string skip_reason;      ///< the whole gate was skipped
 
   void expect(bool holds, const std::string& problem) {
     if (holds) {
@@ -82,8 +82,9 @@ std::map<std::string, std::string> only_open(const Session& session, const Chapt
 }
 
 std::string summary(const TestResult& test) {
-  return fmt::format("\"{}\" ({}): {}{}", test.name, test.exercise, test.result,
-                     test.message.empty() ? "" : "\n      " + std::regex_replace(test.message, std::regex("\n"), "\n      "));
+  return fmt::format(
+      "\"{}\" ({}): {}{}", test.name, test.exercise, test.result,
+      test.message.empty() ? "" : "\n      " + std::regex_replace(test.message, std::regex("\n"), "\n      "));
 }
 
 // ---- the gates ----
@@ -94,12 +95,16 @@ void check_stubs(const Session& session, Gate& gate) {
   for (const book::StubFile& file : book::compare_stubs(session.book)) {
     const std::string where = fmt::format("{}:{}", session.shown(file.path), std::max(file.line, 1));
     switch (file.state) {
-      case book::StubState::current: ++gate.passed; break;
+      case book::StubState::current:
+        ++gate.passed;
+        break;
       case book::StubState::work:
         ++work;
         gate.expect(!in_ci(), where + ": a region is filled in; what is committed must be the stub");
         break;
-      case book::StubState::missing: gate.expect(false, where + ": missing; ./workbook stubs writes it"); break;
+      case book::StubState::missing:
+        gate.expect(false, where + ": missing; ./workbook stubs writes it");
+        break;
       case book::StubState::outdated:
         gate.expect(false, where + ": the solution has changed since; ./workbook stubs writes the new stub");
         break;
@@ -108,7 +113,8 @@ void check_stubs(const Session& session, Gate& gate) {
         break;
     }
   }
-  gate.detail = fmt::format("{} files{}", gate.passed, work > 0 ? fmt::format(", {} with your work in them", work) : "");
+  gate.detail =
+      fmt::format("{} files{}", gate.passed, work > 0 ? fmt::format(", {} with your work in them", work) : "");
 }
 
 /// The tests of the book's own parts.
@@ -133,12 +139,12 @@ void check_parts(const Session& session, Gate& gate) {
       if (result == "skipped") {
         ++gate.skipped;
       } else {
-        gate.expect(result == "passed", fmt::format("{}: \"{}\": {}\n{}", program, event.at("test").get<std::string>(), result,
-                                                    event.at("message").get<std::string>()));
+        gate.expect(result == "passed", fmt::format("{}: \"{}\": {}\n{}", program, event.at("test").get<std::string>(),
+                                                    result, event.at("message").get<std::string>()));
       }
     };
-    const worker::CommandResult ended =
-        worker::run_command({(session.toolchain.build_folder / "bin" / program).string(), "--warn", "NoAssertions"}, options);
+    const worker::CommandResult ended = worker::run_command(
+        {(session.toolchain.build_folder / "bin" / program).string(), "--warn", "NoAssertions"}, options);
     gate.expect(done, fmt::format("{} ended early:\n{}", program, ended.output));
     --gate.passed;  // the program itself is no test
   }
@@ -191,7 +197,8 @@ void check_stub_trees(const Session& session, Gate& gate) {
   build_tests(session);
   for (const Chapter& chapter : session.book.chapters) {
     auto texts = solution_texts(session, chapter);
-    for (auto& [file, text] : texts) text = book::make_stub(book::parse_marked("solutions/" + chapter.name() + "/" + file, text));
+    for (auto& [file, text] : texts)
+      text = book::make_stub(book::parse_marked("solutions/" + chapter.name() + "/" + file, text));
     const Tree tree = variant(session, chapter, "stubs", texts);
     RunRequest request;
     request.previous = build_previous(session, chapter, false);
@@ -199,7 +206,8 @@ void check_stub_trees(const Session& session, Gate& gate) {
     gate.expect(run.warnings.empty(), chapter.name() + ": the stubs compile with warnings:\n" + run.warnings);
     for (const TestResult& test : run.tests) {
       const std::string wanted = test.exercise == "whole" ? "blocked" : "todo";
-      gate.expect(test.result == wanted, fmt::format("{}: on the stubs, expected {}: {}", chapter.name(), wanted, summary(test)));
+      gate.expect(test.result == wanted,
+                  fmt::format("{}: on the stubs, expected {}: {}", chapter.name(), wanted, summary(test)));
     }
   }
   gate.detail = fmt::format("{} tests todo or blocked", gate.passed);
@@ -221,8 +229,10 @@ void check_one_open(const Session& session, Gate& gate) {
                                : test.result == "passed";
         gate.expect(right, fmt::format("with only {} open: {}", exercise.id, summary(test)));
       }
-      gate.expect(run.count("blocked") > 0, fmt::format("with only {} open no whole-chapter test reaches it", exercise.id));
-      for (const std::string& note : run.notes) gate.problems.push_back(fmt::format("with only {} open: {}", exercise.id, note));
+      gate.expect(run.count("blocked") > 0,
+                  fmt::format("with only {} open no whole-chapter test reaches it", exercise.id));
+      for (const std::string& note : run.notes)
+        gate.problems.push_back(fmt::format("with only {} open: {}", exercise.id, note));
     }
   }
   gate.detail = fmt::format("{} results", gate.passed);
@@ -254,8 +264,10 @@ void check_one_wrong(const Session& session, Gate& gate) {
         gate.expect(test.exercise == exercise.id || test.exercise == "whole",
                     fmt::format("mutant {} fails a test of another exercise: {}", first->id, summary(test)));
       }
-      gate.expect(own > 0, fmt::format("{}:{}: mutant {} fails no test of its exercise", first->file, first->line, first->id));
-      gate.expect(whole > 0, fmt::format("{}:{}: mutant {} fails no whole-chapter test", first->file, first->line, first->id));
+      gate.expect(own > 0,
+                  fmt::format("{}:{}: mutant {} fails no test of its exercise", first->file, first->line, first->id));
+      gate.expect(whole > 0,
+                  fmt::format("{}:{}: mutant {} fails no whole-chapter test", first->file, first->line, first->id));
     }
   }
   gate.detail = fmt::format("{} results", gate.passed);
@@ -271,7 +283,8 @@ void check_mutants(const Session& session, Gate& gate, std::vector<MutantVerdict
     std::vector<worker::WorkerJob> jobs;
     for (const Mutant& mutant : storage.back()) {
       try {
-        trees[mutant.id] = variant(session, chapter, "mutants/" + mutant.id, book::apply(session.book, chapter, mutant));
+        trees[mutant.id] =
+            variant(session, chapter, "mutants/" + mutant.id, book::apply(session.book, chapter, mutant));
         jobs.push_back(whole_job(session, chapter, trees[mutant.id]));
       } catch (const std::runtime_error& error) {
         gate.problems.push_back(error.what());
@@ -305,9 +318,9 @@ void check_mutants(const Session& session, Gate& gate, std::vector<MutantVerdict
         verdict.diagnosis = run.tests[0].diagnosis;
       }
       verdict.diagnosis_right = verdict.killed && verdict.diagnosis == mutant.diagnosis;
-      gate.expect(verdict.killed, result == "passed"
-                                      ? fmt::format("{} survives \"{}\"", where, mutant.test)
-                                      : fmt::format("{}: \"{}\" gives {}, declared is {}", where, mutant.test, result, mutant.death));
+      gate.expect(verdict.killed, result == "passed" ? fmt::format("{} survives \"{}\"", where, mutant.test)
+                                                     : fmt::format("{}: \"{}\" gives {}, declared is {}", where,
+                                                                   mutant.test, result, mutant.death));
       if (verdict.killed) {
         gate.expect(verdict.diagnosis_right,
                     fmt::format("{} is diagnosed as \"{}\", declared is \"{}\"\n      {}", where, verdict.diagnosis,
@@ -317,10 +330,11 @@ void check_mutants(const Session& session, Gate& gate, std::vector<MutantVerdict
     }
   }
   const auto count = [&](auto member) { return std::count_if(verdicts.begin(), verdicts.end(), member); };
-  gate.detail = fmt::format("{} mutants, {} killed, {} with the right diagnosis, {} of those \"unknown\"", verdicts.size(),
-                            count([](const MutantVerdict& v) { return v.killed; }),
-                            count([](const MutantVerdict& v) { return v.diagnosis_right; }),
-                            count([](const MutantVerdict& v) { return v.diagnosis_right && v.diagnosis == "unknown"; }));
+  gate.detail =
+      fmt::format("{} mutants, {} killed, {} with the right diagnosis, {} of those \"unknown\"", verdicts.size(),
+                  count([](const MutantVerdict& v) { return v.killed; }),
+                  count([](const MutantVerdict& v) { return v.diagnosis_right; }),
+                  count([](const MutantVerdict& v) { return v.diagnosis_right && v.diagnosis == "unknown"; }));
 }
 
 /// Chapter N uses nothing from later chapters: neither their folders nor their namespaces.
@@ -335,7 +349,8 @@ void check_order(const Session& session, Gate& gate) {
           if (later.number <= chapter.number) continue;
           const bool uses = line.find(later.name()) != std::string::npos ||
                             line.find(fmt::format("ch{:02}::", later.number)) != std::string::npos;
-          gate.expect(!uses, fmt::format("solutions/{}/{}:{}: uses chapter {}", chapter.name(), file, number, later.number));
+          gate.expect(!uses,
+                      fmt::format("solutions/{}/{}:{}: uses chapter {}", chapter.name(), file, number, later.number));
         }
       }
     }
@@ -356,7 +371,8 @@ void check_lessons(const Session& session, Gate& gate) {
     for (std::string line; std::getline(lines, line);) compiled.insert(squeezed(line));
   };
   for (const Chapter& chapter : session.book.chapters) {
-    for (const std::string& file : chapter.files) add(book::make_stub(book::parse_marked(file, book::read_file(session.book.solution(chapter, file)))));
+    for (const std::string& file : chapter.files)
+      add(book::make_stub(book::parse_marked(file, book::read_file(session.book.solution(chapter, file)))));
   }
   for (const auto& entry : fs::directory_iterator(session.book.root / "common" / "attention")) {
     if (entry.path().extension() == ".hpp") add(book::read_file(entry.path()));
@@ -370,7 +386,8 @@ void check_lessons(const Session& session, Gate& gate) {
     pages.push_back(lesson);
     const std::string text = book::read_file(lesson);
     for (const Exercise& exercise : chapter.exercises) {
-      gate.expect(text.find(exercise.id) != std::string::npos, fmt::format("{}:1: exercise {} is not mentioned", session.shown(lesson), exercise.id));
+      gate.expect(text.find(exercise.id) != std::string::npos,
+                  fmt::format("{}:1: exercise {} is not mentioned", session.shown(lesson), exercise.id));
     }
   }
   const std::regex link("\\]\\(([^)#:]+)(#[^)]*)?\\)");
@@ -387,11 +404,13 @@ void check_lessons(const Session& session, Gate& gate) {
         continue;
       }
       if (in_cpp && !squeezed(line).empty() && !squeezed(line).starts_with("//")) {
-        gate.expect(compiled.contains(squeezed(line)), where + ": this line of C++ stands in no file that the build compiles: " + line);
+        gate.expect(compiled.contains(squeezed(line)),
+                    where + ": this line of C++ stands in no file that the build compiles: " + line);
       }
       if (in_code) continue;
       for (std::sregex_iterator match(line.begin(), line.end(), link), end; match != end; ++match) {
-        gate.expect(fs::exists(page.parent_path() / (*match)[1].str()), where + ": the link leads nowhere: " + (*match)[1].str());
+        gate.expect(fs::exists(page.parent_path() / (*match)[1].str()),
+                    where + ": the link leads nowhere: " + (*match)[1].str());
       }
     }
   }
@@ -403,7 +422,9 @@ void check_format(const Session& session, Gate& gate) {
   constexpr const char* version = "14";
   fs::path program = worker::find_program(std::string("clang-format-") + version);
   if (program.empty()) program = worker::find_program("clang-format");
-  if (program.empty() || worker::run_command({program.string(), "--version"}).output.find(std::string("version ") + version + ".") == std::string::npos) {
+  if (program.empty() ||
+      worker::run_command({program.string(), "--version"}).output.find(std::string("version ") + version + ".") ==
+          std::string::npos) {
     gate.skip_reason = fmt::format("clang-format {} is not here", version);
     return;
   }
@@ -429,7 +450,8 @@ void check_launcher(const Session& session, Gate& gate) {
   const fs::path tests = session.book.root / "tests" / "launcher" / "test_launcher.sh";
   const worker::CommandResult syntax = worker::run_command({"sh", "-n", (session.book.root / "workbook").string()});
   gate.expect(syntax.exit_code == 0, syntax.output);
-  const worker::CommandResult result = worker::run_command({"sh", tests.string(), (session.book.root / "workbook").string()});
+  const worker::CommandResult result =
+      worker::run_command({"sh", tests.string(), (session.book.root / "workbook").string()});
   std::istringstream lines(result.output);
   int problems = 0;
   for (std::string line; std::getline(lines, line);) {
@@ -451,7 +473,8 @@ void check_run(const Session& session, Gate& gate) {
     argv[0] = fs::read_symlink("/proc/self/exe").string();
     if (*flags != '\0') argv.push_back(flags);
     const worker::CommandResult result = worker::run_command(argv);
-    gate.expect(result.exit_code == 0, fmt::format("run {} ended with {}:\n{}", flags, result.exit_code, result.output));
+    gate.expect(result.exit_code == 0,
+                fmt::format("run {} ended with {}:\n{}", flags, result.exit_code, result.output));
     if (result.exit_code != 0) continue;
     const json document = json::parse(result.output);
     gate.expect(document.at("stages").size() >= session.book.chapters.size(), "run left a stage out");
@@ -483,13 +506,14 @@ void check_sanitized(const Session& session, Gate& gate, const std::string& pres
     session.show_progress("building " + preset);
     result = worker::run_command({session.toolchain.cmake, "--build", build.string()}, options);
   }
-  gate.expect(result.exit_code == 0, result.output.size() > 4000 ? result.output.substr(result.output.size() - 4000) : result.output);
+  gate.expect(result.exit_code == 0,
+              result.output.size() > 4000 ? result.output.substr(result.output.size() - 4000) : result.output);
   if (result.exit_code != 0) return;
   session.show_progress("testing " + preset);
   options.environment["WORKBOOK_BUILD"] = build.string();
   options.environment["WORKBOOK_ROOT"] = session.book.root.string();
-  result = worker::run_command({(build / "bin" / "workbook_cli").string(), "check", "--gate", "parts", "--gate", "solutions",
-                                "--gate", "stub trees", "--gate", "run"},
+  result = worker::run_command({(build / "bin" / "workbook_cli").string(), "check", "--gate", "parts", "--gate",
+                                "solutions", "--gate", "stub trees", "--gate", "run"},
                                options);
   gate.expect(result.exit_code == 0, result.output);
   gate.detail = result.output.substr(result.output.rfind('\n', result.output.size() - 2) + 1);
@@ -569,7 +593,8 @@ int check(const Session& session, const CheckOptions& options) {
   json gates_json = json::array();
   int passed = 0, failed = 0, skipped = 0;
   for (const auto& [name, run] : gates) {
-    if (!options.gates.empty() && std::find(options.gates.begin(), options.gates.end(), name) == options.gates.end()) continue;
+    if (!options.gates.empty() && std::find(options.gates.begin(), options.gates.end(), name) == options.gates.end())
+      continue;
     Gate gate;
     gate.name = name;
     const auto start = std::chrono::steady_clock::now();
@@ -587,10 +612,16 @@ int check(const Session& session, const CheckOptions& options) {
     skipped += gate.skipped + skip;
     const bool ok = gate.problems.empty();
     const std::string detail = skip ? "skipped: " + gate.skip_reason : gate.detail;
-    gates_json.push_back({{"name", name}, {"ok", ok}, {"skipped", skip}, {"detail", ok ? detail : fmt::format("{}", fmt::join(gate.problems, "\n"))},
+    gates_json.push_back({{"name", name},
+                          {"ok", ok},
+                          {"skipped", skip},
+                          {"detail", ok ? detail : fmt::format("{}", fmt::join(gate.problems, "\n"))},
                           {"seconds", number_json(seconds)}});
     if (session.json) continue;
-    fmt::print("{} {:<19} {:6.1f} s  {}\n", !ok ? session.colored("FAILED", "red") : skip ? session.colored("skip  ", "yellow") : session.colored("ok    ", "green"),
+    fmt::print("{} {:<19} {:6.1f} s  {}\n",
+               !ok    ? session.colored("FAILED", "red")
+               : skip ? session.colored("skip  ", "yellow")
+                      : session.colored("ok    ", "green"),
                name, seconds, detail);
     for (const std::string& problem : gate.problems) fmt::print("    {}\n", problem);
     std::fflush(stdout);
@@ -598,11 +629,16 @@ int check(const Session& session, const CheckOptions& options) {
   if (session.json) {
     json mutants = json::array();
     for (const MutantVerdict& verdict : verdicts) {
-      mutants.push_back({{"id", verdict.mutant->id}, {"chapter", verdict.chapter}, {"exercise", verdict.mutant->exercise},
-                         {"killed", verdict.killed}, {"killed_by", verdict.killed ? json(verdict.killed_by) : json(nullptr)},
-                         {"diagnosis", verdict.diagnosis}, {"diagnosis_right", verdict.diagnosis_right}});
+      mutants.push_back({{"id", verdict.mutant->id},
+                         {"chapter", verdict.chapter},
+                         {"exercise", verdict.mutant->exercise},
+                         {"killed", verdict.killed},
+                         {"killed_by", verdict.killed ? json(verdict.killed_by) : json(nullptr)},
+                         {"diagnosis", verdict.diagnosis},
+                         {"diagnosis_right", verdict.diagnosis_right}});
     }
-    print_json({{"gates", gates_json}, {"mutants", mutants}, {"passed", passed}, {"failed", failed}, {"skipped", skipped}});
+    print_json(
+        {{"gates", gates_json}, {"mutants", mutants}, {"passed", passed}, {"failed", failed}, {"skipped", skipped}});
   } else {
     // There is no cuda backend yet: chapters 1 and 2 run on the CPU.
     fmt::print("{} passed, {} failed, {} skipped\n", passed, failed, skipped);

@@ -17,7 +17,9 @@ struct Finding {
   std::string without;      ///< what cannot run without it
 };
 
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
 
 /// What `program --version` says in the line that holds a digit, or nothing if it is not here.
 std::string version(const std::string& program, const std::string& flag = "--version") {
@@ -50,8 +52,10 @@ int doctor(const Session& session) {
   ::uname(&system);
   const std::string nvcc = version("nvcc").empty() ? version("/usr/local/cuda/bin/nvcc") : version("nvcc");
   const std::vector<Finding> needed{
-      {"system", fmt::format("{} {} {}, {} cores", system.sysname, system.release, system.machine,
-                             std::thread::hardware_concurrency()), ""},
+      {"system",
+       fmt::format("{} {} {}, {} cores", system.sysname, system.release, system.machine,
+                   std::thread::hardware_concurrency()),
+       ""},
       {"compiler", session.toolchain.compiler_id + " (" + session.toolchain.compiler + ")", ""},
       {"CMake", version(session.toolchain.cmake), ""},
       {"Ninja", version(session.toolchain.ninja), ""},
@@ -66,7 +70,9 @@ int doctor(const Session& session) {
       {"GPU", gpu(), "nothing yet: as above"},
   };
   if (session.json) {
-    nlohmann::json document{{"chapters", session.book.chapters.size()}, {"found", nlohmann::json::object()}, {"missing", nlohmann::json::object()}};
+    nlohmann::json document{{"chapters", session.book.chapters.size()},
+                            {"found", nlohmann::json::object()},
+                            {"missing", nlohmann::json::object()}};
     for (const auto& list : {needed, optional}) {
       for (const Finding& finding : list) {
         if (finding.found.empty()) {
@@ -84,7 +90,8 @@ int doctor(const Session& session) {
   for (const auto& list : {needed, optional}) {
     for (const Finding& finding : list) {
       if (finding.found.empty()) {
-        fmt::print("  {} {:<20} not found. Without it: {}\n", session.colored("-", "yellow"), finding.name, finding.without);
+        fmt::print("  {} {:<20} not found. Without it: {}\n", session.colored("-", "yellow"), finding.name,
+                   finding.without);
       } else {
         fmt::print("  {} {:<20} {}\n", session.colored("+", "green"), finding.name, finding.found);
       }

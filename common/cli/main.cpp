@@ -43,11 +43,13 @@ int guarded(const std::function<int()>& verb) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"The FlashAttention Workbook: build FlashAttention chapter by chapter. Without a verb: the book at a glance.",
-               "workbook"};
+  CLI::App app{
+      "The FlashAttention Workbook: build FlashAttention chapter by chapter. Without a verb: the book at a glance.",
+      "workbook"};
   app.require_subcommand(0, 1);
-  app.footer("Examples: ./workbook run          ./workbook test 1          ./workbook hint 1.1\n"
-             "Exit codes: 0 done, 1 a test failed or is open, 2 usage, 3 environment");
+  app.footer(
+      "Examples: ./workbook run          ./workbook test 1          ./workbook hint 1.1\n"
+      "Exit codes: 0 done, 1 a test failed or is open, 2 usage, 3 environment");
   bool json = false;
   app.add_flag("--json", json, "Print one JSON document");
   std::function<int(Session&)> verb = [](Session& session) { return status(session); };
@@ -63,13 +65,16 @@ int main(int argc, char** argv) {
   status_verb->callback([&] { verb = [](Session& session) { return status(session); }; });
 
   RunOptions run_options;
-  CLI::App* run_verb = add("run", "Attend over a real text, or your own Q, K, V, with every stage, and check each one",
-                           "./workbook run --seq 2048 --causal\n         ./workbook run --q q.npy --k k.npy --v v.npy --out o.npy");
-  run_verb->add_option("--text", run_options.text, "A file whose bytes are attended over (default: the book's own text)");
+  CLI::App* run_verb =
+      add("run", "Attend over a real text, or your own Q, K, V, with every stage, and check each one",
+          "./workbook run --seq 2048 --causal\n         ./workbook run --q q.npy --k k.npy --v v.npy --out o.npy");
+  run_verb->add_option("--text", run_options.text,
+                       "A file whose bytes are attended over (default: the book's own text)");
   const CLI::Option* seq = run_verb->add_option("--seq", run_options.seq, "Sequence length N")->capture_default_str();
   const CLI::Option* heads = run_verb->add_option("--heads", run_options.heads, "Heads H")->capture_default_str();
   const CLI::Option* head_dim =
-      run_verb->add_option("--head-dim", run_options.head_dim, "Head dimension d: 32, 64 or 128")->capture_default_str();
+      run_verb->add_option("--head-dim", run_options.head_dim, "Head dimension d: 32, 64 or 128")
+          ->capture_default_str();
   run_verb->add_flag("--causal", run_options.causal, "Causal mask, bottom-right aligned");
   const CLI::Option* scale = run_verb->add_option("--scale", run_options.scale, "Scale of QKᵀ (default 1/√d)");
   run_verb->add_option("--seed", run_options.seed, "Seed of the embedding")->capture_default_str();
@@ -88,7 +93,8 @@ int main(int argc, char** argv) {
   });
 
   TestOptions test_options;
-  CLI::App* test_verb = add("test", "Test your code: chapters or single exercises", "./workbook test 2\n         ./workbook test 2.1");
+  CLI::App* test_verb =
+      add("test", "Test your code: chapters or single exercises", "./workbook test 2\n         ./workbook test 2.1");
   test_verb->add_option("chapters", test_options.chapters, "Chapters (2) or exercises (2.1); default: all chapters");
   test_verb->add_flag("--solutions", test_options.solutions, "The book's solutions in place of your code");
   test_verb->add_option("--previous", test_options.previous, "Where the chapter before comes from")
@@ -109,7 +115,8 @@ int main(int argc, char** argv) {
   hint_verb->callback([&] { verb = [&](Session& session) { return hint(session, exercise, all); }; });
 
   bool file = false;
-  CLI::App* reset_verb = add("reset", "Put an exercise back to its TODO; a copy of your work is kept", "./workbook reset 2.2");
+  CLI::App* reset_verb =
+      add("reset", "Put an exercise back to its TODO; a copy of your work is kept", "./workbook reset 2.2");
   reset_verb->add_option("exercise", exercise, "An exercise, e.g. 2.2")->required();
   reset_verb->add_flag("--file", file, "The whole file that holds the exercise");
   reset_verb->callback([&] { verb = [&](Session& session) { return reset(session, exercise, file); }; });
@@ -121,7 +128,8 @@ int main(int argc, char** argv) {
   watch_verb->add_option("--poll", poll, "Seconds between looks")->check(CLI::Range(0.05, 60.0))->capture_default_str();
   watch_verb->callback([&] { verb = [&](Session& session) { return watch(session, chapter, poll); }; });
 
-  CLI::App* doctor_verb = add("doctor", "What was found here, what is missing, and what therefore cannot run", "./workbook doctor");
+  CLI::App* doctor_verb =
+      add("doctor", "What was found here, what is missing, and what therefore cannot run", "./workbook doctor");
   doctor_verb->callback([&] { verb = [](Session& session) { return doctor(session); }; });
 
   bool force = false;
@@ -130,7 +138,8 @@ int main(int argc, char** argv) {
   stubs_verb->callback([&] { verb = [&](Session& session) { return stubs(session, force); }; });
 
   CheckOptions check_options;
-  CLI::App* check_verb = add("check", "Maintainers: the whole gate of the book", "./workbook check\n         ./workbook check --full");
+  CLI::App* check_verb =
+      add("check", "Maintainers: the whole gate of the book", "./workbook check\n         ./workbook check --full");
   check_verb->add_flag("--full", check_options.full, "Also both compilers, the sanitizer builds and clang-tidy");
   check_verb->add_option("--gate", check_options.gates, "Only these gates, by name");
   check_verb->callback([&] { verb = [&](Session& session) { return check(session, check_options); }; });

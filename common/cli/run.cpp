@@ -1,4 +1,5 @@
-// run: the main job. Takes Q, K, V, sends them through every stage, checks each against the oracle and the stage before.
+// run: the main job. Takes Q, K, V, sends them through every stage, checks each against the oracle and the stage
+// before.
 #include <unistd.h>
 
 #include <algorithm>
@@ -47,9 +48,15 @@ std::uint64_t parse_bytes(const std::string& text) {
     end = 0;
   }
   std::string unit = text.substr(end);
-  if (unit.ends_with("iB")) unit.resize(unit.size() - 2);
-  else if (unit.ends_with("B")) unit.resize(unit.size() - 1);
-  const double factor = unit.empty() ? 1 : unit == "K" ? 1024 : unit == "M" ? 1024. * 1024 : unit == "G" ? 1024. * 1024 * 1024 : 0;
+  if (unit.ends_with("iB"))
+    unit.resize(unit.size() - 2);
+  else if (unit.ends_with("B"))
+    unit.resize(unit.size() - 1);
+  const double factor = unit.empty()  ? 1
+                        : unit == "K" ? 1024
+                        : unit == "M" ? 1024. * 1024
+                        : unit == "G" ? 1024. * 1024 * 1024
+                                      : 0;
   if (end == 0 || factor == 0 || !(number > 0) || number * factor > 1e18) {
     fail_input("--memory {}: not a size; allowed: a positive number, with K, M or G after it if you like (\"512M\")",
                text);
@@ -82,9 +89,10 @@ void require_finite(const std::string& name, const Tensor<float>& tensor) {
     index[axis] = at % tensor.sizes[std::size_t(axis)];
     at /= tensor.sizes[std::size_t(axis)];
   }
-  fail_input("{}: the element at (batch {}, head {}, row {}, column {}) is {}; allowed: finite numbers only, since one NaN "
-             "or infinity spreads over every row that reads it and nothing could be checked",
-             name, index[0], index[1], index[2], index[3], *bad);
+  fail_input(
+      "{}: the element at (batch {}, head {}, row {}, column {}) is {}; allowed: finite numbers only, since one NaN "
+      "or infinity spreads over every row that reads it and nothing could be checked",
+      name, index[0], index[1], index[2], index[3], *bad);
 }
 
 Problem problem_from_files(const RunOptions& options) {
@@ -129,8 +137,8 @@ Problem problem_from_text(const Session& session, const RunOptions& options) {
     fail_input("--seq {}: {} has {} bytes; allowed: at most that many, or another file with --text", options.seq,
                options.text.empty() ? "the book's own text" : options.text, text.size());
   }
-  return embed_text(text, shape, options.causal,
-                    options.scale_given ? float(options.scale) : default_scale(shape.d), options.seed);
+  return embed_text(text, shape, options.causal, options.scale_given ? float(options.scale) : default_scale(shape.d),
+                    options.seed);
 }
 
 Problem make_problem(const Session& session, const RunOptions& options) {
@@ -151,7 +159,8 @@ void require_writable(const char* flag, const std::string& path) {
   const fs::path folder = fs::absolute(path).parent_path();
   if (!fs::is_directory(folder)) fail_input("{} {}: the folder {} does not exist", flag, path, folder.string());
   if (fs::is_directory(path)) fail_input("{} {}: that is a folder; allowed: a file name", flag, path);
-  if (::access(folder.c_str(), W_OK) != 0) fail_input("{} {}: the folder {} cannot be written to", flag, path, folder.string());
+  if (::access(folder.c_str(), W_OK) != 0)
+    fail_input("{} {}: the folder {} cannot be written to", flag, path, folder.string());
 }
 
 Precision precision_of(const std::string& element) {
@@ -182,9 +191,17 @@ void take(Row& row, const book::Comparison& O, const book::Comparison& lse) {
 
 json input_json(const Problem& problem, const RunOptions& options) {
   const Shape& s = problem.shape;
-  json input{{"source", !options.q.empty() ? "npy" : options.text.empty() ? "book" : "text"},
-             {"B", s.B}, {"H", s.H}, {"Hkv", s.Hkv}, {"Nq", s.Nq}, {"Nk", s.Nk}, {"d", s.d},
-             {"causal", problem.causal}, {"scale", number_json(problem.scale)}};
+  json input{{"source", !options.q.empty()     ? "npy"
+                        : options.text.empty() ? "book"
+                                               : "text"},
+             {"B", s.B},
+             {"H", s.H},
+             {"Hkv", s.Hkv},
+             {"Nq", s.Nq},
+             {"Nk", s.Nk},
+             {"d", s.d},
+             {"causal", problem.causal},
+             {"scale", number_json(problem.scale)}};
   input["seed"] = options.q.empty() ? json(options.seed) : json(nullptr);
   return input;
 }
@@ -209,14 +226,18 @@ json row_json(const Row& row) {
           {"seconds", number_json(row.seconds)}};
 }
 
-std::string cell(std::optional<double> value) { return value ? fmt::format("{:.1e}", *value) : "-"; }
+std::string cell(std::optional<double> value) {
+  return value ? fmt::format("{:.1e}", *value) : "-";
+}
 
 void print_table(const Session& session, const Problem& problem, const RunOptions& options,
                  const std::vector<Row>& rows) {
   const Shape& s = problem.shape;
   fmt::print("Attention over {}: B={}, H={}, Nq={}, Nk={}, d={}, {}, scale {:.6g}\n\n",
-             !options.q.empty() ? options.q : options.text.empty() ? "the book's own text" : options.text, s.B, s.H, s.Nq,
-             s.Nk, s.d, problem.causal ? "causal" : "not causal", problem.scale);
+             !options.q.empty()     ? options.q
+             : options.text.empty() ? "the book's own text"
+                                    : options.text,
+             s.B, s.H, s.Nq, s.Nk, s.d, problem.causal ? "causal" : "not causal", problem.scale);
   fmt::print("{:<22} {:<10} {:<4} {:>9} {:>9} {:>9} {:>9} {:>9} {:>11} {:>9}\n", "stage", "source", "on", "max err",
              "allowed", "rms err", "allowed", "previous", "extra mem", "time");
   for (const Row& row : rows) {
@@ -233,9 +254,10 @@ void print_table(const Session& session, const Problem& problem, const RunOption
   for (const Row& row : rows) {
     if (!row.message.empty()) fmt::print("\n{}: {}\n", row.chapter->name(), row.message);
   }
-  fmt::print("\nmax err: error of the element of O that uses most of its bound; previous: largest difference to the stage "
-             "above;\nextra mem: the most that the stage allocated while it ran. How the bounds come about: "
-             "notes/numerics.md\n");
+  fmt::print(
+      "\nmax err: error of the element of O that uses most of its bound; previous: largest difference to the stage "
+      "above;\nextra mem: the most that the stage allocated while it ran. How the bounds come about: "
+      "notes/numerics.md\n");
 }
 
 }  // namespace
@@ -257,7 +279,8 @@ int run(const Session& session, const RunOptions& options) {
   std::vector<worker::WorkerJob> jobs;
   for (const Chapter* chapter : stages) {
     const bool own = options.chapters || !session.book.has_solutions(*chapter);
-    jobs.push_back(whole_job(session, *chapter, own ? readers_tree(session, *chapter) : solutions_tree(session, *chapter)));
+    jobs.push_back(
+        whole_job(session, *chapter, own ? readers_tree(session, *chapter) : solutions_tree(session, *chapter)));
   }
   const auto built = worker::build_workers(session.toolchain, jobs);
 

@@ -17,7 +17,11 @@ std::string Session::shown(const fs::path& path) const {
 std::string Session::colored(const std::string& text, const char* color) const {
   if (!terminal) return text;
   const std::string_view name = color;
-  const char* code = name == "red" ? "31" : name == "green" ? "32" : name == "yellow" ? "33" : name == "bold" ? "1" : "2";
+  const char* code = name == "red"      ? "31"
+                     : name == "green"  ? "32"
+                     : name == "yellow" ? "33"
+                     : name == "bold"   ? "1"
+                                        : "2";
   return fmt::format("\x1b[{}m{}\x1b[0m", code, text);
 }
 

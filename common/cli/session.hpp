@@ -26,9 +26,9 @@ class EnvironmentError : public std::runtime_error {
 struct Session {
   book::Book book;
   worker::Toolchain toolchain;
-  bool json = false;     ///< --json: one JSON document on stdout, nothing else there
-  bool terminal = false; ///< stdout is a terminal: colours
-  bool progress = false; ///< stderr is a terminal: progress lines
+  bool json = false;      ///< --json: one JSON document on stdout, nothing else there
+  bool terminal = false;  ///< stdout is a terminal: colours
+  bool progress = false;  ///< stderr is a terminal: progress lines
 
   /// A path as the reader should see it: relative to the book if it lies there.
   std::string shown(const std::filesystem::path& path) const;

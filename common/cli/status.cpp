@@ -9,17 +9,25 @@ using book::Progress;
 
 const char* symbol(Progress state) {
   switch (state) {
-    case Progress::open: return "·";
-    case Progress::untested: return "?";
-    case Progress::passing: return "✓";
-    case Progress::failing: return "✗";
-    case Progress::lost: return "!";
+    case Progress::open:
+      return "·";
+    case Progress::untested:
+      return "?";
+    case Progress::passing:
+      return "✓";
+    case Progress::failing:
+      return "✗";
+    case Progress::lost:
+      return "!";
   }
   return " ";
 }
 
 const char* color(Progress state) {
-  return state == Progress::passing ? "green" : state == Progress::open ? "dim" : state == Progress::untested ? "yellow" : "red";
+  return state == Progress::passing    ? "green"
+         : state == Progress::open     ? "dim"
+         : state == Progress::untested ? "yellow"
+                                       : "red";
 }
 
 std::string advice(const book::Chapter& chapter, const book::Exercise& exercise, const book::ExerciseProgress& at,
@@ -28,14 +36,16 @@ std::string advice(const book::Chapter& chapter, const book::Exercise& exercise,
     case Progress::open:
       return fmt::format("read chapters/{}/README.md, fill in exercise {} ({}:{}),\n  then ./workbook test {}",
                          chapter.name(), exercise.id, file, at.line, chapter.number);
-    case Progress::untested: return fmt::format("./workbook test {}", chapter.number);
+    case Progress::untested:
+      return fmt::format("./workbook test {}", chapter.number);
     case Progress::failing:
       return fmt::format("exercise {} fails: ./workbook test {}, or ./workbook hint {}", exercise.id, chapter.number,
                          exercise.id);
     case Progress::lost:
       return fmt::format("the markers of exercise {} are gone from {}: put them back, or\n  ./workbook reset --file {}",
                          exercise.id, file, exercise.id);
-    case Progress::passing: break;
+    case Progress::passing:
+      break;
   }
   return "";
 }

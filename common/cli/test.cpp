@@ -110,8 +110,8 @@ void print_next(const Session& session, const ChapterRun& run) {
     for (const TestResult& test : run.tests) {
       if (test.exercise != exercise.id || test.result == "passed") continue;
       if (test.result == "todo") {
-        fmt::print("next: exercise {}, {}: open {}:{}, lesson in {}\n", exercise.id, exercise.title, test.file, test.line,
-                   session.shown(session.book.root / "chapters" / run.chapter->name() / "README.md"));
+        fmt::print("next: exercise {}, {}: open {}:{}, lesson in {}\n", exercise.id, exercise.title, test.file,
+                   test.line, session.shown(session.book.root / "chapters" / run.chapter->name() / "README.md"));
       } else {
         fmt::print("next: mend exercise {}, then ./workbook test {}\n", exercise.id, run.chapter->number);
       }
@@ -167,8 +167,9 @@ int test(const Session& session, const TestOptions& options) {
     const ChapterRun run = run_tests(session, chapter, tree, request);
     if (run.tests.empty()) {
       fmt::print(stderr, "no test ran{}\n",
-                 options.only.empty() ? ": a defect of the book" : ": chapter " + std::to_string(chapter.number) +
-                                                                       " has no test named \"" + options.only + "\"");
+                 options.only.empty()
+                     ? ": a defect of the book"
+                     : ": chapter " + std::to_string(chapter.number) + " has no test named \"" + options.only + "\"");
       return options.only.empty() ? kTestFailed : kUsage;
     }
     if (!options.solutions) book::save_progress(session.book, exercise_results(run));

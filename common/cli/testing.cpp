@@ -17,13 +17,15 @@ using book::Chapter;
 using book::Exercise;
 using nlohmann::json;
 
-bool is_source(const std::string& file) { return fs::path(file).extension() == ".cpp"; }
+bool is_source(const std::string& file) {
+  return fs::path(file).extension() == ".cpp";
+}
 
 /// Where an exercise's region stands: the tree's file that has it, parsed, beside the solution's.
 struct Place {
-  std::string file;          ///< relative to the chapter's folder
+  std::string file;  ///< relative to the chapter's folder
   book::MarkedFile reader, solution;
-  std::string error;         ///< why the reader's file cannot be grafted
+  std::string error;  ///< why the reader's file cannot be grafted
 };
 
 std::map<std::string, Place> places(const Session& session, const Chapter& chapter, const Tree& tree) {
@@ -40,8 +42,8 @@ std::map<std::string, Place> places(const Session& session, const Chapter& chapt
     } else {
       place.error = session.shown(reader_path) + " is missing";
     }
-    place.solution = has_solution ? book::parse_marked(session.shown(solution_path), book::read_file(solution_path))
-                                  : place.reader;
+    place.solution =
+        has_solution ? book::parse_marked(session.shown(solution_path), book::read_file(solution_path)) : place.reader;
     for (const book::Region& region : place.solution.regions) found[region.id] = place;
   }
   return found;
@@ -50,8 +52,8 @@ std::map<std::string, Place> places(const Session& session, const Chapter& chapt
 /// What the tests of one exercise run on.
 struct ExerciseSubject {
   bool open = false;
-  std::string worker;   ///< name of a job
-  std::string broken;   ///< why there is nothing to run: markers gone
+  std::string worker;  ///< name of a job
+  std::string broken;  ///< why there is nothing to run: markers gone
 };
 
 /// True if the tree is the solution with just this region changed: then the whole chapter is the graft.
@@ -88,7 +90,9 @@ std::string exact(const std::string& name) {
 int ChapterRun::count(const std::string& result) const {
   return int(std::count_if(tests.begin(), tests.end(), [&](const TestResult& t) { return t.result == result; }));
 }
-bool ChapterRun::all_passed() const { return !tests.empty() && count("passed") == int(tests.size()); }
+bool ChapterRun::all_passed() const {
+  return !tests.empty() && count("passed") == int(tests.size());
+}
 
 Tree readers_tree(const Session& session, const Chapter& chapter) {
   return {"chapters", session.book.root / "chapters" / chapter.name()};
@@ -123,7 +127,9 @@ fs::path build_previous(const Session& session, const Chapter& chapter, bool rea
   return built.ok ? built.executable : fs::path();
 }
 
-std::vector<std::string> test_targets(const Chapter& chapter) { return {"worker_server", "tests_" + chapter.name()}; }
+std::vector<std::string> test_targets(const Chapter& chapter) {
+  return {"worker_server", "tests_" + chapter.name()};
+}
 
 ChapterRun run_tests(const Session& session, const Chapter& chapter, const Tree& tree, const RunRequest& request) {
   ChapterRun run;
@@ -138,7 +144,9 @@ ChapterRun run_tests(const Session& session, const Chapter& chapter, const Tree&
   const worker::WorkerJob whole = whole_job(session, chapter, tree, request.backend);
   const worker::WorkerJob solution = whole_job(session, chapter, solutions_tree(session, chapter), request.backend);
   std::map<std::string, worker::WorkerJob> jobs;
-  const auto wanted = [&](const std::string& exercise) { return request.exercise.empty() || request.exercise == exercise; };
+  const auto wanted = [&](const std::string& exercise) {
+    return request.exercise.empty() || request.exercise == exercise;
+  };
   jobs[whole.name] = whole;  // always: exercises fall back on it
   std::map<std::string, ExerciseSubject> subjects;
   for (const Exercise& exercise : chapter.exercises) {
@@ -152,12 +160,11 @@ ChapterRun run_tests(const Session& session, const Chapter& chapter, const Tree&
     const Place& place = found->second;
     const book::Region* region = place.error.empty() ? place.reader.find(exercise.id) : nullptr;
     if (region == nullptr) {
-      subject.broken = place.error.empty()
-                           ? fmt::format("{}: the lines // BEGIN {} and // END {} are gone", place.reader.name,
-                                         exercise.id, exercise.id)
-                           : place.error;
-      subject.broken += fmt::format("\n  put the marker lines back, or start the file again: ./workbook reset --file {}",
-                                    exercise.id);
+      subject.broken = place.error.empty() ? fmt::format("{}: the lines // BEGIN {} and // END {} are gone",
+                                                         place.reader.name, exercise.id, exercise.id)
+                                           : place.error;
+      subject.broken += fmt::format(
+          "\n  put the marker lines back, or start the file again: ./workbook reset --file {}", exercise.id);
       continue;
     }
     if (book::is_open(*region)) {
@@ -180,9 +187,8 @@ ChapterRun run_tests(const Session& session, const Chapter& chapter, const Tree&
     const Tree grafted{"grafts/" + tree.name + "/" + exercise.id,
                        session.toolchain.build_folder / "grafts" / tree.name / exercise.id / chapter.name()};
     for (const std::string& file : chapter.files) {
-      const std::string text = file == place.file
-                                   ? book::graft(place.solution, place.reader, exercise.id)
-                                   : book::read_file(session.book.solution(chapter, file));
+      const std::string text = file == place.file ? book::graft(place.solution, place.reader, exercise.id)
+                                                  : book::read_file(session.book.solution(chapter, file));
       book::write_if_changed(grafted.folder / file, text);
     }
     const worker::WorkerJob job = whole_job(session, chapter, grafted, request.backend);
@@ -196,8 +202,11 @@ ChapterRun run_tests(const Session& session, const Chapter& chapter, const Tree&
   if (whole_built.ok) run.warnings = whole_built.log;
 
   // The context that the test program reads.
-  json context{{"chapter", chapter.number}, {"backend", request.backend}, {"debug", request.debug},
-               {"time_limit", request.time_limit}, {"previous", request.previous.string()},
+  json context{{"chapter", chapter.number},
+               {"backend", request.backend},
+               {"debug", request.debug},
+               {"time_limit", request.time_limit},
+               {"previous", request.previous.string()},
                {"subjects", json::object()}};
   context["subjects"]["whole"] = subject_json(whole_built.ok ? whole_built.executable.string() : "",
                                               whole_built.ok ? "" : first_errors(whole_built.log), false);
@@ -213,10 +222,10 @@ ChapterRun run_tests(const Session& session, const Chapter& chapter, const Tree&
         entry = subject_json(graft.executable.string(), "", false);
       } else if (whole_built.ok) {
         entry = subject_json(whole_built.executable.string(), "", false);
-        run.notes.push_back(
-            fmt::format("exercise {} needs something that you changed outside its region, so it cannot be judged alone: "
-                        "its tests ran on your whole chapter",
-                        id));
+        run.notes.push_back(fmt::format(
+            "exercise {} needs something that you changed outside its region, so it cannot be judged alone: "
+            "its tests ran on your whole chapter",
+            id));
       } else {
         entry = subject_json("", first_errors(graft.log), false);
       }

@@ -35,31 +35,31 @@ struct ChapterRun {
   const book::Chapter* chapter = nullptr;
   std::string backend, tree;
   std::vector<TestResult> tests;
-  std::vector<std::string> notes;     ///< e.g. that a graft did not compile and the whole chapter counts
-  std::string warnings;               ///< of the compiler, on the whole chapter
+  std::vector<std::string> notes;  ///< e.g. that a graft did not compile and the whole chapter counts
+  std::string warnings;            ///< of the compiler, on the whole chapter
 
   int count(const std::string& result) const;
-  bool all_passed() const;            ///< at least one test, and all passed
+  bool all_passed() const;  ///< at least one test, and all passed
 };
 
 struct RunRequest {
   std::string backend = "cpu";
-  std::string only;                  ///< one test by name; empty: all
-  std::string exercise;              ///< only this exercise's tests, or "whole"; empty: all
+  std::string only;      ///< one test by name; empty: all
+  std::string exercise;  ///< only this exercise's tests, or "whole"; empty: all
   bool debug = false;
   double time_limit = 10;
-  std::filesystem::path previous;    ///< worker of the previous chapter; empty: none
+  std::filesystem::path previous;  ///< worker of the previous chapter; empty: none
 };
 
 /// Runs the tests of `chapter` on `tree`.
-ChapterRun run_tests(const Session& session, const book::Chapter& chapter, const Tree& tree,
-                     const RunRequest& request);
+ChapterRun run_tests(const Session& session, const book::Chapter& chapter, const Tree& tree, const RunRequest& request);
 
 /// The job that builds a tree's whole chapter.
 worker::WorkerJob whole_job(const Session& session, const book::Chapter& chapter, const Tree& tree,
                             const std::string& backend = "cpu");
 
-/// Builds the worker of the chapter before `chapter` on `backend`, from solutions/ or chapters/; empty if there is none.
+/// Builds the worker of the chapter before `chapter` on `backend`, from solutions/ or chapters/; empty if there is
+/// none.
 std::filesystem::path build_previous(const Session& session, const book::Chapter& chapter, bool readers);
 
 /// The CMake targets that testing `chapter` needs.

@@ -85,8 +85,12 @@ Softmax softmax(const Tensor<float>& S, const std::string& kind) {
   request.output<float>("P", std::size_t(Nq * Nk)).output<float>("lse", std::size_t(Nq));
   const worker::Reply reply = call(request);
 
-  Softmax result{S, tensor(reply, "P", {1, 1, Nq, Nk}), tensor(reply, "lse", {1, 1, Nq, 1}),
-                 Tensor<double>({1, 1, Nq, Nk}), Tensor<double>({1, 1, Nq, 1}), fmt::format("Nq={}, Nk={}, {}", Nq, Nk, kind)};
+  Softmax result{S,
+                 tensor(reply, "P", {1, 1, Nq, Nk}),
+                 tensor(reply, "lse", {1, 1, Nq, 1}),
+                 Tensor<double>({1, 1, Nq, Nk}),
+                 Tensor<double>({1, 1, Nq, 1}),
+                 fmt::format("Nq={}, Nk={}, {}", Nq, Nk, kind)};
   for (std::int64_t i = 0; i < Nq; ++i) {
     double m = -infinity, l = 0;
     for (std::int64_t j = 0; j < Nk; ++j) m = std::max(m, double(S(0, 0, i, j)));
@@ -113,8 +117,9 @@ void expect_lse(const Softmax& result) {
 }  // namespace
 
 TEST_CASE("scores are scaled once", "[1.1]") {
-  expect_scores(one_head("normal", 37, 37, 64), "normal");
+  // A scale of its own first: with 1/√d, 1/d and the scale squared are the same number.
   expect_scores(one_head("normal", 20, 33, 32, false, 0.3f), "normal");
+  expect_scores(one_head("normal", 37, 37, 64), "normal");
 }
 
 TEST_CASE("scores compare every query with every key", "[1.1]") {
@@ -226,9 +231,10 @@ TEST_CASE("future positions have zero influence", "[whole]") {
       for (std::int64_t i = 0; i <= 20; ++i) {
         for (std::int64_t c = 0; c < 32; ++c) {
           expect(after.O(0, h, i, c) == before.O(0, h, i, c),
-                 fmt::format("O of query {} depends on the keys after it: O(0, {}, {}, {}) was {} and became {} when keys 21 "
-                             "to 39 became {}",
-                             i, h, i, c, before.O(0, h, i, c), after.O(0, h, i, c), value),
+                 fmt::format(
+                     "O of query {} depends on the keys after it: O(0, {}, {}, {}) was {} and became {} when keys 21 "
+                     "to 39 became {}",
+                     i, h, i, c, before.O(0, h, i, c), after.O(0, h, i, c), value),
                  "the causal mask lets a query see keys that come after it", "mask");
         }
       }

@@ -181,7 +181,8 @@ TEST_CASE("merging partial states is associative", "[2.2]") {
   const std::vector<float> V = normal_row(30 * 8, 9, 1, 2);
   std::vector<Part> parts;
   for (int i = 0; i < 3; ++i) {
-    parts.push_back(part_of(normal_row(10, 10 + std::uint64_t(i), 1, float(4 * i)), std::span(V).subspan(std::size_t(i) * 80, 80), d));
+    parts.push_back(part_of(normal_row(10, 10 + std::uint64_t(i), 1, float(4 * i)),
+                            std::span(V).subspan(std::size_t(i) * 80, 80), d));
   }
   // Each merge is right by itself …
   const Part ab = merged(parts[0], parts[1]), bc = merged(parts[1], parts[2]);
@@ -192,7 +193,8 @@ TEST_CASE("merging partial states is associative", "[2.2]") {
   expect(left.m == right.m, fmt::format("(ab)c has m = {}, a(bc) has {}", left.m, right.m));
   for (std::size_t c = 0; c < left.O.size(); ++c) {
     const double x = left.O[c] / left.l, y = right.O[c] / right.l;
-    expect(std::abs(x - y) <= 1e-5 * (1 + std::abs(x)), fmt::format("O/l in column {}: (ab)c gives {}, a(bc) gives {}", c, x, y));
+    expect(std::abs(x - y) <= 1e-5 * (1 + std::abs(x)),
+           fmt::format("O/l in column {}: (ab)c gives {}, a(bc) gives {}", c, x, y));
   }
 }
 
@@ -223,7 +225,7 @@ TEST_CASE("the answer does not depend on the tile size", "[2.3]") {
 }
 
 TEST_CASE("ragged tails are part of the answer", "[2.3]") {
-  for (const auto& [Nq, Nk] : {std::pair{1, 1}, {1, 33}, {33, 1}, {65, 95}, {31, 97}}) {
+  for (const auto& [Nq, Nk] : {std::pair{65, 95}, {31, 97}, {1, 33}, {33, 1}, {1, 1}}) {
     for (const bool causal : {false, true}) {
       expect_tiled(make_input("late spike", {{1, 1, 1, Nq, Nk, 32}, causal, 0, 5}), "late spike", 32, 32);
     }
@@ -254,7 +256,8 @@ TEST_CASE("probabilities keep their precision", "[2.3]") {
 TEST_CASE("tiled attention agrees with chapter 1", "[whole]") {
   for (const bool causal : {false, true}) {
     const Problem problem = make_input("rising maximum", {{2, 2, 2, 100, 140, 64}, causal, 0, 12});
-    const AttentionResult tiled = expect_attention(problem, "rising maximum", float32_precision(), {{"Br", 32}, {"Bc", 32}});
+    const AttentionResult tiled =
+        expect_attention(problem, "rising maximum", float32_precision(), {{"Br", 32}, {"Bc", 32}});
     const AttentionResult naive = previous_attention(problem);
     // Each is within its bounds of the oracle, so the two are within twice that of each other.
     const Forward oracle = forward_oracle(problem);
@@ -285,7 +288,8 @@ TEST_CASE("states of two halves merge to the state of the row", "[whole]") {
     }
     const Part whole = merged(halves[0], halves[1]);
     const Part expected = part_of(x, std::vector<float>(60, 1.0f), 1);
-    expect(whole.m == expected.m, fmt::format("the row's maximum is {}, the merged state has m = {}", expected.m, whole.m));
+    expect(whole.m == expected.m,
+           fmt::format("the row's maximum is {}, the merged state has m = {}", expected.m, whole.m));
     for (const float got : {whole.l, whole.O[0]}) {
       expect(std::abs(got - expected.l) <= 60 * 6e-8 * expected.l,
              fmt::format("the row's l is {}, the merged state has {}", expected.l, got));
@@ -311,9 +315,10 @@ TEST_CASE("future positions have zero influence", "[whole]") {
       for (std::int64_t i = 0; i < 50; ++i) {
         for (std::int64_t c = 0; c < 32; ++c) {
           expect(after.O(0, h, i, c) == before.O(0, h, i, c),
-                 fmt::format("O of query {} depends on the keys after it: O(0, {}, {}, {}) was {} and became {} when keys 50 "
-                             "to 95 became {}",
-                             i, h, i, c, before.O(0, h, i, c), after.O(0, h, i, c), value),
+                 fmt::format(
+                     "O of query {} depends on the keys after it: O(0, {}, {}, {}) was {} and became {} when keys 50 "
+                     "to 95 became {}",
+                     i, h, i, c, before.O(0, h, i, c), after.O(0, h, i, c), value),
                  "the causal mask lets a query see keys that come after it", "mask");
         }
       }
@@ -332,8 +337,10 @@ TEST_CASE("extra memory does not grow with N", "[whole]") {
   if (small < 0) SKIP("a sanitizer build does not count memory");
   // A tile of S, and a few numbers a row of the tile: far below the 32·32 + 32·(d + 8) floats allowed here.
   const std::int64_t allowed = (32 * 32 + 32 * (32 + 8)) * 4;
-  expect(large <= allowed, fmt::format("with Br = Bc = 32, d = 32 and N = 1024 the stage allocated {} bytes; a tile of S and the "
-                                       "rows' state take at most {}", large, allowed),
+  expect(large <= allowed,
+         fmt::format("with Br = Bc = 32, d = 32 and N = 1024 the stage allocated {} bytes; a tile of S and the "
+                     "rows' state take at most {}",
+                     large, allowed),
          "a workspace has Nk columns where it needs Bc", "extra-memory");
   expect(small == large, fmt::format("the stage allocated {} bytes at N = 128 and {} at N = 1024", small, large),
          "a workspace has Nk columns where it needs Bc", "extra-memory");

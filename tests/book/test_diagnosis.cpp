@@ -1,6 +1,5 @@
 #include <catch2/catch_message.hpp>
 #include <catch2/catch_test_macros.hpp>
-#include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -220,6 +219,7 @@ enum class Slip {
   divided_every_tile,
   no_division,
   tile_maximum,
+  tile_maximum_for_P,
   starts_at_0,
   last_tile_dropped,
   base_2,
@@ -236,7 +236,7 @@ RowResult online(const std::vector<float>& S, const Matrix2& V, std::size_t tile
     const std::size_t last = std::min(end, first + tile);
     float here = -INFINITY;
     for (std::size_t j = first; j < last; ++j) here = std::fmax(here, S[j]);
-    const float now = std::fmax(m, here), shift = now == -INFINITY ? 0 : now;
+    const float now = slip == Slip::tile_maximum ? here : std::fmax(m, here), shift = now == -INFINITY ? 0 : now;
     float rescale = std::exp(m - shift);
     if (slip == Slip::base_2) rescale = std::pow(2.0F, m - shift);
     if (slip == Slip::wrong_sign && m != -INFINITY) rescale = std::exp(shift - m);
@@ -244,7 +244,7 @@ RowResult online(const std::vector<float>& S, const Matrix2& V, std::size_t tile
     if (slip != Slip::O_not_rescaled)
       for (float& x : O) x *= rescale;
     for (std::size_t j = first; j < last; ++j) {
-      float p = std::exp(S[j] - (slip == Slip::tile_maximum && here > -INFINITY ? here : shift));
+      float p = std::exp(S[j] - (slip == Slip::tile_maximum_for_P && here > -INFINITY ? here : shift));
       if (slip == Slip::base_2) p = std::pow(2.0F, S[j] - shift);
       l += p;
       if (slip == Slip::P_bf16) p = bfloat16_to_float(float_to_bfloat16(p));
@@ -448,7 +448,7 @@ TEST_CASE("mistakes made by another program are named") {
                                              {Slip::wrong_sign, "rescale-wrong-sign"},
                                              {Slip::divided_every_tile, "divided-every-tile"},
                                              {Slip::no_division, "no-final-division"},
-                                             {Slip::tile_maximum, "tile-maximum"},
+                                             {Slip::tile_maximum_for_P, "tile-maximum"},
                                              {Slip::last_tile_dropped, "ragged-tile-dropped"},
                                              {Slip::base_2, "exp-base-2"},
                                              {Slip::P_bf16, "P-rounded-bf16"}};
@@ -457,6 +457,11 @@ TEST_CASE("mistakes made by another program are named") {
       const Setup setup{"rising maximum", {.B = 1, .H = 2, .Hkv = 2, .Nq = 50, .Nk = 50, .d = 64}, causal, 16, 16};
       CHECK(output_case(setup).id(online_attention(setup.problem(), 16, slip).O) == id);
     }
+  // Where every tile has a visible key, a maximum of the last tile alone gives the right numbers.
+  const Setup tiles_masked{"normal", small, true, 16, 8};
+  CHECK(lse_case(tiles_masked).id(online_attention(tiles_masked.problem(), 8, Slip::tile_maximum).lse) ==
+        "tile-maximum");
+
   const Setup low{"negative logits", small, false, 16, 16};
   CHECK(output_case(low).id(online_attention(low.problem(), 16, Slip::starts_at_0).O) == "m-starts-at-0");
 
@@ -570,7 +575,7 @@ TEST_CASE("mistakes that would take too long are not tried") {
     ++computed;
     return Tensor<double>({1, 1, 1, 2}, 1);
   };
-  const auto diagnosis = diagnose(got, expected, bounds, {{"slow", "slow", ones, 3e9}, {"quick", "quick", ones, 10}});
+  const auto diagnosis = diagnose(got, expected, bounds, {{"slow", "slow", ones, 1e10}, {"quick", "quick", ones, 10}});
   REQUIRE(diagnosis);
   CHECK(diagnosis->id == "quick");
   CHECK(computed == 1);

@@ -30,7 +30,7 @@ float down(float x) {
 
 }  // namespace
 
-TEST_CASE("every code survives the way to float and back; a NaN stays a NaN of its sign") {
+TEST_CASE("every code survives the way to float and back, a NaN stays a NaN of its sign") {
   for (const Format& format : {fp16, bf16})
     for (std::uint32_t code = 0; code < 65536; ++code) {
       const float value = format.to_float(std::uint16_t(code));

@@ -335,7 +335,7 @@ TEST_CASE("a write that fails leaves nothing behind, and what was there as it wa
   CHECK(folder.names() == std::vector<std::string>{"file", "x.npy"});
   CHECK(read_file(folder / "file") == "as it was");
 
-  // No space is left: /dev/full takes no byte, but it is no folder either; so the name is.
+  // Names that cannot be.
   CHECK_THROWS_AS(write_npy("", x), InputError);
   CHECK_THROWS_AS(write_npy(folder / std::string(300, 'x'), x), InputError);
   CHECK(folder.names() == std::vector<std::string>{"file", "x.npy"});

@@ -112,14 +112,14 @@ TEST_CASE("a fully masked row gives O = 0 and LSE = -inf, and no gradient") {
   CHECK(others.dV.values == gradients.dV.values);
 }
 
-TEST_CASE("if no query sees a key, everything is 0") {
-  const Shape shape{1, 1, 1, 1, 1, 2};
-  Problem problem = make_input("normal", {{1, 1, 1, 3, 1, 2}, true});
-  const Gradients gradients = backward_oracle(problem, Tensor<double>({1, 1, 3, 2}, 1.0));
-  CHECK(gradients.dQ.values == std::vector<double>(6));
-  CHECK(gradients.dV.values == std::vector<double>{1, 1});  // only the last query sees it
-  problem = make_input("normal", {shape, true});
-  CHECK(forward_oracle(problem).O.values[0] == problem.V.values[0]);
+TEST_CASE("a key that only the last query sees has that query's gradient alone") {
+  const Problem problem = make_input("normal", {{1, 1, 1, 3, 1, 2}, true});
+  Tensor<double> dO({1, 1, 3, 2});
+  dO.values = {1, 2, 3, 4, 5, 6};
+  const Gradients gradients = backward_oracle(problem, dO);
+  CHECK(gradients.dV.values == std::vector<double>{5, 6});  // P = 1
+  CHECK(gradients.dQ.values == std::vector<double>(6));     // one key: its weight is 1 whatever the score
+  CHECK(gradients.dK.values == std::vector<double>(2));
 }
 
 TEST_CASE("causal attention of a row is attention over the keys it sees") {

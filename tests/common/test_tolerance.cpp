@@ -437,6 +437,22 @@ TEST_CASE("the bounds of the parts of a forward pass hold in float32") {
   CHECK(!table.empty());
 }
 
+TEST_CASE("the maximum and the root mean square each see what the other does not") {
+  const Case c(make_input("normal", {.shape = {1, 1, 1, 1000, 64, 32}}));
+  const auto with_errors = [&](auto share_of_bound) {
+    std::vector<float> O;
+    for (std::size_t i = 0; i < c.oracle.O.values.size(); ++i)
+      O.push_back(float(c.oracle.O.values[i] + share_of_bound(i) * c.O_bounds.element.values[i]));
+    return compare(O, c.oracle.O, c.O_bounds);
+  };
+  const Ratio one_element = with_errors([](std::size_t i) { return i == 1234 ? 3.0 : 0.0; });
+  CHECK(one_element.element > 1);
+  CHECK(one_element.rms < 1);
+  const Ratio everywhere = with_errors([](std::size_t) { return 0.6; });
+  CHECK(everywhere.element < 1);
+  CHECK(everywhere.rms > 1);
+}
+
 TEST_CASE("the bounds say where they come from") {
   const Case c(make_input("normal", {.shape = {1, 1, 1, 3, 200, 64}}));
   CHECK(c.O_bounds.origin == "float32 rounding of S, P and O, N=200, d=64");

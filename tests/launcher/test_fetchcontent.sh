@@ -6,7 +6,7 @@
 set -u
 
 if [ $# -ne 5 ]; then
-  echo "skip fetchcontent: needs the source folders of fmt, nlohmann_json, CLI11, toml++ and Catch2 as arguments"
+  echo "skipped fetchcontent: needs the source folders of fmt, nlohmann_json, CLI11, toml++ and Catch2 as arguments"
   exit 77
 fi
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd -P) || exit 1

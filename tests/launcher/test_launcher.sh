@@ -4,7 +4,7 @@
 #
 #     sh tests/launcher/test_launcher.sh [PATH_OF_WORKBOOK_SCRIPT]
 #
-# Prints `ok NAME`, `not ok NAME` or `skip NAME` a line, and ends with 1 if anything failed.
+# Prints `ok NAME`, `not ok NAME` or `skipped NAME` a line, and ends with 1 if anything failed.
 set -u
 
 launcher=${1:-$(dirname -- "$0")/../../workbook}
@@ -212,7 +212,7 @@ if [ -n "$other_cxx" ]; then
   report "another compiler is taken, and remembered" \
     "$first$(expect_status 0; expect_same "$(compiled_by)" "$other_cxx")"
 else
-  echo "skip another compiler is taken, and remembered: no clang++ >= 16 here"
+  echo "skipped another compiler is taken, and remembered: no clang++ >= 16 here"
 fi
 
 run env WORKBOOK_FETCH=maybe "$book/workbook" x
@@ -263,7 +263,7 @@ if command -v script >/dev/null 2>&1; then
     "$(expect_status 3; grep -q 'Install now' "$work/out" || echo 'it did not ask; '
       [ ! -e "$bare/calls.txt" ] || echo 'it called apt-get; ')"
 else
-  echo "skip on a terminal it asks, and no means no: no script(1) here"
+  echo "skipped on a terminal it asks, and no means no: no script(1) here"
 fi
 
 touch "$bare/apt-fails"
@@ -357,7 +357,7 @@ if command -v flock >/dev/null 2>&1; then
   report "the lock is free while a command runs" "$(expect_status 0; expect_out '[meanwhile]'; expect_quiet)"
   kill $sleeper
 else
-  echo "skip the lock that the command shares: no flock(1) here"
+  echo "skipped the lock that the command shares: no flock(1) here"
 fi
 
 exit $failed

@@ -103,7 +103,11 @@ void end_test(Outcome outcome) {
   running.outcome = std::move(outcome);
   throw TestEnded();
 }
-const std::string& current_test() { return running.test; }
-const std::string& current_exercise() { return running.exercise; }
+const std::string& current_test() {
+  return running.test;
+}
+const std::string& current_exercise() {
+  return running.exercise;
+}
 
 }  // namespace workbook::test

@@ -47,24 +47,31 @@ Outcome outcome_of(const Failure& failure) {
     case Ending::todo:
       if (failure.todo == current_exercise()) return {"todo", "todo " + failure.todo, "", ""};
       return {"blocked", "blocked by todo " + failure.todo, "", ""};
-    case Ending::timed_out: return {"timed out", text, "", "timed-out"};
+    case Ending::timed_out:
+      return {"timed out", text, "", "timed-out"};
     case Ending::crashed:
     case Ending::exited:
     case Ending::output_flood:
     case Ending::broke_protocol:
-    case Ending::not_started: return {"crashed", text, "", "crashed"};
-    case Ending::wrote_outside: return {"failed", text, "an index runs past the end of an array", "wrote-outside"};
-    case Ending::changed_input: return {"failed", text, "an input was used as scratch memory", "changed-input"};
-    case Ending::out_of_memory: return {"failed", text, "memory grows with N², or a size is wrong", "out-of-memory"};
+    case Ending::not_started:
+      return {"crashed", text, "", "crashed"};
+    case Ending::wrote_outside:
+      return {"failed", text, "an index runs past the end of an array", "wrote-outside"};
+    case Ending::changed_input:
+      return {"failed", text, "an input was used as scratch memory", "changed-input"};
+    case Ending::out_of_memory:
+      return {"failed", text, "memory grows with N², or a size is wrong", "out-of-memory"};
     case Ending::threw: {
       const bool outside = std::string(failure.what()).find(" lies outside ") != std::string::npos ||
                            std::string(failure.what()).find(" reach outside ") != std::string::npos;
-      return {"failed", text, outside ? "an index runs past the end of a matrix: look at the ragged last tile and at "
-                                        "which index comes first"
-                                      : "",
+      return {"failed", text,
+              outside ? "an index runs past the end of a matrix: look at the ragged last tile and at "
+                        "which index comes first"
+                      : "",
               outside ? "read-outside" : "threw"};
     }
-    case Ending::refused: return {"failed", text, "", "refused"};
+    case Ending::refused:
+      return {"failed", text, "", "refused"};
   }
   return {"failed", text, "", ""};
 }
@@ -135,24 +142,22 @@ AttentionResult previous_attention(const Problem& problem, const std::map<std::s
 
 std::string describe(const Problem& problem, const std::string& kind) {
   const Shape& shape = problem.shape;
-  std::string text = fmt::format("Nq={}, Nk={}, d={}, causal={}", shape.Nq, shape.Nk, shape.d,
-                                 problem.causal ? "yes" : "no");
+  std::string text =
+      fmt::format("Nq={}, Nk={}, d={}, causal={}", shape.Nq, shape.Nk, shape.d, problem.causal ? "yes" : "no");
   if (shape.B * shape.H > 1) text = fmt::format("B={}, H={}, ", shape.B, shape.H) + text;
   return kind.empty() ? text : text + fmt::format(", input \"{}\"", kind);
 }
 
 void expect_close(const Tensor<float>& got, const Expectation& expectation) {
-  const book::Comparison comparison =
-      book::compare(got, expectation.expected, expectation.bounds, expectation.layout);
+  const book::Comparison comparison = book::compare(got, expectation.expected, expectation.bounds, expectation.layout);
   if (comparison.close) {
     SUCCEED();
     return;
   }
   Outcome outcome{"failed", headline(expectation.input) + "\n" + comparison.text, "", "unknown"};
-  if (const auto found =
-          book::diagnose(got, expectation.expected, expectation.bounds, expectation.mistakes)) {
-    outcome.likely_cause = fmt::format("{}: your output matches that mistake to {:.1g}", found->sentence,
-                                       found->difference);
+  if (const auto found = book::diagnose(got, expectation.expected, expectation.bounds, expectation.mistakes)) {
+    outcome.likely_cause =
+        fmt::format("{}: your output matches that mistake to {:.1g}", found->sentence, found->difference);
     outcome.diagnosis = found->id;
   }
   end_test(std::move(outcome));
