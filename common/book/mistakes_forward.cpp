@@ -45,7 +45,7 @@ enum class Mask { right, none, one_more, one_fewer, top_left, reversed, per_tile
 enum class Maximum { running, none, of_tile, of_tile_for_P, not_kept };
 enum class Exponent { e, base_2, wrong_sign };
 enum class Rescale { right, none, wrong_sign, wrong_sign_from_start, swapped, too_late, overwrite };
-enum class Division { right, none, every_tile, by_last_tile, twice };
+enum class Division { right, none, every_tile, every_tile_and_end, by_last_tile, twice };
 enum class Lse {
   right,
   without_max,
@@ -314,13 +314,14 @@ void attend_row(const std::vector<float>& S, Range counted, const float* V, std:
     }
     if (switches.O == Rescale::too_late)
       for (float& O : row.O) O *= O_factor;
-    if (switches.division == Division::every_tile)
+    if (switches.division == Division::every_tile || switches.division == Division::every_tile_and_end)
       for (float& O : row.O) O = divided(O, row.l);
     if (switches.O_rounding != Rounding::none)
       for (float& O : row.O) O = rounded(O, switches.O_rounding);
   }
 
-  if (switches.division == Division::right && !untiled)
+  const bool at_end = switches.division == Division::right || switches.division == Division::every_tile_and_end;
+  if (at_end && !untiled)
     for (float& O : row.O) O = divided(O, row.l);
   if (switches.division == Division::twice)
     for (float& O : row.O) O = divided(divided(O, row.l), row.l);
@@ -582,6 +583,10 @@ std::vector<Entry> output_entries(const Problem& problem, const Stage& stage) {
        "O is divided by l after every tile, not once at the end",
        {.division = Division::every_tile},
        tiles},
+      {"divided-every-tile",
+       "O is divided by l after every tile, and once more at the end",
+       {.division = Division::every_tile_and_end},
+       tiles},
       {"divided-by-last-tile",
        "O is divided by the sum of the last tile, not by l",
        {.division = Division::by_last_tile},
@@ -765,7 +770,9 @@ class Table {
   /// Whether it matters that a causal stage skips the tiles that a row does not see: each visit does some harm.
   bool depends_on_visits(const Switches& switches) const {
     const bool overwrites = switches.l == Rescale::overwrite || switches.O == Rescale::overwrite;
-    const bool divides = switches.division == Division::every_tile || switches.division == Division::by_last_tile;
+    const bool divides = switches.division == Division::every_tile ||
+                         switches.division == Division::every_tile_and_end ||
+                         switches.division == Division::by_last_tile;
     const bool forgets = switches.maximum == Maximum::not_kept || switches.maximum == Maximum::of_tile;
     return problem_->causal && tiles() && (overwrites || divides || forgets);
   }
@@ -1206,6 +1213,13 @@ std::vector<Mistake> merge_mistakes(std::span<const float> m, std::span<const fl
   const auto add = [&](std::string id, std::string sentence, const Tensor<double>& output) {
     mistakes.push_back({std::move(id), std::move(sentence), [output] { return output; }, 0});
   };
+  // First: with two empty states, factors that are upside down give the same NaN, and are less likely.
+  if (largest == -infinity) {
+    const double nan = not_a_number;
+    for (const double empty : {-double(infinity), nan})
+      add("merge-empty-nan", "merging two empty states computes −∞ − (−∞), which is NaN: subtract 0 where m is −∞",
+          merge.state(empty, {nan, nan}, {nan, nan}));
+  }
   add("merge-adds-without-rescaling", "l and O of the two states are added without rescaling them to the new maximum",
       merge.state(largest, one, one));
   add("merge-l-not-rescaled", "l of the two states is added without rescaling it to the new maximum",
@@ -1237,12 +1251,6 @@ std::vector<Mistake> merge_mistakes(std::span<const float> m, std::span<const fl
   add("merge-normalised", "O is divided by l: the merged O must stay undivided, as the two states are", normalised);
   add("merge-weighted-by-l", "O is weighted with l as if the two states were divided by it: they are not",
       merge.state(largest, w, {w[0] * merge.l[0], w[1] * merge.l[1]}));
-  if (largest == -infinity) {
-    const double nan = not_a_number;
-    for (const double empty : {-double(infinity), nan})
-      add("merge-empty-nan", "merging two empty states computes −∞ − (−∞), which is NaN: subtract 0 where m is −∞",
-          merge.state(empty, {nan, nan}, {nan, nan}));
-  }
   add_constants(mistakes, {1, 1, 1, std::int64_t(2 + O.size() / 2)});
   return mistakes;
 }

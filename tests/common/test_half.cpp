@@ -46,7 +46,8 @@ TEST_CASE("every code survives the way to float and back, a NaN stays a NaN of i
 }
 
 TEST_CASE("rounding goes to the nearest, ties to even, at every halfway point") {
-  for (const Format& format : {fp16, bf16})
+  for (const Format& format : {fp16, bf16}) {
+    int halfway_points = 0;
     for (std::uint16_t code = 0; code < format.infinity; ++code) {
       // In double the halfway point is exact. Above the largest finite number the next step would be 2^16 or 2^128.
       const double low = format.to_float(code);
@@ -59,7 +60,10 @@ TEST_CASE("rounding goes to the nearest, ties to even, at every halfway point") 
                         format.from_float(up(half)) == code + 1 && format.from_float(-half) == (even | 0x8000) &&
                         format.from_float(-down(half)) == (code | 0x8000);
       if (!good) FAIL("around the halfway point above code " << code);
+      ++halfway_points;
     }
+    CHECK(halfway_points >= format.infinity - 1);
+  }
 }
 
 TEST_CASE("float16 spans what the book says") {

@@ -262,8 +262,13 @@ if command -v script >/dev/null 2>&1; then
   report "on a terminal it asks, and no means no" \
     "$(expect_status 3; grep -q 'Install now' "$work/out" || echo 'it did not ask; '
       [ ! -e "$bare/calls.txt" ] || echo 'it called apt-get; ')"
+
+  touch "$bare/apt-fails"
+  echo | script -qec "env 'PATH=$bare' 'WORKBOOK_OS_RELEASE=$work/bookworm' '$missing_book/workbook' x" /dev/null \
+    >"$work/out" 2>"$work/err"
+  report "on a terminal it asks, and Enter means yes" "$([ -e "$bare/calls.txt" ] || echo 'it did not call apt-get; ')"
 else
-  echo "skipped on a terminal it asks, and no means no: no script(1) here"
+  echo "skipped on a terminal it asks: no script(1) here"
 fi
 
 touch "$bare/apt-fails"
