@@ -67,7 +67,10 @@ std::string expected_and_got(double expected, float got) {
     const double larger = std::max(std::abs(expected), std::abs(double(got)));
     digits = std::clamp(int(std::floor(std::log10(larger)) - std::floor(std::log10(error))) + 3, 5, 12);
   }
-  return fmt::format("expected {: .{}g}, got {: .{}g}", expected, digits, double(got), std::min(digits, 9));
+  const auto text = [](double value, int width) {  // the sign of a NaN says nothing
+    return std::isnan(value) ? std::string(" NaN") : fmt::format("{: .{}g}", value, width);
+  };
+  return fmt::format("expected {}, got {}", text(expected, digits), text(got, std::min(digits, 9)));
 }
 
 /// "2.4e-05" for an error or a bound.

@@ -1,8 +1,15 @@
 // The command line of ./workbook: the only file that includes CLI11 (it costs seconds a file to compile).
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <exception>
 #include <functional>
+#include <limits>
+#include <string>
+#include <vector>
 
 #include "common/attention/error.hpp"
 #include "common/book/markers.hpp"
@@ -14,9 +21,12 @@ namespace {
 using namespace workbook;
 using namespace workbook::cli;
 
+void say(const std::string& text) {
+  fmt::print(stderr, "workbook: {}\n", text);
+}
+
 /// Whatever is thrown, as an exit code and a message.
 int guarded(const std::function<int()>& verb) {
-  const auto say = [](const char* text) { std::fprintf(stderr, "workbook: %s\n", text); };
   try {
     return verb();
   } catch (const InputError& error) {
@@ -38,6 +48,69 @@ int guarded(const std::function<int()>& verb) {
     say(error.what());
     return kEnvironment;
   }
+}
+
+// What an option's value may be. CLI11 puts the option's name in front of the message.
+
+std::string refusal(const std::string& value, const std::string& allowed) {
+  return fmt::format("\"{}\" is not allowed; allowed: {}", value, allowed);
+}
+
+/// A whole number from `least` on that fits T.
+template <class T>
+CLI::Validator whole_number(T least) {
+  return {[least](const std::string& text) {
+            T value{};
+            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+            const bool good = error == std::errc() && end == text.data() + text.size() && value >= least;
+            return good ? ""
+                        : refusal(text,
+                                  fmt::format("a whole number from {} to {}", least, std::numeric_limits<T>::max()));
+          },
+          "", ""};
+}
+
+/// A number from `least` to `most`.
+CLI::Validator number(double least, double most, const std::string& allowed) {
+  return {[=](const std::string& text) {
+            double value{};
+            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+            const bool good =
+                error == std::errc() && end == text.data() + text.size() && value >= least && value <= most;
+            return good ? "" : refusal(text, allowed);
+          },
+          "", ""};
+}
+
+CLI::Validator one_of(const std::vector<std::string>& values, const std::string& allowed) {
+  return {[=](const std::string& text) {
+            return std::find(values.begin(), values.end(), text) != values.end() ? "" : refusal(text, allowed);
+          },
+          "", ""};
+}
+
+/// An empty word is what an unset shell variable leaves: never what was meant.
+CLI::Validator not_empty(const std::string& allowed) {
+  return {[=](const std::string& text) { return text.empty() ? refusal(text, allowed) : ""; }, "", ""};
+}
+
+/// What is wrong with the command line, and what is allowed.
+int explain(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<CLI::App*> verbs = app.get_subcommands();
+  const std::string verb = verbs.empty() ? "" : " " + verbs[0]->get_name();
+  const std::vector<std::string> left = app.remaining(true);
+  if (error.get_name() != "ExtrasError" || left.empty()) {
+    say(fmt::format("{}; ./workbook{} --help says what is allowed", error.what(), verb));
+  } else if (verbs.empty() && !left[0].starts_with("-")) {
+    std::vector<std::string> names;
+    for (const CLI::App* known : app.get_subcommands([](const CLI::App*) { return true; })) {
+      names.push_back(known->get_name());
+    }
+    say(fmt::format("{}: there is no such verb; allowed: {}", left[0], fmt::join(names, ", ")));
+  } else {
+    say(fmt::format("{}: not expected here; ./workbook{} --help says what is allowed", left[0], verb));
+  }
+  return kUsage;
 }
 
 }  // namespace
@@ -68,23 +141,35 @@ int main(int argc, char** argv) {
   CLI::App* run_verb =
       add("run", "Attend over a real text, or your own Q, K, V, with every stage, and check each one",
           "./workbook run --seq 2048 --causal\n         ./workbook run --q q.npy --k k.npy --v v.npy --out o.npy");
-  run_verb->add_option("--text", run_options.text,
-                       "A file whose bytes are attended over (default: the book's own text)");
-  const CLI::Option* seq = run_verb->add_option("--seq", run_options.seq, "Sequence length N")->capture_default_str();
-  const CLI::Option* heads = run_verb->add_option("--heads", run_options.heads, "Heads H")->capture_default_str();
+  const CLI::Validator a_file = not_empty("a file name");
+  run_verb
+      ->add_option("--text", run_options.text, "A file whose bytes are attended over (default: the book's own text)")
+      ->check(a_file);
+  const CLI::Option* seq = run_verb->add_option("--seq", run_options.seq, "Sequence length N")
+                               ->check(whole_number<std::int64_t>(1))
+                               ->capture_default_str();
+  const CLI::Option* heads = run_verb->add_option("--heads", run_options.heads, "Heads H")
+                                 ->check(whole_number<std::int64_t>(1))
+                                 ->capture_default_str();
   const CLI::Option* head_dim =
       run_verb->add_option("--head-dim", run_options.head_dim, "Head dimension d: 32, 64 or 128")
+          ->check(one_of({"32", "64", "128"}, "32, 64 or 128"))
           ->capture_default_str();
   run_verb->add_flag("--causal", run_options.causal, "Causal mask, bottom-right aligned");
-  const CLI::Option* scale = run_verb->add_option("--scale", run_options.scale, "Scale of QKᵀ (default 1/√d)");
-  run_verb->add_option("--seed", run_options.seed, "Seed of the embedding")->capture_default_str();
-  run_verb->add_option("--q", run_options.q, "Q as .npy, (B, H, Nq, d) or (H, Nq, d)");
-  run_verb->add_option("--k", run_options.k, "K as .npy");
-  run_verb->add_option("--v", run_options.v, "V as .npy");
-  run_verb->add_option("--out", run_options.out, "Write O of the last stage as .npy");
-  run_verb->add_option("--lse", run_options.lse, "Write the LSE of the last stage as .npy");
-  run_verb->add_option("--stage", run_options.stage, "Only this chapter's stage");
-  run_verb->add_option("--memory", run_options.memory, "The most memory that a stage may use, e.g. 512M or 2G");
+  const CLI::Option* scale = run_verb->add_option("--scale", run_options.scale, "Scale of QKᵀ (default 1/√d)")
+                                 ->check(number(std::numeric_limits<float>::min(), std::numeric_limits<float>::max(),
+                                                "a positive number that a float can hold"));
+  run_verb->add_option("--seed", run_options.seed, "Seed of the embedding")
+      ->check(whole_number<std::uint64_t>(0))
+      ->capture_default_str();
+  run_verb->add_option("--q", run_options.q, "Q as .npy, (B, H, Nq, d) or (H, Nq, d)")->check(a_file);
+  run_verb->add_option("--k", run_options.k, "K as .npy")->check(a_file);
+  run_verb->add_option("--v", run_options.v, "V as .npy")->check(a_file);
+  run_verb->add_option("--out", run_options.out, "Write O of the last stage as .npy")->check(a_file);
+  run_verb->add_option("--lse", run_options.lse, "Write the LSE of the last stage as .npy")->check(a_file);
+  run_verb->add_option("--stage", run_options.stage, "Only this chapter's stage")->check(not_empty("a chapter"));
+  run_verb->add_option("--memory", run_options.memory, "The most memory that a stage may use, e.g. 512M or 2G")
+      ->check(not_empty("a size"));
   run_verb->add_flag("--chapters", run_options.chapters, "Your own stages in place of the book's");
   run_verb->callback([&] {
     run_options.shape_given = seq->count() + heads->count() + head_dim->count() > 0;
@@ -98,12 +183,12 @@ int main(int argc, char** argv) {
   test_verb->add_option("chapters", test_options.chapters, "Chapters (2) or exercises (2.1); default: all chapters");
   test_verb->add_flag("--solutions", test_options.solutions, "The book's solutions in place of your code");
   test_verb->add_option("--previous", test_options.previous, "Where the chapter before comes from")
-      ->check(CLI::IsMember({"solutions", "chapters"}))
+      ->check(one_of({"solutions", "chapters"}, "solutions or chapters"))
       ->capture_default_str();
-  test_verb->add_option("--only", test_options.only, "One test, by its name");
+  test_verb->add_option("--only", test_options.only, "One test, by its name")->check(not_empty("a test's name"));
   test_verb->add_flag("--debug", test_options.debug, "Run your code under a debugger (with --only)");
   test_verb->add_option("--time-limit", test_options.time_limit, "Seconds that one call may take")
-      ->check(CLI::Range(0.1, 86400.0))
+      ->check(number(0.1, 86400, "seconds, from 0.1 to 86400"))
       ->capture_default_str();
   test_verb->callback([&] { verb = [&](Session& session) { return test(session, test_options); }; });
 
@@ -125,7 +210,9 @@ int main(int argc, char** argv) {
   double poll = 0.5;
   CLI::App* watch_verb = add("watch", "Test a chapter again whenever you save", "./workbook watch 2");
   watch_verb->add_option("chapter", chapter, "A chapter")->required();
-  watch_verb->add_option("--poll", poll, "Seconds between looks")->check(CLI::Range(0.05, 60.0))->capture_default_str();
+  watch_verb->add_option("--poll", poll, "Seconds between looks")
+      ->check(number(0.05, 60, "seconds, from 0.05 to 60"))
+      ->capture_default_str();
   watch_verb->callback([&] { verb = [&](Session& session) { return watch(session, chapter, poll); }; });
 
   CLI::App* doctor_verb =
@@ -147,7 +234,7 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kDone : kUsage;
+    return error.get_exit_code() == 0 ? app.exit(error) : explain(app, error);
   }
   return guarded([&] {
     Session session = open_session();

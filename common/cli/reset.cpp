@@ -9,10 +9,11 @@ int reset(const Session& session, const std::string& id, bool file) {
   const std::filesystem::path backup =
       file ? book::reset_file(session.book, exercise.id) : book::reset_exercise(session.book, exercise.id);
   if (session.json) {
-    print_json({{"exercise", exercise.id}, {"backup", session.shown(backup)}});
+    print_json({{"exercise", exercise.id},
+                {"backup", backup.empty() ? nlohmann::json(nullptr) : nlohmann::json(session.shown(backup))}});
   } else {
-    fmt::print("{} is a TODO again; what was there is in {}\n", file ? "the file of exercise " + id : "exercise " + id,
-               session.shown(backup));
+    fmt::print("{} is a TODO again; {}\n", file ? "the file of exercise " + id : "exercise " + id,
+               backup.empty() ? "there was no file before" : "what was there is in " + session.shown(backup));
   }
   return kDone;
 }

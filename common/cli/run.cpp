@@ -68,6 +68,7 @@ std::uint64_t parse_bytes(const std::string& text) {
 std::string books_text(const book::Book& book) {
   std::vector<fs::path> files{book.root / "README.md"};
   for (const char* folder : {"chapters", "notes"}) {
+    if (!fs::is_directory(book.root / folder)) continue;  // a release may come without the notes
     std::vector<fs::path> found;
     for (const auto& entry : fs::recursive_directory_iterator(book.root / folder)) {
       if (entry.path().extension() == ".md") found.push_back(entry.path());
@@ -95,26 +96,42 @@ void require_finite(const std::string& name, const Tensor<float>& tensor) {
       name, index[0], index[1], index[2], index[3], *bad);
 }
 
+/// One of --q, --k, --v; what is wrong with the file is said with the flag in front.
+Tensor<float> read_input(const std::string& flag, const std::string& path) {
+  Tensor<float> tensor;
+  try {
+    tensor = read_npy(path);
+  } catch (const InputError& error) {
+    fail_input("{} {}", flag, error.what());
+  }
+  require_finite(flag + " " + path, tensor);
+  return tensor;
+}
+
 Problem problem_from_files(const RunOptions& options) {
   Problem problem;
-  problem.Q = read_npy(options.q);
-  problem.K = read_npy(options.k);
-  problem.V = read_npy(options.v);
+  problem.Q = read_input("--q", options.q);
+  problem.K = read_input("--k", options.k);
+  problem.V = read_input("--v", options.v);
   const auto sizes = [](const Tensor<float>& t) {
     return fmt::format("({}, {}, {}, {})", t.sizes[0], t.sizes[1], t.sizes[2], t.sizes[3]);
   };
   const auto& q = problem.Q.sizes;
   const auto& k = problem.K.sizes;
   if (k != problem.V.sizes) {
-    fail_input("--v: shape {} does not fit K's {}; allowed: the same shape", sizes(problem.V), sizes(problem.K));
+    fail_input("--v {}: shape {} does not fit K's {}; allowed: the same shape", options.v, sizes(problem.V),
+               sizes(problem.K));
   }
-  if (q[0] != k[0]) fail_input("--k: batch {} does not fit Q's {}; allowed: the same", k[0], q[0]);
-  if (q[3] != k[3]) fail_input("--k: head_dim {} does not fit Q's {}; allowed: the same", k[3], q[3]);
+  const auto same = [&](const char* what, std::size_t axis) {
+    if (q[axis] == k[axis]) return;
+    fail_input("--k {}: {} {} does not fit Q's {}; allowed: the same ({} beside Q's {})", options.k, what, k[axis],
+               q[axis], sizes(problem.K), sizes(problem.Q));
+  };
+  same("batch", 0);
+  same("head count", 1);  // until the chapter on grouped queries
+  same("head_dim", 3);
   problem.shape = {q[0], q[1], k[1], q[2], k[2], q[3]};
   check(problem.shape, true);
-  require_finite("--q", problem.Q);
-  require_finite("--k", problem.K);
-  require_finite("--v", problem.V);
   problem.causal = options.causal;
   problem.scale = options.scale_given ? float(options.scale) : default_scale(problem.shape.d);
   return problem;
@@ -131,12 +148,17 @@ Problem problem_from_text(const Session& session, const RunOptions& options) {
       fail_input("--text {}: {}", options.text, error.what());
     }
   }
-  Shape shape{1, options.heads, options.heads, options.seq, options.seq, options.head_dim};
-  check(shape);
+  constexpr std::int64_t widest = 4096;  // the three projections are (H·d)² numbers each
+  if (options.heads > widest / options.head_dim) {
+    fail_input("--heads {}: a text is embedded in H·d numbers, at most {}; allowed with --head-dim {}: 1 to {}",
+               options.heads, widest, options.head_dim, widest / options.head_dim);
+  }
   if (std::int64_t(text.size()) < options.seq) {
     fail_input("--seq {}: {} has {} bytes; allowed: at most that many, or another file with --text", options.seq,
                options.text.empty() ? "the book's own text" : options.text, text.size());
   }
+  const Shape shape{1, options.heads, options.heads, options.seq, options.seq, options.head_dim};
+  check(shape);
   return embed_text(text, shape, options.causal, options.scale_given ? float(options.scale) : default_scale(shape.d),
                     options.seed);
 }
@@ -147,9 +169,6 @@ Problem make_problem(const Session& session, const RunOptions& options) {
   if (files == 3 && (!options.text.empty() || options.shape_given)) {
     fail_input("--q, --k, --v come with their own shape; not allowed beside them: --text, --seq, --heads, --head-dim");
   }
-  if (options.scale_given && !(std::isfinite(options.scale) && options.scale != 0)) {
-    fail_input("--scale {}: allowed: a finite number other than 0", options.scale);
-  }
   return files == 3 ? problem_from_files(options) : problem_from_text(session, options);
 }
 
@@ -157,8 +176,13 @@ Problem make_problem(const Session& session, const RunOptions& options) {
 void require_writable(const char* flag, const std::string& path) {
   if (path.empty()) return;
   const fs::path folder = fs::absolute(path).parent_path();
-  if (!fs::is_directory(folder)) fail_input("{} {}: the folder {} does not exist", flag, path, folder.string());
+  if (!fs::is_directory(folder))
+    fail_input("{} {}: the folder {} does not exist; allowed: a file in a folder that does", flag, path,
+               folder.string());
   if (fs::is_directory(path)) fail_input("{} {}: that is a folder; allowed: a file name", flag, path);
+  if (fs::exists(path) && !fs::is_regular_file(path)) {
+    fail_input("{} {}: that is no regular file and would be replaced by one; allowed: a file name", flag, path);
+  }
   if (::access(folder.c_str(), W_OK) != 0)
     fail_input("{} {}: the folder {} cannot be written to", flag, path, folder.string());
 }
@@ -265,12 +289,19 @@ void print_table(const Session& session, const Problem& problem, const RunOption
 int run(const Session& session, const RunOptions& options) {
   require_writable("--out", options.out);
   require_writable("--lse", options.lse);
+  if (!options.out.empty() && fs::weakly_canonical(options.out) == fs::weakly_canonical(options.lse)) {
+    fail_input("--lse {}: that is also --out; allowed: another file", options.lse);
+  }
   const std::uint64_t memory = options.memory.empty() ? 1ull << 46 : parse_bytes(options.memory);
   std::vector<const Chapter*> stages;
   if (options.stage.empty()) {
     for (const Chapter& chapter : session.book.chapters) stages.push_back(&chapter);
   } else {
-    stages.push_back(&session.book.chapter(options.stage));
+    try {
+      stages.push_back(&session.book.chapter(options.stage));
+    } catch (const book::ManifestError& error) {
+      fail_input("--stage {}: {}", options.stage, error.what());
+    }
   }
   const Problem problem = make_problem(session, options);
 
@@ -284,9 +315,7 @@ int run(const Session& session, const RunOptions& options) {
   }
   const auto built = worker::build_workers(session.toolchain, jobs);
 
-  session.show_progress("the oracle, in float64");
-  const Forward oracle = forward_oracle(problem);
-
+  std::optional<Forward> oracle;  // computed once a stage has given a result: not for one that refuses
   std::vector<Row> rows;
   std::optional<Tensor<float>> previous, last_lse;
   for (std::size_t i = 0; i < stages.size(); ++i) {
@@ -320,13 +349,17 @@ int run(const Session& session, const RunOptions& options) {
         Tensor<float> O({s.B, s.H, s.Nq, s.d}), lse({s.B, s.H, s.Nq, 1});
         O.values = reply.output<float>("O");
         lse.values = reply.output<float>("lse");
+        if (!oracle) {
+          session.show_progress("the oracle, in float64");
+          oracle = forward_oracle(problem);
+        }
         const Precision precision = precision_of(chapter.element);
         book::Layout O_layout, lse_layout;
         O_layout.tensor = "O";
         lse_layout.tensor = "lse";
         lse_layout.axes[3] = "";
-        take(row, book::compare(O, oracle.O, output_bounds(oracle, problem, precision), O_layout),
-             book::compare(lse, oracle.lse, lse_bounds(oracle, problem, precision), lse_layout));
+        take(row, book::compare(O, oracle->O, output_bounds(*oracle, problem, precision), O_layout),
+             book::compare(lse, oracle->lse, lse_bounds(*oracle, problem, precision), lse_layout));
         if (previous) row.previous_difference = largest_difference(O, *previous);
         row.seconds = reply.seconds;
         if (reply.extra_bytes >= 0) row.extra_bytes = double(reply.extra_bytes);

@@ -1,4 +1,6 @@
 // (none): the book at a glance. Builds nothing, runs nothing.
+#include <algorithm>
+
 #include "common/book/progress.hpp"
 #include "common/cli/verbs.hpp"
 
@@ -58,6 +60,10 @@ int status(const Session& session) {
   std::string next;
   int done = 0, open = 0, failing = 0, untested = 0;
   std::string text;
+  std::size_t width = 0;
+  for (const book::Chapter& chapter : session.book.chapters) {
+    for (const book::Exercise& exercise : chapter.exercises) width = std::max(width, exercise.title.size());
+  }
   for (const book::Chapter& chapter : session.book.chapters) {
     nlohmann::json exercises = nlohmann::json::array();
     text += session.colored(fmt::format("{:2}  {}", chapter.number, chapter.title), "bold") + "\n";
@@ -69,8 +75,8 @@ int status(const Session& session) {
       untested += at.state == Progress::untested;
       failing += at.state == Progress::failing || at.state == Progress::lost;
       if (next.empty()) next = advice(chapter, exercise, at, file);
-      text += fmt::format("    {} {}  {:<44} {}\n", session.colored(symbol(at.state), color(at.state)), exercise.id,
-                          exercise.title, session.colored(name(at.state), color(at.state)));
+      text += fmt::format("    {} {}  {:<{}}  {}\n", session.colored(symbol(at.state), color(at.state)), exercise.id,
+                          exercise.title, width, session.colored(name(at.state), color(at.state)));
       exercises.push_back({{"id", exercise.id},
                            {"title", exercise.title},
                            {"state", name(at.state)},

@@ -1,7 +1,9 @@
 // test: a chapter's tests on the reader's code, each exercise judged alone, and what to do about what failed.
+#include <algorithm>
 #include <map>
 #include <set>
 
+#include "common/attention/error.hpp"
 #include "common/book/progress.hpp"
 #include "common/cli/testing.hpp"
 #include "common/cli/verbs.hpp"
@@ -26,7 +28,7 @@ std::string mark(const Session& session, const std::string& result) {
   if (result == "todo" || result == "blocked" || result == "skipped") {
     return session.colored(fmt::format("{:<7}", result), "yellow");
   }
-  return session.colored(result, "red");
+  return session.colored(fmt::format("{:<7}", result), "red");
 }
 
 void print_test(const Session& session, const TestResult& test, std::set<std::string>& shown) {
@@ -120,6 +122,16 @@ void print_next(const Session& session, const ChapterRun& run) {
   }
 }
 
+/// The tests of a chapter, or of one of its exercises.
+std::vector<std::string> test_names(const Chapter& chapter, const std::string& exercise) {
+  std::vector<std::string> names;
+  for (const book::Exercise& other : chapter.exercises) {
+    if (exercise.empty() || exercise == other.id) names.insert(names.end(), other.tests.begin(), other.tests.end());
+  }
+  if (exercise.empty()) names.insert(names.end(), chapter.whole_tests.begin(), chapter.whole_tests.end());
+  return names;
+}
+
 }  // namespace
 
 int test(const Session& session, const TestOptions& options) {
@@ -140,14 +152,24 @@ int test(const Session& session, const TestOptions& options) {
   if (wanted.empty()) {
     for (const Chapter& chapter : session.book.chapters) wanted.push_back({&chapter, ""});
   }
+  if (!options.only.empty()) {
+    // Without a chapter given, those that have the test; and its names before anything is built.
+    std::vector<std::string> names;
+    std::erase_if(wanted, [&](const Wanted& want) {
+      const std::vector<std::string> here = test_names(*want.chapter, want.exercise);
+      names.insert(names.end(), here.begin(), here.end());
+      return std::find(here.begin(), here.end(), options.only) == here.end();
+    });
+    if (wanted.empty()) {
+      fail_input("--only \"{}\": there is no such test; allowed: \"{}\"", options.only, fmt::join(names, "\", \""));
+    }
+  }
   if (options.debug && options.only.empty()) {
-    fmt::print(stderr, "--debug needs one test: --only \"its name\"\n");
-    return kUsage;
+    fail_input("--debug needs one test beside it; allowed: --debug --only \"its name\"");
   }
   for (const Wanted& want : wanted) {
     if (options.solutions && !session.book.has_solutions(*want.chapter)) {
-      fmt::print(stderr, "--solutions: there is no solution of chapter {} here\n", want.chapter->number);
-      return kUsage;
+      fail_input("--solutions: there is no solution of chapter {} here; allowed: your own code", want.chapter->number);
     }
   }
 

@@ -35,9 +35,10 @@ int watch(const Session& session, const std::string& which, double poll_seconds)
       try {
         test(session, options);
       } catch (const std::runtime_error& error) {
-        fmt::print("{}\n", error.what());
+        fmt::print(stderr, "{}\n", error.what());
       }
-      fmt::print("\nwatching chapters/{}: save a file to test again, Ctrl-C to stop\n", chapter.name());
+      if (!session.json)
+        fmt::print("\nwatching chapters/{}: save a file to test again, Ctrl-C to stop\n", chapter.name());
       std::fflush(stdout);
     }
     std::this_thread::sleep_for(std::chrono::duration<double>(poll_seconds));

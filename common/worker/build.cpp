@@ -82,10 +82,13 @@ Toolchain load_toolchain(const fs::path& build_folder, const fs::path& root) {
     const nlohmann::json file = nlohmann::json::parse(contents(build_folder / "toolchain.json"));
     toolchain.build_folder = build_folder;
     toolchain.root = root;
-    for (const auto& [key, member] :
-         {std::pair{"ninja", &Toolchain::ninja}, {"cmake", &Toolchain::cmake}, {"compiler", &Toolchain::compiler},
-          {"compiler_id", &Toolchain::compiler_id}, {"build_type", &Toolchain::build_type},
-          {"sanitize", &Toolchain::sanitize}, {"version", &Toolchain::version}}) {
+    for (const auto& [key, member] : {std::pair{"ninja", &Toolchain::ninja},
+                                      {"cmake", &Toolchain::cmake},
+                                      {"compiler", &Toolchain::compiler},
+                                      {"compiler_id", &Toolchain::compiler_id},
+                                      {"build_type", &Toolchain::build_type},
+                                      {"sanitize", &Toolchain::sanitize},
+                                      {"version", &Toolchain::version}}) {
       toolchain.*member = file.at(key).get<std::string>();
     }
     for (const auto& [name, backend] : file.at("backends").items()) {
@@ -109,13 +112,14 @@ std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, con
 
   std::string rules = "ninja_required_version = 1.10\nbuilddir = " + in_ninja(folder) + "\n";
   for (const auto& [name, backend] : toolchain.backends) {
-    // Each step keeps what the compiler said beside its output: ninja's own output mixes the jobs.
+    // Each step keeps what the compiler said beside its output: ninja's own output mixes the jobs. Paths are quoted by
+    // us throughout: ninja quotes its $out only where it sees a need.
     std::vector<std::string> compile = backend.compile;
     compile.push_back("-I" + toolchain.root.string());
     rules += fmt::format(
-        "rule compile_{0}\n  command = {1} $include -MMD -MF \"$out.d\" -c $source -o \"$out\" > \"$out.log\" 2>&1\n"
-        "  depfile = $out.d\n  deps = gcc\n"
-        "rule link_{0}\n  command = {2} $inputs {3} {4} -o \"$out\" > \"$out.log\" 2>&1\n",
+        "rule compile_{0}\n  command = {1} $include -MMD -MF $output.d -c $source -o $output > $output.log 2>&1\n"
+        "  depfile = $depends\n  deps = gcc\n"
+        "rule link_{0}\n  command = {2} $inputs {3} {4} -o $output > $output.log 2>&1\n",
         name, command_line(compile), command_line(backend.link), command_line(backend.objects),
         command_line(backend.libraries));
   }
@@ -139,15 +143,16 @@ std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, con
       in_build += " " + in_ninja(object);
       if (!known_objects.insert(object.string()).second) continue;
       const fs::path shown = from_root(toolchain, source);
-      builds += fmt::format("build {}: compile_{} {}\n  include = {}\n  source = {}\n", in_ninja(object), job.backend,
-                            in_ninja(shown), command_line({"-I" + from_root(toolchain, job.include).string()}),
-                            command_line({shown.string()}));
+      builds += fmt::format(
+          "build {}: compile_{} {}\n  include = {}\n  source = {}\n  output = {}\n  depends = {}\n", in_ninja(object),
+          job.backend, in_ninja(shown), command_line({"-I" + from_root(toolchain, job.include).string()}),
+          command_line({shown.string()}), command_line({object.string()}), in_ninja(object.string() + ".d"));
     }
     const fs::path executable = folder / job.name / "worker";
     std::string implicit;
     for (const std::string& object : backend->second.objects) implicit += " " + in_ninja(object);
-    builds += fmt::format("build {}: link_{}{} |{}\n  inputs = {}\n", in_ninja(executable), job.backend, in_build,
-                          implicit, command_line(inputs));
+    builds += fmt::format("build {}: link_{}{} |{}\n  inputs = {}\n  output = {}\n", in_ninja(executable), job.backend,
+                          in_build, implicit, command_line(inputs), command_line({executable.string()}));
     built[job.name].executable = executable;
   }
 

@@ -135,7 +135,7 @@ TEST_CASE("NaN and infinities") {
     CHECK(result.max_error == infinity);
     CHECK(result.rms_error < 1e-6);
     CHECK_THAT(result.text, ContainsSubstring("all got NaN: never written (outputs start as NaN)"));
-    CHECK_THAT(result.text, ContainsSubstring("expected  0.41273, got  nan"));
+    CHECK_THAT(result.text, ContainsSubstring("expected  0.41273, got  NaN"));
   }
   SECTION("some NaN") {
     fixture.put(0, 3, 3, nan_value);

@@ -23,6 +23,15 @@ std::string backend_text() {
   return backend == "cpu" ? "the CPU" : backend == "sim" ? "the simulator" : "the GPU";
 }
 
+std::string last_printed;  // what the code under test printed in its last call
+
+/// What the reader's own printf said, for the end of a failure message.
+std::string printed_text() {
+  std::string text = last_printed;
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text.empty() ? "" : "\n  your code printed: " + text;
+}
+
 /// The first line of every failure message.
 std::string headline(const std::string& input) {
   return fmt::format("chapter {}, \"{}\" failed on {}{}", context().chapter, current_test(), backend_text(),
@@ -81,7 +90,9 @@ Reply call_worker(const std::string& executable, const Call& call) {
   Worker& worker = worker_of(executable);
   if (slow.contains(executable)) worker.limits().time = std::chrono::duration<double>(1);
   try {
-    return worker.call(call);
+    Reply reply = worker.call(call);
+    last_printed = reply.printed;
+    return reply;
   } catch (const Failure& failure) {
     if (failure.ending == Ending::timed_out) slow.insert(executable);
     end_test(outcome_of(failure));
@@ -154,7 +165,7 @@ void expect_close(const Tensor<float>& got, const Expectation& expectation) {
     SUCCEED();
     return;
   }
-  Outcome outcome{"failed", headline(expectation.input) + "\n" + comparison.text, "", "unknown"};
+  Outcome outcome{"failed", headline(expectation.input) + "\n" + comparison.text + printed_text(), "", "unknown"};
   if (const auto found = book::diagnose(got, expectation.expected, expectation.bounds, expectation.mistakes)) {
     outcome.likely_cause =
         fmt::format("{}: your output matches that mistake to {:.1g}", found->sentence, found->difference);
@@ -190,7 +201,8 @@ void expect(bool condition, const std::string& message, const std::string& cause
     SUCCEED();
     return;
   }
-  end_test({"failed", headline("") + "\n  " + message, cause, diagnosis.empty() ? "unknown" : diagnosis});
+  end_test(
+      {"failed", headline("") + "\n  " + message + printed_text(), cause, diagnosis.empty() ? "unknown" : diagnosis});
 }
 
 Tensor<float> tensor(const Reply& reply, const std::string& name, std::array<std::int64_t, 4> sizes) {

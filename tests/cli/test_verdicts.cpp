@@ -1,0 +1,324 @@
+// `./workbook test`: what it says of a reader's file, whatever is in it.
+#include <fmt/format.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
+#include <chrono>
+#include <set>
+
+#include "tests/cli/answers.hpp"
+#include "tests/cli/workbook_copy.hpp"
+
+using namespace workbook::test;
+using nlohmann::json;
+
+namespace {
+
+using Results = std::set<std::string>;
+
+/// The results that the tests of one exercise (or "whole") had.
+Results results(const json& run, const std::string& exercise) {
+  Results found;
+  for (const json& test : run.at("tests")) {
+    if (test.at("exercise") == exercise) found.insert(test.at("result").get<std::string>());
+  }
+  return found;
+}
+
+/// All that was said about one exercise.
+std::string messages(const json& run, const std::string& exercise) {
+  std::string text;
+  for (const json& test : run.at("tests")) {
+    if (test.at("exercise") == exercise) text += test.at("message").get<std::string>() + "\n";
+  }
+  return text;
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+void solve_chapter_1(const WorkbookCopy& book) {
+  for (const char* id : {"1.1", "1.2", "1.3"}) book.solve(id);
+}
+
+const std::string file_1 = "chapters/01_naive_attention/naive_attention.cpp";
+
+}  // namespace
+
+TEST_CASE("a fresh chapter is todo, with file and line, and neither failed nor passed") {
+  const WorkbookCopy book;
+  const Ran ran = book.run({"test", "1", "--json"});
+  const json run = ran.document();
+  CHECK(ran.exit_code == 1);
+  CHECK(run["todo"] == 8);
+  CHECK(run["blocked"] == 4);
+  for (const char* none : {"passed", "failed", "skipped", "crashed", "timed_out", "not_compiled"}) CHECK(run[none] == 0);
+  for (const json& test : run["tests"]) {
+    if (test["exercise"] == "whole") {
+      CHECK(test["message"] == "blocked by todo 1.1");
+      continue;
+    }
+    CHECK(test["result"] == "todo");
+    CHECK(test["file"] == file_1);
+    const std::string todo = fmt::format("WORKBOOK_TODO({})", test["exercise"].get<std::string>());
+    CHECK(test["line"] == book.line_of(file_1, todo));
+  }
+
+  const Ran shown = book.run({"test", "1"});
+  CHECK(shown.exit_code == 1);
+  CHECK(contains(shown.out, fmt::format("todo 1.1 ({}:{})", file_1, book.line_of(file_1, "WORKBOOK_TODO(1.1)"))));
+  CHECK(contains(shown.out, "8 todo, 4 blocked"));
+  CHECK(contains(shown.out, "next: exercise 1.1"));
+}
+
+TEST_CASE("a solved exercise passes while the one before it is open") {
+  const WorkbookCopy book;
+  book.solve("1.2");
+  const Ran ran = book.run({"test", "1", "--json"});
+  const json run = ran.document();
+  CHECK(ran.exit_code == 1);
+  CHECK(results(run, "1.1") == Results{"todo"});
+  CHECK(results(run, "1.2") == Results{"passed"});
+  CHECK(results(run, "1.3") == Results{"todo"});
+  CHECK(results(run, "whole") == Results{"blocked"});
+
+  const Ran alone = book.run({"test", "1.2"});
+  CHECK(alone.exit_code == 0);
+  CHECK(contains(alone.out, "4 passed"));
+}
+
+TEST_CASE("a wrong exercise fails alone, and the whole chapter with it") {
+  const WorkbookCopy book;
+  solve_chapter_1(book);
+  book.edit(file_1, "scale * dot", "dot");
+  const Ran ran = book.run({"test", "1", "--json"});
+  const json run = ran.document();
+  CHECK(ran.exit_code == 1);
+  CHECK(results(run, "1.1").contains("failed"));
+  CHECK(results(run, "1.2") == Results{"passed"});
+  CHECK(results(run, "1.3") == Results{"passed"});
+  CHECK(results(run, "whole").contains("failed"));
+}
+
+TEST_CASE("code that does not survive is a named result, no pass, and leaves the other chapter testable") {
+  struct Sabotage {
+    std::string name;
+    std::string body;     // in place of exercise 1.3
+    std::string outside;  // at the end of the file
+    std::string result, message;
+  };
+  // A body may close its function and go on at file level.
+  const std::string at_file_level = "  for (float& o : O.elements()) o = 0;\n}\n";
+  const Sabotage sabotage = GENERATE_COPY(values<Sabotage>({
+      {"compile error", "  O(0, 0) = \"a text\";\n", "", "not compiled", file_1},
+      {"abort", "  std::abort();\n", "", "crashed", "abort"},
+      {"null dereference", "  volatile int* nowhere = nullptr;\n  *nowhere = 1;\n", "", "crashed", "segmentation fault"},
+      {"exit(0) in a static initialiser",
+       at_file_level + "struct Quit {\n  Quit() { std::exit(0); }\n} quit;\nvoid after() {\n", "", "crashed", "exit(0)"},
+      {"redefined oracle", "  for (float& o : O.elements()) o = 0;\n",
+       "#include \"common/attention/oracle.hpp\"\nnamespace workbook {\n"
+       "Forward forward_oracle(const Problem& problem, unsigned) {\n  Forward zeros;\n"
+       "  zeros.O = Tensor<double>(problem.Q.sizes);\n  return zeros;\n}\n}  // namespace workbook\n",
+       "failed", "expected"},
+      {"redefined main", at_file_level + "}\nint main() { return 0; }\nnamespace ch01 {\nvoid after() {\n", "",
+       "not compiled", "multiple definition of `main'"},
+      {"endless loop", "  volatile bool on = true;\n  while (on) {\n  }\n", "", "timed out", "endless loop"},
+  }));
+  INFO(sabotage.name);
+  const WorkbookCopy book;
+  solve_chapter_1(book);
+  book.solve("2.2");
+  book.fill_in("1.3", sabotage.body);
+  book.write(file_1, book.read(file_1) + sabotage.outside);
+
+  const auto start = std::chrono::steady_clock::now();
+  const Ran ran = book.run({"test", "1", "--json", "--time-limit", "1"});
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const json run = ran.document();
+  INFO(run.dump(2));
+  CHECK(ran.exit_code == 1);
+  CHECK(seconds < 30);
+  CHECK(results(run, "1.1") == Results{"passed"});
+  CHECK(results(run, "1.2") == Results{"passed"});
+  CHECK(results(run, "1.3") == Results{sabotage.result});
+  CHECK(contains(messages(run, "1.3"), sabotage.message));
+  CHECK_FALSE(results(run, "whole").contains("passed"));
+
+  const Ran other = book.run({"test", "2.2", "--json"});
+  CHECK(other.exit_code == 0);
+  CHECK(results(other.document(), "2.2") == Results{"passed"});
+}
+
+TEST_CASE("exit(0) before main, outside every exercise, fails the whole chapter") {
+  const WorkbookCopy book;
+  solve_chapter_1(book);
+  book.write(file_1, book.read(file_1) + "static const int quit = (std::exit(0), 0);\n");
+  const Ran ran = book.run({"test", "1", "--json"});
+  const json run = ran.document();
+  CHECK(ran.exit_code == 1);
+  CHECK(results(run, "1.3") == Results{"passed"});
+  CHECK(results(run, "whole") == Results{"crashed"});
+  CHECK(contains(messages(run, "whole"), "exit(0)"));
+}
+
+TEST_CASE("a compile error names the reader's file and line, in the graft too") {
+  const WorkbookCopy book;
+  book.fill_in("1.2", "  const int here = \"no number\";\n");
+  const json run = book.run({"test", "1.2", "--json"}).document();
+  CHECK(results(run, "1.2") == Results{"not compiled"});
+  const int line = book.line_of(file_1, "const int here");
+  INFO(messages(run, "1.2"));
+  CHECK(contains(messages(run, "1.2"), fmt::format("{}:{}:", file_1, line)));
+}
+
+TEST_CASE("a lost marker costs one exercise, and the message says what to do") {
+  const auto lost = GENERATE(std::vector<std::string>{"  // END 1.2\n"}, std::vector<std::string>{"  // BEGIN 1.2\n"},
+                             std::vector<std::string>{"  // BEGIN 1.2\n", "  // END 1.2\n"});
+  const WorkbookCopy book;
+  solve_chapter_1(book);
+  for (const std::string& line : lost) book.edit(file_1, line, "");
+  const Ran ran = book.run({"test", "1", "--json"});
+  const json run = ran.document();
+  CHECK(ran.exit_code == 1);
+  CHECK(results(run, "1.1") == Results{"passed"});
+  CHECK(results(run, "1.3") == Results{"passed"});
+  CHECK_FALSE(results(run, "1.2").contains("passed"));
+  INFO(messages(run, "1.2"));
+  CHECK(contains(messages(run, "1.2"), file_1));
+  CHECK(contains(messages(run, "1.2"), "put the marker lines back"));
+  CHECK(contains(messages(run, "1.2"), "./workbook reset --file 1.2"));
+
+  const json status = book.run({"status", "--json"}).document();
+  CHECK(status["chapters"][0]["exercises"][1]["state"] == "lost");
+
+  // reset refuses, and nothing changes; with --file the chapter is whole again.
+  const std::string before = book.read(file_1);
+  const Ran refused = book.run({"reset", "1.2"});
+  CHECK(refused.exit_code != 0);
+  CHECK(contains(refused.err, file_1 + ":"));
+  CHECK(contains(refused.err, "reset --file 1.2"));
+  CHECK(book.read(file_1) == before);
+  CHECK(book.run({"reset", "--file", "1.2"}).exit_code == 0);
+  CHECK(book.run({"test", "1", "--json"}).document()["todo"] == 8);
+}
+
+TEST_CASE("a region that needs a helper from outside passes by the whole chapter, and a note says so") {
+  const WorkbookCopy book;
+  solve_chapter_1(book);
+  book.edit(file_1, "void scaled_scores(",
+            "static float weighted(float weight, float x) { return weight * x; }\n\nvoid scaled_scores(");
+  book.edit(file_1, "scale * dot", "weighted(scale, dot)");
+  const Ran ran = book.run({"test", "1", "--json"});
+  const json run = ran.document();
+  CHECK(ran.exit_code == 0);
+  CHECK(run["passed"] == 12);
+  REQUIRE(run["notes"].size() == 1);
+  CHECK(contains(run["notes"][0], "exercise 1.1"));
+  CHECK(contains(run["notes"][0], "whole chapter"));
+  CHECK(contains(book.run({"test", "1"}).out, "note: exercise 1.1"));
+}
+
+TEST_CASE("right answers written differently pass, whatever the line ends") {
+  const bool crlf = GENERATE(false, true);
+  const WorkbookCopy book;
+  for (const auto& [id, body] : other_answers) book.fill_in(id, body);
+  if (crlf) {
+    for (const std::string& file : {book.readers_file("1.1"), book.readers_file("2.1")}) {
+      std::string text;
+      for (const char c : book.read(file)) text += c == '\n' ? "\r\n" : std::string(1, c);
+      book.write(file, text);
+    }
+  }
+  const Ran ran = book.run({"test", "--json"});
+  INFO(ran.out);
+  CHECK(ran.exit_code == 0);
+  for (const json& run : ran.document()) {
+    CHECK(run["passed"] == run["tests"].size());
+    CHECK(run["notes"].empty());
+  }
+  const json status = book.run({"status", "--json"}).document();
+  CHECK(status["done"] == 6);
+  CHECK(contains(status["next"], "everything is solved"));
+}
+
+TEST_CASE("the book's own solutions pass, and leave no trace in the reader's progress") {
+  const WorkbookCopy book;
+  const Ran ran = book.run({"test", "--solutions", "--json"});
+  CHECK(ran.exit_code == 0);
+  for (const json& run : ran.document()) {
+    CHECK(run["source"] == "solutions");
+    CHECK(run["passed"] == run["tests"].size());
+  }
+  CHECK_FALSE(book.exists(".workbook/progress.json"));
+}
+
+TEST_CASE("the stage before is the book's unless the reader's is asked for") {
+  const WorkbookCopy book;
+  for (const char* id : {"2.1", "2.2", "2.3"}) book.solve(id);
+  CHECK(book.run({"test", "2"}).exit_code == 0);  // chapter 1 is open
+  const Ran own = book.run({"test", "2", "--previous", "chapters", "--json"});
+  CHECK(own.exit_code == 1);
+  const json run = own.document();
+  CHECK(run["blocked"] == 1);
+  CHECK(contains(messages(run, "whole"), "blocked by todo 1.1"));
+}
+
+TEST_CASE("one test can be run by its name, in whichever chapter it is") {
+  const WorkbookCopy book;
+  book.solve("2.2");
+  const Ran ran = book.run({"test", "--only", "an empty state changes nothing", "--json"});
+  CHECK(ran.exit_code == 0);
+  const json run = ran.document();
+  REQUIRE(run["tests"].size() == 1);
+  CHECK(run["tests"][0]["name"] == "an empty state changes nothing");
+}
+
+TEST_CASE("typical mistakes fail, are located, and are explained where they are known") {
+  const std::size_t set = GENERATE(0, 1);  // each exercise has two: one file holds the first of all, the other the second
+  const WorkbookCopy book;
+  std::map<std::string, StudentsMistake> here;
+  std::map<std::string, std::size_t> seen;
+  for (const StudentsMistake& mistake : students_mistakes) {
+    if (seen[mistake.exercise]++ != set) continue;
+    here[mistake.exercise] = mistake;
+    std::string body = book.solution_body(mistake.exercise);
+    const std::size_t at = body.find(mistake.find);
+    INFO(mistake.title);
+    REQUIRE(at != std::string::npos);
+    body.replace(at, mistake.find.size(), mistake.replace);
+    if (mistake.title == "the sum goes on from the row before") body.replace(body.find("    float l = 0;\n"), 17, "");
+    book.fill_in(mistake.exercise, body);
+  }
+  REQUIRE(here.size() == 6);
+  const Ran ran = book.run({"test", "--json"});
+  CHECK(ran.exit_code == 1);
+  for (const json& run : ran.document()) {
+    for (const json& test : run["tests"]) {
+      if (test["exercise"] == "whole") continue;
+      const StudentsMistake& mistake = here.at(test["exercise"]);
+      if (test["result"] == "passed") continue;
+      const std::string message = test["message"], file = test["file"];
+      const std::string cause = test["likely_cause"].is_null() ? "-" : test["likely_cause"].get<std::string>();
+      INFO(mistake.exercise << ", " << mistake.title << "\n" << message << "\nlikely cause: " << cause);
+      CHECK(test["result"] == "failed");
+      CHECK(file == book.readers_file(mistake.exercise));
+      CHECK(test["line"] == book.line_of(file, "// BEGIN " + mistake.exercise));
+      CHECK(contains(message, fmt::format("\"{}\"", test["name"].get<std::string>())));
+      const bool compared = contains(message, "expected") && contains(message, "got") && contains(message, "allowed");
+      CHECK((compared || contains(message, "outside") || contains(message, "has m = ")));
+    }
+  }
+  for (const auto& [id, mistake] : here) {
+    INFO(id << ", " << mistake.title);
+    bool failed = false, explained = mistake.cause.empty();
+    for (const json& run : ran.document()) {
+      for (const json& test : run["tests"]) {
+        if (test["exercise"] != id || test["result"] == "passed") continue;
+        failed = true;
+        explained = explained || (test["likely_cause"].is_string() && contains(test["likely_cause"], mistake.cause));
+      }
+    }
+    CHECK(failed);
+    CHECK(explained);
+  }
+}

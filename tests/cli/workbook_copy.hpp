@@ -1,0 +1,84 @@
+// A copy of the book in a folder of its own, and the command run on it as a reader runs it: as a program.
+//
+// The folder lies in the build folder and stays there between runs, so that only what a test changes is compiled again;
+// its name has a space and letters beyond ASCII, as a reader's may. One process at a time uses it. Every test begins
+// with a fresh book: the stubs as `./workbook stubs` writes them, no .workbook.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "common/attention/problem.hpp"
+
+namespace workbook::test {
+
+/// What the command did.
+struct Ran {
+  int exit_code = 0;  ///< 128 + signal if it was killed
+  bool timed_out = false;
+  std::string out, err;
+
+  /// stdout as one JSON document; the test fails if it is anything else.
+  nlohmann::json document() const;
+};
+
+struct RunOptions {
+  std::map<std::string, std::string> environment;
+  std::filesystem::path folder;  ///< working directory; empty: the book's copy
+  double time = 60;              ///< seconds, then it is killed
+};
+
+class WorkbookCopy {
+ public:
+  WorkbookCopy();
+
+  Ran run(const std::vector<std::string>& arguments, const RunOptions& options = {}) const;
+
+  /// The command in the background, its stdout in a file; ended by the destructor.
+  class Background;
+
+  std::filesystem::path root() const;
+  std::filesystem::path operator/(const std::string& relative) const { return root() / relative; }
+  bool exists(const std::string& relative) const;
+  std::string read(const std::string& relative) const;
+  void write(const std::string& relative, const std::string& text) const;
+  /// Replaces a text that stands in the file exactly once.
+  void edit(const std::string& relative, const std::string& from, const std::string& to) const;
+  /// The line that holds `text`; the first if several do.
+  int line_of(const std::string& relative, const std::string& text) const;
+
+  // The reader's work. An exercise is named by its id.
+  std::string readers_file(const std::string& id) const;    ///< "chapters/01_naive_attention/naive_attention.cpp"
+  std::string solution_file(const std::string& id) const;   ///< "solutions/…"
+  std::string solution_body(const std::string& id) const;   ///< the region in solutions/, lines joined
+  std::string readers_body(const std::string& id) const;
+  void fill_in(const std::string& id, const std::string& body) const;  ///< the region in chapters/
+  void solve(const std::string& id) const { fill_in(id, solution_body(id)); }
+};
+
+class WorkbookCopy::Background {
+ public:
+  Background(const WorkbookCopy& book, const std::vector<std::string>& arguments);
+  ~Background();
+  Background(const Background&) = delete;
+  Background& operator=(const Background&) = delete;
+
+  std::string out() const;
+  /// Waits until `text` has been printed `times` times; false after `seconds`.
+  bool prints(const std::string& text, int times, double seconds) const;
+
+ private:
+  int pid_ = -1;
+  std::filesystem::path out_;
+};
+
+/// How often `part` stands in `text`.
+int occurrences(const std::string& text, const std::string& part);
+
+/// A file name in an empty folder for what a test writes beside the book; emptied by the next WorkbookCopy.
+std::filesystem::path scratch(const std::string& name);
+
+}  // namespace workbook::test

@@ -1,0 +1,274 @@
+// Building workers: each job for itself, only what changed, and never an old program for a new one. The programs built
+// here are no workers but mains that return a number: what counts is which source they were made of.
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <chrono>
+
+#include "common/worker/command.hpp"
+#include "tests/worker/fixtures/fixtures.hpp"
+
+using namespace workbook::worker;
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::StartsWith;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// A small book in a temporary folder, with its build folder in it.
+struct Book : TemporaryFolder {
+  explicit Book(const std::string& name = "book") : TemporaryFolder(name) {
+    toolchain = toolchain_for(path() / "build");
+    toolchain.root = path();
+    toolchain.backends.at("cpu").objects.clear();  // no server: the sources have their own main
+  }
+  /// The job for src/NAME.cpp, with headers from src/.
+  WorkerJob job(const std::string& name) const {
+    return {name, "cpu", {path() / "src" / (name + ".cpp")}, path() / "src"};
+  }
+  WorkerBuilt build(const std::string& name) const { return build_workers(toolchain, {job(name)}).at(name); }
+  Toolchain toolchain;
+};
+
+int result_of(const WorkerBuilt& built) {
+  INFO(built.log);
+  REQUIRE(built.ok);
+  return run_command({built.executable.string()}).exit_code;
+}
+
+const std::string kBroken = "// one\nint main() {\n  return nothing;\n}\n";
+
+}  // namespace
+
+TEST_CASE("a compile error stops its own job only, and is told by file and line from the root") {
+  const Book book;
+  book.write("src/good.cpp", "int main() { return 3; }");
+  book.write("src/bad.cpp", kBroken);
+  auto built = build_workers(book.toolchain, {book.job("bad"), book.job("good")});
+  CHECK_FALSE(built.at("bad").ok);
+  CHECK_THAT(built.at("bad").log, ContainsSubstring("src/bad.cpp:3:") && ContainsSubstring("nothing"));
+  CHECK_THAT(built.at("bad").log, !ContainsSubstring(book.path().string()));
+  CHECK(result_of(built.at("good")) == 3);
+  CHECK(built.at("good").log.empty());
+}
+
+TEST_CASE("an error in a header names the header") {
+  const Book book;
+  book.write("src/tile.hpp", "\ninline int tile() { return nothing; }\n");
+  book.write("src/a.cpp", "#include \"tile.hpp\"\nint main() { return tile(); }");
+  const WorkerBuilt built = book.build("a");
+  CHECK_FALSE(built.ok);
+  CHECK_THAT(built.log, ContainsSubstring("src/tile.hpp:2:"));
+}
+
+TEST_CASE("after a failed build the old program is not taken for the new one") {
+  const Book book;
+  book.write("src/a.cpp", "int main() { return 1; }");
+  CHECK(result_of(book.build("a")) == 1);
+  book.write("src/a.cpp", kBroken);
+  CHECK_FALSE(book.build("a").ok);
+  CHECK_FALSE(book.build("a").ok);
+  book.write("src/a.cpp", "int main() { return 2; }");
+  CHECK(result_of(book.build("a")) == 2);
+}
+
+TEST_CASE("what did not change is not built again") {
+  const Book book;
+  book.write("src/a.cpp", "int main() { return 1; }");
+  book.write("src/b.cpp", "int main() { return 2; }");
+  const auto first = build_workers(book.toolchain, {book.job("a"), book.job("b")});
+  const auto a = fs::last_write_time(first.at("a").executable), b = fs::last_write_time(first.at("b").executable);
+  book.write("src/b.cpp", "int main() { return 4; }");
+  const auto second = build_workers(book.toolchain, {book.job("a"), book.job("b")});
+  CHECK(fs::last_write_time(second.at("a").executable) == a);
+  CHECK(fs::last_write_time(second.at("b").executable) != b);
+  CHECK(result_of(second.at("b")) == 4);
+}
+
+TEST_CASE("a changed header rebuilds what includes it") {
+  const Book book;
+  book.write("src/number.hpp", "inline int number() { return 1; }\n");
+  book.write("src/a.cpp", "#include \"number.hpp\"\nint main() { return number(); }");
+  CHECK(result_of(book.build("a")) == 1);
+  book.write("src/number.hpp", "inline int number() { return 2; }\n");
+  CHECK(result_of(book.build("a")) == 2);
+}
+
+TEST_CASE("a header that is no longer included may go") {
+  const Book book;
+  book.write("src/number.hpp", "inline int number() { return 1; }\n");
+  book.write("src/a.cpp", "#include \"number.hpp\"\nint main() { return number(); }");
+  CHECK(result_of(book.build("a")) == 1);
+  fs::remove(book / "src/number.hpp");
+  book.write("src/a.cpp", "int main() { return 2; }");
+  CHECK(result_of(book.build("a")) == 2);
+}
+
+TEST_CASE("a file put back with an old date is built again") {
+  const Book book;
+  book.write("src/number.hpp", "inline int number() { return 1; }\n");
+  book.write("src/a.cpp", "#include \"number.hpp\"\nint main() { return number(); }");
+  book.write("src/saved.hpp", "inline int number() { return 2; }\n");
+  book.write("src/saved.cpp", "int main() { return 3; }");
+  for (const char* file : {"src/saved.hpp", "src/saved.cpp"}) {
+    fs::last_write_time(book / file, fs::file_time_type::clock::now() - std::chrono::hours(1));
+  }
+  CHECK(result_of(book.build("a")) == 1);
+  fs::rename(book / "src/saved.hpp", book / "src/number.hpp");
+  CHECK(result_of(book.build("a")) == 2);
+  fs::rename(book / "src/saved.cpp", book / "src/a.cpp");
+  CHECK(result_of(book.build("a")) == 3);
+}
+
+TEST_CASE("warnings are in the log of a program that was built, also when nothing is built again") {
+  const Book book;
+  book.write("src/a.cpp", "int main() { int x = 1; if (x = 2) return 5; }");
+  for (int i = 0; i < 2; ++i) {
+    const WorkerBuilt built = book.build("a");
+    CHECK(result_of(built) == 5);
+    CHECK_THAT(built.log, ContainsSubstring("src/a.cpp:1:") && ContainsSubstring("warning"));
+  }
+}
+
+TEST_CASE("a link error is in the log, beside the warnings, until it is mended") {
+  const Book book;
+  const std::string warned = "int main() { int x = 1; if (x = 2) return number(); }";
+  book.write("src/a.cpp", "int number();\n" + warned);
+  WorkerBuilt built = book.build("a");
+  CHECK_FALSE(built.ok);
+  CHECK_THAT(built.log, ContainsSubstring("warning") && ContainsSubstring("undefined reference to `number()'"));
+  book.write("src/a.cpp", kBroken);
+  built = book.build("a");
+  CHECK_FALSE(built.ok);
+  CHECK_THAT(built.log, !ContainsSubstring("undefined reference"));
+  book.write("src/a.cpp", "int number() { return 6; }\n" + warned);
+  built = book.build("a");
+  CHECK(result_of(built) == 6);
+  CHECK_THAT(built.log, !ContainsSubstring("undefined reference"));
+}
+
+TEST_CASE("a source that is not there fails its own job only, and is named from the root") {
+  const Book book;
+  book.write("src/good.cpp", "int main() { return 3; }");
+  const auto built = build_workers(book.toolchain, {book.job("gone"), book.job("good")});
+  CHECK_FALSE(built.at("gone").ok);
+  CHECK_THAT(built.at("gone").log, StartsWith("src/gone.cpp"));
+  CHECK(result_of(built.at("good")) == 3);
+}
+
+TEST_CASE("one source with the headers of two folders makes two programs") {
+  const Book book;
+  book.write("src/main.cpp", "#include \"number.hpp\"\nint main() { return number(); }");
+  book.write("one/number.hpp", "inline int number() { return 1; }\n");
+  book.write("two/number.hpp", "inline int number() { return 2; }\n");
+  const WorkerJob one{"one", "cpu", {book / "src/main.cpp"}, book / "one"};
+  const WorkerJob two{"two", "cpu", {book / "src/main.cpp"}, book / "two"};
+  const auto built = build_workers(book.toolchain, {one, two});
+  CHECK(result_of(built.at("one")) == 1);
+  CHECK(result_of(built.at("two")) == 2);
+}
+
+TEST_CASE("sources of one name in two folders do not get in each other's way") {
+  const Book book;
+  book.write("one/a.cpp", "int main() { return 1; }");
+  book.write("two/a.cpp", "int main() { return 2; }");
+  const auto built = build_workers(book.toolchain, {{"one", "cpu", {book / "one/a.cpp"}, book / "one"},
+                                                    {"two", "cpu", {book / "two/a.cpp"}, book / "two"}});
+  CHECK(result_of(built.at("one")) == 1);
+  CHECK(result_of(built.at("two")) == 2);
+}
+
+TEST_CASE("folders may have spaces, quotes, dollars and letters of any language in their names") {
+  const Book book("Übung 3 für $HOME, it's: (naïve) #1 & 日本");
+  const std::string folder = "kapitel eins's $x: ü";
+  book.write(folder + "/number.hpp", "inline int number() { return 1; }\n");
+  book.write(folder + "/my file.cpp", "#include \"number.hpp\"\nint main() { return number(); }");
+  book.write(folder + "/bad $file.cpp", kBroken);
+  const WorkerJob good{"chapters/" + folder, "cpu", {book / folder / "my file.cpp"}, book / folder};
+  const WorkerJob bad{"bad " + folder, "cpu", {book / folder / "bad $file.cpp"}, book / folder};
+  auto built = build_workers(book.toolchain, {good, bad});
+  CHECK(result_of(built.at(good.name)) == 1);
+  CHECK_FALSE(built.at(bad.name).ok);
+  CHECK_THAT(built.at(bad.name).log, ContainsSubstring(folder + "/bad $file.cpp:3:"));
+  const auto before = fs::last_write_time(built.at(good.name).executable);
+  built = build_workers(book.toolchain, {good});
+  CHECK(fs::last_write_time(built.at(good.name).executable) == before);
+  book.write(folder + "/number.hpp", "inline int number() { return 2; }\n");
+  CHECK(result_of(build_workers(book.toolchain, {good}).at(good.name)) == 2);
+}
+
+TEST_CASE("a build waits for one that is under way, and both are right") {
+  const Book book;
+  for (const std::string name : {"a", "b", "both"}) {
+    book.write("src/" + name + ".cpp", "int main() { return " + std::to_string(name.size()) + "; }");
+  }
+  const int lock = ::open((book.toolchain.build_folder / ".lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666);
+  REQUIRE(::flock(lock, LOCK_EX) == 0);
+  std::vector<pid_t> builders;
+  for (const std::string name : {"a", "b"}) {
+    const pid_t builder = ::fork();
+    REQUIRE(builder >= 0);
+    if (builder == 0) {
+      const auto built = build_workers(book.toolchain, {book.job(name), book.job("both")});
+      ::_exit(built.at(name).ok && built.at("both").ok ? 0 : 1);
+    }
+    builders.push_back(builder);
+  }
+  ::usleep(200'000);
+  CHECK_FALSE(fs::exists(book.toolchain.build_folder / "workers"));
+  ::close(lock);
+  for (const pid_t builder : builders) {
+    int status = -1;
+    REQUIRE(::waitpid(builder, &status, 0) == builder);
+    CHECK(status == 0);
+  }
+  const auto built = build_workers(book.toolchain, {book.job("a"), book.job("b"), book.job("both")});
+  CHECK(result_of(built.at("a")) == 1);
+  CHECK(result_of(built.at("b")) == 1);
+  CHECK(result_of(built.at("both")) == 4);
+}
+
+TEST_CASE("a backend that this build does not have is an error that names it") {
+  const Book book;
+  book.write("src/a.cpp", "int main() {}");
+  WorkerJob job = book.job("a");
+  job.backend = "abacus";
+  CHECK_THROWS_WITH(build_workers(book.toolchain, {job}), ContainsSubstring("abacus"));
+  CHECK(build_workers(book.toolchain, {}).empty());
+}
+
+TEST_CASE("where nothing can be written no old program is taken for a new one") {
+  const Book book;
+  book.write("src/a.cpp", "int main() { return 1; }");
+  CHECK(result_of(book.build("a")) == 1);
+  const fs::path file = book.toolchain.build_folder / "workers/build.ninja";
+  fs::remove(file);
+  fs::create_directory(file);
+  book.write("src/a.cpp", "int main() { return 2; }");
+  CHECK_THROWS_WITH(book.build("a"), ContainsSubstring(file.string()));
+}
+
+TEST_CASE("a toolchain that is missing or damaged is an error that names the file") {
+  const TemporaryFolder folder;
+  const std::string file = (folder / "toolchain.json").string();
+  CHECK_THROWS_WITH(load_toolchain(folder.path(), folder.path()), ContainsSubstring(file));
+  for (const char* text : {"{", "[]", "{\"ninja\": 1}", "{}"}) {
+    folder.write("toolchain.json", text);
+    CHECK_THROWS_WITH(load_toolchain(folder.path(), folder.path()), ContainsSubstring(file));
+  }
+}
+
+TEST_CASE("the book's own code that does not build is an error with the end of the log") {
+  Book book;
+  book.write("cmake", "#!/bin/sh\nprintf '%s\\n' \"$@\"\nhead -c 9000 /dev/zero | tr '\\0' .\necho 'the end'\nexit 1\n");
+  fs::permissions(book / "cmake", fs::perms::owner_all);
+  book.toolchain.cmake = (book / "cmake").string();
+  CHECK_THROWS_WITH(build_targets(book.toolchain, {"worker_server"}), ContainsSubstring("....the end"));
+  book.write("cmake", "#!/bin/sh\nexit 0\n");
+  CHECK_NOTHROW(build_targets(book.toolchain, {"worker_server"}));
+}
