@@ -30,7 +30,7 @@ class Random {
       const std::uint64_t three = bits();  // three numbers of 21 bits
       sum += std::int64_t((three & 0x1fffff) + (three >> 21 & 0x1fffff) + (three >> 42 & 0x1fffff));
     }
-    return double(sum - 6 * 0x1fffff) * 0x1p-21;
+    return double(sum - std::int64_t{6} * 0x1fffff) * 0x1p-21;
   }
 
  private:

@@ -58,7 +58,8 @@ Problem embed_text(const std::string& text, const Shape& shape, bool causal, flo
     const auto byte = static_cast<unsigned char>(text[i]);
     double squares = 0;
     for (std::int64_t c = 0; c < width; ++c) {
-      const double angle = double(i) / std::pow(10000.0, double(c / 2 * 2) / double(width));
+      const std::int64_t even = c - c % 2;  // a sine and a cosine share a frequency
+      const double angle = double(i) / std::pow(10000.0, double(even) / double(width));
       double& x = X[i * width + c];
       x = embedding[byte * width + c] + (c % 2 == 0 ? std::sin(angle) : std::cos(angle));
       squares += x * x;

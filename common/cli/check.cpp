@@ -450,6 +450,12 @@ void check_launcher(const Session& session, Gate& gate) {
   const fs::path tests = session.book.root / "tests" / "launcher" / "test_launcher.sh";
   const worker::CommandResult syntax = worker::run_command({"sh", "-n", (session.book.root / "workbook").string()});
   gate.expect(syntax.exit_code == 0, syntax.output);
+  if (!worker::find_program("shellcheck").empty()) {
+    worker::CommandOptions options;
+    options.folder = session.book.root;
+    const worker::CommandResult lint = worker::run_command({"shellcheck", "workbook", ".ci/run"}, options);
+    gate.expect(lint.exit_code == 0, lint.output);
+  }
   const worker::CommandResult result =
       worker::run_command({"sh", tests.string(), (session.book.root / "workbook").string()});
   std::istringstream lines(result.output);

@@ -95,20 +95,27 @@ CLI::Validator not_empty(const std::string& allowed) {
 }
 
 /// What is wrong with the command line, and what is allowed.
-int explain(const CLI::App& app, const CLI::ParseError& error) {
+int explain(const CLI::App& app, const CLI::ParseError& error, const std::vector<std::string>& arguments) {
   const std::vector<CLI::App*> verbs = app.get_subcommands();
   const std::string verb = verbs.empty() ? "" : " " + verbs[0]->get_name();
-  const std::vector<std::string> left = app.remaining(true);
-  if (error.get_name() != "ExtrasError" || left.empty()) {
-    say(fmt::format("{}; ./workbook{} --help says what is allowed", error.what(), verb));
-  } else if (verbs.empty() && !left[0].starts_with("-")) {
+  const std::string text = error.what();
+  const std::size_t colon = text.rfind(": ");
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr || colon == std::string::npos) {
+    say(fmt::format("{}; ./workbook{} --help says what is allowed", text, verb));
+    return kUsage;
+  }
+  // Without a verb, the first word is what was meant to be one; CLI11 lists what is left over from the end.
+  const auto first =
+      std::find_if(arguments.begin(), arguments.end(), [](const auto& word) { return word != "--json"; });
+  const std::string extra = verbs.empty() && first != arguments.end() ? *first : text.substr(colon + 2);
+  if (verbs.empty() && !extra.starts_with("-")) {
     std::vector<std::string> names;
     for (const CLI::App* known : app.get_subcommands([](const CLI::App*) { return true; })) {
       names.push_back(known->get_name());
     }
-    say(fmt::format("{}: there is no such verb; allowed: {}", left[0], fmt::join(names, ", ")));
+    say(fmt::format("{}: there is no such verb; allowed: {}", extra, fmt::join(names, ", ")));
   } else {
-    say(fmt::format("{}: not expected here; ./workbook{} --help says what is allowed", left[0], verb));
+    say(fmt::format("{}: not expected here; ./workbook{} --help says what is allowed", extra, verb));
   }
   return kUsage;
 }
@@ -234,7 +241,7 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return error.get_exit_code() == 0 ? app.exit(error) : explain(app, error);
+    return error.get_exit_code() == 0 ? app.exit(error) : explain(app, error, {argv + 1, argv + argc});
   }
   return guarded([&] {
     Session session = open_session();

@@ -61,6 +61,8 @@ std::uint64_t parse_bytes(const std::string& text) {
     fail_input("--memory {}: not a size; allowed: a positive number, with K, M or G after it if you like (\"512M\")",
                text);
   }
+  constexpr double least = 16. * 1024 * 1024;  // a stage's program takes about half of that before it computes anything
+  if (number * factor < least) fail_input("--memory {}: too little to start a stage; allowed: at least 16M", text);
   return std::uint64_t(number * factor);
 }
 

@@ -254,7 +254,7 @@ mkdir "$work/mac" && printf '#!/bin/sh\necho Darwin\n' >"$work/mac/uname" && chm
 run env "PATH=$work/mac:$bare" "$missing_book/workbook" --yes x
 report "on macOS it points to the container" "$(expect_status 3; expect_err 'development container')"
 
-if command -v script >/dev/null 2>&1; then
+if script -qec true /dev/null >/dev/null 2>&1 </dev/null; then
   rm -f "$bare/calls.txt"
   echo n | script -qec "env 'PATH=$bare' 'WORKBOOK_OS_RELEASE=$work/bookworm' '$missing_book/workbook' x" /dev/null \
     >"$work/out" 2>"$work/err"
@@ -268,14 +268,14 @@ if command -v script >/dev/null 2>&1; then
     >"$work/out" 2>"$work/err"
   report "on a terminal it asks, and Enter means yes" "$([ -e "$bare/calls.txt" ] || echo 'it did not call apt-get; ')"
 else
-  echo "skipped on a terminal it asks: no script(1) here"
+  echo "skipped on a terminal it asks: script(1) gives no terminal here"
 fi
 
 touch "$bare/apt-fails"
 run env "PATH=$bare" "WORKBOOK_OS_RELEASE=$work/bookworm" "$missing_book/workbook" --yes x
 report "a failed installation shows apt's words, takes its source back and ends with 3" \
   "$(expect_status 3; expect_out ''; expect_err 'Unable to locate package'; expect_err "launcher.log"
-    [ ! -e "$bare/apt/sources.list.d/flashattention-workbook-backports.sources" ] || echo 'the source is still there; ')"
+    [ ! -e "$bare/apt/sources.list.d/flashattention-workbook-backports.sources" ] || echo 'its source is left; ')"
 rm "$bare/apt-fails" "$bare/calls.txt"
 
 printf '#!/bin/sh\necho 1000\n' >"$bare/id"
@@ -352,7 +352,8 @@ if command -v flock >/dev/null 2>&1; then
   flock "$book/build/default/.lock" sleep 1 &
   sleep 0.3
   run "$book/workbook" after
-  report "waits for whoever else holds build/default/.lock" "$(expect_status 0; expect_out '[after]'; expect_err 'waiting')"
+  report "waits for whoever else holds build/default/.lock" \
+    "$(expect_status 0; expect_out '[after]'; expect_err 'waiting')"
   wait
 
   "$book/workbook" sleep 5 &
