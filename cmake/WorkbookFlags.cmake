@@ -5,7 +5,9 @@ target_include_directories(workbook_flags INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_options(workbook_flags INTERFACE -Wall -Wextra $<$<BOOL:${WORKBOOK_WERROR}>:-Werror>)
 if(WORKBOOK_SANITIZE)
   target_compile_options(workbook_flags INTERFACE -fsanitize=${WORKBOOK_SANITIZE} -fno-sanitize-recover=all
-                         -fno-omit-frame-pointer -g)
+                         -fno-omit-frame-pointer -g
+                         # g++ 12 with sanitizers warns falsely within the standard library's regular expressions.
+                         $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   target_link_options(workbook_flags INTERFACE -fsanitize=${WORKBOOK_SANITIZE})
 endif()
 

@@ -21,11 +21,12 @@ std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
-/// What `program --version` says in the line that holds a digit, or nothing if it is not here.
+/// What `program --version` says in the first line that holds a digit (and is no date), or nothing if it is not here.
 std::string version(const std::string& program, const std::string& flag = "--version") {
   if (worker::find_program(program).empty()) return "";
   std::istringstream lines(worker::run_command({program, flag}).output);
   for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("Copyright") || line.starts_with("Built on")) continue;  // nvcc's come first
     if (line.find_first_of("0123456789") != std::string::npos) return line;
   }
   return "found";

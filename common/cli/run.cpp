@@ -245,7 +245,7 @@ json row_json(const Row& row) {
           {"bound", number_json(row.bound)},
           {"rms_bound", number_json(row.rms_bound)},
           {"previous_difference", number_json(row.previous_difference)},
-          {"extra_bytes", number_json(row.extra_bytes)},
+          {"extra_bytes", row.extra_bytes ? json(std::int64_t(*row.extra_bytes)) : json(nullptr)},
           {"global_read_bytes", nullptr},
           {"global_write_bytes", nullptr},
           {"tiles", nullptr},

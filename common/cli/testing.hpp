@@ -39,7 +39,7 @@ struct ChapterRun {
   std::string warnings;            ///< of the compiler, on the whole chapter
 
   int count(const std::string& result) const;
-  bool all_passed() const;  ///< at least one test, and all passed
+  bool all_passed() const;  ///< at least one test passed, and all others are skipped: they cannot run here
 };
 
 struct RunRequest {

@@ -5,6 +5,8 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -28,11 +30,11 @@ class BuildLock {
  public:
   explicit BuildLock(const fs::path& build_folder)
       : descriptor_(::open((build_folder / ".lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666)) {
-    if (descriptor_ >= 0) ::flock(descriptor_, LOCK_EX);
+    if (descriptor_ < 0) throw std::runtime_error(fmt::format("cannot write to {}", build_folder.string()));
+    while (::flock(descriptor_, LOCK_EX) != 0 && errno == EINTR) {
+    }
   }
-  ~BuildLock() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
+  ~BuildLock() { ::close(descriptor_); }
   BuildLock(const BuildLock&) = delete;
   BuildLock& operator=(const BuildLock&) = delete;
 
@@ -54,7 +56,8 @@ std::string in_ninja(const fs::path& path) {
 std::string command_line(const std::vector<std::string>& words) {
   std::string text;
   for (const std::string& word : words) {
-    for (const char c : (text.empty() ? "" : " ") + shell_quoted(word)) {
+    if (!text.empty()) text += ' ';
+    for (const char c : shell_quoted(word)) {
       if (c == '$') text += '$';
       text += c;
     }
@@ -68,10 +71,89 @@ std::string short_hash(const std::string& text) {
   return fmt::format("{:016x}", hash);
 }
 
-/// The path relative to the book's root if it lies there: what compilers then print.
+/// What a source is compiled from, as far as the chapter's folder goes. In the command of its step it makes ninja build
+/// again what was put back with an old date (mv, cp -p): ninja itself sees newer files only.
+std::string fingerprint(const fs::path& source, const fs::path& include) {
+  std::map<fs::path, std::string> files{{source, contents(source)}};
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(include, ignored)) {
+    const fs::path extension = entry.path().extension();
+    if (extension == ".hpp" || extension == ".cuh" || extension == ".h") files[entry.path()] = contents(entry.path());
+  }
+  std::string all;
+  for (const auto& [path, text] : files) all += fmt::format("{} {}\n{}\n", path.string(), text.size(), text);
+  return short_hash(all);
+}
+
+/// The path relative to the book's root if it lies there. Ninja runs in the root, so compilers print such paths, and no
+/// letter in the root's own name (ninja cannot read a quote in a list of dependencies) gets in the way.
 fs::path from_root(const Toolchain& toolchain, const fs::path& path) {
   const fs::path relative = path.lexically_relative(toolchain.root);
   return relative.empty() || *relative.begin() == ".." ? path : relative;
+}
+
+/// One rule to compile and one to link for each backend.
+std::string ninja_rules(const Toolchain& toolchain) {
+  std::string rules;
+  for (const auto& [name, backend] : toolchain.backends) {
+    // Each step keeps what the compiler said beside its output: ninja's own output mixes the jobs. Paths are quoted by
+    // us throughout: ninja quotes its $out only where it sees a need.
+    std::vector<std::string> compile = backend.compile;
+    compile.emplace_back("-I.");
+    rules += fmt::format(
+        "rule compile_{0}\n  command = {1} $include -MMD -MF $output.d -c $source -o $output > $output.log 2>&1 # "
+        "$fingerprint\n"
+        "  depfile = $depends\n  deps = gcc\n"
+        "rule link_{0}\n  command = {2} $inputs {3} {4} -o $output > $output.log 2>&1\n",
+        name, command_line(compile), command_line(backend.link), command_line(backend.objects),
+        command_line(backend.libraries));
+  }
+  return rules;
+}
+
+std::string compile_step(const Toolchain& toolchain, const WorkerJob& job, const fs::path& source,
+                         const fs::path& object) {
+  const fs::path shown = from_root(toolchain, source);
+  return fmt::format(
+      "build {}: compile_{} {}\n  include = {}\n  source = {}\n  output = {}\n  depends = {}\n  fingerprint = {}\n",
+      in_ninja(object), job.backend, in_ninja(shown),
+      command_line({fmt::format("-I{}", from_root(toolchain, job.include).string())}), command_line({shown.string()}),
+      command_line({object.string()}), in_ninja(object.string() + ".d"), fingerprint(source, job.include));
+}
+
+std::string link_step(const Toolchain& toolchain, const WorkerJob& job, const std::vector<fs::path>& objects,
+                      const fs::path& executable) {
+  std::string in_build, implicit;
+  std::vector<std::string> inputs;
+  for (const fs::path& object : objects) {
+    in_build += ' ';
+    in_build += in_ninja(object);
+    inputs.push_back(object.string());
+  }
+  for (const std::string& object : toolchain.backends.at(job.backend).objects) {
+    implicit += ' ';
+    implicit += in_ninja(object);
+  }
+  return fmt::format("build {}: link_{}{} |{}\n  inputs = {}\n  output = {}\n", in_ninja(executable), job.backend,
+                     in_build, implicit, command_line(inputs), command_line({executable.string()}));
+}
+
+/// Whether ninja reports that the step with this output failed. (Those that depend on it are not run, nor reported.)
+bool says_failed(const std::string& ninja_output, const fs::path& output) {
+  std::istringstream lines(ninja_output);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("FAILED: ") && line.find(output.string() + " ") != std::string::npos) return true;
+  }
+  return false;
+}
+
+/// The first of the job's sources that is not there, or empty. Ninja would build nothing at all, for nobody.
+fs::path missing_source(const WorkerJob& job) {
+  for (const fs::path& source : job.sources) {
+    std::error_code ignored;
+    if (!fs::is_regular_file(source, ignored)) return source;
+  }
+  return {};
 }
 
 }  // namespace
@@ -110,65 +192,53 @@ std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, con
   const fs::path folder = toolchain.build_folder / "workers";
   fs::create_directories(folder / "objects");
 
-  std::string rules = "ninja_required_version = 1.10\nbuilddir = " + in_ninja(folder) + "\n";
-  for (const auto& [name, backend] : toolchain.backends) {
-    // Each step keeps what the compiler said beside its output: ninja's own output mixes the jobs. Paths are quoted by
-    // us throughout: ninja quotes its $out only where it sees a need.
-    std::vector<std::string> compile = backend.compile;
-    compile.push_back("-I" + toolchain.root.string());
-    rules += fmt::format(
-        "rule compile_{0}\n  command = {1} $include -MMD -MF $output.d -c $source -o $output > $output.log 2>&1\n"
-        "  depfile = $depends\n  deps = gcc\n"
-        "rule link_{0}\n  command = {2} $inputs {3} {4} -o $output > $output.log 2>&1\n",
-        name, command_line(compile), command_line(backend.link), command_line(backend.objects),
-        command_line(backend.libraries));
-  }
-
   // A source that several jobs share (the operations of all grafts) is compiled once.
-  std::set<std::string> known_objects;
+  const fs::path shown_folder = from_root(toolchain, folder);
+  std::string text = fmt::format("ninja_required_version = 1.10\nbuilddir = {}\n", in_ninja(shown_folder));
+  text += ninja_rules(toolchain);
+  std::set<fs::path> known_objects;
   std::map<std::string, std::vector<fs::path>> objects_of;
-  std::string builds;
   for (const WorkerJob& job : jobs) {
-    const auto backend = toolchain.backends.find(job.backend);
-    if (backend == toolchain.backends.end()) {
+    if (!toolchain.backends.contains(job.backend)) {
       throw std::runtime_error(fmt::format("this build has no backend \"{}\"", job.backend));
     }
-    std::vector<std::string> inputs;
-    std::string in_build;
+    WorkerBuilt& worker = built[job.name];
+    worker.executable = folder / job.name / "worker";
+    const fs::path missing = missing_source(job);
+    if (!missing.empty()) {
+      worker.log = from_root(toolchain, missing).string() + " is not there\n";
+      continue;
+    }
+    std::vector<fs::path>& objects = objects_of[job.name];
     for (const fs::path& source : job.sources) {
       const std::string key = job.backend + '\n' + source.string() + '\n' + job.include.string();
-      const fs::path object = folder / "objects" / (source.stem().string() + "." + short_hash(key) + ".o");
-      objects_of[job.name].push_back(object);
-      inputs.push_back(object.string());
-      in_build += " " + in_ninja(object);
-      if (!known_objects.insert(object.string()).second) continue;
-      const fs::path shown = from_root(toolchain, source);
-      builds += fmt::format(
-          "build {}: compile_{} {}\n  include = {}\n  source = {}\n  output = {}\n  depends = {}\n", in_ninja(object),
-          job.backend, in_ninja(shown), command_line({"-I" + from_root(toolchain, job.include).string()}),
-          command_line({shown.string()}), command_line({object.string()}), in_ninja(object.string() + ".d"));
+      objects.push_back(shown_folder / "objects" / (source.stem().string() + "." + short_hash(key) + ".o"));
+      if (known_objects.insert(objects.back()).second) text += compile_step(toolchain, job, source, objects.back());
     }
-    const fs::path executable = folder / job.name / "worker";
-    std::string implicit;
-    for (const std::string& object : backend->second.objects) implicit += " " + in_ninja(object);
-    builds += fmt::format("build {}: link_{}{} |{}\n  inputs = {}\n  output = {}\n", in_ninja(executable), job.backend,
-                          in_build, implicit, command_line(inputs), command_line({executable.string()}));
-    built[job.name].executable = executable;
+    text += link_step(toolchain, job, objects, from_root(toolchain, worker.executable));
+    // What an earlier link had to say is not this one's.
+    std::error_code ignored;
+    fs::remove(worker.executable.string() + ".log", ignored);
   }
 
   const fs::path file = folder / "build.ninja";
-  std::ofstream(file, std::ios::binary) << rules << builds;
+  std::ofstream written(file, std::ios::binary);
+  written << text;
+  written.close();
+  if (!written) throw std::runtime_error(fmt::format("cannot write {}", file.string()));
   CommandOptions options;
   options.folder = toolchain.root;
   const CommandResult result = run_command({toolchain.ninja, "-f", file.string(), "-k", "0"}, options);
-  for (const WorkerJob& job : jobs) {
-    WorkerBuilt& worker = built[job.name];
-    // After a failure an executable of before may still lie there: ninja knows whether it is up to date.
+  for (const auto& [name, objects] : objects_of) {
+    WorkerBuilt& worker = built[name];
+    const fs::path target = from_root(toolchain, worker.executable);
+    const auto has_failed = [&](const fs::path& output) { return says_failed(result.output, output); };
+    // After a failure an executable of before may still lie there. Ninja knows whether it is up to date.
     worker.ok = result.exit_code == 0 ||
-                run_command({toolchain.ninja, "-f", file.string(), "-n", worker.executable.string()}, options)
-                        .output.find("no work to do") != std::string::npos;
-    for (const fs::path& object : objects_of[job.name]) worker.log += contents(object.string() + ".log");
-    if (!worker.ok && worker.log.empty()) worker.log = contents(worker.executable.string() + ".log");
+                (std::none_of(objects.begin(), objects.end(), has_failed) && !has_failed(target) &&
+                 run_command({toolchain.ninja, "-f", file.string(), target.string()}, options).exit_code == 0);
+    for (const fs::path& object : objects) worker.log += contents(toolchain.root / (object.string() + ".log"));
+    if (!worker.ok) worker.log += contents(worker.executable.string() + ".log");
     if (!worker.ok && worker.log.empty()) worker.log = result.output;
   }
   return built;

@@ -25,7 +25,7 @@ Toolchain load_toolchain(const std::filesystem::path& build_folder, const std::f
 
 /// One worker executable to build.
 struct WorkerJob {
-  std::string name;                            ///< unique: "solutions/01_naive_attention"; becomes a folder
+  std::string name;  ///< unique: "solutions/01_naive_attention"; becomes a folder
   std::string backend = "cpu";
   std::vector<std::filesystem::path> sources;  ///< the chapter's .cpp files and its operations.cpp
   std::filesystem::path include;               ///< the folder with the chapter's headers

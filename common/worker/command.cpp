@@ -13,6 +13,7 @@
 #include <cstring>
 #include <sstream>
 #include <stdexcept>
+#include <utility>
 
 namespace workbook::worker {
 namespace {
@@ -44,18 +45,84 @@ struct Pipe {
   }
 };
 
+/// A child process. One that was not waited for, since an exception came between, is ended.
+class Child {
+ public:
+  explicit Child(pid_t pid) : pid_(pid) {
+    if (pid < 0) throw std::runtime_error("fork failed: " + std::string(std::strerror(errno)));
+  }
+  ~Child() {
+    if (pid_ < 0) return;
+    kill();
+    ::waitpid(pid_, nullptr, 0);
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  void kill() const { ::kill(pid_, SIGKILL); }
+  /// Its exit code, or 128 + signal.
+  int wait() {
+    int status = 0;
+    const pid_t pid = std::exchange(pid_, -1);
+    while (::waitpid(pid, &status, 0) < 0) {
+      if (errno != EINTR) throw std::runtime_error("how a program ended cannot be had: is SIGCHLD ignored?");
+    }
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  }
+  bool ended() const {
+    siginfo_t info{};  // the call fails where nobody remembers the process: SIGCHLD is ignored
+    return ::waitid(P_PID, id_t(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == pid_;
+  }
+
+ private:
+  pid_t pid_;
+};
+
+/// In the child: the program in the place of this one. Returns if that fails.
+void become(const CommandOptions& options, const Pipe& output, const Pipe& lines, char** arguments,
+            char** environment) {
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (options.capture) {
+    const int nothing = ::open("/dev/null", O_RDONLY);
+    ::dup2(nothing, 0);
+    ::dup2(output.write_end, 1);
+    ::dup2(output.write_end, 2);
+  }
+  if (options.on_line) ::dup2(lines.write_end, 3);
+  if (!options.folder.empty() && ::chdir(options.folder.c_str()) != 0) return;
+  ::execve(arguments[0], arguments, environment);
+}
+
+/// Adds what the pipe holds to `text`; false at its end.
+bool read_some(int pipe, std::string& text) {
+  char buffer[1 << 16];  // as much as a pipe holds
+  const ssize_t count = ::read(pipe, buffer, sizeof buffer);
+  if (count > 0) text.append(buffer, std::size_t(count));
+  return count > 0 || (count < 0 && errno == EINTR);
+}
+
+/// Calls on_line for each whole line in `text`, and takes it out.
+void take_lines(std::string& text, const std::function<void(const std::string&)>& on_line) {
+  std::size_t begin = 0;
+  for (std::size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    on_line(text.substr(begin, end - begin));
+  }
+  text.erase(0, begin);
+}
+
 }  // namespace
 
 std::filesystem::path find_program(const std::string& name) {
-  if (name.find('/') != std::string::npos) return ::access(name.c_str(), X_OK) == 0 ? name : "";
+  const auto is_program = [](const std::filesystem::path& file) {
+    std::error_code ignored;
+    return std::filesystem::is_regular_file(file, ignored) && ::access(file.c_str(), X_OK) == 0;
+  };
+  if (name.find('/') != std::string::npos) return is_program(name) ? name : "";
   const char* path = std::getenv("PATH");
   std::istringstream folders(path ? path : "/usr/bin:/bin");
   for (std::string folder; std::getline(folders, folder, ':');) {
     const std::filesystem::path candidate = std::filesystem::path(folder.empty() ? "." : folder) / name;
-    std::error_code ignored;
-    if (std::filesystem::is_regular_file(candidate, ignored) && ::access(candidate.c_str(), X_OK) == 0) {
-      return candidate;
-    }
+    if (is_program(candidate)) return candidate;
   }
   return {};
 }
@@ -72,7 +139,7 @@ CommandResult run_command(const std::vector<std::string>& argv, const CommandOpt
 
   // Everything that allocates happens before fork.
   std::vector<std::string> words(argv);
-  words[0] = program.string();
+  words[0] = std::filesystem::absolute(program).string();  // it is found from our folder, and runs in another
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
@@ -86,68 +153,50 @@ CommandResult run_command(const std::vector<std::string>& argv, const CommandOpt
   for (std::string& variable : variables) environment.push_back(variable.data());
   environment.push_back(nullptr);
 
-  Pipe output, lines;
+  Pipe output, lines, trouble;  // trouble: the errno of a start that failed; exec closes it
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
-  if (pid < 0) throw std::runtime_error("fork failed: " + std::string(std::strerror(errno)));
   if (pid == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (::getppid() != parent) ::_exit(127);
-    if (options.capture) {
-      const int nothing = ::open("/dev/null", O_RDONLY);
-      ::dup2(nothing, 0);
-      ::dup2(output.write_end, 1);
-      ::dup2(output.write_end, 2);
-    }
-    if (options.on_line) ::dup2(lines.write_end, 3);
-    if (!options.folder.empty() && ::chdir(options.folder.c_str()) != 0) ::_exit(127);
-    ::execve(arguments[0], arguments.data(), environment.data());
-    ::_exit(127);
+    if (::getppid() == parent) become(options, output, lines, arguments.data(), environment.data());
+    const int error = errno;
+    ::_exit(::write(trouble.write_end, &error, sizeof error) < 0 ? 126 : 127);
   }
+  Child child(pid);
   output.close_write();
   lines.close_write();
+  trouble.close_write();
+  int error = 0;
+  if (::read(trouble.read_end, &error, sizeof error) == ssize_t(sizeof error)) {
+    throw std::runtime_error(argv[0] + " could not be started" +
+                             (options.folder.empty() ? "" : " in " + options.folder.string()) + ": " +
+                             std::strerror(error));
+  }
   if (!options.capture) output.close_read();
   if (!options.on_line) lines.close_read();
 
   CommandResult result;
   std::string pending;
   const auto start = std::chrono::steady_clock::now();
-  while (output.read_end >= 0 || lines.read_end >= 0) {
-    int wait = -1;
-    if (options.time > 0) {
-      const double left =
-          options.time - std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-      wait = left > 0 ? int(left * 1000) + 1 : 0;
-    }
-    pollfd descriptors[2] = {{output.read_end, POLLIN, 0}, {lines.read_end, POLLIN, 0}};
-    const int ready = ::poll(descriptors, 2, wait);
-    if (ready < 0 && errno == EINTR) continue;
-    if (ready == 0) {
+  for (bool ended = false; !ended;) {
+    ended = child.ended();
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
+    if (!ended && options.time > 0 && passed.count() > options.time) {
       result.timed_out = true;
-      ::kill(pid, SIGKILL);
+      child.kill();
       break;
     }
-    char buffer[1 << 16];
-    for (int i = 0; i < 2; ++i) {
-      if (descriptors[i].fd < 0 || descriptors[i].revents == 0) continue;
-      const ssize_t count = ::read(descriptors[i].fd, buffer, sizeof buffer);
-      if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) {
-        i == 0 ? output.close_read() : lines.close_read();
-      } else if (i == 0) {
-        result.output.append(buffer, std::size_t(count));
-      } else {
-        pending.append(buffer, std::size_t(count));
-        for (std::size_t end; (end = pending.find('\n')) != std::string::npos; pending.erase(0, end + 1)) {
-          options.on_line(pending.substr(0, end));
-        }
-      }
+    // Never waiting for long: a program may close its pipes and go on, or leave a child behind that keeps them open.
+    // After its end one more turn takes all that a pipe can hold.
+    const bool open = output.read_end >= 0 || lines.read_end >= 0;
+    pollfd descriptors[2] = {{output.read_end, POLLIN, 0}, {lines.read_end, POLLIN, 0}};
+    ::poll(descriptors, 2, ended ? 0 : open ? 20 : 1);
+    if (descriptors[0].revents != 0 && !read_some(output.read_end, result.output)) output.close_read();
+    if (descriptors[1].revents != 0) {
+      if (!read_some(lines.read_end, pending)) lines.close_read();
+      take_lines(pending, options.on_line);
     }
   }
-  int status = 0;
-  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  result.exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  result.exit_code = child.wait();
   return result;
 }
 

@@ -10,16 +10,17 @@
 namespace workbook::worker {
 
 struct CommandOptions {
-  std::filesystem::path folder;                     ///< working directory; empty: ours
-  std::map<std::string, std::string> environment;   ///< added to ours
-  bool capture = true;                              ///< take stdout and stderr, or let them through
-  double time = 0;                                  ///< seconds; 0: no limit
-  /// If set, the program gets a pipe as descriptor 3, and each line that it writes there comes here.
+  std::filesystem::path folder;                    ///< working directory; empty: ours
+  std::map<std::string, std::string> environment;  ///< added to ours
+  bool capture = true;                             ///< take stdout and stderr, or let them through
+  double time = 0;                                 ///< seconds; 0: no limit
+  /// If set, the program gets a pipe as descriptor 3, and each line that it writes there comes here; not a last one
+  /// without its newline. An exception ends the program and goes on to the caller.
   std::function<void(const std::string&)> on_line;
 };
 
 struct CommandResult {
-  int exit_code = 0;   ///< 128 + signal if it was killed
+  int exit_code = 0;  ///< 128 + signal if it was killed
   bool timed_out = false;
   std::string output;  ///< stdout and stderr, as they came
 };

@@ -38,8 +38,8 @@ class Arguments {
     return {integer("B"), integer("H"), integer("Hkv"), integer("Nq"), integer("Nk"), integer("d")};
   }
   AttentionCall attention_call() const {
-    return {shape(),    float(number("scale")), flag("causal"), input("Q"), input("K"),
-            input("V"), output("O"),            output("lse")};
+    return {shape(),     float(number("scale")), flag("causal"), input("Q"), input("K"), input("V"),
+            output("O"), output("lse")};
   }
 
  private:

@@ -1,9 +1,12 @@
 // What travels between parent and worker. Requests and replies are JSON texts, each after its length as 4 bytes.
 //
-//   request  {"operation": "forward", "numbers": {"Nq": 200, …}, "size": BYTES,
+//   request  {"id": NUMBER, "operation": "forward", "numbers": {"Nq": 200, …}, "size": BYTES,
 //             "arrays": [{"name": "Q", "offset": BYTE, "bytes": COUNT, "element": 4}, …]}
-//   reply    {"status": "ok" | "todo" | "refused" | "threw" | "out_of_memory", "message": "…",
+//   reply    {"id": NUMBER, "status": "ok" | "todo" | "refused" | "threw" | "out_of_memory", "message": "…",
 //             "seconds": 0.01, "extra_bytes": 4096, "counters": {…}}
+//
+// The id is drawn at random for each call: a reply that the reader's code wrote in advance cannot know it, and is never
+// taken for the answer to a later call. Numbers that are not finite travel as "inf", "-inf" and "nan".
 #pragma once
 
 #include <cstdint>

@@ -1,11 +1,11 @@
-// Whether this file is compiled with AddressSanitizer: then the worker neither counts allocations (the sanitizer owns
-// operator new) nor runs under a limit of address space (shadow memory takes terabytes).
+// Whether this file is compiled with AddressSanitizer or ThreadSanitizer: then the worker neither counts allocations
+// (the sanitizer owns operator new) nor runs under a limit of address space (shadow memory takes terabytes).
 #pragma once
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define WORKBOOK_SANITIZED 1
 #elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define WORKBOOK_SANITIZED 1
 #endif
 #endif

@@ -9,15 +9,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "common/worker/operations.hpp"
 #include "common/worker/protocol.hpp"
@@ -26,13 +29,20 @@
 
 namespace {
 
-// What is allocated now and at most since the operation began. Allocations from before are not counted; freeing one of
-// them during the operation would make `now` too small, which the server itself never does.
+// What is allocated now and at most since the operation began, and the number of the call for which it is counted, 0
+// between calls.
 std::atomic<std::int64_t> allocated_now{0}, allocated_peak{0};
-std::atomic<bool> counting{false};
+std::atomic<std::uint64_t> counting_for{0};
 
 #ifndef WORKBOOK_SANITIZED
-// Every block has a header of one alignment unit in front, holding its size (0 if it was not counted).
+// In front of every block lies one unit of its alignment, which ends with this. Giving back memory that an earlier call
+// kept changes nothing: only blocks of the running call are counted.
+struct BlockHeader {
+  std::size_t size;
+  std::uint64_t call;
+};
+static_assert(sizeof(BlockHeader) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__);
+
 void* allocate(std::size_t size, std::size_t alignment) {
   const std::size_t header = std::max(alignment, std::size_t(__STDCPP_DEFAULT_NEW_ALIGNMENT__));
   if (size > SIZE_MAX - 2 * header) return nullptr;
@@ -40,10 +50,10 @@ void* allocate(std::size_t size, std::size_t alignment) {
   auto* block = static_cast<std::byte*>(header == __STDCPP_DEFAULT_NEW_ALIGNMENT__ ? std::malloc(total)
                                                                                    : std::aligned_alloc(header, total));
   if (block == nullptr) return nullptr;
-  const std::size_t counted = counting.load(std::memory_order_relaxed) ? size : 0;
-  std::memcpy(block + header - sizeof counted, &counted, sizeof counted);
-  if (counted > 0) {
-    const std::int64_t now = allocated_now += std::int64_t(counted);
+  const BlockHeader written{size, counting_for.load(std::memory_order_relaxed)};
+  std::memcpy(block + header - sizeof written, &written, sizeof written);
+  if (written.call != 0) {
+    const std::int64_t now = allocated_now += std::int64_t(size);
     std::int64_t peak = allocated_peak.load();
     while (now > peak && !allocated_peak.compare_exchange_weak(peak, now)) {
     }
@@ -54,9 +64,11 @@ void* allocate(std::size_t size, std::size_t alignment) {
 void release(void* pointer, std::size_t alignment) noexcept {
   if (pointer == nullptr) return;
   const std::size_t header = std::max(alignment, std::size_t(__STDCPP_DEFAULT_NEW_ALIGNMENT__));
-  std::size_t counted;
-  std::memcpy(&counted, static_cast<std::byte*>(pointer) - sizeof counted, sizeof counted);
-  if (counting.load(std::memory_order_relaxed)) allocated_now -= std::int64_t(counted);
+  BlockHeader written;
+  std::memcpy(&written, static_cast<std::byte*>(pointer) - sizeof written, sizeof written);
+  if (written.call != 0 && written.call == counting_for.load(std::memory_order_relaxed)) {
+    allocated_now -= std::int64_t(written.size);
+  }
   std::free(static_cast<std::byte*>(pointer) - header);
 }
 
@@ -71,12 +83,24 @@ void* allocate_or_throw(std::size_t size, std::size_t alignment) {
 
 #ifndef WORKBOOK_SANITIZED
 // The array and nothrow forms of the standard library call these.
-void* operator new(std::size_t size) { return allocate_or_throw(size, 1); }
-void* operator new(std::size_t size, std::align_val_t a) { return allocate_or_throw(size, std::size_t(a)); }
-void operator delete(void* pointer) noexcept { release(pointer, 1); }
-void operator delete(void* pointer, std::size_t) noexcept { release(pointer, 1); }
-void operator delete(void* pointer, std::align_val_t a) noexcept { release(pointer, std::size_t(a)); }
-void operator delete(void* pointer, std::size_t, std::align_val_t a) noexcept { release(pointer, std::size_t(a)); }
+void* operator new(std::size_t size) {
+  return allocate_or_throw(size, 1);
+}
+void* operator new(std::size_t size, std::align_val_t a) {
+  return allocate_or_throw(size, std::size_t(a));
+}
+void operator delete(void* pointer) noexcept {
+  release(pointer, 1);
+}
+void operator delete(void* pointer, std::size_t) noexcept {
+  release(pointer, 1);
+}
+void operator delete(void* pointer, std::align_val_t a) noexcept {
+  release(pointer, std::size_t(a));
+}
+void operator delete(void* pointer, std::size_t, std::align_val_t a) noexcept {
+  release(pointer, std::size_t(a));
+}
 #endif
 
 namespace workbook::worker {
@@ -136,7 +160,9 @@ class Mapping {
 class SharedArguments : public Arguments {
  public:
   SharedArguments(const json& request, std::byte* base) {
-    for (const auto& [key, value] : request.at("numbers").items()) numbers_[key] = value.get<double>();
+    for (const auto& [key, value] : request.at("numbers").items()) {
+      numbers_[key] = value.is_string() ? std::stod(value.get<std::string>()) : value.get<double>();
+    }
     for (const json& array : request.at("arrays")) {
       arrays_[array.at("name").get<std::string>()] = {
           {base + array.at("offset").get<std::size_t>(), array.at("bytes").get<std::size_t>()},
@@ -172,17 +198,18 @@ void run(const json& request, json& reply) {
   const std::string name = request.at("operation");
   for (const Operation& operation : operations()) {
     if (name != operation.name) continue;
+    static std::uint64_t calls = 0;
     const auto start = std::chrono::steady_clock::now();
     allocated_now = 0;
     allocated_peak = 0;
-    counting = true;
+    counting_for = ++calls;
     try {
       operation.run(arguments);
     } catch (...) {
-      counting = false;
+      counting_for = 0;
       throw;
     }
-    counting = false;
+    counting_for = 0;
     reply["seconds"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     reply["extra_bytes"] = kCountsMemory ? allocated_peak.load() : -1;
     return;
@@ -190,19 +217,26 @@ void run(const json& request, json& reply) {
   throw std::logic_error("this worker has no operation \"" + name + "\"");
 }
 
+/// Given back when memory has run out, so that there is some to say so with.
+std::vector<char> reserve(std::size_t(1) << 18);
+
 json answer(const std::string& text) {
+  json request;  // outlives the try block: even the destructor of a json allocates
   json reply{{"status", "ok"}, {"seconds", 0.0}, {"extra_bytes", -1}, {"counters", json::object()}};
   const auto failed = [&](const char* status, const std::string& message) {
     reply["status"] = status;
-    reply["message"] = message;
+    reply["message"] = message.substr(0, 4000);  // a reply has its longest length
   };
   try {
-    run(json::parse(text), reply);
+    request = json::parse(text);
+    reply["id"] = request.at("id");
+    run(request, reply);
   } catch (const Todo& todo) {
     failed("todo", todo.what());
   } catch (const Refused& refused) {
     failed("refused", refused.what());
   } catch (const std::bad_alloc&) {
+    reserve = std::vector<char>();  // not {}, which keeps the memory
     failed("out_of_memory", "");
   } catch (const std::exception& error) {
     failed("threw", error.what());
@@ -219,7 +253,11 @@ int serve() {
     const json reply = answer(*request);
     std::fflush(stdout);
     // Text thrown by the chapter may be no UTF-8: replaced, never an exception.
-    if (!send_message(kSocket, reply.dump(-1, ' ', false, json::error_handler_t::replace))) return 1;
+    if (!send_message(kSocket, reply.dump(-1, ' ', false, json::error_handler_t::replace))) {
+      // The chapter has closed the pipe. The parent sees it and ends this process; were it to end by itself, that would
+      // pass for an exit() of the chapter's.
+      while (true) ::pause();
+    }
   }
   return 0;
 }
@@ -227,4 +265,6 @@ int serve() {
 }  // namespace
 }  // namespace workbook::worker
 
-int main() { return workbook::worker::serve(); }
+int main() {
+  return workbook::worker::serve();
+}

@@ -18,6 +18,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <random>
 #include <utility>
 
 #include "common/worker/protocol.hpp"
@@ -28,9 +29,11 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kGuard = 256;  // bytes before and after every array, and its alignment
-constexpr std::byte kGuardByte{0xA5};
-constexpr std::byte kUnwritten{0xFF};  // as float, double, float16 or bfloat16: NaN
+constexpr std::size_t kAlignment = 256;  // of every array, in bytes
+constexpr std::size_t kGuard = 1024;     // bytes before and after every array, its own: so that the right one is blamed
+constexpr std::byte kUnwritten{0xFF};    // as float, double, float16 or bfloat16: NaN
+// Guards are NaN as well, for what reads outside an array, but not the NaN of outputs, for what copies one there.
+constexpr std::byte kGuardBytes[2] = {std::byte{0xF5}, std::byte{0xFF}};
 
 /// A file descriptor that is closed with its owner, and at exec.
 class Descriptor {
@@ -51,40 +54,101 @@ class Descriptor {
   int number_ = -1;
 };
 
-[[noreturn]] void fail(Ending ending, const std::string& message) { throw Failure(ending, message); }
+[[noreturn]] void fail(Ending ending, const std::string& message) {
+  throw Failure(ending, message);
+}
 
 std::string signal_text(int signal) {
   switch (signal) {
-    case SIGSEGV: return "signal 11, segmentation fault: it touched memory that is not its own";
-    case SIGABRT: return "signal 6, abort: an assertion failed, or the memory allocator found damage";
-    case SIGFPE: return "signal 8: an integer was divided by zero";
-    case SIGILL: return "signal 4: an illegal instruction, or a function that ended without its return";
-    case SIGBUS: return "signal 7, bus error";
-    case SIGKILL: return "signal 9, killed: probably by the system, for want of memory";
-    default: return fmt::format("signal {}, {}", signal, strsignal(signal));
+    case SIGSEGV:
+      return "signal 11, segmentation fault: it touched memory that is not its own";
+    case SIGABRT:
+      return "signal 6, abort: an assertion failed, or the memory allocator found damage";
+    case SIGFPE:
+      return "signal 8: an integer was divided by zero";
+    case SIGILL:
+      return "signal 4: an illegal instruction, or a function that ended without its return";
+    case SIGBUS:
+      return "signal 7, bus error";
+    case SIGKILL:
+      return "signal 9, killed: probably by the system, for want of memory";
+    default:
+      return fmt::format("signal {}, {}", signal, strsignal(signal));
   }
 }
 
-bool all_equal(std::span<const std::byte> bytes, std::byte value) {
-  return std::all_of(bytes.begin(), bytes.end(), [value](std::byte b) { return b == value; });
+/// A number that the worker cannot foresee: see protocol.hpp.
+std::uint64_t new_id() {
+  static std::random_device device;
+  return std::uint64_t(device()) << 32 | device();
 }
+
+/// Where one array lies in the shared memory: the bytes from `begin` to `end`, with a guard on either side.
+struct Place {
+  std::size_t guard_begin, begin, end, guard_end;
+};
+
+Place place_of(std::size_t bytes, std::size_t from) {
+  const std::size_t begin = from + kGuard;
+  return {from, begin, begin + bytes, begin + (bytes + kAlignment - 1) / kAlignment * kAlignment + kGuard};
+}
+
+/// The shared memory as this process has mapped it.
+class Mapping {
+ public:
+  Mapping(int file, std::size_t size) : size_(size) {
+    void* address = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (address == MAP_FAILED) fail(Ending::out_of_memory, "the arrays could not be mapped");
+    base_ = static_cast<std::byte*>(address);
+  }
+  ~Mapping() { ::munmap(base_, size_); }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  std::byte* at(std::size_t offset) const { return base_ + offset; }
+
+  void write_guard(std::size_t from, std::size_t to) const {
+    for (std::size_t i = from; i < to; ++i) base_[i] = kGuardBytes[i % 2];
+  }
+  bool is_guard(std::size_t from, std::size_t to) const {
+    for (std::size_t i = from; i < to; ++i) {
+      if (base_[i] != kGuardBytes[i % 2]) return false;
+    }
+    return true;
+  }
+
+ private:
+  std::size_t size_;
+  std::byte* base_;
+};
 
 }  // namespace
 
 const char* name(Ending ending) {
   switch (ending) {
-    case Ending::todo: return "todo";
-    case Ending::refused: return "refused";
-    case Ending::threw: return "threw";
-    case Ending::crashed: return "crashed";
-    case Ending::exited: return "exited";
-    case Ending::timed_out: return "timed out";
-    case Ending::out_of_memory: return "out of memory";
-    case Ending::output_flood: return "printed too much";
-    case Ending::broke_protocol: return "broke the protocol";
-    case Ending::wrote_outside: return "wrote outside";
-    case Ending::changed_input: return "changed an input";
-    case Ending::not_started: return "not started";
+    case Ending::todo:
+      return "todo";
+    case Ending::refused:
+      return "refused";
+    case Ending::threw:
+      return "threw";
+    case Ending::crashed:
+      return "crashed";
+    case Ending::exited:
+      return "exited";
+    case Ending::timed_out:
+      return "timed out";
+    case Ending::out_of_memory:
+      return "out of memory";
+    case Ending::output_flood:
+      return "printed too much";
+    case Ending::broke_protocol:
+      return "broke the protocol";
+    case Ending::wrote_outside:
+      return "wrote outside";
+    case Ending::changed_input:
+      return "changed an input";
+    case Ending::not_started:
+      return "not started";
   }
   return "?";
 }
@@ -104,12 +168,13 @@ struct Worker::Process {
   Limits limits;
   pid_t pid = -1;
   Descriptor socket, memory, printed;
-  off_t printed_before = 0;  // what earlier calls printed
 
   ~Process() { stop(); }
 
   void start();
+  bool ended() const;
   int stop();
+  json exchange(const std::string& operation, json request);
   std::string last_printed(std::size_t most) const;
   Failure failure(Ending ending, const std::string& message) const;
   Failure died(const std::string& operation);
@@ -123,15 +188,16 @@ void Worker::Process::start() {
     return Descriptor(moved);
   };
   int pair[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) fail(Ending::not_started, "no socket pair could be made");
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
+    fail(Ending::not_started, "no socket pair could be made");
+  }
   Descriptor child_socket = above(pair[1]);
   socket = above(pair[0]);
-  memory = above(::memfd_create("workbook-arrays", MFD_ALLOW_SEALING));
-  printed = above(::memfd_create("workbook-printed", 0));
+  memory = above(::memfd_create("workbook-arrays", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  printed = above(::memfd_create("workbook-printed", MFD_CLOEXEC));
   if (memory.get() < 0 || printed.get() < 0) fail(Ending::not_started, "no shared memory could be made");
   // The worker must not shrink what we have mapped: touching the missing part would kill us.
   ::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL);
-  printed_before = 0;
 
   std::vector<std::string> words;
   if (limits.debug) {
@@ -159,6 +225,7 @@ void Worker::Process::start() {
       ::dup2(printed.get(), 2);
       const rlimit core{0, 0};
       ::setrlimit(RLIMIT_CORE, &core);
+      ::signal(SIGXFSZ, SIG_DFL);  // ignored, the limit would cut the output off and say nothing
       const rlimit file{limits.printed, limits.printed};
       ::setrlimit(RLIMIT_FSIZE, &file);
       if (kCountsMemory) {
@@ -171,7 +238,13 @@ void Worker::Process::start() {
   }
 }
 
-/// Ends the process if it runs; returns its wait status.
+/// Whether it has ended by itself; stop() then learns how.
+bool Worker::Process::ended() const {
+  siginfo_t info{};  // the call fails where nobody remembers the process: SIGCHLD is ignored
+  return ::waitid(P_PID, id_t(pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == pid;
+}
+
+/// Ends the process, if it runs, and whatever it has started; returns its wait status.
 int Worker::Process::stop() {
   if (pid < 0) return 0;
   int status = 0;
@@ -187,8 +260,7 @@ int Worker::Process::stop() {
 /// The end of what this call printed.
 std::string Worker::Process::last_printed(std::size_t most) const {
   const off_t end = ::lseek(printed.get(), 0, SEEK_END);
-  if (end <= printed_before) return "";
-  const off_t from = std::max<off_t>(printed_before, end - off_t(most));
+  const off_t from = std::max<off_t>(0, end - off_t(most));
   std::string text(std::size_t(end - from), '\0');
   const ssize_t read = ::pread(printed.get(), text.data(), text.size(), from);
   text.resize(read > 0 ? std::size_t(read) : 0);
@@ -203,20 +275,16 @@ Failure Worker::Process::failure(Ending ending, const std::string& message) cons
 
 /// The worker is gone without an answer: finds out how.
 Failure Worker::Process::died(const std::string& operation) {
-  int status = 0;
   // It may have closed its end and still run: a moment to end by itself, then it is ended.
-  for (int i = 0; i < 50; ++i) {
-    const pid_t done = ::waitpid(pid, &status, WNOHANG);
-    if (done == pid) {
-      ::kill(-pid, SIGKILL);  // whatever it has started
-      pid = -1;
-      break;
-    }
+  bool by_itself = ended();
+  for (int i = 0; i < 50 && !by_itself; ++i) {
     ::usleep(2000);
+    by_itself = ended();
   }
-  if (pid >= 0) {
-    stop();
-    return failure(Ending::broke_protocol, fmt::format("the code closed the book's pipe during \"{}\"", operation));
+  const int status = stop();
+  if (!by_itself) {
+    return failure(Ending::broke_protocol,
+                   fmt::format("the code closed the book's pipe during \"{}\", or wrote to it", operation));
   }
   if (WIFSIGNALED(status)) {
     const int signal = WTERMSIG(status);
@@ -224,8 +292,8 @@ Failure Worker::Process::died(const std::string& operation) {
       return failure(Ending::output_flood,
                      fmt::format("the code printed more than {} MiB during \"{}\"", limits.printed >> 20, operation));
     }
-    return failure(Ending::crashed, fmt::format("the code was killed during \"{}\" by {}", operation,
-                                                signal_text(signal)));
+    return failure(Ending::crashed,
+                   fmt::format("the code was killed during \"{}\" by {}", operation, signal_text(signal)));
   }
   if (WEXITSTATUS(status) == 127) {
     return failure(Ending::not_started, fmt::format("{} could not be started", executable.string()));
@@ -241,64 +309,80 @@ Worker::Worker(std::filesystem::path executable, Limits limits) : process_(std::
 Worker::~Worker() = default;
 Worker::Worker(Worker&&) noexcept = default;
 Worker& Worker::operator=(Worker&&) noexcept = default;
-Limits& Worker::limits() { return process_->limits; }
+Limits& Worker::limits() {
+  return process_->limits;
+}
+
+/// Sends the request, waits for its reply. Throws Failure where there is none.
+json Worker::Process::exchange(const std::string& operation, json request) {
+  const std::uint64_t id = new_id();
+  request["id"] = id;
+  bool timed_out = false;
+  std::optional<std::string> text;
+  if (send_message(socket.get(), request.dump())) {
+    text = receive_message(socket.get(), limits.debug ? -1 : limits.time.count(), timed_out);
+  }
+  // Where a child of its keeps the pipe open, only the time limit tells that the worker is gone.
+  if (timed_out && !ended()) {
+    stop();
+    throw failure(Ending::timed_out,
+                  fmt::format("the code did not finish \"{}\" within {} s: an endless loop, or far too slow", operation,
+                              limits.time.count()));
+  }
+  if (!text) throw died(operation);
+
+  json reply = json::parse(*text, nullptr, false);
+  if (!reply.is_object() || reply.value("id", json()) != id) {
+    stop();
+    throw failure(Ending::broke_protocol,
+                  fmt::format("what came back from \"{}\" is not a reply of the book's to this call", operation));
+  }
+  return reply;
+}
 
 Reply Worker::call(const Call& call) {
   Process& process = *process_;
+  if (process.pid >= 0 && process.ended()) process.stop();  // after its last answer: not this call's doing
   if (process.pid < 0) process.start();
 
-  // Lay out the arrays: guard, array, guard, array, …, guard.
-  json request{{"operation", call.operation_}, {"numbers", call.numbers_}, {"arrays", json::array()}};
+  // Lay out the arrays, each between guards of its own.
+  json request{{"operation", call.operation_}, {"numbers", json::object()}, {"arrays", json::array()}};
+  for (const auto& [name, number] : call.numbers_) {
+    request["numbers"][name] = std::isfinite(number) ? json(number) : json(fmt::format("{}", number));
+  }
   std::size_t size = kGuard;
-  std::vector<std::size_t> offsets;
+  std::vector<Place> places;
   for (const Call::Array& array : call.arrays_) {
     const std::size_t bytes = array.element_size * array.count;
-    offsets.push_back(size);
+    places.push_back(place_of(bytes, size));
+    size = places.back().guard_end;
     request["arrays"].push_back(
-        {{"name", array.name}, {"offset", size}, {"bytes", bytes}, {"element", array.element_size}});
-    size += (bytes + kGuard - 1) / kGuard * kGuard + kGuard;
+        {{"name", array.name}, {"offset", places.back().begin}, {"bytes", bytes}, {"element", array.element_size}});
   }
   request["size"] = size;
   const off_t have = ::lseek(process.memory.get(), 0, SEEK_END);
   if (have < off_t(size) && ::ftruncate(process.memory.get(), off_t(size)) != 0) {
     fail(Ending::out_of_memory, fmt::format("{} MiB of shared memory for the arrays are not to be had", size >> 20));
   }
-  struct Unmap {
-    std::size_t size;
-    void operator()(std::byte* base) const { ::munmap(base, size); }
-  };
-  void* address = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, process.memory.get(), 0);
-  if (address == MAP_FAILED) fail(Ending::out_of_memory, "the arrays could not be mapped");
-  const std::unique_ptr<std::byte, Unmap> base(static_cast<std::byte*>(address), Unmap{size});
-  std::fill_n(base.get(), size, kGuardByte);
-  for (std::size_t i = 0; i < offsets.size(); ++i) {
-    const Call::Array& array = call.arrays_[i];
-    const std::size_t bytes = array.element_size * array.count;
-    if (array.values == nullptr) {
-      std::fill_n(base.get() + offsets[i], bytes, kUnwritten);
-    } else if (bytes > 0) {
-      std::memcpy(base.get() + offsets[i], array.values, bytes);
+  const Mapping memory(process.memory.get(), size);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const Place& place = places[i];
+    memory.write_guard(place.guard_begin, place.begin);
+    memory.write_guard(place.end, place.guard_end);
+    if (call.arrays_[i].values == nullptr) {
+      std::fill(memory.at(place.begin), memory.at(place.end), kUnwritten);
+    } else if (place.end > place.begin) {
+      std::memcpy(memory.at(place.begin), call.arrays_[i].values, place.end - place.begin);
     }
   }
 
-  process.printed_before = ::lseek(process.printed.get(), 0, SEEK_END);
-  bool timed_out = false;
-  std::optional<std::string> text;
-  if (send_message(process.socket.get(), request.dump())) {
-    text = receive_message(process.socket.get(), process.limits.debug ? -1 : process.limits.time.count(), timed_out);
-  }
-  if (timed_out) {
-    process.stop();
-    throw process.failure(Ending::timed_out, fmt::format("the code did not finish \"{}\" within {} s: an endless loop, "
-                                                         "or far too slow",
-                                                         call.operation_, process.limits.time.count()));
-  }
-  if (!text) throw process.died(call.operation_);
+  // What earlier calls printed is forgotten: the limit, and what comes back, are of this call.
+  if (::ftruncate(process.printed.get(), 0) == 0) ::lseek(process.printed.get(), 0, SEEK_SET);
+  const json answer = process.exchange(call.operation_, std::move(request));
 
   Reply reply;
   std::string status, message;
   try {
-    const json answer = json::parse(*text);
     status = answer.at("status").get<std::string>();
     message = answer.value("message", "");
     reply.seconds = answer.at("seconds").get<double>();
@@ -314,38 +398,35 @@ Reply Worker::call(const Call& call) {
   }
   if (status == "refused") throw process.failure(Ending::refused, message);
   if (status == "out_of_memory") {
+    process.stop();  // what it has leaked must not be missing in the next call
     throw process.failure(Ending::out_of_memory,
                           fmt::format("the code asked for more memory than there is during \"{}\" (limit {} MiB)",
                                       call.operation_, process.limits.memory >> 20));
   }
   if (status != "ok") {
-    throw process.failure(Ending::threw, fmt::format("the code threw an exception during \"{}\": {}", call.operation_,
-                                                     message));
+    throw process.failure(Ending::threw,
+                          fmt::format("the code threw an exception during \"{}\": {}", call.operation_, message));
   }
 
   // Guards and inputs, then the outputs.
-  const auto bytes_of = [&](std::size_t from, std::size_t to) {
-    return std::span<const std::byte>(base.get() + from, to - from);
-  };
-  for (std::size_t i = 0; i < offsets.size(); ++i) {
+  for (std::size_t i = 0; i < places.size(); ++i) {
     const Call::Array& array = call.arrays_[i];
-    const std::size_t end = offsets[i] + array.element_size * array.count;
-    const std::size_t next = i + 1 < offsets.size() ? offsets[i + 1] : size;
-    if (!all_equal(bytes_of(offsets[i] - kGuard, offsets[i]), kGuardByte)) {
-      throw process.failure(Ending::wrote_outside, fmt::format("\"{}\" wrote before the first element of {}",
-                                                               call.operation_, array.name));
-    }
-    if (!all_equal(bytes_of(end, next), kGuardByte)) {
+    const Place& place = places[i];
+    const std::size_t bytes = place.end - place.begin;
+    if (!memory.is_guard(place.guard_begin, place.begin)) {
       throw process.failure(Ending::wrote_outside,
-                            fmt::format("\"{}\" wrote past the end of {}, which has {} elements", call.operation_,
-                                        array.name, array.count));
+                            fmt::format("\"{}\" wrote before the first element of {}", call.operation_, array.name));
+    }
+    if (!memory.is_guard(place.end, place.guard_end)) {
+      throw process.failure(Ending::wrote_outside, fmt::format("\"{}\" wrote past the end of {}, which has {} elements",
+                                                               call.operation_, array.name, array.count));
     }
     if (array.values == nullptr) {
-      reply.outputs[array.name].assign(base.get() + offsets[i], base.get() + end);
-    } else if (end > offsets[i] && std::memcmp(base.get() + offsets[i], array.values, end - offsets[i]) != 0) {
-      throw process.failure(Ending::changed_input,
-                            fmt::format("\"{}\" changed its input {}: inputs are only to be read", call.operation_,
-                                        array.name));
+      reply.outputs[array.name].assign(memory.at(place.begin), memory.at(place.end));
+    } else if (bytes > 0 && std::memcmp(memory.at(place.begin), array.values, bytes) != 0) {
+      throw process.failure(
+          Ending::changed_input,
+          fmt::format("\"{}\" changed its input {}: inputs are only to be read", call.operation_, array.name));
     }
   }
   reply.printed = process.last_printed(2000);

@@ -22,18 +22,18 @@ namespace workbook::worker {
 
 /// How a call can end without a result.
 enum class Ending {
-  todo,             ///< the code reached WORKBOOK_TODO; `Failure::todo` holds the id
-  refused,          ///< given code declined before doing any work
-  threw,            ///< an exception left the operation
-  crashed,          ///< killed by a signal (segmentation fault, abort, …)
-  exited,           ///< the process ended without answering
-  timed_out,        ///< no answer within the limit
-  out_of_memory,    ///< an allocation failed under the memory limit
-  output_flood,     ///< printed more than the limit
-  broke_protocol,   ///< what came back is not a reply
-  wrote_outside,    ///< a guard band round an array was overwritten
-  changed_input,    ///< an input is no longer what was sent
-  not_started,      ///< the executable could not be started
+  todo,            ///< the code reached WORKBOOK_TODO; `Failure::todo` holds the id
+  refused,         ///< given code declined before doing any work
+  threw,           ///< an exception left the operation
+  crashed,         ///< killed by a signal (segmentation fault, abort, …)
+  exited,          ///< the process ended without answering
+  timed_out,       ///< no answer within the limit
+  out_of_memory,   ///< an allocation failed under the memory limit
+  output_flood,    ///< printed more than the limit
+  broke_protocol,  ///< what came back is not a reply
+  wrote_outside,   ///< a guard band round an array was overwritten
+  changed_input,   ///< an input is no longer what was sent
+  not_started,     ///< the executable could not be started
 };
 /// "timed out", "crashed", …
 const char* name(Ending ending);
@@ -41,8 +41,8 @@ const char* name(Ending ending);
 /// A call that did not return. what() is one or two sentences for the reader, what the code printed last included.
 class Failure : public std::runtime_error {
  public:
-  Failure(Ending ending, std::string message, std::string todo = "")
-      : std::runtime_error(std::move(message)), ending(ending), todo(std::move(todo)) {}
+  Failure(Ending ending, const std::string& message, std::string todo = "")
+      : std::runtime_error(message), ending(ending), todo(std::move(todo)) {}
   Ending ending;
   std::string todo;
 };
@@ -50,7 +50,7 @@ class Failure : public std::runtime_error {
 struct Limits {
   std::chrono::duration<double> time{10};  ///< per call, wall clock
   std::uint64_t memory = 4ull << 30;       ///< bytes of address space; not applied in sanitizer builds
-  std::uint64_t printed = 16ull << 20;     ///< bytes written to stdout and stderr
+  std::uint64_t printed = 16ull << 20;     ///< bytes written to stdout and stderr, per call
   bool debug = false;                      ///< start under a debugger on this terminal, without limits
 };
 
@@ -89,11 +89,11 @@ class Call {
 
 /// What came back.
 struct Reply {
-  double seconds = 0;            ///< wall clock of the operation, measured by the worker
-  std::int64_t extra_bytes = -1; ///< peak of what the operation allocated (operator new); -1: not counted
-  std::map<std::string, double> counters;            ///< what the backend counted (none on the CPU)
+  double seconds = 0;                      ///< wall clock of the operation, measured by the worker
+  std::int64_t extra_bytes = -1;           ///< peak of what the operation allocated (operator new); -1: not counted
+  std::map<std::string, double> counters;  ///< what the backend counted (none on the CPU)
   std::map<std::string, std::vector<std::byte>> outputs;
-  std::string printed;           ///< the end of what the code printed during the call
+  std::string printed;  ///< the end of what the code printed during the call
 
   template <class T>
   std::vector<T> output(const std::string& name) const {

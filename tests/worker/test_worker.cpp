@@ -14,7 +14,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <optional>
+#include <utility>
 
 #include "common/worker/sanitizers.hpp"
 #include "common/worker/worker.hpp"
@@ -38,12 +38,12 @@ const WorkerBuilt& built(const std::string& name) {
       for (const std::string& file : files) made.sources.push_back(fixture(file));
       return made;
     };
-    return build_workers(toolchain_for(fs::path(WORKBOOK_BINARY) / "tests/worker/built"),
-                         {job("zoo", {"zoo.cpp"}), job("before_main", {"zoo.cpp", "before_main.cpp"}),
-                          job("defines_main", {"zoo.cpp", "defines_main.cpp"}),
-                          job("defines_new", {"zoo.cpp", "defines_new.cpp"}),
-                          job("defines_protocol", {"zoo.cpp", "defines_protocol.cpp"}),
-                          job("defines_oracle", {"zoo.cpp", "defines_oracle.cpp"})});
+    return build_workers(
+        toolchain_for(fs::path(WORKBOOK_BINARY) / "tests/worker/built"),
+        {job("zoo", {"zoo.cpp"}), job("before_main", {"zoo.cpp", "before_main.cpp"}),
+         job("defines_main", {"zoo.cpp", "defines_main.cpp"}), job("defines_new", {"zoo.cpp", "defines_new.cpp"}),
+         job("defines_protocol", {"zoo.cpp", "defines_protocol.cpp"}),
+         job("defines_oracle", {"zoo.cpp", "defines_oracle.cpp"})});
   }();
   return workers.at(name);
 }
@@ -167,8 +167,7 @@ TEST_CASE("numbers arrive exactly, those that are not finite too") {
     CHECK(y == x);
     CHECK(std::signbit(y) == std::signbit(x));
   }
-  CHECK(std::isnan(
-      worker.call(Call("return number").number("x", kNaN).output<double>("y", 1)).output<double>("y")[0]));
+  CHECK(std::isnan(worker.call(Call("return number").number("x", kNaN).output<double>("y", 1)).output<double>("y")[0]));
 }
 
 TEST_CASE("what an operation does not write is NaN, also after a call that wrote it") {
@@ -214,7 +213,7 @@ TEST_CASE("an operation that asks for what was not sent, or is not there, says s
 
 TEST_CASE("what the code printed comes back, of this call only") {
   Worker worker = zoo();
-  CHECK(worker.call(Call("print")).printed == "to stderr\nto stdout\nno newline at the end");
+  CHECK(worker.call(Call("print")).printed == "to stdout\nto stderr\nno newline at the end");
   CHECK(worker.call(Call("do nothing")).printed.empty());
   CHECK(worker.call(Call("print KiB").number("KiB", 100)).printed.size() == 2000);  // the end of it
 }
@@ -333,14 +332,16 @@ TEST_CASE("exceptions of every kind are reported, and the same process goes on")
 // ---- Ways to die: named, and the next call works. -------------------------------------------------------------------
 
 TEST_CASE("a crash is named by its signal") {
+  check_dies(Call("abort"), Ending::crashed, "abort");
   if (!kCountsMemory) {
-    // The sanitizer catches the signal, reports, and exits: what it printed is in the message.
-    check_dies(Call("touch null"), Ending::exited, "AddressSanitizer");
+    // The sanitizer catches the other signals, reports, and exits: what it printed is in the message.
+    check_dies(Call("touch null"), Ending::exited, "it printed last:");
     return;
   }
-  check_dies(Call("abort"), Ending::crashed, "abort");
   check_dies(Call("touch null"), Ending::crashed, "segmentation fault");
+#ifdef __x86_64__  // on ARM the quotient is 0
   check_dies(Call("divide by zero"), Ending::crashed, "divided by zero");
+#endif
 }
 
 TEST_CASE("an operation that ends the program has no result, whatever its exit code") {
