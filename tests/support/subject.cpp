@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <limits>
 #include <optional>
 #include <set>
 
@@ -203,6 +205,35 @@ void expect(bool condition, const std::string& message, const std::string& cause
   }
   end_test(
       {"failed", headline("") + "\n  " + message + printed_text(), cause, diagnosis.empty() ? "unknown" : diagnosis});
+}
+
+void expect_no_influence_from_the_future(const Problem& problem, std::int64_t query,
+                                         const std::map<std::string, double>& numbers) {
+  const Shape& shape = problem.shape;
+  const std::int64_t first_hidden = visible_keys(query, shape.Nq, shape.Nk, problem.causal);
+  const AttentionResult before = attention(problem, numbers);
+  for (const float value : {1e4f, std::numeric_limits<float>::quiet_NaN()}) {
+    Problem changed = problem;
+    for (std::int64_t b = 0; b < shape.B; ++b) {
+      for (std::int64_t h = 0; h < shape.H; ++h) {
+        for (std::int64_t j = first_hidden; j < shape.Nk; ++j) {
+          std::fill_n(&changed.K(b, h, j, 0), shape.d, value);
+          std::fill_n(&changed.V(b, h, j, 0), shape.d, 1e4f);
+        }
+      }
+    }
+    const AttentionResult after = attention(changed, numbers);
+    for (std::size_t at = 0; at < after.O.values.size(); ++at) {
+      const std::int64_t i = std::int64_t(at) / shape.d % shape.Nq;
+      if (i > query) continue;
+      expect(after.O.values[at] == before.O.values[at],
+             fmt::format("O of query {} depends on keys after it: column {} was {} and became {} when keys {} to {} "
+                         "became {}",
+                         i, std::int64_t(at) % shape.d, before.O.values[at], after.O.values[at], first_hidden,
+                         shape.Nk - 1, value),
+             "the causal mask lets a query see keys that come after it", "mask");
+    }
+  }
 }
 
 Tensor<float> tensor(const Reply& reply, const std::string& name, std::array<std::int64_t, 4> sizes) {

@@ -52,6 +52,12 @@ AttentionResult expect_attention(const Problem& problem, const std::string& kind
 void expect(bool condition, const std::string& message, const std::string& cause = "",
             const std::string& diagnosis = "");
 
+/// Changes every key after those that query `query` sees: first its K and V to another finite number, then its K to
+/// NaN. O of the queries up to it must stay the same, bit for bit. (V stays finite: a stage that computes masked keys
+/// multiplies their V by 0, and 0 · NaN is NaN.)
+void expect_no_influence_from_the_future(const Problem& problem, std::int64_t query,
+                                         const std::map<std::string, double>& numbers = {});
+
 /// A tensor of the given sizes from an output of a reply.
 Tensor<float> tensor(const worker::Reply& reply, const std::string& name, std::array<std::int64_t, 4> sizes);
 Tensor<double> widened(const Tensor<float>& tensor);
