@@ -3,7 +3,6 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
-#include <catch2/generators/catch_generators_range.hpp>
 #include <chrono>
 #include <set>
 
@@ -26,6 +25,12 @@ Results results(const json& run, const std::string& exercise) {
   return found;
 }
 
+/// Every test passed, but for those that a sanitizer build cannot run: it does not count memory.
+bool passed_here(const json& run) {
+  const int skipped = run["skipped"], passed = run["passed"];
+  return passed + skipped == int(run["tests"].size()) && (skipped == 0 || sanitized());
+}
+
 /// All that was said about one exercise.
 std::string messages(const json& run, const std::string& exercise) {
   std::string text;
@@ -35,7 +40,9 @@ std::string messages(const json& run, const std::string& exercise) {
   return text;
 }
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 void solve_chapter_1(const WorkbookCopy& book) {
   for (const char* id : {"1.1", "1.2", "1.3"}) book.solve(id);
@@ -52,7 +59,8 @@ TEST_CASE("a fresh chapter is todo, with file and line, and neither failed nor p
   CHECK(ran.exit_code == 1);
   CHECK(run["todo"] == 8);
   CHECK(run["blocked"] == 4);
-  for (const char* none : {"passed", "failed", "skipped", "crashed", "timed_out", "not_compiled"}) CHECK(run[none] == 0);
+  for (const char* none : {"passed", "failed", "skipped", "crashed", "timed_out", "not_compiled"})
+    CHECK(run[none] == 0);
   for (const json& test : run["tests"]) {
     if (test["exercise"] == "whole") {
       CHECK(test["message"] == "blocked by todo 1.1");
@@ -112,9 +120,11 @@ TEST_CASE("code that does not survive is a named result, no pass, and leaves the
   const Sabotage sabotage = GENERATE_COPY(values<Sabotage>({
       {"compile error", "  O(0, 0) = \"a text\";\n", "", "not compiled", file_1},
       {"abort", "  std::abort();\n", "", "crashed", "abort"},
-      {"null dereference", "  volatile int* nowhere = nullptr;\n  *nowhere = 1;\n", "", "crashed", "segmentation fault"},
+      {"null dereference", "  volatile int* nowhere = nullptr;\n  *nowhere = 1;\n", "", "crashed",
+       sanitized() ? "exit(" : "segmentation fault"},  // a sanitizer reports it first, and ends the program
       {"exit(0) in a static initialiser",
-       at_file_level + "struct Quit {\n  Quit() { std::exit(0); }\n} quit;\nvoid after() {\n", "", "crashed", "exit(0)"},
+       at_file_level + "struct Quit {\n  Quit() { std::exit(0); }\n} quit;\nvoid after() {\n", "", "crashed",
+       "exit(0)"},
       {"redefined oracle", "  for (float& o : O.elements()) o = 0;\n",
        "#include \"common/attention/oracle.hpp\"\nnamespace workbook {\n"
        "Forward forward_oracle(const Problem& problem, unsigned) {\n  Forward zeros;\n"
@@ -127,7 +137,6 @@ TEST_CASE("code that does not survive is a named result, no pass, and leaves the
   INFO(sabotage.name);
   const WorkbookCopy book;
   solve_chapter_1(book);
-  book.solve("2.2");
   book.fill_in("1.3", sabotage.body);
   book.write(file_1, book.read(file_1) + sabotage.outside);
 
@@ -144,9 +153,9 @@ TEST_CASE("code that does not survive is a named result, no pass, and leaves the
   CHECK(contains(messages(run, "1.3"), sabotage.message));
   CHECK_FALSE(results(run, "whole").contains("passed"));
 
-  const Ran other = book.run({"test", "2.2", "--json"});
-  CHECK(other.exit_code == 0);
-  CHECK(results(other.document(), "2.2") == Results{"passed"});
+  const json other = book.run({"test", "2", "--json"}).document();
+  CHECK(other["todo"] == 14);
+  CHECK(other["blocked"] == 4);
 }
 
 TEST_CASE("exit(0) before main, outside every exercise, fails the whole chapter") {
@@ -172,11 +181,17 @@ TEST_CASE("a compile error names the reader's file and line, in the graft too") 
 }
 
 TEST_CASE("a lost marker costs one exercise, and the message says what to do") {
-  const auto lost = GENERATE(std::vector<std::string>{"  // END 1.2\n"}, std::vector<std::string>{"  // BEGIN 1.2\n"},
-                             std::vector<std::string>{"  // BEGIN 1.2\n", "  // END 1.2\n"});
+  struct Lost {
+    std::vector<std::string> lines;
+    std::string said;
+  };
+  const Lost lost =
+      GENERATE(Lost{{"  // END 1.2\n"}, ": the line // END 1.2 that closes this region is gone"},
+               Lost{{"  // BEGIN 1.2\n"}, ": the line // BEGIN 1.2 that opens this region is gone"},
+               Lost{{"  // BEGIN 1.2\n", "  // END 1.2\n"}, ": the lines // BEGIN 1.2 and // END 1.2 are gone"});
   const WorkbookCopy book;
   solve_chapter_1(book);
-  for (const std::string& line : lost) book.edit(file_1, line, "");
+  for (const std::string& line : lost.lines) book.edit(file_1, line, "");
   const Ran ran = book.run({"test", "1", "--json"});
   const json run = ran.document();
   CHECK(ran.exit_code == 1);
@@ -185,6 +200,7 @@ TEST_CASE("a lost marker costs one exercise, and the message says what to do") {
   CHECK_FALSE(results(run, "1.2").contains("passed"));
   INFO(messages(run, "1.2"));
   CHECK(contains(messages(run, "1.2"), file_1));
+  CHECK(contains(messages(run, "1.2"), lost.said));
   CHECK(contains(messages(run, "1.2"), "put the marker lines back"));
   CHECK(contains(messages(run, "1.2"), "./workbook reset --file 1.2"));
 
@@ -199,7 +215,10 @@ TEST_CASE("a lost marker costs one exercise, and the message says what to do") {
   CHECK(contains(refused.err, "reset --file 1.2"));
   CHECK(book.read(file_1) == before);
   CHECK(book.run({"reset", "--file", "1.2"}).exit_code == 0);
-  CHECK(book.run({"test", "1", "--json"}).document()["todo"] == 8);
+  const json reset = book.run({"status", "--json"}).document();
+  for (const json& exercise : reset["chapters"][0]["exercises"]) {
+    CHECK(exercise["state"] == "open");
+  }
 }
 
 TEST_CASE("a region that needs a helper from outside passes by the whole chapter, and a note says so") {
@@ -211,7 +230,7 @@ TEST_CASE("a region that needs a helper from outside passes by the whole chapter
   const Ran ran = book.run({"test", "1", "--json"});
   const json run = ran.document();
   CHECK(ran.exit_code == 0);
-  CHECK(run["passed"] == 12);
+  CHECK(passed_here(run));
   REQUIRE(run["notes"].size() == 1);
   CHECK(contains(run["notes"][0], "exercise 1.1"));
   CHECK(contains(run["notes"][0], "whole chapter"));
@@ -233,7 +252,7 @@ TEST_CASE("right answers written differently pass, whatever the line ends") {
   INFO(ran.out);
   CHECK(ran.exit_code == 0);
   for (const json& run : ran.document()) {
-    CHECK(run["passed"] == run["tests"].size());
+    CHECK(passed_here(run));
     CHECK(run["notes"].empty());
   }
   const json status = book.run({"status", "--json"}).document();
@@ -247,7 +266,7 @@ TEST_CASE("the book's own solutions pass, and leave no trace in the reader's pro
   CHECK(ran.exit_code == 0);
   for (const json& run : ran.document()) {
     CHECK(run["source"] == "solutions");
-    CHECK(run["passed"] == run["tests"].size());
+    CHECK(passed_here(run));
   }
   CHECK_FALSE(book.exists(".workbook/progress.json"));
 }
@@ -274,7 +293,8 @@ TEST_CASE("one test can be run by its name, in whichever chapter it is") {
 }
 
 TEST_CASE("typical mistakes fail, are located, and are explained where they are known") {
-  const std::size_t set = GENERATE(0, 1);  // each exercise has two: one file holds the first of all, the other the second
+  const std::size_t set =
+      GENERATE(0, 1);  // each exercise has two: one file holds the first of all, the other the second
   const WorkbookCopy book;
   std::map<std::string, StudentsMistake> here;
   std::map<std::string, std::size_t> seen;
@@ -286,7 +306,6 @@ TEST_CASE("typical mistakes fail, are located, and are explained where they are 
     INFO(mistake.title);
     REQUIRE(at != std::string::npos);
     body.replace(at, mistake.find.size(), mistake.replace);
-    if (mistake.title == "the sum goes on from the row before") body.replace(body.find("    float l = 0;\n"), 17, "");
     book.fill_in(mistake.exercise, body);
   }
   REQUIRE(here.size() == 6);
@@ -310,12 +329,13 @@ TEST_CASE("typical mistakes fail, are located, and are explained where they are 
   }
   for (const auto& [id, mistake] : here) {
     INFO(id << ", " << mistake.title);
-    bool failed = false, explained = mistake.cause.empty();
+    bool failed = false, explained = mistake.explanation.empty();
     for (const json& run : ran.document()) {
       for (const json& test : run["tests"]) {
         if (test["exercise"] != id || test["result"] == "passed") continue;
         failed = true;
-        explained = explained || (test["likely_cause"].is_string() && contains(test["likely_cause"], mistake.cause));
+        explained = explained || contains(test["message"], mistake.explanation) ||
+                    (test["likely_cause"].is_string() && contains(test["likely_cause"], mistake.explanation));
       }
     }
     CHECK(failed);

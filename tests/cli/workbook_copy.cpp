@@ -8,9 +8,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <cctype>
 #include <chrono>
-#include <sstream>
 #include <stdexcept>
 #include <thread>
 
@@ -46,6 +47,15 @@ bool is_stub(const fs::path& relative) {
   return first == "chapters" && extension != ".toml" && extension != ".md";
 }
 
+/// A file of chapter 3 or later: the copy is the book of chapters 1 and 2, however far the book has grown.
+bool is_of_later_chapter(const fs::path& relative) {
+  return std::any_of(relative.begin(), relative.end(), [](const fs::path& part) {
+    const std::string name = part.string();
+    const bool numbered = name.size() > 2 && std::isdigit(static_cast<unsigned char>(name[0])) && name[2] == '_';
+    return numbered && name.substr(0, 3) != "01_" && name.substr(0, 3) != "02_";
+  });
+}
+
 /// What a fresh book holds, as path -> text. The stubs are made from the solutions: chapters/ here may hold somebody's
 /// work.
 std::map<std::string, std::string> fresh_book() {
@@ -54,7 +64,7 @@ std::map<std::string, std::string> fresh_book() {
     for (const auto& entry : fs::recursive_directory_iterator(source / folder)) {
       const std::string relative = fs::path(folder) / entry.path().lexically_relative(source / folder);
       const bool hidden = entry.path().filename().string().starts_with(".");
-      if (hidden || !entry.is_regular_file() || is_stub(relative)) continue;
+      if (hidden || !entry.is_regular_file() || is_stub(relative) || is_of_later_chapter(relative)) continue;
       files[relative] = book::read_file(entry.path());
     }
   }
@@ -100,7 +110,9 @@ std::pair<std::string, book::MarkedFile> find_region(const std::string& tree, co
   throw std::runtime_error(fmt::format("no region {} in {}/", id, tree));
 }
 
-std::vector<std::string> lines_of(const std::string& text) { return book::parse_reader("", text).lines; }
+std::vector<std::string> lines_of(const std::string& text) {
+  return book::parse_reader("", text).lines;
+}
 
 /// A shell that starts the command with its streams in files, and takes its place.
 std::vector<std::string> command_line(const std::vector<std::string>& arguments, const std::string& redirection) {
@@ -147,14 +159,19 @@ Ran WorkbookCopy::run(const std::vector<std::string>& arguments, const RunOption
   command.environment["STDERR_FILE"] = errors.string();
   command.folder = options.folder.empty() ? book_folder : options.folder;
   command.time = options.time;
-  const worker::CommandResult result =
-      worker::run_command(command_line(arguments, "2>\"$STDERR_FILE\""), command);
+  const worker::CommandResult result = worker::run_command(command_line(arguments, "2>\"$STDERR_FILE\""), command);
   return {result.exit_code, result.timed_out, result.output, book::read_file(errors)};
 }
 
-fs::path WorkbookCopy::root() const { return book_folder; }
-bool WorkbookCopy::exists(const std::string& relative) const { return fs::exists(book_folder / relative); }
-std::string WorkbookCopy::read(const std::string& relative) const { return book::read_file(book_folder / relative); }
+fs::path WorkbookCopy::root() const {
+  return book_folder;
+}
+bool WorkbookCopy::exists(const std::string& relative) const {
+  return fs::exists(book_folder / relative);
+}
+std::string WorkbookCopy::read(const std::string& relative) const {
+  return book::read_file(book_folder / relative);
+}
 void WorkbookCopy::write(const std::string& relative, const std::string& text) const {
   book::write_file(book_folder / relative, text);
 }
@@ -179,7 +196,9 @@ std::string WorkbookCopy::readers_file(const std::string& id) const {
   const std::string solution = solution_file(id);
   return "chapters" + solution.substr(solution.find('/'));
 }
-std::string WorkbookCopy::solution_file(const std::string& id) const { return find_region("solutions", id).first; }
+std::string WorkbookCopy::solution_file(const std::string& id) const {
+  return find_region("solutions", id).first;
+}
 std::string WorkbookCopy::solution_body(const std::string& id) const {
   const auto [path, file] = find_region("solutions", id);
   return book::join_lines(file.find(id)->body);
@@ -224,7 +243,9 @@ WorkbookCopy::Background::~Background() {
   }
 }
 
-std::string WorkbookCopy::Background::out() const { return book::read_file(out_); }
+std::string WorkbookCopy::Background::out() const {
+  return book::read_file(out_);
+}
 
 bool WorkbookCopy::Background::prints(const std::string& text, int times, double seconds) const {
   const auto start = std::chrono::steady_clock::now();
@@ -241,6 +262,12 @@ int occurrences(const std::string& text, const std::string& part) {
   return count;
 }
 
-fs::path scratch(const std::string& name) { return scratch_folder / name; }
+bool sanitized() {
+  return nlohmann::json::parse(book::read_file(binary / "toolchain.json")).at("sanitize") != "";
+}
+
+fs::path scratch(const std::string& name) {
+  return scratch_folder / name;
+}
 
 }  // namespace workbook::test

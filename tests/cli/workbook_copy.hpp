@@ -51,9 +51,9 @@ class WorkbookCopy {
   int line_of(const std::string& relative, const std::string& text) const;
 
   // The reader's work. An exercise is named by its id.
-  std::string readers_file(const std::string& id) const;    ///< "chapters/01_naive_attention/naive_attention.cpp"
-  std::string solution_file(const std::string& id) const;   ///< "solutions/…"
-  std::string solution_body(const std::string& id) const;   ///< the region in solutions/, lines joined
+  std::string readers_file(const std::string& id) const;   ///< "chapters/01_naive_attention/naive_attention.cpp"
+  std::string solution_file(const std::string& id) const;  ///< "solutions/…"
+  std::string solution_body(const std::string& id) const;  ///< the region in solutions/, lines joined
   std::string readers_body(const std::string& id) const;
   void fill_in(const std::string& id, const std::string& body) const;  ///< the region in chapters/
   void solve(const std::string& id) const { fill_in(id, solution_body(id)); }
@@ -77,6 +77,9 @@ class WorkbookCopy::Background {
 
 /// How often `part` stands in `text`.
 int occurrences(const std::string& text, const std::string& part);
+
+/// The reader's code is compiled with sanitizers in this build.
+bool sanitized();
 
 /// A file name in an empty folder for what a test writes beside the book; emptied by the next WorkbookCopy.
 std::filesystem::path scratch(const std::string& name);

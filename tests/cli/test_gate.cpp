@@ -1,0 +1,151 @@
+// `./workbook check`: each kind of drift makes it fail, and the message says where.
+#include <fmt/format.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <functional>
+
+#include "tests/cli/workbook_copy.hpp"
+
+using namespace workbook::test;
+using nlohmann::json;
+
+namespace {
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+const std::string solution = "solutions/01_naive_attention/naive_attention.cpp";
+const std::string manifest = "chapters/01_naive_attention/chapter.toml";
+const std::string lesson = "chapters/01_naive_attention/README.md";
+const std::string mutants = "tests/mutants/01_naive_attention.toml";
+
+/// One mutant of chapter 1, and none of chapter 2.
+void only_mutant(const WorkbookCopy& book, const std::string& find, const std::string& replace) {
+  book.write(mutants, fmt::format("# One.\n\n[[mutant]]\nid = \"1.1-one\"\nexercise = \"1.1\"\ntitle = \"one\"\n"
+                                  "find = \"{}\"\nreplace = \"{}\"\ntest = \"scores are scaled once\"\n"
+                                  "diagnosis = \"no-scale\"\n",
+                                  find, replace));
+  book.write("tests/mutants/02_online_softmax.toml", "");
+}
+
+/// The gate fails, and says `message` at `file` and `line`.
+void expect_failure(const WorkbookCopy& book, const std::string& gate, const std::string& file, int line,
+                    const std::string& message) {
+  const Ran ran = book.run({"check", "--gate", gate});
+  const std::string said = ran.out + ran.err;
+  INFO(said);
+  CHECK(ran.exit_code != 0);
+  CHECK_FALSE(ran.timed_out);
+  CHECK(contains(said, fmt::format("{}:{}: ", file, line)));
+  CHECK(contains(said, message));
+}
+
+/// The line after the last, where a test appends something.
+int lines_in(const WorkbookCopy& book, const std::string& file) {
+  return occurrences(book.read(file), "\n");
+}
+
+}  // namespace
+
+TEST_CASE("a fresh book passes the gates that need no build") {
+  const WorkbookCopy book;
+  const Ran ran = book.run({"check", "--gate", "stubs", "--gate", "order"});
+  INFO(ran.out);
+  CHECK(ran.exit_code == 0);
+  CHECK(contains(ran.out, "0 failed"));
+}
+
+TEST_CASE("the gate fails for a solution that changed without new stubs") {
+  const WorkbookCopy book;
+  book.edit(solution, "namespace ch01 {", "// A new remark.\nnamespace ch01 {");
+  expect_failure(book, "stubs", "chapters/01_naive_attention/naive_attention.cpp",
+                 book.line_of(solution, "// A new remark."), "the solution has changed since");
+}
+
+TEST_CASE("the gate fails for an unclosed marker") {
+  const WorkbookCopy book;
+  book.edit(solution, "  // END 1.2\n", "");
+  expect_failure(book, "stubs", solution, book.line_of(solution, "// BEGIN 1.3"), "region 1.2, which began on line");
+}
+
+TEST_CASE("the gate fails for a repeated id") {
+  const WorkbookCopy book;
+  std::string text = book.read(solution);
+  for (const char* marker : {"// TODO(1.2)", "// BEGIN 1.2", "// END 1.2"}) {
+    std::string again = marker;
+    again.replace(again.find("1.2"), 3, "1.1");
+    text.replace(text.find(marker), again.size(), again);
+  }
+  book.write(solution, text);
+  const std::size_t second = text.rfind("// TODO(1.1)");
+  expect_failure(book, "stubs", solution, occurrences(text.substr(0, second), "\n") + 1, "1.1");
+}
+
+TEST_CASE("the gate fails for an exercise without a hint") {
+  const WorkbookCopy book;
+  std::string text = book.read(manifest);
+  const std::size_t hints = text.find("hints = ["), end = text.find("\n]", hints);
+  book.write(manifest, text.replace(hints, end + 2 - hints, "hints = []"));
+  expect_failure(book, "stubs", manifest, book.line_of(manifest, "hints = []"), "hints");
+}
+
+TEST_CASE("the gate fails for an exercise whose test does not exist, and for a test that is not named") {
+  const WorkbookCopy book;
+  book.edit(manifest, "\"scores are scaled once\"", "\"scores are scaled twice\"");
+  const int line = book.line_of(manifest, "[[exercise]]");
+  expect_failure(book, "solutions", manifest, line, "names the test \"scores are scaled twice\", which does not exist");
+  expect_failure(book, "solutions", manifest, line, "the test \"scores are scaled once\" of 1.1 is not named there");
+}
+
+TEST_CASE("the gate fails for a mutant that survives") {
+  const WorkbookCopy book;
+  only_mutant(book, "scale * dot", "dot * scale");
+  expect_failure(book, "mutants", mutants, book.line_of(mutants, "[[mutant]]"), "survives");
+}
+
+TEST_CASE("the gate fails for a mutant that no longer matches") {
+  const WorkbookCopy book;
+  only_mutant(book, "scale * product", "product");
+  expect_failure(book, "mutants", mutants, book.line_of(mutants, "[[mutant]]"), "occurs 0 times");
+}
+
+TEST_CASE("the gate fails for a mutant that is diagnosed as another") {
+  const WorkbookCopy book;
+  only_mutant(book, "scale * dot", "scale * scale * dot");
+  expect_failure(book, "mutants", mutants, book.line_of(mutants, "[[mutant]]"), "declared is \"no-scale\"");
+}
+
+TEST_CASE("the gate fails for a line of C++ in a lesson that is compiled nowhere") {
+  const WorkbookCopy book;
+  book.write(lesson, book.read(lesson) + "\n```cpp\nconst int nowhere = 1;\n```\n");
+  expect_failure(book, "lessons", lesson, lines_in(book, lesson) - 1, "stands in no file that the build compiles");
+}
+
+TEST_CASE("the gate fails for a link that leads nowhere") {
+  const WorkbookCopy book;
+  book.write(lesson, book.read(lesson) + "\nSee [this](../nowhere.md).\n");
+  expect_failure(book, "lessons", lesson, lines_in(book, lesson), "the link leads nowhere: ../nowhere.md");
+}
+
+TEST_CASE("a reader's work is an error of the gate in continuous integration only") {
+  const WorkbookCopy book;
+  book.fill_in("1.1", "  S(0, 0) = 41;\n");
+  const std::string work = book.read("chapters/01_naive_attention/naive_attention.cpp");
+  const Ran at_home = book.run({"check", "--gate", "stubs"});
+  CHECK(at_home.exit_code == 0);
+  CHECK(contains(at_home.out, "1 with your work"));
+  const Ran in_ci = book.run({"check", "--gate", "stubs"}, {.environment = {{"CI", "true"}}, .folder = {}});
+  CHECK(in_ci.exit_code == 1);
+  CHECK(contains(in_ci.out, "chapters/01_naive_attention/naive_attention.cpp:"));
+  CHECK(contains(in_ci.out, "a region is filled in"));
+  CHECK(book.read("chapters/01_naive_attention/naive_attention.cpp") == work);
+}
+
+TEST_CASE("a change outside the regions of a reader's file is drift") {
+  const WorkbookCopy book;
+  book.edit("chapters/01_naive_attention/naive_attention.cpp", "namespace ch01 {", "// Mine.\nnamespace ch01 {");
+  expect_failure(book, "stubs", "chapters/01_naive_attention/naive_attention.cpp",
+                 book.line_of("chapters/01_naive_attention/naive_attention.cpp", "// Mine."),
+                 "differs from the stub outside the exercises");
+}

@@ -1,0 +1,199 @@
+// The verbs that keep a reader's work and show where it stands: status, hint, reset, stubs, watch.
+#include <fmt/format.h>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "common/book/files.hpp"
+#include "common/worker/command.hpp"
+#include "tests/cli/workbook_copy.hpp"
+
+using namespace workbook::test;
+using nlohmann::json;
+
+namespace {
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+const std::string file_1 = "chapters/01_naive_attention/naive_attention.cpp";
+
+std::string state_of(const WorkbookCopy& book, const std::string& id) {
+  const json status = book.run({"status", "--json"}).document();
+  for (const json& chapter : status["chapters"]) {
+    for (const json& exercise : chapter["exercises"]) {
+      if (exercise["id"] == id) return exercise["state"];
+    }
+  }
+  return "not there";
+}
+
+}  // namespace
+
+TEST_CASE("a fresh book shows two chapters, six exercises to do, and what to do first") {
+  const WorkbookCopy book;
+  for (const std::vector<std::string>& arguments : {std::vector<std::string>{}, {"status"}}) {
+    const Ran ran = book.run(arguments);
+    CHECK(ran.exit_code == 0);
+    CHECK(contains(ran.out, "2 chapters, 6 exercises: 0 done, 6 to do"));
+    CHECK(contains(ran.out, "read chapters/01_naive_attention/README.md"));
+    CHECK(contains(ran.out, "fill in exercise 1.1 (" + file_1 + ":"));
+    CHECK(contains(ran.out, "./workbook test 1"));
+    for (const char* id : {"1.1", "1.2", "1.3", "2.1", "2.2", "2.3"}) CHECK(contains(ran.out, id));
+  }
+  CHECK_FALSE(book.exists(".workbook"));
+}
+
+TEST_CASE("status follows the work: untested, passing, untested again, failing") {
+  const WorkbookCopy book;
+  book.solve("1.3");
+  CHECK(state_of(book, "1.3") == "untested");
+  book.run({"test", "1.3"});
+  CHECK(state_of(book, "1.3") == "passing");
+  book.edit(file_1, "O(i, c) += P(i, j) * V(j, c)", "O(i, c) += 2 * P(i, j) * V(j, c)");
+  CHECK(state_of(book, "1.3") == "untested");
+  book.run({"test", "1.3"});
+  CHECK(state_of(book, "1.3") == "failing");
+  const Ran ran = book.run({});
+  CHECK(contains(ran.out, "1 failing"));
+  // The progress is a cache: without it, or with a damaged one, nothing but the results is forgotten.
+  for (const char* text : {"", "{", "[1, 2]", "\xff\xfe"}) {
+    book.write(".workbook/progress.json", text);
+    CHECK(state_of(book, "1.3") == "untested");
+  }
+}
+
+TEST_CASE("hints grow one by one, stay at the last, and are remembered in the book") {
+  const WorkbookCopy book;
+  std::vector<std::size_t> shown;
+  std::string last;
+  for (int i = 0; i < 4; ++i) {
+    const Ran ran = book.run({"hint", "1.1", "--json"});
+    CHECK(ran.exit_code == 0);
+    const json hint = ran.document();
+    CHECK(hint["exercise"] == "1.1");
+    CHECK(hint["of"] == 3);
+    shown.push_back(hint["hints"].size());
+    last = hint["hints"].back();
+  }
+  CHECK(shown == std::vector<std::size_t>{1, 2, 3, 3});
+  CHECK(book.exists(".workbook/hints.json"));
+  CHECK(contains(book.run({"hint", "1.1"}).out, "hint 3 of 3: " + last));
+
+  const Ran other = book.run({"hint", "2.2"});
+  CHECK(contains(other.out, "hint 1 of "));
+  CHECK_FALSE(contains(other.out, "hint 2 of "));
+  CHECK(contains(other.out, "for the next one: ./workbook hint 2.2"));
+  CHECK(contains(book.run({"hint", "2.1", "--all"}).out, "hint 2 of "));
+}
+
+TEST_CASE("reset puts one region back, keeps a copy, and leaves the rest as it is") {
+  const WorkbookCopy book;
+  const std::string stub = book.readers_body("1.1");
+  book.fill_in("1.1", "  S(0, 0) = 41;\n");
+  book.fill_in("1.2", "  lse[0] = 42;\n");
+  book.edit(file_1, "void scaled_scores(", "// My own remark.\nvoid scaled_scores(");
+  const std::string before = book.read(file_1);
+
+  const Ran ran = book.run({"reset", "1.1", "--json"});
+  CHECK(ran.exit_code == 0);
+  const json document = ran.document();
+  const std::string backup = document["backup"];
+  CHECK(backup.starts_with(".workbook/backup/"));
+  CHECK(book.read(backup) == before);
+  CHECK(book.readers_body("1.1") == stub);
+  CHECK(book.readers_body("1.2") == "  lse[0] = 42;\n");
+  CHECK(contains(book.read(file_1), "// My own remark."));
+
+  // A second one does not overwrite the first copy.
+  const Ran again = book.run({"reset", "1.2"});
+  CHECK(again.exit_code == 0);
+  CHECK(contains(again.out, ".workbook/backup/"));
+  CHECK(book.read(backup) == before);
+}
+
+TEST_CASE("reset --file of a file that is gone writes it again") {
+  const WorkbookCopy book;
+  std::filesystem::remove(book / file_1);
+  const Ran ran = book.run({"reset", "--file", "1.1", "--json"});
+  CHECK(ran.exit_code == 0);
+  CHECK(ran.document()["backup"].is_null());
+  CHECK(state_of(book, "1.1") == "open");
+}
+
+TEST_CASE("stubs never writes over work: it lists it and exits with 1; --force keeps a copy") {
+  const WorkbookCopy book;
+  const Ran current = book.run({"stubs"});
+  CHECK(current.exit_code == 0);
+  CHECK(contains(current.out, "every stub is up to date"));
+
+  book.fill_in("1.1", "  S(0, 0) = 41;\n");
+  const std::string work = book.read(file_1);
+  const Ran refused = book.run({"stubs"});
+  CHECK(refused.exit_code == 1);
+  CHECK(contains(refused.out, "kept, it holds work: " + file_1));
+  CHECK(contains(refused.out, "--force"));
+  CHECK(book.read(file_1) == work);
+
+  const Ran forced = book.run({"stubs", "--force", "--json"});
+  CHECK(forced.exit_code == 0);
+  const json document = forced.document();
+  CHECK(document["written"] == json::array({file_1}));
+  CHECK(document["kept"].empty());
+  REQUIRE(document["backups"].size() == 1);
+  CHECK(book.read(document["backups"][0]) == work);
+  CHECK(state_of(book, "1.1") == "open");
+
+  std::filesystem::remove(book / file_1);
+  CHECK(book.run({"stubs", "--json"}).document()["written"] == json::array({file_1}));
+}
+
+TEST_CASE("a solution that changed gives a new stub, unless the file holds work") {
+  const WorkbookCopy book;
+  book.edit(book.solution_file("1.1"), "namespace ch01 {", "// A new remark of the book.\nnamespace ch01 {");
+  book.fill_in("2.2", "  into.m = 0;\n");
+  const Ran ran = book.run({"stubs", "--json"});
+  CHECK(ran.exit_code == 1);
+  CHECK(ran.document()["written"] == json::array({file_1}));
+  CHECK(ran.document()["kept"] == json::array({book.readers_file("2.2")}));
+  CHECK(contains(book.read(file_1), "// A new remark of the book."));
+}
+
+TEST_CASE("a merge of newer stubs by git keeps the reader's work, and the gate agrees") {
+  if (workbook::worker::find_program("git").empty()) SKIP("git is not here");
+  const WorkbookCopy book;
+  const std::string stub = book.read(file_1);
+  book.fill_in("1.1", "  S(0, 0) = 41;\n");
+  const std::string work = book.read(file_1);
+
+  // The authors change the solution and write new stubs; the reader merges them.
+  book.edit(book.solution_file("1.1"), "namespace ch01 {", "// A new remark of the book.\nnamespace ch01 {");
+  book.write(file_1, stub);
+  CHECK(book.run({"stubs"}).exit_code == 0);
+  std::filesystem::create_directories(scratch("merge"));
+  workbook::book::write_file(scratch("merge/old"), stub);
+  workbook::book::write_file(scratch("merge/mine"), work);
+  workbook::book::write_file(scratch("merge/new"), book.read(file_1));
+  workbook::worker::CommandOptions there;
+  there.folder = scratch("merge");
+  REQUIRE(workbook::worker::run_command({"git", "merge-file", "mine", "old", "new"}, there).exit_code == 0);
+  book.write(file_1, workbook::book::read_file(scratch("merge/mine")));
+
+  CHECK(book.readers_body("1.1") == "  S(0, 0) = 41;\n");
+  CHECK(contains(book.read(file_1), "// A new remark of the book."));
+  CHECK(book.run({"check", "--gate", "stubs"}).exit_code == 0);
+  CHECK(book.run({"stubs"}).exit_code == 1);  // kept
+  CHECK(book.readers_body("1.1") == "  S(0, 0) = 41;\n");
+}
+
+TEST_CASE("watch tests again when a file is saved") {
+  const WorkbookCopy book;
+  const WorkbookCopy::Background watch(book, {"watch", "1", "--poll", "0.05"});
+  INFO(watch.out());
+  REQUIRE(watch.prints("watching chapters/01_naive_attention", 1, 20));
+  CHECK(contains(watch.out(), "8 todo"));
+  book.fill_in("1.3", "  for (float& o : O.elements()) o = 0;\n");
+  REQUIRE(watch.prints("watching chapters/01_naive_attention", 2, 20));
+  CHECK(contains(watch.out(), "1 failed"));
+  CHECK(contains(watch.out(), "7 todo"));
+}

@@ -1,0 +1,217 @@
+// `./workbook run`: the main job, with a text and with files, and what it says when a stage cannot or is wrong.
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+
+#include "common/attention/tolerance.hpp"
+#include "common/book/compare.hpp"
+#include "tests/cli/npy_files.hpp"
+
+using namespace workbook;
+using namespace workbook::test;
+using nlohmann::json;
+
+namespace {
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// A stage that ran, and is right.
+void expect_right(const json& stage) {
+  INFO(stage.dump(2));
+  CHECK(stage["supported"] == true);
+  CHECK(stage["result"] == "ok");
+  CHECK(stage["message"].is_null());
+  CHECK(stage["max_error"] <= stage["bound"]);
+  CHECK(stage["rms_error"] <= stage["rms_bound"]);
+  CHECK(stage["bound"] < 1e-3);
+}
+
+std::vector<std::int64_t> sizes_of(const Tensor<float>& tensor) {
+  return {tensor.sizes.begin(), tensor.sizes.end()};
+}
+
+}  // namespace
+
+TEST_CASE("every stage is right on the book's own text, causal or not") {
+  const WorkbookCopy book;
+  for (const bool causal : {false, true}) {
+    std::vector<std::string> arguments{"run", "--json", "--seq", "256"};
+    if (causal) arguments.push_back("--causal");
+    const Ran ran = book.run(arguments);
+    CHECK(ran.exit_code == 0);
+    const json document = ran.document();
+    CHECK(document["input"]["source"] == "book");
+    CHECK(document["input"]["causal"] == causal);
+    CHECK(document["input"]["Nq"] == 256);
+    CHECK(document["input"]["scale"] == 0.125);
+    REQUIRE(document["stages"].size() == 2);
+    for (const json& stage : document["stages"]) {
+      expect_right(stage);
+      CHECK(stage["source"] == "solutions");
+      CHECK(stage["backend"] == "cpu");
+    }
+    CHECK(document["stages"][0]["previous_difference"].is_null());
+    CHECK(document["stages"][1]["previous_difference"] < 1e-4);
+  }
+  const Ran shown = book.run({"run", "--seq", "256", "--causal"});
+  CHECK(shown.exit_code == 0);
+  CHECK(contains(shown.out, "Nq=256, Nk=256, d=64, causal, scale 0.125"));
+  CHECK(contains(shown.out, "01_naive_attention"));
+  CHECK(contains(shown.out, "02_online_softmax"));
+  CHECK(occurrences(shown.out, " ok\n") == 2);
+}
+
+TEST_CASE("one stage can be run alone; chapter 2 takes 16.5 KiB whatever N is") {
+  const WorkbookCopy book;
+  for (const char* which : {"2", "02", "online_softmax", "02_online_softmax"}) {
+    const json document = book.run({"run", "--json", "--seq", "128", "--stage", which}).document();
+    REQUIRE(document["stages"].size() == 1);
+    CHECK(document["stages"][0]["chapter"] == "02_online_softmax");
+  }
+  const Ran ran = book.run({"run", "--json", "--stage", "2", "--seq", "2048", "--heads", "2"});
+  CHECK(ran.exit_code == 0);
+  const json document = ran.document(), stage = document["stages"][0];
+  expect_right(stage);
+  if (stage["extra_bytes"].is_null()) SKIP("a sanitizer build does not count memory");
+  CHECK(stage["extra_bytes"] == 16.5 * 1024);
+  CHECK(contains(book.run({"run", "--stage", "2", "--seq", "512"}).out, "16.5 KiB"));
+}
+
+TEST_CASE("a stage whose memory would not suffice refuses beforehand, with exit code 3") {
+  const WorkbookCopy book;
+  const std::vector<std::string> arguments{"run", "--seq", "4096", "--heads", "1", "--stage", "1", "--memory", "64M"};
+  const Ran ran = book.run(arguments);
+  if (ran.exit_code == 0) SKIP("a sanitizer build has no memory limit");
+  CHECK(ran.exit_code == 3);
+  CHECK(contains(ran.out, "refused"));
+  CHECK(contains(ran.out, "S and P would take 0.1 GiB"));
+  CHECK(contains(ran.out, "chapter 2 computes the same in memory that does not grow with N"));
+
+  // With the other stage beside it, the run is good: nothing went wrong.
+  const Ran both = book.run({"run", "--json", "--seq", "4096", "--heads", "1", "--memory", "64M"});
+  CHECK(both.exit_code == 0);
+  const json document = both.document();
+  CHECK(document["stages"][0]["result"] == "refused");
+  CHECK(document["stages"][0]["max_error"].is_null());
+  expect_right(document["stages"][1]);
+}
+
+TEST_CASE("Q, K, V from files come back as O and LSE within the bounds") {
+  const WorkbookCopy book;
+  for (const int rank : {4, 3}) {
+    const std::int64_t B = rank == 4 ? 2 : 1;
+    Problem problem;
+    problem.shape = {B, 3, 3, 21, 34, 40};  // any head_dim, ragged tiles, Nq and Nk differ
+    problem.Q = normal_tensor({B, 3, 21, 40}, 1);
+    problem.K = normal_tensor({B, 3, 34, 40}, 2);
+    problem.V = normal_tensor({B, 3, 34, 40}, 3);
+    problem.causal = true;
+    problem.scale = 0.25f;
+    const Ran ran = book.run({"run", "--json", "--causal", "--scale", "0.25", "--q", good_npy("q.npy", problem.Q, rank),
+                              "--k", good_npy("k.npy", problem.K, rank), "--v", good_npy("v.npy", problem.V, rank),
+                              "--out", scratch("o.npy").string(), "--lse", scratch("lse.npy").string()});
+    INFO(ran.err);
+    CHECK(ran.exit_code == 0);
+    const json document = ran.document();
+    CHECK(document["input"]["source"] == "npy");
+    CHECK(document["input"]["seed"].is_null());
+    CHECK(document["input"]["B"] == B);
+    CHECK(document["input"]["Nk"] == 34);
+    for (const json& stage : document["stages"]) expect_right(stage);
+
+    const Forward oracle = forward_oracle(problem);
+    const Tensor<float> O = read_npy(scratch("o.npy"));
+    REQUIRE(sizes_of(O) == std::vector<std::int64_t>{B, 3, 21, 40});
+    book::Layout layout;
+    const auto compared = book::compare(O, oracle.O, output_bounds(oracle, problem, float32_precision()), layout);
+    INFO(compared.text);
+    CHECK(compared.close);
+
+    Tensor<float> lse = read_npy(scratch("lse.npy"));  // (B, H, N), which a reader takes for (H, N, d)
+    REQUIRE(sizes_of(lse) == std::vector<std::int64_t>{1, B, 3, 21});
+    lse.sizes = {B, 3, 21, 1};
+    CHECK(book::compare(lse, oracle.lse, lse_bounds(oracle, problem, float32_precision()), layout).close);
+  }
+}
+
+TEST_CASE("the same from another folder, with relative paths") {
+  const WorkbookCopy book;
+  good_npy("q.npy", normal_tensor({1, 1, 8, 32}, 1));
+  good_npy("kv.npy", normal_tensor({1, 1, 8, 32}, 2));
+  const std::vector<std::string> files{"run",    "--json", "--q",    "q.npy", "--k",
+                                       "kv.npy", "--v",    "kv.npy", "--out", "o.npy"};
+  RunOptions there;
+  there.folder = scratch("").parent_path();
+  CHECK(book.run(files, there).exit_code == 0);
+  CHECK(std::filesystem::exists(scratch("o.npy")));
+
+  json documents[2];
+  RunOptions elsewhere;
+  elsewhere.folder = "/";
+  for (int i = 0; i < 2; ++i) {
+    documents[i] = book.run({"run", "--json", "--seq", "128"}, i == 0 ? RunOptions{} : elsewhere).document();
+    for (json& stage : documents[i]["stages"]) stage.erase("seconds");
+  }
+  CHECK(documents[0] == documents[1]);
+}
+
+TEST_CASE("the seed makes the input, and the same seed the same input") {
+  const WorkbookCopy book;
+  std::map<std::string, std::string> written;
+  for (const char* seed : {"1", "1", "2"}) {
+    const std::string out = scratch("o.npy").string();
+    CHECK(book.run({"run", "--seq", "64", "--heads", "1", "--stage", "2", "--seed", seed, "--out", out}).exit_code ==
+          0);
+    const std::string text = book::read_file(out);
+    if (written.contains(seed)) CHECK(written[seed] == text);
+    written[seed] = text;
+  }
+  CHECK(written["1"] != written["2"]);
+}
+
+TEST_CASE("the reader's stages: todo, wrong and right are told apart") {
+  const WorkbookCopy book;
+  const Ran todo = book.run({"run", "--chapters", "--seq", "64", "--json", "--out", scratch("o.npy").string()});
+  CHECK(todo.exit_code == 1);
+  const json open = todo.document();
+  for (const json& stage : open["stages"]) {
+    CHECK(stage["source"] == "chapters");
+    CHECK(stage["result"] == "todo");
+    CHECK(stage["max_error"].is_null());
+  }
+  CHECK(contains(open["stages"][0]["message"], "exercise 1.1 is still open"));
+  CHECK(contains(open["stages"][0]["message"], "./workbook test 1"));
+  CHECK_FALSE(std::filesystem::exists(scratch("o.npy")));
+  CHECK(contains(todo.err, "nothing was written"));
+
+  for (const char* id : {"1.1", "1.2", "1.3", "2.3"}) book.solve(id);
+  const Ran right = book.run({"run", "--chapters", "--seq", "64", "--json"});
+  CHECK(right.exit_code == 0);
+  const json solved = right.document();
+  for (const json& stage : solved["stages"]) expect_right(stage);
+
+  book.edit(book.readers_file("2.3"), "scale * dot", "dot");
+  const Ran wrong = book.run({"run", "--chapters", "--seq", "64"});
+  CHECK(wrong.exit_code == 1);
+  CHECK(contains(wrong.out, "OUTSIDE ITS BOUND"));
+  CHECK(contains(wrong.out, "02_online_softmax: "));
+  CHECK(contains(wrong.out, "elements of O are off"));
+}
+
+TEST_CASE("numbers that are not finite are strings, and what a stage throws is UTF-8 again") {
+  const WorkbookCopy book;
+  for (const char* id : {"1.1", "1.2"}) book.solve(id);
+  book.fill_in("1.3", "  for (float& o : O.elements()) o = NAN;\n");
+  book.fill_in("2.3", "  throw std::runtime_error(\"broken text: \\xff\\xfe \\xc3(\");\n");
+  const Ran ran = book.run({"run", "--chapters", "--seq", "64", "--json"});
+  CHECK(ran.exit_code == 1);
+  const json document = ran.document();  // accepts valid UTF-8 only
+  CHECK(document["stages"][0]["result"] == "failed");
+  CHECK(document["stages"][0]["max_error"] == "inf");
+  CHECK(document["stages"][1]["result"] == "threw");
+  CHECK(contains(document["stages"][1]["message"], "broken text: \xef\xbf\xbd"));
+
+  const json test = book.run({"test", "2.3", "--json"}).document();
+  CHECK(contains(test["tests"][0]["message"], "broken text: \xef\xbf\xbd"));
+}
