@@ -1241,6 +1241,7 @@ std::vector<Mistake> merge_mistakes(std::span<const float> m, std::span<const fl
       merge.state(merge.m[0], {1, 0}, {1, 0}));
   add("merge-second-only", "the merged state is the second one: the first is lost",
       merge.state(merge.m[1], {0, 1}, {0, 1}));
+  add("merge-m-not-kept", "l and O are merged, but m stays the first state's", merge.state(merge.m[0], w, w));
   add("merge-first-lost", "m is right, but l and O hold only the second state's",
       merge.state(largest, {0, w[1]}, {0, w[1]}));
   add("merge-second-lost", "m is right, but l and O hold only the first state's",

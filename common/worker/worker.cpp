@@ -63,7 +63,7 @@ std::string signal_text(int signal) {
     case SIGSEGV:
       return "signal 11, segmentation fault: it touched memory that is not its own";
     case SIGABRT:
-      return "signal 6, abort: an assertion failed, or the memory allocator found damage";
+      return "signal 6, abort: abort() was called, an assertion failed, or the memory allocator found damage";
     case SIGFPE:
       return "signal 8: an integer was divided by zero";
     case SIGILL:
@@ -156,6 +156,16 @@ const char* name(Ending ending) {
 Call& Call::number(const std::string& name, double value) {
   numbers_[name] = value;
   return *this;
+}
+
+std::string Call::text() const {
+  std::string text = "\"" + operation_ + "\"";
+  const char* separator = " with ";
+  for (const auto& [name, value] : numbers_) {
+    text += fmt::format("{}{}={:.6g}", separator, name, value);
+    separator = ", ";
+  }
+  return text;
 }
 
 Call& Call::add(const std::string& name, std::size_t element_size, std::size_t count, const void* values) {

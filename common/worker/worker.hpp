@@ -74,6 +74,9 @@ class Call {
     return add(name, sizeof(T), count, nullptr);
   }
 
+  /// "forward" with Nk=50, Nq=50, …: for messages.
+  std::string text() const;
+
  private:
   friend class Worker;
   struct Array {

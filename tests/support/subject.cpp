@@ -52,8 +52,9 @@ Worker& worker_of(const std::string& executable) {
 }
 
 /// How each way to die is reported.
-Outcome outcome_of(const Failure& failure) {
-  const std::string text = fmt::format("chapter {}, \"{}\": {}", context().chapter, current_test(), failure.what());
+Outcome outcome_of(const Failure& failure, const Call& call) {
+  const std::string text = fmt::format("chapter {}, \"{}\": {}\n  the call was {}", context().chapter, current_test(),
+                                       failure.what(), call.text());
   switch (failure.ending) {
     case Ending::todo:
       if (failure.todo == current_exercise()) return {"todo", "todo " + failure.todo, "", ""};
@@ -90,14 +91,15 @@ Outcome outcome_of(const Failure& failure) {
 Reply call_worker(const std::string& executable, const Call& call) {
   static std::set<std::string> slow;  // executables that have timed out once: not waited for as long again
   Worker& worker = worker_of(executable);
-  if (slow.contains(executable)) worker.limits().time = std::chrono::duration<double>(1);
+  if (slow.contains(executable))
+    worker.limits().time = std::chrono::duration<double>(std::min(1.0, context().time_limit));
   try {
     Reply reply = worker.call(call);
     last_printed = reply.printed;
     return reply;
   } catch (const Failure& failure) {
     if (failure.ending == Ending::timed_out) slow.insert(executable);
-    end_test(outcome_of(failure));
+    end_test(outcome_of(failure, call));
   }
 }
 
