@@ -143,7 +143,8 @@ Reply call(const Call& call) {
 }
 
 Reply call_previous(const Call& call) {
-  if (context().previous.empty()) end_test({"skipped", "the previous chapter was not built", "", ""});
+  if (context().previous.empty())
+    end_test({"not compiled", "the previous chapter, to compare with, could not be built", "", ""});
   return call_worker(context().previous, call);
 }
 
