@@ -1,0 +1,123 @@
+// The backend on a GPU. Compiled by nvcc only.
+#include <cuda_runtime.h>
+
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "common/cuda/backend.hpp"
+#include "common/worker/todo.hpp"
+
+namespace workbook::cuda {
+
+namespace {
+
+constexpr std::size_t kGuard = 4096;  // bytes on either side of an allocation
+
+struct Allocation {
+  std::size_t bytes;
+  std::string name;
+};
+std::map<const void*, Allocation> allocations;
+std::vector<void (*)(char (&)[32])> exercise_readers;
+
+void check(cudaError_t error, const std::string& doing) {
+  if (error == cudaSuccess) return;
+  cudaGetLastError();
+  throw Error(doing + ": " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")");
+}
+
+/// The allocation's guard bands still hold what allocate() wrote.
+void check_guards(const void* memory, const Allocation& allocation) {
+  std::vector<unsigned char> band(kGuard);
+  const auto* data = static_cast<const unsigned char*>(memory);
+  for (const bool behind : {false, true}) {
+    check(cudaMemcpy(band.data(), behind ? data + allocation.bytes : data - kGuard, kGuard, cudaMemcpyDeviceToHost),
+          "reading the guard bands of " + allocation.name);
+    for (std::size_t i = 0; i < kGuard; ++i) {
+      if (band[i] == 0xff) continue;
+      throw Error("a kernel wrote outside " + allocation.name + ", " +
+                  (behind ? std::to_string(i) + " bytes past its end"
+                          : std::to_string(kGuard - i) + " bytes before its beginning"));
+    }
+  }
+}
+
+}  // namespace
+
+namespace detail {
+void watch_open_exercise(void (*read)(char (&)[32])) {
+  exercise_readers.push_back(read);
+}
+}  // namespace detail
+
+const char* backend_name() {
+  return "cuda";
+}
+
+std::optional<std::string> unavailable() {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess) return std::string("no CUDA device: ") + cudaGetErrorString(error);
+  if (count == 0) return "no CUDA device";
+  return std::nullopt;
+}
+
+void* allocate(std::size_t bytes, const std::string& name, std::size_t, Role) {
+  unsigned char* memory = nullptr;
+  check(cudaMalloc(&memory, bytes + 2 * kGuard), "allocating " + std::to_string(bytes) + " bytes for " + name);
+  check(cudaMemset(memory, 0xff, bytes + 2 * kGuard), "filling " + name);
+  allocations[memory + kGuard] = {bytes, name};
+  return memory + kGuard;
+}
+
+void release(void* memory) noexcept {
+  if (memory == nullptr) return;
+  allocations.erase(memory);
+  cudaFree(static_cast<unsigned char*>(memory) - kGuard);
+}
+
+void upload(void* device, const void* host, std::size_t bytes) {
+  check(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice), "copying to the device");
+}
+
+void download(void* host, const void* device, std::size_t bytes) {
+  synchronize();
+  const auto known = allocations.find(device);
+  if (known != allocations.end()) check_guards(device, known->second);
+  check(cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost), "copying from the device");
+}
+
+void synchronize() {
+  check(cudaDeviceSynchronize(), "a kernel failed");
+  for (const auto read : exercise_readers) {
+    char id[32] = {};
+    read(id);
+    if (id[0] == 0) continue;
+    static auto& ids = *new std::set<std::string>;  // Todo keeps a pointer
+    throw Todo(ids.insert(id).first->c_str());
+  }
+}
+
+void count_by_tiles(void*, std::size_t) {}
+std::vector<std::pair<std::string, double>> take_counters() {
+  return {};
+}
+
+std::optional<double> device_seconds(const std::function<void()>& work) {
+  struct Event {
+    cudaEvent_t event;
+    Event() { check(cudaEventCreate(&event), "creating an event"); }
+    ~Event() { cudaEventDestroy(event); }
+  } begin, end;
+  check(cudaEventRecord(begin.event), "recording an event");
+  work();
+  check(cudaEventRecord(end.event), "recording an event");
+  check(cudaEventSynchronize(end.event), "a kernel failed");
+  float milliseconds = 0;
+  check(cudaEventElapsedTime(&milliseconds, begin.event, end.event), "reading the time between events");
+  return milliseconds / 1e3;
+}
+
+}  // namespace workbook::cuda

@@ -1,0 +1,75 @@
+// What a kernel file includes: CUDA's headers under nvcc, the simulator's under any other compiler. The same source is
+// compiled for each, in separate build folders. Beyond CUDA itself there are four spellings, all in namespace
+// workbook::cuda, for what the two cannot write alike:
+//
+//   launch(kernel, grid, block, shared_bytes, arguments…)      instead of <<<>>>                        launch.hpp
+//   dynamic_shared<Smem>()                                     instead of extern __shared__
+//   exp2_ftz(x)                                                instead of inline PTX
+//   note("masked tile", j)                                     an annotation for the trace; nothing on the GPU
+//
+// and SHARED_LAYOUT within a struct of shared memory, which names its members for the simulator
+// (common/simt/shared.hpp). Knows nothing of attention.
+#pragma once
+
+#if defined(__CUDACC__)
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_pipeline.h>
+#include <cuda_runtime.h>
+#include <math_constants.h>
+#include <mma.h>
+
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+
+#define SHARED_LAYOUT(...) static_assert(true)
+
+namespace workbook::cuda {
+
+/// The block's dynamic shared memory as a T. The launch gives sizeof(T) bytes.
+template <class T>
+__device__ __forceinline__ T& dynamic_shared() {
+  extern __shared__ __align__(128) unsigned char workbook_dynamic_shared[];
+  return *reinterpret_cast<T*>(workbook_dynamic_shared);
+}
+
+/// 2^x by one instruction; numbers below 2^-126 become 0.
+__device__ __forceinline__ float exp2_ftz(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+__device__ __forceinline__ void note(const char*, long long) {}
+
+}  // namespace workbook::cuda
+
+#else
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/simt/cuda.hpp"
+
+namespace workbook::cuda {
+
+template <class T>
+__forceinline__ T& dynamic_shared() {
+  return simt::shared_struct<T>();
+}
+inline float exp2_ftz(float x) {
+  return simt::exp2_ftz(x);
+}
+inline void note(const char* label, long long value) {
+  simt::note(label, value);
+}
+
+}  // namespace workbook::cuda
+
+#endif
+
+#include "common/cuda/launch.hpp"
+#include "common/cuda/todo.hpp"

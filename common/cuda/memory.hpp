@@ -1,0 +1,63 @@
+// Device memory as a value.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "common/cuda/backend.hpp"
+
+namespace workbook::cuda {
+
+/// `size` elements of T on the device, known by a name in counters and reports.
+template <class T>
+class DeviceArray {
+ public:
+  DeviceArray(const std::string& name, std::size_t size, Role role = Role::input)
+      : data_(static_cast<T*>(allocate(size * sizeof(T), name, sizeof(T), role))), size_(size) {}
+  /// Filled from the host. U may be another type of the same size: codes of 16 bits for half.
+  template <class U>
+  DeviceArray(const std::string& name, std::span<const U> host) : DeviceArray(name, host.size()) {
+    upload(host);
+  }
+  ~DeviceArray() { release(data_); }
+  DeviceArray(DeviceArray&& other) noexcept : data_(std::exchange(other.data_, nullptr)), size_(other.size_) {}
+  DeviceArray& operator=(DeviceArray&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+
+  T* data() { return data_; }
+  const T* data() const { return data_; }
+  std::size_t size() const { return size_; }
+
+  template <class U>
+  void upload(std::span<const U> host) {
+    static_assert(sizeof(U) == sizeof(T));
+    require_size(host.size());
+    cuda::upload(data_, host.data(), host.size_bytes());
+  }
+  template <class U>
+  void download(std::span<U> host) const {
+    static_assert(sizeof(U) == sizeof(T) && !std::is_const_v<U>);
+    require_size(host.size());
+    cuda::download(host.data(), data_, host.size_bytes());
+  }
+  /// Counts reads by tiles of so many elements (the simulator's trace).
+  void count_by_tiles(std::size_t elements) { cuda::count_by_tiles(data_, elements * sizeof(T)); }
+
+ private:
+  void require_size(std::size_t given) const {
+    if (given != size_) {
+      throw Error("copying " + std::to_string(given) + " elements from or to device memory of " +
+                  std::to_string(size_));
+    }
+  }
+  T* data_;
+  std::size_t size_;
+};
+
+}  // namespace workbook::cuda

@@ -1,0 +1,112 @@
+// The backend on the simulator.
+#include <map>
+#include <set>
+
+#include "common/cuda/backend.hpp"
+#include "common/simt/simulator.hpp"
+#include "common/worker/todo.hpp"
+
+namespace workbook::cuda {
+
+const char* backend_name() {
+  return "sim";
+}
+std::optional<std::string> unavailable() {
+  return std::nullopt;
+}
+
+void* allocate(std::size_t bytes, const std::string& name, std::size_t element_size, Role role) {
+  const simt::Role as = role == Role::input    ? simt::Role::input
+                        : role == Role::output ? simt::Role::output
+                                               : simt::Role::scratch;
+  return simt::allocate(bytes, name, element_size, as);
+}
+void release(void* memory) noexcept {
+  simt::release(memory);
+}
+void upload(void* device, const void* host, std::size_t bytes) {
+  simt::copy_in(device, host, bytes);
+}
+
+void download(void* host, const void* device, std::size_t bytes) {
+  if (bytes == 0) return;
+  // Without instrumentation nobody knows which elements were written.
+  if (simt::instrumented() && simt::options().count && simt::options().detect) {
+    std::string text;
+    for (const simt::Report& report : simt::check_output(device)) text += report.text();
+    if (!text.empty()) throw Error(text);
+  }
+  simt::copy_out(host, device, bytes);
+}
+
+void synchronize() {}  // a launch on the simulator returns when it is done
+
+void count_by_tiles(void* memory, std::size_t tile_bytes) {
+  simt::set_tiles(memory, tile_bytes);
+}
+
+std::optional<double> device_seconds(const std::function<void()>& work) {
+  work();
+  return std::nullopt;
+}
+
+std::vector<std::pair<std::string, double>> take_counters() {
+  std::map<std::string, double> sums;
+  const auto add_global = [&](const std::string& prefix, const simt::GlobalCounters& c) {
+    sums[prefix + "load_requests"] += double(c.load_requests);
+    sums[prefix + "load_sectors"] += double(c.load_sectors);
+    sums[prefix + "load_bytes"] += double(c.load_bytes);
+    sums[prefix + "store_requests"] += double(c.store_requests);
+    sums[prefix + "store_sectors"] += double(c.store_sectors);
+    sums[prefix + "store_bytes"] += double(c.store_bytes);
+    sums[prefix + "async_requests"] += double(c.async_requests);
+    sums[prefix + "async_sectors"] += double(c.async_sectors);
+    sums[prefix + "async_bytes"] += double(c.async_bytes);
+    sums[prefix + "atomic_requests"] += double(c.atomic_requests);
+    sums[prefix + "atomic_sectors"] += double(c.atomic_sectors);
+    sums[prefix + "unique_read_sectors"] += double(c.unique_read_sectors);
+    sums[prefix + "unique_written_sectors"] += double(c.unique_written_sectors);
+  };
+  for (const simt::Launch& launch : simt::launches()) {
+    if (!launch.counted) continue;
+    const simt::Counters& c = launch.counters;
+    sums["launches"] += 1;
+    add_global("global.", c.global);
+    sums["shared.load_instructions"] += double(c.shared.load_instructions);
+    sums["shared.store_instructions"] += double(c.shared.store_instructions);
+    sums["shared.matrix_loads"] += double(c.shared.matrix_loads);
+    sums["shared.load_wavefronts"] += double(c.shared.load_wavefronts);
+    sums["shared.store_wavefronts"] += double(c.shared.store_wavefronts);
+    sums["shared.load_ideal"] += double(c.shared.load_ideal);
+    sums["shared.store_ideal"] += double(c.shared.store_ideal);
+    sums["shared.atomic_instructions"] += double(c.shared.atomic_instructions);
+    sums["tensor_instructions"] += double(c.tensor_instructions);
+    sums["async_instructions"] += double(c.async_instructions);
+    sums["block_barriers"] += double(c.block_barriers);
+    sums["warp_barriers"] += double(c.warp_barriers);
+    sums["shuffles"] += double(c.shuffles);
+    sums["votes"] += double(c.votes);
+    for (const simt::TensorTraffic& tensor : launch.tensors) add_global(tensor.name + ".", tensor.counters);
+  }
+  simt::clear_launches();
+  return {sums.begin(), sums.end()};
+}
+
+namespace detail {
+
+void guarded(void (*run)(void*), void* launch) {
+  try {
+    run(launch);
+  } catch (const simt::OpenExercise& open) {
+    static auto& ids = *new std::set<std::string>;  // Todo keeps a pointer
+    throw Todo(ids.insert(open.what()).first->c_str());
+  } catch (const simt::KernelMistakes& mistakes) {
+    throw Error(mistakes.what());
+  } catch (const simt::LaunchRefused& refused) {
+    throw Error(refused.what());
+  }
+}
+
+}  // namespace detail
+
+}  // namespace workbook::cuda

@@ -1,0 +1,89 @@
+// cp.async: copies from global to shared memory that run beside the kernel. From issue to the issuer's wait the bytes
+// are pending, and nobody may touch them; at the wait they are written, and from then on they are the issuer's writes,
+// for which other threads need a barrier as for any other.
+#include <cstring>
+
+#include "common/simt/detect.hpp"
+#include "common/simt/global_memory.hpp"
+#include "common/simt/scheduler.hpp"
+#include "common/simt/shared_memory.hpp"
+
+namespace simt {
+
+namespace {
+
+void arrive(Lane& lane, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const AsyncCopy& copy = lane.copies.copies[i];
+    std::memcpy(reinterpret_cast<void*>(copy.to), reinterpret_cast<const void*>(copy.from), copy.size - copy.zero_fill);
+    std::memset(reinterpret_cast<void*>(copy.to + copy.size - copy.zero_fill), 0, copy.zero_fill);
+    if (lane.block->launch->detecting) lane.block->shared->arrive(lane, copy.to, copy.size, copy.pc);
+  }
+  lane.copies.copies.erase(lane.copies.copies.begin(), lane.copies.copies.begin() + static_cast<std::ptrdiff_t>(count));
+}
+
+[[noreturn]] void refuse(Lane& lane, const void* pc, Mistake mistake, std::string what, std::string advice) {
+  Finding finding = finding_of(lane, mistake, pc, "copies asynchronously");
+  finding.what = std::move(what);
+  finding.advice = std::move(advice);
+  note_finding(lane, std::move(finding));
+  lane.block->damaged = true;
+  end_lane();
+}
+
+}  // namespace
+
+void copy_async(void* shared, const void* global, std::size_t size, std::size_t zero_fill) {
+  Lane& lane = *running;
+  Block& block = *lane.block;
+  const void* pc = __builtin_return_address(0);
+  const auto to = reinterpret_cast<std::uintptr_t>(shared), from = reinterpret_cast<std::uintptr_t>(global);
+  if ((size != 4 && size != 8 && size != 16) || zero_fill > size) {
+    refuse(lane, pc, Mistake::misaligned, "cp.async copies 4, 8 or 16 bytes, here " + std::to_string(size),
+           "copy 16 bytes at a time");
+  }
+  if (!block.shared->contains(to)) {
+    refuse(lane, pc, Mistake::outside_shared, "the destination of a cp.async is not shared memory",
+           "the first argument is the shared address, the second the global one");
+  }
+  const std::size_t bytes = size - zero_fill;
+  if (to % size != 0 || (bytes > 0 && from % size != 0)) {
+    refuse(lane, pc, Mistake::misaligned,
+           "both addresses of a cp.async of " + std::to_string(size) + " bytes have to be multiples of that",
+           "keep rows a multiple of 16 bytes apart");
+  }
+  if (observed != nullptr) {
+    Recorder& recorder = lane.warp->recorder;
+    if (bytes > 0) {
+      Tensor* tensor = check_global(lane, from, bytes, Access::async, pc);
+      if (tensor != nullptr) {
+        recorder.add(lane.position, lane.index, pc, from, static_cast<unsigned>(size), Access::async, Space::global)
+            .tensor = tensor;
+        block.global->of(*tensor).counters.async_bytes += bytes;
+      }
+    }
+    block.shared->check(lane, to, size, Access::async, lane.bit, pc, /*pending=*/true);
+    recorder.add(lane.position, lane.index, pc, to, static_cast<unsigned>(size), Access::async, Space::shared);
+    if (recorder.far_ahead(lane.position)) [[unlikely]]
+      pause_for_counting();
+  }
+  lane.copies.copies.push_back({to, from, static_cast<std::uint8_t>(size), static_cast<std::uint8_t>(zero_fill), pc});
+}
+
+void copy_async_commit() {
+  AsyncCopies& copies = running->copies;
+  copies.group_ends.push_back(static_cast<std::uint32_t>(copies.copies.size()));
+}
+
+void copy_async_wait(std::size_t groups_left) {
+  Lane& lane = *running;
+  auto& ends = lane.copies.group_ends;
+  if (ends.size() <= groups_left) return;
+  const std::size_t groups = ends.size() - groups_left;
+  const std::uint32_t arrived = ends[groups - 1];
+  arrive(lane, arrived);
+  ends.erase(ends.begin(), ends.begin() + static_cast<std::ptrdiff_t>(groups));
+  for (std::uint32_t& end : ends) end -= arrived;
+}
+
+}  // namespace simt

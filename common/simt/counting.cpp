@@ -1,0 +1,213 @@
+// From the records of a warp to counters: sectors of global accesses, wavefronts of shared ones, and matrix accesses
+// spelled as the machine instructions that they become.
+#include <algorithm>
+#include <cstring>
+
+#include "common/simt/detect.hpp"
+#include "common/simt/global_memory.hpp"
+#include "common/simt/matrix.hpp"
+#include "common/simt/scheduler.hpp"
+
+namespace simt {
+
+namespace {
+
+/// Shared memory has 32 banks of 4-byte words. Lanes are served in groups whose accesses make up at most 128 bytes: 32
+/// lanes of up to 4 bytes, 16 of 8, 8 of 16. A group takes as many wavefronts as the bank with most different words.
+int lanes_at_once_for(unsigned size) {
+  return size <= 4 ? 32 : size == 8 ? 16 : 8;
+}
+
+Wavefronts wavefronts(const std::uint64_t* address, std::uint32_t mask, unsigned size) {
+  const int lanes_at_once = lanes_at_once_for(size);
+  Wavefronts sum{0, 0};
+  for (int first = 0; first < kWarpSize; first += lanes_at_once) {
+    std::uint64_t words[32][32];  // by bank: the different words asked for
+    std::uint8_t count[32] = {};
+    unsigned most = 0;
+    for (int lane = first; lane < first + lanes_at_once; ++lane) {
+      if (!(mask >> lane & 1)) continue;
+      for (std::uint64_t word = address[lane] / 4; word <= (address[lane] + size - 1) / 4; ++word) {
+        const unsigned bank = word % 32;
+        unsigned i = 0;
+        while (i < count[bank] && words[bank][i] != word) ++i;
+        if (i < count[bank] || count[bank] == 32) continue;
+        words[bank][count[bank]++] = word;
+        most = std::max<unsigned>(most, count[bank]);
+      }
+    }
+    sum.actual += most;
+    sum.ideal += most > 0;
+  }
+  return sum;
+}
+
+/// The different 32-byte sectors that the lanes touch: at most one each, as accesses are aligned.
+int distinct_sectors(const std::uint64_t* address, std::uint32_t mask, std::uint64_t* sectors) {
+  int count = 0;
+  bool ascending = true;
+  for (std::uint32_t m = mask; m != 0; m &= m - 1) {
+    const std::uint64_t sector = address[std::countr_zero(m)] / 32;
+    if (count > 0 && sectors[count - 1] == sector) continue;
+    if (count > 0 && sectors[count - 1] > sector) ascending = false;
+    sectors[count++] = sector;
+  }
+  if (ascending) return count;
+  std::sort(sectors, sectors + count);
+  return static_cast<int>(std::unique(sectors, sectors + count) - sectors);
+}
+
+/// Sets the sectors' bits; returns how many were new.
+std::uint64_t touch(std::atomic<std::uint64_t>* bits, std::uint64_t first_sector, const std::uint64_t* sectors,
+                    int count) {
+  std::uint64_t fresh = 0;
+  for (int i = 0; i < count; ++i) {
+    const std::uint64_t at = sectors[i] - first_sector, bit = std::uint64_t(1) << (at % 64);
+    if (bits[at / 64].load(std::memory_order_relaxed) & bit) continue;
+    fresh += !(bits[at / 64].fetch_or(bit, std::memory_order_relaxed) & bit);
+  }
+  return fresh;
+}
+
+void count_global(Block& block, const Tensor& tensor, const std::uint64_t* address, std::uint32_t mask, unsigned size,
+                  Access access) {
+  std::uint64_t sectors[kWarpSize];
+  const int count = distinct_sectors(address, mask, sectors);
+  const std::uint64_t bytes = std::uint64_t(std::popcount(mask)) * size;
+  GlobalObserver::Traffic& traffic = block.global->of(tensor);
+  traffic.touched = true;
+  GlobalCounters& c = traffic.counters;
+  switch (access) {
+    case Access::read:
+    case Access::matrix_read:
+      ++c.load_requests;
+      c.load_sectors += count;
+      c.load_bytes += bytes;
+      break;
+    case Access::async:
+      ++c.async_requests;
+      c.async_sectors += count;
+      c.async_bytes += bytes;
+      break;
+    case Access::write:
+    case Access::matrix_write:
+      ++c.store_requests;
+      c.store_sectors += count;
+      c.store_bytes += bytes;
+      break;
+    case Access::atomic:
+      ++c.atomic_requests;
+      c.atomic_sectors += count;
+      break;
+  }
+  const bool reads = access == Access::read || access == Access::matrix_read || access == Access::async;
+  const std::uint64_t first = tensor.low / 32;
+  if (reads) {
+    c.unique_read_sectors += touch(tensor.sectors_read.get(), first, sectors, count);
+    if (tensor.tile_bytes != 0) {
+      for (std::uint32_t m = mask; m != 0; m &= m - 1)
+        block.global->read_tile(tensor, address[std::countr_zero(m)], size);
+    }
+  } else {
+    c.unique_written_sectors += touch(tensor.sectors_written.get(), first, sectors, count);
+  }
+}
+
+void add_shared(SharedCounters& c, Access access, std::uint64_t instructions, Wavefronts w) {
+  if (access == Access::read || access == Access::matrix_read) {
+    c.load_instructions += instructions;
+    c.load_wavefronts += w.actual;
+    c.load_ideal += w.ideal;
+  } else {
+    c.store_instructions += instructions;
+    c.store_wavefronts += w.actual;
+    c.store_ideal += w.ideal;
+  }
+}
+
+void count_shared(Block& block, const Record& record) {
+  SharedCounters& c = block.counters.shared;
+  if (record.access == Access::atomic) {
+    ++c.atomic_instructions;
+  } else if (record.mask == ~0u && (record.ascending || (record.uniform && record.size <= 4))) {
+    const auto groups = static_cast<std::uint32_t>(kWarpSize / lanes_at_once_for(record.size));
+    add_shared(c, record.access, 1, {groups, groups});
+  } else {
+    add_shared(c, record.access, 1, wavefronts(record.address, record.mask, record.size));
+  }
+}
+
+/// What a matrix access in shared memory costs: LDSM for 16-bit operands, otherwise one instruction for each piece of
+/// the fragment that lies together in memory.
+MatrixCost cost_in_shared(const MatrixInMemory& matrix) {
+  MatrixCost cost{};
+  std::uint64_t address[kWarpSize] = {};
+  if (matrix.loaded_by_ldsm()) {
+    int eights = 0;  // 8x8 matrices of 16-byte rows; one instruction loads up to four
+    for (; matrix.ldsm_rows(eights, address); ++eights) cost.wavefronts += wavefronts(address, 0xff, 16);
+    cost.matrix_loads = static_cast<std::uint32_t>(eights + 3) / 4;
+    return cost;
+  }
+  const MachineLayout& layout = layout_of(*matrix.type);
+  cost.instructions = static_cast<std::uint32_t>(matrix.pieces());
+  for (int piece = 0; piece < matrix.pieces(); ++piece) {
+    for (int lane = 0; lane < kWarpSize; ++lane) address[lane] = matrix.piece_address(layout, lane, piece);
+    cost.wavefronts += wavefronts(address, ~0u, matrix.piece_bytes());
+  }
+  return cost;
+}
+
+void count_matrix(Block& block, const Record& record) {
+  const int lane = std::countr_zero(record.mask);
+  const MatrixInMemory matrix{record.address[lane], record.leading, record.row_major, record.type};
+  if (record.space == Space::shared) {
+    // Only the bank that it begins in matters: the same few kinds come again and again.
+    const MatrixCosts::Kind kind{record.type, record.leading, static_cast<std::uint8_t>(matrix.address % 128),
+                                 record.row_major};
+    const MatrixCost& cost = block.matrix_costs.of(kind, [&] { return cost_in_shared(matrix); });
+    add_shared(block.counters.shared, record.access, cost.instructions, cost.wavefronts);
+    block.counters.shared.matrix_loads += cost.matrix_loads;
+    return;
+  }
+  const MachineLayout& layout = layout_of(*record.type);
+  for (int piece = 0; piece < matrix.pieces(); ++piece) {
+    std::uint64_t address[kWarpSize];
+    for (int l = 0; l < kWarpSize; ++l) address[l] = matrix.piece_address(layout, l, piece);
+    count_global(block, *record.tensor, address, record.mask, matrix.piece_bytes(), record.access);
+  }
+}
+
+/// Lanes of one instruction may touch different tensors (a pointer chosen by a condition, or lanes that reach the same
+/// line a different number of times): counted for each of them.
+void count_global(Block& block, const Record& record) {
+  for (std::uint32_t left = record.mask; left != 0;) {
+    const std::uint64_t first = record.address[std::countr_zero(left)];
+    const Tensor& tensor = record.tensor->contains(first) ? *record.tensor : *find_tensor(first);
+    std::uint32_t inside = 0;
+    for (std::uint32_t m = left; m != 0; m &= m - 1) {
+      if (tensor.contains(record.address[std::countr_zero(m)])) inside |= m & -m;
+    }
+    count_global(block, tensor, record.address, inside, record.size, record.access);
+    left &= ~inside;
+  }
+}
+
+}  // namespace
+
+void flush(Warp& warp) {
+  Block& block = *warp.block;
+  for (const Record& record : warp.recorder) {
+    if (record.type != nullptr) {
+      check_matrix_lanes(warp, record);
+      count_matrix(block, record);
+    } else if (record.space == Space::shared) {
+      if (record.access == Access::async) continue;  // the shared side of a cp.async: see async_instructions
+      count_shared(block, record);
+    } else {
+      count_global(block, record);
+    }
+  }
+  warp.recorder.clear();
+}
+
+}  // namespace simt

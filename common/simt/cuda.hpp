@@ -1,0 +1,15 @@
+// CUDA C++ for a host compiler: what a kernel file sees instead of cuda_runtime.h, cuda_fp16.h, cuda_bf16.h,
+// cuda_pipeline.h and mma.h.
+//
+// What a kernel may use: raw pointers, `__shared__` variables in plain and template kernels, `__device__` functions,
+// structs by value, `__constant__` tables, early exit, barriers, shuffles, votes, atomics, cp.async, WMMA. What it may
+// not: `<<<>>>` (launch through the wrapper), bare PTX, waiting in a loop for another thread, C++ exceptions.
+#pragma once
+
+#include "common/simt/intrinsics.hpp"
+#include "common/simt/launch.hpp"
+#include "common/simt/pipeline.hpp"
+#include "common/simt/qualifiers.hpp"
+#include "common/simt/shared.hpp"
+#include "common/simt/vector_types.hpp"
+#include "common/simt/wmma.hpp"

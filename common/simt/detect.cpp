@@ -1,0 +1,307 @@
+#include "common/simt/detect.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/simt/global_memory.hpp"
+#include "common/simt/program.hpp"
+#include "common/simt/shared_memory.hpp"
+
+namespace simt {
+
+namespace {
+
+SourceLine source_of(const Where& where) {
+  return {where.file_name(), static_cast<int>(where.line()), where.function_name()};
+}
+
+std::string place(const SourceLine& line) {
+  const std::size_t slash = line.file.rfind('/');
+  return line.line == 0
+             ? "an unknown line"
+             : (slash == std::string::npos ? line.file : line.file.substr(slash + 1)) + ":" + std::to_string(line.line);
+}
+
+const char* name_of(Collective operation) {
+  switch (operation) {
+    case Collective::barrier:
+      return "__syncwarp";
+    case Collective::shuffle_index:
+      return "__shfl_sync";
+    case Collective::shuffle_up:
+      return "__shfl_up_sync";
+    case Collective::shuffle_down:
+      return "__shfl_down_sync";
+    case Collective::shuffle_xor:
+      return "__shfl_xor_sync";
+    case Collective::vote:
+      return "a vote";
+    case Collective::multiply:
+      return "mma_sync";
+  }
+  return "?";
+}
+
+}  // namespace
+
+std::string lanes_text(std::uint32_t lanes) {
+  if (lanes == ~0u) return "all lanes";
+  std::string text;
+  for (int lane = 0; lane < kWarpSize; ++lane) {
+    if (!(lanes >> lane & 1)) continue;
+    int last = lane;
+    while (last < kWarpSize - 1 && (lanes >> (last + 1) & 1)) ++last;
+    text += (text.empty() ? "" : ", ") + std::to_string(lane);
+    if (last > lane) text += "-" + std::to_string(last);
+    lane = last;
+  }
+  return (std::popcount(lanes) == 1 ? "lane " : "lanes ") + text;
+}
+
+const char* action_of(Access access) {
+  switch (access) {
+    case Access::read:
+      return "reads";
+    case Access::write:
+      return "writes";
+    case Access::atomic:
+      return "atomically updates";
+    case Access::async:
+      return "copies asynchronously";
+    case Access::matrix_read:
+      return "loads a matrix";
+    case Access::matrix_write:
+      return "stores a matrix";
+  }
+  return "touches";
+}
+
+Finding finding_of(const Lane& lane, Mistake mistake, const void* pc, const char* action) {
+  Finding finding{};
+  finding.mistake = mistake;
+  finding.pc = pc;
+  finding.action = action;
+  finding.warp = lane.warp->index;
+  finding.lanes = lane.bit;
+  finding.block = lane.block->number;
+  return finding;
+}
+
+void note_finding(const Lane& lane, Finding finding) {
+  lane.block->launch->findings.add(std::move(finding));
+}
+
+void begin_block(Block& block) {
+  block.shared->begin_block(block);
+  block.global->begin_block();
+}
+
+void end_interval(Block& block) {
+  block.shared->end_interval(block);
+}
+
+void end_block(Block& block) {
+  block.global->end_block(block.number);
+}
+
+void report_exception(const Lane& lane, const char* text) {
+  Finding finding = finding_of(lane, Mistake::exception, nullptr, "throws");
+  finding.what = std::string("a C++ exception left the kernel: ") + text;
+  finding.advice = "kernels cannot throw on a GPU: return, or use assert";
+  lane.block->damaged = true;
+  note_finding(lane, std::move(finding));
+}
+
+void report_deadlock(const Block& block) {
+  if (block.damaged) return;  // those that were ended by a mistake may be the ones that the others wait for
+  // Who waits where: at most a few lines.
+  std::string who;
+  int listed = 0;
+  Finding finding{};
+  for (int w = 0; w < block.warp_count; ++w) {
+    const Warp& warp = block.warps[w];
+    std::uint32_t left = warp.alive;
+    if (left != 0 && finding.warp < 0)
+      finding = finding_of(warp.lanes[std::countr_zero(left)], Mistake::deadlock,
+                           warp.lanes[std::countr_zero(left)].waits_at, "waits");
+    while (left != 0) {
+      const Lane& first = warp.lanes[std::countr_zero(left)];
+      const bool at_barrier = warp.at_barrier & first.bit;
+      std::uint32_t same = 0;
+      for (std::uint32_t m = left; m != 0; m &= m - 1) {
+        const Lane& other = warp.lanes[std::countr_zero(m)];
+        if (other.waits_at == first.waits_at && bool(warp.at_barrier & other.bit) == at_barrier) same |= other.bit;
+      }
+      left &= ~same;
+      std::string what = "__syncthreads";
+      for (int g = 0; !at_barrier && g < warp.groups_used; ++g) {
+        if (warp.groups[g].arrived & first.bit) {
+          what = std::string(name_of(warp.groups[g].operation)) + " for " + lanes_text(warp.groups[g].mask);
+        }
+      }
+      if (++listed <= 6) {
+        who += std::string(who.empty() ? "warp " : "; warp ") + std::to_string(w) + ", " + lanes_text(same) + ", in " +
+               what + " (" + place(source_line(first.waits_at)) + ")";
+      }
+    }
+  }
+  if (listed > 6) who += "; and others";
+  finding.what = "nobody can go on: " + who;
+  finding.advice =
+      "every lane named in a mask, and every thread of the block, has to come to the same call: move it out "
+      "of the branch or loop that only some execute";
+  block.launch->findings.add(std::move(finding));
+}
+
+void report_divergent_barrier(const Lane& lane, Where where) {
+  Finding finding = finding_of(lane, Mistake::divergent_barrier, nullptr, "waits");
+  finding.source = source_of(where);
+  finding.other_source = source_of(lane.block->barrier_where);
+  finding.other_action = "waits";
+  if (finding.source.line < finding.other_source.line) {  // told in the order of the source, not in that of the threads
+    std::swap(finding.source, finding.other_source);
+    finding.warp = -1;
+    finding.lanes = 0;
+  }
+  finding.what = "threads of one block wait at different __syncthreads";
+  finding.advice = "all threads have to come to the same __syncthreads: move it out of the branch";
+  note_finding(lane, std::move(finding));
+}
+
+void report_divergent_collective(const Lane& lane, const Group& group, const void* pc) {
+  Finding finding = finding_of(lane, Mistake::divergent_collective, pc, "calls");
+  finding.other_pc = lane.warp->lanes[std::countr_zero(group.arrived)].waits_at;
+  finding.other_action = "calls";
+  finding.other_warp = lane.warp->index;
+  finding.other_lanes = group.arrived;
+  if (finding.pc < finding.other_pc) {  // told in the order of the code, not in that of the lanes
+    std::swap(finding.pc, finding.other_pc);
+    std::swap(finding.lanes, finding.other_lanes);
+  }
+  finding.what = "lanes of one mask call different warp functions";
+  finding.advice =
+      "all lanes of a mask have to call the same function: move it out of the branch, or give each branch "
+      "a mask of its own lanes";
+  note_finding(lane, std::move(finding));
+}
+
+void report_not_in_mask(const Lane& lane, std::uint32_t mask, const void* pc) {
+  Finding finding = finding_of(lane, Mistake::divergent_collective, pc, "calls");
+  finding.what = "the calling lane is not in the mask, which names " + lanes_text(mask);
+  finding.advice = "the mask has to name exactly the lanes that make the call";
+  note_finding(lane, std::move(finding));
+}
+
+void report_inactive_source(const Warp& warp, int lane, int source, const void* pc) {
+  if (warp.block->damaged) return;
+  Finding finding = finding_of(warp.lanes[lane], Mistake::inactive_lane, pc, "shuffles");
+  finding.what = "reads the value of lane " + std::to_string(source) + ", which does not take part: it is undefined";
+  finding.advice = "let all lanes that are read from make the call, and name them in the mask";
+  note_finding(warp.lanes[lane], std::move(finding));
+}
+
+// --- Findings --------------------------------------------------------------------------------------------------------
+
+void Findings::add(Finding finding) {
+  const Key key{finding.mistake,           finding.pc,           finding.other_pc, finding.source.line,
+                finding.other_source.line, finding.variable.name};
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto [at, fresh] = found_.try_emplace(key);
+  Entry& entry = at->second;
+  ++entry.count;
+  // The one to tell of: between two warps, which takes the stronger barrier, before within one; then the lowest block.
+  const auto rank = [](const Finding& f) { return std::pair(f.warp == f.other_warp, f.block); };
+  if (fresh || rank(finding) < rank(entry.first)) {
+    entry.first = std::move(finding);
+  } else if (finding.block == entry.first.block && finding.warp == entry.first.warp &&
+             finding.other_warp == entry.first.other_warp) {
+    entry.first.lanes |= finding.lanes;
+    entry.first.other_lanes |= finding.other_lanes;
+  }
+}
+
+std::vector<Report> Findings::reports(dim3 grid) const {
+  std::vector<Report> reports;
+  std::vector<std::string> names;  // of the reports' variables
+  for (const auto& [key, entry] : found_) {
+    const Finding& f = entry.first;
+    Report report{};
+    report.mistake = f.mistake;
+    report.variable = f.variable.name + f.variable.part;
+    report.what = f.what;
+    report.advice = f.advice;
+    report.side = {f.action, f.pc != nullptr ? source_line(f.pc) : f.source, f.warp, f.lanes};
+    if (f.other_pc != nullptr || f.other_source.line != 0) {
+      report.other = Side{f.other_action, f.other_pc != nullptr ? source_line(f.other_pc) : f.other_source,
+                          f.other_warp, f.other_lanes};
+    }
+    report.block = dim3(static_cast<unsigned>(f.block % grid.x), static_cast<unsigned>(f.block / grid.x % grid.y),
+                        static_cast<unsigned>(f.block / grid.x / grid.y));
+    report.count = entry.count;
+    // Unrolled and duplicated code: the same lines are the same mistake.
+    const auto line = [](const std::optional<Side>& s) { return s ? s->source.line : 0; };
+    std::size_t i = 0;
+    for (; i < reports.size(); ++i) {
+      const Report& r = reports[i];
+      if (r.mistake == report.mistake && r.side.source.line == report.side.source.line &&
+          r.side.source.file == report.side.source.file && line(r.other) == line(report.other) &&
+          names[i] == f.variable.name) {
+        break;
+      }
+    }
+    if (i < reports.size()) {
+      reports[i].count += report.count;
+    } else {
+      reports.push_back(std::move(report));
+      names.push_back(f.variable.name);
+    }
+  }
+  std::stable_sort(reports.begin(), reports.end(), [](const Report& a, const Report& b) {
+    return std::tie(a.side.source.file, a.side.source.line, a.mistake) <
+           std::tie(b.side.source.file, b.side.source.line, b.mistake);
+  });
+  return reports;
+}
+
+// --- Called by kernels -----------------------------------------------------------------------------------------------
+
+void assertion_failed(const char* expression, Where where) {
+  if (running == nullptr) {
+    std::fprintf(stderr, "%s:%u: assertion failed: %s\n", where.file_name(), where.line(), expression);
+    std::abort();
+  }
+  Lane& lane = *running;
+  Finding finding = finding_of(lane, Mistake::assertion, nullptr, "asserts");
+  finding.source = source_of(where);
+  finding.what = std::string("assertion failed: ") + expression;
+  finding.advice = "see the condition";
+  note_finding(lane, std::move(finding));
+  lane.block->damaged = true;
+  end_lane();
+}
+
+void end_thread_open(const char* exercise) {
+  Lane& lane = *running;
+  {
+    LaunchState& launch = *lane.block->launch;
+    const std::lock_guard<std::mutex> lock(launch.mutex);
+    if (launch.open_exercise.empty()) launch.open_exercise = exercise;
+  }
+  lane.block->damaged = true;
+  end_lane();
+}
+
+void note(const char* label, long long value) {
+  if (running == nullptr) return;
+  Block& block = *running->block;
+  // The lanes of a block say the same thing one after another: mostly it is among the last few.
+  for (auto n = block.notes.rbegin(); n != block.notes.rend() && n->block == block.number; ++n) {
+    if (n->value == value && n->label == label) {
+      ++n->threads;
+      return;
+    }
+  }
+  block.notes.push_back({block.number, label, value, 1});
+}
+
+}  // namespace simt

@@ -1,0 +1,38 @@
+// The detectors: what is wrong with an access, a barrier, a collective. Internal.
+//
+// Every access to shared memory is checked when it happens, against a shadow of two-byte cells (shared_memory.hpp);
+// what is found becomes a Finding, and the launch makes reports of them when it has ended.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/simt/execution.hpp"
+#include "common/simt/launch_state.hpp"
+
+namespace simt {
+
+/// A finding about the running lane at `pc`.
+Finding finding_of(const Lane& lane, Mistake mistake, const void* pc, const char* action);
+/// Notes it in the lane's launch.
+void note_finding(const Lane& lane, Finding finding);
+
+// The parts of a block's life that the detectors follow.
+void begin_block(Block& block);
+void end_interval(Block& block);  ///< all threads have come to a block barrier, or ended
+void end_block(Block& block);
+
+// What the scheduler and the collectives notice.
+void report_exception(const Lane& lane, const char* text);
+void report_deadlock(const Block& block);
+void report_divergent_barrier(const Lane& lane, Where where);
+void report_divergent_collective(const Lane& lane, const Group& group, const void* pc);
+void report_not_in_mask(const Lane& lane, std::uint32_t mask, const void* pc);
+void report_inactive_source(const Warp& warp, int lane, int source, const void* pc);
+
+/// "lanes 0-7, 12"; "lane 3"; "all lanes".
+std::string lanes_text(std::uint32_t lanes);
+/// "writes", "reads", "atomically updates", …
+const char* action_of(Access access);
+
+}  // namespace simt

@@ -1,0 +1,134 @@
+// The simulator's own state: lanes, warps, blocks and the operating-system thread that runs them. Internal.
+//
+// One fiber a CUDA thread, one block at a time per operating-system thread. A fiber runs until it has to wait (for its
+// warp or its block) and then switches straight to the next lane of its warp; only when a whole warp waits does control
+// return to the scheduler, which picks the next warp.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "common/simt/async_copies.hpp"
+#include "common/simt/fiber.hpp"
+#include "common/simt/matrix_costs.hpp"
+#include "common/simt/recorder.hpp"
+#include "common/simt/runtime.hpp"
+#include "common/simt/simulator.hpp"
+
+namespace simt {
+
+inline constexpr int kWarpSize = 32;
+inline constexpr int kMaxThreads = 1024;
+
+struct Block;
+struct Warp;
+struct LaunchState;
+class SharedMemory;
+class GlobalObserver;
+
+/// One simulated thread. What every switch and access needs comes first, in one cache line.
+struct alignas(64) Lane {
+  Fiber fiber;
+  Warp* warp = nullptr;
+  std::uint32_t bit = 0;     ///< 1 << index
+  std::uint16_t index = 0;   ///< in its warp
+  std::uint16_t linear = 0;  ///< in its block
+  std::uintptr_t stack_low = 0, stack_size = 0;
+  RecorderPosition position;
+  Block* block = nullptr;
+  const void* waits_at = nullptr;  ///< the call that it waits in, for deadlock reports
+  std::uint16_t step = 0;          ///< shared accesses since the last block barrier: the order of two racing accesses
+  bool abandoned = false;          ///< ended early: its fiber hangs where it was
+  uint3 thread{};                  ///< threadIdx
+  AsyncCopies copies;
+};
+
+/// What the lanes of a warp do together.
+enum class Collective : std::uint8_t { barrier, shuffle_index, shuffle_up, shuffle_down, shuffle_xor, vote, multiply };
+
+/// Lanes that wait for each other: those named by one mask.
+struct Group {
+  std::uint32_t mask = 0, arrived = 0;
+  Collective operation{};
+};
+
+struct Warp {
+  Block* block = nullptr;
+  Lane* lanes = nullptr;
+  int index = 0;
+  std::uint32_t alive = 0;       ///< lanes that exist and have not ended
+  std::uint32_t ready = 0;       ///< lanes that can run, the running one included
+  std::uint32_t at_barrier = 0;  ///< lanes that wait for the block
+  std::uint32_t paused = 0;      ///< lanes that wait until the warp's records have been counted
+  std::uint32_t epoch = 0;       ///< the clock's value at the last barrier of the whole warp
+  int groups_used = 0;
+  Group groups[kWarpSize];
+
+  // What a collective exchanges: each lane's value, whose value it wants, and what it got.
+  std::uint64_t value[kWarpSize];
+  std::uint8_t source[kWarpSize];
+  std::uint64_t result[kWarpSize];
+  struct Operands {
+    void* d;
+    const void *a, *b, *c;
+    const FragmentType *type_d, *type_a, *type_b, *type_c;
+    const void* pc;
+  } operands[kWarpSize];
+
+  /// Barriers of parts of this warp since its last whole one (rare): who has heard from whom. heard[x][y] is the clock
+  /// up to which lane x is ordered after lane y.
+  bool partial_barriers = false;
+  std::uint32_t heard[kWarpSize][kWarpSize];
+
+  /// Operands in shared memory that lanes of this warp have checked at this clock: a tile of Q is loaded again and
+  /// again, and a write in between is judged when it happens.
+  struct CheckedMatrix {
+    std::uint64_t address = 0;
+    const FragmentType* type = nullptr;
+    std::uint32_t leading = 0, clock = 0, lanes = 0;
+    bool row_major = false;
+  } checked[16];
+
+  Recorder recorder;
+};
+
+/// One block in execution, and all that an operating-system thread needs for it; used again for the next block.
+struct Block {
+  uint3 index{}, size{}, grid{};
+  std::uint64_t number = 0;  ///< index.x + grid.x * (index.y + grid.y * index.z)
+  int threads = 0, warp_count = 0;
+  int alive = 0, arrived = 0;                             ///< threads that have not ended; those at the block barrier
+  std::uint32_t runnable = 0;                             ///< warps with ready lanes
+  Where barrier_where;                                    ///< the barrier that the first of `arrived` waits at
+  int barrier_true = 0;                                   ///< predicates of this round
+  int barrier_result_true = 0, barrier_result_count = 0;  ///< of the last completed round
+
+  /// Counts warp and block barriers of this operating-system thread; accesses are stamped with it.
+  std::uint32_t clock = 1;
+  std::uint32_t block_began = 1, interval_began = 1;  ///< the clock at the block's begin, at its last block barrier
+
+  std::vector<Lane> lanes;
+  std::unique_ptr<Warp[]> warps;
+  Fiber scheduler;
+  std::uint64_t random = 1;  ///< of Order::shuffled
+
+  LaunchState* launch = nullptr;
+  SharedMemory* shared = nullptr;
+  GlobalObserver* global = nullptr;
+  Counters counters;
+  MatrixCosts matrix_costs;
+  std::vector<Note> notes;
+  bool damaged = false;  ///< a thread was ended by a mistake: what follows from that is not reported
+};
+
+/// The running lane; null outside kernels. In the runtime's thread-local storage, not among the kernels' variables.
+extern constinit thread_local Lane* running __attribute__((tls_model("initial-exec")));
+/// The same lane if its accesses are to be observed: null outside kernels and where nothing is counted.
+extern constinit thread_local Lane* observed __attribute__((tls_model("initial-exec")));
+
+/// Ends the running lane at once. Its stack is not unwound.
+[[noreturn]] void end_lane();
+
+}  // namespace simt

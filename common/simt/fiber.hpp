@@ -1,0 +1,117 @@
+// A fiber: one simulated thread's stack and place of execution, on Boost.Context. Knows nothing of CUDA.
+//
+// Boost's class `fiber` unwinds a suspended stack when it is destroyed. A simulated thread that ends early is suspended
+// within a callback of the instrumentation, through which nothing can be unwound; it is left for good and its stack
+// used again. So this works on the two functions below that class.
+#pragma once
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <boost/context/detail/fcontext.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <vector>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace simt {
+
+class Fiber {
+ public:
+  /// Runs `entry` on the stack [low, low + size) at the next switch to this fiber. `entry` must not return.
+  void prepare(void* low, std::size_t size, void (*entry)()) {
+#if defined(__SANITIZE_ADDRESS__)
+    low_ = low;
+    size_ = size;
+#endif
+    entry_ = entry;
+    context_ = boost::context::detail::make_fcontext(static_cast<char*>(low) + size, size, &Fiber::begin);
+  }
+  bool prepared() const {
+    return context_ != nullptr;
+  }
+
+  /// Suspends `from`, which is running, and continues `to`. Returns when something switches to `from` again.
+  /// Inlined, as is all that leads here: a processor predicts where a function returns to by who called last, which
+  /// after a switch is wrong, so that every return on the way back costs as much as the switch.
+  __attribute__((always_inline)) static void switch_to(Fiber& from, Fiber& to) {
+    Switch both{&from, &to};
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_start_switch_fiber(&from.fake_stack_, to.low_, to.size_);
+#endif
+    arrived(boost::context::detail::jump_fcontext(to.context_, &both));
+  }
+
+ private:
+  struct Switch {
+    Fiber *from, *to;
+  };
+
+  /// On the new stack: remembers where the fiber that came before can be continued.
+  __attribute__((always_inline)) static void arrived(boost::context::detail::transfer_t transfer) {
+    const Switch both = *static_cast<Switch*>(transfer.data);
+    both.from->context_ = transfer.fctx;
+#if defined(__SANITIZE_ADDRESS__)
+    const void* low;
+    std::size_t size;
+    __sanitizer_finish_switch_fiber(both.to->fake_stack_, &low, &size);
+    if (both.from->low_ == nullptr) {  // the operating-system thread's own stack
+      both.from->low_ = const_cast<void*>(low);
+      both.from->size_ = size;
+    }
+#endif
+  }
+  static void begin(boost::context::detail::transfer_t transfer) {
+    Fiber& self = *static_cast<Switch*>(transfer.data)->to;
+#if defined(__SANITIZE_ADDRESS__)
+    self.fake_stack_ = nullptr;
+#endif
+    arrived(transfer);
+    self.entry_();
+    __builtin_unreachable();
+  }
+
+  boost::context::detail::fcontext_t context_ = nullptr;
+  void (*entry_)() = nullptr;
+#if defined(__SANITIZE_ADDRESS__)
+  void* low_ = nullptr;
+  std::size_t size_ = 0;
+  void* fake_stack_ = nullptr;
+#endif
+};
+
+/// Stacks for the threads of a block, each with an inaccessible page below it. Pages that no thread touches cost
+/// nothing.
+class Stacks {
+ public:
+  static constexpr std::size_t kSize = 96 * 1024;  ///< bytes, usable by one thread
+
+  Stacks() = default;
+  ~Stacks() {
+    for (void* memory : mapped_) munmap(memory, kStride);
+  }
+  Stacks(const Stacks&) = delete;
+  Stacks& operator=(const Stacks&) = delete;
+
+  /// The lowest usable address of stack `index`.
+  void* low(std::size_t index) {
+    while (mapped_.size() <= index) {
+      void* memory = mmap(nullptr, kStride, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (memory == MAP_FAILED) throw std::bad_alloc();
+      mprotect(memory, kPage, PROT_NONE);
+      mapped_.push_back(memory);
+    }
+    // Each a few cache lines further: otherwise the hot frames of all threads share the same sets of the L1 cache.
+    return static_cast<char*>(mapped_[index]) + kPage + index * 7 % 64 * 64;
+  }
+
+ private:
+  static constexpr std::size_t kPage = 4096, kStride = kSize + 2 * kPage;
+  std::vector<void*> mapped_;
+};
+
+}  // namespace simt

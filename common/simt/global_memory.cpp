@@ -1,0 +1,272 @@
+#include "common/simt/global_memory.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <new>
+
+#include "common/simt/detect.hpp"
+#include "common/simt/program.hpp"
+
+namespace simt {
+
+namespace {
+
+constexpr std::size_t kGuard = 64 * 1024;  // bytes on either side
+constexpr std::uint64_t kByHost = 1, kByThread = std::uint64_t(1) << 63;
+
+std::mutex tensors_mutex;
+std::vector<std::unique_ptr<Tensor>>& tensors() {
+  static auto& list = *new std::vector<std::unique_ptr<Tensor>>;  // outlives every worker thread
+  return list;
+}
+std::size_t next_index = 0;
+
+Tensor& tensor_of(const void* memory, const char* function) {
+  Tensor* tensor = find_tensor(reinterpret_cast<std::uintptr_t>(memory));
+  if (tensor == nullptr) throw std::invalid_argument(std::string(function) + ": not device memory");
+  return *tensor;
+}
+
+std::unique_ptr<std::atomic<std::uint64_t>[]> zeros(std::size_t count) {
+  return std::make_unique<std::atomic<std::uint64_t>[]>(count);
+}
+
+}  // namespace
+
+void* allocate(std::size_t bytes, std::string name, std::size_t element_size, Role role) {
+  auto tensor = std::make_unique<Tensor>();
+  tensor->mapped = (bytes + 2 * kGuard + 4095) / 4096 * 4096;
+  void* memory = mmap(nullptr, tensor->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  tensor->memory = static_cast<std::byte*>(memory);
+  std::byte* data = tensor->memory + kGuard;
+  std::memset(data - 256, 0xff, bytes + 512);
+  tensor->low = reinterpret_cast<std::uintptr_t>(data);
+  tensor->high = tensor->low + bytes;
+  tensor->name = std::move(name);
+  tensor->element_size = std::max<std::size_t>(1, element_size);
+  tensor->role = role;
+  tensor->elements = bytes / tensor->element_size;
+  if (role != Role::input) tensor->writers = zeros(tensor->elements);
+  tensor->sectors_read = zeros(tensor->sectors() / 64 + 1);
+  tensor->sectors_written = zeros(tensor->sectors() / 64 + 1);
+  const std::lock_guard<std::mutex> lock(tensors_mutex);
+  tensor->index = next_index++;
+  auto& list = tensors();
+  list.insert(std::upper_bound(list.begin(), list.end(), tensor, [](auto& a, auto& b) { return a->low < b->low; }),
+              std::move(tensor));
+  return data;
+}
+
+void release(void* memory) noexcept {
+  if (memory == nullptr) return;
+  const std::lock_guard<std::mutex> lock(tensors_mutex);
+  auto& list = tensors();
+  const auto at = std::find_if(list.begin(), list.end(),
+                               [&](auto& t) { return t->low == reinterpret_cast<std::uintptr_t>(memory); });
+  if (at == list.end()) return;
+  munmap((*at)->memory, (*at)->mapped);
+  list.erase(at);
+  if (list.empty()) next_index = 0;
+}
+
+void copy_in(void* device, const void* host, std::size_t bytes) {
+  if (bytes == 0) return;
+  Tensor& tensor = tensor_of(device, "copy_in");
+  std::memcpy(device, host, bytes);
+  if (!tensor.writers) return;
+  const std::size_t first = (reinterpret_cast<std::uintptr_t>(device) - tensor.low) / tensor.element_size;
+  for (std::size_t i = first; i < first + bytes / tensor.element_size && i < tensor.elements; ++i) {
+    tensor.writers[i].store(kByHost, std::memory_order_relaxed);
+  }
+}
+
+void copy_out(void* host, const void* device, std::size_t bytes) {
+  std::memcpy(host, device, bytes);
+}
+
+void set_tiles(void* memory, std::size_t tile_bytes) {
+  tensor_of(memory, "set_tiles").tile_bytes = tile_bytes;
+}
+
+void expect_output(void* memory) {
+  Tensor& tensor = tensor_of(memory, "expect_output");
+  tensor.role = Role::output;
+  tensor.writers = zeros(tensor.elements);
+}
+
+std::vector<Report> check_output(const void* memory) {
+  const Tensor& tensor = tensor_of(memory, "check_output");
+  std::size_t missing = 0, first = 0;
+  for (std::size_t i = 0; tensor.writers && i < tensor.elements; ++i) {
+    if (tensor.writers[i].load(std::memory_order_relaxed) != 0) continue;
+    if (missing++ == 0) first = i;
+  }
+  if (missing == 0) return {};
+  Report report{};
+  report.mistake = Mistake::never_written;
+  report.variable = tensor.name + ", from element " + std::to_string(first);
+  report.what = std::to_string(missing) + " of " + std::to_string(tensor.elements) + " elements of " + tensor.name +
+                " were never written";
+  report.advice = "check the grid's size and the bounds of the loop that writes them, the tail's above all";
+  report.count = missing;
+  return {report};
+}
+
+Tensor* find_tensor(std::uintptr_t address) {
+  const auto& list = tensors();
+  auto after = std::upper_bound(list.begin(), list.end(), address,
+                                [](std::uintptr_t a, const std::unique_ptr<Tensor>& t) { return a < t->low; });
+  if (after == list.begin()) return nullptr;
+  Tensor* tensor = (after - 1)->get();
+  return tensor->contains(address) ? tensor : nullptr;
+}
+
+const std::vector<std::unique_ptr<Tensor>>& all_tensors() {
+  return tensors();
+}
+
+std::string describe_stray(std::uintptr_t address) {
+  for (const auto& tensor : tensors()) {
+    if (address >= tensor->high && address - tensor->high < kGuard) {
+      return std::to_string(address - tensor->high) + " bytes past the end of " + tensor->name;
+    }
+    if (address < tensor->low && tensor->low - address <= kGuard) {
+      return std::to_string(tensor->low - address) + " bytes before the beginning of " + tensor->name;
+    }
+  }
+  if (address < 4096) return "the null pointer" + (address ? " + " + std::to_string(address) : std::string());
+  return "no allocation is near it (host memory, or another thread's local variable?)";
+}
+
+// --- Observing -------------------------------------------------------------------------------------------------------
+
+void GlobalObserver::begin_launch() {
+  traffic_.assign(next_index, {});
+  for (const auto& tensor : tensors()) {
+    if (tensor->tile_bytes == 0) continue;
+    const std::size_t tiles = (tensor->high - tensor->low + tensor->tile_bytes - 1) / tensor->tile_bytes;
+    traffic_[tensor->index].tile_bytes.assign(tiles, 0);
+    traffic_[tensor->index].tile_seen.assign(tiles, 0);
+  }
+  serial_ = 0;
+}
+
+void GlobalObserver::read_tile(const Tensor& tensor, std::uint64_t address, std::size_t bytes) {
+  Traffic& traffic = of(tensor);
+  const std::size_t tile = (address - tensor.low) / tensor.tile_bytes;
+  traffic.tile_bytes[tile] += bytes;
+  if (traffic.tile_seen[tile] == serial_) return;
+  traffic.tile_seen[tile] = serial_;
+  traffic.tiles_now.push_back(static_cast<std::uint32_t>(tile));
+}
+
+void GlobalObserver::end_block(std::uint64_t number) {
+  for (Traffic& traffic : traffic_) {
+    if (traffic.tiles_now.empty()) continue;
+    std::sort(traffic.tiles_now.begin(), traffic.tiles_now.end());
+    traffic.tiles_of_block[number] = std::move(traffic.tiles_now);
+    traffic.tiles_now.clear();
+  }
+}
+
+void GlobalObserver::merge_into(Launch& launch) const {
+  std::vector<const Tensor*> by_index(traffic_.size(), nullptr);
+  for (const auto& tensor : tensors()) by_index[tensor->index] = tensor.get();
+  if (launch.tensors.empty()) launch.tensors.resize(traffic_.size());
+  for (std::size_t i = 0; i < traffic_.size(); ++i) {
+    if (by_index[i] == nullptr || !traffic_[i].touched) continue;
+    TensorTraffic& total = launch.tensors[i];
+    total.name = by_index[i]->name;
+    total.counters += traffic_[i].counters;
+    total.tile_bytes.resize(traffic_[i].tile_bytes.size());
+    for (std::size_t t = 0; t < total.tile_bytes.size(); ++t) total.tile_bytes[t] += traffic_[i].tile_bytes[t];
+    total.tiles_of_block.insert(traffic_[i].tiles_of_block.begin(), traffic_[i].tiles_of_block.end());
+  }
+}
+
+// --- Checking --------------------------------------------------------------------------------------------------------
+
+namespace {
+
+[[noreturn]] void end_outside(Lane& lane, std::uintptr_t address, std::size_t size, Access access, const void* pc,
+                              Variable variable, const std::string& where) {
+  Finding finding = finding_of(lane, Mistake::outside_global, pc, action_of(access));
+  finding.variable = std::move(variable);
+  finding.what = std::to_string(size) + " bytes, " + where;
+  finding.advice = address < 4096 ? "check which pointer was passed to the launch"
+                                  : "check the index against the tensor's size; a ragged tail needs a bound";
+  note_finding(lane, std::move(finding));
+  lane.block->damaged = true;
+  end_lane();
+}
+
+Variable element_of(const Tensor& tensor, std::uintptr_t address) {
+  return {tensor.name, " (global), element " + std::to_string((address - tensor.low) / tensor.element_size)};
+}
+
+void note_write(Lane& lane, Tensor& tensor, std::uintptr_t address, std::size_t size, Access access, const void* pc) {
+  const std::size_t first = (address - tensor.low) / tensor.element_size;
+  const std::size_t last = (address + size - 1 - tensor.low) / tensor.element_size;
+  const std::uint64_t mine = kByThread | std::uint64_t(lane.linear) << 32 | code_of(pc);
+  for (std::size_t i = first; i <= last && i < tensor.elements; ++i) {
+    const std::uint64_t before = tensor.writers[i].exchange(mine, std::memory_order_relaxed);
+    if (!(before & kByThread) || tensor.role != Role::output || access == Access::atomic) continue;
+    // Which of the two came first may depend on how the blocks are spread: told in the order of the code.
+    const auto before_code = static_cast<std::uint32_t>(before), mine_code = code_of(pc);
+    Finding finding = finding_of(lane, Mistake::written_twice, pc, "writes");
+    finding.other_pc = address_of_code(before_code);
+    finding.other_action = "writes";
+    if (mine_code < before_code) std::swap(finding.pc, finding.other_pc);
+    finding.variable.name = tensor.name;
+    finding.what = "an element of " + tensor.name + " is written more than once, e.g. element " + std::to_string(i);
+    finding.advice = "let one thread of one block write each element, once: traffic, and a race if the values differ";
+    note_finding(lane, std::move(finding));
+    return;
+  }
+}
+
+void check_was_written(Lane& lane, const Tensor& tensor, std::uintptr_t address, std::size_t size, const void* pc) {
+  const std::size_t first = (address - tensor.low) / tensor.element_size;
+  const std::size_t last = (address + size - 1 - tensor.low) / tensor.element_size;
+  for (std::size_t i = first; i <= last && i < tensor.elements; ++i) {
+    if (tensor.writers[i].load(std::memory_order_relaxed) != 0) continue;
+    Finding finding = finding_of(lane, Mistake::uninitialised_global, pc, "reads");
+    finding.variable.name = tensor.name;
+    finding.what =
+        "element " + std::to_string(i) + " of " + tensor.name + " has not been written by any kernel or copy";
+    finding.advice = "write it first: outputs and scratch memory hold NaN until then";
+    note_finding(lane, std::move(finding));
+    return;
+  }
+}
+
+}  // namespace
+
+Tensor* check_global(Lane& lane, std::uintptr_t address, std::size_t size, Access access, const void* pc,
+                     Tensor* guess) {
+  Tensor* tensor = guess != nullptr && guess->contains(address) ? guess : find_tensor(address);
+  if (tensor == nullptr) [[unlikely]] {
+    const LaunchState& launch = *lane.block->launch;
+    if (address - reinterpret_cast<std::uintptr_t>(launch.parameters) < launch.parameter_bytes) return nullptr;
+    if (in_static_storage(address)) return nullptr;  // constants, and __device__ variables
+    end_outside(lane, address, size, access, pc, {}, describe_stray(address));
+  }
+  if (address + size > tensor->high) [[unlikely]] {
+    end_outside(lane, address, size, access, pc, element_of(*tensor, address), "which reach beyond the end");
+  }
+  if (tensor->writers && lane.block->launch->detecting) {
+    if (access == Access::write || access == Access::atomic || access == Access::matrix_write) {
+      if (access == Access::atomic) check_was_written(lane, *tensor, address, size, pc);
+      note_write(lane, *tensor, address, size, access, pc);
+    } else {
+      check_was_written(lane, *tensor, address, size, pc);
+    }
+  }
+  return tensor;
+}
+
+}  // namespace simt

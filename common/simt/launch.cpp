@@ -1,0 +1,215 @@
+// A launch: checks it as CUDA does, spreads its blocks over operating-system threads, and puts together what they saw.
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <thread>
+
+#include "common/simt/detect.hpp"
+#include "common/simt/global_memory.hpp"
+#include "common/simt/program.hpp"
+#include "common/simt/scheduler.hpp"
+#include "common/simt/shared_memory.hpp"
+
+namespace simt {
+
+namespace {
+
+/// One operating-system thread. Its thread-local storage is the static shared memory of the blocks that it runs, so it
+/// never runs anything else.
+struct Worker {
+  Stacks stacks;
+  SharedMemory shared;
+  GlobalObserver global;
+  Block block;
+
+  void run(LaunchState& launch) {
+    block.launch = &launch;
+    block.shared = &shared;
+    block.global = &global;
+    block.counters = {};
+    block.notes.clear();
+    prepare_block(block, launch.grid, launch.block, stacks);
+    shared.begin_launch(launch.shared_bytes);
+    global.begin_launch();
+    for (std::uint64_t number; (number = launch.next_block++) < launch.block_count;) run_block(block, number);
+    const std::lock_guard<std::mutex> lock(launch.mutex);
+    launch.result.counters += block.counters;
+    global.merge_into(launch.result);
+    launch.result.notes.insert(launch.result.notes.end(), block.notes.begin(), block.notes.end());
+  }
+};
+
+/// The threads, kept between launches. They wait for ever when the program ends: nothing here is destroyed.
+class Pool {
+ public:
+  /// Runs `launch` on `count` threads and waits.
+  void run(LaunchState& launch, int count) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (threads_ < count) {
+      std::thread(&Pool::serve, this, threads_).detach();
+      ++threads_;
+    }
+    launch_ = &launch;
+    wanted_ = count;
+    left_ = count;
+    ++round_;
+    wake_.notify_all();
+    done_.wait(lock, [&] { return left_ == 0; });
+    launch_ = nullptr;
+  }
+
+ private:
+  void serve(int number) {
+    Worker worker;
+    std::uint64_t seen = 0;
+    std::unique_lock<std::mutex> lock(mutex_);
+    for (;;) {
+      wake_.wait(lock, [&] { return round_ != seen && launch_ != nullptr; });
+      seen = round_;
+      if (number >= wanted_) continue;
+      LaunchState& launch = *launch_;
+      lock.unlock();
+      worker.run(launch);
+      lock.lock();
+      if (--left_ == 0) done_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable wake_, done_;
+  LaunchState* launch_ = nullptr;
+  int threads_ = 0, wanted_ = 0, left_ = 0;
+  std::uint64_t round_ = 0;
+};
+
+Pool& pool() {
+  static Pool& the_pool = *new Pool;
+  return the_pool;
+}
+
+std::vector<Launch>& history() {
+  static auto& list = *new std::vector<Launch>;
+  return list;
+}
+
+std::string text(dim3 v) {
+  return "(" + std::to_string(v.x) + ", " + std::to_string(v.y) + ", " + std::to_string(v.z) + ")";
+}
+
+void check_configuration(const std::string& kernel, dim3 grid, dim3 block, std::size_t shared_bytes) {
+  const auto refuse = [&](const std::string& why) { throw LaunchRefused(kernel + ": " + why); };
+  const std::uint64_t threads = std::uint64_t(block.x) * block.y * block.z;
+  if (threads == 0 || threads > kMaxThreads || block.z > 64) {
+    refuse("a block of " + text(block) + " threads; allowed are 1 to 1024 in all, at most 64 in z");
+  }
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) refuse("a grid of " + text(grid) + " blocks is empty");
+  if (grid.x > 2147483647u || grid.y > 65535 || grid.z > 65535) {
+    refuse("a grid of " + text(grid) + " blocks; allowed are 2147483647 in x and 65535 in y and z");
+  }
+  const std::size_t most = std::min(options().shared_limit, SharedMemory::kMostDynamic);
+  if (shared_bytes > most) {
+    refuse(std::to_string(shared_bytes) + " bytes of dynamic shared memory; a block can have " + std::to_string(most));
+  }
+}
+
+void clear_sectors() {
+  for (const auto& tensor : all_tensors()) {
+    const std::size_t words = tensor->sectors() / 64 + 1;
+    for (std::size_t i = 0; i < words; ++i) {
+      tensor->sectors_read[i].store(0, std::memory_order_relaxed);
+      tensor->sectors_written[i].store(0, std::memory_order_relaxed);
+    }
+  }
+}
+
+/// The totals over all tensors; the tensors touched; notes in order.
+void finish(Launch& launch) {
+  std::erase_if(launch.tensors, [](const TensorTraffic& t) { return t.name.empty(); });
+  for (const TensorTraffic& tensor : launch.tensors) launch.counters.global += tensor.counters;
+  std::sort(launch.notes.begin(), launch.notes.end(), [](const Note& a, const Note& b) {
+    return std::tie(a.block, a.label, a.value) < std::tie(b.block, b.label, b.value);
+  });
+}
+
+}  // namespace
+
+Options& options() {
+  static Options the_options;
+  return the_options;
+}
+
+const Launch& last_launch() {
+  static const Launch none{};
+  return history().empty() ? none : history().back();
+}
+const std::vector<Launch>& launches() {
+  return history();
+}
+void clear_launches() {
+  history().clear();
+}
+
+bool in_kernel() {
+  return running != nullptr;
+}
+uint3 thread_index() {
+  return running->thread;
+}
+uint3 block_index() {
+  return running->block->index;
+}
+uint3 block_size() {
+  return running->block->size;
+}
+uint3 grid_size() {
+  return running->block->grid;
+}
+
+void* dynamic_shared(std::size_t size, const SharedLayout* layout) {
+  Lane& lane = *running;
+  SharedMemory& shared = *lane.block->shared;
+  shared.use_layout(lane, size, layout, __builtin_return_address(0));
+  return shared.dynamic();
+}
+
+void run_grid(const void* function, dim3 grid, dim3 block, std::size_t shared_bytes, void (*body)(void*),
+              void* parameters, std::size_t parameter_bytes) {
+  load_program();
+  const std::string kernel = function_name(function);
+  check_configuration(kernel, grid, block, shared_bytes);
+  LaunchState launch{};
+  launch.grid = grid;
+  launch.block = block;
+  launch.shared_bytes = shared_bytes;
+  launch.body = body;
+  launch.parameters = parameters;
+  launch.parameter_bytes = parameter_bytes;
+  launch.options = options();
+  launch.observing = instrumented() && launch.options.count;
+  launch.detecting = launch.observing && launch.options.detect;
+  launch.block_count = std::uint64_t(grid.x) * grid.y * grid.z;
+  Launch& result = launch.result;
+  result.kernel = kernel;
+  result.grid = grid;
+  result.block = block;
+  result.shared_bytes = shared_bytes;
+  result.counted = launch.observing;
+  clear_sectors();
+
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int workers = launch.options.workers > 0 ? launch.options.workers : cores;
+  const auto start = std::chrono::steady_clock::now();
+  pool().run(launch, static_cast<int>(std::min<std::uint64_t>(workers, launch.block_count)));
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+
+  finish(result);
+  const bool open = !launch.open_exercise.empty();
+  if (!open) result.reports = launch.findings.reports(grid);  // what an open exercise causes is no mistake
+  history().push_back(std::move(result));
+  if (open) throw OpenExercise(launch.open_exercise);
+  const std::vector<Report>& reports = history().back().reports;
+  if (!reports.empty() && launch.options.throw_on_mistakes) throw KernelMistakes(reports);
+}
+
+}  // namespace simt

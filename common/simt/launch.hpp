@@ -1,0 +1,32 @@
+// Launching a kernel on the simulator.
+#pragma once
+
+#include <cstddef>
+#include <tuple>
+#include <utility>
+
+#include "common/simt/runtime.hpp"
+
+namespace simt {
+
+/// Runs kernel(arguments…) once for every thread of the grid and waits. The arguments are converted to the parameters'
+/// types, as in a CUDA launch. Throws LaunchRefused, OpenExercise, KernelMistakes (report.hpp).
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, Arguments&&... arguments) {
+  struct Call {
+    void (*kernel)(Parameters...);
+    std::tuple<Parameters...> parameters;
+  };
+  Call call{kernel, std::tuple<Parameters...>(static_cast<Parameters>(std::forward<Arguments>(arguments))...)};
+  run_grid(
+      reinterpret_cast<const void*>(kernel), grid, block, shared_bytes,
+      [](void* c) { std::apply(static_cast<Call*>(c)->kernel, static_cast<Call*>(c)->parameters); }, &call,
+      sizeof call);
+}
+
+/// An annotation that the launch's record keeps: nothing on the GPU. E.g. note("masked tile", j).
+inline void annotate(const char* label, long long value) {
+  note(label, value);
+}
+
+}  // namespace simt

@@ -1,0 +1,78 @@
+// One launch while it runs: what its operating-system threads share. Internal.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "common/simt/simulator.hpp"
+
+namespace simt {
+
+/// A variable, and which part of it.
+struct Variable {
+  std::string name, part;
+};
+
+/// A mistake as it is noticed: addresses in the code, resolved only when the launch has ended.
+struct Finding {
+  Mistake mistake;
+  const void* pc = nullptr;  ///< a return address
+  const void* other_pc = nullptr;
+  const char* action = "";  ///< what the side at `pc` does
+  const char* other_action = "";
+  Variable variable;
+  std::string what, advice;
+  int warp = -1, other_warp = -1;
+  std::uint32_t lanes = 0, other_lanes = 0;
+  std::uint64_t block = 0;          ///< number in the grid
+  SourceLine source, other_source;  ///< where there is no pc
+};
+
+/// The findings of a launch, each mistake once: the same kind at the same places in the same variable is one.
+class Findings {
+ public:
+  void add(Finding finding);
+  /// As reports, sorted by file and line.
+  std::vector<Report> reports(dim3 grid) const;
+  bool empty() const { return found_.empty(); }
+
+ private:
+  struct Key {  ///< not the part of the variable: one loop over a tile is one mistake
+    Mistake mistake;
+    const void *pc, *other_pc;
+    int line, other_line;
+    std::string variable;
+    auto operator<=>(const Key&) const = default;
+  };
+  struct Entry {
+    Finding first;
+    std::uint64_t count = 0;
+  };
+  std::mutex mutex_;
+  std::map<Key, Entry> found_;
+};
+
+/// Everything that the operating-system threads of a launch need.
+struct LaunchState {
+  dim3 grid, block;
+  std::size_t shared_bytes;
+  void (*body)(void*);
+  void* parameters;
+  std::size_t parameter_bytes;
+  Options options;
+  bool observing;  ///< accesses are counted
+  bool detecting;  ///< races and uninitialised reads are looked for
+  std::uint64_t block_count;
+  std::atomic<std::uint64_t> next_block{0};
+  Findings findings;
+  std::mutex mutex;           ///< of what follows
+  std::string open_exercise;  ///< empty: none was met
+  Launch result;
+};
+
+}  // namespace simt

@@ -1,0 +1,128 @@
+// Where the elements of a WMMA matrix lie in memory and in the lanes' registers. Internal.
+//
+// CUDA leaves the layout of a fragment open. The counters need the machine's own (that of mma.m16n8k16 in the PTX
+// manual), as it decides which addresses one instruction asks for. Accumulators are kept in it; operands a and b are
+// kept as plain blocks of rows, which is quicker and, as CUDA promises nothing, no less right.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "common/simt/execution.hpp"
+
+namespace simt {
+
+constexpr int rows_of(const FragmentType& t) {
+  return t.use == FragmentType::b ? t.k : t.m;
+}
+constexpr int columns_of(const FragmentType& t) {
+  return t.use == FragmentType::a ? t.k : t.n;
+}
+constexpr int bytes_of(ElementType e) {
+  return e == ElementType::half || e == ElementType::bfloat16 ? 2 : 4;
+}
+
+struct Place {
+  std::uint8_t row, column;
+};
+
+/// The machine's layout: row and column of element `e` of `lane`.
+constexpr std::pair<int, int> machine_place(const FragmentType& t, int lane, int e) {
+  const int quad = lane / 4, in_quad = lane % 4;
+  if (t.element == ElementType::tf32) {
+    if (t.use == FragmentType::a) return {quad + 8 * (e & 1), in_quad + 4 * (e >> 1)};
+    return {in_quad + 4 * (e & 1), quad + 8 * (e >> 1)};
+  }
+  switch (t.use) {
+    case FragmentType::a:
+      if (t.m == 8) return {quad, 2 * in_quad + (e & 1) + 8 * (e >> 1)};
+      return {quad + 8 * (e >> 1 & 1) + 16 * (e >> 3), 2 * in_quad + (e & 1) + 8 * (e >> 2 & 1)};
+    case FragmentType::b:
+      return {2 * in_quad + (e & 1) + 8 * (e >> 1 & 1), quad + 8 * (e >> 2)};
+    case FragmentType::accumulator:
+      break;
+  }
+  if (t.m == 16) return {quad + 8 * (e >> 1 & 1), 2 * in_quad + (e & 1) + 8 * (e >> 2)};
+  if (t.m == 32) return {quad + 8 * (e >> 1), 2 * in_quad + (e & 1)};
+  return {2 * in_quad + (e & 1), quad + 8 * (e >> 1)};  // 8x32 is computed as the transpose of 32x8
+}
+
+/// The same as a table.
+struct MachineLayout {
+  static constexpr int kMostElements = 16;
+  Place at[kWarpSize][kMostElements] = {};
+  explicit constexpr MachineLayout(const FragmentType& type) {
+    const int count = rows_of(type) * columns_of(type) / kWarpSize;
+    for (int lane = 0; lane < kWarpSize; ++lane) {
+      for (int e = 0; e < count; ++e) {
+        const auto [row, column] = machine_place(type, lane, e);
+        at[lane][e] = {static_cast<std::uint8_t>(row), static_cast<std::uint8_t>(column)};
+      }
+    }
+  }
+};
+
+inline const MachineLayout& layout_of(const FragmentType& type) {
+  using enum ElementType;
+  static constexpr MachineLayout a_square({FragmentType::a, half, 16, 16, 16, 16}),
+      a_tall({FragmentType::a, half, 32, 8, 16, 16}), a_wide({FragmentType::a, half, 8, 32, 16, 16}),
+      b_square({FragmentType::b, half, 16, 16, 16, 16}), b_tall({FragmentType::b, half, 32, 8, 16, 16}),
+      b_wide({FragmentType::b, half, 8, 32, 16, 16}), a_tf32({FragmentType::a, tf32, 16, 16, 8, 4}),
+      b_tf32({FragmentType::b, tf32, 16, 16, 8, 4}), c_square({FragmentType::accumulator, float32, 16, 16, 16, 8}),
+      c_tall({FragmentType::accumulator, float32, 32, 8, 16, 8}),
+      c_wide({FragmentType::accumulator, float32, 8, 32, 16, 8});
+  switch (type.use) {
+    case FragmentType::a:
+      return type.element == tf32 ? a_tf32 : type.m == 16 ? a_square : type.m == 32 ? a_tall : a_wide;
+    case FragmentType::b:
+      return type.element == tf32 ? b_tf32 : type.m == 16 ? b_square : type.m == 32 ? b_tall : b_wide;
+    default:
+      return type.m == 16 ? c_square : type.m == 32 ? c_tall : c_wide;
+  }
+}
+
+/// One matrix in memory.
+struct MatrixInMemory {
+  std::uint64_t address;
+  unsigned leading;  ///< elements between lines
+  bool row_major;
+  const FragmentType* type;
+
+  // A line is what lies together: a row if row-major, otherwise a column.
+  int lines() const { return row_major ? rows_of(*type) : columns_of(*type); }
+  int line_bytes() const { return (row_major ? columns_of(*type) : rows_of(*type)) * bytes_of(type->element); }
+  std::uint64_t line(int i) const { return address + std::uint64_t(i) * leading * bytes_of(type->element); }
+  std::uint64_t element(Place p) const {
+    return row_major ? line(p.row) + p.column * bytes_of(type->element)
+                     : line(p.column) + p.row * bytes_of(type->element);
+  }
+
+  /// From shared memory, 16-bit operands come by LDSM, row- or column-major.
+  bool loaded_by_ldsm() const { return type->use != FragmentType::accumulator && bytes_of(type->element) == 2; }
+  /// The row addresses of the i-th 8x8 matrix that LDSM fetches; false past the last.
+  bool ldsm_rows(int i, std::uint64_t* rows) const {
+    const int across = line_bytes() / 16;
+    if (i >= lines() / 8 * across) return false;
+    for (int r = 0; r < 8; ++r) rows[r] = line(i / across * 8 + r) + 16 * (i % across);
+    return true;
+  }
+
+  /// Otherwise: pieces of a lane's fragment, each one access of one instruction. Two neighbours in one line go
+  /// together.
+  bool paired() const {
+    if (type->element == ElementType::tf32) return false;
+    const bool pairs_in_row = type->use == FragmentType::a || (type->use == FragmentType::accumulator && type->m != 8);
+    return pairs_in_row == row_major;
+  }
+  int elements_of_lane() const { return rows_of(*type) * columns_of(*type) / kWarpSize; }
+  int pieces() const { return paired() ? elements_of_lane() / 2 : elements_of_lane(); }
+  unsigned piece_bytes() const { return static_cast<unsigned>(bytes_of(type->element) * (paired() ? 2 : 1)); }
+  std::uint64_t piece_address(const MachineLayout& layout, int lane, int piece) const {
+    return element(layout.at[lane][paired() ? 2 * piece : piece]);
+  }
+};
+
+/// Whether all lanes took part in a matrix access, with the same arguments; reports it if not.
+void check_matrix_lanes(const Warp& warp, const Record& record);
+
+}  // namespace simt

@@ -1,0 +1,214 @@
+// How accesses are seen: the functions that code compiled with -fsanitize=thread calls before every access to memory.
+// The sanitizer's own library is not linked; these take its place.
+//
+// Each gets the address and knows the size; its return address is the place in the kernel. The stack of the running
+// fiber is local memory and not counted; the executable's thread-local storage and the dynamic buffer are shared
+// memory; everything else is global memory, or a mistake.
+#include <cstdint>
+#include <cstdlib>
+
+#include "common/simt/detect.hpp"
+#include "common/simt/global_memory.hpp"
+#include "common/simt/program.hpp"
+#include "common/simt/scheduler.hpp"
+#include "common/simt/shared_memory.hpp"
+
+namespace simt {
+
+namespace {
+
+std::atomic<bool> has_instrumented_code{false};
+
+[[noreturn]] void end_misaligned(Lane& lane, std::uintptr_t address, unsigned size, Access access, const void* pc,
+                                 Variable variable) {
+  Finding finding = finding_of(lane, Mistake::misaligned, pc, action_of(access));
+  finding.variable = std::move(variable);
+  finding.what = "an access of " + std::to_string(size) + " bytes at an address that is " +
+                 std::to_string(address % size) + " bytes past a multiple of " + std::to_string(size);
+  finding.advice =
+      "the GPU stops here: keep rows a multiple of 16 bytes apart, and vector accesses at multiples of "
+      "their size";
+  note_finding(lane, std::move(finding));
+  lane.block->damaged = true;
+  end_lane();
+}
+
+void observe_memory(Lane& lane, std::uintptr_t address, unsigned size, Access access, const void* pc) {
+  Block& block = *lane.block;
+  Recorder& recorder = lane.warp->recorder;
+  const bool shared = block.shared->contains(address);
+  if (address & (size - 1)) [[unlikely]] {
+    const Tensor* tensor = shared ? nullptr : find_tensor(address);
+    if (shared || tensor != nullptr) {
+      end_misaligned(lane, address, size, access, pc,
+                     shared ? block.shared->variable(address) : Variable{tensor->name, " (global)"});
+    }
+  }
+  if (shared) {
+    if (block.shared->in_statics(address) && is_initialisation_guard(address)) [[unlikely]]
+      return;
+    block.shared->check(lane, address, size, access, lane.bit, pc);
+    recorder.add(lane.position, lane.index, pc, address, size, access, Space::shared);
+  } else {
+    const Record* expected = recorder.expected(lane.position);
+    Tensor* tensor = check_global(lane, address, size, access, pc,
+                                  expected != nullptr ? const_cast<Tensor*>(expected->tensor) : nullptr);
+    if (tensor == nullptr) return;
+    recorder.add(lane.position, lane.index, pc, address, size, access, Space::global).tensor = tensor;
+  }
+  if (recorder.far_ahead(lane.position)) [[unlikely]]
+    pause_for_counting();
+}
+
+inline void observe(const volatile void* memory, unsigned size, Access access, const void* pc) {
+  Lane* lane = observed;
+  if (lane == nullptr) return;
+  const auto address = reinterpret_cast<std::uintptr_t>(memory);
+  if (address - lane->stack_low < lane->stack_size) return;
+  observe_memory(*lane, address, size, access, pc);
+}
+
+/// A struct copied as a whole: the GPU moves it in pieces of up to 16 bytes.
+void observe_range(std::uintptr_t address, std::size_t size, Access access, const void* pc) {
+  while (size > 0) {
+    unsigned piece = 16;
+    while (piece > size || address % piece != 0) piece /= 2;
+    observe(reinterpret_cast<const void*>(address), piece, access, pc);
+    address += piece;
+    size -= piece;
+  }
+}
+
+}  // namespace
+
+bool instrumented() {
+  return has_instrumented_code.load(std::memory_order_relaxed);
+}
+
+void observe_atomic(Lane& lane, std::uintptr_t address, unsigned size, const void* pc) {
+  observe_memory(lane, address, size, Access::atomic, pc);
+}
+
+}  // namespace simt
+
+#define SIMT_HOOK extern "C" SIMT_API
+#define SIMT_CALLER __builtin_return_address(0)
+#define SIMT_HOOKS_OF_SIZE(n)                              \
+  SIMT_HOOK void __tsan_read##n(void* a) {                 \
+    simt::observe(a, n, simt::Access::read, SIMT_CALLER);  \
+  }                                                        \
+  SIMT_HOOK void __tsan_write##n(void* a) {                \
+    simt::observe(a, n, simt::Access::write, SIMT_CALLER); \
+  }                                                        \
+  SIMT_HOOK void __tsan_unaligned_read##n(void* a) {       \
+    simt::observe(a, n, simt::Access::read, SIMT_CALLER);  \
+  }                                                        \
+  SIMT_HOOK void __tsan_unaligned_write##n(void* a) {      \
+    simt::observe(a, n, simt::Access::write, SIMT_CALLER); \
+  }                                                        \
+  SIMT_HOOK void __tsan_volatile_read##n(void* a) {        \
+    simt::observe(a, n, simt::Access::read, SIMT_CALLER);  \
+  }                                                        \
+  SIMT_HOOK void __tsan_volatile_write##n(void* a) {       \
+    simt::observe(a, n, simt::Access::write, SIMT_CALLER); \
+  }
+SIMT_HOOKS_OF_SIZE(1)
+SIMT_HOOKS_OF_SIZE(2)
+SIMT_HOOKS_OF_SIZE(4)
+SIMT_HOOKS_OF_SIZE(8)
+SIMT_HOOKS_OF_SIZE(16)
+
+SIMT_HOOK void __tsan_init() {
+  simt::has_instrumented_code = true;
+}
+SIMT_HOOK void __tsan_func_entry(void*) {}
+SIMT_HOOK void __tsan_func_exit() {}
+SIMT_HOOK void __tsan_vptr_update(void**, void*) {}
+SIMT_HOOK void __tsan_vptr_read(void**) {}
+SIMT_HOOK void __tsan_read_range(void* a, unsigned long n) {
+  simt::observe_range(reinterpret_cast<std::uintptr_t>(a), n, simt::Access::read, SIMT_CALLER);
+}
+SIMT_HOOK void __tsan_write_range(void* a, unsigned long n) {
+  simt::observe_range(reinterpret_cast<std::uintptr_t>(a), n, simt::Access::write, SIMT_CALLER);
+}
+
+// std::atomic in the host's part of a kernel file, and the guards of its static variables.
+#define SIMT_ATOMICS_OF_SIZE(bits, T)                                                                      \
+  SIMT_HOOK T __tsan_atomic##bits##_load(const volatile T* a, int) {                                       \
+    return __atomic_load_n(a, __ATOMIC_SEQ_CST);                                                           \
+  }                                                                                                        \
+  SIMT_HOOK void __tsan_atomic##bits##_store(volatile T* a, T v, int) {                                    \
+    __atomic_store_n(a, v, __ATOMIC_SEQ_CST);                                                              \
+  }                                                                                                        \
+  SIMT_HOOK T __tsan_atomic##bits##_exchange(volatile T* a, T v, int) {                                    \
+    return __atomic_exchange_n(a, v, __ATOMIC_SEQ_CST);                                                    \
+  }                                                                                                        \
+  SIMT_HOOK T __tsan_atomic##bits##_fetch_add(volatile T* a, T v, int) {                                   \
+    return __atomic_fetch_add(a, v, __ATOMIC_SEQ_CST);                                                     \
+  }                                                                                                        \
+  SIMT_HOOK T __tsan_atomic##bits##_fetch_sub(volatile T* a, T v, int) {                                   \
+    return __atomic_fetch_sub(a, v, __ATOMIC_SEQ_CST);                                                     \
+  }                                                                                                        \
+  SIMT_HOOK T __tsan_atomic##bits##_fetch_and(volatile T* a, T v, int) {                                   \
+    return __atomic_fetch_and(a, v, __ATOMIC_SEQ_CST);                                                     \
+  }                                                                                                        \
+  SIMT_HOOK T __tsan_atomic##bits##_fetch_or(volatile T* a, T v, int) {                                    \
+    return __atomic_fetch_or(a, v, __ATOMIC_SEQ_CST);                                                      \
+  }                                                                                                        \
+  SIMT_HOOK int __tsan_atomic##bits##_compare_exchange_strong(volatile T* a, T* expected, T v, int, int) { \
+    return __atomic_compare_exchange_n(a, expected, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);         \
+  }                                                                                                        \
+  SIMT_HOOK int __tsan_atomic##bits##_compare_exchange_weak(volatile T* a, T* expected, T v, int, int) {   \
+    return __atomic_compare_exchange_n(a, expected, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);         \
+  }
+SIMT_ATOMICS_OF_SIZE(8, std::uint8_t)
+SIMT_ATOMICS_OF_SIZE(16, std::uint16_t)
+SIMT_ATOMICS_OF_SIZE(32, std::uint32_t)
+SIMT_ATOMICS_OF_SIZE(64, std::uint64_t)
+SIMT_HOOK void __tsan_atomic_thread_fence(int) {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+SIMT_HOOK void __tsan_atomic_signal_fence(int) {}
+
+// -fsanitize=bounds: an index outside a declared array, noticed before the access. The compiler passes the source line
+// and the array's type.
+namespace {
+struct UbsanLocation {
+  const char* file;
+  std::uint32_t line, column;
+};
+struct UbsanType {
+  std::uint16_t kind, info;
+  char name[1];
+};
+struct OutOfBoundsData {
+  UbsanLocation location;
+  const UbsanType *array, *index;
+};
+
+void out_of_bounds(const OutOfBoundsData& data, void* index) {
+  simt::Lane* lane = simt::running;
+  // The index by value if it fits a word, as the type says: bit 0 of info is "signed", the rest log2 of the bits.
+  const unsigned bits = 1u << (data.index->info >> 1);
+  auto value = reinterpret_cast<std::intptr_t>(index);
+  if (bits < 64 && (data.index->info & 1)) value = static_cast<std::intptr_t>(value << (64 - bits)) >> (64 - bits);
+  const std::string what = "index " + std::to_string(value) + " of an array of type " + data.array->name;
+  if (lane == nullptr) {
+    std::fprintf(stderr, "%s:%u: %s\n", data.location.file, data.location.line, what.c_str());
+    std::abort();
+  }
+  simt::Finding finding = simt::finding_of(*lane, simt::Mistake::outside_array, nullptr, "indexes");
+  finding.source = {data.location.file, static_cast<int>(data.location.line), ""};
+  finding.what = what;
+  finding.advice = "check the index against the array's declared size";
+  simt::note_finding(*lane, std::move(finding));
+  lane->block->damaged = true;
+  simt::end_lane();
+}
+}  // namespace
+SIMT_HOOK void __ubsan_handle_out_of_bounds(OutOfBoundsData* data, void* index) {
+  out_of_bounds(*data, index);
+}
+SIMT_HOOK void __ubsan_handle_out_of_bounds_abort(OutOfBoundsData* data, void* index) {
+  out_of_bounds(*data, index);
+}

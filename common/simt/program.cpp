@@ -1,0 +1,288 @@
+#include "common/simt/program.hpp"
+
+#include <cxxabi.h>
+#include <elf.h>
+#include <fcntl.h>
+#include <link.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#ifdef SIMT_HAVE_LIBBACKTRACE
+#include <backtrace.h>
+#else
+#include <cstdio>
+#endif
+
+namespace simt {
+
+std::uintptr_t program_base = 0;
+
+namespace {
+
+struct TlsSymbol {
+  std::uintptr_t offset;
+  std::size_t size;
+  std::string name;
+  bool shared;  ///< a variable of a function: no thread_local of the host's code at namespace scope
+  bool guard;   ///< the compiler's note that a variable was initialised
+};
+struct Range {
+  std::uintptr_t low, high;
+};
+
+std::vector<TlsSymbol> tls_symbols;             // by offset
+std::vector<Range> loaded_ranges;               // of the program and all libraries
+[[maybe_unused]] std::uintptr_t load_bias = 0;  // addresses in memory minus those in the file
+
+std::string demangled(const char* name) {
+  int status = 0;
+  char* text = abi::__cxa_demangle(name, nullptr, nullptr, &status);
+  std::string result = text != nullptr ? text : name;
+  std::free(text);
+  return result;
+}
+
+/// The executable's file, mapped for good.
+const char* program_file = nullptr;
+std::size_t program_file_size = 0;
+
+void map_program_file() {
+  const int descriptor = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+  struct stat status {};
+  if (descriptor < 0) return;
+  if (fstat(descriptor, &status) == 0) {
+    const auto size = static_cast<std::size_t>(status.st_size);
+    void* memory = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
+    if (memory != MAP_FAILED && size >= sizeof(ElfW(Ehdr))) {
+      program_file = static_cast<const char*>(memory);
+      program_file_size = size;
+    }
+  }
+  close(descriptor);
+}
+
+/// Calls visit(symbol, name) for every entry of the symbol tables.
+template <class Visit>
+void for_each_symbol(Visit visit) {
+  if (program_file == nullptr) return;
+  ElfW(Ehdr) header;
+  std::memcpy(&header, program_file, sizeof header);
+  const auto section = [&](std::size_t i) {
+    ElfW(Shdr) s{};
+    const std::size_t at = header.e_shoff + i * sizeof s;
+    if (at + sizeof s <= program_file_size) std::memcpy(&s, program_file + at, sizeof s);
+    return s;
+  };
+  for (std::size_t i = 0; i < header.e_shnum; ++i) {
+    const ElfW(Shdr) table = section(i);
+    if (table.sh_type != SHT_SYMTAB || table.sh_offset + table.sh_size > program_file_size) continue;
+    const ElfW(Shdr) strings = section(table.sh_link);
+    for (std::size_t at = 0; at + sizeof(ElfW(Sym)) <= table.sh_size; at += sizeof(ElfW(Sym))) {
+      ElfW(Sym) symbol;
+      std::memcpy(&symbol, program_file + table.sh_offset + at, sizeof symbol);
+      visit(symbol, program_file + strings.sh_offset + symbol.st_name);
+    }
+  }
+}
+
+void read_tls_symbols() {
+  for_each_symbol([](const ElfW(Sym) & symbol, const char* name) {
+    if (ELF64_ST_TYPE(symbol.st_info) != STT_TLS || symbol.st_size == 0) return;
+    const std::string full = demangled(name);
+    const std::size_t colon = full.rfind("::");
+    const bool guard = std::strncmp(name, "_ZGV", 4) == 0;
+    tls_symbols.push_back({symbol.st_value, symbol.st_size, colon == std::string::npos ? full : full.substr(colon + 2),
+                           !guard && full.find('(') != std::string::npos, guard});
+  });
+  std::sort(tls_symbols.begin(), tls_symbols.end(), [](auto& a, auto& b) { return a.offset < b.offset; });
+}
+
+int visit_module(dl_phdr_info* info, std::size_t, void*) {
+  if (loaded_ranges.empty()) {  // the executable comes first
+    std::uintptr_t low = ~std::uintptr_t(0);
+    for (int i = 0; i < info->dlpi_phnum; ++i) {
+      if (info->dlpi_phdr[i].p_type == PT_LOAD) low = std::min<std::uintptr_t>(low, info->dlpi_phdr[i].p_vaddr);
+    }
+    program_base = info->dlpi_addr + low;
+    load_bias = info->dlpi_addr;
+  }
+  for (int i = 0; i < info->dlpi_phnum; ++i) {
+    const ElfW(Phdr)& p = info->dlpi_phdr[i];
+    if (p.p_type == PT_LOAD)
+      loaded_ranges.push_back({info->dlpi_addr + p.p_vaddr, info->dlpi_addr + p.p_vaddr + p.p_memsz});
+  }
+  return 0;
+}
+
+int find_tls(dl_phdr_info* info, std::size_t, void* result) {
+  for (int i = 0; i < info->dlpi_phnum; ++i) {
+    if (info->dlpi_phdr[i].p_type != PT_TLS) continue;
+    *static_cast<StaticShared*>(result) = {reinterpret_cast<std::uintptr_t>(info->dlpi_tls_data),
+                                           info->dlpi_phdr[i].p_memsz};
+  }
+  return 1;  // only the first module: the executable
+}
+
+thread_local StaticShared tls_of_thread{0, 0};
+thread_local const TlsSymbol* last_symbol = nullptr;
+
+const TlsSymbol* symbol_at(std::uintptr_t address) {
+  const std::uintptr_t offset = address - tls_of_thread.low;
+  if (last_symbol != nullptr && offset - last_symbol->offset < last_symbol->size) return last_symbol;
+  auto after = std::upper_bound(tls_symbols.begin(), tls_symbols.end(), offset,
+                                [](std::uintptr_t o, const TlsSymbol& s) { return o < s.offset; });
+  if (after == tls_symbols.begin()) return nullptr;
+  --after;
+  if (offset - after->offset >= after->size) return nullptr;
+  return last_symbol = &*after;
+}
+
+/// Not where the reader's code is: the surface's inlined functions, the standard library's.
+bool in_headers_of_ours(const std::string& file) {
+  for (const char* folder : {"common/simt/", "common/cuda/", "/include/c++/", "/usr/lib/"}) {
+    if (file.find(folder) != std::string::npos) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void load_program() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    dl_iterate_phdr(visit_module, nullptr);
+    std::sort(loaded_ranges.begin(), loaded_ranges.end(), [](auto& a, auto& b) { return a.low < b.low; });
+    map_program_file();
+    read_tls_symbols();
+  });
+}
+
+std::string function_name(const void* function) {
+  static std::mutex mutex;
+  static std::map<const void*, std::string> known;
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto [entry, fresh] = known.try_emplace(function, "a kernel");
+  if (!fresh) return entry->second;
+  for_each_symbol([&, address = reinterpret_cast<std::uintptr_t>(function) - load_bias](const ElfW(Sym) & symbol,
+                                                                                        const char* name) {
+    if (ELF64_ST_TYPE(symbol.st_info) == STT_FUNC && symbol.st_value == address) entry->second = demangled(name);
+  });
+  std::string& text = entry->second;
+  for (const char* noise : {"(anonymous namespace)::", "void "}) {
+    for (std::size_t at; (at = text.find(noise)) != std::string::npos;) text.erase(at, std::strlen(noise));
+  }
+  text = text.substr(0, text.find('('));
+  return text;
+}
+
+StaticShared static_shared_of_this_thread() {
+  tls_of_thread = {0, 0};
+  dl_iterate_phdr(find_tls, &tls_of_thread);
+  return tls_of_thread;
+}
+
+StaticVariable static_variable(std::uintptr_t address) {
+  const TlsSymbol* symbol = symbol_at(address);
+  if (symbol == nullptr) return {"", 0};
+  return {symbol->name, address - tls_of_thread.low - symbol->offset};
+}
+
+bool static_variable_holds(std::uintptr_t address, std::size_t size) {
+  if (tls_symbols.empty()) return true;
+  const TlsSymbol* symbol = symbol_at(address);
+  return symbol != nullptr && address + size <= tls_of_thread.low + symbol->offset + symbol->size;
+}
+
+bool is_initialisation_guard(std::uintptr_t address) {
+  const TlsSymbol* symbol = symbol_at(address);
+  return symbol != nullptr && symbol->guard;
+}
+
+void poison_static_shared(std::uintptr_t low, std::uintptr_t high) {
+  for (const TlsSymbol& symbol : tls_symbols) {
+    const std::uintptr_t begin = tls_of_thread.low + symbol.offset;
+    if (symbol.shared && begin < high && low < begin + symbol.size) {
+      std::memset(reinterpret_cast<void*>(begin), 0xff, symbol.size);
+    }
+  }
+}
+
+bool in_static_storage(std::uintptr_t address) {
+  auto after = std::upper_bound(loaded_ranges.begin(), loaded_ranges.end(), address,
+                                [](std::uintptr_t a, const Range& r) { return a < r.low; });
+  return after != loaded_ranges.begin() && address < (after - 1)->high;
+}
+
+#ifdef SIMT_HAVE_LIBBACKTRACE
+
+namespace {
+
+struct Search {
+  SourceLine innermost, chosen;
+};
+
+int visit_frame(void* data, std::uintptr_t, const char* file, int line, const char* function) {
+  Search& search = *static_cast<Search*>(data);
+  if (file == nullptr) return 0;
+  const SourceLine here{file, line, function != nullptr ? demangled(function) : ""};
+  if (search.innermost.line == 0) search.innermost = here;
+  if (in_headers_of_ours(here.file)) return 0;
+  search.chosen = here;
+  return 1;
+}
+
+}  // namespace
+
+SourceLine source_line(const void* pc) {
+  static std::mutex mutex;
+  static backtrace_state* state = backtrace_create_state(nullptr, 1, nullptr, nullptr);
+  if (pc == nullptr || state == nullptr) return {};
+  const std::lock_guard<std::mutex> lock(mutex);
+  Search search;
+  // Minus one: the call itself, not what comes after it.
+  backtrace_pcinfo(
+      state, reinterpret_cast<std::uintptr_t>(pc) - 1, visit_frame, [](void*, const char*, int) {}, &search);
+  return search.chosen.line != 0 ? search.chosen : search.innermost;
+}
+
+#else  // binutils' addr2line, where the compiler brings no libbacktrace
+
+SourceLine source_line(const void* pc) {
+  if (pc == nullptr) return {};
+  char program[4096];
+  const ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+  if (length <= 0) return {};
+  program[length] = 0;
+  std::string quoted = "'";
+  for (const char* c = program; *c != 0; ++c) quoted += *c == '\'' ? std::string("'\\''") : std::string(1, *c);
+  char address[32];
+  std::snprintf(address, sizeof address, "0x%zx", reinterpret_cast<std::uintptr_t>(pc) - 1 - load_bias);
+  FILE* pipe = popen(("addr2line -f -C -i -e " + quoted + "' " + address + " 2>/dev/null").c_str(), "r");
+  if (pipe == nullptr) return {};
+  SourceLine innermost, chosen;
+  char function[4096], place[4096];
+  while (std::fgets(function, sizeof function, pipe) && std::fgets(place, sizeof place, pipe)) {
+    function[std::strcspn(function, "\n")] = 0;
+    char* colon = std::strrchr(place, ':');
+    if (colon == nullptr) continue;
+    *colon = 0;
+    const SourceLine here{place, std::atoi(colon + 1), function};
+    if (here.line == 0) continue;
+    if (innermost.line == 0) innermost = here;
+    if (chosen.line == 0 && !in_headers_of_ours(here.file)) chosen = here;
+  }
+  pclose(pipe);
+  return chosen.line != 0 ? chosen : innermost;
+}
+
+#endif
+
+}  // namespace simt

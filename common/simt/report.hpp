@@ -1,0 +1,91 @@
+// What the simulator has to say about a kernel: one Report for each mistake, with both sides of it in the source, and a
+// sentence on what to do. For the host's side; kernels never see this.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "common/simt/runtime.hpp"
+
+namespace simt {
+
+/// The kinds of mistakes.
+enum class Mistake {
+  read_after_write,      ///< a race: the read does not wait for the write
+  write_after_read,      ///< a race: the write does not wait for the read
+  write_after_write,     ///< a race: two threads write, nothing says which comes last
+  divergent_barrier,     ///< threads of one block wait at different __syncthreads
+  divergent_collective,  ///< lanes of one mask execute different warp functions, or one that is not in the mask
+  inactive_lane,         ///< a shuffle reads from, or an mma needs, a lane that does not take part
+  deadlock,              ///< no thread can go on
+  outside_global,        ///< an access outside every allocation
+  outside_shared,        ///< an access outside the shared memory that was asked for, or outside its named member
+  outside_array,         ///< an index outside a declared array
+  padding,               ///< an access to the padding columns of a member
+  uninitialised_shared,  ///< a read of shared memory that nobody has written
+  uninitialised_global,  ///< a read of global memory that nobody has written
+  misaligned,            ///< an address that is not a multiple of what the instruction needs
+  pending_copy,          ///< a touch of bytes that a cp.async is still writing
+  unset_fragment,        ///< a fragment used before it was loaded or filled
+  never_written,         ///< elements of an output that no thread wrote
+  written_twice,         ///< elements of an output that were written more than once
+  assertion,             ///< assert() failed
+  exception,             ///< a C++ exception left the kernel
+};
+SIMT_API const char* name(Mistake mistake);
+
+/// A place in the source.
+struct SourceLine {
+  std::string file;  ///< as the compiler was given it; empty: unknown
+  int line = 0;
+  std::string function;
+};
+
+/// One side of a mistake: who did what, and where.
+struct Side {
+  const char* action = "";  ///< "reads", "writes", …
+  SourceLine source;
+  int warp = -1;            ///< in its block; -1: none
+  std::uint32_t lanes = 0;  ///< mask
+};
+
+struct SIMT_API Report {
+  Mistake mistake;
+  std::string variable;       ///< "K[3][16]", "tile + 128 bytes", "O (global), element 77"; empty: none
+  std::string what;           ///< one sentence: what happened
+  std::string advice;         ///< one sentence: what to do
+  Side side;                  ///< the later access, or the only one
+  std::optional<Side> other;  ///< the earlier one
+  dim3 block;                 ///< the first block in which it was seen
+  std::uint64_t count = 0;    ///< how often
+
+  /// Several lines for a person.
+  std::string text() const;
+};
+
+/// Thrown by a launch whose kernel made mistakes. what() is the text of all reports.
+class SIMT_API KernelMistakes : public std::runtime_error {
+ public:
+  explicit KernelMistakes(std::vector<Report> reports);
+  const std::vector<Report>& reports() const { return reports_; }
+
+ private:
+  std::vector<Report> reports_;
+};
+
+/// Thrown by a launch in which a thread came to an exercise that is still open.
+class SIMT_API OpenExercise : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;  ///< what(): the exercise's id
+};
+
+/// Thrown by a launch that CUDA would refuse: too many threads, too much shared memory, a grid too high.
+class SIMT_API LaunchRefused : public std::invalid_argument {
+ public:
+  using std::invalid_argument::invalid_argument;
+};
+
+}  // namespace simt

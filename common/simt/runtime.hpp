@@ -1,0 +1,91 @@
+// What the CUDA surface calls in the simulator's shared library. Kernel authors never see these names.
+//
+// The library is compiled without instrumentation, everything in kernel files with it. A function here is therefore a
+// declaration only: nothing of the simulator's own work may be inlined into a kernel, or it would be counted.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <source_location>
+
+#include "common/simt/vector_types.hpp"
+
+#define SIMT_API __attribute__((visibility("default")))
+
+namespace simt {
+
+using Where = std::source_location;
+
+// Indices. `const`, as a thread's indices never change: the compiler may call once and keep the result.
+SIMT_API __attribute__((const)) uint3 thread_index();
+SIMT_API __attribute__((const)) uint3 block_index();
+SIMT_API __attribute__((const)) uint3 block_size();
+SIMT_API __attribute__((const)) uint3 grid_size();
+
+/// Whether the caller is a simulated thread.
+SIMT_API bool in_kernel();
+
+// Block barriers. A barrier is known by its line: compilers merge and duplicate calls.
+enum class BarrierResult { none, count, all, any };
+SIMT_API int block_barrier(BarrierResult kind, bool predicate, Where where);
+
+// Warp collectives: every lane of `mask` that has not exited must come.
+enum class Shuffle { index, up, down, exclusive_or };
+enum class Vote { ballot, all, any };
+SIMT_API void warp_barrier(std::uint32_t mask);
+SIMT_API std::uint64_t warp_shuffle(Shuffle kind, std::uint32_t mask, std::uint64_t value, int operand, int width);
+SIMT_API std::uint32_t warp_vote(Vote kind, std::uint32_t mask, bool predicate);
+SIMT_API std::uint32_t active_mask();
+
+// Atomics: returns the value before. `operand` and the result hold the value's bits.
+enum class AtomicOperation { add, maximum, minimum, exchange, compare_and_swap, bit_and, bit_or, bit_xor };
+enum class AtomicType { int32, uint32, uint64, float32, float64, half, half2, bfloat16, bfloat162 };
+SIMT_API std::uint64_t atomic(AtomicOperation operation, AtomicType type, void* address, std::uint64_t operand,
+                              std::uint64_t compare = 0);
+
+// cp.async.
+SIMT_API void copy_async(void* shared, const void* global, std::size_t size, std::size_t zero_fill);
+SIMT_API void copy_async_commit();
+SIMT_API void copy_async_wait(std::size_t groups_left);
+
+// WMMA. One description per fragment type, in static storage.
+enum class ElementType : std::uint8_t { half, bfloat16, tf32, float32 };
+struct FragmentType {
+  enum Use : std::uint8_t { a, b, accumulator } use;
+  ElementType element;    ///< what x[] holds (tf32: 4 bytes)
+  std::uint8_t m, n, k;   ///< the product's shape
+  std::uint8_t elements;  ///< num_elements
+};
+SIMT_API void matrix_poison(void* x, const FragmentType& type);
+SIMT_API void matrix_load(void* x, const FragmentType& type, const void* memory, unsigned leading, bool row_major);
+SIMT_API void matrix_store(void* memory, const FragmentType& type, const void* x, unsigned leading, bool row_major);
+SIMT_API void matrix_multiply(void* d, const FragmentType& type_d, const void* a, const FragmentType& type_a,
+                              const void* b, const FragmentType& type_b, const void* c, const FragmentType& type_c);
+
+// Dynamic shared memory, and the names of its parts.
+struct SharedMember {
+  const char* name;
+  std::uint32_t offset;        ///< bytes from the struct's beginning
+  std::uint32_t size;          ///< bytes
+  std::uint32_t element_size;  ///< bytes
+  std::uint32_t columns;       ///< elements a row, padding included: the leading dimension; 0: not two-dimensional
+  std::uint32_t used_columns;  ///< elements a row that may be touched; the rest is padding
+};
+struct SharedLayout {
+  const char* name;
+  const SharedMember* members;
+  std::size_t count;
+};
+SIMT_API void* dynamic_shared(std::size_t size, const SharedLayout* layout);
+
+// Annotations, assertions, open exercises.
+SIMT_API void note(const char* label, long long value);
+SIMT_API void assertion_failed(const char* expression, Where where);
+[[noreturn]] SIMT_API void end_thread_open(const char* exercise);
+
+// Launching. `body` is called once per thread with `parameters`, whose bytes count as parameters, not as memory.
+// `kernel` is the function, for its name.
+SIMT_API void run_grid(const void* kernel, dim3 grid, dim3 block, std::size_t shared_bytes, void (*body)(void*),
+                       void* parameters, std::size_t parameter_bytes);
+
+}  // namespace simt

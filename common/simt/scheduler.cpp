@@ -1,0 +1,253 @@
+// Fibers, warps, blocks: who runs next, who waits for whom.
+#include "common/simt/scheduler.hpp"
+
+#include <cstring>
+#include <exception>
+
+namespace simt {
+
+constinit thread_local Lane* running = nullptr;
+constinit thread_local Lane* observed = nullptr;
+
+namespace {
+
+std::uint32_t everyone(int lanes) {
+  return lanes >= kWarpSize ? ~0u : (1u << lanes) - 1;
+}
+
+/// The last thread has come to the block barrier, or ended while the others wait there.
+void complete_block_barrier(Block& block) {
+  block.barrier_result_count = block.arrived;
+  block.barrier_result_true = block.barrier_true;
+  block.arrived = block.barrier_true = 0;
+  ++block.counters.block_barriers;
+  for (int w = 0; w < block.warp_count; ++w) flush(block.warps[w]);
+  end_interval(block);
+  ++block.clock;
+  block.interval_began = block.clock;
+  for (int w = 0; w < block.warp_count; ++w) {
+    Warp& warp = block.warps[w];
+    warp.epoch = block.clock;
+    warp.partial_barriers = false;
+    warp.ready |= warp.at_barrier;
+    warp.at_barrier = 0;
+    if (warp.ready) block.runnable |= 1u << w;
+  }
+  for (int i = 0; i < block.threads; ++i) block.lanes[i].step = 0;
+}
+
+/// A lane has gone: those that wait for it may be able to go on.
+void complete_without(Lane& lane) {
+  Warp& warp = *lane.warp;
+  for (int g = 0; g < warp.groups_used; ++g) {
+    const Group group = warp.groups[g];
+    if (group.arrived != (group.mask & warp.alive)) continue;
+    warp.groups[g] = warp.groups[--warp.groups_used];
+    complete(warp, group);
+    warp.ready |= group.arrived;
+    g = -1;  // from the beginning: the groups have moved
+  }
+  Block& block = *lane.block;
+  if (block.arrived > 0 && block.arrived == block.alive) complete_block_barrier(block);
+}
+
+void finish_lane() {
+  Lane& lane = *running;
+  Warp& warp = *lane.warp;
+  warp.alive &= ~lane.bit;
+  warp.ready &= ~lane.bit;
+  --lane.block->alive;
+  lane.copies.clear();
+  if (warp.alive == 0) flush(warp);
+  complete_without(lane);
+  wait_for_turn();
+}
+
+/// What a fiber does: one thread of one block after the other.
+void fiber_main() {
+  for (;;) {
+    LaunchState& launch = *running->block->launch;
+    try {
+      launch.body(launch.parameters);
+    } catch (const std::exception& error) {
+      report_exception(*running, error.what());
+    } catch (...) {
+      report_exception(*running, "something that is not a std::exception");
+    }
+    finish_lane();
+  }
+}
+
+bool same_file(const Where& a, const Where& b) {
+  return a.file_name() == b.file_name() || std::strcmp(a.file_name(), b.file_name()) == 0;
+}
+
+/// Nobody can run and nobody has ended: says who waits where, and gives the block up.
+void give_up(Block& block) {
+  report_deadlock(block);
+  for (int w = 0; w < block.warp_count; ++w) {
+    Warp& warp = block.warps[w];
+    flush(warp);
+    warp.alive = warp.ready = warp.at_barrier = warp.paused = 0;
+    warp.groups_used = 0;
+  }
+  // The fibers stay where they are: started afresh for the next block.
+  for (Lane& lane : block.lanes) lane.abandoned = true;
+  block.alive = block.arrived = 0;
+}
+
+}  // namespace
+
+void prepare_block(Block& block, dim3 grid, dim3 size, Stacks& stacks) {
+  block.grid = {grid.x, grid.y, grid.z};
+  block.size = {size.x, size.y, size.z};
+  block.threads = static_cast<int>(size.x * size.y * size.z);
+  block.warp_count = (block.threads + kWarpSize - 1) / kWarpSize;
+  if (!block.warps) {
+    block.warps = std::make_unique<Warp[]>(kMaxThreads / kWarpSize);
+    block.lanes.resize(kMaxThreads);
+  }
+  for (int i = 0; i < block.warp_count * kWarpSize; ++i) {
+    Lane& lane = block.lanes[i];
+    const unsigned t = static_cast<unsigned>(i);
+    lane.thread = {t % size.x, t / size.x % size.y, t / (size.x * size.y)};
+    lane.linear = static_cast<std::uint16_t>(i);
+    lane.index = static_cast<std::uint16_t>(i % kWarpSize);
+    lane.bit = 1u << lane.index;
+    lane.block = &block;
+    lane.warp = &block.warps[i / kWarpSize];
+    if (lane.stack_size == 0 && i < block.threads) {
+      lane.stack_low = reinterpret_cast<std::uintptr_t>(stacks.low(i));
+      lane.stack_size = Stacks::kSize - 64 * 64;  // the stacks are shifted by up to 63 cache lines
+    }
+  }
+  for (int w = 0; w < block.warp_count; ++w) {
+    block.warps[w].block = &block;
+    block.warps[w].lanes = &block.lanes[w * kWarpSize];
+    block.warps[w].index = w;
+  }
+}
+
+void run_block(Block& block, std::uint64_t number) {
+  block.number = number;
+  block.index = {static_cast<unsigned>(number % block.grid.x),
+                 static_cast<unsigned>(number / block.grid.x % block.grid.y),
+                 static_cast<unsigned>(number / block.grid.x / block.grid.y)};
+  block.alive = block.threads;
+  block.arrived = block.barrier_true = 0;
+  block.damaged = false;
+  block.random = (block.launch->options.seed + number) * 0x9E3779B97F4A7C15ull | 1;
+  ++block.clock;
+  block.block_began = block.interval_began = block.clock;
+  begin_block(block);
+  for (int w = 0; w < block.warp_count; ++w) {
+    Warp& warp = block.warps[w];
+    warp.alive = warp.ready = everyone(block.threads - w * kWarpSize);
+    warp.at_barrier = warp.paused = 0;
+    warp.groups_used = 0;
+    warp.epoch = block.clock;
+    warp.partial_barriers = false;
+    block.runnable |= 1u << w;
+  }
+  for (int i = 0; i < block.threads; ++i) {
+    Lane& lane = block.lanes[i];
+    lane.step = 0;
+    lane.copies.clear();
+    if (lane.abandoned || !lane.fiber.prepared()) {
+      lane.abandoned = false;
+      lane.fiber.prepare(reinterpret_cast<void*>(lane.stack_low), lane.stack_size, &fiber_main);
+    }
+  }
+
+  while (block.alive > 0) {
+    if (block.runnable == 0) {
+      give_up(block);
+      break;
+    }
+    Warp& warp = block.warps[pick(block, block.runnable)];
+    if (warp.ready == 0) {
+      block.runnable &= ~(1u << warp.index);
+      continue;
+    }
+    Lane& next = warp.lanes[pick(block, warp.ready)];
+    running = &next;
+    observed = block.launch->observing ? &next : nullptr;
+    Fiber::switch_to(block.scheduler, next.fiber);
+  }
+  block.runnable = 0;
+  end_interval(block);
+  end_block(block);
+}
+
+int pick_in_order(Block& block, std::uint32_t mask) {
+  if (block.launch->options.order == Order::reversed) return 31 - std::countl_zero(mask);
+  block.random ^= block.random << 13;  // xorshift64
+  block.random ^= block.random >> 7;
+  block.random ^= block.random << 17;
+  const int start = static_cast<int>(block.random >> 32 & 31);
+  return (std::countr_zero(std::rotr(mask, start)) + start) & 31;
+}
+
+void pause_for_counting() {
+  Lane& lane = *running;
+  lane.warp->ready &= ~lane.bit;
+  lane.warp->paused |= lane.bit;
+  wait_for_turn();
+}
+
+void end_lane() {
+  running->abandoned = true;  // nobody will continue this stack; the next block begins it afresh
+  finish_lane();
+  __builtin_unreachable();
+}
+
+Group& find_group(Lane& lane, std::uint32_t& mask, Collective operation, const void* pc) {
+  Warp& warp = *lane.warp;
+  if (!(mask & lane.bit)) {
+    report_not_in_mask(lane, mask, pc);
+    mask |= lane.bit;
+  }
+  for (int g = 0; g < warp.groups_used; ++g) {
+    if (warp.groups[g].mask != mask) continue;
+    if (warp.groups[g].operation != operation) report_divergent_collective(lane, warp.groups[g], pc);
+    return warp.groups[g];
+  }
+  Group& group = warp.groups[warp.groups_used++];
+  group = {mask, 0, operation};
+  return group;
+}
+
+int block_barrier(BarrierResult kind, bool predicate, Where where) {
+  Lane* lane = running;
+  if (lane == nullptr) return 0;
+  Block& block = *lane->block;
+  if (block.arrived == 0) {
+    block.barrier_where = where;
+  } else if (block.barrier_where.line() != where.line() || !same_file(block.barrier_where, where)) [[unlikely]] {
+    report_divergent_barrier(*lane, where);
+  }
+  lane->waits_at = __builtin_return_address(0);
+  ++block.arrived;
+  block.barrier_true += predicate;
+  Warp& warp = *lane->warp;
+  warp.at_barrier |= lane->bit;
+  warp.ready &= ~lane->bit;
+  if (block.arrived == block.alive) {
+    complete_block_barrier(block);
+  } else {
+    wait_for_turn();
+  }
+  switch (kind) {
+    case BarrierResult::none:
+      return 0;
+    case BarrierResult::count:
+      return block.barrier_result_true;
+    case BarrierResult::all:
+      return block.barrier_result_true == block.barrier_result_count;
+    case BarrierResult::any:
+      return block.barrier_result_true > 0;
+  }
+  return 0;
+}
+
+}  // namespace simt

@@ -1,0 +1,82 @@
+// Running one block: who runs next, who waits for whom. Internal.
+//
+// The functions on the way to a switch are inline: see Fiber::switch_to.
+#pragma once
+
+#include "common/simt/detect.hpp"
+#include "common/simt/execution.hpp"
+#include "common/simt/launch_state.hpp"
+
+namespace simt {
+
+/// Lays out lanes and warps for blocks of this size.
+void prepare_block(Block& block, dim3 grid, dim3 size, Stacks& stacks);
+/// Runs block number `number` of the grid to its end; reports what its threads do wrong.
+void run_block(Block& block, std::uint64_t number);
+/// Suspends the running lane until its warp's records have been counted.
+void pause_for_counting();
+
+/// Counts the warp's records and forgets them (counting.cpp).
+void flush(Warp& warp);
+/// Carries out a collective whose lanes have all arrived (collectives.cpp).
+void complete(Warp& warp, const Group& group);
+/// Multiplies the fragments that all lanes have put down in warp.operands (wmma.cpp).
+void multiply_fragments(Warp& warp);
+
+/// pick() for any order but the natural one.
+int pick_in_order(Block& block, std::uint32_t mask);
+/// The bit of `mask` (not empty) that has its turn.
+inline int pick(Block& block, std::uint32_t mask) {
+  if (block.launch->options.order == Order::natural) [[likely]]
+    return std::countr_zero(mask);
+  return pick_in_order(block, mask);
+}
+
+/// Suspends the running lane, whose bit in `ready` is cleared, until it is ready again.
+__attribute__((always_inline)) inline void wait_for_turn() {
+  Lane& lane = *running;
+  Warp& warp = *lane.warp;
+  if (warp.ready == 0 && warp.paused != 0) [[unlikely]] {  // all of the warp has waited for its records to be counted
+    flush(warp);
+    warp.ready = warp.paused;
+    warp.paused = 0;
+  }
+  if (warp.ready != 0) [[likely]] {
+    Lane& next = warp.lanes[pick(*lane.block, warp.ready)];
+    if (&next == &lane) return;
+    running = &next;
+    observed = lane.block->launch->observing ? &next : nullptr;
+    Fiber::switch_to(lane.fiber, next.fiber);
+    return;
+  }
+  lane.block->runnable &= ~(1u << warp.index);
+  running = observed = nullptr;
+  Fiber::switch_to(lane.fiber, lane.block->scheduler);
+}
+
+/// The group of this mask, begun if there is none. Reports what does not fit together.
+Group& find_group(Lane& lane, std::uint32_t& mask, Collective operation, const void* pc);
+
+/// Waits with every other lane of `mask`; the last one carries out the operation for all.
+__attribute__((always_inline)) inline void rendezvous(std::uint32_t mask, Collective operation, const void* pc) {
+  Lane& lane = *running;
+  Warp& warp = *lane.warp;
+  Group* group = &warp.groups[0];
+  if (!(warp.groups_used == 1 && group->mask == mask && group->operation == operation && (mask & lane.bit)))
+      [[unlikely]] {
+    group = &find_group(lane, mask, operation, pc);
+  }
+  group->arrived |= lane.bit;
+  lane.waits_at = pc;
+  if (group->arrived != (mask & warp.alive)) [[likely]] {
+    warp.ready &= ~lane.bit;
+    wait_for_turn();
+    return;
+  }
+  const Group all = *group;
+  *group = warp.groups[--warp.groups_used];
+  complete(warp, all);
+  warp.ready |= all.arrived;
+}
+
+}  // namespace simt

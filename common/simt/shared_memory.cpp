@@ -1,0 +1,453 @@
+#include "common/simt/shared_memory.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "common/simt/detect.hpp"
+#include "common/simt/program.hpp"
+
+namespace simt {
+
+namespace {
+
+void* map_zeroed(std::size_t bytes) {
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  return memory;
+}
+
+Variable with_offset(const std::string& name, std::size_t bytes) {
+  return {name, bytes == 0 ? "" : " + " + std::to_string(bytes) + " bytes"};
+}
+
+}  // namespace
+
+void Shadowed::reset(std::uintptr_t low, std::size_t bytes) {
+  low_ = low & ~std::uintptr_t(1);
+  bytes_ = bytes + (low & 1);
+  const std::size_t needed = (bytes_ / 2 + 2) * sizeof(Cell);
+  if (needed <= mapped_) return;
+  if (cells_ != nullptr) munmap(cells_, mapped_);
+  cells_ = static_cast<Cell*>(map_zeroed(needed));
+  mapped_ = needed;
+}
+
+void Shadowed::clear() {
+  if (cells_ != nullptr) std::memset(static_cast<void*>(cells_), 0, mapped_);
+}
+
+Shadowed::~Shadowed() {
+  if (cells_ != nullptr) munmap(cells_, mapped_);
+}
+
+SharedMemory::SharedMemory() : memory_(static_cast<std::byte*>(map_zeroed(kMostDynamic))) {
+  const StaticShared statics = static_shared_of_this_thread();
+  statics_.reset(statics.low, statics.bytes);
+  poison_static_shared(0, ~std::uintptr_t(0));
+}
+
+SharedMemory::~SharedMemory() {
+  munmap(memory_, kMostDynamic);
+}
+
+void SharedMemory::begin_launch(std::size_t dynamic_bytes) {
+  dynamic_bytes_ = dynamic_bytes;
+  dynamic_.reset(reinterpret_cast<std::uintptr_t>(memory_), kMostDynamic);
+  layout_ = nullptr;
+  map_.clear();
+}
+
+void SharedMemory::begin_block(Block& block) {
+  constexpr std::uint32_t kClockNearItsEnd = 0xf0000000u;
+  if (block.clock > kClockNearItsEnd) {
+    statics_.clear();
+    dynamic_.clear();
+    block.clock = block.block_began = block.interval_began = 1;
+  }
+  std::memset(memory_, 0xff, dynamic_bytes_);
+  if (static_dirty_low_ < static_dirty_high_) poison_static_shared(static_dirty_low_, static_dirty_high_);
+  static_dirty_low_ = ~std::uintptr_t(0);
+  static_dirty_high_ = 0;
+  suspects_.clear();
+}
+
+// --- Bounds and names ------------------------------------------------------------------------------------------------
+
+void SharedMemory::use_layout(Lane& lane, std::size_t size, const SharedLayout* layout, const void* pc) {
+  if (size > dynamic_bytes_) {
+    Finding finding = finding_of(lane, Mistake::outside_shared, pc, "asks for dynamic shared memory");
+    finding.variable.name = layout != nullptr ? layout->name : "dynamic shared memory";
+    finding.what = "the struct has " + std::to_string(size) + " bytes, the launch gave the block " +
+                   std::to_string(dynamic_bytes_);
+    finding.advice = "launch with sizeof the struct as the number of bytes of dynamic shared memory";
+    note_finding(lane, std::move(finding));
+    lane.block->damaged = true;
+    end_lane();
+  }
+  if (layout == nullptr || layout == layout_) return;
+  layout_ = layout;
+  map_.assign(dynamic_bytes_ / 2 + 1, kOutside);
+  for (std::size_t i = 0; i < layout->count && i + 1 < kAny; ++i) {
+    const SharedMember& m = layout->members[i];
+    for (std::size_t offset = m.offset; offset < m.offset + m.size; offset += 2) {
+      const std::size_t column = m.columns == 0 ? 0 : (offset - m.offset) / m.element_size % m.columns;
+      const bool used = m.columns == 0 || column < m.used_columns;
+      std::uint8_t& entry = map_[offset / 2];
+      const std::uint8_t mine = used ? static_cast<std::uint8_t>(i + 1) : kPadding;
+      // Members of a union overlap: then the address alone does not say which one is meant.
+      if (entry == kOutside || entry == kPadding) {
+        entry = mine;
+      } else if (used) {
+        entry = kAny;
+      }
+    }
+  }
+}
+
+const SharedMember* SharedMemory::member(std::size_t offset) const {
+  if (layout_ == nullptr) return nullptr;
+  for (std::size_t i = 0; i < layout_->count; ++i) {
+    const SharedMember& m = layout_->members[i];
+    if (offset - m.offset < m.size) return &m;
+  }
+  return nullptr;
+}
+
+Variable SharedMemory::variable(std::uintptr_t address) const {
+  if (statics_.contains(address)) {
+    const StaticVariable v = static_variable(address);
+    return with_offset(v.name.empty() ? "static shared memory" : v.name, v.offset);
+  }
+  const std::size_t offset = address - dynamic_.low();
+  const SharedMember* m = member(offset);
+  if (m == nullptr) return with_offset("dynamic shared memory", offset);
+  const std::size_t element = (offset - m->offset) / m->element_size;
+  if (m->size == m->element_size) return {m->name, ""};
+  if (m->columns == 0) return {m->name, "[" + std::to_string(element) + "]"};
+  return {m->name, "[" + std::to_string(element / m->columns) + "][" + std::to_string(element % m->columns) + "]"};
+}
+
+void SharedMemory::check_bounds(Lane& lane, std::uintptr_t address, std::size_t size, Access access, const void* pc) {
+  if (!dynamic_.contains(address)) {
+    if (static_variable_holds(address, size)) return;
+    Finding finding = finding_of(lane, Mistake::outside_shared, pc, action_of(access));
+    finding.variable = variable(address);
+    finding.what = std::to_string(size) + " bytes reach beyond the end of a __shared__ variable";
+    finding.advice = "check the index against the array's declared size";
+    note_finding(lane, std::move(finding));
+    lane.block->damaged = true;
+    end_lane();
+  }
+  const std::size_t first = address - dynamic_.low(), last = first + size - 1;
+  if (last >= dynamic_bytes_) [[unlikely]] {
+    Finding finding = finding_of(lane, Mistake::outside_shared, pc, action_of(access));
+    finding.variable = with_offset("dynamic shared memory", first);
+    finding.what = "the launch gave the block " + std::to_string(dynamic_bytes_) + " bytes";
+    finding.advice = "check the index, or launch with more bytes of dynamic shared memory";
+    note_finding(lane, std::move(finding));
+    lane.block->damaged = true;
+    end_lane();
+  }
+  if (map_.empty()) return;
+  const std::uint8_t from = map_[first / 2], to = map_[last / 2];
+  if (from == to && from != kPadding && from != kOutside) [[likely]]
+    return;
+  if (from == kAny || to == kAny) return;
+  const SharedMember* m = member(first);
+  Finding finding = finding_of(lane, Mistake::outside_shared, pc, action_of(access));
+  finding.variable = variable(address);
+  if (from == kPadding || to == kPadding) {
+    finding.mistake = Mistake::padding;
+    finding.what = "touches padding: a row of " + std::string(m->name) + " has " + std::to_string(m->used_columns) +
+                   " columns in use, and " + std::to_string(m->columns - m->used_columns) +
+                   " that only keep rows apart";
+    finding.advice = "check the column's bound";
+    note_finding(lane, std::move(finding));
+    return;  // harmless in itself: the thread goes on
+  }
+  if (m == nullptr) {
+    finding.what = "touches bytes that belong to no member of " + std::string(layout_->name);
+  } else {
+    const SharedMember* next = member(last);
+    finding.what = "runs over the end of " + std::string(m->name) +
+                   (next != nullptr && next != m ? " into " + std::string(next->name) : std::string());
+  }
+  finding.advice = "check the row's bound against the member's size";
+  note_finding(lane, std::move(finding));
+  lane.block->damaged = true;
+  end_lane();
+}
+
+void SharedMemory::check_same_member(Lane& lane, std::uintptr_t first, std::uintptr_t last, Access access,
+                                     const void* pc) {
+  std::string from_name, to_name;
+  if (dynamic_.contains(first) && dynamic_.contains(last)) {
+    if (map_.empty() || last - dynamic_.low() >= dynamic_bytes_) return;  // the lines are checked one by one
+    const std::size_t from = first - dynamic_.low(), to = last - dynamic_.low();
+    if (map_[from / 2] == map_[to / 2] || map_[from / 2] == kAny || map_[to / 2] == kAny) return;
+    const SharedMember *a = member(from), *b = member(to);
+    if (a == b || a == nullptr || b == nullptr) return;
+    from_name = a->name;
+    to_name = b->name;
+  } else if (statics_.contains(first) && statics_.contains(last)) {
+    const StaticVariable a = static_variable(first), b = static_variable(last);
+    if (a.name == b.name) return;
+    from_name = a.name.empty() ? "static shared memory" : a.name;
+    to_name = b.name.empty() ? "static shared memory" : b.name;
+  } else {
+    return;
+  }
+  Finding finding = finding_of(lane, Mistake::outside_shared, pc, action_of(access));
+  finding.variable = variable(first);
+  finding.what = "the matrix begins in " + from_name + " and ends in " + to_name;
+  finding.advice = "check the pointer and the leading dimension";
+  note_finding(lane, std::move(finding));
+  lane.block->damaged = true;
+  end_lane();
+}
+
+// --- Races -----------------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// Whether what a lane of the same warp did at `stamp` is ordered before what `lane` does now.
+inline bool ordered_in_warp(const Lane& lane, int other, std::uint32_t stamp) {
+  const Warp& warp = *lane.warp;
+  if (stamp < warp.epoch) return true;
+  return warp.partial_barriers && stamp < warp.heard[lane.index][other];
+}
+
+/// Those of `others` (lanes of the same warp) whose reads at `stamp` are not ordered before what `lane` does now.
+inline std::uint32_t unordered_lanes(const Lane& lane, std::uint32_t others, std::uint32_t stamp) {
+  if (stamp < lane.warp->epoch) return 0;
+  if (!lane.warp->partial_barriers) return others;
+  std::uint32_t left = 0;
+  for (std::uint32_t m = others; m != 0; m &= m - 1) {
+    const int other = std::countr_zero(m);
+    if (stamp >= lane.warp->heard[lane.index][other]) left |= 1u << other;
+  }
+  return left;
+}
+
+}  // namespace
+
+// The two loops keep what they need of lane, warp and block in registers, and leave what is not plainly right to the
+// functions behind them.
+
+void SharedMemory::read_cells(Lane& lane, Cell* cell, Cell* end, std::uintptr_t address, std::uint32_t lanes,
+                              const void* pc, std::uint8_t bytes) {
+  const Block& block = *lane.block;
+  const Warp& warp = *lane.warp;
+  const std::uint32_t began = block.block_began, interval = block.interval_began, clock = block.clock;
+  const std::uint32_t epoch = warp.epoch, code = code_of(pc), my_warp = 1u << warp.index;
+  const auto warp_index = static_cast<std::uint8_t>(warp.index);
+  const std::uint16_t step = lane.step;
+  const auto byte_flags = static_cast<std::uint8_t>(bytes << Cell::kReadBytes);
+  const bool partial = warp.partial_barriers;
+  for (; cell != end; ++cell, address += 2) {
+    const bool settled = cell->write_stamp - began < interval - began && !(cell->flags & Cell::kPending);
+    if (!settled) [[unlikely]]
+      judge_read(lane, *cell, address, lanes, pc, bytes);
+    const std::uint32_t stamp = cell->read_stamp;
+    std::uint32_t warps = my_warp, all_lanes = lanes;
+    if (stamp >= interval) {
+      // The same lanes have just read it: everything stands there already. A write in between would be in this
+      // interval.
+      if (stamp == clock && cell->read_warp == warp_index && (cell->read_lanes & lanes) == lanes && settled &&
+          (cell->flags & byte_flags) == byte_flags) {
+        continue;
+      }
+      warps |= cell->read_warps;
+      if (cell->read_warp !=
+          warp_index) {  // warps run one after another: the first one's reads are the ones to tell of
+        cell->read_warps = warps;
+        continue;
+      }
+      if (stamp >= epoch) {
+        // Reads that come before this one come before whatever is ordered after this one, and need not be kept.
+        const bool keep = !partial || unordered_lanes(lane, cell->read_lanes & ~lane.bit, stamp) != 0;
+        if (keep) all_lanes |= cell->read_lanes;
+      }
+    }
+    cell->read_stamp = clock;
+    cell->read_pc = code;
+    cell->read_warps = warps;
+    cell->read_lanes = all_lanes;
+    cell->read_warp = warp_index;
+    cell->read_step = step;
+    cell->flags = static_cast<std::uint8_t>(bytes == 3 ? cell->flags | byte_flags
+                                                       : (cell->flags & ~(3 << Cell::kReadBytes)) | byte_flags);
+  }
+}
+
+/// A read of what was written in this interval, is being copied, or was never written.
+void SharedMemory::judge_read(Lane& lane, const Cell& cell, std::uintptr_t address, std::uint32_t lanes, const void* pc,
+                              std::uint8_t bytes) {
+  const Block& block = *lane.block;
+  const int writer_warp = cell.write_thread / kWarpSize, writer_lane = cell.write_thread % kWarpSize;
+  if (cell.write_stamp < block.block_began) {
+    if (suspects_.size() < kMostSuspects) suspects_.push_back({address, pc, lane.linear, false});
+    return;
+  }
+  if (!(cell.flags & Cell::kPending)) {
+    if (cell.write_thread == lane.linear && lanes == lane.bit) return;
+    if (!(cell.flags >> Cell::kWriteBytes & bytes)) return;
+    if (writer_warp == lane.warp->index && ordered_in_warp(lane, writer_lane, cell.write_stamp)) return;
+  }
+  report_race(lane, cell, address, false, true, lanes, 1u << writer_lane, writer_warp, pc);
+}
+
+void SharedMemory::write_cells(Lane& lane, Cell* cell, Cell* end, std::uintptr_t address, const void* pc,
+                               std::uint8_t bytes, std::uint8_t flags) {
+  const Block& block = *lane.block;
+  const std::uint32_t interval = block.interval_began, clock = block.clock, code = code_of(pc);
+  const std::uint16_t thread = lane.linear, step = lane.step;
+  const std::uint8_t new_flags = static_cast<std::uint8_t>(flags | bytes << Cell::kWriteBytes);
+  for (; cell != end; ++cell, address += 2) {
+    const bool untouched =
+        cell->write_stamp < interval && cell->read_stamp < interval && !(cell->flags & Cell::kPending);
+    if (!untouched) judge_write(lane, *cell, address, pc, bytes, flags);
+    cell->write_stamp = clock;
+    cell->write_pc = code;
+    cell->write_thread = thread;
+    cell->write_step = step;
+    cell->flags = static_cast<std::uint8_t>((cell->flags & (3 << Cell::kReadBytes)) | new_flags);
+  }
+}
+
+/// A write to what was read or written in this interval, or is being copied.
+void SharedMemory::judge_write(Lane& lane, const Cell& cell, std::uintptr_t address, const void* pc, std::uint8_t bytes,
+                               std::uint8_t flags) {
+  const Block& block = *lane.block;
+  const Warp& warp = *lane.warp;
+  const int writer_warp = cell.write_thread / kWarpSize, writer_lane = cell.write_thread % kWarpSize;
+  if (cell.flags & Cell::kPending && cell.write_stamp >= block.block_began) {
+    report_race(lane, cell, address, true, true, lane.bit, 1u << writer_lane, writer_warp, pc);
+  } else if (cell.write_stamp >= block.interval_began && cell.write_thread != lane.linear &&
+             (cell.flags >> Cell::kWriteBytes & bytes) && !(cell.flags & flags & Cell::kAtomic) &&
+             (writer_warp != warp.index || !ordered_in_warp(lane, writer_lane, cell.write_stamp))) {
+    report_race(lane, cell, address, true, true, lane.bit, 1u << writer_lane, writer_warp, pc);
+  }
+  if (cell.read_stamp < block.interval_began || !(cell.flags >> Cell::kReadBytes & bytes)) return;
+  const std::uint32_t other_warps = cell.read_warps & ~(1u << warp.index);
+  const bool my_warp_read = cell.read_warp == warp.index;
+  const std::uint32_t other_lanes =
+      my_warp_read ? unordered_lanes(lane, cell.read_lanes & ~lane.bit, cell.read_stamp) : 0;
+  if ((other_warps | other_lanes) == 0) return;
+  if (other_lanes != 0) {
+    report_race(lane, cell, address, true, false, lane.bit, other_lanes, warp.index, pc);
+  } else {
+    report_race(lane, cell, address, true, false, lane.bit, my_warp_read ? 0 : cell.read_lanes,
+                my_warp_read ? std::countr_zero(other_warps) : cell.read_warp, pc);
+  }
+}
+
+void SharedMemory::check_byte(Lane& lane, Cell* cell, std::uintptr_t address, bool reads, std::uint32_t lanes,
+                              const void* pc, std::uint8_t flags) {
+  const std::uint8_t byte = address & 1 ? 2 : 1;
+  reads ? read_cells(lane, cell, cell + 1, address, lanes, pc, byte)
+        : write_cells(lane, cell, cell + 1, address, pc, byte, flags);
+}
+
+void SharedMemory::arrive(Lane& lane, std::uintptr_t address, std::size_t size, const void* pc) {
+  Shadowed& memory = dynamic_.contains(address) ? dynamic_ : statics_;
+  Cell* const end = memory.cell(address + size - 1) + 1;
+  for (Cell* cell = memory.cell(address); cell != end; ++cell) {
+    cell->flags &= ~Cell::kPending;
+    cell->write_stamp = lane.block->clock;
+    cell->write_pc = code_of(pc);
+    cell->write_thread = lane.linear;
+    cell->write_step = lane.step;
+  }
+}
+
+void SharedMemory::report_race(Lane& lane, const Cell& cell, std::uintptr_t address, bool i_write, bool other_writes,
+                               std::uint32_t lanes, std::uint32_t other_lanes, int other_warp, const void* pc) {
+  const std::uint32_t other_code = other_writes ? cell.write_pc : cell.read_pc;
+  const bool pending = other_writes && (cell.flags & Cell::kPending);
+  const int other_step = other_writes ? cell.write_step : cell.read_step;
+  // Lanes run one after another here: which of the two accesses comes first in the kernel is told by how many shared
+  // accesses each thread had made since the last barrier.
+  const bool i_am_later = pending || lane.step > other_step || (lane.step == other_step && !i_write);
+  Mistake mistake = Mistake::write_after_write;
+  if (pending) {
+    mistake = Mistake::pending_copy;
+  } else if (!other_writes || !i_write) {
+    mistake = (i_write == i_am_later) ? Mistake::write_after_read : Mistake::read_after_write;
+  }
+  Finding finding = finding_of(lane, mistake, pc, i_write ? "writes" : "reads");
+  finding.lanes = lanes;
+  finding.other_pc = address_of_code(other_code);
+  finding.other_action = pending ? "copies asynchronously" : other_writes ? "writes" : "reads";
+  finding.other_warp = other_warp;
+  finding.other_lanes = other_lanes;
+  if (!i_am_later) {
+    std::swap(finding.pc, finding.other_pc);
+    std::swap(finding.action, finding.other_action);
+    std::swap(finding.warp, finding.other_warp);
+    std::swap(finding.lanes, finding.other_lanes);
+  }
+  finding.variable = variable(address);
+  const bool one_warp = other_warp == lane.warp->index;
+  const std::string barrier = one_warp ? "__syncwarp()" : "__syncthreads()";
+  switch (mistake) {
+    case Mistake::pending_copy:
+      finding.what = "the bytes are still being written by a cp.async";
+      finding.advice = cell.write_thread == lane.linear
+                           ? "wait with __pipeline_wait_prior before touching them"
+                           : "let the copying thread wait with __pipeline_wait_prior, then put a __syncthreads()";
+      break;
+    case Mistake::read_after_write:
+      finding.what = "nothing makes the read wait for the write: it may see the old value";
+      finding.advice = "put a " + barrier + " between the write and the read";
+      break;
+    case Mistake::write_after_read:
+      finding.what = "nothing makes the write wait for the read: the read may see the new value";
+      finding.advice = "put a " + barrier + " between the last read and the write that overwrites it";
+      break;
+    default:
+      finding.what = "two threads write the same place, and nothing says whose value stays";
+      finding.advice = "let one thread write each element, or put a " + barrier + " between the writes";
+      break;
+  }
+  if (one_warp && mistake != Mistake::pending_copy) {
+    finding.advice += " (lanes of one warp do not run in step by themselves)";
+  }
+  note_finding(lane, std::move(finding));
+}
+
+// --- Reads of what nobody has written --------------------------------------------------------------------------------
+// A read that finds nothing may be a race instead: the lane that writes may simply not have run yet. So it is judged
+// when everybody has come to the next barrier.
+
+void SharedMemory::pass_warp_barrier(Warp& warp) {
+  std::erase_if(suspects_, [&](Suspect& suspect) {
+    if (suspect.thread / kWarpSize != warp.index || suspect.warp_barrier_since) return false;
+    const Cell& cell = *(dynamic_.contains(suspect.address) ? dynamic_ : statics_).cell(suspect.address);
+    suspect.warp_barrier_since = true;
+    return cell.write_stamp >= warp.block->interval_began && cell.write_thread != suspect.thread;
+  });
+}
+
+void SharedMemory::end_interval(Block& block) {
+  if (suspects_.empty()) return;
+  for (const Suspect& suspect : suspects_) {
+    const Cell& cell = *(dynamic_.contains(suspect.address) ? dynamic_ : statics_).cell(suspect.address);
+    const bool same_warp = cell.write_thread / kWarpSize == suspect.thread / kWarpSize;
+    const bool race = cell.write_stamp >= block.interval_began && cell.write_thread != suspect.thread &&
+                      !(same_warp && suspect.warp_barrier_since);
+    if (race || block.damaged) continue;
+    const Lane& lane = block.lanes[suspect.thread];
+    Finding finding = finding_of(lane, Mistake::uninitialised_shared, suspect.pc, "reads");
+    finding.variable = variable(suspect.address);
+    finding.what = "no thread of the block has written it";
+    finding.advice = "write every element that is read: check the loop that fills it, and its tail";
+    note_finding(lane, std::move(finding));
+  }
+  suspects_.clear();
+}
+
+}  // namespace simt

@@ -1,0 +1,158 @@
+// A block's shared memory: static variables (thread-local storage of the executable) and dynamic shared memory, each
+// with a shadow that says who touched what last. Internal.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/simt/execution.hpp"
+#include "common/simt/launch_state.hpp"
+
+namespace simt {
+
+/// The history of two bytes of shared memory within the current block. Stamps are Block::clock at the time: one older
+/// than the block's begin says "never", one older than the last block barrier "ordered before everything now".
+struct alignas(32) Cell {
+  std::uint32_t write_stamp = 0;
+  std::uint32_t write_pc = 0;     ///< code_of the return address
+  std::uint16_t write_thread = 0;
+  std::uint16_t write_step = 0;
+  std::uint16_t read_step = 0;
+  std::uint8_t read_warp = 0;     ///< the first warp that has read since the last block barrier
+  std::uint8_t flags = 0;
+  std::uint32_t read_stamp = 0;   ///< of the last read by warp read_warp
+  std::uint32_t read_pc = 0;
+  std::uint32_t read_warps = 0;   ///< warps that have read since the last block barrier (if read_stamp is that young)
+  std::uint32_t read_lanes = 0;   ///< lanes of warp read_warp that have read since its last barrier
+  static constexpr std::uint8_t kAtomic = 1, kPending = 2;  ///< the last write: an atomic; still under way
+  static constexpr int kWriteBytes = 2, kReadBytes = 4;     ///< shifts of two-bit masks: which of the bytes
+};
+static_assert(sizeof(Cell) == 32);
+
+/// Memory with a shadow cell for every two bytes.
+class Shadowed {
+ public:
+  void reset(std::uintptr_t low, std::size_t bytes);
+  bool contains(std::uintptr_t address) const { return address - low_ < bytes_; }
+  Cell* cell(std::uintptr_t address) { return &cells_[(address - low_) / 2]; }
+  std::uintptr_t low() const { return low_; }
+  std::size_t bytes() const { return bytes_; }
+  void clear();
+  ~Shadowed();
+  Shadowed() = default;
+  Shadowed(const Shadowed&) = delete;
+  Shadowed& operator=(const Shadowed&) = delete;
+
+ private:
+  std::uintptr_t low_ = 0;
+  std::size_t bytes_ = 0, mapped_ = 0;
+  Cell* cells_ = nullptr;
+};
+
+/// The shared memory of the block that one operating-system thread runs.
+class SharedMemory {
+ public:
+  static constexpr std::size_t kMostDynamic = 256 * 1024;
+
+  SharedMemory();
+  ~SharedMemory();
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+
+  void begin_launch(std::size_t dynamic_bytes);
+  /// Fills with 0xff what the block before has written, and forgets its history.
+  void begin_block(Block& block);
+  /// Looks at the reads of this interval that found nothing written.
+  void end_interval(Block& block);
+  /// All lanes of this warp have met.
+  void warp_barrier(Warp& warp) {
+    if (!suspects_.empty()) [[unlikely]]
+      pass_warp_barrier(warp);
+  }
+
+  bool contains(std::uintptr_t address) const { return dynamic_.contains(address) || statics_.contains(address); }
+  bool in_statics(std::uintptr_t address) const { return statics_.contains(address); }
+  std::byte* dynamic() const { return memory_; }
+  /// Names the parts of the dynamic memory; ends the lane if `size` is more than was asked for.
+  void use_layout(Lane& lane, std::size_t size, const SharedLayout* layout, const void* pc);
+
+  /// Checks one access. `lanes`: those that take part (one, or the whole warp for a matrix). Does not return if the
+  /// access is outside what may be touched. `pending`: a cp.async begins to write.
+  void check(Lane& lane, std::uintptr_t address, std::size_t size, Access access, std::uint32_t lanes, const void* pc,
+             bool pending = false);
+  /// Bounds only: for matrices, whose lines must lie in one member.
+  void check_bounds(Lane& lane, std::uintptr_t address, std::size_t size, Access access, const void* pc);
+  /// All lines of a matrix in one member. Does not return otherwise.
+  void check_same_member(Lane& lane, std::uintptr_t first, std::uintptr_t last, Access access, const void* pc);
+  /// Pending bytes have arrived: they are now written by the lane.
+  void arrive(Lane& lane, std::uintptr_t address, std::size_t size, const void* pc);
+
+  /// "K", "tile", and which part of it: "[3][16]", " + 128 bytes".
+  Variable variable(std::uintptr_t address) const;
+
+ private:
+  struct Suspect {  ///< a read that found nothing written
+    std::uintptr_t address;
+    const void* pc;
+    std::uint16_t thread;
+    bool warp_barrier_since;
+  };
+  void pass_warp_barrier(Warp& warp);
+  void read_cells(Lane& lane, Cell* cell, Cell* end, std::uintptr_t address, std::uint32_t lanes, const void* pc,
+                  std::uint8_t bytes);
+  void check_byte(Lane& lane, Cell* cell, std::uintptr_t address, bool reads, std::uint32_t lanes, const void* pc,
+                  std::uint8_t flags);
+  void write_cells(Lane& lane, Cell* cell, Cell* end, std::uintptr_t address, const void* pc, std::uint8_t bytes,
+                   std::uint8_t flags);
+  void judge_read(Lane& lane, const Cell& cell, std::uintptr_t address, std::uint32_t lanes, const void* pc,
+                  std::uint8_t bytes);
+  void judge_write(Lane& lane, const Cell& cell, std::uintptr_t address, const void* pc, std::uint8_t bytes,
+                   std::uint8_t flags);
+  void report_race(Lane& lane, const Cell& cell, std::uintptr_t address, bool i_write, bool other_writes,
+                   std::uint32_t lanes, std::uint32_t other_lanes, int other_warp, const void* pc);
+  const SharedMember* member(std::size_t offset) const;
+
+  Shadowed statics_, dynamic_;
+  std::byte* memory_ = nullptr;
+  std::size_t dynamic_bytes_ = 0;
+  std::uintptr_t static_dirty_low_ = ~std::uintptr_t(0), static_dirty_high_ = 0;
+  const SharedLayout* layout_ = nullptr;
+  /// By two-byte cell of the dynamic memory: 1 + index of the member, 0 outside all, kPadding in padding columns, kAny
+  /// where members overlap.
+  std::vector<std::uint8_t> map_;
+  static constexpr std::uint8_t kOutside = 0, kPadding = 255, kAny = 254;
+  std::vector<Suspect> suspects_;
+  static constexpr std::size_t kMostSuspects = 256;
+};
+
+inline void SharedMemory::check(Lane& lane, std::uintptr_t address, std::size_t size, Access access,
+                                std::uint32_t lanes, const void* pc, bool pending) {
+  const bool reads = access == Access::read || access == Access::matrix_read;
+  const bool in_dynamic = dynamic_.contains(address);
+  if (in_dynamic) [[likely]] {
+    const std::size_t first = address - dynamic_.low(), last = first + size - 1;
+    const bool inside = last < dynamic_bytes_ &&
+                        (map_.empty() || (map_[first / 2] == map_[last / 2] && map_[first / 2] - 1u < kPadding - 1u));
+    if (!inside) [[unlikely]]
+      check_bounds(lane, address, size, access, pc);
+  } else {
+    check_bounds(lane, address, size, access, pc);
+    if (!reads) {
+      static_dirty_low_ = std::min(static_dirty_low_, address);
+      static_dirty_high_ = std::max(static_dirty_high_, address + size);
+    }
+  }
+  if (!lane.block->launch->detecting) return;
+  if (lane.step != 0xffff) ++lane.step;
+  Cell* cell = in_dynamic ? dynamic_.cell(address) : statics_.cell(address);
+  const std::uint8_t flags = (access == Access::atomic ? Cell::kAtomic : 0) | (pending ? Cell::kPending : 0);
+  if (size == 1) [[unlikely]]
+    return check_byte(lane, cell, address, reads, lanes, pc, flags);
+  Cell* const end = cell + size / 2;  // accesses are aligned
+  reads ? read_cells(lane, cell, end, address, lanes, pc, 3) : write_cells(lane, cell, end, address, pc, 3, flags);
+}
+
+}  // namespace simt

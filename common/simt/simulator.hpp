@@ -1,0 +1,100 @@
+// The host's side of the simulator: options, device memory, and what the last launch did. Kernel files need only
+// cuda.hpp; tests, workers and the trace need this.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/simt/counters.hpp"
+#include "common/simt/report.hpp"
+#include "common/simt/runtime.hpp"
+
+namespace simt {
+
+/// In which order lanes and warps run between two barriers. A right kernel gives the same result in every order.
+enum class Order { natural, reversed, shuffled };
+
+struct Options {
+  int workers = 0;  ///< operating-system threads; 0: one per core
+  Order order = Order::natural;
+  std::uint64_t seed = 1;                 ///< of Order::shuffled
+  bool count = true;                      ///< count accesses
+  bool detect = true;                     ///< look for races and uninitialised reads (needs `count`)
+  bool throw_on_mistakes = true;          ///< a launch with reports throws KernelMistakes
+  std::size_t shared_limit = 227 * 1024;  ///< bytes of dynamic shared memory that a block may ask for (H100: 227 KiB)
+};
+/// The options of the launches to come, for the whole process.
+SIMT_API Options& options();
+
+/// Whether kernel files were compiled with the instrumentation: without it, accesses are neither counted nor checked.
+SIMT_API bool instrumented();
+
+/// What one tensor saw.
+struct TensorTraffic {
+  std::string name;
+  GlobalCounters counters;
+  /// With tiles (see set_tiles): bytes requested from each tile, by all blocks.
+  std::vector<std::uint64_t> tile_bytes;
+  /// With tiles: the tiles that each block read, ascending. Block (x, y, z) is number x + grid.x * (y + grid.y * z).
+  std::map<std::uint64_t, std::vector<std::uint32_t>> tiles_of_block;
+};
+
+/// Annotations: how many threads of a block noted this.
+struct Note {
+  std::uint64_t block;
+  std::string label;
+  long long value;
+  std::uint64_t threads;
+  friend bool operator==(const Note&, const Note&) = default;
+};
+
+/// One launch.
+struct Launch {
+  std::string kernel;
+  dim3 grid, block;
+  std::size_t shared_bytes = 0;
+  double seconds = 0;
+  bool counted = false;  ///< accesses were counted: kernel files are instrumented and the option is on
+  Counters counters;
+  std::vector<TensorTraffic> tensors;  ///< those touched, in the order of allocation
+  std::vector<Note> notes;             ///< sorted by block, label, value
+  std::vector<Report> reports;         ///< sorted by file and line
+  const TensorTraffic* tensor(std::string_view name) const {
+    for (const TensorTraffic& t : tensors) {
+      if (t.name == name) return &t;
+    }
+    return nullptr;
+  }
+};
+/// The last launch, and all since the last clear_launches().
+SIMT_API const Launch& last_launch();
+SIMT_API const std::vector<Launch>& launches();
+SIMT_API void clear_launches();
+
+/// What an allocation is for: it decides what is checked.
+enum class Role {
+  input,    ///< filled by the host before it is read
+  output,   ///< every element written exactly once, by one thread (atomics aside): see check_outputs
+  scratch,  ///< read only after it is written
+};
+
+/// Device memory, aligned to 256 bytes, filled with bytes 0xff (NaN in every floating-point format), with guard bands
+/// on both sides. Throws std::bad_alloc.
+SIMT_API void* allocate(std::size_t bytes, std::string name, std::size_t element_size, Role role);
+SIMT_API void release(void* memory) noexcept;
+/// Copies from and to the host. What the host copies in counts as written.
+SIMT_API void copy_in(void* device, const void* host, std::size_t bytes);
+SIMT_API void copy_out(void* host, const void* device, std::size_t bytes);
+/// Counts reads of the allocation by tiles of so many bytes (Bc rows of K, say): TensorTraffic::tile_bytes.
+SIMT_API void set_tiles(void* memory, std::size_t tile_bytes);
+/// The elements of an output that are not written yet, as reports; empty if all are.
+SIMT_API std::vector<Report> check_output(const void* memory);
+/// Forgets which elements were written: the next launch may write all of them once.
+SIMT_API void expect_output(void* memory);
+
+}  // namespace simt

@@ -1,0 +1,48 @@
+// Device memory for the zoo's kernels. For kernel files.
+#pragma once
+
+#include <numeric>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "common/cuda/kernel.hpp"
+#include "common/cuda/memory.hpp"
+
+namespace zoo {
+
+using workbook::cuda::DeviceArray;
+using workbook::cuda::launch;
+using workbook::cuda::Role;
+
+/// `count` floats 0, 1, 2, … on the device.
+inline DeviceArray<float> floats(const char* name, std::size_t count) {
+  std::vector<float> host(count);
+  std::iota(host.begin(), host.end(), 0.0f);
+  return DeviceArray<float>(name, std::span<const float>(host));
+}
+inline DeviceArray<float> output(const char* name, std::size_t count) {
+  return DeviceArray<float>(name, count, Role::output);
+}
+inline std::vector<float> values(const DeviceArray<float>& array) {
+  std::vector<float> host(array.size());
+  array.download(std::span<float>(host));
+  return host;
+}
+
+/// Waits for the kernel and compares its output with f(i). A kernel whose mistake is known has no right output: it
+/// calls workbook::cuda::synchronize() instead.
+template <class F>
+void expect(const DeviceArray<float>& array, F f) {
+  const std::vector<float> host = values(array);
+  for (std::size_t i = 0; i < host.size(); ++i) {
+    const float wanted = static_cast<float>(f(i));
+    if (!(host[i] == wanted)) {
+      throw std::logic_error("element " + std::to_string(i) + " is " + std::to_string(host[i]) + ", expected " +
+                             std::to_string(wanted));
+    }
+  }
+}
+
+}  // namespace zoo

@@ -1,0 +1,96 @@
+// How long the simulator takes: nanoseconds for each thread's barrier and shuffle, for a warp's mma_sync, and the
+// seconds of an attention kernel. Run: bench [workers]
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+
+#include "common/simt/simulator.hpp"
+#include "tests/simt/arrays.hpp"
+#include "tests/simt/cases.hpp"
+
+namespace zoo {
+namespace {
+
+__global__ void barriers(int rounds) {
+  for (int i = 0; i < rounds; ++i) __syncthreads();
+}
+
+__global__ void shuffles(float* out, int rounds) {
+  float x = threadIdx.x;
+  for (int i = 0; i < rounds; ++i) x = __shfl_xor_sync(0xffffffffu, x, 1 << i % 5);
+  out[threadIdx.x] = x;
+}
+
+__global__ void shared_reads(float* out, int rounds) {
+  __shared__ float s[128];
+  s[threadIdx.x] = threadIdx.x;
+  __syncthreads();
+  float x = 0;
+  for (int i = 0; i < rounds; ++i) x += s[(threadIdx.x + i) % 128];
+  out[threadIdx.x] = x;
+}
+
+__global__ void products(float* out, int rounds) {
+  using namespace nvcuda;
+  wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> a;
+  wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> b;
+  wmma::fragment<wmma::accumulator, 16, 16, 16, float> c;
+  wmma::fill_fragment(a, __float2half(0.5f));
+  wmma::fill_fragment(b, __float2half(0.25f));
+  wmma::fill_fragment(c, 0.f);
+  for (int i = 0; i < rounds; ++i) wmma::mma_sync(c, a, b, c);
+  wmma::store_matrix_sync(out, c, 16, wmma::mem_row_major);
+}
+
+struct Time {
+  double seconds = 1e9;    ///< on the clock
+  double processor = 1e9;  ///< of all cores together: what is left to compare on a busy machine
+};
+
+/// The shortest of several launches.
+template <class Run>
+Time shortest(Run run, int repetitions = 5) {
+  Time best;
+  for (int i = 0; i < repetitions; ++i) {
+    const std::clock_t start = std::clock();
+    run();
+    best.processor = std::min(best.processor, double(std::clock() - start) / CLOCKS_PER_SEC);
+    best.seconds = std::min(best.seconds, simt::last_launch().seconds);
+    simt::clear_launches();
+  }
+  return best;
+}
+
+void measure_parts() {
+  constexpr int kRounds = 5000, kThreads = 128;
+  auto out = DeviceArray<float>("out", 256);
+  const auto print = [](const char* what, Time time, int count) {
+    std::printf("  %-30s %8.1f ns\n", what, time.processor / count * 1e9);
+  };
+  print("__syncthreads, a thread", shortest([&] { launch(barriers, dim3(1), dim3(kThreads), 0, kRounds); }),
+        kRounds * kThreads);
+  print("__shfl_xor_sync, a thread",
+        shortest([&] { launch(shuffles, dim3(1), dim3(kThreads), 0, out.data(), kRounds); }), kRounds * kThreads);
+  print("shared 4-byte read, a thread",
+        shortest([&] { launch(shared_reads, dim3(1), dim3(kThreads), 0, out.data(), kRounds); }), kRounds * kThreads);
+  print("mma_sync, a warp", shortest([&] { launch(products, dim3(1), dim3(32), 0, out.data(), kRounds); }), kRounds);
+}
+
+}  // namespace
+}  // namespace zoo
+
+int main(int argc, char** argv) {
+  simt::Options& options = simt::options();
+  options.workers = argc > 1 ? std::atoi(argv[1]) : 2;
+  for (const bool on : {true, false}) {
+    options.count = options.detect = on;
+    std::printf("counters and race detection %s\n", on ? "on" : "off");
+    zoo::measure_parts();
+    for (const int N : {256, 1024}) {
+      const zoo::Time time = zoo::shortest([&] { zoo::attention(N, 2, false); });
+      std::printf("  attention N=%d, B*H=2, d=64, %d workers: %.3f s (processor time %.3f s)\n", N, options.workers,
+                  time.seconds, time.processor);
+    }
+  }
+}

@@ -1,0 +1,30 @@
+// The zoo: small kernels whose counters are known, right kernels, and kernels with one planted mistake each. The same
+// files compile for the simulator and for nvcc, so that the GPU's tools can be asked about the same kernels.
+#pragma once
+
+#include <span>
+
+namespace zoo {
+
+/// One kernel, launched on its own device memory. Where the answer can be checked, `run` throws std::logic_error if it
+/// is wrong.
+struct Case {
+  const char* name;
+  void (*run)();
+};
+
+/// Kernels for the counters (counted.cu), among them an attention forward pass of 64x64 tiles and 4 warps.
+std::span<const Case> counted_cases();
+/// The attention kernel alone: N keys and queries, B*H heads, d = 64.
+void attention(int N, int BH, bool causal);
+
+/// Right kernels (right.cu): no report on any.
+std::span<const Case> right_cases();
+
+/// Kernels with one mistake (mistakes_*.cu). The line of the mistake carries a comment `bug: NAME`, that of the access
+/// it collides with, `other: NAME`.
+std::span<const Case> race_cases();
+std::span<const Case> memory_cases();
+std::span<const Case> warp_cases();
+
+}  // namespace zoo

@@ -1,0 +1,15 @@
+// The launches of features.cu.
+#pragma once
+
+#include <cstddef>
+
+namespace zoo {
+
+void run_annotated();
+void run_open_exercise();
+void run_with(unsigned grid_y, unsigned threads, std::size_t shared_bytes);
+void run_scaled(float factor);
+void run_long_loop(int n);
+void run_divergent_loop();
+
+}  // namespace zoo

@@ -1,0 +1,323 @@
+// Kernels with one wrong access each: out of bounds, uninitialised, misaligned; outputs never or twice written.
+#include "tests/simt/arrays.hpp"
+#include "tests/simt/cases.hpp"
+
+namespace zoo {
+namespace {
+
+using namespace nvcuda;
+using FragmentA = wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major>;
+using FragmentC = wmma::fragment<wmma::accumulator, 16, 16, 16, float>;
+
+// --- Global memory ---
+
+__global__ void read_past_end(const float* a, float* b) {
+  const int i = threadIdx.x;
+  b[i] = a[i + 1];  // bug: read_past_end
+}
+
+__global__ void write_past_end(float* b) {
+  const int i = threadIdx.x;
+  b[i + 1] = 1;  // bug: write_past_end
+}
+
+__global__ void read_before_beginning(const float* a, float* b) {
+  const int i = threadIdx.x;
+  b[i] = a[i - 1];  // bug: read_before_beginning
+}
+
+__global__ void vector_over_end(const float* a, float* b) {
+  const float4 v = reinterpret_cast<const float4*>(a)[threadIdx.x];  // bug: vector_over_end
+  reinterpret_cast<float4*>(b)[threadIdx.x] = v;
+}
+
+__global__ void null_pointer(const float* a, float* b) {
+  b[threadIdx.x] = a[threadIdx.x];  // bug: null_pointer
+}
+
+__global__ void wmma_past_end(const half* a, float* b) {
+  FragmentA x;
+  FragmentC c;
+  wmma::load_matrix_sync(x, a + 16 * 16 * blockIdx.x, 16);  // bug: wmma_past_end
+  wmma::fill_fragment(c, __half2float(x.x[0]));
+  wmma::store_matrix_sync(b + 16 * 16 * blockIdx.x, c, 16, wmma::mem_row_major);
+}
+
+__global__ void async_past_end(const float* a, float* b) {
+  __shared__ __align__(16) float tile[128];
+  const int t = threadIdx.x;
+  __pipeline_memcpy_async(&tile[4 * t], &a[4 * t], 16);  // bug: async_past_end
+  __pipeline_commit();
+  __pipeline_wait_prior(0);
+  b[t] = tile[4 * t];
+}
+
+__global__ void read_unwritten(float* scratch, float* b) {
+  const int i = threadIdx.x;
+  if (i < 32) scratch[i] = 1;
+  __syncthreads();
+  b[i] = scratch[i];  // bug: read_unwritten
+}
+
+__global__ void never_written(float* b, int n) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n / 32 * 32) b[i] = 1;  // the tail is forgotten
+}
+
+__global__ void written_twice(float* b) {
+  const int i = blockIdx.x * 32 + threadIdx.x;  // blocks of 64 threads, 32 apart
+  b[i] = 1;                                     // bug: written_twice   other: written_twice
+}
+
+__global__ void accumulated_in_output(float* b) {
+  b[threadIdx.x] = 1;   // other: accumulated_in_output
+  b[threadIdx.x] += 1;  // bug: accumulated_in_output
+}
+
+// --- Shared memory ---
+
+__global__ void static_index(float* b) {
+  __shared__ float s[32];
+  const int t = threadIdx.x;
+  s[t] = t;  // bug: static_index
+  __syncthreads();
+  b[t] = s[t % 32];
+}
+
+__global__ void static_row(float* b) {
+  __shared__ float s[8][8];
+  const int t = threadIdx.x;
+  s[t / 4][t % 4] = t;  // bug: static_row
+  __syncthreads();
+  b[t] = s[t % 8][0];
+}
+
+__global__ void local_index(const float* a, float* b) {
+  float sums[4] = {0, 0, 0, 0};
+  for (int i = 0; i < 8; ++i) sums[i / int(a[1] + 0.5f)] += a[i];  // bug: local_index
+  b[threadIdx.x] = sums[threadIdx.x % 4];
+}
+
+__global__ void dynamic_past_launched(float* b) {
+  float* s = workbook::cuda::dynamic_shared<float[1]>();
+  const int t = threadIdx.x;
+  s[t] = t;  // bug: dynamic_past_launched
+  __syncthreads();
+  b[t] = s[63 - t];  // other: dynamic_past_launched
+}
+
+struct Smem {
+  half K[16][24];
+  half V[16][24];
+  float m[16];
+  float not_named[16];
+  SHARED_LAYOUT(Smem, (K, 16), (V, 16), m);
+};
+
+__global__ void struct_larger_than_launched(float* b) {
+  Smem& s = workbook::cuda::dynamic_shared<Smem>();  // bug: struct_larger_than_launched
+  s.m[threadIdx.x % 16] = 1;
+  b[threadIdx.x] = 1;
+}
+
+__global__ void member_row(const float* a, float* b) {
+  Smem& s = workbook::cuda::dynamic_shared<Smem>();
+  const int t = threadIdx.x;
+  s.K[t / 2][t % 2] = __float2half(a[t]);  // bug: member_row
+  __syncthreads();
+  b[t] = 1;
+}
+
+/// Rows of 16 halves, two 16-byte accesses each; `half*` hides the array's size from the compiler.
+__device__ void load_rows(half* tile, const half* from, int rows, int row_halves) {
+  for (int i = threadIdx.x; i < rows * 2; i += blockDim.x) {
+    *reinterpret_cast<uint4*>(tile + i / 2 * row_halves + i % 2 * 8) =
+        reinterpret_cast<const uint4*>(from)[i];  // bug: member_padding
+  }
+}
+
+__global__ void member_padding(const half* a, float* b) {
+  Smem& s = workbook::cuda::dynamic_shared<Smem>();
+  load_rows(&s.K[0][0], a, 16, 16);  // the leading dimension is 24
+  __syncthreads();
+  b[threadIdx.x] = 1;
+}
+
+__global__ void member_into_next(const float* a, float* b) {
+  Smem& s = workbook::cuda::dynamic_shared<Smem>();
+  const int t = threadIdx.x;
+  float* m = s.m;
+  if (t <= 16) m[t] = a[t];  // bug: member_into_next
+  __syncthreads();
+  b[t] = 1;
+}
+
+__global__ void wmma_into_next_member(float* b) {
+  Smem& s = workbook::cuda::dynamic_shared<Smem>();
+  for (int i = threadIdx.x; i < 16 * 16; i += 32) {
+    s.K[i / 16][i % 16] = __float2half(1.f);
+    s.V[i / 16][i % 16] = __float2half(1.f);
+  }
+  __syncwarp();
+  FragmentA x;
+  FragmentC c;
+  wmma::load_matrix_sync(x, &s.K[8][0], 24);  // bug: wmma_into_next_member
+  wmma::fill_fragment(c, __half2float(x.x[0]));
+  wmma::store_matrix_sync(b, c, 16, wmma::mem_row_major);
+}
+
+__global__ void uninitialised(const float* a, float* b) {
+  __shared__ float s[64];
+  const int t = threadIdx.x;
+  if (t < 32) s[t] = a[t];
+  __syncthreads();
+  b[t] = s[t];  // bug: uninitialised
+}
+
+__global__ void uninitialised_sum(const float* a, float* b) {
+  __shared__ float s[64];
+  const int t = threadIdx.x;
+  s[t] += a[t];  // bug: uninitialised_sum
+  __syncthreads();
+  b[t] = s[t];
+}
+
+__global__ void uninitialised_tail(const float* a, float* b, int n) {
+  Smem& s = workbook::cuda::dynamic_shared<Smem>();
+  for (int i = threadIdx.x; i < n; i += 32) s.K[i / 16][i % 16] = __float2half(a[i]);
+  __syncwarp();
+  FragmentA x;
+  FragmentC c;
+  wmma::load_matrix_sync(x, &s.K[0][0], 24);  // bug: uninitialised_tail
+  wmma::fill_fragment(c, __half2float(x.x[0]));
+  wmma::store_matrix_sync(b, c, 16, wmma::mem_row_major);
+}
+
+// --- Alignment ---
+
+__global__ void misaligned_global(const float* a, float* b) {
+  const float4 v = reinterpret_cast<const float4*>(a + 1)[threadIdx.x];  // bug: misaligned_global
+  b[threadIdx.x] = v.x;
+}
+
+__global__ void misaligned_shared(float* b) {
+  __shared__ __align__(16) half s[32][9];
+  const int t = threadIdx.x;
+  *reinterpret_cast<uint4*>(&s[t][0]) = make_uint4(0, 0, 0, 0);  // bug: misaligned_shared
+  __syncthreads();
+  b[t] = __half2float(s[0][t % 8]);
+}
+
+__global__ void misaligned_wmma_pointer(const half* a, float* b) {
+  FragmentA x;
+  FragmentC c;
+  wmma::load_matrix_sync(x, a + 8, 16);  // bug: misaligned_wmma_pointer
+  wmma::fill_fragment(c, __half2float(x.x[0]));
+  wmma::store_matrix_sync(b, c, 16, wmma::mem_row_major);
+}
+
+__global__ void misaligned_wmma_leading(float* b) {
+  __shared__ __align__(32) float s[16 * 18];
+  FragmentC c;
+  wmma::fill_fragment(c, 1.f);
+  wmma::store_matrix_sync(s, c, 18, wmma::mem_row_major);  // bug: misaligned_wmma_leading
+  __syncwarp();
+  b[threadIdx.x] = s[threadIdx.x];
+}
+
+__global__ void misaligned_async(const float* a, float* b) {
+  __shared__ __align__(16) float tile[256];
+  const int t = threadIdx.x;
+  __pipeline_memcpy_async(&tile[4 * t], &a[4 * t + 2], 16);  // bug: misaligned_async
+  __pipeline_commit();
+  __pipeline_wait_prior(0);
+  b[t] = tile[4 * t];
+}
+
+// --- Launches ---
+
+DeviceArray<half> halves(const char* name, std::size_t count) {
+  const std::vector<half> host(count, __float2half(1.f));
+  return DeviceArray<half>(name, std::span<const half>(host));
+}
+
+/// kKernel(a, b) with so many floats in each.
+template <auto kKernel, int kThreads, int kIn, int kOut, int kShared = 0>
+void on_floats() {
+  auto a = floats("a", kIn);
+  auto b = output("b", kOut);
+  launch(kKernel, dim3(1), dim3(kThreads), kShared, a.data(), b.data());
+}
+template <auto kKernel, int kThreads, int kOut, int kShared = 0>
+void no_input() {
+  auto b = output("b", kOut);
+  launch(kKernel, dim3(1), dim3(kThreads), kShared, b.data());
+}
+template <auto kKernel, int kBlocks, int kThreads, int kIn, int kOut, int kShared = 0>
+void on_halves() {
+  auto a = halves("a", kIn);
+  auto b = output("b", kOut);
+  launch(kKernel, dim3(kBlocks), dim3(kThreads), kShared, a.data(), b.data());
+}
+
+constexpr Case cases[] = {
+    {"read_past_end", on_floats<read_past_end, 64, 64, 64>},
+    {"write_past_end", no_input<write_past_end, 64, 64>},
+    {"read_before_beginning", on_floats<read_before_beginning, 64, 64, 64>},
+    {"vector_over_end", on_floats<vector_over_end, 2, 7, 8>},
+    {"null_pointer",
+     [] {
+       auto b = output("b", 32);
+       launch(null_pointer, dim3(1), dim3(32), 0, static_cast<const float*>(nullptr), b.data());
+     }},
+    {"wmma_past_end", on_halves<wmma_past_end, 2, 32, 256 + 128, 512>},
+    {"async_past_end", on_floats<async_past_end, 32, 126, 32>},
+    {"read_unwritten",
+     [] {
+       DeviceArray<float> scratch("scratch", 64, Role::scratch);
+       auto b = output("b", 64);
+       launch(read_unwritten, dim3(1), dim3(64), 0, scratch.data(), b.data());
+     }},
+    {"never_written",
+     [] {
+       auto b = output("b", 50);
+       launch(never_written, dim3(1), dim3(64), 0, b.data(), 50);
+       values(b);
+     }},
+    {"written_twice",
+     [] {
+       auto b = output("b", 96);
+       launch(written_twice, dim3(2), dim3(64), 0, b.data());
+     }},
+    {"accumulated_in_output", no_input<accumulated_in_output, 32, 32>},
+    {"static_index", no_input<static_index, 64, 64>},
+    {"static_row", no_input<static_row, 64, 64>},
+    {"local_index", on_floats<local_index, 32, 64, 32>},
+    {"dynamic_past_launched", no_input<dynamic_past_launched, 64, 64, 128>},
+    {"struct_larger_than_launched", no_input<struct_larger_than_launched, 32, 32, 1024>},
+    {"member_row", on_floats<member_row, 64, 64, 64, sizeof(Smem)>},
+    {"member_padding", on_halves<member_padding, 1, 32, 256, 32, sizeof(Smem)>},
+    {"member_into_next", on_floats<member_into_next, 32, 64, 32, sizeof(Smem)>},
+    {"wmma_into_next_member", no_input<wmma_into_next_member, 32, 256, sizeof(Smem)>},
+    {"uninitialised", on_floats<uninitialised, 64, 64, 64>},
+    {"uninitialised_sum", on_floats<uninitialised_sum, 64, 64, 64>},
+    {"uninitialised_tail",
+     [] {
+       auto a = floats("a", 256);
+       auto b = output("b", 256);
+       launch(uninitialised_tail, dim3(1), dim3(32), sizeof(Smem), a.data(), b.data(), 200);
+     }},
+    {"misaligned_global", on_floats<misaligned_global, 8, 64, 8>},
+    {"misaligned_shared", no_input<misaligned_shared, 32, 32>},
+    {"misaligned_wmma_pointer", on_halves<misaligned_wmma_pointer, 1, 32, 512, 256>},
+    {"misaligned_wmma_leading", no_input<misaligned_wmma_leading, 32, 32>},
+    {"misaligned_async", on_floats<misaligned_async, 32, 256, 32>},
+};
+
+}  // namespace
+
+std::span<const Case> memory_cases() {
+  return cases;
+}
+
+}  // namespace zoo

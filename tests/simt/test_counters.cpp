@@ -1,0 +1,130 @@
+// Counters against figures that come from elsewhere: Nsight Compute on an H200 where it says "GPU", derived by hand
+// otherwise. And: they depend neither on the number of threads nor on the order of lanes and warps.
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <cstring>
+
+#include "common/simt/simulator.hpp"
+#include "tests/simt/cases.hpp"
+
+namespace {
+
+simt::Launch run(const char* name) {
+  simt::clear_launches();
+  for (const zoo::Case& c : zoo::counted_cases()) {
+    if (std::strcmp(c.name, name) == 0) c.run();
+  }
+  REQUIRE(simt::launches().size() == 1);
+  return simt::last_launch();
+}
+
+/// Requests and sectors of loads and stores.
+void check_global(const char* name, std::uint64_t load_requests, std::uint64_t load_sectors,
+                  std::uint64_t store_requests, std::uint64_t store_sectors) {
+  INFO(name);
+  const simt::Launch launch = run(name);
+  CHECK(launch.counters.global.load_requests == load_requests);
+  CHECK(launch.counters.global.load_sectors == load_sectors);
+  CHECK(launch.counters.global.store_requests == store_requests);
+  CHECK(launch.counters.global.store_sectors == store_sectors);
+}
+
+}  // namespace
+
+#define NEEDS_INSTRUMENTATION \
+  if (!simt::instrumented()) SKIP("kernel files are compiled without the instrumentation")
+
+TEST_CASE("global requests and sectors") {
+  NEEDS_INSTRUMENTATION;
+  // 1024 float4: 32 warps, 512 bytes each.
+  check_global("copy float4", 32, 512, 32, 512);
+  check_global("sum float4", 32, 512, 32, 128);
+  // 4096 floats, or what of 16384 a stride reaches: a warp's 32 floats lie in 4, 8, 32 and 32 sectors.
+  check_global("stride 1", 128, 512, 128, 512);
+  check_global("stride 2", 128, 1024, 128, 512);
+  check_global("stride 8", 64, 2048, 64, 256);
+  check_global("stride 32", 16, 512, 16, 64);
+  check_global("read-modify-write", 2, 8, 2, 8);
+  check_global("dynamic shared", 4, 16, 4, 16);
+  check_global("transpose 32", 512, 2048, 512, 2048);
+  check_global("naive GEMM 64", 16384, 40960, 128, 512);         // GPU
+  check_global("attention 256", 1152, 18432, 1024, 4096);        // GPU
+  check_global("attention 256 causal", 768, 12288, 1024, 4096);  // GPU
+}
+
+TEST_CASE("bank conflicts of a transpose") {
+  NEEDS_INSTRUMENTATION;
+  const simt::SharedCounters conflicts = run("transpose 32").counters.shared,
+                             none = run("transpose 33").counters.shared;
+  CHECK(conflicts.load_wavefronts == 16384);  // GPU: a column of 32 words lies in one bank
+  CHECK(none.load_wavefronts == 512);         // GPU
+  CHECK(conflicts.load_ideal == 512);
+  CHECK(conflicts.load_instructions == 512);
+  CHECK(conflicts.store_wavefronts == 512);
+}
+
+TEST_CASE("attention's shared memory and tensor instructions") {
+  NEEDS_INSTRUMENTATION;
+  const simt::Counters c = run("attention 256").counters;
+  CHECK(c.shared.matrix_loads == 8192);  // GPU
+  CHECK(c.tensor_instructions == 8192);  // GPU
+  CHECK(c.multiply_calls == 4096);
+  CHECK(c.shared.load_instructions == 16384);   // GPU
+  CHECK(c.shared.store_instructions == 18656);  // GPU
+  // 4 for each of 8192 LDSM and of 2048 accumulator loads, 1 for each of 14336 others. GPU: 55300.
+  CHECK(c.shared.load_wavefronts == 55296);
+  // 4 for each of 4096 accumulator stores and of 1152 16-byte stores, 1 for each of 13408 others.
+  CHECK(c.shared.store_wavefronts == 34400);  // GPU
+  CHECK(c.block_barriers == 8 * 2 * 4);       // blocks, two for each of four K/V tiles
+  CHECK(c.shuffles == 8 * 4 * 4 * 16 * 10);   // blocks, warps, tiles, rows, ten a row
+}
+
+TEST_CASE("traffic by tensor and by tile") {
+  NEEDS_INSTRUMENTATION;
+  constexpr std::uint64_t kTensor = 2 * 256 * 64 * 2, kTile = 64 * 64 * 2;  // bytes
+  const simt::Launch full = run("attention 256");
+  REQUIRE(full.tensor("Q") != nullptr);
+  CHECK(full.tensor("Q")->counters.load_bytes == kTensor);      // once
+  CHECK(full.tensor("K")->counters.load_bytes == 4 * kTensor);  // once for each of four Q tiles
+  CHECK(full.tensor("V")->counters.load_bytes == 4 * kTensor);
+  CHECK(full.tensor("O")->counters.store_bytes == 2 * kTensor);  // floats, once
+  CHECK(full.tensor("K")->counters.unique_read_sectors == kTensor / 32);
+  CHECK(full.tensor("O")->counters.unique_written_sectors == 2 * kTensor / 32);
+  CHECK(full.tensor("K")->tile_bytes == std::vector<std::uint64_t>(8, 4 * kTile));
+
+  const simt::Launch causal = run("attention 256 causal");
+  const simt::TensorTraffic& K = *causal.tensor("K");
+  // Tile j of a head is read by the Q tiles at or below it.
+  CHECK(K.tile_bytes ==
+        std::vector<std::uint64_t>{4 * kTile, 3 * kTile, 2 * kTile, kTile, 4 * kTile, 3 * kTile, 2 * kTile, kTile});
+  REQUIRE(K.tiles_of_block.size() == 8);
+  CHECK(K.tiles_of_block.at(0) == std::vector<std::uint32_t>{0});
+  CHECK(K.tiles_of_block.at(3) == std::vector<std::uint32_t>{0, 1, 2, 3});
+  CHECK(K.tiles_of_block.at(5) == std::vector<std::uint32_t>{4, 5});  // Q tile 1 of the second head
+}
+
+TEST_CASE("counters do not depend on threads or order") {
+  NEEDS_INSTRUMENTATION;
+  for (const zoo::Case& c : zoo::counted_cases()) {
+    INFO(c.name);
+    const simt::Launch first = run(c.name);
+    for (const int workers : {1, 2, 3}) {
+      for (const simt::Order order : {simt::Order::natural, simt::Order::reversed, simt::Order::shuffled}) {
+        for (const std::uint64_t seed : {1, 2}) {
+          simt::options().workers = workers;
+          simt::options().order = order;
+          simt::options().seed = seed;
+          const simt::Launch again = run(c.name);
+          CHECK(again.counters == first.counters);
+          REQUIRE(again.tensors.size() == first.tensors.size());
+          for (std::size_t i = 0; i < first.tensors.size(); ++i) {
+            CHECK(again.tensors[i].counters == first.tensors[i].counters);
+            CHECK(again.tensors[i].tile_bytes == first.tensors[i].tile_bytes);
+            CHECK(again.tensors[i].tiles_of_block == first.tensors[i].tiles_of_block);
+          }
+        }
+      }
+    }
+  }
+  simt::options() = simt::Options();
+}

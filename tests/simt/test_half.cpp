@@ -1,0 +1,144 @@
+// half and bfloat16 against arithmetic of the compiler or in double: every code, millions of floats.
+#include <bit>
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+#include <cstdint>
+#include <random>
+
+#include "common/simt/bfloat16.hpp"
+#include "common/simt/half.hpp"
+
+namespace {
+
+/// The nearest of all codes of a 16-bit format, ties to the even code: by search among the finite non-negative codes.
+template <class Widen>
+std::uint16_t nearest(float value, Widen widen, std::uint16_t infinity) {
+  if (std::isnan(value)) return 0x7fff;
+  const std::uint16_t sign = std::signbit(value) ? 0x8000 : 0;
+  const double target = std::fabs(static_cast<double>(value));
+  std::uint32_t low = 0, high = infinity;  // widen(low) <= target < widen(high), the infinity as the next power of two
+  const auto at = [&](std::uint32_t code) {
+    return code < infinity ? static_cast<double>(widen(static_cast<std::uint16_t>(code)))
+                           : 2.0 * std::exp2(std::ilogb(static_cast<double>(widen(infinity - 1))));
+  };
+  if (std::isinf(value)) return static_cast<std::uint16_t>(sign | infinity);
+  if (target >= at(high)) return static_cast<std::uint16_t>(sign | infinity);
+  while (high - low > 1) {
+    const std::uint32_t middle = (low + high) / 2;
+    (at(middle) <= target ? low : high) = middle;
+  }
+  const double down = target - at(low), up = at(high) - target;
+  const std::uint32_t code = down < up || (down == up && low % 2 == 0) ? low : high;
+  return static_cast<std::uint16_t>(sign | code);
+}
+
+/// Floats that bite: random bits, all numbers near each code and each midpoint.
+template <class Check>
+void for_floats(Check check) {
+  std::mt19937 random(7);
+  for (int i = 0; i < 300'000; ++i) check(std::bit_cast<float>(static_cast<std::uint32_t>(random())));
+  for (std::uint32_t high = 0; high < 0x10000; ++high) {
+    for (const std::uint32_t low : {0u, 1u, 0x0fffu, 0x1000u, 0x1001u, 0x2000u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
+      check(std::bit_cast<float>(high << 16 | low));
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("every code of half and bfloat16 survives the way to float and back") {
+  for (std::uint32_t code = 0; code < 0x10000; ++code) {
+    const float h = simt::half_to_float(static_cast<std::uint16_t>(code));
+    const float b = simt::bfloat16_to_float(static_cast<std::uint16_t>(code));
+    if (simt::float_to_half(h) != (std::isnan(h) ? 0x7fff : code)) FAIL("half " << code);
+    if (simt::float_to_bfloat16(b) != (std::isnan(b) ? 0x7fff : code)) FAIL("bfloat16 " << code);
+    if (std::isnan(h) != ((code & 0x7fff) > 0x7c00)) FAIL("half " << code);
+    const int exponent = code >> 10 & 31;
+    if (exponent == 31) continue;
+    const double value = std::ldexp((code & 1023) + (exponent ? 1024 : 0), (exponent ? exponent : 1) - 25);
+    if (h != static_cast<float>(code & 0x8000 ? -value : value)) FAIL("half " << code << " is " << h);
+  }
+  SUCCEED("all of them agree");
+}
+
+TEST_CASE("floats round to the nearest half and bfloat16, ties to even") {
+  for_floats([](float f) {
+    if (simt::float_to_half(f) != nearest(f, simt::half_to_float, 0x7c00)) FAIL("half of " << f);
+    if (simt::float_to_bfloat16(f) != nearest(f, simt::bfloat16_to_float, 0x7f80)) FAIL("bfloat16 of " << f);
+  });
+  SUCCEED("all of them agree");
+}
+
+#if defined(__FLT16_MANT_DIG__) && defined(__GNUC__) && !defined(__clang__)
+TEST_CASE("millions of floats agree with the compiler's own half") {
+  std::mt19937 random(11);
+  for (int i = 0; i < 4'000'000; ++i) {
+    const float f = std::bit_cast<float>(static_cast<std::uint32_t>(random()));
+    if (std::isnan(f)) continue;
+    if (simt::float_to_half(f) != std::bit_cast<std::uint16_t>(static_cast<_Float16>(f))) FAIL("half of " << f);
+  }
+  SUCCEED("all of them agree");
+}
+#endif
+
+TEST_CASE("half arithmetic has one rounding") {
+  std::mt19937 random(3);
+  const auto code = [&] { return static_cast<std::uint16_t>(random()); };
+  const auto same = [](__half got, double exact) {
+    // The exact result as a float rounded to odd: rounding that to half is right.
+    const std::uint16_t wanted = std::isnan(exact) ? 0x7fff : simt::float_to_half(simt::round_to_odd(exact));
+    return got.simt_code() == wanted || (std::isnan(exact) && __hisnan(got));
+  };
+  for (int i = 0; i < 500'000; ++i) {
+    const __half a = __half::simt_code(code()), b = __half::simt_code(code());
+    const double x = a.simt_widen(), y = b.simt_widen();
+    if (!same(a + b, x + y)) FAIL(x << " + " << y);
+    if (!same(a - b, x - y)) FAIL(x << " - " << y);
+    if (!same(a * b, x * y)) FAIL(x << " * " << y);
+    if (y != 0 && !same(a / b, x / y)) FAIL(x << " / " << y);
+  }
+  SUCCEED("all of them agree");
+}
+
+TEST_CASE("fused multiply-add has one rounding") {
+  std::mt19937 random(5);
+  for (int i = 0; i < 500'000; ++i) {
+    const __half a = __half::simt_code(static_cast<std::uint16_t>(random()));
+    const __half b = __half::simt_code(static_cast<std::uint16_t>(random()));
+    // Often nearly the opposite of the product, where two roundings would show.
+    __half c = __half::simt_code(static_cast<std::uint16_t>(random()));
+    if (i % 2 == 0) {
+      c = __hneg(a * b);
+      c = __half::simt_code(static_cast<std::uint16_t>(c.simt_code() ^ (random() & 3)));
+    }
+    const __half got = __hfma(a, b, c);
+    const long double exact =
+        static_cast<long double>(a.simt_widen()) * b.simt_widen() + c.simt_widen();  // 64 bits: exact
+    if (std::isnan(exact)) {
+      if (!__hisnan(got)) FAIL("not a NaN");
+      continue;
+    }
+    // Nearest by comparison with the neighbours.
+    if (std::isinf(static_cast<float>(exact)) || __hisinf(got)) continue;
+    const long double error = std::fabs(exact - got.simt_widen());
+    for (const int step : {-1, 1}) {
+      const __half next = __half::simt_code(static_cast<std::uint16_t>(got.simt_code() + step));
+      if (__hisnan(next) || __hisinf(next) || (next.simt_widen() < 0) != (got.simt_widen() < 0)) continue;
+      const long double other = std::fabs(exact - next.simt_widen());
+      if (other < error || (other == error && got.simt_code() % 2 == 1)) {
+        FAIL(a.simt_widen() << " * " << b.simt_widen() << " + " << c.simt_widen());
+      }
+    }
+  }
+  SUCCEED("all of them agree");
+}
+
+TEST_CASE("maximum and minimum prefer numbers to NaN and +0 to -0") {
+  const __half nan = __half::simt_code(0x7e00), one = __float2half(1.f), zero = __float2half(0.f),
+               minus_zero = __hneg(zero);
+  CHECK(__hmax(nan, one).simt_code() == one.simt_code());
+  CHECK(__hmin(one, nan).simt_code() == one.simt_code());
+  CHECK(__hmax(nan, nan).simt_code() == 0x7fff);
+  CHECK(__hmax(minus_zero, zero).simt_code() == zero.simt_code());
+  CHECK(__hmin(zero, minus_zero).simt_code() == minus_zero.simt_code());
+}

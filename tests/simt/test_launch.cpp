@@ -1,0 +1,90 @@
+// Launches: what is refused, open exercises, annotations, the record of a launch.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "common/cuda/backend.hpp"
+#include "common/simt/simulator.hpp"
+#include "common/worker/todo.hpp"
+#include "tests/simt/features.hpp"
+
+using Catch::Matchers::ContainsSubstring;
+
+TEST_CASE("a launch that CUDA would refuse is refused, with what is allowed") {
+  CHECK_NOTHROW(zoo::run_with(1, 1, 0));
+  CHECK_THROWS_WITH(zoo::run_with(65536, 32, 0), ContainsSubstring("65535"));
+  CHECK_THROWS_WITH(zoo::run_with(1, 1025, 0), ContainsSubstring("1 to 1024"));
+  CHECK_THROWS_WITH(zoo::run_with(1, 0, 0), ContainsSubstring("1 to 1024"));
+  CHECK_THROWS_WITH(zoo::run_with(0, 32, 0), ContainsSubstring("empty"));
+  CHECK_THROWS_WITH(zoo::run_with(1, 32, 228 * 1024), ContainsSubstring("232448"));
+  CHECK_THROWS_AS(zoo::run_with(1, 32, 228 * 1024), workbook::cuda::Error);
+}
+
+TEST_CASE("an open exercise in a kernel is thrown by the launch, and what follows from it is not reported") {
+  CHECK_THROWS_AS(zoo::run_open_exercise(), workbook::Todo);
+  try {
+    zoo::run_open_exercise();
+  } catch (const workbook::Todo& todo) {
+    CHECK(std::string(todo.what()) == "4.2");
+  }
+  CHECK(simt::last_launch().reports.empty());
+}
+
+TEST_CASE("annotations are kept by block") {
+  simt::clear_launches();
+  zoo::run_annotated();
+  CHECK(simt::last_launch().notes == std::vector<simt::Note>{{0, "masked tile", 0, 32}, {1, "masked tile", 1, 32}});
+}
+
+TEST_CASE("the record of a launch says what was launched") {
+  simt::clear_launches();
+  zoo::run_scaled(3);
+  const simt::Launch& launch = simt::last_launch();
+  CHECK(launch.kernel == "zoo::scaled");
+  CHECK(launch.grid.x == 2);
+  CHECK(launch.block.x == 128);
+  CHECK(launch.seconds > 0);
+}
+
+TEST_CASE("many launches, one after another") {
+  simt::clear_launches();
+  for (int i = 0; i < 200; ++i) zoo::run_scaled(float(i));
+  CHECK(simt::launches().size() == 200);
+}
+
+TEST_CASE("accesses are counted exactly when there are more than can be held at once") {
+  if (!simt::instrumented()) SKIP("kernel files are compiled without the instrumentation");
+  zoo::run_long_loop(20'000);
+  const simt::GlobalCounters& c = simt::last_launch().counters.global;
+  CHECK(c.load_requests == 20'000);
+  // 32 neighbouring floats lie in 4 sectors if the first is at a multiple of 8, in 5 otherwise; at the seam of the ring
+  // they still do.
+  std::uint64_t sectors = 0;
+  for (int i = 0; i < 20'000; ++i) sectors += i % 8 == 0 ? 4 : 5;
+  CHECK(c.load_sectors == sectors);
+}
+
+TEST_CASE("the k-th executions of a line by the lanes are one instruction, where only some execute it") {
+  if (!simt::instrumented()) SKIP("kernel files are compiled without the instrumentation");
+  zoo::run_divergent_loop();
+  const simt::GlobalCounters& c = simt::last_launch().counters.global;
+  // Four rounds with 32, 24, 16 and 8 lanes, of which each round's lie in 4 sectors.
+  CHECK(c.load_requests == 4);
+  CHECK(c.load_sectors == 16);
+  CHECK(c.load_bytes == 4 * (32 + 24 + 16 + 8));
+}
+
+TEST_CASE("counters by name, for whoever reports them") {
+  if (!simt::instrumented()) SKIP("kernel files are compiled without the instrumentation");
+  simt::clear_launches();
+  zoo::run_scaled(2);
+  zoo::run_scaled(3);
+  double launches = 0, read = 0;
+  for (const auto& [name, value] : workbook::cuda::take_counters()) {
+    if (name == "launches") launches = value;
+    if (name == "a.load_bytes") read = value;
+  }
+  CHECK(launches == 2);
+  CHECK(read == 2 * 256 * 4);
+  CHECK(workbook::cuda::take_counters().empty());
+}

@@ -1,0 +1,181 @@
+// Every planted mistake is reported: as what it is, at its line, with the variable's name and both sides; nothing else
+// is.
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <exception>
+
+#include "common/simt/simulator.hpp"
+#include "tests/simt/cases.hpp"
+#include "tests/simt/sources.hpp"
+
+namespace {
+
+using simt::Mistake;
+
+struct Expected {
+  const char* name;
+  Mistake mistake;
+  const char* variable;  ///< the report's variable begins with this
+};
+
+constexpr Expected races[] = {
+    {"missing_barrier", Mistake::read_after_write, "tile"},
+    {"missing_barrier_before_overwrite", Mistake::write_after_read, "tile"},
+    {"two_writers", Mistake::write_after_write, "maximum"},
+    {"partial_maximum_ignored", Mistake::read_after_write, "warp_sum"},
+    {"flag_of_one_thread", Mistake::read_after_write, "flag"},
+    {"reduction_without_barriers", Mistake::read_after_write, "s"},
+    {"histogram_without_atomics", Mistake::write_after_write, "bins"},
+    {"atomic_and_plain", Mistake::read_after_write, "count"},
+    {"halves_read_in_pairs", Mistake::read_after_write, "tile"},
+    {"missing_syncwarp", Mistake::read_after_write, "tile"},
+    {"missing_syncwarp_before_overwrite", Mistake::write_after_read, "tile"},
+    {"two_lanes_write", Mistake::write_after_write, "tile"},
+    {"shuffle_is_no_barrier", Mistake::read_after_write, "tile"},
+    {"half_warp_barrier", Mistake::read_after_write, "tile"},
+    {"wmma_load_without_barrier", Mistake::read_after_write, "A["},
+    {"wmma_store_then_read", Mistake::read_after_write, "C["},
+    {"wmma_tile_overwritten", Mistake::write_after_read, "A["},
+    {"wmma_two_warps_store", Mistake::write_after_write, "C["},
+    {"async_not_waited_for", Mistake::pending_copy, "tile"},
+    {"async_without_barrier", Mistake::read_after_write, "tile"},
+    {"async_waits_for_too_few", Mistake::pending_copy, "tile"},
+    {"async_never_committed", Mistake::pending_copy, "tile"},
+    {"async_over_data_still_read", Mistake::write_after_read, "tile"},
+    {"async_own_bytes_touched", Mistake::pending_copy, "tile"},
+};
+
+constexpr Expected memory[] = {
+    {"read_past_end", Mistake::outside_global, ""},
+    {"write_past_end", Mistake::outside_global, ""},
+    {"read_before_beginning", Mistake::outside_global, ""},
+    {"vector_over_end", Mistake::outside_global, "a"},
+    {"null_pointer", Mistake::outside_global, ""},
+    {"wmma_past_end", Mistake::outside_global, ""},
+    {"async_past_end", Mistake::outside_global, "a"},
+    {"read_unwritten", Mistake::uninitialised_global, "scratch"},
+    {"never_written", Mistake::never_written, "b"},
+    {"written_twice", Mistake::written_twice, "b"},
+    {"accumulated_in_output", Mistake::written_twice, "b"},
+    {"static_index", Mistake::outside_array, ""},
+    {"static_row", Mistake::outside_array, ""},
+    {"local_index", Mistake::outside_array, ""},
+    {"dynamic_past_launched", Mistake::outside_shared, "dynamic shared memory"},
+    {"struct_larger_than_launched", Mistake::outside_shared, "Smem"},
+    {"member_row", Mistake::outside_array, ""},
+    {"member_padding", Mistake::padding, "K["},
+    {"member_into_next", Mistake::outside_shared, ""},
+    {"wmma_into_next_member", Mistake::outside_shared, "K[8][0]"},
+    {"uninitialised", Mistake::uninitialised_shared, "s"},
+    {"uninitialised_sum", Mistake::uninitialised_shared, "s"},
+    {"uninitialised_tail", Mistake::uninitialised_shared, "K["},
+    {"misaligned_global", Mistake::misaligned, "a"},
+    {"misaligned_shared", Mistake::misaligned, "s"},
+    {"misaligned_wmma_pointer", Mistake::misaligned, "a"},
+    {"misaligned_wmma_leading", Mistake::misaligned, "s"},
+    {"misaligned_async", Mistake::misaligned, ""},
+};
+
+constexpr Expected warps[] = {
+    {"barrier_in_both_branches", Mistake::divergent_barrier, ""},
+    {"barrier_in_one_branch", Mistake::divergent_barrier, ""},
+    {"barrier_for_half_a_warp", Mistake::divergent_barrier, ""},
+    {"syncwarp_against_syncthreads", Mistake::deadlock, ""},
+    {"shuffle_in_a_branch", Mistake::deadlock, ""},
+    {"masks_that_overlap", Mistake::deadlock, ""},
+    {"different_functions", Mistake::divergent_collective, ""},
+    {"caller_not_in_mask", Mistake::divergent_collective, ""},
+    {"shuffle_from_outside", Mistake::inactive_lane, ""},
+    {"shuffle_after_exit", Mistake::inactive_lane, ""},
+    {"mma_without_all_lanes", Mistake::inactive_lane, ""},
+    {"matrix_load_in_a_branch", Mistake::divergent_collective, ""},
+    {"matrix_pointer_by_lane", Mistake::divergent_collective, ""},
+    {"accumulator_not_cleared", Mistake::unset_fragment, ""},
+    {"operand_not_loaded", Mistake::unset_fragment, ""},
+    {"stored_without_a_product", Mistake::unset_fragment, ""},
+    {"failed_assertion", Mistake::assertion, ""},
+};
+
+std::string all_texts(const std::vector<simt::Report>& reports) {
+  std::string text;
+  for (const simt::Report& report : reports) text += report.text();
+  return text;
+}
+
+/// Runs one case and compares its reports with what its source says.
+void check(const zoo::Case& c, const Expected& expected, const zoo::MarkedLines& lines, const std::string& file) {
+  INFO(c.name);
+  simt::clear_launches();
+  std::string thrown;
+  try {
+    c.run();
+  } catch (const std::exception& error) {
+    thrown = error.what();
+  }
+  REQUIRE(!thrown.empty());
+  const std::vector<simt::Report> reports = simt::last_launch().reports;
+  INFO("what was thrown:\n" << thrown << "the reports:\n" << all_texts(reports));
+  if (expected.mistake == Mistake::never_written) {  // seen when the output is fetched, so not in the launch
+    CHECK(thrown.find(simt::name(expected.mistake)) != std::string::npos);
+    return;
+  }
+  CHECK(thrown == all_texts(reports));
+  const auto at = [&](const auto& by_name) {
+    const auto found = by_name.find(c.name);
+    return found == by_name.end() ? std::set<int>() : found->second;
+  };
+  const std::set<int> bug = at(lines.bug), other = at(lines.other);
+  REQUIRE(!bug.empty());
+
+  const auto right = std::find_if(reports.begin(), reports.end(), [&](const simt::Report& r) {
+    return r.mistake == expected.mistake && bug.count(r.side.source.line) == 1 &&
+           (other.empty() || !r.other || other.count(r.other->source.line) == 1) &&
+           r.variable.rfind(expected.variable, 0) == 0;
+  });
+  REQUIRE(right != reports.end());
+  if (!other.empty() && expected.mistake != Mistake::outside_shared) CHECK(right->other.has_value());
+  CHECK(!right->what.empty());
+  CHECK(!right->advice.empty());
+  CHECK(right->count > 0);
+  if (expected.mistake != Mistake::deadlock && expected.mistake != Mistake::divergent_barrier)
+    CHECK(right->side.lanes != 0);
+  // No report points anywhere else, and none comes twice.
+  for (const simt::Report& report : reports) {
+    CHECK(report.side.source.file.find(file) != std::string::npos);
+    CHECK(bug.count(report.side.source.line) + other.count(report.side.source.line) > 0);
+    CHECK(std::count_if(reports.begin(), reports.end(), [&](const simt::Report& r) {
+            return r.mistake == report.mistake && r.side.source.line == report.side.source.line &&
+                   r.what == report.what &&
+                   (r.other ? r.other->source.line : 0) == (report.other ? report.other->source.line : 0);
+          }) == 1);
+  }
+}
+
+template <class Table>
+void check_all(std::span<const zoo::Case> cases, const Table& table, const std::string& file) {
+  if (!simt::instrumented()) SKIP("kernel files are compiled without the instrumentation");
+  const zoo::MarkedLines lines = zoo::marked_lines(ZOO_SOURCES "/" + file);
+  REQUIRE(cases.size() == std::size(table));
+  const auto order = GENERATE(simt::Order::natural, simt::Order::reversed, simt::Order::shuffled);
+  simt::options().order = order;
+  for (const zoo::Case& c : cases) {
+    const auto expected = std::find_if(std::begin(table), std::end(table),
+                                       [&](const Expected& e) { return std::string(e.name) == c.name; });
+    REQUIRE(expected != std::end(table));
+    check(c, *expected, lines, file);
+  }
+  simt::options() = simt::Options();
+}
+
+}  // namespace
+
+TEST_CASE("every planted race is reported at its line") {
+  check_all(zoo::race_cases(), races, "mistakes_races.cu");
+}
+TEST_CASE("every planted wrong access is reported at its line") {
+  check_all(zoo::memory_cases(), memory, "mistakes_memory.cu");
+}
+TEST_CASE("every planted mistake of threads that do not come together is reported at its line") {
+  check_all(zoo::warp_cases(), warps, "mistakes_warps.cu");
+}

@@ -1,0 +1,43 @@
+// Runs cases of the zoo by name: `zoo` lists them, `zoo NAME…` runs these, each once. On the simulator it prints the
+// reports and the main counters; on a GPU it is what a profiler or compute-sanitizer is run on.
+#include <cstdio>
+#include <cstring>
+#include <exception>
+
+#include "common/cuda/backend.hpp"
+#include "tests/simt/cases.hpp"
+
+int main(int argc, char** argv) {
+  const std::span<const zoo::Case> groups[] = {zoo::counted_cases(), zoo::right_cases(), zoo::race_cases(),
+                                               zoo::memory_cases(), zoo::warp_cases()};
+  if (argc == 1) {
+    for (const auto& group : groups) {
+      for (const zoo::Case& c : group) std::printf("%s\n", c.name);
+    }
+    return 0;
+  }
+  for (int i = 1; i < argc; ++i) {
+    bool found = false;
+    for (const auto& group : groups) {
+      for (const zoo::Case& c : group) {
+        if (std::strcmp(argv[i], c.name) != 0) continue;
+        found = true;
+        std::printf("%s\n", c.name);
+        try {
+          c.run();
+          workbook::cuda::synchronize();
+        } catch (const std::exception& error) {
+          std::printf("%s\n", error.what());
+        }
+        for (const auto& [name, value] : workbook::cuda::take_counters()) {
+          if (value != 0) std::printf("  %s %.0f\n", name.c_str(), value);
+        }
+      }
+    }
+    if (!found) {
+      std::fprintf(stderr, "no case \"%s\"\n", argv[i]);
+      return 2;
+    }
+  }
+  return 0;
+}
