@@ -33,6 +33,8 @@ enum class Role {
 /// Bytes on the device, aligned to 256 bytes, pre-filled with 0xff (NaN), guard bands on both sides. Throws Error.
 void* allocate(std::size_t bytes, const std::string& name, std::size_t element_size, Role role);
 void release(void* memory) noexcept;
+/// Bytes of device memory in use at most since the last call, guard bands not counted; starts anew from what is in use.
+std::size_t take_peak_bytes();
 void upload(void* device, const void* host, std::size_t bytes);
 /// Waits for all launches first. Throws Error if a kernel failed, if the guard bands were written, or (simulator) if
 /// elements of an output were not.

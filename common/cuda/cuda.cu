@@ -1,10 +1,10 @@
 // The backend on a GPU. Compiled by nvcc only.
 #include <cuda_runtime.h>
 
-#include <cstring>
+#include <algorithm>
 #include <map>
-#include <mutex>
 #include <set>
+#include <utility>
 
 #include "common/cuda/backend.hpp"
 #include "common/worker/todo.hpp"
@@ -20,6 +20,7 @@ struct Allocation {
   std::string name;
 };
 std::map<const void*, Allocation> allocations;
+std::size_t bytes_now = 0, bytes_peak = 0;
 std::vector<void (*)(char (&)[32])> exercise_readers;
 
 void check(cudaError_t error, const std::string& doing) {
@@ -69,13 +70,22 @@ void* allocate(std::size_t bytes, const std::string& name, std::size_t, Role) {
   check(cudaMalloc(&memory, bytes + 2 * kGuard), "allocating " + std::to_string(bytes) + " bytes for " + name);
   check(cudaMemset(memory, 0xff, bytes + 2 * kGuard), "filling " + name);
   allocations[memory + kGuard] = {bytes, name};
+  bytes_now += bytes;
+  bytes_peak = std::max(bytes_peak, bytes_now);
   return memory + kGuard;
 }
 
 void release(void* memory) noexcept {
   if (memory == nullptr) return;
-  allocations.erase(memory);
+  if (const auto known = allocations.find(memory); known != allocations.end()) {
+    bytes_now -= known->second.bytes;
+    allocations.erase(known);
+  }
   cudaFree(static_cast<unsigned char*>(memory) - kGuard);
+}
+
+std::size_t take_peak_bytes() {
+  return std::exchange(bytes_peak, bytes_now);
 }
 
 void upload(void* device, const void* host, std::size_t bytes) {

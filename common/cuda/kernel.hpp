@@ -3,7 +3,7 @@
 // workbook::cuda, for what the two cannot write alike:
 //
 //   launch(kernel, grid, block, shared_bytes, arguments…)      instead of <<<>>>                        launch.hpp
-//   dynamic_shared<Smem>()                                     instead of extern __shared__
+//   dynamic_shared<Smem>(), dynamic_shared_array<float>()      instead of extern __shared__
 //   exp2_ftz(x)                                                instead of inline PTX
 //   note("masked tile", j)                                     an annotation for the trace; nothing on the GPU
 //
@@ -35,6 +35,12 @@ __device__ __forceinline__ T& dynamic_shared() {
   extern __shared__ __align__(128) unsigned char workbook_dynamic_shared[];
   return *reinterpret_cast<T*>(workbook_dynamic_shared);
 }
+/// The same as an array of T, of as many elements as the launch gives bytes for.
+template <class T>
+__device__ __forceinline__ T* dynamic_shared_array() {
+  extern __shared__ __align__(128) unsigned char workbook_dynamic_shared[];
+  return reinterpret_cast<T*>(workbook_dynamic_shared);
+}
 
 /// 2^x by one instruction; numbers below 2^-126 become 0.
 __device__ __forceinline__ float exp2_ftz(float x) {
@@ -59,6 +65,10 @@ namespace workbook::cuda {
 template <class T>
 __forceinline__ T& dynamic_shared() {
   return simt::shared_struct<T>();
+}
+template <class T>
+__forceinline__ T* dynamic_shared_array() {
+  return static_cast<T*>(simt::dynamic_shared(0, nullptr));
 }
 inline float exp2_ftz(float x) {
   return simt::exp2_ftz(x);

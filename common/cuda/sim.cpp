@@ -1,12 +1,20 @@
 // The backend on the simulator.
+#include <algorithm>
 #include <map>
+#include <new>
 #include <set>
+#include <utility>
 
 #include "common/cuda/backend.hpp"
 #include "common/simt/simulator.hpp"
 #include "common/worker/todo.hpp"
 
 namespace workbook::cuda {
+
+namespace {
+std::map<const void*, std::size_t> sizes;  // of what is allocated
+std::size_t bytes_now = 0, bytes_peak = 0;
+}  // namespace
 
 const char* backend_name() {
   return "sim";
@@ -19,10 +27,26 @@ void* allocate(std::size_t bytes, const std::string& name, std::size_t element_s
   const simt::Role as = role == Role::input    ? simt::Role::input
                         : role == Role::output ? simt::Role::output
                                                : simt::Role::scratch;
-  return simt::allocate(bytes, name, element_size, as);
+  void* memory = nullptr;
+  try {
+    memory = simt::allocate(bytes, name, element_size, as);
+  } catch (const std::bad_alloc&) {
+    throw Error("no memory for " + std::to_string(bytes) + " bytes of " + name);
+  }
+  sizes[memory] = bytes;
+  bytes_now += bytes;
+  bytes_peak = std::max(bytes_peak, bytes_now);
+  return memory;
 }
 void release(void* memory) noexcept {
+  if (const auto known = sizes.find(memory); known != sizes.end()) {
+    bytes_now -= known->second;
+    sizes.erase(known);
+  }
   simt::release(memory);
+}
+std::size_t take_peak_bytes() {
+  return std::exchange(bytes_peak, bytes_now);
 }
 void upload(void* device, const void* host, std::size_t bytes) {
   simt::copy_in(device, host, bytes);

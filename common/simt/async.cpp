@@ -60,6 +60,7 @@ void copy_async(void* shared, const void* global, std::size_t size, std::size_t 
         recorder.add(lane.position, lane.index, pc, from, static_cast<unsigned>(size), Access::async, Space::global)
             .tensor = tensor;
         block.global->of(*tensor).counters.async_bytes += bytes;
+        if (tensor->tile_bytes != 0) block.global->read_tile(*tensor, from, bytes);
       }
     }
     block.shared->check(lane, to, size, Access::async, lane.bit, pc, /*pending=*/true);

@@ -86,8 +86,7 @@ void count_global(Block& block, const Tensor& tensor, const std::uint64_t* addre
       break;
     case Access::async:
       ++c.async_requests;
-      c.async_sectors += count;
-      c.async_bytes += bytes;
+      c.async_sectors += count;  // bytes and tiles are counted at issue: lanes may differ in zero fill
       break;
     case Access::write:
     case Access::matrix_write:
@@ -104,7 +103,7 @@ void count_global(Block& block, const Tensor& tensor, const std::uint64_t* addre
   const std::uint64_t first = tensor.low / 32;
   if (reads) {
     c.unique_read_sectors += touch(tensor.sectors_read.get(), first, sectors, count);
-    if (tensor.tile_bytes != 0) {
+    if (tensor.tile_bytes != 0 && access != Access::async) {
       for (std::uint32_t m = mask; m != 0; m &= m - 1)
         block.global->read_tile(tensor, address[std::countr_zero(m)], size);
     }
@@ -201,8 +200,11 @@ void flush(Warp& warp) {
       check_matrix_lanes(warp, record);
       count_matrix(block, record);
     } else if (record.space == Space::shared) {
-      if (record.access == Access::async) continue;  // the shared side of a cp.async: see async_instructions
-      count_shared(block, record);
+      if (record.access == Access::async) {
+        ++block.counters.async_instructions;
+      } else {
+        count_shared(block, record);
+      }
     } else {
       count_global(block, record);
     }

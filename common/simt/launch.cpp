@@ -175,6 +175,8 @@ void* dynamic_shared(std::size_t size, const SharedLayout* layout) {
 
 void run_grid(const void* function, dim3 grid, dim3 block, std::size_t shared_bytes, void (*body)(void*),
               void* parameters, std::size_t parameter_bytes) {
+  static std::mutex one_at_a_time;
+  const std::lock_guard<std::mutex> only(one_at_a_time);
   load_program();
   const std::string kernel = function_name(function);
   check_configuration(kernel, grid, block, shared_bytes);

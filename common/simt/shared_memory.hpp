@@ -17,16 +17,16 @@ namespace simt {
 /// than the block's begin says "never", one older than the last block barrier "ordered before everything now".
 struct alignas(32) Cell {
   std::uint32_t write_stamp = 0;
-  std::uint32_t write_pc = 0;     ///< code_of the return address
+  std::uint32_t write_pc = 0;  ///< code_of the return address
   std::uint16_t write_thread = 0;
   std::uint16_t write_step = 0;
   std::uint16_t read_step = 0;
-  std::uint8_t read_warp = 0;     ///< the first warp that has read since the last block barrier
+  std::uint8_t read_warp = 0;  ///< the first warp that has read since the last block barrier
   std::uint8_t flags = 0;
-  std::uint32_t read_stamp = 0;   ///< of the last read by warp read_warp
+  std::uint32_t read_stamp = 0;  ///< of the last read by warp read_warp
   std::uint32_t read_pc = 0;
-  std::uint32_t read_warps = 0;   ///< warps that have read since the last block barrier (if read_stamp is that young)
-  std::uint32_t read_lanes = 0;   ///< lanes of warp read_warp that have read since its last barrier
+  std::uint32_t read_warps = 0;  ///< warps that have read since the last block barrier (if read_stamp is that young)
+  std::uint32_t read_lanes = 0;  ///< lanes of warp read_warp that have read since its last barrier
   static constexpr std::uint8_t kAtomic = 1, kPending = 2;  ///< the last write: an atomic; still under way
   static constexpr int kWriteBytes = 2, kReadBytes = 4;     ///< shifts of two-bit masks: which of the bytes
 };

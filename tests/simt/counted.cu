@@ -39,7 +39,7 @@ __global__ void transpose(const float* a, float* b, int n) {
 }
 
 __global__ void reverse_dynamic(const float* a, float* b, int n) {
-  float* s = workbook::cuda::dynamic_shared<float[1]>();
+  float* s = workbook::cuda::dynamic_shared_array<float>();
   const int t = threadIdx.x;
   s[t] = a[t];
   __syncthreads();

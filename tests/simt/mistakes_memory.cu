@@ -99,7 +99,7 @@ __global__ void local_index(const float* a, float* b) {
 }
 
 __global__ void dynamic_past_launched(float* b) {
-  float* s = workbook::cuda::dynamic_shared<float[1]>();
+  float* s = workbook::cuda::dynamic_shared_array<float>();
   const int t = threadIdx.x;
   s[t] = t;  // bug: dynamic_past_launched
   __syncthreads();

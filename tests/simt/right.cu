@@ -482,7 +482,7 @@ __global__ void halves_over_floats(const float* a, float* b) {
 }
 
 __global__ void cleared_padding(float* b) {
-  float* s = workbook::cuda::dynamic_shared<float[1]>();
+  float* s = workbook::cuda::dynamic_shared_array<float>();
   for (int i = threadIdx.x; i < 16 * 20; i += 32)
     s[i] = 0;  // rows of 16 and their padding: no names, nothing forbidden
   __syncwarp();

@@ -11,8 +11,10 @@ namespace {
 
 simt::Launch run(const char* name) {
   simt::clear_launches();
-  for (const zoo::Case& c : zoo::counted_cases()) {
-    if (std::strcmp(c.name, name) == 0) c.run();
+  for (const auto& cases : {zoo::counted_cases(), zoo::right_cases()}) {
+    for (const zoo::Case& c : cases) {
+      if (std::strcmp(c.name, name) == 0) c.run();
+    }
   }
   REQUIRE(simt::launches().size() == 1);
   return simt::last_launch();
@@ -77,6 +79,36 @@ TEST_CASE("attention's shared memory and tensor instructions") {
   CHECK(c.shared.store_wavefronts == 34400);  // GPU
   CHECK(c.block_barriers == 8 * 2 * 4);       // blocks, two for each of four K/V tiles
   CHECK(c.shuffles == 8 * 4 * 4 * 16 * 10);   // blocks, warps, tiles, rows, ten a row
+}
+
+TEST_CASE("cp.async, zero fill and all") {
+  NEEDS_INSTRUMENTATION;
+  // Two warps, four tiles of 256 floats; nothing among the ordinary loads.
+  const simt::Counters stages = run("async two stages").counters;
+  CHECK(stages.async_instructions == 8);
+  CHECK(stages.global.async_requests == 8);
+  CHECK(stages.global.async_sectors == 128);
+  CHECK(stages.global.async_bytes == 4096);
+  CHECK(stages.global.load_requests == 0);
+  CHECK(stages.shared.store_instructions == 0);
+  // 50 floats of 128: 13 lanes read, one of them half; the other lanes fill with zeros.
+  const simt::Counters filled = run("async zero fill").counters;
+  CHECK(filled.async_instructions == 1);
+  CHECK(filled.global.async_requests == 1);
+  CHECK(filled.global.async_bytes == 200);
+  CHECK(filled.global.async_sectors == 7);
+}
+
+TEST_CASE("what a warp's functions count") {
+  NEEDS_INSTRUMENTATION;
+  CHECK(run("votes").counters.votes == 3);
+  CHECK(run("groups of four").counters.shuffles == 2 * 2);
+  CHECK(run("warp-synchronous reduction").counters.warp_barriers == 1 + 5 * 2);
+  CHECK(run("tree reduction").counters.block_barriers == 7 + 1);
+  const simt::Counters histogram = run("histogram in global memory").counters;
+  CHECK(histogram.global.atomic_requests == 8);
+  CHECK(histogram.global.atomic_sectors == 8);
+  CHECK(run("histogram in shared memory").counters.shared.atomic_instructions == 2);
 }
 
 TEST_CASE("traffic by tensor and by tile") {

@@ -74,6 +74,13 @@ TEST_CASE("the k-th executions of a line by the lanes are one instruction, where
   CHECK(c.load_bytes == 4 * (32 + 24 + 16 + 8));
 }
 
+TEST_CASE("the peak of device memory") {
+  workbook::cuda::take_peak_bytes();
+  zoo::run_scaled(2);
+  CHECK(workbook::cuda::take_peak_bytes() == 2 * 256 * sizeof(float));
+  CHECK(workbook::cuda::take_peak_bytes() == 0);
+}
+
 TEST_CASE("counters by name, for whoever reports them") {
   if (!simt::instrumented()) SKIP("kernel files are compiled without the instrumentation");
   simt::clear_launches();
