@@ -1,7 +1,7 @@
 // Chapter 1 on a GPU, given: the three kernels S = scale·QKᵀ, P = softmax(S), O = P V.
 //
 // Source: Dao et al. 2022, section 2.2, Algorithm 0.
-// Test it: ./workbook test 1
+// Test it: ./workbook check --gate parts
 #include <cstdint>
 #include <stdexcept>
 #include <string>
