@@ -104,6 +104,12 @@ const Exercise* Chapter::find(std::string_view id) const {
   const auto found = std::find_if(exercises.begin(), exercises.end(), [&](const Exercise& e) { return e.id == id; });
   return found == exercises.end() ? nullptr : &*found;
 }
+bool Chapter::runs_on(std::string_view backend) const {
+  return std::find(backends.begin(), backends.end(), backend) != backends.end();
+}
+std::string Chapter::element_on(std::string_view backend) const {
+  return backend != "cpu" && element == "float32" ? "float16" : element;
+}
 
 fs::path Book::solution(const Chapter& chapter, const std::string& file) const {
   return root / "solutions" / chapter.name() / file;

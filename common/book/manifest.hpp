@@ -32,16 +32,19 @@ struct Chapter {
   std::string slug;                   ///< "naive_attention"
   std::string title;                  ///< "Naive attention"
   std::string summary;                ///< one sentence
-  std::string element;                ///< type of Q, K, V, O: "float32", "float16"
+  std::string element;                ///< type of Q, K, V, O on its first backend: "float32", "float16", "bfloat16"
   std::string pass;                   ///< what op "forward"/"backward" the chapter ends in: "forward", "backward"
   bool causal = true;                 ///< whether the stage supports the causal mask
-  std::vector<std::string> backends;  ///< "cpu", or "sim" and "cuda"
+  std::vector<std::string> backends;  ///< "cpu", or "sim" and "cuda", or all: the exercises run on the first
   std::vector<std::string> files;     ///< the exercise's source files, given headers included, relative to the folder
   std::vector<std::string> whole_tests;  ///< names of the whole-chapter tests
   std::vector<Exercise> exercises;
 
   std::string name() const;  ///< "01_naive_attention", also the folder's name
   const Exercise* find(std::string_view id) const;
+  bool runs_on(std::string_view backend) const;
+  /// Type of Q, K, V, O on one of its backends: a chapter of the CPU whose kernels are given takes float16 in those.
+  std::string element_on(std::string_view backend) const;
 };
 
 /// The book: the folder it lies in and its chapters in order.

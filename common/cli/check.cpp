@@ -166,28 +166,33 @@ void check_parts(const Session& session, Gate& gate) {
 }
 
 void build_tests(const Session& session) {
-  std::vector<std::string> targets{"worker_server"};
-  for (const Chapter& chapter : session.book.chapters) targets.push_back("tests_" + chapter.name());
+  std::vector<std::string> targets;
+  for (const Chapter& chapter : session.book.chapters) {
+    const std::vector<std::string> more = test_targets(session, chapter);
+    targets.insert(targets.end(), more.begin(), more.end());
+  }
   worker::build_targets(session.toolchain, targets);
 }
 
 /// Every test passes on the solutions, and the tests are those that chapter.toml names.
 void check_solutions(const Session& session, Gate& gate) {
   build_tests(session);
+  std::map<std::string, int> skipped;
   for (const Chapter& chapter : session.book.chapters) {
-    RunRequest request;
-    request.previous = build_previous(session, chapter, false);
-    const ChapterRun run = run_tests(session, chapter, solutions_tree(session, chapter), request);
-    gate.expect(!run.tests.empty(), chapter.name() + ": no test ran");
+    const std::vector<ChapterRun> runs = run_on_backends(session, chapter, solutions_tree(session, chapter), {});
+    gate.expect(!runs.empty(), chapter.name() + ": no test ran");
     --gate.passed;
     std::map<std::string, std::set<std::string>> ran;
-    for (const TestResult& test : run.tests) {
-      if (test.result == "skipped") {
-        ++gate.skipped;  // e.g. what a sanitizer build cannot count
-      } else {
-        gate.expect(test.result == "passed", chapter.name() + ": " + summary(test));
+    for (const ChapterRun& run : runs) {
+      for (const TestResult& test : run.tests) {
+        if (test.result == "skipped") {
+          ++gate.skipped;  // e.g. what a sanitizer build cannot count, what has no GPU
+          ++skipped[run.backend + ": " + test.message];
+        } else {
+          gate.expect(test.result == "passed", fmt::format("{} on {}: {}", chapter.name(), run.backend, summary(test)));
+        }
+        ran[test.exercise].insert(test.name);
       }
-      ran[test.exercise].insert(test.name);
     }
     const auto compare = [&](const std::string& exercise, const std::vector<std::string>& named, int line) {
       const std::set<std::string> expected(named.begin(), named.end());
@@ -208,6 +213,7 @@ void check_solutions(const Session& session, Gate& gate) {
     compare("whole", chapter.whole_tests, 1);
   }
   gate.detail = fmt::format("{} tests of {} chapters", gate.passed, session.book.chapters.size());
+  for (const auto& [why, count] : skipped) gate.detail += fmt::format("; {} skipped on {}", count, why);
 }
 
 /// The stub trees compile, and every test on them is todo or blocked.
@@ -219,7 +225,7 @@ void check_stub_trees(const Session& session, Gate& gate) {
       text = book::make_stub(book::parse_marked("solutions/" + chapter.name() + "/" + file, text));
     const Tree tree = variant(session, chapter, "stubs", texts);
     RunRequest request;
-    request.previous = build_previous(session, chapter, false);
+    request.backend = first_backend(session, chapter);
     const ChapterRun run = run_tests(session, chapter, tree, request);
     gate.expect(run.warnings.empty(), chapter.name() + ": the stubs compile with warnings:\n" + run.warnings);
     for (const TestResult& test : run.tests) {
@@ -238,7 +244,7 @@ void check_one_open(const Session& session, Gate& gate) {
     for (const Exercise& exercise : chapter.exercises) {
       const Tree tree = variant(session, chapter, "open/" + exercise.id, only_open(session, chapter, exercise.id));
       RunRequest request;
-      request.previous = build_previous(session, chapter, false);
+      request.backend = first_backend(session, chapter);
       const ChapterRun run = run_tests(session, chapter, tree, request);
       for (const TestResult& test : run.tests) {
         const bool right = test.exercise == exercise.id ? test.result == "todo"
@@ -272,7 +278,7 @@ void check_one_wrong(const Session& session, Gate& gate) {
       const Tree tree = variant(session, chapter, "mutants/" + first->id, book::apply(session.book, chapter, *first));
       RunRequest request;
       request.time_limit = 2;
-      request.previous = build_previous(session, chapter, false);
+      request.backend = first_backend(session, chapter);
       const ChapterRun run = run_tests(session, chapter, tree, request);
       int own = 0, whole = 0;
       for (const TestResult& test : run.tests) {
@@ -303,20 +309,20 @@ void check_mutants(const Session& session, Gate& gate, std::vector<MutantVerdict
       try {
         trees[mutant.id] =
             variant(session, chapter, "mutants/" + mutant.id, book::apply(session.book, chapter, mutant));
-        jobs.push_back(whole_job(session, chapter, trees[mutant.id]));
+        jobs.push_back(whole_job(session, chapter, trees[mutant.id], first_backend(session, chapter)));
       } catch (const std::runtime_error& error) {
         gate.problems.push_back(error.what());
       }
     }
     session.show_progress(fmt::format("building {} mutants of chapter {}", jobs.size(), chapter.number));
     const auto built = worker::build_workers(session.toolchain, jobs);  // all at once: they share the cores
-    const fs::path previous = build_previous(session, chapter, false);
     for (const Mutant& mutant : storage.back()) {
       const auto tree = trees.find(mutant.id);
       if (tree == trees.end()) continue;
       const std::string where = fmt::format("{}:{}: mutant {}", mutant.file, mutant.line, mutant.id);
       MutantVerdict verdict{&mutant, chapter.name(), "", ""};
-      const auto& executable = built.at(whole_job(session, chapter, tree->second).name);
+      const auto& executable =
+          built.at(whole_job(session, chapter, tree->second, first_backend(session, chapter)).name);
       if (!executable.ok) {
         gate.problems.push_back(where + " does not compile:\n" + executable.log);
         verdicts.push_back(verdict);
@@ -326,7 +332,7 @@ void check_mutants(const Session& session, Gate& gate, std::vector<MutantVerdict
       RunRequest request;
       request.only = mutant.test;
       request.time_limit = mutant.death == "timed out" ? 1 : 10;
-      request.previous = previous;
+      request.backend = first_backend(session, chapter);
       const ChapterRun run = run_tests(session, chapter, tree->second, request);
       const bool one = run.tests.size() == 1;
       const std::string result = one ? run.tests[0].result : "not run";
@@ -664,7 +670,6 @@ int check(const Session& session, const CheckOptions& options) {
     print_json(
         {{"gates", gates_json}, {"mutants", mutants}, {"passed", passed}, {"failed", failed}, {"skipped", skipped}});
   } else {
-    // There is no cuda backend yet: chapters 1 and 2 run on the CPU.
     fmt::print("{} passed, {} failed, {} skipped\n", passed, failed, skipped);
   }
   return failed == 0 && passed > 0 ? kDone : kTestFailed;

@@ -175,6 +175,8 @@ int main(int argc, char** argv) {
   run_verb->add_option("--out", run_options.out, "Write O of the last stage as .npy")->check(a_file);
   run_verb->add_option("--lse", run_options.lse, "Write the LSE of the last stage as .npy")->check(a_file);
   run_verb->add_option("--stage", run_options.stage, "Only this chapter's stage")->check(not_empty("a chapter"));
+  run_verb->add_option("--backend", run_options.backend, "Only on this backend")
+      ->check(one_of({"cpu", "sim", "cuda"}, "cpu, sim or cuda"));
   run_verb->add_option("--memory", run_options.memory, "The most memory that a stage may use, e.g. 512M or 2G")
       ->check(not_empty("a size"));
   run_verb->add_flag("--chapters", run_options.chapters, "Your own stages in place of the book's");
@@ -194,6 +196,8 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   test_verb->add_option("--only", test_options.only, "One test, by its name")->check(not_empty("a test's name"));
   test_verb->add_flag("--debug", test_options.debug, "Run your code under a debugger (with --only)");
+  test_verb->add_option("--backend", test_options.backend, "Only on this backend")
+      ->check(one_of({"cpu", "sim", "cuda"}, "cpu, sim or cuda"));
   test_verb->add_option("--time-limit", test_options.time_limit, "Seconds that one call may take")
       ->check(number(0.1, 86400, "seconds, from 0.1 to 86400"))
       ->capture_default_str();

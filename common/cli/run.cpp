@@ -6,8 +6,10 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <optional>
 
+#include "common/attention/element.hpp"
 #include "common/attention/error.hpp"
 #include "common/attention/npy.hpp"
 #include "common/attention/text.hpp"
@@ -16,6 +18,7 @@
 #include "common/book/files.hpp"
 #include "common/cli/testing.hpp"
 #include "common/cli/verbs.hpp"
+#include "common/worker/stage.hpp"
 #include "common/worker/worker.hpp"
 
 namespace workbook::cli {
@@ -35,6 +38,7 @@ struct Row {
   std::string message;
   bool supported = true;
   std::optional<double> max_error, bound, rms_error, rms_bound, previous_difference, extra_bytes, seconds;
+  std::optional<double> read_bytes, written_bytes, tiles;  ///< counted on the simulator
   bool ran() const { return result == "ok" || result == "failed"; }
 };
 
@@ -161,8 +165,10 @@ Problem problem_from_text(const Session& session, const RunOptions& options) {
   }
   const Shape shape{1, options.heads, options.heads, options.seq, options.seq, options.head_dim};
   check(shape);
-  return embed_text(text, shape, options.causal, options.scale_given ? float(options.scale) : default_scale(shape.d),
-                    options.seed);
+  // In fp16 numbers, so that every stage is given the same ones.
+  return rounded_to(embed_text(text, shape, options.causal,
+                               options.scale_given ? float(options.scale) : default_scale(shape.d), options.seed),
+                    "float16");
 }
 
 Problem make_problem(const Session& session, const RunOptions& options) {
@@ -187,12 +193,6 @@ void require_writable(const char* flag, const std::string& path) {
   }
   if (::access(folder.c_str(), W_OK) != 0)
     fail_input("{} {}: the folder {} cannot be written to", flag, path, folder.string());
-}
-
-Precision precision_of(const std::string& element) {
-  if (element == "float16") return float16_precision();
-  if (element == "bfloat16") return bfloat16_precision();
-  return float32_precision();
 }
 
 double largest_difference(const Tensor<float>& a, const Tensor<float>& b) {
@@ -246,14 +246,17 @@ json row_json(const Row& row) {
           {"rms_bound", number_json(row.rms_bound)},
           {"previous_difference", number_json(row.previous_difference)},
           {"extra_bytes", row.extra_bytes ? json(std::int64_t(*row.extra_bytes)) : json(nullptr)},
-          {"global_read_bytes", nullptr},
-          {"global_write_bytes", nullptr},
-          {"tiles", nullptr},
+          {"global_read_bytes", number_json(row.read_bytes)},
+          {"global_write_bytes", number_json(row.written_bytes)},
+          {"tiles", row.tiles ? json(std::int64_t(*row.tiles)) : json(nullptr)},
           {"seconds", number_json(row.seconds)}};
 }
 
 std::string cell(std::optional<double> value) {
   return value ? fmt::format("{:.1e}", *value) : "-";
+}
+std::string bytes_cell(std::optional<double> bytes) {
+  return bytes && *bytes >= 0 ? bytes_text(*bytes) : "-";
 }
 
 void print_table(const Session& session, const Problem& problem, const RunOptions& options,
@@ -264,14 +267,15 @@ void print_table(const Session& session, const Problem& problem, const RunOption
              : options.text.empty() ? "the book's own text"
                                     : options.text,
              s.B, s.H, s.Nq, s.Nk, s.d, problem.causal ? "causal" : "not causal", problem.scale);
-  fmt::print("{:<22} {:<10} {:<4} {:>9} {:>9} {:>9} {:>9} {:>9} {:>11} {:>9}\n", "stage", "source", "on", "max err",
-             "allowed", "rms err", "allowed", "previous", "extra mem", "time");
+  fmt::print("{:<22} {:<10} {:<4} {:>9} {:>9} {:>9} {:>9} {:>9} {:>11} {:>10} {:>10} {:>9}\n", "stage", "source", "on",
+             "max err", "allowed", "rms err", "allowed", "previous", "extra mem", "read", "written", "time");
   for (const Row& row : rows) {
     fmt::print("{:<22} {:<10} {:<4} ", row.chapter->name(), row.source, row.backend);
     if (row.ran()) {
-      fmt::print("{:>9} {:>9} {:>9} {:>9} {:>9} {:>11} {:>8.3f}s  {}\n", cell(row.max_error), cell(row.bound),
-                 cell(row.rms_error), cell(row.rms_bound), cell(row.previous_difference),
-                 row.extra_bytes && *row.extra_bytes >= 0 ? bytes_text(*row.extra_bytes) : "-", row.seconds.value_or(0),
+      fmt::print("{:>9} {:>9} {:>9} {:>9} {:>9} {:>11} {:>10} {:>10} {:>8.3f}s  {}\n", cell(row.max_error),
+                 cell(row.bound), cell(row.rms_error), cell(row.rms_bound), cell(row.previous_difference),
+                 bytes_cell(row.extra_bytes), bytes_cell(row.read_bytes), bytes_cell(row.written_bytes),
+                 row.seconds.value_or(0),
                  row.result == "ok" ? session.colored("ok", "green") : session.colored("OUTSIDE ITS BOUND", "red"));
     } else {
       fmt::print("{}\n", session.colored(row.result, "yellow"));
@@ -282,8 +286,65 @@ void print_table(const Session& session, const Problem& problem, const RunOption
   }
   fmt::print(
       "\nmax err: error of the element of O that uses most of its bound; previous: largest difference to the stage "
-      "above;\nextra mem: the most that the stage allocated while it ran. How the bounds come about: "
-      "notes/numerics.md\n");
+      "above;\nextra mem: the most that the stage allocated while it ran; read, written: what its kernels asked of "
+      "global memory,\ncounted by the simulator (sim), whose time says nothing about a GPU's. How the bounds come "
+      "about: notes/numerics.md\n");
+}
+
+/// A chapter on one of its backends.
+struct Stage {
+  const Chapter* chapter;
+  std::string backend;
+};
+
+/// Every chapter on its backends; on a GPU where there is one, or where it was asked for by name.
+std::vector<Stage> wanted_stages(const Session& session, const RunOptions& options) {
+  std::vector<const Chapter*> chapters;
+  if (options.stage.empty()) {
+    for (const Chapter& chapter : session.book.chapters) chapters.push_back(&chapter);
+  } else {
+    try {
+      chapters.push_back(&session.book.chapter(options.stage));
+    } catch (const book::ManifestError& error) {
+      fail_input("--stage {}: {}", options.stage, error.what());
+    }
+  }
+  std::vector<Stage> stages;
+  for (const Chapter* chapter : chapters) {
+    for (const std::string& backend : chapter->backends) {
+      const bool wanted = options.backend.empty() ? backend != "cuda" || gpu_present() : backend == options.backend;
+      if (wanted) stages.push_back({chapter, backend});
+    }
+  }
+  if (stages.empty()) fail_input("--backend {}: none of these stages runs on it", options.backend);
+  return stages;
+}
+
+worker::WorkerJob stage_job(const Session& session, const Stage& stage, const RunOptions& options) {
+  const bool own = options.chapters || !session.book.has_solutions(*stage.chapter);
+  return whole_job(session, *stage.chapter,
+                   own ? readers_tree(session, *stage.chapter) : solutions_tree(session, *stage.chapter),
+                   stage.backend);
+}
+
+/// What stages that see the same numbers are given and checked against, once one of them needs it.
+struct Checked {
+  std::optional<Problem> problem;
+  std::optional<Forward> oracle;
+};
+
+/// Time, memory, and what the simulator counted.
+void take_counters(Row& row, const worker::Reply& reply) {
+  row.seconds = reply.seconds;
+  if (reply.extra_bytes >= 0) row.extra_bytes = double(reply.extra_bytes);
+  const auto counted = [&](const char* name) -> std::optional<double> {
+    const auto found = reply.counters.find(name);
+    return found == reply.counters.end() ? std::nullopt : std::optional(found->second);
+  };
+  if (const auto read = counted("global.load_bytes"))
+    row.read_bytes = *read + counted("global.async_bytes").value_or(0);
+  row.written_bytes = counted("global.store_bytes");
+  row.tiles = counted("K.tiles");
 }
 
 }  // namespace
@@ -295,80 +356,82 @@ int run(const Session& session, const RunOptions& options) {
     fail_input("--lse {}: that is also --out; allowed: another file", options.lse);
   }
   const std::uint64_t memory = options.memory.empty() ? 1ull << 46 : parse_bytes(options.memory);
-  std::vector<const Chapter*> stages;
-  if (options.stage.empty()) {
-    for (const Chapter& chapter : session.book.chapters) stages.push_back(&chapter);
-  } else {
-    try {
-      stages.push_back(&session.book.chapter(options.stage));
-    } catch (const book::ManifestError& error) {
-      fail_input("--stage {}: {}", options.stage, error.what());
-    }
-  }
+  const std::vector<Stage> stages = wanted_stages(session, options);
   const Problem problem = make_problem(session, options);
 
   session.show_progress("building the stages");
-  worker::build_targets(session.toolchain, {"worker_server"});
+  std::vector<std::string> targets;
   std::vector<worker::WorkerJob> jobs;
-  for (const Chapter* chapter : stages) {
-    const bool own = options.chapters || !session.book.has_solutions(*chapter);
-    jobs.push_back(
-        whole_job(session, *chapter, own ? readers_tree(session, *chapter) : solutions_tree(session, *chapter)));
+  for (const Stage& stage : stages) {
+    if (!can_build(session, stage.backend)) continue;
+    const std::vector<std::string>& more = session.toolchain.backends.at(stage.backend).targets;
+    targets.insert(targets.end(), more.begin(), more.end());
+    jobs.push_back(stage_job(session, stage, options));
   }
+  worker::build_targets(session.toolchain, targets);
   const auto built = worker::build_workers(session.toolchain, jobs);
 
-  std::optional<Forward> oracle;  // computed once a stage has given a result: not for one that refuses
+  std::map<std::string, Checked> checked;  // by element
   std::vector<Row> rows;
   std::optional<Tensor<float>> previous, last_lse;
-  for (std::size_t i = 0; i < stages.size(); ++i) {
-    const Chapter& chapter = *stages[i];
+  for (const Stage& stage : stages) {
+    const Chapter& chapter = *stage.chapter;
     Row row;
     row.chapter = &chapter;
-    row.backend = jobs[i].backend;
+    row.backend = stage.backend;
     row.source = options.chapters || !session.book.has_solutions(chapter) ? "chapters" : "solutions";
-    session.show_progress("running " + chapter.name());
-    const worker::WorkerBuilt& executable = built.at(jobs[i].name);
-    if (problem.causal && !chapter.causal) {
+    session.show_progress(fmt::format("running {} on {}", chapter.name(), stage.backend));
+    if (!can_build(session, stage.backend)) {
       row.supported = false;
-      row.result = "does not do causal";
-    } else if (!executable.ok) {
+      row.result = "unavailable";
+      row.message = session.toolchain.unavailable.at(stage.backend);
+    } else if (const worker::WorkerBuilt& executable = built.at(stage_job(session, stage, options).name);
+               !executable.ok) {
       row.result = "not compiled";
       row.message = executable.log;
+    } else if (problem.causal && !chapter.causal) {
+      row.supported = false;
+      row.result = "does not do causal";
     } else {
       worker::Limits limits;
       limits.time = std::chrono::duration<double>(24 * 3600.0);
-      limits.memory = memory;
+      limits.memory = stage.backend == "cuda" ? 0 : memory;  // CUDA reserves far more addresses than it uses
       worker::Worker worker(executable.executable, limits);
-      const Shape& s = problem.shape;
-      worker::Call call("forward");
-      call.number("B", double(s.B)).number("H", double(s.H)).number("Hkv", double(s.Hkv));
-      call.number("Nq", double(s.Nq)).number("Nk", double(s.Nk)).number("d", double(s.d));
-      call.number("scale", problem.scale).number("causal", problem.causal).number("Br", kBr).number("Bc", kBc);
-      call.input("Q", problem.Q.values).input("K", problem.K.values).input("V", problem.V.values);
-      call.output<float>("O", std::size_t(s.q_size())).output<float>("lse", std::size_t(s.lse_size()));
+      const std::string element = chapter.element_on(stage.backend);
       try {
-        const worker::Reply reply = worker.call(call);
-        Tensor<float> O({s.B, s.H, s.Nq, s.d}), lse({s.B, s.H, s.Nq, 1});
-        O.values = reply.output<float>("O");
-        lse.values = reply.output<float>("lse");
-        if (!oracle) {
+        const Problem rounded = rounded_to(problem, element);
+        const bool same = rounded.Q.values == problem.Q.values && rounded.K.values == problem.K.values &&
+                          rounded.V.values == problem.V.values;
+        Checked& check = checked[same ? "float32" : element];
+        if (!check.problem) check.problem = rounded;
+        std::map<std::string, double> tiles;
+        if (stage.backend == "cpu") tiles = {{"Br", kBr}, {"Bc", kBc}};  // kernels have their own default
+        worker::AttentionResult result = worker::forward(*check.problem, element, tiles,
+                                                         [&](const worker::Call& call) { return worker.call(call); });
+        if (!check.oracle) {
           session.show_progress("the oracle, in float64");
-          oracle = forward_oracle(problem);
+          check.oracle = forward_oracle(*check.problem);
         }
-        const Precision precision = precision_of(chapter.element);
+        const Precision precision = precision_of(element);
         book::Layout O_layout, lse_layout;
         O_layout.tensor = "O";
         lse_layout.tensor = "lse";
         lse_layout.axes[3] = "";
-        take(row, book::compare(O, oracle->O, output_bounds(*oracle, problem, precision), O_layout),
-             book::compare(lse, oracle->lse, lse_bounds(*oracle, problem, precision), lse_layout));
-        if (previous) row.previous_difference = largest_difference(O, *previous);
-        row.seconds = reply.seconds;
-        if (reply.extra_bytes >= 0) row.extra_bytes = double(reply.extra_bytes);
-        previous = std::move(O);
-        last_lse = std::move(lse);
+        take(
+            row,
+            book::compare(result.O, check.oracle->O, output_bounds(*check.oracle, *check.problem, precision), O_layout),
+            book::compare(result.lse, check.oracle->lse, lse_bounds(*check.oracle, *check.problem, precision),
+                          lse_layout));
+        if (previous) row.previous_difference = largest_difference(result.O, *previous);
+        take_counters(row, result.reply);
+        previous = std::move(result.O);
+        last_lse = std::move(result.lse);
+      } catch (const InputError& error) {
+        row.result = "refused";
+        row.message = error.what();
       } catch (const worker::Failure& failure) {
         row.result = worker::name(failure.ending);
+        row.supported = failure.ending != worker::Ending::unavailable;
         row.message = failure.ending == worker::Ending::todo
                           ? fmt::format("exercise {} is still open: ./workbook test {}", failure.todo, chapter.number)
                           : failure.what();

@@ -34,9 +34,9 @@ std::string mark(const Session& session, const std::string& result) {
 void print_test(const Session& session, const TestResult& test, std::set<std::string>& shown) {
   fmt::print("  {}  {}", mark(session, test.result), test.name);
   if (test.result == "todo") fmt::print("   todo {} ({}:{})", test.exercise, test.file, test.line);
-  if (test.result == "blocked") fmt::print("   {}", test.message);
+  if (test.result == "blocked" || test.result == "skipped") fmt::print("   {}", test.message);
   fmt::print("\n");
-  if (test.result == "passed" || test.result == "todo" || test.result == "blocked") return;
+  if (test.result == "passed" || test.result == "todo" || test.result == "blocked" || test.result == "skipped") return;
   // The same long text (a compiler's log) is shown once.
   if (!test.message.empty()) {
     fmt::print("{}\n", shown.insert(test.message).second ? indented(test.message, "    ") : "    (the same as above)");
@@ -63,11 +63,29 @@ std::string counts_text(const ChapterRun& run) {
   return text;
 }
 
+std::string backend_text(const std::string& backend) {
+  return backend == "cpu" ? "the CPU" : backend == "sim" ? "the simulator" : "the GPU";
+}
+
+/// The reason why all tests of a run are skipped, if they all are and for the same one.
+std::string all_skipped(const ChapterRun& run) {
+  for (const TestResult& test : run.tests) {
+    if (test.result != "skipped" || test.message != run.tests[0].message) return "";
+  }
+  return run.tests[0].message;
+}
+
 void print_run(const Session& session, const ChapterRun& run) {
   const Chapter& chapter = *run.chapter;
-  fmt::print("{}\n", session.colored(fmt::format("Chapter {}: {} ({})", chapter.number, chapter.title,
-                                                 run.tree == "solutions" ? "the book's solution" : "your code"),
+  const bool several = chapter.backends.size() > 1;
+  fmt::print("{}\n", session.colored(fmt::format("Chapter {}: {} ({}{})", chapter.number, chapter.title,
+                                                 run.tree == "solutions" ? "the book's solution" : "your code",
+                                                 several ? ", on " + backend_text(run.backend) : ""),
                                      "bold"));
+  if (const std::string why = all_skipped(run); !why.empty()) {
+    fmt::print("{}: {}\n", session.colored(fmt::format("{} skipped", run.tests.size()), "yellow"), why);
+    return;
+  }
   if (!run.warnings.empty()) fmt::print("the compiler warns:\n{}\n", indented(run.warnings, "    "));
   std::set<std::string> shown;
   for (const book::Exercise& exercise : chapter.exercises) {
@@ -90,36 +108,40 @@ void print_run(const Session& session, const ChapterRun& run) {
   fmt::print("{}\n", counts_text(run));
 }
 
-/// Exercises all of whose tests ran and passed, or not, to be remembered.
-std::map<std::string, bool> exercise_results(const ChapterRun& run) {
+/// Exercises all of whose tests ran and passed, or not, to be remembered; a failure on any backend counts.
+std::map<std::string, bool> exercise_results(const Chapter& chapter, const std::vector<ChapterRun>& runs) {
   std::map<std::string, bool> results;
-  for (const book::Exercise& exercise : run.chapter->exercises) {
-    std::size_t ran = 0;
+  for (const book::Exercise& exercise : chapter.exercises) {
+    std::set<std::string> ran;
     bool passed = true;
-    for (const TestResult& test : run.tests) {
-      if (test.exercise != exercise.id) continue;
-      ++ran;
-      passed = passed && test.result == "passed";
+    for (const ChapterRun& run : runs) {
+      for (const TestResult& test : run.tests) {
+        if (test.exercise != exercise.id || test.result == "skipped") continue;
+        ran.insert(test.name);
+        passed = passed && test.result == "passed";
+      }
     }
     // A failure is remembered in any case, a pass only if nothing was left out.
-    if (ran > 0 && (!passed || ran >= exercise.tests.size())) results[exercise.id] = passed;
+    if (!ran.empty() && (!passed || ran.size() >= exercise.tests.size())) results[exercise.id] = passed;
   }
   return results;
 }
 
-void print_next(const Session& session, const ChapterRun& run) {
+/// Whether there was something left to do, and it was printed.
+bool print_next(const Session& session, const ChapterRun& run) {
   for (const book::Exercise& exercise : run.chapter->exercises) {
     for (const TestResult& test : run.tests) {
-      if (test.exercise != exercise.id || test.result == "passed") continue;
+      if (test.exercise != exercise.id || test.result == "passed" || test.result == "skipped") continue;
       if (test.result == "todo") {
         fmt::print("next: exercise {}, {}: open {}:{}, lesson in {}\n", exercise.id, exercise.title, test.file,
                    test.line, session.shown(session.book.root / "chapters" / run.chapter->name() / "README.md"));
       } else {
         fmt::print("next: mend exercise {}, then ./workbook test {}\n", exercise.id, run.chapter->number);
       }
-      return;
+      return true;
     }
   }
+  return false;
 }
 
 /// The tests of a chapter, or of one of its exercises.
@@ -173,39 +195,49 @@ int test(const Session& session, const TestOptions& options) {
     }
   }
 
-  bool all_passed = true;
+  if (!options.backend.empty()) {
+    std::erase_if(wanted, [&](const Wanted& want) { return !want.chapter->runs_on(options.backend); });
+    if (wanted.empty()) fail_input("--backend {}: none of these chapters runs on it", options.backend);
+  }
+
+  bool passed = true;
   nlohmann::json documents = nlohmann::json::array();
   for (const Wanted& want : wanted) {
     const Chapter& chapter = *want.chapter;
     session.show_progress(fmt::format("chapter {}: building", chapter.number));
-    worker::build_targets(session.toolchain, test_targets(chapter));
+    worker::build_targets(session.toolchain, test_targets(session, chapter));
     RunRequest request;
     request.only = options.only;
     request.exercise = want.exercise;
     request.debug = options.debug;
     request.time_limit = options.time_limit;
-    request.previous = build_previous(session, chapter, options.previous == "chapters");
+    request.previous_readers = options.previous == "chapters";
     const Tree tree = options.solutions ? solutions_tree(session, chapter) : readers_tree(session, chapter);
-    const ChapterRun run = run_tests(session, chapter, tree, request);
-    if (run.tests.empty()) {
+    const std::vector<ChapterRun> runs = run_on_backends(session, chapter, tree, request, options.backend);
+    if (runs.empty()) {
       fmt::print(stderr, "no test ran{}\n",
                  options.only.empty()
                      ? ": a defect of the book"
-                     : ": chapter " + std::to_string(chapter.number) + " has no test named \"" + options.only + "\"");
+                     : ": chapter " + std::to_string(chapter.number) + " has no test named \"" + options.only + "\"" +
+                           (options.backend.empty() ? "" : " on " + backend_text(options.backend)));
       return options.only.empty() ? kTestFailed : kUsage;
     }
-    if (!options.solutions) book::save_progress(session.book, exercise_results(run));
-    all_passed = all_passed && run.all_passed();
+    if (!options.solutions) book::save_progress(session.book, exercise_results(chapter, runs));
+    passed = passed && all_passed(runs);
     if (session.json) {
-      documents.push_back(to_json(run));
+      for (const ChapterRun& run : runs) documents.push_back(to_json(run));
     } else {
-      print_run(session, run);
-      if (!options.solutions) print_next(session, run);
+      for (const ChapterRun& run : runs) print_run(session, run);
+      if (!options.solutions) {
+        for (const ChapterRun& run : runs) {
+          if (print_next(session, run)) break;
+        }
+      }
     }
   }
-  // One chapter is one document; several are a list.
+  // One chapter on one backend is one document; several are a list.
   if (session.json) print_json(documents.size() == 1 ? documents[0] : documents);
-  return all_passed ? kDone : kTestFailed;
+  return passed ? kDone : kTestFailed;
 }
 
 }  // namespace workbook::cli

@@ -17,8 +17,11 @@ using book::Chapter;
 using book::Exercise;
 using nlohmann::json;
 
+bool is_kernel_file(const std::string& file) {
+  return fs::path(file).extension() == ".cu";
+}
 bool is_source(const std::string& file) {
-  return fs::path(file).extension() == ".cpp";
+  return fs::path(file).extension() == ".cpp" || is_kernel_file(file);
 }
 
 /// Where an exercise's region stands: the tree's file that has it, parsed, beside the solution's.
@@ -108,8 +111,13 @@ std::string exact(const std::string& name) {
 int ChapterRun::count(const std::string& result) const {
   return int(std::count_if(tests.begin(), tests.end(), [&](const TestResult& t) { return t.result == result; }));
 }
-bool ChapterRun::all_passed() const {
-  return count("passed") > 0 && count("passed") + count("skipped") == int(tests.size());
+bool ChapterRun::none_failed() const {
+  return count("passed") + count("skipped") == int(tests.size());
+}
+bool all_passed(const std::vector<ChapterRun>& runs) {
+  const auto passed = [](const ChapterRun& run) { return run.count("passed") > 0; };
+  return std::any_of(runs.begin(), runs.end(), passed) &&
+         std::all_of(runs.begin(), runs.end(), [](const ChapterRun& run) { return run.none_failed(); });
 }
 
 Tree readers_tree(const Session& session, const Chapter& chapter) {
@@ -129,7 +137,7 @@ worker::WorkerJob whole_job(const Session& session, const Chapter& chapter, cons
   bool own_headers = false;
   for (const std::string& file : chapter.files) {
     if (is_source(file)) {
-      job.sources.push_back(tree.folder / file);
+      if (backend != "cpu" || !is_kernel_file(file)) job.sources.push_back(tree.folder / file);
     } else {
       const fs::path solution = session.book.solution(chapter, file);
       own_headers = own_headers || !fs::exists(solution) || !fs::exists(tree.folder / file) ||
@@ -137,25 +145,84 @@ worker::WorkerJob whole_job(const Session& session, const Chapter& chapter, cons
     }
   }
   job.include = own_headers ? tree.folder : solutions_tree(session, chapter).folder;
-  job.sources.push_back(session.book.root / "tests" / chapter.name() / "operations.cpp");
+  job.sources.push_back(session.book.root / "tests" / chapter.name() /
+                        (backend == "cpu" ? "operations.cpp" : "operations.cu"));
   return job;
 }
 
-fs::path build_previous(const Session& session, const Chapter& chapter, bool readers) {
-  const Chapter* previous = nullptr;
-  for (const Chapter& other : session.book.chapters) {
-    if (other.number < chapter.number && (previous == nullptr || other.number > previous->number)) previous = &other;
-  }
-  if (previous == nullptr) return {};
-  const bool own = readers || !session.book.has_solutions(*previous);
-  const worker::WorkerJob job =
-      whole_job(session, *previous, own ? readers_tree(session, *previous) : solutions_tree(session, *previous));
-  const auto built = worker::build_workers(session.toolchain, {job}).at(job.name);
-  return built.ok ? built.executable : fs::path();
+bool can_build(const Session& session, const std::string& backend) {
+  return session.toolchain.backends.contains(backend);
 }
 
-std::vector<std::string> test_targets(const Chapter& chapter) {
-  return {"worker_server", "tests_" + chapter.name()};
+bool gpu_present() {
+  return fs::exists("/dev/nvidiactl") || fs::exists("/dev/dxg");  // the latter under WSL2
+}
+
+std::string first_backend(const Session& session, const Chapter& chapter) {
+  const auto found = std::find_if(chapter.backends.begin(), chapter.backends.end(),
+                                  [&](const std::string& backend) { return can_build(session, backend); });
+  return found == chapter.backends.end() ? chapter.backends.front() : *found;
+}
+
+std::vector<std::string> worker_targets(const Session& session, const Chapter& chapter) {
+  std::vector<std::string> targets;
+  for (const std::string& backend : chapter.backends) {
+    if (!can_build(session, backend)) continue;
+    const std::vector<std::string>& more = session.toolchain.backends.at(backend).targets;
+    targets.insert(targets.end(), more.begin(), more.end());
+  }
+  std::sort(targets.begin(), targets.end());
+  targets.erase(std::unique(targets.begin(), targets.end()), targets.end());
+  return targets;
+}
+
+std::vector<std::string> test_targets(const Session& session, const Chapter& chapter) {
+  std::vector<std::string> targets = worker_targets(session, chapter);
+  targets.push_back("tests_" + chapter.name());
+  return targets;
+}
+
+namespace {
+
+/// The stage to compare with: the chapter before this one that has a stage of the same pass, on the same backend if it
+/// has that, from solutions/ or chapters/. Empty paths if there is none, or it does not compile.
+struct Previous {
+  fs::path executable;
+  std::string element;
+};
+Previous build_previous(const Session& session, const Chapter& chapter, const RunRequest& request) {
+  const Chapter* previous = nullptr;
+  for (const Chapter& other : session.book.chapters) {
+    if (other.number < chapter.number && other.pass == chapter.pass) previous = &other;
+  }
+  if (previous == nullptr) return {};
+  const std::string backend = previous->runs_on(request.backend) ? request.backend : first_backend(session, *previous);
+  if (!can_build(session, backend)) return {};
+  const bool own = request.previous_readers || !session.book.has_solutions(*previous);
+  const worker::WorkerJob job = whole_job(
+      session, *previous, own ? readers_tree(session, *previous) : solutions_tree(session, *previous), backend);
+  const auto built = worker::build_workers(session.toolchain, {job}).at(job.name);
+  return {built.ok ? built.executable : fs::path(), previous->element_on(backend)};
+}
+
+/// The tests of this chapter that belong to a backend, as a Catch2 test spec to be joined with others; see run_tests().
+std::string backend_spec(const Chapter& chapter, const std::string& backend) {
+  if (!chapter.runs_on("cpu")) return "";
+  return backend == "cpu" ? "~[kernel]" : "[kernel]";
+}
+
+}  // namespace
+
+std::vector<ChapterRun> run_on_backends(const Session& session, const Chapter& chapter, const Tree& tree,
+                                        RunRequest request, const std::string& only_backend) {
+  std::vector<ChapterRun> runs;
+  for (const std::string& backend : chapter.backends) {
+    if (!only_backend.empty() && backend != only_backend) continue;
+    request.backend = backend;
+    ChapterRun run = run_tests(session, chapter, tree, request);
+    if (!run.tests.empty()) runs.push_back(std::move(run));
+  }
+  return runs;
 }
 
 ChapterRun run_tests(const Session& session, const Chapter& chapter, const Tree& tree, const RunRequest& request) {
@@ -166,7 +233,9 @@ ChapterRun run_tests(const Session& session, const Chapter& chapter, const Tree&
 
   // The workers: the whole chapter, and for each exercise the solution with the tree's region put in. Nothing is built
   // for an open region; a graft that equals the solution or the whole tree is that worker.
+  const bool here = can_build(session, request.backend);
   const bool have_solutions = session.book.has_solutions(chapter);
+  const bool graft = have_solutions && tree.name != "solutions" && request.backend != "cuda";
   const std::map<std::string, Place> where = places(session, chapter, tree);
   const worker::WorkerJob whole = whole_job(session, chapter, tree, request.backend);
   const worker::WorkerJob solution = whole_job(session, chapter, solutions_tree(session, chapter), request.backend);
@@ -196,7 +265,7 @@ ChapterRun run_tests(const Session& session, const Chapter& chapter, const Tree&
       subject.open = true;
       continue;
     }
-    if (!have_solutions || tree.name == "solutions") {
+    if (!graft) {
       subject.worker = whole.name;
       continue;
     }
@@ -222,16 +291,29 @@ ChapterRun run_tests(const Session& session, const Chapter& chapter, const Tree&
   }
   std::vector<worker::WorkerJob> all;
   for (const auto& [name, job] : jobs) all.push_back(job);
-  const auto built = worker::build_workers(session.toolchain, all);
+  std::map<std::string, worker::WorkerBuilt> built;
+  if (here) {
+    built = worker::build_workers(session.toolchain, all);
+  } else {
+    for (const auto& [name, job] : jobs) built[name] = {};
+  }
   const worker::WorkerBuilt& whole_built = built.at(whole.name);
   if (whole_built.ok) run.warnings = whole_built.log;
 
   // The context that the test program reads.
+  const auto why = session.toolchain.unavailable.find(request.backend);
+  const Previous previous = here ? build_previous(session, chapter, request) : Previous{};
   json context{{"chapter", chapter.number},
                {"backend", request.backend},
+               {"unavailable", here                                         ? ""
+                               : why == session.toolchain.unavailable.end() ? "this build has no such backend"
+                                                                            : why->second},
+               {"counts", request.backend == "sim" && session.toolchain.counts},
+               {"element", chapter.element_on(request.backend)},
                {"debug", request.debug},
                {"time_limit", request.time_limit},
-               {"previous", request.previous.string()},
+               {"previous", previous.executable.string()},
+               {"previous_element", previous.element},
                {"subjects", json::object()}};
   context["subjects"]["whole"] = subject_json(whole_built.ok ? whole_built.executable.string() : "",
                                               whole_built.ok ? "" : first_errors(whole_built.log), false);
@@ -263,11 +345,13 @@ ChapterRun run_tests(const Session& session, const Chapter& chapter, const Tree&
   // The test program: results come as JSON lines on its descriptor 3.
   const fs::path program = session.toolchain.build_folder / "bin" / ("tests_" + chapter.name());
   std::vector<std::string> argv{program.string(), "--warn", "NoAssertions"};
+  std::string spec = backend_spec(chapter, request.backend);
   if (!request.only.empty()) {
-    argv.push_back(exact(request.only));
+    spec = exact(request.only) + spec;
   } else if (!request.exercise.empty()) {
-    argv.push_back("[" + request.exercise + "]");
+    spec = "[" + request.exercise + "]" + spec;
   }
+  if (!spec.empty()) argv.push_back(spec);
   std::string running;
   bool done = false;
   worker::CommandOptions options;

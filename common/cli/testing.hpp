@@ -39,31 +39,44 @@ struct ChapterRun {
   std::string warnings;            ///< of the compiler, on the whole chapter
 
   int count(const std::string& result) const;
-  bool all_passed() const;  ///< at least one test passed, and all others are skipped: they cannot run here
+  bool none_failed() const;  ///< every test passed, or is skipped: it cannot run here
 };
+/// At least one test passed, and all others are skipped.
+bool all_passed(const std::vector<ChapterRun>& runs);
 
 struct RunRequest {
-  std::string backend = "cpu";
+  std::string backend;   ///< one of the chapter's
   std::string only;      ///< one test by name; empty: all
   std::string exercise;  ///< only this exercise's tests, or "whole"; empty: all
   bool debug = false;
   double time_limit = 10;
-  std::filesystem::path previous;  ///< worker of the previous chapter; empty: none
+  bool previous_readers = false;  ///< the previous chapter, to compare with, is the reader's own
 };
 
-/// Runs the tests of `chapter` on `tree`.
+/// Runs the tests of `chapter` on `tree` and one backend. On "cpu" and "sim" each exercise is judged on a graft, on
+/// "cuda" on the whole chapter. In a chapter that has "cpu" among its backends, the tests tagged [kernel] run on the
+/// others, all the rest on "cpu". Where the backend cannot run here, every test is skipped and says why.
 ChapterRun run_tests(const Session& session, const book::Chapter& chapter, const Tree& tree, const RunRequest& request);
+
+/// The same on each backend of the chapter, or on `only_backend`; runs without any test are left out.
+std::vector<ChapterRun> run_on_backends(const Session& session, const book::Chapter& chapter, const Tree& tree,
+                                        RunRequest request, const std::string& only_backend = "");
+
+/// Whether workers of this backend can be built here.
+bool can_build(const Session& session, const std::string& backend);
+/// Whether this machine has a GPU that CUDA can see.
+bool gpu_present();
+/// The first of the chapter's backends that can be built here: exercises are judged on it. Its first one if none can.
+std::string first_backend(const Session& session, const book::Chapter& chapter);
 
 /// The job that builds a tree's whole chapter.
 worker::WorkerJob whole_job(const Session& session, const book::Chapter& chapter, const Tree& tree,
-                            const std::string& backend = "cpu");
+                            const std::string& backend);
 
-/// Builds the worker of the chapter before `chapter` on `backend`, from solutions/ or chapters/; empty if there is
-/// none.
-std::filesystem::path build_previous(const Session& session, const book::Chapter& chapter, bool readers);
-
-/// The CMake targets that testing `chapter` needs.
-std::vector<std::string> test_targets(const book::Chapter& chapter);
+/// The CMake targets that workers of `chapter` need, on all backends that can be built here.
+std::vector<std::string> worker_targets(const Session& session, const book::Chapter& chapter);
+/// And those that testing it needs.
+std::vector<std::string> test_targets(const Session& session, const book::Chapter& chapter);
 
 /// {"chapter", "passed", …, "tests": […]}, as notes/json.md documents it.
 nlohmann::json to_json(const ChapterRun& run);

@@ -26,6 +26,7 @@ struct RunOptions {
   std::uint64_t seed = 1;
   bool chapters = false;  ///< the reader's stages in place of the book's
   std::string memory;     ///< "1G": the most that a stage may use
+  std::string backend;    ///< only this one: "cpu", "sim" or "cuda"
 };
 /// run: takes Q, K, V through every stage, checks each against the oracle and the previous stage, prints a table.
 int run(const Session& session, const RunOptions& options);
@@ -35,6 +36,7 @@ struct TestOptions {
   bool solutions = false;              ///< the book's code in place of the reader's
   std::string previous = "solutions";  ///< or "chapters"
   std::string only;                    ///< one test by name
+  std::string backend;                 ///< only this one: "cpu", "sim" or "cuda"
   bool debug = false;                  ///< the worker under a debugger
   double time_limit = 10;              ///< seconds per call
 };

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <stdexcept>
@@ -20,6 +21,8 @@ class Error : public std::runtime_error {
 
 /// "sim" or "cuda".
 const char* backend_name();
+/// What compiled the backend, as "nvcc 13.0" or "g++ 12.2".
+const char* backend_compiler();
 /// Why kernels cannot run here ("no CUDA device: …"); nothing if they can.
 std::optional<std::string> unavailable();
 
@@ -44,9 +47,15 @@ void synchronize();
 
 /// Counts the reads of this memory by tiles of so many bytes (simulator).
 void count_by_tiles(void* memory, std::size_t tile_bytes);
-/// What the launches since the last call did, by name: "launches", "barriers", "tensor_instructions", …, and for each
-/// tensor "K.load_sectors", …; several launches are added up. Empty on the GPU.
+/// What the launches since the last call did, by name: "launches", "block_barriers", "tensor_instructions", …; for each
+/// tensor "K.load_sectors", …, and "K.tiles", how many tiles were read, where they are counted; for each annotation
+/// "note.masked tile", in how many blocks times values it was noted. Several launches are added up. Empty on the GPU.
 std::vector<std::pair<std::string, double>> take_counters();
+
+/// How the launches to come are simulated: on so many operating-system threads (0: one a core), and with lanes and
+/// warps in an order drawn from `seed` (nothing: their natural order). No right kernel's result depends on either.
+/// Nothing on the GPU.
+void simulate_with(int workers, std::optional<std::uint64_t> seed);
 
 /// Seconds that the device spent on `work`; nothing on the simulator, whose time says nothing about a GPU's.
 std::optional<double> device_seconds(const std::function<void()>& work);

@@ -57,6 +57,12 @@ const char* backend_name() {
   return "cuda";
 }
 
+#define WORKBOOK_TEXT_OF(x) #x
+#define WORKBOOK_TEXT(x) WORKBOOK_TEXT_OF(x)
+const char* backend_compiler() {
+  return "nvcc " WORKBOOK_TEXT(__CUDACC_VER_MAJOR__) "." WORKBOOK_TEXT(__CUDACC_VER_MINOR__);
+}
+
 std::optional<std::string> unavailable() {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
@@ -114,6 +120,8 @@ void count_by_tiles(void*, std::size_t) {}
 std::vector<std::pair<std::string, double>> take_counters() {
   return {};
 }
+
+void simulate_with(int, std::optional<std::uint64_t>) {}
 
 std::optional<double> device_seconds(const std::function<void()>& work) {
   struct Event {

@@ -12,12 +12,26 @@
 namespace workbook::cuda {
 
 namespace {
-std::map<const void*, std::size_t> sizes;  // of what is allocated
+struct Allocation {
+  std::size_t bytes = 0;
+  std::string name;
+};
+std::map<const void*, Allocation> allocations;
+std::map<std::string, std::size_t> tile_sizes;  // bytes, by the tensor's name, where reads are counted by tiles
 std::size_t bytes_now = 0, bytes_peak = 0;
 }  // namespace
 
 const char* backend_name() {
   return "sim";
+}
+#define WORKBOOK_TEXT_OF(x) #x
+#define WORKBOOK_TEXT(x) WORKBOOK_TEXT_OF(x)
+const char* backend_compiler() {
+#if defined(__clang__)
+  return "clang++ " WORKBOOK_TEXT(__clang_major__) "." WORKBOOK_TEXT(__clang_minor__);
+#else
+  return "g++ " WORKBOOK_TEXT(__GNUC__) "." WORKBOOK_TEXT(__GNUC_MINOR__);
+#endif
 }
 std::optional<std::string> unavailable() {
   return std::nullopt;
@@ -33,15 +47,16 @@ void* allocate(std::size_t bytes, const std::string& name, std::size_t element_s
   } catch (const std::bad_alloc&) {
     throw Error("no memory for " + std::to_string(bytes) + " bytes of " + name);
   }
-  sizes[memory] = bytes;
+  allocations[memory] = {bytes, name};
   bytes_now += bytes;
   bytes_peak = std::max(bytes_peak, bytes_now);
   return memory;
 }
 void release(void* memory) noexcept {
-  if (const auto known = sizes.find(memory); known != sizes.end()) {
-    bytes_now -= known->second;
-    sizes.erase(known);
+  if (const auto known = allocations.find(memory); known != allocations.end()) {
+    bytes_now -= known->second.bytes;
+    tile_sizes.erase(known->second.name);
+    allocations.erase(known);
   }
   simt::release(memory);
 }
@@ -67,6 +82,13 @@ void synchronize() {}  // a launch on the simulator returns when it is done
 
 void count_by_tiles(void* memory, std::size_t tile_bytes) {
   simt::set_tiles(memory, tile_bytes);
+  tile_sizes[allocations.at(memory).name] = tile_bytes;
+}
+
+void simulate_with(int workers, std::optional<std::uint64_t> seed) {
+  simt::options().workers = workers;
+  simt::options().order = seed ? simt::Order::shuffled : simt::Order::natural;
+  simt::options().seed = seed.value_or(1);
 }
 
 std::optional<double> device_seconds(const std::function<void()>& work) {
@@ -110,7 +132,17 @@ std::vector<std::pair<std::string, double>> take_counters() {
     sums["warp_barriers"] += double(c.warp_barriers);
     sums["shuffles"] += double(c.shuffles);
     sums["votes"] += double(c.votes);
-    for (const simt::TensorTraffic& tensor : launch.tensors) add_global(tensor.name + ".", tensor.counters);
+    for (const simt::TensorTraffic& tensor : launch.tensors) {
+      add_global(tensor.name + ".", tensor.counters);
+      const auto tile = tile_sizes.find(tensor.name);
+      if (tile == tile_sizes.end()) continue;
+      for (const std::uint64_t bytes : tensor.tile_bytes) {
+        sums[tensor.name + ".tiles"] +=
+            double(bytes) / double(tile->second);  // tiles read: whole ones if none is short
+      }
+    }
+    // How many different (block, value) pairs an annotation has: masked tiles, say.
+    for (const simt::Note& note : launch.notes) sums["note." + note.label] += 1;
   }
   simt::clear_launches();
   return {sums.begin(), sums.end()};

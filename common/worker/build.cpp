@@ -92,33 +92,41 @@ fs::path from_root(const Toolchain& toolchain, const fs::path& path) {
   return relative.empty() || *relative.begin() == ".." ? path : relative;
 }
 
-/// One rule to compile and one to link for each backend.
+bool is_kernel_file(const fs::path& source) {
+  return source.extension() == ".cu";
+}
+
+/// Rules for each backend: to compile, to compile kernels where it has any, to link.
 std::string ninja_rules(const Toolchain& toolchain) {
   std::string rules;
   for (const auto& [name, backend] : toolchain.backends) {
     // Each step keeps what the compiler said beside its output: ninja's own output mixes the jobs. Paths are quoted by
     // us throughout: ninja quotes its $out only where it sees a need.
-    std::vector<std::string> compile = backend.compile;
-    compile.emplace_back("-I.");
-    rules += fmt::format(
-        "rule compile_{0}\n  command = {1} $include -MMD -MF $output.d -c $source -o $output > $output.log 2>&1 # "
-        "$fingerprint\n"
-        "  depfile = $depends\n  deps = gcc\n"
-        "rule link_{0}\n  command = {2} $inputs {3} {4} -o $output > $output.log 2>&1\n",
-        name, command_line(compile), command_line(backend.link), command_line(backend.objects),
-        command_line(backend.libraries));
+    for (const auto& [rule, compiler] : {std::pair{"compile", &backend.compile}, {"kernels", &backend.kernels}}) {
+      if (compiler->empty()) continue;
+      std::vector<std::string> compile = *compiler;
+      compile.emplace_back("-I.");
+      rules += fmt::format(
+          "rule {}_{}\n  command = {} $include -MMD -MF $output.d -c $source -o $output > $output.log 2>&1 # "
+          "$fingerprint\n"
+          "  depfile = $depends\n  deps = gcc\n",
+          rule, name, command_line(compile));
+    }
+    rules += fmt::format("rule link_{}\n  command = {} $inputs {} {} -o $output > $output.log 2>&1\n", name,
+                         command_line(backend.link), command_line(backend.objects), command_line(backend.libraries));
   }
   return rules;
 }
 
-std::string compile_step(const Toolchain& toolchain, const WorkerJob& job, const fs::path& source,
-                         const fs::path& object) {
+/// `include`: the folder with the chapter's headers.
+std::string compile_step(const Toolchain& toolchain, const std::string& backend, const fs::path& source,
+                         const fs::path& include, const fs::path& object) {
   const fs::path shown = from_root(toolchain, source);
   return fmt::format(
-      "build {}: compile_{} {}\n  include = {}\n  source = {}\n  output = {}\n  depends = {}\n  fingerprint = {}\n",
-      in_ninja(object), job.backend, in_ninja(shown),
-      command_line({fmt::format("-I{}", from_root(toolchain, job.include).string())}), command_line({shown.string()}),
-      command_line({object.string()}), in_ninja(object.string() + ".d"), fingerprint(source, job.include));
+      "build {}: {}_{} {}\n  include = {}\n  source = {}\n  output = {}\n  depends = {}\n  fingerprint = {}\n",
+      in_ninja(object), is_kernel_file(source) ? "kernels" : "compile", backend, in_ninja(shown),
+      command_line({fmt::format("-I{}", from_root(toolchain, include).string())}), command_line({shown.string()}),
+      command_line({object.string()}), in_ninja(object.string() + ".d"), fingerprint(source, include));
 }
 
 std::string link_step(const Toolchain& toolchain, const WorkerJob& job, const std::vector<fs::path>& objects,
@@ -174,9 +182,13 @@ Toolchain load_toolchain(const fs::path& build_folder, const fs::path& root) {
       toolchain.*member = file.at(key).get<std::string>();
     }
     for (const auto& [name, backend] : file.at("backends").items()) {
-      toolchain.backends[name] = {backend.at("compile"), backend.at("link"), backend.at("libraries"),
-                                  backend.at("objects")};
+      toolchain.backends[name] = {backend.at("compile"), backend.at("link"),    backend.at("libraries"),
+                                  backend.at("objects"), backend.at("kernels"), backend.at("sources"),
+                                  backend.at("targets")};
     }
+    toolchain.unavailable = file.at("unavailable").get<std::map<std::string, std::string>>();
+    toolchain.counts = file.at("counts");
+    toolchain.simulator = file.at("simulator");
   } catch (const nlohmann::json::exception& error) {
     throw std::runtime_error(fmt::format("{} is missing or damaged ({}): delete the folder {} and try again",
                                          (build_folder / "toolchain.json").string(), error.what(),
@@ -200,8 +212,11 @@ std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, con
   std::map<std::string, std::vector<fs::path>> objects_of;
   for (const WorkerJob& job : jobs) {
     if (!toolchain.backends.contains(job.backend)) {
-      throw std::runtime_error(fmt::format("this build has no backend \"{}\"", job.backend));
+      const auto why = toolchain.unavailable.find(job.backend);
+      throw std::runtime_error(fmt::format("this build has no backend \"{}\"{}", job.backend,
+                                           why == toolchain.unavailable.end() ? "" : ": " + why->second));
     }
+    const Toolchain::Backend& backend = toolchain.backends.at(job.backend);
     WorkerBuilt& worker = built[job.name];
     worker.executable = folder / job.name / "worker";
     const fs::path missing = missing_source(job);
@@ -210,11 +225,15 @@ std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, con
       continue;
     }
     std::vector<fs::path>& objects = objects_of[job.name];
-    for (const fs::path& source : job.sources) {
-      const std::string key = job.backend + '\n' + source.string() + '\n' + job.include.string();
+    const auto add = [&](const fs::path& source, const fs::path& include) {
+      const std::string key = job.backend + '\n' + source.string() + '\n' + include.string();
       objects.push_back(shown_folder / "objects" / (source.stem().string() + "." + short_hash(key) + ".o"));
-      if (known_objects.insert(objects.back()).second) text += compile_step(toolchain, job, source, objects.back());
-    }
+      if (known_objects.insert(objects.back()).second) {
+        text += compile_step(toolchain, job.backend, source, include, objects.back());
+      }
+    };
+    for (const fs::path& source : job.sources) add(source, job.include);
+    for (const fs::path source : backend.sources) add(source, source.parent_path());
     text += link_step(toolchain, job, objects, from_root(toolchain, worker.executable));
     // What an earlier link had to say is not this one's.
     std::error_code ignored;

@@ -13,12 +13,18 @@ namespace workbook::worker {
 /// What CMake found, from toolchain.json.
 struct Toolchain {
   struct Backend {
-    std::vector<std::string> compile, link, libraries, objects;
+    std::vector<std::string> compile, link, libraries, objects;  ///< objects: of the book, linked into every worker
+    std::vector<std::string> kernels;  ///< how a .cu file is compiled; `compile` is for all others
+    std::vector<std::string> sources;  ///< of the book, compiled once and linked into every worker
+    std::vector<std::string> targets;  ///< CMake targets that must be there before
   };
   std::filesystem::path build_folder;  ///< build/default
   std::filesystem::path root;          ///< the book; sources are named relative to it in messages
   std::string ninja, cmake, compiler, compiler_id, build_type, sanitize, version;
-  std::map<std::string, Backend> backends;  ///< "cpu"; "sim", "cuda" where they can be built
+  std::map<std::string, Backend> backends;         ///< "cpu"; "sim", "cuda" where they can be built
+  std::map<std::string, std::string> unavailable;  ///< the others, and why
+  bool counts = false;                             ///< "sim" counts accesses and looks for races
+  std::string simulator;                           ///< what is missing for that, for people; empty if nothing
 };
 /// std::runtime_error if the file is missing or damaged.
 Toolchain load_toolchain(const std::filesystem::path& build_folder, const std::filesystem::path& root);
@@ -27,7 +33,7 @@ Toolchain load_toolchain(const std::filesystem::path& build_folder, const std::f
 struct WorkerJob {
   std::string name;  ///< unique: "solutions/01_naive_attention"; becomes a folder
   std::string backend = "cpu";
-  std::vector<std::filesystem::path> sources;  ///< the chapter's .cpp files and its operations.cpp
+  std::vector<std::filesystem::path> sources;  ///< the chapter's .cpp and .cu files and its table of operations
   std::filesystem::path include;               ///< the folder with the chapter's headers
 };
 

@@ -1,7 +1,7 @@
 // The worker's side of the pipe: how a chapter's functions become operations that the tests can call by name.
 //
-// A worker executable is: one chapter's files, its table of operations (tests/NN_name/operations.cpp) and the server
-// (server.cpp). The inputs and outputs of a call lie in memory shared with the parent.
+// A worker executable is: one chapter's files, its table of operations (tests/NN_name/operations.cpp, or operations.cu
+// for kernels) and the server (server.cpp). The inputs and outputs of a call lie in memory shared with the parent.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,12 @@ class Arguments {
 
   /// Number `name`; flags are 0 or 1.
   virtual double number(std::string_view name) const = 0;
+  virtual bool has(std::string_view name) const = 0;
   std::int64_t integer(std::string_view name) const { return std::int64_t(number(name)); }
+  /// The number, or `otherwise` if the caller sent none.
+  std::int64_t integer(std::string_view name, std::int64_t otherwise) const {
+    return has(name) ? integer(name) : otherwise;
+  }
   bool flag(std::string_view name) const { return number(name) != 0; }
 
   /// Array `name`, an input or an output, as elements of T (float, double, std::int32_t, std::int64_t, std::uint16_t).
@@ -52,7 +57,7 @@ struct Operation {
   void (*run)(const Arguments&);
 };
 
-/// The chapter's table; each tests/NN_name/operations.cpp defines it.
+/// The chapter's table; each tests/NN_name/operations.cpp, or operations.cu for kernels, defines it.
 std::span<const Operation> operations();
 
 /// Thrown by given code that declines a call before doing any work, e.g. because the memory would not suffice.

@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "common/worker/device.hpp"
 #include "common/worker/operations.hpp"
 #include "common/worker/protocol.hpp"
 #include "common/worker/sanitizers.hpp"
@@ -174,6 +175,7 @@ class SharedArguments : public Arguments {
     if (found == numbers_.end()) throw std::logic_error("the call has no number \"" + std::string(name) + "\"");
     return found->second;
   }
+  bool has(std::string_view name) const override { return numbers_.contains(name); }
 
  private:
   struct Array {
@@ -199,6 +201,7 @@ void run(const json& request, json& reply) {
   for (const Operation& operation : operations()) {
     if (name != operation.name) continue;
     static std::uint64_t calls = 0;
+    if (device != nullptr) device->begin(arguments);
     const auto start = std::chrono::steady_clock::now();
     allocated_now = 0;
     allocated_peak = 0;
@@ -207,11 +210,17 @@ void run(const json& request, json& reply) {
       operation.run(arguments);
     } catch (...) {
       counting_for = 0;
+      if (device != nullptr) device->end();
       throw;
     }
     counting_for = 0;
     reply["seconds"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     reply["extra_bytes"] = kCountsMemory ? allocated_peak.load() : -1;
+    if (device == nullptr) return;
+    const DeviceUse use = device->end();
+    reply["counters"] = use.counters;
+    // What the backend allocates on the host is its own affair.
+    if (use.used) reply["extra_bytes"] = use.extra_bytes;
     return;
   }
   throw std::logic_error("this worker has no operation \"" + name + "\"");
@@ -227,10 +236,15 @@ json answer(const std::string& text) {
     reply["status"] = status;
     reply["message"] = message.substr(0, 4000);  // a reply has its longest length
   };
+  if (device != nullptr) reply["device"] = {{"name", device->name}, {"compiler", device->compiler}};
   try {
     request = json::parse(text);
     reply["id"] = request.at("id");
-    run(request, reply);
+    if (const auto why = device == nullptr ? std::nullopt : device->unavailable()) {
+      failed("unavailable", *why);
+    } else {
+      run(request, reply);
+    }
   } catch (const Todo& todo) {
     failed("todo", todo.what());
   } catch (const Refused& refused) {

@@ -129,6 +129,8 @@ const char* name(Ending ending) {
       return "todo";
     case Ending::refused:
       return "refused";
+    case Ending::unavailable:
+      return "unavailable";
     case Ending::threw:
       return "threw";
     case Ending::crashed:
@@ -238,7 +240,7 @@ void Worker::Process::start() {
       ::signal(SIGXFSZ, SIG_DFL);  // ignored, the limit would cut the output off and say nothing
       const rlimit file{limits.printed, limits.printed};
       ::setrlimit(RLIMIT_FSIZE, &file);
-      if (kCountsMemory) {
+      if (kCountsMemory && limits.memory != 0) {
         const rlimit space{limits.memory, limits.memory};
         ::setrlimit(RLIMIT_AS, &space);
       }
@@ -398,6 +400,10 @@ Reply Worker::call(const Call& call) {
     reply.seconds = answer.at("seconds").get<double>();
     reply.extra_bytes = answer.at("extra_bytes").get<std::int64_t>();
     reply.counters = answer.at("counters").get<std::map<std::string, double>>();
+    if (const auto device = answer.find("device"); device != answer.end()) {
+      reply.device = device->at("name").get<std::string>();
+      reply.device_compiler = device->at("compiler").get<std::string>();
+    }
   } catch (const json::exception&) {
     process.stop();
     throw process.failure(Ending::broke_protocol,
@@ -407,6 +413,7 @@ Reply Worker::call(const Call& call) {
     throw Failure(Ending::todo, fmt::format("todo {}", message), message);
   }
   if (status == "refused") throw process.failure(Ending::refused, message);
+  if (status == "unavailable") throw process.failure(Ending::unavailable, message);
   if (status == "out_of_memory") {
     process.stop();  // what it has leaked must not be missing in the next call
     throw process.failure(Ending::out_of_memory,
@@ -414,6 +421,7 @@ Reply Worker::call(const Call& call) {
                                       call.operation_, process.limits.memory >> 20));
   }
   if (status != "ok") {
+    if (reply.device == "cuda") process.stop();  // a kernel's fault spoils the device's context for what follows
     throw process.failure(Ending::threw,
                           fmt::format("the code threw an exception during \"{}\": {}", call.operation_, message));
   }

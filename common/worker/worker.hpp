@@ -24,6 +24,7 @@ namespace workbook::worker {
 enum class Ending {
   todo,            ///< the code reached WORKBOOK_TODO; `Failure::todo` holds the id
   refused,         ///< given code declined before doing any work
+  unavailable,     ///< the backend has no device to run kernels on
   threw,           ///< an exception left the operation
   crashed,         ///< killed by a signal (segmentation fault, abort, …)
   exited,          ///< the process ended without answering
@@ -49,7 +50,7 @@ class Failure : public std::runtime_error {
 
 struct Limits {
   std::chrono::duration<double> time{10};  ///< per call, wall clock
-  std::uint64_t memory = 4ull << 30;       ///< bytes of address space; not applied in sanitizer builds
+  std::uint64_t memory = 4ull << 30;       ///< bytes of address space, 0: no limit; not applied in sanitizer builds
   std::uint64_t printed = 16ull << 20;     ///< bytes written to stdout and stderr, per call
   bool debug = false;                      ///< start under a debugger on this terminal, without limits
 };
@@ -92,11 +93,15 @@ class Call {
 
 /// What came back.
 struct Reply {
-  double seconds = 0;                      ///< wall clock of the operation, measured by the worker
-  std::int64_t extra_bytes = -1;           ///< peak of what the operation allocated (operator new); -1: not counted
+  double seconds = 0;  ///< wall clock of the operation, measured by the worker
+  /// Peak of what the operation allocated: operator new, or, if it used a device, memory there beyond the call's own
+  /// tensors. -1: not counted.
+  std::int64_t extra_bytes = -1;
   std::map<std::string, double> counters;  ///< what the backend counted (none on the CPU)
   std::map<std::string, std::vector<std::byte>> outputs;
-  std::string printed;  ///< the end of what the code printed during the call
+  std::string printed;          ///< the end of what the code printed during the call
+  std::string device;           ///< "sim" or "cuda"; empty on the CPU
+  std::string device_compiler;  ///< what compiled the kernels' backend: "nvcc 13.0"
 
   template <class T>
   std::vector<T> output(const std::string& name) const {

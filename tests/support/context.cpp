@@ -16,9 +16,13 @@ Context read_context() {
   Context context;
   context.chapter = json.at("chapter");
   context.backend = json.at("backend");
+  context.unavailable = json.at("unavailable");
+  context.counts = json.at("counts");
+  context.element = json.at("element");
   context.debug = json.at("debug");
   context.time_limit = json.at("time_limit");
   context.previous = json.at("previous");
+  context.previous_element = json.at("previous_element");
   for (const auto& [name, subject] : json.at("subjects").items()) {
     context.subjects[name] = {subject.at("executable"), subject.at("not_compiled"), subject.at("open")};
   }

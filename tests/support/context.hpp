@@ -1,9 +1,9 @@
 // What the command tells a chapter's test program: which workers hold the code under test. A JSON file, named by the
 // environment variable WORKBOOK_CONTEXT, written by common/cli/testing.cpp:
 //
-//   {"chapter": 1, "backend": "cpu", "debug": false, "time_limit": 10.0,
-//    "subjects": {"whole": {"executable": PATH, "not_compiled": LOG}, "1.1": {…, "open": true}},
-//    "previous": PATH of the previous chapter's worker, or ""}
+//   {"chapter": 3, "backend": "sim", "unavailable": "", "counts": true, "element": "float16", "debug": false,
+//    "time_limit": 10.0, "subjects": {"whole": {"executable": PATH, "not_compiled": LOG}, "3.1": {…, "open": true}},
+//    "previous": PATH of the previous chapter's worker, or "", "previous_element": "float32"}
 #pragma once
 
 #include <map>
@@ -20,11 +20,14 @@ struct Subject {
 
 struct Context {
   int chapter = 0;
-  std::string backend;
+  std::string backend;      ///< "cpu", "sim", "cuda"
+  std::string unavailable;  ///< why nothing can run on it here; empty if it can
+  bool counts = false;      ///< the backend counts accesses and looks for races
+  std::string element;      ///< type of Q, K, V and O of the code under test: "float32", "float16", "bfloat16"
   bool debug = false;
   double time_limit = 10;
   std::map<std::string, Subject> subjects;  ///< by exercise id, and "whole"
-  std::string previous;
+  std::string previous, previous_element;
 };
 
 /// Reads the file that WORKBOOK_CONTEXT names, once. std::runtime_error if there is none: these tests are run by

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 
+#include "common/attention/element.hpp"
 #include "tests/support/context.hpp"
 #include "tests/support/outcome.hpp"
 
@@ -46,6 +47,7 @@ Worker& worker_of(const std::string& executable) {
   const auto found = workers.find(executable);
   if (found != workers.end()) return found->second;
   worker::Limits limits;
+  if (context().backend == "cuda") limits.memory = 0;  // CUDA reserves far more addresses than it uses
   limits.time = std::chrono::duration<double>(context().time_limit);
   limits.debug = context().debug;
   return workers.emplace(executable, Worker(executable, limits)).first->second;
@@ -84,6 +86,8 @@ Outcome outcome_of(const Failure& failure, const Call& call) {
     }
     case Ending::refused:
       return {"failed", text, "", "refused"};
+    case Ending::unavailable:
+      return {"skipped", failure.what(), "", ""};
   }
   return {"failed", text, "", ""};
 }
@@ -103,27 +107,6 @@ Reply call_worker(const std::string& executable, const Call& call) {
   }
 }
 
-Call forward_call(const Problem& problem, const std::map<std::string, double>& numbers) {
-  const Shape& shape = problem.shape;
-  Call call("forward");
-  call.number("B", double(shape.B)).number("H", double(shape.H)).number("Hkv", double(shape.Hkv));
-  call.number("Nq", double(shape.Nq)).number("Nk", double(shape.Nk)).number("d", double(shape.d));
-  call.number("scale", problem.scale).number("causal", problem.causal);
-  for (const auto& [name, value] : numbers) call.number(name, value);
-  call.input("Q", problem.Q.values).input("K", problem.K.values).input("V", problem.V.values);
-  call.output<float>("O", std::size_t(shape.q_size())).output<float>("lse", std::size_t(shape.lse_size()));
-  return call;
-}
-
-AttentionResult attention_result(const Problem& problem, Reply reply) {
-  const Shape& shape = problem.shape;
-  AttentionResult result;
-  result.O = tensor(reply, "O", {shape.B, shape.H, shape.Nq, shape.d});
-  result.lse = tensor(reply, "lse", {shape.B, shape.H, shape.Nq, 1});
-  result.reply = std::move(reply);
-  return result;
-}
-
 std::int64_t tile(const std::map<std::string, double>& numbers, const char* name) {
   const auto found = numbers.find(name);
   return found == numbers.end() ? 0 : std::int64_t(found->second);
@@ -132,6 +115,7 @@ std::int64_t tile(const std::map<std::string, double>& numbers, const char* name
 }  // namespace
 
 Reply call(const Call& call) {
+  if (!context().unavailable.empty()) end_test({"skipped", context().unavailable, "", ""});
   const auto found = context().subjects.find(current_exercise());
   if (found == context().subjects.end()) {
     end_test({"failed", "the run has no code for exercise " + current_exercise() + ": a defect of the book", "", ""});
@@ -139,7 +123,15 @@ Reply call(const Call& call) {
   const Subject& subject = found->second;
   if (subject.open) end_test({"todo", "todo " + current_exercise(), "", ""});
   if (subject.executable.empty()) end_test({"not compiled", subject.not_compiled, "", "not-compiled"});
-  return call_worker(subject.executable, call);
+  Reply reply = call_worker(subject.executable, call);
+  const std::string wanted = context().backend == "cpu" ? "" : context().backend;
+  if (reply.device != wanted || (wanted == "cuda" && !reply.device_compiler.starts_with("nvcc "))) {
+    end_test({"failed",
+              fmt::format("the worker runs kernels on \"{}\", compiled by \"{}\", not on {}: a defect of the book",
+                          reply.device, reply.device_compiler, backend_text()),
+              "", ""});
+  }
+  return reply;
 }
 
 Reply call_previous(const Call& call) {
@@ -149,11 +141,31 @@ Reply call_previous(const Call& call) {
 }
 
 AttentionResult attention(const Problem& problem, const std::map<std::string, double>& numbers) {
-  return attention_result(problem, call(forward_call(problem, numbers)));
+  return worker::forward(problem, context().element, numbers, call);
 }
 
 AttentionResult previous_attention(const Problem& problem, const std::map<std::string, double>& numbers) {
-  return attention_result(problem, call_previous(forward_call(problem, numbers)));
+  return worker::forward(problem, context().previous_element, numbers, call_previous);
+}
+
+Problem in_element(const Problem& problem) {
+  return rounded_to(problem, context().element);
+}
+
+Precision precision() {
+  return precision_of(context().element);
+}
+
+void require_counters() {
+  if (context().counts || context().backend == "cpu") return;
+  const char* why =
+      context().backend == "sim" ? "accesses are not counted in this build" : "only the simulator counts accesses";
+  end_test({"skipped", context().unavailable.empty() ? why : context().unavailable, "", ""});
+}
+
+double counter(const Reply& reply, const std::string& name) {
+  const auto found = reply.counters.find(name);
+  return found == reply.counters.end() ? 0 : found->second;
 }
 
 std::string describe(const Problem& problem, const std::string& kind) {
@@ -179,8 +191,9 @@ void expect_close(const Tensor<float>& got, const Expectation& expectation) {
   end_test(std::move(outcome));
 }
 
-AttentionResult expect_attention(const Problem& problem, const std::string& kind, const Precision& precision,
+AttentionResult expect_attention(const Problem& given, const std::string& kind,
                                  const std::map<std::string, double>& numbers) {
+  const Problem problem = in_element(given);
   AttentionResult result = attention(problem, numbers);
   const Forward oracle = forward_oracle(problem);
   const std::int64_t Br = tile(numbers, "Br"), Bc = tile(numbers, "Bc");
@@ -194,9 +207,9 @@ AttentionResult expect_attention(const Problem& problem, const std::string& kind
     layout->Br = Br;
     layout->Bc = Bc;
   }
-  expect_close(result.O, {oracle.O, output_bounds(oracle, problem, precision), O_layout,
+  expect_close(result.O, {oracle.O, output_bounds(oracle, problem, precision()), O_layout,
                           book::output_mistakes(problem, Br, Bc), input});
-  expect_close(result.lse, {oracle.lse, lse_bounds(oracle, problem, precision), lse_layout,
+  expect_close(result.lse, {oracle.lse, lse_bounds(oracle, problem, precision()), lse_layout,
                             book::lse_mistakes(problem, Br, Bc), input});
   return result;
 }

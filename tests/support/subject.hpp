@@ -10,6 +10,7 @@
 #include "common/attention/tolerance.hpp"
 #include "common/book/compare.hpp"
 #include "common/book/diagnosis.hpp"
+#include "common/worker/stage.hpp"
 #include "common/worker/worker.hpp"
 
 namespace workbook::test {
@@ -20,15 +21,20 @@ worker::Reply call(const worker::Call& call);
 /// Calls the previous chapter's stage (the book's own, unless the reader asked for theirs).
 worker::Reply call_previous(const worker::Call& call);
 
-/// What an attention stage gave.
-struct AttentionResult {
-  Tensor<float> O;    ///< (B, H, Nq, d)
-  Tensor<float> lse;  ///< (B, H, Nq, 1)
-  worker::Reply reply;
-};
-/// The operation "forward" with B, H, Hkv, Nq, Nk, d, scale, causal and `numbers` (Br, Bc), arrays Q, K, V -> O, lse.
+using worker::AttentionResult;
+/// The operation "forward" with B, H, Hkv, Nq, Nk, d, scale, causal and `numbers` (Br, Bc, warps), arrays Q, K, V -> O,
+/// lse. Where the stage takes 16-bit elements, Q, K and V are rounded to them: see in_element().
 AttentionResult attention(const Problem& problem, const std::map<std::string, double>& numbers = {});
 AttentionResult previous_attention(const Problem& problem, const std::map<std::string, double>& numbers = {});
+
+/// The problem with Q, K and V as the code under test sees them: rounded to its element. What the oracle is given.
+Problem in_element(const Problem& problem);
+/// The roundings of the code under test.
+Precision precision();
+/// Skips the test where the backend counts nothing (on a GPU, and where the simulator is not instrumented).
+void require_counters();
+/// A counter of a reply by its name in common/cuda/sim.cpp; 0 for one that counted nothing.
+double counter(const worker::Reply& reply, const std::string& name);
 
 /// "Nq=200, Nk=200, d=64, causal=no, input "normal", seed 1": stands in the first line of a failure message.
 std::string describe(const Problem& problem, const std::string& kind = "");
@@ -44,8 +50,9 @@ struct Expectation {
 /// Ends the test as failed if `got` is outside the bounds: located mismatch, then the likely cause.
 void expect_close(const Tensor<float>& got, const Expectation& expectation);
 
-/// `problem` through the stage under test against the oracle: O, then the LSE. Returns what came back, for more checks.
-AttentionResult expect_attention(const Problem& problem, const std::string& kind, const Precision& precision,
+/// `problem`, rounded to the element, through the stage under test against the oracle: O, then the LSE. Returns what
+/// came back, for more checks.
+AttentionResult expect_attention(const Problem& problem, const std::string& kind,
                                  const std::map<std::string, double>& numbers = {});
 
 /// Ends the test as failed with `message` unless `condition` holds. `cause`: what it most likely is; `diagnosis`: id.

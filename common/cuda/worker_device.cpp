@@ -1,0 +1,47 @@
+// What every worker with kernels adds to its replies: the same for both backends.
+#include "common/cuda/worker_device.hpp"
+
+#include "common/cuda/backend.hpp"
+#include "common/worker/device.hpp"
+
+namespace workbook::cuda {
+namespace {
+
+std::size_t own_bytes = 0;  // device memory of the call's own tensors
+bool begun = false;         // begin_chapter() was called
+
+std::size_t bytes_in_use() {
+  take_peak_bytes();
+  return take_peak_bytes();
+}
+
+/// Numbers "workers" and "lane_seed" of a call, where it has them: see simulate_with().
+void begin(const worker::Arguments& call) {
+  const auto seed = std::uint64_t(call.integer("lane_seed", 0));
+  simulate_with(int(call.integer("workers", 0)), seed == 0 ? std::nullopt : std::optional(seed));
+  take_counters();
+  own_bytes = bytes_in_use();
+  begun = false;
+}
+
+worker::DeviceUse end() {
+  worker::DeviceUse use;
+  const std::size_t peak = take_peak_bytes();
+  use.extra_bytes = std::int64_t(peak - own_bytes);
+  for (const auto& [name, value] : take_counters()) use.counters[name] = value;
+  use.used = begun || use.extra_bytes > 0 || !use.counters.empty();
+  return use;
+}
+
+const worker::Device described{backend_name(), backend_compiler(), unavailable, begin, end};
+const bool registered = (worker::device = &described, true);
+
+}  // namespace
+
+void begin_chapter() {
+  take_counters();
+  own_bytes = bytes_in_use();
+  begun = true;
+}
+
+}  // namespace workbook::cuda
