@@ -229,6 +229,10 @@ void check_stub_trees(const Session& session, Gate& gate) {
     const ChapterRun run = run_tests(session, chapter, tree, request);
     gate.expect(run.warnings.empty(), chapter.name() + ": the stubs compile with warnings:\n" + run.warnings);
     for (const TestResult& test : run.tests) {
+      if (test.result == "skipped") {
+        ++gate.skipped;  // what this build cannot count
+        continue;
+      }
       const std::string wanted = test.exercise == "whole" ? "blocked" : "todo";
       gate.expect(test.result == wanted,
                   fmt::format("{}: on the stubs, expected {}: {}", chapter.name(), wanted, summary(test)));

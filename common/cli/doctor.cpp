@@ -6,6 +6,7 @@
 #include <sstream>
 #include <thread>
 
+#include "common/cli/testing.hpp"
 #include "common/cli/verbs.hpp"
 #include "common/worker/command.hpp"
 
@@ -46,12 +47,19 @@ std::string clang() {
   return "";
 }
 
+/// What the simulator can do here; empty if something is missing.
+std::string simulator(const Session& session) {
+  if (!can_build(session, "sim") || !session.toolchain.counts) return "";
+  return "runs kernels, counts their accesses and looks for races";
+}
+
 }  // namespace
 
 int doctor(const Session& session) {
   utsname system{};
   ::uname(&system);
-  const std::string nvcc = version("nvcc").empty() ? version("/usr/local/cuda/bin/nvcc") : version("nvcc");
+  const std::string nvcc =
+      can_build(session, "cuda") ? version(session.toolchain.backends.at("cuda").kernels.at(0)) : "";
   const std::vector<Finding> needed{
       {"system",
        fmt::format("{} {} {}, {} cores", system.sysname, system.release, system.machine,
@@ -67,8 +75,11 @@ int doctor(const Session& session) {
       {"clang++ 16 or newer", clang(), "check --full with the second compiler"},
       {"clang-tidy", version("clang-tidy"), "check --full's gate \"clang-tidy\""},
       {"git", version("git"), "nothing of the book; you will want it for your own work"},
-      {"nvcc", nvcc, "nothing yet: chapters 1 and 2 run on the CPU; the kernel chapters' cuda backend will want it"},
-      {"GPU", gpu(), "nothing yet: as above"},
+      {"simulator", simulator(session),
+       "kernels without a GPU, and what they count (" +
+           (can_build(session, "sim") ? session.toolchain.simulator : session.toolchain.unavailable.at("sim")) + ")"},
+      {"nvcc 12 or newer", can_build(session, "cuda") ? nvcc : "", "kernels on a GPU; the simulator runs them all"},
+      {"GPU", gpu(), "times of kernels; their tests on the cuda backend are skipped"},
   };
   if (session.json) {
     nlohmann::json document{{"chapters", session.book.chapters.size()},
@@ -98,7 +109,16 @@ int doctor(const Session& session) {
       }
     }
   }
-  fmt::print("\nChapters 1 and 2 run on any CPU: everything they need is here.\n");
+  std::vector<std::string> runs, cannot;
+  for (const book::Chapter& chapter : session.book.chapters) {
+    std::vector<std::string>& list = can_build(session, first_backend(session, chapter)) ? runs : cannot;
+    list.push_back(std::to_string(chapter.number));
+  }
+  if (!runs.empty()) fmt::print("\nChapters that run here: {}.\n", fmt::join(runs, ", "));
+  if (!cannot.empty()) fmt::print("Chapters that cannot: {}. See what is missing above.\n", fmt::join(cannot, ", "));
+  fmt::print(
+      "\nThe simulator does not model time, caches, occupancy, a weak memory order, or tensor cores that truncate when "
+      "they add:\nnotes/simulator.md says what follows from that.\n");
   return kDone;
 }
 
