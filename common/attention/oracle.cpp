@@ -7,6 +7,7 @@
 #include <limits>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 namespace workbook {
 namespace {
@@ -169,53 +170,56 @@ Forward forward_oracle(const Problem& problem, unsigned threads) {
   return result;
 }
 
-Gradients backward_oracle(const Problem& problem, const Tensor<double>& dO_tensor, unsigned threads) {
+Gradients backward_oracle(const Problem& problem, const Tensor<double>& dO, unsigned threads) {
+  Forward forward = forward_oracle(problem, threads);
+  return backward_oracle(problem, dO, {std::move(forward.O), std::move(forward.lse)}, threads);
+}
+
+Gradients backward_oracle(const Problem& problem, const Tensor<double>& dO_tensor, const Saved& saved,
+                          unsigned threads) {
   check_tensors(problem);
   const auto [B, H, Hkv, Nq, Nk, d] = problem.shape;
   check_sizes("dO", dO_tensor, {B, H, Nq, d});
+  check_sizes("O", saved.O, {B, H, Nq, d});
+  check_sizes("lse", saved.lse, {B, H, Nq, 1});
   const double scale = problem.scale;
   const std::vector<double> Q = to_double(problem.Q.values), K = to_double(problem.K.values),
                             V = to_double(problem.V.values);
-  const std::vector<double>& dO = dO_tensor.values;
+  const std::vector<double>&dO = dO_tensor.values, &O = saved.O.values, &lse = saved.lse.values;
 
   Gradients result{.dQ = Tensor<double>({B, H, Nq, d}),
                    .dK = Tensor<double>({B, Hkv, Nk, d}),
                    .dV = Tensor<double>({B, Hkv, Nk, d})};
-  std::vector<double> lse(B * H * Nq, -infinity), D(B * H * Nq);  // one number for each row of Q
+  std::vector<double> D(B * H * Nq);
+  for (std::int64_t i = 0; i < B * H * Nq; ++i) D[i] = dot(&dO[i * d], &O[i * d], d);
 
-  // First by queries: the LSE, D and dQ. `row` counts through (B, H, Nq).
-  const auto query_row = [&, Nq = Nq, Nk = Nk, d = d, P = std::vector<double>(Nk),
-                          dP = std::vector<double>(Nk)](std::int64_t row) mutable {
-    const std::int64_t head = row / Nq, query = row % Nq;
-    const std::int64_t n = visible_keys(query, Nq, Nk, problem.causal);
-    if (n == 0) return;  // P = 0
-    const double *K_head = &K[head * Nk * d], *V_head = &V[head * Nk * d];
+  /// P_ij and dS_ij = P_ij (dP_ij − D_i), dP = dO·Vᵀ, for rows i of Q and j of K, each counted over all heads.
+  struct Pair {
+    double P, dS;
+  };
+  const auto pair = [&, d = d](std::int64_t i, std::int64_t j) -> Pair {
+    const double P = std::exp(scale * dot(&Q[i * d], &K[j * d], d) - lse[i]);
+    return {P, P * (dot(&dO[i * d], &V[j * d], d) - D[i])};
+  };
 
-    for (std::int64_t j = 0; j < n; ++j) P[j] = scale * dot(&Q[row * d], K_head + j * d, d);
-    lse[row] = softmax(P, n);
-
-    // dP_i = dO_i·Vᵀ, and D_i = dO_i·O_i, which is Σ_j P_ij dP_ij because O_i = Σ_j P_ij V_j.
-    for (std::int64_t j = 0; j < n; ++j) {
-      dP[j] = dot(&dO[row * d], V_head + j * d, d);
-      D[row] += P[j] * dP[j];
-    }
-    // dS_i = P_i∘(dP_i − D_i), and dQ_i = scale·dS_i·K
-    for (std::int64_t j = 0; j < n; ++j)
-      add_scaled(&result.dQ.values[row * d], scale * P[j] * (dP[j] - D[row]), K_head + j * d, d);
+  // dQ_i = scale·Σ_j dS_ij K_j. `row` counts through (B, H, Nq).
+  const auto query_row = [&, Nq = Nq, Nk = Nk, d = d](std::int64_t row) {
+    const std::int64_t head = row / Nq, n = visible_keys(row % Nq, Nq, Nk, problem.causal);
+    for (std::int64_t j = head * Nk; j < head * Nk + n; ++j)
+      add_scaled(&result.dQ.values[row * d], scale * pair(row, j).dS, &K[j * d], d);
   };
   for_every_row(B * H * Nq, threads, query_row);
 
-  // Then by keys, so that each row of dK and dV has one writer. `row` counts through (B, Hkv, Nk).
+  // dK_j = scale·Σ_i dS_ij Q_i and dV_j = Σ_i P_ij dO_i: by keys, so that each row has one writer. `row` counts through
+  // (B, Hkv, Nk).
   const auto key_row = [&, Nq = Nq, Nk = Nk, d = d](std::int64_t row) {
     const std::int64_t head = row / Nk, key = row % Nk;
     // The first query that sees this key: those before it are masked.
     const std::int64_t first = problem.causal ? std::max<std::int64_t>(0, key - (Nk - Nq)) : 0;
     for (std::int64_t i = head * Nq + first; i < (head + 1) * Nq; ++i) {
-      const double P = std::exp(scale * dot(&Q[i * d], &K[row * d], d) - lse[i]);
-      const double dP = dot(&dO[i * d], &V[row * d], d);
-      const double dS = P * (dP - D[i]);
-      add_scaled(&result.dK.values[row * d], scale * dS, &Q[i * d], d);
-      add_scaled(&result.dV.values[row * d], P, &dO[i * d], d);
+      const Pair at = pair(i, row);
+      add_scaled(&result.dK.values[row * d], scale * at.dS, &Q[i * d], d);
+      add_scaled(&result.dV.values[row * d], at.P, &dO[i * d], d);
     }
   };
   for_every_row(B * Hkv * Nk, threads, key_row);

@@ -37,4 +37,15 @@ struct Gradients {
 /// nothing to dK and dV, and its dQ is 0.
 Gradients backward_oracle(const Problem& problem, const Tensor<double>& dO, unsigned threads = 0);
 
+/// What a recomputing backward pass is given beside Q, K, V and dO, rounded as it is stored.
+struct Saved {
+  Tensor<double> O;    ///< (B, H, Nq, d)
+  Tensor<double> lse;  ///< (B, H, Nq, 1); -inf in rows without a visible key
+};
+
+/// The same from the O and the LSE of the forward pass, taken as exact: P = exp(S − LSE), D = rowsum(dO∘O). Compared
+/// with this, a kernel does not answer for the rounding of what it is given: D of an O rounded to fp16 is off by as
+/// much as D rounded to fp16.
+Gradients backward_oracle(const Problem& problem, const Tensor<double>& dO, const Saved& saved, unsigned threads = 0);
+
 }  // namespace workbook

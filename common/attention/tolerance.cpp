@@ -303,4 +303,135 @@ Bounds product_bounds(const Tensor<double>& sizes, std::int64_t terms) {
   return collector.finish(fmt::format("float32 rounding of a sum of {} products", terms));
 }
 
+namespace {
+
+/// Σ_c |a_c b_c|
+double absolute_dot(const float* a, const float* b, std::int64_t d) {
+  double sum = 0;
+  for (std::int64_t c = 0; c < d; ++c) sum += std::abs(double(a[c]) * b[c]);
+  return sum;
+}
+double dot(const float* a, const float* b, std::int64_t d) {
+  double sum = 0;
+  for (std::int64_t c = 0; c < d; ++c) sum += double(a[c]) * b[c];
+  return sum;
+}
+
+/// The errors of one row of a gradient, (d,), summed over the terms w_k X_kc that it consists of.
+struct RowOfErrors {
+  std::vector<double> random_square, bias, size;
+  double terms = 0;
+
+  explicit RowOfErrors(std::int64_t d) : random_square(d), bias(d), size(d) {}
+  /// One more term: a weight with an error of its own of mean square `square` and a bias, times X.
+  void add(double weight, double weight_square, double weight_bias, const float* __restrict X) {
+    terms += 1;
+    double* __restrict squares = random_square.data(), * __restrict biases = bias.data(), * __restrict sizes = size.data();
+    for (std::size_t c = 0; c < size.size(); ++c) {
+      const double x = std::abs(double(X[c]));
+      squares[c] += weight_square * x * x;
+      biases[c] += weight_bias * x;
+      sizes[c] += std::abs(weight) * x;
+    }
+  }
+  /// Of the whole gradient: its terms summed, times `factor`, stored.
+  Error finish(std::size_t c, double gradient, double factor, const Precision& precision) const {
+    const double u = precision.accumulate, Z = factor * size[c];
+    return {.random_square = square(factor) * random_square[c] + square(u) * ((terms + 1) * square(Z)) +
+                             square(u * gradient) + square(precision.output * gradient) + square(precision.underflow),
+            .bias = factor * bias[c] + (precision.truncates ? cuts_per_term * terms * u * Z : 0)};
+  }
+};
+
+}  // namespace
+
+GradientBounds gradient_bounds(const Gradients& oracle, const Problem& problem, const Tensor<double>& dO,
+                               const Saved& saved, const Precision& precision) {
+  const auto [B, H, Hkv, Nq, Nk, d] = problem.shape;
+  const double u = precision.accumulate, scale = problem.scale, factor = std::abs(scale);
+  const double truncation = precision.truncates ? cuts_per_term * double(d) : 0;
+  const std::vector<float> dO_values(dO.values.begin(), dO.values.end());
+  Collector dQ(oracle.dQ.sizes), dK(oracle.dK.sizes), dV(oracle.dV.sizes), D(saved.lse.sizes);
+
+  std::vector<double> s(Nk), s_size(Nk);
+  for (std::int64_t head = 0; head < B * H; ++head) {
+    std::vector<RowOfErrors> dK_rows(Nk, RowOfErrors(d)), dV_rows(Nk, RowOfErrors(d));
+    for (std::int64_t query = 0; query < Nq; ++query) {
+      const std::int64_t i = head * Nq + query, n = visible_keys(query, Nq, Nk, problem.causal);
+      const float *Q_i = &problem.Q.values[i * d], *dO_i = &dO_values[i * d];
+      // D: d products, whose squares add up to at most D_size²; d-1 sums of at most D_size.
+      double D_i = 0, D_size = 0;
+      for (std::int64_t c = 0; c < d; ++c) {
+        D_i += dO_i[c] * saved.O.values[i * d + c];
+        D_size += std::abs(dO_i[c] * saved.O.values[i * d + c]);
+      }
+      const double D_square = double(d) * square(D_size);
+      D.add(i, {.random_square = square(u) * D_square});
+      D.end_row();
+      if (n == 0) {  // nothing of this row reaches dK and dV, and its dQ must be 0
+        dQ.end_row();
+        continue;
+      }
+
+      // The scores and what each P_ij of the row may be off by, relatively.
+      const double lse = saved.lse.values[i];
+      double A = 0, spread = 0;
+      for (std::int64_t j = 0; j < n; ++j) {
+        const float* K_j = &problem.K.values[(head * Nk + j) * d];
+        s[j] = scale * dot(Q_i, K_j, d);
+        A = std::max(A, factor * absolute_dot(Q_i, K_j, d));
+        spread = std::max(spread, std::abs(s[j] - lse));
+      }
+      const double own_square = (double(d) + 2) * square(A) + 2 * square(spread) + square(two_ulp);
+      const double shared_square =
+          square(A) + 2 * square(lse);  // a scaled Q; LSE·log2(e), and the LSE in exp's argument
+      const double P_bias = truncation * A + A + std::abs(lse) + two_ulp;  // scale·log2(e), log2(e), exp
+      const double error = lambda * u * std::sqrt(own_square + shared_square) + u * P_bias;
+      const double inflate = std::exp(2 * std::min(error, 1.0));
+      const double unit = square(u * inflate);
+
+      RowOfErrors dQ_row(d);
+      std::vector<double> P_K(d);  // Σ_j P_ij K_jc: what an error of D moves
+      for (std::int64_t j = 0; j < n; ++j) {
+        const std::int64_t key = head * Nk + j;
+        const float *K_j = &problem.K.values[key * d], *V_j = &problem.V.values[key * d];
+        const double P = std::exp(s[j] - lse), dP_size = absolute_dot(dO_i, V_j, d);
+        const double dS = P * (dot(dO_i, V_j, d) - D_i);
+        const double stored = square(precision.probability * dS) + square(precision.underflow);
+        // dP has d products and d-1 sums of at most dP_size; then the subtraction and the product with P.
+        const double dS_own = own_square * square(dS) + double(d) * square(P * dP_size) + 2 * square(dS);
+        const double dS_shared = shared_square * square(dS) + D_square * square(P);
+        const double dS_bias = u * inflate * (P_bias * std::abs(dS) + truncation * P * dP_size);
+        dQ_row.add(dS, unit * dS_own + stored, dS_bias, K_j);
+        dK_rows[j].add(dS, unit * (dS_own + dS_shared) + stored, dS_bias, Q_i);  // rows of Q share nothing
+        dV_rows[j].add(P,
+                       unit * (own_square + shared_square) * square(P) + square(precision.probability * P) +
+                           square(precision.underflow),
+                       u * inflate * P_bias * P, dO_i);
+        for (std::int64_t c = 0; c < d; ++c) P_K[c] += P * K_j[c];
+      }
+      for (std::int64_t c = 0; c < d; ++c) {
+        const double gradient = oracle.dQ.values[i * d + c];
+        Error total = dQ_row.finish(c, gradient, factor, precision);
+        total.random_square += unit * (shared_square * square(gradient) + D_square * square(factor * P_K[c]));
+        dQ.add(i * d + c, total);
+      }
+      dQ.end_row();
+    }
+    for (std::int64_t j = 0; j < Nk; ++j) {
+      for (std::int64_t c = 0; c < d; ++c) {
+        if (dV_rows[j].terms == 0) break;  // no query sees this key: its gradients must be 0
+        const std::size_t at = (head * Nk + j) * d + c;
+        dK.add(at, dK_rows[j].finish(c, oracle.dK.values[at], factor, precision));
+        dV.add(at, dV_rows[j].finish(c, oracle.dV.values[at], 1, precision));
+      }
+      dK.end_row();
+      dV.end_row();
+    }
+  }
+  const auto origin = [&](const char* what) { return describe(precision.name + " rounding of " + what, problem); };
+  return {dQ.finish(origin("P, dS and dQ")), dK.finish(origin("P, dS and dK")), dV.finish(origin("P and dV")),
+          D.finish(fmt::format("float32 rounding of a sum of d={} products", d))};
+}
+
 }  // namespace workbook

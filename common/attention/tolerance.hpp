@@ -35,6 +35,16 @@ struct Bounds {
 Bounds output_bounds(const Forward& oracle, const Problem& problem, const Precision& precision);
 Bounds lse_bounds(const Forward& oracle, const Problem& problem, const Precision& precision);
 
+/// Bounds for a backward pass that recomputes P from the LSE and takes O, dO and the LSE as given (backward_oracle with
+/// Saved): D = rowsum(dO∘O) kept in `accumulate`, P and dS formed in `accumulate` and rounded to `probability` before
+/// the products, the gradients stored as `output`. `oracle` holds the exact gradients.
+struct GradientBounds {
+  Bounds dQ, dK, dV;
+  Bounds D;  ///< (B, H, Nq, 1)
+};
+GradientBounds gradient_bounds(const Gradients& oracle, const Problem& problem, const Tensor<double>& dO,
+                               const Saved& saved, const Precision& precision);
+
 /// Bounds for parts of the forward pass that chapters 1 and 2 test alone, all for float32:
 /// S = scale·QKᵀ with `d` terms a score, `sizes` holding scale·Σ_c |Q_ic||K_jc| for each element;
 Bounds score_bounds(const Tensor<double>& sizes, std::int64_t d);

@@ -1,0 +1,376 @@
+// The bounds on gradients: wide enough for every correct backward pass, narrow enough that rounding too early shows.
+// notes/numerics.md quotes the tables that these tests print with -s.
+
+#include <array>
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <stdexcept>
+
+#include "common/attention/half.hpp"
+#include "common/attention/inputs.hpp"
+#include "common/attention/tolerance.hpp"
+
+using namespace workbook;
+
+namespace {
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+constexpr float log2_e = 1.44269504088896340736f;
+
+using Rounding = std::function<float(float)>;
+float keep(float x) {
+  return x;
+}
+float to_fp16(float x) {
+  return half_to_float(float_to_half(x));
+}
+float to_bf16(float x) {
+  return bfloat16_to_float(float_to_bfloat16(x));
+}
+
+/// How large an error is, as a share of what is allowed: at most 1 passes.
+struct Ratio {
+  double element = 0, rms = 0;
+  void include(const Ratio& other) {
+    element = std::max(element, other.element);
+    rms = std::max(rms, other.rms);
+  }
+  double worst() const { return std::max(element, rms); }
+};
+
+Ratio compare(const std::vector<float>& actual, const Tensor<double>& expected, const Bounds& bounds) {
+  if (actual.size() != expected.values.size() || bounds.element.sizes != expected.sizes)
+    throw std::logic_error("sizes differ");
+  Ratio ratio;
+  double squares = 0;
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    if (double(actual[i]) == expected.values[i]) continue;
+    const double error = std::abs(actual[i] - expected.values[i]), bound = bounds.element.values[i];
+    if (!(error <= bound) && !(bound > 0)) return {infinity, infinity};
+    squares += error * error;
+    ratio.element = std::isfinite(error) ? std::max(ratio.element, error / bound) : infinity;
+  }
+  if (squares > 0) ratio.rms = std::sqrt(squares / double(actual.size())) / bounds.rms;
+  return ratio;
+}
+
+struct Result {
+  std::vector<float> dQ, dK, dV, D;
+};
+struct Comparison {
+  Ratio dQ, dK, dV, D;
+  void include(const Comparison& other) {
+    dQ.include(other.dQ);
+    dK.include(other.dK);
+    dV.include(other.dV);
+    D.include(other.D);
+  }
+  double worst() const { return std::max({dQ.worst(), dK.worst(), dV.worst(), D.worst()}); }
+  double worst_gradient() const { return std::max({dQ.worst(), dK.worst(), dV.worst()}); }
+};
+
+/// A backward problem with what the oracle says about it. All inputs are rounded to what a stage stores them as.
+struct Case {
+  Problem problem;
+  Tensor<double> dO;
+  Saved saved;
+  Gradients oracle;
+  GradientBounds bounds;
+  Tensor<double> D;
+
+  Case(Problem problem_, const Precision& precision, const Rounding& stored, std::uint64_t seed = 7)
+      : problem(std::move(problem_)) {
+    const Shape& shape = problem.shape;
+    for (Tensor<float>* tensor : {&problem.Q, &problem.K, &problem.V})
+      for (float& value : tensor->values) value = stored(value);
+    Forward forward = forward_oracle(problem);
+    saved = {std::move(forward.O), std::move(forward.lse)};
+    for (double& value : saved.O.values) value = stored(float(value));
+    for (double& value : saved.lse.values) value = float(value);
+    dO = Tensor<double>({shape.B, shape.H, shape.Nq, shape.d});
+    const std::vector<float> normal = normal_values(dO.values.size(), seed);
+    for (std::size_t i = 0; i < normal.size(); ++i) dO.values[i] = stored(normal[i]);
+    oracle = backward_oracle(problem, dO, saved);
+    bounds = gradient_bounds(oracle, problem, dO, saved, precision);
+    D = Tensor<double>(saved.lse.sizes);
+    for (std::size_t i = 0; i < dO.values.size(); ++i) D.values[i / shape.d] += dO.values[i] * saved.O.values[i];
+  }
+  Comparison compare_with(const Result& result) const {
+    return {compare(result.dQ, oracle.dQ, bounds.dQ), compare(result.dK, oracle.dK, bounds.dK),
+            compare(result.dV, oracle.dV, bounds.dV), compare(result.D, D, bounds.D)};
+  }
+};
+
+using Dot = float (*)(const std::vector<float>&, const std::vector<float>&);
+
+float float_dot(const std::vector<float>& a, const std::vector<float>& b) {
+  float sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+/// As sixteen lanes sum it: another order.
+float strided_dot(const std::vector<float>& a, const std::vector<float>& b) {
+  std::array<float, 16> sums{};
+  for (std::size_t i = 0; i < a.size(); ++i) sums[i % 16] += a[i] * b[i];
+  for (int step = 8; step > 0; step /= 2)
+    for (int i = 0; i < step; ++i) sums[i] += sums[i + step];
+  return sums[0];
+}
+/// A sum as the first tensor cores form it (test_tolerance.cpp says more): cut, not rounded.
+float tensor_core_dot(const std::vector<float>& a, const std::vector<float>& b) {
+  double sum = 0;
+  for (std::size_t first = 0; first < a.size(); first += 4) {
+    std::array<double, 5> addends{sum};
+    double largest = std::abs(sum);
+    for (std::size_t k = 0; k < 4 && first + k < a.size(); ++k) {
+      addends[k + 1] = double(a[first + k]) * double(b[first + k]);
+      largest = std::max(largest, std::abs(addends[k + 1]));
+    }
+    if (largest == 0) continue;
+    const double ulp = std::ldexp(1.0, std::ilogb(largest) - 23);
+    sum = 0;
+    for (const double addend : addends) sum += std::trunc(addend / ulp) * ulp;
+    if (sum != 0) {
+      const double sum_ulp = std::ldexp(1.0, std::ilogb(sum) - 23);
+      sum = std::trunc(sum / sum_ulp) * sum_ulp;
+    }
+  }
+  return float(sum);
+}
+
+/// How a backward pass computes, and where it rounds. A correct one in float rounds nowhere, one for tensor cores P and
+/// dS before the products, and the gradients.
+struct Stage {
+  bool base2 = false;
+  Dot product = float_dot;
+  Rounding P = keep, dS = keep, gradient = keep;
+  // Mistakes.
+  Rounding D = keep, dP = keep, S = keep, P_of_dS = keep;
+  bool scale_twice = false;
+};
+Stage float32_stage() {
+  return {};
+}
+Stage float16_stage() {
+  return {.base2 = true, .product = tensor_core_dot, .P = to_fp16, .dS = to_fp16, .gradient = to_fp16};
+}
+
+Result backward(const Case& at, const Stage& stage) {
+  const Problem& p = at.problem;
+  const auto [B, H, Hkv, Nq, Nk, d] = p.shape;
+  Result result{std::vector<float>(B * H * Nq * d), std::vector<float>(B * H * Nk * d),
+                std::vector<float>(B * H * Nk * d), std::vector<float>(B * H * Nq)};
+  const auto row = [d = d](const auto& values, std::int64_t i) {
+    return std::vector<float>(values.begin() + i * d, values.begin() + (i + 1) * d);
+  };
+  for (std::int64_t head = 0; head < B * H; ++head) {
+    std::vector<std::vector<float>> P(Nk, std::vector<float>(Nq)), dS = P;  // by keys
+    for (std::int64_t query = 0; query < Nq; ++query) {
+      const std::int64_t i = head * Nq + query;
+      const std::vector<float> Q_i = row(p.Q.values, i), dO_i = row(at.dO.values, i);
+      result.D[i] = stage.product == tensor_core_dot ? float_dot(dO_i, row(at.saved.O.values, i))
+                                                     : stage.product(dO_i, row(at.saved.O.values, i));
+      const float D = stage.D(result.D[i]);
+      const auto lse = float(at.saved.lse.values[i]);
+      for (std::int64_t j = 0; j < visible_keys(query, Nq, Nk, p.causal); ++j) {
+        const std::vector<float> K_j = row(p.K.values, head * Nk + j), V_j = row(p.V.values, head * Nk + j);
+        const float dot = stage.S(stage.product(Q_i, K_j));
+        const float exact =
+            stage.base2 ? std::exp2(dot * (p.scale * log2_e) - lse * log2_e) : std::exp(dot * p.scale - lse);
+        P[j][query] = stage.P(exact);
+        dS[j][query] = stage.dS(stage.P_of_dS(exact) * (stage.dP(stage.product(dO_i, V_j)) - D));
+      }
+    }
+    const auto column = [&, Nq = Nq, d = d](const auto& values, std::int64_t first, std::int64_t c, std::int64_t n) {
+      std::vector<float> result_column(n);
+      for (std::int64_t k = 0; k < n; ++k) result_column[k] = float(values[(first + k) * d + c]);
+      return result_column;
+    };
+    for (std::int64_t c = 0; c < d; ++c) {
+      const std::vector<float> Q_c = column(p.Q.values, head * Nq, c, Nq),
+                               dO_c = column(at.dO.values, head * Nq, c, Nq),
+                               K_c = column(p.K.values, head * Nk, c, Nk);
+      for (std::int64_t j = 0; j < Nk; ++j) {
+        result.dK[(head * Nk + j) * d + c] = stage.gradient(p.scale * stage.product(dS[j], Q_c));
+        result.dV[(head * Nk + j) * d + c] = stage.gradient(stage.product(P[j], dO_c));
+      }
+      for (std::int64_t query = 0; query < Nq; ++query) {
+        std::vector<float> dS_i(Nk);
+        for (std::int64_t j = 0; j < Nk; ++j) dS_i[j] = dS[j][query];
+        result.dQ[(head * Nq + query) * d + c] = stage.gradient(p.scale * stage.product(dS_i, K_c));
+      }
+    }
+  }
+  return result;
+}
+
+/// V and K with means of their own: D, dP and the sum over the keys that an error of D moves are then large.
+Problem with_means(const Shape& shape, float K_mean, float V_mean, std::uint64_t seed = 1) {
+  Problem problem = make_input("normal", {.shape = shape, .seed = seed});
+  for (float& value : problem.K.values) value += K_mean;
+  for (float& value : problem.V.values) value += V_mean;
+  return problem;
+}
+
+struct TestShape {
+  Shape shape;
+  bool causal;
+};
+std::vector<TestShape> shapes() {
+  return {
+      {{1, 1, 1, 64, 64, 32}, false},  {{1, 2, 2, 40, 40, 64}, true},  {{1, 1, 1, 20, 300, 64}, false},
+      {{1, 1, 1, 20, 300, 128}, true}, {{1, 1, 1, 37, 133, 32}, true}, {{2, 1, 1, 93, 37, 64}, true},
+      {{1, 1, 1, 1, 1, 64}, false},    {{1, 1, 1, 1, 239, 32}, false}, {{1, 1, 1, 150, 3, 64}, false},
+      {{1, 1, 1, 30, 70, 1}, false},   {{1, 1, 1, 400, 10, 32}, true},
+  };
+}
+
+// At most 80 columns: Catch2 wraps longer lines.
+std::string table_row(const std::string& name, const Comparison& worst) {
+  return fmt::format("{:<32} {:>7.2g} {:>7.2g} {:>7.2g} {:>7.2g} {:>7.2g}\n", name, worst.dQ.worst(), worst.dK.worst(),
+                     worst.dV.worst(), std::max({worst.dQ.rms, worst.dK.rms, worst.dV.rms}), worst.D.worst());
+}
+std::string table_head() {
+  return fmt::format("\n{:<32} {:>7} {:>7} {:>7} {:>7} {:>7}\n", "largest error / bound", "dQ", "dK", "dV", "rms", "D");
+}
+
+}  // namespace
+
+TEST_CASE("the bounds of the gradients hold for correct float32 code") {
+  std::string table = table_head();
+  Comparison worst_of_all;
+  for (const InputKind& kind : input_kinds()) {
+    Comparison worst;
+    for (const TestShape& test : shapes()) {
+      const Case at(make_input(kind.name, {test.shape, test.causal}), float32_precision(), keep);
+      Stage stage = float32_stage();
+      worst.include(at.compare_with(backward(at, stage)));
+      stage.base2 = true;
+      stage.product = strided_dot;
+      worst.include(at.compare_with(backward(at, stage)));
+    }
+    table += table_row(kind.name, worst);
+    worst_of_all.include(worst);
+  }
+  table += table_row("all", worst_of_all);
+  INFO(table);
+  CHECK((0.05 < worst_of_all.worst() && worst_of_all.worst() < 1));  // they hold, and are not needlessly wide
+}
+
+TEST_CASE("a float32 backward that rounds too early is outside the bounds of the gradients") {
+  struct Mutant {
+    std::string name;
+    Stage stage;
+  };
+  const std::vector<Mutant> mutants{{"S rounded to fp16", {.S = to_fp16}},
+                                    {"P rounded to fp16", {.P = to_fp16}},
+                                    {"dP rounded to fp16", {.dP = to_fp16}},
+                                    {"D rounded to fp16", {.D = to_fp16}},
+                                    {"dS rounded to fp16", {.dS = to_fp16}},
+                                    {"P of dS rounded to fp16", {.P_of_dS = to_fp16}},
+                                    {"gradients rounded to fp16", {.gradient = to_fp16}}};
+  std::string table = table_head();
+  for (const std::int64_t N : {64, 200}) {
+    const Case at(make_input("normal", {.shape = {1, 1, 1, N, N, 64}}), float32_precision(), keep);
+    for (const Mutant& mutant : mutants) {
+      const Comparison result = at.compare_with(backward(at, mutant.stage));
+      table += table_row(fmt::format("{}, N={}", mutant.name, N), result);
+      if (result.worst_gradient() <= 1) FAIL_CHECK(mutant.name << " survives at N=" << N << table);
+    }
+  }
+  INFO(table);
+  CHECK(!table.empty());  // with -s, Catch2 prints the table
+}
+
+TEST_CASE("the bounds of the gradients hold for tensor cores that truncate") {
+  std::string table = table_head();
+  Comparison worst_of_all;
+  for (const InputKind& kind : input_kinds()) {
+    Comparison worst;
+    for (const TestShape& test : shapes()) {
+      const Case at(make_input(kind.name, {test.shape, test.causal}), float16_precision(), to_fp16);
+      worst.include(at.compare_with(backward(at, float16_stage())));
+    }
+    table += table_row(kind.name, worst);
+    worst_of_all.include(worst);
+  }
+  table += table_row("all", worst_of_all);
+  INFO(table);
+  CHECK((0.05 < worst_of_all.worst() && worst_of_all.worst() < 1));
+}
+
+TEST_CASE("an fp16 backward that rounds too early is outside the bounds, where its inputs let it show") {
+  const auto with = [](const std::function<void(Stage&)>& change) {
+    Stage stage = float16_stage();
+    change(stage);
+    return stage;
+  };
+  struct Mutant {
+    std::string name;
+    Stage stage;
+    bool dies;  ///< on the inputs with means: the others are no larger than what is allowed
+  };
+  const std::vector<Mutant> mutants{
+      {"D rounded to fp16", with([](Stage& s) { s.D = to_fp16; }), true},
+      {"dP rounded to fp16", with([](Stage& s) { s.dP = to_fp16; }), true},
+      {"P and dS rounded to bf16", with([](Stage& s) { s.P = s.dS = to_bf16; }), true},
+      {"S rounded to fp16", with([](Stage& s) { s.S = to_fp16; }), false},
+      {"P of dS rounded to fp16", with([](Stage& s) { s.P_of_dS = to_fp16; }), false},
+  };
+  std::string table = table_head();
+  for (const std::int64_t N : {64, 200}) {
+    const Shape shape{1, 1, 1, N, N, 64};
+    for (const auto& [inputs, problem] : {std::pair{"normal", make_input("normal", {.shape = shape})},
+                                          {"K + 1, V + 3", with_means(shape, 1, 3)},
+                                          {"K + 2, V + 10", with_means(shape, 2, 10)}}) {
+      const Case at(problem, float16_precision(), to_fp16);
+      const Comparison correct = at.compare_with(backward(at, float16_stage()));
+      table += table_row(fmt::format("{}, N={}: correct", inputs, N), correct);
+      CHECK(correct.worst() < 1);
+      for (const Mutant& mutant : mutants) {
+        const Comparison result = at.compare_with(backward(at, mutant.stage));
+        table += table_row("  " + mutant.name, result);
+        if (mutant.dies && inputs != std::string("normal") && result.worst_gradient() <= 1)
+          FAIL_CHECK(mutant.name << " survives at N=" << N << table);
+      }
+    }
+  }
+  INFO(table);
+  CHECK(!table.empty());
+}
+
+TEST_CASE("what no pair reaches has bound 0, so that only a gradient of 0 passes") {
+  const Case rows(make_input("normal", {.shape = {1, 1, 1, 8, 5, 32}, .causal = true}), float16_precision(), to_fp16);
+  for (std::int64_t i = 0; i < 8 * 32; ++i) CHECK((rows.bounds.dQ.element.values[i] == 0) == (i / 32 < 3));
+  for (const double bound : rows.bounds.dK.element.values) CHECK(bound > 0);
+  Result result = backward(rows, float16_stage());
+  CHECK(rows.compare_with(result).worst() < 1);
+  result.dQ[32 + 5] = 1e-30f;
+  CHECK(rows.compare_with(result).dQ.element == infinity);
+}
+
+TEST_CASE("the gradients from a stored O and LSE are the gradients, up to their rounding") {
+  for (const bool causal : {false, true}) {
+    const Problem problem = make_input("normal", {.shape = {1, 2, 2, 21, 17, 32}, .causal = causal});
+    const Case at(problem, float32_precision(), keep);
+    const Gradients exact = backward_oracle(at.problem, at.dO);
+    const auto distance = [](const Tensor<double>& a, const Tensor<double>& b) {
+      double largest = 0;
+      for (std::size_t i = 0; i < a.values.size(); ++i)
+        largest = std::max(largest, std::abs(a.values[i] - b.values[i]));
+      return largest;
+    };
+    CHECK(distance(at.oracle.dQ, exact.dQ) < 1e-5);
+    CHECK(distance(at.oracle.dK, exact.dK) < 1e-5);
+    CHECK(distance(at.oracle.dV, exact.dV) < 1e-5);
+    CHECK(distance(at.oracle.dQ, exact.dQ) > 0);  // O and the LSE were rounded to float
+  }
+  Problem problem = make_input("normal", {.shape = {1, 1, 1, 4, 6, 32}});
+  const Tensor<double> dO({1, 1, 4, 32});
+  CHECK_THROWS_AS(backward_oracle(problem, dO, Saved{Tensor<double>({1, 1, 4, 32}), Tensor<double>({1, 1, 6, 1})}),
+                  InputError);
+  CHECK_THROWS_AS(backward_oracle(problem, dO, Saved{Tensor<double>({1, 1, 6, 32}), Tensor<double>({1, 1, 4, 1})}),
+                  InputError);
+}
