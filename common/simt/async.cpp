@@ -3,6 +3,7 @@
 // for which other threads need a barrier as for any other.
 #include <cstring>
 
+#include "common/simt/address.hpp"
 #include "common/simt/detect.hpp"
 #include "common/simt/global_memory.hpp"
 #include "common/simt/scheduler.hpp"
@@ -15,8 +16,8 @@ namespace {
 void arrive(Lane& lane, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
     const AsyncCopy& copy = lane.copies.copies[i];
-    std::memcpy(reinterpret_cast<void*>(copy.to), reinterpret_cast<const void*>(copy.from), copy.size - copy.zero_fill);
-    std::memset(reinterpret_cast<void*>(copy.to + copy.size - copy.zero_fill), 0, copy.zero_fill);
+    std::memcpy(at_address<void>(copy.to), at_address<const void>(copy.from), copy.size - copy.zero_fill);
+    std::memset(at_address<void>(copy.to + copy.size - copy.zero_fill), 0, copy.zero_fill);
     if (lane.block->launch->detecting) lane.block->shared->arrive(lane, copy.to, copy.size, copy.pc);
   }
   lane.copies.copies.erase(lane.copies.copies.begin(), lane.copies.copies.begin() + static_cast<std::ptrdiff_t>(count));

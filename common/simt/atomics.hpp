@@ -1,6 +1,9 @@
 // CUDA's atomic functions, for the types that CUDA has them for.
 #pragma once
 
+// NOLINTBEGIN(bugprone-reserved-identifier,bugprone-macro-parentheses,performance-unnecessary-value-param):
+// CUDA's names begin with underscores; macros take types; CUDA's functions take their 2 or 4 bytes by value.
+
 #include <bit>
 #include <cstdint>
 
@@ -95,3 +98,4 @@ SIMT_COMPARE_AND_SWAP(unsigned long long)
 SIMT_ATOMIC_ADD_16(__half, __half2, half, half2)
 SIMT_ATOMIC_ADD_16(__nv_bfloat16, __nv_bfloat162, bfloat16, bfloat162)
 #undef SIMT_ATOMIC_ADD_16
+// NOLINTEND(bugprone-reserved-identifier,bugprone-macro-parentheses,performance-unnecessary-value-param)

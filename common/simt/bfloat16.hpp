@@ -1,6 +1,9 @@
 // __nv_bfloat16 and __nv_bfloat162, as in cuda_bf16.h.
 #pragma once
 
+// NOLINTBEGIN(bugprone-reserved-identifier,bugprone-macro-parentheses,performance-unnecessary-value-param):
+// CUDA's names begin with underscores; macros take types; CUDA's functions take their 2 or 4 bytes by value.
+
 #include "common/simt/half_codes.hpp"
 #include "common/simt/sixteen_bit.hpp"
 #include "common/simt/vector_types.hpp"
@@ -69,3 +72,4 @@ inline __nv_bfloat16 __low2bfloat16(__nv_bfloat162 h) {
 inline __nv_bfloat16 __high2bfloat16(__nv_bfloat162 h) {
   return h.y;
 }
+// NOLINTEND(bugprone-reserved-identifier,bugprone-macro-parentheses,performance-unnecessary-value-param)

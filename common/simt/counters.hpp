@@ -9,17 +9,19 @@ namespace simt {
 
 /// Accesses to global memory. A request is one instruction of one warp; a sector is 32 bytes, counted once a request.
 struct GlobalCounters {
-  std::uint64_t load_requests = 0;    ///< l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum
-  std::uint64_t load_sectors = 0;     ///< l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum
+  std::uint64_t load_requests = 0;    ///< l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum, less async_requests
+  std::uint64_t load_sectors = 0;     ///< l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum, less async_sectors
   std::uint64_t load_bytes = 0;       ///< bytes of all lanes; lanes that read the same bytes count each. No metric.
   std::uint64_t store_requests = 0;   ///< l1tex__t_requests_pipe_lsu_mem_global_op_st.sum
   std::uint64_t store_sectors = 0;    ///< l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum
   std::uint64_t store_bytes = 0;      ///< bytes of all lanes. No metric.
-  std::uint64_t async_requests = 0;   ///< smsp__inst_executed_op_ldgsts.sum, those that read (not wholly zero-filled)
-  std::uint64_t async_sectors = 0;    ///< sectors that cp.async reads: L1 leaves them out of load_sectors
+  std::uint64_t async_requests = 0;   ///< cp.async that read (not wholly zero-filled); Nsight has them among the loads
+  std::uint64_t async_sectors = 0;    ///< sectors that cp.async reads; Nsight Compute has them among the loads' too
   std::uint64_t async_bytes = 0;      ///< bytes that cp.async reads, zero fill not counted
   std::uint64_t atomic_requests = 0;  ///< l1tex__t_requests_pipe_lsu_mem_global_op_red.sum + …_op_atom.sum
-  std::uint64_t atomic_sectors = 0;   ///< l1tex__t_sectors_pipe_lsu_mem_global_op_red.sum + …_op_atom.sum
+  /// l1tex__t_sectors_pipe_lsu_mem_global_op_red.sum + …_op_atom.sum: a sector counts once for each of the lanes that
+  /// update the same address in it.
+  std::uint64_t atomic_sectors = 0;
   /// Different sectors read, written: the compulsory traffic. With caches of any size at least this much goes to and
   /// from device memory, unless it is in L2 already (dram__sectors_read.sum, dram__sectors_write.sum from a cold L2).
   std::uint64_t unique_read_sectors = 0, unique_written_sectors = 0;
@@ -30,7 +32,8 @@ struct GlobalCounters {
 };
 
 /// Accesses to shared memory. A wavefront is one pass through the 32 banks: an instruction takes at least one, 8-byte
-/// accesses at least two, 16-byte accesses at least four, and more when different words of one bank are asked for.
+/// accesses at least two, 16-byte accesses at least four (loads half of that where neighbouring lanes ask for the
+/// same), and more when different words of one bank are asked for.
 struct SharedCounters {
   std::uint64_t load_instructions = 0;    ///< smsp__sass_inst_executed_op_shared_ld.sum (LDSM not among them)
   std::uint64_t store_instructions = 0;   ///< smsp__sass_inst_executed_op_shared_st.sum
@@ -46,13 +49,15 @@ struct SharedCounters {
 struct Counters {
   GlobalCounters global;
   SharedCounters shared;
-  std::uint64_t tensor_instructions = 0;  ///< sm__inst_executed_pipe_tensor.sum (HMMA: two for each mma_sync)
-  std::uint64_t multiply_calls = 0;       ///< mma_sync, counted once a warp. No metric.
-  std::uint64_t async_instructions = 0;   ///< smsp__inst_executed_op_ldgsts.sum
-  std::uint64_t block_barriers = 0;       ///< __syncthreads, counted once a block. No metric.
-  std::uint64_t warp_barriers = 0;        ///< __syncwarp, counted once a warp. No metric.
-  std::uint64_t shuffles = 0;             ///< SHFL instructions: __shfl_*_sync, once a warp. No metric of its own.
-  std::uint64_t votes = 0;                ///< VOTE instructions: once a warp. No metric of its own.
+  /// HMMA, two for each mma_sync: sm__inst_executed_pipe_tensor.sum less …_tensor_op_hmma_type_hfma2.sum, as nvcc puts
+  /// constants into registers by HFMA2.MMA, which the tensor pipe executes.
+  std::uint64_t tensor_instructions = 0;
+  std::uint64_t multiply_calls = 0;      ///< mma_sync, counted once a warp. No metric.
+  std::uint64_t async_instructions = 0;  ///< smsp__inst_executed_op_ldgsts_pred_on_any.sum
+  std::uint64_t block_barriers = 0;      ///< __syncthreads, counted once a block. No metric.
+  std::uint64_t warp_barriers = 0;       ///< __syncwarp, counted once a warp. No metric.
+  std::uint64_t shuffles = 0;            ///< SHFL instructions: __shfl_*_sync, once a warp. No metric of its own.
+  std::uint64_t votes = 0;               ///< VOTE instructions: once a warp. No metric of its own.
   friend bool operator==(const Counters&, const Counters&) = default;
 };
 

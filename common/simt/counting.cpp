@@ -18,8 +18,24 @@ int lanes_at_once_for(unsigned size) {
   return size <= 4 ? 32 : size == 8 ? 16 : 8;
 }
 
-Wavefronts wavefronts(const std::uint64_t* address, std::uint32_t mask, unsigned size) {
-  const int lanes_at_once = lanes_at_once_for(size);
+/// Whether all lanes that take part ask for the same address as their partner, the lane whose number differs by `bit`.
+bool same_in_pairs(const std::uint64_t* address, std::uint32_t mask, int bit) {
+  for (int lane = 0; lane < kWarpSize; ++lane) {
+    const int partner = lane ^ bit;
+    if ((mask >> lane & 1) && (mask >> partner & 1) && address[lane] != address[partner]) return false;
+  }
+  return true;
+}
+
+/// A load of 8 or 16 bytes a lane is served in groups twice as large if neighbours ask for the same: all lanes as lane
+/// ^ 1, or all as lane ^ 2. (Measured on an H200; test_counters.cpp has the patterns.)
+int lanes_at_once_for_load(const std::uint64_t* address, std::uint32_t mask, unsigned size) {
+  const int lanes = lanes_at_once_for(size);
+  if (size <= 4) return lanes;
+  return same_in_pairs(address, mask, 1) || same_in_pairs(address, mask, 2) ? 2 * lanes : lanes;
+}
+
+Wavefronts wavefronts(const std::uint64_t* address, std::uint32_t mask, unsigned size, int lanes_at_once) {
   Wavefronts sum{0, 0};
   for (int first = 0; first < kWarpSize; first += lanes_at_once) {
     std::uint64_t words[32][32];  // by bank: the different words asked for
@@ -55,6 +71,27 @@ int distinct_sectors(const std::uint64_t* address, std::uint32_t mask, std::uint
   if (ascending) return count;
   std::sort(sectors, sectors + count);
   return static_cast<int>(std::unique(sectors, sectors + count) - sectors);
+}
+
+/// An atomic asks for a sector once for each of the lanes that update the same address, the most of all addresses in
+/// the sector. (Measured on an H200; test_counters.cpp has the patterns.)
+std::uint64_t sectors_of_atomic(const std::uint64_t* address, std::uint32_t mask) {
+  std::uint64_t addresses[kWarpSize];
+  int count = 0;
+  for (std::uint32_t m = mask; m != 0; m &= m - 1) addresses[count++] = address[std::countr_zero(m)];
+  std::sort(addresses, addresses + count);
+  std::uint64_t sum = 0;
+  for (int i = 0; i < count;) {
+    const std::uint64_t sector = addresses[i] / 32;
+    int most = 0;
+    while (i < count && addresses[i] / 32 == sector) {
+      const int first = i;
+      while (i < count && addresses[i] == addresses[first]) ++i;
+      most = std::max(most, i - first);
+    }
+    sum += static_cast<std::uint64_t>(most);
+  }
+  return sum;
 }
 
 /// Sets the sectors' bits; returns how many were new.
@@ -96,7 +133,7 @@ void count_global(Block& block, const Tensor& tensor, const std::uint64_t* addre
       break;
     case Access::atomic:
       ++c.atomic_requests;
-      c.atomic_sectors += count;
+      c.atomic_sectors += sectors_of_atomic(address, mask);
       break;
   }
   const bool reads = access == Access::read || access == Access::matrix_read || access == Access::async;
@@ -132,7 +169,9 @@ void count_shared(Block& block, const Record& record) {
     const auto groups = static_cast<std::uint32_t>(kWarpSize / lanes_at_once_for(record.size));
     add_shared(c, record.access, 1, {groups, groups});
   } else {
-    add_shared(c, record.access, 1, wavefronts(record.address, record.mask, record.size));
+    const int lanes = record.access == Access::read ? lanes_at_once_for_load(record.address, record.mask, record.size)
+                                                    : lanes_at_once_for(record.size);
+    add_shared(c, record.access, 1, wavefronts(record.address, record.mask, record.size, lanes));
   }
 }
 
@@ -143,7 +182,7 @@ MatrixCost cost_in_shared(const MatrixInMemory& matrix) {
   std::uint64_t address[kWarpSize] = {};
   if (matrix.loaded_by_ldsm()) {
     int eights = 0;  // 8x8 matrices of 16-byte rows; one instruction loads up to four
-    for (; matrix.ldsm_rows(eights, address); ++eights) cost.wavefronts += wavefronts(address, 0xff, 16);
+    for (; matrix.ldsm_rows(eights, address); ++eights) cost.wavefronts += wavefronts(address, 0xff, 16, 8);
     cost.matrix_loads = static_cast<std::uint32_t>(eights + 3) / 4;
     return cost;
   }
@@ -151,7 +190,7 @@ MatrixCost cost_in_shared(const MatrixInMemory& matrix) {
   cost.instructions = static_cast<std::uint32_t>(matrix.pieces());
   for (int piece = 0; piece < matrix.pieces(); ++piece) {
     for (int lane = 0; lane < kWarpSize; ++lane) address[lane] = matrix.piece_address(layout, lane, piece);
-    cost.wavefronts += wavefronts(address, ~0u, matrix.piece_bytes());
+    cost.wavefronts += wavefronts(address, ~0u, matrix.piece_bytes(), lanes_at_once_for(matrix.piece_bytes()));
   }
   return cost;
 }

@@ -12,7 +12,7 @@ namespace simt {
 namespace {
 
 SourceLine source_of(const Where& where) {
-  return {where.file_name(), static_cast<int>(where.line()), where.function_name()};
+  return {where.file, static_cast<int>(where.line), where.function};
 }
 
 std::string place(const SourceLine& line) {
@@ -267,7 +267,7 @@ std::vector<Report> Findings::reports(dim3 grid) const {
 
 void assertion_failed(const char* expression, Where where) {
   if (running == nullptr) {
-    std::fprintf(stderr, "%s:%u: assertion failed: %s\n", where.file_name(), where.line(), expression);
+    std::fprintf(stderr, "%s:%u: assertion failed: %s\n", where.file, where.line, expression);
     std::abort();
   }
   Lane& lane = *running;

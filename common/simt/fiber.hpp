@@ -14,7 +14,15 @@
 #include <new>
 #include <vector>
 
+// g++ says that it instruments for AddressSanitizer by a macro, clang++ by a feature.
 #if defined(__SANITIZE_ADDRESS__)
+#define SIMT_ADDRESS_SANITIZER
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SIMT_ADDRESS_SANITIZER
+#endif
+#endif
+#if defined(SIMT_ADDRESS_SANITIZER)
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -24,7 +32,7 @@ class Fiber {
  public:
   /// Runs `entry` on the stack [low, low + size) at the next switch to this fiber. `entry` must not return.
   void prepare(void* low, std::size_t size, void (*entry)()) {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(SIMT_ADDRESS_SANITIZER)
     low_ = low;
     size_ = size;
 #endif
@@ -36,14 +44,13 @@ class Fiber {
   }
 
   /// Suspends `from`, which is running, and continues `to`. Returns when something switches to `from` again.
-  /// Inlined, as is all that leads here: a processor predicts where a function returns to by who called last, which
-  /// after a switch is wrong, so that every return on the way back costs as much as the switch.
+  /// Inlined, as is all that leads here: each return on the way back is one that may be predicted wrong (see jump).
   __attribute__((always_inline)) static void switch_to(Fiber& from, Fiber& to) {
     Switch both{&from, &to};
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(SIMT_ADDRESS_SANITIZER)
     __sanitizer_start_switch_fiber(&from.fake_stack_, to.low_, to.size_);
 #endif
-    arrived(boost::context::detail::jump_fcontext(to.context_, &both));
+    arrived(jump(to.context_, &both));
   }
 
  private:
@@ -51,11 +58,38 @@ class Fiber {
     Fiber *from, *to;
   };
 
+  /// Boost's jump_fcontext. It continues the other fiber with a jump, not a return, so that a call of it leaves an
+  /// entry on the processor's stack of predicted returns that no return ever takes: the returns that follow are
+  /// predicted wrong, each as dear as the switch itself. So it is entered by a jump too. Then the entries are those of
+  /// the lane that was left, which came by the same calls, and the returns of a warp that runs in step are predicted
+  /// right. (On a shadow stack this would be an error, as would be Boost's own jump: CMakeLists.txt opts out of it.)
+  __attribute__((always_inline)) static boost::context::detail::transfer_t jump(boost::context::detail::fcontext_t to,
+                                                                                void* data) {
+#if defined(__x86_64__) && defined(__LP64__) && !defined(__AVX512F__)  // whose registers would be more to name
+    boost::context::detail::transfer_t from;
+    auto* function = &boost::context::detail::jump_fcontext;
+    asm volatile(
+        "leaq -128(%%rsp), %%rsp\n\t"  // past the red zone, which the compiler may use
+        "leaq 1f(%%rip), %%rax\n\t"
+        "pushq %%rax\n\t"
+        "jmp *%%rcx\n"
+        "1:\n\t"
+        "leaq 128(%%rsp), %%rsp"
+        : "=a"(from.fctx), "=d"(from.data), "+D"(to), "+S"(data), "+c"(function)
+        :
+        : "r8", "r9", "r10", "r11", "cc", "memory", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7",
+          "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
+    return from;
+#else
+    return boost::context::detail::jump_fcontext(to, data);
+#endif
+  }
+
   /// On the new stack: remembers where the fiber that came before can be continued.
   __attribute__((always_inline)) static void arrived(boost::context::detail::transfer_t transfer) {
     const Switch both = *static_cast<Switch*>(transfer.data);
     both.from->context_ = transfer.fctx;
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(SIMT_ADDRESS_SANITIZER)
     const void* low;
     std::size_t size;
     __sanitizer_finish_switch_fiber(both.to->fake_stack_, &low, &size);
@@ -67,7 +101,7 @@ class Fiber {
   }
   static void begin(boost::context::detail::transfer_t transfer) {
     Fiber& self = *static_cast<Switch*>(transfer.data)->to;
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(SIMT_ADDRESS_SANITIZER)
     self.fake_stack_ = nullptr;
 #endif
     arrived(transfer);
@@ -77,7 +111,7 @@ class Fiber {
 
   boost::context::detail::fcontext_t context_ = nullptr;
   void (*entry_)() = nullptr;
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(SIMT_ADDRESS_SANITIZER)
   void* low_ = nullptr;
   std::size_t size_ = 0;
   void* fake_stack_ = nullptr;
@@ -88,7 +122,7 @@ class Fiber {
 /// nothing.
 class Stacks {
  public:
-  static constexpr std::size_t kSize = 96 * 1024;  ///< bytes, usable by one thread
+  static constexpr std::size_t kSize = std::size_t(96) * 1024;  ///< bytes, usable by one thread
 
   Stacks() = default;
   ~Stacks() {

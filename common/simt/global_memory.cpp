@@ -14,7 +14,7 @@ namespace simt {
 
 namespace {
 
-constexpr std::size_t kGuard = 64 * 1024;  // bytes on either side
+constexpr std::size_t kGuard = std::size_t(64) * 1024;  // bytes on either side
 constexpr std::uint64_t kByHost = 1, kByThread = std::uint64_t(1) << 63;
 
 std::mutex tensors_mutex;

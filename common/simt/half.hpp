@@ -2,6 +2,9 @@
 // sum into one operation with one rounding; here that takes __hfma).
 #pragma once
 
+// NOLINTBEGIN(bugprone-reserved-identifier,bugprone-macro-parentheses,performance-unnecessary-value-param):
+// CUDA's names begin with underscores; macros take types; CUDA's functions take their 2 or 4 bytes by value.
+
 #include "common/simt/half_codes.hpp"
 #include "common/simt/sixteen_bit.hpp"
 #include "common/simt/vector_types.hpp"
@@ -91,3 +94,4 @@ inline __half2 __lows2half2(__half2 a, __half2 b) {
 inline __half2 __highs2half2(__half2 a, __half2 b) {
   return __half2(a.y, b.y);
 }
+// NOLINTEND(bugprone-reserved-identifier,bugprone-macro-parentheses,performance-unnecessary-value-param)

@@ -12,7 +12,7 @@
 
 /// A load through the read-only cache: an ordinary load here.
 template <class T>
-__forceinline__ T __ldg(const T* address) {
+__forceinline__ T __ldg(const T* address) {  // NOLINT(bugprone-reserved-identifier): CUDA's name
   return *address;
 }
 

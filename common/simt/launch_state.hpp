@@ -47,7 +47,7 @@ class Findings {
     const void *pc, *other_pc;
     int line, other_line;
     std::string variable;
-    auto operator<=>(const Key&) const = default;
+    auto operator<=>(const Key&) const = default;  // NOLINT(modernize-use-nullptr): there is none
   };
   struct Entry {
     Finding first;

@@ -2,6 +2,9 @@
 // the GPU's are off by a few units in the last place more.
 #pragma once
 
+// NOLINTBEGIN(bugprone-reserved-identifier):
+// CUDA's names begin with underscores.
+
 #include <math.h>
 
 #include <bit>
@@ -183,3 +186,4 @@ inline double min(double a, double b) {
 inline double max(double a, double b) {
   return fmax(a, b);
 }
+// NOLINTEND(bugprone-reserved-identifier)

@@ -93,8 +93,8 @@ struct MatrixInMemory {
   int line_bytes() const { return (row_major ? columns_of(*type) : rows_of(*type)) * bytes_of(type->element); }
   std::uint64_t line(int i) const { return address + std::uint64_t(i) * leading * bytes_of(type->element); }
   std::uint64_t element(Place p) const {
-    return row_major ? line(p.row) + p.column * bytes_of(type->element)
-                     : line(p.column) + p.row * bytes_of(type->element);
+    const std::uint64_t bytes = bytes_of(type->element);
+    return row_major ? line(p.row) + p.column * bytes : line(p.column) + p.row * bytes;
   }
 
   /// From shared memory, 16-bit operands come by LDSM, row- or column-major.
@@ -103,7 +103,7 @@ struct MatrixInMemory {
   bool ldsm_rows(int i, std::uint64_t* rows) const {
     const int across = line_bytes() / 16;
     if (i >= lines() / 8 * across) return false;
-    for (int r = 0; r < 8; ++r) rows[r] = line(i / across * 8 + r) + 16 * (i % across);
+    for (int r = 0; r < 8; ++r) rows[r] = line(i / across * 8 + r) + std::uint64_t(16) * (i % across);
     return true;
   }
 

@@ -35,8 +35,8 @@ class MatrixCosts {
 
   template <class Compute>
   const MatrixCost& of(const Kind& kind, Compute compute) {
-    const std::uint64_t hash = (reinterpret_cast<std::uintptr_t>(kind.type) / 8 + kind.leading * 4 + kind.begin / 16 +
-                                (kind.row_major ? 2 : 0)) *
+    const std::uint64_t hash = (reinterpret_cast<std::uintptr_t>(kind.type) / 8 + kind.leading * std::uint64_t(4) +
+                                kind.begin / 16 + (kind.row_major ? 2 : 0)) *
                                0x9E3779B97F4A7C15ull;
     Entry& entry = entries_[hash >> 58];
     if (!(entry.kind == kind)) entry = {kind, compute()};

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdlib>
 
+#include "common/simt/address.hpp"
 #include "common/simt/detect.hpp"
 #include "common/simt/global_memory.hpp"
 #include "common/simt/program.hpp"
@@ -73,7 +74,7 @@ void observe_range(std::uintptr_t address, std::size_t size, Access access, cons
   while (size > 0) {
     unsigned piece = 16;
     while (piece > size || address % piece != 0) piece /= 2;
-    observe(reinterpret_cast<const void*>(address), piece, access, pc);
+    observe(at_address<const void>(address), piece, access, pc);
     address += piece;
     size -= piece;
   }
@@ -90,6 +91,9 @@ void observe_atomic(Lane& lane, std::uintptr_t address, unsigned size, const voi
 }
 
 }  // namespace simt
+
+// NOLINTBEGIN(bugprone-reserved-identifier,bugprone-macro-parentheses):
+// The names are the compiler's; macros take types.
 
 #define SIMT_HOOK extern "C" SIMT_API
 #define SIMT_CALLER __builtin_return_address(0)
@@ -212,3 +216,4 @@ SIMT_HOOK void __ubsan_handle_out_of_bounds(OutOfBoundsData* data, void* index) 
 SIMT_HOOK void __ubsan_handle_out_of_bounds_abort(OutOfBoundsData* data, void* index) {
   out_of_bounds(*data, index);
 }
+// NOLINTEND(bugprone-reserved-identifier,bugprone-macro-parentheses)

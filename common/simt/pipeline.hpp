@@ -1,6 +1,9 @@
 // cp.async through CUDA's pipeline primitives (cuda_pipeline.h).
 #pragma once
 
+// NOLINTBEGIN(bugprone-reserved-identifier):
+// CUDA's names begin with underscores.
+
 #include <cstddef>
 
 #include "common/simt/qualifiers.hpp"
@@ -19,3 +22,4 @@ __forceinline__ void __pipeline_commit() {
 __forceinline__ void __pipeline_wait_prior(std::size_t groups) {
   simt::copy_async_wait(groups);
 }
+// NOLINTEND(bugprone-reserved-identifier)

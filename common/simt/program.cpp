@@ -1,4 +1,5 @@
 #include "common/simt/program.hpp"
+#include "common/simt/address.hpp"
 
 #include <cxxabi.h>
 #include <elf.h>
@@ -169,13 +170,13 @@ std::string function_name(const void* function) {
   static std::mutex mutex;
   static std::map<const void*, std::string> known;
   const std::lock_guard<std::mutex> lock(mutex);
-  const auto [entry, fresh] = known.try_emplace(function, "a kernel");
-  if (!fresh) return entry->second;
+  const auto known_at = known.try_emplace(function, "a kernel");
+  std::string& text = known_at.first->second;
+  if (!known_at.second) return text;
   for_each_symbol([&, address = reinterpret_cast<std::uintptr_t>(function) - load_bias](const ElfW(Sym) & symbol,
                                                                                         const char* name) {
-    if (ELF64_ST_TYPE(symbol.st_info) == STT_FUNC && symbol.st_value == address) entry->second = demangled(name);
+    if (ELF64_ST_TYPE(symbol.st_info) == STT_FUNC && symbol.st_value == address) text = demangled(name);
   });
-  std::string& text = entry->second;
   for (const char* noise : {"(anonymous namespace)::", "void "}) {
     for (std::size_t at; (at = text.find(noise)) != std::string::npos;) text.erase(at, std::strlen(noise));
   }
@@ -210,7 +211,7 @@ void poison_static_shared(std::uintptr_t low, std::uintptr_t high) {
   for (const TlsSymbol& symbol : tls_symbols) {
     const std::uintptr_t begin = tls_of_thread.low + symbol.offset;
     if (symbol.shared && begin < high && low < begin + symbol.size) {
-      std::memset(reinterpret_cast<void*>(begin), 0xff, symbol.size);
+      std::memset(at_address<void>(begin), 0xff, symbol.size);
     }
   }
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "common/simt/address.hpp"
 #include "common/simt/report.hpp"
 
 namespace simt {
@@ -18,7 +19,7 @@ inline std::uint32_t code_of(const void* pc) {
   return static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(pc) - program_base);
 }
 inline const void* address_of_code(std::uint32_t code) {
-  return reinterpret_cast<const void*>(program_base + code);
+  return at_address<const void>(program_base + code);
 }
 
 /// Reads the symbols; cheap when it has been done. Call before anything else here.

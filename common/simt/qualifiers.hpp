@@ -2,11 +2,18 @@
 // once per thread; nothing here knows how.
 #pragma once
 
+// NOLINTBEGIN(bugprone-reserved-identifier):
+// CUDA's names begin with underscores.
+
 #define __global__
 #define __device__
 #define __host__
 #define __forceinline__ inline __attribute__((always_inline))
+#if defined(__clang__)  // which warns of constants that nothing uses: says that these are
+#define __launch_bounds__(...) __attribute__((annotate("launch bounds", __VA_ARGS__)))
+#else
 #define __launch_bounds__(...)
+#endif
 #define __grid_constant__
 #define __align__(n) __attribute__((aligned(n)))
 #define __constant__ static const
@@ -17,3 +24,4 @@
 #define __shared__ thread_local
 
 // `__noinline__` is left alone: the standard library uses the same word in its attributes.
+// NOLINTEND(bugprone-reserved-identifier)

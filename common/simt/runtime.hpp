@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <source_location>
 
 #include "common/simt/vector_types.hpp"
 
@@ -14,7 +13,17 @@
 
 namespace simt {
 
-using Where = std::source_location;
+/// A place in the source: as a default argument, `Where::current()` is the caller's. (What std::source_location is;
+/// that clang-tidy 14 cannot read.)
+struct Where {
+  const char* file = "";
+  unsigned line = 0;
+  const char* function = "";
+  static constexpr Where current(const char* file = __builtin_FILE(), unsigned line = __builtin_LINE(),
+                                 const char* function = __builtin_FUNCTION()) {
+    return {file, line, function};
+  }
+};
 
 // Indices. `const`, as a thread's indices never change: the compiler may call once and keep the result.
 SIMT_API __attribute__((const)) uint3 thread_index();

@@ -1,5 +1,6 @@
 // Fibers, warps, blocks: who runs next, who waits for whom.
 #include "common/simt/scheduler.hpp"
+#include "common/simt/address.hpp"
 
 #include <cstring>
 #include <exception>
@@ -79,7 +80,7 @@ void fiber_main() {
 }
 
 bool same_file(const Where& a, const Where& b) {
-  return a.file_name() == b.file_name() || std::strcmp(a.file_name(), b.file_name()) == 0;
+  return a.file == b.file || std::strcmp(a.file, b.file) == 0;
 }
 
 /// Nobody can run and nobody has ended: says who waits where, and gives the block up.
@@ -118,12 +119,12 @@ void prepare_block(Block& block, dim3 grid, dim3 size, Stacks& stacks) {
     lane.warp = &block.warps[i / kWarpSize];
     if (lane.stack_size == 0 && i < block.threads) {
       lane.stack_low = reinterpret_cast<std::uintptr_t>(stacks.low(i));
-      lane.stack_size = Stacks::kSize - 64 * 64;  // the stacks are shifted by up to 63 cache lines
+      lane.stack_size = Stacks::kSize - std::size_t(64) * 64;  // the stacks are shifted by up to 63 cache lines
     }
   }
   for (int w = 0; w < block.warp_count; ++w) {
     block.warps[w].block = &block;
-    block.warps[w].lanes = &block.lanes[w * kWarpSize];
+    block.warps[w].lanes = block.lanes.data() + std::ptrdiff_t(w) * kWarpSize;
     block.warps[w].index = w;
   }
 }
@@ -155,7 +156,7 @@ void run_block(Block& block, std::uint64_t number) {
     lane.copies.clear();
     if (lane.abandoned || !lane.fiber.prepared()) {
       lane.abandoned = false;
-      lane.fiber.prepare(reinterpret_cast<void*>(lane.stack_low), lane.stack_size, &fiber_main);
+      lane.fiber.prepare(at_address<void>(lane.stack_low), lane.stack_size, &fiber_main);
     }
   }
 
@@ -223,7 +224,7 @@ int block_barrier(BarrierResult kind, bool predicate, Where where) {
   Block& block = *lane->block;
   if (block.arrived == 0) {
     block.barrier_where = where;
-  } else if (block.barrier_where.line() != where.line() || !same_file(block.barrier_where, where)) [[unlikely]] {
+  } else if (block.barrier_where.line != where.line || !same_file(block.barrier_where, where)) [[unlikely]] {
     report_divergent_barrier(*lane, where);
   }
   lane->waits_at = __builtin_return_address(0);

@@ -324,11 +324,10 @@ void SharedMemory::judge_write(Lane& lane, const Cell& cell, std::uintptr_t addr
   const Block& block = *lane.block;
   const Warp& warp = *lane.warp;
   const int writer_warp = cell.write_thread / kWarpSize, writer_lane = cell.write_thread % kWarpSize;
-  if (cell.flags & Cell::kPending && cell.write_stamp >= block.block_began) {
-    report_race(lane, cell, address, true, true, lane.bit, 1u << writer_lane, writer_warp, pc);
-  } else if (cell.write_stamp >= block.interval_began && cell.write_thread != lane.linear &&
-             (cell.flags >> Cell::kWriteBytes & bytes) && !(cell.flags & flags & Cell::kAtomic) &&
-             (writer_warp != warp.index || !ordered_in_warp(lane, writer_lane, cell.write_stamp))) {
+  const bool being_copied = cell.flags & Cell::kPending && cell.write_stamp >= block.block_began;
+  if (being_copied || (cell.write_stamp >= block.interval_began && cell.write_thread != lane.linear &&
+                       (cell.flags >> Cell::kWriteBytes & bytes) && !(cell.flags & flags & Cell::kAtomic) &&
+                       (writer_warp != warp.index || !ordered_in_warp(lane, writer_lane, cell.write_stamp)))) {
     report_race(lane, cell, address, true, true, lane.bit, 1u << writer_lane, writer_warp, pc);
   }
   if (cell.read_stamp < block.interval_began || !(cell.flags >> Cell::kReadBytes & bytes)) return;

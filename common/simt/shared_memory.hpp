@@ -55,7 +55,7 @@ class Shadowed {
 /// The shared memory of the block that one operating-system thread runs.
 class SharedMemory {
  public:
-  static constexpr std::size_t kMostDynamic = 256 * 1024;
+  static constexpr std::size_t kMostDynamic = std::size_t(256) * 1024;
 
   SharedMemory();
   ~SharedMemory();

@@ -22,11 +22,12 @@ enum class Order { natural, reversed, shuffled };
 struct Options {
   int workers = 0;  ///< operating-system threads; 0: one per core
   Order order = Order::natural;
-  std::uint64_t seed = 1;                 ///< of Order::shuffled
-  bool count = true;                      ///< count accesses
-  bool detect = true;                     ///< look for races and uninitialised reads (needs `count`)
-  bool throw_on_mistakes = true;          ///< a launch with reports throws KernelMistakes
-  std::size_t shared_limit = 227 * 1024;  ///< bytes of dynamic shared memory that a block may ask for (H100: 227 KiB)
+  std::uint64_t seed = 1;         ///< of Order::shuffled
+  bool count = true;              ///< count accesses
+  bool detect = true;             ///< look for races and uninitialised reads (needs `count`)
+  bool throw_on_mistakes = true;  ///< a launch with reports throws KernelMistakes
+  std::size_t shared_limit =
+      std::size_t(227) * 1024;  ///< bytes of dynamic shared memory that a block may ask for (H100: 227 KiB)
 };
 /// The options of the launches to come, for the whole process.
 SIMT_API Options& options();

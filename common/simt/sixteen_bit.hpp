@@ -2,6 +2,9 @@
 // the GPU's instructions do. Used by half.hpp and bfloat16.hpp.
 #pragma once
 
+// NOLINTBEGIN(bugprone-reserved-identifier,bugprone-macro-parentheses,performance-unnecessary-value-param):
+// CUDA's names begin with underscores; macros take types; CUDA's functions take their 2 or 4 bytes by value.
+
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -230,3 +233,4 @@ inline float fused_multiply_add(float a, float b, float c) {
     result.__x = code;                                           \
     return result;                                               \
   }
+// NOLINTEND(bugprone-reserved-identifier,bugprone-macro-parentheses,performance-unnecessary-value-param)

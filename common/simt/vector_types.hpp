@@ -10,22 +10,23 @@ template <int Size>
 struct Whole;
 template <>
 struct Whole<2> {
-  typedef std::uint16_t type __attribute__((may_alias));
+  using type __attribute__((may_alias)) = std::uint16_t;
 };
 template <>
 struct Whole<4> {
-  typedef std::uint32_t type __attribute__((may_alias));
+  using type __attribute__((may_alias)) = std::uint32_t;
 };
 template <>
 struct Whole<8> {
-  typedef std::uint64_t type __attribute__((may_alias));
+  using type __attribute__((may_alias)) = std::uint64_t;
 };
 template <>
 struct Whole<16> {
-  typedef std::uint64_t type __attribute__((vector_size(16), may_alias));
+  using type __attribute__((vector_size(16), may_alias)) = std::uint64_t;
 };
 }  // namespace simt
 
+// NOLINTBEGIN(bugprone-macro-parentheses): macros take types.
 /// The copying members of a struct, each one access. (A macro: members cannot come from a base class without making the
 /// struct's braces take the base first.)
 #define SIMT_COPIED_WHOLE(name)                                              \
@@ -85,6 +86,7 @@ SIMT_VECTOR_OF_TWO(double, double)
 SIMT_VECTOR_OF_TWO(long long, longlong)
 SIMT_VECTOR_OF_TWO(unsigned long long, ulonglong)
 #undef SIMT_VECTOR_OF_TWO
+// NOLINTEND(bugprone-macro-parentheses)
 
 /// The size of a grid or block; what is not given is 1.
 struct dim3 {

@@ -1,6 +1,9 @@
 // What threads do together: block and warp barriers, shuffles, votes.
 #pragma once
 
+// NOLINTBEGIN(bugprone-reserved-identifier,bugprone-macro-parentheses,performance-unnecessary-value-param):
+// CUDA's names begin with underscores; macros take types; CUDA's functions take their 2 or 4 bytes by value.
+
 #include <cstdint>
 #include <cstring>
 
@@ -92,3 +95,4 @@ __forceinline__ unsigned __activemask() {
 // Memory order: the simulator runs one thread after another, so that every write is seen at once.
 inline void __threadfence() {}
 inline void __threadfence_block() {}
+// NOLINTEND(bugprone-reserved-identifier,bugprone-macro-parentheses,performance-unnecessary-value-param)

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 
+#include "common/simt/address.hpp"
 #include "common/simt/detect.hpp"
 #include "common/simt/global_memory.hpp"
 #include "common/simt/half_codes.hpp"
@@ -105,7 +106,8 @@ Tensor* check_operand(Lane& lane, const MatrixInMemory& matrix, bool shared, Acc
   Tensor* tensor = nullptr;
   const int log_chunks = std::countr_zero(unsigned(matrix.line_bytes() / 16)), chunks = matrix.lines() << log_chunks;
   for (int chunk = lane.index; chunk < chunks; chunk += kWarpSize) {
-    const std::uint64_t address = matrix.line(chunk >> log_chunks) + (chunk & ((1 << log_chunks) - 1)) * 16;
+    const std::uint64_t address =
+        matrix.line(chunk >> log_chunks) + (chunk & ((1 << log_chunks) - 1)) * std::uint64_t(16);
     if (shared) {
       lane.block->shared->check(lane, address, 16, access, ~0u, pc);
     } else {
@@ -167,7 +169,7 @@ void move_accumulator(T* x, const MatrixInMemory& matrix, int lane) {
   const int count = matrix.type->elements, step = matrix.paired() ? 2 : 1;
   const Place* places = layout_of(*matrix.type).at[lane];
   for (int e = 0; e < count; e += step) {
-    auto* there = reinterpret_cast<T*>(matrix.element(places[e]));
+    auto* there = at_address<T>(matrix.element(places[e]));
     for (int i = 0; i < step; ++i) {
       if constexpr (kStore) {
         there[i] = x[e + i];
@@ -224,7 +226,7 @@ void widen_bfloat16s(const std::uint16_t* codes, float* values, int count) {
 /// c (m, n) += a (m, k) b (k, n), all row-major.
 template <int M, int N, int K>
 __attribute__((always_inline)) inline void multiply_rows(const float* a, const float* b, float* c) {
-  for (int i = 0; i < M; i += 4) {
+  for (std::ptrdiff_t i = 0; i < M; i += 4) {
     float sum[4][N];
     std::memcpy(sum, c + i * N, sizeof sum);
     for (int k = 0; k < K; ++k) {
@@ -253,13 +255,16 @@ bool gather(const Warp& warp, const FragmentType& type, Pointer pointer, float* 
   const int bytes = type.elements * bytes_of(type.element), lanes = total / type.elements;
   switch (bytes) {  // constant sizes: no call of memcpy
     case 32:
-      for (int lane = 0; lane < lanes; ++lane) std::memcpy(raw + lane * 32, pointer(warp.operands[lane]), 32);
+      for (std::ptrdiff_t lane = 0; lane < lanes; ++lane)
+        std::memcpy(raw + lane * 32, pointer(warp.operands[lane]), 32);
       break;
     case 16:
-      for (int lane = 0; lane < lanes; ++lane) std::memcpy(raw + lane * 16, pointer(warp.operands[lane]), 16);
+      for (std::ptrdiff_t lane = 0; lane < lanes; ++lane)
+        std::memcpy(raw + lane * 16, pointer(warp.operands[lane]), 16);
       break;
     default:
-      for (int lane = 0; lane < lanes; ++lane) std::memcpy(raw + lane * bytes, pointer(warp.operands[lane]), bytes);
+      for (std::ptrdiff_t lane = 0; lane < lanes; ++lane)
+        std::memcpy(raw + lane * bytes, pointer(warp.operands[lane]), bytes);
   }
   switch (type.element) {
     case ElementType::half:
@@ -271,7 +276,7 @@ bool gather(const Warp& warp, const FragmentType& type, Pointer pointer, float* 
     default:  // tf32: the machine ignores the last 13 bits
       for (int i = 0; i < total; ++i) {
         std::uint32_t bits;
-        std::memcpy(&bits, raw + 4 * i, 4);
+        std::memcpy(&bits, raw + std::ptrdiff_t(4) * i, 4);
         values[i] = std::bit_cast<float>(bits & 0xffffe000u);
       }
   }
@@ -300,17 +305,17 @@ const std::uint16_t* indices_of(const FragmentType& type) {
 /// The accumulators of all lanes, one after another, as floats.
 bool gather_accumulator(const Warp& warp, const FragmentType& type, float* c) {
   if (type.element == ElementType::float32) {
-    for (int lane = 0; lane < kWarpSize; ++lane) std::memcpy(c + lane * 8, warp.operands[lane].c, 32);
+    for (std::ptrdiff_t lane = 0; lane < kWarpSize; ++lane) std::memcpy(c + lane * 8, warp.operands[lane].c, 32);
     return any_unset(c, kMostResults, ElementType::float32);
   }
   std::uint16_t codes[kMostResults];
-  for (int lane = 0; lane < kWarpSize; ++lane) std::memcpy(codes + lane * 8, warp.operands[lane].c, 16);
+  for (std::ptrdiff_t lane = 0; lane < kWarpSize; ++lane) std::memcpy(codes + lane * 8, warp.operands[lane].c, 16);
   widen_halves(codes, c, kMostResults);
   return any_unset(codes, kMostResults, ElementType::half);
 }
 
 void scatter_accumulator(const Warp& warp, const FragmentType& type, const float* d) {
-  for (int lane = 0; lane < kWarpSize; ++lane) {
+  for (std::ptrdiff_t lane = 0; lane < kWarpSize; ++lane) {
     if (type.element == ElementType::float32) {
       std::memcpy(warp.operands[lane].d, d + lane * 8, 32);
     } else {

@@ -2,6 +2,9 @@
 // accumulators, and half ones with half operands.
 #pragma once
 
+// NOLINTBEGIN(bugprone-reserved-identifier):
+// CUDA's names begin with underscores.
+
 #include <type_traits>
 
 #include "common/simt/bfloat16.hpp"
@@ -132,3 +135,4 @@ inline float __float_to_tf32(float x) {
 
 }  // namespace wmma
 }  // namespace nvcuda
+// NOLINTEND(bugprone-reserved-identifier)

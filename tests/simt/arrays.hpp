@@ -25,6 +25,15 @@ inline DeviceArray<float> floats(const char* name, std::size_t count) {
 inline DeviceArray<float> output(const char* name, std::size_t count) {
   return DeviceArray<float>(name, count, Role::output);
 }
+/// `count` halves between -1 and 1, the same for the same seed.
+inline DeviceArray<half> random_halves(const char* name, std::size_t count, unsigned seed) {
+  std::vector<half> host(count);
+  for (half& value : host) {
+    seed = seed * 1664525u + 1013904223u;
+    value = __float2half(static_cast<float>(seed >> 8) / 8388608.f - 1.f);
+  }
+  return DeviceArray<half>(name, std::span<const half>(host));
+}
 inline std::vector<float> values(const DeviceArray<float>& array) {
   std::vector<float> host(array.size());
   array.download(std::span<float>(host));

@@ -1,9 +1,10 @@
 // How long the simulator takes: nanoseconds for each thread's barrier and shuffle, for a warp's mma_sync, and the
-// seconds of an attention kernel. Run: bench [workers]
+// seconds of an attention kernel, the shortest and the median of 15 launches. Run: simt_bench [workers]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <vector>
 
 #include "common/simt/simulator.hpp"
 #include "tests/simt/arrays.hpp"
@@ -44,37 +45,41 @@ __global__ void products(float* out, int rounds) {
 }
 
 struct Time {
-  double seconds = 1e9;    ///< on the clock
-  double processor = 1e9;  ///< of all cores together: what is left to compare on a busy machine
+  double shortest, median;  ///< seconds on the clock
+  double processor;         ///< seconds of all cores together, the shortest: what is left to compare on a busy machine
 };
 
-/// The shortest of several launches.
+/// Times several launches.
 template <class Run>
-Time shortest(Run run, int repetitions = 5) {
-  Time best;
+Time measure(Run run, int repetitions) {
+  std::vector<double> seconds, processor;
   for (int i = 0; i < repetitions; ++i) {
     const std::clock_t start = std::clock();
     run();
-    best.processor = std::min(best.processor, double(std::clock() - start) / CLOCKS_PER_SEC);
-    best.seconds = std::min(best.seconds, simt::last_launch().seconds);
+    processor.push_back(double(std::clock() - start) / CLOCKS_PER_SEC);
+    seconds.push_back(simt::last_launch().seconds);
     simt::clear_launches();
   }
-  return best;
+  std::sort(seconds.begin(), seconds.end());
+  return {seconds.front(), seconds[seconds.size() / 2], *std::min_element(processor.begin(), processor.end())};
 }
 
 void measure_parts() {
-  constexpr int kRounds = 5000, kThreads = 128;
+  constexpr int kRounds = 5000, kThreads = 128, kTimes = 5;
   auto out = DeviceArray<float>("out", 256);
   const auto print = [](const char* what, Time time, int count) {
     std::printf("  %-30s %8.1f ns\n", what, time.processor / count * 1e9);
   };
-  print("__syncthreads, a thread", shortest([&] { launch(barriers, dim3(1), dim3(kThreads), 0, kRounds); }),
+  print("__syncthreads, a thread", measure([&] { launch(barriers, dim3(1), dim3(kThreads), 0, kRounds); }, kTimes),
         kRounds * kThreads);
   print("__shfl_xor_sync, a thread",
-        shortest([&] { launch(shuffles, dim3(1), dim3(kThreads), 0, out.data(), kRounds); }), kRounds * kThreads);
+        measure([&] { launch(shuffles, dim3(1), dim3(kThreads), 0, out.data(), kRounds); }, kTimes),
+        kRounds * kThreads);
   print("shared 4-byte read, a thread",
-        shortest([&] { launch(shared_reads, dim3(1), dim3(kThreads), 0, out.data(), kRounds); }), kRounds * kThreads);
-  print("mma_sync, a warp", shortest([&] { launch(products, dim3(1), dim3(32), 0, out.data(), kRounds); }), kRounds);
+        measure([&] { launch(shared_reads, dim3(1), dim3(kThreads), 0, out.data(), kRounds); }, kTimes),
+        kRounds * kThreads);
+  print("mma_sync, a warp", measure([&] { launch(products, dim3(1), dim3(32), 0, out.data(), kRounds); }, kTimes),
+        kRounds);
 }
 
 }  // namespace
@@ -88,9 +93,9 @@ int main(int argc, char** argv) {
     std::printf("counters and race detection %s\n", on ? "on" : "off");
     zoo::measure_parts();
     for (const int N : {256, 1024}) {
-      const zoo::Time time = zoo::shortest([&] { zoo::attention(N, 2, false); });
-      std::printf("  attention N=%d, B*H=2, d=64, %d workers: %.3f s (processor time %.3f s)\n", N, options.workers,
-                  time.seconds, time.processor);
+      const zoo::Time time = zoo::measure([&] { zoo::attention(N, 2, false); }, 15);
+      std::printf("  attention N=%d, B*H=2, d=64, %d workers: %.3f s, median %.3f s (processor time %.3f s)\n", N,
+                  options.workers, time.shortest, time.median, time.processor);
     }
   }
 }

@@ -18,6 +18,15 @@ std::span<const Case> counted_cases();
 /// The attention kernel alone: N keys and queries, B*H heads, d = 64.
 void attention(int N, int BH, bool causal);
 
+/// One warp: lane i reads, or writes, or adds 1 to, element pattern[i]; a lane with a negative one does nothing. Reads
+/// and writes are in shared memory, 8 or 16 bytes a lane; additions in global memory, 4 bytes.
+void read_by_pattern(int bytes, std::span<const int> pattern);
+void write_by_pattern(int bytes, std::span<const int> pattern);
+void add_by_pattern(std::span<const int> pattern);
+
+/// The book's own kernels at several sizes, for the comparison with a GPU (compared.cu).
+std::span<const Case> compared_cases();
+
 /// Right kernels (right.cu): no report on any.
 std::span<const Case> right_cases();
 

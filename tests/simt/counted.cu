@@ -57,6 +57,36 @@ __global__ void naive_gemm(const float* A, const float* B, float* C, int n) {
   C[r * n + c] = s;
 }
 
+// --- Patterns of addresses ---
+
+constexpr int kPatternElements = 512;
+
+template <class T>
+__global__ void reads(const int* pattern, T* b) {
+  T* s = workbook::cuda::dynamic_shared_array<T>();
+  const T zero{};
+  for (int i = threadIdx.x; i < kPatternElements; i += 32) s[i] = zero;
+  __syncthreads();
+  const int i = pattern[threadIdx.x];
+  T value = zero;
+  if (i >= 0) value = s[i];
+  b[threadIdx.x] = value;
+}
+
+template <class T>
+__global__ void writes(const int* pattern, T* b) {
+  T* s = workbook::cuda::dynamic_shared_array<T>();
+  const T zero{};
+  const int i = pattern[threadIdx.x];
+  if (i >= 0) s[i] = zero;
+  b[threadIdx.x] = zero;
+}
+
+__global__ void adds(const int* pattern, int* b) {
+  const int i = pattern[threadIdx.x];
+  if (i >= 0) atomicAdd(&b[i], 1);
+}
+
 // --- Attention forward: a block holds 64 query rows, each of 4 warps 16 of them. ---
 
 using namespace nvcuda;
@@ -205,6 +235,17 @@ void run_gemm() {
   workbook::cuda::synchronize();
 }
 
+DeviceArray<int> on_device(std::span<const int> pattern) {
+  return DeviceArray<int>("pattern", pattern);
+}
+template <class T>
+void run_pattern(void (*kernel)(const int*, T*), std::span<const int> pattern) {
+  const auto p = on_device(pattern);
+  DeviceArray<T> b("b", 32, Role::output);
+  launch(kernel, dim3(1), dim3(32), kPatternElements * sizeof(T), p.data(), b.data());
+  workbook::cuda::synchronize();
+}
+
 constexpr Case cases[] = {
     {"copy float4", run_copy},
     {"sum float4", run_sum},
@@ -225,15 +266,7 @@ constexpr Case cases[] = {
 
 void attention(int N, int BH, bool causal) {
   const std::size_t count = static_cast<std::size_t>(BH) * N * D;
-  const auto inputs = [&](const char* name, unsigned seed) {
-    std::vector<half> host(count);
-    for (std::size_t i = 0; i < count; ++i) {
-      seed = seed * 1664525u + 1013904223u;
-      host[i] = __float2half(static_cast<float>(seed >> 8) / 8388608.f - 1.f);
-    }
-    return DeviceArray<half>(name, std::span<const half>(host));
-  };
-  auto Q = inputs("Q", 1), K = inputs("K", 2), V = inputs("V", 3);
+  auto Q = random_halves("Q", count, 1), K = random_halves("K", count, 2), V = random_halves("V", count, 3);
   auto O = output("O", count);
   K.count_by_tiles(Bc * D);
   launch(attention_forward, dim3(N / Br, BH), dim3(kWarps * 32), sizeof(Smem), Q.data(), K.data(), V.data(), O.data(),
@@ -241,6 +274,20 @@ void attention(int N, int BH, bool causal) {
   for (const float o : values(O)) {
     if (!(o > -1.f && o < 1.f)) throw std::logic_error("attention's output is no mean of values");
   }
+}
+
+void read_by_pattern(int bytes, std::span<const int> pattern) {
+  bytes == 8 ? run_pattern<float2>(reads<float2>, pattern) : run_pattern<float4>(reads<float4>, pattern);
+}
+void write_by_pattern(int bytes, std::span<const int> pattern) {
+  bytes == 8 ? run_pattern<float2>(writes<float2>, pattern) : run_pattern<float4>(writes<float4>, pattern);
+}
+void add_by_pattern(std::span<const int> pattern) {
+  const auto p = on_device(pattern);
+  const std::vector<int> zeros(kPatternElements, 0);
+  DeviceArray<int> b("b", std::span<const int>(zeros));
+  launch(adds, dim3(1), dim3(32), 0, p.data(), b.data());
+  workbook::cuda::synchronize();
 }
 
 std::span<const Case> counted_cases() {

@@ -1,0 +1,13 @@
+// Addresses as pointers. The simulator keeps addresses as numbers: it asks which memory they lie in. Internal.
+#pragma once
+
+#include <cstdint>
+
+namespace simt {
+
+template <class T>
+T* at_address(std::uintptr_t address) {
+  return reinterpret_cast<T*>(address);  // NOLINT(performance-no-int-to-ptr): see above
+}
+
+}  // namespace simt

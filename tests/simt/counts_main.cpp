@@ -1,0 +1,88 @@
+// What the simulator says of the zoo, as JSON on standard output, for compare_with_gpu: the counters of every launch of
+// the kernels that are compared, and the kinds of report on each planted mistake and each right kernel.
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "common/simt/simulator.hpp"
+#include "tests/simt/cases.hpp"
+
+namespace {
+
+using nlohmann::json;
+
+/// Those of right.cu that add cp.async and atomics to what is compared.
+const std::set<std::string> kComparedToo = {"async two stages", "async zero fill", "histogram in global memory",
+                                            "histogram in shared memory"};
+
+json counters_json(const simt::Counters& c) {
+  return {{"global.load_requests", c.global.load_requests},
+          {"global.load_sectors", c.global.load_sectors},
+          {"global.store_requests", c.global.store_requests},
+          {"global.store_sectors", c.global.store_sectors},
+          {"global.async_requests", c.global.async_requests},
+          {"global.async_sectors", c.global.async_sectors},
+          {"global.atomic_requests", c.global.atomic_requests},
+          {"global.atomic_sectors", c.global.atomic_sectors},
+          {"shared.load_instructions", c.shared.load_instructions},
+          {"shared.store_instructions", c.shared.store_instructions},
+          {"shared.matrix_loads", c.shared.matrix_loads},
+          {"shared.load_wavefronts", c.shared.load_wavefronts},
+          {"shared.store_wavefronts", c.shared.store_wavefronts},
+          {"shared.atomic_instructions", c.shared.atomic_instructions},
+          {"tensor_instructions", c.tensor_instructions},
+          {"async_instructions", c.async_instructions}};
+}
+
+/// The case's launches, each with its counters.
+json counted(const zoo::Case& c) {
+  simt::clear_launches();
+  c.run();
+  json launches = json::array();
+  for (const simt::Launch& launch : simt::launches()) {
+    launches.push_back({{"kernel", launch.kernel}, {"counters", counters_json(launch.counters)}});
+  }
+  return {{"name", c.name}, {"launches", launches}};
+}
+
+/// The case's reports by kind, each kind once.
+json judged(const zoo::Case& c) {
+  simt::clear_launches();
+  std::set<std::string> kinds;
+  try {
+    c.run();
+  } catch (const std::exception& error) {
+    for (const simt::Report& report : simt::last_launch().reports) kinds.insert(simt::name(report.mistake));
+    // An element that was never written is noticed when the output is fetched, after the launch.
+    const std::string text = error.what(), never = simt::name(simt::Mistake::never_written);
+    if (text.find(never) != std::string::npos) kinds.insert(never);
+    if (kinds.empty()) kinds.insert(text);
+  }
+  return {{"name", c.name}, {"reports", kinds}};
+}
+
+}  // namespace
+
+int main() {
+  if (!simt::instrumented()) {
+    std::fprintf(stderr, "simt_counts: the kernels are compiled without the simulator's instrumentation\n");
+    return 3;
+  }
+  json compared = json::array(), mistakes = json::array(), right = json::array();
+  for (const auto& group : {zoo::counted_cases(), zoo::compared_cases(), zoo::right_cases()}) {
+    for (const zoo::Case& c : group) {
+      if (group.data() != zoo::right_cases().data() || kComparedToo.contains(c.name)) compared.push_back(counted(c));
+    }
+  }
+  for (const auto& group : {zoo::race_cases(), zoo::memory_cases(), zoo::warp_cases()}) {
+    const char* kind = group.data() == zoo::race_cases().data()     ? "races"
+                       : group.data() == zoo::memory_cases().data() ? "wrong accesses"
+                                                                    : "threads that do not come together";
+    for (const zoo::Case& c : group) {
+      mistakes.push_back(judged(c));
+      mistakes.back()["kind"] = kind;
+    }
+  }
+  for (const zoo::Case& c : zoo::right_cases()) right.push_back(judged(c));
+  std::printf("%s\n", json({{"compared", compared}, {"mistakes", mistakes}, {"right", right}}).dump(1).c_str());
+}
