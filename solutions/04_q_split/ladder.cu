@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(32 * warps, 2)
   const int first_tile = whole_head ? 0 : blockIdx.x % query_tiles,
             end_tile = whole_head ? query_tiles : first_tile + 1;
   Q += head * Nq * d, K += head * Nk * d, V += head * Nk * d, O += head * Nq * d, lse += head * Nq;
-  for (int i = threadIdx.x; i < 256; i += 32 * warps) smem.row_index[i / 16][i % 16] = i / 16;
+  for (int i = threadIdx.x; i < 256; i += 32 * warps) smem.row_index[i / 16][i % 16] = float(i / 16);
 
   for (std::int64_t first_query = std::int64_t(first_tile) * Br; first_query < std::int64_t(end_tile) * Br;
        first_query += Br) {

@@ -275,7 +275,7 @@ __global__ void __launch_bounds__(32 * warps, blocks<d, warps>)
   load(smem.K, K, 0);                                          // (Bc, d)
   if (copies<d> == 2) load(smem.V, V, 0);                      // (Bc, d)
   __pipeline_commit();
-  for (int i = thread; i < 256; i += threads) smem.row_index[i / 16][i % 16] = i / 16;
+  for (int i = thread; i < 256; i += threads) smem.row_index[i / 16][i % 16] = float(i / 16);
   Fragments<d> fragments;
   for (auto& tiles_of_O : fragments.O)
     for (Accumulator& tile : tiles_of_O) wmma::fill_fragment(tile, 0.0f);
