@@ -86,3 +86,20 @@ if(NOT Catch2_FOUND)  # downloaded: catch_discover_tests() lies in its source
   list(APPEND CMAKE_MODULE_PATH ${workbook_catch2_source}/extras)
 endif()
 include(Catch)
+
+# For grading, and nothing else: without libarchive, no archives are read or written; without libseccomp, submissions
+# cannot be isolated, and `grade` says so. Both come from packages only.
+set(workbook_grading_missing "")
+find_package(LibArchive QUIET)
+if(NOT LibArchive_FOUND)
+  list(APPEND workbook_grading_missing libarchive)
+endif()
+find_path(SECCOMP_INCLUDE_DIR seccomp.h)
+find_library(SECCOMP_LIBRARY seccomp)
+if(NOT SECCOMP_INCLUDE_DIR OR NOT SECCOMP_LIBRARY)
+  list(APPEND workbook_grading_missing libseccomp)
+endif()
+if(workbook_grading_missing)
+  list(JOIN workbook_grading_missing ", " workbook_names)
+  message(STATUS "Not found, needed for grading only: ${workbook_names} (packages libarchive-dev, libseccomp-dev)")
+endif()

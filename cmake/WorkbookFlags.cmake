@@ -25,10 +25,15 @@ function(workbook_program name)
   target_link_libraries(${name} PRIVATE workbook_flags ${ARG_LINK})
 endfunction()
 
-# workbook_tests(NAME LABEL SOURCES... [LINK libraries...]): a Catch2 program of the book's own parts, known to CTest.
+# workbook_tests(NAME LABEL SOURCES... [LONG] [LINK libraries...]): a Catch2 program of the book's own parts, known to
+# CTest. LONG: it takes minutes; `check` leaves it to `check --full`.
 function(workbook_tests name label)
-  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "LONG" "" "LINK" ${ARGN})
   workbook_program(${name} ${ARG_UNPARSED_ARGUMENTS} LINK ${ARG_LINK} test_outcome Catch2::Catch2WithMain)
-  set_property(GLOBAL APPEND PROPERTY WORKBOOK_PART_TESTS ${name})
+  if(ARG_LONG)
+    set_property(GLOBAL APPEND PROPERTY WORKBOOK_LONG_TESTS ${name})
+  else()
+    set_property(GLOBAL APPEND PROPERTY WORKBOOK_PART_TESTS ${name})
+  endif()
   catch_discover_tests(${name} TEST_PREFIX "${label}: " PROPERTIES LABELS ${label} TIMEOUT 300)
 endfunction()

@@ -166,6 +166,7 @@ Chapter load_chapter(const fs::path& manifest) {
   chapter.backends = table.texts("backends", {"cpu", "sim", "cuda"});
   chapter.files = table.texts("files");
   chapter.whole_tests = table.texts("whole_tests");
+  if (table.has("given_tests")) chapter.given_tests = table.texts("given_tests", chapter.whole_tests);
   for (TomlTable& exercise : table.tables("exercise")) {
     chapter.exercises.push_back(read_exercise(std::move(exercise), chapter));
   }

@@ -38,6 +38,7 @@ struct Chapter {
   std::vector<std::string> backends;  ///< "cpu", or "sim" and "cuda", or all: the exercises run on the first
   std::vector<std::string> files;     ///< the exercise's source files, given headers included, relative to the folder
   std::vector<std::string> whole_tests;  ///< names of the whole-chapter tests
+  std::vector<std::string> given_tests;  ///< those of them that reach no exercise: they test given code alone
   std::vector<Exercise> exercises;
 
   std::string name() const;  ///< "01_naive_attention", also the folder's name

@@ -22,7 +22,7 @@ namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
-constexpr float log2_e = 1.44269504088896340736F;
+constexpr float log2_e = 1.44269504088896340736F, ln_2 = 0.693147180559945309417F;
 
 enum class Rounding { none, fp16, bf16 };
 
@@ -39,12 +39,28 @@ Rounding rounding_of(double roundoff) {
 }
 
 enum class Heads { right, first_everywhere, first_KV, reversed_KV, no_batch, batch_innermost, interleaved };
-enum class Read { right, transposed, first_tile, next_row };
+enum class Read { right, transposed, fragments_transposed, first_tile, first_step, next_row };
 enum class Keys { all, but_last, but_first, whole_tiles, first_tile, but_last_tile, but_first_tile, last_tile };
-enum class Mask { right, none, one_more, one_fewer, top_left, reversed, per_tile, open_tile, closed_tile };
+enum class Mask {
+  right,
+  none,
+  one_more,
+  one_fewer,
+  top_left,
+  reversed,
+  per_tile,
+  open_tile,
+  closed_tile,
+  last_tile_only,
+  where_whole_warp_needs_it,
+};
+/// Of a stage that skips tiles: up to which key a Q tile goes through them.
+enum class Visits { by_mask, right, top_left, one_key_short, rounded_down, of_first_query };
 enum class Maximum { running, none, of_tile, of_tile_for_P, not_kept };
-enum class Exponent { e, base_2, wrong_sign };
+enum class Exponent { e, base_2, e_of_base_2, wrong_sign };
 enum class Rescale { right, none, wrong_sign, wrong_sign_from_start, swapped, too_late, overwrite };
+/// Lanes that own a row each, in warps of 32 rows: whose maximum, and whose factor for O, row i of a warp takes.
+enum class Lanes { own, one_maximum, factors_of_first_half, second_half_not_rescaled, all_or_none };
 enum class Division { right, none, every_tile, every_tile_and_end, by_last_tile, twice };
 enum class Lse {
   right,
@@ -55,6 +71,7 @@ enum class Lse {
   base_2,
   base_2_of_sum,
   base_2_of_max,
+  e_of_base_2,
   minus_max,
   unscaled_max,
   negative,
@@ -67,6 +84,8 @@ struct Range {
   bool contains(std::int64_t i) const { return from <= i && i < to; }
 };
 
+constexpr Range everything{0, std::numeric_limits<std::int64_t>::max()};
+
 /// What a stage does otherwise than it should. As initialised: attention, done right.
 struct Switches {
   // Which numbers enter.
@@ -75,12 +94,15 @@ struct Switches {
   Keys keys = Keys::all;
   bool padding_counts = false;  ///< keys that fill up the last tile take part with a score of 0
   // S = scale·QKᵀ
-  float scale_factor = 1;                                       ///< times the scale
-  Range features{0, std::numeric_limits<std::int64_t>::max()};  ///< columns of Q and K that enter
+  float scale_factor = 1;       ///< times the scale
+  Range features = everything;  ///< columns of Q and K that enter
   Mask mask = Mask::right;
   float masked_score = -infinity;
   bool mask_after_softmax = false;  ///< masked keys count in l
   bool skips_tiles = false;         ///< tiles that no row of the Q tile sees are not visited
+  Visits visits = Visits::by_mask;
+  float masked_tiles_factor = 1;    ///< of the scores in every step in which the warp masks anything
+  bool resets_at_boundary = false;  ///< m and l begin anew with every step in which the warp masks anything
   Rounding S_rounding = Rounding::none;
   // P = exp(S - m)
   Maximum maximum = Maximum::running;
@@ -89,9 +111,16 @@ struct Switches {
   Exponent exponent = Exponent::e;
   Rounding P_rounding = Rounding::none;
   bool round_before_division = false;  ///< untiled: P is rounded before it is divided by l
+  // Stages whose warps split the keys of a tile: warps whose part counts
+  Range warps_in_maximum = everything, warps_in_l = everything, warps_in_O = everything;
+  bool own_maximum = false;  ///< each warp subtracts the maximum of its own keys; what is kept is warp 0's
   // l and O, tile after tile
+  bool sums_rounded_P = false;  ///< l adds P as it is rounded for PV
   Rescale l = Rescale::right, O = Rescale::right;
   Rounding O_rounding = Rounding::none;
+  Lanes lanes = Lanes::own;
+  bool S_fragments_transposed = false;  ///< 16 × 16 pieces of S are stored with rows and columns exchanged
+  bool PV_first_16 = false;             ///< only the first 16 keys of a step enter PV
   // The end
   Division division = Division::right;
   bool safe_division = true;  ///< a row with l = 0 gives 0
@@ -100,10 +129,18 @@ struct Switches {
   std::int64_t rows_written = -1;  ///< rows from this one on are never written; -1: all are
 };
 
-/// A stage: its tile sizes (0: untiled) and how it rounds.
+/// A stage: its tile sizes (0: untiled), how it rounds, how many warps split the keys of a tile (0: none do), and how
+/// lanes go through their rows, where they own one each.
 struct Stage {
   std::int64_t Br = 0, Bc = 0;
   Rounding output = Rounding::none;
+  std::int64_t key_warps = 0;
+  LaneRows lane_rows = {};
+
+  /// The keys that enter m, l and O at once.
+  std::int64_t step() const { return lane_rows.step > 0 ? lane_rows.step : Bc; }
+  /// The warp that computes with key j of a tile.
+  std::int64_t warp_of(std::int64_t j) const { return key_warps > 0 ? j / (Bc / key_warps) : 0; }
 };
 
 std::int64_t round_down(std::int64_t value, std::int64_t step) {
@@ -160,6 +197,12 @@ Range keys_seen(Mask mask, const Problem& problem, const Stage& stage, std::int6
       return {0, std::min(Nk, round_up(seen_by(std::min(Nq, round_down(i, stage.Br) + stage.Br) - 1), stage.Bc))};
     case Mask::closed_tile:
       return {0, round_down(seen_by(round_down(i, stage.Br)), stage.Bc)};
+    case Mask::last_tile_only: {
+      const std::int64_t seen_last = seen_by(std::min(Nq, round_down(i, stage.Br) + stage.Br) - 1);
+      return {0, std::max(seen_by(i), round_down(seen_last - 1, stage.Bc))};
+    }
+    case Mask::where_whole_warp_needs_it:
+      return {0, std::max(seen_by(i), round_down(seen_by(round_down(i, 32) + 31), stage.step()))};
   }
   return {0, seen_by(i)};
 }
@@ -170,13 +213,35 @@ std::int64_t keys_visited(const Switches& switches, Range read, const Problem& p
   if (!switches.skips_tiles) return read.to - read.from;
   const std::int64_t Br = std::max<std::int64_t>(stage.Br, 1);
   const std::int64_t last_row = std::min(problem.shape.Nq, round_down(i, Br) + Br) - 1;
-  const std::int64_t end = round_up(keys_seen(switches.mask, problem, stage, last_row).to, stage.Bc);
+  const auto seen_by = [&](Mask mask, std::int64_t row) { return keys_seen(mask, problem, stage, row).to; };
+  std::int64_t end = 0;
+  switch (switches.visits) {
+    case Visits::by_mask:
+      end = seen_by(switches.mask, last_row);
+      break;
+    case Visits::right:
+      end = seen_by(Mask::right, last_row);
+      break;
+    case Visits::top_left:
+      end = seen_by(Mask::top_left, last_row);
+      break;
+    case Visits::one_key_short:
+      end = seen_by(Mask::one_fewer, last_row);
+      break;
+    case Visits::rounded_down:
+      end = round_down(seen_by(Mask::right, last_row), stage.Bc);
+      break;
+    case Visits::of_first_query:
+      end = seen_by(Mask::right, round_down(i, Br));
+      break;
+  }
+  end = round_up(end, stage.Bc);
   return std::clamp<std::int64_t>(end, read.from, read.to) - read.from;
 }
 
 /// Head (b, h) of a tensor, as the mistake reads it: (rows, d).
 std::vector<float> read_head(const Tensor<float>& tensor, std::int64_t b, std::int64_t h, bool is_query, Heads heads,
-                             Read read, std::int64_t tile) {
+                             Read read, std::int64_t tile, std::int64_t step) {
   const auto [B, H, rows, d] = tensor.sizes;
   std::int64_t head = b * H + h;
   if (heads == Heads::first_everywhere || (heads == Heads::first_KV && !is_query)) head = 0;
@@ -187,10 +252,16 @@ std::vector<float> read_head(const Tensor<float>& tensor, std::int64_t b, std::i
   for (std::int64_t row = 0; row < rows; ++row) {
     std::int64_t from = row;
     if (read == Read::first_tile) from = row % tile;
+    if (read == Read::first_step) from = round_down(row, tile) + row % tile % step;
     if (read == Read::next_row) from = (row + 1) % rows;
     for (std::int64_t c = 0; c < d; ++c) {
       std::int64_t element = (head * rows + from) * d + c;
       if (read == Read::transposed) element = head * rows * d + c * rows + row;
+      if (read == Read::fragments_transposed) {
+        const std::int64_t row_read = row / 16 * 16 + c % 16;
+        if (row_read >= rows) continue;  // the tile is filled up with zeros
+        element = (head * rows + row_read) * d + c / 16 * 16 + row % 16;
+      }
       if (heads == Heads::interleaved) element = ((b * rows + from) * H + h) * d + c;
       result[std::size_t(row * d + c)] = tensor.values[std::size_t(element)];
     }
@@ -208,9 +279,10 @@ float dot(const float* a, const float* b, std::int64_t d) {
   return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
-/// The scores of one query with keys [first_key, first_key + S.size()), as they enter the softmax.
+/// The scores of one query with keys [first_key, first_key + S.size()), as they enter the softmax. From `first_masked`
+/// on the query's warp masks some keys.
 void score_row(const Problem& problem, const Switches& switches, const float* Q_i, const float* K,
-               std::int64_t first_key, Range seen, std::vector<float>& S) {
+               std::int64_t first_key, Range seen, std::vector<float>& S, std::int64_t first_masked = everything.to) {
   const std::int64_t d = problem.shape.d, first = switches.features.from, last = std::min(d, switches.features.to);
   const float scale = problem.scale * switches.scale_factor;
   for (std::int64_t k = 0; k < std::int64_t(S.size()); ++k) {
@@ -219,18 +291,34 @@ void score_row(const Problem& problem, const Switches& switches, const float* Q_
     S[std::size_t(k)] = visible
                             ? rounded(scale * dot(Q_i + first, K + j * d + first, last - first), switches.S_rounding)
                             : switches.masked_score;
+    if (visible && j >= first_masked) S[std::size_t(k)] *= switches.masked_tiles_factor;
+  }
+}
+
+/// S of row i, all keys, with rows and columns of each 16 × 16 piece exchanged. What does not exist is zero.
+void exchange_in_fragments(const Problem& problem, const float* Q, const float* K, std::int64_t i,
+                           std::vector<float>& S) {
+  const auto& [B, H, Hkv, Nq, Nk, d] = problem.shape;
+  for (std::int64_t j = 0; j < std::int64_t(S.size()); ++j) {
+    if (S[std::size_t(j)] == -infinity) continue;
+    const std::int64_t row = round_down(i, 16) + j % 16, key = round_down(j, 16) + i % 16;
+    S[std::size_t(j)] = row < Nq && key < Nk ? problem.scale * dot(Q + row * d, K + key * d, d) : 0;
   }
 }
 
 /// What one row of the stage ends with.
 struct Row {
   float m = 0, l = 0;
-  std::vector<float> O;  ///< (d,), divided by l
-  std::vector<float> P;  ///< of the last tile; untiled: of the row, divided by l
+  std::vector<float> O;                       ///< (d,), divided by l
+  std::vector<float> P;                       ///< of the last tile; untiled: of the row, divided by l
+  std::vector<float> tile_maxima, O_factors;  ///< of each step
+  const std::vector<float>*given_maxima = nullptr, *given_factors = nullptr;  ///< taken in place of the row's own
+  std::int64_t reset_from = everything.to;  ///< m and l begin anew with each step from this key on
 };
 
 float exponential(float x, Exponent exponent) {
   if (exponent == Exponent::base_2) return std::exp2(x);
+  if (exponent == Exponent::e_of_base_2) return std::exp(x * log2_e);
   return std::exp(exponent == Exponent::wrong_sign ? -x : x);
 }
 
@@ -257,26 +345,40 @@ float rescale_factor(Rescale rescale, float m, float m_tile, float m_new, Expone
 
 /// Softmax of one row of scores and its product with V (keys, d), tile after tile. `counted`: keys that enter PV, for
 /// the mask that comes after the softmax; all others have their mask in S. V may be null: then only m, l and P.
-void attend_row(const std::vector<float>& S, Range counted, const float* V, std::int64_t d, std::int64_t Bc,
+void attend_row(const std::vector<float>& S, Range counted, const float* V, std::int64_t d, const Stage& stage,
                 const Switches& switches, Row& row) {
   const auto keys = std::int64_t(S.size());
-  const bool untiled = Bc == 0;
-  const std::int64_t tile = untiled ? std::max<std::int64_t>(keys, 1) : Bc;
+  const bool untiled = stage.Bc == 0;
+  const std::int64_t tile = untiled ? std::max<std::int64_t>(keys, 1) : stage.step();
   const auto safe = [&](float m) { return m == -infinity && switches.safe_m ? 0.0F : m; };
   const auto divided = [&](float value, float l) { return l == 0 && switches.safe_division ? 0.0F : value / l; };
 
   row.m = switches.maximum == Maximum::none ? 0 : switches.first_m;
   row.l = 0;
   row.O.assign(std::size_t(V ? d : 0), 0.0F);
+  row.tile_maxima.clear();
+  row.O_factors.clear();
   float tile_sum = 0;
+  std::vector<float> m_own(std::size_t(switches.own_maximum ? stage.key_warps : 0), switches.first_m);
   for (std::int64_t j0 = 0; j0 < keys; j0 += tile) {
     const std::int64_t in_tile = std::min(tile, keys - j0);
+    if (j0 >= row.reset_from) row.m = -infinity, row.l = 0;
     const std::int64_t padding = switches.padding_counts ? tile - in_tile : 0;
 
     // The maximum
     float m_tile = padding > 0 ? 0 : -infinity;
-    for (std::int64_t j = 0; j < in_tile; ++j) m_tile = std::max(m_tile, S[std::size_t(j0 + j)]);
-    float m_new = std::max(row.m, m_tile);
+    for (std::int64_t j = 0; j < in_tile; ++j) {
+      const float score = S[std::size_t(j0 + j)];
+      if (switches.warps_in_maximum.contains(stage.warp_of(j))) m_tile = std::max(m_tile, score);
+      if (!m_own.empty()) {
+        float& m = m_own[std::size_t(stage.warp_of(j))];
+        m = std::max(m, score);
+      }
+    }
+    row.tile_maxima.push_back(m_tile);
+    if (row.given_maxima) m_tile = (*row.given_maxima)[row.tile_maxima.size() - 1];
+    float m_new = m_tile > row.m + stage.lane_rows.slack ? m_tile : row.m;
+    if (!m_own.empty()) m_new = m_own[0];
     if (switches.maximum == Maximum::none) m_new = 0;
     if (switches.maximum == Maximum::of_tile) m_new = m_tile;
 
@@ -287,14 +389,17 @@ void attend_row(const std::vector<float>& S, Range counted, const float* V, std:
     tile_sum = padding > 0 ? float(padding) * exponential(0 - subtracted, switches.exponent) : 0;
     for (std::int64_t j = 0; j < in_tile; ++j) {
       float& P = row.P[std::size_t(j)];
-      P = exponential(S[std::size_t(j0 + j)] - subtracted, switches.exponent) * P_factor;
-      tile_sum += P;
+      const float m = m_own.empty() ? subtracted : safe(m_own[std::size_t(stage.warp_of(j))]);
+      P = exponential(S[std::size_t(j0 + j)] - m, switches.exponent) * P_factor;
+      const float exact = P;
       if (!untiled || switches.round_before_division) P = rounded(P, switches.P_rounding);
+      if (switches.warps_in_l.contains(stage.warp_of(j))) tile_sum += switches.sums_rounded_P ? P : exact;
     }
 
     // l and O
     const float l_factor = rescale_factor(switches.l, row.m, m_tile, safe(m_new), switches.exponent);
-    const float O_factor = rescale_factor(switches.O, row.m, m_tile, safe(m_new), switches.exponent);
+    row.O_factors.push_back(rescale_factor(switches.O, row.m, m_tile, safe(m_new), switches.exponent));
+    const float O_factor = row.given_factors ? (*row.given_factors)[row.O_factors.size() - 1] : row.O_factors.back();
     if (switches.l == Rescale::too_late)
       row.l = (row.l + tile_sum) * l_factor;
     else
@@ -306,7 +411,8 @@ void attend_row(const std::vector<float>& S, Range counted, const float* V, std:
     if (switches.O != Rescale::too_late)
       for (float& O : row.O) O *= O_factor;
     for (std::int64_t j = 0; j < in_tile; ++j) {
-      if (!counted.contains(j0 + j)) continue;
+      if (switches.PV_first_16 && j >= 16) break;
+      if (!counted.contains(j0 + j) || !switches.warps_in_O.contains(stage.warp_of(j))) continue;
       const float P = row.P[std::size_t(j)];
       const float* __restrict V_j = V + (j0 + j) * d;
       float* __restrict O = row.O.data();
@@ -348,6 +454,8 @@ float lse_of(float m, float l, Lse lse, float scale) {
       return m + std::log2(l);
     case Lse::base_2_of_max:
       return m * log2_e + std::log(l);
+    case Lse::e_of_base_2:
+      return m + std::log(l) * ln_2;
     case Lse::minus_max:
       return std::log(l) - m;
     case Lse::unscaled_max:
@@ -362,6 +470,65 @@ float lse_of(float m, float l, Lse lse, float scale) {
   return m + std::log(l);
 }
 
+/// What row i of a head takes from other rows of its warp, by `lanes`. scores(i): its scores. Each row goes through
+/// keys of one number.
+class Borrowed {
+ public:
+  Borrowed(Lanes lanes, const Stage& stage, std::int64_t rows,
+           std::function<const std::vector<float>&(std::int64_t)> scores)
+      : lanes_(lanes), stage_(stage), rows_(rows), scores_(std::move(scores)) {}
+
+  void lend(std::int64_t i, Row& row) {
+    row.given_maxima = row.given_factors = nullptr;
+    if (lanes_ == Lanes::one_maximum) {
+      if (i % 32 == 0) find_maxima(i);
+      row.given_maxima = &values_;
+    } else if (lanes_ == Lanes::all_or_none) {
+      if (i % 32 == 0) find_moves(i);
+      values_ = alone(i).O_factors;
+      for (std::size_t k = 0; k < values_.size(); ++k) values_[k] = all_move_[k] ? values_[k] : 1.0F;
+      row.given_factors = &values_;
+    } else if (lanes_ != Lanes::own && i % 32 >= 16) {
+      values_ = alone(i - 16).O_factors;
+      if (lanes_ == Lanes::second_half_not_rescaled) values_.assign(values_.size(), 1.0F);
+      row.given_factors = &values_;
+    }
+  }
+
+ private:
+  Row alone(std::int64_t i) const {
+    Row row;
+    attend_row(scores_(i), {0, 0}, nullptr, 0, stage_, {}, row);
+    return row;
+  }
+  /// Rows that fill up the last warp's 32 have scores of 0.
+  void find_maxima(std::int64_t first) {
+    values_.clear();
+    for (std::int64_t i = first; i < std::min(first + 32, rows_); ++i) {
+      const std::vector<float> maxima = alone(i).tile_maxima;
+      values_.resize(maxima.size(), first + 32 > rows_ ? 0.0F : -infinity);
+      for (std::size_t k = 0; k < maxima.size(); ++k) values_[k] = std::max(values_[k], maxima[k]);
+    }
+  }
+
+  /// In which steps every row of a warp moves.
+  void find_moves(std::int64_t first) {
+    all_move_.clear();
+    for (std::int64_t i = first; i < std::min(first + 32, rows_); ++i) {
+      const std::vector<float> factors = alone(i).O_factors;
+      all_move_.resize(factors.size(), first + 32 <= rows_);
+      for (std::size_t k = 0; k < factors.size(); ++k) all_move_[k] = all_move_[k] && factors[k] != 1;
+    }
+  }
+
+  Lanes lanes_;
+  Stage stage_;
+  std::int64_t rows_;
+  std::vector<bool> all_move_;
+  std::function<const std::vector<float>&(std::int64_t)> scores_;
+  std::vector<float> values_;
+};
+
 /// The forward pass with the given switches: O (B, H, Nq, d) and the LSE (B, H, Nq, 1).
 struct Simulated {
   Tensor<double> O, lse;
@@ -375,17 +542,30 @@ Simulated simulate(const Problem& problem, const Stage& stage, const Switches& s
   for (std::int64_t b = 0; b < B; ++b)
     for (std::int64_t h = 0; h < H; ++h) {
       if (switches.only_first_head && (b > 0 || h > 0)) continue;
-      const auto Q = read_head(problem.Q, b, h, true, switches.heads, switches.Q, stage.Br);
-      const auto K = read_head(problem.K, b, h / (H / Hkv), false, switches.heads, switches.K, stage.Bc);
-      const auto V = read_head(problem.V, b, h / (H / Hkv), false, switches.heads, switches.V, stage.Bc);
+      const auto Q = read_head(problem.Q, b, h, true, switches.heads, switches.Q, stage.Br, stage.Br);
+      const auto K = read_head(problem.K, b, h / (H / Hkv), false, switches.heads, switches.K, stage.Bc, stage.step());
+      const auto V = read_head(problem.V, b, h / (H / Hkv), false, switches.heads, switches.V, stage.Bc, stage.step());
       const std::int64_t rows = switches.rows_written < 0 ? Nq : switches.rows_written;
+      const auto first_masked = [&](std::int64_t i) {  // lanes own rows: of the warp of row i
+        if (stage.lane_rows.step == 0) return everything.to;
+        return round_down(visible_keys(round_down(i, 32), Nq, Nk, problem.causal), stage.step());
+      };
+      const auto scores = [&](std::int64_t i) -> const std::vector<float>& {
+        S.resize(std::size_t(keys_visited(switches, read, problem, stage, i)));
+        score_row(problem, switches, Q.data() + i * d, K.data(), read.from, keys_seen(switches.mask, problem, stage, i),
+                  S, first_masked(i));
+        if (switches.S_fragments_transposed) exchange_in_fragments(problem, Q.data(), K.data(), i, S);
+        return S;
+      };
+      Borrowed borrowed(switches.lanes, stage, Nq, scores);
       for (std::int64_t i = 0; i < rows; ++i) {
         const Range seen = keys_seen(switches.mask, problem, stage, i);
-        S.resize(std::size_t(keys_visited(switches, read, problem, stage, i)));
-        score_row(problem, switches, Q.data() + i * d, K.data(), read.from, seen, S);
+        borrowed.lend(i, row);
+        scores(i);
+        if (switches.resets_at_boundary) row.reset_from = first_masked(i);
         Range counted{0, Nk};
         if (switches.mask_after_softmax) counted = {seen.from - read.from, seen.to - read.from};
-        attend_row(S, counted, V.data() + read.from * d, d, stage.Bc, switches, row);
+        attend_row(S, counted, V.data() + read.from * d, d, stage, switches, row);
         result.lse(b, h, i, 0) = lse_of(row.m, row.l, switches.lse, problem.scale * switches.scale_factor);
         std::size_t at = result.O.index(b, h, i, 0);
         if (switches.heads == Heads::interleaved) at = std::size_t(((b * Nq + i) * H + h) * d);
@@ -408,14 +588,18 @@ std::vector<Entry> score_entries(const Problem& problem) {
   const std::int64_t d = problem.shape.d;
   const float s = problem.scale, default_s = default_scale(d);
   return {
-      {"no-scale", "the scores are not multiplied by the scale 1/√d", {.scale_factor = 1 / s}},
+      {"no-scale", "the scores are not multiplied by the scale 1/√d", {.scale_factor = 1 / s}, s != 0},
+      {"no-scale",
+       "exp2 is given scores without the scale 1/√d and without the factor log2(e)",
+       {.scale_factor = ln_2 / s},
+       s != 0},
       {"scale-twice", "the scale is applied twice", {.scale_factor = s}},
-      {"scale-one-over-d", "the scale is 1/d instead of 1/√d", {.scale_factor = 1 / float(d) / s}},
-      {"scale-inverted", "the scores are divided by the scale", {.scale_factor = 1 / (s * s)}},
+      {"scale-one-over-d", "the scale is 1/d instead of 1/√d", {.scale_factor = 1 / float(d) / s}, s != 0},
+      {"scale-inverted", "the scores are divided by the scale", {.scale_factor = 1 / (s * s)}, s != 0},
       {"scale-ignored",
        "the scale that was given is ignored, 1/√d is used",
        {.scale_factor = default_s / s},
-       default_s != s},
+       default_s != s && s != 0},
       {"K-not-transposed", "K is not transposed: its memory is read as (d, Nk), not (Nk, d)", {.K = Read::transposed}},
       {"last-feature-dropped", "the sum over d in QKᵀ stops one column early", {.features = {0, d - 1}}, d > 1},
       {"sum-overwritten",
@@ -423,6 +607,14 @@ std::vector<Entry> score_entries(const Problem& problem) {
        {.features = {d - 1, d}},
        d > 1},
       {"QK-first-fragment", "QKᵀ sums only the first 16 of the d columns", {.features = {0, 16}}, d > 16},
+      {"QK-last-fragment",
+       "QKᵀ sums only the last 16 of the d columns: the accumulator is cleared in every step",
+       {.features = {d - 16, d}},
+       d > 16},
+      {"K-fragments-row-major",
+       "the 16 × 16 fragments of K are not transposed: as the right factor of QKᵀ they are col_major",
+       {.K = Read::fragments_transposed},
+       d % 16 == 0},
       {"S-rounded-bf16", "the scores S are rounded to bf16", {.S_rounding = Rounding::bf16}},
       {"S-rounded-fp16", "the scores S are rounded to fp16", {.S_rounding = Rounding::fp16}},
   };
@@ -454,13 +646,65 @@ std::vector<Entry> mask_entries(const Problem& problem, const Stage& stage) {
        {.mask = Mask::closed_tile},
        tiled},
   };
+  if (stage.lane_rows.step > 0)
+    entries.push_back({"mask-where-whole-warp-needs-it",
+                       "keys are masked only where every row of the warp needs it: it must be where any row does",
+                       {.mask = Mask::where_whole_warp_needs_it}});
+  if (stage.lane_rows.step > 0)
+    entries.push_back({"reset-at-boundary",
+                       "m and l begin anew in every tile that is masked: what came before is lost",
+                       {.resets_at_boundary = true}});
+  if (stage.lane_rows.step > 0)
+    entries.push_back({"masked-tiles-scaled-twice",
+                       "in tiles that are masked the scores are scaled twice",
+                       {.masked_tiles_factor = problem.scale * log2_e}});
+  if (stage.lane_rows.step > 0)
+    entries.push_back({"masked-tiles-not-scaled",
+                       "in tiles that are masked the scores are not scaled, neither by 1/√d nor by log2(e)",
+                       {.masked_tiles_factor = ln_2 / problem.scale}});
+  if (tiled)
+    entries.push_back({"last-boundary-tile-only",
+                       "only the last tile of a Q tile is masked: the diagonal may cross several",
+                       {.mask = Mask::last_tile_only}});
+  entries.push_back({"masked-plus-infinity",
+                     "masked scores are +∞: −∞ is put in before the scale, which is negative",
+                     {.masked_score = infinity},
+                     problem.scale < 0});
   // Stages differ in which finite number stands for −∞; the LSE tells them apart, O does not.
   for (const float finite : {-1e9F, -1e30F, std::numeric_limits<float>::lowest()})
     entries.push_back({"finite-mask",
                        "masked scores are a large finite number instead of −∞: a row without a visible key then "
                        "averages masked ones",
                        {.masked_score = finite}});
+  if (!tiled) return entries;
+  // The same where the tiles that are visited are the right ones.
+  for (std::size_t i = 0, count = entries.size(); i < count; ++i) {
+    Entry skipping = entries[i];
+    skipping.switches.skips_tiles = true;
+    skipping.switches.visits = Visits::right;
+    entries.push_back(std::move(skipping));
+  }
   return entries;
+}
+
+/// Which tiles of keys a Q tile of a causal stage goes through. The mask is right.
+std::vector<Entry> range_entries(const Problem& problem, const Stage& stage) {
+  if (!problem.causal || stage.Br == 0 || stage.Bc == 0) return {};
+  const auto range = [](Visits visits) { return Switches{.skips_tiles = true, .visits = visits}; };
+  return {
+      {"tile-range-top-left", "the range of tiles is aligned top left, j ≤ i: it must be j ≤ i + (Nk − Nq)",
+       range(Visits::top_left), problem.shape.Nq != problem.shape.Nk},
+      {"tile-range-of-first-query", "a Q tile goes as far as its first query sees: its last one sees most",
+       range(Visits::of_first_query)},
+      {"tile-range-one-key-short",
+       "the range of tiles counts one key too few: the last query of a Q tile may be the only one to see a tile's "
+       "first "
+       "key",
+       range(Visits::one_key_short)},
+      {"boundary-tile-left-out",
+       "the last tile that a Q tile sees is left out if it sees it in part: the number of tiles must be rounded up",
+       range(Visits::rounded_down)},
+  };
 }
 
 /// Which keys and which heads enter.
@@ -468,6 +712,7 @@ std::vector<Entry> key_entries(const Problem& problem, const Stage& stage) {
   const Shape& shape = problem.shape;
   const bool tiles = stage.Bc > 0 && shape.Nk > stage.Bc, q_tiles = stage.Br > 0 && shape.Nq > stage.Br;
   const bool ragged = stage.Bc > 0 && shape.Nk % stage.Bc != 0;
+  const bool padded = stage.Bc > 0 && shape.Nk % stage.step() != 0;
   const bool heads = shape.H > 1, batches = shape.B > 1;
   return {
       {"last-key-dropped", "the last key is left out", {.keys = Keys::but_last}, shape.Nk > 1},
@@ -486,7 +731,7 @@ std::vector<Entry> key_entries(const Problem& problem, const Stage& stage) {
       {"padding-counted",
        "keys beyond Nk in the last, ragged tile count with a score of 0: their score must be −∞",
        {.padding_counts = true},
-       ragged},
+       padded},
       {"K-first-tile", "every step reads the first K tile", {.K = Read::first_tile}, tiles},
       {"Q-first-tile", "every Q tile reads the rows of the first one", {.Q = Read::first_tile}, q_tiles},
       {"first-head-everywhere",
@@ -518,6 +763,9 @@ std::vector<Entry> softmax_entries() {
       {"exp-base-2",
        "exp2 is given scores without the factor log2(e): it computes 2^(S − m)",
        {.exponent = Exponent::base_2}},
+      {"exp-of-base-2",
+       "exp is given scores in units of log2: it computes e^((S − m)·log2(e)); exp2 is what they are made for",
+       {.exponent = Exponent::e_of_base_2}},
       {"exponent-wrong-sign",
        "the exponent is upside down: exp(m − S), not exp(S − m)",
        {.exponent = Exponent::wrong_sign}},
@@ -554,6 +802,61 @@ std::vector<Entry> running_entries(const std::string& tile, bool with_O) {
   };
 }
 
+/// Warps that split the keys of a tile, and what of theirs is not combined.
+std::vector<Entry> warp_entries(const Stage& stage, bool with_O) {
+  const std::int64_t last = stage.key_warps - 1;
+  return {
+      {"warp-own-maximum",
+       "each warp subtracts the maximum of its own keys: their P, l and O are then not relative to the same m",
+       {.own_maximum = true}},
+      {"warp-maximum-ignored",
+       "the new maximum leaves out the last warp's keys, whose P then overflows",
+       {.warps_in_maximum = {0, last}}},
+      {"warp-maximum-ignored",
+       "the new maximum leaves out the first warp's keys, whose P then overflows",
+       {.warps_in_maximum = {1, stage.key_warps}}},
+      {"warp-maximum-ignored", "the new maximum is that of the first warp's keys alone", {.warps_in_maximum = {0, 1}}},
+      {"warp-sum-alone", "l adds the sum of the first warp's keys alone, not of all warps'", {.warps_in_l = {0, 1}}},
+      {"warp-sum-dropped", "l leaves out the sum of the last warp's keys", {.warps_in_l = {0, last}}, last > 1},
+      {"warp-product-alone", "O adds the first warp's PV alone, not all warps'", {.warps_in_O = {0, 1}}, with_O},
+      {"warp-product-dropped", "O leaves out the last warp's PV", {.warps_in_O = {0, last}}, with_O && last > 1},
+  };
+}
+
+/// Lanes that own a row each.
+std::vector<Entry> lane_entries(const Stage& stage, bool with_O) {
+  const bool steps = stage.step() < stage.Bc;
+  return {
+      {"S-fragments-transposed",
+       "the 16 × 16 pieces of S are stored with rows and columns exchanged: Sᵀ = K·Qᵀ is stored row-major",
+       {.S_fragments_transposed = true}},
+      {"K-first-step",
+       "every step reads the first keys of its tile: first_key is missing",
+       {.K = Read::first_step},
+       steps},
+      {"V-first-step",
+       "every step reads the first values of its tile: first_key is missing",
+       {.V = Read::first_step},
+       steps && with_O},
+      {"PV-first-keys", "only the first 16 keys of each step enter PV", {.PV_first_16 = true}, with_O},
+      {"all-must-move",
+       "O is rescaled only where the maxima of all 32 rows of a warp move: one is enough",
+       {.lanes = Lanes::all_or_none},
+       with_O},
+      {"one-maximum-for-the-warp",
+       "all rows of a warp subtract one maximum, the largest: rows far below it vanish",
+       {.lanes = Lanes::one_maximum}},
+      {"factors-of-first-half",
+       "rows 16 to 31 of a warp's O are rescaled by the factors of its rows 0 to 15",
+       {.lanes = Lanes::factors_of_first_half},
+       with_O},
+      {"second-half-not-rescaled",
+       "rows 16 to 31 of a warp's O are not rescaled",
+       {.lanes = Lanes::second_half_not_rescaled},
+       with_O},
+  };
+}
+
 /// rescale-wrong-sign where the first tile is not exempt: exp(m_new + ∞)·0 is NaN in every row. Comes after
 /// "not-written", which is the simpler reading of an output full of NaN.
 Entry rescale_wrong_sign_from_start() {
@@ -565,7 +868,7 @@ Entry rescale_wrong_sign_from_start() {
 /// What comes after P: the sum in O, its division, roundings. None shows in the LSE.
 std::vector<Entry> output_entries(const Problem& problem, const Stage& stage) {
   const std::int64_t Nk = problem.shape.Nk;
-  const bool untiled = stage.Bc == 0, tiles = stage.Bc > 0 && Nk > stage.Bc;
+  const bool untiled = stage.Bc == 0, tiles = stage.Bc > 0 && Nk > stage.step();
   const bool masked_rows = problem.causal && problem.shape.Nq > Nk;
   return {
       {"O-not-rescaled", "O is not rescaled when a later K/V tile raises the maximum", {.O = Rescale::none}, tiles},
@@ -601,6 +904,10 @@ std::vector<Entry> output_entries(const Problem& problem, const Stage& stage) {
        {.first_m = -1e9F, .safe_division = false},
        masked_rows},
       {"V-transposed", "V's memory is read as (d, Nk), not (Nk, d)", {.V = Read::transposed}},
+      {"V-fragments-col-major",
+       "the 16 × 16 fragments of V are transposed: as the right factor of PV they are row_major",
+       {.V = Read::fragments_transposed},
+       problem.shape.d % 16 == 0},
       {"V-wrong-row", "P is multiplied with V shifted by one row", {.V = Read::next_row}, Nk > 1},
       {"V-first-tile", "every step reads the first V tile", {.V = Read::first_tile}, tiles},
       {"P-rounded-bf16", "P is rounded to bf16 before PV", {.P_rounding = Rounding::bf16}},
@@ -628,6 +935,9 @@ std::vector<Entry> lse_entries(bool masked_rows, bool scaled) {
       {"lse-base-2", "the LSE is in base 2: it must be the natural logarithm", {.lse = Lse::base_2}},
       {"lse-base-2", "the LSE takes log2(l): it must be the natural logarithm", {.lse = Lse::base_2_of_sum}},
       {"lse-base-2", "the LSE adds m in units of base 2: it must be divided by log2(e)", {.lse = Lse::base_2_of_max}},
+      {"lse-e-of-base-2",
+       "the LSE takes log(l) among numbers in units of log2, and multiplies it by ln(2): there it must be log2(l)",
+       {.lse = Lse::e_of_base_2}},
       {"lse-minus-max", "the LSE is log(l) − m: m must be added", {.lse = Lse::minus_max}},
       {"lse-unscaled-max", "the LSE adds the maximum of the unscaled scores", {.lse = Lse::unscaled_max}, scaled},
       {"lse-negative", "the LSE has the wrong sign", {.lse = Lse::negative}},
@@ -737,6 +1047,7 @@ class Table {
         Entry skipping = entry;
         skipping.switches.skips_tiles = true;
         add_entry(std::move(skipping));
+        if (stage_.lane_rows.step > 0) continue;  // these stages always skip
       }
       add_entry(std::move(entry));
     }
@@ -754,10 +1065,26 @@ class Table {
     add(mask_entries(*problem_, stage_));
     add(softmax_entries());
     add(key_entries(*problem_, stage_));
+    add(range_entries(*problem_, stage_));
     if (tiles()) add(running_entries("K/V tile", wanted_ == Wanted::O));
+    if (stage_.key_warps > 1) add(warp_entries(stage_, wanted_ == Wanted::O));
+    if (P_rounding_ != Rounding::none)
+      add({{"l-of-rounded-P", "l adds P after it was rounded for PV, not before", {.sums_rounded_P = true}}});
+  }
+  /// What is most special comes after what is simpler.
+  void add_lanes() {
+    if (stage_.lane_rows.step == 0) return;
+    const Shape& shape = problem_->shape;
+    add(lane_entries(stage_, wanted_ == Wanted::O));
+    if (problem_->scale <= 0 && shape.Nk % stage_.step() != 0)
+      mistakes.push_back(constant("mask-scaled",
+                                  "the −∞ of keys that do not exist is multiplied by the scale: with one of 0 that is "
+                                  "NaN, with a negative one +∞",
+                                  {shape.B, shape.H, shape.Nq, wanted_ == Wanted::O ? shape.d : 1}, not_a_number));
   }
   void add_last() {
     const Shape& shape = problem_->shape;
+    add_lanes();
     add(unwritten_entries(*problem_, stage_));
     add_constants(mistakes, {shape.B, shape.H, shape.Nq, wanted_ == Wanted::O ? shape.d : 1});
     if (tiles()) add({rescale_wrong_sign_from_start()});
@@ -774,9 +1101,10 @@ class Table {
                          switches.division == Division::every_tile_and_end ||
                          switches.division == Division::by_last_tile;
     const bool forgets = switches.maximum == Maximum::not_kept || switches.maximum == Maximum::of_tile;
-    return problem_->causal && tiles() && (overwrites || divides || forgets);
+    const bool unsafe = !switches.safe_m || !switches.safe_division;  // rows without keys, if their tile is visited
+    return problem_->causal && ((tiles() && (overwrites || divides || forgets)) || (stage_.Bc > 0 && unsafe));
   }
-  bool tiles() const { return stage_.Bc > 0 && problem_->shape.Nk > stage_.Bc; }
+  bool tiles() const { return stage_.Bc > 0 && problem_->shape.Nk > stage_.step(); }
 
   std::shared_ptr<const Problem> problem_;
   Stage stage_;
@@ -803,7 +1131,7 @@ Row softmax_row(std::vector<float> S, std::int64_t Bc, const Switches& switches)
   replace_mask(S, switches.masked_score);
   const Range read = keys_read(switches.keys, std::int64_t(S.size()), Bc);
   Row row;
-  attend_row({S.begin() + read.from, S.begin() + read.to}, read, nullptr, 0, Bc, switches, row);
+  attend_row({S.begin() + read.from, S.begin() + read.to}, read, nullptr, 0, {.Bc = Bc}, switches, row);
   return row;
 }
 
@@ -898,8 +1226,8 @@ Tensor<double> scores_with(const Problem& problem, const Switches& switches) {
   std::vector<float> S(static_cast<std::size_t>(Nk));
   for (std::int64_t b = 0; b < B; ++b)
     for (std::int64_t h = 0; h < H; ++h) {
-      const auto Q = read_head(problem.Q, b, h, true, switches.heads, switches.Q, 0);
-      const auto K = read_head(problem.K, b, h / (H / Hkv), false, switches.heads, switches.K, 0);
+      const auto Q = read_head(problem.Q, b, h, true, switches.heads, switches.Q, 0, 0);
+      const auto K = read_head(problem.K, b, h / (H / Hkv), false, switches.heads, switches.K, 0, 0);
       for (std::int64_t i = 0; i < Nq; ++i) {
         score_row(problem, switches, Q.data() + i * d, K.data(), 0, keys_seen(switches.mask, problem, {}, i), S);
         std::copy(S.begin(), S.end(), &result(b, h, i, 0));
@@ -937,7 +1265,7 @@ struct ProductSwitches {
 
 Tensor<double> product_with(const Tensor<float>& P, const Tensor<float>& V, const ProductSwitches& switches) {
   const std::int64_t Nq = P.sizes[2], Nk = P.sizes[3], d = V.sizes[3];
-  const auto V_read = read_head(V, 0, 0, false, Heads::right, switches.V, 1);
+  const auto V_read = read_head(V, 0, 0, false, Heads::right, switches.V, 1, 1);
   const Range keys = keys_read(switches.keys, Nk, 0);
   Tensor<double> O({1, 1, Nq, d});
   for (std::int64_t i = 0; i < Nq; ++i)
@@ -975,8 +1303,8 @@ struct Merge {
 }  // namespace
 
 std::vector<Mistake> output_mistakes(const Problem& problem, std::int64_t Br, std::int64_t Bc,
-                                     const Precision& precision) {
-  const Stage stage{Br, Bc, rounding_of(precision.output)};
+                                     const Precision& precision, std::int64_t key_warps, const LaneRows& lane_rows) {
+  const Stage stage{Br, Bc, rounding_of(precision.output), key_warps, lane_rows};
   Table table(problem, stage, rounding_of(precision.probability), Wanted::O);
   table.add_common();
   table.add(output_entries(problem, stage));
@@ -994,9 +1322,9 @@ std::vector<Mistake> output_mistakes(const Problem& problem, std::int64_t Br, st
   return std::move(table.mistakes);
 }
 
-std::vector<Mistake> lse_mistakes(const Problem& problem, std::int64_t Br, std::int64_t Bc,
-                                  const Precision& precision) {
-  const Stage stage{Br, Bc, Rounding::none};  // the LSE is stored in float
+std::vector<Mistake> lse_mistakes(const Problem& problem, std::int64_t Br, std::int64_t Bc, const Precision& precision,
+                                  std::int64_t key_warps, const LaneRows& lane_rows) {
+  const Stage stage{Br, Bc, Rounding::none, key_warps, lane_rows};  // the LSE is stored in float
   Table table(problem, stage, rounding_of(precision.probability), Wanted::lse);
   table.add(lse_entries(problem.causal && problem.shape.Nq > problem.shape.Nk, problem.scale != 1));
   table.add_common();

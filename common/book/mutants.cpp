@@ -36,7 +36,11 @@ Mutant read_mutant(TomlTable table, const Chapter& chapter, const std::string& f
   mutant.diagnosis = table.text("diagnosis");
   if (table.has("death")) mutant.death = table.choice("death", {"failed", "crashed", "timed out"});
   table.reject_unknown();
-  if (!chapter.find(mutant.exercise)) {
+  if (mutant.exercise == kGivenCode && !contains(chapter.whole_tests, mutant.test)) {
+    table.fail_at("test",
+                  fmt::format("given code is tested by the whole chapter's tests: \"{}\" is none", mutant.test));
+  }
+  if (mutant.exercise != kGivenCode && !chapter.find(mutant.exercise)) {
     table.fail_at("exercise", fmt::format("chapter {} has no exercise {}", chapter.name(), mutant.exercise));
   }
   if (!mutant.id.starts_with(mutant.exercise + "-") || mutant.id.size() == mutant.exercise.size() + 1) {
@@ -54,6 +58,40 @@ std::size_t occurrences(const std::string& text, const std::string& part) {
   std::size_t count = 0;
   for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
   return count;
+}
+
+/// The file's text with every byte of its regions' bodies replaced by 0: what is found in it is given code.
+std::string given_code(const MarkedFile& file, std::string text) {
+  int line = 1;
+  for (char& c : text) {
+    const bool in_body = std::any_of(file.regions.begin(), file.regions.end(), [&](const Region& region) {
+      return region.begin_line < line && line < region.end_line;
+    });
+    line += c == '\n';
+    if (in_body) c = '\0';
+  }
+  return text;
+}
+
+[[noreturn]] void fail_to_apply(const Mutant& mutant, std::size_t count, const std::string& where) {
+  throw ManifestError(fmt::format("{}:{}: mutant {}: \"{}\" occurs {} times in {}; it must occur exactly once",
+                                  mutant.file, mutant.line, mutant.id, mutant.find, count, where));
+}
+
+std::map<std::string, std::string> apply_to_given_code(const Book& book, const Chapter& chapter, const Mutant& mutant) {
+  std::map<std::string, std::string> texts;
+  const std::vector<MarkedFile> files = read_solution(book, chapter);
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    std::string text = read_file(book.solution(chapter, chapter.files[i]));
+    const std::string given = given_code(files[i], text);
+    const std::size_t found = occurrences(given, mutant.find);
+    if (found > 0) text.replace(given.find(mutant.find), mutant.find.size(), mutant.replace);
+    count += found;
+    texts[chapter.files[i]] = std::move(text);
+  }
+  if (count != 1) fail_to_apply(mutant, count, "the given code of chapter " + chapter.name());
+  return texts;
 }
 
 }  // namespace
@@ -76,6 +114,7 @@ std::vector<Mutant> load_mutants(const Book& book, const Chapter& chapter) {
 }
 
 std::map<std::string, std::string> apply(const Book& book, const Chapter& chapter, const Mutant& mutant) {
+  if (mutant.exercise == kGivenCode) return apply_to_given_code(book, chapter, mutant);
   std::map<std::string, std::string> texts;
   const std::vector<MarkedFile> files = read_solution(book, chapter);
   for (std::size_t i = 0; i < files.size(); ++i) {
@@ -87,9 +126,8 @@ std::map<std::string, std::string> apply(const Book& book, const Chapter& chapte
     std::string body = join_lines(region->body);
     const std::size_t count = occurrences(body, mutant.find);
     if (count != 1) {
-      throw ManifestError(fmt::format(
-          "{}:{}: mutant {}: \"{}\" occurs {} times in region {} ({}:{}); it must occur exactly once", mutant.file,
-          mutant.line, mutant.id, mutant.find, count, mutant.exercise, files[i].name, region->begin_line));
+      fail_to_apply(mutant, count,
+                    fmt::format("region {} ({}:{})", mutant.exercise, files[i].name, region->begin_line));
     }
     body.replace(body.find(mutant.find), mutant.find.size(), mutant.replace);
     texts[chapter.files[i]] = replace_body(files[i], mutant.exercise, parse_reader("", body).lines);

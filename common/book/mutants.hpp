@@ -1,4 +1,5 @@
-// Mutants: wrong solutions, described as replacements within a region of the right one. tests/mutants/NN_name.toml.
+// Mutants: wrong solutions, described as replacements within a region of the right one, or in the given code around the
+// regions, which a reader can spoil as well. tests/mutants/NN_name.toml.
 #pragma once
 
 #include <map>
@@ -9,11 +10,14 @@
 
 namespace workbook::book {
 
+/// Stands in place of the exercise of a mutant that changes given code.
+inline constexpr const char* kGivenCode = "given";
+
 struct Mutant {
   std::string id;        ///< "1.1-no-scale": exercise id and slug
-  std::string exercise;  ///< "1.1": the region that is changed
+  std::string exercise;  ///< "1.1": the region that is changed; kGivenCode: the text outside the regions
   std::string title;     ///< "the scores are not scaled"
-  std::string find;      ///< must occur exactly once in the region's body
+  std::string find;      ///< must occur exactly once in the region's body, or outside all regions of all files
   std::string replace;
   std::string test;       ///< name of the test that must kill it
   std::string diagnosis;  ///< id of the known mistake that the message must name, or "unknown": honestly not told
@@ -27,7 +31,7 @@ struct Mutant {
 std::vector<Mutant> load_mutants(const Book& book, const Chapter& chapter);
 
 /// The solution files of the chapter with the mutant applied: file name -> text. ManifestError with the mutant's
-/// FILE:LINE if `find` does not occur exactly once in the region.
+/// FILE:LINE if `find` does not occur exactly once where it must.
 std::map<std::string, std::string> apply(const Book& book, const Chapter& chapter, const Mutant& mutant);
 
 }  // namespace workbook::book

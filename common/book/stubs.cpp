@@ -114,6 +114,21 @@ Place find_place(const Book& book, const Chapter& chapter, const std::string& id
   throw ManifestError(fmt::format("exercise {} has no region", id));  // read_solution has checked that
 }
 
+/// A release's stub of the file that holds exercise `id`; no name if there is none.
+struct Pristine {
+  std::string file;  ///< relative to the chapter's folder
+  MarkedFile stub;
+};
+Pristine find_pristine(const Book& book, const Chapter& chapter, const std::string& id) {
+  for (const std::string& file : chapter.files) {
+    const fs::path path = book.root / kPristine / chapter.name() / file;
+    if (!fs::is_regular_file(path)) continue;
+    MarkedFile stub = parse_reader(relative_to_root(book, path), read_file(path));
+    if (stub.find(id)) return {file, std::move(stub)};
+  }
+  return {};
+}
+
 /// Says what is wrong with the markers of exercise `id`, and where.
 [[noreturn]] void fail_lost(const std::string& id, const MarkedFile& reader, int expected_line) {
   const int last_line = static_cast<int>(reader.lines.size());
@@ -220,13 +235,15 @@ fs::path reset_exercise(const Book& book, const std::string& id) {
     expected_file = place.file;
     expected_line = place.region(id).begin_line;
   }
+  const Pristine pristine = book.has_solutions(chapter) ? Pristine{} : find_pristine(book, chapter, id);
   for (std::size_t i = 0; i < readers.size(); ++i) {
     const Region* region = readers[i].find(id);
     if (!region) continue;
     stub.indent = region->indent;
     const fs::path path = book.reader(chapter, chapter.files[i]);
     fs::path backup = back_up(book.root, path);
-    write_file(path, replace_body(readers[i], id, stub_body(stub)));
+    write_file(path,
+               replace_body(readers[i], id, pristine.file.empty() ? stub_body(stub) : pristine.stub.find(id)->body));
     return backup;
   }
   fail_lost(id, readers[expected_file], expected_line);
@@ -235,6 +252,12 @@ fs::path reset_exercise(const Book& book, const std::string& id) {
 fs::path reset_file(const Book& book, const std::string& id) {
   const Chapter& chapter = chapter_of(book, book.exercise(id));
   if (!book.has_solutions(chapter)) {
+    if (const Pristine pristine = find_pristine(book, chapter, id); !pristine.file.empty()) {
+      const fs::path path = book.reader(chapter, pristine.file);
+      fs::path backup = fs::exists(path) ? back_up(book.root, path) : fs::path();
+      write_file(path, read_file(book.root / kPristine / chapter.name() / pristine.file));
+      return backup;
+    }
     throw ManifestError(
         fmt::format("solutions/{} is not there, so the file of exercise {} cannot be put back; take it "
                     "from the original again",

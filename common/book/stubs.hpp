@@ -55,13 +55,16 @@ struct StubsWritten {
 /// copying each file that holds work to .workbook/backup/TIME/.
 StubsWritten write_stubs(const Book& book, bool force);
 
+/// Where a release keeps its stubs, as NN_name/file: what `reset` goes back to where there is no solution.
+inline constexpr const char* kPristine = "chapters/.pristine";
+
 /// Puts one exercise back to its stub: only that region, after a backup. Returns the backup's path. Throws
 /// ManifestError naming file and line if the markers are gone ("use reset --file"), leaving the file as it is. Without
-/// a solution the stub is taken to be WORKBOOK_TODO(id).
+/// a solution the stub is the pristine one; without that it is taken to be WORKBOOK_TODO(id).
 std::filesystem::path reset_exercise(const Book& book, const std::string& id);
 
 /// Puts the whole file that holds exercise `id` back, after a backup. Returns the backup's path; empty if there was no
-/// file to back up. Throws ManifestError if there is no solution to make the stub from.
+/// file to back up. Throws ManifestError if there is neither a solution to make the stub from nor a pristine stub.
 std::filesystem::path reset_file(const Book& book, const std::string& id);
 
 }  // namespace workbook::book

@@ -2,12 +2,14 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <sstream>
 #include <thread>
 
 #include "common/cli/testing.hpp"
 #include "common/cli/verbs.hpp"
+#include "common/grading/archive.hpp"
 #include "common/worker/command.hpp"
 
 namespace workbook::cli {
@@ -53,6 +55,16 @@ std::string simulator(const Session& session) {
   return "runs kernels, counts their accesses and looks for races";
 }
 
+/// How submissions can be kept from this machine; proved when `grade` runs.
+std::string isolation(const Session& session) {
+  const std::filesystem::path program = session.toolchain.build_folder / "bin" / "workbook_isolate";
+  if (!std::filesystem::exists(program)) return "";  // built without libseccomp
+  const int landlock = std::atoi(worker::run_command({program.string(), "landlock"}).output.c_str());
+  if (::geteuid() != 0 && landlock < 1) return "";
+  return fmt::format("libseccomp{}{}", ::geteuid() == 0 ? ", another user" : "",
+                     landlock > 0 ? fmt::format(", Landlock {}", landlock) : "");
+}
+
 }  // namespace
 
 int doctor(const Session& session) {
@@ -74,6 +86,11 @@ int doctor(const Session& session) {
       {"clang-format", version("clang-format"), "check's gate \"format\" (it wants version 14)"},
       {"clang++ 16 or newer", clang(), "check --full with the second compiler"},
       {"clang-tidy", version("clang-tidy"), "check --full's gate \"clang-tidy\""},
+      {"libarchive", grading::archives_supported() ? "found" : "",
+       "grade and release with archives: folders only (package libarchive-dev)"},
+      {"isolation", isolation(session), "grade, but for --unsafe: submissions run with all of your rights"},
+      {"xmllint", version("xmllint"), "the check of JUnit XML against its schema"},
+      {"gnuplot", version("gnuplot"), "plots, of a class's points among others"},
       {"git", version("git"), "nothing of the book; you will want it for your own work"},
       {"simulator", simulator(session),
        "kernels without a GPU, and what they count (" +

@@ -1,7 +1,5 @@
 // run: the main job. Takes Q, K, V, sends them through every stage, checks each against the oracle and the stage
 // before.
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -11,11 +9,11 @@
 
 #include "common/attention/element.hpp"
 #include "common/attention/error.hpp"
+#include "common/attention/inputs.hpp"
 #include "common/attention/npy.hpp"
-#include "common/attention/text.hpp"
 #include "common/attention/tolerance.hpp"
 #include "common/book/compare.hpp"
-#include "common/book/files.hpp"
+#include "common/cli/input.hpp"
 #include "common/cli/testing.hpp"
 #include "common/cli/verbs.hpp"
 #include "common/worker/stage.hpp"
@@ -28,6 +26,7 @@ namespace {
 using book::Chapter;
 using nlohmann::json;
 
+constexpr std::uint64_t kGradientSeed = 2;  // of the dO that backward stages are given
 constexpr std::int64_t kBr = 64, kBc = 64;  // tile sizes for the stages that have them
 
 /// One row of the table.
@@ -70,131 +69,6 @@ std::uint64_t parse_bytes(const std::string& text) {
   return std::uint64_t(number * factor);
 }
 
-/// The bytes of README, lessons and notes: the book's own text.
-std::string books_text(const book::Book& book) {
-  std::vector<fs::path> files{book.root / "README.md"};
-  for (const char* folder : {"chapters", "notes"}) {
-    if (!fs::is_directory(book.root / folder)) continue;  // a release may come without the notes
-    std::vector<fs::path> found;
-    for (const auto& entry : fs::recursive_directory_iterator(book.root / folder)) {
-      if (entry.path().extension() == ".md") found.push_back(entry.path());
-    }
-    std::sort(found.begin(), found.end());
-    files.insert(files.end(), found.begin(), found.end());
-  }
-  std::string text;
-  for (const fs::path& file : files) text += book::read_file(file);
-  return text;
-}
-
-void require_finite(const std::string& name, const Tensor<float>& tensor) {
-  const auto bad = std::find_if(tensor.values.begin(), tensor.values.end(), [](float x) { return !std::isfinite(x); });
-  if (bad == tensor.values.end()) return;
-  std::int64_t at = bad - tensor.values.begin();
-  std::int64_t index[4];
-  for (int axis = 3; axis >= 0; --axis) {
-    index[axis] = at % tensor.sizes[std::size_t(axis)];
-    at /= tensor.sizes[std::size_t(axis)];
-  }
-  fail_input(
-      "{}: the element at (batch {}, head {}, row {}, column {}) is {}; allowed: finite numbers only, since one NaN "
-      "or infinity spreads over every row that reads it and nothing could be checked",
-      name, index[0], index[1], index[2], index[3], *bad);
-}
-
-/// One of --q, --k, --v; what is wrong with the file is said with the flag in front.
-Tensor<float> read_input(const std::string& flag, const std::string& path) {
-  Tensor<float> tensor;
-  try {
-    tensor = read_npy(path);
-  } catch (const InputError& error) {
-    fail_input("{} {}", flag, error.what());
-  }
-  require_finite(flag + " " + path, tensor);
-  return tensor;
-}
-
-Problem problem_from_files(const RunOptions& options) {
-  Problem problem;
-  problem.Q = read_input("--q", options.q);
-  problem.K = read_input("--k", options.k);
-  problem.V = read_input("--v", options.v);
-  const auto sizes = [](const Tensor<float>& t) {
-    return fmt::format("({}, {}, {}, {})", t.sizes[0], t.sizes[1], t.sizes[2], t.sizes[3]);
-  };
-  const auto& q = problem.Q.sizes;
-  const auto& k = problem.K.sizes;
-  if (k != problem.V.sizes) {
-    fail_input("--v {}: shape {} does not fit K's {}; allowed: the same shape", options.v, sizes(problem.V),
-               sizes(problem.K));
-  }
-  const auto same = [&](const char* what, std::size_t axis) {
-    if (q[axis] == k[axis]) return;
-    fail_input("--k {}: {} {} does not fit Q's {}; allowed: the same ({} beside Q's {})", options.k, what, k[axis],
-               q[axis], sizes(problem.K), sizes(problem.Q));
-  };
-  same("batch", 0);
-  same("head count", 1);  // until the chapter on grouped queries
-  same("head_dim", 3);
-  problem.shape = {q[0], q[1], k[1], q[2], k[2], q[3]};
-  check(problem.shape, true);
-  problem.causal = options.causal;
-  problem.scale = options.scale_given ? float(options.scale) : default_scale(problem.shape.d);
-  return problem;
-}
-
-Problem problem_from_text(const Session& session, const RunOptions& options) {
-  std::string text;
-  if (options.text.empty()) {
-    text = books_text(session.book);
-  } else {
-    try {
-      text = book::read_file(options.text);
-    } catch (const std::runtime_error& error) {
-      fail_input("--text {}: {}", options.text, error.what());
-    }
-  }
-  constexpr std::int64_t widest = 4096;  // the three projections are (H·d)² numbers each
-  if (options.heads > widest / options.head_dim) {
-    fail_input("--heads {}: a text is embedded in H·d numbers, at most {}; allowed with --head-dim {}: 1 to {}",
-               options.heads, widest, options.head_dim, widest / options.head_dim);
-  }
-  if (std::int64_t(text.size()) < options.seq) {
-    fail_input("--seq {}: {} has {} bytes; allowed: at most that many, or another file with --text", options.seq,
-               options.text.empty() ? "the book's own text" : options.text, text.size());
-  }
-  const Shape shape{1, options.heads, options.heads, options.seq, options.seq, options.head_dim};
-  check(shape);
-  // In fp16 numbers, so that every stage is given the same ones.
-  return rounded_to(embed_text(text, shape, options.causal,
-                               options.scale_given ? float(options.scale) : default_scale(shape.d), options.seed),
-                    "float16");
-}
-
-Problem make_problem(const Session& session, const RunOptions& options) {
-  const int files = !options.q.empty() + !options.k.empty() + !options.v.empty();
-  if (files != 0 && files != 3) fail_input("--q, --k and --v: {} of them given; allowed: all three or none", files);
-  if (files == 3 && (!options.text.empty() || options.shape_given)) {
-    fail_input("--q, --k, --v come with their own shape; not allowed beside them: --text, --seq, --heads, --head-dim");
-  }
-  return files == 3 ? problem_from_files(options) : problem_from_text(session, options);
-}
-
-/// Before anything is computed: can the output be written?
-void require_writable(const char* flag, const std::string& path) {
-  if (path.empty()) return;
-  const fs::path folder = fs::absolute(path).parent_path();
-  if (!fs::is_directory(folder))
-    fail_input("{} {}: the folder {} does not exist; allowed: a file in a folder that does", flag, path,
-               folder.string());
-  if (fs::is_directory(path)) fail_input("{} {}: that is a folder; allowed: a file name", flag, path);
-  if (fs::exists(path) && !fs::is_regular_file(path)) {
-    fail_input("{} {}: that is no regular file and would be replaced by one; allowed: a file name", flag, path);
-  }
-  if (::access(folder.c_str(), W_OK) != 0)
-    fail_input("{} {}: the folder {} cannot be written to", flag, path, folder.string());
-}
-
 double largest_difference(const Tensor<float>& a, const Tensor<float>& b) {
   double largest = 0;
   for (std::size_t i = 0; i < a.values.size(); ++i) {
@@ -215,21 +89,22 @@ void take(Row& row, const book::Comparison& O, const book::Comparison& lse) {
   row.message = O.close ? lse.text : O.text;
 }
 
-json input_json(const Problem& problem, const RunOptions& options) {
-  const Shape& s = problem.shape;
-  json input{{"source", !options.q.empty()     ? "npy"
-                        : options.text.empty() ? "book"
-                                               : "text"},
-             {"B", s.B},
-             {"H", s.H},
-             {"Hkv", s.Hkv},
-             {"Nq", s.Nq},
-             {"Nk", s.Nk},
-             {"d", s.d},
-             {"causal", problem.causal},
-             {"scale", number_json(problem.scale)}};
-  input["seed"] = options.q.empty() ? json(options.seed) : json(nullptr);
-  return input;
+/// The errors of the gradient that uses most of its bound, and likewise of the mean; the first that is outside speaks.
+void take_gradients(Row& row, const std::vector<book::Comparison>& gradients) {
+  const auto most = [&](auto error, auto bound) -> const book::Comparison& {
+    return *std::max_element(gradients.begin(), gradients.end(),
+                             [&](const auto& a, const auto& b) { return a.*error * b.*bound < b.*error * a.*bound; });
+  };
+  const book::Comparison& element = most(&book::Comparison::max_error, &book::Comparison::bound);
+  const book::Comparison& mean = most(&book::Comparison::rms_error, &book::Comparison::rms_bound);
+  row.max_error = element.max_error;
+  row.bound = element.bound;
+  row.rms_error = mean.rms_error;
+  row.rms_bound = mean.rms_bound;
+  const auto outside = std::find_if(gradients.begin(), gradients.end(), [](const auto& g) { return !g.close; });
+  if (outside == gradients.end()) return;
+  row.result = "failed";
+  row.message = outside->text;
 }
 
 json row_json(const Row& row) {
@@ -261,12 +136,7 @@ std::string bytes_cell(std::optional<double> bytes) {
 
 void print_table(const Session& session, const Problem& problem, const RunOptions& options,
                  const std::vector<Row>& rows) {
-  const Shape& s = problem.shape;
-  fmt::print("Attention over {}: B={}, H={}, Nq={}, Nk={}, d={}, {}, scale {:.6g}\n\n",
-             !options.q.empty()     ? options.q
-             : options.text.empty() ? "the book's own text"
-                                    : options.text,
-             s.B, s.H, s.Nq, s.Nk, s.d, problem.causal ? "causal" : "not causal", problem.scale);
+  fmt::print("{}\n\n", input_text(problem, options));
   fmt::print("{:<22} {:<10} {:<4} {:>9} {:>9} {:>9} {:>9} {:>9} {:>11} {:>10} {:>10} {:>9}\n", "stage", "source", "on",
              "max err", "allowed", "rms err", "allowed", "previous", "extra mem", "read", "written", "time");
   for (const Row& row : rows) {
@@ -286,7 +156,8 @@ void print_table(const Session& session, const Problem& problem, const RunOption
   }
   fmt::print(
       "\nmax err: error of the element of O that uses most of its bound; previous: largest difference to the stage "
-      "above;\nextra mem: the most that the stage allocated while it ran; read, written: what its kernels asked of "
+      "above;\nof a backward stage: the same of dQ, dK and dV for a normal dO, and previous: to the naive "
+      "backward;\nextra mem: the most that the stage allocated while it ran; read, written: what its kernels asked of "
       "global memory,\ncounted by the simulator (sim), whose time says nothing about a GPU's. How the bounds come "
       "about: notes/numerics.md\n");
 }
@@ -347,6 +218,38 @@ void take_counters(Row& row, const worker::Reply& reply) {
   row.tiles = counted("K.tiles");
 }
 
+/// A backward stage: the gradients for a unit normal dO, given the O and the LSE of the oracle's forward pass, against
+/// float64 and against the chapter's own naive backward.
+void run_backward(Row& row, worker::Worker& worker, const Checked& check, const std::string& element) {
+  const Shape& shape = check.problem->shape;
+  Tensor<float> dO({shape.B, shape.H, shape.Nq, shape.d});
+  dO.values = normal_values(dO.values.size(), kGradientSeed);
+  const worker::BackwardProblem given = worker::backward_problem(*check.problem, dO, element, *check.oracle);
+  const auto send = [&](const worker::Call& call) { return worker.call(call); };
+  const worker::BackwardResult result = worker::backward("backward", given, element, element, {}, send);
+  take_counters(row, result.reply);
+
+  const Gradients oracle = backward_oracle(given.problem, given.dO, given.saved);
+  const GradientBounds bounds = gradient_bounds(oracle, given.problem, given.dO, given.saved, precision_of(element));
+  const auto compared = [](const char* name, const Tensor<float>& got, const Tensor<double>& expected,
+                           const Bounds& allowed) {
+    book::Layout layout;
+    layout.tensor = name;
+    return book::compare(got, expected, allowed, layout);
+  };
+  take_gradients(row, {compared("dQ", result.dQ, oracle.dQ, bounds.dQ), compared("dK", result.dK, oracle.dK, bounds.dK),
+                       compared("dV", result.dV, oracle.dV, bounds.dV)});
+  try {
+    const worker::BackwardResult naive = worker::backward("naive_backward", given, "float32", "float32", {}, send);
+    row.previous_difference =
+        std::max({largest_difference(result.dQ, naive.dQ), largest_difference(result.dK, naive.dK),
+                  largest_difference(result.dV, naive.dV)});
+  } catch (const worker::Failure& failure) {
+    // Its exercise may be open, or its P and dS may need more memory than there is: then there is nothing to compare.
+    if (failure.ending != worker::Ending::todo && failure.ending != worker::Ending::refused) throw;
+  }
+}
+
 }  // namespace
 
 int run(const Session& session, const RunOptions& options) {
@@ -404,14 +307,22 @@ int run(const Session& session, const RunOptions& options) {
                           rounded.V.values == problem.V.values;
         Checked& check = checked[same ? "float32" : element];
         if (!check.problem) check.problem = rounded;
+        const auto ask_oracle = [&] {
+          if (check.oracle) return;
+          session.show_progress("the oracle, in float64");
+          check.oracle = forward_oracle(*check.problem);
+        };
+        if (chapter.pass == "backward") {
+          ask_oracle();
+          run_backward(row, worker, check, element);
+          rows.push_back(std::move(row));
+          continue;
+        }
         std::map<std::string, double> tiles;
         if (stage.backend == "cpu") tiles = {{"Br", kBr}, {"Bc", kBc}};  // kernels have their own default
         worker::AttentionResult result = worker::forward(*check.problem, element, tiles,
                                                          [&](const worker::Call& call) { return worker.call(call); });
-        if (!check.oracle) {
-          session.show_progress("the oracle, in float64");
-          check.oracle = forward_oracle(*check.problem);
-        }
+        ask_oracle();
         const Precision precision = precision_of(element);
         book::Layout O_layout, lse_layout;
         O_layout.tensor = "O";

@@ -4,9 +4,11 @@
 #include <set>
 
 #include "common/attention/error.hpp"
+#include "common/book/files.hpp"
 #include "common/book/progress.hpp"
 #include "common/cli/testing.hpp"
 #include "common/cli/verbs.hpp"
+#include "common/grading/report.hpp"
 
 namespace workbook::cli {
 namespace {
@@ -144,6 +146,43 @@ bool print_next(const Session& session, const ChapterRun& run) {
   return false;
 }
 
+/// The results in the form that the files for other programs are made from. Points are the book's.
+grading::GradedSubmission empty_report() {
+  grading::GradedSubmission report;
+  report.student = "your code";
+  report.assignment = "The FlashAttention Workbook";
+  report.hidden_results = "visible";
+  return report;
+}
+
+void add_to_report(grading::GradedSubmission& report, const Chapter& chapter, const ChapterRun& run) {
+  const auto add_item = [&](const std::string& kind, const std::string& exercise, const std::string& id,
+                            const std::string& title, double points) {
+    if (std::any_of(report.items.begin(), report.items.end(), [&](const auto& item) { return item.id == id; })) return;
+    grading::GradedItem item{kind, id, title, chapter.number, 0, points, "passed", false, false};
+    int tests = 0;
+    for (const TestResult& test : run.tests) {
+      if (test.exercise != exercise) continue;
+      ++tests;
+      if (test.result != "skipped" && grading::severity(test.result) > grading::severity(item.result)) {
+        item.result = test.result;
+      }
+    }
+    if (tests == 0) return;
+    item.public_passed = item.result == "passed";
+    item.points = item.public_passed ? points : 0;
+    report.items.push_back(item);
+  };
+  for (const book::Exercise& exercise : chapter.exercises) {
+    add_item("exercise", exercise.id, exercise.id, exercise.title, exercise.points);
+  }
+  add_item("chapter", "whole", fmt::format("chapter {}", chapter.number), chapter.title, 0);
+  for (const TestResult& test : run.tests) {
+    report.tests.push_back({test.name, test.exercise, chapter.number, run.backend, false, test.result, test.message,
+                            test.likely_cause, test.diagnosis, test.file, test.line, test.seconds});
+  }
+}
+
 /// The tests of a chapter, or of one of its exercises.
 std::vector<std::string> test_names(const Chapter& chapter, const std::string& exercise) {
   std::vector<std::string> names;
@@ -201,6 +240,7 @@ int test(const Session& session, const TestOptions& options) {
   }
 
   bool passed = true;
+  grading::GradedSubmission report = empty_report();
   nlohmann::json documents = nlohmann::json::array();
   for (const Wanted& want : wanted) {
     const Chapter& chapter = *want.chapter;
@@ -210,6 +250,7 @@ int test(const Session& session, const TestOptions& options) {
     request.only = options.only;
     request.exercise = want.exercise;
     request.debug = options.debug;
+    request.sanitizer = options.sanitizer;
     request.time_limit = options.time_limit;
     request.previous_readers = options.previous == "chapters";
     const Tree tree = options.solutions ? solutions_tree(session, chapter) : readers_tree(session, chapter);
@@ -224,6 +265,7 @@ int test(const Session& session, const TestOptions& options) {
     }
     if (!options.solutions) book::save_progress(session.book, exercise_results(chapter, runs));
     passed = passed && all_passed(runs);
+    for (const ChapterRun& run : runs) add_to_report(report, chapter, run);
     if (session.json) {
       for (const ChapterRun& run : runs) documents.push_back(to_json(run));
     } else {
@@ -234,6 +276,11 @@ int test(const Session& session, const TestOptions& options) {
         }
       }
     }
+  }
+  if (!options.junit.empty()) book::write_file(options.junit, grading::junit_xml(report));
+  if (!options.summary.empty()) {
+    const std::string before = std::filesystem::exists(options.summary) ? book::read_file(options.summary) : "";
+    book::write_file(options.summary, before + grading::feedback_page(report));
   }
   // One chapter on one backend is one document; several are a list.
   if (session.json) print_json(documents.size() == 1 ? documents[0] : documents);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "common/attention/error.hpp"
 #include "common/book/files.hpp"
 #include "common/book/markers.hpp"
 #include "common/worker/command.hpp"
@@ -201,8 +202,48 @@ Previous build_previous(const Session& session, const Chapter& chapter, const Ru
   const bool own = request.previous_readers || !session.book.has_solutions(*previous);
   const worker::WorkerJob job = whole_job(
       session, *previous, own ? readers_tree(session, *previous) : solutions_tree(session, *previous), backend);
-  const auto built = worker::build_workers(session.toolchain, {job}).at(job.name);
+  const auto built =
+      (request.build ? request.build({job}) : worker::build_workers(session.toolchain, {job})).at(job.name);
   return {built.ok ? built.executable : fs::path(), previous->element_on(backend)};
+}
+
+/// compute-sanitizer over the workers of one run.
+struct Watching {
+  std::vector<std::string> command;  ///< empty: nothing watches
+  fs::path reports;                  ///< a folder, one file for each worker
+};
+Watching watch_with(const Session& session, const RunRequest& request) {
+  Watching watching;
+  if (request.sanitizer.empty() || request.backend != "cuda" || !gpu_present()) return watching;
+  const fs::path nvcc = session.toolchain.backends.at("cuda").kernels.at(0);
+  fs::path program = nvcc.parent_path() / "compute-sanitizer";
+  if (!fs::exists(program)) program = worker::find_program("compute-sanitizer");
+  if (program.empty()) fail_input("--sanitizer {}: compute-sanitizer was not found beside nvcc", request.sanitizer);
+  watching.reports = session.toolchain.build_folder / "sanitizer" / fmt::format("{}.{}", request.sanitizer, ::getpid());
+  fs::remove_all(watching.reports);
+  fs::create_directories(watching.reports);
+  watching.command = {program.string(), "--tool", request.sanitizer, "--log-file",
+                      (watching.reports / "%p.log").string()};
+  return watching;
+}
+
+/// What it found, as one more test.
+TestResult findings(const Watching& watching, const std::string& tool) {
+  TestResult result;
+  result.name = fmt::format("compute-sanitizer --tool {} finds nothing", tool);
+  result.exercise = "whole";
+  result.result = "failed";
+  int reports = 0;
+  for (const auto& entry : fs::directory_iterator(watching.reports)) {
+    const std::string text = book::read_file(entry.path());
+    ++reports;
+    const bool clean = text.find("SUMMARY: 0 errors") != std::string::npos ||
+                       text.find("SUMMARY: 0 hazards displayed (0 errors, 0 warnings)") != std::string::npos;
+    if (!clean) result.message += first_errors(text) + "\n";
+  }
+  if (reports == 0) result.message = "it wrote no report";
+  if (result.message.empty()) result.result = "passed";
+  return result;
 }
 
 /// The tests of this chapter that belong to a backend, as a Catch2 test spec to be joined with others; see run_tests().
@@ -293,13 +334,14 @@ ChapterRun run_tests(const Session& session, const Chapter& chapter, const Tree&
   for (const auto& [name, job] : jobs) all.push_back(job);
   std::map<std::string, worker::WorkerBuilt> built;
   if (here) {
-    built = worker::build_workers(session.toolchain, all);
+    built = request.build ? request.build(all) : worker::build_workers(session.toolchain, all);
   } else {
     for (const auto& [name, job] : jobs) built[name] = {};
   }
   const worker::WorkerBuilt& whole_built = built.at(whole.name);
   if (whole_built.ok) run.warnings = whole_built.log;
 
+  const Watching watching = watch_with(session, request);
   // The context that the test program reads.
   const auto why = session.toolchain.unavailable.find(request.backend);
   const Previous previous = here ? build_previous(session, chapter, request) : Previous{};
@@ -312,6 +354,7 @@ ChapterRun run_tests(const Session& session, const Chapter& chapter, const Tree&
                {"element", chapter.element_on(request.backend)},
                {"debug", request.debug},
                {"time_limit", request.time_limit},
+               {"worker_prefix", watching.command.empty() ? request.worker_prefix : watching.command},
                {"previous", previous.executable.string()},
                {"previous_element", previous.element},
                {"subjects", json::object()}};
@@ -343,11 +386,12 @@ ChapterRun run_tests(const Session& session, const Chapter& chapter, const Tree&
   book::write_file(context_path, context.dump(2));
 
   // The test program: results come as JSON lines on its descriptor 3.
-  const fs::path program = session.toolchain.build_folder / "bin" / ("tests_" + chapter.name());
+  const fs::path program =
+      !request.program.empty() ? request.program : session.toolchain.build_folder / "bin" / ("tests_" + chapter.name());
   std::vector<std::string> argv{program.string(), "--warn", "NoAssertions"};
   std::string spec = backend_spec(chapter, request.backend);
   if (!request.only.empty()) {
-    spec = exact(request.only) + spec;
+    spec += exact(request.only);  // in this order: after a name "~" would be part of it
   } else if (!request.exercise.empty()) {
     spec = "[" + request.exercise + "]" + spec;
   }
@@ -358,6 +402,7 @@ ChapterRun run_tests(const Session& session, const Chapter& chapter, const Tree&
   options.environment["WORKBOOK_CONTEXT"] = context_path.string();
   options.environment["WORKBOOK_RESULTS"] = "3";
   options.capture = !request.debug;
+  options.time = request.total_time;
   options.on_line = [&](const std::string& line) {
     const json event = json::parse(line);
     if (event.at("event") == "start") {
@@ -381,10 +426,16 @@ ChapterRun run_tests(const Session& session, const Chapter& chapter, const Tree&
   const worker::CommandResult ended = worker::run_command(argv, options);
   session.show_progress("");
   fs::remove(context_path);
-  if (!done) {
+  if (!done && ended.timed_out) {
+    run.tests.push_back({running.empty() ? "the test program" : running, "whole", "timed out",
+                         fmt::format("all tests together took longer than {:g} seconds", request.total_time), "", "",
+                         "", 0, 0});
+  } else if (!done) {
     run.tests.push_back({running.empty() ? "the test program" : running, "whole", "crashed",
                          "the book's own test program ended early:\n" + ended.output, "", "", "", 0, 0});
   }
+
+  if (!watching.command.empty()) run.tests.push_back(findings(watching, request.sanitizer));
 
   // Where to look: the region in the tree's file.
   for (TestResult& test : run.tests) {

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -50,7 +52,15 @@ struct RunRequest {
   std::string exercise;  ///< only this exercise's tests, or "whole"; empty: all
   bool debug = false;
   double time_limit = 10;
+  std::string sanitizer;          ///< on "cuda": a tool of compute-sanitizer that watches the workers; empty: none
   bool previous_readers = false;  ///< the previous chapter, to compare with, is the reader's own
+
+  // What grading does in its own way.
+  /// Builds the workers, of the code under test and of the book; empty: worker::build_workers.
+  std::function<std::map<std::string, worker::WorkerBuilt>(const std::vector<worker::WorkerJob>&)> build;
+  std::vector<std::string> worker_prefix;  ///< program and arguments that start a worker in its isolation; empty: none
+  std::filesystem::path program;           ///< test program; empty: the chapter's public one
+  double total_time = 0;                   ///< seconds that the test program may take; 0: no limit
 };
 
 /// Runs the tests of `chapter` on `tree` and one backend. On "cpu" and "sim" each exercise is judged on a graft, on

@@ -45,19 +45,37 @@ void download(void* host, const void* device, std::size_t bytes);
 /// Waits for all launches. Throws Error if one failed, Todo if one met an open exercise.
 void synchronize();
 
-/// Counts the reads of this memory by tiles of so many bytes (simulator).
-void count_by_tiles(void* memory, std::size_t tile_bytes);
+/// A tensor as a kernel takes it: matrices one behind the other, their rows in tiles. The last tile of each matrix may
+/// have fewer rows.
+struct Tiling {
+  std::size_t matrices, rows, row_bytes, tile_rows;
+  std::size_t tiles() const { return (rows + tile_rows - 1) / tile_rows; }  ///< of one matrix
+};
+/// Counts the reads of this memory by tiles (simulator).
+void count_by_tiles(void* memory, const Tiling& tiling);
 /// What the launches since the last call did, by name: "launches", "block_barriers", "tensor_instructions", …; for each
-/// tensor "K.load_sectors", …, and "K.tiles", how many tiles were read, where they are counted; for each annotation
-/// "note.masked tile", in how many blocks times values it was noted. Several launches are added up. Empty on the GPU.
+/// tensor "K.load_sectors", …, and "K.tiles", how many tiles were read, where they are counted (a part of a tile counts
+/// as that part); for each annotation "note.masked tile", in how many blocks times values it was noted. Several
+/// launches are added up. Empty on the GPU.
 std::vector<std::pair<std::string, double>> take_counters();
+
+/// From here on every launch is recorded for `./workbook trace`, and what the simulator reports becomes part of the
+/// record: no launch and no download throws for it. Nothing on the GPU.
+void start_trace();
+/// Ends that and gives the record, as trace_record.hpp describes it. Empty on the GPU.
+std::string take_trace();
 
 /// How the launches to come are simulated: on so many operating-system threads (0: one a core), and with lanes and
 /// warps in an order drawn from `seed` (nothing: their natural order). No right kernel's result depends on either.
 /// Nothing on the GPU.
 void simulate_with(int workers, std::optional<std::uint64_t> seed);
 
-/// Seconds that the device spent on `work`; nothing on the simulator, whose time says nothing about a GPU's.
-std::optional<double> device_seconds(const std::function<void()>& work);
+/// Calls work(0), work(1), … one after the other without waiting between them, and gives the seconds that the device
+/// spent on each, by events. Empty on the simulator, whose time says nothing about a GPU's: there it is called once.
+std::vector<double> device_seconds(int times, const std::function<void(int)>& work);
+/// Bytes of the device's L2 cache; 0 on the simulator, which has none.
+std::size_t l2_bytes();
+/// Calls `work`, and is what a profiler looks at that was told to wait for it (ncu --profile-from-start off).
+void profiled(const std::function<void()>& work);
 
 }  // namespace workbook::cuda

@@ -1,4 +1,5 @@
 // The backend on a GPU. Compiled by nvcc only.
+#include <cuda_profiler_api.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -116,26 +117,53 @@ void synchronize() {
   }
 }
 
-void count_by_tiles(void*, std::size_t) {}
+void count_by_tiles(void*, const Tiling&) {}
 std::vector<std::pair<std::string, double>> take_counters() {
+  return {};
+}
+void start_trace() {}
+std::string take_trace() {
   return {};
 }
 
 void simulate_with(int, std::optional<std::uint64_t>) {}
 
-std::optional<double> device_seconds(const std::function<void()>& work) {
+std::vector<double> device_seconds(int times, const std::function<void(int)>& work) {
   struct Event {
-    cudaEvent_t event;
+    cudaEvent_t event = nullptr;
     Event() { check(cudaEventCreate(&event), "creating an event"); }
     ~Event() { cudaEventDestroy(event); }
-  } begin, end;
-  check(cudaEventRecord(begin.event), "recording an event");
+    Event(const Event&) = delete;
+    Event& operator=(const Event&) = delete;
+  };
+  const std::vector<Event> begin(static_cast<std::size_t>(times)), end(static_cast<std::size_t>(times));
+  for (std::size_t i = 0; i < begin.size(); ++i) {
+    check(cudaEventRecord(begin[i].event), "recording an event");
+    work(static_cast<int>(i));
+    check(cudaEventRecord(end[i].event), "recording an event");
+  }
+  synchronize();
+  std::vector<double> seconds;
+  for (std::size_t i = 0; i < begin.size(); ++i) {
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, begin[i].event, end[i].event), "reading the time between events");
+    seconds.push_back(milliseconds / 1e3);
+  }
+  return seconds;
+}
+
+std::size_t l2_bytes() {
+  int device = 0, bytes = 0;
+  check(cudaGetDevice(&device), "asking for the device");
+  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrL2CacheSize, device), "asking for the size of L2");
+  return static_cast<std::size_t>(bytes);
+}
+
+void profiled(const std::function<void()>& work) {
+  check(cudaProfilerStart(), "starting the profiler");
   work();
-  check(cudaEventRecord(end.event), "recording an event");
-  check(cudaEventSynchronize(end.event), "a kernel failed");
-  float milliseconds = 0;
-  check(cudaEventElapsedTime(&milliseconds, begin.event, end.event), "reading the time between events");
-  return milliseconds / 1e3;
+  synchronize();
+  check(cudaProfilerStop(), "stopping the profiler");
 }
 
 }  // namespace workbook::cuda

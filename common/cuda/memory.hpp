@@ -46,8 +46,14 @@ class DeviceArray {
     require_size(host.size());
     cuda::download(host.data(), data_, host.size_bytes());
   }
-  /// Counts reads by tiles of so many elements (the simulator's trace).
-  void count_by_tiles(std::size_t elements) { cuda::count_by_tiles(data_, elements * sizeof(T)); }
+  /// Counts reads by tiles of so many elements (simulator).
+  void count_by_tiles(std::size_t elements) {
+    cuda::count_by_tiles(data_, {1, (size_ + elements - 1) / elements, elements * sizeof(T), 1});
+  }
+  /// Counts reads by tiles of `tile_rows` rows, each matrix (rows, columns) for itself (simulator).
+  void count_by_tiles(std::size_t matrices, std::size_t rows, std::size_t columns, std::size_t tile_rows) {
+    cuda::count_by_tiles(data_, {matrices, rows, columns * sizeof(T), tile_rows});
+  }
 
  private:
   void require_size(std::size_t given) const {

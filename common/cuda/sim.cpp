@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/cuda/backend.hpp"
+#include "common/cuda/trace_record.hpp"
 #include "common/simt/simulator.hpp"
 #include "common/worker/todo.hpp"
 
@@ -17,8 +18,9 @@ struct Allocation {
   std::string name;
 };
 std::map<const void*, Allocation> allocations;
-std::map<std::string, std::size_t> tile_sizes;  // bytes, by the tensor's name, where reads are counted by tiles
+std::map<std::string, Tiling> tilings;  // by the tensor's name, where reads are counted by tiles: until they are taken
 std::size_t bytes_now = 0, bytes_peak = 0;
+std::optional<TraceRecord> trace;  // while launches are recorded
 }  // namespace
 
 const char* backend_name() {
@@ -55,7 +57,6 @@ void* allocate(std::size_t bytes, const std::string& name, std::size_t element_s
 void release(void* memory) noexcept {
   if (const auto known = allocations.find(memory); known != allocations.end()) {
     bytes_now -= known->second.bytes;
-    tile_sizes.erase(known->second.name);
     allocations.erase(known);
   }
   simt::release(memory);
@@ -73,16 +74,28 @@ void download(void* host, const void* device, std::size_t bytes) {
   if (simt::instrumented() && simt::options().count && simt::options().detect) {
     std::string text;
     for (const simt::Report& report : simt::check_output(device)) text += report.text();
-    if (!text.empty()) throw Error(text);
+    if (!text.empty() && !trace) throw Error(text);
+    if (!text.empty()) trace->add_report(text);
   }
   simt::copy_out(host, device, bytes);
 }
 
 void synchronize() {}  // a launch on the simulator returns when it is done
 
-void count_by_tiles(void* memory, std::size_t tile_bytes) {
-  simt::set_tiles(memory, tile_bytes);
-  tile_sizes[allocations.at(memory).name] = tile_bytes;
+void count_by_tiles(void* memory, const Tiling& tiling) {
+  simt::set_tiles(memory, unit_bytes(tiling));
+  tilings[allocations.at(memory).name] = tiling;
+}
+
+void start_trace() {
+  trace.emplace();
+  simt::options().throw_on_mistakes = false;
+}
+std::string take_trace() {
+  const std::string text = trace ? trace->text() : "";
+  trace.reset();
+  simt::options().throw_on_mistakes = true;
+  return text;
 }
 
 void simulate_with(int workers, std::optional<std::uint64_t> seed) {
@@ -91,60 +104,35 @@ void simulate_with(int workers, std::optional<std::uint64_t> seed) {
   simt::options().seed = seed.value_or(1);
 }
 
-std::optional<double> device_seconds(const std::function<void()>& work) {
+std::vector<double> device_seconds(int, const std::function<void(int)>& work) {
+  work(0);
+  return {};
+}
+std::size_t l2_bytes() {
+  return 0;
+}
+void profiled(const std::function<void()>& work) {
   work();
-  return std::nullopt;
 }
 
 std::vector<std::pair<std::string, double>> take_counters() {
   std::map<std::string, double> sums;
-  const auto add_global = [&](const std::string& prefix, const simt::GlobalCounters& c) {
-    sums[prefix + "load_requests"] += double(c.load_requests);
-    sums[prefix + "load_sectors"] += double(c.load_sectors);
-    sums[prefix + "load_bytes"] += double(c.load_bytes);
-    sums[prefix + "store_requests"] += double(c.store_requests);
-    sums[prefix + "store_sectors"] += double(c.store_sectors);
-    sums[prefix + "store_bytes"] += double(c.store_bytes);
-    sums[prefix + "async_requests"] += double(c.async_requests);
-    sums[prefix + "async_sectors"] += double(c.async_sectors);
-    sums[prefix + "async_bytes"] += double(c.async_bytes);
-    sums[prefix + "atomic_requests"] += double(c.atomic_requests);
-    sums[prefix + "atomic_sectors"] += double(c.atomic_sectors);
-    sums[prefix + "unique_read_sectors"] += double(c.unique_read_sectors);
-    sums[prefix + "unique_written_sectors"] += double(c.unique_written_sectors);
-  };
   for (const simt::Launch& launch : simt::launches()) {
     if (!launch.counted) continue;
-    const simt::Counters& c = launch.counters;
     sums["launches"] += 1;
-    add_global("global.", c.global);
-    sums["shared.load_instructions"] += double(c.shared.load_instructions);
-    sums["shared.store_instructions"] += double(c.shared.store_instructions);
-    sums["shared.matrix_loads"] += double(c.shared.matrix_loads);
-    sums["shared.load_wavefronts"] += double(c.shared.load_wavefronts);
-    sums["shared.store_wavefronts"] += double(c.shared.store_wavefronts);
-    sums["shared.load_ideal"] += double(c.shared.load_ideal);
-    sums["shared.store_ideal"] += double(c.shared.store_ideal);
-    sums["shared.atomic_instructions"] += double(c.shared.atomic_instructions);
-    sums["tensor_instructions"] += double(c.tensor_instructions);
-    sums["async_instructions"] += double(c.async_instructions);
-    sums["block_barriers"] += double(c.block_barriers);
-    sums["warp_barriers"] += double(c.warp_barriers);
-    sums["shuffles"] += double(c.shuffles);
-    sums["votes"] += double(c.votes);
+    const auto add = [&](const std::string& name, std::uint64_t count) { sums[name] += double(count); };
+    visit_counters(launch.counters, add);
     for (const simt::TensorTraffic& tensor : launch.tensors) {
-      add_global(tensor.name + ".", tensor.counters);
-      const auto tile = tile_sizes.find(tensor.name);
-      if (tile == tile_sizes.end()) continue;
-      for (const std::uint64_t bytes : tensor.tile_bytes) {
-        sums[tensor.name + ".tiles"] +=
-            double(bytes) / double(tile->second);  // tiles read: whole ones if none is short
-      }
+      visit_counters(tensor.counters, tensor.name + ".", add);
+      const auto tiling = tilings.find(tensor.name);
+      if (tiling == tilings.end() || tensor.tile_bytes.empty()) continue;
+      for (const double reads : reads_of_tiles(tensor, tiling->second)) sums[tensor.name + ".tiles"] += reads;
     }
     // How many different (block, value) pairs an annotation has: masked tiles, say.
     for (const simt::Note& note : launch.notes) sums["note." + note.label] += 1;
   }
   simt::clear_launches();
+  tilings.clear();
   return {sums.begin(), sums.end()};
 }
 
@@ -153,6 +141,15 @@ namespace detail {
 void guarded(void (*run)(void*), void* launch) {
   try {
     run(launch);
+    if (trace) {
+      std::map<std::string, TracedTensor> tensors;
+      for (const auto& [memory, allocation] : allocations) {
+        const auto tiling = tilings.find(allocation.name);
+        tensors[allocation.name] = {allocation.bytes,
+                                    tiling == tilings.end() ? std::nullopt : std::optional(tiling->second)};
+      }
+      trace->add_launch(simt::last_launch(), tensors);
+    }
   } catch (const simt::OpenExercise& open) {
     static auto& ids = *new std::set<std::string>;  // Todo keeps a pointer
     throw Todo(ids.insert(open.what()).first->c_str());

@@ -1,27 +1,40 @@
 // What every worker with kernels adds to its replies: the same for both backends.
 #include "common/cuda/worker_device.hpp"
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
 #include "common/cuda/backend.hpp"
 #include "common/worker/device.hpp"
 
 namespace workbook::cuda {
 namespace {
 
-std::size_t own_bytes = 0;  // device memory of the call's own tensors
-bool begun = false;         // begin_chapter() was called
+std::size_t own_bytes = 0;      // device memory of the call's own tensors
+bool begun = false;             // begin_chapter() was called
+std::span<std::uint8_t> trace;  // where the record of this call's launches goes; empty: nobody wants it
 
 std::size_t bytes_in_use() {
   take_peak_bytes();
   return take_peak_bytes();
 }
 
-/// Numbers "workers" and "lane_seed" of a call, where it has them: see simulate_with().
+/// Numbers "workers" and "lane_seed" of a call, where it has them: see simulate_with(). With the number "trace" it has
+/// an array "trace" of bytes, for a text.
 void begin(const worker::Arguments& call) {
   const auto seed = std::uint64_t(call.integer("lane_seed", 0));
   simulate_with(int(call.integer("workers", 0)), seed == 0 ? std::nullopt : std::optional(seed));
   take_counters();
   own_bytes = bytes_in_use();
   begun = false;
+  trace = {};
+  if (call.integer("trace", 0) != 0) {
+    trace = call.array<std::uint8_t>("trace");
+    start_trace();
+  }
 }
 
 worker::DeviceUse end() {
@@ -29,6 +42,12 @@ worker::DeviceUse end() {
   const std::size_t peak = take_peak_bytes();
   use.extra_bytes = std::int64_t(peak - own_bytes);
   for (const auto& [name, value] : take_counters()) use.counters[name] = value;
+  if (!trace.empty()) {
+    std::string text = take_trace();
+    if (text.size() > trace.size()) text = "{\"bytes\": " + std::to_string(text.size()) + "}";  // so many it would be
+    std::copy(text.begin(), text.end(), trace.begin());
+    trace = {};
+  }
   use.used = begun || use.extra_bytes > 0 || !use.counters.empty();
   return use;
 }

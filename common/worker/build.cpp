@@ -138,6 +138,7 @@ std::string link_step(const Toolchain& toolchain, const WorkerJob& job, const st
     in_build += in_ninja(object);
     inputs.push_back(object.string());
   }
+  inputs.insert(inputs.end(), job.libraries.begin(), job.libraries.end());
   for (const std::string& object : toolchain.backends.at(job.backend).objects) {
     implicit += ' ';
     implicit += in_ninja(object);
@@ -189,6 +190,7 @@ Toolchain load_toolchain(const fs::path& build_folder, const fs::path& root) {
     toolchain.unavailable = file.at("unavailable").get<std::map<std::string, std::string>>();
     toolchain.counts = file.at("counts");
     toolchain.simulator = file.at("simulator");
+    toolchain.cublas = file.at("cublas");
   } catch (const nlohmann::json::exception& error) {
     throw std::runtime_error(fmt::format("{} is missing or damaged ({}): delete the folder {} and try again",
                                          (build_folder / "toolchain.json").string(), error.what(),
@@ -247,15 +249,21 @@ std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, con
   if (!written) throw std::runtime_error(fmt::format("cannot write {}", file.string()));
   CommandOptions options;
   options.folder = toolchain.root;
-  const CommandResult result = run_command({toolchain.ninja, "-f", file.string(), "-k", "0"}, options);
+  const auto ninja = [&](const std::vector<std::string>& arguments) {
+    std::vector<std::string> argv = toolchain.prefix;
+    argv.insert(argv.end(), {toolchain.ninja, "-f", file.string()});
+    argv.insert(argv.end(), arguments.begin(), arguments.end());
+    return run_command(argv, options);
+  };
+  const CommandResult result = ninja({"-k", "0"});
   for (const auto& [name, objects] : objects_of) {
     WorkerBuilt& worker = built[name];
     const fs::path target = from_root(toolchain, worker.executable);
     const auto has_failed = [&](const fs::path& output) { return says_failed(result.output, output); };
     // After a failure an executable of before may still lie there. Ninja knows whether it is up to date.
-    worker.ok = result.exit_code == 0 ||
-                (std::none_of(objects.begin(), objects.end(), has_failed) && !has_failed(target) &&
-                 run_command({toolchain.ninja, "-f", file.string(), target.string()}, options).exit_code == 0);
+    worker.ok =
+        result.exit_code == 0 || (std::none_of(objects.begin(), objects.end(), has_failed) && !has_failed(target) &&
+                                  toolchain.prefix.empty() && ninja({target.string()}).exit_code == 0);
     for (const fs::path& object : objects) worker.log += contents(toolchain.root / (object.string() + ".log"));
     if (!worker.ok) worker.log += contents(worker.executable.string() + ".log");
     if (!worker.ok && worker.log.empty()) worker.log = result.output;

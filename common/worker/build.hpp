@@ -20,11 +20,13 @@ struct Toolchain {
   };
   std::filesystem::path build_folder;  ///< build/default
   std::filesystem::path root;          ///< the book; sources are named relative to it in messages
+  std::vector<std::string> prefix;     ///< program and arguments that start ninja in an isolation of its own; or none
   std::string ninja, cmake, compiler, compiler_id, build_type, sanitize, version;
   std::map<std::string, Backend> backends;         ///< "cpu"; "sim", "cuda" where they can be built
   std::map<std::string, std::string> unavailable;  ///< the others, and why
   bool counts = false;                             ///< "sim" counts accesses and looks for races
   std::string simulator;                           ///< what is missing for that, for people; empty if nothing
+  std::vector<std::string> cublas;                 ///< what a "cuda" worker that uses cuBLAS is linked with; or empty
 };
 /// std::runtime_error if the file is missing or damaged.
 Toolchain load_toolchain(const std::filesystem::path& build_folder, const std::filesystem::path& root);
@@ -35,6 +37,7 @@ struct WorkerJob {
   std::string backend = "cpu";
   std::vector<std::filesystem::path> sources;  ///< the chapter's .cpp and .cu files and its table of operations
   std::filesystem::path include;               ///< the folder with the chapter's headers
+  std::vector<std::string> libraries;          ///< what it is linked with beyond what every worker is
 };
 
 struct WorkerBuilt {

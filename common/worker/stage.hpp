@@ -1,11 +1,12 @@
-// One attention problem through a stage: the operation "forward", which every chapter that ends in one has.
+// One attention problem through a stage: the operation "forward", which every chapter that ends in one has, and
+// "backward", which a chapter with pass = "backward" has.
 #pragma once
 
 #include <functional>
 #include <map>
 #include <string>
 
-#include "common/attention/problem.hpp"
+#include "common/attention/oracle.hpp"
 #include "common/worker/worker.hpp"
 
 namespace workbook::worker {
@@ -21,6 +22,30 @@ struct AttentionResult {
 /// as the element's codes. `send` calls the worker.
 AttentionResult forward(const Problem& problem, const std::string& element,
                         const std::map<std::string, double>& numbers, const std::function<Reply(const Call&)>& send);
+
+/// What a backward stage is given, in the numbers that it sees.
+struct BackwardProblem {
+  Problem problem;
+  Tensor<double> dO;  ///< (B, H, Nq, d)
+  Saved saved;        ///< O and the LSE of the forward pass
+};
+/// The problem and dO rounded to the element, O and the LSE as a forward stage stores them.
+BackwardProblem backward_problem(const Problem& problem, const Tensor<float>& dO, const std::string& element);
+/// The same with the O and LSE of an oracle that is there already; `problem` is rounded already.
+BackwardProblem backward_problem(const Problem& problem, const Tensor<float>& dO, const std::string& element,
+                                 const Forward& forward);
+
+/// What a backward stage gave.
+struct BackwardResult {
+  Tensor<float> dQ, dK, dV;  ///< (B, H, Nq, d), (B, Hkv, Nk, d), (B, Hkv, Nk, d)
+  Reply reply;
+};
+
+/// Sends the numbers of forward(), arrays Q, K, V, O, dO as floats or as the element's codes and lse as floats to the
+/// operation; it gives dQ, dK, dV as floats or as codes of gradient_element.
+BackwardResult backward(const std::string& operation, const BackwardProblem& given, const std::string& element,
+                        const std::string& gradient_element, const std::map<std::string, double>& numbers,
+                        const std::function<Reply(const Call&)>& send);
 
 /// An output of a reply, as floats.
 std::vector<float> floats(const Reply& reply, const std::string& name, const std::string& element);

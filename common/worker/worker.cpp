@@ -211,7 +211,9 @@ void Worker::Process::start() {
   // The worker must not shrink what we have mapped: touching the missing part would kill us.
   ::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL);
 
-  std::vector<std::string> words;
+  std::vector<std::string> words = limits.prefix;
+  // Code that nobody trusts gets no look at this process, which knows what is expected of it.
+  if (!limits.prefix.empty()) ::prctl(PR_SET_DUMPABLE, 0);
   if (limits.debug) {
     const char* debugger = std::getenv("WORKBOOK_DEBUGGER");
     words = {"/bin/sh", "-c", std::string(debugger ? debugger : "gdb -q --args") + " \"$0\""};
@@ -261,6 +263,8 @@ int Worker::Process::stop() {
   if (pid < 0) return 0;
   int status = 0;
   socket = Descriptor();  // a worker that waits for a request sees the end and returns
+  for (auto left = limits.patience; left.count() > 0 && !ended(); left -= std::chrono::milliseconds(10))
+    ::usleep(10000);
   if (!limits.debug) ::kill(-pid, SIGKILL);
   ::kill(pid, SIGKILL);
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {

@@ -53,6 +53,11 @@ struct Limits {
   std::uint64_t memory = 4ull << 30;       ///< bytes of address space, 0: no limit; not applied in sanitizer builds
   std::uint64_t printed = 16ull << 20;     ///< bytes written to stdout and stderr, per call
   bool debug = false;                      ///< start under a debugger on this terminal, without limits
+  /// How long it may take to end when it is told to, before it is killed: a tool that watches it writes its report
+  /// then.
+  std::chrono::duration<double> patience{0};
+  /// Program and arguments that start the worker in an isolation of its own; its executable is put behind them.
+  std::vector<std::string> prefix;
 };
 
 /// One call: an operation's name, numbers, and arrays.

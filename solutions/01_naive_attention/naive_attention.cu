@@ -1,7 +1,7 @@
 // Chapter 1 on a GPU, given: the three kernels S = scale·QKᵀ, P = softmax(S), O = P V.
 //
 // Source: Dao et al. 2022, section 2.2, Algorithm 0.
-// Test it: ./workbook check --gate parts
+// Test it: ./workbook test 1
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -240,8 +240,8 @@ void start(const DeviceCall& call) {
   using workbook::cuda::launch;
   launch(scores<d>, dim3(heads * query_tiles * key_tiles), dim3(threads), sizeof(ScoresShared<d>), call.Q, call.K,
          call.S, sizes, call.scale);
-  const auto start_softmax = [&]<int count>(std::integral_constant<int, count>) {
-    launch(softmax<count>, dim3(heads * Nq), dim3(threads), sizeof(Row<count>), call.S, call.P, call.lse, sizes.stride);
+  const auto start_softmax = [&, rows = heads * Nq]<int count>(std::integral_constant<int, count>) {
+    launch(softmax<count>, dim3(rows), dim3(threads), sizeof(Row<count>), call.S, call.P, call.lse, sizes.stride);
   };
   if (sizes.stride <= 4096) {
     start_softmax(std::integral_constant<int, 4096>());

@@ -6,7 +6,7 @@
 // %. P is kept in fp16, since that is what the second product takes.
 //
 // Source: Dao et al. 2022, section 2.2, Algorithm 0.
-// Test it: ./workbook check --gate parts
+// Test it: ./workbook test 1
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // Chapter 3, tiled WMMA: the phases of the kernel, the kernel as their sequence, and the launch.
 //
 // Source: Dao et al. 2022, section 3.1, Algorithm 1; Dao 2023, sections 3.2 and 3.3 (what this partition costs).
-// Test it: ./workbook check --gate parts
+// Test it: ./workbook test 3
 #include "tiled_wmma.hpp"
 
 #include <cstdint>

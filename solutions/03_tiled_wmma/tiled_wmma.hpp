@@ -8,7 +8,7 @@
 // memory in every tile. Chapter 4 removes that.
 //
 // Source: Dao et al. 2022, section 3.1, Algorithm 1; Dao 2023, section 3.3 ("split-K") and section 3.2 (the grid).
-// Test it: ./workbook check --gate parts
+// Test it: ./workbook test 3
 #pragma once
 
 #include "common/attention/shape.hpp"

@@ -1,7 +1,7 @@
 // Chapter 3's warm-ups: three kernels of a few lines, and their launches.
 //
 // Source: CUDA C++ Programming Guide, sections "Device Memory Accesses", "Shared Memory" and "Warp Matrix Functions".
-// Test it: ./workbook check --gate parts
+// Test it: ./workbook test 3
 #include "warmups.hpp"
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 // shared memory, without bank conflicts. 3.3 multiplies on a tensor core. The fused kernel is made of these three.
 //
 // Source: CUDA C++ Programming Guide, sections "Device Memory Accesses", "Shared Memory" and "Warp Matrix Functions".
-// Test it: ./workbook check --gate parts
+// Test it: ./workbook test 3
 #pragma once
 
 #include <cstdint>

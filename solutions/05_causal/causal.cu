@@ -151,7 +151,7 @@ __device__ __forceinline__ void multiply_QK(Shared<d, Br, Bc, warps>& smem, Frag
 /// How many tiles of Bc keys, from the first on, the queries first_query to first_query + Br - 1 see.
 template <int Br, int Bc>
 __device__ int key_tiles(std::int64_t first_query, const Sizes& sizes) {
-  // TODO(5.1) The last of these queries that exists sees most (about 3 lines).
+  // TODO(5.1) The last of these queries sees most (about 3 lines).
   // BEGIN 5.1
   const std::int64_t last_query = min(first_query + Br, sizes.Nq) - 1;
   const std::int64_t visible = sizes.causal ? min(sizes.Nk, last_query + (sizes.Nk - sizes.Nq) + 1) : sizes.Nk;
@@ -181,8 +181,8 @@ __device__ __forceinline__ float mask_boundary(float (&S)[width], std::int64_t q
 /// has been accumulated to the new m.
 template <int width>
 __device__ __forceinline__ float update_row(RowState& row, float (&S)[width], float scale) {
-  // TODO(5.3) As in 4.3, for a row that may not have seen a key yet. Then m is -inf, and so may be all of its scores:
-  // P and l are to be 0, and nothing NaN (about 10 lines).
+  // TODO(5.3) As in 4.3, for a row that may see no key in this step, or none at all. Then its scores are -inf, and m
+  // may be: P is to be 0, m and l stay as they are, and nothing is NaN (about 10 lines).
   // BEGIN 5.3
   const float m_step = largest_scaled(S, scale), m_new = m_step > row.m + slack ? m_step : row.m;
   const float m_safe = m_new == -INFINITY ? 0 : m_new, rescale = exp2_ftz(row.m - m_safe);
@@ -314,7 +314,7 @@ __global__ void __launch_bounds__(32 * warps, blocks<d, warps>)
   if (tiles > 0) load(smem.K, K, 0);                           // (Bc, d)
   if (tiles > 0 && copies<d> == 2) load(smem.V, V, 0);         // (Bc, d)
   __pipeline_commit();
-  for (int i = thread; i < 256; i += threads) smem.row_index[i / 16][i % 16] = i / 16;
+  for (int i = thread; i < 256; i += threads) smem.row_index[i / 16][i % 16] = float(i / 16);
   Fragments<d> fragments;
   for (auto& tiles_of_O : fragments.O)
     for (Accumulator& tile : tiles_of_O) wmma::fill_fragment(tile, 0.0f);

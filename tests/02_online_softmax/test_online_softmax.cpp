@@ -257,8 +257,7 @@ TEST_CASE("probabilities keep their precision", "[2.3]") {
 TEST_CASE("tiled attention agrees with chapter 1", "[whole]") {
   for (const bool causal : {false, true}) {
     const Problem problem = make_input("rising maximum", {{2, 2, 2, 100, 140, 64}, causal, 0, 12});
-    const AttentionResult tiled =
-        expect_attention(problem, "rising maximum", {{"Br", 32}, {"Bc", 32}});
+    const AttentionResult tiled = expect_attention(problem, "rising maximum", {{"Br", 32}, {"Bc", 32}});
     const AttentionResult naive = previous_attention(problem);
     // Each is within its bounds of the oracle, so the two are within twice that of each other.
     const Forward oracle = forward_oracle(problem);

@@ -78,11 +78,17 @@ struct Setup {
   bool causal = false;
   std::int64_t Br = 0, Bc = 0;
   float scale = 0;
+  std::int64_t key_warps = 0;
+  LaneRows lane_rows = {};
 
-  Problem problem() const { return make_input(kind, {.shape = shape, .causal = causal, .scale = scale, .seed = 3}); }
+  Problem problem() const {
+    Problem problem = make_input(kind, {.shape = shape, .causal = causal, .scale = std::abs(scale), .seed = 3});
+    if (scale < 0) problem.scale = scale;
+    return problem;
+  }
   std::string name() const {
-    return fmt::format("{}, B={} H={} Nq={} Nk={} d={} causal={} Br={} Bc={} scale={}", kind, shape.B, shape.H,
-                       shape.Nq, shape.Nk, shape.d, causal, Br, Bc, scale);
+    return fmt::format("{}, B={} H={} Nq={} Nk={} d={} causal={} Br={} Bc={} scale={} key_warps={} step={}", kind,
+                       shape.B, shape.H, shape.Nq, shape.Nk, shape.d, causal, Br, Bc, scale, key_warps, lane_rows.step);
   }
 };
 
@@ -90,14 +96,14 @@ Case output_case(const Setup& setup, const Precision& precision = float32_precis
   const Problem problem = setup.problem();
   const Forward oracle = forward_oracle(problem);
   return {"O: " + setup.name(), oracle.O, output_bounds(oracle, problem, precision),
-          output_mistakes(problem, setup.Br, setup.Bc, precision)};
+          output_mistakes(problem, setup.Br, setup.Bc, precision, setup.key_warps, setup.lane_rows)};
 }
 
-Case lse_case(const Setup& setup) {
+Case lse_case(const Setup& setup, const Precision& precision = float32_precision()) {
   const Problem problem = setup.problem();
   const Forward oracle = forward_oracle(problem);
-  return {"lse: " + setup.name(), oracle.lse, lse_bounds(oracle, problem, float32_precision()),
-          lse_mistakes(problem, setup.Br, setup.Bc)};
+  return {"lse: " + setup.name(), oracle.lse, lse_bounds(oracle, problem, precision),
+          lse_mistakes(problem, setup.Br, setup.Bc, precision, setup.key_warps, setup.lane_rows)};
 }
 
 constexpr Shape small{.B = 1, .H = 2, .Hkv = 2, .Nq = 40, .Nk = 40, .d = 32};
@@ -105,6 +111,33 @@ constexpr Shape long_keys{.B = 1, .H = 1, .Hkv = 1, .Nq = 24, .Nk = 50, .d = 32}
 constexpr Shape long_queries{.B = 1, .H = 1, .Hkv = 1, .Nq = 50, .Nk = 24, .d = 32};
 constexpr Shape batches{.B = 2, .H = 3, .Hkv = 3, .Nq = 20, .Nk = 20, .d = 16};
 constexpr Shape exact_tiles{.B = 1, .H = 1, .Hkv = 1, .Nq = 32, .Nk = 48, .d = 32};
+
+/// Stages of half precision whose warps split the keys of a tile.
+std::vector<Setup> kernel_setups() {
+  std::vector<Setup> result;
+  for (const char* kind : {"normal", "value mean", "rising maximum", "large logits", "late spike"})
+    for (const std::int64_t key_warps : {2, 4})
+      result.push_back({.kind = kind,
+                        .shape = {.B = 1, .H = 1, .Hkv = 1, .Nq = 40, .Nk = 100, .d = 32},
+                        .Br = 32,
+                        .Bc = key_warps * 16,
+                        .key_warps = key_warps});
+  // Lanes that own rows, whose maximum may lag behind.
+  for (const char* kind : {"normal", "value mean", "rising maximum", "large logits", "late spike"})
+    for (const std::int64_t Bc : {32, 64})
+      result.push_back({.kind = kind,
+                        .shape = {.B = 1, .H = 1, .Hkv = 1, .Nq = 40, .Nk = 100, .d = 32},
+                        .Br = 32,
+                        .Bc = Bc,
+                        .lane_rows = {.step = 32, .slack = 5.5F}});
+  // The same with a causal mask, whose diagonal crosses several tiles.
+  for (const char* kind : {"normal", "rising maximum"})
+    for (const Shape& shape : {Shape{.B = 1, .H = 1, .Hkv = 1, .Nq = 70, .Nk = 100, .d = 32},
+                               Shape{.B = 1, .H = 1, .Hkv = 1, .Nq = 100, .Nk = 70, .d = 32}})
+      result.push_back(
+          {.kind = kind, .shape = shape, .causal = true, .Br = 64, .Bc = 32, .lane_rows = {.step = 32, .slack = 5.5F}});
+  return result;
+}
 
 std::vector<Setup> setups() {
   std::vector<Setup> result;
@@ -117,6 +150,9 @@ std::vector<Setup> setups() {
     for (const std::int64_t tile : {0, 16}) result.push_back({kind, small, false, tile, tile});
   result.push_back({"rising maximum", small, true, 16, 16});
   result.push_back({"normal", small, false, 16, 16, 0.3F});
+  result.push_back({"normal", small, true, 16, 16, -0.3F});
+  // The last query of the first Q tile is the only one to see the first key of a tile.
+  result.push_back({"normal", {.B = 1, .H = 1, .Hkv = 1, .Nq = 47, .Nk = 64, .d = 32}, true, 32, 16});
   return result;
 }
 
@@ -349,6 +385,25 @@ Case product_case(std::int64_t Nq, std::int64_t Nk, std::int64_t d) {
   return {"PV", O, product_bounds(sizes, Nk), product_mistakes(P, V)};
 }
 
+Bounds simple_bounds(const Tensor<double>& expected);
+
+Case transposed_product_case() {
+  const Tensor<float> A = tensor_of({1, 1, 16, 16}, 9), B = tensor_of({1, 1, 16, 16}, 10);
+  Tensor<double> C({1, 1, 16, 16});
+  for (std::int64_t i = 0; i < 16; ++i)
+    for (std::int64_t j = 0; j < 16; ++j)
+      for (std::int64_t k = 0; k < 16; ++k) C(0, 0, i, j) += double(A(0, 0, i, k)) * B(0, 0, j, k);
+  return {"A·Bᵀ", C, simple_bounds(C), transposed_product_mistakes(A, B)};
+}
+
+Case transpose_case(std::int64_t rows, std::int64_t columns) {
+  const Tensor<float> matrix = tensor_of({1, 1, rows, columns}, 11);
+  Tensor<double> result({1, 1, columns, rows});
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t j = 0; j < columns; ++j) result(0, 0, j, i) = matrix(0, 0, i, j);
+  return {"transpose", result, simple_bounds(result), transpose_mistakes(matrix, 32)};
+}
+
 /// Bounds of a few units in the last place, for parts that tolerance.hpp has none for.
 Bounds simple_bounds(const Tensor<double>& expected) {
   Bounds bounds{Tensor<double>(expected.sizes), 0, "float32 rounding"};
@@ -397,6 +452,28 @@ TEST_CASE("every known mistake in O is named") {
   check_all_named(cases, {"divided-by-last-tile", "m-starts-at-1e9", "masked-row-divided"});
 }
 
+TEST_CASE("every known mistake of a kernel whose warps split the keys is named") {
+  const auto check = [](const std::vector<Case>& cases, const std::vector<std::string>& ids) {
+    std::set<std::string> named;
+    for (const Case& test_case : cases) named.merge(check_case(test_case));
+    for (const std::string& id : ids) {
+      INFO(id);
+      CHECK(named.contains(id));
+    }
+  };
+  std::vector<Case> O, lse;
+  for (const Setup& setup : kernel_setups()) {
+    O.push_back(output_case(setup, float16_precision()));
+    lse.push_back(lse_case(setup, float16_precision()));
+  }
+  check(O, {"K-fragments-row-major", "V-fragments-col-major", "QK-first-fragment", "QK-last-fragment", "no-scale",
+            "exp-of-base-2", "warp-own-maximum", "warp-maximum-ignored", "warp-sum-alone", "warp-sum-dropped",
+            "warp-product-alone", "warp-product-dropped", "mask-where-whole-warp-needs-it", "reset-at-boundary",
+            "masked-tiles-scaled-twice", "masked-tiles-not-scaled"});
+  check(lse, {"K-fragments-row-major", "QK-last-fragment", "no-scale", "exp-of-base-2", "lse-e-of-base-2",
+              "warp-own-maximum", "warp-sum-alone", "warp-sum-dropped", "l-of-rounded-P"});
+}
+
 TEST_CASE("every known mistake in the LSE is named") {
   std::vector<Case> cases;
   for (const Setup& setup : setups()) cases.push_back(lse_case(setup));
@@ -429,6 +506,8 @@ TEST_CASE("every known mistake in the parts of the forward pass is named") {
   check_all_named(lses, {});
 
   check_all_named({product_case(20, 20, 16), product_case(12, 31, 16)}, {});
+  check_all_named({transposed_product_case()}, {});
+  check_all_named({transpose_case(64, 32), transpose_case(33, 70)}, {});
 
   const std::vector<float> empty(10, -INFINITY);
   check_all_named({state_case(rising(22, -1, 0.2F), 8, "rising"), state_case(rising(22, 5, -0.2F), 8, "falling"),

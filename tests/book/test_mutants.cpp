@@ -105,6 +105,37 @@ TEST_CASE("a mutant changes its region and nothing else") {
   CHECK(second.at("sums.cpp") == replaced(sums_solution, "a * b", "a"));
 }
 
+TEST_CASE("a mutant of given code changes what lies outside the regions") {
+  const std::string given = R"toml([[mutant]]
+id = "given-sum"
+exercise = "given"
+title = "adds twice"
+find = "FIND"
+replace = "int add(int b, int a)"
+test = "sums agree"
+diagnosis = "unknown"
+)toml";
+  const auto texts = [&](const std::string& find) {
+    const TemporaryBook folder;
+    folder.write(path, replaced(given, "FIND", find));
+    const Book book = folder.load();
+    return apply(book, book.chapters[0], load_mutants(book, book.chapters[0])[0]);
+  };
+  const auto error = [&](const std::string& find) { return message_of<ManifestError>([&] { texts(find); }); };
+  CHECK(texts("int add(int a, int b);").at("sums.hpp") ==
+        replaced(sums_header, "int add(int a, int b);", "int add(int b, int a)"));
+  CHECK(texts("int add(int a, int b);").at("sums.cpp") == sums_solution);
+  CHECK(texts("int add(int a, int b) {").at("sums.cpp") ==
+        replaced(sums_solution, "int add(int a, int b) {", "int add(int b, int a)"));
+  CHECK_THAT(error("int add(int a, int b)"), starts_at_line(1) && ContainsSubstring("2 times"));  // in two files
+  CHECK_THAT(error("product"), starts_at_line(1) && ContainsSubstring("0 times"));                // within a region
+  CHECK_THAT(error("nowhere"), starts_at_line(1) && ContainsSubstring("0 times in the given code"));
+
+  const TemporaryBook folder;
+  folder.write(path, replaced(given, "sums agree", "adding is commutative"));
+  CHECK_THAT(message_of<ManifestError>([&] { load(folder); }), starts_at_line(7) && ContainsSubstring("whole chapter"));
+}
+
 TEST_CASE("a mutant may span lines and may take all of them") {
   const TemporaryBook folder;
   const std::string lines = "  const int product = a * b;\n  return product;\n";

@@ -28,7 +28,7 @@ struct Ran {
 struct RunOptions {
   std::map<std::string, std::string> environment;
   std::filesystem::path folder;  ///< working directory; empty: the book's copy
-  double time = 60;              ///< seconds, then it is killed
+  double time = 240;             ///< seconds, then it is killed
 };
 
 class WorkbookCopy {

@@ -21,6 +21,7 @@ Context read_context() {
   context.element = json.at("element");
   context.debug = json.at("debug");
   context.time_limit = json.at("time_limit");
+  context.worker_prefix = json.at("worker_prefix");
   context.previous = json.at("previous");
   context.previous_element = json.at("previous_element");
   for (const auto& [name, subject] : json.at("subjects").items()) {

@@ -2,12 +2,14 @@
 // environment variable WORKBOOK_CONTEXT, written by common/cli/testing.cpp:
 //
 //   {"chapter": 3, "backend": "sim", "unavailable": "", "counts": true, "element": "float16", "debug": false,
-//    "time_limit": 10.0, "subjects": {"whole": {"executable": PATH, "not_compiled": LOG}, "3.1": {…, "open": true}},
+//    "time_limit": 10.0, "worker_prefix": [],
+//    "subjects": {"whole": {"executable": PATH, "not_compiled": LOG}, "3.1": {…, "open": true}},
 //    "previous": PATH of the previous chapter's worker, or "", "previous_element": "float32"}
 #pragma once
 
 #include <map>
 #include <string>
+#include <vector>
 
 namespace workbook::test {
 
@@ -26,6 +28,7 @@ struct Context {
   std::string element;      ///< type of Q, K, V and O of the code under test: "float32", "float16", "bfloat16"
   bool debug = false;
   double time_limit = 10;
+  std::vector<std::string> worker_prefix;   ///< starts the code under test in its isolation; empty: none
   std::map<std::string, Subject> subjects;  ///< by exercise id, and "whole"
   std::string previous, previous_element;
 };

@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 #include <set>
+#include <sstream>
 
 #include "common/attention/element.hpp"
 #include "tests/support/context.hpp"
@@ -50,7 +51,83 @@ Worker& worker_of(const std::string& executable) {
   if (context().backend == "cuda") limits.memory = 0;  // CUDA reserves far more addresses than it uses
   limits.time = std::chrono::duration<double>(context().time_limit);
   limits.debug = context().debug;
+  if (executable != context().previous) limits.prefix = context().worker_prefix;
+  if (context().backend == "cuda" && !limits.prefix.empty()) {  // compute-sanitizer: slow, and reports at the end
+    limits.time *= 30;
+    limits.patience = std::chrono::seconds(60);
+  }
   return workers.emplace(executable, Worker(executable, limits)).first->second;
+}
+
+/// What the simulator reports (common/simt/report.cpp): a report's first words, the diagnosis, and where such a mistake
+/// most often comes from. Where one call has several reports, the first kind in this table is the most telling one.
+struct ReportKind {
+  const char *text, *id, *cause;
+};
+constexpr ReportKind report_kinds[] = {
+    {"assertion", "assertion", "an assert() in the kernel failed"},
+    {"out of bounds, ", "out-of-bounds",
+     "an index runs past the end: look at ragged tails and at which index comes first"},
+    {"misaligned access", "misaligned", "the address is not a multiple of what is accessed at a time"},
+    {"access to padding", "padding",
+     "a row is longer in memory than the columns in use: look at the leading dimension"},
+    {"fragment used before it was set", "unset-fragment",
+     "a fragment holds anything until it is filled or loaded: clear accumulators"},
+    {"access to bytes of a pending cp.async", "pending-copy", "a copy is used before the wait for it"},
+    {"divergent barrier", "divergent-barrier",
+     "a __syncthreads() stands in a branch that not all threads of the block take"},
+    {"divergent warp function", "divergent-warp-function",
+     "a warp's function stands in a branch that not all its lanes take"},
+    {"a lane that does not take part", "divergent-warp-function",
+     "a warp's function stands in a branch that not all its lanes take"},
+    {"deadlock", "deadlock", "some threads wait for others that never come"},
+    {"race: write after write", "race", "two threads write one element, and nothing says which of them comes last"},
+    {"race: ", "race", "a barrier is missing: what one thread writes, another reads or overwrites without waiting"},
+    {"read of uninitialised shared memory", "uninitialised-shared",
+     "part of a tile is read that nobody has written: look at the tail, and at which thread writes what"},
+    {"read of uninitialised global memory", "uninitialised-global", "scratch memory is read before it is written"},
+    {"output written twice", "written-twice",
+     "two threads write the same element: an index or a bound is off, so that one row's place is another's"},
+    {"output never written", "never-written", "some threads or rows are left out"},
+};
+
+/// The reports in the text of an exception.
+struct Reported {
+  const ReportKind* kind;          ///< the most telling one
+  std::vector<std::string> lines;  ///< of all reports
+  std::string places;              ///< the lines of the source that they name: equal for the same mistakes
+};
+std::optional<Reported> reports_in(const std::string& text) {
+  const auto begins = [&](const ReportKind& kind) { return text.find(kind.text); };
+  const auto* const kind = std::ranges::find_if(report_kinds, [&](const ReportKind& k) {
+    const std::size_t at = begins(k);
+    return at != std::string::npos && (at == 0 || text[at - 1] == '\n' || text[at - 1] == ' ');
+  });
+  if (kind == std::end(report_kinds)) return {};
+  std::size_t first = text.size();
+  for (const ReportKind& each : report_kinds) first = std::min(first, begins(each));
+  Reported reported{kind, {}, kind->id};
+  std::istringstream lines(text.substr(first));
+  for (std::string line; std::getline(lines, line);) {
+    if (const std::size_t at = line.find(" at "); at != std::string::npos && line.starts_with("  "))
+      reported.places += line.substr(at, line.find(',', at) - at);
+    reported.lines.push_back(std::move(line));
+  }
+  return reported;
+}
+
+/// A message for reports of the simulator: in full once, and by its first line where another test has shown the same.
+Outcome outcome_of_reports(const Reported& reported, const Call& call) {
+  static std::map<std::string, std::string> shown;  // places -> the test that showed them
+  const auto [first, is_new] = shown.emplace(reported.places, current_test());
+  std::string message = headline("") + "\n";
+  if (is_new || first->second == current_test()) {
+    for (const std::string& line : reported.lines) message += "  " + line + "\n";
+  } else {
+    message += fmt::format("  {}\n    the same places as in \"{}\", where they are shown\n", reported.lines.front(),
+                           first->second);
+  }
+  return {"failed", message + "  the call was " + call.text(), reported.kind->cause, reported.kind->id};
 }
 
 /// How each way to die is reported.
@@ -76,6 +153,8 @@ Outcome outcome_of(const Failure& failure, const Call& call) {
     case Ending::out_of_memory:
       return {"failed", text, "memory grows with N², or a size is wrong", "out-of-memory"};
     case Ending::threw: {
+      if (const auto reported = reports_in(failure.what()); reported && context().backend == "sim")
+        return outcome_of_reports(*reported, call);
       const bool outside = std::string(failure.what()).find(" lies outside ") != std::string::npos ||
                            std::string(failure.what()).find(" reach outside ") != std::string::npos;
       return {"failed", text,
@@ -92,16 +171,23 @@ Outcome outcome_of(const Failure& failure, const Call& call) {
   return {"failed", text, "", ""};
 }
 
+std::string patient_test;  // whose calls may take `patience` times as long as others
+double patience = 1;
+
 Reply call_worker(const std::string& executable, const Call& call) {
   static std::set<std::string> slow;  // executables that have timed out once: not waited for as long again
   Worker& worker = worker_of(executable);
-  if (slow.contains(executable))
-    worker.limits().time = std::chrono::duration<double>(std::min(1.0, context().time_limit));
+  const std::chrono::duration<double> usual = worker.limits().time, brief(1);
+  worker.limits().time = slow.contains(executable)        ? std::min(brief, usual)
+                         : patient_test == current_test() ? usual * patience
+                                                          : usual;
   try {
     Reply reply = worker.call(call);
+    worker.limits().time = usual;
     last_printed = reply.printed;
     return reply;
   } catch (const Failure& failure) {
+    worker.limits().time = usual;
     if (failure.ending == Ending::timed_out) slow.insert(executable);
     end_test(outcome_of(failure, call));
   }
@@ -132,6 +218,11 @@ Reply call(const Call& call) {
               "", ""});
   }
   return reply;
+}
+
+void be_patient(double times) {
+  patient_test = current_test();
+  patience = times;
 }
 
 Reply call_previous(const Call& call) {
@@ -192,11 +283,11 @@ void expect_close(const Tensor<float>& got, const Expectation& expectation) {
 }
 
 AttentionResult expect_attention(const Problem& given, const std::string& kind,
-                                 const std::map<std::string, double>& numbers) {
+                                 const std::map<std::string, double>& numbers, const book::LaneRows& lane_rows) {
   const Problem problem = in_element(given);
   AttentionResult result = attention(problem, numbers);
   const Forward oracle = forward_oracle(problem);
-  const std::int64_t Br = tile(numbers, "Br"), Bc = tile(numbers, "Bc");
+  const std::int64_t Br = tile(numbers, "Br"), Bc = tile(numbers, "Bc"), key_warps = tile(numbers, "key_warps");
   std::string input = describe(problem, kind);
   if (Br > 0) input += fmt::format(", Br={}, Bc={}", Br, Bc);
   book::Layout O_layout, lse_layout;
@@ -208,10 +299,45 @@ AttentionResult expect_attention(const Problem& given, const std::string& kind,
     layout->Bc = Bc;
   }
   expect_close(result.O, {oracle.O, output_bounds(oracle, problem, precision()), O_layout,
-                          book::output_mistakes(problem, Br, Bc), input});
+                          book::output_mistakes(problem, Br, Bc, precision(), key_warps, lane_rows), input});
   expect_close(result.lse, {oracle.lse, lse_bounds(oracle, problem, precision()), lse_layout,
-                            book::lse_mistakes(problem, Br, Bc), input});
+                            book::lse_mistakes(problem, Br, Bc, precision(), key_warps, lane_rows), input});
   return result;
+}
+
+BackwardResult backward(const BackwardProblem& given, const std::map<std::string, double>& numbers,
+                        const std::string& operation) {
+  const auto found = numbers.find("float_gradients");
+  const bool in_float = found != numbers.end() && found->second != 0;
+  return worker::backward(operation, given, context().element, in_float ? "float32" : context().element, numbers, call);
+}
+
+BackwardResult float_backward(const BackwardProblem& given, const std::string& operation) {
+  return worker::backward(operation, given, "float32", "float32", {}, call);
+}
+
+void expect_gradients(const BackwardResult& got, const BackwardProblem& given, const std::string& input,
+                      const GradientTiles& tiles, const Precision& precision, const std::vector<std::string>& which) {
+  const auto& [problem, dO, saved] = given;
+  const Gradients oracle = backward_oracle(problem, dO, saved);
+  const GradientBounds bounds = gradient_bounds(oracle, problem, dO, saved, precision);
+  for (const std::string& name : which) {
+    const bool of_queries = name == "dQ", of_keys = name == "dK";
+    book::Layout layout;
+    layout.tensor = name;
+    (of_queries ? layout.Br : layout.Bc) = tiles.owned;
+    expect_close(of_queries ? got.dQ
+                 : of_keys  ? got.dK
+                            : got.dV,
+                 {of_queries ? oracle.dQ
+                  : of_keys  ? oracle.dK
+                             : oracle.dV,
+                  of_queries ? bounds.dQ
+                  : of_keys  ? bounds.dK
+                             : bounds.dV,
+                  layout, book::gradient_mistakes(name, problem, dO, saved, tiles.owned, tiles.passing, precision),
+                  describe(problem, input)});
+  }
 }
 
 void expect(bool condition, const std::string& message, const std::string& cause, const std::string& diagnosis) {
@@ -221,6 +347,12 @@ void expect(bool condition, const std::string& message, const std::string& cause
   }
   end_test(
       {"failed", headline("") + "\n  " + message + printed_text(), cause, diagnosis.empty() ? "unknown" : diagnosis});
+}
+
+void expect_count(const Reply& reply, const std::string& name, double expected, const std::string& why,
+                  const std::string& cause, const std::string& diagnosis) {
+  const double got = counter(reply, name);
+  expect(got == expected, fmt::format("{} is {}, expected {}: {}", name, got, expected, why), cause, diagnosis);
 }
 
 void expect_no_influence_from_the_future(const Problem& problem, std::int64_t query,

@@ -18,6 +18,9 @@ namespace workbook::test {
 /// Calls the code under test: the graft of the running test's exercise, or the whole chapter for [whole].
 worker::Reply call(const worker::Call& call);
 
+/// Each call of the running test may take so many times as long as the time limit says.
+void be_patient(double times);
+
 /// Calls the previous chapter's stage (the book's own, unless the reader asked for theirs).
 worker::Reply call_previous(const worker::Call& call);
 
@@ -51,13 +54,35 @@ struct Expectation {
 void expect_close(const Tensor<float>& got, const Expectation& expectation);
 
 /// `problem`, rounded to the element, through the stage under test against the oracle: O, then the LSE. Returns what
-/// came back, for more checks.
+/// came back, for more checks. lane_rows: how the stage's lanes own rows, for the diagnosis.
 AttentionResult expect_attention(const Problem& problem, const std::string& kind,
-                                 const std::map<std::string, double>& numbers = {});
+                                 const std::map<std::string, double>& numbers = {},
+                                 const book::LaneRows& lane_rows = {});
 
 /// Ends the test as failed with `message` unless `condition` holds. `cause`: what it most likely is; `diagnosis`: id.
 void expect(bool condition, const std::string& message, const std::string& cause = "",
             const std::string& diagnosis = "");
+
+/// Ends the test as failed unless the counter `name` is exactly `expected`. `why`: what it counts, and the formula.
+void expect_count(const worker::Reply& reply, const std::string& name, double expected, const std::string& why,
+                  const std::string& cause, const std::string& diagnosis);
+
+using worker::BackwardProblem, worker::BackwardResult;
+/// The operation "backward", or another of that kind; the number float_gradients = 1 asks for gradients in float.
+BackwardResult backward(const BackwardProblem& given, const std::map<std::string, double>& numbers = {},
+                        const std::string& operation = "backward");
+/// A stage that takes and gives floats, such as a chapter's naive backward.
+BackwardResult float_backward(const BackwardProblem& given, const std::string& operation);
+
+/// How rows fall into blocks and tiles in a backward stage, for messages and for the diagnosis; 0: untiled.
+struct GradientTiles {
+  std::int64_t owned = 0, passing = 0;
+};
+/// Ends the test as failed unless the gradients named in `which` ("dQ", "dK", "dV"), in this order, agree with the
+/// oracle within the bounds of `precision`.
+void expect_gradients(const BackwardResult& got, const BackwardProblem& given, const std::string& input,
+                      const GradientTiles& tiles, const Precision& precision,
+                      const std::vector<std::string>& which = {"dQ", "dK", "dV"});
 
 /// Changes every key after those that query `query` sees: first its K and V to another finite number, then its K to
 /// NaN. O of the queries up to it must stay the same, bit for bit. (V stays finite: a stage that computes masked keys

@@ -1,0 +1,66 @@
+// Chapter 3's warm-ups: three kernels of a few lines, and their launches.
+//
+// Source: CUDA C++ Programming Guide, sections "Device Memory Accesses", "Shared Memory" and "Warp Matrix Functions".
+// Test it: ./workbook test 3
+#include "warmups.hpp"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "common/cuda/kernel.hpp"
+
+namespace ch03 {
+namespace {
+
+using namespace nvcuda;
+
+/// to (n) = from (n). Every thread takes eight neighbours, 16 bytes, and goes on by the number of threads in the grid;
+/// what does not fill 16 bytes is copied one by one.
+__global__ void copy_kernel(const half* __restrict__ from, half* __restrict__ to, std::int64_t n) {
+  // TODO(3.1) A thread's number in the grid and the number of threads; full groups of eight as uint4; the n % 8
+  // elements that are left (about 6 lines).
+  // BEGIN 3.1
+  WORKBOOK_TODO(3.1);
+  // END 3.1
+}
+
+constexpr int side = 32;  // of the tile that one block transposes, with one thread an element
+
+/// to (columns, rows) = the transpose of from (rows, columns). Both are read and written along their rows.
+__global__ void transpose_kernel(const float* __restrict__ from, float* __restrict__ to, std::int64_t rows,
+                                 std::int64_t columns) {
+  const std::int64_t top = blockIdx.y * std::int64_t(side), left = blockIdx.x * std::int64_t(side);  // of the tile
+  const int x = threadIdx.x, y = threadIdx.y;  // x runs through a warp
+  // TODO(3.2) A tile in shared memory, padded so that a column lies in 32 different banks: each warp reads one row of
+  // `from` into a row of it, and writes one column of it to a row of `to`. Mind the edges (about 6 lines).
+  // BEGIN 3.2
+  WORKBOOK_TODO(3.2);
+  // END 3.2
+}
+
+/// C (16, 16) = A (16, 16) · Bᵀ, with B (16, 16), all row-major: one warp, one instruction of a tensor core.
+__global__ void multiply_transposed_kernel(const half* __restrict__ A, const half* __restrict__ B,
+                                           float* __restrict__ C) {
+  // TODO(3.3) Three fragments; clear the accumulator, load A and Bᵀ, multiply, store (about 8 lines).
+  // BEGIN 3.3
+  WORKBOOK_TODO(3.3);
+  // END 3.3
+}
+
+}  // namespace
+
+void copy(const half* from, half* to, std::int64_t n) {
+  const std::int64_t threads = 256, blocks = std::clamp<std::int64_t>((n / 8 + threads - 1) / threads, 1, 1024);
+  workbook::cuda::launch(copy_kernel, dim3(blocks), dim3(threads), 0, from, to, n);
+}
+
+void transpose(const float* from, float* to, std::int64_t rows, std::int64_t columns) {
+  workbook::cuda::launch(transpose_kernel, dim3((columns + side - 1) / side, (rows + side - 1) / side),
+                         dim3(side, side), 0, from, to, rows, columns);
+}
+
+void multiply_transposed(const half* A, const half* B, float* C) {
+  workbook::cuda::launch(multiply_transposed_kernel, dim3(1), dim3(32), 0, A, B, C);
+}
+
+}  // namespace ch03

@@ -1,0 +1,25 @@
+// Chapter 3's warm-ups: three kernels of a few lines, one new thing each.
+//
+// 3.1 reads and writes device memory as wide as a thread can. 3.2 exchanges data between the threads of a block through
+// shared memory, without bank conflicts. 3.3 multiplies on a tensor core. The fused kernel is made of these three.
+//
+// Source: CUDA C++ Programming Guide, sections "Device Memory Accesses", "Shared Memory" and "Warp Matrix Functions".
+// Test it: ./workbook test 3
+#pragma once
+
+#include <cstdint>
+
+#include "common/cuda/kernel.hpp"
+
+namespace ch03 {
+
+/// Exercise 3.1. to (n) = from (n), any n >= 0. Both start at multiples of 16 bytes.
+void copy(const half* from, half* to, std::int64_t n);
+
+/// Exercise 3.2. to (columns, rows) = the transpose of from (rows, columns); sizes >= 1.
+void transpose(const float* from, float* to, std::int64_t rows, std::int64_t columns);
+
+/// Exercise 3.3. C (16, 16) = A (16, 16) · Bᵀ, with B (16, 16): as S = Q Kᵀ, all row-major.
+void multiply_transposed(const half* A, const half* B, float* C);
+
+}  // namespace ch03

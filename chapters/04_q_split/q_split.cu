@@ -1,0 +1,256 @@
+// Chapter 4, Q split: the phases of the kernel, the kernel as their sequence, and the launch.
+//
+// Source: Dao 2023 (FlashAttention-2), sections 3.1 to 3.3.
+// Test it: ./workbook test 4
+#include "q_split.hpp"
+
+#include <cstdint>
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+#include "common/cuda/kernel.hpp"
+
+namespace ch04 {
+namespace {
+
+using namespace nvcuda;
+using workbook::cuda::dynamic_shared, workbook::cuda::exp2_ftz;
+
+constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
+constexpr unsigned all_lanes = 0xffffffff;
+
+// As in chapter 3: rows of halves padded by 16 bytes for loads of fragments, rows of floats by 32 for their stores.
+constexpr int pad_half = 16 / sizeof(half), pad_product = 32 / sizeof(float);
+
+// m may stay behind a row's maximum by so much, and O is then not rescaled: P is at most 2^8, and fp16 is as exact
+// there as it is at 1. 0 would keep m at the maximum.
+constexpr float slack = 8;
+
+// With d = 128 there is neither shared memory for a second K/V tile nor registers for Q.
+template <int d>
+constexpr int copies = d <= 64 ? 2 : 1;
+template <int d>
+constexpr bool Q_in_registers = d <= 64;
+// A warp treats so many keys of a tile at once, since a lane keeps its scores in registers.
+template <int d, int Bc>
+constexpr int step = d <= 64 ? 32 : Bc;
+// The blocks that shall fit a multiprocessor: the compiler divides the registers by them.
+template <int d, int warps>
+constexpr int blocks = (d == 128 || warps < 4 ? 8
+                        : d == 64             ? 12
+                                              : 16) /
+                       warps;
+
+/// What a warp keeps in shared memory for itself, one after the other. Its S is transposed: a lane's row is a column,
+/// so that the lanes read neighbours.
+template <int d, int Bc>
+union Workspace {
+  static constexpr int keys = step<d, Bc>, columns = d < keys ? d : keys;
+  float S[keys][32 + pad_product];
+  half P[32][keys + pad_half];
+  float O[32][columns + pad_product];
+};
+
+/// What a block keeps in shared memory. Every warp uses its own Q and workspace, and all of K and V.
+template <int d, int Br, int Bc, int warps>
+struct Shared {
+  half Q[warps][32][d + pad_half], K[copies<d>][Bc][d + pad_half], V[copies<d>][Bc][d + pad_half];
+  float row_index[16][16];  // element (i, j) is i
+  Workspace<d, Bc> own[warps];
+  SHARED_LAYOUT(Shared, (Q, d, d + pad_half), (K, d, d + pad_half), (V, d, d + pad_half), row_index, own);
+};
+
+/// What a warp keeps in registers: O (32, d), and Q (32, d), of which only the part in use if there is no room for all.
+using QFragment = wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major>;  // a column of Qᵀ is a row of Q
+using Accumulator = wmma::fragment<wmma::accumulator, 16, 16, 16, float>;
+template <int d>
+struct Fragments {
+  Accumulator O[2][d / 16];
+  QFragment Q[2][d / 16];
+};
+
+/// What a lane keeps of its row.
+struct RowState {
+  float m = -INFINITY, l = 0;
+};
+
+/// Eight floats times factor, rounded to fp16: 16 bytes.
+__device__ uint4 rounded(const float* x, float factor = 1) {
+  uint4 eight;
+  auto* pairs = reinterpret_cast<half2*>(&eight);
+  for (int i = 0; i < 4; ++i) pairs[i] = __floats2half2_rn(x[2 * i] * factor, x[2 * i + 1] * factor);
+  return eight;
+}
+
+/// The largest of scale·S[j]: a maximum over the even j and one over the odd, neither of which waits for the other.
+template <int width>
+__device__ float largest_scaled(const float (&S)[width], float scale) {
+  float extreme[2] = {S[0], S[1]};
+  if (scale >= 0) {
+    for (int j = 2; j < width; ++j) extreme[j % 2] = fmaxf(extreme[j % 2], S[j]);
+  } else {
+    for (int j = 2; j < width; ++j) extreme[j % 2] = fminf(extreme[j % 2], S[j]);
+  }
+  return fmaxf(extreme[0] * scale, extreme[1] * scale);
+}
+
+/// Starts to copy rows x d elements from device memory into a tile of (tile_rows, d) in shared memory; the rest of the
+/// tile becomes zeros. The caller is number `thread` of `threads` that do it together.
+template <int threads, int tile_rows, int columns>
+__device__ __forceinline__ void load_tile(half (&tile)[tile_rows][columns], const half* __restrict__ source, int rows,
+                                          int thread) {
+  constexpr int d = columns - pad_half;
+  // TODO(4.1) As in 3.4, but each 16 bytes by __pipeline_memcpy_async(to, from, 16, zeros): the last `zeros` bytes are
+  // not read and become zeros, all 16 in a row that does not exist (about 6 lines).
+  // BEGIN 4.1
+  WORKBOOK_TODO(4.1);
+  // END 4.1
+}
+
+/// Sᵀ = K Qᵀ, not yet scaled, for this warp's rows and one step's keys, from first_key of the tile on:
+/// (step, d), (32, d) -> (step, 32).
+template <int d, int Br, int Bc, int warps>
+__device__ __forceinline__ void multiply_QK(Shared<d, Br, Bc, warps>& smem, Fragments<d>& fragments, int copy,
+                                            int first_key) {
+  // TODO(4.2) As in 3.5, with K on the left and both halves of the warp's 32 rows on the right. Q is in fragments.Q if
+  // Q_in_registers<d>; otherwise load it there, each part once (about 18 lines).
+  // BEGIN 4.2
+  WORKBOOK_TODO(4.2);
+  // END 4.2
+}
+
+/// S -> P for this lane's row and one step's keys, of which the first `keys` exist: P (32, step) = exp2(S·scale - m), 0
+/// for keys that do not exist; the row's m and l with them; and the factor that brings what has been accumulated to the
+/// new m. In units of log2: scale holds log2(e).
+template <int d, int Br, int Bc, int warps>
+__device__ __forceinline__ float online_softmax(Shared<d, Br, Bc, warps>& smem, RowState& row, int keys, float scale) {
+  // TODO(4.3) Chapter 2's loop over a row: its scores are own.S[0][lane], own.S[1][lane], … m moves only if the scores
+  // exceed it by more than `slack`. P takes the place of S, so all lanes must have read (about 22 lines).
+  // BEGIN 4.3
+  WORKBOOK_TODO(4.3);
+  // END 4.3
+}
+
+/// Multiplies each row of O (32, d) by its lane's factor.
+template <int d, int Br, int Bc, int warps>
+__device__ __forceinline__ void rescale_O(Shared<d, Br, Bc, warps>& smem, Fragments<d>& fragments, float rescale) {
+  // TODO(4.4) Nothing to do if no lane's factor differs from 1. Otherwise load row_index as an accumulator: its element
+  // e says to which row element e of any accumulator belongs, and that row's lane has the factor (about 9 lines).
+  // BEGIN 4.4
+  WORKBOOK_TODO(4.4);
+  // END 4.4
+}
+
+/// O += P V for this warp's rows and one step's keys: (32, step), (step, d) -> (32, d).
+template <int d, int Br, int Bc, int warps>
+__device__ __forceinline__ void accumulate_PV(Shared<d, Br, Bc, warps>& smem, Fragments<d>& fragments, int copy,
+                                              int first_key) {
+  // TODO(4.5) As in 3.7, but the accumulators are those of O, and nothing is stored. The next step's S goes where P is
+  // (about 11 lines).
+  // BEGIN 4.5
+  WORKBOOK_TODO(4.5);
+  // END 4.5
+}
+
+/// O / l as fp16 and the LSE, m + log l, to device memory: the first `rows` of this warp's rows, (32, d) and (32).
+template <int d, int Br, int Bc, int warps>
+__device__ __forceinline__ void write_output(Shared<d, Br, Bc, warps>& smem, const Fragments<d>& fragments,
+                                             const RowState& row, half* __restrict__ O_rows,
+                                             float* __restrict__ lse_rows, int rows) {
+  // TODO(4.6) The one division: each row by its l. As many columns at a time as own.O has: the fragments into own.O,
+  // then eight neighbours a lane, times 1 / l from the lane of their row, one 16-byte store (about 19 lines).
+  // BEGIN 4.6
+  WORKBOOK_TODO(4.6);
+  // END 4.6
+}
+
+/// One block per tile of queries and head. Warp w owns rows 32·w to 32·w + 31 and never talks to another warp.
+template <int d, int Br, int Bc, int warps>
+__global__ void __launch_bounds__(32 * warps, blocks<d, warps>)
+    attention(const half* __restrict__ Q, const half* __restrict__ K, const half* __restrict__ V, half* __restrict__ O,
+              float* __restrict__ lse, std::int64_t Nq, std::int64_t Nk, int query_tiles, float scale) {
+  auto& smem = dynamic_shared<Shared<d, Br, Bc, warps>>();
+  constexpr int threads = 32 * warps;
+  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+  const std::int64_t head = blockIdx.x / query_tiles, query_tile = blockIdx.x % query_tiles;
+  const std::int64_t first_query = query_tile * Br + 32 * warp, first_row = head * Nq + first_query;  // of this warp
+  const int rows = min(std::int64_t(32), Nq - first_query);  // none if negative
+  K += head * Nk * d, V += head * Nk * d;
+  const int tiles = (Nk + Bc - 1) / Bc, last_keys = Nk - std::int64_t(tiles - 1) * Bc;  // the last tile may be short
+  const auto load = [&](half(&tile)[copies<d>][Bc][d + pad_half], const half* source, int j) {
+    load_tile<threads>(tile[j % copies<d>], source, j + 1 < tiles ? Bc : last_keys, thread);
+  };
+
+  load_tile<32>(smem.Q[warp], Q + first_row * d, rows, lane);  // (32, d)
+  load(smem.K, K, 0);                                          // (Bc, d)
+  if (copies<d> == 2) load(smem.V, V, 0);                      // (Bc, d)
+  __pipeline_commit();
+  for (int i = thread; i < 256; i += threads) smem.row_index[i / 16][i % 16] = float(i / 16);
+  Fragments<d> fragments;
+  for (auto& tiles_of_O : fragments.O)
+    for (Accumulator& tile : tiles_of_O) wmma::fill_fragment(tile, 0.0f);
+  __pipeline_wait_prior(0);
+  __syncwarp();  // Q is there for all lanes
+  for (int i = 0; i < d / 8 && Q_in_registers<d>; ++i)
+    wmma::load_matrix_sync(fragments.Q[i % 2][i / 2], &smem.Q[warp][i % 2 * 16][i / 2 * 16], d + pad_half);
+
+  RowState row;
+  for (int j = 0; j < tiles; ++j) {
+    __pipeline_wait_prior(0);
+    __syncthreads();  // K_j is there, with two copies V_j too; nobody reads what the next loads overwrite
+    if (copies<d> == 1) load(smem.V, V, j);
+    K += Bc * d, V += Bc * d;  // to tile j + 1
+    if (copies<d> == 2 && j + 1 < tiles) load(smem.K, K, j + 1), load(smem.V, V, j + 1);
+    __pipeline_commit();
+    const int keys = j + 1 < tiles ? Bc : last_keys;
+    for (int first_key = 0; first_key < keys; first_key += step<d, Bc>) {
+      multiply_QK(smem, fragments, j % copies<d>, first_key);                    // Sᵀ = K Qᵀ, (step, 32) per warp
+      const float rescale = online_softmax(smem, row, keys - first_key, scale);  // P = exp2(S - m), (32, step)
+      rescale_O(smem, fragments, rescale);                                       // O = O·rescale, (32, d)
+      if (copies<d> == 1) {                                                      // then a step is the whole tile
+        __pipeline_wait_prior(0);
+        __syncthreads();  // V_j is there; nobody reads K_j any more
+        if (j + 1 < tiles) load(smem.K, K, j + 1);
+        __pipeline_commit();
+      }
+      accumulate_PV(smem, fragments, j % copies<d>, first_key);  // O += P V, (32, d)
+    }
+  }
+  write_output(smem, fragments, row, O + first_row * d, lse + first_row, rows);  // O / l, m + log l
+}
+
+template <int d, int Br, int Bc, int warps>
+void start(const DeviceCall& call) {
+  const auto& [B, H, Hkv, Nq, Nk, d_] = call.shape;
+  const std::int64_t query_tiles = (Nq + Br - 1) / Br, blocks = query_tiles * B * H;
+  if (blocks > std::numeric_limits<int>::max())
+    throw std::invalid_argument("B·H·⌈Nq/Br⌉ = " + std::to_string(blocks) + ": a grid has at most 2147483647 blocks");
+  // The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)).
+  workbook::cuda::launch(attention<d, Br, Bc, warps>, dim3(blocks), dim3(32 * warps), sizeof(Shared<d, Br, Bc, warps>),
+                         call.Q, call.K, call.V, call.O, call.lse, Nq, Nk, query_tiles, call.scale * log2_e);
+}
+
+template <int d>
+void start(const DeviceCall& call, Tiles tiles) {
+  const auto [Br, Bc, warps] = tiles;
+  if (Br == 128 && Bc == 64 && warps == 4) return start<d, 128, 64, 4>(call);
+  if (Br == 128 && Bc == 32 && warps == 4) return start<d, 128, 32, 4>(call);
+  if (Br == 64 && Bc == 64 && warps == 2) return start<d, 64, 64, 2>(call);
+  if (Br == 32 && Bc == 32 && warps == 1) return start<d, 32, 32, 1>(call);
+  throw std::invalid_argument("Br, Bc, warps = " + std::to_string(Br) + ", " + std::to_string(Bc) + ", " +
+                              std::to_string(warps) + " is not built; q_split.hpp lists what is");
+}
+
+}  // namespace
+
+void q_split(const DeviceCall& call, Tiles tiles) {
+  const auto& [B, H, Hkv, Nq, Nk, d] = call.shape;
+  if (call.causal) throw std::invalid_argument("causal = true: chapter 4 has no causal mask; chapter 5 adds it");
+  if (d == 32) return start<32>(call, tiles);
+  if (d == 64) return start<64>(call, tiles);
+  if (d == 128) return start<128>(call, tiles);
+  throw std::invalid_argument("d = " + std::to_string(d) + " is not supported; allowed are 32, 64 and 128");
+}
+
+}  // namespace ch04

@@ -1,0 +1,82 @@
+// What the device itself can do, measured in the same run as the stages: a large copy, and reading from L2. A worker of
+// its own, with no chapter in it. Compiled by nvcc only.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <span>
+
+#include "common/cuda/bench.hpp"
+#include "common/cuda/memory.hpp"
+#include "common/worker/operations.hpp"
+
+namespace {
+
+using workbook::cuda::DeviceArray;
+using workbook::worker::Arguments;
+using workbook::worker::Operation;
+
+// -> properties (4): multiprocessors, bytes of L2, bytes of device memory, compute capability as 90 for 9.0
+void properties(const Arguments& call) {
+  int device = 0, multiprocessors = 0, l2 = 0, major = 0, minor = 0;
+  std::size_t free = 0, total = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+  cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, device);
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+  cudaMemGetInfo(&free, &total);
+  const double found[] = {double(multiprocessors), double(l2), double(total), double(10 * major + minor)};
+  std::copy(std::begin(found), std::end(found), call.array<double>("properties").begin());
+}
+
+// bytes -> seconds: a copy of so many bytes within device memory, which reads and writes each once
+void copy(const Arguments& call) {
+  const auto bytes = std::size_t(call.integer("bytes"));
+  DeviceArray<half> from("from", bytes / 2), to("to", bytes / 2);
+  workbook::cuda::bench_detail::fill(from, 1, 1.0f);
+  workbook::cuda::time_calls(call, [&](int) {
+    if (cudaMemcpyAsync(to.data(), from.data(), bytes, cudaMemcpyDeviceToDevice) != cudaSuccess) {
+      throw workbook::cuda::Error("a copy within device memory was refused");
+    }
+  });
+}
+
+/// Each block reads `count` values of its own, a power of two, again and again, 16 bytes a thread, past L1. No two
+/// blocks read the same ones, so that none finds on its way what another has asked for. The sum keeps the loads alive,
+/// and each round begins elsewhere, so that no round can be computed once for all.
+__global__ void read_own_part(const uint4* values, unsigned count, int times, unsigned* sums) {
+  const uint4* part = values + static_cast<std::size_t>(blockIdx.x) * count;
+  unsigned sum = 0;
+  for (int round = 0; round < times; ++round) {
+    const unsigned first = threadIdx.x + static_cast<unsigned>(round) * blockDim.x;
+#pragma unroll 4
+    for (unsigned i = 0; i < count; i += blockDim.x) {
+      const uint4 four = __ldcg(part + ((first + i) & (count - 1)));
+      sum = sum * 3 + (four.x ^ four.y ^ four.z ^ four.w);
+    }
+  }
+  if (sum == 0x12345678u) sums[blockIdx.x] = sum;
+}
+
+// bytes, blocks, times -> seconds: each of the blocks reads its part of so many bytes, so many times; all parts fit L2
+void l2_read(const Arguments& call) {
+  const auto bytes = std::size_t(call.integer("bytes"));
+  const auto blocks = static_cast<unsigned>(call.integer("blocks"));
+  DeviceArray<half> values("values", blocks * bytes / 2);
+  DeviceArray<unsigned> sums("sums", blocks);
+  workbook::cuda::bench_detail::fill(values, 1, 1.0f);
+  workbook::cuda::time_calls(call, [&](int) {
+    workbook::cuda::launch(read_own_part, dim3(blocks), dim3(1024), 0, reinterpret_cast<const uint4*>(values.data()),
+                           unsigned(bytes / 16), int(call.integer("times")), sums.data());
+  });
+}
+
+constexpr Operation table[] = {{"properties", properties}, {"copy", copy}, {"l2_read", l2_read}};
+
+}  // namespace
+
+std::span<const Operation> workbook::worker::operations() {
+  return table;
+}

@@ -1,0 +1,471 @@
+#include "common/bench/figures.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <stdexcept>
+
+#include "common/book/files.hpp"
+#include "common/worker/command.hpp"
+
+namespace workbook::bench {
+namespace fs = std::filesystem;
+namespace {
+
+using Style = Curve::Style;
+
+/// Each name keeps its colour and its mark in all figures. Peers are dashed.
+Curve curve_for(const Results& results, const std::string& name) {
+  const std::vector<std::string> all = results.names();
+  const auto index = int(std::find(all.begin(), all.end(), name) - all.begin());
+  const std::vector<std::string> peers = results.names("peer");
+  const bool peer = std::find(peers.begin(), peers.end(), name) != peers.end();
+  Curve curve;
+  curve.title = name;
+  curve.style = peer ? Style::dashed : Style::line_and_points;
+  curve.color = index;
+  curve.mark = 2 * index + (peer ? 1 : 0);
+  return curve;
+}
+
+/// A curve over N for each name; `value` gives nothing where there is no point.
+Panel over_lengths(const Results& results, const std::vector<std::string>& names, Panel panel,
+                   const std::function<std::optional<double>(const std::string&, std::int64_t)>& value) {
+  panel.x_label = "sequence length N";
+  panel.x_log = panel.x_is_length = true;
+  for (const std::string& name : names) {
+    Curve curve = curve_for(results, name);
+    for (const std::int64_t N : results.lengths()) {
+      if (const auto y = value(name, N)) curve.points.emplace_back(double(N), *y);
+    }
+    if (!curve.points.empty()) panel.curves.push_back(std::move(curve));
+  }
+  return panel;
+}
+
+/// The shape among the points with this pass, mask, N and d.
+std::optional<Shape> shape_of(const Results& results, const std::string& pass, bool causal, std::int64_t N,
+                              std::int64_t d) {
+  for (const Point& p : results.points) {
+    const Shape& s = p.shape;
+    if (p.backend == "cuda" && s.pass == pass && s.causal == causal && s.N == N && s.d == d) return s;
+  }
+  return std::nullopt;
+}
+
+const Point* point(const Results& results, const std::string& name, const std::string& pass, bool causal,
+                   std::int64_t N, std::int64_t d) {
+  const auto shape = shape_of(results, pass, causal, N, d);
+  return shape ? results.find(name, *shape) : nullptr;
+}
+
+std::string pass_text(const std::string& pass, bool causal) {
+  return pass + (causal ? ", causal" : "");
+}
+
+/// Those figures whose panels have curves.
+void add(std::vector<Figure>& figures, Figure figure) {
+  std::erase_if(figure.panels, [](const Panel& panel) { return panel.curves.empty(); });
+  if (!figure.panels.empty()) figures.push_back(std::move(figure));
+}
+
+Figure speed(const Results& results, const std::string& pass, bool causal) {
+  Figure figure{fmt::format("speed_{}{}", pass, causal ? "_causal" : ""),
+                fmt::format("Speed over N, {} pass{}. Operations by the field's convention; fp16.", pass,
+                            causal ? ", causal" : ""),
+                {}};
+  for (const std::int64_t d : results.head_dims()) {
+    Panel panel;
+    panel.title = fmt::format("{}, d = {}", pass_text(pass, causal), d);
+    panel.y_label = "TFLOP/s";
+    panel = over_lengths(results, results.names(), panel,
+                         [&](const std::string& name, std::int64_t N) -> std::optional<double> {
+                           const Point* p = point(results, name, pass, causal, N, d);
+                           return p ? std::optional(flops_per_second(*p) / 1e12) : std::nullopt;
+                         });
+    const auto roof = [&](const std::string& title, std::optional<double> value) {
+      if (!value || panel.curves.empty()) return;
+      Curve curve{title, Style::line, -1, 0, {}};
+      for (const std::int64_t N : results.lengths()) curve.points.emplace_back(double(N), *value / 1e12);
+      panel.curves.push_back(std::move(curve));
+    };
+    roof("a matrix product, measured", results.roofs.product_flops);
+    figure.panels.push_back(std::move(panel));
+  }
+  return figure;
+}
+
+/// The stage that writes S and P out: chapter 1 on the GPU.
+std::optional<std::string> standard_attention(const Results& results) {
+  for (const std::string& name : results.names("stage")) {
+    if (name.starts_with("01_")) return name;
+  }
+  return std::nullopt;
+}
+
+Figure speed_up(const Results& results) {
+  Figure figure{"speed_up",
+                "Time of standard attention (chapter 1, three kernels, S and P in device memory) over the "
+                "time of each fused stage; forward, not causal.",
+                {}};
+  const auto standard = standard_attention(results);
+  if (!standard) return figure;
+  std::vector<std::string> fused = results.names("stage");
+  std::erase(fused, *standard);
+  for (const std::int64_t d : results.head_dims()) {
+    Panel panel;
+    panel.title = fmt::format("fused over standard attention, d = {}", d);
+    for (const Point& p : results.points) {
+      if (p.name == *standard && p.result == "out of memory" && p.shape.d == d && !p.shape.causal) {
+        panel.title += fmt::format("\\nstandard attention: out of memory at N = {}", p.shape.N);
+        break;
+      }
+    }
+    panel.y_label = "times faster";
+    figure.panels.push_back(
+        over_lengths(results, fused, panel, [&](const std::string& name, std::int64_t N) -> std::optional<double> {
+          const Point* a = point(results, *standard, "forward", false, N, d);
+          const Point* b = point(results, name, "forward", false, N, d);
+          return a && b ? std::optional(a->times->median / b->times->median) : std::nullopt;
+        }));
+  }
+  return figure;
+}
+
+Figure memory(const Results& results) {
+  Figure figure{"memory",
+                "Memory beyond inputs and outputs, for each head. A stage's LSE counts, which the backward pass "
+                "needs; PyTorch makes one only where it needs it.",
+                {}};
+  for (const char* pass : {"forward", "backward"}) {
+    Panel panel;
+    panel.title = fmt::format("extra memory, {}", pass);
+    panel.y_label = "bytes a head";
+    panel.y_log = true;
+    figure.panels.push_back(over_lengths(
+        results, results.names(), panel, [&](const std::string& name, std::int64_t N) -> std::optional<double> {
+          for (const std::int64_t d : results.head_dims()) {
+            const Point* p = point(results, name, pass, false, N, d);
+            if (p == nullptr || !p->extra_bytes) continue;
+            const double lse = p->kind == "stage" && p->shape.pass == "forward" ? 4.0 * double(N) : 0;
+            const double bytes = *p->extra_bytes / double(p->shape.B * p->shape.H) + lse;
+            if (bytes > 0) return bytes;
+          }
+          return std::nullopt;
+        }));
+  }
+  return figure;
+}
+
+Figure causal_gain(const Results& results) {
+  Figure figure{"causal",
+                "Time without the causal mask over the time with it. Half of the pairs are visible: 2N/(N+1) "
+                "is what skipping the rest can give.",
+                {}};
+  for (const char* pass : {"forward", "backward"}) {
+    for (const std::int64_t d : results.head_dims()) {
+      Panel panel;
+      panel.title = fmt::format("{}, d = {}", pass, d);
+      panel.y_label = "times faster with the mask";
+      panel = over_lengths(results, results.names(), panel,
+                           [&](const std::string& name, std::int64_t N) -> std::optional<double> {
+                             const Point* a = point(results, name, pass, false, N, d);
+                             const Point* b = point(results, name, pass, true, N, d);
+                             return a && b ? std::optional(a->times->median / b->times->median) : std::nullopt;
+                           });
+      if (!panel.curves.empty()) {
+        Curve ideal{"2N/(N+1)", Style::line, -1, 0, {}};
+        for (const std::int64_t N : results.lengths())
+          ideal.points.emplace_back(double(N), 2.0 * double(N) / double(N + 1));
+        panel.curves.push_back(std::move(ideal));
+      }
+      figure.panels.push_back(std::move(panel));
+    }
+  }
+  return figure;
+}
+
+/// Bytes that the profiler saw between L2 and device memory.
+std::optional<double> dram_bytes(const Point& p) {
+  const auto read = p.profile.find("dram__bytes_read.sum"), written = p.profile.find("dram__bytes_write.sum");
+  if (read == p.profile.end() || written == p.profile.end()) return std::nullopt;
+  return read->second + written->second;
+}
+
+/// The N at which stages stand in the roofline: the largest up to 8192 with a profile, or else at all.
+std::int64_t roofline_length(const Results& results) {
+  std::int64_t plain = 0, profiled = 0;
+  for (const Point& p : results.points) {
+    if (p.backend != "cuda" || !p.ok() || p.shape.N > 8192 || p.kind != "stage") continue;
+    plain = std::max(plain, p.shape.N);
+    if (!p.profile.empty()) profiled = std::max(profiled, p.shape.N);
+  }
+  return profiled != 0 ? profiled : plain;
+}
+
+Panel roofline_panel(const Results& results, const std::string& title, const std::string& x_label, double slope,
+                     const std::function<std::optional<double>(const Point&)>& bytes) {
+  Panel panel;
+  panel.title = title;
+  panel.x_label = x_label;
+  panel.y_label = "TFLOP/s";
+  panel.x_log = panel.y_log = true;
+  const std::int64_t N = roofline_length(results);
+  double x_low = 1e300, x_high = 0;
+  const std::vector<std::int64_t> head_dims = results.head_dims();
+  for (const std::string& name : results.names("stage")) {
+    bool titled = false;
+    for (const bool causal : {false, true}) {
+      for (std::size_t i = 0; i < head_dims.size(); ++i) {
+        Curve curve = curve_for(results, name);
+        curve.style = Style::points;
+        curve.mark = 2 * int(i) + (causal ? 1 : 0);
+        if (titled) curve.title.clear();
+        for (const Point& p : results.points) {
+          const auto all = bytes(p);
+          const bool here = p.name == name && p.shape.N == N && p.shape.d == head_dims[i] && p.shape.causal == causal;
+          if (!here || p.backend != "cuda" || !p.ok() || !all) continue;
+          const double x = flops(p.shape) / *all;
+          curve.points.emplace_back(x, flops_per_second(p) / 1e12);
+          x_low = std::min(x_low, x);
+          x_high = std::max(x_high, x);
+        }
+        if (curve.points.empty()) continue;
+        titled = true;
+        panel.curves.push_back(std::move(curve));
+      }
+    }
+  }
+  if (panel.curves.empty()) return panel;
+  const Roofs& roofs = results.roofs;
+  const double highest = std::max(roofs.peak_flops.value_or(0), roofs.product_flops.value_or(0));
+  const double last = std::max(x_high, highest / slope) * 2;
+  const auto roof = [&](const std::string& roof_title, double flat) {
+    const double ridge = flat / slope, first = std::min(x_low, ridge) / 2;
+    Curve curve{roof_title, Style::line, -1, 0, {}};
+    curve.points = {{first, first * slope / 1e12}, {ridge, flat / 1e12}, {last, flat / 1e12}};
+    panel.curves.push_back(std::move(curve));
+  };
+  if (roofs.product_flops) roof("a matrix product, measured", *roofs.product_flops);
+  if (roofs.peak_flops) roof("peak of the data sheet", *roofs.peak_flops);
+  return panel;
+}
+
+Figure roofline(const Results& results) {
+  Figure figure{"roofline", "", {}};
+  const std::int64_t N = roofline_length(results);
+  std::string forms;
+  const char* const names_of_forms[] = {"circles", "squares", "triangles"};
+  for (std::size_t i = 0; i < results.head_dims().size() && i < 3; ++i)
+    forms += fmt::format("{}{} d = {}", i == 0 ? "" : ", ", names_of_forms[i], results.head_dims()[i]);
+  figure.caption = fmt::format(
+      "Every stage under its roofs, N = {}: what its kernels ask of L2 (the simulator's requested bytes), and what "
+      "reaches device memory (the profiler's bytes), where it was profiled. {}; hollow: causal.",
+      N, forms);
+  if (results.roofs.l2_bytes) {
+    figure.panels.push_back(
+        roofline_panel(results, fmt::format("the L2 roof: {:.1f} TB/s, measured", *results.roofs.l2_bytes / 1e12),
+                       "FLOP for each byte requested (simulator)", *results.roofs.l2_bytes,
+                       [](const Point& p) { return p.requested_bytes; }));
+  }
+  if (results.roofs.copy_bytes) {
+    figure.panels.push_back(
+        roofline_panel(results, fmt::format("the DRAM roof: {:.1f} TB/s, a copy", *results.roofs.copy_bytes / 1e12),
+                       "FLOP for each byte of DRAM (profiler)", *results.roofs.copy_bytes, dram_bytes));
+  }
+  return figure;
+}
+
+/// The steps that led to a stage, in their order.
+Figure steps(const Results& results) {
+  Figure figure{"steps",
+                "What each step within a chapter gave: the stage without its later steps, step after step, in "
+                "the same run.",
+                {}};
+  std::vector<std::string> stages;
+  for (const Point& p : results.points) {
+    const std::size_t colon = p.name.find(": ");
+    if (p.kind != "step" || !p.ok() || colon == std::string::npos) continue;
+    const std::string stage = p.name.substr(0, colon);
+    if (std::find(stages.begin(), stages.end(), stage) == stages.end()) stages.push_back(stage);
+  }
+  for (const std::string& stage : stages) {
+    Panel panel;
+    panel.title = stage;
+    panel.x_label = "step";
+    panel.y_label = "TFLOP/s";
+    std::vector<Shape> shapes;
+    std::vector<std::string> titles;
+    const auto add_once = [](auto& list, const auto& value) {
+      if (std::find(list.begin(), list.end(), value) == list.end()) list.push_back(value);
+    };
+    for (const Point& p : results.points) {
+      if (p.kind != "step" || !p.name.starts_with(stage + ": ")) continue;
+      add_once(titles, p.name.substr(stage.size() + 2));
+      if (p.ok()) add_once(shapes, p.shape);
+    }
+    panel.x_ticks = titles;
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      const Shape& s = shapes[i];
+      Curve curve{fmt::format("d = {}, N = {}, {}", s.d, s.N, pass_text(s.pass, s.causal)),
+                  Style::line_and_points,
+                  int(i),
+                  2 * int(i),
+                  {}};
+      for (std::size_t step = 0; step < titles.size(); ++step) {
+        for (const Point& p : results.points) {
+          if (p.kind != "step" || !p.ok() || p.shape != s || p.name != stage + ": " + titles[step]) continue;
+          curve.points.emplace_back(double(step), flops_per_second(p) / 1e12);
+        }
+      }
+      panel.curves.push_back(std::move(curve));
+    }
+    figure.panels.push_back(std::move(panel));
+  }
+  return figure;
+}
+
+/// A text within double quotes. (Enhanced text, where _ and ^ mean something, is switched off.)
+std::string quoted(const std::string& text) {
+  std::string result = "\"";
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    const bool line_end = c == '\\' && i + 1 < text.size() && text[i + 1] == 'n';  // a line end of ours
+    if ((c == '"' || c == '\\') && !line_end) result += '\\';
+    result += c;
+  }
+  return result + "\"";
+}
+
+}  // namespace
+
+std::vector<Figure> figures(const Results& results) {
+  std::vector<Figure> all;
+  for (const char* pass : {"forward", "backward"}) {
+    for (const bool causal : {false, true}) add(all, speed(results, pass, causal));
+  }
+  add(all, speed_up(results));
+  add(all, memory(results));
+  add(all, causal_gain(results));
+  add(all, roofline(results));
+  add(all, steps(results));
+  return all;
+}
+
+std::string gnuplot_script(const Figure& figure, const fs::path& file) {
+  // Okabe and Ito's colours, which readers with any kind of colour vision tell apart; black is for roofs.
+  static const char* const colors[] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00",
+                                       "#56B4E9", "#7F7F7F", "#8B5A2B", "#B8A800"};
+  static const int marks[] = {7, 6, 5, 4, 9, 8, 11, 10, 13};  // filled and hollow by turns
+  const auto panels = figure.panels.size();
+  const std::size_t columns = std::min<std::size_t>(panels, 2), rows = (panels + columns - 1) / columns;
+  const std::size_t width = columns == 1 ? 760 : 1200, height = 480 * rows;
+  std::string script = "set encoding utf8\n";
+  if (file.extension() == ".png") {
+    script += fmt::format("set terminal pngcairo noenhanced size {},{} font \"sans,11\" background \"white\"\n", width,
+                          height);
+  } else {
+    script +=
+        fmt::format("set terminal svg noenhanced size {},{} font \"sans-serif,13\" background \"white\" name \"{}\"\n",
+                    width, height, figure.name);
+  }
+  script += fmt::format("set output {}\n", quoted(file.string()));
+  script += "set border 3\nset tics nomirror out\nset grid linecolor rgb \"#dddddd\" linewidth 1\n";
+  script += fmt::format("set multiplot layout {},{}\n", rows, columns);
+  int data = 0;
+  for (const Panel& panel : figure.panels) {
+    std::vector<std::string> plots;
+    double highest = 0;
+    for (const Curve& curve : panel.curves) {
+      script += fmt::format("$data{} << EOD\n", data);
+      for (const auto& [x, y] : curve.points) {
+        highest = std::max(highest, y);
+        script += fmt::format("{:.9g} {:.9g}\n", x, y);
+      }
+      script += "EOD\n";
+      const std::string color = curve.color < 0 ? "#000000" : colors[std::size_t(curve.color) % std::size(colors)];
+      const int mark = marks[std::size_t(curve.mark) % std::size(marks)];
+      const std::string line = fmt::format("linecolor rgb \"{}\"", color);
+      const std::string points = fmt::format("pointtype {} pointsize 1", mark);
+      std::string plot = fmt::format("$data{} using 1:2 with ", data);
+      switch (curve.style) {
+        case Style::line_and_points:
+          plot += fmt::format("linespoints {} linewidth 2 {}", line, points);
+          break;
+        case Style::dashed:
+          plot += fmt::format("linespoints {} linewidth 1.5 dashtype 2 {}", line, points);
+          break;
+        case Style::line:
+          plot += fmt::format("lines {} linewidth 1 dashtype 3", line);
+          break;
+        case Style::points:
+          plot += fmt::format("points {} {}", line, points);
+          break;
+      }
+      plots.push_back(plot + (curve.title.empty() ? " notitle" : " title " + quoted(curve.title)));
+      ++data;
+    }
+    script += "unset logscale\nset autoscale\nset xtics autofreq norotate\nset ytics autofreq\n";
+    script += fmt::format("set title {}\nset xlabel {}\nset ylabel {}\n", quoted(panel.title),
+                          quoted(panel.x_label + "\\n "),  // an empty line keeps the key off the label
+
+                          quoted(panel.y_label));
+    script += "set key below horizontal Left reverse samplen 3 font \",10\"\n";
+    if (panel.x_log) script += fmt::format("set logscale x {}\n", panel.x_is_length ? 2 : 10);
+    if (panel.y_log) {
+      script += fmt::format("set logscale y 10\nset format y \"{}\"\n", highest > 1e4 ? "%.0e" : "%g");
+    } else {
+      script += "set format y \"%g\"\n";
+      if (panel.y_from_zero) script += fmt::format("set yrange [0:{:.6g}]\n", highest * 1.08);
+    }
+    if (panel.x_is_length) {
+      std::vector<std::string> ticks;
+      double first = 1e300, last = 0;
+      for (const Curve& curve : panel.curves) {
+        for (const auto& [x, y] : curve.points) {
+          first = std::min(first, x);
+          last = std::max(last, x);
+        }
+      }
+      for (double tick = 64; tick <= last; tick *= 2) ticks.push_back(fmt::format("\"{0:.0f}\" {0:.0f}", tick));
+      script +=
+          fmt::format("set xtics ({})\nset xrange [{:.6g}:{:.6g}]\n", fmt::join(ticks, ", "), first / 1.1, last * 1.1);
+    }
+    if (!panel.x_ticks.empty()) {
+      std::vector<std::string> ticks;
+      for (std::size_t i = 0; i < panel.x_ticks.size(); ++i)
+        ticks.push_back(fmt::format("{} {}", quoted(panel.x_ticks[i]), i));
+      script += fmt::format("set xtics ({}) rotate by -20\nset xrange [-0.3:{}.8]\n", fmt::join(ticks, ", "),
+                            panel.x_ticks.size() - 1);
+    }
+    script += fmt::format("plot {}\n", fmt::join(plots, ", \\\n     "));
+  }
+  return script + "unset multiplot\n";
+}
+
+bool can_draw() {
+  return !worker::find_program("gnuplot").empty();
+}
+
+void draw(const std::vector<Figure>& figures, const fs::path& folder) {
+  if (!can_draw()) throw std::runtime_error("gnuplot was not found: install it (package gnuplot-nox) for the plots");
+  for (const Figure& figure : figures) {
+    for (const char* extension : {".svg", ".png"}) {
+      // Drawn beside its place and moved there: a failure leaves no half a figure.
+      const fs::path file = folder / (figure.name + extension), drawn = folder / (".new_" + figure.name + extension);
+      const fs::path script = folder / (".new_" + figure.name + ".gnuplot");
+      book::write_file(script, gnuplot_script(figure, drawn));
+      const worker::CommandResult result = worker::run_command({"gnuplot", script.string()});
+      fs::remove(script);
+      if (result.exit_code != 0 || !fs::exists(drawn)) {
+        fs::remove(drawn);
+        throw std::runtime_error(fmt::format("gnuplot could not draw {}:\n{}", figure.name, result.output));
+      }
+      fs::rename(drawn, file);
+    }
+  }
+}
+
+}  // namespace workbook::bench

@@ -1,0 +1,54 @@
+// A large matrix product by cuBLAS: what the tensor cores of this device reach in practice. A worker of its own, the
+// only one that needs cuBLAS. Compiled by nvcc only.
+#include <cublas_v2.h>
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "common/cuda/bench.hpp"
+#include "common/cuda/memory.hpp"
+#include "common/worker/operations.hpp"
+
+namespace {
+
+using workbook::cuda::DeviceArray;
+using workbook::worker::Arguments;
+using workbook::worker::Operation;
+
+void check(cublasStatus_t status) {
+  if (status != CUBLAS_STATUS_SUCCESS) {
+    throw workbook::cuda::Error(std::string("cuBLAS: ") + cublasGetStatusString(status));
+  }
+}
+
+struct Handle {
+  cublasHandle_t handle = nullptr;
+  Handle() { check(cublasCreate(&handle)); }
+  ~Handle() { cublasDestroy(handle); }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+};
+
+// n -> seconds: C = A·B, (n, n) each, fp16 with fp32 accumulation
+void product(const Arguments& call) {
+  const auto n = int(call.integer("n"));
+  const auto size = std::size_t(n) * std::size_t(n);
+  DeviceArray<half> A("A", size), B("B", size), C("C", size);
+  workbook::cuda::bench_detail::fill(A, 1, 1.0f);
+  workbook::cuda::bench_detail::fill(B, 2, 1.0f);
+  const Handle cublas;
+  const float one = 1, zero = 0;
+  workbook::cuda::time_calls(call, [&](int) {
+    check(cublasGemmEx(cublas.handle, CUBLAS_OP_N, CUBLAS_OP_N, n, n, n, &one, A.data(), CUDA_R_16F, n, B.data(),
+                       CUDA_R_16F, n, &zero, C.data(), CUDA_R_16F, n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+  });
+}
+
+constexpr Operation table[] = {{"product", product}};
+
+}  // namespace
+
+std::span<const Operation> workbook::worker::operations() {
+  return table;
+}

@@ -1,0 +1,256 @@
+#include "common/bench/results.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+namespace workbook::bench {
+
+using nlohmann::json;
+
+Shape usual_shape(const std::string& pass, bool causal, std::int64_t N, std::int64_t d) {
+  return {pass, causal, std::max<std::int64_t>(1, 16384 / N), std::max<std::int64_t>(1, 2048 / d), N, d};
+}
+
+double flops(const Shape& s) {
+  const double N = double(s.N);
+  const double pairs = s.causal ? N * (N + 1) / 2 : N * N;
+  return (s.pass == "backward" ? 2.5 : 1.0) * 4 * double(s.B * s.H * s.d) * pairs;
+}
+
+double least_bytes(const Shape& s) {
+  const double rows = double(s.B * s.H) * double(s.N);
+  const double tensors = s.pass == "backward" ? 8 : 4;  // Q K V O dO dQ dK dV, or Q K V O
+  return tensors * 2 * rows * double(s.d) + 4 * rows;
+}
+
+Times summary(std::vector<double> seconds) {
+  if (seconds.empty()) throw std::invalid_argument("summary of no times");
+  std::sort(seconds.begin(), seconds.end());
+  // Between two neighbours by their distance, so that few runs have a spread too.
+  const auto at = [&](double share) {
+    const double position = share * double(seconds.size() - 1);
+    const auto below = std::size_t(position);
+    const std::size_t above = std::min(below + 1, seconds.size() - 1);
+    return seconds[below] + (position - double(below)) * (seconds[above] - seconds[below]);
+  };
+  return {at(0.5), at(0.1), at(0.9), std::int64_t(seconds.size())};
+}
+
+double parabola(const std::array<std::pair<double, double>, 3>& points, double x) {
+  double sum = 0;  // Lagrange
+  for (std::size_t i = 0; i < 3; ++i) {
+    double term = points[i].second;
+    for (std::size_t j = 0; j < 3; ++j) {
+      if (j != i) term *= (x - points[j].first) / (points[i].first - points[j].first);
+    }
+    sum += term;
+  }
+  return sum;
+}
+
+std::optional<double> peak_flops(const std::string& gpu) {
+  // In TFLOP/s. The first that the name holds; PCIe cards and small ones before the large of the same family.
+  const std::vector<std::pair<std::string, double>> known{
+      {"H100 PCIe", 756}, {"H100 NVL", 835}, {"H100", 989}, {"H200", 989}, {"GH200", 989}, {"A100", 312}, {"A30", 165},
+  };
+  for (const auto& [name, peak] : known) {
+    if (gpu.find(name) != std::string::npos) return peak * 1e12;
+  }
+  return std::nullopt;
+}
+
+bool Results::on_gpu() const {
+  return std::any_of(points.begin(), points.end(), [](const Point& p) { return p.backend == "cuda" && p.ok(); });
+}
+
+const Point* Results::find(const std::string& name, const Shape& shape) const {
+  const auto found = std::find_if(points.begin(), points.end(), [&](const Point& p) {
+    return p.name == name && p.shape == shape && p.ok() && p.times && p.backend == "cuda";
+  });
+  return found == points.end() ? nullptr : &*found;
+}
+
+std::vector<std::string> Results::names(const std::string& kind) const {
+  std::vector<std::string> names;
+  for (const Point& p : points) {
+    if (p.backend != "cuda" || !p.ok() || p.kind == "step" || (!kind.empty() && p.kind != kind)) continue;
+    if (std::find(names.begin(), names.end(), p.name) == names.end()) names.push_back(p.name);
+  }
+  return names;
+}
+
+std::vector<std::int64_t> Results::lengths() const {
+  std::set<std::int64_t> all;
+  for (const Point& p : points) {
+    if (p.backend == "cuda" && p.kind != "step") all.insert(p.shape.N);
+  }
+  return {all.begin(), all.end()};
+}
+std::vector<std::int64_t> Results::head_dims() const {
+  std::set<std::int64_t> all;
+  for (const Point& p : points) {
+    if (p.backend == "cuda") all.insert(p.shape.d);
+  }
+  return {all.begin(), all.end()};
+}
+
+double flops_per_second(const Point& point) {
+  return flops(point.shape) / point.times.value().median;
+}
+double tokens_per_second(const Point& point) {
+  return double(point.shape.B * point.shape.N) / point.times.value().median;
+}
+
+namespace {
+
+json number(const std::optional<double>& value) {
+  return value ? json(*value) : json(nullptr);
+}
+std::optional<double> number(const json& value) {
+  return value.is_null() ? std::nullopt : std::optional(value.get<double>());
+}
+json whole(const std::optional<double>& value) {
+  return value ? json(std::int64_t(std::llround(*value))) : json(nullptr);
+}
+std::optional<double> share(std::optional<double> part, std::optional<double> whole) {
+  return part && whole && *whole > 0 ? std::optional(*part / *whole) : std::nullopt;
+}
+
+json to_json(const Point& p, const Roofs& roofs) {
+  const bool gpu = p.backend == "cuda";
+  std::optional<double> speed, tokens, bandwidth;
+  if (p.times) {
+    speed = flops_per_second(p);
+    tokens = tokens_per_second(p);
+    if (p.unique_bytes && gpu) bandwidth = *p.unique_bytes / p.times->median;
+  }
+  const auto of_times = [&](double Times::*member) { return p.times ? json((*p.times).*member) : json(nullptr); };
+  return {{"name", p.name},
+          {"kind", p.kind},
+          {"source", p.source},
+          {"backend", p.backend},
+          {"element", p.element},
+          {"pass", p.shape.pass},
+          {"causal", p.shape.causal},
+          {"B", p.shape.B},
+          {"H", p.shape.H},
+          {"N", p.shape.N},
+          {"d", p.shape.d},
+          {"result", p.result},
+          {"message", p.message.empty() ? json(nullptr) : json(p.message)},
+          {"runs", p.times ? json(p.times->runs) : json(nullptr)},
+          {"seconds", of_times(&Times::median)},
+          {"seconds_low", of_times(&Times::low)},
+          {"seconds_high", of_times(&Times::high)},
+          {"tflops", speed ? json(*speed / 1e12) : json(nullptr)},
+          {"share_of_peak", number(gpu ? share(speed, roofs.peak_flops) : std::nullopt)},
+          {"share_of_product", number(gpu ? share(speed, roofs.product_flops) : std::nullopt)},
+          {"tokens_per_second", number(tokens)},
+          {"extra_bytes", whole(p.extra_bytes)},
+          {"requested_bytes", whole(p.requested_bytes)},
+          {"unique_bytes", whole(p.unique_bytes)},
+          {"gigabytes_per_second", bandwidth ? json(*bandwidth / 1e9) : json(nullptr)},
+          {"share_of_copy", number(share(bandwidth, roofs.copy_bytes))},
+          {"profile", p.profile}};
+}
+
+Point point_from(const json& j) {
+  Point p;
+  p.name = j.at("name");
+  p.kind = j.at("kind");
+  p.source = j.at("source");
+  p.backend = j.at("backend");
+  p.element = j.at("element");
+  p.shape = {j.at("pass"), j.at("causal"), j.at("B"), j.at("H"), j.at("N"), j.at("d")};
+  p.result = j.at("result");
+  if (!j.at("message").is_null()) p.message = j.at("message");
+  if (!j.at("seconds").is_null()) p.times = {j.at("seconds"), j.at("seconds_low"), j.at("seconds_high"), j.at("runs")};
+  p.extra_bytes = number(j.at("extra_bytes"));
+  p.requested_bytes = number(j.at("requested_bytes"));
+  p.unique_bytes = number(j.at("unique_bytes"));
+  p.profile = j.at("profile").get<std::map<std::string, double>>();
+  const Shape& s = p.shape;
+  if (s.B < 1 || s.H < 1 || s.N < 1 || s.d < 1) throw ResultsError("a point has a size below 1");
+  if (p.times && !(p.times->median > 0)) throw ResultsError("a point has a time of 0 or less");
+  return p;
+}
+
+}  // namespace
+
+json to_json(const Results& results) {
+  json points = json::array();
+  for (const Point& point : results.points) points.push_back(to_json(point, results.roofs));
+  return {{"environment", results.environment},
+          {"roofs",
+           {{"peak_flops", number(results.roofs.peak_flops)},
+            {"product_flops", number(results.roofs.product_flops)},
+            {"copy_bytes_per_second", number(results.roofs.copy_bytes)},
+            {"l2_bytes_per_second", number(results.roofs.l2_bytes)}}},
+          {"points", points},
+          {"skipped", results.skipped}};
+}
+
+Results from_json(const json& document) {
+  Results results;
+  try {
+    results.environment = document.at("environment").get<std::map<std::string, std::string>>();
+    const json& roofs = document.at("roofs");
+    results.roofs = {number(roofs.at("peak_flops")), number(roofs.at("product_flops")),
+                     number(roofs.at("copy_bytes_per_second")), number(roofs.at("l2_bytes_per_second"))};
+    for (const json& point : document.at("points")) results.points.push_back(point_from(point));
+    results.skipped = document.at("skipped").get<std::vector<std::string>>();
+  } catch (const json::exception& error) {
+    throw ResultsError(fmt::format("not what ./workbook bench writes: {}", error.what()));
+  }
+  return results;
+}
+
+std::string to_csv(const Results& results) {
+  const std::vector<std::string> columns{"name",
+                                         "kind",
+                                         "source",
+                                         "backend",
+                                         "element",
+                                         "pass",
+                                         "causal",
+                                         "B",
+                                         "H",
+                                         "N",
+                                         "d",
+                                         "result",
+                                         "runs",
+                                         "seconds",
+                                         "seconds_low",
+                                         "seconds_high",
+                                         "tflops",
+                                         "share_of_peak",
+                                         "share_of_product",
+                                         "tokens_per_second",
+                                         "extra_bytes",
+                                         "requested_bytes",
+                                         "unique_bytes",
+                                         "gigabytes_per_second",
+                                         "share_of_copy"};
+  const auto cell = [](const json& value) -> std::string {
+    if (value.is_null()) return "";
+    if (!value.is_string()) return value.dump();
+    std::string quoted = "\"";
+    for (const char c : value.get<std::string>()) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+    return quoted + "\"";
+  };
+  std::string text;
+  for (const auto& [key, value] : results.environment) text += fmt::format("# {}: {}\n", key, value);
+  text += fmt::format("{}\n", fmt::join(columns, ","));
+  for (const Point& point : results.points) {
+    const json values = to_json(point, results.roofs);
+    std::vector<std::string> cells;
+    for (const std::string& column : columns) cells.push_back(cell(values.at(column)));
+    text += fmt::format("{}\n", fmt::join(cells, ","));
+  }
+  return text;
+}
+
+}  // namespace workbook::bench

@@ -1,0 +1,105 @@
+// What a benchmark found: points (a stage or a peer at one shape), the device's own limits, the environment. With the
+// field's conventions for what is derived from them, as JSON and as CSV. Knows nothing of workers, chapters or CUDA.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace workbook::bench {
+
+/// A file of results that cannot be used: what() names it and what is wrong.
+class ResultsError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// What is timed: one pass over one shape, Nq = Nk = N.
+struct Shape {
+  std::string pass = "forward";  ///< or "backward"
+  bool causal = false;
+  std::int64_t B = 1, H = 1, N = 1, d = 64;
+  bool operator==(const Shape&) const = default;
+};
+
+/// The field's shape for N and d: B·N = 16384, H·d = 2048, at least one of each.
+Shape usual_shape(const std::string& pass, bool causal, std::int64_t N, std::int64_t d);
+
+/// Floating-point operations that the pass is credited with: forward 4·d for each pair of a query and a key that it
+/// sees, backward 2.5 times that. What a kernel computes beyond that (P again, masked pairs) earns nothing.
+double flops(const Shape& shape);
+/// The fewest bytes of extra memory traffic there can be, in elements of 2 bytes: Q, K, V (and O, dO) read, O (or dQ,
+/// dK, dV) and the LSE written or read, once each.
+double least_bytes(const Shape& shape);
+
+/// Median and spread of several times.
+struct Times {
+  double median = 0, low = 0, high = 0;  ///< seconds; low and high: the 10th and the 90th hundredth
+  std::int64_t runs = 0;
+};
+/// Of a list that is not empty; std::invalid_argument otherwise.
+Times summary(std::vector<double> seconds);
+
+/// The polynomial of the second degree through three points with different x, at x.
+double parabola(const std::array<std::pair<double, double>, 3>& points, double x);
+
+/// A stage or a peer at one shape.
+struct Point {
+  std::string name;     ///< "04_q_split", "SDPA FlashAttention-2"
+  std::string kind;     ///< "stage", "peer", or "step": a stage without its later steps, as "03_tiled_wmma: TITLE"
+  std::string source;   ///< "solutions" or "chapters"; the library for a peer
+  std::string backend;  ///< "cpu", "sim", "cuda"
+  std::string element;  ///< "float16", …
+  Shape shape;
+  std::string result = "ok";  ///< "ok", or why there is no time: "out of memory", "not supported", "wrong", "todo", …
+  std::string message;        ///< for a reader; empty if ok
+  std::optional<Times> times;
+  std::optional<double> extra_bytes;      ///< memory beyond the inputs and outputs, at most
+  std::optional<double> requested_bytes;  ///< of device memory by its kernels, before any cache (simulator)
+  std::optional<double> unique_bytes;     ///< the least that its launches must move, S and P included (simulator)
+  std::map<std::string, double> profile;  ///< the profiler's metrics, summed over the launches, by its names
+  bool ok() const { return result == "ok"; }
+};
+
+/// The device's limits; absent where they are not known or were not measured.
+struct Roofs {
+  std::optional<double> peak_flops;     ///< dense fp16 matrix products, from the data sheet
+  std::optional<double> product_flops;  ///< a large fp16 matrix product, measured in the same run
+  std::optional<double> copy_bytes;     ///< bytes a second of a large copy, reads plus writes, measured
+  std::optional<double> l2_bytes;       ///< bytes a second read from L2, measured
+};
+/// The dense fp16 peak (fp32 accumulation) of a GPU by its name, from NVIDIA's data sheets; nothing if it is not known.
+std::optional<double> peak_flops(const std::string& gpu);
+
+struct Results {
+  std::map<std::string, std::string> environment;  ///< "GPU" -> "NVIDIA H200", …
+  Roofs roofs;
+  std::vector<Point> points;
+  std::vector<std::string> skipped;  ///< what could not be timed here, and why
+
+  bool on_gpu() const;                                                   ///< a time of a GPU is among them
+  const Point* find(const std::string& name, const Shape& shape) const;  ///< with a time; null if there is none
+  /// Names in their order, those of `kind` ("stage", "peer", or "" for both, never "step") with a time on a GPU.
+  std::vector<std::string> names(const std::string& kind = "") const;
+  std::vector<std::int64_t> lengths() const;    ///< the N there are, rising
+  std::vector<std::int64_t> head_dims() const;  ///< the d there are, rising
+};
+
+// What is derived from a time.
+double flops_per_second(const Point& point);
+double tokens_per_second(const Point& point);  ///< B·N a time
+
+/// As notes/json.md documents it (section bench).
+nlohmann::json to_json(const Results& results);
+/// The other way round, from what to_json() gave; ResultsError for anything else.
+Results from_json(const nlohmann::json& document);
+/// The environment as lines that begin with #, a line of column names, and one line for each point.
+std::string to_csv(const Results& results);
+
+}  // namespace workbook::bench

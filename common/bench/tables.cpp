@@ -1,0 +1,406 @@
+#include "common/bench/tables.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <set>
+
+namespace workbook::bench {
+namespace {
+
+std::string bytes_text(double bytes) {
+  const char* units[] = {"B", "KiB", "MiB", "GiB"};
+  int unit = 0;
+  while (bytes >= 1024 && unit < 3) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return bytes < 10 && unit > 0 ? fmt::format("{:.1f} {}", bytes, units[unit])
+                                : fmt::format("{:.0f} {}", bytes, units[unit]);
+}
+
+/// Three digits that count, never as a power of ten: "0.00123", "56.2", "1840".
+std::string three_digits(double value) {
+  if (value >= 100) return fmt::format("{:.0f}", value);
+  if (value >= 10) return fmt::format("{:.1f}", value);
+  if (value >= 1) return fmt::format("{:.2f}", value);
+  return value >= 0.001 ? fmt::format("{:.3g}", value) : fmt::format("{:.1e}", value);
+}
+
+std::string time_text(double seconds) {
+  return seconds >= 1      ? three_digits(seconds) + " s"
+         : seconds >= 1e-3 ? three_digits(seconds * 1e3) + " ms"
+                           : three_digits(seconds * 1e6) + " us";
+}
+
+/// Half the way from the 10th to the 90th hundredth, relative to the median.
+std::string spread_text(const Times& times) {
+  if (times.runs == 1) return "-";
+  return fmt::format("{:.1f}%", 50 * (times.high - times.low) / times.median);
+}
+
+std::string percent(std::optional<double> part, std::optional<double> whole) {
+  return part && whole ? fmt::format("{:.0f}%", 100 * *part / *whole) : "-";
+}
+
+std::optional<double> bandwidth(const Point& p) {
+  if (!p.unique_bytes || !p.times || p.backend != "cuda") return std::nullopt;
+  return *p.unique_bytes / p.times->median;
+}
+
+// Columns that are as wide as what is in them; the first `left` of them are aligned to the left.
+std::string columns(const std::vector<std::vector<std::string>>& rows, std::size_t left) {
+  std::vector<std::size_t> width;
+  for (const auto& row : rows) {
+    width.resize(std::max(width.size(), row.size()));
+    for (std::size_t i = 0; i < row.size(); ++i) width[i] = std::max(width[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      line += i < left ? fmt::format("{:<{}}  ", row[i], width[i]) : fmt::format("{:>{}}  ", row[i], width[i]);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + '\n';
+  }
+  return text;
+}
+
+std::string markdown(const std::vector<std::vector<std::string>>& rows) {
+  std::string text;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    text += fmt::format("| {} |\n", fmt::join(rows[i], " | "));
+    if (i != 0) continue;
+    text += "|";
+    for (std::size_t column = 0; column < rows[i].size(); ++column) text += column == 0 ? "---|" : "---:|";
+    text += '\n';
+  }
+  return text;
+}
+
+/// The B and H that N and d were timed with, for a heading.
+std::optional<Shape> some_shape(const Results& results, const std::string& pass, bool causal, std::int64_t d) {
+  for (const Point& p : results.points) {
+    if (p.backend == "cuda" && p.shape.pass == pass && p.shape.causal == causal && p.shape.d == d) return p.shape;
+  }
+  return std::nullopt;
+}
+
+const Point* at(const Results& results, const std::string& name, const std::string& pass, bool causal, std::int64_t N,
+                std::int64_t d) {
+  for (const Point& p : results.points) {
+    const Shape& s = p.shape;
+    if (p.name == name && p.backend == "cuda" && s.pass == pass && s.causal == causal && s.N == N && s.d == d)
+      return &p;
+  }
+  return nullptr;
+}
+
+/// Names with a point on the GPU, good or not, that is no step.
+std::vector<std::string> all_names(const Results& results) {
+  std::vector<std::string> names;
+  for (const Point& p : results.points) {
+    if (p.backend == "cuda" && p.kind != "step" && std::find(names.begin(), names.end(), p.name) == names.end())
+      names.push_back(p.name);
+  }
+  return names;
+}
+
+std::string environment_section(const Results& results) {
+  std::vector<std::vector<std::string>> rows{{"", ""}};
+  for (const auto& [key, value] : results.environment) {
+    if (key != "command") rows.push_back({key, value});
+  }
+  const Roofs& roofs = results.roofs;
+  const auto add = [&](const std::string& name, std::optional<double> value, const std::string& unit) {
+    rows.push_back({name, value ? fmt::format("{} {}", three_digits(*value / 1e12), unit) : "not known"});
+  };
+  add("dense fp16 peak, data sheet", roofs.peak_flops, "TFLOP/s");
+  add("fp16 matrix product, measured in this run", roofs.product_flops, "TFLOP/s");
+  add("copy in device memory, read + written, measured in this run", roofs.copy_bytes, "TB/s");
+  add("reading from L2, measured in this run", roofs.l2_bytes, "TB/s");
+  std::string text;
+  const auto command = results.environment.find("command");
+  if (command != results.environment.end()) text += fmt::format("```sh\n{}\n```\n\n", command->second);
+  text += markdown(rows);
+  if (!results.skipped.empty()) text += "\nLeft out:\n\n";
+  for (const std::string& reason : results.skipped) text += fmt::format("- {}\n", reason);
+  return text;
+}
+
+/// Speeds over N for each pass, mask and d.
+std::string speed_section(const Results& results) {
+  std::string text;
+  const std::vector<std::int64_t> lengths = results.lengths();
+  for (const char* pass : {"forward", "backward"}) {
+    for (const bool causal : {false, true}) {
+      for (const std::int64_t d : results.head_dims()) {
+        const auto shape = some_shape(results, pass, causal, d);
+        if (!shape) continue;
+        std::vector<std::vector<std::string>> rows{{"TFLOP/s"}};
+        for (const std::int64_t N : lengths) rows[0].push_back(fmt::format("N = {}", N));
+        for (const std::string& name : all_names(results)) {
+          std::vector<std::string> row{name};
+          bool any = false;
+          for (const std::int64_t N : lengths) {
+            const Point* p = at(results, name, pass, causal, N, d);
+            any = any || p != nullptr;
+            row.push_back(p == nullptr ? "" : p->times ? three_digits(flops_per_second(*p) / 1e12) : p->result);
+          }
+          if (any) rows.push_back(row);
+        }
+        text += fmt::format("### {}{}, d = {}, B·N = {}, H = {}\n\n{}\n", pass, causal ? ", causal" : "", d,
+                            shape->B * shape->N, shape->H, markdown(rows));
+      }
+    }
+  }
+  return text;
+}
+
+std::vector<std::string> detail_header() {
+  return {"",       "time", "spread",  "TFLOP/s",  "of peak",     "of product",
+          "of FA2", "GB/s", "of copy", "tokens/s", "extra memory"};
+}
+constexpr const char* kFA2 = "SDPA FlashAttention-2";
+
+/// Everything about one N.
+std::string details_section(const Results& results) {
+  const std::vector<std::int64_t> lengths = results.lengths();
+  if (lengths.empty()) return "";
+  std::int64_t N = lengths.front();
+  for (const std::int64_t length : lengths) {
+    if (length <= 8192) N = length;
+  }
+  std::string text;
+  for (const char* pass : {"forward", "backward"}) {
+    for (const bool causal : {false, true}) {
+      for (const std::int64_t d : results.head_dims()) {
+        std::vector<std::vector<std::string>> rows{detail_header()};
+        const Point* fa2 = at(results, kFA2, pass, causal, N, d);
+        for (const std::string& name : all_names(results)) {
+          const Point* p = at(results, name, pass, causal, N, d);
+          if (p == nullptr) continue;
+          if (!p->times) {
+            rows.push_back({name, p->result, "", "", "", "", "", "", "", "", ""});
+            continue;
+          }
+          const double speed = flops_per_second(*p);
+          const auto width = bandwidth(*p);
+          rows.push_back({name, time_text(p->times->median), spread_text(*p->times), three_digits(speed / 1e12),
+                          percent(speed, results.roofs.peak_flops), percent(speed, results.roofs.product_flops),
+                          fa2 && fa2->times ? fmt::format("{:.2f}", speed / flops_per_second(*fa2)) : "-",
+                          width ? three_digits(*width / 1e9) : "-", percent(width, results.roofs.copy_bytes),
+                          fmt::format("{:.3g}", tokens_per_second(*p)),
+                          p->extra_bytes ? bytes_text(*p->extra_bytes) : "-"});
+        }
+        if (rows.size() == 1) continue;
+        text += fmt::format("### {}{}, d = {}, N = {}\n\n{}\n", pass, causal ? ", causal" : "", d, N, markdown(rows));
+      }
+    }
+  }
+  return text;
+}
+
+std::string memory_section(const Results& results) {
+  std::string text;
+  for (const char* pass : {"forward", "backward"}) {
+    const std::vector<std::int64_t> lengths = results.lengths();
+    if (results.head_dims().empty()) continue;
+    const std::int64_t d = results.head_dims().front();
+    std::vector<std::vector<std::string>> rows{{"extra memory"}};
+    for (const std::int64_t N : lengths) rows[0].push_back(fmt::format("N = {}", N));
+    for (const std::string& name : all_names(results)) {
+      std::vector<std::string> row{name};
+      bool any = false;
+      for (const std::int64_t N : lengths) {
+        const Point* p = at(results, name, pass, false, N, d);
+        any = any || p != nullptr;
+        row.push_back(p == nullptr        ? ""
+                      : p->result != "ok" ? p->result
+                      : p->extra_bytes    ? bytes_text(*p->extra_bytes)
+                                          : "-");
+      }
+      if (any) rows.push_back(row);
+    }
+    if (rows.size() == 1) continue;
+    const auto shape = some_shape(results, pass, false, d);
+    text +=
+        fmt::format("### {}, d = {}, B·N = {}, H = {}\n\n{}\n", pass, d, shape->B * shape->N, shape->H, markdown(rows));
+  }
+  return text;
+}
+
+/// One line of the goals: what is compared, on which shape, and what it should be.
+struct Goal {
+  std::string text;
+  std::string chapter;  ///< "04_": the stage whose name begins so
+  std::string other;    ///< what its speed is divided by: a peer, another stage, or "not causal" for itself
+  std::string pass;
+  bool causal;
+  std::int64_t d, least_N, most_N;
+  double must, hoped;
+};
+const std::vector<Goal>& goals() {
+  constexpr std::int64_t any = INT64_MAX;
+  static const std::vector<Goal> all{
+      {"chapter 4 forward, of SDPA FlashAttention-2", "04_", kFA2, "forward", false, 64, 4096, any, 0.7, 1.0},
+      {"chapter 4 forward, of SDPA FlashAttention-2", "04_", kFA2, "forward", false, 128, 4096, any, 0.75, 1.0},
+      {"chapter 5 causal, of SDPA FlashAttention-2", "05_", kFA2, "forward", true, 64, 8192, 8192, 0.65, 1.0},
+      {"chapter 5 causal, of SDPA FlashAttention-2", "05_", kFA2, "forward", true, 128, 8192, 8192, 0.65, 1.0},
+      {"chapter 5, time without the mask over time with it", "05_", "not causal", "forward", true, 64, 8192, 8192, 1.75,
+       1.9},
+      {"chapter 5, time without the mask over time with it", "05_", "not causal", "forward", true, 128, 8192, 8192,
+       1.75, 1.9},
+      {"chapter 6 backward, of SDPA FlashAttention-2", "06_", kFA2, "backward", false, 64, 8192, 8192, 0.6, 0.85},
+      {"chapter 6 backward, of SDPA FlashAttention-2", "06_", kFA2, "backward", false, 128, 8192, 8192, 0.45, 0.85},
+      {"chapter 4 over standard attention in three kernels", "04_", "01_", "forward", false, 64, 8192, 8192, 4, 8},
+      {"chapter 4 over standard attention in three kernels", "04_", "01_", "forward", false, 128, 8192, 8192, 4, 8},
+  };
+  return all;
+}
+
+std::string goals_section(const Results& results) {
+  std::vector<std::vector<std::string>> rows{{"", "d", "N", "must", "hoped for", "reached", ""}};
+  const auto named = [&](const std::string& start) -> std::string {
+    for (const std::string& name : all_names(results)) {
+      if (name.starts_with(start)) return name;
+    }
+    return "";
+  };
+  for (const Goal& goal : goals()) {
+    std::optional<double> worst;
+    std::vector<std::string> lengths;
+    for (const std::int64_t N : results.lengths()) {
+      if (N < goal.least_N || N > goal.most_N) continue;
+      const Point* stage = at(results, named(goal.chapter), goal.pass, goal.causal, N, goal.d);
+      const bool itself = goal.other == "not causal";
+      const Point* other = itself ? at(results, named(goal.chapter), goal.pass, false, N, goal.d)
+                                  : at(results, named(goal.other), goal.pass, goal.causal, N, goal.d);
+      if (stage == nullptr || other == nullptr || !stage->times || !other->times) continue;
+      const double reached = other->times->median / stage->times->median;
+      worst = std::min(worst.value_or(reached), reached);
+      lengths.push_back(fmt::format("{}", N));
+    }
+    if (!worst) continue;
+    rows.push_back({goal.text, fmt::format("{}", goal.d), fmt::format("{}", fmt::join(lengths, ", ")),
+                    fmt::format("{:g}", goal.must), fmt::format("{:g}", goal.hoped), fmt::format("{:.2f}", *worst),
+                    *worst >= goal.hoped  ? "as hoped for"
+                    : *worst >= goal.must ? "reached"
+                                          : "**missed**"});
+  }
+  if (rows.size() == 1) return "None of the compared stages and peers were timed in this run.\n";
+  return markdown(rows) + "\nWhere several N are given, the least of them counts.\n";
+}
+
+std::string profile_section(const Results& results) {
+  std::set<std::string> metrics;
+  for (const Point& p : results.points) {
+    for (const auto& [name, value] : p.profile) metrics.insert(name);
+  }
+  if (metrics.empty()) return "This run was made without `--profile`.\n";
+  std::string text;
+  for (const Point& p : results.points) {
+    if (p.profile.empty()) continue;
+    std::vector<std::vector<std::string>> rows{{"metric", "value"}};
+    for (const auto& [name, value] : p.profile) {
+      rows.push_back({"`" + name + "`", name.find(".pct") != std::string::npos || name.ends_with("pct")
+                                            ? fmt::format("{:.1f} %", value)
+                                            : fmt::format("{:.4g}", value)});
+    }
+    text += fmt::format("### {}, {}{}, d = {}, N = {}\n\n{}\n", p.name, p.shape.pass, p.shape.causal ? ", causal" : "",
+                        p.shape.d, p.shape.N, markdown(rows));
+  }
+  return text;
+}
+
+std::string figures_section(const std::vector<Figure>& figures, const std::string& folder) {
+  std::string text;
+  for (const Figure& figure : figures) {
+    text += fmt::format("![{1}]({0}/{2}.svg)\n\n{1} ([PNG]({0}/{2}.png))\n\n", folder, figure.caption, figure.name);
+  }
+  return text.empty() ? "None: gnuplot was not found.\n" : text;
+}
+
+/// Long lines of prose are left to the reader's screen; a section ends with one line end.
+std::string trimmed(std::string text) {
+  while (text.ends_with('\n')) text.pop_back();
+  return text + '\n';
+}
+
+}  // namespace
+
+std::string terminal_table(const Results& results) {
+  // What a CPU does is small beside a GPU's.
+  const double unit = results.on_gpu() ? 1e12 : 1e9;
+  std::vector<std::vector<std::string>> rows{{"stage", "on", "pass", "causal", "d", "N", "B*H", "time", "spread",
+                                              results.on_gpu() ? "TFLOP/s" : "GFLOP/s", "of peak", "of product", "GB/s",
+                                              "of copy", "tokens/s", "extra memory", "requested"}};
+  std::string messages;
+  for (const Point& p : results.points) {
+    const Shape& s = p.shape;
+    std::vector<std::string> row{p.name,
+                                 p.backend,
+                                 s.pass,
+                                 s.causal ? "yes" : "no",
+                                 fmt::format("{}", s.d),
+                                 fmt::format("{}", s.N),
+                                 fmt::format("{}", s.B * s.H)};
+    if (p.times) {
+      const bool gpu = p.backend == "cuda", sim = p.backend == "sim";
+      const auto speed = sim ? std::nullopt : std::optional(flops_per_second(p));
+      const auto width = bandwidth(p);
+      row.insert(
+          row.end(),
+          {time_text(p.times->median), spread_text(*p.times), speed ? three_digits(*speed / unit) : "-",
+           gpu ? percent(speed, results.roofs.peak_flops) : "-",
+           gpu ? percent(speed, results.roofs.product_flops) : "-", width ? three_digits(*width / 1e9) : "-",
+           percent(width, results.roofs.copy_bytes), sim ? "-" : fmt::format("{:.3g}", tokens_per_second(p)),
+           p.extra_bytes ? bytes_text(*p.extra_bytes) : "-", p.requested_bytes ? bytes_text(*p.requested_bytes) : "-"});
+    } else {
+      row.push_back(p.result);
+    }
+    rows.push_back(row);
+    if (p.result != "ok" && !p.message.empty())
+      messages += fmt::format("{}, {} N={} d={}: {}\n", p.name, s.pass, s.N, s.d, p.message);
+  }
+  std::string text = columns(rows, 4);
+  if (!messages.empty()) text += '\n' + messages;
+  return text;
+}
+
+std::map<std::string, std::string> page_sections(const Results& results, const std::vector<Figure>& figures,
+                                                 const std::string& figure_folder) {
+  std::map<std::string, std::string> sections{{"environment", environment_section(results)},
+                                              {"goals", goals_section(results)},
+                                              {"speed", speed_section(results)},
+                                              {"details", details_section(results)},
+                                              {"memory", memory_section(results)},
+                                              {"profile", profile_section(results)},
+                                              {"figures", figures_section(figures, figure_folder)}};
+  for (auto& [name, text] : sections) text = trimmed(text);
+  return sections;
+}
+
+std::string publish(const std::string& page, const std::string& page_name,
+                    const std::map<std::string, std::string>& sections) {
+  std::string text = page;
+  for (const auto& [name, section] : sections) {
+    const std::string begin = fmt::format("<!-- BEGIN {} -->\n", name), end = fmt::format("<!-- END {} -->", name);
+    const auto only = [&](const std::string& marker) {
+      const std::size_t at = text.find(marker);
+      const std::string shown = marker.substr(0, marker.find('\n'));
+      if (at == std::string::npos) throw ResultsError(fmt::format("{}: the line {} is missing", page_name, shown));
+      if (text.find(marker, at + 1) != std::string::npos)
+        throw ResultsError(fmt::format("{}: the line {} stands twice", page_name, shown));
+      return at;
+    };
+    const std::size_t from = only(begin) + begin.size(), to = only(end);
+    if (to < from) throw ResultsError(fmt::format("{}: {} stands before its BEGIN", page_name, end));
+    text.replace(from, to - from, section);
+  }
+  return text;
+}
+
+}  // namespace workbook::bench

@@ -1,0 +1,138 @@
+// bench: what each stage takes, on the GPU where there is one, beside the device's own limits and, if asked, PyTorch.
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "common/attention/error.hpp"
+#include "common/bench/figures.hpp"
+#include "common/bench/results.hpp"
+#include "common/bench/tables.hpp"
+#include "common/book/files.hpp"
+#include "common/cli/bench_measure.hpp"
+#include "common/cli/verbs.hpp"
+
+namespace workbook::cli {
+namespace fs = std::filesystem;
+namespace {
+
+using bench::Point;
+using bench::Results;
+using nlohmann::json;
+
+/// A folder that can be written to, made if only its last part is missing. Before anything is measured.
+fs::path writable_folder(const fs::path& folder) {
+  const fs::path parent = fs::absolute(folder).lexically_normal().parent_path();
+  std::error_code error;
+  if (fs::exists(folder) && !fs::is_directory(folder)) {
+    fail_input("--out {}: that is no folder; allowed: a folder for the results", folder.string());
+  }
+  if (!fs::is_directory(folder) && !fs::is_directory(parent)) {
+    fail_input("--out {}: the folder {} does not exist; allowed: a folder, or a new one within one that exists",
+               folder.string(), parent.string());
+  }
+  fs::create_directory(folder, error);
+  if (!fs::is_directory(folder) || ::access(folder.c_str(), W_OK | X_OK) != 0) {
+    fail_input("--out {}: the folder cannot be written to", folder.string());
+  }
+  return folder;
+}
+
+Results read_results(const std::string& path) {
+  std::string text;
+  try {
+    text = book::read_file(path);
+  } catch (const std::runtime_error& error) {
+    fail_input("--from {}: {}", path, error.what());
+  }
+  const json document = json::parse(text, nullptr, false);
+  try {
+    if (document.is_discarded()) throw bench::ResultsError("not JSON");
+    return bench::from_json(document);
+  } catch (const bench::ResultsError& error) {
+    fail_input("--from {}: {}; allowed: a results.json that ./workbook bench wrote", path, error.what());
+  }
+}
+
+/// Puts tables and figures into notes/results.md and notes/figures/.
+void publish_page(const Session& session, const Results& results, const std::vector<bench::Figure>& figures) {
+  const fs::path page = session.book.root / "notes" / "results.md", folder = session.book.root / "notes" / "figures";
+  const std::string text =
+      bench::publish(book::read_file(page), session.shown(page), bench::page_sections(results, figures, "figures"));
+  fs::create_directories(folder);
+  bench::draw(figures, folder);
+  book::write_file(page, text);
+}
+
+}  // namespace
+
+int bench(const Session& session, const BenchOptions& options) {
+  if (options.publish && !bench::can_draw()) {
+    throw EnvironmentError(
+        "--publish: gnuplot was not found, and the page has plots; install gnuplot-nox, or take the "
+        "results.json elsewhere: ./workbook bench --from results.json --publish");
+  }
+  if (options.publish && !fs::exists(session.book.root / "notes" / "results.md")) {
+    fail_input("--publish: there is no notes/results.md to put the results into");
+  }
+  if (options.from.empty()) wanted_chapters(session, options);  // an unknown one is said before anything is written
+  // Made before anything is measured; only our own default may be made together with what it lies in.
+  const fs::path default_folder = session.toolchain.build_folder / "bench";
+  if (options.out.empty()) fs::create_directories(default_folder);
+  const fs::path folder = writable_folder(options.out.empty() ? default_folder : fs::path(options.out));
+
+  const Results results = options.from.empty() ? measure(session, options) : read_results(options.from);
+  if (options.publish && !results.on_gpu()) {
+    fail_input("--publish: {} no times of a GPU; allowed: results of a run on one",
+               options.from.empty() ? "this run has" : options.from + " holds");
+  }
+  const std::vector<bench::Figure> figures = bench::figures(results);
+  const json document = bench::to_json(results);
+  std::vector<std::string> written;
+  if (options.from.empty()) {
+    book::write_file(folder / "results.json", document.dump(2) + "\n");
+    book::write_file(folder / "results.csv", bench::to_csv(results));
+    written = {session.shown(folder / "results.json"), session.shown(folder / "results.csv")};
+  }
+  std::string no_plots;
+  if (figures.empty()) {
+    no_plots = "no plots: they show times of a GPU";
+  } else if (!bench::can_draw()) {
+    no_plots = fmt::format(
+        "no plots: gnuplot was not found. Install gnuplot-nox, or draw them elsewhere: "
+        "./workbook bench --from {}",
+        session.shown(folder / "results.json"));
+  } else {
+    bench::draw(figures, folder);
+    for (const bench::Figure& figure : figures) written.push_back(session.shown(folder / (figure.name + ".svg")));
+  }
+  if (options.publish) {
+    publish_page(session, results, figures);
+    written.push_back("notes/results.md");
+  }
+
+  if (session.json) {
+    print_json(document);
+    if (!no_plots.empty()) fmt::print(stderr, "{}\n", no_plots);
+  } else {
+    fmt::print("{}", bench::terminal_table(results));
+    if (!results.skipped.empty()) fmt::print("\nnot done:\n");
+    for (const std::string& what : results.skipped) fmt::print("  {}\n", what);
+    if (!no_plots.empty()) fmt::print("\n{}\n", no_plots);
+    fmt::print("\nwritten:\n");
+    for (const std::string& file : written) fmt::print("  {}\n", file);
+    fmt::print(
+        "\ntime: the median; spread: half of what lies between the 10th and the 90th hundredth. Operations are "
+        "credited\n"
+        "as 4*B*H*N*N*d, visible pairs only, and 2.5 times that in a backward pass. of product: of a large matrix\n"
+        "product in the same run. GB/s: what the kernels must move at least, and its share of a copy. requested: what\n"
+        "they ask of device memory before any cache, counted by the simulator, whose own time says nothing.\n");
+  }
+  const bool bad = std::any_of(results.points.begin(), results.points.end(), [](const Point& p) {
+    return p.kind == "stage" && !p.ok() && p.result != "out of memory" && p.result != "not timed" &&
+           p.result != "unavailable" && p.result != "refused";
+  });
+  return bad ? kTestFailed : kDone;
+}
+
+}  // namespace workbook::cli

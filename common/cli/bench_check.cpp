@@ -1,0 +1,137 @@
+#include "common/cli/bench_check.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+#include <vector>
+
+#include "common/attention/element.hpp"
+#include "common/attention/oracle.hpp"
+#include "common/attention/tolerance.hpp"
+#include "common/book/compare.hpp"
+#include "common/worker/stage.hpp"
+
+namespace workbook::cli {
+namespace {
+
+using bench::Point;
+
+constexpr std::int64_t kCheckedRows = 16;
+
+/// Codes of rows as a tensor (1, 1, rows, columns).
+Tensor<float> tensor(const worker::Reply& reply, const std::string& name, const std::string& element,
+                     std::int64_t columns) {
+  Tensor<float> tensor;
+  tensor.values = worker::floats(reply, name, element);
+  tensor.sizes = {1, 1, std::int64_t(tensor.values.size()) / columns, columns};
+  return tensor;
+}
+Tensor<double> doubled(const Tensor<float>& from) {
+  Tensor<double> to(from.sizes);
+  std::copy(from.values.begin(), from.values.end(), to.values.begin());
+  return to;
+}
+template <class T>
+Tensor<T> last_rows(const Tensor<T>& from, std::int64_t rows) {
+  Tensor<T> to({1, 1, rows, from.sizes[3]});
+  std::copy(from.values.end() - std::ptrdiff_t(to.values.size()), from.values.end(), to.values.begin());
+  return to;
+}
+
+/// What is wrong with the last rows of O and the LSE; empty if nothing is.
+std::string check_forward(const worker::Reply& reply, const Point& p) {
+  Problem problem;
+  problem.Q = tensor(reply, "Q", p.element, p.shape.d);
+  problem.K = tensor(reply, "K", p.element, p.shape.d);
+  problem.V = tensor(reply, "V", p.element, p.shape.d);
+  const std::int64_t rows = problem.Q.sizes[2];
+  problem.shape = {1, 1, 1, rows, p.shape.N, p.shape.d};
+  problem.scale = default_scale(p.shape.d);
+  problem.causal = p.shape.causal;  // aligned to the last query and key, so the mask of these rows is the same
+  const Forward oracle = forward_oracle(problem);
+  book::Layout layout;
+  layout.tensor = "O";
+  const Precision precision = precision_of(p.element);
+  const auto O = book::compare(tensor(reply, "O", p.element, p.shape.d), oracle.O,
+                               output_bounds(oracle, problem, precision), layout);
+  if (!O.close) return "the last rows of O are wrong:\n" + O.text;
+  Tensor<float> got({1, 1, rows, 1});
+  got.values = reply.output<float>("lse");
+  layout.tensor = "lse";
+  layout.axes[3] = "";
+  const auto lse = book::compare(got, oracle.lse, lse_bounds(oracle, problem, precision), layout);
+  return lse.close ? "" : "the last entries of the LSE are wrong:\n" + lse.text;
+}
+
+/// ‖got − expected‖ / ‖expected‖.
+double relative_error(const Tensor<float>& got, const Tensor<double>& expected) {
+  double off = 0, size = 0;
+  for (std::size_t i = 0; i < got.values.size(); ++i) {
+    off += std::pow(double(got.values[i]) - expected.values[i], 2);
+    size += std::pow(expected.values[i], 2);
+  }
+  return std::sqrt(off / size);
+}
+
+/// What is wrong with the last rows of dQ, dK and dV, given the O and the LSE that they were computed from.
+std::string check_backward(const worker::Reply& reply, const Point& p) {
+  const std::int64_t N = p.shape.N, d = p.shape.d;
+  const Tensor<float> Q = tensor(reply, "Q", p.element, d), K = tensor(reply, "K", p.element, d),
+                      V = tensor(reply, "V", p.element, d);
+  const Tensor<double> O = doubled(tensor(reply, "O", p.element, d)), dO = doubled(tensor(reply, "dO", p.element, d));
+  Tensor<double> lse({1, 1, N, 1});
+  const std::vector<float> lse_values = reply.output<float>("lse");
+  std::copy(lse_values.begin(), lse_values.end(), lse.values.begin());
+  const Tensor<float> dQ = tensor(reply, "dQ", p.element, d);
+  const std::int64_t rows = dQ.sizes[2];
+  const float scale = default_scale(d);
+  // dQ of the last queries needs all keys; dK and dV of the last keys need all queries. The causal mask is aligned to
+  // the last query and the last key, so both are attention problems of their own.
+  const Problem queries{{1, 1, 1, rows, N, d}, scale, p.shape.causal, last_rows(Q, rows), K, V};
+  const Problem keys{{1, 1, 1, N, rows, d}, scale, p.shape.causal, Q, last_rows(K, rows), last_rows(V, rows)};
+  const Gradients of_queries =
+      backward_oracle(queries, last_rows(dO, rows), Saved{last_rows(O, rows), last_rows(lse, rows)});
+  const Gradients of_keys = backward_oracle(keys, dO, Saved{O, lse});
+  // P, dS and the result are each rounded to the element, and sums are truncated by tensor cores: by at most one unit
+  // roundoff each, relative to terms of independent sign.
+  const double allowed = 4 * precision_of(p.element).output;
+  const std::vector<std::tuple<const char*, Tensor<float>, const Tensor<double>*>> all{
+      {"dQ", dQ, &of_queries.dQ},
+      {"dK", tensor(reply, "dK", p.element, d), &of_keys.dK},
+      {"dV", tensor(reply, "dV", p.element, d), &of_keys.dV}};
+  for (const auto& [name, got, expected] : all) {
+    const double error = relative_error(got, *expected);
+    if (!(error <= allowed)) {
+      return fmt::format("the last rows of {} are wrong: relative error {:.2g}, allowed {:.2g}", name, error, allowed);
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+void add_checked_outputs(worker::Call& call, const bench::Shape& s) {
+  const std::int64_t rows = std::min(kCheckedRows, s.N);
+  call.number("rows", double(rows));
+  const auto codes = [&](const char* name, std::int64_t height) {
+    call.output<std::uint16_t>(name, std::size_t(height * s.d));
+  };
+  const bool backward = s.pass == "backward";
+  codes("Q", backward ? s.N : rows);
+  codes("K", s.N);
+  codes("V", s.N);
+  codes("O", backward ? s.N : rows);
+  call.output<float>("lse", std::size_t(backward ? s.N : rows));
+  if (backward) {
+    codes("dO", s.N);
+    for (const char* gradient : {"dQ", "dK", "dV"}) codes(gradient, rows);
+  }
+}
+
+std::string what_is_wrong(const worker::Reply& reply, const Point& p) {
+  return p.shape.pass == "backward" ? check_backward(reply, p) : check_forward(reply, p);
+}
+
+}  // namespace workbook::cli

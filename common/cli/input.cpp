@@ -1,0 +1,172 @@
+#include "common/cli/input.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <vector>
+
+#include "common/attention/element.hpp"
+#include "common/attention/error.hpp"
+#include "common/attention/npy.hpp"
+#include "common/attention/text.hpp"
+#include "common/book/files.hpp"
+
+namespace workbook::cli {
+namespace fs = std::filesystem;
+namespace {
+
+/// The bytes of README, lessons and notes: the book's own text.
+std::string books_text(const book::Book& book) {
+  std::vector<fs::path> files{book.root / "README.md"};
+  for (const char* folder : {"chapters", "notes"}) {
+    if (!fs::is_directory(book.root / folder)) continue;  // a release may come without the notes
+    std::vector<fs::path> found;
+    for (const auto& entry : fs::recursive_directory_iterator(book.root / folder)) {
+      if (entry.path().extension() == ".md") found.push_back(entry.path());
+    }
+    std::sort(found.begin(), found.end());
+    files.insert(files.end(), found.begin(), found.end());
+  }
+  std::string text;
+  for (const fs::path& file : files) text += book::read_file(file);
+  return text;
+}
+
+void require_finite(const std::string& name, const Tensor<float>& tensor) {
+  const auto bad = std::find_if(tensor.values.begin(), tensor.values.end(), [](float x) { return !std::isfinite(x); });
+  if (bad == tensor.values.end()) return;
+  std::int64_t at = bad - tensor.values.begin();
+  std::int64_t index[4];
+  for (int axis = 3; axis >= 0; --axis) {
+    index[axis] = at % tensor.sizes[std::size_t(axis)];
+    at /= tensor.sizes[std::size_t(axis)];
+  }
+  fail_input(
+      "{}: the element at (batch {}, head {}, row {}, column {}) is {}; allowed: finite numbers only, since one NaN "
+      "or infinity spreads over every row that reads it and nothing could be checked",
+      name, index[0], index[1], index[2], index[3], *bad);
+}
+
+/// One of --q, --k, --v; what is wrong with the file is said with the flag in front.
+Tensor<float> read_input(const std::string& flag, const std::string& path) {
+  Tensor<float> tensor;
+  try {
+    tensor = read_npy(path);
+  } catch (const InputError& error) {
+    fail_input("{} {}", flag, error.what());
+  }
+  require_finite(flag + " " + path, tensor);
+  return tensor;
+}
+
+Problem problem_from_files(const ProblemOptions& options) {
+  Problem problem;
+  problem.Q = read_input("--q", options.q);
+  problem.K = read_input("--k", options.k);
+  problem.V = read_input("--v", options.v);
+  const auto sizes = [](const Tensor<float>& t) {
+    return fmt::format("({}, {}, {}, {})", t.sizes[0], t.sizes[1], t.sizes[2], t.sizes[3]);
+  };
+  const auto& q = problem.Q.sizes;
+  const auto& k = problem.K.sizes;
+  if (k != problem.V.sizes) {
+    fail_input("--v {}: shape {} does not fit K's {}; allowed: the same shape", options.v, sizes(problem.V),
+               sizes(problem.K));
+  }
+  const auto same = [&](const char* what, std::size_t axis) {
+    if (q[axis] == k[axis]) return;
+    fail_input("--k {}: {} {} does not fit Q's {}; allowed: the same ({} beside Q's {})", options.k, what, k[axis],
+               q[axis], sizes(problem.K), sizes(problem.Q));
+  };
+  same("batch", 0);
+  same("head count", 1);  // until the chapter on grouped queries
+  same("head_dim", 3);
+  problem.shape = {q[0], q[1], k[1], q[2], k[2], q[3]};
+  check(problem.shape, true);
+  problem.causal = options.causal;
+  problem.scale = options.scale_given ? float(options.scale) : default_scale(problem.shape.d);
+  return problem;
+}
+
+Problem problem_from_text(const Session& session, const ProblemOptions& options) {
+  const std::string text = text_bytes(session, options.text);
+  constexpr std::int64_t widest = 4096;  // the three projections are (H·d)² numbers each
+  if (options.heads > widest / options.head_dim) {
+    fail_input("--heads {}: a text is embedded in H·d numbers, at most {}; allowed with --head-dim {}: 1 to {}",
+               options.heads, widest, options.head_dim, widest / options.head_dim);
+  }
+  if (std::int64_t(text.size()) < options.seq) {
+    fail_input("--seq {}: {} has {} bytes; allowed: at most that many, or another file with --text", options.seq,
+               options.text.empty() ? "the book's own text" : options.text, text.size());
+  }
+  const Shape shape{1, options.heads, options.heads, options.seq, options.seq, options.head_dim};
+  check(shape);
+  // In fp16 numbers, so that every stage is given the same ones.
+  return rounded_to(embed_text(text, shape, options.causal,
+                               options.scale_given ? float(options.scale) : default_scale(shape.d), options.seed),
+                    "float16");
+}
+
+}  // namespace
+
+std::string text_bytes(const Session& session, const std::string& file) {
+  if (file.empty()) return books_text(session.book);
+  try {
+    return book::read_file(file);
+  } catch (const std::runtime_error& error) {
+    fail_input("--text {}: {}", file, error.what());
+  }
+}
+
+Problem make_problem(const Session& session, const ProblemOptions& options) {
+  const int files = !options.q.empty() + !options.k.empty() + !options.v.empty();
+  if (files != 0 && files != 3) fail_input("--q, --k and --v: {} of them given; allowed: all three or none", files);
+  if (files == 3 && (!options.text.empty() || options.shape_given)) {
+    fail_input("--q, --k, --v come with their own shape; not allowed beside them: --text, --seq, --heads, --head-dim");
+  }
+  return files == 3 ? problem_from_files(options) : problem_from_text(session, options);
+}
+
+nlohmann::json input_json(const Problem& problem, const ProblemOptions& options) {
+  const Shape& s = problem.shape;
+  nlohmann::json input{{"source", !options.q.empty()     ? "npy"
+                                  : options.text.empty() ? "book"
+                                                         : "text"},
+                       {"B", s.B},
+                       {"H", s.H},
+                       {"Hkv", s.Hkv},
+                       {"Nq", s.Nq},
+                       {"Nk", s.Nk},
+                       {"d", s.d},
+                       {"causal", problem.causal},
+                       {"scale", number_json(problem.scale)}};
+  input["seed"] = options.q.empty() ? nlohmann::json(options.seed) : nlohmann::json(nullptr);
+  return input;
+}
+
+std::string input_text(const Problem& problem, const ProblemOptions& options) {
+  const Shape& s = problem.shape;
+  return fmt::format("Attention over {}: B={}, H={}, Nq={}, Nk={}, d={}, {}, scale {:.6g}",
+                     !options.q.empty()     ? options.q
+                     : options.text.empty() ? "the book's own text"
+                                            : options.text,
+                     s.B, s.H, s.Nq, s.Nk, s.d, problem.causal ? "causal" : "not causal", problem.scale);
+}
+
+void require_writable(const char* flag, const std::string& path) {
+  if (path.empty()) return;
+  const fs::path folder = fs::absolute(path).parent_path();
+  if (!fs::is_directory(folder))
+    fail_input("{} {}: the folder {} does not exist; allowed: a file in a folder that does", flag, path,
+               folder.string());
+  if (fs::is_directory(path)) fail_input("{} {}: that is a folder; allowed: a file name", flag, path);
+  if (fs::exists(path) && !fs::is_regular_file(path)) {
+    fail_input("{} {}: that is no regular file and would be replaced by one; allowed: a file name", flag, path);
+  }
+  if (::access(folder.c_str(), W_OK) != 0)
+    fail_input("{} {}: the folder {} cannot be written to", flag, path, folder.string());
+}
+
+}  // namespace workbook::cli

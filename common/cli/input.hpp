@@ -1,0 +1,41 @@
+// Q, K, V for the verbs that run stages: a text through the embedding, or files.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "common/attention/problem.hpp"
+#include "common/cli/session.hpp"
+
+namespace workbook::cli {
+
+/// What the command line says of the input.
+struct ProblemOptions {
+  std::string text;     ///< a file whose bytes are attended over; empty: the book's own text
+  std::string q, k, v;  ///< .npy files
+  std::int64_t seq = 1024, heads = 4, head_dim = 64;
+  bool shape_given = false;  ///< --seq, --heads or --head-dim was given
+  bool causal = false;
+  double scale = 0;  ///< 0: 1/√d
+  bool scale_given = false;
+  std::uint64_t seed = 1;
+};
+
+/// The bytes of the file that --text names; for an empty name the book's own text. InputError if it cannot be read.
+std::string text_bytes(const Session& session, const std::string& file);
+
+/// The problem. A text's is rounded to fp16, so that every stage is given the same numbers. InputError naming the
+/// option for what cannot be used.
+Problem make_problem(const Session& session, const ProblemOptions& options);
+
+/// {"source", "B", "H", …}, as notes/json.md documents it.
+nlohmann::json input_json(const Problem& problem, const ProblemOptions& options);
+/// "Attention over the book's own text: B=1, H=4, …"
+std::string input_text(const Problem& problem, const ProblemOptions& options);
+
+/// Before anything is computed: InputError if the file that `flag` names cannot be written. Empty path: nothing to
+/// write.
+void require_writable(const char* flag, const std::string& path);
+
+}  // namespace workbook::cli

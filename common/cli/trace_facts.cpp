@@ -1,0 +1,308 @@
+#include "common/cli/trace_facts.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "common/cli/session.hpp"
+
+namespace workbook::cli {
+namespace {
+
+/// "3136", "3.06"
+std::string number_text(double value) {
+  return value == std::floor(value) ? fmt::format("{:.0f}", value) : fmt::format("{:.2f}", value);
+}
+
+std::string times_text(std::optional<double> times) {
+  return times ? number_text(*times) : "-";
+}
+
+/// Names as in simt::Counters (common/simt/counters.hpp), with the metric named there.
+struct Metric {
+  const char *counter, *metric;
+};
+constexpr std::array<Metric, 28> metrics{{
+    {"global.load_requests", "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum, less global.async_requests"},
+    {"global.load_sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum, less global.async_sectors"},
+    {"global.load_bytes", ""},
+    {"global.store_requests", "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum"},
+    {"global.store_sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"},
+    {"global.store_bytes", ""},
+    {"global.async_requests", ""},
+    {"global.async_sectors", ""},
+    {"global.async_bytes", ""},
+    {"global.atomic_requests",
+     "l1tex__t_requests_pipe_lsu_mem_global_op_red.sum + l1tex__t_requests_pipe_lsu_mem_global_op_atom.sum"},
+    {"global.atomic_sectors",
+     "l1tex__t_sectors_pipe_lsu_mem_global_op_red.sum + l1tex__t_sectors_pipe_lsu_mem_global_op_atom.sum"},
+    {"global.unique_read_sectors", ""},
+    {"global.unique_written_sectors", ""},
+    {"shared.load_instructions", "smsp__sass_inst_executed_op_shared_ld.sum"},
+    {"shared.store_instructions", "smsp__sass_inst_executed_op_shared_st.sum"},
+    {"shared.matrix_loads", "smsp__sass_inst_executed_op_ldsm.sum"},
+    {"shared.load_wavefronts", "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"},
+    {"shared.store_wavefronts", "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"},
+    {"shared.load_ideal", ""},
+    {"shared.store_ideal", ""},
+    {"shared.atomic_instructions", "smsp__inst_executed_op_shared_atom.sum"},
+    {"tensor_instructions",
+     "sm__inst_executed_pipe_tensor.sum, less sm__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum"},
+    {"multiply_calls", ""},
+    {"async_instructions", "smsp__inst_executed_op_ldgsts_pred_on_any.sum"},
+    {"block_barriers", ""},
+    {"warp_barriers", ""},
+    {"shuffles", ""},
+    {"votes", ""},
+}};
+
+/// "0-3, 5"
+std::string ranges_text(const std::vector<std::int64_t>& numbers) {
+  std::string text;
+  for (std::size_t i = 0; i < numbers.size();) {
+    std::size_t last = i;
+    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", numbers[i]);
+    if (last > i) text += fmt::format("-{}", numbers[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+DrawnCell drawn(const TileCell& cell, bool counts) {
+  if (cell.reads == 0) return {DrawnCell::Kind::never, "."};
+  if (cell.reads < 1) return {DrawnCell::Kind::part, "~"};
+  std::string text;
+  if (counts) text = cell.reads == std::floor(cell.reads) ? number_text(cell.reads) : fmt::format("{:.1f}", cell.reads);
+  if (cell.masked) return {DrawnCell::Kind::masked, text + "m"};
+  return {DrawnCell::Kind::read, counts ? text : "#"};
+}
+
+}  // namespace
+
+const char* const traffic_legend =
+    "sectors: 32 bytes each, as the kernel asks for them, before any cache; at least: different sectors, which a cache "
+    "of any size would leave; times: how many times over";
+const char* const shared_legend =
+    "wavefronts: passes through the 32 banks; at least: without bank conflicts; conflicts: the share of the wavefronts "
+    "that they cause";
+
+std::string launch_shape(const TracedLaunch& launch) {
+  return fmt::format("grid ({}, {}, {}), block ({}, {}, {}): {} {} of {} threads, {} dynamic shared memory a block",
+                     launch.grid[0], launch.grid[1], launch.grid[2], launch.block[0], launch.block[1], launch.block[2],
+                     launch.blocks(), launch.blocks() == 1 ? "block" : "blocks", launch.threads(),
+                     launch.shared_bytes == 0 ? "no" : bytes_text(double(launch.shared_bytes)) + " of");
+}
+
+TraceTable traffic_table(const TracedLaunch& launch) {
+  TraceTable table{{{"tensor", "", "size", "bytes", "requests", "sectors", "at least", "times"}}, 2};
+  std::int64_t read_bytes = 0, read_sectors = 0, written_bytes = 0, written_sectors = 0, least_read = 0,
+               least_written = 0, read_requests = 0, write_requests = 0;
+  const auto add = [&](const std::string& name, const char* what, const std::string& size, std::int64_t bytes,
+                       std::int64_t requests, std::int64_t sectors, std::int64_t least, std::optional<double> times) {
+    table.rows.push_back({name, what, size, bytes_text(double(bytes)), fmt::format("{}", requests),
+                          fmt::format("{}", sectors), fmt::format("{}", least), times_text(times)});
+  };
+  for (const TracedTensor& tensor : launch.tensors) {
+    const std::string size = bytes_text(double(tensor.bytes));
+    if (tensor.read_requests() > 0) {
+      add(tensor.name, "read", size, tensor.read_bytes(), tensor.read_requests(), tensor.read_sectors(),
+          tensor.counter("unique_read_sectors"), tensor.times_read());
+      read_bytes += tensor.read_bytes();
+      read_requests += tensor.read_requests();
+      read_sectors += tensor.read_sectors();
+      least_read += tensor.counter("unique_read_sectors");
+    }
+    if (tensor.counter("store_requests") > 0) {
+      add(tensor.name, "written", size, tensor.counter("store_bytes"), tensor.counter("store_requests"),
+          tensor.counter("store_sectors"), tensor.counter("unique_written_sectors"), tensor.times_written());
+      written_bytes += tensor.counter("store_bytes");
+      write_requests += tensor.counter("store_requests");
+      written_sectors += tensor.counter("store_sectors");
+      least_written += tensor.counter("unique_written_sectors");
+    }
+    if (tensor.counter("atomic_requests") > 0) {
+      table.rows.push_back({tensor.name, "atomics", size, "-", fmt::format("{}", tensor.counter("atomic_requests")),
+                            fmt::format("{}", tensor.counter("atomic_sectors")), "-", "-"});
+    }
+  }
+  if (launch.tensors.size() > 1) {
+    add("all", "read", "", read_bytes, read_requests, read_sectors, least_read,
+        least_read == 0 ? std::nullopt : std::optional(double(read_sectors) / double(least_read)));
+    add("all", "written", "", written_bytes, write_requests, written_sectors, least_written,
+        least_written == 0 ? std::nullopt : std::optional(double(written_sectors) / double(least_written)));
+  }
+  return table;
+}
+
+TraceTable all_traffic_table(const std::vector<TracedLaunch>& launches) {
+  struct Sums {
+    std::string name;
+    std::int64_t size = 0, read = 0, written = 0;
+  };
+  std::vector<Sums> sums;
+  Sums all{"all"};
+  for (const TracedLaunch& launch : launches) {
+    for (const TracedTensor& tensor : launch.tensors) {
+      auto found = std::find_if(sums.begin(), sums.end(), [&](const Sums& s) { return s.name == tensor.name; });
+      if (found == sums.end()) found = sums.insert(sums.end(), Sums{tensor.name, tensor.bytes});
+      for (Sums* sum : {&*found, &all}) {
+        sum->read += tensor.read_bytes();
+        sum->written += tensor.counter("store_bytes");
+      }
+    }
+  }
+  sums.push_back(all);
+  TraceTable table{{{"tensor", "size", "read", "written"}}};
+  for (const Sums& sum : sums) {
+    table.rows.push_back({sum.name, sum.size == 0 ? "" : bytes_text(double(sum.size)), bytes_text(double(sum.read)),
+                          bytes_text(double(sum.written))});
+  }
+  return table;
+}
+
+TraceTable shared_table(const TracedLaunch& launch) {
+  TraceTable table{{{"shared memory", "instructions", "of them LDSM", "wavefronts", "at least", "conflicts"}}};
+  const auto add = [&](const char* what, std::int64_t instructions, std::int64_t matrix, std::int64_t wavefronts,
+                       std::int64_t ideal) {
+    if (instructions + matrix == 0) return;
+    table.rows.push_back(
+        {what, fmt::format("{}", instructions + matrix), fmt::format("{}", matrix), fmt::format("{}", wavefronts),
+         fmt::format("{}", ideal),
+         wavefronts == 0 ? "-" : fmt::format("{:.1f} %", 100. * double(wavefronts - ideal) / double(wavefronts))});
+  };
+  add("loads", launch.counter("shared.load_instructions"), launch.counter("shared.matrix_loads"),
+      launch.counter("shared.load_wavefronts"), launch.counter("shared.load_ideal"));
+  add("stores", launch.counter("shared.store_instructions"), 0, launch.counter("shared.store_wavefronts"),
+      launch.counter("shared.store_ideal"));
+  return table;
+}
+
+std::vector<std::pair<std::string, std::string>> launch_facts(const TracedLaunch& launch) {
+  std::vector<std::pair<std::string, std::string>> facts;
+  const auto count = [&](const char* name) { return launch.counter(name); };
+  facts.emplace_back("tensor cores", count("tensor_instructions") == 0
+                                         ? "not used"
+                                         : fmt::format("{} mma_sync, {} instructions", count("multiply_calls"),
+                                                       count("tensor_instructions")));
+  facts.emplace_back("cp.async", count("async_instructions") == 0
+                                     ? "none"
+                                     : fmt::format("{} instructions", count("async_instructions")));
+  std::string barriers = fmt::format("{} __syncthreads, {} a block", count("block_barriers"),
+                                     number_text(double(count("block_barriers")) / double(launch.blocks())));
+  // For each tile of the tensor that blocks walk through: the one read most.
+  const auto walked = std::max_element(launch.tensors.begin(), launch.tensors.end(),
+                                       [&](const auto& a, const auto& b) { return a.tile_reads() < b.tile_reads(); });
+  if (walked != launch.tensors.end() && walked->tile_reads() > 0 && count("block_barriers") > 0) {
+    barriers += fmt::format(", {} for each tile of {} that is read",
+                            number_text(double(count("block_barriers")) / walked->tile_reads()), walked->name);
+  }
+  facts.emplace_back("barriers", fmt::format("{}; {} __syncwarp", barriers, count("warp_barriers")));
+  if (count("shuffles") + count("votes") > 0) {
+    facts.emplace_back("shuffles", fmt::format("{}, and {} votes", count("shuffles"), count("votes")));
+  }
+  if (count("shared.atomic_instructions") > 0) {
+    facts.emplace_back("shared atomics", fmt::format("{} instructions", count("shared.atomic_instructions")));
+  }
+  for (const TracedTensor& tensor : launch.tensors) {
+    if (!tensor.tiling) continue;
+    const TraceTiling& tiling = *tensor.tiling;
+    facts.emplace_back(
+        "tiles of " + tensor.name,
+        fmt::format("{} of {} rows, {} each{}; {} reads of one", tiling.matrices * tiling.tiles(), tiling.tile_rows,
+                    bytes_text(double(tiling.tile_rows * tiling.row_bytes)),
+                    tiling.rows % tiling.tile_rows == 0
+                        ? ""
+                        : fmt::format(" (the last of a head has {} rows)", tiling.rows % tiling.tile_rows),
+                    number_text(tensor.tile_reads())));
+  }
+  for (const TracedNote& note : launch.notes) {
+    facts.emplace_back(fmt::format("\"{}\"", note.label),
+                       fmt::format("noted {} times (different blocks and values)", note.count()));
+  }
+  return facts;
+}
+
+TraceTable metrics_table(const TracedLaunch& launch) {
+  TraceTable table{{{"counter", "Nsight Compute's metric", "count"}}, 2};
+  for (const Metric& metric : metrics) {
+    table.rows.push_back({metric.counter, *metric.metric == 0 ? "(none)" : metric.metric,
+                          fmt::format("{}", launch.counter(metric.counter))});
+  }
+  return table;
+}
+
+std::size_t DrawnMap::width() const {
+  std::size_t width = 1;
+  for (const auto& row : cells) {
+    for (const DrawnCell& cell : row) width = std::max(width, cell.text.size());
+  }
+  return width;
+}
+
+DrawnMap draw(const TileMap& map, std::int64_t scale) {
+  const bool counts = map.most_reads() > 1;
+  const auto step = std::size_t(scale);
+  DrawnMap result;
+  result.scale = scale;
+  for (std::size_t top = 0; top < map.cells.size(); top += step) {
+    std::vector<DrawnCell>& row = result.cells.emplace_back();
+    for (std::size_t left = 0; left < map.columns(); left += step) {
+      DrawnCell& cell = row.emplace_back(drawn(map.cells[top][left], counts));
+      for (std::size_t i = top; i < std::min(top + step, map.cells.size()); ++i) {
+        for (std::size_t j = left; j < std::min(left + step, map.columns()); ++j) {
+          if (drawn(map.cells[i][j], counts).text != cell.text) cell = {DrawnCell::Kind::mixed, "+"};
+        }
+      }
+    }
+  }
+  return result;
+}
+
+std::string map_title(const TileMap& map) {
+  const std::string rows =
+      map.row_tensor.empty() ? "blocks" : fmt::format("{} tiles of {} rows", map.row_tensor, map.row_tile_rows);
+  return fmt::format("{} down, {} tiles of {} rows across; head{} {}{}", rows, fmt::join(map.tensors, " and "),
+                     map.tile_rows, map.matrices.size() == 1 ? "" : "s", ranges_text(map.matrices),
+                     map.matrices.size() == 1 ? "" : fmt::format(" alike, head {} is drawn", map.matrices[0]));
+}
+
+std::vector<std::pair<DrawnCell, std::string>> map_legend(const TileMap& map, const DrawnMap& drawn) {
+  const bool counts = map.most_reads() > 1;
+  const auto occurs = [&](DrawnCell::Kind kind) {
+    return std::any_of(drawn.cells.begin(), drawn.cells.end(), [&](const auto& row) {
+      return std::any_of(row.begin(), row.end(), [&](const DrawnCell& cell) { return cell.kind == kind; });
+    });
+  };
+  using Kind = DrawnCell::Kind;
+  std::vector<std::pair<DrawnCell, std::string>> legend;
+  const auto add = [&](Kind kind, const char* text, const std::string& meaning) {
+    if (occurs(kind)) legend.push_back({{kind, text}, meaning});
+  };
+  add(Kind::read, counts ? "a number:" : "#", counts ? "read so many times" : "read");
+  add(Kind::masked, counts ? "a number, m:" : "m", "read, and masked");
+  add(Kind::part, "~", "read in part");
+  add(Kind::never, ".", "never read");
+  add(Kind::mixed, "+", "some of them one way, some another");
+  return legend;
+}
+
+std::string map_note(const TileMap& map, const DrawnMap& drawn) {
+  std::string note;
+  if (drawn.scale > 1) {
+    note = fmt::format("{} x {} tiles are drawn as one: there are {} x {}", drawn.scale, drawn.scale, map.rows.size(),
+                       map.columns());
+  }
+  if (map.divided) {
+    note += fmt::format(
+        "{}several blocks read the same tile, not all of them once: its reads are divided evenly among "
+        "them",
+        note.empty() ? "" : "; ");
+  }
+  return note;
+}
+
+}  // namespace workbook::cli

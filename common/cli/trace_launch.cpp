@@ -1,0 +1,243 @@
+#include "common/cli/trace_launch.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <stdexcept>
+
+namespace workbook::cli {
+namespace {
+
+using nlohmann::json;
+using Runs = std::map<std::int64_t, std::vector<std::pair<std::int64_t, std::int64_t>>>;
+
+Runs runs_of(const json& list) {
+  Runs runs;
+  for (const json& run : list) runs[run.at(0)].emplace_back(run.at(1), run.at(2));
+  return runs;
+}
+
+TracedTensor tensor_of(const json& record) {
+  TracedTensor tensor;
+  tensor.name = record.at("name");
+  tensor.bytes = record.at("bytes");
+  tensor.counters = record.at("counters").get<std::map<std::string, std::int64_t>>();
+  if (const json& tiling = record.at("tiling"); !tiling.is_null()) {
+    tensor.tiling = {tiling.at("matrices"), tiling.at("rows"), tiling.at("row_bytes"), tiling.at("tile_rows")};
+  }
+  for (const json& run : record.at("reads")) {
+    tensor.reads.insert(tensor.reads.end(), run.at(0).get<std::size_t>(), run.at(1).get<double>());
+  }
+  tensor.tiles_of_block = runs_of(record.at("blocks"));
+  return tensor;
+}
+
+TracedLaunch launch_of(const json& record) {
+  TracedLaunch launch;
+  launch.kernel = record.at("kernel");
+  for (std::size_t axis = 0; axis < 3; ++axis) {
+    launch.grid[axis] = record.at("grid").at(axis);
+    launch.block[axis] = record.at("block").at(axis);
+  }
+  launch.shared_bytes = record.at("shared_bytes");
+  launch.counters = record.at("counters").get<std::map<std::string, std::int64_t>>();
+  for (const json& tensor : record.at("tensors")) launch.tensors.push_back(tensor_of(tensor));
+  for (const json& note : record.at("notes")) {
+    launch.notes.push_back({note.at("label"), runs_of(note.at("values"))});
+  }
+  launch.reports = record.at("reports").get<std::vector<std::string>>();
+  return launch;
+}
+
+std::optional<double> ratio(std::int64_t sectors, std::int64_t unique) {
+  return unique == 0 ? std::nullopt : std::optional(double(sectors) / double(unique));
+}
+
+/// Every block that reads the tensor reads one tile of it.
+bool one_tile_a_block(const TracedTensor& tensor) {
+  return !tensor.tiles_of_block.empty() &&
+         std::all_of(tensor.tiles_of_block.begin(), tensor.tiles_of_block.end(), [](const auto& entry) {
+           return entry.second.size() == 1 && entry.second[0].first == entry.second[0].second;
+         });
+}
+
+/// The maps of one tensor's tiles, one for each matrix. `own`: the tensor whose tiles the rows are; null: blocks are.
+std::vector<TileMap> maps_of(const TracedLaunch& launch, const TracedTensor& tensor, const TracedTensor* own) {
+  const std::int64_t columns = tensor.tiling->tiles(), own_tiles = own == nullptr ? 0 : own->tiling->tiles();
+  std::vector<std::int64_t> readers(tensor.reads.size(), 0);
+  for (const auto& [block, runs] : tensor.tiles_of_block) {
+    for (const auto& [first, last] : runs) {
+      for (std::int64_t tile = first; tile <= last; ++tile) ++readers.at(std::size_t(tile));
+    }
+  }
+  // What is masked are tiles that a block walks through, not the ones that it owns: those that are read most.
+  const bool walked = std::all_of(launch.tensors.begin(), launch.tensors.end(),
+                                  [&](const TracedTensor& other) { return other.tile_reads() <= tensor.tile_reads(); });
+  const TracedNote* masked = nullptr;
+  for (const TracedNote& note : launch.notes) {
+    if (walked && note.label == "masked tile") masked = &note;
+  }
+  const auto is_masked = [&](std::int64_t block, std::int64_t column) {
+    if (masked == nullptr || !masked->values_of_block.contains(block)) return false;
+    const auto& runs = masked->values_of_block.at(block);
+    return std::any_of(runs.begin(), runs.end(),
+                       [&](const auto& run) { return run.first <= column && column <= run.second; });
+  };
+
+  std::map<std::int64_t, TileMap> maps;  // by matrix
+  for (const auto& [block, runs] : tensor.tiles_of_block) {
+    for (const auto& [first, last] : runs) {
+      for (std::int64_t tile = first; tile <= last; ++tile) {
+        const std::int64_t column = tile % columns;
+        const std::int64_t own_tile = own == nullptr ? 0 : own->tiles_of_block.at(block)[0].first;
+        const std::int64_t matrix = own == nullptr ? tile / columns : own_tile / own_tiles;
+        TileMap& map = maps[matrix];
+        if (map.tensors.empty()) {
+          map.tensors = {tensor.name};
+          map.tile_rows = tensor.tiling->tile_rows;
+          map.matrices = {matrix};
+          if (own != nullptr) {
+            map.row_tensor = own->name;
+            map.row_tile_rows = own->tiling->tile_rows;
+            map.cells.assign(std::size_t(own_tiles), std::vector<TileCell>(std::size_t(columns)));
+            for (std::int64_t row = 0; row < own_tiles; ++row) map.rows.push_back(row);
+          }
+        }
+        if (own == nullptr && (map.rows.empty() || map.rows.back() != block)) {
+          map.rows.push_back(block);
+          map.cells.emplace_back(std::size_t(columns));
+        }
+        TileCell& cell =
+            (own == nullptr ? map.cells.back() : map.cells[std::size_t(own_tile % own_tiles)])[std::size_t(column)];
+        const double share = tensor.reads[std::size_t(tile)] / double(readers[std::size_t(tile)]);
+        cell.reads += share;
+        cell.masked = cell.masked || is_masked(block, column);
+        map.divided = map.divided || (readers[std::size_t(tile)] > 1 && share != 1);
+      }
+    }
+  }
+  std::vector<TileMap> list;
+  for (auto& [matrix, map] : maps) list.push_back(std::move(map));
+  return list;
+}
+
+}  // namespace
+
+std::optional<double> TracedTensor::times_read() const {
+  return ratio(read_sectors(), counter("unique_read_sectors"));
+}
+std::optional<double> TracedTensor::times_written() const {
+  return ratio(counter("store_sectors"), counter("unique_written_sectors"));
+}
+
+double TracedTensor::tile_reads() const {
+  return std::accumulate(reads.begin(), reads.end(), 0.0);
+}
+
+std::int64_t TracedNote::count() const {
+  std::int64_t count = 0;
+  for (const auto& [block, runs] : values_of_block) {
+    for (const auto& [first, last] : runs) count += last - first + 1;
+  }
+  return count;
+}
+
+const TracedTensor* TracedLaunch::tensor(const std::string& name) const {
+  const auto found = std::find_if(tensors.begin(), tensors.end(), [&](const auto& t) { return t.name == name; });
+  return found == tensors.end() ? nullptr : &*found;
+}
+
+double TileMap::most_reads() const {
+  double most = 0;
+  for (const auto& row : cells) {
+    for (const TileCell& cell : row) most = std::max(most, cell.reads);
+  }
+  return most;
+}
+
+bool TileMap::any_masked() const {
+  return std::any_of(cells.begin(), cells.end(), [](const auto& row) {
+    return std::any_of(row.begin(), row.end(), [](const TileCell& cell) { return cell.masked; });
+  });
+}
+
+Trace parse_trace(const std::string& text) {
+  Trace trace;
+  try {
+    const json record = json::parse(text);
+    if (record.contains("bytes")) {
+      trace.too_large = record.at("bytes");
+      return trace;
+    }
+    for (const json& launch : record.at("launches")) trace.launches.push_back(launch_of(launch));
+    trace.reports = record.at("reports").get<std::vector<std::string>>();
+  } catch (const json::exception& error) {
+    throw std::runtime_error(std::string("the record of the launches cannot be read: ") + error.what());
+  }
+  return trace;
+}
+
+std::vector<TileMap> tile_maps(const TracedLaunch& launch) {
+  std::vector<const TracedTensor*> tiled;
+  for (const TracedTensor& tensor : launch.tensors) {
+    if (tensor.tiling && !tensor.tiles_of_block.empty()) tiled.push_back(&tensor);
+  }
+  // The rows: tiles of the first tensor of which a block has one, if every block that reads others has one.
+  const auto own_at = std::find_if(tiled.begin(), tiled.end(), [&](const TracedTensor* own) {
+    return one_tile_a_block(*own) && std::all_of(tiled.begin(), tiled.end(), [&](const TracedTensor* other) {
+             return std::all_of(other->tiles_of_block.begin(), other->tiles_of_block.end(),
+                                [&](const auto& entry) { return own->tiles_of_block.contains(entry.first); });
+           });
+  });
+  const TracedTensor* own = own_at == tiled.end() ? nullptr : *own_at;
+  // The columns: all others; those of which a block has one tile too only if there is nothing else to show.
+  std::vector<const TracedTensor*> walked;
+  for (const bool single : {false, true}) {
+    if (!walked.empty()) break;
+    for (const TracedTensor* tensor : tiled) {
+      if (tensor != own && one_tile_a_block(*tensor) == single) walked.push_back(tensor);
+    }
+  }
+
+  std::vector<TileMap> all;
+  for (const TracedTensor* tensor : walked) {
+    for (TileMap& map : maps_of(launch, *tensor, own)) {
+      // Matrices that are alike are one map, and so are tensors. Blocks differ by their numbers.
+      const auto alike = [&](const TileMap& other) {
+        return other.cells == map.cells && other.tile_rows == map.tile_rows && other.divided == map.divided;
+      };
+      const auto same_tensor = std::find_if(
+          all.begin(), all.end(), [&](const TileMap& other) { return other.tensors == map.tensors && alike(other); });
+      if (same_tensor == all.end()) {
+        all.push_back(std::move(map));
+      } else {
+        same_tensor->matrices.push_back(map.matrices[0]);
+      }
+    }
+  }
+  std::vector<TileMap> merged;
+  for (TileMap& map : all) {
+    const auto same = std::find_if(merged.begin(), merged.end(), [&](const TileMap& other) {
+      return other.cells == map.cells && other.matrices == map.matrices && other.rows == map.rows &&
+             other.tile_rows == map.tile_rows;
+    });
+    if (same == merged.end()) {
+      merged.push_back(std::move(map));
+    } else {
+      same->tensors.push_back(map.tensors[0]);
+    }
+  }
+  // What is read most often first: the tensors that the blocks walk through.
+  const auto reads = [](const TileMap& map) {
+    double sum = 0;
+    for (const auto& row : map.cells) {
+      for (const TileCell& cell : row) sum += cell.reads;
+    }
+    return sum;
+  };
+  std::stable_sort(merged.begin(), merged.end(),
+                   [&](const TileMap& a, const TileMap& b) { return reads(a) > reads(b); });
+  return merged;
+}
+
+}  // namespace workbook::cli

@@ -1,0 +1,95 @@
+// What a launch did, as the worker recorded it (common/cuda/trace_record.hpp), and the maps of the tiles that its
+// blocks read. Knows nothing of how either is shown.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace workbook::cli {
+
+/// A tensor's rows in tiles: matrices one behind the other, the last tile of each may be short.
+struct TraceTiling {
+  std::int64_t matrices, rows, row_bytes, tile_rows;
+  std::int64_t tiles() const { return (rows + tile_rows - 1) / tile_rows; }  ///< of one matrix
+};
+
+/// What one launch asked of one tensor.
+struct TracedTensor {
+  std::string name;
+  std::int64_t bytes = 0;                        ///< its size
+  std::map<std::string, std::int64_t> counters;  ///< "load_sectors", …: simt::GlobalCounters by name
+  std::optional<TraceTiling> tiling;             ///< where its reads are counted by tiles
+  std::vector<double> reads;                     ///< with a tiling: how many times each tile was read, by all blocks
+  /// With a tiling: the tiles of which each block read something, as (first, last), ascending.
+  std::map<std::int64_t, std::vector<std::pair<std::int64_t, std::int64_t>>> tiles_of_block;
+
+  std::int64_t counter(const std::string& name) const { return counters.at(name); }
+  std::int64_t read_bytes() const { return counter("load_bytes") + counter("async_bytes"); }
+  std::int64_t read_sectors() const { return counter("load_sectors") + counter("async_sectors"); }
+  std::int64_t read_requests() const { return counter("load_requests") + counter("async_requests"); }
+  /// How many times what was read or written of it went over the wire; nothing if nothing did.
+  std::optional<double> times_read() const;
+  std::optional<double> times_written() const;
+  double tile_reads() const;  ///< the sum of `reads`
+};
+
+/// An annotation of the kernel's, such as "masked tile": in which blocks, with which values, as (first, last).
+struct TracedNote {
+  std::string label;
+  std::map<std::int64_t, std::vector<std::pair<std::int64_t, std::int64_t>>> values_of_block;
+  std::int64_t count() const;  ///< of different (block, value)
+};
+
+struct TracedLaunch {
+  std::string kernel;
+  std::int64_t grid[3], block[3], shared_bytes = 0;
+  std::map<std::string, std::int64_t> counters;  ///< "global.load_sectors", "block_barriers", …: simt::Counters by name
+  std::vector<TracedTensor> tensors;             ///< those touched, in the order of allocation
+  std::vector<TracedNote> notes;
+  std::vector<std::string> reports;  ///< the simulator's, each a text of several lines
+
+  std::int64_t counter(const std::string& name) const { return counters.at(name); }
+  std::int64_t blocks() const { return grid[0] * grid[1] * grid[2]; }
+  std::int64_t threads() const { return block[0] * block[1] * block[2]; }
+  const TracedTensor* tensor(const std::string& name) const;
+};
+
+struct Trace {
+  std::vector<TracedLaunch> launches;
+  std::vector<std::string> reports;  ///< of what was found after them: elements of an output never written
+  std::int64_t too_large = 0;        ///< bytes that the record would take, if it did not fit
+};
+/// Reads the worker's text. std::runtime_error if it is none.
+Trace parse_trace(const std::string& text);
+
+/// One cell of a map: what the blocks of a row read of a tile.
+struct TileCell {
+  double reads = 0;     ///< how many times the tile was read, parts of it counted as parts
+  bool masked = false;  ///< annotated as "masked tile"
+  friend bool operator==(const TileCell&, const TileCell&) = default;
+};
+
+/// Which tiles were read, by whom: the same in all matrices (heads) named.
+struct TileMap {
+  std::vector<std::string> tensors;    ///< whose tiles the columns are: "K", "V" where both are read alike
+  std::int64_t tile_rows = 0;          ///< rows in a tile of theirs
+  std::string row_tensor;              ///< whose tiles the rows are, one a block: "Q"; empty: the rows are blocks
+  std::int64_t row_tile_rows = 0;      ///< rows in a tile of that
+  std::vector<std::int64_t> matrices;  ///< ascending
+  std::vector<std::int64_t> rows;      ///< number of the tile in its matrix, or of the block (of the first matrix)
+  std::vector<std::vector<TileCell>> cells;  ///< [row][column]
+  bool divided = false;  ///< blocks share a tile that was read more often than there are blocks: divided among them
+
+  std::size_t columns() const { return cells.empty() ? 0 : cells[0].size(); }
+  double most_reads() const;
+  bool any_masked() const;
+};
+/// The maps of a launch. Where each block reads one tile of a tensor (of Q, say), the rows are that tensor's tiles,
+/// otherwise blocks. Tensors without a tiling have none.
+std::vector<TileMap> tile_maps(const TracedLaunch& launch);
+
+}  // namespace workbook::cli

@@ -1,0 +1,19 @@
+// The trace as a page: one HTML file that needs nothing beside it, for light and dark screens.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/cli/trace_launch.hpp"
+
+namespace workbook::cli {
+
+/// What the page shows.
+struct TracePage {
+  std::string title;  ///< "Chapter 3: Tiled WMMA (your code, on the simulator)"
+  std::string input;  ///< "Attention over …"
+  const Trace* trace = nullptr;
+};
+std::string trace_page(const TracePage& page);
+
+}  // namespace workbook::cli

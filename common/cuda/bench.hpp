@@ -1,0 +1,236 @@
+// Timing a stage of attention on the device: what the operation "bench" of every kernel chapter consists of. A chapter
+// adds three lines to its table of operations:
+//
+//   void bench(const Arguments& call) {
+//     workbook::cuda::StageTimer<workbook::cuda::ForwardTensors<half>> timer(call);
+//     timer.time([&](auto& t) { ch03::tiled_wmma({call.shape(), …, t.Q.data(), …, t.O.data(), t.lse.data()}); });
+//   }
+//
+// Extra memory is allocated between the two, once. The inputs are made on the device; several sets of them, together
+// larger than L2, are used in turn, so that no call finds its inputs there. Who asks for it gets back a part of one set
+// with its results, and can check them: a time counts only with a right answer.
+//
+// On the simulator the stage runs once, for its counters.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/attention/random.hpp"
+#include "common/cuda/kernel.hpp"
+#include "common/cuda/memory.hpp"
+#include "common/cuda/worker_device.hpp"
+#include "common/worker/operations.hpp"
+
+namespace workbook::cuda {
+
+namespace bench_detail {
+
+#if defined(__CUDACC__)
+
+/// A number from a bell-shaped distribution of mean 0 and variance 1 (to 4 %, never beyond ±3.5): four uniform numbers
+/// of 16 bits from SplitMix64 of (seed, i), added up.
+__device__ __forceinline__ float normal(std::uint64_t seed, std::uint64_t i) {
+  std::uint64_t z = (seed << 40) + (i + 1) * 0x9e3779b97f4a7c15u;
+  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+  z ^= z >> 31;
+  const auto sum = static_cast<float>((z & 0xffff) + (z >> 16 & 0xffff) + (z >> 32 & 0xffff) + (z >> 48));
+  return (sum - 131070.0f) * (1.7320508f / 65536.0f);
+}
+
+template <class Element>
+__global__ void fill_normal(Element* values, std::int64_t count, std::uint64_t seed, float size) {
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += threads) {
+    values[i] = static_cast<Element>(size * normal(seed, static_cast<std::uint64_t>(i)));
+  }
+}
+
+template <class Element>
+void fill(DeviceArray<Element>& array, std::uint64_t seed, float size) {
+  cuda::launch(fill_normal<Element>, dim3(2048), dim3(256), 0, array.data(), static_cast<std::int64_t>(array.size()),
+               seed, size);
+}
+
+#else
+
+/// The simulator's counters are the chapter's alone: filled by the host.
+template <class Element>
+void fill(DeviceArray<Element>& array, std::uint64_t seed, float size) {
+  std::vector<Element> values(array.size());
+  Random random(seed);
+  for (Element& value : values) value = static_cast<Element>(size * float(random.normal()));
+  array.upload(std::span<const Element>(values));
+}
+
+#endif
+
+/// Copies rows [first, first + rows) of the last head of a tensor (heads, N, columns) to the call's output `name`.
+/// Throws Error if an element of the tensor was never written.
+template <class Code, class Element>
+void give_back(const worker::Arguments& call, const char* name, const DeviceArray<Element>& tensor, std::int64_t N,
+               std::int64_t columns, std::int64_t first, std::int64_t rows) {
+  std::vector<Code> all(tensor.size());
+  tensor.download(std::span<Code>(all));
+  Code unwritten;
+  std::memset(&unwritten, 0xff, sizeof unwritten);
+  const auto same = [&](const Code& x) { return std::memcmp(&x, &unwritten, sizeof x) == 0; };
+  const auto found = std::find_if(all.begin(), all.end(), same);
+  if (found != all.end()) {
+    throw Error("element " + std::to_string(found - all.begin()) + " of " + name + " was never written");
+  }
+  const std::int64_t begin = std::int64_t(all.size()) - (N - first) * columns;
+  std::copy_n(all.begin() + begin, rows * columns, call.array<Code>(name).begin());
+}
+
+}  // namespace bench_detail
+
+/// What one forward call takes and gives. Element is half or __nv_bfloat16.
+template <class Element>
+struct ForwardTensors {
+  ForwardTensors(const Shape& shape, bool, std::uint64_t seed)
+      : Q("Q", std::size_t(shape.q_size())),
+        K("K", std::size_t(shape.kv_size())),
+        V("V", std::size_t(shape.kv_size())),
+        O("O", std::size_t(shape.q_size()), Role::output),
+        lse("lse", std::size_t(shape.lse_size()), Role::output) {
+    bench_detail::fill(Q, seed, 1);
+    bench_detail::fill(K, seed + 1, 1);
+    bench_detail::fill(V, seed + 2, 1);
+  }
+  static std::size_t bytes(const Shape& shape) {
+    return sizeof(Element) * std::size_t(2 * shape.q_size() + 2 * shape.kv_size());
+  }
+  /// Of the last head: the last `rows` rows of Q, O (rows, d) and lse (rows), and all of K and V (Nk, d). The causal
+  /// mask is aligned to the last query, so these queries are an attention problem of their own.
+  void give_back(const worker::Arguments& call, std::int64_t rows) const {
+    const Shape s = call.shape();
+    bench_detail::give_back<std::uint16_t>(call, "Q", Q, s.Nq, s.d, s.Nq - rows, rows);
+    bench_detail::give_back<std::uint16_t>(call, "K", K, s.Nk, s.d, 0, s.Nk);
+    bench_detail::give_back<std::uint16_t>(call, "V", V, s.Nk, s.d, 0, s.Nk);
+    bench_detail::give_back<std::uint16_t>(call, "O", O, s.Nq, s.d, s.Nq - rows, rows);
+    bench_detail::give_back<float>(call, "lse", lse, s.Nq, 1, s.Nq - rows, rows);
+  }
+
+  DeviceArray<Element> Q, K, V, O;
+  DeviceArray<float> lse;
+};
+
+/// What one backward call takes and gives; the gradients have the type Gradient.
+///
+/// O and the LSE come from no forward pass: this worker has none. The scores of normal Q and K with scale 1/√d are
+/// normal too, and the LSE of n of them is ln n + 1/2 on average. With that as the LSE, rows of P add up to about 1,
+/// and O, the mean of n values, has the size 1/√n. To a backward pass both are just inputs.
+template <class Element, class Gradient = Element>
+struct BackwardTensors {
+  BackwardTensors(const Shape& shape, bool causal, std::uint64_t seed)
+      : Q("Q", std::size_t(shape.q_size())),
+        K("K", std::size_t(shape.kv_size())),
+        V("V", std::size_t(shape.kv_size())),
+        O("O", std::size_t(shape.q_size())),
+        dO("dO", std::size_t(shape.q_size())),
+        lse("lse", std::size_t(shape.lse_size())),
+        dQ("dQ", std::size_t(shape.q_size()), Role::output),
+        dK("dK", std::size_t(shape.kv_size()), Role::output),
+        dV("dV", std::size_t(shape.kv_size()), Role::output) {
+    bench_detail::fill(Q, seed, 1);
+    bench_detail::fill(K, seed + 1, 1);
+    bench_detail::fill(V, seed + 2, 1);
+    bench_detail::fill(O, seed + 3, 1 / std::sqrt(float(shape.Nk)));
+    bench_detail::fill(dO, seed + 4, 1);
+    std::vector<float> values(lse.size());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const std::int64_t keys = visible_keys(std::int64_t(i) % shape.Nq, shape.Nq, shape.Nk, causal);
+      values[i] = keys == 0 ? -INFINITY : std::log(float(keys)) + 0.5f;
+    }
+    lse.upload(std::span<const float>(values));
+  }
+  static std::size_t bytes(const Shape& shape) {
+    return sizeof(Element) * std::size_t(3 * shape.q_size() + 2 * shape.kv_size()) +
+           sizeof(Gradient) * std::size_t(shape.q_size() + 2 * shape.kv_size());
+  }
+  /// Of the last head: all of Q, K, V, O, dO (N, d) and lse (Nq); the last `rows` rows of dQ, dK, dV (rows, d).
+  void give_back(const worker::Arguments& call, std::int64_t rows) const {
+    const Shape s = call.shape();
+    using Code = std::conditional_t<sizeof(Gradient) == 2, std::uint16_t, float>;
+    bench_detail::give_back<std::uint16_t>(call, "Q", Q, s.Nq, s.d, 0, s.Nq);
+    bench_detail::give_back<std::uint16_t>(call, "K", K, s.Nk, s.d, 0, s.Nk);
+    bench_detail::give_back<std::uint16_t>(call, "V", V, s.Nk, s.d, 0, s.Nk);
+    bench_detail::give_back<std::uint16_t>(call, "O", O, s.Nq, s.d, 0, s.Nq);
+    bench_detail::give_back<std::uint16_t>(call, "dO", dO, s.Nq, s.d, 0, s.Nq);
+    bench_detail::give_back<float>(call, "lse", lse, s.Nq, 1, 0, s.Nq);
+    bench_detail::give_back<Code>(call, "dQ", dQ, s.Nq, s.d, s.Nq - rows, rows);
+    bench_detail::give_back<Code>(call, "dK", dK, s.Nk, s.d, s.Nk - rows, rows);
+    bench_detail::give_back<Code>(call, "dV", dV, s.Nk, s.d, s.Nk - rows, rows);
+  }
+
+  DeviceArray<Element> Q, K, V, O, dO;
+  DeviceArray<float> lse;
+  DeviceArray<Gradient> dQ, dK, dV;
+};
+
+/// Times work(i), i = 0, 1, …, into the whole output "seconds" of a call, after three calls that do not count.
+template <class Work>
+void time_calls(const worker::Arguments& call, const Work& work) {
+  const std::span<double> seconds = call.array<double>("seconds");
+  device_seconds(3, work);
+  const std::vector<double> timed = device_seconds(int(seconds.size()), work);
+  std::copy(timed.begin(), timed.end(), seconds.begin());
+}
+
+/// Times a stage on sets of Tensors. The call has the numbers of Arguments::shape(), scale, causal, and
+///   budget    seconds that the timed calls may take together; there are at least 3 of them (default 0.2)
+///   rows      how many rows of the last head are given back for a check (default 0: none)
+///   profile   1: no timing, one call is made under the profiler's eyes
+/// and the output seconds, filled with the time of each call from the front, as many as the budget allows.
+template <class Tensors>
+class StageTimer {
+ public:
+  explicit StageTimer(const worker::Arguments& call) : call_(call) {
+    const Shape shape = call.shape();
+    const std::size_t together = 2 * l2_bytes(), each = Tensors::bytes(shape);
+    const std::size_t sets = together == 0 ? 1 : std::max<std::size_t>(2, (together + each - 1) / each);
+    for (std::size_t i = 0; i < sets; ++i) sets_.emplace_back(shape, call.flag("causal"), 16 * i + 1);
+    synchronize();
+    begin_chapter();
+  }
+
+  /// launch(tensors): the stage on one set, without waiting for it.
+  template <class Launch>
+  void time(const Launch& launch) {
+    const auto next = [&](int i) { launch(sets_[std::size_t(i) % sets_.size()]); };
+    const int sets = int(sets_.size());
+    if (call_.integer("profile", 0) != 0) {
+      profiled([&] { next(0); });
+    } else {
+      const std::span<double> seconds = call_.array<double>("seconds");
+      // Each set once, the last of them timed: what is loaded, compiled or chosen at a first call stays out.
+      for (int i = 0; i + 1 < std::max(sets, 3); ++i) {
+        if (l2_bytes() != 0) next(i);
+      }
+      const std::vector<double> first = device_seconds(1, next);
+      if (!first.empty()) {
+        const double budget = call_.has("budget") ? call_.number("budget") : 0.2;
+        const double count = std::clamp(budget / std::max(first[0], 1e-7), 3.0, double(seconds.size()));
+        const std::vector<double> timed = device_seconds(int(count), next);
+        std::copy(timed.begin(), timed.end(), seconds.begin());
+      }
+    }
+    synchronize();
+    const std::int64_t rows = call_.integer("rows", 0);
+    if (rows > 0) sets_.front().give_back(call_, rows);
+  }
+
+ private:
+  const worker::Arguments& call_;
+  std::vector<Tensors> sets_;
+};
+
+}  // namespace workbook::cuda

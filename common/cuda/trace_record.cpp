@@ -1,0 +1,157 @@
+#include "common/cuda/trace_record.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <utility>
+
+namespace workbook::cuda {
+namespace {
+
+using nlohmann::json;
+
+std::string dumped(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);  // names and notes are the reader's
+}
+
+std::string joined(const std::vector<std::string>& texts) {
+  std::string all;
+  for (const std::string& text : texts) all += (all.empty() ? "" : ",") + text;
+  return "[" + all + "]";
+}
+
+json triple(const dim3& v) {
+  return {v.x, v.y, v.z};
+}
+
+/// Appends `value` of `block` to runs [block, first, last]; values of one block come in ascending order.
+void append_to_runs(json& runs, std::uint64_t block, std::int64_t value) {
+  if (!runs.empty() && runs.back()[0] == block) {
+    const auto last = runs.back()[2].get<std::int64_t>();
+    if (value == last) return;
+    if (value == last + 1) {
+      runs.back()[2] = value;
+      return;
+    }
+  }
+  runs.push_back({block, value, value});
+}
+
+/// Which tile a unit belongs to; nothing behind the last matrix.
+std::optional<std::size_t> tile_of_unit(const Tiling& tiling, std::size_t unit) {
+  const std::size_t row = unit * (unit_bytes(tiling) / tiling.row_bytes), matrix = row / tiling.rows;
+  if (matrix >= tiling.matrices) return std::nullopt;
+  return matrix * tiling.tiles() + row % tiling.rows / tiling.tile_rows;
+}
+
+json tensor_json(const simt::TensorTraffic& traffic, const TracedTensor& known) {
+  json tensor{{"name", traffic.name}, {"bytes", known.bytes},   {"counters", json::object()},
+              {"tiling", nullptr},    {"reads", json::array()}, {"blocks", json::array()}};
+  visit_counters(traffic.counters, "",
+                 [&](const std::string& name, std::uint64_t count) { tensor["counters"][name] = count; });
+  if (!known.tiling || traffic.tile_bytes.empty()) return tensor;
+  const Tiling& tiling = *known.tiling;
+  tensor["tiling"] = {{"matrices", tiling.matrices},
+                      {"rows", tiling.rows},
+                      {"row_bytes", tiling.row_bytes},
+                      {"tile_rows", tiling.tile_rows}};
+  json& reads = tensor["reads"];
+  for (const double times : reads_of_tiles(traffic, tiling)) {
+    if (!reads.empty() && reads.back()[1] == times) {
+      reads.back()[0] = reads.back()[0].get<std::uint64_t>() + 1;
+    } else {
+      reads.push_back({1, times});
+    }
+  }
+  for (const auto& [block, units] : traffic.tiles_of_block) {
+    for (const std::uint32_t unit : units) {
+      if (const auto tile = tile_of_unit(tiling, unit)) append_to_runs(tensor["blocks"], block, std::int64_t(*tile));
+    }
+  }
+  return tensor;
+}
+
+}  // namespace
+
+void visit_counters(const simt::GlobalCounters& c, const std::string& prefix,
+                    const std::function<void(const std::string&, std::uint64_t)>& take) {
+  take(prefix + "load_requests", c.load_requests);
+  take(prefix + "load_sectors", c.load_sectors);
+  take(prefix + "load_bytes", c.load_bytes);
+  take(prefix + "store_requests", c.store_requests);
+  take(prefix + "store_sectors", c.store_sectors);
+  take(prefix + "store_bytes", c.store_bytes);
+  take(prefix + "async_requests", c.async_requests);
+  take(prefix + "async_sectors", c.async_sectors);
+  take(prefix + "async_bytes", c.async_bytes);
+  take(prefix + "atomic_requests", c.atomic_requests);
+  take(prefix + "atomic_sectors", c.atomic_sectors);
+  take(prefix + "unique_read_sectors", c.unique_read_sectors);
+  take(prefix + "unique_written_sectors", c.unique_written_sectors);
+}
+
+void visit_counters(const simt::Counters& c, const std::function<void(const std::string&, std::uint64_t)>& take) {
+  visit_counters(c.global, "global.", take);
+  take("shared.load_instructions", c.shared.load_instructions);
+  take("shared.store_instructions", c.shared.store_instructions);
+  take("shared.matrix_loads", c.shared.matrix_loads);
+  take("shared.load_wavefronts", c.shared.load_wavefronts);
+  take("shared.store_wavefronts", c.shared.store_wavefronts);
+  take("shared.load_ideal", c.shared.load_ideal);
+  take("shared.store_ideal", c.shared.store_ideal);
+  take("shared.atomic_instructions", c.shared.atomic_instructions);
+  take("tensor_instructions", c.tensor_instructions);
+  take("multiply_calls", c.multiply_calls);
+  take("async_instructions", c.async_instructions);
+  take("block_barriers", c.block_barriers);
+  take("warp_barriers", c.warp_barriers);
+  take("shuffles", c.shuffles);
+  take("votes", c.votes);
+}
+
+std::size_t unit_bytes(const Tiling& tiling) {
+  return std::gcd(tiling.rows, tiling.tile_rows) * tiling.row_bytes;
+}
+
+std::vector<double> reads_of_tiles(const simt::TensorTraffic& traffic, const Tiling& tiling) {
+  const std::size_t tiles = tiling.tiles();
+  std::vector<double> reads(tiling.matrices * tiles, 0.0);
+  for (std::size_t unit = 0; unit < traffic.tile_bytes.size(); ++unit) {
+    if (const auto tile = tile_of_unit(tiling, unit)) reads[*tile] += double(traffic.tile_bytes[unit]);
+  }
+  for (std::size_t tile = 0; tile < reads.size(); ++tile) {
+    const std::size_t rows = std::min(tiling.tile_rows, tiling.rows - tile % tiles * tiling.tile_rows);
+    reads[tile] /= double(rows * tiling.row_bytes);
+  }
+  return reads;
+}
+
+void TraceRecord::add_launch(const simt::Launch& launch, const std::map<std::string, TracedTensor>& tensors) {
+  json record{{"kernel", launch.kernel},       {"grid", triple(launch.grid)},
+              {"block", triple(launch.block)}, {"shared_bytes", launch.shared_bytes},
+              {"counters", json::object()},    {"tensors", json::array()},
+              {"notes", json::array()},        {"reports", json::array()}};
+  visit_counters(launch.counters,
+                 [&](const std::string& name, std::uint64_t count) { record["counters"][name] = count; });
+  for (const simt::TensorTraffic& traffic : launch.tensors) {
+    const auto known = tensors.find(traffic.name);
+    record["tensors"].push_back(tensor_json(traffic, known == tensors.end() ? TracedTensor{} : known->second));
+  }
+  std::map<std::string, json> notes;  // sorted by block, label, value
+  for (const simt::Note& note : launch.notes) {
+    append_to_runs(notes.try_emplace(note.label, json::array()).first->second, note.block, note.value);
+  }
+  for (auto& [label, values] : notes) record["notes"].push_back({{"label", label}, {"values", std::move(values)}});
+  for (const simt::Report& report : launch.reports) record["reports"].push_back(report.text());
+  launches_.push_back(dumped(record));
+}
+
+void TraceRecord::add_report(const std::string& text) {
+  reports_.push_back(dumped(text));
+}
+
+std::string TraceRecord::text() const {
+  return "{\"launches\":" + joined(launches_) + ",\"reports\":" + joined(reports_) + "}";
+}
+
+}  // namespace workbook::cuda

@@ -1,0 +1,59 @@
+// What `./workbook trace` is told of each launch on the simulator, as a JSON text:
+//
+//   {"launches": [{"kernel": "attention<64, 64>", "grid": [4, 1, 1], "block": [128, 1, 1], "shared_bytes": 1024,
+//     "counters": {"global.load_requests": 0, …, "block_barriers": 0, …},
+//     "tensors": [{"name": "K", "bytes": 8192, "counters": {"load_requests": 0, …},
+//       "tiling": null, or {"matrices": 4, "rows": 100, "row_bytes": 128, "tile_rows": 64},
+//       "reads": [[COUNT, READS], …], "blocks": [[BLOCK, FIRST, LAST], …]}],
+//     "notes": [{"label": "masked tile", "values": [[BLOCK, FIRST, LAST], …]}],
+//     "reports": ["race: …"]}],
+//   "reports": ["output never written: …"]}
+//
+// Tiles are numbered through all matrices. "reads": so many neighbouring tiles were read so many times each, by all
+// blocks together. "blocks": the block read something of tiles FIRST to LAST. Knows nothing of attention.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/cuda/backend.hpp"
+#include "common/simt/simulator.hpp"
+
+namespace workbook::cuda {
+
+/// Every counter by name: "global.load_sectors", "shared.load_wavefronts", "block_barriers", …
+void visit_counters(const simt::Counters& counters, const std::function<void(const std::string&, std::uint64_t)>& take);
+/// Those of one tensor: `prefix` + "load_sectors", …
+void visit_counters(const simt::GlobalCounters& counters, const std::string& prefix,
+                    const std::function<void(const std::string&, std::uint64_t)>& take);
+
+/// Bytes that divide every tile, the short ones too: what the simulator counts a tiling's reads by.
+std::size_t unit_bytes(const Tiling& tiling);
+/// How many times each tile was read, by all blocks together, from what the simulator counted in these units.
+std::vector<double> reads_of_tiles(const simt::TensorTraffic& traffic, const Tiling& tiling);
+
+/// What the record says of a tensor beside its traffic.
+struct TracedTensor {
+  std::size_t bytes = 0;
+  std::optional<Tiling> tiling;
+};
+
+/// The record of several launches.
+class TraceRecord {
+ public:
+  /// A launch that has ended, and the tensors that there were, by name.
+  void add_launch(const simt::Launch& launch, const std::map<std::string, TracedTensor>& tensors);
+  /// What was found after the launches.
+  void add_report(const std::string& text);
+  std::string text() const;
+
+ private:
+  std::vector<std::string> launches_, reports_;  ///< JSON texts
+};
+
+}  // namespace workbook::cuda

@@ -1,0 +1,216 @@
+#include "common/grading/assignment.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "common/book/files.hpp"
+#include "common/book/markers.hpp"
+#include "common/book/toml_table.hpp"
+
+namespace workbook::grading {
+namespace fs = std::filesystem;
+
+using book::Book;
+using book::Chapter;
+using book::ManifestError;
+
+namespace {
+
+const Chapter& chapter_of(const Book& book, const std::string& exercise) {
+  return book.chapter(exercise.substr(0, exercise.find('.')));
+}
+
+/// In the book's order, and one entry for each chapter.
+void settle(Assignment& assignment, const Book& book) {
+  std::vector<Assignment::Exercise> ordered;
+  std::vector<Assignment::Whole> wholes;
+  for (const Chapter& chapter : book.chapters) {
+    const std::size_t before = ordered.size();
+    for (const book::Exercise& exercise : chapter.exercises) {
+      const auto found = std::find_if(assignment.exercises.begin(), assignment.exercises.end(),
+                                      [&](const auto& e) { return e.id == exercise.id; });
+      if (found != assignment.exercises.end()) ordered.push_back(*found);
+    }
+    if (ordered.size() == before) continue;
+    const auto given = std::find_if(assignment.chapters.begin(), assignment.chapters.end(),
+                                    [&](const auto& w) { return w.chapter == chapter.number; });
+    wholes.push_back({chapter.number, given == assignment.chapters.end() ? kWholePoints : given->points});
+  }
+  assignment.exercises = std::move(ordered);
+  assignment.chapters = std::move(wholes);
+  if (assignment.files.empty()) assignment.files = open_files(assignment, book);
+}
+
+/// A TOML basic string.
+std::string quoted(const std::string& text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') result += '\\';
+    if (static_cast<unsigned char>(c) < 0x20) {
+      result += fmt::format("\\u{:04X}", static_cast<unsigned char>(c));
+    } else {
+      result += c;
+    }
+  }
+  return result + "\"";
+}
+
+bool has_test(const Chapter& chapter, const std::string& name) {
+  const auto in = [&](const std::vector<std::string>& tests) {
+    return std::find(tests.begin(), tests.end(), name) != tests.end();
+  };
+  return in(chapter.whole_tests) || std::any_of(chapter.exercises.begin(), chapter.exercises.end(),
+                                                [&](const book::Exercise& e) { return in(e.tests); });
+}
+
+}  // namespace
+
+int Assignment::points() const {
+  int sum = 0;
+  for (const Exercise& exercise : exercises) sum += exercise.points;
+  for (const Whole& whole : chapters) sum += whole.points;
+  for (const Bar& bar : bars) sum += bar.points;
+  return sum;
+}
+
+bool Assignment::is_open(std::string_view exercise) const {
+  return std::any_of(exercises.begin(), exercises.end(), [&](const Exercise& e) { return e.id == exercise; });
+}
+
+std::vector<int> Assignment::open_chapters() const {
+  std::vector<int> numbers;
+  for (const Whole& whole : chapters) numbers.push_back(whole.chapter);
+  return numbers;
+}
+
+std::vector<std::string> open_files(const Assignment& assignment, const Book& book) {
+  std::vector<std::string> files;
+  for (const Chapter& chapter : book.chapters) {
+    for (const std::string& file : chapter.files) {
+      const fs::path solution = book.solution(chapter, file), reader = book.reader(chapter, file);
+      const fs::path& path = fs::exists(solution) ? solution : reader;
+      if (!fs::exists(path)) continue;
+      const book::MarkedFile marked = book::parse_reader(file, book::read_file(path));
+      const bool open = std::any_of(marked.regions.begin(), marked.regions.end(),
+                                    [&](const book::Region& region) { return assignment.is_open(region.id); });
+      if (open) files.push_back((fs::path("chapters") / chapter.name() / file).generic_string());
+    }
+  }
+  return files;
+}
+
+Assignment make_assignment(const Book& book, const std::vector<std::string>& exercises,
+                           const std::vector<std::string>& chapters) {
+  Assignment assignment;
+  std::set<std::string> seen;
+  const auto add = [&](const book::Exercise& exercise) {
+    if (seen.insert(exercise.id).second) assignment.exercises.push_back({exercise.id, exercise.points});
+  };
+  for (const std::string& id : exercises) add(book.exercise(id));
+  for (const std::string& which : chapters) {
+    for (const book::Exercise& exercise : book.chapter(which).exercises) add(exercise);
+  }
+  settle(assignment, book);
+  assignment.title = assignment.exercises.size() == 1 ? "Exercise " : "Exercises ";
+  for (const Assignment::Exercise& exercise : assignment.exercises) {
+    assignment.title += (&exercise == &assignment.exercises.front() ? "" : ", ") + exercise.id;
+  }
+  return assignment;
+}
+
+Assignment load_assignment(const fs::path& path, const Book& book) {
+  const std::string file = path.filename().string();
+  const toml::table parsed = book::parse_toml(book::read_file(path), file);
+  book::TomlTable table(parsed, file, "assignment");
+  Assignment assignment;
+  assignment.title = table.text("title");
+  if (table.has("due")) assignment.due = table.text("due");
+  if (table.has("hints")) assignment.hints = table.flag("hints");
+  if (table.has("leaderboard")) assignment.leaderboard = table.flag("leaderboard");
+  if (table.has("hidden_results")) {
+    assignment.hidden_results =
+        table.choice("hidden_results", {"hidden", "after_due_date", "after_published", "visible"});
+  }
+  if (table.has("files")) assignment.files = table.texts("files");
+  for (book::TomlTable& entry : table.tables("exercise")) {
+    Assignment::Exercise exercise;
+    exercise.id = entry.text("id");
+    const book::Exercise* known = nullptr;
+    try {
+      known = &book.exercise(exercise.id);
+    } catch (const ManifestError& error) {
+      entry.fail_at("id", error.what());
+    }
+    if (assignment.is_open(exercise.id)) entry.fail_at("id", fmt::format("exercise {} is given twice", exercise.id));
+    exercise.points = entry.has("points") ? entry.number("points", 0) : known->points;
+    entry.reject_unknown();
+    assignment.exercises.push_back(std::move(exercise));
+  }
+  if (assignment.exercises.empty()) table.fail(1, "the assignment has no [[exercise]]: nothing would be open");
+  const auto has_open = [&](int number) {
+    return std::any_of(assignment.exercises.begin(), assignment.exercises.end(),
+                       [&](const auto& e) { return chapter_of(book, e.id).number == number; });
+  };
+  for (book::TomlTable& entry : table.tables("chapter")) {
+    const Assignment::Whole whole{entry.number("number", 1), entry.number("points", 0)};
+    if (!has_open(whole.chapter)) {
+      entry.fail_at("number", fmt::format("chapter {} has no exercise in this assignment", whole.chapter));
+    }
+    for (const Assignment::Whole& other : assignment.chapters) {
+      if (other.chapter == whole.chapter) {
+        entry.fail_at("number", fmt::format("chapter {} is given twice", whole.chapter));
+      }
+    }
+    entry.reject_unknown();
+    assignment.chapters.push_back(whole);
+  }
+  for (book::TomlTable& entry : table.tables("bar")) {
+    const Assignment::Bar bar{entry.number("chapter", 1), entry.text("test"), entry.number("points", 0)};
+    if (!has_open(bar.chapter)) {
+      entry.fail_at("chapter", fmt::format("chapter {} has no exercise in this assignment", bar.chapter));
+    }
+    entry.reject_unknown();
+    assignment.bars.push_back(bar);
+  }
+  for (const std::string& name : assignment.files) {
+    const bool known = std::any_of(book.chapters.begin(), book.chapters.end(), [&](const Chapter& chapter) {
+      return std::any_of(chapter.files.begin(), chapter.files.end(), [&](const std::string& f) {
+        return (fs::path("chapters") / chapter.name() / f).generic_string() == name;
+      });
+    });
+    if (!known) table.fail_at("files", fmt::format("\"{}\" is no file of a chapter's \"files\"", name));
+  }
+  table.reject_unknown();
+  settle(assignment, book);
+  return assignment;
+}
+
+std::string to_toml(const Assignment& assignment, const Book& book, bool for_students) {
+  std::string text = "# What is open in this assignment, and what it is worth.\n";
+  text += fmt::format("title = {}\n", quoted(assignment.title));
+  if (!assignment.due.empty()) text += fmt::format("due = {}\n", quoted(assignment.due));
+  text += fmt::format("hints = {}\n", assignment.hints);
+  if (!for_students) {
+    text += fmt::format("hidden_results = {}\nleaderboard = {}\n", quoted(assignment.hidden_results),
+                        assignment.leaderboard);
+  }
+  text += "files = [";
+  for (const std::string& file : assignment.files) {
+    text += fmt::format("{}{}", &file == &assignment.files.front() ? "" : ", ", quoted(file));
+  }
+  text += "]\n";
+  for (const Assignment::Exercise& exercise : assignment.exercises) {
+    text += fmt::format("\n[[exercise]]\nid = {}\npoints = {}\n", quoted(exercise.id), exercise.points);
+  }
+  for (const Assignment::Whole& whole : assignment.chapters) {
+    text += fmt::format("\n[[chapter]]\nnumber = {}\npoints = {}\n", whole.chapter, whole.points);
+  }
+  for (const Assignment::Bar& bar : assignment.bars) {
+    const Chapter* chapter = book.find(bar.chapter);
+    if (for_students && (chapter == nullptr || !has_test(*chapter, bar.test))) continue;
+    text += fmt::format("\n[[bar]]\nchapter = {}\ntest = {}\npoints = {}\n", bar.chapter, quoted(bar.test), bar.points);
+  }
+  return text;
+}
+
+}  // namespace workbook::grading

@@ -1,0 +1,81 @@
+// assignment.toml: which exercises a class gets, what they are worth, and until when. Written by hand or by
+// `./workbook release`. Knows nothing of submissions.
+//
+//   title = "Assignment 1: online softmax"
+//   due = "2027-01-31 23:59"          # optional; shown to the students, enforced by nobody
+//   hints = true                      # optional
+//   hidden_results = "after_published"  # optional: when students see how hidden tests went
+//   leaderboard = false               # optional
+//   files = ["chapters/02_online_softmax/online_softmax.cpp"]  # optional: what students may edit
+//
+//   [[exercise]]
+//   id = "2.1"
+//   points = 3                        # optional: chapter.toml's
+//
+//   [[chapter]]                       # optional: points for a chapter in which everything works
+//   number = 2
+//   points = 2
+//
+//   [[bar]]                           # optional: a test, of the chapter's or a hidden one, that has points of its own
+//   chapter = 2
+//   test = "extra memory does not grow with N"
+//   points = 1
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "common/book/manifest.hpp"
+
+namespace workbook::grading {
+
+struct Assignment {
+  struct Exercise {
+    std::string id;
+    int points = 0;
+  };
+  struct Whole {
+    int chapter = 0;
+    int points = 0;
+  };
+  struct Bar {
+    int chapter = 0;
+    std::string test;
+    int points = 0;
+  };
+  std::string title, due;
+  bool hints = true, leaderboard = false;
+  std::string hidden_results = "after_published";  ///< Gradescope's names: hidden, after_due_date, after_published, …
+  std::vector<std::string> files;                  ///< relative to the book: what a student may edit
+  std::vector<Exercise> exercises;                 ///< open ones, in the book's order
+  std::vector<Whole> chapters;                     ///< one for each chapter with an open exercise
+  std::vector<Bar> bars;
+
+  int points() const;  ///< the most that can be had
+  bool is_open(std::string_view exercise) const;
+  /// The numbers of the chapters with an open exercise, in order.
+  std::vector<int> open_chapters() const;
+};
+
+/// What a chapter in which everything works is worth where the assignment does not say.
+inline constexpr int kWholePoints = 2;
+
+/// An assignment of these exercises ("2.1") and whole chapters ("2"), each with the points that chapter.toml gives.
+/// ManifestError for one that the book does not have.
+Assignment make_assignment(const book::Book& book, const std::vector<std::string>& exercises,
+                           const std::vector<std::string>& chapters);
+
+/// Reads assignment.toml. ManifestError with FILE:LINE for: TOML errors, a missing, mistyped or unknown key, no
+/// exercise, an exercise that the book does not have or that is given twice, points of a chapter without an open
+/// exercise, a bar without its test's name, a file that is none of the chapters'.
+Assignment load_assignment(const std::filesystem::path& path, const book::Book& book);
+
+/// The assignment as TOML. Bars on tests that the chapters do not have (hidden ones) are left out with `for_students`.
+std::string to_toml(const Assignment& assignment, const book::Book& book, bool for_students);
+
+/// The files that hold an open exercise, relative to the book: what students may edit if the assignment does not say.
+/// Needs solutions/, or the reader's own files where there are none.
+std::vector<std::string> open_files(const Assignment& assignment, const book::Book& book);
+
+}  // namespace workbook::grading

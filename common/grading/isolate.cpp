@@ -1,0 +1,617 @@
+// workbook_isolate: starts a program that nobody trusts, with as little as it needs.
+//
+//   workbook_isolate run   OPTIONS -- PROGRAM ARGUMENT…   a submission's worker
+//   workbook_isolate build OPTIONS -- PROGRAM ARGUMENT…   ninja and the compilers, on a submission's source
+//   workbook_isolate probe run|build PATH…                run in the isolation, says what it still can do
+//
+// Everything is in place before the program's first instruction, its dynamic loader's and its static initialisers'
+// included. For `run`:
+//   - Another user and group, no supplementary groups; no new privileges; a clean environment; resource limits.
+//   - No descriptor but 0 to 4 (the pipe and the shared memory, common/worker/protocol.hpp).
+//   - A seccomp filter that allows by name what a worker needs: no processes but threads, no sockets, no signals to
+//     others, no ptrace, process_vm, io_uring, and no opening for writing.
+//   - No further program. A filter cannot count, so exec is allowed for one thing only: the descriptor kProgram, which
+//     exec itself closes. No new descriptor can get that number: it lies beyond RLIMIT_NOFILE.
+//   - Landlock, where the kernel has it: files that are not named cannot be opened at all.
+// The program is opened before the user changes, so that its file may be one that this user can execute but not read.
+//
+// `build` has a filter that forbids by name (compilers start processes and write files), and a limit of time.
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/sched.h>
+#include <poll.h>
+#include <sched.h>
+#include <seccomp.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <initializer_list>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr int kFailed = 126;  // this program's own failures; the message is on stderr
+constexpr int kTimedOut = 124;
+constexpr int kProgram = 500;  // the descriptor of the program to run, beyond RLIMIT_NOFILE
+
+struct Options {
+  bool run = true;
+  bool gpu = false, landlock = false;
+  uid_t user = 0;  // 0: stay who we are
+  double seconds = 0;
+  std::uint64_t memory = 0, file_size = 0, processes = 0, cpu = 0;
+  std::string library_path, temporary, path;
+  std::vector<std::string> read, write;
+  std::vector<char*> command;
+};
+
+[[noreturn]] void fail(const std::string& what, int error = errno) {
+  std::fprintf(stderr, "workbook_isolate: %s%s%s\n", what.c_str(), error != 0 ? ": " : "",
+               error != 0 ? std::strerror(error) : "");
+  std::_Exit(kFailed);
+}
+
+void limit(int resource, std::uint64_t value) {
+  // Never above what the caller has set.
+  rlimit now{};
+  if (::getrlimit(__rlimit_resource_t(resource), &now) != 0) fail("getrlimit");
+  const rlim_t least = now.rlim_max == RLIM_INFINITY ? value : std::min<rlim_t>(now.rlim_max, value);
+  const rlimit set{least, least};
+  if (::setrlimit(__rlimit_resource_t(resource), &set) != 0) fail("setrlimit");
+}
+
+// ---- Landlock (Linux 5.13 and later). The numbers are the kernel's; the header of a build machine may be older.
+// ------
+
+struct RulesetAttributes {
+  std::uint64_t file_access, net_access, scoped;
+};
+struct __attribute__((packed)) PathBeneath {
+  std::uint64_t access;
+  std::int32_t parent;
+};
+constexpr std::uint64_t kExecute = 1 << 0, kWriteFile = 1 << 1, kReadFile = 1 << 2, kReadFolder = 1 << 3;
+constexpr std::uint64_t kTruncate = 1 << 14, kIoctlDevice = 1 << 15;
+constexpr std::uint64_t kOfFiles = kExecute | kWriteFile | kReadFile | kTruncate | kIoctlDevice;
+
+int landlock_version() {
+  return int(::syscall(444, nullptr, 0, 1));
+}
+
+void allow(int ruleset, int descriptor, std::uint64_t access) {
+  struct stat info {};
+  if (::fstat(descriptor, &info) != 0) fail("fstat");
+  if (!S_ISDIR(info.st_mode)) access &= kOfFiles;
+  const PathBeneath rule{access, descriptor};
+  if (::syscall(445, ruleset, 1, &rule, 0) != 0) fail("a rule of Landlock");
+}
+
+void allow(int ruleset, const std::string& path, std::uint64_t access) {
+  const int descriptor = ::open(path.c_str(), O_PATH | O_CLOEXEC);
+  if (descriptor < 0) return;  // what is not there needs no rule
+  allow(ruleset, descriptor, access);
+  ::close(descriptor);
+}
+
+void use_landlock(const Options& options) {
+  const int version = landlock_version();
+  if (version < 1) fail("this kernel has no Landlock");
+  RulesetAttributes attributes{};
+  attributes.file_access = (1 << 13) - 1;
+  if (version >= 2) attributes.file_access |= 1 << 13;
+  if (version >= 3) attributes.file_access |= kTruncate;
+  if (version >= 5) attributes.file_access |= kIoctlDevice;
+  if (version >= 4) attributes.net_access = 3;  // no bind, no connect
+  if (version >= 6) attributes.scoped = 3;      // no abstract sockets of others, no signals to others
+  const std::size_t size = version >= 6 ? 24 : version >= 4 ? 16 : 8;
+  const int ruleset = int(::syscall(444, &attributes, size, 0));
+  if (ruleset < 0) fail("Landlock");
+  const std::uint64_t all = attributes.file_access;
+  const std::uint64_t read = (kReadFile | kReadFolder) & all, run = (kReadFile | kReadFolder | kExecute) & all;
+  for (const char* path : {"/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"}) allow(ruleset, path, run);
+  for (const char* path :
+       {"/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/localtime", "/proc/meminfo", "/proc/cpuinfo", "/proc/stat",
+        "/proc/loadavg", "/sys/fs/cgroup", "/sys/devices/system/cpu", "/dev/urandom", "/dev/zero"}) {
+    allow(ruleset, path, read);
+  }
+  allow(ruleset, "/dev/null", (kReadFile | kWriteFile | kTruncate) & all);
+  if (!options.run) {
+    for (const char* path : {"/usr", "/bin", "/sbin", "/etc/alternatives", "/opt"}) allow(ruleset, path, run);
+  }
+  if (options.gpu) {
+    for (const char* path : {"/proc", "/sys", "/etc", "/usr", "/opt"}) allow(ruleset, path, run);
+    allow(ruleset, "/dev", (kReadFile | kReadFolder | kWriteFile | kIoctlDevice) & all);
+  }
+  if (options.run) {
+    allow(ruleset, "/proc/" + std::to_string(::getpid()), read);
+    allow(ruleset, kProgram, kExecute | kReadFile);  // the kernel opens a program for both
+  }
+  if (!options.library_path.empty()) allow(ruleset, options.library_path, run);
+  for (const std::string& path : options.read) allow(ruleset, path, run);
+  for (const std::string& path : options.write) allow(ruleset, path, all);
+  if (::syscall(446, ruleset, 0) != 0) fail("Landlock");
+  ::close(ruleset);
+}
+
+// ---- seccomp
+// ----------------------------------------------------------------------------------------------------------
+
+class Filter {
+ public:
+  explicit Filter(std::uint32_t otherwise) : context_(::seccomp_init(otherwise)) {
+    if (context_ == nullptr) fail("seccomp");
+  }
+  void rule(std::uint32_t action, int call, std::initializer_list<scmp_arg_cmp> conditions = {}) {
+    if (call == __NR_SCMP_ERROR) return;  // not a call of this architecture
+    const int error = ::seccomp_rule_add_array(context_, action, call, unsigned(conditions.size()), conditions.begin());
+    if (error != 0 && error != -EDOM) fail("a rule of the seccomp filter", -error);
+  }
+  /// By name, since an older libseccomp lacks the constants of newer calls.
+  void rules(std::uint32_t action, std::initializer_list<const char*> calls) {
+    for (const char* call : calls) rule(action, ::seccomp_syscall_resolve_name(call));
+  }
+  void load() {
+    const int error = ::seccomp_load(context_);
+    if (error != 0) fail("the seccomp filter", -error);
+    ::seccomp_release(context_);
+  }
+
+ private:
+  scmp_filter_ctx context_;
+};
+
+/// A worker: what it needs is allowed, everything else answers "not permitted".
+void filter_run() {
+  Filter filter(SCMP_ACT_ERRNO(EPERM));
+  filter.rules(SCMP_ACT_ALLOW, {"read",
+                                "write",
+                                "readv",
+                                "writev",
+                                "pread64",
+                                "close",
+                                "fstat",
+                                "stat",
+                                "lstat",
+                                "newfstatat",
+                                "statx",
+                                "lseek",
+                                "access",
+                                "faccessat",
+                                "faccessat2",
+                                "readlink",
+                                "readlinkat",
+                                "getcwd",
+                                "mmap",
+                                "munmap",
+                                "mprotect",
+                                "mremap",
+                                "madvise",
+                                "brk",
+                                "rt_sigaction",
+                                "rt_sigprocmask",
+                                "rt_sigreturn",
+                                "sigaltstack",
+                                "restart_syscall",
+                                "pause",
+                                "clock_gettime",
+                                "clock_getres",
+                                "gettimeofday",
+                                "time",
+                                "times",
+                                "nanosleep",
+                                "clock_nanosleep",
+                                "sched_yield",
+                                "sched_getaffinity",
+                                "sched_getparam",
+                                "sched_getscheduler",
+                                "getcpu",
+                                "membarrier",
+                                "futex",
+                                "set_robust_list",
+                                "get_robust_list",
+                                "set_tid_address",
+                                "rseq",
+                                "arch_prctl",
+                                "getpid",
+                                "gettid",
+                                "getppid",
+                                "getuid",
+                                "geteuid",
+                                "getgid",
+                                "getegid",
+                                "getrusage",
+                                "getrlimit",
+                                "getrandom",
+                                "sysinfo",
+                                "uname",
+                                "poll",
+                                "ppoll",
+                                "select",
+                                "pselect6",
+                                "sendto",
+                                "recvfrom",
+                                "exit",
+                                "exit_group"});
+  // Files for reading only.
+  constexpr std::uint64_t writing = O_ACCMODE | O_CREAT | O_TRUNC | (O_TMPFILE & ~O_DIRECTORY);
+  filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(open), {SCMP_CMP(1, SCMP_CMP_MASKED_EQ, writing, 0)});
+  filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(openat), {SCMP_CMP(2, SCMP_CMP_MASKED_EQ, writing, 0)});
+  // Threads, no processes. clone3 hides its flags in memory; the C library then takes clone.
+  filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(clone), {SCMP_CMP(0, SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD)});
+  filter.rules(SCMP_ACT_ERRNO(ENOSYS), {"clone3"});
+  // Signals to itself: abort().
+  filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(tgkill), {SCMP_CMP(0, SCMP_CMP_EQ, std::uint64_t(::getpid()))});
+  filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), {SCMP_CMP(2, SCMP_CMP_EQ, 0)});
+  filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(ioctl), {SCMP_CMP(1, SCMP_CMP_EQ, TCGETS)});
+  for (const int command : {F_GETFL, F_GETFD, F_SETFD}) {
+    filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(fcntl), {SCMP_CMP(1, SCMP_CMP_EQ, std::uint64_t(command))});
+  }
+  for (const int option : {PR_SET_NAME, PR_GET_NAME, 0x53564d41 /* PR_SET_VMA */}) {
+    filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(prctl), {SCMP_CMP(0, SCMP_CMP_EQ, std::uint64_t(option))});
+  }
+  // The one program.
+  filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(execveat), {SCMP_CMP(0, SCMP_CMP_EQ, kProgram)});
+  filter.load();
+}
+
+/// Compilers, and workers on a GPU, whose driver wants more than can be listed: what they never need is forbidden.
+void filter_by_name(bool run) {
+  Filter filter(SCMP_ACT_ALLOW);
+  constexpr std::uint32_t refused = SCMP_ACT_ERRNO(EPERM);
+  filter.rules(refused, {"connect",
+                         "bind",
+                         "listen",
+                         "accept",
+                         "accept4",
+                         "sendmsg",
+                         "sendmmsg",
+                         "recvmsg",
+                         "recvmmsg",
+                         "ptrace",
+                         "process_vm_readv",
+                         "process_vm_writev",
+                         "process_madvise",
+                         "process_mrelease",
+                         "kcmp",
+                         "kill",
+                         "tkill",
+                         "rt_sigqueueinfo",
+                         "rt_tgsigqueueinfo",
+                         "pidfd_open",
+                         "pidfd_getfd",
+                         "pidfd_send_signal",
+                         "io_uring_setup",
+                         "io_uring_enter",
+                         "io_uring_register",
+                         "mount",
+                         "umount",
+                         "umount2",
+                         "unshare",
+                         "setns",
+                         "pivot_root",
+                         "chroot",
+                         "open_tree",
+                         "move_mount",
+                         "fsopen",
+                         "fsmount",
+                         "fspick",
+                         "mount_setattr",
+                         "open_by_handle_at",
+                         "name_to_handle_at",
+                         "bpf",
+                         "userfaultfd",
+                         "perf_event_open",
+                         "keyctl",
+                         "add_key",
+                         "request_key",
+                         "init_module",
+                         "finit_module",
+                         "delete_module",
+                         "kexec_load",
+                         "kexec_file_load",
+                         "swapon",
+                         "swapoff",
+                         "reboot",
+                         "acct",
+                         "quotactl",
+                         "sethostname",
+                         "setdomainname",
+                         "settimeofday",
+                         "clock_settime",
+                         "adjtimex",
+                         "shmget",
+                         "shmat",
+                         "msgget",
+                         "semget",
+                         "mq_open"});
+  filter.rules(refused, {"socket", "socketpair"});
+  filter.rule(refused, SCMP_SYS(tgkill), {SCMP_CMP(2, SCMP_CMP_NE, SIGABRT)});
+  filter.rules(SCMP_ACT_ERRNO(ENOSYS), {"clone3"});
+  for (const std::uint64_t flag :
+       {CLONE_NEWUSER, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWNET, CLONE_NEWIPC, CLONE_NEWUTS, CLONE_NEWCGROUP}) {
+    filter.rule(refused, SCMP_SYS(clone), {SCMP_CMP(0, SCMP_CMP_MASKED_EQ, flag, flag)});
+  }
+  if (run) {
+    filter.rules(refused, {"fork", "vfork", "execve", "setsid", "setpgid"});
+    filter.rule(refused, SCMP_SYS(sendto), {SCMP_CMP(4, SCMP_CMP_NE, 0)});  // only to the other end of its pipe
+    filter.rule(refused, SCMP_SYS(execveat), {SCMP_CMP(0, SCMP_CMP_NE, kProgram)});
+    filter.rule(refused, SCMP_SYS(clone), {SCMP_CMP(0, SCMP_CMP_MASKED_EQ, CLONE_THREAD, 0)});
+  }
+  filter.load();
+}
+
+// ---- Processes
+// --------------------------------------------------------------------------------------------------------
+
+void change_user(uid_t user) {
+  if (user == 0) return;
+  if (::setgroups(0, nullptr) != 0) fail("setgroups");
+  if (::setresgid(user, user, user) != 0) fail("setresgid to " + std::to_string(user));
+  if (::setresuid(user, user, user) != 0) fail("setresuid to " + std::to_string(user));
+  if (::setresuid(0, 0, 0) == 0 || ::getuid() != user || ::geteuid() != user) fail("the user could be changed back", 0);
+}
+
+/// Dies with whoever started us. Changing the user has undone what the parent had asked for.
+void die_with_parent(pid_t parent, int signal) {
+  if (::prctl(PR_SET_PDEATHSIG, signal) != 0) fail("prctl");
+  if (::getppid() != parent) std::_Exit(kFailed);
+}
+
+/// In the process that becomes the program.
+[[noreturn]] void become(const Options& options, pid_t parent) {
+  if (options.run) {
+    const int opened = ::open(options.command[0], O_RDONLY | O_CLOEXEC);
+    if (opened < 0) fail(options.command[0]);
+    if (::dup3(opened, kProgram, O_CLOEXEC) != kProgram) fail("dup3");
+    // 0 to 2, the worker's pipe and its shared memory; nothing else.
+    if (::syscall(SYS_close_range, 5u, unsigned(kProgram) - 1, 0u) != 0) {
+      for (int i = 5; i < kProgram; ++i) ::close(i);
+    }
+    if (::syscall(SYS_close_range, unsigned(kProgram) + 1, ~0u, 0u) != 0) {
+      for (int i = kProgram + 1; i < 4096; ++i) ::close(i);
+    }
+    limit(RLIMIT_NOFILE, 64);
+  } else {
+    if (::syscall(SYS_close_range, 3u, ~0u, 0u) != 0) {
+      for (int i = 3; i < 4096; ++i) ::close(i);
+    }
+    limit(RLIMIT_NOFILE, 512);
+  }
+  change_user(options.user);
+  die_with_parent(parent, SIGKILL);
+
+  limit(RLIMIT_CORE, 0);
+  limit(RLIMIT_MSGQUEUE, 0);
+  limit(RLIMIT_MEMLOCK, options.gpu ? ~std::uint64_t(0) : 64 << 10);
+  if (options.memory > 0) limit(RLIMIT_AS, options.memory);
+  if (options.file_size > 0) limit(RLIMIT_FSIZE, options.file_size);
+  if (options.cpu > 0) limit(RLIMIT_CPU, options.cpu);
+  if (options.processes > 0 && options.user != 0) limit(RLIMIT_NPROC, options.processes);  // counted for each user
+
+  std::vector<std::string> variables{
+      "PATH=" + (options.path.empty() ? "" : options.path + ":") + "/usr/local/bin:/usr/bin:/bin", "LC_ALL=C.UTF-8",
+      "HOME=/nonexistent"};
+  if (!options.library_path.empty()) variables.push_back("LD_LIBRARY_PATH=" + options.library_path);
+  if (!options.temporary.empty()) variables.push_back("TMPDIR=" + options.temporary);
+  for (const char* name : {"CUDA_VISIBLE_DEVICES", "ASAN_OPTIONS", "UBSAN_OPTIONS"}) {
+    const char* value = std::getenv(name);
+    if (value != nullptr) variables.push_back(std::string(name) + "=" + value);
+  }
+  std::vector<char*> environment;
+  for (std::string& variable : variables) environment.push_back(variable.data());
+  environment.push_back(nullptr);
+
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) fail("no_new_privs");
+  if (options.landlock) use_landlock(options);
+  if (options.run && !options.gpu) {
+    filter_run();
+  } else {
+    filter_by_name(options.run);
+  }
+  if (options.run) {
+    ::syscall(SYS_execveat, kProgram, "", options.command.data(), environment.data(), AT_EMPTY_PATH);
+  } else {
+    ::execve(options.command[0], options.command.data(), environment.data());
+  }
+  fail(options.command[0]);
+}
+
+/// Ends all that descends from this process, also what has lost its parent (it then became ours).
+void end_descendants() {
+  for (int round = 0; round < 1000; ++round) {
+    std::ifstream list("/proc/self/task/" + std::to_string(::getpid()) + "/children");
+    std::vector<pid_t> children;
+    for (pid_t pid = 0; list >> pid;) children.push_back(pid);
+    for (const pid_t child : children) {
+      ::kill(child, SIGKILL);
+      ::waitpid(child, nullptr, 0);
+    }
+    if (children.empty()) return;
+  }
+}
+
+int build(const Options& options) {
+  // What compilers start and leave behind becomes our child, and can be ended.
+  if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) fail("prctl");
+  const pid_t parent = ::getppid();
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (::getppid() != parent) return kFailed;
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, signal);
+  ::sigprocmask(SIG_BLOCK, &signals, nullptr);
+  const pid_t self = ::getpid();
+  const pid_t child = ::fork();
+  if (child < 0) fail("fork");
+  if (child == 0) {
+    ::sigprocmask(SIG_UNBLOCK, &signals, nullptr);
+    ::setsid();  // no terminal that a source could #include
+    become(options, self);
+  }
+  timespec until{};
+  ::clock_gettime(CLOCK_MONOTONIC, &until);
+  const double end = double(until.tv_sec) + 1e-9 * double(until.tv_nsec) + options.seconds;
+  int result = kTimedOut;
+  while (true) {
+    int status = 0;
+    if (::waitpid(child, &status, WNOHANG) == child) {
+      result = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+      break;
+    }
+    timespec now{};
+    ::clock_gettime(CLOCK_MONOTONIC, &now);
+    const double left = end - (double(now.tv_sec) + 1e-9 * double(now.tv_nsec));
+    if (options.seconds > 0 && left <= 0) break;
+    const timespec wait{0, 200'000'000};
+    const int signal = ::sigtimedwait(&signals, nullptr, &wait);
+    if (signal == SIGTERM || signal == SIGINT || signal == SIGHUP) {
+      result = 128 + signal;
+      break;
+    }
+  }
+  end_descendants();
+  if (result == kTimedOut) std::printf("compiling took longer than %g seconds and was ended\n", options.seconds);
+  return result;
+}
+
+// ---- probe: what the isolated process can still do ------------------------------------------------------------------
+
+void tell(const std::string& what, bool refused) {
+  std::string text;
+  for (const char c : what) {
+    if (c == '"' || c == '\\') text += '\\';
+    if (static_cast<unsigned char>(c) >= 0x20) text += c;
+  }
+  std::printf("{\"try\": \"%s\", \"refused\": %s}\n", text.c_str(), refused ? "true" : "false");
+  std::fflush(stdout);
+}
+
+int probe(bool run, const std::vector<std::string>& paths) {
+  const auto opens = [](const std::string& path, int flags) {
+    const int descriptor = ::open(path.c_str(), flags, 0600);
+    if (descriptor >= 0) ::close(descriptor);
+    return descriptor >= 0;
+  };
+  for (const std::string& path : paths) {
+    tell("read " + path, !opens(path, O_RDONLY));
+    tell("write " + path, !opens(path, O_WRONLY));
+    const std::string beside = path.substr(0, path.rfind('/')) + "/.workbook-probe";
+    const bool written = opens(beside, O_WRONLY | O_CREAT);
+    if (written) ::unlink(beside.c_str());
+    tell("write beside " + path, !written);
+  }
+  tell("another user", ::setresuid(0, 0, 0) != 0 || ::getuid() != 0);
+  tell("a network socket", ::socket(AF_INET, SOCK_STREAM, 0) < 0);
+  tell("a local socket", ::socket(AF_UNIX, SOCK_STREAM, 0) < 0);
+  tell("a socket pair", ::syscall(SYS_socketpair, AF_UNIX, SOCK_STREAM, 0, nullptr) != 0 && errno == EPERM);
+  tell("a signal to the parent", ::kill(::getppid(), 0) != 0);
+  tell("the parent's memory", !opens("/proc/" + std::to_string(::getppid()) + "/mem", O_RDONLY));
+  tell("the parent's environment", !opens("/proc/" + std::to_string(::getppid()) + "/environ", O_RDONLY));
+  char byte = 0;
+  iovec here{&byte, 1}, there{&byte, 1};
+  tell("process_vm_readv", ::process_vm_readv(::getppid(), &here, 1, &there, 1, 0) < 0);
+  tell("ptrace", ::ptrace(PTRACE_ATTACH, ::getppid(), nullptr, nullptr) != 0);
+  tell("io_uring", ::syscall(SYS_io_uring_setup, 1, nullptr) < 0 && errno == EPERM);
+  tell("a namespace", ::unshare(CLONE_NEWUSER) != 0);
+  if (run) {
+    tell("writing a file", !opens("/tmp/.workbook-probe-" + std::to_string(::getpid()), O_WRONLY | O_CREAT));
+    const long child = ::syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr);
+    if (child == 0) std::_Exit(0);
+    tell("a process", child < 0);
+    tell("a signal to itself from outside", ::kill(::getpid(), 0) != 0);
+    // The last: were it allowed, nothing more would be said.
+    char* const arguments[] = {const_cast<char*>("true"), nullptr};
+    ::execve("/bin/true", arguments, arguments + 1);
+    tell("a program", true);
+  }
+  std::printf("{\"end\": true}\n");
+  return 0;
+}
+
+std::uint64_t number(const char* text) {
+  char* end = nullptr;
+  const std::uint64_t value = std::strtoull(text, &end, 10);
+  if (*text == '\0' || *end != '\0') fail(std::string("not a number: ") + text, 0);
+  return value;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.empty() || (words[0] != "run" && words[0] != "build" && words[0] != "probe" && words[0] != "landlock")) {
+    fail("usage: workbook_isolate run|build OPTIONS -- PROGRAM ARGUMENT…", 0);
+  }
+  if (words[0] == "landlock") {
+    std::printf("%d\n", landlock_version());
+    return 0;
+  }
+  if (words[0] == "probe") return probe(words.at(1) == "run", {words.begin() + 2, words.end()});
+  Options options;
+  options.run = words[0] == "run";
+  for (int i = 2; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "--") {
+      options.command.assign(argv + i + 1, argv + argc);
+      break;
+    }
+    if (word == "--gpu") {
+      options.gpu = true;
+      continue;
+    }
+    if (word == "--landlock") {
+      options.landlock = true;
+      continue;
+    }
+    if (i + 1 >= argc) fail(word + " needs a value", 0);
+    const char* value = argv[++i];
+    if (word == "--user")
+      options.user = uid_t(number(value));
+    else if (word == "--seconds")
+      options.seconds = double(number(value));
+    else if (word == "--memory")
+      options.memory = number(value);
+    else if (word == "--file-size")
+      options.file_size = number(value);
+    else if (word == "--processes")
+      options.processes = number(value);
+    else if (word == "--cpu")
+      options.cpu = number(value);
+    else if (word == "--library-path")
+      options.library_path = value;
+    else if (word == "--temporary")
+      options.temporary = value;
+    else if (word == "--path")
+      options.path = value;
+    else if (word == "--read")
+      options.read.emplace_back(value);
+    else if (word == "--write")
+      options.write.emplace_back(value);
+    else
+      fail("unknown option " + word, 0);
+  }
+  if (options.command.empty()) fail("no program", 0);
+  options.command.push_back(nullptr);
+  if (!options.run) return build(options);
+  become(options, ::getppid());
+}

@@ -1,0 +1,402 @@
+#include "common/grading/isolation.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "common/book/files.hpp"
+#include "common/worker/command.hpp"
+
+namespace workbook::grading {
+namespace fs = std::filesystem;
+namespace {
+
+using nlohmann::json;
+using worker::WorkerBuilt;
+using worker::WorkerJob;
+
+void set_mode(const fs::path& path, unsigned mode) {
+  if (::chmod(path.c_str(), mode) != 0) throw std::runtime_error("cannot set the mode of " + path.string());
+}
+
+void give_to(const fs::path& path, unsigned user, unsigned group) {
+  if (::chown(path.c_str(), user, group) != 0) throw std::runtime_error("cannot change the owner of " + path.string());
+}
+
+/// `text` with every occurrence of `from` replaced.
+std::string with_path(std::string text, const std::string& from, const std::string& to) {
+  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
+    text.replace(at, from.size(), to);
+  }
+  return text;
+}
+
+bool is_header(const fs::path& path) {
+  const std::string extension = path.extension().string();
+  return extension == ".hpp" || extension == ".cuh" || extension == ".h";
+}
+
+/// Workshops of graders that were killed.
+void remove_left_behind() {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(fs::temp_directory_path(), ignored)) {
+    const std::string name = entry.path().filename().string(), prefix = "workbook-grading-";
+    struct stat info {};
+    if (!name.starts_with(prefix) || ::lstat(entry.path().c_str(), &info) != 0) continue;
+    const pid_t owner = std::atoi(name.c_str() + prefix.size());
+    if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() || owner <= 0) continue;
+    if (::kill(owner, 0) != 0 && errno == ESRCH) fs::remove_all(entry.path(), ignored);
+  }
+}
+
+std::vector<std::string> common_options(const Isolation& isolation, unsigned user) {
+  std::vector<std::string> words;
+  if (isolation.other_user) words.insert(words.end(), {"--user", std::to_string(user)});
+  if (isolation.landlock > 0) words.emplace_back("--landlock");
+  return words;
+}
+
+/// A copy of a program where every user can run it: the book's folder may be closed to them, and should be.
+class PublicCopy {
+ public:
+  explicit PublicCopy(const fs::path& program) {
+    std::string name = (fs::temp_directory_path() / "workbook-probe-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make a folder in " + name);
+    folder_ = name;
+    set_mode(folder_, 0711);
+    fs::copy_file(program, path());
+    set_mode(path(), 0755);
+  }
+  ~PublicCopy() {
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
+  }
+  PublicCopy(const PublicCopy&) = delete;
+  PublicCopy& operator=(const PublicCopy&) = delete;
+  fs::path path() const { return folder_ / "probe"; }
+
+ private:
+  fs::path folder_;
+};
+
+/// What a probe in the isolation found that it can do and should not.
+std::vector<std::string> probe(const Isolation& isolation, const char* mode, unsigned user,
+                               const std::vector<fs::path>& paths) {
+  std::vector<std::string> argv{isolation.program.string(), mode};
+  const std::vector<std::string> options = common_options(isolation, user);
+  argv.insert(argv.end(), options.begin(), options.end());
+  // The probe is the isolating program itself.
+  const PublicCopy copy(isolation.program);
+  argv.insert(argv.end(),
+              {"--seconds", "30", "--read", copy.path().string(), "--", copy.path().string(), "probe", mode});
+  for (const fs::path& path : paths) argv.push_back(path.string());
+  worker::CommandOptions command;
+  command.time = 60;
+  command.folder = "/";
+  const worker::CommandResult result = worker::run_command(argv, command);
+  std::vector<std::string> problems;
+  bool end = false;
+  std::istringstream lines(result.output);
+  for (std::string line; std::getline(lines, line);) {
+    const json said = json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!said.is_object()) {
+      problems.push_back(line);
+    } else if (said.contains("end")) {
+      end = true;
+    } else if (!said.at("refused").get<bool>()) {
+      problems.push_back(fmt::format("a {} could do: {}", std::string(mode) == "run" ? "worker" : "compiler",
+                                     said.at("try").get<std::string>()));
+    }
+  }
+  if (!end && problems.empty()) problems.push_back(fmt::format("the probe ended with {}", result.exit_code));
+  return problems;
+}
+
+}  // namespace
+
+Isolation no_isolation() {
+  Isolation isolation;
+  isolation.record = {{"on", false}, {"layers", json::array()}, {"proved", false}, {"unreadable", 0}};
+  return isolation;
+}
+
+Isolation prove_isolation(const fs::path& program, const std::vector<fs::path>& protected_paths,
+                          const IsolationLimits& limits) {
+  constexpr const char* how = "allowed: mend it, or --unsafe to run submissions without any protection";
+  if (!fs::exists(program)) {
+    throw NoIsolation(
+        fmt::format("submissions cannot be isolated: libseccomp was not found when the book was built "
+                    "(package libseccomp-dev); {}",
+                    how));
+  }
+  Isolation isolation;
+  isolation.on = true;
+  isolation.program = program;
+  isolation.other_user = ::geteuid() == 0;
+  isolation.landlock = std::max(0, std::atoi(worker::run_command({program.string(), "landlock"}).output.c_str()));
+  if (!isolation.other_user && isolation.landlock == 0) {
+    throw NoIsolation(
+        fmt::format("submissions cannot be isolated: you are not root, so there is no other user to run "
+                    "them as, and this kernel has no Landlock; {}",
+                    how));
+  }
+  std::vector<std::string> problems;
+  for (const char* mode : {"run", "build"}) {
+    const std::vector<std::string> found = probe(isolation, mode, limits.first_user, protected_paths);
+    problems.insert(problems.end(), found.begin(), found.end());
+  }
+  if (!problems.empty()) {
+    std::sort(problems.begin(), problems.end());
+    problems.erase(std::unique(problems.begin(), problems.end()), problems.end());
+    const std::size_t shown = std::min<std::size_t>(problems.size(), 12);
+    throw NoIsolation(fmt::format(
+        "the isolation does not hold here ({}):\n  {}{}\nWhat must stay hidden has to be closed to other users: chmod "
+        "-R go-rwx on the book, the hidden tests and the submissions, or on a folder above them; {}",
+        isolation.landlock > 0 ? "with Landlock" : "this kernel has no Landlock",
+        fmt::join(problems.begin(), problems.begin() + std::ptrdiff_t(shown), "\n  "),
+        problems.size() > shown ? fmt::format("\n  and {} more", problems.size() - shown) : "", how));
+  }
+  json layers = json::array({"no_new_privs", "resource limits", "seccomp", "closed descriptors"});
+  if (isolation.other_user) layers.insert(layers.begin(), fmt::format("user ids from {}", limits.first_user));
+  if (isolation.landlock > 0) layers.push_back(fmt::format("Landlock {}", isolation.landlock));
+  isolation.record = {{"on", true}, {"layers", layers}, {"proved", true}, {"unreadable", protected_paths.size()}};
+  return isolation;
+}
+
+Workshop::Workshop(const worker::Toolchain& toolchain, const fs::path& book_root, Isolation isolation,
+                   IsolationLimits limits, unsigned slots)
+    : toolchain_(toolchain),
+      book_root_(book_root),
+      isolation_(std::move(isolation)),
+      limits_(limits),
+      slots_(slots),
+      inside_(toolchain),
+      built_(slots) {
+  const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+  threads_ = std::clamp(cores / slots_, 1u, kUsersPerSlot - 1);
+  remove_left_behind();
+  std::string name = (fs::temp_directory_path() / fmt::format("workbook-grading-{}-XXXXXX", ::getpid())).string();
+  if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make a folder in " + name);
+  folder_ = fs::canonical(name);
+  try {
+    // Others may pass through, to what is theirs; there is nothing to list.
+    set_mode(folder_, 0711);
+    const fs::path headers = folder_ / "headers", objects = folder_ / "objects";
+    for (const auto& entry : fs::recursive_directory_iterator(book_root / "common")) {
+      const fs::path relative = entry.path().lexically_relative(book_root);
+      // Kernels of the book's own are compiled along for the GPU.
+      if (entry.is_regular_file() && (is_header(entry.path()) || entry.path().extension() == ".cu")) {
+        fs::create_directories((headers / relative).parent_path());
+        fs::copy_file(entry.path(), headers / relative);
+      }
+    }
+    fs::create_directories(objects);
+    const std::string root = book_root.string();
+    // Object files and libraries are copied, whatever folder they lie in; programs stay where they are.
+    const auto moved = [&](const std::string& word) {
+      const fs::path path = word;
+      const std::string extension = path.extension().string();
+      std::error_code ignored;
+      const bool is_linked = extension == ".o" || extension == ".a" || extension == ".so";
+      if (is_linked && path.is_absolute() && fs::is_regular_file(path, ignored)) {
+        // A shared library is found again by its name; object files may share theirs.
+        const std::string name = extension == ".so" ? path.filename().string() : book::hash(word) + extension;
+        if (!fs::exists(objects / name)) fs::copy_file(path, objects / name);
+        return (objects / name).string();
+      }
+      return with_path(word, root + "/common", (headers / "common").string());
+    };
+    for (auto& [backend_name, backend] : inside_.backends) {
+      for (auto* words : {&backend.compile, &backend.kernels, &backend.link, &backend.libraries, &backend.objects,
+                          &backend.sources}) {
+        for (std::string& word : *words) word = moved(word);
+      }
+    }
+    for (unsigned slot = 0; slot < slots_; ++slot) clear(slot);
+  } catch (const std::exception&) {
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
+    throw;
+  }
+}
+
+Workshop::~Workshop() {
+  std::error_code ignored;
+  fs::remove_all(folder_, ignored);
+}
+
+fs::path Workshop::mirror(unsigned slot) const {
+  return folder_ / fmt::format("slot{}", slot) / "mirror";
+}
+
+void Workshop::clear(unsigned slot) {
+  const fs::path folder = folder_ / fmt::format("slot{}", slot);
+  fs::remove_all(folder);
+  fs::create_directories(folder / "mirror");
+  fs::create_directories(folder / "workers");
+  set_mode(folder, 0711);
+  set_mode(folder / "mirror", 0700);
+  set_mode(folder / "workers", 0710);
+  if (isolation_.other_user) give_to(folder / "workers", 0, user(slot, 0));
+  built_[slot].clear();
+}
+
+std::vector<std::string> Workshop::worker_prefix(unsigned slot, const std::string& backend) const {
+  if (!isolation_.on) return {};
+  std::vector<std::string> words{isolation_.program.string(), "run"};
+  const std::vector<std::string> common = common_options(isolation_, user(slot, 0));
+  words.insert(words.end(), common.begin(), common.end());
+  const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+  words.insert(words.end(), {"--cpu", std::to_string(limits_.worker_cpu), "--processes",
+                             std::to_string(64 + 16 * cores), "--library-path", (folder_ / "objects").string()});
+  if (backend == "cuda") words.emplace_back("--gpu");
+  words.emplace_back("--");
+  return words;
+}
+
+WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob& job) {
+  // Everything that this one worker is compiled from, and nothing else; nobody but its user can enter.
+  const fs::path stage = folder_ / fmt::format("slot{}", slot) / fmt::format("stage{}", thread);
+  fs::remove_all(stage);
+  WorkerJob staged;
+  staged.name = "worker";
+  staged.backend = job.backend;
+  for (const fs::path& source : job.sources) {
+    const bool operations = source.stem() == "operations";
+    const fs::path relative =
+        fs::path(operations ? "tests" : "chapters") / source.parent_path().filename() / source.filename();
+    book::write_file(stage / relative, book::read_file(source));
+    staged.sources.push_back(stage / relative);
+    if (operations) continue;
+    staged.include = (stage / relative).parent_path();
+    for (const fs::path& folder : {source.parent_path(), job.include}) {
+      for (const auto& entry : fs::directory_iterator(folder)) {
+        const fs::path copy = staged.include / entry.path().filename();
+        if (is_header(entry.path()) && !fs::exists(copy)) book::write_file(copy, book::read_file(entry.path()));
+      }
+    }
+  }
+  fs::create_directory_symlink(folder_ / "headers" / "common", stage / "common");
+  const fs::path build = stage / "build";
+  for (const char* folder : {"build/workers/objects", "build/workers/worker", "tmp"}) {
+    fs::create_directories(stage / folder);
+  }
+  worker::Toolchain toolchain = inside_;
+  toolchain.root = stage;
+  toolchain.build_folder = build;
+  if (isolation_.on) {
+    toolchain.prefix = {isolation_.program.string(), "build"};
+    const std::vector<std::string> common = common_options(isolation_, user(slot, thread + 1));
+    toolchain.prefix.insert(toolchain.prefix.end(), common.begin(), common.end());
+    const std::string compiler = fs::path(toolchain_.compiler).parent_path().parent_path().string();
+    for (const auto& [option, value] : std::map<std::string, std::string>{
+             {"--seconds", fmt::format("{:.0f}", limits_.build_seconds)},
+             {"--cpu", fmt::format("{:.0f}", limits_.build_seconds)},
+             {"--memory", std::to_string(job.backend == "cuda" ? 0 : limits_.build_memory)},
+             {"--file-size", std::to_string(limits_.build_file)},
+             {"--processes", "128"},
+             {"--temporary", (stage / "tmp").string()},
+             {"--write", stage.string()}}) {
+      toolchain.prefix.insert(toolchain.prefix.end(), {option, value});
+    }
+    for (const std::string& path : {(folder_ / "headers").string(), (folder_ / "objects").string(), compiler,
+                                    fs::path(toolchain_.ninja).parent_path().string()}) {
+      if (path.size() > 1) toolchain.prefix.insert(toolchain.prefix.end(), {"--read", path});
+    }
+    toolchain.prefix.emplace_back("--");
+    if (isolation_.other_user) {
+      const unsigned id = user(slot, thread + 1);
+      give_to(stage, 0, id);
+      set_mode(stage, 0750);
+      give_to(stage / "tmp", id, id);
+      give_to(build / "workers", id, id);
+      give_to(build / "workers" / "objects", id, id);
+      give_to(build / "workers" / "worker", id, id);
+    }
+  }
+  WorkerBuilt built = worker::build_workers(toolchain, {staged}).at("worker");
+  if (built.ok) {
+    // Executable but not readable: it holds the book's answers to the other exercises.
+    const fs::path executable = folder_ / fmt::format("slot{}", slot) / "workers" / book::hash(job.name);
+    fs::copy_file(built.executable, executable, fs::copy_options::overwrite_existing);
+    if (isolation_.other_user) give_to(executable, 0, user(slot, 0));
+    set_mode(executable, isolation_.other_user ? 0710 : 0500);
+    built.executable = executable;
+  }
+  // The rest of the log is the command.
+  const std::size_t ended = built.log.find("compiling took longer than");
+  if (!built.ok && ended != std::string::npos) built.log.erase(0, ended);
+  fs::remove_all(stage);
+  return built;
+}
+
+std::map<std::string, WorkerBuilt> Workshop::build(unsigned slot, const std::vector<WorkerJob>& jobs) {
+  std::map<std::string, WorkerBuilt> built;
+  std::vector<const WorkerJob*> own, others;
+  for (const WorkerJob& job : jobs) {
+    const auto known = built_[slot].find(job.name);
+    if (known != built_[slot].end()) {
+      built[job.name] = known->second;
+    } else {
+      (job.name.starts_with("solutions/") ? own : others).push_back(&job);
+    }
+  }
+  std::mutex mutex;
+  std::atomic<std::size_t> next{0};
+  std::exception_ptr problem;
+  const auto work = [&](unsigned thread) {
+    while (true) {
+      const std::size_t i = next++;
+      if (i >= others.size()) return;
+      try {
+        WorkerBuilt result = build_one(slot, thread, *others[i]);
+        const std::lock_guard lock(mutex);
+        built[others[i]->name] = std::move(result);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        problem = std::current_exception();
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (unsigned thread = 0; thread < std::min<std::size_t>(threads_, others.size()); ++thread) {
+      threads.emplace_back(work, thread);
+    }
+  }
+  if (problem) std::rethrow_exception(problem);
+  if (!own.empty()) {
+    // The solution itself: the book's own code, built where it always is, once for all submissions.
+    const std::lock_guard lock(mutex_);
+    std::vector<WorkerJob> list;
+    for (const WorkerJob* job : own) {
+      list.push_back(*job);
+      for (fs::path& source : list.back().sources) source = fs::canonical(source);
+      list.back().include = fs::canonical(list.back().include);
+    }
+    for (auto& [name, result] : worker::build_workers(toolchain_, list)) {
+      if (result.ok) {
+        const fs::path executable = folder_ / fmt::format("slot{}", slot) / "workers" / book::hash(name);
+        fs::copy_file(result.executable, executable, fs::copy_options::overwrite_existing);
+        if (isolation_.other_user) give_to(executable, 0, user(slot, 0));
+        set_mode(executable, isolation_.other_user ? 0710 : 0500);
+        result.executable = executable;
+      }
+      built[name] = result;
+    }
+  }
+  for (const auto& [name, result] : built) built_[slot][name] = result;
+  return built;
+}
+
+}  // namespace workbook::grading

@@ -1,0 +1,86 @@
+// Compiling and running a submission where it can neither read nor write what is not its own. What there is on this
+// machine is chosen once, and proved once: a program that runs in the isolation tries what must not work.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "common/worker/build.hpp"
+
+namespace workbook::grading {
+
+/// There is no isolation here that holds; what() says what is missing and what to do.
+class NoIsolation : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct IsolationLimits {
+  double build_seconds = 90;                ///< wall clock of compiling one worker
+  std::uint64_t build_memory = 3ull << 30;  ///< address space of a compiler
+  std::uint64_t build_file = 256ull << 20;  ///< bytes of one object file or executable
+  std::uint64_t worker_cpu = 600;           ///< seconds of processor time of one worker
+  unsigned first_user = 60800;              ///< user ids from here on, kUsersPerSlot for each slot
+};
+inline constexpr unsigned kUsersPerSlot = 8;
+
+struct Isolation {
+  bool on = false;
+  bool other_user = false;        ///< another user id: files can be closed to it by their mode
+  int landlock = 0;               ///< version, 0: the kernel has none
+  std::filesystem::path program;  ///< workbook_isolate
+  nlohmann::json record;          ///< for results.json
+};
+
+/// Chooses: as root another user id, and Landlock where there is one; otherwise Landlock is needed. Then proves it:
+/// a probe runs as a worker and as a compiler would, and must fail to read any of `protected_paths` and to do
+/// everything that it must not. NoIsolation with what is wrong and how to mend it.
+Isolation prove_isolation(const std::filesystem::path& program,
+                          const std::vector<std::filesystem::path>& protected_paths, const IsolationLimits& limits);
+/// For --unsafe: none, and the record says so.
+Isolation no_isolation();
+
+/// The folder that grading works in: the book's headers and what workers are linked with, as a submission may see them,
+/// and a slot for each submission that is graded at the same time. Removed with its owner.
+class Workshop {
+ public:
+  /// Copies what is needed of the book in `book_root`, as `toolchain` has built it. `slots` submissions at a time.
+  Workshop(const worker::Toolchain& toolchain, const std::filesystem::path& book_root, Isolation isolation,
+           IsolationLimits limits, unsigned slots);
+  ~Workshop();
+  Workshop(const Workshop&) = delete;
+  Workshop& operator=(const Workshop&) = delete;
+
+  /// A folder for slot `slot` that only the grader can read: the mirror of the book that holds the submission.
+  std::filesystem::path mirror(unsigned slot) const;
+  /// Builds a submission's workers, each in a folder that holds its own sources alone. Workers of the book's own
+  /// solutions are built as always.
+  std::map<std::string, worker::WorkerBuilt> build(unsigned slot, const std::vector<worker::WorkerJob>& jobs);
+  /// What starts a worker in this slot.
+  std::vector<std::string> worker_prefix(unsigned slot, const std::string& backend) const;
+  /// Forgets the slot's submission.
+  void clear(unsigned slot);
+
+  const Isolation& isolation() const { return isolation_; }
+
+ private:
+  worker::WorkerBuilt build_one(unsigned slot, unsigned thread, const worker::WorkerJob& job);
+  unsigned user(unsigned slot, unsigned thread) const { return limits_.first_user + slot * kUsersPerSlot + thread; }
+
+  const worker::Toolchain& toolchain_;
+  std::filesystem::path book_root_, folder_;
+  Isolation isolation_;
+  IsolationLimits limits_;
+  unsigned slots_, threads_;
+  worker::Toolchain inside_;  ///< the toolchain with the workshop's paths; root and build folder are a stage's
+  std::mutex mutex_;          ///< of built_, and of building the book's own workers
+  std::vector<std::map<std::string, worker::WorkerBuilt>> built_;  ///< by slot and job
+};
+
+}  // namespace workbook::grading

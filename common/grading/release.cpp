@@ -1,0 +1,369 @@
+#include "common/grading/release.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <sstream>
+
+#include "common/book/files.hpp"
+#include "common/book/markers.hpp"
+#include "common/book/stubs.hpp"
+
+namespace workbook::grading {
+namespace fs = std::filesystem;
+
+using book::Book;
+using book::Chapter;
+using book::MarkedFile;
+using book::Region;
+
+namespace {
+
+bool is_code(const std::string& file) {
+  const std::string extension = fs::path(file).extension().string();
+  return extension == ".cpp" || extension == ".hpp" || extension == ".cu" || extension == ".cuh";
+}
+
+/// What may be released of common/, cmake/ and tests/: never an editor's backup or somebody's private file.
+bool is_released_kind(const fs::path& path) {
+  static const std::set<std::string> kinds{".cpp", ".hpp", ".cu", ".cuh", ".txt", ".cmake", ".map", ".xsd"};
+  return kinds.contains(path.extension().string()) && !path.filename().string().starts_with(".");
+}
+
+void add_file(Files& files, const Book& book, const std::string& relative, bool executable = false) {
+  const fs::path path = book.root / relative;
+  if (fs::is_regular_file(path)) files[relative] = {book::read_file(path), executable};
+}
+
+template <class Filter>
+void add_folder(Files& files, const Book& book, const std::string& folder, Filter is_taken) {
+  if (!fs::is_directory(book.root / folder)) return;
+  for (const auto& entry : fs::recursive_directory_iterator(book.root / folder)) {
+    if (!entry.is_regular_file() || !is_taken(entry.path())) continue;
+    add_file(files, book, entry.path().lexically_relative(book.root).generic_string());
+  }
+}
+
+/// The chapters that an assignment needs: all up to the last open one.
+std::vector<const Chapter*> needed_chapters(const Book& book, const Assignment& assignment) {
+  std::vector<const Chapter*> chapters;
+  for (const Chapter& chapter : book.chapters) {
+    if (chapter.number <= assignment.open_chapters().back()) chapters.push_back(&chapter);
+  }
+  return chapters;
+}
+
+/// The solution's file with a body for each region, // STUB: lines dropped.
+std::string text_with(const MarkedFile& solution, const std::function<bool(const std::string&)>& is_open) {
+  if (solution.regions.empty()) return book::join_lines(solution.lines);
+  MarkedFile file = book::parse_marked(solution.name, book::make_stub(solution));
+  for (const Region& region : solution.regions) {
+    if (is_open(region.id)) continue;
+    file = book::parse_marked(solution.name, book::replace_body(file, region.id, region.body));
+  }
+  return book::join_lines(file.lines);
+}
+
+/// chapter.toml without the hints. The keys stay: the manifest wants two for each exercise.
+std::string without_hints(const std::string& toml) {
+  std::string result;
+  std::istringstream lines(toml);
+  bool inside = false;
+  for (std::string line; std::getline(lines, line);) {
+    if (!inside && line.starts_with("hints")) {
+      result +=
+          "hints = [\n  \"This assignment comes without hints.\",\n"
+          "  \"The chapter's lesson derives what this exercise needs.\",\n]\n";
+      inside = line.find("]") == std::string::npos || line.find("\"") != std::string::npos;
+      if (line.find('[') != std::string::npos && line.ends_with("]")) inside = false;
+      continue;
+    }
+    if (inside) {
+      if (line.starts_with("]")) inside = false;
+      continue;
+    }
+    result += line + "\n";
+  }
+  return result;
+}
+
+std::string due_line(const Assignment& assignment) {
+  return assignment.due.empty() ? "" : fmt::format("\nDue: {}\n", assignment.due);
+}
+
+std::string readme(const Book& book, const Assignment& assignment) {
+  std::string text = fmt::format("# {}\n{}\n", assignment.title, due_line(assignment));
+  text +=
+      "This folder is a part of the FlashAttention Workbook. What is open is yours to solve; everything else is given\n"
+      "complete.\n\n| exercise | | points |\n|---|---|---|\n";
+  for (const Assignment::Exercise& exercise : assignment.exercises) {
+    text += fmt::format("| {} | {} | {} |\n", exercise.id, book.exercise(exercise.id).title, exercise.points);
+  }
+  for (const Assignment::Whole& whole : assignment.chapters) {
+    const Chapter& chapter = *book.find(whole.chapter);
+    text += fmt::format("| chapter {} | everything in it works: its exercises, and its own tests | {} |\n",
+                        chapter.number, whole.points);
+  }
+  for (const Assignment::Bar& bar : assignment.bars) {
+    text += fmt::format("| chapter {} | {} | {} |\n", bar.chapter, bar.test, bar.points);
+  }
+  text +=
+      "\nAn exercise's points are given if all of its tests pass. Your teacher may run further tests.\n\n## Read\n\n";
+  for (const int number : assignment.open_chapters()) {
+    const Chapter& chapter = *book.find(number);
+    text += fmt::format("- [chapter {}: {}](chapters/{}/README.md)\n", number, chapter.title, chapter.name());
+  }
+  text += "\n## Edit\n\n";
+  for (const std::string& file : assignment.files) text += fmt::format("- `{}`\n", file);
+  text += fmt::format(
+      "\nYour answer goes between the `// BEGIN` and `// END` lines of an exercise; leave those lines as they are. "
+      "Changes to\nother files are for your own experiments: they are not handed in.\n\n## Run\n\nOn Linux or WSL2:\n\n"
+      "```\n./workbook              # what is open, and what to do next\n./workbook test {0}       # the tests of "
+      "chapter "
+      "{0}\n./workbook hint {1}     # {2}\n./workbook reset {1}    # an exercise back to its TODO; your work is kept "
+      "in .workbook/backup/\n```\n\nThe first call looks for a compiler and libraries, and says what is missing. "
+      "notes/installing.md tells more.\n\n## Hand in\n\n",
+      assignment.open_chapters().front(), assignment.exercises.front().id,
+      assignment.hints ? "the next hint of an exercise" : "(there are none in this assignment)");
+  text += assignment.files.size() == 1 ? "This file, alone or in an archive (.zip, .tar.gz) of this folder:\n\n"
+                                       : "These files, in an archive (.zip, .tar.gz) of this folder:\n\n";
+  for (const std::string& file : assignment.files) text += fmt::format("- `{}`\n", file);
+  return text;
+}
+
+constexpr const char* kSetup = R"(#!/usr/bin/env bash
+# Run once, when the image of the autograder is made: installs what the book needs and builds the harness.
+set -euo pipefail
+here=${AUTOGRADER:-/autograder}/source
+cd "$here/book"
+packages=""
+for package in libseccomp-dev libarchive-dev; do
+  dpkg-query -W -f='${db:Status-Abbrev}' "$package" 2>/dev/null | grep -q '^ii' || packages="$packages $package"
+done
+if [ -n "$packages" ]; then
+  apt-get update
+  # shellcheck disable=SC2086 # the list of packages
+  DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $packages
+fi
+chmod 755 workbook
+arguments=(--assignment "$here/assignment.toml")
+[ ! -d "$here/hidden" ] || arguments+=(--hidden "$here/hidden")
+./workbook --yes grade --prepare "${arguments[@]}"
+chmod -R go-rwx "$here" # the submission runs as another user
+)";
+
+constexpr const char* kRunAutograder = R"(#!/usr/bin/env bash
+# Run for each submission: reads /autograder/submission, writes /autograder/results/results.json.
+base=${AUTOGRADER:-/autograder}
+here=$base/source
+arguments=(--assignment "$here/assignment.toml" --results "$base/results/results.json")
+[ ! -d "$here/hidden" ] || arguments+=(--hidden "$here/hidden")
+mkdir -p "$base/results"
+exec "$here/book/workbook" --yes grade "${arguments[@]}" "$base/submission"
+)";
+
+}  // namespace
+
+std::string released_text(const MarkedFile& solution, const Assignment& assignment) {
+  return text_with(solution, [&](const std::string& id) { return assignment.is_open(id); });
+}
+
+Files release_files(const Book& book, const Assignment& assignment) {
+  Files files;
+  for (const char* file : {"CMakeLists.txt", "CMakePresets.json", "LICENSE", ".clang-format", ".clangd",
+                           ".editorconfig", ".gitattributes", ".gitignore", ".devcontainer/devcontainer.json"}) {
+    add_file(files, book, file);
+  }
+  add_file(files, book, "workbook", /*executable=*/true);
+  add_folder(files, book, "common", is_released_kind);
+  add_folder(files, book, "cmake", is_released_kind);
+  add_folder(files, book, "tests/support", is_released_kind);
+  add_file(files, book, "tests/CMakeLists.txt");
+  add_folder(files, book, "notes", [](const fs::path& path) {
+    const std::string extension = path.extension().string();
+    return (extension == ".md" && path.filename() != "instructors.md") || extension == ".svg" || extension == ".png";
+  });
+  for (const Chapter* chapter : needed_chapters(book, assignment)) {
+    if (!book.has_solutions(*chapter)) {
+      throw book::ManifestError(
+          fmt::format("there is no solution of chapter {} here to release it from", chapter->number));
+    }
+    const std::string folder = "chapters/" + chapter->name();
+    add_folder(files, book, "tests/" + chapter->name(), is_released_kind);
+    add_folder(files, book, folder, [](const fs::path& path) {
+      const std::string extension = path.extension().string();
+      return extension == ".md" || extension == ".svg" || extension == ".png";
+    });
+    const std::string manifest = book::read_file(book.manifest(*chapter));
+    files[folder + "/chapter.toml"] = {assignment.hints ? manifest : without_hints(manifest)};
+    for (const MarkedFile& solution : book::read_solution(book, *chapter)) {
+      const std::string file = solution.name.substr(solution.name.find('/', std::string("solutions/").size()) + 1);
+      files[folder + "/" + file] = {released_text(solution, assignment)};
+      files[std::string(book::kPristine) + "/" + chapter->name() + "/" + file] = files[folder + "/" + file];
+    }
+  }
+  files["README.md"] = {readme(book, assignment)};
+  files["assignment.toml"] = {to_toml(assignment, book, /*for_students=*/true)};
+  return files;
+}
+
+Files with_answers(const Book& book, const Assignment& assignment, Files files) {
+  for (const Chapter* chapter : needed_chapters(book, assignment)) {
+    for (const MarkedFile& solution : book::read_solution(book, *chapter)) {
+      const std::string file = solution.name.substr(solution.name.find('/', std::string("solutions/").size()) + 1);
+      files["chapters/" + chapter->name() + "/" + file].text = text_with(solution, [](auto&) { return false; });
+    }
+  }
+  return files;
+}
+
+std::string github_workflow(const Assignment& assignment) {
+  std::string tests;
+  for (const int number : assignment.open_chapters()) tests += fmt::format(" {}", number);
+  return fmt::format(R"(# Runs the public tests on each push. Advisory: the points are given elsewhere, since this file
+# lies in your own repository.
+name: workbook
+on: [push, workflow_dispatch]
+permissions:
+  contents: read
+jobs:
+  test:
+    runs-on: ubuntu-24.04
+    timeout-minutes: 30
+    steps:
+      - uses: actions/checkout@v4
+      - name: Build
+        run: ./workbook --yes doctor
+      - name: Test
+        run: ./workbook --yes test{0} --summary "$GITHUB_STEP_SUMMARY" --junit junit.xml
+      - name: Keep the results
+        if: always()
+        uses: actions/upload-artifact@v4
+        with:
+          name: junit
+          path: junit.xml
+)",
+                     tests);
+}
+
+Files autograder_files(const Book& book, const Assignment& assignment, const fs::path& hidden) {
+  Files files;
+  const Files released = release_files(book, assignment);
+  for (const auto& [path, file] : released) {
+    if (path.starts_with(std::string(book::kPristine) + "/") || path == "README.md" || path == "assignment.toml") {
+      continue;
+    }
+    files["book/" + path] = file;
+  }
+  for (const Chapter* chapter : needed_chapters(book, assignment)) {
+    for (const std::string& file : chapter->files) {
+      files["book/solutions/" + chapter->name() + "/" + file] = {book::read_file(book.solution(*chapter, file))};
+    }
+  }
+  files["assignment.toml"] = {to_toml(assignment, book, /*for_students=*/false)};
+  if (!hidden.empty()) {
+    for (const auto& entry : fs::recursive_directory_iterator(hidden)) {
+      if (!entry.is_regular_file() || !is_released_kind(entry.path())) continue;
+      files["hidden/" + entry.path().lexically_relative(hidden).generic_string()] = {book::read_file(entry.path())};
+    }
+  }
+  files["setup.sh"] = {kSetup, true};
+  files["run_autograder"] = {kRunAutograder, true};
+  return files;
+}
+
+bool is_oracle(const std::string& file) {
+  return file == "common/attention/oracle.cpp" || file == "common/attention/oracle.hpp" ||
+         file.starts_with("common/book/mistakes_");
+}
+
+AnswerSearch find_answers(const Book& book, const Assignment& assignment, const Files& files) {
+  constexpr std::size_t counted = 12, in_a_row = 4;
+  const auto squeezed = [](const std::string& line) {
+    const std::size_t from = line.find_first_not_of(" \t\r");
+    return from == std::string::npos ? "" : line.substr(from, line.find_last_not_of(" \t\r") - from + 1);
+  };
+  struct Answer {
+    int chapter;
+    std::string exercise;
+    std::vector<std::string> lines;  // those that count
+    std::set<std::string> all;
+  };
+  std::vector<Answer> answers;
+  for (const Chapter* chapter : needed_chapters(book, assignment)) {
+    for (const MarkedFile& solution : book::read_solution(book, *chapter)) {
+      for (const Region& region : solution.regions) {
+        if (!assignment.is_open(region.id)) continue;
+        Answer answer{chapter->number, region.id, {}, {}};
+        for (const std::string& line : region.body) {
+          const std::string text = squeezed(line);
+          if (text.size() < counted || text.starts_with("//")) continue;
+          answer.lines.push_back(text);
+          answer.all.insert(text);
+        }
+        answers.push_back(std::move(answer));
+      }
+    }
+  }
+  AnswerSearch found;
+  std::set<std::string> in_code;  // lines of given code: prose may show them too
+  const auto lines_of = [&](const std::string& text) {
+    std::vector<std::string> lines;
+    std::istringstream stream(text);
+    for (std::string line; std::getline(stream, line);) lines.push_back(squeezed(line));
+    return lines;
+  };
+  for (const auto& [path, file] : files) {
+    if (!is_code(path)) continue;
+    for (std::string& line : lines_of(file.text)) in_code.insert(std::move(line));
+  }
+  for (const auto& [path, file] : files) {
+    const bool code = is_code(path);
+    const std::vector<std::string> lines = lines_of(file.text);
+    // Code of an earlier chapter is given whatever it has in common with a later answer; so is the oracle.
+    int chapter_number = 0;
+    if (path.starts_with("chapters/") && code) {
+      const std::string rest =
+          path.substr(path.find(std::string(book::kPristine)) == 0 ? std::string(book::kPristine).size() + 1
+                                                                   : std::string("chapters/").size());
+      chapter_number = std::atoi(rest.c_str());
+    }
+    for (const Answer& answer : answers) {
+      std::size_t run = 0, expected = 0;  // lines found in the answer's order
+      for (std::size_t i = 0; i < lines.size(); ++i) {
+        const AnswerLine here{answer.exercise, lines[i], path, int(i) + 1};
+        if (!answer.all.contains(lines[i])) {
+          if (lines[i].size() >= counted && !lines[i].starts_with("//")) run = 0;
+          // In prose an answer's line may stand within a line.
+          if (!code) {
+            for (const std::string& line : answer.all) {
+              const bool stands_here = line.size() >= 2 * counted && lines[i].find(line) != std::string::npos;
+              if (stands_here && !in_code.contains(line)) found.leaked.push_back(here);
+            }
+          }
+          continue;
+        }
+        if (!code) {
+          (in_code.contains(lines[i]) ? found.given : found.leaked).push_back(here);
+          continue;
+        }
+        if (run > 0 && expected < answer.lines.size() && answer.lines[expected] == lines[i]) {
+          ++run;
+          ++expected;
+        } else {
+          run = 1;
+          expected =
+              std::size_t(std::find(answer.lines.begin(), answer.lines.end(), lines[i]) - answer.lines.begin()) + 1;
+        }
+        const bool earlier = chapter_number > 0 && chapter_number < answer.chapter;
+        const bool whole_answer = run >= std::min(in_a_row, std::max<std::size_t>(2, answer.lines.size()));
+        (whole_answer && !earlier && !is_oracle(path) ? found.leaked : found.given).push_back(here);
+      }
+    }
+  }
+  return found;
+}
+
+}  // namespace workbook::grading

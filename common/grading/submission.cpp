@@ -1,0 +1,208 @@
+#include "common/grading/submission.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+
+#include "common/attention/error.hpp"
+#include "common/book/files.hpp"
+#include "common/book/markers.hpp"
+#include "common/grading/text.hpp"
+
+namespace workbook::grading {
+namespace fs = std::filesystem;
+namespace {
+
+/// The parts of a path, without "." and empty ones; whatever the separator.
+std::vector<std::string> parts_of(const std::string& path) {
+  std::vector<std::string> parts;
+  std::string part;
+  for (const char c : path + "/") {
+    if (c != '/' && c != '\\') {
+      part += c;
+    } else if (!part.empty()) {
+      if (part != ".") parts.push_back(part);
+      part.clear();
+    }
+  }
+  return parts;
+}
+
+/// Nobody's work lies there. A student's own folder may have any name, so only those below count.
+bool is_aside(const std::vector<std::string>& parts) {
+  return std::any_of(parts.begin(), parts.end() - 1, [](const std::string& part) {
+    return part == "build" || part == "__MACOSX" || part == "solutions" || (part[0] == '.' && part != "..");
+  });
+}
+
+/// How many of the wanted path's last parts the path ends in; 0: it is another file.
+std::size_t agreement(const std::vector<std::string>& parts, const std::vector<std::string>& wanted) {
+  std::size_t count = 0;
+  while (count < parts.size() && count < wanted.size() &&
+         parts[parts.size() - 1 - count] == wanted[wanted.size() - 1 - count]) {
+    ++count;
+  }
+  return count;
+}
+
+struct Candidate {
+  std::size_t agreement = 0, depth = 0;
+  Entry entry;
+};
+
+/// Reads a regular file, not through a link; false if it is none or too large.
+bool read_plain(const fs::path& path, std::uint64_t longest, Entry& entry) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  struct stat info {};
+  if (descriptor < 0 || ::fstat(descriptor, &info) != 0 || !S_ISREG(info.st_mode)) {
+    if (descriptor >= 0) ::close(descriptor);
+    entry.regular = false;
+    return false;
+  }
+  entry.size = std::uint64_t(info.st_size);
+  char buffer[1 << 14];
+  ssize_t count = 0;
+  while ((count = ::read(descriptor, buffer, sizeof buffer)) > 0) {
+    entry.text.append(buffer, std::size_t(count));
+    if (entry.text.size() > longest) {
+      entry.too_large = true;
+      entry.text.clear();
+      break;
+    }
+  }
+  ::close(descriptor);
+  return !entry.too_large;
+}
+
+void walk_folder(const fs::path& folder, const ArchiveLimits& limits,
+                 const std::function<bool(const std::string&)>& wanted, const std::function<void(Entry)>& take) {
+  std::error_code error;
+  std::size_t entries = 0;
+  fs::recursive_directory_iterator entry(folder, fs::directory_options::skip_permission_denied, error), end;
+  for (; !error && entry != end; entry.increment(error)) {
+    if (++entries > limits.entries) throw ArchiveError(fmt::format("more than {} files in the folder", limits.entries));
+    if (entry.depth() > 32) entry.disable_recursion_pending();
+    const std::string relative = entry->path().lexically_relative(folder).generic_string();
+    if (!wanted(relative)) continue;
+    Entry found;
+    found.path = relative;
+    const fs::file_status status = entry->symlink_status(error);
+    if (fs::is_directory(status)) continue;
+    found.regular = fs::is_regular_file(status);
+    if (found.regular) read_plain(entry->path(), limits.entry, found);
+    take(std::move(found));
+  }
+  if (error) throw ArchiveError(fmt::format("the folder cannot be read: {}", error.message()));
+}
+
+/// Line ends as the book has them, and no byte-order mark.
+std::string normalized(const std::string& text) {
+  return book::join_lines(book::parse_reader("", text).lines);
+}
+
+std::string name_of(const fs::path& path) {
+  fs::path absolute = fs::absolute(path).lexically_normal();
+  if (!absolute.has_filename()) absolute = absolute.parent_path();
+  std::string name = absolute.filename().string();
+  for (const char* ending : {".tar.gz", ".tar.xz", ".tar.bz2", ".tar.zst", ".tgz", ".zip", ".tar", ".7z"}) {
+    if (name.size() > std::string(ending).size() && name.ends_with(ending)) {
+      name.resize(name.size() - std::string(ending).size());
+      break;
+    }
+  }
+  for (char& c : name) {
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.' && c != '_' && c != '-') c = '_';
+  }
+  if (name[0] == '.' || name[0] == '-') name[0] = '_';
+  return name;
+}
+
+}  // namespace
+
+std::vector<Submission> name_submissions(const std::vector<std::string>& paths) {
+  std::map<std::string, fs::path> names;
+  for (const std::string& path : paths) {
+    if (!fs::exists(fs::symlink_status(path))) fail_input("{}: there is no such submission", path);
+    const std::string name = name_of(path);
+    const auto [other, is_new] = names.emplace(name, path);
+    if (!is_new) {
+      fail_input("{} and {} would both be graded as \"{}\"; allowed: one submission for each name",
+                 other->second.string(), path, name);
+    }
+  }
+  std::vector<Submission> submissions;
+  for (const auto& [name, path] : names) submissions.push_back({name, path});
+  return submissions;
+}
+
+HandedIn read_submission(const Submission& submission, const std::vector<std::string>& wanted,
+                         const ArchiveLimits& limits) {
+  HandedIn result;
+  std::map<std::string, std::vector<Candidate>> candidates;
+  const auto is_wanted = [&](const std::string& path) {
+    const std::vector<std::string> parts = parts_of(path);
+    if (parts.empty() || is_aside(parts)) return false;
+    return std::any_of(wanted.begin(), wanted.end(),
+                       [&](const std::string& name) { return agreement(parts, parts_of(name)) > 0; });
+  };
+  const auto take = [&](Entry entry) {
+    const std::vector<std::string> parts = parts_of(entry.path);
+    if (parts.empty() || is_aside(parts)) return;
+    for (const std::string& name : wanted) {
+      const std::size_t count = agreement(parts, parts_of(name));
+      if (count > 0) candidates[name].push_back({count, parts.size(), entry});
+    }
+  };
+  try {
+    const fs::file_status status = fs::symlink_status(submission.path);
+    if (fs::is_directory(fs::status(submission.path))) {
+      walk_folder(submission.path, limits, is_wanted, take);
+    } else if (!fs::is_regular_file(status)) {
+      throw ArchiveError("neither a folder nor a file");
+    } else if (is_wanted(submission.path.filename().string())) {
+      Entry entry;
+      entry.path = submission.path.filename().string();
+      read_plain(submission.path, limits.entry, entry);
+      take(std::move(entry));
+    } else {
+      read_archive(submission.path, limits, is_wanted, take);
+    }
+  } catch (const ArchiveError& error) {
+    result.readable = false;
+    result.notes.push_back(clean_text(error.what(), 500));
+    return result;
+  }
+  for (const std::string& name : wanted) {
+    std::vector<Candidate>& found = candidates[name];
+    std::stable_sort(found.begin(), found.end(), [](const Candidate& a, const Candidate& b) {
+      return std::pair(a.agreement, b.depth) > std::pair(b.agreement, a.depth);
+    });
+    if (found.empty()) {
+      result.notes.push_back(name + " was not handed in; the open one counts in its place");
+      continue;
+    }
+    const Candidate& best = found.front();
+    const std::string shown = clean_text(best.entry.path, 200);
+    if (found.size() > 1 && found[1].agreement == best.agreement && found[1].depth == best.depth) {
+      result.notes.push_back(fmt::format("{}: {} and {} could both be meant, so neither counts", name, shown,
+                                         clean_text(found[1].entry.path, 200)));
+    } else if (!best.entry.regular) {
+      result.notes.push_back(fmt::format("{}: {} is a link or something else that is no file", name, shown));
+    } else if (best.entry.too_large) {
+      result.notes.push_back(fmt::format("{}: {} has more than {} KiB", name, shown, limits.entry >> 10));
+    } else if (best.entry.text.find('\0') != std::string::npos) {
+      result.notes.push_back(fmt::format("{}: {} is no text (UTF-8 is wanted, not UTF-16 or a program)", name, shown));
+    } else {
+      result.files[name] = normalized(best.entry.text);
+      if (shown != name) result.notes.push_back(fmt::format("{} was taken from {}", name, shown));
+    }
+  }
+  return result;
+}
+
+}  // namespace workbook::grading

@@ -1,0 +1,56 @@
+// Attention as the model needs it, forward and backward, behind an interface: the book's own in plain C++, or the
+// reader's chapters in a worker. Knows nothing of the model.
+#pragma once
+
+#include <span>
+
+#include "common/attention/shape.hpp"
+#include "common/training/storage.hpp"
+
+namespace workbook::training {
+
+/// What one call of the forward pass reads and writes.
+template <class T>
+struct AttentionForward {
+  Shape shape;  ///< H = Hkv
+  T scale;
+  bool causal;
+  std::span<const T> Q, K, V;  ///< (B, H, Nq, d), (B, H, Nk, d), (B, H, Nk, d)
+  std::span<T> O, lse;         ///< (B, H, Nq, d), (B, H, Nq)
+};
+
+/// And of the backward pass.
+template <class T>
+struct AttentionBackward {
+  Shape shape;
+  T scale;
+  bool causal;
+  std::span<const T> Q, K, V, O, lse, dO;  ///< dO (B, H, Nq, d); O and lse as the forward pass gave them
+  std::span<T> dQ, dK, dV;                 ///< (B, H, Nq, d), (B, H, Nk, d), (B, H, Nk, d), overwritten
+};
+
+/// Attention for the model. Q, K, V and dO hold numbers of the run's storage format, and so must the results. May
+/// throw; the run then ends with what was thrown. The same inputs have to give the same bits.
+template <class T>
+class AttentionCore {
+ public:
+  virtual ~AttentionCore() = default;
+  virtual void forward(const AttentionForward<T>& call) = 0;
+  virtual void backward(const AttentionBackward<T>& call) = 0;
+};
+
+/// Attention head by head with S and P materialised, in T. It rounds where chapters 3 to 7 round: P before it is
+/// multiplied with V or dO, dS before it is multiplied with K or Q, and the results; S, dP, D and the LSE stay in T.
+/// Source: Dao 2023, section 3.1.2, and common/attention/oracle.hpp for the formulas.
+template <class T>
+class PlainAttention : public AttentionCore<T> {
+ public:
+  explicit PlainAttention(Storage storage) : storage_(storage) {}
+  void forward(const AttentionForward<T>& call) override;
+  void backward(const AttentionBackward<T>& call) override;
+
+ private:
+  Storage storage_;
+};
+
+}  // namespace workbook::training

@@ -1,0 +1,198 @@
+#include "common/training/checkpoint.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "common/attention/error.hpp"
+#include "common/book/files.hpp"
+
+namespace workbook::training {
+namespace {
+
+using nlohmann::json;
+
+static_assert(std::endian::native == std::endian::little, "the file's numbers are little-endian");
+
+constexpr std::string_view kBegin = "workbook training checkpoint, version ";
+constexpr std::string_view kVersion = "1";
+
+json to_json(const Settings& s) {
+  return {{"context", s.model.context},
+          {"heads", s.model.heads},
+          {"head_dim", s.model.head_dim},
+          {"blocks", s.model.blocks},
+          {"expansion", s.model.expansion},
+          {"sequences", s.sequences},
+          {"micro_batches", s.micro_batches},
+          {"shares", s.shares},
+          {"learning_rate", s.learning_rate},
+          {"warmup", s.warmup},
+          {"beta1", s.beta1},
+          {"beta2", s.beta2},
+          {"epsilon", s.epsilon},
+          {"weight_decay", s.weight_decay},
+          {"seed", s.seed},
+          {"initial_scale", s.scaler.initial},
+          {"growth", s.scaler.growth},
+          {"backoff", s.scaler.backoff},
+          {"growth_interval", s.scaler.growth_interval},
+          {"overflow_at", s.overflow_at}};
+}
+
+Settings settings_from(const json& j) {
+  Settings s;
+  j.at("context").get_to(s.model.context);
+  j.at("heads").get_to(s.model.heads);
+  j.at("head_dim").get_to(s.model.head_dim);
+  j.at("blocks").get_to(s.model.blocks);
+  j.at("expansion").get_to(s.model.expansion);
+  j.at("sequences").get_to(s.sequences);
+  j.at("micro_batches").get_to(s.micro_batches);
+  j.at("shares").get_to(s.shares);
+  j.at("learning_rate").get_to(s.learning_rate);
+  j.at("warmup").get_to(s.warmup);
+  j.at("beta1").get_to(s.beta1);
+  j.at("beta2").get_to(s.beta2);
+  j.at("epsilon").get_to(s.epsilon);
+  j.at("weight_decay").get_to(s.weight_decay);
+  j.at("seed").get_to(s.seed);
+  j.at("initial_scale").get_to(s.scaler.initial);
+  j.at("growth").get_to(s.scaler.growth);
+  j.at("backoff").get_to(s.scaler.backoff);
+  j.at("growth_interval").get_to(s.scaler.growth_interval);
+  j.at("overflow_at").get_to(s.overflow_at);
+  return s;
+}
+
+void append(std::string& bytes, std::span<const float> values) {
+  bytes.append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
+}
+
+/// Takes what it is asked for off the front of the rest of the file.
+class Reader {
+ public:
+  explicit Reader(std::string_view bytes) : bytes_(bytes) {}
+
+  std::string_view take(std::size_t count) {
+    if (count > bytes_.size()) throw std::runtime_error("it ends too early");
+    const std::string_view taken = bytes_.substr(0, count);
+    bytes_.remove_prefix(count);
+    return taken;
+  }
+  std::string_view line() {
+    const std::size_t end = bytes_.find('\n');
+    if (end == std::string_view::npos) throw std::runtime_error("it ends too early");
+    const std::string_view taken = take(end + 1);
+    return taken.substr(0, end);
+  }
+  std::vector<float> floats(std::size_t count) {
+    if (count > bytes_.size() / sizeof(float)) throw std::runtime_error("it ends too early");
+    std::vector<float> values(count);
+    std::memcpy(values.data(), take(count * sizeof(float)).data(), count * sizeof(float));
+    return values;
+  }
+  std::string_view rest() const { return bytes_; }
+
+ private:
+  std::string_view bytes_;
+};
+
+Experiment parse(std::string_view bytes) {
+  Reader file(bytes);
+  const std::string_view first = file.line();
+  if (!first.starts_with(kBegin)) throw std::runtime_error("it is no checkpoint of this book's training");
+  const std::string_view version_and_hash = first.substr(kBegin.size());
+  const std::size_t comma = version_and_hash.find(", ");
+  if (version_and_hash.substr(0, comma) != kVersion) {
+    throw std::runtime_error(
+        fmt::format("it has version {}; this book reads version {}", version_and_hash.substr(0, comma), kVersion));
+  }
+  if (comma == std::string_view::npos || version_and_hash.substr(comma + 2) != book::hash(file.rest()))
+    throw std::runtime_error("it is damaged: its content does not have the hash that its first line says");
+
+  const json header = json::parse(file.line());
+  Experiment experiment;
+  experiment.settings = settings_from(header.at("settings"));
+  check(experiment.settings);
+  experiment.text = file.take(header.at("text_bytes").get<std::size_t>());
+  const auto weights = std::size_t(weight_count(experiment.settings.model));
+  for (const json& j : header.at("runs")) {
+    RunState run;
+    const std::string precision = j.at("precision");
+    const auto known = std::find_if(kPrecisions.begin(), kPrecisions.end(),
+                                    [&](Precision p) { return precision == training::name(p); });
+    if (known == kPrecisions.end()) throw std::runtime_error("it has a run in \"" + precision + "\"");
+    run.precision = *known;
+    run.updates = j.at("updates");
+    run.random = j.at("random");
+    run.scaler = {j.at("scale").get<float>(), j.at("good_steps").get<std::int64_t>()};
+    run.weights = file.floats(weights);
+    run.m = file.floats(weights);
+    run.v = file.floats(weights);
+    const auto steps = j.at("steps").get<std::size_t>();
+    const std::vector<float> losses = file.floats(steps), scales = file.floats(steps);
+    const std::string_view skips = file.take(steps);
+    for (std::size_t i = 0; i < steps; ++i) run.steps.push_back({losses[i], scales[i], skips[i] != 0});
+    if (!(run.scaler.scale > 0) || !std::isfinite(run.scaler.scale) || run.scaler.good_steps < 0 || run.updates < 0 ||
+        run.updates > std::int64_t(steps)) {
+      throw std::runtime_error("its scale or counters cannot be");
+    }
+    experiment.runs.push_back(std::move(run));
+  }
+  if (!file.rest().empty()) throw std::runtime_error("there is more in it than its second line says");
+  return experiment;
+}
+
+}  // namespace
+
+void write_checkpoint(const std::filesystem::path& file, const Experiment& experiment) {
+  json runs = json::array();
+  for (const RunState& run : experiment.runs) {
+    runs.push_back({{"precision", name(run.precision)},
+                    {"updates", run.updates},
+                    {"random", run.random},
+                    {"scale", run.scaler.scale},
+                    {"good_steps", run.scaler.good_steps},
+                    {"steps", run.steps.size()}});
+  }
+  std::string content =
+      json{{"settings", to_json(experiment.settings)}, {"text_bytes", experiment.text.size()}, {"runs", runs}}.dump();
+  content += '\n';
+  content += experiment.text;
+  for (const RunState& run : experiment.runs) {
+    append(content, run.weights);
+    append(content, run.m);
+    append(content, run.v);
+    std::vector<float> losses, scales;
+    std::string skips;
+    for (const StepRecord& step : run.steps) {
+      losses.push_back(step.loss);
+      scales.push_back(step.scale);
+      skips += char(step.skipped);
+    }
+    append(content, losses);
+    append(content, scales);
+    content += skips;
+  }
+  book::write_file(file, fmt::format("{}{}, {}\n", kBegin, kVersion, book::hash(content)) + content);
+}
+
+Experiment read_checkpoint(const std::filesystem::path& file) {
+  std::string bytes;
+  try {
+    bytes = book::read_file(file);
+  } catch (const std::runtime_error& error) {
+    fail_input("{}", error.what());
+  }
+  try {
+    return parse(bytes);
+  } catch (const std::exception& error) {  // what is missing or mistyped in the JSON, too
+    fail_input("{}: {}", file.string(), error.what());
+  }
+}
+
+}  // namespace workbook::training

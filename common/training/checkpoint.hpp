@@ -1,0 +1,29 @@
+// An experiment in a file: settings, text, and every run with all that it needs to go on to the same losses.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "common/training/trainer.hpp"
+
+namespace workbook::training {
+
+struct Experiment {
+  Settings settings;
+  std::string text;            ///< what is trained on: a resumed run does not depend on the file it came from
+  std::vector<RunState> runs;  ///< in the order in which they are made; those without a step have not begun
+};
+
+/// Writes a temporary file and renames it: there is never half a checkpoint. std::runtime_error if it cannot.
+///
+///   workbook training checkpoint, version 1, HASH\n    HASH: of all bytes after this line
+///   one line of JSON: settings, sizes, the small numbers of every run
+///   the text; then for each run weights, m, v, and its losses, scales (float32, little-endian) and skips (bytes)
+void write_checkpoint(const std::filesystem::path& file, const Experiment& experiment);
+
+/// InputError, naming the file and what is wrong, unless it is a whole checkpoint of a version that this book reads,
+/// with settings that make sense.
+Experiment read_checkpoint(const std::filesystem::path& file);
+
+}  // namespace workbook::training

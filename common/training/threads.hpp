@@ -1,0 +1,42 @@
+// Work on several cores that gives the same bits on any number of them.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <exception>
+#include <thread>
+#include <vector>
+
+namespace workbook::training {
+
+/// Calls work(first, last) for consecutive parts of [0, count), one a core, at the same time; parts are multiples of
+/// `grain` long, but for the last. What work() does for one index must not depend on where its part begins. The first
+/// exception that a part throws comes out of here.
+template <class Work>
+void parallel(std::int64_t count, std::int64_t grain, const Work& work) {
+  const std::int64_t grains = (count + grain - 1) / grain;
+  const std::int64_t cores = std::max(1u, std::thread::hardware_concurrency());
+  const std::int64_t parts = std::min(grains, cores);
+  if (parts <= 1) {
+    if (count > 0) work(std::int64_t{0}, count);
+    return;
+  }
+  std::vector<std::exception_ptr> failures(static_cast<std::size_t>(parts));
+  const auto part = [&](std::int64_t i) {
+    try {
+      work(grains * i / parts * grain, std::min(grains * (i + 1) / parts * grain, count));
+    } catch (...) {
+      failures[std::size_t(i)] = std::current_exception();
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    for (std::int64_t i = 1; i < parts; ++i) others.emplace_back(part, i);
+    part(0);
+  }
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
+}
+
+}  // namespace workbook::training

@@ -1,0 +1,474 @@
+// Chapter 3: the fused kernel, phase by phase and whole: right on every tile size, with the traffic that it promises.
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+#include <limits>
+
+#include "common/attention/element.hpp"
+#include "common/attention/half.hpp"
+#include "tests/support/subject.hpp"
+
+using namespace workbook;
+using namespace workbook::test;
+
+namespace {
+
+using Numbers = std::map<std::string, double>;
+
+/// Sizes of the tiles, and how many warps split the keys of one.
+struct Tiles {
+  int Br = 64, Bc = 64, warps = 4;
+
+  Numbers numbers() const { return {{"Br", Br}, {"Bc", Bc}, {"key_warps", warps}}; }
+};
+constexpr Tiles all_tiles[] = {{64, 64, 4}, {32, 64, 4}, {32, 64, 2}, {32, 32, 2}, {64, 128, 4}};
+bool built(const Tiles& tiles, std::int64_t d) {
+  return tiles.Bc <= 64 || d <= 64;
+}
+
+/// One of the named inputs, and its seed for the message.
+struct Input {
+  Problem problem;
+  std::string name;
+};
+Input input(const std::string& kind, const Shape& shape, std::uint64_t seed) {
+  return {make_input(kind, {shape, false, 0, seed}), fmt::format("{}, seed {}", kind, seed)};
+}
+
+AttentionResult expect_tiled(const Input& given, const Tiles& tiles = {}) {
+  return expect_attention(given.problem, fmt::format("{}, {} warps", given.name, tiles.warps), tiles.numbers());
+}
+
+/// The scaled scores of key `key` are about `spike`, all others about `base`, in every row and head.
+Input spike_at(std::int64_t key, float spike, float base, const Shape& shape, std::uint64_t seed) {
+  Input spiked = input("normal", shape, seed);
+  Problem& problem = spiked.problem;
+  const float g = std::sqrt(std::max(std::abs(spike), std::abs(base)) / problem.scale);
+  for (std::int64_t b = 0; b < shape.B; ++b) {
+    for (std::int64_t h = 0; h < shape.H; ++h) {
+      for (std::int64_t i = 0; i < shape.Nq; ++i) problem.Q(b, h, i, 0) = g;
+      for (std::int64_t j = 0; j < shape.Nk; ++j)
+        problem.K(b, h, j, 0) = (j == key ? spike : base) / (problem.scale * g);
+    }
+  }
+  spiked.name += fmt::format(", scores of key {} about {}, others about {}", key, spike, base);
+  return spiked;
+}
+
+/// The LSE alone, against the oracle.
+void expect_lse(const Input& given, const Tiles& tiles = {}) {
+  const Problem problem = in_element(given.problem);
+  const AttentionResult result = attention(problem, tiles.numbers());
+  const Forward oracle = forward_oracle(problem);
+  book::Layout layout;
+  layout.tensor = "lse";
+  layout.axes[3] = "";
+  layout.Br = tiles.Br;
+  layout.Bc = tiles.Bc;
+  expect_close(result.lse, {oracle.lse, lse_bounds(oracle, problem, precision()), layout,
+                            book::lse_mistakes(problem, tiles.Br, tiles.Bc, precision(), tiles.warps),
+                            describe(problem, given.name)});
+}
+
+/// `tensor` is read ("load") or written ("store") in `bytes` bytes, 32 bytes a sector and 512 bytes a request: no byte
+/// twice, neighbouring lanes at neighbouring bytes, 16 bytes a lane.
+void expect_wide(const worker::Reply& reply, const std::string& tensor, const std::string& way, double bytes,
+                 const std::string& why) {
+  const std::string name = tensor + "." + way;
+  expect_count(reply, name + "_bytes", bytes, why, "some of it is moved more or less often than it must be", "traffic");
+  expect_count(reply, name + "_sectors", bytes / 32, why + ", 32 bytes a sector",
+               "neighbouring lanes do not take neighbouring bytes, so that each sector is asked for several times",
+               "uncoalesced");
+  expect_count(reply, name + "_requests", bytes / 512, why + ", 32 lanes with 16 bytes each a request",
+               "a thread takes fewer than 16 bytes at a time", "narrow-access");
+}
+
+std::string shown(float value) {
+  return std::isnan(value) ? "NaN" : fmt::format("{}", value);
+}
+
+std::int64_t tiles_of(std::int64_t rows, std::int64_t tile) {
+  return (rows + tile - 1) / tile;
+}
+
+/// The LSE and O of one head, with `rows_behind` rows of `behind` after the last one of Q, K and V.
+struct Padded {
+  std::vector<std::uint16_t> O;
+  std::vector<float> lse;
+};
+Padded attention_padded(const Problem& problem, const Tiles& tiles, std::int64_t rows_behind, float behind) {
+  const Shape& s = problem.shape;
+  worker::Call request("forward");
+  request.number("B", 1).number("H", 1).number("Hkv", 1);
+  request.number("Nq", double(s.Nq)).number("Nk", double(s.Nk)).number("d", double(s.d));
+  request.number("scale", problem.scale).number("causal", 0);
+  for (const auto& [name, value] : tiles.numbers()) request.number(name, value);
+  const auto padded = [&](const Tensor<float>& tensor) {
+    std::vector<std::uint16_t> codes = to_codes(tensor.values, "float16");
+    codes.resize(codes.size() + std::size_t(rows_behind * s.d), float_to_half(behind));
+    return codes;
+  };
+  const std::vector<std::uint16_t> Q = padded(problem.Q), K = padded(problem.K), V = padded(problem.V);
+  request.input("Q", Q).input("K", K).input("V", V);
+  request.output<std::uint16_t>("O", std::size_t(s.q_size())).output<float>("lse", std::size_t(s.lse_size()));
+  const worker::Reply reply = call(request);
+  return {reply.output<std::uint16_t>("O"), reply.output<float>("lse")};
+}
+
+}  // namespace
+
+// ---- 3.4 load_tile ----
+
+TEST_CASE("ragged tails are part of the answer", "[3.4]") {
+  for (const auto& [Nq, Nk] : {std::pair{1, 1}, {1, 33}, {33, 1}, {65, 95}, {31, 97}, {70, 133}}) {
+    expect_tiled(input("late spike", {1, 2, 2, Nq, Nk, 64}, 1), {32, 32, 2});
+    expect_tiled(input("late spike", {1, 1, 1, Nq, Nk, 32}, 2));
+    expect_tiled(input("late spike", {1, 1, 1, Nq, Nk, 128}, 3), {32, 64, 2});
+  }
+}
+
+TEST_CASE("what lies behind the last key never reaches O", "[3.4]") {
+  const std::int64_t tile = 64;
+  for (const auto& [Nq, Nk] : {std::pair{5, 70}, {70, 5}}) {
+    const Problem problem = input("value mean", {1, 1, 1, Nq, Nk, 64}, 4).problem;
+    const Padded zeros = attention_padded(problem, {}, tile, 0);
+    for (const float behind : {1000.0f, std::numeric_limits<float>::quiet_NaN()}) {
+      const Padded other = attention_padded(problem, {}, tile, behind);
+      for (std::size_t at = 0; at < zeros.O.size(); ++at) {
+        expect(
+            other.O[at] == zeros.O[at],
+            fmt::format("with Nq={}, Nk={}, row {}, column {} of O is {} when memory behind the last row of Q, K and "
+                        "V holds zeros, and {} when it holds {}",
+                        Nq, Nk, at / 64, at % 64, shown(half_to_float(zeros.O[at])), shown(half_to_float(other.O[at])),
+                        shown(behind)),
+            "rows of a tile that do not exist hold what lies behind the tensor: they must be zeros, for 0 · NaN is "
+            "NaN",
+            "tail-not-zeroed");
+      }
+      expect(other.lse == zeros.lse, "the LSE depends on what lies behind the last row of Q, K and V",
+             "rows of a tile that do not exist must be zeros", "tail-not-zeroed");
+    }
+  }
+}
+
+TEST_CASE("tiles are read 16 bytes a thread", "[3.4]") {
+  require_counters();
+  for (const std::int64_t d : {32, 64, 128}) {
+    const std::int64_t Nq = 128, Nk = 192;
+    const AttentionResult result = attention(input("normal", {1, 1, 1, Nq, Nk, d}, 5).problem);
+    expect_wide(result.reply, "Q", "load", double(Nq * d * 2), fmt::format("Q is read once, d={}", d));
+    for (const char* tensor : {"K", "V"}) {
+      expect_wide(result.reply, tensor, "load", double(2 * Nk * d * 2),
+                  fmt::format("{} is read for each of 2 query tiles, d={}", tensor, d));
+    }
+  }
+}
+
+// ---- 3.5 multiply_QK ----
+
+TEST_CASE("fused attention agrees with the oracle", "[3.5]") {
+  std::uint64_t seed = 10;
+  for (const InputKind& kind : input_kinds()) {
+    expect_tiled(input(kind.name, {1, 2, 2, 70, 133, 64}, ++seed));
+    expect_tiled(input(kind.name, {1, 1, 1, 40, 90, 128}, ++seed), {32, 32, 2});
+    expect_tiled(input(kind.name, {2, 1, 1, 90, 64, 32}, ++seed), {32, 64, 4});
+  }
+}
+
+TEST_CASE("every part of d and every key counts", "[3.5]") {
+  // Q and K are zero but for 16 columns: the scores are those of these columns alone.
+  for (const std::int64_t d : {32, 64, 128}) {
+    for (std::int64_t first = 0; first < d; first += 16) {
+      Input one_part = input("normal", {1, 1, 1, 32, 64, d}, 40);
+      for (Tensor<float>* tensor : {&one_part.problem.Q, &one_part.problem.K}) {
+        for (std::size_t at = 0; at < tensor->values.size(); ++at) {
+          const std::int64_t column = std::int64_t(at) % d;
+          tensor->values[at] = column >= first && column < first + 16 ? 2 * tensor->values[at] : 0;
+        }
+      }
+      one_part.name += fmt::format(", Q and K zero outside columns {} to {}", first, first + 15);
+      expect_tiled(one_part, {32, 64, 4});
+    }
+  }
+  expect_tiled(input("one hot", {1, 1, 1, 64, 192, 64}, 41));
+  expect_tiled(input("one hot", {1, 1, 1, 64, 192, 64}, 42), {32, 32, 2});
+}
+
+// ---- 3.6 online_softmax ----
+
+TEST_CASE("a maximum that rises in the last tile", "[3.6]") {
+  expect_tiled(input("rising maximum", {1, 1, 1, 64, 128, 64}, 50), {32, 32, 2});
+  expect_tiled(input("rising maximum", {1, 1, 1, 64, 200, 64}, 51));
+  expect_tiled(input("falling maximum", {1, 1, 1, 64, 200, 64}, 52));
+}
+
+TEST_CASE("the maximum may lie in any warp's keys", "[3.6]") {
+  // Far above the others, which are far above 0: a P relative to a smaller maximum is infinite in fp16.
+  for (const std::int64_t key : {64 + 50, 64 + 47, 64 + 30, 64 + 10, 60, 40, 20, 3}) {
+    expect_tiled(spike_at(key, 60, 20, {1, 1, 1, 40, 128, 64}, 53));
+    expect_tiled(spike_at(key, 60, 20, {1, 1, 1, 33, 128, 32}, 54), {32, 64, 2});
+  }
+}
+
+TEST_CASE("large logits stay finite", "[3.6]") {
+  expect_tiled(input("large logits", {1, 1, 1, 64, 128, 64}, 55));
+  expect_tiled(input("large logits", {1, 1, 1, 64, 90, 128}, 56), {32, 32, 2});
+  // A maximum that follows each tile down would rescale by more than a float holds, in every second row.
+  Input falling = spike_at(3, 0, -150, {1, 1, 1, 40, 200, 64}, 56);
+  for (std::int64_t i = 0; i < 40; i += 2) falling.problem.Q(0, 0, i, 0) = 0;
+  expect_tiled(falling);
+}
+
+TEST_CASE("negative scores need a maximum of -inf to start from", "[3.6]") {
+  expect_tiled(input("negative logits", {1, 1, 1, 64, 128, 64}, 57));
+  expect_tiled(input("negative logits", {1, 1, 1, 64, 70, 64}, 58), {32, 32, 2});
+}
+
+TEST_CASE("a scale of any sign", "[3.6]") {
+  for (const float scale : {0.3f, 0.05f, -0.05f, -0.3f}) {
+    Input scaled = input("normal", {1, 1, 1, 40, 100, 64}, 59);
+    scaled.problem.scale = scale;
+    scaled.name += fmt::format(", scale {}", scale);
+    expect_tiled(scaled);
+  }
+}
+
+TEST_CASE("probabilities keep their precision", "[3.6]") {
+  // P in fp16, and nothing coarser: P rounded to bfloat16 is off by more than the bounds in the root mean square. With
+  // three keys an l that is summed from the rounded P is off in the LSE.
+  expect_tiled(input("normal", {1, 1, 1, 64, 512, 64}, 60));
+  expect_tiled(input("value mean", {1, 1, 1, 64, 512, 64}, 61));
+  expect_tiled(input("normal", {1, 1, 1, 64, 3, 32}, 62));
+}
+
+// ---- 3.7 accumulate_PV ----
+
+TEST_CASE("every warp's keys reach O", "[3.7]") {
+  // V is small but for the keys of one warp in one tile.
+  for (const Tiles& tiles : {Tiles{64, 64, 4}, {32, 64, 2}}) {
+    const std::int64_t width = tiles.Bc / tiles.warps;
+    for (std::int64_t first = 0; first < 2 * tiles.Bc; first += width) {
+      Input one_warp = input("normal", {1, 1, 1, 40, 2 * tiles.Bc, 64}, 70);
+      for (std::int64_t j = 0; j < one_warp.problem.shape.Nk; ++j) {
+        for (std::int64_t c = 0; c < 64; ++c) {
+          float& value = one_warp.problem.V(0, 0, j, c);
+          value = j >= first && j < first + width ? value + 8 : value / 8;
+        }
+      }
+      one_warp.name += fmt::format(", V small but for keys {} to {}", first, first + width - 1);
+      expect_tiled(one_warp, tiles);
+    }
+  }
+}
+
+TEST_CASE("O and l are rescaled by the same factor", "[3.7]") {
+  // With a V of ones O is one, whatever the weights are.
+  for (const char* kind : {"rising maximum", "falling maximum", "large logits"}) {
+    for (const Tiles& tiles : {Tiles{64, 64, 4}, {32, 32, 2}}) {
+      Input ones = input(kind, {1, 1, 1, 64, 200, 64}, 71);
+      std::fill(ones.problem.V.values.begin(), ones.problem.V.values.end(), 1.0f);
+      ones.name += ", V all ones";
+      expect_tiled(ones, tiles);
+    }
+  }
+}
+
+TEST_CASE("every column of V reaches its column of O", "[3.7]") {
+  for (const std::int64_t d : {32, 64, 128}) {
+    for (const Tiles& tiles : all_tiles) {
+      if (built(tiles, d)) expect_tiled(input("one hot", {1, 1, 1, 40, 140, d}, 72), tiles);
+    }
+  }
+}
+
+TEST_CASE("sums keep their precision over many tiles", "[3.7]") {
+  // 64 tiles: an O rounded to fp16 in each is off by more than the bounds in the root mean square.
+  expect_tiled(input("value mean", {1, 1, 1, 32, 2048, 64}, 73), {32, 32, 2});
+}
+
+// ---- 3.8 write_output ----
+
+TEST_CASE("the LSE is a natural logarithm over all keys", "[3.8]") {
+  for (const char* kind : {"normal", "large logits", "negative logits", "uniform"}) {
+    expect_lse(input(kind, {1, 2, 2, 70, 133, 64}, 80));
+    expect_lse(input(kind, {1, 1, 1, 33, 20, 32}, 81), {32, 32, 2});
+  }
+}
+
+TEST_CASE("every element of O is written once, and nothing else", "[3.8]") {
+  for (const auto& [Nq, Nk] : {std::pair{1, 3}, {63, 65}, {70, 40}, {129, 64}}) {
+    for (const Tiles& tiles : {Tiles{64, 64, 4}, {32, 32, 2}})
+      expect_tiled(input("value mean", {2, 2, 2, Nq, Nk, 64}, 82), tiles);
+  }
+}
+
+TEST_CASE("O is written 16 bytes a thread", "[3.8]") {
+  require_counters();
+  for (const std::int64_t d : {32, 64, 128}) {
+    const AttentionResult result = attention(input("normal", {1, 2, 2, 128, 64, d}, 83).problem);
+    expect_wide(result.reply, "O", "store", double(2 * 128 * d * 2), fmt::format("O is written once, d={}", d));
+  }
+}
+
+// ---- The whole chapter ----
+
+TEST_CASE("fused attention agrees with chapter 2", "[whole]") {
+  for (const char* kind : {"normal", "rising maximum", "value mean"}) {
+    const Input given = input(kind, {1, 2, 2, 100, 140, 64}, 90);
+    const Problem problem = in_element(given.problem);
+    const AttentionResult fused = expect_tiled(given);
+    const AttentionResult before = previous_attention(problem, {{"Br", 32}, {"Bc", 32}});
+    // Each is within its own bounds of the oracle; chapter 2's, in float, are far below these.
+    const Forward oracle = forward_oracle(problem);
+    Bounds bounds = output_bounds(oracle, problem, precision());
+    const Bounds before_bounds = output_bounds(oracle, problem, float32_precision());
+    for (std::size_t i = 0; i < bounds.element.values.size(); ++i)
+      bounds.element.values[i] += before_bounds.element.values[i];
+    bounds.rms += before_bounds.rms;
+    book::Layout layout;
+    layout.tensor = "O (expected: chapter 2's)";
+    layout.Br = layout.Bc = 64;
+    expect_close(fused.O, {widened(before.O), bounds, layout, book::output_mistakes(problem, 64, 64, precision(), 4),
+                           describe(problem, given.name)});
+  }
+}
+
+TEST_CASE("the answer does not depend on the tile size", "[whole]") {
+  for (const std::int64_t d : {32, 64, 128}) {
+    for (const Tiles& tiles : all_tiles) {
+      if (!built(tiles, d)) continue;
+      for (const char* kind : {"rising maximum", "large logits"})
+        expect_tiled(input(kind, {1, 2, 2, 70, 133, d}, 91), tiles);
+    }
+  }
+}
+
+TEST_CASE("any shape agrees with the oracle", "[whole]") {
+  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    const std::vector<float> random = normal_values(8, 1000 + seed);
+    const auto draw = [&](std::size_t which, std::int64_t most) {  // 1 … most, from the seed
+      return 1 + std::int64_t(std::abs(random[which]) * 1e4f) % most;
+    };
+    const std::int64_t d = 16ll << draw(0, 3);
+    const Shape shape{draw(1, 2), draw(2, 3), 0, draw(3, 150), draw(4, 200), d};
+    const Tiles tiles = all_tiles[draw(5, built(all_tiles[4], d) ? 5 : 4) - 1];
+    expect_tiled(input("normal", {shape.B, shape.H, shape.H, shape.Nq, shape.Nk, d}, seed), tiles);
+  }
+}
+
+TEST_CASE("the number of workers and the order of lanes change nothing", "[whole]") {
+  const Problem problem = input("rising maximum", {1, 3, 3, 70, 100, 64}, 92).problem;
+  const AttentionResult first = attention(problem);
+  expect(!std::isnan(first.O.values[0]), "O was not written: it still holds NaN", "", "not-written");
+  for (const auto& [workers, lane_seed] : {std::pair{1, 0}, {3, 0}, {0, 1}, {2, 2}, {1, 3}}) {
+    Numbers numbers = Tiles{}.numbers();
+    numbers["workers"] = workers;
+    numbers["lane_seed"] = lane_seed;
+    const AttentionResult other = attention(problem, numbers);
+    const std::string how = fmt::format("with {} workers and lanes in the order of seed {}", workers, lane_seed);
+    expect(other.O.values == first.O.values && other.lse.values == first.lse.values,
+           how + " O or the LSE is another, bit for bit",
+           "two threads write one place, or add to it in an order that nothing fixes", "order-dependent");
+    expect(other.reply.counters == first.reply.counters, how + " the counters are others",
+           "what a thread accesses depends on when it runs", "order-dependent");
+  }
+}
+
+TEST_CASE("more heads than a grid has rows", "[whole]") {
+  // With one query and one key P is 1 and O is V, exactly.
+  const std::int64_t heads = 65600, d = 32;
+  Problem problem;
+  problem.shape = {heads, 1, 1, 1, 1, d};
+  problem.scale = default_scale(d);
+  problem.Q = problem.K = Tensor<float>({heads, 1, 1, d}, 1.0f);
+  problem.V = Tensor<float>({heads, 1, 1, d});
+  for (std::size_t at = 0; at < problem.V.values.size(); ++at) problem.V.values[at] = float(at / d % 2039);
+  Numbers numbers = Tiles{32, 32, 2}.numbers();
+  numbers["unobserved"] = 1;
+  be_patient(6);
+  const AttentionResult result = attention(problem, numbers);
+  for (std::int64_t head = 0; head < heads; ++head) {
+    const float got = result.O.values[std::size_t(head * d)], wanted = problem.V.values[std::size_t(head * d)];
+    if (got == wanted && head + 1 < heads) continue;
+    expect(got == wanted,
+           fmt::format("with B·H = {} and one key, O of head {} is {}, expected {}, the value of that key", heads, head,
+                       shown(got), wanted),
+           "heads from 65536 on are not computed, or confused with others: a grid has at most 65535 blocks in y and z, "
+           "and 16 bits do not hold a head's number",
+           "heads-above-65535");
+  }
+}
+
+TEST_CASE("Q is read once, O and LSE are written once, K and V are read once per query tile", "[whole]") {
+  require_counters();
+  for (const Tiles& tiles : {Tiles{64, 64, 4}, {32, 64, 2}, {32, 32, 2}}) {
+    const std::int64_t heads = 2, Nq = 200, Nk = 150, d = 64, query_tiles = tiles_of(Nq, tiles.Br);
+    const AttentionResult result =
+        attention(input("normal", {1, heads, heads, Nq, Nk, d}, 93).problem, tiles.numbers());
+    const double row = double(d) * 2 / 32;  // sectors
+    const auto expect_sectors = [&](const std::string& name, double expected, const std::string& why) {
+      expect_count(result.reply, name, expected, fmt::format("{}, Br={}, Bc={}", why, tiles.Br, tiles.Bc),
+                   "a tensor is moved more or less often than it must be", "traffic");
+    };
+    expect_sectors("Q.load_sectors", heads * Nq * row, "Q is read once");
+    for (const char* tensor : {"K", "V"}) {
+      expect_sectors(fmt::format("{}.load_sectors", tensor), query_tiles * heads * Nk * row,
+                     fmt::format("{} is read once for each of ⌈Nq/Br⌉ = {} query tiles", tensor, query_tiles));
+    }
+    expect_sectors("O.store_sectors", heads * Nq * row, "O is written once");
+    expect_sectors("lse.store_sectors", double(heads * Nq * 4) / 32, "the LSE is written once");
+    expect_sectors("global.load_sectors", heads * row * (Nq + 2 * query_tiles * Nk), "nothing else is read");
+    expect_sectors("global.store_sectors", heads * Nq * row + double(heads * Nq * 4) / 32, "nothing else is written");
+  }
+}
+
+TEST_CASE("three barriers for a pair of tiles, one more for a query tile", "[whole]") {
+  require_counters();
+  for (const Tiles& tiles : {Tiles{64, 64, 4}, {32, 32, 2}}) {
+    const std::int64_t heads = 2, Nq = 100, Nk = 150;
+    const AttentionResult result =
+        attention(input("normal", {1, heads, heads, Nq, Nk, 64}, 94).problem, tiles.numbers());
+    const std::int64_t query_tiles = tiles_of(Nq, tiles.Br), key_tiles = tiles_of(Nk, tiles.Bc);
+    expect_count(result.reply, "block_barriers", double(heads * query_tiles * (3 * key_tiles + 1)),
+                 fmt::format("{} heads · {} query tiles · (3 · {} K/V tiles + 1)", heads, query_tiles, key_tiles),
+                 "there is a __syncthreads() that protects nothing, or one too few", "barriers");
+  }
+}
+
+TEST_CASE("another K/V tile costs no bank conflicts but those of S", "[whole]") {
+  require_counters();
+  // With d = 32 the eight lanes that store 128 bytes of a tile cover two rows, and these overlap in four banks.
+  for (const std::int64_t d : {64, 128}) {
+    const Tiles tiles;
+    const auto conflicts = [&](std::int64_t Nk, const std::string& way) {
+      const worker::Reply reply = attention(input("normal", {1, 1, 1, 64, Nk, d}, 95).problem, tiles.numbers()).reply;
+      return counter(reply, "shared." + way + "_wavefronts") - counter(reply, "shared." + way + "_ideal");
+    };
+    const double loads = conflicts(128, "load") - conflicts(64, "load");
+    expect(
+        loads == 0,
+        fmt::format("with d={} each further K/V tile costs {} wavefronts more than shared memory needs for its loads",
+                    d, loads),
+        "rows that are read together start in the same banks: look at the padding", "bank-conflicts");
+    // S is stored by fragments, whose four rows of eight floats overlap in half of the banks (the lesson's question 9).
+    const double stores = conflicts(128, "store") - conflicts(64, "store"), allowed = tiles.Br * tiles.Bc / 32;
+    expect(stores <= allowed,
+           fmt::format("with d={} each further K/V tile costs {} wavefronts more than shared memory needs for its "
+                       "stores; those of S may take {}",
+                       d, stores, allowed),
+           "rows that are written together start in the same banks: look at the padding", "bank-conflicts");
+  }
+}
+
+TEST_CASE("extra memory does not grow with N", "[whole]") {
+  for (const std::int64_t N : {64, 256}) {
+    const AttentionResult result = attention(input("normal", {1, 1, 1, N, N, 64}, 96).problem);
+    expect(!std::isnan(result.O.values[0]), "O was not written: it still holds NaN", "", "not-written");
+    expect(
+        result.reply.extra_bytes == 0,
+        fmt::format("at N = {} the stage allocated {} bytes of device memory beside Q, K, V, O and the LSE; it needs "
+                    "none",
+                    N, result.reply.extra_bytes),
+        "S or P is stored in device memory", "extra-memory");
+  }
+}

@@ -1,0 +1,182 @@
+// Chapter 3's warm-ups: a ragged copy, a transpose through shared memory, one product on a tensor core.
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+
+#include "common/attention/element.hpp"
+#include "common/attention/half.hpp"
+#include "tests/support/subject.hpp"
+
+using namespace workbook;
+using namespace workbook::test;
+
+namespace {
+
+constexpr std::int64_t side = 32;  // of the tile that a block transposes
+
+/// n codes of fp16 numbers, none of them NaN, neighbours different.
+std::vector<std::uint16_t> numbered_codes(std::size_t n) {
+  std::vector<std::uint16_t> codes(n);
+  for (std::size_t i = 0; i < n; ++i) codes[i] = std::uint16_t(1 + (i * 7 + i / 29999) % 29999);
+  return codes;
+}
+
+worker::Reply copy(const std::vector<std::uint16_t>& from) {
+  worker::Call request("copy");
+  request.input("from", from).output<std::uint16_t>("to", from.size());
+  return call(request);
+}
+
+void expect_copy(std::size_t n) {
+  const std::vector<std::uint16_t> from = numbered_codes(n), to = copy(from).output<std::uint16_t>("to");
+  const auto i = std::size_t(std::mismatch(from.begin(), from.end(), to.begin()).first - from.begin());
+  expect(i == n,
+         i == n ? ""
+                : fmt::format("of {} elements, element {} became {}, not {}", n, i, half_to_float(to[i]),
+                              half_to_float(from[i])),
+         "an element is taken from, or put to, another place", "copied-wrongly");
+}
+
+Tensor<float> numbered_matrix(std::int64_t rows, std::int64_t columns) {
+  Tensor<float> matrix({1, 1, rows, columns});
+  for (std::size_t i = 0; i < matrix.values.size(); ++i) matrix.values[i] = float(i);
+  return matrix;
+}
+
+worker::Reply transpose(const Tensor<float>& matrix) {
+  worker::Call request("transpose");
+  request.number("rows", double(matrix.sizes[2])).number("columns", double(matrix.sizes[3]));
+  request.input("from", matrix.values).output<float>("to", matrix.values.size());
+  return call(request);
+}
+
+void expect_transpose(std::int64_t rows, std::int64_t columns) {
+  const Tensor<float> matrix = numbered_matrix(rows, columns);
+  Tensor<double> expected({1, 1, columns, rows});
+  for (std::int64_t i = 0; i < rows; ++i) {
+    for (std::int64_t j = 0; j < columns; ++j) expected(0, 0, j, i) = matrix(0, 0, i, j);
+  }
+  book::Layout layout;
+  layout.tensor = "to";
+  layout.axes[0] = layout.axes[1] = "";
+  expect_close(tensor(transpose(matrix), "to", {1, 1, columns, rows}),
+               {expected,
+                {Tensor<double>({1, 1, columns, rows}), 0, "a transpose is exact"},
+                layout,
+                book::transpose_mistakes(matrix, side),
+                fmt::format("from ({}, {}) to ({}, {}), element i is i", rows, columns, columns, rows)});
+}
+
+/// A (16, 16) matrix of numbers that fp16 has.
+Tensor<float> half_matrix(std::uint64_t seed) {
+  Tensor<float> matrix({1, 1, 16, 16});
+  matrix.values = from_codes(to_codes(normal_values(256, seed), "float16"), "float16");
+  return matrix;
+}
+
+Tensor<float> identity() {
+  Tensor<float> matrix({1, 1, 16, 16});
+  for (std::int64_t i = 0; i < 16; ++i) matrix(0, 0, i, i) = 1;
+  return matrix;
+}
+
+Tensor<float> multiply_transposed(const Tensor<float>& A, const Tensor<float>& B) {
+  const std::vector<std::uint16_t> A_codes = to_codes(A.values, "float16"), B_codes = to_codes(B.values, "float16");
+  worker::Call request("multiply_transposed");
+  request.input("A", A_codes).input("B", B_codes).output<float>("C", 256);
+  return tensor(call(request), "C", {1, 1, 16, 16});
+}
+
+void expect_product(const Tensor<float>& A, const Tensor<float>& B, const std::string& what) {
+  Tensor<double> expected({1, 1, 16, 16}), size({1, 1, 16, 16});
+  for (std::int64_t i = 0; i < 16; ++i) {
+    for (std::int64_t j = 0; j < 16; ++j) {
+      for (std::int64_t k = 0; k < 16; ++k) {
+        const double product = double(A(0, 0, i, k)) * B(0, 0, j, k);
+        expected(0, 0, i, j) += product;
+        size(0, 0, i, j) += std::abs(product);
+      }
+    }
+  }
+  book::Layout layout;
+  layout.tensor = "C";
+  layout.axes[0] = layout.axes[1] = "";
+  expect_close(multiply_transposed(A, B),
+               {expected, product_bounds(size, 16), layout, book::transposed_product_mistakes(A, B), what});
+}
+
+}  // namespace
+
+TEST_CASE("a copy is complete for every length", "[3.1]") {
+  for (const std::size_t n : {1, 7, 8, 9, 64, 1003, 4096}) expect_copy(n);
+  // More than 1024 blocks of 256 threads take in one step.
+  expect_copy(1024 * 256 * 8 + 2051);
+}
+
+TEST_CASE("a copy takes 16 bytes a thread", "[3.1]") {
+  require_counters();
+  const std::size_t n = 24 * 256;  // groups of eight for 24 warps
+  const worker::Reply reply = copy(numbered_codes(n));
+  const double bytes = double(n) * 2;
+  for (const char* side : {"from.load", "to.store"}) {
+    const std::string name = side;
+    expect_count(reply, name + "_bytes", bytes, "every byte once", "elements are copied more than once", "traffic");
+    expect_count(reply, name + "_sectors", bytes / 32, "every sector of 32 bytes once",
+                 "neighbouring lanes do not take neighbouring bytes, so that each sector is asked for several times",
+                 "uncoalesced");
+    expect_count(reply, name + "_requests", bytes / 512, "32 lanes with 16 bytes each a request",
+                 "a thread takes fewer than 16 bytes at a time", "narrow-access");
+  }
+}
+
+TEST_CASE("every shape is transposed", "[3.2]") {
+  for (const auto& [rows, columns] : {std::pair{64, 96}, {32, 32}, {1, 1}, {33, 70}, {5, 100}, {100, 5}, {31, 1}})
+    expect_transpose(rows, columns);
+}
+
+TEST_CASE("a transpose has no bank conflicts", "[3.2]") {
+  require_counters();
+  const worker::Reply reply = transpose(numbered_matrix(64, 96));
+  for (const char* way : {"store", "load"}) {
+    const double wavefronts = counter(reply, fmt::format("shared.{}_wavefronts", way)),
+                 ideal = counter(reply, fmt::format("shared.{}_ideal", way));
+    expect(ideal > 0, "no tile goes through shared memory", "`to` is written from `from` directly", "no-shared-memory");
+    expect(
+        wavefronts == ideal,
+        fmt::format("the {}s of shared memory take {} wavefronts, {} without bank conflicts", way, wavefronts, ideal),
+        "the elements of a column lie in the same bank: the tile's rows have 32 floats, or another multiple of it",
+        "bank-conflicts");
+  }
+}
+
+TEST_CASE("a transpose reads and writes along rows", "[3.2]") {
+  require_counters();
+  const std::int64_t rows = 64, columns = 96;
+  const worker::Reply reply = transpose(numbered_matrix(rows, columns));
+  for (const char* side : {"from.load", "to.store"}) {
+    expect_count(reply, fmt::format("{}_sectors", side), double(rows * columns * 4) / 32,
+                 "every sector of 32 bytes once",
+                 "the lanes of a warp go down a column of device memory: x must run along its rows on both sides",
+                 "uncoalesced");
+  }
+}
+
+TEST_CASE("one warp multiplies A by the transpose of B", "[3.3]") {
+  expect_product(half_matrix(1), half_matrix(2), "normal A and B, seeds 1 and 2");
+  expect_product(half_matrix(3), identity(), "normal A, seed 3, and the identity");
+  expect_product(identity(), half_matrix(4), "the identity, and normal B, seed 4");
+}
+
+TEST_CASE("the accumulator starts at zero", "[3.3]") {
+  expect_product(Tensor<float>({1, 1, 16, 16}), half_matrix(5), "A = 0, normal B, seed 5");
+}
+
+TEST_CASE("the warm-ups give back what they were given", "[whole]") {
+  expect_copy(1003);
+  expect_copy(1024 * 256 * 8 + 3);
+  expect_transpose(33, 70);
+  const Tensor<float> A = half_matrix(6);
+  const Tensor<float> product = multiply_transposed(A, identity());
+  expect(product.values == A.values, "A times the identity is not A", "", "unknown");
+  expect_product(A, half_matrix(7), "normal A and B, seeds 6 and 7");
+}

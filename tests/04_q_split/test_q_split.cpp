@@ -1,0 +1,590 @@
+// Chapter 4: the queries split over the warps, phase by phase and whole, and the ladder that leads there.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+#include <limits>
+
+#include "tests/support/kernel_stage.hpp"
+
+using namespace workbook;
+using namespace workbook::test;
+
+namespace {
+
+/// Sizes of the tiles; a warp has 32 queries.
+struct Tiles {
+  int Br = 128, Bc = 64;
+
+  int warps() const { return Br / 32; }
+  Numbers numbers() const { return {{"Br", Br}, {"Bc", Bc}, {"warps", warps()}}; }
+  std::string text() const { return fmt::format("Br={}, Bc={}, {} warps", Br, Bc, warps()); }
+};
+constexpr Tiles all_tiles[] = {{128, 64}, {128, 32}, {64, 64}, {32, 32}};
+constexpr std::int64_t head_dims[] = {32, 64, 128};
+
+/// A lane takes so many keys of its row at a time, and m lags behind by at most 8 in units of log2.
+book::LaneRows lane_rows(std::int64_t d, const Tiles& tiles) {
+  return {d <= 64 ? 32 : tiles.Bc, 8 * 0.69314718F};
+}
+
+AttentionResult expect_split(const Input& given, const Tiles& tiles = {}) {
+  return expect_attention(given.problem, fmt::format("{}, {} warps", given.name, tiles.warps()), tiles.numbers(),
+                          lane_rows(given.problem.shape.d, tiles));
+}
+
+/// The LSE alone, against the oracle.
+void expect_lse(const Input& given, const Tiles& tiles = {}) {
+  const Problem problem = in_element(given.problem);
+  const AttentionResult result = attention(problem, tiles.numbers());
+  const Forward oracle = forward_oracle(problem);
+  book::Layout layout;
+  layout.tensor = "lse";
+  layout.axes[3] = "";
+  layout.Br = tiles.Br;
+  layout.Bc = tiles.Bc;
+  expect_close(result.lse,
+               {oracle.lse, lse_bounds(oracle, problem, precision()), layout,
+                book::lse_mistakes(problem, tiles.Br, tiles.Bc, precision(), 0, lane_rows(problem.shape.d, tiles)),
+                describe(problem, given.name)});
+}
+
+/// Scores that rise from one 32 keys to the next, in row i by (i % 32 + 1)·rise/32: each row needs its own factor. V
+/// falls, so that what is not rescaled shows.
+Input own_rises(float rise, const Shape& shape, std::uint64_t seed) {
+  Input given = input("normal", shape, seed);
+  add_to_scores(
+      given.problem, [=](std::int64_t i) { return rise * float(i % 32 + 1) / 32; },
+      [](std::int64_t j) { return float(j / 32); });
+  for (std::int64_t h = 0; h < shape.H; ++h)
+    for (std::int64_t j = 0; j < std::min<std::int64_t>(shape.Nk, 64); ++j)
+      for (std::int64_t c = 0; c < shape.d; ++c) given.problem.V(0, h, j, c) += 4;
+  given.name += fmt::format(", scores of row i rise by (i % 32 + 1)/32 of {} every 32 keys", rise);
+  return given;
+}
+
+std::int64_t tiles_of(std::int64_t rows, std::int64_t tile) {
+  return (rows + tile - 1) / tile;
+}
+
+/// What a counter of the stage grows by when Nk grows from 128 to 192: for one block's Br queries and 64 more keys.
+template <class Count>
+double growth(const std::string& kind, std::int64_t d, const Tiles& tiles, const Count& count) {
+  const auto at = [&](std::int64_t Nk) {
+    return count(attention(input(kind, {1, 1, 1, tiles.Br, Nk, d}, 7).problem, tiles.numbers()).reply);
+  };
+  const double before = at(128);
+  return at(192) - before;
+}
+
+}  // namespace
+
+// ---- 4.1 load_tile ----
+
+TEST_CASE("ragged tails are part of the answer", "[4.1]") {
+  for (const auto& [Nq, Nk] : {std::pair{1, 1}, {1, 33}, {33, 1}, {65, 95}, {31, 97}, {70, 133}}) {
+    expect_split(input("late spike", {1, 2, 2, Nq, Nk, 64}, 1), {32, 32});
+    expect_split(input("late spike", {1, 1, 1, Nq, Nk, 32}, 2), {64, 64});
+    expect_split(input("late spike", {1, 1, 1, Nq, Nk, 128}, 3));
+  }
+}
+
+TEST_CASE("what lies behind the last key never reaches O", "[4.1]") {
+  for (const auto& [Nq, Nk] : {std::pair{5, 70}, {70, 5}}) {
+    const Problem problem = input("value mean", {1, 1, 1, Nq, Nk, 64}, 4).problem;
+    expect_nothing_from_behind(problem, Tiles{}.numbers(), 128);
+  }
+}
+
+TEST_CASE("tiles are copied 16 bytes a thread, without a load", "[4.1]") {
+  require_counters();
+  for (const std::int64_t d : head_dims) {
+    const std::int64_t Nq = 256, Nk = 192;
+    const worker::Reply reply = attention(input("normal", {1, 1, 1, Nq, Nk, d}, 5).problem).reply;
+    for (const char* tensor : {"Q", "K", "V"}) {
+      expect_count(
+          reply, fmt::format("{}.load_bytes", tensor), 0,
+          fmt::format("{} goes from device to shared memory by cp.async, not through registers, d={}", tensor, d),
+          "a tile is read by ordinary loads", "not-asynchronous");
+    }
+    expect_wide(reply, "Q", "async", double(Nq * d * 2), fmt::format("Q is read once, d={}", d));
+    for (const char* tensor : {"K", "V"}) {
+      expect_wide(reply, tensor, "async", double(2 * Nk * d * 2),
+                  fmt::format("{} is read for each of 2 query tiles, d={}", tensor, d));
+    }
+  }
+}
+
+// ---- 4.2 multiply_QK ----
+
+TEST_CASE("Q split agrees with the oracle", "[4.2]") {
+  std::uint64_t seed = 10;
+  for (const InputKind& kind : input_kinds()) {
+    expect_split(input(kind.name, {1, 2, 2, 70, 133, 64}, ++seed));
+    expect_split(input(kind.name, {1, 1, 1, 40, 90, 128}, ++seed), {32, 32});
+    expect_split(input(kind.name, {2, 1, 1, 90, 64, 32}, ++seed), {64, 64});
+  }
+}
+
+TEST_CASE("every part of d and every key counts", "[4.2]") {
+  // Q and K are zero but for 16 columns: the scores are those of these columns alone.
+  for (const std::int64_t d : head_dims) {
+    for (std::int64_t first = 0; first < d; first += 16) {
+      Input one_part = input("normal", {1, 1, 1, 32, 64, d}, 40);
+      for (Tensor<float>* tensor : {&one_part.problem.Q, &one_part.problem.K}) {
+        for (std::size_t at = 0; at < tensor->values.size(); ++at) {
+          const std::int64_t column = std::int64_t(at) % d;
+          tensor->values[at] = column >= first && column < first + 16 ? 2 * tensor->values[at] : 0;
+        }
+      }
+      one_part.name += fmt::format(", Q and K zero outside columns {} to {}", first, first + 15);
+      expect_split(one_part, {32, 32});
+    }
+  }
+  for (const Tiles& tiles : all_tiles) expect_split(input("one hot", {1, 1, 1, 64, 192, 64}, 41), tiles);
+}
+
+TEST_CASE("S is stored and read without bank conflicts", "[4.2]") {
+  require_counters();
+  for (const std::int64_t d : head_dims) {
+    for (const char* way : {"load", "store"}) {
+      const double conflicts = growth("falling maximum", d, {}, [&](const worker::Reply& reply) {
+        return counter(reply, fmt::format("shared.{}_wavefronts", way)) -
+               counter(reply, fmt::format("shared.{}_ideal", way));
+      });
+      expect(conflicts == 0,
+             fmt::format("with d={} another 64 keys cost {} wavefronts more than shared memory needs for its {}s", d,
+                         conflicts, way),
+             "what is accessed together lies in the same banks: S is stored transposed, with 32 + pad_product columns",
+             "bank-conflicts");
+    }
+  }
+}
+
+// ---- 4.3 online_softmax ----
+
+TEST_CASE("a maximum that rises in the last tile", "[4.3]") {
+  expect_split(input("rising maximum", {1, 1, 1, 64, 128, 64}, 50), {32, 32});
+  expect_split(input("rising maximum", {1, 1, 1, 64, 200, 64}, 51));
+  expect_split(input("rising maximum", {1, 1, 1, 64, 200, 128}, 52));
+  expect_split(input("falling maximum", {1, 1, 1, 64, 200, 64}, 53));
+}
+
+TEST_CASE("each row has its own maximum", "[4.3]") {
+  // The scores of neighbouring rows lie far apart: relative to another row's maximum they are all 0, or infinite.
+  for (const std::int64_t d : {64, 128}) {
+    Input apart = input("normal", {1, 1, 1, 64, 100, d}, 54);
+    add_to_scores(
+        apart.problem, [](std::int64_t i) { return 7 * (i % 32 - 16); }, [](std::int64_t) { return 1; });
+    apart.name += ", scores of row i about 7·(i % 32 − 16)";
+    expect_split(apart, {64, 64});
+  }
+}
+
+TEST_CASE("m moves only when a score exceeds it by more than slack", "[4.3]") {
+  require_counters();
+  // Normal scores rise by less than slack, so that no row's factor differs from 1 and no warp rescales.
+  for (const std::int64_t d : head_dims) {
+    const double shuffles =
+        growth("normal", d, {}, [](const worker::Reply& reply) { return counter(reply, "shuffles"); });
+    expect(shuffles == 0,
+           fmt::format("with d={} and normal scores another 64 keys cost {} shuffles: O was rescaled", d, shuffles),
+           "m follows every larger score: it is to move only if one exceeds it by more than `slack`", "slack-ignored");
+  }
+}
+
+TEST_CASE("large logits stay finite", "[4.3]") {
+  expect_split(input("large logits", {1, 1, 1, 64, 128, 64}, 55));
+  expect_split(input("large logits", {1, 1, 1, 64, 90, 128}, 56), {32, 32});
+  // A maximum that follows each tile down would rescale by more than a float holds.
+  Input falling = input("normal", {1, 1, 1, 40, 200, 64}, 57);
+  add_to_scores(
+      falling.problem, [](std::int64_t i) { return i % 2 == 0 ? 0 : 10; },
+      [](std::int64_t j) { return j == 3 ? 0 : -15; });
+  falling.name += ", scores of every second row about -150 but for key 3";
+  expect_split(falling);
+}
+
+TEST_CASE("negative scores need a maximum of -inf to start from", "[4.3]") {
+  expect_split(input("negative logits", {1, 1, 1, 64, 128, 64}, 58));
+  expect_split(input("negative logits", {1, 1, 1, 64, 70, 64}, 59), {32, 32});
+}
+
+TEST_CASE("a scale of any sign", "[4.3]") {
+  for (const float scale : {0.3f, 0.05f, 0.0f, -0.05f, -0.3f}) {
+    for (const std::int64_t Nk : {70, 100}) {
+      Input scaled = input("normal", {1, 1, 1, 40, Nk, 64}, 60);
+      scaled.problem.scale = scale;
+      scaled.name += fmt::format(", scale {}", scale);
+      expect_split(scaled, {64, 64});
+    }
+  }
+}
+
+TEST_CASE("probabilities keep their precision", "[4.3]") {
+  // P in fp16, and nothing coarser: P rounded to bfloat16 is off by more than the bounds in the root mean square. With
+  // three keys an l that is summed from the rounded P is off in the LSE.
+  expect_split(input("normal", {1, 1, 1, 64, 512, 64}, 61), {64, 64});
+  expect_split(input("value mean", {1, 1, 1, 64, 512, 64}, 62), {64, 64});
+  expect_split(input("normal", {1, 1, 1, 64, 3, 32}, 63), {64, 64});
+}
+
+// ---- 4.4 rescale_O ----
+
+TEST_CASE("O and l are rescaled by the same factor", "[4.4]") {
+  // With a V of ones O is one, whatever the weights are.
+  for (const char* kind : {"rising maximum", "falling maximum", "large logits"}) {
+    for (const Tiles& tiles : {Tiles{}, {32, 32}}) {
+      Input ones = input(kind, {1, 1, 1, 64, 200, 64}, 70);
+      std::fill(ones.problem.V.values.begin(), ones.problem.V.values.end(), 1.0f);
+      ones.name += ", V all ones";
+      expect_split(ones, tiles);
+    }
+  }
+}
+
+TEST_CASE("each row of O is rescaled by its own factor", "[4.4]") {
+  for (const std::int64_t d : head_dims) {
+    for (const Tiles& tiles : {Tiles{}, {32, 32}}) expect_split(own_rises(20, {1, 1, 1, 64, 128, d}, 71), tiles);
+  }
+  // Only one row of a warp rises, the others keep their maximum.
+  for (const std::int64_t row : {0, 13, 16, 31}) {
+    Input one_row = input("value mean", {1, 1, 1, 32, 96, 64}, 72);
+    add_to_scores(
+        one_row.problem, [=](std::int64_t i) { return i == row ? 5 : 0; },
+        [](std::int64_t j) { return j == 0 ? 6 : j / 64 * 6; });
+    one_row.name += fmt::format(", only row {} rises, by 30 at key 64", row);
+    expect_split(one_row, {32, 32});
+  }
+}
+
+TEST_CASE("O is not rescaled when no maximum moves", "[4.4]") {
+  require_counters();
+  for (const std::int64_t d : head_dims) {
+    const double shuffles =
+        growth("falling maximum", d, {}, [](const worker::Reply& reply) { return counter(reply, "shuffles"); });
+    expect(shuffles == 0,
+           fmt::format("with d={} another 64 keys cost {} shuffles, though no maximum moves", d, shuffles),
+           "O is rescaled without asking first whether a factor differs from 1", "no-vote");
+  }
+}
+
+// ---- 4.5 accumulate_PV ----
+
+TEST_CASE("every key's value reaches O", "[4.5]") {
+  // V is small but for 16 keys.
+  for (const std::int64_t d : head_dims) {
+    const std::int64_t Nk = 128;
+    for (std::int64_t first = 0; first < Nk; first += 16) {
+      Input some = input("normal", {1, 1, 1, 64, Nk, d}, 80);
+      for (std::int64_t j = 0; j < Nk; ++j) {
+        for (std::int64_t c = 0; c < d; ++c) {
+          float& value = some.problem.V(0, 0, j, c);
+          value = j >= first && j < first + 16 ? value + 8 : value / 8;
+        }
+      }
+      some.name += fmt::format(", V small but for keys {} to {}", first, first + 15);
+      expect_split(some, {64, 64});
+    }
+  }
+  for (const Tiles& tiles : all_tiles) expect_split(input("one hot", {1, 1, 1, 40, 140, 64}, 81), tiles);
+}
+
+TEST_CASE("sums keep their precision over many tiles", "[4.5]") {
+  // 64 steps: an O rounded to fp16 in each is off by more than the bounds in the root mean square.
+  expect_split(input("value mean", {1, 1, 1, 32, 2048, 64}, 82), {32, 32});
+}
+
+TEST_CASE("S, P and O of a warp do not race", "[4.5]") {
+  // The simulator reports races. Lanes in several orders, so that on a GPU's whim nothing depends.
+  for (const std::int64_t d : head_dims) {
+    for (const int lane_seed : {0, 1, 2}) {
+      Input given = input("rising maximum", {1, 1, 1, 70, 150, d}, 83);
+      Numbers numbers = Tiles{64, 64}.numbers();
+      numbers["lane_seed"] = lane_seed;
+      given.name += fmt::format(", lanes in the order of seed {}", lane_seed);
+      expect_attention(given.problem, given.name, numbers, lane_rows(d, {64, 64}));
+    }
+  }
+}
+
+// ---- 4.6 write_output ----
+
+TEST_CASE("the LSE is a natural logarithm over all keys", "[4.6]") {
+  for (const char* kind : {"normal", "large logits", "negative logits", "uniform"}) {
+    expect_lse(input(kind, {1, 2, 2, 70, 133, 64}, 90));
+    expect_lse(input(kind, {1, 1, 1, 33, 20, 32}, 91), {32, 32});
+  }
+}
+
+TEST_CASE("O is divided by l exactly once", "[4.6]") {
+  // With a V of ones O is one; without the division it is l, divided twice it is 1 / l.
+  for (const std::int64_t d : head_dims) {
+    Input ones = input("normal", {1, 1, 1, 40, 90, d}, 92);
+    std::fill(ones.problem.V.values.begin(), ones.problem.V.values.end(), 1.0f);
+    ones.name += ", V all ones";
+    expect_split(ones, {64, 64});
+    // Rows whose l differ: each has its own.
+    Input sharp = input("value mean", {1, 1, 1, 64, 90, d}, 93);
+    for (std::int64_t i = 0; i < 64; ++i)
+      for (std::int64_t c = 0; c < d; ++c) sharp.problem.Q(0, 0, i, c) *= float(i % 32) / 8;
+    sharp.name += ", Q of row i times (i % 32)/8";
+    expect_split(sharp, {64, 64});
+  }
+}
+
+TEST_CASE("every element of O is written once, and nothing else", "[4.6]") {
+  for (const auto& [Nq, Nk] : {std::pair{1, 3}, {63, 65}, {70, 40}, {129, 64}}) {
+    for (const Tiles& tiles : {Tiles{}, {32, 32}}) expect_split(input("value mean", {2, 2, 2, Nq, Nk, 64}, 94), tiles);
+    expect_split(input("value mean", {1, 2, 2, Nq, Nk, 128}, 95), {64, 64});
+  }
+}
+
+TEST_CASE("O is written 16 bytes a thread", "[4.6]") {
+  require_counters();
+  for (const std::int64_t d : head_dims) {
+    const AttentionResult result = attention(input("normal", {1, 2, 2, 128, 64, d}, 96).problem);
+    expect_wide(result.reply, "O", "store", double(2 * 128 * d * 2), fmt::format("O is written once, d={}", d));
+  }
+}
+
+// ---- The whole chapter ----
+
+TEST_CASE("Q split agrees with chapter 3", "[whole]") {
+  for (const std::int64_t d : {64, 128}) {
+    for (const char* kind : {"normal", "rising maximum", "value mean"}) {
+      const Input given = input(kind, {1, 2, 2, 100, 140, d}, 100);
+      const Problem problem = in_element(given.problem);
+      const AttentionResult split = expect_split(given);
+      const AttentionResult before = previous_attention(problem);
+      // Each is within these bounds of the oracle.
+      Bounds bounds = output_bounds(forward_oracle(problem), problem, precision());
+      for (double& bound : bounds.element.values) bound *= 2;
+      bounds.rms *= 2;
+      book::Layout layout;
+      layout.tensor = "O (expected: chapter 3's)";
+      layout.Br = 128;
+      layout.Bc = 64;
+      expect_close(split.O, {widened(before.O), bounds, layout,
+                             book::output_mistakes(problem, 128, 64, precision(), 0, lane_rows(d, {})),
+                             describe(problem, given.name)});
+    }
+  }
+}
+
+TEST_CASE("the answer does not depend on Br, Bc or the number of warps", "[whole]") {
+  for (const std::int64_t d : head_dims) {
+    for (const Tiles& tiles : all_tiles) {
+      for (const char* kind : {"rising maximum", "large logits"})
+        expect_split(input(kind, {1, 2, 2, 70, 133, d}, 101), tiles);
+    }
+  }
+}
+
+TEST_CASE("any two lengths agree with the oracle", "[whole]") {
+  constexpr std::pair<std::int64_t, std::int64_t> lengths[] = {
+      {1, 1}, {1, 239}, {113, 203}, {128, 217}, {239, 1}, {257, 257}, {512, 256}, {799, 3}, {1023, 1024}, {1024, 1023}};
+  for (const auto& [Nq, Nk] : lengths) expect_split(input("normal", {1, 1, 1, Nq, Nk, 64}, 102));
+  for (const std::int64_t d : {32, 128}) {
+    for (const auto& [Nq, Nk] : {lengths[1], lengths[2], lengths[5], lengths[7]})
+      expect_split(input("normal", {1, 1, 1, Nq, Nk, d}, 103), {64, 64});
+  }
+}
+
+TEST_CASE("a row's answer depends on no other row of Q", "[whole]") {
+  // All but one row become something else, NaN at last: a maximum or a factor of theirs must not reach it.
+  const std::int64_t Nq = 130, d = 64;
+  const Problem problem = input("rising maximum", {1, 1, 1, Nq, 100, d}, 104).problem;
+  const AttentionResult before = attention(problem);
+  expect(!std::isnan(before.O.values[0]), "O was not written: it still holds NaN", "", "not-written");
+  for (const std::int64_t row : {0, 17, 47, 129}) {
+    for (const float factor : {-3.0f, std::numeric_limits<float>::quiet_NaN()}) {
+      Problem others = problem;
+      for (std::int64_t i = 0; i < Nq; ++i)
+        for (std::int64_t c = 0; c < d; ++c) others.Q(0, 0, i, c) *= i == row ? 1 : factor;
+      const AttentionResult after = attention(others);
+      for (std::int64_t c = 0; c < d; ++c) {
+        const float is = after.O(0, 0, row, c), was = before.O(0, 0, row, c);
+        expect(is == was,
+               fmt::format("O of row {}, column {} is {} when the other rows of Q are multiplied by {}, and was {}",
+                           row, c, is, factor, was),
+               "a maximum, a sum or a factor of one row reaches another", "rows-mixed");
+      }
+    }
+  }
+}
+
+TEST_CASE("the number of workers and the order of lanes change nothing", "[whole]") {
+  const Problem problem = input("rising maximum", {1, 3, 3, 70, 100, 64}, 105).problem;
+  const AttentionResult first = attention(problem);
+  expect(!std::isnan(first.O.values[0]), "O was not written: it still holds NaN", "", "not-written");
+  for (const auto& [workers, lane_seed] : {std::pair{1, 0}, {3, 0}, {0, 1}, {2, 2}, {1, 3}}) {
+    Numbers numbers = Tiles{}.numbers();
+    numbers["workers"] = workers;
+    numbers["lane_seed"] = lane_seed;
+    const AttentionResult other = attention(problem, numbers);
+    const std::string how = fmt::format("with {} workers and lanes in the order of seed {}", workers, lane_seed);
+    expect(other.O.values == first.O.values && other.lse.values == first.lse.values,
+           how + " O or the LSE is another, bit for bit",
+           "two threads write one place, or add to it in an order that nothing fixes", "order-dependent");
+    expect(other.reply.counters == first.reply.counters, how + " the counters are others",
+           "what a thread accesses depends on when it runs", "order-dependent");
+  }
+}
+
+TEST_CASE("200 runs are equal to the last bit", "[whole]") {
+  const Problem problem = input("rising maximum", {1, 1, 1, 40, 70, 64}, 106).problem;
+  const Numbers numbers = Tiles{64, 64}.numbers();
+  const AttentionResult first = attention(problem, numbers);
+  expect(!std::isnan(first.O.values[0]), "O was not written: it still holds NaN", "", "not-written");
+  for (int run = 2; run <= 200; ++run) {
+    const AttentionResult again = attention(problem, numbers);
+    expect(again.O.values == first.O.values && again.lse.values == first.lse.values,
+           fmt::format("O or the LSE of run {} is not that of the first", run),
+           "something is read before it is written, or while it is", "not-repeatable");
+  }
+}
+
+TEST_CASE("more heads than a grid has rows", "[whole]") {
+  // With one query and one key P is 1 and O is V, exactly.
+  const std::int64_t heads = 65600, d = 32;
+  Problem problem;
+  problem.shape = {heads, 1, 1, 1, 1, d};
+  problem.scale = default_scale(d);
+  problem.Q = problem.K = Tensor<float>({heads, 1, 1, d}, 1.0f);
+  problem.V = Tensor<float>({heads, 1, 1, d});
+  for (std::size_t at = 0; at < problem.V.values.size(); ++at) problem.V.values[at] = float(at / d % 2039);
+  Numbers numbers = Tiles{32, 32}.numbers();
+  numbers["unobserved"] = 1;
+  be_patient(6);
+  const AttentionResult result = attention(problem, numbers);
+  for (std::int64_t head = 0; head < heads; ++head) {
+    const float got = result.O.values[std::size_t(head * d)], wanted = problem.V.values[std::size_t(head * d)];
+    if (got == wanted && head + 1 < heads) continue;
+    expect(got == wanted,
+           fmt::format("with B·H = {} and one key, O of head {} is {}, expected {}, the value of that key", heads, head,
+                       got, wanted),
+           "heads from 65536 on are not computed, or confused with others: a grid has at most 65535 blocks in y and z, "
+           "and 16 bits do not hold a head's number",
+           "heads-above-65535");
+  }
+}
+
+TEST_CASE("Q is read once, O and LSE are written once, K and V are read once per query tile", "[whole]") {
+  require_counters();
+  for (const Tiles& tiles : all_tiles) {
+    const std::int64_t heads = 2, Nq = 200, Nk = 150, d = 64, query_tiles = tiles_of(Nq, tiles.Br);
+    const worker::Reply reply =
+        attention(input("normal", {1, heads, heads, Nq, Nk, d}, 107).problem, tiles.numbers()).reply;
+    const double row = double(d) * 2 / 32;  // sectors
+    const auto expect_sectors = [&](const std::string& name, double expected, const std::string& why) {
+      expect_count(reply, name, expected, fmt::format("{}, {}", why, tiles.text()),
+                   "a tensor is moved more or less often than it must be", "traffic");
+    };
+    expect_sectors("Q.async_sectors", heads * Nq * row, "Q is read once");
+    for (const char* tensor : {"K", "V"}) {
+      expect_sectors(fmt::format("{}.async_sectors", tensor), query_tiles * heads * Nk * row,
+                     fmt::format("{} is read once for each of ⌈Nq/Br⌉ = {} query tiles", tensor, query_tiles));
+    }
+    expect_sectors("O.store_sectors", heads * Nq * row, "O is written once");
+    expect_sectors("lse.store_sectors", double(heads * Nq * 4) / 32, "the LSE is written once");
+    expect_sectors("global.async_sectors", heads * row * double(Nq + 2 * query_tiles * Nk), "nothing else is copied");
+    expect_sectors("global.load_sectors", 0, "nothing is read but by copies");
+    expect_sectors("global.store_sectors", heads * Nq * row + double(heads * Nq * 4) / 32, "nothing else is written");
+  }
+}
+
+TEST_CASE("one barrier a tile for d up to 64, two for d = 128", "[whole]") {
+  require_counters();
+  for (const std::int64_t d : head_dims) {
+    for (const Tiles& tiles : all_tiles) {
+      const std::int64_t heads = 2, Nq = 200, Nk = 150, each = d <= 64 ? 1 : 2;
+      const Problem problem = input("normal", {1, heads, heads, Nq, Nk, d}, 108).problem;
+      const worker::Reply reply = attention(problem, tiles.numbers()).reply;
+      const std::int64_t query_tiles = tiles_of(Nq, tiles.Br), key_tiles = tiles_of(Nk, tiles.Bc);
+      expect_count(reply, "block_barriers", double(heads * query_tiles * each * key_tiles),
+                   fmt::format("{} heads · {} query tiles · {} a K/V tile · {} K/V tiles, d={}, {}", heads, query_tiles,
+                               each, key_tiles, d, tiles.text()),
+                   "there is a __syncthreads() that protects nothing, or one too few", "barriers");
+      if (tiles.Br != 64) continue;
+      // Chapter 3, with tiles of the same size, has three for each and one more for a query tile.
+      const double before = counter(previous_attention(in_element(problem)).reply, "block_barriers");
+      expect(counter(reply, "block_barriers") < before * double(each) / 3,
+             fmt::format("with d={} and tiles of 64 × 64 there are {} barriers, in chapter 3 {}", d,
+                         counter(reply, "block_barriers"), before),
+             "warps wait for each other more often than K and V make them", "barriers");
+    }
+  }
+}
+
+TEST_CASE("warps exchange nothing through shared memory but K and V", "[whole]") {
+  require_counters();
+  // For 32 queries and Bc keys a warp reads the tiles of K and V by fragments of 512 bytes, four wavefronts of 128
+  // bytes each, and stores and reads its own S (32 floats a key) and P (16 words a key). With d = 128 Q is read again.
+  for (const std::int64_t d : head_dims) {
+    for (const Tiles& tiles : all_tiles) {
+      const double keys = 64, steps = keys / tiles.Bc, warps = tiles.warps();
+      const double K = 4 * (keys / 16) * (double(d) / 16), S = keys, P = keys / 2;
+      const double Q = d <= 64 ? 0 : steps * 4 * 2 * (double(d) / 16);
+      const auto expect_most = [&](const std::string& way, double most, const std::string& why) {
+        const double got = growth("falling maximum", d, tiles, [&](const worker::Reply& reply) {
+          return counter(reply, "shared." + way + "_wavefronts");
+        });
+        expect(got <= most,
+               fmt::format("with d={}, {} another 64 keys cost {} wavefronts of shared memory's {}s; {} are enough: {}",
+                           d, tiles.text(), got, way, most, why),
+               "warps put something into shared memory beside S and P of their own rows, or banks conflict",
+               "shared-traffic");
+      };
+      expect_most("load", warps * (2 * K + S + P + Q), "K, V, and each warp's own S and P");
+      expect_most("store", warps * (S + P), "each warp's own S and P");
+    }
+  }
+  // And chapter 3 takes three times as many, at the usual sizes of both.
+  const auto wavefronts = [](const worker::Reply& reply) {
+    return counter(reply, "shared.load_wavefronts") + counter(reply, "shared.store_wavefronts");
+  };
+  const Problem problem = in_element(input("normal", {1, 1, 1, 128, 512, 64}, 109).problem);
+  const double now = wavefronts(attention(problem).reply), before = wavefronts(previous_attention(problem).reply);
+  expect(3 * now < before,
+         fmt::format("with Nq=128, Nk=512, d=64 there are {} wavefronts, in chapter 3 {}: less than a third of that is "
+                     "expected",
+                     now, before),
+         "warps put something into shared memory beside S and P of their own rows", "shared-traffic");
+}
+
+TEST_CASE("extra memory does not grow with N", "[whole]") {
+  for (const std::int64_t N : {64, 256}) {
+    const AttentionResult result = attention(input("normal", {1, 1, 1, N, N, 64}, 110).problem);
+    expect(!std::isnan(result.O.values[0]), "O was not written: it still holds NaN", "", "not-written");
+    expect(
+        result.reply.extra_bytes == 0,
+        fmt::format("at N = {} the stage allocated {} bytes of device memory beside Q, K, V, O and the LSE; it needs "
+                    "none",
+                    N, result.reply.extra_bytes),
+        "S or P is stored in device memory", "extra-memory");
+  }
+}
+
+TEST_CASE("the rungs of the ladder agree with the oracle", "[whole]") {
+  for (const int rung : {1, 2}) {
+    for (const auto& [Nq, Nk] : {std::pair{100, 150}, {64, 64}, {1, 70}, {130, 3}}) {
+      for (const char* kind : {"rising maximum", "value mean"}) {
+        const Input given = input(kind, {1, 2, 2, Nq, Nk, 64}, 111);
+        expect_attention(given.problem, fmt::format("{}, rung {}", given.name, rung),
+                         {{"Br", 64}, {"Bc", 64}, {"rung", rung}});
+      }
+    }
+  }
+}
+
+TEST_CASE("the rungs of the ladder wait twice a tile, and twice to combine", "[whole]") {
+  require_counters();
+  for (const int rung : {1, 2}) {
+    const worker::Reply reply =
+        attention(input("normal", {1, 2, 2, 100, 150, 64}, 112).problem, {{"rung", rung}}).reply;
+    expect_count(reply, "block_barriers", 2 * 2 * (2 * 3 + 2), "2 heads · 2 query tiles · (2 · 3 K/V tiles + 2)",
+                 "ladder.cu is not as it was given", "barriers");
+  }
+}

@@ -1,0 +1,88 @@
+// What both test files of chapter 6 need: backward problems, and the two stages against the oracle.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/attention/element.hpp"
+#include "tests/support/subject.hpp"
+
+namespace workbook::test {
+
+using Numbers = std::map<std::string, double>;
+
+/// The warps of a block and of a team: solutions/06_backward/backward.hpp. 0: the chapter's choice for d.
+struct Plan {
+  int warps = 0, team = 0;
+
+  Plan resolved(std::int64_t d) const { return warps > 0 ? *this : d == 128 ? Plan{8, 2} : Plan{4, 1}; }
+  GradientTiles tiles(std::int64_t d) const {
+    const Plan plan = resolved(d);
+    return {32 * plan.warps / plan.team, 32 * plan.team};
+  }
+  Numbers numbers() const { return {{"warps", double(warps)}, {"team", double(team)}}; }
+};
+inline std::vector<Plan> plans(std::int64_t d) {
+  std::vector<Plan> all{{8, 2}, {4, 2}};
+  if (d <= 64) all.push_back({4, 1});
+  return all;
+}
+
+struct Options {
+  bool causal = false;
+  float scale = 0;               ///< 0: 1/√d
+  float K_mean = 0, V_mean = 0;  ///< added to every element: D gets large, and an error of it is multiplied
+};
+
+/// A named input with a unit normal dO, as the code under test sees it.
+struct Input {
+  BackwardProblem given;
+  std::string name;
+};
+inline Input input(const std::string& kind, const Shape& shape, std::uint64_t seed, const Options& options = {},
+                   const std::string& element = "float16") {
+  Problem problem = make_input(kind, {shape, options.causal, 0, seed});
+  if (options.scale != 0) problem.scale = options.scale;  // of any sign
+  for (float& value : problem.K.values) value += options.K_mean;
+  for (float& value : problem.V.values) value += options.V_mean;
+  Tensor<float> dO({shape.B, shape.H, shape.Nq, shape.d});
+  dO.values = normal_values(dO.values.size(), seed + 1000);
+  std::string name = fmt::format("{}, seed {}", kind, seed);
+  if (options.scale != 0) name += fmt::format(", scale {}", options.scale);
+  if (options.V_mean != 0) name += fmt::format(", K + {}, V + {}", options.K_mean, options.V_mean);
+  return {worker::backward_problem(problem, dO, element), name};
+}
+
+inline Precision gradient_precision(bool in_float) {
+  Precision result = precision();
+  if (in_float) result.output = 0x1p-24;  // P and dS are rounded to fp16, the gradients are not
+  return result;
+}
+
+/// The kernels against the oracle.
+inline BackwardResult expect_backward(const Input& in, const Plan& plan = {},
+                                      const std::vector<std::string>& which = {"dQ", "dK", "dV"}, bool in_float = false,
+                                      const std::string& operation = "backward") {
+  const std::int64_t d = in.given.problem.shape.d;
+  Numbers numbers = plan.numbers();
+  numbers["float_gradients"] = in_float;
+  const BackwardResult result = backward(in.given, numbers, operation);
+  const GradientTiles tiles = plan.tiles(d);
+  expect_gradients(result, in.given,
+                   fmt::format("{}, {} rows a block, {} rows a tile{}", in.name, tiles.owned, tiles.passing,
+                               in_float ? ", gradients in float" : ""),
+                   tiles, gradient_precision(in_float), which);
+  return result;
+}
+
+inline std::int64_t tiles_of(std::int64_t rows, std::int64_t tile) {
+  return (rows + tile - 1) / tile;
+}
+
+}  // namespace workbook::test

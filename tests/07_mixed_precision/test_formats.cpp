@@ -1,0 +1,384 @@
+// Chapter 7, formats: all codes of every format, and every halfway point between two of them.
+#include <algorithm>
+#include <bit>
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "common/attention/random.hpp"
+#include "tests/support/context.hpp"
+#include "tests/support/subject.hpp"
+
+using namespace workbook;
+using namespace workbook::test;
+
+namespace {
+
+/// A format as the tests know it, in double.
+struct Format {
+  std::string name;
+  int exponent_bits, mantissa_bits;
+  bool has_infinity = true;
+
+  std::uint32_t sign() const { return 1u << (exponent_bits + mantissa_bits); }
+  std::uint32_t infinity() const { return ((1u << exponent_bits) - 1) << mantissa_bits; }
+  std::uint32_t largest() const { return has_infinity ? infinity() - 1 : sign() - 2; }
+  bool is_nan(std::uint32_t code) const {
+    const std::uint32_t magnitude = code & (sign() - 1);
+    return has_infinity ? magnitude > infinity() : magnitude == sign() - 1;
+  }
+  /// Of a code without its sign; beyond the largest too, as if the format went on.
+  double value(std::uint32_t magnitude) const {
+    const int bias = (1 << (exponent_bits - 1)) - 1, exponent = int(magnitude >> mantissa_bits);
+    const double mantissa = double(magnitude & ((1u << mantissa_bits) - 1)), one = double(1u << mantissa_bits);
+    return exponent == 0 ? std::ldexp(mantissa, 1 - bias - mantissa_bits)
+                         : std::ldexp(one + mantissa, exponent - bias - mantissa_bits);
+  }
+};
+
+const Format fp16{"fp16", 5, 10}, bf16{"bf16", 8, 7}, tf32{"TF32", 8, 10}, e4m3{"FP8 E4M3", 4, 3, false},
+    e5m2{"FP8 E5M2", 5, 2};
+const std::vector<Format> formats{fp16, bf16, tf32, e4m3, e5m2};
+
+enum class Ties { even, away };
+enum class Overflow { infinity, saturate };
+
+std::vector<std::uint32_t> encoded(const Format& format, const std::vector<float>& x, Ties ties = Ties::even,
+                                   Overflow overflow = Overflow::infinity) {
+  worker::Call request("encode");
+  request.number("exponent_bits", format.exponent_bits).number("mantissa_bits", format.mantissa_bits);
+  request.number("has_infinity", format.has_infinity).number("ties_to_away", ties == Ties::away);
+  request.number("saturate", overflow == Overflow::saturate);
+  request.input("x", x).output<std::int32_t>("codes", x.size());
+  const std::vector<std::int32_t> codes = call(request).output<std::int32_t>("codes");
+  return {codes.begin(), codes.end()};
+}
+
+/// A float, the code at or below it, and the one that is right.
+struct Point {
+  float x;
+  std::uint32_t below;  ///< code of the largest number of the format not above |x|, without the sign
+  std::uint32_t expected;
+};
+
+/// A known way to get codes wrong.
+struct Mistake {
+  const char *id, *sentence;
+  std::function<std::uint32_t(const Format&, const Point&)> code;
+};
+
+std::uint32_t sign_of(const Format& format, const Point& point) {
+  return std::signbit(point.x) ? format.sign() : 0;
+}
+/// Which of the two neighbours, with ties by `up_at_half`.
+std::uint32_t neighbour(const Format& format, const Point& point, bool up_at_half) {
+  const double half = (format.value(point.below) + format.value(point.below + 1)) / 2, x = std::abs(double(point.x));
+  return sign_of(format, point) | (x > half || (x == half && up_at_half) ? point.below + 1 : point.below);
+}
+
+/// Whether x is too large for the format once it is rounded, ties to even.
+bool too_large(const Format& format, const Point& point) {
+  const std::uint32_t rounded = neighbour(format, point, point.below % 2 != 0) & (format.sign() - 1);
+  return std::isinf(point.x) || (point.below == format.largest() && rounded > format.largest());
+}
+std::uint32_t overflow_code(const Format& format) {
+  return format.has_infinity ? format.infinity() : format.sign() - 1;
+}
+
+/// Those about large numbers first: with nothing but large numbers, wrong rounding looks like some of them.
+const std::vector<Mistake> mistakes{
+    {"nan-becomes-number", "NaN is taken for a large number",
+     [](const Format& f, const Point& p) {
+       return std::isnan(p.x) ? sign_of(f, p) | (f.has_infinity ? f.infinity() : f.largest()) : p.expected;
+     }},
+    {"nan-becomes-number", "NaN is taken for a large number",
+     [](const Format& f, const Point& p) { return std::isnan(p.x) ? sign_of(f, p) | f.largest() : p.expected; }},
+    {"saturates-always", "what is too large becomes the largest number, asked for or not",
+     [](const Format& f, const Point& p) {
+       return (p.expected & (f.sign() - 1)) > f.largest() && !std::isnan(p.x) ? sign_of(f, p) | f.largest()
+                                                                              : p.expected;
+     }},
+    {"never-saturates", "what is too large becomes infinite (or NaN), though saturation is asked for",
+     [](const Format& f, const Point& p) { return too_large(f, p) ? sign_of(f, p) | overflow_code(f) : p.expected; }},
+    {"infinity-not-saturated", "infinity stays infinity (or becomes NaN), though saturation is asked for",
+     [](const Format& f, const Point& p) { return std::isinf(p.x) ? sign_of(f, p) | overflow_code(f) : p.expected; }},
+    {"e4m3-infinity", "the code of an infinity that the format does not have",
+     [](const Format& f, const Point& p) {
+       return (p.expected & (f.sign() - 1)) == f.sign() - 1 ? sign_of(f, p) | f.infinity() : p.expected;
+     }},
+    {"e4m3-largest", "the largest number is taken to be the last before an exponent of all ones",
+     [](const Format& f, const Point& p) {
+       return (p.expected & (f.sign() - 1)) >= f.infinity() ? sign_of(f, p) | (f.sign() - 1) : p.expected;
+     }},
+    {"subnormals-flushed", "numbers below the smallest normal one become 0",
+     [](const Format& f, const Point& p) {
+       return std::abs(double(p.x)) < f.value(1u << f.mantissa_bits) ? sign_of(f, p) : p.expected;
+     }},
+    {"sign-lost", "the sign is lost", [](const Format& f, const Point& p) { return p.expected & (f.sign() - 1); }},
+    {"rounds-toward-zero", "what does not fit is cut off, not rounded",
+     [](const Format& f, const Point& p) { return sign_of(f, p) | p.below; }},
+    {"ties-away", "halfway points go away from zero, not to the even code",
+     [](const Format& f, const Point& p) { return neighbour(f, p, true); }},
+    {"ties-toward-zero", "halfway points go toward zero, whatever the last bit is",
+     [](const Format& f, const Point& p) { return neighbour(f, p, false); }},
+    {"ties-even", "halfway points go to the even code, not away from zero",
+     [](const Format& f, const Point& p) { return neighbour(f, p, p.below % 2 != 0); }},
+};
+
+/// Encodes all points of a format; says which are wrong, and which mistake makes all of them.
+void expect_codes(const Format& format, const std::vector<Point>& points, Ties ties = Ties::even,
+                  Overflow overflow = Overflow::infinity) {
+  std::vector<float> x;
+  for (const Point& point : points) x.push_back(point.x);
+  const std::vector<std::uint32_t> got = encoded(format, x, ties, overflow);
+  const auto right = [&](std::size_t i) {
+    return got[i] == points[i].expected || (std::isnan(points[i].x) && format.is_nan(got[i]) &&
+                                            (got[i] & format.sign()) == (points[i].expected & format.sign()));
+  };
+  std::size_t wrong = 0, first = points.size();
+  for (std::size_t i = points.size(); i-- > 0;) {
+    if (right(i)) continue;
+    ++wrong;
+    first = i;
+  }
+  if (wrong == 0) return expect(true, "");
+  std::string cause, diagnosis = "unknown";
+  for (const Mistake& mistake : mistakes) {
+    bool all = true;
+    for (std::size_t i = 0; i < points.size() && all; ++i)
+      all = got[i] == mistake.code(format, points[i]) || (std::isnan(points[i].x) && right(i));
+    if (!all) continue;
+    cause = mistake.sentence;
+    diagnosis = mistake.id;
+    break;
+  }
+  expect(false,
+         fmt::format("{} of {} numbers have another code in {}; the first: {} ({:a}) became {:#x}, not {:#x}", wrong,
+                     points.size(), format.name, x[first], x[first], got[first], points[first].expected),
+         cause, diagnosis);
+}
+
+Point with_sign(const Format& format, Point point) {
+  point.x = -point.x;
+  point.expected |= format.sign();
+  return point;
+}
+
+/// Both signs of the halfway point above every finite code, and of the floats next to it; the last halfway point, from
+/// which on numbers are too large, is left to others.
+std::vector<Point> halfway_points(const Format& format, Ties ties) {
+  std::vector<Point> points;
+  for (std::uint32_t code = 0; code < format.largest(); ++code) {
+    const float half = float((format.value(code) + format.value(code + 1)) / 2);  // exact: one bit more
+    const std::uint32_t up = code + 1, at_half = ties == Ties::away ? up : code % 2 == 0 ? code : up;
+    for (const Point point : {Point{half, code, at_half},
+                              {std::nextafter(half, 0.0f), code, code},
+                              {std::nextafter(half, std::numeric_limits<float>::infinity()), code, up}}) {
+      points.push_back(point);
+      points.push_back(with_sign(format, point));
+    }
+  }
+  return points;
+}
+
+/// Numbers that are too large, and those that just are not. Ties: the largest code is even in E4M3, odd elsewhere.
+std::vector<Point> large_numbers(const Format& format, Ties ties, std::uint32_t too_large) {
+  const std::uint32_t largest = format.largest();
+  const double limit = (format.value(largest) + format.value(largest + 1)) / 2;
+  const bool limit_fits = ties == Ties::even && largest % 2 == 0;
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  std::vector<Point> points{{float(format.value(largest)), largest, largest},
+                            {std::nextafter(float(limit), 0.0f), largest, largest},
+                            {float(limit), largest, limit_fits ? largest : too_large},
+                            {infinity, largest, too_large}};
+  const float above = std::nextafter(float(limit), infinity);
+  for (const float x : {above, 2 * above, std::numeric_limits<float>::max()})
+    if (double(x) > limit && std::isfinite(x)) points.push_back({x, largest, too_large});
+  for (std::size_t i = 0, n = points.size(); i < n; ++i) points.push_back(with_sign(format, points[i]));
+  return points;
+}
+
+}  // namespace
+
+TEST_CASE("every code stands for its number", "[7.1]") {
+  for (const Format& format : formats) {
+    std::vector<std::int32_t> codes;
+    for (std::uint32_t code = 0; code < 2 * format.sign(); ++code) codes.push_back(std::int32_t(code));
+    worker::Call request("decode");
+    request.number("exponent_bits", format.exponent_bits).number("mantissa_bits", format.mantissa_bits);
+    request.number("has_infinity", format.has_infinity).input("codes", codes).output<float>("x", codes.size());
+    const std::vector<float> x = call(request).output<float>("x");
+    for (std::uint32_t code = 0; code < 2 * format.sign(); ++code) {
+      const std::uint32_t magnitude = code & (format.sign() - 1);
+      const float got = x[code];
+      const auto fail = [&](const std::string& expected, const std::string& cause, const std::string& diagnosis) {
+        expect(false, fmt::format("{}: code {:#x} became {}, not {}", format.name, code, got, expected), cause,
+               diagnosis);
+      };
+      if (format.is_nan(code)) {
+        if (!std::isnan(got)) fail("NaN", "NaN is decoded as a number", "decode-nan");
+        continue;
+      }
+      const double value = format.has_infinity && magnitude == format.infinity()
+                               ? std::numeric_limits<double>::infinity()
+                               : format.value(magnitude);
+      const float expected = float(code & format.sign() ? -value : value);
+      if (std::bit_cast<std::uint32_t>(got) == std::bit_cast<std::uint32_t>(expected)) continue;
+      const bool subnormal = magnitude < 1u << format.mantissa_bits;
+      const std::string id = got == -expected                             ? "sign-lost"
+                             : subnormal && got == 0                      ? "subnormals-flushed"
+                             : subnormal                                  ? "decode-subnormal"
+                             : std::isinf(expected)                       ? "decode-infinity"
+                             : std::isnan(got) || std::isinf(got)         ? "decode-e4m3-infinity"
+                             : got == 2 * expected || 2 * got == expected ? "decode-bias"
+                                                                          : "unknown";
+      fail(fmt::format("{}", expected),
+           id == "sign-lost"            ? "the sign is lost"
+           : id == "subnormals-flushed" ? "subnormal numbers are read as 0"
+           : id == "decode-subnormal"
+               ? "a subnormal number has no leading 1, and the exponent of the smallest normal one"
+           : id == "decode-infinity"      ? "the code of infinity is read as a number"
+           : id == "decode-e4m3-infinity" ? "E4M3 has no infinity: exponent bits that are all 1 are an exponent"
+           : id == "decode-bias"          ? "the bias is off by one"
+                                          : "",
+           id);
+    }
+    expect(true, "");
+  }
+}
+
+TEST_CASE("a number that a format has keeps its code", "[7.1]") {
+  for (const Format& format : formats) {
+    std::vector<Point> points;
+    for (std::uint32_t code = 0; code <= format.largest(); ++code) {
+      const Point point{float(format.value(code)), code, code};
+      points.push_back(point);
+      points.push_back(with_sign(format, point));
+    }
+    expect_codes(format, points);
+  }
+}
+
+TEST_CASE("halfway points go to the even code, all others to the nearest", "[7.1]") {
+  for (const Format& format : formats) expect_codes(format, halfway_points(format, Ties::even));
+}
+
+TEST_CASE("halfway points go away from zero where that is asked for, as CUDA rounds to TF32", "[7.1]") {
+  for (const Format& format : formats) expect_codes(format, halfway_points(format, Ties::away), Ties::away);
+}
+
+TEST_CASE("numbers below half of the smallest become zero, and keep their sign", "[7.1]") {
+  for (const Format& format : formats) {
+    std::vector<Point> points;
+    const float half = float(format.value(1) / 2);
+    for (const float x : {0.0f, std::nextafter(half, 0.0f), half / 2, std::numeric_limits<float>::denorm_min(),
+                          std::numeric_limits<float>::min() / 4}) {
+      if (double(x) > format.value(1) / 2) continue;  // the smallest float is a number of TF32's size
+      points.push_back({x, 0, 0});
+      points.push_back(with_sign(format, points.back()));
+    }
+    expect_codes(format, points);
+  }
+}
+
+TEST_CASE("what is too large becomes infinite, or NaN where there is no infinity", "[7.1]") {
+  for (const Format& format : formats) {
+    expect_codes(format, large_numbers(format, Ties::even, overflow_code(format)));
+    expect_codes(format, large_numbers(format, Ties::away, overflow_code(format)), Ties::away);
+  }
+}
+
+TEST_CASE("a saturating conversion stops at the largest number, infinity too", "[7.1]") {
+  for (const Format& format : formats)
+    expect_codes(format, large_numbers(format, Ties::even, format.largest()), Ties::even, Overflow::saturate);
+}
+
+TEST_CASE("NaN stays NaN, in both modes", "[7.1]") {
+  for (const Format& format : formats)
+    for (const Overflow overflow : {Overflow::infinity, Overflow::saturate}) {
+      std::vector<Point> points;
+      for (const std::uint32_t payload : {0x7fc00000u, 0x7f800001u, 0x7fffffffu}) {
+        const Point point{std::bit_cast<float>(payload), format.largest(), format.sign() - 1};
+        points.push_back(point);
+        points.push_back(with_sign(format, point));
+      }
+      expect_codes(format, points, Ties::even, overflow);
+    }
+}
+
+TEST_CASE("encoded numbers decode to the nearest number", "[7.1]") {
+  // Random floats of all sizes through both functions, against a search of the two neighbours.
+  Random random(11);
+  std::vector<float> x;
+  for (int i = 0; i < 20000; ++i) x.push_back(std::bit_cast<float>(std::uint32_t(random.bits())));
+  for (const Format& format : formats) {
+    std::vector<Point> points;
+    for (const float value : x) {
+      if (std::isnan(value)) continue;
+      const double magnitude = std::abs(double(value));
+      std::uint32_t low = 0, high = format.largest() + 1;  // bisection: value(low) <= magnitude < value(high)
+      if (magnitude >= format.value(high)) continue;       // too large: another test's
+      while (high - low > 1) {
+        const std::uint32_t middle = (low + high) / 2;
+        (format.value(middle) <= magnitude ? low : high) = middle;
+      }
+      if (low == format.largest()) continue;
+      Point point{value, low, 0};
+      point.expected = neighbour(format, point, low % 2 != 0);
+      points.push_back(point);
+    }
+    expect_codes(format, points);
+  }
+}
+
+TEST_CASE("the table of ranges", "[whole]") {
+  worker::Call request("ranges");
+  request.output<double>("numbers", 20);
+  const std::vector<double> numbers = call(request).output<double>("numbers");
+  const double expected[5][4] = {
+      {65504, 0x1p-14, 0x1p-24, 0x1p-10},         {0x1.fep127, 0x1p-126, 0x1p-133, 0x1p-7},
+      {0x1.ffcp127, 0x1p-126, 0x1p-136, 0x1p-10}, {448, 0x1p-6, 0x1p-9, 0x1p-3},
+      {57344, 0x1p-14, 0x1p-16, 0x1p-2},
+  };
+  for (std::size_t f = 0; f < formats.size(); ++f)
+    for (std::size_t i = 0; i < 4; ++i)
+      expect(numbers[4 * f + i] == expected[f][i], fmt::format("{}: number {} of its range is {}, not {}",
+                                                               formats[f].name, i, numbers[4 * f + i], expected[f][i]));
+}
+
+TEST_CASE("conversions agree with those that kernels use", "[whole]") {
+  // On a GPU CUDA's own, for every format; on the simulator its conversions of fp16 and bf16.
+  const std::size_t there = context().backend == "cuda" ? 7 : 2;
+  struct Toolkit {
+    Format format;
+    Ties ties;
+    Overflow overflow;
+  };
+  const std::vector<Toolkit> all{{fp16, Ties::even, Overflow::infinity}, {bf16, Ties::even, Overflow::infinity},
+                                 {tf32, Ties::away, Overflow::infinity}, {e4m3, Ties::even, Overflow::saturate},
+                                 {e5m2, Ties::even, Overflow::saturate}, {e4m3, Ties::even, Overflow::infinity},
+                                 {e5m2, Ties::even, Overflow::infinity}};
+  Random random(12);
+  for (std::size_t i = 0; i < there; ++i) {
+    const auto& [format, ties, overflow] = all[i];
+    std::vector<float> x{NAN, -NAN};
+    for (const auto& points :
+         {halfway_points(format, ties), large_numbers(format, ties, overflow == Overflow::saturate ? 0 : 1)})
+      for (const Point& point : points) x.push_back(point.x);
+    for (int n = 0; n < 100000; ++n) x.push_back(std::bit_cast<float>(std::uint32_t(random.bits())));
+    worker::Call request("toolkit");
+    request.number("format", double(i)).input("x", x).output<std::int32_t>("codes", x.size());
+    const std::vector<std::int32_t> toolkit = call(request).output<std::int32_t>("codes");
+    const std::vector<std::uint32_t> ours = encoded(format, x, ties, overflow);
+    for (std::size_t n = 0; n < x.size(); ++n) {
+      if (std::isnan(x[n])) {  // the kernel's NaN may have another payload and no sign
+        expect(format.is_nan(ours[n]) && format.is_nan(std::uint32_t(toolkit[n])),
+               fmt::format("{}: NaN became {:#x}, the kernel's {:#x}", format.name, ours[n], toolkit[n]));
+      } else {
+        expect(ours[n] == std::uint32_t(toolkit[n]), fmt::format("{}: {} ({:a}) became {:#x}, the kernel's {:#x}",
+                                                                 format.name, x[n], x[n], ours[n], toolkit[n]));
+      }
+    }
+  }
+}

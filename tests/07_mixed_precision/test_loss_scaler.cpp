@@ -1,0 +1,374 @@
+// Chapter 7, loss scaling: one step with a scale, the scale that adapts itself, and the master weights.
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "common/attention/half.hpp"
+#include "common/attention/inputs.hpp"
+#include "tests/support/subject.hpp"
+
+using namespace workbook;
+using namespace workbook::test;
+
+namespace {
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+// ---- 7.3 -----------------------------------------------------------------------------------------------------------
+
+struct Step {
+  std::vector<float> given;  ///< what the optimiser was given; NaN if it was not called
+  bool taken = false;
+  double optimiser_calls = 0, backward_calls = 0, scale = 0;
+};
+
+Step scaled_step(const std::vector<float>& gradients, float scale) {
+  worker::Call request("scaled_step");
+  request.number("scale", scale).input("gradients", gradients);
+  request.output<float>("given", gradients.size()).output<double>("facts", 4);
+  const worker::Reply reply = call(request);
+  const std::vector<double> facts = reply.output<double>("facts");
+  return {reply.output<float>("given"), facts[0] != 0, facts[1], facts[2], facts[3]};
+}
+
+/// fp16's rounding of scale·gradient, divided by scale: exact for a scale that is a power of two.
+float through_fp16(float gradient, float scale) {
+  return half_to_float(float_to_half(scale * gradient)) / scale;
+}
+
+void expect_gradients(const std::vector<float>& gradients, float scale) {
+  const Step step = scaled_step(gradients, scale);
+  expect(step.backward_calls == 1,
+         fmt::format("the backward pass was called {} times in one step, not once", step.backward_calls));
+  expect(step.scale == scale, fmt::format("the backward pass was given the scale {}, not {}", step.scale, scale),
+         "the loss is not scaled", "loss-not-scaled");
+  expect(step.optimiser_calls == 1,
+         fmt::format("all gradients are finite, and the optimiser was called {} times, not once", step.optimiser_calls),
+         step.optimiser_calls == 0 ? "the step is never taken" : "", step.optimiser_calls == 0 ? "never-taken" : "");
+  expect(step.taken, "the step was taken, and false returned", "the return value is the wrong way round",
+         "returns-wrong");
+
+  const auto all = [&](const std::function<float(float)>& expected) {
+    for (std::size_t i = 0; i < gradients.size(); ++i)
+      if (step.given[i] != expected(gradients[i])) return false;
+    return true;
+  };
+  const auto right = [&](float g) { return through_fp16(g, scale); };
+  if (all(right)) return expect(true, "");
+  std::size_t first = 0;
+  while (step.given[first] == right(gradients[first])) ++first;
+  std::string cause, id = "unknown";
+  if (all([&](float g) { return half_to_float(float_to_half(scale * g)); })) {
+    cause = "the optimiser is given gradients that are still scaled: they are unscaled after it, or never";
+    id = "not-unscaled";
+  } else if (all([&](float g) { return right(g) / scale; })) {
+    cause = "the gradients are divided by the scale twice";
+    id = "unscaled-twice";
+  } else if (all([&](float g) { return right(g) * scale * scale; })) {
+    cause = "the gradients are multiplied by the scale, not divided";
+    id = "scale-multiplied";
+  } else if (all([&](float g) { return half_to_float(float_to_half(right(g))); })) {
+    cause = "the unscaled gradients are stored in fp16: what the scale had saved is lost again";
+    id = "unscaled-in-fp16";
+  }
+  expect(false,
+         fmt::format("with the scale {}, gradient {} of the loss is {}; the optimiser was given {}, not {}", scale,
+                     first, gradients[first], step.given[first], right(gradients[first])),
+         cause, id);
+}
+
+void expect_skipped(float bad, std::size_t place, std::size_t n) {
+  std::vector<float> gradients = normal_values(n, 3);
+  gradients[place] = bad;
+  const Step step = scaled_step(gradients, 1024);
+  const std::string what = fmt::format("gradient {} of {} is {}", place, n, bad);
+  const bool last = place == n - 1, nan = std::isnan(bad);
+  expect(step.optimiser_calls == 0, what + ", and the optimiser was called",
+         nan             ? "NaN is taken for a finite number"
+         : place == 0    ? "the step is taken although a gradient is not finite"
+         : last && n % 2 ? "the last gradients are not looked at"
+                         : "only some of the gradients are looked at",
+         nan          ? "nan-counts-as-finite"
+         : place == 0 ? "step-on-non-finite"
+                      : "only-some-checked");
+  expect(!step.taken, what + ", the step was skipped, and true returned", "the return value is the wrong way round",
+         "returns-wrong");
+}
+
+// ---- 7.4 -----------------------------------------------------------------------------------------------------------
+
+struct Options {
+  double initial = 65536, growth = 2, backoff = 0.5;
+  std::int64_t interval = 2000;
+};
+struct State {
+  float scale;
+  std::int32_t good_steps;
+  bool operator==(const State&) const = default;
+};
+
+std::vector<State> scaler(const Options& options, const std::vector<std::int32_t>& bad) {
+  worker::Call request("scaler");
+  request.number("initial", options.initial).number("growth", options.growth).number("backoff", options.backoff);
+  request.number("growth_interval", double(options.interval)).input("bad", bad);
+  request.output<float>("scales", bad.size()).output<std::int32_t>("good_steps", bad.size());
+  const worker::Reply reply = call(request);
+  const auto scales = reply.output<float>("scales");
+  const auto good_steps = reply.output<std::int32_t>("good_steps");
+  std::vector<State> states;
+  for (std::size_t i = 0; i < bad.size(); ++i) states.push_back({scales[i], good_steps[i]});
+  return states;
+}
+
+/// A scaler, right or with one mistake: which one, by its id.
+std::vector<State> simulated(const Options& o, const std::vector<std::int32_t>& bad, const std::string& mistake) {
+  float scale = float(o.initial);
+  std::int64_t good = 0;
+  std::vector<State> states;
+  for (const std::int32_t is_bad : bad) {
+    if (is_bad && mistake != "backoff-missing") {
+      const float smaller = float(scale * (mistake == "backoff-grows" ? o.growth : o.backoff));
+      if (smaller >= std::numeric_limits<float>::min() || mistake == "falls-to-zero") scale = smaller;
+      if (mistake != "counter-not-reset") good = 0;
+    } else if (is_bad) {
+      good = 0;
+    } else {
+      ++good;
+      const bool grow = mistake == "grows-every-step"  ? true
+                        : mistake == "grows-too-early" ? good + 1 >= o.interval
+                        : mistake == "grows-too-late"  ? good > o.interval
+                                                       : good >= o.interval;
+      if (grow) {
+        const float larger = float(scale * o.growth);
+        if (std::isfinite(larger) || mistake == "grows-to-infinity") scale = larger;
+        if (mistake != "counter-kept-after-growth") good = 0;
+      }
+    }
+    states.push_back({scale, std::int32_t(good)});
+  }
+  return states;
+}
+
+void expect_states(const Options& options, const std::vector<std::int32_t>& bad, const std::vector<State>& expected) {
+  const std::vector<State> got = scaler(options, bad);
+  if (got == expected) return expect(true, "");
+  const std::pair<const char*, const char*> mistakes[] = {
+      {"counter-not-reset", "a skipped step does not set the count of good steps back to 0"},
+      {"grows-every-step", "the scale grows after every good step, not after growth_interval of them"},
+      {"grows-too-early", "the scale grows one step too early"},
+      {"grows-too-late", "the scale grows one step too late"},
+      {"counter-kept-after-growth", "the count of good steps is not set back when the scale has grown"},
+      {"grows-to-infinity", "the scale grows to infinity: every gradient is then infinite or NaN, for ever"},
+      {"falls-to-zero", "the scale falls to 0, or so near to it that 1/scale is infinite"},
+      {"backoff-missing", "a skipped step does not make the scale smaller"},
+      {"backoff-grows", "a skipped step makes the scale larger"},
+  };
+  std::string cause, id = "unknown";
+  for (const auto& [mistake, sentence] : mistakes) {
+    if (got != simulated(options, bad, mistake)) continue;
+    cause = sentence;
+    id = mistake;
+    break;
+  }
+  std::size_t at = 0;
+  while (got[at] == expected[at]) ++at;
+  expect(false,
+         fmt::format("after step {} ({}), scale and good steps in a row are {} and {}, not {} and {}", at + 1,
+                     bad[at] ? "bad" : "good", got[at].scale, got[at].good_steps, expected[at].scale,
+                     expected[at].good_steps),
+         cause, id);
+}
+
+// ---- 7.6 -----------------------------------------------------------------------------------------------------------
+
+struct Weights {
+  std::vector<float> master;
+  std::vector<std::uint16_t> codes;
+};
+
+Weights updated(const std::vector<float>& master, const std::vector<float>& gradients, float rate, int steps) {
+  worker::Call request("update_weights");
+  request.number("learning_rate", rate).number("steps", steps).input("master", master).input("gradients", gradients);
+  request.output<float>("master_out", master.size()).output<std::uint16_t>("weights", master.size());
+  const worker::Reply reply = call(request);
+  return {reply.output<float>("master_out"), reply.output<std::uint16_t>("weights")};
+}
+
+void expect_weights(const std::vector<float>& master, const std::vector<float>& gradients, float rate, int steps) {
+  const Weights got = updated(master, gradients, rate, steps);
+  for (std::size_t i = 0; i < master.size(); ++i) {
+    // In float64; the reader's float may round each step.
+    const double expected = double(master[i]) - double(steps) * double(rate) * double(gradients[i]);
+    const double size = std::abs(double(master[i])) + std::abs(expected);
+    const double allowed = steps * size * 2 * 0x1p-24 + std::numeric_limits<float>::denorm_min();
+    const std::string what = fmt::format("weight {} starts at {}, its gradient is {} in each of {} steps of rate {}; ",
+                                         i, master[i], gradients[i], steps, rate);
+    if (!(std::abs(double(got.master[i]) - expected) <= allowed)) {
+      // Known mistakes, step by step.
+      float in_fp16 = half_to_float(float_to_half(master[i])), wrong_way = master[i];
+      for (int step = 0; step < steps; ++step) {
+        in_fp16 = half_to_float(float_to_half(in_fp16 - rate * gradients[i]));
+        wrong_way += rate * gradients[i];
+      }
+      const bool kept = got.master[i] == in_fp16 || half_to_float(float_to_half(got.master[i])) == in_fp16;
+      const bool without_rate = std::abs(double(got.master[i]) - (master[i] - double(steps) * gradients[i])) <=
+                                allowed + steps * std::abs(double(gradients[i])) * 0x1p-22;
+      expect(false, what + fmt::format("the master weight is {}, not {}", got.master[i], expected),
+             got.master[i] == wrong_way ? "the update goes up the gradient, not down"
+             : without_rate             ? "the learning rate is left out"
+             : kept ? "the master weights are kept in fp16: an update below half a step of fp16 vanishes"
+                    : "",
+             got.master[i] == wrong_way ? "update-sign"
+             : without_rate             ? "no-learning-rate"
+             : kept                     ? "master-in-fp16"
+                                        : "unknown");
+    }
+    const std::uint16_t right = float_to_half(got.master[i]);
+    if (got.codes[i] != right) {
+      const float number = half_to_float(got.codes[i]);
+      const bool toward_zero = std::abs(number) <= std::abs(got.master[i]) &&
+                               std::abs(number - got.master[i]) < std::abs(half_to_float(right)) * 0x1p-10;
+      const bool one_step_old =
+          got.codes[i] == float_to_half(float(double(got.master[i]) + double(rate) * double(gradients[i])));
+      expect(false,
+             what + fmt::format("the master weight is {}, its copy in fp16 is {}, not {}", got.master[i], number,
+                                half_to_float(right)),
+             one_step_old  ? "the copy is made before the update"
+             : toward_zero ? "the copy is rounded toward zero, not to the nearest"
+                           : "",
+             one_step_old  ? "copy-before-update"
+             : toward_zero ? "copy-rounds-toward-zero"
+                           : "unknown");
+    }
+  }
+  expect(true, "");
+}
+
+}  // namespace
+
+TEST_CASE("the optimiser is given the gradients of the loss", "[7.3]") {
+  std::vector<float> gradients = normal_values(1001, 1);
+  expect_gradients(gradients, 1024);
+  for (float& gradient : gradients) gradient *= 1e-3f;
+  expect_gradients(gradients, 65536);
+  expect_gradients(gradients, 1);
+}
+
+TEST_CASE("small gradients survive what fp16 would make of them", "[7.3]") {
+  std::vector<float> gradients = normal_values(1001, 2);
+  for (float& gradient : gradients) gradient *= 1e-8f;  // below half of fp16's smallest number
+  expect_gradients(gradients, 65536);
+}
+
+TEST_CASE("a step with a gradient that is not finite is skipped", "[7.3]") {
+  for (const std::size_t place : {0, 1, 500, 1000})
+    for (const float bad : {infinity, -infinity, std::numeric_limits<float>::quiet_NaN()})
+      expect_skipped(bad, place, 1001);
+  expect_skipped(1e3f, 7, 1001);  // finite, but 1024 times as large beyond fp16
+}
+
+TEST_CASE("the scaler follows GradScaler step for step", "[7.4]") {
+  // What torch.amp.GradScaler(init_scale=1024, growth_factor=2, backoff_factor=0.5, growth_interval=3) does: for each
+  // step whether a gradient was not finite, then the scale and the count of good steps after it.
+  struct Transition {
+    std::int32_t bad;
+    float scale;
+    std::int32_t good_steps;
+  };
+  const std::vector<Transition> script{
+      {0, 1024, 1}, {0, 1024, 2}, {0, 2048, 0},               // three good steps: it grows
+      {0, 2048, 1}, {0, 2048, 2}, {1, 1024, 0},               // a bad one just before it would have grown
+      {0, 1024, 1}, {0, 1024, 2}, {0, 2048, 0},               // counting has begun again
+      {1, 1024, 0}, {1, 512, 0},  {1, 256, 0},                // bad steps in a row
+      {0, 256, 1},  {1, 128, 0},  {0, 128, 1},  {1, 64, 0},   // good and bad in turn
+      {0, 64, 1},   {0, 64, 2},   {1, 32, 0},                 //
+      {0, 32, 1},   {0, 32, 2},   {0, 64, 0},                 //
+      {0, 64, 1},   {0, 64, 2},   {0, 128, 0},                // growth again and again
+      {0, 128, 1},  {0, 128, 2},  {0, 256, 0},                //
+      {0, 256, 1},  {0, 256, 2},  {0, 512, 0},                //
+      {1, 256, 0},                                            // a bad step right after growth
+      {0, 256, 1},  {0, 256, 2},  {0, 512, 0},                //
+      {0, 512, 1},  {1, 256, 0},  {1, 128, 0},  {0, 128, 1},  //
+      {0, 128, 2},  {0, 256, 0},  {0, 256, 1},  {0, 256, 2},  //
+      {0, 512, 0},  {1, 256, 0},  {0, 256, 1},                //
+  };
+  REQUIRE(script.size() >= 40);
+  std::vector<std::int32_t> bad;
+  std::vector<State> expected;
+  for (const Transition& transition : script) {
+    bad.push_back(transition.bad);
+    expected.push_back({transition.scale, transition.good_steps});
+  }
+  expect_states({1024, 2, 0.5, 3}, bad, expected);
+}
+
+TEST_CASE("by default the scale is 2^16 and grows after 2000 good steps", "[7.4]") {
+  std::vector<std::int32_t> bad(4001, 0);
+  bad[2500] = 1;
+  std::vector<State> expected;
+  for (int i = 0; i < 1999; ++i) expected.push_back({65536, i + 1});
+  expected.push_back({131072, 0});
+  for (int i = 2000; i < 2500; ++i) expected.push_back({131072, i - 1999});
+  expected.push_back({65536, 0});
+  for (int i = 2501; i < 4001; ++i) expected.push_back({65536, i - 2500});
+  expect_states({}, bad, expected);
+}
+
+TEST_CASE("the factors and the interval may be others", "[7.4]") {
+  expect_states({100, 1.5, 0.25, 2}, {0, 0, 0, 0, 1, 0, 0},
+                {{100, 1}, {150, 0}, {150, 1}, {225, 0}, {56.25, 0}, {56.25, 1}, {84.375, 0}});
+  expect_states({8, 2, 0.5, 1}, {0, 0, 1, 0}, {{16, 0}, {32, 0}, {16, 0}, {32, 0}});
+}
+
+TEST_CASE("the scale stays finite", "[7.4]") {
+  // GradScaler leaves a scale as it is that would become infinite; so does this one.
+  expect_states({0x1p126, 2, 0.5, 1}, {0, 0, 0, 1}, {{0x1p127f, 0}, {0x1p127f, 0}, {0x1p127f, 0}, {0x1p126f, 0}});
+  expect_states({3e38, 2, 0.5, 2}, {0, 0, 0, 0}, {{3e38f, 1}, {3e38f, 0}, {3e38f, 1}, {3e38f, 0}});
+}
+
+TEST_CASE("the scale stays above zero, and so does its inverse below infinity", "[7.4]") {
+  // GradScaler goes on to 0, and no step is ever taken again: here the book deviates.
+  expect_states({0x1p-125, 2, 0.5, 2}, {1, 1, 1, 0, 0},
+                {{0x1p-126f, 0}, {0x1p-126f, 0}, {0x1p-126f, 0}, {0x1p-126f, 1}, {0x1p-125f, 0}});
+  std::vector<std::int32_t> bad(300, 1);
+  std::vector<State> expected;
+  for (int i = 0; i < 300; ++i) expected.push_back({std::ldexp(1.0f, std::max(16 - i - 1, -126)), 0});
+  expect_states({}, bad, expected);
+}
+
+TEST_CASE("updates far below fp16's step add up", "[7.6]") {
+  // Near 1, fp16's numbers are 2^-10 apart, or 2^-11 below 1. 100 updates of 1e-4 are 10 steps and more.
+  expect_weights({1, -1, 0.5f, 2}, {1, -1, 0.1f, -3}, 1e-4f, 100);
+}
+
+TEST_CASE("the copy in fp16 is the master weight to the nearest", "[7.6]") {
+  expect_weights(normal_values(500, 5), normal_values(500, 6), 1e-2f, 1);
+  // Halfway points, subnormal numbers, and one that is too large.
+  expect_weights({1 + 0x1p-11f, 1 + 3 * 0x1p-11f, 0x1.8p-24f, 0x1p-25f, 1e5f}, {0, 0, 0, 0, 0}, 1, 1);
+}
+
+TEST_CASE("scale, skip, update and copy together train through an overflow", "[whole]") {
+  // The loss sum of (w - target)² / 2. The scale 2^30 overflows at first; it falls until steps are taken.
+  const std::vector<float> target{1, -2, 0.5f, 1e-3f, 3e-6f};
+  const int steps = 400;
+  worker::Call request("train");
+  request.number("initial", 0x1p30).number("growth_interval", 50).number("learning_rate", 0.1).input("target", target);
+  request.output<float>("master", target.size()).output<float>("scales", steps).output<std::int32_t>("taken", steps);
+  const worker::Reply reply = call(request);
+  const auto master = reply.output<float>("master");
+  const auto scales = reply.output<float>("scales");
+  const auto taken = reply.output<std::int32_t>("taken");
+  int skipped = 0;
+  while (skipped < steps && taken[std::size_t(skipped)] == 0) ++skipped;
+  // The largest gradient is 2, and fp16 ends at 65504: 2^14·2 is the first scaled gradient that fits.
+  expect(skipped == 16, fmt::format("the first {} steps were skipped, not 16", skipped));
+  expect(scales[16] == 0x1p14f, fmt::format("the scale of the first step taken was {}, not 2^14", scales[16]));
+  for (std::size_t i = 0; i < target.size(); ++i) {
+    const double allowed = std::max(std::abs(target[i]) * 0x1p-10, 0x1p-24);
+    expect(std::abs(master[i] - target[i]) <= allowed,
+           fmt::format("weight {} ends at {}, its target is {}", i, master[i], target[i]));
+  }
+  expect(*std::max_element(scales.begin() + 16, scales.end()) > 0x1p14f, "the scale never grew again");
+}

@@ -1,0 +1,103 @@
+// Tables for a terminal and for notes/results.md, and what stands between the markers of that page.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <sstream>
+
+#include "common/bench/tables.hpp"
+#include "common/book/files.hpp"
+#include "tests/bench/made_up.hpp"
+
+using namespace workbook::bench;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+/// The line that begins with `start`.
+std::string line_of(const std::string& text, const std::string& start) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with(start)) return line;
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("the terminal table has every point, and says why one has no time") {
+  const std::string table = terminal_table(made_up_results());
+  const std::string fused = line_of(table, "04_q_split");
+  CHECK_THAT(fused, ContainsSubstring(" 200 "));
+  CHECK_THAT(fused, ContainsSubstring("20%"));
+  CHECK_THAT(fused, ContainsSubstring("1.0%"));
+  CHECK_THAT(table, ContainsSubstring("out of memory"));
+  CHECK_THAT(table, ContainsSubstring("01_naive_attention, forward N=8192 d=64: allocating bytes for S"));
+  CHECK(std::count(table.begin(), table.end(), '\n') == 1 + 12 + 1 + 1);  // header, points, empty line, message
+}
+
+TEST_CASE("the goals are compared with what was reached") {
+  Results results = made_up_results();
+  std::string goals = page_sections(results, {}, "figures").at("goals");
+  // 200 of 400; 180 of 360; half the pairs at 0.9 of the speed: 1.8 times faster.
+  CHECK_THAT(line_of(goals, "| chapter 4 forward, of SDPA"),
+             ContainsSubstring("| 4096, 8192 | 0.7 | 1 | 0.50 | **missed** |"));
+  CHECK_THAT(line_of(goals, "| chapter 5 causal, of SDPA"), ContainsSubstring("| 0.50 | **missed** |"));
+  CHECK_THAT(line_of(goals, "| chapter 5, time without"), ContainsSubstring("| 1.80 | reached |"));
+  CHECK(line_of(goals, "| chapter 6").empty());                // not timed
+  CHECK(line_of(goals, "| chapter 4 over standard").empty());  // out of memory at 8192
+  for (Point& p : results.points) {
+    if (p.name == "04_q_split") p.times->median /= 2;
+  }
+  goals = page_sections(results, {}, "figures").at("goals");
+  CHECK_THAT(line_of(goals, "| chapter 4 forward, of SDPA"), ContainsSubstring("| 1.00 | as hoped for |"));
+  CHECK_THAT(page_sections(Results{}, {}, "figures").at("goals"), ContainsSubstring("None"));
+}
+
+TEST_CASE("the page's sections hold the run's environment, speeds, memory and figures") {
+  Results results = made_up_results();
+  results.skipped = {"something was not there"};
+  const auto sections = page_sections(results, {{"speed_forward", "Speed over N.", {}}}, "figures");
+  CHECK_THAT(sections.at("environment"), ContainsSubstring("```sh\n./workbook bench --peers\n```"));
+  CHECK_THAT(sections.at("environment"), ContainsSubstring("| GPU | Imagined GPU |"));
+  CHECK_THAT(sections.at("environment"), ContainsSubstring("| 4.00 TB/s |"));
+  CHECK_THAT(sections.at("environment"), ContainsSubstring("- something was not there"));
+  CHECK_THAT(sections.at("speed"), ContainsSubstring("| 01_naive_attention | 50.0 | out of memory |"));
+  CHECK_THAT(sections.at("speed"), ContainsSubstring("### forward, causal, d = 64, B·N = 16384, H = 32"));
+  CHECK_THAT(sections.at("details"),
+             ContainsSubstring("| 04_q_split | 5.50 ms | 1.0% | 200 | 20% | 25% | 0.50 | 1000 | 25% |"));
+  CHECK_THAT(sections.at("memory"), ContainsSubstring("| 01_naive_attention | 12 GiB | out of memory |"));
+  CHECK_THAT(sections.at("profile"), ContainsSubstring("without `--profile`"));
+  CHECK_THAT(sections.at("figures"), ContainsSubstring("![Speed over N.](figures/speed_forward.svg)"));
+}
+
+TEST_CASE("only what stands between the markers is replaced, and a second time gives the same page") {
+  const std::string page =
+      "# Results\n\nAbove.\n<!-- BEGIN a -->\nold\n<!-- END a -->\nBetween.\n<!-- BEGIN b -->\n<!-- END b "
+      "-->\nBelow.\n";
+  const std::string published = publish(page, "notes/results.md", {{"a", "new\n"}, {"b", "| table |\n"}});
+  CHECK(published ==
+        "# Results\n\nAbove.\n<!-- BEGIN a -->\nnew\n<!-- END a -->\nBetween.\n<!-- BEGIN b -->\n| table |\n"
+        "<!-- END b -->\nBelow.\n");
+  CHECK(publish(published, "notes/results.md", {{"a", "new\n"}, {"b", "| table |\n"}}) == published);
+}
+
+TEST_CASE("a page whose markers are gone is refused by name") {
+  const auto refused = [](const std::string& page) {
+    try {
+      publish(page, "notes/results.md", {{"a", "new\n"}});
+    } catch (const ResultsError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(refused("nothing\n") == "notes/results.md: the line <!-- BEGIN a --> is missing");
+  CHECK(refused("<!-- BEGIN a -->\n") == "notes/results.md: the line <!-- END a --> is missing");
+  CHECK(refused("<!-- BEGIN a -->\n<!-- BEGIN a -->\n<!-- END a -->\n") ==
+        "notes/results.md: the line <!-- BEGIN a --> stands twice");
+  CHECK_THAT(refused("<!-- END a -->\n<!-- BEGIN a -->\n"), ContainsSubstring("before its BEGIN"));
+}
+
+TEST_CASE("notes/results.md has a place for every section") {
+  const std::string page = workbook::book::read_file(std::string(WORKBOOK_SOURCE) + "/notes/results.md");
+  const std::string published = publish(page, "notes/results.md", page_sections(made_up_results(), {}, "figures"));
+  CHECK_THAT(published, ContainsSubstring("Imagined GPU"));
+}

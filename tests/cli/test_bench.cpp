@@ -1,0 +1,189 @@
+// `./workbook bench` on a machine without a GPU, and what it says when something is missing or makes no sense. What it
+// measures on one is in notes/results.md; tables and figures have their own tests in tests/bench.
+#include <catch2/catch_test_macros.hpp>
+#include <filesystem>
+
+#include "common/book/files.hpp"
+#include "common/worker/command.hpp"
+#include "tests/bench/made_up.hpp"
+#include "tests/cli/schema.hpp"
+#include "tests/cli/workbook_copy.hpp"
+
+using namespace workbook;
+using namespace workbook::test;
+using nlohmann::json;
+
+namespace {
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+bool has_gpu() {
+  return std::filesystem::exists("/dev/nvidiactl") || std::filesystem::exists("/dev/dxg");
+}
+
+/// One small shape of chapter 2, which runs on the CPU only.
+std::vector<std::string> small_bench(std::vector<std::string> more) {
+  std::vector<std::string> arguments{"bench",
+                                     "2",
+                                     "--only",
+                                     "--n",
+                                     "16,32",
+                                     "--head-dim",
+                                     "32",
+                                     "--causal",
+                                     "no",
+                                     "--out",
+                                     scratch("results").string()};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+void expect_refused(const Ran& ran, int exit_code, const std::vector<std::string>& said) {
+  INFO("stdout: " << ran.out << "\nstderr: " << ran.err);
+  CHECK(ran.exit_code == exit_code);
+  CHECK(ran.out.empty());
+  for (const std::string& part : said) {
+    INFO("must say: " << part);
+    CHECK(contains(ran.err, part));
+  }
+}
+
+/// A results.json of a GPU that does not exist.
+std::string made_up_file() {
+  const std::string file = scratch("made_up.json").string();
+  book::write_file(file, bench::to_json(bench::made_up_results()).dump());
+  return file;
+}
+
+/// No program is found, as on a machine without gnuplot. (The command needs none to show earlier results.)
+test::RunOptions without_programs() {
+  std::filesystem::create_directories(scratch("empty"));
+  test::RunOptions options;
+  options.environment["PATH"] = scratch("empty").string();
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("bench without a GPU times the CPU's chapters, says what it cannot, and ends well") {
+  if (has_gpu()) SKIP("this machine has a GPU");
+  const WorkbookCopy book;
+  const Ran ran = book.run(small_bench({}));
+  INFO(ran.err);
+  CHECK(ran.exit_code == 0);
+  CHECK(contains(ran.out, "02_online_softmax"));
+  CHECK(contains(ran.out, "times on a GPU, its limits, and shares of them: this machine has no GPU"));
+  CHECK(contains(ran.out, "no plots: they show times of a GPU"));
+
+  const json results = json::parse(book::read_file(scratch("results") / "results.json"));
+  REQUIRE(results["points"].size() == 2);
+  for (const json& point : results["points"]) {
+    CHECK(point["name"] == "02_online_softmax");
+    CHECK(point["backend"] == "cpu");
+    CHECK(point["result"] == "ok");
+    CHECK(point["seconds"] > 0.0);
+    CHECK(point["share_of_peak"].is_null());
+  }
+  CHECK(results["points"][1]["N"] == 32);
+  CHECK(results["roofs"]["product_flops"].is_null());
+  CHECK(contains(book::read_file(scratch("results") / "results.csv"), "\n\"02_online_softmax\",\"stage\""));
+}
+
+TEST_CASE("bench --json follows notes/json.md, from a run and from a file") {
+  const WorkbookCopy book;
+  const json shown = book.run({"bench", "--json", "--from", made_up_file()}).document();
+  CHECK(shown == bench::to_json(bench::made_up_results()));
+  expect_schema(book, "bench", {shown, book.run(small_bench({"--json"})).document()});
+}
+
+TEST_CASE("the reader's own stage is timed with --chapters; an open exercise is no time") {
+  if (has_gpu()) SKIP("this machine has a GPU");
+  const WorkbookCopy book;
+  const Ran open = book.run(small_bench({"--chapters", "--json"}));
+  CHECK(open.exit_code == 1);
+  const json document = open.document();
+  CHECK(document["points"][0]["result"] == "todo");
+  CHECK(document["points"][0]["source"] == "chapters");
+  CHECK(document["points"][0]["seconds"].is_null());
+  CHECK(contains(document["points"][0]["message"], "./workbook test 2"));
+  book.solve("2.3");
+  CHECK(book.run(small_bench({"--chapters"})).exit_code == 0);
+}
+
+TEST_CASE("bench refuses stages, folders and files that are not there, before it measures") {
+  const WorkbookCopy book;
+  expect_refused(book.run({"bench", "99"}), 2, {"bench 99", "1", "2"});
+  expect_refused(book.run({"bench", "flash"}), 2, {"bench flash"});
+  expect_refused(book.run({"bench", "2", "--n", "0"}), 2, {"--n", "\"0\" is not allowed", "1 to 1048576"});
+  expect_refused(book.run({"bench", "2", "--head-dim", "48"}), 2, {"--head-dim", "48", "32, 64 or 128"});
+  expect_refused(book.run({"bench", "2", "--pass", "sideways"}), 2,
+                 {"--pass", "sideways", "forward, backward or both"});
+
+  const std::string missing = scratch("missing/folder").string(), file = scratch("a_file").string();
+  book::write_file(file, "");
+  expect_refused(book.run({"bench", "2", "--out", missing}), 2, {"--out " + missing, "does not exist"});
+  expect_refused(book.run({"bench", "2", "--out", file}), 2, {"--out " + file, "is no folder"});
+  expect_refused(book.run({"bench", "2", "--out", "/proc/results"}), 2,
+                 {"--out /proc/results", "cannot be written to"});
+  CHECK_FALSE(std::filesystem::exists(scratch("missing")));
+
+  expect_refused(book.run({"bench", "--from", missing}), 2, {"--from " + missing});
+  expect_refused(book.run({"bench", "--from", file}), 2, {"--from " + file, "not JSON", "results.json"});
+  book::write_file(file, "{}");
+  expect_refused(book.run({"bench", "--from", file}), 2, {"--from " + file, "not what ./workbook bench writes"});
+}
+
+TEST_CASE("without gnuplot the results are shown and the plots left out; nothing is published") {
+  const WorkbookCopy book;
+  const std::string page = book.read("notes/results.md");
+  const Ran ran = book.run({"bench", "--from", made_up_file()}, without_programs());
+  INFO(ran.err);
+  CHECK(ran.exit_code == 0);
+  CHECK(contains(ran.out, "04_q_split"));
+  CHECK(contains(ran.out, "no plots: gnuplot was not found"));
+  expect_refused(book.run({"bench", "--from", made_up_file(), "--publish"}, without_programs()), 3,
+                 {"--publish: gnuplot was not found"});
+  CHECK(book.read("notes/results.md") == page);
+}
+
+TEST_CASE("without Python, or without PyTorch in it, the peers are left out with a word") {
+  if (has_gpu()) SKIP("this machine has a GPU");
+  const WorkbookCopy book;
+  book.write("common/bench/peers.py", book::read_file(std::string(WORKBOOK_SOURCE) + "/common/bench/peers.py"));
+  test::RunOptions options;
+  options.environment["WORKBOOK_PYTHON"] = "/nowhere/python3";
+  Ran ran = book.run(small_bench({"--peers"}), options);
+  CHECK(ran.exit_code == 0);
+  CHECK(contains(ran.out, "--peers: /nowhere/python3 was not found"));
+
+  if (worker::find_program("python3").empty()) SKIP("python3 is not installed");
+  book::write_file(scratch("packages/torch.py"), "raise ImportError('No module named torch')\n");
+  options.environment["WORKBOOK_PYTHON"] = "python3";
+  options.environment["PYTHONPATH"] = scratch("packages").string();
+  options.environment["PYTHONDONTWRITEBYTECODE"] = "1";
+  ran = book.run(small_bench({"--peers"}), options);
+  CHECK(ran.exit_code == 0);
+  CHECK(contains(ran.out, "--peers: PyTorch was not found"));
+}
+
+TEST_CASE("--publish fills the page's markers from a run on a GPU, and refuses any other") {
+  const WorkbookCopy book;
+  const std::string page = book.read("notes/results.md");
+  if (!has_gpu()) {
+    expect_refused(book.run(small_bench({"--publish"})), 2, {"--publish", "no times of a GPU"});
+    CHECK(book.read("notes/results.md") == page);
+  }
+  if (worker::find_program("gnuplot").empty()) SKIP("gnuplot is not installed");
+  const Ran ran = book.run({"bench", "--from", made_up_file(), "--publish"});
+  INFO(ran.err);
+  CHECK(ran.exit_code == 0);
+  CHECK(contains(book.read("notes/results.md"), "| GPU | Imagined GPU |"));
+  CHECK(contains(book.read("notes/results.md"), "(figures/speed_forward.svg)"));
+  CHECK(book.exists("notes/figures/speed_forward.svg"));
+  CHECK(book.exists("notes/figures/speed_forward.png"));
+
+  book.edit("notes/results.md", "<!-- END goals -->", "");
+  expect_refused(book.run({"bench", "--from", made_up_file(), "--publish"}), 3, {"notes/results.md", "END goals"});
+}

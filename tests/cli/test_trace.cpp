@@ -1,0 +1,636 @@
+// `./workbook trace`: what it says of a chapter's kernels is what the formulas say; a map shows who read which tile;
+// and where there is nothing to show, it says why.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <cctype>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "common/book/files.hpp"
+#include "common/book/manifest.hpp"
+#include "common/book/stubs.hpp"
+#include "common/cli/trace_facts.hpp"
+#include "common/cli/trace_launch.hpp"
+#include "tests/cli/npy_files.hpp"
+#include "tests/cli/schema.hpp"
+
+using namespace workbook;
+using namespace workbook::test;
+using nlohmann::json;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string ch03 = "03_tiled_wmma", ch06 = "06_backward", kernel_file = "tiled_wmma.cu";
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// Whether this build has a simulator that counts; a test that needs it is skipped without.
+void require_counts() {
+  const json toolchain = json::parse(book::read_file(fs::path(WORKBOOK_BINARY) / "toolchain.json"));
+  if (!toolchain.at("backends").contains("sim") || !toolchain.at("counts").get<bool>()) {
+    SKIP("the simulator does not count in this build: " << toolchain.at("simulator"));
+  }
+}
+
+/// The copy of the book, with a chapter put in: its lesson, solution, tests, and stubs made from the solution.
+WorkbookCopy book_with(const std::string& chapter) {
+  const WorkbookCopy book;
+  for (const char* tree : {"chapters", "solutions", "tests"}) {
+    for (const auto& entry : fs::directory_iterator(fs::path(WORKBOOK_SOURCE) / tree / chapter)) {
+      const std::string extension = entry.path().extension();
+      const bool stub = std::string(tree) == "chapters" && extension != ".toml" && extension != ".md";
+      if (stub || !entry.is_regular_file()) continue;
+      const std::string copy = fmt::format("{}/{}/{}", tree, chapter, entry.path().filename().string());
+      book.write(copy, book::read_file(entry.path()));
+      fs::last_write_time(book / copy, fs::last_write_time(entry.path()));  // what is built from it stays so
+    }
+  }
+  book::write_stubs(book::load_book(book.root()), /*force=*/true);
+  return book;
+}
+
+/// Chapter 3 solved in chapters/, with one text replaced.
+void solve_chapter_3(const WorkbookCopy& book, const std::string& from = "", const std::string& to = "") {
+  const std::string mine = "chapters/" + ch03 + "/" + kernel_file;
+  book.write(mine, book.read("solutions/" + ch03 + "/" + kernel_file));
+  if (!from.empty()) book.edit(mine, from, to);
+}
+
+const json& tensor_of(const json& launch, const std::string& name) {
+  for (const json& tensor : launch["tensors"]) {
+    if (tensor["name"] == name) return tensor;
+  }
+  throw std::runtime_error("no tensor " + name + " in " + launch.dump());
+}
+
+std::int64_t count_of(const json& launch, const std::string& tensor, const std::string& counter) {
+  return tensor_of(launch, tensor)["counters"][counter];
+}
+
+std::int64_t tiles_of(std::int64_t n, std::int64_t rows) {
+  return (n + rows - 1) / rows;
+}
+
+/// The line of the text that begins with these words, spaces folded; empty if there is none.
+std::string line_with(const std::string& text, const std::string& words) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::string folded;
+    for (const char c : line) {
+      if (c != ' ' || (!folded.empty() && folded.back() != ' ')) folded += c;
+    }
+    if (folded.starts_with(words)) return folded;
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("trace 3: what every tensor, barrier and product costs is what the formulas say") {
+  require_counts();
+  const WorkbookCopy book = book_with(ch03);
+  struct Case {
+    std::int64_t N, H, d, Br, Bc;
+    int warps;  // 0: the tiles are the chapter's; otherwise they are given on the command line
+  };
+  for (const Case& c : {Case{200, 2, 64, 64, 64, 0}, {130, 1, 32, 32, 32, 2}, {192, 1, 64, 64, 128, 4}}) {
+    std::vector<std::string> arguments{"trace",       "3",
+                                       "--solutions", "--json",
+                                       "--seq",       std::to_string(c.N),
+                                       "--heads",     std::to_string(c.H),
+                                       "--head-dim",  std::to_string(c.d)};
+    if (c.warps > 0) {
+      const std::string warps = fmt::format("key_warps={}", c.warps);
+      arguments.insert(arguments.end(), {"--br", std::to_string(c.Br), "--bc", std::to_string(c.Bc), "--set", warps});
+    }
+    const Ran ran = book.run(arguments);
+    REQUIRE(ran.exit_code == 0);
+    const json document = ran.document();
+    CHECK(document["result"] == "ok");
+    CHECK(document["source"] == "solutions");
+    REQUIRE(document["launches"].size() == 1);
+    const json& launch = document["launches"][0];
+    INFO(launch.dump(2));
+    const std::int64_t query_tiles = tiles_of(c.N, c.Br), key_tiles = tiles_of(c.N, c.Bc);
+    const std::int64_t sectors = c.H * c.N * c.d * 2 / 32;  // of one tensor
+
+    CHECK(contains(launch["kernel"], fmt::format("attention<{}, {}, {}", c.d, c.Br, c.Bc)));
+    CHECK(launch["grid"] == json({c.H, 1, 1}));
+    CHECK(launch["block"] == json({c.warps == 2 ? 64 : 128, 1, 1}));
+    CHECK(count_of(launch, "Q", "load_sectors") == sectors);
+    CHECK(count_of(launch, "O", "store_sectors") == sectors);
+    CHECK(count_of(launch, "lse", "store_bytes") == c.H * c.N * 4);
+    for (const char* name : {"K", "V"}) {
+      CHECK(count_of(launch, name, "load_sectors") == query_tiles * sectors);
+      CHECK(count_of(launch, name, "unique_read_sectors") == sectors);
+      CHECK(tensor_of(launch, name)["times_read"] == query_tiles);
+      CHECK(tensor_of(launch, name)["times_written"].is_null());
+      CHECK(tensor_of(launch, name)["bytes"] == sectors * 32);
+    }
+    CHECK(tensor_of(launch, "Q")["times_read"] == 1);
+    const json& counters = launch["counters"];
+    CHECK(counters["block_barriers"] == c.H * query_tiles * (3 * key_tiles + 1));
+    CHECK(counters["multiply_calls"] == c.H * query_tiles * key_tiles * 2 * (c.Br / 16) * (c.Bc / 16) * (c.d / 16));
+    CHECK(counters["tensor_instructions"] == 2 * counters["multiply_calls"].get<std::int64_t>());
+    CHECK(counters["async_instructions"] == 0);
+    CHECK(counters["global.load_sectors"] == (1 + 2 * query_tiles) * sectors);
+
+    // One block a head reads all tiles of K and V once for each tile of queries.
+    REQUIRE(launch["maps"].size() == 2);
+    const json& map = launch["maps"][0];
+    CHECK(map["tensors"] == json({"K", "V"}));
+    CHECK(map["tile_rows"] == c.Bc);
+    CHECK(map["row_tensor"].is_null());
+    CHECK(map["heads"].size() == std::size_t(c.H));
+    REQUIRE(map["rows"].size() == 1);
+    CHECK(map["rows"][0]["reads"] == json(std::vector<double>(std::size_t(key_tiles), double(query_tiles))));
+    CHECK(map["rows"][0]["masked"].empty());
+    CHECK(launch["maps"][1]["tensors"] == json({"Q"}));
+    CHECK(launch["maps"][1]["rows"][0]["reads"] == json(std::vector<double>(std::size_t(query_tiles), 1.0)));
+    CHECK(launch["reports"].empty());
+    CHECK(document["reports"].empty());
+  }
+}
+
+TEST_CASE("trace 3 as text: the same figures, and the map") {
+  require_counts();
+  const WorkbookCopy book = book_with(ch03);
+  const Ran ran = book.run({"trace", "3", "--solutions", "--seq", "200", "--heads", "2"});
+  INFO(ran.out);
+  REQUIRE(ran.exit_code == 0);
+  CHECK(ran.err.empty());
+  CHECK(contains(ran.out, "Chapter 3: Tiled WMMA (the book's solution, on the simulator)"));
+  CHECK(contains(ran.out, "B=1, H=2, Nq=200, Nk=200, d=64, not causal"));
+  CHECK(contains(ran.out, "grid (2, 1, 1), block (128, 1, 1): 2 blocks of 128 threads"));
+  CHECK(line_with(ran.out, "Q read") == "Q read 50.0 KiB 50.0 KiB 100 1600 1600 1");
+  CHECK(line_with(ran.out, "K read") == "K read 50.0 KiB 200.0 KiB 400 6400 1600 4");
+  CHECK(line_with(ran.out, "O written") == "O written 50.0 KiB 50.0 KiB 100 1600 1600 1");
+  CHECK(contains(line_with(ran.out, "tensor cores"), "4096 mma_sync, 8192 instructions"));
+  CHECK(contains(line_with(ran.out, "barriers"), "104 __syncthreads, 52 a block, 3.25 for each tile of K"));
+  CHECK(contains(line_with(ran.out, "tiles of K"), "8 of 64 rows, 8.0 KiB each (the last of a head has 8 rows); 32 "));
+  CHECK(contains(ran.out, "blocks down, K and V tiles of 64 rows across; heads 0-1 alike, head 0 is drawn"));
+  CHECK(line_with(ran.out, "block 0 4") == "block 0 4444");
+  CHECK_FALSE(contains(ran.out, "\x1b["));  // no terminal, no colours
+  CHECK_FALSE(contains(ran.out, "l1tex__"));
+}
+
+TEST_CASE("trace --metrics names what Nsight Compute counts, as the simulator's headers do") {
+  require_counts();
+  const WorkbookCopy book;
+  const Ran ran = book.run({"trace", "1", "--metrics", "--seq", "64", "--heads", "1"});
+  REQUIRE(ran.exit_code == 0);
+  // Every name of a metric in the output stands in counters.hpp.
+  const std::string header = book::read_file(fs::path(WORKBOOK_SOURCE) / "common/simt/counters.hpp");
+  std::istringstream words(ran.out);
+  int found = 0;
+  for (std::string word; words >> word;) {
+    if (!contains(word, "__") || !contains(word, ".sum")) continue;
+    word = word.substr(0, word.find(".sum") + 4);
+    INFO(word);
+    // The header may leave the beginning of a second one out: "…_op_atom.sum".
+    const std::size_t operation = std::min(word.rfind("_op_"), word.rfind("_tensor_op_"));
+    CHECK((contains(header, word) || contains(header, "…" + word.substr(operation))));
+    ++found;
+  }
+  CHECK(found >= 3 * 14);
+  CHECK(contains(line_with(ran.out, "shared.matrix_loads"), "smsp__sass_inst_executed_op_ldsm.sum"));
+}
+
+TEST_CASE("trace 1: the three given kernels write S and P once and read them once") {
+  require_counts();
+  const WorkbookCopy book;
+  constexpr std::int64_t N = 200, H = 2, d = 64, stride = 208, tiles = 4;  // rows of S are padded to 16 scores
+  // The reader's own code: the kernels are given, so that open exercises on the CPU are in nobody's way.
+  const Ran ran = book.run({"trace", "1", "--json", "--seq", "200", "--heads", "2", "--causal"});
+  REQUIRE(ran.exit_code == 0);
+  const json document = ran.document();
+  CHECK(document["source"] == "chapters");
+  CHECK(document["input"]["causal"] == true);
+  REQUIRE(document["launches"].size() == 3);
+  const json &scores = document["launches"][0], &softmax = document["launches"][1], &output = document["launches"][2];
+  CHECK(contains(scores["kernel"], "scores"));
+  CHECK(contains(softmax["kernel"], "softmax"));
+  CHECK(contains(output["kernel"], "output"));
+  CHECK(scores["grid"] == json({H * tiles * tiles, 1, 1}));
+  CHECK(softmax["grid"] == json({H * N, 1, 1}));
+
+  CHECK(count_of(scores, "S", "store_bytes") == H * N * stride * 4);
+  CHECK(count_of(softmax, "S", "load_bytes") == H * N * stride * 4);
+  CHECK(count_of(softmax, "P", "store_bytes") == H * N * stride * 2);
+  CHECK(count_of(output, "P", "load_bytes") == H * N * stride * 2);
+  for (const auto& [launch, name] : {std::pair{&scores, "Q"}, {&scores, "K"}, {&output, "V"}}) {
+    CHECK(count_of(*launch, name, "load_sectors") == tiles * H * N * d * 2 / 32);
+    CHECK(tensor_of(*launch, name)["times_read"] == tiles);
+  }
+
+  // A block a pair of tiles: the rows are Q's.
+  REQUIRE(scores["maps"].size() == 1);
+  const json& map = scores["maps"][0];
+  CHECK(map["row_tensor"] == "Q");
+  CHECK(map["row_tile_rows"] == 64);
+  CHECK(map["tensors"] == json({"K"}));
+  CHECK(map["heads"] == json({0, 1}));
+  REQUIRE(map["rows"].size() == tiles);
+  for (const json& row : map["rows"]) CHECK(row["reads"] == json(std::vector<double>(tiles, 1.0)));
+  CHECK(softmax["maps"].empty());
+
+  const Ran shown = book.run({"trace", "1", "--seq", "200", "--heads", "2"});
+  CHECK(contains(shown.out, "all launches together"));
+  CHECK(line_with(shown.out, "S 325.0 KiB") == "S 325.0 KiB 325.0 KiB 325.0 KiB");
+}
+
+TEST_CASE("trace takes the input that run takes") {
+  require_counts();
+  const WorkbookCopy book;
+  const std::vector<std::string> input{"--json", "--seq", "64", "--heads", "2", "--head-dim", "32", "--seed", "3"};
+  std::vector<std::string> trace{"trace", "1"}, run{"run"};
+  trace.insert(trace.end(), input.begin(), input.end());
+  run.insert(run.end(), input.begin(), input.end());
+  CHECK(book.run(trace).document()["input"] == book.run(run).document()["input"]);
+
+  const std::string q = good_npy("q.npy", normal_tensor({2, 2, 40, 64}, 1));
+  const std::string kv = good_npy("kv.npy", normal_tensor({2, 2, 100, 64}, 2));
+  const json document = book.run({"trace", "1", "--json", "--q", q, "--k", kv, "--v", kv}).document();
+  CHECK(document["input"]["source"] == "npy");
+  CHECK(document["input"]["Nk"] == 100);
+  CHECK(document["launches"][0]["maps"][0]["heads"] == json({0, 1, 2, 3}));
+}
+
+TEST_CASE("a tile that the kernel notes as masked is one in the map") {
+  require_counts();
+  const WorkbookCopy book = book_with(ch03);
+  solve_chapter_3(
+      book, "      multiply_QK(smem);",
+      "      if (keys < Bc) workbook::cuda::note(\"masked tile\", first_key / Bc);\n      multiply_QK(smem);");
+  const std::vector<std::string> arguments{"trace", "3", "--seq", "150", "--heads", "2"};
+  std::vector<std::string> as_json = arguments;
+  as_json.push_back("--json");
+  const Ran ran = book.run(as_json);
+  REQUIRE(ran.exit_code == 0);
+  const json launch = ran.document()["launches"][0];
+  CHECK(launch["notes"] == json::array({{{"label", "masked tile"}, {"count", 2}}}));
+  CHECK(launch["maps"][0]["rows"][0]["masked"] == json({2}));
+  const std::string out = book.run(arguments).out;
+  INFO(out);
+  CHECK(line_with(out, "block 0 3 ") == "block 0 3 3 3m");
+  CHECK(contains(line_with(out, "\"masked tile\""), "noted 2 times"));
+}
+
+TEST_CASE("trace of a backward pass: each kernel reads its own rows once and the others' for each of its blocks") {
+  require_counts();
+  if (!fs::exists(fs::path(WORKBOOK_SOURCE) / "chapters" / ch06)) SKIP("chapter 6 is not in the book yet");
+  const WorkbookCopy book = book_with(ch06);
+  const std::vector<std::string> arguments{"trace", "6", "--solutions", "--json", "--seq", "256", "--heads", "1"};
+  const Ran ran = book.run(arguments);
+  INFO(ran.out << ran.err);
+  REQUIRE(ran.exit_code == 0);
+  const json launches = ran.document()["launches"];
+  REQUIRE(launches.size() == 3);
+  constexpr int blocks = 256 / 128;  // of 128 keys, or queries
+  const json &keys = launches[1], &queries = launches[2];
+  CHECK(contains(keys["kernel"], "key_gradients"));
+  CHECK(contains(queries["kernel"], "query_gradients"));
+  for (const char* name : {"K", "V"}) {
+    CHECK(tensor_of(keys, name)["times_read"] == 1);
+    CHECK(tensor_of(queries, name)["times_read"] == blocks);
+  }
+  for (const char* name : {"Q", "dO"}) {
+    CHECK(tensor_of(keys, name)["times_read"] == blocks);
+    CHECK(tensor_of(queries, name)["times_read"] == 1);
+  }
+  for (const char* name : {"dK", "dV"}) CHECK(tensor_of(keys, name)["times_written"] == 1);
+  CHECK(tensor_of(queries, "dQ")["times_written"] == 1);
+  REQUIRE(keys["maps"].size() == 2);
+  CHECK(keys["maps"][0]["tensors"] == json({"Q", "dO"}));
+  CHECK(queries["maps"][0]["tensors"] == json({"K", "V"}));
+  for (const json& row : queries["maps"][0]["rows"]) CHECK(row["reads"] == json(std::vector<double>(8, 1.0)));
+
+  std::vector<std::string> with_tiles = arguments;
+  with_tiles.insert(with_tiles.end(), {"--bc", "64"});
+  const Ran refused = book.run(with_tiles);
+  CHECK(refused.exit_code == 2);
+  CHECK(contains(refused.err, "--bc: chapter 6 chooses its own tiles"));
+}
+
+TEST_CASE("an open exercise: which one, where, and exit code 1") {
+  require_counts();
+  const WorkbookCopy book = book_with(ch03);
+  const std::string page = scratch("trace.html").string();
+  const Ran ran = book.run({"trace", "3", "--seq", "64", "--heads", "1", "--html", page});
+  CHECK(ran.exit_code == 1);
+  const std::string file = "chapters/" + ch03 + "/" + kernel_file;
+  CHECK(contains(ran.out, fmt::format("exercise 3.4 is still open: {}:{}", file, book.line_of(file, "TODO(3.4)"))));
+  CHECK(contains(ran.out, "./workbook trace 3 --solutions"));
+  CHECK_FALSE(fs::exists(page));
+  CHECK(contains(ran.err, "nothing was written"));
+
+  const Ran as_json = book.run({"trace", "3", "--seq", "64", "--heads", "1", "--json"});
+  CHECK(as_json.exit_code == 1);
+  const json document = as_json.document();
+  CHECK(document["result"] == "todo");
+  CHECK(contains(document["message"], "exercise 3.4 is still open"));
+  CHECK(document["launches"].empty());
+
+  // The fused kernel needs no warm-up.
+  solve_chapter_3(book);
+  CHECK(book.run({"trace", "3", "--seq", "64", "--heads", "1"}).exit_code == 0);
+}
+
+TEST_CASE("mistakes do not end the trace: it shows what the kernel did, and the reports") {
+  require_counts();
+  const WorkbookCopy book = book_with(ch03);
+  const std::vector<std::string> arguments{"trace", "3", "--json", "--seq", "128", "--heads", "1"};
+  solve_chapter_3(book, "      __syncthreads();                                      // Q, K and V are there\n", "");
+  const Ran race = book.run(arguments);
+  CHECK(race.exit_code == 1);
+  const json document = race.document();
+  CHECK(document["result"] == "ok");
+  REQUIRE(document["launches"].size() == 1);
+  CHECK(count_of(document["launches"][0], "K", "load_sectors") == 2 * 128 * 64 * 2 / 32);
+  REQUIRE_FALSE(document["launches"][0]["reports"].empty());
+  CHECK(contains(document["launches"][0]["reports"][0], "race"));
+  CHECK(contains(document["launches"][0]["reports"][0], kernel_file));
+  const Ran shown = book.run({"trace", "3", "--seq", "128", "--heads", "1"});
+  CHECK(shown.exit_code == 1);
+  CHECK(contains(shown.out, "the simulator reports"));
+}
+
+TEST_CASE("outputs that are not written, no launch, code that does not compile: trace says so") {
+  require_counts();
+  const WorkbookCopy book = book_with(ch03);
+  const std::vector<std::string> arguments{"trace", "3", "--json", "--seq", "128", "--heads", "1"};
+  solve_chapter_3(book, "    reinterpret_cast<uint4*>(O_tile)[row * (d / 8) + chunk] = rounded(eight);",
+                  "    if (row > 3) reinterpret_cast<uint4*>(O_tile)[row * (d / 8) + chunk] = rounded(eight);");
+  const Ran missing = book.run(arguments);
+  CHECK(missing.exit_code == 1);
+  const json document = missing.document();
+  REQUIRE(document["reports"].size() == 1);
+  CHECK(contains(document["reports"][0], "elements of O were never written"));
+  CHECK(count_of(document["launches"][0], "O", "store_bytes") == (128 - 2 * 4) * 64 * 2);
+
+  // A kernel that is not launched at all, and one that does not compile.
+  solve_chapter_3(book, "  if (d == 64) return start<64>(call, tiles);", "  if (d == 64) return;");
+  const Ran nothing = book.run({"trace", "3", "--seq", "128", "--heads", "1"});
+  CHECK(nothing.exit_code == 1);
+  CHECK(contains(nothing.out, "no kernel was launched"));
+  solve_chapter_3(book, "  if (d == 64) return start<64>(call, tiles);",
+                  "  if (d == 64) return start<64>(call, tiles)");
+  const Ran broken = book.run(arguments);
+  CHECK(broken.exit_code == 1);
+  CHECK(broken.document()["result"] == "not compiled");
+  CHECK(contains(broken.document()["message"], kernel_file));
+}
+
+TEST_CASE("trace --html writes a page that needs nothing beside it and says the same") {
+  require_counts();
+  const WorkbookCopy book = book_with(ch03);
+  const std::string page = scratch("trace.html").string();
+  RunOptions there;  // a file name is relative to where the reader is
+  there.folder = fs::path(page).parent_path();
+  const Ran ran =
+      book.run({"trace", "3", "--solutions", "--seq", "200", "--heads", "2", "--html", "trace.html"}, there);
+  REQUIRE(ran.exit_code == 0);
+  CHECK(contains(ran.out, "written: trace.html"));
+  const std::string html = book::read_file(page);
+  CHECK(html.starts_with("<!DOCTYPE html>"));
+  CHECK(html.ends_with("</html>\n"));
+  for (const char* outside : {"http:", "https:", "src=", "href=", "url(", "<script", "@import"}) {
+    INFO(outside);
+    CHECK_FALSE(contains(html, outside));
+  }
+  CHECK(contains(html, "prefers-color-scheme: dark"));
+  CHECK(contains(html, "<td>6400</td><td>1600</td><td>4</td>"));               // K and V
+  CHECK(contains(html, "<code>ch03::attention&lt;64, 64, 64, 4&gt;</code>"));  // escaped
+  CHECK(occurrences(html, "<rect ") == 4 + 4);                                 // K and V; Q
+  CHECK(occurrences(html, "<title>block 0, K and V tile ") == 4);              // of the cells
+  CHECK(occurrences(html, ": times read: 4</title>") == 4);
+  CHECK(contains(html, "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"));
+  for (const char* tag :
+       {"html", "body", "section", "table", "tr", "td", "th", "svg", "rect", "title", "figure", "dl"}) {
+    INFO(tag);
+    const int opened = occurrences(html, fmt::format("<{}>", tag)) + occurrences(html, fmt::format("<{} ", tag));
+    CHECK(opened == occurrences(html, fmt::format("</{}>", tag)));
+  }
+}
+
+TEST_CASE("trace --json follows notes/json.md") {
+  require_counts();
+  const WorkbookCopy book = book_with(ch03);
+  solve_chapter_3(book, "      multiply_QK(smem);",
+                  "      workbook::cuda::note(\"masked tile\", 0);\n      multiply_QK(smem);");
+  const std::vector<std::string> small{"--json", "--seq", "64", "--heads", "1"};
+  const auto traced = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), small.begin(), small.end());
+    return book.run(arguments).document();
+  };
+  expect_schema(book, "trace", {traced({"trace", "3"}), traced({"trace", "1"})});
+}
+
+TEST_CASE("trace refuses what it cannot trace, with exit code 2") {
+  require_counts();
+  const WorkbookCopy book = book_with(ch03);
+  const std::string page = scratch("trace.html").string(), folder = scratch("missing/trace.html").string();
+  const std::string odd = good_npy("odd.npy", normal_tensor({1, 1, 8, 40}, 1));
+  struct Case {
+    std::vector<std::string> arguments, said;
+  };
+  for (const Case& wrong : {
+           Case{{"2"}, {"trace 2", "chapter 2 runs on the CPU", "allowed", "1, 3"}},
+           Case{{"17"}, {"17"}},
+           Case{{}, {"chapter", "required"}},
+           Case{{"3", "--causal"}, {"--causal", "chapter 3 has no causal mask", "allowed"}},
+           Case{{"3", "--seq", "0"}, {"--seq", "\"0\"", "allowed"}},
+           Case{{"3", "--br", "0"}, {"--br", "\"0\"", "allowed"}},
+           Case{{"3", "--bc", "x"}, {"--bc", "\"x\"", "allowed"}},
+           Case{{"3", "--solutions", "--seq", "64", "--heads", "1", "--br", "48"}, {"--br", "48", "not built"}},
+           Case{{"1", "--seq", "64", "--heads", "1", "--br", "32"}, {"--br 32", "tiles of 64 rows only"}},
+           Case{{"1", "--seq", "64", "--heads", "1", "--bc", "128"}, {"--bc 128", "tiles of 64 rows only"}},
+           Case{{"1", "--q", odd, "--k", odd, "--v", odd}, {"40", "32, 64"}},
+           Case{{"1", "--q", odd}, {"--q, --k and --v", "1 of them"}},
+           Case{{"3", "--backend", "sim"}, {"--backend"}},
+           Case{{"3", "--set", "key_warps"}, {"--set key_warps", "NAME=NUMBER"}},
+           Case{{"3", "--set", "key_warps=two"}, {"--set key_warps=two", "NAME=NUMBER"}},
+           Case{{"3", "--set", "=2"}, {"--set =2", "NAME=NUMBER"}},
+           Case{{"3", "--set", "Nk=4096"}, {"--set Nk=4096", "not for --set", "allowed"}},
+       }) {
+    std::vector<std::string> arguments{"trace"};
+    arguments.insert(arguments.end(), wrong.arguments.begin(), wrong.arguments.end());
+    arguments.insert(arguments.end(), {"--json", "--html", page});
+    const Ran ran = book.run(arguments);
+    INFO(fmt::format("{}", fmt::join(arguments, " ")) << "\nstdout: " << ran.out << "\nstderr: " << ran.err);
+    CHECK(ran.exit_code == 2);
+    CHECK(ran.out.empty());
+    CHECK_FALSE(fs::exists(page));
+    for (const std::string& part : wrong.said) {
+      INFO(part);
+      CHECK(contains(ran.err, part));
+    }
+  }
+  const Ran ran = book.run({"trace", "1", "--html", folder});
+  CHECK(ran.exit_code == 2);
+  CHECK(contains(ran.err, "--html " + folder));
+  CHECK(contains(ran.err, "does not exist"));
+}
+
+TEST_CASE("without the simulator, or without its counters, trace says why, with exit code 3") {
+  const WorkbookCopy book;
+  const std::string file = "build/default/toolchain.json";
+  const json toolchain = json::parse(book.read(file));
+  json without = toolchain;
+  without["backends"].erase("sim");
+  without["unavailable"]["sim"] = "Boost.Context was not found";
+  book.write(file, without.dump());
+  const Ran missing = book.run({"trace", "1"});
+  CHECK(missing.exit_code == 3);
+  CHECK(missing.out.empty());
+  CHECK(contains(missing.err, "trace needs the simulator"));
+  CHECK(contains(missing.err, "Boost.Context was not found"));
+
+  if (!toolchain["backends"].contains("sim")) return;
+  json uncounted = toolchain;
+  uncounted["counts"] = false;
+  uncounted["simulator"] = "clang++ does not count";
+  book.write(file, uncounted.dump());
+  const Ran blind = book.run({"trace", "1"});
+  CHECK(blind.exit_code == 3);
+  CHECK(contains(blind.err, "clang++ does not count"));
+}
+
+// --- The maps --------------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// A tensor of `heads` matrices of `tiles` tiles, of 64 rows.
+cli::TracedTensor tiled_tensor(const std::string& name, std::int64_t heads, std::int64_t tiles) {
+  cli::TracedTensor tensor;
+  tensor.name = name;
+  tensor.tiling = {heads, 64 * tiles, 128, 64};
+  tensor.reads.assign(std::size_t(heads * tiles), 0.0);
+  return tensor;
+}
+
+void read(cli::TracedTensor& tensor, std::int64_t block, std::int64_t first, std::int64_t last, double times = 1) {
+  tensor.tiles_of_block[block].emplace_back(first, last);
+  for (std::int64_t tile = first; tile <= last; ++tile) tensor.reads[std::size_t(tile)] += times;
+}
+
+/// A causal forward pass: one block a tile of queries, two heads of `tiles` tiles; the diagonal is noted.
+cli::TracedLaunch causal_launch(std::int64_t tiles) {
+  cli::TracedLaunch launch;
+  cli::TracedTensor Q = tiled_tensor("Q", 2, tiles), K = tiled_tensor("K", 2, tiles), V = tiled_tensor("V", 2, tiles);
+  cli::TracedNote masked{"masked tile", {}};
+  for (std::int64_t block = 0; block < 2 * tiles; ++block) {
+    const std::int64_t head = block / tiles, tile = tiles - 1 - block % tiles;  // the longest first
+    read(Q, block, head * tiles + tile, head * tiles + tile);
+    read(K, block, head * tiles, head * tiles + tile);
+    read(V, block, head * tiles, head * tiles + tile);
+    masked.values_of_block[block].emplace_back(tile, tile);
+  }
+  launch.tensors = {Q, K, V};
+  launch.notes = {masked};
+  return launch;
+}
+
+std::vector<std::string> drawn_rows(const cli::TileMap& map, std::int64_t scale) {
+  std::vector<std::string> rows;
+  for (const auto& row : cli::draw(map, scale).cells) {
+    rows.emplace_back();
+    for (const cli::DrawnCell& cell : row) rows.back() += cell.text;
+  }
+  return rows;
+}
+
+}  // namespace
+
+TEST_CASE("a causal map has queries down, keys across, and the diagonal masked") {
+  const std::vector<cli::TileMap> maps = cli::tile_maps(causal_launch(4));
+  REQUIRE(maps.size() == 1);
+  CHECK(maps[0].tensors == std::vector<std::string>{"K", "V"});
+  CHECK(maps[0].row_tensor == "Q");
+  CHECK(maps[0].matrices == std::vector<std::int64_t>{0, 1});
+  CHECK_FALSE(maps[0].divided);
+  CHECK(drawn_rows(maps[0], 1) == std::vector<std::string>{"m...", "#m..", "##m.", "###m"});
+  // Two tiles drawn as one: whatever is not alike is said to be mixed.
+  CHECK(drawn_rows(maps[0], 2) == std::vector<std::string>{"+.", "#+"});
+  CHECK(drawn_rows(maps[0], 3) == std::vector<std::string>{"+.", "#m"});  // the last cell is one tile
+  CHECK(contains(cli::map_note(maps[0], cli::draw(maps[0], 2)), "2 x 2 tiles are drawn as one: there are 4 x 4"));
+}
+
+TEST_CASE("heads that differ, tiles read in part and tiles that are shared are drawn as what they are") {
+  cli::TracedLaunch launch = causal_launch(2);
+  launch.tensors.resize(2);  // Q and K
+  cli::TracedTensor& K = launch.tensors[1];
+  K.reads[3] = 0.5;  // the last tile of head 1, half of it
+  std::vector<cli::TileMap> maps = cli::tile_maps(launch);
+  REQUIRE(maps.size() == 2);
+  CHECK(maps[0].matrices == std::vector<std::int64_t>{0});
+  CHECK(maps[1].matrices == std::vector<std::int64_t>{1});
+  CHECK(drawn_rows(maps[1], 1) == std::vector<std::string>{"m.", "#~"});
+
+  // Tile 0 of head 0 has two readers and three reads: nobody knows whose.
+  K.reads[0] = 3;
+  maps = cli::tile_maps(launch);
+  CHECK(maps[0].divided);
+  CHECK(maps[0].cells[0][0].reads == 1.5);
+  CHECK(contains(cli::map_note(maps[0], cli::draw(maps[0], 1)), "divided evenly"));
+  CHECK_FALSE(maps[1].divided);
+}
+
+TEST_CASE("tiles that a block owns are not drawn as masked, though their numbers are those of tiles that are") {
+  // One block owns two tiles of K and walks through Q: tile 1 of Q is masked.
+  cli::TracedLaunch launch;
+  cli::TracedTensor Q = tiled_tensor("Q", 1, 4), K = tiled_tensor("K", 1, 4);
+  for (std::int64_t block = 0; block < 2; ++block) {
+    read(Q, block, 0, 3);
+    read(K, block, 2 * block, 2 * block + 1);
+  }
+  launch.tensors = {K, Q};
+  launch.notes = {{"masked tile", {{0, {{1, 1}}}}}};
+  const std::vector<cli::TileMap> maps = cli::tile_maps(launch);
+  REQUIRE(maps.size() == 2);
+  CHECK(maps[0].tensors == std::vector<std::string>{"Q"});
+  CHECK(drawn_rows(maps[0], 1) == std::vector<std::string>{"#m##", "####"});
+  CHECK(drawn_rows(maps[1], 1) == std::vector<std::string>{"##..", "..##"});
+}
+
+TEST_CASE("a block that walks everything is a row of its own, with how often it reads each tile") {
+  cli::TracedLaunch launch;
+  cli::TracedTensor Q = tiled_tensor("Q", 2, 12), K = tiled_tensor("K", 2, 3);
+  for (std::int64_t block = 0; block < 2; ++block) {
+    read(Q, block, 12 * block, 12 * block + 11);
+    read(K, block, 3 * block, 3 * block + 2, 12);
+  }
+  launch.tensors = {Q, K};
+  const std::vector<cli::TileMap> maps = cli::tile_maps(launch);
+  REQUIRE(maps.size() == 2);
+  CHECK(maps[0].tensors == std::vector<std::string>{"K"});  // what is read most comes first
+  CHECK(maps[0].row_tensor.empty());
+  CHECK(maps[0].rows == std::vector<std::int64_t>{0});
+  CHECK(drawn_rows(maps[0], 1) == std::vector<std::string>{"121212"});
+  CHECK(maps[0].matrices == std::vector<std::int64_t>{0, 1});
+}
+
+TEST_CASE("a map larger than the line is scaled down, and says so") {
+  require_counts();
+  const WorkbookCopy book = book_with(ch03);
+  // 66 tiles of 32 keys, each read by one tile of queries: numbers of one digit fit; 66 rows would not.
+  const std::string q = good_npy("q.npy", normal_tensor({1, 1, 32, 32}, 1));
+  const std::string kv = good_npy("kv.npy", normal_tensor({1, 1, 8192, 32}, 2));
+  const Ran ran = book.run({"trace", "3", "--solutions", "--q", q, "--k", kv, "--v", kv});
+  INFO(ran.out);
+  REQUIRE(ran.exit_code == 0);
+  CHECK(contains(ran.out, "2 x 2 tiles are drawn as one: there are 1 x 128"));
+  CHECK(contains(ran.out, "Q 0 " + std::string(64, '#') + "\n"));
+  std::istringstream lines(ran.out);
+  for (std::string line; std::getline(lines, line);) {
+    if (contains(line, "###")) CHECK(line.size() <= 120);
+  }
+}

@@ -1,0 +1,130 @@
+// `./workbook train`: what it prints and writes, that it can be stopped and resumed without a trace, and bad input.
+#include <catch2/catch_test_macros.hpp>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <optional>
+#include <thread>
+
+#include "common/book/files.hpp"
+#include "common/worker/command.hpp"
+#include "tests/cli/schema.hpp"
+#include "tests/cli/workbook_copy.hpp"
+
+using namespace workbook;
+using namespace workbook::test;
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+namespace {
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// A small model on a text that does not change with the book.
+std::vector<std::string> small(const std::string& out, const std::vector<std::string>& more) {
+  const fs::path text = scratch("text.txt");
+  std::string bytes;
+  for (int i = 0; i < 400; ++i) bytes += "verse " + std::to_string(i * i) + ": and the fox jumps over the lazy dog. ";
+  book::write_file(text, bytes);
+  std::vector<std::string> arguments{"train", "--json",      "--text", text.string(), "--context",
+                                     "16",    "--sequences", "2",      "--out",       scratch(out).string()};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+}  // namespace
+
+TEST_CASE("train runs all precisions from the same start, and writes curves and a checkpoint") {
+  const WorkbookCopy book;
+  const Ran ran = book.run(small("a", {"--steps", "12"}));
+  CHECK(ran.exit_code == 0);
+  const json document = ran.document();
+  expect_schema(book, "train", {document});
+  CHECK(document["finished"] == true);
+  CHECK(document["tokens_of_a_step"] == 32);
+  CHECK(document["tokens_of_the_mean"] == 32 * 256);
+  REQUIRE(document["runs"].size() == 4);
+  const double start = document["runs"][0]["losses"][0];
+  for (const json& run : document["runs"]) {
+    INFO(run["precision"]);
+    CHECK(run["losses"].size() == 12);
+    CHECK(std::abs(run["losses"][0].get<double>() - start) < 0.01 * start);
+    CHECK(run["losses"][11] < run["losses"][0]);
+    CHECK(run["above_fp32"].is_null() == (run["precision"] == "fp32"));
+  }
+  for (const char* file : {"losses.csv", "losses.gnuplot", "train.checkpoint"}) CHECK(fs::exists(scratch("a") / file));
+  const bool gnuplot = !worker::find_program("gnuplot").empty();
+  CHECK(fs::exists(scratch("a") / "losses.svg") == gnuplot);
+  CHECK(contains(ran.err, "gnuplot is not installed") == !gnuplot);
+  const std::string csv = book::read_file(scratch("a") / "losses.csv");
+  CHECK(occurrences(csv, "\n") == 13);
+  CHECK(csv.starts_with("step,fp32 loss,fp32 scale,fp32 skipped,fp16 loss,"));
+
+  // The same as text.
+  std::vector<std::string> arguments = small("a", {"--steps", "12"});
+  arguments.erase(arguments.begin() + 1);
+  const Ran shown = book.run(arguments);
+  CHECK(shown.exit_code == 0);
+  CHECK(contains(shown.out, "fp16-scaled"));
+  CHECK(contains(shown.out, "gradients that are 0"));
+}
+
+TEST_CASE("an overflow shows as a skipped step, a smaller scale, and its recovery") {
+  const WorkbookCopy book;
+  const json run = book.run(small("b", {"--precision", "fp16-scaled", "--steps", "12", "--overflow-at", "4",
+                                        "--growth-interval", "5", "--initial-scale", "1024"}))
+                       .document()["runs"][0];
+  CHECK(run["skipped_steps"] == json{4});
+  CHECK(run["scales"] ==
+        json{1024.0, 1024.0, 1024.0, 1024.0, 512.0, 512.0, 512.0, 512.0, 512.0, 1024.0, 1024.0, 1024.0});
+}
+
+TEST_CASE("a training that is stopped goes on from its checkpoint to the same losses, bit for bit") {
+  const WorkbookCopy book;
+  const fs::path folder = scratch("stopped"), checkpoint = folder / "train.checkpoint";
+  {
+    const WorkbookCopy::Background training(
+        book, small("stopped", {"--precision", "fp16-scaled", "--steps", "1000000", "--seed", "5"}));
+    for (int i = 0; i < 1500 && !fs::exists(folder); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // some steps; how many does not matter
+  }                                                               // SIGTERM, which stops it as Ctrl-C does
+  REQUIRE(fs::exists(checkpoint));
+  const auto resumed = [&](const std::string& steps) {
+    return book.run({"train", "--json", "--resume", checkpoint.string(), "--steps", steps, "--out", folder.string()});
+  };
+  const std::size_t made = resumed("1").document()["runs"][0]["steps"];
+  const std::string steps = std::to_string(made + 7);
+  const Ran continued = resumed(steps);
+  CHECK(continued.exit_code == 0);
+  const json whole =
+      book.run(small("whole", {"--precision", "fp16-scaled", "--steps", steps, "--seed", "5"})).document();
+  CHECK(continued.document()["runs"][0]["losses"] == whole["runs"][0]["losses"]);
+  CHECK(continued.document()["runs"][0]["validation_loss"] == whole["runs"][0]["validation_loss"]);
+  CHECK(book::read_file(checkpoint) == book::read_file(scratch("whole") / "train.checkpoint"));
+}
+
+TEST_CASE("train refuses what it cannot do, and writes nothing") {
+  const WorkbookCopy book;
+  const auto refused = [&](const std::vector<std::string>& more, const std::string& what) {
+    const Ran ran = book.run(small("refused", more));
+    INFO(ran.err);
+    CHECK(ran.exit_code == 2);
+    CHECK(ran.out.empty());
+    CHECK(contains(ran.err, what));
+    CHECK_FALSE(fs::exists(scratch("refused")));
+  };
+  refused({"--steps", "0"}, "--steps");
+  refused({"--precision", "fp8"}, "--precision");
+  refused({"--context", "5000"}, "context = 5000");
+  refused({"--context", "4000"}, "a tenth of it");
+  refused({"--sequences", "99999999999"}, "sequences = 99999999999");
+  refused({"--shares", "9223372036854775807"}, "shares");
+  refused({"--initial-scale", "1e39"}, "--initial-scale");
+  refused({"--resume", scratch("missing").string()}, "allowed beside it");
+  const Ran missing =
+      book.run({"train", "--resume", scratch("missing").string(), "--out", scratch("refused").string()});
+  CHECK(missing.exit_code == 2);
+  CHECK_FALSE(fs::exists(scratch("refused")));
+}

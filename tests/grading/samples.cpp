@@ -1,0 +1,287 @@
+#include "tests/grading/samples.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "common/book/files.hpp"
+#include "common/book/markers.hpp"
+#include "common/grading/release.hpp"
+
+namespace workbook::test {
+namespace fs = std::filesystem;
+namespace {
+
+book::MarkedFile solution_file(const book::Book& book) {
+  const fs::path path = book.root / "solutions/02_online_softmax/online_softmax.cpp";
+  return book::parse_marked("online_softmax.cpp", book::read_file(path));
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  return book::parse_reader("", text).lines;
+}
+
+/// Declarations that a source needs for its attack, without a header that would give it away.
+constexpr const char* kDeclarations = R"(
+extern "C" {
+int open(const char*, int, ...);
+long read(int, void*, unsigned long);
+long write(int, const void*, unsigned long);
+int close(int);
+int fork();
+int getppid();
+int kill(int, int);
+int socket(int, int, int);
+int socketpair(int, int, int, int*);
+int connect(int, const void*, unsigned);
+int unlink(const char*);
+int execl(const char*, const char*, ...);
+long ptrace(int, ...);
+long process_vm_readv(int, const void*, unsigned long, const void*, unsigned long, unsigned long);
+void _exit(int);
+}
+)";
+
+std::string quoted(const fs::path& path) {
+  return fmt::format("\"{}\"", path.string());
+}
+
+Sample in_body(const book::Book& book, const std::string& name, const std::string& attack) {
+  Sample sample;
+  sample.name = name;
+  std::string text = answer(book, "2.1", attack_body(attack));
+  const std::string at = "namespace ch02 {";
+  text.insert(text.find(at), std::string("#include <cstdio>\n#include <cstdlib>\n#include <fstream>\n#include "
+                                         "<filesystem>\n#include <string>\n#include <thread>\n") +
+                                 kDeclarations);
+  sample.files[kAnswerFile] = text;
+  sample.second = true;
+  return sample;
+}
+
+}  // namespace
+
+std::string solved(const book::Book& book) {
+  return book::read_file(book.root / "solutions/02_online_softmax/online_softmax.cpp");
+}
+
+std::string untouched(const book::Book& book) {
+  grading::Assignment assignment = grading::make_assignment(book, {"2.1", "2.3"}, {});
+  return grading::released_text(solution_file(book), assignment);
+}
+
+std::string answer(const book::Book& book, const std::string& exercise, const std::string& body,
+                   const std::string& at_end) {
+  return book::replace_body(solution_file(book), exercise, lines_of(body)) + at_end;
+}
+
+std::string attack_body(const std::string& attack) {
+  return fmt::format(
+      "  const bool worked = {};\n  if (worked) throw std::runtime_error(\"ATTACK SUCCEEDED\");\n"
+      "  return {{10, 1}};\n",
+      attack);
+}
+
+std::vector<Sample> hostile_samples(const book::Book& book, const Places& places) {
+  std::vector<Sample> samples;
+  const auto add = [&](const std::string& name, const std::string& text, const std::string& result = "",
+                       const std::string& says = "") -> Sample& {
+    Sample sample;
+    sample.name = name;
+    if (!text.empty()) sample.files[kAnswerFile] = text;
+    sample.result = result;
+    sample.says = says;
+    // What stands outside a region, and what is wrong within 2.1's, leaves 2.3 as it is: each is judged alone.
+    sample.second = result != "rejected" && text.find("l[i] *= rescale;") != std::string::npos;
+    samples.push_back(sample);
+    return samples.back();
+  };
+  const auto body = [&](const std::string& name, const std::string& attack) -> Sample& {
+    samples.push_back(in_body(book, name, attack));
+    return samples.back();
+  };
+  const auto before = [&](const std::string& text, const std::string& more) {
+    std::string result = text;
+    return result.insert(result.find("namespace ch02 {"), more);
+  };
+  const std::string wrong = "  return {10, 1};\n";
+
+  // ---- Says that it has passed. ----
+  body("prints_passed_and_exits",
+       "(std::puts(\"All tests passed (99 assertions in 18 test cases)\"), std::exit(0), false)")
+      .result = "crashed";
+  add("exits_in_a_static_initialiser",
+      answer(book, "2.1",
+             wrong + "}\nextern \"C\" void _exit(int);\nstatic const int done = (_exit(0), 0);\nvoid rest() {\n"),
+      "crashed");
+  add("defines_main", answer(book, "2.1", wrong, "\nint main() { return 0; }\n"), "failed");
+  add("defines_the_oracle",
+      answer(book, "2.1", wrong,
+             "\nnamespace workbook { struct Forward; struct Problem; Forward forward_oracle(const Problem&) { throw 1; "
+             "} }\n"),
+      "");
+  body("writes_results_json",
+       "[] { bool any = false; for (const char* file : {\"results.json\", \"/autograder/results/results.json\", "
+       "\"../results.json\", \"/tmp/results.json\"}) { std::ofstream out(file); any = any || bool(out << \"{}\"); } "
+       "return any; }()");
+  body("writes_junit",
+       "[] { std::ofstream out(\"junit.xml\"); return bool(out << \"<testsuites/>\" << std::flush); }()");
+  body("forges_a_reply",
+       "[] { const std::string text = \"{\\\"id\\\": 1, \\\"status\\\": \\\"ok\\\", \\\"seconds\\\": 0.0, "
+       "\\\"extra_bytes\\\": 0, \\\"counters\\\": {}}\"; const unsigned length = unsigned(text.size()); "
+       "write(3, &length, 4); write(3, text.data(), text.size()); return false; }()")
+      .result = "crashed";
+  body("closes_the_pipe", "(close(3), false)").result = "crashed";
+  body("becomes_an_impostor", "[] { int pair[2]; return socketpair(1, 1, 0, pair) == 0; }()");
+  add("throws_that_there_is_no_device",
+      before(answer(book, "2.1", "  throw workbook::worker::Unavailable(\"no device\");\n"),
+             "namespace workbook::worker { class Unavailable : public std::runtime_error { public: using "
+             "std::runtime_error::runtime_error; }; }\n"));
+  add("throws_that_it_was_refused",
+      before(answer(book, "2.1", "  throw workbook::worker::Refused(\"too large\");\n"),
+             "namespace workbook::worker { class Refused : public std::runtime_error { public: using "
+             "std::runtime_error::runtime_error; }; }\n"),
+      "failed");
+
+  // ---- Brings its own book along. ----
+  Sample& own_tests = add("overwrites_tests", untouched(book), "todo");
+  own_tests.files["tests/02_online_softmax/test_online_softmax.cpp"] = "int main() { return 0; }\n";
+  own_tests.files["tests/support/outcome.cpp"] = "#error ours\n";
+  Sample& own_headers = add("overwrites_headers", untouched(book), "todo");
+  own_headers.files["chapters/02_online_softmax/online_softmax.hpp"] = "#error ours\n";
+  own_headers.files["common/worker/todo.hpp"] = "#define WORKBOOK_TODO(id) return {}\n";
+  own_headers.files["common/attention/oracle.cpp"] = "#error ours\n";
+  Sample& own_build = add("overwrites_cmake_files", untouched(book), "todo");
+  own_build.files["CMakeLists.txt"] = "message(FATAL_ERROR ours)\n";
+  own_build.files["workbook"] = "#!/bin/sh\necho all passed\n";
+  Sample& own_manifest = add("overwrites_chapter_toml", untouched(book), "todo");
+  own_manifest.files["chapters/02_online_softmax/chapter.toml"] = "number = 2\n";
+  own_manifest.files["assignment.toml"] = "title = \"mine\"\n";
+
+  // ---- Looks for the answers. ----
+  add("includes_the_solution", before(untouched(book), fmt::format("#include {}\n", quoted(places.solution))),
+      "rejected", "no place in an answer");
+  add("incbins_the_solution",
+      answer(book, "2.1",
+             fmt::format("  asm(\".incbin \\\"{}\\\"\");\n  return {{10, 1}};\n", places.solution.string())),
+      "rejected", "inline assembly");
+  add("includes_hidden_tests",
+      answer(book, "2.1", fmt::format("#include {}\n  return {{10, 1}};\n", quoted(places.hidden))), "rejected");
+  body("reads_the_solution", fmt::format("bool(std::ifstream({}))", quoted(places.solution)));
+  body("reads_hidden_tests", fmt::format("bool(std::ifstream({}))", quoted(places.hidden)));
+  body("reads_the_parents_memory", "open((\"/proc/\" + std::to_string(getppid()) + \"/mem\").c_str(), 0) >= 0");
+  body("reads_the_parents_memory_by_call",
+       "[] { char byte; struct { void* base; unsigned long size; } here{&byte, 1}, there{&byte, 1}; return "
+       "process_vm_readv(getppid(), &here, 1, &there, 1, 0) > 0; }()");
+  body("traces_the_parent", "ptrace(16, getppid(), nullptr, nullptr) == 0");
+  body("reads_the_environment",
+       "std::getenv(\"WORKBOOK_CONTEXT\") != nullptr || std::getenv(\"WORKBOOK_ROOT\") != nullptr");
+  body("reads_its_own_program", "bool(std::ifstream(\"/proc/self/exe\"))");
+
+  // ---- Does harm. ----
+  body("edits_files_outside", fmt::format("bool(std::ofstream({}) << \"mine\" << std::flush)", quoted(places.outside)));
+  body("deletes_files_outside",
+       fmt::format("unlink({0}.c_str()) == 0 || unlink((std::filesystem::path({0}).parent_path() / "
+                   "\"class.csv\").c_str()) == 0",
+                   "std::string(" + quoted(places.outside) + ")"));
+  body("signals_the_parent", "kill(getppid(), 0) == 0");
+  body("forks_without_end",
+       "[] { int made = 0; for (int i = 0; i < 64; ++i) { const int pid = fork(); if (pid == 0) { "
+       "while (true) std::this_thread::yield(); } made += pid > 0; } return made > 0; }()");
+  body("starts_a_program", "execl(\"/bin/sh\", \"sh\", \"-c\", \"exit 7\", nullptr) == 0");
+  body("fills_memory",
+       "[] { std::vector<std::vector<char>> all; for (int i = 0; i < 512; ++i) all.emplace_back(1 << 20, 'x'); return "
+       "all.empty(); }()");
+  body("fills_the_disk",
+       "[] { std::ofstream out(\"/tmp/workbook-sample-fills-the-disk\"); const std::string block(1 << "
+       "20, 'x'); for (int i = 0; i < 64 && out; ++i) out << block; return bool(out); }()");
+  body("floods_stdout",
+       "[] { const std::string block(1 << 20, 'x'); for (int i = 0; i < 64; ++i) std::puts(block.c_str()); "
+       "return true; }()")
+      .result = "crashed";
+  body("loops_without_end", "[] { for (volatile int i = 1; i != 0;) { } return true; }()").result = "timed out";
+  body("segmentation_fault", "(*(volatile int*)nullptr = 1, false)").result = "crashed";
+  body("connects_to_the_network",
+       "[] { const int s = socket(2, 1, 0); if (s < 0) return false; unsigned char address[16] = {2, 0, 0, 22, 127, 0, "
+       "0, "
+       "1}; connect(s, address, 16); return true; }()");
+  body("changes_its_input", "(const_cast<float&>(x[0]) = 1, false)").result = "failed";
+  add("replaces_operator_new",
+      answer(book, "2.1", wrong, "\nvoid* operator new(std::size_t size) { return __builtin_malloc(size); }\n"),
+      "failed");
+
+  // ---- Is not a source, or a strange one. ----
+  add("binary_in_place_of_a_source",
+      std::string("\x7f"
+                  "ELF\x02\x01\x01\0\0\0\0",
+                  11),
+      "todo", "is no text");
+  add("utf_16", std::string("\xff\xfe#\0i\0n\0", 8), "todo", "is no text");
+  std::string windows = "\xEF\xBB\xBF";
+  for (const char c : solved(book)) windows += c == '\n' ? "\r\n" : std::string(1, c);
+  Sample& crlf = add("crlf_and_byte_order_mark", windows, "passed");
+  crlf.first = crlf.second = crlf.whole = true;
+  Sample& latin = add("not_utf_8", "// Gr\xfc\xdf Gott\n" + solved(book), "passed");
+  latin.first = latin.second = latin.whole = true;
+  Sample& missing = add("missing_files", "", "todo", "was not handed in");
+  missing.files["notes.txt"] = "The dog has eaten it.\n";
+  std::string no_begin = solved(book);
+  no_begin.erase(no_begin.find("  // BEGIN 2.1\n"), std::string("  // BEGIN 2.1\n").size());
+  add("markers_gone", no_begin, "not compiled", "that opens this region is gone");
+  add("does_not_compile", answer(book, "2.1", "  return no_such_name;\n"), "not compiled", "no_such_name");
+  Sample& twice = add("two_files_that_could_be_meant", "", "todo", "could both be meant");
+  twice.files["a/online_softmax.cpp"] = solved(book);
+  twice.files["b/online_softmax.cpp"] = solved(book);
+  add("takes_minutes_to_compile", answer(book, "2.1", "  return {float(Tree<22, 0>::value), 1};\n"), "not compiled");
+  samples.back().files[kAnswerFile] = before(
+      samples.back().files[kAnswerFile],
+      "template <int depth, long at> struct Tree { static constexpr long value = Tree<depth - 1, 2 * at>::value + "
+      "Tree<depth - 1, 2 * at + 1>::value; };\ntemplate <long at> struct Tree<0, at> { static constexpr long value "
+      "= at; };\n");
+  add("takes_gigabytes_to_compile",
+      answer(book, "2.1", wrong, "\nchar large[1u << 30] = {1};\nchar larger[1u << 30] = {1};\n"));
+
+  // ---- Knows where it runs. ----
+  add("detects_the_simulator",
+      answer(book, "2.1", "#ifdef __SANITIZE_THREAD__\n  return {0, 0};\n#endif\n  return {10, 1};\n"), "rejected",
+      "tells the simulator from a GPU");
+  add("hides_from_the_simulator",
+      before(untouched(book), "__attribute__((no_sanitize(\"thread\"))) static void hidden() {}\n"), "rejected");
+  add("calls_the_simulators_callbacks", before(untouched(book), "extern \"C\" void __tsan_read4(void*);\n"),
+      "rejected");
+
+  // The oracle's way, in double and with a whole row of scores: right, and no FlashAttention. The counted bar (memory)
+  // is what tells.
+  Sample& oracle = add("answers_as_the_oracle_does", answer(book, "2.3", R"(
+  const std::int64_t rows = Q_tile.rows(), d = Q_tile.columns(), Nk = K.rows();
+  std::vector<double> S(std::size_t(rows * Nk));
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const std::int64_t visible = workbook::visible_keys(first_query + i, Nq, Nk, causal);
+    double m = -INFINITY, l = 0;
+    for (std::int64_t j = 0; j < visible; ++j) {
+      double dot = 0;
+      for (std::int64_t c = 0; c < d; ++c) dot += double(Q_tile.row(i)[c]) * K.row(j)[c];
+      S[std::size_t(i * Nk + j)] = scale * dot;
+      m = std::max(m, scale * dot);
+    }
+    for (std::int64_t j = 0; j < visible; ++j) l += std::exp(S[std::size_t(i * Nk + j)] - m);
+    for (std::int64_t c = 0; c < d; ++c) {
+      double o = 0;
+      for (std::int64_t j = 0; j < visible; ++j) o += std::exp(S[std::size_t(i * Nk + j)] - m) * V.row(j)[c];
+      O_tile.row(i)[c] = visible == 0 ? 0 : float(o / l);
+    }
+    lse_tile[i] = visible == 0 ? minus_infinity : float(m + std::log(l));
+  }
+)"),
+                       "passed");
+  oracle.first = oracle.second = true;
+  return samples;
+}
+
+void write_sample(const fs::path& folder, const Sample& sample) {
+  fs::create_directories(folder / sample.name);
+  for (const auto& [name, text] : sample.files) book::write_file(folder / sample.name / name, text);
+}
+
+}  // namespace workbook::test

@@ -1,0 +1,164 @@
+// The isolation itself, below the filter by name: what a compiler and a worker in it can reach.
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <cstdlib>
+#include <filesystem>
+
+#include "common/book/files.hpp"
+#include "common/grading/isolation.hpp"
+#include "common/worker/command.hpp"
+#include "common/worker/worker.hpp"
+#include "tests/book/fixtures/temporary_book.hpp"
+
+using namespace workbook;
+using namespace workbook::grading;
+namespace fs = std::filesystem;
+
+namespace {
+
+const fs::path kProgram = fs::path(WORKBOOK_BINARY) / "bin" / "workbook_isolate";
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// A workshop and a job of one source, compiled as submissions are.
+struct Inside {
+  Inside()
+      : toolchain(worker::load_toolchain(WORKBOOK_BINARY, WORKBOOK_SOURCE)),
+        isolation(prove_isolation(kProgram, {}, {})),
+        workshop(toolchain, WORKBOOK_SOURCE, isolation, limits(), 2) {}
+  static IsolationLimits limits() {
+    IsolationLimits limits;
+    limits.build_seconds = 20;
+    return limits;
+  }
+  worker::WorkerBuilt build(const std::string& source, unsigned slot = 0) {
+    const std::string name = fmt::format("submission/{}.cpu", ++jobs);  // a workshop builds each job once
+    folder.write(name + "/chapters/99_test/answer.cpp",
+                 "#include \"common/worker/operations.hpp\"\n" + source +
+                     "\nnamespace { void run(const workbook::worker::Arguments& call) { answer(call); }\nconstexpr "
+                     "workbook::worker::Operation table[] = {{\"answer\", run}}; }\nstd::span<const "
+                     "workbook::worker::Operation> workbook::worker::operations() { return table; }\n");
+    worker::WorkerJob job;
+    job.name = name;
+    job.sources = {folder / (name + "/chapters/99_test/answer.cpp")};
+    job.include = folder / (name + "/chapters/99_test");
+    return workshop.build(slot, {job}).at(name);
+  }
+  book::TemporaryFolder folder;
+  worker::Toolchain toolchain;
+  Isolation isolation;
+  Workshop workshop;
+  int jobs = 0;
+};
+
+bool isolated_here() {
+  if (!fs::exists(kProgram)) return false;
+  return ::geteuid() == 0 || std::atoi(worker::run_command({kProgram.string(), "landlock"}).output.c_str()) > 0;
+}
+
+}  // namespace
+
+TEST_CASE("a compiler can include the book's headers and nothing that is not its own") {
+  if (!isolated_here()) SKIP("needs libseccomp, and root or Landlock");
+  Inside inside;
+  const std::string answer = "void answer(const workbook::worker::Arguments&) {}\n";
+  const worker::WorkerBuilt good = inside.build(answer);
+  INFO(good.log);
+  REQUIRE(good.ok);
+  // Readable by everyone, were it not for the isolation: Landlock, or else a closed folder.
+  inside.folder.write("secret.hpp", "#define SECRET 1\n");
+  if (inside.isolation.landlock == 0) ::chmod(inside.folder.path().c_str(), 0700);
+  const std::string secret = (inside.folder / "secret.hpp").string();
+  const worker::WorkerBuilt include = inside.build(fmt::format("#include \"{}\"\n", secret) + answer);
+  CHECK(!include.ok);
+  CHECK((contains(include.log, "Permission denied") || contains(include.log, "No such file")));
+  const worker::WorkerBuilt incbin = inside.build(answer + fmt::format("asm(\".incbin \\\"{}\\\"\");\n", secret));
+  CHECK(!incbin.ok);
+  CHECK(contains(incbin.log, "secret.hpp"));
+  // The worker that was built before, of the same submission: it may hold answers to other exercises.
+  CHECK(!inside.build(answer + fmt::format("asm(\".incbin \\\"{}\\\"\");\n", good.executable.string())).ok);
+  // Devices that never end, and a terminal.
+  for (const char* device : {"/dev/zero", "/dev/tty", "/dev/ptmx", "/proc/self/mem"}) {
+    INFO(device);
+    CHECK(!inside.build(fmt::format("#include \"{}\"\n", device) + answer).ok);
+  }
+}
+
+TEST_CASE("a compiler's time, memory and files are limited") {
+  if (!isolated_here()) SKIP("needs libseccomp, and root or Landlock");
+  Inside inside;
+  const std::string answer = "void answer(const workbook::worker::Arguments&) {}\n";
+  CHECK(!inside.build(answer + "char large[1u << 30] = {1};\n").ok);
+  const worker::WorkerBuilt slow = inside.build(
+      "template <int n, long at> struct Tree { static constexpr long value = Tree<n - 1, 2 * at>::value + Tree<n - 1, "
+      "2 * "
+      "at + 1>::value; };\ntemplate <long at> struct Tree<0, at> { static constexpr long value = at; };\nlong x = "
+      "Tree<24, 0>::value;\n" +
+      answer);
+  CHECK(!slow.ok);
+  INFO(slow.log);
+  CHECK(!slow.log.empty());
+}
+
+TEST_CASE("a worker runs in its isolation as it would outside") {
+  if (!isolated_here()) SKIP("needs libseccomp, and root or Landlock");
+  Inside inside;
+  const worker::WorkerBuilt built = inside.build(
+      "#include <cstdio>\n#include <thread>\n#include <vector>\nvoid answer(const workbook::worker::Arguments& call) "
+      "{\n  "
+      "std::vector<float> copy(call.input(\"x\").begin(), call.input(\"x\").end());\n  std::thread([&] { for "
+      "(std::size_t i "
+      "= 0; i < copy.size(); ++i) call.output(\"y\")[i] = 2 * copy[i]; }).join();\n  std::puts(\"done\");\n}\n");
+  INFO(built.log);
+  REQUIRE(built.ok);
+  worker::Limits limits;
+  limits.prefix = inside.workshop.worker_prefix(0, "cpu");
+  worker::Worker runner(built.executable, limits);
+  const std::vector<float> x{1, 2, 3};
+  worker::Call call("answer");
+  call.input("x", x).output<float>("y", 3);
+  const worker::Reply reply = runner.call(call);
+  CHECK(reply.output<float>("y") == std::vector<float>{2, 4, 6});
+  CHECK(contains(reply.printed, "done"));
+  CHECK(reply.extra_bytes > 0);
+  // Its program cannot be read, by it or by the next submission's worker.
+  struct stat info {};
+  REQUIRE(::stat(built.executable.c_str(), &info) == 0);
+  if (::geteuid() != 0) return;
+  CHECK((info.st_mode & 0777) == 0710);
+  CHECK(info.st_gid == IsolationLimits().first_user);
+}
+
+TEST_CASE("another submission's worker cannot be started from this one's slot") {
+  if (!isolated_here() || ::geteuid() != 0) SKIP("needs libseccomp, and root or Landlock");
+  Inside inside;
+  const worker::WorkerBuilt built = inside.build("void answer(const workbook::worker::Arguments&) {}\n", 0);
+  REQUIRE(built.ok);
+  worker::Limits limits;
+  limits.prefix = inside.workshop.worker_prefix(1, "cpu");
+  worker::Worker runner(built.executable, limits);
+  CHECK_THROWS_AS(runner.call(worker::Call("answer")), worker::Failure);
+}
+
+TEST_CASE("what others could read is found out before anything is graded") {
+  if (!isolated_here()) SKIP("needs libseccomp, and root or Landlock");
+  const book::TemporaryFolder folder;
+  folder.write("hidden.cpp", "// secret\n");
+  ::chmod(folder.path().c_str(), 0755);
+  CHECK_NOTHROW(prove_isolation(kProgram, {}, {}));
+  const Isolation isolation = prove_isolation(kProgram, {}, {});
+  if (isolation.landlock > 0) {
+    CHECK_NOTHROW(prove_isolation(kProgram, {folder / "hidden.cpp"}, {}));
+    CHECK(isolation.record.at("layers").back().get<std::string>().starts_with("Landlock"));
+  } else {
+    CHECK_THROWS_AS(prove_isolation(kProgram, {folder / "hidden.cpp"}, {}), NoIsolation);
+  }
+  // A file in a place that the isolation leaves open: everyone's header folder.
+  CHECK_THROWS_AS(prove_isolation(kProgram, {"/usr/include/stdio.h"}, {}), NoIsolation);
+  CHECK_THROWS_AS(prove_isolation(folder / "no_such_program", {}, {}), NoIsolation);
+}

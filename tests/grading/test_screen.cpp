@@ -1,0 +1,73 @@
+// The filter by name: what it refuses, and what it must not.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include "common/book/files.hpp"
+#include "common/grading/screen.hpp"
+
+using namespace workbook;
+using grading::screen_source;
+
+TEST_CASE("names that have no place in an answer are refused, with their line") {
+  const auto [source, what] = GENERATE(table<std::string, std::string>({
+      {"void f() {\n  asm(\"nop\");\n}\n", "inline assembly"},
+      {"void f() {\n  __asm__ volatile(\"nop\");\n}\n", "inline assembly"},
+      {"\nusing namespace workbook::simt;\n", "internals"},
+      {"\nvoid __tsan_read4(void*);\n", "callbacks"},
+      {"\n__attribute__((no_sanitize(\"thread\"))) void f();\n", "hides code"},
+      {"\n[[gnu::no_sanitize_thread]] void f();\n", "hides code"},
+      {"\n#ifdef __SANITIZE_THREAD__\n#endif\n", "simulator from a GPU"},
+      {"\n#if defined(__CUDA_ARCH__)\n#endif\n", "simulator from a GPU"},
+      {"\n#pragma GCC optimize(\"O0\")\n", "#pragma"},
+      {"\n#include <unistd.h>\n", "#include <unistd.h>"},
+      {"\n#include \"unistd.h\"\n", "#include"},
+      {"\n#  include  \"../../solutions/x.hpp\"\n", "#include"},
+      {"\n%:include <sys/mman.h>\n", "#include"},
+      {"\n#include /* */ <sys/mman.h>\n", "#include"},
+      {"\n#include NAME\n", "made by a macro"},
+      {"\n#inc\\\nlude <unistd.h>\n", "#include"},
+      {"\nint as\\\nm = 0;\n", "inline assembly"},
+      {"\n#define PASTE(a, b) a##b\n", "pasted together"},
+      {"\n#line 7 \"other.cpp\"\n", "#line"},
+      {"\n#include_next <vector>\n", "#include_next"},
+      {"\nlong f() { return syscall(1); }\n", "round the language"},
+      {"\nchar s[] = \"//\"; asm(\"\");\n", "inline assembly"},
+      {"\nchar c = '\"'; asm(\"\"); char d = '\"';\n", "inline assembly"},
+      {"\nauto s = R\"x( )\" )x\"; asm(\"\");\n", "inline assembly"},
+      {"\nint n = 1'000; asm(\"\"); int m = 2'000;\n", "inline assembly"},
+  }));
+  INFO(source);
+  const auto refusals = screen_source(source, "");
+  REQUIRE(!refusals.empty());
+  CHECK(refusals[0].what.find(what) != std::string::npos);
+  CHECK(refusals[0].line == 2);
+}
+
+TEST_CASE("what an honest answer holds is not refused") {
+  const std::string source = GENERATE(
+      "// asm, __tsan_read4 and simt:: in a comment\n", "/* #include <unistd.h> */\n",
+      "const char* s = \"asm(simt::__tsan)\";\n", "auto s = R\"(\n#include <unistd.h>\nasm)\";\n",
+      "#include <vector>\n#include <cmath>\n#include \"online_softmax.hpp\"\n#include \"common/cuda/kernel.hpp\"\n",
+      "#pragma once\n#pragma unroll\n#pragma unroll 4\n", "int simtitle = 0, asmuch = 1;\n",
+      "#define SQUARE(x) ((x) * (x))\n#if 1\n#else\n#endif\n", "WORKBOOK_TODO(2.1);\n", "");
+  INFO(source);
+  for (const auto& refusal : screen_source(source, "")) UNSCOPED_INFO(refusal.line << ": " << refusal.what);
+  CHECK(screen_source(source, "").empty());
+}
+
+TEST_CASE("the book's own solutions pass the filter, and given lines are not looked at") {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(std::string(WORKBOOK_SOURCE) + "/solutions")) {
+    const std::string extension = entry.path().extension().string();
+    if (extension != ".cpp" && extension != ".cu") continue;
+    const std::string text = book::read_file(entry.path());
+    INFO(entry.path().string());
+    for (const auto& refusal : screen_source(text, "")) {
+      // What the file was handed out with may be special; an answer within it may not.
+      CHECK(screen_source(text, text).empty());
+      INFO(refusal.line << ": " << refusal.what);
+      CHECK(refusal.what.starts_with("#include"));
+    }
+    SUCCEED();
+  }
+  CHECK(screen_source("#include <unistd.h>\n", "#include <unistd.h>\n").empty());
+}

@@ -1,0 +1,66 @@
+#include "tests/support/kernel_stage.hpp"
+
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "common/attention/element.hpp"
+#include "common/attention/half.hpp"
+
+namespace workbook::test {
+
+Input input(const std::string& kind, const Shape& shape, std::uint64_t seed, bool causal) {
+  return {make_input(kind, {shape, causal, 0, seed}), fmt::format("{}, seed {}", kind, seed)};
+}
+
+Padded attention_padded(const Problem& problem, const Numbers& numbers, std::int64_t rows_behind, float behind) {
+  const Shape& s = problem.shape;
+  worker::Call request("forward");
+  request.number("B", 1).number("H", 1).number("Hkv", 1);
+  request.number("Nq", double(s.Nq)).number("Nk", double(s.Nk)).number("d", double(s.d));
+  request.number("scale", problem.scale).number("causal", problem.causal ? 1 : 0);
+  for (const auto& [name, value] : numbers) request.number(name, value);
+  const auto padded = [&](const Tensor<float>& tensor) {
+    std::vector<std::uint16_t> codes = to_codes(tensor.values, "float16");
+    codes.resize(codes.size() + std::size_t(rows_behind * s.d), float_to_half(behind));
+    return codes;
+  };
+  const std::vector<std::uint16_t> Q = padded(problem.Q), K = padded(problem.K), V = padded(problem.V);
+  request.input("Q", Q).input("K", K).input("V", V);
+  request.output<std::uint16_t>("O", std::size_t(s.q_size())).output<float>("lse", std::size_t(s.lse_size()));
+  const worker::Reply reply = call(request);
+  return {reply.output<std::uint16_t>("O"), reply.output<float>("lse")};
+}
+
+void expect_nothing_from_behind(const Problem& problem, const Numbers& numbers, std::int64_t rows_behind) {
+  const auto d = std::size_t(problem.shape.d);
+  const Padded zeros = attention_padded(problem, numbers, rows_behind, 0);
+  for (const float behind : {1000.0f, std::numeric_limits<float>::quiet_NaN()}) {
+    const Padded other = attention_padded(problem, numbers, rows_behind, behind);
+    for (std::size_t at = 0; at < zeros.O.size(); ++at) {
+      expect(
+          other.O[at] == zeros.O[at],
+          fmt::format("with Nq={}, Nk={}, row {}, column {} of O is {} when memory behind the last row of Q, K and V "
+                      "holds zeros, and {} when it holds {}",
+                      problem.shape.Nq, problem.shape.Nk, at / d, at % d, half_to_float(zeros.O[at]),
+                      half_to_float(other.O[at]), behind),
+          "rows of a tile that do not exist hold what lies behind the tensor: they must be zeros, for 0 · NaN is NaN",
+          "tail-not-zeroed");
+    }
+    expect(other.lse == zeros.lse, "the LSE depends on what lies behind the last row of Q, K and V",
+           "rows of a tile that do not exist must be zeros", "tail-not-zeroed");
+  }
+}
+
+void expect_wide(const worker::Reply& reply, const std::string& tensor, const std::string& way, double bytes,
+                 const std::string& why) {
+  const std::string name = tensor + "." + way;
+  expect_count(reply, name + "_bytes", bytes, why, "some of it is moved more or less often than it must be", "traffic");
+  expect_count(reply, name + "_sectors", bytes / 32, why + ", 32 bytes a sector",
+               "neighbouring lanes do not take neighbouring bytes, so that each sector is asked for several times",
+               "uncoalesced");
+  expect_count(reply, name + "_requests", bytes / 512, why + ", 32 lanes with 16 bytes each a request",
+               "a thread takes fewer than 16 bytes at a time", "narrow-access");
+}
+
+}  // namespace workbook::test

@@ -1,0 +1,50 @@
+// What the tests of several kernel chapters share: named inputs, rows behind the last one, and how wide accesses are.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/support/subject.hpp"
+
+namespace workbook::test {
+
+using Numbers = std::map<std::string, double>;
+
+/// One of the named inputs, and its seed for the message.
+struct Input {
+  Problem problem;
+  std::string name;
+};
+Input input(const std::string& kind, const Shape& shape, std::uint64_t seed, bool causal = false);
+
+/// Adds to the scaled scores of query i and key j about row(i)·key(j), in every head: through column 0 of Q and K,
+/// which holds nothing else.
+template <class Row, class Key>
+void add_to_scores(Problem& problem, const Row& row, const Key& key) {
+  const Shape& s = problem.shape;
+  for (std::int64_t b = 0; b < s.B; ++b) {
+    for (std::int64_t h = 0; h < s.H; ++h) {
+      for (std::int64_t i = 0; i < s.Nq; ++i) problem.Q(b, h, i, 0) = float(row(i));
+      for (std::int64_t j = 0; j < s.Nk; ++j) problem.K(b, h, j, 0) = float(key(j)) / problem.scale;
+    }
+  }
+}
+
+/// The codes of O (Nq, d) and the LSE (Nq) of a problem of one head, with `rows_behind` rows of `behind` after the last
+/// one of Q, K and V.
+struct Padded {
+  std::vector<std::uint16_t> O;
+  std::vector<float> lse;
+};
+Padded attention_padded(const Problem& problem, const Numbers& numbers, std::int64_t rows_behind, float behind);
+/// Fails unless O and the LSE are the same, bit for bit, whatever lies behind the last row of Q, K and V.
+void expect_nothing_from_behind(const Problem& problem, const Numbers& numbers, std::int64_t rows_behind);
+
+/// `tensor` is moved by "load", "store" or "async" accesses of `bytes` bytes, 32 bytes a sector and 512 bytes a
+/// request: no byte twice, neighbouring lanes at neighbouring bytes, 16 bytes a lane.
+void expect_wide(const worker::Reply& reply, const std::string& tensor, const std::string& way, double bytes,
+                 const std::string& why);
+
+}  // namespace workbook::test
