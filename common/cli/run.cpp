@@ -295,6 +295,9 @@ int run(const Session& session, const RunOptions& options) {
     } else if (problem.causal && !chapter.causal) {
       row.supported = false;
       row.result = "does not do causal";
+    } else if (stage.backend != "cpu" && problem.shape.d != 32 && problem.shape.d != 64 && problem.shape.d != 128) {
+      row.supported = false;
+      row.result = fmt::format("kernels do d = 32, 64 and 128, not {}", problem.shape.d);
     } else {
       worker::Limits limits;
       limits.time = std::chrono::duration<double>(24 * 3600.0);

@@ -24,12 +24,22 @@ std::size_t scores(const workbook::Shape& shape) {
   return std::size_t(shape.lse_size() * ch01::score_stride(shape.Nk));
 }
 
+/// S or P, of `size` elements. A call that they are too large for is refused, not failed.
+template <class T>
+DeviceArray<T> scratch(const char* name, std::size_t size) {
+  try {
+    return DeviceArray<T>(name, size, Role::scratch);
+  } catch (const workbook::cuda::Error& error) {
+    throw workbook::worker::Refused(error.what());
+  }
+}
+
 // The numbers of Arguments::shape(), scale, causal; Q, K, V as 16-bit codes -> O as codes, lse.
 void forward(const Arguments& call) {
   AttentionTensors<half> tensors(call);
   tensors.count_tiles(call.shape(), 64, 64);  // those of naive_attention.cu
-  DeviceArray<float> S("S", scores(call.shape()), Role::scratch);
-  DeviceArray<half> P("P", scores(call.shape()), Role::scratch);
+  DeviceArray<float> S = scratch<float>("S", scores(call.shape()));
+  DeviceArray<half> P = scratch<half>("P", scores(call.shape()));
   attend(call, tensors, S, P);
   tensors.download(call);
 }
@@ -37,8 +47,8 @@ void forward(const Arguments& call) {
 // See common/cuda/bench.hpp.
 void bench(const Arguments& call) {
   workbook::cuda::StageTimer<workbook::cuda::ForwardTensors<half>> timer(call);
-  DeviceArray<float> S("S", scores(call.shape()), Role::scratch);
-  DeviceArray<half> P("P", scores(call.shape()), Role::scratch);
+  DeviceArray<float> S = scratch<float>("S", scores(call.shape()));
+  DeviceArray<half> P = scratch<half>("P", scores(call.shape()));
   timer.time([&](auto& tensors) { attend(call, tensors, S, P); });
 }
 

@@ -201,7 +201,7 @@ TEST_CASE("unknown verbs, chapters, exercises, gates and tests are refused, with
   const std::string exercises = "there are: 1.1, 1.2, 1.3, 2.1, 2.2, 2.3";
   const std::string chapters = "there are: 01_naive_attention, 02_online_softmax";
   const std::vector<Case> cases{
-      {{"nonsense"}, {"nonsense", "allowed: status, run, test, hint, reset, watch, doctor, stubs, check"}},
+      {{"nonsense"}, {"nonsense", "allowed: status, run, test, hint, reset, watch, trace, doctor, stubs, "}},
       {{"nonsense", "1", "--json"}, {"nonsense: there is no such verb"}},
       {{"--nonsense"}, {"--nonsense", "./workbook --help says what is allowed"}},
       {{"status", "1", "--json"}, {"1: not expected here", "./workbook status --help"}},

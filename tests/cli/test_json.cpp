@@ -23,11 +23,11 @@ TEST_CASE("test --json follows notes/json.md: one document, or a list of them") 
   const WorkbookCopy book;
   book.solve("1.3");
   book.edit(book.readers_file("1.3"), "O(i, c) += P(i, j) * V(j, c)", "O(i, c) += V(j, c)");
-  const json one = book.run({"test", "1", "--json"}).document();
+  const json one = book.run({"test", "1.3", "--json"}).document();
   REQUIRE(one.is_object());
   const json all = book.run({"test", "--json"}).document();
   REQUIRE(all.is_array());
-  REQUIRE(all.size() == 2);
+  REQUIRE(all.size() >= 2);  // chapter 1 on each of its backends, chapter 2
   expect_schema(book, "test", {one, all[0], all[1]});
 }
 

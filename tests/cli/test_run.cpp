@@ -36,7 +36,7 @@ std::vector<std::int64_t> sizes_of(const Tensor<float>& tensor) {
 TEST_CASE("every stage is right on the book's own text, causal or not") {
   const WorkbookCopy book;
   for (const bool causal : {false, true}) {
-    std::vector<std::string> arguments{"run", "--json", "--seq", "256"};
+    std::vector<std::string> arguments{"run", "--json", "--seq", "256", "--backend", "cpu"};
     if (causal) arguments.push_back("--causal");
     const Ran ran = book.run(arguments);
     CHECK(ran.exit_code == 0);
@@ -54,7 +54,7 @@ TEST_CASE("every stage is right on the book's own text, causal or not") {
     CHECK(document["stages"][0]["previous_difference"].is_null());
     CHECK(document["stages"][1]["previous_difference"] < 1e-4);
   }
-  const Ran shown = book.run({"run", "--seq", "256", "--causal"});
+  const Ran shown = book.run({"run", "--seq", "256", "--causal", "--backend", "cpu"});
   CHECK(shown.exit_code == 0);
   CHECK(contains(shown.out, "Nq=256, Nk=256, d=64, causal, scale 0.125"));
   CHECK(contains(shown.out, "01_naive_attention"));
@@ -80,7 +80,8 @@ TEST_CASE("one stage can be run alone; chapter 2 takes 16.5 KiB whatever N is") 
 
 TEST_CASE("a stage whose memory would not suffice refuses beforehand, with exit code 3") {
   const WorkbookCopy book;
-  const std::vector<std::string> arguments{"run", "--seq", "4096", "--heads", "1", "--stage", "1", "--memory", "64M"};
+  const std::vector<std::string> arguments{"run", "--seq",    "4096", "--heads",   "1",  "--stage",
+                                           "1",   "--memory", "64M",  "--backend", "cpu"};
   const Ran ran = book.run(arguments);
   if (ran.exit_code == 0) SKIP("a sanitizer build has no memory limit");
   CHECK(ran.exit_code == 3);
@@ -89,7 +90,7 @@ TEST_CASE("a stage whose memory would not suffice refuses beforehand, with exit 
   CHECK(contains(ran.out, "chapter 2 computes the same in memory that does not grow with N"));
 
   // With the other stage beside it, the run is good: nothing went wrong.
-  const Ran both = book.run({"run", "--json", "--seq", "4096", "--heads", "1", "--memory", "64M"});
+  const Ran both = book.run({"run", "--json", "--seq", "4096", "--heads", "1", "--memory", "64M", "--backend", "cpu"});
   CHECK(both.exit_code == 0);
   const json document = both.document();
   CHECK(document["stages"][0]["result"] == "refused");
