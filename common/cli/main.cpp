@@ -315,8 +315,8 @@ int main(int argc, char** argv) {
   setting("--seed", train_options.seed, "Seed of the weights and the batches", whole_number<std::uint64_t>(0))
       ->capture_default_str();
   const CLI::Validator counted = whole_number<std::int64_t>(1);
-  setting("--context", train_options.context, "Tokens of a sequence", counted)->take_last()->capture_default_str();
-  setting("--sequences", train_options.sequences, "Sequences of a batch", counted)->take_last()->capture_default_str();
+  setting("--context", train_options.context, "Tokens of a sequence", counted)->capture_default_str();
+  setting("--sequences", train_options.sequences, "Sequences of a batch", counted)->capture_default_str();
   setting("--micro-batches", train_options.micro_batches, "Batches that make one step", counted)->capture_default_str();
   setting("--shares", train_options.shares, "Machines over whose tokens the loss is averaged; this is one of them",
           counted)
