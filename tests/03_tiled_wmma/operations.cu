@@ -5,37 +5,16 @@
 #include "common/cuda/attention_tensors.hpp"
 #include "common/cuda/bench.hpp"
 #include "common/cuda/memory.hpp"
+#include "common/cuda/unobserved.hpp"
 #include "common/cuda/worker_device.hpp"
 #include "common/worker/operations.hpp"
 #include "tiled_wmma.hpp"
 #include "warmups.hpp"
 
-#if !defined(__CUDACC__)
-#include "common/simt/simulator.hpp"
-#endif
-
 namespace {
 
-using workbook::cuda::AttentionTensors, workbook::cuda::DeviceArray, workbook::cuda::Role;
+using workbook::cuda::AttentionTensors, workbook::cuda::DeviceArray, workbook::cuda::Role, workbook::cuda::Unobserved;
 using workbook::worker::Arguments, workbook::worker::Operation;
-
-/// While it lives, the simulator neither counts nor checks, which takes less than half of the time: for the one test
-/// that needs more than 65535 blocks. Nothing on the GPU.
-class Unobserved {
- public:
-  explicit Unobserved(bool unobserved) {
-#if !defined(__CUDACC__)
-    simt::options().count = simt::options().detect = !unobserved;
-#endif
-  }
-  ~Unobserved() {
-#if !defined(__CUDACC__)
-    simt::options().count = simt::options().detect = true;
-#endif
-  }
-  Unobserved(const Unobserved&) = delete;
-  Unobserved& operator=(const Unobserved&) = delete;
-};
 
 std::span<const std::uint16_t> codes(const Arguments& call, const char* name) {
   return call.array<std::uint16_t>(name);

@@ -4,16 +4,14 @@
 #include <cmath>
 #include <limits>
 
-#include "common/attention/element.hpp"
 #include "common/attention/half.hpp"
+#include "tests/support/kernel_stage.hpp"
 #include "tests/support/subject.hpp"
 
 using namespace workbook;
 using namespace workbook::test;
 
 namespace {
-
-using Numbers = std::map<std::string, double>;
 
 /// Sizes of the tiles, and how many warps split the keys of one.
 struct Tiles {
@@ -24,15 +22,6 @@ struct Tiles {
 constexpr Tiles all_tiles[] = {{64, 64, 4}, {32, 64, 4}, {32, 64, 2}, {32, 32, 2}, {64, 128, 4}};
 bool built(const Tiles& tiles, std::int64_t d) {
   return tiles.Bc <= 64 || d <= 64;
-}
-
-/// One of the named inputs, and its seed for the message.
-struct Input {
-  Problem problem;
-  std::string name;
-};
-Input input(const std::string& kind, const Shape& shape, std::uint64_t seed) {
-  return {make_input(kind, {shape, false, 0, seed}), fmt::format("{}, seed {}", kind, seed)};
 }
 
 AttentionResult expect_tiled(const Input& given, const Tiles& tiles = {}) {
@@ -70,49 +59,12 @@ void expect_lse(const Input& given, const Tiles& tiles = {}) {
                             describe(problem, given.name)});
 }
 
-/// `tensor` is read ("load") or written ("store") in `bytes` bytes, 32 bytes a sector and 512 bytes a request: no byte
-/// twice, neighbouring lanes at neighbouring bytes, 16 bytes a lane.
-void expect_wide(const worker::Reply& reply, const std::string& tensor, const std::string& way, double bytes,
-                 const std::string& why) {
-  const std::string name = tensor + "." + way;
-  expect_count(reply, name + "_bytes", bytes, why, "some of it is moved more or less often than it must be", "traffic");
-  expect_count(reply, name + "_sectors", bytes / 32, why + ", 32 bytes a sector",
-               "neighbouring lanes do not take neighbouring bytes, so that each sector is asked for several times",
-               "uncoalesced");
-  expect_count(reply, name + "_requests", bytes / 512, why + ", 32 lanes with 16 bytes each a request",
-               "a thread takes fewer than 16 bytes at a time", "narrow-access");
-}
-
 std::string shown(float value) {
   return std::isnan(value) ? "NaN" : fmt::format("{}", value);
 }
 
 std::int64_t tiles_of(std::int64_t rows, std::int64_t tile) {
   return (rows + tile - 1) / tile;
-}
-
-/// The LSE and O of one head, with `rows_behind` rows of `behind` after the last one of Q, K and V.
-struct Padded {
-  std::vector<std::uint16_t> O;
-  std::vector<float> lse;
-};
-Padded attention_padded(const Problem& problem, const Tiles& tiles, std::int64_t rows_behind, float behind) {
-  const Shape& s = problem.shape;
-  worker::Call request("forward");
-  request.number("B", 1).number("H", 1).number("Hkv", 1);
-  request.number("Nq", double(s.Nq)).number("Nk", double(s.Nk)).number("d", double(s.d));
-  request.number("scale", problem.scale).number("causal", 0);
-  for (const auto& [name, value] : tiles.numbers()) request.number(name, value);
-  const auto padded = [&](const Tensor<float>& tensor) {
-    std::vector<std::uint16_t> codes = to_codes(tensor.values, "float16");
-    codes.resize(codes.size() + std::size_t(rows_behind * s.d), float_to_half(behind));
-    return codes;
-  };
-  const std::vector<std::uint16_t> Q = padded(problem.Q), K = padded(problem.K), V = padded(problem.V);
-  request.input("Q", Q).input("K", K).input("V", V);
-  request.output<std::uint16_t>("O", std::size_t(s.q_size())).output<float>("lse", std::size_t(s.lse_size()));
-  const worker::Reply reply = call(request);
-  return {reply.output<std::uint16_t>("O"), reply.output<float>("lse")};
 }
 
 }  // namespace
@@ -131,9 +83,9 @@ TEST_CASE("what lies behind the last key never reaches O", "[3.4]") {
   const std::int64_t tile = 64;
   for (const auto& [Nq, Nk] : {std::pair{5, 70}, {70, 5}}) {
     const Problem problem = input("value mean", {1, 1, 1, Nq, Nk, 64}, 4).problem;
-    const Padded zeros = attention_padded(problem, {}, tile, 0);
+    const Padded zeros = attention_padded(problem, Tiles{}.numbers(), tile, 0);
     for (const float behind : {1000.0f, std::numeric_limits<float>::quiet_NaN()}) {
-      const Padded other = attention_padded(problem, {}, tile, behind);
+      const Padded other = attention_padded(problem, Tiles{}.numbers(), tile, behind);
       for (std::size_t at = 0; at < zeros.O.size(); ++at) {
         expect(
             other.O[at] == zeros.O[at],
@@ -358,20 +310,7 @@ TEST_CASE("any shape agrees with the oracle", "[whole]") {
 
 TEST_CASE("the number of workers and the order of lanes change nothing", "[whole]") {
   const Problem problem = input("rising maximum", {1, 3, 3, 70, 100, 64}, 92).problem;
-  const AttentionResult first = attention(problem);
-  expect(!std::isnan(first.O.values[0]), "O was not written: it still holds NaN", "", "not-written");
-  for (const auto& [workers, lane_seed] : {std::pair{1, 0}, {3, 0}, {0, 1}, {2, 2}, {1, 3}}) {
-    Numbers numbers = Tiles{}.numbers();
-    numbers["workers"] = workers;
-    numbers["lane_seed"] = lane_seed;
-    const AttentionResult other = attention(problem, numbers);
-    const std::string how = fmt::format("with {} workers and lanes in the order of seed {}", workers, lane_seed);
-    expect(other.O.values == first.O.values && other.lse.values == first.lse.values,
-           how + " O or the LSE is another, bit for bit",
-           "two threads write one place, or add to it in an order that nothing fixes", "order-dependent");
-    expect(other.reply.counters == first.reply.counters, how + " the counters are others",
-           "what a thread accesses depends on when it runs", "order-dependent");
-  }
+  expect_order_changes_nothing(problem, Tiles{}.numbers());
 }
 
 TEST_CASE("more heads than a grid has rows", "[whole]") {

@@ -417,20 +417,7 @@ TEST_CASE("a row's answer depends on no other row of Q", "[whole]") {
 
 TEST_CASE("the number of workers and the order of lanes change nothing", "[whole]") {
   const Problem problem = input("rising maximum", {1, 3, 3, 70, 100, 64}, 105).problem;
-  const AttentionResult first = attention(problem);
-  expect(!std::isnan(first.O.values[0]), "O was not written: it still holds NaN", "", "not-written");
-  for (const auto& [workers, lane_seed] : {std::pair{1, 0}, {3, 0}, {0, 1}, {2, 2}, {1, 3}}) {
-    Numbers numbers = Tiles{}.numbers();
-    numbers["workers"] = workers;
-    numbers["lane_seed"] = lane_seed;
-    const AttentionResult other = attention(problem, numbers);
-    const std::string how = fmt::format("with {} workers and lanes in the order of seed {}", workers, lane_seed);
-    expect(other.O.values == first.O.values && other.lse.values == first.lse.values,
-           how + " O or the LSE is another, bit for bit",
-           "two threads write one place, or add to it in an order that nothing fixes", "order-dependent");
-    expect(other.reply.counters == first.reply.counters, how + " the counters are others",
-           "what a thread accesses depends on when it runs", "order-dependent");
-  }
+  expect_order_changes_nothing(problem, Tiles{}.numbers());
 }
 
 TEST_CASE("200 runs are equal to the last bit", "[whole]") {

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <limits>
+#include <utility>
 
 #include "common/attention/element.hpp"
 #include "common/attention/half.hpp"
@@ -61,6 +63,23 @@ void expect_wide(const worker::Reply& reply, const std::string& tensor, const st
                "uncoalesced");
   expect_count(reply, name + "_requests", bytes / 512, why + ", 32 lanes with 16 bytes each a request",
                "a thread takes fewer than 16 bytes at a time", "narrow-access");
+}
+
+void expect_order_changes_nothing(const Problem& problem, const Numbers& numbers) {
+  const AttentionResult first = attention(problem);
+  expect(!std::isnan(first.O.values[0]), "O was not written: it still holds NaN", "", "not-written");
+  for (const auto& [workers, lane_seed] : {std::pair{1, 0}, {3, 0}, {0, 1}, {2, 2}, {1, 3}}) {
+    Numbers with = numbers;
+    with["workers"] = workers;
+    with["lane_seed"] = lane_seed;
+    const AttentionResult other = attention(problem, with);
+    const std::string how = fmt::format("with {} workers and lanes in the order of seed {}", workers, lane_seed);
+    expect(other.O.values == first.O.values && other.lse.values == first.lse.values,
+           how + " O or the LSE is another, bit for bit",
+           "two threads write one place, or add to it in an order that nothing fixes", "order-dependent");
+    expect(other.reply.counters == first.reply.counters, how + " the counters are others",
+           "what a thread accesses depends on when it runs", "order-dependent");
+  }
 }
 
 }  // namespace workbook::test

@@ -47,4 +47,8 @@ void expect_nothing_from_behind(const Problem& problem, const Numbers& numbers, 
 void expect_wide(const worker::Reply& reply, const std::string& tensor, const std::string& way, double bytes,
                  const std::string& why);
 
+/// Fails unless O, the LSE and the counters are the same, bit for bit, whatever the simulator's workers and lane order.
+/// `numbers`: the stage's own tiles.
+void expect_order_changes_nothing(const Problem& problem, const Numbers& numbers);
+
 }  // namespace workbook::test
