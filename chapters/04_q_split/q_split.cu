@@ -4,96 +4,11 @@
 // Test it: ./workbook test 4
 #include "q_split.hpp"
 
-#include <cstdint>
-#include <limits>
-#include <stdexcept>
-#include <string>
-
-#include "common/cuda/kernel.hpp"
+#include "common/cuda/dispatch.hpp"
+#include "layout.hpp"
 
 namespace ch04 {
 namespace {
-
-using namespace nvcuda;
-using workbook::cuda::dynamic_shared, workbook::cuda::exp2_ftz;
-
-constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
-constexpr unsigned all_lanes = 0xffffffff;
-
-// As in chapter 3: rows of halves padded by 16 bytes for loads of fragments, rows of floats by 32 for their stores.
-constexpr int pad_half = 16 / sizeof(half), pad_product = 32 / sizeof(float);
-
-// m may stay behind a row's maximum by so much, and O is then not rescaled: P is at most 2^8, and fp16 is as exact
-// there as it is at 1. 0 would keep m at the maximum.
-constexpr float slack = 8;
-
-// With d = 128 there is neither shared memory for a second K/V tile nor registers for Q.
-template <int d>
-constexpr int copies = d <= 64 ? 2 : 1;
-template <int d>
-constexpr bool Q_in_registers = d <= 64;
-// A warp treats so many keys of a tile at once, since a lane keeps its scores in registers.
-template <int d, int Bc>
-constexpr int step = d <= 64 ? 32 : Bc;
-// The blocks that shall fit a multiprocessor: the compiler divides the registers by them.
-template <int d, int warps>
-constexpr int blocks = (d == 128 || warps < 4 ? 8
-                        : d == 64             ? 12
-                                              : 16) /
-                       warps;
-
-/// What a warp keeps in shared memory for itself, one after the other. Its S is transposed: a lane's row is a column,
-/// so that the lanes read neighbours.
-template <int d, int Bc>
-union Workspace {
-  static constexpr int keys = step<d, Bc>, columns = d < keys ? d : keys;
-  float S[keys][32 + pad_product];
-  half P[32][keys + pad_half];
-  float O[32][columns + pad_product];
-};
-
-/// What a block keeps in shared memory. Every warp uses its own Q and workspace, and all of K and V.
-template <int d, int Br, int Bc, int warps>
-struct Shared {
-  half Q[warps][32][d + pad_half], K[copies<d>][Bc][d + pad_half], V[copies<d>][Bc][d + pad_half];
-  float row_index[16][16];  // element (i, j) is i
-  Workspace<d, Bc> own[warps];
-  SHARED_LAYOUT(Shared, (Q, d, d + pad_half), (K, d, d + pad_half), (V, d, d + pad_half), row_index, own);
-};
-
-/// What a warp keeps in registers: O (32, d), and Q (32, d), of which only the part in use if there is no room for all.
-using QFragment = wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major>;  // a column of Qᵀ is a row of Q
-using Accumulator = wmma::fragment<wmma::accumulator, 16, 16, 16, float>;
-template <int d>
-struct Fragments {
-  Accumulator O[2][d / 16];
-  QFragment Q[2][d / 16];
-};
-
-/// What a lane keeps of its row.
-struct RowState {
-  float m = -INFINITY, l = 0;
-};
-
-/// Eight floats times factor, rounded to fp16: 16 bytes.
-__device__ uint4 rounded(const float* x, float factor = 1) {
-  uint4 eight;
-  auto* pairs = reinterpret_cast<half2*>(&eight);
-  for (int i = 0; i < 4; ++i) pairs[i] = __floats2half2_rn(x[2 * i] * factor, x[2 * i + 1] * factor);
-  return eight;
-}
-
-/// The largest of scale·S[j]: a maximum over the even j and one over the odd, neither of which waits for the other.
-template <int width>
-__device__ float largest_scaled(const float (&S)[width], float scale) {
-  float extreme[2] = {S[0], S[1]};
-  if (scale >= 0) {
-    for (int j = 2; j < width; ++j) extreme[j % 2] = fmaxf(extreme[j % 2], S[j]);
-  } else {
-    for (int j = 2; j < width; ++j) extreme[j % 2] = fminf(extreme[j % 2], S[j]);
-  }
-  return fmaxf(extreme[0] * scale, extreme[1] * scale);
-}
 
 /// Starts to copy rows x d elements from device memory into a tile of (tile_rows, d) in shared memory; the rest of the
 /// tile becomes zeros. The caller is number `thread` of `threads` that do it together.
@@ -108,8 +23,7 @@ __device__ __forceinline__ void load_tile(half (&tile)[tile_rows][columns], cons
   // END 4.1
 }
 
-/// Sᵀ = K Qᵀ, not yet scaled, for this warp's rows and one step's keys, from first_key of the tile on:
-/// (step, d), (32, d) -> (step, 32).
+/// Sᵀ = K Qᵀ, unscaled, for this warp's rows and the step's keys from first_key on: (step, d), (32, d) -> (step, 32).
 template <int d, int Br, int Bc, int warps>
 __device__ __forceinline__ void multiply_QK(Shared<d, Br, Bc, warps>& smem, Fragments<d>& fragments, int copy,
                                             int first_key) {
@@ -120,9 +34,8 @@ __device__ __forceinline__ void multiply_QK(Shared<d, Br, Bc, warps>& smem, Frag
   // END 4.2
 }
 
-/// S -> P for this lane's row and one step's keys, of which the first `keys` exist: P (32, step) = exp2(S·scale - m), 0
-/// for keys that do not exist; the row's m and l with them; and the factor that brings what has been accumulated to the
-/// new m. In units of log2: scale holds log2(e).
+/// S -> P (32, step) = exp2(S·scale - m) in this lane's row, 0 for keys from `keys` on, which do not exist; m and l.
+/// Returns the factor that brings what has been accumulated to the new m. scale holds log2(e).
 template <int d, int Br, int Bc, int warps>
 __device__ __forceinline__ float online_softmax(Shared<d, Br, Bc, warps>& smem, RowState& row, int keys, float scale) {
   // TODO(4.3) Chapter 2's loop over a row: its scores are own.S[0][lane], own.S[1][lane], … m moves only if the scores
@@ -223,34 +136,26 @@ __global__ void __launch_bounds__(32 * warps, blocks<d, warps>)
 template <int d, int Br, int Bc, int warps>
 void start(const DeviceCall& call) {
   const auto& [B, H, Hkv, Nq, Nk, d_] = call.shape;
-  const std::int64_t query_tiles = (Nq + Br - 1) / Br, blocks = query_tiles * B * H;
-  if (blocks > std::numeric_limits<int>::max())
-    throw std::invalid_argument("B·H·⌈Nq/Br⌉ = " + std::to_string(blocks) + ": a grid has at most 2147483647 blocks");
+  const std::int64_t query_tiles = (Nq + Br - 1) / Br;
+  const dim3 grid = workbook::cuda::grid_of(query_tiles * B * H, "B·H·⌈Nq/Br⌉");
   // The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)).
-  workbook::cuda::launch(attention<d, Br, Bc, warps>, dim3(blocks), dim3(32 * warps), sizeof(Shared<d, Br, Bc, warps>),
-                         call.Q, call.K, call.V, call.O, call.lse, Nq, Nk, query_tiles, call.scale * log2_e);
-}
-
-template <int d>
-void start(const DeviceCall& call, Tiles tiles) {
-  const auto [Br, Bc, warps] = tiles;
-  if (Br == 128 && Bc == 64 && warps == 4) return start<d, 128, 64, 4>(call);
-  if (Br == 128 && Bc == 32 && warps == 4) return start<d, 128, 32, 4>(call);
-  if (Br == 64 && Bc == 64 && warps == 2) return start<d, 64, 64, 2>(call);
-  if (Br == 32 && Bc == 32 && warps == 1) return start<d, 32, 32, 1>(call);
-  throw std::invalid_argument("Br, Bc, warps = " + std::to_string(Br) + ", " + std::to_string(Bc) + ", " +
-                              std::to_string(warps) + " is not built; q_split.hpp lists what is");
+  workbook::cuda::launch(attention<d, Br, Bc, warps>, grid, dim3(32 * warps), sizeof(Shared<d, Br, Bc, warps>), call.Q,
+                         call.K, call.V, call.O, call.lse, Nq, Nk, query_tiles, call.scale * log2_e);
 }
 
 }  // namespace
 
 void q_split(const DeviceCall& call, Tiles tiles) {
-  const auto& [B, H, Hkv, Nq, Nk, d] = call.shape;
   if (call.causal) throw std::invalid_argument("causal = true: chapter 4 has no causal mask; chapter 5 adds it");
-  if (d == 32) return start<32>(call, tiles);
-  if (d == 64) return start<64>(call, tiles);
-  if (d == 128) return start<128>(call, tiles);
-  throw std::invalid_argument("d = " + std::to_string(d) + " is not supported; allowed are 32, 64 and 128");
+  workbook::cuda::with_head_dim(call.shape.d, [&](auto d) {
+    const auto [Br, Bc, warps] = tiles;
+    if (Br == 128 && Bc == 64 && warps == 4) return start<d, 128, 64, 4>(call);
+    if (Br == 128 && Bc == 32 && warps == 4) return start<d, 128, 32, 4>(call);
+    if (Br == 64 && Bc == 64 && warps == 2) return start<d, 64, 64, 2>(call);
+    if (Br == 32 && Bc == 32 && warps == 1) return start<d, 32, 32, 1>(call);
+    throw std::invalid_argument("Br, Bc, warps = " + std::to_string(Br) + ", " + std::to_string(Bc) + ", " +
+                                std::to_string(warps) + " is not built; q_split.hpp lists what is");
+  });
 }
 
 }  // namespace ch04

@@ -3,11 +3,8 @@
 // Source: Dao et al. 2022, section 2.2, Algorithm 0.
 // Test it: ./workbook test 1
 #include <cstdint>
-#include <stdexcept>
-#include <string>
-#include <type_traits>
 
-#include "common/cuda/kernel.hpp"
+#include "common/cuda/dispatch.hpp"
 #include "naive_attention_gpu.hpp"
 
 namespace ch01 {
@@ -237,28 +234,26 @@ void start(const DeviceCall& call) {
   const auto& [B, H, Hkv, Nq, Nk, d_] = call.shape;
   const Sizes sizes{Nq, Nk, score_stride(Nk), call.causal};
   const std::int64_t heads = B * H, query_tiles = blocks_of(Nq, tile), key_tiles = blocks_of(Nk, tile);
-  using workbook::cuda::launch;
-  launch(scores<d>, dim3(heads * query_tiles * key_tiles), dim3(threads), sizeof(ScoresShared<d>), call.Q, call.K,
-         call.S, sizes, call.scale);
+  using workbook::cuda::launch, workbook::cuda::grid_of;
+  launch(scores<d>, grid_of(heads * query_tiles * key_tiles, "B·H·⌈Nq/64⌉·⌈Nk/64⌉"), dim3(threads),
+         sizeof(ScoresShared<d>), call.Q, call.K, call.S, sizes, call.scale);
   const auto start_softmax = [&, rows = heads * Nq]<int count>(std::integral_constant<int, count>) {
-    launch(softmax<count>, dim3(rows), dim3(threads), sizeof(Row<count>), call.S, call.P, call.lse, sizes.stride);
+    launch(softmax<count>, grid_of(rows, "B·H·Nq"), dim3(threads), sizeof(Row<count>), call.S, call.P, call.lse,
+           sizes.stride);
   };
   if (sizes.stride <= 4096) {
     start_softmax(std::integral_constant<int, 4096>());
   } else {
     start_softmax(std::integral_constant<int, 49152>());
   }
-  launch(output<d>, dim3(heads * query_tiles), dim3(threads), sizeof(OutputShared<d>), call.P, call.V, call.O, sizes);
+  launch(output<d>, grid_of(heads * query_tiles, "B·H·⌈Nq/64⌉"), dim3(threads), sizeof(OutputShared<d>), call.P, call.V,
+         call.O, sizes);
 }
 
 }  // namespace
 
 void naive_attention(const DeviceCall& call) {
-  const std::int64_t d = call.shape.d;
-  if (d == 32) return start<32>(call);
-  if (d == 64) return start<64>(call);
-  if (d == 128) return start<128>(call);
-  throw std::invalid_argument("d = " + std::to_string(d) + " is not supported; allowed are 32, 64 and 128");
+  workbook::cuda::with_head_dim(call.shape.d, [&](auto d) { start<d>(call); });
 }
 
 }  // namespace ch01

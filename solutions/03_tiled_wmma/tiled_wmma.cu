@@ -5,11 +5,8 @@
 #include "tiled_wmma.hpp"
 
 #include <cstdint>
-#include <limits>
-#include <stdexcept>
-#include <string>
 
-#include "common/cuda/kernel.hpp"
+#include "common/cuda/dispatch.hpp"
 
 namespace ch03 {
 namespace {
@@ -275,37 +272,29 @@ __global__ void __launch_bounds__(32 * warps, 1)
 template <int d, int Br, int Bc, int warps>
 void start(const DeviceCall& call) {
   const auto& [B, H, Hkv, Nq, Nk, d_] = call.shape;
+  const dim3 grid = workbook::cuda::grid_of(B * H, "B·H");
   // The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)).
-  workbook::cuda::launch(attention<d, Br, Bc, warps>, dim3(B * H), dim3(32 * warps), sizeof(Shared<d, Br, Bc, warps>),
-                         call.Q, call.K, call.V, call.O, call.lse, Nq, Nk, call.scale * log2_e);
-}
-
-template <int d>
-void start(const DeviceCall& call, Tiles tiles) {
-  const auto [Br, Bc, warps] = tiles;
-  if (Br == 64 && Bc == 64 && warps == 4) return start<d, 64, 64, 4>(call);
-  if (Br == 32 && Bc == 64 && warps == 4) return start<d, 32, 64, 4>(call);
-  if (Br == 32 && Bc == 64 && warps == 2) return start<d, 32, 64, 2>(call);
-  if (Br == 32 && Bc == 32 && warps == 2) return start<d, 32, 32, 2>(call);
-  if constexpr (d <= 64) {  // with d = 128 it would take more than the 227 KB that a block may have
-    if (Br == 64 && Bc == 128 && warps == 4) return start<d, 64, 128, 4>(call);
-  }
-  throw std::invalid_argument("Br, Bc, warps = " + std::to_string(Br) + ", " + std::to_string(Bc) + ", " +
-                              std::to_string(warps) + " is not built for d = " + std::to_string(d) +
-                              "; tiled_wmma.hpp lists what is");
+  workbook::cuda::launch(attention<d, Br, Bc, warps>, grid, dim3(32 * warps), sizeof(Shared<d, Br, Bc, warps>), call.Q,
+                         call.K, call.V, call.O, call.lse, Nq, Nk, call.scale * log2_e);
 }
 
 }  // namespace
 
 void tiled_wmma(const DeviceCall& call, Tiles tiles) {
-  const auto& [B, H, Hkv, Nq, Nk, d] = call.shape;
   if (call.causal) throw std::invalid_argument("causal = true: chapter 3 has no causal mask; chapter 5 adds it");
-  if (B * H > std::numeric_limits<int>::max())
-    throw std::invalid_argument("B·H = " + std::to_string(B * H) + ": a grid has at most 2147483647 blocks");
-  if (d == 32) return start<32>(call, tiles);
-  if (d == 64) return start<64>(call, tiles);
-  if (d == 128) return start<128>(call, tiles);
-  throw std::invalid_argument("d = " + std::to_string(d) + " is not supported; allowed are 32, 64 and 128");
+  workbook::cuda::with_head_dim(call.shape.d, [&](auto d) {
+    const auto [Br, Bc, warps] = tiles;
+    if (Br == 64 && Bc == 64 && warps == 4) return start<d, 64, 64, 4>(call);
+    if (Br == 32 && Bc == 64 && warps == 4) return start<d, 32, 64, 4>(call);
+    if (Br == 32 && Bc == 64 && warps == 2) return start<d, 32, 64, 2>(call);
+    if (Br == 32 && Bc == 32 && warps == 2) return start<d, 32, 32, 2>(call);
+    if constexpr (d <= 64) {  // with d = 128 it would take more than the 227 KB that a block may have
+      if (Br == 64 && Bc == 128 && warps == 4) return start<d, 64, 128, 4>(call);
+    }
+    throw std::invalid_argument("Br, Bc, warps = " + std::to_string(Br) + ", " + std::to_string(Bc) + ", " +
+                                std::to_string(warps) + " is not built for d = " + std::to_string(d) +
+                                "; tiled_wmma.hpp lists what is");
+  });
 }
 
 }  // namespace ch03

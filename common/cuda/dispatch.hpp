@@ -1,0 +1,32 @@
+// From the numbers of a call to what a launch needs: the head dimension as a constant, a grid that CUDA allows.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+
+#include "common/cuda/kernel.hpp"
+
+namespace workbook::cuda {
+
+/// A grid of so many blocks, all in x, where there is room for most. what: how their number came about, for the
+/// message, e.g. "B·H". std::invalid_argument for more than CUDA allows.
+inline dim3 grid_of(std::int64_t blocks, const std::string& what) {
+  if (blocks > std::numeric_limits<int>::max())
+    throw std::invalid_argument(what + " = " + std::to_string(blocks) + ": a grid has at most 2147483647 blocks");
+  return dim3(blocks);
+}
+
+/// Calls work with d as a constant: a std::integral_constant<int, d>. std::invalid_argument for a d that no kernel is
+/// built for.
+template <class Work>
+void with_head_dim(std::int64_t d, Work work) {
+  if (d == 32) return work(std::integral_constant<int, 32>());
+  if (d == 64) return work(std::integral_constant<int, 64>());
+  if (d == 128) return work(std::integral_constant<int, 128>());
+  throw std::invalid_argument("d = " + std::to_string(d) + " is not supported; allowed are 32, 64 and 128");
+}
+
+}  // namespace workbook::cuda
