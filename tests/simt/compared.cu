@@ -91,6 +91,31 @@ void run_product() {
   workbook::cuda::synchronize();
 }
 
+/// 32 rows of d halves by cp.async into rows of `padded` halves, and from there on to `to`.
+template <int d, int padded>
+__global__ void async_rows(const half* __restrict__ from, half* __restrict__ to) {
+  auto* rows = workbook::cuda::dynamic_shared_array<half>();
+  for (int i = threadIdx.x; i < 32 * d / 8; i += 32) {
+    const int row = i / (d / 8), chunk = i % (d / 8);  // of 16 bytes
+    __pipeline_memcpy_async(&reinterpret_cast<uint4*>(rows + row * padded)[chunk],
+                            &reinterpret_cast<const uint4*>(from)[i], 16);
+  }
+  __pipeline_commit();
+  __pipeline_wait_prior(0);
+  __syncwarp();
+  for (int i = threadIdx.x; i < 32 * d / 8; i += 32) {
+    const int row = i / (d / 8), chunk = i % (d / 8);
+    reinterpret_cast<uint4*>(to)[i] = reinterpret_cast<const uint4*>(rows + row * padded)[chunk];
+  }
+}
+template <int d, int padded>
+void run_async_rows() {
+  const auto from = random_halves("from", 32 * d, 1);
+  DeviceArray<half> to("to", 32 * d, Role::output);
+  workbook::cuda::launch(async_rows<d, padded>, dim3(1), dim3(32), 32 * padded * sizeof(half), from.data(), to.data());
+  workbook::cuda::synchronize();
+}
+
 constexpr Case cases[] = {
     {"chapter 1, N=64, d=64", run_naive_attention<64, 64>},
     {"chapter 1, N=100, d=32", run_naive_attention<100, 32>},
@@ -119,6 +144,13 @@ constexpr Case cases[] = {
     {"chapter 5, N=333, d=32", run_causal<333, 32>},
     {"chapter 5, N=333, d=64", run_causal<333, 64>},
     {"chapter 5, N=333, d=128", run_causal<333, 128>},
+    {"cp.async, rows of 64 halves in 64", run_async_rows<64, 64>},
+    {"cp.async, rows of 64 halves in 72", run_async_rows<64, 72>},
+    {"cp.async, rows of 64 halves in 80", run_async_rows<64, 80>},
+    {"cp.async, rows of 32 halves in 32", run_async_rows<32, 32>},
+    {"cp.async, rows of 32 halves in 40", run_async_rows<32, 40>},
+    {"cp.async, rows of 32 halves in 48", run_async_rows<32, 48>},
+    {"cp.async, rows of 32 halves in 56", run_async_rows<32, 56>},
 };
 
 }  // namespace
