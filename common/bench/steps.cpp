@@ -50,6 +50,7 @@ std::vector<Variant> load_variants(const book::Book& book, const book::Chapter& 
     variant.title = step.text("title");
     variant.number = int(i) + 1;
     variant.causal = causal;
+    if (step.has("head_dim")) variant.head_dim = step.number("head_dim", 1);
     variant.folder = folder / chapter.name() / fmt::format("{}", same_text);
     for (book::TomlTable& number : step.tables("number")) {
       variant.numbers[number.text("name")] = number.number("value", 0);

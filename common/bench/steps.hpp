@@ -17,6 +17,8 @@
 //   [[step.number]]
 //   name = "rung"
 //   value = 1
+//
+// and a kernel that is built for one head dimension only says so in its step: head_dim = 64.
 #pragma once
 
 #include <filesystem>
@@ -33,6 +35,7 @@ struct Variant {
   std::string title;    ///< of its last step
   int number = 0;       ///< from 1 on
   bool causal = false;
+  int head_dim = 0;                       ///< the only one that it is timed with; 0: any
   std::map<std::string, double> numbers;  ///< sent with the call
   std::filesystem::path folder;           ///< holds the chapter's files as they are in this variant, and maybe others
 };

@@ -694,6 +694,7 @@ class Bench {
       const worker::WorkerBuilt& built = built_.at(step_job(variant).name);
       std::optional<worker::Worker> worker;
       for (const std::int64_t d : options_.head_dims) {
+        if (variant.head_dim != 0 && variant.head_dim != d) continue;
         Point p = point_of(chapter, "cuda", bench::usual_shape(chapter.pass, variant.causal, 4096, d));
         p.name = fmt::format("{}: {}", variant.chapter, variant.title);
         p.kind = "step";

@@ -75,7 +75,7 @@ TEST_CASE("a step may be a number of the call, and shares the text of the next")
   const book::Chapter& chapter = small.chapters[0];
   const std::string path = "tests/steps/" + chapter.name() + ".toml";
   const std::string steps =
-      "causal = true\n[[step]]\ntitle = \"one\"\n[[step.number]]\nname = \"rung\"\nvalue = 1\n"
+      "causal = true\n[[step]]\ntitle = \"one\"\nhead_dim = 64\n[[step.number]]\nname = \"rung\"\nvalue = 1\n"
       "[[step]]\ntitle = \"two\"\n";
   folder.write(path, steps);
   const auto variants = bench::load_variants(small, chapter, folder / "variants");
@@ -84,6 +84,8 @@ TEST_CASE("a step may be a number of the call, and shares the text of the next")
   CHECK(variants[1].numbers.empty());
   CHECK(variants[0].folder == variants[1].folder);
   CHECK(variants[0].causal);
+  CHECK(variants[0].head_dim == 64);
+  CHECK(variants[1].head_dim == 0);
   folder.write(path, steps + "[[step]]\ntitle = \"three\"\n");
   CHECK_THROWS_WITH(bench::load_variants(small, chapter, folder / "variants"),
                     ContainsSubstring("a step needs [[step.without]]"));
@@ -112,6 +114,7 @@ TEST_CASE("a step that does not fit the solution is refused with its line") {
   CHECK_THAT(refused("file = \"" + file, "file = \"other_" + file), ContainsSubstring("no file other_"));
   CHECK_THAT(refused("title = \"adds\"\n", "title = \"adds\"\nspeed = 2\n"),
              ContainsSubstring("unknown key \"speed\""));
+  CHECK_THAT(refused("title = \"adds\"\n", "title = \"adds\"\nhead_dim = 0\n"), ContainsSubstring("head_dim = 0"));
   CHECK_THAT(refused("causal = false", ""), ContainsSubstring("no key \"causal\""));
 }
 
