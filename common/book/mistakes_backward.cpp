@@ -22,9 +22,19 @@ using Index = std::int64_t;
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr float log2_e = 1.44269504088896340736F, ln_2 = 0.693147180559945309417F;
 
-enum class RowSum { right, none, added, of_dO, of_O, half, of_eight };
+enum class RowSum { right, none, added, of_dO, of_O, half, of_eight, of_warp };
 enum class Normalizer { right, none, maximum, base_2_scores, natural_lse, base_e };
-enum class Mask { right, none, one_more, one_fewer, top_left, top_left_in_tiles, open_tile };
+enum class Mask {
+  right,
+  none,
+  one_more,
+  one_fewer,
+  top_left,
+  top_left_in_tiles,
+  top_left_tiles,
+  few_masked,
+  open_tile
+};
 enum class Factor { right, difference_only, rounded_dP };
 enum class Left { right, transposed, the_other, tile_before, first_tile };
 enum class Tiles { all, last, first, but_first, but_last, first_half };
@@ -91,16 +101,23 @@ class HeadGradient {
   float Q(Index i, Index c) const { return in_.problem.Q.values[std::size_t((head_ * Nq() + i) * d() + c)]; }
   float K(Index j, Index c) const { return in_.problem.K.values[std::size_t((head_ * Nk() + j) * d() + c)]; }
   float V(Index j, Index c) const { return in_.problem.V.values[std::size_t((head_ * Nk() + j) * d() + c)]; }
-  double O(Index i, Index c) const { return in_.saved.O.values[std::size_t((head_ * Nq() + i) * d() + c)]; }
   double dO(Index i, Index c) const { return in_.dO.values[std::size_t((head_ * Nq() + i) * d() + c)]; }
 
   double D(Index i) const {
-    double sum = 0;
-    const Index columns = s_.D == RowSum::of_eight ? 8 : d();
-    for (Index c = 0; c < columns; ++c) {
-      sum += (s_.D == RowSum::of_O ? O(i, c) : dO(i, c)) * (s_.D == RowSum::of_dO ? dO(i, c) : O(i, c));
-    }
     if (s_.D == RowSum::none) return 0;
+    // Where rows of all heads are numbered in one go, a warp of 32 lanes has the queries [first, end).
+    const Index row = head_ * Nq() + i, queries = 32 / std::max<Index>(1, d() / 8);
+    const bool of_warp = s_.D == RowSum::of_warp && queries > 1;
+    const Index first = of_warp ? row / queries * queries : row;
+    const Index end = of_warp ? std::min(first + queries, in_.problem.shape.B * in_.problem.shape.H * Nq()) : row + 1;
+    double sum = 0;
+    for (Index query = first; query < end; ++query) {
+      const Index columns = s_.D == RowSum::of_eight ? std::min<Index>(8, d()) : d();
+      for (Index at = query * d(); at < query * d() + columns; ++at) {
+        const double O = in_.saved.O.values[std::size_t(at)], dO = in_.dO.values[std::size_t(at)];
+        sum += (s_.D == RowSum::of_O ? O : dO) * (s_.D == RowSum::of_dO ? dO : O);
+      }
+    }
     if (s_.D == RowSum::added) return -sum;
     return s_.D == RowSum::half ? double(as_half(float(sum))) : sum;
   }
@@ -125,6 +142,19 @@ class HeadGradient {
         const Index from = i / tile * tile, last = std::min(Nk(), first + in_.owned) - 1;
         if (from + tile <= first - offset) return false;
         return from >= last - offset || j <= i;
+      }
+      case Mask::top_left_tiles:  // the other way round: the wrong tiles are visited and masked, each pair right
+      case Mask::few_masked: {    // no mask where one query of the block, or one key, would do without
+        const Index offset = Nk() - Nq(), shift = s_.mask == Mask::top_left_tiles ? 0 : offset, tile = in_.passing;
+        const bool few = s_.mask == Mask::few_masked;
+        if (in_.gradient == "dQ") {
+          const Index first = i / in_.owned * in_.owned, end = std::min(Nq(), first + in_.owned) + shift;
+          const Index from = j / tile * tile;
+          return from < end && (from + tile <= (few ? end : first + 1 + shift) || j <= i + offset);
+        }
+        const Index first = j / in_.owned * in_.owned, last = std::min(Nk(), first + in_.owned) - 1;
+        const Index begin = std::max<Index>(0, first - shift) / tile * tile, from = i / tile * tile;
+        return i >= begin && (from >= (few ? first : last) - shift || j <= i + offset);
       }
       case Mask::open_tile: {  // a block sees all of what passes by
         if (!in_.tiled) return true;
@@ -206,8 +236,9 @@ class HeadGradient {
         if (!seen && s_.masked_P) continue;
         double dP = 0;
         for (Index c = 0; c < d(); ++c) dP += dO(i, c) * (s_.dP_of_K ? K(j, c) : V(j, c));
-        // A fragment is 16 x 16, and the mix-up goes by the place in it.
-        const Index query = s_.row_of_key ? std::min(Nq() - 1, i / 16 * 16 + j % 16) : i;
+        // A fragment is 16 x 16, and the mix-up goes by the place in it. Queries that do not exist have P = 0.
+        const Index query = s_.row_of_key ? i / 16 * 16 + j % 16 : i;
+        if (query >= Nq()) continue;
         const float P = probability(query, scores[std::size_t(j)]);
         if (s_.dS == Factor::rounded_dP) dP = as_half(float(dP));
         double dS = P * (dP - D_of[std::size_t(query)]);
@@ -274,6 +305,12 @@ std::vector<Mistake> gradient_mistakes(const std::string& gradient, const Proble
                         cost});
   };
 
+  // First, since where scores are far below 0 this and a wrong LSE both give NaN, the latter in dK and dV as well.
+  if (tiled && of_queries && shape.Nk % passing != 0)
+    add("tail-not-masked",
+        "keys behind the last one of a short tile are not masked: their score of 0 gives an infinite dS in fp16, and "
+        "infinity times a row of zeros is NaN",
+        [](Switches& s) { s.padding_counts = true; });
   if (!of_values) {
     add("D-missing", "D is not subtracted: dS is P∘(dP - D), and this is what P∘dP gives",
         [](Switches& s) { s.D = RowSum::none; });
@@ -282,6 +319,8 @@ std::vector<Mistake> gradient_mistakes(const std::string& gradient, const Proble
     add("D-of-O", "D is rowsum(O∘O), not rowsum(dO∘O)", [](Switches& s) { s.D = RowSum::of_O; });
     add("D-of-eight", "D holds the first eight products of a row, those of one lane",
         [](Switches& s) { s.D = RowSum::of_eight; });
+    add("D-of-warp", "D is the sum over all queries of a warp: the shuffles reach beyond the lanes of one query",
+        [](Switches& s) { s.D = RowSum::of_warp; });
     add("no-scale", gradient + " is not multiplied by the scale: both factors of S = scale·QKᵀ get it",
         [](Switches& s) { s.scale_power = 0; });
     add("scale-twice", gradient + " is multiplied by the scale twice", [](Switches& s) { s.scale_power = 2; });
@@ -318,19 +357,26 @@ std::vector<Mistake> gradient_mistakes(const std::string& gradient, const Proble
       add("mask-top-left",
           "the causal mask within a tile is aligned top-left (j <= i), not bottom-right (j <= i + Nk - Nq)",
           [](Switches& s) { s.mask = Mask::top_left_in_tiles; });
+    if (tiled && shape.Nq != shape.Nk)
+      add("mask-top-left",
+          "tiles are skipped and masked as if query i saw the keys j <= i; it sees those with j <= i + Nk - Nq",
+          [](Switches& s) { s.mask = Mask::top_left_tiles; });
     if (tiled)
       add("open-tiles", "tiles on the diagonal are not masked: every pair of a tile that passes by counts",
           [](Switches& s) { s.mask = Mask::open_tile; });
+    if (tiled)
+      add("masked-too-little",
+          of_queries
+              ? "a tile that the diagonal crosses is not masked: it needs no mask only if the block's first query, "
+                "which sees the fewest keys, sees all of it"
+              : "a tile that the diagonal crosses is not masked: it needs no mask only if the block's last key, "
+                "which the fewest queries see, is seen by all of it",
+          [](Switches& s) { s.mask = Mask::few_masked; });
     if (of_values)
       add("P-not-masked", "dS is masked, P is not: dV gets a part from queries that do not see the key",
           [](Switches& s) { s.masked_P = false; });
   }
   if (tiled) {
-    if (of_queries && shape.Nk % passing != 0)
-      add("tail-not-masked",
-          "keys behind the last one of a short tile are not masked: their score of 0 gives an infinite dS in fp16, and "
-          "infinity times a row of zeros is NaN",
-          [](Switches& s) { s.padding_counts = true; });
     add("rows-mixed-up",
         "an element takes the LSE and the D of another query: of its row where the query is its column",
         [](Switches& s) { s.row_of_key = true; });
@@ -395,6 +441,13 @@ std::vector<Mistake> D_mistakes(const Tensor<double>& O, const Tensor<double>& d
       [=](std::size_t first) { return sum(in->first, in->second, first, 8); });
   add("D-of-half-a-row", "D holds the first half of a row's products: one step of the shuffles is missing",
       [=](std::size_t first) { return sum(in->first, in->second, first, columns / 2); });
+  add("D-of-warp", "D is the sum over all queries of a warp: the shuffles reach beyond the lanes of one query",
+      [=](std::size_t first) {
+        const auto row = Index(first) / columns, queries = std::max<Index>(1, 32 / std::max<Index>(1, columns / 8));
+        const Index from = row / queries * queries,
+                    until = std::min(from + queries, Index(in->first.values.size()) / columns);
+        return sum(in->first, in->second, std::size_t(from * columns), (until - from) * columns);
+      });
   add("D-even-columns", "D holds the products of the even columns only: a half2 has two", [=](std::size_t first) {
     double result = 0;
     for (std::size_t c = first; c < first + std::size_t(columns); c += 2)

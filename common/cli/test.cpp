@@ -38,6 +38,7 @@ void print_test(const Session& session, const TestResult& test, std::set<std::st
   if (test.result == "todo") fmt::print("   todo {} ({}:{})", test.exercise, test.file, test.line);
   if (test.result == "blocked" || test.result == "skipped") fmt::print("   {}", test.message);
   fmt::print("\n");
+  if (test.result == "passed" && !test.message.empty()) fmt::print("{}\n", indented(test.message, "           "));
   if (test.result == "passed" || test.result == "todo" || test.result == "blocked" || test.result == "skipped") return;
   // The same long text (a compiler's log) is shown once.
   if (!test.message.empty()) {

@@ -42,7 +42,7 @@ struct QueryShared {
 template <class Counts>
 __device__ __forceinline__ void form_P_and_dS(Accumulator& S, Accumulator& dP, const Row (&row)[elements], float scale,
                                               Counts counts) {
-  // TODO(6.3) Element by element, all in fp32 (about 5 lines).
+  // TODO(6.3) Element by element, all in fp32 (about 6 lines).
   // BEGIN 6.3
 #pragma unroll
   for (int e = 0; e < elements; ++e) {
@@ -54,7 +54,8 @@ __device__ __forceinline__ void form_P_and_dS(Accumulator& S, Accumulator& dP, c
 }
 
 /// dV += Pᵀ dO and dK += dSᵀ Q for one tile of queries: this warp's columns of its team's 32 keys. Key k of the block
-/// counts for query q of the tile if k <= q + reach; only where `masked` is true is there one that does not.
+/// counts for query q of the tile if k <= q + reach; only where `masked` is true is there one that does not. `map` says
+/// which key (row) and which query (column) each element of a fragment belongs to.
 template <class T, int wide>
 __device__ __forceinline__ void accumulate_keys(KeyShared<T>& smem, int stage, const Map& map, float scale, bool masked,
                                                 int reach, Accumulator (&dK)[2][wide], Accumulator (&dV)[2][wide]) {
@@ -100,7 +101,7 @@ __device__ __forceinline__ void accumulate_queries(QueryShared<T>& smem, int sta
                                                    const Row (&row)[2][elements], float scale, bool masked, int keys,
                                                    int reach, Accumulator (&dQ)[2][wide]) {
   // TODO(6.5) S = Q Kᵀ and dP = dO Vᵀ for the team's 32 queries and 32 keys, this warp's part of the tile; from
-  // them dS, rounded to smem.dS. When the team has done so, the product (about 23 lines).
+  // them dS, rounded to smem.dS. When the team has done so, the product (about 22 lines).
   // BEGIN 6.5
   const int part = threadIdx.x / 32 % T::team, own = threadIdx.x / 32 / T::team * 32;
   Accumulator P[2][2], dS[2][2];
@@ -273,6 +274,9 @@ void start(const DeviceCall<Gradient>& call, Tiles tiles) {
   if (warps == 4 && team == 2) return start<Plan<d, 4, 2>>(call);
   if constexpr (d <= 64) {  // with d = 128 the gradients of 32 keys would fill the registers of a warp
     if (warps == 4 && team == 1) return start<Plan<d, 4, 1>>(call);
+  }
+  if constexpr (d == 32) {  // a block as small as can be, for very many heads on the simulator
+    if (warps == 1 && team == 1) return start<Plan<d, 1, 1>>(call);
   }
   throw std::invalid_argument("warps, team = " + std::to_string(warps) + ", " + std::to_string(team) +
                               " is not built for d = " + std::to_string(d) + "; backward.hpp lists what is");

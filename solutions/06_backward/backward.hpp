@@ -16,7 +16,8 @@
 namespace ch06 {
 
 /// The warps of a block, and of a team that has 32 rows together (fragments.hpp). A block owns 32 warps / team rows,
-/// and they meet the others in tiles of 32 team. Built are (warps, team) = (8, 2), (4, 2) and, for d <= 64, (4, 1).
+/// and they meet the others in tiles of 32 team. Built are (warps, team) = (8, 2), (4, 2), (4, 1) for d <= 64, and
+/// (1, 1) for d = 32.
 /// 0: (4, 1) for d <= 64, (8, 2) for d = 128.
 struct Tiles {
   int warps = 0, team = 0;

@@ -17,7 +17,7 @@ namespace ch06 {
 void head_gradients(const Head& head) {
   const auto& [Q, K, V, O, dO, lse, P, dS, dQ, dK, dV, scale, causal] = head;
   // TODO(6.1) Row by row of P: D, then P and dP for each key, and dS from them. Then the three products: dV and dK sum
-  // over the queries, dQ over the keys (about 32 lines).
+  // over the queries, dQ over the keys (about 33 lines).
   // BEGIN 6.1
   const std::int64_t Nq = Q.rows(), Nk = K.rows(), d = Q.columns();
   for (std::int64_t i = 0; i < Nq; ++i) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/attention/element.hpp"
+#include "tests/support/outcome.hpp"
 #include "tests/support/subject.hpp"
 
 namespace workbook::test {
@@ -31,6 +32,7 @@ struct Plan {
 inline std::vector<Plan> plans(std::int64_t d) {
   std::vector<Plan> all{{8, 2}, {4, 2}};
   if (d <= 64) all.push_back({4, 1});
+  if (d == 32) all.push_back({1, 1});
   return all;
 }
 
@@ -65,20 +67,34 @@ inline Precision gradient_precision(bool in_float) {
   return result;
 }
 
+/// How the operation "backward" is called, beside its plan.
+struct How {
+  bool in_float = false;           ///< the gradients are float, not fp16
+  bool atomic = false;             ///< the variant that adds dQ by atomics
+  int workers = 0, lane_seed = 0;  ///< of the simulator: another order; 0: the usual one
+};
+
 /// The kernels against the oracle.
 inline BackwardResult expect_backward(const Input& in, const Plan& plan = {},
-                                      const std::vector<std::string>& which = {"dQ", "dK", "dV"}, bool in_float = false,
-                                      const std::string& operation = "backward") {
+                                      const std::vector<std::string>& which = {"dQ", "dK", "dV"}, const How& how = {}) {
   const std::int64_t d = in.given.problem.shape.d;
   Numbers numbers = plan.numbers();
-  numbers["float_gradients"] = in_float;
-  const BackwardResult result = backward(in.given, numbers, operation);
+  numbers["float_gradients"] = how.in_float;
+  numbers["atomic"] = how.atomic;
+  numbers["workers"] = how.workers;
+  numbers["lane_seed"] = how.lane_seed;
+  const BackwardResult result = backward(in.given, numbers);
   const GradientTiles tiles = plan.tiles(d);
   expect_gradients(result, in.given,
-                   fmt::format("{}, {} rows a block, {} rows a tile{}", in.name, tiles.owned, tiles.passing,
-                               in_float ? ", gradients in float" : ""),
-                   tiles, gradient_precision(in_float), which);
+                   fmt::format("{}, {} rows a block, {} rows a tile{}{}", in.name, tiles.owned, tiles.passing,
+                               how.in_float ? ", gradients in float" : "", how.atomic ? ", atomic variant" : ""),
+                   tiles, gradient_precision(how.in_float), which);
   return result;
+}
+
+/// Ends the test as passed, with something that it has measured: `./workbook test` shows it.
+[[noreturn]] inline void report(const std::string& measured) {
+  end_test({"passed", measured, "", ""});
 }
 
 inline std::int64_t tiles_of(std::int64_t rows, std::int64_t tile) {

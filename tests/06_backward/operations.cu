@@ -1,5 +1,6 @@
 // Chapter 6's kernels, and its naive backward, as operations that the tests call by name.
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "atomic_backward.hpp"
@@ -7,6 +8,7 @@
 #include "common/cuda/attention_tensors.hpp"
 #include "common/cuda/bench.hpp"
 #include "common/cuda/memory.hpp"
+#include "common/cuda/unobserved.hpp"
 #include "common/cuda/worker_device.hpp"
 #include "common/worker/operations.hpp"
 #include "naive_backward.hpp"
@@ -49,48 +51,55 @@ void prepare_rows(const Arguments& call) {
   rows.download(call.array<double>("rows"));  // pairs of floats as 8 bytes
 }
 
+/// Device memory that the chapter needs beside a call's tensors.
+struct Scratch {
+  Scratch(const workbook::Shape& shape, bool atomic) : rows("rows", std::size_t(shape.lse_size()), Role::scratch) {
+    if (atomic) dQ_sum.emplace("dQ_sum", std::size_t(ch06::dQ_sum_size(shape)), Role::scratch);
+  }
+  DeviceArray<float2> rows;
+  std::optional<DeviceArray<float>> dQ_sum;
+};
+
+/// The chapter's kernels, or with the number atomic = 1 the variant that adds dQ by atomics.
+bool is_atomic(const Arguments& call) {
+  return call.integer("atomic", 0) != 0;
+}
+template <class Gradient, class Tensors>
+void differentiate(const Arguments& call, Tensors& t, Scratch& scratch) {
+  const ch06::DeviceCall<Gradient> device = device_call<Gradient>(call, t, scratch.rows);
+  if (is_atomic(call)) return ch06::atomic_backward(device, scratch.dQ_sum->data());
+  ch06::backward(device, {int(call.integer("warps", 0)), int(call.integer("team", 0))});
+}
+
 template <class Gradient>
 void backward_to(const Arguments& call) {
-  const ch06::Tiles tiles{int(call.integer("warps", 0)), int(call.integer("team", 0))};
+  const workbook::cuda::Unobserved unobserved(call.integer("unobserved", 0) != 0);
   GradientTensors<half, Gradient> tensors(call);
   if (call.has("count_tiles")) tensors.count_tiles(call.shape(), call.integer("count_tiles"));
-  DeviceArray<float2> rows("rows", tensors.lse.size(), Role::scratch);
-  ch06::backward(device_call<Gradient>(call, tensors, rows), tiles);
+  Scratch scratch(call.shape(), is_atomic(call));
+  differentiate<Gradient>(call, tensors, scratch);
   tensors.download(call);
 }
 
-// The numbers of Arguments::shape(), scale, causal; warps, team; float_gradients; count_tiles: rows of the tiles that
-// reads are counted in. Q, K, V, O, dO as 16-bit codes, lse -> dQ, dK, dV as codes, or floats.
+// The numbers of Arguments::shape(), scale, causal; warps, team; atomic; float_gradients; unobserved; count_tiles: rows
+// of the tiles that reads are counted in. Q, K, V, O, dO as 16-bit codes, lse -> dQ, dK, dV as codes, or floats.
 void backward(const Arguments& call) {
+  const workbook::cuda::Unobserved unobserved(call.integer("unobserved", 0) != 0);
   if (call.integer("float_gradients", 0) != 0) return backward_to<float>(call);
   backward_to<half>(call);
-}
-
-template <class Gradient>
-void atomic_backward_to(const Arguments& call) {
-  GradientTensors<half, Gradient> tensors(call);
-  DeviceArray<float2> rows("rows", tensors.lse.size(), Role::scratch);
-  DeviceArray<float> dQ_sum("dQ_sum", std::size_t(ch06::dQ_sum_size(call.shape())), Role::scratch);
-  ch06::atomic_backward(device_call<Gradient>(call, tensors, rows), dQ_sum.data());
-  tensors.download(call);
-}
-void atomic_backward(const Arguments& call) {
-  if (call.integer("float_gradients", 0) != 0) return atomic_backward_to<float>(call);
-  atomic_backward_to<half>(call);
 }
 
 // See common/cuda/bench.hpp.
 void bench(const Arguments& call) {
   workbook::cuda::StageTimer<workbook::cuda::BackwardTensors<half>> timer(call);
-  DeviceArray<float2> rows("rows", std::size_t(call.shape().lse_size()), Role::scratch);
-  timer.time([&](auto& t) { ch06::backward(device_call<half>(call, t, rows)); });
+  Scratch scratch(call.shape(), is_atomic(call));
+  timer.time([&](auto& t) { differentiate<half>(call, t, scratch); });
 }
 
 constexpr Operation table[] = {
     {"naive_backward", naive_backward},
     {"prepare_rows", prepare_rows},
     {"backward", backward},
-    {"atomic_backward", atomic_backward},
     {"bench", bench},
 };
 

@@ -1,8 +1,8 @@
-// Chapter 6's kernels: each gradient for itself, the causal skipping, and the whole backward pass with what it moves.
+// Chapter 6 as a whole: the backward pass on any input, what it moves and keeps, and the variant with atomics.
 #include <catch2/catch_test_macros.hpp>
 #include <limits>
+#include <nlohmann/json.hpp>
 
-#include "common/attention/half.hpp"
 #include "tests/06_backward/gradients.hpp"
 #include "tests/support/context.hpp"
 
@@ -11,212 +11,28 @@ using namespace workbook::test;
 
 namespace {
 
-/// Inputs that only the tiles [first, first + count) of the rows that are summed over have a part in: dO is 0 for all
-/// other queries.
-Input only_queries(Input in, std::int64_t first, std::int64_t count) {
-  const Shape& s = in.given.problem.shape;
-  for (std::size_t at = 0; at < in.given.dO.values.size(); ++at) {
-    const std::int64_t query = std::int64_t(at) / s.d % s.Nq;
-    if (query < first || query >= first + count) in.given.dO.values[at] /= 64;
-  }
-  in.name += fmt::format(", dO small but for queries {} to {}", first, first + count - 1);
-  return in;
+bool same_bits(const BackwardResult& a, const BackwardResult& b) {
+  return a.dQ.values == b.dQ.values && a.dK.values == b.dK.values && a.dV.values == b.dV.values;
 }
 
-/// How many (block, tile) pairs the two kernels must load, and how many of these need a mask: counted pair by pair.
-struct TileCount {
-  std::int64_t query_tiles = 0, key_tiles = 0, masked = 0;
-};
-TileCount count_tiles(const Shape& s, bool causal, const GradientTiles& tiles) {
-  const auto& [owned, passing] = tiles;
-  TileCount count;
-  const auto sees = [&](std::int64_t i, std::int64_t j) { return j < visible_keys(i, s.Nq, s.Nk, causal); };
-  for (std::int64_t first = 0; first < s.Nk; first += owned) {  // blocks that own keys
-    for (std::int64_t tile = 0; tile < s.Nq; tile += passing) {
-      bool any = false, all = true;
-      for (std::int64_t j = first; j < std::min(first + owned, s.Nk); ++j) {
-        for (std::int64_t i = tile; i < std::min(tile + passing, s.Nq); ++i) (sees(i, j) ? any : all) = sees(i, j);
-      }
-      count.query_tiles += any;
-      count.masked += any && !all;
-    }
+/// The record of a call's launches, as common/cuda/trace_record.hpp describes it.
+nlohmann::json recorded_launches(const BackwardProblem& given, Numbers numbers) {
+  numbers["trace"] = 1;
+  const auto send = [](const worker::Call& request) {
+    worker::Call recorded = request;
+    recorded.output<std::uint8_t>("trace", 1 << 20);
+    return call(recorded);
+  };
+  const worker::Reply reply = worker::backward("backward", given, "float16", "float16", numbers, send).reply;
+  std::string text;
+  for (const std::byte byte : reply.outputs.at("trace")) {
+    if (byte == std::byte{0xFF}) break;  // an output's filling
+    text += char(byte);
   }
-  for (std::int64_t first = 0; first < s.Nq; first += owned) {  // blocks that own queries
-    for (std::int64_t tile = 0; tile < s.Nk; tile += passing) {
-      bool any = false, all = true;
-      for (std::int64_t i = first; i < std::min(first + owned, s.Nq); ++i) {
-        for (std::int64_t j = tile; j < tile + passing; ++j) {  // keys that do not exist need a mask, too
-          (sees(i, j) ? any : all) = sees(i, j);
-        }
-      }
-      count.key_tiles += any;
-      count.masked += any && !all;
-    }
-  }
-  return count;
+  return nlohmann::json::parse(text).at("launches");
 }
 
 }  // namespace
-
-// ---- 6.3 form_P_and_dS ----
-
-TEST_CASE("P is recomputed from the LSE", "[6.3]") {
-  std::uint64_t seed = 100;
-  for (const char* kind : {"normal", "large logits", "value mean"}) {
-    expect_backward(input(kind, {1, 2, 2, 70, 100, 64}, ++seed), {}, {"dV", "dK", "dQ"});
-    expect_backward(input(kind, {1, 1, 1, 40, 70, 128}, ++seed), {4, 2}, {"dV", "dK", "dQ"});
-  }
-  expect_backward(input("normal", {1, 1, 1, 40, 70, 32}, ++seed, {.scale = -0.3f}), {}, {"dV", "dK", "dQ"});
-}
-
-TEST_CASE("D is subtracted before anything is rounded", "[6.3]") {
-  // Where V has a mean, dP and D are large and close to each other; a mean of K multiplies what is lost.
-  for (const std::int64_t d : {32, 64})
-    expect_backward(input("normal", {1, 1, 1, 64, 96, d}, 110, {.K_mean = 1, .V_mean = 3}), {}, {"dQ", "dK", "dV"},
-                    true);
-}
-
-TEST_CASE("negative logits do not overflow in the tail", "[6.3]") {
-  expect_backward(input("negative logits", {1, 1, 1, 40, 70, 64}, 120));
-  expect_backward(input("negative logits", {1, 1, 1, 33, 17, 32}, 121), {8, 2});
-}
-
-// ---- 6.4 accumulate_keys ----
-
-TEST_CASE("dV is Pᵀ dO", "[6.4]") {
-  std::uint64_t seed = 130;
-  for (const std::int64_t d : {32, 64, 128}) {
-    for (const Plan& plan : plans(d)) expect_backward(input("normal", {1, 1, 1, 64, 64, d}, ++seed), plan, {"dV"});
-  }
-}
-
-TEST_CASE("dK is scale dSᵀ Q", "[6.4]") {
-  std::uint64_t seed = 140;
-  for (const std::int64_t d : {32, 64, 128}) {
-    for (const Plan& plan : plans(d)) expect_backward(input("normal", {1, 1, 1, 64, 64, d}, ++seed), plan, {"dK"});
-  }
-}
-
-TEST_CASE("the causal mask of dK and dV is aligned bottom-right", "[6.4]") {
-  std::uint64_t seed = 150;
-  for (const auto& [Nq, Nk] : {std::pair{96, 96}, {50, 110}, {110, 50}}) {
-    expect_backward(input("normal", {1, 1, 1, Nq, Nk, 64}, ++seed, {.causal = true}), {}, {"dV", "dK"});
-    expect_backward(input("normal", {1, 1, 1, Nq, Nk, 32}, ++seed, {.causal = true}), {4, 2}, {"dV", "dK"});
-  }
-}
-
-TEST_CASE("dK and dV add up over all query tiles", "[6.4]") {
-  // In turn, dO of each tile of queries is large and that of the others small.
-  for (const Plan& plan : {Plan{4, 1}, Plan{4, 2}}) {
-    for (std::int64_t first = 0; first < 128; first += 32) {
-      expect_backward(only_queries(input("normal", {1, 1, 1, 128, 40, 32}, 160), first, 32), plan, {"dV", "dK"});
-    }
-  }
-}
-
-// ---- 6.5 accumulate_queries ----
-
-TEST_CASE("dQ is scale dS K", "[6.5]") {
-  std::uint64_t seed = 170;
-  for (const std::int64_t d : {32, 64, 128}) {
-    for (const Plan& plan : plans(d)) expect_backward(input("normal", {1, 1, 1, 64, 64, d}, ++seed), plan, {"dQ"});
-  }
-}
-
-TEST_CASE("keys that do not exist have no part in dQ", "[6.5]") {
-  std::uint64_t seed = 180;
-  for (const std::int64_t Nk : {1, 17, 47, 95}) {
-    expect_backward(input("negative logits", {1, 1, 1, 40, Nk, 64}, ++seed), {}, {"dQ"});
-    expect_backward(input("negative logits", {1, 1, 1, 40, Nk, 32}, ++seed), {4, 2}, {"dQ"});
-  }
-}
-
-TEST_CASE("the causal mask of dQ is aligned bottom-right", "[6.5]") {
-  std::uint64_t seed = 190;
-  for (const auto& [Nq, Nk] : {std::pair{96, 96}, {50, 110}, {110, 50}}) {
-    expect_backward(input("normal", {1, 1, 1, Nq, Nk, 64}, ++seed, {.causal = true}), {}, {"dQ"});
-    expect_backward(input("normal", {1, 1, 1, Nq, Nk, 32}, ++seed, {.causal = true}), {4, 2}, {"dQ"});
-  }
-}
-
-TEST_CASE("dQ adds up over all key tiles", "[6.5]") {
-  // In turn, V of each tile of keys is large and that of the others small.
-  for (const Plan& plan : {Plan{4, 1}, Plan{4, 2}}) {
-    for (std::int64_t first = 0; first < 128; first += 32) {
-      Problem problem = make_input("normal", {{1, 1, 1, 40, 128, 32}, false, 0, 200});
-      for (std::int64_t j = 0; j < 128; ++j) {
-        for (std::int64_t c = 0; c < 32; ++c) {
-          if (j < first || j >= first + 32) problem.V(0, 0, j, c) /= 64;
-        }
-      }
-      Tensor<float> dO({1, 1, 40, 32});
-      dO.values = normal_values(dO.values.size(), 201);
-      const Input in{worker::backward_problem(problem, dO, "float16"),
-                     fmt::format("normal, seed 200, V small but for keys {} to {}", first, first + 31)};
-      expect_backward(in, plan, {"dQ"});
-    }
-  }
-}
-
-// ---- 6.6 rows_that_pass ----
-
-TEST_CASE("causal agrees with the oracle for Nq above, at and below Nk", "[6.6]") {
-  std::uint64_t seed = 210;
-  for (const auto& [Nq, Nk] : {std::pair{200, 90}, {150, 150}, {90, 200}, {1, 140}, {140, 1}, {33, 161}})
-    expect_backward(input("normal", {1, 1, 1, Nq, Nk, 32}, ++seed, {.causal = true}));
-  expect_backward(input("normal", {1, 1, 1, 100, 150, 64}, ++seed, {.causal = true}), {4, 2});
-  expect_backward(input("normal", {1, 1, 1, 70, 90, 32}, ++seed));
-}
-
-TEST_CASE("causal loads only tiles with a visible pair", "[6.6]") {
-  require_counters();
-  for (const auto& [Nq, Nk] : {std::pair{256, 256}, {128, 320}, {320, 128}}) {
-    for (const bool causal : {true, false}) {
-      const Shape shape{1, 1, 1, Nq, Nk, 32};
-      const Plan plan{4, 1};
-      const GradientTiles tiles = plan.tiles(32);
-      Numbers numbers = plan.numbers();
-      numbers["count_tiles"] = double(tiles.passing);
-      const TileCount needed = count_tiles(shape, causal, tiles);
-      const worker::Reply reply = backward(input("normal", shape, 220, {causal}).given, numbers).reply;
-      const std::string how = fmt::format("Nq={}, Nk={}, causal={}, blocks of {} rows, tiles of {}", Nq, Nk,
-                                          causal ? "yes" : "no", tiles.owned, tiles.passing);
-      const auto expect_tiles = [&](const char* tensor, std::int64_t pass, std::int64_t own) {
-        const double got = counter(reply, fmt::format("{}.tiles", tensor));
-        expect(got == double(pass + own),
-               fmt::format("{} tiles of {} are read, expected {}: {} that have a pair which counts, and {} once by the "
-                           "blocks that own them ({})",
-                           got, tensor, pass + own, pass, own, how),
-               got > double(pass + own) ? "a block loads tiles in which no query sees any of the keys"
-                                        : "a block skips a tile in which a query sees a key",
-               got > double(pass + own) ? "tiles-not-skipped" : "tiles-skipped");
-      };
-      expect_tiles("Q", needed.query_tiles, Nq / tiles.passing);
-      expect_tiles("V", needed.key_tiles, Nk / tiles.passing);
-    }
-  }
-}
-
-TEST_CASE("only tiles that the diagonal or the end crosses are masked", "[6.6]") {
-  require_counters();
-  for (const auto& [Nq, Nk] : {std::pair{256, 256}, {100, 330}, {330, 100}}) {
-    for (const bool causal : {true, false}) {
-      const Shape shape{1, 1, 1, Nq, Nk, 32};
-      const Plan plan{4, 1};
-      const TileCount needed = count_tiles(shape, causal, plan.tiles(32));
-      const worker::Reply reply = backward(input("normal", shape, 230, {causal}).given, plan.numbers()).reply;
-      const double got = counter(reply, "note.masked tile");
-      expect(got == double(needed.masked),
-             fmt::format("{} tiles are masked, {} have a pair that does not count (Nq={}, Nk={}, causal={})", got,
-                         needed.masked, Nq, Nk, causal ? "yes" : "no"),
-             got > double(needed.masked) ? "tiles are masked in which every pair counts"
-                                         : "a tile is not masked in which a pair does not count",
-             got > double(needed.masked) ? "masked-too-much" : "masked-too-little");
-    }
-  }
-}
-
-// ---- The whole chapter ----
 
 TEST_CASE("the kernels agree with the naive backward", "[whole]") {
   for (const bool causal : {false, true}) {
@@ -244,17 +60,16 @@ TEST_CASE("the kernels agree with the naive backward", "[whole]") {
 }
 
 TEST_CASE("gradients agree with the oracle on any shape", "[whole]") {
+  constexpr std::pair<std::int64_t, std::int64_t> lengths[] = {
+      {1, 1}, {1, 239}, {113, 203}, {128, 217}, {239, 1}, {257, 257}, {512, 256}, {799, 3}, {1023, 1024}, {1024, 1023}};
+  be_patient(3);
   std::uint64_t seed = 250;
-  for (const bool causal : {false, true}) {
-    for (const auto& [Nq, Nk] : {std::pair{1, 1}, {1, 239}, {239, 1}, {257, 257}, {799, 3}})
-      expect_backward(input("normal", {1, 1, 1, Nq, Nk, 32}, ++seed, {causal}));
-    expect_backward(input("normal", {1, 1, 1, 113, 203, 128}, ++seed, {causal}));
-    expect_backward(input("value mean", {1, 1, 1, 128, 217, 64}, ++seed, {causal}));
-    expect_backward(input("normal", {2, 3, 3, 40, 33, 64}, ++seed, {causal}));
+  for (const std::int64_t d : {32, 64, 128}) {
+    for (const bool causal : {false, true}) {
+      for (const auto& [Nq, Nk] : lengths) expect_backward(input("normal", {1, 1, 1, Nq, Nk, d}, ++seed, {causal}));
+      expect_backward(input("value mean", {2, 3, 3, 40, 33, d}, ++seed, {causal}));
+    }
   }
-  expect_backward(input("normal", {1, 1, 1, 512, 256, 32}, ++seed, {.causal = true}));
-  expect_backward(input("normal", {1, 1, 1, 1023, 1024, 32}, ++seed, {.causal = true}));
-  expect_backward(input("normal", {1, 1, 1, 1024, 1023, 32}, ++seed));
 }
 
 TEST_CASE("gradients agree with the oracle on every input", "[whole]") {
@@ -276,25 +91,28 @@ TEST_CASE("the number of workers and the order of lanes change nothing", "[whole
   for (const auto& [workers, lane_seed] : {std::pair{1, 0}, {3, 0}, {0, 1}, {2, 2}}) {
     const BackwardResult other = backward(given, {{"workers", double(workers)}, {"lane_seed", double(lane_seed)}});
     const std::string how = fmt::format("with {} workers and lanes in the order of seed {}", workers, lane_seed);
-    expect(
-        other.dQ.values == first.dQ.values && other.dK.values == first.dK.values && other.dV.values == first.dV.values,
-        how + " a gradient is another, bit for bit",
-        "two threads write one place, or add to it in an order that nothing fixes", "order-dependent");
+    expect(same_bits(first, other), how + " a gradient is another, bit for bit",
+           "two threads write one place, or add to it in an order that nothing fixes", "order-dependent");
     expect(other.reply.counters == first.reply.counters, how + " the counters are others",
            "what a thread accesses depends on when it runs", "order-dependent");
   }
 }
 
 TEST_CASE("200 runs give the same bits", "[whole]") {
-  const BackwardProblem given = input("normal", {1, 1, 1, 33, 40, 32}, 320, {.causal = true}).given;
-  const BackwardResult first = backward(given);
-  for (int run = 1; run < 200; ++run) {
-    const BackwardResult other = backward(given);
-    const bool same =
-        other.dQ.values == first.dQ.values && other.dK.values == first.dK.values && other.dV.values == first.dV.values;
-    if (same && run + 1 < 200) continue;
-    expect(same, fmt::format("run {} of the same call gives other bits than the first", run + 1),
-           "a gradient has several writers, or memory is read that nobody has written", "order-dependent");
+  // On the simulator in another order each time; on a GPU with more blocks than run together.
+  const bool gpu = context().backend == "cuda";
+  for (const std::int64_t d : {32, 128}) {
+    const Shape shape = gpu ? Shape{4, 33, 33, 140, 140, d} : Shape{1, 1, 1, 33, 40, d};
+    const BackwardProblem given = input("normal", shape, 320, {.causal = true}).given;
+    const BackwardResult first = backward(given);
+    const int runs = d == 32 ? 200 : 20;
+    for (int run = 2; run <= runs; ++run) {
+      const BackwardResult other = backward(given, {{"lane_seed", run}, {"workers", run % 3}});
+      const bool same = same_bits(first, other);
+      if (same && run < runs) continue;
+      expect(same, fmt::format("run {} of the same call gives other bits than the first, d={}", run, d),
+             "a gradient has several writers, or memory is read that nobody has written", "order-dependent");
+    }
   }
 }
 
@@ -373,67 +191,91 @@ TEST_CASE("future queries and keys have zero influence", "[whole]") {
   }
 }
 
+TEST_CASE("queries that see no key have gradient 0 and no part in any other", "[whole]") {
+  for (const std::int64_t d : {32, 128}) {
+    const std::int64_t heads = 2, Nq = 150, Nk = 40, masked = Nq - Nk;
+    BackwardProblem given = input("normal", {1, heads, heads, Nq, Nk, d}, 345, {.causal = true}).given;
+    const BackwardResult before = backward(given);
+    for (std::int64_t h = 0; h < heads; ++h) {
+      for (std::int64_t at = 0; at < masked * d; ++at) {
+        const float value = before.dQ.values[std::size_t(h * Nq * d + at)];
+        if (value == 0 && at + 1 < masked * d) continue;
+        expect(value == 0,
+               fmt::format("query {} sees no key, and dQ of its column {} is {}, expected 0 (Nq={}, Nk={}, d={})",
+                           at / d, at % d, value, Nq, Nk, d),
+               "P of a fully masked row is not 0: its LSE of -inf must be read as +inf", "masked-row");
+      }
+      std::fill_n(&given.problem.Q(0, h, 0, 0), masked * d, 300.0f);
+      std::fill_n(&given.dO(0, h, 0, 0), masked * d, 300.0);
+    }
+    expect(same_bits(before, backward(given)),
+           fmt::format("a gradient changes with Q and dO of queries that see no key (Nq={}, Nk={}, d={})", Nq, Nk, d),
+           "P of a fully masked row is not 0", "masked-row");
+  }
+}
+
 TEST_CASE("heads do not mix", "[whole]") {
+  // Even where they are NaN: N is no multiple of a tile, and the rows behind a head's last one are the next head's.
   const std::int64_t N = 40, d = 32, changed_head = 1;
   const BackwardProblem given = input("normal", {2, 2, 2, N, N, d}, 350).given;
-  BackwardProblem changed = given;
-  for (std::int64_t i = 0; i < N; ++i) {
+  const BackwardResult before = backward(given);
+  for (const float value : {2.0f, std::numeric_limits<float>::quiet_NaN()}) {
+    BackwardProblem changed = given;
     for (Tensor<float>* tensor : {&changed.problem.Q, &changed.problem.K, &changed.problem.V})
-      std::fill_n(&(*tensor)(0, changed_head, i, 0), d, 2.0f);
-    std::fill_n(&changed.dO(0, changed_head, i, 0), d, 2.0);
-  }
-  const BackwardResult before = backward(given), after = backward(changed);
-  for (std::int64_t head = 0; head < 4; ++head) {
-    bool same = true;
-    for (std::int64_t at = head * N * d; at < (head + 1) * N * d; ++at) {
-      const auto i = std::size_t(at);
-      same = same && before.dQ.values[i] == after.dQ.values[i] && before.dK.values[i] == after.dK.values[i] &&
-             before.dV.values[i] == after.dV.values[i];
+      std::fill_n(&(*tensor)(0, changed_head, 0, 0), N * d, value);
+    std::fill_n(&changed.dO(0, changed_head, 0, 0), N * d, double(value));
+    const BackwardResult after = backward(changed);
+    for (std::int64_t head = 0; head < 4; ++head) {
+      bool same = true;
+      for (std::int64_t at = head * N * d; at < (head + 1) * N * d; ++at) {
+        const auto i = std::size_t(at);
+        same = same && before.dQ.values[i] == after.dQ.values[i] && before.dK.values[i] == after.dK.values[i] &&
+               before.dV.values[i] == after.dV.values[i];
+      }
+      expect(same != (head == changed_head),
+             fmt::format("gradients of head {} {} when the inputs of head {} alone become {}", head,
+                         same ? "stay the same" : "change", changed_head, value),
+             "a head reads or writes another one's rows", "heads-mixed");
     }
-    expect(same != (head == changed_head),
-           fmt::format("gradients of head {} {} when the inputs of head {} alone change", head,
-                       same ? "stay the same" : "change", changed_head),
-           "a head reads or writes another one's rows", "heads-mixed");
   }
 }
 
 TEST_CASE("more heads than a grid has rows", "[whole]") {
-  // With one query and one key P is 1: dV is dO, exactly, and with O = V dS is 0.
+  // With one query and one key whose score and LSE are 0, P is 1. So dV is dO = x, a number of the head; with V = 0 and
+  // O = 1/d, dS is -D = -x; all of it exact.
   const std::int64_t heads = 65600, d = 32;
+  const float scale = 0.25f;
   BackwardProblem given;
   given.problem.shape = {heads, 1, 1, 1, 1, d};
-  given.problem.scale = default_scale(d);
-  given.problem.Q = given.problem.K = given.problem.V = Tensor<float>({heads, 1, 1, d}, 0.0f);
-  given.dO = given.saved.O = Tensor<double>({heads, 1, 1, d}, 0.0);
+  given.problem.scale = scale;
+  given.problem.V = Tensor<float>({heads, 1, 1, d}, 0.0f);
+  given.problem.Q = given.problem.K = Tensor<float>({heads, 1, 1, d}, 1.0f);
+  given.saved.O = Tensor<double>({heads, 1, 1, d}, 1.0 / double(d));
   given.saved.lse = Tensor<double>({heads, 1, 1, 1}, 0.0);
-  for (std::size_t at = 0; at < given.dO.values.size(); ++at) given.dO.values[at] = double(at / std::size_t(d) % 2039);
-  if (context().backend == "sim") {  // three launches of so many blocks take minutes there: what each query brings
-    const std::vector<std::uint16_t> codes(std::size_t(heads * d), float_to_half(1));
-    const std::vector<float> lse(std::size_t(heads), 0.0f);
-    worker::Call request("prepare_rows");
-    request.number("B", double(heads)).number("H", 1).number("Hkv", 1).number("Nq", 1).number("Nk", 1);
-    request.number("d", double(d)).input("O", codes).input("dO", codes).input("lse", lse);
-    request.output<double>("rows", lse.size());
-    const std::vector<float> rows = call(request).output<float>("rows");
-    for (std::int64_t head = 0; head < heads; ++head) {
-      const float D = rows[std::size_t(2 * head + 1)];
-      if (D == d && head + 1 < heads) continue;
-      expect(D == d, fmt::format("with B·H = {}, D of head {} is {}, expected {}", heads, head, D, d),
-             "heads from 65536 on are not computed, or confused with others", "heads-above-65535");
-    }
-    return;
+  given.dO = Tensor<double>({heads, 1, 1, d});
+  const auto x = [](std::int64_t head) { return float(head % 2039); };
+  for (std::int64_t at = 0; at < heads * d; ++at) {
+    given.dO.values[std::size_t(at)] = x(at / d);
+    if (at % 2 == 1) given.problem.Q.values[std::size_t(at)] = -1;
   }
-  const BackwardResult result = backward(given);
-  for (std::int64_t head = 0; head < heads; ++head) {
-    const auto at = std::size_t(head * d);
-    const float dV = result.dV.values[at], wanted = float(given.dO.values[at]);
-    const bool right = dV == wanted && result.dQ.values[at] == 0 && result.dK.values[at] == 0;
-    if (right && head + 1 < heads) continue;
+  Numbers numbers = Plan{1, 1}.numbers();
+  numbers["unobserved"] = 1;
+  be_patient(6);
+  const BackwardResult result = backward(given, numbers);
+  for (std::int64_t at = 0; at < heads * d; ++at) {
+    const auto i = std::size_t(at);
+    const float wanted = x(at / d), dS = -wanted;
+    const bool right = result.dV.values[i] == wanted && result.dQ.values[i] == scale * dS &&
+                       result.dK.values[i] == scale * dS * given.problem.Q.values[i];
+    if (right && at + 1 < heads * d) continue;
     expect(right,
-           fmt::format("with B·H = {} and one key, dV of head {} is {}, expected {}, its dO; dQ and dK are {} and {}, "
-                       "expected 0",
-                       heads, head, dV, wanted, result.dQ.values[at], result.dK.values[at]),
-           "heads from 65536 on are not computed, or confused with others", "heads-above-65535");
+           fmt::format("with B·H = {}, one query and one key, dV, dQ and dK of head {}, column {}, are {}, {} and {}, "
+                       "expected {}, {} and {}",
+                       heads, at / d, at % d, result.dV.values[i], result.dQ.values[i], result.dK.values[i], wanted,
+                       scale * dS, scale * dS * given.problem.Q.values[i]),
+           "heads from 65536 on are not computed, or confused with others: a grid has at most 65535 blocks in y and z, "
+           "and 16 bits do not hold a head's number",
+           "heads-above-65535");
   }
 }
 
@@ -464,52 +306,87 @@ TEST_CASE("a negative scale and a scale of 0", "[whole]") {
 
 TEST_CASE("each kernel requests what its formula says", "[whole]") {
   require_counters();
+  struct Move {
+    double loaded = 0, copied = 0, stored = 0;  // bytes: by loads, by cp.async, by stores
+  };
   for (const auto& [d, plan] : {std::pair{64, Plan{4, 1}}, {64, Plan{4, 2}}, {128, Plan{8, 2}}}) {
-    const std::int64_t heads = 2, Nq = 100, Nk = 152;
-    const GradientTiles tiles = plan.tiles(d);
-    const std::int64_t query_blocks = tiles_of(Nq, tiles.owned), key_blocks = tiles_of(Nk, tiles.owned);
-    const worker::Reply reply =
-        backward(input("normal", {1, heads, heads, Nq, Nk, d}, 380).given, plan.numbers()).reply;
-    const double row = double(heads * d * 2);  // bytes of a row in all heads
-    const auto expect_bytes = [&](const std::string& name, double expected, const std::string& why) {
-      expect_count(reply, name, expected, fmt::format("{}, d={}, {} rows a block", why, d, tiles.owned),
+    for (const auto& [Nq, Nk, causal] : {std::tuple{100, 152, false}, {100, 152, true}, {330, 200, true}}) {
+      const std::int64_t heads = 2, offset = Nk - Nq;
+      const auto& [owned, passing] = plan.tiles(d);
+      // What passes by: whole tiles from the first query on that sees the block's first key; keys up to the last one
+      // that the block's last query sees, in whole tiles.
+      std::int64_t queries = 0, keys = 0;
+      for (std::int64_t first = 0; first < Nk; first += owned)
+        queries += Nq - (causal ? std::max<std::int64_t>(0, first - offset) / passing * passing : 0);
+      for (std::int64_t first = 0; first < Nq; first += owned) {
+        const std::int64_t last = std::min<std::int64_t>(first + owned, Nq) - 1;
+        keys += std::min<std::int64_t>(Nk, tiles_of(visible_keys(last, Nq, Nk, causal), passing) * passing);
+      }
+      const double row = double(heads * d * 2), rows = double(heads * 8);  // bytes of a row in all heads
+      const std::pair<std::string, std::map<std::string, Move>> expected[] = {
+          {"prepare",
+           {{"O", {.loaded = row * Nq}},
+            {"dO", {.loaded = row * Nq}},
+            {"lse", {.loaded = double(heads * Nq * 4)}},
+            {"rows", {.stored = rows * Nq}}}},
+          {"key_gradients",
+           {{"K", {.copied = row * Nk}},
+            {"V", {.copied = row * Nk}},
+            {"Q", {.copied = row * double(queries)}},
+            {"dO", {.copied = row * double(queries)}},
+            {"rows", {.copied = rows * double(queries)}},
+            {"dK", {.stored = row * Nk}},
+            {"dV", {.stored = row * Nk}}}},
+          {"query_gradients",
+           {{"Q", {.copied = row * Nq}},
+            {"dO", {.copied = row * Nq}},
+            {"rows", {.copied = rows * Nq}},
+            {"K", {.copied = row * double(keys)}},
+            {"V", {.copied = row * double(keys)}},
+            {"dQ", {.stored = row * Nq}}}},
+      };
+      const std::string how = fmt::format("Nq={}, Nk={}, d={}, causal={}, blocks of {} rows, tiles of {}", Nq, Nk, d,
+                                          causal ? "yes" : "no", owned, passing);
+      const nlohmann::json launches =
+          recorded_launches(input("normal", {1, heads, heads, Nq, Nk, d}, 380, {causal}).given, plan.numbers());
+      expect(launches.size() == std::size(expected),
+             fmt::format("{} kernels are launched, expected 3 ({})", launches.size(), how), "", "traffic");
+      for (std::size_t kernel = 0; kernel < launches.size(); ++kernel) {
+        const auto& [name, moves] = expected[kernel];
+        const std::string launched = launches[kernel].at("kernel");
+        expect(launched.find(name) != std::string::npos,
+               fmt::format("kernel {} is {}, expected {}", kernel + 1, launched, name), "", "traffic");
+        const nlohmann::json& all = launches[kernel].at("counters");
+        Move together;
+        for (const auto& [tensor, move] : moves) {
+          together.loaded += move.loaded, together.copied += move.copied, together.stored += move.stored;
+          nlohmann::json counters;
+          for (const nlohmann::json& each : launches[kernel].at("tensors"))
+            if (each.at("name") == tensor) counters = each.at("counters");
+          const std::tuple<const char*, const char*, double> ways[] = {
+              {"load", "loaded", move.loaded}, {"async", "copied", move.copied}, {"store", "stored", move.stored}};
+          for (const auto& [way, word, bytes] : ways) {
+            const double got = counters.value(fmt::format("{}_bytes", way), 0.0);
+            expect(got == bytes,
+                   fmt::format("{}: {} bytes of {} are {}, expected {} ({})", name, got, tensor, word, bytes, how),
                    "a tensor is moved more or less often than it must be", "traffic");
-    };
-    for (const char* tensor : {"Q", "dO"}) {
-      const double bytes = row * double(Nq * (1 + key_blocks));
-      const std::string why = fmt::format(
-          "each of {} blocks that own keys lets all of {} pass; those that own queries "
-          "read it once",
-          key_blocks, tensor);
-      expect_bytes(fmt::format("{}.async_bytes", tensor), bytes, why);
-      expect_bytes(fmt::format("{}.async_sectors", tensor), bytes / 32, why);
+            const double sectors = counters.value(fmt::format("{}_sectors", way), 0.0);
+            if (tensor == "lse" || tensor == "rows") continue;  // 4 and 8 bytes a query fill no whole sectors
+            expect(sectors == bytes / 32,
+                   fmt::format("{}: {} sectors of {} are {}, expected {} ({})", name, sectors, tensor, word, bytes / 32,
+                               how),
+                   "neighbouring lanes do not take neighbouring bytes", "uncoalesced");
+          }
+        }
+        expect(all.at("global.load_bytes") == together.loaded && all.at("global.async_bytes") == together.copied &&
+                   all.at("global.store_bytes") == together.stored && all.at("global.atomic_sectors") == 0,
+               fmt::format("{} moves more than its tensors: {} bytes loaded, {} copied and {} stored, expected {}, {} "
+                           "and {} ({})",
+                           name, all.at("global.load_bytes").dump(), all.at("global.async_bytes").dump(),
+                           all.at("global.store_bytes").dump(), together.loaded, together.copied, together.stored, how),
+               "something else is kept in device memory", "traffic");
+      }
     }
-    for (const char* tensor : {"K", "V"}) {
-      const double bytes = row * double(Nk * (1 + query_blocks));
-      const std::string why = fmt::format(
-          "each of {} blocks that own queries lets all of {} pass; those that own keys "
-          "read it once",
-          query_blocks, tensor);
-      expect_bytes(fmt::format("{}.async_bytes", tensor), bytes, why);
-      expect_bytes(fmt::format("{}.async_sectors", tensor), bytes / 32, why);
-    }
-    expect_bytes("O.load_bytes", row * Nq, "O is read once, for D");
-    expect_bytes("dO.load_bytes", row * Nq, "dO is read once more, for D");
-    expect_bytes("lse.load_bytes", double(heads * Nq * 4), "the LSE is read once, for rows");
-    expect_bytes("rows.store_bytes", double(heads * Nq * 8), "8 bytes for each query are written once");
-    expect_bytes("rows.async_bytes", double(heads * Nq * 8 * (1 + key_blocks)), "and pass with Q and dO");
-    expect_bytes("dQ.store_bytes", row * Nq, "dQ is written once");
-    expect_bytes("dK.store_bytes", row * Nk, "dK is written once");
-    expect_bytes("dV.store_bytes", row * Nk, "dV is written once");
-    expect_bytes("dQ.store_sectors", row * Nq / 32, "dQ is written once, whole sectors");
-    expect_bytes("dK.store_sectors", row * Nk / 32, "dK is written once, whole sectors");
-    expect_bytes("global.load_bytes", row * 2 * Nq + double(heads * Nq * 4), "nothing else is read");
-    expect_bytes(
-        "global.async_bytes",
-        row * 2 * double(Nq * (1 + key_blocks) + Nk * (1 + query_blocks)) + double(heads * Nq * 8 * (1 + key_blocks)),
-        "nothing else is read");
-    expect_bytes("global.store_bytes", row * double(Nq + 2 * Nk) + double(heads * Nq * 8), "nothing else is written");
-    expect_bytes("global.atomic_sectors", 0, "each gradient has one writer");
   }
 }
 
@@ -556,15 +433,14 @@ TEST_CASE("one barrier for a tile, one more where two warps share rows", "[whole
 TEST_CASE("the atomic variant agrees with the oracle and adds every dQ once for each key tile", "[whole]") {
   std::uint64_t seed = 410;
   for (const bool causal : {false, true}) {
-    expect_backward(input("normal", {1, 2, 2, 70, 133, 64}, ++seed, {causal}), {4, 1}, {"dQ", "dK", "dV"}, false,
-                    "atomic_backward");
-    expect_backward(input("normal", {1, 1, 1, 50, 90, 128}, ++seed, {causal}), {8, 2}, {"dQ", "dK", "dV"}, true,
-                    "atomic_backward");
+    expect_backward(input("normal", {1, 2, 2, 70, 133, 64}, ++seed, {causal}), {4, 1}, {"dQ", "dK", "dV"},
+                    {.in_float = false, .atomic = true});
+    expect_backward(input("normal", {1, 1, 1, 50, 90, 128}, ++seed, {causal}), {8, 2}, {"dQ", "dK", "dV"},
+                    {.in_float = true, .atomic = true});
   }
   require_counters();
   const std::int64_t heads = 2, Nq = 96, Nk = 300, d = 64, owned = 128;
-  const worker::Reply reply =
-      backward(input("normal", {1, heads, heads, Nq, Nk, d}, 420).given, {}, "atomic_backward").reply;
+  const worker::Reply reply = backward(input("normal", {1, heads, heads, Nq, Nk, d}, 420).given, {{"atomic", 1}}).reply;
   expect_count(reply, "dQ_sum.atomic_sectors", double(heads * tiles_of(Nk, owned) * Nq * d * 4) / 32,
                fmt::format("{} heads · {} key tiles · {} · {} floats", heads, tiles_of(Nk, owned), Nq, d),
                "dQ is added more or less often than once for each key tile", "traffic");
@@ -572,4 +448,33 @@ TEST_CASE("the atomic variant agrees with the oracle and adds every dQ once for 
          fmt::format("it allocates {} bytes, expected 8 for each query and 4 for each element of dQ: {}",
                      reply.extra_bytes, heads * Nq * (8 + 4 * d)),
          "", "extra-memory");
+}
+
+TEST_CASE("the atomic variant's dQ differs from run to run, within its bounds; dK and dV do not", "[whole]") {
+  // Several key blocks add to each dQ, in whatever order they come.
+  constexpr int runs = 20;
+  const std::int64_t Nq = 64, Nk = 1024, d = 64;
+  const Input in = input("normal", {1, 1, 1, Nq, Nk, d}, 430);
+  const BackwardResult first = expect_backward(in, {4, 1}, {"dQ", "dK", "dV"}, {.in_float = true, .atomic = true});
+  double spread = 0, largest = 0;
+  std::vector<bool> differs(first.dQ.values.size());
+  for (int run = 1; run < runs; ++run) {
+    const BackwardResult other = expect_backward(
+        in, {4, 1}, {"dQ", "dK", "dV"}, {.in_float = true, .atomic = true, .workers = 2 + run % 3, .lane_seed = run});
+    for (std::size_t i = 0; i < differs.size(); ++i) {
+      const double difference = std::abs(double(other.dQ.values[i]) - first.dQ.values[i]);
+      differs[i] = differs[i] || difference > 0;
+      spread = std::max(spread, difference);
+      largest = std::max(largest, std::abs(double(first.dQ.values[i])));
+    }
+    expect(other.dK.values == first.dK.values && other.dV.values == first.dV.values,
+           fmt::format("dK or dV of the atomic variant is another in run {}", run + 1),
+           "they have one writer, as in the chapter's own kernels", "order-dependent");
+  }
+  const auto different = double(std::count(differs.begin(), differs.end(), true));
+  report(
+      fmt::format("Nq={}, Nk={}, d={}: in {} runs dQ in float differs by at most {:.2g} in {:.0f} % of its elements, "
+                  "the largest of which is {:.2g}; the chapter's own kernels: by nothing (\"200 runs give the same "
+                  "bits\")",
+                  Nq, Nk, d, runs, spread, 100 * different / double(differs.size()), largest));
 }

@@ -79,7 +79,7 @@ void expect_D(const Input& in) {
 TEST_CASE("the naive backward agrees with the oracle", "[6.1]") {
   std::uint64_t seed = 0;
   for (const bool causal : {false, true}) {
-    for (const auto& [Nq, Nk] : {std::pair{20, 30}, {24, 24}, {33, 20}, {1, 1}}) {
+    for (const auto& [Nq, Nk] : {std::pair{24, 24}, {20, 30}, {33, 20}, {1, 1}}) {
       const Input in = float_input("normal", {2, 2, 2, Nq, Nk, 32}, ++seed, {causal});
       expect_gradients(naive(in), in.given, in.name, {}, float32_precision(), {"dV", "dQ", "dK"});
     }

@@ -31,6 +31,15 @@ TEST_CASE("what is written is read back byte for byte") {
   CHECK(count_files(folder / "new/folders") == 1);
 }
 
+TEST_CASE("a new file may be named without a folder") {
+  const TemporaryFolder folder;
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder.path());
+  CHECK_NOTHROW(write_file("junit.xml", "<testsuites/>\n"));
+  std::filesystem::current_path(before);
+  CHECK(folder.read("junit.xml") == "<testsuites/>\n");
+}
+
 TEST_CASE("a file that cannot be read is named with the reason") {
   const TemporaryFolder folder;
   const auto message = [&](const char* file) {

@@ -242,6 +242,7 @@ TEST_CASE("the gradients equal central differences") {
         }
         INFO("tensor " << which << ", direction " << seed << ", Nq=" << test.shape.Nq << ", d=" << test.shape.d);
         CHECK_THAT(difference, WithinAbs(expected, 1e-7 * size + 1e-12));
+        CHECK_THAT(difference, WithinRel(expected, 1e-6));
       }
   }
 }

@@ -1,0 +1,71 @@
+// Chapter 6, the naive backward: the formulas for one head, and the given function that takes them for every head.
+//
+// Source: Dao 2023, section 3.1.2; Dao et al. 2022, appendix B.2.
+// Test it: ./workbook test 6
+#include "naive_backward.hpp"
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <vector>
+
+#include "common/worker/operations.hpp"
+#include "common/worker/todo.hpp"
+
+namespace ch06 {
+
+void head_gradients(const Head& head) {
+  const auto& [Q, K, V, O, dO, lse, P, dS, dQ, dK, dV, scale, causal] = head;
+  // TODO(6.1) Row by row of P: D, then P and dP for each key, and dS from them. Then the three products: dV and dK sum
+  // over the queries, dQ over the keys (about 33 lines).
+  // BEGIN 6.1
+  WORKBOOK_TODO(6.1);
+  // END 6.1
+}
+
+namespace {
+
+/// Refuses a call whose P and dS do not fit the free memory.
+void ask_for_memory(const workbook::Shape& shape) {
+  // In double, since a product of sizes may exceed 64 bits.
+  const double scores = double(shape.B) * double(shape.H) * double(shape.Nq) * double(shape.Nk);
+  const double needed = 2 * scores * sizeof(float);
+  const double available = double(workbook::worker::available_memory());
+  if (needed <= available) return;
+
+  const double GiB = 1 << 30;
+  char message[256];
+  std::snprintf(message, sizeof message,
+                "P and dS would take %.1f GiB, and %.1f GiB are free. The naive backward keeps O(Nq·Nk) a head; the "
+                "kernels of chapter 6 compute the same in memory that grows like N",
+                needed / GiB, available / GiB);
+  throw workbook::worker::Refused(message);
+}
+
+}  // namespace
+
+void naive_backward(const BackwardCall& call) {
+  ask_for_memory(call.shape);
+  const std::int64_t heads = call.shape.B * call.shape.H, Nq = call.shape.Nq, Nk = call.shape.Nk, d = call.shape.d;
+  std::vector<float> P_values(std::size_t(heads * Nq * Nk)), dS_values(P_values.size());
+  const std::span<float> P_all(P_values), dS_all(dS_values);
+  for (std::int64_t n = 0; n < heads; ++n) {
+    const auto of_queries = [&](const char* name, auto all) { return workbook::head(name, all, 0, n, heads, Nq, d); };
+    const auto of_keys = [&](const char* name, auto all) { return workbook::head(name, all, 0, n, heads, Nk, d); };
+    head_gradients({.Q = of_queries("Q", call.Q),
+                    .K = of_keys("K", call.K),
+                    .V = of_keys("V", call.V),
+                    .O = of_queries("O", call.O),
+                    .dO = of_queries("dO", call.dO),
+                    .lse = call.lse.subspan(n * Nq, Nq),
+                    .P = workbook::head("P", P_all, 0, n, heads, Nq, Nk),
+                    .dS = workbook::head("dS", dS_all, 0, n, heads, Nq, Nk),
+                    .dQ = of_queries("dQ", call.dQ),
+                    .dK = of_keys("dK", call.dK),
+                    .dV = of_keys("dV", call.dV),
+                    .scale = call.scale,
+                    .causal = call.causal});
+  }
+}
+
+}  // namespace ch06
