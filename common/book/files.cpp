@@ -83,6 +83,7 @@ std::string read_file(const fs::path& path) {
 void write_file(const fs::path& path, std::string_view text) {
   std::error_code error;
   const fs::path target = fs::is_symlink(path, error) ? fs::weakly_canonical(path) : path;  // the link stays a link
+  error.clear();  // nothing there yet is no error
   if (target.has_parent_path()) fs::create_directories(target.parent_path(), error);
   if (error) fail("write", target, error.message());
   TemporaryFile file(target);

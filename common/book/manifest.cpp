@@ -127,6 +127,15 @@ bool Book::has_solutions(const Chapter& chapter) const {
   return fs::is_directory(root / "solutions" / chapter.name());
 }
 
+std::vector<fs::path> Book::used(const Chapter& chapter) const {
+  std::vector<fs::path> folders;
+  for (const std::string& name : chapter.uses) {
+    const fs::path solutions = root / "solutions" / name;
+    folders.push_back(fs::is_directory(solutions) ? solutions : root / "chapters" / name);
+  }
+  return folders;
+}
+
 const Chapter* Book::find(int number) const {
   const auto found =
       std::find_if(chapters.begin(), chapters.end(), [&](const Chapter& c) { return c.number == number; });
@@ -167,6 +176,11 @@ Chapter load_chapter(const fs::path& manifest) {
   chapter.files = table.texts("files");
   chapter.whole_tests = table.texts("whole_tests");
   if (table.has("given_tests")) chapter.given_tests = table.texts("given_tests", chapter.whole_tests);
+  if (table.has("uses")) chapter.uses = table.texts("uses");
+  for (const std::string& name : chapter.uses) {
+    const bool earlier = name.size() > 3 && name[2] == '_' && is_slug(name) && name < chapter.name();
+    if (!earlier) table.fail_at("uses", fmt::format("\"{}\" is not the name of an earlier chapter", name));
+  }
   for (TomlTable& exercise : table.tables("exercise")) {
     chapter.exercises.push_back(read_exercise(std::move(exercise), chapter));
   }

@@ -39,6 +39,7 @@ struct Chapter {
   std::vector<std::string> files;     ///< the exercise's source files, given headers included, relative to the folder
   std::vector<std::string> whole_tests;  ///< names of the whole-chapter tests
   std::vector<std::string> given_tests;  ///< those of them that reach no exercise: they test given code alone
+  std::vector<std::string> uses;         ///< earlier chapters whose files it includes, by name: "05_causal"
   std::vector<Exercise> exercises;
 
   std::string name() const;  ///< "01_naive_attention", also the folder's name
@@ -57,6 +58,8 @@ struct Book {
   std::filesystem::path reader(const Chapter& chapter, const std::string& file) const;    ///< chapters/NN_name/file
   std::filesystem::path manifest(const Chapter& chapter) const;  ///< chapters/NN_name/chapter.toml
   bool has_solutions(const Chapter& chapter) const;
+  /// The folders of the chapters that it uses: in solutions/, or in chapters/ where there is none.
+  std::vector<std::filesystem::path> used(const Chapter& chapter) const;
   const Chapter* find(int number) const;
   /// "1", "01", "01_naive_attention" or "naive_attention"; InputError (common/attention/error.hpp is not used here:
   /// ManifestError) naming the chapters there are.
@@ -67,7 +70,7 @@ struct Book {
 
 /// Reads chapters/*/chapter.toml. ManifestError with FILE:LINE for: TOML errors, a missing or mistyped key, an unknown
 /// key, number or slug that do not match the folder, an exercise id of another chapter or given twice, an exercise
-/// without two hints or without a test, a file that is not there.
+/// without two hints or without a test, a file that is not there, a chapter used that is not an earlier one.
 Book load_book(const std::filesystem::path& root);
 
 /// Reads one chapter.toml.

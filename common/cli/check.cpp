@@ -579,8 +579,9 @@ void check_tidy(const Session& session, Gate& gate) {
           "-readability-static-accessed-through-instance");
     }
     if (kernels || simulator) {
-      command.insert(command.end(), {file, "--", "-x", "c++", "-std=c++20", "-I" + session.book.root.string(), "-Wall",
-                                     "-Wextra", "-Wno-unknown-pragmas"});
+      command.insert(command.end(),
+                     {file, "--", "-x", "c++", "-std=c++20", "-I" + session.book.root.string(),
+                      "-I" + (session.book.root / "solutions").string(), "-Wall", "-Wextra", "-Wno-unknown-pragmas"});
     } else {
       command.insert(command.end(), {"-p", session.toolchain.build_folder.string(), file});
     }

@@ -1,8 +1,11 @@
 // (none): the book at a glance. Builds nothing, runs nothing.
 #include <algorithm>
+#include <filesystem>
+#include <optional>
 
 #include "common/book/progress.hpp"
 #include "common/cli/verbs.hpp"
+#include "common/grading/assignment.hpp"
 
 namespace workbook::cli {
 namespace {
@@ -52,11 +55,19 @@ std::string advice(const book::Chapter& chapter, const book::Exercise& exercise,
   return "";
 }
 
+/// In a release: what it leaves open. Elsewhere an assignment.toml says nothing about this folder.
+std::optional<grading::Assignment> released(const Session& session) {
+  const std::filesystem::path path = session.book.root / "assignment.toml";
+  if (std::filesystem::is_directory(session.book.root / "solutions") || !std::filesystem::exists(path)) return {};
+  return grading::load_assignment(path, session.book);
+}
+
 }  // namespace
 
 int status(const Session& session) {
   const auto progress = book::load_progress(session.book);
   nlohmann::json chapters = nlohmann::json::array();
+  const std::optional<grading::Assignment> assignment = released(session);
   std::string next;
   int done = 0, open = 0, failing = 0, untested = 0;
   std::string text;
@@ -70,6 +81,20 @@ int status(const Session& session) {
     for (const book::Exercise& exercise : chapter.exercises) {
       const book::ExerciseProgress& at = progress.at(exercise.id);
       const std::string file = session.shown(at.file);
+      // What came complete is nobody's work, unless somebody has broken it.
+      const bool given = assignment && !assignment->is_open(exercise.id) &&
+                         (at.state == Progress::untested || at.state == Progress::passing);
+      exercises.push_back({{"id", exercise.id},
+                           {"title", exercise.title},
+                           {"state", given ? "given" : name(at.state)},
+                           {"file", file},
+                           {"line", at.line},
+                           {"points", exercise.points}});
+      if (given) {
+        text +=
+            fmt::format("      {}  {:<{}}  {}\n", exercise.id, exercise.title, width, session.colored("given", "dim"));
+        continue;
+      }
       done += at.state == Progress::passing;
       open += at.state == Progress::open;
       untested += at.state == Progress::untested;
@@ -77,12 +102,6 @@ int status(const Session& session) {
       if (next.empty()) next = advice(chapter, exercise, at, file);
       text += fmt::format("    {} {}  {:<{}}  {}\n", session.colored(symbol(at.state), color(at.state)), exercise.id,
                           exercise.title, width, session.colored(name(at.state), color(at.state)));
-      exercises.push_back({{"id", exercise.id},
-                           {"title", exercise.title},
-                           {"state", name(at.state)},
-                           {"file", file},
-                           {"line", at.line},
-                           {"points", exercise.points}});
     }
     chapters.push_back({{"chapter", chapter.name()}, {"title", chapter.title}, {"exercises", exercises}});
   }

@@ -133,19 +133,21 @@ worker::WorkerJob whole_job(const Session& session, const Chapter& chapter, cons
   worker::WorkerJob job;
   job.name = tree.name + "/" + chapter.name() + "." + backend;
   job.backend = backend;
-  // With the book's own headers, the table of operations is the one that the solution is built with: compiled once.
-  // (The chapter's sources find the headers beside them first.)
-  bool own_headers = false;
+  // With the book's own headers, the table of operations and the files that equal the book's are those that the
+  // solution is built with: compiled once. (The chapter's sources find the headers beside them first.)
+  const auto is_books = [&](const std::string& file) {
+    const fs::path solution = session.book.solution(chapter, file);
+    return fs::exists(solution) && fs::exists(tree.folder / file) &&
+           book::read_file(tree.folder / file) == book::read_file(solution);
+  };
+  const bool own_headers = std::any_of(chapter.files.begin(), chapter.files.end(),
+                                       [&](const std::string& file) { return !is_source(file) && !is_books(file); });
   for (const std::string& file : chapter.files) {
-    if (is_source(file)) {
-      if (backend != "cpu" || !is_kernel_file(file)) job.sources.push_back(tree.folder / file);
-    } else {
-      const fs::path solution = session.book.solution(chapter, file);
-      own_headers = own_headers || !fs::exists(solution) || !fs::exists(tree.folder / file) ||
-                    book::read_file(tree.folder / file) != book::read_file(solution);
-    }
+    if (!is_source(file) || (backend == "cpu" && is_kernel_file(file))) continue;
+    job.sources.push_back(!own_headers && is_books(file) ? session.book.solution(chapter, file) : tree.folder / file);
   }
   job.include = own_headers ? tree.folder : solutions_tree(session, chapter).folder;
+  job.used = session.book.used(chapter);
   job.sources.push_back(session.book.root / "tests" / chapter.name() /
                         (backend == "cpu" ? "operations.cpp" : "operations.cu"));
   return job;
@@ -276,7 +278,7 @@ ChapterRun run_tests(const Session& session, const Chapter& chapter, const Tree&
   // for an open region; a graft that equals the solution or the whole tree is that worker.
   const bool here = can_build(session, request.backend);
   const bool have_solutions = session.book.has_solutions(chapter);
-  const bool graft = have_solutions && tree.name != "solutions" && request.backend != "cuda";
+  const bool graft = have_solutions && tree.name != "solutions" && (request.backend != "cuda" || request.gpu_grafts);
   const std::map<std::string, Place> where = places(session, chapter, tree);
   const worker::WorkerJob whole = whole_job(session, chapter, tree, request.backend);
   const worker::WorkerJob solution = whole_job(session, chapter, solutions_tree(session, chapter), request.backend);

@@ -61,11 +61,13 @@ struct RunRequest {
   std::vector<std::string> worker_prefix;  ///< program and arguments that start a worker in its isolation; empty: none
   std::filesystem::path program;           ///< test program; empty: the chapter's public one
   double total_time = 0;                   ///< seconds that the test program may take; 0: no limit
+  bool gpu_grafts = false;                 ///< judges each exercise on a graft on "cuda" too
 };
 
 /// Runs the tests of `chapter` on `tree` and one backend. On "cpu" and "sim" each exercise is judged on a graft, on
-/// "cuda" on the whole chapter. In a chapter that has "cpu" among its backends, the tests tagged [kernel] run on the
-/// others, all the rest on "cpu". Where the backend cannot run here, every test is skipped and says why.
+/// "cuda" on the whole chapter (or as the request says). In a chapter that has "cpu" among its backends, the tests
+/// tagged [kernel] run on the others, all the rest on "cpu". Where the backend cannot run here, every test is skipped
+/// and says why.
 ChapterRun run_tests(const Session& session, const book::Chapter& chapter, const Tree& tree, const RunRequest& request);
 
 /// The same on each backend of the chapter, or on `only_backend`; runs without any test are left out.

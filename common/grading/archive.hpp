@@ -36,8 +36,9 @@ struct Entry {
   bool too_large = false;  ///< wanted, but over the limit: text is empty
 };
 
-/// Walks an archive (zip, tar, tar.gz, 7z, … whatever libarchive knows). `wanted` is asked with each regular entry's
-/// path; `take` gets every entry, those wanted with their text. ArchiveError as soon as a limit is exceeded.
+/// Walks an archive: zip, 7z, rar, or tar, the latter plain or with gzip, bzip2, xz or zstd. `wanted` is asked with
+/// each regular entry's path; `take` gets every entry, those wanted with their text. ArchiveError as soon as a limit is
+/// exceeded.
 void read_archive(const std::filesystem::path& path, const ArchiveLimits& limits,
                   const std::function<bool(const std::string&)>& wanted, const std::function<void(Entry)>& take);
 

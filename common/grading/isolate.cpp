@@ -156,6 +156,11 @@ void use_landlock(const Options& options) {
 // ---- seccomp
 // ----------------------------------------------------------------------------------------------------------
 
+/// A condition on a call's argument number `argument`; for SCMP_CMP_MASKED_EQ `first` is the mask.
+scmp_arg_cmp when(unsigned argument, scmp_compare how, std::uint64_t first, std::uint64_t second = 0) {
+  return {argument, how, first, second};
+}
+
 class Filter {
  public:
   explicit Filter(std::uint32_t otherwise) : context_(::seccomp_init(otherwise)) {
@@ -254,33 +259,31 @@ void filter_run() {
                                 "exit_group"});
   // Files for reading only.
   constexpr std::uint64_t writing = O_ACCMODE | O_CREAT | O_TRUNC | (O_TMPFILE & ~O_DIRECTORY);
-  filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(open), {SCMP_CMP(1, SCMP_CMP_MASKED_EQ, writing, 0)});
-  filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(openat), {SCMP_CMP(2, SCMP_CMP_MASKED_EQ, writing, 0)});
+  filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(open), {when(1, SCMP_CMP_MASKED_EQ, writing, 0)});
+  filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(openat), {when(2, SCMP_CMP_MASKED_EQ, writing, 0)});
   // Threads, no processes. clone3 hides its flags in memory; the C library then takes clone.
-  filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(clone), {SCMP_CMP(0, SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD)});
+  filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(clone), {when(0, SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD)});
   filter.rules(SCMP_ACT_ERRNO(ENOSYS), {"clone3"});
   // Signals to itself: abort().
-  filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(tgkill), {SCMP_CMP(0, SCMP_CMP_EQ, std::uint64_t(::getpid()))});
-  filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), {SCMP_CMP(2, SCMP_CMP_EQ, 0)});
-  filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(ioctl), {SCMP_CMP(1, SCMP_CMP_EQ, TCGETS)});
+  filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(tgkill), {when(0, SCMP_CMP_EQ, std::uint64_t(::getpid()))});
+  filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), {when(2, SCMP_CMP_EQ, 0)});
+  filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(ioctl), {when(1, SCMP_CMP_EQ, TCGETS)});
   for (const int command : {F_GETFL, F_GETFD, F_SETFD}) {
-    filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(fcntl), {SCMP_CMP(1, SCMP_CMP_EQ, std::uint64_t(command))});
+    filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(fcntl), {when(1, SCMP_CMP_EQ, std::uint64_t(command))});
   }
   for (const int option : {PR_SET_NAME, PR_GET_NAME, 0x53564d41 /* PR_SET_VMA */}) {
-    filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(prctl), {SCMP_CMP(0, SCMP_CMP_EQ, std::uint64_t(option))});
+    filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(prctl), {when(0, SCMP_CMP_EQ, std::uint64_t(option))});
   }
   // The one program.
-  filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(execveat), {SCMP_CMP(0, SCMP_CMP_EQ, kProgram)});
+  filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(execveat), {when(0, SCMP_CMP_EQ, kProgram)});
   filter.load();
 }
 
 /// Compilers, and workers on a GPU, whose driver wants more than can be listed: what they never need is forbidden.
-void filter_by_name(bool run) {
+void filter_by_name(bool run, bool gpu) {
   Filter filter(SCMP_ACT_ALLOW);
   constexpr std::uint32_t refused = SCMP_ACT_ERRNO(EPERM);
   filter.rules(refused, {"connect",
-                         "bind",
-                         "listen",
                          "accept",
                          "accept4",
                          "sendmsg",
@@ -344,18 +347,25 @@ void filter_by_name(bool run) {
                          "msgget",
                          "semget",
                          "mq_open"});
-  filter.rules(refused, {"socket", "socketpair"});
-  filter.rule(refused, SCMP_SYS(tgkill), {SCMP_CMP(2, SCMP_CMP_NE, SIGABRT)});
+  // CUDA's driver waits at a local socket, where nobody comes. It may make one; connecting, accepting and messages stay
+  // forbidden.
+  if (gpu) {
+    filter.rule(refused, SCMP_SYS(socket), {when(0, SCMP_CMP_NE, AF_UNIX)});
+    filter.rules(refused, {"socketpair"});
+  } else {
+    filter.rules(refused, {"socket", "socketpair", "bind", "listen"});
+  }
+  filter.rule(refused, SCMP_SYS(tgkill), {when(2, SCMP_CMP_NE, SIGABRT)});
   filter.rules(SCMP_ACT_ERRNO(ENOSYS), {"clone3"});
   for (const std::uint64_t flag :
        {CLONE_NEWUSER, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWNET, CLONE_NEWIPC, CLONE_NEWUTS, CLONE_NEWCGROUP}) {
-    filter.rule(refused, SCMP_SYS(clone), {SCMP_CMP(0, SCMP_CMP_MASKED_EQ, flag, flag)});
+    filter.rule(refused, SCMP_SYS(clone), {when(0, SCMP_CMP_MASKED_EQ, flag, flag)});
   }
   if (run) {
     filter.rules(refused, {"fork", "vfork", "execve", "setsid", "setpgid"});
-    filter.rule(refused, SCMP_SYS(sendto), {SCMP_CMP(4, SCMP_CMP_NE, 0)});  // only to the other end of its pipe
-    filter.rule(refused, SCMP_SYS(execveat), {SCMP_CMP(0, SCMP_CMP_NE, kProgram)});
-    filter.rule(refused, SCMP_SYS(clone), {SCMP_CMP(0, SCMP_CMP_MASKED_EQ, CLONE_THREAD, 0)});
+    filter.rule(refused, SCMP_SYS(sendto), {when(4, SCMP_CMP_NE, 0)});  // only to the other end of its pipe
+    filter.rule(refused, SCMP_SYS(execveat), {when(0, SCMP_CMP_NE, kProgram)});
+    filter.rule(refused, SCMP_SYS(clone), {when(0, SCMP_CMP_MASKED_EQ, CLONE_THREAD, 0)});
   }
   filter.load();
 }
@@ -390,7 +400,7 @@ void die_with_parent(pid_t parent, int signal) {
     if (::syscall(SYS_close_range, unsigned(kProgram) + 1, ~0u, 0u) != 0) {
       for (int i = kProgram + 1; i < 4096; ++i) ::close(i);
     }
-    limit(RLIMIT_NOFILE, 64);
+    limit(RLIMIT_NOFILE, options.gpu ? kProgram - 1 : 64);  // a GPU's driver opens its devices again and again
   } else {
     if (::syscall(SYS_close_range, 3u, ~0u, 0u) != 0) {
       for (int i = 3; i < 4096; ++i) ::close(i);
@@ -411,7 +421,12 @@ void die_with_parent(pid_t parent, int signal) {
   std::vector<std::string> variables{
       "PATH=" + (options.path.empty() ? "" : options.path + ":") + "/usr/local/bin:/usr/bin:/bin", "LC_ALL=C.UTF-8",
       "HOME=/nonexistent"};
-  if (!options.library_path.empty()) variables.push_back("LD_LIBRARY_PATH=" + options.library_path);
+  std::string library_path = options.library_path;
+  // A GPU's driver may lie where only the caller's variable says.
+  const char* given_path = options.gpu ? std::getenv("LD_LIBRARY_PATH") : nullptr;
+  if (given_path != nullptr && *given_path != '\0')
+    library_path += (library_path.empty() ? "" : ":") + std::string(given_path);
+  if (!library_path.empty()) variables.push_back("LD_LIBRARY_PATH=" + library_path);
   if (!options.temporary.empty()) variables.push_back("TMPDIR=" + options.temporary);
   for (const char* name : {"CUDA_VISIBLE_DEVICES", "ASAN_OPTIONS", "UBSAN_OPTIONS"}) {
     const char* value = std::getenv(name);
@@ -426,7 +441,7 @@ void die_with_parent(pid_t parent, int signal) {
   if (options.run && !options.gpu) {
     filter_run();
   } else {
-    filter_by_name(options.run);
+    filter_by_name(options.run, options.gpu);
   }
   if (options.run) {
     ::syscall(SYS_execveat, kProgram, "", options.command.data(), environment.data(), AT_EMPTY_PATH);

@@ -33,6 +33,14 @@ void give_to(const fs::path& path, unsigned user, unsigned group) {
   if (::chown(path.c_str(), user, group) != 0) throw std::runtime_error("cannot change the owner of " + path.string());
 }
 
+/// For everyone to read, whatever the modes of the book's own files are.
+void open_to_all(const fs::path& folder) {
+  set_mode(folder, 0755);
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (!entry.is_symlink()) set_mode(entry.path(), entry.is_directory() ? 0755 : 0644);
+  }
+}
+
 /// `text` with every occurrence of `from` replaced.
 std::string with_path(std::string text, const std::string& from, const std::string& to) {
   for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
@@ -188,6 +196,7 @@ Workshop::Workshop(const worker::Toolchain& toolchain, const fs::path& book_root
   std::string name = (fs::temp_directory_path() / fmt::format("workbook-grading-{}-XXXXXX", ::getpid())).string();
   if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make a folder in " + name);
   folder_ = fs::canonical(name);
+  umask_before_ = ::umask(022);
   try {
     // Others may pass through, to what is theirs; there is nothing to list.
     set_mode(folder_, 0711);
@@ -222,8 +231,11 @@ Workshop::Workshop(const worker::Toolchain& toolchain, const fs::path& book_root
         for (std::string& word : *words) word = moved(word);
       }
     }
+    open_to_all(headers);
+    open_to_all(objects);
     for (unsigned slot = 0; slot < slots_; ++slot) clear(slot);
   } catch (const std::exception&) {
+    ::umask(umask_before_);
     std::error_code ignored;
     fs::remove_all(folder_, ignored);
     throw;
@@ -231,6 +243,7 @@ Workshop::Workshop(const worker::Toolchain& toolchain, const fs::path& book_root
 }
 
 Workshop::~Workshop() {
+  ::umask(umask_before_);
   std::error_code ignored;
   fs::remove_all(folder_, ignored);
 }
@@ -285,6 +298,12 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
         if (is_header(entry.path()) && !fs::exists(copy)) book::write_file(copy, book::read_file(entry.path()));
       }
     }
+  }
+  for (const fs::path& folder : job.used) {
+    staged.used.push_back(stage / "used" / folder.filename());
+    for (const auto& entry : fs::directory_iterator(folder))
+      if (entry.is_regular_file())
+        book::write_file(staged.used.back() / entry.path().filename(), book::read_file(entry));
   }
   fs::create_directory_symlink(folder_ / "headers" / "common", stage / "common");
   const fs::path build = stage / "build";

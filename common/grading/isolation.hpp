@@ -78,6 +78,8 @@ class Workshop {
   Isolation isolation_;
   IsolationLimits limits_;
   unsigned slots_, threads_;
+  unsigned
+      umask_before_;  ///< while there is a workshop, what is written can be read by others unless its folder is closed
   worker::Toolchain inside_;  ///< the toolchain with the workshop's paths; root and build folder are a stage's
   std::mutex mutex_;          ///< of built_, and of building the book's own workers
   std::vector<std::map<std::string, worker::WorkerBuilt>> built_;  ///< by slot and job

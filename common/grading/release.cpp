@@ -89,6 +89,24 @@ std::string without_hints(const std::string& toml) {
   return result;
 }
 
+/// A page whose links to what the book has and the release has not are text alone.
+std::string without_lost_links(const std::string& page, const std::string& path, const Book& book, const Files& files) {
+  std::string result = page;
+  for (std::size_t at = result.find("]("); at != std::string::npos; at = result.find("](", at + 1)) {
+    const std::size_t open = result.rfind('[', at), end = result.find(')', at);
+    if (open == std::string::npos || end == std::string::npos) continue;
+    const std::string target = result.substr(at + 2, end - at - 2);
+    const std::string file =
+        (fs::path(path).parent_path() / target.substr(0, target.find('#'))).lexically_normal().generic_string();
+    // Brackets in code lead nowhere in the book either.
+    if (target.empty() || target[0] == '#' || !fs::exists(book.root / file)) continue;
+    const auto next = files.lower_bound(file);
+    const bool released = next != files.end() && (next->first == file || next->first.starts_with(file + "/"));
+    if (!released) result.replace(open, end + 1 - open, result.substr(open + 1, at - open - 1));
+  }
+  return result;
+}
+
 std::string due_line(const Assignment& assignment) {
   return assignment.due.empty() ? "" : fmt::format("\nDue: {}\n", assignment.due);
 }
@@ -206,6 +224,9 @@ Files release_files(const Book& book, const Assignment& assignment) {
   }
   files["README.md"] = {readme(book, assignment)};
   files["assignment.toml"] = {to_toml(assignment, book, /*for_students=*/true)};
+  for (auto& [path, file] : files) {
+    if (path.ends_with(".md")) file.text = without_lost_links(file.text, path, book, files);
+  }
   return files;
 }
 

@@ -71,14 +71,18 @@ std::string short_hash(const std::string& text) {
   return fmt::format("{:016x}", hash);
 }
 
-/// What a source is compiled from, as far as the chapter's folder goes. In the command of its step it makes ninja build
+/// What a source is compiled from, as far as the chapters' folders go. In the command of its step it makes ninja build
 /// again what was put back with an old date (mv, cp -p): ninja itself sees newer files only.
-std::string fingerprint(const fs::path& source, const fs::path& include) {
+std::string fingerprint(const fs::path& source, const fs::path& include, const std::vector<fs::path>& used) {
   std::map<fs::path, std::string> files{{source, contents(source)}};
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator(include, ignored)) {
     const fs::path extension = entry.path().extension();
     if (extension == ".hpp" || extension == ".cuh" || extension == ".h") files[entry.path()] = contents(entry.path());
+  }
+  for (const fs::path& folder : used) {
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored))
+      if (entry.is_regular_file()) files[entry.path()] = contents(entry.path());
   }
   std::string all;
   for (const auto& [path, text] : files) all += fmt::format("{} {}\n{}\n", path.string(), text.size(), text);
@@ -118,15 +122,20 @@ std::string ninja_rules(const Toolchain& toolchain) {
   return rules;
 }
 
-/// `include`: the folder with the chapter's headers.
+/// `include`: the folder with the chapter's headers; `used`: those of earlier chapters.
 std::string compile_step(const Toolchain& toolchain, const std::string& backend, const fs::path& source,
-                         const fs::path& include, const fs::path& object) {
+                         const fs::path& include, const std::vector<fs::path>& used, const fs::path& object) {
   const fs::path shown = from_root(toolchain, source);
+  std::vector<std::string> includes{fmt::format("-I{}", from_root(toolchain, include).string())};
+  for (const fs::path& folder : used) {
+    const std::string option = fmt::format("-I{}", from_root(toolchain, folder.parent_path()).string());
+    if (includes.back() != option) includes.push_back(option);
+  }
   return fmt::format(
       "build {}: {}_{} {}\n  include = {}\n  source = {}\n  output = {}\n  depends = {}\n  fingerprint = {}\n",
       in_ninja(object), is_kernel_file(source) ? "kernels" : "compile", backend, in_ninja(shown),
-      command_line({fmt::format("-I{}", from_root(toolchain, include).string())}), command_line({shown.string()}),
-      command_line({object.string()}), in_ninja(object.string() + ".d"), fingerprint(source, include));
+      command_line(includes), command_line({shown.string()}), command_line({object.string()}),
+      in_ninja(object.string() + ".d"), fingerprint(source, include, used));
 }
 
 std::string link_step(const Toolchain& toolchain, const WorkerJob& job, const std::vector<fs::path>& objects,
@@ -227,15 +236,16 @@ std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, con
       continue;
     }
     std::vector<fs::path>& objects = objects_of[job.name];
-    const auto add = [&](const fs::path& source, const fs::path& include) {
-      const std::string key = job.backend + '\n' + source.string() + '\n' + include.string();
+    const auto add = [&](const fs::path& source, const fs::path& include, const std::vector<fs::path>& used) {
+      std::string key = job.backend + '\n' + source.string() + '\n' + include.string();
+      for (const fs::path& folder : used) key += '\n' + folder.string();
       objects.push_back(shown_folder / "objects" / (source.stem().string() + "." + short_hash(key) + ".o"));
       if (known_objects.insert(objects.back()).second) {
-        text += compile_step(toolchain, job.backend, source, include, objects.back());
+        text += compile_step(toolchain, job.backend, source, include, used, objects.back());
       }
     };
-    for (const fs::path& source : job.sources) add(source, job.include);
-    for (const fs::path source : backend.sources) add(source, source.parent_path());
+    for (const fs::path& source : job.sources) add(source, job.include, job.used);
+    for (const fs::path source : backend.sources) add(source, source.parent_path(), {});
     text += link_step(toolchain, job, objects, from_root(toolchain, worker.executable));
     // What an earlier link had to say is not this one's.
     std::error_code ignored;

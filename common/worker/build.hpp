@@ -35,9 +35,10 @@ Toolchain load_toolchain(const std::filesystem::path& build_folder, const std::f
 struct WorkerJob {
   std::string name;  ///< unique: "solutions/01_naive_attention"; becomes a folder
   std::string backend = "cpu";
-  std::vector<std::filesystem::path> sources;  ///< the chapter's .cpp and .cu files and its table of operations
-  std::filesystem::path include;               ///< the folder with the chapter's headers
-  std::vector<std::string> libraries;          ///< what it is linked with beyond what every worker is
+  std::vector<std::filesystem::path> sources;    ///< the chapter's .cpp and .cu files and its table of operations
+  std::filesystem::path include;                 ///< the folder with the chapter's headers
+  std::vector<std::filesystem::path> used = {};  ///< folders of earlier chapters, included as "NN_name/file"
+  std::vector<std::string> libraries = {};       ///< what it is linked with beyond what every worker is
 };
 
 struct WorkerBuilt {

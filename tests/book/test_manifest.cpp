@@ -197,6 +197,18 @@ TEST_CASE("a file of the chapter must be there, and within its folder") {
   CHECK_THAT(error_after("\"sums.cpp\"", fmt::format("\"{}\"", outside)), starts_at_line(9));
 }
 
+TEST_CASE("a chapter uses earlier chapters only, from solutions/ where they are there") {
+  const char* wrong = GENERATE("01_sums", "02_products", "sums", "../00_counting");
+  CHECK_THAT(error_after("causal = false", fmt::format("causal = false\nuses = [\"{}\"]", wrong)),
+             ContainsSubstring(fmt::format("\"{}\" is not the name of an earlier chapter", wrong)));
+  const TemporaryBook folder;
+  Chapter chapter = folder.load().chapters[0];
+  CHECK(chapter.uses.empty());
+  chapter.uses = {"00_counting", "01_sums"};
+  CHECK(folder.load().used(chapter) ==
+        std::vector<std::filesystem::path>{folder / "chapters/00_counting", folder / "solutions/01_sums"});
+}
+
 TEST_CASE("without solutions the files are looked for in chapters/") {
   const TemporaryBook folder;
   std::filesystem::remove_all(folder / "solutions");

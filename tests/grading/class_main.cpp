@@ -1,16 +1,87 @@
-// grading_class FOLDER: writes a class's submissions of chapter 2 with 2.1 and 2.3 open, and its assignment.toml:
-// solutions, wrong solutions (the bank of tests/mutants), untouched files and hostile ones; 60 in all.
+// grading_class FOLDER: writes a class's submissions, its assignment.toml (2.1, 2.3, 4.2 and 4.4 open) and
+// expected.csv, the table that grading them must give: solutions, wrong solutions (the bank of tests/mutants),
+// untouched files and hostile ones; 60 in all, three of them of chapter 4. Then, in FOLDER:
+//
+//   ./workbook grade --assignment assignment.toml --jobs 2 --time-limit 2 --build-time 30 submissions/*
+//   cmp graded/class.csv expected.csv
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "common/book/files.hpp"
 #include "common/book/mutants.hpp"
 #include "common/grading/assignment.hpp"
+#include "common/grading/summary.hpp"
 #include "tests/grading/samples.hpp"
 
 using namespace workbook;
 namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::size_t kSubmissions = 60;
+constexpr const char* kKernelFile = "chapters/04_q_split/q_split.cu";
+
+/// Writes submissions, and keeps what each must be given.
+class Class {
+ public:
+  explicit Class(const fs::path& folder)
+      : folder_(folder), book_(book::load_book(WORKBOOK_SOURCE)), assignment_(make_assignment()) {}
+
+  const book::Book& book() const { return book_; }
+  const grading::Assignment& assignment() const { return assignment_; }
+  std::size_t count() const { return expected_.size(); }
+
+  /// `earned`: "2.1", "chapter 2", … that must be given their points.
+  void submit(const std::string& name, const std::string& file, const std::string& text,
+              const std::set<std::string>& earned) {
+    grading::GradedSubmission graded;
+    graded.student = fmt::format("{:02}_{}", expected_.size() + 1, name);
+    book::write_file(folder_ / "submissions" / graded.student / file, text);
+    const auto add = [&](const std::string& id, double points) {
+      grading::GradedItem item;
+      item.id = id;
+      item.max_points = points;
+      item.points = earned.contains(id) ? points : 0;
+      graded.items.push_back(item);
+    };
+    for (const auto& exercise : assignment_.exercises) add(exercise.id, exercise.points);
+    for (const auto& whole : assignment_.chapters) add(fmt::format("chapter {}", whole.chapter), whole.points);
+    expected_.push_back(graded);
+  }
+
+  void write_tables() const {
+    book::write_file(folder_ / "assignment.toml", grading::to_toml(assignment_, book_, /*for_students=*/false));
+    book::write_file(folder_ / "expected.csv", grading::class_table(expected_));
+  }
+
+ private:
+  grading::Assignment make_assignment() const {
+    grading::Assignment made = grading::make_assignment(book_, {"2.1", "2.3", "4.2", "4.4"}, {});
+    made.title = "A class of 60";
+    return made;
+  }
+
+  fs::path folder_;
+  book::Book book_;
+  grading::Assignment assignment_;
+  std::vector<grading::GradedSubmission> expected_;
+};
+
+/// A wrong solution's file.
+std::string wrong(const book::Book& book, const std::string& chapter, const std::string& id, const std::string& file) {
+  for (const book::Mutant& mutant : book::load_mutants(book, book.chapter(chapter))) {
+    if (mutant.id == id) return book::apply(book, book.chapter(chapter), mutant).at(file);
+  }
+  throw std::runtime_error("there is no mutant " + id);
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   if (argc != 2) {
@@ -18,30 +89,54 @@ int main(int argc, char** argv) {
     return 2;
   }
   const fs::path folder = fs::absolute(argv[1]);
-  const book::Book book = book::load_book(WORKBOOK_SOURCE);
-  const std::string solution = test::solved(book);
-  int count = 0;
-  const auto submit = [&](const std::string& name, const std::string& text) {
-    book::write_file(folder / "submissions" / fmt::format("{:02}_{}", ++count, name) / test::kAnswerFile, text);
-  };
+  Class students(folder);
+  const book::Book& book = students.book();
+
+  // Chapter 4: right in other words than the book's, and wrong in each exercise.
+  std::string kernel = book::read_file(book.root / "solutions/04_q_split/q_split.cu");
+  for (const char* begin : {"// BEGIN 4.2\n", "// BEGIN 4.4\n"}) {
+    kernel.insert(kernel.find(begin) + std::string(begin).size(), "  // As I have understood it.\n");
+  }
+  students.submit("kernel_solved", kKernelFile, kernel, {"4.2", "4.4", "chapter 4"});
+  for (const char* id : {"4.2-first-fragment-only", "4.4-O-not-rescaled"}) {
+    students.submit(fmt::format("kernel_mutant_{}", id), kKernelFile, wrong(book, "4", id, "q_split.cu"),
+                    {std::string(id).starts_with("4.2") ? "4.4" : "4.2"});
+  }
+
+  // Chapter 2: every wrong solution of the open exercises. It loses its exercise and the chapter; or the chapter alone,
+  // where what it does wrong is counted by a test of the whole chapter.
+  const std::vector<std::string>& whole_tests = book.chapter("2").whole_tests;
   for (const book::Mutant& mutant : book::load_mutants(book, book.chapter("2"))) {
-    if (!mutant.exercise.starts_with("2.") || mutant.exercise == "2.2") continue;
-    submit("mutant_" + mutant.id, book::apply(book, book.chapter("2"), mutant).at("online_softmax.cpp"));
+    if (!students.assignment().is_open(mutant.exercise)) continue;
+    std::set<std::string> earned{"2.1", "2.3"};
+    if (std::find(whole_tests.begin(), whole_tests.end(), mutant.test) == whole_tests.end()) {
+      earned.erase(mutant.exercise);
+    }
+    students.submit("mutant_" + mutant.id, test::kAnswerFile,
+                    book::apply(book, book.chapter("2"), mutant).at("online_softmax.cpp"), earned);
   }
   const test::Places places{book.root / "solutions/02_online_softmax/online_softmax.cpp",
                             book.root / "tests/grading/hidden/02_online_softmax/test_hidden.cpp",
-                            folder / "outside.txt"};
+                            folder / "outside.txt", folder / "submissions/60_solved" / test::kAnswerFile};
   int hostile = 0;
   for (const test::Sample& sample : test::hostile_samples(book, places)) {
-    if (sample.files.size() == 1 && sample.files.contains(test::kAnswerFile) && hostile++ % 4 == 0) {
-      submit("hostile_" + sample.name, sample.files.at(test::kAnswerFile));
-    }
+    if (sample.files.size() != 1 || !sample.files.contains(test::kAnswerFile) || hostile++ % 4 != 0) continue;
+    std::set<std::string> earned;
+    if (sample.first) earned.insert("2.1");
+    if (sample.second) earned.insert("2.3");
+    if (sample.whole) earned.insert("chapter 2");
+    students.submit("hostile_" + sample.name, test::kAnswerFile, sample.files.at(test::kAnswerFile), earned);
   }
-  for (int i = 0; i < 4; ++i) submit("untouched", test::untouched(book));
-  while (count < 60) submit("solved", solution);
-  grading::Assignment assignment = grading::make_assignment(book, {"2.1", "2.3"}, {});
-  assignment.title = "A class of 60";
-  book::write_file(folder / "assignment.toml", grading::to_toml(assignment, book, false));
-  fmt::print("{} submissions in {}\n", count, folder.string());
+  // What the summary must name first.
+  for (int i = 0; i < 8; ++i) {
+    students.submit("commonest_mistake", test::kAnswerFile,
+                    wrong(book, "2", "2.1-l-not-rescaled", "online_softmax.cpp"), {"2.3"});
+  }
+  for (int i = 0; i < 4; ++i) students.submit("untouched", test::kAnswerFile, test::untouched(book), {});
+  while (students.count() < kSubmissions) {
+    students.submit("solved", test::kAnswerFile, test::solved(book), {"2.1", "2.3", "chapter 2"});
+  }
+  students.write_tables();
+  fmt::print("{} submissions in {}\n", students.count(), folder.string());
   return 0;
 }

@@ -168,8 +168,13 @@ std::vector<Sample> hostile_samples(const book::Book& book, const Places& places
       "rejected", "inline assembly");
   add("includes_hidden_tests",
       answer(book, "2.1", fmt::format("#include {}\n  return {{10, 1}};\n", quoted(places.hidden))), "rejected");
+  add("incbins_hidden_tests",
+      answer(book, "2.1",
+             fmt::format("  __asm__(\".incbin \\\"{}\\\"\");\n  return {{10, 1}};\n", places.hidden.string())),
+      "rejected", "inline assembly");
   body("reads_the_solution", fmt::format("bool(std::ifstream({}))", quoted(places.solution)));
   body("reads_hidden_tests", fmt::format("bool(std::ifstream({}))", quoted(places.hidden)));
+  body("reads_another_submission", fmt::format("bool(std::ifstream({}))", quoted(places.other)));
   body("reads_the_parents_memory", "open((\"/proc/\" + std::to_string(getppid()) + \"/mem\").c_str(), 0) >= 0");
   body("reads_the_parents_memory_by_call",
        "[] { char byte; struct { void* base; unsigned long size; } here{&byte, 1}, there{&byte, 1}; return "
@@ -193,6 +198,8 @@ std::vector<Sample> hostile_samples(const book::Book& book, const Places& places
   body("fills_memory",
        "[] { std::vector<std::vector<char>> all; for (int i = 0; i < 512; ++i) all.emplace_back(1 << 20, 'x'); return "
        "all.empty(); }()");
+  // Nothing of it is touched: what counts is that it is not to be had.
+  body("reserves_more_memory_than_is_allowed", "std::malloc(8ull << 30) != nullptr");
   body("fills_the_disk",
        "[] { std::ofstream out(\"/tmp/workbook-sample-fills-the-disk\"); const std::string block(1 << "
        "20, 'x'); for (int i = 0; i < 64 && out; ++i) out << block; return bool(out); }()");

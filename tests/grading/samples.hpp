@@ -39,6 +39,7 @@ std::string attack_body(const std::string& attack);
 
 struct Places {
   std::filesystem::path solution, hidden, outside;  ///< files that no submission may read or change
+  std::filesystem::path other;                      ///< what somebody else has handed in
 };
 /// Hostile and broken ones.
 std::vector<Sample> hostile_samples(const book::Book& book, const Places& places);

@@ -63,6 +63,11 @@ std::vector<Special> write_special_submissions(const GradingCopy& copy) {
   special.push_back({"archive_bomb", "unpacks to more than"});
   book::write_file(folder / "no_archive.zip", "PK\x03\x04 this is none");
   special.push_back({"no_archive", ""});
+  // A list of files that lie on the grader's disk, which libarchive would take for an archive (mtree).
+  book::write_file(folder / "names_files_on_the_disk.tar",
+                   fmt::format("#mtree\n{} type=file contents={}\n", kAnswerFile,
+                               (copy / "solutions/02_online_softmax/online_softmax.cpp").string()));
+  special.push_back({"names_files_on_the_disk", "no archive that can be read"});
   book::write_file(folder / "long_source" / kAnswerFile, std::string(2 << 20, '/'));
   special.push_back({"long_source", "KiB"});
   fs::remove_all(making);
@@ -77,7 +82,7 @@ TEST_CASE("hostile and broken submissions gain nothing, harm nothing, and leave 
   book::write_file(scratch("outside") / "sentinel.txt", "untouched");
   const Places places{copy / "solutions/02_online_softmax/online_softmax.cpp",
                       fs::path(WORKBOOK_SOURCE) / "tests/grading/hidden/02_online_softmax/test_hidden.cpp",
-                      scratch("outside") / "sentinel.txt"};
+                      scratch("outside") / "sentinel.txt", copy.submissions() / "anna" / kAnswerFile};
   const std::vector<Sample> samples = hostile_samples(copy.book(), places);
   for (const Sample& sample : samples) write_sample(copy.submissions(), sample);
   const std::vector<Special> special = write_special_submissions(copy);
@@ -131,11 +136,12 @@ TEST_CASE("the samples' attacks work where nothing is isolated, so that they tes
   book::write_file(scratch("outside") / "sentinel.txt", "untouched");
   const Places places{copy / "solutions/02_online_softmax/online_softmax.cpp",
                       fs::path(WORKBOOK_SOURCE) / "tests/grading/hidden/02_online_softmax/test_hidden.cpp",
-                      scratch("outside") / "sentinel.txt"};
+                      scratch("outside") / "sentinel.txt", copy.submissions() / "anna" / kAnswerFile};
   // Those that are quick and leave nothing behind.
-  const std::set<std::string> chosen{"reads_the_solution",  "reads_hidden_tests",    "reads_the_parents_memory",
-                                     "edits_files_outside", "signals_the_parent",    "reads_the_environment",
-                                     "becomes_an_impostor", "reads_its_own_program", "connects_to_the_network"};
+  const std::set<std::string> chosen{"reads_the_solution",       "reads_hidden_tests",  "reads_the_parents_memory",
+                                     "reads_another_submission", "edits_files_outside", "signals_the_parent",
+                                     "reads_the_environment",    "becomes_an_impostor", "reads_its_own_program",
+                                     "connects_to_the_network"};
   std::size_t written = 0;
   for (const Sample& sample : hostile_samples(copy.book(), places)) {
     if (!chosen.contains(sample.name)) continue;
@@ -143,6 +149,7 @@ TEST_CASE("the samples' attacks work where nothing is isolated, so that they tes
     ++written;
   }
   REQUIRE(written == chosen.size());
+  copy.submit("anna", solved(copy.book()));
   const Ran ran = copy.grade({"--jobs", "2", "--time-limit", "2", "--unsafe"});
   INFO(ran.out << ran.err);
   REQUIRE(ran.exit_code == 0);

@@ -27,10 +27,10 @@ bool contains(const std::string& text, const std::string& part) {
 
 /// A workshop and a job of one source, compiled as submissions are.
 struct Inside {
-  Inside()
+  explicit Inside(const fs::path& book = WORKBOOK_SOURCE)
       : toolchain(worker::load_toolchain(WORKBOOK_BINARY, WORKBOOK_SOURCE)),
         isolation(prove_isolation(kProgram, {}, {})),
-        workshop(toolchain, WORKBOOK_SOURCE, isolation, limits(), 2) {}
+        workshop(toolchain, book, isolation, limits(), 2) {}
   static IsolationLimits limits() {
     IsolationLimits limits;
     limits.build_seconds = 20;
@@ -87,6 +87,23 @@ TEST_CASE("a compiler can include the book's headers and nothing that is not its
     INFO(device);
     CHECK(!inside.build(fmt::format("#include \"{}\"\n", device) + answer).ok);
   }
+}
+
+TEST_CASE("a book that is closed to others, graded with a strict umask, can be compiled with all the same") {
+  if (!isolated_here()) SKIP("needs libseccomp, and root or Landlock");
+  const book::TemporaryFolder closed;
+  fs::copy(fs::path(WORKBOOK_SOURCE) / "common", closed / "common", fs::copy_options::recursive);
+  for (const auto& entry : fs::recursive_directory_iterator(closed.path())) {
+    ::chmod(entry.path().c_str(), entry.is_directory() ? 0700 : 0600);
+  }
+  const mode_t before = ::umask(077);
+  {
+    Inside inside(closed.path());
+    const worker::WorkerBuilt built = inside.build("void answer(const workbook::worker::Arguments&) {}\n");
+    INFO(built.log);
+    CHECK(built.ok);
+  }
+  ::umask(before);
 }
 
 TEST_CASE("a compiler's time, memory and files are limited") {

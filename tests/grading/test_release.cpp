@@ -74,6 +74,31 @@ TEST_CASE("solutions, mutants, later chapters and instructors' notes stay here")
   CHECK(files.at("workbook").executable);
 }
 
+TEST_CASE("every link of a release's pages leads somewhere in it") {
+  const book::Book book = book::load_book(WORKBOOK_SOURCE);
+  for (const char* open : {"1.2", "2.1", "4.2"}) {
+    const Files files = grading::release_files(book, grading::make_assignment(book, {open}, {}));
+    int links = 0;
+    for (const auto& [path, file] : files) {
+      if (!path.ends_with(".md")) continue;
+      for (std::size_t at = file.text.find("]("); at != std::string::npos; at = file.text.find("](", at + 1)) {
+        const std::string target = file.text.substr(at + 2, file.text.find_first_of("#)", at) - at - 2);
+        if (target.empty() || target.find_first_of(": &*\n") != std::string::npos) continue;  // outside, or code
+        const std::string wanted = (std::filesystem::path(path).parent_path() / target).lexically_normal();
+        INFO(path << " leads to " << wanted);
+        const auto next = files.lower_bound(wanted);
+        CHECK((next != files.end() && next->first.starts_with(wanted)));
+        ++links;
+      }
+    }
+    CHECK(links > 5);
+    // The text of a link that went stays.
+    CHECK(contains(book::read_file(book.root / "notes/json.md"), "[the instructor's guide](instructors.md)"));
+    CHECK(contains(files.at("notes/json.md").text, "the instructor's guide"));
+    CHECK(!contains(files.at("notes/json.md").text, "(instructors.md)"));
+  }
+}
+
 TEST_CASE("hints are kept or dropped") {
   Made made;
   const std::string manifest = "chapters/02_online_softmax/chapter.toml";

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "common/book/files.hpp"
 #include "common/book/markers.hpp"
@@ -43,6 +44,19 @@ worker::CommandResult command(const std::vector<std::string>& arguments, const f
 
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
+}
+
+/// Chapter 4's file with these bodies in 4.2 and 4.4, and more before its namespace.
+std::string kernel_file(const std::string& multiply, const std::string& rescale, const std::string& before = "") {
+  book::MarkedFile file =
+      book::parse_marked("q_split.cu", book::read_file(kSource / "solutions/04_q_split/q_split.cu"));
+  for (const auto& [exercise, more] : {std::pair{"4.2", multiply}, std::pair{"4.4", rescale}}) {
+    std::vector<std::string> body = file.find(exercise)->body;
+    if (!more.empty()) body.insert(body.begin(), more);
+    file = book::parse_marked("q_split.cu", book::replace_body(file, exercise, body));
+  }
+  std::string text = book::join_lines(file.lines);
+  return text.insert(text.find("namespace ch04"), before);
 }
 
 /// One release for all tests here, in a folder that lasts as long as the program.
@@ -163,5 +177,109 @@ TEST_CASE("the autograder runs as Gradescope lays it out") {
     }
     CHECK(score == submitted.points);
     CHECK(most == 10);
+  }
+}
+
+TEST_CASE("a kernel chapter: released, solved in the release, attacked, and graded on the simulator") {
+  if (::geteuid() != 0 || !fs::exists(kBinary / "bin" / "workbook_isolate")) SKIP("needs root and libseccomp");
+  const book::TemporaryFolder folder;
+  {
+    const auto made = command({"release", "--exercises", "4.2,4.4", "--out", "a4"}, folder.path());
+    INFO(made.output);
+    REQUIRE(made.exit_code == 0);
+    CHECK(contains(made.output, "verified: it builds"));
+  }
+  const std::string file = "chapters/04_q_split/q_split.cu",
+                    solution = (kSource / "solutions/04_q_split/q_split.cu").string();
+  CHECK(contains(folder.read("a4/assignment.toml"), file));
+  CHECK(!fs::exists(folder / "a4/chapters/05_causal"));
+  for (const char* student : {"solved", "untouched"}) {
+    fs::copy(folder / "a4", folder / student, fs::copy_options::recursive);
+  }
+  // In other words than the book's, so that it is compiled as somebody's own.
+  folder.write("solved/" + file, kernel_file("  // As I have understood it.", "  // And this."));
+
+  struct Attack {
+    std::string name, rescale, before;
+    std::string result;       // of 4.4
+    int multiply_points = 3;  // what 4.2 is given: it is right in all of them
+  };
+  const std::vector<Attack> attacks{
+      {"reads_the_solution", "  if (std::FILE* read = std::fopen(\"" + solution + "\", \"r\")) __builtin_trap();",
+       "#include <cstdio>\n", "passed"},
+      {"exits", "  std::_Exit(0);", "#include <cstdlib>\n", "crashed"},
+      {"writes_outside", "  reinterpret_cast<volatile float*>(8)[threadIdx.x] = 1;", "", "failed"},
+      {"forges_counters", "  workbook::simt::take_counters();", "", "rejected", 0},
+      {"knows_where_it_is", "#ifndef __CUDA_ARCH__\n  return;\n#endif", "", "rejected", 0}};
+  for (const Attack& attack : attacks) {
+    folder.write(attack.name + "/q_split.cu", kernel_file("", attack.rescale, attack.before));
+  }
+  folder.write("loops/q_split.cu", kernel_file("", "  for (volatile int i = 1; i != 0;) {\n  }"));
+  std::vector<std::string> arguments{"grade", "--assignment", "a4/assignment.toml", "--jobs",
+                                     "2",     "solved",       "untouched"};
+  for (const Attack& attack : attacks) arguments.push_back(attack.name);
+  const auto graded = command(arguments, folder.path());
+  INFO(graded.output);
+  REQUIRE(graded.exit_code == 0);
+  const auto item = [&](const std::string& student, const std::string& id) {
+    const json record = json::parse(folder.read("graded/" + student + "/record.json"));
+    for (const json& one : record.at("items")) {
+      if (one.at("id") == id) return one;
+    }
+    return json();
+  };
+  // What never ends is given seconds, so that its tests take no minutes; the others might need them.
+  const auto ended =
+      command({"grade", "--assignment", "a4/assignment.toml", "--time-limit", "2", "loops"}, folder.path());
+  INFO(ended.output);
+  REQUIRE(ended.exit_code == 0);
+  CHECK(item("loops", "4.4").at("result") == "timed out");
+  CHECK(item("loops", "4.4").at("points") == 0);
+  CHECK(json::parse(folder.read("graded/solved/record.json")).at("points") == 9);
+  CHECK(json::parse(folder.read("graded/untouched/record.json")).at("points") == 0);
+  CHECK(contains(folder.read("graded/untouched/feedback.md"), "0 of 9 points"));
+  CHECK(contains(folder.read("graded/solved/feedback.md"), "Verified on the simulator"));
+  for (const Attack& attack : attacks) {
+    INFO(attack.name << "\n" << folder.read("graded/" + attack.name + "/feedback.md"));
+    CHECK(item(attack.name, "4.4").at("result") == attack.result);
+    CHECK(item(attack.name, "4.4").at("points") == (attack.result == "passed" ? 4 : 0));
+    CHECK(item(attack.name, "4.2").at("points") == attack.multiply_points);
+    CHECK(item(attack.name, "chapter 4").at("points") == (attack.result == "passed" ? 2 : 0));
+  }
+}
+
+TEST_CASE("every step of the workflow for GitHub runs in a release, and JUnit XML is what the schema says") {
+  std::vector<std::string> steps;
+  std::istringstream lines(book::read_file(release() / ".github/workflows/workbook.yml"));
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t at = line.find("run: ");
+    if (at != std::string::npos) steps.push_back(line.substr(at + 5));
+  }
+  REQUIRE(steps.size() == 2);
+  const book::TemporaryFolder folder;
+  const fs::path clone = folder / "clone";
+  fs::copy(release(), clone, fs::copy_options::recursive);
+  for (const bool is_solved : {false, true}) {
+    INFO("solved: " << is_solved);
+    if (is_solved) book::write_file(clone / kFile, solve());
+    const std::map<std::string, std::string> environment{
+        {"CI", "true"}, {"GITHUB_STEP_SUMMARY", (folder / (is_solved ? "solved.md" : "open.md")).string()}};
+    // As a runner starts them.
+    const auto built = run({"/bin/bash", "-eo", "pipefail", "-c", steps[0]}, clone, environment);
+    INFO(built.output);
+    REQUIRE(built.exit_code == 0);
+    const auto tested = run({"/bin/bash", "-eo", "pipefail", "-c", steps[1]}, clone, environment);
+    INFO(tested.output);
+    // What is given is not to do.
+    const auto glance = run({"/bin/sh", "./workbook"}, clone, environment);
+    CHECK(contains(glance.output, "given"));
+    CHECK(contains(glance.output, is_solved ? "2 exercises: 2 done, 0 to do" : "2 exercises: 0 done, 2 to do"));
+    CHECK(tested.exit_code == (is_solved ? 0 : 1));
+    CHECK(contains(folder.read(is_solved ? "solved.md" : "open.md"), "todo: ") == !is_solved);
+    CHECK(contains(book::read_file(clone / "junit.xml"), "<failure type=\"todo\"") == !is_solved);
+    if (worker::find_program("xmllint").empty()) continue;
+    const auto valid = run({"xmllint", "--noout", "--schema", "common/grading/junit.xsd", "junit.xml"}, clone);
+    INFO(valid.output);
+    CHECK(valid.exit_code == 0);
   }
 }
