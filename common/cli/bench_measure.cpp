@@ -49,6 +49,16 @@ bool wants_pass(const BenchOptions& options, const std::string& pass) {
   return options.pass == "both" || options.pass == pass;
 }
 
+/// What a chapter ends in; one that compiles others' kernels once more has theirs too, as chapter 7 in bf16.
+std::vector<std::string> passes_of(const Session& session, const Chapter& chapter) {
+  std::vector<std::string> passes{chapter.pass};
+  for (const std::string& name : chapter.uses) {
+    const std::string& pass = session.book.chapter(name).pass;
+    if (std::find(passes.begin(), passes.end(), pass) == passes.end()) passes.push_back(pass);
+  }
+  return passes;
+}
+
 bool is_readers(const Session& session, const Chapter& chapter, const BenchOptions& options) {
   return options.own || !session.book.has_solutions(chapter);
 }
@@ -133,6 +143,7 @@ worker::Call bench_call(const bench::Shape& s) {
   call.number("B", double(s.B)).number("H", double(s.H)).number("Hkv", double(s.H));
   call.number("Nq", double(s.N)).number("Nk", double(s.N)).number("d", double(s.d));
   call.number("scale", default_scale(s.d)).number("causal", s.causal);
+  call.number("backward", s.pass == "backward");  // for a chapter that has both passes
   return call;
 }
 
@@ -195,7 +206,9 @@ class Bench {
     build();
     if (gpu_) {
       measure_device();
-      for (const Chapter* chapter : chapters_) time_on_gpu(*chapter);
+      for (const Chapter* chapter : chapters_) {
+        for (const std::string& pass : passes_of(session_, *chapter)) time_on_gpu(*chapter, pass);
+      }
       if (options_.steps) time_steps();
     } else {
       for (const Chapter* chapter : chapters_) time_without_gpu(*chapter);
@@ -254,7 +267,9 @@ class Bench {
       jobs.push_back(std::move(job));
     };
     for (const Chapter* chapter : chapters_) {
-      if (!wants_pass(options_, chapter->pass)) continue;
+      const std::vector<std::string> passes = passes_of(session_, *chapter);
+      if (std::none_of(passes.begin(), passes.end(), [&](const auto& pass) { return wants_pass(options_, pass); }))
+        continue;
       for (const std::string& backend : backends_of(*chapter)) add(stage_job(session_, *chapter, backend, options_));
     }
     if (gpu_) {
@@ -414,10 +429,10 @@ class Bench {
     return true;
   }
 
-  void time_on_gpu(const Chapter& chapter) {
-    if (!chapter.runs_on("cuda") || !wants_pass(options_, chapter.pass)) return;
+  void time_on_gpu(const Chapter& chapter, const std::string& pass) {
+    if (!chapter.runs_on("cuda") || !wants_pass(options_, pass)) return;
     const worker::WorkerBuilt& built = built_.at(stage_job(session_, chapter, "cuda", options_).name);
-    const auto shapes = gpu_shapes(chapter.pass, chapter.causal);
+    const auto shapes = gpu_shapes(pass, chapter.causal);
     if (!built.ok) {
       for (const bench::Shape& shape : shapes) {
         Point p = point_of(chapter, "cuda", shape);
@@ -447,7 +462,7 @@ class Bench {
   /// What the kernels of this shape ask for, from the simulator's counts at three short lengths.
   std::optional<Traffic> traffic_for(const Chapter& chapter, const bench::Shape& shape) {
     if (!counts_ || !chapter.runs_on("sim") || shape.N % kCounted[0] != 0) return std::nullopt;
-    const auto key = std::tuple(chapter.number, shape.causal, shape.d);
+    const auto key = std::tuple(chapter.number, shape.pass, shape.causal, shape.d);
     if (!traffic_.contains(key)) {
       std::optional<CountedTraffic> counted;
       const worker::WorkerBuilt& built = built_.at(stage_job(session_, chapter, "sim", options_).name);
@@ -716,7 +731,7 @@ class Bench {
   std::vector<const Chapter*> chapters_;
   bool gpu_ = false, counts_ = false;
   std::map<std::string, worker::WorkerBuilt> built_;
-  std::map<std::tuple<int, bool, std::int64_t>, std::optional<CountedTraffic>> traffic_;
+  std::map<std::tuple<int, std::string, bool, std::int64_t>, std::optional<CountedTraffic>> traffic_;
   std::optional<std::vector<bench::Variant>> variants_;  // read at the first use
   Results results_;
 };

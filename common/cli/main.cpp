@@ -293,9 +293,9 @@ int main(int argc, char** argv) {
   });
 
   TrainOptions train_options;
-  CLI::App* train_verb =
-      add("train", "Train a small language model in fp32, fp16, fp16 with a scaled loss, and bf16",
-          "./workbook train --steps 400\n         ./workbook train --resume .workbook/train/train.checkpoint");
+  CLI::App* train_verb = add("train", "Train a small language model in fp32, fp16, fp16 with a scaled loss, and bf16",
+                             "./workbook train --steps 400\n         ./workbook train --chapters\n"
+                             "         ./workbook train --resume .workbook/train/train.checkpoint");
   std::vector<const CLI::Option*> train_settings;
   const auto setting = [&](const char* flag, auto& value, const char* description, const CLI::Validator& allowed) {
     CLI::Option* option = train_verb->add_option(flag, value, description)->check(allowed);
@@ -305,9 +305,10 @@ int main(int argc, char** argv) {
   setting("--precision", train_options.precision, "What is stored in 16 bits",
           one_of({"fp32", "fp16", "fp16-scaled", "bf16", "all"}, "fp32, fp16, fp16-scaled, bf16 or all"))
       ->capture_default_str();
-  train_verb->add_option("--steps", train_options.steps, "Steps in all, those of a resumed run included")
-      ->check(whole_number<std::int64_t>(1))
-      ->capture_default_str();
+  train_verb
+      ->add_option("--steps", train_options.steps,
+                   "Steps in all, those of a resumed run included (400; with attention on the simulator 200)")
+      ->check(whole_number<std::int64_t>(1));
   train_verb->add_option("--resume", train_options.resume, "Go on from this checkpoint")->check(a_file);
   train_verb->add_option("--out", train_options.out, "Folder for the curves and the checkpoint (.workbook/train)")
       ->check(not_empty("a folder"));
@@ -333,6 +334,13 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   setting("--overflow-at", train_options.overflow_at, "A step of fp16-scaled whose gradients are made to overflow",
           counted);
+  CLI::Option* train_chapters = train_verb->add_flag("--chapters", train_options.chapters,
+                                                     "Attention and the loss scale by your chapters 2 to 7");
+  train_settings.push_back(train_chapters);
+  train_settings.push_back(
+      train_verb->add_flag("--solutions", train_options.solutions, "The same by the book's")->excludes(train_chapters));
+  setting("--backend", train_options.backend, "With --chapters or --solutions: where kernels run",
+          one_of({"sim", "cuda"}, "sim or cuda"));
   train_verb->callback([&] {
     train_options.settings_given = std::any_of(train_settings.begin(), train_settings.end(),
                                                [](const CLI::Option* option) { return option->count() > 0; });

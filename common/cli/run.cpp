@@ -14,6 +14,7 @@
 #include "common/attention/tolerance.hpp"
 #include "common/book/compare.hpp"
 #include "common/cli/input.hpp"
+#include "common/cli/run_numbers.hpp"
 #include "common/cli/testing.hpp"
 #include "common/cli/verbs.hpp"
 #include "common/worker/stage.hpp"
@@ -26,8 +27,9 @@ namespace {
 using book::Chapter;
 using nlohmann::json;
 
-constexpr std::uint64_t kGradientSeed = 2;  // of the dO that backward stages are given
-constexpr std::int64_t kBr = 64, kBc = 64;  // tile sizes for the stages that have them
+constexpr std::uint64_t kGradientSeed = 2;           // of the dO that backward stages are given
+constexpr std::int64_t kBr = 64, kBc = 64;           // tile sizes for the stages that have them
+constexpr const char* kNumbers = "mixed_precision";  // the chapter that has tables of its own
 
 /// One row of the table.
 struct Row {
@@ -277,6 +279,7 @@ int run(const Session& session, const RunOptions& options) {
   std::map<std::string, Checked> checked;  // by element
   std::vector<Row> rows;
   std::optional<Tensor<float>> previous, last_lse;
+  NumberTables tables;
   for (const Stage& stage : stages) {
     const Chapter& chapter = *stage.chapter;
     Row row;
@@ -338,8 +341,13 @@ int run(const Session& session, const RunOptions& options) {
                           lse_layout));
         if (previous) row.previous_difference = largest_difference(result.O, *previous);
         take_counters(row, result.reply);
-        previous = std::move(result.O);
-        last_lse = std::move(result.lse);
+        // What is written, and what the next stage is compared with, is of the finer format where there is a choice.
+        if (!previous || element != "bfloat16") {
+          previous = std::move(result.O);
+          last_lse = std::move(result.lse);
+        }
+        if (!options.stage.empty() && chapter.slug == kNumbers && tables.formats.empty())
+          tables = number_tables(session, worker);
       } catch (const InputError& error) {
         row.result = "refused";
         row.message = error.what();
@@ -364,9 +372,13 @@ int run(const Session& session, const RunOptions& options) {
   if (session.json) {
     json stages_json = json::array();
     for (const Row& row : rows) stages_json.push_back(row_json(row));
-    print_json({{"input", input_json(problem, options)}, {"stages", stages_json}});
+    json document = to_json(tables);
+    document["input"] = input_json(problem, options);
+    document["stages"] = stages_json;
+    print_json(document);
   } else {
     print_table(session, problem, options, rows);
+    if (!tables.formats.empty()) print_number_tables(tables);
   }
 
   const auto any = [&](auto condition) { return std::any_of(rows.begin(), rows.end(), condition); };

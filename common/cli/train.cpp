@@ -14,9 +14,12 @@
 #include "common/attention/error.hpp"
 #include "common/book/files.hpp"
 #include "common/cli/input.hpp"
+#include "common/cli/testing.hpp"
+#include "common/cli/train_chapters.hpp"
 #include "common/cli/verbs.hpp"
 #include "common/training/checkpoint.hpp"
 #include "common/worker/command.hpp"
+#include "common/worker/worker.hpp"
 
 namespace workbook::cli {
 namespace fs = std::filesystem;
@@ -63,6 +66,7 @@ struct Result {
   std::optional<double> validation_loss;            ///< on text that it has not seen
   std::optional<double> above_fp32;                 ///< loss / fp32's - 1, at as many steps
   std::optional<Trainer::GradientFacts> gradients;  ///< of its last step, if that was made here
+  std::string problem;                              ///< why the chapters' code could not go on; empty if it could
   std::int64_t skipped() const {
     return std::count_if(run->steps.begin(), run->steps.end(), [](const StepRecord& s) { return s.skipped; });
   }
@@ -141,6 +145,11 @@ void print_results(const Session& session, const Experiment& experiment, const s
   const Settings& s = experiment.settings;
   fmt::print("A byte-level model of {} weights: {} blocks, {} heads of {}, context {}.\n", weight_count(s.model),
              s.model.blocks, s.model.heads, s.model.head_dim, s.model.context);
+  if (!experiment.code.tree.empty()) {
+    fmt::print("Attention and the loss scale by {}, kernels on {}.\n",
+               experiment.code.tree == "chapters" ? "your chapters 2 to 7" : "the book's chapters 2 to 7",
+               experiment.code.backend == "cuda" ? "the GPU" : "the simulator");
+  }
   fmt::print("{} tokens a step, the loss their mean over {} in all ({} share{}); seed {}, text of {} bytes.\n\n",
              s.tokens() / s.shares, s.tokens(), s.shares, s.shares == 1 ? "" : "s", s.seed, experiment.text.size());
   fmt::print("Loss in nats a byte, mean since the row above:\n\n");
@@ -160,6 +169,10 @@ void print_results(const Session& session, const Experiment& experiment, const s
                fmt::format("{}", result.run->scaler.scale), zeros);
   }
   fmt::print("\nloss: mean of the last tenth of the steps; gradients that are 0: in the last step.\n");
+  for (const Result& result : results) {
+    if (!result.problem.empty())
+      fmt::print("\n{}: {}\n", session.colored(name(result.run->precision), "bold"), result.problem);
+  }
   for (const Result& result : results) {
     const std::vector<std::string> events = scale_events(*result.run);
     constexpr std::size_t most = 12;
@@ -195,7 +208,8 @@ json results_json(const Experiment& experiment, const std::vector<Result>& resul
                     {"dO_of_a_token", fact(&Trainer::GradientFacts::dO_of_a_token)},
                     {"losses", losses},
                     {"scales", scales},
-                    {"skipped_steps", skips}});
+                    {"skipped_steps", skips},
+                    {"problem", result.problem.empty() ? json(nullptr) : json(result.problem)}});
   }
   const Settings& s = experiment.settings;
   return {{"finished", finished},
@@ -204,6 +218,8 @@ json results_json(const Experiment& experiment, const std::vector<Result>& resul
           {"weights", weight_count(s.model)},
           {"seed", s.seed},
           {"text_bytes", experiment.text.size()},
+          {"attention", experiment.code.tree.empty() ? "plain" : experiment.code.tree},
+          {"backend", experiment.code.backend.empty() ? json(nullptr) : json(experiment.code.backend)},
           {"runs", runs},
           {"files", files}};
 }
@@ -286,6 +302,15 @@ Experiment new_experiment(const Session& session, const TrainOptions& options) {
   s.scaler.growth_interval = options.growth_interval;
   s.overflow_at = options.overflow_at;
   check(s);
+  if (!options.backend.empty() && !options.chapters && !options.solutions) {
+    fail_input("--backend {}: the book's plain attention runs on the CPU; allowed with --chapters or --solutions",
+               options.backend);
+  }
+  if (options.chapters || options.solutions) {
+    const bool on_gpu =
+        options.backend.empty() ? can_build(session, "cuda") && gpu_present() : options.backend == "cuda";
+    experiment.code = {options.chapters ? "chapters" : "solutions", on_gpu ? "cuda" : "sim"};
+  }
   experiment.text = text_bytes(session, options.text);
   for (const Precision precision : kPrecisions) {
     if (options.precision != "all" && options.precision != name(precision)) continue;
@@ -294,26 +319,38 @@ Experiment new_experiment(const Session& session, const TrainOptions& options) {
   return experiment;
 }
 
-/// Trains run i of the experiment up to `steps`, or until it is asked to stop; false for the latter.
+/// Trains run i of the experiment up to `steps`, or until it is asked to stop or the chapters' code cannot go on; false
+/// for the latter two. chapters: nullptr for the book's plain attention.
 bool train_run(const Session& session, Experiment& experiment, std::size_t i, std::int64_t steps,
-               const StopOnSignal& stop, Result& result) {
+               TrainingChapters* chapters, const StopOnSignal& stop, Result& result) {
   RunState& run = experiment.runs[i];
-  Trainer trainer(experiment.settings, run.precision, experiment.text);
+  result.run = &run;
+  Trainer trainer(experiment.settings, run.precision, experiment.text,
+                  chapters == nullptr ? nullptr : chapters->attention(run.precision),
+                  chapters == nullptr ? ScalingParts{} : chapters->scaling(run));
   const auto begin = std::chrono::steady_clock::now();
   std::int64_t done = 0;
   while (std::int64_t(run.steps.size()) < steps) {
     if (stop.asked()) break;
-    const StepRecord record = trainer.step(run);
+    StepRecord record;
+    const std::uint64_t random = run.random;
+    try {
+      record = trainer.step(run);
+    } catch (const worker::Failure& failure) {
+      run.random = random;  // the step has not been made
+      result.problem = failure.ending == worker::Ending::todo ? fmt::format("exercise {} is still open", failure.todo)
+                                                              : failure.what();
+      break;
+    }
     ++done;
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     session.show_progress(fmt::format("{}: step {} of {}, loss {:.4f}, scale {}{}, {:.3f} s a step",
                                       name(run.precision), run.steps.size(), steps, record.loss, record.scale,
                                       record.skipped ? ", skipped" : "", seconds.count() / double(done)));
   }
-  result.run = &run;
   result.loss = mean_of_last_tenth(run);
-  if (done > 0) result.gradients = trainer.gradient_facts();
-  if (!run.steps.empty()) result.validation_loss = trainer.validation_loss(run);
+  if (done > 0 && result.problem.empty()) result.gradients = trainer.gradient_facts();
+  if (!run.steps.empty() && result.problem.empty()) result.validation_loss = trainer.validation_loss(run);
   return std::int64_t(run.steps.size()) >= steps;
 }
 
@@ -335,6 +372,9 @@ int train(const Session& session, const TrainOptions& options) {
   }
   const fs::path folder = options.out.empty() ? session.book.root / ".workbook" / "train" : fs::path(options.out);
   Experiment experiment = options.resume.empty() ? new_experiment(session, options) : read_checkpoint(options.resume);
+  const std::int64_t steps = options.steps != 0 ? options.steps : experiment.code.backend == "sim" ? 200 : 400;
+  std::optional<TrainingChapters> chapters;
+  if (!experiment.code.tree.empty()) chapters.emplace(session, experiment.code);
   require_folder(folder);
   const fs::path checkpoint = folder / kCheckpoint;
 
@@ -344,7 +384,8 @@ int train(const Session& session, const TrainOptions& options) {
     const StopOnSignal stop;
     for (std::size_t i = 0; i < results.size(); ++i) {
       try {
-        finished = train_run(session, experiment, i, options.steps, stop, results[i]) && finished;
+        finished =
+            train_run(session, experiment, i, steps, chapters ? &*chapters : nullptr, stop, results[i]) && finished;
       } catch (...) {
         // What has been computed is not lost to what went wrong.
         write_checkpoint(checkpoint, experiment);
@@ -370,8 +411,8 @@ int train(const Session& session, const TrainOptions& options) {
   }
   if (!note.empty()) fmt::print(stderr, "{}\n", note);
   if (!finished) {
-    fmt::print(stderr, "stopped before step {}; to go on: ./workbook train --resume {} --steps {}\n", options.steps,
-               worker::shell_quoted(session.shown(checkpoint)), options.steps);
+    fmt::print(stderr, "stopped before step {}; to go on: ./workbook train --resume {} --steps {}\n", steps,
+               worker::shell_quoted(session.shown(checkpoint)), steps);
   }
   return finished ? kDone : kTestFailed;
 }

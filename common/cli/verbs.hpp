@@ -75,7 +75,7 @@ int release(const Session& session, const ReleaseOptions& options);
 
 struct TrainOptions {
   std::string precision = "all";  ///< "fp32", "fp16", "fp16-scaled", "bf16" or "all"
-  std::int64_t steps = 400;       ///< in all, those of a resumed run included
+  std::int64_t steps = 0;         ///< in all, those of a resumed run included; 0: 400, or 200 on the simulator
   std::string resume;             ///< a checkpoint
   std::string out;                ///< a folder; empty: .workbook/train
   std::string text;               ///< a file; empty: the book's own text
@@ -83,8 +83,10 @@ struct TrainOptions {
   std::int64_t context = 128, sequences = 8, micro_batches = 1, shares = 256;
   double learning_rate = 2e-3, initial_scale = 65536;
   std::int64_t growth_interval = 2000;
-  std::int64_t overflow_at = 0;  ///< the step of fp16-scaled that overflows; 0: none
-  bool settings_given = false;   ///< any of those from `precision` on that a checkpoint has of its own
+  std::int64_t overflow_at = 0;              ///< the step of fp16-scaled that overflows; 0: none
+  bool chapters = false, solutions = false;  ///< attention by the reader's chapters, or by the book's
+  std::string backend;                       ///< on which: "sim" or "cuda"; empty: on the GPU where there is one
+  bool settings_given = false;               ///< any of those from `precision` on that a checkpoint has of its own
 };
 /// train: a small language model in several precisions; loss curves as text, CSV and a plot.
 int train(const Session& session, const TrainOptions& options);

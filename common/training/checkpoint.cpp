@@ -18,7 +18,7 @@ using nlohmann::json;
 static_assert(std::endian::native == std::endian::little, "the file's numbers are little-endian");
 
 constexpr std::string_view kBegin = "workbook training checkpoint, version ";
-constexpr std::string_view kVersion = "1";
+constexpr std::string_view kVersion = "2";
 
 json to_json(const Settings& s) {
   return {{"context", s.model.context},
@@ -119,6 +119,7 @@ Experiment parse(std::string_view bytes) {
   experiment.settings = settings_from(header.at("settings"));
   check(experiment.settings);
   experiment.text = file.take(header.at("text_bytes").get<std::size_t>());
+  experiment.code = {header.at("tree"), header.at("backend")};
   const auto weights = std::size_t(weight_count(experiment.settings.model));
   for (const json& j : header.at("runs")) {
     RunState run;
@@ -159,8 +160,12 @@ void write_checkpoint(const std::filesystem::path& file, const Experiment& exper
                     {"good_steps", run.scaler.good_steps},
                     {"steps", run.steps.size()}});
   }
-  std::string content =
-      json{{"settings", to_json(experiment.settings)}, {"text_bytes", experiment.text.size()}, {"runs", runs}}.dump();
+  std::string content = json{
+      {"settings", to_json(experiment.settings)},
+      {"text_bytes", experiment.text.size()},
+      {"tree", experiment.code.tree},
+      {"backend", experiment.code.backend},
+      {"runs", runs}}.dump();
   content += '\n';
   content += experiment.text;
   for (const RunState& run : experiment.runs) {

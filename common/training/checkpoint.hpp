@@ -9,15 +9,23 @@
 
 namespace workbook::training {
 
+/// Whose code does attention: nobody's, that is PlainAttention; or a tree of the book on a backend.
+struct CodeUnderTraining {
+  std::string tree;     ///< "chapters" or "solutions"; empty: the book's plain attention
+  std::string backend;  ///< "sim" or "cuda"; empty where `tree` is
+  bool operator==(const CodeUnderTraining&) const = default;
+};
+
 struct Experiment {
   Settings settings;
   std::string text;            ///< what is trained on: a resumed run does not depend on the file it came from
   std::vector<RunState> runs;  ///< in the order in which they are made; those without a step have not begun
+  CodeUnderTraining code;
 };
 
 /// Writes a temporary file and renames it: there is never half a checkpoint. std::runtime_error if it cannot.
 ///
-///   workbook training checkpoint, version 1, HASH\n    HASH: of all bytes after this line
+///   workbook training checkpoint, version 2, HASH\n    HASH: of all bytes after this line
 ///   one line of JSON: settings, sizes, the small numbers of every run
 ///   the text; then for each run weights, m, v, and its losses, scales (float32, little-endian) and skips (bytes)
 void write_checkpoint(const std::filesystem::path& file, const Experiment& experiment);

@@ -88,8 +88,9 @@ RunState Trainer::start() const {
   return run;
 }
 
-/// Adds the gradients of factor times the sum of one batch's losses to gradients_. Returns its mean loss.
-double Trainer::batch(RunState& run, float factor) {
+/// Adds the gradients of factor times the sum of one batch's losses to gradients_, unscaled; `finite` becomes false if
+/// one of them is not finite. Returns the batch's mean loss.
+double Trainer::batch(RunState& run, float factor, bool& finite) {
   const std::int64_t context = settings_.model.context;
   Random random(run.random);
   std::vector<std::uint8_t> bytes, targets;
@@ -106,6 +107,7 @@ double Trainer::batch(RunState& run, float factor) {
   model_.backward(stored_weights_, bytes, targets, factor, batch_gradients_);
   // The gradients of the weights are stored like any other tensor; what several batches add up is fp32.
   round_to(storage_of(precision_), batch_gradients_);
+  if (precision_ == Precision::fp16_scaled) finite = parts_.unscale(batch_gradients_, run.scaler.scale) && finite;
   for (std::size_t i = 0; i < gradients_.size(); ++i) gradients_[i] += float(settings_.shares) * batch_gradients_[i];
   return loss;
 }
@@ -141,11 +143,12 @@ StepRecord Trainer::step(RunState& run) {
   if (scaled && std::int64_t(run.steps.size()) + 1 == settings_.overflow_at) factor *= kOverflow;
   last_factor_ = factor;
   double loss = 0;
-  for (std::int64_t i = 0; i < settings_.micro_batches; ++i) loss += batch(run, factor);
+  bool finite = true;
+  for (std::int64_t i = 0; i < settings_.micro_batches; ++i) loss += batch(run, factor, finite);
   record.loss = float(loss / double(settings_.micro_batches));
 
   if (scaled) {
-    record.skipped = !parts_.unscale(gradients_, run.scaler.scale);
+    record.skipped = !finite;
     run.scaler = parts_.update(run.scaler, settings_.scaler, record.skipped);
   }
   if (!record.skipped) update(run);

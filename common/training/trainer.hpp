@@ -63,6 +63,7 @@ struct RunState {
 
 /// The parts of a step that the reader builds in chapter 7; those given are the default.
 struct ScalingParts {
+  /// Of one batch, in place: numbers of fp16 divided by scale, in fp32. Whether all results are finite.
   std::function<bool(std::span<float> gradients, float scale)> unscale = training::unscale;
   std::function<ScalerState(ScalerState, const ScalerOptions&, bool found_non_finite)> update = training::updated;
 };
@@ -92,7 +93,7 @@ class Trainer {
   GradientFacts gradient_facts() const;
 
  private:
-  double batch(RunState& run, float factor);
+  double batch(RunState& run, float factor, bool& finite);
   void update(RunState& run);
 
   Settings settings_;

@@ -4,7 +4,11 @@
 #include <span>
 #include <vector>
 
+#include "bf16.hpp"
+#include "common/cuda/attention_tensors.hpp"
+#include "common/cuda/bench.hpp"
 #include "common/cuda/memory.hpp"
+#include "common/cuda/unobserved.hpp"
 #include "common/cuda/worker_device.hpp"
 #include "common/worker/operations.hpp"
 #include "formats.hpp"
@@ -47,13 +51,15 @@ void decode(const Arguments& call) {
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = ch07::decode(std::uint32_t(codes[i]), format);
 }
 
-// -> numbers (5, 4), double: largest, smallest normal, smallest subnormal, epsilon of fp16, bf16, TF32, E4M3, E5M2
+// -> numbers (5, 7), double: bits, exponent bits, mantissa bits, largest, smallest normal, smallest subnormal, epsilon
+// of fp16, bf16, TF32, E4M3, E5M2
 void ranges(const Arguments& call) {
   const auto numbers = call.array<double>("numbers");
   std::size_t i = 0;
   for (const ch07::Format& format : {ch07::fp16, ch07::bf16, ch07::tf32, ch07::e4m3, ch07::e5m2}) {
     const ch07::Range range = ch07::range_of(format);
-    for (const double number : {range.largest, range.smallest_normal, range.smallest_subnormal, range.epsilon})
+    for (const double number : {double(format.bits()), double(format.exponent_bits), double(format.mantissa_bits),
+                                range.largest, range.smallest_normal, range.smallest_subnormal, range.epsilon})
       numbers[i++] = number;
   }
 }
@@ -100,6 +106,7 @@ void scaler(const Arguments& call) {
 
 // scale, flag: what the flag holds before; scaled (n), codes -> unscaled (n), found (1), int32
 void unscale(const Arguments& call) {
+  const workbook::cuda::Unobserved unobserved(call.integer("unobserved", 0) != 0);
   const DeviceArray<half> scaled("scaled", codes(call, "scaled"));
   DeviceArray<float> unscaled("unscaled", scaled.size(), Role::output);
   DeviceArray<std::int32_t> found("found", 1, Role::scratch);
@@ -121,6 +128,69 @@ void update_weights(const Arguments& call) {
     ch07::update_weights(master, weights, call.input("gradients"), float(call.number("learning_rate")));
 }
 
+// x (n) -> codes (n) of bf16
+void to_bf16(const Arguments& call) {
+  const DeviceArray<float> x("x", call.input("x"));
+  DeviceArray<__nv_bfloat16> rounded("rounded", x.size(), Role::output);
+  workbook::cuda::begin_chapter();
+  ch07::cast(x.data(), rounded.data(), std::int64_t(x.size()));
+  rounded.download(call.array<std::uint16_t>("codes"));
+}
+
+// codes (n) of bf16 -> x (n)
+void to_float(const Arguments& call) {
+  const DeviceArray<__nv_bfloat16> rounded("rounded", codes(call, "codes"));
+  DeviceArray<float> x("x", rounded.size(), Role::output);
+  workbook::cuda::begin_chapter();
+  ch07::cast(rounded.data(), x.data(), std::int64_t(x.size()));
+  x.download(call.output("x"));
+}
+
+template <class Tensors>
+void attend(const Arguments& call, Tensors& t) {
+  ch07::ForwardCall forward{
+      call.shape(), float(call.number("scale")), call.flag("causal"), t.Q.data(), t.K.data(), t.V.data(), t.O.data(),
+      t.lse.data()};
+  forward.Br = int(call.integer("Br", forward.Br));
+  forward.Bc = int(call.integer("Bc", forward.Bc));
+  ch07::forward(forward);
+}
+template <class Tensors>
+void attend_backward(const Arguments& call, Tensors& t, DeviceArray<float2>& rows) {
+  ch07::backward({call.shape(), float(call.number("scale")), call.flag("causal"), t.Q.data(), t.K.data(), t.V.data(),
+                  t.O.data(), t.dO.data(), t.lse.data(), t.dQ.data(), t.dK.data(), t.dV.data(), rows.data(),
+                  int(call.integer("warps", 0)), int(call.integer("team", 0))});
+}
+
+// The numbers of Arguments::shape(), scale, causal; Br, Bc. Q, K, V as codes of bf16 -> O as codes, lse.
+void forward(const Arguments& call) {
+  const workbook::cuda::Unobserved unobserved(call.integer("unobserved", 0) != 0);
+  workbook::cuda::AttentionTensors<__nv_bfloat16> tensors(call);
+  attend(call, tensors);
+  tensors.download(call);
+}
+
+// The same with warps, team; Q, K, V, O, dO as codes of bf16, lse -> dQ, dK, dV as codes.
+void backward(const Arguments& call) {
+  const workbook::cuda::Unobserved unobserved(call.integer("unobserved", 0) != 0);
+  workbook::cuda::GradientTensors<__nv_bfloat16, __nv_bfloat16> tensors(call);
+  DeviceArray<float2> rows("rows", tensors.lse.size(), Role::scratch);
+  attend_backward(call, tensors, rows);
+  tensors.download(call);
+}
+
+void bench_backward(const Arguments& call) {
+  workbook::cuda::StageTimer<workbook::cuda::BackwardTensors<__nv_bfloat16>> timer(call);
+  DeviceArray<float2> rows("rows", std::size_t(call.shape().lse_size()), Role::scratch);
+  timer.time([&](auto& tensors) { attend_backward(call, tensors, rows); });
+}
+
+// See common/cuda/bench.hpp; backward: the other pass.
+void bench(const Arguments& call) {
+  if (call.integer("backward", 0) != 0) return bench_backward(call);
+  workbook::cuda::StageTimer<workbook::cuda::ForwardTensors<__nv_bfloat16>> timer(call);
+  timer.time([&](auto& tensors) { attend(call, tensors); });
+}
 // initial, growth_interval, learning_rate, steps; target (n)
 // -> master (n), scales (steps), taken (steps), int32: everything together on the loss sum of (w - target)² / 2
 void train(const Arguments& call) {
@@ -190,9 +260,10 @@ void toolkit(const Arguments& call) {
 #endif
 
 constexpr Operation table[] = {
-    {"encode", encode},   {"decode", decode},   {"ranges", ranges}, {"scaled_step", scaled_step},
-    {"scaler", scaler},   {"unscale", unscale}, {"train", train},   {"update_weights", update_weights},
-    {"toolkit", toolkit},
+    {"encode", encode},     {"decode", decode},   {"ranges", ranges},     {"scaled_step", scaled_step},
+    {"scaler", scaler},     {"unscale", unscale}, {"train", train},       {"update_weights", update_weights},
+    {"toolkit", toolkit},   {"to_bf16", to_bf16}, {"to_float", to_float}, {"forward", forward},
+    {"backward", backward}, {"bench", bench},
 };
 
 }  // namespace

@@ -140,10 +140,11 @@ TEST_CASE("a resumed experiment goes on to the same run, bit for bit") {
   Settings settings = small();
   settings.overflow_at = 4;
   for (const Precision precision : kPrecisions) {
-    write_checkpoint(file, {settings, text(), {trained(settings, precision, 6)}});
+    write_checkpoint(file, {settings, text(), {trained(settings, precision, 6)}, {"chapters", "sim"}});
     const Experiment resumed = read_checkpoint(file);
     CHECK(resumed.settings == settings);
     CHECK(resumed.text == text());
+    CHECK(resumed.code == CodeUnderTraining{"chapters", "sim"});
     REQUIRE(resumed.runs.size() == 1);
     RunState run = resumed.runs[0];
     CHECK(run == trained(settings, precision, 6));
@@ -156,7 +157,7 @@ TEST_CASE("a resumed experiment goes on to the same run, bit for bit") {
 TEST_CASE("a damaged checkpoint is refused with what is wrong") {
   const Folder folder;
   const fs::path file = folder.path / "a.checkpoint";
-  write_checkpoint(file, {small(), text(), {trained(small(), Precision::fp16_scaled, 2)}});
+  write_checkpoint(file, {small(), text(), {trained(small(), Precision::fp16_scaled, 2)}, {}});
   const std::string good = book::read_file(file);
   const auto refusal = [&](const std::string& bytes) {
     book::write_file(file, bytes);
@@ -179,10 +180,10 @@ TEST_CASE("a damaged checkpoint is refused with what is wrong") {
   flipped[good.size() / 2] = char(flipped[good.size() / 2] ^ 1);
   holds(refusal(flipped), "damaged");
   std::string later = good;
-  later.replace(good.find("version 1"), 9, "version 2");
-  holds(refusal(later), "version 2");
+  later.replace(good.find("version 2"), 9, "version 3");
+  holds(refusal(later), "version 3");
   // A file whose hash is right and whose content is not.
-  const std::string begin = "workbook training checkpoint, version 1, ";
+  const std::string begin = "workbook training checkpoint, version 2, ";
   for (const std::string& content : {std::string("{}\n"), std::string("no json\n"), std::string("[]\n")})
     holds(refusal(begin + book::hash(content) + "\n" + content), file.string());
   CHECK_THROWS_AS(read_checkpoint(folder.path / "missing"), InputError);

@@ -1,0 +1,20 @@
+// Chapter 7, master weights: the update in fp32, and the cast to fp16.
+//
+// Source: Micikevicius et al. 2018, "Mixed Precision Training", section 3.1.
+// Test it: ./workbook test 7.6
+#include "master_weights.hpp"
+
+#include "common/worker/todo.hpp"
+#include "formats.hpp"
+
+namespace ch07 {
+
+void update_weights(std::span<float> master, std::span<std::uint16_t> weights, std::span<const float> gradients,
+                    float learning_rate) {
+  // TODO(7.6) Every weight: the update in fp32, then the copy in fp16 (about 4 lines).
+  // BEGIN 7.6
+  WORKBOOK_TODO(7.6);
+  // END 7.6
+}
+
+}  // namespace ch07

@@ -1,0 +1,269 @@
+// Chapter 7, the bf16 path: the conversions, and chapters 5 and 6 with them.
+#include <algorithm>
+#include <bit>
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "common/attention/element.hpp"
+#include "common/attention/half.hpp"
+#include "common/attention/inputs.hpp"
+#include "tests/support/context.hpp"
+#include "tests/support/kernel_stage.hpp"
+
+using namespace workbook;
+using namespace workbook::test;
+
+namespace {
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+// ---- the conversions ----
+
+std::vector<std::uint16_t> cast_to_bf16(const std::vector<float>& x) {
+  worker::Call request("to_bf16");
+  request.input("x", x).output<std::uint16_t>("codes", x.size());
+  return call(request).output<std::uint16_t>("codes");
+}
+
+bool is_nan(std::uint16_t code) {
+  return (code & 0x7fff) > 0x7f80;
+}
+
+/// A known way to get a code wrong: what it makes of element i of x.
+struct Mistake {
+  const char *id, *sentence;
+  std::function<std::uint16_t(const std::vector<float>& x, std::size_t i)> code;
+};
+std::uint16_t upper_half(std::uint32_t bits) {
+  return std::uint16_t(bits >> 16);
+}
+std::uint32_t bits_of(float x) {
+  return std::bit_cast<std::uint32_t>(x);
+}
+const std::vector<Mistake> mistakes{
+    {"nan-becomes-number", "NaN is rounded like a number, and may become infinite or change its sign",
+     [](const auto& x, std::size_t i) {
+       const std::uint32_t bits = bits_of(x[i]);
+       return upper_half(bits + 0x7fff + (bits >> 16 & 1));
+     }},
+    {"pair-swapped", "the two numbers of a pair change places: `low` is .x, at the lower address",
+     [](const auto& x, std::size_t i) { return float_to_bfloat16(x[(i ^ 1) < x.size() ? i ^ 1 : i]); }},
+    {"low-twice", "both numbers of a pair are the first",
+     [](const auto& x, std::size_t i) { return float_to_bfloat16(x[i / 2 * 2]); }},
+    {"high-twice", "both numbers of a pair are the second",
+     [](const auto& x, std::size_t i) { return float_to_bfloat16(x[std::min(i | 1, x.size() - 1)]); }},
+    {"rounds-toward-zero", "the lower half of the float is cut off, not rounded",
+     [](const auto& x, std::size_t i) { return upper_half(bits_of(x[i])); }},
+    {"ties-away", "halfway points go away from zero, not to the even code",
+     [](const auto& x, std::size_t i) { return upper_half(bits_of(x[i]) + 0x8000); }},
+    {"ties-toward-zero", "halfway points go toward zero, whatever the last bit is",
+     [](const auto& x, std::size_t i) { return upper_half(bits_of(x[i]) + 0x7fff); }},
+    {"through-fp16", "the number goes through fp16: what is too large or too small for that is lost",
+     [](const auto& x, std::size_t i) { return float_to_bfloat16(half_to_float(float_to_half(x[i]))); }},
+    {"fp16-code", "it is fp16's code that is stored", [](const auto& x, std::size_t i) { return float_to_half(x[i]); }},
+};
+
+void expect_rounded(const std::vector<float>& x) {
+  const std::vector<std::uint16_t> got = cast_to_bf16(x);
+  const auto right = [&](std::size_t i) {
+    return std::isnan(x[i]) ? is_nan(got[i]) : got[i] == float_to_bfloat16(x[i]);
+  };
+  std::size_t wrong = 0, first = x.size();
+  for (std::size_t i = x.size(); i-- > 0;) {
+    if (right(i)) continue;
+    ++wrong;
+    first = i;
+  }
+  if (wrong == 0) return expect(true, "");
+  const auto* const mistake = std::find_if(&mistakes.front(), &mistakes.back() + 1, [&](const Mistake& m) {
+    for (std::size_t i = 0; i < x.size(); ++i)
+      if (got[i] != m.code(x, i) && !(std::isnan(x[i]) && right(i))) return false;
+    return true;
+  });
+  const bool known = mistake != &mistakes.back() + 1;
+  expect(false,
+         fmt::format("{} of {} floats became another bf16; the first, number {}: {} ({:a}) became {:#06x} ({}), not "
+                     "{:#06x} ({})",
+                     wrong, x.size(), first, x[first], x[first], got[first], bfloat16_to_float(got[first]),
+                     float_to_bfloat16(x[first]), bfloat16_to_float(float_to_bfloat16(x[first]))),
+         known ? mistake->sentence : "", known ? mistake->id : "unknown");
+}
+
+// ---- chapters 5 and 6 ----
+
+struct Options {
+  bool causal = false;
+  float V_size = 1, dO_size = 1;  ///< V and dO are multiplied by these
+};
+
+Input attention_input(const std::string& kind, const Shape& shape, std::uint64_t seed, const Options& options = {}) {
+  Input given = input(kind, shape, seed, options.causal);
+  for (float& value : given.problem.V.values) value *= options.V_size;
+  if (options.V_size != 1) given.name += fmt::format(", V · {}", options.V_size);
+  return given;
+}
+
+AttentionResult expect_forward(const Input& given, int Br = 128, int Bc = 64) {
+  const std::int64_t d = given.problem.shape.d;
+  return expect_attention(given.problem, given.name, {{"Br", Br}, {"Bc", Bc}},
+                          {d <= 64 ? 32 : Bc, 8 * 0.69314718F});  // as chapter 5's lanes own their rows
+}
+
+BackwardResult expect_backward(const std::string& kind, const Shape& shape, std::uint64_t seed,
+                               const Options& options = {}) {
+  const Input given = attention_input(kind, shape, seed, options);
+  Tensor<float> dO({shape.B, shape.H, shape.Nq, shape.d});
+  dO.values = normal_values(dO.values.size(), seed + 1000);
+  for (float& value : dO.values) value *= options.dO_size;
+  const BackwardProblem problem = worker::backward_problem(given.problem, dO, context().element);
+  const BackwardResult result = backward(problem);
+  std::string name = given.name;
+  if (options.dO_size != 1) name += fmt::format(", dO · {}", options.dO_size);
+  // Numbers of these sizes have been lost on the way, and where to is plain to see.
+  for (const auto& [gradient, tensor] : {std::pair{"dQ", &result.dQ}, {"dK", &result.dK}, {"dV", &result.dV}}) {
+    const auto& values = tensor->values;
+    const auto lost = [&](const char* what, const char* cause, const char* diagnosis) {
+      expect(false,
+             fmt::format("{} {}, with numbers that bf16 has ({})", gradient, what, describe(given.problem, name)),
+             cause, diagnosis);
+    };
+    if (options.dO_size > 1 && !std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); }))
+      lost("is not finite", "a number beyond 65504 goes through fp16 before it becomes bf16", "overflow-in-fp16");
+    if (options.dO_size < 1 && std::all_of(values.begin(), values.end(), [](float x) { return x == 0; }))
+      lost("is 0 throughout", "a number below 6e-8 goes through fp16 before it becomes bf16", "underflow-in-fp16");
+  }
+  const GradientTiles tiles = shape.d == 128 ? GradientTiles{128, 64} : GradientTiles{128, 32};
+  expect_gradients(result, problem, name, tiles, precision());
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("two floats become a pair in their order, and the odd one at the end is done too", "[7.2]") {
+  for (const std::size_t n : {1, 2, 3, 5, 64, 511, 1000}) {
+    std::vector<float> x(n);
+    for (std::size_t i = 0; i < n; ++i) x[i] = float(i % 251 + 1);  // bf16 has these numbers
+    expect_rounded(x);
+  }
+}
+
+TEST_CASE("every float becomes the nearest bf16, halfway points the even one", "[7.2]") {
+  // Halfway between every two bf16 numbers, and the floats on both sides of it; of both signs.
+  std::vector<float> x;
+  for (std::uint32_t code = 0; code < 0x7f80; ++code) {
+    for (const std::uint32_t low : {0x7fffu, 0x8000u, 0x8001u}) {
+      const float value = std::bit_cast<float>(code << 16 | low);
+      if (code < 0x80) continue;  // a float's subnormal numbers: a kernel may flush them
+      x.push_back(value);
+      x.push_back(-value);
+    }
+  }
+  x.insert(x.end(), {infinity, -infinity, 0.0f, -0.0f, 65536, 1e-7f});
+  expect_rounded(x);
+}
+
+TEST_CASE("NaN stays NaN in bf16", "[7.2]") {
+  std::vector<float> x;
+  for (const std::uint32_t bits : {0x7fc00000u, 0x7f800001u, 0x7fffffffu, 0xffc00000u, 0xffffffffu, 0x7f80ffffu})
+    x.insert(x.end(), {std::bit_cast<float>(bits), 1});
+  expect_rounded(x);
+}
+
+TEST_CASE("every bf16 is a float", "[7.2]") {
+  std::vector<std::uint16_t> codes;
+  for (std::uint32_t code = 0; code < 0x10000; ++code)
+    if (!is_nan(std::uint16_t(code))) codes.push_back(std::uint16_t(code));
+  codes.resize(codes.size() - 1);  // an odd number of them
+  worker::Call request("to_float");
+  request.input("codes", codes).output<float>("x", codes.size());
+  const std::vector<float> got = call(request).output<float>("x");
+  const auto all = [&](const auto& expected) {
+    for (std::size_t i = 0; i < codes.size(); ++i)
+      if (bits_of(got[i]) != bits_of(expected(i))) return false;
+    return true;
+  };
+  const auto right = [&](std::size_t i) { return bfloat16_to_float(codes[i]); };
+  if (all(right)) return expect(true, "");
+  std::size_t first = 0;
+  while (bits_of(got[first]) == bits_of(right(first))) ++first;
+  const bool swapped = all([&](std::size_t i) { return right((i ^ 1) < codes.size() ? i ^ 1 : i); });
+  const bool as_fp16 = all([&](std::size_t i) { return half_to_float(codes[i]); });
+  expect(false, fmt::format("code {:#06x} became {}, not {}", codes[first], got[first], right(first)),
+         swapped   ? "the two numbers of a pair change places: .x is the low one"
+         : as_fp16 ? "the code is read as one of fp16"
+                   : "",
+         swapped   ? "pair-swapped"
+         : as_fp16 ? "read-as-fp16"
+                   : "unknown");
+}
+
+TEST_CASE("chapter 5 in bf16 agrees with the oracle", "[7.2]") {
+  for (const bool causal : {false, true}) {
+    expect_forward(attention_input("normal", {1, 2, 2, 130, 200, 64}, 1, {.causal = causal}));
+    expect_forward(attention_input("value mean", {1, 1, 1, 100, 300, 32}, 2, {.causal = causal}), 32, 32);
+    expect_forward(attention_input("rising maximum", {1, 1, 1, 70, 150, 128}, 3, {.causal = causal}), 64, 64);
+    expect_forward(attention_input("large logits", {1, 1, 1, 65, 130, 64}, 4, {.causal = causal}), 128, 32);
+  }
+}
+
+TEST_CASE("chapter 6 in bf16 agrees with the oracle", "[7.2]") {
+  for (const bool causal : {false, true}) {
+    expect_backward("normal", {1, 2, 2, 70, 100, 64}, 5, {.causal = causal});
+    expect_backward("value mean", {1, 1, 1, 100, 65, 32}, 6, {.causal = causal});
+    expect_backward("rising maximum", {1, 1, 1, 40, 90, 128}, 7, {.causal = causal});
+  }
+}
+
+TEST_CASE("what overflows fp16 stays finite in bf16", "[7.2]") {
+  // fp16 ends at 65504. V and dO go beyond; so do O, dP and dS.
+  expect_forward(attention_input("normal", {1, 1, 1, 70, 100, 64}, 8, {.V_size = 1e6f}));
+  expect_backward("normal", {1, 1, 1, 70, 100, 64}, 9, {.dO_size = 1e6f});
+  expect_backward("normal", {1, 1, 1, 70, 100, 64}, 10, {.V_size = 1e4f, .dO_size = 1e4f});
+}
+
+TEST_CASE("gradients far below fp16's smallest number survive", "[7.2]") {
+  // fp16 has nothing between 0 and 6e-8.
+  expect_backward("normal", {1, 1, 1, 70, 100, 64}, 11, {.causal = true, .dO_size = 1e-12f});
+}
+
+TEST_CASE("bf16's error is about eight times that of fp16", "[whole]") {
+  // The same numbers through this chapter and through chapter 5 in fp16: all of them are in both formats.
+  for (const char* kind : {"normal", "value mean"}) {
+    Problem problem = in_element(attention_input(kind, {1, 2, 2, 200, 300, 64}, 12, {.causal = true}).problem);
+    for (Tensor<float>* tensor : {&problem.Q, &problem.K, &problem.V})
+      for (float& value : tensor->values)
+        if (std::abs(value) < 0x1p-17f) value = 0;
+    const Forward oracle = forward_oracle(problem);
+    const AttentionResult in_bf16 = attention(problem), in_fp16 = previous_attention(problem);
+    const Bounds wide = output_bounds(oracle, problem, precision());
+    const Bounds narrow = output_bounds(oracle, problem, precision_of("float16"));
+    double bf16_error = 0, fp16_error = 0;
+    for (std::size_t i = 0; i < oracle.O.values.size(); ++i) {
+      bf16_error += std::pow(in_bf16.O.values[i] - oracle.O.values[i], 2);
+      fp16_error += std::pow(in_fp16.O.values[i] - oracle.O.values[i], 2);
+      expect(std::abs(in_bf16.O.values[i] - in_fp16.O.values[i]) <= wide.element.values[i] + narrow.element.values[i],
+             fmt::format("element {} of O is {} in bf16 and {} in fp16, further apart than both roundings explain "
+                         "(input \"{}\")",
+                         i, in_bf16.O.values[i], in_fp16.O.values[i], kind));
+    }
+    const double ratio = std::sqrt(bf16_error / fp16_error);
+    expect(
+        ratio > 4 && ratio < 12,
+        fmt::format("the error of O in bf16 is {:.1f} times that in fp16 (root mean square, input \"{}\"); three bits "
+                    "less make it 8 times",
+                    ratio, kind));
+  }
+}
+
+TEST_CASE("in bf16 the backward pass follows the forward pass, with its O and LSE", "[whole]") {
+  const Input given = attention_input("value mean", {2, 1, 1, 150, 170, 64}, 13, {.causal = true});
+  const Problem problem = in_element(given.problem);
+  const AttentionResult forward = expect_forward(given);
+  Tensor<float> dO({2, 1, 150, 64});
+  dO.values = normal_values(dO.values.size(), 14);
+  BackwardProblem backward_given = worker::backward_problem(problem, dO, context().element, forward_oracle(problem));
+  backward_given.saved = {widened(forward.O), widened(forward.lse)};
+  expect_gradients(backward(backward_given), backward_given, given.name, {128, 32}, precision());
+}
