@@ -81,7 +81,6 @@ void limit(int resource, std::uint64_t value) {
 }
 
 // ---- Landlock (Linux 5.13 and later). The numbers are the kernel's; the header of a build machine may be older.
-// ------
 
 struct RulesetAttributes {
   std::uint64_t file_access, net_access, scoped;
@@ -141,6 +140,8 @@ void use_landlock(const Options& options) {
   if (options.gpu) {
     for (const char* path : {"/proc", "/sys", "/etc", "/usr", "/opt"}) allow(ruleset, path, run);
     allow(ruleset, "/dev", (kReadFile | kReadFolder | kWriteFile | kIoctlDevice) & all);
+    // The driver gives its threads names, and does not begin if it cannot.
+    allow(ruleset, "/proc/" + std::to_string(::getpid()) + "/task", (read | kWriteFile | kTruncate) & all);
   }
   if (options.run) {
     allow(ruleset, "/proc/" + std::to_string(::getpid()), read);
