@@ -377,12 +377,12 @@ TEST_CASE("outputs that are not written, no launch, code that does not compile: 
   CHECK(count_of(document["launches"][0], "O", "store_bytes") == (128 - 2 * 4) * 64 * 2);
 
   // A kernel that is not launched at all, and one that does not compile.
-  solve_chapter_3(book, "  if (d == 64) return start<64>(call, tiles);", "  if (d == 64) return;");
+  const std::string launch = "if (Br == 64 && Bc == 64 && warps == 4) return start<d, 64, 64, 4>(call);";
+  solve_chapter_3(book, launch, "if (Br == 64 && Bc == 64 && warps == 4) return;");
   const Ran nothing = book.run({"trace", "3", "--seq", "128", "--heads", "1"});
   CHECK(nothing.exit_code == 1);
   CHECK(contains(nothing.out, "no kernel was launched"));
-  solve_chapter_3(book, "  if (d == 64) return start<64>(call, tiles);",
-                  "  if (d == 64) return start<64>(call, tiles)");
+  solve_chapter_3(book, launch, launch.substr(0, launch.size() - 1));
   const Ran broken = book.run(arguments);
   CHECK(broken.exit_code == 1);
   CHECK(broken.document()["result"] == "not compiled");
