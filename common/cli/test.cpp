@@ -70,12 +70,18 @@ std::string backend_text(const std::string& backend) {
   return backend == "cpu" ? "the CPU" : backend == "sim" ? "the simulator" : "the GPU";
 }
 
-/// The reason why all tests of a run are skipped, if they all are and for the same one.
-std::string all_skipped(const ChapterRun& run) {
+/// The reason why nothing of a run ran: all tests are skipped for it, or there is no GPU for those that are not open.
+std::string why_nothing_ran(const ChapterRun& run) {
+  bool all_for_one = !run.tests.empty();
+  std::string no_device;
   for (const TestResult& test : run.tests) {
-    if (test.result != "skipped" || test.message != run.tests[0].message) return "";
+    const bool skipped = test.result == "skipped";
+    if (!skipped && test.result != "todo" && test.result != "blocked") return "";
+    all_for_one = all_for_one && skipped && test.message == run.tests[0].message;
+    if (skipped && test.message.starts_with("no CUDA device")) no_device = test.message;
   }
-  return run.tests[0].message;
+  if (all_for_one) return run.tests[0].message;
+  return run.backend == "cuda" && no_device.empty() && !gpu_present() ? "no CUDA device" : no_device;
 }
 
 void print_run(const Session& session, const ChapterRun& run) {
@@ -85,7 +91,7 @@ void print_run(const Session& session, const ChapterRun& run) {
                                                  run.tree == "solutions" ? "the book's solution" : "your code",
                                                  several ? ", on " + backend_text(run.backend) : ""),
                                      "bold"));
-  if (const std::string why = all_skipped(run); !why.empty()) {
+  if (const std::string why = why_nothing_ran(run); !why.empty()) {
     fmt::print("{}: {}\n", session.colored(fmt::format("{} skipped", run.tests.size()), "yellow"), why);
     return;
   }
