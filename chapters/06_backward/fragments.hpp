@@ -3,17 +3,14 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
-#include <stdexcept>
-#include <string>
-#include <type_traits>
 
-#include "common/cuda/kernel.hpp"
+#include "common/cuda/dispatch.hpp"
 
 namespace ch06 {
 namespace {
 
 using namespace nvcuda;
+using workbook::cuda::with_head_dim;
 
 constexpr float log2_e = 1.4426950408889634f;
 constexpr int pad = 16 / sizeof(half);  // rows of tiles are padded by 16 bytes: chapter 3 says why
@@ -231,20 +228,7 @@ __device__ __forceinline__ void write_gradient(Gradient* __restrict__ target, in
 
 /// A grid of one block for `each` of the `count` rows of each of `heads`.
 inline dim3 blocks(std::int64_t heads, std::int64_t count, std::int64_t each) {
-  const std::int64_t blocks = heads * ((count + each - 1) / each);
-  if (blocks > std::numeric_limits<int>::max())
-    throw std::invalid_argument("B·H·N is too large: a grid has at most 2147483647 blocks, and this takes " +
-                                std::to_string(blocks));
-  return dim3(blocks);
-}
-
-/// Calls work with the head dimension as a constant.
-template <class Work>
-void with_head_dim(std::int64_t d, Work work) {
-  if (d == 32) return work(std::integral_constant<int, 32>());
-  if (d == 64) return work(std::integral_constant<int, 64>());
-  if (d == 128) return work(std::integral_constant<int, 128>());
-  throw std::invalid_argument("d = " + std::to_string(d) + " is not supported; allowed are 32, 64 and 128");
+  return workbook::cuda::grid_of(heads * ((count + each - 1) / each), "the number of blocks");
 }
 
 }  // namespace

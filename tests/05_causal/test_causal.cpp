@@ -435,29 +435,7 @@ TEST_CASE("200 runs are equal, bit for bit", "[whole]") {
 }
 
 TEST_CASE("more heads than a grid has rows", "[whole]") {
-  // With one query and one key P is 1 and O is V, exactly.
-  const std::int64_t heads = 65600, d = 32;
-  Problem problem;
-  problem.shape = {heads, 1, 1, 1, 1, d};
-  problem.scale = default_scale(d);
-  problem.causal = true;
-  problem.Q = problem.K = Tensor<float>({heads, 1, 1, d}, 1.0f);
-  problem.V = Tensor<float>({heads, 1, 1, d});
-  for (std::size_t at = 0; at < problem.V.values.size(); ++at) problem.V.values[at] = float(at / d % 2039);
-  Numbers numbers = Tiles{32, 32}.numbers();
-  numbers["unobserved"] = 1;
-  be_patient(6);
-  const AttentionResult result = attention(problem, numbers);
-  for (std::int64_t head = 0; head < heads; ++head) {
-    const float got = result.O.values[std::size_t(head * d)], wanted = problem.V.values[std::size_t(head * d)];
-    if (got == wanted && head + 1 < heads) continue;
-    expect(got == wanted,
-           fmt::format("with B·H = {} and one key, O of head {} is {}, expected {}, the value of that key", heads, head,
-                       got, wanted),
-           "heads from 65536 on are not computed, or confused with others: a grid has at most 65535 blocks in y and z, "
-           "and 16 bits do not hold a head's number",
-           "heads-above-65535");
-  }
+  expect_every_head(Tiles{32, 32}.numbers(), true);
 }
 
 TEST_CASE("K and V are read up to the diagonal, Q once; O and the LSE are written once", "[whole]") {
@@ -494,14 +472,5 @@ TEST_CASE("K and V are read up to the diagonal, Q once; O and the LSE are writte
 }
 
 TEST_CASE("extra memory does not grow with N", "[whole]") {
-  for (const std::int64_t N : {64, 256}) {
-    const AttentionResult result = attention(causal_input("normal", {1, 1, 1, N, N, 64}, 53).problem);
-    expect(!std::isnan(result.O.values[0]), "O was not written: it still holds NaN", "", "not-written");
-    expect(
-        result.reply.extra_bytes == 0,
-        fmt::format("at N = {} the stage allocated {} bytes of device memory beside Q, K, V, O and the LSE; it needs "
-                    "none",
-                    N, result.reply.extra_bytes),
-        "S, P or the mask is stored in device memory", "extra-memory");
-  }
+  expect_no_extra_memory(53, true, "S, P or the mask");
 }

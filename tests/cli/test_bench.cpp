@@ -8,16 +8,13 @@
 #include "tests/bench/made_up.hpp"
 #include "tests/cli/schema.hpp"
 #include "tests/cli/workbook_copy.hpp"
+#include "tests/text.hpp"
 
 using namespace workbook;
 using namespace workbook::test;
 using nlohmann::json;
 
 namespace {
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 bool has_gpu() {
   return std::filesystem::exists("/dev/nvidiactl") || std::filesystem::exists("/dev/dxg");

@@ -5,15 +5,13 @@
 #include <functional>
 
 #include "tests/cli/workbook_copy.hpp"
+#include "tests/text.hpp"
 
+using namespace workbook;
 using namespace workbook::test;
 using nlohmann::json;
 
 namespace {
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 const std::string solution = "solutions/01_naive_attention/naive_attention.cpp";
 const std::string manifest = "chapters/01_naive_attention/chapter.toml";

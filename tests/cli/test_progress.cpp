@@ -6,15 +6,13 @@
 #include "common/book/files.hpp"
 #include "common/worker/command.hpp"
 #include "tests/cli/workbook_copy.hpp"
+#include "tests/text.hpp"
 
+using namespace workbook;
 using namespace workbook::test;
 using nlohmann::json;
 
 namespace {
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 const std::string file_1 = "chapters/01_naive_attention/naive_attention.cpp";
 

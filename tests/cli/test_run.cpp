@@ -5,16 +5,13 @@
 #include "common/attention/tolerance.hpp"
 #include "common/book/compare.hpp"
 #include "tests/cli/npy_files.hpp"
+#include "tests/text.hpp"
 
 using namespace workbook;
 using namespace workbook::test;
 using nlohmann::json;
 
 namespace {
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 /// A stage that ran, and is right.
 void expect_right(const json& stage) {

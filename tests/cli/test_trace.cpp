@@ -17,6 +17,7 @@
 #include "common/cli/trace_launch.hpp"
 #include "tests/cli/npy_files.hpp"
 #include "tests/cli/schema.hpp"
+#include "tests/text.hpp"
 
 using namespace workbook;
 using namespace workbook::test;
@@ -27,10 +28,6 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::string ch03 = "03_tiled_wmma", ch06 = "06_backward", kernel_file = "tiled_wmma.cu";
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 /// Whether this build has a simulator that counts; a test that needs it is skipped without.
 void require_counts() {

@@ -10,6 +10,7 @@
 #include "common/worker/command.hpp"
 #include "tests/cli/schema.hpp"
 #include "tests/cli/workbook_copy.hpp"
+#include "tests/text.hpp"
 
 using namespace workbook;
 using namespace workbook::test;
@@ -17,10 +18,6 @@ using nlohmann::json;
 namespace fs = std::filesystem;
 
 namespace {
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 /// A small model on a text that does not change with the book.
 std::vector<std::string> small(const std::string& out, const std::vector<std::string>& more) {

@@ -8,7 +8,9 @@
 
 #include "tests/cli/answers.hpp"
 #include "tests/cli/workbook_copy.hpp"
+#include "tests/text.hpp"
 
+using namespace workbook;
 using namespace workbook::test;
 using nlohmann::json;
 
@@ -38,10 +40,6 @@ std::string messages(const json& run, const std::string& exercise) {
     if (test.at("exercise") == exercise) text += test.at("message").get<std::string>() + "\n";
   }
   return text;
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 void solve_chapter_1(const WorkbookCopy& book) {

@@ -9,6 +9,7 @@
 #include "common/grading/archive.hpp"
 #include "tests/cli/schema.hpp"
 #include "tests/grading/grading_copy.hpp"
+#include "tests/text.hpp"
 
 using namespace workbook;
 using namespace workbook::test;
@@ -16,10 +17,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 namespace {
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 std::string hidden_folder() {
   return std::string(WORKBOOK_SOURCE) + "/tests/grading/hidden";

@@ -12,6 +12,7 @@
 #include "common/worker/command.hpp"
 #include "common/worker/worker.hpp"
 #include "tests/book/fixtures/temporary_book.hpp"
+#include "tests/text.hpp"
 
 using namespace workbook;
 using namespace workbook::grading;
@@ -20,10 +21,6 @@ namespace fs = std::filesystem;
 namespace {
 
 const fs::path kProgram = fs::path(WORKBOOK_BINARY) / "bin" / "workbook_isolate";
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 /// A workshop and a job of one source, compiled as submissions are.
 struct Inside {

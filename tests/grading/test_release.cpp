@@ -7,6 +7,7 @@
 #include "common/book/stubs.hpp"
 #include "common/grading/release.hpp"
 #include "tests/cli/workbook_copy.hpp"
+#include "tests/text.hpp"
 
 using namespace workbook;
 using namespace workbook::test;
@@ -23,10 +24,6 @@ struct Made {
   book::Book book;
   Assignment assignment;
 };
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 }  // namespace
 

@@ -11,16 +11,13 @@
 #include "common/grading/summary.hpp"
 #include "common/worker/command.hpp"
 #include "tests/book/fixtures/temporary_book.hpp"
+#include "tests/text.hpp"
 
 using namespace workbook;
 using namespace workbook::grading;
 using nlohmann::json;
 
 namespace {
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 GradedTest test(const std::string& exercise, const std::string& result, const std::string& message = "",
                 bool hidden = false) {

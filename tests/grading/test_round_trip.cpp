@@ -14,6 +14,7 @@
 #include "common/grading/archive.hpp"
 #include "common/worker/command.hpp"
 #include "tests/book/fixtures/temporary_book.hpp"
+#include "tests/text.hpp"
 
 using namespace workbook;
 namespace fs = std::filesystem;
@@ -40,10 +41,6 @@ worker::CommandResult command(const std::vector<std::string>& arguments, const f
   std::vector<std::string> argv{(kBinary / "bin" / "workbook_cli").string()};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
   return run(argv, folder, {{"WORKBOOK_ROOT", kSource.string()}, {"WORKBOOK_BUILD", kBinary.string()}});
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 /// Chapter 4's file with these bodies in 4.2 and 4.4, and more before its namespace.

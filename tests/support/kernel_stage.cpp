@@ -82,4 +82,42 @@ void expect_order_changes_nothing(const Problem& problem, const Numbers& numbers
   }
 }
 
+void expect_every_head(Numbers numbers, bool causal) {
+  // With one query and one key P is 1 and O is V, exactly.
+  const std::int64_t heads = 65600, d = 32;
+  Problem problem;
+  problem.shape = {heads, 1, 1, 1, 1, d};
+  problem.scale = default_scale(d);
+  problem.causal = causal;
+  problem.Q = problem.K = Tensor<float>({heads, 1, 1, d}, 1.0f);
+  problem.V = Tensor<float>({heads, 1, 1, d});
+  for (std::size_t at = 0; at < problem.V.values.size(); ++at) problem.V.values[at] = float(at / d % 2039);
+  numbers["unobserved"] = 1;
+  be_patient(6);
+  const AttentionResult result = attention(problem, numbers);
+  for (std::int64_t head = 0; head < heads; ++head) {
+    const float got = result.O.values[std::size_t(head * d)], wanted = problem.V.values[std::size_t(head * d)];
+    if (got == wanted && head + 1 < heads) continue;
+    expect(got == wanted,
+           fmt::format("with B·H = {} and one key, O of head {} is {}, expected {}, the value of that key", heads, head,
+                       got, wanted),
+           "heads from 65536 on are not computed, or confused with others: a grid has at most 65535 blocks in y and z, "
+           "and 16 bits do not hold a head's number",
+           "heads-above-65535");
+  }
+}
+
+void expect_no_extra_memory(std::uint64_t seed, bool causal, const std::string& stored) {
+  for (const std::int64_t N : {64, 256}) {
+    const AttentionResult result = attention(input("normal", {1, 1, 1, N, N, 64}, seed, causal).problem);
+    expect(!std::isnan(result.O.values[0]), "O was not written: it still holds NaN", "", "not-written");
+    expect(
+        result.reply.extra_bytes == 0,
+        fmt::format("at N = {} the stage allocated {} bytes of device memory beside Q, K, V, O and the LSE; it needs "
+                    "none",
+                    N, result.reply.extra_bytes),
+        stored + " is stored in device memory", "extra-memory");
+  }
+}
+
 }  // namespace workbook::test

@@ -51,4 +51,12 @@ void expect_wide(const worker::Reply& reply, const std::string& tensor, const st
 /// `numbers`: the stage's own tiles.
 void expect_order_changes_nothing(const Problem& problem, const Numbers& numbers);
 
+/// Fails unless each of 65600 heads of one query and one key, d = 32, gets its own value, exactly. `numbers`: the
+/// stage's smallest tiles.
+void expect_every_head(Numbers numbers, bool causal = false);
+
+/// Fails if the stage allocates device memory beside Q, K, V, O and the LSE, at N = 64 or 256. `stored`: what it most
+/// likely stores there.
+void expect_no_extra_memory(std::uint64_t seed, bool causal, const std::string& stored);
+
 }  // namespace workbook::test
