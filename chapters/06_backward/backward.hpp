@@ -23,25 +23,26 @@ struct Tiles {
   int warps = 0, team = 0;
 };
 
-/// Tensors in device memory, as workbook::Shape describes them, 16-byte aligned. Gradient is half or float.
-template <class Gradient>
+/// Tensors in device memory, as workbook::Shape describes them, 16-byte aligned. Element is half; chapter 7 makes it
+/// bf16. Gradient is Element or float.
+template <class Element, class Gradient = Element>
 struct DeviceCall {
   workbook::Shape shape;
   float scale;  ///< multiplies QKᵀ, of any sign; usually 1/√d
   bool causal;
-  const half *Q, *K, *V, *O, *dO;
+  const Element *Q, *K, *V, *O, *dO;
   const float* lse;        ///< (B, H, Nq), of the forward pass: natural logarithm, -inf in fully masked rows
   Gradient *dQ, *dK, *dV;  ///< as Q, K and V
   float2* rows;            ///< scratch, (B, H, Nq): what each query brings, its LSE in units of log2 and its D
 };
 
 /// Fills `rows`: LSE·log2(e), or +inf for a fully masked row, and D = rowsum(dO∘O). backward() calls it.
-template <class Gradient>
-void prepare_rows(const DeviceCall<Gradient>& call);
+template <class Element, class Gradient>
+void prepare_rows(const DeviceCall<Element, Gradient>& call);
 
 /// dQ, dK and dV for every head, in three kernels. d is 32, 64 or 128. std::invalid_argument for a call that it does
 /// not take.
-template <class Gradient>
-void backward(const DeviceCall<Gradient>& call, Tiles tiles = {});
+template <class Element, class Gradient>
+void backward(const DeviceCall<Element, Gradient>& call, Tiles tiles = {});
 
 }  // namespace ch06

@@ -22,7 +22,7 @@ using Index = std::int64_t;
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr float log2_e = 1.44269504088896340736F, ln_2 = 0.693147180559945309417F;
 
-enum class RowSum { right, none, added, of_dO, of_O, half, of_eight, of_warp };
+enum class RowSum { right, none, added, of_dO, of_O, rounded, of_eight, of_warp, read_as_fp16 };
 enum class Normalizer { right, none, maximum, base_2_scores, natural_lse, base_e };
 enum class Mask {
   right,
@@ -58,6 +58,9 @@ struct Switches {
 float as_half(float x) {
   return half_to_float(float_to_half(x));
 }
+float as_bfloat16(float x) {
+  return bfloat16_to_float(float_to_bfloat16(x));
+}
 
 /// The inputs, kept once for all mistakes of a table.
 struct Inputs {
@@ -66,7 +69,8 @@ struct Inputs {
   Tensor<double> dO;
   Saved saved;
   Index owned, passing;
-  bool tiled, half_P, half_gradients;
+  float (*rounded)(float);  ///< to the stage's element
+  bool tiled, rounds_P, rounds_gradients;
 };
 
 /// One head of one gradient.
@@ -89,7 +93,7 @@ class HeadGradient {
         if (of_queries && s_.padding_counts && in_.tiled && Nk() % in_.passing != 0) sum += padding(row);
         const double value = factor * sum;
         result.values[std::size_t((head_ * rows + row) * d() + c)] =
-            in_.half_gradients ? double(as_half(float(value))) : value;
+            in_.rounds_gradients ? double(in_.rounded(float(value))) : value;
       }
     }
   }
@@ -114,12 +118,14 @@ class HeadGradient {
     for (Index query = first; query < end; ++query) {
       const Index columns = s_.D == RowSum::of_eight ? std::min<Index>(8, d()) : d();
       for (Index at = query * d(); at < query * d() + columns; ++at) {
-        const double O = in_.saved.O.values[std::size_t(at)], dO = in_.dO.values[std::size_t(at)];
+        double O = in_.saved.O.values[std::size_t(at)], dO = in_.dO.values[std::size_t(at)];
+        if (s_.D == RowSum::read_as_fp16)
+          for (double* x : {&O, &dO}) *x = half_to_float(float_to_bfloat16(float(*x)));
         sum += (s_.D == RowSum::of_O ? O : dO) * (s_.D == RowSum::of_dO ? dO : O);
       }
     }
     if (s_.D == RowSum::added) return -sum;
-    return s_.D == RowSum::half ? double(as_half(float(sum))) : sum;
+    return s_.D == RowSum::rounded ? double(in_.rounded(float(sum))) : sum;
   }
   bool sees(Index i, Index j) const {
     const bool causal = in_.problem.causal;
@@ -214,7 +220,7 @@ class HeadGradient {
   /// What a key that does not exist adds to any element of dQ: an infinite dS times a row of zeros.
   double padding(Index i) const {
     const float P = probability(i, 0), dS = P * float(0 - D(i));
-    return double(as_half(dS)) * 0.0;
+    return double(in_.rounded(dS)) * 0.0;
   }
 
   void form() {
@@ -240,12 +246,12 @@ class HeadGradient {
         const Index query = s_.row_of_key ? i / 16 * 16 + j % 16 : i;
         if (query >= Nq()) continue;
         const float P = probability(query, scores[std::size_t(j)]);
-        if (s_.dS == Factor::rounded_dP) dP = as_half(float(dP));
+        if (s_.dS == Factor::rounded_dP) dP = in_.rounded(float(dP));
         double dS = P * (dP - D_of[std::size_t(query)]);
         if (s_.dS == Factor::difference_only) dS = dP - D_of[std::size_t(query)];
         const auto at = std::size_t(i * Nk() + j);
-        P_[at] = in_.half_P ? as_half(P) : P;
-        dS_[at] = !seen ? 0 : in_.half_P ? as_half(float(dS)) : float(dS);
+        P_[at] = in_.rounds_P ? in_.rounded(P) : P;
+        dS_[at] = !seen ? 0 : in_.rounds_P ? in_.rounded(float(dS)) : float(dS);
       }
     }
   }
@@ -284,8 +290,11 @@ class HeadGradient {
 std::vector<Mistake> gradient_mistakes(const std::string& gradient, const Problem& problem, const Tensor<double>& dO,
                                        const Saved& saved, Index owned, Index passing, const Precision& precision) {
   const bool of_queries = gradient == "dQ", of_values = gradient == "dV", tiled = owned > 0 && passing > 0;
-  const auto in = std::make_shared<const Inputs>(
-      Inputs{gradient, problem, dO, saved, owned, passing, tiled, precision.probability > 0, precision.output > 1e-6});
+  const bool bf16 = precision.name == "bfloat16";
+  const std::string element = bf16 ? "bf16" : "fp16";
+  const auto in =
+      std::make_shared<const Inputs>(Inputs{gradient, problem, dO, saved, owned, passing, bf16 ? as_bfloat16 : as_half,
+                                            tiled, precision.probability > 0, precision.output > 1e-6});
   const Shape& shape = problem.shape;
   const double cost = 3.0 * double(shape.B * shape.H * shape.Nq) * double(shape.Nk) * double(shape.d);
   std::vector<Mistake> mistakes;
@@ -321,6 +330,10 @@ std::vector<Mistake> gradient_mistakes(const std::string& gradient, const Proble
         [](Switches& s) { s.D = RowSum::of_eight; });
     add("D-of-warp", "D is the sum over all queries of a warp: the shuffles reach beyond the lanes of one query",
         [](Switches& s) { s.D = RowSum::of_warp; });
+    if (bf16)
+      add("D-read-as-fp16",
+          "D is formed from O and dO read as fp16: exercise 6.2 must take them as Pair<Element>, not as half2",
+          [](Switches& s) { s.D = RowSum::read_as_fp16; });
     add("no-scale", gradient + " is not multiplied by the scale: both factors of S = scale·QKᵀ get it",
         [](Switches& s) { s.scale_power = 0; });
     add("scale-twice", gradient + " is multiplied by the scale twice", [](Switches& s) { s.scale_power = 2; });
@@ -401,9 +414,10 @@ std::vector<Mistake> gradient_mistakes(const std::string& gradient, const Proble
                          ", not from its transpose: a row of it is a key",
         [](Switches& s) { s.left = Left::transposed; });
   if (!of_values && precision.probability > 0) {
-    add("D-half", "D is rounded to fp16: where dP and D are close, their difference is lost",
-        [](Switches& s) { s.D = RowSum::half; });
-    add("dP-half", "dP is rounded to fp16 before D is subtracted: where the two are close, their difference is lost",
+    add("D-half", "D is rounded to " + element + ": where dP and D are close, their difference is lost",
+        [](Switches& s) { s.D = RowSum::rounded; });
+    add("dP-half",
+        "dP is rounded to " + element + " before D is subtracted: where the two are close, their difference is lost",
         [](Switches& s) { s.dS = Factor::rounded_dP; });
   }
   add("all-zeros", gradient + " is 0 everywhere", [](Switches& s) { s.tiles = Tiles::all, s.scale_power = -1; });

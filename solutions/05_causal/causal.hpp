@@ -20,18 +20,21 @@ struct Tiles {
   int Br = 128, Bc = 64, warps = 4;
 };
 
-/// Tensors in device memory, as workbook::Shape describes them, 16-byte aligned.
+/// Tensors in device memory, as workbook::Shape describes them, 16-byte aligned. Element is half; chapter 7 makes it
+/// bf16.
+template <class Element>
 struct DeviceCall {
   workbook::Shape shape;
   float scale;  ///< multiplies QKᵀ, usually 1/√d
   bool causal;  ///< query i sees the keys j <= i + (Nk - Nq); otherwise all
-  const half *Q, *K, *V;
-  half* O;
+  const Element *Q, *K, *V;
+  Element* O;
   float* lse;
 };
 
 /// O = softmax(scale·QKᵀ) V and the LSE for every head, in one kernel; no extra memory. d is 32, 64 or 128. Rows that
 /// see no key give O = 0 and an LSE of -inf. std::invalid_argument for a call that it does not take.
-void causal(const DeviceCall& call, Tiles tiles = {});
+template <class Element>
+void causal(const DeviceCall<Element>& call, Tiles tiles = {});
 
 }  // namespace ch05

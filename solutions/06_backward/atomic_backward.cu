@@ -93,11 +93,11 @@ __device__ __forceinline__ void add_dQ(const KeyShared<T>& smem, float* dQ_sum, 
   clear(dQ);
 #pragma unroll
   for (int key = 0; key < T::owned; key += 16) {
-    Right K;
+    Right<half> K;
     wmma::load_matrix_sync(K, &smem.K[key][16 * warp], T::d + pad);
 #pragma unroll
     for (int r = 0; r < tall; ++r) {
-      LeftTransposed dS;
+      LeftTransposed<half> dS;
       wmma::load_matrix_sync(dS, &smem.dS[key][16 * r], T::passing + pad);
       wmma::mma_sync(dQ[r][0], dS, K, dQ[r][0]);
     }
@@ -196,10 +196,10 @@ std::int64_t dQ_sum_size(const workbook::Shape& shape) {
 }
 
 template <class Gradient>
-void atomic_backward(const DeviceCall<Gradient>& call, float* dQ_sum) {
+void atomic_backward(const DeviceCall<half, Gradient>& call, float* dQ_sum) {
   const std::int64_t heads = call.shape.B * call.shape.H, fours = dQ_sum_size(call.shape) / 4;
   with_head_dim(call.shape.d, [&](auto d) {
-    using T = Plan<d, d / 16, d == 128 ? 2 : 1>;
+    using T = Plan<half, d, d / 16, d == 128 ? 2 : 1>;
     prepare_rows(call);
     workbook::cuda::launch(clear_dQ_sum, blocks(1, fours, 256), dim3(256), 0, dQ_sum, fours);
     workbook::cuda::launch(all_gradients<T, Gradient>, blocks(heads, call.shape.Nk, T::owned), dim3(T::threads),
@@ -210,6 +210,6 @@ void atomic_backward(const DeviceCall<Gradient>& call, float* dQ_sum) {
   });
 }
 template void atomic_backward(const DeviceCall<half>&, float*);
-template void atomic_backward(const DeviceCall<float>&, float*);
+template void atomic_backward(const DeviceCall<half, float>&, float*);
 
 }  // namespace ch06

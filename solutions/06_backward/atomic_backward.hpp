@@ -22,6 +22,6 @@ std::int64_t dQ_sum_size(const workbook::Shape& shape);
 /// dQ, dK and dV as backward() gives them; dQ_sum has dQ_sum_size() floats. d is 32, 64 or 128. std::invalid_argument
 /// for a call that it does not take.
 template <class Gradient>
-void atomic_backward(const DeviceCall<Gradient>& call, float* dQ_sum);
+void atomic_backward(const DeviceCall<half, Gradient>& call, float* dQ_sum);
 
 }  // namespace ch06

@@ -1,26 +1,36 @@
 // Chapter 6, given: tiles between device and shared memory, and products of 32 x 32 pieces in fragments. Nothing here
-// is new; chapters 3 and 4 build it. Both backward passes of this chapter include it.
+// is new; chapters 3 and 4 build it. Both backward passes of this chapter include it. Element is half, or another type
+// of 16 bits that tensor cores multiply and Convert knows: chapter 7 makes it bf16.
 #pragma once
 
 #include <cstdint>
 
+#include "common/cuda/convert.hpp"
 #include "common/cuda/dispatch.hpp"
 
 namespace ch06 {
 namespace {
 
 using namespace nvcuda;
-using workbook::cuda::with_head_dim;
+using workbook::cuda::Convert, workbook::cuda::with_head_dim;
 
 constexpr float log2_e = 1.4426950408889634f;
 constexpr int pad = 16 / sizeof(half);  // rows of tiles are padded by 16 bytes: chapter 3 says why
 
+/// Two neighbouring elements, 4 bytes.
+template <class Element>
+using Pair = typename Convert<Element>::Pair;
+
 using Accumulator = wmma::fragment<wmma::accumulator, 16, 16, 16, float>;
-using Left = wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major>;
-using LeftTransposed = wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::col_major>;
-using Right = wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::row_major>;
-using RightTransposed = wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major>;
 constexpr int elements = Accumulator::num_elements;  // of an Accumulator that one lane holds
+template <class Element>
+using Left = wmma::fragment<wmma::matrix_a, 16, 16, 16, Element, wmma::row_major>;
+template <class Element>
+using LeftTransposed = wmma::fragment<wmma::matrix_a, 16, 16, 16, Element, wmma::col_major>;
+template <class Element>
+using Right = wmma::fragment<wmma::matrix_b, 16, 16, 16, Element, wmma::row_major>;
+template <class Element>
+using RightTransposed = wmma::fragment<wmma::matrix_b, 16, 16, 16, Element, wmma::col_major>;
 
 /// What a query brings to its row of P and dS.
 using Row = float2;  // x: its LSE in units of log2, +inf if its P is to be 0; y: its D
@@ -29,13 +39,16 @@ using Row = float2;  // x: its LSE in units of log2, +inf if its P is to be 0; y
 /// for dK and dV it owns keys and queries pass, for dQ it is the other way round. A team of one or two warps has 32 of
 /// the owned rows. Each warp of a team forms its 32 x 32 piece of P and dS of a tile; it then accumulates the team's
 /// gradients over the whole tile, in its share of the columns.
-template <int d_, int warps_, int team_>
+template <class Element_, int d_, int warps_, int team_>
 struct Plan {
+  using Element = Element_;
   static constexpr int d = d_, warps = warps_, team = team_, threads = 32 * warps;
   static constexpr int owned = 32 * warps / team, passing = 32 * team, columns = d / team;
   static constexpr int blocks = warps > 4 ? 1 : 2;  // that are to fit a multiprocessor: eight warps
   static_assert(owned <= threads && passing <= threads);
 };
+template <class Plan>
+using ElementOf = typename Plan::Element;
 
 /// Which tile of which head a block takes. Blocks start in the order of their numbers: head by head, so that those that
 /// run together share what they read in L2; or, where tiles differ in how much passes by, all heads' first tiles first.
@@ -48,8 +61,9 @@ __device__ __forceinline__ Place place_of_block(std::int64_t tiles, bool tiles_d
 }
 
 /// Starts to copy `rows` rows of d elements into a tile; the rest of the tile becomes zeros.
-template <int threads, int tile_rows, int padded>
-__device__ __forceinline__ void load_tile(half (&tile)[tile_rows][padded], const half* __restrict__ source, int rows) {
+template <int threads, class Element, int tile_rows, int padded>
+__device__ __forceinline__ void load_tile(Element (&tile)[tile_rows][padded], const Element* __restrict__ source,
+                                          int rows) {
   constexpr int chunks = (padded - pad) / 8;  // of 16 bytes in a row
   const int first_row = threadIdx.x / chunks, chunk = threadIdx.x % chunks;
 #pragma unroll
@@ -99,13 +113,14 @@ __device__ __forceinline__ void clear(Accumulator (&C)[tall][wide]) {
 
 /// 32 rows of a tile, from `first` on, as left operands. Where there is room for them they are kept in registers, so
 /// that they are loaded once and not for every tile that passes.
-template <bool kept, int tile_rows, int padded>
+template <bool kept, class Element, int tile_rows, int padded>
 struct LeftRows {
-  const half (&tile)[tile_rows][padded];
+  const Element (&tile)[tile_rows][padded];
   int first;
-  Left fragments[2][kept ? (padded - pad) / 16 : 1];
+  Left<Element> fragments[2][kept ? (padded - pad) / 16 : 1];
 
-  __device__ __forceinline__ LeftRows(const half (&tile_)[tile_rows][padded], int first_) : tile(tile_), first(first_) {
+  __device__ __forceinline__ LeftRows(const Element (&tile_)[tile_rows][padded], int first_)
+      : tile(tile_), first(first_) {
     if constexpr (kept) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
@@ -114,34 +129,34 @@ struct LeftRows {
       }
     }
   }
-  __device__ __forceinline__ void load(Left& fragment, int r, int c) const {
+  __device__ __forceinline__ void load(Left<Element>& fragment, int r, int c) const {
     wmma::load_matrix_sync(fragment, &tile[first + 16 * r][c], padded);
   }
   /// Rows 16 r and columns c of these.
-  __device__ __forceinline__ Left get(int r, int c) const {
+  __device__ __forceinline__ Left<Element> get(int r, int c) const {
     if constexpr (kept) return fragments[r][c / 16];
-    Left fragment;
+    Left<Element> fragment;
     load(fragment, r, c);
     return fragment;
   }
 };
-template <bool kept = false, int tile_rows, int padded>
-__device__ __forceinline__ LeftRows<kept, tile_rows, padded> left_rows(const half (&tile)[tile_rows][padded],
-                                                                       int first) {
+template <bool kept = false, class Element, int tile_rows, int padded>
+__device__ __forceinline__ LeftRows<kept, Element, tile_rows, padded> left_rows(
+    const Element (&tile)[tile_rows][padded], int first) {
   return {tile, first};
 }
 
 /// C = A Bᵀ for 32 rows of each, those of B from B_row on: (32, d), (32, d) -> (32, 32).
-template <class Rows, int B_rows, int padded>
+template <class Rows, class Element, int B_rows, int padded>
 __device__ __forceinline__ void multiply_transposed(Accumulator (&C)[2][2], const Rows& A,
-                                                    const half (&B)[B_rows][padded], int B_row) {
+                                                    const Element (&B)[B_rows][padded], int B_row) {
   clear(C);
 #pragma unroll
   for (int c = 0; c < padded - pad; c += 16) {
-    const Left a[2] = {A.get(0, c), A.get(1, c)};
+    const Left<Element> a[2] = {A.get(0, c), A.get(1, c)};
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
-      RightTransposed b;
+      RightTransposed<Element> b;
       wmma::load_matrix_sync(b, &B[B_row + 16 * n][c], padded);
 #pragma unroll
       for (int r = 0; r < 2; ++r) wmma::mma_sync(C[r][n], a[r], b, C[r][n]);
@@ -150,17 +165,17 @@ __device__ __forceinline__ void multiply_transposed(Accumulator (&C)[2][2], cons
 }
 
 /// C += A B for 32 rows of A and some columns of B, from the given ones on: (32, k), (k, 16 wide) -> (32, 16 wide).
-template <int wide, int A_rows, int A_padded, int B_padded>
-__device__ __forceinline__ void accumulate(Accumulator (&C)[2][wide], const half (&A)[A_rows][A_padded], int A_row,
-                                           const half (&B)[A_padded - pad][B_padded], int B_column) {
+template <int wide, class Element, int A_rows, int A_padded, int B_padded>
+__device__ __forceinline__ void accumulate(Accumulator (&C)[2][wide], const Element (&A)[A_rows][A_padded], int A_row,
+                                           const Element (&B)[A_padded - pad][B_padded], int B_column) {
 #pragma unroll
   for (int k = 0; k < A_padded - pad; k += 16) {
-    Left a[2];
+    Left<Element> a[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) wmma::load_matrix_sync(a[r], &A[A_row + 16 * r][k], A_padded);
 #pragma unroll
     for (int n = 0; n < wide; ++n) {
-      Right b;
+      Right<Element> b;
       wmma::load_matrix_sync(b, &B[k][B_column + 16 * n], B_padded);
 #pragma unroll
       for (int r = 0; r < 2; ++r) wmma::mma_sync(C[r][n], a[r], b, C[r][n]);
@@ -168,14 +183,16 @@ __device__ __forceinline__ void accumulate(Accumulator (&C)[2][wide], const half
   }
 }
 
-/// An Accumulator, rounded to fp16, into a tile. Accumulators of half and of float keep an element in the same place:
-/// CUDA does not promise it, but it is so from compute capability 8.0 on. Elsewhere every test would fail.
-template <int rows, int padded>
-__device__ __forceinline__ void store_rounded(half (&tile)[rows][padded], int row, int column, const Accumulator& x) {
+/// An Accumulator, rounded to Element, into a tile: through an accumulator of half, which moves 16 bits whatever they
+/// mean. Accumulators of half and of float keep an element in the same place: CUDA does not promise it, but it is so
+/// from compute capability 8.0 on. Elsewhere every test would fail.
+template <class Element, int rows, int padded>
+__device__ __forceinline__ void store_rounded(Element (&tile)[rows][padded], int row, int column,
+                                              const Accumulator& x) {
   wmma::fragment<wmma::accumulator, 16, 16, 16, half> rounded;
 #pragma unroll
-  for (int e = 0; e < elements; ++e) rounded.x[e] = __float2half_rn(x.x[e]);
-  wmma::store_matrix_sync(&tile[row][column], rounded, padded, wmma::mem_row_major);
+  for (int e = 0; e < elements; ++e) rounded.x[e] = Convert<Element>::bits_as_half(Convert<Element>::rounded(x.x[e]));
+  wmma::store_matrix_sync(reinterpret_cast<half*>(&tile[row][column]), rounded, padded, wmma::mem_row_major);
 }
 
 /// Waits until the warps of a team have stored what the others read, or read what the others overwrite.
@@ -187,12 +204,13 @@ __device__ __forceinline__ void meet() {
     __syncthreads();
 }
 
-/// Group `i` of eight neighbours: 16 bytes of half or 32 of float.
-__device__ __forceinline__ void write_eight(half* target, int i, const float (&x)[8]) {
+/// Group `i` of eight neighbours: 16 bytes of Element or 32 of float.
+template <class Element>
+__device__ __forceinline__ void write_eight(Element* target, int i, const float (&x)[8]) {
   uint4 eight;
-  auto* pairs = reinterpret_cast<half2*>(&eight);
+  auto* pairs = reinterpret_cast<Pair<Element>*>(&eight);
 #pragma unroll
-  for (int k = 0; k < 4; ++k) pairs[k] = __floats2half2_rn(x[2 * k], x[2 * k + 1]);
+  for (int k = 0; k < 4; ++k) pairs[k] = Convert<Element>::rounded(x[2 * k], x[2 * k + 1]);
   reinterpret_cast<uint4*>(target)[i] = eight;
 }
 __device__ __forceinline__ void write_eight(float* target, int i, const float (&x)[8]) {
@@ -202,9 +220,9 @@ __device__ __forceinline__ void write_eight(float* target, int i, const float (&
 
 /// factor·x to device memory, to rows of d elements of which the first `rows` exist, from column `column` on. Goes
 /// through 16 rows of a tile, from tile_row on, which are this warp's own.
-template <int d, int tall, int wide, int tile_rows, int padded, class Gradient>
+template <int d, int tall, int wide, class Element, int tile_rows, int padded, class Gradient>
 __device__ __forceinline__ void write_gradient(Gradient* __restrict__ target, int rows, int column, float factor,
-                                               const Accumulator (&x)[tall][wide], half (&tile)[tile_rows][padded],
+                                               const Accumulator (&x)[tall][wide], Element (&tile)[tile_rows][padded],
                                                int tile_row) {
   auto* floats = reinterpret_cast<float*>(tile[tile_row]);
   const int lane = threadIdx.x % 32;  // has half of row lane / 2

@@ -28,8 +28,8 @@ ch05::Tiles tiles_of(const Arguments& call) {
 
 template <class Tensors>
 void attend(const Arguments& call, Tensors& t) {
-  ch05::causal({call.shape(), float(call.number("scale")), call.flag("causal"), t.Q.data(), t.K.data(), t.V.data(),
-                t.O.data(), t.lse.data()},
+  ch05::causal(ch05::DeviceCall<half>{call.shape(), float(call.number("scale")), call.flag("causal"), t.Q.data(),
+                                      t.K.data(), t.V.data(), t.O.data(), t.lse.data()},
                tiles_of(call));
 }
 

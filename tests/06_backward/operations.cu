@@ -20,7 +20,7 @@ using workbook::worker::Arguments, workbook::worker::Operation;
 
 /// The chapter's call on the tensors of a worker's.
 template <class Gradient, class Tensors>
-ch06::DeviceCall<Gradient> device_call(const Arguments& call, Tensors& t, DeviceArray<float2>& rows) {
+ch06::DeviceCall<half, Gradient> device_call(const Arguments& call, Tensors& t, DeviceArray<float2>& rows) {
   return {call.shape(),        float(call.number("scale")),
           call.flag("causal"), t.Q.data(),
           t.K.data(),          t.V.data(),
@@ -66,7 +66,7 @@ bool is_atomic(const Arguments& call) {
 }
 template <class Gradient, class Tensors>
 void differentiate(const Arguments& call, Tensors& t, Scratch& scratch) {
-  const ch06::DeviceCall<Gradient> device = device_call<Gradient>(call, t, scratch.rows);
+  const ch06::DeviceCall<half, Gradient> device = device_call<Gradient>(call, t, scratch.rows);
   if (is_atomic(call)) return ch06::atomic_backward(device, scratch.dQ_sum->data());
   ch06::backward(device, {int(call.integer("warps", 0)), int(call.integer("team", 0))});
 }

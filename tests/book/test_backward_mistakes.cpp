@@ -15,14 +15,15 @@ struct Setup {
   std::string kind = "normal";
   Shape shape;
   bool causal = false;
-  float scale = 0;    ///< 0: 1/√d
-  float V_mean = 0;   ///< added to K and V: dP and D are then large and close to each other
-  bool half = false;  ///< a tiled stage in fp16 that gives its gradients in float
+  float scale = 0;   ///< 0: 1/√d
+  float V_mean = 0;  ///< added to K and V: dP and D are then large and close to each other
+  /// Another than float32: a tiled stage that gives its gradients in float.
+  std::string element = "float32";
   std::int64_t owned = 0, passing = 0;
 
   std::string name() const {
-    return fmt::format("{}, B={} H={} Nq={} Nk={} d={} causal={} scale={} V_mean={} half={} owned={} passing={}", kind,
-                       shape.B, shape.H, shape.Nq, shape.Nk, shape.d, causal, scale, V_mean, half, owned, passing);
+    return fmt::format("{}, B={} H={} Nq={} Nk={} d={} causal={} scale={} V_mean={} {} owned={} passing={}", kind,
+                       shape.B, shape.H, shape.Nq, shape.Nk, shape.d, causal, scale, V_mean, element, owned, passing);
   }
 };
 
@@ -35,14 +36,17 @@ struct Given {
   GradientBounds bounds;
   Precision precision;
 };
+float nearest(float x, const std::string& element) {
+  return has_codes(element) ? from_codes(to_codes({&x, 1}, element), element)[0] : x;
+}
 Given given(const Setup& setup) {
   Given result;
   result.problem = make_input(setup.kind, {.shape = setup.shape, .causal = setup.causal, .scale = 0, .seed = 3});
   if (setup.scale != 0) result.problem.scale = setup.scale;
   for (Tensor<float>* tensor : {&result.problem.K, &result.problem.V})
     for (float& x : tensor->values) x += setup.V_mean;
-  if (setup.half) result.problem = rounded_to(result.problem, "float16");
-  const auto stored = [&](float x) { return double(setup.half ? half_to_float(float_to_half(x)) : x); };
+  result.problem = rounded_to(result.problem, setup.element);
+  const auto stored = [&](float x) { return double(nearest(x, setup.element)); };
   const Forward forward = forward_oracle(result.problem);
   result.saved = {Tensor<double>(forward.O.sizes), Tensor<double>(forward.lse.sizes)};
   for (std::size_t i = 0; i < forward.O.values.size(); ++i)
@@ -51,8 +55,8 @@ Given given(const Setup& setup) {
   result.dO = Tensor<double>(forward.O.sizes);
   const std::vector<float> normal = normal_values(result.dO.values.size(), 17);
   for (std::size_t i = 0; i < normal.size(); ++i) result.dO.values[i] = stored(normal[i]);
-  result.precision = setup.half ? float16_precision() : float32_precision();
-  if (setup.half) result.precision.output = 0x1p-24;
+  result.precision = precision_of(setup.element);
+  if (has_codes(setup.element)) result.precision.output = 0x1p-24;
   result.oracle = backward_oracle(result.problem, result.dO, result.saved);
   result.bounds = gradient_bounds(result.oracle, result.problem, result.dO, result.saved, result.precision);
   return result;
@@ -84,12 +88,14 @@ std::vector<Setup> setups() {
   for (const bool causal : {false, true}) {
     for (const Shape& shape : {square, long_keys, long_queries}) result.push_back({.shape = shape, .causal = causal});
     for (const Shape& shape : {several_tiles, long_keys, long_queries})
-      result.push_back({.shape = shape, .causal = causal, .half = true, .owned = 32, .passing = 16});
+      result.push_back({.shape = shape, .causal = causal, .element = "float16", .owned = 32, .passing = 16});
   }
   result.push_back({.kind = "value mean", .shape = square});
   result.push_back({.shape = square, .scale = -0.3F});
-  result.push_back({.kind = "negative logits", .shape = several_tiles, .half = true, .owned = 32, .passing = 16});
-  result.push_back({.shape = several_tiles, .V_mean = 3, .half = true, .owned = 32, .passing = 16});
+  result.push_back(
+      {.kind = "negative logits", .shape = several_tiles, .element = "float16", .owned = 32, .passing = 16});
+  for (const char* element : {"float16", "bfloat16"})
+    result.push_back({.shape = several_tiles, .V_mean = 3, .element = element, .owned = 32, .passing = 16});
   return result;
 }
 
@@ -97,7 +103,7 @@ std::vector<Setup> setups() {
 
 /// What it does wrong; every flag is a mistake of its own.
 struct Slips {
-  bool without_D = false, D_of_dO = false, plus_D = false;
+  bool without_D = false, D_of_dO = false, plus_D = false, codes_as_fp16 = false;
   bool scores_not_scaled = false, gradients_not_scaled = false, dS_scaled = false;
   bool dK_of_dS = false, dQ_of_P = false, without_P = false;
   bool without_lse = false, lse_of_base_2 = false, maximum_for_lse = false;
@@ -118,8 +124,11 @@ FloatGradients backward_pass(const Given& in, const Slips& slips) {
       std::vector<double> P(std::size_t(Nq * Nk)), dS(P.size());
       for (std::int64_t i = 0; i < Nq; ++i) {
         double D = 0;
-        for (std::int64_t c = 0; c < d; ++c)
-          D += in.dO(b, h, i, c) * (slips.D_of_dO ? in.dO(b, h, i, c) : in.saved.O(b, h, i, c));
+        for (std::int64_t c = 0; c < d; ++c) {
+          const double dO = in.dO(b, h, i, c), O = slips.D_of_dO ? dO : in.saved.O(b, h, i, c);
+          const auto misread = [](double x) { return half_to_float(float_to_bfloat16(float(x))); };
+          D += slips.codes_as_fp16 ? misread(dO) * misread(O) : dO * O;
+        }
         if (slips.without_D) D = 0;
         if (slips.plus_D) D = -D;
         std::vector<double> S, dP;
@@ -209,7 +218,9 @@ TEST_CASE("every known mistake in a gradient is named") {
 
 TEST_CASE("every known mistake in D and in the LSE of base 2 is named") {
   constexpr Shape shape{.B = 1, .H = 2, .Hkv = 2, .Nq = 70, .Nk = 30, .d = 64};
-  check_all_named({D_case({.shape = shape, .half = true}), D_case({.shape = shape, .V_mean = 3, .half = true})}, {});
+  check_all_named(
+      {D_case({.shape = shape, .element = "float16"}), D_case({.shape = shape, .V_mean = 3, .element = "float16"})},
+      {});
   check_all_named({log2_lse_case({.shape = shape}), log2_lse_case({.shape = shape, .causal = true})}, {});
 }
 
@@ -220,10 +231,13 @@ TEST_CASE("mistakes that another program makes in the backward pass are named") 
     Setup setup = {.shape = square};
   };
   const Setup masked{.shape = long_keys, .causal = true};
+  const Setup in_bf16{.shape = several_tiles, .element = "bfloat16", .owned = 32, .passing = 16};
   for (const Made& made : {Made{{.without_D = true}, "dQ", "D-missing"},
                            {{.without_D = true}, "dK", "D-missing"},
                            Made{{.D_of_dO = true}, "dQ", "D-of-dO"},
                            {{.plus_D = true}, "dK", "D-added"},
+                           Made{{.codes_as_fp16 = true}, "dQ", "D-read-as-fp16", in_bf16},
+                           {{.codes_as_fp16 = true}, "dK", "D-read-as-fp16", in_bf16},
                            Made{{.scores_not_scaled = true}, "dV", "scores-not-scaled"},
                            Made{{.gradients_not_scaled = true}, "dQ", "no-scale"},
                            {{.gradients_not_scaled = true}, "dK", "no-scale"},
