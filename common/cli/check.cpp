@@ -573,10 +573,11 @@ void check_tidy(const Session& session, Gate& gate) {
     // The simulator and the kernels are compiled with flags of g++ that clang-tidy does not know: here without them.
     const bool kernels = file.ends_with(".cu"), simulator = file.find("/common/simt/") != std::string::npos;
     if (kernels) {
-      // Offsets within a tile are int on purpose; vectors go by value, as in CUDA; a fragment's num_elements is static.
+      // Offsets within a tile are int on purpose; an element's row is i / 16, rounded down, also where it is stored as
+      // a float; vectors go by value, as in CUDA; a fragment's num_elements is static.
       command.emplace_back(
-          "--checks=-bugprone-implicit-widening-of-multiplication-result,-performance-unnecessary-value-param,"
-          "-readability-static-accessed-through-instance");
+          "--checks=-bugprone-implicit-widening-of-multiplication-result,-bugprone-integer-division,"
+          "-performance-unnecessary-value-param,-readability-static-accessed-through-instance");
     }
     if (kernels || simulator) {
       command.insert(command.end(),

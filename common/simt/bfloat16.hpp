@@ -32,6 +32,15 @@ inline __nv_bfloat16 __float2bfloat16(float f) {
 inline __nv_bfloat16 __float2bfloat16_rn(float f) {
   return __nv_bfloat16(f);
 }
+inline __nv_bfloat16 __float2bfloat16_rz(float f) {
+  return __nv_bfloat16::simt_code(simt::round_to_zero<simt::float_to_bfloat16, simt::bfloat16_to_float>(f));
+}
+inline __nv_bfloat16 __float2bfloat16_rd(float f) {
+  return __nv_bfloat16::simt_code(simt::round_down<simt::float_to_bfloat16, simt::bfloat16_to_float>(f));
+}
+inline __nv_bfloat16 __float2bfloat16_ru(float f) {
+  return __nv_bfloat16::simt_code(simt::round_up<simt::float_to_bfloat16, simt::bfloat16_to_float>(f));
+}
 inline __nv_bfloat16 __double2bfloat16(double d) {
   return __nv_bfloat16(d);
 }

@@ -33,6 +33,15 @@ inline __half __float2half(float f) {
 inline __half __float2half_rn(float f) {
   return __half(f);
 }
+inline __half __float2half_rz(float f) {
+  return __half::simt_code(simt::round_to_zero<simt::float_to_half, simt::half_to_float>(f));
+}
+inline __half __float2half_rd(float f) {
+  return __half::simt_code(simt::round_down<simt::float_to_half, simt::half_to_float>(f));
+}
+inline __half __float2half_ru(float f) {
+  return __half::simt_code(simt::round_up<simt::float_to_half, simt::half_to_float>(f));
+}
 inline __half __double2half(double d) {
   return __half(d);
 }

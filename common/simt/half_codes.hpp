@@ -1,5 +1,6 @@
-// float16 and bfloat16 codes to floats and back, exactly as CUDA's conversions: round to nearest even, subnormals kept,
-// any NaN becomes 0x7fff. Plain functions on integers and floats, for kernels and for the simulator.
+// float16 and bfloat16 codes to floats and back, exactly as CUDA's conversions: round to nearest even or in a
+// direction, subnormals kept, any NaN becomes 0x7fff. Plain functions on integers and floats, for kernels and for the
+// simulator.
 #pragma once
 
 #include <bit>
@@ -38,6 +39,25 @@ inline std::uint16_t float_to_bfloat16(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
   return static_cast<std::uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+/// The largest code of a format that is not above the float; to_code is the format's conversion to nearest, which keeps
+/// the sign. Beyond the largest finite code there is only infinity, for which a finite float is too small.
+template <auto to_code, auto to_float>
+std::uint16_t round_down(float value) {
+  const std::uint16_t code = to_code(value);
+  if (!(to_float(code) > value)) return code;
+  return static_cast<std::uint16_t>(code & 0x8000u ? code + 1 : code - 1);
+}
+template <auto to_code, auto to_float>
+std::uint16_t round_up(float value) {
+  const std::uint16_t code = to_code(value);
+  if (!(to_float(code) < value)) return code;
+  return static_cast<std::uint16_t>(code & 0x8000u ? code - 1 : code + 1);
+}
+template <auto to_code, auto to_float>
+std::uint16_t round_to_zero(float value) {
+  return value < 0 ? round_up<to_code, to_float>(value) : round_down<to_code, to_float>(value);
 }
 
 }  // namespace simt

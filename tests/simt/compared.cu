@@ -66,7 +66,8 @@ void run_q_split() {
 template <int N, int d>
 void run_causal() {
   Tensors t(N, d);
-  ch05::causal({t.shape, 0.125f, true, t.Q.data(), t.K.data(), t.V.data(), t.O.data(), t.lse.data()});
+  ch05::causal(
+      ch05::DeviceCall<half>{t.shape, 0.125f, true, t.Q.data(), t.K.data(), t.V.data(), t.O.data(), t.lse.data()});
   t.check();
 }
 

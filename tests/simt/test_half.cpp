@@ -4,32 +4,37 @@
 #include <cmath>
 #include <cstdint>
 #include <random>
+#include <tuple>
 
 #include "common/simt/bfloat16.hpp"
 #include "common/simt/half.hpp"
 
 namespace {
 
-/// The nearest of all codes of a 16-bit format, ties to the even code: by search among the finite non-negative codes.
+enum class Rounding { nearest, to_zero, down, up };
+
+/// The code that a float becomes: by search among the finite codes without a sign, for the two that it lies between.
 template <class Widen>
-std::uint16_t nearest(float value, Widen widen, std::uint16_t infinity) {
+std::uint16_t rounded(float value, Rounding rounding, Widen widen, std::uint16_t infinity) {
   if (std::isnan(value)) return 0x7fff;
   const std::uint16_t sign = std::signbit(value) ? 0x8000 : 0;
   const double target = std::fabs(static_cast<double>(value));
+  if (std::isinf(value)) return static_cast<std::uint16_t>(sign | infinity);
   std::uint32_t low = 0, high = infinity;  // widen(low) <= target < widen(high), the infinity as the next power of two
   const auto at = [&](std::uint32_t code) {
     return code < infinity ? static_cast<double>(widen(static_cast<std::uint16_t>(code)))
                            : 2.0 * std::exp2(std::ilogb(static_cast<double>(widen(infinity - 1))));
   };
-  if (std::isinf(value)) return static_cast<std::uint16_t>(sign | infinity);
-  if (target >= at(high)) return static_cast<std::uint16_t>(sign | infinity);
   while (high - low > 1) {
     const std::uint32_t middle = (low + high) / 2;
     (at(middle) <= target ? low : high) = middle;
   }
   const double down = target - at(low), up = at(high) - target;
-  const std::uint32_t code = down < up || (down == up && low % 2 == 0) ? low : high;
-  return static_cast<std::uint16_t>(sign | code);
+  bool takes_low = down < up || (down == up && low % 2 == 0);
+  if (rounding == Rounding::to_zero) takes_low = true;
+  if (rounding == (sign ? Rounding::up : Rounding::down)) takes_low = true;
+  if (rounding == (sign ? Rounding::down : Rounding::up)) takes_low = down == 0;
+  return static_cast<std::uint16_t>(sign | (takes_low ? low : high));
 }
 
 /// Floats that bite: random bits, all numbers near each code and each midpoint.
@@ -63,8 +68,23 @@ TEST_CASE("every code of half and bfloat16 survives the way to float and back") 
 
 TEST_CASE("floats round to the nearest half and bfloat16, ties to even") {
   for_floats([](float f) {
-    if (simt::float_to_half(f) != nearest(f, simt::half_to_float, 0x7c00)) FAIL("half of " << f);
-    if (simt::float_to_bfloat16(f) != nearest(f, simt::bfloat16_to_float, 0x7f80)) FAIL("bfloat16 of " << f);
+    if (simt::float_to_half(f) != rounded(f, Rounding::nearest, simt::half_to_float, 0x7c00)) FAIL("half of " << f);
+    if (simt::float_to_bfloat16(f) != rounded(f, Rounding::nearest, simt::bfloat16_to_float, 0x7f80))
+      FAIL("bfloat16 of " << f);
+  });
+  SUCCEED("all of them agree");
+}
+
+TEST_CASE("floats round toward zero, down and up to half and bfloat16") {
+  for_floats([](float f) {
+    for (const auto& [name, rounding, half_code, bfloat16_code] :
+         {std::tuple{"rz", Rounding::to_zero, __float2half_rz(f).simt_code(), __float2bfloat16_rz(f).simt_code()},
+          {"rd", Rounding::down, __float2half_rd(f).simt_code(), __float2bfloat16_rd(f).simt_code()},
+          {"ru", Rounding::up, __float2half_ru(f).simt_code(), __float2bfloat16_ru(f).simt_code()}}) {
+      if (half_code != rounded(f, rounding, simt::half_to_float, 0x7c00)) FAIL("half of " << f << ", " << name);
+      if (bfloat16_code != rounded(f, rounding, simt::bfloat16_to_float, 0x7f80))
+        FAIL("bfloat16 of " << f << ", " << name);
+    }
   });
   SUCCEED("all of them agree");
 }
