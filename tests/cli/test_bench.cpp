@@ -166,13 +166,13 @@ TEST_CASE("without Python, or without PyTorch in it, the peers are left out with
 }
 
 TEST_CASE("--publish fills the page's markers from a run on a GPU, and refuses any other") {
+  if (worker::find_program("gnuplot").empty()) SKIP("gnuplot is not installed");
   const WorkbookCopy book;
   const std::string page = book.read("notes/results.md");
   if (!has_gpu()) {
     expect_refused(book.run(small_bench({"--publish"})), 2, {"--publish", "no times of a GPU"});
     CHECK(book.read("notes/results.md") == page);
   }
-  if (worker::find_program("gnuplot").empty()) SKIP("gnuplot is not installed");
   const Ran ran = book.run({"bench", "--from", made_up_file(), "--publish"});
   INFO(ran.err);
   CHECK(ran.exit_code == 0);
