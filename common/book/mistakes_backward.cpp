@@ -431,22 +431,21 @@ std::vector<Mistake> gradient_mistakes(const std::string& gradient, const Proble
 
 std::vector<Mistake> D_mistakes(const Tensor<double>& O, const Tensor<double>& dO) {
   const auto in = std::make_shared<const std::pair<Tensor<double>, Tensor<double>>>(O, dO);
-  const auto [B, H, N, d] = O.sizes;
+  const Index columns = O.sizes[3];
   std::vector<Mistake> mistakes;
   const auto add = [&](std::string id, std::string sentence, std::function<double(std::size_t first)> of_row) {
-    mistakes.push_back(
-        {std::move(id), std::move(sentence), [=, of_row = std::move(of_row), B = B, H = H, N = N, d = d] {
-           Tensor<double> D({B, H, N, 1});
-           for (std::size_t row = 0; row < D.values.size(); ++row) D.values[row] = of_row(row * std::size_t(d));
-           return D;
-         }});
+    mistakes.push_back({std::move(id), std::move(sentence), [=, of_row = std::move(of_row)] {
+                          Tensor<double> D({in->first.sizes[0], in->first.sizes[1], in->first.sizes[2], 1});
+                          for (std::size_t row = 0; row < D.values.size(); ++row)
+                            D.values[row] = of_row(row * std::size_t(columns));
+                          return D;
+                        }});
   };
   const auto sum = [in](const Tensor<double>& a, const Tensor<double>& b, std::size_t first, Index columns) {
     double result = 0;
     for (std::size_t c = first; c < first + std::size_t(columns); ++c) result += a.values[c] * b.values[c];
     return result;
   };
-  const Index columns = d;
   add("D-of-dO", "D is rowsum(dO∘dO), not rowsum(dO∘O)",
       [=](std::size_t first) { return sum(in->second, in->second, first, columns); });
   add("D-of-O", "D is rowsum(O∘O), not rowsum(dO∘O)",

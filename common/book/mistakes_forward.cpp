@@ -548,12 +548,13 @@ Simulated simulate(const Problem& problem, const Stage& stage, const Switches& s
       const std::int64_t rows = switches.rows_written < 0 ? Nq : switches.rows_written;
       const auto first_masked = [&](std::int64_t i) {  // lanes own rows: of the warp of row i
         if (stage.lane_rows.step == 0) return everything.to;
-        return round_down(visible_keys(round_down(i, 32), Nq, Nk, problem.causal), stage.step());
+        const Shape& shape = problem.shape;
+        return round_down(visible_keys(round_down(i, 32), shape.Nq, shape.Nk, problem.causal), stage.step());
       };
       const auto scores = [&](std::int64_t i) -> const std::vector<float>& {
         S.resize(std::size_t(keys_visited(switches, read, problem, stage, i)));
-        score_row(problem, switches, Q.data() + i * d, K.data(), read.from, keys_seen(switches.mask, problem, stage, i),
-                  S, first_masked(i));
+        score_row(problem, switches, Q.data() + i * problem.shape.d, K.data(), read.from,
+                  keys_seen(switches.mask, problem, stage, i), S, first_masked(i));
         if (switches.S_fragments_transposed) exchange_in_fragments(problem, Q.data(), K.data(), i, S);
         return S;
       };

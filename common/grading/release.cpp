@@ -76,7 +76,7 @@ std::string without_hints(const std::string& toml) {
       result +=
           "hints = [\n  \"This assignment comes without hints.\",\n"
           "  \"The chapter's lesson derives what this exercise needs.\",\n]\n";
-      inside = line.find("]") == std::string::npos || line.find("\"") != std::string::npos;
+      inside = line.find(']') == std::string::npos || line.find('"') != std::string::npos;
       if (line.find('[') != std::string::npos && line.ends_with("]")) inside = false;
       continue;
     }

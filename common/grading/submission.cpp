@@ -150,7 +150,7 @@ HandedIn read_submission(const Submission& submission, const std::vector<std::st
     return std::any_of(wanted.begin(), wanted.end(),
                        [&](const std::string& name) { return agreement(parts, parts_of(name)) > 0; });
   };
-  const auto take = [&](Entry entry) {
+  const auto take = [&](const Entry& entry) {
     const std::vector<std::string> parts = parts_of(entry.path);
     if (parts.empty() || is_aside(parts)) return;
     for (const std::string& name : wanted) {
@@ -168,7 +168,7 @@ HandedIn read_submission(const Submission& submission, const std::vector<std::st
       Entry entry;
       entry.path = submission.path.filename().string();
       read_plain(submission.path, limits.entry, entry);
-      take(std::move(entry));
+      take(entry);
     } else {
       read_archive(submission.path, limits, is_wanted, take);
     }

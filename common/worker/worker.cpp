@@ -320,7 +320,7 @@ Failure Worker::Process::died(const std::string& operation) {
 
 Worker::Worker(std::filesystem::path executable, Limits limits) : process_(std::make_unique<Process>()) {
   process_->executable = std::move(executable);
-  process_->limits = limits;
+  process_->limits = std::move(limits);
 }
 Worker::~Worker() = default;
 Worker::Worker(Worker&&) noexcept = default;
