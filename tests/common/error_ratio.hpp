@@ -1,0 +1,55 @@
+// What the tests of the bounds share: an error as a share of its bound, and the roundings that they try out.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <stdexcept>
+#include <vector>
+
+#include "common/attention/half.hpp"
+#include "common/attention/tolerance.hpp"
+
+namespace workbook::test {
+
+inline constexpr float infinity = std::numeric_limits<float>::infinity();
+
+/// How large an error is, as a share of what is allowed: at most 1 passes.
+struct Ratio {
+  double element = 0, rms = 0;
+  void include(const Ratio& other) {
+    element = std::max(element, other.element);
+    rms = std::max(rms, other.rms);
+  }
+  double worst() const { return std::max(element, rms); }
+};
+
+inline Ratio compare(const std::vector<float>& actual, const Tensor<double>& expected, const Bounds& bounds) {
+  if (actual.size() != expected.values.size() || bounds.element.sizes != expected.sizes)
+    throw std::logic_error("sizes differ");
+  Ratio ratio;
+  double squares = 0;
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    if (double(actual[i]) == expected.values[i]) continue;
+    const double error = std::abs(actual[i] - expected.values[i]), bound = bounds.element.values[i];
+    if (!(error <= bound) && !(bound > 0)) return {infinity, infinity};
+    squares += error * error;
+    ratio.element = std::isfinite(error) ? std::max(ratio.element, error / bound) : infinity;
+  }
+  if (squares > 0) ratio.rms = std::sqrt(squares / double(actual.size())) / bounds.rms;
+  return ratio;
+}
+
+using Rounding = std::function<float(float)>;
+inline float keep(float x) {
+  return x;
+}
+inline float to_fp16(float x) {
+  return half_to_float(float_to_half(x));
+}
+inline float to_bf16(float x) {
+  return bfloat16_to_float(float_to_bfloat16(x));
+}
+
+}  // namespace workbook::test
