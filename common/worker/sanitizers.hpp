@@ -12,8 +12,9 @@
 
 namespace workbook::worker {
 #ifdef WORKBOOK_SANITIZED
-inline constexpr bool kCountsMemory = false;
+inline constexpr bool kSanitized = true;
 #else
-inline constexpr bool kCountsMemory = true;
+inline constexpr bool kSanitized = false;
 #endif
+inline constexpr bool kCountsMemory = !kSanitized;
 }  // namespace workbook::worker

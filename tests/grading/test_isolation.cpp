@@ -10,6 +10,7 @@
 #include "common/book/files.hpp"
 #include "common/grading/isolation.hpp"
 #include "common/worker/command.hpp"
+#include "common/worker/sanitizers.hpp"
 #include "common/worker/worker.hpp"
 #include "tests/book/fixtures/temporary_book.hpp"
 #include "tests/text.hpp"
@@ -53,15 +54,17 @@ struct Inside {
   int jobs = 0;
 };
 
+/// AddressSanitizer sets limits when a program starts, and its search for leaks watches it: an isolation allows
+/// neither.
 bool isolated_here() {
-  if (!fs::exists(kProgram)) return false;
+  if (worker::kSanitized || !fs::exists(kProgram)) return false;
   return ::geteuid() == 0 || std::atoi(worker::run_command({kProgram.string(), "landlock"}).output.c_str()) > 0;
 }
 
 }  // namespace
 
 TEST_CASE("a compiler can include the book's headers and nothing that is not its own") {
-  if (!isolated_here()) SKIP("needs libseccomp, and root or Landlock");
+  if (!isolated_here()) SKIP("needs libseccomp, root or Landlock, and a build without sanitizers");
   Inside inside;
   const std::string answer = "void answer(const workbook::worker::Arguments&) {}\n";
   const worker::WorkerBuilt good = inside.build(answer);
@@ -87,7 +90,7 @@ TEST_CASE("a compiler can include the book's headers and nothing that is not its
 }
 
 TEST_CASE("a book that is closed to others, graded with a strict umask, can be compiled with all the same") {
-  if (!isolated_here()) SKIP("needs libseccomp, and root or Landlock");
+  if (!isolated_here()) SKIP("needs libseccomp, root or Landlock, and a build without sanitizers");
   const book::TemporaryFolder closed;
   fs::copy(fs::path(WORKBOOK_SOURCE) / "common", closed / "common", fs::copy_options::recursive);
   for (const auto& entry : fs::recursive_directory_iterator(closed.path())) {
@@ -104,7 +107,7 @@ TEST_CASE("a book that is closed to others, graded with a strict umask, can be c
 }
 
 TEST_CASE("a compiler's time, memory and files are limited") {
-  if (!isolated_here()) SKIP("needs libseccomp, and root or Landlock");
+  if (!isolated_here()) SKIP("needs libseccomp, root or Landlock, and a build without sanitizers");
   Inside inside;
   const std::string answer = "void answer(const workbook::worker::Arguments&) {}\n";
   CHECK(!inside.build(answer + "char large[1u << 30] = {1};\n").ok);
@@ -120,7 +123,7 @@ TEST_CASE("a compiler's time, memory and files are limited") {
 }
 
 TEST_CASE("a worker runs in its isolation as it would outside") {
-  if (!isolated_here()) SKIP("needs libseccomp, and root or Landlock");
+  if (!isolated_here()) SKIP("needs libseccomp, root or Landlock, and a build without sanitizers");
   Inside inside;
   const worker::WorkerBuilt built = inside.build(
       "#include <cstdio>\n#include <thread>\n#include <vector>\nvoid answer(const workbook::worker::Arguments& call) "
@@ -149,7 +152,7 @@ TEST_CASE("a worker runs in its isolation as it would outside") {
 }
 
 TEST_CASE("another submission's worker cannot be started from this one's slot") {
-  if (!isolated_here() || ::geteuid() != 0) SKIP("needs libseccomp, and root or Landlock");
+  if (!isolated_here() || ::geteuid() != 0) SKIP("needs libseccomp, root or Landlock, and a build without sanitizers");
   Inside inside;
   const worker::WorkerBuilt built = inside.build("void answer(const workbook::worker::Arguments&) {}\n", 0);
   REQUIRE(built.ok);
@@ -160,7 +163,7 @@ TEST_CASE("another submission's worker cannot be started from this one's slot") 
 }
 
 TEST_CASE("what others could read is found out before anything is graded") {
-  if (!isolated_here()) SKIP("needs libseccomp, and root or Landlock");
+  if (!isolated_here()) SKIP("needs libseccomp, root or Landlock, and a build without sanitizers");
   const book::TemporaryFolder folder;
   folder.write("hidden.cpp", "// secret\n");
   ::chmod(folder.path().c_str(), 0755);
