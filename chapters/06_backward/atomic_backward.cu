@@ -1,4 +1,4 @@
-// Chapter 6, given as a contrast: dQ accumulated by atomics. Down to add_dQ it is backward.cu's half that owns keys.
+// Chapter 6, given as a contrast: dQ accumulated by atomics. dK and dV are backward.cuh's, by your functions.
 //
 // Source: Dao 2023, Algorithm 2.
 // Test it: ./workbook test 6
@@ -6,72 +6,10 @@
 
 #include <cstdint>
 
-#include "fragments.hpp"
+#include "backward.cuh"
 
 namespace ch06 {
 namespace {
-
-using workbook::cuda::dynamic_shared, workbook::cuda::exp2_ftz, workbook::cuda::note;
-
-/// What a block keeps that owns keys. There is a place for two tiles of queries: one arrives while one is used.
-template <class T>
-struct KeyShared {
-  half K[T::owned][T::d + pad], V[T::owned][T::d + pad];
-  half Q[2][T::passing][T::d + pad], dO[2][T::passing][T::d + pad];
-  half P[T::owned][T::passing + pad], dS[T::owned][T::passing + pad];  // Pᵀ and dSᵀ: a row is a key
-  Row rows[2][T::passing];
-  float index[16][16];
-  SHARED_LAYOUT(KeyShared, (K, T::d), (V, T::d), (Q, T::d), (dO, T::d), (P, T::passing), (dS, T::passing), rows, index);
-};
-
-/// S -> P = exp2(S·scale - LSE) and dP -> dS = P∘(dP - D) for one fragment. Element e belongs to the query of row[e];
-/// where counts(e) is false, P and dS are 0. scale holds log2(e).
-template <class Counts>
-__device__ __forceinline__ void form_P_and_dS(Accumulator& S, Accumulator& dP, const Row (&row)[elements], float scale,
-                                              Counts counts) {
-#pragma unroll
-  for (int e = 0; e < elements; ++e) {
-    const float P = counts(e) ? exp2_ftz(S.x[e] * scale - row[e].x) : 0;
-    S.x[e] = P;
-    dP.x[e] = P * (dP.x[e] - row[e].y);
-  }
-}
-
-/// dV += Pᵀ dO and dK += dSᵀ Q for one tile of queries: this warp's columns of its team's 32 keys. Key k of the block
-/// counts for query q of the tile if k < keys and k <= q + reach; only where `masked` is true is there one that does
-/// not. Here a key that does not exist must not count: its dS, possibly infinite, is multiplied by a row of zeros in K.
-template <class T, int wide>
-__device__ __forceinline__ void accumulate_keys(KeyShared<T>& smem, int stage, const Map& map, float scale, bool masked,
-                                                int keys, int reach, Accumulator (&dK)[2][wide],
-                                                Accumulator (&dV)[2][wide]) {
-  const int part = threadIdx.x / 32 % T::team, own = threadIdx.x / 32 / T::team * 32;
-  Accumulator P[2][2], dS[2][2];
-  multiply_transposed(P, left_rows(smem.K, own), smem.Q[stage], 32 * part);    // Sᵀ, (32, 32)
-  multiply_transposed(dS, left_rows(smem.V, own), smem.dO[stage], 32 * part);  // dPᵀ, (32, 32)
-#pragma unroll
-  for (int n = 0; n < 2; ++n) {
-    const int query = 32 * part + 16 * n;
-    Row row[elements];
-#pragma unroll
-    for (int e = 0; e < elements; ++e) row[e] = smem.rows[stage][query + map.column[e]];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int key = own + 16 * r;
-      if (masked) {
-        const Map at = learn_map(smem.index);
-        form_P_and_dS(P[r][n], dS[r][n], row, scale,
-                      [&](int e) { return key + at.row[e] < keys && key + at.row[e] <= query + at.column[e] + reach; });
-      } else {
-        form_P_and_dS(P[r][n], dS[r][n], row, scale, [](int) { return true; });
-      }
-      store_rounded(smem.P, key, query, P[r][n]);
-      store_rounded(smem.dS, key, query, dS[r][n]);
-    }
-  }
-  meet<T>();  // the team's P and dS are there
-  accumulate(dV, smem.P, own, smem.dO[stage], part * T::columns);
-  accumulate(dK, smem.dS, own, smem.Q[stage], part * T::columns);
-}
 
 /// What is accumulated in dQ_sum is never read but by a lane that holds the same elements of the same fragment: so a
 /// fragment of 16 x 16 lies there element by element, 32 lanes side by side, and nobody has to know which is which.
@@ -79,6 +17,14 @@ __device__ __forceinline__ void accumulate_keys(KeyShared<T>& smem, int stage, c
 template <int d>
 __device__ __forceinline__ float* place(float* dQ_sum, std::int64_t row_block, int column_block) {
   return dQ_sum + (row_block * (d / 16) + column_block) * 256 + threadIdx.x % 32;
+}
+
+/// dS = 0 for the keys that do not exist. For dK and dV it may be anything, and is infinite where exp2(-LSE) is; but
+/// for dQ it is multiplied by rows of K, which are zeros there, and infinity times 0 is NaN.
+template <class T>
+__device__ __forceinline__ void clear_missing_keys(KeyShared<T>& smem, int keys) {
+  for (int i = threadIdx.x; i < (T::owned - keys) * T::passing; i += T::threads)
+    smem.dS[keys + i / T::passing][i % T::passing] = __float2half_rn(0);
 }
 
 /// dQ += dS K of the block's keys for one tile of queries: (passing, owned), (owned, d) -> (passing, d). Each warp has
@@ -147,10 +93,7 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
   const auto [head, tile] = place_of_block((Nk + T::owned - 1) / T::owned, causal);
   const std::int64_t first_key = tile * T::owned, K_row = head * Nk + first_key;
   const int keys = min(std::int64_t(T::owned), Nk - first_key);
-  // Queries pass from the first that sees the first key; from the first that sees the last key on, none is masked.
-  const std::int64_t sees_first_key = causal ? max(std::int64_t(0), first_key - (Nk - Nq)) : 0;
-  const std::int64_t sees_last_key = causal ? first_key + keys - 1 - (Nk - Nq) : 0;
-  const std::int64_t first_query = sees_first_key / T::passing * T::passing;
+  const Passing queries = rows_that_pass<T::passing>(true, first_key, keys, Nq, Nk, causal);
   Q += head * Nq * T::d, dO += head * Nq * T::d, rows += head * Nq;
   const auto load = [&](int stage, std::int64_t query) {
     const int count = min(std::int64_t(T::passing), Nq - query);
@@ -160,7 +103,7 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
   };
   load_tile<T::threads>(smem.K, K + K_row * T::d, keys);  // (owned, d)
   load_tile<T::threads>(smem.V, V + K_row * T::d, keys);  // (owned, d)
-  load(0, first_query);
+  load(0, queries.begin);
   __pipeline_commit();
   write_index<T::threads>(smem.index);
   __syncthreads();  // the index is there
@@ -169,16 +112,20 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
   clear(dK_own), clear(dV_own);
 
   int stage = 0;
-  for (std::int64_t query = first_query; query < Nq; query += T::passing, stage ^= 1) {
+  for (std::int64_t query = queries.begin; query < queries.end; query += T::passing, stage ^= 1) {
     __pipeline_wait_prior(0);
     __syncthreads();  // this tile is there, and the last one has been used: the next may take its place
-    if (query + T::passing < Nq) load(stage ^ 1, query + T::passing);
+    if (query + T::passing < queries.end) load(stage ^ 1, query + T::passing);
     __pipeline_commit();
-    const bool masked = query < sees_last_key || keys < T::owned;
+    const bool masked = query < queries.all_from || query + T::passing > queries.all_until;
     if (masked) note("masked tile", query / T::passing);
-    const int reach = masked && causal ? query + (Nk - Nq) - first_key : T::owned;
-    accumulate_keys(smem, stage, map, scale * log2_e, masked, keys, reach, dK_own, dV_own);
+    const int reach = masked ? query + (Nk - Nq) - first_key : 0;
+    accumulate_keys(smem, stage, map, scale * log2_e, masked, reach, dK_own, dV_own);
     __syncthreads();  // dS of all keys is there
+    if (keys < T::owned) {
+      clear_missing_keys(smem, keys);
+      __syncthreads();  // what does not exist is 0
+    }
     const int row_blocks = (min(std::int64_t(T::passing), Nq - query) + 15) / 16;
     add_dQ(smem, dQ_sum, head * ((Nq + 15) / 16) + query / 16, row_blocks);
   }

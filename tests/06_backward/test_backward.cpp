@@ -442,6 +442,9 @@ TEST_CASE("the atomic variant agrees with the oracle and adds every dQ once for 
                     {.in_float = false, .atomic = true});
     expect_backward(input("normal", {1, 1, 1, 50, 90, 128}, ++seed, {causal}), {8, 2}, {"dQ", "dK", "dV"},
                     {.in_float = true, .atomic = true});
+    // exp2(-LSE) is infinite, and so is dS of a key that does not exist.
+    expect_backward(input("negative logits", {1, 1, 1, 40, 70, 64}, ++seed, {causal}), {4, 1}, {"dQ", "dK", "dV"},
+                    {.in_float = true, .atomic = true});
   }
   require_counters();
   const std::int64_t heads = 2, Nq = 96, Nk = 300, d = 64, owned = 128;

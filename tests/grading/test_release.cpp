@@ -130,6 +130,23 @@ TEST_CASE("an answer in what would be released is found") {
   CHECK(grading::find_answers(made.book, made.assignment, files).leaked.size() > 5);
 }
 
+TEST_CASE("each exercise, and each chapter, can be released: no lesson, hint or given code holds its answer") {
+  const book::Book book = book::load_book(WORKBOOK_SOURCE);
+  const auto expect_none = [&](const Assignment& assignment) {
+    const grading::AnswerSearch search =
+        grading::find_answers(book, assignment, grading::release_files(book, assignment));
+    for (const grading::AnswerLine& line : search.leaked)
+      FAIL_CHECK("a line of the answer to " << line.exercise << " in " << line.file << ":" << line.line << ": "
+                                            << line.text);
+    CHECK(search.leaked.empty());
+  };
+  for (const book::Chapter& chapter : book.chapters) {
+    expect_none(grading::make_assignment(book, {}, {std::to_string(chapter.number)}));
+    for (const book::Exercise& exercise : chapter.exercises)
+      expect_none(grading::make_assignment(book, {exercise.id}, {}));
+  }
+}
+
 TEST_CASE("reset goes back to the pristine stub, region or file") {
   const Made made;
   const Files files = grading::release_files(made.book, made.assignment);
