@@ -107,6 +107,11 @@ std::string exact(const std::string& name) {
   return spec;
 }
 
+void replace_all(std::string& text, const std::string& from, const std::string& to) {
+  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
+    text.replace(at, from.size(), to);
+}
+
 }  // namespace
 
 int ChapterRun::count(const std::string& result) const {
@@ -288,6 +293,7 @@ ChapterRun run_tests(const Session& session, const Chapter& chapter, const Tree&
   };
   jobs[whole.name] = whole;  // always: exercises fall back on it
   std::map<std::string, ExerciseSubject> subjects;
+  std::map<std::string, std::string> known_as;  // a file of a graft: what the reader knows it by
   for (const Exercise& exercise : chapter.exercises) {
     if (!wanted(exercise.id)) continue;
     ExerciseSubject& subject = subjects[exercise.id];
@@ -324,9 +330,12 @@ ChapterRun run_tests(const Session& session, const Chapter& chapter, const Tree&
     const Tree grafted{"grafts/" + tree.name + "/" + exercise.id,
                        session.toolchain.build_folder / "grafts" / tree.name / exercise.id / chapter.name()};
     for (const std::string& file : chapter.files) {
-      const std::string text = file == place.file ? book::graft(place.solution, place.reader, exercise.id)
-                                                  : book::read_file(session.book.solution(chapter, file));
+      const fs::path copied = session.book.solution(chapter, file), own = tree.folder / file;
+      const std::string text =
+          file == place.file ? book::graft(place.solution, place.reader, exercise.id) : book::read_file(copied);
       book::write_if_changed(grafted.folder / file, text);
+      const bool same = fs::is_regular_file(own) && book::read_file(own) == text;
+      known_as[session.shown(grafted.folder / file)] = session.shown(same ? own : copied);
     }
     const worker::WorkerJob job = whole_job(session, chapter, grafted, request.backend);
     jobs[job.name] = job;
@@ -418,6 +427,8 @@ ChapterRun run_tests(const Session& session, const Chapter& chapter, const Tree&
       result.exercise = event.at("exercise");
       result.result = event.at("result");
       result.message = event.at("message");
+      for (auto known = known_as.rbegin(); known != known_as.rend(); ++known)  // "a.cuh" before "a.cu"
+        replace_all(result.message, known->first, known->second);
       result.likely_cause = event.at("likely_cause");
       result.diagnosis = event.at("diagnosis");
       result.seconds = event.at("seconds");
