@@ -144,7 +144,7 @@ Result backward(const Case& at, const Stage& stage) {
         dS[j][query] = stage.dS(stage.P_of_dS(exact) * (stage.dP(stage.product(dO_i, V_j)) - D));
       }
     }
-    const auto column = [&, Nq = Nq, d = d](const auto& values, std::int64_t first, std::int64_t c, std::int64_t n) {
+    const auto column = [&, d = d](const auto& values, std::int64_t first, std::int64_t c, std::int64_t n) {
       std::vector<float> result_column(n);
       for (std::int64_t k = 0; k < n; ++k) result_column[k] = float(values[(first + k) * d + c]);
       return result_column;
