@@ -8,6 +8,7 @@
 #include "common/attention/error.hpp"
 #include "common/book/files.hpp"
 #include "common/book/markers.hpp"
+#include "common/grading/text.hpp"
 #include "common/worker/command.hpp"
 
 namespace workbook::cli {
@@ -105,11 +106,6 @@ std::string exact(const std::string& name) {
     spec += c;
   }
   return spec;
-}
-
-void replace_all(std::string& text, const std::string& from, const std::string& to) {
-  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
-    text.replace(at, from.size(), to);
 }
 
 }  // namespace
@@ -428,7 +424,7 @@ ChapterRun run_tests(const Session& session, const Chapter& chapter, const Tree&
       result.result = event.at("result");
       result.message = event.at("message");
       for (auto known = known_as.rbegin(); known != known_as.rend(); ++known)  // "a.cuh" before "a.cu"
-        replace_all(result.message, known->first, known->second);
+        result.message = grading::replaced(result.message, known->first, known->second);
       result.likely_cause = event.at("likely_cause");
       result.diagnosis = event.at("diagnosis");
       result.seconds = event.at("seconds");

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "common/book/files.hpp"
+#include "common/grading/text.hpp"
 #include "common/worker/command.hpp"
 
 namespace workbook::grading {
@@ -39,14 +40,6 @@ void open_to_all(const fs::path& folder) {
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
     if (!entry.is_symlink()) set_mode(entry.path(), entry.is_directory() ? 0755 : 0644);
   }
-}
-
-/// `text` with every occurrence of `from` replaced.
-std::string with_path(std::string text, const std::string& from, const std::string& to) {
-  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
-    text.replace(at, from.size(), to);
-  }
-  return text;
 }
 
 bool is_header(const fs::path& path) {
@@ -223,7 +216,7 @@ Workshop::Workshop(const worker::Toolchain& toolchain, const fs::path& book_root
         if (!fs::exists(objects / name)) fs::copy_file(path, objects / name);
         return (objects / name).string();
       }
-      return with_path(word, root + "/common", (headers / "common").string());
+      return replaced(word, root + "/common", (headers / "common").string());
     };
     for (auto& [backend_name, backend] : inside_.backends) {
       for (auto* words : {&backend.compile, &backend.kernels, &backend.link, &backend.libraries, &backend.objects,
