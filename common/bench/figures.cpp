@@ -50,7 +50,7 @@ std::optional<Shape> shape_of(const Results& results, const std::string& pass, b
                               std::int64_t d) {
   for (const Point& p : results.points) {
     const Shape& s = p.shape;
-    if (p.backend == "cuda" && s.pass == pass && s.causal == causal && s.N == N && s.d == d) return s;
+    if (p.backend == Backend::cuda && s.pass == pass && s.causal == causal && s.N == N && s.d == d) return s;
   }
   return std::nullopt;
 }
@@ -198,7 +198,7 @@ std::optional<double> dram_bytes(const Point& p) {
 std::int64_t roofline_length(const Results& results) {
   std::int64_t plain = 0, profiled = 0;
   for (const Point& p : results.points) {
-    if (p.backend != "cuda" || !p.ok() || p.shape.N > 8192 || p.kind != "stage") continue;
+    if (p.backend != Backend::cuda || !p.ok() || p.shape.N > 8192 || p.kind != "stage") continue;
     plain = std::max(plain, p.shape.N);
     if (!p.profile.empty()) profiled = std::max(profiled, p.shape.N);
   }
@@ -226,7 +226,7 @@ Panel roofline_panel(const Results& results, const std::string& title, const std
         for (const Point& p : results.points) {
           const auto all = bytes(p);
           const bool here = p.name == name && p.shape.N == N && p.shape.d == head_dims[i] && p.shape.causal == causal;
-          if (!here || p.backend != "cuda" || !p.ok() || !all) continue;
+          if (!here || p.backend != Backend::cuda || !p.ok() || !all) continue;
           const double x = flops(p.shape) / *all;
           curve.points.emplace_back(x, flops_per_second(p) / 1e12);
           x_low = std::min(x_low, x);

@@ -63,12 +63,12 @@ std::optional<double> peak_flops(const std::string& gpu) {
 }
 
 bool Results::on_gpu() const {
-  return std::any_of(points.begin(), points.end(), [](const Point& p) { return p.backend == "cuda" && p.ok(); });
+  return std::any_of(points.begin(), points.end(), [](const Point& p) { return p.backend == Backend::cuda && p.ok(); });
 }
 
 const Point* Results::find(const std::string& name, const Shape& shape) const {
   const auto found = std::find_if(points.begin(), points.end(), [&](const Point& p) {
-    return p.name == name && p.shape == shape && p.ok() && p.times && p.backend == "cuda";
+    return p.name == name && p.shape == shape && p.ok() && p.times && p.backend == Backend::cuda;
   });
   return found == points.end() ? nullptr : &*found;
 }
@@ -76,7 +76,7 @@ const Point* Results::find(const std::string& name, const Shape& shape) const {
 std::vector<std::string> Results::names(const std::string& kind) const {
   std::vector<std::string> names;
   for (const Point& p : points) {
-    if (p.backend != "cuda" || !p.ok() || p.kind == "step" || (!kind.empty() && p.kind != kind)) continue;
+    if (p.backend != Backend::cuda || !p.ok() || p.kind == "step" || (!kind.empty() && p.kind != kind)) continue;
     if (std::find(names.begin(), names.end(), p.name) == names.end()) names.push_back(p.name);
   }
   return names;
@@ -85,14 +85,14 @@ std::vector<std::string> Results::names(const std::string& kind) const {
 std::vector<std::int64_t> Results::lengths() const {
   std::set<std::int64_t> all;
   for (const Point& p : points) {
-    if (p.backend == "cuda" && p.kind != "step") all.insert(p.shape.N);
+    if (p.backend == Backend::cuda && p.kind != "step") all.insert(p.shape.N);
   }
   return {all.begin(), all.end()};
 }
 std::vector<std::int64_t> Results::head_dims() const {
   std::set<std::int64_t> all;
   for (const Point& p : points) {
-    if (p.backend == "cuda") all.insert(p.shape.d);
+    if (p.backend == Backend::cuda) all.insert(p.shape.d);
   }
   return {all.begin(), all.end()};
 }
@@ -120,7 +120,7 @@ std::optional<double> share(std::optional<double> part, std::optional<double> wh
 }
 
 json to_json(const Point& p, const Roofs& roofs) {
-  const bool gpu = p.backend == "cuda";
+  const bool gpu = p.backend == Backend::cuda;
   std::optional<double> speed, tokens, bandwidth;
   if (p.times) {
     speed = flops_per_second(p);
@@ -131,7 +131,7 @@ json to_json(const Point& p, const Roofs& roofs) {
   return {{"name", p.name},
           {"kind", p.kind},
           {"source", p.source},
-          {"backend", p.backend},
+          {"backend", name(p.backend)},
           {"element", p.element},
           {"pass", p.shape.pass},
           {"causal", p.shape.causal},
@@ -162,7 +162,7 @@ Point point_from(const json& j) {
   p.name = j.at("name");
   p.kind = j.at("kind");
   p.source = j.at("source");
-  p.backend = j.at("backend");
+  p.backend = worker::backend_of(j.at("backend").get<std::string>());
   p.element = j.at("element");
   p.shape = {j.at("pass"), j.at("causal"), j.at("B"), j.at("H"), j.at("N"), j.at("d")};
   p.result = j.at("result");

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/worker/backend.hpp"
+
 namespace workbook::bench {
 
 /// A file of results that cannot be used: what() names it and what is wrong.
@@ -51,10 +53,10 @@ double parabola(const std::array<std::pair<double, double>, 3>& points, double x
 
 /// A stage or a peer at one shape.
 struct Point {
-  std::string name;     ///< "04_q_split", "SDPA FlashAttention-2"
-  std::string kind;     ///< "stage", "peer", or "step": a stage without its later steps, as "03_tiled_wmma: TITLE"
-  std::string source;   ///< "solutions" or "chapters"; the library for a peer
-  std::string backend;  ///< "cpu", "sim", "cuda"
+  std::string name;    ///< "04_q_split", "SDPA FlashAttention-2"
+  std::string kind;    ///< "stage", "peer", or "step": a stage without its later steps, as "03_tiled_wmma: TITLE"
+  std::string source;  ///< "solutions" or "chapters"; the library for a peer
+  Backend backend = Backend::cpu;
   std::string element;  ///< "float16", …
   Shape shape;
   std::string result = "ok";  ///< "ok", or why there is no time: "out of memory", "not supported", "wrong", "todo", …

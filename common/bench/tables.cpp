@@ -45,7 +45,7 @@ std::string percent(std::optional<double> part, std::optional<double> whole) {
 }
 
 std::optional<double> bandwidth(const Point& p) {
-  if (!p.unique_bytes || !p.times || p.backend != "cuda") return std::nullopt;
+  if (!p.unique_bytes || !p.times || p.backend != Backend::cuda) return std::nullopt;
   return *p.unique_bytes / p.times->median;
 }
 
@@ -83,7 +83,8 @@ std::string markdown(const std::vector<std::vector<std::string>>& rows) {
 /// The B and H that N and d were timed with, for a heading.
 std::optional<Shape> some_shape(const Results& results, const std::string& pass, bool causal, std::int64_t d) {
   for (const Point& p : results.points) {
-    if (p.backend == "cuda" && p.shape.pass == pass && p.shape.causal == causal && p.shape.d == d) return p.shape;
+    if (p.backend == Backend::cuda && p.shape.pass == pass && p.shape.causal == causal && p.shape.d == d)
+      return p.shape;
   }
   return std::nullopt;
 }
@@ -92,7 +93,7 @@ const Point* at(const Results& results, const std::string& name, const std::stri
                 std::int64_t d) {
   for (const Point& p : results.points) {
     const Shape& s = p.shape;
-    if (p.name == name && p.backend == "cuda" && s.pass == pass && s.causal == causal && s.N == N && s.d == d)
+    if (p.name == name && p.backend == Backend::cuda && s.pass == pass && s.causal == causal && s.N == N && s.d == d)
       return &p;
   }
   return nullptr;
@@ -102,7 +103,7 @@ const Point* at(const Results& results, const std::string& name, const std::stri
 std::vector<std::string> all_names(const Results& results) {
   std::vector<std::string> names;
   for (const Point& p : results.points) {
-    if (p.backend == "cuda" && p.kind != "step" && std::find(names.begin(), names.end(), p.name) == names.end())
+    if (p.backend == Backend::cuda && p.kind != "step" && std::find(names.begin(), names.end(), p.name) == names.end())
       names.push_back(p.name);
   }
   return names;
@@ -341,14 +342,14 @@ std::string terminal_table(const Results& results) {
   for (const Point& p : results.points) {
     const Shape& s = p.shape;
     std::vector<std::string> row{p.name,
-                                 p.backend,
+                                 name(p.backend),
                                  s.pass,
                                  s.causal ? "yes" : "no",
                                  fmt::format("{}", s.d),
                                  fmt::format("{}", s.N),
                                  fmt::format("{}", s.B * s.H)};
     if (p.times) {
-      const bool gpu = p.backend == "cuda", sim = p.backend == "sim";
+      const bool gpu = p.backend == Backend::cuda, sim = p.backend == Backend::sim;
       const auto speed = sim ? std::nullopt : std::optional(flops_per_second(p));
       const auto width = bandwidth(p);
       row.insert(

@@ -104,11 +104,11 @@ const Exercise* Chapter::find(std::string_view id) const {
   const auto found = std::find_if(exercises.begin(), exercises.end(), [&](const Exercise& e) { return e.id == id; });
   return found == exercises.end() ? nullptr : &*found;
 }
-bool Chapter::runs_on(std::string_view backend) const {
+bool Chapter::runs_on(Backend backend) const {
   return std::find(backends.begin(), backends.end(), backend) != backends.end();
 }
-std::string Chapter::element_on(std::string_view backend) const {
-  return backend != "cpu" && element == "float32" ? "float16" : element;
+std::string Chapter::element_on(Backend backend) const {
+  return backend != Backend::cpu && element == "float32" ? "float16" : element;
 }
 
 fs::path Book::solution(const Chapter& chapter, const std::string& file) const {
@@ -172,7 +172,8 @@ Chapter load_chapter(const fs::path& manifest) {
   chapter.element = table.choice("element", {"float32", "float16", "bfloat16"});
   chapter.pass = table.choice("pass", {"forward", "backward"});
   chapter.causal = table.flag("causal");
-  chapter.backends = table.texts("backends", {"cpu", "sim", "cuda"});
+  for (const std::string& backend : table.texts("backends", worker::backend_names()))
+    chapter.backends.push_back(worker::backend_of(backend));
   chapter.files = table.texts("files");
   chapter.whole_tests = table.texts("whole_tests");
   if (table.has("given_tests")) chapter.given_tests = table.texts("given_tests", chapter.whole_tests);

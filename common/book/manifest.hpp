@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "common/worker/backend.hpp"
+
 namespace workbook::book {
 
 /// A book file that cannot be used: what() begins with FILE:LINE where the place is known.
@@ -29,14 +31,14 @@ struct Exercise {
 
 struct Chapter {
   int number = 0;
-  std::string slug;                   ///< "naive_attention"
-  std::string title;                  ///< "Naive attention"
-  std::string summary;                ///< one sentence
-  std::string element;                ///< type of Q, K, V, O on its first backend: "float32", "float16", "bfloat16"
-  std::string pass;                   ///< what op "forward"/"backward" the chapter ends in: "forward", "backward"
-  bool causal = true;                 ///< whether the stage supports the causal mask
-  std::vector<std::string> backends;  ///< "cpu", or "sim" and "cuda", or all: the exercises run on the first
-  std::vector<std::string> files;     ///< the exercise's source files, given headers included, relative to the folder
+  std::string slug;                ///< "naive_attention"
+  std::string title;               ///< "Naive attention"
+  std::string summary;             ///< one sentence
+  std::string element;             ///< type of Q, K, V, O on its first backend: "float32", "float16", "bfloat16"
+  std::string pass;                ///< what op "forward"/"backward" the chapter ends in: "forward", "backward"
+  bool causal = true;              ///< whether the stage supports the causal mask
+  std::vector<Backend> backends;   ///< the CPU, or the simulator and the GPU, or all: exercises run on the first
+  std::vector<std::string> files;  ///< the exercise's source files, given headers included, relative to the folder
   std::vector<std::string> whole_tests;  ///< names of the whole-chapter tests
   std::vector<std::string> given_tests;  ///< those of them that reach no exercise: they test given code alone
   std::vector<std::string> uses;         ///< earlier chapters whose files it includes, by name: "05_causal"
@@ -44,9 +46,9 @@ struct Chapter {
 
   std::string name() const;  ///< "01_naive_attention", also the folder's name
   const Exercise* find(std::string_view id) const;
-  bool runs_on(std::string_view backend) const;
+  bool runs_on(Backend backend) const;
   /// Type of Q, K, V, O on one of its backends: a chapter of the CPU whose kernels are given takes float16 in those.
-  std::string element_on(std::string_view backend) const;
+  std::string element_on(Backend backend) const;
 };
 
 /// The book: the folder it lies in and its chapters in order.

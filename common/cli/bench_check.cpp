@@ -10,7 +10,7 @@
 #include "common/attention/element.hpp"
 #include "common/attention/oracle.hpp"
 #include "common/attention/tolerance.hpp"
-#include "common/book/compare.hpp"
+#include "common/judge/compare.hpp"
 #include "common/worker/stage.hpp"
 
 namespace workbook::cli {
@@ -51,17 +51,17 @@ std::string check_forward(const worker::Reply& reply, const Point& p) {
   problem.scale = default_scale(p.shape.d);
   problem.causal = p.shape.causal;  // aligned to the last query and key, so the mask of these rows is the same
   const Forward oracle = forward_oracle(problem);
-  book::Layout layout;
+  judge::Layout layout;
   layout.tensor = "O";
   const Precision precision = precision_of(p.element);
-  const auto O = book::compare(tensor(reply, "O", p.element, p.shape.d), oracle.O,
-                               output_bounds(oracle, problem, precision), layout);
+  const auto O = judge::compare(tensor(reply, "O", p.element, p.shape.d), oracle.O,
+                                output_bounds(oracle, problem, precision), layout);
   if (!O.close) return "the last rows of O are wrong:\n" + O.text;
   Tensor<float> got({1, 1, rows, 1});
   got.values = reply.output<float>("lse");
   layout.tensor = "lse";
   layout.axes[3] = "";
-  const auto lse = book::compare(got, oracle.lse, lse_bounds(oracle, problem, precision), layout);
+  const auto lse = judge::compare(got, oracle.lse, lse_bounds(oracle, problem, precision), layout);
   return lse.close ? "" : "the last entries of the LSE are wrong:\n" + lse.text;
 }
 

@@ -22,7 +22,7 @@
 #include "common/bench/steps.hpp"
 #include "common/book/files.hpp"
 #include "common/cli/bench_check.hpp"
-#include "common/cli/testing.hpp"
+#include "common/judge/run.hpp"
 #include "common/worker/command.hpp"
 #include "common/worker/stage.hpp"
 #include "common/worker/worker.hpp"
@@ -62,7 +62,7 @@ std::vector<std::string> passes_of(const Session& session, const Chapter& chapte
 bool is_readers(const Session& session, const Chapter& chapter, const BenchOptions& options) {
   return options.own || !session.book.has_solutions(chapter);
 }
-worker::WorkerJob stage_job(const Session& session, const Chapter& chapter, const std::string& backend,
+worker::WorkerJob stage_job(const Session& session, const Chapter& chapter, Backend backend,
                             const BenchOptions& options) {
   const bool own = is_readers(session, chapter, options);
   return whole_job(session, chapter, own ? readers_tree(session, chapter) : solutions_tree(session, chapter), backend);
@@ -195,8 +195,8 @@ class Bench {
  public:
   Bench(const Session& session, const BenchOptions& options)
       : session_(session), options_(options), chapters_(wanted_chapters(session, options)) {
-    gpu_ = gpu_present() && can_build(session, "cuda");
-    counts_ = can_build(session, "sim") && session.toolchain.counts;
+    gpu_ = worker::gpu_present() && session.toolchain.can_build(Backend::cuda);
+    counts_ = session.toolchain.can_build(Backend::sim) && session.toolchain.counts;
     if (options.steps && !gpu_) skip("--steps: the steps of a chapter are timed on a GPU only");
   }
 
@@ -215,7 +215,7 @@ class Bench {
     }
     if (options_.peers) time_peers();
     if (options_.profile) profile();
-    session_.show_progress("");
+    session_.progress("");
     return std::move(results_);
   }
 
@@ -226,20 +226,21 @@ class Bench {
   }
 
   void say_what_is_missing() {
-    const auto any = [&](const char* backend) {
+    const auto any = [&](Backend backend) {
       return std::any_of(chapters_.begin(), chapters_.end(), [&](const Chapter* c) { return c->runs_on(backend); });
     };
     if (gpu_) {
       for (const Chapter* chapter : chapters_) {
-        if (!chapter->runs_on("cuda")) skip(fmt::format("{} runs on the CPU only", chapter->name()));
+        if (!chapter->runs_on(Backend::cuda)) skip(fmt::format("{} runs on the CPU only", chapter->name()));
       }
     } else {
-      const std::string why = gpu_present() ? session_.toolchain.unavailable.at("cuda") : "this machine has no GPU";
+      const std::string why =
+          worker::gpu_present() ? session_.toolchain.why_not(Backend::cuda) : "this machine has no GPU";
       skip("times on a GPU, its limits, and shares of them: " + why);
-      if (!can_build(session_, "sim") && any("sim"))
-        skip("kernels on the simulator: " + session_.toolchain.unavailable.at("sim"));
+      if (!session_.toolchain.can_build(Backend::sim) && any(Backend::sim))
+        skip("kernels on the simulator: " + session_.toolchain.why_not(Backend::sim));
     }
-    if (any("sim") && can_build(session_, "sim") && !counts_)
+    if (any(Backend::sim) && session_.toolchain.can_build(Backend::sim) && !counts_)
       skip("bytes that kernels ask for: the simulator does not count here (" + session_.toolchain.simulator + ")");
     if (options_.profile && !gpu_) skip("--profile: the profiler needs a GPU");
     if (options_.profile && gpu_ && worker::find_program("ncu").empty())
@@ -248,17 +249,17 @@ class Bench {
 
   // Building.
 
-  std::vector<std::string> backends_of(const Chapter& chapter) const {
-    std::vector<std::string> backends;
-    for (const std::string& backend : chapter.backends) {
-      const bool wanted = backend == "cuda" ? gpu_ : backend == "sim" ? counts_ || !gpu_ : !gpu_;
-      if (wanted && can_build(session_, backend)) backends.push_back(backend);
+  std::vector<Backend> backends_of(const Chapter& chapter) const {
+    std::vector<Backend> backends;
+    for (const Backend backend : chapter.backends) {
+      const bool wanted = backend == Backend::cuda ? gpu_ : backend == Backend::sim ? counts_ || !gpu_ : !gpu_;
+      if (wanted && session_.toolchain.can_build(backend)) backends.push_back(backend);
     }
     return backends;
   }
 
   void build() {
-    session_.show_progress("building the stages");
+    session_.progress("building the stages");
     std::set<std::string> targets;
     std::vector<worker::WorkerJob> jobs;
     const auto add = [&](worker::WorkerJob job) {
@@ -270,7 +271,7 @@ class Bench {
       const std::vector<std::string> passes = passes_of(session_, *chapter);
       if (std::none_of(passes.begin(), passes.end(), [&](const auto& pass) { return wants_pass(options_, pass); }))
         continue;
-      for (const std::string& backend : backends_of(*chapter)) add(stage_job(session_, *chapter, backend, options_));
+      for (const Backend backend : backends_of(*chapter)) add(stage_job(session_, *chapter, backend, options_));
     }
     if (gpu_) {
       add(device_job("device"));
@@ -291,7 +292,7 @@ class Bench {
   worker::WorkerJob device_job(const std::string& name) const {
     worker::WorkerJob job;
     job.name = "bench/" + name;
-    job.backend = "cuda";
+    job.backend = Backend::cuda;
     job.include = session_.book.root / "common" / "bench";
     job.sources = {job.include / (name + ".cu")};
     if (name == "product") job.libraries = session_.toolchain.cublas;
@@ -309,7 +310,7 @@ class Bench {
   // The device's own limits.
 
   void measure_device() {
-    session_.show_progress("the device's own limits");
+    session_.progress("the device's own limits");
     auto& about = results_.environment;
     if (const auto program = executable("bench/device", "copy and L2 reading")) {
       worker::Worker worker(*program, gpu_limits());
@@ -377,7 +378,7 @@ class Bench {
 
   // The stages.
 
-  Point point_of(const Chapter& chapter, const std::string& backend, const bench::Shape& shape) const {
+  Point point_of(const Chapter& chapter, Backend backend, const bench::Shape& shape) const {
     Point p;
     p.name = chapter.name();
     p.kind = "stage";
@@ -430,12 +431,12 @@ class Bench {
   }
 
   void time_on_gpu(const Chapter& chapter, const std::string& pass) {
-    if (!chapter.runs_on("cuda") || !wants_pass(options_, pass)) return;
-    const worker::WorkerBuilt& built = built_.at(stage_job(session_, chapter, "cuda", options_).name);
+    if (!chapter.runs_on(Backend::cuda) || !wants_pass(options_, pass)) return;
+    const worker::WorkerBuilt& built = built_.at(stage_job(session_, chapter, Backend::cuda, options_).name);
     const auto shapes = gpu_shapes(pass, chapter.causal);
     if (!built.ok) {
       for (const bench::Shape& shape : shapes) {
-        Point p = point_of(chapter, "cuda", shape);
+        Point p = point_of(chapter, Backend::cuda, shape);
         p.result = "not compiled";
         p.message = built.log.substr(0, 2000);
         results_.points.push_back(p);
@@ -444,9 +445,9 @@ class Bench {
     }
     std::optional<worker::Worker> worker;
     for (const bench::Shape& shape : shapes) {
-      Point p = point_of(chapter, "cuda", shape);
-      session_.show_progress(fmt::format("{}, {}{}, d = {}, N = {}", p.name, shape.pass, shape.causal ? ", causal" : "",
-                                         shape.d, shape.N));
+      Point p = point_of(chapter, Backend::cuda, shape);
+      session_.progress(fmt::format("{}, {}{}, d = {}, N = {}", p.name, shape.pass, shape.causal ? ", causal" : "",
+                                    shape.d, shape.N));
       if (!worker) worker.emplace(built.executable, gpu_limits());
       if (!time_point(*worker, chapter, p)) worker.reset();
       if (const auto traffic = traffic_for(chapter, shape)) {
@@ -461,11 +462,11 @@ class Bench {
 
   /// What the kernels of this shape ask for, from the simulator's counts at three short lengths.
   std::optional<Traffic> traffic_for(const Chapter& chapter, const bench::Shape& shape) {
-    if (!counts_ || !chapter.runs_on("sim") || shape.N % kCounted[0] != 0) return std::nullopt;
+    if (!counts_ || !chapter.runs_on(Backend::sim) || shape.N % kCounted[0] != 0) return std::nullopt;
     const auto key = std::tuple(chapter.number, shape.pass, shape.causal, shape.d);
     if (!traffic_.contains(key)) {
       std::optional<CountedTraffic> counted;
-      const worker::WorkerBuilt& built = built_.at(stage_job(session_, chapter, "sim", options_).name);
+      const worker::WorkerBuilt& built = built_.at(stage_job(session_, chapter, Backend::sim, options_).name);
       if (built.ok) {
         worker::Worker worker(built.executable, simulator_limits());
         try {
@@ -474,7 +475,7 @@ class Bench {
             bench::Shape small = shape;
             small.B = small.H = 1;
             small.N = kCounted[i];
-            session_.show_progress(fmt::format("{} on the simulator, N = {}", chapter.name(), small.N));
+            session_.progress(fmt::format("{} on the simulator, N = {}", chapter.name(), small.N));
             worker::Call call = bench_call(small);
             found[i] = traffic_of(worker.call(call.output<double>("seconds", 1)));
           }
@@ -504,19 +505,19 @@ class Bench {
 
   void time_without_gpu(const Chapter& chapter) {
     if (!wants_pass(options_, chapter.pass)) return;
-    for (const std::string& backend : backends_of(chapter)) {
+    for (const Backend backend : backends_of(chapter)) {
       const worker::WorkerBuilt& built = built_.at(stage_job(session_, chapter, backend, options_).name);
       for (const std::int64_t d : options_.head_dims) {
         for (const bool causal : wanted_masks(options_)) {
           if (causal && !chapter.causal) continue;
-          const auto all = backend == "sim" ? std::vector<std::int64_t>{simulated_length()} : lengths();
+          const auto all = backend == Backend::sim ? std::vector<std::int64_t>{simulated_length()} : lengths();
           for (const std::int64_t N : all) {
             Point p = point_of(chapter, backend, {chapter.pass, causal, 1, 1, N, d});
-            session_.show_progress(fmt::format("{} on {}, d = {}, N = {}", p.name, backend, d, N));
+            session_.progress(fmt::format("{} on {}, d = {}, N = {}", p.name, name(backend), d, N));
             if (!built.ok) {
               p.result = "not compiled";
               p.message = built.log.substr(0, 2000);
-            } else if (backend == "cpu") {
+            } else if (backend == Backend::cpu) {
               time_on_cpu(chapter, built.executable, p);
             } else {
               run_on_simulator(chapter, built.executable, p);
@@ -624,7 +625,7 @@ class Bench {
     p.name = line.at("name");
     p.kind = "peer";
     p.source = "PyTorch";
-    p.backend = "cuda";
+    p.backend = Backend::cuda;
     p.element = "float16";
     const json& s = line.at("shape");
     p.shape = {s.at("pass"), s.at("causal"), s.at("B"), s.at("H"), s.at("N"), s.at("d")};
@@ -634,7 +635,7 @@ class Bench {
       p.times = bench::summary(line.at("seconds").get<std::vector<double>>());
       p.extra_bytes = line.at("extra_bytes").get<double>();
     }
-    session_.show_progress(fmt::format("{}, {}, d = {}, N = {}", p.name, p.shape.pass, p.shape.d, p.shape.N));
+    session_.progress(fmt::format("{}, {}, d = {}, N = {}", p.name, p.shape.pass, p.shape.d, p.shape.N));
     results_.points.push_back(std::move(p));
   }
 
@@ -643,8 +644,8 @@ class Bench {
   void profile() {
     if (!gpu_ || worker::find_program("ncu").empty()) return;
     for (Point& p : results_.points) {
-      if (p.kind != "stage" || p.backend != "cuda" || !p.ok() || p.shape.N != profiled_length()) continue;
-      session_.show_progress(fmt::format("ncu: {}, d = {}", p.name, p.shape.d));
+      if (p.kind != "stage" || p.backend != Backend::cuda || !p.ok() || p.shape.N != profiled_length()) continue;
+      session_.progress(fmt::format("ncu: {}, d = {}", p.name, p.shape.d));
       const fs::path log = session_.toolchain.build_folder / fmt::format("bench_ncu.{}.csv", ::getpid());
       {
         worker::Limits limits = gpu_limits();
@@ -653,7 +654,7 @@ class Bench {
         limits.patience = std::chrono::duration<double>(60);
         limits.printed = std::uint64_t(1) << 30;
         const Chapter& chapter = session_.book.chapter(p.name);
-        worker::Worker worker(built_.at(stage_job(session_, chapter, "cuda", options_).name).executable, limits);
+        worker::Worker worker(built_.at(stage_job(session_, chapter, Backend::cuda, options_).name).executable, limits);
         worker::Call call = bench_call(p.shape);
         call.number("profile", 1).output<double>("seconds", 1);
         try {
@@ -688,7 +689,7 @@ class Bench {
     variants_.emplace();
     const fs::path folder = session_.toolchain.build_folder / "bench" / "steps";
     for (const Chapter* chapter : chapters_) {
-      if (!chapter->runs_on("cuda") || !wants_pass(options_, chapter->pass)) continue;
+      if (!chapter->runs_on(Backend::cuda) || !wants_pass(options_, chapter->pass)) continue;
       const auto more = bench::load_variants(session_.book, *chapter, folder);
       variants_->insert(variants_->end(), more.begin(), more.end());
     }
@@ -698,7 +699,7 @@ class Bench {
   worker::WorkerJob step_job(const bench::Variant& variant) const {
     const Chapter& chapter = session_.book.chapter(variant.chapter);
     worker::WorkerJob job =
-        whole_job(session_, chapter, {"steps/" + variant.folder.filename().string(), variant.folder}, "cuda");
+        whole_job(session_, chapter, {"steps/" + variant.folder.filename().string(), variant.folder}, Backend::cuda);
     job.include = variant.folder;
     return job;
   }
@@ -710,10 +711,10 @@ class Bench {
       std::optional<worker::Worker> worker;
       for (const std::int64_t d : options_.head_dims) {
         if (variant.head_dim != 0 && variant.head_dim != d) continue;
-        Point p = point_of(chapter, "cuda", bench::usual_shape(chapter.pass, variant.causal, 4096, d));
+        Point p = point_of(chapter, Backend::cuda, bench::usual_shape(chapter.pass, variant.causal, 4096, d));
         p.name = fmt::format("{}: {}", variant.chapter, variant.title);
         p.kind = "step";
-        session_.show_progress(p.name);
+        session_.progress(p.name);
         if (!built.ok) {
           p.result = "not compiled";
           p.message = built.log.substr(0, 2000);

@@ -14,8 +14,8 @@
 #include "common/book/markers.hpp"
 #include "common/book/mutants.hpp"
 #include "common/book/stubs.hpp"
-#include "common/cli/testing.hpp"
 #include "common/cli/verbs.hpp"
+#include "common/judge/run.hpp"
 #include "common/worker/command.hpp"
 
 namespace workbook::cli {
@@ -25,6 +25,7 @@ namespace {
 using book::Chapter;
 using book::Exercise;
 using book::Mutant;
+using judge::ChapterRun, judge::Result, judge::RunRequest, judge::Tree, judge::Verdict;
 using nlohmann::json;
 
 /// What one gate found.
@@ -80,8 +81,8 @@ std::map<std::string, std::string> only_open(const Session& session, const Chapt
   return texts;
 }
 
-std::string summary(const TestResult& test) {
-  std::string text = fmt::format("\"{}\" ({}): {}", test.name, test.exercise, test.result);
+std::string summary(const Verdict& test) {
+  std::string text = fmt::format("\"{}\" ({}): {}", test.test, test.exercise, name(test.result));
   if (test.message.empty()) return text;
   std::istringstream lines(test.message);
   for (std::string line; std::getline(lines, line);) text += "\n      " + line;
@@ -147,14 +148,14 @@ void check_parts(const Session& session, Gate& gate, const std::string& list) {
     options.on_line = [&](const std::string& line) {
       const json event = json::parse(line);
       if (event.at("event") == "done") done = true;
-      if (event.at("event") == "start") session.show_progress(program + ": " + event.at("test").get<std::string>());
+      if (event.at("event") == "start") session.progress(program + ": " + event.at("test").get<std::string>());
       if (event.at("event") != "end") return;
-      const std::string result = event.at("result");
-      if (result == "skipped") {
+      const Verdict verdict = judge::verdict_from_json(event.at("verdict"));
+      if (verdict.result == Result::skipped) {
         ++gate.skipped;
       } else {
-        gate.expect(result == "passed", fmt::format("{}: \"{}\": {}\n{}", program, event.at("test").get<std::string>(),
-                                                    result, event.at("message").get<std::string>()));
+        gate.expect(verdict.result == Result::passed,
+                    fmt::format("{}: \"{}\": {}\n{}", program, verdict.test, name(verdict.result), verdict.message));
       }
     };
     const worker::CommandResult ended = worker::run_command(
@@ -184,14 +185,15 @@ void check_solutions(const Session& session, Gate& gate) {
     --gate.passed;
     std::map<std::string, std::set<std::string>> ran;
     for (const ChapterRun& run : runs) {
-      for (const TestResult& test : run.tests) {
-        if (test.result == "skipped") {
+      for (const Verdict& test : run.tests) {
+        if (test.result == Result::skipped) {
           ++gate.skipped;  // e.g. what a sanitizer build cannot count, what has no GPU
-          ++skipped[run.backend + ": " + test.message];
+          ++skipped[std::string(name(run.backend)) + ": " + test.message];
         } else {
-          gate.expect(test.result == "passed", fmt::format("{} on {}: {}", chapter.name(), run.backend, summary(test)));
+          gate.expect(test.result == Result::passed,
+                      fmt::format("{} on {}: {}", chapter.name(), name(run.backend), summary(test)));
         }
-        ran[test.exercise].insert(test.name);
+        ran[test.exercise].insert(test.test);
       }
     }
     const auto compare = [&](const std::string& exercise, const std::vector<std::string>& named, int line) {
@@ -228,16 +230,16 @@ void check_stub_trees(const Session& session, Gate& gate) {
     request.backend = first_backend(session, chapter);
     const ChapterRun run = run_tests(session, chapter, tree, request);
     gate.expect(run.warnings.empty(), chapter.name() + ": the stubs compile with warnings:\n" + run.warnings);
-    for (const TestResult& test : run.tests) {
-      if (test.result == "skipped") {
+    for (const Verdict& test : run.tests) {
+      if (test.result == Result::skipped) {
         ++gate.skipped;  // what this build cannot count
         continue;
       }
       const bool given =
-          std::find(chapter.given_tests.begin(), chapter.given_tests.end(), test.name) != chapter.given_tests.end();
-      const std::string wanted = given ? "passed" : test.exercise == "whole" ? "blocked" : "todo";
+          std::find(chapter.given_tests.begin(), chapter.given_tests.end(), test.test) != chapter.given_tests.end();
+      const Result wanted = given ? Result::passed : test.exercise == judge::kWhole ? Result::blocked : Result::todo;
       gate.expect(test.result == wanted,
-                  fmt::format("{}: on the stubs, expected {}: {}", chapter.name(), wanted, summary(test)));
+                  fmt::format("{}: on the stubs, expected {}: {}", chapter.name(), name(wanted), summary(test)));
     }
   }
   gate.detail = fmt::format("{} tests todo or blocked", gate.passed);
@@ -252,14 +254,13 @@ void check_one_open(const Session& session, Gate& gate) {
       RunRequest request;
       request.backend = first_backend(session, chapter);
       const ChapterRun run = run_tests(session, chapter, tree, request);
-      for (const TestResult& test : run.tests) {
-        const bool right = test.exercise == exercise.id ? test.result == "todo"
-                           : test.exercise == "whole"
-                               ? test.result == "passed" || test.message == "blocked by todo " + exercise.id
-                               : test.result == "passed";
+      for (const Verdict& test : run.tests) {
+        const bool right = test.exercise == exercise.id ? test.result == Result::todo
+                           : test.exercise == "whole" ? test.result == Result::passed || test.blocked_by == exercise.id
+                                                      : test.result == Result::passed;
         gate.expect(right, fmt::format("with only {} open: {}", exercise.id, summary(test)));
       }
-      gate.expect(run.count("blocked") > 0,
+      gate.expect(run.count(Result::blocked) > 0,
                   fmt::format("with only {} open no whole-chapter test reaches it", exercise.id));
       for (const std::string& note : run.notes)
         gate.problems.push_back(fmt::format("with only {} open: {}", exercise.id, note));
@@ -287,8 +288,8 @@ void check_one_wrong(const Session& session, Gate& gate) {
       request.backend = first_backend(session, chapter);
       const ChapterRun run = run_tests(session, chapter, tree, request);
       int own = 0, whole = 0;
-      for (const TestResult& test : run.tests) {
-        if (test.result == "passed") continue;
+      for (const Verdict& test : run.tests) {
+        if (test.result == Result::passed) continue;
         own += test.exercise == exercise.id;
         whole += test.exercise == "whole";
         gate.expect(test.exercise == exercise.id || test.exercise == "whole",
@@ -320,7 +321,7 @@ void check_mutants(const Session& session, Gate& gate, std::vector<MutantVerdict
         gate.problems.push_back(error.what());
       }
     }
-    session.show_progress(fmt::format("building {} mutants of chapter {}", jobs.size(), chapter.number));
+    session.progress(fmt::format("building {} mutants of chapter {}", jobs.size(), chapter.number));
     const auto built = worker::build_workers(session.toolchain, jobs);  // all at once: they share the cores
     for (const Mutant& mutant : storage.back()) {
       const auto tree = trees.find(mutant.id);
@@ -334,18 +335,18 @@ void check_mutants(const Session& session, Gate& gate, std::vector<MutantVerdict
         verdicts.push_back(verdict);
         continue;
       }
-      session.show_progress("mutant " + mutant.id);
+      session.progress("mutant " + mutant.id);
       RunRequest request;
       request.only = mutant.test;
       request.time_limit = mutant.death == "timed out" ? 1 : 10;
       request.backend = first_backend(session, chapter);
       const ChapterRun run = run_tests(session, chapter, tree->second, request);
       const bool one = run.tests.size() == 1;
-      const std::string result = one ? run.tests[0].result : "not run";
+      const std::string result = one ? name(run.tests[0].result) : "not run";
       verdict.killed = result == mutant.death;
       if (one) {
-        verdict.killed_by = run.tests[0].name;
-        verdict.diagnosis = run.tests[0].diagnosis;
+        verdict.killed_by = run.tests[0].test;
+        verdict.diagnosis = run.tests[0].cause_id();
       }
       verdict.diagnosis_right = verdict.killed && verdict.diagnosis == mutant.diagnosis;
       gate.expect(verdict.killed, result == "passed" ? fmt::format("{} survives \"{}\"", where, mutant.test)
@@ -537,13 +538,13 @@ void check_sanitized(const Session& session, Gate& gate, const std::string& pres
   const fs::path build = session.book.root / "build" / preset;
   worker::CommandResult result = worker::run_command(configure, options);
   if (result.exit_code == 0) {
-    session.show_progress("building " + preset);
+    session.progress("building " + preset);
     result = worker::run_command({session.toolchain.cmake, "--build", build.string()}, options);
   }
   gate.expect(result.exit_code == 0,
               result.output.size() > 4000 ? result.output.substr(result.output.size() - 4000) : result.output);
   if (result.exit_code != 0) return;
-  session.show_progress("testing " + preset);
+  session.progress("testing " + preset);
   options.environment["WORKBOOK_BUILD"] = build.string();
   options.environment["WORKBOOK_ROOT"] = session.book.root.string();
   result = worker::run_command({(build / "bin" / "workbook_cli").string(), "check", "--gate", "parts", "--gate",
@@ -568,7 +569,7 @@ void check_tidy(const Session& session, Gate& gate) {
   }
   std::sort(files.begin(), files.end());
   for (const std::string& file : files) {
-    session.show_progress("clang-tidy " + session.shown(file));
+    session.progress("clang-tidy " + session.shown(file));
     std::vector<std::string> command{"clang-tidy", "--quiet", "--warnings-as-errors=*"};
     // The simulator and the kernels are compiled with flags of g++ that clang-tidy does not know: here without them.
     const bool kernels = file.ends_with(".cu"), simulator = file.find("/common/simt/") != std::string::npos;
@@ -650,13 +651,13 @@ int check(const Session& session, const CheckOptions& options) {
     Gate gate;
     gate.name = name;
     const auto start = std::chrono::steady_clock::now();
-    session.show_progress(name);
+    session.progress(name);
     try {
       run(gate);
     } catch (const std::exception& error) {
       gate.problems.push_back(error.what());
     }
-    session.show_progress("");
+    session.progress("");
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     const bool skip = !gate.skip_reason.empty();
     passed += gate.passed;

@@ -7,9 +7,9 @@
 #include <sstream>
 #include <thread>
 
-#include "common/cli/testing.hpp"
 #include "common/cli/verbs.hpp"
 #include "common/grading/archive.hpp"
+#include "common/judge/run.hpp"
 #include "common/worker/command.hpp"
 
 namespace workbook::cli {
@@ -51,7 +51,7 @@ std::string clang() {
 
 /// What the simulator can do here; empty if something is missing.
 std::string simulator(const Session& session) {
-  if (!can_build(session, "sim") || !session.toolchain.counts) return "";
+  if (!session.toolchain.can_build(Backend::sim) || !session.toolchain.counts) return "";
   return "runs kernels, counts their accesses and looks for races";
 }
 
@@ -70,8 +70,9 @@ std::string isolation(const Session& session) {
 int doctor(const Session& session) {
   utsname system{};
   ::uname(&system);
-  const std::string nvcc =
-      can_build(session, "cuda") ? version(session.toolchain.backends.at("cuda").kernels.at(0)) : "";
+  const std::string nvcc = session.toolchain.can_build(Backend::cuda)
+                               ? version(session.toolchain.backends.at(Backend::cuda).kernels.at(0))
+                               : "";
   const std::vector<Finding> needed{
       {"system",
        fmt::format("{} {} {}, {} cores", system.sysname, system.release, system.machine,
@@ -94,8 +95,11 @@ int doctor(const Session& session) {
       {"git", version("git"), "nothing of the book; you will want it for your own work"},
       {"simulator", simulator(session),
        "kernels without a GPU, and what they count (" +
-           (can_build(session, "sim") ? session.toolchain.simulator : session.toolchain.unavailable.at("sim")) + ")"},
-      {"nvcc 12 or newer", can_build(session, "cuda") ? nvcc : "", "kernels on a GPU; the simulator runs them all"},
+           (session.toolchain.can_build(Backend::sim) ? session.toolchain.simulator
+                                                      : session.toolchain.why_not(Backend::sim)) +
+           ")"},
+      {"nvcc 12 or newer", session.toolchain.can_build(Backend::cuda) ? nvcc : "",
+       "kernels on a GPU; the simulator runs them all"},
       {"GPU", gpu(), "times of kernels; their tests on the cuda backend are skipped"},
   };
   if (session.json) {
@@ -128,7 +132,7 @@ int doctor(const Session& session) {
   }
   std::vector<std::string> runs, cannot;
   for (const book::Chapter& chapter : session.book.chapters) {
-    std::vector<std::string>& list = can_build(session, first_backend(session, chapter)) ? runs : cannot;
+    std::vector<std::string>& list = session.toolchain.can_build(first_backend(session, chapter)) ? runs : cannot;
     list.push_back(std::to_string(chapter.number));
   }
   if (!runs.empty()) fmt::print("\nChapters that run here: {}.\n", fmt::join(runs, ", "));

@@ -16,7 +16,6 @@
 #include "common/book/files.hpp"
 #include "common/book/markers.hpp"
 #include "common/book/stubs.hpp"
-#include "common/cli/testing.hpp"
 #include "common/cli/verbs.hpp"
 #include "common/grading/isolation.hpp"
 #include "common/grading/release.hpp"
@@ -25,6 +24,7 @@
 #include "common/grading/submission.hpp"
 #include "common/grading/summary.hpp"
 #include "common/grading/text.hpp"
+#include "common/judge/run.hpp"
 #include "common/worker/command.hpp"
 
 namespace workbook::cli {
@@ -37,6 +37,7 @@ using grading::GradedItem;
 using grading::GradedSubmission;
 using grading::GradedTest;
 using grading::Submission;
+using judge::ChapterRun, judge::Result, judge::RunRequest, judge::Tree, judge::Verdict;
 using nlohmann::json;
 
 /// What all submissions are graded with.
@@ -44,10 +45,10 @@ struct Course {
   const Session& session;
   const GradeOptions& options;
   Assignment assignment;
-  std::vector<Chapter> chapters;                     ///< the open ones, with the assignment's exercises alone
-  std::map<std::string, std::string> pristine;       ///< "chapters/02_…/x.cpp" -> as it was handed out
-  std::map<int, std::vector<std::string>> backends;  ///< by chapter
-  std::map<int, fs::path> hidden;                    ///< hidden test program by chapter
+  std::vector<Chapter> chapters;                 ///< the open ones, with the assignment's exercises alone
+  std::map<std::string, std::string> pristine;   ///< "chapters/02_…/x.cpp" -> as it was handed out
+  std::map<int, std::vector<Backend>> backends;  ///< by chapter
+  std::map<int, fs::path> hidden;                ///< hidden test program by chapter
   std::vector<std::string> verified_on;
   std::string key;  ///< hash of the book, the assignment, the hidden tests and the options
 };
@@ -122,25 +123,24 @@ std::string gpu_name() {
   return "a GPU (" + name.substr(0, name.find('\n')) + ")";
 }
 
-std::string backend_text(const Session& session, const std::string& backend) {
-  if (backend == "cuda") return gpu_name();
-  return fmt::format("{} ({})", backend == "cpu" ? "the CPU" : "the simulator", session.toolchain.compiler_id);
+std::string backend_text(const Session& session, Backend backend) {
+  if (backend == Backend::cuda) return gpu_name();
+  return fmt::format("{} ({})", text(backend), session.toolchain.compiler_id);
 }
 
 /// On what a chapter is graded: all of its backends but the GPU, which has to be asked for.
-std::vector<std::string> graded_backends(const Session& session, const Chapter& chapter, const std::string& asked) {
-  std::vector<std::string> backends;
-  for (const std::string& backend : chapter.backends) {
-    if (backend == "cuda" && asked != "cuda") continue;
-    if (!can_build(session, backend) || (backend == "cuda" && !gpu_present())) {
-      const auto known = session.toolchain.unavailable.find(backend);
-      std::string why = known == session.toolchain.unavailable.end() ? "" : ": " + known->second;
-      if (can_build(session, backend)) why = ": this machine has no GPU that CUDA can see";
-      throw EnvironmentError(
-          fmt::format("chapter {} is to be graded on \"{}\", which cannot run here{}{}", chapter.number, backend, why,
-                      backend == "cuda" ? "; without --backend cuda it is graded on the simulator" : ""));
+std::vector<Backend> graded_backends(const Session& session, const Chapter& chapter, bool on_gpu) {
+  std::vector<Backend> backends;
+  for (const Backend backend : chapter.backends) {
+    if (backend == Backend::cuda && !on_gpu) continue;
+    if (!session.toolchain.can_build(backend) || (backend == Backend::cuda && !worker::gpu_present())) {
+      const std::string why = session.toolchain.can_build(backend) ? "this machine has no GPU that CUDA can see"
+                                                                   : session.toolchain.why_not(backend);
+      throw EnvironmentError(fmt::format(
+          "chapter {} is to be graded on \"{}\", which cannot run here: {}{}", chapter.number, name(backend), why,
+          backend == Backend::cuda ? "; without --backend cuda it is graded on the simulator" : ""));
     }
-    if (backend == "sim" && !session.toolchain.counts) {
+    if (backend == Backend::sim && !session.toolchain.counts) {
       throw EnvironmentError(fmt::format("chapter {}'s tests count on the simulator, and this compiler's does not: {}",
                                          chapter.number, session.toolchain.simulator));
     }
@@ -165,7 +165,7 @@ void prepare(Course& course) {
     course.hidden[chapter.number] = session.toolchain.build_folder / "bin" / hidden_program(chapter);
   }
   if (any_hidden) {
-    session.show_progress("configuring the hidden tests");
+    session.progress("configuring the hidden tests");
     const worker::CommandResult configured = worker::run_command(
         {session.toolchain.cmake, "-DWORKBOOK_HIDDEN_TESTS=" + fs::canonical(course.options.hidden).string(),
          session.toolchain.build_folder.string()});
@@ -173,11 +173,11 @@ void prepare(Course& course) {
       throw std::runtime_error("the hidden tests could not be configured:\n" + configured.output);
     }
   }
-  session.show_progress("building what grading needs");
+  session.progress("building what grading needs");
   std::sort(targets.begin(), targets.end());
   targets.erase(std::unique(targets.begin(), targets.end()), targets.end());
   worker::build_targets(session.toolchain, targets);
-  session.show_progress("");
+  session.progress("");
 }
 
 /// A mirror of the book in a folder that only we can read: the pristine chapters with the submission's files over them.
@@ -197,8 +197,8 @@ Session mirror_book(const Course& course, const fs::path& folder, const std::map
   mirror.book.root = folder;
   mirror.toolchain.build_folder = folder / "build";
   mirror.toolchain.root = folder;
-  mirror.json = false;
-  mirror.terminal = mirror.progress = false;
+  mirror.json = mirror.terminal = false;
+  mirror.on_progress = {};
   return mirror;
 }
 
@@ -309,43 +309,27 @@ void judge_all(const Course& course, GradedSubmission& graded) {
 }
 
 /// Takes over what a test program said about the exercises that are graded.
-void take_tests(const Course& course, const Chapter& chapter, const ChapterRun& run, bool hidden,
+void take_tests(const Course& course, const Chapter& chapter, const ChapterRun& run, bool run_hidden,
                 GradedSubmission& graded) {
   // An exercise for which nothing compiled says what the whole chapter's compiler said: the student's own lines only.
   std::string whole_log;
-  for (const TestResult& test : run.tests) {
-    if (test.exercise == "whole" && test.result == "not compiled") whole_log = test.message;
+  for (const Verdict& test : run.tests) {
+    if (test.exercise == "whole" && test.result == Result::not_compiled) whole_log = test.message;
   }
-  bool finished = true;
-  for (const TestResult& test : run.tests) {
-    const bool program_ended = test.exercise == "whole" &&
-                               (test.name == "the test program" || test.result == "timed out") &&
-                               test.message.find("all tests together") != std::string::npos;
-    if (program_ended || test.message.starts_with("the book's own test program ended early")) finished = false;
+  for (const Verdict& test : run.tests) {
     if (test.exercise != "whole" && !course.assignment.is_open(test.exercise)) continue;
-    GradedTest taken;
-    taken.name = test.name;
-    taken.exercise = test.exercise;
-    taken.chapter = chapter.number;
-    taken.backend = run.backend;
-    taken.hidden = hidden;
-    taken.result = test.result;
-    taken.message = test.result == "not compiled" && !whole_log.empty() ? whole_log : test.message;
-    taken.likely_cause = test.likely_cause;
-    taken.diagnosis = test.diagnosis;
-    taken.file = test.file;
-    taken.line = test.line;
-    taken.seconds = test.seconds;
+    GradedTest taken = grading::graded_test(test, chapter.number);
+    if (test.result == Result::not_compiled && !whole_log.empty()) taken.message = whole_log;
     graded.tests.push_back(std::move(taken));
   }
   // Which public tests are missing then is known; of the hidden ones it is not.
-  if (hidden && !finished) {
+  if (run_hidden && !run.finished) {
     for (const book::Exercise& exercise : chapter.exercises) {
       GradedTest missing;
       missing.name = "the hidden tests came to an end";
       missing.exercise = exercise.id;
       missing.chapter = chapter.number;
-      missing.backend = run.backend;
+      missing.backend = name(run.backend);
       missing.hidden = true;
       missing.result = "timed out";
       graded.tests.push_back(missing);
@@ -378,7 +362,7 @@ bool reject(const Course& course, const Chapter& chapter, const std::map<std::st
     test.name = "the source can be graded";
     test.exercise = exercise;
     test.chapter = chapter.number;
-    test.backend = course.backends.at(chapter.number).front();
+    test.backend = name(course.backends.at(chapter.number).front());
     test.result = "rejected";
     test.message = message;
     test.file = file;
@@ -409,14 +393,16 @@ GradedSubmission grade_one(const Course& course, grading::Workshop& workshop, un
       request.gpu_grafts = true;
       request.build = [&](const std::vector<worker::WorkerJob>& jobs) { return workshop.build(slot, jobs); };
       const Tree tree{"submission", mirror.book.root / "chapters" / chapter.name()};
-      for (const std::string& backend : course.backends.at(chapter.number)) {
+      for (const Backend backend : course.backends.at(chapter.number)) {
         request.backend = backend;
         request.worker_prefix = workshop.worker_prefix(slot, backend);
         request.program.clear();
+        request.hidden = false;
         take_tests(course, chapter, run_tests(mirror, chapter, tree, request), /*hidden=*/false, into);
         const auto hidden = course.hidden.find(chapter.number);
         if (hidden == course.hidden.end()) continue;
         request.program = hidden->second;
+        request.hidden = true;
         take_tests(course, chapter, run_tests(mirror, chapter, tree, request), /*hidden=*/true, into);
       }
     };
@@ -440,25 +426,25 @@ GradedSubmission grade_one(const Course& course, grading::Workshop& workshop, un
 /// before anybody's is graded. EnvironmentError with what does not.
 void prove_gpu(const Course& course, grading::Workshop& workshop) {
   for (const Chapter& chapter : course.chapters) {
-    const std::vector<std::string>& backends = course.backends.at(chapter.number);
-    if (std::find(backends.begin(), backends.end(), "cuda") == backends.end()) continue;
-    course.session.show_progress(fmt::format("chapter {}: the book's solution on the GPU", chapter.number));
+    const std::vector<Backend>& backends = course.backends.at(chapter.number);
+    if (std::ranges::count(backends, Backend::cuda) == 0) continue;
+    course.session.progress(fmt::format("chapter {}: the book's solution on the GPU", chapter.number));
     RunRequest request;
-    request.backend = "cuda";
+    request.backend = Backend::cuda;
     request.time_limit = course.options.time_limit;
     request.total_time = course.options.total_time;
     request.build = [&](const std::vector<worker::WorkerJob>& jobs) { return workshop.build(0, jobs); };
-    request.worker_prefix = workshop.worker_prefix(0, "cuda");
+    request.worker_prefix = workshop.worker_prefix(0, Backend::cuda);
     const Chapter& all = *course.session.book.find(chapter.number);  // with the exercises that are not graded
     const ChapterRun run = run_tests(course.session, all, solutions_tree(course.session, all), request);
-    course.session.show_progress("");
-    if (run.none_failed() && run.count("passed") > 0) continue;
+    course.session.progress("");
+    if (run.none_failed() && run.count(Result::passed) > 0) continue;
     // What failed, or else why nothing could run.
     std::string why;
-    for (const TestResult& test : run.tests) {
-      if (test.result == "passed" || (test.result == "skipped" && !why.empty())) continue;
-      why = fmt::format("\"{}\": {}\n{}", test.name, test.result, test.message);
-      if (test.result != "skipped") break;
+    for (const Verdict& test : run.tests) {
+      if (test.result == Result::passed || (test.result == Result::skipped && !why.empty())) continue;
+      why = fmt::format("\"{}\": {}\n{}", test.test, name(test.result), test.message);
+      if (test.result != Result::skipped) break;
     }
     if (why.empty()) why = "no test ran";
     throw EnvironmentError(fmt::format(
@@ -555,14 +541,14 @@ int grade(const Session& session, const GradeOptions& options) {
     fail_input("--results is for one submission; allowed: --out FOLDER for several");
   }
   Course course{session, options, grading::load_assignment(assignment_path, session.book), {}, {}, {}, {}, {}, ""};
-  std::set<std::string> backends;
+  std::set<Backend> backends;
   for (const int number : course.assignment.open_chapters()) {
     const Chapter& chapter = *session.book.find(number);
     if (!session.book.has_solutions(chapter)) {
       fail_input("there is no solution of chapter {} here: grading needs the whole book, not a release", number);
     }
     course.chapters.push_back(graded_part(chapter, course.assignment));
-    course.backends[number] = graded_backends(session, chapter, options.backend);
+    course.backends[number] = graded_backends(session, chapter, options.backend == name(Backend::cuda));
     if (course.backends[number].empty())
       fail_input("--backend {}: chapter {} does not run on it", options.backend, number);
     backends.insert(course.backends[number].begin(), course.backends[number].end());
@@ -571,7 +557,7 @@ int grade(const Session& session, const GradeOptions& options) {
       course.pristine["chapters/" + chapter.name() + "/" + file] = grading::released_text(solution, course.assignment);
     }
   }
-  for (const std::string& backend : backends) course.verified_on.push_back(backend_text(session, backend));
+  for (const Backend backend : backends) course.verified_on.push_back(backend_text(session, backend));
   const auto [part, parts] = shard(options.shard);
   std::vector<Submission> submissions = grading::name_submissions(options.submissions);
   prepare(course);

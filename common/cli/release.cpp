@@ -19,6 +19,7 @@ namespace {
 
 using grading::Assignment;
 using grading::Files;
+using judge::Result, judge::Verdict;
 using nlohmann::json;
 
 /// A folder that is removed with its owner.
@@ -77,11 +78,8 @@ std::string folder_name(const std::string& title) {
   return name.empty() ? "assignment" : name;
 }
 
-/// Tests a chapter of the staged release through its own launcher: name of a test -> its exercise and result.
-struct Tested {
-  std::string name, exercise, result, message;
-};
-std::vector<Tested> test_release(const Session& session, const fs::path& folder, const book::Chapter& chapter) {
+/// Tests a chapter of the staged release through its own launcher.
+std::vector<Verdict> test_release(const Session& session, const fs::path& folder, const book::Chapter& chapter) {
   worker::CommandOptions options;
   options.folder = folder;
   options.environment["CXX"] = session.toolchain.compiler;
@@ -90,25 +88,22 @@ std::vector<Tested> test_release(const Session& session, const fs::path& folder,
     options.environment.insert(
         {{"CMAKE_CXX_COMPILER_LAUNCHER", "ccache"}, {"CCACHE_BASEDIR", folder.string()}, {"CCACHE_NOHASHDIR", "1"}});
   }
-  std::vector<Tested> tests;
-  for (const std::string& backend : chapter.backends) {
-    if (backend == "cuda" || !session.toolchain.backends.contains(backend)) continue;
+  std::vector<Verdict> tests;
+  for (const Backend backend : chapter.backends) {
+    if (backend == Backend::cuda || !session.toolchain.can_build(backend)) continue;
     // stdout alone is JSON; what is said on stderr goes beside.
     const fs::path errors = folder / "build" / "verification.log";
     fs::create_directories(errors.parent_path());
     const worker::CommandResult result =
         worker::run_command({"/bin/sh", "-c", "exec ./workbook test \"$0\" --backend \"$1\" --json 2>\"$2\"",
-                             std::to_string(chapter.number), backend, errors.string()},
+                             std::to_string(chapter.number), name(backend), errors.string()},
                             options);
     if (!json::accept(result.output)) {
       throw std::runtime_error(fmt::format("the release does not run by itself (exit code {}):\n{}\n{}",
                                            result.exit_code, book::read_file(errors), result.output));
     }
-    const json document = json::parse(result.output);
-    for (const json& run : document.is_array() ? document : json::array({document})) {
-      for (const json& test : run.at("tests")) {
-        tests.push_back({test.at("name"), test.at("exercise"), test.at("result"), test.at("message")});
-      }
+    for (const json& run : json::parse(result.output).at("runs")) {
+      for (const json& test : run.at("tests")) tests.push_back(judge::verdict_from_json(test));
     }
   }
   return tests;
@@ -120,16 +115,16 @@ void verify(const Session& session, const Assignment& assignment, const Files& f
   write_files(folder, files);
   for (const int number : assignment.open_chapters()) {
     const book::Chapter& chapter = *session.book.find(number);
-    session.show_progress(fmt::format("verifying: chapter {} as the students get it", number));
+    session.progress(fmt::format("verifying: chapter {} as the students get it", number));
     std::set<std::string> seen;
-    for (const Tested& test : test_release(session, folder, chapter)) {
+    for (const Verdict& test : test_release(session, folder, chapter)) {
       const bool open = assignment.is_open(test.exercise);
-      const bool waits = test.result == "todo" || test.result == "blocked";
+      const bool waits = test.result == Result::todo || test.result == Result::blocked;
       if (open) seen.insert(test.exercise);
       if (open && !waits)
-        problems.push_back(fmt::format("{} \"{}\": {}, not todo", test.exercise, test.name, test.result));
-      if (!open && !waits && test.result != "passed" && test.result != "skipped") {
-        problems.push_back(fmt::format("{} \"{}\": {}\n{}", test.exercise, test.name, test.result, test.message));
+        problems.push_back(fmt::format("{} \"{}\": {}, not todo", test.exercise, test.test, name(test.result)));
+      if (!open && !waits && test.result != Result::passed && test.result != Result::skipped) {
+        problems.push_back(fmt::format("{} \"{}\": {}\n{}", test.exercise, test.test, name(test.result), test.message));
       }
     }
     for (const Assignment::Exercise& exercise : assignment.exercises) {
@@ -141,18 +136,18 @@ void verify(const Session& session, const Assignment& assignment, const Files& f
   write_files(folder, with_answers(session.book, assignment, files));
   for (const int number : assignment.open_chapters()) {
     const book::Chapter& chapter = *session.book.find(number);
-    session.show_progress(fmt::format("verifying: chapter {} with the answers", number));
+    session.progress(fmt::format("verifying: chapter {} with the answers", number));
     int passed = 0;
-    for (const Tested& test : test_release(session, folder, chapter)) {
-      passed += test.result == "passed";
-      if (test.result != "passed" && test.result != "skipped") {
-        problems.push_back(
-            fmt::format("with its answer, {} \"{}\": {}\n{}", test.exercise, test.name, test.result, test.message));
+    for (const Verdict& test : test_release(session, folder, chapter)) {
+      passed += test.result == Result::passed;
+      if (test.result != Result::passed && test.result != Result::skipped) {
+        problems.push_back(fmt::format("with its answer, {} \"{}\": {}\n{}", test.exercise, test.test,
+                                       name(test.result), test.message));
       }
     }
     if (passed == 0) problems.push_back(fmt::format("with its answers, no test of chapter {} passed", number));
   }
-  session.show_progress("");
+  session.progress("");
   if (!problems.empty()) {
     throw std::runtime_error(fmt::format("the release does not hold what it promises; nothing was written:\n  {}",
                                          fmt::join(problems, "\n  ")));

@@ -12,11 +12,11 @@
 #include "common/attention/inputs.hpp"
 #include "common/attention/npy.hpp"
 #include "common/attention/tolerance.hpp"
-#include "common/book/compare.hpp"
 #include "common/cli/input.hpp"
 #include "common/cli/run_numbers.hpp"
-#include "common/cli/testing.hpp"
 #include "common/cli/verbs.hpp"
+#include "common/judge/compare.hpp"
+#include "common/judge/run.hpp"
 #include "common/worker/stage.hpp"
 #include "common/worker/worker.hpp"
 
@@ -34,7 +34,8 @@ constexpr const char* kNumbers = "mixed_precision";  // the chapter that has tab
 /// One row of the table.
 struct Row {
   const Chapter* chapter = nullptr;
-  std::string source, backend;
+  std::string source;
+  Backend backend = Backend::cpu;
   std::string result = "ok";  ///< "ok", "failed", or why there is no result: "todo", "refused", "not compiled", …
   std::string message;
   bool supported = true;
@@ -81,7 +82,7 @@ double largest_difference(const Tensor<float>& a, const Tensor<float>& b) {
 }
 
 /// The worse of two tensors' comparisons, by the share of the bound that is used.
-void take(Row& row, const book::Comparison& O, const book::Comparison& lse) {
+void take(Row& row, const judge::Comparison& O, const judge::Comparison& lse) {
   row.max_error = O.max_error;
   row.bound = O.bound;
   row.rms_error = O.rms_error;
@@ -92,13 +93,13 @@ void take(Row& row, const book::Comparison& O, const book::Comparison& lse) {
 }
 
 /// The errors of the gradient that uses most of its bound, and likewise of the mean; the first that is outside speaks.
-void take_gradients(Row& row, const std::vector<book::Comparison>& gradients) {
-  const auto most = [&](auto error, auto bound) -> const book::Comparison& {
+void take_gradients(Row& row, const std::vector<judge::Comparison>& gradients) {
+  const auto most = [&](auto error, auto bound) -> const judge::Comparison& {
     return *std::max_element(gradients.begin(), gradients.end(),
                              [&](const auto& a, const auto& b) { return a.*error * b.*bound < b.*error * a.*bound; });
   };
-  const book::Comparison& element = most(&book::Comparison::max_error, &book::Comparison::bound);
-  const book::Comparison& mean = most(&book::Comparison::rms_error, &book::Comparison::rms_bound);
+  const judge::Comparison& element = most(&judge::Comparison::max_error, &judge::Comparison::bound);
+  const judge::Comparison& mean = most(&judge::Comparison::rms_error, &judge::Comparison::rms_bound);
   row.max_error = element.max_error;
   row.bound = element.bound;
   row.rms_error = mean.rms_error;
@@ -112,7 +113,7 @@ void take_gradients(Row& row, const std::vector<book::Comparison>& gradients) {
 json row_json(const Row& row) {
   return {{"chapter", row.chapter->name()},
           {"source", row.source},
-          {"backend", row.backend},
+          {"backend", name(row.backend)},
           {"pass", row.chapter->pass},
           {"supported", row.supported},
           {"result", row.result},
@@ -142,7 +143,7 @@ void print_table(const Session& session, const Problem& problem, const RunOption
   fmt::print("{:<22} {:<10} {:<4} {:>9} {:>9} {:>9} {:>9} {:>9} {:>11} {:>10} {:>10} {:>9}\n", "stage", "source", "on",
              "max err", "allowed", "rms err", "allowed", "previous", "extra mem", "read", "written", "time");
   for (const Row& row : rows) {
-    fmt::print("{:<22} {:<10} {:<4} ", row.chapter->name(), row.source, row.backend);
+    fmt::print("{:<22} {:<10} {:<4} ", row.chapter->name(), row.source, name(row.backend));
     if (row.ran()) {
       fmt::print("{:>9} {:>9} {:>9} {:>9} {:>9} {:>11} {:>10} {:>10} {:>8.3f}s  {}\n", cell(row.max_error),
                  cell(row.bound), cell(row.rms_error), cell(row.rms_bound), cell(row.previous_difference),
@@ -167,7 +168,7 @@ void print_table(const Session& session, const Problem& problem, const RunOption
 /// A chapter on one of its backends.
 struct Stage {
   const Chapter* chapter;
-  std::string backend;
+  Backend backend;
 };
 
 /// Every chapter on its backends; on a GPU where there is one, or where it was asked for by name.
@@ -183,9 +184,10 @@ std::vector<Stage> wanted_stages(const Session& session, const RunOptions& optio
     }
   }
   std::vector<Stage> stages;
+  const std::optional<Backend> only = worker::backend_named(options.backend);
   for (const Chapter* chapter : chapters) {
-    for (const std::string& backend : chapter->backends) {
-      const bool wanted = options.backend.empty() ? backend != "cuda" || gpu_present() : backend == options.backend;
+    for (const Backend backend : chapter->backends) {
+      const bool wanted = only ? backend == *only : backend != Backend::cuda || worker::gpu_present();
       if (wanted) stages.push_back({chapter, backend});
     }
   }
@@ -235,9 +237,9 @@ void run_backward(Row& row, worker::Worker& worker, const Checked& check, const 
   const GradientBounds bounds = gradient_bounds(oracle, given.problem, given.dO, given.saved, precision_of(element));
   const auto compared = [](const char* name, const Tensor<float>& got, const Tensor<double>& expected,
                            const Bounds& allowed) {
-    book::Layout layout;
+    judge::Layout layout;
     layout.tensor = name;
-    return book::compare(got, expected, allowed, layout);
+    return judge::compare(got, expected, allowed, layout);
   };
   take_gradients(row, {compared("dQ", result.dQ, oracle.dQ, bounds.dQ), compared("dK", result.dK, oracle.dK, bounds.dK),
                        compared("dV", result.dV, oracle.dV, bounds.dV)});
@@ -264,11 +266,11 @@ int run(const Session& session, const RunOptions& options) {
   const std::vector<Stage> stages = wanted_stages(session, options);
   const Problem problem = make_problem(session, options);
 
-  session.show_progress("building the stages");
+  session.progress("building the stages");
   std::vector<std::string> targets;
   std::vector<worker::WorkerJob> jobs;
   for (const Stage& stage : stages) {
-    if (!can_build(session, stage.backend)) continue;
+    if (!session.toolchain.can_build(stage.backend)) continue;
     const std::vector<std::string>& more = session.toolchain.backends.at(stage.backend).targets;
     targets.insert(targets.end(), more.begin(), more.end());
     jobs.push_back(stage_job(session, stage, options));
@@ -286,11 +288,11 @@ int run(const Session& session, const RunOptions& options) {
     row.chapter = &chapter;
     row.backend = stage.backend;
     row.source = options.chapters || !session.book.has_solutions(chapter) ? "chapters" : "solutions";
-    session.show_progress(fmt::format("running {} on {}", chapter.name(), stage.backend));
-    if (!can_build(session, stage.backend)) {
+    session.progress(fmt::format("running {} on {}", chapter.name(), name(stage.backend)));
+    if (!session.toolchain.can_build(stage.backend)) {
       row.supported = false;
       row.result = "unavailable";
-      row.message = session.toolchain.unavailable.at(stage.backend);
+      row.message = session.toolchain.why_not(stage.backend);
     } else if (const worker::WorkerBuilt& executable = built.at(stage_job(session, stage, options).name);
                !executable.ok) {
       row.result = "not compiled";
@@ -298,13 +300,14 @@ int run(const Session& session, const RunOptions& options) {
     } else if (problem.causal && !chapter.causal) {
       row.supported = false;
       row.result = "does not do causal";
-    } else if (stage.backend != "cpu" && problem.shape.d != 32 && problem.shape.d != 64 && problem.shape.d != 128) {
+    } else if (stage.backend != Backend::cpu && problem.shape.d != 32 && problem.shape.d != 64 &&
+               problem.shape.d != 128) {
       row.supported = false;
       row.result = fmt::format("kernels do d = 32, 64 and 128, not {}", problem.shape.d);
     } else {
       worker::Limits limits;
       limits.time = std::chrono::duration<double>(24 * 3600.0);
-      limits.memory = stage.backend == "cuda" ? 0 : memory;  // CUDA reserves far more addresses than it uses
+      limits.memory = stage.backend == Backend::cuda ? 0 : memory;  // CUDA reserves far more addresses than it uses
       worker::Worker worker(executable.executable, limits);
       const std::string element = chapter.element_on(stage.backend);
       try {
@@ -315,7 +318,7 @@ int run(const Session& session, const RunOptions& options) {
         if (!check.problem) check.problem = rounded;
         const auto ask_oracle = [&] {
           if (check.oracle) return;
-          session.show_progress("the oracle, in float64");
+          session.progress("the oracle, in float64");
           check.oracle = forward_oracle(*check.problem);
         };
         if (chapter.pass == "backward") {
@@ -325,20 +328,20 @@ int run(const Session& session, const RunOptions& options) {
           continue;
         }
         std::map<std::string, double> tiles;
-        if (stage.backend == "cpu") tiles = {{"Br", kBr}, {"Bc", kBc}};  // kernels have their own default
+        if (stage.backend == Backend::cpu) tiles = {{"Br", kBr}, {"Bc", kBc}};  // kernels have their own default
         worker::AttentionResult result = worker::forward(*check.problem, element, tiles,
                                                          [&](const worker::Call& call) { return worker.call(call); });
         ask_oracle();
         const Precision precision = precision_of(element);
-        book::Layout O_layout, lse_layout;
+        judge::Layout O_layout, lse_layout;
         O_layout.tensor = "O";
         lse_layout.tensor = "lse";
         lse_layout.axes[3] = "";
-        take(
-            row,
-            book::compare(result.O, check.oracle->O, output_bounds(*check.oracle, *check.problem, precision), O_layout),
-            book::compare(result.lse, check.oracle->lse, lse_bounds(*check.oracle, *check.problem, precision),
-                          lse_layout));
+        take(row,
+             judge::compare(result.O, check.oracle->O, output_bounds(*check.oracle, *check.problem, precision),
+                            O_layout),
+             judge::compare(result.lse, check.oracle->lse, lse_bounds(*check.oracle, *check.problem, precision),
+                            lse_layout));
         if (previous) row.previous_difference = largest_difference(result.O, *previous);
         take_counters(row, result.reply);
         // What is written, and what the next stage is compared with, is of the finer format where there is a choice.
@@ -361,7 +364,7 @@ int run(const Session& session, const RunOptions& options) {
     }
     rows.push_back(std::move(row));
   }
-  session.show_progress("");
+  session.progress("");
 
   if (previous) {
     if (!options.out.empty()) write_npy(options.out, *previous);

@@ -30,9 +30,9 @@ NumberTables number_tables(const Session& session, worker::Worker& worker) {
     const double* row = &numbers[i * kColumns];
     tables.formats.push_back({kNames[i], int(row[0]), int(row[1]), int(row[2]), row[3], row[4], row[5], row[6]});
   }
-  session.show_progress("what fp16 loses of a backward pass, for N up to 4096");
+  session.progress("what fp16 loses of a backward pass, for N up to 4096");
   tables.underflow = training::underflow_table();
-  session.show_progress("");
+  session.progress("");
   return tables;
 }
 

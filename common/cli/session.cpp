@@ -2,17 +2,10 @@
 
 #include <unistd.h>
 
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 
 namespace workbook::cli {
-namespace fs = std::filesystem;
-
-std::string Session::shown(const fs::path& path) const {
-  const fs::path relative = path.lexically_relative(book.root);
-  return relative.empty() || *relative.begin() == ".." ? path.string() : relative.string();
-}
 
 std::string Session::colored(const std::string& text, const char* color) const {
   if (!terminal) return text;
@@ -25,31 +18,16 @@ std::string Session::colored(const std::string& text, const char* color) const {
   return fmt::format("\x1b[{}m{}\x1b[0m", code, text);
 }
 
-void Session::show_progress(const std::string& text) const {
-  if (!progress) return;
-  std::fprintf(stderr, "\r\x1b[K%s", text.c_str());
-  std::fflush(stderr);
-}
-
 Session open_session() {
-  const char* root = std::getenv("WORKBOOK_ROOT");
-  const char* build = std::getenv("WORKBOOK_BUILD");
-  if (root == nullptr || build == nullptr) {
-    throw EnvironmentError("WORKBOOK_ROOT and WORKBOOK_BUILD are not set: start the command as ./workbook");
-  }
-  Session session;
-  session.book = book::load_book(fs::weakly_canonical(root));
-  session.toolchain = worker::load_toolchain(fs::weakly_canonical(build), session.book.root);
+  Session session{judge::open_workspace()};
   session.terminal = ::isatty(1) != 0 && std::getenv("NO_COLOR") == nullptr;
-  session.progress = ::isatty(2) != 0;
+  if (::isatty(2) != 0) {
+    session.on_progress = [](const std::string& text) {
+      std::fprintf(stderr, "\r\x1b[K%s", text.c_str());
+      std::fflush(stderr);
+    };
+  }
   return session;
-}
-
-nlohmann::json number_json(std::optional<double> value) {
-  if (!value) return nullptr;
-  if (std::isnan(*value)) return "nan";
-  if (std::isinf(*value)) return *value > 0 ? "inf" : "-inf";
-  return *value;
 }
 
 void print_json(const nlohmann::json& document) {

@@ -6,82 +6,74 @@
 #include "common/attention/error.hpp"
 #include "common/book/files.hpp"
 #include "common/book/progress.hpp"
-#include "common/cli/testing.hpp"
+#include "common/book/text.hpp"
 #include "common/cli/verbs.hpp"
 #include "common/grading/report.hpp"
+#include "common/judge/run.hpp"
 
 namespace workbook::cli {
 namespace {
 
-using book::Chapter;
+using book::Chapter, book::indented;
+using judge::ChapterRun, judge::Result, judge::RunRequest, judge::Tree, judge::Verdict;
 
-/// Indents every line of a text.
-std::string indented(const std::string& text, const std::string& by) {
-  std::string result = by;
-  for (const char c : text) {
-    result += c;
-    if (c == '\n') result += by;
-  }
-  return result;
+/// Neither right nor wrong: nothing ran.
+bool did_not_run(Result result) {
+  return result == Result::todo || result == Result::blocked || result == Result::skipped;
 }
 
-std::string mark(const Session& session, const std::string& result) {
-  if (result == "passed") return session.colored("passed ", "green");
-  if (result == "todo" || result == "blocked" || result == "skipped") {
-    return session.colored(fmt::format("{:<7}", result), "yellow");
-  }
-  return session.colored(fmt::format("{:<7}", result), "red");
+std::string mark(const Session& session, Result result) {
+  const char* color = result == Result::passed ? "green" : did_not_run(result) ? "yellow" : "red";
+  return session.colored(fmt::format("{:<7}", name(result)), color);
 }
 
-void print_test(const Session& session, const TestResult& test, std::set<std::string>& shown) {
-  fmt::print("  {}  {}", mark(session, test.result), test.name);
-  if (test.result == "todo") fmt::print("   todo {} ({}:{})", test.exercise, test.file, test.line);
-  if (test.result == "blocked" || test.result == "skipped") fmt::print("   {}", test.message);
+void print_test(const Session& session, const Verdict& test, std::set<std::string>& shown) {
+  fmt::print("  {}  {}", mark(session, test.result), test.test);
+  if (test.result == Result::todo && test.place)
+    fmt::print("   todo {} ({}:{})", test.exercise, test.place->file, test.place->line);
+  if (test.result == Result::blocked || test.result == Result::skipped) fmt::print("   {}", test.message);
   fmt::print("\n");
-  if (test.result == "passed" && !test.message.empty()) fmt::print("{}\n", indented(test.message, "           "));
-  if (test.result == "passed" || test.result == "todo" || test.result == "blocked" || test.result == "skipped") return;
+  if (test.result == Result::passed && !test.message.empty()) fmt::print("{}\n", indented(test.message, "           "));
+  if (test.result == Result::passed || did_not_run(test.result)) return;
   // The same long text (a compiler's log) is shown once.
   if (!test.message.empty()) {
     fmt::print("{}\n", shown.insert(test.message).second ? indented(test.message, "    ") : "    (the same as above)");
   }
-  if (!test.likely_cause.empty()) {
-    fmt::print("    {} {}\n", session.colored("likely cause:", "bold"), test.likely_cause);
-  } else if (test.result == "failed") {
+  if (test.cause) {
+    fmt::print("    {} {}\n", session.colored("likely cause:", "bold"), test.cause->text());
+  } else if (test.result == Result::failed) {
     fmt::print("    likely cause: cannot be told: it is none of the mistakes that the book knows\n");
   }
-  if (!test.file.empty()) {
-    fmt::print("    look at: {}:{}      more help: ./workbook hint {}\n", test.file, test.line, test.exercise);
+  if (test.place) {
+    fmt::print("    look at: {}:{}      more help: ./workbook hint {}\n", test.place->file, test.place->line,
+               test.exercise);
   }
 }
 
 /// One line a kind of result that occurs: "7 passed, 1 failed, 3 todo".
 std::string counts_text(const ChapterRun& run) {
   std::string text;
-  for (const char* result :
-       {"passed", "failed", "todo", "blocked", "skipped", "crashed", "timed out", "not compiled"}) {
-    if (run.count(result) > 0 || std::string(result) == "passed") {
-      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", run.count(result), result);
+  for (const Result result : {Result::passed, Result::failed, Result::todo, Result::blocked, Result::skipped,
+                              Result::crashed, Result::timed_out, Result::not_compiled}) {
+    if (run.count(result) > 0 || result == Result::passed) {
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", run.count(result), name(result));
     }
   }
   return text;
-}
-
-std::string backend_text(const std::string& backend) {
-  return backend == "cpu" ? "the CPU" : backend == "sim" ? "the simulator" : "the GPU";
 }
 
 /// The reason why nothing of a run ran: all tests are skipped for it, or there is no GPU for those that are not open.
 std::string why_nothing_ran(const ChapterRun& run) {
   bool all_for_one = !run.tests.empty();
   std::string no_device;
-  for (const TestResult& test : run.tests) {
-    const bool skipped = test.result == "skipped";
-    if (!skipped && test.result != "todo" && test.result != "blocked") return "";
+  for (const Verdict& test : run.tests) {
+    const bool skipped = test.result == Result::skipped;
+    if (!did_not_run(test.result)) return "";
     all_for_one = all_for_one && skipped && test.message == run.tests[0].message;
     if (skipped && test.message.starts_with("no CUDA device")) no_device = test.message;
   }
   if (all_for_one) return run.tests[0].message;
-  return run.backend == "cuda" && no_device.empty() && !gpu_present() ? "no CUDA device" : no_device;
+  return run.backend == Backend::cuda && no_device.empty() && !worker::gpu_present() ? "no CUDA device" : no_device;
 }
 
 void print_run(const Session& session, const ChapterRun& run) {
@@ -89,7 +81,7 @@ void print_run(const Session& session, const ChapterRun& run) {
   const bool several = chapter.backends.size() > 1;
   fmt::print("{}\n", session.colored(fmt::format("Chapter {}: {} ({}{})", chapter.number, chapter.title,
                                                  run.tree == "solutions" ? "the book's solution" : "your code",
-                                                 several ? ", on " + backend_text(run.backend) : ""),
+                                                 several ? std::string(", on ") + text(run.backend) : ""),
                                      "bold"));
   if (const std::string why = why_nothing_ran(run); !why.empty()) {
     fmt::print("{}: {}\n", session.colored(fmt::format("{} skipped", run.tests.size()), "yellow"), why);
@@ -99,7 +91,7 @@ void print_run(const Session& session, const ChapterRun& run) {
   std::set<std::string> shown;
   for (const book::Exercise& exercise : chapter.exercises) {
     bool first = true;
-    for (const TestResult& test : run.tests) {
+    for (const Verdict& test : run.tests) {
       if (test.exercise != exercise.id) continue;
       if (first) fmt::print("{} {}\n", exercise.id, exercise.title);
       first = false;
@@ -107,8 +99,8 @@ void print_run(const Session& session, const ChapterRun& run) {
     }
   }
   bool first = true;
-  for (const TestResult& test : run.tests) {
-    if (test.exercise != "whole") continue;
+  for (const Verdict& test : run.tests) {
+    if (test.exercise != judge::kWhole) continue;
     if (first) fmt::print("the whole chapter\n");
     first = false;
     print_test(session, test, shown);
@@ -124,10 +116,10 @@ std::map<std::string, bool> exercise_results(const Chapter& chapter, const std::
     std::set<std::string> ran;
     bool passed = true;
     for (const ChapterRun& run : runs) {
-      for (const TestResult& test : run.tests) {
-        if (test.exercise != exercise.id || test.result == "skipped") continue;
-        ran.insert(test.name);
-        passed = passed && test.result == "passed";
+      for (const Verdict& test : run.tests) {
+        if (test.exercise != exercise.id || test.result == Result::skipped) continue;
+        ran.insert(test.test);
+        passed = passed && test.result == Result::passed;
       }
     }
     // A failure is remembered in any case, a pass only if nothing was left out.
@@ -139,11 +131,12 @@ std::map<std::string, bool> exercise_results(const Chapter& chapter, const std::
 /// Whether there was something left to do, and it was printed.
 bool print_next(const Session& session, const ChapterRun& run) {
   for (const book::Exercise& exercise : run.chapter->exercises) {
-    for (const TestResult& test : run.tests) {
-      if (test.exercise != exercise.id || test.result == "passed" || test.result == "skipped") continue;
-      if (test.result == "todo") {
-        fmt::print("next: exercise {}, {}: open {}:{}, lesson in {}\n", exercise.id, exercise.title, test.file,
-                   test.line, session.shown(session.book.root / "chapters" / run.chapter->name() / "README.md"));
+    for (const Verdict& test : run.tests) {
+      if (test.exercise != exercise.id || test.result == Result::passed || test.result == Result::skipped) continue;
+      if (test.result == Result::todo) {
+        fmt::print("next: exercise {}, {}: open {}:{}, lesson in {}\n", exercise.id, exercise.title,
+                   test.place ? test.place->file : "", test.place ? test.place->line : 0,
+                   session.shown(session.book.root / "chapters" / run.chapter->name() / "README.md"));
       } else {
         fmt::print("next: mend exercise {}, then ./workbook test {}\n", exercise.id, run.chapter->number);
       }
@@ -168,11 +161,11 @@ void add_to_report(grading::GradedSubmission& report, const Chapter& chapter, co
     if (std::any_of(report.items.begin(), report.items.end(), [&](const auto& item) { return item.id == id; })) return;
     grading::GradedItem item{kind, id, title, chapter.number, 0, points, "passed", false, false};
     int tests = 0;
-    for (const TestResult& test : run.tests) {
+    for (const Verdict& test : run.tests) {
       if (test.exercise != exercise) continue;
       ++tests;
-      if (test.result != "skipped" && grading::severity(test.result) > grading::severity(item.result)) {
-        item.result = test.result;
+      if (test.result != Result::skipped && grading::severity(name(test.result)) > grading::severity(item.result)) {
+        item.result = name(test.result);
       }
     }
     if (tests == 0) return;
@@ -184,9 +177,8 @@ void add_to_report(grading::GradedSubmission& report, const Chapter& chapter, co
     add_item("exercise", exercise.id, exercise.id, exercise.title, exercise.points);
   }
   add_item("chapter", "whole", fmt::format("chapter {}", chapter.number), chapter.title, 0);
-  for (const TestResult& test : run.tests) {
-    report.tests.push_back({test.name, test.exercise, chapter.number, run.backend, false, test.result, test.message,
-                            test.likely_cause, test.diagnosis, test.file, test.line, test.seconds});
+  for (const Verdict& test : run.tests) {
+    report.tests.push_back(grading::graded_test(test, chapter.number));
   }
 }
 
@@ -242,7 +234,8 @@ int test(const Session& session, const TestOptions& options) {
   }
 
   if (!options.backend.empty()) {
-    std::erase_if(wanted, [&](const Wanted& want) { return !want.chapter->runs_on(options.backend); });
+    std::erase_if(wanted,
+                  [&](const Wanted& want) { return !want.chapter->runs_on(worker::backend_of(options.backend)); });
     if (wanted.empty()) fail_input("--backend {}: none of these chapters runs on it", options.backend);
   }
 
@@ -251,7 +244,7 @@ int test(const Session& session, const TestOptions& options) {
   nlohmann::json documents = nlohmann::json::array();
   for (const Wanted& want : wanted) {
     const Chapter& chapter = *want.chapter;
-    session.show_progress(fmt::format("chapter {}: building", chapter.number));
+    session.progress(fmt::format("chapter {}: building", chapter.number));
     worker::build_targets(session.toolchain, test_targets(session, chapter));
     RunRequest request;
     request.only = options.only;
@@ -261,20 +254,22 @@ int test(const Session& session, const TestOptions& options) {
     request.time_limit = options.time_limit;
     request.previous_readers = options.previous == "chapters";
     const Tree tree = options.solutions ? solutions_tree(session, chapter) : readers_tree(session, chapter);
-    const std::vector<ChapterRun> runs = run_on_backends(session, chapter, tree, request, options.backend);
+    const std::vector<ChapterRun> runs =
+        run_on_backends(session, chapter, tree, request, worker::backend_named(options.backend));
     if (runs.empty()) {
-      fmt::print(stderr, "no test ran{}\n",
-                 options.only.empty()
-                     ? ": a defect of the book"
-                     : ": chapter " + std::to_string(chapter.number) + " has no test named \"" + options.only + "\"" +
-                           (options.backend.empty() ? "" : " on " + backend_text(options.backend)));
+      fmt::print(
+          stderr, "no test ran{}\n",
+          options.only.empty()
+              ? ": a defect of the book"
+              : ": chapter " + std::to_string(chapter.number) + " has no test named \"" + options.only + "\"" +
+                    (options.backend.empty() ? "" : std::string(" on ") + text(worker::backend_of(options.backend))));
       return options.only.empty() ? kTestFailed : kUsage;
     }
     if (!options.solutions) book::save_progress(session.book, exercise_results(chapter, runs));
     passed = passed && all_passed(runs);
     for (const ChapterRun& run : runs) add_to_report(report, chapter, run);
     if (session.json) {
-      for (const ChapterRun& run : runs) documents.push_back(to_json(run));
+      for (const ChapterRun& run : runs) documents.push_back(judge::to_json(run));
     } else {
       for (const ChapterRun& run : runs) print_run(session, run);
       if (!options.solutions) {
@@ -289,8 +284,7 @@ int test(const Session& session, const TestOptions& options) {
     const std::string before = std::filesystem::exists(options.summary) ? book::read_file(options.summary) : "";
     book::write_file(options.summary, before + grading::feedback_page(report));
   }
-  // One chapter on one backend is one document; several are a list.
-  if (session.json) print_json(documents.size() == 1 ? documents[0] : documents);
+  if (session.json) print_json({{"runs", documents}});
   return passed ? kDone : kTestFailed;
 }
 

@@ -15,11 +15,11 @@
 #include "common/attention/inputs.hpp"
 #include "common/book/files.hpp"
 #include "common/book/progress.hpp"
-#include "common/cli/testing.hpp"
 #include "common/cli/trace_facts.hpp"
 #include "common/cli/trace_launch.hpp"
 #include "common/cli/trace_page.hpp"
 #include "common/cli/verbs.hpp"
+#include "common/judge/run.hpp"
 #include "common/worker/stage.hpp"
 #include "common/worker/worker.hpp"
 
@@ -47,10 +47,10 @@ struct Traced {
 /// A chapter that launches kernels; InputError naming those that do.
 const Chapter& kernel_chapter(const Session& session, const std::string& which) {
   const Chapter& chapter = session.book.chapter(which);
-  if (chapter.runs_on("sim")) return chapter;
+  if (chapter.runs_on(Backend::sim)) return chapter;
   std::vector<int> others;
   for (const Chapter& other : session.book.chapters) {
-    if (other.runs_on("sim")) others.push_back(other.number);
+    if (other.runs_on(Backend::sim)) others.push_back(other.number);
   }
   fail_input("trace {}: chapter {} runs on the CPU and launches no kernels; allowed: {}", which, chapter.number,
              others.empty() ? "a chapter with kernels, of which this book has none"
@@ -59,10 +59,9 @@ const Chapter& kernel_chapter(const Session& session, const std::string& which) 
 
 /// EnvironmentError where kernels cannot be counted.
 void require_simulator(const Session& session) {
-  if (!can_build(session, "sim")) {
-    const auto why = session.toolchain.unavailable.find("sim");
+  if (!session.toolchain.can_build(Backend::sim)) {
     throw EnvironmentError("trace needs the simulator, which cannot run here: " +
-                           (why == session.toolchain.unavailable.end() ? "this build has none" : why->second));
+                           session.toolchain.why_not(Backend::sim));
   }
   if (!session.toolchain.counts) {
     throw EnvironmentError("trace needs the simulator's counters, which are missing here: " +
@@ -104,19 +103,19 @@ std::map<std::string, double> numbers_set(const TraceOptions& options) {
   return numbers;
 }
 
-Traced run_traced(const Session& session, const Chapter& chapter, const Tree& tree, const Problem& problem,
+Traced run_traced(const Session& session, const Chapter& chapter, const judge::Tree& tree, const Problem& problem,
                   const TraceOptions& options) {
   Traced traced;
-  session.show_progress(fmt::format("building chapter {}", chapter.number));
-  worker::build_targets(session.toolchain, session.toolchain.backends.at("sim").targets);
-  const worker::WorkerJob job = whole_job(session, chapter, tree, "sim");
+  session.progress(fmt::format("building chapter {}", chapter.number));
+  worker::build_targets(session.toolchain, session.toolchain.backends.at(Backend::sim).targets);
+  const worker::WorkerJob job = whole_job(session, chapter, tree, Backend::sim);
   const worker::WorkerBuilt built = worker::build_workers(session.toolchain, {job}).at(job.name);
   if (!built.ok) {
     traced.result = "not compiled";
     traced.message = built.log;
     return traced;
   }
-  session.show_progress(fmt::format("simulating chapter {}", chapter.number));
+  session.progress(fmt::format("simulating chapter {}", chapter.number));
   worker::Limits limits;
   limits.time = std::chrono::duration<double>(24 * 3600.0);
   limits.memory = 1ull << 46;
@@ -126,7 +125,7 @@ Traced run_traced(const Session& session, const Chapter& chapter, const Tree& tr
   if (options.Bc > 0) numbers["Bc"] = double(options.Bc);
   for (const auto& [name, value] : numbers_set(options)) numbers[name] = value;
   if (chapter.pass == "backward") numbers["count_tiles"] = kGradientTile;
-  const std::string element = chapter.element_on("sim");
+  const std::string element = chapter.element_on(Backend::sim);
   const auto send = [&](const worker::Call& call) {
     worker::Call with_record = call;
     with_record.output<std::uint8_t>("trace", kMostText);
@@ -154,7 +153,7 @@ Traced run_traced(const Session& session, const Chapter& chapter, const Tree& tr
       traced.message = fmt::format("exercise {} is still open{}{}", failure.todo, place.empty() ? "" : ": ", place);
     }
   }
-  session.show_progress("");
+  session.progress("");
   return traced;
 }
 
@@ -306,14 +305,14 @@ json launch_json(const TracedLaunch& launch) {
           {"reports", launch.reports}};
 }
 
-json trace_json(const Chapter& chapter, const Tree& tree, const Problem& problem, const TraceOptions& options,
+json trace_json(const Chapter& chapter, const judge::Tree& tree, const Problem& problem, const TraceOptions& options,
                 const Traced& traced) {
   json launches = json::array();
   for (const TracedLaunch& launch : traced.trace.launches) launches.push_back(launch_json(launch));
-  return {{"chapter", chapter.name()}, {"source", tree.name},
-          {"backend", "sim"},          {"input", input_json(problem, options)},
-          {"result", traced.result},   {"message", traced.message.empty() ? json(nullptr) : json(traced.message)},
-          {"launches", launches},      {"reports", traced.trace.reports}};
+  return {{"chapter", chapter.name()},     {"source", tree.name},
+          {"backend", name(Backend::sim)}, {"input", input_json(problem, options)},
+          {"result", traced.result},       {"message", traced.message.empty() ? json(nullptr) : json(traced.message)},
+          {"launches", launches},          {"reports", traced.trace.reports}};
 }
 
 }  // namespace
@@ -335,7 +334,7 @@ int trace(const Session& session, const TraceOptions& options) {
   require_simulator(session);
   const Problem problem = make_problem(session, options);
   check(problem.shape);
-  const Tree tree = options.solutions ? solutions_tree(session, chapter) : readers_tree(session, chapter);
+  const judge::Tree tree = options.solutions ? solutions_tree(session, chapter) : readers_tree(session, chapter);
 
   const Traced traced = run_traced(session, chapter, tree, problem, options);
   if (traced.trace.too_large > 0) {

@@ -14,9 +14,9 @@
 #include "common/attention/error.hpp"
 #include "common/book/files.hpp"
 #include "common/cli/input.hpp"
-#include "common/cli/testing.hpp"
 #include "common/cli/train_chapters.hpp"
 #include "common/cli/verbs.hpp"
+#include "common/judge/run.hpp"
 #include "common/training/checkpoint.hpp"
 #include "common/worker/command.hpp"
 #include "common/worker/worker.hpp"
@@ -148,7 +148,7 @@ void print_results(const Session& session, const Experiment& experiment, const s
   if (!experiment.code.tree.empty()) {
     fmt::print("Attention and the loss scale by {}, kernels on {}.\n",
                experiment.code.tree == "chapters" ? "your chapters 2 to 7" : "the book's chapters 2 to 7",
-               experiment.code.backend == "cuda" ? "the GPU" : "the simulator");
+               text(*experiment.code.backend));
   }
   fmt::print("{} tokens a step, the loss their mean over {} in all ({} share{}); seed {}, text of {} bytes.\n\n",
              s.tokens() / s.shares, s.tokens(), s.shares, s.shares == 1 ? "" : "s", s.seed, experiment.text.size());
@@ -219,7 +219,7 @@ json results_json(const Experiment& experiment, const std::vector<Result>& resul
           {"seed", s.seed},
           {"text_bytes", experiment.text.size()},
           {"attention", experiment.code.tree.empty() ? "plain" : experiment.code.tree},
-          {"backend", experiment.code.backend.empty() ? json(nullptr) : json(experiment.code.backend)},
+          {"backend", experiment.code.backend ? json(name(*experiment.code.backend)) : json(nullptr)},
           {"runs", runs},
           {"files", files}};
 }
@@ -307,9 +307,9 @@ Experiment new_experiment(const Session& session, const TrainOptions& options) {
                options.backend);
   }
   if (options.chapters || options.solutions) {
-    const bool on_gpu =
-        options.backend.empty() ? can_build(session, "cuda") && gpu_present() : options.backend == "cuda";
-    experiment.code = {options.chapters ? "chapters" : "solutions", on_gpu ? "cuda" : "sim"};
+    const bool on_gpu = options.backend.empty() ? session.toolchain.can_build(Backend::cuda) && worker::gpu_present()
+                                                : options.backend == name(Backend::cuda);
+    experiment.code = {options.chapters ? "chapters" : "solutions", on_gpu ? Backend::cuda : Backend::sim};
   }
   experiment.text = text_bytes(session, options.text);
   for (const Precision precision : kPrecisions) {
@@ -344,9 +344,9 @@ bool train_run(const Session& session, Experiment& experiment, std::size_t i, st
     }
     ++done;
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    session.show_progress(fmt::format("{}: step {} of {}, loss {:.4f}, scale {}{}, {:.3f} s a step",
-                                      name(run.precision), run.steps.size(), steps, record.loss, record.scale,
-                                      record.skipped ? ", skipped" : "", seconds.count() / double(done)));
+    session.progress(fmt::format("{}: step {} of {}, loss {:.4f}, scale {}{}, {:.3f} s a step", name(run.precision),
+                                 run.steps.size(), steps, record.loss, record.scale, record.skipped ? ", skipped" : "",
+                                 seconds.count() / double(done)));
   }
   result.loss = mean_of_last_tenth(run);
   if (done > 0 && result.problem.empty()) result.gradients = trainer.gradient_facts();
@@ -372,7 +372,7 @@ int train(const Session& session, const TrainOptions& options) {
   }
   const fs::path folder = options.out.empty() ? session.book.root / ".workbook" / "train" : fs::path(options.out);
   Experiment experiment = options.resume.empty() ? new_experiment(session, options) : read_checkpoint(options.resume);
-  const std::int64_t steps = options.steps != 0 ? options.steps : experiment.code.backend == "sim" ? 200 : 400;
+  const std::int64_t steps = options.steps != 0 ? options.steps : experiment.code.backend == Backend::sim ? 200 : 400;
   std::optional<TrainingChapters> chapters;
   if (!experiment.code.tree.empty()) chapters.emplace(session, experiment.code);
   require_folder(folder);
@@ -389,14 +389,14 @@ int train(const Session& session, const TrainOptions& options) {
       } catch (...) {
         // What has been computed is not lost to what went wrong.
         write_checkpoint(checkpoint, experiment);
-        session.show_progress("");
+        session.progress("");
         fmt::print(stderr, "the runs so far are in {}\n", session.shown(checkpoint));
         throw;
       }
     }
     write_checkpoint(checkpoint, experiment);
   }
-  session.show_progress("");
+  session.progress("");
   compare_with_fp32(results);
 
   std::string note;

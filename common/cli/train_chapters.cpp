@@ -6,7 +6,7 @@
 
 #include "common/attention/element.hpp"
 #include "common/attention/error.hpp"
-#include "common/cli/testing.hpp"
+#include "common/judge/run.hpp"
 #include "common/worker/worker.hpp"
 
 namespace workbook::cli {
@@ -99,12 +99,9 @@ TrainingChapters::TrainingChapters(const Session& session, const CodeUnderTraini
   const bool own = code.tree == "chapters";
   if (!own && code.tree != "solutions")
     fail_input("attention by \"{}\": allowed are \"chapters\" and \"solutions\"", code.tree);
-  if (!can_build(session, code.backend)) {
-    const auto why = session.toolchain.unavailable.find(code.backend);
-    throw EnvironmentError(
-        fmt::format("attention on \"{}\": {}", code.backend,
-                    why == session.toolchain.unavailable.end() ? "there is no such backend" : why->second));
-  }
+  const Backend backend = code.backend.value_or(Backend::sim);
+  if (!session.toolchain.can_build(backend))
+    throw EnvironmentError(fmt::format("attention on \"{}\": {}", name(backend), session.toolchain.why_not(backend)));
   std::map<int, worker::WorkerJob> jobs;
   std::vector<std::string> targets;
   for (const int number : {2, 5, 6, 7}) {
@@ -114,13 +111,13 @@ TrainingChapters::TrainingChapters(const Session& session, const CodeUnderTraini
       fail_input("--solutions: this book comes without solutions; --chapters trains with the code in chapters/");
     jobs[number] =
         whole_job(session, *chapter, own ? readers_tree(session, *chapter) : solutions_tree(session, *chapter),
-                  number == 2 ? "cpu" : code.backend);
+                  number == 2 ? Backend::cpu : backend);
     for (std::filesystem::path& used : jobs[number].used)
       used = session.book.root / code.tree / used.filename();  // bf16 by the same chapters 5 and 6
     const auto& more = session.toolchain.backends.at(jobs[number].backend).targets;
     targets.insert(targets.end(), more.begin(), more.end());
   }
-  session.show_progress("building chapters 2, 5, 6 and 7");
+  session.progress("building chapters 2, 5, 6 and 7");
   worker::build_targets(session.toolchain, targets);
   std::vector<worker::WorkerJob> all;
   for (const auto& [number, job] : jobs) all.push_back(job);
@@ -130,7 +127,7 @@ TrainingChapters::TrainingChapters(const Session& session, const CodeUnderTraini
     if (!executable.ok) throw EnvironmentError(fmt::format("chapter {} does not compile:\n{}", number, executable.log));
     worker::Limits limits;
     limits.time = std::chrono::duration<double>(kCallSeconds);
-    if (job.backend == "cuda") limits.memory = 0;  // CUDA reserves far more addresses than it uses
+    if (job.backend == Backend::cuda) limits.memory = 0;  // CUDA reserves far more addresses than it uses
     workers_->by_chapter.try_emplace(number, executable.executable, limits);
   }
 }

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "common/book/files.hpp"
+#include "common/book/text.hpp"
 #include "common/grading/text.hpp"
 #include "common/worker/command.hpp"
 
@@ -216,11 +217,11 @@ Workshop::Workshop(const worker::Toolchain& toolchain, const fs::path& book_root
         if (!fs::exists(objects / name)) fs::copy_file(path, objects / name);
         return (objects / name).string();
       }
-      return replaced(word, root + "/common", (headers / "common").string());
+      return book::replaced(word, root + "/common", (headers / "common").string());
     };
-    for (auto& [backend_name, backend] : inside_.backends) {
-      for (auto* words : {&backend.compile, &backend.kernels, &backend.link, &backend.libraries, &backend.objects,
-                          &backend.sources}) {
+    for (auto& [backend, rules] : inside_.backends) {
+      for (auto* words :
+           {&rules.compile, &rules.kernels, &rules.link, &rules.libraries, &rules.objects, &rules.sources}) {
         for (std::string& word : *words) word = moved(word);
       }
     }
@@ -257,7 +258,7 @@ void Workshop::clear(unsigned slot) {
   built_[slot].clear();
 }
 
-std::vector<std::string> Workshop::worker_prefix(unsigned slot, const std::string& backend) const {
+std::vector<std::string> Workshop::worker_prefix(unsigned slot, Backend backend) const {
   if (!isolation_.on) return {};
   std::vector<std::string> words{isolation_.program.string(), "run"};
   const std::vector<std::string> common = common_options(isolation_, user(slot, 0));
@@ -265,7 +266,7 @@ std::vector<std::string> Workshop::worker_prefix(unsigned slot, const std::strin
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   words.insert(words.end(), {"--cpu", std::to_string(limits_.worker_cpu), "--processes",
                              std::to_string(64 + 16 * cores), "--library-path", (folder_ / "objects").string()});
-  if (backend == "cuda") words.emplace_back("--gpu");
+  if (backend == Backend::cuda) words.emplace_back("--gpu");
   words.emplace_back("--");
   return words;
 }
@@ -314,7 +315,7 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
     for (const auto& [option, value] : std::map<std::string, std::string>{
              {"--seconds", fmt::format("{:.0f}", limits_.build_seconds)},
              {"--cpu", fmt::format("{:.0f}", limits_.build_seconds)},
-             {"--memory", std::to_string(job.backend == "cuda" ? 0 : limits_.build_memory)},
+             {"--memory", std::to_string(job.backend == Backend::cuda ? 0 : limits_.build_memory)},
              {"--file-size", std::to_string(limits_.build_file)},
              {"--processes", "128"},
              {"--temporary", (stage / "tmp").string()},

@@ -63,7 +63,7 @@ class Workshop {
   /// solutions are built as always.
   std::map<std::string, worker::WorkerBuilt> build(unsigned slot, const std::vector<worker::WorkerJob>& jobs);
   /// What starts a worker in this slot.
-  std::vector<std::string> worker_prefix(unsigned slot, const std::string& backend) const;
+  std::vector<std::string> worker_prefix(unsigned slot, Backend backend) const;
   /// Forgets the slot's submission.
   void clear(unsigned slot);
 

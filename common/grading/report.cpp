@@ -68,6 +68,24 @@ std::string backend_suffix(const GradedTest& test) {
 
 }  // namespace
 
+GradedTest graded_test(const judge::Verdict& verdict, int chapter) {
+  GradedTest test{verdict.test,
+                  verdict.exercise,
+                  chapter,
+                  name(verdict.backend),
+                  verdict.hidden,
+                  name(verdict.result),
+                  verdict.message,
+                  "",
+                  verdict.cause_id(),
+                  "",
+                  0,
+                  verdict.seconds};
+  if (verdict.cause) test.likely_cause = verdict.cause->text();
+  if (verdict.place) std::tie(test.file, test.line) = std::tie(verdict.place->file, verdict.place->line);
+  return test;
+}
+
 int severity(const std::string& result) {
   const auto found = std::find(kResults.begin(), kResults.end(), result);
   return int(found - kResults.begin());

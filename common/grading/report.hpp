@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/grading/assignment.hpp"
+#include "common/judge/verdict.hpp"
 
 namespace workbook::grading {
 
@@ -26,6 +27,9 @@ struct GradedTest {
   int line = 0;
   double seconds = 0;
 };
+
+/// A verdict as a test of a submission.
+GradedTest graded_test(const judge::Verdict& verdict, int chapter);
 
 /// Something that points are given for.
 struct GradedItem {

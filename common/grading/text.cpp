@@ -144,12 +144,6 @@ std::string csv_cell(std::string_view text) {
   return quoted + "\"";
 }
 
-std::string replaced(std::string text, std::string_view from, std::string_view to) {
-  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
-    text.replace(at, from.size(), to);
-  return text;
-}
-
 std::string points_text(double points) {
   return fmt::format("{:g}", points);
 }

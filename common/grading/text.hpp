@@ -24,9 +24,6 @@ std::string markdown_line(std::string_view text);
 /// One cell of a CSV row (RFC 4180). A text that a spreadsheet would take for a formula gets an apostrophe in front.
 std::string csv_cell(std::string_view text);
 
-/// `text` with every occurrence of `from` replaced.
-std::string replaced(std::string text, std::string_view from, std::string_view to);
-
 /// "3", "2.5": points without a tail of zeros.
 std::string points_text(double points);
 

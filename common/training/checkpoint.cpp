@@ -119,7 +119,7 @@ Experiment parse(std::string_view bytes) {
   experiment.settings = settings_from(header.at("settings"));
   check(experiment.settings);
   experiment.text = file.take(header.at("text_bytes").get<std::size_t>());
-  experiment.code = {header.at("tree"), header.at("backend")};
+  experiment.code = {header.at("tree"), worker::backend_named(header.at("backend").get<std::string>())};
   const auto weights = std::size_t(weight_count(experiment.settings.model));
   for (const json& j : header.at("runs")) {
     RunState run;
@@ -164,7 +164,7 @@ void write_checkpoint(const std::filesystem::path& file, const Experiment& exper
       {"settings", to_json(experiment.settings)},
       {"text_bytes", experiment.text.size()},
       {"tree", experiment.code.tree},
-      {"backend", experiment.code.backend},
+      {"backend", experiment.code.backend ? name(*experiment.code.backend) : ""},
       {"runs", runs}}.dump();
   content += '\n';
   content += experiment.text;

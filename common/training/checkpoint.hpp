@@ -6,13 +6,14 @@
 #include <vector>
 
 #include "common/training/trainer.hpp"
+#include "common/worker/backend.hpp"
 
 namespace workbook::training {
 
 /// Whose code does attention: nobody's, that is PlainAttention; or a tree of the book on a backend.
 struct CodeUnderTraining {
-  std::string tree;     ///< "chapters" or "solutions"; empty: the book's plain attention
-  std::string backend;  ///< "sim" or "cuda"; empty where `tree` is
+  std::string tree;                ///< "chapters" or "solutions"; empty: the book's plain attention
+  std::optional<Backend> backend;  ///< nothing where `tree` is empty
   bool operator==(const CodeUnderTraining&) const = default;
 };
 

@@ -103,10 +103,10 @@ bool is_kernel_file(const fs::path& source) {
 /// Rules for each backend: to compile, to compile kernels where it has any, to link.
 std::string ninja_rules(const Toolchain& toolchain) {
   std::string rules;
-  for (const auto& [name, backend] : toolchain.backends) {
+  for (const auto& [backend, how] : toolchain.backends) {
     // Each step keeps what the compiler said beside its output: ninja's own output mixes the jobs. Paths are quoted by
     // us throughout: ninja quotes its $out only where it sees a need.
-    for (const auto& [rule, compiler] : {std::pair{"compile", &backend.compile}, {"kernels", &backend.kernels}}) {
+    for (const auto& [rule, compiler] : {std::pair{"compile", &how.compile}, {"kernels", &how.kernels}}) {
       if (compiler->empty()) continue;
       std::vector<std::string> compile = *compiler;
       compile.emplace_back("-I.");
@@ -114,17 +114,17 @@ std::string ninja_rules(const Toolchain& toolchain) {
           "rule {}_{}\n  command = {} $include -MMD -MF $output.d -c $source -o $output > $output.log 2>&1 # "
           "$fingerprint\n"
           "  depfile = $depends\n  deps = gcc\n",
-          rule, name, command_line(compile));
+          rule, name(backend), command_line(compile));
     }
-    rules += fmt::format("rule link_{}\n  command = {} $inputs {} {} -o $output > $output.log 2>&1\n", name,
-                         command_line(backend.link), command_line(backend.objects), command_line(backend.libraries));
+    rules += fmt::format("rule link_{}\n  command = {} $inputs {} {} -o $output > $output.log 2>&1\n", name(backend),
+                         command_line(how.link), command_line(how.objects), command_line(how.libraries));
   }
   return rules;
 }
 
 /// `include`: the folder with the chapter's headers; `used`: those of earlier chapters.
-std::string compile_step(const Toolchain& toolchain, const std::string& backend, const fs::path& source,
-                         const fs::path& include, const std::vector<fs::path>& used, const fs::path& object) {
+std::string compile_step(const Toolchain& toolchain, Backend backend, const fs::path& source, const fs::path& include,
+                         const std::vector<fs::path>& used, const fs::path& object) {
   const fs::path shown = from_root(toolchain, source);
   std::vector<std::string> includes{fmt::format("-I{}", from_root(toolchain, include).string())};
   for (const fs::path& folder : used) {
@@ -133,7 +133,7 @@ std::string compile_step(const Toolchain& toolchain, const std::string& backend,
   }
   return fmt::format(
       "build {}: {}_{} {}\n  include = {}\n  source = {}\n  output = {}\n  depends = {}\n  fingerprint = {}\n",
-      in_ninja(object), is_kernel_file(source) ? "kernels" : "compile", backend, in_ninja(shown),
+      in_ninja(object), is_kernel_file(source) ? "kernels" : "compile", name(backend), in_ninja(shown),
       command_line(includes), command_line({shown.string()}), command_line({object.string()}),
       in_ninja(object.string() + ".d"), fingerprint(source, include, used));
 }
@@ -152,7 +152,7 @@ std::string link_step(const Toolchain& toolchain, const WorkerJob& job, const st
     implicit += ' ';
     implicit += in_ninja(object);
   }
-  return fmt::format("build {}: link_{}{} |{}\n  inputs = {}\n  output = {}\n", in_ninja(executable), job.backend,
+  return fmt::format("build {}: link_{}{} |{}\n  inputs = {}\n  output = {}\n", in_ninja(executable), name(job.backend),
                      in_build, implicit, command_line(inputs), command_line({executable.string()}));
 }
 
@@ -192,20 +192,26 @@ Toolchain load_toolchain(const fs::path& build_folder, const fs::path& root) {
       toolchain.*member = file.at(key).get<std::string>();
     }
     for (const auto& [name, backend] : file.at("backends").items()) {
-      toolchain.backends[name] = {backend.at("compile"), backend.at("link"),    backend.at("libraries"),
-                                  backend.at("objects"), backend.at("kernels"), backend.at("sources"),
-                                  backend.at("targets")};
+      toolchain.backends[backend_of(name)] = {backend.at("compile"), backend.at("link"),    backend.at("libraries"),
+                                              backend.at("objects"), backend.at("kernels"), backend.at("sources"),
+                                              backend.at("targets")};
     }
-    toolchain.unavailable = file.at("unavailable").get<std::map<std::string, std::string>>();
+    for (const auto& [name, why] : file.at("unavailable").items()) toolchain.unavailable[backend_of(name)] = why;
     toolchain.counts = file.at("counts");
     toolchain.simulator = file.at("simulator");
     toolchain.cublas = file.at("cublas");
-  } catch (const nlohmann::json::exception& error) {
+  } catch (const std::exception& error) {  // JSON of another form, or a backend that there is not
     throw std::runtime_error(fmt::format("{} is missing or damaged ({}): delete the folder {} and try again",
                                          (build_folder / "toolchain.json").string(), error.what(),
                                          build_folder.string()));
   }
   return toolchain;
+}
+
+std::string Toolchain::why_not(Backend backend) const {
+  if (can_build(backend)) return "";
+  const auto known = unavailable.find(backend);
+  return known == unavailable.end() ? "this build has no such backend" : known->second;
 }
 
 std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, const std::vector<WorkerJob>& jobs) {
@@ -222,12 +228,11 @@ std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, con
   std::set<fs::path> known_objects;
   std::map<std::string, std::vector<fs::path>> objects_of;
   for (const WorkerJob& job : jobs) {
-    if (!toolchain.backends.contains(job.backend)) {
-      const auto why = toolchain.unavailable.find(job.backend);
-      throw std::runtime_error(fmt::format("this build has no backend \"{}\"{}", job.backend,
-                                           why == toolchain.unavailable.end() ? "" : ": " + why->second));
+    if (!toolchain.can_build(job.backend)) {
+      throw std::runtime_error(
+          fmt::format("this build has no backend \"{}\": {}", name(job.backend), toolchain.why_not(job.backend)));
     }
-    const Toolchain::Backend& backend = toolchain.backends.at(job.backend);
+    const Toolchain::Rules& backend = toolchain.backends.at(job.backend);
     WorkerBuilt& worker = built[job.name];
     worker.executable = folder / job.name / "worker";
     const fs::path missing = missing_source(job);
@@ -237,7 +242,7 @@ std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, con
     }
     std::vector<fs::path>& objects = objects_of[job.name];
     const auto add = [&](const fs::path& source, const fs::path& include, const std::vector<fs::path>& used) {
-      std::string key = job.backend + '\n' + source.string() + '\n' + include.string();
+      std::string key = std::string(name(job.backend)) + '\n' + source.string() + '\n' + include.string();
       for (const fs::path& folder : used) key += '\n' + folder.string();
       objects.push_back(shown_folder / "objects" / (source.stem().string() + "." + short_hash(key) + ".o"));
       if (known_objects.insert(objects.back()).second) {

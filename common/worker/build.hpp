@@ -8,11 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "common/worker/backend.hpp"
+
 namespace workbook::worker {
 
 /// What CMake found, from toolchain.json.
 struct Toolchain {
-  struct Backend {
+  /// How workers of one backend are built.
+  struct Rules {
     std::vector<std::string> compile, link, libraries, objects;  ///< objects: of the book, linked into every worker
     std::vector<std::string> kernels;  ///< how a .cu file is compiled; `compile` is for all others
     std::vector<std::string> sources;  ///< of the book, compiled once and linked into every worker
@@ -22,11 +25,18 @@ struct Toolchain {
   std::filesystem::path root;          ///< the book; sources are named relative to it in messages
   std::vector<std::string> prefix;     ///< program and arguments that start ninja in an isolation of its own; or none
   std::string ninja, cmake, compiler, compiler_id, build_type, sanitize, version;
-  std::map<std::string, Backend> backends;         ///< "cpu"; "sim", "cuda" where they can be built
-  std::map<std::string, std::string> unavailable;  ///< the others, and why
-  bool counts = false;                             ///< "sim" counts accesses and looks for races
-  std::string simulator;                           ///< what is missing for that, for people; empty if nothing
-  std::vector<std::string> cublas;                 ///< what a "cuda" worker that uses cuBLAS is linked with; or empty
+  std::map<Backend, Rules> backends;           ///< those whose workers can be built here
+  std::map<Backend, std::string> unavailable;  ///< the others, and why
+  bool counts = false;                         ///< the simulator counts accesses and looks for races
+  std::string simulator;                       ///< what is missing for that, for people; empty if nothing
+  std::vector<std::string> cublas;             ///< what a GPU's worker that uses cuBLAS is linked with; or empty
+
+  /// Whether workers of this backend can be built here.
+  bool can_build(Backend backend) const { return backends.contains(backend); }
+  /// Why not; empty if they can.
+  std::string why_not(Backend backend) const;
+  /// Whether this backend counts accesses and looks for races.
+  bool counts_on(Backend backend) const { return backend == Backend::sim && counts; }
 };
 /// std::runtime_error if the file is missing or damaged.
 Toolchain load_toolchain(const std::filesystem::path& build_folder, const std::filesystem::path& root);
@@ -34,7 +44,7 @@ Toolchain load_toolchain(const std::filesystem::path& build_folder, const std::f
 /// One worker executable to build.
 struct WorkerJob {
   std::string name;  ///< unique: "solutions/01_naive_attention"; becomes a folder
-  std::string backend = "cpu";
+  Backend backend = Backend::cpu;
   std::vector<std::filesystem::path> sources;    ///< the chapter's .cpp and .cu files and its table of operations
   std::filesystem::path include;                 ///< the folder with the chapter's headers
   std::vector<std::filesystem::path> used = {};  ///< folders of earlier chapters, included as "NN_name/file"

@@ -19,8 +19,8 @@ Problem one_head(const std::string& kind, std::int64_t Nq, std::int64_t Nk, std:
   return make_input(kind, {{1, 1, 1, Nq, Nk, d}, causal, scale, seed});
 }
 
-book::Layout layout_of(const std::string& tensor, const std::string& column) {
-  book::Layout layout;
+judge::Layout layout_of(const std::string& tensor, const std::string& column) {
+  judge::Layout layout;
   layout.tensor = tensor;
   layout.axes[0] = layout.axes[1] = "";
   layout.axes[2] = "query";
@@ -55,7 +55,7 @@ void expect_scores(const Problem& problem, const std::string& kind) {
     }
   }
   expect_close(tensor(reply, "S", {1, 1, s.Nq, s.Nk}),
-               {expected, bounds, layout_of("S", "key"), book::score_mistakes(problem), describe(problem, kind)});
+               {expected, bounds, layout_of("S", "key"), judge::score_mistakes(problem), describe(problem, kind)});
 }
 
 /// Scores (Nq, Nk) for exercise 1.2: unit normal times `spread`, plus `shift`; row 0 fully masked if `masked`, and half
@@ -107,12 +107,12 @@ Softmax softmax(const Tensor<float>& S, const std::string& kind) {
 void expect_P(const Softmax& result) {
   const Tensor<double> S = widened(result.S);
   expect_close(result.P, {result.expected_P, softmax_bounds(S, result.expected_P), layout_of("P", "key"),
-                          book::softmax_mistakes(result.S), result.input});
+                          judge::softmax_mistakes(result.S), result.input});
 }
 
 void expect_lse(const Softmax& result) {
   expect_close(result.lse, {result.expected_lse, row_lse_bounds(widened(result.S)), layout_of("lse", ""),
-                            book::row_lse_mistakes(result.S), result.input});
+                            judge::row_lse_mistakes(result.S), result.input});
 }
 
 }  // namespace
@@ -197,7 +197,7 @@ TEST_CASE("O is the P-weighted sum of V's rows", "[1.3]") {
       }
     }
     expect_close(tensor(reply, "O", {1, 1, Nq, d}),
-                 {expected, product_bounds(size, Nk), layout_of("O", "column"), book::product_mistakes(P, problem.V),
+                 {expected, product_bounds(size, Nk), layout_of("O", "column"), judge::product_mistakes(P, problem.V),
                   describe(problem, "value mean")});
   }
 }

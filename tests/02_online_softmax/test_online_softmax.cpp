@@ -32,8 +32,8 @@ Bounds state_bounds(const Tensor<double>& scores, double l) {
   return bounds;
 }
 
-book::Layout state_layout() {
-  book::Layout layout;
+judge::Layout state_layout() {
+  judge::Layout layout;
   layout.tensor = "state (column 0 is m, column 1 is l)";
   layout.axes[0] = layout.axes[1] = layout.axes[2] = "";
   return layout;
@@ -54,7 +54,7 @@ void expect_state(const std::vector<float>& x, std::int64_t block, const std::st
   Bounds bounds = state_bounds(scores, l);
   if (l == 0) bounds.element.values[1] = bounds.rms = 0;
   expect_close(tensor(reply, "state", {1, 1, 1, 2}),
-               {state_tensor(m, l), bounds, state_layout(), book::state_mistakes(x, block),
+               {state_tensor(m, l), bounds, state_layout(), judge::state_mistakes(x, block),
                 fmt::format("{} scores, blocks of {}, {}", x.size(), block, kind)});
 }
 
@@ -122,13 +122,13 @@ void expect_merge(const Part& got, const Part& a, const Part& b, const std::stri
   }
   bounds.rms = std::sqrt(squares / double(expected.values.size()));
   bounds.origin = "float32 rounding of two exps, two products and a sum";
-  book::Layout layout;
+  judge::Layout layout;
   layout.tensor = "merged state (column 0 is m, 1 is l, from 2 on O)";
   layout.axes[0] = layout.axes[1] = layout.axes[2] = "";
   std::vector<float> O = a.O;
   O.insert(O.end(), b.O.begin(), b.O.end());
   const std::vector<float> ms{a.m, b.m}, ls{a.l, b.l};
-  expect_close(as_tensor(got), {expected, bounds, layout, book::merge_mistakes(ms, ls, O), kind});
+  expect_close(as_tensor(got), {expected, bounds, layout, judge::merge_mistakes(ms, ls, O), kind});
 }
 
 void expect_tiled(const Problem& problem, const std::string& kind, std::int64_t Br, std::int64_t Bc) {
@@ -264,10 +264,10 @@ TEST_CASE("tiled attention agrees with chapter 1", "[whole]") {
     Bounds bounds = output_bounds(oracle, problem, float32_precision());
     for (double& bound : bounds.element.values) bound *= 2;
     bounds.rms *= 2;
-    book::Layout layout;
+    judge::Layout layout;
     layout.tensor = "O (expected: chapter 1's)";
     layout.Br = layout.Bc = 32;
-    expect_close(tiled.O, {widened(naive.O), bounds, layout, book::output_mistakes(problem, 32, 32),
+    expect_close(tiled.O, {widened(naive.O), bounds, layout, judge::output_mistakes(problem, 32, 32),
                            describe(problem, "rising maximum")});
   }
 }

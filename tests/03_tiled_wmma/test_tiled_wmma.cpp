@@ -49,13 +49,13 @@ void expect_lse(const Input& given, const Tiles& tiles = {}) {
   const Problem problem = in_element(given.problem);
   const AttentionResult result = attention(problem, tiles.numbers());
   const Forward oracle = forward_oracle(problem);
-  book::Layout layout;
+  judge::Layout layout;
   layout.tensor = "lse";
   layout.axes[3] = "";
   layout.Br = tiles.Br;
   layout.Bc = tiles.Bc;
   expect_close(result.lse, {oracle.lse, lse_bounds(oracle, problem, precision()), layout,
-                            book::lse_mistakes(problem, tiles.Br, tiles.Bc, precision(), tiles.warps),
+                            judge::lse_mistakes(problem, tiles.Br, tiles.Bc, precision(), tiles.warps),
                             describe(problem, given.name)});
 }
 
@@ -277,10 +277,10 @@ TEST_CASE("fused attention agrees with chapter 2", "[whole]") {
     for (std::size_t i = 0; i < bounds.element.values.size(); ++i)
       bounds.element.values[i] += before_bounds.element.values[i];
     bounds.rms += before_bounds.rms;
-    book::Layout layout;
+    judge::Layout layout;
     layout.tensor = "O (expected: chapter 2's)";
     layout.Br = layout.Bc = 64;
-    expect_close(fused.O, {widened(before.O), bounds, layout, book::output_mistakes(problem, 64, 64, precision(), 4),
+    expect_close(fused.O, {widened(before.O), bounds, layout, judge::output_mistakes(problem, 64, 64, precision(), 4),
                            describe(problem, given.name)});
   }
 }

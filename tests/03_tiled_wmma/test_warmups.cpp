@@ -56,14 +56,14 @@ void expect_transpose(std::int64_t rows, std::int64_t columns) {
   for (std::int64_t i = 0; i < rows; ++i) {
     for (std::int64_t j = 0; j < columns; ++j) expected(0, 0, j, i) = matrix(0, 0, i, j);
   }
-  book::Layout layout;
+  judge::Layout layout;
   layout.tensor = "to";
   layout.axes[0] = layout.axes[1] = "";
   expect_close(tensor(transpose(matrix), "to", {1, 1, columns, rows}),
                {expected,
                 {Tensor<double>({1, 1, columns, rows}), 0, "a transpose is exact"},
                 layout,
-                book::transpose_mistakes(matrix, side),
+                judge::transpose_mistakes(matrix, side),
                 fmt::format("from ({}, {}) to ({}, {}), element i is i", rows, columns, columns, rows)});
 }
 
@@ -98,11 +98,11 @@ void expect_product(const Tensor<float>& A, const Tensor<float>& B, const std::s
       }
     }
   }
-  book::Layout layout;
+  judge::Layout layout;
   layout.tensor = "C";
   layout.axes[0] = layout.axes[1] = "";
   expect_close(multiply_transposed(A, B),
-               {expected, product_bounds(size, 16), layout, book::transposed_product_mistakes(A, B), what});
+               {expected, product_bounds(size, 16), layout, judge::transposed_product_mistakes(A, B), what});
 }
 
 }  // namespace

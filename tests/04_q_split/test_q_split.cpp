@@ -25,7 +25,7 @@ constexpr Tiles all_tiles[] = {{128, 64}, {128, 32}, {64, 64}, {32, 32}};
 constexpr std::int64_t head_dims[] = {32, 64, 128};
 
 /// A lane takes so many keys of its row at a time, and m lags behind by at most 8 in units of log2.
-book::LaneRows lane_rows(std::int64_t d, const Tiles& tiles) {
+judge::LaneRows lane_rows(std::int64_t d, const Tiles& tiles) {
   return {d <= 64 ? 32 : tiles.Bc, 8 * 0.69314718F};
 }
 
@@ -39,14 +39,14 @@ void expect_lse(const Input& given, const Tiles& tiles = {}) {
   const Problem problem = in_element(given.problem);
   const AttentionResult result = attention(problem, tiles.numbers());
   const Forward oracle = forward_oracle(problem);
-  book::Layout layout;
+  judge::Layout layout;
   layout.tensor = "lse";
   layout.axes[3] = "";
   layout.Br = tiles.Br;
   layout.Bc = tiles.Bc;
   expect_close(result.lse,
                {oracle.lse, lse_bounds(oracle, problem, precision()), layout,
-                book::lse_mistakes(problem, tiles.Br, tiles.Bc, precision(), 0, lane_rows(problem.shape.d, tiles)),
+                judge::lse_mistakes(problem, tiles.Br, tiles.Bc, precision(), 0, lane_rows(problem.shape.d, tiles)),
                 describe(problem, given.name)});
 }
 
@@ -362,12 +362,12 @@ TEST_CASE("Q split agrees with chapter 3", "[whole]") {
       Bounds bounds = output_bounds(forward_oracle(problem), problem, precision());
       for (double& bound : bounds.element.values) bound *= 2;
       bounds.rms *= 2;
-      book::Layout layout;
+      judge::Layout layout;
       layout.tensor = "O (expected: chapter 3's)";
       layout.Br = 128;
       layout.Bc = 64;
       expect_close(split.O, {widened(before.O), bounds, layout,
-                             book::output_mistakes(problem, 128, 64, precision(), 0, lane_rows(d, {})),
+                             judge::output_mistakes(problem, 128, 64, precision(), 0, lane_rows(d, {})),
                              describe(problem, given.name)});
     }
   }

@@ -33,7 +33,7 @@ constexpr Lengths all_lengths[] = {{1, 1},   {1, 239},   {113, 203}, {128, 217},
                                    {239, 1}, {257, 257}, {799, 3},   {1023, 1024}, {1024, 1023}};
 
 /// A lane takes so many keys of its row at a time, and m lags behind by at most 8 in units of log2.
-book::LaneRows lane_rows(std::int64_t d, const Tiles& tiles) {
+judge::LaneRows lane_rows(std::int64_t d, const Tiles& tiles) {
   return {d <= 64 ? 32 : tiles.Bc, 8 * 0.69314718F};
 }
 
@@ -350,12 +350,12 @@ TEST_CASE("without the mask it agrees with chapter 4", "[whole]") {
     Bounds bounds = output_bounds(forward_oracle(problem), problem, precision());
     for (double& bound : bounds.element.values) bound *= 2;
     bounds.rms *= 2;
-    book::Layout layout;
+    judge::Layout layout;
     layout.tensor = "O (expected: chapter 4's)";
     layout.Br = 128;
     layout.Bc = 64;
     expect_close(now.O, {widened(before.O), bounds, layout,
-                         book::output_mistakes(problem, 128, 64, precision(), 0, lane_rows(64, {})),
+                         judge::output_mistakes(problem, 128, 64, precision(), 0, lane_rows(64, {})),
                          describe(problem, given.name)});
   }
 }
@@ -408,10 +408,10 @@ TEST_CASE("causal with one query equals full attention", "[whole]") {
       one.causal = true;
       const AttentionResult result = attention(one, tiles.numbers());
       const Forward oracle = forward_oracle(full);
-      book::Layout layout;
+      judge::Layout layout;
       layout.tensor = "O (expected: without the mask)";
       expect_close(result.O, {oracle.O, output_bounds(oracle, full, precision()), layout,
-                              book::output_mistakes(one, tiles.Br, tiles.Bc, precision(), 0, lane_rows(64, tiles)),
+                              judge::output_mistakes(one, tiles.Br, tiles.Bc, precision(), 0, lane_rows(64, tiles)),
                               describe(one, "normal, seed 49")});
     }
   }

@@ -94,7 +94,7 @@ inline BackwardResult expect_backward(const Input& in, const Plan& plan = {},
 
 /// Ends the test as passed, with something that it has measured: `./workbook test` shows it.
 [[noreturn]] inline void report(const std::string& measured) {
-  end_test({"passed", measured, "", ""});
+  end_test({Result::passed, measured});
 }
 
 inline std::int64_t tiles_of(std::int64_t rows, std::int64_t tile) {

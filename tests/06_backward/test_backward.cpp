@@ -49,11 +49,11 @@ TEST_CASE("the kernels agree with the naive backward", "[whole]") {
                                  Bounds allowed, const Bounds& more) {
       for (std::size_t i = 0; i < more.element.values.size(); ++i) allowed.element.values[i] += more.element.values[i];
       allowed.rms += more.rms;
-      book::Layout layout;
+      judge::Layout layout;
       layout.tensor = fmt::format("{} (expected: the naive backward's)", name);
       expect_close(
           got, {widened(expected), allowed, layout,
-                book::gradient_mistakes(name, problem, dO, saved, 128, 32, precision()), describe(problem, in.name)});
+                judge::gradient_mistakes(name, problem, dO, saved, 128, 32, precision()), describe(problem, in.name)});
     };
     expect_same("dQ", kernels.dQ, naive.dQ, bounds.dQ, naive_bounds.dQ);
     expect_same("dK", kernels.dK, naive.dK, bounds.dK, naive_bounds.dK);
@@ -102,7 +102,7 @@ TEST_CASE("the number of workers and the order of lanes change nothing", "[whole
 
 TEST_CASE("200 runs give the same bits", "[whole]") {
   // On the simulator in another order each time; on a GPU with more blocks than run together.
-  const bool gpu = context().backend == "cuda";
+  const bool gpu = context().backend == Backend::cuda;
   const bool watched = std::ranges::any_of(context().worker_prefix, [](const std::string& word) {
     return word.ends_with("compute-sanitizer");  // with it a run takes a hundred times as long
   });

@@ -65,11 +65,11 @@ void expect_D(const Input& in) {
   for (std::size_t i = 0; i < dO.values.size(); ++i) D.values[i / std::size_t(d)] += dO.values[i] * saved.O.values[i];
   const GradientBounds bounds =
       gradient_bounds(backward_oracle(problem, dO, saved), problem, dO, saved, gradient_precision(true));
-  book::Layout layout;
+  judge::Layout layout;
   layout.tensor = "D";
   layout.axes[3] = "";
   expect_close(prepare_rows(in.given).D,
-               {D, bounds.D, layout, book::D_mistakes(saved.O, dO), describe(problem, in.name)});
+               {D, bounds.D, layout, judge::D_mistakes(saved.O, dO), describe(problem, in.name)});
 }
 
 }  // namespace
@@ -198,10 +198,10 @@ TEST_CASE("a fully masked row brings an LSE of +inf", "[6.2]") {
       squares += bounds.element.values[i] * bounds.element.values[i];
     }
     bounds.rms = std::sqrt(squares / double(expected.values.size()));
-    book::Layout layout;
+    judge::Layout layout;
     layout.tensor = "LSE in units of log2";
     layout.axes[3] = "";
-    expect_close(rows.log2_lse, {expected, bounds, layout, book::log2_lse_mistakes(in.given.saved.lse),
+    expect_close(rows.log2_lse, {expected, bounds, layout, judge::log2_lse_mistakes(in.given.saved.lse),
                                  describe(in.given.problem, in.name)});
   }
 }

@@ -353,7 +353,7 @@ TEST_CASE("the table of ranges", "[whole]") {
 
 TEST_CASE("conversions agree with those that kernels use", "[whole]") {
   // On a GPU CUDA's own, for every format; on the simulator its conversions of fp16 and bf16.
-  const std::size_t there = context().backend == "cuda" ? 7 : 2;
+  const std::size_t there = context().backend == Backend::cuda ? 7 : 2;
   struct Toolkit {
     Format format;
     Ties ties;

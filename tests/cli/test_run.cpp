@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "common/attention/tolerance.hpp"
-#include "common/book/compare.hpp"
+#include "common/judge/compare.hpp"
 #include "tests/cli/npy_files.hpp"
 #include "tests/text.hpp"
 
@@ -121,15 +121,15 @@ TEST_CASE("Q, K, V from files come back as O and LSE within the bounds") {
     const Forward oracle = forward_oracle(problem);
     const Tensor<float> O = read_npy(scratch("o.npy"));
     REQUIRE(sizes_of(O) == std::vector<std::int64_t>{B, 3, 21, 40});
-    book::Layout layout;
-    const auto compared = book::compare(O, oracle.O, output_bounds(oracle, problem, float32_precision()), layout);
+    judge::Layout layout;
+    const auto compared = judge::compare(O, oracle.O, output_bounds(oracle, problem, float32_precision()), layout);
     INFO(compared.text);
     CHECK(compared.close);
 
     Tensor<float> lse = read_npy(scratch("lse.npy"));  // (B, H, N), which a reader takes for (H, N, d)
     REQUIRE(sizes_of(lse) == std::vector<std::int64_t>{1, B, 3, 21});
     lse.sizes = {B, 3, 21, 1};
-    CHECK(book::compare(lse, oracle.lse, lse_bounds(oracle, problem, float32_precision()), layout).close);
+    CHECK(judge::compare(lse, oracle.lse, lse_bounds(oracle, problem, float32_precision()), layout).close);
   }
 }
 
@@ -210,6 +210,6 @@ TEST_CASE("numbers that are not finite are strings, and what a stage throws is U
   CHECK(document["stages"][1]["result"] == "threw");
   CHECK(contains(document["stages"][1]["message"], "broken text: \xef\xbf\xbd"));
 
-  const json test = book.run({"test", "2.3", "--json"}).document();
+  const json test = book.run({"test", "2.3", "--json"}).document()["runs"][0];
   CHECK(contains(test["tests"][0]["message"], "broken text: \xef\xbf\xbd"));
 }

@@ -27,6 +27,13 @@ Results results(const json& run, const std::string& exercise) {
   return found;
 }
 
+/// The run of a document that has just this one.
+json only_run(const Ran& ran) {
+  const json document = ran.document();
+  REQUIRE(document.at("runs").size() == 1);
+  return document["runs"][0];
+}
+
 /// Every test passed, but for those that a sanitizer build cannot run: it does not count memory.
 bool passed_here(const json& run) {
   const int skipped = run["skipped"], passed = run["passed"];
@@ -53,7 +60,7 @@ const std::string file_1 = "chapters/01_naive_attention/naive_attention.cpp";
 TEST_CASE("a fresh chapter is todo, with file and line, and neither failed nor passed") {
   const WorkbookCopy book;
   const Ran ran = book.run({"test", "1", "--json"});
-  const json run = ran.document();
+  const json run = only_run(ran);
   CHECK(ran.exit_code == 1);
   CHECK(run["todo"] == 8);
   CHECK(run["blocked"] == 4);
@@ -65,9 +72,9 @@ TEST_CASE("a fresh chapter is todo, with file and line, and neither failed nor p
       continue;
     }
     CHECK(test["result"] == "todo");
-    CHECK(test["file"] == file_1);
+    CHECK(test["place"]["file"] == file_1);
     const std::string todo = fmt::format("WORKBOOK_TODO({})", test["exercise"].get<std::string>());
-    CHECK(test["line"] == book.line_of(file_1, todo));
+    CHECK(test["place"]["line"] == book.line_of(file_1, todo));
   }
 
   const Ran shown = book.run({"test", "1"});
@@ -81,7 +88,7 @@ TEST_CASE("a solved exercise passes while the one before it is open") {
   const WorkbookCopy book;
   book.solve("1.2");
   const Ran ran = book.run({"test", "1", "--json"});
-  const json run = ran.document();
+  const json run = only_run(ran);
   CHECK(ran.exit_code == 1);
   CHECK(results(run, "1.1") == Results{"todo"});
   CHECK(results(run, "1.2") == Results{"passed"});
@@ -98,7 +105,7 @@ TEST_CASE("a wrong exercise fails alone, and the whole chapter with it") {
   solve_chapter_1(book);
   book.edit(file_1, "scale * dot", "dot");
   const Ran ran = book.run({"test", "1", "--json"});
-  const json run = ran.document();
+  const json run = only_run(ran);
   CHECK(ran.exit_code == 1);
   CHECK(results(run, "1.1").contains("failed"));
   CHECK(results(run, "1.2") == Results{"passed"});
@@ -141,7 +148,7 @@ TEST_CASE("code that does not survive is a named result, no pass, and leaves the
   const auto start = std::chrono::steady_clock::now();
   const Ran ran = book.run({"test", "1", "--json", "--time-limit", "1"});
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  const json run = ran.document();
+  const json run = only_run(ran);
   INFO(run.dump(2));
   CHECK(ran.exit_code == 1);
   CHECK(seconds < 30);
@@ -151,7 +158,7 @@ TEST_CASE("code that does not survive is a named result, no pass, and leaves the
   CHECK(contains(messages(run, "1.3"), sabotage.message));
   CHECK_FALSE(results(run, "whole").contains("passed"));
 
-  const json other = book.run({"test", "2", "--json"}).document();
+  const json other = only_run(book.run({"test", "2", "--json"}));
   CHECK(other["todo"] == 14);
   CHECK(other["blocked"] == 4);
 }
@@ -161,7 +168,7 @@ TEST_CASE("exit(0) before main, outside every exercise, fails the whole chapter"
   solve_chapter_1(book);
   book.write(file_1, book.read(file_1) + "static const int quit = (std::exit(0), 0);\n");
   const Ran ran = book.run({"test", "1", "--json"});
-  const json run = ran.document();
+  const json run = only_run(ran);
   CHECK(ran.exit_code == 1);
   CHECK(results(run, "1.3") == Results{"passed"});
   CHECK(results(run, "whole") == Results{"crashed"});
@@ -171,7 +178,7 @@ TEST_CASE("exit(0) before main, outside every exercise, fails the whole chapter"
 TEST_CASE("a compile error names the reader's file and line, in the graft too") {
   const WorkbookCopy book;
   book.fill_in("1.2", "  const int here = \"no number\";\n");
-  const json run = book.run({"test", "1.2", "--json"}).document();
+  const json run = only_run(book.run({"test", "1.2", "--json"}));
   CHECK(results(run, "1.2") == Results{"not compiled"});
   const int line = book.line_of(file_1, "const int here");
   INFO(messages(run, "1.2"));
@@ -191,7 +198,7 @@ TEST_CASE("a lost marker costs one exercise, and the message says what to do") {
   solve_chapter_1(book);
   for (const std::string& line : lost.lines) book.edit(file_1, line, "");
   const Ran ran = book.run({"test", "1", "--json"});
-  const json run = ran.document();
+  const json run = only_run(ran);
   CHECK(ran.exit_code == 1);
   CHECK(results(run, "1.1") == Results{"passed"});
   CHECK(results(run, "1.3") == Results{"passed"});
@@ -226,7 +233,7 @@ TEST_CASE("a region that needs a helper from outside passes by the whole chapter
             "static float weighted(float weight, float x) { return weight * x; }\n\nvoid scaled_scores(");
   book.edit(file_1, "scale * dot", "weighted(scale, dot)");
   const Ran ran = book.run({"test", "1", "--json"});
-  const json run = ran.document();
+  const json run = only_run(ran);
   CHECK(ran.exit_code == 0);
   CHECK(passed_here(run));
   REQUIRE(run["notes"].size() == 1);
@@ -249,7 +256,7 @@ TEST_CASE("right answers written differently pass, whatever the line ends") {
   const Ran ran = book.run({"test", "--json"});
   INFO(ran.out);
   CHECK(ran.exit_code == 0);
-  for (const json& run : ran.document()) {
+  for (const json& run : ran.document().at("runs")) {
     CHECK(passed_here(run));
     CHECK(run["notes"].empty());
   }
@@ -262,7 +269,7 @@ TEST_CASE("the book's own solutions pass, and leave no trace in the reader's pro
   const WorkbookCopy book;
   const Ran ran = book.run({"test", "--solutions", "--json"});
   CHECK(ran.exit_code == 0);
-  for (const json& run : ran.document()) {
+  for (const json& run : ran.document().at("runs")) {
     CHECK(run["source"] == "solutions");
     CHECK(passed_here(run));
   }
@@ -275,7 +282,7 @@ TEST_CASE("the stage before is the book's unless the reader's is asked for") {
   CHECK(book.run({"test", "2"}).exit_code == 0);  // chapter 1 is open
   const Ran own = book.run({"test", "2", "--previous", "chapters", "--json"});
   CHECK(own.exit_code == 1);
-  const json run = own.document();
+  const json run = only_run(own);
   CHECK(run["blocked"] == 1);
   CHECK(contains(messages(run, "whole"), "blocked by todo 1.1"));
 }
@@ -285,7 +292,7 @@ TEST_CASE("one test can be run by its name, in whichever chapter it is") {
   book.solve("2.2");
   const Ran ran = book.run({"test", "--only", "an empty state changes nothing", "--json"});
   CHECK(ran.exit_code == 0);
-  const json run = ran.document();
+  const json run = only_run(ran);
   REQUIRE(run["tests"].size() == 1);
   CHECK(run["tests"][0]["name"] == "an empty state changes nothing");
 }
@@ -309,17 +316,17 @@ TEST_CASE("typical mistakes fail, are located, and are explained where they are 
   REQUIRE(here.size() == 6);
   const Ran ran = book.run({"test", "--json"});
   CHECK(ran.exit_code == 1);
-  for (const json& run : ran.document()) {
+  for (const json& run : ran.document().at("runs")) {
     for (const json& test : run["tests"]) {
       if (test["exercise"] == "whole") continue;
       const StudentsMistake& mistake = here.at(test["exercise"]);
       if (test["result"] == "passed") continue;
-      const std::string message = test["message"], file = test["file"];
-      const std::string cause = test["likely_cause"].is_null() ? "-" : test["likely_cause"].get<std::string>();
+      const std::string message = test["message"], file = test["place"]["file"];
+      const std::string cause = test["cause"].is_null() ? "-" : test["cause"]["sentence"].get<std::string>();
       INFO(mistake.exercise << ", " << mistake.title << "\n" << message << "\nlikely cause: " << cause);
       CHECK(test["result"] == "failed");
       CHECK(file == book.readers_file(mistake.exercise));
-      CHECK(test["line"] == book.line_of(file, "// BEGIN " + mistake.exercise));
+      CHECK(test["place"]["line"] == book.line_of(file, "// BEGIN " + mistake.exercise));
       CHECK(contains(message, fmt::format("\"{}\"", test["name"].get<std::string>())));
       const bool compared = contains(message, "expected") && contains(message, "got") && contains(message, "allowed");
       CHECK((compared || contains(message, "outside") || contains(message, "has m = ")));
@@ -328,12 +335,12 @@ TEST_CASE("typical mistakes fail, are located, and are explained where they are 
   for (const auto& [id, mistake] : here) {
     INFO(id << ", " << mistake.title);
     bool failed = false, explained = mistake.explanation.empty();
-    for (const json& run : ran.document()) {
+    for (const json& run : ran.document().at("runs")) {
       for (const json& test : run["tests"]) {
         if (test["exercise"] != id || test["result"] == "passed") continue;
         failed = true;
         explained = explained || contains(test["message"], mistake.explanation) ||
-                    (test["likely_cause"].is_string() && contains(test["likely_cause"], mistake.explanation));
+                    (test["cause"].is_object() && contains(test["cause"]["sentence"], mistake.explanation));
       }
     }
     CHECK(failed);

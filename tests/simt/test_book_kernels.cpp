@@ -6,7 +6,7 @@
 #include "common/attention/half.hpp"
 #include "common/attention/inputs.hpp"
 #include "common/attention/tolerance.hpp"
-#include "common/book/compare.hpp"
+#include "common/judge/compare.hpp"
 #include "common/simt/simulator.hpp"
 #include "tests/simt/book_kernels.hpp"
 #include "tests/simt/two_tensors.hpp"
@@ -42,13 +42,14 @@ void check_result(const HalfProblem& half, const zoo::HostResult& result) {
   Tensor<float> O({s.B, s.H, s.Nq, s.d}), lse({s.B, s.H, s.Nq, 1});
   for (std::size_t i = 0; i < O.values.size(); ++i) O.values[i] = half_to_float(result.O[i]);
   lse.values = result.lse;
-  book::Layout O_layout, lse_layout;
+  judge::Layout O_layout, lse_layout;
   O_layout.tensor = "O";
   lse_layout.tensor = "lse";
   lse_layout.axes[3] = "";
-  const auto O_verdict = book::compare(O, oracle.O, output_bounds(oracle, half.problem, float16_precision()), O_layout);
+  const auto O_verdict =
+      judge::compare(O, oracle.O, output_bounds(oracle, half.problem, float16_precision()), O_layout);
   const auto lse_verdict =
-      book::compare(lse, oracle.lse, lse_bounds(oracle, half.problem, float16_precision()), lse_layout);
+      judge::compare(lse, oracle.lse, lse_bounds(oracle, half.problem, float16_precision()), lse_layout);
   INFO(O_verdict.text << "\n" << lse_verdict.text);
   CHECK(O_verdict.close);
   CHECK(lse_verdict.close);

@@ -15,7 +15,7 @@ Context read_context() {
   const nlohmann::json json = nlohmann::json::parse(file);
   Context context;
   context.chapter = json.at("chapter");
-  context.backend = json.at("backend");
+  context.backend = worker::backend_of(json.at("backend").get<std::string>());
   context.unavailable = json.at("unavailable");
   context.counts = json.at("counts");
   context.element = json.at("element");

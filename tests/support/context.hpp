@@ -1,7 +1,8 @@
 // What the command tells a chapter's test program: which workers hold the code under test. A JSON file, named by the
-// environment variable WORKBOOK_CONTEXT, written by common/cli/testing.cpp:
+// environment variable WORKBOOK_CONTEXT, written by common/judge/run.cpp:
 //
-//   {"chapter": 3, "backend": "sim", "unavailable": "", "counts": true, "element": "float16", "debug": false,
+//   {"chapter": 3, "chapter_name": "03_tiled_wmma", "backend": "sim", "unavailable": "", "counts": true, "element":
+//   "float16", "debug": false,
 //    "time_limit": 10.0, "worker_prefix": [],
 //    "subjects": {"whole": {"executable": PATH, "not_compiled": LOG}, "3.1": {…, "open": true}},
 //    "previous": PATH of the previous chapter's worker, or "", "previous_element": "float32"}
@@ -10,6 +11,8 @@
 #include <map>
 #include <string>
 #include <vector>
+
+#include "common/worker/backend.hpp"
 
 namespace workbook::test {
 
@@ -22,7 +25,7 @@ struct Subject {
 
 struct Context {
   int chapter = 0;
-  std::string backend;      ///< "cpu", "sim", "cuda"
+  Backend backend = Backend::cpu;
   std::string unavailable;  ///< why nothing can run on it here; empty if it can
   bool counts = false;      ///< the backend counts accesses and looks for races
   std::string element;      ///< type of Q, K, V and O of the code under test: "float32", "float16", "bfloat16"

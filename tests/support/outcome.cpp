@@ -49,7 +49,7 @@ class Listener : public Catch::EventListenerBase {
   void testCaseStarting(const Catch::TestCaseInfo& info) override {
     running = Running{};
     running.test = info.name;
-    running.exercise = "whole";
+    running.exercise = judge::kWhole;
     for (const Catch::Tag& tag : info.tags) {
       const std::string text(tag.original.data(), tag.original.size());
       if (text.find('.') != std::string::npos && text.find_first_not_of("0123456789.") == std::string::npos) {
@@ -72,25 +72,27 @@ class Listener : public Catch::EventListenerBase {
   }
 
   void testCaseEnded(const Catch::TestCaseStats& stats) override {
-    Outcome outcome{"passed", "", "", ""};
+    Outcome outcome{Result::passed};
     if (running.outcome) {
       outcome = *running.outcome;
     } else if (!stats.totals.assertions.allOk()) {
-      outcome = {"failed", running.assertions, "", ""};
+      outcome.result = Result::failed;
+      outcome.message = running.assertions;
     } else if (stats.totals.assertions.skipped > 0) {
-      outcome = {"skipped", "", "", ""};
+      outcome.result = Result::skipped;
     } else if (stats.totals.assertions.passed == 0) {
-      outcome = {"failed", "the test asserted nothing: a defect of the book", "", ""};
+      outcome.result = Result::failed;
+      outcome.message = "the test asserted nothing: a defect of the book";
     }
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - running.start).count();
-    write_line({{"event", "end"},
-                {"test", running.test},
-                {"exercise", running.exercise},
-                {"result", outcome.result},
-                {"message", outcome.message},
-                {"likely_cause", outcome.likely_cause},
-                {"diagnosis", outcome.diagnosis},
-                {"seconds", seconds}});
+    judge::Verdict verdict;
+    verdict.test = running.test;
+    verdict.exercise = running.exercise;
+    verdict.result = outcome.result;
+    verdict.message = outcome.message;
+    verdict.cause = outcome.cause;
+    verdict.blocked_by = outcome.blocked_by;
+    verdict.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - running.start).count();
+    write_line({{"event", "end"}, {"verdict", judge::to_json(verdict)}});
   }
 
   void testRunEnded(const Catch::TestRunStats&) override { write_line({{"event", "done"}}); }

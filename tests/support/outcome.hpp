@@ -2,21 +2,25 @@
 // code and no text is parsed; a run without its closing line has crashed.
 //
 //   {"event": "start", "test": NAME}
-//   {"event": "end", "test": NAME, "exercise": "1.1" | "whole", "result": "passed" | "failed" | …, "message",
-//    "likely_cause", "diagnosis", "seconds"}
+//   {"event": "end", "verdict": {…}}    as common/judge/verdict.hpp has it
 //   {"event": "done"}
 #pragma once
 
+#include <optional>
 #include <string>
+
+#include "common/judge/verdict.hpp"
 
 namespace workbook::test {
 
-/// Why a test did not pass.
+using judge::Cause, judge::Result;
+
+/// How a test ended.
 struct Outcome {
-  std::string result;        ///< "failed", "todo", "blocked", "crashed", "timed out", "not compiled", …
-  std::string message;       ///< for the reader
-  std::string likely_cause;  ///< the diagnosis in a sentence; empty if it cannot be told
-  std::string diagnosis;     ///< its id
+  Result result = Result::failed;
+  std::string message = {};         ///< for the reader
+  std::optional<Cause> cause = {};  ///< nothing if it cannot be told
+  std::string blocked_by = {};      ///< of a blocked test: the open exercise
 };
 
 /// Ends the running test with this outcome.

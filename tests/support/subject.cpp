@@ -16,16 +16,12 @@
 namespace workbook::test {
 namespace {
 
+using judge::Cause, judge::Result;
 using worker::Call;
 using worker::Ending;
 using worker::Failure;
 using worker::Reply;
 using worker::Worker;
-
-std::string backend_text() {
-  const std::string& backend = context().backend;
-  return backend == "cpu" ? "the CPU" : backend == "sim" ? "the simulator" : "the GPU";
-}
 
 std::string last_printed;  // what the code under test printed in its last call
 
@@ -38,7 +34,7 @@ std::string printed_text() {
 
 /// The first line of every failure message.
 std::string headline(const std::string& input) {
-  return fmt::format("chapter {}, \"{}\" failed on {}{}", context().chapter, current_test(), backend_text(),
+  return fmt::format("chapter {}, \"{}\" failed on {}{}", context().chapter, current_test(), text(context().backend),
                      input.empty() ? "" : " (" + input + ")");
 }
 
@@ -48,11 +44,12 @@ Worker& worker_of(const std::string& executable) {
   const auto found = workers.find(executable);
   if (found != workers.end()) return found->second;
   worker::Limits limits;
-  if (context().backend == "cuda") limits.memory = 0;  // CUDA reserves far more addresses than it uses
+  if (context().backend == Backend::cuda) limits.memory = 0;  // CUDA reserves far more addresses than it uses
   limits.time = std::chrono::duration<double>(context().time_limit);
   limits.debug = context().debug;
   if (executable != context().previous) limits.prefix = context().worker_prefix;
-  if (context().backend == "cuda" && !limits.prefix.empty()) {  // compute-sanitizer: slow, and reports at the end
+  if (context().backend == Backend::cuda &&
+      !limits.prefix.empty()) {  // compute-sanitizer: slow, and reports at the end
     limits.time *= 30;
     limits.patience = std::chrono::seconds(60);
   }
@@ -127,7 +124,8 @@ Outcome outcome_of_reports(const Reported& reported, const Call& call) {
     message += fmt::format("  {}\n    the same places as in \"{}\", where they are shown\n", reported.lines.front(),
                            first->second);
   }
-  return {"failed", message + "  the call was " + call.text(), reported.kind->cause, reported.kind->id};
+  return {Result::failed, message + "  the call was " + call.text(),
+          Cause{reported.kind->id, reported.kind->cause, ""}};
 }
 
 /// How each way to die is reported.
@@ -136,39 +134,40 @@ Outcome outcome_of(const Failure& failure, const Call& call) {
                                        failure.what(), call.text());
   switch (failure.ending) {
     case Ending::todo:
-      if (failure.todo == current_exercise()) return {"todo", "todo " + failure.todo, "", ""};
-      return {"blocked", "blocked by todo " + failure.todo, "", ""};
+      if (failure.todo == current_exercise()) return {Result::todo, "todo " + failure.todo};
+      return {Result::blocked, "blocked by todo " + failure.todo, {}, failure.todo};
     case Ending::timed_out:
-      return {"timed out", text, "", "timed-out"};
+      return {Result::timed_out, text};
     case Ending::crashed:
     case Ending::exited:
     case Ending::output_flood:
     case Ending::broke_protocol:
     case Ending::not_started:
-      return {"crashed", text, "", "crashed"};
+      return {Result::crashed, text};
     case Ending::wrote_outside:
-      return {"failed", text, "an index runs past the end of an array", "wrote-outside"};
+      return {Result::failed, text, Cause{"wrote-outside", "an index runs past the end of an array", ""}};
     case Ending::changed_input:
-      return {"failed", text, "an input was used as scratch memory", "changed-input"};
+      return {Result::failed, text, Cause{"changed-input", "an input was used as scratch memory", ""}};
     case Ending::out_of_memory:
-      return {"failed", text, "memory grows with N², or a size is wrong", "out-of-memory"};
+      return {Result::failed, text, Cause{"out-of-memory", "memory grows with N², or a size is wrong", ""}};
     case Ending::threw: {
-      if (const auto reported = reports_in(failure.what()); reported && context().backend == "sim")
+      if (const auto reported = reports_in(failure.what()); reported && context().backend == Backend::sim)
         return outcome_of_reports(*reported, call);
       const bool outside = std::string(failure.what()).find(" lies outside ") != std::string::npos ||
                            std::string(failure.what()).find(" reach outside ") != std::string::npos;
-      return {"failed", text,
-              outside ? "an index runs past the end of a matrix: look at the ragged last tile and at "
-                        "which index comes first"
-                      : "",
-              outside ? "read-outside" : "threw"};
+      if (!outside) return {Result::failed, text};
+      return {Result::failed, text,
+              Cause{"read-outside",
+                    "an index runs past the end of a matrix: look at the ragged last tile and at which index comes "
+                    "first",
+                    ""}};
     }
     case Ending::refused:
-      return {"failed", text, "", "refused"};
+      return {Result::failed, text};
     case Ending::unavailable:
-      return {"skipped", failure.what(), "", ""};
+      return {Result::skipped, failure.what()};
   }
-  return {"failed", text, "", ""};
+  return {Result::failed, text};
 }
 
 std::string patient_test;  // whose calls may take `patience` times as long as others
@@ -201,21 +200,20 @@ std::int64_t tile(const std::map<std::string, double>& numbers, const char* name
 }  // namespace
 
 Reply call(const Call& call) {
-  if (!context().unavailable.empty()) end_test({"skipped", context().unavailable, "", ""});
+  if (!context().unavailable.empty()) end_test({Result::skipped, context().unavailable});
   const auto found = context().subjects.find(current_exercise());
   if (found == context().subjects.end()) {
-    end_test({"failed", "the run has no code for exercise " + current_exercise() + ": a defect of the book", "", ""});
+    end_test({Result::failed, "the run has no code for exercise " + current_exercise() + ": a defect of the book"});
   }
   const Subject& subject = found->second;
-  if (subject.open) end_test({"todo", "todo " + current_exercise(), "", ""});
-  if (subject.executable.empty()) end_test({"not compiled", subject.not_compiled, "", "not-compiled"});
+  if (subject.open) end_test({Result::todo, "todo " + current_exercise()});
+  if (subject.executable.empty()) end_test({Result::not_compiled, subject.not_compiled});
   Reply reply = call_worker(subject.executable, call);
-  const std::string wanted = context().backend == "cpu" ? "" : context().backend;
-  if (reply.device != wanted || (wanted == "cuda" && !reply.device_compiler.starts_with("nvcc "))) {
-    end_test({"failed",
+  const std::string wanted = context().backend == Backend::cpu ? "" : name(context().backend);
+  if (reply.device != wanted || (context().backend == Backend::cuda && !reply.device_compiler.starts_with("nvcc "))) {
+    end_test({Result::failed,
               fmt::format("the worker runs kernels on \"{}\", compiled by \"{}\", not on {}: a defect of the book",
-                          reply.device, reply.device_compiler, backend_text()),
-              "", ""});
+                          reply.device, reply.device_compiler, text(context().backend))});
   }
   return reply;
 }
@@ -227,7 +225,7 @@ void be_patient(double times) {
 
 Reply call_previous(const Call& call) {
   if (context().previous.empty())
-    end_test({"not compiled", "the previous chapter, to compare with, could not be built", "", ""});
+    end_test({Result::not_compiled, "the previous chapter, to compare with, could not be built"});
   return call_worker(context().previous, call);
 }
 
@@ -248,10 +246,10 @@ Precision precision() {
 }
 
 void require_counters() {
-  if (context().counts || context().backend == "cpu") return;
-  const char* why =
-      context().backend == "sim" ? "accesses are not counted in this build" : "only the simulator counts accesses";
-  end_test({"skipped", context().unavailable.empty() ? why : context().unavailable, "", ""});
+  if (context().counts || context().backend == Backend::cpu) return;
+  const char* why = context().backend == Backend::sim ? "accesses are not counted in this build"
+                                                      : "only the simulator counts accesses";
+  end_test({Result::skipped, context().unavailable.empty() ? why : context().unavailable});
 }
 
 double counter(const Reply& reply, const std::string& name) {
@@ -268,40 +266,42 @@ std::string describe(const Problem& problem, const std::string& kind) {
 }
 
 void expect_close(const Tensor<float>& got, const Expectation& expectation) {
-  const book::Comparison comparison = book::compare(got, expectation.expected, expectation.bounds, expectation.layout);
+  const judge::Comparison comparison =
+      judge::compare(got, expectation.expected, expectation.bounds, expectation.layout);
   if (comparison.close) {
     SUCCEED();
     return;
   }
-  Outcome outcome{"failed", headline(expectation.input) + "\n" + comparison.text + printed_text(), "", "unknown"};
-  if (const auto found = book::diagnose(got, expectation.expected, expectation.bounds, expectation.mistakes)) {
-    outcome.likely_cause =
-        fmt::format("{}: your output matches that mistake to {:.1g}", found->sentence, found->difference);
-    outcome.diagnosis = found->id;
+  Outcome outcome{Result::failed, headline(expectation.input) + "\n" + comparison.text + printed_text()};
+  if (const auto found = judge::diagnose(got, expectation.expected, expectation.bounds, expectation.mistakes)) {
+    outcome.cause =
+        Cause{found->id, found->sentence,
+              found->difference == 0 ? "your output matches that mistake exactly"
+                                     : fmt::format("your output matches that mistake to {:.1g}", found->difference)};
   }
   end_test(std::move(outcome));
 }
 
 AttentionResult expect_attention(const Problem& given, const std::string& kind,
-                                 const std::map<std::string, double>& numbers, const book::LaneRows& lane_rows) {
+                                 const std::map<std::string, double>& numbers, const judge::LaneRows& lane_rows) {
   const Problem problem = in_element(given);
   AttentionResult result = attention(problem, numbers);
   const Forward oracle = forward_oracle(problem);
   const std::int64_t Br = tile(numbers, "Br"), Bc = tile(numbers, "Bc"), key_warps = tile(numbers, "key_warps");
   std::string input = describe(problem, kind);
   if (Br > 0) input += fmt::format(", Br={}, Bc={}", Br, Bc);
-  book::Layout O_layout, lse_layout;
+  judge::Layout O_layout, lse_layout;
   O_layout.tensor = "O";
   lse_layout.tensor = "lse";
   lse_layout.axes[3] = "";
-  for (book::Layout* layout : {&O_layout, &lse_layout}) {
+  for (judge::Layout* layout : {&O_layout, &lse_layout}) {
     layout->Br = Br;
     layout->Bc = Bc;
   }
   expect_close(result.O, {oracle.O, output_bounds(oracle, problem, precision()), O_layout,
-                          book::output_mistakes(problem, Br, Bc, precision(), key_warps, lane_rows), input});
+                          judge::output_mistakes(problem, Br, Bc, precision(), key_warps, lane_rows), input});
   expect_close(result.lse, {oracle.lse, lse_bounds(oracle, problem, precision()), lse_layout,
-                            book::lse_mistakes(problem, Br, Bc, precision(), key_warps, lane_rows), input});
+                            judge::lse_mistakes(problem, Br, Bc, precision(), key_warps, lane_rows), input});
   return result;
 }
 
@@ -323,7 +323,7 @@ void expect_gradients(const BackwardResult& got, const BackwardProblem& given, c
   const GradientBounds bounds = gradient_bounds(oracle, problem, dO, saved, precision);
   for (const std::string& name : which) {
     const bool of_queries = name == "dQ", of_keys = name == "dK";
-    book::Layout layout;
+    judge::Layout layout;
     layout.tensor = name;
     (of_queries ? layout.Br : layout.Bc) = tiles.owned;
     expect_close(of_queries ? got.dQ
@@ -335,7 +335,7 @@ void expect_gradients(const BackwardResult& got, const BackwardProblem& given, c
                   of_queries ? bounds.dQ
                   : of_keys  ? bounds.dK
                              : bounds.dV,
-                  layout, book::gradient_mistakes(name, problem, dO, saved, tiles.owned, tiles.passing, precision),
+                  layout, judge::gradient_mistakes(name, problem, dO, saved, tiles.owned, tiles.passing, precision),
                   describe(problem, input)});
   }
 }
@@ -345,8 +345,9 @@ void expect(bool condition, const std::string& message, const std::string& cause
     SUCCEED();
     return;
   }
-  end_test(
-      {"failed", headline("") + "\n  " + message + printed_text(), cause, diagnosis.empty() ? "unknown" : diagnosis});
+  Outcome outcome{Result::failed, headline("") + "\n  " + message + printed_text()};
+  if (!diagnosis.empty() && diagnosis != judge::kUnknown) outcome.cause = Cause{diagnosis, cause, ""};
+  end_test(std::move(outcome));
 }
 
 void expect_count(const Reply& reply, const std::string& name, double expected, const std::string& why,

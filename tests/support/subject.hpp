@@ -8,8 +8,8 @@
 
 #include "common/attention/inputs.hpp"
 #include "common/attention/tolerance.hpp"
-#include "common/book/compare.hpp"
-#include "common/book/diagnosis.hpp"
+#include "common/judge/compare.hpp"
+#include "common/judge/diagnosis.hpp"
 #include "common/worker/stage.hpp"
 #include "common/worker/worker.hpp"
 
@@ -46,9 +46,9 @@ std::string describe(const Problem& problem, const std::string& kind = "");
 struct Expectation {
   Tensor<double> expected;
   Bounds bounds;
-  book::Layout layout;
-  std::vector<book::Mistake> mistakes;  ///< known mistakes to look for if it fails
-  std::string input;                    ///< describe(…)
+  judge::Layout layout;
+  std::vector<judge::Mistake> mistakes;  ///< known mistakes to look for if it fails
+  std::string input;                     ///< describe(…)
 };
 /// Ends the test as failed if `got` is outside the bounds: located mismatch, then the likely cause.
 void expect_close(const Tensor<float>& got, const Expectation& expectation);
@@ -57,7 +57,7 @@ void expect_close(const Tensor<float>& got, const Expectation& expectation);
 /// came back, for more checks. lane_rows: how the stage's lanes own rows, for the diagnosis.
 AttentionResult expect_attention(const Problem& problem, const std::string& kind,
                                  const std::map<std::string, double>& numbers = {},
-                                 const book::LaneRows& lane_rows = {});
+                                 const judge::LaneRows& lane_rows = {});
 
 /// Ends the test as failed with `message` unless `condition` holds. `cause`: what it most likely is; `diagnosis`: id.
 void expect(bool condition, const std::string& message, const std::string& cause = "",

@@ -6,7 +6,7 @@
 
 #include "common/attention/tolerance.hpp"
 
-namespace workbook::book {
+namespace workbook::judge {
 
 /// What the four axes of a tensor are called in a message, and how rows fall into tiles and warps.
 struct Layout {
@@ -33,4 +33,4 @@ struct Comparison {
 Comparison compare(const Tensor<float>& got, const Tensor<double>& expected, const Bounds& bounds,
                    const Layout& layout);
 
-}  // namespace workbook::book
+}  // namespace workbook::judge

@@ -1,11 +1,11 @@
-#include "common/book/diagnosis.hpp"
+#include "common/judge/diagnosis.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <stdexcept>
 
-namespace workbook::book {
+namespace workbook::judge {
 namespace {
 
 // An output agrees with a mistake if two things hold.
@@ -148,4 +148,4 @@ std::optional<Diagnosis> diagnose(const Tensor<float>& got, const Tensor<double>
   return result;
 }
 
-}  // namespace workbook::book
+}  // namespace workbook::judge

@@ -11,7 +11,7 @@
 
 #include "common/attention/tolerance.hpp"
 
-namespace workbook::book {
+namespace workbook::judge {
 
 /// A known mistake, and the output that it gives (computed only when a test has failed).
 struct Mistake {
@@ -80,4 +80,4 @@ std::vector<Mistake> gradient_mistakes(const std::string& gradient, const Proble
 std::vector<Mistake> D_mistakes(const Tensor<double>& O, const Tensor<double>& dO);
 std::vector<Mistake> log2_lse_mistakes(const Tensor<double>& lse);
 
-}  // namespace workbook::book
+}  // namespace workbook::judge

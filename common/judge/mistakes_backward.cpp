@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "common/attention/half.hpp"
-#include "common/book/diagnosis.hpp"
+#include "common/judge/diagnosis.hpp"
 
-namespace workbook::book {
+namespace workbook::judge {
 namespace {
 
 using Index = std::int64_t;
@@ -498,4 +498,4 @@ std::vector<Mistake> log2_lse_mistakes(const Tensor<double>& lse) {
   return mistakes;
 }
 
-}  // namespace workbook::book
+}  // namespace workbook::judge

@@ -4,10 +4,10 @@
 #include "common/attention/element.hpp"
 #include "common/attention/half.hpp"
 #include "common/attention/inputs.hpp"
-#include "tests/book/named_mistakes.hpp"
+#include "tests/judge/named_mistakes.hpp"
 
 using namespace workbook;
-using namespace workbook::book;
+using namespace workbook::judge;
 
 namespace {
 

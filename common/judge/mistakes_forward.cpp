@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "common/attention/half.hpp"
-#include "common/book/diagnosis.hpp"
+#include "common/judge/diagnosis.hpp"
 
-namespace workbook::book {
+namespace workbook::judge {
 namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
@@ -1585,4 +1585,4 @@ std::vector<Mistake> merge_mistakes(std::span<const float> m, std::span<const fl
   return mistakes;
 }
 
-}  // namespace workbook::book
+}  // namespace workbook::judge

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "common/book/diagnosis.hpp"
+#include "common/judge/diagnosis.hpp"
 
-namespace workbook::book {
+namespace workbook::judge {
 namespace {
 
 using Index = std::int64_t;
@@ -74,4 +74,4 @@ std::vector<Mistake> transpose_mistakes(const Tensor<float>& matrix, Index side)
   return mistakes;
 }
 
-}  // namespace workbook::book
+}  // namespace workbook::judge

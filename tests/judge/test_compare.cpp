@@ -1,4 +1,4 @@
-#include "common/book/compare.hpp"
+#include "common/judge/compare.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
@@ -9,7 +9,7 @@
 #include <stdexcept>
 
 using namespace workbook;
-using namespace workbook::book;
+using namespace workbook::judge;
 using Catch::Matchers::ContainsSubstring;
 using Catch::Matchers::WithinRel;
 
@@ -25,7 +25,7 @@ struct Fixture {
     bounds = {Tensor<double>(sizes, bound), bound, "fp16 rounding of P and O, N=200"};
     layout = {.tensor = "O", .Br = 64, .Bc = 32, .rows_per_warp = 16};
   }
-  Comparison compare() const { return book::compare(got, expected, bounds, layout); }
+  Comparison compare() const { return judge::compare(got, expected, bounds, layout); }
   /// Puts `value` into rows [first, last] of one head.
   void put(std::int64_t h, std::int64_t first, std::int64_t last, float value) {
     for (std::int64_t i = first; i <= last; ++i)

@@ -12,11 +12,11 @@
 
 #include "common/attention/half.hpp"
 #include "common/attention/inputs.hpp"
-#include "common/book/diagnosis.hpp"
-#include "tests/book/named_mistakes.hpp"
+#include "common/judge/diagnosis.hpp"
+#include "tests/judge/named_mistakes.hpp"
 
 using namespace workbook;
-using namespace workbook::book;
+using namespace workbook::judge;
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "common/book/compare.hpp"
+#include "common/judge/compare.hpp"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <vector>
 
-namespace workbook::book {
+namespace workbook::judge {
 namespace {
 
 using Index = std::array<std::int64_t, 4>;
@@ -252,4 +252,4 @@ Comparison compare(const Tensor<float>& got, const Tensor<double>& expected, con
   return result;
 }
 
-}  // namespace workbook::book
+}  // namespace workbook::judge

@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "common/book/diagnosis.hpp"
+#include "common/judge/diagnosis.hpp"
 
-namespace workbook::book {
+namespace workbook::judge {
 
 /// A deterministic number in [-1, 1] for element i.
 inline double noise(std::size_t i) {
@@ -45,7 +45,7 @@ struct Case {
   std::vector<Mistake> mistakes;
 
   std::optional<Diagnosis> diagnose(const Tensor<float>& got) const {
-    return book::diagnose(got, expected, bounds, mistakes);
+    return judge::diagnose(got, expected, bounds, mistakes);
   }
   std::string id(const Tensor<float>& got) const {
     const auto diagnosis = diagnose(got);
@@ -111,4 +111,4 @@ inline void check_all_named(const std::vector<Case>& cases, const std::set<std::
   }
 }
 
-}  // namespace workbook::book
+}  // namespace workbook::judge

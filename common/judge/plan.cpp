@@ -1,0 +1,204 @@
+#include "common/judge/plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "common/book/files.hpp"
+#include "common/judge/verdict.hpp"
+
+namespace workbook::judge {
+namespace fs = std::filesystem;
+namespace {
+
+using book::Chapter;
+using book::Exercise;
+
+bool is_kernel_file(const std::string& file) {
+  return fs::path(file).extension() == ".cu";
+}
+bool is_source(const std::string& file) {
+  return fs::path(file).extension() == ".cpp" || is_kernel_file(file);
+}
+
+/// By exercise. Without solutions/ (a release) the tree itself says where its regions are.
+std::map<std::string, RegionInTree> regions_of(const Workspace& workspace, const Chapter& chapter, const Tree& tree) {
+  std::map<std::string, RegionInTree> found;
+  for (const std::string& file : chapter.files) {
+    const fs::path solution_path = workspace.book.solution(chapter, file);
+    const fs::path reader_path = tree.folder / file;
+    RegionInTree region_in;
+    region_in.file = file;
+    if (fs::exists(reader_path)) {
+      region_in.reader = book::parse_reader(workspace.shown(reader_path), book::read_file(reader_path));
+    } else {
+      region_in.error = workspace.shown(reader_path) + " is missing";
+    }
+    region_in.solution = fs::exists(solution_path)
+                             ? book::parse_marked(workspace.shown(solution_path), book::read_file(solution_path))
+                             : region_in.reader;
+    for (const book::Region& region : region_in.solution.regions) found[region.id] = region_in;
+  }
+  return found;
+}
+
+/// Which of an exercise's marker lines are gone from a reader's file.
+std::string lost_markers(const book::MarkedFile& file, const std::string& id) {
+  const std::string begin = "// BEGIN " + id, end = "// END " + id;
+  const auto line_of = [&](const std::string& marker) {
+    const auto found = std::find_if(file.lines.begin(), file.lines.end(), [&](const std::string& line) {
+      const std::size_t from = line.find_first_not_of(" \t");
+      return from != std::string::npos && line.substr(from, line.find_last_not_of(" \t") - from + 1) == marker;
+    });
+    return found == file.lines.end() ? 0 : int(found - file.lines.begin()) + 1;
+  };
+  const int begins = line_of(begin), ends = line_of(end);
+  if (begins == 0 && ends == 0) return fmt::format("{}: the lines {} and {} are gone", file.name, begin, end);
+  if (ends == 0) return fmt::format("{}:{}: the line {} that closes this region is gone", file.name, begins, end);
+  if (begins == 0) return fmt::format("{}:{}: the line {} that opens this region is gone", file.name, ends, begin);
+  return fmt::format("{}:{}: the markers of exercise {} stand twice, or another region's lie between them", file.name,
+                     begins, id);
+}
+
+/// True if the tree is the solution with just this region changed: then the whole chapter is the graft.
+bool is_solution_but(const Workspace& workspace, const Chapter& chapter, const Tree& tree, const RegionInTree& in,
+                     const book::Region& region) {
+  return std::all_of(chapter.files.begin(), chapter.files.end(), [&](const std::string& file) {
+    const std::string text = book::read_file(tree.folder / file);
+    return file == in.file ? text == book::replace_body(in.solution, region.id, region.body)
+                           : text == book::read_file(workspace.book.solution(chapter, file));
+  });
+}
+
+/// The solution with the tree's region of this exercise, written to a folder of its own. What it changes in what the
+/// reader knows a file by is added to the plan.
+Tree write_graft(const Workspace& workspace, Plan& plan, const RegionInTree& in, const std::string& id) {
+  const Chapter& chapter = *plan.chapter;
+  Tree grafted{"grafts/" + plan.tree.name + "/" + id,
+               workspace.toolchain.build_folder / "grafts" / plan.tree.name / id / chapter.name()};
+  for (const std::string& file : chapter.files) {
+    const fs::path copied = workspace.book.solution(chapter, file), own = plan.tree.folder / file;
+    const std::string text = file == in.file ? book::graft(in.solution, in.reader, id) : book::read_file(copied);
+    book::write_if_changed(grafted.folder / file, text);
+    const bool same = fs::is_regular_file(own) && book::read_file(own) == text;
+    plan.known_as[workspace.shown(grafted.folder / file)] = workspace.shown(same ? own : copied);
+  }
+  return grafted;
+}
+
+PlannedExercise plan_exercise(const Workspace& workspace, Plan& plan, const std::string& id, bool graft) {
+  PlannedExercise planned;
+  const auto found = plan.regions.find(id);
+  if (found == plan.regions.end()) {
+    planned.broken = fmt::format("exercise {} has no region in the book's files", id);
+    return planned;
+  }
+  const RegionInTree& in = found->second;
+  const book::Region* region = in.error.empty() ? in.reader.find(id) : nullptr;
+  if (region == nullptr) {
+    planned.broken = in.error.empty() ? lost_markers(in.reader, id) : in.error;
+    planned.broken +=
+        fmt::format("\n  put the marker lines back, or start the file again: ./workbook reset --file {}", id);
+    return planned;
+  }
+  const Backend backend = plan.request.backend;
+  const auto runs_on = [&](const Tree& tree) {
+    worker::WorkerJob job = whole_job(workspace, *plan.chapter, tree, backend);
+    planned.worker = job.name;
+    plan.jobs.try_emplace(job.name, std::move(job));
+  };
+  if (book::is_open(*region)) {
+    planned.open = true;
+  } else if (!graft || is_solution_but(workspace, *plan.chapter, plan.tree, in, *region)) {
+    planned.worker = plan.whole;
+  } else if (region->body == in.solution.find(id)->body) {
+    runs_on(solutions_tree(workspace, *plan.chapter));
+  } else {
+    runs_on(write_graft(workspace, plan, in, id));
+  }
+  return planned;
+}
+
+/// The stage to compare with: the chapter before this one that has a stage of the same pass, on the same backend if it
+/// has that, from solutions/ or chapters/.
+void plan_previous(const Workspace& workspace, Plan& plan) {
+  const Chapter* previous = nullptr;
+  for (const Chapter& other : workspace.book.chapters) {
+    if (other.number < plan.chapter->number && other.pass == plan.chapter->pass) previous = &other;
+  }
+  if (previous == nullptr) return;
+  const Backend backend =
+      previous->runs_on(plan.request.backend) ? plan.request.backend : first_backend(workspace, *previous);
+  if (!workspace.toolchain.can_build(backend)) return;
+  const bool own = plan.request.previous_readers || !workspace.book.has_solutions(*previous);
+  worker::WorkerJob job = whole_job(
+      workspace, *previous, own ? readers_tree(workspace, *previous) : solutions_tree(workspace, *previous), backend);
+  plan.previous = job.name;
+  plan.previous_element = previous->element_on(backend);
+  plan.jobs.try_emplace(job.name, std::move(job));
+}
+
+}  // namespace
+
+Tree readers_tree(const Workspace& workspace, const Chapter& chapter) {
+  return {"chapters", workspace.book.root / "chapters" / chapter.name()};
+}
+Tree solutions_tree(const Workspace& workspace, const Chapter& chapter) {
+  return {"solutions", workspace.book.root / "solutions" / chapter.name()};
+}
+
+worker::WorkerJob whole_job(const Workspace& workspace, const Chapter& chapter, const Tree& tree, Backend backend) {
+  worker::WorkerJob job;
+  job.name = tree.name + "/" + chapter.name() + "." + name(backend);
+  job.backend = backend;
+  // With the book's own headers, the table of operations and the files that equal the book's are those that the
+  // solution is built with: compiled once. (The chapter's sources find the headers beside them first.)
+  const auto is_books = [&](const std::string& file) {
+    const fs::path solution = workspace.book.solution(chapter, file);
+    return fs::exists(solution) && fs::exists(tree.folder / file) &&
+           book::read_file(tree.folder / file) == book::read_file(solution);
+  };
+  const bool own_headers = std::any_of(chapter.files.begin(), chapter.files.end(),
+                                       [&](const std::string& file) { return !is_source(file) && !is_books(file); });
+  for (const std::string& file : chapter.files) {
+    if (!is_source(file) || (backend == Backend::cpu && is_kernel_file(file))) continue;
+    job.sources.push_back(!own_headers && is_books(file) ? workspace.book.solution(chapter, file) : tree.folder / file);
+  }
+  job.include = own_headers ? tree.folder : solutions_tree(workspace, chapter).folder;
+  job.used = workspace.book.used(chapter);
+  job.sources.push_back(workspace.book.root / "tests" / chapter.name() /
+                        (backend == Backend::cpu ? "operations.cpp" : "operations.cu"));
+  return job;
+}
+
+Plan make_plan(const Workspace& workspace, const Chapter& chapter, const Tree& tree, const PlanRequest& request) {
+  Plan plan;
+  plan.chapter = &chapter;
+  plan.tree = tree;
+  plan.request = request;
+  plan.available = workspace.toolchain.can_build(request.backend);
+  plan.regions = regions_of(workspace, chapter, tree);
+  worker::WorkerJob whole = whole_job(workspace, chapter, tree, request.backend);
+  plan.whole = whole.name;
+  plan.jobs.try_emplace(whole.name, std::move(whole));  // always: exercises fall back on it
+  const bool graft = workspace.book.has_solutions(chapter) && tree.name != "solutions" &&
+                     (request.backend != Backend::cuda || request.gpu_grafts);
+  for (const Exercise& exercise : chapter.exercises) {
+    if (!request.exercise.empty() && request.exercise != exercise.id) continue;
+    plan.exercises[exercise.id] = plan_exercise(workspace, plan, exercise.id, graft);
+  }
+  plan_previous(workspace, plan);
+  return plan;
+}
+
+Built build_plans(const Workspace& workspace, const std::vector<Plan>& plans, const Build& build) {
+  std::map<std::string, worker::WorkerJob> jobs;
+  for (const Plan& plan : plans) {
+    if (plan.available) jobs.insert(plan.jobs.begin(), plan.jobs.end());
+  }
+  std::vector<worker::WorkerJob> all;
+  for (const auto& [name, job] : jobs) all.push_back(job);
+  return build ? build(all) : worker::build_workers(workspace.toolchain, all);
+}
+
+}  // namespace workbook::judge

@@ -1,0 +1,75 @@
+// Which code the tests of a chapter run on: the whole chapter, for each exercise a graft (the solution with the tree's
+// region put in), and the chapter before, to compare with. A plan is made from files alone; it is built later, together
+// with others, in one build.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/book/manifest.hpp"
+#include "common/book/markers.hpp"
+#include "common/judge/workspace.hpp"
+
+namespace workbook::judge {
+
+/// Where a chapter's files under test lie.
+struct Tree {
+  std::string name;              ///< "chapters", "solutions", or a name for a folder of its own; unique
+  std::filesystem::path folder;  ///< holds the chapter's files
+};
+Tree readers_tree(const Workspace& workspace, const book::Chapter& chapter);
+Tree solutions_tree(const Workspace& workspace, const book::Chapter& chapter);
+
+/// The job that builds a tree's whole chapter.
+worker::WorkerJob whole_job(const Workspace& workspace, const book::Chapter& chapter, const Tree& tree,
+                            Backend backend);
+
+/// Where an exercise's region stands in the tree.
+struct RegionInTree {
+  std::string file;                   ///< relative to the chapter's folder
+  book::MarkedFile reader, solution;  ///< the tree's file, and the solution's
+  std::string error;                  ///< why the tree's file cannot be grafted
+};
+
+/// What the tests of one exercise run on: one of the three.
+struct PlannedExercise {
+  bool open = false;   ///< nothing: it is still a TODO
+  std::string worker;  ///< the job of this name
+  std::string broken;  ///< nothing: its markers are gone, and this says which
+};
+
+struct PlanRequest {
+  Backend backend = Backend::cpu;  ///< one of the chapter's
+  std::string exercise;            ///< only this exercise's tests, or kWhole; empty: all
+  bool previous_readers = false;   ///< the previous chapter, to compare with, is the reader's own
+  bool gpu_grafts = false;         ///< judges each exercise on a graft on the GPU too, not on the whole chapter
+};
+
+struct Plan {
+  const book::Chapter* chapter = nullptr;
+  Tree tree;
+  PlanRequest request;
+  bool available = false;  ///< the backend can be built here
+  std::map<std::string, RegionInTree> regions;
+  std::map<std::string, PlannedExercise> exercises;  ///< those that are asked for
+  std::string whole;                                 ///< job of the whole chapter
+  std::string previous;                              ///< job of the chapter to compare with; empty: there is none
+  std::string previous_element;
+  std::map<std::string, worker::WorkerJob> jobs;  ///< by name
+  std::map<std::string, std::string> known_as;    ///< a file of a graft: what the reader knows it by
+};
+/// Writes the grafts' files. On the CPU and the simulator each exercise is judged on a graft, on the GPU on the whole
+/// chapter (or as the request says). Nothing is built for an open region; a graft that equals the solution or the whole
+/// tree is that worker.
+Plan make_plan(const Workspace& workspace, const book::Chapter& chapter, const Tree& tree, const PlanRequest& request);
+
+using Built = std::map<std::string, worker::WorkerBuilt>;                   ///< by job
+using Build = std::function<Built(const std::vector<worker::WorkerJob>&)>;  ///< how workers are built
+/// The workers of all these plans in one build. `build` empty: worker::build_workers.
+Built build_plans(const Workspace& workspace, const std::vector<Plan>& plans, const Build& build = {});
+
+}  // namespace workbook::judge

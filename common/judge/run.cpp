@@ -1,0 +1,260 @@
+#include "common/judge/run.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "common/attention/error.hpp"
+#include "common/book/files.hpp"
+#include "common/book/text.hpp"
+#include "common/worker/command.hpp"
+
+namespace workbook::judge {
+namespace fs = std::filesystem;
+namespace {
+
+using book::Chapter;
+using nlohmann::json;
+
+std::string first_errors(const std::string& log) {
+  constexpr std::size_t most = 3000;
+  return log.size() <= most ? log : log.substr(0, most) + "\n…";
+}
+
+json subject_json(const std::string& executable, const std::string& not_compiled, bool open) {
+  return {{"executable", executable}, {"not_compiled", not_compiled}, {"open", open}};
+}
+json subject_json(const worker::WorkerBuilt& built) {
+  return subject_json(built.ok ? built.executable.string() : "", built.ok ? "" : first_errors(built.log), false);
+}
+
+/// compute-sanitizer over the workers of one run.
+struct Watching {
+  std::vector<std::string> command;  ///< empty: nothing watches
+  fs::path reports;                  ///< a folder, one file for each worker
+};
+Watching watch_with(const Workspace& workspace, const RunRequest& request) {
+  Watching watching;
+  if (request.sanitizer.empty() || request.backend != Backend::cuda || !worker::gpu_present()) return watching;
+  const fs::path nvcc = workspace.toolchain.backends.at(Backend::cuda).kernels.at(0);
+  fs::path program = nvcc.parent_path() / "compute-sanitizer";
+  if (!fs::exists(program)) program = worker::find_program("compute-sanitizer");
+  if (program.empty()) fail_input("--sanitizer {}: compute-sanitizer was not found beside nvcc", request.sanitizer);
+  watching.reports =
+      workspace.toolchain.build_folder / "sanitizer" / fmt::format("{}.{}", request.sanitizer, ::getpid());
+  fs::remove_all(watching.reports);
+  fs::create_directories(watching.reports);
+  watching.command = {program.string(), "--tool", request.sanitizer, "--log-file",
+                      (watching.reports / "%p.log").string()};
+  return watching;
+}
+
+/// What it found, as one more test.
+Verdict findings(const Watching& watching, const std::string& tool) {
+  Verdict verdict;
+  verdict.test = fmt::format("compute-sanitizer --tool {} finds nothing", tool);
+  verdict.exercise = kWhole;
+  int reports = 0;
+  for (const auto& entry : fs::directory_iterator(watching.reports)) {
+    const std::string text = book::read_file(entry.path());
+    ++reports;
+    // The tool's own summary: it has no other output for programs.
+    const bool clean = text.find("SUMMARY: 0 errors") != std::string::npos ||
+                       text.find("SUMMARY: 0 hazards displayed (0 errors, 0 warnings)") != std::string::npos;
+    if (!clean) verdict.message += first_errors(text) + "\n";
+  }
+  if (reports == 0) verdict.message = "it wrote no report";
+  verdict.result = verdict.message.empty() ? Result::passed : Result::failed;
+  return verdict;
+}
+
+/// The code that each group of tests runs on, for the context. What an exercise that cannot be judged alone runs on
+/// instead is noted in the run.
+json subjects_json(const Plan& plan, const Built& built, ChapterRun& run) {
+  const auto built_as = [&](const std::string& job) {
+    const auto found = built.find(job);
+    return found == built.end() ? worker::WorkerBuilt{} : found->second;
+  };
+  const worker::WorkerBuilt whole = built_as(plan.whole);
+  json subjects{{kWhole, subject_json(whole)}};
+  for (const auto& [id, exercise] : plan.exercises) {
+    json& entry = subjects[id];
+    if (exercise.open || !exercise.broken.empty()) {
+      entry = subject_json("", exercise.broken, exercise.open);
+      continue;
+    }
+    const worker::WorkerBuilt alone = built_as(exercise.worker);
+    entry = subject_json(alone.ok || !whole.ok ? alone : whole);
+    if (alone.ok || !whole.ok) continue;
+    run.notes.push_back(
+        fmt::format("exercise {} needs something that you changed outside its region, so it cannot be judged alone: "
+                    "its tests ran on your whole chapter",
+                    id));
+  }
+  return subjects;
+}
+
+/// What the test program reads (tests/support/context.hpp).
+json context_json(const Workspace& workspace, const Plan& plan, const Built& built, const RunRequest& request,
+                  const Watching& watching, ChapterRun& run) {
+  const auto previous = built.find(plan.previous);
+  const bool compared = previous != built.end() && previous->second.ok;
+  return {{"chapter", plan.chapter->number},
+          {"chapter_name", plan.chapter->name()},
+          {"backend", name(request.backend)},
+          {"unavailable", plan.available ? "" : workspace.toolchain.why_not(request.backend)},
+          {"counts", workspace.toolchain.counts_on(request.backend)},
+          {"element", plan.chapter->element_on(request.backend)},
+          {"debug", request.debug},
+          {"time_limit", request.time_limit},
+          {"worker_prefix", watching.command.empty() ? request.worker_prefix : watching.command},
+          {"previous", compared ? previous->second.executable.string() : ""},
+          {"previous_element", compared ? plan.previous_element : ""},
+          {"subjects", subjects_json(plan, built, run)}};
+}
+
+/// A Catch2 test spec that matches exactly this name.
+std::string exact(const std::string& name) {
+  std::string spec;
+  for (const char c : name) {
+    if (c == ',' || c == '[' || c == '\\' || c == '*') spec += '\\';
+    spec += c;
+  }
+  return spec;
+}
+
+/// Which tests are asked for, as a Catch2 test spec; empty: all.
+std::string test_spec(const Chapter& chapter, const RunRequest& request) {
+  std::string spec;
+  if (chapter.runs_on(Backend::cpu)) spec = request.backend == Backend::cpu ? "~[kernel]" : "[kernel]";
+  if (!request.only.empty()) return spec + exact(request.only);  // in this order: after a name "~" is a part of it
+  return request.exercise.empty() ? spec : "[" + request.exercise + "]" + spec;
+}
+
+/// Names of a graft's files in what a test says, replaced by what the reader knows them by.
+std::string as_the_reader_knows(std::string text, const std::map<std::string, std::string>& known_as) {
+  for (auto known = known_as.rbegin(); known != known_as.rend(); ++known)  // "a.cuh" before "a.cu"
+    text = book::replaced(std::move(text), known->first, known->second);
+  return text;
+}
+
+/// Runs the test program: its verdicts come as JSON lines on its descriptor 3.
+void run_program(const Workspace& workspace, const Plan& plan, const RunRequest& request, const json& context,
+                 ChapterRun& run) {
+  const Chapter& chapter = *plan.chapter;
+  const fs::path context_path =
+      workspace.toolchain.build_folder / "contexts" / fmt::format("{}.{}.json", chapter.name(), ::getpid());
+  book::write_file(context_path, context.dump(2));
+  const fs::path program = !request.program.empty()
+                               ? request.program
+                               : workspace.toolchain.build_folder / "bin" / ("tests_" + chapter.name());
+  std::vector<std::string> argv{program.string(), "--warn", "NoAssertions"};
+  const std::string spec = test_spec(chapter, request);
+  if (!spec.empty()) argv.push_back(spec);
+  std::string running;
+  run.finished = false;
+  worker::CommandOptions options;
+  options.environment["WORKBOOK_CONTEXT"] = context_path.string();
+  options.environment["WORKBOOK_RESULTS"] = "3";
+  options.capture = !request.debug;
+  options.time = request.total_time;
+  options.on_line = [&](const std::string& line) {
+    const json event = json::parse(line);
+    if (event.at("event") == "start") {
+      running = event.at("test");
+      workspace.progress(fmt::format("chapter {}: {}", chapter.number, running));
+    } else if (event.at("event") == "done") {
+      run.finished = true;
+    } else {
+      Verdict verdict = verdict_from_json(event.at("verdict"));
+      verdict.message = as_the_reader_knows(verdict.message, plan.known_as);
+      run.tests.push_back(std::move(verdict));
+      running.clear();
+    }
+  };
+  const worker::CommandResult ended = worker::run_command(argv, options);
+  workspace.progress("");
+  fs::remove(context_path);
+  if (run.finished) return;
+  Verdict verdict;
+  verdict.test = running.empty() ? kTestProgram : running;
+  verdict.exercise = kWhole;
+  verdict.finished = false;
+  verdict.result = ended.timed_out ? Result::timed_out : Result::crashed;
+  verdict.message = ended.timed_out
+                        ? fmt::format("all tests together took longer than {:g} seconds", request.total_time)
+                        : "the book's own test program ended early:\n" + ended.output;
+  run.tests.push_back(std::move(verdict));
+}
+
+}  // namespace
+
+int ChapterRun::count(Result result) const {
+  return int(std::ranges::count(tests, result, &Verdict::result));
+}
+bool ChapterRun::none_failed() const {
+  return count(Result::passed) + count(Result::skipped) == int(tests.size());
+}
+json to_json(const ChapterRun& run) {
+  json document{{"chapter", run.chapter->name()}, {"backend", name(run.backend)}, {"source", run.tree},
+                {"finished", run.finished},       {"warnings", run.warnings},     {"notes", run.notes},
+                {"tests", json::array()}};
+  for (const Result result : kResults) document[book::replaced(name(result), " ", "_")] = run.count(result);
+  for (const Verdict& verdict : run.tests) document["tests"].push_back(to_json(verdict));
+  return document;
+}
+bool all_passed(const std::vector<ChapterRun>& runs) {
+  const auto passed = [](const ChapterRun& run) { return run.count(Result::passed) > 0; };
+  return std::ranges::any_of(runs, passed) && std::ranges::all_of(runs, &ChapterRun::none_failed);
+}
+
+ChapterRun run_plan(const Workspace& workspace, const Plan& plan, const Built& built, const RunRequest& request) {
+  ChapterRun run;
+  run.chapter = plan.chapter;
+  run.backend = request.backend;
+  run.tree = plan.tree.name;
+  if (const auto whole = built.find(plan.whole); whole != built.end() && whole->second.ok)
+    run.warnings = whole->second.log;
+  const Watching watching = watch_with(workspace, request);
+  run_program(workspace, plan, request, context_json(workspace, plan, built, request, watching, run), run);
+  if (!watching.command.empty()) run.tests.push_back(findings(watching, request.sanitizer));
+  for (Verdict& verdict : run.tests) {
+    verdict.chapter = plan.chapter->name();
+    verdict.backend = request.backend;
+    verdict.hidden = request.hidden;
+    // Where to look: the region in the tree's file.
+    const auto found = plan.regions.find(verdict.exercise);
+    if (found == plan.regions.end() || !found->second.error.empty()) continue;
+    const book::Region* region = found->second.reader.find(verdict.exercise);
+    if (region == nullptr) continue;
+    verdict.place = {workspace.shown(plan.tree.folder / found->second.file),
+                     region->begin_line + (verdict.result == Result::todo ? 1 : 0)};
+  }
+  return run;
+}
+
+ChapterRun run_tests(const Workspace& workspace, const Chapter& chapter, const Tree& tree, const RunRequest& request) {
+  const Plan plan = make_plan(workspace, chapter, tree, request);
+  return run_plan(workspace, plan, build_plans(workspace, {plan}, request.build), request);
+}
+
+std::vector<ChapterRun> run_on_backends(const Workspace& workspace, const Chapter& chapter, const Tree& tree,
+                                        RunRequest request, std::optional<Backend> only) {
+  std::vector<Plan> plans;
+  for (const Backend backend : chapter.backends) {
+    if (only && backend != *only) continue;
+    request.backend = backend;
+    plans.push_back(make_plan(workspace, chapter, tree, request));
+  }
+  const Built built = build_plans(workspace, plans, request.build);
+  std::vector<ChapterRun> runs;
+  for (const Plan& plan : plans) {
+    request.backend = plan.request.backend;
+    ChapterRun run = run_plan(workspace, plan, built, request);
+    if (!run.tests.empty()) runs.push_back(std::move(run));
+  }
+  return runs;
+}
+
+}  // namespace workbook::judge

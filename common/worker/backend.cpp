@@ -1,0 +1,54 @@
+#include "common/worker/backend.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <stdexcept>
+
+namespace workbook::worker {
+
+const char* name(Backend backend) {
+  switch (backend) {
+    case Backend::cpu:
+      return "cpu";
+    case Backend::sim:
+      return "sim";
+    case Backend::cuda:
+      break;
+  }
+  return "cuda";
+}
+
+const char* text(Backend backend) {
+  switch (backend) {
+    case Backend::cpu:
+      return "the CPU";
+    case Backend::sim:
+      return "the simulator";
+    case Backend::cuda:
+      break;
+  }
+  return "the GPU";
+}
+
+std::optional<Backend> backend_named(std::string_view name) {
+  const auto* const found =
+      std::ranges::find_if(kBackends, [&](Backend backend) { return worker::name(backend) == name; });
+  return found == std::end(kBackends) ? std::nullopt : std::optional(*found);
+}
+
+Backend backend_of(std::string_view name) {
+  if (const auto backend = backend_named(name)) return *backend;
+  throw std::invalid_argument("\"" + std::string(name) + "\" is no backend; allowed: cpu, sim or cuda");
+}
+
+std::vector<std::string> backend_names() {
+  std::vector<std::string> all;
+  for (const Backend backend : kBackends) all.emplace_back(name(backend));
+  return all;
+}
+
+bool gpu_present() {
+  return std::filesystem::exists("/dev/nvidiactl") || std::filesystem::exists("/dev/dxg");  // the latter under WSL2
+}
+
+}  // namespace workbook::worker
