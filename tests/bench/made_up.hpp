@@ -13,7 +13,7 @@ inline Point made_up_point(const std::string& name, const std::string& kind, con
   p.name = name;
   p.kind = kind;
   p.source = kind == "peer" ? "PyTorch" : "solutions";
-  p.backend = "cuda";
+  p.backend = Backend::cuda;
   p.element = "float16";
   p.shape = shape;
   const double seconds = flops(shape) / (tflops * 1e12);

@@ -92,7 +92,7 @@ TEST_CASE("the DRAM roof appears with a profile, the steps with steps") {
 
 TEST_CASE("without a GPU there are no figures") {
   Results results = made_up_results();
-  for (Point& p : results.points) p.backend = "cpu";
+  for (Point& p : results.points) p.backend = workbook::Backend::cpu;
   CHECK(figures(results).empty());
 }
 

@@ -124,7 +124,7 @@ TEST_CASE("names, lengths and points are those with a time on a GPU") {
   CHECK(results.lengths() == std::vector<std::int64_t>{4096, 8192});
   CHECK(results.find("01_naive_attention", usual_shape("forward", false, 4096, 64)) != nullptr);
   CHECK(results.find("01_naive_attention", usual_shape("forward", false, 8192, 64)) == nullptr);
-  for (Point& p : results.points) p.backend = "cpu";
+  for (Point& p : results.points) p.backend = workbook::Backend::cpu;
   CHECK_FALSE(results.on_gpu());
   CHECK(results.names().empty());
 }

@@ -36,7 +36,7 @@ TEST_CASE("a chapter is read as it is written") {
   CHECK(chapter.element == "float32");
   CHECK(chapter.pass == "forward");
   CHECK_FALSE(chapter.causal);
-  CHECK(chapter.backends == std::vector<std::string>{"cpu"});
+  CHECK(chapter.backends == std::vector{workbook::Backend::cpu});
   CHECK(chapter.files == std::vector<std::string>{"sums.hpp", "sums.cpp"});
   CHECK(chapter.whole_tests == std::vector<std::string>{"sums agree"});
   REQUIRE(chapter.exercises.size() == 2);

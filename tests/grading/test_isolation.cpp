@@ -134,7 +134,7 @@ TEST_CASE("a worker runs in its isolation as it would outside") {
   INFO(built.log);
   REQUIRE(built.ok);
   worker::Limits limits;
-  limits.prefix = inside.workshop.worker_prefix(0, "cpu");
+  limits.prefix = inside.workshop.worker_prefix(0, Backend::cpu);
   worker::Worker runner(built.executable, limits);
   const std::vector<float> x{1, 2, 3};
   worker::Call call("answer");
@@ -157,7 +157,7 @@ TEST_CASE("another submission's worker cannot be started from this one's slot") 
   const worker::WorkerBuilt built = inside.build("void answer(const workbook::worker::Arguments&) {}\n", 0);
   REQUIRE(built.ok);
   worker::Limits limits;
-  limits.prefix = inside.workshop.worker_prefix(1, "cpu");
+  limits.prefix = inside.workshop.worker_prefix(1, Backend::cpu);
   worker::Worker runner(built.executable, limits);
   CHECK_THROWS_AS(runner.call(worker::Call("answer")), worker::Failure);
 }

@@ -140,11 +140,11 @@ TEST_CASE("a resumed experiment goes on to the same run, bit for bit") {
   Settings settings = small();
   settings.overflow_at = 4;
   for (const Precision precision : kPrecisions) {
-    write_checkpoint(file, {settings, text(), {trained(settings, precision, 6)}, {"chapters", "sim"}});
+    write_checkpoint(file, {settings, text(), {trained(settings, precision, 6)}, {"chapters", Backend::sim}});
     const Experiment resumed = read_checkpoint(file);
     CHECK(resumed.settings == settings);
     CHECK(resumed.text == text());
-    CHECK(resumed.code == CodeUnderTraining{"chapters", "sim"});
+    CHECK(resumed.code == CodeUnderTraining{"chapters", Backend::sim});
     REQUIRE(resumed.runs.size() == 1);
     RunState run = resumed.runs[0];
     CHECK(run == trained(settings, precision, 6));

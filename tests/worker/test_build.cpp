@@ -25,11 +25,11 @@ struct Book : TemporaryFolder {
   explicit Book(const std::string& name = "book") : TemporaryFolder(name) {
     toolchain = toolchain_for(path() / "build");
     toolchain.root = path();
-    toolchain.backends.at("cpu").objects.clear();  // no server: the sources have their own main
+    toolchain.backends.at(Backend::cpu).objects.clear();  // no server: the sources have their own main
   }
   /// The job for src/NAME.cpp, with headers from src/.
   WorkerJob job(const std::string& name) const {
-    return {name, "cpu", {path() / "src" / (name + ".cpp")}, path() / "src"};
+    return {name, Backend::cpu, {path() / "src" / (name + ".cpp")}, path() / "src"};
   }
   WorkerBuilt build(const std::string& name) const { return build_workers(toolchain, {job(name)}).at(name); }
   Toolchain toolchain;
@@ -166,8 +166,8 @@ TEST_CASE("one source with the headers of two folders makes two programs") {
   book.write("src/main.cpp", "#include \"number.hpp\"\nint main() { return number(); }");
   book.write("one/number.hpp", "inline int number() { return 1; }\n");
   book.write("two/number.hpp", "inline int number() { return 2; }\n");
-  const WorkerJob one{"one", "cpu", {book / "src/main.cpp"}, book / "one"};
-  const WorkerJob two{"two", "cpu", {book / "src/main.cpp"}, book / "two"};
+  const WorkerJob one{"one", Backend::cpu, {book / "src/main.cpp"}, book / "one"};
+  const WorkerJob two{"two", Backend::cpu, {book / "src/main.cpp"}, book / "two"};
   const auto built = build_workers(book.toolchain, {one, two});
   CHECK(result_of(built.at("one")) == 1);
   CHECK(result_of(built.at("two")) == 2);
@@ -177,8 +177,8 @@ TEST_CASE("sources of one name in two folders do not get in each other's way") {
   const Book book;
   book.write("one/a.cpp", "int main() { return 1; }");
   book.write("two/a.cpp", "int main() { return 2; }");
-  const auto built = build_workers(book.toolchain, {{"one", "cpu", {book / "one/a.cpp"}, book / "one"},
-                                                    {"two", "cpu", {book / "two/a.cpp"}, book / "two"}});
+  const auto built = build_workers(book.toolchain, {{"one", Backend::cpu, {book / "one/a.cpp"}, book / "one"},
+                                                    {"two", Backend::cpu, {book / "two/a.cpp"}, book / "two"}});
   CHECK(result_of(built.at("one")) == 1);
   CHECK(result_of(built.at("two")) == 2);
 }
@@ -189,8 +189,8 @@ TEST_CASE("folders may have spaces, quotes, dollars and letters of any language 
   book.write(folder + "/number.hpp", "inline int number() { return 1; }\n");
   book.write(folder + "/my file.cpp", "#include \"number.hpp\"\nint main() { return number(); }");
   book.write(folder + "/bad $file.cpp", kBroken);
-  const WorkerJob good{"chapters/" + folder, "cpu", {book / folder / "my file.cpp"}, book / folder};
-  const WorkerJob bad{"bad " + folder, "cpu", {book / folder / "bad $file.cpp"}, book / folder};
+  const WorkerJob good{"chapters/" + folder, Backend::cpu, {book / folder / "my file.cpp"}, book / folder};
+  const WorkerJob bad{"bad " + folder, Backend::cpu, {book / folder / "bad $file.cpp"}, book / folder};
   auto built = build_workers(book.toolchain, {good, bad});
   CHECK(result_of(built.at(good.name)) == 1);
   CHECK_FALSE(built.at(bad.name).ok);
@@ -208,8 +208,8 @@ TEST_CASE("a folder whose name ninja cannot read in a list of dependencies is bu
   book.write(folder + "/number.hpp", "inline int number() { return 1; }\n");
   book.write(folder + "/a.cpp", "#include \"number.hpp\"\nint main() { return number(); }");
   book.write(folder + "/bad.cpp", kBroken);
-  const WorkerJob good{"good", "cpu", {book / folder / "a.cpp"}, book / folder};
-  const WorkerJob bad{"bad", "cpu", {book / folder / "bad.cpp"}, book / folder};
+  const WorkerJob good{"good", Backend::cpu, {book / folder / "a.cpp"}, book / folder};
+  const WorkerJob bad{"bad", Backend::cpu, {book / folder / "bad.cpp"}, book / folder};
   const auto built = build_workers(book.toolchain, {good, bad});
   CHECK(result_of(built.at("good")) == 1);
   CHECK_FALSE(built.at("bad").ok);
@@ -249,12 +249,17 @@ TEST_CASE("a build waits for one that is under way, and both are right") {
   CHECK(result_of(built.at("both")) == 4);
 }
 
-TEST_CASE("a backend that this build does not have is an error that names it") {
-  const Book book;
+TEST_CASE("a backend that this build does not have is an error that names it, and why") {
+  Book book;
   book.write("src/a.cpp", "int main() {}");
   WorkerJob job = book.job("a");
-  job.backend = "abacus";
-  CHECK_THROWS_WITH(build_workers(book.toolchain, {job}), ContainsSubstring("abacus"));
+  job.backend = Backend::cuda;
+  book.toolchain.backends.erase(Backend::cuda);
+  book.toolchain.unavailable[Backend::cuda] = "there is no abacus";
+  CHECK_THROWS_WITH(build_workers(book.toolchain, {job}),
+                    ContainsSubstring("\"cuda\"") && ContainsSubstring("there is no abacus"));
+  CHECK(book.toolchain.why_not(Backend::cuda) == "there is no abacus");
+  CHECK(book.toolchain.why_not(Backend::cpu).empty());
   CHECK(build_workers(book.toolchain, {}).empty());
 }
 

@@ -34,7 +34,7 @@ using Seconds = std::chrono::duration<double>;
 const WorkerBuilt& built(const std::string& name) {
   static const std::map<std::string, WorkerBuilt> workers = [] {
     const auto job = [](const std::string& job_name, const std::vector<std::string>& files) {
-      WorkerJob made{job_name, "cpu", {}, fixture("")};
+      WorkerJob made{job_name, Backend::cpu, {}, fixture("")};
       for (const std::string& file : files) made.sources.push_back(fixture(file));
       return made;
     };
