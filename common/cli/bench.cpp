@@ -6,10 +6,10 @@
 
 #include "common/attention/error.hpp"
 #include "common/bench/figures.hpp"
+#include "common/bench/measure.hpp"
 #include "common/bench/results.hpp"
 #include "common/bench/tables.hpp"
 #include "common/book/files.hpp"
-#include "common/cli/bench_measure.hpp"
 #include "common/cli/verbs.hpp"
 
 namespace workbook::cli {

@@ -17,7 +17,7 @@
 #include "common/cli/verbs.hpp"
 #include "common/judge/compare.hpp"
 #include "common/judge/run.hpp"
-#include "common/worker/stage.hpp"
+#include "common/worker/calls.hpp"
 #include "common/worker/worker.hpp"
 
 namespace workbook::cli {

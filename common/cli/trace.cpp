@@ -15,12 +15,12 @@
 #include "common/attention/inputs.hpp"
 #include "common/book/files.hpp"
 #include "common/book/progress.hpp"
-#include "common/cli/trace_facts.hpp"
-#include "common/cli/trace_launch.hpp"
 #include "common/cli/trace_page.hpp"
 #include "common/cli/verbs.hpp"
 #include "common/judge/run.hpp"
-#include "common/worker/stage.hpp"
+#include "common/judge/trace_facts.hpp"
+#include "common/judge/trace_launch.hpp"
+#include "common/worker/calls.hpp"
 #include "common/worker/worker.hpp"
 
 namespace workbook::cli {

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "common/cli/trace_facts.hpp"
+#include "common/judge/trace_facts.hpp"
 
 namespace workbook::cli {
 namespace {

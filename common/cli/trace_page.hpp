@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "common/cli/trace_launch.hpp"
+#include "common/judge/trace_launch.hpp"
 
 namespace workbook::cli {
 

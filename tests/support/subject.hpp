@@ -10,7 +10,7 @@
 #include "common/attention/tolerance.hpp"
 #include "common/judge/compare.hpp"
 #include "common/judge/diagnosis.hpp"
-#include "common/worker/stage.hpp"
+#include "common/worker/calls.hpp"
 #include "common/worker/worker.hpp"
 
 namespace workbook::test {

@@ -1,4 +1,4 @@
-#include "common/worker/stage.hpp"
+#include "common/worker/calls.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "common/cli/bench_measure.hpp"
+#include "common/bench/measure.hpp"
 
 #include <unistd.h>
 
@@ -18,13 +18,13 @@
 
 #include "common/attention/error.hpp"
 #include "common/attention/inputs.hpp"
+#include "common/bench/check.hpp"
 #include "common/bench/profile.hpp"
 #include "common/bench/steps.hpp"
 #include "common/book/files.hpp"
-#include "common/cli/bench_check.hpp"
 #include "common/judge/run.hpp"
+#include "common/worker/calls.hpp"
 #include "common/worker/command.hpp"
-#include "common/worker/stage.hpp"
 #include "common/worker/worker.hpp"
 
 namespace workbook::cli {

@@ -1,4 +1,4 @@
-#include "common/cli/trace_facts.hpp"
+#include "common/judge/trace_facts.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

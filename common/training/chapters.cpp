@@ -1,4 +1,4 @@
-#include "common/cli/train_chapters.hpp"
+#include "common/training/chapters.hpp"
 
 #include <algorithm>
 #include <filesystem>

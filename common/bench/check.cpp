@@ -1,4 +1,4 @@
-#include "common/cli/bench_check.hpp"
+#include "common/bench/check.hpp"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 #include "common/attention/oracle.hpp"
 #include "common/attention/tolerance.hpp"
 #include "common/judge/compare.hpp"
-#include "common/worker/stage.hpp"
+#include "common/worker/calls.hpp"
 
 namespace workbook::cli {
 namespace {

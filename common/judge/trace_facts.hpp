@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/cli/trace_launch.hpp"
+#include "common/judge/trace_launch.hpp"
 
 namespace workbook::cli {
 

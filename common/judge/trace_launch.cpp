@@ -1,4 +1,4 @@
-#include "common/cli/trace_launch.hpp"
+#include "common/judge/trace_launch.hpp"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
