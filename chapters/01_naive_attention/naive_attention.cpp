@@ -11,8 +11,8 @@
 #include <span>
 #include <vector>
 
-#include "common/worker/operations.hpp"
-#include "common/worker/todo.hpp"
+#include "common/cuda/operations.hpp"
+#include "common/cuda/todo.hpp"
 
 namespace ch01 {
 
@@ -46,7 +46,7 @@ void ask_for_memory(const workbook::Shape& shape) {
   // In double, since a product of sizes may exceed 64 bits. It is exact up to 2^53 bytes, far beyond any machine.
   const double scores = double(shape.B) * double(shape.H) * double(shape.Nq) * double(shape.Nk);
   const double needed = 2 * scores * sizeof(float);
-  const double available = double(workbook::worker::available_memory());
+  const double available = double(workbook::cuda::available_memory());
   if (needed <= available) return;
 
   const double GiB = 1 << 30;
@@ -55,7 +55,7 @@ void ask_for_memory(const workbook::Shape& shape) {
                 "S and P would take %.1f GiB, and %.1f GiB are free. Chapter 1 keeps all scores, O(Nq·Nk) a head; "
                 "chapter 2 computes the same in memory that does not grow with N",
                 needed / GiB, available / GiB);
-  throw workbook::worker::Refused(message);
+  throw workbook::cuda::Refused(message);
 }
 
 }  // namespace

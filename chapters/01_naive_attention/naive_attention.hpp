@@ -31,7 +31,7 @@ void softmax_rows(Matrix<const float> S, Matrix<float> P, std::span<float> lse);
 /// P (Nq, Nk), V (Nk, d) -> O (Nq, d).
 void weighted_values(Matrix<const float> P, Matrix<const float> V, Matrix<float> O);
 
-/// Attention for every head (given). Holds S and P of all heads, (B, H, Nq, Nk) each. Throws workbook::worker::Refused,
+/// Attention for every head (given). Holds S and P of all heads, (B, H, Nq, Nk) each. Throws workbook::cuda::Refused,
 /// before it allocates anything, when they would not fit the memory that is free.
 void attention(const workbook::AttentionCall& call);
 

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "common/worker/todo.hpp"
+#include "common/cuda/todo.hpp"
 
 namespace ch02 {
 

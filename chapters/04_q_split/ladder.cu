@@ -1,9 +1,6 @@
 // Chapter 4, the ladder: chapter 3's kernel with the partial O of the warps combined once, not in every tile.
 #include "ladder.hpp"
 
-#include <stdexcept>
-#include <string>
-
 namespace ch04 {
 namespace {
 
@@ -150,7 +147,7 @@ __global__ void __launch_bounds__(32 * warps, 2)
 }
 
 template <Rung rung>
-void start(const DeviceCall& call) {
+void start(const ForwardCall<half>& call) {
   const auto& [B, H, Hkv, Nq, Nk, d_] = call.shape;
   const std::int64_t query_tiles = (Nq + Br - 1) / Br;
   workbook::cuda::launch(split_keys<rung>, dim3(B * H * (rung == Rung::combined_once ? 1 : query_tiles)),
@@ -160,12 +157,12 @@ void start(const DeviceCall& call) {
 
 }  // namespace
 
-void ladder(const DeviceCall& call, Rung rung) {
-  if (call.causal) throw std::invalid_argument("causal = true: the ladder has no causal mask");
-  if (call.shape.d != d)
-    throw std::invalid_argument("d = " + std::to_string(call.shape.d) +
-                                " is not supported by the ladder; allowed is 64");
+void ladder(const ForwardCall<half>& call, Rung rung) {
   rung == Rung::combined_once ? start<Rung::combined_once>(call) : start<Rung::query_tile_grid>(call);
+}
+
+std::size_t ladder_shared_bytes() {
+  return sizeof(LadderShared);
 }
 
 }  // namespace ch04

@@ -14,7 +14,8 @@ enum class Rung {
   query_tile_grid  ///< the same, and a block has one tile of queries, not all of a head
 };
 
-/// As q_split(), with Br = Bc = 64 and 4 warps; d = 64 only. std::invalid_argument for a call that it does not take.
-void ladder(const DeviceCall& call, Rung rung);
+/// As q_split(), with Br = Bc = 64 and 4 warps; d = 64 only.
+void ladder(const ForwardCall<half>& call, Rung rung);
+std::size_t ladder_shared_bytes();
 
 }  // namespace ch04

@@ -3,6 +3,8 @@
 
 namespace ch05 {
 
-template void causal(const DeviceCall<half>&, Tiles);
+template void causal(const ForwardCall<half>&, const Tiles&);
+template std::size_t shared_bytes<half>(int, const Tiles&);
+template int keys_per_step<half>(int, const Tiles&);
 
 }  // namespace ch05

@@ -9,32 +9,28 @@
 // Test it: ./workbook test 5
 #pragma once
 
-#include "common/attention/shape.hpp"
+#include <cstddef>
+
+#include "common/cuda/calls.hpp"
 #include "common/cuda/kernel.hpp"
 
 namespace ch05 {
 
-/// The sizes of the tiles and the warps of a block; a warp has 32 rows of Q: Br = 32·warps. Built are (Br, Bc, warps) =
-/// (128, 64, 4), (128, 32, 4), (64, 64, 2) and (32, 32, 1).
-struct Tiles {
-  int Br = 128, Bc = 64, warps = 4;
-};
+using workbook::cuda::ForwardCall, workbook::cuda::Tiles;
 
-/// Tensors in device memory, as workbook::Shape describes them, 16-byte aligned. Element is half; chapter 7 makes it
-/// bf16.
-template <class Element>
-struct DeviceCall {
-  workbook::Shape shape;
-  float scale;  ///< multiplies QKᵀ, usually 1/√d
-  bool causal;  ///< query i sees the keys j <= i + (Nk - Nq); otherwise all
-  const Element *Q, *K, *V;
-  Element* O;
-  float* lse;
-};
+/// The sizes of the tiles and the warps of a block that there are kernels for; a warp has 32 rows of Q: Br = 32·warps.
+inline constexpr Tiles built[] = {{128, 64, 4}, {128, 32, 4}, {64, 64, 2}, {32, 32, 1}};
 
 /// O = softmax(scale·QKᵀ) V and the LSE for every head, in one kernel; no extra memory. d is 32, 64 or 128. Rows that
-/// see no key give O = 0 and an LSE of -inf. std::invalid_argument for a call that it does not take.
+/// see no key give O = 0 and an LSE of -inf. Element is half; chapter 7 makes it bf16. std::invalid_argument for sizes
+/// that are not built.
 template <class Element>
-void causal(const DeviceCall<Element>& call, Tiles tiles = {});
+void causal(const ForwardCall<Element>& call, const Tiles& tiles);
+
+/// What a block takes: bytes of shared memory, and how many keys of a tile a warp treats at once.
+template <class Element>
+std::size_t shared_bytes(int d, const Tiles& tiles);
+template <class Element>
+int keys_per_step(int d, const Tiles& tiles);
 
 }  // namespace ch05

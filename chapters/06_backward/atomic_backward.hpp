@@ -19,9 +19,14 @@ namespace ch06 {
 /// How many floats atomic_backward needs as scratch: those of dQ, with Nq rounded up to 16.
 std::int64_t dQ_sum_size(const workbook::Shape& shape);
 
-/// dQ, dK and dV as backward() gives them; dQ_sum has dQ_sum_size() floats. d is 32, 64 or 128. std::invalid_argument
-/// for a call that it does not take.
+/// Its sizes for d = 32, 64 and 128, one for each.
+inline constexpr GradientTiles atomic_built[] = {{64, 32, 2}, {128, 32, 4}, {128, 64, 8}};
+
+/// dQ, dK and dV as backward() gives them; dQ_sum has dQ_sum_size() floats. d is 32, 64 or 128.
 template <class Gradient>
-void atomic_backward(const DeviceCall<half, Gradient>& call, float* dQ_sum);
+void atomic_backward(const BackwardCall<half, Gradient>& call, float2* rows, float* dQ_sum);
+
+/// Bytes of shared memory that a block takes; 0: there is no kernel of these sizes.
+std::size_t atomic_shared_bytes(int d, const GradientTiles& tiles);
 
 }  // namespace ch06

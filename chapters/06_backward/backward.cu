@@ -4,7 +4,8 @@
 
 namespace ch06 {
 
-template void backward(const DeviceCall<half>&, Tiles);
-template void backward(const DeviceCall<half, float>&, Tiles);
+template void backward(const BackwardCall<half>&, float2*, const GradientTiles&);
+template void backward(const BackwardCall<half, float>&, float2*, const GradientTiles&);
+template std::size_t shared_bytes<half>(int, const GradientTiles&);
 
 }  // namespace ch06

@@ -5,6 +5,7 @@
 // Test it: ./workbook test 6
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -199,38 +200,49 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
 }
 
 template <class T, class Gradient>
-void start(const DeviceCall<ElementOf<T>, Gradient>& call) {
+void start(const BackwardCall<ElementOf<T>, Gradient>& call, float2* rows) {
   const auto& [B, H, Hkv, Nq, Nk, d] = call.shape;
-  prepare_rows(call);
+  prepare_rows(call, rows);
   workbook::cuda::launch(key_gradients<T, Gradient>, blocks(B * H, Nk, T::owned), dim3(T::threads),
-                         sizeof(KeyShared<T>), call.Q, call.K, call.V, call.dO, call.rows, call.dK, call.dV, Nq, Nk,
+                         sizeof(KeyShared<T>), call.Q, call.K, call.V, call.dO, rows, call.dK, call.dV, Nq, Nk,
                          call.scale, call.causal);
   workbook::cuda::launch(query_gradients<T, Gradient>, blocks(B * H, Nq, T::owned), dim3(T::threads),
-                         sizeof(QueryShared<T>), call.Q, call.K, call.V, call.dO, call.rows, call.dQ, Nq, Nk,
-                         call.scale, call.causal);
+                         sizeof(QueryShared<T>), call.Q, call.K, call.V, call.dO, rows, call.dQ, Nq, Nk, call.scale,
+                         call.causal);
 }
 
-template <int d, class Element, class Gradient>
-void start(const DeviceCall<Element, Gradient>& call, Tiles tiles) {
-  if (tiles.warps == 0 && tiles.team == 0) tiles = d == 128 ? Tiles{8, 2} : Tiles{4, 1};
-  const auto [warps, team] = tiles;
-  if (warps == 8 && team == 2) return start<Plan<Element, d, 8, 2>>(call);
-  if (warps == 4 && team == 2) return start<Plan<Element, d, 4, 2>>(call);
-  if constexpr (d <= 64) {  // with d = 128 the gradients of 32 keys would fill the registers of a warp
-    if (warps == 4 && team == 1) return start<Plan<Element, d, 4, 1>>(call);
-  }
-  if constexpr (d == 32) {  // a block as small as can be, for very many heads on the simulator
-    if (warps == 1 && team == 1) return start<Plan<Element, d, 1, 1>>(call);
-  }
-  throw std::invalid_argument("warps, team = " + std::to_string(warps) + ", " + std::to_string(team) +
-                              " is not built for d = " + std::to_string(d) + "; backward.hpp lists what is");
+/// Calls work with the Plan of these sizes; false if there is none.
+template <class Element, class Work>
+bool with_plan(std::int64_t d, const GradientTiles& tiles, Work work) {
+  return with_head_dim(d, [&](auto d) {
+    if (tiles == GradientTiles{128, 64, 8}) return work(Plan<Element, d, 8, 2>()), true;
+    if (tiles == GradientTiles{64, 64, 4}) return work(Plan<Element, d, 4, 2>()), true;
+    if constexpr (d <= 64) {  // with d = 128 the gradients of 32 keys would fill the registers of a warp
+      if (tiles == GradientTiles{128, 32, 4}) return work(Plan<Element, d, 4, 1>()), true;
+    }
+    if constexpr (d == 32) {  // a block as small as can be, for very many heads on the simulator
+      if (tiles == GradientTiles{32, 32, 1}) return work(Plan<Element, d, 1, 1>()), true;
+    }
+    return false;
+  });
 }
 
 }  // namespace
 
 template <class Element, class Gradient>
-void backward(const DeviceCall<Element, Gradient>& call, Tiles tiles) {
-  with_head_dim(call.shape.d, [&](auto d) { start<d>(call, tiles); });
+void backward(const BackwardCall<Element, Gradient>& call, float2* rows, const GradientTiles& tiles) {
+  if (!with_plan<Element>(call.shape.d, tiles, [&](auto plan) { start<decltype(plan)>(call, rows); }))
+    throw std::invalid_argument("owned, passing, warps = " + std::to_string(tiles.owned) + ", " +
+                                std::to_string(tiles.passing) + ", " + std::to_string(tiles.warps) + " is not built");
+}
+
+template <class Element>
+std::size_t shared_bytes(int d, const GradientTiles& tiles) {
+  std::size_t bytes = 0;
+  with_plan<Element>(d, tiles, [&](auto plan) {
+    bytes = std::max(sizeof(KeyShared<decltype(plan)>), sizeof(QueryShared<decltype(plan)>));
+  });
+  return bytes;
 }
 
 }  // namespace ch06

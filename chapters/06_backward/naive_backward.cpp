@@ -9,8 +9,8 @@
 #include <cstdio>
 #include <vector>
 
-#include "common/worker/operations.hpp"
-#include "common/worker/todo.hpp"
+#include "common/cuda/operations.hpp"
+#include "common/cuda/todo.hpp"
 
 namespace ch06 {
 
@@ -30,7 +30,7 @@ void ask_for_memory(const workbook::Shape& shape) {
   // In double, since a product of sizes may exceed 64 bits.
   const double scores = double(shape.B) * double(shape.H) * double(shape.Nq) * double(shape.Nk);
   const double needed = 2 * scores * sizeof(float);
-  const double available = double(workbook::worker::available_memory());
+  const double available = double(workbook::cuda::available_memory());
   if (needed <= available) return;
 
   const double GiB = 1 << 30;
@@ -39,12 +39,12 @@ void ask_for_memory(const workbook::Shape& shape) {
                 "P and dS would take %.1f GiB, and %.1f GiB are free. The naive backward keeps O(Nq·Nk) a head; the "
                 "kernels of chapter 6 compute the same in memory that grows like N",
                 needed / GiB, available / GiB);
-  throw workbook::worker::Refused(message);
+  throw workbook::cuda::Refused(message);
 }
 
 }  // namespace
 
-void naive_backward(const BackwardCall& call) {
+void naive_backward(const workbook::GradientCall& call) {
   ask_for_memory(call.shape);
   const std::int64_t heads = call.shape.B * call.shape.H, Nq = call.shape.Nq, Nk = call.shape.Nk, d = call.shape.d;
   std::vector<float> P_values(std::size_t(heads * Nq * Nk)), dS_values(P_values.size());

@@ -3,7 +3,7 @@
 
 namespace ch06 {
 
-template void prepare_rows(const DeviceCall<half>&);
-template void prepare_rows(const DeviceCall<half, float>&);
+template void prepare_rows(const BackwardCall<half>&, float2*);
+template void prepare_rows(const BackwardCall<half, float>&, float2*);
 
 }  // namespace ch06

@@ -75,16 +75,10 @@ void cast(const __nv_bfloat16* x, float* y, std::int64_t n) {
   workbook::cuda::launch(to_float_kernel, cast_grid(n), dim3(256), 0, x, y, n);
 }
 
-void forward(const ForwardCall& call) {
-  ch05::causal(
-      ch05::DeviceCall<__nv_bfloat16>{call.shape, call.scale, call.causal, call.Q, call.K, call.V, call.O, call.lse},
-      {call.Br, call.Bc, call.Br / 32});
-}
-
-void backward(const BackwardCall& call) {
-  ch06::backward(ch06::DeviceCall<__nv_bfloat16>{call.shape, call.scale, call.causal, call.Q, call.K, call.V, call.O,
-                                                 call.dO, call.lse, call.dQ, call.dK, call.dV, call.rows},
-                 {call.warps, call.team});
-}
-
 }  // namespace ch07
+
+template void ch05::causal(const ForwardCall<__nv_bfloat16>&, const Tiles&);
+template std::size_t ch05::shared_bytes<__nv_bfloat16>(int, const Tiles&);
+template int ch05::keys_per_step<__nv_bfloat16>(int, const Tiles&);
+template void ch06::backward(const BackwardCall<__nv_bfloat16>&, float2*, const GradientTiles&);
+template std::size_t ch06::shared_bytes<__nv_bfloat16>(int, const GradientTiles&);

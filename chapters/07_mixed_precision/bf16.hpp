@@ -10,7 +10,6 @@
 
 #include <cstdint>
 
-#include "common/attention/shape.hpp"
 #include "common/cuda/kernel.hpp"
 
 namespace ch07 {
@@ -19,31 +18,5 @@ namespace ch07 {
 /// of 16 bytes. Device memory.
 void cast(const float* x, __nv_bfloat16* y, std::int64_t n);
 void cast(const __nv_bfloat16* x, float* y, std::int64_t n);
-
-/// Tensors in device memory, as workbook::Shape describes them, 16-byte aligned.
-struct ForwardCall {
-  workbook::Shape shape;
-  float scale;  ///< multiplies QKᵀ, usually 1/√d
-  bool causal;
-  const __nv_bfloat16 *Q, *K, *V;
-  __nv_bfloat16* O;
-  float* lse;
-  int Br = 128, Bc = 64;  ///< (128, 64), (128, 32), (64, 64) or (32, 32): chapter 5's tiles
-};
-/// O and the LSE, by chapter 5's kernel. d is 32, 64 or 128. std::invalid_argument for a call that it does not take.
-void forward(const ForwardCall& call);
-
-struct BackwardCall {
-  workbook::Shape shape;
-  float scale;
-  bool causal;
-  const __nv_bfloat16 *Q, *K, *V, *O, *dO;
-  const float* lse;             ///< (B, H, Nq), of the forward pass
-  __nv_bfloat16 *dQ, *dK, *dV;  ///< as Q, K and V
-  float2* rows;                 ///< scratch, (B, H, Nq)
-  int warps = 0, team = 0;      ///< 0: chapter 6's choice
-};
-/// dQ, dK and dV, by chapter 6's kernels; otherwise as forward().
-void backward(const BackwardCall& call);
 
 }  // namespace ch07

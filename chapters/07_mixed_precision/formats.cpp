@@ -9,7 +9,7 @@
 #include <cmath>
 #include <limits>
 
-#include "common/worker/todo.hpp"
+#include "common/cuda/todo.hpp"
 
 namespace ch07 {
 

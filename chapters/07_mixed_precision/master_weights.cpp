@@ -4,7 +4,7 @@
 // Test it: ./workbook test 7.6
 #include "master_weights.hpp"
 
-#include "common/worker/todo.hpp"
+#include "common/cuda/todo.hpp"
 #include "formats.hpp"
 
 namespace ch07 {

@@ -35,6 +35,16 @@ struct AttentionCall {
   std::span<float> O, lse;         ///< (B, H, Nq, d), (B, H, Nq)
 };
 
+/// One backward call in float: what the forward pass was given and gave, and where the gradients go.
+struct GradientCall {
+  Shape shape;
+  float scale;
+  bool causal;
+  std::span<const float> Q, K, V;     ///< (B, H, Nq, d), (B, Hkv, Nk, d), (B, Hkv, Nk, d)
+  std::span<const float> O, dO, lse;  ///< (B, H, Nq, d), (B, H, Nq, d), (B, H, Nq)
+  std::span<float> dQ, dK, dV;        ///< as Q, K and V
+};
+
 /// Head (b, h) of a tensor (B, heads, rows, columns) as a matrix (rows, columns).
 template <class T>
 Matrix<T> head(const char* name, std::span<T> tensor, std::int64_t b, std::int64_t h, std::int64_t heads,

@@ -9,13 +9,12 @@
 
 #include "common/cuda/bench.hpp"
 #include "common/cuda/memory.hpp"
-#include "common/worker/operations.hpp"
+#include "common/cuda/operations.hpp"
 
 namespace {
 
+using workbook::cuda::Arguments, workbook::cuda::Operations;
 using workbook::cuda::DeviceArray;
-using workbook::worker::Arguments;
-using workbook::worker::Operation;
 
 // -> properties (4): multiprocessors, bytes of L2, bytes of device memory, compute capability as 90 for 9.0
 void properties(const Arguments& call) {
@@ -73,10 +72,6 @@ void l2_read(const Arguments& call) {
   });
 }
 
-constexpr Operation table[] = {{"properties", properties}, {"copy", copy}, {"l2_read", l2_read}};
+const Operations table{{"properties", properties}, {"copy", copy}, {"l2_read", l2_read}};
 
 }  // namespace
-
-std::span<const Operation> workbook::worker::operations() {
-  return table;
-}

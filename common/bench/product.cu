@@ -8,13 +8,12 @@
 
 #include "common/cuda/bench.hpp"
 #include "common/cuda/memory.hpp"
-#include "common/worker/operations.hpp"
+#include "common/cuda/operations.hpp"
 
 namespace {
 
+using workbook::cuda::Arguments, workbook::cuda::Operations;
 using workbook::cuda::DeviceArray;
-using workbook::worker::Arguments;
-using workbook::worker::Operation;
 
 void check(cublasStatus_t status) {
   if (status != CUBLAS_STATUS_SUCCESS) {
@@ -45,10 +44,6 @@ void product(const Arguments& call) {
   });
 }
 
-constexpr Operation table[] = {{"product", product}};
+const Operations table{{"product", product}};
 
 }  // namespace
-
-std::span<const Operation> workbook::worker::operations() {
-  return table;
-}

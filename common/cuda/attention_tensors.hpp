@@ -7,8 +7,8 @@
 #include <type_traits>
 
 #include "common/cuda/memory.hpp"
+#include "common/cuda/operations.hpp"
 #include "common/cuda/worker_device.hpp"
-#include "common/worker/operations.hpp"
 
 namespace workbook::cuda {
 
@@ -16,7 +16,7 @@ namespace workbook::cuda {
 /// written. Element is half or __nv_bfloat16. Memory allocated after it is counted as the chapter's.
 template <class Element>
 struct AttentionTensors {
-  explicit AttentionTensors(const worker::Arguments& call)
+  explicit AttentionTensors(const Arguments& call)
       : Q("Q", codes(call, "Q")),
         K("K", codes(call, "K")),
         V("V", codes(call, "V")),
@@ -33,7 +33,7 @@ struct AttentionTensors {
     V.count_by_tiles(std::size_t(shape.B * shape.Hkv), Nk, d, std::size_t(Bc));
   }
   /// Waits for the kernels and brings O and lse back.
-  void download(const worker::Arguments& call) const {
+  void download(const Arguments& call) const {
     O.download(call.array<std::uint16_t>("O"));
     lse.download(call.output("lse"));
   }
@@ -42,7 +42,7 @@ struct AttentionTensors {
   DeviceArray<float> lse;
 
  private:
-  static std::span<const std::uint16_t> codes(const worker::Arguments& call, const char* name) {
+  static std::span<const std::uint16_t> codes(const Arguments& call, const char* name) {
     return call.array<std::uint16_t>(name);
   }
 };
@@ -54,7 +54,7 @@ template <class Element, class Gradient>
 struct GradientTensors {
   using Code = std::conditional_t<sizeof(Gradient) == 2, std::uint16_t, float>;
 
-  explicit GradientTensors(const worker::Arguments& call)
+  explicit GradientTensors(const Arguments& call)
       : Q("Q", codes(call, "Q")),
         K("K", codes(call, "K")),
         V("V", codes(call, "V")),
@@ -75,7 +75,7 @@ struct GradientTensors {
       tensor->count_by_tiles(std::size_t(shape.B * shape.Hkv), std::size_t(shape.Nk), d, tile);
   }
   /// Waits for the kernels and brings the gradients back.
-  void download(const worker::Arguments& call) const {
+  void download(const Arguments& call) const {
     dQ.download(call.array<Code>("dQ"));
     dK.download(call.array<Code>("dK"));
     dV.download(call.array<Code>("dV"));
@@ -86,7 +86,7 @@ struct GradientTensors {
   DeviceArray<Gradient> dQ, dK, dV;
 
  private:
-  static std::span<const std::uint16_t> codes(const worker::Arguments& call, const char* name) {
+  static std::span<const std::uint16_t> codes(const Arguments& call, const char* name) {
     return call.array<std::uint16_t>(name);
   }
 };

@@ -25,8 +25,8 @@
 #include "common/attention/random.hpp"
 #include "common/cuda/kernel.hpp"
 #include "common/cuda/memory.hpp"
+#include "common/cuda/operations.hpp"
 #include "common/cuda/worker_device.hpp"
-#include "common/worker/operations.hpp"
 
 namespace workbook::cuda {
 
@@ -75,7 +75,7 @@ void fill(DeviceArray<Element>& array, std::uint64_t seed, float size) {
 /// Copies rows [first, first + rows) of the last head of a tensor (heads, N, columns) to the call's output `name`.
 /// Throws Error if an element of the tensor was never written.
 template <class Code, class Element>
-void give_back(const worker::Arguments& call, const char* name, const DeviceArray<Element>& tensor, std::int64_t N,
+void give_back(const Arguments& call, const char* name, const DeviceArray<Element>& tensor, std::int64_t N,
                std::int64_t columns, std::int64_t first, std::int64_t rows) {
   std::vector<Code> all(tensor.size());
   tensor.download(std::span<Code>(all));
@@ -110,7 +110,7 @@ struct ForwardTensors {
   }
   /// Of the last head: the last `rows` rows of Q, O (rows, d) and lse (rows), and all of K and V (Nk, d). The causal
   /// mask is aligned to the last query, so these queries are an attention problem of their own.
-  void give_back(const worker::Arguments& call, std::int64_t rows) const {
+  void give_back(const Arguments& call, std::int64_t rows) const {
     const Shape s = call.shape();
     bench_detail::give_back<std::uint16_t>(call, "Q", Q, s.Nq, s.d, s.Nq - rows, rows);
     bench_detail::give_back<std::uint16_t>(call, "K", K, s.Nk, s.d, 0, s.Nk);
@@ -157,7 +157,7 @@ struct BackwardTensors {
            sizeof(Gradient) * std::size_t(shape.q_size() + 2 * shape.kv_size());
   }
   /// Of the last head: all of Q, K, V, O, dO (N, d) and lse (Nq); the last `rows` rows of dQ, dK, dV (rows, d).
-  void give_back(const worker::Arguments& call, std::int64_t rows) const {
+  void give_back(const Arguments& call, std::int64_t rows) const {
     const Shape s = call.shape();
     using Code = std::conditional_t<sizeof(Gradient) == 2, std::uint16_t, float>;
     bench_detail::give_back<std::uint16_t>(call, "Q", Q, s.Nq, s.d, 0, s.Nq);
@@ -178,7 +178,7 @@ struct BackwardTensors {
 
 /// Times work(i), i = 0, 1, …, into the whole output "seconds" of a call, after three calls that do not count.
 template <class Work>
-void time_calls(const worker::Arguments& call, const Work& work) {
+void time_calls(const Arguments& call, const Work& work) {
   const std::span<double> seconds = call.array<double>("seconds");
   device_seconds(3, work);
   const std::vector<double> timed = device_seconds(int(seconds.size()), work);
@@ -193,7 +193,7 @@ void time_calls(const worker::Arguments& call, const Work& work) {
 template <class Tensors>
 class StageTimer {
  public:
-  explicit StageTimer(const worker::Arguments& call) : call_(call) {
+  explicit StageTimer(const Arguments& call) : call_(call) {
     const Shape shape = call.shape();
     const std::size_t together = 2 * l2_bytes(), each = Tensors::bytes(shape);
     const std::size_t sets = together == 0 ? 1 : std::max<std::size_t>(2, (together + each - 1) / each);
@@ -229,7 +229,7 @@ class StageTimer {
   }
 
  private:
-  const worker::Arguments& call_;
+  const Arguments& call_;
   std::vector<Tensors> sets_;
 };
 

@@ -82,4 +82,4 @@ inline void note(const char* label, long long value) {
 #endif
 
 #include "common/cuda/launch.hpp"
-#include "common/cuda/todo.hpp"
+#include "common/cuda/open_exercise.hpp"

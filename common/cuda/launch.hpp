@@ -12,14 +12,14 @@
 #endif
 
 #include "common/cuda/backend.hpp"
-#include "common/cuda/todo.hpp"
+#include "common/cuda/open_exercise.hpp"
 
 namespace workbook::cuda {
 
 #if defined(__CUDACC__)
 
 namespace detail {
-/// Makes synchronize() look whether a kernel of this file met an open exercise (cuda.cu).
+/// Makes synchronize() look whether a kernel of this file met an open exercise (gpu_backend.cu).
 void watch_open_exercise(void (*read)(char (&id)[32]));
 }  // namespace detail
 
@@ -59,7 +59,7 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
 #else
 
 namespace detail {
-/// Runs one launch and turns the simulator's exceptions into ours (sim.cpp).
+/// Runs one launch and turns the simulator's exceptions into ours (simulator_backend.cpp).
 void guarded(void (*run)(void*), void* launch);
 }  // namespace detail
 

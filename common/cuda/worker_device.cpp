@@ -8,7 +8,7 @@
 #include <string>
 
 #include "common/cuda/backend.hpp"
-#include "common/worker/device.hpp"
+#include "common/cuda/device.hpp"
 
 namespace workbook::cuda {
 namespace {
@@ -24,7 +24,7 @@ std::size_t bytes_in_use() {
 
 /// Numbers "workers" and "lane_seed" of a call, where it has them: see simulate_with(). With the number "trace" it has
 /// an array "trace" of bytes, for a text.
-void begin(const worker::Arguments& call) {
+void begin(const Arguments& call) {
   const auto seed = std::uint64_t(call.integer("lane_seed", 0));
   simulate_with(int(call.integer("workers", 0)), seed == 0 ? std::nullopt : std::optional(seed));
   take_counters();
@@ -37,8 +37,8 @@ void begin(const worker::Arguments& call) {
   }
 }
 
-worker::DeviceUse end() {
-  worker::DeviceUse use;
+DeviceUse end() {
+  DeviceUse use;
   const std::size_t peak = take_peak_bytes();
   use.extra_bytes = std::int64_t(peak - own_bytes);
   for (const auto& [name, value] : take_counters()) use.counters[name] = value;
@@ -52,8 +52,8 @@ worker::DeviceUse end() {
   return use;
 }
 
-const worker::Device described{backend_name(), backend_compiler(), unavailable, begin, end};
-const bool registered = (worker::device = &described, true);
+const Device described{backend_name(), backend_compiler(), unavailable, begin, end};
+const bool registered = (device = &described, true);
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// The backend as the worker's server sees it (common/worker/device.hpp), and what an operation says to it.
+// The backend as the worker's server sees it (common/cuda/device.hpp), and what an operation says to it.
 #pragma once
 
 namespace workbook::cuda {

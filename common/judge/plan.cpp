@@ -151,7 +151,7 @@ worker::WorkerJob whole_job(const Workspace& workspace, const Chapter& chapter, 
   worker::WorkerJob job;
   job.name = tree.name + "/" + chapter.name() + "." + name(backend);
   job.backend = backend;
-  // With the book's own headers, the table of operations and the files that equal the book's are those that the
+  // With the book's own headers, the special operations and the files that equal the book's are those that the
   // solution is built with: compiled once. (The chapter's sources find the headers beside them first.)
   const auto is_books = [&](const std::string& file) {
     const fs::path solution = workspace.book.solution(chapter, file);
@@ -161,13 +161,16 @@ worker::WorkerJob whole_job(const Workspace& workspace, const Chapter& chapter, 
   const bool own_headers = std::any_of(chapter.files.begin(), chapter.files.end(),
                                        [&](const std::string& file) { return !is_source(file) && !is_books(file); });
   for (const std::string& file : chapter.files) {
-    if (!is_source(file) || (backend == Backend::cpu && is_kernel_file(file))) continue;
+    // stage.cpp describes the chapter's stages on the CPU, stage.cu those of its kernels.
+    const bool other_stage = backend == Backend::cpu ? is_kernel_file(file) : file == "stage.cpp";
+    if (!is_source(file) || other_stage) continue;
     job.sources.push_back(!own_headers && is_books(file) ? workspace.book.solution(chapter, file) : tree.folder / file);
   }
   job.include = own_headers ? tree.folder : solutions_tree(workspace, chapter).folder;
   job.used = workspace.book.used(chapter);
-  job.sources.push_back(workspace.book.root / "tests" / chapter.name() /
-                        (backend == Backend::cpu ? "operations.cpp" : "operations.cu"));
+  const fs::path special =
+      workspace.book.root / "tests" / chapter.name() / (backend == Backend::cpu ? "operations.cpp" : "operations.cu");
+  if (fs::exists(special)) job.sources.push_back(special);
   return job;
 }
 

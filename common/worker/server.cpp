@@ -22,11 +22,11 @@
 #include <string>
 #include <vector>
 
-#include "common/worker/device.hpp"
-#include "common/worker/operations.hpp"
+#include "common/cuda/device.hpp"
+#include "common/cuda/operations.hpp"
+#include "common/cuda/todo.hpp"
 #include "common/worker/protocol.hpp"
 #include "common/worker/sanitizers.hpp"
-#include "common/worker/todo.hpp"
 
 namespace {
 
@@ -104,9 +104,7 @@ void operator delete(void* pointer, std::size_t, std::align_val_t a) noexcept {
 }
 #endif
 
-namespace workbook::worker {
-
-std::uint64_t available_memory() {
+std::uint64_t workbook::cuda::available_memory() {
   std::uint64_t available = UINT64_MAX;
   std::ifstream meminfo("/proc/meminfo");
   for (std::string key; meminfo >> key;) {
@@ -133,8 +131,10 @@ std::uint64_t available_memory() {
   return available;
 }
 
+namespace workbook::worker {
 namespace {
 
+using cuda::Arguments, cuda::Operations, cuda::Refused, cuda::device, cuda::DeviceUse;
 using nlohmann::json;
 
 /// The shared memory of one call, mapped while it runs.
@@ -176,6 +176,11 @@ class SharedArguments : public Arguments {
     return found->second;
   }
   bool has(std::string_view name) const override { return numbers_.contains(name); }
+  std::vector<std::string> names() const override {
+    std::vector<std::string> all;
+    for (const auto& [name, value] : numbers_) all.push_back(name);
+    return all;
+  }
 
  private:
   struct Array {
@@ -198,32 +203,29 @@ void run(const json& request, json& reply) {
   const Mapping memory(request.at("size").get<std::size_t>());
   const SharedArguments arguments(request, memory.base());
   const std::string name = request.at("operation");
-  for (const Operation& operation : operations()) {
-    if (name != operation.name) continue;
-    static std::uint64_t calls = 0;
-    if (device != nullptr) device->begin(arguments);
-    const auto start = std::chrono::steady_clock::now();
-    allocated_now = 0;
-    allocated_peak = 0;
-    counting_for = ++calls;
-    try {
-      operation.run(arguments);
-    } catch (...) {
-      counting_for = 0;
-      if (device != nullptr) device->end();
-      throw;
-    }
+  const auto operation = Operations::all().find(name);
+  if (operation == Operations::all().end()) throw std::logic_error("this worker has no operation \"" + name + "\"");
+  static std::uint64_t calls = 0;
+  if (device != nullptr) device->begin(arguments);
+  const auto start = std::chrono::steady_clock::now();
+  allocated_now = 0;
+  allocated_peak = 0;
+  counting_for = ++calls;
+  try {
+    operation->second(arguments);
+  } catch (...) {
     counting_for = 0;
-    reply["seconds"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    reply["extra_bytes"] = kCountsMemory ? allocated_peak.load() : -1;
-    if (device == nullptr) return;
-    const DeviceUse use = device->end();
-    reply["counters"] = use.counters;
-    // What the backend allocates on the host is its own affair.
-    if (use.used) reply["extra_bytes"] = use.extra_bytes;
-    return;
+    if (device != nullptr) device->end();
+    throw;
   }
-  throw std::logic_error("this worker has no operation \"" + name + "\"");
+  counting_for = 0;
+  reply["seconds"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  reply["extra_bytes"] = kCountsMemory ? allocated_peak.load() : -1;
+  if (device == nullptr) return;
+  const DeviceUse use = device->end();
+  reply["counters"] = use.counters;
+  // What the backend allocates on the host is its own affair.
+  if (use.used) reply["extra_bytes"] = use.extra_bytes;
 }
 
 /// Given back when memory has run out, so that there is some to say so with.

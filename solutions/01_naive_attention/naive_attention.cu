@@ -15,7 +15,7 @@ using workbook::cuda::dynamic_shared, workbook::cuda::exp2_ftz;
 
 // Tiles of both products: four warps, each with 16 of the tile's 64 rows. Rows in shared memory are padded by 16 bytes,
 // so that eight consecutive rows start in eight disjoint groups of four banks.
-constexpr int tile = 64, warps = 4, threads = 32 * warps;
+constexpr int tile = built[0].Br, warps = built[0].warps, threads = 32 * warps;
 constexpr int pad_half = 16 / sizeof(half), pad_float = 16 / sizeof(float);
 constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 
@@ -230,30 +230,29 @@ __global__ void __launch_bounds__(threads)
 }
 
 template <int d>
-void start(const DeviceCall& call) {
+void start(const workbook::cuda::ForwardCall<half>& call, float* S, half* P) {
   const auto& [B, H, Hkv, Nq, Nk, d_] = call.shape;
   const Sizes sizes{Nq, Nk, score_stride(Nk), call.causal};
   const std::int64_t heads = B * H, query_tiles = blocks_of(Nq, tile), key_tiles = blocks_of(Nk, tile);
   using workbook::cuda::launch, workbook::cuda::grid_of;
   launch(scores<d>, grid_of(heads * query_tiles * key_tiles, "B·H·⌈Nq/64⌉·⌈Nk/64⌉"), dim3(threads),
-         sizeof(ScoresShared<d>), call.Q, call.K, call.S, sizes, call.scale);
+         sizeof(ScoresShared<d>), call.Q, call.K, S, sizes, call.scale);
   const auto start_softmax = [&, rows = heads * Nq]<int count>(std::integral_constant<int, count>) {
-    launch(softmax<count>, grid_of(rows, "B·H·Nq"), dim3(threads), sizeof(Row<count>), call.S, call.P, call.lse,
-           sizes.stride);
+    launch(softmax<count>, grid_of(rows, "B·H·Nq"), dim3(threads), sizeof(Row<count>), S, P, call.lse, sizes.stride);
   };
   if (sizes.stride <= 4096) {
     start_softmax(std::integral_constant<int, 4096>());
   } else {
     start_softmax(std::integral_constant<int, 49152>());
   }
-  launch(output<d>, grid_of(heads * query_tiles, "B·H·⌈Nq/64⌉"), dim3(threads), sizeof(OutputShared<d>), call.P, call.V,
+  launch(output<d>, grid_of(heads * query_tiles, "B·H·⌈Nq/64⌉"), dim3(threads), sizeof(OutputShared<d>), P, call.V,
          call.O, sizes);
 }
 
 }  // namespace
 
-void naive_attention(const DeviceCall& call) {
-  workbook::cuda::with_head_dim(call.shape.d, [&](auto d) { start<d>(call); });
+void naive_attention(const workbook::cuda::ForwardCall<half>& call, float* S, half* P) {
+  workbook::cuda::with_head_dim(call.shape.d, [&](auto d) { start<d>(call, S, P); });
 }
 
 }  // namespace ch01

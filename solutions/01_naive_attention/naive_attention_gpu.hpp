@@ -11,7 +11,7 @@
 
 #include <cstdint>
 
-#include "common/attention/shape.hpp"
+#include "common/cuda/calls.hpp"
 #include "common/cuda/kernel.hpp"
 
 namespace ch01 {
@@ -21,20 +21,11 @@ inline std::int64_t score_stride(std::int64_t Nk) {
   return (Nk + 15) / 16 * 16;
 }
 
-/// Tensors in device memory, as workbook::Shape describes them, 16-byte aligned.
-struct DeviceCall {
-  workbook::Shape shape;
-  float scale;  ///< multiplies QKᵀ, usually 1/√d
-  bool causal;
-  const half *Q, *K, *V;
-  half* O;
-  float* lse;
-  float* S;  ///< scratch: B·H·Nq rows of score_stride(Nk)
-  half* P;   ///< scratch: B·H·Nq rows of score_stride(Nk)
-};
+/// The tiles of both products, and the warps of a block.
+inline constexpr workbook::cuda::Tiles built[] = {{64, 64, 4}};
 
-/// O = softmax(scale·QKᵀ) V and the LSE for every head, in three kernels. d is 32, 64 or 128.
-/// std::invalid_argument for a call that it does not take.
-void naive_attention(const DeviceCall& call);
+/// O = softmax(scale·QKᵀ) V and the LSE for every head, in three kernels. d is 32, 64 or 128. S and P are scratch, each
+/// B·H·Nq rows of score_stride(Nk).
+void naive_attention(const workbook::cuda::ForwardCall<half>& call, float* S, half* P);
 
 }  // namespace ch01

@@ -270,7 +270,7 @@ __global__ void __launch_bounds__(32 * warps, 1)
 }
 
 template <int d, int Br, int Bc, int warps>
-void start(const DeviceCall& call) {
+void start(const ForwardCall<half>& call) {
   const auto& [B, H, Hkv, Nq, Nk, d_] = call.shape;
   const dim3 grid = workbook::cuda::grid_of(B * H, "B·H");
   // The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)).
@@ -278,22 +278,21 @@ void start(const DeviceCall& call) {
                          call.K, call.V, call.O, call.lse, Nq, Nk, call.scale * log2_e);
 }
 
+// The others would take more than the 227 KB that a block may have.
+template <int d, int Br, int Bc, int warps>
+constexpr bool is_built = sizeof(Shared<d, Br, Bc, warps>) <= 227 * 1024;
+
 }  // namespace
 
-void tiled_wmma(const DeviceCall& call, Tiles tiles) {
-  if (call.causal) throw std::invalid_argument("causal = true: chapter 3 has no causal mask; chapter 5 adds it");
-  workbook::cuda::with_head_dim(call.shape.d, [&](auto d) {
-    const auto [Br, Bc, warps] = tiles;
-    if (Br == 64 && Bc == 64 && warps == 4) return start<d, 64, 64, 4>(call);
-    if (Br == 32 && Bc == 64 && warps == 4) return start<d, 32, 64, 4>(call);
-    if (Br == 32 && Bc == 64 && warps == 2) return start<d, 32, 64, 2>(call);
-    if (Br == 32 && Bc == 32 && warps == 2) return start<d, 32, 32, 2>(call);
-    if constexpr (d <= 64) {  // with d = 128 it would take more than the 227 KB that a block may have
-      if (Br == 64 && Bc == 128 && warps == 4) return start<d, 64, 128, 4>(call);
-    }
-    throw std::invalid_argument("Br, Bc, warps = " + std::to_string(Br) + ", " + std::to_string(Bc) + ", " +
-                                std::to_string(warps) + " is not built for d = " + std::to_string(d) +
-                                "; tiled_wmma.hpp lists what is");
+void tiled_wmma(const ForwardCall<half>& call, const Tiles& tiles) {
+  workbook::cuda::with_sizes<built>(call.shape.d, tiles, [&](auto d, auto t) {
+    if constexpr (is_built<d, t.Br, t.Bc, t.warps>) start<d, t.Br, t.Bc, t.warps>(call);
+  });
+}
+
+std::size_t shared_bytes(int d, const Tiles& tiles) {
+  return workbook::cuda::with_sizes<built>(d, tiles, [](auto d, auto t) {
+    return is_built<d, t.Br, t.Bc, t.warps> ? sizeof(Shared<d, t.Br, t.Bc, t.warps>) : 0;
   });
 }
 

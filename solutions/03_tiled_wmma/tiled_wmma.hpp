@@ -11,29 +11,23 @@
 // Test it: ./workbook test 3
 #pragma once
 
-#include "common/attention/shape.hpp"
+#include <cstddef>
+
+#include "common/cuda/calls.hpp"
 #include "common/cuda/kernel.hpp"
 
 namespace ch03 {
 
-/// The sizes of the tiles and the warps of a block. Built are (Br, Bc, warps) = (64, 64, 4), (32, 64, 4), (32, 64, 2),
-/// (32, 32, 2) and, for d <= 64, (64, 128, 4).
-struct Tiles {
-  int Br = 64, Bc = 64, warps = 4;
-};
+using workbook::cuda::ForwardCall, workbook::cuda::Tiles;
 
-/// Tensors in device memory, as workbook::Shape describes them, 16-byte aligned.
-struct DeviceCall {
-  workbook::Shape shape;
-  float scale;  ///< multiplies QKᵀ, usually 1/√d
-  bool causal;  ///< refused until chapter 5
-  const half *Q, *K, *V;
-  half* O;
-  float* lse;
-};
+/// The sizes of the tiles and the warps of a block that there are kernels for; the last for d <= 64 only.
+inline constexpr Tiles built[] = {{64, 64, 4}, {32, 64, 4}, {32, 64, 2}, {32, 32, 2}, {64, 128, 4}};
 
-/// O = softmax(scale·QKᵀ) V and the LSE for every head, in one kernel; no extra memory. d is 32, 64 or 128.
-/// std::invalid_argument for a call that it does not take.
-void tiled_wmma(const DeviceCall& call, Tiles tiles = {});
+/// O = softmax(scale·QKᵀ) V and the LSE for every head, in one kernel; no extra memory. d is 32, 64 or 128. There is no
+/// causal mask; chapter 5 adds it. std::invalid_argument for sizes that are not built.
+void tiled_wmma(const ForwardCall<half>& call, const Tiles& tiles);
+
+/// Bytes of shared memory that a block takes; 0: there is no kernel of these sizes.
+std::size_t shared_bytes(int d, const Tiles& tiles);
 
 }  // namespace ch03

@@ -10,29 +10,24 @@
 // Test it: ./workbook test 4
 #pragma once
 
-#include "common/attention/shape.hpp"
+#include <cstddef>
+
+#include "common/cuda/calls.hpp"
 #include "common/cuda/kernel.hpp"
 
 namespace ch04 {
 
-/// The sizes of the tiles and the warps of a block; a warp has 32 rows of Q: Br = 32·warps. Built are (Br, Bc, warps) =
-/// (128, 64, 4), (128, 32, 4), (64, 64, 2) and (32, 32, 1).
-struct Tiles {
-  int Br = 128, Bc = 64, warps = 4;
-};
+using workbook::cuda::ForwardCall, workbook::cuda::Tiles;
 
-/// Tensors in device memory, as workbook::Shape describes them, 16-byte aligned.
-struct DeviceCall {
-  workbook::Shape shape;
-  float scale;  ///< multiplies QKᵀ, usually 1/√d
-  bool causal;  ///< refused until chapter 5
-  const half *Q, *K, *V;
-  half* O;
-  float* lse;
-};
+/// The sizes of the tiles and the warps of a block that there are kernels for; a warp has 32 rows of Q: Br = 32·warps.
+inline constexpr Tiles built[] = {{128, 64, 4}, {128, 32, 4}, {64, 64, 2}, {32, 32, 1}};
 
-/// O = softmax(scale·QKᵀ) V and the LSE for every head, in one kernel; no extra memory. d is 32, 64 or 128.
-/// std::invalid_argument for a call that it does not take.
-void q_split(const DeviceCall& call, Tiles tiles = {});
+/// O = softmax(scale·QKᵀ) V and the LSE for every head, in one kernel; no extra memory. d is 32, 64 or 128. There is no
+/// causal mask; chapter 5 adds it. std::invalid_argument for sizes that are not built.
+void q_split(const ForwardCall<half>& call, const Tiles& tiles);
+
+/// What a block takes: bytes of shared memory, and how many keys of a tile a warp treats at once.
+std::size_t shared_bytes(int d, const Tiles& tiles);
+int keys_per_step(int d, const Tiles& tiles);
 
 }  // namespace ch04

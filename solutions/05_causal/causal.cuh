@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(32 * warps, blocks<d, warps>)
 }
 
 template <int d, int Br, int Bc, int warps, class Element>
-void start(const DeviceCall<Element>& call) {
+void start(const ForwardCall<Element>& call) {
   const auto& [B, H, Hkv, Nq, Nk, d_] = call.shape;
   const std::int64_t query_tiles = (Nq + Br - 1) / Br;
   const dim3 grid = workbook::cuda::grid_of(query_tiles * B * H, "B·H·⌈Nq/Br⌉");
@@ -174,16 +174,18 @@ void start(const DeviceCall<Element>& call) {
 }  // namespace
 
 template <class Element>
-void causal(const DeviceCall<Element>& call, Tiles tiles) {
-  workbook::cuda::with_head_dim(call.shape.d, [&](auto d) {
-    const auto [Br, Bc, warps] = tiles;
-    if (Br == 128 && Bc == 64 && warps == 4) return start<d, 128, 64, 4>(call);
-    if (Br == 128 && Bc == 32 && warps == 4) return start<d, 128, 32, 4>(call);
-    if (Br == 64 && Bc == 64 && warps == 2) return start<d, 64, 64, 2>(call);
-    if (Br == 32 && Bc == 32 && warps == 1) return start<d, 32, 32, 1>(call);
-    throw std::invalid_argument("Br, Bc, warps = " + std::to_string(Br) + ", " + std::to_string(Bc) + ", " +
-                                std::to_string(warps) + " is not built; causal.hpp lists what is");
-  });
+void causal(const ForwardCall<Element>& call, const Tiles& tiles) {
+  workbook::cuda::with_sizes<built>(call.shape.d, tiles, [&](auto d, auto t) { start<d, t.Br, t.Bc, t.warps>(call); });
+}
+
+template <class Element>
+std::size_t shared_bytes(int d, const Tiles& tiles) {
+  return workbook::cuda::with_sizes<built>(
+      d, tiles, [](auto d, auto t) { return sizeof(Shared<Element, d, t.Br, t.Bc, t.warps>); });
+}
+template <class Element>
+int keys_per_step(int d, const Tiles& tiles) {
+  return workbook::cuda::with_sizes<built>(d, tiles, [](auto d, auto t) { return step<d, t.Bc>; });
 }
 
 }  // namespace ch05

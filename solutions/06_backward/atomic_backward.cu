@@ -136,6 +136,9 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
   write_gradient<T::d>(dV + (K_row + own) * T::d, keys - own, part * T::columns, 1, dV_own, smem.P, own + 16 * part);
 }
 
+template <int d>
+using AtomicPlan = Plan<half, d, d / 16, d == 128 ? 2 : 1>;
+
 }  // namespace
 
 std::int64_t dQ_sum_size(const workbook::Shape& shape) {
@@ -143,20 +146,27 @@ std::int64_t dQ_sum_size(const workbook::Shape& shape) {
 }
 
 template <class Gradient>
-void atomic_backward(const DeviceCall<half, Gradient>& call, float* dQ_sum) {
+void atomic_backward(const BackwardCall<half, Gradient>& call, float2* rows, float* dQ_sum) {
   const std::int64_t heads = call.shape.B * call.shape.H, fours = dQ_sum_size(call.shape) / 4;
   with_head_dim(call.shape.d, [&](auto d) {
-    using T = Plan<half, d, d / 16, d == 128 ? 2 : 1>;
-    prepare_rows(call);
+    using T = AtomicPlan<d>;
+    prepare_rows(call, rows);
     workbook::cuda::launch(clear_dQ_sum, blocks(1, fours, 256), dim3(256), 0, dQ_sum, fours);
     workbook::cuda::launch(all_gradients<T, Gradient>, blocks(heads, call.shape.Nk, T::owned), dim3(T::threads),
-                           sizeof(KeyShared<T>), call.Q, call.K, call.V, call.dO, call.rows, call.dK, call.dV, dQ_sum,
+                           sizeof(KeyShared<T>), call.Q, call.K, call.V, call.dO, rows, call.dK, call.dV, dQ_sum,
                            call.shape.Nq, call.shape.Nk, call.scale, call.causal);
     workbook::cuda::launch(write_dQ<d, Gradient>, blocks(1, heads * ((call.shape.Nq + 15) / 16), 4), dim3(128), 0,
                            dQ_sum, call.dQ, heads, call.shape.Nq, call.scale);
   });
 }
-template void atomic_backward(const DeviceCall<half>&, float*);
-template void atomic_backward(const DeviceCall<half, float>&, float*);
+template void atomic_backward(const BackwardCall<half>&, float2*, float*);
+template void atomic_backward(const BackwardCall<half, float>&, float2*, float*);
+
+std::size_t atomic_shared_bytes(int d, const GradientTiles& tiles) {
+  return with_head_dim(d, [&](auto d) {
+    using T = AtomicPlan<d>;
+    return tiles == GradientTiles{T::owned, T::passing, T::warps} ? sizeof(KeyShared<T>) : 0;
+  });
+}
 
 }  // namespace ch06

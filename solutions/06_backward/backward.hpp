@@ -10,39 +10,31 @@
 // Test it: ./workbook test 6
 #pragma once
 
-#include "common/attention/shape.hpp"
+#include <cstddef>
+
+#include "common/cuda/calls.hpp"
 #include "common/cuda/kernel.hpp"
 
 namespace ch06 {
 
-/// The warps of a block, and of a team that has 32 rows together (fragments.hpp). A block owns 32 warps / team rows,
-/// and they meet the others in tiles of 32 team. Built are (warps, team) = (8, 2), (4, 2), (4, 1) for d <= 64, and
-/// (1, 1) for d = 32.
-/// 0: (4, 1) for d <= 64, (8, 2) for d = 128.
-struct Tiles {
-  int warps = 0, team = 0;
-};
+using workbook::cuda::BackwardCall, workbook::cuda::GradientTiles;
 
-/// Tensors in device memory, as workbook::Shape describes them, 16-byte aligned. Element is half; chapter 7 makes it
-/// bf16. Gradient is Element or float.
-template <class Element, class Gradient = Element>
-struct DeviceCall {
-  workbook::Shape shape;
-  float scale;  ///< multiplies QKᵀ, of any sign; usually 1/√d
-  bool causal;
-  const Element *Q, *K, *V, *O, *dO;
-  const float* lse;        ///< (B, H, Nq), of the forward pass: natural logarithm, -inf in fully masked rows
-  Gradient *dQ, *dK, *dV;  ///< as Q, K and V
-  float2* rows;            ///< scratch, (B, H, Nq): what each query brings, its LSE in units of log2 and its D
-};
+/// The rows that a block owns, those of a tile that passes by, and the warps of a block that there are kernels for. A
+/// team of passing / 32 warps has 32 of the rows (fragments.hpp). The first is for d <= 64, the last for d = 32 only.
+inline constexpr GradientTiles built[] = {{128, 32, 4}, {128, 64, 8}, {64, 64, 4}, {32, 32, 1}};
 
-/// Fills `rows`: LSE·log2(e), or +inf for a fully masked row, and D = rowsum(dO∘O). backward() calls it.
+/// Fills `rows`, scratch (B, H, Nq), with what each query brings: LSE·log2(e), or +inf for a fully masked row, and
+/// D = rowsum(dO∘O). backward() calls it.
 template <class Element, class Gradient>
-void prepare_rows(const DeviceCall<Element, Gradient>& call);
+void prepare_rows(const BackwardCall<Element, Gradient>& call, float2* rows);
 
-/// dQ, dK and dV for every head, in three kernels. d is 32, 64 or 128. std::invalid_argument for a call that it does
-/// not take.
+/// dQ, dK and dV for every head, in three kernels. d is 32, 64 or 128. Element is half; chapter 7 makes it bf16.
+/// Gradient is Element or float. std::invalid_argument for sizes that are not built.
 template <class Element, class Gradient>
-void backward(const DeviceCall<Element, Gradient>& call, Tiles tiles = {});
+void backward(const BackwardCall<Element, Gradient>& call, float2* rows, const GradientTiles& tiles);
+
+/// Bytes of shared memory that a block takes; 0: there is no kernel of these sizes.
+template <class Element>
+std::size_t shared_bytes(int d, const GradientTiles& tiles);
 
 }  // namespace ch06

@@ -30,18 +30,8 @@ struct Head {
 /// j, so that a fully masked row has no part in any gradient.
 void head_gradients(const Head& head);
 
-/// One backward call in float: what the forward pass was given and gave, and where the gradients go.
-struct BackwardCall {
-  workbook::Shape shape;
-  float scale;
-  bool causal;
-  std::span<const float> Q, K, V;     ///< (B, H, Nq, d), (B, H, Nk, d), (B, H, Nk, d)
-  std::span<const float> O, dO, lse;  ///< (B, H, Nq, d), (B, H, Nq, d), (B, H, Nq)
-  std::span<float> dQ, dK, dV;        ///< as Q, K and V
-};
-
 /// The gradients of every head (given). Holds P and dS of all heads, (B, H, Nq, Nk) each. Throws
-/// workbook::worker::Refused, before it allocates anything, when they would not fit the memory that is free.
-void naive_backward(const BackwardCall& call);
+/// workbook::cuda::Refused, before it allocates anything, when they would not fit the memory that is free.
+void naive_backward(const workbook::GradientCall& call);
 
 }  // namespace ch06

@@ -44,12 +44,12 @@ __global__ void prepare(const Element* __restrict__ O, const Element* __restrict
 }  // namespace
 
 template <class Element, class Gradient>
-void prepare_rows(const DeviceCall<Element, Gradient>& call) {
+void prepare_rows(const BackwardCall<Element, Gradient>& call, float2* rows) {
   const int threads = 128;
   const std::int64_t count = call.shape.lse_size();
   with_head_dim(call.shape.d, [&](auto d) {
     workbook::cuda::launch(prepare<Element, d>, blocks(1, count, threads / (d / 8)), dim3(threads), 0, call.O, call.dO,
-                           call.lse, call.rows, count);
+                           call.lse, rows, count);
   });
 }
 

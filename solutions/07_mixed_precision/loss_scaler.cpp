@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "common/worker/todo.hpp"
+#include "common/cuda/todo.hpp"
 #include "formats.hpp"
 
 namespace ch07 {

@@ -1,12 +1,11 @@
-// Chapter 1's functions as operations that the tests call by name.
-#include "common/worker/operations.hpp"
+// Chapter 1's exercises as operations that the tests call by name, each alone.
+#include "common/cuda/operations.hpp"
 
 #include "naive_attention.hpp"
 
 namespace {
 
-using workbook::worker::Arguments;
-using workbook::worker::Operation;
+using workbook::cuda::Arguments, workbook::cuda::Operations;
 
 // Nq, Nk, d, scale, causal; Q (Nq, d), K (Nk, d) -> S (Nq, Nk)
 void scaled_scores(const Arguments& call) {
@@ -27,20 +26,10 @@ void weighted_values(const Arguments& call) {
   ch01::weighted_values({"P", call.input("P"), Nq, Nk}, {"V", call.input("V"), Nk, d}, {"O", call.output("O"), Nq, d});
 }
 
-// The numbers and arrays of Arguments::attention_call().
-void forward(const Arguments& call) {
-  ch01::attention(call.attention_call());
-}
-
-constexpr Operation table[] = {
+const Operations exercises{
     {"scaled_scores", scaled_scores},
     {"softmax_rows", softmax_rows},
     {"weighted_values", weighted_values},
-    {"forward", forward},
 };
 
 }  // namespace
-
-std::span<const Operation> workbook::worker::operations() {
-  return table;
-}

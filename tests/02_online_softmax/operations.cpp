@@ -1,5 +1,5 @@
-// Chapter 2's functions as operations that the tests call by name.
-#include "common/worker/operations.hpp"
+// Chapter 2's exercises as operations that the tests call by name, each alone.
+#include "common/cuda/operations.hpp"
 
 #include <algorithm>
 
@@ -7,8 +7,7 @@
 
 namespace {
 
-using workbook::worker::Arguments;
-using workbook::worker::Operation;
+using workbook::cuda::Arguments, workbook::cuda::Operations;
 
 // block; x (n) -> state (2): m, l
 void online_softmax(const Arguments& call) {
@@ -46,18 +45,11 @@ void attend_tile(const Arguments& call) {
                     call.integer("Nq"), call.integer("Bc"), float(call.number("scale")), call.flag("causal"));
 }
 
-// The numbers and arrays of Arguments::attention_call(), and Br, Bc.
-void forward(const Arguments& call) {
-  ch02::tiled_attention(call.attention_call(), call.integer("Br"), call.integer("Bc"));
-}
-
-constexpr Operation table[] = {
-    {"online_softmax", online_softmax}, {"softmax", softmax}, {"merge", merge},
-    {"attend_tile", attend_tile},       {"forward", forward},
+const Operations exercises{
+    {"online_softmax", online_softmax},
+    {"softmax", softmax},
+    {"merge", merge},
+    {"attend_tile", attend_tile},
 };
 
 }  // namespace
-
-std::span<const Operation> workbook::worker::operations() {
-  return table;
-}

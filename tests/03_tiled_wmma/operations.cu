@@ -1,20 +1,16 @@
-// Chapter 3's kernels as operations that the tests call by name.
+// Chapter 3's warm-ups as operations that the tests call by name.
 #include <cstdint>
 #include <span>
 
-#include "common/cuda/attention_tensors.hpp"
-#include "common/cuda/bench.hpp"
 #include "common/cuda/memory.hpp"
-#include "common/cuda/unobserved.hpp"
+#include "common/cuda/operations.hpp"
 #include "common/cuda/worker_device.hpp"
-#include "common/worker/operations.hpp"
-#include "tiled_wmma.hpp"
 #include "warmups.hpp"
 
 namespace {
 
-using workbook::cuda::AttentionTensors, workbook::cuda::DeviceArray, workbook::cuda::Role, workbook::cuda::Unobserved;
-using workbook::worker::Arguments, workbook::worker::Operation;
+using workbook::cuda::Arguments, workbook::cuda::Operations;
+using workbook::cuda::DeviceArray, workbook::cuda::Role;
 
 std::span<const std::uint16_t> codes(const Arguments& call, const char* name) {
   return call.array<std::uint16_t>(name);
@@ -47,35 +43,10 @@ void multiply_transposed(const Arguments& call) {
   C.download(call.output("C"));
 }
 
-// The numbers of Arguments::shape(), scale, causal; Br, Bc and key_warps, which split the keys of a tile; unobserved.
-// Q, K, V as 16-bit codes, which may go on behind the last row -> O as codes, lse.
-void forward(const Arguments& call) {
-  const Unobserved unobserved(call.integer("unobserved", 0) != 0);
-  AttentionTensors<half> tensors(call);
-  const ch03::Tiles tiles{int(call.integer("Br", 64)), int(call.integer("Bc", 64)), int(call.integer("key_warps", 4))};
-  tensors.count_tiles(call.shape(), tiles.Br, tiles.Bc);
-  ch03::tiled_wmma({call.shape(), float(call.number("scale")), call.flag("causal"), tensors.Q.data(), tensors.K.data(),
-                    tensors.V.data(), tensors.O.data(), tensors.lse.data()},
-                   tiles);
-  tensors.download(call);
-}
-
-// See common/cuda/bench.hpp.
-void bench(const Arguments& call) {
-  workbook::cuda::StageTimer<workbook::cuda::ForwardTensors<half>> timer(call);
-  timer.time([&](auto& t) {
-    ch03::tiled_wmma({call.shape(), float(call.number("scale")), call.flag("causal"), t.Q.data(), t.K.data(),
-                      t.V.data(), t.O.data(), t.lse.data()});
-  });
-}
-
-constexpr Operation table[] = {
-    {"copy", copy},       {"transpose", transpose}, {"multiply_transposed", multiply_transposed},
-    {"forward", forward}, {"bench", bench},
+const Operations warmups{
+    {"copy", copy},
+    {"transpose", transpose},
+    {"multiply_transposed", multiply_transposed},
 };
 
 }  // namespace
-
-std::span<const Operation> workbook::worker::operations() {
-  return table;
-}

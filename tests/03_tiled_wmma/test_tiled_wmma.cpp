@@ -17,7 +17,7 @@ namespace {
 struct Tiles {
   int Br = 64, Bc = 64, warps = 4;
 
-  Numbers numbers() const { return {{"Br", Br}, {"Bc", Bc}, {"key_warps", warps}}; }
+  Numbers numbers() const { return {{"Br", Br}, {"Bc", Bc}, {"warps", warps}}; }
 };
 constexpr Tiles all_tiles[] = {{64, 64, 4}, {32, 64, 4}, {32, 64, 2}, {32, 32, 2}, {64, 128, 4}};
 bool built(const Tiles& tiles, std::int64_t d) {

@@ -27,7 +27,11 @@ struct Plan {
     const Plan plan = resolved(d);
     return {32 * plan.warps / plan.team, 32 * plan.team};
   }
-  Numbers numbers() const { return {{"warps", double(warps)}, {"team", double(team)}}; }
+  Numbers numbers() const {
+    if (warps == 0) return {};
+    const GradientTiles sizes = tiles(0);
+    return {{"owned", double(sizes.owned)}, {"passing", double(sizes.passing)}, {"warps", double(warps)}};
+  }
 };
 inline std::vector<Plan> plans(std::int64_t d) {
   std::vector<Plan> all{{8, 2}, {4, 2}};

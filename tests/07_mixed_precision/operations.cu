@@ -5,12 +5,10 @@
 #include <vector>
 
 #include "bf16.hpp"
-#include "common/cuda/attention_tensors.hpp"
-#include "common/cuda/bench.hpp"
 #include "common/cuda/memory.hpp"
+#include "common/cuda/operations.hpp"
 #include "common/cuda/unobserved.hpp"
 #include "common/cuda/worker_device.hpp"
-#include "common/worker/operations.hpp"
 #include "formats.hpp"
 #include "loss_scaler.hpp"
 #include "master_weights.hpp"
@@ -22,8 +20,8 @@
 
 namespace {
 
+using workbook::cuda::Arguments, workbook::cuda::Operations;
 using workbook::cuda::DeviceArray, workbook::cuda::Role;
-using workbook::worker::Arguments, workbook::worker::Operation;
 
 std::span<const std::uint16_t> codes(const Arguments& call, const char* name) {
   return call.array<std::uint16_t>(name);
@@ -146,51 +144,6 @@ void to_float(const Arguments& call) {
   x.download(call.output("x"));
 }
 
-template <class Tensors>
-void attend(const Arguments& call, Tensors& t) {
-  ch07::ForwardCall forward{
-      call.shape(), float(call.number("scale")), call.flag("causal"), t.Q.data(), t.K.data(), t.V.data(), t.O.data(),
-      t.lse.data()};
-  forward.Br = int(call.integer("Br", forward.Br));
-  forward.Bc = int(call.integer("Bc", forward.Bc));
-  ch07::forward(forward);
-}
-template <class Tensors>
-void attend_backward(const Arguments& call, Tensors& t, DeviceArray<float2>& rows) {
-  ch07::backward({call.shape(), float(call.number("scale")), call.flag("causal"), t.Q.data(), t.K.data(), t.V.data(),
-                  t.O.data(), t.dO.data(), t.lse.data(), t.dQ.data(), t.dK.data(), t.dV.data(), rows.data(),
-                  int(call.integer("warps", 0)), int(call.integer("team", 0))});
-}
-
-// The numbers of Arguments::shape(), scale, causal; Br, Bc. Q, K, V as codes of bf16 -> O as codes, lse.
-void forward(const Arguments& call) {
-  const workbook::cuda::Unobserved unobserved(call.integer("unobserved", 0) != 0);
-  workbook::cuda::AttentionTensors<__nv_bfloat16> tensors(call);
-  attend(call, tensors);
-  tensors.download(call);
-}
-
-// The same with warps, team; Q, K, V, O, dO as codes of bf16, lse -> dQ, dK, dV as codes.
-void backward(const Arguments& call) {
-  const workbook::cuda::Unobserved unobserved(call.integer("unobserved", 0) != 0);
-  workbook::cuda::GradientTensors<__nv_bfloat16, __nv_bfloat16> tensors(call);
-  DeviceArray<float2> rows("rows", tensors.lse.size(), Role::scratch);
-  attend_backward(call, tensors, rows);
-  tensors.download(call);
-}
-
-void bench_backward(const Arguments& call) {
-  workbook::cuda::StageTimer<workbook::cuda::BackwardTensors<__nv_bfloat16>> timer(call);
-  DeviceArray<float2> rows("rows", std::size_t(call.shape().lse_size()), Role::scratch);
-  timer.time([&](auto& tensors) { attend_backward(call, tensors, rows); });
-}
-
-// See common/cuda/bench.hpp; backward: the other pass.
-void bench(const Arguments& call) {
-  if (call.integer("backward", 0) != 0) return bench_backward(call);
-  workbook::cuda::StageTimer<workbook::cuda::ForwardTensors<__nv_bfloat16>> timer(call);
-  timer.time([&](auto& tensors) { attend(call, tensors); });
-}
 // initial, growth_interval, learning_rate, steps; target (n)
 // -> master (n), scales (steps), taken (steps), int32: everything together on the loss sum of (w - target)² / 2
 void train(const Arguments& call) {
@@ -259,15 +212,10 @@ void toolkit(const Arguments& call) {
 
 #endif
 
-constexpr Operation table[] = {
-    {"encode", encode},     {"decode", decode},   {"ranges", ranges},     {"scaled_step", scaled_step},
-    {"scaler", scaler},     {"unscale", unscale}, {"train", train},       {"update_weights", update_weights},
-    {"toolkit", toolkit},   {"to_bf16", to_bf16}, {"to_float", to_float}, {"forward", forward},
-    {"backward", backward}, {"bench", bench},
+const Operations table{
+    {"encode", encode},   {"decode", decode},   {"ranges", ranges},     {"scaled_step", scaled_step},
+    {"scaler", scaler},   {"unscale", unscale}, {"train", train},       {"update_weights", update_weights},
+    {"toolkit", toolkit}, {"to_bf16", to_bf16}, {"to_float", to_float},
 };
 
 }  // namespace
-
-std::span<const Operation> workbook::worker::operations() {
-  return table;
-}

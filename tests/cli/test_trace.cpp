@@ -105,7 +105,7 @@ TEST_CASE("trace 3: what every tensor, barrier and product costs is what the for
                                        "--heads",     std::to_string(c.H),
                                        "--head-dim",  std::to_string(c.d)};
     if (c.warps > 0) {
-      const std::string warps = fmt::format("key_warps={}", c.warps);
+      const std::string warps = fmt::format("warps={}", c.warps);
       arguments.insert(arguments.end(), {"--br", std::to_string(c.Br), "--bc", std::to_string(c.Bc), "--set", warps});
     }
     const Ran ran = book.run(arguments);
@@ -453,8 +453,8 @@ TEST_CASE("trace refuses what it cannot trace, with exit code 2") {
            Case{{"1", "--q", odd, "--k", odd, "--v", odd}, {"40", "32, 64"}},
            Case{{"1", "--q", odd}, {"--q, --k and --v", "1 of them"}},
            Case{{"3", "--backend", "sim"}, {"--backend"}},
-           Case{{"3", "--set", "key_warps"}, {"--set key_warps", "NAME=NUMBER"}},
-           Case{{"3", "--set", "key_warps=two"}, {"--set key_warps=two", "NAME=NUMBER"}},
+           Case{{"3", "--set", "warps"}, {"--set warps", "NAME=NUMBER"}},
+           Case{{"3", "--set", "warps=two"}, {"--set warps=two", "NAME=NUMBER"}},
            Case{{"3", "--set", "=2"}, {"--set =2", "NAME=NUMBER"}},
            Case{{"3", "--set", "Nk=4096"}, {"--set Nk=4096", "not for --set", "allowed"}},
        }) {

@@ -139,7 +139,7 @@ std::vector<Sample> hostile_samples(const book::Book& book, const Places& places
              "namespace workbook::worker { class Unavailable : public std::runtime_error { public: using "
              "std::runtime_error::runtime_error; }; }\n"));
   add("throws_that_it_was_refused",
-      before(answer(book, "2.1", "  throw workbook::worker::Refused(\"too large\");\n"),
+      before(answer(book, "2.1", "  throw workbook::cuda::Refused(\"too large\");\n"),
              "namespace workbook::worker { class Refused : public std::runtime_error { public: using "
              "std::runtime_error::runtime_error; }; }\n"),
       "failed");
@@ -150,7 +150,7 @@ std::vector<Sample> hostile_samples(const book::Book& book, const Places& places
   own_tests.files["tests/support/outcome.cpp"] = "#error ours\n";
   Sample& own_headers = add("overwrites_headers", untouched(book), "todo");
   own_headers.files["chapters/02_online_softmax/online_softmax.hpp"] = "#error ours\n";
-  own_headers.files["common/worker/todo.hpp"] = "#define WORKBOOK_TODO(id) return {}\n";
+  own_headers.files["common/cuda/todo.hpp"] = "#define WORKBOOK_TODO(id) return {}\n";
   own_headers.files["common/attention/oracle.cpp"] = "#error ours\n";
   Sample& own_build = add("overwrites_cmake_files", untouched(book), "todo");
   own_build.files["CMakeLists.txt"] = "message(FATAL_ERROR ours)\n";

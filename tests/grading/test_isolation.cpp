@@ -37,10 +37,8 @@ struct Inside {
   worker::WorkerBuilt build(const std::string& source, unsigned slot = 0) {
     const std::string name = fmt::format("submission/{}.cpu", ++jobs);  // a workshop builds each job once
     folder.write(name + "/chapters/99_test/answer.cpp",
-                 "#include \"common/worker/operations.hpp\"\n" + source +
-                     "\nnamespace { void run(const workbook::worker::Arguments& call) { answer(call); }\nconstexpr "
-                     "workbook::worker::Operation table[] = {{\"answer\", run}}; }\nstd::span<const "
-                     "workbook::worker::Operation> workbook::worker::operations() { return table; }\n");
+                 "#include \"common/cuda/operations.hpp\"\n" + source +
+                     "\nnamespace { const workbook::cuda::Operations table{{\"answer\", answer}}; }\n");
     worker::WorkerJob job;
     job.name = name;
     job.sources = {folder / (name + "/chapters/99_test/answer.cpp")};
@@ -66,7 +64,7 @@ bool isolated_here() {
 TEST_CASE("a compiler can include the book's headers and nothing that is not its own") {
   if (!isolated_here()) SKIP("needs libseccomp, root or Landlock, and a build without sanitizers");
   Inside inside;
-  const std::string answer = "void answer(const workbook::worker::Arguments&) {}\n";
+  const std::string answer = "void answer(const workbook::cuda::Arguments&) {}\n";
   const worker::WorkerBuilt good = inside.build(answer);
   INFO(good.log);
   REQUIRE(good.ok);
@@ -99,7 +97,7 @@ TEST_CASE("a book that is closed to others, graded with a strict umask, can be c
   const mode_t before = ::umask(077);
   {
     Inside inside(closed.path());
-    const worker::WorkerBuilt built = inside.build("void answer(const workbook::worker::Arguments&) {}\n");
+    const worker::WorkerBuilt built = inside.build("void answer(const workbook::cuda::Arguments&) {}\n");
     INFO(built.log);
     CHECK(built.ok);
   }
@@ -109,7 +107,7 @@ TEST_CASE("a book that is closed to others, graded with a strict umask, can be c
 TEST_CASE("a compiler's time, memory and files are limited") {
   if (!isolated_here()) SKIP("needs libseccomp, root or Landlock, and a build without sanitizers");
   Inside inside;
-  const std::string answer = "void answer(const workbook::worker::Arguments&) {}\n";
+  const std::string answer = "void answer(const workbook::cuda::Arguments&) {}\n";
   CHECK(!inside.build(answer + "char large[1u << 30] = {1};\n").ok);
   const worker::WorkerBuilt slow = inside.build(
       "template <int n, long at> struct Tree { static constexpr long value = Tree<n - 1, 2 * at>::value + Tree<n - 1, "
@@ -126,7 +124,7 @@ TEST_CASE("a worker runs in its isolation as it would outside") {
   if (!isolated_here()) SKIP("needs libseccomp, root or Landlock, and a build without sanitizers");
   Inside inside;
   const worker::WorkerBuilt built = inside.build(
-      "#include <cstdio>\n#include <thread>\n#include <vector>\nvoid answer(const workbook::worker::Arguments& call) "
+      "#include <cstdio>\n#include <thread>\n#include <vector>\nvoid answer(const workbook::cuda::Arguments& call) "
       "{\n  "
       "std::vector<float> copy(call.input(\"x\").begin(), call.input(\"x\").end());\n  std::thread([&] { for "
       "(std::size_t i "
@@ -154,7 +152,7 @@ TEST_CASE("a worker runs in its isolation as it would outside") {
 TEST_CASE("another submission's worker cannot be started from this one's slot") {
   if (!isolated_here() || ::geteuid() != 0) SKIP("needs libseccomp, root or Landlock, and a build without sanitizers");
   Inside inside;
-  const worker::WorkerBuilt built = inside.build("void answer(const workbook::worker::Arguments&) {}\n", 0);
+  const worker::WorkerBuilt built = inside.build("void answer(const workbook::cuda::Arguments&) {}\n", 0);
   REQUIRE(built.ok);
   worker::Limits limits;
   limits.prefix = inside.workshop.worker_prefix(1, Backend::cpu);

@@ -4,8 +4,8 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "common/cuda/backend.hpp"
+#include "common/cuda/todo.hpp"
 #include "common/simt/simulator.hpp"
-#include "common/worker/todo.hpp"
 #include "tests/simt/features.hpp"
 
 using Catch::Matchers::ContainsSubstring;

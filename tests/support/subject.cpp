@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "common/attention/element.hpp"
+#include "common/worker/description.hpp"
 #include "tests/support/context.hpp"
 #include "tests/support/outcome.hpp"
 
@@ -282,12 +283,33 @@ void expect_close(const Tensor<float>& got, const Expectation& expectation) {
   end_test(std::move(outcome));
 }
 
+namespace {
+
+/// Whether the warps of the code under test divide the keys of a tile among them: asked once for each worker.
+bool warps_split_keys() {
+  static std::map<std::string, bool> known;  // by executable
+  const auto subject = context().subjects.find(current_exercise());
+  const std::string executable = subject == context().subjects.end() ? "" : subject->second.executable;
+  const auto found = known.find(executable);
+  if (found != known.end()) return found->second;
+  try {
+    const worker::WorkerDescription description = worker::describe(call);
+    const worker::StageDescription* stage = description.find("forward");
+    return known[executable] = stage != nullptr && stage->warps_split_keys;
+  } catch (const Failure& unreadable) {
+    return known[executable] = false;
+  }
+}
+
+}  // namespace
+
 AttentionResult expect_attention(const Problem& given, const std::string& kind,
                                  const std::map<std::string, double>& numbers, const judge::LaneRows& lane_rows) {
   const Problem problem = in_element(given);
+  const std::int64_t Br = tile(numbers, "Br"), Bc = tile(numbers, "Bc");
+  const std::int64_t key_warps = warps_split_keys() ? tile(numbers, "warps") : 0;
   AttentionResult result = attention(problem, numbers);
   const Forward oracle = forward_oracle(problem);
-  const std::int64_t Br = tile(numbers, "Br"), Bc = tile(numbers, "Bc"), key_warps = tile(numbers, "key_warps");
   std::string input = describe(problem, kind);
   if (Br > 0) input += fmt::format(", Br={}, Bc={}", Br, Bc);
   judge::Layout O_layout, lse_layout;

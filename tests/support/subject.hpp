@@ -36,7 +36,7 @@ Problem in_element(const Problem& problem);
 Precision precision();
 /// Skips the test where the backend counts nothing (on a GPU, and where the simulator is not instrumented).
 void require_counters();
-/// A counter of a reply by its name in common/cuda/sim.cpp; 0 for one that counted nothing.
+/// A counter of a reply by its name in common/cuda/simulator_backend.cpp; 0 for one that counted nothing.
 double counter(const worker::Reply& reply, const std::string& name);
 
 /// "Nq=200, Nk=200, d=64, causal=no, input "normal", seed 1": stands in the first line of a failure message.

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "common/cuda/backend.hpp"
-#include "common/worker/todo.hpp"
+#include "common/cuda/todo.hpp"
 
 namespace workbook::cuda {
 
@@ -150,6 +150,14 @@ std::vector<double> device_seconds(int times, const std::function<void(int)>& wo
     seconds.push_back(milliseconds / 1e3);
   }
   return seconds;
+}
+
+std::size_t shared_limit() {
+  int device = 0, bytes = 0;
+  check(cudaGetDevice(&device), "asking for the device");
+  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+        "asking for the shared memory of a block");
+  return static_cast<std::size_t>(bytes);
 }
 
 std::size_t l2_bytes() {

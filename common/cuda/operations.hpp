@@ -1,18 +1,24 @@
-// The worker's side of the pipe: how a chapter's functions become operations that the tests can call by name.
+// How a chapter's functions become operations that the tests can call by name.
 //
-// A worker executable is: one chapter's files, its table of operations (tests/NN_name/operations.cpp, or operations.cu
-// for kernels) and the server (server.cpp). The inputs and outputs of a call lie in memory shared with the parent.
+// A worker executable is: one chapter's files, its stages' descriptions among them (stage.hpp), special operations
+// where there are any (tests/NN_name/operations.cpp, or operations.cu for kernels), and the server
+// (common/worker/server.cpp). The inputs and outputs of a call lie in memory shared with the parent.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <map>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/attention/shape.hpp"
 
-namespace workbook::worker {
+namespace workbook::cuda {
 
 /// The arguments of one call. Asking for a name or type that the caller did not send throws std::logic_error.
 class Arguments {
@@ -27,6 +33,8 @@ class Arguments {
   std::int64_t integer(std::string_view name, std::int64_t otherwise) const {
     return has(name) ? integer(name) : otherwise;
   }
+  /// The names of all numbers.
+  virtual std::vector<std::string> names() const = 0;
   bool flag(std::string_view name) const { return number(name) != 0; }
 
   /// Array `name`, an input or an output, as elements of T (float, double, std::int32_t, std::int64_t, std::uint16_t).
@@ -46,6 +54,11 @@ class Arguments {
     return {shape(),     float(number("scale")), flag("causal"), input("Q"), input("K"), input("V"),
             output("O"), output("lse")};
   }
+  /// The same with arrays Q, K, V, O, dO, lse and dQ, dK, dV.
+  GradientCall gradient_call() const {
+    return {shape(),     float(number("scale")), flag("causal"), input("Q"),   input("K"),  input("V"), input("O"),
+            input("dO"), input("lse"),           output("dQ"),   output("dK"), output("dV")};
+  }
 
  private:
   virtual std::span<std::byte> raw(std::string_view name, std::size_t element_size) const = 0;
@@ -53,12 +66,33 @@ class Arguments {
 
 /// One operation: a name, and the function that unpacks the arguments and calls the chapter.
 struct Operation {
-  const char* name;
-  void (*run)(const Arguments&);
+  std::string name;
+  std::function<void(const Arguments&)> run;
 };
 
-/// The chapter's table; each tests/NN_name/operations.cpp, or operations.cu for kernels, defines it.
-std::span<const Operation> operations();
+/// Adds operations to this worker's, before main: const Operations special{{"copy", copy}, {"transpose", transpose}};
+class Operations {
+ public:
+  Operations(std::initializer_list<Operation> added) {
+    for (const Operation& operation : added) add(operation);
+  }
+  /// Throws std::logic_error if there is one of that name.
+  static void add(const Operation& operation) {
+    if (!table().emplace(operation.name, operation.run).second)
+      throw std::logic_error("two operations are called " + operation.name);
+  }
+  /// All of them, by name.
+  static const std::map<std::string, std::function<void(const Arguments&)>, std::less<>>& all() { return table(); }
+
+ private:
+  static std::map<std::string, std::function<void(const Arguments&)>, std::less<>>& table() {
+    static std::map<std::string, std::function<void(const Arguments&)>, std::less<>> operations;
+    return operations;
+  }
+};
+
+/// Fills the call's output "text", bytes, from the front; the bytes behind it stay 0xff, which is in no UTF-8.
+void answer_text(const Arguments& call, const std::string& text);
 
 /// Thrown by given code that declines a call before doing any work, e.g. because the memory would not suffice.
 class Refused : public std::runtime_error {
@@ -70,4 +104,4 @@ class Refused : public std::runtime_error {
 /// under the limit that the parent has set.
 std::uint64_t available_memory();
 
-}  // namespace workbook::worker
+}  // namespace workbook::cuda

@@ -7,9 +7,9 @@
 #include <optional>
 #include <string>
 
-#include "common/worker/operations.hpp"
+#include "common/cuda/operations.hpp"
 
-namespace workbook::worker {
+namespace workbook::cuda {
 
 /// What one call did on the device.
 struct DeviceUse {
@@ -28,4 +28,4 @@ struct Device {
 /// Null on the CPU.
 inline const Device* device = nullptr;
 
-}  // namespace workbook::worker
+}  // namespace workbook::cuda

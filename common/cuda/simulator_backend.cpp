@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "common/cuda/backend.hpp"
+#include "common/cuda/todo.hpp"
 #include "common/cuda/trace_record.hpp"
 #include "common/simt/simulator.hpp"
-#include "common/worker/todo.hpp"
 
 namespace workbook::cuda {
 
@@ -107,6 +107,9 @@ void simulate_with(int workers, std::optional<std::uint64_t> seed) {
 std::vector<double> device_seconds(int, const std::function<void(int)>& work) {
   work(0);
   return {};
+}
+std::size_t shared_limit() {
+  return simt::options().shared_limit;
 }
 std::size_t l2_bytes() {
   return 0;

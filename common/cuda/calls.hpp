@@ -1,0 +1,44 @@
+// What the stages of every kernel chapter are called with: tensors in device memory, and the sizes of tiles. Knows
+// nothing of CUDA's headers.
+#pragma once
+
+#include "common/attention/shape.hpp"
+
+namespace workbook::cuda {
+
+/// Sizes of a forward kernel: tiles of Br queries and Bc keys, and the warps of a block.
+struct Tiles {
+  int Br = 0, Bc = 0, warps = 0;
+  friend bool operator==(const Tiles&, const Tiles&) = default;
+};
+
+/// Sizes of a backward kernel: the rows that a block owns, those of a tile that passes by, and the warps of a block.
+struct GradientTiles {
+  int owned = 0, passing = 0, warps = 0;
+  friend bool operator==(const GradientTiles&, const GradientTiles&) = default;
+};
+
+/// Tensors of a forward pass in device memory, as workbook::Shape describes them, 16-byte aligned. Element is half or
+/// __nv_bfloat16.
+template <class Element>
+struct ForwardCall {
+  Shape shape;
+  float scale;  ///< multiplies QKᵀ, of any sign; usually 1/√d
+  bool causal;  ///< query i sees the keys j <= i + (Nk - Nq); otherwise all
+  const Element *Q, *K, *V;
+  Element* O;
+  float* lse;
+};
+
+/// Tensors of a backward pass, likewise. Gradient is Element or float.
+template <class Element, class Gradient = Element>
+struct BackwardCall {
+  Shape shape;
+  float scale;
+  bool causal;
+  const Element *Q, *K, *V, *O, *dO;
+  const float* lse;        ///< (B, H, Nq), of the forward pass: natural logarithm, -inf in fully masked rows
+  Gradient *dQ, *dK, *dV;  ///< as Q, K and V
+};
+
+}  // namespace workbook::cuda

@@ -1,0 +1,62 @@
+// A chapter's stage on the CPU describes itself, in the chapter's stage.cpp, or in its stage.cu beside its kernels:
+//
+//   const CpuStage stage = CpuForwardStage{.tiles = {64, 64}, .compute = …};
+//
+// From it come, without further code, its operation and "describe".
+#pragma once
+
+#include "common/attention/shape.hpp"
+#include "common/cuda/description.hpp"
+
+namespace workbook::cuda {
+
+/// A forward pass in float. tiles: what a call has that names none; it may name any. None: the stage has no tiles.
+struct CpuForwardStage {
+  Tiles tiles = {};
+  bool causal = true;
+  void (*compute)(const AttentionCall& call, const Tiles& tiles) = nullptr;
+};
+
+/// A backward pass in float.
+struct CpuBackwardStage {
+  const char* operation = "backward";
+  bool causal = true;
+  void (*compute)(const GradientCall& call) = nullptr;
+};
+
+/// Makes a description a part of this worker.
+class CpuStage {
+ public:
+  CpuStage(const CpuForwardStage& stage) {
+    Description description;
+    description.pass = description.operation = "forward";
+    description.element = "float32";
+    description.causal = stage.causal;
+    description.any_sizes = true;
+    if (stage.tiles != Tiles{}) description.sizes = {{stage.tiles.Br, stage.tiles.Bc, stage.tiles.warps}};
+    // The numbers and arrays of Arguments::attention_call(), and Br, Bc.
+    const auto run = [=](const Arguments& call) {
+      chosen_variant(description, call);
+      const Sizes sizes = chosen_sizes(description, call);
+      stage.compute(call.attention_call(), {sizes[0], sizes[1], sizes[2]});
+    };
+    add_stage({description, run, {}, {}});
+  }
+
+  CpuStage(const CpuBackwardStage& stage) {
+    Description description;
+    description.pass = "backward";
+    description.operation = stage.operation;
+    description.element = "float32";
+    description.causal = stage.causal;
+    // The numbers and arrays of Arguments::gradient_call().
+    const auto run = [=](const Arguments& call) {
+      chosen_variant(description, call);
+      chosen_sizes(description, call);
+      stage.compute(call.gradient_call());
+    };
+    add_stage({description, run, {}, {}});
+  }
+};
+
+}  // namespace workbook::cuda

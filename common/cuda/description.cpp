@@ -1,0 +1,238 @@
+#include "common/cuda/description.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <stdexcept>
+
+namespace workbook::cuda {
+namespace {
+
+using nlohmann::json;
+
+std::vector<StageOperations>& stages() {
+  static std::vector<StageOperations> all;
+  return all;
+}
+
+/// "32, 64 and 128"
+template <class Range, class Text>
+std::string list(const Range& values, Text text) {
+  std::string result;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (i > 0) result += i + 1 < values.size() ? ", " : " and ";
+    result += text(values[i]);
+  }
+  return result;
+}
+
+std::size_t shared_limit(const Description& stage, const Arguments* call) {
+  const std::size_t device = stage.shared_limit ? stage.shared_limit() : SIZE_MAX;
+  if (call == nullptr || !call->has("shared_limit")) return device;
+  return std::min(device, std::size_t(call->integer("shared_limit")));
+}
+
+bool is_built(const Description& stage, int d, const Sizes& sizes) {
+  return !stage.shared_bytes || stage.shared_bytes(d, sizes) > 0;
+}
+bool fits(const Description& stage, int d, const Sizes& sizes, std::size_t limit) {
+  return is_built(stage, d, sizes) && (!stage.shared_bytes || stage.shared_bytes(d, sizes) <= limit);
+}
+
+/// "Br = 48, Bc = 64": those that the call has.
+std::string given_text(const Description& stage, const Arguments& call) {
+  std::string text;
+  for (const char* name : stage.size_names) {
+    if (call.has(name))
+      text += (text.empty() ? "" : ", ") + std::string(name) + " = " + std::to_string(call.integer(name));
+  }
+  return text;
+}
+
+[[noreturn]] void refuse_sizes(const Description& stage, const Arguments& call, int d, std::size_t limit) {
+  std::vector<Sizes> allowed;
+  for (const Sizes& sizes : stage.sizes) {
+    if (fits(stage, d, sizes, limit)) allowed.push_back(sizes);
+  }
+  const auto& names = stage.size_names;
+  const std::string given = given_text(stage, call);
+  std::string message = (given.empty() ? "the kernels" : given) + ": not built for d = " + std::to_string(d) +
+                        " and blocks of at most " + std::to_string(limit) + " bytes of shared memory; ";
+  if (allowed.empty()) throw std::invalid_argument(message + "nothing is");
+  message += std::string("allowed: (") + names[0] + ", " + names[1] + ", " + names[2] + ") = ";
+  throw std::invalid_argument(message + list(allowed, [](const Sizes& s) {
+                                return "(" + std::to_string(s[0]) + ", " + std::to_string(s[1]) + ", " +
+                                       std::to_string(s[2]) + ")";
+                              }));
+}
+
+/// What every stage's call may have beside sizes and variants: see stage.hpp, bench.hpp and worker_device.cpp.
+constexpr const char* kNumbers[] = {"B",        "H",         "Hkv",          "Nq",         "Nk",
+                                    "d",        "scale",     "causal",       "unobserved", "float_gradients",
+                                    "workers",  "lane_seed", "shared_limit", "trace",      "budget",
+                                    "backward", "rows",      "profile"};
+
+void require_known_numbers(const Description& stage, const Arguments& call) {
+  std::vector<std::string> own(stage.size_names.begin(), stage.size_names.end());
+  for (const Description::Variant& variant : stage.variants) {
+    if (std::find(own.begin(), own.end(), variant.number) == own.end()) own.push_back(variant.number);
+  }
+  for (const std::string& name : call.names()) {
+    const bool known = std::find(std::begin(kNumbers), std::end(kNumbers), name) != std::end(kNumbers) ||
+                       std::find(own.begin(), own.end(), name) != own.end();
+    if (!known)
+      throw std::invalid_argument(name + " = " + std::to_string(call.integer(name)) +
+                                  ": this stage has no such number; allowed are " +
+                                  list(own, [](const std::string& each) { return each; }));
+  }
+}
+
+/// The first sizes of a stage, each replaced by what the call gives.
+Sizes any_sizes(const Description& stage, const Arguments& call) {
+  Sizes sizes = stage.sizes.front();
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const std::int64_t value = call.integer(stage.size_names[i], sizes[i]);
+    if (sizes[i] != 0 && value < 1)
+      throw std::invalid_argument(std::string(stage.size_names[i]) + " = " + std::to_string(value) +
+                                  ": allowed: a number from 1 on");
+    sizes[i] = int(value);
+  }
+  return sizes;
+}
+
+// --- describe --------------------------------------------------------------------------------------------------------
+
+/// One entry for each d and sizes that a stage can run with on this device.
+json sizes_json(const Description& stage, const Arguments& call) {
+  json all = json::array();
+  const std::size_t limit = shared_limit(stage, &call);
+  for (const int d : stage.head_dims.empty() ? std::vector<int>{0} : stage.head_dims) {
+    bool first = true;
+    for (const Sizes& sizes : stage.sizes) {
+      if (!fits(stage, d, sizes, limit)) continue;
+      json entry{{"d", d == 0 ? json(nullptr) : json(d)}, {"default", first}};
+      for (std::size_t i = 0; i < sizes.size(); ++i) entry[stage.size_names[i]] = sizes[i];
+      entry["shared_bytes"] = stage.shared_bytes ? stage.shared_bytes(d, sizes) : 0;
+      entry["keys_per_step"] = stage.keys_per_step ? stage.keys_per_step(d, sizes) : 0;
+      all.push_back(std::move(entry));
+      first = false;
+    }
+  }
+  return all;
+}
+
+json extra_json(const Description& stage, const Arguments& call) {
+  json all = json::array();
+  for (const ScratchArray& array : stage.extra) {
+    json entry{{"name", array.name}, {"element_bytes", array.element_bytes}};
+    if (call.has("Nq")) entry["bytes"] = array.element_bytes * array.size(call.shape());
+    all.push_back(std::move(entry));
+  }
+  return all;
+}
+
+json stage_json(const Description& stage, const Arguments& call) {
+  json variants = json::array();
+  for (const Description::Variant& variant : stage.variants) {
+    json entry = stage_json(variant.description, call);
+    entry["number"] = variant.number;
+    entry["value"] = variant.value;
+    variants.push_back(std::move(entry));
+  }
+  return {{"pass", stage.pass},
+          {"operation", stage.operation},
+          {"element", stage.element},
+          {"float_gradients", stage.float_gradients},
+          {"causal", stage.causal},
+          {"head_dims", stage.head_dims.empty() ? json(nullptr) : json(stage.head_dims)},
+          {"tiles", sizes_json(stage, call)},
+          {"any_tiles", stage.any_sizes},
+          {"rows_per_warp", stage.rows_per_warp},
+          {"slack", stage.slack},
+          {"warps_split_keys", stage.warps_split_keys},
+          {"extra", extra_json(stage, call)},
+          {"variants", variants}};
+}
+
+// With the numbers of Arguments::shape(): extra memory for that shape -> text, as JSON:
+//   {"stages": [{"pass": "forward", "operation": "forward", "element": "float16", "float_gradients": false,
+//      "causal": true, "head_dims": [32, 64, 128] or null, "any_tiles": false, "rows_per_warp": 32, "slack": 5.5,
+//      "warps_split_keys": false, "extra": [{"name": "S", "element_bytes": 4, "bytes": 4096}],
+//      "tiles": [{"d": 64, "default": true, "Br": 128, "Bc": 64, "warps": 4, "shared_bytes": …, "keys_per_step": 32}],
+//      "variants": [{"number": "rung", "value": 1, … as a stage}]}],
+//    "operations": ["forward", …]}
+// A tile's "d" is null where any will do; its names are "owned", "passing", "warps" in a backward pass.
+void describe(const Arguments& call) {
+  json document{{"stages", json::array()}, {"operations", json::array()}};
+  for (const StageOperations& stage : stages()) document["stages"].push_back(stage_json(stage.description, call));
+  for (const auto& [name, run] : Operations::all()) document["operations"].push_back(name);
+  answer_text(call, document.dump());
+}
+
+// See bench.hpp. The number "backward" says which pass; without it, the first stage that can be timed.
+void bench(const Arguments& call) {
+  for (const StageOperations& stage : stages()) {
+    const bool wanted =
+        !call.has("backward") || (stage.description.pass == "backward") == (call.integer("backward") != 0);
+    if (stage.bench && wanted) return stage.bench(call);
+  }
+  throw std::invalid_argument("backward = " + std::to_string(call.integer("backward")) +
+                              ": this chapter has no such pass to be timed");
+}
+
+}  // namespace
+
+int chosen_variant(const Description& stage, const Arguments& call) {
+  require_known_numbers(stage, call);
+  for (const Description::Variant& asked : stage.variants) {
+    const std::int64_t value = call.integer(asked.number, 0);
+    if (value == 0) continue;
+    std::vector<int> allowed{0};
+    for (std::size_t i = 0; i < stage.variants.size(); ++i) {
+      if (stage.variants[i].number != asked.number) continue;
+      if (stage.variants[i].value == value) return int(i);
+      allowed.push_back(stage.variants[i].value);
+    }
+    throw std::invalid_argument(asked.number + " = " + std::to_string(value) + ": allowed are " +
+                                list(allowed, [](int v) { return std::to_string(v); }) + " (0: the chapter's kernels)");
+  }
+  return -1;
+}
+
+Sizes chosen_sizes(const Description& stage, const Arguments& call) {
+  const auto& dims = stage.head_dims;
+  const std::int64_t d = call.integer("d");
+  if (!dims.empty() && std::find(dims.begin(), dims.end(), d) == dims.end())
+    throw std::invalid_argument("d = " + std::to_string(d) + " is not supported; allowed are " +
+                                list(dims, [](int each) { return std::to_string(each); }));
+  if (!stage.causal && call.flag("causal"))
+    throw std::invalid_argument("causal = 1: this stage has no causal mask; allowed is 0");
+  if (stage.sizes.empty()) return {};
+  if (stage.any_sizes) return any_sizes(stage, call);
+  const std::size_t limit = shared_limit(stage, &call);
+  for (const Sizes& sizes : stage.sizes) {
+    bool wanted = true;
+    for (std::size_t i = 0; i < sizes.size(); ++i)
+      wanted = wanted && call.integer(stage.size_names[i], sizes[i]) == sizes[i];
+    if (wanted && fits(stage, int(d), sizes, limit)) return sizes;
+  }
+  refuse_sizes(stage, call, int(d), limit);
+}
+
+void answer_text(const Arguments& call, const std::string& text) {
+  const auto bytes = call.array<std::uint8_t>("text");
+  if (text.size() > bytes.size())
+    throw std::length_error("the answer has " + std::to_string(text.size()) + " bytes, the call room for " +
+                            std::to_string(bytes.size()));
+  std::copy(text.begin(), text.end(), bytes.begin());
+}
+
+void add_stage(StageOperations stage) {
+  if (stages().empty()) Operations::add({"describe", describe});
+  if (stage.bench && Operations::all().count("bench") == 0) Operations::add({"bench", bench});
+  Operations::add({stage.description.operation, stage.run});
+  if (stage.blocks) Operations::add({"blocks", stage.blocks});
+  stages().push_back(std::move(stage));
+}
+
+}  // namespace workbook::cuda

@@ -1,0 +1,82 @@
+// What a stage says of itself, without the types of its kernels: sizes that it is built for, how its warps divide a
+// tile, memory that it needs. A call is checked against it, and the operation "describe" answers with it.
+//
+// A chapter describes its stages in stage.cu (stage.hpp) or, on the CPU, in stage.cpp (cpu_stage.hpp).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/cuda/calls.hpp"
+#include "common/cuda/operations.hpp"
+
+namespace workbook::cuda {
+
+/// An array of device memory that a stage needs beside its call's tensors.
+struct ScratchArray {
+  std::string name;
+  std::size_t element_bytes = 0;
+  std::function<std::size_t(const Shape&)> size;  ///< in elements
+};
+template <class T>
+ScratchArray scratch(const char* name, std::function<std::size_t(const Shape&)> size) {
+  return {name, sizeof(T), std::move(size)};
+}
+
+/// The sizes of Tiles or GradientTiles in their order; `size_names` of a description names them.
+using Sizes = std::array<int, 3>;
+
+struct Description {
+  std::string pass;       ///< "forward", "backward"
+  std::string operation;  ///< its name as an operation
+  std::string element;    ///< of Q, K, V, O: "float32", "float16", "bfloat16"
+  bool float_gradients = false;
+  bool causal = true;
+  std::vector<int> head_dims;  ///< none: any
+  std::array<const char*, 3> size_names{"Br", "Bc", "warps"};
+  std::vector<Sizes> sizes;  ///< the first that is built for d and fits the device is the default
+  bool any_sizes = false;    ///< others from 1 on will do as well
+  /// Bytes of a block's shared memory; 0: this d has no kernel of these sizes. None: it takes none.
+  std::function<std::size_t(int d, const Sizes&)> shared_bytes;
+  std::function<std::size_t()> shared_limit;  ///< what a block of the device may have
+  int rows_per_warp = 0;                      ///< of Q, that a warp has for itself; 0: its warps share them
+  std::function<int(int d, const Sizes&)> keys_per_step;
+  float slack = 0;
+  bool warps_split_keys = false;
+  std::vector<ScratchArray> extra;
+
+  /// The same stage by other kernels, when a call's number `number` has the value `value`.
+  struct Variant;
+  std::vector<Variant> variants;
+};
+struct Description::Variant {
+  std::string number;
+  int value = 0;
+  Description description;
+};
+
+/// Which variant a call asks for, as an index; -1: none. std::invalid_argument for a value that there is not, and for a
+/// number that no stage knows.
+int chosen_variant(const Description& stage, const Arguments& call);
+
+/// The sizes that a call asks for by their names: the first that are built for its d, have what the call gives, and fit
+/// the device's shared memory, or the number "shared_limit" of the call. std::invalid_argument, naming argument, value
+/// and what is allowed, if there are none such, and for a d or a mask that the stage does not do.
+Sizes chosen_sizes(const Description& stage, const Arguments& call);
+
+/// A stage with what its operations do. bench: see bench.hpp; blocks: what each block of a forward pass did. Either may
+/// be empty.
+struct StageOperations {
+  Description description;
+  std::function<void(const Arguments&)> run, bench, blocks;
+};
+
+/// Adds a stage to this worker, before main: the operations of its name and "blocks"; and, once for all stages of the
+/// worker, "bench" and "describe".
+void add_stage(StageOperations stage);
+
+}  // namespace workbook::cuda

@@ -1,0 +1,272 @@
+// A chapter's stage of kernels describes itself, in the chapter's stage.cu:
+//
+//   const Stage stage = ForwardStage<half>{
+//       .head_dims = {32, 64, 128},
+//       .tiles = ch04::built,  // the first that fits the device's shared memory is the default
+//       .shared_bytes = ch04::shared_bytes,
+//       .launch = [](const ForwardCall<half>& call, const Tiles& tiles, const ExtraMemory&) {
+//         ch04::q_split(call, tiles);
+//       },
+//   };
+//
+// From it come, without further code: the operations "forward" or "backward", "bench", "describe" and, on the
+// simulator, "blocks"; the count of reads by tiles; the checks of a call's numbers.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/cuda/attention_tensors.hpp"
+#include "common/cuda/bench.hpp"
+#include "common/cuda/description.hpp"
+#include "common/cuda/kernel.hpp"
+#include "common/cuda/unobserved.hpp"
+
+#if !defined(__CUDACC__)
+#include "common/cuda/block_record.hpp"
+#endif
+
+namespace workbook::cuda {
+
+/// A stage's scratch arrays, allocated for one call and counted as the chapter's. A call that they are too large for is
+/// refused, not failed.
+class ExtraMemory {
+ public:
+  ExtraMemory(const std::vector<ScratchArray>& arrays, const Shape& shape) {
+    for (const ScratchArray& array : arrays) {
+      try {
+        memory_[array.name].reset(
+            allocate(array.size(shape) * array.element_bytes, array.name, array.element_bytes, Role::scratch));
+      } catch (const Error& error) {
+        throw Refused(error.what());
+      }
+    }
+  }
+  template <class T>
+  T* array(const std::string& name) const {
+    return static_cast<T*>(memory_.at(name).get());
+  }
+
+ private:
+  struct Release {
+    void operator()(void* memory) const noexcept { release(memory); }
+  };
+  std::map<std::string, std::unique_ptr<void, Release>> memory_;
+};
+
+/// A stage by other kernels, for calls whose number `number` has the value `value`: a step on the way to the chapter's
+/// kernel, or a contrast to it.
+template <class Stage>
+struct Variant {
+  const char* number = "";
+  int value = 1;
+  Stage stage;
+};
+
+template <class Element>
+struct ForwardStage {
+  std::vector<int> head_dims = {};
+  std::span<const Tiles> tiles = {};  ///< that kernels are built for; the first that fits the device is the default
+  /// Bytes of a block's shared memory; 0: no kernel has these tiles for this d.
+  std::size_t (*shared_bytes)(int d, const Tiles& tiles) = nullptr;
+  int rows_per_warp = 0;  ///< rows of Q that a warp has for itself; 0: its warps share them
+  /// How many keys of a tile enter m, l and O at once, where a lane owns a row; nullptr: no lane does.
+  int (*keys_per_step)(int d, const Tiles& tiles) = nullptr;
+  float slack = 0;                ///< m moves only if a score exceeds it by more (natural units)
+  bool warps_split_keys = false;  ///< each warp has its own keys of a tile
+  bool causal = true;
+  std::vector<ScratchArray> extra = {};
+  std::vector<Variant<ForwardStage>> variants = {};
+  void (*launch)(const ForwardCall<Element>& call, const Tiles& tiles, const ExtraMemory& extra) = nullptr;
+};
+
+template <class Element>
+struct BackwardStage {
+  std::vector<int> head_dims = {};
+  std::span<const GradientTiles> tiles = {};
+  std::size_t (*shared_bytes)(int d, const GradientTiles& tiles) = nullptr;
+  bool causal = true;
+  std::vector<ScratchArray> extra = {};
+  std::vector<Variant<BackwardStage>> variants = {};
+  void (*launch)(const BackwardCall<Element>& call, const GradientTiles& tiles, const ExtraMemory& extra) = nullptr;
+  /// The same with gradients in fp32, for calls with the number float_gradients = 1; nullptr: there is none.
+  void (*launch_to_float)(const BackwardCall<Element, float>& call, const GradientTiles& tiles,
+                          const ExtraMemory& extra) = nullptr;
+};
+
+namespace detail {
+
+template <class Element>
+constexpr const char* name_of_element = "float16";
+template <>
+inline constexpr const char* name_of_element<__nv_bfloat16> = "bfloat16";
+
+inline Sizes sizes_of(const Tiles& tiles) {
+  return {tiles.Br, tiles.Bc, tiles.warps};
+}
+inline Sizes sizes_of(const GradientTiles& tiles) {
+  return {tiles.owned, tiles.passing, tiles.warps};
+}
+
+template <class Element>
+Description description_of(const ForwardStage<Element>& stage);
+template <class Element>
+Description description_of(const BackwardStage<Element>& stage);
+
+/// What both passes say of themselves.
+template <class Tiles, class Stage>
+Description common_description(const Stage& stage) {
+  Description description;
+  description.causal = stage.causal;
+  description.head_dims = stage.head_dims;
+  for (const Tiles& tiles : stage.tiles) description.sizes.push_back(sizes_of(tiles));
+  if (stage.shared_bytes != nullptr) {
+    description.shared_bytes = [get = stage.shared_bytes](int d, const Sizes& s) {
+      return get(d, Tiles{s[0], s[1], s[2]});
+    };
+  }
+  description.shared_limit = shared_limit;
+  description.extra = stage.extra;
+  for (const auto& variant : stage.variants)
+    description.variants.push_back({variant.number, variant.value, description_of(variant.stage)});
+  return description;
+}
+template <class Element>
+Description description_of(const ForwardStage<Element>& stage) {
+  Description description = common_description<Tiles>(stage);
+  description.pass = description.operation = "forward";
+  description.element = name_of_element<Element>;
+  description.rows_per_warp = stage.rows_per_warp;
+  description.slack = stage.slack;
+  description.warps_split_keys = stage.warps_split_keys;
+  if (stage.keys_per_step != nullptr) {
+    description.keys_per_step = [get = stage.keys_per_step](int d, const Sizes& s) {
+      return get(d, Tiles{s[0], s[1], s[2]});
+    };
+  }
+  return description;
+}
+template <class Element>
+Description description_of(const BackwardStage<Element>& stage) {
+  Description description = common_description<GradientTiles>(stage);
+  description.pass = description.operation = "backward";
+  description.element = name_of_element<Element>;
+  description.size_names = {"owned", "passing", "warps"};
+  description.float_gradients = stage.launch_to_float != nullptr;
+  return description;
+}
+
+/// The stage or the variant that a call asks for, and its tiles.
+template <class Stage, class Tiles>
+struct Chosen {
+  const Stage& stage;
+  Tiles tiles;
+};
+template <class Tiles, class Stage>
+Chosen<Stage, Tiles> chosen(const Stage& stage, const Description& description, const Arguments& call) {
+  const int variant = chosen_variant(description, call);
+  const Sizes sizes =
+      chosen_sizes(variant < 0 ? description : description.variants[std::size_t(variant)].description, call);
+  return {variant < 0 ? stage : stage.variants[std::size_t(variant)].stage, {sizes[0], sizes[1], sizes[2]}};
+}
+
+template <class Element, class Tensors>
+ForwardCall<Element> forward_call(const Arguments& call, Tensors& t) {
+  return {
+      call.shape(), float(call.number("scale")), call.flag("causal"), t.Q.data(), t.K.data(), t.V.data(), t.O.data(),
+      t.lse.data()};
+}
+template <class Element, class Gradient, class Tensors>
+BackwardCall<Element, Gradient> backward_call(const Arguments& call, Tensors& t) {
+  return {call.shape(),        float(call.number("scale")),
+          call.flag("causal"), t.Q.data(),
+          t.K.data(),          t.V.data(),
+          t.O.data(),          t.dO.data(),
+          t.lse.data(),        t.dQ.data(),
+          t.dK.data(),         t.dV.data()};
+}
+
+/// The numbers of Arguments::shape(), scale, causal; Br, Bc and warps; a variant's number; unobserved; shared_limit.
+/// Q, K, V as 16-bit codes, which may go on behind the last row -> O as codes, lse.
+template <class Element>
+Tiles run_forward(const ForwardStage<Element>& stage, const Description& description, const Arguments& call) {
+  const Unobserved unobserved(call.integer("unobserved", 0) != 0);
+  const auto [kernels, tiles] = chosen<Tiles>(stage, description, call);
+  AttentionTensors<Element> tensors(call);
+  tensors.count_tiles(call.shape(), tiles.Br, tiles.Bc);
+  const ExtraMemory extra(kernels.extra, call.shape());
+  kernels.launch(forward_call<Element>(call, tensors), tiles, extra);
+  tensors.download(call);
+  return tiles;
+}
+
+/// The numbers of run_forward with owned, passing and warps; float_gradients. Q, K, V, O, dO as 16-bit codes, lse
+/// -> dQ, dK, dV as codes, or floats.
+template <class Element, class Gradient, class Launch>
+void run_backward(const BackwardStage<Element>& stage, const Description& description, const Arguments& call,
+                  Launch BackwardStage<Element>::*launch) {
+  const Unobserved unobserved(call.integer("unobserved", 0) != 0);
+  const auto [kernels, tiles] = chosen<GradientTiles>(stage, description, call);
+  if (kernels.*launch == nullptr)
+    throw std::invalid_argument("float_gradients = 1: these kernels write gradients as they read; allowed is 0");
+  GradientTensors<Element, Gradient> tensors(call);
+  tensors.count_tiles(call.shape(), tiles.passing);
+  const ExtraMemory extra(kernels.extra, call.shape());
+  (kernels.*launch)(backward_call<Element, Gradient>(call, tensors), tiles, extra);
+  tensors.download(call);
+}
+
+}  // namespace detail
+
+/// Makes a description a part of this worker.
+class Stage {
+ public:
+  template <class Element>
+  Stage(const ForwardStage<Element>& stage) {
+    using namespace detail;
+    const Description description = description_of(stage);
+    StageOperations operations{description, {}, {}, {}};
+    operations.run = [=](const Arguments& call) { run_forward(stage, description, call); };
+    operations.bench = [=](const Arguments& call) {
+      const auto [kernels, tiles] = chosen<Tiles>(stage, description, call);
+      StageTimer<ForwardTensors<Element>> timer(call);
+      const ExtraMemory extra(kernels.extra, call.shape());
+      timer.time([&, &kernels = kernels, &tiles = tiles](auto& tensors) {
+        kernels.launch(forward_call<Element>(call, tensors), tiles, extra);
+      });
+    };
+#if !defined(__CUDACC__)
+    operations.blocks = [=](const Arguments& call) { record_blocks(call, run_forward(stage, description, call)); };
+#endif
+    add_stage(std::move(operations));
+  }
+
+  template <class Element>
+  Stage(const BackwardStage<Element>& stage) {
+    using namespace detail;
+    const Description description = description_of(stage);
+    StageOperations operations{description, {}, {}, {}};
+    operations.run = [=](const Arguments& call) {
+      if (call.integer("float_gradients", 0) != 0)
+        return run_backward<Element, float>(stage, description, call, &BackwardStage<Element>::launch_to_float);
+      run_backward<Element, Element>(stage, description, call, &BackwardStage<Element>::launch);
+    };
+    operations.bench = [=](const Arguments& call) {
+      const auto [kernels, tiles] = chosen<GradientTiles>(stage, description, call);
+      StageTimer<BackwardTensors<Element>> timer(call);
+      const ExtraMemory extra(kernels.extra, call.shape());
+      timer.time([&, &kernels = kernels, &tiles = tiles](auto& tensors) {
+        kernels.launch(backward_call<Element, Element>(call, tensors), tiles, extra);
+      });
+    };
+    add_stage(std::move(operations));
+  }
+};
+
+}  // namespace workbook::cuda

@@ -1,0 +1,51 @@
+// Chapter 6's kernels as a stage, given: what they are built for, the memory that they need, and how to start them; the
+// variant that adds dQ by atomics, ./workbook trace 6 --set atomic=1; and the naive backward, which runs on the CPU.
+#include "common/cuda/stage.hpp"
+
+#include "atomic_backward.hpp"
+#include "backward.hpp"
+#include "common/cuda/cpu_stage.hpp"
+#include "naive_backward.hpp"
+
+namespace ch06 {
+namespace {
+
+using workbook::cuda::BackwardStage, workbook::cuda::CpuBackwardStage, workbook::cuda::CpuStage,
+    workbook::cuda::ExtraMemory, workbook::cuda::scratch, workbook::cuda::Stage;
+
+std::size_t queries(const workbook::Shape& shape) {
+  return std::size_t(shape.lse_size());
+}
+
+template <class Gradient>
+void start(const BackwardCall<half, Gradient>& call, const GradientTiles& tiles, const ExtraMemory& extra) {
+  backward(call, extra.array<float2>("rows"), tiles);
+}
+template <class Gradient>
+void start_atomic(const BackwardCall<half, Gradient>& call, const GradientTiles&, const ExtraMemory& extra) {
+  atomic_backward(call, extra.array<float2>("rows"), extra.array<float>("dQ_sum"));
+}
+
+const BackwardStage<half> atomic_stage{
+    .head_dims = {32, 64, 128},
+    .tiles = atomic_built,
+    .shared_bytes = atomic_shared_bytes,
+    .extra = {scratch<float2>("rows", queries), scratch<float>("dQ_sum", dQ_sum_size)},
+    .launch = start_atomic<half>,
+    .launch_to_float = start_atomic<float>,
+};
+
+const Stage stage = BackwardStage<half>{
+    .head_dims = {32, 64, 128},
+    .tiles = built,
+    .shared_bytes = shared_bytes<half>,
+    .extra = {scratch<float2>("rows", queries)},
+    .variants = {{"atomic", 1, atomic_stage}},
+    .launch = start<half>,
+    .launch_to_float = start<float>,
+};
+
+const CpuStage naive_stage = CpuBackwardStage{.operation = "naive_backward", .compute = naive_backward};
+
+}  // namespace
+}  // namespace ch06
