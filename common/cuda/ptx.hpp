@@ -39,7 +39,7 @@ struct Fragment {
   explicit __device__ __forceinline__ Fragment() {}
 #else
   explicit Fragment() {
-    simt::unset_registers(x, int(sizeof x / sizeof(T)), simt::element_type<T>);
+    simt::unset_registers(x, n * int(4 / sizeof(T)), simt::element_type<T>);
   }
 #endif
   __device__ __forceinline__ Register& operator[](int i) {

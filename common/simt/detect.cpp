@@ -31,8 +31,9 @@ std::string lanes_text(std::uint32_t lanes) {
     if (!(lanes >> lane & 1)) continue;
     int last = lane;
     while (last < kWarpSize - 1 && (lanes >> (last + 1) & 1)) ++last;
-    text += (text.empty() ? "" : ", ") + std::to_string(lane);
-    if (last > lane) text += "-" + std::to_string(last);
+    if (!text.empty()) text += ", ";
+    text += std::to_string(lane);
+    if (last > lane) text.append("-").append(std::to_string(last));
     lane = last;
   }
   return (std::popcount(lanes) == 1 ? "lane " : "lanes ") + text;

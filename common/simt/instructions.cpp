@@ -113,7 +113,7 @@ bool same_instruction(const Warp& warp, Collective operation) {
     finding.other_action = "calls";
     finding.other_warp = warp.index;
     finding.other_lanes = others;
-    if (finding.other_pc < finding.pc) {  // told in the order of the code, not in that of the lanes
+    if (finding.pc < finding.other_pc) {  // told in the order of the code, not in that of the lanes
       std::swap(finding.pc, finding.other_pc);
       std::swap(finding.lanes, finding.other_lanes);
     }

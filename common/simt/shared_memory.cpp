@@ -360,6 +360,29 @@ void SharedMemory::arrive(Lane& lane, std::uintptr_t address, std::size_t size, 
   }
 }
 
+namespace {
+
+/// Of which of its thread's groups the copy is that writes to this address, and which wait would end it.
+void describe_pending(Finding& finding, const Lane& toucher, const Lane& issuer, std::uintptr_t address) {
+  const int newer = issuer.copies.groups_after(address);
+  const std::string count = std::to_string(std::max(newer, 0));
+  finding.what = "the bytes are still being written by a cp.async";
+  if (!(issuer.warp->alive & issuer.bit)) {
+    finding.what += ", whose thread has ended without waiting for it";
+  } else if (newer < 0) {
+    finding.what += ", which no commit has put into a group yet";
+  } else {
+    finding.what += newer == 0 ? " of its thread's newest group" : " of a group that " + count + " newer ones follow";
+  }
+  const std::string wait = "wait until at most " + count + " groups are under way (__pipeline_wait_prior(" + count +
+                           "), cp_async_wait_group<" + count + ">)";
+  finding.advice = (newer < 0 ? "commit the copy, then " : "") + wait +
+                   (&toucher == &issuer ? " before touching them"
+                                        : ", in the thread that copies, and put a __syncthreads() after it");
+}
+
+}  // namespace
+
 void SharedMemory::report_race(Lane& lane, const Cell& cell, std::uintptr_t address, bool i_write, bool other_writes,
                                std::uint32_t lanes, std::uint32_t other_lanes, int other_warp, const void* pc) {
   const std::uint32_t other_code = other_writes ? cell.write_pc : cell.read_pc;
@@ -391,10 +414,7 @@ void SharedMemory::report_race(Lane& lane, const Cell& cell, std::uintptr_t addr
   const std::string barrier = one_warp ? "__syncwarp()" : "__syncthreads()";
   switch (mistake) {
     case Mistake::pending_copy:
-      finding.what = "the bytes are still being written by a cp.async";
-      finding.advice = cell.write_thread == lane.linear
-                           ? "wait with __pipeline_wait_prior before touching them"
-                           : "let the copying thread wait with __pipeline_wait_prior, then put a __syncthreads()";
+      describe_pending(finding, lane, lane.block->lanes[cell.write_thread], address);
       break;
     case Mistake::read_after_write:
       finding.what = "nothing makes the read wait for the write: it may see the old value";
