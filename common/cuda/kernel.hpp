@@ -4,7 +4,7 @@
 //
 //   launch(kernel, grid, block, shared_bytes, arguments…)      instead of <<<>>>                        launch.hpp
 //   dynamic_shared<Smem>(), dynamic_shared_array<float>()      instead of extern __shared__
-//   exp2_ftz(x)                                                instead of inline PTX
+//   exp2_ftz(x), and the instructions of ptx.hpp               instead of inline PTX                    ptx.hpp
 //   note("masked tile", j)                                     an annotation for the trace; nothing on the GPU
 //
 // and SHARED_LAYOUT within a struct of shared memory, which names its members for the simulator
@@ -42,13 +42,6 @@ __device__ __forceinline__ T* dynamic_shared_array() {
   return reinterpret_cast<T*>(workbook_dynamic_shared);
 }
 
-/// 2^x by one instruction; numbers below 2^-126 become 0.
-__device__ __forceinline__ float exp2_ftz(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 __device__ __forceinline__ void note(const char*, long long) {}
 
 }  // namespace workbook::cuda
@@ -70,9 +63,6 @@ template <class T>
 __forceinline__ T* dynamic_shared_array() {
   return static_cast<T*>(simt::dynamic_shared(0, nullptr));
 }
-inline float exp2_ftz(float x) {
-  return simt::exp2_ftz(x);
-}
 inline void note(const char* label, long long value) {
   simt::note(label, value);
 }
@@ -83,3 +73,13 @@ inline void note(const char* label, long long value) {
 
 #include "common/cuda/launch.hpp"
 #include "common/cuda/open_exercise.hpp"
+#include "common/cuda/ptx.hpp"
+
+namespace workbook::cuda {
+
+/// 2^x by one instruction; numbers below 2^-126 become 0.
+__device__ __forceinline__ float exp2_ftz(float x) {
+  return ex2_approx_ftz(x);
+}
+
+}  // namespace workbook::cuda

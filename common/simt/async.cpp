@@ -39,9 +39,15 @@ void copy_async(void* shared, const void* global, std::size_t size, std::size_t 
   Block& block = *lane.block;
   const void* pc = __builtin_return_address(0);
   const auto to = reinterpret_cast<std::uintptr_t>(shared), from = reinterpret_cast<std::uintptr_t>(global);
-  if ((size != 4 && size != 8 && size != 16) || zero_fill > size) {
+  if (size != 4 && size != 8 && size != 16) {
     refuse(lane, pc, Mistake::misaligned, "cp.async copies 4, 8 or 16 bytes, here " + std::to_string(size),
            "copy 16 bytes at a time");
+  }
+  if (zero_fill > size) {
+    const std::string bytes = std::to_string(size);
+    refuse(lane, pc, Mistake::misaligned,
+           "of the " + bytes + " bytes of a cp.async 0 to " + bytes + " come from memory",
+           "check the number of bytes that are read or filled with zeros");
   }
   if (!block.shared->contains(to)) {
     refuse(lane, pc, Mistake::outside_shared, "the destination of a cp.async is not shared memory",

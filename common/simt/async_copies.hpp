@@ -19,6 +19,15 @@ struct AsyncCopies {
   std::vector<AsyncCopy> copies;
   std::vector<std::uint32_t> group_ends;  ///< number of copies at each commit
 
+  /// How many groups are newer than the one that writes to this address: 0 for the newest; -1 if it is in none.
+  int groups_after(std::uintptr_t address) const {
+    std::size_t index = copies.size();  // of the newest copy to there
+    while (index > 0 && address - copies[index - 1].to >= copies[index - 1].size) --index;
+    int newer = -1;
+    for (const std::uint32_t end : group_ends) newer += index <= end;
+    return newer;
+  }
+
   void clear() {
     copies.clear();
     group_ends.clear();

@@ -59,18 +59,19 @@ void complete_vote(Warp& warp, std::uint32_t lanes) {
   ++warp.block->counters.votes;
 }
 
-void complete_multiply(Warp& warp, std::uint32_t lanes) {
-  if (lanes == ~0u) {
-    multiply_fragments(warp);
-    return;
-  }
-  if (warp.block->damaged) return;
+/// Whether all 32 lanes have come to an instruction of the tensor cores; reports it if not.
+bool whole_warp(Warp& warp, std::uint32_t lanes, Collective operation) {
+  if (lanes == ~0u) [[likely]]
+    return true;
+  if (warp.block->damaged) return false;
   const Lane& lane = warp.lanes[std::countr_zero(lanes)];
-  Finding finding = finding_of(lane, Mistake::inactive_lane, lane.waits_at, "multiplies");
+  const std::string name = name_of(operation);
+  Finding finding = finding_of(lane, Mistake::inactive_lane, lane.waits_at, "calls");
   finding.lanes = lanes;
-  finding.what = "mma_sync without " + lanes_text(~lanes) + ", which have ended or do not exist";
-  finding.advice = "mma_sync needs all 32 lanes: let whole warps leave early, never single lanes";
+  finding.what = name + " without " + lanes_text(~lanes) + ", which have ended or do not exist";
+  finding.advice = name + " needs all 32 lanes: let whole warps leave early, never single lanes";
   note_finding(lane, std::move(finding));
+  return false;
 }
 
 }  // namespace
@@ -85,7 +86,12 @@ void complete(Warp& warp, const Group& group) {
       complete_vote(warp, group.arrived);
       break;
     case Collective::multiply:
-      complete_multiply(warp, group.arrived);
+      if (whole_warp(warp, group.arrived, group.operation)) multiply_fragments(warp);
+      break;
+    case Collective::load_matrices:
+    case Collective::store_matrices:
+    case Collective::multiply_registers:
+      if (whole_warp(warp, group.arrived, group.operation)) execute_instruction(warp, group.operation);
       break;
     default:
       complete_shuffle(warp, group.arrived);

@@ -232,6 +232,22 @@ void count_global(Block& block, const Record& record) {
 
 }  // namespace
 
+void count_matrix_rows(Block& block, const std::uintptr_t* rows, int matrices, bool stores) {
+  Wavefronts sum{0, 0};
+  for (int i = 0; i < matrices; ++i, rows += 8) {
+    unsigned fours = 0;  // groups of four banks that the eight rows begin in
+    for (int r = 0; r < 8; ++r) fours |= 1u << (rows[r] / 16 % 8);
+    sum += fours == 0xff ? Wavefronts{1, 1} : wavefronts(rows, 0xff, 16, 8);
+  }
+  SharedCounters& c = block.counters.shared;
+  if (stores) {
+    add_shared(c, Access::matrix_write, 1, sum);
+  } else {
+    add_shared(c, Access::matrix_read, 0, sum);
+    ++c.matrix_loads;
+  }
+}
+
 void flush(Warp& warp) {
   Block& block = *warp.block;
   for (const Record& record : warp.recorder) {

@@ -10,6 +10,7 @@
 #include "common/simt/launch.hpp"
 #include "common/simt/pipeline.hpp"
 #include "common/simt/qualifiers.hpp"
+#include "common/simt/registers.hpp"
 #include "common/simt/shared.hpp"
 #include "common/simt/vector_types.hpp"
 #include "common/simt/wmma.hpp"

@@ -22,26 +22,6 @@ std::string place(const SourceLine& line) {
              : (slash == std::string::npos ? line.file : line.file.substr(slash + 1)) + ":" + std::to_string(line.line);
 }
 
-const char* name_of(Collective operation) {
-  switch (operation) {
-    case Collective::barrier:
-      return "__syncwarp";
-    case Collective::shuffle_index:
-      return "__shfl_sync";
-    case Collective::shuffle_up:
-      return "__shfl_up_sync";
-    case Collective::shuffle_down:
-      return "__shfl_down_sync";
-    case Collective::shuffle_xor:
-      return "__shfl_xor_sync";
-    case Collective::vote:
-      return "a vote";
-    case Collective::multiply:
-      return "mma_sync";
-  }
-  return "?";
-}
-
 }  // namespace
 
 std::string lanes_text(std::uint32_t lanes) {
@@ -51,8 +31,9 @@ std::string lanes_text(std::uint32_t lanes) {
     if (!(lanes >> lane & 1)) continue;
     int last = lane;
     while (last < kWarpSize - 1 && (lanes >> (last + 1) & 1)) ++last;
-    text += (text.empty() ? "" : ", ") + std::to_string(lane);
-    if (last > lane) text += "-" + std::to_string(last);
+    if (!text.empty()) text += ", ";
+    text += std::to_string(lane);
+    if (last > lane) text.append("-").append(std::to_string(last));
     lane = last;
   }
   return (std::popcount(lanes) == 1 ? "lane " : "lanes ") + text;
@@ -74,6 +55,32 @@ const char* action_of(Access access) {
       return "stores a matrix";
   }
   return "touches";
+}
+
+const char* name_of(Collective operation) {
+  switch (operation) {
+    case Collective::barrier:
+      return "__syncwarp";
+    case Collective::shuffle_index:
+      return "__shfl_sync";
+    case Collective::shuffle_up:
+      return "__shfl_up_sync";
+    case Collective::shuffle_down:
+      return "__shfl_down_sync";
+    case Collective::shuffle_xor:
+      return "__shfl_xor_sync";
+    case Collective::vote:
+      return "a vote";
+    case Collective::multiply:
+      return "mma_sync";
+    case Collective::load_matrices:
+      return "ldmatrix";
+    case Collective::store_matrices:
+      return "stmatrix";
+    case Collective::multiply_registers:
+      return "mma";
+  }
+  return "?";
 }
 
 Finding finding_of(const Lane& lane, Mistake mistake, const void* pc, const char* action) {

@@ -34,5 +34,7 @@ void report_inactive_source(const Warp& warp, int lane, int source, const void* 
 std::string lanes_text(std::uint32_t lanes);
 /// "writes", "reads", "atomically updates", …
 const char* action_of(Access access);
+/// "__syncwarp", "mma_sync", "ldmatrix", …
+const char* name_of(Collective operation);
 
 }  // namespace simt

@@ -46,7 +46,18 @@ struct alignas(64) Lane {
 };
 
 /// What the lanes of a warp do together.
-enum class Collective : std::uint8_t { barrier, shuffle_index, shuffle_up, shuffle_down, shuffle_xor, vote, multiply };
+enum class Collective : std::uint8_t {
+  barrier,
+  shuffle_index,
+  shuffle_up,
+  shuffle_down,
+  shuffle_xor,
+  vote,
+  multiply,            ///< WMMA's mma_sync
+  load_matrices,       ///< ldmatrix
+  store_matrices,      ///< stmatrix
+  multiply_registers,  ///< mma
+};
 
 /// Lanes that wait for each other: those named by one mask.
 struct Group {
@@ -76,6 +87,22 @@ struct Warp {
     const FragmentType *type_d, *type_a, *type_b, *type_c;
     const void* pc;
   } operands[kWarpSize];
+
+  /// What the lanes put down for ldmatrix, stmatrix and mma.
+  struct Instruction {
+    /// Which instruction a lane has come for; all have to come for the same one.
+    struct Form {
+      Collective operation = Collective::barrier;  ///< for none of them
+      std::uint8_t matrices = 0;
+      bool transposed = false;
+      ElementType element{};
+      friend bool operator==(const Form&, const Form&) = default;
+    } form[kWarpSize];
+    std::uintptr_t row[kWarpSize];    ///< of ldmatrix and stmatrix: addresses
+    std::uint32_t a[kWarpSize][4];    ///< operand a of mma; what stmatrix stores
+    std::uint32_t b[kWarpSize][2];    ///< operand b of mma
+    std::byte* registers[kWarpSize];  ///< the result, and what mma adds to
+  } instruction;
 
   /// Barriers of parts of this warp since its last whole one (rare): who has heard from whom. heard[x][y] is the clock
   /// up to which lane x is ordered after lane y.

@@ -57,19 +57,27 @@ SIMT_API void copy_async(void* shared, const void* global, std::size_t size, std
 SIMT_API void copy_async_commit();
 SIMT_API void copy_async_wait(std::size_t groups_left);
 
-// WMMA. One description per fragment type, in static storage.
+// Registers, and what is in them. `unset_registers` puts into them what they hold before anything is put into them.
 enum class ElementType : std::uint8_t { half, bfloat16, tf32, float32 };
+SIMT_API void unset_registers(void* x, int count, ElementType element);
+
+// WMMA. One description per fragment type, in static storage.
 struct FragmentType {
   enum Use : std::uint8_t { a, b, accumulator } use;
   ElementType element;    ///< what x[] holds (tf32: 4 bytes)
   std::uint8_t m, n, k;   ///< the product's shape
   std::uint8_t elements;  ///< num_elements
 };
-SIMT_API void matrix_poison(void* x, const FragmentType& type);
 SIMT_API void matrix_load(void* x, const FragmentType& type, const void* memory, unsigned leading, bool row_major);
 SIMT_API void matrix_store(void* memory, const FragmentType& type, const void* x, unsigned leading, bool row_major);
 SIMT_API void matrix_multiply(void* d, const FragmentType& type_d, const void* a, const FragmentType& type_a,
                               const void* b, const FragmentType& type_b, const void* c, const FragmentType& type_c);
+
+// The instructions below WMMA, by all 32 lanes together; common/cuda/ptx.hpp says what they do. ldmatrix and stmatrix
+// of `count` 8x8 matrices, mma.m16n8k16 (half and bfloat16) and mma.m16n8k8 (tf32).
+SIMT_API void load_matrices(void* registers, int count, bool transposed, const void* row);
+SIMT_API void store_matrices(void* row, const void* registers, int count, bool transposed, ElementType element);
+SIMT_API void multiply_registers(float* d, const void* a, std::uint32_t b0, std::uint32_t b1, ElementType element);
 
 // Dynamic shared memory, and the names of its parts.
 struct SharedMember {

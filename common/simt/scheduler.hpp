@@ -22,6 +22,10 @@ void flush(Warp& warp);
 void complete(Warp& warp, const Group& group);
 /// Multiplies the fragments that all lanes have put down in warp.operands (wmma.cpp).
 void multiply_fragments(Warp& warp);
+/// Carries out the ldmatrix, stmatrix or mma that all lanes have put down in warp.instruction (instructions.cpp).
+void execute_instruction(Warp& warp, Collective operation);
+/// Counts one ldmatrix or stmatrix with rows of 16 bytes at these addresses, eight a matrix (counting.cpp).
+void count_matrix_rows(Block& block, const std::uintptr_t* rows, int matrices, bool stores);
 
 /// pick() for any order but the natural one.
 int pick_in_order(Block& block, std::uint32_t mask);

@@ -50,12 +50,12 @@ T& shared_struct() {
 
 }  // namespace simt
 
-#define SHARED_LAYOUT(Struct, ...)                                                                       \
-  static const ::simt::SharedLayout* simt_layout() {                                                     \
-    static constexpr ::simt::SharedMember members[] = {SIMT_FOR_EACH(SIMT_MEMBER, Struct, __VA_ARGS__)}; \
-    static constexpr ::simt::SharedLayout layout{#Struct, members, sizeof members / sizeof members[0]};  \
-    return &layout;                                                                                      \
-  }                                                                                                      \
+#define SHARED_LAYOUT(Struct, ...)                                                                                     \
+  static const ::simt::SharedLayout* simt_layout() {                                                                   \
+    static constexpr ::simt::SharedMember simt_members[] = {SIMT_FOR_EACH(SIMT_MEMBER, Struct, __VA_ARGS__)};          \
+    static constexpr ::simt::SharedLayout simt_all{#Struct, simt_members, sizeof simt_members / sizeof *simt_members}; \
+    return &simt_all;                                                                                                  \
+  }                                                                                                                    \
   static_assert(true)
 
 // One entry: `name` or `(name, used columns)` or `(name, used columns, columns)`.

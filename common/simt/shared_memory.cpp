@@ -181,28 +181,25 @@ void SharedMemory::check_bounds(Lane& lane, std::uintptr_t address, std::size_t 
   end_lane();
 }
 
+bool SharedMemory::same_member(std::uintptr_t a, std::uintptr_t b) const {
+  if (dynamic_.contains(a) && dynamic_.contains(b)) {
+    const std::size_t from = a - dynamic_.low(), to = b - dynamic_.low();
+    // What lies beyond the launched bytes has no member.
+    if (map_.empty() || from >= dynamic_bytes_ || to >= dynamic_bytes_) return true;
+    if (map_[from / 2] == map_[to / 2] || map_[from / 2] == kAny || map_[to / 2] == kAny) return true;
+    const SharedMember *of_a = member(from), *of_b = member(to);
+    return of_a == of_b || of_a == nullptr || of_b == nullptr;
+  }
+  if (statics_.contains(a) && statics_.contains(b)) return static_variable(a).name == static_variable(b).name;
+  return true;
+}
+
 void SharedMemory::check_same_member(Lane& lane, std::uintptr_t first, std::uintptr_t last, Access access,
                                      const void* pc) {
-  std::string from_name, to_name;
-  if (dynamic_.contains(first) && dynamic_.contains(last)) {
-    if (map_.empty() || last - dynamic_.low() >= dynamic_bytes_) return;  // the lines are checked one by one
-    const std::size_t from = first - dynamic_.low(), to = last - dynamic_.low();
-    if (map_[from / 2] == map_[to / 2] || map_[from / 2] == kAny || map_[to / 2] == kAny) return;
-    const SharedMember *a = member(from), *b = member(to);
-    if (a == b || a == nullptr || b == nullptr) return;
-    from_name = a->name;
-    to_name = b->name;
-  } else if (statics_.contains(first) && statics_.contains(last)) {
-    const StaticVariable a = static_variable(first), b = static_variable(last);
-    if (a.name == b.name) return;
-    from_name = a.name.empty() ? "static shared memory" : a.name;
-    to_name = b.name.empty() ? "static shared memory" : b.name;
-  } else {
-    return;
-  }
+  if (same_member(first, last)) return;
   Finding finding = finding_of(lane, Mistake::outside_shared, pc, action_of(access));
   finding.variable = variable(first);
-  finding.what = "the matrix begins in " + from_name + " and ends in " + to_name;
+  finding.what = "the matrix begins in " + finding.variable.name + " and ends in " + variable(last).name;
   finding.advice = "check the pointer and the leading dimension";
   note_finding(lane, std::move(finding));
   lane.block->damaged = true;
@@ -363,6 +360,29 @@ void SharedMemory::arrive(Lane& lane, std::uintptr_t address, std::size_t size, 
   }
 }
 
+namespace {
+
+/// Of which of its thread's groups the copy is that writes to this address, and which wait would end it.
+void describe_pending(Finding& finding, const Lane& toucher, const Lane& issuer, std::uintptr_t address) {
+  const int newer = issuer.copies.groups_after(address);
+  const std::string count = std::to_string(std::max(newer, 0));
+  finding.what = "the bytes are still being written by a cp.async";
+  if (!(issuer.warp->alive & issuer.bit)) {
+    finding.what += ", whose thread has ended without waiting for it";
+  } else if (newer < 0) {
+    finding.what += ", which no commit has put into a group yet";
+  } else {
+    finding.what += newer == 0 ? " of its thread's newest group" : " of a group that " + count + " newer ones follow";
+  }
+  const std::string wait = "wait until at most " + count + " groups are under way (__pipeline_wait_prior(" + count +
+                           "), cp_async_wait_group<" + count + ">)";
+  finding.advice = (newer < 0 ? "commit the copy, then " : "") + wait +
+                   (&toucher == &issuer ? " before touching them"
+                                        : ", in the thread that copies, and put a __syncthreads() after it");
+}
+
+}  // namespace
+
 void SharedMemory::report_race(Lane& lane, const Cell& cell, std::uintptr_t address, bool i_write, bool other_writes,
                                std::uint32_t lanes, std::uint32_t other_lanes, int other_warp, const void* pc) {
   const std::uint32_t other_code = other_writes ? cell.write_pc : cell.read_pc;
@@ -394,10 +414,7 @@ void SharedMemory::report_race(Lane& lane, const Cell& cell, std::uintptr_t addr
   const std::string barrier = one_warp ? "__syncwarp()" : "__syncthreads()";
   switch (mistake) {
     case Mistake::pending_copy:
-      finding.what = "the bytes are still being written by a cp.async";
-      finding.advice = cell.write_thread == lane.linear
-                           ? "wait with __pipeline_wait_prior before touching them"
-                           : "let the copying thread wait with __pipeline_wait_prior, then put a __syncthreads()";
+      describe_pending(finding, lane, lane.block->lanes[cell.write_thread], address);
       break;
     case Mistake::read_after_write:
       finding.what = "nothing makes the read wait for the write: it may see the old value";

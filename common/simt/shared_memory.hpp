@@ -85,6 +85,8 @@ class SharedMemory {
              bool pending = false);
   /// Bounds only: for matrices, whose lines must lie in one member.
   void check_bounds(Lane& lane, std::uintptr_t address, std::size_t size, Access access, const void* pc);
+  /// Whether two addresses within bounds lie in one member, or in one static variable.
+  bool same_member(std::uintptr_t a, std::uintptr_t b) const;
   /// All lines of a matrix in one member. Does not return otherwise.
   void check_same_member(Lane& lane, std::uintptr_t first, std::uintptr_t last, Access access, const void* pc);
   /// Pending bytes have arrived: they are now written by the lane.

@@ -1,56 +1,20 @@
 // WMMA: fragments, their loads and stores, the product.
-//
-// The product is summed in float, in the order of k, one rounding a step; products of two half, bfloat16 or tf32
-// numbers are exact in float, so that fused and separate multiply-adds agree. Tensor cores keep fewer bits while they
-// add (notes/simulator.md): results differ within the tolerance that tests derive.
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "common/simt/address.hpp"
 #include "common/simt/detect.hpp"
 #include "common/simt/global_memory.hpp"
 #include "common/simt/half_codes.hpp"
 #include "common/simt/matrix.hpp"
+#include "common/simt/product.hpp"
 #include "common/simt/scheduler.hpp"
 #include "common/simt/shared_memory.hpp"
-
-// The same code for several processors, chosen when the library is loaded. Results are the same on all of them.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define SIMT_FOR_EACH_PROCESSOR __attribute__((target_clones("avx2", "default")))
-#else
-#define SIMT_FOR_EACH_PROCESSOR
-#endif
 
 namespace simt {
 
 namespace {
-
-// A fragment starts with these: NaNs that no computation gives. Arithmetic on them sets the "quiet" bit.
-constexpr std::uint16_t kUnsetHalf = 0x7d5a, kUnsetBfloat16 = 0x7fa5, kQuiet16Half = 0x0200, kQuiet16Bfloat16 = 0x0040;
-constexpr std::uint32_t kUnsetFloat = 0x7fa5c3d2, kQuiet32 = 0x00400000;
-
-/// Whether any element still is what the fragment started with.
-template <class Code>
-__attribute__((always_inline)) inline bool any_equal(const Code* codes, int count, Code ignore, Code unset) {
-  Code found = 0;
-  for (int i = 0; i < count; ++i) found |= static_cast<Code>(codes[i] | ignore) == static_cast<Code>(unset | ignore);
-  return found != 0;
-}
-
-SIMT_FOR_EACH_PROCESSOR
-bool any_unset(const void* x, int count, ElementType element) {
-  switch (element) {
-    case ElementType::half:
-      return any_equal(static_cast<const std::uint16_t*>(x), count, kQuiet16Half, kUnsetHalf);
-    case ElementType::bfloat16:
-      return any_equal(static_cast<const std::uint16_t*>(x), count, kQuiet16Bfloat16, kUnsetBfloat16);
-    default:
-      return any_equal(static_cast<const std::uint32_t*>(x), count, kQuiet32, kUnsetFloat);
-  }
-}
 
 void report_unset(const Lane& lane, const char* which, const void* pc) {
   Finding finding = finding_of(lane, Mistake::unset_fragment, pc, "uses a fragment");
@@ -206,47 +170,6 @@ void load_operand(T* x, const FragmentType& type, const T* memory, std::size_t l
 constexpr int kMostElements = 32 * 16;  // of a or b: 32x16, 16x32
 constexpr int kMostResults = 256;       // of c
 
-/// 16-bit codes to floats.
-SIMT_FOR_EACH_PROCESSOR
-void widen_halves(const std::uint16_t* codes, float* values, int count) {
-  for (int i = 0; i < count; ++i) {
-    const std::uint32_t magnitude = codes[i] & 0x7fffu;
-    // The half's exponent and fraction in float's places, times 2^112: exact, for subnormal halves too.
-    std::uint32_t bits = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude << 13) * 0x1p112f);
-    bits |= magnitude >= 0x7c00u ? 0x7f800000u : 0u;
-    values[i] = std::bit_cast<float>(bits | (codes[i] & 0x8000u) << 16);
-  }
-}
-
-SIMT_FOR_EACH_PROCESSOR
-void widen_bfloat16s(const std::uint16_t* codes, float* values, int count) {
-  for (int i = 0; i < count; ++i) values[i] = std::bit_cast<float>(std::uint32_t(codes[i]) << 16);
-}
-
-/// c (m, n) += a (m, k) b (k, n), all row-major.
-template <int M, int N, int K>
-__attribute__((always_inline)) inline void multiply_rows(const float* a, const float* b, float* c) {
-  for (std::ptrdiff_t i = 0; i < M; i += 4) {
-    float sum[4][N];
-    std::memcpy(sum, c + i * N, sizeof sum);
-    for (int k = 0; k < K; ++k) {
-      for (int r = 0; r < 4; ++r) {
-        const float factor = a[(i + r) * K + k];
-        for (int j = 0; j < N; ++j) sum[r][j] += factor * b[k * N + j];
-      }
-    }
-    std::memcpy(c + i * N, sum, sizeof sum);
-  }
-}
-
-SIMT_FOR_EACH_PROCESSOR
-void multiply_matrices(int m, int n, int k, const float* a, const float* b, float* c) {
-  if (m == 16 && k == 16) return multiply_rows<16, 16, 16>(a, b, c);
-  if (m == 16 && k == 8) return multiply_rows<16, 16, 8>(a, b, c);
-  if (m == 32 && n == 8) return multiply_rows<32, 8, 16>(a, b, c);
-  return multiply_rows<8, 32, 16>(a, b, c);
-}
-
 /// The whole operand a or b from the lanes' fragments, row-major, as floats. True if some elements were never set.
 template <class Pointer>
 bool gather(const Warp& warp, const FragmentType& type, Pointer pointer, float* values) {
@@ -266,20 +189,7 @@ bool gather(const Warp& warp, const FragmentType& type, Pointer pointer, float* 
       for (std::ptrdiff_t lane = 0; lane < lanes; ++lane)
         std::memcpy(raw + lane * bytes, pointer(warp.operands[lane]), bytes);
   }
-  switch (type.element) {
-    case ElementType::half:
-      widen_halves(reinterpret_cast<const std::uint16_t*>(raw), values, total);
-      break;
-    case ElementType::bfloat16:
-      widen_bfloat16s(reinterpret_cast<const std::uint16_t*>(raw), values, total);
-      break;
-    default:  // tf32: the machine ignores the last 13 bits
-      for (int i = 0; i < total; ++i) {
-        std::uint32_t bits;
-        std::memcpy(&bits, raw + std::ptrdiff_t(4) * i, 4);
-        values[i] = std::bit_cast<float>(bits & 0xffffe000u);
-      }
-  }
+  widen(raw, type.element, values, total);
   return any_unset(raw, total, type.element);
 }
 
@@ -310,7 +220,7 @@ bool gather_accumulator(const Warp& warp, const FragmentType& type, float* c) {
   }
   std::uint16_t codes[kMostResults];
   for (std::ptrdiff_t lane = 0; lane < kWarpSize; ++lane) std::memcpy(codes + lane * 8, warp.operands[lane].c, 16);
-  widen_halves(codes, c, kMostResults);
+  widen(codes, ElementType::half, c, kMostResults);
   return any_unset(codes, kMostResults, ElementType::half);
 }
 
@@ -354,9 +264,8 @@ void multiply_fragments(Warp& warp) {
   const bool unset = unset_a || unset_b || unset_c;
   reorder<true>(*first.type_c, lanes, c);
   multiply_matrices(first.type_d->m, first.type_d->n, first.type_d->k, a, b, c);
-  if (unset) [[unlikely]] {  // said once: the result holds ordinary NaNs
-    for (float& x : c) x = std::isnan(x) ? std::numeric_limits<float>::quiet_NaN() : x;
-  }
+  if (unset) [[unlikely]]
+    make_nans_ordinary(c, kMostResults);
   reorder<false>(*first.type_d, lanes, c);
   scatter_accumulator(warp, *first.type_d, lanes);
   ++warp.block->counters.multiply_calls;
@@ -382,15 +291,6 @@ void check_matrix_lanes(const Warp& warp, const Record& record) {
 }
 
 // --- What kernels call -----------------------------------------------------------------------------------------------
-
-void matrix_poison(void* x, const FragmentType& type) {
-  if (bytes_of(type.element) == 2) {
-    const std::uint16_t unset = type.element == ElementType::half ? kUnsetHalf : kUnsetBfloat16;
-    std::fill_n(static_cast<std::uint16_t*>(x), type.elements, unset);
-  } else {
-    std::fill_n(static_cast<std::uint32_t*>(x), type.elements, kUnsetFloat);
-  }
-}
 
 void matrix_load(void* x, const FragmentType& type, const void* memory, unsigned leading, bool row_major) {
   const MatrixInMemory matrix{reinterpret_cast<std::uint64_t>(memory), leading, row_major, &type};

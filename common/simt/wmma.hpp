@@ -91,7 +91,7 @@ struct fragment {
   element_type x[num_elements];
 
   /// Holds a pattern by which use before a load is noticed.
-  fragment() { simt::matrix_poison(x, simt_type); }
+  fragment() { simt::unset_registers(x, num_elements, Kind::element); }
 };
 
 template <class Use, int m, int n, int k, class T, class Layout>

@@ -27,6 +27,9 @@ void add_by_pattern(std::span<const int> pattern);
 /// The book's own kernels at several sizes, for the comparison with a GPU (compared.cu).
 std::span<const Case> compared_cases();
 
+/// Right kernels of the instructions below WMMA, for answers and counters (instructions.cu).
+std::span<const Case> instruction_cases();
+
 /// Right kernels (right.cu): no report on any.
 std::span<const Case> right_cases();
 
@@ -35,5 +38,6 @@ std::span<const Case> right_cases();
 std::span<const Case> race_cases();
 std::span<const Case> memory_cases();
 std::span<const Case> warp_cases();
+std::span<const Case> instruction_mistakes();
 
 }  // namespace zoo

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "common/simt/simulator.hpp"
 #include "tests/simt/cases.hpp"
@@ -69,20 +70,25 @@ int main() {
     return 3;
   }
   json compared = json::array(), mistakes = json::array(), right = json::array();
-  for (const auto& group : {zoo::counted_cases(), zoo::compared_cases(), zoo::right_cases()}) {
+  for (const auto& group :
+       {zoo::counted_cases(), zoo::instruction_cases(), zoo::compared_cases(), zoo::right_cases()}) {
     for (const zoo::Case& c : group) {
       if (group.data() != zoo::right_cases().data() || kComparedToo.contains(c.name)) compared.push_back(counted(c));
     }
   }
-  for (const auto& group : {zoo::race_cases(), zoo::memory_cases(), zoo::warp_cases()}) {
-    const char* kind = group.data() == zoo::race_cases().data()     ? "races"
-                       : group.data() == zoo::memory_cases().data() ? "wrong accesses"
-                                                                    : "threads that do not come together";
+  const std::pair<const char*, std::span<const zoo::Case>> kinds[] = {
+      {"races", zoo::race_cases()},
+      {"wrong accesses", zoo::memory_cases()},
+      {"threads that do not come together", zoo::warp_cases()},
+      {"ldmatrix, stmatrix, mma and groups of cp.async", zoo::instruction_mistakes()}};
+  for (const auto& [kind, group] : kinds) {
     for (const zoo::Case& c : group) {
       mistakes.push_back(judged(c));
       mistakes.back()["kind"] = kind;
     }
   }
-  for (const zoo::Case& c : zoo::right_cases()) right.push_back(judged(c));
+  for (const auto& group : {zoo::right_cases(), zoo::instruction_cases()}) {
+    for (const zoo::Case& c : group) right.push_back(judged(c));
+  }
   std::printf("%s\n", json({{"compared", compared}, {"mistakes", mistakes}, {"right", right}}).dump(1).c_str());
 }

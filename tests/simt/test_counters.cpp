@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "common/simt/simulator.hpp"
 #include "tests/simt/cases.hpp"
@@ -11,7 +14,7 @@ namespace {
 
 simt::Launch run(const char* name) {
   simt::clear_launches();
-  for (const auto& cases : {zoo::counted_cases(), zoo::right_cases()}) {
+  for (const auto& cases : {zoo::counted_cases(), zoo::instruction_cases(), zoo::right_cases()}) {
     for (const zoo::Case& c : cases) {
       if (std::strcmp(c.name, name) == 0) c.run();
     }
@@ -97,6 +100,93 @@ TEST_CASE("cp.async, zero fill and all") {
   CHECK(filled.global.async_requests == 1);
   CHECK(filled.global.async_bytes == 200);
   CHECK(filled.global.async_sectors == 7);
+}
+
+TEST_CASE("ldmatrix and stmatrix: one instruction each, a wavefront for each 8x8 matrix") {
+  NEEDS_INSTRUMENTATION;
+  for (const char* trans : {"", " trans"}) {
+    for (const std::uint64_t n : {1, 2, 4}) {
+      const std::string suffix = " x" + std::to_string(n) + trans;
+      INFO(suffix);
+      const simt::SharedCounters loads = run(("ldmatrix" + suffix).c_str()).counters.shared;
+      CHECK(loads.matrix_loads == 1);
+      CHECK(loads.load_instructions == 0);
+      CHECK(loads.load_wavefronts == n);
+      CHECK(loads.load_ideal == n);
+      CHECK(loads.store_instructions == 2 * n);  // the tile, 32 halves at a time
+      const simt::SharedCounters stores = run(("stmatrix" + suffix).c_str()).counters.shared;
+      CHECK(stores.matrix_loads == 1);
+      CHECK(stores.load_instructions == 2 * n);
+      CHECK(stores.store_instructions == 2 * n + 1);
+      CHECK(stores.store_wavefronts == 2 * n + n);
+      CHECK(stores.store_ideal == 2 * n + n);
+    }
+  }
+}
+
+TEST_CASE("bank conflicts among the rows of a matrix") {
+  NEEDS_INSTRUMENTATION;
+  // Eight rows, of four banks each: those that begin 128 bytes apart share theirs.
+  for (const auto& [bytes, each] : {std::pair(16, 1), {32, 2}, {48, 1}, {64, 4}, {128, 8}, {144, 1}}) {
+    INFO(bytes << " bytes apart");
+    const simt::SharedCounters c =
+        run(("matrix rows " + std::to_string(bytes) + " bytes apart").c_str()).counters.shared;
+    CHECK(c.load_wavefronts == std::uint64_t(4 * each));
+    CHECK(c.load_ideal == 4);
+    CHECK(c.store_wavefronts == std::uint64_t(2 * 4 * each));  // the 16-byte stores that fill the rows, and stmatrix
+    CHECK(c.store_ideal == 2 * 4);
+  }
+  const simt::SharedCounters one = run("ldmatrix of one row").counters.shared;
+  CHECK(one.load_wavefronts == 4);
+}
+
+TEST_CASE("a product of tiles by mma: instructions, and wavefronts by how the rows lie") {
+  NEEDS_INSTRUMENTATION;
+  // Two blocks of four warps; K = 256 is 16 steps, in each of which a warp loads A once and B four times, all by x4,
+  // and multiplies eight times.
+  constexpr std::uint64_t warps = 2 * 4, steps = 16, loads = warps * steps * 5, products = warps * steps * 8;
+  const auto check = [&](const char* name, std::uint64_t wavefronts_of_a_matrix) {
+    INFO(name);
+    const simt::Counters c = run(name).counters;
+    CHECK(c.shared.matrix_loads == loads);
+    CHECK(c.shared.load_instructions == 0);
+    CHECK(c.shared.store_instructions == 0);
+    CHECK(c.shared.load_ideal == 4 * loads);
+    CHECK(c.shared.load_wavefronts == 4 * loads * wavefronts_of_a_matrix);
+    CHECK(c.tensor_instructions == products);
+    CHECK(c.multiply_calls == products);
+    // Of A and B 64x64 elements at a time, 16 bytes a lane: four tiles, each by 16 instructions of 16 sectors.
+    CHECK(c.async_instructions == 2 * 2 * 4 * 16);
+    CHECK(c.global.async_sectors == 2 * 2 * 4 * 16 * 16);
+    CHECK(c.global.async_bytes == 2 * 2 * 4 * 64 * 64 * 2);
+    CHECK(c.global.load_requests == 0);
+    CHECK(c.global.store_requests == warps * 8 * 2);
+    CHECK(c.global.store_sectors == 128 * 64 * 4 / 32);
+    CHECK(c.block_barriers == 2 * 4);
+  };
+  check("mma tiles, plain rows", 8);
+  check("mma tiles, padded rows", 1);
+  check("mma tiles, swizzled rows", 1);
+  check("mma tiles, three stages", 1);
+  check("mma tiles, three stages, trans", 1);
+  check("mma tiles, bf16, trans, plain rows", 8);
+  // 36 of the second block's 64 rows exist: 28 are neither read nor written.
+  const simt::Counters ragged = run("mma tiles, bf16, 100 rows").counters;
+  CHECK(ragged.tensor_instructions == products);
+  CHECK(ragged.global.async_bytes == (100 + 2 * 64) * 256 * 2);
+  CHECK(ragged.async_instructions == 2 * 2 * 4 * 16);
+  CHECK(ragged.global.async_requests == 2 * 2 * 4 * 16 - 4 * 7);
+  CHECK(ragged.global.store_sectors == 100 * 64 * 4 / 32);
+}
+
+TEST_CASE("one tensor instruction for each mma") {
+  NEEDS_INSTRUMENTATION;
+  for (const char* name : {"mma m16n8k16 half", "mma m16n8k16 bf16", "mma m16n8k8 tf32"}) {
+    INFO(name);
+    CHECK(run(name).counters.tensor_instructions == 1);
+  }
+  CHECK(run("mma of mma, half").counters.tensor_instructions == 3);
+  CHECK(run("mma of mma, half").counters.shared.matrix_loads == 3);
 }
 
 TEST_CASE("what a warp's functions count") {
@@ -194,7 +284,9 @@ TEST_CASE("traffic by tensor and by tile") {
 
 TEST_CASE("counters do not depend on threads or order") {
   NEEDS_INSTRUMENTATION;
-  for (const zoo::Case& c : zoo::counted_cases()) {
+  std::vector<zoo::Case> cases(zoo::counted_cases().begin(), zoo::counted_cases().end());
+  cases.insert(cases.end(), zoo::instruction_cases().begin(), zoo::instruction_cases().end());
+  for (const zoo::Case& c : cases) {
     INFO(c.name);
     const simt::Launch first = run(c.name);
     for (const int workers : {1, 2, 3}) {

@@ -97,6 +97,44 @@ constexpr Expected warps[] = {
     {"failed_assertion", Mistake::assertion, ""},
 };
 
+constexpr Expected instructions[] = {
+    {"ldmatrix_without_barrier", Mistake::read_after_write, "K["},
+    {"ldmatrix_tile_overwritten", Mistake::write_after_read, "K["},
+    {"stmatrix_then_read", Mistake::read_after_write, "K["},
+    {"stmatrix_of_two_warps", Mistake::write_after_write, "K["},
+    {"stmatrix_rows_overlap", Mistake::write_after_write, "K["},
+    {"ldmatrix_of_pending_copy", Mistake::pending_copy, "K["},
+    {"wait_for_too_few_groups", Mistake::pending_copy, "K"},
+    {"group_never_committed", Mistake::pending_copy, "K["},
+    {"copy_over_rows_still_loaded", Mistake::write_after_read, "K"},
+    {"ldmatrix_misaligned", Mistake::misaligned, "K"},
+    {"stmatrix_misaligned", Mistake::misaligned, "K["},
+    {"ldmatrix_of_global_memory", Mistake::outside_shared, ""},
+    {"ldmatrix_past_launched", Mistake::outside_shared, "dynamic shared memory"},
+    {"ldmatrix_into_next_member", Mistake::outside_shared, "V["},
+    {"ldmatrix_of_padding", Mistake::padding, "K["},
+    {"stmatrix_into_padding", Mistake::padding, "K["},
+    {"ldmatrix_uninitialised", Mistake::uninitialised_shared, "K["},
+    {"copy_of_too_many_bytes", Mistake::misaligned, ""},
+    {"ldmatrix_in_a_branch", Mistake::divergent_collective, ""},
+    {"ldmatrix_in_two_branches", Mistake::divergent_collective, ""},
+    {"ldmatrix_of_two_kinds", Mistake::divergent_collective, ""},
+    {"ldmatrix_after_exit", Mistake::inactive_lane, ""},
+    {"stmatrix_after_exit", Mistake::inactive_lane, ""},
+    {"mma_after_exit", Mistake::inactive_lane, ""},
+    {"mma_against_shuffle", Mistake::divergent_collective, ""},
+    {"A_never_loaded", Mistake::unset_fragment, ""},
+    {"A_partly_computed", Mistake::unset_fragment, ""},
+    {"B_never_loaded", Mistake::unset_fragment, ""},
+    {"B_of_some_lanes", Mistake::unset_fragment, ""},
+    {"D_never_filled", Mistake::unset_fragment, ""},
+    {"D_scaled_but_never_filled", Mistake::unset_fragment, ""},
+    {"D_declared_in_the_loop", Mistake::unset_fragment, ""},
+    {"P_of_scores_never_set", Mistake::unset_fragment, ""},
+    {"tf32_never_loaded", Mistake::unset_fragment, ""},
+    {"stmatrix_of_nothing", Mistake::unset_fragment, ""},
+};
+
 std::string all_texts(const std::vector<simt::Report>& reports) {
   std::string text;
   for (const simt::Report& report : reports) text += report.text();
@@ -178,4 +216,7 @@ TEST_CASE("every planted wrong access is reported at its line") {
 }
 TEST_CASE("every planted mistake of threads that do not come together is reported at its line") {
   check_all(zoo::warp_cases(), warps, "mistakes_warps.cu");
+}
+TEST_CASE("every planted mistake with ldmatrix, stmatrix, mma and groups of cp.async is reported at its line") {
+  check_all(zoo::instruction_mistakes(), instructions, "mistakes_instructions.cu");
 }

@@ -23,12 +23,14 @@ TEST_CASE("right kernels give the right answer and no report") {
   simt::options().workers = GENERATE(1, 2);
   check_no_reports(zoo::right_cases());
   check_no_reports(zoo::counted_cases());
+  check_no_reports(zoo::instruction_cases());
   simt::options() = simt::Options();
 }
 
 TEST_CASE("right kernels run with observation switched off") {
   simt::options().count = simt::options().detect = false;
   check_no_reports(zoo::right_cases());
+  check_no_reports(zoo::instruction_cases());
   CHECK(!simt::last_launch().counted);
   simt::options() = simt::Options();
 }

@@ -8,8 +8,9 @@
 #include "tests/simt/cases.hpp"
 
 int main(int argc, char** argv) {
-  const std::span<const zoo::Case> groups[] = {zoo::counted_cases(), zoo::compared_cases(), zoo::right_cases(),
-                                               zoo::race_cases(),    zoo::memory_cases(),   zoo::warp_cases()};
+  const std::span<const zoo::Case> groups[] = {zoo::counted_cases(), zoo::instruction_cases(),   zoo::compared_cases(),
+                                               zoo::right_cases(),   zoo::race_cases(),          zoo::memory_cases(),
+                                               zoo::warp_cases(),    zoo::instruction_mistakes()};
   if (argc == 1) {
     for (const auto& group : groups) {
       for (const zoo::Case& c : group) std::printf("%s\n", c.name);

@@ -1,0 +1,325 @@
+// ldmatrix, stmatrix and mma: the instructions below WMMA, in which a lane's registers hold known elements.
+//
+// Each lane looks at what it brings along (its row's address, the registers that it stores) when it comes. The last
+// lane to come moves the elements for all, or multiplies. Rows are read for the whole warp, as WMMA's operands are;
+// each lane writes its own elements, as if stmatrix were written out in ordinary stores.
+#include <array>
+#include <bit>
+#include <cstring>
+
+#include "common/simt/address.hpp"
+#include "common/simt/detect.hpp"
+#include "common/simt/matrix.hpp"
+#include "common/simt/product.hpp"
+#include "common/simt/program.hpp"
+#include "common/simt/scheduler.hpp"
+#include "common/simt/shared_memory.hpp"
+
+namespace simt {
+
+namespace {
+
+constexpr int kRows = 8;       // of a matrix that ldmatrix and stmatrix move
+constexpr int kRowBytes = 16;  // of each row of it
+
+/// The elements of a register, and their places in an 8x8 matrix: row lane / 4, columns 2 (lane % 4) and the next.
+struct PairPlace {
+  int row, column;
+};
+constexpr PairPlace pair_place(int lane) {
+  return {lane / 4, lane % 4 * 2};
+}
+
+/// What the lane of a row has to see to: ends the lane if its row is not one of shared memory.
+void check_row(Lane& lane, std::uintptr_t row, Access access, const char* instruction, const void* pc) {
+  SharedMemory& shared = *lane.block->shared;
+  const bool inside = shared.contains(row);
+  if (!inside || row % kRowBytes != 0) [[unlikely]] {
+    Finding finding = finding_of(lane, inside ? Mistake::misaligned : Mistake::outside_shared, pc, action_of(access));
+    if (inside) finding.variable = shared.variable(row);
+    finding.what = inside ? std::string(instruction) + " needs rows at multiples of 16 bytes; this one begins " +
+                                std::to_string(row % kRowBytes) + " bytes past one"
+                          : "a row of " + std::string(instruction) + " is not in shared memory";
+    finding.advice = inside
+                         ? "keep rows a multiple of 16 bytes apart, and columns at multiples of 8 elements"
+                         : "each lane passes the address of one row in shared memory: lane 8 i + r row r of matrix i";
+    note_finding(lane, std::move(finding));
+    lane.block->damaged = true;
+    end_lane();
+  }
+  if (observed == nullptr) return;
+  if (access == Access::matrix_read) {
+    shared.check(lane, row, kRowBytes, access, ~0u, pc);
+  } else {
+    shared.check_bounds(lane, row, kRowBytes, access, pc);
+  }
+}
+
+/// `action`, `what` and `advice` about registers that were never set, of the lanes that `unset(lane)` says.
+template <class Unset>
+void report_unset(const Warp& warp, const char* action, std::string what, std::string advice, Unset unset) {
+  if (warp.block->damaged) return;
+  std::uint32_t lanes = 0;
+  for (int lane = 0; lane < kWarpSize; ++lane) lanes |= std::uint32_t(unset(lane)) << lane;
+  const Lane& lane = warp.lanes[std::countr_zero(lanes)];
+  Finding finding = finding_of(lane, Mistake::unset_fragment, lane.waits_at, action);
+  finding.lanes = lanes;
+  finding.what = std::move(what);
+  finding.advice = std::move(advice);
+  note_finding(lane, std::move(finding));
+}
+
+// --- The same instruction for all lanes ------------------------------------------------------------------------------
+
+/// Whether two places in the code are one line: compilers duplicate calls. Remembered, as it is slow to find out.
+bool same_line(const void* a, const void* b) {
+  static thread_local std::map<const void*, SourceLine> known;
+  const auto line_of = [](const void* pc) -> const SourceLine& {
+    const auto [at, fresh] = known.try_emplace(pc);
+    if (fresh) at->second = source_line(pc);
+    return at->second;
+  };
+  const SourceLine &x = line_of(a), &y = line_of(b);
+  return x.line == y.line && x.file == y.file;
+}
+
+/// Whether all lanes have come for the same instruction, at the same line; reports it if not. False if they have come
+/// for different ones, so that there is nothing to carry out.
+bool same_instruction(const Warp& warp, Collective operation) {
+  const auto& form = warp.instruction.form;
+  const Lane* lanes = warp.lanes;
+  std::uint32_t other_form = 0, other_place = 0;
+  for (int lane = 0; lane < kWarpSize; ++lane) {
+    if (form[lane].operation != operation) {  // it has come for another function, which was reported when it came
+      warp.block->damaged = true;
+      return false;
+    }
+    other_form |= std::uint32_t(!(form[lane] == form[0])) << lane;
+    other_place |= std::uint32_t(lanes[lane].waits_at != lanes[0].waits_at) << lane;
+  }
+  if ((other_form | other_place) == 0) [[likely]]
+    return true;
+  for (std::uint32_t m = other_place & ~other_form; m != 0; m &= m - 1) {
+    const int lane = std::countr_zero(m);
+    if (same_line(lanes[lane].waits_at, lanes[0].waits_at)) other_place &= ~(1u << lane);
+  }
+  const std::uint32_t others = other_form | other_place;
+  if (others == 0) return true;
+  if (!warp.block->damaged) {
+    const Lane& other = lanes[std::countr_zero(others)];
+    Finding finding = finding_of(lanes[0], Mistake::divergent_collective, lanes[0].waits_at, "calls");
+    finding.lanes = ~others;
+    finding.other_pc = other.waits_at;
+    finding.other_action = "calls";
+    finding.other_warp = warp.index;
+    finding.other_lanes = others;
+    if (finding.pc < finding.other_pc) {  // told in the order of the code, not in that of the lanes
+      std::swap(finding.pc, finding.other_pc);
+      std::swap(finding.lanes, finding.other_lanes);
+    }
+    const std::string name = name_of(operation);
+    finding.what = "the lanes of the warp do not execute the same " + name;
+    finding.advice = "all 32 lanes have to execute one and the same " + name + ": move it out of the branch";
+    note_finding(lanes[0], std::move(finding));
+  }
+  if (other_form != 0) warp.block->damaged = true;  // some registers stay unset
+  return other_form == 0;
+}
+
+// --- Matrices between shared memory and registers --------------------------------------------------------------------
+
+/// All rows of one instruction in one member; reports it if not.
+void check_one_member(const Warp& warp, int rows, Access access) {
+  const SharedMemory& shared = *warp.block->shared;
+  const std::uintptr_t* row = warp.instruction.row;
+  for (int r = 1; r < rows; ++r) {
+    if (shared.same_member(row[0], row[r])) [[likely]]
+      continue;
+    const Lane& lane = warp.lanes[r];
+    Finding finding = finding_of(lane, Mistake::outside_shared, lane.waits_at, action_of(access));
+    finding.variable = shared.variable(row[r]);
+    finding.what = "this row lies in " + finding.variable.name + ", the first one in " + shared.variable(row[0]).name;
+    finding.advice = "check the row's number; two members take two instructions";
+    note_finding(lane, std::move(finding));
+    return;
+  }
+}
+
+void load(Warp& warp, int matrices, bool transposed) {
+  const auto& in = warp.instruction;
+  std::uint16_t matrix[kRows][kRows];
+  for (int i = 0; i < matrices; ++i) {
+    for (int r = 0; r < kRows; ++r) std::memcpy(matrix[r], at_address<const void>(in.row[kRows * i + r]), kRowBytes);
+    for (int lane = 0; lane < kWarpSize; ++lane) {
+      const auto [row, column] = pair_place(lane);
+      std::uint16_t pair[2];
+      for (int e = 0; e < 2; ++e) pair[e] = transposed ? matrix[column + e][row] : matrix[row][column + e];
+      std::memcpy(in.registers[lane] + std::ptrdiff_t(4) * i, pair, 4);
+    }
+  }
+}
+
+void store(Warp& warp, int matrices, bool transposed) {
+  const auto& in = warp.instruction;
+  Block& block = *warp.block;
+  const auto put = [&](Lane& lane, std::uintptr_t to, const void* from, std::size_t bytes) {
+    if (block.launch->observing) block.shared->check(lane, to, bytes, Access::matrix_write, lane.bit, lane.waits_at);
+    std::memcpy(at_address<void>(to), from, bytes);
+  };
+  for (int i = 0; i < matrices; ++i) {
+    for (int lane = 0; lane < kWarpSize; ++lane) {
+      const auto [row, column] = pair_place(lane);
+      const std::uintptr_t* rows = in.row + std::ptrdiff_t(kRows) * i;
+      std::uint16_t pair[2];
+      std::memcpy(pair, &in.a[lane][i], 4);
+      if (transposed) {
+        for (int e = 0; e < 2; ++e) put(warp.lanes[lane], rows[column + e] + 2 * unsigned(row), &pair[e], 2);
+      } else {
+        put(warp.lanes[lane], rows[row] + 2 * unsigned(column), pair, 4);
+      }
+    }
+  }
+}
+
+void move_matrices(Warp& warp, bool stores) {
+  const auto& in = warp.instruction;
+  const auto form = in.form[0];
+  Block& block = *warp.block;
+  const auto unset = [&](int lane) { return any_unset(in.a[lane], 2 * form.matrices, form.element); };
+  for (int lane = 0; stores && lane < kWarpSize; ++lane) {
+    if (!unset(lane)) [[likely]]
+      continue;
+    report_unset(warp, "stores a matrix", "it stores registers that were never loaded or computed",
+                 "load or compute them first", unset);
+    break;
+  }
+  if (block.launch->observing) {
+    check_one_member(warp, kRows * form.matrices, stores ? Access::matrix_write : Access::matrix_read);
+    count_matrix_rows(block, in.row, form.matrices, stores);
+  }
+  stores ? store(warp, form.matrices, form.transposed) : load(warp, form.matrices, form.transposed);
+}
+
+// --- The product -----------------------------------------------------------------------------------------------------
+
+/// For each element of each lane's part of a matrix, lane after lane: its index in the matrix, row-major.
+template <int count>
+constexpr std::array<std::uint16_t, std::size_t(count)> indices(FragmentType type) {
+  std::array<std::uint16_t, std::size_t(count)> at{};
+  for (int i = 0; i < count; ++i) {
+    const auto [row, column] = machine_place(type, i / (count / kWarpSize), i % (count / kWarpSize));
+    at[std::size_t(i)] = static_cast<std::uint16_t>(row * columns_of(type) + column);
+  }
+  return at;
+}
+
+/// The shape (16, 8, k): where the registers' elements go.
+template <int k, ElementType element>
+struct Shape {
+  static constexpr int a_elements = 16 * k, b_elements = 8 * k;
+  static constexpr auto a = indices<a_elements>({FragmentType::a, element, 16, 8, k, 0});
+  static constexpr auto b = indices<b_elements>({FragmentType::b, element, 16, 8, k, 0});
+};
+constexpr int kResults = 16 * 8;
+constexpr auto results = indices<kResults>({FragmentType::accumulator, ElementType::float32, 16, 8, 16, 0});
+
+/// The operands as matrices, from all lanes' registers.
+template <int k, ElementType element>
+void gather(const Warp& warp, ElementType as, float* a, float* b) {
+  using S = Shape<k, element>;
+  alignas(64) float lanes[S::a_elements];
+  widen(warp.instruction.a, as, lanes, S::a_elements);
+  for (int i = 0; i < S::a_elements; ++i) a[S::a[std::size_t(i)]] = lanes[i];
+  widen(warp.instruction.b, as, lanes, S::b_elements);
+  for (int i = 0; i < S::b_elements; ++i) b[S::b[std::size_t(i)]] = lanes[i];
+}
+
+void multiply(Warp& warp) {
+  const auto& in = warp.instruction;
+  const ElementType element = in.form[0].element;
+  const bool tf32 = element == ElementType::tf32;
+  const int in_register = tf32 ? 1 : 2, k = tf32 ? 8 : 16;
+  alignas(64) float a[16 * 16], b[16 * 8], c[kResults], lanes[kResults];
+  for (std::ptrdiff_t lane = 0; lane < kWarpSize; ++lane) std::memcpy(lanes + 4 * lane, in.registers[lane], 16);
+
+  const bool unset_a = any_unset(in.a, kWarpSize * 4 * in_register, element),
+             unset_b = any_unset(in.b, kWarpSize * 2 * in_register, element),
+             unset_d = any_unset(lanes, kResults, ElementType::float32), unset = unset_a || unset_b || unset_d;
+  const char *load_it = "load it by ldmatrix, or compute it, first", *verb = "multiplies";
+  if (unset_a) [[unlikely]] {
+    report_unset(warp, verb, "matrix A has registers that were never loaded or computed", load_it,
+                 [&](int lane) { return any_unset(in.a[lane], 4 * in_register, element); });
+  } else if (unset_b) [[unlikely]] {
+    report_unset(warp, verb, "matrix B has registers that were never loaded or computed", load_it,
+                 [&](int lane) { return any_unset(in.b[lane], 2 * in_register, element); });
+  } else if (unset_d) [[unlikely]] {
+    report_unset(warp, verb, "D, to which the product is added, has registers that were never set",
+                 "fill it with 0 before the first product",
+                 [&](int lane) { return any_unset(lanes + std::ptrdiff_t(4) * lane, 4, ElementType::float32); });
+  }
+
+  tf32 ? gather<8, ElementType::tf32>(warp, element, a, b) : gather<16, ElementType::half>(warp, element, a, b);
+  for (int i = 0; i < kResults; ++i) c[results[std::size_t(i)]] = lanes[i];
+  multiply_matrices(16, 8, k, a, b, c);
+  if (unset) [[unlikely]]
+    make_nans_ordinary(c, kResults);
+  for (int i = 0; i < kResults; ++i) lanes[i] = c[results[std::size_t(i)]];
+  for (std::ptrdiff_t lane = 0; lane < kWarpSize; ++lane) std::memcpy(in.registers[lane], lanes + 4 * lane, 16);
+  ++warp.block->counters.multiply_calls;
+  ++warp.block->counters.tensor_instructions;
+}
+
+/// The running lane and the others of its warp carry out what they have put down.
+void together(Lane& lane, Warp::Instruction::Form form, const void* pc) {
+  lane.warp->instruction.form[lane.index] = form;
+  rendezvous(~0u, form.operation, pc);
+  lane.warp->instruction.form[lane.index] = {};
+}
+
+}  // namespace
+
+void execute_instruction(Warp& warp, Collective operation) {
+  if (!same_instruction(warp, operation)) return;
+  if (operation == Collective::multiply_registers) return multiply(warp);
+  move_matrices(warp, operation == Collective::store_matrices);
+}
+
+// --- What kernels call -----------------------------------------------------------------------------------------------
+
+void unset_registers(void* x, int count, ElementType element) {
+  fill_unset(x, count, element);
+}
+
+void load_matrices(void* registers, int count, bool transposed, const void* row) {
+  Lane& lane = *running;
+  Warp::Instruction& in = lane.warp->instruction;
+  const void* pc = __builtin_return_address(0);
+  const auto address = reinterpret_cast<std::uintptr_t>(row);
+  if (lane.index < kRows * count) check_row(lane, address, Access::matrix_read, "ldmatrix", pc);
+  in.row[lane.index] = address;
+  in.registers[lane.index] = static_cast<std::byte*>(registers);
+  together(lane, {Collective::load_matrices, static_cast<std::uint8_t>(count), transposed, ElementType::half}, pc);
+}
+
+void store_matrices(void* row, const void* registers, int count, bool transposed, ElementType element) {
+  Lane& lane = *running;
+  Warp::Instruction& in = lane.warp->instruction;
+  const void* pc = __builtin_return_address(0);
+  const auto address = reinterpret_cast<std::uintptr_t>(row);
+  if (lane.index < kRows * count) check_row(lane, address, Access::matrix_write, "stmatrix", pc);
+  in.row[lane.index] = address;
+  std::memcpy(in.a[lane.index], registers, std::size_t(4) * static_cast<unsigned>(count));
+  together(lane, {Collective::store_matrices, static_cast<std::uint8_t>(count), transposed, element}, pc);
+}
+
+void multiply_registers(float* d, const void* a, std::uint32_t b0, std::uint32_t b1, ElementType element) {
+  Lane& lane = *running;
+  Warp::Instruction& in = lane.warp->instruction;
+  std::memcpy(in.a[lane.index], a, sizeof in.a[0]);
+  in.b[lane.index][0] = b0;
+  in.b[lane.index][1] = b1;
+  in.registers[lane.index] = reinterpret_cast<std::byte*>(d);
+  together(lane, {Collective::multiply_registers, 0, false, element}, __builtin_return_address(0));
+}
+
+}  // namespace simt

@@ -1,0 +1,470 @@
+// Kernels with one mistake each in the use of ldmatrix, stmatrix, mma and groups of cp.async: races through them, rows
+// that are not where they should be, lanes that do not take part, registers that were never set.
+#include "tests/simt/arrays.hpp"
+#include "tests/simt/cases.hpp"
+
+namespace zoo {
+namespace {
+
+using namespace workbook::cuda;
+using bf16 = __nv_bfloat16;
+
+/// 16 rows of 16 halves, and 8 of padding.
+struct Smem {
+  half K[16][24];
+  half V[16][24];
+  SHARED_LAYOUT(Smem, (K, 16), (V, 16));
+};
+
+__device__ __forceinline__ void fill(half (&tile)[16][24]) {
+  for (int i = threadIdx.x; i < 256; i += blockDim.x) tile[i / 16][i % 16] = __float2half(1.f);
+}
+/// Rows and columns of the four 8x8 matrices of a 16x16 tile, for ldmatrix_x4 and stmatrix_x4.
+__device__ __forceinline__ int row_of_lane() {
+  return threadIdx.x % 16;
+}
+__device__ __forceinline__ int column_of_lane() {
+  return threadIdx.x % 32 / 16 * 8;
+}
+template <class T>
+__device__ __forceinline__ float first(std::uint32_t pair) {
+  return static_cast<float>(*reinterpret_cast<const T*>(&pair));
+}
+/// A fragment of ones, as a 16-bit operand.
+template <class T, int n>
+__device__ __forceinline__ void fill_ones(Fragment<T, n>& operand) {
+  operand.fill(cvt_rn_x2<T>(1.f, 1.f));
+}
+
+// --- Races -----------------------------------------------------------------------------------------------------------
+
+__global__ void ldmatrix_without_barrier(float* b) {
+  Smem& s = dynamic_shared<Smem>();
+  for (int i = threadIdx.x; i < 256; i += 32)
+    s.K[i / 16][i % 16] = __float2half(1.f);  // other: ldmatrix_without_barrier
+  Fragment<half, 4> K;
+  ldmatrix_x4(K, &s.K[row_of_lane()][column_of_lane()]);  // bug: ldmatrix_without_barrier
+  b[threadIdx.x] = first<half>(K[0]);
+}
+
+__global__ void ldmatrix_tile_overwritten(float* b) {
+  Smem& s = dynamic_shared<Smem>();
+  fill(s.K);
+  __syncthreads();
+  Fragment<half, 4> K;
+  ldmatrix_x4(K, &s.K[row_of_lane()][column_of_lane()]);  // other: ldmatrix_tile_overwritten
+  for (int i = threadIdx.x; i < 256; i += blockDim.x) {
+    s.K[i / 16][i % 16] = __float2half(2.f);  // bug: ldmatrix_tile_overwritten
+  }
+  b[threadIdx.x] = first<half>(K[0]);
+}
+
+__global__ void stmatrix_then_read(float* b) {
+  Smem& s = dynamic_shared<Smem>();
+  Fragment<half, 4> P;
+  fill_ones(P);
+  stmatrix_x4(&s.K[row_of_lane()][column_of_lane()], P);    // other: stmatrix_then_read
+  b[threadIdx.x] = __half2float(s.K[0][threadIdx.x % 16]);  // bug: stmatrix_then_read
+}
+
+__global__ void stmatrix_of_two_warps(float* b) {
+  Smem& s = dynamic_shared<Smem>();
+  Fragment<half, 2> P;
+  fill_ones(P);
+  stmatrix_x2(&s.K[row_of_lane()][0], P);  // bug: stmatrix_of_two_warps   other: stmatrix_of_two_warps
+  __syncthreads();
+  b[threadIdx.x] = __half2float(s.K[threadIdx.x % 16][0]);
+}
+
+__global__ void stmatrix_rows_overlap(float* b) {
+  Smem& s = dynamic_shared<Smem>();
+  Fragment<half, 2> P;
+  fill_ones(P);
+  stmatrix_x2(&s.K[row_of_lane() / 2][0], P);  // bug: stmatrix_rows_overlap   other: stmatrix_rows_overlap
+  __syncwarp();
+  b[threadIdx.x] = __half2float(s.K[threadIdx.x % 8][0]);
+}
+
+__global__ void ldmatrix_of_pending_copy(const half* a, float* b) {
+  Smem& s = dynamic_shared<Smem>();
+  const int row = row_of_lane(), column = column_of_lane();
+  cp_async_16(&s.K[row][column], a + row * 16 + column);  // other: ldmatrix_of_pending_copy
+  cp_async_commit_group();
+  __syncwarp();
+  Fragment<half, 4> K;
+  ldmatrix_x4(K, &s.K[row][column]);  // bug: ldmatrix_of_pending_copy
+  b[threadIdx.x] = first<half>(K[0]);
+}
+
+__global__ void wait_for_too_few_groups(const half* a, float* b) {
+  __shared__ __align__(16) half K[3][16][16];
+  const int row = row_of_lane(), column = column_of_lane();
+  for (int stage = 0; stage < 3; ++stage) {
+    cp_async_16(&K[stage][row][column], a + stage * 256 + row * 16 + column);  // other: wait_for_too_few_groups
+    cp_async_commit_group();
+  }
+  float sum = 0;
+  for (int stage = 0; stage < 2; ++stage) {
+    cp_async_wait_group<2>();
+    __syncwarp();
+    Fragment<half, 4> fragment;
+    ldmatrix_x4(fragment, &K[stage][row][column]);  // bug: wait_for_too_few_groups
+    sum += first<half>(fragment[0]);
+  }
+  b[threadIdx.x] = sum;
+}
+
+__global__ void group_never_committed(const half* a, float* b) {
+  Smem& s = dynamic_shared<Smem>();
+  const int row = row_of_lane(), column = column_of_lane();
+  cp_async_16(&s.K[row][column], a + row * 16 + column);  // other: group_never_committed
+  cp_async_wait_group<0>();
+  __syncwarp();
+  Fragment<half, 4> K;
+  ldmatrix_x4(K, &s.K[row][column]);  // bug: group_never_committed
+  b[threadIdx.x] = first<half>(K[0]);
+}
+
+/// Two stages, and one barrier too few: a fast warp starts to copy over what a slow one still loads.
+__global__ void copy_over_rows_still_loaded(const half* a, float* b) {
+  __shared__ __align__(16) half K[2][64][8];
+  const int t = threadIdx.x;
+  float sum = 0;
+  cp_async_16(&K[0][t][0], a + t * 8);
+  cp_async_commit_group();
+  for (int j = 0; j < 4; ++j) {
+    cp_async_wait_group<0>();
+    __syncthreads();
+    Fragment<half, 4> fragment;
+    ldmatrix_x4(fragment, &K[0][t % 32][0]);  // other: copy_over_rows_still_loaded
+    sum += first<half>(fragment[0]);
+    cp_async_16(&K[0][t][0], a + t * 8);  // bug: copy_over_rows_still_loaded
+    cp_async_commit_group();
+  }
+  cp_async_wait_group<0>();
+  b[t] = sum;
+}
+
+// --- Rows ------------------------------------------------------------------------------------------------------------
+
+__global__ void ldmatrix_misaligned(float* b) {
+  __shared__ __align__(16) half K[16][18];
+  for (int i = threadIdx.x; i < 16 * 18; i += 32) K[i / 18][i % 18] = __float2half(1.f);
+  __syncwarp();
+  Fragment<half, 4> fragment;
+  ldmatrix_x4(fragment, &K[row_of_lane()][column_of_lane()]);  // bug: ldmatrix_misaligned
+  b[threadIdx.x] = first<half>(fragment[0]);
+}
+
+__global__ void stmatrix_misaligned(float* b) {
+  Smem& s = dynamic_shared<Smem>();
+  Fragment<half, 2> P;
+  fill_ones(P);
+  stmatrix_x2(&s.K[row_of_lane()][4], P);  // bug: stmatrix_misaligned
+  __syncwarp();
+  b[threadIdx.x] = __half2float(s.K[0][4]);
+}
+
+__global__ void ldmatrix_of_global_memory(const half* a, float* b) {
+  Fragment<half, 4> fragment;
+  ldmatrix_x4(fragment, a + row_of_lane() * 16 + column_of_lane());  // bug: ldmatrix_of_global_memory
+  b[threadIdx.x] = first<half>(fragment[0]);
+}
+
+__global__ void ldmatrix_past_launched(float* b) {
+  half* tile = dynamic_shared_array<half>();
+  for (int i = threadIdx.x; i < 128; i += 32) tile[i] = __float2half(1.f);
+  __syncwarp();
+  Fragment<half, 4> fragment;
+  ldmatrix_x4(fragment, tile + threadIdx.x * 8);  // bug: ldmatrix_past_launched
+  b[threadIdx.x] = first<half>(fragment[0]);
+}
+
+__global__ void ldmatrix_into_next_member(float* b) {
+  Smem& s = dynamic_shared<Smem>();
+  fill(s.K), fill(s.V);
+  __syncwarp();
+  const half* tile = &s.K[0][0];  // a pointer: the array's size is hidden
+  Fragment<half, 4> fragment;
+  ldmatrix_x4(fragment, tile + (8 + row_of_lane()) * 24 + column_of_lane());  // bug: ldmatrix_into_next_member
+  b[threadIdx.x] = first<half>(fragment[0]);
+}
+
+__global__ void ldmatrix_of_padding(float* b) {
+  Smem& s = dynamic_shared<Smem>();
+  fill(s.K);
+  __syncwarp();
+  Fragment<half, 4> fragment;
+  ldmatrix_x4(fragment, &s.K[row_of_lane()][8 + column_of_lane()]);  // bug: ldmatrix_of_padding
+  b[threadIdx.x] = first<half>(fragment[0]);
+}
+
+__global__ void stmatrix_into_padding(float* b) {
+  Smem& s = dynamic_shared<Smem>();
+  Fragment<half, 4> P;
+  fill_ones(P);
+  stmatrix_x4(&s.K[row_of_lane()][8 + column_of_lane()], P);  // bug: stmatrix_into_padding
+  __syncwarp();
+  b[threadIdx.x] = __half2float(s.K[0][8]);
+}
+
+__global__ void ldmatrix_uninitialised(float* b, int rows) {
+  Smem& s = dynamic_shared<Smem>();
+  for (int i = threadIdx.x; i < rows * 16; i += 32) s.K[i / 16][i % 16] = __float2half(1.f);
+  __syncwarp();
+  Fragment<half, 4> fragment;
+  ldmatrix_x4(fragment, &s.K[row_of_lane()][column_of_lane()]);  // bug: ldmatrix_uninitialised
+  b[threadIdx.x] = first<half>(fragment[0]);
+}
+
+__global__ void copy_of_too_many_bytes(const half* a, float* b, int bytes) {
+  Smem& s = dynamic_shared<Smem>();
+  cp_async_16(&s.K[row_of_lane()][column_of_lane()], a, bytes);  // bug: copy_of_too_many_bytes
+  cp_async_commit_group();
+  cp_async_wait_group<0>();
+  b[threadIdx.x] = __half2float(s.K[row_of_lane()][column_of_lane()]);
+}
+
+// --- Lanes -----------------------------------------------------------------------------------------------------------
+
+__global__ void ldmatrix_in_a_branch(float* b) {
+  Smem& s = dynamic_shared<Smem>();
+  fill(s.K);
+  __syncwarp();
+  Fragment<half, 2> fragment;
+  fill_ones(fragment);
+  if (threadIdx.x < 16) ldmatrix_x2(fragment, &s.K[row_of_lane()][0]);  // bug: ldmatrix_in_a_branch
+  __syncwarp();                                                         // other: ldmatrix_in_a_branch
+  b[threadIdx.x] = 1;
+}
+
+__global__ void ldmatrix_in_two_branches(float* b) {
+  Smem& s = dynamic_shared<Smem>();
+  fill(s.K), fill(s.V);
+  __syncwarp();
+  Fragment<half, 4> fragment;
+  if (threadIdx.x < 16) {
+    ldmatrix_x4(fragment, &s.K[row_of_lane()][0]);  // other: ldmatrix_in_two_branches
+  } else {
+    ldmatrix_x4(fragment, &s.K[row_of_lane()][8]);  // bug: ldmatrix_in_two_branches
+  }
+  b[threadIdx.x] = first<half>(fragment[0]);
+}
+
+__global__ void ldmatrix_of_two_kinds(float* b) {
+  Smem& s = dynamic_shared<Smem>();
+  fill(s.K);
+  __syncwarp();
+  Fragment<half, 4> fragment;
+  if (threadIdx.x % 2 == 0) {
+    ldmatrix_x4(fragment, &s.K[row_of_lane()][column_of_lane()]);  // other: ldmatrix_of_two_kinds
+  } else {
+    ldmatrix_x4_trans(fragment, &s.K[row_of_lane()][column_of_lane()]);  // bug: ldmatrix_of_two_kinds
+  }
+  b[threadIdx.x] = 1;
+}
+
+__global__ void ldmatrix_after_exit(float* b, int n) {
+  Smem& s = dynamic_shared<Smem>();
+  fill(s.K);
+  __syncwarp();
+  b[threadIdx.x] = 1;
+  if (int(threadIdx.x) >= n) return;
+  Fragment<half, 4> fragment;
+  ldmatrix_x4(fragment, &s.K[row_of_lane()][column_of_lane()]);  // bug: ldmatrix_after_exit
+}
+
+__global__ void stmatrix_after_exit(float* b, int n) {
+  Smem& s = dynamic_shared<Smem>();
+  b[threadIdx.x] = 1;
+  if (int(threadIdx.x) >= n) return;
+  Fragment<half, 4> P;
+  fill_ones(P);
+  stmatrix_x4(&s.K[row_of_lane()][column_of_lane()], P);  // bug: stmatrix_after_exit
+}
+
+__global__ void mma_after_exit(float* b, int n) {
+  b[threadIdx.x] = 1;
+  if (int(threadIdx.x) >= n) return;
+  Fragment<half, 4> A;
+  Fragment<float, 4> D;
+  fill_ones(A), D.fill(0);
+  mma_m16n8k16(D, A, A[0], A[1]);  // bug: mma_after_exit
+}
+
+__global__ void mma_against_shuffle(float* b) {
+  Fragment<half, 4> A;
+  Fragment<float, 4> D;
+  fill_ones(A), D.fill(0);
+  float x = threadIdx.x;
+  if (threadIdx.x < 16) {
+    mma_m16n8k16(D, A, A[0], A[1]);  // other: mma_against_shuffle
+  } else {
+    x = __shfl_xor_sync(0xffffffffu, x, 1);  // bug: mma_against_shuffle
+  }
+  b[threadIdx.x] = x;
+}
+
+// --- Registers -------------------------------------------------------------------------------------------------------
+
+__global__ void A_never_loaded(float* b) {
+  Fragment<half, 4> A;
+  Fragment<half, 2> B;
+  Fragment<float, 4> D;
+  fill_ones(B), D.fill(0);
+  mma_m16n8k16(D, A, B[0], B[1]);  // bug: A_never_loaded
+  b[threadIdx.x] = D[0];
+}
+
+__global__ void A_partly_computed(float* b) {
+  Fragment<bf16, 4> A;
+  Fragment<bf16, 2> B;
+  Fragment<float, 4> D;
+  fill_ones(B), D.fill(0);
+  A[0] = A[1] = A[3] = B[0];       // and A[2] is forgotten
+  mma_m16n8k16(D, A, B[0], B[1]);  // bug: A_partly_computed
+  b[threadIdx.x] = D[0];
+}
+
+__global__ void B_never_loaded(float* b) {
+  Fragment<bf16, 4> A;
+  Fragment<bf16, 2> B;
+  Fragment<float, 4> D;
+  fill_ones(A), D.fill(0);
+  mma_m16n8k16(D, A, B[0], B[1]);  // bug: B_never_loaded
+  b[threadIdx.x] = D[0];
+}
+
+__global__ void B_of_some_lanes(float* b) {
+  Fragment<half, 4> A;
+  Fragment<half, 2> B;
+  Fragment<float, 4> D;
+  fill_ones(A), D.fill(0);
+  if (threadIdx.x < 30) fill_ones(B);
+  mma_m16n8k16(D, A, B[0], B[1]);  // bug: B_of_some_lanes
+  b[threadIdx.x] = D[0];
+}
+
+__global__ void D_never_filled(float* b) {
+  Fragment<half, 4> A;
+  Fragment<float, 4> D;
+  fill_ones(A);
+  mma_m16n8k16(D, A, A[0], A[1]);  // bug: D_never_filled
+  b[threadIdx.x] = D[0];
+}
+
+/// What was never set, times 0, is no 0: it may have been an infinity.
+__global__ void D_scaled_but_never_filled(float* b, float rescale) {
+  Fragment<half, 4> A;
+  Fragment<float, 4> D;
+  fill_ones(A);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) D[i] *= rescale;
+  mma_m16n8k16(D, A, A[0], A[1]);  // bug: D_scaled_but_never_filled
+  b[threadIdx.x] = D[0];
+}
+
+/// In the second round D holds nothing of the first one's.
+__global__ void D_declared_in_the_loop(float* b) {
+  Fragment<half, 4> A;
+  fill_ones(A);
+  float sum = 0;
+  for (int j = 0; j < 2; ++j) {
+    Fragment<float, 4> D;
+    if (j == 0) D.fill(0);
+    mma_m16n8k16(D, A, A[0], A[1]);  // bug: D_declared_in_the_loop
+    sum += D[0];
+  }
+  b[threadIdx.x] = sum;
+}
+
+__global__ void P_of_scores_never_set(float* b) {
+  Fragment<float, 4> S, D;
+  Fragment<half, 4> P;
+  D.fill(0);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) P[i] = cvt_rn_x2<half>(ex2_approx_ftz(S[i]), 1.f);
+  mma_m16n8k16(D, P, P[0], P[1]);  // bug: P_of_scores_never_set
+  b[threadIdx.x] = D[0];
+}
+
+__global__ void tf32_never_loaded(float* b) {
+  Fragment<float, 4> A, D;
+  D.fill(0);
+  mma_m16n8k8(D, A, 1.f, 1.f);  // bug: tf32_never_loaded
+  b[threadIdx.x] = D[0];
+}
+
+__global__ void stmatrix_of_nothing(float* b) {
+  Smem& s = dynamic_shared<Smem>();
+  Fragment<bf16, 4> P;
+  stmatrix_x4(reinterpret_cast<bf16*>(&s.K[row_of_lane()][column_of_lane()]), P);  // bug: stmatrix_of_nothing
+  b[threadIdx.x] = 1;
+}
+
+// --- Launches --------------------------------------------------------------------------------------------------------
+
+template <auto kKernel, int kThreads = 32, class... Rest>
+void no_input(Rest... rest) {
+  auto b = output("b", kThreads);
+  launch(kKernel, dim3(1), dim3(kThreads), sizeof(Smem), b.data(), rest...);
+  workbook::cuda::synchronize();
+}
+template <auto kKernel, int kThreads = 32, class... Rest>
+void on_halves(Rest... rest) {
+  const auto a = random_halves("a", 1024, 1);
+  auto b = output("b", kThreads);
+  launch(kKernel, dim3(1), dim3(kThreads), sizeof(Smem), a.data(), b.data(), rest...);
+  workbook::cuda::synchronize();
+}
+
+constexpr Case cases[] = {
+    {"ldmatrix_without_barrier", no_input<ldmatrix_without_barrier>},
+    {"ldmatrix_tile_overwritten", no_input<ldmatrix_tile_overwritten, 64>},
+    {"stmatrix_then_read", no_input<stmatrix_then_read>},
+    {"stmatrix_of_two_warps", no_input<stmatrix_of_two_warps, 64>},
+    {"stmatrix_rows_overlap", no_input<stmatrix_rows_overlap>},
+    {"ldmatrix_of_pending_copy", on_halves<ldmatrix_of_pending_copy>},
+    {"wait_for_too_few_groups", on_halves<wait_for_too_few_groups>},
+    {"group_never_committed", on_halves<group_never_committed>},
+    {"copy_over_rows_still_loaded", on_halves<copy_over_rows_still_loaded, 64>},
+    {"ldmatrix_misaligned", no_input<ldmatrix_misaligned>},
+    {"stmatrix_misaligned", no_input<stmatrix_misaligned>},
+    {"ldmatrix_of_global_memory", on_halves<ldmatrix_of_global_memory>},
+    {"ldmatrix_past_launched",
+     [] {
+       auto b = output("b", 32);
+       launch(ldmatrix_past_launched, dim3(1), dim3(32), 256, b.data());
+       workbook::cuda::synchronize();
+     }},
+    {"ldmatrix_into_next_member", no_input<ldmatrix_into_next_member>},
+    {"ldmatrix_of_padding", no_input<ldmatrix_of_padding>},
+    {"stmatrix_into_padding", no_input<stmatrix_into_padding>},
+    {"ldmatrix_uninitialised", [] { no_input<ldmatrix_uninitialised>(12); }},
+    {"copy_of_too_many_bytes", [] { on_halves<copy_of_too_many_bytes>(32); }},
+    {"ldmatrix_in_a_branch", no_input<ldmatrix_in_a_branch>},
+    {"ldmatrix_in_two_branches", no_input<ldmatrix_in_two_branches>},
+    {"ldmatrix_of_two_kinds", no_input<ldmatrix_of_two_kinds>},
+    {"ldmatrix_after_exit", [] { no_input<ldmatrix_after_exit>(24); }},
+    {"stmatrix_after_exit", [] { no_input<stmatrix_after_exit>(24); }},
+    {"mma_after_exit", [] { no_input<mma_after_exit>(24); }},
+    {"mma_against_shuffle", no_input<mma_against_shuffle>},
+    {"A_never_loaded", no_input<A_never_loaded>},
+    {"A_partly_computed", no_input<A_partly_computed>},
+    {"B_never_loaded", no_input<B_never_loaded>},
+    {"B_of_some_lanes", no_input<B_of_some_lanes>},
+    {"D_never_filled", no_input<D_never_filled>},
+    {"D_scaled_but_never_filled", [] { no_input<D_scaled_but_never_filled>(0.f); }},
+    {"D_declared_in_the_loop", no_input<D_declared_in_the_loop>},
+    {"P_of_scores_never_set", no_input<P_of_scores_never_set>},
+    {"tf32_never_loaded", no_input<tf32_never_loaded>},
+    {"stmatrix_of_nothing", no_input<stmatrix_of_nothing>},
+};
+
+}  // namespace
+
+std::span<const Case> instruction_mistakes() {
+  return cases;
+}
+
+}  // namespace zoo
