@@ -1,0 +1,253 @@
+// A chapter is one thing: one more chapter is files under chapters/, solutions/ and tests/, and nothing else. A copy of
+// the book gets a last chapter, chapter 4's kernel under another name with other tiles and one exercise, and every verb
+// works with it, started by the launcher as a reader starts it.
+#include <fmt/format.h>
+
+#include <catch2/catch_message.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "common/book/files.hpp"
+#include "common/book/manifest.hpp"
+#include "common/book/markers.hpp"
+#include "common/book/text.hpp"
+#include "common/worker/command.hpp"
+
+using namespace workbook;
+using book::replaced;
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+namespace {
+
+const fs::path source = WORKBOOK_SOURCE, binary = WORKBOOK_BINARY;
+const fs::path copy = binary / "a book with one more chapter";
+constexpr int number = 12;  // beyond what the book has today
+const std::string name = fmt::format("{}_split_again", number);
+
+/// Everything but what a build or a reader made, and the tests of the book's own parts, which would be built too.
+void copy_book() {
+  for (const char* folder : {"chapters", "solutions", "tests", "common", "cmake", "notes"}) {
+    fs::remove_all(copy / folder);
+    fs::copy(source / folder, copy / folder, fs::copy_options::recursive);
+  }
+  for (const auto& entry : fs::directory_iterator(copy / "tests")) {
+    const std::string folder = entry.path().filename().string();
+    const bool of_a_chapter = folder.size() > 2 && folder[2] == '_';
+    if (entry.is_directory() && !of_a_chapter && folder != "support") fs::remove_all(entry.path());
+  }
+  for (const char* file : {"CMakeLists.txt", "CMakePresets.json", "README.md", "LICENSE", "workbook", ".clang-format"})
+    fs::copy_file(source / file, copy / file, fs::copy_options::overwrite_existing);
+  fs::remove_all(copy / ".workbook");
+}
+
+/// A file of chapter 4, as it is in the new chapter: with the first exercise alone, and tiles of its own.
+std::string adapted(const std::string& text) {
+  std::string result;
+  for (const std::string& line : book::parse_reader("", text).lines) {
+    static const std::regex other_marker(R"( *// (BEGIN|END) 4\.[2-9])");
+    if (!std::regex_match(line, other_marker)) result += line + "\n";
+  }
+  result = replaced(result, "(4.1)", fmt::format("({}.1)", number));
+  result = replaced(result, " 4.1\n", fmt::format(" {}.1\n", number));
+  result = replaced(result, "TODO(4.", "Phase (4.");
+  result = replaced(result, "ch04", fmt::format("ch{}", number));
+  result = replaced(result, "{{128, 64, 4}, {128, 32, 4}, {64, 64, 2}, {32, 32, 1}}", "{{64, 32, 2}, {32, 64, 1}}");
+  return replaced(result, "q_split", "split_again");
+}
+
+const std::string stage_text = R"(// The stage of this chapter.
+#include "common/cuda/stage.hpp"
+#include "layout.hpp"
+#include "split_again.hpp"
+
+namespace chNN {
+namespace {
+
+using workbook::cuda::ExtraMemory, workbook::cuda::ForwardStage, workbook::cuda::Stage;
+
+const Stage stage = ForwardStage<half>{
+    .head_dims = {32, 64, 128},
+    .tiles = built,
+    .shared_bytes = shared_bytes,
+    .rows_per_warp = 32,
+    .keys_per_step = keys_per_step,
+    .slack = slack * ln_2,
+    .causal = false,
+    .launch = [](const ForwardCall<half>& call, const Tiles& tiles, const ExtraMemory&) { split_again(call, tiles); },
+};
+
+}  // namespace
+}  // namespace chNN
+)";
+
+const std::string tests_text = R"(#include <catch2/catch_test_macros.hpp>
+
+#include "tests/support/kernel_stage.hpp"
+
+using namespace workbook;
+using namespace workbook::test;
+
+TEST_CASE("tails are part of it", "[NN.1][kernel]") {
+  const Input given = input("normal", {1, 2, 2, 70, 45, 64}, 1);
+  expect_attention(given.problem, given.name);
+}
+
+TEST_CASE("split again agrees with the oracle", "[whole][kernel]") {
+  for (const std::int64_t d : {32, 64, 128}) {
+    const Input given = input("normal", {1, 1, 1, 100, 130, d}, 2);
+    expect_attention(given.problem, given.name);
+    expect_attention(given.problem, given.name, {{"Br", 32}, {"Bc", 64}});
+  }
+}
+)";
+
+const std::string manifest_text = R"(number = NN
+slug = "split_again"
+title = "Split again"
+summary = "One more chapter."
+element = "float16"
+pass = "forward"
+causal = false
+backends = ["sim", "cuda"]
+files = ["split_again.hpp", "layout.hpp", "split_again.cu", "stage.cu"]
+whole_tests = ["split again agrees with the oracle"]
+
+[[exercise]]
+id = "NN.1"
+slug = "load_tile"
+title = "The asynchronous tile load"
+points = 2
+lines = 6
+hints = ["As in 4.1.", "Look at 4.1."]
+tests = ["tails are part of it"]
+)";
+
+/// All that a chapter is made of.
+void write_chapter() {
+  const std::string digits = fmt::format("{}", number);
+  const fs::path old = source / "solutions" / "04_q_split", solution = copy / "solutions" / name;
+  book::write_file(solution / "layout.hpp", adapted(book::read_file(old / "layout.hpp")));
+  book::write_file(solution / "split_again.hpp", adapted(book::read_file(old / "q_split.hpp")));
+  book::write_file(solution / "split_again.cu", adapted(book::read_file(old / "q_split.cu")));
+  book::write_file(solution / "stage.cu", replaced(stage_text, "NN", digits));
+  book::write_file(copy / "chapters" / name / "chapter.toml", replaced(manifest_text, "NN", digits));
+  book::write_file(copy / "chapters" / name / "README.md", "# Split again\n\nExercise " + digits + ".1.\n");
+  book::write_file(copy / "tests" / name / "test_split_again.cpp", replaced(tests_text, "NN", digits));
+}
+
+struct Ran {
+  int exit_code = 0;
+  std::string out;
+  json document() const {
+    INFO(out);
+    REQUIRE(json::accept(out));
+    return json::parse(out);
+  }
+};
+
+/// ./workbook with these arguments; only stdout is taken.
+Ran workbook_run(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {"/bin/sh", "-c", "exec ./workbook --yes \"$@\" 2>stderr.txt", "sh"});
+  worker::CommandOptions options;
+  options.folder = copy;
+  options.environment["CXX"] =
+      json::parse(book::read_file(binary / "toolchain.json")).at("compiler").get<std::string>();
+  options.time = 1500;
+  const worker::CommandResult result = worker::run_command(arguments, options);
+  UNSCOPED_INFO(book::read_file(copy / "stderr.txt"));
+  return {result.exit_code, result.output};
+}
+
+/// The reader's file with the exercise solved.
+void solve() {
+  const fs::path stub = copy / "chapters" / name / "split_again.cu",
+                 solution = copy / "solutions" / name / "split_again.cu";
+  const std::string id = fmt::format("{}.1", number);
+  const book::MarkedFile answer = book::parse_marked("solution", book::read_file(solution));
+  const book::MarkedFile open = book::parse_reader("stub", book::read_file(stub));
+  book::write_file(stub, book::replace_body(open, id, answer.find(id)->body));
+}
+
+}  // namespace
+
+TEST_CASE("one more chapter is files under chapters/, solutions/ and tests/, and every verb works with it") {
+  copy_book();
+  write_chapter();
+  const std::string id = fmt::format("{}.1", number), which = fmt::format("{}", number);
+  REQUIRE(workbook_run({"stubs"}).exit_code == 0);
+
+  // run: the stage is checked against the oracle and the stage before it.
+  const Ran run = workbook_run({"run", "--json", "--stage", which, "--seq", "200"});
+  const json stage = run.document().at("stages").at(0);
+  CHECK(run.exit_code == 0);
+  CHECK(stage.at("chapter") == name);
+  CHECK(stage.at("backend") == "sim");
+  CHECK(stage.at("result") == "ok");
+  CHECK(stage.at("tiles") == 4 * 4 * 7);  // 4 heads, 200 queries in tiles of 64, 200 keys in tiles of 32
+
+  // test: open at first, then solved, compared with a chapter before it; wrong, it fails where it is wrong.
+  const json open = workbook_run({"test", which, "--json"}).document().at("runs").at(0);
+  CHECK(open.at("todo") == 1);
+  CHECK(open.at("blocked") == 1);
+  solve();
+  const json solved = workbook_run({"test", which, "--json"}).document().at("runs").at(0);
+  CHECK(solved.at("passed") == 2);
+  const fs::path stub = copy / "chapters" / name / "split_again.cu";
+  const std::string right = book::read_file(stub);
+  book::write_file(stub, replaced(right, "row < rows ? 0 : 16", "row + 1 < rows ? 0 : 16"));
+  const json wrong = workbook_run({"test", id, "--json"}).document().at("runs").at(0);
+  CHECK(wrong.at("failed") == 1);
+  CHECK(wrong.at("tests").at(0).at("place").at("file") == "chapters/" + name + "/split_again.cu");
+  book::write_file(stub, right);
+
+  // trace: the map of its own tiles.
+  const json trace = workbook_run({"trace", which, "--json", "--seq", "128", "--heads", "1"}).document();
+  CHECK(trace.at("result") == "ok");
+  CHECK(trace.at("launches").size() == 1);
+
+  // bench, on the simulator: counted, not timed.
+  const fs::path results = copy / "bench";
+  const Ran bench = workbook_run({"bench", which, "--only", "--n", "128", "--head-dim", "64", "--causal", "no",
+                                  "--pass", "forward", "--out", results.string()});
+  CHECK(bench.exit_code == 0);
+  const json points = json::parse(book::read_file(results / "results.json")).at("points");
+  bool measured = false;
+  for (const json& point : points) measured = measured || (point.at("name") == name && point.at("result") == "ok");
+  CHECK(measured);
+
+  // train: a forward pass without the causal mask is none that a language model can use; the others do it still.
+  const Ran train = workbook_run({"train", "--solutions", "--backend", "sim", "--precision", "fp16", "--steps", "2",
+                                  "--context", "32", "--sequences", "1", "--out", (copy / "trained").string()});
+  INFO(train.out);
+  CHECK(train.exit_code == 0);
+
+  // release, verified by itself, and grade: the untouched stub gets nothing, the answer everything.
+  const fs::path release = copy / "released";
+  fs::remove_all(release);
+  const Ran released = workbook_run({"release", "--exercises", id, "--out", release.string()});
+  INFO(released.out);
+  REQUIRE(released.exit_code == 0);
+  const fs::path handed_in = copy / "handed in";
+  book::write_file(handed_in / "ada" / "split_again.cu", right);
+  book::write_file(handed_in / "bob" / "split_again.cu",
+                   book::read_file(release / "chapters" / name / "split_again.cu"));
+  const Ran graded =
+      workbook_run({"grade", "--assignment", (release / "assignment.toml").string(), "--unsafe", "--json", "--out",
+                    (copy / "graded").string(), (handed_in / "ada").string(), (handed_in / "bob").string()});
+  const json submissions = graded.document().at("submissions");
+  REQUIRE(submissions.size() == 2);
+  CHECK(submissions.at(0).at("points") == submissions.at(0).at("max_points"));
+  CHECK(submissions.at(1).at("points") == 0);
+
+  // Nothing under common/ was touched.
+  for (const auto& entry : fs::recursive_directory_iterator(source / "common")) {
+    if (!entry.is_regular_file()) continue;
+    const fs::path relative = entry.path().lexically_relative(source);
+    if (book::read_file(entry.path()) != book::read_file(copy / relative)) FAIL("differs: " << relative);
+  }
+}
