@@ -8,6 +8,7 @@
 #include "common/book/progress.hpp"
 #include "common/book/text.hpp"
 #include "common/cli/verbs.hpp"
+#include "common/grading/points.hpp"
 #include "common/grading/report.hpp"
 #include "common/judge/run.hpp"
 
@@ -155,31 +156,10 @@ grading::GradedSubmission empty_report() {
   return report;
 }
 
-void add_to_report(grading::GradedSubmission& report, const Chapter& chapter, const ChapterRun& run) {
-  const auto add_item = [&](const std::string& kind, const std::string& exercise, const std::string& id,
-                            const std::string& title, double points) {
-    if (std::any_of(report.items.begin(), report.items.end(), [&](const auto& item) { return item.id == id; })) return;
-    grading::GradedItem item{kind, id, title, chapter.number, 0, points, "passed", false, false};
-    int tests = 0;
-    for (const Verdict& test : run.tests) {
-      if (test.exercise != exercise) continue;
-      ++tests;
-      if (test.result != Result::skipped && grading::severity(name(test.result)) > grading::severity(item.result)) {
-        item.result = name(test.result);
-      }
-    }
-    if (tests == 0) return;
-    item.public_passed = item.result == "passed";
-    item.points = item.public_passed ? points : 0;
-    report.items.push_back(item);
-  };
-  for (const book::Exercise& exercise : chapter.exercises) {
-    add_item("exercise", exercise.id, exercise.id, exercise.title, exercise.points);
-  }
-  add_item("chapter", "whole", fmt::format("chapter {}", chapter.number), chapter.title, 0);
-  for (const Verdict& test : run.tests) {
-    report.tests.push_back(grading::graded_test(test, chapter.number));
-  }
+void add_to_report(grading::GradedSubmission& report, const Chapter& chapter, const std::vector<ChapterRun>& runs) {
+  std::vector<Verdict> verdicts;
+  for (const ChapterRun& run : runs) verdicts.insert(verdicts.end(), run.tests.begin(), run.tests.end());
+  add_tested(report, chapter, verdicts);
 }
 
 /// The tests of a chapter, or of one of its exercises.
@@ -267,7 +247,7 @@ int test(const Session& session, const TestOptions& options) {
     }
     if (!options.solutions) book::save_progress(session.book, exercise_results(chapter, runs));
     passed = passed && all_passed(runs);
-    for (const ChapterRun& run : runs) add_to_report(report, chapter, run);
+    add_to_report(report, chapter, runs);
     if (session.json) {
       for (const ChapterRun& run : runs) documents.push_back(judge::to_json(run));
     } else {

@@ -1,16 +1,21 @@
 #include "common/grading/summary.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
+#include <functional>
 #include <map>
 #include <set>
+#include <tuple>
 
+#include "common/grading/report.hpp"
 #include "common/grading/text.hpp"
 
 namespace workbook::grading {
 namespace {
+
+using judge::Result;
 
 /// Points in tenths of the maximum: how many submissions lie in each.
 std::vector<int> tenths(const std::vector<GradedSubmission>& submissions) {
@@ -22,18 +27,123 @@ std::vector<int> tenths(const std::vector<GradedSubmission>& submissions) {
   return counts;
 }
 
-/// id -> result -> number of submissions, in the order of the assignment's items.
-std::vector<std::pair<const GradedItem*, std::map<std::string, int>>> by_item(
-    const std::vector<GradedSubmission>& submissions) {
-  std::vector<std::pair<const GradedItem*, std::map<std::string, int>>> items;
+/// What the submissions' results in one item came to.
+struct ItemResults {
+  const GradedItem* item = nullptr;                   ///< as one of them has it
+  std::map<Result, int, std::greater<>> submissions;  ///< how many came to it, the worst first
+};
+
+/// In the order of the assignment's items.
+std::vector<ItemResults> by_item(const std::vector<GradedSubmission>& submissions) {
+  std::vector<ItemResults> items;
   for (const GradedSubmission& graded : submissions) {
     for (const GradedItem& item : graded.items) {
-      auto found = std::find_if(items.begin(), items.end(), [&](const auto& i) { return i.first->id == item.id; });
+      auto found = std::ranges::find_if(items, [&](const ItemResults& i) { return i.item->id == item.id; });
       if (found == items.end()) found = items.insert(items.end(), {&item, {}});
-      ++found->second[item.result];
+      ++found->submissions[item.result];
     }
   }
   return items;
+}
+
+std::string points_line(const std::vector<GradedSubmission>& submissions) {
+  std::vector<double> points;
+  double most = 0, sum = 0;
+  for (const GradedSubmission& graded : submissions) {
+    if (!graded.problem.empty()) continue;
+    points.push_back(graded.points());
+    sum += points.back();
+    most = std::max(most, graded.max_points());
+  }
+  if (points.empty()) return ".";
+  std::sort(points.begin(), points.end());
+  const std::size_t n = points.size();
+  const double median = n % 2 == 1 ? points[n / 2] : (points[n / 2 - 1] + points[n / 2]) / 2;
+  return fmt::format(", {} points to be had: mean {:.2f}, median {}, least {}, most {}.", points_text(most),
+                     sum / double(n), points_text(median), points_text(points.front()), points_text(points.back()));
+}
+
+std::string points_section(const std::vector<GradedSubmission>& submissions) {
+  std::string text = "\n\n## Points\n\n| share of the points | submissions | |\n|---|---|---|\n";
+  const std::vector<int> counts = tenths(submissions);
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    text += fmt::format("| {} to {} % | {} | {} |\n", 10 * i, 10 * (i + 1), counts[i],
+                        std::string(std::size_t(std::min(counts[i], 60)), '#'));
+  }
+  return text;
+}
+
+std::string exercises_section(const std::vector<GradedSubmission>& submissions) {
+  std::string text = "\n## Exercises\n\n| | | points | passed | other results |\n|---|---|---|---|---|\n";
+  for (const auto& [item, results] : by_item(submissions)) {
+    std::vector<std::string> others;
+    int all = 0, passed = 0;
+    for (const auto& [result, count] : results) {
+      all += count;
+      if (result == Result::passed) passed = count;
+      if (result != Result::passed) others.push_back(fmt::format("{} {}", count, name(result)));
+    }
+    text += fmt::format("| {} | {} | {} | {} of {} | {} |\n", item->id, markdown_line(item->title),
+                        points_text(item->max_points), passed, all,
+                        others.empty() ? "-" : fmt::format("{}", fmt::join(others, ", ")));
+  }
+  return text;
+}
+
+/// A mistake that some share: a cause, or a result without one, in an item.
+struct SharedMistake {
+  std::string where, sentence;
+  std::set<std::string> students;  ///< a mistake counts once for each, however many tests show it
+};
+
+/// The most frequent first.
+std::vector<SharedMistake> shared_mistakes(const std::vector<GradedSubmission>& submissions) {
+  std::map<std::tuple<std::string, std::string, Result>, SharedMistake> mistakes;  // by item and cause, or result
+  for (const GradedSubmission& graded : submissions) {
+    for (const GradedItem& item : graded.items) {
+      for (const CountedTest& test : graded.tests) {
+        const judge::Verdict& verdict = test.verdict;
+        if (item.kind == ItemKind::chapter || test.item != item.id || verdict.result < Result::failed) continue;
+        const std::string sentence = verdict.cause ? verdict.cause->sentence
+                                     : verdict.result == Result::failed
+                                         ? "wrong, and none of the mistakes that the book knows"
+                                         : name(verdict.result);
+        SharedMistake& mistake = verdict.cause ? mistakes[{item.id, verdict.cause->id, Result::failed}]
+                                               : mistakes[{item.id, "", verdict.result}];
+        mistake.where = item.id;
+        // One test may name more mistakes that fit than another: the shortest sentence is what they agree on.
+        if (mistake.sentence.empty() || sentence.size() < mistake.sentence.size()) mistake.sentence = sentence;
+        mistake.students.insert(graded.student);
+      }
+    }
+  }
+  std::vector<SharedMistake> ordered;
+  for (auto& [key, mistake] : mistakes) ordered.push_back(std::move(mistake));
+  std::ranges::sort(ordered, [](const SharedMistake& a, const SharedMistake& b) {
+    if (a.students.size() != b.students.size()) return a.students.size() > b.students.size();
+    return std::tie(a.where, a.sentence) < std::tie(b.where, b.sentence);
+  });
+  return ordered;
+}
+
+std::string mistakes_section(const std::vector<GradedSubmission>& submissions) {
+  const std::vector<SharedMistake> mistakes = shared_mistakes(submissions);
+  std::string text = "\n## Most frequent mistakes\n\n";
+  text += mistakes.empty() ? "None.\n" : "| submissions | where | |\n|---|---|---|\n";
+  for (std::size_t i = 0; i < std::min<std::size_t>(mistakes.size(), 20); ++i) {
+    text += fmt::format("| {} | {} | {} |\n", mistakes[i].students.size(), mistakes[i].where,
+                        markdown_line(mistakes[i].sentence));
+  }
+  return text;
+}
+
+std::string not_graded_section(const std::vector<GradedSubmission>& submissions) {
+  std::string text;
+  for (const GradedSubmission& graded : submissions) {
+    if (graded.problem.empty()) continue;
+    text += fmt::format("- {}: {}\n", markdown_line(graded.student), markdown_line(graded.problem));
+  }
+  return text.empty() ? "" : "\n## Not graded\n\n" + text;
 }
 
 }  // namespace
@@ -57,92 +167,9 @@ std::string class_table(const std::vector<GradedSubmission>& submissions) {
 
 std::string class_summary(const std::vector<GradedSubmission>& submissions) {
   if (submissions.empty()) return "# No submission has been graded.\n";
-  std::vector<double> points;
-  std::vector<const GradedSubmission*> not_graded;
-  double most = 0;
-  for (const GradedSubmission& graded : submissions) {
-    if (!graded.problem.empty()) {
-      not_graded.push_back(&graded);
-      continue;
-    }
-    points.push_back(graded.points());
-    most = std::max(most, graded.max_points());
-  }
-  std::sort(points.begin(), points.end());
-  std::string text =
-      fmt::format("# {}\n\n{} submissions", markdown_line(submissions.front().assignment), submissions.size());
-  if (!points.empty()) {
-    double sum = 0;
-    for (const double p : points) sum += p;
-    const std::size_t n = points.size();
-    const double median = n % 2 == 1 ? points[n / 2] : (points[n / 2 - 1] + points[n / 2]) / 2;
-    text += fmt::format(", {} points to be had: mean {:.2f}, median {}, least {}, most {}", points_text(most),
-                        sum / double(n), points_text(median), points_text(points.front()), points_text(points.back()));
-  }
-  text += ".\n\n## Points\n\n| share of the points | submissions | |\n|---|---|---|\n";
-  const std::vector<int> counts = tenths(submissions);
-  for (std::size_t i = 0; i < counts.size(); ++i) {
-    text += fmt::format("| {} to {} % | {} | {} |\n", 10 * i, 10 * (i + 1), counts[i],
-                        std::string(std::size_t(std::min(counts[i], 60)), '#'));
-  }
-  text += "\n## Exercises\n\n| | | points | passed | other results |\n|---|---|---|---|---|\n";
-  for (const auto& [item, results] : by_item(submissions)) {
-    std::string others;
-    int all = 0, passed = 0;
-    for (const auto& [result, count] : results) {
-      all += count;
-      if (result == "passed") {
-        passed = count;
-      } else {
-        others += fmt::format("{}{} {}", others.empty() ? "" : ", ", count, result);
-      }
-    }
-    text += fmt::format("| {} | {} | {} | {} of {} | {} |\n", item->id, markdown_line(item->title),
-                        points_text(item->max_points), passed, all, others.empty() ? "-" : others);
-  }
-
-  // A mistake counts once for each submission, however many tests show it.
-  struct Mistake {
-    std::string where;
-    std::set<std::string> students;
-  };
-  std::map<std::string, Mistake> mistakes;  // sentence -> who
-  for (const GradedSubmission& graded : submissions) {
-    for (const GradedTest& test : graded.tests) {
-      if (test.result == "passed" || test.result == "todo" || test.result == "blocked" || test.result == "skipped" ||
-          test.exercise == "whole") {
-        continue;
-      }
-      // The sentence that the tests agree on: one test may name more mistakes that fit than another.
-      const std::string cause = test.likely_cause.substr(0, test.likely_cause.find(": your output"));
-      const std::string sentence = !cause.empty()            ? cause.substr(0, cause.find(", or "))
-                                   : test.result == "failed" ? "wrong, and none of the mistakes that the book knows"
-                                                             : test.result;
-      Mistake& mistake = mistakes[test.exercise + '\n' + sentence];
-      mistake.where = test.exercise;
-      mistake.students.insert(graded.student);
-    }
-  }
-  std::vector<std::pair<std::string, const Mistake*>> ordered;
-  for (const auto& [key, mistake] : mistakes) ordered.push_back({key.substr(key.find('\n') + 1), &mistake});
-  std::stable_sort(ordered.begin(), ordered.end(),
-                   [](const auto& a, const auto& b) { return a.second->students.size() > b.second->students.size(); });
-  text += "\n## Most frequent mistakes\n\n";
-  if (ordered.empty())
-    text += "None.\n";
-  else
-    text += "| submissions | where | |\n|---|---|---|\n";
-  for (std::size_t i = 0; i < std::min<std::size_t>(ordered.size(), 20); ++i) {
-    text += fmt::format("| {} | {} | {} |\n", ordered[i].second->students.size(), ordered[i].second->where,
-                        markdown_line(ordered[i].first));
-  }
-  if (!not_graded.empty()) {
-    text += "\n## Not graded\n\n";
-    for (const GradedSubmission* graded : not_graded) {
-      text += fmt::format("- {}: {}\n", markdown_line(graded->student), markdown_line(graded->problem));
-    }
-  }
-  return text;
+  return fmt::format("# {}\n\n{} submissions", markdown_line(submissions.front().assignment), submissions.size()) +
+         points_line(submissions) + points_section(submissions) + exercises_section(submissions) +
+         mistakes_section(submissions) + not_graded_section(submissions);
 }
 
 std::string class_plot(const std::vector<GradedSubmission>& submissions, const std::string& svg) {
@@ -158,7 +185,7 @@ std::string class_plot(const std::vector<GradedSubmission>& submissions, const s
   for (const auto& [item, results] : by_item(submissions)) {
     int passed = 0, open = 0, other = 0;
     for (const auto& [result, count] : results) {
-      (result == "passed" ? passed : result == "todo" || result == "blocked" ? open : other) += count;
+      (result == Result::passed ? passed : result == Result::todo || result == Result::blocked ? open : other) += count;
     }
     text += fmt::format("\"{}\" {} {} {}\n", item->id, passed, open, other);
   }

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "common/grading/report.hpp"
+#include "common/grading/graded.hpp"
 
 namespace workbook::grading {
 

@@ -15,24 +15,23 @@
 
 using namespace workbook;
 using namespace workbook::grading;
+using judge::Cause, judge::Result, judge::Verdict;
 using nlohmann::json;
 
 namespace {
 
-GradedTest test(const std::string& exercise, const std::string& result, const std::string& message = "",
-                bool hidden = false) {
-  GradedTest made;
-  made.name = "a test that " + result;
-  made.exercise = exercise;
-  made.chapter = 2;
-  made.backend = "cpu";
+CountedTest test(const std::string& item, Result result, const std::string& message = "", bool hidden = false) {
+  Verdict made;
+  made.chapter = "02_online_softmax";
+  made.exercise = item == "chapter 2" ? judge::kWhole : item;
+  made.test = std::string("a test that ") + name(result);
+  made.backend = Backend::cpu;
   made.result = result;
   made.message = message;
   made.hidden = hidden;
-  made.file = "chapters/x.cpp";
-  made.line = 3;
+  made.place = {"chapters/x.cpp", 3};
   made.seconds = 0.25;
-  return made;
+  return {made, item};
 }
 
 /// One of everything, and what a hostile program may have printed.
@@ -41,19 +40,18 @@ GradedSubmission everything(bool with_hidden = true) {
   graded.student = "an\"na<&>";
   graded.assignment = "A & B";
   const std::string nasty = "\x1b[31mred\x1b[0m ]]> </failure> ``` \xff\xfe \x01 | <script>\nsecond line";
-  for (const char* result :
-       {"passed", "failed", "todo", "blocked", "skipped", "crashed", "timed out", "not compiled", "rejected"}) {
-    graded.tests.push_back(test("2.1", result, result == std::string("passed") ? "" : nasty));
-  }
-  graded.tests.push_back(test("whole", "failed", nasty));
-  graded.tests.back().likely_cause = "the scale is missing: your output matches that mistake to 1e-7";
+  for (const Result result : judge::kResults)
+    graded.tests.push_back(test("2.1", result, result == Result::passed ? "" : nasty));
+  graded.tests.push_back(test("chapter 2", Result::failed, nasty));
+  graded.tests.back().verdict.cause =
+      Cause{"no-scale", "the scale is missing", "your output matches that mistake to 1e-7"};
   if (with_hidden) {
-    graded.tests.push_back(test("2.1", "failed", "SECRET", true));
-    graded.tests.back().likely_cause = "the scale is missing: your output SECRET";
+    graded.tests.push_back(test("2.1", Result::failed, "SECRET", true));
+    graded.tests.back().verdict.cause = Cause{"no-scale", "the scale is missing", "your output SECRET"};
   }
-  graded.tests.back().seconds = NAN;
-  GradedItem exercise{"exercise", "2.1", "A <title>", 2, 0, 3, "rejected", with_hidden, false};
-  GradedItem whole{"chapter", "chapter 2", "All of it", 2, 2, 2, "passed", false, true};
+  graded.tests.back().verdict.seconds = NAN;
+  GradedItem exercise{ItemKind::exercise, "2.1", "A <title>", 2, 0, 3, Result::rejected, with_hidden, false};
+  GradedItem whole{ItemKind::chapter, "chapter 2", "All of it", 2, 2, 2, Result::passed, false, true};
   graded.items = {exercise, whole};
   graded.notes = {"a note with \x1b[1mescapes\x1b[0m"};
   graded.verified_on = {"the CPU (GNU 12.2.0)"};
@@ -192,9 +190,11 @@ TEST_CASE("the class's summary counts a mistake once for each student") {
   for (int i = 0; i < 3; ++i) {
     GradedSubmission graded = everything();
     graded.student = fmt::format("s{}", i);
-    graded.tests = {test("2.1", "failed"), test("2.1", "failed"), test("2.1", "crashed")};
-    graded.tests[0].likely_cause = graded.tests[1].likely_cause = "the scale is missing: your output …";
-    if (i == 2) graded.tests = {test("2.1", "todo")};
+    graded.tests = {test("2.1", Result::failed), test("2.1", Result::failed), test("2.1", Result::crashed)};
+    // One test may name more mistakes that fit than another: they are the same one.
+    graded.tests[0].verdict.cause = Cause{"no-scale", "the scale is missing", "your output …"};
+    graded.tests[1].verdict.cause = Cause{"no-scale", "the scale is missing, or the mask is", "your output …"};
+    if (i == 2) graded.tests = {test("2.1", Result::todo)};
     submissions.push_back(graded);
   }
   const std::string text = class_summary(submissions);

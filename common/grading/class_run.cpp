@@ -1,0 +1,208 @@
+#include "common/grading/class_run.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <thread>
+
+#include "common/book/files.hpp"
+#include "common/grading/grade_one.hpp"
+#include "common/grading/isolation.hpp"
+#include "common/grading/report.hpp"
+#include "common/grading/submission.hpp"
+#include "common/grading/summary.hpp"
+#include "common/worker/command.hpp"
+
+namespace workbook::grading {
+namespace fs = std::filesystem;
+namespace {
+
+using nlohmann::json;
+
+std::string dump(const json& document) {
+  return document.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+/// A submission's files; the record comes last, since it says that all is there.
+void write_reports(const fs::path& folder, const GradedSubmission& graded) {
+  book::write_file(folder / "results.json", dump(gradescope_results(graded)));
+  book::write_file(folder / "junit.xml", junit_xml(graded));
+  book::write_file(folder / "feedback.md", feedback_page(graded));
+  if (graded.problem.empty()) book::write_file(folder / "record.json", dump(to_json(graded)));
+}
+
+/// The record that an earlier run left in a submission's folder; nothing if there is none that can be read.
+std::optional<GradedSubmission> read_record(const fs::path& folder) {
+  const fs::path path = folder / "record.json";
+  if (!fs::is_regular_file(path)) return {};
+  try {
+    return submission_from_json(json::parse(book::read_file(path)));
+  } catch (const json::exception&) {
+  } catch (const std::invalid_argument&) {
+  }
+  return {};
+}
+
+/// Changes with everything that a submission's result depends on.
+std::string submission_key(const std::string& course_key, const HandedIn& handed_in) {
+  std::string all = course_key;
+  for (const auto& [name, text] : handed_in.files) all += name + '\0' + text + '\0';
+  for (const std::string& note : handed_in.notes) all += note + '\n';
+  return book::hash(all);
+}
+
+Isolation isolation_for(const Course& course, const std::vector<Submission>& submissions,
+                        const IsolationLimits& limits) {
+  if (course.options.unsafe) return no_isolation();
+  // Nobody may read the solutions, the hidden tests, or what others have handed in.
+  constexpr std::size_t most_submissions = 100;
+  std::vector<fs::path> paths = protected_files(course);
+  for (std::size_t i = 0; i < std::min(submissions.size(), most_submissions); ++i)
+    paths.push_back(fs::absolute(submissions[i].path));
+  try {
+    return prove_isolation(course.workspace.toolchain.build_folder / "bin" / "workbook_isolate", paths, limits);
+  } catch (const NoIsolation& error) {
+    throw judge::EnvironmentError(error.what());
+  }
+}
+
+/// The submissions of one run, graded by several threads.
+class Run {
+ public:
+  Run(const Course& course, const ClassOptions& options, std::vector<Submission> mine, Workshop& workshop,
+      const std::function<void(const Graded&)>& on_graded)
+      : course_(course),
+        options_(options),
+        mine_(std::move(mine)),
+        workshop_(workshop),
+        on_graded_(on_graded),
+        key_(course_key(course)),
+        graded_(mine_.size()) {}
+
+  void grade_all(unsigned slots) {
+    std::vector<std::jthread> threads;
+    for (unsigned slot = 0; slot < slots; ++slot) {
+      threads.emplace_back([this, slot] {
+        for (std::size_t i = next_++; i < mine_.size(); i = next_++) grade(i, slot);
+      });
+    }
+  }
+
+  std::vector<GradedSubmission> take() { return std::move(graded_); }
+  bool trouble() const { return trouble_; }
+
+ private:
+  bool writes_records() const { return options_.results.empty(); }
+
+  void grade(std::size_t i, unsigned slot) {
+    GradedSubmission& graded = graded_[i];
+    bool known = false;
+    guarded(graded, [&] {
+      const HandedIn handed_in = read_submission(mine_[i], course_.assignment.files);
+      const std::string key = submission_key(key_, handed_in);
+      std::optional<GradedSubmission> record;
+      if (writes_records() && !options_.again) record = read_record(options_.out / mine_[i].student);
+      known = record && record->key == key;
+      graded = known ? *record : grade_one(course_, workshop_, slot, untouched_, handed_in);
+      graded.key = key;
+    });
+    graded.student = mine_[i].student;
+    graded.assignment = course_.assignment.title;
+    graded.verified_on = course_.verified_on;
+    graded.isolation = workshop_.isolation().record;
+    graded.hidden_results = course_.assignment.hidden_results;
+    graded.leaderboard = course_.assignment.leaderboard;
+    guarded(graded, [&] {
+      if (!writes_records()) book::write_file(options_.results, dump(gradescope_results(graded)));
+      if (writes_records() && !known) write_reports(options_.out / mine_[i].student, graded);
+    });
+    const std::lock_guard lock(mutex_);
+    on_graded_({graded, known, ++done_, mine_.size()});
+  }
+
+  /// What goes wrong is not the student's fault: it is reported as such, and graded again next time.
+  template <class Step>
+  void guarded(GradedSubmission& graded, const Step& step) {
+    try {
+      step();
+    } catch (const std::exception& error) {
+      trouble_ = true;
+      graded.problem = error.what();
+    }
+  }
+
+  const Course& course_;
+  const ClassOptions& options_;
+  const std::vector<Submission> mine_;
+  Workshop& workshop_;
+  const std::function<void(const Graded&)>& on_graded_;
+  const std::string key_;
+  Untouched untouched_;
+  std::vector<GradedSubmission> graded_;
+  std::atomic<std::size_t> next_{0};
+  std::atomic<bool> trouble_{false};
+  std::mutex mutex_;  ///< of done_, and of calling on_graded_
+  std::size_t done_ = 0;
+};
+
+/// Writes the class's tables: of what has just been graded, and of all else whose records are there, so that the last
+/// of several parts has everyone. Returns how many they have.
+std::size_t write_tables(const fs::path& out, const std::vector<Submission>& submissions,
+                         const std::vector<GradedSubmission>& graded) {
+  std::map<std::string, GradedSubmission> by_student;
+  for (const GradedSubmission& submission : graded) by_student[submission.student] = submission;
+  for (const Submission& submission : submissions) {
+    if (by_student.contains(submission.student)) continue;
+    if (const auto record = read_record(out / submission.student)) by_student[submission.student] = *record;
+  }
+  std::vector<GradedSubmission> whole_class;
+  for (auto& [student, submission] : by_student) whole_class.push_back(std::move(submission));
+  book::write_file(out / "class.csv", class_table(whole_class));
+  book::write_file(out / "class.md", class_summary(whole_class));
+  if (!worker::find_program("gnuplot").empty()) {
+    book::write_file(out / "class.gnuplot", class_plot(whole_class, (out / "class.svg").string()));
+    worker::run_command({"gnuplot", (out / "class.gnuplot").string()});
+  }
+  return whole_class.size();
+}
+
+}  // namespace
+
+void prepare_grading(const judge::Workspace& workspace, const CourseOptions& options) {
+  build_course(load_course(workspace, options));
+}
+
+GradedClass grade_class(const judge::Workspace& workspace, const ClassOptions& options,
+                        const std::function<void(const Graded&)>& on_graded) {
+  const Course course = load_course(workspace, options);
+  const std::vector<Submission> submissions = name_submissions(options.submissions);
+  build_course(course);
+  std::vector<Submission> mine;
+  for (std::size_t i = 0; i < submissions.size(); ++i) {
+    if (i % options.parts == options.part - 1) mine.push_back(submissions[i]);
+  }
+  const IsolationLimits limits{.build_seconds = options.build_time};
+  const Isolation isolation = isolation_for(course, submissions, limits);
+  const unsigned slots = unsigned(std::clamp<std::size_t>(std::min<std::size_t>(options.jobs, mine.size()), 1, 40));
+  // Results lie where only we can write; a worker's user could read them otherwise. The folder's mode is our umask's.
+  if (options.results.empty()) fs::create_directories(options.out);
+  Workshop workshop(workspace.toolchain, workspace.book.root, isolation, limits, slots);
+  prove_gpu(course, workshop);
+
+  Run run(course, options, mine, workshop, on_graded);
+  run.grade_all(slots);
+  GradedClass result;
+  result.submissions = run.take();
+  result.trouble = run.trouble();
+  if (options.results.empty()) result.in_tables = write_tables(options.out, submissions, result.submissions);
+  result.all = submissions.size();
+  result.isolated = isolation.on;
+  result.isolation = isolation.record;
+  result.verified_on = course.verified_on;
+  return result;
+}
+
+}  // namespace workbook::grading

@@ -1,0 +1,166 @@
+#include "common/grading/course.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "common/attention/error.hpp"
+#include "common/book/files.hpp"
+#include "common/book/markers.hpp"
+#include "common/book/stubs.hpp"
+#include "common/grading/release.hpp"
+#include "common/worker/command.hpp"
+
+namespace workbook::grading {
+namespace fs = std::filesystem;
+namespace {
+
+using book::Chapter;
+using judge::Workspace;
+
+std::string hidden_target(const Chapter& chapter) {
+  return "hidden_" + chapter.name();
+}
+
+std::vector<fs::path> files_below(const fs::path& folder) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (entry.is_regular_file()) files.push_back(entry.path());
+  }
+  return files;
+}
+
+/// The chapter with just the exercises that are graded.
+Chapter graded_part(const Chapter& chapter, const Assignment& assignment) {
+  Chapter part = chapter;
+  std::erase_if(part.exercises, [&](const book::Exercise& exercise) { return !assignment.is_open(exercise.id); });
+  return part;
+}
+
+std::string gpu_name() {
+  if (worker::find_program("nvidia-smi").empty()) return "a GPU";
+  std::string name = worker::run_command({"nvidia-smi", "--query-gpu=name", "--format=csv,noheader"}).output;
+  return "a GPU (" + name.substr(0, name.find('\n')) + ")";
+}
+
+std::string backend_text(const Workspace& workspace, Backend backend) {
+  if (backend == Backend::cuda) return gpu_name();
+  return fmt::format("{} ({})", text(backend), workspace.toolchain.compiler_id);
+}
+
+/// On what a chapter is graded: all of its backends but the GPU, which has to be asked for.
+std::vector<Backend> graded_backends(const Workspace& workspace, const Chapter& chapter, bool on_gpu) {
+  std::vector<Backend> backends;
+  for (const Backend backend : chapter.backends) {
+    if (backend == Backend::cuda && !on_gpu) continue;
+    if (!workspace.toolchain.can_build(backend) || (backend == Backend::cuda && !worker::gpu_present())) {
+      const std::string why = workspace.toolchain.can_build(backend) ? "this machine has no GPU that CUDA can see"
+                                                                     : workspace.toolchain.why_not(backend);
+      throw judge::EnvironmentError(fmt::format(
+          "chapter {} is to be graded on \"{}\", which cannot run here: {}{}", chapter.number, name(backend), why,
+          backend == Backend::cuda ? "; without --backend cuda it is graded on the simulator" : ""));
+    }
+    if (backend == Backend::sim && !workspace.toolchain.counts) {
+      throw judge::EnvironmentError(
+          fmt::format("chapter {}'s tests count on the simulator, and this compiler's does not: {}", chapter.number,
+                      workspace.toolchain.simulator));
+    }
+    backends.push_back(backend);
+  }
+  if (backends.empty()) fail_input("chapter {} runs on a GPU alone; allowed: --backend cuda", chapter.number);
+  return backends;
+}
+
+}  // namespace
+
+Course load_course(const Workspace& workspace, const CourseOptions& options) {
+  const book::Book& book = workspace.book;
+  Course course{workspace, options, load_assignment(options.assignment, book), {}, {}, {}, {}, {}, {}};
+  std::set<Backend> backends;
+  for (const int number : course.assignment.open_chapters()) {
+    const Chapter& chapter = *book.find(number);
+    if (!book.has_solutions(chapter)) {
+      fail_input("there is no solution of chapter {} here: grading needs the whole book, not a release", number);
+    }
+    course.chapters.push_back(graded_part(chapter, course.assignment));
+    course.backends[number] = graded_backends(workspace, chapter, options.on_gpu);
+    backends.insert(course.backends[number].begin(), course.backends[number].end());
+    for (const book::MarkedFile& solution : book::read_solution(book, chapter)) {
+      const std::string file = solution.name.substr(solution.name.find('/', std::string("solutions/").size()) + 1);
+      course.pristine["chapters/" + chapter.name() + "/" + file] = released_text(solution, course.assignment);
+    }
+    const fs::path hidden = options.hidden / chapter.name();
+    if (options.hidden.empty() || !fs::is_directory(hidden)) continue;
+    course.hidden[number] = files_below(hidden);
+    course.hidden_programs[number] = workspace.toolchain.build_folder / "bin" / hidden_target(chapter);
+  }
+  for (const Backend backend : backends) course.verified_on.push_back(backend_text(workspace, backend));
+  return course;
+}
+
+void build_course(const Course& course) {
+  const Workspace& workspace = course.workspace;
+  std::vector<std::string> targets{"workbook_isolate"};
+  for (const Chapter& chapter : course.chapters) {
+    const std::vector<std::string> more = test_targets(workspace, chapter);
+    targets.insert(targets.end(), more.begin(), more.end());
+    if (course.hidden.contains(chapter.number)) targets.push_back(hidden_target(chapter));
+  }
+  if (!course.hidden.empty()) {
+    workspace.progress("configuring the hidden tests");
+    const worker::CommandResult configured = worker::run_command(
+        {workspace.toolchain.cmake, "-DWORKBOOK_HIDDEN_TESTS=" + fs::canonical(course.options.hidden).string(),
+         workspace.toolchain.build_folder.string()});
+    if (configured.exit_code != 0) {
+      throw std::runtime_error("the hidden tests could not be configured:\n" + configured.output);
+    }
+  }
+  workspace.progress("building what grading needs");
+  std::sort(targets.begin(), targets.end());
+  targets.erase(std::unique(targets.begin(), targets.end()), targets.end());
+  worker::build_targets(workspace.toolchain, targets);
+  workspace.progress("");
+}
+
+std::string course_key(const Course& course) {
+  const book::Book& book = course.workspace.book;
+  const CourseOptions& options = course.options;
+  std::vector<fs::path> folders{book.root / "common", book.root / "tests" / "support"};
+  for (const Chapter& chapter : course.chapters) {
+    folders.push_back(book.root / "tests" / chapter.name());
+    folders.push_back(book.root / "solutions" / chapter.name());
+    for (const fs::path& used : book.used(chapter)) folders.push_back(used);
+  }
+  std::vector<std::string> hashes;
+  const auto add = [&](const fs::path& file, const std::string& name) {
+    hashes.push_back(name + " " + book::hash(book::read_file(file)));
+  };
+  for (const fs::path& folder : folders) {
+    for (const fs::path& file : files_below(folder)) {
+      if (!file.filename().string().starts_with(".")) add(file, file.lexically_relative(folder).string());
+    }
+  }
+  for (const auto& [chapter, files] : course.hidden) {
+    for (const fs::path& file : files) add(file, file.lexically_relative(options.hidden).string());
+  }
+  std::sort(hashes.begin(), hashes.end());
+  std::string all = to_toml(course.assignment, book, /*for_students=*/false) + course.workspace.toolchain.compiler_id +
+                    fmt::format("{} {} {} {}", options.on_gpu, options.unsafe, options.time_limit, options.total_time);
+  for (const std::string& hash : hashes) all += hash + "\n";
+  return book::hash(all);
+}
+
+std::vector<fs::path> protected_files(const Course& course) {
+  std::vector<fs::path> paths;
+  for (const Chapter& chapter : course.chapters) {
+    for (const std::string& file : chapter.files) paths.push_back(course.workspace.book.solution(chapter, file));
+  }
+  for (const auto& [chapter, files] : course.hidden) {
+    for (const fs::path& file : files) paths.push_back(fs::canonical(file));
+    paths.push_back(course.hidden_programs.at(chapter));
+  }
+  return paths;
+}
+
+}  // namespace workbook::grading
