@@ -49,7 +49,7 @@ bool wants_pass(const BenchOptions& options, const std::string& pass) {
   return options.pass == "both" || options.pass == pass;
 }
 
-/// What a chapter ends in; one that compiles others' kernels once more has theirs too, as chapter 7 in bf16.
+/// What a chapter ends in; one that compiles others' kernels once more has theirs too.
 std::vector<std::string> passes_of(const Session& session, const Chapter& chapter) {
   std::vector<std::string> passes{chapter.pass};
   for (const std::string& name : chapter.uses) {
@@ -545,8 +545,8 @@ class Bench {
     std::vector<double> seconds;
     try {
       for (int run = 0; run < 4; ++run) {
-        const worker::AttentionResult result = worker::forward(
-            problem, p.element, {{"Br", 64}, {"Bc", 64}}, [&](const worker::Call& call) { return worker.call(call); });
+        const worker::AttentionResult result =
+            worker::forward(problem, p.element, {}, [&](const worker::Call& call) { return worker.call(call); });
         if (run > 0) seconds.push_back(result.reply.seconds);  // the first one warms up
         if (result.reply.extra_bytes >= 0) p.extra_bytes = double(result.reply.extra_bytes);
       }

@@ -248,7 +248,7 @@ int main(int argc, char** argv) {
       ->check(whole_number<std::int64_t>(1));
   trace_verb->add_option("--bc", trace_options.Bc, "Keys in a tile (default: the chapter's)")
       ->check(whole_number<std::int64_t>(1));
-  trace_verb->add_option("--set", trace_options.set, "A number for the chapter's kernels, e.g. rung=1 in chapter 4")
+  trace_verb->add_option("--set", trace_options.set, "A number for the chapter's kernels, e.g. warps=2")
       ->check(not_empty("NAME=NUMBER"));
   trace_verb->add_flag("--metrics", trace_options.metrics, "Every counter, with Nsight Compute's name for it");
   trace_verb->add_option("--html", trace_options.html, "Also write a page that shows it")->check(a_file);
@@ -334,8 +334,8 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   setting("--overflow-at", train_options.overflow_at, "A step of fp16-scaled whose gradients are made to overflow",
           counted);
-  CLI::Option* train_chapters = train_verb->add_flag("--chapters", train_options.chapters,
-                                                     "Attention and the loss scale by your chapters 2 to 7");
+  CLI::Option* train_chapters =
+      train_verb->add_flag("--chapters", train_options.chapters, "Attention and the loss scale by your chapters");
   train_settings.push_back(train_chapters);
   train_settings.push_back(
       train_verb->add_flag("--solutions", train_options.solutions, "The same by the book's")->excludes(train_chapters));

@@ -18,6 +18,7 @@
 #include "common/judge/compare.hpp"
 #include "common/judge/run.hpp"
 #include "common/worker/calls.hpp"
+#include "common/worker/description.hpp"
 #include "common/worker/worker.hpp"
 
 namespace workbook::cli {
@@ -28,7 +29,6 @@ using book::Chapter;
 using nlohmann::json;
 
 constexpr std::uint64_t kGradientSeed = 2;           // of the dO that backward stages are given
-constexpr std::int64_t kBr = 64, kBc = 64;           // tile sizes for the stages that have them
 constexpr const char* kNumbers = "mixed_precision";  // the chapter that has tables of its own
 
 /// One row of the table.
@@ -222,9 +222,22 @@ void take_counters(Row& row, const worker::Reply& reply) {
   row.tiles = counted("K.tiles");
 }
 
+/// "32, 64 and 128": the head dimensions of the stage of this pass, if d is none of them.
+std::string dims_not_done(const worker::WorkerDescription& description, const std::string& pass, std::int64_t d) {
+  const worker::StageDescription* stage = description.find(pass);
+  if (stage == nullptr || stage->does(d)) return "";
+  std::string text;
+  for (const int each : *stage->head_dims) {
+    if (!text.empty()) text += each == stage->head_dims->back() ? " and " : ", ";
+    text += std::to_string(each);
+  }
+  return text;
+}
+
 /// A backward stage: the gradients for a unit normal dO, given the O and the LSE of the oracle's forward pass, against
-/// float64 and against the chapter's own naive backward.
-void run_backward(Row& row, worker::Worker& worker, const Checked& check, const std::string& element) {
+/// float64 and against the chapter's own backward in float, where it has one.
+void run_backward(Row& row, worker::Worker& worker, const Checked& check, const std::string& element,
+                  const worker::WorkerDescription& description) {
   const Shape& shape = check.problem->shape;
   Tensor<float> dO({shape.B, shape.H, shape.Nq, shape.d});
   dO.values = normal_values(dO.values.size(), kGradientSeed);
@@ -243,8 +256,10 @@ void run_backward(Row& row, worker::Worker& worker, const Checked& check, const 
   };
   take_gradients(row, {compared("dQ", result.dQ, oracle.dQ, bounds.dQ), compared("dK", result.dK, oracle.dK, bounds.dK),
                        compared("dV", result.dV, oracle.dV, bounds.dV)});
+  const worker::StageDescription* in_float = description.find("backward", "float32");
+  if (in_float == nullptr) return;
   try {
-    const worker::BackwardResult naive = worker::backward("naive_backward", given, "float32", "float32", {}, send);
+    const worker::BackwardResult naive = worker::backward(in_float->operation, given, "float32", "float32", {}, send);
     row.previous_difference =
         std::max({largest_difference(result.dQ, naive.dQ), largest_difference(result.dK, naive.dK),
                   largest_difference(result.dV, naive.dV)});
@@ -300,10 +315,6 @@ int run(const Session& session, const RunOptions& options) {
     } else if (problem.causal && !chapter.causal) {
       row.supported = false;
       row.result = "does not do causal";
-    } else if (stage.backend != Backend::cpu && problem.shape.d != 32 && problem.shape.d != 64 &&
-               problem.shape.d != 128) {
-      row.supported = false;
-      row.result = fmt::format("kernels do d = 32, 64 and 128, not {}", problem.shape.d);
     } else {
       worker::Limits limits;
       limits.time = std::chrono::duration<double>(24 * 3600.0);
@@ -311,6 +322,14 @@ int run(const Session& session, const RunOptions& options) {
       worker::Worker worker(executable.executable, limits);
       const std::string element = chapter.element_on(stage.backend);
       try {
+        const auto send = [&](const worker::Call& call) { return worker.call(call); };
+        const worker::WorkerDescription description = worker::describe(send);
+        if (const std::string dims = dims_not_done(description, chapter.pass, problem.shape.d); !dims.empty()) {
+          row.supported = false;
+          row.result = fmt::format("kernels do d = {}, not {}", dims, problem.shape.d);
+          rows.push_back(std::move(row));
+          continue;
+        }
         const Problem rounded = rounded_to(problem, element);
         const bool same = rounded.Q.values == problem.Q.values && rounded.K.values == problem.K.values &&
                           rounded.V.values == problem.V.values;
@@ -323,14 +342,11 @@ int run(const Session& session, const RunOptions& options) {
         };
         if (chapter.pass == "backward") {
           ask_oracle();
-          run_backward(row, worker, check, element);
+          run_backward(row, worker, check, element, description);
           rows.push_back(std::move(row));
           continue;
         }
-        std::map<std::string, double> tiles;
-        if (stage.backend == Backend::cpu) tiles = {{"Br", kBr}, {"Bc", kBc}};  // kernels have their own default
-        worker::AttentionResult result = worker::forward(*check.problem, element, tiles,
-                                                         [&](const worker::Call& call) { return worker.call(call); });
+        worker::AttentionResult result = worker::forward(*check.problem, element, {}, send);
         ask_oracle();
         const Precision precision = precision_of(element);
         judge::Layout O_layout, lse_layout;

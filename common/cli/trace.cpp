@@ -30,7 +30,6 @@ using book::Chapter;
 using nlohmann::json;
 
 constexpr std::size_t kMostText = std::size_t(16) << 20;  // bytes of the worker's record
-constexpr int kGradientTile = 32;                         // rows that a backward's reads are counted by
 constexpr std::int64_t kMostRows = 64;                    // of a map in the terminal
 
 /// How the run ended, and what it did.
@@ -81,8 +80,8 @@ std::string place_of(const Session& session, const std::string& exercise) {
 /// What --set gives: numbers that the chapter's operation knows, beside those that other options give it. InputError
 /// for what is no NAME=NUMBER, or for one of those.
 std::map<std::string, double> numbers_set(const TraceOptions& options) {
-  constexpr const char* taken[] = {"B",      "H",  "Hkv", "Nq",    "Nk",          "d",       "scale",
-                                   "causal", "Br", "Bc",  "trace", "count_tiles", "workers", "lane_seed"};
+  constexpr const char* taken[] = {"B",      "H",  "Hkv", "Nq",    "Nk",      "d",        "scale",
+                                   "causal", "Br", "Bc",  "trace", "workers", "lane_seed"};
   std::map<std::string, double> numbers;
   for (const std::string& text : options.set) {
     const std::size_t equals = text.find('=');
@@ -91,12 +90,11 @@ std::map<std::string, double> numbers_set(const TraceOptions& options) {
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
     const bool number = !digits.empty() && error == std::errc() && end == digits.data() + digits.size();
     if (equals == 0 || !number || !std::isfinite(value)) {
-      fail_input("--set {}: allowed: NAME=NUMBER, e.g. rung=1 in chapter 4", text);
+      fail_input("--set {}: allowed: NAME=NUMBER, e.g. warps=2", text);
     }
     const std::string name = text.substr(0, equals);
     if (std::find(std::begin(taken), std::end(taken), name) != std::end(taken)) {
-      fail_input("--set {}: {} is not for --set; allowed: a number of the chapter's own, e.g. rung=1 in chapter 4",
-                 text, name);
+      fail_input("--set {}: {} is not for --set; allowed: a number of the chapter's own, e.g. warps=2", text, name);
     }
     numbers[name] = value;
   }
@@ -124,7 +122,6 @@ Traced run_traced(const Session& session, const Chapter& chapter, const judge::T
   if (options.Br > 0) numbers["Br"] = double(options.Br);
   if (options.Bc > 0) numbers["Bc"] = double(options.Bc);
   for (const auto& [name, value] : numbers_set(options)) numbers[name] = value;
-  if (chapter.pass == "backward") numbers["count_tiles"] = kGradientTile;
   const std::string element = chapter.element_on(Backend::sim);
   const auto send = [&](const worker::Call& call) {
     worker::Call with_record = call;

@@ -141,14 +141,14 @@ void print_curves(const std::vector<Result>& results) {
   }
 }
 
-void print_results(const Session& session, const Experiment& experiment, const std::vector<Result>& results) {
+/// code: whose attention it is, as text.
+void print_results(const Session& session, const Experiment& experiment, const std::string& code,
+                   const std::vector<Result>& results) {
   const Settings& s = experiment.settings;
   fmt::print("A byte-level model of {} weights: {} blocks, {} heads of {}, context {}.\n", weight_count(s.model),
              s.model.blocks, s.model.heads, s.model.head_dim, s.model.context);
   if (!experiment.code.tree.empty()) {
-    fmt::print("Attention and the loss scale by {}, kernels on {}.\n",
-               experiment.code.tree == "chapters" ? "your chapters 2 to 7" : "the book's chapters 2 to 7",
-               text(*experiment.code.backend));
+    fmt::print("Attention and the loss scale by {}, kernels on {}.\n", code, text(*experiment.code.backend));
   }
   fmt::print("{} tokens a step, the loss their mean over {} in all ({} share{}); seed {}, text of {} bytes.\n\n",
              s.tokens() / s.shares, s.tokens(), s.shares, s.shares == 1 ? "" : "s", s.seed, experiment.text.size());
@@ -374,7 +374,11 @@ int train(const Session& session, const TrainOptions& options) {
   Experiment experiment = options.resume.empty() ? new_experiment(session, options) : read_checkpoint(options.resume);
   const std::int64_t steps = options.steps != 0 ? options.steps : experiment.code.backend == Backend::sim ? 200 : 400;
   std::optional<TrainingChapters> chapters;
-  if (!experiment.code.tree.empty()) chapters.emplace(session, experiment.code);
+  if (!experiment.code.tree.empty()) {
+    std::vector<Precision> precisions;
+    for (const RunState& run : experiment.runs) precisions.push_back(run.precision);
+    chapters.emplace(session, experiment.code, precisions);
+  }
   require_folder(folder);
   const fs::path checkpoint = folder / kCheckpoint;
 
@@ -406,7 +410,7 @@ int train(const Session& session, const TrainOptions& options) {
   if (session.json) {
     print_json(results_json(experiment, results, finished, files));
   } else {
-    print_results(session, experiment, results);
+    print_results(session, experiment, chapters ? chapters->text() : "", results);
     fmt::print("\nwritten: {}\n", fmt::join(files, ", "));
   }
   if (!note.empty()) fmt::print(stderr, "{}\n", note);

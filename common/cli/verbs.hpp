@@ -50,7 +50,7 @@ struct TraceOptions : ProblemOptions {
   std::string chapter;
   bool solutions = false;        ///< the book's code in place of the reader's
   std::int64_t Br = 0, Bc = 0;   ///< rows of a tile; 0: as the chapter has them
-  std::vector<std::string> set;  ///< "rung=1": numbers for the chapter's operation beside the usual ones
+  std::vector<std::string> set;  ///< "warps=2": numbers for the chapter's operation beside the usual ones
   bool metrics = false;          ///< every counter with Nsight Compute's name for it
   std::string html;              ///< a page to write
 };

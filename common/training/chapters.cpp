@@ -1,12 +1,15 @@
 #include "common/training/chapters.hpp"
 
 #include <algorithm>
+#include <compare>
 #include <filesystem>
 #include <map>
+#include <set>
 
 #include "common/attention/element.hpp"
 #include "common/attention/error.hpp"
 #include "common/judge/run.hpp"
+#include "common/worker/description.hpp"
 #include "common/worker/worker.hpp"
 
 namespace workbook::cli {
@@ -15,32 +18,37 @@ namespace {
 using namespace workbook::training;
 using worker::Call, worker::Reply, worker::Worker;
 
-constexpr double kCallSeconds = 600;        // of attention on the simulator, on a slow machine
-constexpr std::int64_t kBr = 64, kBc = 64;  // chapter 2's tiles
+constexpr double kCallSeconds = 600;  // of attention on the simulator, on a slow machine
 
-/// Attention by the operations "forward" of one worker and `operation` of another.
+/// A stage that a chapter offers, in its worker.
+struct Offered {
+  const book::Chapter* chapter = nullptr;
+  Worker* worker = nullptr;
+  std::string operation;
+};
+
+/// Attention by two stages of one element.
 class ChapterAttention : public AttentionCore<float> {
  public:
-  ChapterAttention(Worker& forward, Worker& backward, std::string operation, std::string element)
-      : forward_(forward), backward_(backward), operation_(std::move(operation)), element_(std::move(element)) {}
+  ChapterAttention(const Offered& forward, const Offered& backward, std::string element)
+      : forward_(forward), backward_(backward), element_(std::move(element)) {}
 
   void forward(const AttentionForward<float>& call) override {
-    Call request = request_of("forward", call.shape, call.scale, call.causal);
-    if (!has_codes(element_)) request.number("Br", kBr).number("Bc", kBc);
+    Call request = request_of(forward_.operation, call.shape, call.scale, call.causal);
     std::vector<std::vector<std::uint16_t>> codes;
     codes.reserve(3);  // the request keeps pointers to them
     for (const auto& [name, values] : {std::pair{"Q", call.Q}, {"K", call.K}, {"V", call.V}})
       add_input(request, name, values, codes);
     add_output(request, "O", call.O.size());
     request.output<float>("lse", call.lse.size());
-    const Reply reply = forward_.call(request);
+    const Reply reply = forward_.worker->call(request);
     take(reply, "O", call.O);
     const auto lse = reply.output<float>("lse");
     std::copy(lse.begin(), lse.end(), call.lse.begin());
   }
 
   void backward(const AttentionBackward<float>& call) override {
-    Call request = request_of(operation_, call.shape, call.scale, call.causal);
+    Call request = request_of(backward_.operation, call.shape, call.scale, call.causal);
     std::vector<std::vector<std::uint16_t>> codes;
     codes.reserve(5);
     for (const auto& [name, values] :
@@ -48,7 +56,7 @@ class ChapterAttention : public AttentionCore<float> {
       add_input(request, name, values, codes);
     request.input("lse", call.lse);
     for (const char* name : {"dQ", "dK", "dV"}) add_output(request, name, call.dQ.size());
-    const Reply reply = backward_.call(request);
+    const Reply reply = backward_.worker->call(request);
     take(reply, "dQ", call.dQ);
     take(reply, "dK", call.dK);
     take(reply, "dV", call.dV);
@@ -84,68 +92,182 @@ class ChapterAttention : public AttentionCore<float> {
     std::copy(values.begin(), values.end(), into.begin());
   }
 
-  Worker &forward_, &backward_;
-  std::string operation_, element_;
+  Offered forward_, backward_;
+  std::string element_;
 };
+
+std::string element_of(training::Precision precision) {
+  return precision == training::Precision::fp32   ? "float32"
+         : precision == training::Precision::bf16 ? "bfloat16"
+                                                  : "float16";
+}
+
+/// What training needs of some chapter: a causal pass in this element, or operations that can be called alone.
+struct Need {
+  std::string pass, element;
+  std::vector<std::string> operations;
+  Backend backend = Backend::cpu;
+  friend auto operator<=>(const Need&, const Need&) = default;
+
+  std::string text() const {
+    return pass.empty() ? fmt::format("the operations {}", fmt::join(operations, " and "))
+                        : fmt::format("a causal {} pass in {}", pass, element);
+  }
+};
+Need need_of(training::Precision precision, const std::string& pass, Backend kernels) {
+  const bool on_cpu = precision == training::Precision::fp32 && pass == "forward";
+  return {pass, element_of(precision), {}, on_cpu ? Backend::cpu : kernels};
+}
+/// An exercise of that name tells the chapter that has them.
+Need need_of_scaling(Backend kernels) {
+  return {"", "", {"unscale", "scaler"}, kernels};
+}
+
+/// Whether the manifest says that the chapter has that pass, its own or that of a chapter whose kernels it compiles.
+bool has_pass(const book::Book& book, const book::Chapter& chapter, const std::string& pass) {
+  return chapter.pass == pass || std::any_of(chapter.uses.begin(), chapter.uses.end(),
+                                             [&](const std::string& used) { return book.chapter(used).pass == pass; });
+}
+
+/// The chapters that may offer it, by their manifests: the last one first. Those whose element is another come after
+/// them: beside their kernels they may have a pass in float.
+std::vector<const book::Chapter*> candidates(const book::Book& book, const Need& need) {
+  std::vector<const book::Chapter*> likely, possible;
+  for (auto chapter = book.chapters.rbegin(); chapter != book.chapters.rend(); ++chapter) {
+    if (!chapter->runs_on(need.backend)) continue;
+    if (need.pass.empty()) {
+      if (std::any_of(chapter->exercises.begin(), chapter->exercises.end(),
+                      [&](const book::Exercise& e) { return e.slug == need.operations.front(); }))
+        likely.push_back(&*chapter);
+    } else if (chapter->causal && has_pass(book, *chapter, need.pass)) {
+      if (chapter->element_on(need.backend) == need.element)
+        likely.push_back(&*chapter);
+      else if (chapter->pass == need.pass && !has_codes(need.element))
+        possible.push_back(&*chapter);
+    }
+  }
+  likely.insert(likely.end(), possible.begin(), possible.end());
+  return likely;
+}
 
 }  // namespace
 
 struct TrainingChapters::Workers {
-  std::map<int, Worker> by_chapter;
+  const Session& session;
+  std::string tree;
+  Backend kernels;
+  std::map<std::string, Worker> by_job;
+  std::map<Need, Offered> offered;
+
+  worker::WorkerJob job_of(const book::Chapter& chapter, Backend backend) const {
+    const bool own = tree == "chapters";
+    worker::WorkerJob job =
+        whole_job(session, chapter, own ? readers_tree(session, chapter) : solutions_tree(session, chapter), backend);
+    for (std::filesystem::path& used : job.used)
+      used = session.book.root / tree / used.filename();  // what it compiles once more is of the same tree
+    return job;
+  }
+
+  /// Builds and starts those that are not there, in one build.
+  void start(const std::vector<std::pair<const book::Chapter*, Backend>>& chapters) {
+    std::vector<std::string> targets, texts;
+    std::map<std::string, worker::WorkerJob> jobs;
+    std::map<std::string, int> numbers;
+    for (const auto& [chapter, backend] : chapters) {
+      worker::WorkerJob job = job_of(*chapter, backend);
+      if (by_job.contains(job.name) || jobs.contains(job.name)) continue;
+      const auto& more = session.toolchain.backends.at(backend).targets;
+      targets.insert(targets.end(), more.begin(), more.end());
+      texts.push_back(chapter->name());
+      numbers[job.name] = chapter->number;
+      jobs[job.name] = std::move(job);
+    }
+    if (jobs.empty()) return;
+    session.progress(fmt::format("building {}", fmt::join(texts, ", ")));
+    worker::build_targets(session.toolchain, targets);
+    std::vector<worker::WorkerJob> all;
+    for (const auto& [name, job] : jobs) all.push_back(job);
+    const auto built = worker::build_workers(session.toolchain, all);
+    for (const auto& [name, job] : jobs) {
+      const worker::WorkerBuilt& executable = built.at(name);
+      if (!executable.ok)
+        throw EnvironmentError(fmt::format("chapter {} does not compile:\n{}", numbers.at(name), executable.log));
+      worker::Limits limits;
+      limits.time = std::chrono::duration<double>(kCallSeconds);
+      if (job.backend == Backend::cuda) limits.memory = 0;  // CUDA reserves far more addresses than it uses
+      by_job.try_emplace(name, executable.executable, limits);
+    }
+  }
+
+  /// The stage or the operations of the first candidate that says it has them.
+  Offered find(const Need& need, const std::vector<const book::Chapter*>& from) {
+    for (const book::Chapter* chapter : from) {
+      start({{chapter, need.backend}});
+      Worker& worker = by_job.at(job_of(*chapter, need.backend).name);
+      const worker::WorkerDescription description =
+          worker::describe([&](const Call& call) { return worker.call(call); });
+      if (need.pass.empty()) {
+        if (std::all_of(need.operations.begin(), need.operations.end(),
+                        [&](const std::string& operation) { return description.has(operation); }))
+          return {chapter, &worker, ""};
+      } else if (const worker::StageDescription* stage = description.find(need.pass, need.element);
+                 stage != nullptr && stage->causal) {
+        return {chapter, &worker, stage->operation};
+      }
+    }
+    fail_input("--{}: this book has no chapter with {}", tree, need.text());
+  }
 };
 
-TrainingChapters::TrainingChapters(const Session& session, const CodeUnderTraining& code)
-    : workers_(std::make_unique<Workers>()) {
-  const bool own = code.tree == "chapters";
-  if (!own && code.tree != "solutions")
+TrainingChapters::TrainingChapters(const Session& session, const CodeUnderTraining& code,
+                                   const std::vector<training::Precision>& precisions)
+    : workers_(new Workers{session, code.tree, code.backend.value_or(Backend::sim), {}, {}}) {
+  if (code.tree != "chapters" && code.tree != "solutions")
     fail_input("attention by \"{}\": allowed are \"chapters\" and \"solutions\"", code.tree);
-  const Backend backend = code.backend.value_or(Backend::sim);
-  if (!session.toolchain.can_build(backend))
-    throw EnvironmentError(fmt::format("attention on \"{}\": {}", name(backend), session.toolchain.why_not(backend)));
-  std::map<int, worker::WorkerJob> jobs;
-  std::vector<std::string> targets;
-  for (const int number : {2, 5, 6, 7}) {
-    const book::Chapter* chapter = session.book.find(number);
-    if (chapter == nullptr) fail_input("--{}: this book has no chapter {}", code.tree, number);
-    if (!own && !session.book.has_solutions(*chapter))
+  const Backend kernels = workers_->kernels;
+  if (!session.toolchain.can_build(kernels))
+    throw EnvironmentError(fmt::format("attention on \"{}\": {}", name(kernels), session.toolchain.why_not(kernels)));
+  std::map<Need, std::vector<const book::Chapter*>> needs;
+  for (const training::Precision precision : precisions) {
+    for (const char* pass : {"forward", "backward"}) needs[need_of(precision, pass, kernels)];
+    if (precision == training::Precision::fp16_scaled) needs[need_of_scaling(kernels)];
+  }
+  std::vector<std::pair<const book::Chapter*, Backend>> first;
+  for (auto& [need, from] : needs) {
+    from = candidates(session.book, need);
+    if (from.empty()) fail_input("--{}: this book has no chapter with {}", code.tree, need.text());
+    first.emplace_back(from.front(), need.backend);
+    if (code.tree == "solutions" && !session.book.has_solutions(*from.front()))
       fail_input("--solutions: this book comes without solutions; --chapters trains with the code in chapters/");
-    jobs[number] =
-        whole_job(session, *chapter, own ? readers_tree(session, *chapter) : solutions_tree(session, *chapter),
-                  number == 2 ? Backend::cpu : backend);
-    for (std::filesystem::path& used : jobs[number].used)
-      used = session.book.root / code.tree / used.filename();  // bf16 by the same chapters 5 and 6
-    const auto& more = session.toolchain.backends.at(jobs[number].backend).targets;
-    targets.insert(targets.end(), more.begin(), more.end());
   }
-  session.progress("building chapters 2, 5, 6 and 7");
-  worker::build_targets(session.toolchain, targets);
-  std::vector<worker::WorkerJob> all;
-  for (const auto& [number, job] : jobs) all.push_back(job);
-  const auto built = worker::build_workers(session.toolchain, all);
-  for (const auto& [number, job] : jobs) {
-    const worker::WorkerBuilt& executable = built.at(job.name);
-    if (!executable.ok) throw EnvironmentError(fmt::format("chapter {} does not compile:\n{}", number, executable.log));
-    worker::Limits limits;
-    limits.time = std::chrono::duration<double>(kCallSeconds);
-    if (job.backend == Backend::cuda) limits.memory = 0;  // CUDA reserves far more addresses than it uses
-    workers_->by_chapter.try_emplace(number, executable.executable, limits);
-  }
+  workers_->start(first);
+  for (const auto& [need, from] : needs) workers_->offered[need] = workers_->find(need, from);
 }
 
 TrainingChapters::~TrainingChapters() = default;
 
+std::string TrainingChapters::text() const {
+  std::set<int> numbers;
+  for (const auto& [need, offered] : workers_->offered) numbers.insert(offered.chapter->number);
+  std::string list;
+  for (const int number : numbers) {
+    if (!list.empty()) list += number == *numbers.rbegin() ? " and " : ", ";
+    list += std::to_string(number);
+  }
+  return fmt::format("{} chapter{} {}", workers_->tree == "chapters" ? "your" : "the book's",
+                     numbers.size() == 1 ? "" : "s", list);
+}
+
 std::unique_ptr<AttentionCore<float>> TrainingChapters::attention(training::Precision precision) {
-  auto& workers = workers_->by_chapter;
-  if (precision == training::Precision::fp32)
-    return std::make_unique<ChapterAttention>(workers.at(2), workers.at(6), "naive_backward", "float32");
-  if (precision == training::Precision::bf16)
-    return std::make_unique<ChapterAttention>(workers.at(7), workers.at(7), "backward", "bfloat16");
-  return std::make_unique<ChapterAttention>(workers.at(5), workers.at(6), "backward", "float16");
+  const auto stage = [&](const char* pass) {
+    return workers_->offered.at(need_of(precision, pass, workers_->kernels));
+  };
+  return std::make_unique<ChapterAttention>(stage("forward"), stage("backward"), element_of(precision));
 }
 
 ScalingParts TrainingChapters::scaling(const RunState& run) {
   if (run.precision != training::Precision::fp16_scaled) return {};
-  Worker& worker = workers_->by_chapter.at(7);
+  Worker& worker = *workers_->offered.at(need_of_scaling(workers_->kernels)).worker;
   ScalingParts parts;
   parts.unscale = [&worker](std::span<float> gradients, float scale) {
     const std::vector<std::uint16_t> scaled = to_codes(gradients, "float16");  // exact: they are stored so

@@ -1,8 +1,10 @@
-// Training with the chapters' own code: attention by chapters 2, 5, 6 and 7, unscaling and the loss scale by chapter 7,
-// each in a worker.
+// Training with the chapters' own code: attention, unscaling and the loss scale, each in a worker. Which chapter has
+// what, their manifests and their stages say.
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "common/cli/session.hpp"
 #include "common/training/checkpoint.hpp"
@@ -12,15 +14,19 @@ namespace workbook::cli {
 /// The workers of one experiment.
 class TrainingChapters {
  public:
-  /// Builds them. InputError if a chapter is not there, EnvironmentError if the backend cannot be built here.
-  TrainingChapters(const Session& session, const training::CodeUnderTraining& code);
+  /// Builds what these precisions need. InputError if no chapter has it, EnvironmentError if the backend cannot be
+  /// built here. The session must outlive it.
+  TrainingChapters(const Session& session, const training::CodeUnderTraining& code,
+                   const std::vector<training::Precision>& precisions);
   ~TrainingChapters();
 
-  /// Of fp32: chapter 2's tiled attention, and chapter 6's naive backward for want of one in fp32. Of fp16: chapters 5
-  /// and 6. Of bf16: chapter 7. The calls throw worker::Failure. Lives no longer than this object.
+  /// "your chapters 2, 5 and 6": whose code it is.
+  std::string text() const;
+  /// For each pass the last chapter that has it, causal, in the element of the precision; in fp32 the forward pass is
+  /// one of the CPU. The calls throw worker::Failure. Lives no longer than this object.
   std::unique_ptr<training::AttentionCore<float>> attention(training::Precision precision);
-  /// Exercises 7.5 and 7.4 for fp16-scaled, given for others. `run` has what came before: chapter 7's scaler counts
-  /// from the first step on.
+  /// The operations "unscale" and "scaler" of a chapter for fp16-scaled, given for others. `run` has what came before:
+  /// the scaler counts from the first step on.
   training::ScalingParts scaling(const training::RunState& run);
 
  private:

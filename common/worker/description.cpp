@@ -72,6 +72,12 @@ const StageDescription* WorkerDescription::find(const std::string& operation) co
   return found == stages.end() ? nullptr : &*found;
 }
 
+const StageDescription* WorkerDescription::find(const std::string& pass, const std::string& element) const {
+  const auto found = std::find_if(stages.begin(), stages.end(),
+                                  [&](const StageDescription& s) { return s.pass == pass && s.element == element; });
+  return found == stages.end() ? nullptr : &*found;
+}
+
 WorkerDescription describe(const std::function<Reply(const Call&)>& send, const Shape& shape) {
   Call request("describe");
   request.number("B", double(shape.B)).number("H", double(shape.H)).number("Hkv", double(shape.Hkv));

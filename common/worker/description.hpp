@@ -53,6 +53,8 @@ struct WorkerDescription {
   bool has(const std::string& operation) const;
   /// The stage of that operation; nullptr if there is none.
   const StageDescription* find(const std::string& operation) const;
+  /// The first of that pass and element; nullptr if there is none.
+  const StageDescription* find(const std::string& pass, const std::string& element) const;
 };
 
 /// Asks a worker; `send` calls it. Throws Failure.

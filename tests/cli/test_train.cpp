@@ -123,7 +123,7 @@ TEST_CASE("train refuses what it cannot do, and writes nothing") {
   refused({"--shares", "9223372036854775807"}, "shares");
   refused({"--initial-scale", "1e39"}, "--initial-scale");
   refused({"--backend", "sim"}, "allowed with --chapters or --solutions");
-  refused({"--chapters"}, "this book has no chapter 5");
+  refused({"--chapters"}, "this book has no chapter with the operations unscale and scaler");
   refused({"--chapters", "--solutions"}, "--chapters");
   refused({"--resume", scratch("missing").string()}, "allowed beside it");
   const Ran missing =
