@@ -3,9 +3,11 @@
 // Each lane looks at what it brings along (its row's address, the registers that it stores) when it comes. The last
 // lane to come moves the elements for all, or multiplies. Rows are read for the whole warp, as WMMA's operands are;
 // each lane writes its own elements, as if stmatrix were written out in ordinary stores.
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
+#include <map>
 
 #include "common/simt/address.hpp"
 #include "common/simt/detect.hpp"
@@ -132,17 +134,17 @@ bool same_instruction(const Warp& warp, Collective operation) {
 void check_one_member(const Warp& warp, int rows, Access access) {
   const SharedMemory& shared = *warp.block->shared;
   const std::uintptr_t* row = warp.instruction.row;
-  for (int r = 1; r < rows; ++r) {
-    if (shared.same_member(row[0], row[r])) [[likely]]
-      continue;
-    const Lane& lane = warp.lanes[r];
-    Finding finding = finding_of(lane, Mistake::outside_shared, lane.waits_at, action_of(access));
-    finding.variable = shared.variable(row[r]);
-    finding.what = "this row lies in " + finding.variable.name + ", the first one in " + shared.variable(row[0]).name;
-    finding.advice = "check the row's number; two members take two instructions";
-    note_finding(lane, std::move(finding));
+  const auto [lowest, highest] = std::minmax_element(row, row + rows);
+  if (shared.same_member(*lowest, *highest)) [[likely]]
     return;
-  }
+  int other = 1;
+  while (other < rows - 1 && shared.same_member(row[0], row[other])) ++other;
+  const Lane& lane = warp.lanes[other];
+  Finding finding = finding_of(lane, Mistake::outside_shared, lane.waits_at, action_of(access));
+  finding.variable = shared.variable(row[other]);
+  finding.what = "this row lies in " + finding.variable.name + ", the first one in " + shared.variable(row[0]).name;
+  finding.advice = "check the row's number; rows of two members take two instructions";
+  note_finding(lane, std::move(finding));
 }
 
 void load(Warp& warp, int matrices, bool transposed) {
@@ -202,36 +204,42 @@ void move_matrices(Warp& warp, bool stores) {
 
 // --- The product -----------------------------------------------------------------------------------------------------
 
-/// For each element of each lane's part of a matrix, lane after lane: its index in the matrix, row-major.
-template <int count>
-constexpr std::array<std::uint16_t, std::size_t(count)> indices(FragmentType type) {
-  std::array<std::uint16_t, std::size_t(count)> at{};
-  for (int i = 0; i < count; ++i) {
-    const auto [row, column] = machine_place(type, i / (count / kWarpSize), i % (count / kWarpSize));
-    at[std::size_t(i)] = static_cast<std::uint16_t>(row * columns_of(type) + column);
+/// For each `step`-th element of each lane's part of a matrix, lane after lane: its index in the matrix, row-major.
+template <int elements, int step>
+constexpr auto indices(FragmentType type) {
+  std::array<std::uint16_t, std::size_t(elements / step)> at{};
+  constexpr int of_lane = elements / kWarpSize;
+  for (int i = 0; i < elements; i += step) {
+    const auto [row, column] = machine_place(type, i / of_lane, i % of_lane);
+    at[std::size_t(i / step)] = static_cast<std::uint16_t>(row * columns_of(type) + column);
   }
   return at;
 }
+/// Between the lanes' order and rows, `step` neighbours at a time.
+template <int step, std::size_t count>
+void to_rows(const std::array<std::uint16_t, count>& at, const float* lanes, float* rows) {
+  for (std::size_t i = 0; i < count; ++i) std::memcpy(rows + at[i], lanes + i * step, step * sizeof(float));
+}
+template <int step, std::size_t count>
+void to_lanes(const std::array<std::uint16_t, count>& at, const float* rows, float* lanes) {
+  for (std::size_t i = 0; i < count; ++i) std::memcpy(lanes + i * step, rows + at[i], step * sizeof(float));
+}
 
-/// The shape (16, 8, k): where the registers' elements go.
-template <int k, ElementType element>
-struct Shape {
-  static constexpr int a_elements = 16 * k, b_elements = 8 * k;
-  static constexpr auto a = indices<a_elements>({FragmentType::a, element, 16, 8, k, 0});
-  static constexpr auto b = indices<b_elements>({FragmentType::b, element, 16, 8, k, 0});
-};
 constexpr int kResults = 16 * 8;
-constexpr auto results = indices<kResults>({FragmentType::accumulator, ElementType::float32, 16, 8, 16, 0});
+constexpr auto results = indices<kResults, 2>({FragmentType::accumulator, ElementType::float32, 16, 8, 16, 0});
 
-/// The operands as matrices, from all lanes' registers.
-template <int k, ElementType element>
-void gather(const Warp& warp, ElementType as, float* a, float* b) {
-  using S = Shape<k, element>;
-  alignas(64) float lanes[S::a_elements];
-  widen(warp.instruction.a, as, lanes, S::a_elements);
-  for (int i = 0; i < S::a_elements; ++i) a[S::a[std::size_t(i)]] = lanes[i];
-  widen(warp.instruction.b, as, lanes, S::b_elements);
-  for (int i = 0; i < S::b_elements; ++i) b[S::b[std::size_t(i)]] = lanes[i];
+/// The operands as matrices (16, k) and (k, 8), from all lanes' registers. Two elements of a register are neighbours in
+/// a row of a, and in a column of b.
+template <int k, ElementType layout>
+void gather(const Warp& warp, ElementType element, float* a, float* b) {
+  constexpr int step = k / 8;
+  static constexpr auto at_a = indices<16 * k, step>({FragmentType::a, layout, 16, 8, k, 0});
+  static constexpr auto at_b = indices<8 * k, 1>({FragmentType::b, layout, 16, 8, k, 0});
+  alignas(64) float lanes[16 * k];
+  widen(warp.instruction.a, element, lanes, 16 * k);
+  to_rows<step>(at_a, lanes, a);
+  widen(warp.instruction.b, element, lanes, 8 * k);
+  to_rows<1>(at_b, lanes, b);
 }
 
 void multiply(Warp& warp) {
@@ -259,11 +267,11 @@ void multiply(Warp& warp) {
   }
 
   tf32 ? gather<8, ElementType::tf32>(warp, element, a, b) : gather<16, ElementType::half>(warp, element, a, b);
-  for (int i = 0; i < kResults; ++i) c[results[std::size_t(i)]] = lanes[i];
+  to_rows<2>(results, lanes, c);
   multiply_matrices(16, 8, k, a, b, c);
   if (unset) [[unlikely]]
     make_nans_ordinary(c, kResults);
-  for (int i = 0; i < kResults; ++i) lanes[i] = c[results[std::size_t(i)]];
+  to_lanes<2>(results, c, lanes);
   for (std::ptrdiff_t lane = 0; lane < kWarpSize; ++lane) std::memcpy(in.registers[lane], lanes + 4 * lane, 16);
   ++warp.block->counters.multiply_calls;
   ++warp.block->counters.tensor_instructions;

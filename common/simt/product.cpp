@@ -59,6 +59,26 @@ __attribute__((always_inline)) inline void multiply_rows(const float* a, const f
   }
 }
 
+/// The same for rows of eight, each one vector (g++ finds none in the loops above), eight rows at a time to hide the
+/// latency of the additions.
+template <int M, int K>
+__attribute__((always_inline)) inline void multiply_rows_of_eight(const float* a, const float* b, float* c) {
+  using Eight = float __attribute__((vector_size(32)));
+  for (std::ptrdiff_t i = 0; i < M; i += 8) {
+    Eight sum[8];
+    for (int r = 0; r < 8; ++r) std::memcpy(&sum[r], c + (i + r) * 8, 32);
+    for (std::ptrdiff_t k = 0; k < K; ++k) {
+      Eight row;
+      std::memcpy(&row, b + k * 8, 32);
+      for (int r = 0; r < 8; ++r) {
+        const float x = a[(i + r) * K + k];
+        sum[r] += Eight{x, x, x, x, x, x, x, x} * row;
+      }
+    }
+    for (int r = 0; r < 8; ++r) std::memcpy(c + (i + r) * 8, &sum[r], 32);
+  }
+}
+
 }  // namespace
 
 void widen(const void* elements, ElementType element, float* values, int count) {
@@ -79,7 +99,7 @@ void widen(const void* elements, ElementType element, float* values, int count) 
 SIMT_FOR_EACH_PROCESSOR
 void multiply_matrices(int m, int n, int k, const float* a, const float* b, float* c) {
   if (m == 16 && n == 16) return k == 16 ? multiply_rows<16, 16, 16>(a, b, c) : multiply_rows<16, 16, 8>(a, b, c);
-  if (m == 16) return k == 16 ? multiply_rows<16, 8, 16>(a, b, c) : multiply_rows<16, 8, 8>(a, b, c);
+  if (m == 16) return k == 16 ? multiply_rows_of_eight<16, 16>(a, b, c) : multiply_rows_of_eight<16, 8>(a, b, c);
   if (m == 32) return multiply_rows<32, 8, 16>(a, b, c);
   return multiply_rows<8, 32, 16>(a, b, c);
 }

@@ -190,8 +190,9 @@ bool SharedMemory::same_member(std::uintptr_t a, std::uintptr_t b) const {
     const SharedMember *of_a = member(from), *of_b = member(to);
     return of_a == of_b || of_a == nullptr || of_b == nullptr;
   }
-  if (statics_.contains(a) && statics_.contains(b)) return static_variable(a).name == static_variable(b).name;
-  return true;
+  if (!statics_.contains(a) || !statics_.contains(b)) return true;
+  const StaticVariable x = static_variable(a), y = static_variable(b);
+  return x.name.empty() || y.name.empty() || a - x.offset == b - y.offset;
 }
 
 void SharedMemory::check_same_member(Lane& lane, std::uintptr_t first, std::uintptr_t last, Access access,

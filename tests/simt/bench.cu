@@ -1,5 +1,6 @@
-// How long the simulator takes: nanoseconds for each thread's barrier and shuffle, for a warp's mma_sync, and the
-// seconds of an attention kernel, the shortest and the median of 15 launches. Run: simt_bench [workers]
+// How long the simulator takes: nanoseconds for each thread's barrier and shuffle, for a warp's mma_sync, mma and
+// ldmatrix, and the seconds of an attention kernel, the shortest and the median of 15 launches. Run: simt_bench
+// [workers]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -44,6 +45,24 @@ __global__ void products(float* out, int rounds) {
   wmma::store_matrix_sync(out, c, 16, wmma::mem_row_major);
 }
 
+__global__ void instructions(float* out, int rounds, bool multiply) {
+  auto* const row = workbook::cuda::dynamic_shared_array<half>() + 8 * threadIdx.x;
+  for (int i = 0; i < 8; ++i) row[i] = __float2half(0.5f);
+  __syncwarp();
+  workbook::cuda::Fragment<half, 4> a;
+  workbook::cuda::Fragment<float, 4> d;
+  d.fill(0);
+  workbook::cuda::ldmatrix_x4(a, row);
+  for (int i = 0; i < rounds; ++i) {
+    if (multiply) {
+      workbook::cuda::mma_m16n8k16(d, a, a[0], a[1]);
+    } else {
+      workbook::cuda::ldmatrix_x4(a, row);
+    }
+  }
+  out[threadIdx.x] = d[0];
+}
+
 struct Time {
   double shortest, median;  ///< seconds on the clock
   double processor;         ///< seconds of all cores together, the shortest: what is left to compare on a busy machine
@@ -80,6 +99,11 @@ void measure_parts() {
         kRounds * kThreads);
   print("mma_sync, a warp", measure([&] { launch(products, dim3(1), dim3(32), 0, out.data(), kRounds); }, kTimes),
         kRounds);
+  for (const bool multiply : {true, false}) {
+    print(multiply ? "mma.m16n8k16, a warp" : "ldmatrix.x4, a warp",
+          measure([&] { launch(instructions, dim3(1), dim3(32), 512, out.data(), kRounds, multiply); }, kTimes),
+          kRounds);
+  }
 }
 
 }  // namespace

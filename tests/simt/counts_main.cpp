@@ -70,25 +70,28 @@ int main() {
     return 3;
   }
   json compared = json::array(), mistakes = json::array(), right = json::array();
-  for (const auto& group :
-       {zoo::counted_cases(), zoo::instruction_cases(), zoo::compared_cases(), zoo::right_cases()}) {
-    for (const zoo::Case& c : group) {
-      if (group.data() != zoo::right_cases().data() || kComparedToo.contains(c.name)) compared.push_back(counted(c));
+  using Group = std::pair<const char*, std::span<const zoo::Case>>;
+  const char* instructions = "instructions below WMMA";
+  const auto add = [](json& to, const char* kind, json entry) {
+    entry["kind"] = kind;
+    to.push_back(std::move(entry));
+  };
+  for (const auto& [kind, cases] :
+       {Group{"counted", zoo::counted_cases()}, Group{instructions, zoo::instruction_cases()},
+        Group{"the book's", zoo::compared_cases()}, Group{"right", zoo::right_cases()}}) {
+    const bool all = cases.data() != zoo::right_cases().data();
+    for (const zoo::Case& c : cases) {
+      if (all || kComparedToo.contains(c.name)) add(compared, kind, counted(c));
     }
   }
-  const std::pair<const char*, std::span<const zoo::Case>> kinds[] = {
-      {"races", zoo::race_cases()},
-      {"wrong accesses", zoo::memory_cases()},
-      {"threads that do not come together", zoo::warp_cases()},
-      {"ldmatrix, stmatrix, mma and groups of cp.async", zoo::instruction_mistakes()}};
-  for (const auto& [kind, group] : kinds) {
-    for (const zoo::Case& c : group) {
-      mistakes.push_back(judged(c));
-      mistakes.back()["kind"] = kind;
-    }
+  for (const auto& [kind, cases] : {Group{"races", zoo::race_cases()}, Group{"wrong accesses", zoo::memory_cases()},
+                                    Group{"threads that do not come together", zoo::warp_cases()},
+                                    Group{instructions, zoo::instruction_mistakes()}}) {
+    for (const zoo::Case& c : cases) add(mistakes, kind, judged(c));
   }
-  for (const auto& group : {zoo::right_cases(), zoo::instruction_cases()}) {
-    for (const zoo::Case& c : group) right.push_back(judged(c));
+  for (const auto& [kind, cases] :
+       {Group{"right", zoo::right_cases()}, Group{instructions, zoo::instruction_cases()}}) {
+    for (const zoo::Case& c : cases) add(right, kind, judged(c));
   }
   std::printf("%s\n", json({{"compared", compared}, {"mistakes", mistakes}, {"right", right}}).dump(1).c_str());
 }
