@@ -13,10 +13,10 @@
 #include "common/attention/npy.hpp"
 #include "common/attention/tolerance.hpp"
 #include "common/cli/input.hpp"
-#include "common/cli/run_numbers.hpp"
 #include "common/cli/verbs.hpp"
 #include "common/judge/compare.hpp"
 #include "common/judge/run.hpp"
+#include "common/judge/stages.hpp"
 #include "common/worker/calls.hpp"
 #include "common/worker/description.hpp"
 #include "common/worker/worker.hpp"
@@ -28,8 +28,7 @@ namespace {
 using book::Chapter;
 using nlohmann::json;
 
-constexpr std::uint64_t kGradientSeed = 2;           // of the dO that backward stages are given
-constexpr const char* kNumbers = "mixed_precision";  // the chapter that has tables of its own
+constexpr std::uint64_t kGradientSeed = 2;  // of the dO that backward stages are given
 
 /// One row of the table.
 struct Row {
@@ -269,6 +268,25 @@ void run_backward(Row& row, worker::Worker& worker, const Checked& check, const 
   }
 }
 
+/// What a chapter shows beside its stage: {"text": …, "json": {"formats": […], "underflow": […]}}.
+json tables_of(const Session& session, const std::function<worker::Reply(const worker::Call&)>& send) {
+  session.progress("the tables of this chapter");
+  worker::Call request("tables");
+  request.output<std::uint8_t>("text", std::size_t(1) << 16);
+  const std::string text = worker::text_of(send(request));
+  session.progress("");
+  try {
+    const json tables = json::parse(text);
+    tables.at("text").get<std::string>();
+    tables.at("json").at("formats");
+    tables.at("json").at("underflow");
+    return tables;
+  } catch (const json::exception& error) {
+    throw worker::Failure(worker::Ending::broke_protocol,
+                          fmt::format("the chapter's tables cannot be read: {}", error.what()));
+  }
+}
+
 }  // namespace
 
 int run(const Session& session, const RunOptions& options) {
@@ -296,7 +314,7 @@ int run(const Session& session, const RunOptions& options) {
   std::map<std::string, Checked> checked;  // by element
   std::vector<Row> rows;
   std::optional<Tensor<float>> previous, last_lse;
-  NumberTables tables;
+  json tables{{"text", ""}, {"json", {{"formats", json::array()}, {"underflow", json::array()}}}};
   for (const Stage& stage : stages) {
     const Chapter& chapter = *stage.chapter;
     Row row;
@@ -324,6 +342,12 @@ int run(const Session& session, const RunOptions& options) {
       try {
         const auto send = [&](const worker::Call& call) { return worker.call(call); };
         const worker::WorkerDescription description = worker::describe(send);
+        if (const std::string wrong = judge::disagreement(chapter, stage.backend, description); !wrong.empty()) {
+          row.result = "failed";
+          row.message = wrong;
+          rows.push_back(std::move(row));
+          continue;
+        }
         if (const std::string dims = dims_not_done(description, chapter.pass, problem.shape.d); !dims.empty()) {
           row.supported = false;
           row.result = fmt::format("kernels do d = {}, not {}", dims, problem.shape.d);
@@ -365,8 +389,8 @@ int run(const Session& session, const RunOptions& options) {
           previous = std::move(result.O);
           last_lse = std::move(result.lse);
         }
-        if (!options.stage.empty() && chapter.slug == kNumbers && tables.formats.empty())
-          tables = number_tables(session, worker);
+        if (!options.stage.empty() && description.has("tables") && tables.at("text") == "")
+          tables = tables_of(session, send);
       } catch (const InputError& error) {
         row.result = "refused";
         row.message = error.what();
@@ -391,13 +415,13 @@ int run(const Session& session, const RunOptions& options) {
   if (session.json) {
     json stages_json = json::array();
     for (const Row& row : rows) stages_json.push_back(row_json(row));
-    json document = to_json(tables);
+    json document = tables.at("json");
     document["input"] = input_json(problem, options);
     document["stages"] = stages_json;
     print_json(document);
   } else {
     print_table(session, problem, options, rows);
-    if (!tables.formats.empty()) print_number_tables(tables);
+    fmt::print("{}", tables.at("text").get<std::string>());
   }
 
   const auto any = [&](auto condition) { return std::any_of(rows.begin(), rows.end(), condition); };

@@ -1,14 +1,7 @@
-// Timing a stage of attention on the device: what the operation "bench" of every kernel chapter consists of. A chapter
-// adds three lines to its table of operations:
-//
-//   void bench(const Arguments& call) {
-//     workbook::cuda::StageTimer<workbook::cuda::ForwardTensors<half>> timer(call);
-//     timer.time([&](auto& t) { ch03::tiled_wmma({call.shape(), …, t.Q.data(), …, t.O.data(), t.lse.data()}); });
-//   }
-//
-// Extra memory is allocated between the two, once. The inputs are made on the device; several sets of them, together
-// larger than L2, are used in turn, so that no call finds its inputs there. Who asks for it gets back a part of one set
-// with its results, and can check them: a time counts only with a right answer.
+// Timing a stage of attention on the device: what the operation "bench" of every stage of kernels consists of
+// (stage.hpp). The inputs are made on the device; several sets of them, together larger than L2, are used in turn, so
+// that no call finds its inputs there. Who asks for it gets back a part of one set with its results, and can check
+// them: a time counts only with a right answer. Extra memory is allocated after the sets, once.
 //
 // On the simulator the stage runs once, for its counters.
 #pragma once

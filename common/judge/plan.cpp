@@ -168,9 +168,10 @@ worker::WorkerJob whole_job(const Workspace& workspace, const Chapter& chapter, 
   }
   job.include = own_headers ? tree.folder : solutions_tree(workspace, chapter).folder;
   job.used = workspace.book.used(chapter);
-  const fs::path special =
-      workspace.book.root / "tests" / chapter.name() / (backend == Backend::cpu ? "operations.cpp" : "operations.cu");
-  if (fs::exists(special)) job.sources.push_back(special);
+  for (const char* special : {"operations.cpp", "operations.cu"}) {
+    const fs::path path = workspace.book.root / "tests" / chapter.name() / special;
+    if (fs::exists(path) && (backend != Backend::cpu || !is_kernel_file(special))) job.sources.push_back(path);
+  }
   return job;
 }
 

@@ -1,4 +1,4 @@
-// Building worker executables: any folder of chapter files plus the chapter's table of operations becomes one program.
+// Building worker executables: any folder of chapter files plus the chapter's special operations becomes one program.
 // The reader's code, the solutions, grafts, mutants and submissions all go this way. Ninja does the work, so that only
 // what changed is rebuilt; the flags come from toolchain.json, which CMake writes.
 #pragma once
@@ -45,7 +45,7 @@ Toolchain load_toolchain(const std::filesystem::path& build_folder, const std::f
 struct WorkerJob {
   std::string name;  ///< unique: "solutions/01_naive_attention"; becomes a folder
   Backend backend = Backend::cpu;
-  std::vector<std::filesystem::path> sources;    ///< the chapter's .cpp and .cu files and its table of operations
+  std::vector<std::filesystem::path> sources;    ///< the chapter's .cpp and .cu files and its special operations
   std::filesystem::path include;                 ///< the folder with the chapter's headers
   std::vector<std::filesystem::path> used = {};  ///< folders of earlier chapters, included as "NN_name/file"
   std::vector<std::string> libraries = {};       ///< what it is linked with beyond what every worker is

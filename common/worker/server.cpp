@@ -1,5 +1,5 @@
 // The worker program: waits for requests, runs the chapter's operation, answers. It is linked with one chapter's files
-// and its table of operations, never with the oracle, the tests or another chapter.
+// and its special operations, never with the oracle, the tests or another chapter.
 //
 // It also counts what an operation allocates: operator new is replaced, exact to the byte. That, and main, lie in this
 // one object file, so that a chapter that defines them as well does not link.

@@ -1,10 +1,10 @@
-// The underflow table: what it says follows from the formats alone.
+// Chapter 7's underflow table: what it says follows from the formats alone.
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 
-#include "common/training/underflow.hpp"
+#include "tests/07_mixed_precision/underflow.hpp"
 
-using namespace workbook::training;
+using namespace ch07_tests;
 
 namespace {
 

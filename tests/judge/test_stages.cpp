@@ -1,0 +1,50 @@
+// chapter.toml against what a stage says of itself.
+#include <catch2/catch_test_macros.hpp>
+
+#include "common/judge/stages.hpp"
+
+using namespace workbook;
+using judge::disagreement;
+
+namespace {
+
+book::Chapter chapter() {
+  book::Chapter chapter;
+  chapter.element = "float32";
+  chapter.pass = "forward";
+  chapter.causal = true;
+  chapter.backends = {Backend::cpu, Backend::sim};
+  chapter.files = {"kernel.cu", "stage.cpp", "stage.cu"};
+  return chapter;
+}
+
+worker::WorkerDescription description(const std::string& element) {
+  worker::StageDescription stage;
+  stage.pass = stage.operation = "forward";
+  stage.element = element;
+  return {{stage}, {"forward"}};
+}
+
+}  // namespace
+
+TEST_CASE("a manifest that says what the stage says") {
+  CHECK(disagreement(chapter(), Backend::cpu, description("float32")).empty());
+  CHECK(disagreement(chapter(), Backend::sim, description("float16")).empty());
+}
+
+TEST_CASE("another element, pass, mask or backend is named") {
+  CHECK(disagreement(chapter(), Backend::sim, description("bfloat16")) ==
+        "on \"sim\" chapter.toml has the element \"float16\", stage.cu has \"bfloat16\"");
+  book::Chapter other = chapter();
+  other.pass = "backward";
+  CHECK(disagreement(other, Backend::cpu, description("float32")) ==
+        "chapter.toml has pass = \"backward\", but stage.cpp has no such stage");
+  other = chapter();
+  other.causal = false;
+  CHECK(disagreement(other, Backend::cpu, description("float32")) ==
+        "chapter.toml has causal = false, stage.cpp has true");
+  other = chapter();
+  other.files = {"stage.cu"};
+  CHECK(disagreement(other, Backend::cpu, description("float32")) ==
+        "chapter.toml has the backend \"cpu\", but no stage.cpp among its files");
+}
