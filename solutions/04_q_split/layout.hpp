@@ -18,8 +18,8 @@ constexpr unsigned all_lanes = 0xffffffff;
 // As in chapter 3: rows of halves padded by 16 bytes for loads of fragments, rows of floats by 32 for their stores.
 constexpr int pad_half = 16 / sizeof(half), pad_product = 32 / sizeof(float);
 
-// m may stay behind a row's maximum by so much, and O is then not rescaled: P is at most 2^8, and fp16 is as exact
-// there as it is at 1. 0 would keep m at the maximum.
+// m may stay behind a row's maximum by this much, and O is then not rescaled: P is at most 2^8, and fp16 is as exact
+// there as it is at 1. 0 would keep m at the maximum. The idea and the number: Zadouri et al. 2026 (FlashAttention-4).
 constexpr float slack = 8;
 
 // With d = 128 there is neither shared memory for a second K/V tile nor registers for Q.
@@ -27,10 +27,10 @@ template <int d>
 constexpr int copies = d <= 64 ? 2 : 1;
 template <int d>
 constexpr bool Q_in_registers = d <= 64;
-// A warp treats so many keys of a tile at once, since a lane keeps its scores in registers.
+// How many keys of a tile a warp takes at a time: a lane keeps the scores of a step in registers.
 template <int d, int Bc>
 constexpr int step = d <= 64 ? 32 : Bc;
-// The blocks that shall fit a multiprocessor: the compiler divides the registers by them.
+// How many blocks are to fit a multiprocessor. The compiler divides the registers among them.
 template <int d, int warps>
 constexpr int blocks = (d == 128 || warps < 4 ? 8
                         : d == 64             ? 12

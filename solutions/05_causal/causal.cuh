@@ -13,7 +13,7 @@
 namespace ch05 {
 namespace {
 
-// So many heads share the GPU at a time: enough blocks of every length to fill it, few enough for L2.
+// How many heads share the GPU at a time: enough blocks of every length to fill it, few enough for L2.
 constexpr int heads_together = 8;
 
 /// The sizes of a head, and whether query i sees only the keys j <= i + (Nk - Nq).
@@ -33,9 +33,10 @@ __device__ int key_tiles(std::int64_t first_query, const Sizes& sizes) {
   // END 5.1
 }
 
-/// -inf for the keys of this step that the row does not see, and the others times scale, if there are such keys in any
-/// row of the warp; otherwise the scores stay as they are. Returns by what they are yet to be multiplied. query is the
-/// row's number in its head, first_key the step's first key's, tile the K/V tile's.
+/// If some row of the warp does not see all keys of this step: scales the scores, makes those of keys that the row does
+/// not see -inf, and returns 1. Otherwise leaves the scores alone and returns scale. Either way they have still to be
+/// multiplied by what is returned. query is the row's number in its head, first_key that of the step's first key, tile
+/// that of the K/V tile.
 template <int width>
 __device__ __forceinline__ float mask_boundary(float (&S)[width], std::int64_t query, std::int64_t first_key, int tile,
                                                const Sizes& sizes, float scale) {

@@ -38,7 +38,7 @@ inline constexpr Format e4m3{"FP8 E4M3", 4, 3, /*has_infinity=*/false}, e5m2{"FP
 /// Where a number halfway between two codes goes.
 enum class Rounding {
   to_even,       ///< to the code that ends in 0: IEEE 754's default, and what the hardware does but for TF32
-  ties_to_away,  ///< away from zero: what CUDA's conversion to TF32 does
+  ties_to_away,  ///< away from zero: cvt.rna.tf32.f32, CUDA's conversion to TF32
 };
 
 /// What a number becomes that is too large, after rounding, for the format.
