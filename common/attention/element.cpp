@@ -31,19 +31,28 @@ std::vector<float> from_codes(std::span<const std::uint16_t> codes, std::string_
   return values;
 }
 
-Problem rounded_to(Problem problem, std::string_view element) {
-  if (!has_codes(element)) return problem;
-  for (auto& [name, tensor] : {std::pair{"Q", &problem.Q}, {"K", &problem.K}, {"V", &problem.V}}) {
-    std::vector<float> rounded = from_codes(to_codes(tensor->values, element), element);
+EncodedProblem encoded(Problem problem, std::string_view element) {
+  EncodedProblem result{std::string(element), std::move(problem), {}, {}, {}};
+  if (!has_codes(element)) return result;
+  const auto encode = [&](const char* name, Tensor<float>& tensor, std::vector<std::uint16_t>& codes) {
+    codes = to_codes(tensor.values, element);
+    std::vector<float> rounded = from_codes(codes, element);
     for (std::size_t i = 0; i < rounded.size(); ++i) {
-      if (std::isinf(rounded[i]) && std::isfinite(tensor->values[i])) {
-        fail_input("{}: the value {} does not fit {}; allowed: up to {}", name, tensor->values[i], element,
+      if (std::isinf(rounded[i]) && std::isfinite(tensor.values[i])) {
+        fail_input("{}: the value {} does not fit {}; allowed: up to {}", name, tensor.values[i], element,
                    element == "float16" ? "65504" : "3.39e38");
       }
     }
-    tensor->values = std::move(rounded);
-  }
-  return problem;
+    tensor.values = std::move(rounded);
+  };
+  encode("Q", result.problem.Q, result.Q);
+  encode("K", result.problem.K, result.K);
+  encode("V", result.problem.V, result.V);
+  return result;
+}
+
+Problem rounded_to(Problem problem, std::string_view element) {
+  return encoded(std::move(problem), element).problem;
 }
 
 }  // namespace workbook

@@ -13,10 +13,8 @@
 #include "common/judge/compare.hpp"
 #include "common/worker/calls.hpp"
 
-namespace workbook::cli {
+namespace workbook::bench {
 namespace {
-
-using bench::Point;
 
 constexpr std::int64_t kCheckedRows = 16;
 
@@ -112,7 +110,7 @@ std::string check_backward(const worker::Reply& reply, const Point& p) {
 
 }  // namespace
 
-void add_checked_outputs(worker::Call& call, const bench::Shape& s) {
+void add_checked_outputs(worker::Call& call, const Shape& s) {
   const std::int64_t rows = std::min(kCheckedRows, s.N);
   call.number("rows", double(rows));
   const auto codes = [&](const char* name, std::int64_t height) {
@@ -134,4 +132,4 @@ std::string what_is_wrong(const worker::Reply& reply, const Point& p) {
   return p.shape.pass == "backward" ? check_backward(reply, p) : check_forward(reply, p);
 }
 
-}  // namespace workbook::cli
+}  // namespace workbook::bench

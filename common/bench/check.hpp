@@ -7,14 +7,14 @@
 #include "common/bench/results.hpp"
 #include "common/worker/worker.hpp"
 
-namespace workbook::cli {
+namespace workbook::bench {
 
 /// Makes the operation "bench" give back the last rows of the last head, or what they depend on
 /// (common/cuda/bench.hpp): adds the number "rows", and the outputs.
-void add_checked_outputs(worker::Call& call, const bench::Shape& shape);
+void add_checked_outputs(worker::Call& call, const Shape& shape);
 
 /// What is wrong with them; empty if nothing is. O and the LSE are held to the bounds of every test, dQ, dK and dV to a
 /// relative error.
-std::string what_is_wrong(const worker::Reply& reply, const bench::Point& point);
+std::string what_is_wrong(const worker::Reply& reply, const Point& point);
 
-}  // namespace workbook::cli
+}  // namespace workbook::bench

@@ -1,18 +1,35 @@
-// The measuring of the verb bench: builds the stages, runs them, asks the device, PyTorch and the profiler.
+// Measuring: builds the stages, runs them, asks the device, PyTorch and the profiler. It prints nothing.
 #pragma once
 
+#include <cstdint>
+#include <string>
 #include <vector>
 
 #include "common/bench/results.hpp"
-#include "common/cli/verbs.hpp"
+#include "common/book/manifest.hpp"
+#include "common/judge/workspace.hpp"
 
-namespace workbook::cli {
+namespace workbook::bench {
+
+/// What is to be measured.
+struct MeasureRequest {
+  std::vector<std::string> chapters;  ///< numbers or names; empty: all
+  bool only = false;                  ///< not also those before them
+  bool own = false;                   ///< the reader's stages in place of the book's
+  std::vector<std::int64_t> lengths;  ///< N; empty: 256 … 16384 on a GPU, 128 … 1024 elsewhere
+  std::vector<std::int64_t> head_dims{64, 128};
+  std::string pass = "both";    ///< or "forward", "backward"
+  std::string causal = "both";  ///< or "yes", "no"
+  double budget = 0.2;          ///< seconds for the timed calls of one shape
+  bool peers = false, profile = false, steps = false;
+  std::string command;  ///< the command line, for the results
+};
 
 /// The chapters that are named and, unless `only`, those before them; all if none is named. InputError for one that the
 /// book does not have.
-std::vector<const book::Chapter*> wanted_chapters(const Session& session, const BenchOptions& options);
+std::vector<const book::Chapter*> wanted_chapters(const judge::Workspace& workspace, const MeasureRequest& request);
 
 /// Everything that can be measured here; what cannot is in Results::skipped.
-bench::Results measure(const Session& session, const BenchOptions& options);
+Results measure(const judge::Workspace& workspace, const MeasureRequest& request);
 
-}  // namespace workbook::cli
+}  // namespace workbook::bench

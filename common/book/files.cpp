@@ -97,12 +97,6 @@ bool write_if_changed(const fs::path& path, std::string_view text) {
   return true;
 }
 
-std::string hash(std::string_view text) {
-  std::uint64_t value = 0xcbf29ce484222325;
-  for (const char c : text) value = (value ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return fmt::format("{:016x}", value);
-}
-
 fs::path back_up(const fs::path& root, const fs::path& path) {
   const fs::path relative =
       fs::absolute(path).lexically_normal().lexically_relative(fs::absolute(root).lexically_normal());

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "common/worker/hash.hpp"
+
 namespace workbook::book {
 
 /// The file's bytes. std::runtime_error naming the path if it cannot be read.
@@ -15,8 +17,7 @@ std::string read_file(const std::filesystem::path& path);
 void write_file(const std::filesystem::path& path, std::string_view text);
 /// write_file, unless the file already holds `text` (keeps its time stamp, so that nothing is rebuilt).
 bool write_if_changed(const std::filesystem::path& path, std::string_view text);
-/// FNV-1a, 64 bits, as 16 hex digits: tells files apart, not a protection.
-std::string hash(std::string_view text);
+using worker::hash;
 /// Copies `path` to `root`/.workbook/backup/TIME/..., keeping its path relative to `root`; never overwrites a backup.
 std::filesystem::path back_up(const std::filesystem::path& root, const std::filesystem::path& path);
 

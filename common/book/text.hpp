@@ -1,5 +1,7 @@
-// Small changes to texts that several parts need.
+// Small changes to texts that several parts need, and sizes as text.
 #pragma once
+
+#include <fmt/format.h>
 
 #include <string>
 #include <string_view>
@@ -7,10 +9,13 @@
 namespace workbook::book {
 
 /// `text` with every occurrence of `from` replaced.
-inline std::string replaced(std::string text, std::string_view from, std::string_view to) {
-  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
-    text.replace(at, from.size(), to);
-  return text;
+inline std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
+  std::string result;
+  for (std::size_t at = text.find(from); at != std::string_view::npos; at = text.find(from)) {
+    result.append(text.substr(0, at)).append(to);
+    text.remove_prefix(at + from.size());
+  }
+  return result.append(text);
 }
 
 /// Every line of the text indented.
@@ -21,6 +26,17 @@ inline std::string indented(std::string_view text, std::string_view by) {
     if (c == '\n') result += by;
   }
   return result;
+}
+
+/// "1.5 MiB"
+inline std::string bytes_text(double bytes) {
+  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  int unit = 0;
+  while (bytes >= 1024 && unit < 4) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.1f} {}", bytes, units[unit]);
 }
 
 }  // namespace workbook::book

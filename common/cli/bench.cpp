@@ -75,13 +75,14 @@ int bench(const Session& session, const BenchOptions& options) {
   if (options.publish && !fs::exists(session.book.root / "notes" / "results.md")) {
     fail_input("--publish: there is no notes/results.md to put the results into");
   }
-  if (options.from.empty()) wanted_chapters(session, options);  // an unknown one is said before anything is written
+  if (options.from.empty())
+    bench::wanted_chapters(session, options);  // an unknown one is said before anything is written
   // Made before anything is measured; only our own default may be made together with what it lies in.
   const fs::path default_folder = session.toolchain.build_folder / "bench";
   if (options.out.empty()) fs::create_directories(default_folder);
   const fs::path folder = writable_folder(options.out.empty() ? default_folder : fs::path(options.out));
 
-  const Results results = options.from.empty() ? measure(session, options) : read_results(options.from);
+  const Results results = options.from.empty() ? bench::measure(session, options) : read_results(options.from);
   if (options.publish && !results.on_gpu()) {
     fail_input("--publish: {} no times of a GPU; allowed: results of a run on one",
                options.from.empty() ? "this run has" : options.from + " holds");

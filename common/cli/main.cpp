@@ -387,7 +387,7 @@ int main(int argc, char** argv) {
       if (word == "--out") ++i;
       if (!word.starts_with("--out")) bench_options.command += " " + word;
     }
-    verb = [&](Session& session) { return bench(session, bench_options); };
+    verb = [&](Session& session) { return cli::bench(session, bench_options); };
   });
 
   GradeOptions grade_options;

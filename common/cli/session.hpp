@@ -6,12 +6,13 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "common/book/text.hpp"
 #include "common/judge/verdict.hpp"
 #include "common/judge/workspace.hpp"
 
 namespace workbook::cli {
 
-using judge::EnvironmentError, judge::number_json;
+using book::bytes_text, judge::EnvironmentError, judge::number_json;
 
 /// Exit codes of the command.
 enum Exit { kDone = 0, kTestFailed = 1, kUsage = 2, kEnvironment = 3 };
@@ -30,8 +31,5 @@ Session open_session();
 
 /// A JSON document on stdout, invalid UTF-8 replaced.
 void print_json(const nlohmann::json& document);
-
-/// "1.5 MiB"
-std::string bytes_text(double bytes);
 
 }  // namespace workbook::cli

@@ -10,6 +10,8 @@
 namespace workbook::cli {
 namespace {
 
+using namespace workbook::judge;
+
 constexpr std::int64_t kMostCells = 96;  // of a drawn map, down and across
 
 constexpr const char* kStyle = R"(

@@ -12,7 +12,7 @@ namespace workbook::cli {
 struct TracePage {
   std::string title;  ///< "Chapter 3: Tiled WMMA (your code, on the simulator)"
   std::string input;  ///< "Attention over …"
-  const Trace* trace = nullptr;
+  const judge::Trace* trace = nullptr;
 };
 std::string trace_page(const TracePage& page);
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/bench/measure.hpp"
 #include "common/cli/input.hpp"
 #include "common/cli/session.hpp"
 
@@ -91,20 +92,10 @@ struct TrainOptions {
 /// train: a small language model in several precisions; loss curves as text, CSV and a plot.
 int train(const Session& session, const TrainOptions& options);
 
-struct BenchOptions {
-  std::vector<std::string> chapters;  ///< numbers or names; empty: all
-  bool only = false;                  ///< not also those before them
-  bool own = false;                   ///< the reader's stages in place of the book's
-  std::vector<std::int64_t> lengths;  ///< N; empty: 256 … 16384 on a GPU, 128 … 1024 elsewhere
-  std::vector<std::int64_t> head_dims{64, 128};
-  std::string pass = "both";    ///< or "forward", "backward"
-  std::string causal = "both";  ///< or "yes", "no"
-  double budget = 0.2;          ///< seconds for the timed calls of one shape
-  bool peers = false, profile = false, steps = false;
+struct BenchOptions : bench::MeasureRequest {
   std::string out;       ///< a folder; empty: bench/ in the build folder
   std::string from;      ///< a results.json to show again, in place of measuring
   bool publish = false;  ///< into notes/results.md
-  std::string command;   ///< the command line, for the results
 };
 /// bench: times of the stages on a GPU, beside its own limits and PyTorch; JSON, CSV, a table, plots.
 int bench(const Session& session, const BenchOptions& options);

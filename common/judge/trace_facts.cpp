@@ -7,9 +7,9 @@
 #include <array>
 #include <cmath>
 
-#include "common/cli/session.hpp"
+#include "common/book/text.hpp"
 
-namespace workbook::cli {
+namespace workbook::judge {
 namespace {
 
 /// "3136", "3.06"
@@ -94,7 +94,7 @@ std::string launch_shape(const TracedLaunch& launch) {
   return fmt::format("grid ({}, {}, {}), block ({}, {}, {}): {} {} of {} threads, {} dynamic shared memory a block",
                      launch.grid[0], launch.grid[1], launch.grid[2], launch.block[0], launch.block[1], launch.block[2],
                      launch.blocks(), launch.blocks() == 1 ? "block" : "blocks", launch.threads(),
-                     launch.shared_bytes == 0 ? "no" : bytes_text(double(launch.shared_bytes)) + " of");
+                     launch.shared_bytes == 0 ? "no" : book::bytes_text(double(launch.shared_bytes)) + " of");
 }
 
 TraceTable traffic_table(const TracedLaunch& launch) {
@@ -103,11 +103,11 @@ TraceTable traffic_table(const TracedLaunch& launch) {
                least_written = 0, read_requests = 0, write_requests = 0;
   const auto add = [&](const std::string& name, const char* what, const std::string& size, std::int64_t bytes,
                        std::int64_t requests, std::int64_t sectors, std::int64_t least, std::optional<double> times) {
-    table.rows.push_back({name, what, size, bytes_text(double(bytes)), fmt::format("{}", requests),
+    table.rows.push_back({name, what, size, book::bytes_text(double(bytes)), fmt::format("{}", requests),
                           fmt::format("{}", sectors), fmt::format("{}", least), times_text(times)});
   };
   for (const TracedTensor& tensor : launch.tensors) {
-    const std::string size = bytes_text(double(tensor.bytes));
+    const std::string size = book::bytes_text(double(tensor.bytes));
     if (tensor.read_requests() > 0) {
       add(tensor.name, "read", size, tensor.read_bytes(), tensor.read_requests(), tensor.read_sectors(),
           tensor.counter("unique_read_sectors"), tensor.times_read());
@@ -158,8 +158,8 @@ TraceTable all_traffic_table(const std::vector<TracedLaunch>& launches) {
   sums.push_back(all);
   TraceTable table{{{"tensor", "size", "read", "written"}}};
   for (const Sums& sum : sums) {
-    table.rows.push_back({sum.name, sum.size == 0 ? "" : bytes_text(double(sum.size)), bytes_text(double(sum.read)),
-                          bytes_text(double(sum.written))});
+    table.rows.push_back({sum.name, sum.size == 0 ? "" : book::bytes_text(double(sum.size)),
+                          book::bytes_text(double(sum.read)), book::bytes_text(double(sum.written))});
   }
   return table;
 }
@@ -213,7 +213,7 @@ std::vector<std::pair<std::string, std::string>> launch_facts(const TracedLaunch
     facts.emplace_back(
         "tiles of " + tensor.name,
         fmt::format("{} of {} rows, {} each{}; {} reads of one", tiling.matrices * tiling.tiles(), tiling.tile_rows,
-                    bytes_text(double(tiling.tile_rows * tiling.row_bytes)),
+                    book::bytes_text(double(tiling.tile_rows * tiling.row_bytes)),
                     tiling.rows % tiling.tile_rows == 0
                         ? ""
                         : fmt::format(" (the last of a head has {} rows)", tiling.rows % tiling.tile_rows),
@@ -305,4 +305,4 @@ std::string map_note(const TileMap& map, const DrawnMap& drawn) {
   return note;
 }
 
-}  // namespace workbook::cli
+}  // namespace workbook::judge

@@ -7,7 +7,7 @@
 
 #include "common/judge/trace_launch.hpp"
 
-namespace workbook::cli {
+namespace workbook::judge {
 
 /// A table; the first row is the head. Columns of words are aligned left, the others right.
 struct TraceTable {
@@ -51,4 +51,4 @@ std::vector<std::pair<DrawnCell, std::string>> map_legend(const TileMap& map, co
 /// Anything that has to be known beside that: a scale, reads that were divided; empty if nothing.
 std::string map_note(const TileMap& map, const DrawnMap& drawn);
 
-}  // namespace workbook::cli
+}  // namespace workbook::judge

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <stdexcept>
 
-namespace workbook::cli {
+namespace workbook::judge {
 namespace {
 
 using nlohmann::json;
@@ -240,4 +240,4 @@ std::vector<TileMap> tile_maps(const TracedLaunch& launch) {
   return merged;
 }
 
-}  // namespace workbook::cli
+}  // namespace workbook::judge

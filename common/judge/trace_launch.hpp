@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace workbook::cli {
+namespace workbook::judge {
 
 /// A tensor's rows in tiles: matrices one behind the other, the last tile of each may be short.
 struct TraceTiling {
@@ -92,4 +92,4 @@ struct TileMap {
 /// otherwise blocks. Tensors without a tiling have none.
 std::vector<TileMap> tile_maps(const TracedLaunch& launch);
 
-}  // namespace workbook::cli
+}  // namespace workbook::judge

@@ -8,14 +8,13 @@
 
 #include "common/attention/element.hpp"
 #include "common/attention/error.hpp"
-#include "common/judge/run.hpp"
+#include "common/judge/plan.hpp"
 #include "common/worker/description.hpp"
 #include "common/worker/worker.hpp"
 
-namespace workbook::cli {
+namespace workbook::training {
 namespace {
 
-using namespace workbook::training;
 using worker::Call, worker::Reply, worker::Worker;
 
 constexpr double kCallSeconds = 600;  // of attention on the simulator, on a slow machine
@@ -96,10 +95,8 @@ class ChapterAttention : public AttentionCore<float> {
   std::string element_;
 };
 
-std::string element_of(training::Precision precision) {
-  return precision == training::Precision::fp32   ? "float32"
-         : precision == training::Precision::bf16 ? "bfloat16"
-                                                  : "float16";
+std::string element_of(MixedPrecision precision) {
+  return precision == MixedPrecision::fp32 ? "float32" : precision == MixedPrecision::bf16 ? "bfloat16" : "float16";
 }
 
 /// What training needs of some chapter: a causal pass in this element, or operations that can be called alone.
@@ -114,8 +111,8 @@ struct Need {
                         : fmt::format("a causal {} pass in {}", pass, element);
   }
 };
-Need need_of(training::Precision precision, const std::string& pass, Backend kernels) {
-  const bool on_cpu = precision == training::Precision::fp32 && pass == "forward";
+Need need_of(MixedPrecision precision, const std::string& pass, Backend kernels) {
+  const bool on_cpu = precision == MixedPrecision::fp32 && pass == "forward";
   return {pass, element_of(precision), {}, on_cpu ? Backend::cpu : kernels};
 }
 /// An exercise of that name tells the chapter that has them.
@@ -153,7 +150,7 @@ std::vector<const book::Chapter*> candidates(const book::Book& book, const Need&
 }  // namespace
 
 struct TrainingChapters::Workers {
-  const Session& session;
+  const judge::Workspace& workspace;
   std::string tree;
   Backend kernels;
   std::map<std::string, Worker> by_job;
@@ -161,10 +158,10 @@ struct TrainingChapters::Workers {
 
   worker::WorkerJob job_of(const book::Chapter& chapter, Backend backend) const {
     const bool own = tree == "chapters";
-    worker::WorkerJob job =
-        whole_job(session, chapter, own ? readers_tree(session, chapter) : solutions_tree(session, chapter), backend);
+    worker::WorkerJob job = whole_job(
+        workspace, chapter, own ? readers_tree(workspace, chapter) : solutions_tree(workspace, chapter), backend);
     for (std::filesystem::path& used : job.used)
-      used = session.book.root / tree / used.filename();  // what it compiles once more is of the same tree
+      used = workspace.book.root / tree / used.filename();  // what it compiles once more is of the same tree
     return job;
   }
 
@@ -176,22 +173,23 @@ struct TrainingChapters::Workers {
     for (const auto& [chapter, backend] : chapters) {
       worker::WorkerJob job = job_of(*chapter, backend);
       if (by_job.contains(job.name) || jobs.contains(job.name)) continue;
-      const auto& more = session.toolchain.backends.at(backend).targets;
+      const auto& more = workspace.toolchain.backends.at(backend).targets;
       targets.insert(targets.end(), more.begin(), more.end());
       texts.push_back(chapter->name());
       numbers[job.name] = chapter->number;
       jobs[job.name] = std::move(job);
     }
     if (jobs.empty()) return;
-    session.progress(fmt::format("building {}", fmt::join(texts, ", ")));
-    worker::build_targets(session.toolchain, targets);
+    workspace.progress(fmt::format("building {}", fmt::join(texts, ", ")));
+    worker::build_targets(workspace.toolchain, targets);
     std::vector<worker::WorkerJob> all;
     for (const auto& [name, job] : jobs) all.push_back(job);
-    const auto built = worker::build_workers(session.toolchain, all);
+    const auto built = worker::build_workers(workspace.toolchain, all);
     for (const auto& [name, job] : jobs) {
       const worker::WorkerBuilt& executable = built.at(name);
       if (!executable.ok)
-        throw EnvironmentError(fmt::format("chapter {} does not compile:\n{}", numbers.at(name), executable.log));
+        throw judge::EnvironmentError(
+            fmt::format("chapter {} does not compile:\n{}", numbers.at(name), executable.log));
       worker::Limits limits;
       limits.time = std::chrono::duration<double>(kCallSeconds);
       if (job.backend == Backend::cuda) limits.memory = 0;  // CUDA reserves far more addresses than it uses
@@ -219,25 +217,26 @@ struct TrainingChapters::Workers {
   }
 };
 
-TrainingChapters::TrainingChapters(const Session& session, const CodeUnderTraining& code,
-                                   const std::vector<training::Precision>& precisions)
-    : workers_(new Workers{session, code.tree, code.backend.value_or(Backend::sim), {}, {}}) {
+TrainingChapters::TrainingChapters(const judge::Workspace& workspace, const CodeUnderTraining& code,
+                                   const std::vector<MixedPrecision>& precisions)
+    : workers_(new Workers{workspace, code.tree, code.backend.value_or(Backend::sim), {}, {}}) {
   if (code.tree != "chapters" && code.tree != "solutions")
     fail_input("attention by \"{}\": allowed are \"chapters\" and \"solutions\"", code.tree);
   const Backend kernels = workers_->kernels;
-  if (!session.toolchain.can_build(kernels))
-    throw EnvironmentError(fmt::format("attention on \"{}\": {}", name(kernels), session.toolchain.why_not(kernels)));
+  if (!workspace.toolchain.can_build(kernels))
+    throw judge::EnvironmentError(
+        fmt::format("attention on \"{}\": {}", name(kernels), workspace.toolchain.why_not(kernels)));
   std::map<Need, std::vector<const book::Chapter*>> needs;
-  for (const training::Precision precision : precisions) {
+  for (const MixedPrecision precision : precisions) {
     for (const char* pass : {"forward", "backward"}) needs[need_of(precision, pass, kernels)];
-    if (precision == training::Precision::fp16_scaled) needs[need_of_scaling(kernels)];
+    if (precision == MixedPrecision::fp16_scaled) needs[need_of_scaling(kernels)];
   }
   std::vector<std::pair<const book::Chapter*, Backend>> first;
   for (auto& [need, from] : needs) {
-    from = candidates(session.book, need);
+    from = candidates(workspace.book, need);
     if (from.empty()) fail_input("--{}: this book has no chapter with {}", code.tree, need.text());
     first.emplace_back(from.front(), need.backend);
-    if (code.tree == "solutions" && !session.book.has_solutions(*from.front()))
+    if (code.tree == "solutions" && !workspace.book.has_solutions(*from.front()))
       fail_input("--solutions: this book comes without solutions; --chapters trains with the code in chapters/");
   }
   workers_->start(first);
@@ -258,7 +257,7 @@ std::string TrainingChapters::text() const {
                      numbers.size() == 1 ? "" : "s", list);
 }
 
-std::unique_ptr<AttentionCore<float>> TrainingChapters::attention(training::Precision precision) {
+std::unique_ptr<AttentionCore<float>> TrainingChapters::attention(MixedPrecision precision) {
   const auto stage = [&](const char* pass) {
     return workers_->offered.at(need_of(precision, pass, workers_->kernels));
   };
@@ -266,7 +265,7 @@ std::unique_ptr<AttentionCore<float>> TrainingChapters::attention(training::Prec
 }
 
 ScalingParts TrainingChapters::scaling(const RunState& run) {
-  if (run.precision != training::Precision::fp16_scaled) return {};
+  if (run.precision != MixedPrecision::fp16_scaled) return {};
   Worker& worker = *workers_->offered.at(need_of_scaling(workers_->kernels)).worker;
   ScalingParts parts;
   parts.unscale = [&worker](std::span<float> gradients, float scale) {
@@ -293,4 +292,4 @@ ScalingParts TrainingChapters::scaling(const RunState& run) {
   return parts;
 }
 
-}  // namespace workbook::cli
+}  // namespace workbook::training

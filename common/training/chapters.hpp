@@ -6,32 +6,32 @@
 #include <string>
 #include <vector>
 
-#include "common/cli/session.hpp"
+#include "common/judge/workspace.hpp"
 #include "common/training/checkpoint.hpp"
 
-namespace workbook::cli {
+namespace workbook::training {
 
 /// The workers of one experiment.
 class TrainingChapters {
  public:
   /// Builds what these precisions need. InputError if no chapter has it, EnvironmentError if the backend cannot be
-  /// built here. The session must outlive it.
-  TrainingChapters(const Session& session, const training::CodeUnderTraining& code,
-                   const std::vector<training::Precision>& precisions);
+  /// built here. The workspace must outlive it.
+  TrainingChapters(const judge::Workspace& workspace, const CodeUnderTraining& code,
+                   const std::vector<MixedPrecision>& precisions);
   ~TrainingChapters();
 
   /// "your chapters 2, 5 and 6": whose code it is.
   std::string text() const;
   /// For each pass the last chapter that has it, causal, in the element of the precision; in fp32 the forward pass is
   /// one of the CPU. The calls throw worker::Failure. Lives no longer than this object.
-  std::unique_ptr<training::AttentionCore<float>> attention(training::Precision precision);
+  std::unique_ptr<AttentionCore<float>> attention(MixedPrecision precision);
   /// The operations "unscale" and "scaler" of a chapter for fp16-scaled, given for others. `run` has what came before:
   /// the scaler counts from the first step on.
-  training::ScalingParts scaling(const training::RunState& run);
+  ScalingParts scaling(const RunState& run);
 
  private:
   struct Workers;
   std::unique_ptr<Workers> workers_;
 };
 
-}  // namespace workbook::cli
+}  // namespace workbook::training

@@ -125,7 +125,7 @@ Experiment parse(std::string_view bytes) {
     RunState run;
     const std::string precision = j.at("precision");
     const auto known = std::find_if(kPrecisions.begin(), kPrecisions.end(),
-                                    [&](Precision p) { return precision == training::name(p); });
+                                    [&](MixedPrecision p) { return precision == training::name(p); });
     if (known == kPrecisions.end()) throw std::runtime_error("it has a run in \"" + precision + "\"");
     run.precision = *known;
     run.updates = j.at("updates");

@@ -15,22 +15,24 @@ constexpr float kOverflow = 0x1p32f;  // times a gradient of about 1e-3 and any 
 
 }  // namespace
 
-const char* name(Precision precision) {
+const char* name(MixedPrecision precision) {
   switch (precision) {
-    case Precision::fp32:
+    case MixedPrecision::fp32:
       return "fp32";
-    case Precision::fp16:
+    case MixedPrecision::fp16:
       return "fp16";
-    case Precision::fp16_scaled:
+    case MixedPrecision::fp16_scaled:
       return "fp16-scaled";
-    case Precision::bf16:
+    case MixedPrecision::bf16:
       return "bf16";
   }
   return "";
 }
 
-Storage storage_of(Precision precision) {
-  return precision == Precision::fp32 ? Storage::fp32 : precision == Precision::bf16 ? Storage::bf16 : Storage::fp16;
+Storage storage_of(MixedPrecision precision) {
+  return precision == MixedPrecision::fp32   ? Storage::fp32
+         : precision == MixedPrecision::bf16 ? Storage::bf16
+                                             : Storage::fp16;
 }
 
 void check(const Settings& settings) {
@@ -55,7 +57,7 @@ void check(const Settings& settings) {
   check(settings.scaler);
 }
 
-Trainer::Trainer(const Settings& settings, Precision precision, std::string text,
+Trainer::Trainer(const Settings& settings, MixedPrecision precision, std::string text,
                  std::unique_ptr<AttentionCore<float>> attention, ScalingParts parts)
     : settings_((check(settings), settings)),
       precision_(precision),
@@ -84,7 +86,7 @@ RunState Trainer::start() const {
   run.m.resize(run.weights.size());
   run.v.resize(run.weights.size());
   run.random = Random(settings_.seed + 1).bits();
-  if (precision_ == Precision::fp16_scaled) run.scaler.scale = float(settings_.scaler.initial);
+  if (precision_ == MixedPrecision::fp16_scaled) run.scaler.scale = float(settings_.scaler.initial);
   return run;
 }
 
@@ -107,7 +109,7 @@ double Trainer::batch(RunState& run, float factor, bool& finite) {
   model_.backward(stored_weights_, bytes, targets, factor, batch_gradients_);
   // The gradients of the weights are stored like any other tensor; what several batches add up is fp32.
   round_to(storage_of(precision_), batch_gradients_);
-  if (precision_ == Precision::fp16_scaled) finite = parts_.unscale(batch_gradients_, run.scaler.scale) && finite;
+  if (precision_ == MixedPrecision::fp16_scaled) finite = parts_.unscale(batch_gradients_, run.scaler.scale) && finite;
   for (std::size_t i = 0; i < gradients_.size(); ++i) gradients_[i] += float(settings_.shares) * batch_gradients_[i];
   return loss;
 }
@@ -138,7 +140,7 @@ StepRecord Trainer::step(RunState& run) {
   std::fill(gradients_.begin(), gradients_.end(), 0.0f);
 
   StepRecord record{0, run.scaler.scale, false};
-  const bool scaled = precision_ == Precision::fp16_scaled;
+  const bool scaled = precision_ == MixedPrecision::fp16_scaled;
   float factor = run.scaler.scale / float(settings_.tokens());
   if (scaled && std::int64_t(run.steps.size()) + 1 == settings_.overflow_at) factor *= kOverflow;
   last_factor_ = factor;

@@ -16,10 +16,11 @@ namespace workbook::training {
 
 /// What a run stores in 16 bits, and whether it scales its loss. In all of them the master weights, the optimiser and
 /// all sums are fp32.
-enum class Precision { fp32, fp16, fp16_scaled, bf16 };
-inline constexpr std::array kPrecisions{Precision::fp32, Precision::fp16, Precision::fp16_scaled, Precision::bf16};
-const char* name(Precision precision);  ///< "fp32", "fp16", "fp16-scaled", "bf16"
-Storage storage_of(Precision precision);
+enum class MixedPrecision { fp32, fp16, fp16_scaled, bf16 };
+inline constexpr std::array kPrecisions{MixedPrecision::fp32, MixedPrecision::fp16, MixedPrecision::fp16_scaled,
+                                        MixedPrecision::bf16};
+const char* name(MixedPrecision precision);  ///< "fp32", "fp16", "fp16-scaled", "bf16"
+Storage storage_of(MixedPrecision precision);
 
 /// What all runs of one experiment share.
 struct Settings {
@@ -52,7 +53,7 @@ struct StepRecord {
 
 /// Everything that a run needs to go on.
 struct RunState {
-  Precision precision = Precision::fp32;
+  MixedPrecision precision = MixedPrecision::fp32;
   std::vector<float> weights, m, v;  ///< fp32 master weights, AdamW's two means
   std::int64_t updates = 0;          ///< steps taken: those skipped do not count
   std::uint64_t random = 0;          ///< state of the generator that draws the batches
@@ -73,7 +74,7 @@ class Trainer {
  public:
   /// The last tenth of `text` is kept for validation. InputError if the text is too short for the context, or a setting
   /// makes no sense. attention: nullptr for PlainAttention.
-  Trainer(const Settings& settings, Precision precision, std::string text,
+  Trainer(const Settings& settings, MixedPrecision precision, std::string text,
           std::unique_ptr<AttentionCore<float>> attention = nullptr, ScalingParts parts = {});
 
   /// A run before its first step.
@@ -97,7 +98,7 @@ class Trainer {
   void update(RunState& run);
 
   Settings settings_;
-  Precision precision_;
+  MixedPrecision precision_;
   std::string text_;
   std::size_t trained_;  ///< the first bytes of the text, trained on
   std::vector<Parameter> parameters_;

@@ -15,6 +15,7 @@
 #include <stdexcept>
 
 #include "common/worker/command.hpp"
+#include "common/worker/hash.hpp"
 
 namespace workbook::worker {
 namespace fs = std::filesystem;
@@ -65,12 +66,6 @@ std::string command_line(const std::vector<std::string>& words) {
   return text;
 }
 
-std::string short_hash(const std::string& text) {
-  std::uint64_t hash = 0xcbf29ce484222325ull;
-  for (const unsigned char c : text) hash = (hash ^ c) * 0x100000001b3ull;
-  return fmt::format("{:016x}", hash);
-}
-
 /// What a source is compiled from, as far as the chapters' folders go. In the command of its step it makes ninja build
 /// again what was put back with an old date (mv, cp -p): ninja itself sees newer files only.
 std::string fingerprint(const fs::path& source, const fs::path& include, const std::vector<fs::path>& used) {
@@ -86,7 +81,7 @@ std::string fingerprint(const fs::path& source, const fs::path& include, const s
   }
   std::string all;
   for (const auto& [path, text] : files) all += fmt::format("{} {}\n{}\n", path.string(), text.size(), text);
-  return short_hash(all);
+  return hash(all);
 }
 
 /// The path relative to the book's root if it lies there. Ninja runs in the root, so compilers print such paths, and no
@@ -244,7 +239,7 @@ std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, con
     const auto add = [&](const fs::path& source, const fs::path& include, const std::vector<fs::path>& used) {
       std::string key = std::string(name(job.backend)) + '\n' + source.string() + '\n' + include.string();
       for (const fs::path& folder : used) key += '\n' + folder.string();
-      objects.push_back(shown_folder / "objects" / (source.stem().string() + "." + short_hash(key) + ".o"));
+      objects.push_back(shown_folder / "objects" / (source.stem().string() + "." + hash(key) + ".o"));
       if (known_objects.insert(objects.back()).second) {
         text += compile_step(toolchain, job.backend, source, include, used, objects.back());
       }

@@ -12,14 +12,21 @@ std::vector<float> floats(const Reply& reply, const std::string& name, const std
 
 namespace {
 
-Call call_of(const std::string& operation, const Problem& problem, const std::map<std::string, double>& numbers) {
-  const Shape& shape = problem.shape;
+Call call_of(const std::string& operation, const Shape& shape, float scale, bool causal,
+             const std::map<std::string, double>& numbers) {
   Call call(operation);
   call.number("B", double(shape.B)).number("H", double(shape.H)).number("Hkv", double(shape.Hkv));
   call.number("Nq", double(shape.Nq)).number("Nk", double(shape.Nk)).number("d", double(shape.d));
-  call.number("scale", problem.scale).number("causal", problem.causal);
+  call.number("scale", scale).number("causal", causal);
   for (const auto& [name, value] : numbers) call.number(name, value);
   return call;
+}
+
+void add_output(Call& call, const char* name, std::int64_t count, const std::string& element) {
+  if (has_codes(element))
+    call.output<std::uint16_t>(name, std::size_t(count));
+  else
+    call.output<float>(name, std::size_t(count));
 }
 
 std::vector<float> floats(const Tensor<double>& tensor) {
@@ -35,30 +42,22 @@ Tensor<double> as_stored(const std::vector<float>& values, const std::array<std:
 
 }  // namespace
 
-AttentionResult forward(const Problem& problem, const std::string& element,
-                        const std::map<std::string, double>& numbers, const std::function<Reply(const Call&)>& send) {
+AttentionResult forward(const EncodedProblem& given, const std::map<std::string, double>& numbers,
+                        const std::function<Reply(const Call&)>& send) {
+  const Problem& problem = given.problem;
   const Shape& shape = problem.shape;
-  Call call = call_of("forward", problem, numbers);
-  std::map<std::string, std::vector<std::uint16_t>> codes;  // alive during the call
-  for (const auto& [name, tensor] : {std::pair{"Q", &problem.Q}, {"K", &problem.K}, {"V", &problem.V}}) {
-    if (has_codes(element)) {
-      codes[name] = to_codes(tensor->values, element);
-      call.input(name, codes[name]);
-    } else {
-      call.input(name, tensor->values);
-    }
-  }
-  if (has_codes(element)) {
-    call.output<std::uint16_t>("O", std::size_t(shape.q_size()));
-  } else {
-    call.output<float>("O", std::size_t(shape.q_size()));
-  }
+  Call call = call_of("forward", shape, problem.scale, problem.causal, numbers);
+  if (has_codes(given.element))
+    call.input("Q", given.Q).input("K", given.K).input("V", given.V);
+  else
+    call.input("Q", problem.Q.values).input("K", problem.K.values).input("V", problem.V.values);
+  add_output(call, "O", shape.q_size(), given.element);
   call.output<float>("lse", std::size_t(shape.lse_size()));
 
   AttentionResult result;
   result.reply = send(call);
   result.O = Tensor<float>({shape.B, shape.H, shape.Nq, shape.d});
-  result.O.values = floats(result.reply, "O", element);
+  result.O.values = floats(result.reply, "O", given.element);
   result.lse = Tensor<float>({shape.B, shape.H, shape.Nq, 1});
   result.lse.values = result.reply.output<float>("lse");
   return result;
@@ -77,42 +76,41 @@ BackwardProblem backward_problem(const Problem& problem, const Tensor<float>& dO
            as_stored(floats(forward.lse), forward.lse.sizes, "float32")}};
 }
 
-BackwardResult backward(const std::string& operation, const BackwardProblem& given, const std::string& element,
-                        const std::string& gradient_element, const std::map<std::string, double>& numbers,
-                        const std::function<Reply(const Call&)>& send) {
-  const Shape& shape = given.problem.shape;
-  Call call = call_of(operation, given.problem, numbers);
-  const std::map<std::string, std::vector<float>> inputs{{"Q", given.problem.Q.values},
-                                                         {"K", given.problem.K.values},
-                                                         {"V", given.problem.V.values},
-                                                         {"O", floats(given.saved.O)},
-                                                         {"dO", floats(given.dO)}};
-  std::map<std::string, std::vector<std::uint16_t>> codes;  // alive during the call, as are the inputs
-  for (const auto& [name, values] : inputs) {
-    if (has_codes(element)) {
-      codes[name] = to_codes(values, element);
-      call.input(name, codes[name]);
-    } else {
-      call.input(name, values);
-    }
+EncodedBackward encoded(const BackwardProblem& given, const std::string& element) {
+  const Problem& problem = given.problem;
+  EncodedBackward result{element, problem.shape, problem.scale, problem.causal, {}, {}};
+  result.floats = {{"Q", problem.Q.values},
+                   {"K", problem.K.values},
+                   {"V", problem.V.values},
+                   {"O", floats(given.saved.O)},
+                   {"dO", floats(given.dO)}};
+  if (has_codes(element)) {
+    for (const auto& [name, values] : result.floats) result.codes[name] = to_codes(values, element);
+    result.floats.clear();
   }
-  const std::vector<float> lse = floats(given.saved.lse);
-  call.input("lse", lse);
+  result.floats["lse"] = floats(given.saved.lse);
+  return result;
+}
+
+BackwardResult backward(const std::string& operation, const EncodedBackward& given, const std::string& gradient_element,
+                        const std::map<std::string, double>& numbers, const std::function<Reply(const Call&)>& send) {
+  const Shape& shape = given.shape;
+  Call call = call_of(operation, shape, given.scale, given.causal, numbers);
+  for (const auto& [name, values] : given.codes) call.input(name, values);
+  for (const auto& [name, values] : given.floats) call.input(name, values);
+  for (const char* name : {"dQ", "dK", "dV"})
+    add_output(call, name, std::string_view(name) == "dQ" ? shape.q_size() : shape.kv_size(), gradient_element);
 
   BackwardResult result;
-  const std::pair<const char*, Tensor<float>*> gradients[] = {
-      {"dQ", &result.dQ}, {"dK", &result.dK}, {"dV", &result.dV}};
-  for (const auto& [name, tensor] : gradients) {
-    *tensor = std::string(name) == "dQ" ? Tensor<float>({shape.B, shape.H, shape.Nq, shape.d})
-                                        : Tensor<float>({shape.B, shape.Hkv, shape.Nk, shape.d});
-    if (has_codes(gradient_element)) {
-      call.output<std::uint16_t>(name, tensor->values.size());
-    } else {
-      call.output<float>(name, tensor->values.size());
-    }
-  }
   result.reply = send(call);
-  for (const auto& [name, tensor] : gradients) tensor->values = floats(result.reply, name, gradient_element);
+  const auto take = [&](const char* name, std::int64_t heads, std::int64_t rows) {
+    Tensor<float> tensor({shape.B, heads, rows, shape.d});
+    tensor.values = floats(result.reply, name, gradient_element);
+    return tensor;
+  };
+  result.dQ = take("dQ", shape.H, shape.Nq);
+  result.dK = take("dK", shape.Hkv, shape.Nk);
+  result.dV = take("dV", shape.Hkv, shape.Nk);
   return result;
 }
 

@@ -1,11 +1,13 @@
-// One attention problem through a stage: the operation "forward", which every chapter that ends in one has, and
+// Calls of a stage with one attention problem: the operation "forward", which every chapter that ends in one has, and
 // "backward", which a chapter with pass = "backward" has.
 #pragma once
 
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
+#include "common/attention/element.hpp"
 #include "common/attention/oracle.hpp"
 #include "common/worker/worker.hpp"
 
@@ -20,8 +22,8 @@ struct AttentionResult {
 
 /// Sends numbers B, H, Hkv, Nq, Nk, d, scale, causal and `numbers` (Br, Bc, …), arrays Q, K, V -> O, lse, as floats or
 /// as the element's codes. `send` calls the worker.
-AttentionResult forward(const Problem& problem, const std::string& element,
-                        const std::map<std::string, double>& numbers, const std::function<Reply(const Call&)>& send);
+AttentionResult forward(const EncodedProblem& given, const std::map<std::string, double>& numbers,
+                        const std::function<Reply(const Call&)>& send);
 
 /// What a backward stage is given, in the numbers that it sees.
 struct BackwardProblem {
@@ -35,6 +37,17 @@ BackwardProblem backward_problem(const Problem& problem, const Tensor<float>& dO
 BackwardProblem backward_problem(const Problem& problem, const Tensor<float>& dO, const std::string& element,
                                  const Forward& forward);
 
+/// The same as it travels. One encoding serves any number of calls.
+struct EncodedBackward {
+  std::string element;
+  Shape shape;
+  float scale = 0;
+  bool causal = false;
+  std::map<std::string, std::vector<float>> floats;         ///< lse; without codes Q, K, V, O, dO too
+  std::map<std::string, std::vector<std::uint16_t>> codes;  ///< Q, K, V, O, dO
+};
+EncodedBackward encoded(const BackwardProblem& given, const std::string& element);
+
 /// What a backward stage gave.
 struct BackwardResult {
   Tensor<float> dQ, dK, dV;  ///< (B, H, Nq, d), (B, Hkv, Nk, d), (B, Hkv, Nk, d)
@@ -43,9 +56,8 @@ struct BackwardResult {
 
 /// Sends the numbers of forward(), arrays Q, K, V, O, dO as floats or as the element's codes and lse as floats to the
 /// operation; it gives dQ, dK, dV as floats or as codes of gradient_element.
-BackwardResult backward(const std::string& operation, const BackwardProblem& given, const std::string& element,
-                        const std::string& gradient_element, const std::map<std::string, double>& numbers,
-                        const std::function<Reply(const Call&)>& send);
+BackwardResult backward(const std::string& operation, const EncodedBackward& given, const std::string& gradient_element,
+                        const std::map<std::string, double>& numbers, const std::function<Reply(const Call&)>& send);
 
 /// An output of a reply, as floats.
 std::vector<float> floats(const Reply& reply, const std::string& name, const std::string& element);

@@ -13,8 +13,6 @@
 #include "common/book/files.hpp"
 #include "common/book/manifest.hpp"
 #include "common/book/stubs.hpp"
-#include "common/judge/trace_facts.hpp"
-#include "common/judge/trace_launch.hpp"
 #include "tests/cli/npy_files.hpp"
 #include "tests/cli/schema.hpp"
 #include "tests/text.hpp"
@@ -499,120 +497,6 @@ TEST_CASE("without the simulator, or without its counters, trace says why, with 
   const Ran blind = book.run({"trace", "1"});
   CHECK(blind.exit_code == 3);
   CHECK(contains(blind.err, "clang++ does not count"));
-}
-
-// --- The maps --------------------------------------------------------------------------------------------------------
-
-namespace {
-
-/// A tensor of `heads` matrices of `tiles` tiles, of 64 rows.
-cli::TracedTensor tiled_tensor(const std::string& name, std::int64_t heads, std::int64_t tiles) {
-  cli::TracedTensor tensor;
-  tensor.name = name;
-  tensor.tiling = {heads, 64 * tiles, 128, 64};
-  tensor.reads.assign(std::size_t(heads * tiles), 0.0);
-  return tensor;
-}
-
-void read(cli::TracedTensor& tensor, std::int64_t block, std::int64_t first, std::int64_t last, double times = 1) {
-  tensor.tiles_of_block[block].emplace_back(first, last);
-  for (std::int64_t tile = first; tile <= last; ++tile) tensor.reads[std::size_t(tile)] += times;
-}
-
-/// A causal forward pass: one block a tile of queries, two heads of `tiles` tiles; the diagonal is noted.
-cli::TracedLaunch causal_launch(std::int64_t tiles) {
-  cli::TracedLaunch launch;
-  cli::TracedTensor Q = tiled_tensor("Q", 2, tiles), K = tiled_tensor("K", 2, tiles), V = tiled_tensor("V", 2, tiles);
-  cli::TracedNote masked{"masked tile", {}};
-  for (std::int64_t block = 0; block < 2 * tiles; ++block) {
-    const std::int64_t head = block / tiles, tile = tiles - 1 - block % tiles;  // the longest first
-    read(Q, block, head * tiles + tile, head * tiles + tile);
-    read(K, block, head * tiles, head * tiles + tile);
-    read(V, block, head * tiles, head * tiles + tile);
-    masked.values_of_block[block].emplace_back(tile, tile);
-  }
-  launch.tensors = {Q, K, V};
-  launch.notes = {masked};
-  return launch;
-}
-
-std::vector<std::string> drawn_rows(const cli::TileMap& map, std::int64_t scale) {
-  std::vector<std::string> rows;
-  for (const auto& row : cli::draw(map, scale).cells) {
-    rows.emplace_back();
-    for (const cli::DrawnCell& cell : row) rows.back() += cell.text;
-  }
-  return rows;
-}
-
-}  // namespace
-
-TEST_CASE("a causal map has queries down, keys across, and the diagonal masked") {
-  const std::vector<cli::TileMap> maps = cli::tile_maps(causal_launch(4));
-  REQUIRE(maps.size() == 1);
-  CHECK(maps[0].tensors == std::vector<std::string>{"K", "V"});
-  CHECK(maps[0].row_tensor == "Q");
-  CHECK(maps[0].matrices == std::vector<std::int64_t>{0, 1});
-  CHECK_FALSE(maps[0].divided);
-  CHECK(drawn_rows(maps[0], 1) == std::vector<std::string>{"m...", "#m..", "##m.", "###m"});
-  // Two tiles drawn as one: whatever is not alike is said to be mixed.
-  CHECK(drawn_rows(maps[0], 2) == std::vector<std::string>{"+.", "#+"});
-  CHECK(drawn_rows(maps[0], 3) == std::vector<std::string>{"+.", "#m"});  // the last cell is one tile
-  CHECK(contains(cli::map_note(maps[0], cli::draw(maps[0], 2)), "2 x 2 tiles are drawn as one: there are 4 x 4"));
-}
-
-TEST_CASE("heads that differ, tiles read in part and tiles that are shared are drawn as what they are") {
-  cli::TracedLaunch launch = causal_launch(2);
-  launch.tensors.resize(2);  // Q and K
-  cli::TracedTensor& K = launch.tensors[1];
-  K.reads[3] = 0.5;  // the last tile of head 1, half of it
-  std::vector<cli::TileMap> maps = cli::tile_maps(launch);
-  REQUIRE(maps.size() == 2);
-  CHECK(maps[0].matrices == std::vector<std::int64_t>{0});
-  CHECK(maps[1].matrices == std::vector<std::int64_t>{1});
-  CHECK(drawn_rows(maps[1], 1) == std::vector<std::string>{"m.", "#~"});
-
-  // Tile 0 of head 0 has two readers and three reads: nobody knows whose.
-  K.reads[0] = 3;
-  maps = cli::tile_maps(launch);
-  CHECK(maps[0].divided);
-  CHECK(maps[0].cells[0][0].reads == 1.5);
-  CHECK(contains(cli::map_note(maps[0], cli::draw(maps[0], 1)), "divided evenly"));
-  CHECK_FALSE(maps[1].divided);
-}
-
-TEST_CASE("tiles that a block owns are not drawn as masked, though their numbers are those of tiles that are") {
-  // One block owns two tiles of K and walks through Q: tile 1 of Q is masked.
-  cli::TracedLaunch launch;
-  cli::TracedTensor Q = tiled_tensor("Q", 1, 4), K = tiled_tensor("K", 1, 4);
-  for (std::int64_t block = 0; block < 2; ++block) {
-    read(Q, block, 0, 3);
-    read(K, block, 2 * block, 2 * block + 1);
-  }
-  launch.tensors = {K, Q};
-  launch.notes = {{"masked tile", {{0, {{1, 1}}}}}};
-  const std::vector<cli::TileMap> maps = cli::tile_maps(launch);
-  REQUIRE(maps.size() == 2);
-  CHECK(maps[0].tensors == std::vector<std::string>{"Q"});
-  CHECK(drawn_rows(maps[0], 1) == std::vector<std::string>{"#m##", "####"});
-  CHECK(drawn_rows(maps[1], 1) == std::vector<std::string>{"##..", "..##"});
-}
-
-TEST_CASE("a block that walks everything is a row of its own, with how often it reads each tile") {
-  cli::TracedLaunch launch;
-  cli::TracedTensor Q = tiled_tensor("Q", 2, 12), K = tiled_tensor("K", 2, 3);
-  for (std::int64_t block = 0; block < 2; ++block) {
-    read(Q, block, 12 * block, 12 * block + 11);
-    read(K, block, 3 * block, 3 * block + 2, 12);
-  }
-  launch.tensors = {Q, K};
-  const std::vector<cli::TileMap> maps = cli::tile_maps(launch);
-  REQUIRE(maps.size() == 2);
-  CHECK(maps[0].tensors == std::vector<std::string>{"K"});  // what is read most comes first
-  CHECK(maps[0].row_tensor.empty());
-  CHECK(maps[0].rows == std::vector<std::int64_t>{0});
-  CHECK(drawn_rows(maps[0], 1) == std::vector<std::string>{"121212"});
-  CHECK(maps[0].matrices == std::vector<std::int64_t>{0, 1});
 }
 
 TEST_CASE("a map larger than the line is scaled down, and says so") {

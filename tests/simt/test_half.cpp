@@ -6,6 +6,7 @@
 #include <random>
 #include <tuple>
 
+#include "common/attention/half.hpp"
 #include "common/simt/bfloat16.hpp"
 #include "common/simt/half.hpp"
 
@@ -86,6 +87,32 @@ TEST_CASE("floats round toward zero, down and up to half and bfloat16") {
         FAIL("bfloat16 of " << f << ", " << name);
     }
   });
+  SUCCEED("all of them agree");
+}
+
+TEST_CASE("the simulator and the oracle's side convert alike: all codes, all halfway points, random floats") {
+  // Two sets of functions, because the simulator knows nothing of attention. Only the code of a NaN is each one's own.
+  const auto agree = [](float f) {
+    if (std::isnan(f)) return;
+    if (simt::float_to_half(f) != workbook::float_to_half(f)) FAIL("half of " << f);
+    if (simt::float_to_bfloat16(f) != workbook::float_to_bfloat16(f)) FAIL("bfloat16 of " << f);
+  };
+  const auto same = [](float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)); };
+  for (std::uint32_t i = 0; i < 0x10000; ++i) {
+    const auto code = static_cast<std::uint16_t>(i);
+    if (!same(simt::half_to_float(code), workbook::half_to_float(code))) FAIL("half " << code);
+    if (!same(simt::bfloat16_to_float(code), workbook::bfloat16_to_float(code))) FAIL("bfloat16 " << code);
+    for (const float f : {workbook::half_to_float(code), workbook::bfloat16_to_float(code)}) {
+      // Halfway to the next code lies half a step on: in the bits of a float, 2^12 for half and 2^15 for bfloat16.
+      const std::uint32_t bits = std::bit_cast<std::uint32_t>(f);
+      for (const std::uint32_t step : {0u, 1u << 12, 1u << 15}) {
+        for (const std::uint32_t near : {bits + step - 1, bits + step, bits + step + 1})
+          agree(std::bit_cast<float>(near));
+      }
+    }
+  }
+  std::mt19937 random(12);
+  for (int i = 0; i < 1'000'000; ++i) agree(std::bit_cast<float>(static_cast<std::uint32_t>(random())));
   SUCCEED("all of them agree");
 }
 

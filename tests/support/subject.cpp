@@ -231,11 +231,11 @@ Reply call_previous(const Call& call) {
 }
 
 AttentionResult attention(const Problem& problem, const std::map<std::string, double>& numbers) {
-  return worker::forward(problem, context().element, numbers, call);
+  return worker::forward(encoded(problem, context().element), numbers, call);
 }
 
 AttentionResult previous_attention(const Problem& problem, const std::map<std::string, double>& numbers) {
-  return worker::forward(problem, context().previous_element, numbers, call_previous);
+  return worker::forward(encoded(problem, context().previous_element), numbers, call_previous);
 }
 
 Problem in_element(const Problem& problem) {
@@ -331,11 +331,12 @@ BackwardResult backward(const BackwardProblem& given, const std::map<std::string
                         const std::string& operation) {
   const auto found = numbers.find("float_gradients");
   const bool in_float = found != numbers.end() && found->second != 0;
-  return worker::backward(operation, given, context().element, in_float ? "float32" : context().element, numbers, call);
+  return worker::backward(operation, encoded(given, context().element), in_float ? "float32" : context().element,
+                          numbers, call);
 }
 
 BackwardResult float_backward(const BackwardProblem& given, const std::string& operation) {
-  return worker::backward(operation, given, "float32", "float32", {}, call);
+  return worker::backward(operation, encoded(given, "float32"), "float32", {}, call);
 }
 
 void expect_gradients(const BackwardResult& got, const BackwardProblem& given, const std::string& input,

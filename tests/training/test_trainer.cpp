@@ -35,7 +35,7 @@ Settings small() {
   return settings;
 }
 
-RunState trained(const Settings& settings, Precision precision, int steps) {
+RunState trained(const Settings& settings, MixedPrecision precision, int steps) {
   Trainer trainer(settings, precision, text());
   RunState run = trainer.start();
   for (int i = 0; i < steps; ++i) trainer.step(run);
@@ -52,7 +52,7 @@ struct Folder {
 }  // namespace
 
 TEST_CASE("the loss falls, in every precision") {
-  for (const Precision precision : kPrecisions) {
+  for (const MixedPrecision precision : kPrecisions) {
     const RunState run = trained(small(), precision, 60);
     INFO(name(precision) << ": from " << run.steps.front().loss << " to " << run.steps.back().loss);
     CHECK(std::abs(run.steps.front().loss - std::log(256.0)) < 1);  // at first every byte is about as likely
@@ -61,15 +61,17 @@ TEST_CASE("the loss falls, in every precision") {
 }
 
 TEST_CASE("the same settings give the same run, bit for bit; another seed another") {
-  for (const Precision precision : kPrecisions) CHECK(trained(small(), precision, 8) == trained(small(), precision, 8));
+  for (const MixedPrecision precision : kPrecisions)
+    CHECK(trained(small(), precision, 8) == trained(small(), precision, 8));
   Settings other = small();
   other.seed = 2;
-  CHECK(trained(other, Precision::fp32, 1).steps[0].loss != trained(small(), Precision::fp32, 1).steps[0].loss);
+  CHECK(trained(other, MixedPrecision::fp32, 1).steps[0].loss !=
+        trained(small(), MixedPrecision::fp32, 1).steps[0].loss);
 }
 
 TEST_CASE("all precisions see the same batches") {
-  const std::uint64_t after = trained(small(), Precision::fp32, 5).random;
-  for (const Precision precision : kPrecisions) CHECK(trained(small(), precision, 5).random == after);
+  const std::uint64_t after = trained(small(), MixedPrecision::fp32, 5).random;
+  for (const MixedPrecision precision : kPrecisions) CHECK(trained(small(), precision, 5).random == after);
 }
 
 TEST_CASE("micro batches add up to the batch that they are parts of") {
@@ -77,7 +79,7 @@ TEST_CASE("micro batches add up to the batch that they are parts of") {
   parts.sequences = 1;
   parts.micro_batches = 4;
   CHECK(whole.tokens() == parts.tokens());
-  const RunState a = trained(whole, Precision::fp32, 3), b = trained(parts, Precision::fp32, 3);
+  const RunState a = trained(whole, MixedPrecision::fp32, 3), b = trained(parts, MixedPrecision::fp32, 3);
   for (std::size_t i = 0; i < a.steps.size(); ++i) CHECK(std::abs(a.steps[i].loss - b.steps[i].loss) < 1e-4);
 }
 
@@ -85,18 +87,18 @@ TEST_CASE("shares of a larger batch change nothing in fp32, and lose gradients i
   Settings many = small();
   many.shares = 1 << 14;
   // Powers of two: not a bit.
-  CHECK(trained(many, Precision::fp32, 5).weights == trained(small(), Precision::fp32, 5).weights);
-  const auto zeros = [&](Precision precision) {  // of AdamW's mean: no gradient has ever come through
+  CHECK(trained(many, MixedPrecision::fp32, 5).weights == trained(small(), MixedPrecision::fp32, 5).weights);
+  const auto zeros = [&](MixedPrecision precision) {  // of AdamW's mean: no gradient has ever come through
     const RunState run = trained(many, precision, 5);
     return std::count(run.m.begin(), run.m.end(), 0.0f);
   };
-  CHECK(zeros(Precision::fp16) > 10 * zeros(Precision::fp16_scaled) + 100);
+  CHECK(zeros(MixedPrecision::fp16) > 10 * zeros(MixedPrecision::fp16_scaled) + 100);
 }
 
 TEST_CASE("an overflow is skipped, halves the scale, and the scale grows back") {
   Settings settings = small();
   settings.overflow_at = 5;
-  Trainer trainer(settings, Precision::fp16_scaled, text());
+  Trainer trainer(settings, MixedPrecision::fp16_scaled, text());
   RunState run = trainer.start();
   for (int i = 0; i < 4; ++i) CHECK_FALSE(trainer.step(run).skipped);
   CHECK(run.scaler.scale == 131072);  // grew once, after three good steps
@@ -139,7 +141,7 @@ TEST_CASE("a resumed experiment goes on to the same run, bit for bit") {
   const fs::path file = folder.path / "a.checkpoint";
   Settings settings = small();
   settings.overflow_at = 4;
-  for (const Precision precision : kPrecisions) {
+  for (const MixedPrecision precision : kPrecisions) {
     write_checkpoint(file, {settings, text(), {trained(settings, precision, 6)}, {"chapters", Backend::sim}});
     const Experiment resumed = read_checkpoint(file);
     CHECK(resumed.settings == settings);
@@ -157,7 +159,7 @@ TEST_CASE("a resumed experiment goes on to the same run, bit for bit") {
 TEST_CASE("a damaged checkpoint is refused with what is wrong") {
   const Folder folder;
   const fs::path file = folder.path / "a.checkpoint";
-  write_checkpoint(file, {small(), text(), {trained(small(), Precision::fp16_scaled, 2)}, {}});
+  write_checkpoint(file, {small(), text(), {trained(small(), MixedPrecision::fp16_scaled, 2)}, {}});
   const std::string good = book::read_file(file);
   const auto refusal = [&](const std::string& bytes) {
     book::write_file(file, bytes);
@@ -194,7 +196,7 @@ TEST_CASE("settings that make no sense are refused") {
   const auto refused = [](auto change) {
     Settings settings = small();
     change(settings);
-    CHECK_THROWS_AS(Trainer(settings, Precision::fp32, text()), InputError);
+    CHECK_THROWS_AS(Trainer(settings, MixedPrecision::fp32, text()), InputError);
   };
   refused([](Settings& s) { s.sequences = 0; });
   refused([](Settings& s) { s.micro_batches = -1; });
@@ -217,7 +219,7 @@ TEST_CASE("an exception of the attention ends the step and comes out") {
     void forward(const AttentionForward<float>&) override { throw std::runtime_error("exercise 4.2 is open"); }
     void backward(const AttentionBackward<float>&) override {}
   };
-  Trainer trainer(small(), Precision::fp16, text(), std::make_unique<Failing>());
+  Trainer trainer(small(), MixedPrecision::fp16, text(), std::make_unique<Failing>());
   RunState run = trainer.start();
   CHECK_THROWS_AS(trainer.step(run), std::runtime_error);
   CHECK(run.steps.empty());

@@ -1,0 +1,80 @@
+// PyTorch's attention on the same shapes: peers.py is told them and answers with a line for each.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "common/bench/measurement.hpp"
+#include "common/book/files.hpp"
+#include "common/worker/command.hpp"
+
+namespace workbook::bench {
+namespace fs = std::filesystem;
+namespace {
+
+using nlohmann::json;
+
+constexpr double kPeersSeconds = 1800;
+constexpr std::size_t kMostOfOutput = 2000;  // characters of what Python said last
+
+void take_peer(Measurement& m, const json& line) {
+  if (line.contains("missing")) {
+    m.skip(fmt::format("--peers: {}; WORKBOOK_PYTHON names another Python with PyTorch",
+                       line.at("missing").get<std::string>()));
+    return;
+  }
+  if (line.contains("environment")) {
+    for (const auto& [key, value] : line.at("environment").items()) m.results.environment[key] = value;
+    return;
+  }
+  Point p;
+  p.name = line.at("name");
+  p.kind = "peer";
+  p.source = "PyTorch";
+  p.backend = Backend::cuda;
+  p.element = "float16";
+  const json& s = line.at("shape");
+  p.shape = {s.at("pass"), s.at("causal"), s.at("B"), s.at("H"), s.at("N"), s.at("d")};
+  p.result = line.at("result");
+  p.message = line.at("message");
+  if (p.ok()) {
+    p.times = summary(line.at("seconds").get<std::vector<double>>());
+    p.extra_bytes = line.at("extra_bytes").get<double>();
+  }
+  m.workspace.progress(fmt::format("{}, {}, d = {}, N = {}", p.name, p.shape.pass, p.shape.d, p.shape.N));
+  m.results.points.push_back(std::move(p));
+}
+
+}  // namespace
+
+void time_peers(Measurement& m) {
+  const char* named = std::getenv("WORKBOOK_PYTHON");
+  const std::string python = named != nullptr ? named : "python3";
+  if (worker::find_program(python).empty()) {
+    m.skip(fmt::format("--peers: {} was not found; WORKBOOK_PYTHON names another Python with PyTorch", python));
+    return;
+  }
+  json shapes = json::array();
+  for (const char* pass : {"forward", "backward"}) {
+    if (!m.wants_pass(pass)) continue;
+    for (const Shape& s : m.gpu_shapes(pass, true)) {
+      shapes.push_back({{"pass", s.pass}, {"causal", s.causal}, {"B", s.B}, {"H", s.H}, {"N", s.N}, {"d", s.d}});
+    }
+  }
+  const fs::path request = m.workspace.toolchain.build_folder / fmt::format("bench_peers.{}.json", ::getpid());
+  book::write_file(request, json{{"budget", m.request.budget}, {"shapes", shapes}}.dump());
+  worker::CommandOptions command;
+  command.time = kPeersSeconds;
+  command.on_line = [&](const std::string& line) { take_peer(m, json::parse(line)); };
+  const worker::CommandResult ended = worker::run_command(
+      {python, (m.workspace.book.root / "common" / "bench" / "peers.py").string(), request.string()}, command);
+  fs::remove(request);
+  if (ended.exit_code != 0) {
+    const std::size_t length = ended.output.size();
+    m.skip(fmt::format("--peers: {} ended early (exit code {}):\n{}", python, ended.exit_code,
+                       ended.output.substr(length > kMostOfOutput ? length - kMostOfOutput : 0)));
+  }
+}
+
+}  // namespace workbook::bench

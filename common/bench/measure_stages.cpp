@@ -1,0 +1,233 @@
+// Times of the stages: on a GPU, or without one on the CPU, and what kernels ask of memory, counted by the simulator.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+
+#include "common/attention/element.hpp"
+#include "common/attention/inputs.hpp"
+#include "common/bench/check.hpp"
+#include "common/bench/measurement.hpp"
+#include "common/worker/calls.hpp"
+
+namespace workbook::bench {
+namespace {
+
+using book::Chapter;
+
+constexpr std::size_t kMostRuns = 50;                           // timed calls of one shape
+constexpr int kRunsOnCpu = 4;                                   // the first one warms up
+constexpr std::array<std::int64_t, 3> kCounted{256, 512, 768};  // N at which the simulator counts: whole tiles
+constexpr auto kCpuMemory = std::uint64_t(1) << 46;             // bytes of addresses: as good as no limit
+
+/// Bytes that one head's kernels ask for, and the least that they must move.
+struct Traffic {
+  double requested = 0, unique = 0;
+};
+Traffic traffic_of(const worker::Reply& reply) {
+  const auto of = [&](const char* name) {
+    const auto found = reply.counters.find(name);
+    return found == reply.counters.end() ? 0.0 : found->second;
+  };
+  constexpr double sector = 32;
+  return {of("global.load_bytes") + of("global.async_bytes") + of("global.store_bytes") +
+              sector * of("global.atomic_sectors"),
+          sector * (of("global.unique_read_sectors") + of("global.unique_written_sectors"))};
+}
+
+/// Traffic of one head at the counted N. For whole tiles it is a polynomial of the second degree in N, so three tell
+/// all.
+using CountedTraffic = std::array<Traffic, kCounted.size()>;
+Traffic traffic_at(const CountedTraffic& counted, std::int64_t N) {
+  std::array<std::pair<double, double>, kCounted.size()> requested, unique;
+  for (std::size_t i = 0; i < kCounted.size(); ++i) {
+    requested[i] = {double(kCounted[i]), counted[i].requested};
+    unique[i] = {double(kCounted[i]), counted[i].unique};
+  }
+  return {parabola(requested, double(N)), parabola(unique, double(N))};
+}
+
+/// What the kernels of each chapter ask for, each counted once.
+class TrafficCounts {
+ public:
+  explicit TrafficCounts(Measurement& measurement) : measurement_(measurement) {}
+
+  /// At this shape; nothing where it cannot be told.
+  std::optional<Traffic> at(const Chapter& chapter, const Shape& shape) {
+    if (!measurement_.counts || !chapter.runs_on(Backend::sim) || shape.N % kCounted[0] != 0) return std::nullopt;
+    const auto key = std::tuple(chapter.number, shape.pass, shape.causal, shape.d);
+    if (!counted_.contains(key)) counted_[key] = count(chapter, shape);
+    if (!counted_.at(key)) return std::nullopt;
+    Traffic all = traffic_at(*counted_.at(key), shape.N);
+    all.requested *= double(shape.B * shape.H);
+    all.unique *= double(shape.B * shape.H);
+    return all;
+  }
+
+ private:
+  std::optional<CountedTraffic> count(const Chapter& chapter, Shape shape) {
+    const worker::WorkerBuilt& built = measurement_.built_stage(chapter, Backend::sim);
+    if (!built.ok) return std::nullopt;
+    worker::Worker worker(built.executable, simulator_limits());
+    shape.B = shape.H = 1;
+    CountedTraffic counted;
+    try {
+      for (std::size_t i = 0; i < kCounted.size(); ++i) {
+        shape.N = kCounted[i];
+        measurement_.workspace.progress(fmt::format("{} on the simulator, N = {}", chapter.name(), shape.N));
+        worker::Call call = bench_call(shape);
+        counted[i] = traffic_of(worker.call(call.output<double>("seconds", 1)));
+      }
+    } catch (const worker::Failure& failure) {
+      measurement_.skip(fmt::format("bytes that {} asks for: {}", chapter.name(), failure.what()));
+      return std::nullopt;
+    }
+    return counted;
+  }
+
+  Measurement& measurement_;
+  std::map<std::tuple<int, std::string, bool, std::int64_t>, std::optional<CountedTraffic>> counted_;
+};
+
+/// Nothing if the answer is right; else the point says what is wrong with it.
+bool is_right(const worker::Reply& reply, Point& p) {
+  const std::string wrong = what_is_wrong(reply, p);
+  if (wrong.empty()) return true;
+  p.result = "wrong";
+  p.message = wrong;
+  return false;
+}
+
+void time_on_gpu(Measurement& m, TrafficCounts& traffic, const Chapter& chapter, const std::string& pass) {
+  const worker::WorkerBuilt& built = m.built_stage(chapter, Backend::cuda);
+  std::optional<worker::Worker> worker;
+  for (const Shape& shape : m.gpu_shapes(pass, chapter.causal)) {
+    Point p = m.point_of(chapter, Backend::cuda, shape);
+    if (!built.ok) {
+      take_compile_error(p, built);
+      m.results.points.push_back(std::move(p));
+      continue;
+    }
+    m.workspace.progress(
+        fmt::format("{}, {}{}, d = {}, N = {}", p.name, shape.pass, shape.causal ? ", causal" : "", shape.d, shape.N));
+    if (!worker) worker.emplace(built.executable, gpu_limits());
+    if (!time_point(m, *worker, chapter, p)) worker.reset();
+    if (const auto asked = traffic.at(chapter, shape)) {
+      p.requested_bytes = asked->requested;
+      p.unique_bytes = asked->unique;
+    }
+    const bool useless = p.result == "not timed" || p.result == "todo";
+    m.results.points.push_back(std::move(p));
+    if (useless) break;  // at every other shape too
+  }
+}
+
+void time_on_cpu(const Chapter& chapter, const std::filesystem::path& executable, Point& p) {
+  worker::Limits limits = simulator_limits();
+  limits.memory = kCpuMemory;
+  worker::Worker worker(executable, limits);
+  InputOptions options;
+  options.shape = {1, 1, 1, p.shape.N, p.shape.N, p.shape.d};
+  options.causal = p.shape.causal;
+  const EncodedProblem problem = encoded(make_input("normal", options), p.element);
+  std::vector<double> seconds;
+  try {
+    for (int run = 0; run < kRunsOnCpu; ++run) {
+      const worker::AttentionResult result =
+          worker::forward(problem, {}, [&](const worker::Call& call) { return worker.call(call); });
+      if (run > 0) seconds.push_back(result.reply.seconds);
+      if (result.reply.extra_bytes >= 0) p.extra_bytes = double(result.reply.extra_bytes);
+    }
+    p.times = summary(seconds);
+  } catch (const worker::Failure& failure) {
+    take_failure(p, chapter, failure);
+  }
+}
+
+void run_on_simulator(const Chapter& chapter, const std::filesystem::path& executable, Point& p) {
+  worker::Worker worker(executable, simulator_limits());
+  worker::Call call = bench_call(p.shape);
+  call.output<double>("seconds", 1);
+  add_checked_outputs(call, p.shape);
+  try {
+    const worker::Reply reply = worker.call(call);
+    if (!is_right(reply, p)) return;
+    p.times = summary({reply.seconds});
+    if (reply.extra_bytes >= 0) p.extra_bytes = double(reply.extra_bytes);
+    if (!reply.counters.empty()) {
+      const Traffic traffic = traffic_of(reply);
+      p.requested_bytes = traffic.requested;
+      p.unique_bytes = traffic.unique;
+    }
+  } catch (const worker::Failure& failure) {
+    take_failure(p, chapter, failure);
+  }
+}
+
+/// The shapes that are timed without a GPU: one head, and on the simulator one short length.
+std::vector<Shape> shapes_without_gpu(const Measurement& m, const Chapter& chapter, Backend backend) {
+  std::vector<std::int64_t> lengths = m.lengths();
+  if (backend == Backend::sim) lengths = {std::min(*std::min_element(lengths.begin(), lengths.end()), kCounted[0])};
+  std::vector<Shape> shapes;
+  for (const std::int64_t d : m.request.head_dims) {
+    for (const bool causal : m.masks()) {
+      if (causal && !chapter.causal) continue;
+      for (const std::int64_t N : lengths) shapes.push_back({chapter.pass, causal, 1, 1, N, d});
+    }
+  }
+  return shapes;
+}
+
+}  // namespace
+
+bool time_point(const Measurement& m, worker::Worker& worker, const Chapter& chapter, Point& p,
+                const std::map<std::string, double>& numbers) {
+  worker::Call call = bench_call(p.shape);
+  call.number("budget", m.request.budget).output<double>("seconds", kMostRuns);
+  for (const auto& [name, number] : numbers) call.number(name, number);
+  add_checked_outputs(call, p.shape);
+  try {
+    const worker::Reply reply = worker.call(call);
+    if (!is_right(reply, p)) return true;
+    p.times = summary(times_of(reply));
+    if (reply.extra_bytes >= 0) p.extra_bytes = double(reply.extra_bytes);
+  } catch (const worker::Failure& failure) {
+    take_failure(p, chapter, failure);
+    return p.result == "out of memory" || p.result == "refused";
+  }
+  return true;
+}
+
+void time_stages_on_gpu(Measurement& m) {
+  TrafficCounts traffic(m);
+  for (const Chapter* chapter : m.chapters) {
+    if (!chapter->runs_on(Backend::cuda)) continue;
+    for (const std::string& pass : m.passes_of(*chapter)) {
+      if (m.wants_pass(pass)) time_on_gpu(m, traffic, *chapter, pass);
+    }
+  }
+}
+
+void time_stages_without_gpu(Measurement& m) {
+  for (const Chapter* chapter : m.chapters) {
+    if (!m.wants_pass(chapter->pass)) continue;
+    for (const Backend backend : m.backends_of(*chapter)) {
+      const worker::WorkerBuilt& built = m.built_stage(*chapter, backend);
+      for (const Shape& shape : shapes_without_gpu(m, *chapter, backend)) {
+        Point p = m.point_of(*chapter, backend, shape);
+        m.workspace.progress(fmt::format("{} on {}, d = {}, N = {}", p.name, name(backend), shape.d, shape.N));
+        if (!built.ok) {
+          take_compile_error(p, built);
+        } else if (backend == Backend::cpu) {
+          time_on_cpu(*chapter, built.executable, p);
+        } else {
+          run_on_simulator(*chapter, built.executable, p);
+        }
+        m.results.points.push_back(std::move(p));
+      }
+    }
+  }
+}
+
+}  // namespace workbook::bench

@@ -1,0 +1,387 @@
+#include "common/judge/main_job.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "common/attention/element.hpp"
+#include "common/attention/error.hpp"
+#include "common/attention/inputs.hpp"
+#include "common/attention/tolerance.hpp"
+#include "common/judge/compare.hpp"
+#include "common/judge/plan.hpp"
+#include "common/judge/stages.hpp"
+#include "common/judge/verdict.hpp"
+#include "common/worker/calls.hpp"
+#include "common/worker/description.hpp"
+
+namespace workbook::judge {
+namespace {
+
+using book::Chapter;
+using nlohmann::json;
+
+constexpr std::uint64_t kGradientSeed = 2;  // of the dO that backward stages are given
+constexpr std::chrono::hours kMostTime{24};
+
+/// What a backward stage is given, and what is expected of it.
+struct BackwardGiven {
+  worker::BackwardProblem problem;
+  worker::EncodedBackward encoded, in_float;  ///< for the stage, and for one in float
+  std::optional<Gradients> oracle;
+  GradientBounds bounds;
+};
+
+/// What stages of one element are given, and what is expected of them.
+struct Given {
+  EncodedProblem encoded;
+  bool exact = false;  ///< rounding has changed nothing: the oracle of the problem itself is theirs
+  std::optional<Bounds> O_bounds, lse_bounds;
+  std::optional<BackwardGiven> backward;
+};
+
+/// The problem in every element that a stage takes: rounded, encoded and answered in float64 once, when a stage first
+/// needs it.
+class Problems {
+ public:
+  Problems(const Workspace& workspace, const Problem& problem) : workspace_(workspace), problem_(problem) {}
+
+  Given& in(const std::string& element) {
+    const auto found = given_.find(element);
+    if (found != given_.end()) return found->second;
+    Given given{encoded(problem_, element), false, {}, {}, {}};
+    const Problem& rounded = given.encoded.problem;
+    given.exact = rounded.Q.values == problem_.Q.values && rounded.K.values == problem_.K.values &&
+                  rounded.V.values == problem_.V.values;
+    return given_.emplace(element, std::move(given)).first->second;
+  }
+
+  const Forward& oracle(const Given& given) {
+    const std::string& numbers = given.exact ? "" : given.encoded.element;
+    const auto found = oracles_.find(numbers);
+    if (found != oracles_.end()) return found->second;
+    workspace_.progress("the oracle, in float64");
+    return oracles_.emplace(numbers, forward_oracle(given.encoded.problem)).first->second;
+  }
+
+  /// A unit normal dO, given the O and the LSE of the oracle's forward pass.
+  BackwardGiven& backward(Given& given) {
+    if (given.backward) return *given.backward;
+    const Problem& problem = given.encoded.problem;
+    const std::string& element = given.encoded.element;
+    Tensor<float> dO({problem.shape.B, problem.shape.H, problem.shape.Nq, problem.shape.d});
+    dO.values = normal_values(dO.values.size(), kGradientSeed);
+    worker::BackwardProblem backward = worker::backward_problem(problem, dO, element, oracle(given));
+    worker::EncodedBackward codes = encoded(backward, element), floats = encoded(backward, "float32");
+    given.backward = BackwardGiven{std::move(backward), std::move(codes), std::move(floats), {}, {}};
+    return *given.backward;
+  }
+
+ private:
+  const Workspace& workspace_;
+  const Problem& problem_;
+  std::map<std::string, Given> given_;      // by element
+  std::map<std::string, Forward> oracles_;  // by element; "": of the problem itself
+};
+
+double largest_difference(const Tensor<float>& a, const Tensor<float>& b) {
+  double largest = 0;
+  for (std::size_t i = 0; i < a.values.size(); ++i) {
+    const double difference = std::abs(double(a.values[i]) - double(b.values[i]));
+    if (!(difference <= largest)) largest = difference;  // keeps a NaN
+  }
+  return largest;
+}
+
+Comparison compared(const char* name, const Tensor<float>& got, const Tensor<double>& expected, const Bounds& bounds) {
+  Layout layout;
+  layout.tensor = name;
+  if (layout.tensor == "lse") layout.axes[3] = "";  // one number a row
+  return compare(got, expected, bounds, layout);
+}
+
+/// "32, 64 and 128": the head dimensions of the stage of this pass, if d is none of them.
+std::string dims_not_done(const worker::WorkerDescription& description, const std::string& pass, std::int64_t d) {
+  const worker::StageDescription* stage = description.find(pass);
+  if (stage == nullptr || stage->does(d)) return "";
+  std::string text;
+  for (const int each : *stage->head_dims) {
+    if (!text.empty()) text += each == stage->head_dims->back() ? " and " : ", ";
+    text += std::to_string(each);
+  }
+  return text;
+}
+
+/// Time, memory, and what the simulator counted.
+void take_counters(StageRow& row, const worker::Reply& reply) {
+  row.seconds = reply.seconds;
+  if (reply.extra_bytes >= 0) row.extra_bytes = double(reply.extra_bytes);
+  const auto counted = [&](const char* name) -> std::optional<double> {
+    const auto found = reply.counters.find(name);
+    return found == reply.counters.end() ? std::nullopt : std::optional(found->second);
+  };
+  if (const auto read = counted("global.load_bytes"))
+    row.read_bytes = *read + counted("global.async_bytes").value_or(0);
+  row.written_bytes = counted("global.store_bytes");
+  row.tiles = counted("K.tiles");
+}
+
+/// The errors of O; the first tensor that is outside its bounds speaks.
+void take_forward(StageRow& row, const Comparison& O, const Comparison& lse) {
+  row.max_error = O.max_error;
+  row.bound = O.bound;
+  row.rms_error = O.rms_error;
+  row.rms_bound = O.rms_bound;
+  if (O.close && lse.close) return;
+  row.result = "failed";
+  row.message = O.close ? lse.text : O.text;
+}
+
+/// The errors of the gradient that uses most of its bound, and likewise of the mean; the first that is outside speaks.
+void take_gradients(StageRow& row, const std::vector<Comparison>& gradients) {
+  const auto most = [&](auto error, auto bound) -> const Comparison& {
+    return *std::max_element(gradients.begin(), gradients.end(),
+                             [&](const auto& a, const auto& b) { return a.*error * b.*bound < b.*error * a.*bound; });
+  };
+  const Comparison& element = most(&Comparison::max_error, &Comparison::bound);
+  const Comparison& mean = most(&Comparison::rms_error, &Comparison::rms_bound);
+  row.max_error = element.max_error;
+  row.bound = element.bound;
+  row.rms_error = mean.rms_error;
+  row.rms_bound = mean.rms_bound;
+  const auto outside = std::find_if(gradients.begin(), gradients.end(), [](const auto& g) { return !g.close; });
+  if (outside == gradients.end()) return;
+  row.result = "failed";
+  row.message = outside->text;
+}
+
+/// What a chapter shows beside its stage.
+json tables_of(const std::function<worker::Reply(const worker::Call&)>& send) {
+  worker::Call request("tables");
+  request.output<std::uint8_t>("text", std::size_t(1) << 16);
+  const std::string text = worker::text_of(send(request));
+  try {
+    const json tables = json::parse(text);
+    tables.at("text").get<std::string>();
+    tables.at("json").at("formats");
+    tables.at("json").at("underflow");
+    return tables;
+  } catch (const json::exception& error) {
+    throw worker::Failure(worker::Ending::broke_protocol,
+                          fmt::format("the chapter's tables cannot be read: {}", error.what()));
+  }
+}
+const json kNoTables{{"text", ""}, {"json", {{"formats", json::array()}, {"underflow", json::array()}}}};
+
+/// One run of the job.
+class Running {
+ public:
+  Running(const Workspace& workspace, const Problem& problem, const MainJob& job)
+      : workspace_(workspace), problem_(problem), job_(job), problems_(workspace, problem) {
+    result_.tables = kNoTables;
+  }
+
+  MainResult run(const std::function<void(const StageRow&)>& on_row) {
+    const std::vector<StageToRun> stages = stages_of(workspace_, job_);
+    build(stages);
+    for (const StageToRun& stage : stages) {
+      workspace_.progress(fmt::format("running {} on {}", stage.chapter->name(), name(stage.backend)));
+      result_.rows.push_back(row_of(stage));
+      workspace_.progress("");
+      on_row(result_.rows.back());
+    }
+    return std::move(result_);
+  }
+
+ private:
+  bool own(const Chapter& chapter) const { return job_.own || !workspace_.book.has_solutions(chapter); }
+
+  worker::WorkerJob worker_job(const StageToRun& stage) const {
+    const Chapter& chapter = *stage.chapter;
+    return whole_job(workspace_, chapter,
+                     own(chapter) ? readers_tree(workspace_, chapter) : solutions_tree(workspace_, chapter),
+                     stage.backend);
+  }
+
+  void build(const std::vector<StageToRun>& stages) {
+    workspace_.progress("building the stages");
+    std::vector<std::string> targets;
+    std::vector<worker::WorkerJob> jobs;
+    for (const StageToRun& stage : stages) {
+      if (!workspace_.toolchain.can_build(stage.backend)) continue;
+      const std::vector<std::string>& more = workspace_.toolchain.backends.at(stage.backend).targets;
+      targets.insert(targets.end(), more.begin(), more.end());
+      jobs.push_back(worker_job(stage));
+    }
+    worker::build_targets(workspace_.toolchain, targets);
+    built_ = worker::build_workers(workspace_.toolchain, jobs);
+  }
+
+  StageRow row_of(const StageToRun& stage) {
+    const Chapter& chapter = *stage.chapter;
+    StageRow row;
+    row.chapter = &chapter;
+    row.backend = stage.backend;
+    row.source = own(chapter) ? "chapters" : "solutions";
+    if (!workspace_.toolchain.can_build(stage.backend)) {
+      row.supported = false;
+      row.result = "unavailable";
+      row.message = workspace_.toolchain.why_not(stage.backend);
+    } else if (const worker::WorkerBuilt& built = built_.at(worker_job(stage).name); !built.ok) {
+      row.result = "not compiled";
+      row.message = built.log;
+    } else if (problem_.causal && !chapter.causal) {
+      row.supported = false;
+      row.result = "does not do causal";
+    } else {
+      call(row, built.executable);
+    }
+    return row;
+  }
+
+  void call(StageRow& row, const std::filesystem::path& executable) {
+    worker::Limits limits;
+    limits.time = kMostTime;
+    limits.memory = row.backend == Backend::cuda ? 0 : job_.memory;  // CUDA reserves far more addresses than it uses
+    worker::Worker worker(executable, limits);
+    try {
+      const auto send = [&](const worker::Call& call) { return worker.call(call); };
+      const worker::WorkerDescription description = worker::describe(send);
+      if (std::string wrong = disagreement(*row.chapter, row.backend, description); !wrong.empty()) {
+        row.result = "failed";
+        row.message = std::move(wrong);
+      } else if (const std::string dims = dims_not_done(description, row.chapter->pass, problem_.shape.d);
+                 !dims.empty()) {
+        row.supported = false;
+        row.result = fmt::format("kernels do d = {}, not {}", dims, problem_.shape.d);
+      } else if (row.chapter->pass == "backward") {
+        backward(row, worker, description);
+      } else {
+        forward(row, worker);
+      }
+      if (!job_.stage.empty() && row.ran() && description.has("tables") && result_.tables == kNoTables) {
+        workspace_.progress("the tables of this chapter");
+        result_.tables = tables_of(send);
+      }
+    } catch (const InputError& error) {
+      row.result = "refused";
+      row.message = error.what();
+    } catch (const worker::Failure& failure) {
+      row.result = worker::name(failure.ending);
+      row.supported = failure.ending != worker::Ending::unavailable;
+      row.message =
+          failure.ending == worker::Ending::todo
+              ? fmt::format("exercise {} is still open: ./workbook test {}", failure.todo, row.chapter->number)
+              : failure.what();
+    }
+  }
+
+  void forward(StageRow& row, worker::Worker& worker) {
+    const std::string element = row.chapter->element_on(row.backend);
+    Given& given = problems_.in(element);
+    worker::AttentionResult got =
+        worker::forward(given.encoded, {}, [&](const worker::Call& call) { return worker.call(call); });
+    const Forward& oracle = problems_.oracle(given);
+    if (!given.O_bounds) {
+      given.O_bounds = output_bounds(oracle, given.encoded.problem, precision_of(element));
+      given.lse_bounds = lse_bounds(oracle, given.encoded.problem, precision_of(element));
+    }
+    take_forward(row, compared("O", got.O, oracle.O, *given.O_bounds),
+                 compared("lse", got.lse, oracle.lse, *given.lse_bounds));
+    if (result_.O) row.previous_difference = largest_difference(got.O, *result_.O);
+    take_counters(row, got.reply);
+    // What is written, and what the next stage is compared with, is of the finer format where there is a choice.
+    if (!result_.O || element != "bfloat16") {
+      result_.O = std::move(got.O);
+      result_.lse = std::move(got.lse);
+    }
+  }
+
+  /// The gradients against float64 and against the chapter's own backward in float, where it has one.
+  void backward(StageRow& row, worker::Worker& worker, const worker::WorkerDescription& description) {
+    const std::string element = row.chapter->element_on(row.backend);
+    BackwardGiven& given = problems_.backward(problems_.in(element));
+    const auto send = [&](const worker::Call& call) { return worker.call(call); };
+    const worker::BackwardResult got = worker::backward("backward", given.encoded, element, {}, send);
+    take_counters(row, got.reply);
+    if (!given.oracle) {
+      const auto& [problem, dO, saved] = given.problem;
+      given.oracle = backward_oracle(problem, dO, saved);
+      given.bounds = gradient_bounds(*given.oracle, problem, dO, saved, precision_of(element));
+    }
+    take_gradients(row, {compared("dQ", got.dQ, given.oracle->dQ, given.bounds.dQ),
+                         compared("dK", got.dK, given.oracle->dK, given.bounds.dK),
+                         compared("dV", got.dV, given.oracle->dV, given.bounds.dV)});
+    const worker::StageDescription* in_float = description.find("backward", "float32");
+    if (in_float == nullptr) return;
+    try {
+      const worker::BackwardResult naive = worker::backward(in_float->operation, given.in_float, "float32", {}, send);
+      row.previous_difference = std::max({largest_difference(got.dQ, naive.dQ), largest_difference(got.dK, naive.dK),
+                                          largest_difference(got.dV, naive.dV)});
+    } catch (const worker::Failure& failure) {
+      // Its exercise may be open, or its P and dS may need more memory than there is: then there is nothing to compare.
+      if (failure.ending != worker::Ending::todo && failure.ending != worker::Ending::refused) throw;
+    }
+  }
+
+  const Workspace& workspace_;
+  const Problem& problem_;
+  const MainJob& job_;
+  Problems problems_;
+  std::map<std::string, worker::WorkerBuilt> built_;
+  MainResult result_;
+};
+
+}  // namespace
+
+std::vector<StageToRun> stages_of(const Workspace& workspace, const MainJob& job) {
+  std::vector<const Chapter*> chapters;
+  if (job.stage.empty()) {
+    for (const Chapter& chapter : workspace.book.chapters) chapters.push_back(&chapter);
+  } else {
+    try {
+      chapters.push_back(&workspace.book.chapter(job.stage));
+    } catch (const book::ManifestError& error) {
+      fail_input("--stage {}: {}", job.stage, error.what());
+    }
+  }
+  std::vector<StageToRun> stages;
+  for (const Chapter* chapter : chapters) {
+    for (const Backend backend : chapter->backends) {
+      const bool wanted = job.backend ? backend == *job.backend : backend != Backend::cuda || worker::gpu_present();
+      if (wanted) stages.push_back({chapter, backend});
+    }
+  }
+  if (stages.empty())
+    fail_input("--backend {}: none of these stages runs on it", job.backend ? name(*job.backend) : "");
+  return stages;
+}
+
+json to_json(const StageRow& row) {
+  return {{"chapter", row.chapter->name()},
+          {"source", row.source},
+          {"backend", name(row.backend)},
+          {"pass", row.chapter->pass},
+          {"supported", row.supported},
+          {"result", row.result},
+          {"message", row.message.empty() ? json(nullptr) : json(row.message)},
+          {"max_error", number_json(row.max_error)},
+          {"rms_error", number_json(row.rms_error)},
+          {"bound", number_json(row.bound)},
+          {"rms_bound", number_json(row.rms_bound)},
+          {"previous_difference", number_json(row.previous_difference)},
+          {"extra_bytes", row.extra_bytes ? json(std::int64_t(*row.extra_bytes)) : json(nullptr)},
+          {"global_read_bytes", number_json(row.read_bytes)},
+          {"global_write_bytes", number_json(row.written_bytes)},
+          {"tiles", row.tiles ? json(std::int64_t(*row.tiles)) : json(nullptr)},
+          {"seconds", number_json(row.seconds)}};
+}
+
+MainResult run_stages(const Workspace& workspace, const Problem& problem, const MainJob& job,
+                      const std::function<void(const StageRow&)>& on_row) {
+  return Running(workspace, problem, job).run(on_row);
+}
+
+}  // namespace workbook::judge

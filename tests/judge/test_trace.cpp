@@ -1,0 +1,122 @@
+// The maps of a trace: who read which tile, and how they are drawn.
+#include <catch2/catch_test_macros.hpp>
+#include <string>
+#include <vector>
+
+#include "common/judge/trace_facts.hpp"
+#include "common/judge/trace_launch.hpp"
+#include "tests/text.hpp"
+
+using namespace workbook;
+
+namespace {
+
+/// A tensor of `heads` matrices of `tiles` tiles, of 64 rows.
+judge::TracedTensor tiled_tensor(const std::string& name, std::int64_t heads, std::int64_t tiles) {
+  judge::TracedTensor tensor;
+  tensor.name = name;
+  tensor.tiling = {heads, 64 * tiles, 128, 64};
+  tensor.reads.assign(std::size_t(heads * tiles), 0.0);
+  return tensor;
+}
+
+void read(judge::TracedTensor& tensor, std::int64_t block, std::int64_t first, std::int64_t last, double times = 1) {
+  tensor.tiles_of_block[block].emplace_back(first, last);
+  for (std::int64_t tile = first; tile <= last; ++tile) tensor.reads[std::size_t(tile)] += times;
+}
+
+/// A causal forward pass: one block a tile of queries, two heads of `tiles` tiles; the diagonal is noted.
+judge::TracedLaunch causal_launch(std::int64_t tiles) {
+  judge::TracedLaunch launch;
+  judge::TracedTensor Q = tiled_tensor("Q", 2, tiles), K = tiled_tensor("K", 2, tiles), V = tiled_tensor("V", 2, tiles);
+  judge::TracedNote masked{"masked tile", {}};
+  for (std::int64_t block = 0; block < 2 * tiles; ++block) {
+    const std::int64_t head = block / tiles, tile = tiles - 1 - block % tiles;  // the longest first
+    read(Q, block, head * tiles + tile, head * tiles + tile);
+    read(K, block, head * tiles, head * tiles + tile);
+    read(V, block, head * tiles, head * tiles + tile);
+    masked.values_of_block[block].emplace_back(tile, tile);
+  }
+  launch.tensors = {Q, K, V};
+  launch.notes = {masked};
+  return launch;
+}
+
+std::vector<std::string> drawn_rows(const judge::TileMap& map, std::int64_t scale) {
+  std::vector<std::string> rows;
+  for (const auto& row : judge::draw(map, scale).cells) {
+    rows.emplace_back();
+    for (const judge::DrawnCell& cell : row) rows.back() += cell.text;
+  }
+  return rows;
+}
+
+}  // namespace
+
+TEST_CASE("a causal map has queries down, keys across, and the diagonal masked") {
+  const std::vector<judge::TileMap> maps = judge::tile_maps(causal_launch(4));
+  REQUIRE(maps.size() == 1);
+  CHECK(maps[0].tensors == std::vector<std::string>{"K", "V"});
+  CHECK(maps[0].row_tensor == "Q");
+  CHECK(maps[0].matrices == std::vector<std::int64_t>{0, 1});
+  CHECK_FALSE(maps[0].divided);
+  CHECK(drawn_rows(maps[0], 1) == std::vector<std::string>{"m...", "#m..", "##m.", "###m"});
+  // Two tiles drawn as one: whatever is not alike is said to be mixed.
+  CHECK(drawn_rows(maps[0], 2) == std::vector<std::string>{"+.", "#+"});
+  CHECK(drawn_rows(maps[0], 3) == std::vector<std::string>{"+.", "#m"});  // the last cell is one tile
+  CHECK(contains(judge::map_note(maps[0], judge::draw(maps[0], 2)), "2 x 2 tiles are drawn as one: there are 4 x 4"));
+}
+
+TEST_CASE("heads that differ, tiles read in part and tiles that are shared are drawn as what they are") {
+  judge::TracedLaunch launch = causal_launch(2);
+  launch.tensors.resize(2);  // Q and K
+  judge::TracedTensor& K = launch.tensors[1];
+  K.reads[3] = 0.5;  // the last tile of head 1, half of it
+  std::vector<judge::TileMap> maps = judge::tile_maps(launch);
+  REQUIRE(maps.size() == 2);
+  CHECK(maps[0].matrices == std::vector<std::int64_t>{0});
+  CHECK(maps[1].matrices == std::vector<std::int64_t>{1});
+  CHECK(drawn_rows(maps[1], 1) == std::vector<std::string>{"m.", "#~"});
+
+  // Tile 0 of head 0 has two readers and three reads: nobody knows whose.
+  K.reads[0] = 3;
+  maps = judge::tile_maps(launch);
+  CHECK(maps[0].divided);
+  CHECK(maps[0].cells[0][0].reads == 1.5);
+  CHECK(contains(judge::map_note(maps[0], judge::draw(maps[0], 1)), "divided evenly"));
+  CHECK_FALSE(maps[1].divided);
+}
+
+TEST_CASE("tiles that a block owns are not drawn as masked, though their numbers are those of tiles that are") {
+  // One block owns two tiles of K and walks through Q: tile 1 of Q is masked.
+  judge::TracedLaunch launch;
+  judge::TracedTensor Q = tiled_tensor("Q", 1, 4), K = tiled_tensor("K", 1, 4);
+  for (std::int64_t block = 0; block < 2; ++block) {
+    read(Q, block, 0, 3);
+    read(K, block, 2 * block, 2 * block + 1);
+  }
+  launch.tensors = {K, Q};
+  launch.notes = {{"masked tile", {{0, {{1, 1}}}}}};
+  const std::vector<judge::TileMap> maps = judge::tile_maps(launch);
+  REQUIRE(maps.size() == 2);
+  CHECK(maps[0].tensors == std::vector<std::string>{"Q"});
+  CHECK(drawn_rows(maps[0], 1) == std::vector<std::string>{"#m##", "####"});
+  CHECK(drawn_rows(maps[1], 1) == std::vector<std::string>{"##..", "..##"});
+}
+
+TEST_CASE("a block that walks everything is a row of its own, with how often it reads each tile") {
+  judge::TracedLaunch launch;
+  judge::TracedTensor Q = tiled_tensor("Q", 2, 12), K = tiled_tensor("K", 2, 3);
+  for (std::int64_t block = 0; block < 2; ++block) {
+    read(Q, block, 12 * block, 12 * block + 11);
+    read(K, block, 3 * block, 3 * block + 2, 12);
+  }
+  launch.tensors = {Q, K};
+  const std::vector<judge::TileMap> maps = judge::tile_maps(launch);
+  REQUIRE(maps.size() == 2);
+  CHECK(maps[0].tensors == std::vector<std::string>{"K"});  // what is read most comes first
+  CHECK(maps[0].row_tensor.empty());
+  CHECK(maps[0].rows == std::vector<std::int64_t>{0});
+  CHECK(drawn_rows(maps[0], 1) == std::vector<std::string>{"121212"});
+  CHECK(maps[0].matrices == std::vector<std::int64_t>{0, 1});
+}
