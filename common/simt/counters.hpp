@@ -36,7 +36,7 @@ struct GlobalCounters {
 /// same), and more when different words of one bank are asked for.
 struct SharedCounters {
   std::uint64_t load_instructions = 0;    ///< smsp__sass_inst_executed_op_shared_ld.sum (LDSM not among them)
-  std::uint64_t store_instructions = 0;   ///< smsp__sass_inst_executed_op_shared_st.sum
+  std::uint64_t store_instructions = 0;   ///< smsp__sass_inst_executed_op_shared_st.sum, stmatrix among them
   std::uint64_t matrix_loads = 0;         ///< smsp__sass_inst_executed_op_ldsm.sum
   std::uint64_t load_wavefronts = 0;      ///< l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum, LDSM's included
   std::uint64_t store_wavefronts = 0;     ///< l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum
@@ -49,10 +49,11 @@ struct SharedCounters {
 struct Counters {
   GlobalCounters global;
   SharedCounters shared;
-  /// HMMA, two for each mma_sync: sm__inst_executed_pipe_tensor.sum less …_tensor_op_hmma_type_hfma2.sum, as nvcc puts
-  /// constants into registers by HFMA2.MMA, which the tensor pipe executes.
+  /// HMMA, two for each mma_sync and one for each mma: sm__inst_executed_pipe_tensor.sum less
+  /// …_tensor_op_hmma_type_hfma2.sum, as nvcc puts constants into registers by HFMA2.MMA, which the tensor pipe
+  /// executes.
   std::uint64_t tensor_instructions = 0;
-  std::uint64_t multiply_calls = 0;      ///< mma_sync, counted once a warp. No metric.
+  std::uint64_t multiply_calls = 0;      ///< mma_sync and mma, counted once a warp. No metric.
   std::uint64_t async_instructions = 0;  ///< smsp__inst_executed_op_ldgsts_pred_on_any.sum
   std::uint64_t block_barriers = 0;      ///< __syncthreads, counted once a block. No metric.
   std::uint64_t warp_barriers = 0;       ///< __syncwarp, counted once a warp. No metric.

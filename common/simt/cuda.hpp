@@ -2,8 +2,9 @@
 // cuda_pipeline.h and mma.h.
 //
 // What a kernel may use: raw pointers, `__shared__` variables in plain and template kernels, `__device__` functions,
-// structs by value, `__constant__` tables, early exit, barriers, shuffles, votes, atomics, cp.async, WMMA. What it may
-// not: `<<<>>>` (launch through the wrapper), bare PTX, waiting in a loop for another thread, C++ exceptions.
+// structs by value, `__constant__` tables, early exit, barriers, shuffles, votes, atomics, cp.async, WMMA, and the
+// instructions of common/cuda/ptx.hpp. What it may not: `<<<>>>` (launch through the wrapper), bare PTX, waiting in a
+// loop for another thread, C++ exceptions.
 #pragma once
 
 #include "common/simt/intrinsics.hpp"
