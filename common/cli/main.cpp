@@ -430,6 +430,8 @@ int main(int argc, char** argv) {
       add("check", "Maintainers: the whole gate of the book", "./workbook check\n         ./workbook check --full");
   check_verb->add_flag("--full", check_options.full, "Also both compilers, the sanitizer builds and clang-tidy");
   check_verb->add_option("--gate", check_options.gates, "Only these gates, by name");
+  check_verb->add_option("--chapter", check_options.chapter, "Only this chapter's solutions, stubs and mutants")
+      ->check(not_empty("a chapter"));
   check_verb->callback([&] { verb = [&](Session& session) { return check(session, check_options); }; });
 
   try {

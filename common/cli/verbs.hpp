@@ -121,6 +121,7 @@ int grade(const Session& session, const GradeOptions& options);
 struct CheckOptions {
   bool full = false;               ///< both compilers, the sanitizer builds, clang-tidy
   std::vector<std::string> gates;  ///< only these
+  std::string chapter;             ///< gates that go through chapters take only this one; empty: all
 };
 int check(const Session& session, const CheckOptions& options);
 

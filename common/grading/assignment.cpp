@@ -55,6 +55,22 @@ std::string quoted(const std::string& text) {
   return result + "\"";
 }
 
+/// A chapter's file as an assignment names it.
+std::string name_in_book(const Chapter& chapter, const std::string& file) {
+  return (fs::path("chapters") / chapter.name() / file).generic_string();
+}
+
+/// The exercises whose regions lie in a chapter's file, of the solution or of the reader's own where there is none.
+std::vector<std::string> exercises_in(const Book& book, const Chapter& chapter, const std::string& file) {
+  const fs::path solution = book.solution(chapter, file), reader = book.reader(chapter, file);
+  const fs::path& path = fs::exists(solution) ? solution : reader;
+  std::vector<std::string> exercises;
+  if (!fs::exists(path)) return exercises;
+  for (const book::Region& region : book::parse_reader(file, book::read_file(path)).regions)
+    exercises.push_back(region.id);
+  return exercises;
+}
+
 bool has_test(const Chapter& chapter, const std::string& name) {
   const auto in = [&](const std::vector<std::string>& tests) {
     return std::find(tests.begin(), tests.end(), name) != tests.end();
@@ -87,13 +103,9 @@ std::vector<std::string> open_files(const Assignment& assignment, const Book& bo
   std::vector<std::string> files;
   for (const Chapter& chapter : book.chapters) {
     for (const std::string& file : chapter.files) {
-      const fs::path solution = book.solution(chapter, file), reader = book.reader(chapter, file);
-      const fs::path& path = fs::exists(solution) ? solution : reader;
-      if (!fs::exists(path)) continue;
-      const book::MarkedFile marked = book::parse_reader(file, book::read_file(path));
-      const bool open = std::any_of(marked.regions.begin(), marked.regions.end(),
-                                    [&](const book::Region& region) { return assignment.is_open(region.id); });
-      if (open) files.push_back((fs::path("chapters") / chapter.name() / file).generic_string());
+      const std::vector<std::string> exercises = exercises_in(book, chapter, file);
+      if (std::ranges::any_of(exercises, [&](const std::string& id) { return assignment.is_open(id); }))
+        files.push_back(name_in_book(chapter, file));
     }
   }
   return files;
@@ -173,12 +185,16 @@ Assignment load_assignment(const fs::path& path, const Book& book) {
     assignment.bars.push_back(bar);
   }
   for (const std::string& name : assignment.files) {
-    const bool known = std::any_of(book.chapters.begin(), book.chapters.end(), [&](const Chapter& chapter) {
-      return std::any_of(chapter.files.begin(), chapter.files.end(), [&](const std::string& f) {
-        return (fs::path("chapters") / chapter.name() / f).generic_string() == name;
-      });
-    });
+    bool known = false, has_exercise = false;
+    for (const Chapter& chapter : book.chapters) {
+      for (const std::string& file : chapter.files) {
+        if (name_in_book(chapter, file) != name) continue;
+        known = true;
+        has_exercise = !exercises_in(book, chapter, file).empty();
+      }
+    }
     if (!known) table.fail_at("files", fmt::format("\"{}\" is no file of a chapter's \"files\"", name));
+    if (!has_exercise) table.fail_at("files", fmt::format("\"{}\" holds no exercise: it is given", name));
   }
   table.reject_unknown();
   settle(assignment, book);

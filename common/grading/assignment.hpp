@@ -68,7 +68,7 @@ Assignment make_assignment(const book::Book& book, const std::vector<std::string
 
 /// Reads assignment.toml. ManifestError with FILE:LINE for: TOML errors, a missing, mistyped or unknown key, no
 /// exercise, an exercise that the book does not have or that is given twice, points of a chapter without an open
-/// exercise, a bar without its test's name, a file that is none of the chapters'.
+/// exercise, a bar without its test's name, a file that is none of the chapters' or holds no exercise.
 Assignment load_assignment(const std::filesystem::path& path, const book::Book& book);
 
 /// The assignment as TOML. Bars on tests that the chapters do not have (hidden ones) are left out with `for_students`.

@@ -271,10 +271,10 @@ std::vector<std::string> Workshop::worker_prefix(unsigned slot, Backend backend)
   return words;
 }
 
-WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob& job) {
-  // Everything that this one worker is compiled from, and nothing else; nobody but its user can enter.
-  const fs::path stage = folder_ / fmt::format("slot{}", slot) / fmt::format("stage{}", thread);
-  fs::remove_all(stage);
+namespace {
+
+/// Copies everything that a worker is compiled from, and nothing else, into a folder; the job as it lies there.
+WorkerJob stage_sources(const WorkerJob& job, const fs::path& stage) {
   WorkerJob staged;
   staged.name = "worker";
   staged.backend = job.backend;
@@ -299,43 +299,53 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
       if (entry.is_regular_file())
         book::write_file(staged.used.back() / entry.path().filename(), book::read_file(entry));
   }
+  return staged;
+}
+
+}  // namespace
+
+std::vector<std::string> Workshop::build_prefix(unsigned slot, unsigned thread, const fs::path& stage,
+                                                Backend backend) const {
+  std::vector<std::string> prefix{isolation_.program.string(), "build"};
+  const auto add = [&](const std::vector<std::string>& words) {
+    prefix.insert(prefix.end(), words.begin(), words.end());
+  };
+  add(common_options(isolation_, user(slot, thread + 1)));
+  add({"--seconds", fmt::format("{:.0f}", limits_.build_seconds)});
+  add({"--cpu", fmt::format("{:.0f}", limits_.build_seconds)});
+  add({"--memory", std::to_string(backend == Backend::cuda ? 0 : limits_.build_memory)});
+  add({"--file-size", std::to_string(limits_.build_file)});
+  add({"--processes", "128"});
+  add({"--temporary", (stage / "tmp").string()});
+  add({"--write", stage.string()});
+  const std::string compiler = fs::path(toolchain_.compiler).parent_path().parent_path().string();
+  for (const std::string& path : {(folder_ / "headers").string(), (folder_ / "objects").string(), compiler,
+                                  fs::path(toolchain_.ninja).parent_path().string()}) {
+    if (path.size() > 1) add({"--read", path});
+  }
+  add({"--"});
+  return prefix;
+}
+
+WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob& job) {
+  // Nobody but its user can enter.
+  const fs::path stage = folder_ / fmt::format("slot{}", slot) / fmt::format("stage{}", thread);
+  fs::remove_all(stage);
+  const WorkerJob staged = stage_sources(job, stage);
   fs::create_directory_symlink(folder_ / "headers" / "common", stage / "common");
-  const fs::path build = stage / "build";
   for (const char* folder : {"build/workers/objects", "build/workers/worker", "tmp"}) {
     fs::create_directories(stage / folder);
   }
   worker::Toolchain toolchain = inside_;
   toolchain.root = stage;
-  toolchain.build_folder = build;
-  if (isolation_.on) {
-    toolchain.prefix = {isolation_.program.string(), "build"};
-    const std::vector<std::string> common = common_options(isolation_, user(slot, thread + 1));
-    toolchain.prefix.insert(toolchain.prefix.end(), common.begin(), common.end());
-    const std::string compiler = fs::path(toolchain_.compiler).parent_path().parent_path().string();
-    for (const auto& [option, value] : std::map<std::string, std::string>{
-             {"--seconds", fmt::format("{:.0f}", limits_.build_seconds)},
-             {"--cpu", fmt::format("{:.0f}", limits_.build_seconds)},
-             {"--memory", std::to_string(job.backend == Backend::cuda ? 0 : limits_.build_memory)},
-             {"--file-size", std::to_string(limits_.build_file)},
-             {"--processes", "128"},
-             {"--temporary", (stage / "tmp").string()},
-             {"--write", stage.string()}}) {
-      toolchain.prefix.insert(toolchain.prefix.end(), {option, value});
-    }
-    for (const std::string& path : {(folder_ / "headers").string(), (folder_ / "objects").string(), compiler,
-                                    fs::path(toolchain_.ninja).parent_path().string()}) {
-      if (path.size() > 1) toolchain.prefix.insert(toolchain.prefix.end(), {"--read", path});
-    }
-    toolchain.prefix.emplace_back("--");
-    if (isolation_.other_user) {
-      const unsigned id = user(slot, thread + 1);
-      give_to(stage, 0, id);
-      set_mode(stage, 0750);
-      give_to(stage / "tmp", id, id);
-      give_to(build / "workers", id, id);
-      give_to(build / "workers" / "objects", id, id);
-      give_to(build / "workers" / "worker", id, id);
-    }
+  toolchain.build_folder = stage / "build";
+  if (isolation_.on) toolchain.prefix = build_prefix(slot, thread, stage, job.backend);
+  if (isolation_.on && isolation_.other_user) {
+    const unsigned id = user(slot, thread + 1);
+    give_to(stage, 0, id);
+    set_mode(stage, 0750);
+    for (const char* folder : {"tmp", "build/workers", "build/workers/objects", "build/workers/worker"})
+      give_to(stage / folder, id, id);
   }
   WorkerBuilt built = worker::build_workers(toolchain, {staged}).at("worker");
   if (built.ok) {

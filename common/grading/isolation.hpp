@@ -70,6 +70,9 @@ class Workshop {
   const Isolation& isolation() const { return isolation_; }
 
  private:
+  /// What compiles a worker in the isolation.
+  std::vector<std::string> build_prefix(unsigned slot, unsigned thread, const std::filesystem::path& stage,
+                                        Backend backend) const;
   worker::WorkerBuilt build_one(unsigned slot, unsigned thread, const worker::WorkerJob& job);
   unsigned user(unsigned slot, unsigned thread) const { return limits_.first_user + slot * kUsersPerSlot + thread; }
 

@@ -21,11 +21,6 @@ using book::Region;
 
 namespace {
 
-bool is_code(const std::string& file) {
-  const std::string extension = fs::path(file).extension().string();
-  return extension == ".cpp" || extension == ".hpp" || extension == ".cu" || extension == ".cuh";
-}
-
 /// What may be released of common/, cmake/ and tests/: never an editor's backup or somebody's private file.
 bool is_released_kind(const fs::path& path) {
   static const std::set<std::string> kinds{".cpp", ".hpp", ".cu", ".cuh", ".txt", ".cmake", ".map", ".xsd"};
@@ -44,15 +39,6 @@ void add_folder(Files& files, const Book& book, const std::string& folder, Filte
     if (!entry.is_regular_file() || !is_taken(entry.path())) continue;
     add_file(files, book, entry.path().lexically_relative(book.root).generic_string());
   }
-}
-
-/// The chapters that an assignment needs: all up to the last open one.
-std::vector<const Chapter*> needed_chapters(const Book& book, const Assignment& assignment) {
-  std::vector<const Chapter*> chapters;
-  for (const Chapter& chapter : book.chapters) {
-    if (chapter.number <= assignment.open_chapters().back()) chapters.push_back(&chapter);
-  }
-  return chapters;
 }
 
 /// The solution's file with a body for each region, // STUB: lines dropped.
@@ -184,6 +170,19 @@ exec "$here/book/workbook" --yes grade "${arguments[@]}" "$base/submission"
 
 }  // namespace
 
+bool is_code(const std::string& file) {
+  const std::string extension = fs::path(file).extension().string();
+  return extension == ".cpp" || extension == ".hpp" || extension == ".cu" || extension == ".cuh";
+}
+
+std::vector<const Chapter*> released_chapters(const Book& book, const Assignment& assignment) {
+  std::vector<const Chapter*> chapters;
+  for (const Chapter& chapter : book.chapters) {
+    if (chapter.number <= assignment.open_chapters().back()) chapters.push_back(&chapter);
+  }
+  return chapters;
+}
+
 std::string released_text(const MarkedFile& solution, const Assignment& assignment) {
   return text_with(solution, [&](const std::string& id) { return assignment.is_open(id); });
 }
@@ -203,7 +202,7 @@ Files release_files(const Book& book, const Assignment& assignment) {
     const std::string extension = path.extension().string();
     return (extension == ".md" && path.filename() != "instructors.md") || extension == ".svg" || extension == ".png";
   });
-  for (const Chapter* chapter : needed_chapters(book, assignment)) {
+  for (const Chapter* chapter : released_chapters(book, assignment)) {
     if (!book.has_solutions(*chapter)) {
       throw book::ManifestError(
           fmt::format("there is no solution of chapter {} here to release it from", chapter->number));
@@ -231,7 +230,7 @@ Files release_files(const Book& book, const Assignment& assignment) {
 }
 
 Files with_answers(const Book& book, const Assignment& assignment, Files files) {
-  for (const Chapter* chapter : needed_chapters(book, assignment)) {
+  for (const Chapter* chapter : released_chapters(book, assignment)) {
     for (const MarkedFile& solution : book::read_solution(book, *chapter)) {
       const std::string file = solution.name.substr(solution.name.find('/', std::string("solutions/").size()) + 1);
       files["chapters/" + chapter->name() + "/" + file].text = text_with(solution, [](auto&) { return false; });
@@ -278,7 +277,7 @@ Files autograder_files(const Book& book, const Assignment& assignment, const fs:
     }
     files["book/" + path] = file;
   }
-  for (const Chapter* chapter : needed_chapters(book, assignment)) {
+  for (const Chapter* chapter : released_chapters(book, assignment)) {
     for (const std::string& file : chapter->files) {
       files["book/solutions/" + chapter->name() + "/" + file] = {book::read_file(book.solution(*chapter, file))};
     }
@@ -293,98 +292,6 @@ Files autograder_files(const Book& book, const Assignment& assignment, const fs:
   files["setup.sh"] = {kSetup, true};
   files["run_autograder"] = {kRunAutograder, true};
   return files;
-}
-
-bool is_oracle(const std::string& file) {
-  return file == "common/attention/oracle.cpp" || file == "common/attention/oracle.hpp" ||
-         file.starts_with("common/book/mistakes_");
-}
-
-AnswerSearch find_answers(const Book& book, const Assignment& assignment, const Files& files) {
-  constexpr std::size_t counted = 12, in_a_row = 4;
-  const auto squeezed = [](const std::string& line) {
-    const std::size_t from = line.find_first_not_of(" \t\r");
-    return from == std::string::npos ? "" : line.substr(from, line.find_last_not_of(" \t\r") - from + 1);
-  };
-  struct Answer {
-    int chapter;
-    std::string exercise;
-    std::vector<std::string> lines;  // those that count
-    std::set<std::string> all;
-  };
-  std::vector<Answer> answers;
-  for (const Chapter* chapter : needed_chapters(book, assignment)) {
-    for (const MarkedFile& solution : book::read_solution(book, *chapter)) {
-      for (const Region& region : solution.regions) {
-        if (!assignment.is_open(region.id)) continue;
-        Answer answer{chapter->number, region.id, {}, {}};
-        for (const std::string& line : region.body) {
-          const std::string text = squeezed(line);
-          if (text.size() < counted || text.starts_with("//")) continue;
-          answer.lines.push_back(text);
-          answer.all.insert(text);
-        }
-        answers.push_back(std::move(answer));
-      }
-    }
-  }
-  AnswerSearch found;
-  std::set<std::string> in_code;  // lines of given code: prose may show them too
-  const auto lines_of = [&](const std::string& text) {
-    std::vector<std::string> lines;
-    std::istringstream stream(text);
-    for (std::string line; std::getline(stream, line);) lines.push_back(squeezed(line));
-    return lines;
-  };
-  for (const auto& [path, file] : files) {
-    if (!is_code(path)) continue;
-    for (std::string& line : lines_of(file.text)) in_code.insert(std::move(line));
-  }
-  for (const auto& [path, file] : files) {
-    const bool code = is_code(path);
-    const std::vector<std::string> lines = lines_of(file.text);
-    // Code of an earlier chapter is given whatever it has in common with a later answer; so is the oracle.
-    int chapter_number = 0;
-    if (path.starts_with("chapters/") && code) {
-      const std::string rest =
-          path.substr(path.find(std::string(book::kPristine)) == 0 ? std::string(book::kPristine).size() + 1
-                                                                   : std::string("chapters/").size());
-      chapter_number = std::atoi(rest.c_str());
-    }
-    for (const Answer& answer : answers) {
-      std::size_t run = 0, expected = 0;  // lines found in the answer's order
-      for (std::size_t i = 0; i < lines.size(); ++i) {
-        const AnswerLine here{answer.exercise, lines[i], path, int(i) + 1};
-        if (!answer.all.contains(lines[i])) {
-          if (lines[i].size() >= counted && !lines[i].starts_with("//")) run = 0;
-          // In prose an answer's line may stand within a line.
-          if (!code) {
-            for (const std::string& line : answer.all) {
-              const bool stands_here = line.size() >= 2 * counted && lines[i].find(line) != std::string::npos;
-              if (stands_here && !in_code.contains(line)) found.leaked.push_back(here);
-            }
-          }
-          continue;
-        }
-        if (!code) {
-          (in_code.contains(lines[i]) ? found.given : found.leaked).push_back(here);
-          continue;
-        }
-        if (run > 0 && expected < answer.lines.size() && answer.lines[expected] == lines[i]) {
-          ++run;
-          ++expected;
-        } else {
-          run = 1;
-          expected =
-              std::size_t(std::find(answer.lines.begin(), answer.lines.end(), lines[i]) - answer.lines.begin()) + 1;
-        }
-        const bool earlier = chapter_number > 0 && chapter_number < answer.chapter;
-        const bool whole_answer = run >= std::min(in_a_row, std::max<std::size_t>(2, answer.lines.size()));
-        (whole_answer && !earlier && !is_oracle(path) ? found.leaked : found.given).push_back(here);
-      }
-    }
-  }
-  return found;
 }
 
 }  // namespace workbook::grading

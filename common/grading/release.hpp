@@ -1,5 +1,4 @@
-// What a release holds: the files of an assignment's folder, as text, and whether an answer is among them. Writes
-// nothing, builds nothing.
+// What a release holds: the files of an assignment's folder, as text. Writes nothing, builds nothing.
 #pragma once
 
 #include <map>
@@ -13,6 +12,12 @@
 namespace workbook::grading {
 
 using Files = std::map<std::string, ArchivedFile>;  ///< path relative to the folder -> file
+
+/// Whether a file is C++ or CUDA.
+bool is_code(const std::string& file);
+
+/// The chapters that an assignment needs: all up to the last open one.
+std::vector<const book::Chapter*> released_chapters(const book::Book& book, const Assignment& assignment);
 
 /// A solution file with the assignment's exercises open and all others given: markers kept, // STUB: lines dropped.
 std::string released_text(const book::MarkedFile& solution, const Assignment& assignment);
@@ -31,24 +36,5 @@ std::string github_workflow(const Assignment& assignment);
 /// The files of Gradescope's autograder zip: setup.sh and run_autograder at its root, the book under book/, hidden
 /// tests under hidden/. `hidden`: a folder, or empty.
 Files autograder_files(const book::Book& book, const Assignment& assignment, const std::filesystem::path& hidden);
-
-/// A line of an open region that stands in a released file as well.
-struct AnswerLine {
-  std::string exercise;  ///< whose answer it is a line of
-  std::string text;
-  std::string file;  ///< in the release
-  int line = 0;
-};
-struct AnswerSearch {
-  std::vector<AnswerLine> given;   ///< in given code: allowed, and listed
-  std::vector<AnswerLine> leaked;  ///< elsewhere, or a run of lines that is an answer: the release must not be written
-};
-/// Looks for the lines of the open regions in every file. A line counts if it has 12 characters or more without its
-/// indentation. Leaked is: a line in a file that is no code, unless given code has it too; four lines in a row, in the
-/// answer's order, in code that is not the oracle's and not of a chapter before the exercise's own.
-AnswerSearch find_answers(const book::Book& book, const Assignment& assignment, const Files& files);
-
-/// The oracle computes attention, so it has lines of many an answer. It is given in every release.
-bool is_oracle(const std::string& file);
 
 }  // namespace workbook::grading

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "common/attention/error.hpp"
 #include "common/book/files.hpp"
@@ -143,8 +144,9 @@ std::string as_the_reader_knows(std::string text, const std::map<std::string, st
 void run_program(const Workspace& workspace, const Plan& plan, const RunRequest& request, const json& context,
                  ChapterRun& run) {
   const Chapter& chapter = *plan.chapter;
+  static std::atomic<int> runs{0};  // several at a time have a context each
   const fs::path context_path =
-      workspace.toolchain.build_folder / "contexts" / fmt::format("{}.{}.json", chapter.name(), ::getpid());
+      workspace.toolchain.build_folder / "contexts" / fmt::format("{}.{}.{}.json", chapter.name(), ::getpid(), ++runs);
   book::write_file(context_path, context.dump(2));
   const fs::path program = !request.program.empty()
                                ? request.program

@@ -114,6 +114,28 @@ TEST_CASE("the gate fails for a mutant that is diagnosed as another") {
   expect_failure(book, "mutants", mutants, book.line_of(mutants, "[[mutant]]"), "declared is \"no-scale\"");
 }
 
+TEST_CASE("with a chapter given, only its solutions, stubs and mutants are looked at") {
+  const WorkbookCopy book;
+  only_mutant(book, "scale * product", "product");  // of chapter 1, and it matches nothing
+  book.edit("chapters/01_naive_attention/naive_attention.cpp", "namespace ch01 {", "// Mine.\nnamespace ch01 {");
+  const std::vector<std::string> gates{"--gate", "stubs", "--gate", "mutants"};
+  const auto check = [&](const std::string& chapter) {
+    std::vector<std::string> arguments{"check", "--chapter", chapter};
+    arguments.insert(arguments.end(), gates.begin(), gates.end());
+    return book.run(arguments);
+  };
+  const Ran first = check("1");
+  CHECK(first.exit_code == 1);
+  CHECK(contains(first.out, "occurs 0 times"));
+  CHECK(contains(first.out, "differs from the stub"));
+  const Ran second = check("2");
+  INFO(second.out);
+  CHECK(second.exit_code == 0);
+  CHECK(contains(second.out, "ok     stubs"));
+  const Ran none = check("9");
+  CHECK(none.exit_code == 2);
+}
+
 TEST_CASE("the gate fails for a line of C++ in a lesson that is compiled nowhere") {
   const WorkbookCopy book;
   book.write(lesson, book.read(lesson) + "\n```cpp\nconst int nowhere = 1;\n```\n");

@@ -5,6 +5,7 @@
 #include "common/book/files.hpp"
 #include "common/book/markers.hpp"
 #include "common/book/stubs.hpp"
+#include "common/grading/answers.hpp"
 #include "common/grading/release.hpp"
 #include "tests/cli/workbook_copy.hpp"
 #include "tests/text.hpp"

@@ -1,0 +1,200 @@
+// The chapters' tests on the solutions and on variants of them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "common/book/files.hpp"
+#include "common/book/markers.hpp"
+#include "common/book/mutants.hpp"
+#include "common/book/stubs.hpp"
+#include "common/gates/groups.hpp"
+#include "common/gates/variants.hpp"
+#include "common/judge/run.hpp"
+
+namespace workbook::gates {
+namespace {
+
+using book::Chapter;
+using book::Exercise;
+using book::Mutant;
+using judge::ChapterRun, judge::Result, judge::RunRequest, judge::Tree, judge::Verdict, judge::Workspace;
+
+book::MarkedFile marked(const Chapter& chapter, const std::string& file, const std::string& text) {
+  return book::parse_marked("solutions/" + chapter.name() + "/" + file, text);
+}
+
+/// The solution with only exercise `id` open.
+Texts only_open(const Workspace& workspace, const Chapter& chapter, const std::string& id) {
+  Texts texts = solution_texts(workspace, chapter);
+  for (auto& [file, text] : texts) {
+    const book::MarkedFile solution = marked(chapter, file, text);
+    if (solution.find(id) != nullptr) text = book::replace_body(solution, id, book::stub_body(*solution.find(id)));
+  }
+  return texts;
+}
+
+using TestNames = std::map<std::string, std::set<std::string>>;  ///< by exercise
+
+/// The tests that ran are those that chapter.toml names.
+void compare_names(const Workspace& workspace, const Chapter& chapter, const TestNames& ran, Findings& findings) {
+  const std::string manifest = workspace.shown(workspace.book.manifest(chapter));
+  const auto compare = [&](const std::string& exercise, const std::vector<std::string>& named, int line) {
+    const std::set<std::string> expected(named.begin(), named.end());
+    const auto found = ran.find(exercise);
+    const std::set<std::string> there = found == ran.end() ? std::set<std::string>() : found->second;
+    for (const std::string& name : expected) {
+      if (there.contains(name)) continue;
+      findings.problems.push_back(fmt::format("{}:{}: {} names the test \"{}\", which does not exist under that tag",
+                                              manifest, line, exercise, name));
+    }
+    for (const std::string& name : there) {
+      if (expected.contains(name)) continue;
+      findings.problems.push_back(
+          fmt::format("{}:{}: the test \"{}\" of {} is not named there", manifest, line, name, exercise));
+    }
+  };
+  for (const Exercise& exercise : chapter.exercises) compare(exercise.id, exercise.tests, exercise.line);
+  compare(judge::kWhole, chapter.whole_tests, 1);
+}
+
+/// What the stubs' tests must come to.
+Result expected_on_stubs(const Chapter& chapter, const Verdict& test) {
+  if (std::ranges::count(chapter.given_tests, test.test) > 0) return Result::passed;
+  return test.exercise == judge::kWhole ? Result::blocked : Result::todo;
+}
+
+/// The tests with only `exercise` open.
+void judge_one_open(const Exercise& exercise, const ChapterRun& run, Findings& findings) {
+  for (const Verdict& test : run.tests) {
+    const bool right = test.exercise == exercise.id ? test.result == Result::todo
+                       : test.exercise == judge::kWhole
+                           ? test.result == Result::passed || test.blocked_by == exercise.id
+                           : test.result == Result::passed;
+    findings.expect(right, fmt::format("with only {} open: {}", exercise.id, summary(test)));
+  }
+  findings.expect(run.count(Result::blocked) > 0,
+                  fmt::format("with only {} open no whole-chapter test reaches it", exercise.id));
+  for (const std::string& note : run.notes)
+    findings.problems.push_back(fmt::format("with only {} open: {}", exercise.id, note));
+}
+
+/// The tests with only one exercise wrong.
+void judge_one_wrong(const Mutant& mutant, const ChapterRun& run, Findings& findings) {
+  int own = 0, whole = 0;
+  for (const Verdict& test : run.tests) {
+    if (test.result == Result::passed) continue;
+    own += test.exercise == mutant.exercise;
+    whole += test.exercise == judge::kWhole;
+    findings.expect(test.exercise == mutant.exercise || test.exercise == judge::kWhole,
+                    fmt::format("mutant {} fails a test of another exercise: {}", mutant.id, summary(test)));
+  }
+  const std::string where = fmt::format("{}:{}: mutant {}", mutant.file, mutant.line, mutant.id);
+  findings.expect(own > 0, where + " fails no test of its exercise");
+  findings.expect(whole > 0, where + " fails no whole-chapter test");
+}
+
+}  // namespace
+
+void check_solutions(Inspection& inspection, Findings& findings) {
+  const Workspace& workspace = inspection.workspace;
+  build_tests(workspace, inspection.chapters);
+  std::vector<Variant> variants;
+  for (const Chapter* chapter : inspection.chapters) {
+    for (const Backend backend : chapter->backends) {
+      variants.push_back({chapter, solutions_tree(workspace, *chapter), {}});
+      variants.back().request.backend = backend;
+    }
+  }
+  std::map<std::string, int> skipped;
+  std::map<const Chapter*, TestNames> ran;
+  for (const auto& [compiled, log, run] : run_variants(workspace, variants)) {
+    for (const Verdict& test : run.tests) {
+      ran[run.chapter][test.exercise].insert(test.test);
+      if (test.result == Result::skipped) {
+        ++findings.skipped;  // e.g. what a sanitizer build cannot count, what has no GPU
+        ++skipped[std::string(name(run.backend)) + ": " + test.message];
+      } else {
+        findings.expect(test.result == Result::passed,
+                        fmt::format("{} on {}: {}", run.chapter->name(), name(run.backend), summary(test)));
+      }
+    }
+  }
+  for (const Chapter* chapter : inspection.chapters) {
+    if (ran[chapter].empty()) findings.problems.push_back(chapter->name() + ": no test ran");
+    compare_names(workspace, *chapter, ran[chapter], findings);
+  }
+  findings.detail = fmt::format("{} tests of {} chapters", findings.passed, inspection.chapters.size());
+  for (const auto& [why, count] : skipped) findings.detail += fmt::format("; {} skipped on {}", count, why);
+}
+
+void check_stub_trees(Inspection& inspection, Findings& findings) {
+  const Workspace& workspace = inspection.workspace;
+  build_tests(workspace, inspection.chapters);
+  std::vector<Variant> variants;
+  for (const Chapter* chapter : inspection.chapters) {
+    Texts texts = solution_texts(workspace, *chapter);
+    for (auto& [file, text] : texts) text = book::make_stub(marked(*chapter, file, text));
+    variants.push_back(write_variant(workspace, *chapter, "stubs", texts));
+  }
+  for (const auto& [compiled, log, run] : run_variants(workspace, variants)) {
+    const Chapter& chapter = *run.chapter;
+    findings.expect(run.warnings.empty(), chapter.name() + ": the stubs compile with warnings:\n" + run.warnings);
+    for (const Verdict& test : run.tests) {
+      if (test.result == Result::skipped) {
+        ++findings.skipped;  // what this build cannot count
+        continue;
+      }
+      const Result wanted = expected_on_stubs(chapter, test);
+      findings.expect(test.result == wanted,
+                      fmt::format("{}: on the stubs, expected {}: {}", chapter.name(), name(wanted), summary(test)));
+    }
+  }
+  findings.detail = fmt::format("{} tests todo or blocked", findings.passed);
+}
+
+void check_one_open(Inspection& inspection, Findings& findings) {
+  const Workspace& workspace = inspection.workspace;
+  build_tests(workspace, inspection.chapters);
+  std::vector<const Exercise*> open;
+  std::vector<Variant> variants;
+  for (const Chapter* chapter : inspection.chapters) {
+    for (const Exercise& exercise : chapter->exercises) {
+      open.push_back(&exercise);
+      variants.push_back(
+          write_variant(workspace, *chapter, "open/" + exercise.id, only_open(workspace, *chapter, exercise.id)));
+    }
+  }
+  const std::vector<VariantRun> runs = run_variants(workspace, variants);
+  for (std::size_t i = 0; i < runs.size(); ++i) judge_one_open(*open[i], runs[i].run, findings);
+  findings.detail = fmt::format("{} results", findings.passed);
+}
+
+void check_one_wrong(Inspection& inspection, Findings& findings) {
+  const Workspace& workspace = inspection.workspace;
+  build_tests(workspace, inspection.chapters);
+  std::vector<Mutant> wrong;
+  std::vector<Variant> variants;
+  for (const Chapter* chapter : inspection.chapters) {
+    const std::vector<Mutant> mutants = book::load_mutants(workspace.book, *chapter);
+    for (const Exercise& exercise : chapter->exercises) {
+      const auto first = std::ranges::find(mutants, exercise.id, &Mutant::exercise);
+      if (first == mutants.end()) {
+        findings.problems.push_back(fmt::format("{}:{}: exercise {} has no mutant",
+                                                workspace.shown(workspace.book.manifest(*chapter)), exercise.line,
+                                                exercise.id));
+        continue;
+      }
+      wrong.push_back(*first);
+      variants.push_back(
+          write_variant(workspace, *chapter, "mutants/" + first->id, book::apply(workspace.book, *chapter, *first)));
+      variants.back().request.time_limit = 2;
+    }
+  }
+  const std::vector<VariantRun> runs = run_variants(workspace, variants);
+  for (std::size_t i = 0; i < runs.size(); ++i) judge_one_wrong(wrong[i], runs[i].run, findings);
+  findings.detail = fmt::format("{} results", findings.passed);
+}
+
+}  // namespace workbook::gates

@@ -1,0 +1,98 @@
+#include "common/gates/gate.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+
+#include "common/attention/error.hpp"
+#include "common/gates/groups.hpp"
+
+namespace workbook::gates {
+namespace {
+
+constexpr Gate kGates[] = {
+    {"stubs", Gate::Runs::always, check_stubs},
+    {"order", Gate::Runs::always, check_order},
+    {"lessons", Gate::Runs::always, check_lessons},
+    {"format", Gate::Runs::always, check_format},
+    {"launcher", Gate::Runs::always, check_launcher},
+    {"solutions", Gate::Runs::always, check_solutions},
+    {"stub trees", Gate::Runs::always, check_stub_trees},
+    {"one open", Gate::Runs::always, check_one_open},
+    {"one wrong", Gate::Runs::always, check_one_wrong},
+    {"mutants", Gate::Runs::always, check_mutants},
+    {"parts", Gate::Runs::whole_book, check_parts},
+    {"run", Gate::Runs::whole_book, check_run},
+    {"grading", Gate::Runs::in_full_check, check_long_parts},
+    {"g++ sanitizers", Gate::Runs::in_full_check, check_sanitized_by_gcc},
+    {"clang++ sanitizers", Gate::Runs::in_full_check, check_sanitized_by_clang},
+    {"clang-tidy", Gate::Runs::in_full_check, check_tidy},
+};
+
+bool is_wanted(const Gate& gate, const CheckOptions& options) {
+  if (!options.gates.empty()) return std::ranges::count(options.gates, gate.name) > 0;
+  return options.full || gate.runs == Gate::Runs::always || (gate.runs == Gate::Runs::whole_book && !options.chapter);
+}
+
+void refuse_unknown(const std::vector<std::string>& names) {
+  std::set<std::string> known;
+  for (const Gate& gate : kGates) known.insert(gate.name);
+  for (const std::string& name : names) {
+    if (!known.contains(name)) {
+      fail_input("--gate {}: there is no such gate; allowed: {}", name, fmt::format("{}", fmt::join(known, ", ")));
+    }
+  }
+}
+
+std::vector<const book::Chapter*> wanted_chapters(const book::Book& book, const CheckOptions& options) {
+  std::vector<const book::Chapter*> chapters;
+  for (const book::Chapter& chapter : book.chapters) {
+    if (!options.chapter || *options.chapter == chapter.number) chapters.push_back(&chapter);
+  }
+  if (chapters.empty()) fail_input("--chapter {}: there is no such chapter", options.chapter.value_or(0));
+  return chapters;
+}
+
+GateResult run_gate(const Gate& gate, Inspection& inspection) {
+  GateResult result;
+  result.name = gate.name;
+  const auto start = std::chrono::steady_clock::now();
+  inspection.workspace.progress(gate.name);
+  try {
+    gate.run(inspection, result.findings);
+  } catch (const std::exception& error) {
+    result.findings.problems.push_back(error.what());
+  }
+  inspection.workspace.progress("");
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return result;
+}
+
+}  // namespace
+
+std::span<const Gate> all_gates() {
+  return kGates;
+}
+
+Checked run_gates(const judge::Workspace& workspace, const CheckOptions& options,
+                  const std::function<void(const GateResult&)>& on_result) {
+  refuse_unknown(options.gates);
+  Inspection inspection{workspace, wanted_chapters(workspace.book, options), {}};
+  Checked checked;
+  for (const Gate& gate : kGates) {
+    if (!is_wanted(gate, options)) continue;
+    GateResult result = run_gate(gate, inspection);
+    checked.passed += result.findings.passed;
+    checked.failed += int(result.findings.problems.size());
+    checked.skipped += result.findings.skipped + result.skipped();
+    if (on_result) on_result(result);
+    checked.gates.push_back(std::move(result));
+  }
+  checked.mutants = std::move(inspection.mutants);
+  return checked;
+}
+
+}  // namespace workbook::gates

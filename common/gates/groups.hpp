@@ -1,0 +1,48 @@
+// The gates by name, one function each; gate.cpp has their table. One file for each group.
+#pragma once
+
+#include "common/gates/gate.hpp"
+
+namespace workbook::gates {
+
+// text_gates.cpp: what is written down.
+/// Stubs regenerate byte-identical. A filled region is the reader's work, an error only in continuous integration.
+void check_stubs(Inspection& inspection, Findings& findings);
+/// Chapter N uses nothing from later chapters: neither their folders nor their namespaces.
+void check_order(Inspection& inspection, Findings& findings);
+/// Every exercise is in its lesson; C++ in a lesson stands in the code that the build compiles, outside the answers;
+/// links within the repository lead somewhere.
+void check_lessons(Inspection& inspection, Findings& findings);
+
+// tool_gates.cpp: what other programs think of the book.
+/// clang-format, with the version that the style was settled with; other versions format differently.
+void check_format(Inspection& inspection, Findings& findings);
+/// The launcher's own tests, and what the shell thinks of the scripts.
+void check_launcher(Inspection& inspection, Findings& findings);
+/// The parts and the solutions, built with sanitizers by another preset.
+void check_sanitized_by_gcc(Inspection& inspection, Findings& findings);
+void check_sanitized_by_clang(Inspection& inspection, Findings& findings);
+void check_tidy(Inspection& inspection, Findings& findings);
+
+// part_gates.cpp: the book's own parts.
+/// The tests of the book's own parts, and those of them that take long.
+void check_parts(Inspection& inspection, Findings& findings);
+void check_long_parts(Inspection& inspection, Findings& findings);
+/// The main job, through the command itself.
+void check_run(Inspection& inspection, Findings& findings);
+
+// chapter_gates.cpp: the chapters' tests on variants of the solutions.
+/// Every test passes on the solutions, and the tests are those that chapter.toml names.
+void check_solutions(Inspection& inspection, Findings& findings);
+/// The stub trees compile, and every test on them is todo or blocked.
+void check_stub_trees(Inspection& inspection, Findings& findings);
+/// With only one exercise open, only its tests are todo, and the whole chapter is blocked by it.
+void check_one_open(Inspection& inspection, Findings& findings);
+/// With only one exercise wrong (its first mutant), only its tests and whole-chapter tests fail.
+void check_one_wrong(Inspection& inspection, Findings& findings);
+
+// mutant_gates.cpp
+/// Every mutant dies by its named test, in the way that is declared, and the message names the mistake.
+void check_mutants(Inspection& inspection, Findings& findings);
+
+}  // namespace workbook::gates

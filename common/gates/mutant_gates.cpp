@@ -1,0 +1,84 @@
+// The mutants of the chapters: each must die, and be diagnosed as what it is.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "common/book/mutants.hpp"
+#include "common/gates/groups.hpp"
+#include "common/gates/variants.hpp"
+
+namespace workbook::gates {
+namespace {
+
+using book::Chapter;
+using book::Mutant;
+using judge::Result, judge::Verdict, judge::Workspace;
+
+/// The mutants that can be applied, each with its tree and the one test that must kill it.
+struct PlannedMutants {
+  std::vector<Mutant> mutants;
+  std::vector<Variant> variants;  ///< one for each
+};
+
+void plan_mutants(const Workspace& workspace, const Chapter& chapter, PlannedMutants& planned, Findings& findings) {
+  for (const Mutant& mutant : book::load_mutants(workspace.book, chapter)) {
+    try {
+      const Texts texts = book::apply(workspace.book, chapter, mutant);
+      planned.variants.push_back(write_variant(workspace, chapter, "mutants/" + mutant.id, texts));
+    } catch (const std::runtime_error& error) {
+      findings.problems.push_back(error.what());
+      continue;
+    }
+    planned.variants.back().request.only = mutant.test;
+    planned.variants.back().request.time_limit = mutant.death == name(Result::timed_out) ? 1 : 10;
+    planned.mutants.push_back(mutant);
+  }
+}
+
+/// How a mutant died, and what is wrong with that.
+MutantVerdict judge_mutant(const Chapter& chapter, const Mutant& mutant, const VariantRun& ran, Findings& findings) {
+  const std::string where = fmt::format("{}:{}: mutant {}", mutant.file, mutant.line, mutant.id);
+  MutantVerdict verdict{mutant.id, chapter.name(), mutant.exercise, "", ""};
+  if (!ran.compiled) {
+    findings.problems.push_back(where + " does not compile:\n" + ran.log);
+    return verdict;
+  }
+  const Verdict* test = ran.run.tests.size() == 1 ? &ran.run.tests[0] : nullptr;
+  const std::string result = test != nullptr ? name(test->result) : "not run";
+  verdict.killed = test != nullptr && result == mutant.death;
+  if (test != nullptr) {
+    verdict.killed_by = test->test;
+    verdict.diagnosis = test->cause_id();
+  }
+  verdict.diagnosis_right = verdict.killed && verdict.diagnosis == mutant.diagnosis;
+  findings.expect(verdict.killed,
+                  test != nullptr && test->result == Result::passed
+                      ? fmt::format("{} survives \"{}\"", where, mutant.test)
+                      : fmt::format("{}: \"{}\" gives {}, declared is {}", where, mutant.test, result, mutant.death));
+  if (verdict.killed) {
+    findings.expect(verdict.diagnosis_right, fmt::format("{} is diagnosed as \"{}\", declared is \"{}\"\n      {}",
+                                                         where, verdict.diagnosis, mutant.diagnosis, summary(*test)));
+  }
+  return verdict;
+}
+
+}  // namespace
+
+void check_mutants(Inspection& inspection, Findings& findings) {
+  const Workspace& workspace = inspection.workspace;
+  build_tests(workspace, inspection.chapters);
+  PlannedMutants planned;
+  for (const Chapter* chapter : inspection.chapters) plan_mutants(workspace, *chapter, planned, findings);
+  const std::vector<VariantRun> runs = run_variants(workspace, planned.variants);
+  std::vector<MutantVerdict>& verdicts = inspection.mutants;
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    verdicts.push_back(judge_mutant(*planned.variants[i].chapter, planned.mutants[i], runs[i], findings));
+  const auto count = [&](auto member) { return std::ranges::count_if(verdicts, member); };
+  findings.detail =
+      fmt::format("{} mutants, {} killed, {} with the right diagnosis, {} of those \"unknown\"", verdicts.size(),
+                  count([](const MutantVerdict& v) { return v.killed; }),
+                  count([](const MutantVerdict& v) { return v.diagnosis_right; }),
+                  count([](const MutantVerdict& v) { return v.diagnosis_right && v.diagnosis == judge::kUnknown; }));
+}
+
+}  // namespace workbook::gates

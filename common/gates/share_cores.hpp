@@ -1,0 +1,37 @@
+// Several things at a time, one on each core.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace workbook::gates {
+
+/// Calls task(0) … task(count - 1), as many at a time as there are cores. The first exception ends it and goes on to
+/// the caller.
+template <class Task>
+void share_cores(std::size_t count, const Task& task) {
+  std::atomic<std::size_t> next{0};
+  std::mutex mutex;
+  std::exception_ptr failure;
+  const auto work = [&] {
+    try {
+      for (std::size_t i = next++; i < count; i = next++) task(i);
+    } catch (...) {
+      next = count;
+      const std::lock_guard lock(mutex);
+      if (!failure) failure = std::current_exception();
+    }
+  };
+  {
+    const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
+    std::vector<std::jthread> threads;
+    for (std::size_t thread = 0; thread < std::min(cores, count); ++thread) threads.emplace_back(work);
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace workbook::gates

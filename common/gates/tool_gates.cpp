@@ -1,0 +1,159 @@
+// What other programs think of the book: formatters, shells, sanitizers, linters.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <sstream>
+
+#include "common/gates/groups.hpp"
+#include "common/worker/command.hpp"
+
+namespace workbook::gates {
+namespace fs = std::filesystem;
+namespace {
+
+using judge::Workspace;
+
+void check_sanitized(const Workspace& workspace, Findings& findings, const std::string& preset,
+                     const std::string& compiler) {
+  if (!compiler.empty() && worker::find_program(compiler).empty()) {
+    findings.skip_reason = compiler + " is not here";
+    return;
+  }
+  worker::CommandOptions options;
+  options.folder = workspace.book.root;
+  std::vector<std::string> configure{workspace.toolchain.cmake, "--preset", preset};
+  if (!compiler.empty()) configure.push_back("-DCMAKE_CXX_COMPILER=" + compiler);
+  const fs::path build = workspace.book.root / "build" / preset;
+  worker::CommandResult result = worker::run_command(configure, options);
+  if (result.exit_code == 0) {
+    workspace.progress("building " + preset);
+    result = worker::run_command({workspace.toolchain.cmake, "--build", build.string()}, options);
+  }
+  findings.expect(result.exit_code == 0,
+                  result.output.size() > 4000 ? result.output.substr(result.output.size() - 4000) : result.output);
+  if (result.exit_code != 0) return;
+  workspace.progress("testing " + preset);
+  options.environment["WORKBOOK_BUILD"] = build.string();
+  options.environment["WORKBOOK_ROOT"] = workspace.book.root.string();
+  result = worker::run_command({(build / "bin" / "workbook_cli").string(), "check", "--gate", "parts", "--gate",
+                                "solutions", "--gate", "stub trees", "--gate", "run"},
+                               options);
+  findings.expect(result.exit_code == 0, result.output);
+  findings.detail = result.output.substr(result.output.rfind('\n', result.output.size() - 2) + 1);
+  while (!findings.detail.empty() && findings.detail.back() == '\n') findings.detail.pop_back();
+}
+
+}  // namespace
+
+void check_format(Inspection& inspection, Findings& findings) {
+  const Workspace& workspace = inspection.workspace;
+  constexpr const char* version = "14";
+  fs::path program = worker::find_program(std::string("clang-format-") + version);
+  if (program.empty()) program = worker::find_program("clang-format");
+  if (program.empty() ||
+      worker::run_command({program.string(), "--version"}).output.find(std::string("version ") + version + ".") ==
+          std::string::npos) {
+    findings.skip_reason = fmt::format("clang-format {} is not here", version);
+    return;
+  }
+  std::vector<std::string> argv{program.string(), "--dry-run", "-Werror", "--style=file"};
+  std::size_t files = 0;
+  for (const char* folder : {"common", "solutions", "tests"}) {
+    for (const auto& entry : fs::recursive_directory_iterator(workspace.book.root / folder)) {
+      const std::string extension = entry.path().extension().string();
+      if (extension != ".cpp" && extension != ".hpp" && extension != ".cu" && extension != ".cuh") continue;
+      argv.push_back(fs::relative(entry.path(), workspace.book.root).string());
+      ++files;
+    }
+  }
+  worker::CommandOptions options;
+  options.folder = workspace.book.root;
+  const worker::CommandResult result = worker::run_command(argv, options);
+  findings.expect(result.exit_code == 0, result.output.substr(0, 3000));
+  findings.detail = fmt::format("{} files", files);
+}
+
+void check_launcher(Inspection& inspection, Findings& findings) {
+  const Workspace& workspace = inspection.workspace;
+  const fs::path tests = workspace.book.root / "tests" / "launcher" / "test_launcher.sh";
+  const worker::CommandResult syntax = worker::run_command({"sh", "-n", (workspace.book.root / "workbook").string()});
+  findings.expect(syntax.exit_code == 0, syntax.output);
+  if (!worker::find_program("shellcheck").empty()) {
+    worker::CommandOptions options;
+    options.folder = workspace.book.root;
+    const worker::CommandResult lint = worker::run_command({"shellcheck", "workbook", ".ci/run"}, options);
+    findings.expect(lint.exit_code == 0, lint.output);
+  }
+  const worker::CommandResult result =
+      worker::run_command({"sh", tests.string(), (workspace.book.root / "workbook").string()});
+  std::istringstream lines(result.output);
+  int problems = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("ok ")) ++findings.passed;
+    if (line.starts_with("skipped")) ++findings.skipped;
+    if (line.starts_with("not ok")) {
+      ++problems;
+      findings.problems.push_back(line);
+    }
+  }
+  if (result.exit_code != 0 && problems == 0) findings.problems.push_back(result.output);
+  findings.detail = fmt::format("{} tests", findings.passed);
+}
+
+void check_sanitized_by_gcc(Inspection& inspection, Findings& findings) {
+  check_sanitized(inspection.workspace, findings, "asan-ubsan-gcc", "");
+}
+
+void check_sanitized_by_clang(Inspection& inspection, Findings& findings) {
+  std::string compiler = "clang++";
+  for (int version = 22; version >= 16; --version) {
+    const std::string name = fmt::format("clang++-{}", version);
+    if (!worker::find_program(name).empty()) {
+      compiler = name;
+      break;
+    }
+  }
+  check_sanitized(inspection.workspace, findings, "asan-ubsan-clang", compiler);
+}
+
+void check_tidy(Inspection& inspection, Findings& findings) {
+  const Workspace& workspace = inspection.workspace;
+  if (worker::find_program("clang-tidy").empty()) {
+    findings.skip_reason = "clang-tidy is not here";
+    return;
+  }
+  std::vector<std::string> files;
+  for (const char* folder : {"common", "solutions"}) {
+    for (const auto& entry : fs::recursive_directory_iterator(workspace.book.root / folder)) {
+      const bool kernels = entry.path().extension() == ".cu" && std::string(folder) == "solutions";
+      if (entry.path().extension() == ".cpp" || kernels) files.push_back(entry.path().string());
+    }
+  }
+  std::sort(files.begin(), files.end());
+  for (const std::string& file : files) {
+    workspace.progress("clang-tidy " + workspace.shown(file));
+    std::vector<std::string> command{"clang-tidy", "--quiet", "--warnings-as-errors=*"};
+    // The simulator and the kernels are compiled with flags of g++ that clang-tidy does not know: here without them.
+    const bool kernels = file.ends_with(".cu"), simulator = file.find("/common/simt/") != std::string::npos;
+    if (kernels) {
+      // Offsets within a tile are int on purpose; an element's row is i / 16, rounded down, also where it is stored as
+      // a float; vectors go by value, as in CUDA; a fragment's num_elements is static.
+      command.emplace_back(
+          "--checks=-bugprone-implicit-widening-of-multiplication-result,-bugprone-integer-division,"
+          "-performance-unnecessary-value-param,-readability-static-accessed-through-instance");
+    }
+    if (kernels || simulator) {
+      command.insert(command.end(),
+                     {file, "--", "-x", "c++", "-std=c++20", "-I" + workspace.book.root.string(),
+                      "-I" + (workspace.book.root / "solutions").string(), "-Wall", "-Wextra", "-Wno-unknown-pragmas"});
+    } else {
+      command.insert(command.end(), {"-p", workspace.toolchain.build_folder.string(), file});
+    }
+    const worker::CommandResult result = worker::run_command(command);
+    findings.expect(result.exit_code == 0, workspace.shown(file) + ":\n" + result.output);
+  }
+  findings.detail = fmt::format("{} files", files.size());
+}
+
+}  // namespace workbook::gates

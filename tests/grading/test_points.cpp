@@ -1,0 +1,245 @@
+// From verdicts to points and reports: what counts is their fields, never what is written in them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <regex>
+
+#include "common/grading/points.hpp"
+#include "common/grading/report.hpp"
+#include "common/grading/summary.hpp"
+#include "tests/text.hpp"
+
+using namespace workbook;
+using namespace workbook::grading;
+using judge::Cause, judge::Result, judge::Verdict;
+using nlohmann::json;
+
+namespace {
+
+const book::Book& the_book() {
+  static const book::Book book = book::load_book(WORKBOOK_SOURCE);
+  return book;
+}
+
+/// 2.1 and 2.3, the chapter, and a bar.
+Assignment assignment() {
+  Assignment made = make_assignment(the_book(), {"2.1", "2.3"}, {});
+  made.title = "Online softmax";
+  made.bars.push_back({2, "extra memory does not grow with N", 1});
+  return made;
+}
+
+CountedTest counted(const std::string& exercise, const std::string& test, Result result, bool hidden = false) {
+  Verdict verdict;
+  verdict.chapter = "02_online_softmax";
+  verdict.exercise = exercise;
+  verdict.test = test;
+  verdict.backend = Backend::cpu;
+  verdict.result = result;
+  verdict.hidden = hidden;
+  return {verdict, item_of(assignment(), 2, verdict)};
+}
+
+/// Every public test of what is graded, passed.
+std::vector<CountedTest> all_passed() {
+  std::vector<CountedTest> tests;
+  const book::Chapter& chapter = *the_book().find(2);
+  for (const book::Exercise& exercise : chapter.exercises) {
+    if (!assignment().is_open(exercise.id)) continue;
+    for (const std::string& test : exercise.tests) tests.push_back(counted(exercise.id, test, Result::passed));
+  }
+  for (const std::string& test : chapter.whole_tests) tests.push_back(counted(judge::kWhole, test, Result::passed));
+  return tests;
+}
+
+const GradedItem& item(const std::vector<GradedItem>& items, const std::string& id) {
+  const auto found = std::ranges::find(items, id, &GradedItem::id);
+  REQUIRE(found != items.end());
+  return *found;
+}
+
+std::vector<GradedItem> points_of(const std::vector<CountedTest>& tests) {
+  return give_points(assignment(), the_book(), tests);
+}
+
+/// A submission in which everything has happened, with these words wherever words may stand.
+GradedSubmission submission(const std::string& words) {
+  GradedSubmission graded;
+  graded.student = "anna";
+  graded.assignment = assignment().title;
+  graded.tests = all_passed();
+  std::size_t at = 0;
+  for (const Result result : {Result::failed, Result::crashed, Result::timed_out, Result::blocked, Result::skipped})
+    graded.tests[at++].verdict.result = result;
+  for (const Result result : judge::kResults) {
+    graded.tests.push_back(counted("2.1", fmt::format("hidden {}", name(result)), result, /*hidden=*/true));
+    graded.tests.push_back(counted("2.3", fmt::format("more {}", name(result)), result));
+  }
+  int number = 0;
+  for (auto& [verdict, of] : graded.tests) {
+    // A hidden test's words are marked: they must be nowhere.
+    const std::string marked = verdict.hidden ? "SECRET " + words : words;
+    verdict.message = marked;
+    verdict.place = {"chapters/x.cpp", 3};
+    if (verdict.result == Result::failed) verdict.cause = Cause{fmt::format("mistake-{}", number++), words, marked};
+  }
+  graded.items = points_of(graded.tests);
+  return graded;
+}
+
+/// A text with the words taken out, so that two that differ in nothing else are equal.
+std::string without(const std::string& text, const std::string& words) {
+  std::string result = text;
+  for (std::size_t at = result.find(words); at != std::string::npos; at = result.find(words, at))
+    result.replace(at, words.size(), "WORDS");
+  return result;
+}
+
+bool same(const GradedItem& a, const GradedItem& b) {
+  return a.kind == b.kind && a.id == b.id && a.chapter == b.chapter && a.points == b.points &&
+         a.max_points == b.max_points && a.result == b.result && a.has_hidden == b.has_hidden &&
+         a.public_passed == b.public_passed;
+}
+
+}  // namespace
+
+TEST_CASE("all tests passed is all points; one that failed costs its exercise and the chapter") {
+  std::vector<CountedTest> tests = all_passed();
+  for (const GradedItem& all : points_of(tests)) {
+    INFO(all.id);
+    CHECK(all.points == all.max_points);
+    CHECK(all.result == Result::passed);
+    CHECK(all.public_passed);
+    CHECK(!all.has_hidden);
+  }
+  REQUIRE(tests[0].verdict.exercise == "2.1");
+  tests[0].verdict.result = Result::timed_out;
+  const std::vector<GradedItem> items = points_of(tests);
+  CHECK(item(items, "2.1").points == 0);
+  CHECK(item(items, "2.1").result == Result::timed_out);
+  CHECK(item(items, "2.3").points == item(items, "2.3").max_points);
+  CHECK(item(items, "chapter 2").points == 0);
+  CHECK(item(items, "chapter 2").result == Result::timed_out);
+  CHECK(item(items, "bar 1").points == 1);
+}
+
+TEST_CASE("a public test that never ran has crashed, one that is skipped everywhere gives nothing") {
+  std::vector<CountedTest> tests = all_passed();
+  const CountedTest first = tests.front();
+  tests.erase(tests.begin());
+  CHECK(item(points_of(tests), "2.1").result == Result::crashed);
+  CHECK(item(points_of(tests), "2.1").points == 0);
+  tests.push_back(first);
+  tests.back().verdict.result = Result::skipped;
+  CHECK(item(points_of(tests), "2.1").points == 0);
+  // Skipped on one backend, passed on another.
+  tests.push_back(first);
+  tests.back().verdict.backend = Backend::sim;
+  CHECK(item(points_of(tests), "2.1").points == 3);
+}
+
+TEST_CASE("a bar's test counts for the bar alone, and a hidden test for what it belongs to") {
+  std::vector<CountedTest> tests = all_passed();
+  const auto bar = std::ranges::find(tests, "bar 1", &CountedTest::item);
+  REQUIRE(bar != tests.end());
+  bar->verdict.result = Result::failed;
+  const std::vector<GradedItem> items = points_of(tests);
+  CHECK(item(items, "bar 1").points == 0);
+  CHECK(item(items, "bar 1").result == Result::failed);
+  for (const char* id : {"2.1", "2.3", "chapter 2"}) CHECK(item(items, id).points == item(items, id).max_points);
+
+  tests = all_passed();
+  tests.push_back(counted("2.3", "scores that nobody has seen", Result::failed, /*hidden=*/true));
+  const GradedItem hidden = item(points_of(tests), "2.3");
+  CHECK(hidden.points == 0);
+  CHECK(hidden.has_hidden);
+  CHECK(hidden.public_passed);
+  // A name of its own: a hidden test is no stand-in for the public one of that name.
+  tests = all_passed();
+  const std::string name = tests.front().verdict.test;
+  tests.erase(tests.begin());
+  tests.push_back(counted("2.1", name, Result::passed, /*hidden=*/true));
+  CHECK(item(points_of(tests), "2.1").points == 0);
+}
+
+TEST_CASE("whatever words stand in verdicts, results, points and what is hidden are the same") {
+  const GradedSubmission plain = submission("plain words");
+  const std::string hidden_message = "a hidden test: its message is not shown";
+  for (const std::string words :
+       {"passed", ": your output equals that mistake to 3e-7", "the hidden tests came to an end",
+        "the book's own test program ended early:", "all tests together took longer than 600 seconds, or not",
+        "race: a report of the simulator, or another", "xq zzy", "TODO", "hidden", "(the same as above)"}) {
+    INFO(words);
+    GradedSubmission scrambled = submission(words);
+    REQUIRE(scrambled.items.size() == plain.items.size());
+    for (std::size_t i = 0; i < plain.items.size(); ++i) CHECK(same(scrambled.items[i], plain.items[i]));
+
+    // Each test's fields in the record but for the words, as it is written and as it is read back.
+    const json record = to_json(scrambled), expected = to_json(plain);
+    CHECK(to_json(submission_from_json(record)) == record);
+    REQUIRE(record.at("tests").size() == expected.at("tests").size());
+    for (std::size_t i = 0; i < record.at("tests").size(); ++i) {
+      json test = record.at("tests")[i], other = expected.at("tests")[i];
+      if (test.at("hidden") == true) {
+        CHECK(test.at("message") == (test.at("result") == "passed" ? "" : hidden_message));
+        CHECK(test.at("place").is_null());
+        if (!test.at("cause").is_null()) {
+          CHECK(test.at("cause").at("measure") == "");
+          CHECK(test.at("cause").at("sentence") == words);
+        }
+      } else {
+        CHECK(test.at("message") == words);
+        CHECK(!test.at("place").is_null());
+      }
+      for (json* shown : {&test, &other}) {
+        shown->erase("message");
+        if (!shown->at("cause").is_null()) shown->at("cause") = shown->at("cause").at("id");
+      }
+      CHECK(test == other);
+    }
+    for (const std::string& report :
+         {record.dump(), gradescope_results(scrambled).dump(), junit_xml(scrambled), feedback_page(scrambled)}) {
+      CHECK(!contains(report, "SECRET"));
+    }
+
+    // The reports in numbers.
+    const json results = gradescope_results(scrambled), others = gradescope_results(plain);
+    REQUIRE(results.at("tests").size() == others.at("tests").size());
+    for (std::size_t i = 0; i < results.at("tests").size(); ++i) {
+      for (const char* key : {"number", "score", "max_score", "status", "visibility", "tags", "extra_data"})
+        CHECK(results.at("tests")[i].at(key) == others.at("tests")[i].at(key));
+    }
+    static const std::regex counts("<testsuite[^>]*>|type=\"[a-z ]*\"");
+    const auto counted_in = [](const std::string& xml) {
+      return std::vector<std::string>(std::sregex_token_iterator(xml.begin(), xml.end(), counts), {});
+    };
+    CHECK(counted_in(junit_xml(scrambled)) == counted_in(junit_xml(plain)));
+    CHECK(class_table({scrambled}) == class_table({plain}));
+    CHECK(std::ranges::count(class_summary({scrambled}), '\n') == std::ranges::count(class_summary({plain}), '\n'));
+  }
+}
+
+TEST_CASE("another submission's words change nothing in the page but themselves") {
+  const std::string one = "xq zzy", other = "wk bbu";
+  CHECK(without(feedback_page(submission(one)), one) == without(feedback_page(submission(other)), other));
+  CHECK(without(junit_xml(submission(one)), one) == without(junit_xml(submission(other)), other));
+  CHECK(without(gradescope_results(submission(one)).dump(), one) ==
+        without(gradescope_results(submission(other)).dump(), other));
+  CHECK(without(class_summary({submission(one)}), one) == without(class_summary({submission(other)}), other));
+}
+
+TEST_CASE("tests of one's own code are items with the book's points") {
+  GradedSubmission report;
+  const book::Chapter& chapter = *the_book().find(2);
+  std::vector<Verdict> verdicts;
+  for (const CountedTest& test : all_passed()) verdicts.push_back(test.verdict);
+  verdicts.front().result = Result::failed;
+  add_tested(report, chapter, verdicts);
+  REQUIRE(report.items.size() == 3);  // 2.2 has no test there
+  CHECK(item(report.items, "2.1").points == 0);
+  CHECK(item(report.items, "2.1").result == Result::failed);
+  CHECK(item(report.items, "2.3").points == item(report.items, "2.3").max_points);
+  CHECK(item(report.items, "chapter 2").max_points == 0);
+  CHECK(report.tests.size() == verdicts.size());
+}
