@@ -10,8 +10,14 @@
 
 namespace workbook {
 
+/// An index outside a matrix: what() has the matrix's name, the index and the size.
+class OutsideMatrix : public std::out_of_range {
+ public:
+  using std::out_of_range::out_of_range;
+};
+
 /// A view of `rows` x `columns` elements, row-major and contiguous. Every access is checked: an index outside throws
-/// std::out_of_range with the matrix's name, the index and the size.
+/// OutsideMatrix.
 template <class T>
 class Matrix {
  public:
@@ -44,7 +50,7 @@ class Matrix {
   /// Rows [first, first + count) as a matrix of their own.
   Matrix rows_from(std::int64_t first, std::int64_t count) const {
     if (first < 0 || count < 0 || first + count > rows_)
-      throw std::out_of_range(std::string(name_) + ": rows [" + std::to_string(first) + ", " +
+      throw OutsideMatrix(std::string(name_) + ": rows [" + std::to_string(first) + ", " +
                               std::to_string(first + count) + ") reach outside its " + std::to_string(rows_) + " rows");
     return {name_, data_ + first * columns_, count, columns_};
   }
@@ -52,7 +58,7 @@ class Matrix {
 
  private:
   [[noreturn]] void outside(std::int64_t row, std::int64_t column) const {
-    throw std::out_of_range(std::string(name_) + "(" + std::to_string(row) + ", " + std::to_string(column) +
+    throw OutsideMatrix(std::string(name_) + "(" + std::to_string(row) + ", " + std::to_string(column) +
                             ") lies outside " + name_ + ", which is (" + std::to_string(rows_) + ", " +
                             std::to_string(columns_) + ")");
   }

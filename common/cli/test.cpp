@@ -71,7 +71,7 @@ std::string why_nothing_ran(const ChapterRun& run) {
     const bool skipped = test.result == Result::skipped;
     if (!did_not_run(test.result)) return "";
     all_for_one = all_for_one && skipped && test.message == run.tests[0].message;
-    if (skipped && test.message.starts_with("no CUDA device")) no_device = test.message;
+    if (skipped && test.unavailable) no_device = test.message;
   }
   if (all_for_one) return run.tests[0].message;
   return run.backend == Backend::cuda && no_device.empty() && !worker::gpu_present() ? "no CUDA device" : no_device;

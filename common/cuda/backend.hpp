@@ -6,18 +6,13 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
-namespace workbook::cuda {
+#include "common/cuda/error.hpp"
 
-/// What the backend refuses or reports: CUDA's error text, or the simulator's findings.
-class Error : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
+namespace workbook::cuda {
 
 /// "sim" or "cuda".
 const char* backend_name();

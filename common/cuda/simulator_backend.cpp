@@ -72,10 +72,9 @@ void download(void* host, const void* device, std::size_t bytes) {
   if (bytes == 0) return;
   // Without instrumentation nobody knows which elements were written.
   if (simt::instrumented() && simt::options().count && simt::options().detect) {
-    std::string text;
-    for (const simt::Report& report : simt::check_output(device)) text += report.text();
-    if (!text.empty() && !trace) throw Error(text);
-    if (!text.empty()) trace->add_report(text);
+    const std::vector<simt::Report> reports = simt::check_output(device);
+    if (!reports.empty() && !trace) throw Error(reports);
+    if (!reports.empty()) trace->add_report(simt::text(reports));
   }
   simt::copy_out(host, device, bytes);
 }
@@ -157,7 +156,7 @@ void guarded(void (*run)(void*), void* launch) {
     static auto& ids = *new std::set<std::string>;  // Todo keeps a pointer
     throw Todo(ids.insert(open.what()).first->c_str());
   } catch (const simt::KernelMistakes& mistakes) {
-    throw Error(mistakes.what());
+    throw Error(mistakes.reports());
   } catch (const simt::LaunchRefused& refused) {
     throw Error(refused.what());
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <stdexcept>
@@ -84,104 +85,154 @@ std::string plural(const std::string& axis) {
   return axis + "s";
 }
 
-/// Where the elements that are off lie along one axis.
-struct Place {
-  enum Kind { everywhere, single, tail, part } kind = everywhere;
-  std::string text;  ///< "head 1", "rows from 64 on (Q tile 1 on)", "rows 192 to 199 (the last Q tile)"
-};
-
-/// " (the last Q tile)", for rows [first, last] of `size`; empty if they do not fall together with tiles.
-std::string tiles_of(const Layout& layout, std::int64_t first, std::int64_t last, std::int64_t size) {
-  const std::int64_t tile_rows = layout.Br > 0 ? layout.Br : layout.Bc;
-  if (tile_rows <= 0 || size <= tile_rows) return "";
-  const char* tile = layout.Br > 0 ? "Q" : "K/V";
-  const std::int64_t first_tile = first / tile_rows, last_tile = last / tile_rows;
-  if (first_tile == last_tile && last_tile == (size - 1) / tile_rows) return fmt::format(" (the last {} tile)", tile);
-  if (first_tile == last_tile) return fmt::format(" ({} tile {})", tile, first_tile);
-  if (first % tile_rows == 0 && last == size - 1) return fmt::format(" ({} tile {} on)", tile, first_tile);
-  return "";
-}
-
-/// "columns 8 to 15 of every 16": a pattern that repeats within [first, last], as a lane's or a fragment's share does.
-std::string repetition(const std::string& names, const std::vector<bool>& touched, std::int64_t first,
-                       std::int64_t last) {
-  for (std::int64_t period = 2; period <= 64 && last - first >= 2 * period; period *= 2) {
+/// The shortest pattern that repeats within [first, last], as a lane's or a fragment's share does.
+void find_repetition(AxisFinding& found, const std::vector<bool>& touched) {
+  for (std::int64_t period = 2; period <= 64 && found.last - found.first >= 2 * period; period *= 2) {
     std::int64_t low = period, high = -1;
-    for (std::int64_t i = first; i <= last; ++i)
+    for (std::int64_t i = found.first; i <= found.last; ++i)
       if (touched[std::size_t(i)]) low = std::min(low, i % period), high = std::max(high, i % period);
     if (2 * (high - low + 1) > period) continue;
-    if (low == high) return fmt::format("{} {} of every {}", names, low, period);
-    return fmt::format("{} {} to {} of every {}", names, low, high, period);
+    found.period = period, found.low = low, found.high = high;
+    return;
   }
+}
+
+AxisFinding find_along(const std::string& axis, const std::vector<bool>& touched) {
+  AxisFinding found{axis, std::int64_t(touched.size())};
+  found.last = found.size - 1;
+  while (!touched[std::size_t(found.first)]) ++found.first;
+  while (!touched[std::size_t(found.last)]) --found.last;
+  found.dense = std::ranges::count(touched, true) == found.last - found.first + 1;
+  find_repetition(found, touched);
+  return found;
+}
+
+/// " (the last Q tile)", for rows that fall together with tiles; otherwise empty.
+std::string tiles_of(const Layout& layout, const AxisFinding& rows) {
+  const std::int64_t tile_rows = layout.Br > 0 ? layout.Br : layout.Bc;
+  if (tile_rows <= 0 || rows.size <= tile_rows) return "";
+  const char* tile = layout.Br > 0 ? "Q" : "K/V";
+  const std::int64_t first_tile = rows.first / tile_rows, last_tile = rows.last / tile_rows;
+  if (first_tile == last_tile && last_tile == (rows.size - 1) / tile_rows)
+    return fmt::format(" (the last {} tile)", tile);
+  if (first_tile == last_tile) return fmt::format(" ({} tile {})", tile, first_tile);
+  if (rows.first % tile_rows == 0 && rows.last == rows.size - 1)
+    return fmt::format(" ({} tile {} on)", tile, first_tile);
   return "";
 }
 
-Place place_along(const Layout& layout, std::size_t axis, const std::vector<bool>& touched) {
-  const std::string& name = layout.axes[axis];
-  const auto size = std::int64_t(touched.size());
-  if (name.empty() || size == 1) return {};
-  std::int64_t first = 0, last = size - 1;
-  while (!touched[std::size_t(first)]) ++first;
-  while (!touched[std::size_t(last)]) --last;
-  const std::string tiles = axis == 2 ? tiles_of(layout, first, last, size) : "";
-  if (first == last) return {Place::single, fmt::format("{} {}{}", name, first, tiles)};
-  if (const std::string text = repetition(plural(name), touched, first, last); !text.empty())
-    return {Place::part, text};
-  if (first == 0 && last == size - 1) return {};
-  const bool all = std::ranges::count(touched, true) == last - first + 1;
-  if (all && last == size - 1 && !tiles.starts_with(" (the last"))
-    return {Place::tail, fmt::format("from {} on{}", first, tiles)};
-  return {Place::part, fmt::format("{} {} to {}{}", plural(name), first, last, tiles)};
+/// "columns 8 to 15 of every 16", "rows 16 to 31 of each warp"
+std::string repetition_text(const Layout& layout, const AxisFinding& found, bool rows) {
+  const std::string names = plural(found.axis);
+  const std::string each =
+      rows && found.period == layout.rows_per_warp ? " of each warp" : fmt::format(" of every {}", found.period);
+  if (found.low == found.high) return fmt::format("{} {}{}", names, found.low, each);
+  return fmt::format("{} {} to {}{}", names, found.low, found.high, each);
 }
 
-/// What the elements that are off have in common, for the line below the worst: "every element; all are NaN…".
+/// What the elements that are off have in common.
 class Pattern {
  public:
   explicit Pattern(const std::array<std::int64_t, 4>& sizes) {
     for (std::size_t axis = 0; axis < 4; ++axis) touched_[axis].resize(std::size_t(sizes[axis]));
   }
-  void add(const Index& index, float got) {
+  void add(const Index& index, float got, double expected) {
     for (std::size_t axis = 0; axis < 4; ++axis) touched_[axis][std::size_t(index[axis])] = true;
     ++off_;
-    nan_ += std::isnan(got);
+    unwritten_ += is_unwritten(got);
+    nan_ += std::isnan(got) && !std::isnan(expected) && !is_unwritten(got);
     infinite_ += std::isinf(got);
     zero_ += got == 0;
   }
+
+  /// As data: of `elements` elements, those of the tensor `name`.
+  TensorFinding finding(const Layout& layout, const std::string& name, std::int64_t elements) const {
+    TensorFinding finding;
+    finding.tensor = name;
+    finding.elements = elements;
+    finding.off = off_;
+    finding.nan = nan_;
+    finding.unwritten = unwritten_;
+    finding.right = off_ == 0;
+    finding.rows_per_warp = layout.rows_per_warp;
+    for (std::size_t axis = 0; axis < 4 && off_ > 0; ++axis) {
+      if (!layout.axes[axis].empty() && touched_[axis].size() > 1)
+        finding.where.push_back(find_along(layout.axes[axis], touched_[axis]));
+    }
+    return finding;
+  }
+
+  /// For the lines below the worst: "every element; all got NaN…".
   std::vector<std::string> lines(const Layout& layout, std::int64_t elements) const {
     std::vector<std::string> lines;
-    std::string where = all_places(layout);
+    std::string where = all_places(layout, elements);
     if (elements > 1 && off_ == elements) where = "every element";
     if (!where.empty()) lines.push_back(where);
-    if (nan_ == off_)
-      lines.push_back("all got NaN: never written (outputs start as NaN), or computed as NaN");
-    else if (nan_ > 0)
-      lines.push_back(
-          fmt::format("{} of them got NaN: never written (outputs start as NaN), or computed as NaN", nan_));
-    if (infinite_ > 0)
-      lines.push_back(infinite_ == off_ ? "all got an infinity" : fmt::format("{} of them got an infinity", infinite_));
+    const auto say = [&](std::int64_t count, const char* what) {
+      if (count > 0)
+        lines.push_back(count == off_ ? std::string("all ") + what : fmt::format("{} of them {}", count, what));
+    };
+    say(unwritten_, "still hold the NaN that outputs start with: never written, or only added to");
+    say(nan_, "got NaN, and it was computed: −∞ − (−∞), 0 · ∞, 0 / 0, or a NaN that was read");
+    say(infinite_, "got an infinity");
     if (off_ > 1 && zero_ == off_) lines.push_back("all got 0");
     return lines;
   }
 
  private:
   /// "only head 1", "every row from 64 on (Q tile 1 on)", "all of them in head 1, rows 192 to 199 (the last Q tile)".
-  std::string all_places(const Layout& layout) const {
+  std::string all_places(const Layout& layout, std::int64_t elements) const {
     std::vector<std::string> places;
     std::string alone;
-    for (std::size_t axis = 0; axis < 4; ++axis) {
-      const Place place = place_along(layout, axis, touched_[axis]);
-      if (place.kind == Place::everywhere) continue;
-      const bool tail = place.kind == Place::tail;
-      places.push_back(tail ? plural(layout.axes[axis]) + " " + place.text : place.text);
-      if (place.kind == Place::single) alone = "only " + place.text;
-      if (tail) alone = "every " + layout.axes[axis] + " " + place.text;
+    for (const AxisFinding& found : finding(layout, "", elements).where) {
+      if (found.everywhere()) continue;
+      const bool rows = found.axis == layout.axes[2];
+      const std::string tiles = rows ? tiles_of(layout, found) : "";
+      const bool last_tile = tiles.starts_with(" (the last");
+      if (found.first == found.last) {
+        places.push_back(fmt::format("{} {}{}", found.axis, found.first, tiles));
+        alone = "only " + places.back();
+      } else if (found.period > 0) {
+        places.push_back(repetition_text(layout, found, rows));
+      } else if (found.tail() && !last_tile) {
+        places.push_back(fmt::format("{} from {} on{}", plural(found.axis), found.first, tiles));
+        alone = fmt::format("every {} from {} on{}", found.axis, found.first, tiles);
+      } else {
+        places.push_back(fmt::format("{} {} to {}{}", plural(found.axis), found.first, found.last, tiles));
+      }
     }
     if (places.empty()) return "";
     return places.size() == 1 && !alone.empty() ? alone : fmt::format("all of them in {}", fmt::join(places, ", "));
   }
 
   std::array<std::vector<bool>, 4> touched_;
-  std::int64_t off_ = 0, nan_ = 0, infinite_ = 0, zero_ = 0;
+  std::int64_t off_ = 0, nan_ = 0, unwritten_ = 0, infinite_ = 0, zero_ = 0;
+};
+
+/// The parts of a layout, or the tensor as one, with what is off in each.
+class Parts {
+ public:
+  Parts(const Layout& layout, const std::array<std::int64_t, 4>& sizes)
+      : parts_(layout.parts.empty() ? std::vector<Layout::Part>{{layout.tensor, 0}} : layout.parts),
+        patterns_(parts_.size(), Pattern(sizes)) {}
+  void add(const Index& index, float got, double expected) {
+    std::size_t part = parts_.size() - 1;
+    while (part > 0 && index[3] < parts_[part].first_column) --part;
+    patterns_[part].add(index, got, expected);
+  }
+  std::vector<TensorFinding> findings(const Layout& layout, const std::array<std::int64_t, 4>& sizes) const {
+    std::vector<TensorFinding> findings;
+    for (std::size_t part = 0; part < parts_.size(); ++part) {
+      const std::int64_t end = part + 1 < parts_.size() ? parts_[part + 1].first_column : sizes[3];
+      findings.push_back(patterns_[part].finding(layout, parts_[part].name,
+                                                 sizes[0] * sizes[1] * sizes[2] * (end - parts_[part].first_column)));
+    }
+    return findings;
+  }
+
+ private:
+  std::vector<Layout::Part> parts_;
+  std::vector<Pattern> patterns_;
 };
 
 void check_sizes(const Tensor<float>& got, const Tensor<double>& expected, const Bounds& bounds) {
@@ -195,6 +246,10 @@ void check_sizes(const Tensor<float>& got, const Tensor<double>& expected, const
 
 }  // namespace
 
+bool is_unwritten(double value) {
+  return std::isnan(value) && std::bit_cast<std::uint32_t>(float(value)) >> 16 == 0xffff;
+}
+
 Comparison compare(const Tensor<float>& got, const Tensor<double>& expected, const Bounds& bounds,
                    const Layout& layout) {
   check_sizes(got, expected, bounds);
@@ -203,6 +258,7 @@ Comparison compare(const Tensor<float>& got, const Tensor<double>& expected, con
   result.rms_bound = bounds.rms;
 
   Pattern pattern(got.sizes);
+  Parts parts(layout, got.sizes);
   std::vector<std::size_t> first_five;
   std::size_t worst = 0;
   double worst_share = -1, squares = 0;
@@ -217,11 +273,16 @@ Comparison compare(const Tensor<float>& got, const Tensor<double>& expected, con
     if (!is_off(error, bound)) continue;
     ++result.off;
     if (first_five.size() < 5) first_five.push_back(i);
-    pattern.add(index_of(i, got.sizes), got.values[i]);
+    const Index index = index_of(i, got.sizes);
+    pattern.add(index, got.values[i], expected.values[i]);
+    parts.add(index, got.values[i], expected.values[i]);
   }
   result.rms_error = finite > 0 ? std::sqrt(squares / double(finite)) : 0;
   const bool rms_off = is_off(result.rms_error, result.rms_bound);
   result.close = result.off == 0 && !rms_off;
+  result.findings = parts.findings(layout, got.sizes);
+  if (result.off == 0 && rms_off)
+    for (TensorFinding& finding : result.findings) finding.right = false;
   if (result.close) return result;
 
   const std::string of_tensor = layout.tensor.empty() ? "" : " of " + layout.tensor;

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <stdexcept>
 
+#include "common/judge/compare.hpp"
+
 namespace workbook::judge {
 namespace {
 
@@ -25,7 +27,7 @@ constexpr double cost_limit = 0x1p32;
 
 bool same_kind(double a, double b) {
   if (std::isfinite(a) || std::isfinite(b)) return std::isfinite(a) && std::isfinite(b);
-  return std::isnan(a) ? std::isnan(b) : a == b;
+  return std::isnan(a) ? std::isnan(b) && is_unwritten(a) == is_unwritten(b) : a == b;
 }
 
 /// Two outputs compared: where NaN and infinities lie, and how far apart the finite numbers are.
@@ -101,6 +103,11 @@ struct Match {
   double separation;    ///< its difference from what is expected (rms)
 };
 
+/// There is nothing but NaN that was computed: any mistake on the way to NaN looks so.
+bool says_nothing(const Tensor<float>& got) {
+  return std::ranges::all_of(got.values, [](float value) { return std::isnan(value) && !is_unwritten(value); });
+}
+
 std::optional<Match> match(const Mistake& mistake, const Tensor<float>& got, const Tensor<double>& expected,
                            const Bounds& bounds, double precision) {
   const Tensor<double> output = mistake.output();
@@ -119,7 +126,7 @@ std::optional<Diagnosis> diagnose(const Tensor<float>& got, const Tensor<double>
                                   const std::vector<Mistake>& mistakes) {
   if (got.sizes != expected.sizes || got.sizes != bounds.element.sizes)
     throw std::logic_error("diagnose: sizes of got, expected and bounds differ");
-  if (within(got, expected, bounds, 1)) return {};
+  if (within(got, expected, bounds, 1) || says_nothing(got)) return {};
 
   const double precision = relative_precision(expected, bounds);
   std::vector<Match> matches;

@@ -30,8 +30,8 @@ struct Diagnosis {
 /// The mistake whose output agrees with `got` within a small multiple of the bounds, NaN and infinities in the same
 /// places, and is itself clearly different from `expected`; the closest if several agree, and the first in the table
 /// of those that agree equally. Empty if none does, or if `got` is within the bounds: then the message says so
-/// honestly. Mistakes are tried in order until 2^32 multiply-adds are spent, about a second;
-/// one that would exceed that is passed over.
+/// honestly. Nothing is concluded from an output of which all has become NaN. Mistakes are tried in order until 2^32
+/// multiply-adds are spent, about a second; one that would exceed that is passed over.
 std::optional<Diagnosis> diagnose(const Tensor<float>& got, const Tensor<double>& expected, const Bounds& bounds,
                                   const std::vector<Mistake>& mistakes);
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "common/attention/half.hpp"
+#include "common/judge/compare.hpp"
 #include "common/judge/diagnosis.hpp"
 
 namespace workbook::judge {
@@ -535,7 +536,7 @@ struct Simulated {
 };
 Simulated simulate(const Problem& problem, const Stage& stage, const Switches& switches) {
   const auto [B, H, Hkv, Nq, Nk, d] = problem.shape;
-  Simulated result{Tensor<double>({B, H, Nq, d}, not_a_number), Tensor<double>({B, H, Nq, 1}, not_a_number)};
+  Simulated result{Tensor<double>({B, H, Nq, d}, unwritten_value), Tensor<double>({B, H, Nq, 1}, unwritten_value)};
   const Range read = keys_read(switches.keys, Nk, stage.Bc);
   std::vector<float> S(std::size_t(read.to - read.from));
   Row row;
@@ -981,7 +982,7 @@ Mistake constant(std::string id, std::string sentence, std::array<std::int64_t, 
 void add_constants(std::vector<Mistake>& mistakes, std::array<std::int64_t, 4> sizes) {
   mistakes.push_back(constant("all-zeros", "every element is 0", sizes, 0));
   mistakes.push_back(
-      constant("not-written", "nothing was written, or every element was computed as NaN", sizes, not_a_number));
+      constant("not-written", "nothing was written, or only added to what was there", sizes, unwritten_value));
 }
 
 /// Softmax over the queries: each key's column of P sums to 1.
@@ -1138,7 +1139,7 @@ Row softmax_row(std::vector<float> S, std::int64_t Bc, const Switches& switches)
 
 /// P, one row at a time, with the given switches.
 Tensor<double> softmax_with(const Tensor<float>& S, const Switches& switches) {
-  Tensor<double> P(S.sizes, not_a_number);
+  Tensor<double> P(S.sizes, unwritten_value);
   for (std::int64_t i = 0; i < S.sizes[2]; ++i) {
     const Row row = softmax_row(row_of(S, i), 0, switches);
     std::copy(row.P.begin(), row.P.end(), &P(0, 0, i, 0));
@@ -1250,7 +1251,7 @@ Tensor<double> transposed(const Tensor<double>& matrix) {
 Tensor<double> cut(Tensor<double> output, std::int64_t rows, std::int64_t columns) {
   for (std::int64_t i = 0; i < output.sizes[2]; ++i)
     for (std::int64_t j = 0; j < output.sizes[3]; ++j)
-      if (i >= rows || j >= columns) output(0, 0, i, j) = not_a_number;
+      if (i >= rows || j >= columns) output(0, 0, i, j) = unwritten_value;
   return output;
 }
 

@@ -60,7 +60,7 @@ struct Plan {
   std::string previous;                              ///< job of the chapter to compare with; empty: there is none
   std::string previous_element;
   std::map<std::string, worker::WorkerJob> jobs;  ///< by name
-  std::map<std::string, std::string> known_as;    ///< a file of a graft: what the reader knows it by
+  std::map<std::string, std::string> known_as;    ///< a file of a graft: the file that it is a copy of
 };
 /// Writes the grafts' files. On the CPU and the simulator each exercise is judged on a graft, on the GPU on the whole
 /// chapter (or as the request says). Nothing is built for an open region; a graft that equals the solution or the whole

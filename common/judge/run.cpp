@@ -9,6 +9,7 @@
 #include "common/attention/error.hpp"
 #include "common/book/files.hpp"
 #include "common/book/text.hpp"
+#include "common/judge/places.hpp"
 #include "common/worker/command.hpp"
 
 namespace workbook::judge {
@@ -26,8 +27,9 @@ std::string first_errors(const std::string& log) {
 json subject_json(const std::string& executable, const std::string& not_compiled, bool open) {
   return {{"executable", executable}, {"not_compiled", not_compiled}, {"open", open}};
 }
-json subject_json(const worker::WorkerBuilt& built) {
-  return subject_json(built.ok ? built.executable.string() : "", built.ok ? "" : first_errors(built.log), false);
+json subject_json(const worker::WorkerBuilt& built, const Plan& plan) {
+  return subject_json(built.ok ? built.executable.string() : "",
+                      built.ok ? "" : first_errors(as_the_reader_knows(built.log, plan)), false);
 }
 
 /// compute-sanitizer over the workers of one run.
@@ -78,7 +80,7 @@ json subjects_json(const Plan& plan, const Built& built, ChapterRun& run) {
     return found == built.end() ? worker::WorkerBuilt{} : found->second;
   };
   const worker::WorkerBuilt whole = built_as(plan.whole);
-  json subjects{{kWhole, subject_json(whole)}};
+  json subjects{{kWhole, subject_json(whole, plan)}};
   for (const auto& [id, exercise] : plan.exercises) {
     json& entry = subjects[id];
     if (exercise.open || !exercise.broken.empty()) {
@@ -86,7 +88,7 @@ json subjects_json(const Plan& plan, const Built& built, ChapterRun& run) {
       continue;
     }
     const worker::WorkerBuilt alone = built_as(exercise.worker);
-    entry = subject_json(alone.ok || !whole.ok ? alone : whole);
+    entry = subject_json(alone.ok || !whole.ok ? alone : whole, plan);
     if (alone.ok || !whole.ok) continue;
     run.notes.push_back(
         fmt::format("exercise {} needs something that you changed outside its region, so it cannot be judged alone: "
@@ -133,11 +135,35 @@ std::string test_spec(const Chapter& chapter, const RunRequest& request) {
   return request.exercise.empty() ? spec : "[" + request.exercise + "]" + spec;
 }
 
-/// Names of a graft's files in what a test says, replaced by what the reader knows them by.
-std::string as_the_reader_knows(std::string text, const std::map<std::string, std::string>& known_as) {
-  for (auto known = known_as.rbegin(); known != known_as.rend(); ++known)  // "a.cuh" before "a.cu"
-    text = book::replaced(std::move(text), known->first, known->second);
-  return text;
+/// The lines of the source that reports name: equal for the same mistakes.
+std::string places_of(const std::vector<simt::Report>& reports) {
+  std::string places;
+  const auto add = [&](const simt::Side& side) {
+    places += fmt::format(" {}:{}:{}", side.source.file, side.source.line, side.source.known_as);
+  };
+  for (const simt::Report& report : reports) {
+    places += name(report.mistake);
+    add(report.side);
+    if (report.other) add(*report.other);
+  }
+  return places;
+}
+
+/// Adds the reports' texts to the messages: in full once, and by the first line where another test has shown the same.
+void tell_reports(std::vector<Verdict>& verdicts) {
+  std::map<std::string, std::string> shown;  // places -> the test that shows them
+  for (Verdict& verdict : verdicts) {
+    if (verdict.reports.empty()) continue;
+    const auto [first, is_new] = shown.emplace(places_of(verdict.reports), verdict.test);
+    std::string text = simt::text(verdict.reports);
+    while (text.ends_with('\n')) text.pop_back();
+    if (!is_new) {
+      text = fmt::format("{}\n  the same places as in \"{}\", where they are shown", text.substr(0, text.find('\n')),
+                         first->second);
+    }
+    if (verdict.reports_left_out > 0) text += fmt::format("\nand {} reports more", verdict.reports_left_out);
+    verdict.message += "\n" + book::indented(text, "  ");
+  }
 }
 
 /// Runs the test program: its verdicts come as JSON lines on its descriptor 3.
@@ -169,9 +195,8 @@ void run_program(const Workspace& workspace, const Plan& plan, const RunRequest&
     } else if (event.at("event") == "done") {
       run.finished = true;
     } else {
-      Verdict verdict = verdict_from_json(event.at("verdict"));
-      verdict.message = as_the_reader_knows(verdict.message, plan.known_as);
-      run.tests.push_back(std::move(verdict));
+      run.tests.push_back(verdict_from_json(event.at("verdict")));
+      name_places(workspace, plan, run.tests.back().reports);
       running.clear();
     }
   };
@@ -220,6 +245,7 @@ ChapterRun run_plan(const Workspace& workspace, const Plan& plan, const Built& b
     run.warnings = whole->second.log;
   const Watching watching = watch_with(workspace, request);
   run_program(workspace, plan, request, context_json(workspace, plan, built, request, watching, run), run);
+  tell_reports(run.tests);
   if (!watching.command.empty()) run.tests.push_back(findings(watching, request.sanitizer));
   for (Verdict& verdict : run.tests) {
     verdict.chapter = plan.chapter->name();

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "common/worker/reports.hpp"
+
 namespace workbook::judge {
 
 using nlohmann::json;
@@ -38,21 +40,21 @@ Result result_named(std::string_view name) {
   return *found;
 }
 
-json number_json(std::optional<double> value) {
-  if (!value) return nullptr;
-  if (std::isnan(*value)) return "nan";
-  if (std::isinf(*value)) return *value > 0 ? "inf" : "-inf";
-  return *value;
+namespace {
+
+json cause_json(const Cause& cause) {
+  return {{"id", cause.id}, {"sentence", cause.sentence}, {"measure", cause.measure}, {"also", cause.also}};
 }
 
-double number_from_json(const json& value) {
-  if (!value.is_string()) return value.get<double>();
-  const std::string text = value.get<std::string>();
-  return text == "nan" ? std::nan("") : text == "inf" ? INFINITY : -INFINITY;
+json trials_json(const std::vector<Trial>& trials) {
+  json all = json::array();
+  for (const Trial& trial : trials) all.push_back(to_json(trial));
+  return all;
 }
+
+}  // namespace
 
 json to_json(const Verdict& verdict) {
-  const auto& cause = verdict.cause;
   const auto& place = verdict.place;
   return {{"chapter", verdict.chapter},
           {"exercise", verdict.exercise},
@@ -62,8 +64,11 @@ json to_json(const Verdict& verdict) {
           {"hidden", verdict.hidden},
           {"finished", verdict.finished},
           {"message", verdict.message},
-          {"cause",
-           cause ? json{{"id", cause->id}, {"sentence", cause->sentence}, {"measure", cause->measure}} : json(nullptr)},
+          {"cause", verdict.cause ? cause_json(*verdict.cause) : json(nullptr)},
+          {"reports", worker::reports_json(verdict.reports)},
+          {"reports_left_out", verdict.reports_left_out},
+          {"trials", trials_json(verdict.trials)},
+          {"unavailable", verdict.unavailable},
           {"blocked_by", verdict.blocked_by.empty() ? json(nullptr) : json(verdict.blocked_by)},
           {"place", place ? json{{"file", place->file}, {"line", place->line}} : json(nullptr)},
           {"seconds", number_json(verdict.seconds)}};
@@ -80,7 +85,11 @@ Verdict verdict_from_json(const json& json) {
   verdict.finished = json.at("finished");
   verdict.message = json.at("message");
   if (const auto& cause = json.at("cause"); !cause.is_null())
-    verdict.cause = {cause.at("id"), cause.at("sentence"), cause.at("measure")};
+    verdict.cause = {cause.at("id"), cause.at("sentence"), cause.at("measure"), cause.at("also")};
+  verdict.reports = worker::reports_from_json(json.at("reports"));
+  verdict.reports_left_out = json.at("reports_left_out");
+  for (const auto& trial : json.at("trials")) verdict.trials.push_back(trial_from_json(trial));
+  verdict.unavailable = json.at("unavailable");
   if (const auto& exercise = json.at("blocked_by"); !exercise.is_null()) verdict.blocked_by = exercise;
   if (const auto& place = json.at("place"); !place.is_null()) verdict.place = {place.at("file"), place.at("line")};
   verdict.seconds = number_from_json(json.at("seconds"));

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "common/judge/trial.hpp"
+#include "common/simt/report.hpp"
 #include "common/worker/backend.hpp"
 
 namespace workbook::judge {
@@ -47,6 +49,8 @@ struct Cause {
   std::string id;        ///< "no-scale": the id of a known mistake
   std::string sentence;  ///< "the scores are not multiplied by the scale 1/√d"
   std::string measure;   ///< "your output equals that mistake to 3e-7": how it was found out; may be empty
+  /// Ids of other mistakes that look the same in this test; the sentence has named the first of them.
+  std::vector<std::string> also = {};
   /// For a reader: the sentence, then how it was found out.
   std::string text() const { return measure.empty() ? sentence : sentence + ": " + measure; }
 };
@@ -64,6 +68,11 @@ struct Verdict {
   bool finished = true;  ///< the test program got to this test's end
   std::string message;   ///< for the reader; of a passed test what it has measured
   std::optional<Cause> cause;
+  std::vector<simt::Report>
+      reports;                       ///< the simulator's, places as the reader knows them; the message holds their text
+  std::size_t reports_left_out = 0;  ///< so many more there were
+  std::vector<Trial> trials;         ///< what it has tried, in order; equal ones once, at most kMostTrials
+  bool unavailable = false;          ///< of a skipped test: the backend cannot run here
   std::string blocked_by;            ///< of a blocked test: the exercise that is open
   std::optional<SourcePlace> place;  ///< where to look; nothing for the whole chapter
   double seconds = 0;
@@ -71,6 +80,7 @@ struct Verdict {
   /// The cause's id; kUnknown if it cannot be told.
   std::string cause_id() const { return cause ? cause->id : kUnknown; }
 };
+inline constexpr std::size_t kMostTrials = 100;
 /// The exercise of tests that run on the chapter as a whole.
 inline constexpr const char* kWhole = "whole";
 
@@ -78,9 +88,5 @@ inline constexpr const char* kWhole = "whole";
 nlohmann::json to_json(const Verdict& verdict);
 /// nlohmann::json::exception or std::invalid_argument for a document that is none.
 Verdict verdict_from_json(const nlohmann::json& json);
-
-/// A number for JSON: non-finite ones as "nan", "inf", "-inf", absent as null; and back.
-nlohmann::json number_json(std::optional<double> value);
-double number_from_json(const nlohmann::json& json);
 
 }  // namespace workbook::judge

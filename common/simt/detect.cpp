@@ -24,21 +24,6 @@ std::string place(const SourceLine& line) {
 
 }  // namespace
 
-std::string lanes_text(std::uint32_t lanes) {
-  if (lanes == ~0u) return "all lanes";
-  std::string text;
-  for (int lane = 0; lane < kWarpSize; ++lane) {
-    if (!(lanes >> lane & 1)) continue;
-    int last = lane;
-    while (last < kWarpSize - 1 && (lanes >> (last + 1) & 1)) ++last;
-    if (!text.empty()) text += ", ";
-    text += std::to_string(lane);
-    if (last > lane) text.append("-").append(std::to_string(last));
-    lane = last;
-  }
-  return (std::popcount(lanes) == 1 ? "lane " : "lanes ") + text;
-}
-
 const char* action_of(Access access) {
   switch (access) {
     case Access::read:
@@ -242,8 +227,8 @@ std::vector<Report> Findings::reports(dim3 grid) const {
       report.other = Side{f.other_action, f.other_pc != nullptr ? source_line(f.other_pc) : f.other_source,
                           f.other_warp, f.other_lanes};
     }
-    report.block = dim3(static_cast<unsigned>(f.block % grid.x), static_cast<unsigned>(f.block / grid.x % grid.y),
-                        static_cast<unsigned>(f.block / grid.x / grid.y));
+    report.block = {static_cast<unsigned>(f.block % grid.x), static_cast<unsigned>(f.block / grid.x % grid.y),
+                    static_cast<unsigned>(f.block / grid.x / grid.y)};
     report.count = entry.count;
     // Unrolled and duplicated code: the same lines are the same mistake.
     const auto line = [](const std::optional<Side>& s) { return s ? s->source.line : 0; };

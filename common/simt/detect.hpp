@@ -30,8 +30,6 @@ void report_divergent_collective(const Lane& lane, const Group& group, const voi
 void report_not_in_mask(const Lane& lane, std::uint32_t mask, const void* pc);
 void report_inactive_source(const Warp& warp, int lane, int source, const void* pc);
 
-/// "lanes 0-7, 12"; "lane 3"; "all lanes".
-std::string lanes_text(std::uint32_t lanes);
 /// "writes", "reads", "atomically updates", …
 const char* action_of(Access access);
 /// "__syncwarp", "mma_sync", "ldmatrix", …

@@ -10,7 +10,7 @@
 namespace simt {
 
 /// Runs kernel(arguments…) once for every thread of the grid and waits. The arguments are converted to the parameters'
-/// types, as in a CUDA launch. Throws LaunchRefused, OpenExercise, KernelMistakes (report.hpp).
+/// types, as in a CUDA launch. Throws LaunchRefused, OpenExercise, KernelMistakes (error.hpp).
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, Arguments&&... arguments) {
   struct Call {

@@ -1,6 +1,7 @@
 #include "common/simt/report.hpp"
 
-#include "common/simt/detect.hpp"
+#include <bit>
+#include <stdexcept>
 
 namespace simt {
 
@@ -50,13 +51,40 @@ const char* name(Mistake mistake) {
   return "?";
 }
 
+Mistake mistake_named(std::string_view name) {
+  for (int i = 0; i <= static_cast<int>(kLastMistake); ++i) {
+    if (simt::name(static_cast<Mistake>(i)) == name) return static_cast<Mistake>(i);
+  }
+  throw std::invalid_argument("\"" + std::string(name) + "\" is no kind of mistake");
+}
+
+std::string lanes_text(std::uint32_t lanes) {
+  if (lanes == ~0u) return "all lanes";
+  std::string text;
+  for (int lane = 0; lane < 32; ++lane) {
+    if (!(lanes >> lane & 1)) continue;
+    int last = lane;
+    while (last < 31 && (lanes >> (last + 1) & 1)) ++last;
+    if (!text.empty()) text += ", ";
+    text += std::to_string(lane);
+    if (last > lane) text.append("-").append(std::to_string(last));
+    lane = last;
+  }
+  return std::string(std::popcount(lanes) == 1 ? "lane " : "lanes ").append(text);
+}
+
 namespace {
+
+std::string place_text(const SourceLine& source) {
+  if (!source.known_as.empty()) return source.known_as;
+  return source.line == 0 ? "an unknown line" : source.file + ":" + std::to_string(source.line);
+}
 
 std::string side_text(const Side& side) {
   std::string text = "  ";
   text += side.action;
   text += " at ";
-  text += side.source.line == 0 ? "an unknown line" : side.source.file + ":" + std::to_string(side.source.line);
+  text += place_text(side.source);
   if (side.warp >= 0) text += ", warp " + std::to_string(side.warp);
   if (side.lanes != 0) text += ", " + lanes_text(side.lanes);
   return text + "\n";
@@ -69,26 +97,19 @@ std::string Report::text() const {
   if (!variable.empty()) text += ": " + variable;
   text += "\n  " + what + "\n";
   if (other) text += side_text(*other);
-  if (side.action[0] != 0) {
+  if (!side.action.empty()) {
     text += side_text(side);
-    text += "  in block (" + std::to_string(block.x) + ", " + std::to_string(block.y) + ", " + std::to_string(block.z) +
-            ")" + (count > 1 ? ", " + std::to_string(count) + " times in all" : "") + "\n";
+    text += "  in block (" + std::to_string(block[0]) + ", " + std::to_string(block[1]) + ", " +
+            std::to_string(block[2]) + ")" + (count > 1 ? ", " + std::to_string(count) + " times in all" : "") + "\n";
   }
   if (!advice.empty()) text += "  what to do: " + advice + "\n";
   return text;
 }
 
-namespace {
-
-std::string all_texts(const std::vector<Report>& reports) {
+std::string text(const std::vector<Report>& reports) {
   std::string text;
   for (const Report& report : reports) text += report.text();
   return text;
 }
-
-}  // namespace
-
-KernelMistakes::KernelMistakes(std::vector<Report> reports)
-    : std::runtime_error(all_texts(reports)), reports_(std::move(reports)) {}
 
 }  // namespace simt

@@ -1,14 +1,15 @@
 // What the simulator has to say about a kernel: one Report for each mistake, with both sides of it in the source, and a
-// sentence on what to do. For the host's side; kernels never see this.
+// sentence on what to do. Data alone, which whoever passes it on keeps whole; kernels never see this.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
-#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "common/simt/runtime.hpp"
+#include "common/simt/api.hpp"
 
 namespace simt {
 
@@ -35,18 +36,22 @@ enum class Mistake {
   assertion,             ///< assert() failed
   exception,             ///< a C++ exception left the kernel
 };
+inline constexpr Mistake kLastMistake = Mistake::exception;
 SIMT_API const char* name(Mistake mistake);
+/// std::invalid_argument for another text.
+SIMT_API Mistake mistake_named(std::string_view name);
 
 /// A place in the source.
 struct SourceLine {
   std::string file;  ///< as the compiler was given it; empty: unknown
   int line = 0;
   std::string function;
+  std::string known_as = {};  ///< what stands in texts in place of file and line; empty: they do
 };
 
 /// One side of a mistake: who did what, and where.
 struct Side {
-  const char* action = "";  ///< "reads", "writes", …
+  std::string action;  ///< "reads", "writes", …; empty: there is no such side
   SourceLine source;
   int warp = -1;            ///< in its block; -1: none
   std::uint32_t lanes = 0;  ///< mask
@@ -54,38 +59,21 @@ struct Side {
 
 struct SIMT_API Report {
   Mistake mistake;
-  std::string variable;       ///< "K[3][16]", "tile + 128 bytes", "O (global), element 77"; empty: none
-  std::string what;           ///< one sentence: what happened
-  std::string advice;         ///< one sentence: what to do
-  Side side;                  ///< the later access, or the only one
-  std::optional<Side> other;  ///< the earlier one
-  dim3 block;                 ///< the first block in which it was seen
-  std::uint64_t count = 0;    ///< how often
+  std::string variable;                  ///< "K[3][16]", "tile + 128 bytes", "O (global), element 77"; empty: none
+  std::string what;                      ///< one sentence: what happened
+  std::string advice;                    ///< one sentence: what to do
+  Side side;                             ///< the later access, or the only one
+  std::optional<Side> other;             ///< the earlier one
+  std::array<std::uint32_t, 3> block{};  ///< the first block in which it was seen
+  std::uint64_t count = 0;               ///< how often
 
   /// Several lines for a person.
   std::string text() const;
 };
 
-/// Thrown by a launch whose kernel made mistakes. what() is the text of all reports.
-class SIMT_API KernelMistakes : public std::runtime_error {
- public:
-  explicit KernelMistakes(std::vector<Report> reports);
-  const std::vector<Report>& reports() const { return reports_; }
-
- private:
-  std::vector<Report> reports_;
-};
-
-/// Thrown by a launch in which a thread came to an exercise that is still open.
-class SIMT_API OpenExercise : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;  ///< what(): the exercise's id
-};
-
-/// Thrown by a launch that CUDA would refuse: too many threads, too much shared memory, a grid too high.
-class SIMT_API LaunchRefused : public std::invalid_argument {
- public:
-  using std::invalid_argument::invalid_argument;
-};
+/// The texts of all of them, one after the other.
+SIMT_API std::string text(const std::vector<Report>& reports);
+/// "lanes 0-7, 12"; "lane 3"; "all lanes".
+SIMT_API std::string lanes_text(std::uint32_t lanes);
 
 }  // namespace simt

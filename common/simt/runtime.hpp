@@ -7,9 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/simt/api.hpp"
 #include "common/simt/vector_types.hpp"
-
-#define SIMT_API __attribute__((visibility("default")))
 
 namespace simt {
 

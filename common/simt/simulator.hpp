@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/simt/counters.hpp"
+#include "common/simt/error.hpp"
 #include "common/simt/report.hpp"
 #include "common/simt/runtime.hpp"
 

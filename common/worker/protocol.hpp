@@ -2,8 +2,10 @@
 //
 //   request  {"id": NUMBER, "operation": "forward", "numbers": {"Nq": 200, …}, "size": BYTES,
 //             "arrays": [{"name": "Q", "offset": BYTE, "bytes": COUNT, "element": 4}, …]}
-//   reply    {"id": NUMBER, "status": "ok" | "todo" | "refused" | "threw" | "out_of_memory", "message": "…",
-//             "seconds": 0.01, "extra_bytes": 4096, "counters": {…}}
+//   reply    {"id": NUMBER, "message": "…", "seconds": 0.01, "extra_bytes": 4096, "counters": {…},
+//             "status": "ok" | "todo" | "refused" | "unavailable" | "read_outside" | "reported" | "threw" |
+//                       "out_of_memory",
+//             "reports": [{…}, …], "reports_left_out": 0}      the simulator's, as reports.hpp has them
 //
 // The id is drawn at random for each call: a reply that the reader's code wrote in advance cannot know it, and is never
 // taken for the answer to a later call. Numbers that are not finite travel as "inf", "-inf" and "nan".

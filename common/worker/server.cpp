@@ -22,10 +22,13 @@
 #include <string>
 #include <vector>
 
+#include "common/attention/matrix.hpp"
 #include "common/cuda/device.hpp"
+#include "common/cuda/error.hpp"
 #include "common/cuda/operations.hpp"
 #include "common/cuda/todo.hpp"
 #include "common/worker/protocol.hpp"
+#include "common/worker/reports.hpp"
 #include "common/worker/sanitizers.hpp"
 
 namespace {
@@ -231,6 +234,21 @@ void run(const json& request, json& reply) {
 /// Given back when memory has run out, so that there is some to say so with.
 std::vector<char> reserve(std::size_t(1) << 18);
 
+/// As many reports as a reply has room for, each whole, and how many are left out.
+void add_reports(json& reply, const std::vector<simt::Report>& reports) {
+  constexpr std::size_t room = kLongestMessage / 4;
+  std::size_t used = 0;
+  json given = json::array();
+  for (json& report : reports_json(reports)) {
+    const std::size_t size = report.dump(-1, ' ', false, json::error_handler_t::replace).size();
+    if (used + size > room) continue;
+    used += size;
+    given.push_back(std::move(report));
+  }
+  reply["reports_left_out"] = reports.size() - given.size();
+  reply["reports"] = std::move(given);
+}
+
 json answer(const std::string& text) {
   json request;  // outlives the try block: even the destructor of a json allocates
   json reply{{"status", "ok"}, {"seconds", 0.0}, {"extra_bytes", -1}, {"counters", json::object()}};
@@ -254,6 +272,12 @@ json answer(const std::string& text) {
   } catch (const std::bad_alloc&) {
     reserve = std::vector<char>();  // not {}, which keeps the memory
     failed("out_of_memory", "");
+  } catch (const OutsideMatrix& outside) {
+    failed("read_outside", outside.what());
+  } catch (const cuda::Error& error) {
+    const bool reported = !error.reports().empty();
+    failed(reported ? "reported" : "threw", reported ? "" : error.what());
+    add_reports(reply, error.reports());
   } catch (const std::exception& error) {
     failed("threw", error.what());
   } catch (...) {

@@ -22,6 +22,7 @@
 #include <utility>
 
 #include "common/worker/protocol.hpp"
+#include "common/worker/reports.hpp"
 #include "common/worker/sanitizers.hpp"
 
 namespace workbook::worker {
@@ -133,6 +134,10 @@ const char* name(Ending ending) {
       return "unavailable";
     case Ending::threw:
       return "threw";
+    case Ending::reported:
+      return "reported mistakes";
+    case Ending::read_outside:
+      return "read outside";
     case Ending::crashed:
       return "crashed";
     case Ending::exited:
@@ -286,7 +291,9 @@ std::string Worker::Process::last_printed(std::size_t most) const {
 Failure Worker::Process::failure(Ending ending, const std::string& message) const {
   std::string text = last_printed(2000);
   while (!text.empty() && text.back() == '\n') text.pop_back();
-  return Failure(ending, text.empty() ? message : message + "\n  it printed last: " + text);
+  Failure failure(ending, text.empty() ? message : message + "\n  it printed last: " + text);
+  failure.printed = std::move(text);
+  return failure;
 }
 
 /// The worker is gone without an answer: finds out how.
@@ -398,6 +405,13 @@ Reply Worker::call(const Call& call) {
 
   Reply reply;
   std::string status, message;
+  std::vector<simt::Report> reports;
+  std::size_t left_out = 0;
+  const auto broken_reply = [&] {
+    process.stop();
+    return process.failure(Ending::broke_protocol,
+                           fmt::format("what came back from \"{}\" is not a reply of the book's", call.operation_));
+  };
   try {
     status = answer.at("status").get<std::string>();
     message = answer.value("message", "");
@@ -408,10 +422,14 @@ Reply Worker::call(const Call& call) {
       reply.device = device->at("name").get<std::string>();
       reply.device_compiler = device->at("compiler").get<std::string>();
     }
+    if (const auto given = answer.find("reports"); given != answer.end()) {
+      reports = reports_from_json(*given);
+      left_out = answer.at("reports_left_out").get<std::size_t>();
+    }
   } catch (const json::exception&) {
-    process.stop();
-    throw process.failure(Ending::broke_protocol,
-                          fmt::format("what came back from \"{}\" is not a reply of the book's", call.operation_));
+    throw broken_reply();
+  } catch (const std::invalid_argument&) {
+    throw broken_reply();
   }
   if (status == "todo") {
     throw Failure(Ending::todo, fmt::format("todo {}", message), message);
@@ -423,6 +441,17 @@ Reply Worker::call(const Call& call) {
     throw process.failure(Ending::out_of_memory,
                           fmt::format("the code asked for more memory than there is during \"{}\" (limit {} MiB)",
                                       call.operation_, process.limits.memory >> 20));
+  }
+  if (status == "reported") {
+    Failure failure = process.failure(Ending::reported, fmt::format("the simulator found mistakes in \"{}\":\n{}",
+                                                                    call.operation_, simt::text(reports)));
+    failure.reports = std::move(reports);
+    failure.reports_left_out = left_out;
+    throw failure;
+  }
+  if (status == "read_outside") {
+    throw process.failure(Ending::read_outside,
+                          fmt::format("the code threw an exception during \"{}\": {}", call.operation_, message));
   }
   if (status != "ok") {
     if (reply.device == "cuda") process.stop();  // a kernel's fault spoils the device's context for what follows

@@ -18,6 +18,8 @@
 #include <string>
 #include <vector>
 
+#include "common/simt/report.hpp"
+
 namespace workbook::worker {
 
 /// How a call can end without a result.
@@ -26,6 +28,8 @@ enum class Ending {
   refused,         ///< given code declined before doing any work
   unavailable,     ///< the backend has no device to run kernels on
   threw,           ///< an exception left the operation
+  reported,        ///< the simulator found mistakes in a kernel: `Failure::reports`
+  read_outside,    ///< an index lay outside a matrix of the CPU's chapters, and was neither read nor written
   crashed,         ///< killed by a signal (segmentation fault, abort, …)
   exited,          ///< the process ended without answering
   timed_out,       ///< no answer within the limit
@@ -39,13 +43,17 @@ enum class Ending {
 /// "timed out", "crashed", …
 const char* name(Ending ending);
 
-/// A call that did not return. what() is one or two sentences for the reader, what the code printed last included.
+/// A call that did not return. what() is one or two sentences for the reader, what the code printed last included, and
+/// the texts of the reports.
 class Failure : public std::runtime_error {
  public:
   Failure(Ending ending, const std::string& message, std::string todo = "")
       : std::runtime_error(message), ending(ending), todo(std::move(todo)) {}
   Ending ending;
   std::string todo;
+  std::string printed;  ///< the end of what the code printed during the call
+  std::vector<simt::Report> reports;
+  std::size_t reports_left_out = 0;  ///< so many more there were than a reply has room for
 };
 
 struct Limits {
@@ -82,6 +90,7 @@ class Call {
 
   /// "forward" with Nk=50, Nq=50, …: for messages.
   std::string text() const;
+  const std::map<std::string, double>& numbers() const { return numbers_; }
 
  private:
   friend class Worker;

@@ -8,6 +8,8 @@
 #include <limits>
 #include <stdexcept>
 
+#include "common/attention/element.hpp"
+
 using namespace workbook;
 using namespace workbook::judge;
 using Catch::Matchers::ContainsSubstring;
@@ -128,19 +130,24 @@ TEST_CASE("a pattern is said in one line") {
 
 TEST_CASE("NaN and infinities") {
   Fixture fixture({1, 1, 40, 4});
-  SECTION("NaN is called unwritten") {
-    fixture.put(0, 32, 39, nan_value);
+  SECTION("the NaN that outputs start with was not written") {
+    fixture.put(0, 32, 39, unwritten_value);
     const Comparison result = fixture.compare();
     CHECK(result.off == 32);
     CHECK(result.max_error == infinity);
     CHECK(result.rms_error < 1e-6);
-    CHECK_THAT(result.text, ContainsSubstring("all got NaN: never written (outputs start as NaN)"));
+    CHECK(result.findings.at(0).unwritten == 32);
+    CHECK(result.findings.at(0).nan == 0);
+    CHECK_THAT(result.text, ContainsSubstring("all still hold the NaN that outputs start with: never written"));
     CHECK_THAT(result.text, ContainsSubstring("expected  0.41273, got  NaN"));
   }
   SECTION("some NaN") {
     fixture.put(0, 3, 3, nan_value);
     fixture.put(0, 4, 4, 7);
-    CHECK_THAT(fixture.compare().text, ContainsSubstring("4 of them got NaN: never written"));
+    const Comparison result = fixture.compare();
+    CHECK(result.findings.at(0).nan == 4);
+    CHECK(result.findings.at(0).unwritten == 0);
+    CHECK_THAT(result.text, ContainsSubstring("4 of them got NaN, and it was computed"));
   }
   SECTION("an infinity that is expected must be given") {
     fixture.expected(0, 0, 5, 1) = -infinity;
@@ -174,6 +181,59 @@ TEST_CASE("elements within their bounds that are off together") {
              ContainsSubstring("every element of O is within its own bound, but together they are off: rms "
                                "error 0.0003, allowed 0.0001 (fp16 rounding of P and O, N=200)"));
   CHECK_THAT(result.text, ContainsSubstring("rounded too coarsely or too early"));
+}
+
+TEST_CASE("codes that were not written are told from NaN that was computed, in every format") {
+  for (const std::string element : {"float16", "bfloat16"}) {
+    const std::vector<std::uint16_t> codes{0xffff, 0xfe00, 0x7fff, 0xfff5};
+    const std::vector<float> floats = from_codes(codes, element);
+    CHECK(is_unwritten(floats[0]));
+    for (std::size_t i = 1; i < floats.size(); ++i) CHECK_FALSE(is_unwritten(floats[i]));
+  }
+  CHECK(is_unwritten(unwritten_value));
+  CHECK_FALSE(is_unwritten(nan_value));
+  CHECK_FALSE(is_unwritten(-nan_value));
+  CHECK_FALSE(is_unwritten(1));
+}
+
+TEST_CASE("a comparison says as data where it is off") {
+  Fixture fixture({1, 2, 100, 64});
+  fixture.layout.rows_per_warp = 32;
+  SECTION("nowhere") {
+    const TensorFinding finding = fixture.compare().findings.at(0);
+    CHECK(finding.right);
+    CHECK(finding.where.empty());
+  }
+  SECTION("columns from 32 on, rows 16 to 31 of each warp") {
+    for (std::int64_t h = 0; h < 2; ++h)
+      for (std::int64_t i = 0; i < 100; ++i)
+        for (std::int64_t c = 32; c < 64; ++c)
+          if (i % 32 >= 16) fixture.got(0, h, i, c) = 1;
+    const Comparison result = fixture.compare();
+    const TensorFinding& finding = result.findings.at(0);
+    CHECK_FALSE(finding.right);
+    CHECK(finding.off == result.off);
+    REQUIRE(finding.along("row") != nullptr);
+    CHECK(finding.along("row")->period == 32);
+    CHECK(finding.along("row")->low == 16);
+    CHECK(finding.along("row")->high == 31);
+    CHECK(finding.along("column")->tail());
+    CHECK(finding.along("column")->first == 32);
+    CHECK(finding.along("head")->everywhere());
+    CHECK(finding.along("batch") == nullptr);
+    CHECK_THAT(result.text, ContainsSubstring("rows 16 to 31 of each warp, columns from 32 on"));
+  }
+  SECTION("parts") {
+    fixture.layout.parts = {{"m", 0}, {"l", 1}, {"O", 2}};
+    fixture.got(0, 1, 3, 1) = 7;
+    const auto findings = fixture.compare().findings;
+    REQUIRE(findings.size() == 3);
+    CHECK(findings[0].right);
+    CHECK_FALSE(findings[1].right);
+    CHECK(findings[1].elements == 200);
+    CHECK(findings[2].right);
+    CHECK(findings[2].elements == 200 * 62);
+  }
 }
 
 TEST_CASE("axes without a name are left out") {

@@ -463,7 +463,8 @@ TEST_CASE("mistakes made by another program are named") {
   CHECK(lse.id(naive(problem, problem.scale, seen(1), right_row).lse) == "mask-one-too-many");
   CHECK(O.id(naive(problem, problem.scale, seen(-1), right_row).O) == "mask-one-too-few");
   CHECK(O.id(naive(problem, problem.scale, all_visible, right_row).O) == "no-mask");
-  CHECK(O.id(Tensor<float>(problem.Q.sizes, nan_value)) == "not-written");
+  CHECK(O.id(Tensor<float>(problem.Q.sizes, unwritten_value)) == "not-written");
+  CHECK(O.id(Tensor<float>(problem.Q.sizes, nan_value)) == "none");  // computed: nobody knows how
   CHECK(O.id(Tensor<float>(problem.Q.sizes, 0)) == "all-zeros");
   const Setup masked{"normal", long_queries, true};
   const auto finite = [](std::vector<float> S, const Matrix2& V) {
@@ -484,8 +485,9 @@ TEST_CASE("mistakes made by another program are named") {
       for (std::size_t c = 0; c < V[0].size(); ++c) row.O[c] += P[j] / row.lse * V[j][c];
     return row;
   };
-  CHECK(output_case(large).id(naive(large.problem(), large.problem().scale, all_visible, without_maximum).O) ==
-        "no-max-subtraction");
+  const Naive overflowed = naive(large.problem(), large.problem().scale, all_visible, without_maximum);
+  CHECK(output_case(large).id(overflowed.O) == "none");  // all of it is NaN
+  CHECK(lse_case(large).id(overflowed.lse) == "no-max-subtraction");
 }
 
 TEST_CASE("a right output is never diagnosed") {

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch_session.hpp>
 #include <catch2/catch_test_case_info.hpp>
 #include <catch2/interfaces/catch_interfaces_reporter.hpp>
@@ -25,10 +26,21 @@ struct TestEnded : std::exception {
 struct Running {
   std::string test, exercise;
   std::optional<Outcome> outcome;
+  std::vector<judge::Trial> trials;
   std::string assertions;  // failed CHECKs that are not ours
   std::chrono::steady_clock::time_point start;
 };
 Running running;
+
+/// What a verdict keeps of them.
+std::vector<judge::Trial> judged(const std::vector<judge::Trial>& trials) {
+  std::vector<judge::Trial> kept;
+  for (const judge::Trial& trial : trials) {
+    const bool room = kept.size() < judge::kMostTrials || trial.wrong();
+    if (trial.judged() && room && std::ranges::find(kept, trial) == kept.end()) kept.push_back(trial);
+  }
+  return kept;
+}
 
 /// To the command's descriptor 3, which it announces; in a run by hand nothing is written.
 void write_line(const json& line) {
@@ -91,6 +103,10 @@ class Listener : public Catch::EventListenerBase {
     verdict.message = outcome.message;
     verdict.cause = outcome.cause;
     verdict.blocked_by = outcome.blocked_by;
+    verdict.reports = outcome.reports;
+    verdict.reports_left_out = outcome.reports_left_out;
+    verdict.unavailable = outcome.unavailable;
+    verdict.trials = judged(running.trials);
     verdict.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - running.start).count();
     write_line({{"event", "end"}, {"verdict", judge::to_json(verdict)}});
   }
@@ -101,6 +117,13 @@ CATCH_REGISTER_LISTENER(Listener)
 
 }  // namespace
 
+void begin_trial(const std::map<std::string, double>& numbers) {
+  running.trials.emplace_back().numbers = numbers;
+}
+judge::Trial& current_trial() {
+  if (running.trials.empty()) running.trials.emplace_back();
+  return running.trials.back();
+}
 void end_test(Outcome outcome) {
   running.outcome = std::move(outcome);
   throw TestEnded();

@@ -6,8 +6,10 @@
 //   {"event": "done"}
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/judge/verdict.hpp"
 
@@ -21,7 +23,14 @@ struct Outcome {
   std::string message = {};         ///< for the reader
   std::optional<Cause> cause = {};  ///< nothing if it cannot be told
   std::string blocked_by = {};      ///< of a blocked test: the open exercise
+  std::vector<simt::Report> reports = {};
+  std::size_t reports_left_out = 0;
+  bool unavailable = false;  ///< of a skipped test: the backend cannot run here
 };
+
+/// What is found out from here on is about a call with these numbers.
+void begin_trial(const std::map<std::string, double>& numbers);
+judge::Trial& current_trial();
 
 /// Ends the running test with this outcome.
 [[noreturn]] void end_test(Outcome outcome);

@@ -7,7 +7,6 @@
 #include <limits>
 #include <optional>
 #include <set>
-#include <sstream>
 
 #include "common/attention/element.hpp"
 #include "common/worker/description.hpp"
@@ -57,76 +56,62 @@ Worker& worker_of(const std::string& executable) {
   return workers.emplace(executable, Worker(executable, limits)).first->second;
 }
 
-/// What the simulator reports (common/simt/report.cpp): a report's first words, the diagnosis, and where such a mistake
-/// most often comes from. Where one call has several reports, the first kind in this table is the most telling one.
+/// What each kind of report is called as a cause, and where such a mistake most often comes from. Where one call has
+/// several reports, the first kind in this table is the most telling one.
 struct ReportKind {
-  const char *text, *id, *cause;
+  simt::Mistake mistake;
+  const char *id, *cause;
 };
+constexpr const char* past_the_end = "an index runs past the end: look at ragged tails and at which index comes first";
+constexpr const char* not_all_lanes = "a warp's function stands in a branch that not all its lanes take";
+constexpr const char* no_barrier =
+    "a barrier is missing: what one thread writes, another reads or overwrites without waiting";
 constexpr ReportKind report_kinds[] = {
-    {"assertion", "assertion", "an assert() in the kernel failed"},
-    {"out of bounds, ", "out-of-bounds",
-     "an index runs past the end: look at ragged tails and at which index comes first"},
-    {"misaligned access", "misaligned", "the address is not a multiple of what is accessed at a time"},
-    {"access to padding", "padding",
+    {simt::Mistake::assertion, "assertion", "an assert() in the kernel failed"},
+    {simt::Mistake::outside_global, "out-of-bounds", past_the_end},
+    {simt::Mistake::outside_shared, "out-of-bounds", past_the_end},
+    {simt::Mistake::outside_array, "out-of-bounds", past_the_end},
+    {simt::Mistake::misaligned, "misaligned", "the address is not a multiple of what is accessed at a time"},
+    {simt::Mistake::padding, "padding",
      "a row is longer in memory than the columns in use: look at the leading dimension"},
-    {"fragment used before it was set", "unset-fragment",
+    {simt::Mistake::unset_fragment, "unset-fragment",
      "a fragment holds anything until it is filled or loaded: clear accumulators"},
-    {"access to bytes of a pending cp.async", "pending-copy", "a copy is used before the wait for it"},
-    {"divergent barrier", "divergent-barrier",
+    {simt::Mistake::pending_copy, "pending-copy", "a copy is used before the wait for it"},
+    {simt::Mistake::divergent_barrier, "divergent-barrier",
      "a __syncthreads() stands in a branch that not all threads of the block take"},
-    {"divergent warp function", "divergent-warp-function",
-     "a warp's function stands in a branch that not all its lanes take"},
-    {"a lane that does not take part", "divergent-warp-function",
-     "a warp's function stands in a branch that not all its lanes take"},
-    {"deadlock", "deadlock", "some threads wait for others that never come"},
-    {"race: write after write", "race", "two threads write one element, and nothing says which of them comes last"},
-    {"race: ", "race", "a barrier is missing: what one thread writes, another reads or overwrites without waiting"},
-    {"read of uninitialised shared memory", "uninitialised-shared",
+    {simt::Mistake::divergent_collective, "divergent-warp-function", not_all_lanes},
+    {simt::Mistake::inactive_lane, "divergent-warp-function", not_all_lanes},
+    {simt::Mistake::deadlock, "deadlock", "some threads wait for others that never come"},
+    {simt::Mistake::write_after_write, "race",
+     "two threads write one element, and nothing says which of them comes last"},
+    {simt::Mistake::read_after_write, "race", no_barrier},
+    {simt::Mistake::write_after_read, "race", no_barrier},
+    {simt::Mistake::uninitialised_shared, "uninitialised-shared",
      "part of a tile is read that nobody has written: look at the tail, and at which thread writes what"},
-    {"read of uninitialised global memory", "uninitialised-global", "scratch memory is read before it is written"},
-    {"output written twice", "written-twice",
+    {simt::Mistake::uninitialised_global, "uninitialised-global", "scratch memory is read before it is written"},
+    {simt::Mistake::written_twice, "written-twice",
      "two threads write the same element: an index or a bound is off, so that one row's place is another's"},
-    {"output never written", "never-written", "some threads or rows are left out"},
+    {simt::Mistake::never_written, "never-written", "some threads or rows are left out"},
 };
 
-/// The reports in the text of an exception.
-struct Reported {
-  const ReportKind* kind;          ///< the most telling one
-  std::vector<std::string> lines;  ///< of all reports
-  std::string places;              ///< the lines of the source that they name: equal for the same mistakes
-};
-std::optional<Reported> reports_in(const std::string& text) {
-  const auto begins = [&](const ReportKind& kind) { return text.find(kind.text); };
-  const auto* const kind = std::ranges::find_if(report_kinds, [&](const ReportKind& k) {
-    const std::size_t at = begins(k);
-    return at != std::string::npos && (at == 0 || text[at - 1] == '\n' || text[at - 1] == ' ');
+Outcome outcome_of_reports(const Failure& failure, const Call& call) {
+  current_trial().reported = true;
+  Outcome outcome{Result::failed, headline("") + "\n  the call was " + call.text()};
+  if (!failure.printed.empty()) outcome.message += "\n  your code printed: " + failure.printed;
+  outcome.reports = failure.reports;
+  outcome.reports_left_out = failure.reports_left_out;
+  const auto* const kind = std::ranges::find_if(report_kinds, [&](const ReportKind& each) {
+    return std::ranges::count(failure.reports, each.mistake, &simt::Report::mistake) > 0;
   });
-  if (kind == std::end(report_kinds)) return {};
-  std::size_t first = text.size();
-  for (const ReportKind& each : report_kinds) first = std::min(first, begins(each));
-  Reported reported{kind, {}, kind->id};
-  std::istringstream lines(text.substr(first));
-  for (std::string line; std::getline(lines, line);) {
-    if (const std::size_t at = line.find(" at "); at != std::string::npos && line.starts_with("  "))
-      reported.places += line.substr(at, line.find(',', at) - at);
-    reported.lines.push_back(std::move(line));
-  }
-  return reported;
+  if (kind != std::end(report_kinds)) outcome.cause = Cause{kind->id, kind->cause, ""};
+  return outcome;
 }
 
-/// A message for reports of the simulator: in full once, and by its first line where another test has shown the same.
-Outcome outcome_of_reports(const Reported& reported, const Call& call) {
-  static std::map<std::string, std::string> shown;  // places -> the test that showed them
-  const auto [first, is_new] = shown.emplace(reported.places, current_test());
-  std::string message = headline("") + "\n";
-  if (is_new || first->second == current_test()) {
-    for (const std::string& line : reported.lines) message += "  " + line + "\n";
-  } else {
-    message += fmt::format("  {}\n    the same places as in \"{}\", where they are shown\n", reported.lines.front(),
-                           first->second);
-  }
-  return {Result::failed, message + "  the call was " + call.text(),
-          Cause{reported.kind->id, reported.kind->cause, ""}};
+/// Of a test whose backend cannot run here.
+Outcome cannot_run(const std::string& why) {
+  Outcome outcome{Result::skipped, why};
+  outcome.unavailable = true;
+  return outcome;
 }
 
 /// How each way to die is reported.
@@ -151,22 +136,19 @@ Outcome outcome_of(const Failure& failure, const Call& call) {
       return {Result::failed, text, Cause{"changed-input", "an input was used as scratch memory", ""}};
     case Ending::out_of_memory:
       return {Result::failed, text, Cause{"out-of-memory", "memory grows with N², or a size is wrong", ""}};
-    case Ending::threw: {
-      if (const auto reported = reports_in(failure.what()); reported && context().backend == Backend::sim)
-        return outcome_of_reports(*reported, call);
-      const bool outside = std::string(failure.what()).find(" lies outside ") != std::string::npos ||
-                           std::string(failure.what()).find(" reach outside ") != std::string::npos;
-      if (!outside) return {Result::failed, text};
+    case Ending::reported:
+      return outcome_of_reports(failure, call);
+    case Ending::read_outside:
       return {Result::failed, text,
               Cause{"read-outside",
                     "an index runs past the end of a matrix: look at the ragged last tile and at which index comes "
                     "first",
                     ""}};
-    }
+    case Ending::threw:
     case Ending::refused:
       return {Result::failed, text};
     case Ending::unavailable:
-      return {Result::skipped, failure.what()};
+      return cannot_run(failure.what());
   }
   return {Result::failed, text};
 }
@@ -201,7 +183,7 @@ std::int64_t tile(const std::map<std::string, double>& numbers, const char* name
 }  // namespace
 
 Reply call(const Call& call) {
-  if (!context().unavailable.empty()) end_test({Result::skipped, context().unavailable});
+  if (!context().unavailable.empty()) end_test(cannot_run(context().unavailable));
   const auto found = context().subjects.find(current_exercise());
   if (found == context().subjects.end()) {
     end_test({Result::failed, "the run has no code for exercise " + current_exercise() + ": a defect of the book"});
@@ -209,6 +191,7 @@ Reply call(const Call& call) {
   const Subject& subject = found->second;
   if (subject.open) end_test({Result::todo, "todo " + current_exercise()});
   if (subject.executable.empty()) end_test({Result::not_compiled, subject.not_compiled});
+  begin_trial(call.numbers());
   Reply reply = call_worker(subject.executable, call);
   const std::string wanted = context().backend == Backend::cpu ? "" : name(context().backend);
   if (reply.device != wanted || (context().backend == Backend::cuda && !reply.device_compiler.starts_with("nvcc "))) {
@@ -248,9 +231,9 @@ Precision precision() {
 
 void require_counters() {
   if (context().counts || context().backend == Backend::cpu) return;
-  const char* why = context().backend == Backend::sim ? "accesses are not counted in this build"
-                                                      : "only the simulator counts accesses";
-  end_test({Result::skipped, context().unavailable.empty() ? why : context().unavailable});
+  if (!context().unavailable.empty()) end_test(cannot_run(context().unavailable));
+  end_test({Result::skipped, context().backend == Backend::sim ? "accesses are not counted in this build"
+                                                               : "only the simulator counts accesses"});
 }
 
 double counter(const Reply& reply, const std::string& name) {
@@ -266,49 +249,109 @@ std::string describe(const Problem& problem, const std::string& kind) {
   return kind.empty() ? text : text + fmt::format(", input \"{}\"", kind);
 }
 
-void expect_close(const Tensor<float>& got, const Expectation& expectation) {
-  const judge::Comparison comparison =
-      judge::compare(got, expectation.expected, expectation.bounds, expectation.layout);
-  if (comparison.close) {
-    SUCCEED();
-    return;
-  }
-  Outcome outcome{Result::failed, headline(expectation.input) + "\n" + comparison.text + printed_text()};
-  if (const auto found = judge::diagnose(got, expectation.expected, expectation.bounds, expectation.mistakes)) {
-    outcome.cause =
-        Cause{found->id, found->sentence,
-              found->difference == 0 ? "your output matches that mistake exactly"
-                                     : fmt::format("your output matches that mistake to {:.1g}", found->difference)};
-  }
-  end_test(std::move(outcome));
-}
-
 namespace {
 
-/// Whether the warps of the code under test divide the keys of a tile among them: asked once for each worker.
-bool warps_split_keys() {
-  static std::map<std::string, bool> known;  // by executable
+/// What a diagnosis found.
+Cause cause_of(const judge::Diagnosis& found) {
+  return {found.id, found.sentence,
+          found.difference == 0 ? "your output matches that mistake exactly"
+                                : fmt::format("your output matches that mistake to {:.1g}", found.difference),
+          found.also};
+}
+
+/// Whether the rows of O times exp(lse) are what they should be: then the sums over P·V are, and only l is not.
+bool only_l_is_wrong(const Tensor<float>& O, const Tensor<float>& lse, const Forward& oracle, const Bounds& bounds) {
+  constexpr double slack = 4;  // the bounds are those of O; the LSE brings its own rounding
+  const std::int64_t d = O.sizes[3];
+  bool any_off = false;
+  for (std::size_t i = 0; i < O.values.size(); ++i) {
+    const std::size_t row = i / std::size_t(d);
+    const double by = double(lse.values[row]) - oracle.lse.values[row], expected = oracle.O.values[i];
+    if (!std::isfinite(by)) return false;
+    const double undivided = O.values[i] * std::exp(by);
+    const double allowed = slack * bounds.element.values[i] * (1 + std::exp(by));
+    if (!(std::abs(undivided - expected) <= allowed)) return false;
+    any_off = any_off || std::abs(O.values[i] - expected) > 2 * allowed;
+  }
+  return any_off;
+}
+
+/// What the stage of an operation of the code under test says of itself; a worker is asked once.
+const worker::StageDescription& stage_of(const std::string& operation) {
+  static std::map<std::string, worker::WorkerDescription> known;  // by executable
+  static const worker::StageDescription nothing;
   const auto subject = context().subjects.find(current_exercise());
   const std::string executable = subject == context().subjects.end() ? "" : subject->second.executable;
-  const auto found = known.find(executable);
-  if (found != known.end()) return found->second;
-  try {
-    const worker::WorkerDescription description = worker::describe(call);
-    const worker::StageDescription* stage = description.find("forward");
-    return known[executable] = stage != nullptr && stage->warps_split_keys;
-  } catch (const Failure& unreadable) {
-    return known[executable] = false;
+  auto found = known.find(executable);
+  if (found == known.end()) {
+    worker::WorkerDescription description;
+    try {
+      description = worker::describe(call);
+    } catch (const Failure& unreadable) {
+    }
+    found = known.emplace(executable, std::move(description)).first;
   }
+  const worker::StageDescription* stage = found->second.find(operation);
+  return stage == nullptr ? nothing : *stage;
+}
+
+/// Notes the tiles that the stage takes by itself where the call does not give any.
+void note_tiles(const worker::StageDescription& stage, std::int64_t d) {
+  std::map<std::string, double>& numbers = current_trial().numbers;
+  const worker::StageTiles* tiles = stage.default_tiles(d);
+  if (tiles == nullptr ||
+      std::ranges::any_of(tiles->sizes, [&](const auto& size) { return numbers.contains(size.first); }))
+    return;
+  for (const auto& [name, size] : tiles->sizes) numbers[name] = size;
 }
 
 }  // namespace
+
+void expect_all_close(const std::vector<Compared>& all) {
+  std::vector<judge::Comparison> comparisons;
+  judge::Trial& trial = current_trial();
+  for (const Compared& each : all) {
+    const Expectation& expectation = each.expectation;
+    comparisons.push_back(judge::compare(each.got, expectation.expected, expectation.bounds, expectation.layout));
+    const auto& findings = comparisons.back().findings;
+    trial.tensors.insert(trial.tensors.end(), findings.begin(), findings.end());
+  }
+  std::size_t first = 0;
+  while (first < all.size() && (comparisons[first].close || !all[first].decides)) ++first;
+  if (first == all.size()) {
+    SUCCEED();
+    return;
+  }
+  Outcome outcome{Result::failed, headline(all[first].expectation.input) + "\n" + comparisons[first].text};
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Expectation& expectation = all[i].expectation;
+    if (comparisons[i].close) continue;
+    if (i != first) {
+      outcome.message += fmt::format("\n  {} is wrong too: {} of {} elements are off", expectation.layout.tensor,
+                                     comparisons[i].off, comparisons[i].elements);
+    }
+    if (outcome.cause || !all[i].decides) continue;
+    if (const auto found =
+            judge::diagnose(all[i].got, expectation.expected, expectation.bounds, expectation.mistakes)) {
+      outcome.cause = cause_of(*found);
+    }
+  }
+  outcome.message += printed_text();
+  end_test(std::move(outcome));
+}
+
+void expect_close(const Tensor<float>& got, const Expectation& expectation) {
+  expect_all_close({{got, expectation}});
+}
 
 AttentionResult expect_attention(const Problem& given, const std::string& kind,
                                  const std::map<std::string, double>& numbers, const judge::LaneRows& lane_rows) {
   const Problem problem = in_element(given);
   const std::int64_t Br = tile(numbers, "Br"), Bc = tile(numbers, "Bc");
-  const std::int64_t key_warps = warps_split_keys() ? tile(numbers, "warps") : 0;
+  const worker::StageDescription& stage = stage_of("forward");
+  const std::int64_t key_warps = stage.warps_split_keys ? tile(numbers, "warps") : 0;
   AttentionResult result = attention(problem, numbers);
+  note_tiles(stage, problem.shape.d);
   const Forward oracle = forward_oracle(problem);
   std::string input = describe(problem, kind);
   if (Br > 0) input += fmt::format(", Br={}, Bc={}", Br, Bc);
@@ -319,12 +362,25 @@ AttentionResult expect_attention(const Problem& given, const std::string& kind,
   for (judge::Layout* layout : {&O_layout, &lse_layout}) {
     layout->Br = Br;
     layout->Bc = Bc;
+    layout->rows_per_warp = stage.rows_per_warp;
   }
-  expect_close(result.O, {oracle.O, output_bounds(oracle, problem, precision()), O_layout,
-                          judge::output_mistakes(problem, Br, Bc, precision(), key_warps, lane_rows), input});
-  expect_close(result.lse, {oracle.lse, lse_bounds(oracle, problem, precision()), lse_layout,
-                            judge::lse_mistakes(problem, Br, Bc, precision(), key_warps, lane_rows), input});
+  const Bounds O_bounds = output_bounds(oracle, problem, precision());
+  current_trial().only_l_is_wrong = only_l_is_wrong(result.O, result.lse, oracle, O_bounds);
+  expect_all_close({{result.O,
+                     {oracle.O, O_bounds, O_layout,
+                      judge::output_mistakes(problem, Br, Bc, precision(), key_warps, lane_rows), input}},
+                    {result.lse,
+                     {oracle.lse, lse_bounds(oracle, problem, precision()), lse_layout,
+                      judge::lse_mistakes(problem, Br, Bc, precision(), key_warps, lane_rows), input}}});
   return result;
+}
+
+void expect_written(float value, const std::string& tensor) {
+  if (judge::is_unwritten(value)) {
+    expect(false, tensor + " was not written: it still holds the NaN that outputs start with",
+           "nothing was written, or only added to what was there", "not-written");
+  }
+  expect(!std::isnan(value), tensor + " is NaN, and it was computed: −∞ − (−∞), 0 · ∞, 0 / 0, or a NaN that was read");
 }
 
 BackwardResult backward(const BackwardProblem& given, const std::map<std::string, double>& numbers,
@@ -344,23 +400,25 @@ void expect_gradients(const BackwardResult& got, const BackwardProblem& given, c
   const auto& [problem, dO, saved] = given;
   const Gradients oracle = backward_oracle(problem, dO, saved);
   const GradientBounds bounds = gradient_bounds(oracle, problem, dO, saved, precision);
+  std::vector<Compared> all;
   for (const std::string& name : which) {
     const bool of_queries = name == "dQ", of_keys = name == "dK";
     judge::Layout layout;
     layout.tensor = name;
     (of_queries ? layout.Br : layout.Bc) = tiles.owned;
-    expect_close(of_queries ? got.dQ
-                 : of_keys  ? got.dK
-                            : got.dV,
-                 {of_queries ? oracle.dQ
-                  : of_keys  ? oracle.dK
-                             : oracle.dV,
-                  of_queries ? bounds.dQ
-                  : of_keys  ? bounds.dK
-                             : bounds.dV,
-                  layout, judge::gradient_mistakes(name, problem, dO, saved, tiles.owned, tiles.passing, precision),
-                  describe(problem, input)});
+    all.push_back({of_queries ? got.dQ
+                   : of_keys  ? got.dK
+                              : got.dV,
+                   {of_queries ? oracle.dQ
+                    : of_keys  ? oracle.dK
+                               : oracle.dV,
+                    of_queries ? bounds.dQ
+                    : of_keys  ? bounds.dK
+                               : bounds.dV,
+                    layout, judge::gradient_mistakes(name, problem, dO, saved, tiles.owned, tiles.passing, precision),
+                    describe(problem, input)}});
   }
+  expect_all_close(all);
 }
 
 void expect(bool condition, const std::string& message, const std::string& cause, const std::string& diagnosis) {

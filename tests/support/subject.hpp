@@ -50,7 +50,14 @@ struct Expectation {
   std::vector<judge::Mistake> mistakes;  ///< known mistakes to look for if it fails
   std::string input;                     ///< describe(…)
 };
-/// Ends the test as failed if `got` is outside the bounds: located mismatch, then the likely cause.
+struct Compared {
+  Tensor<float> got;
+  Expectation expectation;
+  bool decides = true;  ///< false: only looked at, for what it says about the others
+};
+/// Ends the test as failed if one of them is outside its bounds: the first such located, the others in a line each,
+/// then the likely cause. Whatever was right or wrong of each becomes part of the verdict.
+void expect_all_close(const std::vector<Compared>& all);
 void expect_close(const Tensor<float>& got, const Expectation& expectation);
 
 /// `problem`, rounded to the element, through the stage under test against the oracle: O, then the LSE. Returns what
@@ -59,6 +66,8 @@ AttentionResult expect_attention(const Problem& problem, const std::string& kind
                                  const std::map<std::string, double>& numbers = {},
                                  const judge::LaneRows& lane_rows = {});
 
+/// Ends the test as failed if this element of an output is NaN: not written, or computed so.
+void expect_written(float value, const std::string& tensor);
 /// Ends the test as failed with `message` unless `condition` holds. `cause`: what it most likely is; `diagnosis`: id.
 void expect(bool condition, const std::string& message, const std::string& cause = "",
             const std::string& diagnosis = "");

@@ -1,0 +1,289 @@
+#include "common/judge/narrow.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+
+namespace workbook::judge {
+namespace {
+
+using Names = std::set<std::string>;
+
+bool failed(const Verdict& verdict) {
+  return verdict.result == Result::failed || verdict.result == Result::crashed || verdict.result == Result::timed_out;
+}
+
+bool may_be(const Verdict& verdict, const std::string& id) {
+  return verdict.cause && (verdict.cause->id == id || std::ranges::count(verdict.cause->also, id) > 0);
+}
+
+// ---- Causes ---------------------------------------------------------------------------------------------------------
+
+/// The cause of this id as it is said best: where the fewest others look the same. How a hidden test found it out is
+/// not said.
+Cause best_said(const std::vector<const Verdict*>& failures, const std::string& id) {
+  const Verdict* best = nullptr;
+  for (const Verdict* verdict : failures) {
+    if (!verdict->cause || verdict->cause->id != id) continue;
+    const auto rank = [](const Verdict& v) { return std::pair(v.hidden, v.cause->also.size()); };
+    if (best == nullptr || rank(*verdict) < rank(*best)) best = verdict;
+  }
+  Cause cause = *best->cause;
+  if (best->hidden) cause.measure.clear();
+  return cause;
+}
+
+/// The one that explains most failures, then the one that explains most of the rest, and so on.
+std::vector<Cause> ranked_causes(const std::vector<const Verdict*>& failures) {
+  std::vector<Cause> causes;
+  std::vector<const Verdict*> left = failures;
+  std::erase_if(left, [](const Verdict* verdict) { return !verdict->cause; });
+  while (!left.empty()) {
+    const auto explains = [&](const Verdict* named) {
+      const auto count = std::ranges::count_if(left, [&](const Verdict* v) { return may_be(*v, named->cause->id); });
+      return std::pair(count, !named->reports.empty());  // what the simulator saw comes before what numbers suggest
+    };
+    const std::string id = (*std::ranges::max_element(left, {}, explains))->cause->id;
+    causes.push_back(best_said(failures, id));
+    std::erase_if(left, [&](const Verdict* verdict) { return may_be(*verdict, id); });
+  }
+  return causes;
+}
+
+// ---- What is right and what is wrong --------------------------------------------------------------------------------
+
+std::string called(const std::string& tensor) {
+  return tensor == "lse" ? "the LSE" : tensor;
+}
+std::string called(const Names& tensors) {
+  std::string text;
+  for (auto each = tensors.begin(); each != tensors.end(); ++each) {
+    if (each != tensors.begin()) text += std::next(each) == tensors.end() ? " and " : ", ";
+    text += called(*each);
+  }
+  return text + (tensors.size() == 1 ? " is" : " are");
+}
+
+/// What follows where some tensors are right and others wrong: the first line that fits.
+struct Consequence {
+  Names right, wrong;  ///< all of `right` are right; what is wrong is among `wrong`
+  const char* text;
+};
+const Consequence consequences[] = {
+    {{"lse"}, {"O"}, "m and l are fine, look at what touches O"},
+    {{"lse"}, {"P"}, "m and l are fine, look at what P is divided by, and when"},
+    {{"O"}, {"lse"}, "m and l serve O well, look at the line that makes the LSE of them"},
+    {{"P"}, {"lse"}, "m and l serve P well, look at the line that makes the LSE of them"},
+    {{"m", "l"}, {"O"}, "look at what touches O"},
+    {{"m"}, {"l"}, "look at what l is multiplied by, and at what is added to it"},
+    {{"m"}, {"l", "O"}, "look at the factors that l and O are multiplied by"},
+    {{"dQ", "dK"}, {"dV"}, "P is fine, look at what dV alone goes through"},
+    {{"dV", "dK"}, {"dQ"}, "look at what dQ alone goes through"},
+    {{"dV", "dQ"}, {"dK"}, "look at what dK alone goes through"},
+    {{"dV"}, {"dQ", "dK"}, "P is fine, look at dP, D and dS"},
+};
+
+std::optional<std::string> right_and_wrong(const std::vector<const Trial*>& wrong_trials) {
+  Names right, wrong;
+  for (const Trial* trial : wrong_trials)
+    for (const TensorFinding& tensor : trial->tensors) (tensor.right ? right : wrong).insert(tensor.tensor);
+  for (const std::string& tensor : wrong) right.erase(tensor);
+  if (wrong.empty()) return {};
+  const bool l_alone = wrong.contains("O") && wrong.contains("lse") &&
+                       std::ranges::all_of(wrong_trials, [](const Trial* trial) { return trial->only_l_is_wrong; });
+  if (l_alone)
+    return "O and the LSE are wrong, but O times l is right: only l is wrong, not m, P or the product with V";
+  if (wrong == Names{"O", "lse"}) return "the LSE is wrong as O is: look at the scores, m and l before what touches O";
+  if (right.empty()) return {};
+  std::string text = fmt::format("{} right, {} wrong", called(right), called(wrong));
+  for (const Consequence& each : consequences) {
+    if (std::ranges::includes(right, each.right) && std::ranges::includes(each.wrong, wrong))
+      return text + ": " + each.text;
+  }
+  return text;
+}
+
+std::optional<std::string> not_a_number(const std::vector<const Trial*>& wrong_trials) {
+  std::int64_t off = 0, nan = 0, unwritten = 0;
+  Names tensors;
+  for (const Trial* trial : wrong_trials) {
+    for (const TensorFinding& tensor : trial->tensors) {
+      off += tensor.off, nan += tensor.nan, unwritten += tensor.unwritten;
+      if (!tensor.right) tensors.insert(tensor.tensor);
+    }
+  }
+  if (off == 0 || nan + unwritten < off) return {};
+  if (unwritten == off)
+    return fmt::format("{} wrong only where nothing was written, or only added to what was there", called(tensors));
+  if (nan < off) return {};
+  return fmt::format("{} wrong only where it is NaN, and the NaN was computed: −∞ − (−∞), 0 · ∞ or 0 / 0",
+                     called(tensors));
+}
+
+// ---- What it depends on ---------------------------------------------------------------------------------------------
+
+using Numbers = std::map<std::string, double>;
+
+/// Something that a call has or has not; nothing where it cannot be said of this call.
+struct Condition {
+  std::string text;  ///< "where Nk is no multiple of Bc"
+  std::function<std::optional<bool>(const Numbers&)> holds;
+};
+
+Condition condition(std::string text, std::string a, std::string b, bool (*holds)(double a, double b)) {
+  return {std::move(text), [=](const Numbers& numbers) -> std::optional<bool> {
+            const auto x = numbers.find(a), y = numbers.find(b);
+            if (x == numbers.end() || y == numbers.end()) return {};
+            return holds(x->second, y->second);
+          }};
+}
+
+bool more(double whole, double part) {
+  return part > 0 && whole > part;
+}
+bool no_multiple(double whole, double part) {
+  return part > 0 && std::int64_t(whole) % std::int64_t(part) != 0;
+}
+
+std::vector<Condition> conditions_on_sizes() {
+  return {
+      condition("from the second K/V tile on (Nk > Bc)", "Nk", "Bc", more),
+      condition("from the second block on (more scores than a block has)", "n", "block", more),
+      condition("where Nk is no multiple of Bc", "Nk", "Bc", no_multiple),
+      condition("where the last block is short", "n", "block", no_multiple),
+      condition("where there is more than one Q tile (Nq > Br)", "Nq", "Br", more),
+      condition("where Nq is no multiple of Br", "Nq", "Br", no_multiple),
+      condition("with the causal mask", "causal", "causal", [](double causal, double) { return causal != 0; }),
+      condition("without the causal mask", "causal", "causal", [](double causal, double) { return causal == 0; }),
+      condition("where Nq > Nk", "Nq", "Nk", more),
+      condition("where Nq < Nk", "Nk", "Nq", more),
+      condition("where Nq and Nk differ", "Nq", "Nk", [](double a, double b) { return a != b; }),
+      condition("where rows and columns differ in number (with rows = columns it is right)", "rows", "columns",
+                [](double a, double b) { return a != b; }),
+      condition("with more than one head", "B", "H", [](double B, double H) { return B * H > 1; }),
+  };
+}
+
+/// "with d = 32 or 64": a number of the call is one of the values with which it is wrong.
+std::vector<Condition> conditions_on_values(const std::vector<const Trial*>& wrong) {
+  std::vector<Condition> conditions;
+  for (const char* name : {"d", "warps", "team", "Br", "Bc", "block", "float_gradients", "atomic"}) {
+    std::set<double> values;
+    for (const Trial* trial : wrong) {
+      if (const auto found = trial->numbers.find(name); found != trial->numbers.end()) values.insert(found->second);
+    }
+    if (values.empty() || values.size() > 2) continue;
+    conditions.push_back({fmt::format("with {} = {}", name, fmt::join(values, " or ")),
+                          [=](const Numbers& numbers) -> std::optional<bool> {
+                            const auto found = numbers.find(name);
+                            if (found == numbers.end()) return {};
+                            return values.contains(found->second);
+                          }});
+  }
+  return conditions;
+}
+
+/// "only with d = 128: …", if all wrong calls have this and most right ones have not.
+std::optional<std::string> only(const Condition& condition, const std::vector<const Trial*>& wrong,
+                                const std::vector<const Trial*>& right) {
+  std::size_t with = 0, without = 0;  // of those that are right
+  for (const Trial* trial : wrong)
+    if (!condition.holds(trial->numbers).value_or(false)) return {};
+  for (const Trial* trial : right) {
+    const std::optional<bool> holds = condition.holds(trial->numbers);
+    if (holds) ++(*holds ? with : without);
+  }
+  // Were the wrong calls drawn from all at random, how likely were they all of this kind?
+  double chance = 1;
+  for (std::size_t i = 0; i < wrong.size(); ++i)
+    chance *= double(wrong.size() + with - i) / double(wrong.size() + with + without - i);
+  if (without < 2 || (with > 0 && chance > 0.05)) return {};
+  return fmt::format("only {}: wrong in {} of {} such calls, right in the other {}", condition.text, wrong.size(),
+                     wrong.size() + with, without);
+}
+
+/// At most two, those without an exception first.
+std::vector<std::string> dependences(const std::vector<const Trial*>& wrong, const std::vector<const Trial*>& right) {
+  std::vector<std::string> facts;
+  if (wrong.empty()) return facts;
+  for (const auto& conditions : {conditions_on_values(wrong), conditions_on_sizes()}) {
+    for (const Condition& condition : conditions) {
+      if (const auto fact = only(condition, wrong, right)) {
+        facts.push_back(*fact);
+        break;
+      }
+    }
+  }
+  return facts;
+}
+
+// ---- Where it lies --------------------------------------------------------------------------------------------------
+
+std::string plural(const std::string& axis) {
+  return axis == "batch" ? "batches" : axis == "query" ? "queries" : axis + "s";
+}
+
+/// "columns from 32 on", "rows 16 to 31 of each warp"; empty for an axis along which everything is off, or whose extent
+/// says nothing by itself.
+std::string place_of(const AxisFinding& axis, std::int64_t rows_per_warp) {
+  const std::string names = plural(axis.axis);
+  if (axis.first == axis.last) {
+    return axis.first > 0 && axis.first == axis.size - 1 ? "the last " + axis.axis
+                                                         : fmt::format("{} {}", axis.axis, axis.first);
+  }
+  if (axis.period > 0) {
+    const bool of_warp = axis.axis == "row" && axis.period == rows_per_warp;
+    const std::string each = of_warp ? "of each warp" : fmt::format("of every {}", axis.period);
+    return axis.low == axis.high ? fmt::format("{} {} {}", names, axis.low, each)
+                                 : fmt::format("{} {} to {} {}", names, axis.low, axis.high, each);
+  }
+  return axis.tail() ? fmt::format("{} from {} on", names, axis.first) : "";
+}
+
+/// Where in each tensor everything lies that is off in any call, if it is the same place in all of them.
+std::vector<std::string> places(const std::vector<const Trial*>& wrong_trials) {
+  std::map<std::pair<std::string, std::string>, Names> found;  // by tensor and axis
+  for (const Trial* trial : wrong_trials) {
+    for (const TensorFinding& tensor : trial->tensors) {
+      for (const AxisFinding& axis : tensor.where)
+        found[{tensor.tensor, axis.axis}].insert(place_of(axis, tensor.rows_per_warp));
+    }
+  }
+  std::vector<std::string> facts;
+  for (const auto& [of, texts] : found) {
+    if (texts.size() == 1 && !texts.begin()->empty())
+      facts.push_back(fmt::format("{} wrong only in {}", called(Names{of.first}), *texts.begin()));
+  }
+  return facts;
+}
+
+}  // namespace
+
+Conclusion conclude(const std::vector<const Verdict*>& of_one_exercise) {
+  std::vector<const Verdict*> failures;
+  std::vector<const Trial*> wrong, right;
+  for (const Verdict* verdict : of_one_exercise) {
+    if (failed(*verdict)) failures.push_back(verdict);
+    if (verdict->hidden) continue;
+    for (const Trial& trial : verdict->trials) (trial.wrong() ? wrong : right).push_back(&trial);
+  }
+  Conclusion conclusion;
+  if (failures.empty()) return conclusion;
+  conclusion.causes = ranked_causes(failures);
+  const auto say = [&](const std::string& fact) {
+    if (conclusion.facts.size() < kMostFacts) conclusion.facts.push_back(fact);
+  };
+  std::vector<const Trial*> compared = wrong;
+  std::erase_if(compared, [](const Trial* trial) { return trial->tensors.empty(); });
+  if (const auto fact = not_a_number(compared)) say(*fact);
+  if (const auto fact = right_and_wrong(compared)) say(*fact);
+  for (const std::string& fact : dependences(wrong, right)) say(fact);
+  for (const std::string& fact : places(compared)) say(fact);
+  return conclusion;
+}
+
+}  // namespace workbook::judge

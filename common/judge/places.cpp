@@ -1,0 +1,56 @@
+#include "common/judge/places.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "common/book/files.hpp"
+#include "common/book/text.hpp"
+
+namespace workbook::judge {
+namespace fs = std::filesystem;
+namespace {
+
+/// The exercise of a file of the book in whose region a line lies; empty if in none.
+std::string exercise_at(const fs::path& file, int line) {
+  const book::MarkedFile marked = book::parse_reader(file.filename().string(), book::read_file(file));
+  const auto found = std::ranges::find_if(
+      marked.regions, [&](const book::Region& region) { return region.begin_line <= line && line <= region.end_line; });
+  return found == marked.regions.end() ? "" : found->id;
+}
+
+void name_place(const Workspace& workspace, const Plan& plan, simt::SourceLine& source) {
+  if (source.file.empty()) return;
+  source.file = workspace.shown((workspace.book.root / source.file).lexically_normal());
+  if (const auto known = plan.known_as.find(source.file); known != plan.known_as.end()) source.file = known->second;
+  const fs::path path = workspace.book.root / source.file;
+  const fs::path in_solutions = path.lexically_relative(workspace.book.root / "solutions");
+  const bool of_solution = !in_solutions.empty() && *in_solutions.begin() != "..";
+  if (!of_solution || plan.tree.name == "solutions" || !fs::is_regular_file(path)) return;
+  const fs::path own = plan.tree.folder / in_solutions.lexically_relative(plan.chapter->name());
+  if (fs::is_regular_file(own) && book::read_file(own) == book::read_file(path)) {
+    source.file = workspace.shown(own);  // compiled once for both
+    return;
+  }
+  const std::string exercise = exercise_at(path, source.line);
+  source.known_as = exercise.empty()
+                        ? fmt::format("the book's {}:{}, outside your region", in_solutions.string(), source.line)
+                        : "the book's " + exercise;
+}
+
+}  // namespace
+
+void name_places(const Workspace& workspace, const Plan& plan, std::vector<simt::Report>& reports) {
+  for (simt::Report& report : reports) {
+    name_place(workspace, plan, report.side.source);
+    if (report.other) name_place(workspace, plan, report.other->source);
+  }
+}
+
+std::string as_the_reader_knows(std::string log, const Plan& plan) {
+  for (auto known = plan.known_as.rbegin(); known != plan.known_as.rend(); ++known)  // "a.cuh" before "a.cu"
+    log = book::replaced(std::move(log), known->first, known->second);
+  return log;
+}
+
+}  // namespace workbook::judge

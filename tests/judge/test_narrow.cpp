@@ -1,0 +1,282 @@
+// One conclusion for an exercise, from verdicts as data; and that no text decides anything.
+#include "common/judge/narrow.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "common/judge/run.hpp"
+
+using namespace workbook;
+using namespace workbook::judge;
+
+namespace {
+
+TensorFinding right(const std::string& tensor) {
+  TensorFinding finding;
+  finding.tensor = tensor;
+  finding.elements = 64;
+  return finding;
+}
+TensorFinding wrong(const std::string& tensor, std::vector<AxisFinding> where = {}) {
+  TensorFinding finding = right(tensor);
+  finding.right = false;
+  finding.off = 8;
+  finding.where = std::move(where);
+  return finding;
+}
+
+Trial trial(std::map<std::string, double> numbers, std::vector<TensorFinding> tensors) {
+  Trial trial;
+  trial.numbers = std::move(numbers);
+  trial.tensors = std::move(tensors);
+  return trial;
+}
+
+Verdict passed(std::vector<Trial> trials) {
+  Verdict verdict;
+  verdict.result = Result::passed;
+  verdict.trials = std::move(trials);
+  return verdict;
+}
+Verdict failed(std::vector<Trial> trials, std::optional<Cause> cause = {}) {
+  Verdict verdict = passed(std::move(trials));
+  verdict.result = Result::failed;
+  verdict.cause = std::move(cause);
+  return verdict;
+}
+
+Conclusion of(const std::vector<Verdict>& verdicts) {
+  std::vector<const Verdict*> pointers;
+  for (const Verdict& verdict : verdicts) pointers.push_back(&verdict);
+  return conclude(pointers);
+}
+
+bool says(const Conclusion& conclusion, const std::string& text) {
+  for (const std::string& fact : conclusion.facts)
+    if (fact.find(text) != std::string::npos) return true;
+  return false;
+}
+
+simt::Report race() {
+  simt::Report report{};
+  report.mistake = simt::Mistake::read_after_write;
+  report.variable = "tile[3][16]";
+  report.what = "the read does not wait for the write";
+  report.advice = "a __syncthreads() between them";
+  report.side = {"reads", {"chapters/03_tiled_wmma/tiled_wmma.cu", 118, "ch03::multiply_QK", ""}, 1, 0xffu};
+  report.other =
+      simt::Side{"writes", {"solutions/03_tiled_wmma/tiled_wmma.cu", 90, "ch03::load_tile", "the book's 3.4"}, 0, 1u};
+  report.block = {2, 1, 0};
+  report.count = 77;
+  return report;
+}
+
+/// One of each kind, with every field set.
+std::vector<Verdict> samples() {
+  std::vector<Verdict> all;
+  int number = 0;
+  for (const Result result : kResults) {
+    Verdict verdict;
+    verdict.chapter = "03_tiled_wmma";
+    verdict.exercise = number % 2 == 0 ? "3.6" : kWhole;
+    verdict.test = "test " + std::to_string(number);
+    verdict.backend = Backend::sim;
+    verdict.result = result;
+    verdict.hidden = number % 3 == 0;
+    verdict.finished = number % 4 != 0;
+    verdict.message = "the simulator: race: read after write, no CUDA device lies outside: your output";
+    if (number % 2 == 0) verdict.cause = Cause{"no-scale", "no scale: your output", "matches exactly", {"race"}};
+    if (number % 3 != 0) verdict.reports = {race(), race()};
+    verdict.reports_left_out = std::size_t(number);
+    verdict.trials = {trial({{"d", 64}, {"causal", 1}, {"scale", INFINITY}},
+                            {right("lse"), wrong("O", {{"row", 100, 16, 95, false, 32, 16, 31}})})};
+    verdict.trials[0].only_l_is_wrong = number % 2 == 0;
+    verdict.unavailable = result == Result::skipped;
+    verdict.blocked_by = result == Result::blocked ? "3.4" : "";
+    verdict.place = SourcePlace{"chapters/03_tiled_wmma/tiled_wmma.cu", 118};
+    verdict.seconds = 0.25;
+    all.push_back(verdict);
+    ++number;
+  }
+  return all;
+}
+
+/// Every text that is for people, made unreadable.
+Verdict scrambled(Verdict verdict) {
+  const auto scramble = [](std::string& text) {
+    for (char& c : text) c = char('a' + (static_cast<unsigned char>(c) * 7 + 3) % 26);
+  };
+  scramble(verdict.message);
+  if (verdict.cause) scramble(verdict.cause->sentence), scramble(verdict.cause->measure);
+  for (simt::Report& report : verdict.reports) {
+    scramble(report.variable), scramble(report.what), scramble(report.advice);
+    for (simt::Side* side : {&report.side, &*report.other})
+      scramble(side->action), scramble(side->source.function), scramble(side->source.known_as);
+  }
+  if (verdict.place) scramble(verdict.place->file);
+  return verdict;
+}
+
+}  // namespace
+
+TEST_CASE("a verdict goes through JSON whole, each report with all its fields") {
+  for (const Verdict& verdict : samples()) {
+    const nlohmann::json json = to_json(verdict);
+    const Verdict back = verdict_from_json(nlohmann::json::parse(json.dump()));
+    CHECK(to_json(back) == json);
+    CHECK(back.trials == verdict.trials);
+    REQUIRE(back.reports.size() == verdict.reports.size());
+    for (const simt::Report& report : back.reports) {
+      CHECK(report.text() == race().text());
+      CHECK(report.mistake == simt::Mistake::read_after_write);
+      CHECK(report.side.lanes == 0xffu);
+      CHECK(report.other->source.function == "ch03::load_tile");
+      CHECK(report.count == 77);
+    }
+  }
+}
+
+TEST_CASE("every kind of report has a name of its own, and is found by it") {
+  for (int i = 0; i <= int(simt::kLastMistake); ++i)
+    CHECK(simt::mistake_named(simt::name(simt::Mistake(i))) == simt::Mistake(i));
+  CHECK_THROWS_AS(simt::mistake_named("?"), std::invalid_argument);
+}
+
+TEST_CASE("a place in the book is told by its exercise") {
+  const std::string text = race().text();
+  CHECK(text.find("reads at chapters/03_tiled_wmma/tiled_wmma.cu:118, warp 1") != std::string::npos);
+  CHECK(text.find("writes at the book's 3.4, warp 0") != std::string::npos);
+  CHECK(text.find("solutions/") == std::string::npos);
+}
+
+TEST_CASE("scrambled texts change no result, no conclusion, no report's kind and nothing that is hidden") {
+  const std::vector<Verdict> plain = samples();
+  std::vector<Verdict> strange;
+  for (const Verdict& verdict : plain) strange.push_back(verdict_from_json(to_json(scrambled(verdict))));
+  ChapterRun a, b;
+  a.tests = plain, b.tests = strange;
+  for (const Result result : kResults) CHECK(a.count(result) == b.count(result));
+  CHECK(a.none_failed() == b.none_failed());
+  CHECK(all_passed({a}) == all_passed({b}));
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    CHECK(plain[i].result == strange[i].result);
+    CHECK(plain[i].hidden == strange[i].hidden);
+    CHECK(plain[i].finished == strange[i].finished);
+    CHECK(plain[i].unavailable == strange[i].unavailable);
+    CHECK(plain[i].blocked_by == strange[i].blocked_by);
+    CHECK(plain[i].cause_id() == strange[i].cause_id());
+    CHECK(plain[i].trials == strange[i].trials);
+    REQUIRE(plain[i].reports.size() == strange[i].reports.size());
+    for (std::size_t r = 0; r < plain[i].reports.size(); ++r)
+      CHECK(plain[i].reports[r].mistake == strange[i].reports[r].mistake);
+  }
+  const Conclusion from_plain = of(plain), from_strange = of(strange);
+  CHECK(from_plain.facts == from_strange.facts);
+  CHECK_FALSE(from_plain.facts.empty());
+  REQUIRE(from_plain.causes.size() == from_strange.causes.size());
+  for (std::size_t i = 0; i < from_plain.causes.size(); ++i)
+    CHECK(from_plain.causes[i].id == from_strange.causes[i].id);
+}
+
+TEST_CASE("where nothing failed there is nothing to conclude") {
+  const Conclusion conclusion = of({passed({trial({{"d", 64}}, {right("O")})})});
+  CHECK(conclusion.causes.empty());
+  CHECK(conclusion.facts.empty());
+}
+
+TEST_CASE("the cause that explains most failures comes first, and each is said once") {
+  const Cause scale{"no-scale", "no scale", "", {"base-2"}}, base{"base-2", "base 2", "to 3e-7", {}};
+  const Conclusion conclusion = of(
+      {failed({}, scale), failed({}, base), failed({}, base), failed({}, Cause{"race", "a race", "", {}}), failed({})});
+  REQUIRE(conclusion.causes.size() == 2);
+  CHECK(conclusion.causes[0].id == "base-2");  // no-scale may be base-2 as well: one mistake for three tests
+  CHECK(conclusion.causes[0].measure == "to 3e-7");
+  CHECK(conclusion.causes[1].id == "race");
+}
+
+TEST_CASE("what the simulator saw comes before what numbers suggest") {
+  Verdict reported = failed({}, Cause{"race", "a race", "", {}});
+  reported.reports = {race()};
+  CHECK(of({failed({}, Cause{"no-scale", "no scale", "", {}}), reported}).causes.at(0).id == "race");
+}
+
+TEST_CASE("of a hidden test neither the measure nor what it tried is told") {
+  Verdict hidden =
+      failed({trial({{"d", 64}}, {right("lse"), wrong("O")})}, Cause{"no-scale", "no scale", "to 3e-7", {}});
+  hidden.hidden = true;
+  const Conclusion conclusion = of({hidden});
+  CHECK(conclusion.facts.empty());
+  REQUIRE(conclusion.causes.size() == 1);
+  CHECK(conclusion.causes[0].measure.empty());
+}
+
+TEST_CASE("what is right and what is wrong halves the search") {
+  CHECK(says(of({failed({trial({}, {wrong("O"), right("lse")})})}), "the LSE is right, O is wrong: m and l are fine"));
+  CHECK(says(of({failed({trial({}, {right("m"), wrong("l")})})}), "m is right, l is wrong"));
+  CHECK(says(of({failed({trial({}, {right("dV"), wrong("dQ"), wrong("dK")})})}),
+             "dV is right, dK and dQ are wrong: P is fine"));
+  Trial l = trial({}, {wrong("O"), wrong("lse")});
+  CHECK(says(of({failed({l})}), "the LSE is wrong as O is"));
+  l.only_l_is_wrong = true;
+  CHECK(says(of({failed({l})}), "only l is wrong"));
+  // Right only where everything is right says nothing.
+  CHECK_FALSE(says(of({failed({trial({}, {wrong("O")})}), passed({trial({}, {right("lse")})})}), "right"));
+  // Wrong in another test: not right.
+  CHECK_FALSE(
+      says(of({failed({trial({}, {wrong("O"), right("lse")})}), failed({trial({}, {wrong("lse")})})}), "is right"));
+}
+
+TEST_CASE("what all wrong calls have and no right one has is said") {
+  std::vector<Trial> right_ones, wrong_ones;
+  for (const double d : {32, 64})
+    for (const double Nk : {64, 100, 128})
+      right_ones.push_back(trial({{"d", d}, {"Nk", Nk}, {"Bc", 64}}, {right("O")}));
+  wrong_ones.push_back(trial({{"d", 128}, {"Nk", 64}, {"Bc", 64}}, {wrong("O")}));
+  wrong_ones.push_back(trial({{"d", 128}, {"Nk", 100}, {"Bc", 64}}, {wrong("O")}));
+  const Conclusion conclusion = of({passed(right_ones), failed(wrong_ones)});
+  CHECK(says(conclusion, "only with d = 128: wrong in 2 of 2 such calls, right in the other 6"));
+  CHECK_FALSE(says(conclusion, "Bc"));
+
+  SECTION("not where a wrong call has it not") {
+    wrong_ones.push_back(trial({{"d", 64}, {"Nk", 100}, {"Bc", 64}}, {wrong("O")}));
+    CHECK_FALSE(says(of({passed(right_ones), failed(wrong_ones)}), "only with d"));
+  }
+  SECTION("not from one right call") {
+    CHECK(of({passed({right_ones[0]}), failed(wrong_ones)}).facts.empty());
+  }
+}
+
+TEST_CASE("ragged tiles, and a few right answers among many wrong ones") {
+  std::vector<Trial> right_ones, wrong_ones;
+  for (const double Nk : {64, 128, 192, 256, 320, 384})
+    right_ones.push_back(trial({{"Nk", Nk}, {"Bc", 64}}, {right("O")}));
+  for (const double Nk : {1, 65, 100, 200, 333}) wrong_ones.push_back(trial({{"Nk", Nk}, {"Bc", 64}}, {wrong("O")}));
+  CHECK(says(of({passed(right_ones), failed(wrong_ones)}),
+             "only where Nk is no multiple of Bc: wrong in 5 of 5 such calls"));
+  right_ones.push_back(trial({{"Nk", 63}, {"Bc", 64}}, {right("O")}));  // as an input may hide it
+  CHECK(says(of({passed(right_ones), failed(wrong_ones)}),
+             "only where Nk is no multiple of Bc: wrong in 5 of 6 such calls"));
+}
+
+TEST_CASE("a place that all wrong answers share is said, with the kernel's warps") {
+  const AxisFinding rows{"row", 100, 16, 95, false, 32, 16, 31};
+  TensorFinding O = wrong("O", {rows, {"column", 64, 32, 63, true}});
+  O.rows_per_warp = 32;
+  TensorFinding other = wrong("O", {rows, {"column", 128, 32, 127, true}});
+  other.rows_per_warp = 32;
+  const Conclusion conclusion = of({failed({trial({}, {O})}), failed({trial({}, {other})})});
+  CHECK(says(conclusion, "O is wrong only in rows 16 to 31 of each warp"));
+  CHECK(says(conclusion, "O is wrong only in columns from 32 on"));
+  other.where[1].first = 0;
+  CHECK_FALSE(says(of({failed({trial({}, {O})}), failed({trial({}, {other})})}), "columns"));
+}
+
+TEST_CASE("NaN that was computed is told from what was not written") {
+  TensorFinding O = wrong("O");
+  O.nan = O.off;
+  CHECK(says(of({failed({trial({}, {O})})}), "the NaN was computed"));
+  O.nan = 0;
+  O.unwritten = O.off;
+  CHECK(says(of({failed({trial({}, {O})})}), "nothing was written"));
+  O.unwritten = 1;
+  CHECK_FALSE(says(of({failed({trial({}, {O})})}), "NaN"));
+}
