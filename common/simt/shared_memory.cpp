@@ -373,10 +373,10 @@ void describe_pending(Finding& finding, const Lane& toucher, const Lane& issuer,
   } else if (newer < 0) {
     finding.what += ", which no commit has put into a group yet";
   } else {
-    finding.what += newer == 0 ? " of its thread's newest group" : " of a group that " + count + " newer ones follow";
+    finding.what += newer == 0 ? " of its thread's newest group" : " of a group with " + count + " newer after it";
   }
-  const std::string wait = "wait until at most " + count + " groups are under way (__pipeline_wait_prior(" + count +
-                           "), cp_async_wait_group<" + count + ">)";
+  const std::string wait = "wait until no more than " + count + " groups are under way (__pipeline_wait_prior(" +
+                           count + "), cp_async_wait_group<" + count + ">)";
   finding.advice = (newer < 0 ? "commit the copy, then " : "") + wait +
                    (&toucher == &issuer ? " before touching them"
                                         : ", in the thread that copies, and put a __syncthreads() after it");

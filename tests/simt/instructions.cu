@@ -13,6 +13,13 @@ using namespace workbook::cuda;
 using std::size_t;
 using bf16 = __nv_bfloat16;
 
+/// What a fragment holds has to be said: see Fragment.
+template <class T>
+concept ClearedByBraces = requires(void (*take)(T)) {
+  take({});
+};
+static_assert(!ClearedByBraces<Fragment<float, 4>> && ClearedByBraces<float>);
+
 /// The first or second element of a register.
 template <class T>
 __device__ __forceinline__ float element(std::uint32_t pair, int e) {

@@ -217,6 +217,32 @@ TEST_CASE("every planted wrong access is reported at its line") {
 TEST_CASE("every planted mistake of threads that do not come together is reported at its line") {
   check_all(zoo::warp_cases(), warps, "mistakes_warps.cu");
 }
+TEST_CASE("reports on instructions name the group to wait for, the matrix and the lanes") {
+  if (!simt::instrumented()) SKIP("kernel files are compiled without the instrumentation");
+  const auto report_of = [](const std::string& name) {
+    for (const zoo::Case& c : zoo::instruction_mistakes()) {
+      if (c.name == name) CHECK_THROWS(c.run());
+    }
+    REQUIRE(!simt::last_launch().reports.empty());
+    return simt::last_launch().reports.front();
+  };
+  const auto contains = [](const std::string& text, const char* words) {
+    return text.find(words) != std::string::npos;
+  };
+  // Three groups; two of them are left, of which the older one is read.
+  const simt::Report group = report_of("wait_for_too_few_groups");
+  CHECK(contains(group.what, "of a group with 1 newer after it"));
+  CHECK(contains(group.advice, "cp_async_wait_group<1>"));
+  CHECK(contains(report_of("ldmatrix_of_pending_copy").what, "newest group"));
+  CHECK(contains(report_of("ldmatrix_of_pending_copy").advice, "cp_async_wait_group<0>"));
+  CHECK(contains(report_of("group_never_committed").what, "no commit"));
+  CHECK(contains(report_of("A_partly_computed").what, "matrix A"));
+  CHECK(contains(report_of("D_never_filled").what, "D, to which the product is added"));
+  CHECK(contains(report_of("B_of_some_lanes").what, "matrix B"));
+  CHECK(report_of("B_of_some_lanes").side.lanes == 0xc0000000u);
+  CHECK(report_of("mma_after_exit").side.lanes == 0x00ffffffu);
+  CHECK(contains(report_of("ldmatrix_into_next_member").what, "this row lies in V, the first one in K"));
+}
 TEST_CASE("every planted mistake with ldmatrix, stmatrix, mma and groups of cp.async is reported at its line") {
   check_all(zoo::instruction_mistakes(), instructions, "mistakes_instructions.cu");
 }
