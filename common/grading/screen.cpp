@@ -122,10 +122,10 @@ constexpr std::array kStandardHeaders{"algorithm",
                                       "limits.h"};
 
 /// Headers of the book that a chapter's file may want.
-constexpr std::array kBookHeaders{"common/cuda/todo.hpp",        "common/cuda/kernel.hpp",
-                                  "common/cuda/memory.hpp",      "common/attention/shape.hpp",
-                                  "common/attention/matrix.hpp", "common/attention/half.hpp",
-                                  "common/attention/error.hpp"};
+constexpr std::array kBookHeaders{"common/cuda/todo.hpp",       "common/cuda/kernel.hpp",
+                                  "common/cuda/ptx.hpp",        "common/cuda/memory.hpp",
+                                  "common/attention/shape.hpp", "common/attention/matrix.hpp",
+                                  "common/attention/half.hpp",  "common/attention/error.hpp"};
 
 template <class List>
 bool contains(const List& list, std::string_view word) {

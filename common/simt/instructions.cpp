@@ -175,9 +175,10 @@ void store(Warp& warp, int matrices, bool transposed) {
       std::uint16_t pair[2];
       std::memcpy(pair, &in.a[lane][i], 4);
       if (transposed) {
-        for (int e = 0; e < 2; ++e) put(warp.lanes[lane], rows[column + e] + 2 * unsigned(row), &pair[e], 2);
+        for (int e = 0; e < 2; ++e)
+          put(warp.lanes[lane], rows[column + e] + std::uintptr_t(2) * unsigned(row), &pair[e], 2);
       } else {
-        put(warp.lanes[lane], rows[row] + 2 * unsigned(column), pair, 4);
+        put(warp.lanes[lane], rows[row] + std::uintptr_t(2) * unsigned(column), pair, 4);
       }
     }
   }
