@@ -104,7 +104,7 @@ struct Match {
 };
 
 /// There is nothing but NaN that was computed: any mistake on the way to NaN looks so.
-bool says_nothing(const Tensor<float>& got) {
+bool nothing_but_nan(const Tensor<float>& got) {
   return std::ranges::all_of(got.values, [](float value) { return std::isnan(value) && !is_unwritten(value); });
 }
 
@@ -126,7 +126,7 @@ std::optional<Diagnosis> diagnose(const Tensor<float>& got, const Tensor<double>
                                   const std::vector<Mistake>& mistakes) {
   if (got.sizes != expected.sizes || got.sizes != bounds.element.sizes)
     throw std::logic_error("diagnose: sizes of got, expected and bounds differ");
-  if (within(got, expected, bounds, 1) || says_nothing(got)) return {};
+  if (within(got, expected, bounds, 1)) return {};
 
   const double precision = relative_precision(expected, bounds);
   std::vector<Match> matches;
@@ -153,6 +153,22 @@ std::optional<Diagnosis> diagnose(const Tensor<float>& got, const Tensor<double>
     if (result.also.size() <= 2) result.sentence += ", or " + each.mistake->sentence;
   }
   return result;
+}
+
+std::optional<Diagnosis> diagnose(const std::vector<Answered>& answer) {
+  const auto of = [](const Answered& each) {
+    return diagnose(*each.got, *each.expected, *each.bounds, *each.mistakes);
+  };
+  std::vector<const Answered*> wrong;
+  for (const Answered& each : answer)
+    if (!each.right) wrong.push_back(&each);
+  for (const Answered* each : wrong) {
+    if (nothing_but_nan(*each->got)) continue;
+    if (const auto found = of(*each)) return found;
+  }
+  if (wrong.size() != 1 || answer.size() == 1 || !nothing_but_nan(*wrong[0]->got)) return {};
+  const auto found = of(*wrong[0]);
+  return found && found->also.empty() ? found : std::nullopt;
 }
 
 }  // namespace workbook::judge

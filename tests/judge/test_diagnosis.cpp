@@ -12,6 +12,7 @@
 
 #include "common/attention/half.hpp"
 #include "common/attention/inputs.hpp"
+#include "common/judge/compare.hpp"
 #include "common/judge/diagnosis.hpp"
 #include "tests/judge/named_mistakes.hpp"
 
@@ -486,8 +487,27 @@ TEST_CASE("mistakes made by another program are named") {
     return row;
   };
   const Naive overflowed = naive(large.problem(), large.problem().scale, all_visible, without_maximum);
-  CHECK(output_case(large).id(overflowed.O) == "none");  // all of it is NaN
+  CHECK(output_case(large).id(overflowed.O) == "no-max-subtraction");
   CHECK(lse_case(large).id(overflowed.lse) == "no-max-subtraction");
+}
+
+TEST_CASE("from an answer that is nothing but NaN no cause is concluded") {
+  const Setup large{"large logits", small};
+  const Case O = output_case(large), lse = lse_case(large);
+  const Tensor<float> O_nan(O.expected.sizes, nan_value), lse_nan(lse.expected.sizes, nan_value);
+  const Tensor<float> O_right = to_float(O.expected), lse_right = to_float(lse.expected);
+  Tensor<float> lse_infinite(lse.expected.sizes, float(infinity));
+  const auto answered = [](const Case& of, const Tensor<float>& got, bool right) {
+    return Answered{&got, &of.expected, &of.bounds, &of.mistakes, right};
+  };
+  REQUIRE(O.id(O_nan) == "no-max-subtraction");  // as one of several tensors it might be
+  CHECK_FALSE(judge::diagnose({answered(O, O_nan, false)}));
+  CHECK_FALSE(judge::diagnose({answered(O, O_nan, false), answered(lse, lse_nan, false)}));
+  CHECK_FALSE(judge::diagnose({answered(O, O_right, true), answered(lse, lse_right, true)}));
+  // What is no NaN tells it.
+  const auto found = judge::diagnose({answered(O, O_nan, false), answered(lse, lse_infinite, false)});
+  REQUIRE(found);
+  CHECK(found->id == "no-max-subtraction");
 }
 
 TEST_CASE("a right output is never diagnosed") {

@@ -330,12 +330,14 @@ void expect_all_close(const std::vector<Compared>& all) {
       outcome.message += fmt::format("\n  {} is wrong too: {} of {} elements are off", expectation.layout.tensor,
                                      comparisons[i].off, comparisons[i].elements);
     }
-    if (outcome.cause || !all[i].decides) continue;
-    if (const auto found =
-            judge::diagnose(all[i].got, expectation.expected, expectation.bounds, expectation.mistakes)) {
-      outcome.cause = cause_of(*found);
-    }
   }
+  std::vector<judge::Answered> answer;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Expectation& expectation = all[i].expectation;
+    answer.push_back(
+        {&all[i].got, &expectation.expected, &expectation.bounds, &expectation.mistakes, comparisons[i].close});
+  }
+  if (const auto found = judge::diagnose(answer)) outcome.cause = cause_of(*found);
   outcome.message += printed_text();
   end_test(std::move(outcome));
 }
@@ -401,7 +403,7 @@ void expect_gradients(const BackwardResult& got, const BackwardProblem& given, c
   const Gradients oracle = backward_oracle(problem, dO, saved);
   const GradientBounds bounds = gradient_bounds(oracle, problem, dO, saved, precision);
   std::vector<Compared> all;
-  for (const std::string& name : which) {
+  const auto compare_with = [&](const std::string& name, bool decides) {
     const bool of_queries = name == "dQ", of_keys = name == "dK";
     judge::Layout layout;
     layout.tensor = name;
@@ -416,8 +418,12 @@ void expect_gradients(const BackwardResult& got, const BackwardProblem& given, c
                     : of_keys  ? bounds.dK
                                : bounds.dV,
                     layout, judge::gradient_mistakes(name, problem, dO, saved, tiles.owned, tiles.passing, precision),
-                    describe(problem, input)}});
-  }
+                    describe(problem, input)},
+                   decides});
+  };
+  for (const std::string& name : which) compare_with(name, true);
+  for (const char* other : {"dQ", "dK", "dV"})
+    if (std::ranges::count(which, other) == 0) compare_with(other, false);
   expect_all_close(all);
 }
 
