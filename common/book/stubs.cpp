@@ -99,14 +99,14 @@ const Chapter& chapter_of(const Book& book, const Exercise& exercise) {
   return *chapter;
 }
 
-/// The exercise's place in the solution.
-struct Place {
+/// Where an exercise's region lies in the solution.
+struct RegionPlace {
   std::size_t file = 0;  ///< index in chapter.files
   MarkedFile solution;
   const Region& region(const std::string& id) const { return *solution.find(id); }
 };
 
-Place find_place(const Book& book, const Chapter& chapter, const std::string& id) {
+RegionPlace find_region(const Book& book, const Chapter& chapter, const std::string& id) {
   std::vector<MarkedFile> files = read_solution(book, chapter);
   for (std::size_t i = 0; i < files.size(); ++i) {
     if (files[i].find(id)) return {i, std::move(files[i])};
@@ -230,7 +230,7 @@ fs::path reset_exercise(const Book& book, const std::string& id) {
   std::size_t expected_file = 0;
   int expected_line = 1;
   if (book.has_solutions(chapter)) {
-    const Place place = find_place(book, chapter, id);
+    const RegionPlace place = find_region(book, chapter, id);
     stub.stub_lines = place.region(id).stub_lines;
     expected_file = place.file;
     expected_line = place.region(id).begin_line;
@@ -263,7 +263,7 @@ fs::path reset_file(const Book& book, const std::string& id) {
                     "from the original again",
                     chapter.name(), id));
   }
-  const Place place = find_place(book, chapter, id);
+  const RegionPlace place = find_region(book, chapter, id);
   const std::string& file = chapter.files[place.file];
   const fs::path path = book.reader(chapter, file);
   fs::path backup = fs::exists(path) ? back_up(book.root, path) : fs::path();

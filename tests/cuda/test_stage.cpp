@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "common/attention/inputs.hpp"
-#include "common/worker/description.hpp"
 #include "common/worker/calls.hpp"
+#include "common/worker/description.hpp"
 #include "tests/worker/fixtures/fixtures.hpp"
 
 using namespace workbook;
