@@ -97,7 +97,7 @@ std::map<std::string, std::string> apply_to_given_code(const Book& book, const C
 }  // namespace
 
 std::vector<Mutant> load_mutants(const Book& book, const Chapter& chapter) {
-  const std::string file = fmt::format("tests/mutants/{}.toml", chapter.name());
+  const std::string file = fmt::format("tests/{}/mutants.toml", chapter.name());
   std::vector<Mutant> mutants;
   if (!std::filesystem::exists(book.root / file)) return mutants;
   const toml::table parsed = parse_toml(read_file(book.root / file), file);

@@ -1,5 +1,5 @@
 // Mutants: wrong solutions, described as replacements within a region of the right one, or in the given code around the
-// regions, which a reader can spoil as well. tests/mutants/NN_name.toml.
+// regions, which a reader can spoil as well. tests/NN_name/mutants.toml.
 #pragma once
 
 #include <map>
@@ -22,7 +22,7 @@ struct Mutant {
   std::string test;       ///< name of the test that must kill it
   std::string diagnosis;  ///< id of the known mistake that the message must name, or "unknown": honestly not told
   std::string death = "failed";  ///< "failed", "crashed", "timed out", … as the result is expected to be called
-  std::string file;              ///< tests/mutants/NN_name.toml
+  std::string file;              ///< tests/NN_name/mutants.toml
   int line = 0;
 };
 

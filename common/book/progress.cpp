@@ -34,6 +34,11 @@ void write_cache(const fs::path& path, const Json& json) {
   write_file(path, json.dump(2) + "\n");
 }
 
+/// What lies beside the tests and changes none of their results: wrong solutions, and what wrong answers are called.
+bool is_no_test(const fs::path& file) {
+  return file.stem() == "mutants" || file.stem() == "mistakes";
+}
+
 /// The chapter's test sources, as one text that changes with any of them.
 std::string test_sources(const Book& book, const Chapter& chapter) {
   const fs::path folder = book.root / "tests" / chapter.name();
@@ -41,7 +46,7 @@ std::string test_sources(const Book& book, const Chapter& chapter) {
   std::error_code error;
   for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     const bool hidden = entry->path().filename().string().starts_with('.');  // an editor's swap files
-    if (!hidden && entry->is_regular_file()) files.push_back(entry->path());
+    if (!hidden && !is_no_test(entry->path()) && entry->is_regular_file()) files.push_back(entry->path());
   }
   std::sort(files.begin(), files.end());
   std::string text;

@@ -23,6 +23,7 @@ constexpr Gate kGates[] = {
     {"stub trees", Gate::Runs::always, check_stub_trees},
     {"one open", Gate::Runs::always, check_one_open},
     {"one wrong", Gate::Runs::always, check_one_wrong},
+    {"mistakes", Gate::Runs::always, check_mistakes},
     {"mutants", Gate::Runs::always, check_mutants},
     {"parts", Gate::Runs::whole_book, check_parts},
     {"run", Gate::Runs::whole_book, check_run},

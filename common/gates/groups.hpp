@@ -45,4 +45,8 @@ void check_one_wrong(Inspection& inspection, Findings& findings);
 /// Every mutant dies by its named test, in the way that is declared, and the message names the mistake.
 void check_mutants(Inspection& inspection, Findings& findings);
 
+// mistakes.cpp
+/// Every known mistake has a mutant, and every mutant a known mistake.
+void check_mistakes(Inspection& inspection, Findings& findings);
+
 }  // namespace workbook::gates

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "common/worker/sanitizers.hpp"
+#include "tests/02_online_softmax/mistakes.hpp"
 #include "tests/support/outcome.hpp"
 #include "tests/support/subject.hpp"
 
@@ -57,7 +58,7 @@ void expect_state(const std::vector<float>& x, std::int64_t block, const std::st
   Bounds bounds = state_bounds(scores, l);
   if (l == 0) bounds.element.values[1] = bounds.rms = 0;
   expect_close(tensor(reply, "state", {1, 1, 1, 2}),
-               {state_tensor(m, l), bounds, state_layout(), judge::state_mistakes(x, block),
+               {state_tensor(m, l), bounds, state_layout(), ch02::state_mistakes(x, block),
                 fmt::format("{} scores, blocks of {}, {}", x.size(), block, kind)});
 }
 
@@ -132,7 +133,7 @@ void expect_merge(const Part& got, const Part& a, const Part& b, const std::stri
   std::vector<float> O = a.O;
   O.insert(O.end(), b.O.begin(), b.O.end());
   const std::vector<float> ms{a.m, b.m}, ls{a.l, b.l};
-  expect_close(as_tensor(got), {expected, bounds, layout, judge::merge_mistakes(ms, ls, O), kind});
+  expect_close(as_tensor(got), {expected, bounds, layout, ch02::merge_mistakes(ms, ls, O), kind});
 }
 
 void expect_tiled(const Problem& problem, const std::string& kind, std::int64_t Br, std::int64_t Bc) {
@@ -271,7 +272,7 @@ TEST_CASE("tiled attention agrees with chapter 1", "[whole]") {
     judge::Layout layout;
     layout.tensor = "O (expected: chapter 1's)";
     layout.Br = layout.Bc = 32;
-    expect_close(tiled.O, {widened(naive.O), bounds, layout, judge::output_mistakes(problem, 32, 32),
+    expect_close(tiled.O, {widened(naive.O), bounds, layout, output_mistakes(problem, {32, 32}),
                            describe(problem, "rising maximum")});
   }
 }

@@ -5,6 +5,7 @@
 
 #include "common/attention/element.hpp"
 #include "common/attention/half.hpp"
+#include "tests/03_tiled_wmma/mistakes.hpp"
 #include "tests/support/subject.hpp"
 
 using namespace workbook;
@@ -63,7 +64,7 @@ void expect_transpose(std::int64_t rows, std::int64_t columns) {
                {expected,
                 {Tensor<double>({1, 1, columns, rows}), 0, "a transpose is exact"},
                 layout,
-                judge::transpose_mistakes(matrix, side),
+                ch03::transpose_mistakes(matrix, side),
                 fmt::format("from ({}, {}) to ({}, {}), element i is i", rows, columns, columns, rows)});
 }
 
@@ -102,7 +103,7 @@ void expect_product(const Tensor<float>& A, const Tensor<float>& B, const std::s
   layout.tensor = "C";
   layout.axes[0] = layout.axes[1] = "";
   expect_close(multiply_transposed(A, B),
-               {expected, product_bounds(size, 16), layout, judge::transposed_product_mistakes(A, B), what});
+               {expected, product_bounds(size, 16), layout, ch03::transposed_product_mistakes(A, B), what});
 }
 
 }  // namespace

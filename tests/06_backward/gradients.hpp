@@ -44,6 +44,7 @@ struct Options {
   bool causal = false;
   float scale = 0;               ///< 0: 1/√d
   float K_mean = 0, V_mean = 0;  ///< added to every element: D gets large, and an error of it is multiplied
+  bool zeros = false;            ///< every second query is 0: what overflows for the others is not NaN throughout
 };
 
 /// A named input with a unit normal dO, as the code under test sees it.
@@ -55,12 +56,15 @@ inline Input input(const std::string& kind, const Shape& shape, std::uint64_t se
                    const std::string& element = "float16") {
   Problem problem = make_input(kind, {shape, options.causal, 0, seed});
   if (options.scale != 0) problem.scale = options.scale;  // of any sign
+  for (std::int64_t row = 0; row < shape.B * shape.H * shape.Nq && options.zeros; row += 2)
+    std::fill_n(problem.Q.values.begin() + row * shape.d, shape.d, 0.0f);
   for (float& value : problem.K.values) value += options.K_mean;
   for (float& value : problem.V.values) value += options.V_mean;
   Tensor<float> dO({shape.B, shape.H, shape.Nq, shape.d});
   dO.values = normal_values(dO.values.size(), seed + 1000);
   std::string name = fmt::format("{}, seed {}", kind, seed);
   if (options.scale != 0) name += fmt::format(", scale {}", options.scale);
+  if (options.zeros) name += ", every second query 0";
   if (options.V_mean != 0) name += fmt::format(", K + {}, V + {}", options.K_mean, options.V_mean);
   return {worker::backward_problem(problem, dO, element), name};
 }

@@ -5,6 +5,7 @@
 
 #include "common/attention/half.hpp"
 #include "tests/06_backward/gradients.hpp"
+#include "tests/06_backward/mistakes.hpp"
 
 using namespace workbook;
 using namespace workbook::test;
@@ -69,7 +70,7 @@ void expect_D(const Input& in) {
   layout.tensor = "D";
   layout.axes[3] = "";
   expect_close(prepare_rows(in.given).D,
-               {D, bounds.D, layout, judge::D_mistakes(saved.O, dO), describe(problem, in.name)});
+               {D, bounds.D, layout, ch06::D_mistakes(saved.O, dO), describe(problem, in.name)});
 }
 
 }  // namespace
@@ -201,7 +202,7 @@ TEST_CASE("a fully masked row brings an LSE of +inf", "[6.2]") {
     judge::Layout layout;
     layout.tensor = "LSE in units of log2";
     layout.axes[3] = "";
-    expect_close(rows.log2_lse, {expected, bounds, layout, judge::log2_lse_mistakes(in.given.saved.lse),
+    expect_close(rows.log2_lse, {expected, bounds, layout, ch06::log2_lse_mistakes(in.given.saved.lse),
                                  describe(in.given.problem, in.name)});
   }
 }

@@ -10,7 +10,7 @@ using Catch::Matchers::StartsWith;
 
 namespace {
 
-constexpr const char* path = "tests/mutants/01_sums.toml";
+constexpr const char* path = "tests/01_sums/mutants.toml";
 
 const std::string two_mutants = R"([[mutant]]
 id = "1.1-minus"
@@ -45,7 +45,7 @@ std::string error_after(std::string_view from, std::string_view to) {
 }
 
 auto starts_at_line(int line) {
-  return StartsWith(fmt::format("tests/mutants/01_sums.toml:{}: ", line));
+  return StartsWith(fmt::format("tests/01_sums/mutants.toml:{}: ", line));
 }
 
 }  // namespace

@@ -61,6 +61,10 @@ TEST_CASE("a result holds until its region or the tests change") {
   folder.edit(reader, "return a + b;", "return b + a;");
   CHECK(folder.state("1.1") == Progress::passing);
 
+  folder.write("tests/01_sums/mutants.toml", "");  // what no test's result depends on
+  folder.write("tests/01_sums/mistakes.cpp", "");
+  CHECK(folder.state("1.1") == Progress::passing);
+
   folder.write("tests/01_sums/test_sums.cpp", "other tests\n");
   CHECK(folder.state("1.1") == Progress::untested);
   folder.write("tests/01_sums/test_sums.cpp", "the tests\n");

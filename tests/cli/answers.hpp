@@ -101,7 +101,7 @@ struct StudentsMistake {
   std::string explanation;  ///< what the message or the likely cause must say; empty: it need not be known
 };
 
-/// Two for each exercise; none of them is in tests/mutants.
+/// Two for each exercise; none of them is among the mutants.
 inline const std::vector<StudentsMistake> students_mistakes{
     {"1.1", "masked scores are not written", "S(i, j) = j < visible ? scale * dot : minus_infinity;",
      "if (j < visible) S(i, j) = scale * dot;", "never written"},

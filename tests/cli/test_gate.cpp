@@ -16,7 +16,7 @@ namespace {
 const std::string solution = "solutions/01_naive_attention/naive_attention.cpp";
 const std::string manifest = "chapters/01_naive_attention/chapter.toml";
 const std::string lesson = "chapters/01_naive_attention/README.md";
-const std::string mutants = "tests/mutants/01_naive_attention.toml";
+const std::string mutants = "tests/01_naive_attention/mutants.toml";
 
 /// One mutant of chapter 1, and none of chapter 2.
 void only_mutant(const WorkbookCopy& book, const std::string& find, const std::string& replace) {
@@ -24,7 +24,7 @@ void only_mutant(const WorkbookCopy& book, const std::string& find, const std::s
                                   "find = \"{}\"\nreplace = \"{}\"\ntest = \"scores are scaled once\"\n"
                                   "diagnosis = \"no-scale\"\n",
                                   find, replace));
-  book.write("tests/mutants/02_online_softmax.toml", "");
+  book.write("tests/02_online_softmax/mutants.toml", "");
 }
 
 /// The gate fails, and says `message` at `file` and `line`.

@@ -32,12 +32,12 @@ TEST_CASE("test --json follows notes/json.md: the same form for one run and for 
 
 TEST_CASE("check --json follows notes/json.md") {
   const WorkbookCopy book;
-  const std::string file = "tests/mutants/01_naive_attention.toml";
+  const std::string file = "tests/01_naive_attention/mutants.toml";
   const std::string text = book.read(file);
   std::size_t third = 0;
   for (int i = 0; i < 3; ++i) third = text.find("[[mutant]]", third + 1);
   book.write(file, text.substr(0, third));
-  book.write("tests/mutants/02_online_softmax.toml", "");
+  book.write("tests/02_online_softmax/mutants.toml", "");
   const Ran ran = book.run({"check", "--json", "--gate", "mutants", "--gate", "stubs"});
   INFO(ran.out);
   CHECK(ran.exit_code == 0);

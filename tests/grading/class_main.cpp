@@ -1,5 +1,5 @@
 // grading_class FOLDER: writes a class's submissions, its assignment.toml (2.1, 2.3, 4.2 and 4.4 open) and
-// expected.csv, the table that grading them must give: solutions, wrong solutions (the bank of tests/mutants),
+// expected.csv, the table that grading them must give: solutions, wrong solutions (the mutants of tests/NN_name),
 // untouched files and hostile ones; 60 in all, three of them of chapter 4. Then, in FOLDER:
 //
 //   ./workbook grade --assignment assignment.toml --jobs 2 --time-limit 2 --build-time 30 submissions/*

@@ -4,10 +4,12 @@
 #include "common/attention/element.hpp"
 #include "common/attention/half.hpp"
 #include "common/attention/inputs.hpp"
+#include "tests/06_backward/mistakes.hpp"
 #include "tests/judge/named_mistakes.hpp"
 
 using namespace workbook;
 using namespace workbook::judge;
+using namespace workbook::test::ch06;
 
 namespace {
 
@@ -15,8 +17,9 @@ struct Setup {
   std::string kind = "normal";
   Shape shape;
   bool causal = false;
-  float scale = 0;   ///< 0: 1/√d
-  float V_mean = 0;  ///< added to K and V: dP and D are then large and close to each other
+  float scale = 0;     ///< 0: 1/√d
+  float V_mean = 0;    ///< added to K and V: dP and D are then large and close to each other
+  bool zeros = false;  ///< every second query is 0: its scores are, whatever those of the others
   /// Another than float32: a tiled stage that gives its gradients in float.
   std::string element = "float32";
   std::int64_t owned = 0, passing = 0;
@@ -45,6 +48,9 @@ Given given(const Setup& setup) {
   if (setup.scale != 0) result.problem.scale = setup.scale;
   for (Tensor<float>* tensor : {&result.problem.K, &result.problem.V})
     for (float& x : tensor->values) x += setup.V_mean;
+  for (Index i = 0; i < setup.shape.Nq && setup.zeros; i += 2)
+    for (Index head = 0; head < setup.shape.B * setup.shape.H; ++head)
+      std::fill_n(&result.problem.Q(head / setup.shape.H, head % setup.shape.H, i, 0), setup.shape.d, 0.0F);
   result.problem = rounded_to(result.problem, setup.element);
   const auto stored = [&](float x) { return double(nearest(x, setup.element)); };
   const Forward forward = forward_oracle(result.problem);
@@ -71,7 +77,7 @@ Case gradient_case(const std::string& gradient, const Setup& setup, const Given&
           of_queries ? in.bounds.dQ
           : of_keys  ? in.bounds.dK
                      : in.bounds.dV,
-          gradient_mistakes(gradient, in.problem, in.dO, in.saved, setup.owned, setup.passing, in.precision)};
+          gradient_mistakes(6, {gradient, {in.problem, in.dO, in.saved}, setup.owned, setup.passing, in.precision})};
 }
 Case gradient_case(const std::string& gradient, const Setup& setup) {
   return gradient_case(gradient, setup, given(setup));
@@ -94,6 +100,12 @@ std::vector<Setup> setups() {
   result.push_back({.shape = square, .scale = -0.3F});
   result.push_back(
       {.kind = "negative logits", .shape = several_tiles, .element = "float16", .owned = 32, .passing = 16});
+  result.push_back({.kind = "negative logits",
+                    .shape = several_tiles,
+                    .zeros = true,
+                    .element = "float16",
+                    .owned = 32,
+                    .passing = 16});
   for (const char* element : {"float16", "bfloat16"})
     result.push_back({.shape = several_tiles, .V_mean = 3, .element = element, .owned = 32, .passing = 16});
   return result;
@@ -213,6 +225,17 @@ TEST_CASE("every known mistake in a gradient is named") {
     // dV takes no notice of dS, so that a P which is not masked gives what no mask at all does.
     const std::set<std::string> always_shared{"P-not-masked"};
     check_all_named(cases, std::string(gradient) == "dV" ? always_shared : std::set<std::string>());
+  }
+}
+
+TEST_CASE("the gradient model is right as it is made") {
+  for (const Setup& setup : setups()) {
+    const Given in = given(setup);
+    for (const char* gradient : {"dQ", "dK", "dV"}) {
+      INFO(gradient << ": " << setup.name());
+      const GradientModel model(gradient, {in.problem, in.dO, in.saved}, setup.owned, setup.passing, in.precision);
+      CHECK_FALSE(gradient_case(gradient, setup, in).exposes(model.compute()));
+    }
   }
 }
 

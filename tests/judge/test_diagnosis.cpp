@@ -14,14 +14,20 @@
 #include "common/attention/inputs.hpp"
 #include "common/judge/compare.hpp"
 #include "common/judge/diagnosis.hpp"
+#include "tests/01_naive_attention/mistakes.hpp"
+#include "tests/02_online_softmax/mistakes.hpp"
+#include "tests/03_tiled_wmma/mistakes.hpp"
 #include "tests/judge/named_mistakes.hpp"
 
 using namespace workbook;
 using namespace workbook::judge;
+using namespace workbook::test::ch01;
+using namespace workbook::test::ch02;
+using namespace workbook::test::ch03;
 
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr int chapter = 5;  // knows all mistakes of the forward pass, its own and those of the chapters before it
 constexpr float nan_value = std::numeric_limits<float>::quiet_NaN();
 
 struct Setup {
@@ -32,10 +38,14 @@ struct Setup {
   float scale = 0;
   std::int64_t key_warps = 0;
   LaneRows lane_rows = {};
+  bool zeros = false;  ///< every second query is 0, and so are its scores
 
+  Tiling tiling() const { return {Br, Bc, key_warps, lane_rows}; }
   Problem problem() const {
     Problem problem = make_input(kind, {.shape = shape, .causal = causal, .scale = std::abs(scale), .seed = 3});
     if (scale < 0) problem.scale = scale;
+    for (Index row = 0; row < shape.B * shape.H * shape.Nq && zeros; row += 2)
+      std::fill_n(problem.Q.values.begin() + row * shape.d, shape.d, 0.0F);
     return problem;
   }
   std::string name() const {
@@ -48,14 +58,14 @@ Case output_case(const Setup& setup, const Precision& precision = float32_precis
   const Problem problem = setup.problem();
   const Forward oracle = forward_oracle(problem);
   return {"O: " + setup.name(), oracle.O, output_bounds(oracle, problem, precision),
-          output_mistakes(problem, setup.Br, setup.Bc, precision, setup.key_warps, setup.lane_rows)};
+          output_mistakes(chapter, problem, setup.tiling(), precision)};
 }
 
 Case lse_case(const Setup& setup, const Precision& precision = float32_precision()) {
   const Problem problem = setup.problem();
   const Forward oracle = forward_oracle(problem);
   return {"lse: " + setup.name(), oracle.lse, lse_bounds(oracle, problem, precision),
-          lse_mistakes(problem, setup.Br, setup.Bc, precision, setup.key_warps, setup.lane_rows)};
+          lse_mistakes(chapter, problem, setup.tiling(), precision)};
 }
 
 constexpr Shape small{.B = 1, .H = 2, .Hkv = 2, .Nq = 40, .Nk = 40, .d = 32};
@@ -100,6 +110,7 @@ std::vector<Setup> setups() {
   for (const char* kind : {"value mean", "rising maximum", "falling maximum", "large logits", "one hot", "uniform",
                            "late spike", "negative logits"})
     for (const std::int64_t tile : {0, 16}) result.push_back({kind, small, false, tile, tile});
+  result.push_back({.kind = "large logits", .shape = small, .zeros = true});
   result.push_back({"rising maximum", small, true, 16, 16});
   result.push_back({"normal", small, false, 16, 16, 0.3F});
   result.push_back({"normal", small, true, 16, 16, -0.3F});
@@ -477,7 +488,7 @@ TEST_CASE("mistakes made by another program are named") {
   CHECK(output_case(masked).id(result.O) == "finite-mask");
   CHECK(lse_case(masked).id(result.lse) == "finite-mask");
 
-  const Setup large{"large logits", small};
+  const Setup large{"large logits", small}, partly{.kind = "large logits", .shape = small, .zeros = true};
   const auto without_maximum = [](const std::vector<float>& S, const Matrix2& V) {
     RowResult row{std::vector<float>(V[0].size(), 0.0F), 0};
     std::vector<float> P;
@@ -489,6 +500,8 @@ TEST_CASE("mistakes made by another program are named") {
   const Naive overflowed = naive(large.problem(), large.problem().scale, all_visible, without_maximum);
   CHECK(output_case(large).id(overflowed.O) == "no-max-subtraction");
   CHECK(lse_case(large).id(overflowed.lse) == "no-max-subtraction");
+  CHECK(output_case(partly).id(naive(partly.problem(), partly.problem().scale, all_visible, without_maximum).O) ==
+        "no-max-subtraction");
 }
 
 TEST_CASE("from an answer that is nothing but NaN no cause is concluded") {
@@ -572,6 +585,34 @@ TEST_CASE("in a stage of half precision, P that is rounded to bf16 is told from 
   };
   CHECK(O.id(half(online_attention(setup.problem(), 32, Slip::nothing).O)) == "none");
   CHECK(O.id(half(online_attention(setup.problem(), 32, Slip::P_bf16).O)) == "P-rounded-bf16");
+}
+
+TEST_CASE("the attention model is right as it is made") {
+  for (const Precision& precision : {float32_precision(), float16_precision()})
+    for (const std::vector<Setup>& list : {setups(), kernel_setups()})
+      for (const Setup& setup : list) {
+        INFO(setup.name());
+        const AttentionModel model(setup.problem(), setup.tiling(), precision);
+        CHECK_FALSE(output_case(setup, precision).exposes(model.O()));
+        CHECK_FALSE(lse_case(setup, precision).exposes(model.LSE()));
+      }
+}
+
+TEST_CASE("a chapter knows its own mistakes and those of the chapters that it uses") {
+  const Setup lanes{.shape = small, .Br = 32, .Bc = 32, .lane_rows = {.step = 32, .slack = 5.5F}};
+  const auto knows = [&](int number, const std::string& id) {
+    const auto mistakes = output_mistakes(number, lanes.problem(), lanes.tiling(), float16_precision());
+    return std::ranges::count(mistakes, id, &Mistake::id) > 0;
+  };
+  CHECK(knows(1, "no-scale"));
+  CHECK_FALSE(knows(1, "O-not-rescaled"));
+  CHECK(knows(2, "O-not-rescaled"));
+  CHECK_FALSE(knows(3, "PV-first-keys"));
+  for (const int number : {4, 5, 6, 7}) {
+    CHECK(knows(number, "no-scale"));
+    CHECK(knows(number, "PV-first-keys"));
+  }
+  CHECK_FALSE(knows(99, "no-scale"));
 }
 
 TEST_CASE("mistakes that would take too long are not tried") {

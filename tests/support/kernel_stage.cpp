@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -13,6 +14,14 @@ namespace workbook::test {
 
 Input input(const std::string& kind, const Shape& shape, std::uint64_t seed, bool causal) {
   return {make_input(kind, {shape, causal, 0, seed}), fmt::format("{}, seed {}", kind, seed)};
+}
+
+Input with_zeros(Input given) {
+  const Shape& s = given.problem.shape;
+  for (std::int64_t row = 0; row < s.B * s.H * s.Nq; row += 2)
+    std::fill_n(given.problem.Q.values.begin() + row * s.d, s.d, 0.0f);
+  given.name += ", every second query 0";
+  return given;
 }
 
 Padded attention_padded(const Problem& problem, const Numbers& numbers, std::int64_t rows_behind, float behind) {

@@ -19,6 +19,9 @@ struct Input {
 };
 Input input(const std::string& kind, const Shape& shape, std::uint64_t seed, bool causal = false);
 
+/// The same with every second query 0, and so its scores: what overflows for the others is not NaN throughout.
+Input with_zeros(Input given);
+
 /// Adds to the scaled scores of query i and key j about row(i)·key(j), in every head: through column 0 of Q and K,
 /// which holds nothing else.
 template <class Row, class Key>

@@ -182,6 +182,14 @@ std::int64_t tile(const std::map<std::string, double>& numbers, const char* name
 
 }  // namespace
 
+std::vector<std::string> diagnoses_of_any_call() {
+  std::vector<std::string> ids{judge::kUnknown, "not-written",   "timed-out",     "crashed",
+                               "wrote-outside", "changed-input", "out-of-memory", "read-outside",
+                               "threw",         "refused",       "not-compiled"};
+  for (const ReportKind& kind : report_kinds) ids.emplace_back(kind.id);
+  return ids;
+}
+
 Reply call(const Call& call) {
   if (!context().unavailable.empty()) end_test(cannot_run(context().unavailable));
   const auto found = context().subjects.find(current_exercise());
@@ -247,6 +255,17 @@ std::string describe(const Problem& problem, const std::string& kind) {
       fmt::format("Nq={}, Nk={}, d={}, causal={}", shape.Nq, shape.Nk, shape.d, problem.causal ? "yes" : "no");
   if (shape.B * shape.H > 1) text = fmt::format("B={}, H={}, ", shape.B, shape.H) + text;
   return kind.empty() ? text : text + fmt::format(", input \"{}\"", kind);
+}
+
+std::vector<judge::Mistake> output_mistakes(const Problem& problem, const judge::Tiling& tiling) {
+  return judge::output_mistakes(context().chapter, problem, tiling, precision());
+}
+std::vector<judge::Mistake> lse_mistakes(const Problem& problem, const judge::Tiling& tiling) {
+  return judge::lse_mistakes(context().chapter, problem, tiling, precision());
+}
+std::vector<judge::Mistake> gradient_mistakes(const std::string& gradient, const worker::BackwardProblem& given,
+                                              const GradientTiles& tiles, const Precision& precision) {
+  return judge::gradient_mistakes(context().chapter, {gradient, given, tiles.owned, tiles.passing, precision});
 }
 
 namespace {
@@ -351,7 +370,7 @@ AttentionResult expect_attention(const Problem& given, const std::string& kind,
   const Problem problem = in_element(given);
   const std::int64_t Br = tile(numbers, "Br"), Bc = tile(numbers, "Bc");
   const worker::StageDescription& stage = stage_of("forward");
-  const std::int64_t key_warps = stage.warps_split_keys ? tile(numbers, "warps") : 0;
+  const judge::Tiling tiling{Br, Bc, stage.warps_split_keys ? tile(numbers, "warps") : 0, lane_rows};
   AttentionResult result = attention(problem, numbers);
   note_tiles(stage, problem.shape.d);
   const Forward oracle = forward_oracle(problem);
@@ -368,12 +387,10 @@ AttentionResult expect_attention(const Problem& given, const std::string& kind,
   }
   const Bounds O_bounds = output_bounds(oracle, problem, precision());
   current_trial().only_l_is_wrong = only_l_is_wrong(result.O, result.lse, oracle, O_bounds);
-  expect_all_close({{result.O,
-                     {oracle.O, O_bounds, O_layout,
-                      judge::output_mistakes(problem, Br, Bc, precision(), key_warps, lane_rows), input}},
-                    {result.lse,
-                     {oracle.lse, lse_bounds(oracle, problem, precision()), lse_layout,
-                      judge::lse_mistakes(problem, Br, Bc, precision(), key_warps, lane_rows), input}}});
+  expect_all_close(
+      {{result.O, {oracle.O, O_bounds, O_layout, output_mistakes(problem, tiling), input}},
+       {result.lse,
+        {oracle.lse, lse_bounds(oracle, problem, precision()), lse_layout, lse_mistakes(problem, tiling), input}}});
   return result;
 }
 
@@ -417,8 +434,7 @@ void expect_gradients(const BackwardResult& got, const BackwardProblem& given, c
                     of_queries ? bounds.dQ
                     : of_keys  ? bounds.dK
                                : bounds.dV,
-                    layout, judge::gradient_mistakes(name, problem, dO, saved, tiles.owned, tiles.passing, precision),
-                    describe(problem, input)},
+                    layout, gradient_mistakes(name, given, tiles, precision), describe(problem, input)},
                    decides});
   };
   for (const std::string& name : which) compare_with(name, true);

@@ -9,11 +9,14 @@
 #include "common/attention/inputs.hpp"
 #include "common/attention/tolerance.hpp"
 #include "common/judge/compare.hpp"
-#include "common/judge/diagnosis.hpp"
+#include "common/judge/mistakes.hpp"
 #include "common/worker/calls.hpp"
 #include "common/worker/worker.hpp"
 
 namespace workbook::test {
+
+/// What any call of the code under test may end in, whatever is expected of it: the ids of those causes.
+std::vector<std::string> diagnoses_of_any_call();
 
 /// Calls the code under test: the graft of the running test's exercise, or the whole chapter for [whole].
 worker::Reply call(const worker::Call& call);
@@ -42,6 +45,11 @@ double counter(const worker::Reply& reply, const std::string& name);
 /// "Nq=200, Nk=200, d=64, causal=no, input "normal", seed 1": stands in the first line of a failure message.
 std::string describe(const Problem& problem, const std::string& kind = "");
 
+/// How rows fall into blocks and tiles in a backward stage, for messages and for the diagnosis; 0: untiled.
+struct GradientTiles {
+  std::int64_t owned = 0, passing = 0;
+};
+
 /// What a comparison is made with.
 struct Expectation {
   Tensor<double> expected;
@@ -50,6 +58,13 @@ struct Expectation {
   std::vector<judge::Mistake> mistakes;  ///< known mistakes to look for if it fails
   std::string input;                     ///< describe(…)
 };
+/// What the chapter of this run knows of mistakes in O and in the LSE, as a stage with the element's roundings makes
+/// them; and in a gradient, "dQ", "dK" or "dV".
+std::vector<judge::Mistake> output_mistakes(const Problem& problem, const judge::Tiling& tiling);
+std::vector<judge::Mistake> lse_mistakes(const Problem& problem, const judge::Tiling& tiling);
+std::vector<judge::Mistake> gradient_mistakes(const std::string& gradient, const worker::BackwardProblem& given,
+                                              const GradientTiles& tiles, const Precision& precision);
+
 struct Compared {
   Tensor<float> got;
   Expectation expectation;
@@ -83,10 +98,6 @@ BackwardResult backward(const BackwardProblem& given, const std::map<std::string
 /// A stage that takes and gives floats, such as a chapter's naive backward.
 BackwardResult float_backward(const BackwardProblem& given, const std::string& operation);
 
-/// How rows fall into blocks and tiles in a backward stage, for messages and for the diagnosis; 0: untiled.
-struct GradientTiles {
-  std::int64_t owned = 0, passing = 0;
-};
 /// Ends the test as failed unless the gradients named in `which` ("dQ", "dK", "dV"), in this order, agree with the
 /// oracle within the bounds of `precision`.
 void expect_gradients(const BackwardResult& got, const BackwardProblem& given, const std::string& input,

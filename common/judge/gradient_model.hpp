@@ -1,0 +1,67 @@
+// One backward pass, plain and right, whose every part can be made to deviate, as attention_model.hpp's. P and dS are
+// formed in float and rounded as the stage does; sums are in float64.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/judge/attention_model.hpp"
+#include "common/worker/calls.hpp"
+
+namespace workbook::judge {
+
+class GradientModel {
+ public:
+  /// `gradient`: "dQ", "dK" or "dV". `owned`: rows that a block owns, `passing`: rows of a tile that passes by; 0 for
+  /// an untiled stage.
+  GradientModel(const std::string& gradient, const worker::BackwardProblem& inputs, Index owned, Index passing,
+                const Precision& precision);
+
+  std::shared_ptr<const worker::BackwardProblem> inputs;
+  bool of_queries, of_values;  ///< dQ's rows are queries; dV takes P, the others dS
+  Index owned, passing;
+  Rounding rounded;  ///< to the stage's element
+  bool rounds_P;     ///< P and dS are
+  bool rounds_gradients;
+  std::map<std::string, std::string> words;  ///< {gradient}, {element}, {P}: what stands for them in a sentence
+
+  // The parts. (i, j): a query and a key of a head.
+  std::function<double(Index head, Index i)> D;  ///< rowsum(dO∘O)
+  std::function<bool(Index i, Index j)> sees;
+  bool masks_P = true;  ///< P is 0 where i does not see j; false: only dS is
+  float score_scale;
+  /// From a scaled score, the row's LSE and the largest score that it sees.
+  std::function<float(double score, double lse, double maximum)> P;
+  bool dP_of_K = false;  ///< dP = dO·Kᵀ
+  std::function<float(float P, double dP, double D)> dS;
+  std::function<Index(Index i, Index j)> query_of;  ///< whose LSE and D the pair takes
+  // The product, of a row of the gradient with all others: scale·(dS or P)·(K, Q or dO).
+  bool left_is_P;
+  bool left_is_transposed = false;              ///< the wrong way round
+  std::function<Index(Index other)> right_row;  ///< that `other` is multiplied with
+  std::function<bool(Index row, Index other)> counts;
+  std::function<double(Index head, Index row)> added;  ///< to each element of a row; empty: nothing
+  double factor;
+
+  Index Nq() const { return inputs->problem.shape.Nq; }
+  Index Nk() const { return inputs->problem.shape.Nk; }
+  Index d() const { return inputs->problem.shape.d; }
+  bool causal() const { return inputs->problem.causal; }
+  bool tiled() const { return owned > 0 && passing > 0; }
+  Index offset() const { return Nk() - Nq(); }  ///< query i sees the keys j <= i + offset
+  /// exp(score - LSE) of a query, as the stage forms it: kernels take an LSE of -inf for +inf.
+  float probability(Index head, Index i, double score, double maximum) const;
+
+  /// The gradient, (B, H, Nq or Nk, d).
+  Tensor<double> compute() const;
+  /// Multiply-adds that it takes.
+  double cost() const;
+
+ private:
+  void compute_head(Index head, Tensor<double>& result) const;
+};
+
+}  // namespace workbook::judge

@@ -1,0 +1,234 @@
+// What goes wrong with fragments, in half precision, and where warps split the keys of a tile; and in the warm-ups.
+#include "tests/03_tiled_wmma/mistakes.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <memory>
+
+namespace workbook::test::ch03 {
+namespace {
+
+using ch01::Attention;
+using judge::Index, judge::infinity, judge::Range, judge::Row;
+using Table = ch01::AttentionTable;
+
+/// 16 × 16 pieces of a tensor are read with rows and columns exchanged; a tile is filled up with zeros.
+Index exchanged_in_fragments(const Tensor<float>& tensor, Index b, Index h, Index row, Index column) {
+  const Index row_read = row / 16 * 16 + column % 16;
+  return row_read < tensor.sizes[2] ? Index(tensor.index(b, h, row_read, column / 16 * 16 + row % 16)) : -1;
+}
+bool whole_fragments(const Attention& m) {
+  return m.d() % 16 == 0;
+}
+
+Table scores() {
+  const auto several_fragments = [](const Attention& m) { return m.d() > 16; };
+  Table table;
+  table.add(
+      "no-scale", "exp2 is given scores without the scale 1/√d and without the factor log2(e)",
+      [](Attention& m) { m.scale = judge::ln_2; }, [](const Attention& m) { return m.scale != 0; });
+  table.add(
+      "QK-first-fragment", "QKᵀ sums only the first 16 of the d columns",
+      [](Attention& m) {
+        m.features = {0, 16};
+      },
+      several_fragments);
+  table.add(
+      "QK-last-fragment", "QKᵀ sums only the last 16 of the d columns: the accumulator is cleared in every step",
+      [](Attention& m) {
+        m.features = {m.d() - 16, m.d()};
+      },
+      several_fragments);
+  table.add(
+      "K-fragments-row-major",
+      "the 16 × 16 fragments of K are not transposed: as the right factor of QKᵀ they are col_major",
+      [](Attention& m) { m.K = exchanged_in_fragments; }, whole_fragments);
+  return table;
+}
+
+/// Warps that split the keys of a tile, and what of theirs is not combined. Elements of a step are keys of a tile.
+template <class Element>
+float of_warps(const Attention& m, const Row& row, Range warps, float none, const Element& combined) {
+  float result = none;
+  for (Index j = 0; j < Index(row.S.size()); ++j)
+    if (warps.contains(m.warp_of(j))) result = combined(result, std::size_t(j));
+  return result;
+}
+Table warps() {
+  const auto maximum_of = [](auto which) {
+    return [=](Attention& m) {
+      m.after_maximum([right = m, warps = which(m.tiling.key_warps)](Row& row) {
+        right.raise(
+            row, of_warps(right, row, warps, -infinity, [&](float x, std::size_t j) { return std::max(x, row.S[j]); }));
+      });
+    };
+  };
+  const auto sum_of = [](auto which) {
+    return [=](Attention& m) {
+      m.after_sum([right = m, warps = which(m.tiling.key_warps)](Row& row) {
+        row.sum = of_warps(right, row, warps, 0, [&](float x, std::size_t j) { return x + row.P[j]; });
+      });
+    };
+  };
+  const auto product_of = [](auto which) {
+    return [=](Attention& m) {
+      m.after_weights([right = m, warps = which(m.tiling.key_warps)](Row& row) {
+        for (Index j = 0; j < row.keys; ++j)
+          if (!warps.contains(right.warp_of(j))) row.weights[std::size_t(j)] = 0;
+      });
+    };
+  };
+  const auto first = [](Index) { return Range{0, 1}; };
+  const auto all_but_first = [](Index count) { return Range{1, count}; };
+  const auto all_but_last = [](Index count) { return Range{0, count - 1}; };
+  const auto more_than_two = [](const Attention& m) { return m.tiling.key_warps > 2; };
+
+  Table table([](const Attention& m) { return m.tiling.key_warps > 1; });
+  table.add("warp-own-maximum",
+            "each warp subtracts the maximum of its own keys: their P, l and O are then not relative to the same m",
+            [](Attention& m) {
+              const std::vector<float> none(std::size_t(m.tiling.key_warps), -infinity);
+              m.after_probabilities([right = m, own = none](Row& row) mutable {
+                if (row.number == 0) std::ranges::fill(own, -infinity);
+                const auto maximum = [&](std::size_t j) -> float& { return own[std::size_t(right.warp_of(Index(j)))]; };
+                for (std::size_t j = 0; j < row.S.size(); ++j) maximum(j) = std::max(maximum(j), row.S[j]);
+                for (std::size_t j = 0; j < row.S.size(); ++j)
+                  row.P[j] = right.exponential(row.S[j] - right.safe(maximum(j)));
+                row.m = own[0];  // what is kept is warp 0's
+              });
+            });
+  table.add("warp-maximum-ignored", "the new maximum leaves out the last warp's keys, whose P then overflows",
+            maximum_of(all_but_last));
+  table.add("warp-maximum-ignored", "the new maximum leaves out the first warp's keys, whose P then overflows",
+            maximum_of(all_but_first));
+  table.add("warp-maximum-ignored", "the new maximum is that of the first warp's keys alone", maximum_of(first));
+  table.add("warp-sum-alone", "l adds the sum of the first warp's keys alone, not of all warps'", sum_of(first));
+  table.add("warp-sum-dropped", "l leaves out the sum of the last warp's keys", sum_of(all_but_last), more_than_two);
+  table.add("warp-product-alone", "O adds the first warp's PV alone, not all warps'", product_of(first));
+  table.add("warp-product-dropped", "O leaves out the last warp's PV", product_of(all_but_last), more_than_two);
+  return table;
+}
+
+Table roundings() {
+  Table table(&Attention::rounds_P);
+  table.add("l-of-rounded-P", "l adds P after it was rounded for PV, not before", [](Attention& m) {
+    m.after_probabilities([right = m](Row& row) {
+      for (float& x : row.P) x = right.round_P(x);
+    });
+  });
+  return table;
+}
+
+Table outputs() {
+  Table table;
+  table.add(
+      "V-fragments-col-major",
+      "the 16 × 16 fragments of V are transposed: as the right factor of PV they are row_major",
+      [](Attention& m) { m.V = exchanged_in_fragments; }, whole_fragments);
+  for (const auto& [name, rounded] : judge::formats)
+    table.add(std::string("O-rounded-") + name, std::string("O is rounded to ") + name + " while it is summed",
+              [rounded = rounded](Attention& m) {
+                m.after_step([=](Row& row) {
+                  for (float& x : row.O) x = rounded(x);
+                });
+              });
+  return table;
+}
+
+// ---- the warm-ups ----
+
+/// C = A·Bᵀ: element (i, j) is the sum over k of a(i, j, k)·b(i, j, k).
+struct Product {
+  using Factor = std::function<float(Index i, Index j, Index k)>;
+  Tensor<float> A, B;
+  Index terms = 16;
+  Factor a, b;
+
+  Product(const Tensor<float>& A_, const Tensor<float>& B_) : A(A_), B(B_) {
+    a = [this_A = A](Index i, Index, Index k) { return this_A(0, 0, i, k); };
+    b = [this_B = B](Index, Index j, Index k) { return this_B(0, 0, j, k); };
+  }
+  Tensor<double> C() const {
+    Tensor<double> result({1, 1, 16, 16});
+    for (Index i = 0; i < 16; ++i)
+      for (Index j = 0; j < 16; ++j)
+        for (Index k = 0; k < terms; ++k) result(0, 0, i, j) += double(a(i, j, k)) * b(i, j, k);
+    return result;
+  }
+};
+judge::MistakeTable<Product> products() {
+  judge::MistakeTable<Product> table;
+  table.add("B-not-transposed", "C is A·B: read as col_major, B's memory is Bᵀ",
+            [](Product& p) { p.b = [B = p.B](Index, Index j, Index k) { return B(0, 0, k, j); }; });
+  table.add("A-transposed", "C is Aᵀ·Bᵀ: A is row_major",
+            [](Product& p) { p.a = [A = p.A](Index i, Index, Index k) { return A(0, 0, k, i); }; });
+  table.add("C-transposed", "C is B·Aᵀ, the transpose of A·Bᵀ: it is stored mem_row_major, and A is the left factor",
+            [](Product& p) {
+              p.a = [A = p.A](Index, Index j, Index k) { return A(0, 0, j, k); };
+              p.b = [B = p.B](Index i, Index, Index k) { return B(0, 0, i, k); };
+            });
+  table.add("all-zeros", "every element is 0: nothing was multiplied", [](Product& p) { p.terms = 0; });
+  return table;
+}
+
+/// Element (i, j) of the transpose is where it stands in the matrix.
+struct Transpose {
+  Tensor<float> matrix;
+  Index side;
+  std::function<Index(Index i, Index j)> taken_from;
+
+  Transpose(const Tensor<float>& matrix_, Index side_) : matrix(matrix_), side(side_) {
+    taken_from = [columns = columns()](Index i, Index j) { return j * columns + i; };
+  }
+  Index rows() const { return matrix.sizes[2]; }
+  Index columns() const { return matrix.sizes[3]; }
+  Tensor<double> result() const {
+    Tensor<double> result({1, 1, columns(), rows()});
+    for (Index i = 0; i < columns(); ++i)
+      for (Index j = 0; j < rows(); ++j) result(0, 0, i, j) = matrix.values[std::size_t(taken_from(i, j))];
+    return result;
+  }
+};
+judge::MistakeTable<Transpose> transposes() {
+  judge::MistakeTable<Transpose> table;
+  table.add("not-transposed", "the elements lie in their old order: nothing was transposed",
+            [](Transpose& t) { t.taken_from = [rows = t.rows()](Index i, Index j) { return i * rows + j; }; });
+  table.add(
+      "tile-not-transposed",
+      "each tile has the right place, but is not transposed itself: what is written along a row of the tile must be "
+      "read along a column",
+      [](Transpose& t) {
+        t.taken_from = [side = t.side, columns = t.columns()](Index i, Index j) {
+          return (j / side * side + i % side) * columns + i / side * side + j % side;
+        };
+      },
+      [](const Transpose& t) { return t.rows() % t.side == 0 && t.columns() % t.side == 0; });
+  return table;
+}
+
+using enum judge::AttentionMistakes::Shows;
+const judge::Declared declared(
+    {.chapter = "03_tiled_wmma",
+     .uses = {"02_online_softmax"},
+     .attention = {{judge::Turn::scores, in_both, scores()},
+                   {judge::Turn::warps, in_both, warps()},
+                   {judge::Turn::rounding, in_both, roundings()},
+                   {judge::Turn::output, in_O, outputs()}},
+     .parts = judge::ids_of(products(), transposes()),
+     .claimed = judge::words("bank-conflicts barriers copied-wrongly extra-memory heads-above-65535 "
+                             "narrow-access no-shared-memory tail-not-zeroed traffic uncoalesced"),
+     .without_mutant = {{judge::one_of_a_kind,
+                         judge::words("A-transposed O-rounded-bf16 all-zeros warp-product-alone warp-sum-dropped")},
+                        {judge::one_claim_of_several, judge::words("copied-wrongly no-shared-memory")}}});
+
+}  // namespace
+
+std::vector<judge::Mistake> transposed_product_mistakes(const Tensor<float>& A, const Tensor<float>& B) {
+  return judge::made<Product>(products(), Product(A, B), &Product::C);
+}
+std::vector<judge::Mistake> transpose_mistakes(const Tensor<float>& matrix, Index side) {
+  return judge::made<Transpose>(transposes(), Transpose(matrix, side), &Transpose::result);
+}
+
+}  // namespace workbook::test::ch03

@@ -1,0 +1,140 @@
+// What goes wrong where each lane owns a row of Q.
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "tests/01_naive_attention/mistakes.hpp"
+
+namespace workbook::test {
+namespace {
+
+using ch01::Attention;
+using judge::Head, judge::Index, judge::infinity, judge::round_down, judge::Row;
+using Table = ch01::AttentionTable;
+
+/// The steps of the 32 rows of a warp, each done right: what a row takes from its neighbours.
+class Warp {
+ public:
+  explicit Warp(const Attention& right) : right_(right) {}
+
+  /// The rows of the warp of `row`. A row's steps: the largest score, and what O is multiplied by.
+  struct Step {
+    float m_tile, O_factor;
+  };
+  const std::vector<std::vector<Step>>& of(const Row& row) {
+    const Index first = row.query / 32 * 32;
+    if (row.head->b == b_ && row.head->h == h_ && first == first_) return rows_;
+    b_ = row.head->b, h_ = row.head->h, first_ = first;
+    rows_.clear();
+    for (Index i = first; i < std::min(first + 32, right_.Nq()); ++i) {
+      std::vector<Step>& steps = rows_.emplace_back();
+      right_.attend(*row.head, i, [&](const Row& r) { steps.push_back({r.m_tile, r.O_factor}); });
+    }
+    return rows_;
+  }
+  const Attention& right() const { return right_; }
+
+ private:
+  Attention right_;
+  Index b_ = -1, h_ = -1, first_ = -1;
+  std::vector<std::vector<Step>> rows_;
+};
+
+/// Rows that fill up the last warp's 32 have scores of 0, and a maximum that never moves.
+float largest_of(const std::vector<std::vector<Warp::Step>>& rows, Index step) {
+  float largest = rows.size() < 32 ? 0 : -infinity;
+  for (const auto& steps : rows) largest = std::max(largest, steps[std::size_t(step)].m_tile);
+  return largest;
+}
+bool all_move(const std::vector<std::vector<Warp::Step>>& rows, Index step) {
+  return rows.size() == 32 &&
+         std::ranges::all_of(rows, [=](const auto& steps) { return steps[std::size_t(step)].O_factor != 1; });
+}
+
+Table both() {
+  Table table(&Attention::lanes_own_rows);
+  table.add("S-fragments-transposed",
+            "the 16 × 16 pieces of S are stored with rows and columns exchanged: Sᵀ = K·Qᵀ is stored row-major",
+            [](Attention& m) {
+              m.after_scores([right = m](Row& row) {
+                for (Index j = 0; j < row.keys; ++j) {
+                  const Index key = row.first + j;
+                  float& x = row.S[std::size_t(j)];
+                  if (x > -infinity)
+                    x = right.score(*row.head, round_down(row.query, 16) + key % 16,
+                                    round_down(key, 16) + row.query % 16);
+                }
+              });
+            });
+  table.add("one-maximum-for-the-warp",
+            "all rows of a warp subtract one maximum, the largest: rows far below it vanish", [](Attention& m) {
+              m.after_maximum([warp = Warp(m)](Row& row) mutable {
+                warp.right().raise(row, largest_of(warp.of(row), row.number));
+              });
+            });
+  return table;
+}
+
+/// Where a step is less than a tile.
+Table steps(bool of_K) {
+  Table table([](const Attention& m) { return m.lanes_own_rows() && m.step < m.tiling.Bc; });
+  const auto first_step = [](const Attention& m) {
+    return [Bc = m.tiling.Bc, step = m.step](const Tensor<float>& tensor, Index b, Index h, Index row, Index column) {
+      return Index(tensor.index(b, h, round_down(row, Bc) + row % Bc % step, column));
+    };
+  };
+  if (of_K)
+    table.add("K-first-step", "every step reads the first keys of its tile: first_key is missing",
+              [=](Attention& m) { m.K = first_step(m); });
+  else
+    table.add("V-first-step", "every step reads the first values of its tile: first_key is missing",
+              [=](Attention& m) { m.V = first_step(m); });
+  return table;
+}
+
+Table outputs() {
+  Table table(&Attention::lanes_own_rows);
+  table.add("PV-first-keys", "only the first 16 keys of each step enter PV", [](Attention& m) {
+    m.after_weights([](Row& row) {
+      for (std::size_t j = 16; j < row.weights.size(); ++j) row.weights[j] = 0;
+    });
+  });
+  table.add("all-must-move", "O is rescaled only where the maxima of all 32 rows of a warp move: one is enough",
+            [](Attention& m) {
+              m.after_factors([warp = Warp(m)](Row& row) mutable {
+                if (!all_move(warp.of(row), row.number)) row.O_factor = 1;
+              });
+            });
+  table.add("factors-of-first-half", "rows 16 to 31 of a warp's O are rescaled by the factors of its rows 0 to 15",
+            [](Attention& m) {
+              m.after_factors([warp = Warp(m)](Row& row) mutable {
+                const Index lane = row.query % 32;
+                if (lane >= 16) row.O_factor = warp.of(row)[std::size_t(lane - 16)][std::size_t(row.number)].O_factor;
+              });
+            });
+  table.add("second-half-not-rescaled", "rows 16 to 31 of a warp's O are not rescaled", [](Attention& m) {
+    m.after_factors([](Row& row) {
+      if (row.query % 32 >= 16) row.O_factor = 1;
+    });
+  });
+  return table;
+}
+
+using enum judge::AttentionMistakes::Shows;
+const judge::Declared declared(
+    {.chapter = "04_q_split",
+     .uses = {"03_tiled_wmma"},
+     .attention = {{judge::Turn::lanes, in_both, both()},
+                   {judge::Turn::lanes, in_both, steps(true)},
+                   {judge::Turn::lanes, in_O, steps(false)},
+                   {judge::Turn::lanes, in_O, outputs()}},
+     .claimed = judge::words("bank-conflicts barriers extra-memory heads-above-65535 mask-scaled "
+                             "narrow-access no-vote not-asynchronous not-repeatable order-dependent "
+                             "rows-mixed shared-traffic slack-ignored tail-not-zeroed traffic "
+                             "uncoalesced"),
+     .without_mutant = {{judge::one_of_a_kind, judge::words("all-must-move")},
+                        {judge::one_claim_of_several,
+                         judge::words("bank-conflicts narrow-access not-repeatable order-dependent rows-mixed")}}});
+
+}  // namespace
+}  // namespace workbook::test
