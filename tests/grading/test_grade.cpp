@@ -250,12 +250,15 @@ TEST_CASE("archives, single files and folders are all submissions") {
   grading::write_archive(copy.submissions() / "anna.tar.gz", release);
   grading::write_archive(copy.submissions() / "bert.zip", release);
   book::write_file(copy.submissions() / "carl" / "online_softmax.cpp", solved(copy.book()));
+  copy.submit("mia", wrong(copy, kRescale, ""));
   const Ran ran = copy.grade({"--jobs", "2", "--json"});
   INFO(ran.out << ran.err);
   REQUIRE(ran.exit_code == 0);
   const json document = ran.document();
-  CHECK(document.at("submissions").size() == 3);
+  CHECK(document.at("submissions").size() == 4);
   expect_schema(copy, "grade", {document});
   CHECK(document.at("isolation").at("proved") == true);
-  for (const json& graded : document.at("submissions")) CHECK(graded.at("points") == 10);
+  for (const json& graded : document.at("submissions")) {
+    CHECK(graded.at("points") == (graded.at("student") == "mia" ? 5 : 10));  // her tests have a cause and a place
+  }
 }

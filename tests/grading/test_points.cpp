@@ -82,6 +82,9 @@ GradedSubmission submission(const std::string& words) {
     const std::string marked = verdict.hidden ? "SECRET " + words : words;
     verdict.message = marked;
     verdict.place = {"chapters/x.cpp", 3};
+    verdict.reports.push_back(simt::Report{});
+    verdict.reports.back().what = marked;
+    verdict.trials.push_back({});
     if (verdict.result == Result::failed) verdict.cause = Cause{fmt::format("mistake-{}", number++), words, marked};
   }
   graded.items = points_of(graded.tests);
@@ -184,6 +187,8 @@ TEST_CASE("whatever words stand in verdicts, results, points and what is hidden 
       if (test.at("hidden") == true) {
         CHECK(test.at("message") == (test.at("result") == "passed" ? "" : hidden_message));
         CHECK(test.at("place").is_null());
+        CHECK(test.at("reports").empty());
+        CHECK(test.at("trials").empty());
         if (!test.at("cause").is_null()) {
           CHECK(test.at("cause").at("measure") == "");
           CHECK(test.at("cause").at("sentence") == words);
@@ -194,6 +199,7 @@ TEST_CASE("whatever words stand in verdicts, results, points and what is hidden 
       }
       for (json* shown : {&test, &other}) {
         shown->erase("message");
+        shown->erase("reports");
         if (!shown->at("cause").is_null()) shown->at("cause") = shown->at("cause").at("id");
       }
       CHECK(test == other);
