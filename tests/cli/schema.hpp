@@ -73,7 +73,8 @@ inline void follow(const nlohmann::json& value, const std::string& path,
     REQUIRE(found != schema.end());
     met.insert(at);
     CHECK(has_type(member, found->second));
-    if (found->second == "object" || (found->second == "object or null" && member.is_object())) follow(member, at, schema, met);
+    if (found->second == "object" || (found->second == "object or null" && member.is_object()))
+      follow(member, at, schema, met);
     if (found->second != "list of objects") continue;
     std::set<std::string> keys;
     for (const nlohmann::json& item : member) {

@@ -274,6 +274,10 @@ bool sanitized() {
   return nlohmann::json::parse(book::read_file(binary / "toolchain.json")).at("sanitize") != "";
 }
 
+bool counts() {
+  return nlohmann::json::parse(book::read_file(binary / "toolchain.json")).at("counts");
+}
+
 fs::path scratch(const std::string& name) {
   return scratch_folder / name;
 }

@@ -80,6 +80,8 @@ int occurrences(const std::string& text, const std::string& part);
 
 /// The reader's code is compiled with sanitizers in this build.
 bool sanitized();
+/// The simulator counts accesses and looks for races in this build.
+bool counts();
 
 /// A file name in an empty folder for what a test writes beside the book; emptied by the next WorkbookCopy.
 std::filesystem::path scratch(const std::string& name);
