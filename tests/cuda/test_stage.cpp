@@ -44,7 +44,7 @@ Reply send(const Call& call) {
 
 AttentionResult run(std::int64_t Nq, std::int64_t Nk, std::int64_t d, const Numbers& numbers = {},
                     bool causal = false) {
-  return forward(make_input("normal", {{1, 1, 1, Nq, Nk, d}, causal, 0, 1}), "float16", numbers, send);
+  return forward(encoded(make_input("normal", {{1, 1, 1, Nq, Nk, d}, causal, 0, 1}), "float16"), numbers, send);
 }
 
 /// The sizes that a call was run with: the made-up stage writes Br to the LSE.
