@@ -60,6 +60,7 @@ Exercise read_exercise(TomlTable table, const Chapter& chapter) {
   exercise.title = table.text("title");
   exercise.points = table.number("points", 0);
   exercise.lines = table.number("lines", 1);
+  if (table.has("why")) exercise.why = table.text("why");
   exercise.hints = table.texts("hints");
   exercise.tests = table.texts("tests");
   table.reject_unknown();

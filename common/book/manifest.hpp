@@ -26,6 +26,7 @@ struct Exercise {
   int lines = 0;                   ///< about how many lines the answer has
   std::vector<std::string> hints;  ///< two or three, growing more explicit
   std::vector<std::string> tests;  ///< names of the tests that prove it
+  std::string why;                 ///< why the book's answer is as it is, for whoever has found one; may be empty
   int line = 0;                    ///< where it stands in chapter.toml
 };
 

@@ -20,6 +20,12 @@ using bench::Point;
 using bench::Results;
 using nlohmann::json;
 
+struct BenchOptions : bench::MeasureRequest {
+  std::string out;       ///< a folder; empty: bench/ in the build folder
+  std::string from;      ///< a results.json to show again, in place of measuring
+  bool publish = false;  ///< into notes/results.md
+};
+
 /// A folder that can be written to, made if only its last part is missing. Before anything is measured.
 fs::path writable_folder(const fs::path& folder) {
   const fs::path parent = fs::absolute(folder).lexically_normal().parent_path();
@@ -63,8 +69,6 @@ void publish_page(const Session& session, const Results& results, const std::vec
   bench::draw(figures, folder);
   book::write_file(page, text);
 }
-
-}  // namespace
 
 int bench(const Session& session, const BenchOptions& options) {
   if (options.publish && !bench::can_draw()) {
@@ -134,6 +138,48 @@ int bench(const Session& session, const BenchOptions& options) {
            p.result != "unavailable" && p.result != "refused";
   });
   return bad ? kTestFailed : kDone;
+}
+
+}  // namespace
+
+Runner declare_bench(Options& options) {
+  const auto given = std::make_shared<BenchOptions>();
+  options.option("stages", given->chapters, "These chapters and those before them (default: all)");
+  options.flag("--only", given->only, "Not those before them");
+  options.option("--n", given->lengths, "Sequence lengths (default: 256 to 16384 on a GPU)")
+      .separated_by(',')
+      .allow(number(1, 1 << 20, "whole numbers from 1 to 1048576"));
+  options.option("--head-dim", given->head_dims, "Head dimensions: 32, 64, 128")
+      .separated_by(',')
+      .allow(one_of({"32", "64", "128"}, "32, 64 or 128"))
+      .show_default();
+  options.option("--pass", given->pass, "forward, backward or both")
+      .allow(one_of({"forward", "backward", "both"}, "forward, backward or both"))
+      .show_default();
+  options.option("--causal", given->causal, "With the causal mask: yes, no or both")
+      .allow(one_of({"yes", "no", "both"}, "yes, no or both"))
+      .show_default();
+  options.option("--budget", given->budget, "Seconds for the timed calls of one shape")
+      .allow(number(0.001, 60, "seconds, from 0.001 to 60"))
+      .show_default();
+  options.flag("--peers", given->peers, "Also PyTorch's attention, on the same shapes");
+  options.flag("--profile", given->profile, "Also Nsight Compute's counters of each stage");
+  options.flag("--steps", given->steps, "Also the steps within each chapter");
+  options.flag("--chapters", given->own, "Your own stages in place of the book's");
+  options.option("--out", given->out, "The folder for results.json, results.csv and the plots")
+      .allow(not_empty("a folder"));
+  options.option("--from", given->from, "Measure nothing: show the results of an earlier run")
+      .allow(not_empty("a file name"))
+      .excludes({"--peers", "--profile", "--steps"});
+  options.flag("--publish", given->publish, "Maintainers: put tables and plots into notes/results.md");
+  given->command = "./workbook";
+  for (std::size_t i = 0; i < options.words().size(); ++i) {
+    // Where the results go is nobody else's affair.
+    const std::string& word = options.words()[i];
+    if (word == "--out") ++i;
+    if (!word.starts_with("--out")) given->command += " " + word;
+  }
+  return [given](Session& session) { return bench(session, *given); };
 }
 
 }  // namespace workbook::cli

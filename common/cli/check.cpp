@@ -13,6 +13,12 @@ namespace {
 using gates::Checked, gates::GateResult;
 using nlohmann::json;
 
+struct CheckOptions {
+  bool full = false;               ///< both compilers, the sanitizer builds, clang-tidy
+  std::vector<std::string> gates;  ///< only these
+  std::string chapter;             ///< gates that go through chapters take only this one; empty: all
+};
+
 std::string detail(const GateResult& result) {
   return result.skipped() ? "skipped: " + result.findings.skip_reason : result.findings.detail;
 }
@@ -53,8 +59,6 @@ json to_json(const Checked& checked) {
           {"skipped", checked.skipped}};
 }
 
-}  // namespace
-
 int check(const Session& session, const CheckOptions& options) {
   gates::CheckOptions wanted{options.full, options.gates, {}};
   if (!options.chapter.empty()) wanted.chapter = session.book.chapter(options.chapter).number;
@@ -67,6 +71,17 @@ int check(const Session& session, const CheckOptions& options) {
     fmt::print("{} passed, {} failed, {} skipped\n", checked.passed, checked.failed, checked.skipped);
   }
   return checked.failed == 0 && checked.passed > 0 ? kDone : kTestFailed;
+}
+
+}  // namespace
+
+Runner declare_check(Options& options) {
+  const auto given = std::make_shared<CheckOptions>();
+  options.flag("--full", given->full, "Also both compilers, the sanitizer builds and clang-tidy");
+  options.option("--gate", given->gates, "Only these gates, by name");
+  options.option("--chapter", given->chapter, "Only this chapter's solutions, stubs and mutants")
+      .allow(not_empty("a chapter"));
+  return [given](Session& session) { return check(session, *given); };
 }
 
 }  // namespace workbook::cli

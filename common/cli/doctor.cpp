@@ -8,7 +8,6 @@
 #include <thread>
 
 #include "common/cli/verbs.hpp"
-#include "common/grading/archive.hpp"
 #include "common/judge/run.hpp"
 #include "common/worker/command.hpp"
 
@@ -49,6 +48,12 @@ std::string clang() {
   return "";
 }
 
+#ifdef WORKBOOK_HAS_LIBARCHIVE
+constexpr const char* kLibarchive = "found";
+#else
+constexpr const char* kLibarchive = "";
+#endif
+
 /// What the simulator can do here; empty if something is missing.
 std::string simulator(const Session& session) {
   if (!session.toolchain.can_build(Backend::sim) || !session.toolchain.counts) return "";
@@ -57,6 +62,7 @@ std::string simulator(const Session& session) {
 
 /// How submissions can be kept from this machine; proved when `grade` runs.
 std::string isolation(const Session& session) {
+  worker::build_targets(session.toolchain, {"workbook_isolate"});
   const std::filesystem::path program = session.toolchain.build_folder / "bin" / "workbook_isolate";
   if (!std::filesystem::exists(program)) return "";  // built without libseccomp
   const int landlock = std::atoi(worker::run_command({program.string(), "landlock"}).output.c_str());
@@ -64,8 +70,6 @@ std::string isolation(const Session& session) {
   return fmt::format("libseccomp{}{}", ::geteuid() == 0 ? ", another user" : "",
                      landlock > 0 ? fmt::format(", Landlock {}", landlock) : "");
 }
-
-}  // namespace
 
 int doctor(const Session& session) {
   utsname system{};
@@ -87,8 +91,7 @@ int doctor(const Session& session) {
       {"clang-format", version("clang-format"), "check's gate \"format\" (it wants version 14)"},
       {"clang++ 16 or newer", clang(), "check --full with the second compiler"},
       {"clang-tidy", version("clang-tidy"), "check --full's gate \"clang-tidy\""},
-      {"libarchive", grading::archives_supported() ? "found" : "",
-       "grade and release with archives: folders only (package libarchive-dev)"},
+      {"libarchive", kLibarchive, "grade and release with archives: folders only (package libarchive-dev)"},
       {"isolation", isolation(session), "grade, but for --unsafe: submissions run with all of your rights"},
       {"xmllint", version("xmllint"), "the check of JUnit XML against its schema"},
       {"gnuplot", version("gnuplot"), "plots, of a class's points among others"},
@@ -141,6 +144,12 @@ int doctor(const Session& session) {
       "\nThe simulator does not model time, caches, occupancy, a weak memory order, or tensor cores that truncate when "
       "they add:\nnotes/simulator.md says what follows from that.\n");
   return kDone;
+}
+
+}  // namespace
+
+Runner declare_doctor(Options& /*options*/) {
+  return [](Session& session) { return doctor(session); };
 }
 
 }  // namespace workbook::cli

@@ -5,6 +5,7 @@
 #include "common/cli/verbs.hpp"
 
 namespace workbook::cli {
+namespace {
 
 int hint(const Session& session, const std::string& id, bool all) {
   const book::Exercise& exercise = session.book.exercise(id);
@@ -21,6 +22,19 @@ int hint(const Session& session, const std::string& id, bool all) {
   }
   book::remember_hint(session.book, exercise.id, shown);
   return kDone;
+}
+
+}  // namespace
+
+Runner declare_hint(Options& options) {
+  struct Given {
+    std::string exercise;
+    bool all = false;
+  };
+  const auto given = std::make_shared<Given>();
+  options.option("exercise", given->exercise, "An exercise, e.g. 2.2").required();
+  options.flag("--all", given->all, "All its hints");
+  return [given](Session& session) { return hint(session, given->exercise, given->all); };
 }
 
 }  // namespace workbook::cli

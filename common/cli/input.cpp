@@ -169,4 +169,29 @@ void require_writable(const char* flag, const std::string& path) {
     fail_input("{} {}: the folder {} cannot be written to", flag, path, folder.string());
 }
 
+std::function<void()> declare_problem(Options& options, ProblemOptions& given) {
+  const Allowed a_file = not_empty("a file name");
+  options.option("--text", given.text, "A file whose bytes are attended over (default: the book's own text)")
+      .allow(a_file);
+  const Option seq =
+      options.option("--seq", given.seq, "Sequence length N").allow(whole_number<std::int64_t>(1)).show_default();
+  const Option heads =
+      options.option("--heads", given.heads, "Heads H").allow(whole_number<std::int64_t>(1)).show_default();
+  const Option head_dim = options.option("--head-dim", given.head_dim, "Head dimension d: 32, 64 or 128")
+                              .allow(one_of({"32", "64", "128"}, "32, 64 or 128"))
+                              .show_default();
+  options.flag("--causal", given.causal, "Causal mask, bottom-right aligned");
+  const Option scale = options.option("--scale", given.scale, "Scale of QKᵀ (default 1/√d)")
+                           .allow(number(std::numeric_limits<float>::min(), std::numeric_limits<float>::max(),
+                                         "a positive number that a float can hold"));
+  options.option("--seed", given.seed, "Seed of the embedding").allow(whole_number<std::uint64_t>(0)).show_default();
+  options.option("--q", given.q, "Q as .npy, (B, H, Nq, d) or (H, Nq, d)").allow(a_file);
+  options.option("--k", given.k, "K as .npy").allow(a_file);
+  options.option("--v", given.v, "V as .npy").allow(a_file);
+  return [&given, seq, heads, head_dim, scale] {
+    given.shape_given = seq.given() || heads.given() || head_dim.given();
+    given.scale_given = scale.given();
+  };
+}
+
 }  // namespace workbook::cli

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "common/attention/problem.hpp"
+#include "common/cli/options.hpp"
 #include "common/cli/session.hpp"
 
 namespace workbook::cli {
@@ -21,6 +23,9 @@ struct ProblemOptions {
   bool scale_given = false;
   std::uint64_t seed = 1;
 };
+
+/// Declares them, as run and trace take them. What it returns is to be called when the command line has been read.
+std::function<void()> declare_problem(Options& options, ProblemOptions& given);
 
 /// The bytes of the file that --text names; for an empty name the book's own text. InputError if it cannot be read.
 std::string text_bytes(const Session& session, const std::string& file);

@@ -3,6 +3,7 @@
 #include "common/cli/verbs.hpp"
 
 namespace workbook::cli {
+namespace {
 
 int reset(const Session& session, const std::string& id, bool file) {
   const book::Exercise& exercise = session.book.exercise(id);
@@ -16,6 +17,19 @@ int reset(const Session& session, const std::string& id, bool file) {
                backup.empty() ? "there was no file before" : "what was there is in " + session.shown(backup));
   }
   return kDone;
+}
+
+}  // namespace
+
+Runner declare_reset(Options& options) {
+  struct Given {
+    std::string exercise;
+    bool file = false;
+  };
+  const auto given = std::make_shared<Given>();
+  options.option("exercise", given->exercise, "An exercise, e.g. 2.2").required();
+  options.flag("--file", given->file, "The whole file that holds the exercise");
+  return [given](Session& session) { return reset(session, given->exercise, given->file); };
 }
 
 }  // namespace workbook::cli

@@ -62,8 +62,6 @@ std::optional<grading::Assignment> released(const Session& session) {
   return grading::load_assignment(path, session.book);
 }
 
-}  // namespace
-
 int status(const Session& session) {
   const auto progress = book::load_progress(session.book);
   nlohmann::json chapters = nlohmann::json::array();
@@ -122,6 +120,12 @@ int status(const Session& session) {
   if (untested > 0) fmt::print(", {} not tested since you changed them", untested);
   fmt::print("\nnext: {}\n", next);
   return kDone;
+}
+
+}  // namespace
+
+Runner declare_status(Options& /*options*/) {
+  return [](Session& session) { return status(session); };
 }
 
 }  // namespace workbook::cli

@@ -4,6 +4,7 @@
 #include "common/cli/verbs.hpp"
 
 namespace workbook::cli {
+namespace {
 
 int stubs(const Session& session, bool force) {
   const book::StubsWritten result = book::write_stubs(session.book, force);
@@ -22,6 +23,14 @@ int stubs(const Session& session, bool force) {
     if (result.written.empty() && result.kept.empty()) fmt::print("every stub is up to date\n");
   }
   return result.kept.empty() ? kDone : kTestFailed;
+}
+
+}  // namespace
+
+Runner declare_stubs(Options& options) {
+  const auto force = std::make_shared<bool>(false);
+  options.flag("--force", *force, "Also over files that hold work, after a copy");
+  return [force](Session& session) { return stubs(session, *force); };
 }
 
 }  // namespace workbook::cli

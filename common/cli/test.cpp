@@ -1,114 +1,25 @@
 // test: a chapter's tests on the reader's code, each exercise judged alone, and what to do about what failed.
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <set>
 
 #include "common/attention/error.hpp"
 #include "common/book/files.hpp"
 #include "common/book/progress.hpp"
-#include "common/book/text.hpp"
+#include "common/cli/test.hpp"
+#include "common/cli/test_print.hpp"
 #include "common/cli/verbs.hpp"
 #include "common/grading/points.hpp"
 #include "common/grading/report.hpp"
 #include "common/judge/run.hpp"
+#include "common/worker/command.hpp"
 
 namespace workbook::cli {
 namespace {
 
-using book::Chapter, book::indented;
+using book::Chapter;
 using judge::ChapterRun, judge::Result, judge::RunRequest, judge::Tree, judge::Verdict;
-
-/// Neither right nor wrong: nothing ran.
-bool did_not_run(Result result) {
-  return result == Result::todo || result == Result::blocked || result == Result::skipped;
-}
-
-std::string mark(const Session& session, Result result) {
-  const char* color = result == Result::passed ? "green" : did_not_run(result) ? "yellow" : "red";
-  return session.colored(fmt::format("{:<7}", name(result)), color);
-}
-
-void print_test(const Session& session, const Verdict& test, std::set<std::string>& shown) {
-  fmt::print("  {}  {}", mark(session, test.result), test.test);
-  if (test.result == Result::todo && test.place)
-    fmt::print("   todo {} ({}:{})", test.exercise, test.place->file, test.place->line);
-  if (test.result == Result::blocked || test.result == Result::skipped) fmt::print("   {}", test.message);
-  fmt::print("\n");
-  if (test.result == Result::passed && !test.message.empty()) fmt::print("{}\n", indented(test.message, "           "));
-  if (test.result == Result::passed || did_not_run(test.result)) return;
-  // The same long text (a compiler's log) is shown once.
-  if (!test.message.empty()) {
-    fmt::print("{}\n", shown.insert(test.message).second ? indented(test.message, "    ") : "    (the same as above)");
-  }
-  if (test.cause) {
-    fmt::print("    {} {}\n", session.colored("likely cause:", "bold"), test.cause->text());
-  } else if (test.result == Result::failed) {
-    fmt::print("    likely cause: cannot be told: it is none of the mistakes that the book knows\n");
-  }
-  if (test.place) {
-    fmt::print("    look at: {}:{}      more help: ./workbook hint {}\n", test.place->file, test.place->line,
-               test.exercise);
-  }
-}
-
-/// One line a kind of result that occurs: "7 passed, 1 failed, 3 todo".
-std::string counts_text(const ChapterRun& run) {
-  std::string text;
-  for (const Result result : {Result::passed, Result::failed, Result::todo, Result::blocked, Result::skipped,
-                              Result::crashed, Result::timed_out, Result::not_compiled}) {
-    if (run.count(result) > 0 || result == Result::passed) {
-      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", run.count(result), name(result));
-    }
-  }
-  return text;
-}
-
-/// The reason why nothing of a run ran: all tests are skipped for it, or there is no GPU for those that are not open.
-std::string why_nothing_ran(const ChapterRun& run) {
-  bool all_for_one = !run.tests.empty();
-  std::string no_device;
-  for (const Verdict& test : run.tests) {
-    const bool skipped = test.result == Result::skipped;
-    if (!did_not_run(test.result)) return "";
-    all_for_one = all_for_one && skipped && test.message == run.tests[0].message;
-    if (skipped && test.unavailable) no_device = test.message;
-  }
-  if (all_for_one) return run.tests[0].message;
-  return run.backend == Backend::cuda && no_device.empty() && !worker::gpu_present() ? "no CUDA device" : no_device;
-}
-
-void print_run(const Session& session, const ChapterRun& run) {
-  const Chapter& chapter = *run.chapter;
-  const bool several = chapter.backends.size() > 1;
-  fmt::print("{}\n", session.colored(fmt::format("Chapter {}: {} ({}{})", chapter.number, chapter.title,
-                                                 run.tree == "solutions" ? "the book's solution" : "your code",
-                                                 several ? std::string(", on ") + text(run.backend) : ""),
-                                     "bold"));
-  if (const std::string why = why_nothing_ran(run); !why.empty()) {
-    fmt::print("{}: {}\n", session.colored(fmt::format("{} skipped", run.tests.size()), "yellow"), why);
-    return;
-  }
-  if (!run.warnings.empty()) fmt::print("the compiler warns:\n{}\n", indented(run.warnings, "    "));
-  std::set<std::string> shown;
-  for (const book::Exercise& exercise : chapter.exercises) {
-    bool first = true;
-    for (const Verdict& test : run.tests) {
-      if (test.exercise != exercise.id) continue;
-      if (first) fmt::print("{} {}\n", exercise.id, exercise.title);
-      first = false;
-      print_test(session, test, shown);
-    }
-  }
-  bool first = true;
-  for (const Verdict& test : run.tests) {
-    if (test.exercise != judge::kWhole) continue;
-    if (first) fmt::print("the whole chapter\n");
-    first = false;
-    print_test(session, test, shown);
-  }
-  for (const std::string& note : run.notes) fmt::print("note: {}\n", note);
-  fmt::print("{}\n", counts_text(run));
-}
 
 /// Exercises all of whose tests ran and passed, or not, to be remembered; a failure on any backend counts.
 std::map<std::string, bool> exercise_results(const Chapter& chapter, const std::vector<ChapterRun>& runs) {
@@ -127,24 +38,6 @@ std::map<std::string, bool> exercise_results(const Chapter& chapter, const std::
     if (!ran.empty() && (!passed || ran.size() >= exercise.tests.size())) results[exercise.id] = passed;
   }
   return results;
-}
-
-/// Whether there was something left to do, and it was printed.
-bool print_next(const Session& session, const ChapterRun& run) {
-  for (const book::Exercise& exercise : run.chapter->exercises) {
-    for (const Verdict& test : run.tests) {
-      if (test.exercise != exercise.id || test.result == Result::passed || test.result == Result::skipped) continue;
-      if (test.result == Result::todo) {
-        fmt::print("next: exercise {}, {}: open {}:{}, lesson in {}\n", exercise.id, exercise.title,
-                   test.place ? test.place->file : "", test.place ? test.place->line : 0,
-                   session.shown(session.book.root / "chapters" / run.chapter->name() / "README.md"));
-      } else {
-        fmt::print("next: mend exercise {}, then ./workbook test {}\n", exercise.id, run.chapter->number);
-      }
-      return true;
-    }
-  }
-  return false;
 }
 
 /// The results in the form that the files for other programs are made from. Points are the book's.
@@ -172,100 +65,223 @@ std::vector<std::string> test_names(const Chapter& chapter, const std::string& e
   return names;
 }
 
-}  // namespace
+/// What is to be tested: a chapter, or one of its exercises.
+struct Wanted {
+  const Chapter* chapter = nullptr;
+  std::string exercise;
+  Tree tree;
+  std::vector<judge::Plan> plans = {};  ///< one a backend
+};
 
-int test(const Session& session, const TestOptions& options) {
-  struct Wanted {
-    const Chapter* chapter;
-    std::string exercise;
-  };
+/// Keeps those that have the test --only; InputError naming all tests if none has.
+void keep_those_with(std::vector<Wanted>& wanted, const std::string& only) {
+  std::vector<std::string> names;
+  std::erase_if(wanted, [&](const Wanted& want) {
+    const std::vector<std::string> here = test_names(*want.chapter, want.exercise);
+    names.insert(names.end(), here.begin(), here.end());
+    return std::find(here.begin(), here.end(), only) == here.end();
+  });
+  if (wanted.empty())
+    fail_input("--only \"{}\": there is no such test; allowed: \"{}\"", only, fmt::join(names, "\", \""));
+}
+
+/// What the command line asks for, or InputError, before anything is built.
+std::vector<Wanted> wanted_by(const Session& session, const TestOptions& options) {
   std::vector<Wanted> wanted;
+  const auto add = [&](const Chapter& chapter, const std::string& exercise) {
+    wanted.push_back(
+        {&chapter, exercise, options.solutions ? solutions_tree(session, chapter) : readers_tree(session, chapter)});
+  };
   for (const std::string& which : options.chapters) {
     const std::size_t point = which.find('.');
     if (point == std::string::npos) {
-      wanted.push_back({&session.book.chapter(which), ""});
+      add(session.book.chapter(which), "");
     } else {
       const book::Exercise& exercise = session.book.exercise(which);
-      wanted.push_back({&session.book.chapter(which.substr(0, point)), exercise.id});
+      add(session.book.chapter(which.substr(0, point)), exercise.id);
     }
   }
   if (wanted.empty()) {
-    for (const Chapter& chapter : session.book.chapters) wanted.push_back({&chapter, ""});
+    for (const Chapter& chapter : session.book.chapters) add(chapter, "");
   }
-  if (!options.only.empty()) {
-    // Without a chapter given, those that have the test; and its names before anything is built.
-    std::vector<std::string> names;
-    std::erase_if(wanted, [&](const Wanted& want) {
-      const std::vector<std::string> here = test_names(*want.chapter, want.exercise);
-      names.insert(names.end(), here.begin(), here.end());
-      return std::find(here.begin(), here.end(), options.only) == here.end();
-    });
-    if (wanted.empty()) {
-      fail_input("--only \"{}\": there is no such test; allowed: \"{}\"", options.only, fmt::join(names, "\", \""));
-    }
-  }
-  if (options.debug && options.only.empty()) {
-    fail_input("--debug needs one test beside it; allowed: --debug --only \"its name\"");
-  }
+  if (!options.only.empty()) keep_those_with(wanted, options.only);
   for (const Wanted& want : wanted) {
     if (options.solutions && !session.book.has_solutions(*want.chapter)) {
       fail_input("--solutions: there is no solution of chapter {} here; allowed: your own code", want.chapter->number);
     }
   }
-
   if (!options.backend.empty()) {
     std::erase_if(wanted,
                   [&](const Wanted& want) { return !want.chapter->runs_on(worker::backend_of(options.backend)); });
     if (wanted.empty()) fail_input("--backend {}: none of these chapters runs on it", options.backend);
   }
+  return wanted;
+}
 
-  bool passed = true;
-  grading::GradedSubmission report = empty_report();
-  nlohmann::json documents = nlohmann::json::array();
-  for (const Wanted& want : wanted) {
-    const Chapter& chapter = *want.chapter;
-    session.progress(fmt::format("chapter {}: building", chapter.number));
-    worker::build_targets(session.toolchain, test_targets(session, chapter));
-    RunRequest request;
-    request.only = options.only;
+/// Plans everything, and builds it in one go.
+judge::Built build_all(const Session& session, std::vector<Wanted>& wanted, RunRequest request,
+                       const std::string& backend) {
+  std::vector<std::string> targets;
+  std::vector<judge::Plan> all;
+  for (Wanted& want : wanted) {
+    const std::vector<std::string> more = test_targets(session, *want.chapter);
+    targets.insert(targets.end(), more.begin(), more.end());
     request.exercise = want.exercise;
-    request.debug = options.debug;
-    request.sanitizer = options.sanitizer;
-    request.time_limit = options.time_limit;
-    request.previous_readers = options.previous == "chapters";
-    const Tree tree = options.solutions ? solutions_tree(session, chapter) : readers_tree(session, chapter);
-    const std::vector<ChapterRun> runs =
-        run_on_backends(session, chapter, tree, request, worker::backend_named(options.backend));
-    if (runs.empty()) {
-      fmt::print(
-          stderr, "no test ran{}\n",
-          options.only.empty()
-              ? ": a defect of the book"
-              : ": chapter " + std::to_string(chapter.number) + " has no test named \"" + options.only + "\"" +
-                    (options.backend.empty() ? "" : std::string(" on ") + text(worker::backend_of(options.backend))));
-      return options.only.empty() ? kTestFailed : kUsage;
-    }
-    if (!options.solutions) book::save_progress(session.book, exercise_results(chapter, runs));
-    passed = passed && all_passed(runs);
-    add_to_report(report, chapter, runs);
-    if (session.json) {
-      for (const ChapterRun& run : runs) documents.push_back(judge::to_json(run));
-    } else {
-      for (const ChapterRun& run : runs) print_run(session, run);
-      if (!options.solutions) {
-        for (const ChapterRun& run : runs) {
-          if (print_next(session, run)) break;
+    want.plans = plan_backends(session, *want.chapter, want.tree, request, worker::backend_named(backend));
+    all.insert(all.end(), want.plans.begin(), want.plans.end());
+  }
+  std::sort(targets.begin(), targets.end());
+  targets.erase(std::unique(targets.begin(), targets.end()), targets.end());
+  session.progress(wanted.size() == 1 ? fmt::format("chapter {}: building", wanted[0].chapter->number) : "building");
+  worker::build_targets(session.toolchain, targets);
+  return build_plans(session, all);
+}
+
+/// The runs of one chapter; those without a test are left out.
+std::vector<ChapterRun> run_wanted(const Session& session, const Wanted& want, const judge::Built& built,
+                                   RunRequest request) {
+  std::vector<ChapterRun> runs;
+  for (const judge::Plan& plan : want.plans) {
+    request.backend = plan.request.backend;
+    request.exercise = want.exercise;
+    ChapterRun run = run_plan(session, plan, built, request);
+    if (!run.tests.empty()) runs.push_back(std::move(run));
+  }
+  return runs;
+}
+
+RunRequest request_of(const TestOptions& options) {
+  RunRequest request;
+  request.only = options.only;
+  request.sanitizer = options.sanitizer;
+  request.time_limit = options.time_limit;
+  request.previous_readers = options.previous == "chapters";
+  return request;
+}
+
+int no_test_ran(const Chapter& chapter, const TestOptions& options) {
+  if (options.only.empty()) {
+    fmt::print(stderr, "no test ran: a defect of the book\n");
+    return kTestFailed;
+  }
+  fmt::print(stderr, "no test ran: chapter {} has no test named \"{}\"{}\n", chapter.number, options.only,
+             options.backend.empty() ? "" : std::string(" on ") + text(worker::backend_of(options.backend)));
+  return kUsage;
+}
+
+/// The exercise that a test belongs to; empty: the whole chapter.
+std::string exercise_of(const Chapter& chapter, const std::string& test) {
+  for (const book::Exercise& exercise : chapter.exercises) {
+    if (std::ranges::find(exercise.tests, test) != exercise.tests.end()) return exercise.id;
+  }
+  return "";
+}
+
+/// test --debug: the first test of an exercise that fails, or the one named by --only, under a debugger that stops in
+/// the exercise's first line.
+int debug_test(const Session& session, const TestOptions& options) {
+  std::vector<Wanted> wanted = wanted_by(session, options);
+  if (wanted.size() != 1 || (wanted[0].exercise.empty() && options.only.empty()))
+    fail_input("--debug takes one exercise or one test; allowed: test 2.1 --debug, or --debug --only \"its name\"");
+  if (options.backend == name(Backend::cuda))
+    fail_input("--debug --backend cuda: a kernel on the GPU needs cuda-gdb; allowed: cpu or sim");
+  if (std::getenv("WORKBOOK_DEBUGGER") == nullptr && worker::find_program("gdb").empty())
+    throw EnvironmentError("--debug needs gdb (package gdb), or another debugger's command in WORKBOOK_DEBUGGER");
+  Wanted& want = wanted[0];
+  const std::string backend =
+      !options.backend.empty() ? options.backend : name(judge::first_backend(session, *want.chapter));
+  RunRequest request = request_of(options);
+  if (request.only.empty()) {
+    const judge::Built built = build_all(session, wanted, request, backend);
+    const std::vector<ChapterRun> runs = run_wanted(session, want, built, request);
+    for (const ChapterRun& run : runs) {
+      for (const Verdict& test : run.tests) {
+        if (test.result == Result::passed || test.result == Result::skipped) continue;
+        if (request.only.empty()) request.only = test.test;
+        if (test.result == Result::todo || test.result == Result::not_compiled || test.result == Result::blocked) {
+          print_run(session, run, options.verbose);
+          print_next(session, runs, want.exercise);
+          return kTestFailed;
         }
       }
     }
+    if (request.only.empty()) request.only = want.chapter->find(want.exercise)->tests.front();
   }
+  if (want.exercise.empty()) want.exercise = exercise_of(*want.chapter, request.only);
+  request.debug = true;
+  const judge::Built built = build_all(session, wanted, request, backend);
+  session.progress("");
+  fmt::print(
+      "\"{}\" under the debugger. It stops in the exercise's first line: \"info locals\" shows its variables, "
+      "\"next\" goes on by a line, \"continue\" to the end, \"quit\" ends it.\n",
+      request.only);
+  std::fflush(stdout);
+  run_wanted(session, want, built, request);
+  return kDone;
+}
+
+void write_reports(const TestOptions& options, const grading::GradedSubmission& report) {
   if (!options.junit.empty()) book::write_file(options.junit, grading::junit_xml(report));
-  if (!options.summary.empty()) {
-    const std::string before = std::filesystem::exists(options.summary) ? book::read_file(options.summary) : "";
-    book::write_file(options.summary, before + grading::feedback_page(report));
+  if (options.summary.empty()) return;
+  const std::string before = std::filesystem::exists(options.summary) ? book::read_file(options.summary) : "";
+  book::write_file(options.summary, before + grading::feedback_page(report));
+}
+
+}  // namespace
+
+int test(const Session& session, const TestOptions& options) {
+  if (options.debug) return debug_test(session, options);
+  std::vector<Wanted> wanted = wanted_by(session, options);
+  const RunRequest request = request_of(options);
+  const judge::Built built = build_all(session, wanted, request, options.backend);
+  grading::GradedSubmission report = empty_report();
+  std::vector<ChapterRun> all;
+  bool passed = true;
+  for (const Wanted& want : wanted) {
+    const std::vector<ChapterRun> runs = run_wanted(session, want, built, request);
+    if (runs.empty()) return no_test_ran(*want.chapter, options);
+    if (!options.solutions) book::save_progress(session.book, exercise_results(*want.chapter, runs));
+    passed = passed && all_passed(runs);
+    add_to_report(report, *want.chapter, runs);
+    for (const ChapterRun& run : runs) {
+      if (!session.json) print_run(session, run, options.verbose);
+    }
+    all.insert(all.end(), runs.begin(), runs.end());
   }
-  if (session.json) print_json({{"runs", documents}});
+  write_reports(options, report);
+  if (session.json) {
+    nlohmann::json documents = nlohmann::json::array();
+    for (const ChapterRun& run : all) documents.push_back(judge::to_json(run));
+    print_json({{"runs", documents}});
+  } else {
+    print_unavailable(session, all);
+    print_next(session, all, wanted.size() == 1 ? wanted[0].exercise : "");
+  }
   return passed ? kDone : kTestFailed;
+}
+
+Runner declare_test(Options& options) {
+  const auto given = std::make_shared<TestOptions>();
+  options.option("chapters", given->chapters, "Chapters (2) or exercises (2.1); default: all chapters");
+  options.flag("--solutions", given->solutions, "The book's solutions in place of your code");
+  options.option("--previous", given->previous, "Where the chapter before comes from")
+      .allow(one_of({"solutions", "chapters"}, "solutions or chapters"))
+      .show_default();
+  options.option("--only", given->only, "One test, by its name").allow(not_empty("a test's name"));
+  options.flag("--debug", given->debug, "Run your code under a debugger, stopped in the exercise");
+  options.flag("--verbose", given->verbose, "Every failing test in full");
+  options.option("--backend", given->backend, "Only on this backend")
+      .allow(one_of({"cpu", "sim", "cuda"}, "cpu, sim or cuda"));
+  options.option("--sanitizer", given->sanitizer, "A tool of compute-sanitizer to watch the GPU's kernels")
+      .allow(
+          one_of({"memcheck", "racecheck", "synccheck", "initcheck"}, "memcheck, racecheck, synccheck or initcheck"));
+  options.option("--time-limit", given->time_limit, "Seconds that one call may take")
+      .allow(number(0.1, 86400, "seconds, from 0.1 to 86400"))
+      .show_default();
+  options.option("--junit", given->junit, "Also write the results as JUnit XML").allow(not_empty("a file name"));
+  options.option("--summary", given->summary, "Also add the results to this file, as Markdown")
+      .allow(not_empty("a file name"));
+  return [given](Session& session) { return test(session, *given); };
 }
 
 }  // namespace workbook::cli

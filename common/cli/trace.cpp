@@ -9,6 +9,7 @@
 
 #include "common/attention/error.hpp"
 #include "common/book/files.hpp"
+#include "common/cli/input.hpp"
 #include "common/cli/trace_page.hpp"
 #include "common/cli/trace_text.hpp"
 #include "common/cli/verbs.hpp"
@@ -19,6 +20,15 @@ namespace {
 
 using book::Chapter;
 using nlohmann::json;
+
+struct TraceOptions : ProblemOptions {
+  std::string chapter;
+  bool solutions = false;        ///< the book's code in place of the reader's
+  std::int64_t Br = 0, Bc = 0;   ///< rows of a tile; 0: as the chapter has them
+  std::vector<std::string> set;  ///< "warps=2": numbers for the chapter's operation beside the usual ones
+  bool metrics = false;          ///< every counter with Nsight Compute's name for it
+  std::string html;              ///< a page to write
+};
 
 /// A chapter that launches kernels; InputError naming those that do.
 const Chapter& kernel_chapter(const Session& session, const std::string& which) {
@@ -121,8 +131,6 @@ json trace_json(const Chapter& chapter, const judge::Tree& tree, const Problem& 
           {"launches", launches},          {"reports", traced.trace.reports}};
 }
 
-}  // namespace
-
 int trace(const Session& session, const TraceOptions& options) {
   require_writable("--html", options.html);
   const Chapter& chapter = kernel_chapter(session, options.chapter);
@@ -179,6 +187,25 @@ int trace(const Session& session, const TraceOptions& options) {
     }
   }
   return traced.clean() && !nothing ? kDone : traced.result == "refused" ? kEnvironment : kTestFailed;
+}
+
+}  // namespace
+
+Runner declare_trace(Options& options) {
+  const auto given = std::make_shared<TraceOptions>();
+  options.option("chapter", given->chapter, "A chapter with kernels").required();
+  options.flag("--solutions", given->solutions, "The book's solution in place of your code");
+  const std::function<void()> finish_input = declare_problem(options, *given);
+  options.option("--br", given->Br, "Queries in a tile (default: the chapter's)").allow(whole_number<std::int64_t>(1));
+  options.option("--bc", given->Bc, "Keys in a tile (default: the chapter's)").allow(whole_number<std::int64_t>(1));
+  options.option("--set", given->set, "A number for the chapter's kernels, e.g. warps=2")
+      .allow(not_empty("NAME=NUMBER"));
+  options.flag("--metrics", given->metrics, "Every counter, with Nsight Compute's name for it");
+  options.option("--html", given->html, "Also write a page that shows it").allow(not_empty("a file name"));
+  return [given, finish_input](Session& session) {
+    finish_input();
+    return trace(session, *given);
+  };
 }
 
 }  // namespace workbook::cli

@@ -21,6 +21,22 @@ namespace {
 using namespace workbook::training;
 using nlohmann::json;
 
+struct TrainOptions {
+  std::string precision = "all";  ///< "fp32", "fp16", "fp16-scaled", "bf16" or "all"
+  std::int64_t steps = 0;         ///< in all, those of a resumed run included; 0: 400, or 200 on the simulator
+  std::string resume;             ///< a checkpoint
+  std::string out;                ///< a folder; empty: .workbook/train
+  std::string text;               ///< a file; empty: the book's own text
+  std::uint64_t seed = 1;
+  std::int64_t context = 128, sequences = 8, micro_batches = 1, shares = 256;
+  double learning_rate = 2e-3, initial_scale = 65536;
+  std::int64_t growth_interval = 2000;
+  std::int64_t overflow_at = 0;              ///< the step of fp16-scaled that overflows; 0: none
+  bool chapters = false, solutions = false;  ///< attention by the reader's chapters, or by the book's
+  std::string backend;                       ///< on which: "sim" or "cuda"; empty: on the GPU where there is one
+  bool settings_given = false;               ///< any of those from `precision` on that a checkpoint has of its own
+};
+
 constexpr const char* kCheckpoint = "train.checkpoint";
 constexpr std::int64_t kSteps = 400, kStepsOnSimulator = 200;  // unless --steps says otherwise
 
@@ -204,8 +220,6 @@ void require_folder(const fs::path& folder) {
   require_writable("--out", (folder / kCheckpoint).string());
 }
 
-}  // namespace
-
 int train(const Session& session, const TrainOptions& options) {
   if (!options.resume.empty() && options.settings_given) {
     fail_input("--resume {}: it comes with its own settings and text; allowed beside it: --steps and --out",
@@ -220,6 +234,11 @@ int train(const Session& session, const TrainOptions& options) {
     std::vector<MixedPrecision> precisions;
     for (const RunState& run : experiment.runs) precisions.push_back(run.precision);
     chapters.emplace(session, experiment.code, precisions);
+    if (const std::vector<std::string> open = chapters->open_exercises(); !open.empty()) {
+      session.progress("");
+      fmt::print(stderr, "still open in {}: {}; what needs one of them stops there\n", chapters->text(),
+                 fmt::join(open, ", "));
+    }
   }
   require_folder(folder);
   const fs::path checkpoint = folder / kCheckpoint;
@@ -247,11 +266,59 @@ int train(const Session& session, const TrainOptions& options) {
     fmt::print("\nwritten: {}\n", fmt::join(files.paths, ", "));
   }
   if (!files.note.empty()) fmt::print(stderr, "{}\n", files.note);
-  if (!trained.finished) {
+  if (!trained.finished && trained.longest() == 0) {
+    fmt::print(stderr, "no step was made\n");
+  } else if (!trained.finished) {
     fmt::print(stderr, "stopped before step {}; to go on: ./workbook train --resume {} --steps {}\n", steps,
                worker::shell_quoted(session.shown(checkpoint)), steps);
   }
   return trained.finished ? kDone : kTestFailed;
+}
+
+}  // namespace
+
+Runner declare_train(Options& options) {
+  const auto given = std::make_shared<TrainOptions>();
+  std::vector<Option> settings;  // a checkpoint has them of its own
+  const auto setting = [&](const char* flag, auto& value, const char* description, const Allowed& allowed) -> Option& {
+    return settings.emplace_back(options.option(flag, value, description).allow(allowed));
+  };
+  const Allowed counted = whole_number<std::int64_t>(1);
+  setting("--precision", given->precision, "What is stored in 16 bits",
+          one_of({"fp32", "fp16", "fp16-scaled", "bf16", "all"}, "fp32, fp16, fp16-scaled, bf16 or all"))
+      .show_default();
+  options
+      .option("--steps", given->steps,
+              "Steps in all, those of a resumed run included (400; with attention on the simulator 200)")
+      .allow(counted);
+  options.option("--resume", given->resume, "Go on from this checkpoint").allow(not_empty("a file name"));
+  options.option("--out", given->out, "Folder for the curves and the checkpoint (.workbook/train)")
+      .allow(not_empty("a folder"));
+  setting("--text", given->text, "A file to train on (default: the book's own text)", not_empty("a file name"));
+  setting("--seed", given->seed, "Seed of the weights and the batches", whole_number<std::uint64_t>(0)).show_default();
+  setting("--context", given->context, "Tokens of a sequence", counted).show_default();
+  setting("--sequences", given->sequences, "Sequences of a batch", counted).show_default();
+  setting("--micro-batches", given->micro_batches, "Batches that make one step", counted).show_default();
+  setting("--shares", given->shares, "Machines over whose tokens the loss is averaged; this is one of them", counted)
+      .show_default();
+  setting("--learning-rate", given->learning_rate, "AdamW's learning rate",
+          number(1e-12, 1e3, "a number from 1e-12 to 1000"))
+      .show_default();
+  setting("--initial-scale", given->initial_scale, "Loss scale that fp16-scaled starts with",
+          number(std::numeric_limits<float>::min(), std::numeric_limits<float>::max(),
+                 "a positive number that a float can hold"))
+      .show_default();
+  setting("--growth-interval", given->growth_interval, "Good steps in a row after which the scale grows", counted)
+      .show_default();
+  setting("--overflow-at", given->overflow_at, "A step of fp16-scaled whose gradients are made to overflow", counted);
+  settings.push_back(options.flag("--chapters", given->chapters, "Attention and the loss scale by your chapters"));
+  settings.push_back(options.flag("--solutions", given->solutions, "The same by the book's").excludes({"--chapters"}));
+  setting("--backend", given->backend, "With --chapters or --solutions: where kernels run",
+          one_of({"sim", "cuda"}, "sim or cuda"));
+  return [given, settings](Session& session) {
+    given->settings_given = std::ranges::any_of(settings, &Option::given);
+    return train(session, *given);
+  };
 }
 
 }  // namespace workbook::cli

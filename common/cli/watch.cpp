@@ -1,10 +1,11 @@
-// watch: tests a chapter again whenever one of its files is saved. Polls, because file events do not reach Linux
-// programs from Windows editors under WSL2.
+// watch: tests a chapter, or one of its exercises, again whenever one of its files is saved. Polls, because file events
+// do not reach Linux programs from Windows editors under WSL2.
 #include <chrono>
 #include <filesystem>
 #include <map>
 #include <thread>
 
+#include "common/cli/test.hpp"
 #include "common/cli/verbs.hpp"
 
 namespace workbook::cli {
@@ -21,10 +22,11 @@ Times save_times(const Session& session, const book::Chapter& chapter) {
   return times;
 }
 
-}  // namespace
-
 int watch(const Session& session, const std::string& which, double poll_seconds) {
-  const book::Chapter& chapter = session.book.chapter(which);
+  // A chapter, or one of its exercises.
+  const std::size_t point = which.find('.');
+  const book::Chapter& chapter =
+      session.book.chapter(point == std::string::npos ? which : session.book.exercise(which).id.substr(0, point));
   TestOptions options;
   options.chapters = {which};
   for (Times seen;;) {
@@ -43,6 +45,21 @@ int watch(const Session& session, const std::string& which, double poll_seconds)
     }
     std::this_thread::sleep_for(std::chrono::duration<double>(poll_seconds));
   }
+}
+
+}  // namespace
+
+Runner declare_watch(Options& options) {
+  struct Given {
+    std::string chapter;
+    double poll = 0.5;
+  };
+  const auto given = std::make_shared<Given>();
+  options.option("chapter", given->chapter, "A chapter, or an exercise").required();
+  options.option("--poll", given->poll, "Seconds between looks")
+      .allow(number(0.05, 60, "seconds, from 0.05 to 60"))
+      .show_default();
+  return [given](Session& session) { return watch(session, given->chapter, given->poll); };
 }
 
 }  // namespace workbook::cli

@@ -48,7 +48,7 @@ std::vector<std::string> built_parts(const Workspace& workspace, const std::stri
   std::vector<std::string> programs;
   for (std::string name; names >> name;) programs.push_back(name);
   std::vector<std::string> targets = programs;
-  targets.push_back("workbook_cli");
+  targets.insert(targets.end(), {"workbook_cli", "workbook_course", "workbook_lab"});  // the command
   worker::build_targets(workspace.toolchain, targets);
   return programs;
 }

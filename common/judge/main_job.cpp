@@ -210,7 +210,7 @@ class Running {
     std::vector<std::string> targets;
     std::vector<worker::WorkerJob> jobs;
     for (const StageToRun& stage : stages) {
-      if (!workspace_.toolchain.can_build(stage.backend)) continue;
+      if (!why_unavailable(workspace_, stage.backend).empty()) continue;
       const std::vector<std::string>& more = workspace_.toolchain.backends.at(stage.backend).targets;
       targets.insert(targets.end(), more.begin(), more.end());
       jobs.push_back(worker_job(stage));
@@ -225,10 +225,10 @@ class Running {
     row.chapter = &chapter;
     row.backend = stage.backend;
     row.source = own(chapter) ? "chapters" : "solutions";
-    if (!workspace_.toolchain.can_build(stage.backend)) {
+    if (const std::string why = why_unavailable(workspace_, stage.backend); !why.empty()) {
       row.supported = false;
       row.result = "unavailable";
-      row.message = workspace_.toolchain.why_not(stage.backend);
+      row.message = why;
     } else if (const worker::WorkerBuilt& built = built_.at(worker_job(stage).name); !built.ok) {
       row.result = "not compiled";
       row.message = built.log;

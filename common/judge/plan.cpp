@@ -138,6 +138,18 @@ void plan_previous(const Workspace& workspace, Plan& plan) {
   plan.jobs.try_emplace(job.name, std::move(job));
 }
 
+/// Gives each exercise's job a twin that a debugger can follow.
+void plan_for_debugger(Plan& plan) {
+  for (auto& [id, exercise] : plan.exercises) {
+    if (exercise.worker.empty()) continue;
+    worker::WorkerJob job = plan.jobs.at(exercise.worker);
+    job.debug = true;
+    job.name += ".debug";
+    exercise.worker = job.name;
+    plan.jobs.try_emplace(job.name, std::move(job));
+  }
+}
+
 }  // namespace
 
 Tree readers_tree(const Workspace& workspace, const Chapter& chapter) {
@@ -180,7 +192,7 @@ Plan make_plan(const Workspace& workspace, const Chapter& chapter, const Tree& t
   plan.chapter = &chapter;
   plan.tree = tree;
   plan.request = request;
-  plan.available = workspace.toolchain.can_build(request.backend);
+  plan.unavailable = why_unavailable(workspace, request.backend);
   plan.regions = regions_of(workspace, chapter, tree);
   worker::WorkerJob whole = whole_job(workspace, chapter, tree, request.backend);
   plan.whole = whole.name;
@@ -191,6 +203,7 @@ Plan make_plan(const Workspace& workspace, const Chapter& chapter, const Tree& t
     if (!request.exercise.empty() && request.exercise != exercise.id) continue;
     plan.exercises[exercise.id] = plan_exercise(workspace, plan, exercise.id, graft);
   }
+  if (request.debug) plan_for_debugger(plan);
   plan_previous(workspace, plan);
   return plan;
 }
@@ -198,7 +211,7 @@ Plan make_plan(const Workspace& workspace, const Chapter& chapter, const Tree& t
 Built build_plans(const Workspace& workspace, const std::vector<Plan>& plans, const Build& build) {
   std::map<std::string, worker::WorkerJob> jobs;
   for (const Plan& plan : plans) {
-    if (plan.available) jobs.insert(plan.jobs.begin(), plan.jobs.end());
+    if (plan.unavailable.empty()) jobs.insert(plan.jobs.begin(), plan.jobs.end());
   }
   std::vector<worker::WorkerJob> all;
   for (const auto& [name, job] : jobs) all.push_back(job);

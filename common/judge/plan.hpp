@@ -47,13 +47,14 @@ struct PlanRequest {
   std::string exercise;            ///< only this exercise's tests, or kWhole; empty: all
   bool previous_readers = false;   ///< the previous chapter, to compare with, is the reader's own
   bool gpu_grafts = false;         ///< judges each exercise on a graft on the GPU too, not on the whole chapter
+  bool debug = false;              ///< exercises run on builds of their own for a debugger: -O0 -g
 };
 
 struct Plan {
   const book::Chapter* chapter = nullptr;
   Tree tree;
   PlanRequest request;
-  bool available = false;  ///< the backend can be built here
+  std::string unavailable;  ///< why nothing is built: the backend's kernels cannot run here; empty if they can
   std::map<std::string, RegionInTree> regions;
   std::map<std::string, PlannedExercise> exercises;  ///< those that are asked for
   std::string whole;                                 ///< job of the whole chapter

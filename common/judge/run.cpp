@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 
 #include "common/attention/error.hpp"
 #include "common/book/files.hpp"
 #include "common/book/text.hpp"
 #include "common/judge/places.hpp"
+#include "common/judge/warnings.hpp"
 #include "common/worker/command.hpp"
 
 namespace workbook::judge {
@@ -25,11 +27,33 @@ std::string first_errors(const std::string& log) {
 }
 
 json subject_json(const std::string& executable, const std::string& not_compiled, bool open) {
-  return {{"executable", executable}, {"not_compiled", not_compiled}, {"open", open}};
+  return {{"executable", executable}, {"not_compiled", not_compiled}, {"open", open}, {"on_host", false}};
 }
 json subject_json(const worker::WorkerBuilt& built, const Plan& plan) {
   return subject_json(built.ok ? built.executable.string() : "",
                       built.ok ? "" : first_errors(as_the_reader_knows(built.log, plan)), false);
+}
+
+/// What the compiler warns of in lines of the tree's exercises, whichever build said it first. Everything else in those
+/// files is the book's.
+std::string own_warnings(const Workspace& workspace, const Plan& plan, const Built& built) {
+  const auto is_own = [&](const std::string& file, int line) {
+    return std::ranges::any_of(plan.regions, [&](const auto& entry) {
+      const auto& [id, in] = entry;
+      const book::Region* region = in.reader.find(id);
+      return region != nullptr && file == workspace.shown(plan.tree.folder / in.file) && line > region->begin_line &&
+             line < region->end_line && !book::is_open(*region);
+    });
+  };
+  std::string text;
+  for (const auto& [name, job] : plan.jobs) {
+    const auto found = built.find(name);
+    if (found == built.end()) continue;
+    for (const std::string& warning : warnings_in(found->second.log, is_own)) {
+      if (text.find(warning.substr(0, warning.find('\n'))) == std::string::npos) text += warning;
+    }
+  }
+  return text;
 }
 
 /// compute-sanitizer over the workers of one run.
@@ -83,12 +107,16 @@ json subjects_json(const Plan& plan, const Built& built, ChapterRun& run) {
   json subjects{{kWhole, subject_json(whole, plan)}};
   for (const auto& [id, exercise] : plan.exercises) {
     json& entry = subjects[id];
+    const auto region = plan.regions.find(id);
+    const bool on_host = region != plan.regions.end() && fs::path(region->second.file).extension() == ".cpp";
     if (exercise.open || !exercise.broken.empty()) {
       entry = subject_json("", exercise.broken, exercise.open);
+      entry["on_host"] = on_host;
       continue;
     }
     const worker::WorkerBuilt alone = built_as(exercise.worker);
     entry = subject_json(alone.ok || !whole.ok ? alone : whole, plan);
+    entry["on_host"] = on_host;
     if (alone.ok || !whole.ok) continue;
     run.notes.push_back(
         fmt::format("exercise {} needs something that you changed outside its region, so it cannot be judged alone: "
@@ -96,6 +124,24 @@ json subjects_json(const Plan& plan, const Built& built, ChapterRun& run) {
                     id));
   }
   return subjects;
+}
+
+/// How the worker is started under a debugger: a shell's command, which is given the worker's path as its last word.
+/// gdb stops once, in the first line of the test's exercise. Empty: no debugger.
+std::string debugger_of(const Workspace& workspace, const Plan& plan, const RunRequest& request) {
+  if (!request.debug) return "";
+  if (const char* other = std::getenv("WORKBOOK_DEBUGGER")) return other;
+  std::string place;
+  for (const auto& [id, exercise] : plan.exercises) {
+    const RegionInTree& in = plan.regions.at(id);
+    const book::Region* region = in.reader.find(id);
+    const auto& tests = plan.chapter->find(id)->tests;
+    if (region == nullptr || std::ranges::find(tests, request.only) == tests.end()) continue;
+    place = fmt::format("{}:{}", workspace.shown(plan.tree.folder / in.file), region->begin_line + 1);
+  }
+  std::string words = "gdb -q -ex 'set confirm off' -ex 'set breakpoint pending on'";
+  if (!place.empty()) words += fmt::format(" -ex {} -ex run", worker::shell_quoted("tbreak " + place));
+  return words + " --args";
 }
 
 /// What the test program reads (tests/support/context.hpp).
@@ -106,10 +152,10 @@ json context_json(const Workspace& workspace, const Plan& plan, const Built& bui
   return {{"chapter", plan.chapter->number},
           {"chapter_name", plan.chapter->name()},
           {"backend", name(request.backend)},
-          {"unavailable", plan.available ? "" : workspace.toolchain.why_not(request.backend)},
+          {"unavailable", plan.unavailable},
           {"counts", workspace.toolchain.counts_on(request.backend)},
           {"element", plan.chapter->element_on(request.backend)},
-          {"debug", request.debug},
+          {"debugger", debugger_of(workspace, plan, request)},
           {"time_limit", request.time_limit},
           {"worker_prefix", watching.command.empty() ? request.worker_prefix : watching.command},
           {"previous", compared ? previous->second.executable.string() : ""},
@@ -180,6 +226,7 @@ void run_program(const Workspace& workspace, const Plan& plan, const RunRequest&
   std::vector<std::string> argv{program.string(), "--warn", "NoAssertions"};
   const std::string spec = test_spec(chapter, request);
   if (!spec.empty()) argv.push_back(spec);
+  if (request.debug) argv.insert(argv.end(), {"--out", "/dev/null"});  // the terminal is the debugger's
   std::string running;
   run.finished = false;
   worker::CommandOptions options;
@@ -227,7 +274,11 @@ json to_json(const ChapterRun& run) {
   json document{{"chapter", run.chapter->name()}, {"backend", name(run.backend)}, {"source", run.tree},
                 {"finished", run.finished},       {"warnings", run.warnings},     {"notes", run.notes},
                 {"tests", json::array()}};
-  for (const Result result : kResults) document[book::replaced(name(result), " ", "_")] = run.count(result);
+  for (const Result result : kResults) {
+    std::string key = name(result);
+    std::ranges::replace(key, ' ', '_');
+    document[key] = run.count(result);
+  }
   for (const Verdict& verdict : run.tests) document["tests"].push_back(to_json(verdict));
   return document;
 }
@@ -241,8 +292,10 @@ ChapterRun run_plan(const Workspace& workspace, const Plan& plan, const Built& b
   run.chapter = plan.chapter;
   run.backend = request.backend;
   run.tree = plan.tree.name;
+  run.unavailable = plan.unavailable;
   if (const auto whole = built.find(plan.whole); whole != built.end() && whole->second.ok)
     run.warnings = whole->second.log;
+  run.own_warnings = own_warnings(workspace, plan, built);
   const Watching watching = watch_with(workspace, request);
   run_program(workspace, plan, request, context_json(workspace, plan, built, request, watching, run), run);
   tell_reports(run.tests);
@@ -267,14 +320,20 @@ ChapterRun run_tests(const Workspace& workspace, const Chapter& chapter, const T
   return run_plan(workspace, plan, build_plans(workspace, {plan}, request.build), request);
 }
 
-std::vector<ChapterRun> run_on_backends(const Workspace& workspace, const Chapter& chapter, const Tree& tree,
-                                        RunRequest request, std::optional<Backend> only) {
+std::vector<Plan> plan_backends(const Workspace& workspace, const Chapter& chapter, const Tree& tree,
+                                RunRequest request, std::optional<Backend> only) {
   std::vector<Plan> plans;
   for (const Backend backend : chapter.backends) {
     if (only && backend != *only) continue;
     request.backend = backend;
     plans.push_back(make_plan(workspace, chapter, tree, request));
   }
+  return plans;
+}
+
+std::vector<ChapterRun> run_on_backends(const Workspace& workspace, const Chapter& chapter, const Tree& tree,
+                                        RunRequest request, std::optional<Backend> only) {
+  const std::vector<Plan> plans = plan_backends(workspace, chapter, tree, request, only);
   const Built built = build_plans(workspace, plans, request.build);
   std::vector<ChapterRun> runs;
   for (const Plan& plan : plans) {

@@ -19,6 +19,8 @@ struct ChapterRun {
   std::vector<Verdict> tests;
   std::vector<std::string> notes;  ///< e.g. that a graft did not compile and the whole chapter counts
   std::string warnings;            ///< of the compiler, on the whole chapter
+  std::string own_warnings;        ///< those in lines of exercises, in whichever build
+  std::string unavailable;         ///< why nothing ran, if the backend's kernels cannot run here
   bool finished = true;            ///< the test program got to its end; else a verdict of kWhole says how it ended
 
   int count(Result result) const;
@@ -30,8 +32,7 @@ nlohmann::json to_json(const ChapterRun& run);
 bool all_passed(const std::vector<ChapterRun>& runs);
 
 struct RunRequest : PlanRequest {
-  std::string only;  ///< one test by name; empty: all
-  bool debug = false;
+  std::string only;  ///< one test by name; empty: all. With `debug` it runs under a debugger on this terminal.
   double time_limit = 10;
   std::string sanitizer;  ///< on the GPU: a tool of compute-sanitizer that watches the workers; empty: none
 
@@ -53,6 +54,10 @@ ChapterRun run_tests(const Workspace& workspace, const book::Chapter& chapter, c
                      const RunRequest& request);
 /// The same with a plan that is built already.
 ChapterRun run_plan(const Workspace& workspace, const Plan& plan, const Built& built, const RunRequest& request);
+
+/// The plans for each backend of the chapter, or for `only`.
+std::vector<Plan> plan_backends(const Workspace& workspace, const book::Chapter& chapter, const Tree& tree,
+                                RunRequest request, std::optional<Backend> only);
 
 /// The tests on each backend of the chapter, or on `only`, all built in one go; runs without any test are left out.
 std::vector<ChapterRun> run_on_backends(const Workspace& workspace, const book::Chapter& chapter, const Tree& tree,

@@ -23,6 +23,11 @@ Workspace open_workspace() {
   return workspace;
 }
 
+std::string why_unavailable(const Workspace& workspace, Backend backend) {
+  if (!workspace.toolchain.can_build(backend)) return workspace.toolchain.why_not(backend);
+  return backend == Backend::cuda && !worker::gpu_present() ? "this machine has no GPU" : "";
+}
+
 Backend first_backend(const Workspace& workspace, const book::Chapter& chapter) {
   const auto found =
       std::ranges::find_if(chapter.backends, [&](Backend backend) { return workspace.toolchain.can_build(backend); });

@@ -37,6 +37,9 @@ struct Workspace {
 /// Opens the book: WORKBOOK_ROOT and WORKBOOK_BUILD, set by the launcher. EnvironmentError without them.
 Workspace open_workspace();
 
+/// Why nothing can run on a backend here; empty if it can. Without a GPU nothing is compiled for one, nvcc or not.
+std::string why_unavailable(const Workspace& workspace, Backend backend);
+
 /// The first of the chapter's backends that can be built here: exercises are judged on it. Its first one if none can.
 Backend first_backend(const Workspace& workspace, const book::Chapter& chapter);
 

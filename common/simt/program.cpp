@@ -180,7 +180,13 @@ std::string function_name(const void* function) {
   for (const char* noise : {"(anonymous namespace)::", "void "}) {
     for (std::size_t at; (at = text.find(noise)) != std::string::npos;) text.erase(at, std::strlen(noise));
   }
-  text = text.substr(0, text.find('('));
+  // Its parameters begin at the first parenthesis outside its template arguments, which may have some: f<(Step)1>(int).
+  int depth = 0;
+  const auto parameters = std::find_if(text.begin(), text.end(), [&](char c) {
+    depth += c == '<' ? 1 : c == '>' ? -1 : 0;
+    return c == '(' && depth == 0;
+  });
+  text.erase(parameters, text.end());
   return text;
 }
 

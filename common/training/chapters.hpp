@@ -22,6 +22,8 @@ class TrainingChapters {
 
   /// "your chapters 2, 5 and 6": whose code it is.
   std::string text() const;
+  /// Those of the reader's exercises that are still open in these chapters, and in what they use; none for the book's.
+  std::vector<std::string> open_exercises() const;
   /// For each pass the last chapter that has it, causal, in the element of the precision; in fp32 the forward pass is
   /// one of the CPU. The calls throw worker::Failure. Lives no longer than this object.
   std::unique_ptr<AttentionCore<float>> attention(MixedPrecision precision);

@@ -1,12 +1,8 @@
 #include "common/worker/build.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdint>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -14,6 +10,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "common/worker/build_lock.hpp"
 #include "common/worker/command.hpp"
 #include "common/worker/hash.hpp"
 
@@ -25,23 +22,6 @@ std::string contents(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
-
-/// Held while something is built: one build at a time, the launcher's included.
-class BuildLock {
- public:
-  explicit BuildLock(const fs::path& build_folder)
-      : descriptor_(::open((build_folder / ".lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666)) {
-    if (descriptor_ < 0) throw std::runtime_error(fmt::format("cannot write to {}", build_folder.string()));
-    while (::flock(descriptor_, LOCK_EX) != 0 && errno == EINTR) {
-    }
-  }
-  ~BuildLock() { ::close(descriptor_); }
-  BuildLock(const BuildLock&) = delete;
-  BuildLock& operator=(const BuildLock&) = delete;
-
- private:
-  int descriptor_;
-};
 
 /// A path as ninja wants it in a build statement.
 std::string in_ninja(const fs::path& path) {
@@ -119,13 +99,14 @@ std::string ninja_rules(const Toolchain& toolchain) {
 
 /// `include`: the folder with the chapter's headers; `used`: those of earlier chapters.
 std::string compile_step(const Toolchain& toolchain, Backend backend, const fs::path& source, const fs::path& include,
-                         const std::vector<fs::path>& used, const fs::path& object) {
+                         const std::vector<fs::path>& used, bool debug, const fs::path& object) {
   const fs::path shown = from_root(toolchain, source);
   std::vector<std::string> includes{fmt::format("-I{}", from_root(toolchain, include).string())};
   for (const fs::path& folder : used) {
     const std::string option = fmt::format("-I{}", from_root(toolchain, folder.parent_path()).string());
     if (includes.back() != option) includes.push_back(option);
   }
+  if (debug) includes.insert(includes.end(), {"-O0", "-g"});
   return fmt::format(
       "build {}: {}_{} {}\n  include = {}\n  source = {}\n  output = {}\n  depends = {}\n  fingerprint = {}\n",
       in_ninja(object), is_kernel_file(source) ? "kernels" : "compile", name(backend), in_ninja(shown),
@@ -239,9 +220,10 @@ std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, con
     const auto add = [&](const fs::path& source, const fs::path& include, const std::vector<fs::path>& used) {
       std::string key = std::string(name(job.backend)) + '\n' + source.string() + '\n' + include.string();
       for (const fs::path& folder : used) key += '\n' + folder.string();
+      if (job.debug) key += "\ndebug";
       objects.push_back(shown_folder / "objects" / (source.stem().string() + "." + hash(key) + ".o"));
       if (known_objects.insert(objects.back()).second) {
-        text += compile_step(toolchain, job.backend, source, include, used, objects.back());
+        text += compile_step(toolchain, job.backend, source, include, used, job.debug, objects.back());
       }
     };
     for (const fs::path& source : job.sources) add(source, job.include, job.used);
@@ -279,17 +261,6 @@ std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, con
     if (!worker.ok && worker.log.empty()) worker.log = result.output;
   }
   return built;
-}
-
-void build_targets(const Toolchain& toolchain, const std::vector<std::string>& targets) {
-  const BuildLock lock(toolchain.build_folder);
-  std::vector<std::string> argv{toolchain.cmake, "--build", toolchain.build_folder.string(), "--target"};
-  argv.insert(argv.end(), targets.begin(), targets.end());
-  const CommandResult result = run_command(argv);
-  if (result.exit_code == 0) return;
-  std::string end = result.output;
-  if (end.size() > 4000) end = "…" + end.substr(end.size() - 4000);
-  throw std::runtime_error("the book's own code did not build:\n" + end);
 }
 
 }  // namespace workbook::worker

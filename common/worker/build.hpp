@@ -49,6 +49,7 @@ struct WorkerJob {
   std::filesystem::path include;                 ///< the folder with the chapter's headers
   std::vector<std::filesystem::path> used = {};  ///< folders of earlier chapters, included as "NN_name/file"
   std::vector<std::string> libraries = {};       ///< what it is linked with beyond what every worker is
+  bool debug = false;                            ///< -O0 -g
 };
 
 struct WorkerBuilt {
@@ -60,7 +61,8 @@ struct WorkerBuilt {
 /// Builds all jobs, as far as each can be built; one that fails does not stop the others. Result by job name.
 std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, const std::vector<WorkerJob>& jobs);
 
-/// Builds CMake targets (test programs, worker_server). std::runtime_error with the end of the log if that fails.
+/// Builds CMake targets (test programs, worker_server) unless nothing has changed since they were built.
+/// std::runtime_error with the end of the log if that fails.
 void build_targets(const Toolchain& toolchain, const std::vector<std::string>& targets);
 
 }  // namespace workbook::worker

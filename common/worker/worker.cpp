@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -219,10 +218,7 @@ void Worker::Process::start() {
   std::vector<std::string> words = limits.prefix;
   // Code that nobody trusts gets no look at this process, which knows what is expected of it.
   if (!limits.prefix.empty()) ::prctl(PR_SET_DUMPABLE, 0);
-  if (limits.debug) {
-    const char* debugger = std::getenv("WORKBOOK_DEBUGGER");
-    words = {"/bin/sh", "-c", std::string(debugger ? debugger : "gdb -q --args") + " \"$0\""};
-  }
+  if (!limits.debugger.empty()) words = {"/bin/sh", "-c", limits.debugger + " \"$0\""};
   words.push_back(executable.string());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
@@ -236,7 +232,7 @@ void Worker::Process::start() {
     if (::getppid() != parent) ::_exit(127);
     ::dup2(child_socket.get(), kSocket);
     ::dup2(memory.get(), kSharedMemory);
-    if (!limits.debug) {
+    if (limits.debugger.empty()) {
       ::setpgid(0, 0);  // so that what it starts can be killed with it
       const int nothing = ::open("/dev/null", O_RDONLY);
       ::dup2(nothing, 0);
@@ -270,7 +266,7 @@ int Worker::Process::stop() {
   socket = Descriptor();  // a worker that waits for a request sees the end and returns
   for (auto left = limits.patience; left.count() > 0 && !ended(); left -= std::chrono::milliseconds(10))
     ::usleep(10000);
-  if (!limits.debug) ::kill(-pid, SIGKILL);
+  if (limits.debugger.empty()) ::kill(-pid, SIGKILL);
   ::kill(pid, SIGKILL);
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
@@ -343,7 +339,7 @@ json Worker::Process::exchange(const std::string& operation, json request) {
   bool timed_out = false;
   std::optional<std::string> text;
   if (send_message(socket.get(), request.dump())) {
-    text = receive_message(socket.get(), limits.debug ? -1 : limits.time.count(), timed_out);
+    text = receive_message(socket.get(), !limits.debugger.empty() ? -1 : limits.time.count(), timed_out);
   }
   // Where a child of its keeps the pipe open, only the time limit tells that the worker is gone.
   if (timed_out && !ended()) {

@@ -201,7 +201,7 @@ TEST_CASE("unknown verbs, chapters, exercises, gates and tests are refused, with
   const std::string exercises = "there are: 1.1, 1.2, 1.3, 2.1, 2.2, 2.3";
   const std::string chapters = "there are: 01_naive_attention, 02_online_softmax";
   const std::vector<Case> cases{
-      {{"nonsense"}, {"nonsense", "allowed: status, run, test, hint, reset, watch, trace, doctor, stubs, "}},
+      {{"nonsense"}, {"nonsense", "allowed: status, run, test, hint, reset, watch, trace, doctor, solution, "}},
       {{"nonsense", "1", "--json"}, {"nonsense: there is no such verb"}},
       {{"--nonsense"}, {"--nonsense", "./workbook --help says what is allowed"}},
       {{"status", "1", "--json"}, {"1: not expected here", "./workbook status --help"}},
@@ -214,7 +214,8 @@ TEST_CASE("unknown verbs, chapters, exercises, gates and tests are refused, with
        {"--only \"no such test\"", "allowed: \"scores are scaled once\""}},
       {{"test", "--only", "no such test", "--json"}, {"--only \"no such test\"", "\"an empty state changes nothing\""}},
       {{"test", "1.2", "--only", "scores are scaled once"}, {"--only", "allowed: \"each row of P sums to one\""}},
-      {{"test", "1", "--debug"}, {"--debug", "allowed: --debug --only"}},
+      {{"test", "1", "--debug"}, {"--debug", "allowed: test 2.1 --debug, or --debug --only"}},
+      {{"test", "1.1", "--debug", "--backend", "cuda"}, {"--backend cuda", "allowed: cpu or sim"}},
       {{"test", "1", "--time-limit", "0"}, {"--time-limit", "\"0\"", "allowed: seconds, from 0.1"}},
       {{"test", "1", "--time-limit", "nan"}, {"--time-limit", "\"nan\"", "allowed: seconds, from 0.1"}},
       {{"test", "2", "--previous", "mine"}, {"--previous", "\"mine\"", "allowed: solutions or chapters"}},
@@ -223,6 +224,7 @@ TEST_CASE("unknown verbs, chapters, exercises, gates and tests are refused, with
       {{"hint", "1.1", "1.2", "--json"}, {"1.2: not expected here"}},
       {{"reset", "x", "--json"}, {"\"x\"", exercises}},
       {{"reset", "1", "--json"}, {"\"1\"", exercises}},
+      {{"solution", "7.7"}, {"\"7.7\"", exercises}},
       {{"watch", "9"}, {"\"9\"", chapters}},
       {{"watch", "1", "--poll", "0"}, {"--poll", "\"0\"", "allowed: seconds, from 0.05"}},
       {{"check", "--gate", "nonsense", "--json"}, {"--gate nonsense", "allowed: ", "mutants", "stubs"}},

@@ -195,3 +195,13 @@ TEST_CASE("watch tests again when a file is saved") {
   CHECK(contains(watch.out(), "1 failed"));
   CHECK(contains(watch.out(), "7 todo"));
 }
+
+TEST_CASE("watch takes an exercise too") {
+  const WorkbookCopy book;
+  book.solve("1.2");
+  const WorkbookCopy::Background watch(book, {"watch", "1.2", "--poll", "0.05"});
+  INFO(watch.out());
+  REQUIRE(watch.prints("watching chapters/01_naive_attention", 1, 20));
+  CHECK(contains(watch.out(), "4 passed"));
+  CHECK_FALSE(contains(watch.out(), "todo"));
+}

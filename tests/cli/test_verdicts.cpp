@@ -347,3 +347,51 @@ TEST_CASE("typical mistakes fail, are located, and are explained where they are 
     CHECK(explained);
   }
 }
+
+TEST_CASE("an exercise that fails takes at most 30 lines, its first failing test in full, and one conclusion") {
+  const WorkbookCopy book;
+  solve_chapter_1(book);
+  book.edit(file_1, "scale * dot", "dot");
+  const Ran ran = book.run({"test", "1.1"});
+  INFO(ran.out);
+  CHECK(occurrences(ran.out, "\n") <= 30 + 3);  // the chapter, the counts, what to do next
+  CHECK(occurrences(ran.out, "likely cause:") == 1);
+  CHECK(occurrences(ran.out, "look at:") == 1);
+  CHECK(occurrences(ran.out, "  failed ") > 1);
+  CHECK(occurrences(ran.out, "failed on the CPU") == 1);
+  CHECK(contains(ran.out, "next: mend exercise 1.1, then ./workbook test 1.1"));
+  CHECK(occurrences(book.run({"test", "1.1", "--verbose"}).out, "failed on the CPU") > 1);
+}
+
+TEST_CASE("what is next is said when everything passes too") {
+  const WorkbookCopy book;
+  book.solve("1.2");
+  CHECK(contains(book.run({"test", "1.2"}).out,
+                 "next: ./workbook solution 1.2 shows how the book does it; then exercise 1.1"));
+  CHECK(contains(book.run({"test", "1.2", "--solutions"}).out, "next: your own code: ./workbook test 1.2"));
+  solve_chapter_1(book);
+  CHECK(contains(book.run({"test", "1"}).out, "then chapter 2"));
+}
+
+TEST_CASE("the compiler's warnings are shown where they are about the reader's own lines") {
+  const WorkbookCopy book;
+  solve_chapter_1(book);
+  book.edit(file_1, "  // END 1.2", "  if (int one = 1) one == 2;\n  // END 1.2");
+  book.write(file_1, book.read(file_1) + "static void of_nobody() { int one = 1; one == 2; }\n");
+  const Ran ran = book.run({"test", "1"});
+  INFO(ran.out);
+  CHECK(contains(ran.out, fmt::format("{}:{}:", file_1, book.line_of(file_1, "if (int one"))));
+  CHECK_FALSE(contains(ran.out, fmt::format("{}:{}:", file_1, book.line_of(file_1, "of_nobody"))));
+  book.write(file_1, book.read(file_1) + "nonsense\n");  // the whole chapter does not compile
+  CHECK(contains(book.run({"test", "1"}).out, "warning: "));
+}
+
+TEST_CASE("what the code prints is shown when a test passes too") {
+  const WorkbookCopy book;
+  book.solve("1.3");
+  book.edit(file_1, "  // END 1.3", "  std::printf(\"%d rows\\n\", int(O.rows()));\n  // END 1.3");
+  const Ran ran = book.run({"test", "1.3"});
+  INFO(ran.out);
+  CHECK(ran.exit_code == 0);
+  CHECK(contains(ran.out, " rows"));
+}

@@ -167,7 +167,11 @@ Ran WorkbookCopy::run(const std::vector<std::string>& given, const RunOptions& o
   command.environment["STDERR_FILE"] = errors.string();
   command.folder = options.folder.empty() ? book_folder : options.folder;
   command.time = options.time;
-  const worker::CommandResult result = worker::run_command(command_line(arguments, "2>\"$STDERR_FILE\""), command);
+  const fs::path input = place / "stdin.txt";
+  book::write_file(input, options.input);
+  command.environment["STDIN_FILE"] = input.string();
+  const worker::CommandResult result =
+      worker::run_command(command_line(arguments, "<\"$STDIN_FILE\" 2>\"$STDERR_FILE\""), command);
   return {result.exit_code, result.timed_out, result.output, book::read_file(errors)};
 }
 

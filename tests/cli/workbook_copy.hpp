@@ -29,6 +29,7 @@ struct RunOptions {
   std::map<std::string, std::string> environment;
   std::filesystem::path folder;  ///< working directory; empty: the book's copy
   double time = 240;             ///< seconds, then it is killed
+  std::string input;             ///< what stands on its stdin; empty: nothing
 };
 
 class WorkbookCopy {

@@ -47,7 +47,7 @@ expect_no_err() { ! grep -qF -- "$1" "$work/err" || echo "standard error says '$
 expect_same() { [ "$1" = "$2" ] || echo "got '$1' instead of '$2'; "; }
 
 make_book() {  # make_book FOLDER: a project with the launcher, the presets and a command of a few lines
-  mkdir -p -- "$1"
+  mkdir -p -- "$1/common"
   cp -- "$launcher" "$presets" "$1/"
   cat >"$1/CMakeLists.txt" <<'END'
 cmake_minimum_required(VERSION 3.25)
@@ -59,18 +59,18 @@ if(WORKBOOK_FETCH STREQUAL "OFF" AND EXISTS ${CMAKE_SOURCE_DIR}/pretend-missing)
   message(FATAL_ERROR "Libraries missing")
 endif()
 add_custom_command(OUTPUT made.hpp COMMAND sh ${CMAKE_SOURCE_DIR}/make_header.sh ${CMAKE_SOURCE_DIR}
-                   DEPENDS ${CMAKE_SOURCE_DIR}/header.txt VERBATIM)
-add_executable(workbook_cli command.cpp made.hpp)
+                   DEPENDS ${CMAKE_SOURCE_DIR}/common/header.txt VERBATIM)
+add_executable(workbook_cli common/command.cpp made.hpp)
 target_include_directories(workbook_cli PRIVATE ${CMAKE_BINARY_DIR})
 END
   cat >"$1/make_header.sh" <<'END'
 echo start >>"$1/builds.txt"
-grep -q slow "$1/header.txt" && sleep 1
-cp "$1/header.txt" made.hpp
+grep -q slow "$1/common/header.txt" && sleep 1
+cp "$1/common/header.txt" made.hpp
 echo end >>"$1/builds.txt"
 END
-  echo '// header' >"$1/header.txt"
-  cat >"$1/command.cpp" <<'END'
+  echo '// header' >"$1/common/header.txt"
+  cat >"$1/common/command.cpp" <<'END'
 #include <unistd.h>
 #include <cstdio>
 #include <cstdlib>
@@ -94,7 +94,7 @@ END
 # apt-get install "installs" the compiler, cmake and ninja by linking them there, if $1/installable exists.
 make_bare_path() {
   mkdir -p -- "$1"
-  for tool in sh cat cp ln sed awk dirname basename readlink mkdir rm find tail grep uname env touch tr tee flock sleep
+  for tool in sh cat cp mv ln sed awk dirname basename readlink mkdir rm find tail grep uname env touch tr tee flock sleep
   do
     found=$(command -v "$tool") && ln -s "$found" "$1/$tool"
   done
@@ -174,14 +174,40 @@ report "a later call looks for nothing" \
 
 # ---- Changes. ------------------------------------------------------------------------------------------------------
 
-echo '#error "this header is broken"' >"$book/header.txt"
+echo '#error "this header is broken"' >"$book/common/header.txt"
 run "$book/workbook" broken
 report "a failed build says what failed and where the log is, and ends with 3" \
   "$(expect_status 3; expect_out ''; expect_err 'this header is broken'
     expect_err "$book/build/default/launcher.log")"
-echo '// mended' >"$book/header.txt"
+echo '// mended' >"$book/common/header.txt"
 run "$book/workbook" mended
 report "a change is built again" "$(expect_status 0; expect_out '[mended]'; expect_quiet)"
+
+# Ninja is asked only after a change: a stand-in writes its calls down.
+real_ninja=$(sed -n 4p "$book/build/default/.workbook-ready")
+printf '#!/bin/sh\necho ninja >>"%s/ninja-calls"\nexec "%s" "$@"\n' "$work" "$real_ninja" >"$work/ninja"
+chmod +x "$work/ninja"
+sed "4s|.*|$work/ninja|" "$book/build/default/.workbook-ready" >"$work/ready"
+cp "$work/ready" "$book/build/default/.workbook-ready"
+ninja_calls() {  # ninja_calls: how often it was called in one run of the command
+  : >"$work/ninja-calls"
+  run "$book/workbook" counted
+  grep -c ninja "$work/ninja-calls"
+}
+first=$(ninja_calls)
+echo '// another' >"$book/common/header.txt"
+second=$(ninja_calls)
+third=$(ninja_calls)
+: >"$book/common/new.cpp"
+fourth=$(ninja_calls)
+rm "$book/common/new.cpp"
+fifth=$(ninja_calls)
+rm "$book/build/default/bin/workbook_cli"
+sixth=$(ninja_calls)
+report "ninja is asked when something has changed, come or gone, and only then" \
+  "$(expect_status 0; expect_out '[counted]'; expect_same "$first $second $third $fourth $fifth $sixth" '0 1 0 1 1 1')"
+printf '%s\n' "$book" "$(sed -n 2p "$work/ready")" "$(sed -n 3p "$work/ready")" "$real_ninja" configured \
+  >"$book/build/default/.workbook-ready"
 
 cp "$book/CMakeLists.txt" "$work/keep"
 echo 'message(FATAL_ERROR "no good")' >>"$book/CMakeLists.txt"
@@ -320,7 +346,7 @@ rm -f "$missing_book/pretend-missing"
 
 two_at_once() {  # two_at_once PATH: two calls that both find something to build
   : >"$missing_book/builds.txt"
-  echo "// slow $1" >"$missing_book/header.txt"
+  echo "// slow $1" >"$missing_book/common/header.txt"
   PATH=$1 "$missing_book/workbook" first >"$work/out1" 2>"$work/err1" &
   one=$!
   PATH=$1 "$missing_book/workbook" second >"$work/out2" 2>"$work/err2" &

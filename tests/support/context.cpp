@@ -19,13 +19,14 @@ Context read_context() {
   context.unavailable = json.at("unavailable");
   context.counts = json.at("counts");
   context.element = json.at("element");
-  context.debug = json.at("debug");
+  context.debugger = json.at("debugger");
   context.time_limit = json.at("time_limit");
   context.worker_prefix = json.at("worker_prefix");
   context.previous = json.at("previous");
   context.previous_element = json.at("previous_element");
   for (const auto& [name, subject] : json.at("subjects").items()) {
-    context.subjects[name] = {subject.at("executable"), subject.at("not_compiled"), subject.at("open")};
+    context.subjects[name] = {subject.at("executable"), subject.at("not_compiled"), subject.at("open"),
+                              subject.at("on_host")};
   }
   return context;
 }

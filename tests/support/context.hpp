@@ -2,7 +2,7 @@
 // environment variable WORKBOOK_CONTEXT, written by common/judge/run.cpp:
 //
 //   {"chapter": 3, "chapter_name": "03_tiled_wmma", "backend": "sim", "unavailable": "", "counts": true, "element":
-//   "float16", "debug": false,
+//   "float16", "debugger": "",
 //    "time_limit": 10.0, "worker_prefix": [],
 //    "subjects": {"whole": {"executable": PATH, "not_compiled": LOG}, "3.1": {…, "open": true}},
 //    "previous": PATH of the previous chapter's worker, or "", "previous_element": "float32"}
@@ -21,6 +21,7 @@ struct Subject {
   std::string executable;    ///< empty if there is none to run
   std::string not_compiled;  ///< what the compiler said, if that is why
   bool open = false;         ///< the exercise is still a TODO: nothing was built
+  bool on_host = false;      ///< its code runs on the CPU, whatever the backend of its chapter
 };
 
 struct Context {
@@ -29,7 +30,7 @@ struct Context {
   std::string unavailable;  ///< why nothing can run on it here; empty if it can
   bool counts = false;      ///< the backend counts accesses and looks for races
   std::string element;      ///< type of Q, K, V and O of the code under test: "float32", "float16", "bfloat16"
-  bool debug = false;
+  std::string debugger;  ///< starts the code under test; empty: none
   double time_limit = 10;
   std::vector<std::string> worker_prefix;   ///< starts the code under test in its isolation; empty: none
   std::map<std::string, Subject> subjects;  ///< by exercise id, and "whole"

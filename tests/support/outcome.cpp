@@ -28,6 +28,7 @@ struct Running {
   std::optional<Outcome> outcome;
   std::vector<judge::Trial> trials;
   std::string assertions;  // failed CHECKs that are not ours
+  std::string printed;     // by the code under test
   std::chrono::steady_clock::time_point start;
 };
 Running running;
@@ -96,6 +97,7 @@ class Listener : public Catch::EventListenerBase {
       outcome.result = Result::failed;
       outcome.message = "the test asserted nothing: a defect of the book";
     }
+    if (outcome.result == Result::passed && outcome.message.empty()) outcome.message = running.printed;
     judge::Verdict verdict;
     verdict.test = running.test;
     verdict.exercise = running.exercise;
@@ -123,6 +125,9 @@ void begin_trial(const std::map<std::string, double>& numbers) {
 judge::Trial& current_trial() {
   if (running.trials.empty()) running.trials.emplace_back();
   return running.trials.back();
+}
+void note_printed(const std::string& text) {
+  if (!text.empty()) running.printed = text.substr(text.find_first_not_of("\n "));
 }
 void end_test(Outcome outcome) {
   running.outcome = std::move(outcome);

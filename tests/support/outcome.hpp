@@ -35,6 +35,9 @@ judge::Trial& current_trial();
 /// Ends the running test with this outcome.
 [[noreturn]] void end_test(Outcome outcome);
 
+/// What the code under test has printed, for a test that passes: the last of it is its message.
+void note_printed(const std::string& text);
+
 /// The running test: its name, and the exercise that it belongs to: the tag [1.1], or "whole".
 const std::string& current_test();
 const std::string& current_exercise();

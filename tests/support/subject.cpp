@@ -34,7 +34,10 @@ std::string printed_text() {
 
 /// The first line of every failure message.
 std::string headline(const std::string& input) {
-  return fmt::format("chapter {}, \"{}\" failed on {}{}", context().chapter, current_test(), text(context().backend),
+  const auto subject = context().subjects.find(current_exercise());
+  const bool on_host = subject != context().subjects.end() && subject->second.on_host;
+  return fmt::format("chapter {}, \"{}\" failed on {}{}", context().chapter, current_test(),
+                     text(on_host ? Backend::cpu : context().backend),
                      input.empty() ? "" : " (" + input + ")");
 }
 
@@ -46,7 +49,7 @@ Worker& worker_of(const std::string& executable) {
   worker::Limits limits;
   if (context().backend == Backend::cuda) limits.memory = 0;  // CUDA reserves far more addresses than it uses
   limits.time = std::chrono::duration<double>(context().time_limit);
-  limits.debug = context().debug;
+  if (executable != context().previous) limits.debugger = context().debugger;
   if (executable != context().previous) limits.prefix = context().worker_prefix;
   if (context().backend == Backend::cuda &&
       !limits.prefix.empty()) {  // compute-sanitizer: slow, and reports at the end
@@ -167,6 +170,7 @@ Reply call_worker(const std::string& executable, const Call& call) {
     Reply reply = worker.call(call);
     worker.limits().time = usual;
     last_printed = reply.printed;
+    note_printed(printed_text());
     return reply;
   } catch (const Failure& failure) {
     worker.limits().time = usual;

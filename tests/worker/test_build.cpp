@@ -294,3 +294,30 @@ TEST_CASE("the book's own code that does not build is an error with the end of t
   book.write("cmake", "#!/bin/sh\nexit 0\n");
   CHECK_NOTHROW(build_targets(book.toolchain, {"worker_server"}));
 }
+
+TEST_CASE("targets are built once, and again after a change to the book's own code or to what was built") {
+  Book book;
+  book.write("cmake", "#!/bin/sh\necho built >>\"$(dirname \"$0\")/builds\"\n");
+  fs::permissions(book / "cmake", fs::perms::owner_all);
+  book.toolchain.cmake = (book / "cmake").string();
+  const auto builds = [&](const std::vector<std::string>& targets) {
+    book.write("builds", "");
+    build_targets(book.toolchain, targets);
+    return fs::file_size(book / "builds") > 0;
+  };
+  book.write("common/a.cpp", "int a;");
+  book.write("build/bin/a", "a program");
+  CHECK(builds({"a"}));
+  CHECK_FALSE(builds({"a"}));
+  CHECK(builds({"a", "b"}));
+  CHECK_FALSE(builds({"b"}));
+  book.write("common/a.cpp", "int aa;");
+  CHECK(builds({"a"}));
+  book.write("common/b.cpp", "");
+  CHECK(builds({"a"}));
+  fs::remove(book / "common/b.cpp");
+  CHECK(builds({"a"}));
+  fs::remove(book.toolchain.build_folder / "bin/a");
+  CHECK(builds({"a"}));
+  CHECK_FALSE(builds({"a"}));
+}

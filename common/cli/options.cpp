@@ -1,0 +1,157 @@
+#include "common/cli/options.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <map>
+
+#include "common/cli/session.hpp"
+
+namespace workbook::cli {
+namespace {
+
+std::string refusal(const std::string& value, const std::string& allowed) {
+  return fmt::format("\"{}\" is not allowed; allowed: {}", value, allowed);
+}
+
+/// The whole of `text` as a number; false if it is none.
+template <class T>
+bool read(const std::string& text, T& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+/// What is wrong with the command line, and what is allowed.
+int explain(const CLI::App& app, const CLI::ParseError& error, const std::vector<std::string>& words) {
+  const std::vector<CLI::App*> verbs = app.get_subcommands();
+  const std::string verb = verbs.empty() ? "" : " " + verbs[0]->get_name();
+  const std::string text = error.what();
+  const std::size_t colon = text.rfind(": ");
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr || colon == std::string::npos) {
+    fmt::print(stderr, "workbook: {}; ./workbook{} --help says what is allowed\n", text, verb);
+    return kUsage;
+  }
+  // Without a verb, the first word is what was meant to be one; CLI11 lists what is left over from the end.
+  const auto first = std::find_if(words.begin(), words.end(), [](const auto& word) { return word != "--json"; });
+  const std::string extra = verbs.empty() && first != words.end() ? *first : text.substr(colon + 2);
+  if (verbs.empty() && !extra.starts_with("-")) {
+    std::vector<std::string> names;
+    for (const CLI::App* known : app.get_subcommands([](const CLI::App*) { return true; })) {
+      names.push_back(known->get_name());
+    }
+    fmt::print(stderr, "workbook: {}: there is no such verb; allowed: {}\n", extra, fmt::join(names, ", "));
+  } else {
+    fmt::print(stderr, "workbook: {}: not expected here; ./workbook{} --help says what is allowed\n", extra, verb);
+  }
+  return kUsage;
+}
+
+}  // namespace
+
+template <class T>
+Allowed whole_number(T least) {
+  return [least](const std::string& text) {
+    T value{};
+    if (read(text, value) && value >= least) return std::string();
+    return refusal(text, fmt::format("a whole number from {} to {}", least, std::numeric_limits<T>::max()));
+  };
+}
+template Allowed whole_number(std::int64_t);
+template Allowed whole_number(std::uint64_t);
+
+Allowed number(double least, double most, const std::string& allowed) {
+  return [=](const std::string& text) {
+    double value{};
+    return read(text, value) && value >= least && value <= most ? "" : refusal(text, allowed);
+  };
+}
+
+Allowed one_of(const std::vector<std::string>& values, const std::string& allowed) {
+  return [=](const std::string& text) {
+    return std::find(values.begin(), values.end(), text) != values.end() ? "" : refusal(text, allowed);
+  };
+}
+
+Allowed not_empty(const std::string& allowed) {
+  return [=](const std::string& text) { return text.empty() ? refusal(text, allowed) : ""; };
+}
+
+Option& Option::allow(const Allowed& allowed) {
+  option_->check(CLI::Validator([allowed](const std::string& text) { return allowed(text); }, "", ""));
+  return *this;
+}
+Option& Option::show_default() {
+  option_->capture_default_str();
+  return *this;
+}
+Option& Option::required() {
+  option_->required();
+  return *this;
+}
+Option& Option::separated_by(char separator) {
+  option_->delimiter(separator);
+  return *this;
+}
+Option& Option::excludes(const std::vector<std::string>& names) {
+  for (const std::string& name : names) option_->excludes(name);
+  return *this;
+}
+bool Option::given() const {
+  return option_->count() > 0;
+}
+
+template <class T>
+Option Options::option(const std::string& name, T& value, const std::string& description) {
+  return Option(verb_.add_option(name, value, description));
+}
+template Option Options::option(const std::string&, std::string&, const std::string&);
+template Option Options::option(const std::string&, std::int64_t&, const std::string&);
+template Option Options::option(const std::string&, std::uint64_t&, const std::string&);
+template Option Options::option(const std::string&, double&, const std::string&);
+template Option Options::option(const std::string&, std::vector<std::string>&, const std::string&);
+template Option Options::option(const std::string&, std::vector<std::int64_t>&, const std::string&);
+
+Option Options::flag(const std::string& name, bool& value, const std::string& description) {
+  return Option(verb_.add_flag(name, value, description));
+}
+
+CommandLine read_command_line(const std::vector<ListedVerb>& verbs, const std::vector<std::string>& words) {
+  CommandLine line;
+  line.app = std::make_shared<CLI::App>(
+      "The FlashAttention Workbook: build FlashAttention chapter by chapter. Without a verb: the book at a glance.",
+      "workbook");
+  CLI::App& app = *line.app;
+  app.require_subcommand(0, 1);
+  app.footer(
+      "Examples: ./workbook run          ./workbook test 1          ./workbook hint 1.1\n"
+      "Exit codes: 0 done, 1 a test failed or is open, 2 usage, 3 environment");
+  app.add_flag("--json", line.json, "Print one JSON document");
+  std::map<std::string, Runner> runners;
+  for (const ListedVerb& verb : verbs) {
+    CLI::App* sub = app.add_subcommand(verb.name, verb.description);
+    if (verb.declare == nullptr) {  // whatever follows is not ours to read
+      sub->prefix_command();
+      sub->set_help_flag();
+      continue;
+    }
+    sub->footer("Example: " + verb.example);
+    sub->add_flag("--json", line.json, "Print one JSON document");
+    Options options(*sub, words);
+    runners[verb.name] = verb.declare(options);
+  }
+  try {
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 takes them from the end
+  } catch (const CLI::ParseError& error) {
+    line.exit_code = error.get_exit_code() == 0 ? app.exit(error) : explain(app, error, words);
+    return line;
+  }
+  const std::vector<CLI::App*> asked = app.get_subcommands();
+  line.verb = asked.empty() ? verbs.front().name : asked.front()->get_name();
+  line.run = runners[line.verb];
+  return line;
+}
+
+}  // namespace workbook::cli

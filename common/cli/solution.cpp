@@ -1,0 +1,171 @@
+// solution: the book's answer beside the reader's, once theirs has passed: both texts, what differs in counted terms,
+// and why the book does it so.
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "common/attention/error.hpp"
+#include "common/book/files.hpp"
+#include "common/book/markers.hpp"
+#include "common/book/progress.hpp"
+#include "common/cli/verbs.hpp"
+#include "common/judge/counted.hpp"
+
+namespace workbook::cli {
+namespace {
+
+using book::Progress;
+using Lines = std::vector<std::string>;
+
+/// A region in one of the two trees.
+struct Answer {
+  std::string file;
+  int first = 0;  ///< line of the region's first line
+  Lines lines;
+};
+
+Answer answer_in(const Session& session, const std::filesystem::path& folder, const book::Chapter& chapter,
+                 const std::string& id) {
+  for (const std::string& name : chapter.files) {
+    const std::filesystem::path path = folder / name;
+    if (!std::filesystem::exists(path)) continue;
+    const book::MarkedFile file = book::parse_reader(session.shown(path), book::read_file(path));
+    if (const book::Region* region = file.find(id)) return {file.name, region->begin_line + 1, region->body};
+  }
+  return {};
+}
+
+/// What is missing before the answer is shown; empty if the exercise has passed.
+std::string not_yet(const std::string& id, Progress state) {
+  switch (state) {
+    case Progress::passing:
+      return "";
+    case Progress::open:
+      return fmt::format("exercise {} is still open: ./workbook hint {} helps", id, id);
+    case Progress::untested:
+      return fmt::format("exercise {} has not been tested since you changed it: ./workbook test {}", id, id);
+    case Progress::failing:
+      return fmt::format("exercise {} does not pass yet: ./workbook test {} says why, ./workbook hint {} helps", id, id,
+                         id);
+    case Progress::lost:
+      return fmt::format("the markers of exercise {} are gone from your file: ./workbook test {} says which", id, id);
+  }
+  return "";
+}
+
+/// On a terminal, whether the reader means it; elsewhere --anyway has said so.
+bool means_it(const std::string& id) {
+  if (::isatty(0) == 0 || ::isatty(2) == 0) return true;
+  fmt::print(stderr, "You can find the answer to {} only once. Show the book's all the same? [y/N] ", id);
+  const int answer = std::getchar();
+  return answer == 'y' || answer == 'Y';
+}
+
+/// Characters of a line: those of the terminal, or of a page.
+std::size_t line_width() {
+  winsize size{};
+  return ::isatty(1) != 0 && ::ioctl(1, TIOCGWINSZ, &size) == 0 && size.ws_col >= 40 ? size.ws_col : 120;
+}
+
+std::size_t width_of(const Lines& lines) {
+  std::size_t width = 0;
+  for (const std::string& line : lines) width = std::max(width, line.size());
+  return width;
+}
+
+std::string title_of(const char* whose, const Answer& answer) {
+  return fmt::format("{}, {}:{}", whose, answer.file, answer.first);
+}
+
+/// Side by side where there is room, else one below the other.
+void print_answers(const Session& session, const Answer& yours, const Answer& book) {
+  const std::string left = title_of("yours", yours), right = title_of("the book's", book);
+  const std::size_t width = std::max(width_of(yours.lines), left.size());
+  if (width + 3 + std::max(width_of(book.lines), right.size()) <= line_width()) {
+    fmt::print("{}   {}\n", session.colored(fmt::format("{:<{}}", left, width), "bold"),
+               session.colored(right, "bold"));
+    for (std::size_t i = 0; i < std::max(yours.lines.size(), book.lines.size()); ++i) {
+      fmt::print("{:<{}} | {}\n", i < yours.lines.size() ? yours.lines[i] : "", width,
+                 i < book.lines.size() ? book.lines[i] : "");
+    }
+    return;
+  }
+  for (const auto& [title, answer] : {std::pair{left, &yours}, {right, &book}}) {
+    fmt::print("{}\n", session.colored(title, "bold"));
+    for (const std::string& line : answer->lines) fmt::print("{}\n", line);
+    fmt::print("\n");
+  }
+}
+
+void print_counted(const judge::Counted& counted) {
+  if (counted.problem.empty()) return;
+  if (counted.differences.empty()) {
+    fmt::print("\nCounted on {}: both do the same.\n", counted.problem);
+    return;
+  }
+  fmt::print("\nCounted on {}:\n  {:<46} {:>12} {:>12}\n", counted.problem, "", "yours", "the book's");
+  for (const judge::CountedDifference& each : counted.differences)
+    fmt::print("  {:<46} {:>12.0f} {:>12.0f}\n", each.meaning, each.yours, each.book);
+}
+
+nlohmann::json answer_json(const Answer& answer) {
+  return {{"file", answer.file}, {"line", answer.first}, {"text", book::join_lines(answer.lines)}};
+}
+
+int solution(const Session& session, const std::string& id, bool anyway) {
+  const book::Exercise& exercise = session.book.exercise(id);
+  const book::Chapter& chapter = session.book.chapter(id.substr(0, id.find('.')));
+  if (!session.book.has_solutions(chapter))
+    throw EnvironmentError(fmt::format("solution {}: this book comes without its solutions", id));
+  const Progress state = book::load_progress(session.book).at(id).state;
+  if (const std::string missing = not_yet(id, state); !missing.empty()) {
+    if (!anyway) {
+      fmt::print(stderr, "{}; --anyway shows the book's answer all the same\n", missing);
+      return kTestFailed;
+    }
+    if (!means_it(id)) return kTestFailed;
+  }
+  const Answer yours = answer_in(session, judge::readers_tree(session, chapter).folder, chapter, id);
+  const Answer book = answer_in(session, judge::solutions_tree(session, chapter).folder, chapter, id);
+  session.progress("counting");
+  const judge::Counted counted =
+      state == Progress::passing ? judge::count_beside_solution(session, chapter, id) : judge::Counted();
+  session.progress("");
+  if (session.json) {
+    nlohmann::json differences = nlohmann::json::array();
+    for (const judge::CountedDifference& each : counted.differences)
+      differences.push_back({{"name", each.name}, {"yours", each.yours}, {"book", each.book}});
+    print_json({{"exercise", exercise.id},
+                {"title", exercise.title},
+                {"state", name(state)},
+                {"yours", answer_json(yours)},
+                {"book", answer_json(book)},
+                {"counted_on", counted.problem.empty() ? nlohmann::json(nullptr) : nlohmann::json(counted.problem)},
+                {"differences", differences},
+                {"why", exercise.why.empty() ? nlohmann::json(nullptr) : nlohmann::json(exercise.why)}});
+    return kDone;
+  }
+  fmt::print("{}\n\n", session.colored(fmt::format("{} {}", exercise.id, exercise.title), "bold"));
+  print_answers(session, yours, book);
+  print_counted(counted);
+  if (!exercise.why.empty()) fmt::print("\nWhy: {}\n", exercise.why);
+  return kDone;
+}
+
+}  // namespace
+
+Runner declare_solution(Options& options) {
+  struct Given {
+    std::string exercise;
+    bool anyway = false;
+  };
+  const auto given = std::make_shared<Given>();
+  options.option("exercise", given->exercise, "An exercise, e.g. 2.2").required();
+  options.flag("--anyway", given->anyway, "Also before yours has passed");
+  return [given](Session& session) { return solution(session, given->exercise, given->anyway); };
+}
+
+}  // namespace workbook::cli

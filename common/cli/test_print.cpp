@@ -1,0 +1,204 @@
+#include "common/cli/test_print.hpp"
+
+#include <algorithm>
+#include <set>
+#include <sstream>
+
+#include "common/book/progress.hpp"
+#include "common/book/text.hpp"
+#include "common/judge/narrow.hpp"
+
+namespace workbook::cli {
+namespace {
+
+using book::Chapter, book::Progress;
+using judge::ChapterRun, judge::Result, judge::Verdict;
+
+using Lines = std::vector<std::string>;
+using Verdicts = std::vector<const Verdict*>;
+
+constexpr std::size_t kMostLines = 30;      // of an exercise that fails
+constexpr std::size_t kLeastOfMessage = 8;  // of its first failing test, however many others there are
+constexpr std::size_t kMostPrinted = 5;     // of what a passed test has to say
+constexpr std::size_t kMostCauses = 3;
+
+/// Neither right nor wrong: nothing ran.
+bool did_not_run(Result result) {
+  return result == Result::todo || result == Result::blocked || result == Result::skipped;
+}
+bool is_failure(const Verdict& test) {
+  return test.result != Result::passed && !did_not_run(test.result);
+}
+
+Lines lines_of(const std::string& text, const std::string& indent) {
+  Lines lines;
+  std::istringstream all(text);
+  for (std::string line; std::getline(all, line);) lines.push_back(indent + line);
+  return lines;
+}
+
+/// The first `most` lines, and how many there are beyond them.
+Lines cut(Lines lines, std::size_t most, const std::string& indent) {
+  if (lines.size() <= most) return lines;
+  const std::size_t left = lines.size() - most + 1;
+  lines.resize(most - 1);
+  lines.push_back(fmt::format("{}… {} more lines: --verbose shows them", indent, left));
+  return lines;
+}
+
+std::string test_line(const Session& session, const Verdict& test) {
+  const char* color = test.result == Result::passed ? "green" : did_not_run(test.result) ? "yellow" : "red";
+  std::string line =
+      fmt::format("  {}  {}", session.colored(fmt::format("{:<7}", name(test.result)), color), test.test);
+  if (test.result == Result::todo && test.place)
+    line += fmt::format("   todo {} ({}:{})", test.exercise, test.place->file, test.place->line);
+  if (test.result == Result::blocked || test.result == Result::skipped) line += "   " + test.message;
+  return line;
+}
+
+/// What the failing tests say together, and where to look.
+Lines conclusion(const Session& session, const Verdicts& tests, const Verdict& first) {
+  Lines lines;
+  const judge::Conclusion found = judge::conclude(tests);
+  for (std::size_t i = 0; i < std::min(found.causes.size(), kMostCauses); ++i)
+    lines.push_back(
+        fmt::format("    {} {}", session.colored(i == 0 ? "likely cause:" : "or:", "bold"), found.causes[i].text()));
+  if (found.causes.empty() && first.result == Result::failed && found.facts.empty())
+    lines.emplace_back("    likely cause: cannot be told: it is none of the mistakes that the book knows");
+  for (const std::string& fact : found.facts) lines.push_back("    " + fact);
+  if (first.place) {
+    lines.push_back(fmt::format("    look at: {}:{}      more help: ./workbook hint {}", first.place->file,
+                                first.place->line, first.exercise));
+  }
+  return lines;
+}
+
+/// The tests of one exercise, or those of the whole chapter. `shown`: messages that stand there already, such as a
+/// compiler's log that all tests have.
+void print_exercise(const Session& session, const std::string& heading, const Verdicts& tests, bool verbose,
+                    std::set<std::string>& shown) {
+  if (tests.empty()) return;
+  const auto failing = std::ranges::find_if(tests, [](const Verdict* test) { return is_failure(*test); });
+  const Lines end = failing == tests.end() ? Lines() : conclusion(session, tests, **failing);
+  const std::size_t others = 1 + tests.size() + end.size();
+  const std::size_t room = verbose ? SIZE_MAX : std::max(kLeastOfMessage, kMostLines - std::min(kMostLines, others));
+  Lines lines{heading};
+  for (const Verdict* test : tests) {
+    lines.push_back(test_line(session, *test));
+    if (test->message.empty() || did_not_run(test->result)) continue;
+    Lines more;
+    if (test->result == Result::passed) {
+      more = cut(lines_of(test->message, "           "), verbose ? SIZE_MAX : kMostPrinted, "           ");
+    } else if (verbose || test == *failing) {
+      more = shown.insert(test->message).second ? cut(lines_of(test->message, "    "), room, "    ")
+                                                : Lines{"    (the same as above)"};
+    }
+    lines.insert(lines.end(), more.begin(), more.end());
+  }
+  lines.insert(lines.end(), end.begin(), end.end());
+  for (const std::string& line : lines) fmt::print("{}\n", line);
+}
+
+Verdicts tests_of(const ChapterRun& run, const std::string& exercise) {
+  Verdicts tests;
+  for (const Verdict& test : run.tests) {
+    if (test.exercise == exercise) tests.push_back(&test);
+  }
+  return tests;
+}
+
+/// One number a kind of result that occurs: "7 passed, 1 failed, 3 todo".
+std::string counts_text(const ChapterRun& run) {
+  std::string text;
+  for (const Result result : judge::kResults) {
+    if (run.count(result) > 0 || result == Result::passed) {
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", run.count(result), name(result));
+    }
+  }
+  return text;
+}
+
+/// Where exercises pass: how the book does it, and what is still open.
+std::string after_passing(const Session& session, const Chapter& chapter, const std::string& exercise) {
+  const auto progress = book::load_progress(session.book);
+  const std::string solution =
+      session.book.has_solutions(chapter)
+          ? fmt::format("./workbook solution {} shows how the book does it", exercise.empty() ? "N.M" : exercise)
+          : "";
+  for (const Chapter& other : session.book.chapters) {
+    for (const book::Exercise& each : other.exercises) {
+      const book::ExerciseProgress& at = progress.at(each.id);
+      if (at.state == Progress::passing) continue;
+      const std::string then =
+          other.number == chapter.number
+              ? fmt::format("exercise {}, {}: {}:{}", each.id, each.title, session.shown(at.file), at.line)
+              : fmt::format("chapter {}, {}: read chapters/{}/README.md", other.number, other.title, other.name());
+      return solution.empty() ? then : solution + "; then " + then;
+    }
+  }
+  return (solution.empty() ? "" : solution + "; ") + "everything is solved: ./workbook run --chapters runs your stages";
+}
+
+std::string next_of(const Session& session, const ChapterRun& run, const Verdict& test) {
+  const Chapter& chapter = *run.chapter;
+  if (test.exercise == judge::kWhole)
+    return fmt::format("mend chapter {}: its exercises pass one by one, together they do not; then ./workbook test {}",
+                       chapter.number, chapter.number);
+  if (test.result != Result::todo)
+    return fmt::format("mend exercise {}, then ./workbook test {}", test.exercise, test.exercise);
+  return fmt::format("exercise {}, {}: open {}:{}, lesson in {}", test.exercise, chapter.find(test.exercise)->title,
+                     test.place ? test.place->file : "", test.place ? test.place->line : 0,
+                     session.shown(session.book.root / "chapters" / chapter.name() / "README.md"));
+}
+
+}  // namespace
+
+void print_run(const Session& session, const ChapterRun& run, bool verbose) {
+  if (!run.unavailable.empty()) return;
+  const Chapter& chapter = *run.chapter;
+  const bool several = chapter.backends.size() > 1;
+  fmt::print("{}\n", session.colored(fmt::format("Chapter {}: {} ({}{})", chapter.number, chapter.title,
+                                                 run.tree == "solutions" ? "the book's solution" : "your code",
+                                                 several ? std::string(", on ") + text(run.backend) : ""),
+                                     "bold"));
+  if (!run.own_warnings.empty()) fmt::print("the compiler warns:\n{}\n", book::indented(run.own_warnings, "    "));
+  std::set<std::string> shown;
+  for (const book::Exercise& exercise : chapter.exercises)
+    print_exercise(session, exercise.id + " " + exercise.title, tests_of(run, exercise.id), verbose, shown);
+  print_exercise(session, "the whole chapter", tests_of(run, judge::kWhole), verbose, shown);
+  for (const std::string& note : run.notes) fmt::print("note: {}\n", note);
+  fmt::print("{}\n", counts_text(run));
+}
+
+void print_unavailable(const Session& session, const std::vector<ChapterRun>& runs) {
+  std::set<Backend> told;
+  for (const ChapterRun& run : runs) {
+    if (run.unavailable.empty() || !told.insert(run.backend).second) continue;
+    fmt::print("{}\n", session.colored(fmt::format("not on {}: {}", text(run.backend), run.unavailable), "yellow"));
+  }
+}
+
+void print_next(const Session& session, const std::vector<ChapterRun>& runs, const std::string& exercise) {
+  const ChapterRun* passed = nullptr;
+  for (const ChapterRun& run : runs) {
+    for (const Verdict& test : run.tests) {
+      if (test.result == Result::skipped || test.result == Result::blocked) continue;
+      if (test.result == Result::passed) {
+        passed = &run;
+        continue;
+      }
+      fmt::print("next: {}\n", next_of(session, run, test));
+      return;
+    }
+  }
+  if (passed == nullptr) {
+    fmt::print("next: ./workbook doctor says what is missing here\n");
+  } else if (passed->tree == "solutions") {
+    fmt::print("next: your own code: ./workbook test {}\n",
+               exercise.empty() ? std::to_string(passed->chapter->number) : exercise);
+  } else {
+    fmt::print("next: {}\n", after_passing(session, *passed->chapter, exercise));
+  }
+}
+
+}  // namespace workbook::cli

@@ -1,0 +1,14 @@
+// A compiler's log, warning by warning.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace workbook::judge {
+
+/// The warnings in a log of g++, clang++ or nvcc whose place is_own accepts, each with the lines that explain it.
+std::vector<std::string> warnings_in(const std::string& log,
+                                     const std::function<bool(const std::string& file, int line)>& is_own);
+
+}  // namespace workbook::judge

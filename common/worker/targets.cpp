@@ -1,0 +1,96 @@
+// CMake's targets that workers and tests need: test programs, the server, the simulator.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "common/worker/build.hpp"
+#include "common/worker/build_lock.hpp"
+#include "common/worker/command.hpp"
+#include "common/worker/hash.hpp"
+
+namespace workbook::worker {
+namespace fs = std::filesystem;
+namespace {
+
+using nlohmann::json;
+
+/// A file's name, size and time; its name alone if there is none.
+std::string state_of(const fs::path& path) {
+  std::error_code missing;
+  const auto time = fs::last_write_time(path, missing);
+  if (missing) return path.string() + "\n";
+  const auto size = fs::is_regular_file(path) ? fs::file_size(path) : 0;
+  return fmt::format("{} {} {}\n", path.string(), size, time.time_since_epoch().count());
+}
+
+/// All that the book's own code is made of, and Debian's list of packages, for compilers and libraries. To read it
+/// takes two milliseconds; to ask CMake and ninja whether there is anything to do takes a hundred times as long.
+std::string state_of_sources(const Toolchain& toolchain) {
+  std::vector<std::string> states;
+  for (const char* folder : {"common", "tests", "cmake"}) {
+    std::error_code error;
+    for (fs::recursive_directory_iterator entry(toolchain.root / folder, error), end; !error && entry != end;
+         entry.increment(error)) {
+      if (entry->is_regular_file()) states.push_back(state_of(entry->path()));
+    }
+  }
+  std::sort(states.begin(), states.end());
+  for (const fs::path& file : {toolchain.root / "CMakeLists.txt", toolchain.root / "CMakePresets.json",
+                               toolchain.build_folder / "toolchain.json", fs::path("/var/lib/dpkg/status")})
+    states.push_back(state_of(file));
+  return fmt::format("{}", fmt::join(states, ""));
+}
+
+/// What a target has made, as far as anybody uses it: a program of its name, and what workers are linked with.
+std::string state_of_made(const Toolchain& toolchain, const std::string& target) {
+  std::string state = state_of(toolchain.build_folder / "bin" / target);
+  for (const auto& [backend, how] : toolchain.backends) {
+    for (const std::string& object : how.objects) state += state_of(object);
+  }
+  return state;
+}
+
+/// Which targets were built, and of what.
+class BuiltTargets {
+ public:
+  explicit BuiltTargets(const Toolchain& toolchain)
+      : toolchain_(toolchain),
+        path_(toolchain.build_folder / "built-targets.json"),
+        sources_(state_of_sources(toolchain)) {
+    std::ifstream file(path_);
+    built_ = json::parse(file, nullptr, /*allow_exceptions=*/false);
+    if (!built_.is_object()) built_ = json::object();
+  }
+  bool has(const std::string& target) const { return built_.value(target, "") == state(target); }
+  void remember(const std::vector<std::string>& targets) {
+    for (const std::string& target : targets) built_[target] = state(target);
+    std::ofstream(path_) << built_.dump(1);
+  }
+
+ private:
+  std::string state(const std::string& target) const { return hash(sources_ + state_of_made(toolchain_, target)); }
+  const Toolchain& toolchain_;
+  fs::path path_;
+  std::string sources_;  ///< before the build: what is saved meanwhile is built next time
+  json built_;
+};
+
+}  // namespace
+
+void build_targets(const Toolchain& toolchain, const std::vector<std::string>& targets) {
+  const BuildLock lock(toolchain.build_folder);
+  BuiltTargets built(toolchain);
+  if (std::ranges::all_of(targets, [&](const std::string& target) { return built.has(target); })) return;
+  std::vector<std::string> argv{toolchain.cmake, "--build", toolchain.build_folder.string(), "--target"};
+  argv.insert(argv.end(), targets.begin(), targets.end());
+  const CommandResult result = run_command(argv);
+  if (result.exit_code == 0) return built.remember(targets);
+  std::string end = result.output;
+  if (end.size() > 4000) end = "…" + end.substr(end.size() - 4000);
+  throw std::runtime_error("the book's own code did not build:\n" + end);
+}
+
+}  // namespace workbook::worker
