@@ -37,10 +37,33 @@ Cause best_said(const std::vector<const Verdict*>& failures, const std::string& 
   return cause;
 }
 
+/// It was found by comparing numbers with those that a known mistake gives.
+bool is_match(const Verdict& verdict) {
+  return verdict.cause && !verdict.cause->measure.empty();
+}
+/// Numbers were compared with those that known mistakes give, and they agreed with one or with none.
+bool was_matched(const Verdict& verdict) {
+  const auto compared = [](const Trial& trial) { return trial.wrong() && !trial.reported; };
+  return is_match(verdict) || (!verdict.cause && std::ranges::any_of(verdict.trials, compared));
+}
+
+/// A match that most of the wrong answers contradict is chance: such an input makes several mistakes look the same.
+bool is_chance(const Verdict& verdict, const std::vector<const Verdict*>& failures) {
+  if (!is_match(verdict)) return false;
+  std::size_t agree = 0, all = 0;
+  for (const Verdict* other : failures) {
+    if (!was_matched(*other)) continue;
+    ++all;
+    agree += may_be(*other, verdict.cause->id);
+  }
+  return 2 * agree <= all && all > 1;
+}
+
 /// The one that explains most failures, then the one that explains most of the rest, and so on.
 std::vector<Cause> ranked_causes(const std::vector<const Verdict*>& failures) {
   std::vector<Cause> causes;
   std::vector<const Verdict*> left = failures;
+  std::erase_if(left, [&](const Verdict* verdict) { return is_chance(*verdict, failures); });
   std::erase_if(left, [](const Verdict* verdict) { return !verdict->cause; });
   while (!left.empty()) {
     const auto explains = [&](const Verdict* named) {
@@ -93,8 +116,10 @@ std::optional<std::string> right_and_wrong(const std::vector<const Trial*>& wron
     for (const TensorFinding& tensor : trial->tensors) (tensor.right ? right : wrong).insert(tensor.tensor);
   for (const std::string& tensor : wrong) right.erase(tensor);
   if (wrong.empty()) return {};
-  const bool l_alone = wrong.contains("O") && wrong.contains("lse") &&
-                       std::ranges::all_of(wrong_trials, [](const Trial* trial) { return trial->only_l_is_wrong; });
+  const auto l_is = [&](bool alone) {
+    return std::ranges::any_of(wrong_trials, [&](const Trial* trial) { return trial->only_l_is_wrong == alone; });
+  };
+  const bool l_alone = wrong.contains("O") && wrong.contains("lse") && l_is(true) && !l_is(false);
   if (l_alone)
     return "O and the LSE are wrong, but O times l is right: only l is wrong, not m, P or the product with V";
   if (wrong == Names{"O", "lse"}) return "the LSE is wrong as O is: look at the scores, m and l before what touches O";
@@ -201,7 +226,7 @@ std::optional<std::string> only(const Condition& condition, const std::vector<co
   double chance = 1;
   for (std::size_t i = 0; i < wrong.size(); ++i)
     chance *= double(wrong.size() + with - i) / double(wrong.size() + with + without - i);
-  if (without < 2 || (with > 0 && chance > 0.05)) return {};
+  if (without < 2 || (with > 0 && chance > 0.2)) return {};
   return fmt::format("only {}: wrong in {} of {} such calls, right in the other {}", condition.text, wrong.size(),
                      wrong.size() + with, without);
 }

@@ -71,7 +71,7 @@ json to_json(const Trial& trial) {
   json document{{"numbers", json::object()},
                 {"tensors", json::array()},
                 {"reported", trial.reported},
-                {"only_l_is_wrong", trial.only_l_is_wrong}};
+                {"only_l_is_wrong", trial.only_l_is_wrong ? json(*trial.only_l_is_wrong) : json(nullptr)}};
   for (const auto& [name, value] : trial.numbers) document["numbers"][name] = number_json(value);
   for (const TensorFinding& tensor : trial.tensors) document["tensors"].push_back(tensor_json(tensor));
   return document;
@@ -82,7 +82,7 @@ Trial trial_from_json(const json& json) {
   for (const auto& [name, value] : json.at("numbers").items()) trial.numbers[name] = number_from_json(value);
   for (const auto& tensor : json.at("tensors")) trial.tensors.push_back(tensor_from_json(tensor));
   trial.reported = json.at("reported");
-  trial.only_l_is_wrong = json.at("only_l_is_wrong");
+  if (const auto& told = json.at("only_l_is_wrong"); !told.is_null()) trial.only_l_is_wrong = told.get<bool>();
   return trial;
 }
 

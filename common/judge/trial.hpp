@@ -44,8 +44,9 @@ struct Trial {
   std::map<std::string, double> numbers;  ///< of the call: "Nq", "d", "causal", "Br", …
   std::vector<TensorFinding> tensors;     ///< in the order in which they were compared
   bool reported = false;                  ///< the simulator found mistakes in a kernel
-  /// O times exp(lse) is right though O and the LSE are wrong: the sums over P and P·V are, and l alone is not.
-  bool only_l_is_wrong = false;
+  /// Where O and the LSE are wrong: whether O times exp(lse) is right, so that l alone is not. Nothing where it cannot
+  /// be told, as from infinities.
+  std::optional<bool> only_l_is_wrong;
 
   /// Something was found out about it.
   bool judged() const { return reported || !tensors.empty(); }

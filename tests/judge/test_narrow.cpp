@@ -193,6 +193,16 @@ TEST_CASE("the cause that explains most failures comes first, and each is said o
   CHECK(conclusion.causes[1].id == "race");
 }
 
+TEST_CASE("a match that most wrong answers contradict is no cause") {
+  const std::vector<Trial> tried{trial({{"d", 128}}, {wrong("O"), wrong("lse")})};
+  const Verdict match = failed(tried, Cause{"sum-overwritten", "only the last column counts", "exactly", {}});
+  CHECK(of({match}).causes.size() == 1);
+  CHECK(of({match, match, failed(tried)}).causes.size() == 1);
+  CHECK(of({match, failed(tried)}).causes.empty());
+  // What the test itself knows, and other kinds of failures, are no evidence either way.
+  CHECK(of({match, failed({}), failed(tried, Cause{"traffic", "loaded twice", "", {}})}).causes.size() == 2);
+}
+
 TEST_CASE("what the simulator saw comes before what numbers suggest") {
   Verdict reported = failed({}, Cause{"race", "a race", "", {}});
   reported.reports = {race()};
