@@ -7,6 +7,7 @@
 #include "tests/cli/workbook_copy.hpp"
 #include "tests/text.hpp"
 
+using namespace workbook;
 using namespace workbook::test;
 using nlohmann::json;
 

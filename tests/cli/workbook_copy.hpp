@@ -26,10 +26,10 @@ struct Ran {
 };
 
 struct RunOptions {
-  std::map<std::string, std::string> environment;
-  std::filesystem::path folder;  ///< working directory; empty: the book's copy
-  double time = 240;             ///< seconds, then it is killed
-  std::string input;             ///< what stands on its stdin; empty: nothing
+  std::map<std::string, std::string> environment = {};
+  std::filesystem::path folder = {};  ///< working directory; empty: the book's copy
+  double time = 240;                  ///< seconds, then it is killed
+  std::string input = {};             ///< what stands on its stdin; empty: nothing
 };
 
 class WorkbookCopy {
