@@ -51,7 +51,7 @@ class Matrix {
   Matrix rows_from(std::int64_t first, std::int64_t count) const {
     if (first < 0 || count < 0 || first + count > rows_)
       throw OutsideMatrix(std::string(name_) + ": rows [" + std::to_string(first) + ", " +
-                              std::to_string(first + count) + ") reach outside its " + std::to_string(rows_) + " rows");
+                          std::to_string(first + count) + ") reach outside its " + std::to_string(rows_) + " rows");
     return {name_, data_ + first * columns_, count, columns_};
   }
   std::span<T> elements() const { return {data_, std::size_t(rows_ * columns_)}; }
@@ -59,8 +59,8 @@ class Matrix {
  private:
   [[noreturn]] void outside(std::int64_t row, std::int64_t column) const {
     throw OutsideMatrix(std::string(name_) + "(" + std::to_string(row) + ", " + std::to_string(column) +
-                            ") lies outside " + name_ + ", which is (" + std::to_string(rows_) + ", " +
-                            std::to_string(columns_) + ")");
+                        ") lies outside " + name_ + ", which is (" + std::to_string(rows_) + ", " +
+                        std::to_string(columns_) + ")");
   }
 
   const char* name_;

@@ -30,7 +30,7 @@ struct Context {
   std::string unavailable;  ///< why nothing can run on it here; empty if it can
   bool counts = false;      ///< the backend counts accesses and looks for races
   std::string element;      ///< type of Q, K, V and O of the code under test: "float32", "float16", "bfloat16"
-  std::string debugger;  ///< starts the code under test; empty: none
+  std::string debugger;     ///< starts the code under test; empty: none
   double time_limit = 10;
   std::vector<std::string> worker_prefix;   ///< starts the code under test in its isolation; empty: none
   std::map<std::string, Subject> subjects;  ///< by exercise id, and "whole"

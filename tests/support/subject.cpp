@@ -37,8 +37,7 @@ std::string headline(const std::string& input) {
   const auto subject = context().subjects.find(current_exercise());
   const bool on_host = subject != context().subjects.end() && subject->second.on_host;
   return fmt::format("chapter {}, \"{}\" failed on {}{}", context().chapter, current_test(),
-                     text(on_host ? Backend::cpu : context().backend),
-                     input.empty() ? "" : " (" + input + ")");
+                     text(on_host ? Backend::cpu : context().backend), input.empty() ? "" : " (" + input + ")");
 }
 
 /// Workers that are running, by executable: started once, used by all tests of the run.
