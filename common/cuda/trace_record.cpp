@@ -95,6 +95,7 @@ void visit_counters(const simt::Counters& c, const std::function<void(const std:
   take("shared.load_instructions", c.shared.load_instructions);
   take("shared.store_instructions", c.shared.store_instructions);
   take("shared.matrix_loads", c.shared.matrix_loads);
+  take("shared.matrix_stores", c.shared.matrix_stores);
   take("shared.load_wavefronts", c.shared.load_wavefronts);
   take("shared.store_wavefronts", c.shared.store_wavefronts);
   take("shared.load_ideal", c.shared.load_ideal);

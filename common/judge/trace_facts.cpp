@@ -25,7 +25,7 @@ std::string times_text(std::optional<double> times) {
 struct Metric {
   const char *counter, *metric;
 };
-constexpr std::array<Metric, 28> metrics{{
+constexpr std::array<Metric, 29> metrics{{
     {"global.load_requests", "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum, less global.async_requests"},
     {"global.load_sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum, less global.async_sectors"},
     {"global.load_bytes", ""},
@@ -44,6 +44,7 @@ constexpr std::array<Metric, 28> metrics{{
     {"shared.load_instructions", "smsp__sass_inst_executed_op_shared_ld.sum"},
     {"shared.store_instructions", "smsp__sass_inst_executed_op_shared_st.sum"},
     {"shared.matrix_loads", "smsp__sass_inst_executed_op_ldsm.sum"},
+    {"shared.matrix_stores", ""},
     {"shared.load_wavefronts", "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"},
     {"shared.store_wavefronts", "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"},
     {"shared.load_ideal", ""},

@@ -38,6 +38,7 @@ struct SharedCounters {
   std::uint64_t load_instructions = 0;    ///< smsp__sass_inst_executed_op_shared_ld.sum (LDSM not among them)
   std::uint64_t store_instructions = 0;   ///< smsp__sass_inst_executed_op_shared_st.sum, stmatrix among them
   std::uint64_t matrix_loads = 0;         ///< smsp__sass_inst_executed_op_ldsm.sum
+  std::uint64_t matrix_stores = 0;        ///< STSM, which Nsight Compute counts among no stores. No metric.
   std::uint64_t load_wavefronts = 0;      ///< l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum, LDSM's included
   std::uint64_t store_wavefronts = 0;     ///< l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum
   std::uint64_t load_ideal = 0;           ///< load_wavefronts, were there no bank conflicts

@@ -241,7 +241,8 @@ void count_matrix_rows(Block& block, const std::uintptr_t* rows, int matrices, b
   }
   SharedCounters& c = block.counters.shared;
   if (stores) {
-    add_shared(c, Access::matrix_write, 1, sum);
+    add_shared(c, Access::matrix_write, 0, sum);
+    ++c.matrix_stores;
   } else {
     add_shared(c, Access::matrix_read, 0, sum);
     ++c.matrix_loads;
