@@ -162,10 +162,10 @@ std::optional<Diagnosis> diagnose(const std::vector<Answered>& answer) {
   std::vector<const Answered*> wrong;
   for (const Answered& each : answer)
     if (!each.right) wrong.push_back(&each);
-  for (const Answered* each : wrong) {
-    if (nothing_but_nan(*each->got)) continue;
-    if (const auto found = of(*each)) return found;
-  }
+  // The first that holds numbers decides: a later one that agrees with a mistake which this one does not show agrees by
+  // chance.
+  for (const Answered* each : wrong)
+    if (!nothing_but_nan(*each->got)) return of(*each);
   if (wrong.size() != 1 || answer.size() == 1 || !nothing_but_nan(*wrong[0]->got)) return {};
   const auto found = of(*wrong[0]);
   return found && found->also.empty() ? found : std::nullopt;

@@ -29,8 +29,8 @@ struct Diagnosis {
 /// The mistake whose output agrees with `got` within a small multiple of the bounds, NaN and infinities in the same
 /// places, and is itself clearly different from `expected`; the closest if several agree, and the first in the table
 /// of those that agree equally. Empty if none does, or if `got` is within the bounds: then the message says so
-/// honestly. Mistakes are tried in order until 2^32
-/// multiply-adds are spent, about a second; one that would exceed that is passed over.
+/// honestly. Mistakes are tried in order until 2^32 multiply-adds are spent, about a second; one that would exceed that
+/// is passed over.
 std::optional<Diagnosis> diagnose(const Tensor<float>& got, const Tensor<double>& expected, const Bounds& bounds,
                                   const std::vector<Mistake>& mistakes);
 
@@ -42,8 +42,8 @@ struct Answered {
   const std::vector<Mistake>* mistakes;
   bool right;  ///< within the bounds
 };
-/// The mistake in the first of them that tells one. From a tensor that is nothing but NaN nothing is concluded, since
-/// many mistakes end so; unless all others are right, and of the known mistakes only one does that.
+/// The mistake in the first of them that is wrong and holds numbers. From a tensor that is nothing but NaN nothing is
+/// concluded, since many mistakes end so; unless all others are right, and of the known mistakes only one does that.
 std::optional<Diagnosis> diagnose(const std::vector<Answered>& answer);
 
 }  // namespace workbook::judge

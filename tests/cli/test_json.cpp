@@ -26,23 +26,8 @@ TEST_CASE("test --json follows notes/json.md: the same form for one run and for 
   const json one = book.run({"test", "1.3", "--json"}).document();
   CHECK(one["runs"].size() == 1);
   const json all = book.run({"test", "--json"}).document();
-  CHECK(all["runs"].size() >= 3);  // chapter 1 on each of its backends, chapter 2
-  if (!counts()) SKIP("the simulator does not look for races in this build");
-  // A report of the simulator is data, and of the reader's own lines, since the region is theirs.
-  const std::string file = book.readers_file("3.2");
-  book.solve("3.2");
-  book.edit(file, "  __syncthreads();  // the tile is complete: each thread reads what another has written\n", "");
-  const json raced = book.run({"test", "3.2", "--json", "--backend", "sim"}).document();
-  std::set<std::string> kinds, files;
-  for (const json& test : raced["runs"][0]["tests"]) {
-    for (const json& report : test["reports"]) {
-      kinds.insert(report["kind"].get<std::string>());
-      files.insert(report["side"]["file"].get<std::string>());
-    }
-  }
-  CHECK(kinds == std::set<std::string>{"race: read after write"});
-  CHECK(files == std::set<std::string>{file});
-  expect_schema(book, "test", {one, all, raced});
+  CHECK(all["runs"].size() == 2);  // chapters 1 and 2 on the CPU
+  expect_schema(book, "test", {one, all});
 }
 
 TEST_CASE("check --json follows notes/json.md") {

@@ -372,8 +372,8 @@ TEST_CASE("outputs that are not written, no launch, code that does not compile: 
   CHECK(count_of(document["launches"][0], "O", "store_bytes") == (128 - 2 * 4) * 64 * 2);
 
   // A kernel that is not launched at all, and one that does not compile.
-  const std::string launch = "if (Br == 64 && Bc == 64 && warps == 4) return start<d, 64, 64, 4>(call);";
-  solve_chapter_3(book, launch, "if (Br == 64 && Bc == 64 && warps == 4) return;");
+  const std::string launch = "start<d, t.Br, t.Bc, t.warps>(call);";
+  solve_chapter_3(book, launch, "return;");
   const Ran nothing = book.run({"trace", "3", "--seq", "128", "--heads", "1"});
   CHECK(nothing.exit_code == 1);
   CHECK(contains(nothing.out, "no kernel was launched"));
@@ -446,8 +446,10 @@ TEST_CASE("trace refuses what it cannot trace, with exit code 2") {
            Case{{"3", "--br", "0"}, {"--br", "\"0\"", "allowed"}},
            Case{{"3", "--bc", "x"}, {"--bc", "\"x\"", "allowed"}},
            Case{{"3", "--solutions", "--seq", "64", "--heads", "1", "--br", "48"}, {"--br", "48", "not built"}},
-           Case{{"1", "--seq", "64", "--heads", "1", "--br", "32"}, {"--br 32", "tiles of 64 rows only"}},
-           Case{{"1", "--seq", "64", "--heads", "1", "--bc", "128"}, {"--bc 128", "tiles of 64 rows only"}},
+           Case{{"1", "--seq", "64", "--heads", "1", "--br", "32"},
+                {"--br", "Br = 32: not built", "allowed: (Br, Bc, warps) = (64, 64, 4)"}},
+           Case{{"1", "--seq", "64", "--heads", "1", "--bc", "128"},
+                {"--bc", "Bc = 128: not built", "allowed: (Br, Bc, warps) = (64, 64, 4)"}},
            Case{{"1", "--q", odd, "--k", odd, "--v", odd}, {"40", "32, 64"}},
            Case{{"1", "--q", odd}, {"--q, --k and --v", "1 of them"}},
            Case{{"3", "--backend", "sim"}, {"--backend"}},
