@@ -5,6 +5,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <chrono>
 #include <set>
+#include <vector>
 
 #include "tests/cli/answers.hpp"
 #include "tests/cli/workbook_copy.hpp"
@@ -25,6 +26,11 @@ Results results(const json& run, const std::string& exercise) {
     if (test.at("exercise") == exercise) found.insert(test.at("result").get<std::string>());
   }
   return found;
+}
+
+/// The runs of a document.
+std::vector<json> runs_of(const Ran& ran) {
+  return ran.document().at("runs").get<std::vector<json>>();
 }
 
 /// The run of a document that has just this one.
@@ -256,7 +262,7 @@ TEST_CASE("right answers written differently pass, whatever the line ends") {
   const Ran ran = book.run({"test", "--json"});
   INFO(ran.out);
   CHECK(ran.exit_code == 0);
-  for (const json& run : ran.document().at("runs")) {
+  for (const json& run : runs_of(ran)) {
     CHECK(passed_here(run));
     CHECK(run["notes"].empty());
   }
@@ -269,7 +275,7 @@ TEST_CASE("the book's own solutions pass, and leave no trace in the reader's pro
   const WorkbookCopy book;
   const Ran ran = book.run({"test", "--solutions", "--json"});
   CHECK(ran.exit_code == 0);
-  for (const json& run : ran.document().at("runs")) {
+  for (const json& run : runs_of(ran)) {
     CHECK(run["source"] == "solutions");
     CHECK(passed_here(run));
   }
@@ -316,7 +322,7 @@ TEST_CASE("typical mistakes fail, are located, and are explained where they are 
   REQUIRE(here.size() == 6);
   const Ran ran = book.run({"test", "--json"});
   CHECK(ran.exit_code == 1);
-  for (const json& run : ran.document().at("runs")) {
+  for (const json& run : runs_of(ran)) {
     for (const json& test : run["tests"]) {
       if (test["exercise"] == "whole") continue;
       const StudentsMistake& mistake = here.at(test["exercise"]);
@@ -335,7 +341,7 @@ TEST_CASE("typical mistakes fail, are located, and are explained where they are 
   for (const auto& [id, mistake] : here) {
     INFO(id << ", " << mistake.title);
     bool failed = false, explained = mistake.explanation.empty();
-    for (const json& run : ran.document().at("runs")) {
+    for (const json& run : runs_of(ran)) {
       for (const json& test : run["tests"]) {
         if (test["exercise"] != id || test["result"] == "passed") continue;
         failed = true;
