@@ -252,7 +252,7 @@ void run_program(const Workspace& workspace, const Plan& plan, const RunRequest&
   fs::remove(context_path);
   if (run.finished) return;
   Verdict verdict;
-  verdict.test = running.empty() ? kTestProgram : running;
+  verdict.test = running.empty() ? "the test program" : running;
   verdict.exercise = kWhole;
   verdict.finished = false;
   verdict.result = ended.timed_out ? Result::timed_out : Result::crashed;

@@ -44,9 +44,6 @@ struct RunRequest : PlanRequest {
   double total_time = 0;                   ///< seconds that the test program may take; 0: no limit
 };
 
-/// The name of the verdict that says how a test program ended that did not get to its end.
-inline constexpr const char* kTestProgram = "the test program";
-
 /// Runs the tests of `chapter` on `tree` and one backend. In a chapter that has the CPU among its backends, the tests
 /// tagged [kernel] run on the others, all the rest on the CPU. Where the backend cannot run here, every test is skipped
 /// and says why.
