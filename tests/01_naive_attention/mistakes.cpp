@@ -1,6 +1,8 @@
 // What goes wrong in attention written down plainly, and in its three steps.
 #include "tests/01_naive_attention/mistakes.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -101,6 +103,9 @@ Table scores() {
   table.add(
       "scale-ignored", "the scale that was given is ignored, 1/√d is used",
       [](Attention& m) { m.scale = default_scale(m.d()); }, scaled);
+  table.add(
+      "scale-without-sign", "the scale's sign is lost", [](Attention& m) { m.scale = std::abs(m.scale); },
+      [](const Attention& m) { return m.scale < 0; });
   table.add("K-not-transposed", "K is not transposed: its memory is read as (d, Nk), not (Nk, d)",
             [](Attention& m) { m.K = place_in_transposed; });
   table.add(
@@ -358,6 +363,9 @@ Table product_alone() {
   table.add("O-overwritten", "each key overwrites O instead of adding to it", [](Attention& m) {
     m.after_weights([](Row& row) { std::fill(row.weights.begin(), row.weights.end() - 1, 0); });
   });
+  table.add("stops-at-weight-0", "the sum over the keys ends at the first P that is 0", [](Attention& m) {
+    m.after_weights([](Row& row) { std::fill(std::ranges::find(row.weights, 0.0F), row.weights.end(), 0.0F); });
+  });
   table.add("P-ignored", "the rows of V are summed without their weights P", weights(1));
   for (const auto& [name, rounded] : judge::formats)
     table.add(std::string("P-rounded-") + name, std::string("P is rounded to ") + name + " before PV",
@@ -384,7 +392,7 @@ const judge::Declared declared(
                    {judge::Turn::nothing, judge::AttentionMistakes::in_both, nothing()}},
      .parts = judge::ids_of(scores_alone(), softmax_alone(), row_lse_alone(), running(), row_lse_last(),
                             product_alone()),
-     .claimed = judge::words("extra-memory traffic mask"),
+     .claimed = judge::words("extra-memory l-plus-epsilon traffic mask"),
      .without_mutant = {
          {judge::given_code, judge::words("batch-ignored first-head-KV first-head-everywhere first-head-only "
                                           "heads-interleaved heads-mixed heads-swapped last-column-not-written "
@@ -421,6 +429,9 @@ Table masks() {
   table.add("mask-reversed", "the mask is the wrong way round: queries see only future keys",
             mask([=](const Attention& m, Index i) { return seen(m.visible(i - 1), m.Nk()); }));
   table.add("mask-zero", "masked scores are 0 instead of −∞", masked_scores_are(0));
+  table.add(
+      "mask-scaled", "the mask is multiplied by the scale too: −∞ becomes +∞ for a negative scale, and NaN for 0",
+      [](Attention& m) { masked_scores_are(m.scale * -infinity)(m); }, [](const Attention& m) { return m.scale <= 0; });
   for (const float finite : finite_masks)
     table.add("finite-mask",
               "masked scores are a large finite number instead of −∞: a row without a visible key then averages masked "
@@ -463,6 +474,9 @@ Table softmaxes() {
   Table table;
   table.add("m-starts-at-0", "m starts at 0 instead of −∞: scores far below 0 underflow",
             [](Attention& m) { m.first_m = 0; });
+  for (const int first : {-100, -1000})
+    table.add("m-starts-finite", fmt::format("m starts at {} instead of −∞: scores far below it underflow", first),
+              [=](Attention& m) { m.first_m = float(first); });
   table.add("no-max-subtraction", "the row maximum is not subtracted before exp",
             [](Attention& m) { m.after_maximum([](Row& row) { row.m_old = row.m = row.subtracted = 0; }); });
   table.add("masked-row-nan", "a row without a visible key computes −∞ − (−∞), which is NaN: subtract 0 where m is −∞",

@@ -124,6 +124,45 @@ void expect_lse(const Softmax& result) {
   expect_softmax(result, false, true);
 }
 
+/// P of the problem in float, unmasked, rows summing to one.
+Tensor<float> weights_of(const Problem& problem) {
+  const auto [B, H, Hkv, Nq, Nk, d] = problem.shape;
+  Tensor<float> P({1, 1, Nq, Nk});
+  for (std::int64_t i = 0; i < Nq; ++i) {
+    double sum = 0;
+    for (std::int64_t j = 0; j < Nk; ++j) {
+      double dot = 0;
+      for (std::int64_t c = 0; c < d; ++c) dot += double(problem.Q(0, 0, i, c)) * problem.K(0, 0, j, c);
+      P(0, 0, i, j) = float(std::exp(problem.scale * dot));
+      sum += P(0, 0, i, j);
+    }
+    for (std::int64_t j = 0; j < Nk; ++j) P(0, 0, i, j) = float(P(0, 0, i, j) / sum);
+  }
+  return P;
+}
+
+/// Exercise 1.3 on P and the problem's V, against P V in float64.
+void expect_product(const Tensor<float>& P, const Problem& problem, const std::string& kind) {
+  const auto [B, H, Hkv, Nq, Nk, d] = problem.shape;
+  worker::Call request("weighted_values");
+  request.number("Nq", Nq).number("Nk", Nk).number("d", d).input("P", P.values).input("V", problem.V.values);
+  request.output<float>("O", std::size_t(Nq * d));
+  const worker::Reply reply = call(request);
+
+  Tensor<double> expected({1, 1, Nq, d}), size({1, 1, Nq, d});
+  for (std::int64_t i = 0; i < Nq; ++i) {
+    for (std::int64_t j = 0; j < Nk; ++j) {
+      for (std::int64_t c = 0; c < d; ++c) {
+        const double product = double(P(0, 0, i, j)) * problem.V(0, 0, j, c);
+        expected(0, 0, i, c) += product;
+        size(0, 0, i, c) += std::abs(product);
+      }
+    }
+  }
+  expect_close(tensor(reply, "O", {1, 1, Nq, d}), {expected, product_bounds(size, Nk), layout_of("O", "column"),
+                                                   ch01::product_mistakes(P, problem.V), describe(problem, kind)});
+}
+
 }  // namespace
 
 TEST_CASE("scores are scaled once", "[1.1]") {
@@ -141,6 +180,15 @@ TEST_CASE("scores compare every query with every key", "[1.1]") {
 TEST_CASE("masked scores are -inf", "[1.1]") {
   for (const auto& [Nq, Nk] : {std::pair{29, 29}, {13, 29}, {29, 13}, {1, 17}, {17, 1}}) {
     expect_scores(one_head("normal", Nq, Nk, 32, true), "normal");
+  }
+}
+
+TEST_CASE("masked scores are -inf whatever the scale is", "[1.1]") {
+  // The scale is a factor of the dot product alone: times a negative number −∞ would be +∞, and times 0 NaN.
+  for (const float scale : {-0.5f, 0.0f}) {
+    Problem problem = one_head("normal", 13, 29, 32, true);
+    problem.scale = scale;
+    expect_scores(problem, "normal");
   }
 }
 
@@ -164,6 +212,26 @@ TEST_CASE("softmax survives scores of ±100", "[1.2]") {
   expect_P(softmax(scores(9, 40, 1, -100, false, 6), "scores about -100"));
 }
 
+TEST_CASE("scores far below zero are as good as others", "[1.2]") {
+  // Softmax does not change when all scores of a row move by the same number: there is no smallest maximum.
+  expect_softmax(softmax(scores(9, 40, 1, -200, false, 12), "scores about -200"), true, true);
+  expect_softmax(softmax(scores(9, 40, 1, -1e4F, false, 13), "scores about -10000"), true, true);
+}
+
+TEST_CASE("a single visible score has P = 1, to the last bit", "[1.2]") {
+  Tensor<float> S = scores(12, 17, 1, 0, false, 14);
+  for (std::int64_t i = 0; i < 12; ++i)
+    for (std::int64_t j = 0; j < 17; ++j)
+      if (j != i) S(0, 0, i, j) = float(-infinity);
+  const Softmax result = softmax(S, "one visible score in each row");
+  expect_P(result);
+  for (std::int64_t i = 0; i < 12; ++i)
+    expect(result.P(0, 0, i, i) == 1,
+           fmt::format("the only visible score of row {} has P = {:.9g}: exp(0) / l with l = exp(0) is 1", i,
+                       result.P(0, 0, i, i)),
+           "something is added to l, or P is divided by something else than l", "l-plus-epsilon");
+}
+
 TEST_CASE("the LSE is the natural logarithm over the row", "[1.2]") {
   expect_lse(softmax(scores(23, 41, 1, 0, false, 8), "unit normal scores"));
   expect_lse(softmax(scores(9, 40, 1, 100, false, 9), "scores about 100"));
@@ -177,38 +245,17 @@ TEST_CASE("a fully masked row gives P = 0 and LSE = -inf", "[1.2]") {
 
 TEST_CASE("O is the P-weighted sum of V's rows", "[1.3]") {
   for (const auto& [Nq, Nk, d] : {std::tuple{19, 31, 64}, {31, 31, 32}, {64, 64, 64}, {1, 200, 128}, {7, 1, 3}}) {
-    Problem problem = one_head("value mean", Nq, Nk, d);
-    // P of the problem in float, rows summing to one.
-    Tensor<float> P({1, 1, Nq, Nk});
-    for (std::int64_t i = 0; i < Nq; ++i) {
-      double sum = 0;
-      for (std::int64_t j = 0; j < Nk; ++j) {
-        double dot = 0;
-        for (std::int64_t c = 0; c < d; ++c) dot += double(problem.Q(0, 0, i, c)) * problem.K(0, 0, j, c);
-        P(0, 0, i, j) = float(std::exp(problem.scale * dot));
-        sum += P(0, 0, i, j);
-      }
-      for (std::int64_t j = 0; j < Nk; ++j) P(0, 0, i, j) = float(P(0, 0, i, j) / sum);
-    }
-    worker::Call request("weighted_values");
-    request.number("Nq", Nq).number("Nk", Nk).number("d", d).input("P", P.values).input("V", problem.V.values);
-    request.output<float>("O", std::size_t(Nq * d));
-    const worker::Reply reply = call(request);
-
-    Tensor<double> expected({1, 1, Nq, d}), size({1, 1, Nq, d});
-    for (std::int64_t i = 0; i < Nq; ++i) {
-      for (std::int64_t j = 0; j < Nk; ++j) {
-        for (std::int64_t c = 0; c < d; ++c) {
-          const double product = double(P(0, 0, i, j)) * problem.V(0, 0, j, c);
-          expected(0, 0, i, c) += product;
-          size(0, 0, i, c) += std::abs(product);
-        }
-      }
-    }
-    expect_close(tensor(reply, "O", {1, 1, Nq, d}),
-                 {expected, product_bounds(size, Nk), layout_of("O", "column"), ch01::product_mistakes(P, problem.V),
-                  describe(problem, "value mean")});
+    const Problem problem = one_head("value mean", Nq, Nk, d);
+    expect_product(weights_of(problem), problem, "value mean");
   }
+}
+
+TEST_CASE("a weight of 0 says nothing about the weights after it", "[1.3]") {
+  const Problem problem = one_head("value mean", 19, 31, 32);
+  Tensor<float> P = weights_of(problem);
+  for (std::int64_t i = 0; i < 19; ++i)
+    for (std::int64_t j = i % 3; j < 31; j += 3) P(0, 0, i, j) = 0;
+  expect_product(P, problem, "value mean, every third weight 0");
 }
 
 TEST_CASE("attention agrees with the oracle", "[whole]") {

@@ -253,6 +253,22 @@ TEST_CASE("rows without a visible key give O = 0 and LSE = -inf", "[2.3]") {
   expect_tiled(make_input("value mean", {{1, 2, 2, 50, 1, 32}, true, 0, 9}), "value mean", 32, 32);
 }
 
+TEST_CASE("masked scores are -inf whatever the scale is", "[2.3]") {
+  // The scale is a factor of the dot product alone: times a negative number −∞ would be +∞, and times 0 NaN.
+  for (const float scale : {-0.5f, 0.0f}) {
+    Problem problem = make_input("value mean", {{1, 1, 1, 50, 70, 32}, true, 0, 15});
+    problem.scale = scale;
+    expect_tiled(problem, "value mean", 16, 16);
+  }
+}
+
+TEST_CASE("a tile without a visible key changes nothing, wherever it lies", "[2.3]") {
+  // With Br = 64 and Bc = 8 the first rows of a tile of queries see none of the last tiles, and with Nq > Nk the first
+  // see none at all.
+  expect_tiled(make_input("value mean", {{1, 1, 1, 64, 64, 32}, true, 0, 16}), "value mean", 64, 8);
+  expect_tiled(make_input("value mean", {{2, 1, 1, 90, 64, 32}, true, 0, 17}), "value mean", 64, 8);
+}
+
 TEST_CASE("probabilities keep their precision", "[2.3]") {
   // Float all the way: P rounded to bfloat16 is off by far more than the bounds, most of all in the root mean square.
   expect_tiled(make_input("normal", {{1, 1, 1, 64, 512, 64}, false, 0, 10}), "normal", 64, 64);

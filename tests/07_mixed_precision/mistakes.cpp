@@ -7,20 +7,21 @@ namespace {
 const judge::Declared declared(
     {.chapter = "07_mixed_precision",
      .uses = {"06_backward"},
-     .claimed = judge::words("atomic-per-lane backoff-grows backoff-missing checked-before-unscaling "
-                             "copy-before-update copy-rounds-toward-zero counter-kept-after-growth "
-                             "counter-not-reset decode-bias decode-e4m3-infinity decode-infinity "
-                             "decode-nan decode-subnormal e4m3-infinity e4m3-largest false-alarm "
-                             "falls-to-zero flag-overwritten fp16-code grows-every-step "
-                             "grows-to-infinity grows-too-early grows-too-late high-twice "
-                             "infinity-not-saturated later-blocks-not-checked loss-not-scaled low-twice "
-                             "master-in-fp16 nan-becomes-number nan-counts-as-finite narrow-access "
-                             "never-saturates never-taken no-learning-rate not-unscaled one-lane-checked "
-                             "only-some-checked overflow-in-fp16 pair-swapped read-as-fp16 returns-wrong "
-                             "rounds-toward-zero saturates-always scale-multiplied sign-lost "
-                             "step-on-non-finite subnormals-flushed tail-not-checked through-fp16 "
-                             "ties-away ties-even ties-toward-zero traffic underflow-in-fp16 "
-                             "unscaled-in-fp16 unscaled-twice update-sign"),
+     .claimed = judge::words(
+         "atomic-per-lane atomic-per-turn backoff-grows backoff-missing checked-before-unscaling "
+         "copy-before-update copy-rounds-toward-zero counter-kept-after-growth "
+         "counter-not-reset decode-bias decode-e4m3-infinity decode-infinity "
+         "decode-nan decode-subnormal e4m3-infinity e4m3-largest false-alarm "
+         "falls-to-zero flag-overwritten fp16-code grows-every-step "
+         "grows-to-infinity grows-too-early grows-too-late high-twice "
+         "infinity-not-saturated later-blocks-not-checked loss-not-scaled low-twice "
+         "master-in-fp16 nan-becomes-number nan-counts-as-finite narrow-access "
+         "never-reported never-saturates never-taken no-learning-rate not-unscaled one-lane-checked one-warp-reports "
+         "only-some-checked overflow-in-fp16 pair-swapped read-as-fp16 returns-wrong "
+         "rounds-toward-zero saturates-always scale-multiplied sign-lost "
+         "step-on-non-finite subnormals-flushed tail-not-checked through-fp16 "
+         "ties-away ties-even ties-toward-zero traffic underflow-in-fp16 "
+         "unscaled-in-fp16 unscaled-twice update-sign"),
      .without_mutant = {{judge::one_claim_of_several,
                          judge::words("decode-bias decode-infinity decode-nan false-alarm fp16-code "
                                       "grows-too-early high-twice narrow-access never-taken returns-wrong")}}});

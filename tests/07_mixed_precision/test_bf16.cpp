@@ -194,6 +194,17 @@ TEST_CASE("every float becomes the nearest bf16, halfway points the even one", "
   expect_rounded(x);
 }
 
+TEST_CASE("a single float becomes the nearest bf16 too", "[7.2]") {
+  // The odd one at the end goes through the conversion of one float, which the kernels use for what has no neighbour.
+  for (const float last :
+       {1 + 0x1p-8f, 1 + 0x3p-8f, 1 + 0x1.01p-8f, 1 + 0x1.fp-9f, -1 - 0x3p-8f, 0x1.fep127f, 65536.0f})
+    for (const std::size_t n : {1, 3}) {
+      std::vector<float> x(n, 2);
+      x.back() = last;
+      expect_rounded(x);
+    }
+}
+
 TEST_CASE("NaN stays NaN in bf16", "[7.2]") {
   std::vector<float> x;
   for (const std::uint32_t bits : {0x7fc00000u, 0x7f800001u, 0x7fffffffu, 0xffc00000u, 0xffffffffu, 0x7f80ffffu})

@@ -269,6 +269,16 @@ TEST_CASE("a step with a gradient that is not finite is skipped", "[7.3]") {
   expect_skipped(1e3f, 7, 1001);  // finite, but 1024 times as large beyond fp16
 }
 
+TEST_CASE("a gradient that only unscaling makes infinite skips the step", "[7.3]") {
+  // The largest float times 2^-120 is just below 256, which fp16 makes 256 of; 256 · 2^120 is beyond fp32.
+  std::vector<float> gradients(100, 1);
+  gradients[40] = std::numeric_limits<float>::max();
+  const Step step = scaled_step(gradients, 0x1p-120f);
+  expect(step.optimiser_calls == 0 && !step.taken,
+         "with the scale 2^-120 a gradient is 256 in fp16, and infinite when unscaled; the optimiser was given it",
+         "what is looked at is the scaled gradient, not what the optimiser is given", "checked-before-unscaling");
+}
+
 TEST_CASE("the scaler follows GradScaler step for step", "[7.4]") {
   // What torch.amp.GradScaler(init_scale=1024, growth_factor=2, backoff_factor=0.5, growth_interval=3) does: for each
   // step whether a gradient was not finite, then the scale and the count of good steps after it.
