@@ -1,5 +1,6 @@
 #include "common/cli/input.hpp"
 
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include "common/attention/npy.hpp"
 #include "common/attention/text.hpp"
 #include "common/book/files.hpp"
+#include "common/worker/backend.hpp"
 
 namespace workbook::cli {
 namespace fs = std::filesystem;
@@ -110,6 +112,22 @@ Problem problem_from_text(const Session& session, const ProblemOptions& options)
 }
 
 }  // namespace
+
+void declare_gpu(Options& options, std::string& gpu) {
+  std::vector<std::string> names;
+  for (const simt::GpuClass& each : simt::kGpuClasses) names.emplace_back(each.name);
+  options.option("--gpu", gpu, "On the simulator, with the limits of this GPU (default: h100)")
+      .allow(one_of(names, fmt::format("{}", fmt::join(names, ", "))));
+}
+
+void simulate(const std::string& gpu, std::string& backend) {
+  if (gpu.empty()) return;
+  if (!backend.empty() && backend != name(Backend::sim))
+    fail_input("--gpu {}: it is a GPU's limits on the simulator; allowed with --backend sim, or without --backend",
+               gpu);
+  worker::simulate_gpu(gpu);
+  if (worker::gpu_present()) backend = name(Backend::sim);
+}
 
 std::string text_bytes(const Session& session, const std::string& file) {
   if (file.empty()) return books_text(session.book);

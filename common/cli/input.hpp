@@ -1,4 +1,4 @@
-// Q, K, V for the verbs that run stages: a text through the embedding, or files.
+// What several verbs ask for: Q, K, V, a text through the embedding, or files; the GPU to simulate.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,12 @@ struct ProblemOptions {
 
 /// Declares them, as run and trace take them. What it returns is to be called when the command line has been read.
 std::function<void()> declare_problem(Options& options, ProblemOptions& given);
+
+/// Declares --gpu, the GPU whose limits the simulator takes on.
+void declare_gpu(Options& options, std::string& gpu);
+/// Takes them on for what is started from here on, and keeps to the simulator. InputError if another backend is asked
+/// for. Nothing if `gpu` is empty.
+void simulate(const std::string& gpu, std::string& backend);
 
 /// The bytes of the file that --text names; for an empty name the book's own text. InputError if it cannot be read.
 std::string text_bytes(const Session& session, const std::string& file);

@@ -23,6 +23,7 @@ struct RunOptions : ProblemOptions {
   bool chapters = false;  ///< the reader's stages in place of the book's
   std::string memory;     ///< "1G": the most that a stage may use
   std::string backend;    ///< only this one: "cpu", "sim" or "cuda"
+  std::string gpu;        ///< whose limits the simulator takes on; empty: its own
 };
 
 /// "512M", "2GiB", "1000000": bytes.
@@ -149,11 +150,13 @@ Runner declare_run(Options& options) {
   options.option("--stage", given->stage, "Only this chapter's stage").allow(not_empty("a chapter"));
   options.option("--backend", given->backend, "Only on this backend")
       .allow(one_of({"cpu", "sim", "cuda"}, "cpu, sim or cuda"));
+  declare_gpu(options, given->gpu);
   options.option("--memory", given->memory, "The most memory that a stage may use, e.g. 512M or 2G")
       .allow(not_empty("a size"));
   options.flag("--chapters", given->chapters, "Your own stages in place of the book's");
   return [given, finish_input](Session& session) {
     finish_input();
+    simulate(given->gpu, given->backend);
     return run(session, *given);
   };
 }

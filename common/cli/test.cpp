@@ -7,6 +7,7 @@
 #include "common/attention/error.hpp"
 #include "common/book/files.hpp"
 #include "common/book/progress.hpp"
+#include "common/cli/input.hpp"
 #include "common/cli/test.hpp"
 #include "common/cli/test_print.hpp"
 #include "common/cli/verbs.hpp"
@@ -272,6 +273,7 @@ Runner declare_test(Options& options) {
   options.flag("--verbose", given->verbose, "Every failing test in full");
   options.option("--backend", given->backend, "Only on this backend")
       .allow(one_of({"cpu", "sim", "cuda"}, "cpu, sim or cuda"));
+  declare_gpu(options, given->gpu);
   options.option("--sanitizer", given->sanitizer, "A tool of compute-sanitizer to watch the GPU's kernels")
       .allow(
           one_of({"memcheck", "racecheck", "synccheck", "initcheck"}, "memcheck, racecheck, synccheck or initcheck"));
@@ -281,7 +283,10 @@ Runner declare_test(Options& options) {
   options.option("--junit", given->junit, "Also write the results as JUnit XML").allow(not_empty("a file name"));
   options.option("--summary", given->summary, "Also add the results to this file, as Markdown")
       .allow(not_empty("a file name"));
-  return [given](Session& session) { return test(session, *given); };
+  return [given](Session& session) {
+    simulate(given->gpu, given->backend);
+    return test(session, *given);
+  };
 }
 
 }  // namespace workbook::cli

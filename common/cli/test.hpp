@@ -14,6 +14,7 @@ struct TestOptions {
   std::string previous = "solutions";  ///< or "chapters"
   std::string only;                    ///< one test by name
   std::string backend;                 ///< only this one: "cpu", "sim" or "cuda"
+  std::string gpu;                     ///< whose limits the simulator takes on; empty: its own
   std::string sanitizer;               ///< a tool of compute-sanitizer that watches the cuda workers; empty: none
   bool debug = false;                  ///< the worker under a debugger
   bool verbose = false;                ///< every failing test in full

@@ -27,6 +27,7 @@ struct TraceOptions : ProblemOptions {
   std::int64_t Br = 0, Bc = 0;   ///< rows of a tile; 0: as the chapter has them
   std::vector<std::string> set;  ///< "warps=2": numbers for the chapter's operation beside the usual ones
   bool metrics = false;          ///< every counter with Nsight Compute's name for it
+  std::string gpu;               ///< whose limits the simulator takes on; empty: its own
   std::string html;              ///< a page to write
 };
 
@@ -186,7 +187,9 @@ int trace(const Session& session, const TraceOptions& options) {
       }
     }
   }
-  return traced.clean() && !nothing ? kDone : traced.result == "refused" ? kEnvironment : kTestFailed;
+  return traced.clean() && !nothing                                     ? kDone
+         : traced.result == "refused" || traced.result == "unavailable" ? kEnvironment
+                                                                        : kTestFailed;
 }
 
 }  // namespace
@@ -201,9 +204,12 @@ Runner declare_trace(Options& options) {
   options.option("--set", given->set, "A number for the chapter's kernels, e.g. warps=2")
       .allow(not_empty("NAME=NUMBER"));
   options.flag("--metrics", given->metrics, "Every counter, with Nsight Compute's name for it");
+  declare_gpu(options, given->gpu);
   options.option("--html", given->html, "Also write a page that shows it").allow(not_empty("a file name"));
   return [given, finish_input](Session& session) {
     finish_input();
+    std::string backend = name(Backend::sim);
+    simulate(given->gpu, backend);
     return trace(session, *given);
   };
 }

@@ -68,8 +68,11 @@ void simulate_with(int workers, std::optional<std::uint64_t> seed);
 /// Calls work(0), work(1), … one after the other without waiting between them, and gives the seconds that the device
 /// spent on each, by events. Empty on the simulator, whose time says nothing about a GPU's: there it is called once.
 std::vector<double> device_seconds(int times, const std::function<void(int)>& work);
-/// Bytes of dynamic shared memory that a block may have: the device's; on the simulator those of an H100.
+/// Bytes of dynamic shared memory that a block may have: the device's; on the simulator those of the GPU whose limits
+/// it has taken on.
 std::size_t shared_limit();
+/// The device's compute capability, 90 for 9.0, in the same way.
+int compute_capability();
 /// Bytes of the device's L2 cache; 0 on the simulator, which has none.
 std::size_t l2_bytes();
 /// Calls `work`, and is what a profiler looks at that was told to wait for it (ncu --profile-from-start off).

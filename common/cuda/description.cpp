@@ -39,6 +39,13 @@ bool fits(const Description& stage, int d, const Sizes& sizes, std::size_t limit
   return is_built(stage, d, sizes) && (!stage.shared_bytes || stage.shared_bytes(d, sizes) <= limit);
 }
 
+/// Whether the call leaves these sizes open, or gives them.
+bool is_asked_for(const Description& stage, const Arguments& call, const Sizes& sizes) {
+  for (std::size_t i = 0; i < sizes.size(); ++i)
+    if (call.integer(stage.size_names[i], sizes[i]) != sizes[i]) return false;
+  return true;
+}
+
 /// "Br = 48, Bc = 64": those that the call has.
 std::string given_text(const Description& stage, const Arguments& call) {
   std::string text;
@@ -47,6 +54,29 @@ std::string given_text(const Description& stage, const Arguments& call) {
       text += (text.empty() ? "" : ", ") + std::string(name) + " = " + std::to_string(call.integer(name));
   }
   return text;
+}
+
+/// Unavailable if the sizes that the call asks for, or all, are built for d, but want more than the device has.
+void require_room(const Description& stage, const Arguments& call, int d) {
+  if (!stage.shared_limit || !stage.shared_bytes) return;
+  std::size_t least = SIZE_MAX;
+  for (const Sizes& sizes : stage.sizes)
+    if (is_asked_for(stage, call, sizes) && is_built(stage, d, sizes))
+      least = std::min(least, stage.shared_bytes(d, sizes));
+  const std::size_t device = stage.shared_limit();
+  if (least == SIZE_MAX || least <= device) return;
+  const std::string given = given_text(stage, call);
+  throw Unavailable((given.empty() ? "the smallest kernel" : given) + " wants " + std::to_string(least) +
+                    " bytes of shared memory a block for d = " + std::to_string(d) + "; a block of this GPU has " +
+                    std::to_string(device));
+}
+
+/// Unavailable if the device has not the kernels' instructions.
+void require_instructions(const Description& stage) {
+  if (!stage.device_compute || stage.device_compute() >= stage.compute) return;
+  const auto text = [](int compute) { return std::to_string(compute / 10) + "." + std::to_string(compute % 10); };
+  throw Unavailable("these kernels need compute capability " + text(stage.compute) + "; this GPU has " +
+                    text(stage.device_compute()));
 }
 
 [[noreturn]] void refuse_sizes(const Description& stage, const Arguments& call, int d, std::size_t limit) {
@@ -207,15 +237,13 @@ Sizes chosen_sizes(const Description& stage, const Arguments& call) {
                                 list(dims, [](int each) { return std::to_string(each); }));
   if (!stage.causal && call.flag("causal"))
     throw std::invalid_argument("causal = 1: this stage has no causal mask; allowed is 0");
+  require_instructions(stage);
   if (stage.sizes.empty()) return {};
   if (stage.any_sizes) return any_sizes(stage, call);
   const std::size_t limit = shared_limit(stage, &call);
-  for (const Sizes& sizes : stage.sizes) {
-    bool wanted = true;
-    for (std::size_t i = 0; i < sizes.size(); ++i)
-      wanted = wanted && call.integer(stage.size_names[i], sizes[i]) == sizes[i];
-    if (wanted && fits(stage, int(d), sizes, limit)) return sizes;
-  }
+  for (const Sizes& sizes : stage.sizes)
+    if (is_asked_for(stage, call, sizes) && fits(stage, int(d), sizes, limit)) return sizes;
+  require_room(stage, call, int(d));
   refuse_sizes(stage, call, int(d), limit);
 }
 

@@ -43,6 +43,8 @@ struct Description {
   /// Bytes of a block's shared memory; 0: this d has no kernel of these sizes. None: it takes none.
   std::function<std::size_t(int d, const Sizes&)> shared_bytes;
   std::function<std::size_t()> shared_limit;  ///< what a block of the device may have
+  int compute = 0;                            ///< the least compute capability that has the kernels' instructions
+  std::function<int()> device_compute;        ///< the device's
   int rows_per_warp = 0;                      ///< of Q, that a warp has for itself; 0: its warps share them
   std::function<int(int d, const Sizes&)> keys_per_step;
   float slack = 0;

@@ -160,6 +160,14 @@ std::size_t shared_limit() {
   return static_cast<std::size_t>(bytes);
 }
 
+int compute_capability() {
+  int device = 0, major = 0, minor = 0;
+  check(cudaGetDevice(&device), "asking for the device");
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "asking for what the device can do");
+  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "asking for what the device can do");
+  return 10 * major + minor;
+}
+
 std::size_t l2_bytes() {
   int device = 0, bytes = 0;
   check(cudaGetDevice(&device), "asking for the device");

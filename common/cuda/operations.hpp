@@ -100,6 +100,12 @@ class Refused : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Thrown by given code for a call that needs more than the device has: other devices can do it.
+class Unavailable : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 /// Bytes that this process may still allocate: what is free on the machine (MemAvailable, the container's limit), and
 /// under the limit that the parent has set.
 std::uint64_t available_memory();

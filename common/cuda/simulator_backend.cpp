@@ -1,8 +1,10 @@
 // The backend on the simulator.
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <new>
 #include <set>
+#include <stdexcept>
 #include <utility>
 
 #include "common/cuda/backend.hpp"
@@ -36,6 +38,14 @@ const char* backend_compiler() {
 #endif
 }
 std::optional<std::string> unavailable() {
+  const char* name = std::getenv(simt::kGpuVariable);
+  if (name == nullptr) return std::nullopt;
+  try {
+    simt::options().gpu = simt::gpu_class(name);
+  } catch (const std::invalid_argument& unknown) {
+    return std::string(simt::kGpuVariable) + ": " + unknown.what();
+  }
+  simt::options().shared_limit = simt::options().gpu.shared_block;
   return std::nullopt;
 }
 
@@ -109,6 +119,9 @@ std::vector<double> device_seconds(int, const std::function<void(int)>& work) {
 }
 std::size_t shared_limit() {
   return simt::options().shared_limit;
+}
+int compute_capability() {
+  return simt::options().gpu.compute;
 }
 std::size_t l2_bytes() {
   return 0;

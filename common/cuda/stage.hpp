@@ -75,6 +75,7 @@ struct ForwardStage {
   std::span<const Tiles> tiles = {};  ///< that kernels are built for; the first that fits the device is the default
   /// Bytes of a block's shared memory; 0: no kernel has these tiles for this d.
   std::size_t (*shared_bytes)(int d, const Tiles& tiles) = nullptr;
+  int compute = 0;        ///< the least compute capability that has the kernels' instructions, 80 for 8.0
   int rows_per_warp = 0;  ///< rows of Q that a warp has for itself; 0: its warps share them
   /// How many keys of a tile enter m, l and O at once, where a lane owns a row; nullptr: no lane does.
   int (*keys_per_step)(int d, const Tiles& tiles) = nullptr;
@@ -91,6 +92,7 @@ struct BackwardStage {
   std::vector<int> head_dims = {};
   std::span<const GradientTiles> tiles = {};
   std::size_t (*shared_bytes)(int d, const GradientTiles& tiles) = nullptr;
+  int compute = 0;
   bool causal = true;
   std::vector<ScratchArray> extra = {};
   std::vector<Variant<BackwardStage>> variants = {};
@@ -132,6 +134,8 @@ Description common_description(const Stage& stage) {
     };
   }
   description.shared_limit = shared_limit;
+  description.compute = stage.compute;
+  description.device_compute = compute_capability;
   description.extra = stage.extra;
   for (const auto& variant : stage.variants)
     description.variants.push_back({variant.number, variant.value, description_of(variant.stage)});

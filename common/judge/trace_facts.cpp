@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "common/book/text.hpp"
+#include "common/worker/backend.hpp"
 
 namespace workbook::judge {
 namespace {
@@ -185,6 +186,13 @@ TraceTable shared_table(const TracedLaunch& launch) {
 std::vector<std::pair<std::string, std::string>> launch_facts(const TracedLaunch& launch) {
   std::vector<std::pair<std::string, std::string>> facts;
   const auto count = [&](const char* name) { return launch.counter(name); };
+  const simt::GpuClass gpu = worker::simulated_gpu();
+  const simt::Occupancy fits = simt::occupancy(gpu, int(launch.threads()), std::size_t(launch.shared_bytes));
+  facts.emplace_back("occupancy",
+                     fmt::format("{} {} on a multiprocessor of an {}, {} of {} warps: its {} are the limit; "
+                                 "registers, which nvcc counts, may be another",
+                                 fits.blocks, fits.blocks == 1 ? "block" : "blocks", gpu.title,
+                                 fits.blocks * ((launch.threads() + 31) / 32), gpu.threads_sm / 32, fits.limit));
   facts.emplace_back("tensor cores", count("tensor_instructions") == 0
                                          ? "not used"
                                          : fmt::format("{} mma_sync, {} instructions", count("multiply_calls"),

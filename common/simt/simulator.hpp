@@ -12,6 +12,7 @@
 
 #include "common/simt/counters.hpp"
 #include "common/simt/error.hpp"
+#include "common/simt/gpu_class.hpp"
 #include "common/simt/report.hpp"
 #include "common/simt/runtime.hpp"
 
@@ -23,12 +24,12 @@ enum class Order { natural, reversed, shuffled };
 struct Options {
   int workers = 0;  ///< operating-system threads; 0: one per core
   Order order = Order::natural;
-  std::uint64_t seed = 1;         ///< of Order::shuffled
-  bool count = true;              ///< count accesses
-  bool detect = true;             ///< look for races and uninitialised reads (needs `count`)
-  bool throw_on_mistakes = true;  ///< a launch with reports throws KernelMistakes
-  std::size_t shared_limit =
-      std::size_t(227) * 1024;  ///< bytes of dynamic shared memory that a block may ask for (H100: 227 KiB)
+  std::uint64_t seed = 1;                       ///< of Order::shuffled
+  bool count = true;                            ///< count accesses
+  bool detect = true;                           ///< look for races and uninitialised reads (needs `count`)
+  bool throw_on_mistakes = true;                ///< a launch with reports throws KernelMistakes
+  GpuClass gpu = gpu_class(kDefaultGpu);        ///< whose limits hold
+  std::size_t shared_limit = gpu.shared_block;  ///< bytes of dynamic shared memory that a block may ask for
 };
 /// The options of the launches to come, for the whole process.
 SIMT_API Options& options();

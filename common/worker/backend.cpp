@@ -1,6 +1,7 @@
 #include "common/worker/backend.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
 
@@ -45,6 +46,14 @@ std::vector<std::string> backend_names() {
   std::vector<std::string> all;
   for (const Backend backend : kBackends) all.emplace_back(name(backend));
   return all;
+}
+
+void simulate_gpu(const std::string& name) {
+  ::setenv(simt::kGpuVariable, std::string(simt::gpu_class(name).name).c_str(), 1);
+}
+const simt::GpuClass& simulated_gpu() {
+  const char* name = std::getenv(simt::kGpuVariable);
+  return simt::gpu_class(name == nullptr ? simt::kDefaultGpu : name);
 }
 
 bool gpu_present() {

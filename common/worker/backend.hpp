@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "common/simt/gpu_class.hpp"
+
 namespace workbook::worker {
 
 enum class Backend {
@@ -25,6 +27,12 @@ std::optional<Backend> backend_named(std::string_view name);
 Backend backend_of(std::string_view name);
 /// All names.
 std::vector<std::string> backend_names();
+
+/// Whose limits the simulator takes on in the processes that are started from here on. std::invalid_argument naming the
+/// classes if there is none of this name.
+void simulate_gpu(const std::string& name);
+/// The one that it has.
+const simt::GpuClass& simulated_gpu();
 
 /// Whether this machine has a GPU that CUDA can see.
 bool gpu_present();

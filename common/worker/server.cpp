@@ -137,7 +137,7 @@ std::uint64_t workbook::cuda::available_memory() {
 namespace workbook::worker {
 namespace {
 
-using cuda::Arguments, cuda::Operations, cuda::Refused, cuda::device, cuda::DeviceUse;
+using cuda::Arguments, cuda::Operations, cuda::Refused, cuda::Unavailable, cuda::device, cuda::DeviceUse;
 using nlohmann::json;
 
 /// The shared memory of one call, mapped while it runs.
@@ -269,6 +269,8 @@ json answer(const std::string& text) {
     failed("todo", todo.what());
   } catch (const Refused& refused) {
     failed("refused", refused.what());
+  } catch (const Unavailable& unavailable) {
+    failed("unavailable", unavailable.what());
   } catch (const std::bad_alloc&) {
     reserve = std::vector<char>();  // not {}, which keeps the memory
     failed("out_of_memory", "");

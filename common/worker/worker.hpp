@@ -26,7 +26,7 @@ namespace workbook::worker {
 enum class Ending {
   todo,            ///< the code reached WORKBOOK_TODO; `Failure::todo` holds the id
   refused,         ///< given code declined before doing any work
-  unavailable,     ///< the backend has no device to run kernels on
+  unavailable,     ///< the backend has no device to run kernels on, or one that is too small for this call
   threw,           ///< an exception left the operation
   reported,        ///< the simulator found mistakes in a kernel: `Failure::reports`
   read_outside,    ///< an index lay outside a matrix of the CPU's chapters, and was neither read nor written
