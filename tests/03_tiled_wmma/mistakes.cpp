@@ -206,6 +206,26 @@ judge::MistakeTable<Product> products() {
         p.terms = {0, p.step};
       },
       several_steps);
+  const auto again = [](bool of_A, bool of_B) {
+    return [=](Product& p) {
+      if (of_A) p.a = [p](Index i, Index, Index k) { return p.A(0, 0, i, k % p.step); };
+      if (of_B) p.b = [p](Index, Index j, Index k) { return p.B(0, 0, j, k % p.step); };
+    };
+  };
+  any.add("first-tile-again", "every step takes the first tile of A", again(true, false), several_steps);
+  any.add("first-tile-again", "every step takes the first tile of B", again(false, true), several_steps);
+  any.add("first-tile-again", "every step takes the first tiles of A and B", again(true, true), several_steps);
+  const auto several_fragments = [](const Product& p) { return p.step > 16; };
+  any.add(
+      "B-fragments-row-major",
+      "the 16 × 16 fragments of B are not transposed: as the right factor of A·Bᵀ they are col_major",
+      [](Product& p) {
+        p.b = [p](Index, Index j, Index k) { return p.B(0, 0, j / 16 * 16 + k % 16, k / 16 * 16 + j % 16); };
+      },
+      several_fragments);
+  any.add(
+      "same-columns", "every 16 columns of C hold the first 16: each warp has 16 rows of B of its own",
+      [](Product& p) { p.b = [p](Index, Index j, Index k) { return p.B(0, 0, j % 16, k); }; }, several_fragments);
   return any;
 }
 

@@ -206,8 +206,8 @@ TEST_CASE("negative scores need a maximum of -inf to start from", "[3.7]") {
 }
 
 TEST_CASE("keys that do not exist count nothing", "[3.7]") {
-  // In the last tile all keys of three warps, of two, of one are missing; then single keys.
-  for (const std::int64_t Nk : {80, 96, 112, 63, 65, 5, 1}) {
+  // In the last tile one key is missing; then all keys of three warps, of two, of one; then all but a few.
+  for (const std::int64_t Nk : {63, 80, 96, 112, 65, 5, 1}) {
     expect_tiled(input("negative logits", {1, 1, 1, 40, Nk, 64}, 47));
     expect_tiled(input("normal", {1, 1, 1, 40, Nk, 64}, 48));
   }
