@@ -69,9 +69,12 @@ int status(const Session& session) {
   std::string next;
   int done = 0, open = 0, failing = 0, untested = 0;
   std::string text;
-  std::size_t width = 0;
+  std::size_t id_width = 0, width = 0;
   for (const book::Chapter& chapter : session.book.chapters) {
-    for (const book::Exercise& exercise : chapter.exercises) width = std::max(width, exercise.title.size());
+    for (const book::Exercise& exercise : chapter.exercises) {
+      id_width = std::max(id_width, exercise.id.size());
+      width = std::max(width, exercise.title.size());
+    }
   }
   for (const book::Chapter& chapter : session.book.chapters) {
     nlohmann::json exercises = nlohmann::json::array();
@@ -89,8 +92,8 @@ int status(const Session& session) {
                            {"line", at.line},
                            {"points", exercise.points}});
       if (given) {
-        text +=
-            fmt::format("      {}  {:<{}}  {}\n", exercise.id, exercise.title, width, session.colored("given", "dim"));
+        text += fmt::format("      {:<{}}  {:<{}}  {}\n", exercise.id, id_width, exercise.title, width,
+                            session.colored("given", "dim"));
         continue;
       }
       done += at.state == Progress::passing;
@@ -98,8 +101,9 @@ int status(const Session& session) {
       untested += at.state == Progress::untested;
       failing += at.state == Progress::failing || at.state == Progress::lost;
       if (next.empty()) next = advice(chapter, exercise, at, file);
-      text += fmt::format("    {} {}  {:<{}}  {}\n", session.colored(symbol(at.state), color(at.state)), exercise.id,
-                          exercise.title, width, session.colored(name(at.state), color(at.state)));
+      text +=
+          fmt::format("    {} {:<{}}  {:<{}}  {}\n", session.colored(symbol(at.state), color(at.state)), exercise.id,
+                      id_width, exercise.title, width, session.colored(name(at.state), color(at.state)));
     }
     chapters.push_back({{"chapter", chapter.name()}, {"title", chapter.title}, {"exercises", exercises}});
   }

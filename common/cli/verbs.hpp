@@ -36,7 +36,7 @@ inline constexpr Verb kVerbs[] = {
      "./workbook trace 3\n         ./workbook trace 3 --br 32 --metrics --html trace.html"},
     {"doctor", kReader, "What was found here, what is missing, and what therefore cannot run", "./workbook doctor"},
     {"solution", kReader, "The book's answer beside yours, once yours has passed, and why it is as it is",
-     "./workbook solution 3.6"},
+     "./workbook solution 3.8"},
     {"stubs", kCourse, "Instructors: write the stubs in chapters/ from solutions/", "./workbook stubs"},
     {"release", kCourse, "Instructors: make an assignment's folder for students",
      "./workbook release --exercises 2.1,2.3\n"

@@ -30,6 +30,15 @@ std::string squeezed(const std::string& line) {
   return from == std::string::npos ? "" : line.substr(from, line.find_last_not_of(" \t\r") - from + 1);
 }
 
+/// Whether the text names the exercise: 3.1 is not named where 3.10 is.
+bool mentions(const std::string& text, const std::string& id) {
+  for (std::size_t at = text.find(id); at != std::string::npos; at = text.find(id, at + 1)) {
+    const char after = at + id.size() < text.size() ? text[at + id.size()] : ' ';
+    if (after < '0' || after > '9') return true;
+  }
+  return false;
+}
+
 /// Where the Markdown links of a line lead, those within the repository.
 std::vector<std::string> links_in(const std::string& line) {
   std::vector<std::string> targets;
@@ -148,7 +157,7 @@ void check_lessons(Inspection& inspection, Findings& findings) {
     pages.push_back(lesson);
     const std::string text = book::read_file(lesson);
     for (const Exercise& exercise : chapter->exercises) {
-      findings.expect(text.find(exercise.id) != std::string::npos,
+      findings.expect(mentions(text, exercise.id),
                       fmt::format("{}:1: exercise {} is not mentioned", workspace.shown(lesson), exercise.id));
     }
   }

@@ -1,6 +1,8 @@
 // Chapter 3's kernel as a stage, given: what it is built for, and how to start it.
 #include "common/cuda/stage.hpp"
 
+#include "common/cuda/dispatch.hpp"
+#include "layout.hpp"
 #include "tiled_wmma.hpp"
 
 namespace ch03 {
@@ -8,13 +10,20 @@ namespace {
 
 using workbook::cuda::ExtraMemory, workbook::cuda::ForwardStage, workbook::cuda::Stage;
 
-const Stage stage = ForwardStage<half>{
+/// Bytes of shared memory that a block takes; 0: there is no kernel of these sizes.
+std::size_t shared_bytes(int d, const Tiles& tiles) {
+  return workbook::cuda::with_sizes<built>(d, tiles, [](auto d, auto t) {
+    return fits<d, t.Br, t.Bc, t.warps> ? sizeof(Shared<d, t.Br, t.Bc, t.warps>) : 0;
+  });
+}
+
+const Stage stage = ForwardStage<Element>{
     .head_dims = {32, 64, 128},
-    .tiles = built,
+    .tiles = built,  // the first that fits the device's shared memory is the default
     .shared_bytes = shared_bytes,
     .warps_split_keys = true,
     .causal = false,
-    .launch = [](const ForwardCall<half>& call, const Tiles& tiles, const ExtraMemory&) { tiled_wmma(call, tiles); },
+    .launch = [](const ForwardCall<Element>& call, const Tiles& tiles, const ExtraMemory&) { tiled_wmma(call, tiles); },
 };
 
 }  // namespace

@@ -11,8 +11,6 @@
 // Test it: ./workbook test 3
 #pragma once
 
-#include <cstddef>
-
 #include "common/cuda/calls.hpp"
 #include "common/cuda/kernel.hpp"
 
@@ -20,14 +18,19 @@ namespace ch03 {
 
 using workbook::cuda::ForwardCall, workbook::cuda::Tiles;
 
-/// The sizes of the tiles and the warps of a block that there are kernels for; the last for d <= 64 only.
-inline constexpr Tiles built[] = {{64, 64, 4}, {32, 64, 4}, {32, 64, 2}, {32, 32, 2}, {64, 128, 4}};
+/// The sizes of the tiles and the warps of a block that there are kernels for. The first that fits the device's shared
+/// memory is the default; KB a block: 64 (T4), 99 (RTX 30, 40 and 50), 163 (A100), 227 (H100, B200).
+inline constexpr Tiles built[] = {
+    {64, 64, 4},   // from 227 KB on for d = 128, from 163 for d = 64, from 99 for d = 32
+    {32, 64, 4},   // 163, 99, 64
+    {32, 64, 2},   // 99, 64
+    {32, 32, 1},   // 64: d = 128
+    {32, 32, 2},   // small, for tests
+    {64, 128, 4},  // d <= 64 only; for the measurements of the lesson's last section
+};
 
 /// O = softmax(scale·QKᵀ) V and the LSE for every head, in one kernel; no extra memory. d is 32, 64 or 128. There is no
 /// causal mask; chapter 5 adds it. std::invalid_argument for sizes that are not built.
 void tiled_wmma(const ForwardCall<half>& call, const Tiles& tiles);
-
-/// Bytes of shared memory that a block takes; 0: there is no kernel of these sizes.
-std::size_t shared_bytes(int d, const Tiles& tiles);
 
 }  // namespace ch03

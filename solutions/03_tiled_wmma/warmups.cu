@@ -1,4 +1,4 @@
-// Chapter 3's warm-ups: three kernels of a few lines, and their launches.
+// Chapter 3's warm-ups: four small kernels, and their launches.
 //
 // Source: CUDA C++ Programming Guide, sections "Device Memory Accesses", "Shared Memory" and "Warp Matrix Functions".
 // Test it: ./workbook test 3
@@ -16,7 +16,9 @@ using namespace nvcuda;
 
 /// to (n) = from (n). Every thread takes eight neighbours, 16 bytes, and goes on by the number of threads in the grid;
 /// what does not fill 16 bytes is copied one by one.
-__global__ void copy_kernel(const half* __restrict__ from, half* __restrict__ to, std::int64_t n) {
+__global__ void copy_kernel(const half* __restrict__ from,  // (n)
+                            half* __restrict__ to,          // (n)
+                            std::int64_t n) {
   // TODO(3.1) A thread's number in the grid and the number of threads; full groups of eight as uint4; the n % 8
   // elements that are left (about 6 lines).
   // BEGIN 3.1
@@ -31,8 +33,9 @@ __global__ void copy_kernel(const half* __restrict__ from, half* __restrict__ to
 constexpr int side = 32;  // of the tile that one block transposes, with one thread an element
 
 /// to (columns, rows) = the transpose of from (rows, columns). Both are read and written along their rows.
-__global__ void transpose_kernel(const float* __restrict__ from, float* __restrict__ to, std::int64_t rows,
-                                 std::int64_t columns) {
+__global__ void transpose_kernel(const float* __restrict__ from,  // (rows, columns)
+                                 float* __restrict__ to,          // (columns, rows)
+                                 std::int64_t rows, std::int64_t columns) {
   const std::int64_t top = blockIdx.y * std::int64_t(side), left = blockIdx.x * std::int64_t(side);  // of the tile
   const int x = threadIdx.x, y = threadIdx.y;  // x runs through a warp
   // TODO(3.2) A tile in shared memory, padded so that a column lies in 32 different banks: each warp reads one row of
@@ -46,8 +49,9 @@ __global__ void transpose_kernel(const float* __restrict__ from, float* __restri
 }
 
 /// C (16, 16) = A (16, 16) · Bᵀ, with B (16, 16), all row-major: one warp, one instruction of a tensor core.
-__global__ void multiply_transposed_kernel(const half* __restrict__ A, const half* __restrict__ B,
-                                           float* __restrict__ C) {
+__global__ void multiply_transposed_kernel(const half* __restrict__ A,  // (16, 16)
+                                           const half* __restrict__ B,  // (16, 16)
+                                           float* __restrict__ C) {     // (16, 16)
   // TODO(3.3) Three fragments; clear the accumulator, load A and Bᵀ, multiply, store (about 8 lines).
   // BEGIN 3.3
   wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> a;
@@ -59,6 +63,44 @@ __global__ void multiply_transposed_kernel(const half* __restrict__ A, const hal
   wmma::mma_sync(c, a, b, c);
   wmma::store_matrix_sync(C, c, 16, wmma::mem_row_major);
   // END 3.3
+}
+
+constexpr int tile_side = 64, padded = tile_side + 8;  // 16 bytes of padding: eight rows start in different banks
+constexpr int warps = 4, lanes = 32, width = tile_side / warps;
+
+/// C (64, 64) = A (64, depth) · Bᵀ, with B (64, depth): one block of four warps, tiles of (64, 64) in shared memory.
+__global__ void multiply_tiles_kernel(const half* __restrict__ A,  // (64, depth)
+                                      const half* __restrict__ B,  // (64, depth)
+                                      float* __restrict__ C,       // (64, 64)
+                                      std::int64_t depth) {
+  __shared__ __align__(32) half A_tile[tile_side][padded], B_tile[tile_side][padded];
+  const int first_column = threadIdx.x / lanes * width;  // this warp's columns of C, which are rows of B
+  // TODO(3.4) Four accumulators a warp, cleared once. For every 64 columns of A and B: both tiles into shared memory,
+  // 16 bytes a thread at a time; all rows of A times this warp's 16 rows of B. Two barriers (about 23 lines).
+  // BEGIN 3.4
+  wmma::fragment<wmma::accumulator, 16, 16, 16, float> c[tile_side / 16];
+  for (auto& each : c) wmma::fill_fragment(each, 0.0f);
+  for (std::int64_t from = 0; from < depth; from += tile_side) {
+    for (int i = threadIdx.x; i < tile_side * tile_side / 8; i += warps * lanes) {
+      const int y = i / (tile_side / 8), x = i % (tile_side / 8) * 8;
+      *reinterpret_cast<uint4*>(&A_tile[y][x]) = *reinterpret_cast<const uint4*>(&A[y * depth + from + x]);
+      *reinterpret_cast<uint4*>(&B_tile[y][x]) = *reinterpret_cast<const uint4*>(&B[y * depth + from + x]);
+    }
+    __syncthreads();  // both tiles are complete
+    for (int k = 0; k < tile_side; k += 16) {
+      wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> b;
+      wmma::load_matrix_sync(b, &B_tile[first_column][k], padded);
+      for (int i = 0; i < tile_side / 16; ++i) {
+        wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> a;
+        wmma::load_matrix_sync(a, &A_tile[16 * i][k], padded);
+        wmma::mma_sync(c[i], a, b, c[i]);
+      }
+    }
+    __syncthreads();  // all warps have read the tiles: the next ones may take their place
+  }
+  for (int i = 0; i < tile_side / 16; ++i)
+    wmma::store_matrix_sync(&C[16 * i * tile_side + first_column], c[i], tile_side, wmma::mem_row_major);
+  // END 3.4
 }
 
 }  // namespace
@@ -75,6 +117,10 @@ void transpose(const float* from, float* to, std::int64_t rows, std::int64_t col
 
 void multiply_transposed(const half* A, const half* B, float* C) {
   workbook::cuda::launch(multiply_transposed_kernel, dim3(1), dim3(32), 0, A, B, C);
+}
+
+void multiply_tiles(const half* A, const half* B, float* C, std::int64_t depth) {
+  workbook::cuda::launch(multiply_tiles_kernel, dim3(1), dim3(warps * lanes), 0, A, B, C, depth);
 }
 
 }  // namespace ch03

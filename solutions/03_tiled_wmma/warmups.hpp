@@ -1,7 +1,8 @@
-// Chapter 3's warm-ups: three kernels of a few lines, one new thing each.
+// Chapter 3's warm-ups: four small kernels, one new thing each.
 //
 // 3.1 reads and writes device memory as wide as a thread can. 3.2 exchanges data between the threads of a block through
-// shared memory, without bank conflicts. 3.3 multiplies on a tensor core. The fused kernel is made of these three.
+// shared memory, without bank conflicts. 3.3 multiplies on a tensor core. 3.4 puts the three together: a product of
+// tiles. The fused kernel is made of these.
 //
 // Source: CUDA C++ Programming Guide, sections "Device Memory Accesses", "Shared Memory" and "Warp Matrix Functions".
 // Test it: ./workbook test 3
@@ -21,5 +22,8 @@ void transpose(const float* from, float* to, std::int64_t rows, std::int64_t col
 
 /// Exercise 3.3. C (16, 16) = A (16, 16) · Bᵀ, with B (16, 16): as S = Q Kᵀ, all row-major.
 void multiply_transposed(const half* A, const half* B, float* C);
+
+/// Exercise 3.4. C (64, 64) = A (64, depth) · Bᵀ, with B (64, depth), all row-major; depth is a multiple of 64.
+void multiply_tiles(const half* A, const half* B, float* C, std::int64_t depth);
 
 }  // namespace ch03

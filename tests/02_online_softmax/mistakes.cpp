@@ -325,13 +325,13 @@ const judge::Declared declared(
                    {judge::Turn::unwritten_tiles, in_both, unwritten()}},
      .parts = judge::ids_of(blocks(), states(), merges()),
      .claimed = judge::words("extra-memory"),
-     .without_mutant = {{judge::given_code, judge::words("K-first-tile Q-first-tile V-first-tile first-Q-tile-only "
+     .without_mutant = {{judge::given_code, judge::words("K-first-tile Q-first-tile first-Q-tile-only "
                                                          "last-Q-tile-not-written ragged-Q-tile-not-written")},
                         {judge::one_of_a_kind,
                          judge::words("O-rescale-wrong-sign O-rescaled-too-late divided-by-last-tile "
                                       "first-block-dropped first-block-only first-key-dropped first-tile-dropped "
-                                      "first-tile-only last-block-dropped last-block-only last-key-dropped "
-                                      "last-tile-dropped lse-for-l m-and-l-swapped mask-diagonal-tile-dropped "
+                                      "last-block-dropped last-block-only last-key-dropped "
+                                      "lse-for-l m-and-l-swapped mask-diagonal-tile-dropped "
                                       "merge-first-lost merge-first-not-rescaled merge-first-only "
                                       "merge-normalised merge-second-lost merge-second-not-rescaled "
                                       "merge-second-only merge-swapped merge-weighted-by-l merge-wrong-sign")}}});

@@ -110,6 +110,25 @@ Table warps() {
   return table;
 }
 
+/// Rows that fill up the last 32 have scores of 0.
+Table rows() {
+  Table table;
+  table.add("one-maximum-for-32-rows",
+            "the 32 rows that the lanes of a warp have at a time subtract one maximum, the largest: rows far below it "
+            "vanish",
+            [](Attention& m) {
+              m.after_maximum([right = m](Row& row) {
+                const Index first = judge::round_down(row.query, 32), end = std::min(first + 32, right.Nq());
+                float largest = end < first + 32 ? 0 : -infinity;
+                for (Index i = first; i < end; ++i)
+                  for (Index j = 0; j < row.keys; ++j)
+                    largest = std::max(largest, right.score(*row.head, i, row.first + j));
+                right.raise(row, largest);
+              });
+            });
+  return table;
+}
+
 Table roundings() {
   Table table(&Attention::rounds_P);
   table.add("l-of-rounded-P", "l adds P after it was rounded for PV, not before", [](Attention& m) {
@@ -142,23 +161,27 @@ Table outputs() {
 struct Product {
   using Factor = std::function<float(Index i, Index j, Index k)>;
   Tensor<float> A, B;
-  Index terms = 16;
+  Index step;
+  Range terms{0, depth()};
   Factor a, b;
 
-  Product(const Tensor<float>& A_, const Tensor<float>& B_) : A(A_), B(B_) {
+  Product(const Tensor<float>& A_, const Tensor<float>& B_, Index step_) : A(A_), B(B_), step(step_) {
     a = [this_A = A](Index i, Index, Index k) { return this_A(0, 0, i, k); };
     b = [this_B = B](Index, Index j, Index k) { return this_B(0, 0, j, k); };
   }
   Tensor<double> C() const {
-    Tensor<double> result({1, 1, 16, 16});
-    for (Index i = 0; i < 16; ++i)
-      for (Index j = 0; j < 16; ++j)
-        for (Index k = 0; k < terms; ++k) result(0, 0, i, j) += double(a(i, j, k)) * b(i, j, k);
+    Tensor<double> result({1, 1, A.sizes[2], B.sizes[2]});
+    for (Index i = 0; i < A.sizes[2]; ++i)
+      for (Index j = 0; j < B.sizes[2]; ++j)
+        for (Index k = terms.from; k < terms.to; ++k) result(0, 0, i, j) += double(a(i, j, k)) * b(i, j, k);
     return result;
   }
+  Index depth() const { return A.sizes[3]; }
+  bool square() const { return A.sizes[2] == depth() && B.sizes[2] == depth(); }
 };
 judge::MistakeTable<Product> products() {
-  judge::MistakeTable<Product> table;
+  const auto several_steps = [](const Product& p) { return p.depth() > p.step; };
+  judge::MistakeTable<Product> table(&Product::square);
   table.add("B-not-transposed", "C is A·B: read as col_major, B's memory is Bᵀ",
             [](Product& p) { p.b = [B = p.B](Index, Index j, Index k) { return B(0, 0, k, j); }; });
   table.add("A-transposed", "C is Aᵀ·Bᵀ: A is row_major",
@@ -168,8 +191,42 @@ judge::MistakeTable<Product> products() {
               p.a = [A = p.A](Index, Index j, Index k) { return A(0, 0, j, k); };
               p.b = [B = p.B](Index i, Index, Index k) { return B(0, 0, i, k); };
             });
-  table.add("all-zeros", "every element is 0: nothing was multiplied", [](Product& p) { p.terms = 0; });
-  return table;
+  judge::MistakeTable<Product> any;
+  any.add(table);
+  any.add("all-zeros", "every element is 0: nothing was multiplied", [](Product& p) { p.terms = {0, 0}; });
+  any.add(
+      "last-step-alone", "C holds the product of the last tiles alone: the accumulators are cleared in every step",
+      [](Product& p) {
+        p.terms = {p.depth() - p.step, p.depth()};
+      },
+      several_steps);
+  any.add(
+      "first-step-alone", "C holds the product of the first tiles alone",
+      [](Product& p) {
+        p.terms = {0, p.step};
+      },
+      several_steps);
+  const auto again = [](bool of_A, bool of_B) {
+    return [=](Product& p) {
+      if (of_A) p.a = [p](Index i, Index, Index k) { return p.A(0, 0, i, k % p.step); };
+      if (of_B) p.b = [p](Index, Index j, Index k) { return p.B(0, 0, j, k % p.step); };
+    };
+  };
+  any.add("first-tile-again", "every step takes the first tile of A", again(true, false), several_steps);
+  any.add("first-tile-again", "every step takes the first tile of B", again(false, true), several_steps);
+  any.add("first-tile-again", "every step takes the first tiles of A and B", again(true, true), several_steps);
+  const auto several_fragments = [](const Product& p) { return p.step > 16; };
+  any.add(
+      "B-fragments-row-major",
+      "the 16 × 16 fragments of B are not transposed: as the right factor of A·Bᵀ they are col_major",
+      [](Product& p) {
+        p.b = [p](Index, Index j, Index k) { return p.B(0, 0, j / 16 * 16 + k % 16, k / 16 * 16 + j % 16); };
+      },
+      several_fragments);
+  any.add(
+      "same-columns", "every 16 columns of C hold the first 16: each warp has 16 rows of B of its own",
+      [](Product& p) { p.b = [p](Index, Index j, Index k) { return p.B(0, 0, j % 16, k); }; }, several_fragments);
+  return any;
 }
 
 /// Element (i, j) of the transpose is where it stands in the matrix.
@@ -213,19 +270,21 @@ const judge::Declared declared(
      .uses = {"02_online_softmax"},
      .attention = {{judge::Turn::scores, in_both, scores()},
                    {judge::Turn::warps, in_both, warps()},
+                   {judge::Turn::warps, in_both, rows()},
                    {judge::Turn::rounding, in_both, roundings()},
                    {judge::Turn::output, in_O, outputs()}},
      .parts = judge::ids_of(products(), transposes()),
-     .claimed = judge::words("bank-conflicts barriers copied-wrongly extra-memory heads-above-65535 "
-                             "narrow-access no-shared-memory tail-not-zeroed traffic uncoalesced"),
+     .claimed = judge::words("bank-conflicts barriers copied-wrongly extra-memory heads-above-65535 inverse-rounded "
+                             "mask-scaled narrow-access no-shared-memory rows-mixed tail-not-zeroed traffic "
+                             "uncoalesced"),
      .without_mutant = {{judge::one_of_a_kind,
                          judge::words("A-transposed O-rounded-bf16 all-zeros warp-product-alone warp-sum-dropped")},
                         {judge::one_claim_of_several, judge::words("copied-wrongly no-shared-memory")}}});
 
 }  // namespace
 
-std::vector<judge::Mistake> transposed_product_mistakes(const Tensor<float>& A, const Tensor<float>& B) {
-  return judge::made<Product>(products(), Product(A, B), &Product::C);
+std::vector<judge::Mistake> product_mistakes(const Tensor<float>& A, const Tensor<float>& B, Index step) {
+  return judge::made<Product>(products(), Product(A, B, step), &Product::C);
 }
 std::vector<judge::Mistake> transpose_mistakes(const Tensor<float>& matrix, Index side) {
   return judge::made<Transpose>(transposes(), Transpose(matrix, side), &Transpose::result);

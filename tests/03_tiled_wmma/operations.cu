@@ -43,10 +43,20 @@ void multiply_transposed(const Arguments& call) {
   C.download(call.output("C"));
 }
 
+// depth; A, B (64, depth) as 16-bit codes -> C (64, 64), floats
+void multiply_tiles(const Arguments& call) {
+  const DeviceArray<half> A("A", codes(call, "A")), B("B", codes(call, "B"));
+  DeviceArray<float> C("C", call.output("C").size(), Role::output);
+  workbook::cuda::begin_chapter();
+  ch03::multiply_tiles(A.data(), B.data(), C.data(), call.integer("depth"));
+  C.download(call.output("C"));
+}
+
 const Operations warmups{
     {"copy", copy},
     {"transpose", transpose},
     {"multiply_transposed", multiply_transposed},
+    {"multiply_tiles", multiply_tiles},
 };
 
 }  // namespace

@@ -19,7 +19,7 @@ struct Tiles {
 
   Numbers numbers() const { return {{"Br", Br}, {"Bc", Bc}, {"warps", warps}}; }
 };
-constexpr Tiles all_tiles[] = {{64, 64, 4}, {32, 64, 4}, {32, 64, 2}, {32, 32, 2}, {64, 128, 4}};
+constexpr Tiles all_tiles[] = {{64, 64, 4}, {32, 64, 4}, {32, 64, 2}, {32, 32, 2}, {32, 32, 1}, {64, 128, 4}};
 bool built(const Tiles& tiles, std::int64_t d) {
   return tiles.Bc <= 64 || d <= 64;
 }
@@ -58,6 +58,35 @@ void expect_lse(const Input& given, const Tiles& tiles = {}) {
                             lse_mistakes(problem, {tiles.Br, tiles.Bc, tiles.warps}), describe(problem, given.name)});
 }
 
+/// Every third row of Q has an infinite element where all keys are negative: its scores are all -inf. Such a row has
+/// O = 0 and an LSE of -inf, and the rows beside it take no notice.
+void expect_rows_without_scores(const std::string& cause, const std::string& diagnosis) {
+  const std::int64_t Nq = 70, Nk = 100, d = 64;
+  Input given = input("normal", {1, 1, 1, Nq, Nk, d}, 97);
+  for (std::int64_t j = 0; j < Nk; ++j) given.problem.K(0, 0, j, 0) = -1;
+  const AttentionResult before = expect_tiled(given);
+  for (std::int64_t i = 0; i < Nq; i += 3) {
+    for (std::int64_t c = 0; c < d; ++c) given.problem.Q(0, 0, i, c) = 0;
+    given.problem.Q(0, 0, i, 0) = std::numeric_limits<float>::infinity();
+  }
+  const AttentionResult after = attention(given.problem, Tiles{}.numbers());
+  for (std::int64_t i = 0; i < Nq; ++i) {
+    const bool none = i % 3 == 0;
+    for (std::int64_t c = 0; c < d; ++c) {
+      const float is = after.O(0, 0, i, c), wanted = none ? 0 : before.O(0, 0, i, c);
+      expect(is == wanted,
+             fmt::format("O of row {}, column {} is {}, expected {}: with Nq={}, Nk={}, d={} all scores of every third "
+                         "row are -inf, from row 0 on",
+                         i, c, is, wanted, Nq, Nk, d),
+             none && std::isnan(is) ? cause : "", none && std::isnan(is) ? diagnosis : "unknown");
+    }
+    const float lse = after.lse(0, 0, i, 0);
+    expect(!none || lse == -std::numeric_limits<float>::infinity(),
+           fmt::format("the LSE of row {} is {}; all scores of that row are -inf, and so is its LSE", i, lse),
+           std::isnan(lse) ? cause : "", std::isnan(lse) ? diagnosis : "unknown");
+  }
+}
+
 std::string shown(float value) {
   return std::isnan(value) ? "NaN" : fmt::format("{}", value);
 }
@@ -68,9 +97,9 @@ std::int64_t tiles_of(std::int64_t rows, std::int64_t tile) {
 
 }  // namespace
 
-// ---- 3.4 load_tile ----
+// ---- 3.5 load_tile ----
 
-TEST_CASE("ragged tails are part of the answer", "[3.4]") {
+TEST_CASE("ragged tails are part of the answer", "[3.5]") {
   for (const auto& [Nq, Nk] : {std::pair{1, 1}, {1, 33}, {33, 1}, {65, 95}, {31, 97}, {70, 133}}) {
     expect_tiled(input("late spike", {1, 2, 2, Nq, Nk, 64}, 1), {32, 32, 2});
     expect_tiled(input("late spike", {1, 1, 1, Nq, Nk, 32}, 2));
@@ -78,7 +107,7 @@ TEST_CASE("ragged tails are part of the answer", "[3.4]") {
   }
 }
 
-TEST_CASE("what lies behind the last key never reaches O", "[3.4]") {
+TEST_CASE("what lies behind the last key never reaches O", "[3.5]") {
   const std::int64_t tile = 64;
   for (const auto& [Nq, Nk] : {std::pair{5, 70}, {70, 5}}) {
     const Problem problem = input("value mean", {1, 1, 1, Nq, Nk, 64}, 4).problem;
@@ -102,7 +131,7 @@ TEST_CASE("what lies behind the last key never reaches O", "[3.4]") {
   }
 }
 
-TEST_CASE("tiles are read 16 bytes a thread", "[3.4]") {
+TEST_CASE("tiles are read 16 bytes a thread", "[3.5]") {
   require_counters();
   for (const std::int64_t d : {32, 64, 128}) {
     const std::int64_t Nq = 128, Nk = 192;
@@ -115,9 +144,9 @@ TEST_CASE("tiles are read 16 bytes a thread", "[3.4]") {
   }
 }
 
-// ---- 3.5 multiply_QK ----
+// ---- 3.6 multiply_QK ----
 
-TEST_CASE("fused attention agrees with the oracle", "[3.5]") {
+TEST_CASE("fused attention agrees with the oracle", "[3.6]") {
   std::uint64_t seed = 10;
   for (const InputKind& kind : input_kinds()) {
     expect_tiled(input(kind.name, {1, 2, 2, 70, 133, 64}, ++seed));
@@ -126,7 +155,7 @@ TEST_CASE("fused attention agrees with the oracle", "[3.5]") {
   }
 }
 
-TEST_CASE("every part of d and every key counts", "[3.5]") {
+TEST_CASE("every part of d and every key counts", "[3.6]") {
   // Q and K are zero but for 16 columns: the scores are those of these columns alone.
   for (const std::int64_t d : {32, 64, 128}) {
     for (std::int64_t first = 0; first < d; first += 16) {
@@ -145,15 +174,76 @@ TEST_CASE("every part of d and every key counts", "[3.5]") {
   expect_tiled(input("one hot", {1, 1, 1, 64, 192, 64}, 42), {32, 32, 2});
 }
 
-// ---- 3.6 online_softmax ----
+TEST_CASE("a warp may have more than 16 keys", "[3.6]") {
+  for (const Tiles& tiles : {Tiles{32, 64, 2}, {64, 128, 4}, {32, 32, 1}})
+    expect_tiled(input("one hot", {1, 1, 1, 40, 140, 64}, 43), tiles);
+}
 
-TEST_CASE("a maximum that rises in the last tile", "[3.6]") {
+// ---- 3.7 row_maxima ----
+
+TEST_CASE("each row has its own maximum", "[3.7]") {
+  // The scores of neighbouring rows lie far apart: relative to another row's maximum they are all 0, or infinite.
+  for (const Tiles& tiles : {Tiles{}, {32, 64, 2}}) {
+    Input apart = input("normal", {1, 1, 1, 64, 100, 64}, 44);
+    add_to_scores(
+        apart.problem, [](std::int64_t i) { return 7 * (i % 32 - 16); }, [](std::int64_t) { return 1; });
+    apart.name += ", scores of row i about 7·(i % 32 − 16)";
+    expect_tiled(apart, tiles);
+  }
+}
+
+TEST_CASE("the maximum is that of all of a warp's keys", "[3.7]") {
+  // Far above the others, which are far above 0: a P relative to a smaller maximum is infinite in fp16.
+  for (const std::int64_t key : {0, 7, 15, 16, 31, 50, 63}) {
+    expect_tiled(spike_at(key, 60, 20, {1, 1, 1, 40, 64, 64}, 45));
+    expect_tiled(spike_at(key, 60, 20, {1, 1, 1, 33, 64, 32}, 46), {32, 64, 2});
+  }
+}
+
+TEST_CASE("negative scores need a maximum of -inf to start from", "[3.7]") {
+  expect_tiled(input("negative logits", {1, 1, 1, 64, 128, 64}, 57));
+  expect_tiled(input("negative logits", {1, 1, 1, 64, 70, 64}, 58), {32, 32, 2});
+}
+
+TEST_CASE("keys that do not exist count nothing", "[3.7]") {
+  // In the last tile one key is missing; then all keys of three warps, of two, of one; then all but a few.
+  for (const std::int64_t Nk : {63, 80, 96, 112, 65, 5, 1}) {
+    expect_tiled(input("negative logits", {1, 1, 1, 40, Nk, 64}, 47));
+    expect_tiled(input("normal", {1, 1, 1, 40, Nk, 64}, 48));
+  }
+}
+
+TEST_CASE("a scale of any sign", "[3.7]") {
+  for (const float scale : {0.3f, 0.05f, 0.0f, -0.05f, -0.3f}) {
+    for (const std::int64_t Nk : {64, 100}) {
+      Input scaled = input("normal", {1, 1, 1, 40, Nk, 64}, 59);
+      scaled.problem.scale = scale;
+      scaled.name += fmt::format(", scale {}", scale);
+      if (scale <= 0 && Nk > 64) {
+        const std::vector<float> O = attention(scaled.problem, Tiles{}.numbers()).O.values;
+        expect(
+            !std::ranges::all_of(O, [](float x) { return std::isnan(x); }),
+            fmt::format("with Nk={} and a scale of {} every element of O is NaN; with Nk=64, or a positive scale, none "
+                        "was",
+                        Nk, scale),
+            "the −∞ of keys that do not exist is multiplied by the scale: with one of 0 that is NaN, with a negative "
+            "one +∞",
+            "mask-scaled");
+      }
+      expect_tiled(scaled);
+    }
+  }
+}
+
+// ---- 3.8 exponentiate ----
+
+TEST_CASE("a maximum that rises in the last tile", "[3.8]") {
   expect_tiled(input("rising maximum", {1, 1, 1, 64, 128, 64}, 50), {32, 32, 2});
   expect_tiled(input("rising maximum", {1, 1, 1, 64, 200, 64}, 51));
   expect_tiled(input("falling maximum", {1, 1, 1, 64, 200, 64}, 52));
 }
 
-TEST_CASE("the maximum may lie in any warp's keys", "[3.6]") {
+TEST_CASE("the maximum may lie in any warp's keys", "[3.8]") {
   // Far above the others, which are far above 0: a P relative to a smaller maximum is infinite in fp16.
   for (const std::int64_t key : {64 + 50, 64 + 47, 64 + 30, 64 + 10, 60, 40, 20, 3}) {
     expect_tiled(spike_at(key, 60, 20, {1, 1, 1, 40, 128, 64}, 53));
@@ -161,7 +251,7 @@ TEST_CASE("the maximum may lie in any warp's keys", "[3.6]") {
   }
 }
 
-TEST_CASE("large logits stay finite", "[3.6]") {
+TEST_CASE("large logits stay finite", "[3.8]") {
   expect_tiled(with_zeros(input("large logits", {1, 1, 1, 64, 128, 64}, 55)));
   expect_tiled(input("large logits", {1, 1, 1, 64, 128, 64}, 55));
   expect_tiled(input("large logits", {1, 1, 1, 64, 90, 128}, 56), {32, 32, 2});
@@ -171,21 +261,13 @@ TEST_CASE("large logits stay finite", "[3.6]") {
   expect_tiled(falling);
 }
 
-TEST_CASE("negative scores need a maximum of -inf to start from", "[3.6]") {
-  expect_tiled(input("negative logits", {1, 1, 1, 64, 128, 64}, 57));
-  expect_tiled(input("negative logits", {1, 1, 1, 64, 70, 64}, 58), {32, 32, 2});
+TEST_CASE("a row whose scores are all -inf gets a P of 0", "[3.8]") {
+  expect_rows_without_scores(
+      "m is -inf in that row, and -inf - (-inf) is NaN: P and the factor are to be computed with a finite m",
+      "masked-row-nan");
 }
 
-TEST_CASE("a scale of any sign", "[3.6]") {
-  for (const float scale : {0.3f, 0.05f, -0.05f, -0.3f}) {
-    Input scaled = input("normal", {1, 1, 1, 40, 100, 64}, 59);
-    scaled.problem.scale = scale;
-    scaled.name += fmt::format(", scale {}", scale);
-    expect_tiled(scaled);
-  }
-}
-
-TEST_CASE("probabilities keep their precision", "[3.6]") {
+TEST_CASE("probabilities keep their precision", "[3.8]") {
   // P in fp16, and nothing coarser: P rounded to bfloat16 is off by more than the bounds in the root mean square. With
   // three keys an l that is summed from the rounded P is off in the LSE.
   expect_tiled(input("normal", {1, 1, 1, 64, 512, 64}, 60));
@@ -193,9 +275,9 @@ TEST_CASE("probabilities keep their precision", "[3.6]") {
   expect_tiled(input("normal", {1, 1, 1, 64, 3, 32}, 62));
 }
 
-// ---- 3.7 accumulate_PV ----
+// ---- 3.9 accumulate_PV ----
 
-TEST_CASE("every warp's keys reach O", "[3.7]") {
+TEST_CASE("every warp's keys reach O", "[3.9]") {
   // V is small but for the keys of one warp in one tile.
   for (const Tiles& tiles : {Tiles{64, 64, 4}, {32, 64, 2}}) {
     const std::int64_t width = tiles.Bc / tiles.warps;
@@ -213,7 +295,7 @@ TEST_CASE("every warp's keys reach O", "[3.7]") {
   }
 }
 
-TEST_CASE("O and l are rescaled by the same factor", "[3.7]") {
+TEST_CASE("O and l are rescaled by the same factor", "[3.9]") {
   // With a V of ones O is one, whatever the weights are.
   for (const char* kind : {"rising maximum", "falling maximum", "large logits"}) {
     for (const Tiles& tiles : {Tiles{64, 64, 4}, {32, 32, 2}}) {
@@ -225,7 +307,7 @@ TEST_CASE("O and l are rescaled by the same factor", "[3.7]") {
   }
 }
 
-TEST_CASE("every column of V reaches its column of O", "[3.7]") {
+TEST_CASE("every column of V reaches its column of O", "[3.9]") {
   for (const std::int64_t d : {32, 64, 128}) {
     for (const Tiles& tiles : all_tiles) {
       if (built(tiles, d)) expect_tiled(input("one hot", {1, 1, 1, 40, 140, d}, 72), tiles);
@@ -233,32 +315,97 @@ TEST_CASE("every column of V reaches its column of O", "[3.7]") {
   }
 }
 
-TEST_CASE("sums keep their precision over many tiles", "[3.7]") {
+TEST_CASE("sums keep their precision over many tiles", "[3.9]") {
   // 64 tiles: an O rounded to fp16 in each is off by more than the bounds in the root mean square.
   expect_tiled(input("value mean", {1, 1, 1, 32, 2048, 64}, 73), {32, 32, 2});
 }
 
-// ---- 3.8 write_output ----
+// ---- 3.10 write_output ----
 
-TEST_CASE("the LSE is a natural logarithm over all keys", "[3.8]") {
+TEST_CASE("the LSE is a natural logarithm over all keys", "[3.10]") {
   for (const char* kind : {"normal", "large logits", "negative logits", "uniform"}) {
     expect_lse(input(kind, {1, 2, 2, 70, 133, 64}, 80));
     expect_lse(input(kind, {1, 1, 1, 33, 20, 32}, 81), {32, 32, 2});
   }
 }
 
-TEST_CASE("every element of O is written once, and nothing else", "[3.8]") {
+TEST_CASE("every element of O is written once, and nothing else", "[3.10]") {
   for (const auto& [Nq, Nk] : {std::pair{1, 3}, {63, 65}, {70, 40}, {129, 64}}) {
     for (const Tiles& tiles : {Tiles{64, 64, 4}, {32, 32, 2}})
       expect_tiled(input("value mean", {2, 2, 2, Nq, Nk, 64}, 82), tiles);
   }
 }
 
-TEST_CASE("O is written 16 bytes a thread", "[3.8]") {
+TEST_CASE("O is written 16 bytes a thread", "[3.10]") {
   require_counters();
   for (const std::int64_t d : {32, 64, 128}) {
     const AttentionResult result = attention(input("normal", {1, 2, 2, 128, 64, d}, 83).problem);
     expect_wide(result.reply, "O", "store", double(2 * 128 * d * 2), fmt::format("O is written once, d={}", d));
+  }
+}
+
+TEST_CASE("a row whose scores are all -inf is divided by no l", "[3.10]") {
+  expect_rows_without_scores("l is 0 in that row, and O is divided by it: 0 · (1 / 0) is NaN", "masked-row-divided");
+}
+
+TEST_CASE("O is divided by l in fp32", "[3.10]") {
+  // With Q = 0 every P is 1 and l is Nk, exactly; with whole numbers in V their sum is exact too. Then O is the fp16
+  // that lies nearest to sum / Nk.
+  for (const std::int64_t Nk : {3, 7, 11, 100}) {
+    Input given = input("normal", {1, 1, 1, 33, Nk, 64}, 84);
+    std::ranges::fill(given.problem.Q.values, 0.0f);
+    for (std::int64_t j = 0; j < Nk; ++j)
+      for (std::int64_t c = 0; c < 64; ++c) given.problem.V(0, 0, j, c) = float((j * 5 + c * 3) % 17 - 8);
+    const AttentionResult result = attention(given.problem, Tiles{}.numbers());
+    const float l = half_to_float(float_to_half(1 / float(Nk)));
+    for (std::int64_t c = 0; c < 64; ++c) {
+      double sum = 0;
+      for (std::int64_t j = 0; j < Nk; ++j) sum += given.problem.V(0, 0, j, c);
+      const float wanted = half_to_float(float_to_half(float(sum / double(Nk)))), is = result.O(0, 0, 0, c);
+      const bool inverse_rounded = is == half_to_float(float_to_half(float(sum) * l));
+      expect(is == wanted,
+             fmt::format("with Q = 0, Nk={} and whole numbers in V, O of row 0, column {} is {}; the fp16 nearest to "
+                         "{} / {} is {}",
+                         Nk, c, is, sum, Nk, wanted),
+             inverse_rounded ? "1 / l is rounded to fp16 before O is multiplied by it" : "",
+             inverse_rounded ? "inverse-rounded" : "unknown");
+    }
+  }
+}
+
+// ---- 3.11 the loop over the tiles of keys ----
+
+TEST_CASE("every key of every tile counts once", "[3.11]") {
+  for (const std::int64_t Nk : {128, 140, 64, 192, 65, 63, 1, 256}) {
+    expect_tiled(input("value mean", {1, 1, 1, 40, Nk, 64}, 85));
+    expect_tiled(input("rising maximum", {1, 2, 2, 70, Nk, 64}, 86), {32, 32, 2});
+  }
+  for (const std::int64_t d : {32, 128}) expect_tiled(input("one hot", {2, 1, 1, 130, 150, d}, 87), {32, 64, 4});
+}
+
+TEST_CASE("each tile of keys is read once for a tile of queries", "[3.11]") {
+  require_counters();
+  for (const Tiles& tiles : {Tiles{64, 64, 4}, {32, 32, 2}}) {
+    const std::int64_t Nq = 128, Nk = 192, d = 64, query_tiles = tiles_of(Nq, tiles.Br);
+    const AttentionResult result = attention(input("normal", {1, 1, 1, Nq, Nk, d}, 88).problem, tiles.numbers());
+    expect_wide(result.reply, "Q", "load", double(Nq * d * 2), fmt::format("Q is read once, Br={}", tiles.Br));
+    for (const char* tensor : {"K", "V"}) {
+      expect_wide(result.reply, tensor, "load", double(query_tiles * Nk * d * 2),
+                  fmt::format("{} is read for each of {} query tiles", tensor, query_tiles));
+    }
+  }
+}
+
+TEST_CASE("three barriers for a pair of tiles, one more for a query tile", "[3.11]") {
+  require_counters();
+  for (const Tiles& tiles : {Tiles{64, 64, 4}, {32, 32, 2}}) {
+    const std::int64_t heads = 2, Nq = 100, Nk = 150;
+    const AttentionResult result =
+        attention(input("normal", {1, heads, heads, Nq, Nk, 64}, 94).problem, tiles.numbers());
+    const std::int64_t query_tiles = tiles_of(Nq, tiles.Br), key_tiles = tiles_of(Nk, tiles.Bc);
+    expect_count(result.reply, "block_barriers", double(heads * query_tiles * (3 * key_tiles + 1)),
+                 fmt::format("{} heads · {} query tiles · (3 · {} K/V tiles + 1)", heads, query_tiles, key_tiles),
+                 "there is a __syncthreads() that protects nothing, or one too few", "barriers");
   }
 }
 
@@ -303,8 +450,42 @@ TEST_CASE("any shape agrees with the oracle", "[whole]") {
     };
     const std::int64_t d = 16ll << draw(0, 3);
     const Shape shape{draw(1, 2), draw(2, 3), 0, draw(3, 150), draw(4, 200), d};
-    const Tiles tiles = all_tiles[draw(5, built(all_tiles[4], d) ? 5 : 4) - 1];
+    const Tiles tiles = all_tiles[draw(5, built(all_tiles[5], d) ? 6 : 5) - 1];
     expect_tiled(input("normal", {shape.B, shape.H, shape.H, shape.Nq, shape.Nk, d}, seed), tiles);
+  }
+}
+
+TEST_CASE("a row's answer depends on no other row of Q", "[whole]") {
+  // All but one row become something else, NaN at last: nothing of theirs may reach it, from its tile or from another.
+  const std::int64_t Nq = 130, d = 64;
+  const Problem problem = input("rising maximum", {1, 1, 1, Nq, 100, d}, 98).problem;
+  const AttentionResult before = attention(problem, Tiles{}.numbers());
+  for (const std::int64_t row : {0, 47, 81, 129}) {
+    for (const float factor : {-3.0f, std::numeric_limits<float>::quiet_NaN()}) {
+      Problem others = problem;
+      for (std::int64_t i = 0; i < Nq; ++i)
+        for (std::int64_t c = 0; c < d; ++c) others.Q(0, 0, i, c) *= i == row ? 1 : factor;
+      const AttentionResult after = attention(others, Tiles{}.numbers());
+      for (std::int64_t c = 0; c < d; ++c) {
+        const float is = after.O(0, 0, row, c), was = before.O(0, 0, row, c);
+        expect(is == was,
+               fmt::format("O of row {}, column {} is {} when the other rows of Q are multiplied by {}, and was {}",
+                           row, c, is, factor, was),
+               "a maximum, a sum, a factor or an O of one row reaches another, perhaps from the tile of queries before",
+               "rows-mixed");
+      }
+    }
+  }
+}
+
+TEST_CASE("every GPU gets tiles that fit it", "[whole]") {
+  // What a block may have on a T4, on an RTX 30, 40 or 50, on an A100, on an H100.
+  for (const int kilobytes : {64, 99, 163, 227}) {
+    for (const std::int64_t d : {32, 64, 128}) {
+      const Input given = input("late spike", {1, 1, 1, 70, 133, d}, 99);
+      expect_attention(given.problem, fmt::format("{}, blocks of {} KB", given.name, kilobytes),
+                       {{"shared_limit", kilobytes * 1024}});
+    }
   }
 }
 
@@ -337,19 +518,6 @@ TEST_CASE("Q is read once, O and LSE are written once, K and V are read once per
     expect_sectors("lse.store_sectors", double(heads * Nq * 4) / 32, "the LSE is written once");
     expect_sectors("global.load_sectors", heads * row * (Nq + 2 * query_tiles * Nk), "nothing else is read");
     expect_sectors("global.store_sectors", heads * Nq * row + double(heads * Nq * 4) / 32, "nothing else is written");
-  }
-}
-
-TEST_CASE("three barriers for a pair of tiles, one more for a query tile", "[whole]") {
-  require_counters();
-  for (const Tiles& tiles : {Tiles{64, 64, 4}, {32, 32, 2}}) {
-    const std::int64_t heads = 2, Nq = 100, Nk = 150;
-    const AttentionResult result =
-        attention(input("normal", {1, heads, heads, Nq, Nk, 64}, 94).problem, tiles.numbers());
-    const std::int64_t query_tiles = tiles_of(Nq, tiles.Br), key_tiles = tiles_of(Nk, tiles.Bc);
-    expect_count(result.reply, "block_barriers", double(heads * query_tiles * (3 * key_tiles + 1)),
-                 fmt::format("{} heads · {} query tiles · (3 · {} K/V tiles + 1)", heads, query_tiles, key_tiles),
-                 "there is a __syncthreads() that protects nothing, or one too few", "barriers");
   }
 }
 

@@ -1,4 +1,4 @@
-// Chapter 3's warm-ups: a ragged copy, a transpose through shared memory, one product on a tensor core.
+// Chapter 3's warm-ups: a ragged copy, a transpose through shared memory, products on tensor cores.
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
@@ -68,10 +68,10 @@ void expect_transpose(std::int64_t rows, std::int64_t columns) {
                 fmt::format("from ({}, {}) to ({}, {}), element i is i", rows, columns, columns, rows)});
 }
 
-/// A (16, 16) matrix of numbers that fp16 has.
-Tensor<float> half_matrix(std::uint64_t seed) {
-  Tensor<float> matrix({1, 1, 16, 16});
-  matrix.values = from_codes(to_codes(normal_values(256, seed), "float16"), "float16");
+/// A matrix of numbers that fp16 has.
+Tensor<float> half_matrix(std::uint64_t seed, std::int64_t rows = 16, std::int64_t columns = 16) {
+  Tensor<float> matrix({1, 1, rows, columns});
+  matrix.values = from_codes(to_codes(normal_values(std::size_t(rows * columns), seed), "float16"), "float16");
   return matrix;
 }
 
@@ -81,18 +81,26 @@ Tensor<float> identity() {
   return matrix;
 }
 
-Tensor<float> multiply_transposed(const Tensor<float>& A, const Tensor<float>& B) {
+/// C = A·Bᵀ by the warm-up of that name: "multiply_transposed" or "multiply_tiles".
+worker::Reply product(const std::string& operation, const Tensor<float>& A, const Tensor<float>& B) {
   const std::vector<std::uint16_t> A_codes = to_codes(A.values, "float16"), B_codes = to_codes(B.values, "float16");
-  worker::Call request("multiply_transposed");
-  request.input("A", A_codes).input("B", B_codes).output<float>("C", 256);
-  return tensor(call(request), "C", {1, 1, 16, 16});
+  worker::Call request(operation);
+  request.number("depth", double(A.sizes[3])).input("A", A_codes).input("B", B_codes);
+  request.output<float>("C", std::size_t(A.sizes[2] * B.sizes[2]));
+  return call(request);
+}
+Tensor<float> multiply_transposed(const Tensor<float>& A, const Tensor<float>& B) {
+  return tensor(product("multiply_transposed", A, B), "C", {1, 1, 16, 16});
 }
 
-void expect_product(const Tensor<float>& A, const Tensor<float>& B, const std::string& what) {
-  Tensor<double> expected({1, 1, 16, 16}), size({1, 1, 16, 16});
-  for (std::int64_t i = 0; i < 16; ++i) {
-    for (std::int64_t j = 0; j < 16; ++j) {
-      for (std::int64_t k = 0; k < 16; ++k) {
+/// C = A·Bᵀ in steps of `step` columns, against the sum in double.
+void expect_product(const Tensor<float>& C, const Tensor<float>& A, const Tensor<float>& B, std::int64_t step,
+                    const std::string& what) {
+  const std::int64_t rows = A.sizes[2], columns = B.sizes[2], depth = A.sizes[3];
+  Tensor<double> expected({1, 1, rows, columns}), size({1, 1, rows, columns});
+  for (std::int64_t i = 0; i < rows; ++i) {
+    for (std::int64_t j = 0; j < columns; ++j) {
+      for (std::int64_t k = 0; k < depth; ++k) {
         const double product = double(A(0, 0, i, k)) * B(0, 0, j, k);
         expected(0, 0, i, j) += product;
         size(0, 0, i, j) += std::abs(product);
@@ -102,8 +110,18 @@ void expect_product(const Tensor<float>& A, const Tensor<float>& B, const std::s
   judge::Layout layout;
   layout.tensor = "C";
   layout.axes[0] = layout.axes[1] = "";
-  expect_close(multiply_transposed(A, B),
-               {expected, product_bounds(size, 16), layout, ch03::transposed_product_mistakes(A, B), what});
+  expect_close(C, {expected, product_bounds(size, depth), layout, ch03::product_mistakes(A, B, step), what});
+}
+void expect_product(const Tensor<float>& A, const Tensor<float>& B, const std::string& what) {
+  expect_product(multiply_transposed(A, B), A, B, 16, what);
+}
+
+constexpr std::int64_t tile = 64;  // of multiply_tiles
+
+void expect_tiled_product(std::int64_t depth, std::uint64_t seed) {
+  const Tensor<float> A = half_matrix(seed, tile, depth), B = half_matrix(seed + 1, tile, depth);
+  expect_product(tensor(product("multiply_tiles", A, B), "C", {1, 1, tile, tile}), A, B, tile,
+                 fmt::format("depth={}, normal A and B, seeds {} and {}", depth, seed, seed + 1));
 }
 
 }  // namespace
@@ -172,6 +190,61 @@ TEST_CASE("the accumulator starts at zero", "[3.3]") {
   expect_product(Tensor<float>({1, 1, 16, 16}), half_matrix(5), "A = 0, normal B, seed 5");
 }
 
+// ---- 3.4 multiply_tiles ----
+
+TEST_CASE("a product of tiles is right for every depth", "[3.4]") {
+  std::uint64_t seed = 10;
+  for (const std::int64_t depth : {64, 128, 192, 320}) expect_tiled_product(depth, seed += 2);
+}
+
+TEST_CASE("every warp has its own columns, every fragment its own rows", "[3.4]") {
+  // One row of A and one of B: one element of C.
+  for (const auto& [row, column] : {std::pair{0, 0}, {17, 40}, {35, 20}, {63, 63}}) {
+    Tensor<float> A({1, 1, tile, 128}), B({1, 1, tile, 128});
+    for (std::int64_t k = 0; k < 128; ++k) A(0, 0, row, k) = float(k % 5 + 1), B(0, 0, column, k) = float(k % 3 + 1);
+    expect_product(tensor(product("multiply_tiles", A, B), "C", {1, 1, tile, tile}), A, B, tile,
+                   fmt::format("depth=128, zeros but for row {} of A and row {} of B", row, column));
+  }
+}
+
+TEST_CASE("tiles of A and B are read once, 16 bytes a thread", "[3.4]") {
+  require_counters();
+  const std::int64_t depth = 256;
+  const double bytes = double(tile * depth * 2);
+  const worker::Reply reply = product("multiply_tiles", half_matrix(20, tile, depth), half_matrix(21, tile, depth));
+  for (const char* tensor : {"A", "B"}) {
+    const std::string name = tensor;
+    expect_count(reply, name + ".load_bytes", bytes, name + " is read once",
+                 "an element is read more than once: what is in shared memory need not be read again", "traffic");
+    expect_count(reply, name + ".load_sectors", bytes / 32, name + " is read once, 32 bytes a sector",
+                 "neighbouring lanes do not take neighbouring bytes, so that each sector is asked for several times",
+                 "uncoalesced");
+    expect_count(reply, name + ".load_requests", bytes / 512, "32 lanes with 16 bytes each a request",
+                 "a thread takes fewer than 16 bytes at a time", "narrow-access");
+  }
+}
+
+TEST_CASE("a product of tiles has two barriers a step and no bank conflicts", "[3.4]") {
+  require_counters();
+  const auto run = [](std::int64_t depth) {
+    return product("multiply_tiles", half_matrix(22, tile, depth), half_matrix(23, tile, depth));
+  };
+  const worker::Reply two = run(128), three = run(192);
+  const double barriers = counter(three, "block_barriers") - counter(two, "block_barriers");
+  expect(barriers == 2, fmt::format("another 64 columns of A and B cost {} barriers, expected 2", barriers),
+         "one barrier completes the tiles, and one keeps the next tiles from overwriting them; there is one that "
+         "protects nothing, or one too few",
+         "barriers");
+  for (const char* way : {"store", "load"}) {
+    const double wavefronts = counter(three, fmt::format("shared.{}_wavefronts", way)),
+                 ideal = counter(three, fmt::format("shared.{}_ideal", way));
+    expect(
+        wavefronts == ideal,
+        fmt::format("the {}s of shared memory take {} wavefronts, {} without bank conflicts", way, wavefronts, ideal),
+        "rows that are accessed together start in the same banks", "bank-conflicts");
+  }
+}
+
 TEST_CASE("the warm-ups give back what they were given", "[whole]") {
   expect_copy(1003);
   expect_copy(1024 * 256 * 8 + 3);
@@ -180,4 +253,5 @@ TEST_CASE("the warm-ups give back what they were given", "[whole]") {
   const Tensor<float> product = multiply_transposed(A, identity());
   expect(product.values == A.values, "A times the identity is not A", "", "unknown");
   expect_product(A, half_matrix(7), "normal A and B, seeds 6 and 7");
+  expect_tiled_product(448, 8);
 }

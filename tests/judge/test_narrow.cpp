@@ -64,7 +64,7 @@ simt::Report race() {
   report.advice = "a __syncthreads() between them";
   report.side = {"reads", {"chapters/03_tiled_wmma/tiled_wmma.cu", 118, "ch03::multiply_QK", ""}, 1, 0xffu};
   report.other =
-      simt::Side{"writes", {"solutions/03_tiled_wmma/tiled_wmma.cu", 90, "ch03::load_tile", "the book's 3.4"}, 0, 1u};
+      simt::Side{"writes", {"solutions/03_tiled_wmma/tiled_wmma.cu", 90, "ch03::load_tile", "the book's 3.5"}, 0, 1u};
   report.block = {2, 1, 0};
   report.count = 77;
   return report;
@@ -91,7 +91,7 @@ std::vector<Verdict> samples() {
                             {right("lse"), wrong("O", {{"row", 100, 16, 95, false, 32, 16, 31}})})};
     verdict.trials[0].only_l_is_wrong = number % 2 == 0;
     verdict.unavailable = result == Result::skipped;
-    verdict.blocked_by = result == Result::blocked ? "3.4" : "";
+    verdict.blocked_by = result == Result::blocked ? "3.5" : "";
     verdict.place = SourcePlace{"chapters/03_tiled_wmma/tiled_wmma.cu", 118};
     verdict.seconds = 0.25;
     all.push_back(verdict);
@@ -144,7 +144,7 @@ TEST_CASE("every kind of report has a name of its own, and is found by it") {
 TEST_CASE("a place in the book is told by its exercise") {
   const std::string text = race().text();
   CHECK(text.find("reads at chapters/03_tiled_wmma/tiled_wmma.cu:118, warp 1") != std::string::npos);
-  CHECK(text.find("writes at the book's 3.4, warp 0") != std::string::npos);
+  CHECK(text.find("writes at the book's 3.5, warp 0") != std::string::npos);
   CHECK(text.find("solutions/") == std::string::npos);
 }
 
