@@ -31,7 +31,7 @@ template <int threads, int tile_rows, int columns>
 __device__ __forceinline__ void load_tile(Element (&tile)[tile_rows][columns], const Element* __restrict__ source,
                                           int rows, int thread) {
   constexpr int chunks = (columns - pad_half) / 8;  // of 16 bytes, in a row
-#pragma unroll 2
+#pragma unroll 2  // at d = 64 hardly a register is free: more would go to the stack, and 24 bytes do as it is
   for (int i = thread; i < tile_rows * chunks; i += threads) {
     uint4 chunk = {0, 0, 0, 0};
     if (i < rows * chunks) chunk = reinterpret_cast<const uint4*>(source)[i];

@@ -35,7 +35,7 @@ constexpr int pad_half = 16 / sizeof(Element), pad_product = 32 / sizeof(float);
 // With d = 128 there are no registers for Q beside O: then its fragments are loaded again for every step.
 template <int d>
 constexpr bool Q_in_registers = d <= 64;
-// How many blocks are to fit a multiprocessor. The compiler divides the registers among them.
+// How many blocks are to fit a multiprocessor: with 8 warps a lane may have 256 registers, with 12 170, with 16 128.
 template <int d, int warps>
 constexpr int blocks = (d == 128 || warps < 4 ? 8
                         : d == 64             ? 12
