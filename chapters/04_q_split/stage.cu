@@ -1,9 +1,8 @@
-// Chapter 4's kernel as a stage, given: what it is built for, and how to start it. The rungs of the ladder are variants
-// of it: ./workbook trace 4 --set rung=1
-#include "common/cuda/stage.hpp"
+// Chapter 4's kernels as a stage, given: what they are built for, and how to start them. The third is the chapter's;
+// the first two are variants of it: ./workbook trace 4 --set kernel=1
+#include <numbers>
 
-#include "ladder.hpp"
-#include "layout.hpp"
+#include "common/cuda/stage.hpp"
 #include "q_split.hpp"
 
 namespace ch04 {
@@ -11,29 +10,35 @@ namespace {
 
 using workbook::cuda::ExtraMemory, workbook::cuda::ForwardStage, workbook::cuda::Stage;
 
-constexpr Tiles ladder_tiles[] = {{64, 64, 4}};
+const ForwardStage<half> plain_split_stage{
+    .head_dims = {32, 64, 128},
+    .tiles = built_before,
+    .shared_bytes = plain_split_bytes,
+    .rows_per_warp = 32,
+    .keys_per_step = [](int, const Tiles&) { return 32; },
+    .causal = false,
+    .launch = [](const ForwardCall<half>& call, const Tiles& tiles, const ExtraMemory&) { plain_split(call, tiles); },
+};
 
-template <Rung rung>
-ForwardStage<half> ladder_stage() {
-  return {
-      .head_dims = {64},
-      .tiles = ladder_tiles,
-      .shared_bytes = [](int, const Tiles&) { return ladder_shared_bytes(); },
-      .warps_split_keys = true,
-      .causal = false,
-      .launch = [](const ForwardCall<half>& call, const Tiles&, const ExtraMemory&) { ladder(call, rung); },
-  };
-}
+const ForwardStage<half> prefetch_stage{
+    .head_dims = {32, 64, 128},
+    .tiles = built_before,
+    .shared_bytes = prefetch_bytes,
+    .rows_per_warp = 32,
+    .keys_per_step = [](int, const Tiles&) { return 32; },
+    .causal = false,
+    .launch = [](const ForwardCall<half>& call, const Tiles& tiles, const ExtraMemory&) { prefetch(call, tiles); },
+};
 
 const Stage stage = ForwardStage<half>{
     .head_dims = {32, 64, 128},
     .tiles = built,
-    .shared_bytes = shared_bytes,
+    .shared_bytes = q_split_bytes,
     .rows_per_warp = 32,
     .keys_per_step = keys_per_step,
-    .slack = slack * ln_2,
+    .slack = slack * std::numbers::ln2_v<float>,
     .causal = false,
-    .variants = {{"rung", 1, ladder_stage<Rung::combined_once>()}, {"rung", 2, ladder_stage<Rung::query_tile_grid>()}},
+    .variants = {{"kernel", 1, plain_split_stage}, {"kernel", 2, prefetch_stage}},
     .launch = [](const ForwardCall<half>& call, const Tiles& tiles, const ExtraMemory&) { q_split(call, tiles); },
 };
 

@@ -19,7 +19,11 @@ namespace ch05 {
 using workbook::cuda::ForwardCall, workbook::cuda::Tiles;
 
 /// The sizes of the tiles and the warps of a block that there are kernels for; a warp has 32 rows of Q: Br = 32·warps.
+/// At d = 128 the first takes 109 KiB of shared memory, the second 72, the last 32: the first that fits is taken.
 inline constexpr Tiles built[] = {{128, 64, 4}, {128, 32, 4}, {64, 64, 2}, {32, 32, 1}};
+
+/// As in chapter 4: m may stay behind a row's maximum by this much, in units of log2, and O is then not rescaled.
+inline constexpr float slack = 8;
 
 /// O = softmax(scale·QKᵀ) V and the LSE for every head, in one kernel; no extra memory. d is 32, 64 or 128. Rows that
 /// see no key give O = 0 and an LSE of -inf. Element is half; chapter 7 makes it bf16. std::invalid_argument for sizes

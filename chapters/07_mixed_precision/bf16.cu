@@ -32,7 +32,9 @@ struct workbook::cuda::Convert<__nv_bfloat16> {
   static __device__ half bits_as_half(__nv_bfloat16 x) { return __ushort_as_half(__bfloat16_as_ushort(x)); }
 };
 
-#include "05_causal/causal.cuh"
+// The kernels of chapters 5 and 6 once more, with bf16 for their element type.
+#define WORKBOOK_ELEMENT __nv_bfloat16
+#include "05_causal/causal.cu"
 #include "06_backward/backward.cuh"
 #include "06_backward/prepare_rows.cuh"
 
@@ -77,8 +79,5 @@ void cast(const __nv_bfloat16* x, float* y, std::int64_t n) {
 
 }  // namespace ch07
 
-template void ch05::causal(const ForwardCall<__nv_bfloat16>&, const Tiles&);
-template std::size_t ch05::shared_bytes<__nv_bfloat16>(int, const Tiles&);
-template int ch05::keys_per_step<__nv_bfloat16>(int, const Tiles&);
 template void ch06::backward(const BackwardCall<__nv_bfloat16>&, float2*, const GradientTiles&);
 template std::size_t ch06::shared_bytes<__nv_bfloat16>(int, const GradientTiles&);

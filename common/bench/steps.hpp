@@ -15,7 +15,7 @@
 // "bench" has a number that chooses an earlier kernel, a step may name that in place of replacing text:
 //
 //   [[step.number]]
-//   name = "rung"
+//   name = "kernel"
 //   value = 1
 //
 // and a kernel that is built for one head dimension only says so in its step: head_dim = 64.

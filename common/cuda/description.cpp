@@ -189,7 +189,7 @@ json stage_json(const Description& stage, const Arguments& call) {
 //      "causal": true, "head_dims": [32, 64, 128] or null, "any_tiles": false, "rows_per_warp": 32, "slack": 5.5,
 //      "warps_split_keys": false, "extra": [{"name": "S", "element_bytes": 4, "bytes": 4096}],
 //      "tiles": [{"d": 64, "default": true, "Br": 128, "Bc": 64, "warps": 4, "shared_bytes": …, "keys_per_step": 32}],
-//      "variants": [{"number": "rung", "value": 1, … as a stage}]}],
+//      "variants": [{"number": "kernel", "value": 1, … as a stage}]}],
 //    "operations": ["forward", …]}
 // A tile's "d" is null where any will do; its names are "owned", "passing", "warps" in a backward pass.
 void describe(const Arguments& call) {

@@ -1,8 +1,8 @@
 // Chapter 5's kernel as a stage, given: what it is built for, and how to start it.
-#include "common/cuda/stage.hpp"
+#include <numbers>
 
 #include "causal.hpp"
-#include "phases.hpp"
+#include "common/cuda/stage.hpp"
 
 namespace ch05 {
 namespace {
@@ -15,7 +15,7 @@ const Stage stage = ForwardStage<half>{
     .shared_bytes = shared_bytes<half>,
     .rows_per_warp = 32,
     .keys_per_step = keys_per_step<half>,
-    .slack = slack * ln_2,
+    .slack = slack * std::numbers::ln2_v<float>,
     .launch = [](const ForwardCall<half>& call, const Tiles& tiles, const ExtraMemory&) { causal(call, tiles); },
 };
 

@@ -1,9 +1,9 @@
 // The kernels of chapters 5 and 6 on bf16 as stages, given: what they are built for, and how to start them.
-#include "common/cuda/stage.hpp"
+#include <numbers>
 
 #include "05_causal/causal.hpp"
-#include "05_causal/phases.hpp"
 #include "06_backward/backward.hpp"
+#include "common/cuda/stage.hpp"
 
 namespace ch07 {
 namespace {
@@ -16,7 +16,7 @@ const Stage forward_stage = ForwardStage<__nv_bfloat16>{
     .shared_bytes = ch05::shared_bytes<__nv_bfloat16>,
     .rows_per_warp = 32,
     .keys_per_step = ch05::keys_per_step<__nv_bfloat16>,
-    .slack = ch05::slack * ch05::ln_2,
+    .slack = ch05::slack * std::numbers::ln2_v<float>,
     .launch = [](const ForwardCall<__nv_bfloat16>& call, const Tiles& tiles,
                  const ExtraMemory&) { ch05::causal(call, tiles); },
 };

@@ -1,11 +1,13 @@
-// Chapter 4: the queries split over the warps, phase by phase and whole, and the ladder that leads there.
+// Chapter 4: the queries split over the warps, phase by phase and whole; its three kernels.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 #include <limits>
+#include <tuple>
 
+#include "common/attention/half.hpp"
 #include "tests/support/kernel_stage.hpp"
 
 using namespace workbook;
@@ -79,39 +81,27 @@ double growth(const std::string& kind, std::int64_t d, const Tiles& tiles, const
 
 }  // namespace
 
-// ---- 4.1 load_tile ----
+// ---- 4.1 work_of ----
 
-TEST_CASE("ragged tails are part of the answer", "[4.1]") {
-  for (const auto& [Nq, Nk] : {std::pair{1, 1}, {1, 33}, {33, 1}, {65, 95}, {31, 97}, {70, 133}}) {
-    expect_split(input("late spike", {1, 2, 2, Nq, Nk, 64}, 1), {32, 32});
-    expect_split(input("late spike", {1, 1, 1, Nq, Nk, 32}, 2), {64, 64});
-    expect_split(input("late spike", {1, 1, 1, Nq, Nk, 128}, 3));
+TEST_CASE("every query of every head belongs to one warp", "[4.1]") {
+  // What two warps write is reported as written twice, what no warp writes still holds its NaN.
+  for (const std::int64_t Nq : {1, 31, 32, 33, 65, 127, 128, 129, 200}) {
+    for (const Tiles& tiles : all_tiles) expect_split(input("value mean", {1, 3, 3, Nq, 40, 32}, 30), tiles);
   }
+  expect_split(input("value mean", {3, 2, 2, 70, 33, 64}, 31), {32, 32});
+  expect_split(input("value mean", {2, 1, 1, 140, 20, 128}, 32), {64, 64});
 }
 
-TEST_CASE("what lies behind the last key never reaches O", "[4.1]") {
-  for (const auto& [Nq, Nk] : {std::pair{5, 70}, {70, 5}}) {
-    const Problem problem = input("value mean", {1, 1, 1, Nq, Nk, 64}, 4).problem;
-    expect_nothing_from_behind(problem, Tiles{}.numbers(), 128);
-  }
-}
-
-TEST_CASE("tiles are copied 16 bytes a thread, without a load", "[4.1]") {
-  require_counters();
-  for (const std::int64_t d : head_dims) {
-    const std::int64_t Nq = 256, Nk = 192;
-    const worker::Reply reply = attention(input("normal", {1, 1, 1, Nq, Nk, d}, 5).problem).reply;
-    for (const char* tensor : {"Q", "K", "V"}) {
-      expect_count(
-          reply, fmt::format("{}.load_bytes", tensor), 0,
-          fmt::format("{} goes from device to shared memory by cp.async, not through registers, d={}", tensor, d),
-          "a tile is read by ordinary loads", "not-asynchronous");
-    }
-    expect_wide(reply, "Q", "async", double(Nq * d * 2), fmt::format("Q is read once, d={}", d));
-    for (const char* tensor : {"K", "V"}) {
-      expect_wide(reply, tensor, "async", double(2 * Nk * d * 2),
-                  fmt::format("{} is read for each of 2 query tiles, d={}", tensor, d));
-    }
+TEST_CASE("each block takes one tile of one head's queries", "[4.1]") {
+  // With one key O is its V, exactly: heads that are confused show, whatever Nq and Nk are.
+  for (const auto& [B, H, Nq] : {std::tuple{1, 5, 100}, {4, 1, 33}, {2, 3, 64}}) {
+    Input one = input("normal", {B, H, H, Nq, 1, 32}, 33);
+    for (std::int64_t b = 0; b < B; ++b)
+      for (std::int64_t h = 0; h < H; ++h)
+        for (std::int64_t c = 0; c < 32; ++c) one.problem.V(b, h, 0, c) = float(b * H + h + 1);
+    one.name += ", V of each head its number from 1 on";
+    expect_split(one, {32, 32});
+    expect_split(one);
   }
 }
 
@@ -161,6 +151,25 @@ TEST_CASE("S is stored and read without bank conflicts", "[4.2]") {
   }
 }
 
+TEST_CASE("Q is not loaded again where registers keep it", "[4.2]") {
+  require_counters();
+  // For 32 queries and 64 keys: K and V by fragments of 512 bytes, four wavefronts of 128 bytes each, S and P once. At
+  // d = 128 the two parts of Q besides, for each step and each 16 columns.
+  for (const std::int64_t d : head_dims) {
+    const double K = 4 * 4 * (double(d) / 16), S = 64, P = 32, Q = d <= 64 ? 0 : 4 * 2 * (double(d) / 16);
+    const double got = growth("falling maximum", d, {64, 64},
+                              [](const worker::Reply& reply) { return counter(reply, "shared.load_wavefronts"); });
+    expect(
+        got == 2 * (2 * K + S + P + Q),
+        fmt::format("with d={} another 64 keys cost 2 warps {} wavefronts of shared memory's loads; {} are expected: "
+                    "K {}, V {}, S {}, P {} and Q {} for each",
+                    d, got, 2 * (2 * K + S + P + Q), K, K, S, P, Q),
+        d <= 64 ? "Q is loaded in every step, though fragments.Q holds it"
+                : "Q is loaded more or less than once a step",
+        "Q-loaded-again");
+  }
+}
+
 // ---- 4.3 online_softmax ----
 
 TEST_CASE("a maximum that rises in the last tile", "[4.3]") {
@@ -178,18 +187,6 @@ TEST_CASE("each row has its own maximum", "[4.3]") {
         apart.problem, [](std::int64_t i) { return 7 * (i % 32 - 16); }, [](std::int64_t) { return 1; });
     apart.name += ", scores of row i about 7·(i % 32 − 16)";
     expect_split(apart, {64, 64});
-  }
-}
-
-TEST_CASE("m moves only when a score exceeds it by more than slack", "[4.3]") {
-  require_counters();
-  // Normal scores rise by less than slack, so that no row's factor differs from 1 and no warp rescales.
-  for (const std::int64_t d : head_dims) {
-    const double shuffles =
-        growth("normal", d, {}, [](const worker::Reply& reply) { return counter(reply, "shuffles"); });
-    expect(shuffles == 0,
-           fmt::format("with d={} and normal scores another 64 keys cost {} shuffles: O was rescaled", d, shuffles),
-           "m follows every larger score: it is to move only if one exceeds it by more than `slack`", "slack-ignored");
   }
 }
 
@@ -357,6 +354,169 @@ TEST_CASE("O is written 16 bytes a thread", "[4.6]") {
   for (const std::int64_t d : head_dims) {
     const AttentionResult result = attention(input("normal", {1, 2, 2, 128, 64, d}, 96).problem);
     expect_wide(result.reply, "O", "store", double(2 * 128 * d * 2), fmt::format("O is written once, d={}", d));
+  }
+}
+
+TEST_CASE("O is read eight neighbours a lane", "[4.6]") {
+  require_counters();
+  // What a block reads of shared memory beside what it reads for every tile: Q, row_index once, and O. Rows that are
+  // padded for stores of fragments cost two wavefronts for one when they are read 16 bytes a lane.
+  for (const std::int64_t d : head_dims) {
+    const auto loads = [&](std::int64_t Nk) {
+      const Problem problem = input("falling maximum", {1, 1, 1, 32, Nk, d}, 97).problem;
+      return counter(attention(problem, Tiles{32, 32}.numbers()).reply, "shared.load_wavefronts");
+    };
+    const double once = 2 * loads(32) - loads(64);
+    const double O = 2 * double(d), Q = d <= 64 ? double(d) / 16 * 2 * 4 : 0, row_index = 16;
+    expect(
+        once <= O + Q + row_index,
+        fmt::format("with d={} a warp needs {} wavefronts of shared memory's loads beside those of its tiles; {} are "
+                    "enough: Q {}, row_index {}, and O, 32 rows of {} floats, {}",
+                    d, once, O + Q + row_index, Q, row_index, d, O),
+        "O is read from own.O in pieces of fewer than 16 bytes a lane", "narrow-shared-reads");
+  }
+}
+
+TEST_CASE("1 / l keeps the precision of fp32", "[4.6]") {
+  // With Q = 0 every P is 1, and O the mean of V: of whole numbers, the nearest fp16.
+  for (const std::int64_t d : head_dims) {
+    for (const std::int64_t Nk : {3, 7, 11, 49, 77}) {
+      Problem problem = in_element(input("uniform", {1, 1, 1, 33, Nk, d}, 98).problem);
+      std::ranges::fill(problem.Q.values, 0.0f);
+      for (std::size_t at = 0; at < problem.V.values.size(); ++at) problem.V.values[at] = float((at * 37 + 11) % 61);
+      const AttentionResult result = attention(problem, Tiles{32, 32}.numbers());
+      expect_written(result.O.values[0], "O");
+      for (std::int64_t c = 0; c < d; ++c) {
+        double sum = 0;
+        for (std::int64_t j = 0; j < Nk; ++j) sum += problem.V(0, 0, j, c);
+        const float got = result.O(0, 0, 0, c), wanted = rounded_to_half(float(sum / double(Nk)));
+        expect(
+            got == wanted,
+            fmt::format("with Q = 0 and a V of whole numbers, O is their mean: column {} of {} keys (d={}) is {}, the "
+                        "nearest fp16 is {}",
+                        c, Nk, d, got, wanted),
+            "1 / l is rounded to fp16 before O is multiplied by it, or O twice", "inverse-in-fp16");
+      }
+    }
+  }
+}
+
+// ---- 4.7 copy_tile ----
+
+TEST_CASE("ragged tails are part of the answer", "[4.7]") {
+  for (const auto& [Nq, Nk] : {std::pair{1, 1}, {1, 33}, {33, 1}, {65, 95}, {31, 97}, {70, 133}}) {
+    expect_split(input("late spike", {1, 2, 2, Nq, Nk, 64}, 1), {32, 32});
+    expect_split(input("late spike", {1, 1, 1, Nq, Nk, 32}, 2), {64, 64});
+    expect_split(input("late spike", {1, 1, 1, Nq, Nk, 128}, 3));
+  }
+}
+
+TEST_CASE("what lies behind the last key never reaches O", "[4.7]") {
+  for (const auto& [Nq, Nk] : {std::pair{5, 70}, {70, 5}}) {
+    const Problem problem = input("value mean", {1, 1, 1, Nq, Nk, 64}, 4).problem;
+    expect_nothing_from_behind(problem, Tiles{}.numbers(), 128);
+  }
+}
+
+TEST_CASE("tiles are copied 16 bytes a thread, without a load", "[4.7]") {
+  require_counters();
+  for (const std::int64_t d : head_dims) {
+    const std::int64_t Nq = 256, Nk = 192;
+    const worker::Reply reply = attention(input("normal", {1, 1, 1, Nq, Nk, d}, 5).problem).reply;
+    for (const char* tensor : {"Q", "K", "V"}) {
+      expect_count(
+          reply, fmt::format("{}.load_bytes", tensor), 0,
+          fmt::format("{} goes from device to shared memory by cp.async, not through registers, d={}", tensor, d),
+          "a tile is read by ordinary loads", "not-asynchronous");
+    }
+    expect_wide(reply, "Q", "async", double(Nq * d * 2), fmt::format("Q is read once, d={}", d));
+    for (const char* tensor : {"K", "V"}) {
+      expect_wide(reply, tensor, "async", double(2 * Nk * d * 2),
+                  fmt::format("{} is read for each of 2 query tiles, d={}", tensor, d));
+    }
+  }
+}
+
+// ---- 4.8 new_maximum ----
+
+TEST_CASE("m moves only when a score exceeds it by more than slack", "[4.8]") {
+  require_counters();
+  // Normal scores rise by less than slack, so that no row's factor differs from 1 and no warp rescales.
+  for (const std::int64_t d : head_dims) {
+    const double shuffles =
+        growth("normal", d, {}, [](const worker::Reply& reply) { return counter(reply, "shuffles"); });
+    expect(shuffles == 0,
+           fmt::format("with d={} and normal scores another 64 keys cost {} shuffles: O was rescaled", d, shuffles),
+           "m follows every larger score: it is to move only if one exceeds it by more than `slack`", "slack-ignored");
+  }
+}
+
+TEST_CASE("O is rescaled when a score exceeds m by more than slack", "[4.8]") {
+  require_counters();
+  // Scores that rise by 6.25 every 32 keys, 9 in units of log2: each warp rescales in each step, 16 shuffles a time.
+  for (const std::int64_t d : head_dims) {
+    const double shuffles = [&] {
+      const auto at = [&](std::int64_t Nk) {
+        Input rising = input("uniform", {1, 1, 1, 128, Nk, d}, 64);
+        add_to_scores(
+            rising.problem, [](std::int64_t) { return 6.25; }, [](std::int64_t j) { return double(j / 32); });
+        return counter(attention(rising.problem, Tiles{128, 32}.numbers()).reply, "shuffles");
+      };
+      const double before = at(128);
+      return at(192) - before;
+    }();
+    expect(shuffles == 4 * 2 * 16,
+           fmt::format("with d={} and scores that rise by 9 in units of log2 every 32 keys, 64 keys cost {} shuffles; "
+                       "{} are expected, 16 for each rescaling of 4 warps",
+                       d, shuffles, 4 * 2 * 16),
+           "m stays behind by more than `slack`, which is in units of log2 as m is", "slack-too-large");
+  }
+}
+
+TEST_CASE("P never overflows", "[4.8]") {
+  // Scores that rise by 15 every 32 keys: 2^21 relative to the m of the step before, where fp16 ends below 2^16.
+  for (const std::int64_t d : head_dims)
+    for (const Tiles& tiles : {Tiles{}, {32, 32}}) expect_split(own_rises(15, {1, 1, 1, 64, 160, d}, 65), tiles);
+  expect_split(input("large logits", {1, 1, 1, 64, 200, 64}, 66));
+}
+
+// ---- 4.9 the loop for d = 128 ----
+
+TEST_CASE("d = 128 agrees with the oracle", "[4.9]") {
+  // The simulator reports what is read before its copy has arrived, and what is overwritten while others read it.
+  for (const Tiles& tiles : all_tiles) {
+    for (const auto& [Nq, Nk] : {std::pair{1, 1}, {70, 64}, {129, 65}, {100, 200}})
+      expect_split(input("rising maximum", {1, 2, 2, Nq, Nk, 128}, 120), tiles);
+  }
+  for (const InputKind& kind : input_kinds()) expect_split(input(kind.name, {1, 1, 1, 70, 133, 128}, 121), {64, 64});
+}
+
+TEST_CASE("d = 128 waits twice a tile", "[4.9]") {
+  require_counters();
+  for (const Tiles& tiles : all_tiles) {
+    for (const std::int64_t Nk : {1, 64, 150}) {
+      const std::int64_t Nq = 200, query_tiles = tiles_of(Nq, tiles.Br), key_tiles = tiles_of(Nk, tiles.Bc);
+      const worker::Reply reply =
+          attention(input("normal", {1, 1, 1, Nq, Nk, 128}, 122).problem, tiles.numbers()).reply;
+      expect_count(
+          reply, "block_barriers", double(query_tiles * 2 * key_tiles),
+          fmt::format("{} query tiles · 2 a K/V tile · {} K/V tiles, d=128, {}", query_tiles, key_tiles, tiles.text()),
+          "there is a __syncthreads() that protects nothing, or one too few", "barriers");
+    }
+  }
+}
+
+TEST_CASE("d = 128 copies each tile once", "[4.9]") {
+  require_counters();
+  const std::int64_t Nq = 200, Nk = 150, d = 128;
+  for (const Tiles& tiles : all_tiles) {
+    const worker::Reply reply = attention(input("normal", {1, 1, 1, Nq, Nk, d}, 123).problem, tiles.numbers()).reply;
+    for (const char* tensor : {"K", "V"}) {
+      expect_count(
+          reply, fmt::format("{}.async_bytes", tensor), double(tiles_of(Nq, tiles.Br) * Nk * d * 2),
+          fmt::format("{} is read once for each of {} query tiles, {}", tensor, tiles_of(Nq, tiles.Br), tiles.text()),
+          "a tile is copied more or less often than once", "traffic");
+    }
   }
 }
 
@@ -534,24 +694,75 @@ TEST_CASE("extra memory does not grow with N", "[whole]") {
   expect_no_extra_memory(110, false, "S or P");
 }
 
-TEST_CASE("the rungs of the ladder agree with the oracle", "[whole]") {
-  for (const int rung : {1, 2}) {
-    for (const auto& [Nq, Nk] : {std::pair{100, 150}, {64, 64}, {1, 70}, {130, 3}}) {
-      for (const char* kind : {"rising maximum", "value mean"}) {
-        const Input given = input(kind, {1, 2, 2, Nq, Nk, 64}, 111);
-        expect_attention(given.problem, fmt::format("{}, rung {}", given.name, rung),
-                         {{"Br", 64}, {"Bc", 64}, {"rung", rung}});
+/// Kernels 1 and 2 keep m at the maximum, and take 32 keys at a time for every d.
+constexpr Tiles tiles_before[] = {{128, 64}, {32, 32}};
+
+TEST_CASE("kernels 1 and 2 agree with the oracle", "[whole]") {
+  for (const int kernel : {1, 2}) {
+    for (const Tiles& tiles : tiles_before) {
+      Numbers numbers = tiles.numbers();
+      numbers["kernel"] = kernel;
+      for (const std::int64_t d : head_dims) {
+        for (const auto& [Nq, Nk] : {std::pair{100, 150}, {64, 64}, {1, 70}, {130, 3}}) {
+          for (const char* kind : {"rising maximum", "value mean"}) {
+            const Input given = input(kind, {1, 2, 2, Nq, Nk, d}, 111);
+            expect_attention(given.problem, fmt::format("{}, kernel {}", given.name, kernel), numbers, {32, 0});
+          }
+        }
       }
     }
   }
 }
 
-TEST_CASE("the rungs of the ladder wait twice a tile, and twice to combine", "[whole]") {
+TEST_CASE("kernel 1 waits twice a tile and reads by loads, kernel 2 once and by copies", "[whole]") {
   require_counters();
-  for (const int rung : {1, 2}) {
-    const worker::Reply reply =
-        attention(input("normal", {1, 2, 2, 100, 150, 64}, 112).problem, {{"rung", rung}}).reply;
-    expect_count(reply, "block_barriers", 2 * 2 * (2 * 3 + 2), "2 heads · 2 query tiles · (2 · 3 K/V tiles + 2)",
-                 "ladder.cu is not as it was given", "barriers");
+  for (const std::int64_t d : head_dims) {
+    for (const int kernel : {1, 2}) {
+      const worker::Reply reply =
+          attention(input("normal", {1, 2, 2, 200, 150, d}, 112).problem, {{"kernel", kernel}, {"Bc", 64}}).reply;
+      expect_count(
+          reply, "block_barriers", 2 * 2 * (kernel == 1 ? 2 : 1) * 3,
+          fmt::format("2 heads · 2 query tiles · {} · 3 K/V tiles, kernel {}, d={}", kernel == 1 ? 2 : 1, kernel, d),
+          "the kernel is not as it was given", "barriers");
+      for (const char* tensor : {"K", "V"}) {
+        expect_count(reply, fmt::format("{}.{}_bytes", tensor, kernel == 1 ? "load" : "async"),
+                     double(2 * 2 * 150 * d * 2),
+                     fmt::format("{} is read once for each of 2 query tiles, kernel {}, d={}", tensor, kernel, d),
+                     "a tensor is moved more or less often than it must be", "traffic");
+      }
+    }
+  }
+}
+
+TEST_CASE("m follows the maximum in kernels 1 and 2", "[whole]") {
+  require_counters();
+  // Scores that rise by 1 every 32 keys, less than slack: kernel 3 never rescales, the others in every step.
+  for (const int kernel : {1, 2, 0}) {
+    const auto shuffles = [&](std::int64_t Nk) {
+      Input rising = input("uniform", {1, 1, 1, 32, Nk, 64}, 113);
+      add_to_scores(
+          rising.problem, [](std::int64_t) { return 1; }, [](std::int64_t j) { return double(j / 32); });
+      return counter(attention(rising.problem, {{"kernel", kernel}, {"Br", 32}, {"Bc", 32}, {"warps", 1}}).reply,
+                     "shuffles");
+    };
+    const double expected = kernel == 0 ? 0 : 2 * 16, got = shuffles(128) - shuffles(64);
+    expect(
+        got == expected,
+        fmt::format("with scores that rise by 1 every 32 keys, 64 keys cost {} shuffles in kernel {}; {} are expected",
+                    got, kernel == 0 ? 3 : kernel, expected),
+        "m moves at other times than it should", "slack-ignored");
+  }
+}
+
+TEST_CASE("every size of shared memory has tiles that fit", "[whole]") {
+  // What a block may have on a T4, on RTX cards, on an A100, on an H100.
+  for (const std::int64_t KiB : {64, 99, 163, 227}) {
+    for (const int kernel : {1, 2, 0}) {
+      for (const std::int64_t d : head_dims) {
+        const Input given = input("normal", {1, 1, 1, 140, 100, d}, 114);
+        expect_attention(given.problem, fmt::format("{}, kernel {}, {} KiB", given.name, kernel == 0 ? 3 : kernel, KiB),
+                         {{"kernel", kernel}, {"shared_limit", double(KiB * 1024)}});
+      }
+    }
   }
 }

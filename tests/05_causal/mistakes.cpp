@@ -80,16 +80,30 @@ Table ranges() {
   return table;
 }
 
+/// The same where there is no mask.
+Table ranges_without_mask() {
+  Table table([](const Attention& m) { return !m.causal() && m.tiled(); });
+  table.add("range-without-mask",
+            "without the mask too, a Q tile goes only as far as a mask would let it see: it must go through all keys",
+            [](Attention& m) {
+              m.goes_to = [right = m](Index query) {
+                return std::clamp<Index>(right.last_of_tile(query) + right.Nk() - right.Nq() + 1, 0, right.Nk());
+              };
+            });
+  return table;
+}
+
 using enum judge::AttentionMistakes::Shows;
 const judge::Declared declared(
     {.chapter = "05_causal",
      .uses = {"04_q_split"},
      .attention = {{judge::Turn::mask, in_both, ch01::in_all_tiles(masks())},
                    {judge::Turn::mask, in_both, ch01::in_right_tiles(masks())},
-                   {judge::Turn::range, in_both, ranges()}},
+                   {judge::Turn::range, in_both, ranges()},
+                   {judge::Turn::range, in_both, ranges_without_mask()}},
      .claimed = judge::words("extra-memory future-tile-used heads-above-65535 heads-together "
                              "launch-order mask-below-diagonal masked-tiles order-dependent "
-                             "row-without-keys tail-not-zeroed tiles-above-diagonal traffic"),
+                             "row-without-keys slack-ignored tail-not-zeroed tiles-above-diagonal traffic"),
      .without_mutant = {{judge::one_claim_of_several,
                          judge::words("future-tile-used order-dependent row-without-keys tail-not-zeroed")}}});
 

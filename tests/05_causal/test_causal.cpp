@@ -162,6 +162,15 @@ TEST_CASE("the mask is aligned at the bottom right", "[5.1]") {
   }
 }
 
+TEST_CASE("without the mask every tile is read, also where Nk and Nq differ", "[5.1]") {
+  // The last key counts most, in every tile of queries: a range that ends at the diagonal shows in all but the last.
+  for (const auto& [Nq, Nk] : {Lengths{200, 333}, {260, 260}, {130, 1000}, {333, 200}, {300, 64}}) {
+    for (const Tiles& tiles : all_tiles) expect_right(input("rising maximum", {1, 1, 1, Nq, Nk, 64}, 6), tiles);
+  }
+  expect_right(input("late spike", {2, 3, 3, 150, 280, 32}, 7), {32, 32});
+  expect_right(input("late spike", {1, 2, 2, 300, 200, 128}, 8));
+}
+
 // ---- 5.2 mask_boundary ----
 
 TEST_CASE("no query sees a key behind it", "[5.2]") {
@@ -182,7 +191,7 @@ TEST_CASE("every query sees the key at its own position", "[5.2]") {
 }
 
 TEST_CASE("a masked score is -inf at a scale of any sign", "[5.2]") {
-  for (const float scale : {0.3f, -0.05f, -0.3f}) {
+  for (const float scale : {0.3f, 0.0f, -0.05f, -0.3f}) {
     for (const Tiles& tiles : {Tiles{128, 64}, {32, 32}}) {
       Input scaled = causal_input("normal", {1, 1, 1, 100, 128, 64}, 14);
       scaled.problem.scale = scale;
@@ -279,6 +288,26 @@ TEST_CASE("large logits stay finite", "[5.3]") {
   for (const char* kind : {"large logits", "negative logits"}) {
     expect_right(causal_input(kind, {1, 1, 1, 100, 130, 64}, 28));
     expect_right(causal_input(kind, {1, 1, 1, 100, 130, 128}, 29), {32, 32});
+  }
+}
+
+TEST_CASE("m moves only when a score exceeds it by more than slack", "[5.3]") {
+  require_counters();
+  // Normal scores rise by less than slack after a row's first keys: what 64 more keys below the diagonal cost is no
+  // shuffle, for no factor differs from 1.
+  for (const std::int64_t d : head_dims) {
+    for (const Tiles& tiles : {Tiles{}, {32, 32}}) {
+      const auto shuffles = [&](std::int64_t Nk) {
+        const Problem problem = input("normal", {1, 1, 1, tiles.Br, Nk, d}, 34).problem;
+        return counter(attention(problem, tiles.numbers()).reply, "shuffles");
+      };
+      const double more = shuffles(192) - shuffles(128);
+      expect(more == 0,
+             fmt::format("with d={}, Br={} and normal scores another 64 keys cost {} shuffles: O was rescaled", d,
+                         tiles.Br, more),
+             "m follows every larger score: it is to move only if one exceeds it by more than `slack`",
+             "slack-ignored");
+    }
   }
 }
 
@@ -467,6 +496,17 @@ TEST_CASE("K and V are read up to the diagonal, Q once; O and the LSE are writte
       expect_bytes("global.load_bytes", 0, "nothing is read but by cp.async");
       expect_bytes("O.store_bytes", double(s.H * s.Nq) * row, "O is written once");
       expect_bytes("lse.store_bytes", double(s.H * s.Nq * 4), "the LSE is written once");
+    }
+  }
+}
+
+TEST_CASE("every size of shared memory has tiles that fit", "[whole]") {
+  // What a block may have on a T4, on RTX cards, on an A100, on an H100.
+  for (const std::int64_t KiB : {64, 99, 163, 227}) {
+    for (const std::int64_t d : head_dims) {
+      const Input given = causal_input("normal", {1, 1, 1, 140, 200, d}, 54);
+      expect_attention(given.problem, fmt::format("{}, {} KiB", given.name, KiB),
+                       {{"shared_limit", double(KiB * 1024)}});
     }
   }
 }

@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::size_t kSubmissions = 60;
-constexpr const char* kKernelFile = "chapters/04_q_split/q_split.cu";
+constexpr const char* kKernelFile = "chapters/04_q_split/phases.hpp";
 
 /// Writes submissions, and keeps what each must be given.
 class Class {
@@ -93,13 +93,13 @@ int main(int argc, char** argv) {
   const book::Book& book = students.book();
 
   // Chapter 4: right in other words than the book's, and wrong in each exercise.
-  std::string kernel = book::read_file(book.root / "solutions/04_q_split/q_split.cu");
+  std::string kernel = book::read_file(book.root / "solutions/04_q_split/phases.hpp");
   for (const char* begin : {"// BEGIN 4.2\n", "// BEGIN 4.4\n"}) {
     kernel.insert(kernel.find(begin) + std::string(begin).size(), "  // As I have understood it.\n");
   }
   students.submit("kernel_solved", kKernelFile, kernel, {"4.2", "4.4", "chapter 4"});
   for (const char* id : {"4.2-first-fragment-only", "4.4-O-not-rescaled"}) {
-    students.submit(fmt::format("kernel_mutant_{}", id), kKernelFile, wrong(book, "4", id, "q_split.cu"),
+    students.submit(fmt::format("kernel_mutant_{}", id), kKernelFile, wrong(book, "4", id, "phases.hpp"),
                     {std::string(id).starts_with("4.2") ? "4.4" : "4.2"});
   }
 

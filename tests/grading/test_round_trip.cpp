@@ -46,11 +46,11 @@ worker::CommandResult command(const std::vector<std::string>& arguments, const f
 /// Chapter 4's file with these bodies in 4.2 and 4.4, and more before its namespace.
 std::string kernel_file(const std::string& multiply, const std::string& rescale, const std::string& before = "") {
   book::MarkedFile file =
-      book::parse_marked("q_split.cu", book::read_file(kSource / "solutions/04_q_split/q_split.cu"));
+      book::parse_marked("phases.hpp", book::read_file(kSource / "solutions/04_q_split/phases.hpp"));
   for (const auto& [exercise, more] : {std::pair{"4.2", multiply}, std::pair{"4.4", rescale}}) {
     std::vector<std::string> body = file.find(exercise)->body;
     if (!more.empty()) body.insert(body.begin(), more);
-    file = book::parse_marked("q_split.cu", book::replace_body(file, exercise, body));
+    file = book::parse_marked("phases.hpp", book::replace_body(file, exercise, body));
   }
   std::string text = book::join_lines(file.lines);
   return text.insert(text.find("namespace ch04"), before);
@@ -186,8 +186,8 @@ TEST_CASE("a kernel chapter: released, solved in the release, attacked, and grad
     REQUIRE(made.exit_code == 0);
     CHECK(contains(made.output, "verified: it builds"));
   }
-  const std::string file = "chapters/04_q_split/q_split.cu",
-                    solution = (kSource / "solutions/04_q_split/q_split.cu").string();
+  const std::string file = "chapters/04_q_split/phases.hpp",
+                    solution = (kSource / "solutions/04_q_split/phases.hpp").string();
   CHECK(contains(folder.read("a4/assignment.toml"), file));
   CHECK(!fs::exists(folder / "a4/chapters/05_causal"));
   for (const char* student : {"solved", "untouched"}) {
@@ -209,9 +209,9 @@ TEST_CASE("a kernel chapter: released, solved in the release, attacked, and grad
       {"forges_counters", "  workbook::simt::take_counters();", "", "rejected", 0},
       {"knows_where_it_is", "#ifndef __CUDA_ARCH__\n  return;\n#endif", "", "rejected", 0}};
   for (const Attack& attack : attacks) {
-    folder.write(attack.name + "/q_split.cu", kernel_file("", attack.rescale, attack.before));
+    folder.write(attack.name + "/phases.hpp", kernel_file("", attack.rescale, attack.before));
   }
-  folder.write("loops/q_split.cu", kernel_file("", "  for (volatile int i = 1; i != 0;) {\n  }"));
+  folder.write("loops/phases.hpp", kernel_file("", "  for (volatile int i = 1; i != 0;) {\n  }"));
   std::vector<std::string> arguments{"grade", "--assignment", "a4/assignment.toml", "--jobs",
                                      "2",     "solved",       "untouched"};
   for (const Attack& attack : attacks) arguments.push_back(attack.name);

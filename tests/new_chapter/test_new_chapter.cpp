@@ -45,15 +45,15 @@ void copy_book() {
   fs::remove_all(copy / ".workbook");
 }
 
-/// A file of chapter 4, as it is in the new chapter: with the first exercise alone, and tiles of its own.
+/// A file of chapter 4, as it is in the new chapter: with exercise 4.8 alone, and tiles of its own.
 std::string adapted(const std::string& text) {
   std::string result;
   for (const std::string& line : book::parse_reader("", text).lines) {
-    static const std::regex other_marker(R"( *// (BEGIN|END) 4\.[2-9])");
+    static const std::regex other_marker(R"( *// (BEGIN|END) 4\.[1-79])");
     if (!std::regex_match(line, other_marker)) result += line + "\n";
   }
-  result = replaced(result, "(4.1)", fmt::format("({}.1)", number));
-  result = replaced(result, " 4.1\n", fmt::format(" {}.1\n", number));
+  result = replaced(result, "(4.8)", fmt::format("({}.1)", number));
+  result = replaced(result, " 4.8\n", fmt::format(" {}.1\n", number));
   result = replaced(result, "TODO(4.", "Phase (4.");
   result = replaced(result, "ch04", fmt::format("ch{}", number));
   result = replaced(result, "{{128, 64, 4}, {128, 32, 4}, {64, 64, 2}, {32, 32, 1}}", "{{64, 32, 2}, {32, 64, 1}}");
@@ -73,7 +73,7 @@ using workbook::cuda::ExtraMemory, workbook::cuda::ForwardStage, workbook::cuda:
 const Stage stage = ForwardStage<half>{
     .head_dims = {32, 64, 128},
     .tiles = built,
-    .shared_bytes = shared_bytes,
+    .shared_bytes = split_again_bytes,
     .rows_per_warp = 32,
     .keys_per_step = keys_per_step,
     .slack = slack * ln_2,
@@ -114,16 +114,16 @@ element = "float16"
 pass = "forward"
 causal = false
 backends = ["sim", "cuda"]
-files = ["split_again.hpp", "layout.hpp", "split_again.cu", "stage.cu"]
+files = ["split_again.hpp", "layout.hpp", "phases.hpp", "split_again.cu", "stage.cu"]
 whole_tests = ["split again agrees with the oracle"]
 
 [[exercise]]
 id = "NN.1"
-slug = "load_tile"
-title = "The asynchronous tile load"
+slug = "new_maximum"
+title = "m stays behind"
 points = 2
-lines = 6
-hints = ["As in 4.1.", "Look at 4.1."]
+lines = 1
+hints = ["As in 4.8.", "Look at 4.8."]
 tests = ["tails are part of it"]
 )";
 
@@ -131,7 +131,8 @@ tests = ["tails are part of it"]
 void write_chapter() {
   const std::string digits = fmt::format("{}", number);
   const fs::path old = source / "solutions" / "04_q_split", solution = copy / "solutions" / name;
-  book::write_file(solution / "layout.hpp", adapted(book::read_file(old / "layout.hpp")));
+  for (const char* file : {"layout.hpp", "phases.hpp"})
+    book::write_file(solution / file, adapted(book::read_file(old / file)));
   book::write_file(solution / "split_again.hpp", adapted(book::read_file(old / "q_split.hpp")));
   book::write_file(solution / "split_again.cu", adapted(book::read_file(old / "q_split.cu")));
   book::write_file(solution / "stage.cu", replaced(stage_text, "NN", digits));
@@ -199,7 +200,7 @@ TEST_CASE("one more chapter is files under chapters/, solutions/ and tests/, and
   CHECK(solved.at("passed") == 2);
   const fs::path stub = copy / "chapters" / name / "split_again.cu";
   const std::string right = book::read_file(stub);
-  book::write_file(stub, replaced(right, "row < rows ? 0 : 16", "row + 1 < rows ? 0 : 16"));
+  book::write_file(stub, replaced(right, "? largest : m;", "? m : largest;"));
   const json wrong = workbook_run({"test", id, "--json"}).document().at("runs").at(0);
   CHECK(wrong.at("failed") == 1);
   CHECK(wrong.at("tests").at(0).at("place").at("file") == "chapters/" + name + "/split_again.cu");

@@ -1,0 +1,102 @@
+// Chapter 4, kernel 2: copies that go on while the warps compute.
+//
+// What changes: tile j + 1 is copied by cp.async into a second place while the warps compute with tile j. One barrier
+// a tile is enough: it says that tile j is there, and that nobody reads tile j - 1 any more.
+// What it costs: room for two tiles of K and two of V. With d = 128 only one block fits a multiprocessor then.
+//
+// Source: CUDA C++ Programming Guide, "Asynchronous Data Copies".
+// Test it: ./workbook test 4; look at it: ./workbook trace 4 --set kernel=2
+#include "q_split.hpp"
+
+#include "common/cuda/dispatch.hpp"
+#include "phases.hpp"
+
+namespace ch04 {
+namespace {
+
+constexpr int step = 32;  // keys of a tile that a warp takes at a time: a lane keeps a step's scores in registers
+
+/// What a block keeps in shared memory. Every warp uses its own Q and workspace, and all of K and V.
+template <int d, int Br, int Bc, int warps>
+struct Shared {
+  Element Q[warps][warp_rows][d + pad_half], K[2][Bc][d + pad_half], V[2][Bc][d + pad_half];
+  float row_index[side][side];  // element (i, j) is i
+  Workspace<d, step> own[warps];
+  SHARED_LAYOUT(Shared, (Q, d, d + pad_half), (K, d, d + pad_half), (V, d, d + pad_half), row_index, own);
+};
+
+/// The m of a row after scores of which the largest is `largest`.
+__device__ __forceinline__ float new_maximum(float m, float largest) {
+  return fmaxf(m, largest);
+}
+
+/// One block per tile of queries and head. Q and O (heads, Nq, d), K and V (heads, Nk, d), lse (heads, Nq).
+template <int d, int Br, int Bc, int warps>
+__global__ void __launch_bounds__(warp_size* warps, blocks<d, warps>)
+    attention(const Element* __restrict__ Q, const Element* __restrict__ K, const Element* __restrict__ V,
+              Element* __restrict__ O, float* __restrict__ lse, std::int64_t Nq, std::int64_t Nk, int query_tiles,
+              float scale) {
+  auto& smem = dynamic_shared<Shared<d, Br, Bc, warps>>();
+  constexpr int threads = warp_size * warps;
+  const int thread = threadIdx.x, warp = thread / warp_size, lane = thread % warp_size;
+  const auto [head, first_query, rows] = work_of<Br>(blockIdx.x, warp, query_tiles, Nq);
+  const std::int64_t first_row = head * Nq + first_query;  // of this warp
+  auto& own = smem.own[warp];
+  K += head * Nk * d, V += head * Nk * d;
+  const int tiles = (Nk + Bc - 1) / Bc, last_keys = Nk - std::int64_t(tiles - 1) * Bc;  // the last tile may be short
+  const auto keys_of = [&](int j) { return j + 1 < tiles ? Bc : last_keys; };
+  const auto copy = [&](Element(&places)[2][Bc][d + pad_half], const Element* source, int j) {
+    copy_tile<threads>(places[j % 2], source, keys_of(j), thread);
+  };
+
+  copy_tile<warp_size>(smem.Q[warp], Q + first_row * d, rows, lane);  // (32, d)
+  copy(smem.K, K, 0);                                                 // (Bc, d)
+  copy(smem.V, V, 0);                                                 // (Bc, d)
+  __pipeline_commit();
+  Fragments<d> fragments;
+  prepare<threads>(fragments, smem.row_index, thread);
+  __pipeline_wait_prior(0);
+  __syncwarp();  // Q is there for all lanes
+  keep_Q(fragments, smem.Q[warp]);
+
+  RowState row;
+  for (int j = 0; j < tiles; ++j) {
+    __pipeline_wait_prior(0);
+    __syncthreads();           // K_j and V_j are there; nobody reads the tiles that the next copies overwrite
+    K += Bc * d, V += Bc * d;  // to tile j + 1
+    if (j + 1 < tiles) copy(smem.K, K, j + 1), copy(smem.V, V, j + 1);
+    __pipeline_commit();
+    const int keys = keys_of(j);
+    for (int first_key = 0; first_key < keys; first_key += step) {
+      multiply_QK(own, fragments, smem.Q[warp], smem.K[j % 2], first_key);  // Sᵀ = K Qᵀ, (step, 32)
+      const float rescale = online_softmax<new_maximum>(own, row, keys - first_key, scale);  // P = exp2(S - m)
+      rescale_O(fragments, smem.row_index, rescale);                                         // O = O·rescale, (32, d)
+      accumulate_PV(own, fragments, smem.V[j % 2], first_key);                               // O += P V, (32, d)
+    }
+  }
+  write_output(own, fragments, row, O + first_row * d, lse + first_row, rows);  // O / l, m + log l
+}
+
+template <int d, int Br, int Bc, int warps>
+void start(const ForwardCall<Element>& call) {
+  const auto& [B, H, Hkv, Nq, Nk, d_] = call.shape;
+  const std::int64_t query_tiles = (Nq + Br - 1) / Br;
+  const dim3 grid = workbook::cuda::grid_of(query_tiles * B * H, "B·H·⌈Nq/Br⌉");
+  // The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)).
+  workbook::cuda::launch(attention<d, Br, Bc, warps>, grid, dim3(warp_size * warps), sizeof(Shared<d, Br, Bc, warps>),
+                         call.Q, call.K, call.V, call.O, call.lse, Nq, Nk, query_tiles, call.scale * log2_e);
+}
+
+}  // namespace
+
+void prefetch(const ForwardCall<Element>& call, const Tiles& tiles) {
+  workbook::cuda::with_sizes<built_before>(call.shape.d, tiles,
+                                           [&](auto d, auto t) { start<d, t.Br, t.Bc, t.warps>(call); });
+}
+
+std::size_t prefetch_bytes(int d, const Tiles& tiles) {
+  return workbook::cuda::with_sizes<built_before>(
+      d, tiles, [](auto d, auto t) { return sizeof(Shared<d, t.Br, t.Bc, t.warps>); });
+}
+
+}  // namespace ch04

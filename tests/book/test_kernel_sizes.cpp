@@ -1,0 +1,113 @@
+// How far a kernel is from the one before it, and how long kernel files and kernels are: what makes them steps that one
+// can read as a diff.
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "common/book/files.hpp"
+#include "common/book/markers.hpp"
+
+using namespace workbook;
+namespace fs = std::filesystem;
+
+namespace {
+
+using Lines = std::vector<std::string>;
+
+std::string without_spaces(std::string line) {
+  std::erase_if(line, [](char c) { return c == ' ' || c == '\t'; });
+  return line;
+}
+
+/// The lines of a solution's file without white space and without the lines that mark an exercise.
+Lines lines_of(const std::string& file) {
+  const fs::path path = fs::path(WORKBOOK_SOURCE) / "solutions" / file;
+  const book::MarkedFile marked = book::parse_marked(file, book::read_file(path));
+  Lines lines;
+  for (int line = 1; line <= int(marked.lines.size()); ++line) {
+    const bool marks = std::ranges::any_of(marked.regions, [&](const book::Region& region) {
+      return (region.todo_line <= line && line <= region.begin_line) || line == region.end_line;
+    });
+    if (!marks) lines.push_back(without_spaces(marked.lines[std::size_t(line - 1)]));
+  }
+  return lines;
+}
+
+/// How many lines change from `before` to `after`, indentation apart: between two lines that both have, the larger of
+/// what is removed and what is added.
+int changed_lines(const Lines& before, const Lines& after) {
+  const std::size_t n = before.size(), m = after.size();
+  std::vector<std::vector<int>> common(n + 1, std::vector<int>(m + 1, 0));  // of before from i and after from j on
+  for (std::size_t i = n; i-- > 0;)
+    for (std::size_t j = m; j-- > 0;)
+      common[i][j] = before[i] == after[j] ? common[i + 1][j + 1] + 1 : std::max(common[i + 1][j], common[i][j + 1]);
+  int changed = 0, removed = 0, added = 0;
+  const auto end_hunk = [&] {
+    changed += std::max(removed, added);
+    removed = added = 0;
+  };
+  std::size_t i = 0, j = 0;
+  while (i < n || j < m) {
+    if (i < n && j < m && before[i] == after[j]) {
+      end_hunk();
+      ++i, ++j;
+    } else if (j == m || (i < n && common[i + 1][j] >= common[i][j + 1])) {
+      ++removed, ++i;
+    } else {
+      ++added, ++j;
+    }
+  }
+  end_hunk();
+  return changed;
+}
+int changed_between(const std::string& before, const std::string& after) {
+  return changed_lines(lines_of(before), lines_of(after));
+}
+
+/// The longest function that begins with __global__, in lines, and the marks of exercises apart.
+int longest_kernel(const std::string& file) {
+  const Lines lines = lines_of(file);
+  int longest = 0;
+  for (std::size_t first = 0; first < lines.size(); ++first) {
+    if (!lines[first].starts_with("__global__")) continue;
+    const auto end = std::find(lines.begin() + std::ptrdiff_t(first), lines.end(), "}");
+    longest = std::max(longest, int(end - lines.begin()) - int(first) + 1);
+  }
+  return longest;
+}
+
+}  // namespace
+
+TEST_CASE("a changed line counts once, an indented one not at all") {
+  CHECK(changed_lines({"a", "b", "c"}, {"a", "b", "c"}) == 0);
+  CHECK(changed_lines({"a", "b", "c"}, {"a", "x", "c"}) == 1);
+  CHECK(changed_lines({"a", "c"}, {"a", "x", "y", "c", "z"}) == 3);
+  CHECK(changed_lines({"a", "b", "c", "d"}, {"a", "x", "d"}) == 2);
+  CHECK(without_spaces("  x + 1") == without_spaces("x + 1"));
+}
+
+TEST_CASE("the kernels of chapter 4 are small steps") {
+  CHECK(changed_between("04_q_split/plain_split.cu", "04_q_split/prefetch.cu") <= 60);
+  CHECK(changed_between("04_q_split/prefetch.cu", "04_q_split/q_split.cu") <= 60);
+}
+
+TEST_CASE("chapter 5 is chapter 4's kernel and a mask") {
+  const int changed = changed_between("04_q_split/layout.hpp", "05_causal/layout.hpp") +
+                      changed_between("04_q_split/phases.hpp", "05_causal/phases.hpp") +
+                      changed_between("04_q_split/q_split.cu", "05_causal/causal.cu");
+  CHECK(changed <= 120);
+}
+
+TEST_CASE("kernel files and kernels of chapters 4 and 5 can be read at one go") {
+  for (const char* file :
+       {"04_q_split/layout.hpp", "04_q_split/phases.hpp", "04_q_split/plain_split.cu", "04_q_split/prefetch.cu",
+        "04_q_split/q_split.cu", "05_causal/layout.hpp", "05_causal/phases.hpp", "05_causal/causal.cu"}) {
+    INFO(file);
+    const std::string text = book::read_file(fs::path(WORKBOOK_SOURCE) / "solutions" / file);
+    CHECK(std::ranges::count(text, '\n') <= 250);
+    CHECK(longest_kernel(file) <= 60);
+  }
+  CHECK(longest_kernel("04_q_split/q_split.cu") > 20);  // it is found
+}
