@@ -2,6 +2,7 @@
 //
 // Source: Kalamkar et al. 2019, "A Study of BFLOAT16 for Deep Learning Training", section 3.
 // Test it: ./workbook test 7.2
+#define WORKBOOK_ELEMENT __nv_bfloat16  // the Element of the kernel files that are included below (convert.hpp)
 #include "bf16.hpp"
 
 #include <algorithm>
@@ -33,8 +34,8 @@ struct workbook::cuda::Convert<__nv_bfloat16> {
 };
 
 #include "05_causal/causal.cuh"
-#include "06_backward/backward.cuh"
-#include "06_backward/prepare_rows.cuh"
+#include "06_backward/backward.cu"
+#include "06_backward/prepare_rows.cu"
 
 namespace ch07 {
 namespace {
@@ -80,5 +81,3 @@ void cast(const __nv_bfloat16* x, float* y, std::int64_t n) {
 template void ch05::causal(const ForwardCall<__nv_bfloat16>&, const Tiles&);
 template std::size_t ch05::shared_bytes<__nv_bfloat16>(int, const Tiles&);
 template int ch05::keys_per_step<__nv_bfloat16>(int, const Tiles&);
-template void ch06::backward(const BackwardCall<__nv_bfloat16>&, float2*, const GradientTiles&);
-template std::size_t ch06::shared_bytes<__nv_bfloat16>(int, const GradientTiles&);
