@@ -7,19 +7,13 @@
 #include "common/cuda/convert.hpp"
 #include "common/cuda/kernel.hpp"
 
-// The kernel's element type: chapter 7 compiles causal.cu again, with this macro set to bf16 before it includes the
-// file.
-#ifndef WORKBOOK_ELEMENT
-#define WORKBOOK_ELEMENT half
-#endif
-
 namespace ch05 {
 namespace {
 
 using namespace nvcuda;
 using workbook::cuda::dynamic_shared, workbook::cuda::exp2_ftz;
 
-using Element = WORKBOOK_ELEMENT;  // of Q, K, V, P and O
+using Element = WORKBOOK_ELEMENT;  // of Q, K, V, P and O: half; chapter 7 compiles causal.cu again, with bf16
 using Convert = workbook::cuda::Convert<Element>;
 
 constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;

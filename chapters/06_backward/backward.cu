@@ -1,11 +1,217 @@
-// Chapter 6, given: the kernels of backward.cuh for fp16, with gradients in fp16 and in fp32. Chapter 7 has them for
-// bf16.
-#include "backward.cuh"
+// Chapter 6, the recomputing backward: simple_backward.cu for every d, and fast.
+//
+// What changes, step by step:
+// - Several warps share a thread block, and with it the blocks that pass by; there is a place for two of those, so that
+//   the next one is copied while one is used.
+// - Only pairs of blocks are computed in which some query sees some key, and only those that need it are masked.
+// - For d = 128 the gradients of 32 keys would fill the registers of a warp: two warps form a team, and halve them.
+// - Where dQ_sum is given, dQ is added up by atomics as well (dQ_sum.hpp).
+//
+// Source: Dao 2023, section 3.1.2, Algorithm 2; section 3.2 for the parts of thread blocks and warps.
+// Test it: ./workbook test 6
+#include "backward.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+#include "P_and_dS.hpp"
+#include "dQ_sum.hpp"
+#include "fragments.hpp"
+#include "layout.hpp"
+#include "rows_that_pass.hpp"
 
 namespace ch06 {
+namespace {
 
-template void backward(const BackwardCall<half>&, float2*, const GradientTiles&);
-template void backward(const BackwardCall<half, float>&, float2*, const GradientTiles&);
-template std::size_t shared_bytes<half>(int, const GradientTiles&);
+using workbook::cuda::dynamic_shared, workbook::cuda::note;
+
+/// dK and dV, a thread block for each column block; the first ones, which the most queries see, go first. Where `fused`
+/// is true, its part of dQ as well.
+template <class T, bool fused, class Gradient>
+__global__ void __launch_bounds__(T::threads, T::blocks)
+    key_gradients(const Element* __restrict__ Q,      // (heads, Nq, d)
+                  const Element* __restrict__ K,      // (heads, Nk, d)
+                  const Element* __restrict__ V,      // (heads, Nk, d)
+                  const Element* __restrict__ dO,     // (heads, Nq, d)
+                  const QueryRow* __restrict__ rows,  // (heads, Nq)
+                  Gradient* __restrict__ dK,          // (heads, Nk, d)
+                  Gradient* __restrict__ dV,          // (heads, Nk, d)
+                  float* dQ_sum,                      // (heads, Nq rounded up to 16, d), in fragments; if fused
+                  std::int64_t Nq, std::int64_t Nk, float scale, bool causal) {
+  auto& smem = dynamic_shared<KeyShared<T>>();
+  const auto [head, tile] = place_of_block((Nk + T::owned - 1) / T::owned, causal);
+  const std::int64_t first_key = tile * T::owned, K_row = head * Nk + first_key;
+  const int keys = min(std::int64_t(T::owned), Nk - first_key);
+  Passing queries = rows_that_pass<T::passing>(true, first_key, keys, Nq, Nk, causal);
+  if (fused && keys < T::owned) queries.all_until = 0;  // for dQ, dS of keys that do not exist has to be 0
+  Q += head * Nq * T::d, dO += head * Nq * T::d, rows += head * Nq;
+
+  load_tile<T::threads>(smem.K, K + K_row * T::d, keys);  // (owned, d)
+  load_tile<T::threads>(smem.V, V + K_row * T::d, keys);  // (owned, d)
+  load_row_block(smem, 0, Q, dO, rows, queries.begin, Nq);
+  __pipeline_commit();
+  write_index<T::threads>(smem.index);
+  __syncthreads();  // the index is there
+  const Map map = learn_map(smem.index);
+  const int part = threadIdx.x / 32 % T::team, own = threadIdx.x / 32 / T::team * 32, column = part * T::columns;
+  Accumulator dK_own[2][T::columns / 16], dV_own[2][T::columns / 16];  // (32, columns) per warp
+  clear(dK_own), clear(dV_own);
+
+  int stage = 0;
+  for (std::int64_t query = queries.begin; query < queries.end; query += T::passing, stage ^= 1) {
+    // TODO(6.7) Wait until this row block is there for all warps, and all have used the one before it. Start to copy
+    // the next one, if there is one, to the other place. Does this one need a mask? If it does, note it, and say which
+    // pairs count. Form this warp's Sᵀ and dPᵀ, (32, 32), and from them Pᵀ and dSᵀ. When the team has stored its own,
+    // add to this warp's columns of dV and dK (about 16 lines).
+    // BEGIN 6.7
+    WORKBOOK_TODO(6.7);
+    // END 6.7
+    if constexpr (fused) {
+      __syncthreads();  // dS of all keys is there
+      add_dQ<T::d>(smem.dS, smem.K, dQ_sum, head, query, Nq);
+    }
+  }
+  team_barrier<T>();  // P has been used: it makes room for what is written
+  write_gradient<T::d>(dK + (K_row + own) * T::d, keys - own, column, scale, dK_own, smem.P, own + 16 * part);
+  write_gradient<T::d>(dV + (K_row + own) * T::d, keys - own, column, 1, dV_own, smem.P, own + 16 * part);
+}
+
+/// dQ, a thread block for each row block; the last ones, which see the most keys, go first.
+template <class T, class Gradient>
+__global__ void __launch_bounds__(T::threads, T::blocks)
+    query_gradients(const Element* __restrict__ Q,      // (heads, Nq, d)
+                    const Element* __restrict__ K,      // (heads, Nk, d)
+                    const Element* __restrict__ V,      // (heads, Nk, d)
+                    const Element* __restrict__ dO,     // (heads, Nq, d)
+                    const QueryRow* __restrict__ rows,  // (heads, Nq)
+                    Gradient* __restrict__ dQ,          // (heads, Nq, d)
+                    std::int64_t Nq, std::int64_t Nk, float scale, bool causal) {
+  auto& smem = dynamic_shared<QueryShared<T>>();
+  const std::int64_t tiles = (Nq + T::owned - 1) / T::owned;
+  const auto [head, tile] = place_of_block(tiles, causal);
+  const std::int64_t first_query = (tiles - 1 - tile) * T::owned, Q_row = head * Nq + first_query;
+  const int queries = min(std::int64_t(T::owned), Nq - first_query);
+  const Passing keys = rows_that_pass<T::passing>(false, first_query, queries, Nq, Nk, causal);
+  K += head * Nk * T::d, V += head * Nk * T::d;
+
+  load_tile<T::threads>(smem.Q, Q + Q_row * T::d, queries);    // (owned, d)
+  load_tile<T::threads>(smem.dO, dO + Q_row * T::d, queries);  // (owned, d)
+  load_rows(smem.rows, rows + Q_row, queries);                 // (owned)
+  if (keys.begin < keys.end) load_column_block(smem, 0, K, V, keys.begin, Nk);
+  __pipeline_commit();
+  write_index<T::threads>(smem.index);
+  __pipeline_wait_prior(0);
+  __syncthreads();  // the index and the QueryRows are there
+  const Map map = learn_map(smem.index);
+  const int part = threadIdx.x / 32 % T::team, own = threadIdx.x / 32 / T::team * 32, column = part * T::columns;
+  QueryRow row[2][elements];
+#pragma unroll
+  for (int e = 0; e < elements; ++e)
+    row[0][e] = smem.rows[own + map.row[e]], row[1][e] = smem.rows[own + 16 + map.row[e]];
+  const auto Q_own = left_rows<T::team == 1>(smem.Q, own), dO_own = left_rows<T::team == 1>(smem.dO, own);
+  Accumulator dQ_own[2][T::columns / 16];  // (32, columns) per warp
+  clear(dQ_own);
+
+  int stage = 0;
+  for (std::int64_t key = keys.begin; key < keys.end; key += T::passing, stage ^= 1) {
+    // TODO(6.8) The same with the roles exchanged: column blocks pass, the last of which may have fewer keys, and the
+    // left operands are Q_own and dO_own. Only dQ is added to (about 16 lines).
+    // BEGIN 6.8
+    WORKBOOK_TODO(6.8);
+    // END 6.8
+  }
+  team_barrier<T>();  // dS has been used: it makes room for what is written
+  write_gradient<T::d>(dQ + (Q_row + own) * T::d, queries - own, column, scale, dQ_own, smem.dS, own + 16 * part);
+}
+
+template <class T, bool fused, class Gradient>
+void start_keys(const BackwardCall<Element, Gradient>& call, const QueryRow* rows, float* dQ_sum) {
+  const auto& [B, H, Hkv, Nq, Nk, d] = call.shape;
+  workbook::cuda::launch(key_gradients<T, fused, Gradient>, blocks(B * H, Nk, T::owned), dim3(T::threads),
+                         sizeof(KeyShared<T>), call.Q, call.K, call.V, call.dO, rows, call.dK, call.dV, dQ_sum, Nq, Nk,
+                         call.scale, call.causal);
+}
+template <class T, class Gradient>
+void start_queries(const BackwardCall<Element, Gradient>& call, const QueryRow* rows) {
+  const auto& [B, H, Hkv, Nq, Nk, d] = call.shape;
+  workbook::cuda::launch(query_gradients<T, Gradient>, blocks(B * H, Nq, T::owned), dim3(T::threads),
+                         sizeof(QueryShared<T>), call.Q, call.K, call.V, call.dO, rows, call.dQ, Nq, Nk, call.scale,
+                         call.causal);
+}
+
+/// Calls work with the Plan of these sizes; false if there is none.
+template <class Work>
+bool with_plan(std::int64_t d, const GradientTiles& tiles, Work work) {
+  return with_head_dim(d, [&](auto d) {
+    if (tiles == GradientTiles{64, 64, 4}) return work(Plan<d, 4, 2>()), true;
+    if constexpr (d == 128) {
+      if (tiles == GradientTiles{128, 64, 8}) return work(Plan<d, 8, 2>()), true;
+      if (tiles == GradientTiles{32, 64, 2}) return work(Plan<d, 2, 2>()), true;
+    } else {
+      if (tiles == GradientTiles{128, 32, 4}) return work(Plan<d, 4, 1>()), true;
+      if (tiles == GradientTiles{64, 32, 2}) return work(Plan<d, 2, 1>()), true;
+      if (tiles == GradientTiles{32, 32, 1}) return work(Plan<d, 1, 1>()), true;
+    }
+    return false;
+  });
+}
+
+template <class Gradient>
+void run(const BackwardCall<Element, Gradient>& call, float2* rows, const GradientTiles& tiles) {
+  const bool is_built = with_plan(call.shape.d, tiles, [&](auto plan) {
+    prepare_rows(call, rows);
+    start_keys<decltype(plan), false>(call, rows, nullptr);
+    start_queries<decltype(plan)>(call, rows);
+  });
+  if (!is_built)
+    throw std::invalid_argument("owned, passing, warps = " + std::to_string(tiles.owned) + ", " +
+                                std::to_string(tiles.passing) + ", " + std::to_string(tiles.warps) + " is not built");
+}
+
+/// The Plan of the variant with atomics: a warp for each 16 columns.
+template <int d>
+using AtomicPlan = Plan<d, d / 16, d == 128 ? 2 : 1>;
+
+template <class Gradient>
+void run_atomic(const BackwardCall<Element, Gradient>& call, float2* rows, float* dQ_sum) {
+  const std::int64_t heads = call.shape.B * call.shape.H, fours = dQ_sum_size(call.shape) / 4;
+  with_head_dim(call.shape.d, [&](auto d) {
+    prepare_rows(call, rows);
+    workbook::cuda::launch(clear_dQ_sum, blocks(1, fours, 256), dim3(256), 0, dQ_sum, fours);
+    start_keys<AtomicPlan<d>, true>(call, rows, dQ_sum);
+    workbook::cuda::launch(write_dQ<d, Gradient>, blocks(1, heads * ((call.shape.Nq + 15) / 16), 4), dim3(128), 0,
+                           dQ_sum, call.dQ, heads, call.shape.Nq, call.scale);
+  });
+}
+
+}  // namespace
+
+template <>
+void backward(const BackwardCall<Element>& call, float2* rows, const GradientTiles& tiles) {
+  run(call, rows, tiles);
+}
+template <>
+void backward(const BackwardCall<Element, float>& call, float2* rows, const GradientTiles& tiles) {
+  run(call, rows, tiles);
+}
+template <>
+void atomic_backward(const BackwardCall<Element>& call, float2* rows, float* dQ_sum) {
+  run_atomic(call, rows, dQ_sum);
+}
+template <>
+void atomic_backward(const BackwardCall<Element, float>& call, float2* rows, float* dQ_sum) {
+  run_atomic(call, rows, dQ_sum);
+}
+
+template <>
+std::size_t shared_bytes<Element>(int d, const GradientTiles& tiles) {
+  std::size_t bytes = 0;
+  with_plan(d, tiles, [&](auto plan) {
+    bytes = std::max(sizeof(KeyShared<decltype(plan)>), sizeof(QueryShared<decltype(plan)>));
+  });
+  return bytes;
+}
 
 }  // namespace ch06

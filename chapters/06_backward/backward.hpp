@@ -1,16 +1,17 @@
-// Chapter 6, the recomputing backward: dQ, dK and dV from Q, K, V, O, dO and the LSE, in memory that grows like N.
+// Chapter 6, the recomputing backward: dQ, dK and dV from Q, K, V, O, dO and the LSE, with memory that grows like N.
 //
-// What changes: the forward pass keeps nothing but O and one number a row, the LSE. P = exp(S - LSE) is computed again,
-// tile by tile, where it is needed. Three kernels: one number D = rowsum(dO∘O) for each query; dK and dV, one block for
-// each tile of keys, while the queries pass by; dQ, one block for each tile of queries, while the keys pass by. Each
+// What changes: P is not read, as in the naive backward, but computed again tile by tile where it is needed. Three
+// kernels: one number D = rowsum(dO∘O) for each query; dK and dV, one thread block for each column block of keys, past
+// which the row blocks of queries go; dQ, one thread block for each row block, past which the column blocks go. Each
 // gradient has one writer, so that the result is the same in every run.
-// What it costs: S and dP are computed in both, seven matrix products in place of five. atomic_backward.hpp has five.
+// What it costs: S and dP are computed in both, seven matrix products in place of five. atomic_backward() takes five.
 //
 // Source: Dao 2023, section 3.1.2, Algorithm 2; Dao et al. 2022, appendix B.2 (D = rowsum(dO∘O)).
 // Test it: ./workbook test 6
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "common/cuda/calls.hpp"
 #include "common/cuda/kernel.hpp"
@@ -19,22 +20,44 @@ namespace ch06 {
 
 using workbook::cuda::BackwardCall, workbook::cuda::GradientTiles;
 
-/// The rows that a block owns, those of a tile that passes by, and the warps of a block that there are kernels for. A
-/// team of passing / 32 warps has 32 of the rows (fragments.hpp). The first is for d <= 64, the last for d = 32 only.
-inline constexpr GradientTiles built[] = {{128, 32, 4}, {128, 64, 8}, {64, 64, 4}, {32, 32, 1}};
+/// The rows that a thread block owns, those of a block that passes by, and the warps, that there are kernels for. For
+/// d <= 64 the first takes 76 KB of shared memory, the fourth 49 KB. For d = 128 the second takes 178 KB, the third
+/// 125 KB and the fifth 100 KB. The last is as small as can be, for very many heads on the simulator, and a step of
+/// `bench --steps`.
+inline constexpr GradientTiles built[] = {{128, 32, 4}, {128, 64, 8}, {64, 64, 4},
+                                          {64, 32, 2},  {32, 64, 2},  {32, 32, 1}};
 
 /// Fills `rows`, scratch (B, H, Nq), with what each query brings: LSE·log2(e), or +inf for a fully masked row, and
-/// D = rowsum(dO∘O). backward() calls it.
+/// D = rowsum(dO∘O). The other functions call it. As all of them it is there for half, and in chapter 7 for bf16, with
+/// gradients of that type or in float.
 template <class Element, class Gradient>
 void prepare_rows(const BackwardCall<Element, Gradient>& call, float2* rows);
 
-/// dQ, dK and dV for every head, in three kernels. d is 32, 64 or 128. Element is half; chapter 7 makes it bf16.
-/// Gradient is Element or float. std::invalid_argument for sizes that are not built.
+/// dQ, dK and dV for every head, in three kernels. d is 32, 64 or 128. std::invalid_argument for sizes that are not
+/// built.
 template <class Element, class Gradient>
 void backward(const BackwardCall<Element, Gradient>& call, float2* rows, const GradientTiles& tiles);
 
-/// Bytes of shared memory that a block takes; 0: there is no kernel of these sizes.
+/// Bytes of shared memory that a thread block takes; 0: there is no kernel of these sizes.
 template <class Element>
 std::size_t shared_bytes(int d, const GradientTiles& tiles);
+
+/// The same gradients with five matrix products, as FlashAttention-2 has them: the kernel that forms dS for dK also
+/// multiplies dQ += dS K. But every column block has a part of each dQ, and the thread blocks run at the same time: the
+/// parts meet in device memory, by atomic additions in fp32 to dQ_sum, scratch of dQ_sum_size() floats. That is 4 bytes
+/// for every element of dQ, and traffic that grows with the number of column blocks; and since the additions come in
+/// any order, two runs differ in the last bits of dQ.
+///
+/// Source: Dao 2023, Algorithm 2 and section 3.2 ("we use atomic adds to communicate between different thread blocks").
+template <class Element, class Gradient>
+void atomic_backward(const BackwardCall<Element, Gradient>& call, float2* rows, float* dQ_sum);
+
+/// Its sizes for d = 32, 64 and 128.
+inline constexpr GradientTiles atomic_built[] = {{64, 32, 2}, {128, 32, 4}, {128, 64, 8}};
+
+/// dQ's elements, with Nq rounded up to 16.
+inline std::int64_t dQ_sum_size(const workbook::Shape& shape) {
+  return shape.B * shape.H * ((shape.Nq + 15) / 16 * 16) * shape.d;
+}
 
 }  // namespace ch06

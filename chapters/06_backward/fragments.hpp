@@ -1,6 +1,5 @@
 // Chapter 6, given: tiles between device and shared memory, and products of 32 x 32 pieces in fragments. Nothing here
-// is new; chapters 3 and 4 build it. Both backward passes of this chapter include it. Element is half, or another type
-// of 16 bits that tensor cores multiply and Convert knows: chapter 7 makes it bf16.
+// is new; chapters 3 and 4 build it. All kernels of this chapter include it.
 #pragma once
 
 #include <cstdint>
@@ -11,57 +10,27 @@
 namespace ch06 {
 namespace {
 
+using Element = WORKBOOK_ELEMENT;  // half; chapter 7 compiles the kernels again, with bf16
+
 using namespace nvcuda;
 using workbook::cuda::Convert, workbook::cuda::with_head_dim;
 
 constexpr float log2_e = 1.4426950408889634f;
-constexpr int pad = 16 / sizeof(half);  // rows of tiles are padded by 16 bytes: chapter 3 says why
+constexpr int pad = 16 / sizeof(Element);  // rows of tiles are padded by 16 bytes: chapter 3 says why
 
-/// Two neighbouring elements, 4 bytes.
-template <class Element>
-using Pair = typename Convert<Element>::Pair;
+using Pair = Convert<Element>::Pair;  // two neighbouring elements, 4 bytes
 
 using Accumulator = wmma::fragment<wmma::accumulator, 16, 16, 16, float>;
-constexpr int elements = Accumulator::num_elements;  // of an Accumulator that one lane holds
-template <class Element>
+constexpr int elements = Accumulator::num_elements;  // of an Accumulator that one lane holds: 256 / 32 = 8
 using Left = wmma::fragment<wmma::matrix_a, 16, 16, 16, Element, wmma::row_major>;
-template <class Element>
-using LeftTransposed = wmma::fragment<wmma::matrix_a, 16, 16, 16, Element, wmma::col_major>;
-template <class Element>
 using Right = wmma::fragment<wmma::matrix_b, 16, 16, 16, Element, wmma::row_major>;
-template <class Element>
 using RightTransposed = wmma::fragment<wmma::matrix_b, 16, 16, 16, Element, wmma::col_major>;
 
-/// What a query brings to its row of P and dS.
-using Row = float2;  // x: its LSE in units of log2, +inf if its P is to be 0; y: its D
-
-/// How a block divides its work. It owns some rows and keeps them in shared memory, while tiles of other rows pass by:
-/// for dK and dV it owns keys and queries pass, for dQ it is the other way round. A team of one or two warps has 32 of
-/// the owned rows. Each warp of a team forms its 32 x 32 piece of P and dS of a tile; it then accumulates the team's
-/// gradients over the whole tile, in its share of the columns.
-template <class Element_, int d_, int warps_, int team_>
-struct Plan {
-  using Element = Element_;
-  static constexpr int d = d_, warps = warps_, team = team_, threads = 32 * warps;
-  static constexpr int owned = 32 * warps / team, passing = 32 * team, columns = d / team;
-  static constexpr int blocks = warps > 4 ? 1 : 2;  // that are to fit a multiprocessor: eight warps
-  static_assert(owned <= threads && passing <= threads);
-};
-template <class Plan>
-using ElementOf = typename Plan::Element;
-
-/// Which tile of which head a block takes. Blocks start in the order of their numbers: head by head, so that those that
-/// run together share what they read in L2; or, where tiles differ in how much passes by, all heads' first tiles first.
-struct Place {
-  std::int64_t head, tile;
-};
-__device__ __forceinline__ Place place_of_block(std::int64_t tiles, bool tiles_differ) {
-  const std::int64_t block = blockIdx.x, heads = gridDim.x / tiles;
-  return tiles_differ ? Place{block % heads, block / heads} : Place{block / tiles, block % tiles};
-}
+/// What a query brings to its row of P and dS. x: its LSE in units of log2, +inf if its P is to be 0; y: its D.
+using QueryRow = float2;
 
 /// Starts to copy `rows` rows of d elements into a tile; the rest of the tile becomes zeros.
-template <int threads, class Element, int tile_rows, int padded>
+template <int threads, int tile_rows, int padded>
 __device__ __forceinline__ void load_tile(Element (&tile)[tile_rows][padded], const Element* __restrict__ source,
                                           int rows) {
   constexpr int chunks = (padded - pad) / 8;  // of 16 bytes in a row
@@ -74,12 +43,13 @@ __device__ __forceinline__ void load_tile(Element (&tile)[tile_rows][padded], co
   }
 }
 
-/// Starts to copy the Rows of `queries` queries; those that do not exist are to have P = 0.
+/// Starts to copy the QueryRows of `queries` queries; those that do not exist are to have P = 0.
 template <int tile_rows>
-__device__ __forceinline__ void load_rows(Row (&rows)[tile_rows], const Row* __restrict__ source, int queries) {
+__device__ __forceinline__ void load_rows(QueryRow (&rows)[tile_rows], const QueryRow* __restrict__ source,
+                                          int queries) {
   const int row = threadIdx.x;
   if (row < queries)
-    __pipeline_memcpy_async(&rows[row], &source[row], sizeof(Row));
+    __pipeline_memcpy_async(&rows[row], &source[row], sizeof(QueryRow));
   else if (row < tile_rows)
     rows[row] = {INFINITY, 0};
 }
@@ -113,11 +83,11 @@ __device__ __forceinline__ void clear(Accumulator (&C)[tall][wide]) {
 
 /// 32 rows of a tile, from `first` on, as left operands. Where there is room for them they are kept in registers, so
 /// that they are loaded once and not for every tile that passes.
-template <bool kept, class Element, int tile_rows, int padded>
+template <bool kept, int tile_rows, int padded>
 struct LeftRows {
   const Element (&tile)[tile_rows][padded];
   int first;
-  Left<Element> fragments[2][kept ? (padded - pad) / 16 : 1];
+  Left fragments[2][kept ? (padded - pad) / 16 : 1];
 
   __device__ __forceinline__ LeftRows(const Element (&tile_)[tile_rows][padded], int first_)
       : tile(tile_), first(first_) {
@@ -129,34 +99,34 @@ struct LeftRows {
       }
     }
   }
-  __device__ __forceinline__ void load(Left<Element>& fragment, int r, int c) const {
+  __device__ __forceinline__ void load(Left& fragment, int r, int c) const {
     wmma::load_matrix_sync(fragment, &tile[first + 16 * r][c], padded);
   }
   /// Rows 16 r and columns c of these.
-  __device__ __forceinline__ Left<Element> get(int r, int c) const {
+  __device__ __forceinline__ Left get(int r, int c) const {
     if constexpr (kept) return fragments[r][c / 16];
-    Left<Element> fragment;
+    Left fragment;
     load(fragment, r, c);
     return fragment;
   }
 };
-template <bool kept = false, class Element, int tile_rows, int padded>
-__device__ __forceinline__ LeftRows<kept, Element, tile_rows, padded> left_rows(
-    const Element (&tile)[tile_rows][padded], int first) {
+template <bool kept = false, int tile_rows, int padded>
+__device__ __forceinline__ LeftRows<kept, tile_rows, padded> left_rows(const Element (&tile)[tile_rows][padded],
+                                                                       int first) {
   return {tile, first};
 }
 
 /// C = A Bᵀ for 32 rows of each, those of B from B_row on: (32, d), (32, d) -> (32, 32).
-template <class Rows, class Element, int B_rows, int padded>
+template <class Rows, int B_rows, int padded>
 __device__ __forceinline__ void multiply_transposed(Accumulator (&C)[2][2], const Rows& A,
                                                     const Element (&B)[B_rows][padded], int B_row) {
   clear(C);
 #pragma unroll
   for (int c = 0; c < padded - pad; c += 16) {
-    const Left<Element> a[2] = {A.get(0, c), A.get(1, c)};
+    const Left a[2] = {A.get(0, c), A.get(1, c)};
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
-      RightTransposed<Element> b;
+      RightTransposed b;
       wmma::load_matrix_sync(b, &B[B_row + 16 * n][c], padded);
 #pragma unroll
       for (int r = 0; r < 2; ++r) wmma::mma_sync(C[r][n], a[r], b, C[r][n]);
@@ -165,17 +135,17 @@ __device__ __forceinline__ void multiply_transposed(Accumulator (&C)[2][2], cons
 }
 
 /// C += A B for 32 rows of A and some columns of B, from the given ones on: (32, k), (k, 16 wide) -> (32, 16 wide).
-template <int wide, class Element, int A_rows, int A_padded, int B_padded>
+template <int wide, int A_rows, int A_padded, int B_padded>
 __device__ __forceinline__ void accumulate(Accumulator (&C)[2][wide], const Element (&A)[A_rows][A_padded], int A_row,
                                            const Element (&B)[A_padded - pad][B_padded], int B_column) {
 #pragma unroll
   for (int k = 0; k < A_padded - pad; k += 16) {
-    Left<Element> a[2];
+    Left a[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) wmma::load_matrix_sync(a[r], &A[A_row + 16 * r][k], A_padded);
 #pragma unroll
     for (int n = 0; n < wide; ++n) {
-      Right<Element> b;
+      Right b;
       wmma::load_matrix_sync(b, &B[k][B_column + 16 * n], B_padded);
 #pragma unroll
       for (int r = 0; r < 2; ++r) wmma::mma_sync(C[r][n], a[r], b, C[r][n]);
@@ -186,7 +156,7 @@ __device__ __forceinline__ void accumulate(Accumulator (&C)[2][wide], const Elem
 /// An Accumulator, rounded to Element, into a tile: through an accumulator of half, which moves 16 bits whatever they
 /// mean. Accumulators of half and of float keep an element in the same place: CUDA does not promise it, but it is so
 /// from compute capability 8.0 on. Elsewhere every test would fail.
-template <class Element, int rows, int padded>
+template <int rows, int padded>
 __device__ __forceinline__ void store_rounded(Element (&tile)[rows][padded], int row, int column,
                                               const Accumulator& x) {
   wmma::fragment<wmma::accumulator, 16, 16, 16, half> rounded;
@@ -195,20 +165,10 @@ __device__ __forceinline__ void store_rounded(Element (&tile)[rows][padded], int
   wmma::store_matrix_sync(reinterpret_cast<half*>(&tile[row][column]), rounded, padded, wmma::mem_row_major);
 }
 
-/// Waits until the warps of a team have stored what the others read, or read what the others overwrite.
-template <class Plan>
-__device__ __forceinline__ void meet() {
-  if constexpr (Plan::team == 1)
-    __syncwarp();
-  else
-    __syncthreads();
-}
-
 /// Group `i` of eight neighbours: 16 bytes of Element or 32 of float.
-template <class Element>
 __device__ __forceinline__ void write_eight(Element* target, int i, const float (&x)[8]) {
   uint4 eight;
-  auto* pairs = reinterpret_cast<Pair<Element>*>(&eight);
+  auto* pairs = reinterpret_cast<Pair*>(&eight);
 #pragma unroll
   for (int k = 0; k < 4; ++k) pairs[k] = Convert<Element>::rounded(x[2 * k], x[2 * k + 1]);
   reinterpret_cast<uint4*>(target)[i] = eight;
@@ -220,7 +180,7 @@ __device__ __forceinline__ void write_eight(float* target, int i, const float (&
 
 /// factor·x to device memory, to rows of d elements of which the first `rows` exist, from column `column` on. Goes
 /// through 16 rows of a tile, from tile_row on, which are this warp's own.
-template <int d, int tall, int wide, class Element, int tile_rows, int padded, class Gradient>
+template <int d, int tall, int wide, int tile_rows, int padded, class Gradient>
 __device__ __forceinline__ void write_gradient(Gradient* __restrict__ target, int rows, int column, float factor,
                                                const Accumulator (&x)[tall][wide], Element (&tile)[tile_rows][padded],
                                                int tile_row) {

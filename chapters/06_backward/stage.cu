@@ -1,11 +1,12 @@
-// Chapter 6's kernels as a stage, given: what they are built for, the memory that they need, and how to start them; the
-// variant that adds dQ by atomics, ./workbook trace 6 --set atomic=1; and the naive backward, which runs on the CPU.
+// Chapter 6's kernels as a stage, given: what they are built for, the memory that they need, and how to start them; two
+// variants, ./workbook trace 6 --set simple=1 for the first kernels of the chapter and --set atomic=1 for those that
+// add dQ by atomics; and the naive backward, which runs on the CPU.
 #include "common/cuda/stage.hpp"
 
-#include "atomic_backward.hpp"
 #include "backward.hpp"
 #include "common/cuda/cpu_stage.hpp"
 #include "naive_backward.hpp"
+#include "simple_backward.hpp"
 
 namespace ch06 {
 namespace {
@@ -26,6 +27,20 @@ void start_atomic(const BackwardCall<half, Gradient>& call, const GradientTiles&
   atomic_backward(call, extra.array<float2>("rows"), extra.array<float>("dQ_sum"));
 }
 
+/// Its sizes are some of the chapter's.
+std::size_t atomic_shared_bytes(int d, const GradientTiles& tiles) {
+  return tiles.warps == d / 16 ? shared_bytes<half>(d, tiles) : 0;
+}
+
+const BackwardStage<half> simple_stage{
+    .head_dims = {64},
+    .tiles = simple_built,
+    .shared_bytes = simple_shared_bytes,
+    .extra = {scratch<float2>("rows", queries)},
+    .launch = [](const BackwardCall<half>& call, const GradientTiles&,
+                 const ExtraMemory& extra) { simple_backward(call, extra.array<float2>("rows")); },
+};
+
 const BackwardStage<half> atomic_stage{
     .head_dims = {32, 64, 128},
     .tiles = atomic_built,
@@ -40,7 +55,7 @@ const Stage stage = BackwardStage<half>{
     .tiles = built,
     .shared_bytes = shared_bytes<half>,
     .extra = {scratch<float2>("rows", queries)},
-    .variants = {{"atomic", 1, atomic_stage}},
+    .variants = {{"simple", 1, simple_stage}, {"atomic", 1, atomic_stage}},
     .launch = start<half>,
     .launch_to_float = start<float>,
 };

@@ -1,7 +1,14 @@
-// What a kernel needs to know of its element type when that is a template parameter.
+// What a kernel needs to know of its element type, and which one that is.
 #pragma once
 
 #include "common/cuda/kernel.hpp"
+
+/// The element type of a kernel file that says `using Element = WORKBOOK_ELEMENT;` at its top: half, unless the file
+/// that is compiled has defined it as another type that Convert knows and then includes the kernel file. A macro, since
+/// an #include has no parameters.
+#ifndef WORKBOOK_ELEMENT
+#define WORKBOOK_ELEMENT half
+#endif
 
 namespace workbook::cuda {
 

@@ -2,6 +2,7 @@
 //
 // Source: Kalamkar et al. 2019, "A Study of BFLOAT16 for Deep Learning Training", section 3.
 // Test it: ./workbook test 7.2
+#define WORKBOOK_ELEMENT __nv_bfloat16  // the Element of the kernel files that are included below (convert.hpp)
 #include "bf16.hpp"
 
 #include <algorithm>
@@ -36,10 +37,9 @@ struct workbook::cuda::Convert<__nv_bfloat16> {
 };
 
 // The kernels of chapters 5 and 6 once more, with bf16 for their element type.
-#define WORKBOOK_ELEMENT __nv_bfloat16
 #include "05_causal/causal.cu"
-#include "06_backward/backward.cuh"
-#include "06_backward/prepare_rows.cuh"
+#include "06_backward/backward.cu"
+#include "06_backward/prepare_rows.cu"
 
 namespace ch07 {
 namespace {
@@ -81,6 +81,3 @@ void cast(const __nv_bfloat16* x, float* y, std::int64_t n) {
 }
 
 }  // namespace ch07
-
-template void ch06::backward(const BackwardCall<__nv_bfloat16>&, float2*, const GradientTiles&);
-template std::size_t ch06::shared_bytes<__nv_bfloat16>(int, const GradientTiles&);

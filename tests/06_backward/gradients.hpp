@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstdint>
 #include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,17 +36,15 @@ struct Plan {
   }
 };
 inline std::vector<Plan> plans(std::int64_t d) {
-  std::vector<Plan> all{{8, 2}, {4, 2}};
-  if (d <= 64) all.push_back({4, 1});
-  if (d == 32) all.push_back({1, 1});
-  return all;
+  if (d == 128) return {{8, 2}, {4, 2}, {2, 2}};
+  return {{4, 2}, {4, 1}, {2, 1}, {1, 1}};
 }
 
 struct Options {
   bool causal = false;
-  float scale = 0;               ///< 0: 1/√d
-  float K_mean = 0, V_mean = 0;  ///< added to every element: D gets large, and an error of it is multiplied
-  bool zeros = false;            ///< every second query is 0: what overflows for the others is not NaN throughout
+  std::optional<float> scale = {};  ///< 1/√d
+  float K_mean = 0, V_mean = 0;     ///< added to every element: D gets large, and an error of it is multiplied
+  bool zeros = false;               ///< every second query is 0: what overflows for the others is not NaN throughout
 };
 
 /// A named input with a unit normal dO, as the code under test sees it.
@@ -55,7 +55,7 @@ struct Input {
 inline Input input(const std::string& kind, const Shape& shape, std::uint64_t seed, const Options& options = {},
                    const std::string& element = "float16") {
   Problem problem = make_input(kind, {shape, options.causal, 0, seed});
-  if (options.scale != 0) problem.scale = options.scale;  // of any sign
+  if (options.scale) problem.scale = *options.scale;
   for (std::int64_t row = 0; row < shape.B * shape.H * shape.Nq && options.zeros; row += 2)
     std::fill_n(problem.Q.values.begin() + row * shape.d, shape.d, 0.0f);
   for (float& value : problem.K.values) value += options.K_mean;
@@ -63,7 +63,7 @@ inline Input input(const std::string& kind, const Shape& shape, std::uint64_t se
   Tensor<float> dO({shape.B, shape.H, shape.Nq, shape.d});
   dO.values = normal_values(dO.values.size(), seed + 1000);
   std::string name = fmt::format("{}, seed {}", kind, seed);
-  if (options.scale != 0) name += fmt::format(", scale {}", options.scale);
+  if (options.scale) name += fmt::format(", scale {}", *options.scale);
   if (options.zeros) name += ", every second query 0";
   if (options.V_mean != 0) name += fmt::format(", K + {}, V + {}", options.K_mean, options.V_mean);
   return {worker::backward_problem(problem, dO, element), name};
@@ -79,6 +79,7 @@ inline Precision gradient_precision(bool in_float) {
 struct How {
   bool in_float = false;           ///< the gradients are float, not fp16
   bool atomic = false;             ///< the variant that adds dQ by atomics
+  bool simple = false;             ///< the chapter's first kernels: d = 64, Plan{1, 1}
   int workers = 0, lane_seed = 0;  ///< of the simulator: another order; 0: the usual one
 };
 
@@ -89,15 +90,41 @@ inline BackwardResult expect_backward(const Input& in, const Plan& plan = {},
   Numbers numbers = plan.numbers();
   numbers["float_gradients"] = how.in_float;
   numbers["atomic"] = how.atomic;
+  numbers["simple"] = how.simple;
   numbers["workers"] = how.workers;
   numbers["lane_seed"] = how.lane_seed;
   const BackwardResult result = backward(in.given, numbers);
   const GradientTiles tiles = plan.tiles(d);
   expect_gradients(result, in.given,
                    fmt::format("{}, {} rows a block, {} rows a tile{}{}", in.name, tiles.owned, tiles.passing,
-                               how.in_float ? ", gradients in float" : "", how.atomic ? ", atomic variant" : ""),
+                               how.in_float ? ", gradients in float" : "",
+                               how.atomic   ? ", atomic variant"
+                               : how.simple ? ", the first kernels"
+                                            : ""),
                    tiles, gradient_precision(how.in_float), which);
   return result;
+}
+
+/// The same of the chapter's first kernels, which are for d = 64.
+inline BackwardResult expect_simple(const Input& in, const std::vector<std::string>& which) {
+  return expect_backward(in, {1, 1}, which, {.simple = true});
+}
+
+/// The record of a call's launches, as common/cuda/trace_record.hpp describes it.
+inline nlohmann::json recorded_launches(const BackwardProblem& given, Numbers numbers) {
+  numbers["trace"] = 1;
+  const auto send = [](const worker::Call& request) {
+    worker::Call recorded = request;
+    recorded.output<std::uint8_t>("trace", 1 << 20);
+    return call(recorded);
+  };
+  const worker::Reply reply = worker::backward("backward", encoded(given, "float16"), "float16", numbers, send).reply;
+  std::string text;
+  for (const std::byte byte : reply.outputs.at("trace")) {
+    if (byte == std::byte{0xFF}) break;  // an output's filling
+    text += char(byte);
+  }
+  return nlohmann::json::parse(text).at("launches");
 }
 
 /// Ends the test as passed, with something that it has measured: `./workbook test` shows it.

@@ -111,6 +111,10 @@ Table of_dV() {
 Table probabilities() {
   const auto P = [](auto of) { return [=](GradientModel& m) { m.P = of; }; };
   Table table;
+  table.add(
+      "scale-sign-lost", "the scores are multiplied by the scale without its sign",
+      [](GradientModel& m) { m.score_scale = std::abs(m.score_scale); },
+      [](const GradientModel& m) { return m.score_scale < 0; });
   table.add("scores-not-scaled", "the scores are not multiplied by the scale before the exponential",
             [](GradientModel& m) { m.score_scale = 1; });
   table.add("max-for-lse",
@@ -163,6 +167,11 @@ Table masks() {
             mask([](const GradientModel& m, Index i, Index j) {
               const Pair pair(m, i, j);
               return m.of_queries ? j <= pair.last + m.offset() : pair.visited(m, m.offset());
+            }),
+            &GradientModel::tiled);
+  table.add("hidden-tiles", "tiles in which no query sees any key are computed, and not masked",
+            mask([](const GradientModel& m, Index i, Index j) {
+              return !Pair(m, i, j).visited(m, m.offset()) || j <= i + m.offset();
             }),
             &GradientModel::tiled);
   // No mask where one query of the block, or one key, would do without.
@@ -355,7 +364,8 @@ const judge::Declared declared(
      .gradients = gradients(),
      .parts = judge::ids_of(row_sums(), log2_lses()),
      .claimed = judge::words("dS-rows extra-memory heads-above-65535 heads-mixed masked-row "
-                             "masked-too-much narrow-access not-the-gradient order-dependent "
+                             "barriers begin-not-rounded mask-times-scale masked-too-much "
+                             "narrow-access not-the-gradient order-dependent "
                              "rounded-twice tiles-not-skipped tiles-skipped uncoalesced"),
      .without_mutant = {
          {"exercise 6.2 gives what chapter 7 turns into this; a mutant of 6.2 cannot", judge::words("D-read-as-fp16")},

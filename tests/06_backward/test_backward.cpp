@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "tests/06_backward/gradients.hpp"
@@ -15,23 +14,6 @@ namespace {
 
 bool same_bits(const BackwardResult& a, const BackwardResult& b) {
   return a.dQ.values == b.dQ.values && a.dK.values == b.dK.values && a.dV.values == b.dV.values;
-}
-
-/// The record of a call's launches, as common/cuda/trace_record.hpp describes it.
-nlohmann::json recorded_launches(const BackwardProblem& given, Numbers numbers) {
-  numbers["trace"] = 1;
-  const auto send = [](const worker::Call& request) {
-    worker::Call recorded = request;
-    recorded.output<std::uint8_t>("trace", 1 << 20);
-    return call(recorded);
-  };
-  const worker::Reply reply = worker::backward("backward", encoded(given, "float16"), "float16", numbers, send).reply;
-  std::string text;
-  for (const std::byte byte : reply.outputs.at("trace")) {
-    if (byte == std::byte{0xFF}) break;  // an output's filling
-    text += char(byte);
-  }
-  return nlohmann::json::parse(text).at("launches");
 }
 
 }  // namespace
@@ -298,14 +280,11 @@ TEST_CASE("fp16 and fp32 gradients differ by one rounding", "[whole]") {
 }
 
 TEST_CASE("a negative scale and a scale of 0", "[whole]") {
-  for (const float scale : {-0.2f, 0.4f})
-    expect_backward(input("normal", {1, 1, 1, 50, 70, 64}, 370, {.causal = true, .scale = scale}));
   // With a scale of 0 all visible keys weigh the same, and nothing depends on Q and K.
-  Problem problem = make_input("normal", {{1, 1, 1, 50, 70, 64}, false, 1, 371});
-  problem.scale = 0;
-  Tensor<float> dO({1, 1, 50, 64});
-  dO.values = normal_values(dO.values.size(), 372);
-  expect_backward({worker::backward_problem(problem, dO, "float16"), "normal, seed 371, scale 0"});
+  for (const bool causal : {true, false}) {
+    for (const float scale : {-0.2f, 0.4f, 0.0f})
+      expect_backward(input("normal", {1, 1, 1, 50, 70, 64}, 370, {.causal = causal, .scale = scale}));
+  }
 }
 
 TEST_CASE("each kernel requests what its formula says", "[whole]") {
@@ -417,10 +396,10 @@ TEST_CASE("extra memory grows like N", "[whole]") {
 TEST_CASE("one barrier for a tile, one more where two warps share rows", "[whole]") {
   require_counters();
   for (const Plan& plan : {Plan{4, 1}, Plan{4, 2}, Plan{8, 2}}) {
-    const std::int64_t heads = 2, Nq = 100, Nk = 152;
-    const GradientTiles tiles = plan.tiles(64);
+    const std::int64_t heads = 2, Nq = 100, Nk = 152, d = plan.warps == 8 ? 128 : 64;
+    const GradientTiles tiles = plan.tiles(d);
     const worker::Reply reply =
-        backward(input("normal", {1, heads, heads, Nq, Nk, 64}, 400).given, plan.numbers()).reply;
+        backward(input("normal", {1, heads, heads, Nq, Nk, d}, 400).given, plan.numbers()).reply;
     const std::int64_t shared = plan.team - 1;
     // A block: one barrier for the index, each tile, and one before the results where a team has two warps.
     const auto of_blocks = [&](std::int64_t own, std::int64_t pass) {
@@ -431,6 +410,29 @@ TEST_CASE("one barrier for a tile, one more where two warps share rows", "[whole
                  fmt::format("{} heads, {} rows a block, {} rows a tile: a barrier for each tile{}", heads, tiles.owned,
                              tiles.passing, shared ? ", and one in each for the team" : ""),
                  "there is a __syncthreads() that protects nothing, or one too few", "barriers");
+  }
+}
+
+TEST_CASE("the first kernels agree with the oracle on any shape", "[whole]") {
+  std::uint64_t seed = 440;
+  for (const bool causal : {false, true}) {
+    for (const auto& [Nq, Nk] : {std::pair{1, 1}, {70, 100}, {100, 33}, {64, 96}})
+      expect_simple(input("normal", {2, 3, 3, Nq, Nk, 64}, ++seed, {causal}), {"dQ", "dK", "dV"});
+  }
+}
+
+TEST_CASE("every size of shared memory has its tiles", "[whole]") {
+  // The most that a thread block may have on GPUs of compute capability 7.5, 8.6 and 8.9, 8.0, and 9.0. The tiles that
+  // run are the first that fit; without any the call is refused.
+  std::uint64_t seed = 460;
+  for (const int kilobytes : {64, 99, 163, 227}) {
+    for (const std::int64_t d : {32, 64, 128}) {
+      if (kilobytes == 64 && d == 128) continue;
+      const Input in = input("normal", {1, 2, 2, 70, 133, d}, ++seed, {.causal = true});
+      const BackwardResult result = backward(in.given, {{"shared_limit", kilobytes * 1024.0}});
+      expect_gradients(result, in.given, fmt::format("{}, {} KB of shared memory a block", in.name, kilobytes), {},
+                       gradient_precision(false));
+    }
   }
 }
 

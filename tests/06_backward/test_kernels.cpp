@@ -1,5 +1,10 @@
 // Chapter 6's kernels, exercise by exercise: each gradient for itself, and the causal skipping.
+#include <algorithm>
+#include <array>
 #include <catch2/catch_test_macros.hpp>
+#include <cmath>
+#include <string>
+#include <vector>
 
 #include "tests/06_backward/gradients.hpp"
 
@@ -54,6 +59,13 @@ TileCount count_tiles(const Shape& s, std::int64_t offset, const GradientTiles& 
   return count;
 }
 
+/// Lengths with the diagonal at every place within a tile of 32, and some more.
+std::vector<std::pair<std::int64_t, std::int64_t>> lengths_of_every_kind() {
+  std::vector<std::pair<std::int64_t, std::int64_t>> all{{256, 256}, {128, 320}, {320, 128}, {100, 330}, {330, 100}};
+  for (std::int64_t more = -16; more < 16; ++more) all.emplace_back(70, 70 + more);
+  return all;
+}
+
 /// The offset of the causal mask, or one with which every query sees every key.
 std::int64_t offset_of(const Shape& s, bool causal) {
   return causal ? s.Nk - s.Nq : s.Nk;
@@ -66,7 +78,7 @@ std::int64_t offset_of(const Shape& s, bool causal) {
 TEST_CASE("P is recomputed from the LSE", "[6.3]") {
   std::uint64_t seed = 100;
   for (const char* kind : {"normal", "large logits", "value mean"}) {
-    expect_backward(input(kind, {1, 2, 2, 70, 100, 64}, ++seed), {}, {"dV", "dK", "dQ"});
+    expect_simple(input(kind, {1, 2, 2, 70, 100, 64}, ++seed), {"dV", "dK", "dQ"});
     expect_backward(input(kind, {1, 1, 1, 40, 70, 128}, ++seed), {4, 2}, {"dV", "dK", "dQ"});
   }
   expect_backward(input("normal", {1, 1, 1, 40, 70, 32}, ++seed, {.scale = -0.3f}), {}, {"dV", "dK", "dQ"});
@@ -81,56 +93,75 @@ TEST_CASE("D is subtracted before anything is rounded", "[6.3]") {
 
 TEST_CASE("negative logits do not overflow in the tail", "[6.3]") {
   // Of the three only dQ adds up over keys, those that do not exist among them.
-  expect_backward(input("negative logits", {1, 1, 1, 40, 70, 64}, 120, {.zeros = true}), {}, {"dV", "dK", "dQ"});
-  expect_backward(input("negative logits", {1, 1, 1, 33, 17, 32}, 121), {8, 2}, {"dV", "dK", "dQ"});
+  expect_simple(input("negative logits", {1, 1, 1, 40, 70, 64}, 120, {.zeros = true}), {"dV", "dK", "dQ"});
+  expect_backward(input("negative logits", {1, 1, 1, 33, 17, 32}, 121), {4, 2}, {"dV", "dK", "dQ"});
 }
 
-// ---- 6.4 accumulate_keys ----
+TEST_CASE("a pair that does not count has P = 0, whatever the scale", "[6.3]") {
+  // -inf as its score does not do: a negative scale makes +inf of it, and a scale of 0 NaN.
+  for (const auto& [Nq, Nk] : {std::pair{40, 70}, {70, 40}}) {
+    const Shape shape{1, 1, 1, Nq, Nk, 64};
+    for (const float scale : {-0.3f, 0.0f}) {
+      const Input in = input("normal", shape, 125, {.causal = true, .scale = scale});
+      const auto finite = [](const Input& input) {
+        const BackwardResult got = backward(input.given, {{"simple", 1}});
+        return std::ranges::all_of(std::array{&got.dQ, &got.dK, &got.dV}, [](const Tensor<float>* gradient) {
+          return std::ranges::all_of(gradient->values, [](float value) { return std::isfinite(value); });
+        });
+      };
+      const bool only_masked = !finite(in) && finite(input("normal", shape, 125, {.causal = true, .scale = 0.3f}));
+      expect(!only_masked,
+             fmt::format("with a scale of {} and causal=yes a gradient is infinite or NaN; with a scale of 0.3 none is "
+                         "(Nq={}, Nk={})",
+                         scale, Nq, Nk),
+             "what does not count is taken out of the score before it is multiplied by the scale: -inf times a "
+             "negative scale is +inf, and times 0 is NaN. Choose 0 for P",
+             "mask-times-scale");
+      expect_simple(in, {"dV", "dK", "dQ"});
+    }
+  }
+}
+
+// ---- 6.4 P_and_dS_of_keys ----
 
 TEST_CASE("dV is Pᵀ dO", "[6.4]") {
   std::uint64_t seed = 130;
-  for (const std::int64_t d : {32, 64, 128}) {
-    for (const Plan& plan : plans(d)) expect_backward(input("normal", {1, 1, 1, 130, 64, d}, ++seed), plan, {"dV"});
-  }
+  expect_simple(input("normal", {1, 2, 2, 130, 64, 64}, ++seed), {"dV"});
+  expect_simple(input("normal", {2, 1, 1, 33, 47, 64}, ++seed), {"dV"});
+  expect_backward(input("normal", {1, 1, 1, 70, 64, 32}, ++seed), {4, 2}, {"dV"});
+  expect_backward(input("normal", {1, 1, 1, 70, 64, 128}, ++seed), {}, {"dV"});
 }
 
 TEST_CASE("dK is scale dSᵀ Q", "[6.4]") {
   std::uint64_t seed = 140;
-  for (const std::int64_t d : {32, 64, 128}) {
-    for (const Plan& plan : plans(d)) expect_backward(input("normal", {1, 1, 1, 130, 64, d}, ++seed), plan, {"dK"});
-  }
+  expect_simple(input("normal", {1, 2, 2, 130, 64, 64}, ++seed), {"dK"});
+  expect_simple(input("normal", {2, 1, 1, 33, 47, 64}, ++seed), {"dK"});
+  expect_backward(input("normal", {1, 1, 1, 70, 64, 32}, ++seed), {4, 2}, {"dK"});
+  expect_backward(input("normal", {1, 1, 1, 70, 64, 128}, ++seed), {}, {"dK"});
 }
 
 TEST_CASE("the causal mask of dK and dV is aligned bottom-right", "[6.4]") {
   std::uint64_t seed = 150;
   for (const auto& [Nq, Nk] : {std::pair{96, 96}, {50, 110}, {110, 50}}) {
-    expect_backward(input("normal", {1, 1, 1, Nq, Nk, 64}, ++seed, {.causal = true}), {}, {"dV", "dK"});
+    expect_simple(input("normal", {1, 1, 1, Nq, Nk, 64}, ++seed, {.causal = true}), {"dV", "dK"});
     expect_backward(input("normal", {1, 1, 1, Nq, Nk, 32}, ++seed, {.causal = true}), {4, 2}, {"dV", "dK"});
   }
 }
 
-TEST_CASE("dK and dV add up over all query tiles", "[6.4]") {
-  // In turn, dO of each tile of queries is large and that of the others small.
-  for (const Plan& plan : {Plan{4, 1}, Plan{4, 2}}) {
-    for (std::int64_t first = 0; first < 128; first += 32) {
-      expect_backward(only_queries(input("normal", {1, 1, 1, 128, 40, 32}, 160), first, 32), plan, {"dV", "dK"});
-    }
-  }
-}
-
-// ---- 6.5 accumulate_queries ----
+// ---- 6.5 dS_of_queries ----
 
 TEST_CASE("dQ is scale dS K", "[6.5]") {
   std::uint64_t seed = 170;
-  for (const std::int64_t d : {32, 64, 128}) {
-    for (const Plan& plan : plans(d)) expect_backward(input("normal", {1, 1, 1, 64, 130, d}, ++seed), plan, {"dQ"});
-  }
+  expect_simple(input("normal", {1, 2, 2, 64, 130, 64}, ++seed), {"dQ"});
+  expect_simple(input("normal", {2, 1, 1, 47, 33, 64}, ++seed), {"dQ"});
+  expect_backward(input("normal", {1, 1, 1, 64, 70, 32}, ++seed), {4, 2}, {"dQ"});
+  expect_backward(input("normal", {1, 1, 1, 64, 70, 128}, ++seed), {}, {"dQ"});
 }
 
 TEST_CASE("keys that do not exist have no part in dQ", "[6.5]") {
   std::uint64_t seed = 180;
   for (const std::int64_t Nk : {1, 17, 47, 95}) {
-    expect_backward(input("negative logits", {1, 1, 1, 40, Nk, 64}, ++seed, {.zeros = true}), {}, {"dQ"});
+    expect_simple(input("negative logits", {1, 1, 1, 40, Nk, 64}, ++seed, {.zeros = true}), {"dQ"});
     expect_backward(input("negative logits", {1, 1, 1, 40, Nk, 32}, ++seed), {4, 2}, {"dQ"});
   }
 }
@@ -138,27 +169,8 @@ TEST_CASE("keys that do not exist have no part in dQ", "[6.5]") {
 TEST_CASE("the causal mask of dQ is aligned bottom-right", "[6.5]") {
   std::uint64_t seed = 190;
   for (const auto& [Nq, Nk] : {std::pair{96, 96}, {50, 110}, {110, 50}}) {
-    expect_backward(input("normal", {1, 1, 1, Nq, Nk, 64}, ++seed, {.causal = true}), {}, {"dQ"});
+    expect_simple(input("normal", {1, 1, 1, Nq, Nk, 64}, ++seed, {.causal = true}), {"dQ"});
     expect_backward(input("normal", {1, 1, 1, Nq, Nk, 32}, ++seed, {.causal = true}), {4, 2}, {"dQ"});
-  }
-}
-
-TEST_CASE("dQ adds up over all key tiles", "[6.5]") {
-  // In turn, V of each tile of keys is large and that of the others small.
-  for (const Plan& plan : {Plan{4, 1}, Plan{4, 2}}) {
-    for (std::int64_t first = 0; first < 128; first += 32) {
-      Problem problem = make_input("normal", {{1, 1, 1, 40, 128, 32}, false, 0, 200});
-      for (std::int64_t j = 0; j < 128; ++j) {
-        for (std::int64_t c = 0; c < 32; ++c) {
-          if (j < first || j >= first + 32) problem.V(0, 0, j, c) /= 64;
-        }
-      }
-      Tensor<float> dO({1, 1, 40, 32});
-      dO.values = normal_values(dO.values.size(), 201);
-      const Input in{worker::backward_problem(problem, dO, "float16"),
-                     fmt::format("normal, seed 200, V small but for keys {} to {}", first, first + 31)};
-      expect_backward(in, plan, {"dQ"});
-    }
   }
 }
 
@@ -170,12 +182,16 @@ TEST_CASE("causal agrees with the oracle for Nq above, at and below Nk", "[6.6]"
     expect_backward(input("normal", {1, 1, 1, Nq, Nk, 32}, ++seed, {.causal = true}));
   expect_backward(input("normal", {1, 1, 1, 100, 150, 64}, ++seed, {.causal = true}), {4, 2});
   expect_backward(input("normal", {1, 1, 1, 70, 90, 32}, ++seed));
+  // The diagonal at every place within a tile.
+  for (std::int64_t more = -16; more < 16; ++more)
+    expect_backward(input("normal", {1, 1, 1, 40, 40 + more, 32}, ++seed, {.causal = true}), {1, 1});
 }
 
 TEST_CASE("causal loads only tiles with a visible pair", "[6.6]") {
   require_counters();
-  for (const auto& [d, plan] : {std::pair{32, Plan{4, 1}}, {128, Plan{8, 2}}}) {
-    for (const auto& [Nq, Nk] : {std::pair{256, 256}, {128, 320}, {320, 128}}) {
+  for (const auto& [d, plan] : {std::pair{32, Plan{4, 1}}, {32, Plan{1, 1}}, {128, Plan{8, 2}}}) {
+    for (const auto& [Nq, Nk] : lengths_of_every_kind()) {
+      if (std::max(Nq, Nk) < 100 && plan.warps != 1) continue;  // several blocks and tiles
       for (const bool causal : {true, false}) {
         const Shape shape{1, 1, 1, Nq, Nk, d};
         const GradientTiles tiles = plan.tiles(d);
@@ -213,19 +229,112 @@ TEST_CASE("causal loads only tiles with a visible pair", "[6.6]") {
 
 TEST_CASE("only tiles that the diagonal or the end crosses are masked", "[6.6]") {
   require_counters();
-  for (const auto& [Nq, Nk] : {std::pair{256, 256}, {100, 330}, {330, 100}}) {
+  for (const auto& [Nq, Nk] : lengths_of_every_kind()) {
     for (const bool causal : {true, false}) {
       const Shape shape{1, 1, 1, Nq, Nk, 32};
-      const Plan plan{4, 1};
+      const Plan plan = std::max(Nq, Nk) < 100 ? Plan{1, 1} : Plan{4, 1};
       const TileCount needed = count_tiles(shape, offset_of(shape, causal), plan.tiles(32));
       const worker::Reply reply = backward(input("normal", shape, 230, {causal}).given, plan.numbers()).reply;
       const double got = counter(reply, "note.masked tile");
-      expect(got == double(needed.masked),
-             fmt::format("{} tiles are masked, {} have a pair that does not count (Nq={}, Nk={}, causal={})", got,
-                         needed.masked, Nq, Nk, causal ? "yes" : "no"),
-             got > double(needed.masked) ? "tiles are masked in which every pair counts"
-                                         : "a tile is not masked in which a pair does not count",
-             got > double(needed.masked) ? "masked-too-much" : "masked-too-little");
+      expect(
+          got == double(needed.masked),
+          fmt::format("{} tiles are masked, {} have a pair that does not count (Nq={}, Nk={}, causal={}, blocks of "
+                      "{} rows, tiles of {})",
+                      got, needed.masked, Nq, Nk, causal ? "yes" : "no", plan.tiles(32).owned, plan.tiles(32).passing),
+          got > double(needed.masked) ? "tiles are masked in which every pair counts"
+                                      : "a tile is not masked in which a pair does not count",
+          got > double(needed.masked) ? "masked-too-much" : "masked-too-little");
     }
   }
+}
+
+// ---- 6.7 and 6.8, the loops ----
+
+namespace {
+
+/// Ends the test as failed unless the kernel of this name waits so often at barriers of the block: once before its
+/// loop, once in each step and, where two warps share rows, once more in each and once after the last.
+void expect_barriers(const std::string& name, std::int64_t Nq, std::int64_t Nk) {
+  require_counters();
+  for (const Plan& plan : {Plan{4, 1}, Plan{4, 2}, Plan{8, 2}}) {
+    const std::int64_t heads = 2, d = plan.warps == 8 ? 128 : 32, more = plan.team - 1;
+    const GradientTiles tiles = plan.tiles(d);
+    const bool of_keys = name == "key_gradients";
+    const std::int64_t steps = tiles_of(of_keys ? Nq : Nk, tiles.passing);
+    const std::int64_t expected = heads * tiles_of(of_keys ? Nk : Nq, tiles.owned) * (1 + (1 + more) * steps + more);
+    for (const auto& launch :
+         recorded_launches(input("normal", {1, heads, heads, Nq, Nk, d}, 240).given, plan.numbers())) {
+      if (launch.at("kernel").get<std::string>().find(name) == std::string::npos) continue;
+      const double got = launch.at("counters").value("block_barriers", 0.0);
+      expect(got == double(expected),
+             fmt::format("{} has {} barriers of a block, expected {}: {} heads, blocks of {} rows, {} steps{} (Nq={}, "
+                         "Nk={}, d={})",
+                         name, got, expected, heads, tiles.owned, steps, more ? ", teams of two warps" : "", Nq, Nk, d),
+             got > double(expected) ? "there is a __syncthreads() in the loop that protects nothing"
+                                    : "the loop has a __syncthreads() too few",
+             "barriers");
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("dK and dV do not depend on how the work is divided", "[6.7]") {
+  std::uint64_t seed = 250;
+  for (const std::int64_t d : {32, 64, 128}) {
+    for (const Plan& plan : plans(d)) {
+      expect_backward(input("normal", {1, 1, 1, 130, 64, d}, ++seed), plan, {"dV", "dK"});
+      expect_backward(input("normal", {1, 2, 2, 70, 100, d}, ++seed, {.causal = true, .scale = -0.2f}), plan,
+                      {"dV", "dK"});
+    }
+  }
+  expect_backward(input("normal", {1, 1, 1, 100, 70, 32}, ++seed, {.causal = true}), {1, 1}, {"dV", "dK"});
+}
+
+TEST_CASE("dK and dV add up over all query tiles", "[6.7]") {
+  // In turn, dO of each tile of queries is large and that of the others small.
+  for (const Plan& plan : {Plan{4, 1}, Plan{4, 2}}) {
+    for (std::int64_t first = 0; first < 128; first += 32) {
+      expect_backward(only_queries(input("normal", {1, 1, 1, 128, 40, 32}, 160), first, 32), plan, {"dV", "dK"});
+    }
+  }
+}
+
+TEST_CASE("the loop of dK and dV waits once for each row block, and once more for a team", "[6.7]") {
+  expect_barriers("key_gradients", 100, 152);
+}
+
+TEST_CASE("dQ does not depend on how the work is divided", "[6.8]") {
+  std::uint64_t seed = 280;
+  for (const std::int64_t d : {32, 64, 128}) {
+    for (const Plan& plan : plans(d)) {
+      expect_backward(input("normal", {1, 1, 1, 64, 130, d}, ++seed), plan, {"dQ"});
+      expect_backward(input("normal", {1, 2, 2, 70, 100, d}, ++seed, {.causal = true, .scale = -0.2f}), plan, {"dQ"});
+    }
+  }
+  expect_backward(input("normal", {1, 1, 1, 100, 70, 32}, ++seed, {.causal = true}), {1, 1}, {"dQ"});
+  expect_backward(input("negative logits", {1, 1, 1, 40, 47, 64}, ++seed, {.zeros = true}), {}, {"dQ"});
+}
+
+TEST_CASE("dQ adds up over all key tiles", "[6.8]") {
+  // In turn, V of each tile of keys is large and that of the others small.
+  for (const Plan& plan : {Plan{4, 1}, Plan{4, 2}}) {
+    for (std::int64_t first = 0; first < 128; first += 32) {
+      Problem problem = make_input("normal", {{1, 1, 1, 40, 128, 32}, false, 0, 200});
+      for (std::int64_t j = 0; j < 128; ++j) {
+        for (std::int64_t c = 0; c < 32; ++c) {
+          if (j < first || j >= first + 32) problem.V(0, 0, j, c) /= 64;
+        }
+      }
+      Tensor<float> dO({1, 1, 40, 32});
+      dO.values = normal_values(dO.values.size(), 201);
+      const Input in{worker::backward_problem(problem, dO, "float16"),
+                     fmt::format("normal, seed 200, V small but for keys {} to {}", first, first + 31)};
+      expect_backward(in, plan, {"dQ"});
+    }
+  }
+}
+
+TEST_CASE("the loop of dQ waits once for each column block, and once more for a team", "[6.8]") {
+  expect_barriers("query_gradients", 152, 100);
 }

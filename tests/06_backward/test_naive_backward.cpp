@@ -1,5 +1,8 @@
 // Chapter 6's naive backward, and what each query brings to the kernels.
+#include <algorithm>
+#include <array>
 #include <catch2/catch_test_macros.hpp>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -87,6 +90,33 @@ TEST_CASE("the naive backward agrees with the oracle", "[6.1]") {
   }
   const Input negative = float_input("normal", {1, 1, 1, 20, 30, 16}, ++seed, {.scale = -0.3f});
   expect_gradients(naive(negative), negative.given, negative.name, {}, float32_precision());
+}
+
+TEST_CASE("a key that is not seen has P = 0, whatever the scale", "[6.1]") {
+  // -inf as the score of such a key does not do: a negative scale makes +inf of it, and a scale of 0 NaN.
+  for (const auto& [Nq, Nk] : {std::pair{20, 30}, {33, 20}}) {
+    const auto in = [&, shape = Shape{1, 1, 1, Nq, Nk, 16}](bool causal, float scale) {
+      return float_input("normal", shape, 45, {.causal = causal, .scale = scale});
+    };
+    const auto finite = [](const Input& input) {
+      const BackwardResult got = naive(input);
+      return std::ranges::all_of(std::array{&got.dQ, &got.dK, &got.dV}, [](const Tensor<float>* gradient) {
+        return std::ranges::all_of(gradient->values, [](float value) { return std::isfinite(value); });
+      });
+    };
+    for (const float scale : {-0.3f, 0.0f}) {
+      const bool only_masked = !finite(in(true, scale)) && finite(in(true, 0.3f)) && finite(in(false, scale));
+      expect(
+          !only_masked,
+          fmt::format("with a scale of {} and causal=yes a gradient is infinite or NaN; with a scale of 0.3 none is, "
+                      "and with causal=no none is (Nq={}, Nk={})",
+                      scale, Nq, Nk),
+          "the mask is applied to the score before the scale: -inf times a negative scale is +inf, and times 0 is "
+          "NaN. Choose 0 for P",
+          "mask-times-scale");
+      expect_gradients(naive(in(true, scale)), in(true, scale).given, in(true, scale).name, {}, float32_precision());
+    }
+  }
 }
 
 TEST_CASE("the naive gradients equal central differences", "[6.1]") {

@@ -1,0 +1,65 @@
+// Chapter 6, what happens between the products: P and dS from S, dP and what each query brings, for one row block and
+// one column block. All kernels of the chapter use it.
+//
+// Source: Dao 2023, section 3.1.2, Algorithm 2, lines 11 to 14.
+// Test it: ./workbook test 6.3
+#pragma once
+
+#include "fragments.hpp"
+
+namespace ch06 {
+namespace {
+
+using workbook::cuda::exp2_ftz;
+
+/// S -> P = exp2(S·scale - LSE) and dP -> dS = P∘(dP - D) for one fragment. Element e belongs to the query of row[e];
+/// where counts(e) is false, P and dS are 0. scale holds log2(e).
+template <class Counts>
+__device__ __forceinline__ void form_P_and_dS(Accumulator& S, Accumulator& dP, const QueryRow (&row)[elements],
+                                              float scale, Counts counts) {
+  // TODO(6.3) Element by element, all in fp32 (about 6 lines).
+  // BEGIN 6.3
+  WORKBOOK_TODO(6.3);
+  // END 6.3
+}
+
+/// Which pairs of a key and a query count. Both are numbered from the first of their blocks on: key k counts for query
+/// q if it exists, k < keys, and if q sees it, k <= q + diagonal.
+struct Mask {
+  bool needed;  // false: every pair counts
+  int keys, diagonal;
+
+  __device__ __forceinline__ bool counts(int key, int query) const { return key < keys && key <= query + diagonal; }
+};
+
+/// Pᵀ and dSᵀ of 32 keys and 32 queries, rounded, to smem.P and smem.dS, where a row is a key. S and dP hold Sᵀ and dPᵀ
+/// of them, (32, 32), and are used up. The 32 keys begin at row first_key of the column block, the 32 queries at row
+/// first_query of the row block, and rows are what its queries bring. map says which key (row) and which query (column)
+/// each element of a fragment belongs to.
+template <class Shared, int Br>
+__device__ __forceinline__ void P_and_dS_of_keys(Shared& smem, Accumulator (&S)[2][2], Accumulator (&dP)[2][2],
+                                                 int first_key, int first_query, const QueryRow (&rows)[Br],
+                                                 const Map& map, float scale, const Mask& mask) {
+  // TODO(6.4) Fragment (r, n) has the 16 keys from first_key + 16 r on and the 16 queries from first_query + 16 n on.
+  // Fetch what the queries of its elements bring, make P and dS of it, and store both, rounded (about 16 lines).
+  // BEGIN 6.4
+  WORKBOOK_TODO(6.4);
+  // END 6.4
+}
+
+/// dS of 32 queries and 32 keys, rounded, to smem.dS, where a row is a query. S and dP, (32, 32), are used up. The
+/// queries begin at row first_query of the row block, the keys at row first_key of the column block. row[r] is what the
+/// queries of a fragment's elements bring, 16 r further down.
+template <class Shared>
+__device__ __forceinline__ void dS_of_queries(Shared& smem, Accumulator (&S)[2][2], Accumulator (&dP)[2][2],
+                                              int first_query, int first_key, const QueryRow (&row)[2][elements],
+                                              float scale, const Mask& mask) {
+  // TODO(6.5) The same with the roles exchanged: fragment (r, n) has the 16 queries from first_query + 16 r on and the
+  // 16 keys from first_key + 16 n on. Only dS is needed (about 15 lines).
+  // BEGIN 6.5
+  WORKBOOK_TODO(6.5);
+  // END 6.5
+}
+
+}  // namespace
+}  // namespace ch06
