@@ -25,8 +25,8 @@ namespace ch08 {
 using workbook::cuda::ForwardCall, workbook::cuda::Tiles;
 
 /// The sizes of the tiles and the warps of a block that there are kernels for; a warp has 32 rows of Q: Br = 32·warps.
-/// For d = 128 they take 96, 64, 80 and 40 KB of shared memory.
-inline constexpr Tiles built[] = {{128, 64, 4}, {128, 32, 4}, {64, 64, 2}, {32, 32, 1}};
+/// For d = 128 they take 96, 80 and 40 KB of shared memory.
+inline constexpr Tiles built[] = {{128, 64, 4}, {64, 64, 2}, {32, 32, 1}};
 
 // In units of log2, m may stay behind a row's maximum by this much, and O is then not rescaled: P is at most 2^8.
 inline constexpr float slack = 8;
