@@ -1,0 +1,49 @@
+// Chapter 8's warm-up, and its kernel for bf16, as operations that the tests call by name.
+#include <cstdint>
+#include <span>
+
+#include "common/cuda/attention_tensors.hpp"
+#include "common/cuda/memory.hpp"
+#include "common/cuda/operations.hpp"
+#include "common/cuda/worker_device.hpp"
+#include "registers.hpp"
+
+namespace {
+
+using workbook::cuda::Arguments, workbook::cuda::Operations;
+using workbook::cuda::DeviceArray, workbook::cuda::Role;
+
+std::span<const std::uint16_t> codes(const Arguments& call, const char* name) {
+  return call.array<std::uint16_t>(name);
+}
+
+// A (16, 16), B (16, 8) as 16-bit codes -> C (16, 8), floats
+void multiply(const Arguments& call) {
+  const DeviceArray<half> A("A", codes(call, "A")), B("B", codes(call, "B"));
+  DeviceArray<float> C("C", call.output("C").size(), Role::output);
+  workbook::cuda::begin_chapter();
+  ch08::multiply(A.data(), B.data(), C.data());
+  C.download(call.output("C"));
+}
+
+// -> rows, columns (32, 16), int32: for each lane, of 8 elements of A, 4 of B, 4 of D
+void places(const Arguments& call) {
+  DeviceArray<std::int32_t> rows("rows", 32 * 16, Role::output), columns("columns", 32 * 16, Role::output);
+  workbook::cuda::begin_chapter();
+  ch08::places(rows.data(), columns.data());
+  rows.download(call.array<std::int32_t>("rows"));
+  columns.download(call.array<std::int32_t>("columns"));
+}
+
+// As the operation "forward", with the codes of bf16; Br, Bc and warps must be given.
+void forward_bf16(const Arguments& call) {
+  workbook::cuda::AttentionTensors<__nv_bfloat16> tensors(call);
+  ch08::registers<__nv_bfloat16>({call.shape(), float(call.number("scale")), call.flag("causal"), tensors.Q.data(),
+                                  tensors.K.data(), tensors.V.data(), tensors.O.data(), tensors.lse.data()},
+                                 {int(call.integer("Br")), int(call.integer("Bc")), int(call.integer("warps"))});
+  tensors.download(call);
+}
+
+const Operations operations{{"multiply", multiply}, {"places", places}, {"forward_bf16", forward_bf16}};
+
+}  // namespace
