@@ -14,6 +14,7 @@ const Stage forward_stage = ForwardStage<__nv_bfloat16>{
     .head_dims = {32, 64, 128},
     .tiles = ch05::built,
     .shared_bytes = ch05::shared_bytes<__nv_bfloat16>,
+    .compute = 80,  // older GPUs have no bf16
     .rows_per_warp = 32,
     .keys_per_step = ch05::keys_per_step<__nv_bfloat16>,
     .slack = ch05::slack * std::numbers::ln2_v<float>,
@@ -25,6 +26,7 @@ const Stage backward_stage = BackwardStage<__nv_bfloat16>{
     .head_dims = {32, 64, 128},
     .tiles = ch06::built,
     .shared_bytes = ch06::shared_bytes<__nv_bfloat16>,
+    .compute = 80,
     .extra = {scratch<float2>("rows", [](const workbook::Shape& shape) { return std::size_t(shape.lse_size()); })},
     .launch = [](const BackwardCall<__nv_bfloat16>& call, const GradientTiles& tiles,
                  const ExtraMemory& extra) { ch06::backward(call, extra.array<float2>("rows"), tiles); },

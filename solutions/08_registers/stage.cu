@@ -13,6 +13,7 @@ const Stage stage = ForwardStage<half>{
     .head_dims = {32, 64, 128},
     .tiles = built,
     .shared_bytes = shared_bytes,
+    .compute = 80,  // mma.m16n8k16 and cp.async
     .rows_per_warp = 32,
     .keys_per_step = [](int, const Tiles& tiles) { return tiles.Bc; },
     .slack = slack * 0.6931471805599453f,
