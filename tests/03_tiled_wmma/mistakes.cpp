@@ -98,9 +98,9 @@ Table warps() {
                 row.m = own[0];  // what is kept is warp 0's
               });
             });
-  table.add("warp-maximum-ignored", "the new maximum leaves out the last warp's keys, whose P then overflows",
+  table.add("warp-maximum-ignored", "the new maximum leaves out keys of the last warp, whose P then overflows",
             maximum_of(all_but_last));
-  table.add("warp-maximum-ignored", "the new maximum leaves out the first warp's keys, whose P then overflows",
+  table.add("warp-maximum-ignored", "the new maximum leaves out keys of the first warp, whose P then overflows",
             maximum_of(all_but_first));
   table.add("warp-maximum-ignored", "the new maximum is that of the first warp's keys alone", maximum_of(first));
   table.add("warp-sum-alone", "l adds the sum of the first warp's keys alone, not of all warps'", sum_of(first));
@@ -221,6 +221,15 @@ judge::MistakeTable<Product> products() {
       "the 16 × 16 fragments of B are not transposed: as the right factor of A·Bᵀ they are col_major",
       [](Product& p) {
         p.b = [p](Index, Index j, Index k) { return p.B(0, 0, j / 16 * 16 + k % 16, k / 16 * 16 + j % 16); };
+      },
+      several_fragments);
+  any.add(
+      "B-fragments-exchanged",
+      "fragments of B are taken from the wrong place of its tile: row and column of the place are exchanged",
+      [](Product& p) {
+        p.b = [p](Index, Index j, Index k) {
+          return p.B(0, 0, k % p.step / 16 * 16 + j % 16, k / p.step * p.step + j / 16 * 16 + k % 16);
+        };
       },
       several_fragments);
   any.add(

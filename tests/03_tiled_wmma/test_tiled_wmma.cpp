@@ -208,8 +208,8 @@ TEST_CASE("negative scores need a maximum of -inf to start from", "[3.7]") {
 TEST_CASE("keys that do not exist count nothing", "[3.7]") {
   // In the last tile one key is missing; then all keys of three warps, of two, of one; then all but a few.
   for (const std::int64_t Nk : {63, 80, 96, 112, 65, 5, 1}) {
-    expect_tiled(input("negative logits", {1, 1, 1, 40, Nk, 64}, 47));
     expect_tiled(input("normal", {1, 1, 1, 40, Nk, 64}, 48));
+    expect_tiled(input("negative logits", {1, 1, 1, 40, Nk, 64}, 47));
   }
 }
 
@@ -376,7 +376,7 @@ TEST_CASE("O is divided by l in fp32", "[3.10]") {
 // ---- 3.11 the loop over the tiles of keys ----
 
 TEST_CASE("every key of every tile counts once", "[3.11]") {
-  for (const std::int64_t Nk : {128, 140, 64, 192, 65, 63, 1, 256}) {
+  for (const std::int64_t Nk : {192, 140, 64, 128, 65, 63, 1, 256}) {
     expect_tiled(input("value mean", {1, 1, 1, 40, Nk, 64}, 85));
     expect_tiled(input("rising maximum", {1, 2, 2, 70, Nk, 64}, 86), {32, 32, 2});
   }

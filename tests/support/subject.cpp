@@ -67,7 +67,8 @@ struct ReportKind {
 constexpr const char* past_the_end = "an index runs past the end: look at ragged tails and at which index comes first";
 constexpr const char* not_all_lanes = "a warp's function stands in a branch that not all its lanes take";
 constexpr const char* no_barrier =
-    "a barrier is missing: what one thread writes, another reads or overwrites without waiting";
+    "a barrier is missing, or a thread takes what is not its own: what one thread writes, another reads or overwrites "
+    "without waiting";
 constexpr ReportKind report_kinds[] = {
     {simt::Mistake::assertion, "assertion", "an assert() in the kernel failed"},
     {simt::Mistake::outside_global, "out-of-bounds", past_the_end},
