@@ -325,7 +325,7 @@ const judge::Declared declared(
                    {judge::Turn::unwritten_tiles, in_both, unwritten()}},
      .parts = judge::ids_of(blocks(), states(), merges()),
      .claimed = judge::words("extra-memory"),
-     .without_mutant = {{judge::given_code, judge::words("K-first-tile Q-first-tile V-first-tile first-Q-tile-only "
+     .without_mutant = {{judge::given_code, judge::words("K-first-tile Q-first-tile first-Q-tile-only "
                                                          "last-Q-tile-not-written ragged-Q-tile-not-written")},
                         {judge::one_of_a_kind,
                          judge::words("O-rescale-wrong-sign O-rescaled-too-late divided-by-last-tile "
