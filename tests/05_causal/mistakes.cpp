@@ -83,13 +83,15 @@ Table ranges() {
 /// The same where there is no mask.
 Table ranges_without_mask() {
   Table table([](const Attention& m) { return !m.causal() && m.tiled(); });
-  table.add("range-without-mask",
-            "without the mask too, a Q tile goes only as far as a mask would let it see: it must go through all keys",
-            [](Attention& m) {
-              m.goes_to = [right = m](Index query) {
-                return std::clamp<Index>(right.last_of_tile(query) + right.Nk() - right.Nq() + 1, 0, right.Nk());
-              };
-            });
+  table.add(
+      "range-without-mask",
+      "without the mask too, a Q tile goes only as far as a mask would let it see: it must go through all keys",
+      [](Attention& m) {
+        m.goes_to = [right = m](Index query) {
+          return std::clamp<Index>(right.last_of_tile(query) + right.Nk() - right.Nq() + 1, 0, right.Nk());
+        };
+      },
+      [](const Attention& m) { return m.Nk() > m.Nq(); });
   return table;
 }
 
