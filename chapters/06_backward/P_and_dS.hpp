@@ -1,7 +1,7 @@
 // Chapter 6, what happens between the products: P and dS from S, dP and what each query brings, for one row block and
 // one column block. All kernels of the chapter use it.
 //
-// Source: Dao 2023, section 3.1.2, Algorithm 2, lines 11 to 14.
+// Source: Dao 2023, section 3.1.2, Algorithm 2.
 // Test it: ./workbook test 6.3
 #pragma once
 

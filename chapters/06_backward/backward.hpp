@@ -20,10 +20,10 @@ namespace ch06 {
 
 using workbook::cuda::BackwardCall, workbook::cuda::GradientTiles;
 
-/// The rows that a thread block owns, those of a block that passes by, and the warps, that there are kernels for. For
-/// d <= 64 the first takes 76 KB of shared memory, the fourth 49 KB. For d = 128 the second takes 178 KB, the third
-/// 125 KB and the fifth 100 KB. The last is as small as can be, for very many heads on the simulator, and a step of
-/// `bench --steps`.
+/// The rows that a thread block owns, those of a block that passes by, and the warps, that there are kernels for; the
+/// first that fits is taken. Shared memory for d = 64: 76 KB the first, 48 KB the fourth. For d = 128: 174 KB the
+/// second, 122 KB the third, 96 KB the fifth. The last is as small as can be, for very many heads on the simulator, and
+/// a step of `bench --steps`.
 inline constexpr GradientTiles built[] = {{128, 32, 4}, {128, 64, 8}, {64, 64, 4},
                                           {64, 32, 2},  {32, 64, 2},  {32, 32, 1}};
 
@@ -35,8 +35,12 @@ void prepare_rows(const BackwardCall<Element, Gradient>& call, float2* rows);
 
 /// dQ, dK and dV for every head, in three kernels. d is 32, 64 or 128. std::invalid_argument for sizes that are not
 /// built.
-template <class Element, class Gradient>
-void backward(const BackwardCall<Element, Gradient>& call, float2* rows, const GradientTiles& tiles);
+template <class Element>
+void backward(const BackwardCall<Element>& call, float2* rows, const GradientTiles& tiles);
+
+/// The same with gradients in float, which tests compare: with the smallest tiles of each d, whatever the device.
+template <class Element>
+void backward_to_float(const BackwardCall<Element, float>& call, float2* rows);
 
 /// Bytes of shared memory that a thread block takes; 0: there is no kernel of these sizes.
 template <class Element>

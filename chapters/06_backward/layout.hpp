@@ -53,7 +53,7 @@ __device__ __forceinline__ Place place_of_block(std::int64_t tiles, bool tiles_d
 }
 
 /// Waits until the warps of a team have stored what the others read, or read what the others overwrite. Teams of two
-/// wait for the whole thread block, since CUDA's barriers of fewer warps cost as much.
+/// share one barrier, that of the whole thread block.
 template <class T>
 __device__ __forceinline__ void team_barrier() {
   if constexpr (T::team == 1)

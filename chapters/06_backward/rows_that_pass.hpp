@@ -1,6 +1,6 @@
 // Chapter 6, causal skipping seen from both sides: which rows pass by a thread block, and where no mask is needed.
 //
-// Source: Dao 2023, section 3.1, "Causal masking"; there it is the forward pass.
+// Source: Dao 2023, section 3.1 ("Causal masking"), of the forward pass.
 // Test it: ./workbook test 6.6
 #pragma once
 

@@ -184,16 +184,11 @@ bool with_plan(std::int64_t d, const GradientTiles& tiles, Work work) {
   });
 }
 
-template <class Gradient>
-void run(const BackwardCall<Element, Gradient>& call, float2* rows, const GradientTiles& tiles) {
-  const bool is_built = with_plan(call.shape.d, tiles, [&](auto plan) {
-    prepare_rows(call, rows);
-    start_keys<decltype(plan), false>(call, rows, nullptr);
-    start_queries<decltype(plan)>(call, rows);
-  });
-  if (!is_built)
-    throw std::invalid_argument("owned, passing, warps = " + std::to_string(tiles.owned) + ", " +
-                                std::to_string(tiles.passing) + ", " + std::to_string(tiles.warps) + " is not built");
+template <class T, class Gradient>
+void start(const BackwardCall<Element, Gradient>& call, float2* rows) {
+  prepare_rows(call, rows);
+  start_keys<T, false>(call, rows, nullptr);
+  start_queries<T>(call, rows);
 }
 
 /// The Plan of the variant with atomics: a warp for each 16 columns.
@@ -216,11 +211,13 @@ void run_atomic(const BackwardCall<Element, Gradient>& call, float2* rows, float
 
 template <>
 void backward(const BackwardCall<Element>& call, float2* rows, const GradientTiles& tiles) {
-  run(call, rows, tiles);
+  if (!with_plan(call.shape.d, tiles, [&](auto plan) { start<decltype(plan)>(call, rows); }))
+    throw std::invalid_argument("owned, passing, warps = " + std::to_string(tiles.owned) + ", " +
+                                std::to_string(tiles.passing) + ", " + std::to_string(tiles.warps) + " is not built");
 }
 template <>
-void backward(const BackwardCall<Element, float>& call, float2* rows, const GradientTiles& tiles) {
-  run(call, rows, tiles);
+void backward_to_float(const BackwardCall<Element, float>& call, float2* rows) {
+  with_head_dim(call.shape.d, [&](auto d) { start<Plan<d, 2, d == 128 ? 2 : 1>>(call, rows); });
 }
 template <>
 void atomic_backward(const BackwardCall<Element>& call, float2* rows, float* dQ_sum) {

@@ -18,9 +18,11 @@ std::size_t queries(const workbook::Shape& shape) {
   return std::size_t(shape.lse_size());
 }
 
-template <class Gradient>
-void start(const BackwardCall<half, Gradient>& call, const GradientTiles& tiles, const ExtraMemory& extra) {
+void start(const BackwardCall<half>& call, const GradientTiles& tiles, const ExtraMemory& extra) {
   backward(call, extra.array<float2>("rows"), tiles);
+}
+void start_to_float(const BackwardCall<half, float>& call, const GradientTiles&, const ExtraMemory& extra) {
+  backward_to_float(call, extra.array<float2>("rows"));
 }
 template <class Gradient>
 void start_atomic(const BackwardCall<half, Gradient>& call, const GradientTiles&, const ExtraMemory& extra) {
@@ -56,8 +58,8 @@ const Stage stage = BackwardStage<half>{
     .shared_bytes = shared_bytes<half>,
     .extra = {scratch<float2>("rows", queries)},
     .variants = {{"simple", 1, simple_stage}, {"atomic", 1, atomic_stage}},
-    .launch = start<half>,
-    .launch_to_float = start<float>,
+    .launch = start,
+    .launch_to_float = start_to_float,
 };
 
 const CpuStage naive_stage = CpuBackwardStage{.operation = "naive_backward", .compute = naive_backward};

@@ -1,7 +1,7 @@
 // Chapter 7, the bf16 path: the kernels of chapters 5 and 6 on bf16 in place of fp16.
 //
 // What changes: the element type, and with it how a float is rounded to an element and read back. Not one line of the
-// kernels: bf16.cu compiles them once more.
+// kernels: bf16.cu compiles their files once more.
 // What it costs: P and dS are rounded at 2^-8 in place of 2^-11. What it gains: nothing overflows or underflows.
 //
 // Source: Kalamkar et al. 2019, "A Study of BFLOAT16 for Deep Learning Training", section 3.

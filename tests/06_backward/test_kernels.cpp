@@ -87,7 +87,7 @@ TEST_CASE("P is recomputed from the LSE", "[6.3]") {
 TEST_CASE("D is subtracted before anything is rounded", "[6.3]") {
   // Where V has a mean, dP and D are large and close to each other; a mean of K multiplies what is lost.
   for (const std::int64_t d : {32, 64})
-    expect_backward(input("normal", {1, 1, 1, 64, 96, d}, 110, {.K_mean = 1, .V_mean = 3}), {}, {"dQ", "dK", "dV"},
+    expect_backward(input("normal", {1, 1, 1, 64, 96, d}, 110, {.K_mean = 1, .V_mean = 3}), {2, 1}, {"dQ", "dK", "dV"},
                     {.in_float = true});
 }
 
@@ -201,6 +201,20 @@ TEST_CASE("causal loads only tiles with a visible pair", "[6.6]") {
         const worker::Reply reply = backward(input("normal", shape, 220, {causal}).given, numbers).reply;
         const std::string how = fmt::format("Nq={}, Nk={}, causal={}, blocks of {} rows, tiles of {}", Nq, Nk,
                                             causal ? "yes" : "no", tiles.owned, tiles.passing);
+        // Rows of Q that pass by, beside those that are read once by the blocks that own them.
+        std::int64_t from_tiles = 0, from_rows = 0;
+        for (std::int64_t first = 0; first < Nk; first += tiles.owned) {
+          const std::int64_t begin = causal ? std::max<std::int64_t>(0, first - (Nk - Nq)) : 0;
+          from_tiles += std::max<std::int64_t>(0, Nq - begin / tiles.passing * tiles.passing);
+          from_rows += std::max<std::int64_t>(0, Nq - begin);
+        }
+        const double rows = counter(reply, "Q.async_bytes") / double(2 * d) - double(Nq);
+        expect(rows != double(from_rows) || from_rows == from_tiles,
+               fmt::format(
+                   "{} queries pass by the blocks that own keys, expected {}: from the beginning of a tile on ({})",
+                   rows, from_tiles, how),
+               "`begin` is the first query that sees a key, not rounded down to a multiple of tile",
+               "begin-not-rounded");
         // Beside the tiles that pass by, all of a tensor is read once by the blocks that own it, and dO once for D.
         const auto expect_tiles = [&](const char* tensor, std::int64_t once, std::int64_t TileCount::*pass) {
           const std::int64_t wanted = needed.*pass + once;

@@ -521,10 +521,11 @@ TEST_CASE("a map larger than the line is scaled down, and says so") {
 TEST_CASE("a race in a given file is told of the reader's copy, not of that in which an exercise is judged") {
   require_counts();
   const WorkbookCopy book = book_with(ch06);
-  const std::string mine = "chapters/" + ch06 + "/backward.cuh", given = "chapters/" + ch06 + "/fragments.hpp";
-  book.write(mine, book.read("solutions/" + ch06 + "/backward.cuh"));
-  book.edit(mine, "  meet<T>();  // the team's P and dS are there\n", "");
-  const Ran ran = book.run({"test", "6.4", "--backend", "sim", "--only", "dV is Pᵀ dO"});
+  const std::string mine = "chapters/" + ch06 + "/backward.cu", given = "chapters/" + ch06 + "/fragments.hpp";
+  book.write(mine, book.read("solutions/" + ch06 + "/backward.cu"));
+  book.edit(mine, "    team_barrier<T>();  // the team's P and dS are there\n", "");
+  const std::vector<std::string> test{"--only", "dK and dV do not depend on how the work is divided"};
+  const Ran ran = book.run({"test", "6.7", "--backend", "sim", test[0], test[1]});
   INFO(ran.out << ran.err);
   CHECK(ran.exit_code == 1);
   const int line = book.line_of(given, "wmma::store_matrix_sync(reinterpret_cast<half*>(&tile[row][column])");
