@@ -259,7 +259,7 @@ TEST_CASE("cp.async and ldmatrix meet no bank conflict", "[8.2]") {
                            tiles.text(), way, wavefronts, ideal),
                "the same chunk of eight consecutive rows lies in the same banks: the exclusive or must differ from row "
                "to row",
-               "bank-conflicts");
+               "swizzle-conflicts");
       }
     }
   }
