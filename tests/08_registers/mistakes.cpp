@@ -1,7 +1,6 @@
 // What goes wrong where a row of S lies in the four lanes of a quad, and its keys in parts of eight.
 #include <array>
 #include <memory>
-#include <utility>
 
 #include "tests/01_naive_attention/mistakes.hpp"
 
@@ -30,21 +29,11 @@ Table scores() {
           row.S[j] = right.score(*row.head, row.query, row.first + Index(j) - 8);
     });
   });
-  table.add("first-columns-only", "only the first 16 columns of Q and K enter the scores", [](Attention& m) {
-    m.features = {0, 16};
-  });
   return table;
 }
 
 Table outputs() {
   Table table(&Attention::lanes_own_rows);
-  table.add("P-pairs-swapped", "the two elements of a register of P change places: the first is the low one",
-            [](Attention& m) {
-              m.after_weights([](Row& row) {
-                for (std::size_t j = 0; j + 1 < row.weights.size(); j += 2)
-                  std::swap(row.weights[j], row.weights[j + 1]);
-              });
-            });
   table.add("P-left-part-twice", "of each 16 keys the first eight's P stands for all 16", [](Attention& m) {
     m.after_weights([](Row& row) {
       for (std::size_t j = 8; j < row.weights.size(); ++j)
