@@ -25,17 +25,17 @@ namespace ch08 {
 using workbook::cuda::ForwardCall, workbook::cuda::Tiles;
 
 /// The sizes of the tiles and the warps of a block that there are kernels for; a warp has 32 rows of Q: Br = 32·warps.
-/// For d = 128 they take 96, 80 and 40 KB of shared memory.
-inline constexpr Tiles built[] = {{128, 64, 4}, {64, 64, 2}, {32, 32, 1}};
+/// For d = 128 they take 96 and 40 KB of shared memory.
+inline constexpr Tiles built[] = {{128, 64, 4}, {32, 32, 1}};
 
 // In units of log2, m may stay behind a row's maximum by this much, and O is then not rescaled: P is at most 2^8.
 inline constexpr float slack = 8;
 
 /// O = softmax(scale·QKᵀ) V and the LSE for every head, in one kernel; no extra memory. d is 32, 64 or 128. Rows that
-/// see no key give O = 0 and an LSE of -inf. Element is half or __nv_bfloat16. std::invalid_argument for sizes that are
-/// not built.
-template <class Element>
-void registers(const ForwardCall<Element>& call, const Tiles& tiles);
+/// see no key give O = 0 and an LSE of -inf. std::invalid_argument for sizes that are not built.
+void registers(const ForwardCall<half>& call, const Tiles& tiles);
+/// The same in bf16, with the first of the tiles.
+void registers_bf16(const ForwardCall<__nv_bfloat16>& call);
 
 /// Bytes of shared memory that a block takes: the same for both types.
 std::size_t shared_bytes(int d, const Tiles& tiles);

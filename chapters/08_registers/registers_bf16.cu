@@ -1,4 +1,11 @@
 // Chapter 8, given: the kernel of registers.cuh for bf16, the same text.
 #include "registers.cuh"
 
-template void ch08::registers(const ForwardCall<__nv_bfloat16>&, const Tiles&);
+namespace ch08 {
+
+void registers_bf16(const ForwardCall<__nv_bfloat16>& call) {
+  workbook::cuda::with_head_dim(call.shape.d,
+                                [&](auto d) { start<d, built[0].Br, built[0].Bc, built[0].warps>(call); });
+}
+
+}  // namespace ch08

@@ -3,7 +3,9 @@
 
 namespace ch08 {
 
-template void registers(const ForwardCall<half>&, const Tiles&);
+void registers(const ForwardCall<half>& call, const Tiles& tiles) {
+  workbook::cuda::with_sizes<built>(call.shape.d, tiles, [&](auto d, auto t) { start<d, t.Br, t.Bc, t.warps>(call); });
+}
 
 std::size_t shared_bytes(int d, const Tiles& tiles) {
   return workbook::cuda::with_sizes<built>(d, tiles,

@@ -94,10 +94,4 @@ void start(const ForwardCall<Element>& call) {
 }
 
 }  // namespace
-
-template <class Element>
-void registers(const ForwardCall<Element>& call, const Tiles& tiles) {
-  workbook::cuda::with_sizes<built>(call.shape.d, tiles, [&](auto d, auto t) { start<d, t.Br, t.Bc, t.warps>(call); });
-}
-
 }  // namespace ch08

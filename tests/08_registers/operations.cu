@@ -35,12 +35,11 @@ void places(const Arguments& call) {
   columns.download(call.array<std::int32_t>("columns"));
 }
 
-// As the operation "forward", with the codes of bf16; Br, Bc and warps must be given.
+// As the operation "forward", with the codes of bf16
 void forward_bf16(const Arguments& call) {
   workbook::cuda::AttentionTensors<__nv_bfloat16> tensors(call);
-  ch08::registers<__nv_bfloat16>({call.shape(), float(call.number("scale")), call.flag("causal"), tensors.Q.data(),
-                                  tensors.K.data(), tensors.V.data(), tensors.O.data(), tensors.lse.data()},
-                                 {int(call.integer("Br")), int(call.integer("Bc")), int(call.integer("warps"))});
+  ch08::registers_bf16({call.shape(), float(call.number("scale")), call.flag("causal"), tensors.Q.data(),
+                        tensors.K.data(), tensors.V.data(), tensors.O.data(), tensors.lse.data()});
   tensors.download(call);
 }
 
