@@ -27,18 +27,31 @@ function(workbook_program name)
 endfunction()
 
 # workbook_quick(TARGET...): code that waits for files, processes and people. -O1 compiles it in two thirds of the time,
-# and a reader's first call waits for all of it.
+# and a reader's first call waits for all of it. What nearly every file of it includes is parsed once, for the library
+# `worker` (its own flags: fmt's definitions are among them), where no cache of compilations does better: ccache knows
+# nothing of precompiled headers. (g++ 12 crashes where they are used with another -O than they were made with.)
 function(workbook_quick)
   foreach(target ${ARGN})
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+    if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU" OR CMAKE_CXX_COMPILER_LAUNCHER)
+      continue()
+    elseif(target STREQUAL "worker")
+      target_precompile_headers(worker PRIVATE <fmt/format.h> <algorithm> <filesystem> <fstream> <functional> <map>
+                                <nlohmann/json.hpp> <optional> <regex> <set> <sstream> <string> <vector>)
+    else()
+      target_precompile_headers(${target} REUSE_FROM worker)
+    endif()
   endforeach()
 endfunction()
 
-# workbook_tests(NAME LABEL SOURCES... [LONG] [LINK libraries...]): a Catch2 program of the book's own parts, known to
-# CTest. LONG: it takes minutes; `check` leaves it to `check --full`.
+# workbook_tests(NAME LABEL SOURCES... [LONG] [NUMERIC] [LINK libraries...]): a Catch2 program of the book's own parts,
+# known to CTest. LONG: it takes minutes; `check` leaves it to `check --full`. NUMERIC: it computes much by itself.
 function(workbook_tests name label)
-  cmake_parse_arguments(ARG "LONG" "" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "LONG;NUMERIC" "" "LINK" ${ARGN})
   workbook_program(${name} ${ARG_UNPARSED_ARGUMENTS} LINK ${ARG_LINK} test_outcome Catch2::Catch2WithMain)
+  if(NOT ARG_NUMERIC)
+    workbook_quick(${name})
+  endif()
   if(ARG_LONG)
     set_property(GLOBAL APPEND PROPERTY WORKBOOK_LONG_TESTS ${name})
   else()

@@ -354,11 +354,74 @@ std::vector<Figure> figures(const Results& results) {
   return all;
 }
 
-std::string gnuplot_script(const Figure& figure, const fs::path& file) {
+namespace {
+
+/// How the curve whose points are $dataN is drawn, a part of "plot".
+std::string plot_words(const Curve& curve, int data) {
   // Okabe and Ito's colours, which readers with any kind of colour vision tell apart; black is for roofs.
   static const char* const colors[] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00",
                                        "#56B4E9", "#7F7F7F", "#8B5A2B", "#B8A800"};
   static const int marks[] = {7, 6, 5, 4, 9, 8, 11, 10, 13};  // filled and hollow by turns
+  const std::string color = curve.color < 0 ? "#000000" : colors[std::size_t(curve.color) % std::size(colors)];
+  const std::string line = fmt::format("linecolor rgb \"{}\"", color);
+  const std::string points = fmt::format("pointtype {} pointsize 1", marks[std::size_t(curve.mark) % std::size(marks)]);
+  std::string plot = fmt::format("$data{} using 1:2 with ", data);
+  switch (curve.style) {
+    case Style::line_and_points:
+      plot += fmt::format("linespoints {} linewidth 2 {}", line, points);
+      break;
+    case Style::dashed:
+      plot += fmt::format("linespoints {} linewidth 1.5 dashtype 2 {}", line, points);
+      break;
+    case Style::line:
+      plot += fmt::format("lines {} linewidth 1 dashtype 3", line);
+      break;
+    case Style::points:
+      plot += fmt::format("points {} {}", line, points);
+      break;
+  }
+  return plot + (curve.title.empty() ? " notitle" : " title " + quoted(curve.title));
+}
+
+/// Titles, scales and ticks of a panel.
+std::string axes(const Panel& panel) {
+  double first = 1e300, last = 0, highest = 0;
+  for (const Curve& curve : panel.curves) {
+    for (const auto& [x, y] : curve.points) {
+      first = std::min(first, x);
+      last = std::max(last, x);
+      highest = std::max(highest, y);
+    }
+  }
+  std::string script = "unset logscale\nset autoscale\nset xtics autofreq norotate\nset ytics autofreq\n";
+  script += fmt::format("set title {}\nset xlabel {}\nset ylabel {}\n", quoted(panel.title),
+                        quoted(panel.x_label + "\\n "),  // an empty line keeps the key off the label
+                        quoted(panel.y_label));
+  script += "set key below horizontal Left reverse samplen 3 font \",10\"\n";
+  if (panel.x_log) script += fmt::format("set logscale x {}\n", panel.x_is_length ? 2 : 10);
+  if (panel.y_log) {
+    script += fmt::format("set logscale y 10\nset format y \"{}\"\n", highest > 1e4 ? "%.0e" : "%g");
+  } else {
+    script += "set format y \"%g\"\n";
+    if (panel.y_from_zero) script += fmt::format("set yrange [0:{:.6g}]\n", highest * 1.08);
+  }
+  std::vector<std::string> ticks;
+  if (panel.x_is_length) {
+    for (double tick = 64; tick <= last; tick *= 2) ticks.push_back(fmt::format("\"{0:.0f}\" {0:.0f}", tick));
+    script +=
+        fmt::format("set xtics ({})\nset xrange [{:.6g}:{:.6g}]\n", fmt::join(ticks, ", "), first / 1.1, last * 1.1);
+  } else if (!panel.x_ticks.empty()) {
+    for (std::size_t i = 0; i < panel.x_ticks.size(); ++i)
+      ticks.push_back(fmt::format("{} {}", quoted(panel.x_ticks[i]), i));
+    script += fmt::format("set xtics ({}) rotate by -20\nset xrange [-0.3:{}.8]\n", fmt::join(ticks, ", "),
+                          panel.x_ticks.size() - 1);
+  }
+  return script;
+}
+
+}  // namespace
+
+std::string gnuplot_script(const Figure& figure, const fs::path& file) {
   const auto panels = figure.panels.size();
   const std::size_t columns = std::min<std::size_t>(panels, 2), rows = (panels + columns - 1) / columns;
   const std::size_t width = columns == 1 ? 760 : 1200, height = 480 * rows;
@@ -377,70 +440,13 @@ std::string gnuplot_script(const Figure& figure, const fs::path& file) {
   int data = 0;
   for (const Panel& panel : figure.panels) {
     std::vector<std::string> plots;
-    double highest = 0;
     for (const Curve& curve : panel.curves) {
       script += fmt::format("$data{} << EOD\n", data);
-      for (const auto& [x, y] : curve.points) {
-        highest = std::max(highest, y);
-        script += fmt::format("{:.9g} {:.9g}\n", x, y);
-      }
+      for (const auto& [x, y] : curve.points) script += fmt::format("{:.9g} {:.9g}\n", x, y);
       script += "EOD\n";
-      const std::string color = curve.color < 0 ? "#000000" : colors[std::size_t(curve.color) % std::size(colors)];
-      const int mark = marks[std::size_t(curve.mark) % std::size(marks)];
-      const std::string line = fmt::format("linecolor rgb \"{}\"", color);
-      const std::string points = fmt::format("pointtype {} pointsize 1", mark);
-      std::string plot = fmt::format("$data{} using 1:2 with ", data);
-      switch (curve.style) {
-        case Style::line_and_points:
-          plot += fmt::format("linespoints {} linewidth 2 {}", line, points);
-          break;
-        case Style::dashed:
-          plot += fmt::format("linespoints {} linewidth 1.5 dashtype 2 {}", line, points);
-          break;
-        case Style::line:
-          plot += fmt::format("lines {} linewidth 1 dashtype 3", line);
-          break;
-        case Style::points:
-          plot += fmt::format("points {} {}", line, points);
-          break;
-      }
-      plots.push_back(plot + (curve.title.empty() ? " notitle" : " title " + quoted(curve.title)));
-      ++data;
+      plots.push_back(plot_words(curve, data++));
     }
-    script += "unset logscale\nset autoscale\nset xtics autofreq norotate\nset ytics autofreq\n";
-    script += fmt::format("set title {}\nset xlabel {}\nset ylabel {}\n", quoted(panel.title),
-                          quoted(panel.x_label + "\\n "),  // an empty line keeps the key off the label
-
-                          quoted(panel.y_label));
-    script += "set key below horizontal Left reverse samplen 3 font \",10\"\n";
-    if (panel.x_log) script += fmt::format("set logscale x {}\n", panel.x_is_length ? 2 : 10);
-    if (panel.y_log) {
-      script += fmt::format("set logscale y 10\nset format y \"{}\"\n", highest > 1e4 ? "%.0e" : "%g");
-    } else {
-      script += "set format y \"%g\"\n";
-      if (panel.y_from_zero) script += fmt::format("set yrange [0:{:.6g}]\n", highest * 1.08);
-    }
-    if (panel.x_is_length) {
-      std::vector<std::string> ticks;
-      double first = 1e300, last = 0;
-      for (const Curve& curve : panel.curves) {
-        for (const auto& [x, y] : curve.points) {
-          first = std::min(first, x);
-          last = std::max(last, x);
-        }
-      }
-      for (double tick = 64; tick <= last; tick *= 2) ticks.push_back(fmt::format("\"{0:.0f}\" {0:.0f}", tick));
-      script +=
-          fmt::format("set xtics ({})\nset xrange [{:.6g}:{:.6g}]\n", fmt::join(ticks, ", "), first / 1.1, last * 1.1);
-    }
-    if (!panel.x_ticks.empty()) {
-      std::vector<std::string> ticks;
-      for (std::size_t i = 0; i < panel.x_ticks.size(); ++i)
-        ticks.push_back(fmt::format("{} {}", quoted(panel.x_ticks[i]), i));
-      script += fmt::format("set xtics ({}) rotate by -20\nset xrange [-0.3:{}.8]\n", fmt::join(ticks, ", "),
-                            panel.x_ticks.size() - 1);
-    }
-    script += fmt::format("plot {}\n", fmt::join(plots, ", \\\n     "));
+    script += axes(panel) + fmt::format("plot {}\n", fmt::join(plots, ", \\\n     "));
   }
   return script + "unset multiplot\n";
 }

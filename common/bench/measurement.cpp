@@ -113,10 +113,7 @@ worker::WorkerJob Measurement::stage_job(const Chapter& chapter, Backend backend
 
 worker::WorkerJob Measurement::step_job(const Variant& variant) const {
   const Chapter& chapter = workspace.book.chapter(variant.chapter);
-  worker::WorkerJob job =
-      whole_job(workspace, chapter, {"steps/" + variant.folder.filename().string(), variant.folder}, Backend::cuda);
-  job.include = variant.folder;
-  return job;
+  return whole_job(workspace, chapter, {"steps/" + variant.folder.filename().string(), variant.folder}, Backend::cuda);
 }
 
 worker::WorkerJob Measurement::device_job(const std::string& name) const {

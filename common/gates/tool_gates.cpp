@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <regex>
 #include <sstream>
 
+#include "common/book/files.hpp"
 #include "common/gates/groups.hpp"
 #include "common/worker/command.hpp"
 
@@ -42,6 +44,15 @@ void check_sanitized(const Workspace& workspace, Findings& findings, const std::
   findings.expect(result.exit_code == 0, result.output);
   findings.detail = result.output.substr(result.output.rfind('\n', result.output.size() - 2) + 1);
   while (!findings.detail.empty() && findings.detail.back() == '\n') findings.detail.pop_back();
+}
+
+/// The folder with the build's commands as clang reads them: g++'s precompiled header is none of its own.
+fs::path commands_for_clang(const Workspace& workspace) {
+  static const std::regex precompiled(" -Winvalid-pch -include .*?cmake_pch\\.hxx\\S*");
+  const fs::path folder = workspace.toolchain.build_folder / "check" / "clang";
+  const std::string commands = book::read_file(workspace.toolchain.build_folder / "compile_commands.json");
+  book::write_if_changed(folder / "compile_commands.json", std::regex_replace(commands, precompiled, ""));
+  return folder;
 }
 
 }  // namespace
@@ -131,6 +142,7 @@ void check_tidy(Inspection& inspection, Findings& findings) {
     }
   }
   std::sort(files.begin(), files.end());
+  const fs::path commands = commands_for_clang(workspace);
   for (const std::string& file : files) {
     workspace.progress("clang-tidy " + workspace.shown(file));
     std::vector<std::string> command{"clang-tidy", "--quiet", "--warnings-as-errors=*"};
@@ -148,7 +160,7 @@ void check_tidy(Inspection& inspection, Findings& findings) {
                      {file, "--", "-x", "c++", "-std=c++20", "-I" + workspace.book.root.string(),
                       "-I" + (workspace.book.root / "solutions").string(), "-Wall", "-Wextra", "-Wno-unknown-pragmas"});
     } else {
-      command.insert(command.end(), {"-p", workspace.toolchain.build_folder.string(), file});
+      command.insert(command.end(), {"-p", commands.string(), file});
     }
     const worker::CommandResult result = worker::run_command(command);
     findings.expect(result.exit_code == 0, workspace.shown(file) + ":\n" + result.output);

@@ -278,7 +278,9 @@ WorkerJob stage_sources(const WorkerJob& job, const fs::path& stage) {
   WorkerJob staged;
   staged.name = "worker";
   staged.backend = job.backend;
-  for (const fs::path& source : job.sources) {
+  std::vector<fs::path> sources = job.sources;
+  sources.insert(sources.end(), job.books_sources.begin(), job.books_sources.end());
+  for (const fs::path& source : sources) {
     const bool operations = source.stem() == "operations";
     const fs::path relative =
         fs::path(operations ? "tests" : "chapters") / source.parent_path().filename() / source.filename();
@@ -286,7 +288,7 @@ WorkerJob stage_sources(const WorkerJob& job, const fs::path& stage) {
     staged.sources.push_back(stage / relative);
     if (operations) continue;
     staged.include = (stage / relative).parent_path();
-    for (const fs::path& folder : {source.parent_path(), job.include}) {
+    for (const fs::path& folder : {job.include, source.parent_path()}) {  // what was handed in first
       for (const auto& entry : fs::directory_iterator(folder)) {
         const fs::path copy = staged.include / entry.path().filename();
         if (is_header(entry.path()) && !fs::exists(copy)) book::write_file(copy, book::read_file(entry.path()));
@@ -404,8 +406,9 @@ std::map<std::string, WorkerBuilt> Workshop::build(unsigned slot, const std::vec
     std::vector<WorkerJob> list;
     for (const WorkerJob* job : own) {
       list.push_back(*job);
-      for (fs::path& source : list.back().sources) source = fs::canonical(source);
-      list.back().include = fs::canonical(list.back().include);
+      for (auto* sources : {&list.back().sources, &list.back().books_sources})
+        for (fs::path& source : *sources) source = fs::canonical(source);
+      for (fs::path* include : {&list.back().include, &list.back().books_include}) *include = fs::canonical(*include);
     }
     for (auto& [name, result] : worker::build_workers(toolchain_, list)) {
       if (result.ok) {

@@ -73,7 +73,8 @@ std::vector<Verdict> test_release(const Workspace& workspace, const fs::path& fo
       throw std::runtime_error(fmt::format("the release does not run by itself (exit code {}):\n{}\n{}",
                                            result.exit_code, book::read_file(errors), result.output));
     }
-    for (const json& run : json::parse(result.output).at("runs")) {
+    const json document = json::parse(result.output);
+    for (const json& run : document.at("runs")) {
       for (const json& test : run.at("tests")) tests.push_back(judge::verdict_from_json(test));
     }
   }

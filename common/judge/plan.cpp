@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <regex>
+#include <sstream>
 
 #include "common/book/files.hpp"
 #include "common/judge/verdict.hpp"
@@ -19,6 +21,29 @@ bool is_kernel_file(const std::string& file) {
 }
 bool is_source(const std::string& file) {
   return fs::path(file).extension() == ".cpp" || is_kernel_file(file);
+}
+
+bool is_changed(const Workspace& workspace, const Chapter& chapter, const Tree& tree, const std::string& file);
+
+/// Whether a file includes a header of the chapter that is_changed.
+bool includes_changed(const Workspace& workspace, const Chapter& chapter, const Tree& tree, const fs::path& path) {
+  static const std::regex directive("\\s*#\\s*include\\s*\"([^\"]+)\".*");
+  std::istringstream lines(book::read_file(path));
+  std::smatch match;
+  for (std::string line; std::getline(lines, line);) {
+    if (std::regex_match(line, match, directive) && std::ranges::count(chapter.files, match[1].str()) > 0 &&
+        is_changed(workspace, chapter, tree, match[1].str()))
+      return true;
+  }
+  return false;
+}
+
+/// Whether a file of the tree, or a header that it includes, is not the book's. What is, is compiled once for all
+/// trees.
+bool is_changed(const Workspace& workspace, const Chapter& chapter, const Tree& tree, const std::string& file) {
+  const fs::path solution = workspace.book.solution(chapter, file), own = tree.folder / file;
+  return !fs::exists(solution) || !fs::exists(own) || book::read_file(own) != book::read_file(solution) ||
+         includes_changed(workspace, chapter, tree, own);
 }
 
 /// By exercise. Without solutions/ (a release) the tree itself says where its regions are.
@@ -163,26 +188,22 @@ worker::WorkerJob whole_job(const Workspace& workspace, const Chapter& chapter, 
   worker::WorkerJob job;
   job.name = tree.name + "/" + chapter.name() + "." + name(backend);
   job.backend = backend;
-  // With the book's own headers, the special operations and the files that equal the book's are those that the
-  // solution is built with: compiled once. (The chapter's sources find the headers beside them first.)
-  const auto is_books = [&](const std::string& file) {
-    const fs::path solution = workspace.book.solution(chapter, file);
-    return fs::exists(solution) && fs::exists(tree.folder / file) &&
-           book::read_file(tree.folder / file) == book::read_file(solution);
-  };
-  const bool own_headers = std::any_of(chapter.files.begin(), chapter.files.end(),
-                                       [&](const std::string& file) { return !is_source(file) && !is_books(file); });
+  job.include = tree.folder;
+  job.books_include = solutions_tree(workspace, chapter).folder;
+  job.used = workspace.book.used(chapter);
   for (const std::string& file : chapter.files) {
     // stage.cpp describes the chapter's stages on the CPU, stage.cu those of its kernels.
     const bool other_stage = backend == Backend::cpu ? is_kernel_file(file) : file == "stage.cpp";
     if (!is_source(file) || other_stage) continue;
-    job.sources.push_back(!own_headers && is_books(file) ? workspace.book.solution(chapter, file) : tree.folder / file);
+    if (is_changed(workspace, chapter, tree, file))
+      job.sources.push_back(tree.folder / file);
+    else
+      job.books_sources.push_back(job.books_include / file);
   }
-  job.include = own_headers ? tree.folder : solutions_tree(workspace, chapter).folder;
-  job.used = workspace.book.used(chapter);
   for (const char* special : {"operations.cpp", "operations.cu"}) {
     const fs::path path = workspace.book.root / "tests" / chapter.name() / special;
-    if (fs::exists(path) && (backend != Backend::cpu || !is_kernel_file(special))) job.sources.push_back(path);
+    if (!fs::exists(path) || (backend == Backend::cpu && is_kernel_file(special))) continue;
+    (includes_changed(workspace, chapter, tree, path) ? job.sources : job.books_sources).push_back(path);
   }
   return job;
 }

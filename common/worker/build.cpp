@@ -143,9 +143,11 @@ bool says_failed(const std::string& ninja_output, const fs::path& output) {
 
 /// The first of the job's sources that is not there, or empty. Ninja would build nothing at all, for nobody.
 fs::path missing_source(const WorkerJob& job) {
-  for (const fs::path& source : job.sources) {
-    std::error_code ignored;
-    if (!fs::is_regular_file(source, ignored)) return source;
+  for (const auto* sources : {&job.sources, &job.books_sources}) {
+    for (const fs::path& source : *sources) {
+      std::error_code ignored;
+      if (!fs::is_regular_file(source, ignored)) return source;
+    }
   }
   return {};
 }
@@ -227,6 +229,7 @@ std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, con
       }
     };
     for (const fs::path& source : job.sources) add(source, job.include, job.used);
+    for (const fs::path& source : job.books_sources) add(source, job.books_include, job.used);
     for (const fs::path source : backend.sources) add(source, source.parent_path(), {});
     text += link_step(toolchain, job, objects, from_root(toolchain, worker.executable));
     // What an earlier link had to say is not this one's.

@@ -45,8 +45,11 @@ Toolchain load_toolchain(const std::filesystem::path& build_folder, const std::f
 struct WorkerJob {
   std::string name;  ///< unique: "solutions/01_naive_attention"; becomes a folder
   Backend backend = Backend::cpu;
-  std::vector<std::filesystem::path> sources;    ///< the chapter's .cpp and .cu files and its special operations
-  std::filesystem::path include;                 ///< the folder with the chapter's headers
+  std::vector<std::filesystem::path> sources;  ///< the chapter's .cpp and .cu files and its special operations
+  std::filesystem::path include;               ///< the folder with the chapter's headers
+  std::vector<std::filesystem::path> books_sources =
+      {};                                        ///< those that no change can reach: compiled once for all jobs
+  std::filesystem::path books_include = {};      ///< the folder with their headers
   std::vector<std::filesystem::path> used = {};  ///< folders of earlier chapters, included as "NN_name/file"
   std::vector<std::string> libraries = {};       ///< what it is linked with beyond what every worker is
   bool debug = false;                            ///< -O0 -g

@@ -16,6 +16,7 @@
 
 #if defined(__CUDACC__)
 #include <cuda_fp8.h>
+#include <mma.h>
 #endif
 
 namespace {
@@ -178,10 +179,7 @@ __global__ void toolkit_kernel(const float* x, int* codes, std::int64_t n, int f
   unsigned bits = 0;
   if (format == 0) bits = __half_as_ushort(__float2half(x[i]));
   if (format == 1) bits = __bfloat16_as_ushort(__float2bfloat16(x[i]));
-  if (format == 2) {
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x[i]));
-    bits >>= 13;
-  }
+  if (format == 2) bits = __float_as_uint(nvcuda::wmma::__float_to_tf32(x[i])) >> 13;
   if (format == 3) bits = __nv_cvt_float_to_fp8(x[i], __NV_SATFINITE, __NV_E4M3);
   if (format == 4) bits = __nv_cvt_float_to_fp8(x[i], __NV_SATFINITE, __NV_E5M2);
   if (format == 5) bits = __nv_cvt_float_to_fp8(x[i], __NV_NOSAT, __NV_E4M3);

@@ -1,7 +1,8 @@
-// What the tests of the bounds share: an error as a share of its bound, and the roundings that they try out.
+// What the tests of the bounds share: an error as a share of its bound, and the roundings and sums that they try out.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -50,6 +51,29 @@ inline float to_fp16(float x) {
 }
 inline float to_bf16(float x) {
   return bfloat16_to_float(float_to_bfloat16(x));
+}
+
+/// A sum as the first tensor cores form it: four products and the running sum at a time, each cut (not rounded) to 24
+/// bits below the largest of them, and the result cut again.
+inline float tensor_core_dot(const std::vector<float>& a, const std::vector<float>& b) {
+  double sum = 0;
+  for (std::size_t first = 0; first < a.size(); first += 4) {
+    std::array<double, 5> addends{sum};
+    double largest = std::abs(sum);
+    for (std::size_t k = 0; k < 4 && first + k < a.size(); ++k) {
+      addends[k + 1] = double(a[first + k]) * double(b[first + k]);
+      largest = std::max(largest, std::abs(addends[k + 1]));
+    }
+    if (largest == 0) continue;
+    const double ulp = std::ldexp(1.0, std::ilogb(largest) - 23);
+    sum = 0;
+    for (const double addend : addends) sum += std::trunc(addend / ulp) * ulp;
+    if (sum != 0) {
+      const double sum_ulp = std::ldexp(1.0, std::ilogb(sum) - 23);
+      sum = std::trunc(sum / sum_ulp) * sum_ulp;
+    }
+  }
+  return float(sum);
 }
 
 }  // namespace workbook::test

@@ -79,27 +79,6 @@ float strided_dot(const std::vector<float>& a, const std::vector<float>& b) {
     for (int i = 0; i < step; ++i) sums[i] += sums[i + step];
   return sums[0];
 }
-/// A sum as the first tensor cores form it (test_tolerance.cpp says more): cut, not rounded.
-float tensor_core_dot(const std::vector<float>& a, const std::vector<float>& b) {
-  double sum = 0;
-  for (std::size_t first = 0; first < a.size(); first += 4) {
-    std::array<double, 5> addends{sum};
-    double largest = std::abs(sum);
-    for (std::size_t k = 0; k < 4 && first + k < a.size(); ++k) {
-      addends[k + 1] = double(a[first + k]) * double(b[first + k]);
-      largest = std::max(largest, std::abs(addends[k + 1]));
-    }
-    if (largest == 0) continue;
-    const double ulp = std::ldexp(1.0, std::ilogb(largest) - 23);
-    sum = 0;
-    for (const double addend : addends) sum += std::trunc(addend / ulp) * ulp;
-    if (sum != 0) {
-      const double sum_ulp = std::ldexp(1.0, std::ilogb(sum) - 23);
-      sum = std::trunc(sum / sum_ulp) * sum_ulp;
-    }
-  }
-  return float(sum);
-}
 
 /// How a backward pass computes, and where it rounds. A correct one in float rounds nowhere, one for tensor cores P and
 /// dS before the products, and the gradients.

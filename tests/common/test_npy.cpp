@@ -10,49 +10,28 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <limits>
 
 #include "common/attention/half.hpp"
 #include "common/attention/npy.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 using namespace workbook;
 namespace fs = std::filesystem;
 
 namespace {
 
-/// A folder of its own, gone at the end.
-class Folder {
- public:
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "workbook-npy-XXXXXX").string();
-    if (!::mkdtemp(name.data())) throw std::runtime_error("mkdtemp failed");
-    path_ = name;
-  }
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  fs::path operator/(const std::string& name) const { return path_ / name; }
+struct Folder : TemporaryFolder {
   std::vector<std::string> names() const {
     std::vector<std::string> result;
-    for (const auto& entry : fs::directory_iterator(path_)) result.push_back(entry.path().filename().string());
+    for (const auto& entry : fs::directory_iterator(path())) result.push_back(entry.path().filename().string());
     std::sort(result.begin(), result.end());
     return result;
   }
-
- private:
-  fs::path path_;
 };
 
 void write_file(const fs::path& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary).write(bytes.data(), std::streamsize(bytes.size()));
-}
-std::string read_file(const fs::path& path) {
-  std::ifstream stream(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
 }
 
 /// A file as bytes: magic, version, length, header, data.
@@ -295,7 +274,7 @@ TEST_CASE("a tensor larger than the reading buffer is read whole") {
 TEST_CASE("a written file is as NumPy writes it") {
   const Folder folder;
   write_npy(folder / "x.npy", Tensor<float>({1, 2, 3, 4}, 1.0f));
-  const std::string bytes = read_file(folder / "x.npy");
+  const std::string bytes = file_text(folder / "x.npy");
   CHECK(bytes.substr(0, 8) == std::string("\x93NUMPY\x01\0", 8));
   CHECK(bytes.size() == 128 + 24 * 4);
   CHECK(bytes.substr(8, 2) == std::string("\x76\0", 2));  // 118 = 128 - 10
@@ -307,7 +286,7 @@ TEST_CASE("rank 3 drops a size of 1, the last one first, and nothing else") {
   const Folder folder;
   const auto shape_written = [&](std::array<std::int64_t, 4> sizes) {
     write_npy(folder / "x.npy", Tensor<float>(sizes), 3);
-    const std::string bytes = read_file(folder / "x.npy");
+    const std::string bytes = file_text(folder / "x.npy");
     const std::size_t from = bytes.find('(');
     return bytes.substr(from, bytes.find(')') - from + 1);
   };
@@ -333,7 +312,7 @@ TEST_CASE("a write that fails leaves nothing behind, and what was there as it wa
   write_file(folder / "x.npy/inside", "");
   CHECK_THROWS_AS(write_npy(folder / "x.npy", x), InputError);
   CHECK(folder.names() == std::vector<std::string>{"file", "x.npy"});
-  CHECK(read_file(folder / "file") == "as it was");
+  CHECK(file_text(folder / "file") == "as it was");
 
   // Names that cannot be.
   CHECK_THROWS_AS(write_npy("", x), InputError);

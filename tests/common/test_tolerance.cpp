@@ -156,29 +156,6 @@ std::string table_head() {
                      "LSE rms");
 }
 
-/// A sum as the first tensor cores form it: four products and the running sum at a time, each cut (not rounded) to 24
-/// bits below the largest of them, and the result cut again.
-float tensor_core_dot(const std::vector<float>& a, const std::vector<float>& b) {
-  double sum = 0;
-  for (std::size_t first = 0; first < a.size(); first += 4) {
-    std::array<double, 5> addends{sum};
-    double largest = std::abs(sum);
-    for (std::size_t k = 0; k < 4 && first + k < a.size(); ++k) {
-      addends[k + 1] = double(a[first + k]) * double(b[first + k]);
-      largest = std::max(largest, std::abs(addends[k + 1]));
-    }
-    if (largest == 0) continue;
-    const double ulp = std::ldexp(1.0, std::ilogb(largest) - 23);
-    sum = 0;
-    for (const double addend : addends) sum += std::trunc(addend / ulp) * ulp;
-    if (sum != 0) {
-      const double sum_ulp = std::ldexp(1.0, std::ilogb(sum) - 23);
-      sum = std::trunc(sum / sum_ulp) * sum_ulp;
-    }
-  }
-  return float(sum);
-}
-
 /// Attention as a tensor-core kernel rounds it, untiled: products in tensor cores, P and O rounded to 16 bits.
 Result mixed_attention(const Problem& problem, const Rounding& round_P, const Rounding& round_O) {
   const auto [B, H, Hkv, Nq, Nk, d] = problem.shape;

@@ -3,6 +3,7 @@
 // works with it, started by the launcher as a reader starts it.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <catch2/catch_message.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
@@ -26,11 +27,19 @@ namespace {
 
 const fs::path source = WORKBOOK_SOURCE, binary = WORKBOOK_BINARY;
 const fs::path copy = binary / "a book with one more chapter";
-constexpr int number = 12;  // beyond what the book has today
-const std::string name = fmt::format("{}_split_again", number);
+/// One more than the book has.
+int next_number() {
+  int last = 0;
+  for (const auto& entry : fs::directory_iterator(source / "chapters"))
+    if (entry.is_directory()) last = std::max(last, std::stoi(entry.path().filename().string()));
+  return last + 1;
+}
+const int number = next_number();
+const std::string digits = fmt::format("{:02}", number), name = digits + "_split_again";
 
 /// Everything but what a build or a reader made, and the tests of the book's own parts, which would be built too.
 void copy_book() {
+  fs::create_directories(copy);
   for (const char* folder : {"chapters", "solutions", "tests", "common", "cmake", "notes"}) {
     fs::remove_all(copy / folder);
     fs::copy(source / folder, copy / folder, fs::copy_options::recursive);
@@ -55,7 +64,7 @@ std::string adapted(const std::string& text) {
   result = replaced(result, "(4.8)", fmt::format("({}.1)", number));
   result = replaced(result, " 4.8\n", fmt::format(" {}.1\n", number));
   result = replaced(result, "TODO(4.", "Phase (4.");
-  result = replaced(result, "ch04", fmt::format("ch{}", number));
+  result = replaced(result, "ch04", "ch" + digits);
   result = replaced(result, "{{128, 64, 4}, {128, 32, 4}, {64, 64, 2}, {32, 32, 1}}", "{{64, 32, 2}, {32, 64, 1}}");
   return replaced(result, "q_split", "split_again");
 }
@@ -65,7 +74,7 @@ const std::string stage_text = R"(// The stage of this chapter.
 #include "layout.hpp"
 #include "split_again.hpp"
 
-namespace chNN {
+namespace chDD {
 namespace {
 
 using workbook::cuda::ExtraMemory, workbook::cuda::ForwardStage, workbook::cuda::Stage;
@@ -82,7 +91,7 @@ const Stage stage = ForwardStage<half>{
 };
 
 }  // namespace
-}  // namespace chNN
+}  // namespace chDD
 )";
 
 const std::string tests_text = R"(#include <catch2/catch_test_macros.hpp>
@@ -129,16 +138,16 @@ tests = ["tails are part of it"]
 
 /// All that a chapter is made of.
 void write_chapter() {
-  const std::string digits = fmt::format("{}", number);
+  const std::string of_number = fmt::format("{}", number);
   const fs::path old = source / "solutions" / "04_q_split", solution = copy / "solutions" / name;
   for (const char* file : {"layout.hpp", "phases.hpp"})
     book::write_file(solution / file, adapted(book::read_file(old / file)));
   book::write_file(solution / "split_again.hpp", adapted(book::read_file(old / "q_split.hpp")));
   book::write_file(solution / "split_again.cu", adapted(book::read_file(old / "q_split.cu")));
-  book::write_file(solution / "stage.cu", replaced(stage_text, "NN", digits));
-  book::write_file(copy / "chapters" / name / "chapter.toml", replaced(manifest_text, "NN", digits));
-  book::write_file(copy / "chapters" / name / "README.md", "# Split again\n\nExercise " + digits + ".1.\n");
-  book::write_file(copy / "tests" / name / "test_split_again.cpp", replaced(tests_text, "NN", digits));
+  book::write_file(solution / "stage.cu", replaced(stage_text, "DD", digits));
+  book::write_file(copy / "chapters" / name / "chapter.toml", replaced(manifest_text, "NN", of_number));
+  book::write_file(copy / "chapters" / name / "README.md", "# Split again\n\nExercise " + of_number + ".1.\n");
+  book::write_file(copy / "tests" / name / "test_split_again.cpp", replaced(tests_text, "NN", of_number));
 }
 
 struct Ran {
