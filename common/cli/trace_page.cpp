@@ -5,12 +5,14 @@
 
 #include <algorithm>
 
+#include "common/book/text.hpp"
 #include "common/judge/trace_facts.hpp"
 
 namespace workbook::cli {
 namespace {
 
 using namespace workbook::judge;
+using book::xml_escaped;
 
 constexpr std::int64_t kMostCells = 96;  // of a drawn map, down and across
 
@@ -44,24 +46,6 @@ pre { color: var(--report); overflow-x: auto; border-left: 3px solid var(--repor
 details { margin: 1rem 0; } summary { cursor: pointer; color: var(--soft); }
 )";
 
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (const char c : text) {
-    if (c == '&') {
-      result += "&amp;";
-    } else if (c == '<') {
-      result += "&lt;";
-    } else if (c == '>') {
-      result += "&gt;";
-    } else if (c == '"') {
-      result += "&quot;";
-    } else {
-      result += c;
-    }
-  }
-  return result;
-}
-
 std::string table_html(const TraceTable& table) {
   std::string html = "<div class=\"wide\"><table>\n";
   for (std::size_t row = 0; row < table.rows.size(); ++row) {
@@ -69,7 +53,7 @@ std::string table_html(const TraceTable& table) {
     html += "<tr>";
     for (std::size_t column = 0; column < table.rows[row].size(); ++column) {
       html += fmt::format("<{}{}>{}</{}>", tag, column < table.left ? " class=\"word\"" : "",
-                          escaped(table.rows[row][column]), tag);
+                          xml_escaped(table.rows[row][column]), tag);
     }
     html += "</tr>\n";
   }
@@ -131,10 +115,10 @@ std::string map_html(const TileMap& map) {
   const std::size_t left = 16 + 7 * (row_name.size() + 2 + (drawn.scale > 1 ? 2 : 1) * digits), top = 20,
                     across = drawn.cells.empty() ? 0 : drawn.cells[0].size();
   const std::size_t width = left + across * cell + 40, tall = top + drawn.cells.size() * height + 4;
-  std::string html = fmt::format("<figure>\n<figcaption>{}</figcaption>\n", escaped(map_title(map)));
+  std::string html = fmt::format("<figure>\n<figcaption>{}</figcaption>\n", xml_escaped(map_title(map)));
   html +=
       fmt::format("<svg role=\"img\" aria-label=\"tile map: {}\" width=\"{}\" height=\"{}\" viewBox=\"0 0 {} {}\">\n",
-                  escaped(map_title(map)), width, tall, width, tall);
+                  xml_escaped(map_title(map)), width, tall, width, tall);
   for (std::size_t j = 0; j < across; j += 4) {
     html += fmt::format("<text x=\"{}\" y=\"{}\">{}</text>\n", left + j * cell, top - 6,
                         columns[j * std::size_t(drawn.scale)]);
@@ -143,14 +127,14 @@ std::string map_html(const TileMap& map) {
     const std::string row = fmt::format("{} {}", row_name, numbers(map.rows, i, drawn.scale));
     if (i % 4 == 0) {
       html += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\n", left - 6,
-                          top + i * height + height - 4, escaped(row));
+                          top + i * height + height - 4, xml_escaped(row));
     }
     for (std::size_t j = 0; j < across; ++j) {
       const DrawnCell& at = drawn.cells[i][j];
       const std::size_t x = left + j * cell, y = top + i * height;
       html += fmt::format(
           "<rect class=\"{}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"><title>{}, {} {}: {}</title></rect>\n",
-          class_of(at.kind), x, y, cell - 1, height - 1, escaped(row), escaped(column_name),
+          class_of(at.kind), x, y, cell - 1, height - 1, xml_escaped(row), xml_escaped(column_name),
           numbers(columns, j, drawn.scale), words(at, counts));
       if (counts && (at.kind == DrawnCell::Kind::read || at.kind == DrawnCell::Kind::masked)) {
         html +=
@@ -161,34 +145,34 @@ std::string map_html(const TileMap& map) {
   html += "</svg>\n<p class=\"soft legend\">";
   for (const auto& [key, meaning] : map_legend(map, drawn)) {
     html += fmt::format("<span><i class=\"key {}\"></i>{}{}</span>", class_of(key.kind),
-                        counts && key.kind == DrawnCell::Kind::read ? "a number: " : "", escaped(meaning));
+                        counts && key.kind == DrawnCell::Kind::read ? "a number: " : "", xml_escaped(meaning));
   }
   html += "</p>\n";
   if (const std::string note = map_note(map, drawn); !note.empty()) {
-    html += fmt::format("<p class=\"soft\">{}</p>\n", escaped(note));
+    html += fmt::format("<p class=\"soft\">{}</p>\n", xml_escaped(note));
   }
   return html + "</figure>\n";
 }
 
 std::string reports_html(const std::vector<std::string>& reports) {
   std::string html;
-  for (const std::string& report : reports) html += fmt::format("<pre>{}</pre>\n", escaped(report));
+  for (const std::string& report : reports) html += fmt::format("<pre>{}</pre>\n", xml_escaped(report));
   return html.empty() ? "" : "<p>The simulator reports mistakes:</p>\n" + html;
 }
 
 std::string launch_html(const TracedLaunch& launch) {
   std::string html = fmt::format("<section>\n<h2><code>{}</code></h2>\n<p class=\"soft\">{}</p>\n",
-                                 escaped(launch.kernel), escaped(launch_shape(launch)));
+                                 xml_escaped(launch.kernel), xml_escaped(launch_shape(launch)));
   html += reports_html(launch.reports);
   html += table_html(traffic_table(launch));
-  html += fmt::format("<p class=\"soft\">{}</p>\n", escaped(traffic_legend));
+  html += fmt::format("<p class=\"soft\">{}</p>\n", xml_escaped(traffic_legend));
   if (const TraceTable shared = shared_table(launch); shared.rows.size() > 1) {
     html += table_html(shared);
-    html += fmt::format("<p class=\"soft\">{}</p>\n", escaped(shared_legend));
+    html += fmt::format("<p class=\"soft\">{}</p>\n", xml_escaped(shared_legend));
   }
   html += "<dl>\n";
   for (const auto& [name, text] : launch_facts(launch)) {
-    html += fmt::format("<dt>{}</dt><dd>{}</dd>\n", escaped(name), escaped(text));
+    html += fmt::format("<dt>{}</dt><dd>{}</dd>\n", xml_escaped(name), xml_escaped(text));
   }
   html += "</dl>\n";
   for (const TileMap& map : tile_maps(launch)) html += map_html(map);
@@ -204,7 +188,7 @@ std::string trace_page(const TracePage& page) {
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{}</title>\n"
       "<style>{}</style>\n</head>\n<body>\n<h1>{}</h1>\n<p class=\"soft\">{}</p>\n",
-      escaped(page.title), kStyle, escaped(page.title), escaped(page.input));
+      xml_escaped(page.title), kStyle, xml_escaped(page.title), xml_escaped(page.input));
   html += reports_html(page.trace->reports);
   for (const TracedLaunch& launch : page.trace->launches) html += launch_html(launch);
   if (page.trace->launches.size() > 1) {

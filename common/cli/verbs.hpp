@@ -14,7 +14,7 @@ namespace workbook::cli {
 /// it needs. The launcher starts the reader's.
 inline constexpr const char* kReader = "workbook_cli";
 inline constexpr const char* kCourse = "workbook_course";  ///< instructors and maintainers
-inline constexpr const char* kLab = "workbook_lab";        ///< training and benchmarks
+inline constexpr const char* kLab = "workbook_lab";        ///< training, benchmarks, pictures
 
 struct Verb {
   const char* name;
@@ -49,6 +49,8 @@ inline constexpr Verb kVerbs[] = {
     {"grade", kCourse, "Instructors: grade submissions, isolated from the machine",
      "./workbook grade --assignment assignment.toml submissions/*\n"
      "         ./workbook grade --assignment assignment.toml --hidden hidden --jobs 4 --out graded submissions/*"},
+    {"pictures", kLab, "Maintainers: draw the lessons' pictures from what the code says and counts",
+     "./workbook pictures\n         ./workbook pictures 5 --check"},
     {"check", kCourse, "Maintainers: the whole gate of the book", "./workbook check\n         ./workbook check --full"},
 };
 
@@ -70,6 +72,7 @@ Runner declare_release(Options& options);
 Runner declare_train(Options& options);
 Runner declare_bench(Options& options);
 Runner declare_grade(Options& options);
+Runner declare_pictures(Options& options);
 Runner declare_check(Options& options);
 
 }  // namespace workbook::cli

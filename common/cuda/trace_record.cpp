@@ -71,6 +71,33 @@ json tensor_json(const simt::TensorTraffic& traffic, const TracedTensor& known) 
   return tensor;
 }
 
+/// What block 0 did from one interval's end to the next one's.
+json interval_json(const simt::Interval& before, const simt::Interval& now) {
+  json interval{{"counters", json::object()}, {"tensors", json::object()}};
+  const auto add = [](json& to) {
+    return [&to](const std::string& name, std::uint64_t count) { to[name] = to.value(name, std::uint64_t(0)) + count; };
+  };
+  const auto subtract = [](json& from) {
+    return [&from](const std::string& name, std::uint64_t count) {
+      const std::uint64_t left = from.at(name).get<std::uint64_t>() - count;
+      from[name] = left;
+      if (left == 0) from.erase(name);
+    };
+  };
+  visit_counters(now.counters, add(interval["counters"]));
+  visit_counters(before.counters, subtract(interval["counters"]));
+  for (const auto& [name, tensor] : now.tensors) {
+    json& done = interval["tensors"][name] = json::object();
+    const auto earlier = before.tensors.find(name);
+    const simt::Interval::Tensor none, &then = earlier == before.tensors.end() ? none : earlier->second;
+    visit_counters(tensor.counters, "", add(done));
+    visit_counters(then.counters, "", subtract(done));
+    if (tensor.arrived_bytes > then.arrived_bytes) done["arrived_bytes"] = tensor.arrived_bytes - then.arrived_bytes;
+    if (done.empty()) interval["tensors"].erase(name);
+  }
+  return interval;
+}
+
 }  // namespace
 
 void visit_counters(const simt::GlobalCounters& c, const std::string& prefix,
@@ -131,7 +158,8 @@ void TraceRecord::add_launch(const simt::Launch& launch, const std::map<std::str
   json record{{"kernel", launch.kernel},       {"grid", triple(launch.grid)},
               {"block", triple(launch.block)}, {"shared_bytes", launch.shared_bytes},
               {"counters", json::object()},    {"tensors", json::array()},
-              {"notes", json::array()},        {"reports", json::array()}};
+              {"notes", json::array()},        {"intervals", json::array()},
+              {"reports", json::array()}};
   visit_counters(launch.counters,
                  [&](const std::string& name, std::uint64_t count) { record["counters"][name] = count; });
   for (const simt::TensorTraffic& traffic : launch.tensors) {
@@ -143,6 +171,10 @@ void TraceRecord::add_launch(const simt::Launch& launch, const std::map<std::str
     append_to_runs(notes.try_emplace(note.label, json::array()).first->second, note.block, note.value);
   }
   for (auto& [label, values] : notes) record["notes"].push_back({{"label", label}, {"values", std::move(values)}});
+  for (std::size_t i = 0; i < launch.intervals.size(); ++i) {
+    record["intervals"].push_back(
+        interval_json(i == 0 ? simt::Interval{} : launch.intervals[i - 1], launch.intervals[i]));
+  }
   for (const simt::Report& report : launch.reports) record["reports"].push_back(report.text());
   launches_.push_back(dumped(record));
 }

@@ -6,11 +6,14 @@
 //       "tiling": null, or {"matrices": 4, "rows": 100, "row_bytes": 128, "tile_rows": 64},
 //       "reads": [[COUNT, READS], …], "blocks": [[BLOCK, FIRST, LAST], …]}],
 //     "notes": [{"label": "masked tile", "values": [[BLOCK, FIRST, LAST], …]}],
+//     "intervals": [{"counters": {"shuffles": 32, …}, "tensors": {"K": {"async_bytes": 8192, …}}}],
 //     "reports": ["race: …"]}],
 //   "reports": ["output never written: …"]}
 //
 // Tiles are numbered through all matrices. "reads": so many neighbouring tiles were read so many times each, by all
-// blocks together. "blocks": the block read something of tiles FIRST to LAST. Knows nothing of attention.
+// blocks together. "blocks": the block read something of tiles FIRST to LAST. "intervals": what block 0 did between two
+// block barriers, as far as it is not zero; arrived_bytes are those by cp.async that were waited for. Knows nothing of
+// attention.
 #pragma once
 
 #include <cstddef>

@@ -17,6 +17,7 @@ constexpr Gate kGates[] = {
     {"stubs", Gate::Runs::always, check_stubs},
     {"order", Gate::Runs::always, check_order},
     {"lessons", Gate::Runs::always, check_lessons},
+    {"pictures", Gate::Runs::always, check_pictures},
     {"format", Gate::Runs::always, check_format},
     {"launcher", Gate::Runs::always, check_launcher},
     {"solutions", Gate::Runs::always, check_solutions},

@@ -28,6 +28,8 @@ void check_tidy(Inspection& inspection, Findings& findings);
 /// The tests of the book's own parts, and those of them that take long.
 void check_parts(Inspection& inspection, Findings& findings);
 void check_long_parts(Inspection& inspection, Findings& findings);
+/// The lessons' pictures are what the command would draw now.
+void check_pictures(Inspection& inspection, Findings& findings);
 /// The main job, through the command itself.
 void check_run(Inspection& inspection, Findings& findings);
 

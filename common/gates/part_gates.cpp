@@ -79,6 +79,35 @@ void check_long_parts(Inspection& inspection, Findings& findings) {
   add_up(parts, findings);
 }
 
+void check_pictures(Inspection& inspection, Findings& findings) {
+  const Workspace& workspace = inspection.workspace;
+  worker::build_targets(workspace.toolchain, {"workbook_lab"});
+  std::vector<std::string> argv{(workspace.toolchain.build_folder / "bin" / "workbook_lab").string(), "pictures",
+                                "--check", "--json"};
+  if (inspection.chapters.size() < workspace.book.chapters.size()) {
+    for (const book::Chapter* chapter : inspection.chapters) argv.push_back(chapter->name());
+  }
+  const worker::CommandResult result = worker::run_command(argv);
+  const json document = json::parse(result.output, nullptr, /*allow_exceptions=*/false);
+  if (document.is_discarded()) {
+    findings.problems.push_back(fmt::format("pictures ended with {}:\n{}", result.exit_code, result.output));
+    return;
+  }
+  for (const json& picture : document.at("pictures")) {
+    const std::string file = picture.at("file"), state = picture.at("state");
+    if (state == "unknown") {
+      ++findings.skipped;
+    } else {
+      findings.expect(state == "current", fmt::format("{}: {}", file,
+                                                      state == "missing"   ? "missing; ./workbook pictures draws it"
+                                                      : state == "unasked" ? "no pictures.toml asks for it"
+                                                                           : "it is not what the code says by now; "
+                                                                             "./workbook pictures draws it anew"));
+    }
+  }
+  findings.detail = fmt::format("{} pictures are current", findings.passed);
+}
+
 void check_run(Inspection& inspection, Findings& findings) {
   const Workspace& workspace = inspection.workspace;
   const std::string command = (workspace.toolchain.build_folder / "bin" / "workbook_cli").string();

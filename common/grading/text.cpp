@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "common/book/text.hpp"
+
 namespace workbook::grading {
 namespace {
 
@@ -82,29 +84,7 @@ std::string clean_text(std::string_view text, std::size_t longest) {
 }
 
 std::string xml_text(std::string_view text, std::size_t longest) {
-  std::string escaped;
-  for (const char c : clean_text(text, longest)) {
-    switch (c) {
-      case '&':
-        escaped += "&amp;";
-        break;
-      case '<':
-        escaped += "&lt;";
-        break;
-      case '>':
-        escaped += "&gt;";
-        break;
-      case '"':
-        escaped += "&quot;";
-        break;
-      case '\'':
-        escaped += "&apos;";
-        break;
-      default:
-        escaped += c;
-    }
-  }
-  return escaped;
+  return book::xml_escaped(clean_text(text, longest));
 }
 
 std::string markdown_block(std::string_view text) {

@@ -45,6 +45,11 @@ TracedLaunch launch_of(const json& record) {
   for (const json& note : record.at("notes")) {
     launch.notes.push_back({note.at("label"), runs_of(note.at("values"))});
   }
+  for (const json& interval : record.at("intervals")) {
+    TracedInterval& done = launch.intervals.emplace_back();
+    interval.at("counters").get_to(done.counters);
+    interval.at("tensors").get_to(done.tensors);
+  }
   launch.reports = record.at("reports").get<std::vector<std::string>>();
   return launch;
 }
@@ -140,6 +145,18 @@ std::int64_t TracedNote::count() const {
     for (const auto& [first, last] : runs) count += last - first + 1;
   }
   return count;
+}
+
+std::int64_t TracedInterval::counter(const std::string& name) const {
+  const auto found = counters.find(name);
+  return found == counters.end() ? 0 : found->second;
+}
+
+std::int64_t TracedInterval::counter(const std::string& tensor, const std::string& name) const {
+  const auto touched = tensors.find(tensor);
+  if (touched == tensors.end()) return 0;
+  const auto found = touched->second.find(name);
+  return found == touched->second.end() ? 0 : found->second;
 }
 
 const TracedTensor* TracedLaunch::tensor(const std::string& name) const {

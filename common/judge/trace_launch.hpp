@@ -44,13 +44,24 @@ struct TracedNote {
   std::int64_t count() const;  ///< of different (block, value)
 };
 
+/// What block 0 did between two block barriers, all its warps together. What is not named is 0.
+struct TracedInterval {
+  std::map<std::string, std::int64_t> counters;  ///< "tensor_instructions", …, as a launch's
+  /// By tensor: "load_bytes", …, as a launch's, and "arrived_bytes" of asynchronous copies that were waited for.
+  std::map<std::string, std::map<std::string, std::int64_t>> tensors;
+
+  std::int64_t counter(const std::string& name) const;
+  std::int64_t counter(const std::string& tensor, const std::string& name) const;
+};
+
 struct TracedLaunch {
   std::string kernel;
   std::int64_t grid[3], block[3], shared_bytes = 0;
   std::map<std::string, std::int64_t> counters;  ///< "global.load_sectors", "block_barriers", …: simt::Counters by name
   std::vector<TracedTensor> tensors;             ///< those touched, in the order of allocation
   std::vector<TracedNote> notes;
-  std::vector<std::string> reports;  ///< the simulator's, each a text of several lines
+  std::vector<TracedInterval> intervals;  ///< the last one ends with the block
+  std::vector<std::string> reports;       ///< the simulator's, each a text of several lines
 
   std::int64_t counter(const std::string& name) const { return counters.at(name); }
   std::int64_t blocks() const { return grid[0] * grid[1] * grid[2]; }

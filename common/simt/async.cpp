@@ -18,6 +18,10 @@ void arrive(Lane& lane, std::size_t count) {
     const AsyncCopy& copy = lane.copies.copies[i];
     std::memcpy(at_address<void>(copy.to), at_address<const void>(copy.from), copy.size - copy.zero_fill);
     std::memset(at_address<void>(copy.to + copy.size - copy.zero_fill), 0, copy.zero_fill);
+    if (lane.block->number == 0 && observed != nullptr) {
+      const Tensor* tensor = find_tensor(copy.from);
+      if (tensor != nullptr) lane.block->global->of(*tensor).arrived_bytes += copy.size - copy.zero_fill;
+    }
     if (lane.block->launch->detecting) lane.block->shared->arrive(lane, copy.to, copy.size, copy.pc);
   }
   lane.copies.copies.erase(lane.copies.copies.begin(), lane.copies.copies.begin() + static_cast<std::ptrdiff_t>(count));

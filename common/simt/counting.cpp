@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/simt/banks.hpp"
 #include "common/simt/detect.hpp"
 #include "common/simt/global_memory.hpp"
 #include "common/simt/matrix.hpp"
@@ -11,12 +12,6 @@
 namespace simt {
 
 namespace {
-
-/// Shared memory has 32 banks of 4-byte words. Lanes are served in groups whose accesses make up at most 128 bytes: 32
-/// lanes of up to 4 bytes, 16 of 8, 8 of 16. A group takes as many wavefronts as the bank with most different words.
-int lanes_at_once_for(unsigned size) {
-  return size <= 4 ? 32 : size == 8 ? 16 : 8;
-}
 
 /// Whether all lanes that take part ask for the same address as their partner, the lane whose number differs by `bit`.
 bool same_in_pairs(const std::uint64_t* address, std::uint32_t mask, int bit) {
@@ -33,29 +28,6 @@ int lanes_at_once_for_load(const std::uint64_t* address, std::uint32_t mask, uns
   const int lanes = lanes_at_once_for(size);
   if (size <= 4) return lanes;
   return same_in_pairs(address, mask, 1) || same_in_pairs(address, mask, 2) ? 2 * lanes : lanes;
-}
-
-Wavefronts wavefronts(const std::uint64_t* address, std::uint32_t mask, unsigned size, int lanes_at_once) {
-  Wavefronts sum{0, 0};
-  for (int first = 0; first < kWarpSize; first += lanes_at_once) {
-    std::uint64_t words[32][32];  // by bank: the different words asked for
-    std::uint8_t count[32] = {};
-    unsigned most = 0;
-    for (int lane = first; lane < first + lanes_at_once; ++lane) {
-      if (!(mask >> lane & 1)) continue;
-      for (std::uint64_t word = address[lane] / 4; word <= (address[lane] + size - 1) / 4; ++word) {
-        const unsigned bank = word % 32;
-        unsigned i = 0;
-        while (i < count[bank] && words[bank][i] != word) ++i;
-        if (i < count[bank] || count[bank] == 32) continue;
-        words[bank][count[bank]++] = word;
-        most = std::max<unsigned>(most, count[bank]);
-      }
-    }
-    sum.actual += most;
-    sum.ideal += most > 0;
-  }
-  return sum;
 }
 
 /// The different 32-byte sectors that the lanes touch: at most one each, as accesses are aligned.

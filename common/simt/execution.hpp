@@ -147,7 +147,8 @@ struct Block {
   Counters counters;
   MatrixCosts matrix_costs;
   std::vector<Note> notes;
-  bool damaged = false;  ///< a thread was ended by a mistake: what follows from that is not reported
+  std::vector<Interval> intervals;  ///< of block 0
+  bool damaged = false;             ///< a thread was ended by a mistake: what follows from that is not reported
 };
 
 /// The running lane; null outside kernels. In the runtime's thread-local storage, not among the kernels' variables.

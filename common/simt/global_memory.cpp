@@ -173,6 +173,15 @@ void GlobalObserver::end_block(std::uint64_t number) {
   }
 }
 
+std::map<std::string, Interval::Tensor> GlobalObserver::tensors_so_far() const {
+  std::map<std::string, Interval::Tensor> so_far;
+  for (const auto& tensor : tensors()) {
+    const Traffic& traffic = traffic_[tensor->index];
+    if (traffic.touched) so_far[tensor->name] = {traffic.counters, traffic.arrived_bytes};
+  }
+  return so_far;
+}
+
 void GlobalObserver::merge_into(Launch& launch) const {
   std::vector<const Tensor*> by_index(traffic_.size(), nullptr);
   for (const auto& tensor : tensors()) by_index[tensor->index] = tensor.get();

@@ -50,6 +50,7 @@ class GlobalObserver {
     std::map<std::uint64_t, std::vector<std::uint32_t>> tiles_of_block;
     std::vector<std::uint32_t> tiles_now;  ///< of the current block, unsorted, each once
     std::vector<std::uint32_t> tile_seen;  ///< by tile: the last block's serial number
+    std::uint64_t arrived_bytes = 0;       ///< of block 0: by cp.async, and waited for
     bool touched = false;
   };
 
@@ -58,6 +59,8 @@ class GlobalObserver {
   void end_block(std::uint64_t number);
   Traffic& of(const Tensor& tensor) { return traffic_[tensor.index]; }
   void read_tile(const Tensor& tensor, std::uint64_t address, std::size_t bytes);
+  /// What it has seen of each tensor so far.
+  std::map<std::string, Interval::Tensor> tensors_so_far() const;
   /// Adds what this observer saw to the launch's result.
   void merge_into(Launch& launch) const;
 

@@ -29,6 +29,7 @@ struct Worker {
     block.global = &global;
     block.counters = {};
     block.notes.clear();
+    block.intervals.clear();
     prepare_block(block, launch.grid, launch.block, stacks);
     shared.begin_launch(launch.shared_bytes);
     global.begin_launch();
@@ -37,6 +38,7 @@ struct Worker {
     launch.result.counters += block.counters;
     global.merge_into(launch.result);
     launch.result.notes.insert(launch.result.notes.end(), block.notes.begin(), block.notes.end());
+    if (!block.intervals.empty()) launch.result.intervals = std::move(block.intervals);
   }
 };
 

@@ -6,48 +6,17 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
 
 #include "common/simt/execution.hpp"
+#include "common/simt/machine_place.hpp"
 
 namespace simt {
-
-constexpr int rows_of(const FragmentType& t) {
-  return t.use == FragmentType::b ? t.k : t.m;
-}
-constexpr int columns_of(const FragmentType& t) {
-  return t.use == FragmentType::a ? t.k : t.n;
-}
-constexpr int bytes_of(ElementType e) {
-  return e == ElementType::half || e == ElementType::bfloat16 ? 2 : 4;
-}
 
 struct Place {
   std::uint8_t row, column;
 };
 
-/// The machine's layout: row and column of element `e` of `lane`.
-constexpr std::pair<int, int> machine_place(const FragmentType& t, int lane, int e) {
-  const int quad = lane / 4, in_quad = lane % 4;
-  if (t.element == ElementType::tf32) {
-    if (t.use == FragmentType::a) return {quad + 8 * (e & 1), in_quad + 4 * (e >> 1)};
-    return {in_quad + 4 * (e & 1), quad + 8 * (e >> 1)};
-  }
-  switch (t.use) {
-    case FragmentType::a:
-      if (t.m == 8) return {quad, 2 * in_quad + (e & 1) + 8 * (e >> 1)};
-      return {quad + 8 * (e >> 1 & 1) + 16 * (e >> 3), 2 * in_quad + (e & 1) + 8 * (e >> 2 & 1)};
-    case FragmentType::b:
-      return {2 * in_quad + (e & 1) + 8 * (e >> 1 & 1), quad + 8 * (e >> 2)};
-    case FragmentType::accumulator:
-      break;
-  }
-  if (t.m == 16) return {quad + 8 * (e >> 1 & 1), 2 * in_quad + (e & 1) + 8 * (e >> 2)};
-  if (t.m == 32) return {quad + 8 * (e >> 1), 2 * in_quad + (e & 1)};
-  return {2 * in_quad + (e & 1), quad + 8 * (e >> 1)};  // 8x32 is computed as the transpose of 32x8
-}
-
-/// The same as a table.
+/// machine_place as a table.
 struct MachineLayout {
   static constexpr int kMostElements = 16;
   Place at[kWarpSize][kMostElements] = {};

@@ -1,6 +1,7 @@
 // Fibers, warps, blocks: who runs next, who waits for whom.
 #include "common/simt/scheduler.hpp"
 #include "common/simt/address.hpp"
+#include "common/simt/global_memory.hpp"
 
 #include <cstring>
 #include <exception>
@@ -16,6 +17,12 @@ std::uint32_t everyone(int lanes) {
   return lanes >= kWarpSize ? ~0u : (1u << lanes) - 1;
 }
 
+/// Block 0's counters so far, for the launch's record.
+void note_interval(Block& block) {
+  if (block.number == 0 && block.launch->observing)
+    block.intervals.push_back({block.counters, block.global->tensors_so_far()});
+}
+
 /// The last thread has come to the block barrier, or ended while the others wait there.
 void complete_block_barrier(Block& block) {
   block.barrier_result_count = block.arrived;
@@ -23,6 +30,7 @@ void complete_block_barrier(Block& block) {
   block.arrived = block.barrier_true = 0;
   ++block.counters.block_barriers;
   for (int w = 0; w < block.warp_count; ++w) flush(block.warps[w]);
+  note_interval(block);
   end_interval(block);
   ++block.clock;
   block.interval_began = block.clock;
@@ -176,6 +184,7 @@ void run_block(Block& block, std::uint64_t number) {
     Fiber::switch_to(block.scheduler, next.fiber);
   }
   block.runnable = 0;
+  note_interval(block);
   end_interval(block);
   end_block(block);
 }

@@ -56,6 +56,17 @@ struct Note {
   friend bool operator==(const Note&, const Note&) = default;
 };
 
+/// What a block has done up to a block barrier, or to its end, counted from its beginning: the difference of two is
+/// what all its warps did in between, in whatever order.
+struct Interval {
+  struct Tensor {
+    GlobalCounters counters;
+    std::uint64_t arrived_bytes = 0;  ///< of its cp.async copies, those that their threads have waited for
+  };
+  Counters counters;                      ///< but for `global`
+  std::map<std::string, Tensor> tensors;  ///< those touched so far
+};
+
 /// One launch.
 struct Launch {
   std::string kernel;
@@ -66,6 +77,7 @@ struct Launch {
   Counters counters;
   std::vector<TensorTraffic> tensors;  ///< those touched, in the order of allocation
   std::vector<Note> notes;             ///< sorted by block, label, value
+  std::vector<Interval> intervals;     ///< of block 0, where accesses were counted
   std::vector<Report> reports;         ///< sorted by file and line
   const TensorTraffic* tensor(std::string_view name) const {
     for (const TensorTraffic& t : tensors) {

@@ -4,6 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <functional>
 
+#include "tests/cli/schema.hpp"
 #include "tests/cli/workbook_copy.hpp"
 #include "tests/text.hpp"
 
@@ -59,6 +60,26 @@ TEST_CASE("the gate fails for a solution that changed without new stubs") {
   book.edit(solution, "namespace ch01 {", "// A new remark.\nnamespace ch01 {");
   expect_failure(book, "stubs", "chapters/01_naive_attention/naive_attention.cpp",
                  book.line_of(solution, "// A new remark."), "the solution has changed since");
+}
+
+TEST_CASE("the gate fails for a picture that is not what is drawn, one that is missing, and one that nobody asks for") {
+  const WorkbookCopy book;
+  const std::string picture = "chapters/02_online_softmax/pictures/softmax.svg";
+  const auto expect = [&](int exit_code, const std::string& message) {
+    const Ran ran = book.run({"check", "--gate", "pictures"});
+    INFO(ran.out << ran.err);
+    CHECK(ran.exit_code == exit_code);
+    CHECK(contains(ran.out, message));
+  };
+  expect(0, "0 failed");
+  book.edit(picture, ">running maximum m<", ">the maximum<");
+  expect(1, picture + ": it is not what the code says by now");
+  CHECK(book.run({"pictures"}).exit_code == 0);
+  expect(0, "0 failed");
+  book.edit("chapters/02_online_softmax/pictures.toml", "file = \"softmax\"", "file = \"other\"");
+  expect(1, picture + ": no pictures.toml asks for it");
+  expect(1, "chapters/02_online_softmax/pictures/other.svg: missing");
+  expect_schema(book, "pictures", {book.run({"pictures", "--check", "--json"}).document()});
 }
 
 TEST_CASE("the gate fails for an unclosed marker") {

@@ -22,7 +22,7 @@ const std::vector<std::set<std::string>> kLayers{{"attention", "simt"},
                                                  {"worker"},
                                                  {"book"},
                                                  {"judge"},
-                                                 {"grading", "bench", "training", "gates"},
+                                                 {"grading", "bench", "training", "gates", "pictures"},
                                                  {"cli"}};
 
 /// The position of a folder's layer; the number of layers for a folder that there is not.

@@ -53,6 +53,22 @@ std::vector<std::string> drawn_rows(const judge::TileMap& map, std::int64_t scal
 
 }  // namespace
 
+TEST_CASE("what is not named in an interval of a record is 0") {
+  const judge::Trace trace = judge::parse_trace(
+      R"({"launches": [{"kernel": "k", "grid": [1, 1, 1], "block": [32, 1, 1], "shared_bytes": 0, "counters": {},
+          "tensors": [], "notes": [], "reports": [],
+          "intervals": [{"counters": {"shuffles": 3}, "tensors": {"K": {"async_bytes": 64}}},
+                        {"counters": {}, "tensors": {"K": {"arrived_bytes": 64}}}]}], "reports": []})");
+  REQUIRE(trace.launches.at(0).intervals.size() == 2);
+  const auto &first = trace.launches[0].intervals[0], &second = trace.launches[0].intervals[1];
+  CHECK(first.counter("shuffles") == 3);
+  CHECK(second.counter("shuffles") == 0);
+  CHECK(first.counter("K", "async_bytes") == 64);
+  CHECK(first.counter("K", "arrived_bytes") == 0);
+  CHECK(first.counter("V", "async_bytes") == 0);
+  CHECK(second.counter("K", "arrived_bytes") == 64);
+}
+
 TEST_CASE("a causal map has queries down, keys across, and the diagonal masked") {
   const std::vector<judge::TileMap> maps = judge::tile_maps(causal_launch(4));
   REQUIRE(maps.size() == 1);

@@ -1,4 +1,5 @@
 // Launches: what is refused, open exercises, annotations, the record of a launch.
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -6,6 +7,7 @@
 #include "common/cuda/backend.hpp"
 #include "common/cuda/todo.hpp"
 #include "common/simt/simulator.hpp"
+#include "tests/simt/cases.hpp"
 #include "tests/simt/features.hpp"
 
 using Catch::Matchers::ContainsSubstring;
@@ -44,6 +46,32 @@ TEST_CASE("the record of a launch says what was launched") {
   CHECK(launch.grid.x == 2);
   CHECK(launch.block.x == 128);
   CHECK(launch.seconds > 0);
+}
+
+TEST_CASE("the intervals of block 0 add up to what a launch of one block did") {
+  if (!simt::instrumented()) SKIP("accesses are not counted here");
+  const auto expect_sums = [] {
+    const simt::Launch& launch = simt::last_launch();
+    REQUIRE(launch.intervals.size() == launch.counters.block_barriers + 1);
+    simt::Counters all = launch.intervals.back().counters;
+    all.global = launch.counters.global;
+    CHECK(all == launch.counters);
+    for (const simt::TensorTraffic& tensor : launch.tensors)
+      CHECK(launch.intervals.back().tensors.at(tensor.name).counters == tensor.counters);
+  };
+  zoo::attention(64, 1, false);
+  expect_sums();
+  CHECK(simt::last_launch().intervals.size() > 2);
+
+  const auto cases = zoo::instruction_cases();
+  const auto copies = std::find_if(cases.begin(), cases.end(),
+                                   [](const zoo::Case& c) { return std::string(c.name) == "cp.async in four groups"; });
+  REQUIRE(copies != cases.end());
+  copies->run();
+  expect_sums();
+  const simt::Interval::Tensor& copied = simt::last_launch().intervals.back().tensors.at("a");
+  CHECK(copied.arrived_bytes == 4 * 32 * 16);
+  CHECK(copied.counters.async_bytes == copied.arrived_bytes);
 }
 
 TEST_CASE("many launches, one after another") {

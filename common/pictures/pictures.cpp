@@ -1,0 +1,151 @@
+#include "common/pictures/pictures.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "common/attention/inputs.hpp"
+#include "common/book/files.hpp"
+#include "common/pictures/kinds.hpp"
+#include "common/worker/build.hpp"
+#include "common/worker/worker.hpp"
+
+namespace workbook::pictures {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr Kind kKinds[] = {
+    {"memory", false, draw_memory},       {"roofline", false, draw_roofline}, {"banks", false, draw_banks},
+    {"fragments", false, draw_fragments}, {"swizzle", false, draw_swizzle},   {"tiles", true, draw_tiles},
+    {"timeline", true, draw_timeline},    {"owners", true, draw_owners},      {"traffic", true, draw_traffic},
+    {"softmax", false, draw_softmax},     {"formats", false, draw_formats},   {"ranges", false, draw_ranges},
+};
+
+const Kind& kind_of(Parameters& parameters) {
+  const std::string wanted = parameters.text("kind");
+  std::vector<std::string> names;
+  for (const Kind& kind : kKinds) {
+    if (kind.name == wanted) return kind;
+    names.emplace_back(kind.name);
+  }
+  parameters.fail(fmt::format("there is no kind \"{}\"; allowed: {}", wanted, fmt::join(names, ", ")));
+}
+
+Picture draw_one(const judge::Workspace& workspace, const fs::path& folder, Parameters& parameters) {
+  Picture picture;
+  picture.file = folder / "pictures" / (parameters.text("file") + ".svg");
+  const std::string title = parameters.text("title");
+  const Kind& kind = kind_of(parameters);
+  if (kind.counts && !workspace.toolchain.counts) {
+    picture.why_not = "it shows what the simulator counts: " + workspace.toolchain.simulator;
+    return picture;
+  }
+  const auto chapter = std::ranges::find(workspace.book.chapters, folder.filename().string(), &book::Chapter::name);
+  const Request request{workspace, chapter == workspace.book.chapters.end() ? nullptr : &*chapter, parameters};
+  workspace.progress("drawing " + workspace.shown(picture.file));
+  const Drawing drawing = kind.draw(request);
+  parameters.finish();
+  picture.svg = drawing.svg.file(drawing.height, title, drawing.description);
+  return picture;
+}
+
+}  // namespace
+
+std::span<const Kind> all_kinds() {
+  return kKinds;
+}
+
+std::vector<Picture> draw(const judge::Workspace& workspace, const std::vector<std::string>& folders) {
+  std::set<fs::path> wanted;
+  for (const auto& entry : fs::directory_iterator(workspace.book.root / "chapters")) {
+    const bool asked = folders.empty() || std::ranges::count(folders, entry.path().filename().string()) > 0;
+    if (asked && fs::exists(entry.path() / "pictures.toml")) wanted.insert(entry.path());
+  }
+  std::vector<Picture> pictures;
+  for (const fs::path& folder : wanted) {
+    const fs::path list = folder / "pictures.toml";
+    for (Parameters& parameters : read_tables(list, workspace.shown(list), "picture"))
+      pictures.push_back(draw_one(workspace, folder, parameters));
+  }
+  workspace.progress("");
+  return pictures;
+}
+
+const char* name(State state) {
+  switch (state) {
+    case State::current:
+      return "current";
+    case State::missing:
+      return "missing";
+    case State::differs:
+      return "differs";
+    case State::unasked:
+      return "unasked";
+    case State::unknown:
+      return "unknown";
+  }
+  return "";
+}
+
+std::vector<Compared> compare(const std::vector<Picture>& pictures) {
+  std::vector<Compared> compared;
+  std::set<fs::path> files, folders;
+  for (const Picture& picture : pictures) {
+    files.insert(picture.file);
+    folders.insert(picture.file.parent_path());
+    State state = State::current;
+    if (!fs::exists(picture.file)) {
+      state = State::missing;
+    } else if (!picture.why_not.empty()) {
+      state = State::unknown;
+    } else if (book::read_file(picture.file) != picture.svg) {
+      state = State::differs;
+    }
+    compared.push_back({picture.file, state, picture.why_not});
+  }
+  for (const fs::path& folder : folders) {
+    if (!fs::is_directory(folder)) continue;
+    std::set<fs::path> there;
+    for (const auto& entry : fs::directory_iterator(folder)) there.insert(entry.path());
+    for (const fs::path& file : there) {
+      if (!files.contains(file)) compared.push_back({file, State::unasked, ""});
+    }
+  }
+  return compared;
+}
+
+judge::Trace traced(const Request& request, const book::Chapter& chapter, std::int64_t Nq, std::int64_t Nk,
+                    std::int64_t d, bool causal) {
+  InputOptions options;
+  options.shape = {.B = 1, .H = 1, .Hkv = 1, .Nq = Nq, .Nk = Nk, .d = d};
+  options.causal = causal;
+  judge::TraceRequest trace;
+  if (request.parameters.has("variant"))
+    trace.numbers[request.parameters.text("variant")] = request.parameters.number("value");
+  const judge::Traced run = run_traced(request.workspace, chapter, solutions_tree(request.workspace, chapter),
+                                       make_input("normal", options), trace);
+  if (!run.clean())
+    throw std::runtime_error(
+        fmt::format("the kernels of {} do not run: {}: {}", chapter.name(), run.result, run.message));
+  return run.trace;
+}
+
+worker::StageDescription described(const Request& request) {
+  const judge::Workspace& workspace = request.workspace;
+  if (request.chapter == nullptr) request.parameters.fail("there is no chapter.toml beside it");
+  const book::Chapter& chapter = *request.chapter;
+  const Backend backend = chapter.runs_on(Backend::sim) ? Backend::sim : Backend::cpu;
+  worker::build_targets(workspace.toolchain, workspace.toolchain.backends.at(backend).targets);
+  const worker::WorkerJob job = whole_job(workspace, chapter, solutions_tree(workspace, chapter), backend);
+  const worker::WorkerBuilt built = worker::build_workers(workspace.toolchain, {job}).at(job.name);
+  if (!built.ok) throw std::runtime_error(fmt::format("{} does not compile:\n{}", chapter.name(), built.log));
+  worker::Worker worker(built.executable, {});
+  const auto all = worker::describe([&](const worker::Call& call) { return worker.call(call); });
+  const worker::StageDescription* stage = all.find(chapter.pass, chapter.element_on(backend));
+  if (stage == nullptr) throw std::runtime_error(fmt::format("{} has no stage that describes itself", chapter.name()));
+  return *stage;
+}
+
+}  // namespace workbook::pictures

@@ -1,0 +1,40 @@
+// The pictures of the lessons: what a chapter's pictures.toml asks for, drawn from the code's own facts, and whether
+// the files that are there are these.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "common/judge/workspace.hpp"
+
+namespace workbook::pictures {
+
+struct Picture {
+  std::filesystem::path file;  ///< chapters/NN_name/pictures/NAME.svg
+  std::string svg;
+  std::string why_not;  ///< it cannot be drawn here: why; empty if it is drawn
+};
+
+/// All pictures of these folders of chapters/, by name; of all if there are none. book::ManifestError for what a
+/// pictures.toml should not hold, std::runtime_error for a kernel that does not run.
+std::vector<Picture> draw(const judge::Workspace& workspace, const std::vector<std::string>& folders);
+
+enum class State {
+  current,
+  missing,  ///< there is no such file
+  differs,  ///< the file holds something else
+  unasked,  ///< no pictures.toml asks for this file
+  unknown,  ///< it cannot be drawn here
+};
+const char* name(State state);
+
+struct Compared {
+  std::filesystem::path file;
+  State state = State::current;
+  std::string why;  ///< of State::unknown
+};
+/// Every picture against its file, and the files beside them that are no pictures of theirs.
+std::vector<Compared> compare(const std::vector<Picture>& pictures);
+
+}  // namespace workbook::pictures
