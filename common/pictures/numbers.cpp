@@ -73,7 +73,8 @@ Drawing draw_softmax(const Request& request) {
     before_m = now.m;
   }
   const State all = state_after(scores, scores.size());
-  for (const auto& [y, text] : {std::pair{26, "m"}, {52, "factor for l and O"}, {78, "this block adds"}, {104, "l"}})
+  for (const auto& [y, text] :
+       {std::pair{26, "m"}, std::pair{52, "factor for l and O"}, std::pair{78, "this block adds"}, std::pair{104, "l"}})
     svg.text(0, base + y, text, kSmall);
   svg.line(0, base + 136, Svg::kWidth, base + 136, Line::thin);
   const std::string end = fmt::format("All at once: m = {:g}, l = {:.4f}. LSE = {:g} + log {:.4f} = {:.4f}.", all.m,

@@ -128,7 +128,7 @@ judge::Trace traced(const Request& request, const book::Chapter& chapter, std::i
                                        make_input("normal", options), trace);
   if (!run.clean())
     throw std::runtime_error(
-        fmt::format("the kernels of {} do not run: {}: {}", chapter.name(), run.result, run.message));
+        fmt::format("the kernels of {} do not run: {}: {}", chapter.name(), run.result, run.message.substr(0, 2000)));
   return run.trace;
 }
 
@@ -140,7 +140,8 @@ worker::StageDescription described(const Request& request) {
   worker::build_targets(workspace.toolchain, workspace.toolchain.backends.at(backend).targets);
   const worker::WorkerJob job = whole_job(workspace, chapter, solutions_tree(workspace, chapter), backend);
   const worker::WorkerBuilt built = worker::build_workers(workspace.toolchain, {job}).at(job.name);
-  if (!built.ok) throw std::runtime_error(fmt::format("{} does not compile:\n{}", chapter.name(), built.log));
+  if (!built.ok)
+    throw std::runtime_error(fmt::format("{} does not compile:\n{}", chapter.name(), built.log.substr(0, 2000)));
   worker::Worker worker(built.executable, {});
   const auto all = worker::describe([&](const worker::Call& call) { return worker.call(call); });
   const worker::StageDescription* stage = all.find(chapter.pass, chapter.element_on(backend));
