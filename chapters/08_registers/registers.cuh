@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps)
   clear(own);
   // Starts the copies of K_j and V_j, (Bc, d) each, to stage j % 2, and ends a group; without a tile j an empty one.
   // The tiles are asked for in their order.
-  const auto load_KV = [&](int j) {
+  [[maybe_unused]] const auto load_KV = [&](int j) {
     if (j < tiles) {
       load_tile<32 * warps>(smem.K[j % 2], K, sizes.Nk - j * Bc, thread);
       load_tile<32 * warps>(smem.V[j % 2], V, sizes.Nk - j * Bc, thread);
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps)
     cp_async_commit_group();
   };
   // S = S·scale - m, masked where some row of the warp does not see all keys of tile j; O = O·rescale.
-  const auto softmax = [&](Scores<Bc>(&S)[row_tiles], int j) {
+  [[maybe_unused]] const auto softmax = [&](Scores<Bc>(&S)[row_tiles], int j) {
     const int keys = sizes.Nk - j * Bc, visible = sizes.causal ? first_query + diagonal + 1 - j * Bc : keys;
     move_to_maximum<Element, d, Bc>(own, S, scale, keys, visible, j);
   };
