@@ -160,7 +160,7 @@ __device__ __forceinline__ void write_output(Workspace<d, step>& own, const Frag
   constexpr int columns = Workspace<d, step>::columns, chunks = columns / 8;
   const int lane = threadIdx.x % warp_size, chunk = lane % chunks;
   if (lane < rows) lse_rows[lane] = (row.m + log2f(row.l)) * ln_2;
-  const float inverse = 1 / row.l;
+  const float inverse = row.l == 0 ? 0 : 1 / row.l;
 #pragma unroll
   for (int first = 0; first < d; first += columns) {
 #pragma unroll
