@@ -62,7 +62,11 @@ TEST_CASE("the solution gets every point, an untouched file none, a mistake cost
   CHECK(contains(page, "Verified on the CPU"));
 
   const std::string table = book::read_file(copy.graded() / "class.csv");
-  CHECK(table == "student,points,of,2.1,2.3,chapter 2,problem\nanna,10,10,3,5,2,\nmia,5,10,0,5,0,\notto,0,10,0,0,0,\n");
+  const auto path = [&](const char* student) { return (copy.submissions() / student).string(); };
+  CHECK(table ==
+        fmt::format("student,points,of,2.1,2.3,chapter 2,problem,path\nanna,10,10,3,5,2,,{}\nmia,5,10,0,5,0,,{}\n"
+                    "otto,0,10,0,0,0,,{}\n",
+                    path("anna"), path("mia"), path("otto")));
   const std::string summary = book::read_file(copy.graded() / "class.md");
   CHECK(contains(summary, "| 1 | 2.1 | l is not rescaled"));
   CHECK(contains(summary, "1 failed, 1 todo"));
