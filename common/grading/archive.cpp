@@ -7,6 +7,7 @@
 #include <archive_entry.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <ctime>
 #include <memory>
 #endif
@@ -94,16 +95,19 @@ void read_archive(const fs::path& path, const ArchiveLimits& limits,
     const void* block = nullptr;
     std::size_t count = 0;
     la_int64_t offset = 0;
+    std::uint64_t end = 0;  // of what has been counted of this entry; a sparse file's hole counts as what it stands for
     while (true) {
       const int read = archive_read_data_block(a, &block, &count, &offset);
       if (read == ARCHIVE_EOF) break;
       if (read < ARCHIVE_WARN) fail(path, fmt::format("{} cannot be read: {}", entry.path, reason_of(a)));
-      unpacked += count;
+      const std::uint64_t block_end = std::uint64_t(offset) + count;
+      unpacked += std::max(block_end, end) - end;
+      end = std::max(block_end, end);
       if (unpacked > limits.unpacked) {
         fail(path, fmt::format("it unpacks to more than {} MiB", limits.unpacked >> 20));
       }
       if (!is_wanted || entry.too_large) continue;
-      if (std::uint64_t(offset) + count > limits.entry) {
+      if (block_end > limits.entry) {
         entry.too_large = true;
         entry.text.clear();
         continue;

@@ -22,9 +22,9 @@ bool archives_supported();
 
 struct ArchiveLimits {
   std::uint64_t archive = 256ull << 20;   ///< bytes of the file itself
-  std::uint64_t unpacked = 512ull << 20;  ///< bytes of all entries together, after decompression
+  std::uint64_t unpacked = 512ull << 20;  ///< bytes of all entries together, after decompression, holes included
   std::uint64_t entry = 1ull << 20;       ///< bytes of an entry that is wanted
-  std::size_t entries = 50000;
+  std::size_t entries = 10000;
 };
 
 /// One entry of an archive, or one file of a folder.

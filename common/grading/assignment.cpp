@@ -71,15 +71,32 @@ std::vector<std::string> exercises_in(const Book& book, const Chapter& chapter, 
   return exercises;
 }
 
-bool has_test(const Chapter& chapter, const std::string& name) {
-  const auto in = [&](const std::vector<std::string>& tests) {
-    return std::find(tests.begin(), tests.end(), name) != tests.end();
-  };
-  return in(chapter.whole_tests) || std::any_of(chapter.exercises.begin(), chapter.exercises.end(),
-                                                [&](const book::Exercise& e) { return in(e.tests); });
+/// A bar that nobody could pass, or that counts twice. (Whether there is a test of its name is known where the hidden
+/// tests are.)
+void check_bar(const Assignment& assignment, const Book& book, const Assignment::Bar& bar, book::TomlTable& entry) {
+  for (const Assignment::Bar& other : assignment.bars) {
+    if (other.chapter == bar.chapter && other.test == bar.test) entry.fail_at("test", "this bar is given twice");
+  }
+  if (has_test(*book.find(bar.chapter), bar.test)) {
+    for (const book::Exercise& exercise : book.find(bar.chapter)->exercises) {
+      if (std::ranges::count(exercise.tests, bar.test) > 0 && !assignment.is_open(exercise.id))
+        entry.fail_at("test", fmt::format("this test is {}'s, which is not in the assignment", exercise.id));
+    }
+    return;
+  }
+  for (const Chapter& chapter : book.chapters) {
+    if (has_test(chapter, bar.test))
+      entry.fail_at("test", fmt::format("\"{}\" is a test of chapter {}", bar.test, chapter.number));
+  }
 }
 
 }  // namespace
+
+bool has_test(const Chapter& chapter, const std::string& name) {
+  const auto in = [&](const std::vector<std::string>& tests) { return std::ranges::count(tests, name) > 0; };
+  return in(chapter.whole_tests) ||
+         std::ranges::any_of(chapter.exercises, [&](const book::Exercise& exercise) { return in(exercise.tests); });
+}
 
 int Assignment::points() const {
   int sum = 0;
@@ -181,6 +198,7 @@ Assignment load_assignment(const fs::path& path, const Book& book) {
     if (!has_open(bar.chapter)) {
       entry.fail_at("chapter", fmt::format("chapter {} has no exercise in this assignment", bar.chapter));
     }
+    check_bar(assignment, book, bar, entry);
     entry.reject_unknown();
     assignment.bars.push_back(bar);
   }

@@ -68,11 +68,15 @@ Assignment make_assignment(const book::Book& book, const std::vector<std::string
 
 /// Reads assignment.toml. ManifestError with FILE:LINE for: TOML errors, a missing, mistyped or unknown key, no
 /// exercise, an exercise that the book does not have or that is given twice, points of a chapter without an open
-/// exercise, a bar without its test's name, a file that is none of the chapters' or holds no exercise.
+/// exercise, a bar without its test's name, that is given twice or whose test is another chapter's or of an exercise
+/// that is not open, a file that is none of the chapters' or holds no exercise.
 Assignment load_assignment(const std::filesystem::path& path, const book::Book& book);
 
 /// The assignment as TOML. Bars on tests that the chapters do not have (hidden ones) are left out with `for_students`.
 std::string to_toml(const Assignment& assignment, const book::Book& book, bool for_students);
+
+/// Whether the chapter has a public test of this name.
+bool has_test(const book::Chapter& chapter, const std::string& name);
 
 /// The files that hold an open exercise, relative to the book: what students may edit if the assignment does not say.
 /// Needs solutions/, or the reader's own files where there are none.

@@ -14,6 +14,7 @@
 #include "common/grading/report.hpp"
 #include "common/grading/submission.hpp"
 #include "common/grading/summary.hpp"
+#include "common/grading/text.hpp"
 #include "common/worker/command.hpp"
 
 namespace workbook::grading {
@@ -110,6 +111,7 @@ class Run {
       graded.key = key;
     });
     graded.student = mine_[i].student;
+    graded.path = line_text(mine_[i].path.string());
     graded.assignment = course_.assignment.title;
     graded.verified_on = course_.verified_on;
     graded.isolation = workshop_.isolation().record;
@@ -130,7 +132,7 @@ class Run {
       step();
     } catch (const std::exception& error) {
       trouble_ = true;
-      graded.problem = error.what();
+      graded.problem = line_text(error.what());
     }
   }
 
@@ -184,7 +186,7 @@ GradedClass grade_class(const judge::Workspace& workspace, const ClassOptions& o
   for (std::size_t i = 0; i < submissions.size(); ++i) {
     if (i % options.parts == options.part - 1) mine.push_back(submissions[i]);
   }
-  const IsolationLimits limits{.build_seconds = options.build_time};
+  const IsolationLimits limits{.build_seconds = options.build_time, .judge_objects = true};
   const Isolation isolation = isolation_for(course, submissions, limits);
   const unsigned slots = unsigned(std::clamp<std::size_t>(std::min<std::size_t>(options.jobs, mine.size()), 1, 40));
   // Results lie where only we can write; a worker's user could read them otherwise. The folder's mode is our umask's.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <sstream>
 
 #include "common/attention/error.hpp"
 #include "common/book/files.hpp"
@@ -72,6 +73,50 @@ std::vector<Backend> graded_backends(const Workspace& workspace, const Chapter& 
   return backends;
 }
 
+/// The names of the tests in the sources of hidden tests.
+std::set<std::string> test_names(const std::vector<fs::path>& files) {
+  std::set<std::string> names;
+  for (const fs::path& file : files) {
+    const std::string text = book::read_file(file);
+    for (std::size_t at = text.find("TEST_CASE("); at != std::string::npos; at = text.find("TEST_CASE(", at + 1)) {
+      const std::size_t begin = text.find('"', at), end = text.find('"', begin + 1);
+      if (end != std::string::npos) names.insert(text.substr(begin + 1, end - begin - 1));
+    }
+  }
+  return names;
+}
+
+/// How many words two names of tests share.
+std::size_t likeness(const std::string& a, const std::string& b) {
+  std::istringstream words(a);
+  std::size_t shared = 0;
+  for (std::string word; words >> word;) shared += (" " + b + " ").find(" " + word + " ") != std::string::npos;
+  return shared;
+}
+
+/// InputError for a bar on a test that there is not: everybody would fail it.
+void check_bars(const Course& course) {
+  for (const Assignment::Bar& bar : course.assignment.bars) {
+    const Chapter& chapter = *course.workspace.book.find(bar.chapter);
+    const auto hidden = course.hidden.find(bar.chapter);
+    const std::set<std::string> names =
+        hidden == course.hidden.end() ? std::set<std::string>{} : test_names(hidden->second);
+    if (has_test(chapter, bar.test) || names.contains(bar.test)) continue;
+    std::vector<std::string> known = chapter.whole_tests;
+    for (const book::Exercise& exercise : chapter.exercises)
+      known.insert(known.end(), exercise.tests.begin(), exercise.tests.end());
+    known.insert(known.end(), names.begin(), names.end());
+    const auto nearest =
+        std::ranges::max_element(known, {}, [&](const std::string& name) { return likeness(bar.test, name); });
+    fail_input(
+        "the bar \"{}\": chapter {} has no such test, and there is no hidden test of that name{}; allowed: a name as "
+        "it "
+        "stands in chapter.toml or in the hidden tests, such as \"{}\"",
+        bar.test, bar.chapter, course.options.hidden.empty() ? " (no --hidden)" : "",
+        nearest == known.end() ? "" : *nearest);
+  }
+}
+
 }  // namespace
 
 Course load_course(const Workspace& workspace, const CourseOptions& options) {
@@ -95,6 +140,7 @@ Course load_course(const Workspace& workspace, const CourseOptions& options) {
     course.hidden[number] = files_below(hidden);
     course.hidden_programs[number] = workspace.toolchain.build_folder / "bin" / hidden_target(chapter);
   }
+  check_bars(course);
   for (const Backend backend : backends) course.verified_on.push_back(backend_text(workspace, backend));
   return course;
 }
@@ -146,7 +192,10 @@ std::string course_key(const Course& course) {
   }
   std::sort(hashes.begin(), hashes.end());
   std::string all = to_toml(course.assignment, book, /*for_students=*/false) + course.workspace.toolchain.compiler_id +
-                    fmt::format("{} {} {} {}", options.on_gpu, options.unsafe, options.time_limit, options.total_time);
+                    fmt::format("{} {} {} {} {}", options.on_gpu, options.unsafe, options.time_limit,
+                                options.total_time, options.build_time);
+  // Flags, compilers and libraries.
+  all += book::read_file(course.workspace.toolchain.build_folder / "toolchain.json");
   for (const std::string& hash : hashes) all += hash + "\n";
   return book::hash(all);
 }

@@ -6,6 +6,8 @@
 #include <chrono>
 
 #include "common/book/files.hpp"
+#include "common/grading/confine.hpp"
+#include "common/grading/given.hpp"
 #include "common/grading/points.hpp"
 #include "common/grading/screen.hpp"
 #include "common/judge/run.hpp"
@@ -27,7 +29,7 @@ Workspace mirror_book(const Course& course, const fs::path& folder, const Files&
   const Workspace& workspace = course.workspace;
   fs::remove_all(folder / "chapters");
   for (const auto& [name, text] : course.pristine) book::write_file(folder / name, text);
-  for (const auto& [name, text] : handed_in) book::write_file(folder / name, text);
+  for (const auto& [name, text] : handed_in) book::write_file(folder / name, confined(text));
   for (const char* name : {"solutions", "tests", "common"}) {
     if (!fs::exists(folder / name)) fs::create_directory_symlink(workspace.book.root / name, folder / name);
   }
@@ -109,14 +111,31 @@ bool reject(const Course& course, const Chapter& chapter, const Files& handed_in
   return true;
 }
 
+/// What an exercise is judged on, so far as an answer could turn it to its use: the whole chapter stands in for a graft
+/// only with the given code as it was given, and is asked where a graft would call the answer by way of the book's.
+void distrust(const Course& course, const Chapter& chapter, const Files& handed_in, RunRequest& request) {
+  Files solution, source;
+  for (const std::string& file : chapter.files) {
+    const fs::path path = course.workspace.book.solution(chapter, file);
+    if (fs::exists(path)) solution[file] = book::read_file(path);
+    const std::string name = "chapters/" + chapter.name() + "/" + file;
+    const auto found = handed_in.find(name);
+    if (found == handed_in.end()) continue;
+    source[file] = found->second;
+    request.whole_stands_in = request.whole_stands_in && keeps_given(found->second, course.pristine.at(name));
+  }
+  request.on_whole = circular_exercises(solution, source);
+}
+
 /// Runs a chapter's tests, public and hidden, on each of its backends.
-void run_chapter(const Course& course, const Workspace& mirror, const Chapter& chapter, Workshop& workshop,
-                 unsigned slot, GradedSubmission& graded) {
+void run_chapter(const Course& course, const Workspace& mirror, const Chapter& chapter, const Files& handed_in,
+                 Workshop& workshop, unsigned slot, GradedSubmission& graded) {
   RunRequest request;
   request.time_limit = course.options.time_limit;
   request.total_time = course.options.total_time;
   request.gpu_grafts = true;
   request.build = [&](const std::vector<worker::WorkerJob>& jobs) { return workshop.build(slot, jobs); };
+  distrust(course, chapter, handed_in, request);
   const Tree tree{"submission", mirror.book.root / "chapters" / chapter.name()};
   for (const Backend backend : course.backends.at(chapter.number)) {
     request.backend = backend;
@@ -172,7 +191,9 @@ GradedSubmission grade_one(const Course& course, Workshop& workshop, unsigned sl
   const Workspace mirror = mirror_book(course, workshop.mirror(slot), handed_in.files);
   for (const Chapter& chapter : course.chapters) {
     if (reject(course, chapter, handed_in.files, graded)) continue;
-    const auto run = [&](GradedSubmission& into) { run_chapter(course, mirror, chapter, workshop, slot, into); };
+    const auto run = [&](GradedSubmission& into) {
+      run_chapter(course, mirror, chapter, handed_in.files, workshop, slot, into);
+    };
     const bool touched = std::ranges::any_of(handed_in.files, [&](const auto& file) {
       return is_of(chapter, file.first) && file.second != course.pristine.at(file.first);
     });

@@ -106,6 +106,7 @@ json to_json(const GradedSubmission& graded) {
     tests.back()["item"] = test.item;
   }
   return cleaned({{"student", graded.student},
+                  {"path", graded.path},
                   {"assignment", graded.assignment},
                   {"points", number_json(graded.points())},
                   {"max_points", number_json(graded.max_points())},
@@ -124,6 +125,7 @@ json to_json(const GradedSubmission& graded) {
 GradedSubmission submission_from_json(const json& document) {
   GradedSubmission graded;
   graded.student = document.at("student");
+  graded.path = document.at("path");
   graded.assignment = document.at("assignment");
   graded.notes = document.at("notes").get<std::vector<std::string>>();
   graded.verified_on = document.at("verified_on").get<std::vector<std::string>>();

@@ -34,6 +34,7 @@ struct CountedTest {
 
 struct GradedSubmission {
   std::string student, assignment;
+  std::string path;  ///< what was handed in, as it was named
   std::vector<GradedItem> items;
   std::vector<CountedTest> tests;
   std::vector<std::string> notes;

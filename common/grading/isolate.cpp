@@ -521,8 +521,12 @@ int build(const Options& options) {
 void tell(const std::string& what, bool refused) {
   std::string text;
   for (const char c : what) {
-    if (c == '"' || c == '\\') text += '\\';
-    if (static_cast<unsigned char>(c) >= 0x20) text += c;
+    // Whatever bytes a path has: what is said is one line of JSON.
+    const auto byte = static_cast<unsigned char>(c);
+    const bool plain = byte >= 0x20 && byte < 0x7F && c != '"' && c != '\\';
+    char escaped[8];
+    std::snprintf(escaped, sizeof escaped, "%%%02X", unsigned(byte));
+    text += plain ? std::string(1, c) : escaped;
   }
   std::printf("{\"try\": \"%s\", \"refused\": %s}\n", text.c_str(), refused ? "true" : "false");
   std::fflush(stdout);

@@ -1,8 +1,9 @@
 #include "common/grading/isolation.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@
 
 #include "common/book/files.hpp"
 #include "common/book/text.hpp"
+#include "common/grading/object.hpp"
 #include "common/grading/text.hpp"
 #include "common/worker/command.hpp"
 
@@ -48,17 +50,42 @@ bool is_header(const fs::path& path) {
   return extension == ".hpp" || extension == ".cuh" || extension == ".h";
 }
 
+constexpr const char* kWorkshops = "workbook-grading-";
+
+/// Takes the lock of a workshop's folder, if it is to be had: its owner holds it as long as it lives, in whatever
+/// container that may be. -1 if it is not.
+int lock_folder(const fs::path& folder, int flags) {
+  const int lock = ::open((folder / "lock").c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
+  if (lock < 0 || ::flock(lock, LOCK_EX | LOCK_NB) == 0) return lock;
+  ::close(lock);
+  return -1;
+}
+
 /// Workshops of graders that were killed.
 void remove_left_behind() {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(fs::temp_directory_path(), ignored)) {
-    const std::string name = entry.path().filename().string(), prefix = "workbook-grading-";
     struct stat info {};
-    if (!name.starts_with(prefix) || ::lstat(entry.path().c_str(), &info) != 0) continue;
-    const pid_t owner = std::atoi(name.c_str() + prefix.size());
-    if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() || owner <= 0) continue;
-    if (::kill(owner, 0) != 0 && errno == ESRCH) fs::remove_all(entry.path(), ignored);
+    if (!entry.path().filename().string().starts_with(kWorkshops) || ::lstat(entry.path().c_str(), &info) != 0)
+      continue;
+    if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid()) continue;
+    const int lock = lock_folder(entry.path(), 0);
+    if (lock < 0) continue;
+    fs::remove_all(entry.path(), ignored);
+    ::close(lock);
   }
+}
+
+/// std::runtime_error if nothing more can be written to a folder: a compiler would then say that of the source.
+void require_room(const fs::path& folder) {
+  constexpr std::size_t enough = 4 << 20;
+  const fs::path probe = folder / ".room";
+  const int file = ::open(probe.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC | O_TRUNC, 0600);
+  const int error = file < 0 ? errno : ::posix_fallocate(file, 0, enough);
+  if (file >= 0) ::close(file);
+  ::unlink(probe.c_str());
+  if (error == ENOSPC || error == EDQUOT)
+    throw std::runtime_error(fmt::format("the disk of {} is full: nothing can be compiled", folder.string()));
 }
 
 std::vector<std::string> common_options(const Isolation& isolation, unsigned user) {
@@ -187,9 +214,11 @@ Workshop::Workshop(const worker::Toolchain& toolchain, const fs::path& book_root
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   threads_ = std::clamp(cores / slots_, 1u, kUsersPerSlot - 1);
   remove_left_behind();
-  std::string name = (fs::temp_directory_path() / fmt::format("workbook-grading-{}-XXXXXX", ::getpid())).string();
+  std::string name = (fs::temp_directory_path() / fmt::format("{}XXXXXX", kWorkshops)).string();
   if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make a folder in " + name);
   folder_ = fs::canonical(name);
+  lock_ = lock_folder(folder_, O_CREAT);
+  if (lock_ < 0) throw std::runtime_error("cannot lock " + folder_.string());
   umask_before_ = ::umask(022);
   try {
     // Others may pass through, to what is theirs; there is nothing to list.
@@ -225,6 +254,8 @@ Workshop::Workshop(const worker::Toolchain& toolchain, const fs::path& book_root
         for (std::string& word : *words) word = moved(word);
       }
     }
+    if (limits_.judge_objects && inside_.backends.contains(Backend::cpu))
+      inside_.backends.at(Backend::cpu).compile.emplace_back("-fstack-usage");
     open_to_all(headers);
     open_to_all(objects);
     for (unsigned slot = 0; slot < slots_; ++slot) clear(slot);
@@ -232,6 +263,7 @@ Workshop::Workshop(const worker::Toolchain& toolchain, const fs::path& book_root
     ::umask(umask_before_);
     std::error_code ignored;
     fs::remove_all(folder_, ignored);
+    ::close(lock_);
     throw;
   }
 }
@@ -240,6 +272,7 @@ Workshop::~Workshop() {
   ::umask(umask_before_);
   std::error_code ignored;
   fs::remove_all(folder_, ignored);
+  ::close(lock_);
 }
 
 fs::path Workshop::mirror(unsigned slot) const {
@@ -306,6 +339,37 @@ WorkerJob stage_sources(const WorkerJob& job, const fs::path& stage) {
 
 }  // namespace
 
+namespace {
+
+/// What the compiled answers may not have, as a build that failed. Stages and operations are the book's own.
+void judge_objects(const WorkerJob& job, const fs::path& build_folder, WorkerBuilt& built) {
+  for (const fs::path& source : job.sources) {
+    const std::string stem = source.stem().string();
+    if (stem == "stage" || stem == "operations") continue;
+    const bool kernels = source.extension() == ".cu";
+    bool found = false;
+    for (const auto& entry : fs::directory_iterator(build_folder / "workers" / "objects")) {
+      if (!entry.path().filename().string().starts_with(stem + ".") || entry.path().extension() != ".o") continue;
+      found = true;
+      const ObjectRules rules{kernels, kernels && job.backend == Backend::cuda};
+      std::vector<std::string> refused = refused_in_object(entry.path(), rules);
+      const fs::path stack = fs::path(entry.path()).replace_extension(".su");
+      if (job.backend == Backend::cpu && fs::exists(stack)) {
+        const std::vector<std::string> more = refused_on_stack(stack);
+        refused.insert(refused.end(), more.begin(), more.end());
+      }
+      for (const std::string& what : refused) {
+        built.ok = false;
+        built.log += fmt::format("{}: the compiled code {}, which has no place in an answer\n",
+                                 source.filename().string(), what);
+      }
+    }
+    if (!found) throw std::runtime_error("there is no object file of " + source.string());
+  }
+}
+
+}  // namespace
+
 std::vector<std::string> Workshop::build_prefix(unsigned slot, unsigned thread, const fs::path& stage,
                                                 Backend backend) const {
   std::vector<std::string> prefix{isolation_.program.string(), "build"};
@@ -350,6 +414,7 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
       give_to(stage / folder, id, id);
   }
   WorkerBuilt built = worker::build_workers(toolchain, {staged}).at("worker");
+  if (built.ok && limits_.judge_objects) judge_objects(staged, toolchain.build_folder, built);
   if (built.ok) {
     // Executable but not readable: it holds the book's answers to the other exercises.
     const fs::path executable = folder_ / fmt::format("slot{}", slot) / "workers" / book::hash(job.name);
@@ -358,6 +423,7 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
     set_mode(executable, isolation_.other_user ? 0710 : 0500);
     built.executable = executable;
   }
+  if (!built.ok) require_room(folder_);
   // The rest of the log is the command.
   const std::size_t ended = built.log.find("compiling took longer than");
   if (!built.ok && ended != std::string::npos) built.log.erase(0, ended);

@@ -26,6 +26,7 @@ struct IsolationLimits {
   std::uint64_t build_memory = 3ull << 30;  ///< address space of a compiler
   std::uint64_t build_file = 256ull << 20;  ///< bytes of one object file or executable
   std::uint64_t worker_cpu = 600;           ///< seconds of processor time of one worker
+  bool judge_objects = false;               ///< refuses what no answer may define or call (object.hpp)
   unsigned first_user = 60800;              ///< user ids from here on, kUsersPerSlot for each slot
 };
 inline constexpr unsigned kUsersPerSlot = 8;
@@ -78,6 +79,7 @@ class Workshop {
 
   const worker::Toolchain& toolchain_;
   std::filesystem::path book_root_, folder_;
+  int lock_ = -1;  ///< held on the folder while it is in use
   Isolation isolation_;
   IsolationLimits limits_;
   unsigned slots_, threads_;

@@ -278,14 +278,14 @@ std::string feedback_page(const GradedSubmission& graded) {
 std::string csv_header(const GradedSubmission& any) {
   std::string header = "student,points,of";
   for (const GradedItem& item : any.items) header += fmt::format(",{}", csv_cell(item.id));
-  return header + ",problem\n";
+  return header + ",problem,path\n";
 }
 
 std::string csv_row(const GradedSubmission& graded) {
   std::string row =
       fmt::format("{},{},{}", csv_cell(graded.student), points_text(graded.points()), points_text(graded.max_points()));
   for (const GradedItem& item : graded.items) row += fmt::format(",{}", points_text(item.points));
-  return fmt::format("{},{}\n", row, csv_cell(graded.problem));
+  return fmt::format("{},{},{}\n", row, csv_cell(line_text(graded.problem)), csv_cell(line_text(graded.path)));
 }
 
 }  // namespace workbook::grading

@@ -55,6 +55,16 @@ struct Candidate {
   Entry entry;
 };
 
+/// Keeps the best two, the better one first: whether there are two that are equally good is all that the others could
+/// tell.
+void keep(std::vector<Candidate>& best, Candidate candidate) {
+  best.push_back(std::move(candidate));
+  std::stable_sort(best.begin(), best.end(), [](const Candidate& a, const Candidate& b) {
+    return std::pair(a.agreement, b.depth) > std::pair(b.agreement, a.depth);
+  });
+  if (best.size() > 2) best.pop_back();
+}
+
 /// Reads a regular file, not through a link; false if it is none or too large.
 bool read_plain(const fs::path& path, std::uint64_t longest, Entry& entry) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -105,6 +115,7 @@ std::string normalized(const std::string& text) {
   return book::join_lines(book::parse_reader("", text).lines);
 }
 
+/// The folder's or archive's own name, without an archive's ending.
 std::string name_of(const fs::path& path) {
   fs::path absolute = fs::absolute(path).lexically_normal();
   if (!absolute.has_filename()) absolute = absolute.parent_path();
@@ -115,25 +126,46 @@ std::string name_of(const fs::path& path) {
       break;
     }
   }
-  for (char& c : name) {
-    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.' && c != '_' && c != '-') c = '_';
-  }
-  if (name[0] == '.' || name[0] == '-') name[0] = '_';
   return name;
+}
+
+/// What the table of the class and its like are called.
+bool is_reserved(std::string name) {
+  for (char& c : name) c = char(std::tolower(static_cast<unsigned char>(c)));
+  return name.starts_with("class.");
+}
+
+/// A name in UTF-8 and whether it needs a suffix to be nobody else's.
+std::pair<std::string, bool> shown_name(const fs::path& path) {
+  constexpr std::size_t longest = 150;
+  bool lossless = true;
+  std::string name = name_text(name_of(path), lossless);
+  if (name[0] == '.' || name[0] == '-') name[0] = '_';
+  const bool needs_suffix = !lossless || is_reserved(name) || name.size() > longest;
+  if (name.size() > longest) {
+    name.resize(longest);
+    while (!name.empty() && (static_cast<unsigned char>(name.back()) & 0xC0) == 0x80) name.pop_back();
+    if (!name.empty() && static_cast<unsigned char>(name.back()) >= 0xC0) name.pop_back();
+  }
+  return {name, needs_suffix};
 }
 
 }  // namespace
 
 std::vector<Submission> name_submissions(const std::vector<std::string>& paths) {
+  std::map<std::string, std::size_t> wanted;  // name -> how many would have it
+  for (const std::string& path : paths) {
+    if (!fs::exists(fs::symlink_status(path))) fail_input("{}: there is no such submission", line_text(path));
+    ++wanted[shown_name(path).first];
+  }
   std::map<std::string, fs::path> names;
   for (const std::string& path : paths) {
-    if (!fs::exists(fs::symlink_status(path))) fail_input("{}: there is no such submission", path);
-    const std::string name = name_of(path);
+    auto [name, needs_suffix] = shown_name(path);
+    // From the path alone, so that the parts of a class that are graded apart agree.
+    if (needs_suffix || wanted.at(name) > 1)
+      name += "-" + book::hash(fs::path(path).lexically_normal().string()).substr(0, 6);
     const auto [other, is_new] = names.emplace(name, path);
-    if (!is_new) {
-      fail_input("{} and {} would both be graded as \"{}\"; allowed: one submission for each name",
-                 other->second.string(), path, name);
-    }
+    if (!is_new) fail_input("{} is given twice; allowed: each submission once", line_text(path));
   }
   std::vector<Submission> submissions;
   for (const auto& [name, path] : names) submissions.push_back({name, path});
@@ -155,12 +187,14 @@ HandedIn read_submission(const Submission& submission, const std::vector<std::st
     if (parts.empty() || is_aside(parts)) return;
     for (const std::string& name : wanted) {
       const std::size_t count = agreement(parts, parts_of(name));
-      if (count > 0) candidates[name].push_back({count, parts.size(), entry});
+      if (count > 0) keep(candidates[name], {count, parts.size(), entry});
     }
   };
   try {
     const fs::file_status status = fs::symlink_status(submission.path);
-    if (fs::is_directory(fs::status(submission.path))) {
+    if (fs::is_symlink(status)) {
+      throw ArchiveError("a link: nothing that it points to is looked at");
+    } else if (fs::is_directory(status)) {
       walk_folder(submission.path, limits, is_wanted, take);
     } else if (!fs::is_regular_file(status)) {
       throw ArchiveError("neither a folder nor a file");
@@ -174,23 +208,20 @@ HandedIn read_submission(const Submission& submission, const std::vector<std::st
     }
   } catch (const ArchiveError& error) {
     result.readable = false;
-    result.notes.push_back(clean_text(error.what(), 500));
+    result.notes.push_back(line_text(error.what(), 500));
     return result;
   }
   for (const std::string& name : wanted) {
     std::vector<Candidate>& found = candidates[name];
-    std::stable_sort(found.begin(), found.end(), [](const Candidate& a, const Candidate& b) {
-      return std::pair(a.agreement, b.depth) > std::pair(b.agreement, a.depth);
-    });
     if (found.empty()) {
       result.notes.push_back(name + " was not handed in; the open one counts in its place");
       continue;
     }
     const Candidate& best = found.front();
-    const std::string shown = clean_text(best.entry.path, 200);
+    const std::string shown = line_text(best.entry.path, 200);
     if (found.size() > 1 && found[1].agreement == best.agreement && found[1].depth == best.depth) {
       result.notes.push_back(fmt::format("{}: {} and {} could both be meant, so neither counts", name, shown,
-                                         clean_text(found[1].entry.path, 200)));
+                                         line_text(found[1].entry.path, 200)));
     } else if (!best.entry.regular) {
       result.notes.push_back(fmt::format("{}: {} is a link or something else that is no file", name, shown));
     } else if (best.entry.too_large) {

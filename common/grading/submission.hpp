@@ -12,11 +12,13 @@
 namespace workbook::grading {
 
 struct Submission {
-  std::string student;  ///< the folder's or archive's name without its ending: letters, digits, . _ - only
+  std::string student;  ///< the folder's or archive's name without its ending, as name_text (text.hpp) makes it
   std::filesystem::path path;
 };
 
-/// Names the submissions. InputError (common/attention/error.hpp) if one is not there, or if two have the same name.
+/// Names the submissions. A name that would not be its own has a suffix: of two that are alike, one that lost letters
+/// which are no UTF-8, the grader's own ("class.csv"), one that is too long. InputError (common/attention/error.hpp) if
+/// a submission is not there, or is given twice.
 std::vector<Submission> name_submissions(const std::vector<std::string>& paths);
 
 struct HandedIn {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdint>
 
 #include "common/book/text.hpp"
@@ -60,6 +61,11 @@ bool is_allowed(std::uint32_t code) {
   return (code & 0xFFFE) != 0xFFFE;  // U+FFFE, U+FFFF and their like are no characters
 }
 
+/// Spaces of special widths, marks without width, and what changes the direction of a line.
+bool is_format(std::uint32_t code) {
+  return (code >= 0x2000 && code <= 0x206F) || code == 0xFEFF || code == 0xAD || code == 0x61C;
+}
+
 }  // namespace
 
 std::string clean_text(std::string_view text, std::size_t longest) {
@@ -81,6 +87,41 @@ std::string clean_text(std::string_view text, std::size_t longest) {
     at += length;
   }
   return clean;
+}
+
+std::string line_text(std::string_view text, std::size_t longest) {
+  const std::string clean = clean_text(text, longest);
+  std::string line;
+  for (std::size_t at = 0; at < clean.size();) {
+    std::uint32_t code = 0;
+    const std::size_t length = decode(clean, at, code);
+    if (code == '\n' || code == '\t') {
+      line += ' ';
+    } else if (!is_format(code)) {
+      line += clean.substr(at, length);
+    }
+    at += length;
+  }
+  return line;
+}
+
+std::string name_text(std::string_view text, bool& lossless) {
+  std::string name;
+  lossless = true;
+  for (std::size_t at = 0; at < text.size();) {
+    std::uint32_t code = 0;
+    const std::size_t length = decode(text, at, code);
+    const bool plain = code < 0x80 && (std::isalnum(int(code)) != 0 || code == '.' || code == '_' || code == '-');
+    const bool beyond = code > 0xBF && is_allowed(code) && !is_format(code) && code != 0x3000;
+    if (length != 0 && (plain || beyond)) {
+      name += text.substr(at, length);
+    } else {
+      name += '_';
+      lossless = lossless && length != 0 && code >= ' ' && code < 0x7F;
+    }
+    at += std::max<std::size_t>(length, 1);
+  }
+  return name;
 }
 
 std::string xml_text(std::string_view text, std::size_t longest) {

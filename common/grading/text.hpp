@@ -12,6 +12,13 @@ namespace workbook::grading {
 /// points that XML 1.0 does not allow. Bytes that are no UTF-8 become U+FFFD. Cut after `longest` bytes, with "…".
 std::string clean_text(std::string_view text, std::size_t longest = 16000);
 
+/// clean_text on one line: a newline or a tab becomes a space, and what turns the direction of a line round goes.
+std::string line_text(std::string_view text, std::size_t longest = 16000);
+
+/// The text as a file's name that every system can have and every page can show: letters and digits of any language,
+/// and . _ - only; all else becomes _. `lossless`: nothing did.
+std::string name_text(std::string_view text, bool& lossless);
+
 /// clean_text with &, <, >, " and ' written as XML entities.
 std::string xml_text(std::string_view text, std::size_t longest = 16000);
 

@@ -134,7 +134,8 @@ PlannedExercise plan_exercise(const Workspace& workspace, Plan& plan, const std:
   };
   if (book::is_open(*region)) {
     planned.open = true;
-  } else if (!graft || is_solution_but(workspace, *plan.chapter, plan.tree, in, *region)) {
+  } else if (!graft || plan.request.on_whole.contains(id) ||
+             is_solution_but(workspace, *plan.chapter, plan.tree, in, *region)) {
     planned.worker = plan.whole;
   } else if (region->body == in.solution.find(id)->body) {
     runs_on(solutions_tree(workspace, *plan.chapter));

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -47,7 +48,11 @@ struct PlanRequest {
   std::string exercise;            ///< only this exercise's tests, or kWhole; empty: all
   bool previous_readers = false;   ///< the previous chapter, to compare with, is the reader's own
   bool gpu_grafts = false;         ///< judges each exercise on a graft on the GPU too, not on the whole chapter
-  bool debug = false;              ///< exercises run on builds of their own for a debugger: -O0 -g
+  /// Judged on the whole chapter too, not on a graft: grading names those that a graft would prove nothing about.
+  std::set<std::string> on_whole = {};
+  /// An exercise whose graft does not compile is judged on the whole chapter, which may hold what it needs.
+  bool whole_stands_in = true;
+  bool debug = false;  ///< exercises run on builds of their own for a debugger: -O0 -g
 };
 
 struct Plan {

@@ -115,9 +115,10 @@ json subjects_json(const Plan& plan, const Built& built, ChapterRun& run) {
       continue;
     }
     const worker::WorkerBuilt alone = built_as(exercise.worker);
-    entry = subject_json(alone.ok || !whole.ok ? alone : whole, plan);
+    const bool stands_in = !alone.ok && whole.ok && plan.request.whole_stands_in;
+    entry = subject_json(stands_in ? whole : alone, plan);
     entry["on_host"] = on_host;
-    if (alone.ok || !whole.ok) continue;
+    if (!stands_in) continue;
     run.notes.push_back(
         fmt::format("exercise {} needs something that you changed outside its region, so it cannot be judged alone: "
                     "its tests ran on your whole chapter",

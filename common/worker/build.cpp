@@ -91,7 +91,8 @@ std::string ninja_rules(const Toolchain& toolchain) {
           "  depfile = $depends\n  deps = gcc\n",
           rule, name(backend), command_line(compile));
     }
-    rules += fmt::format("rule link_{}\n  command = {} $inputs {} {} -o $output > $output.log 2>&1\n", name(backend),
+    // The book's own first: of an inline function that both define, the first counts.
+    rules += fmt::format("rule link_{}\n  command = {} {} $inputs {} -o $output > $output.log 2>&1\n", name(backend),
                          command_line(how.link), command_line(how.objects), command_line(how.libraries));
   }
   return rules;

@@ -36,11 +36,14 @@ namespace {
 // What is allocated now and at most since the operation began, and the number of the call for which it is counted, 0
 // between calls.
 std::atomic<std::int64_t> allocated_now{0}, allocated_peak{0};
+// What earlier calls have allocated and nobody has given back. A few numbers may be kept; more is memory of the call's.
+std::atomic<std::int64_t> kept{0};
+constexpr std::int64_t kMayBeKept = 4096;
 std::atomic<std::uint64_t> counting_for{0};
 
 #ifndef WORKBOOK_SANITIZED
 // In front of every block lies one unit of its alignment, which ends with this. Giving back memory that an earlier call
-// kept changes nothing: only blocks of the running call are counted.
+// kept changes nothing for the running one.
 struct BlockHeader {
   std::size_t size;
   std::uint64_t call;
@@ -72,6 +75,8 @@ void release(void* pointer, std::size_t alignment) noexcept {
   std::memcpy(&written, static_cast<std::byte*>(pointer) - sizeof written, sizeof written);
   if (written.call != 0 && written.call == counting_for.load(std::memory_order_relaxed)) {
     allocated_now -= std::int64_t(written.size);
+  } else if (written.call != 0) {
+    kept -= std::int64_t(written.size);
   }
   std::free(static_cast<std::byte*>(pointer) - header);
 }
@@ -145,7 +150,8 @@ class Mapping {
  public:
   explicit Mapping(std::size_t size) : size_(size) {
     if (size == 0) return;
-    void* address = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, kSharedMemory, 0);
+    void* address = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, kSharedMemory,
+                         0);  // all of it: the parent knows what it takes
     if (address == MAP_FAILED) throw std::bad_alloc();
     base_ = static_cast<std::byte*>(address);
   }
@@ -209,6 +215,7 @@ void run(const json& request, json& reply) {
   const auto operation = Operations::all().find(name);
   if (operation == Operations::all().end()) throw std::logic_error("this worker has no operation \"" + name + "\"");
   static std::uint64_t calls = 0;
+  const std::int64_t kept_before = kept > kMayBeKept ? kept.load() : 0;
   if (device != nullptr) device->begin(arguments);
   const auto start = std::chrono::steady_clock::now();
   allocated_now = 0;
@@ -218,12 +225,14 @@ void run(const json& request, json& reply) {
     operation->second(arguments);
   } catch (...) {
     counting_for = 0;
+    kept += allocated_now;
     if (device != nullptr) device->end();
     throw;
   }
   counting_for = 0;
+  kept += allocated_now;
   reply["seconds"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  reply["extra_bytes"] = kCountsMemory ? allocated_peak.load() : -1;
+  reply["extra_bytes"] = kCountsMemory ? allocated_peak + kept_before : -1;
   if (device == nullptr) return;
   const DeviceUse use = device->end();
   reply["counters"] = use.counters;

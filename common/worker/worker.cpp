@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -13,7 +14,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -34,6 +37,8 @@ constexpr std::size_t kGuard = 1024;     // bytes before and after every array, 
 constexpr std::byte kUnwritten{0xFF};    // as float, double, float16 or bfloat16: NaN
 // Guards are NaN as well, for what reads outside an array, but not the NaN of outputs, for what copies one there.
 constexpr std::byte kGuardBytes[2] = {std::byte{0xF5}, std::byte{0xFF}};
+
+constexpr std::int64_t kUnseen = 4 << 20;  // bytes of a worker's memory that only it can tell apart from its own
 
 /// A file descriptor that is closed with its owner, and at exec.
 class Descriptor {
@@ -121,6 +126,24 @@ class Mapping {
   std::byte* base_;
 };
 
+/// What a process has had of the processor, in seconds: its first thread ran so long, and waited so long for its turn.
+struct Usage {
+  double run = 0, queued = 0;
+};
+Usage usage_of(pid_t pid) {
+  double run = 0, queued = 0;  // nanoseconds; nothing where the kernel does not count them
+  std::ifstream(fmt::format("/proc/{}/schedstat", pid)) >> run >> queued;
+  return {1e-9 * run, 1e-9 * queued};
+}
+
+/// A line of /proc/PID/status in KiB: "VmHWM".
+std::int64_t status_kib(pid_t pid, const std::string& key) {
+  std::ifstream status(fmt::format("/proc/{}/status", pid));
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with(key + ":")) return std::atoll(line.c_str() + key.size() + 1);
+  return -1;
+}
+
 }  // namespace
 
 const char* name(Ending ending) {
@@ -188,6 +211,8 @@ struct Worker::Process {
   ~Process() { stop(); }
 
   void start();
+  std::int64_t own_memory(std::size_t shared) const;
+  std::optional<std::string> wait_for_reply(bool& timed_out) const;
   bool ended() const;
   int stop();
   json exchange(const std::string& operation, json request);
@@ -332,15 +357,44 @@ Limits& Worker::limits() {
   return process_->limits;
 }
 
+/// The most memory that it has had during a call, in bytes, beside its programs' files and the call's arrays; 0 if the
+/// kernel does not say. A worker that does nothing has less than a MiB, and the kernel counts in steps: what is less
+/// than kUnseen says nothing.
+std::int64_t Worker::Process::own_memory(std::size_t shared) const {
+  const std::int64_t peak = status_kib(pid, "VmHWM"), files = status_kib(pid, "RssFile");
+  const std::int64_t own = (peak - files) * 1024 - std::int64_t(shared);
+  return peak < 0 || files < 0 ? 0 : own;
+}
+
+/// Waits as long as the call may take. A call that was ready to run and did not get the processor, because of what else
+/// runs on this machine, is not late: it gets that time, up to four times the limit in all.
+std::optional<std::string> Worker::Process::wait_for_reply(bool& timed_out) const {
+  if (!limits.debugger.empty()) return receive_message(socket.get(), -1, timed_out);
+  const Usage before = usage_of(pid);
+  const double limit = limits.time.count();
+  for (double waited = 0, wait = limit;;) {
+    pollfd descriptor{socket.get(), POLLIN, 0};
+    const int ready = ::poll(&descriptor, 1, int(std::ceil(1000 * wait)));
+    if (ready > 0) return receive_message(socket.get(), limit, timed_out);
+    if (ready < 0 && errno == EINTR) continue;
+    waited += wait;
+    const Usage now = usage_of(pid);
+    const double late = limit - std::max(waited - (now.queued - before.queued), now.run - before.run);
+    if (waited >= 4 * limit || late < 0.01) {
+      timed_out = true;
+      return {};
+    }
+    wait = std::min(late, 4 * limit - waited);
+  }
+}
+
 /// Sends the request, waits for its reply. Throws Failure where there is none.
 json Worker::Process::exchange(const std::string& operation, json request) {
   const std::uint64_t id = new_id();
   request["id"] = id;
   bool timed_out = false;
   std::optional<std::string> text;
-  if (send_message(socket.get(), request.dump())) {
-    text = receive_message(socket.get(), !limits.debugger.empty() ? -1 : limits.time.count(), timed_out);
-  }
+  if (send_message(socket.get(), request.dump())) text = wait_for_reply(timed_out);
   // Where a child of its keeps the pipe open, only the time limit tells that the worker is gone.
   if (timed_out && !ended()) {
     stop();
@@ -397,6 +451,8 @@ Reply Worker::call(const Call& call) {
 
   // What earlier calls printed is forgotten: the limit, and what comes back, are of this call.
   if (::ftruncate(process.printed.get(), 0) == 0) ::lseek(process.printed.get(), 0, SEEK_SET);
+  // From here on the kernel keeps the most that it has.
+  const bool measured = kCountsMemory && bool(std::ofstream(fmt::format("/proc/{}/clear_refs", process.pid)) << "5");
   const json answer = process.exchange(call.operation_, std::move(request));
 
   Reply reply;
@@ -413,6 +469,10 @@ Reply Worker::call(const Call& call) {
     message = answer.value("message", "");
     reply.seconds = answer.at("seconds").get<double>();
     reply.extra_bytes = answer.at("extra_bytes").get<std::int64_t>();
+    if (measured && reply.extra_bytes >= 0 && !answer.contains("device")) {
+      const std::int64_t own = process.own_memory(size);
+      if (own >= reply.extra_bytes + kUnseen) reply.extra_bytes = own;
+    }
     reply.counters = answer.at("counters").get<std::map<std::string, double>>();
     if (const auto device = answer.find("device"); device != answer.end()) {
       reply.device = device->at("name").get<std::string>();

@@ -109,7 +109,8 @@ class Call {
 struct Reply {
   double seconds = 0;  ///< wall clock of the operation, measured by the worker
   /// Peak of what the operation allocated: operator new, or, if it used a device, memory there beyond the call's own
-  /// tensors. -1: not counted.
+  /// tensors. On the CPU, where the kernel says that the whole process had far more (4 MiB), that: static arrays, the
+  /// stack, malloc, what earlier calls have kept. -1: not counted.
   std::int64_t extra_bytes = -1;
   std::map<std::string, double> counters;  ///< what the backend counted (none on the CPU)
   std::map<std::string, std::vector<std::byte>> outputs;

@@ -42,7 +42,8 @@ class Class {
               const std::set<std::string>& earned) {
     grading::GradedSubmission graded;
     graded.student = fmt::format("{:02}_{}", expected_.size() + 1, name);
-    book::write_file(folder_ / "submissions" / graded.student / file, text);
+    graded.path = "submissions/" + graded.student;
+    book::write_file(folder_ / graded.path / file, text);
     const auto add = [&](const std::string& id, double points) {
       grading::GradedItem item;
       item.id = id;

@@ -52,9 +52,11 @@ Sample in_body(const book::Book& book, const std::string& name, const std::strin
   sample.name = name;
   std::string text = answer(book, "2.1", attack_body(attack));
   const std::string at = "namespace ch02 {";
-  text.insert(text.find(at), std::string("#include <cstdio>\n#include <cstdlib>\n#include <fstream>\n#include "
-                                         "<filesystem>\n#include <string>\n#include <thread>\n") +
-                                 kDeclarations);
+  text.insert(
+      text.find(at),
+      std::string("#include <cstdio>\n#include <cstdlib>\n#include <fstream>\n#include "
+                  "<filesystem>\n#include <string>\n#include <thread>\n#include <csetjmp>\n#include <cfenv>\n") +
+          kDeclarations);
   sample.files[kAnswerFile] = text;
   sample.second = true;
   return sample;
@@ -81,6 +83,11 @@ std::string attack_body(const std::string& attack) {
       "  const bool worked = {};\n  if (worked) throw std::runtime_error(\"ATTACK SUCCEEDED\");\n"
       "  return {{10, 1}};\n",
       attack);
+}
+
+/// The solution's answer to an exercise.
+std::string region_of(const book::Book& book, const std::string& exercise) {
+  return book::join_lines(solution_file(book).find(exercise)->body) + "\n";
 }
 
 std::vector<Sample> hostile_samples(const book::Book& book, const Places& places) {
@@ -111,10 +118,94 @@ std::vector<Sample> hostile_samples(const book::Book& book, const Places& places
   body("prints_passed_and_exits",
        "(std::puts(\"All tests passed (99 assertions in 18 test cases)\"), std::exit(0), false)")
       .result = "crashed";
-  add("exits_in_a_static_initialiser",
-      answer(book, "2.1",
-             wrong + "}\nextern \"C\" void _exit(int);\nstatic const int done = (_exit(0), 0);\nvoid rest() {\n"),
-      "crashed");
+  // Out of its function: code before main, calls of the server's own.
+  const auto leaves = [&](const std::string& name, const std::string& code) {
+    add(name, answer(book, "2.1", code), "not compiled", "leaves its region");
+  };
+  leaves("exits_in_a_static_initialiser",
+         wrong + "}\nextern \"C\" void _exit(int);\nstatic const int done = (_exit(0), 0);\nvoid rest() {\n");
+  leaves("replaces_the_servers_calls",
+         wrong + "}\nextern \"C\" long send(int, const void*, unsigned long, int) { return -1; }\nvoid rest() {\n");
+  leaves("closes_its_function_by_a_digraph", wrong + "%>\nint main() <% return 0; %>\nvoid rest() <%\n");
+  leaves("closes_its_function_by_a_macro",
+         wrong + "#define END }\nEND int main() { return 0; }\nvoid rest() {\n#undef END\n");
+  leaves("closes_its_function_in_one_branch", "#if 0\n{\n#endif\n" + wrong + "}\nvoid rest() {\n#if 0\n}\n#endif\n");
+  leaves("comments_the_book_out", wrong + "/*\n");
+  leaves("leaves_a_macro_behind", "#define exp(x) 1.0f\n" + wrong);
+  add("replaces_the_servers_calls_beside_its_region",
+      answer(book, "2.1", wrong, "\nextern \"C\" long send(int, const void*, unsigned long, int) { return -1; }\n"),
+      "failed");
+  add("makes_text_of_the_books_code", answer(book, "2.1", "#define std(...) #__VA_ARGS__\n" + wrong + "#undef std\n"),
+      "rejected", "text of code");
+  add("attribute_constructor", answer(book, "2.1", wrong, "\n[[gnu::constructor]] static void early() {}\n"),
+      "rejected", "attribute");
+  add("attribute_weakref", answer(book, "2.1", wrong, "\nstatic void f() __attribute__((weakref(\"send\")));\n"),
+      "rejected", "attribute");
+  add("code_as_data",
+      answer(book, "2.1", wrong, "\n__attribute__((section(\".text\"))) const char code[] = {15, 5};\n"), "rejected",
+      "attribute");
+  add("mangled_name", answer(book, "2.1", wrong, "\nextern \"C\" void _ZN8workbook6worker12send_messageEv();\n"),
+      "rejected", "round the language");
+  add("another_line", answer(book, "2.1", "#line 1 \"solutions/02_online_softmax/online_softmax.cpp\"\n" + wrong),
+      "rejected", "#line");
+  add("hides_behind_a_prefix",
+      before(answer(book, "2.1", wrong), "#define xLR\nauto s = xLR\"(\"; asm(\"nop\"); //)\"\n"), "rejected",
+      "inline assembly");
+  body("changes_the_rounding", "(__builtin_printf(\"%d\", fesetround(0x400)), false)");
+  body("jumps_out", "[] { struct B { void* b[40]; }; static B b; return std::setjmp(*(std::jmp_buf*)&b) != 0; }()");
+  body("spins_in_threads",
+       "[] { for (int i = 0; i < 64; ++i) std::thread([] { for (volatile int i = 1; i != 0;) { } }).detach(); return "
+       "false; }()")
+      .result = "not compiled";
+
+  // Each by the other: right where the other is the book's, and nothing together.
+  Sample circle;
+  circle.name = "each_by_the_other";
+  circle.files[kAnswerFile] = book::replace_body(book::parse_reader("", answer(book, "2.1", R"(
+  float m = minus_infinity;
+  for (const float s : x) m = std::max(m, s);
+  if (m == minus_infinity) return {m, 0};
+  const std::vector<float> q(1, 1.0f), k(x.begin(), x.end()), v(x.size(), 1.0f);
+  std::vector<float> o(1), lse(1);
+  const auto n = std::int64_t(x.size());
+  attend_tile({"Q", q, 1, 1}, {"K", k, n, 1}, {"V", v, n, 1}, {"O", o, 1, 1}, lse, 0, 1, block, 1, false);
+  return {m, std::exp(lse[0] - m)};
+)")),
+                                                 "2.3", lines_of(R"(
+  for (std::int64_t i = 0; i < Q_tile.rows(); ++i) {
+    const std::int64_t visible = std::max<std::int64_t>(0, workbook::visible_keys(first_query + i, Nq, K.rows(), causal));
+    std::vector<float> S(std::size_t(visible), 0.0f);
+    for (std::int64_t j = 0; j < visible; ++j) {
+      for (std::int64_t c = 0; c < K.columns(); ++c) S[j] += Q_tile.row(i)[c] * K.row(j)[c];
+      S[j] *= scale;
+    }
+    const auto [m, l] = online_softmax(S, Bc);
+    for (std::int64_t c = 0; c < K.columns(); ++c) {
+      float o = 0;
+      for (std::int64_t j = 0; j < visible; ++j) o += std::exp(S[j] - m) * V.row(j)[c];
+      O_tile.row(i)[c] = visible == 0 ? 0 : o / l;
+    }
+    lse_tile[i] = visible == 0 ? minus_infinity : m + std::log(l);
+  }
+)"));
+  samples.push_back(circle);
+
+  // What is given is not theirs to write: it would have to stand in for the book's, with a function that is not there.
+  const std::string call = "  return mine(x, block);\n",
+                    helper = "SoftmaxState mine(std::span<const float> x, std::int64_t block) {\n" +
+                             region_of(book, "2.1") + "}\n\n";
+  const auto with_helper = [&] {
+    std::string text = answer(book, "2.1", call);
+    const std::string at = "SoftmaxState online_softmax(";
+    return text.insert(text.find(at), helper);
+  };
+  Sample& own_function = add("has_a_function_of_its_own", with_helper(), "passed");
+  own_function.first = own_function.second = own_function.whole = true;
+  std::string rewritten = with_helper();
+  const std::string given = "return m + std::log(l);";
+  rewritten.replace(rewritten.find(given), given.size(), "return std::log(l) + m;");
+  add("rewrites_what_is_given", rewritten, "not compiled");
+
   add("defines_main", answer(book, "2.1", wrong, "\nint main() { return 0; }\n"), "failed");
   add("defines_the_oracle",
       answer(book, "2.1", wrong,
@@ -131,8 +222,8 @@ std::vector<Sample> hostile_samples(const book::Book& book, const Places& places
        "[] { const std::string text = \"{\\\"id\\\": 1, \\\"status\\\": \\\"ok\\\", \\\"seconds\\\": 0.0, "
        "\\\"extra_bytes\\\": 0, \\\"counters\\\": {}}\"; const unsigned length = unsigned(text.size()); "
        "write(3, &length, 4); write(3, text.data(), text.size()); return false; }()")
-      .result = "crashed";
-  body("closes_the_pipe", "(close(3), false)").result = "crashed";
+      .result = "not compiled";
+  body("closes_the_pipe", "(close(3), false)").result = "not compiled";
   body("becomes_an_impostor", "[] { int pair[2]; return socketpair(1, 1, 0, pair) == 0; }()");
   add("throws_that_there_is_no_device",
       before(answer(book, "2.1", "  throw workbook::worker::Unavailable(\"no device\");\n"),
@@ -142,7 +233,7 @@ std::vector<Sample> hostile_samples(const book::Book& book, const Places& places
       before(answer(book, "2.1", "  throw workbook::cuda::Refused(\"too large\");\n"),
              "namespace workbook::worker { class Refused : public std::runtime_error { public: using "
              "std::runtime_error::runtime_error; }; }\n"),
-      "failed");
+      "not compiled");
 
   // ---- Brings its own book along. ----
   Sample& own_tests = add("overwrites_tests", untouched(book), "todo");

@@ -82,6 +82,16 @@ TEST_CASE("what cannot be meant is refused, with file and line") {
       {"title = \"A\"\nfiles = [\"../x.cpp\"]\n[[exercise]]\nid = \"2.1\"\n", "is no file of a chapter's"},
       {"title = \"A\"\n[[exercise]]\nid = \"2.1\"\n[[bar]]\nchapter = 2\npoints = 1\n", "no key \"test\""},
       {"title = \n", "assignment.toml:1"},
+      // A bar that would count twice, that is another chapter's, or whose exercise nobody can solve here.
+      {"title = \"A\"\n[[exercise]]\nid = \"2.3\"\n[[bar]]\nchapter = 2\ntest = \"extra memory does not grow with "
+       "N\"\npoints = 1\n[[bar]]\nchapter = 2\ntest = \"extra memory does not grow with N\"\npoints = 2\n",
+       "assignment.toml:10: this bar is given twice"},
+      {"title = \"A\"\n[[exercise]]\nid = \"2.3\"\n[[exercise]]\nid = \"1.1\"\n[[bar]]\nchapter = 1\ntest = \"extra "
+       "memory does not grow with N\"\npoints = 1\n",
+       "assignment.toml:8: \"extra memory does not grow with N\" is a test of chapter 2"},
+      {"title = \"A\"\n[[exercise]]\nid = \"2.3\"\n[[bar]]\nchapter = 2\ntest = \"" +
+           the_book().exercise("2.2").tests.front() + "\"\npoints = 1\n",
+       "assignment.toml:6: this test is 2.2's, which is not in the assignment"},
   }));
   INFO(toml);
   CHECK(refusal(toml).find(says) != std::string::npos);

@@ -62,7 +62,11 @@ TEST_CASE("the solution gets every point, an untouched file none, a mistake cost
   CHECK(contains(page, "Verified on the CPU"));
 
   const std::string table = book::read_file(copy.graded() / "class.csv");
-  CHECK(table == "student,points,of,2.1,2.3,chapter 2,problem\nanna,10,10,3,5,2,\nmia,5,10,0,5,0,\notto,0,10,0,0,0,\n");
+  const auto path = [&](const char* student) { return (copy.submissions() / student).string(); };
+  CHECK(table ==
+        fmt::format("student,points,of,2.1,2.3,chapter 2,problem,path\nanna,10,10,3,5,2,,{}\nmia,5,10,0,5,0,,{}\n"
+                    "otto,0,10,0,0,0,,{}\n",
+                    path("anna"), path("mia"), path("otto")));
   const std::string summary = book::read_file(copy.graded() / "class.md");
   CHECK(contains(summary, "| 1 | 2.1 | l is not rescaled"));
   CHECK(contains(summary, "1 failed, 1 todo"));
@@ -143,6 +147,12 @@ TEST_CASE("grading again reads what was graded before, unless something has chan
   book::write_file(copy.graded() / "otto" / "record.json", "{\"key\": ");
   CHECK(occurrences(copy.grade().out, "graded before") == 1);
   CHECK(occurrences(copy.grade({"--again"}).out, "graded before") == 0);
+  // Whatever may change a result is a part of what it is known by.
+  for (const char* option : {"--build-time", "--time-limit", "--total-time"}) {
+    INFO(option);
+    CHECK(occurrences(copy.grade({option, "50"}).out, "graded before") == 0);
+  }
+  CHECK(occurrences(copy.grade().out, "graded before") == 0);
   // So is one that was made with other tests.
   const std::string tests = "tests/02_online_softmax/test_online_softmax.cpp";
   copy.write(tests, copy.read(tests) + "// a change\n");
@@ -175,6 +185,23 @@ TEST_CASE("grading that was killed goes on where it was, to the same table") {
   CHECK(book::read_file(copy.graded() / "class.csv") == table);
 }
 
+TEST_CASE("names of every kind are graded, and keep to their own place in the table") {
+  const GradingCopy copy;
+  for (const char* name : {"M\u00fcller", "M\xfcller", "M\xf6ller", "class.csv", "x\n[1/1] anna 10 of 10"})
+    copy.submit(name, untouched(copy.book()));
+  fs::create_directory_symlink(copy.submissions() / "class.csv", copy.submissions() / "link");
+  const Ran ran = copy.grade();
+  INFO(ran.out << ran.err);
+  REQUIRE(ran.exit_code == 0);
+  const std::string table = book::read_file(copy.graded() / "class.csv");
+  INFO(table);
+  CHECK(occurrences(table, "\n") == 7);
+  CHECK(occurrences(ran.out, "\n") == 7);  // one each, and where it is written
+  CHECK(contains(table, "submissions/M\u00fcller"));
+  CHECK(contains(table, "submissions/M\ufffdller"));
+  CHECK(!contains(ran.out, "\n[1/1] anna"));
+}
+
 TEST_CASE("the shards of a class together are the class") {
   const GradingCopy copy;
   for (int i = 0; i < 5; ++i) copy.submit(fmt::format("student{}", i), untouched(copy.book()));
@@ -205,8 +232,11 @@ TEST_CASE("bad input is refused before anything is graded") {
   refused({"grade", "--assignment", assignment, "--jobs", "0", anna}, "--jobs");
   book::write_file(scratch("bad.toml"), "title = \"x\"\n\n[[exercise]]\nid = \"9.9\"\n");
   refused({"grade", "--assignment", scratch("bad.toml").string(), anna}, "bad.toml:4");
-  fs::copy(copy.submissions() / "anna", copy.submissions() / "anna.zip", fs::copy_options::recursive);
-  refused({"grade", "--assignment", assignment, anna, anna + ".zip"}, "would both be graded as");
+  book::write_file(scratch("bad.toml"), book::read_file(assignment) +
+                                            "\n[[bar]]\nchapter = 2\ntest = \"extra memory grows with N\"\npoints = "
+                                            "1\n");
+  refused({"grade", "--assignment", scratch("bad.toml").string(), anna}, "\"extra memory does not grow with N\"");
+  refused({"grade", "--assignment", scratch("bad.toml").string(), "--hidden", hidden_folder(), anna}, "no hidden test");
 }
 
 TEST_CASE("without an isolation that holds, grade refuses, and --unsafe says what it is") {

@@ -10,6 +10,7 @@
 #include "common/grading/archive.hpp"
 #include "common/worker/command.hpp"
 #include "tests/grading/grading_copy.hpp"
+#include "tests/text.hpp"
 
 using namespace workbook;
 using namespace workbook::test;
@@ -86,13 +87,13 @@ TEST_CASE("hostile and broken submissions gain nothing, harm nothing, and leave 
   const std::vector<Sample> samples = hostile_samples(copy.book(), places);
   for (const Sample& sample : samples) write_sample(copy.submissions(), sample);
   const std::vector<Special> special = write_special_submissions(copy);
-  CHECK(samples.size() + special.size() >= 40);
+  CHECK(samples.size() + special.size() >= 75);
   for (const char* good : {"anna", "mona", "zoe"}) copy.submit(good, solved(copy.book()));
   const std::string solution = copy.read("solutions/02_online_softmax/online_softmax.cpp");
 
   const Ran ran = copy.grade({"--jobs", "2", "--time-limit", "2", "--build-time", "30", "--hidden",
                               std::string(WORKBOOK_SOURCE) + "/tests/grading/hidden"},
-                             850);
+                             1500);
   INFO(ran.out << ran.err);
   REQUIRE(ran.exit_code == 0);
 
@@ -130,18 +131,15 @@ TEST_CASE("hostile and broken submissions gain nothing, harm nothing, and leave 
   CHECK(!fs::exists(copy / "junit.xml"));
 }
 
-TEST_CASE("the samples' attacks work where nothing is isolated, so that they test something") {
+TEST_CASE("what a compiled answer may call holds where nothing is isolated") {
   if (::geteuid() != 0) SKIP("the samples are written for root's isolation");
   const GradingCopy copy;
   book::write_file(scratch("outside") / "sentinel.txt", "untouched");
   const Places places{copy / "solutions/02_online_softmax/online_softmax.cpp",
                       fs::path(WORKBOOK_SOURCE) / "tests/grading/hidden/02_online_softmax/test_hidden.cpp",
                       scratch("outside") / "sentinel.txt", copy.submissions() / "anna" / kAnswerFile};
-  // Those that are quick and leave nothing behind.
-  const std::set<std::string> chosen{"reads_the_solution",       "reads_hidden_tests",  "reads_the_parents_memory",
-                                     "reads_another_submission", "edits_files_outside", "signals_the_parent",
-                                     "reads_the_environment",    "becomes_an_impostor", "reads_its_own_program",
-                                     "connects_to_the_network"};
+  const std::set<std::string> chosen{"reads_the_solution", "edits_files_outside", "signals_the_parent",
+                                     "becomes_an_impostor", "connects_to_the_network"};
   std::size_t written = 0;
   for (const Sample& sample : hostile_samples(copy.book(), places)) {
     if (!chosen.contains(sample.name)) continue;
@@ -155,8 +153,10 @@ TEST_CASE("the samples' attacks work where nothing is isolated, so that they tes
   REQUIRE(ran.exit_code == 0);
   for (const std::string& name : chosen) {
     INFO(name << "\n" << copy.feedback(name));
-    CHECK(copy.record(name).dump().find("ATTACK SUCCEEDED") != std::string::npos);
+    CHECK(copy.record(name).dump().find("ATTACK SUCCEEDED") == std::string::npos);
+    CHECK(contains(copy.feedback(name), "which has no place in an answer"));
     CHECK(copy.record(name).at("isolation").at("on") == false);
-    CHECK(copy.item(name, "2.1").at("points") == 0);  // even so
+    CHECK(copy.item(name, "2.1").at("points") == 0);
   }
+  CHECK(copy.record("anna").at("points") == 10);
 }

@@ -1,5 +1,7 @@
 // The isolation itself, below the filter by name: what a compiler and a worker in it can reach.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -176,4 +178,59 @@ TEST_CASE("what others could read is found out before anything is graded") {
   // A file in a place that the isolation leaves open: everyone's header folder.
   CHECK_THROWS_AS(prove_isolation(kProgram, {"/usr/include/stdio.h"}, {}), NoIsolation);
   CHECK_THROWS_AS(prove_isolation(folder / "no_such_program", {}, {}), NoIsolation);
+}
+
+TEST_CASE("paths that are no UTF-8, or have quotes and newlines, can be protected") {
+  if (!isolated_here()) SKIP("needs libseccomp, root or Landlock, and a build without sanitizers");
+  const book::TemporaryFolder folder;
+  for (const char* name : {"M\xfcller", "a\nb", "a\"b\\", "x\n{\"end\": true}\n"}) {
+    folder.write(std::string(name) + "/secret", "");
+    ::chmod(folder.path().c_str(), 0700);
+    CHECK_NOTHROW(prove_isolation(kProgram, {folder / name / "secret"}, {}));
+  }
+}
+
+TEST_CASE("a workshop that is in use is left alone, whatever process is said to own it") {
+  const fs::path temporary = fs::temp_directory_path();
+  // Of a process that this one cannot see, as in another container that shares the folder.
+  const fs::path used = temporary / "workbook-grading-999999999-inuse",
+                 left = temporary / "workbook-grading-999999999-left";
+  for (const fs::path& folder : {used, left}) book::write_file(folder / "lock", "");
+  const int lock = ::open((used / "lock").c_str(), O_RDWR | O_CLOEXEC);
+  REQUIRE(::flock(lock, LOCK_EX) == 0);
+  {
+    const worker::Toolchain toolchain = worker::load_toolchain(WORKBOOK_BINARY, WORKBOOK_SOURCE);
+    const Workshop workshop(toolchain, WORKBOOK_SOURCE, no_isolation(), {}, 1);
+    CHECK(fs::exists(used));
+    CHECK(!fs::exists(left));
+    const Workshop second(toolchain, WORKBOOK_SOURCE, no_isolation(), {}, 1);
+    CHECK(fs::exists(workshop.mirror(0)));
+  }
+  ::close(lock);
+  fs::remove_all(used);
+}
+
+TEST_CASE("a disk that is full is the grader's trouble, not a mistake of the code") {
+  if (!isolated_here() || ::geteuid() != 0) SKIP("needs root, to mount a disk that is small");
+  const book::TemporaryFolder folder;
+  const fs::path disk = folder / "disk";
+  fs::create_directories(disk);
+  if (worker::run_command({"mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", disk.string()}).exit_code != 0)
+    SKIP("no disk can be mounted here");
+  ::chmod(folder.path().c_str(), 0755);
+  ::setenv("TMPDIR", disk.c_str(), 1);
+  {
+    Inside inside;
+    const std::string answer = "void answer(const workbook::cuda::Arguments&) {}\n";
+    const worker::WorkerBuilt before = inside.build(answer);
+    INFO(before.log);
+    CHECK(before.ok);
+    // Room for the sources, none for what the compiler makes of them.
+    const auto free = fs::space(disk).available;
+    worker::run_command(
+        {"dd", "if=/dev/zero", "of=" + (disk / "full").string(), "bs=4096", fmt::format("count={}", free / 4096 - 24)});
+    CHECK_THROWS_AS(inside.build(answer), std::runtime_error);
+  }
+  ::unsetenv("TMPDIR");
+  worker::run_command({"umount", disk.string()});
 }

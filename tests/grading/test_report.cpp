@@ -201,6 +201,7 @@ TEST_CASE("the class's summary counts a mistake once for each student") {
   CHECK(contains(text, "| 2 | 2.1 | the scale is missing |"));
   CHECK(contains(text, "| 2 | 2.1 | crashed |"));
   CHECK(contains(text, "3 submissions"));
-  CHECK(class_table(submissions) == "student,points,of,2.1,chapter 2,problem\ns0,2,5,0,2,\ns1,2,5,0,2,\ns2,2,5,0,2,\n");
+  CHECK(class_table(submissions) ==
+        "student,points,of,2.1,chapter 2,problem,path\ns0,2,5,0,2,,\ns1,2,5,0,2,,\ns2,2,5,0,2,,\n");
   CHECK(contains(class_plot(submissions, "/x/class.svg"), "set output '/x/class.svg'"));
 }

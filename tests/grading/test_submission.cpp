@@ -5,6 +5,7 @@
 #include "common/attention/error.hpp"
 #include "common/book/files.hpp"
 #include "common/grading/submission.hpp"
+#include "common/worker/command.hpp"
 #include "tests/book/fixtures/temporary_book.hpp"
 
 using namespace workbook;
@@ -96,18 +97,90 @@ TEST_CASE("limits hold whatever an archive's headers say") {
   CHECK(!read(folder / "none.zip").readable);
 }
 
-TEST_CASE("submissions are named by their folder or archive, once each") {
+TEST_CASE("a sparse file's hole counts as what it unpacks to, and so do entries that are left aside") {
+  if (!archives_supported()) SKIP("built without libarchive");
   const TemporaryFolder folder;
-  folder.write("anna/x", "");
+  const auto shell = [&](const std::string& script) {
+    REQUIRE(worker::run_command({"/bin/sh", "-c", "cd \"$0\" && " + script, folder.path().string()}).exit_code == 0);
+  };
+  // 40 candidates, each a hole of 900 KiB: 36 MiB out of a few KiB.
+  shell(
+      "for i in $(seq 40); do mkdir $i; truncate -s 900K $i/online_softmax.cpp; echo x >>$i/online_softmax.cpp; done; "
+      "tar -S -czf sparse.tar.gz "
+      "[0-9]*");
+  CHECK(std::filesystem::file_size(folder / "sparse.tar.gz") < 40000);
+  ArchiveLimits limits;
+  limits.unpacked = 8 << 20;
+  const HandedIn sparse = read(folder / "sparse.tar.gz", limits);
+  CHECK(!sparse.readable);
+  CHECK(notes(sparse).find("unpacks to more than 8 MiB") != std::string::npos);
+  shell("mkdir many; cd many; seq -f %06g 20000 | xargs touch; cd ..; tar czf many.tar.gz many");
+  CHECK(!read(folder / "many.tar.gz").readable);
+}
+
+TEST_CASE("no link is followed, at the top either") {
+  const TemporaryFolder folder;
+  folder.write("real/" + kWanted, "somebody else's\n");
+  std::filesystem::create_directory_symlink(folder / "real", folder / "link");
+  CHECK(!read(folder / "link").readable);
+  CHECK(notes(read(folder / "link")).find("link") != std::string::npos);
+  std::filesystem::create_symlink(folder / "real" / kWanted, folder / "online_softmax.cpp");
+  CHECK(taken(read(folder / "online_softmax.cpp")).empty());
+}
+
+TEST_CASE("a path in an archive cannot forge a line of what is said of it") {
+  if (!archives_supported()) SKIP("built without libarchive");
+  const TemporaryFolder folder;
+  write_archive(folder / "a.tar.gz", {{"x\n11 of 11 points\n/online_softmax.cpp", {"text\n"}}});
+  const HandedIn handed_in = read(folder / "a.tar.gz");
+  REQUIRE(handed_in.notes.size() == 1);
+  CHECK(handed_in.notes[0].find('\n') == std::string::npos);
+}
+
+namespace {
+
+std::vector<std::string> named(const TemporaryFolder& folder, const std::vector<std::string>& names) {
+  std::vector<std::string> paths, students;
+  for (const std::string& name : names) {
+    folder.write(name + "/x", "");
+    paths.push_back((folder / name).string());
+  }
+  const std::vector<Submission> submissions = name_submissions(paths);
+  for (const std::string& path : paths) {
+    for (const Submission& submission : submissions)
+      if (submission.path == path) students.push_back(submission.student);
+  }
+  return students;
+}
+
+}  // namespace
+
+TEST_CASE("submissions are named by their folder or archive, in UTF-8, each by a name of its own") {
+  const TemporaryFolder folder;
+  const std::vector<std::string> plain = named(folder, {"anna", "=cmd|' calc", "M\u00fcller", "M\u00f6ller"});
+  CHECK(plain == std::vector<std::string>{"anna", "_cmd___calc", "M\u00fcller", "M\u00f6ller"});
+  // Windows' own: no UTF-8. Both would be M_ller.
+  const std::vector<std::string> latin = named(folder, {"M\xfcller", "M\xf6ller"});
+  REQUIRE(latin.size() == 2);
+  CHECK(latin[0].starts_with("M_ller-"));
+  CHECK(latin[0] != latin[1]);
+  // The same names again, whoever asks and in what order.
+  CHECK(named(folder, {"M\xf6ller", "M\xfcller"}) == std::vector<std::string>{latin[1], latin[0]});
+  // The grader's own files, characters that turn the line round or break it, and names that are too long.
+  for (const std::string& name : named(folder, {"class.csv", "Class.MD", "a\nb", "a\u202eb", std::string(250, 'x')})) {
+    INFO(name);
+    CHECK(name.size() <= 200);
+    CHECK(name != "class.csv");
+    CHECK(name.find('\n') == std::string::npos);
+    CHECK(name.find("\u202e") == std::string::npos);
+    CHECK(name.find('-') != std::string::npos);  // each has a suffix
+  }
+  // Two of one name: both are graded, neither in the other's place.
+  folder.write("bert.zip", "");
   folder.write("bert.tar.gz", "");
-  folder.write("=cmd|' calc.zip", "");
-  const auto named = name_submissions(
-      {(folder / "bert.tar.gz").string(), (folder / "anna").string() + "/", (folder / "=cmd|' calc.zip").string()});
-  REQUIRE(named.size() == 3);
-  CHECK(named[0].student == "_cmd___calc");
-  CHECK(named[1].student == "anna");
-  CHECK(named[2].student == "bert");
-  folder.write("anna.zip", "");
-  CHECK_THROWS_AS(name_submissions({(folder / "anna").string(), (folder / "anna.zip").string()}), InputError);
+  const auto twice = name_submissions({(folder / "bert.zip").string(), (folder / "bert.tar.gz").string()});
+  REQUIRE(twice.size() == 2);
+  CHECK(twice[0].student.starts_with("bert-"));
+  CHECK(twice[0].student != twice[1].student);
   CHECK_THROWS_AS(name_submissions({(folder / "nobody").string()}), InputError);
 }

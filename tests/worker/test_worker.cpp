@@ -273,6 +273,16 @@ TEST_CASE("memory kept from one call is not counted in the next, nor is giving i
   CHECK(worker.call(Call("drop, then allocate").number("n", 500)).extra_bytes == 2000);
 }
 
+TEST_CASE("memory that is kept for later is counted in every call") {
+  if (!kCountsMemory) SKIP("AddressSanitizer owns operator new");
+  Worker worker = zoo();
+  worker.call(Call("keep").number("n", 100'000));
+  CHECK(worker.call(Call("do nothing")).extra_bytes == 400'000);
+  CHECK(worker.call(Call("allocate vector").number("n", 1000)).extra_bytes == 404'000);
+  worker.call(Call("drop, then allocate").number("n", 1));
+  CHECK(worker.call(Call("do nothing")).extra_bytes == 0);
+}
+
 TEST_CASE("a sanitizer build says that it does not count") {
   if (kCountsMemory) SKIP("this build counts");
   Worker worker = zoo();
@@ -365,6 +375,53 @@ TEST_CASE("a program that ends or hangs before main has no result") {
   CHECK(ending("abort") == "crashed");
   CHECK(ending("throw") == "crashed");
   CHECK(ending("loop") == "timed out");
+}
+
+TEST_CASE("a call that waits for the processor is not late, and one that waits for nothing is") {
+  // Everything on one core, with processes that never wait.
+  cpu_set_t before, one;
+  REQUIRE(::sched_getaffinity(0, sizeof before, &before) == 0);
+  CPU_ZERO(&one);
+  for (int i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++i)
+    if (CPU_ISSET(i, &before)) CPU_SET(i, &one);
+  REQUIRE(::sched_setaffinity(0, sizeof one, &one) == 0);
+  std::vector<pid_t> spinning;
+  for (int i = 0; i < 64; ++i) {
+    spinning.push_back(::fork());
+    if (spinning.back() == 0) {
+      for (volatile int on = 1; on != 0;) {
+      }
+    }
+  }
+  {
+    Worker worker = zoo(4);
+    CHECK_NOTHROW(worker.call(Call("busy").number("seconds", 0.06)));
+  }
+  for (const pid_t pid : spinning) {
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+  }
+  ::sched_setaffinity(0, sizeof before, &before);
+}
+
+TEST_CASE("the parent sees memory that operator new does not give, static and kept memory too") {
+  if (kSanitized) SKIP("a sanitizer build does not count memory");
+  Worker worker = zoo();
+  CHECK(worker.call(Call("do nothing")).extra_bytes == 0);
+  CHECK(worker.call(Call("malloc")).extra_bytes >= 8 << 20);
+  CHECK(worker.call(Call("stack array")).extra_bytes >= 6 << 20);
+  CHECK(worker.call(Call("static array")).extra_bytes >= 8 << 20);
+  // What an earlier call has taken and keeps is not free either.
+  CHECK(worker.call(Call("do nothing")).extra_bytes >= 8 << 20);
+  Worker other = zoo();
+  other.call(Call("kept vector"));
+  CHECK(other.call(Call("kept vector")).extra_bytes >= 8 << 20);
+  // The call's own arrays are not the operation's.
+  Worker third = zoo();
+  const std::vector<float> x(4 << 20, 1.0f);
+  Call call("copy half");
+  call.input("x", x).output<float>("y", x.size());
+  CHECK(third.call(call).extra_bytes == 0);
 }
 
 TEST_CASE("an endless loop is stopped within the limit") {

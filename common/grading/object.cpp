@@ -1,0 +1,403 @@
+#include "common/grading/object.hpp"
+
+#include <cxxabi.h>
+#include <elf.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <sstream>
+#include <stdexcept>
+#include <string_view>
+
+#include "common/book/files.hpp"
+
+namespace workbook::grading {
+namespace {
+
+/// An object file's sections and symbols. std::runtime_error where it is none that can be read.
+class Object {
+ public:
+  explicit Object(std::string bytes) : bytes_(std::move(bytes)) {
+    const auto header = at<Elf64_Ehdr>(0);
+    if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64 ||
+        header.e_type != ET_REL || header.e_shentsize != sizeof(Elf64_Shdr))
+      throw std::runtime_error("it is no object file");
+    std::size_t count = header.e_shnum;
+    // More sections than the header has room for: the first one says how many.
+    if (count == 0) count = at<Elf64_Shdr>(header.e_shoff).sh_size;
+    if (count > bytes_.size()) throw std::runtime_error("its table of sections is damaged");
+    for (std::size_t i = 0; i < count; ++i) sections.push_back(at<Elf64_Shdr>(header.e_shoff + i * sizeof(Elf64_Shdr)));
+    std::size_t names = header.e_shstrndx;
+    if (names == SHN_XINDEX) names = sections.at(0).sh_link;
+    for (const Elf64_Shdr& section : sections) section_names.push_back(text(sections.at(names), section.sh_name));
+    for (const Elf64_Shdr& section : sections) {
+      if (section.sh_type == SHT_SYMTAB) read_symbols(section);
+    }
+  }
+
+  struct Symbol {
+    std::string name;
+    unsigned char binding, type;
+    std::size_t section;  ///< its index; 0: undefined
+    std::uint64_t value;  ///< where in the section
+  };
+  struct Relocation {
+    Symbol symbol;
+    std::int64_t addend;
+  };
+  std::vector<Elf64_Shdr> sections;
+  std::vector<std::string> section_names;
+  std::vector<Symbol> symbols;
+
+  /// What is written into section `target` when the object is linked.
+  std::vector<Relocation> relocations(std::size_t target) const {
+    std::vector<Relocation> found;
+    for (const Elf64_Shdr& section : sections) {
+      if (section.sh_type != SHT_RELA || section.sh_info != target) continue;
+      for (std::uint64_t i = 0; i < section.sh_size / sizeof(Elf64_Rela); ++i) {
+        const auto rela = at<Elf64_Rela>(section.sh_offset + i * sizeof(Elf64_Rela));
+        found.push_back({symbols.at(ELF64_R_SYM(rela.r_info)), rela.r_addend});
+      }
+    }
+    return found;
+  }
+
+ private:
+  template <class T>
+  T at(std::uint64_t offset) const {
+    if (offset > bytes_.size() || bytes_.size() - offset < sizeof(T)) throw std::runtime_error("it is cut off");
+    T value;
+    std::memcpy(&value, bytes_.data() + offset, sizeof value);
+    return value;
+  }
+  std::string text(const Elf64_Shdr& table, std::uint64_t offset) const {
+    if (table.sh_offset + offset >= bytes_.size()) throw std::runtime_error("a name lies outside of it");
+    return bytes_.c_str() + table.sh_offset + offset;
+  }
+  void read_symbols(const Elf64_Shdr& table) {
+    for (std::uint64_t i = 0; i < table.sh_size / sizeof(Elf64_Sym); ++i) {
+      const auto entry = at<Elf64_Sym>(table.sh_offset + i * sizeof(Elf64_Sym));
+      symbols.push_back({text(sections.at(table.sh_link), entry.st_name),
+                         static_cast<unsigned char>(ELF64_ST_BIND(entry.st_info)),
+                         static_cast<unsigned char>(ELF64_ST_TYPE(entry.st_info)), entry.st_shndx, entry.st_value});
+    }
+  }
+
+  std::string bytes_;
+};
+
+template <std::size_t n>
+bool is_one_of(const std::array<std::string_view, n>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+template <std::size_t n>
+bool begins_with(const std::array<std::string_view, n>& beginnings, std::string_view name) {
+  return std::any_of(beginnings.begin(), beginnings.end(),
+                     [&](std::string_view beginning) { return name.starts_with(beginning); });
+}
+
+std::string readable(const std::string& name) {
+  int status = 0;
+  char* demangled = abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status);
+  std::string text = status == 0 ? demangled : name;
+  std::free(demangled);
+  return text.size() > 120 ? text.substr(0, 120) + "…" : text;
+}
+
+/// A mangled name without what says "a constant of", "the type of", "a static of the function": from the entity's own
+/// name on. Nothing for a name that is not mangled.
+std::optional<std::string_view> entity(std::string_view name) {
+  if (!name.starts_with("_Z")) return {};
+  name.remove_prefix(2);
+  for (const std::string_view prefix : {"TV", "TI", "TS", "TT", "GV", "GR", "GT"}) {
+    if (!name.starts_with(prefix)) continue;
+    name.remove_prefix(2);
+    break;
+  }
+  while (name.starts_with("Z")) name.remove_prefix(1);
+  if (name.starts_with("N")) name.remove_prefix(1);
+  while (!name.empty() && (name[0] == 'K' || name[0] == 'V' || name[0] == 'R' || name[0] == 'O')) name.remove_prefix(1);
+  return name;
+}
+
+/// "4ch02…": in the namespace of a chapter.
+bool is_chapters(std::string_view name) {
+  const auto own = entity(name);
+  return own && own->size() > 5 && own->starts_with("4ch") &&
+         std::isdigit(static_cast<unsigned char>((*own)[3])) != 0 &&
+         std::isdigit(static_cast<unsigned char>((*own)[4])) != 0;
+}
+
+/// The language's library, by its mangled names.
+bool is_standard(std::string_view name) {
+  const auto own = entity(name);
+  // St: std; Sa, Ss, …: its shorthands; nw, dl, …: operator new and delete; N: a name within a name.
+  constexpr std::array<std::string_view, 12> beginnings{"St", "Sa",         "Sb",           "Ss",  "Si",   "So",
+                                                        "Sd", "9__gnu_cxx", "10__cxxabiv1", "NSt", "NKSt", "Li"};
+  return own && begins_with(beginnings, *own);
+}
+
+/// Types and functions of the book's headers that are compiled into every answer which uses them.
+bool is_shared_of_the_book(std::string_view name) {
+  constexpr std::array<std::string_view, 11> own{
+      "8workbook6Matrix",       "8workbook4headI",        "8workbook13OutsideMatrix", "8workbook4Todo",
+      "8workbook10InputError",  "8workbook4half",         "8workbook5Shape",          "8workbook12visible_keys",
+      "8workbook4cuda7Refused", "8workbook4cuda6launchI", "8workbook4cuda5Error"};
+  constexpr std::array<std::string_view, 8> of_kernels{"8workbook4cuda13with_head_dim",
+                                                       "8workbook4cuda10with_sizes",
+                                                       "6nvcuda",
+                                                       "4simt6launchI",
+                                                       "4simt13shared_struct",
+                                                       "4simt6detail",
+                                                       "8workbook4cuda14dynamic_shared",
+                                                       "4simt11FragmentType"};
+  const auto entity_name = entity(name);
+  return entity_name && (begins_with(own, *entity_name) || begins_with(of_kernels, *entity_name));
+}
+
+/// What the simulator's surface calls (common/simt/runtime.hpp): a kernel is made of these.
+bool is_kernels_own(std::string_view name) {
+  constexpr std::array<std::string_view, 27> own{"12thread_index",
+                                                 "11block_index",
+                                                 "10block_size",
+                                                 "9grid_size",
+                                                 "9in_kernel",
+                                                 "13block_barrier",
+                                                 "12warp_barrier",
+                                                 "12warp_shuffle",
+                                                 "9warp_vote",
+                                                 "11active_mask",
+                                                 "6atomicE",
+                                                 "10copy_async",
+                                                 "17copy_async_commit",
+                                                 "15copy_async_wait",
+                                                 "15unset_registers",
+                                                 "11matrix_load",
+                                                 "12matrix_store",
+                                                 "15matrix_multiply",
+                                                 "13load_matrices",
+                                                 "14store_matrices",
+                                                 "18multiply_registers",
+                                                 "14dynamic_shared",
+                                                 "4note",
+                                                 "16assertion_failed",
+                                                 "15end_thread_open",
+                                                 "8run_grid",
+                                                 "6launch"};
+  const auto entity_name = entity(name);
+  if (!entity_name) return false;
+  if (entity_name->starts_with("4simt")) return begins_with(own, entity_name->substr(5));
+  return entity_name->starts_with("8workbook4cuda6detail7guarded");
+}
+
+/// What a compiler calls of itself, and the C library's functions that a chapter's code has any use for.
+bool is_of_c(std::string_view name) {
+  constexpr std::array<std::string_view, 24> exact{"_GLOBAL_OFFSET_TABLE_",
+                                                   "_Unwind_Resume",
+                                                   "__gxx_personality_v0",
+                                                   "__dso_handle",
+                                                   "__stack_chk_fail",
+                                                   "__assert_fail",
+                                                   "memcpy",
+                                                   "memmove",
+                                                   "memset",
+                                                   "memcmp",
+                                                   "memchr",
+                                                   "strlen",
+                                                   "strcmp",
+                                                   "strncmp",
+                                                   "stdout",
+                                                   "stderr",
+                                                   "abort",
+                                                   "exit",
+                                                   "getenv",
+                                                   "clock",
+                                                   "time",
+                                                   "__errno_location",
+                                                   "_Unwind_GetIP",
+                                                   "__cxa_pure_virtual"};
+  constexpr std::array<std::string_view, 9> printing{"printf",  "fprintf", "snprintf", "vsnprintf", "puts",
+                                                     "putchar", "fputs",   "fputc",    "fwrite"};
+  constexpr std::array<std::string_view, 7> exceptions{
+      "__cxa_throw",          "__cxa_begin_catch", "__cxa_end_catch", "__cxa_rethrow", "__cxa_allocate_exception",
+      "__cxa_free_exception", "__cxa_guard_"};
+  constexpr std::array<std::string_view, 4> more{"__cxa_throw_bad_array", "__cxa_bad_", "__cxa_get_exception_ptr",
+                                                 "__dynamic_cast"};
+  return is_one_of(exact, name) || is_one_of(printing, name) || name == "fflush" || name == "__cxa_atexit" ||
+         begins_with(exceptions, name) || begins_with(more, name);
+}
+
+/// sin, expf, fmaxl, …: what <cmath> has.
+bool is_of_mathematics(std::string_view name) {
+  constexpr std::array<std::string_view, 48> known{
+      "acos",  "acosh",     "asin",  "asinh", "atan",      "atan2",  "atanh",  "cbrt",  "ceil",      "copysign",
+      "cos",   "cosh",      "erf",   "erfc",  "exp",       "exp2",   "exp10",  "expm1", "fabs",      "fdim",
+      "floor", "fma",       "fmax",  "fmin",  "fmod",      "frexp",  "hypot",  "ilogb", "ldexp",     "lgamma",
+      "log",   "log10",     "log1p", "log2",  "logb",      "lrint",  "lround", "modf",  "nearbyint", "nextafter",
+      "pow",   "remainder", "rint",  "round", "roundeven", "scalbn", "sin",    "sqrt"};
+  constexpr std::array<std::string_view, 12> more{"sinh",   "tan",     "tanh", "tgamma", "trunc",   "sincos",
+                                                  "llrint", "llround", "nan",  "remquo", "scalbln", "nexttoward"};
+  std::string_view plain = name;
+  if (is_one_of(known, plain) || is_one_of(more, plain)) return true;
+  if (plain.ends_with("f") || plain.ends_with("l")) plain.remove_suffix(1);
+  return is_one_of(known, plain) || is_one_of(more, plain) || plain == "__powidf2" || plain == "__isinf";
+}
+
+/// Parts of the language's library that start threads and programs or open files: no answer needs them, and what
+/// counts memory does not see what they have.
+bool is_refused_of_library(std::string_view name) {
+  constexpr std::array<std::string_view, 12> parts{
+      "St6thread", "7jthread",        "__basic_file",  "basic_filebuf",   "10filesystem", "13_Async_state",
+      "St5async",  "15_State_baseV2", "random_device", "13shared_memory", "3pmr",         "St18condition_variable"};
+  return std::any_of(parts.begin(), parts.end(), [&](std::string_view part) { return name.find(part) != name.npos; });
+}
+
+class Judge {
+ public:
+  Judge(const Object& object, const ObjectRules& rules) : object_(object), rules_(rules) {}
+
+  std::vector<std::string> run() {
+    for (std::size_t i = 0; i < object_.sections.size(); ++i) section(i);
+    if (static_bytes_ > kStaticBytes && !rules_.kernels)
+      refuse(fmt::format("keeps {} bytes of memory beside what it allocates", static_bytes_));
+    for (const Object::Symbol& symbol : object_.symbols) {
+      if (symbol.type == STT_FILE || symbol.type == STT_SECTION || symbol.name.empty()) continue;
+      if (symbol.name.find('@') != std::string::npos) refuse("gives a version to " + readable(symbol.name));
+      if (symbol.type == STT_GNU_IFUNC) refuse("chooses a function when it is loaded: " + readable(symbol.name));
+      if (symbol.section == SHN_UNDEF) {
+        if (!may_call(symbol.name)) refuse("calls " + readable(symbol.name));
+      } else {
+        defined(symbol);
+      }
+    }
+    return std::move(refusals_);
+  }
+
+ private:
+  void refuse(std::string what) {
+    if (std::find(refusals_.begin(), refusals_.end(), what) == refusals_.end()) refusals_.push_back(std::move(what));
+  }
+  bool is_code(std::size_t section) const {
+    return section < object_.sections.size() && (object_.sections[section].sh_flags & SHF_EXECINSTR) != 0;
+  }
+
+  bool may_call(std::string_view name) const {
+    if (is_refused_of_library(name)) return false;
+    if (is_chapters(name) || is_standard(name) || is_of_c(name) || is_of_mathematics(name)) return true;
+    if (is_shared_of_the_book(name) || name == "_ZN8workbook4cuda16available_memoryEv") return true;
+    if (rules_.kernels && (is_kernels_own(name) || is_hook(name))) return true;
+    if (name.starts_with("_ZTV") || name.starts_with("_ZTI")) return is_standard(name);
+    return (rules_.cuda && (name.starts_with("cuda") || name.starts_with("__cuda"))) || is_new_or_delete(name);
+  }
+  static bool is_new_or_delete(std::string_view name) {
+    constexpr std::array<std::string_view, 4> beginnings{"_Znw", "_Zna", "_Zdl", "_Zda"};
+    return begins_with(beginnings, name);
+  }
+  /// What the instrumentation of kernels calls.
+  static bool is_hook(std::string_view name) {
+    return name.starts_with("__tsan_") || name.starts_with("__ubsan_handle_out_of_bounds");
+  }
+
+  void defined(const Object::Symbol& symbol) {
+    if (symbol.type == STT_OBJECT && is_code(symbol.section))
+      refuse("has data among its code: " + readable(symbol.name));
+    if (symbol.type == STT_TLS && !rules_.kernels) refuse("has memory of each thread's own: " + readable(symbol.name));
+    if (symbol.binding == STB_LOCAL) return;
+    if (is_chapters(symbol.name)) return;
+    const bool is_shared = symbol.binding != STB_GLOBAL && symbol.section < object_.sections.size() &&
+                           (object_.sections[symbol.section].sh_flags & SHF_GROUP) != 0;
+    const bool is_known = is_standard(symbol.name) || is_shared_of_the_book(symbol.name) ||
+                          symbol.name.starts_with("DW.ref.__gxx_personality") ||
+                          (rules_.cuda && symbol.name.starts_with("_ZN"));
+    if (is_shared && is_known && !is_refused_of_library(symbol.name)) return;
+    refuse("defines " + readable(symbol.name));
+  }
+
+  void section(std::size_t i) {
+    const std::string& name = object_.section_names[i];
+    const Elf64_Shdr& header = object_.sections[i];
+    constexpr std::array<std::string_view, 7> before_or_after{".preinit_array", ".fini_array", ".ctors", ".dtors",
+                                                              ".init",          ".fini",       ".interp"};
+    if (name.starts_with(".init_array") || header.sh_type == SHT_INIT_ARRAY) {
+      initialisers(i);
+    } else if (begins_with(before_or_after, name) || header.sh_type == SHT_FINI_ARRAY ||
+               header.sh_type == SHT_PREINIT_ARRAY) {
+      refuse("has code that runs before or after main (" + name + ")");
+    }
+    constexpr std::uint64_t memory = SHF_ALLOC | SHF_WRITE;
+    if ((header.sh_flags & (memory | SHF_TLS)) == memory && !name.starts_with(".data.rel.ro"))
+      static_bytes_ += header.sh_size;
+    if (is_code(i) && !name.starts_with(".text")) refuse("has code in a place of its own (" + name + ")");
+    if (is_code(i) && (header.sh_flags & SHF_WRITE) != 0) refuse("has code that can be written");
+  }
+
+  /// Whether it is the function that a compiler makes of a file's initialisers, not one that was written.
+  bool is_compilers(const Object::Relocation& entry) const {
+    std::string name = entry.symbol.name;
+    for (const Object::Symbol& symbol : object_.symbols) {
+      const bool here =
+          symbol.section == entry.symbol.section && symbol.value == entry.symbol.value + std::uint64_t(entry.addend);
+      if (entry.symbol.type == STT_SECTION && symbol.type == STT_FUNC && here) name = symbol.name;
+    }
+    return name.starts_with("_GLOBAL__sub_I_") || name.starts_with("_sub_I_");
+  }
+
+  /// Before main runs what the simulator's instrumentation and <iostream> need, and nothing else.
+  void initialisers(std::size_t section) {
+    if (rules_.cuda) return;
+    constexpr std::array<std::string_view, 5> allowed{"__tsan_init", "_ZNSt8ios_base4InitC1Ev",
+                                                      "_ZNSt8ios_base4InitD1Ev", "__cxa_atexit", "__dso_handle"};
+    for (const Object::Relocation& entry : object_.relocations(section)) {
+      const std::size_t code = entry.symbol.section;
+      const bool startup = code < object_.sections.size() && object_.section_names[code].starts_with(".text.startup");
+      bool right = startup && is_compilers(entry);
+      for (const Object::Relocation& used : startup ? object_.relocations(code) : std::vector<Object::Relocation>{}) {
+        const bool own_data = used.symbol.type == STT_SECTION && !is_code(used.symbol.section);
+        const bool io = used.symbol.name.find("__ioinit") != std::string::npos;
+        right = right && (own_data || io || is_one_of(allowed, used.symbol.name));
+      }
+      if (!right) refuse("has code that runs before main");
+    }
+  }
+
+  static constexpr std::uint64_t kStaticBytes = 4096;
+  const Object& object_;
+  const ObjectRules& rules_;
+  std::uint64_t static_bytes_ = 0;  ///< of variables that outlive a call; in kernels, what is checked lies there too
+  std::vector<std::string> refusals_;
+};
+
+}  // namespace
+
+std::vector<std::string> refused_on_stack(const std::filesystem::path& report) {
+  constexpr std::int64_t most = 16 << 10;
+  std::vector<std::string> refusals;
+  std::istringstream lines(book::read_file(report));
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t first = line.find('\t'), second = line.find('\t', first + 1);
+    // What the language's own headers do (std::to_string of a float) is not the answer's.
+    if (second == std::string::npos || line.starts_with("/usr/")) continue;
+    const std::int64_t bytes = std::atoll(line.c_str() + first + 1);
+    const std::string how = line.substr(second + 1),
+                      function = line.substr(0, first).substr(line.rfind('/', first) + 1);
+    if (how == "dynamic") refusals.push_back("has an array on the stack whose size nobody knows, in " + function);
+    if (bytes > most) refusals.push_back(fmt::format("has {} bytes on the stack in {}", bytes, function));
+  }
+  return refusals;
+}
+
+std::vector<std::string> refused_in_object(const std::filesystem::path& object, const ObjectRules& rules) {
+  try {
+    return Judge(Object(book::read_file(object)), rules).run();
+  } catch (const std::exception& error) {
+    return {fmt::format("cannot be read: {}", error.what())};
+  }
+}
+
+}  // namespace workbook::grading
