@@ -398,7 +398,7 @@ const judge::Declared declared(
                                           "heads-interleaved heads-mixed heads-swapped last-column-not-written "
                                           "last-row-not-written")},
          {judge::one_of_a_kind, judge::words("P-ignored S-transposed V-first-row V-transposed V-wrong-row exp-base-2 "
-                                             "first-key-dropped l-not-reset last-feature-dropped "
+                                             "exponent-wrong-sign first-key-dropped l-not-reset last-feature-dropped "
                                              "lse-masked-plus-infinity lse-max-only lse-minus-max lse-negative "
                                              "lse-not-log lse-sum-only lse-unscaled-max m-not-kept m-not-reset "
                                              "mask-after-softmax mask-reversed rescale-swapped rescaled-too-late "

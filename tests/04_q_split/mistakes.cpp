@@ -66,12 +66,6 @@ Table both() {
                 }
               });
             });
-  table.add("one-maximum-for-the-warp",
-            "all rows of a warp subtract one maximum, the largest: rows far below it vanish", [](Attention& m) {
-              m.after_maximum([warp = Warp(m)](Row& row) mutable {
-                warp.right().raise(row, largest_of(warp.of(row), row.number));
-              });
-            });
   return table;
 }
 

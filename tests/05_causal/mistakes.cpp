@@ -49,10 +49,6 @@ Table masks() {
   all.add("last-boundary-tile-only", "only the last tile of a Q tile is masked: the diagonal may cross several",
           sees_up_to(
               [](const Attention& m, Index i) { return round_down(m.visible(m.last_of_tile(i)) - 1, m.tiling.Bc); }));
-  all.add(
-      "masked-plus-infinity", "masked scores are +∞: −∞ is put in before the scale, which is negative",
-      [](Attention& m) { m.after_scores([](Row& row) { std::ranges::replace(row.S, -infinity, infinity); }); },
-      [](const Attention& m) { return m.problem->scale < 0; });
   Table table([](const Attention& m) { return m.causal() && m.tiled(); });
   table.add(all);
   return table;
