@@ -17,9 +17,9 @@ class Warp {
  public:
   explicit Warp(const Attention& right) : right_(right) {}
 
-  /// The rows of the warp of `row`. A row's steps: the largest score, and what O is multiplied by.
+  /// The rows of the warp of `row`. A row's steps: what O is multiplied by.
   struct Step {
-    float m_tile, O_factor;
+    float O_factor;
   };
   const std::vector<std::vector<Step>>& of(const Row& row) {
     const Index first = row.query / 32 * 32;
@@ -28,11 +28,10 @@ class Warp {
     rows_.clear();
     for (Index i = first; i < std::min(first + 32, right_.Nq()); ++i) {
       std::vector<Step>& steps = rows_.emplace_back();
-      right_.attend(*row.head, i, [&](const Row& r) { steps.push_back({r.m_tile, r.O_factor}); });
+      right_.attend(*row.head, i, [&](const Row& r) { steps.push_back({r.O_factor}); });
     }
     return rows_;
   }
-  const Attention& right() const { return right_; }
 
  private:
   Attention right_;
@@ -40,12 +39,7 @@ class Warp {
   std::vector<std::vector<Step>> rows_;
 };
 
-/// Rows that fill up the last warp's 32 have scores of 0, and a maximum that never moves.
-float largest_of(const std::vector<std::vector<Warp::Step>>& rows, Index step) {
-  float largest = rows.size() < 32 ? 0 : -infinity;
-  for (const auto& steps : rows) largest = std::max(largest, steps[std::size_t(step)].m_tile);
-  return largest;
-}
+/// Rows that fill up the last warp's 32 have a maximum that never moves.
 bool all_move(const std::vector<std::vector<Warp::Step>>& rows, Index step) {
   return rows.size() == 32 &&
          std::ranges::all_of(rows, [=](const auto& steps) { return steps[std::size_t(step)].O_factor != 1; });
