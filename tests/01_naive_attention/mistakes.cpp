@@ -277,6 +277,7 @@ void keep_l(Attention& m) {
 Table softmax_alone() {
   Table table;
   table.add(softmaxes());
+  table.add(finite_starts());
   table.add("no-final-division", "the row is not divided by its sum l", [](Attention& m) { m.divisions = 0; });
   table.add(
       "masked-row-divided", "a row of nothing but −∞ is divided by l = 0, which is NaN: its P is 0",
@@ -311,6 +312,7 @@ Table row_lse_alone() {
   Table table;
   table.add(lses());
   table.add(softmaxes());
+  table.add(finite_starts());
   for (const float finite : finite_masks)
     table.add("finite-mask", "−∞ is replaced by a large finite number: the LSE of a row of nothing but −∞ must be −∞",
               masked_scores_are(finite), has_row_without_keys);
@@ -474,9 +476,6 @@ Table softmaxes() {
   Table table;
   table.add("m-starts-at-0", "m starts at 0 instead of −∞: scores far below 0 underflow",
             [](Attention& m) { m.first_m = 0; });
-  for (const int first : {-100, -1000})
-    table.add("m-starts-finite", fmt::format("m starts at {} instead of −∞: scores far below it underflow", first),
-              [=](Attention& m) { m.first_m = float(first); });
   table.add("no-max-subtraction", "the row maximum is not subtracted before exp",
             [](Attention& m) { m.after_maximum([](Row& row) { row.m_old = row.m = row.subtracted = 0; }); });
   table.add("masked-row-nan", "a row without a visible key computes −∞ − (−∞), which is NaN: subtract 0 where m is −∞",
@@ -492,6 +491,14 @@ Table softmaxes() {
       for (std::size_t j = 0; j < row.P.size(); ++j) row.P[j] = std::exp(shift - row.S[j]);
     });
   });
+  return table;
+}
+
+Table finite_starts() {
+  Table table;
+  for (const int first : {-100, -1000})
+    table.add("m-starts-finite", fmt::format("m starts at {} instead of −∞: scores far below it underflow", first),
+              [=](Attention& m) { m.first_m = float(first); });
   return table;
 }
 

@@ -27,6 +27,8 @@ AttentionTable in_right_tiles(const AttentionTable& table);
 /// through: each of them does harm.
 AttentionTable in_each_visit(const AttentionTable& table, const std::vector<std::string>& ids);
 AttentionTable softmaxes();
+/// m starts at a number that scores of a test lie far below.
+AttentionTable finite_starts();
 AttentionTable divisions();
 /// m, l and O from one {tile} to the next.
 AttentionTable running();

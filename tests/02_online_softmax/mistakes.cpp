@@ -350,7 +350,7 @@ std::vector<judge::Mistake> state_mistakes(std::span<const float> x, Index block
     return result;
   };
   std::vector<judge::Mistake> mistakes;
-  for (const Table& table : {running(), blocks(), ch01::softmaxes(), states()})
+  for (const Table& table : {running(), blocks(), ch01::softmaxes(), ch01::finite_starts(), states()})
     judge::make<Attention>(mistakes, table, in_blocks, state);
   return mistakes;
 }

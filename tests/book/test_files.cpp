@@ -52,11 +52,12 @@ TEST_CASE("a file that cannot be read is named with the reason") {
 TEST_CASE("a write that fails leaves what was there and no temporary file") {
   const TemporaryFolder folder;
   folder.write("target/file", "old");
-  const std::string message = message_of<std::runtime_error>([&] { folder.write("target", "new"); });  // a folder
+  const std::string message =
+      message_of<std::runtime_error>([&] { write_file(folder / "target", "new"); });  // a folder
   CHECK_THAT(message, ContainsSubstring((folder / "target").string()));
   CHECK(folder.read("target/file") == "old");
   CHECK(count_files(folder.path()) == 1);
-  CHECK_THROWS_AS(folder.write("target/file/below", "new"), std::runtime_error);
+  CHECK_THROWS_AS(write_file(folder / "target/file/below", "new"), std::runtime_error);
   CHECK(folder.read("target/file") == "old");
 }
 
@@ -65,7 +66,7 @@ TEST_CASE("rewriting keeps permissions and symbolic links") {
   folder.write("script", "old");
   fs::permissions(folder / "script", fs::perms::owner_all);
   fs::create_symlink("script", folder / "link");
-  folder.write("link", "new");
+  write_file(folder / "link", "new");
   CHECK(fs::is_symlink(folder / "link"));
   CHECK(folder.read("script") == "new");
   CHECK(fs::status(folder / "script").permissions() == fs::perms::owner_all);
@@ -89,7 +90,7 @@ TEST_CASE("a reader of a file sees the old or the new text, never a part") {
   bool whole = true;
   {
     std::jthread writer([&](std::stop_token stop) {
-      for (int i = 0; !stop.stop_requested(); ++i) folder.write("file", texts[i % 2]);
+      for (int i = 0; !stop.stop_requested(); ++i) write_file(folder / "file", texts[i % 2]);
     });
     for (int i = 0; i < 200; ++i) {
       const std::string text = folder.read("file");

@@ -343,7 +343,7 @@ TEST_CASE("mistakes do not end the trace: it shows what the kernel did, and the 
   require_counts();
   const WorkbookCopy book = book_with(ch03);
   const std::vector<std::string> arguments{"trace", "3", "--json", "--seq", "128", "--heads", "1"};
-  solve_chapter_3(book, "      __syncthreads();                                      // Q, K and V are there\n", "");
+  solve_chapter_3(book, "      __syncthreads();                                    // Q, K and V are there\n", "");
   const Ran race = book.run(arguments);
   CHECK(race.exit_code == 1);
   const json document = race.document();
@@ -362,8 +362,8 @@ TEST_CASE("outputs that are not written, no launch, code that does not compile: 
   require_counts();
   const WorkbookCopy book = book_with(ch03);
   const std::vector<std::string> arguments{"trace", "3", "--json", "--seq", "128", "--heads", "1"};
-  solve_chapter_3(book, "    reinterpret_cast<uint4*>(O_tile)[row * (d / 8) + chunk] = rounded(eight);",
-                  "    if (row > 3) reinterpret_cast<uint4*>(O_tile)[row * (d / 8) + chunk] = rounded(eight);");
+  solve_chapter_3(book, "    store_rounded(eight, O_tile, row * threads_per_row + place);",
+                  "    if (row > 3) store_rounded(eight, O_tile, row * threads_per_row + place);");
   const Ran missing = book.run(arguments);
   CHECK(missing.exit_code == 1);
   const json document = missing.document();

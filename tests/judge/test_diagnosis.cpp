@@ -291,8 +291,10 @@ Case row_lse_case(const Tensor<float>& S, const std::string& name) {
   return {"row lse: " + name, right_lse(S), row_lse_bounds(to_double(S)), row_lse_mistakes(S)};
 }
 
-Case product_case(std::int64_t Nq, std::int64_t Nk, std::int64_t d) {
-  const Tensor<float> P = to_float(right_softmax(tensor_of({1, 1, Nq, Nk}, 7))), V = tensor_of({1, 1, Nk, d}, 8);
+Case product_case(std::int64_t Nq, std::int64_t Nk, std::int64_t d, bool with_zeros = false) {
+  Tensor<float> P = to_float(right_softmax(tensor_of({1, 1, Nq, Nk}, 7)));
+  const Tensor<float> V = tensor_of({1, 1, Nk, d}, 8);
+  for (std::size_t i = 0; i < P.values.size() && with_zeros; i += 3) P.values[i] = 0;
   Tensor<double> O({1, 1, Nq, d}), sizes({1, 1, Nq, d});
   for (std::int64_t i = 0; i < Nq; ++i)
     for (std::int64_t j = 0; j < Nk; ++j)
@@ -424,7 +426,7 @@ TEST_CASE("every known mistake in the parts of the forward pass is named") {
   check_all_named(softmaxes, {"masked-row-divided"});
   check_all_named(lses, {});
 
-  check_all_named({product_case(20, 20, 16), product_case(12, 31, 16)}, {});
+  check_all_named({product_case(20, 20, 16), product_case(12, 31, 16), product_case(20, 20, 16, true)}, {});
   check_all_named({transposed_product_case()}, {});
   check_all_named({transpose_case(64, 32), transpose_case(33, 70)}, {});
 
