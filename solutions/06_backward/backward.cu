@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
   __pipeline_commit();
   write_index<T::threads>(smem.index);
   __syncthreads();  // the index is there
-  const Map map = learn_map(smem.index);
+  [[maybe_unused]] const Map map = learn_map(smem.index);
   const int part = threadIdx.x / 32 % T::team, own = threadIdx.x / 32 / T::team * 32, column = part * T::columns;
   Accumulator dK_own[2][T::columns / 16], dV_own[2][T::columns / 16];  // (32, columns) per warp
   clear(dK_own), clear(dV_own);
@@ -117,13 +117,14 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
   write_index<T::threads>(smem.index);
   __pipeline_wait_prior(0);
   __syncthreads();  // the index and the QueryRows are there
-  const Map map = learn_map(smem.index);
+  [[maybe_unused]] const Map map = learn_map(smem.index);
   const int part = threadIdx.x / 32 % T::team, own = threadIdx.x / 32 / T::team * 32, column = part * T::columns;
   QueryRow row[2][elements];
 #pragma unroll
   for (int e = 0; e < elements; ++e)
     row[0][e] = smem.rows[own + map.row[e]], row[1][e] = smem.rows[own + 16 + map.row[e]];
-  const auto Q_own = left_rows<T::team == 1>(smem.Q, own), dO_own = left_rows<T::team == 1>(smem.dO, own);
+  [[maybe_unused]] const auto Q_own = left_rows<T::team == 1>(smem.Q, own),
+                              dO_own = left_rows<T::team == 1>(smem.dO, own);
   Accumulator dQ_own[2][T::columns / 16];  // (32, columns) per warp
   clear(dQ_own);
 
