@@ -189,8 +189,8 @@ std::vector<std::pair<std::string, std::string>> launch_facts(const TracedLaunch
   const simt::GpuClass gpu = worker::simulated_gpu();
   const simt::Occupancy fits = simt::occupancy(gpu, int(launch.threads()), std::size_t(launch.shared_bytes));
   facts.emplace_back("occupancy",
-                     fmt::format("{} {} on a multiprocessor of an {}, {} of {} warps: its {} are the limit; "
-                                 "registers, which nvcc counts, may be another",
+                     fmt::format("{} {} on a multiprocessor ({}), {} of {} warps, limited by {}; registers, which nvcc "
+                                 "counts, may allow fewer",
                                  fits.blocks, fits.blocks == 1 ? "block" : "blocks", gpu.title,
                                  fits.blocks * ((launch.threads() + 31) / 32), gpu.threads_sm / 32, fits.limit));
   facts.emplace_back("tensor cores", count("tensor_instructions") == 0
