@@ -44,6 +44,14 @@ function(workbook_quick)
   endforeach()
 endfunction()
 
+# workbook_together(TARGET...): a library whose files are compiled six at a time, which halves the time of a build from
+# nothing. Who works on the book itself and has a cache of compilations (a launcher) compiles them one by one.
+function(workbook_together)
+  if(NOT CMAKE_CXX_COMPILER_LAUNCHER)
+    set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+  endif()
+endfunction()
+
 # workbook_tests(NAME LABEL SOURCES... [LONG] [NUMERIC] [LINK libraries...]): a Catch2 program of the book's own parts,
 # known to CTest. LONG: it takes minutes; `check` leaves it to `check --full`. NUMERIC: it computes much by itself.
 function(workbook_tests name label)

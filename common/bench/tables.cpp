@@ -233,63 +233,48 @@ std::string memory_section(const Results& results) {
   return text;
 }
 
-/// One line of the goals: what is compared, on which shape, and what it should be.
-struct Goal {
-  std::string text;
-  std::string chapter;  ///< "04_": the stage whose name begins so
-  std::string other;    ///< what its speed is divided by: a peer, another stage, or "not causal" for itself
-  std::string pass;
-  bool causal;
-  std::int64_t d, least_N, most_N;
-  double must, hoped;
-};
-const std::vector<Goal>& goals() {
-  constexpr std::int64_t any = INT64_MAX;
-  static const std::vector<Goal> all{
-      {"chapter 4 forward, of SDPA FlashAttention-2", "04_", kFA2, "forward", false, 64, 4096, any, 0.7, 1.0},
-      {"chapter 4 forward, of SDPA FlashAttention-2", "04_", kFA2, "forward", false, 128, 4096, any, 0.75, 1.0},
-      {"chapter 5 causal, of SDPA FlashAttention-2", "05_", kFA2, "forward", true, 64, 8192, 8192, 0.65, 1.0},
-      {"chapter 5 causal, of SDPA FlashAttention-2", "05_", kFA2, "forward", true, 128, 8192, 8192, 0.65, 1.0},
-      {"chapter 5, time without the mask over time with it", "05_", "not causal", "forward", true, 64, 8192, 8192, 1.75,
-       1.9},
-      {"chapter 5, time without the mask over time with it", "05_", "not causal", "forward", true, 128, 8192, 8192,
-       1.75, 1.9},
-      {"chapter 6 backward, of SDPA FlashAttention-2", "06_", kFA2, "backward", false, 64, 8192, 8192, 0.6, 0.85},
-      {"chapter 6 backward, of SDPA FlashAttention-2", "06_", kFA2, "backward", false, 128, 8192, 8192, 0.45, 0.85},
-      {"chapter 4 over standard attention in three kernels", "04_", "01_", "forward", false, 64, 8192, 8192, 4, 8},
-      {"chapter 4 over standard attention in three kernels", "04_", "01_", "forward", false, 128, 8192, 8192, 4, 8},
-  };
-  return all;
+/// "forward, causal, over SDPA FlashAttention-2".
+std::string goal_text(const book::Chapter& chapter, const book::Goal& goal) {
+  if (goal.over == book::Goal::kNotCausal)
+    return fmt::format("{}: {}, time without the mask over time with it", chapter.name(), chapter.pass);
+  return fmt::format("{}: {}{}, speed over that of {}", chapter.name(), chapter.pass, goal.causal ? ", causal" : "",
+                     goal.over);
 }
 
-std::string goals_section(const Results& results) {
+/// The least of the speeds that a goal compares, and the N where it could be compared; none where nothing was timed.
+struct Reached {
+  std::optional<double> least;
+  std::vector<std::int64_t> lengths;
+};
+Reached reached_of(const Results& results, const book::Chapter& chapter, const book::Goal& goal) {
+  Reached reached;
+  const bool itself = goal.over == book::Goal::kNotCausal;
+  for (const std::int64_t N : results.lengths()) {
+    if (N < goal.least_N || (goal.most_N != 0 && N > goal.most_N)) continue;
+    const Point* stage = at(results, chapter.name(), chapter.pass, goal.causal, N, goal.d);
+    const Point* other =
+        at(results, itself ? chapter.name() : goal.over, chapter.pass, goal.causal && !itself, N, goal.d);
+    if (stage == nullptr || other == nullptr || !stage->times || !other->times) continue;
+    const double speed = other->times->median / stage->times->median;
+    reached.least = std::min(reached.least.value_or(speed), speed);
+    reached.lengths.push_back(N);
+  }
+  return reached;
+}
+
+std::string goals_section(const Results& results, const std::vector<book::Chapter>& chapters) {
   std::vector<std::vector<std::string>> rows{{"", "d", "N", "must", "hoped for", "reached", ""}};
-  const auto named = [&](const std::string& start) -> std::string {
-    for (const std::string& name : all_names(results)) {
-      if (name.starts_with(start)) return name;
+  for (const book::Chapter& chapter : chapters) {
+    for (const book::Goal& goal : chapter.goals) {
+      const Reached reached = reached_of(results, chapter, goal);
+      if (!reached.least) continue;
+      rows.push_back({goal_text(chapter, goal), fmt::format("{}", goal.d),
+                      fmt::format("{}", fmt::join(reached.lengths, ", ")), fmt::format("{:g}", goal.must),
+                      fmt::format("{:g}", goal.hoped), fmt::format("{:.2f}", *reached.least),
+                      *reached.least >= goal.hoped  ? "as hoped for"
+                      : *reached.least >= goal.must ? "reached"
+                                                    : "**missed**"});
     }
-    return "";
-  };
-  for (const Goal& goal : goals()) {
-    std::optional<double> worst;
-    std::vector<std::string> lengths;
-    for (const std::int64_t N : results.lengths()) {
-      if (N < goal.least_N || N > goal.most_N) continue;
-      const Point* stage = at(results, named(goal.chapter), goal.pass, goal.causal, N, goal.d);
-      const bool itself = goal.other == "not causal";
-      const Point* other = itself ? at(results, named(goal.chapter), goal.pass, false, N, goal.d)
-                                  : at(results, named(goal.other), goal.pass, goal.causal, N, goal.d);
-      if (stage == nullptr || other == nullptr || !stage->times || !other->times) continue;
-      const double reached = other->times->median / stage->times->median;
-      worst = std::min(worst.value_or(reached), reached);
-      lengths.push_back(fmt::format("{}", N));
-    }
-    if (!worst) continue;
-    rows.push_back({goal.text, fmt::format("{}", goal.d), fmt::format("{}", fmt::join(lengths, ", ")),
-                    fmt::format("{:g}", goal.must), fmt::format("{:g}", goal.hoped), fmt::format("{:.2f}", *worst),
-                    *worst >= goal.hoped  ? "as hoped for"
-                    : *worst >= goal.must ? "reached"
-                                          : "**missed**"});
   }
   if (rows.size() == 1) return "None of the compared stages and peers were timed in this run.\n";
   return markdown(rows) + "\nWhere several N are given, the least of them counts.\n";
@@ -371,10 +356,10 @@ std::string terminal_table(const Results& results) {
   return text;
 }
 
-std::map<std::string, std::string> page_sections(const Results& results, const std::vector<Figure>& figures,
-                                                 const std::string& figure_folder) {
+std::map<std::string, std::string> page_sections(const Results& results, const std::vector<book::Chapter>& chapters,
+                                                 const std::vector<Figure>& figures, const std::string& figure_folder) {
   std::map<std::string, std::string> sections{{"environment", environment_section(results)},
-                                              {"goals", goals_section(results)},
+                                              {"goals", goals_section(results, chapters)},
                                               {"speed", speed_section(results)},
                                               {"details", details_section(results)},
                                               {"memory", memory_section(results)},

@@ -8,6 +8,7 @@
 
 #include "common/bench/figures.hpp"
 #include "common/bench/results.hpp"
+#include "common/book/manifest.hpp"
 
 namespace workbook::bench {
 
@@ -15,9 +16,10 @@ namespace workbook::bench {
 std::string terminal_table(const Results& results);
 
 /// The sections of notes/results.md by the names of their markers: "environment", "goals", "speed", "details",
-/// "memory", "profile", "figures". `figure_folder`: where the figures lie, seen from the page.
-std::map<std::string, std::string> page_sections(const Results& results, const std::vector<Figure>& figures,
-                                                 const std::string& figure_folder);
+/// "memory", "profile", "figures". Goals are those that the chapters set. `figure_folder`: where the figures lie, seen
+/// from the page.
+std::map<std::string, std::string> page_sections(const Results& results, const std::vector<book::Chapter>& chapters,
+                                                 const std::vector<Figure>& figures, const std::string& figure_folder);
 
 /// The page with what stands between the lines <!-- BEGIN name --> and <!-- END name --> replaced by each section.
 /// ResultsError naming `page_name` and the marker if one is missing, there twice, or not closed.

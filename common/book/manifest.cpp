@@ -79,6 +79,21 @@ Exercise read_exercise(TomlTable table, const Chapter& chapter) {
   return exercise;
 }
 
+Goal read_goal(TomlTable table) {
+  Goal goal;
+  goal.over = table.text("over");
+  goal.causal = table.flag("causal");
+  goal.d = table.number("d", 1);
+  goal.least_N = table.number("least_N", 1);
+  if (table.has("most_N")) goal.most_N = table.number("most_N", goal.least_N);
+  goal.must = table.positive("must");
+  goal.hoped = table.positive("hoped");
+  if (goal.over == Goal::kNotCausal && !goal.causal)
+    table.fail_at("over", "over = \"not causal\" needs causal = true: it is the same stage without its mask");
+  table.reject_unknown();
+  return goal;
+}
+
 /// The files are looked for where the truth is: in solutions/ if the chapter has a folder there, else in chapters/.
 void check_files(const fs::path& root, const Chapter& chapter, const TomlTable& table) {
   const fs::path solutions = fs::path("solutions") / chapter.name();
@@ -186,6 +201,7 @@ Chapter load_chapter(const fs::path& manifest) {
   for (TomlTable& exercise : table.tables("exercise")) {
     chapter.exercises.push_back(read_exercise(std::move(exercise), chapter));
   }
+  for (TomlTable& goal : table.tables("goal")) chapter.goals.push_back(read_goal(std::move(goal)));
   table.reject_unknown();
 
   const std::string folder = fs::absolute(manifest).lexically_normal().parent_path().filename().string();

@@ -30,6 +30,18 @@ struct Exercise {
   int line = 0;                    ///< where it stands in chapter.toml
 };
 
+/// How fast the chapter's stage should be, as its [[goal]] says: its speed over that of another, on one kind of shape.
+struct Goal {
+  static constexpr const char* kNotCausal = "not causal";
+
+  std::string over;  ///< a peer's name as `bench` prints it, another chapter's, or kNotCausal: itself without mask
+  bool causal = false;
+  int d = 0;
+  int least_N = 0;  ///< Nq = Nk, at least this long
+  int most_N = 0;   ///< and at most; 0: any
+  double must = 0, hoped = 0;
+};
+
 struct Chapter {
   int number = 0;
   std::string slug;                ///< "naive_attention"
@@ -44,6 +56,7 @@ struct Chapter {
   std::vector<std::string> given_tests;  ///< those of them that reach no exercise: they test given code alone
   std::vector<std::string> uses;         ///< earlier chapters whose files it includes, by name: "05_causal"
   std::vector<Exercise> exercises;
+  std::vector<Goal> goals;
 
   std::string name() const;  ///< "01_naive_attention", also the folder's name
   const Exercise* find(std::string_view id) const;

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <toml++/toml.h>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -54,6 +55,13 @@ class TomlTable {
       fail_at(key, fmt::format("{} = {} is not between {} and {}", key, number, least, most));
     }
     return static_cast<int>(number);
+  }
+
+  /// A number above 0, with a point or without.
+  double positive(std::string_view key) {
+    const std::optional<double> number = node(key).value<double>();
+    if (!number || !(*number > 0)) fail_at(key, fmt::format("{} must be a number above 0", key));
+    return *number;
   }
 
   /// One of the strings allowed.

@@ -1,5 +1,6 @@
 #include "common/cli/session.hpp"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -28,6 +29,11 @@ Session open_session() {
     };
   }
   return session;
+}
+
+std::int64_t line_width() {
+  winsize size{};
+  return ::isatty(1) != 0 && ::ioctl(1, TIOCGWINSZ, &size) == 0 && size.ws_col >= 40 ? size.ws_col : 120;
 }
 
 void print_json(const nlohmann::json& document) {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -28,6 +29,9 @@ struct Session : judge::Workspace {
 
 /// Opens the book. Progress goes to stderr, in one line that is overwritten, where that is a terminal.
 Session open_session();
+
+/// Characters of a line on stdout: those of the terminal, or of a page.
+std::int64_t line_width();
 
 /// A JSON document on stdout, invalid UTF-8 replaced.
 void print_json(const nlohmann::json& document);

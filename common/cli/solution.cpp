@@ -1,6 +1,5 @@
 // solution: the book's answer beside the reader's, once theirs has passed: both texts, what differs in counted terms,
 // and why the book does it so.
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -64,12 +63,6 @@ bool means_it(const std::string& id) {
   return answer == 'y' || answer == 'Y';
 }
 
-/// Characters of a line: those of the terminal, or of a page.
-std::size_t line_width() {
-  winsize size{};
-  return ::isatty(1) != 0 && ::ioctl(1, TIOCGWINSZ, &size) == 0 && size.ws_col >= 40 ? size.ws_col : 120;
-}
-
 std::size_t width_of(const Lines& lines) {
   std::size_t width = 0;
   for (const std::string& line : lines) width = std::max(width, line.size());
@@ -84,7 +77,7 @@ std::string title_of(const char* whose, const Answer& answer) {
 void print_answers(const Session& session, const Answer& yours, const Answer& book) {
   const std::string left = title_of("yours", yours), right = title_of("the book's", book);
   const std::size_t width = std::max(width_of(yours.lines), left.size());
-  if (width + 3 + std::max(width_of(book.lines), right.size()) <= line_width()) {
+  if (width + 3 + std::max(width_of(book.lines), right.size()) <= std::size_t(line_width())) {
     fmt::print("{}   {}\n", session.colored(fmt::format("{:<{}}", left, width), "bold"),
                session.colored(right, "bold"));
     for (std::size_t i = 0; i < std::max(yours.lines.size(), book.lines.size()); ++i) {

@@ -1,10 +1,8 @@
 #include "common/cli/trace_text.hpp"
 
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <algorithm>
 
+#include "common/cli/session.hpp"
 #include "common/judge/trace_facts.hpp"
 
 namespace workbook::cli {
@@ -29,13 +27,6 @@ std::string table_text(const TraceTable& table) {
     text += line + "\n";
   }
   return text;
-}
-
-/// Characters of a line on the terminal; elsewhere those of a page.
-std::int64_t line_width() {
-  winsize size{};
-  if (::isatty(1) != 0 && ::ioctl(1, TIOCGWINSZ, &size) == 0 && size.ws_col >= 40) return size.ws_col;
-  return 120;
 }
 
 std::string map_text(const TileMap& map) {

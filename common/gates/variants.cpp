@@ -40,6 +40,7 @@ std::vector<VariantRun> run_variants(const Workspace& workspace, const std::vect
     runs[i].compiled = whole != built.end() && whole->second.ok;
     if (whole != built.end() && !whole->second.ok) runs[i].log = whole->second.log;
     runs[i].run = run_plan(workspace, plans[i], built, variants[i].request);
+    runs[i].plan = plans[i];
   };
   const auto on_gpu = [&](std::size_t i) { return variants[i].request.backend == Backend::cuda; };
   share_cores(variants.size(), [&](std::size_t i) {

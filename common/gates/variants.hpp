@@ -28,6 +28,7 @@ Variant write_variant(const judge::Workspace& workspace, const book::Chapter& ch
 struct VariantRun {
   bool compiled = false;
   std::string log;  ///< the compiler's, if it did not compile
+  judge::Plan plan;
   judge::ChapterRun run;
 };
 /// The chapters' tests on each variant, in their order. They share the cores, but those on a GPU run one by one.

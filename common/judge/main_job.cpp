@@ -24,7 +24,6 @@ using book::Chapter;
 using nlohmann::json;
 
 constexpr std::uint64_t kGradientSeed = 2;  // of the dO that backward stages are given
-constexpr std::chrono::hours kMostTime{24};
 
 /// What a backward stage is given, and what is expected of it.
 struct BackwardGiven {
@@ -243,7 +242,7 @@ class Running {
 
   void call(StageRow& row, const std::filesystem::path& executable) {
     worker::Limits limits;
-    limits.time = kMostTime;
+    limits.time = worker::Limits::kLongest;
     limits.memory = row.backend == Backend::cuda ? 0 : job_.memory;  // CUDA reserves far more addresses than it uses
     worker::Worker worker(executable, limits);
     try {

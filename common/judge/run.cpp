@@ -179,7 +179,12 @@ std::string test_spec(const Chapter& chapter, const RunRequest& request) {
   std::string spec;
   if (chapter.runs_on(Backend::cpu)) spec = request.backend == Backend::cpu ? "~[kernel]" : "[kernel]";
   if (!request.only.empty()) return spec + exact(request.only);  // in this order: after a name "~" is a part of it
-  return request.exercise.empty() ? spec : "[" + request.exercise + "]" + spec;
+  std::vector<std::string> groups = request.groups;
+  if (groups.empty() && !request.exercise.empty()) groups = {request.exercise};
+  std::string groups_spec;
+  for (const std::string& group : groups)
+    groups_spec += fmt::format("{}[{}]{}", groups_spec.empty() ? "" : ",", group, spec);
+  return groups.empty() ? spec : groups_spec;
 }
 
 /// The lines of the source that reports name: equal for the same mistakes.

@@ -32,6 +32,8 @@ nlohmann::json to_json(const ChapterRun& run);
 bool all_passed(const std::vector<ChapterRun>& runs);
 
 struct RunRequest : PlanRequest {
+  std::vector<std::string>
+      groups;        ///< only the tests of these exercises, kWhole among them; empty: all that is planned
   std::string only;  ///< one test by name; empty: all. With `debug` it runs under a debugger on this terminal.
   double time_limit = 10;
   std::string sanitizer;  ///< on the GPU: a tool of compute-sanitizer that watches the workers; empty: none

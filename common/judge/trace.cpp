@@ -15,7 +15,6 @@ namespace {
 
 using book::Chapter;
 
-constexpr std::chrono::hours kMostTime{24};
 constexpr std::uint64_t kMostMemory = std::uint64_t(1) << 46;  // bytes of addresses: as good as no limit
 
 /// Where an open exercise stands, as "chapters/…:12"; empty if the reader's files do not say.
@@ -85,7 +84,7 @@ Traced run_traced(const Workspace& workspace, const Chapter& chapter, const Tree
   }
   workspace.progress(fmt::format("simulating chapter {}", chapter.number));
   worker::Limits limits;
-  limits.time = kMostTime;
+  limits.time = worker::Limits::kLongest;
   limits.memory = kMostMemory;
   worker::Worker worker(built.executable, limits);
   try {

@@ -57,6 +57,7 @@ class Failure : public std::runtime_error {
 };
 
 struct Limits {
+  static constexpr std::chrono::hours kLongest{24};  ///< for calls that a person waits for: as good as no limit
   std::chrono::duration<double> time{10};  ///< per call, wall clock
   std::uint64_t memory = 4ull << 30;       ///< bytes of address space, 0: no limit; not applied in sanitizer builds
   std::uint64_t printed = 16ull << 20;     ///< bytes written to stdout and stderr, per call

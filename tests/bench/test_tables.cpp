@@ -9,6 +9,7 @@
 
 using namespace workbook::bench;
 using Catch::Matchers::ContainsSubstring;
+using workbook::book::Chapter, workbook::book::Goal;
 
 namespace {
 
@@ -19,6 +20,15 @@ std::string line_of(const std::string& text, const std::string& start) {
     if (line.starts_with(start)) return line;
   }
   return "";
+}
+
+Chapter chapter_with(int number, const std::string& slug, const std::vector<Goal>& goals) {
+  Chapter chapter;
+  chapter.number = number;
+  chapter.slug = slug;
+  chapter.pass = slug == "backward" ? "backward" : "forward";
+  chapter.goals = goals;
+  return chapter;
 }
 
 }  // namespace
@@ -34,28 +44,39 @@ TEST_CASE("the terminal table has every point, and says why one has no time") {
   CHECK(std::count(table.begin(), table.end(), '\n') == 1 + 12 + 1 + 1);  // header, points, empty line, message
 }
 
-TEST_CASE("the goals are compared with what was reached") {
+TEST_CASE("the goals that chapters set are compared with what was reached") {
+  const std::vector<workbook::book::Chapter> chapters{
+      chapter_with(4, "q_split",
+                   {{"SDPA FlashAttention-2", false, 64, 4096, 0, 0.7, 1.0},
+                    {"01_naive_attention", false, 64, 8192, 8192, 4, 8}}),
+      chapter_with(5, "causal",
+                   {{"SDPA FlashAttention-2", true, 64, 8192, 8192, 0.65, 1.0},
+                    {Goal::kNotCausal, true, 64, 8192, 8192, 1.75, 1.9}}),
+      chapter_with(6, "backward", {{"SDPA FlashAttention-2", false, 64, 8192, 8192, 0.6, 0.85}})};
   Results results = made_up_results();
-  std::string goals = page_sections(results, {}, "figures").at("goals");
+  std::string goals = page_sections(results, chapters, {}, "figures").at("goals");
   // 200 of 400; 180 of 360; half the pairs at 0.9 of the speed: 1.8 times faster.
-  CHECK_THAT(line_of(goals, "| chapter 4 forward, of SDPA"),
+  CHECK_THAT(line_of(goals, "| 04_q_split: forward, speed over that of SDPA"),
              ContainsSubstring("| 4096, 8192 | 0.7 | 1 | 0.50 | **missed** |"));
-  CHECK_THAT(line_of(goals, "| chapter 5 causal, of SDPA"), ContainsSubstring("| 0.50 | **missed** |"));
-  CHECK_THAT(line_of(goals, "| chapter 5, time without"), ContainsSubstring("| 1.80 | reached |"));
-  CHECK(line_of(goals, "| chapter 6").empty());                // not timed
-  CHECK(line_of(goals, "| chapter 4 over standard").empty());  // out of memory at 8192
+  CHECK_THAT(line_of(goals, "| 05_causal: forward, causal, speed over that of SDPA"),
+             ContainsSubstring("| 0.50 | **missed** |"));
+  CHECK_THAT(line_of(goals, "| 05_causal: forward, time without"), ContainsSubstring("| 1.80 | reached |"));
+  CHECK(line_of(goals, "| 06_backward").empty());  // not timed
+  CHECK(
+      line_of(goals, "| 04_q_split: forward, speed over that of 01_naive_attention").empty());  // out of memory at 8192
   for (Point& p : results.points) {
     if (p.name == "04_q_split") p.times->median /= 2;
   }
-  goals = page_sections(results, {}, "figures").at("goals");
-  CHECK_THAT(line_of(goals, "| chapter 4 forward, of SDPA"), ContainsSubstring("| 1.00 | as hoped for |"));
-  CHECK_THAT(page_sections(Results{}, {}, "figures").at("goals"), ContainsSubstring("None"));
+  goals = page_sections(results, chapters, {}, "figures").at("goals");
+  CHECK_THAT(line_of(goals, "| 04_q_split: forward, speed over that of SDPA"),
+             ContainsSubstring("| 1.00 | as hoped for |"));
+  CHECK_THAT(page_sections(Results{}, chapters, {}, "figures").at("goals"), ContainsSubstring("None"));
 }
 
 TEST_CASE("the page's sections hold the run's environment, speeds, memory and figures") {
   Results results = made_up_results();
   results.skipped = {"something was not there"};
-  const auto sections = page_sections(results, {{"speed_forward", "Speed over N.", {}}}, "figures");
+  const auto sections = page_sections(results, {}, {{"speed_forward", "Speed over N.", {}}}, "figures");
   CHECK_THAT(sections.at("environment"), ContainsSubstring("```sh\n./workbook bench --peers\n```"));
   CHECK_THAT(sections.at("environment"), ContainsSubstring("| GPU | Imagined GPU |"));
   CHECK_THAT(sections.at("environment"), ContainsSubstring("| 4.00 TB/s |"));
@@ -98,6 +119,6 @@ TEST_CASE("a page whose markers are gone is refused by name") {
 
 TEST_CASE("notes/results.md has a place for every section") {
   const std::string page = workbook::book::read_file(std::string(WORKBOOK_SOURCE) + "/notes/results.md");
-  const std::string published = publish(page, "notes/results.md", page_sections(made_up_results(), {}, "figures"));
+  const std::string published = publish(page, "notes/results.md", page_sections(made_up_results(), {}, {}, "figures"));
   CHECK_THAT(published, ContainsSubstring("Imagined GPU"));
 }

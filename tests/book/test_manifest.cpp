@@ -155,6 +155,28 @@ TEST_CASE("an unknown key is an error at its line") {
   CHECK_THAT(error_after("[[exercise]]", "[exercises]"), ContainsSubstring("unknown key \"exercises\""));
 }
 
+TEST_CASE("a goal is read, and refused where it cannot be compared") {
+  const auto with_goal = [](const std::string& over, const std::string& rest) {
+    return fmt::format("[[goal]]\nover = \"{}\"\ncausal = false\nd = 64\nleast_N = 4096\n{}\n\n[[exercise]]", over,
+                       rest);
+  };
+  const std::string bars = "must = 1\nhoped = 1.5";
+  const TemporaryBook folder;
+  folder.edit("chapters/01_sums/chapter.toml", "[[exercise]]", with_goal("a peer", bars));
+  const std::vector<Goal> goals = folder.load().chapters[0].goals;
+  REQUIRE(goals.size() == 1);
+  CHECK((goals[0].over == "a peer" && !goals[0].causal && goals[0].d == 64));
+  CHECK((goals[0].least_N == 4096 && goals[0].most_N == 0 && goals[0].must == 1 && goals[0].hoped == 1.5));
+
+  CHECK_THAT(error_after("[[exercise]]", with_goal("a peer", "must = 0\nhoped = 1")),
+             ContainsSubstring("must be a number above 0"));
+  CHECK_THAT(error_after("[[exercise]]", with_goal("a peer", "most_N = 512\n" + bars)),
+             ContainsSubstring("most_N = 512"));
+  CHECK_THAT(error_after("[[exercise]]", with_goal("not causal", bars)), ContainsSubstring("needs causal = true"));
+  CHECK_THAT(error_after("[[exercise]]", with_goal("a peer", bars + "\nfast = 2")),
+             ContainsSubstring("unknown key \"fast\""));
+}
+
 TEST_CASE("a value that is none of those allowed is an error") {
   CHECK_THAT(error_after("\"float32\"", "\"float23\""), starts_at_line(5) && ContainsSubstring("float16"));
   CHECK_THAT(error_after("\"forward\"", "\"froward\""), starts_at_line(6) && ContainsSubstring("backward"));
