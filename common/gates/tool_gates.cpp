@@ -85,6 +85,26 @@ void check_format(Inspection& inspection, Findings& findings) {
   findings.detail = fmt::format("{} files", files);
 }
 
+namespace {
+
+/// Counts lines "ok …", "skipped …" and "not ok …" of a program's tests.
+void take_lines(const worker::CommandResult& result, Findings& findings) {
+  std::istringstream lines(result.output);
+  int problems = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("ok ")) ++findings.passed;
+    if (line.starts_with("skipped")) ++findings.skipped;
+    if (line.starts_with("not ok")) {
+      ++problems;
+      findings.problems.push_back(line);
+    }
+  }
+  if (result.exit_code != 0 && problems == 0) findings.problems.push_back(result.output);
+  findings.detail = fmt::format("{} tests", findings.passed);
+}
+
+}  // namespace
+
 void check_launcher(Inspection& inspection, Findings& findings) {
   const Workspace& workspace = inspection.workspace;
   const fs::path tests = workspace.book.root / "tests" / "launcher" / "test_launcher.sh";
@@ -98,18 +118,20 @@ void check_launcher(Inspection& inspection, Findings& findings) {
   }
   const worker::CommandResult result =
       worker::run_command({"sh", tests.string(), (workspace.book.root / "workbook").string()});
-  std::istringstream lines(result.output);
-  int problems = 0;
-  for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("ok ")) ++findings.passed;
-    if (line.starts_with("skipped")) ++findings.skipped;
-    if (line.starts_with("not ok")) {
-      ++problems;
-      findings.problems.push_back(line);
-    }
+  take_lines(result, findings);
+}
+
+void check_site(Inspection& inspection, Findings& findings) {
+  for (const char* needed : {"node", "npm"}) {
+    if (!worker::find_program(needed).empty()) continue;
+    findings.skip_reason = fmt::format("{} is not here", needed);
+    return;
   }
-  if (result.exit_code != 0 && problems == 0) findings.problems.push_back(result.output);
-  findings.detail = fmt::format("{} tests", findings.passed);
+  const fs::path program = inspection.workspace.book.root / "notes" / "site" / "site.mjs";
+  const worker::CommandResult result = worker::run_command({"node", program.string(), "test"});
+  take_lines(result, findings);
+  if (result.output.find("skipped: Chromium") != std::string::npos)
+    findings.detail += "; no page was opened: Chromium is not here";
 }
 
 void check_sanitized_by_gcc(Inspection& inspection, Findings& findings) {

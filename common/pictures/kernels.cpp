@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <optional>
+#include <sstream>
 
 #include "common/attention/shape.hpp"
 #include "common/book/text.hpp"
@@ -55,7 +56,7 @@ std::optional<Panel> panel_of(const judge::TracedLaunch& launch) {
   panel.kernel = short_name(launch.kernel);
   panel.row_tile = Q->tiling->tile_rows;
   panel.column_tile = K->tiling->tile_rows;
-  panel.blocks_own_keys = K->tile_reads() < Q->tile_reads();  // what is walked over is read more often
+  panel.blocks_own_keys = judge::is_walked_over(*Q, *K);
   panel.cells.assign(std::size_t(Q->tiling->tiles()),
                      std::vector<Cell>(std::size_t(K->tiling->tiles()), Cell::skipped));
   const judge::TracedTensor &own = panel.blocks_own_keys ? *K : *Q, &walked = panel.blocks_own_keys ? *Q : *K;
@@ -133,6 +134,51 @@ void draw_panel(Svg& svg, const Panel& panel, double left, double top, double wi
   }
 }
 
+/// ".": skipped, "#": computed, "m": masked; a text a row of tiles.
+nlohmann::ordered_json panels_facts(const std::vector<Panel>& panels, std::int64_t Nq, std::int64_t Nk) {
+  nlohmann::ordered_json launches = nlohmann::ordered_json::array();
+  for (const Panel& panel : panels) {
+    std::vector<std::string> rows;
+    for (const auto& row : panel.cells) {
+      std::string& text = rows.emplace_back();
+      for (const Cell cell : row) text += cell == Cell::skipped ? '.' : cell == Cell::masked ? 'm' : '#';
+    }
+    launches.push_back({{"kernel", panel.kernel},
+                        {"row_tile", panel.row_tile},
+                        {"column_tile", panel.column_tile},
+                        {"blocks_own_keys", panel.blocks_own_keys},
+                        {"cells", rows}});
+  }
+  return {{"queries", Nq}, {"keys", Nk}, {"launches", launches}};
+}
+
+std::vector<Panel> panels_of(const judge::Trace& trace) {
+  std::vector<Panel> panels;
+  for (const judge::TracedLaunch& launch : trace.launches) {
+    if (auto panel = panel_of(launch)) panels.push_back(std::move(*panel));
+  }
+  return panels;
+}
+
+/// Of the drawing, and of what `also` asks for: "queries keys Br Bc" each.
+nlohmann::ordered_json tiles_facts(const Request& request, const std::vector<Panel>& panels, std::int64_t Nq,
+                                   std::int64_t Nk, std::int64_t d, bool causal) {
+  Parameters& p = request.parameters;
+  nlohmann::ordered_json facts = panels_facts(panels, Nq, Nk), more = nlohmann::ordered_json::array();
+  facts["d"] = d;
+  facts["causal"] = causal;
+  for (const std::string& text : p.has("also") ? p.texts("also") : std::vector<std::string>{}) {
+    std::istringstream words(text);
+    std::int64_t queries = 0, keys = 0;
+    judge::TraceRequest tiles;
+    if (!(words >> queries >> keys >> tiles.Br >> tiles.Bc)) p.fail("also: \"queries keys Br Bc\" each, not " + text);
+    more.push_back(
+        panels_facts(panels_of(traced(request, own_chapter(request), queries, keys, d, causal, tiles)), queries, keys));
+  }
+  facts["also"] = more;
+  return facts;
+}
+
 struct PanelsPlace {
   double left, width, bottom;  ///< width: of one panel
 };
@@ -171,10 +217,7 @@ Drawing draw_tiles(const Request& request) {
   Parameters& p = request.parameters;
   const std::int64_t Nq = p.count("queries"), Nk = p.count("keys"), d = p.count("d");
   const bool causal = p.flag("causal"), walks = p.flag("walks");
-  std::vector<Panel> panels;
-  for (const judge::TracedLaunch& launch : traced(request, own_chapter(request), Nq, Nk, d, causal).launches) {
-    if (auto panel = panel_of(launch)) panels.push_back(std::move(*panel));
-  }
+  const std::vector<Panel> panels = panels_of(traced(request, own_chapter(request), Nq, Nk, d, causal));
   if (panels.empty()) p.fail("no launch of this chapter reads Q and K by tiles");
   Drawing drawing;
   Svg& svg = drawing.svg;
@@ -212,6 +255,7 @@ Drawing draw_tiles(const Request& request) {
   svg.text(panels.size() == 1 ? left + width + 30 : left, below + 14,
            fmt::format("Nq = {}, Nk = {}, d = {}", Nq, Nk, d), kSoft);
   drawing.height = std::max(bottom, below + 14) + 6;
+  drawing.facts = tiles_facts(request, panels, Nq, Nk, d, causal);
   return drawing;
 }
 
@@ -302,6 +346,19 @@ std::vector<Lane> lanes_of(const judge::TracedLaunch& launch) {
   return lanes;
 }
 
+nlohmann::ordered_json timeline_facts(const judge::TracedLaunch& launch, const std::vector<Lane>& lanes) {
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  for (const Lane& lane : lanes) {
+    nlohmann::ordered_json bars = nlohmann::ordered_json::array();
+    for (const Bar& bar : lane.bars) bars.push_back({{"first", bar.first}, {"last", bar.last}, {"text", bar.text}});
+    if (!lane.bars.empty()) all.push_back({{"name", lane.name}, {"color", lane.color}, {"bars", bars}});
+  }
+  return {{"kernel", short_name(launch.kernel)},
+          {"warps", launch.threads() / 32},
+          {"intervals", launch.intervals.size()},
+          {"lanes", all}};
+}
+
 }  // namespace
 
 Drawing draw_timeline(const Request& request) {
@@ -357,6 +414,8 @@ Drawing draw_timeline(const Request& request) {
                                     short_name(launch->kernel)) +
                         drawing.description;
   drawing.height = y + 30;
+  drawing.facts = timeline_facts(*launch, lanes);
+  drawing.facts.update({{"queries", Nq}, {"keys", Nk}, {"d", d}, {"causal", causal}, {"first", first}});
   return drawing;
 }
 
@@ -497,6 +556,10 @@ Drawing draw_traffic(const Request& request) {
   svg.text(0, y.from + 60, "Counted on the simulator. Lines: the bytes that the kernels ask for.", kSoft);
   svg.text(0, y.from + 77, "Dashed: each sector of 32 bytes once a launch, which no cache can avoid.", kSoft);
   drawing.height = y.from + 86;
+  nlohmann::ordered_json counted = nlohmann::ordered_json::array();
+  for (const Curve& curve : curves)
+    counted.push_back({{"name", curve.name}, {"asked", curve.asked}, {"least", curve.least}});
+  drawing.facts = {{"lengths", lengths}, {"d", d}, {"curves", counted}};
   return drawing;
 }
 
