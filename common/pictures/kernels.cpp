@@ -134,18 +134,30 @@ void draw_panel(Svg& svg, const Panel& panel, double left, double top, double wi
   }
 }
 
-/// ".": skipped, "#": computed, "m": masked; a text a row of tiles.
+/// How many of its tiles a block keeps.
+std::int64_t tiles_kept(const Panel& panel) {
+  std::int64_t most = 1;
+  for (const Panel::Walk& walk : panel.walks) most = std::max(most, walk.own_last - walk.own_first + 1);
+  return most;
+}
+
+/// ".": skipped, "#": computed, "m": masked; a text a row of tiles. What a block keeps is one tile here.
 nlohmann::ordered_json panels_facts(const std::vector<Panel>& panels, std::int64_t Nq, std::int64_t Nk) {
   nlohmann::ordered_json launches = nlohmann::ordered_json::array();
   for (const Panel& panel : panels) {
+    const std::int64_t kept = tiles_kept(panel), down = panel.blocks_own_keys ? 1 : kept,
+                       across = panel.blocks_own_keys ? kept : 1;
     std::vector<std::string> rows;
-    for (const auto& row : panel.cells) {
+    for (std::size_t i = 0; i < panel.cells.size(); i += std::size_t(down)) {
       std::string& text = rows.emplace_back();
-      for (const Cell cell : row) text += cell == Cell::skipped ? '.' : cell == Cell::masked ? 'm' : '#';
+      for (std::size_t j = 0; j < panel.cells[i].size(); j += std::size_t(across)) {
+        const Cell cell = panel.cells[i][j];
+        text += cell == Cell::skipped ? '.' : cell == Cell::masked ? 'm' : '#';
+      }
     }
     launches.push_back({{"kernel", panel.kernel},
-                        {"row_tile", panel.row_tile},
-                        {"column_tile", panel.column_tile},
+                        {"row_tile", panel.row_tile * down},
+                        {"column_tile", panel.column_tile * across},
                         {"blocks_own_keys", panel.blocks_own_keys},
                         {"cells", rows}});
   }

@@ -317,14 +317,15 @@ Drawing draw_swizzle(const Request& request) {
       }
     }
     const unsigned passes = wavefronts(asked, chunk_bytes);
-    const std::string result = fmt::format("{}, {} bytes a row", wavefronts_text(passes), row_bytes + panel.padding);
-    svg.colored(x0, top + rows * (cell + 2) + 16, result, passes > 1 ? 4 : 2, {{}, {}, true, false});
-    drawing.description += fmt::format("{}: {}. ", panel.title, result);
+    const std::string taken = fmt::format("{} bytes a row", row_bytes + panel.padding);
+    svg.colored(x0, top + rows * (cell + 2) + 16, wavefronts_text(passes), passes > 1 ? 4 : 2, {{}, {}, true, false});
+    svg.text(x0, top + rows * (cell + 2) + 33, taken, kSmall);
+    drawing.description += fmt::format("{}: {}, {}. ", panel.title, wavefronts_text(passes), taken);
     x0 += groups * cell + gap;
   }
   svg.text(0, 50, "bank", {Words::Size::tiny, {}, false, true});
   for (int row = 0; row < rows; ++row) svg.text(0, top + row * (cell + 2) + 17, fmt::format("lane {}", row), kSoft);
-  const double end = top + rows * (cell + 2) + 40;
+  const double end = top + rows * (cell + 2) + 58;
   svg.text(left, end,
            fmt::format("ldmatrix: lanes 0 to 7 name chunk {} of rows 0 to 7, 16 bytes each. A column of cells is four "
                        "banks.",

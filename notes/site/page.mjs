@@ -24,7 +24,8 @@ menu.addEventListener('click', () => {
   menu.setAttribute('aria-expanded', String(open));
 });
 const current = document.querySelector('#contents [aria-current]');
-if (current) byId('contents').scrollTop = current.offsetTop - 120;
+const contents = byId('contents');
+if (current && current.offsetTop > contents.clientHeight) contents.scrollTop = current.offsetTop - contents.clientHeight / 2;
 
 // --- Search: the index is a script, so that it can be read from a folder too -----------------------------------------
 

@@ -5,10 +5,28 @@ import { mount } from './mount.mjs';
 import { readResults } from './results.mjs';
 
 const style = { background: 'transparent', color: 'inherit', fontSize: '13px', overflow: 'visible' };
+/// Plot names its groups of marks; only what has a role may have a name.
+const plot = (options) => {
+  const chart = Plot.plot({ ...options, style });
+  for (const group of chart.querySelectorAll('g[aria-label]')) group.setAttribute('role', 'group');
+  return chart;
+};
 const number = (value) => (value >= 100 ? value.toFixed(0) : value.toPrecision(3));
 
 /// The roof of a device, from one byte's work to much.
 const roof = ({ tflops, tb_s }, low, high) => [low, tflops / tb_s, high].map((x) => ({ x, y: Math.min(x * tb_s, tflops) }));
+
+/// One name for stages that lie too close to each other for two.
+function labels(stages) {
+  const near = (a, b) => Math.abs(Math.log(a.tflops / b.tflops)) < 0.12 && Math.abs(Math.log(a.flop_per_byte / b.flop_per_byte)) < 0.5;
+  const groups = [];
+  for (const stage of stages) {
+    const group = groups.find(([first]) => near(first, stage));
+    if (group) group.push(stage);
+    else groups.push([stage]);
+  }
+  return groups.map((group) => ({ ...group[0], name: group.map((stage) => stage.name).join(', ') }));
+}
 
 function roofline(facts) {
   const body = h('div');
@@ -20,8 +38,8 @@ function roofline(facts) {
     ];
     const chosen = stage.value === 'all' ? stages : stages.filter((s) => s.name === stage.value);
     const low = 1, high = 20000;
-    body.replaceChildren(Plot.plot({
-      width: 640, height: 380, marginLeft: 50, marginBottom: 40, style, ariaLabel: facts.title,
+    body.replaceChildren(plot({
+      width: 640, height: 380, marginLeft: 50, marginBottom: 40, ariaLabel: facts.title,
       x: { type: 'log', domain: [low, high], label: 'FLOP for each byte of device memory', tickFormat: (v) => String(v), grid: true },
       y: { type: 'log', domain: [1, 2000], label: 'TFLOP/s', tickFormat: (v) => String(v), grid: true },
       symbol: { domain: ['the book’s', 'yours'], legend: own.length > 0 },
@@ -29,7 +47,7 @@ function roofline(facts) {
         Plot.line(roof(facts.data_sheet, low, high), { x: 'x', y: 'y', strokeDasharray: '4 4', clip: true }),
         Plot.line(roof(facts.measured, low, high), { x: 'x', y: 'y', strokeWidth: 2, clip: true }),
         Plot.dot(chosen, { x: 'flop_per_byte', y: 'tflops', symbol: 'whose', r: 5, stroke: 'var(--strong)', fill: 'var(--chosen)', title: 'name' }),
-        Plot.text(chosen, { x: 'flop_per_byte', y: 'tflops', text: 'name', textAnchor: 'end', dx: -9, stroke: 'var(--page)', fill: 'currentColor', strokeWidth: 4 }),
+        Plot.text(labels(chosen), { x: 'flop_per_byte', y: 'tflops', text: 'name', textAnchor: 'end', dx: -9, stroke: 'var(--panel)', fill: 'currentColor', strokeWidth: 4 }),
       ],
     }));
     const ridge = facts.measured.tflops / facts.measured.tb_s;
@@ -76,19 +94,20 @@ function traffic(facts) {
   ]));
   const change = () => {
     const i = at.value, length = facts.lengths[i];
-    body.replaceChildren(Plot.plot({
-      width: 640, height: 360, marginLeft: 70, marginBottom: 40, style, ariaLabel: facts.title,
+    body.replaceChildren(plot({
+      width: 640, height: 360, marginLeft: 70, marginBottom: 40, ariaLabel: facts.title,
       x: { type: 'log', base: 2, label: 'sequence length N', ticks: facts.lengths, tickFormat: (v) => String(v) },
       y: { type: 'log', base: 2, label: 'bytes of one head', tickFormat: bytes, ticks: 6, grid: true },
       marks: [
         Plot.ruleX([length], { stroke: 'var(--strong)' }),
-        Plot.line(points, { x: 'length', y: 'bytes', z: (p) => p.name + p.what, strokeDasharray: (p) => (p.what === 'at least' ? '4 4' : null), strokeWidth: 2 }),
+        Plot.line(points.filter((p) => p.what === 'asked for'), { x: 'length', y: 'bytes', z: 'name', strokeWidth: 2 }),
+        Plot.line(points.filter((p) => p.what === 'at least'), { x: 'length', y: 'bytes', z: 'name', strokeDasharray: '4 4' }),
         Plot.dot(points, { x: 'length', y: 'bytes', r: (p) => (p.length === length ? 5 : 2.5), fill: 'var(--strong)' }),
-        Plot.text(facts.curves, { x: () => facts.lengths.at(-1), y: (c) => c.asked.at(-1), text: 'name', textAnchor: 'end', dy: -12, stroke: 'var(--page)', fill: 'currentColor', strokeWidth: 4 }),
+        Plot.text(facts.curves, { x: () => facts.lengths.at(-1), y: (c) => c.asked.at(-1), text: 'name', textAnchor: 'end', dy: -12, stroke: 'var(--panel)', fill: 'currentColor', strokeWidth: 4 }),
       ],
     }));
     figure.querySelector('.said').textContent = `At N = ${length}: ${facts.curves.map((c) =>
-      `${c.name} asks for ${bytes(c.asked[i])}, at least ${bytes(c.least[i])} must move`).join('; ')}.`;
+      `${c.name} asks for ${bytes(c.asked[i])}, at least ${bytes(c.least[i])} must move`).join('; ')}. Dashed: at least.`;
   };
   const at = slider({
     name: 'length', label: 'Sequence length N', low: 0, high: facts.lengths.length - 1, value: facts.lengths.length - 1,

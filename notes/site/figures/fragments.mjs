@@ -63,7 +63,7 @@ export function fragments(facts) {
       change();
     };
     body.replaceChildren(...facts.matrices.map((matrix) =>
-      h('figure', {}, h('figcaption', {}, `${matrix.name} (${matrix.rows} × ${matrix.columns})`), draw(matrix, lane, choose))));
+      h('figure', { style: `flex: ${matrix.columns} 1 ${matrix.columns * 17}px; max-width: ${matrix.columns * 28 + 22}px` }, h('figcaption', {}, `${matrix.name} (${matrix.rows} × ${matrix.columns})`), draw(matrix, lane, choose))));
     const lines = facts.matrices.flatMap((matrix) =>
       matrix.use === 'accumulator' ? [held(matrix, lane), ...rowText(matrix, lane)] : [held(matrix, lane)]);
     words.replaceChildren(...lines.map((line) => h('li', {}, line)));

@@ -31,7 +31,7 @@ export function slider({ name, label, low, high, step = 1, value, text = String,
     },
   });
   input.setAttribute('aria-valuetext', text(value));
-  const element = h('div', { class: 'control' }, h('label', { for: id }, label), input, output);
+  const element = h('div', { class: 'control' }, h('label', { for: id }, label), h('span', { class: 'value' }, input, output));
   return {
     element,
     get value() { return Number(input.value); },

@@ -6,6 +6,7 @@ const bankOf = (facts, address) => Math.floor(address / facts.bank_bytes) % fact
 const axis = (picture, facts, left, width, every, y) => {
   for (let bank = 0; bank < facts.banks; bank += every)
     picture.append(svg('text', { x: left + (bank + every / 2) * width, y, class: 'axis' }, String(bank)));
+  picture.append(svg('text', { x: 0, y, class: 'axis start' }, 'bank'));
 };
 
 export function banks(facts) {

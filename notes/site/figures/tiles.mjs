@@ -6,17 +6,14 @@ const side = 420, most = 1024;
 const names = { '#': 'computed', m: 'computed and masked', '.': 'skipped' };
 const classes = { '#': 'computed', m: 'masked', '.': 'skipped' };
 
-/// The calls that the simulator ran, of one launch: {text, queries, keys, row_tile, column_tile, causal, cells}.
-function callsOf(facts, kernel) {
-  return [facts, ...facts.also].map((call) => {
-    const launch = call.launches.find((l) => l.kernel === kernel);
-    return { queries: call.queries, keys: call.keys, ...launch, causal: facts.causal };
-  });
+/// What the simulator ran, launch by launch: {kernel, queries, keys, row_tile, column_tile, causal, cells}.
+function launchesOf(facts) {
+  return [facts, ...facts.also].flatMap(({ queries, keys, launches }) =>
+    launches.map((launch) => ({ queries, keys, ...launch, causal: facts.causal })));
 }
 
 export function tiles(facts) {
-  const { kernel } = facts.launches[0];
-  const calls = callsOf(facts, kernel);
+  const calls = launchesOf(facts);
   const sizes = [...new Set([16, 32, 64, 128, ...calls.flatMap((c) => [c.row_tile, c.column_tile])])].sort((a, b) => a - b);
   const body = h('div');
   const words = h('p', { class: 'checked' });
@@ -48,8 +45,8 @@ export function tiles(facts) {
     const ran = calls.find((c) => c.queries === chosen.queries && c.keys === chosen.keys &&
       c.row_tile === chosen.rowTile && c.column_tile === chosen.columnTile && c.causal === chosen.causal);
     words.textContent = ran === undefined ? 'By the definition of the mask; the simulator has not run this call.'
-      : ran.cells.join('/') === cells.join('/') ? `The simulator ran this call of ${kernel}: it did the same.`
-      : `The simulator ran this call of ${kernel}, and it did something else.`;
+      : ran.cells.join('/') === cells.join('/') ? `The simulator ran this call of ${ran.kernel}: it did the same.`
+      : `The simulator ran this call of ${ran.kernel}, and it did something else.`;
   };
 
   const size = (name, label, value) => slider({ name, label, low: 1, high: most, value, change });
@@ -61,7 +58,8 @@ export function tiles(facts) {
   const causal = tick({ name: 'causal', label: 'causal', value: facts.causal, change });
   const ran = choice({
     name: 'ran', label: 'Calls that the simulator ran', value: 0,
-    options: calls.map((c, i) => [i, `Nq = ${c.queries}, Nk = ${c.keys}, Br = ${c.row_tile}, Bc = ${c.column_tile}`]),
+    options: calls.map((c, i) =>
+      [i, `${c.kernel}: Nq = ${c.queries}, Nk = ${c.keys}, Br = ${c.row_tile}, Bc = ${c.column_tile}`]),
     change: () => {
       const call = calls[Number(ran.value)];
       queries.set(call.queries);
