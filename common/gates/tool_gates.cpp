@@ -103,6 +103,21 @@ void take_lines(const worker::CommandResult& result, Findings& findings) {
   findings.detail = fmt::format("{} tests", findings.passed);
 }
 
+/// A trace's page of the first chapter that launches kernels, and beside it what --json says; empty if none can be.
+fs::path trace_page_of(const Workspace& workspace) {
+  const auto chapter =
+      std::ranges::find_if(workspace.book.chapters, [](const book::Chapter& one) { return one.runs_on(Backend::sim); });
+  if (chapter == workspace.book.chapters.end() || !workspace.toolchain.counts) return {};
+  const fs::path page = workspace.toolchain.build_folder / "check" / "trace.html";
+  fs::create_directories(page.parent_path());
+  const worker::CommandResult result = worker::run_command(
+      {(workspace.toolchain.build_folder / "bin" / "workbook_cli").string(), "trace", std::to_string(chapter->number),
+       "--solutions", "--seq", "1024", "--heads", "1", "--json", "--html", page.string()});
+  if (result.exit_code != 0) throw std::runtime_error("trace failed:\n" + result.output);
+  book::write_file(fs::path(page).replace_extension(".json"), result.output);
+  return page;
+}
+
 }  // namespace
 
 void check_launcher(Inspection& inspection, Findings& findings) {
@@ -127,8 +142,11 @@ void check_site(Inspection& inspection, Findings& findings) {
     findings.skip_reason = fmt::format("{} is not here", needed);
     return;
   }
-  const fs::path program = inspection.workspace.book.root / "notes" / "site" / "site.mjs";
-  const worker::CommandResult result = worker::run_command({"node", program.string(), "test"});
+  const Workspace& workspace = inspection.workspace;
+  std::vector<std::string> argv{"node", (workspace.book.root / "notes" / "site" / "site.mjs").string(), "test"};
+  if (const fs::path page = trace_page_of(workspace); !page.empty())
+    argv.insert(argv.end(), {"--trace", page.string()});
+  const worker::CommandResult result = worker::run_command(argv);
   constexpr int npm_failed = 3;
   if (result.exit_code == npm_failed) {
     findings.skip_reason = result.output.substr(0, 300);

@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
 #include <functional>
 #include <optional>
 #include <sstream>
 
 #include "common/attention/shape.hpp"
 #include "common/book/text.hpp"
+#include "common/judge/trace_timeline.hpp"
 #include "common/pictures/axis.hpp"
 #include "common/pictures/kinds.hpp"
 
@@ -275,95 +275,32 @@ Drawing draw_tiles(const Request& request) {
 
 namespace {
 
-/// A stretch of the timeline, from one interval to another.
-struct Bar {
-  std::size_t first, last;
-  std::string text;
-};
-struct Lane {
-  std::string name;
-  int color;
-  std::vector<Bar> bars;
-};
-
-std::string kib(std::int64_t bytes) {
-  return bytes % 1024 == 0 ? fmt::format("{} KiB", bytes / 1024) : fmt::format("{} B", bytes);
-}
-
-/// What is moved of a tensor, "K 1: 8 KiB": the tile in which it begins, if it is moved tile after tile.
-std::string moved_text(const judge::TracedTensor& tensor, std::int64_t before, std::int64_t bytes) {
-  const std::int64_t tile_bytes = tensor.tiling ? tensor.tiling->tile_rows * tensor.tiling->row_bytes : 0;
-  const std::string number = tile_bytes > 0 ? fmt::format(" {}", before / tile_bytes) : "";
-  return fmt::format("{}{}: {}", tensor.name, number, kib(bytes));
-}
-
-/// Copies of one tensor that run beside the kernel: from the interval that starts them to the one that waits for them.
-Lane copies_lane(const judge::TracedLaunch& launch, const judge::TracedTensor& tensor) {
-  Lane lane{tensor.name + ", copied", 1, {}};
-  std::deque<std::pair<std::size_t, std::int64_t>> started;  // interval, bytes not yet arrived
-  std::int64_t before = 0;
-  for (std::size_t i = 0; i < launch.intervals.size(); ++i) {
-    const std::int64_t now = launch.intervals[i].counter(tensor.name, "async_bytes");
-    if (now > 0) started.emplace_back(i, now);
-    std::int64_t arrived = launch.intervals[i].counter(tensor.name, "arrived_bytes");
-    while (arrived > 0 && !started.empty()) {
-      auto& [first, left] = started.front();
-      const std::int64_t part = std::min(arrived, left);
-      lane.bars.push_back({first, i, moved_text(tensor, before, part)});
-      before += part;
-      arrived -= part;
-      left -= part;
-      if (left == 0) started.pop_front();
-    }
+int color_of(judge::TimelineLane::Kind kind) {
+  switch (kind) {
+    case judge::TimelineLane::Kind::copied:
+      return 1;
+    case judge::TimelineLane::Kind::loaded:
+      return 0;
+    case judge::TimelineLane::Kind::stored:
+      return 6;
+    case judge::TimelineLane::Kind::products:
+      return 2;
+    case judge::TimelineLane::Kind::shared:
+      return 3;
+    case judge::TimelineLane::Kind::shuffles:
+      return 5;
   }
-  return lane;
+  return 0;
 }
 
-/// Loads and stores of one tensor by ordinary instructions.
-Lane moved_lane(const judge::TracedLaunch& launch, const judge::TracedTensor& tensor, const char* what,
-                const char* counter, int color) {
-  Lane lane{tensor.name + what, color, {}};
-  std::int64_t before = 0;
-  for (std::size_t i = 0; i < launch.intervals.size(); ++i) {
-    const std::int64_t bytes = launch.intervals[i].counter(tensor.name, counter);
-    if (bytes == 0) continue;
-    lane.bars.push_back({i, i, moved_text(tensor, before, bytes)});
-    before += bytes;
-  }
-  return lane;
-}
-
-/// A counter of each interval.
-Lane counted_lane(const judge::TracedLaunch& launch, const char* name, const char* counter, int color) {
-  Lane lane{name, color, {}};
-  for (std::size_t i = 0; i < launch.intervals.size(); ++i) {
-    const std::int64_t count = launch.intervals[i].counter(counter);
-    if (count > 0) lane.bars.push_back({i, i, fmt::format("{}", count)});
-  }
-  return lane;
-}
-
-std::vector<Lane> lanes_of(const judge::TracedLaunch& launch) {
-  std::vector<Lane> lanes;
-  for (const judge::TracedTensor& tensor : launch.tensors) {
-    lanes.push_back(copies_lane(launch, tensor));
-    lanes.push_back(moved_lane(launch, tensor, ", loaded", "load_bytes", 0));
-  }
-  lanes.push_back(counted_lane(launch, "tensor cores", "tensor_instructions", 2));
-  lanes.push_back(counted_lane(launch, "shared, read", "shared.load_wavefronts", 3));
-  lanes.push_back(counted_lane(launch, "shared, written", "shared.store_wavefronts", 3));
-  lanes.push_back(counted_lane(launch, "shuffles", "shuffles", 5));
-  for (const judge::TracedTensor& tensor : launch.tensors)
-    lanes.push_back(moved_lane(launch, tensor, ", stored", "store_bytes", 6));
-  return lanes;
-}
-
-nlohmann::ordered_json timeline_facts(const judge::TracedLaunch& launch, const std::vector<Lane>& lanes) {
+nlohmann::ordered_json timeline_facts(const judge::TracedLaunch& launch,
+                                      const std::vector<judge::TimelineLane>& lanes) {
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
-  for (const Lane& lane : lanes) {
+  for (const judge::TimelineLane& lane : lanes) {
     nlohmann::ordered_json bars = nlohmann::ordered_json::array();
-    for (const Bar& bar : lane.bars) bars.push_back({{"first", bar.first}, {"last", bar.last}, {"text", bar.text}});
-    if (!lane.bars.empty()) all.push_back({{"name", lane.name}, {"color", lane.color}, {"bars", bars}});
+    for (const judge::TimelineBar& bar : lane.bars)
+      bars.push_back({{"first", bar.first}, {"last", bar.last}, {"text", bar.text}});
+    if (!lane.bars.empty()) all.push_back({{"name", lane.name}, {"kind", judge::name(lane.kind)}, {"bars", bars}});
   }
   return {{"kernel", short_name(launch.kernel)},
           {"warps", launch.threads() / 32},
@@ -389,21 +326,22 @@ Drawing draw_timeline(const Request& request) {
   Svg& svg = drawing.svg;
   constexpr double left = 108, top = 56, row = 27;
   const double width = (Svg::kWidth - left - 4) / double(end - first);
-  const std::vector<Lane> lanes = lanes_of(*launch);
+  const std::vector<judge::TimelineLane> lanes = judge::timeline_of(*launch);
   svg.text(0, 16,
            fmt::format("{}: block 0, {} warps, all together", short_name(launch->kernel), launch->threads() / 32),
            kHead);
   double y = top;
-  for (const Lane& lane : lanes) {
-    const bool shown = std::ranges::any_of(lane.bars, [&](const Bar& b) { return b.last >= first && b.first < end; });
+  for (const judge::TimelineLane& lane : lanes) {
+    const bool shown =
+        std::ranges::any_of(lane.bars, [&](const judge::TimelineBar& b) { return b.last >= first && b.first < end; });
     if (!shown) continue;
     svg.text(0, y + 16, lane.name, kSmall);
     std::string said;
-    for (const Bar& bar : lane.bars) {
+    for (const judge::TimelineBar& bar : lane.bars) {
       if (bar.last < first || bar.first >= end) continue;
       const double from = left + (double(std::max(bar.first, first)) - double(first)) * width + 3,
                    to = left + (double(std::min(bar.last + 1, end)) - double(first)) * width - 3;
-      svg.rectangle(from, y, to - from, row - 6, tile(lane.color), 3);
+      svg.rectangle(from, y, to - from, row - 6, tile(color_of(lane.kind)), 3);
       svg.text((from + to) / 2, y + 15, bar.text, middle(kSmall));
       said += fmt::format(
           "{}{} in {}", said.empty() ? "" : ", ", bar.text,

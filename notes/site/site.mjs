@@ -1,10 +1,10 @@
 // The book as web pages. Node and npm are all it needs; after npm's first install it works offline.
 //
 //     node notes/site/site.mjs build [--out FOLDER] [--with-solutions]
-//     node notes/site/site.mjs test  [--out FOLDER]
+//     node notes/site/site.mjs test  [--out FOLDER] [--trace PAGE]
 //
-// build writes the pages (build/site/pages); test builds them, then opens every one in Chromium (see test.mjs). What
-// npm installs is pinned by package-lock.json and goes into build/site/tool, beside a copy of this folder.
+// build writes the pages (build/site/pages); test builds them, then opens every one in Chromium (see test.mjs), and
+// PAGE, which trace --html wrote, with what --json said beside it. What npm installs is pinned by package-lock.json and goes into build/site/tool, beside a copy of this folder.
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -12,7 +12,7 @@ import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { parseArgs } from 'node:util';
 
-const usage = 'usage: node notes/site/site.mjs build|test [--out FOLDER] [--with-solutions]';
+const usage = 'usage: node notes/site/site.mjs build|test [--out FOLDER] [--with-solutions] [--trace PAGE]';
 const oldestNode = 18;
 const here = dirname(fileURLToPath(import.meta.url));
 const root = resolve(here, '../..');
@@ -28,7 +28,7 @@ function readCommandLine() {
   try {
     const { values, positionals } = parseArgs({
       allowPositionals: true,
-      options: { out: { type: 'string' }, 'with-solutions': { type: 'boolean', default: false } },
+      options: { out: { type: 'string' }, trace: { type: 'string' }, 'with-solutions': { type: 'boolean', default: false } },
     });
     if (positionals.length !== 1 || !['build', 'test'].includes(positionals[0])) throw new Error(usage);
     if (values.out === '') throw new Error('--out: the name of a folder');
@@ -36,6 +36,7 @@ function readCommandLine() {
       job: positionals[0],
       out: resolve(values.out ?? join(root, 'build/site/pages')),
       withSolutions: values['with-solutions'],
+      trace: values.trace && resolve(values.trace),
     };
   } catch (error) {
     throw new Trouble(2, error.message);
@@ -62,7 +63,7 @@ function prepareTool() {
 }
 
 try {
-  const { job, out, withSolutions } = readCommandLine();
+  const { job, out, withSolutions, trace } = readCommandLine();
   if (Number(process.versions.node.split('.')[0]) < oldestNode)
     throw new Trouble(3, `this is Node ${process.versions.node}; the site needs ${oldestNode} or later`);
   const tool = prepareTool();
@@ -73,7 +74,7 @@ try {
   process.stderr.write(`${built.pages} pages in ${((Date.now() - started) / 1000).toFixed(1)} s\n`);
   if (job === 'test') {
     const { test } = await load('test.mjs');
-    process.exitCode = await test({ root, tool, out, pages: built.list });
+    process.exitCode = await test({ root, tool, out, trace, pages: built.list });
   } else {
     process.stdout.write(`${join(out, 'index.html')}\n`);
   }

@@ -392,7 +392,42 @@ async function testPage(reader) {
   reader.quiet();
 }
 
-async function testInChromium(tests, executablePath, out, tool, pages) {
+/// A page that trace --html wrote: small, and at its last interval what the trace's counters say.
+async function testTrace(browser, trace, axe) {
+  const html = readFileSync(trace, 'utf8');
+  expect(html.length < 5 * 1024 ** 2, `it has ${html.length} bytes`);
+  const reader = new Reader(browser, dirname(trace));
+  await reader.start();
+  await reader.open(trace.slice(dirname(trace).length + 1));
+  await reader.fits('trace');
+  const part = reader.page.locator('.time').first();
+  const slider = part.locator('input'), shown = part.locator('.intervals li:visible');
+  expect((await shown.count()) === 1 && (await shown.textContent()).startsWith('Interval 0:'), 'it begins at interval 0');
+  await slider.focus();
+  await reader.page.keyboard.press('ArrowRight');
+  expect((await shown.textContent()).startsWith('Interval 1:'), 'an arrow key goes on');
+  const marked = await part.locator('.bar.now').evaluateAll((bars) =>
+    bars.every((bar) => Number(bar.dataset.first) <= 1 && Number(bar.dataset.last) >= 1) ? bars.length : -1);
+  expect(marked > 0, 'what happens in interval 1 is marked, and nothing else');
+  await reader.page.keyboard.press('End');
+  const text = await shown.textContent();
+  const launch = JSON.parse(readFileSync(trace.replace(/html$/, 'json'), 'utf8')).launches[0];
+  if (launch.grid.every((blocks) => blocks === 1)) {
+    for (const { name, counters } of launch.tensors) {
+      for (const moved of [counters.load_bytes + counters.async_bytes, counters.store_bytes].filter((bytes) => bytes > 0)) {
+        const unit = moved >= 1024 ** 2 ? ['MiB', 1024 ** 2] : ['KiB', 1024];
+        expect(text.includes(`${name} ${(moved / unit[1]).toFixed(1)} ${unit[0]}`), `${name}: ${moved} bytes; ${text}`);
+      }
+    }
+  }
+  for (const colorScheme of ['light', 'dark']) {
+    await reader.page.emulateMedia({ colorScheme });
+    await reader.accessible('trace', axe);
+  }
+  reader.quiet();
+}
+
+async function testInChromium(tests, executablePath, out, tool, pages, trace) {
   const browser = await chromium.launch({ executablePath, args: ['--no-sandbox'] });
   try {
     const reader = new Reader(browser, out);
@@ -414,14 +449,15 @@ async function testInChromium(tests, executablePath, out, tool, pages) {
       }
     }
     await tests.run('colours, search, contents, print', () => testPage(reader));
+    if (trace) await tests.run('a trace that one scrubs through', () => testTrace(browser, trace, axe));
     await testFigures(reader, tests, pages);
   } finally {
     await browser.close();
   }
 }
 
-/// {root, tool, out, pages} -> exit code
-export async function test({ root, tool, out, pages }) {
+/// {root, tool, out, pages, trace} -> exit code; trace: a page of trace --html, or none
+export async function test({ root, tool, out, pages, trace }) {
   const tests = new Tests(), facts = allFacts(root);
   await tests.run('the causal map of the page is the simulator’s', () => testMap(facts));
   await tests.run('results of bench are read, and what is none is told', testResults);
@@ -430,7 +466,7 @@ export async function test({ root, tool, out, pages }) {
   await tests.run('nothing is loaded from elsewhere', () => testNothingLoaded(out, pages));
   await tests.run('no answer is on any page', () => testAnswers(root, out, pages));
   const executable = programs.find(existsSync);
-  if (executable) await testInChromium(tests, executable, out, tool, pages);
+  if (executable) await testInChromium(tests, executable, out, tool, pages, trace);
   else tests.skip('Chromium is not here (Debian: apt install chromium): no page was opened');
   console.log(`${tests.passed} passed, ${tests.failed} failed, ${tests.skipped} skipped`);
   return tests.failed === 0 ? 0 : 1;
