@@ -191,7 +191,7 @@ std::string trace_page(const TracePage& page) {
   std::string html = fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{}</title>\n"
-      "<style>{}{}</style>\n</head>\n<body>\n<h1>{}</h1>\n<p class=\"soft\">{}</p>\n",
+      "<style>{}{}</style>\n</head>\n<body>\n<main>\n<h1>{}</h1>\n<p class=\"soft\">{}</p>\n",
       xml_escaped(page.title), kStyle, time_style, xml_escaped(page.title), xml_escaped(page.input));
   html += reports_html(page.trace->reports);
   for (const TracedLaunch& launch : page.trace->launches) html += launch_html(launch);
@@ -199,7 +199,7 @@ std::string trace_page(const TracePage& page) {
     html += "<section>\n<h2>All launches together</h2>\n" + table_html(all_traffic_table(page.trace->launches)) +
             "</section>\n";
   }
-  return html + fmt::format("<script>{}</script>\n</body>\n</html>\n", time_script);
+  return html + fmt::format("</main>\n<script>{}</script>\n</body>\n</html>\n", time_script);
 }
 
 }  // namespace workbook::cli

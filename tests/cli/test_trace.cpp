@@ -411,8 +411,8 @@ TEST_CASE("trace --html writes a page that needs nothing beside it and says the 
   const int intervals = occurrences(html, "<li><b>Interval ");
   CHECK(intervals > 4);
   CHECK(contains(html, fmt::format("<input type=\"range\" min=\"0\" max=\"{}\" value=\"0\">", intervals - 1)));
-  CHECK(
-      contains(html.substr(html.rfind("<b>So far:</b>")), "written O 25 KiB, lse 800 B."));  // 200 rows of 64 and of 1
+  CHECK(contains(html.substr(html.rfind("<b>So far:</b>")),
+                 "written O 25.0 KiB, lse 800 B."));  // 200 rows of 64 and of 1
   for (const char* tag :
        {"html", "body", "section", "table", "tr", "td", "th", "svg", "rect", "title", "figure", "dl"}) {
     INFO(tag);
