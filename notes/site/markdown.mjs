@@ -81,7 +81,7 @@ export function makeMarkdown({ root, links }) {
   rules.image = (tokens, i, options, env) => {
     const token = tokens[i], source = token.attrGet('src');
     const target = links.resolve(pageOf(env), source);
-    const picture = `<img src="${target}" alt="${escapeHtml(token.content)}" loading="lazy">`;
+    const picture = `<img src="${target}" alt="${escapeHtml(token.content)}">`;
     const facts = factsOf(root, pageOf(env), source);
     if (!facts) return picture;
     return (

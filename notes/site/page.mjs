@@ -7,7 +7,7 @@ const prefix = document.body.dataset.prefix;
 
 // --- Colours -----------------------------------------------------------------------------------------------------
 
-const theme = byId('theme');
+const theme = byId('book-theme');
 theme.value = document.documentElement.dataset.theme;
 theme.addEventListener('change', () => {
   document.documentElement.dataset.theme = theme.value;
@@ -18,18 +18,18 @@ theme.addEventListener('change', () => {
 
 // --- Contents ----------------------------------------------------------------------------------------------------
 
-const menu = byId('menu');
+const menu = byId('book-menu');
 menu.addEventListener('click', () => {
   const open = document.body.classList.toggle('contents-open');
   menu.setAttribute('aria-expanded', String(open));
 });
-const current = document.querySelector('#contents [aria-current]');
-const contents = byId('contents');
+const current = document.querySelector('#book-contents [aria-current]');
+const contents = byId('book-contents');
 if (current && current.offsetTop > contents.clientHeight) contents.scrollTop = current.offsetTop - contents.clientHeight / 2;
 
 // --- Search: the index is a script, so that it can be read from a folder too -----------------------------------------
 
-const dialog = byId('search'), words = byId('words'), results = byId('results'), found = byId('found');
+const dialog = byId('book-search'), words = byId('book-words'), results = byId('book-results'), found = byId('book-found');
 let index;
 
 function loadIndex() {
@@ -74,7 +74,7 @@ function openSearch() {
   words.select();
   loadIndex();
 }
-byId('find').addEventListener('click', openSearch);
+byId('book-find').addEventListener('click', openSearch);
 words.addEventListener('input', search);
 words.addEventListener('keydown', (event) => {
   if (event.key !== 'Enter') return;

@@ -104,6 +104,15 @@ function testLinks(out, pages) {
   expect(wrong.length === 0, wrong.join('\n'));
 }
 
+/// A heading's anchor and a part of the page by the same name would be taken for each other.
+function testIds(out, pages) {
+  for (const { url } of pages) {
+    const ids = attributes(readFileSync(join(out, url), 'utf8').replace(/<script[^>]*json[^]*?<\/script>/g, ''), 'id');
+    const twice = ids.filter((id, i) => ids.indexOf(id) !== i);
+    expect(twice.length === 0, `${url} has twice: ${twice.join(', ')}`);
+  }
+}
+
 function testNothingLoaded(out, pages) {
   for (const { url } of pages) {
     const html = readFileSync(join(out, url), 'utf8');
@@ -361,15 +370,15 @@ async function testPage(reader) {
   await page.emulateMedia({ colorScheme: 'dark' });
   const dark = await background();
   expect(light !== dark, 'light and dark look alike');
-  await page.locator('#theme').selectOption('light');
+  await page.locator('#book-theme').selectOption('light');
   expect((await background()) === light, 'light by choice');
   await reader.open('notes/results.html');
   expect((await background()) === light, 'the choice holds on the next page');
-  await page.locator('#theme').selectOption('system');
+  await page.locator('#book-theme').selectOption('system');
 
   await page.keyboard.press('/');
-  await page.locator('#words').fill('bank conflict');
-  await page.locator('#results a').first().waitFor({ timeout: 10000 });
+  await page.locator('#book-words').fill('bank conflict');
+  await page.locator('#book-results a').first().waitFor({ timeout: 10000 });
   await page.keyboard.press('Enter');
   await page.waitForURL((url) => !url.href.includes('notes/results.html'));
   expect(/bank conflict/i.test(await page.locator('main').textContent()), 'what was found is on the page');
@@ -377,9 +386,9 @@ async function testPage(reader) {
   await page.locator('a[rel=next]').click();
   await page.locator('a[rel=prev]').click();
   await page.setViewportSize({ width: 400, height: 900 });
-  expect(!(await page.locator('#contents').isVisible()), 'narrow: the contents are folded');
-  await page.locator('#menu').click();
-  expect(await page.locator('#contents').isVisible(), 'and unfold');
+  expect(!(await page.locator('#book-contents').isVisible()), 'narrow: the contents are folded');
+  await page.locator('#book-menu').click();
+  expect(await page.locator('#book-contents').isVisible(), 'and unfold');
 
   await reader.open('chapters/02_online_softmax/index.html');
   await page.emulateMedia({ media: 'print' });
@@ -463,6 +472,7 @@ export async function test({ root, tool, out, pages, trace }) {
   await tests.run('results of bench are read, and what is none is told', testResults);
   await tests.run('anchors are GitHub’s', () => expectEqual(slugOf('What `l` is, and O’s 2^x'), 'what-l-is-and-os-2x', 'slug'));
   await tests.run('every link leads somewhere', () => testLinks(out, pages));
+  await tests.run('an id is there once', () => testIds(out, pages));
   await tests.run('nothing is loaded from elsewhere', () => testNothingLoaded(out, pages));
   await tests.run('no answer is on any page', () => testAnswers(root, out, pages));
   const executable = programs.find(existsSync);
