@@ -32,7 +32,7 @@ int pictures_verb(const Session& session, const PicturesOptions& options) {
   std::map<std::string, bool> written;
   for (const Picture& picture : drawn) {
     if (!options.check && picture.why_not.empty())
-      written[picture.file] = book::write_if_changed(picture.file, picture.svg);
+      written[picture.file] = book::write_if_changed(picture.file, picture.text);
   }
   bool current = true;
   json files = json::array();

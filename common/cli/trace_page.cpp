@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "common/book/text.hpp"
+#include "common/cli/trace_time.hpp"
 #include "common/judge/trace_facts.hpp"
 
 namespace workbook::cli {
@@ -18,10 +19,12 @@ constexpr std::int64_t kMostCells = 96;  // of a drawn map, down and across
 
 constexpr const char* kStyle = R"(
 :root { color-scheme: light dark; --page: #ffffff; --ink: #1c2024; --soft: #5c6570; --line: #d6dbe1;
-        --read: #2a6fbb; --masked: #c9791b; --part: #8fb3d9; --mixed: #7d6bb0; --never: #eef1f4; --report: #b3261e; }
+        --read: #2a6fbb; --masked: #c9791b; --part: #8fb3d9; --mixed: #7d6bb0; --never: #eef1f4; --report: #b3261e;
+        --now: #f2b134; --now-ink: #1c1400; }
 @media (prefers-color-scheme: dark) {
   :root { --page: #14171a; --ink: #e4e7ea; --soft: #9aa4ae; --line: #343b42;
-          --read: #5b9bdf; --masked: #e0a04d; --part: #37597d; --mixed: #9a89cf; --never: #22282d; --report: #ff8a80; }
+          --read: #5b9bdf; --masked: #e0a04d; --part: #37597d; --mixed: #9a89cf; --never: #22282d; --report: #ff8a80;
+          --now: #8a5a00; --now-ink: #ffffff; }
 }
 body { background: var(--page); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto;
        max-width: 76rem; padding: 0 1rem; }
@@ -47,7 +50,7 @@ details { margin: 1rem 0; } summary { cursor: pointer; color: var(--soft); }
 )";
 
 std::string table_html(const TraceTable& table) {
-  std::string html = "<div class=\"wide\"><table>\n";
+  std::string html = "<div class=\"wide\" tabindex=\"0\"><table>\n";
   for (std::size_t row = 0; row < table.rows.size(); ++row) {
     const char* tag = row == 0 ? "th" : "td";
     html += "<tr>";
@@ -176,6 +179,7 @@ std::string launch_html(const TracedLaunch& launch) {
   }
   html += "</dl>\n";
   for (const TileMap& map : tile_maps(launch)) html += map_html(map);
+  html += time_html(launch);
   html += "<details><summary>Every counter, and Nsight Compute's metric</summary>\n" +
           table_html(metrics_table(launch)) + "</details>\n</section>\n";
   return html;
@@ -187,15 +191,15 @@ std::string trace_page(const TracePage& page) {
   std::string html = fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{}</title>\n"
-      "<style>{}</style>\n</head>\n<body>\n<h1>{}</h1>\n<p class=\"soft\">{}</p>\n",
-      xml_escaped(page.title), kStyle, xml_escaped(page.title), xml_escaped(page.input));
+      "<style>{}{}</style>\n</head>\n<body>\n<main>\n<h1>{}</h1>\n<p class=\"soft\">{}</p>\n",
+      xml_escaped(page.title), kStyle, time_style, xml_escaped(page.title), xml_escaped(page.input));
   html += reports_html(page.trace->reports);
   for (const TracedLaunch& launch : page.trace->launches) html += launch_html(launch);
   if (page.trace->launches.size() > 1) {
     html += "<section>\n<h2>All launches together</h2>\n" + table_html(all_traffic_table(page.trace->launches)) +
             "</section>\n";
   }
-  return html + "</body>\n</html>\n";
+  return html + fmt::format("</main>\n<script>{}</script>\n</body>\n</html>\n", time_script);
 }
 
 }  // namespace workbook::cli

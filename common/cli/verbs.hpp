@@ -51,6 +51,8 @@ inline constexpr Verb kVerbs[] = {
      "         ./workbook grade --assignment assignment.toml --hidden hidden --jobs 4 --out graded submissions/*"},
     {"pictures", kLab, "Maintainers: draw the lessons' pictures from what the code says and counts",
      "./workbook pictures\n         ./workbook pictures 5 --check"},
+    {"site", kCourse, "The book as web pages: lessons, notes, figures to touch, search; needs Node and npm",
+     "./workbook site\n         ./workbook site --out pages --with-solutions"},
     {"check", kCourse, "Maintainers: the whole gate of the book", "./workbook check\n         ./workbook check --full"},
 };
 
@@ -74,5 +76,6 @@ Runner declare_bench(Options& options);
 Runner declare_grade(Options& options);
 Runner declare_pictures(Options& options);
 Runner declare_check(Options& options);
+Runner declare_site(Options& options);
 
 }  // namespace workbook::cli

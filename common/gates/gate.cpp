@@ -28,6 +28,7 @@ constexpr Gate kGates[] = {
     {"mutants", Gate::Runs::always, check_mutants},
     {"parts", Gate::Runs::whole_book, check_parts},
     {"run", Gate::Runs::whole_book, check_run},
+    {"site", Gate::Runs::whole_book, check_site},
     {"grading", Gate::Runs::in_full_check, check_long_parts},
     {"g++ sanitizers", Gate::Runs::in_full_check, check_sanitized_by_gcc},
     {"clang++ sanitizers", Gate::Runs::in_full_check, check_sanitized_by_clang},

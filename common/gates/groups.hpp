@@ -23,6 +23,8 @@ void check_launcher(Inspection& inspection, Findings& findings);
 void check_sanitized_by_gcc(Inspection& inspection, Findings& findings);
 void check_sanitized_by_clang(Inspection& inspection, Findings& findings);
 void check_tidy(Inspection& inspection, Findings& findings);
+/// The web pages, in Chromium where it is.
+void check_site(Inspection& inspection, Findings& findings);
 
 // part_gates.cpp: the book's own parts.
 /// The tests of the book's own parts, and those of them that take long.

@@ -85,6 +85,41 @@ void check_format(Inspection& inspection, Findings& findings) {
   findings.detail = fmt::format("{} files", files);
 }
 
+namespace {
+
+/// Counts lines "ok …", "skipped …" and "not ok …" of a program's tests.
+void take_lines(const worker::CommandResult& result, Findings& findings) {
+  std::istringstream lines(result.output);
+  int problems = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("ok ")) ++findings.passed;
+    if (line.starts_with("skipped")) ++findings.skipped;
+    if (line.starts_with("not ok")) {
+      ++problems;
+      findings.problems.push_back(line);
+    }
+  }
+  if (result.exit_code != 0 && problems == 0) findings.problems.push_back(result.output);
+  findings.detail = fmt::format("{} tests", findings.passed);
+}
+
+/// A trace's page of the first chapter that launches kernels, and beside it what --json says; empty if none can be.
+fs::path trace_page_of(const Workspace& workspace) {
+  const auto chapter =
+      std::ranges::find_if(workspace.book.chapters, [](const book::Chapter& one) { return one.runs_on(Backend::sim); });
+  if (chapter == workspace.book.chapters.end() || !workspace.toolchain.counts) return {};
+  const fs::path page = workspace.toolchain.build_folder / "check" / "trace.html";
+  fs::create_directories(page.parent_path());
+  const worker::CommandResult result = worker::run_command(
+      {(workspace.toolchain.build_folder / "bin" / "workbook_cli").string(), "trace", std::to_string(chapter->number),
+       "--solutions", "--seq", "1024", "--heads", "1", "--json", "--html", page.string()});
+  if (result.exit_code != 0) throw std::runtime_error("trace failed:\n" + result.output);
+  book::write_file(fs::path(page).replace_extension(".json"), result.output);
+  return page;
+}
+
+}  // namespace
+
 void check_launcher(Inspection& inspection, Findings& findings) {
   const Workspace& workspace = inspection.workspace;
   const fs::path tests = workspace.book.root / "tests" / "launcher" / "test_launcher.sh";
@@ -98,18 +133,28 @@ void check_launcher(Inspection& inspection, Findings& findings) {
   }
   const worker::CommandResult result =
       worker::run_command({"sh", tests.string(), (workspace.book.root / "workbook").string()});
-  std::istringstream lines(result.output);
-  int problems = 0;
-  for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("ok ")) ++findings.passed;
-    if (line.starts_with("skipped")) ++findings.skipped;
-    if (line.starts_with("not ok")) {
-      ++problems;
-      findings.problems.push_back(line);
-    }
+  take_lines(result, findings);
+}
+
+void check_site(Inspection& inspection, Findings& findings) {
+  for (const char* needed : {"node", "npm"}) {
+    if (!worker::find_program(needed).empty()) continue;
+    findings.skip_reason = fmt::format("{} is not here", needed);
+    return;
   }
-  if (result.exit_code != 0 && problems == 0) findings.problems.push_back(result.output);
-  findings.detail = fmt::format("{} tests", findings.passed);
+  const Workspace& workspace = inspection.workspace;
+  std::vector<std::string> argv{"node", (workspace.book.root / "notes" / "site" / "site.mjs").string(), "test"};
+  if (const fs::path page = trace_page_of(workspace); !page.empty())
+    argv.insert(argv.end(), {"--trace", page.string()});
+  const worker::CommandResult result = worker::run_command(argv);
+  constexpr int npm_failed = 3;
+  if (result.exit_code == npm_failed) {
+    findings.skip_reason = result.output.substr(0, 300);
+    return;
+  }
+  take_lines(result, findings);
+  if (result.output.find("skipped: Chromium") != std::string::npos)
+    findings.detail += "; no page was opened: Chromium is not here";
 }
 
 void check_sanitized_by_gcc(Inspection& inspection, Findings& findings) {

@@ -1,6 +1,7 @@
 #include "common/judge/trace_launch.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <stdexcept>
@@ -66,18 +67,38 @@ bool one_tile_a_block(const TracedTensor& tensor) {
          });
 }
 
-/// The maps of one tensor's tiles, one for each matrix. `own`: the tensor whose tiles the rows are; null: blocks are.
-std::vector<TileMap> maps_of(const TracedLaunch& launch, const TracedTensor& tensor, const TracedTensor* own) {
-  const std::int64_t columns = tensor.tiling->tiles(), own_tiles = own == nullptr ? 0 : own->tiling->tiles();
+/// How many blocks read each tile.
+std::vector<std::int64_t> readers_of(const TracedTensor& tensor) {
   std::vector<std::int64_t> readers(tensor.reads.size(), 0);
   for (const auto& [block, runs] : tensor.tiles_of_block) {
     for (const auto& [first, last] : runs) {
       for (std::int64_t tile = first; tile <= last; ++tile) ++readers.at(std::size_t(tile));
     }
   }
-  // What is masked are tiles that a block walks through, not the ones that it owns: those that are read most.
-  const bool walked = std::all_of(launch.tensors.begin(), launch.tensors.end(),
-                                  [&](const TracedTensor& other) { return other.tile_reads() <= tensor.tile_reads(); });
+  return readers;
+}
+
+/// The tensor's tile reads by those blocks that read the other tensor too.
+double tile_reads_beside(const TracedTensor& tensor, const TracedTensor& other) {
+  const std::vector<std::int64_t> readers = readers_of(tensor);
+  double reads = 0;
+  for (const auto& [block, runs] : tensor.tiles_of_block) {
+    if (!other.tiles_of_block.contains(block)) continue;
+    for (const auto& [first, last] : runs) {
+      for (auto tile = std::size_t(first); tile <= std::size_t(last); ++tile)
+        reads += tensor.reads[tile] / double(readers[tile]);
+    }
+  }
+  return reads;
+}
+
+/// The maps of one tensor's tiles, one for each matrix. `own`: the tensor whose tiles the rows are; null: blocks are.
+std::vector<TileMap> maps_of(const TracedLaunch& launch, const TracedTensor& tensor, const TracedTensor* own) {
+  const std::int64_t columns = tensor.tiling->tiles(), own_tiles = own == nullptr ? 0 : own->tiling->tiles();
+  const std::vector<std::int64_t> readers = readers_of(tensor);
+  // What is masked are tiles that a block walks through, not the ones that it owns.
+  const bool walked = std::none_of(launch.tensors.begin(), launch.tensors.end(),
+                                   [&](const TracedTensor& other) { return is_walked_over(other, tensor); });
   const TracedNote* masked = nullptr;
   for (const TracedNote& note : launch.notes) {
     if (walked && note.label == "masked tile") masked = &note;
@@ -127,6 +148,13 @@ std::vector<TileMap> maps_of(const TracedLaunch& launch, const TracedTensor& ten
 }
 
 }  // namespace
+
+bool is_walked_over(const TracedTensor& walked, const TracedTensor& kept) {
+  const double walked_reads = tile_reads_beside(walked, kept), kept_reads = tile_reads_beside(kept, walked);
+  constexpr double rounding = 1e-6;  // shares of a tile's reads are fractions
+  if (std::abs(walked_reads - kept_reads) > rounding) return walked_reads > kept_reads;
+  return walked_reads > 0 && walked.tiles_of_block.size() < kept.tiles_of_block.size();
+}
 
 std::optional<double> TracedTensor::times_read() const {
   return ratio(read_sectors(), counter("unique_read_sectors"));

@@ -37,6 +37,11 @@ struct TracedTensor {
   double tile_reads() const;  ///< the sum of `reads`
 };
 
+/// Whether blocks walk over the one tensor's tiles while they keep one of the other: the blocks that read both read
+/// more tiles of it. If equally many, it is the one that fewer blocks read, since a block may have nothing to walk
+/// over.
+bool is_walked_over(const TracedTensor& walked, const TracedTensor& kept);
+
 /// An annotation of the kernel's, such as "masked tile": in which blocks, with which values, as (first, last).
 struct TracedNote {
   std::string label;

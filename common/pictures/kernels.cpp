@@ -5,12 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
 #include <functional>
 #include <optional>
+#include <sstream>
 
 #include "common/attention/shape.hpp"
 #include "common/book/text.hpp"
+#include "common/judge/trace_timeline.hpp"
 #include "common/pictures/axis.hpp"
 #include "common/pictures/kinds.hpp"
 
@@ -55,7 +56,7 @@ std::optional<Panel> panel_of(const judge::TracedLaunch& launch) {
   panel.kernel = short_name(launch.kernel);
   panel.row_tile = Q->tiling->tile_rows;
   panel.column_tile = K->tiling->tile_rows;
-  panel.blocks_own_keys = K->tile_reads() < Q->tile_reads();  // what is walked over is read more often
+  panel.blocks_own_keys = judge::is_walked_over(*Q, *K);
   panel.cells.assign(std::size_t(Q->tiling->tiles()),
                      std::vector<Cell>(std::size_t(K->tiling->tiles()), Cell::skipped));
   const judge::TracedTensor &own = panel.blocks_own_keys ? *K : *Q, &walked = panel.blocks_own_keys ? *Q : *K;
@@ -133,6 +134,63 @@ void draw_panel(Svg& svg, const Panel& panel, double left, double top, double wi
   }
 }
 
+/// How many of its tiles a block keeps.
+std::int64_t tiles_kept(const Panel& panel) {
+  std::int64_t most = 1;
+  for (const Panel::Walk& walk : panel.walks) most = std::max(most, walk.own_last - walk.own_first + 1);
+  return most;
+}
+
+/// ".": skipped, "#": computed, "m": masked; a text a row of tiles. What a block keeps is one tile here.
+nlohmann::ordered_json panels_facts(const std::vector<Panel>& panels, std::int64_t Nq, std::int64_t Nk) {
+  nlohmann::ordered_json launches = nlohmann::ordered_json::array();
+  for (const Panel& panel : panels) {
+    const std::int64_t kept = tiles_kept(panel), down = panel.blocks_own_keys ? 1 : kept,
+                       across = panel.blocks_own_keys ? kept : 1;
+    std::vector<std::string> rows;
+    for (std::size_t i = 0; i < panel.cells.size(); i += std::size_t(down)) {
+      std::string& text = rows.emplace_back();
+      for (std::size_t j = 0; j < panel.cells[i].size(); j += std::size_t(across)) {
+        const Cell cell = panel.cells[i][j];
+        text += cell == Cell::skipped ? '.' : cell == Cell::masked ? 'm' : '#';
+      }
+    }
+    launches.push_back({{"kernel", panel.kernel},
+                        {"row_tile", panel.row_tile * down},
+                        {"column_tile", panel.column_tile * across},
+                        {"blocks_own_keys", panel.blocks_own_keys},
+                        {"cells", rows}});
+  }
+  return {{"queries", Nq}, {"keys", Nk}, {"launches", launches}};
+}
+
+std::vector<Panel> panels_of(const judge::Trace& trace) {
+  std::vector<Panel> panels;
+  for (const judge::TracedLaunch& launch : trace.launches) {
+    if (auto panel = panel_of(launch)) panels.push_back(std::move(*panel));
+  }
+  return panels;
+}
+
+/// Of the drawing, and of what `also` asks for: "queries keys Br Bc" each.
+nlohmann::ordered_json tiles_facts(const Request& request, const std::vector<Panel>& panels, std::int64_t Nq,
+                                   std::int64_t Nk, std::int64_t d, bool causal) {
+  Parameters& p = request.parameters;
+  nlohmann::ordered_json facts = panels_facts(panels, Nq, Nk), more = nlohmann::ordered_json::array();
+  facts["d"] = d;
+  facts["causal"] = causal;
+  for (const std::string& text : p.has("also") ? p.texts("also") : std::vector<std::string>{}) {
+    std::istringstream words(text);
+    std::int64_t queries = 0, keys = 0;
+    judge::TraceRequest tiles;
+    if (!(words >> queries >> keys >> tiles.Br >> tiles.Bc)) p.fail("also: \"queries keys Br Bc\" each, not " + text);
+    more.push_back(
+        panels_facts(panels_of(traced(request, own_chapter(request), queries, keys, d, causal, tiles)), queries, keys));
+  }
+  facts["also"] = more;
+  return facts;
+}
+
 struct PanelsPlace {
   double left, width, bottom;  ///< width: of one panel
 };
@@ -171,10 +229,7 @@ Drawing draw_tiles(const Request& request) {
   Parameters& p = request.parameters;
   const std::int64_t Nq = p.count("queries"), Nk = p.count("keys"), d = p.count("d");
   const bool causal = p.flag("causal"), walks = p.flag("walks");
-  std::vector<Panel> panels;
-  for (const judge::TracedLaunch& launch : traced(request, own_chapter(request), Nq, Nk, d, causal).launches) {
-    if (auto panel = panel_of(launch)) panels.push_back(std::move(*panel));
-  }
+  const std::vector<Panel> panels = panels_of(traced(request, own_chapter(request), Nq, Nk, d, causal));
   if (panels.empty()) p.fail("no launch of this chapter reads Q and K by tiles");
   Drawing drawing;
   Svg& svg = drawing.svg;
@@ -212,6 +267,7 @@ Drawing draw_tiles(const Request& request) {
   svg.text(panels.size() == 1 ? left + width + 30 : left, below + 14,
            fmt::format("Nq = {}, Nk = {}, d = {}", Nq, Nk, d), kSoft);
   drawing.height = std::max(bottom, below + 14) + 6;
+  drawing.facts = tiles_facts(request, panels, Nq, Nk, d, causal);
   return drawing;
 }
 
@@ -219,87 +275,37 @@ Drawing draw_tiles(const Request& request) {
 
 namespace {
 
-/// A stretch of the timeline, from one interval to another.
-struct Bar {
-  std::size_t first, last;
-  std::string text;
-};
-struct Lane {
-  std::string name;
-  int color;
-  std::vector<Bar> bars;
-};
-
-std::string kib(std::int64_t bytes) {
-  return bytes % 1024 == 0 ? fmt::format("{} KiB", bytes / 1024) : fmt::format("{} B", bytes);
-}
-
-/// What is moved of a tensor, "K 1: 8 KiB": the tile in which it begins, if it is moved tile after tile.
-std::string moved_text(const judge::TracedTensor& tensor, std::int64_t before, std::int64_t bytes) {
-  const std::int64_t tile_bytes = tensor.tiling ? tensor.tiling->tile_rows * tensor.tiling->row_bytes : 0;
-  const std::string number = tile_bytes > 0 ? fmt::format(" {}", before / tile_bytes) : "";
-  return fmt::format("{}{}: {}", tensor.name, number, kib(bytes));
-}
-
-/// Copies of one tensor that run beside the kernel: from the interval that starts them to the one that waits for them.
-Lane copies_lane(const judge::TracedLaunch& launch, const judge::TracedTensor& tensor) {
-  Lane lane{tensor.name + ", copied", 1, {}};
-  std::deque<std::pair<std::size_t, std::int64_t>> started;  // interval, bytes not yet arrived
-  std::int64_t before = 0;
-  for (std::size_t i = 0; i < launch.intervals.size(); ++i) {
-    const std::int64_t now = launch.intervals[i].counter(tensor.name, "async_bytes");
-    if (now > 0) started.emplace_back(i, now);
-    std::int64_t arrived = launch.intervals[i].counter(tensor.name, "arrived_bytes");
-    while (arrived > 0 && !started.empty()) {
-      auto& [first, left] = started.front();
-      const std::int64_t part = std::min(arrived, left);
-      lane.bars.push_back({first, i, moved_text(tensor, before, part)});
-      before += part;
-      arrived -= part;
-      left -= part;
-      if (left == 0) started.pop_front();
-    }
+int color_of(judge::TimelineLane::Kind kind) {
+  switch (kind) {
+    case judge::TimelineLane::Kind::copied:
+      return 1;
+    case judge::TimelineLane::Kind::loaded:
+      return 0;
+    case judge::TimelineLane::Kind::stored:
+      return 6;
+    case judge::TimelineLane::Kind::products:
+      return 2;
+    case judge::TimelineLane::Kind::shared:
+      return 3;
+    case judge::TimelineLane::Kind::shuffles:
+      return 5;
   }
-  return lane;
+  return 0;
 }
 
-/// Loads and stores of one tensor by ordinary instructions.
-Lane moved_lane(const judge::TracedLaunch& launch, const judge::TracedTensor& tensor, const char* what,
-                const char* counter, int color) {
-  Lane lane{tensor.name + what, color, {}};
-  std::int64_t before = 0;
-  for (std::size_t i = 0; i < launch.intervals.size(); ++i) {
-    const std::int64_t bytes = launch.intervals[i].counter(tensor.name, counter);
-    if (bytes == 0) continue;
-    lane.bars.push_back({i, i, moved_text(tensor, before, bytes)});
-    before += bytes;
+nlohmann::ordered_json timeline_facts(const judge::TracedLaunch& launch,
+                                      const std::vector<judge::TimelineLane>& lanes) {
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  for (const judge::TimelineLane& lane : lanes) {
+    nlohmann::ordered_json bars = nlohmann::ordered_json::array();
+    for (const judge::TimelineBar& bar : lane.bars)
+      bars.push_back({{"first", bar.first}, {"last", bar.last}, {"text", bar.text}});
+    if (!lane.bars.empty()) all.push_back({{"name", lane.name}, {"kind", judge::name(lane.kind)}, {"bars", bars}});
   }
-  return lane;
-}
-
-/// A counter of each interval.
-Lane counted_lane(const judge::TracedLaunch& launch, const char* name, const char* counter, int color) {
-  Lane lane{name, color, {}};
-  for (std::size_t i = 0; i < launch.intervals.size(); ++i) {
-    const std::int64_t count = launch.intervals[i].counter(counter);
-    if (count > 0) lane.bars.push_back({i, i, fmt::format("{}", count)});
-  }
-  return lane;
-}
-
-std::vector<Lane> lanes_of(const judge::TracedLaunch& launch) {
-  std::vector<Lane> lanes;
-  for (const judge::TracedTensor& tensor : launch.tensors) {
-    lanes.push_back(copies_lane(launch, tensor));
-    lanes.push_back(moved_lane(launch, tensor, ", loaded", "load_bytes", 0));
-  }
-  lanes.push_back(counted_lane(launch, "tensor cores", "tensor_instructions", 2));
-  lanes.push_back(counted_lane(launch, "shared, read", "shared.load_wavefronts", 3));
-  lanes.push_back(counted_lane(launch, "shared, written", "shared.store_wavefronts", 3));
-  lanes.push_back(counted_lane(launch, "shuffles", "shuffles", 5));
-  for (const judge::TracedTensor& tensor : launch.tensors)
-    lanes.push_back(moved_lane(launch, tensor, ", stored", "store_bytes", 6));
-  return lanes;
+  return {{"kernel", short_name(launch.kernel)},
+          {"warps", launch.threads() / 32},
+          {"intervals", launch.intervals.size()},
+          {"lanes", all}};
 }
 
 }  // namespace
@@ -320,21 +326,22 @@ Drawing draw_timeline(const Request& request) {
   Svg& svg = drawing.svg;
   constexpr double left = 108, top = 56, row = 27;
   const double width = (Svg::kWidth - left - 4) / double(end - first);
-  const std::vector<Lane> lanes = lanes_of(*launch);
+  const std::vector<judge::TimelineLane> lanes = judge::timeline_of(*launch);
   svg.text(0, 16,
            fmt::format("{}: block 0, {} warps, all together", short_name(launch->kernel), launch->threads() / 32),
            kHead);
   double y = top;
-  for (const Lane& lane : lanes) {
-    const bool shown = std::ranges::any_of(lane.bars, [&](const Bar& b) { return b.last >= first && b.first < end; });
+  for (const judge::TimelineLane& lane : lanes) {
+    const bool shown =
+        std::ranges::any_of(lane.bars, [&](const judge::TimelineBar& b) { return b.last >= first && b.first < end; });
     if (!shown) continue;
     svg.text(0, y + 16, lane.name, kSmall);
     std::string said;
-    for (const Bar& bar : lane.bars) {
+    for (const judge::TimelineBar& bar : lane.bars) {
       if (bar.last < first || bar.first >= end) continue;
       const double from = left + (double(std::max(bar.first, first)) - double(first)) * width + 3,
                    to = left + (double(std::min(bar.last + 1, end)) - double(first)) * width - 3;
-      svg.rectangle(from, y, to - from, row - 6, tile(lane.color), 3);
+      svg.rectangle(from, y, to - from, row - 6, tile(color_of(lane.kind)), 3);
       svg.text((from + to) / 2, y + 15, bar.text, middle(kSmall));
       said += fmt::format(
           "{}{} in {}", said.empty() ? "" : ", ", bar.text,
@@ -357,6 +364,8 @@ Drawing draw_timeline(const Request& request) {
                                     short_name(launch->kernel)) +
                         drawing.description;
   drawing.height = y + 30;
+  drawing.facts = timeline_facts(*launch, lanes);
+  drawing.facts.update({{"queries", Nq}, {"keys", Nk}, {"d", d}, {"causal", causal}, {"first", first}});
   return drawing;
 }
 
@@ -497,6 +506,10 @@ Drawing draw_traffic(const Request& request) {
   svg.text(0, y.from + 60, "Counted on the simulator. Lines: the bytes that the kernels ask for.", kSoft);
   svg.text(0, y.from + 77, "Dashed: each sector of 32 bytes once a launch, which no cache can avoid.", kSoft);
   drawing.height = y.from + 86;
+  nlohmann::ordered_json counted = nlohmann::ordered_json::array();
+  for (const Curve& curve : curves)
+    counted.push_back({{"name", curve.name}, {"asked", curve.asked}, {"least", curve.least}});
+  drawing.facts = {{"lengths", lengths}, {"d", d}, {"curves", counted}};
   return drawing;
 }
 

@@ -2,6 +2,7 @@
 // code says of itself, to a drawing. Knows no chapter.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 
@@ -23,11 +24,14 @@ struct Drawing {
   Svg svg;
   double height = 0;
   std::string description;  ///< the facts that it shows, in sentences
+  nlohmann::ordered_json
+      facts;  ///< the same for a program, of kinds that have facts: what a figure to touch is fed with
 };
 
 struct Kind {
   const char* name;
   bool counts;  ///< it runs kernels on the simulator and needs its counters
+  bool facts;   ///< its drawings come with facts
   Drawing (*draw)(const Request&);
 };
 std::span<const Kind> all_kinds();
@@ -49,7 +53,7 @@ Drawing draw_swizzle(const Request& request);
 
 // kernels.cpp: what kernels do, from the record of a run on the simulator and from what stages say of themselves.
 /// Which tiles of S a call computes, masks and skips, of each launch that reads Q and K by tiles. queries, keys, d,
-/// causal; walks: whether each block's way is drawn.
+/// causal; walks: whether each block's way is drawn; also, if given: for the facts alone, other calls.
 Drawing draw_tiles(const Request& request);
 /// What a block does between its barriers, from the `first` on. launch: a part of the kernel's name; queries, keys, d,
 /// causal, count.
@@ -68,10 +72,10 @@ Drawing draw_formats(const Request& request);
 /// whose ends are drawn through; keys, d, tokens, gradient: the size of dO times tokens.
 Drawing draw_ranges(const Request& request);
 
-/// What a run of a chapter's kernels recorded. Parameters variant and value, where given, ask for other kernels of it.
-/// std::runtime_error with the reason if it failed.
+/// What a run of a chapter's kernels recorded, with the tiles of `trace`. Parameters variant and value, where given,
+/// ask for other kernels of it. std::runtime_error with the reason if it failed.
 judge::Trace traced(const Request& request, const book::Chapter& chapter, std::int64_t Nq, std::int64_t Nk,
-                    std::int64_t d, bool causal);
+                    std::int64_t d, bool causal, judge::TraceRequest trace = {});
 /// What the chapter's stage of its pass says of itself.
 worker::StageDescription described(const Request& request);
 

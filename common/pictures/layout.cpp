@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "common/pictures/kinds.hpp"
 #include "common/simt/banks.hpp"
@@ -61,6 +62,22 @@ double banks_panel(Svg& svg, double top, int rows, int row_bytes, int access, in
   return grid + lines * height;
 }
 
+/// For a page on which the padding can be chosen: every multiple of what a lane asks for, up to a row's length.
+nlohmann::ordered_json banks_facts(int rows, int row_bytes, int access) {
+  nlohmann::ordered_json paddings = nlohmann::ordered_json::array();
+  for (int padding = 0; padding <= row_bytes; padding += access) {
+    std::vector<std::uint64_t> starts;
+    for (int row = 0; row < rows; ++row) starts.push_back(std::uint64_t(row) * std::uint64_t(row_bytes + padding));
+    paddings.push_back({{"padding", padding}, {"starts", starts}, {"wavefronts", wavefronts(starts, access)}});
+  }
+  return {{"rows", rows},
+          {"row_bytes", row_bytes},
+          {"access_bytes", access},
+          {"banks", int(simt::kBanks)},
+          {"bank_bytes", int(simt::kBankBytes)},
+          {"paddings", paddings}};
+}
+
 }  // namespace
 
 Drawing draw_banks(const Request& request) {
@@ -77,6 +94,7 @@ Drawing draw_banks(const Request& request) {
                    kSoft);
   drawing.svg.text(28, top + 17, "Empty: padding, which nobody touches. A bank gives one line at a time.", kSoft);
   drawing.height = top + 26;
+  drawing.facts = banks_facts(rows, row_bytes, access);
   return drawing;
 }
 
@@ -121,6 +139,42 @@ void draw_matrix(Svg& svg, const Matrix& matrix, double left, double top, double
   }
 }
 
+/// The lanes that hold elements of the same rows as this one.
+std::vector<int> row_mates(const Matrix& matrix, int lane) {
+  const auto rows = [&](int of) {
+    std::set<int> all;
+    for (int e = 0; e < matrix.elements(); ++e) all.insert(simt::machine_place(matrix.type, of, e).first);
+    return all;
+  };
+  std::vector<int> mates;
+  for (int other = 0; other < kLanes; ++other) {
+    if (rows(other) == rows(lane)) mates.push_back(other);
+  }
+  return mates;
+}
+
+/// For a page on which a lane can be chosen: by matrix and lane, where its elements lie, and who shares its rows.
+nlohmann::ordered_json fragments_facts(const std::vector<std::string>& uses, const std::vector<Matrix>& matrices) {
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  for (std::size_t i = 0; i < matrices.size(); ++i) {
+    const Matrix& matrix = matrices[i];
+    nlohmann::ordered_json places = nlohmann::ordered_json::array(), mates = nlohmann::ordered_json::array();
+    for (int lane = 0; lane < kLanes; ++lane) {
+      nlohmann::ordered_json& of_lane = places.emplace_back(nlohmann::ordered_json::array());
+      for (int e = 0; e < matrix.elements(); ++e) of_lane.push_back(simt::machine_place(matrix.type, lane, e));
+      mates.push_back(row_mates(matrix, lane));
+    }
+    all.push_back({{"name", matrix.name},
+                   {"use", uses[i]},
+                   {"rows", simt::rows_of(matrix.type)},
+                   {"columns", simt::columns_of(matrix.type)},
+                   {"per_register", matrix.packed()},
+                   {"places", places},
+                   {"row_mates", mates}});
+  }
+  return {{"lanes", kLanes}, {"matrices", all}};
+}
+
 }  // namespace
 
 Drawing draw_fragments(const Request& request) {
@@ -144,6 +198,7 @@ Drawing draw_fragments(const Request& request) {
       "Each cell is an element: the number of the lane that holds it, and in which of that lane's registers. {}. For "
       "example, row {} and column {} of {} are with lane 5.",
       held, row, column, matrices.back().name);
+  drawing.facts = fragments_facts(uses, matrices);
   if (matrices.size() == 1) {
     constexpr double cell = 40;
     const int columns = simt::columns_of(matrices[0].type), rows = simt::rows_of(matrices[0].type);
@@ -186,25 +241,64 @@ Drawing draw_fragments(const Request& request) {
   return drawing;
 }
 
+namespace {
+
+struct RowLayout {
+  const char *title, *rule;
+  int padding;
+  bool swizzled;
+};
+constexpr int kChunkBytes = 16;
+constexpr RowLayout kRowLayouts[] = {{"plain", "chunk c of row r in place c", 0, false},
+                                     {"padded", "one chunk more a row", kChunkBytes, false},
+                                     {"swizzled", "chunk c of row r in place c ^ r", 0, true}};
+
+int address_of(const RowLayout& layout, int row_bytes, int row, int chunk) {
+  const int place = layout.swizzled ? chunk ^ row % (row_bytes / kChunkBytes) : chunk;
+  return row * (row_bytes + layout.padding) + place * kChunkBytes;
+}
+
+/// For a page on which layout and chunk can be chosen: every chunk's address, and the wavefronts of reading each
+/// column.
+nlohmann::ordered_json swizzle_facts(int rows, int row_bytes, int wanted) {
+  nlohmann::ordered_json layouts = nlohmann::ordered_json::array();
+  for (const RowLayout& layout : kRowLayouts) {
+    std::vector<std::vector<int>> addresses(std::size_t(rows), std::vector<int>{});
+    std::vector<unsigned> passes;
+    for (int chunk = 0; chunk < row_bytes / kChunkBytes; ++chunk) {
+      std::vector<std::uint64_t> asked;
+      for (int row = 0; row < rows; ++row) {
+        addresses[std::size_t(row)].push_back(address_of(layout, row_bytes, row, chunk));
+        asked.push_back(std::uint64_t(addresses[std::size_t(row)].back()));
+      }
+      passes.push_back(wavefronts(asked, kChunkBytes));
+    }
+    layouts.push_back({{"name", layout.title},
+                       {"rule", layout.rule},
+                       {"row_bytes", row_bytes + layout.padding},
+                       {"addresses", addresses},
+                       {"wavefronts", passes}});
+  }
+  return {{"chunk_bytes", kChunkBytes},
+          {"chunk", wanted},
+          {"banks", int(simt::kBanks)},
+          {"bank_bytes", int(simt::kBankBytes)},
+          {"layouts", layouts}};
+}
+
+}  // namespace
+
 Drawing draw_swizzle(const Request& request) {
   Parameters& p = request.parameters;
   const int row_bytes = p.count("row_bytes"), wanted = p.count("chunk");
-  constexpr int rows = 8, chunk_bytes = 16, groups = kLineBytes / chunk_bytes;
+  constexpr int rows = 8, chunk_bytes = kChunkBytes, groups = kLineBytes / chunk_bytes;
   const int chunks = row_bytes / chunk_bytes;
   if (row_bytes != kLineBytes || wanted >= chunks) p.fail("row_bytes is one line of banks, chunk lies within it");
   constexpr double left = 44, cell = 25, gap = 17, top = 58;
   Drawing drawing;
   Svg& svg = drawing.svg;
-  struct Panel {
-    const char *title, *rule;
-    int padding;
-    bool swizzled;
-  };
-  const Panel panels[] = {{"plain", "chunk c of row r in place c", 0, false},
-                          {"padded", "one chunk more a row", chunk_bytes, false},
-                          {"swizzled", "chunk c of row r in place c ^ r", 0, true}};
   double x0 = left;
-  for (const Panel& panel : panels) {
+  for (const RowLayout& panel : kRowLayouts) {
     svg.text(x0, 14, panel.title, kHead);
     svg.text(x0, 31, panel.rule, kSoft);
     for (int group = 0; group < groups; ++group) {
@@ -213,8 +307,7 @@ Drawing draw_swizzle(const Request& request) {
     std::vector<std::uint64_t> asked;
     for (int row = 0; row < rows; ++row) {
       for (int c = 0; c < chunks; ++c) {
-        const int place = panel.swizzled ? c ^ row % chunks : c;
-        const int address = row * (row_bytes + panel.padding) + place * chunk_bytes;
+        const int address = address_of(panel, row_bytes, row, c);
         const double x = x0 + simt::bank_of(std::uint64_t(address)) * simt::kBankBytes / chunk_bytes * cell;
         const double y = top + row * (cell + 2);
         svg.rectangle(x, y, cell, cell, c == wanted ? tile(row) : Shape{Fill::faint, 0, false, false});
@@ -224,20 +317,22 @@ Drawing draw_swizzle(const Request& request) {
       }
     }
     const unsigned passes = wavefronts(asked, chunk_bytes);
-    const std::string result = fmt::format("{}, {} bytes a row", wavefronts_text(passes), row_bytes + panel.padding);
-    svg.colored(x0, top + rows * (cell + 2) + 16, result, passes > 1 ? 4 : 2, {{}, {}, true, false});
-    drawing.description += fmt::format("{}: {}. ", panel.title, result);
+    const std::string taken = fmt::format("{} bytes a row", row_bytes + panel.padding);
+    svg.colored(x0, top + rows * (cell + 2) + 16, wavefronts_text(passes), passes > 1 ? 4 : 2, {{}, {}, true, false});
+    svg.text(x0, top + rows * (cell + 2) + 33, taken, kSmall);
+    drawing.description += fmt::format("{}: {}, {}. ", panel.title, wavefronts_text(passes), taken);
     x0 += groups * cell + gap;
   }
   svg.text(0, 50, "bank", {Words::Size::tiny, {}, false, true});
   for (int row = 0; row < rows; ++row) svg.text(0, top + row * (cell + 2) + 17, fmt::format("lane {}", row), kSoft);
-  const double end = top + rows * (cell + 2) + 40;
+  const double end = top + rows * (cell + 2) + 58;
   svg.text(left, end,
            fmt::format("ldmatrix: lanes 0 to 7 name chunk {} of rows 0 to 7, 16 bytes each. A column of cells is four "
                        "banks.",
                        wanted),
            kSoft);
   drawing.height = end + 9;
+  drawing.facts = swizzle_facts(rows, row_bytes, wanted);
   return drawing;
 }
 

@@ -227,6 +227,14 @@ Drawing draw_roofline(const Request& request) {
       "sheet's corner is at {:.0f}.",
       device.memory_tb_s, ridge, device.product_tflops, sheet_ridge);
   drawing.height = y.from + 46;
+  nlohmann::ordered_json stages = nlohmann::ordered_json::array();
+  for (const StagePoint& point : points)
+    stages.push_back({{"name", point.name}, {"flop_per_byte", point.x}, {"tflops", point.y}});
+  drawing.facts = {{"device", device.name},
+                   {"section", request.parameters.text("section")},
+                   {"measured", {{"tflops", device.product_tflops}, {"tb_s", device.memory_tb_s}}},
+                   {"data_sheet", {{"tflops", device.peak_tflops}, {"tb_s", device.memory_sheet_tb_s}}},
+                   {"stages", stages}};
   return drawing;
 }
 

@@ -28,6 +28,33 @@ State state_after(const std::vector<double>& scores, std::size_t count) {
   return {m, std::exp(forward_oracle(problem, 1).lse.values[0] - m)};
 }
 
+/// For a page on which the blocks' length can be chosen and one goes step by step.
+nlohmann::ordered_json softmax_facts(const std::vector<double>& scores, std::size_t block) {
+  nlohmann::ordered_json walks = nlohmann::ordered_json::array();
+  for (std::size_t length = 1; length <= scores.size(); ++length) {
+    nlohmann::ordered_json steps = nlohmann::ordered_json::array();
+    State before{-INFINITY, 0};
+    for (std::size_t first = 0; first < scores.size(); first += length) {
+      const std::size_t last = std::min(first + length, scores.size());
+      const State now = state_after(scores, last);
+      const double factor = std::exp(before.m - now.m);
+      steps.push_back({{"first", first},
+                       {"last", last},
+                       {"m", now.m},
+                       {"factor", factor},
+                       {"added", now.l - before.l * factor},
+                       {"l", now.l}});
+      before = now;
+    }
+    walks.push_back({{"block", length}, {"steps", steps}});
+  }
+  const State all = state_after(scores, scores.size());
+  std::vector<double> weights;
+  for (const double score : scores) weights.push_back(std::exp(score - all.m) / all.l);
+  return {
+      {"scores", scores}, {"block", block}, {"walks", walks}, {"lse", all.m + std::log(all.l)}, {"weights", weights}};
+}
+
 }  // namespace
 
 Drawing draw_softmax(const Request& request) {
@@ -82,6 +109,7 @@ Drawing draw_softmax(const Request& request) {
   svg.text(0, base + 156, end, kSmall);
   drawing.description += end;
   drawing.height = base + 166;
+  drawing.facts = softmax_facts(scores, block);
   return drawing;
 }
 

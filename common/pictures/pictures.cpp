@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "common/attention/inputs.hpp"
@@ -17,10 +18,12 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr Kind kKinds[] = {
-    {"memory", false, draw_memory},       {"roofline", false, draw_roofline}, {"banks", false, draw_banks},
-    {"fragments", false, draw_fragments}, {"swizzle", false, draw_swizzle},   {"tiles", true, draw_tiles},
-    {"timeline", true, draw_timeline},    {"owners", true, draw_owners},      {"traffic", true, draw_traffic},
-    {"softmax", false, draw_softmax},     {"formats", false, draw_formats},   {"ranges", false, draw_ranges},
+    {"memory", false, false, draw_memory},   {"roofline", false, true, draw_roofline},
+    {"banks", false, true, draw_banks},      {"fragments", false, true, draw_fragments},
+    {"swizzle", false, true, draw_swizzle},  {"tiles", true, true, draw_tiles},
+    {"timeline", true, true, draw_timeline}, {"owners", true, false, draw_owners},
+    {"traffic", true, true, draw_traffic},   {"softmax", false, true, draw_softmax},
+    {"formats", false, false, draw_formats}, {"ranges", false, false, draw_ranges},
 };
 
 const Kind& kind_of(Parameters& parameters) {
@@ -33,22 +36,36 @@ const Kind& kind_of(Parameters& parameters) {
   parameters.fail(fmt::format("there is no kind \"{}\"; allowed: {}", wanted, fmt::join(names, ", ")));
 }
 
-Picture draw_one(const judge::Workspace& workspace, const fs::path& folder, Parameters& parameters) {
-  Picture picture;
-  picture.file = folder / "pictures" / (parameters.text("file") + ".svg");
+/// A member a line, so that a change shows what has changed.
+std::string facts_text(const std::string& kind, const std::string& title, const nlohmann::ordered_json& facts) {
+  nlohmann::ordered_json all{{"kind", kind}, {"title", title}};
+  all.update(facts);
+  std::string text;
+  for (const auto& [key, value] : all.items())
+    text += fmt::format("{} \"{}\": {}", text.empty() ? "{\n" : ",\n", key, value.dump());
+  return text + "\n}\n";
+}
+
+/// The drawing and, of a kind that has them, its facts.
+std::vector<Picture> draw_one(const judge::Workspace& workspace, const fs::path& folder, Parameters& parameters) {
+  const fs::path file = folder / "pictures" / parameters.text("file");
   const std::string title = parameters.text("title");
   const Kind& kind = kind_of(parameters);
+  std::vector<Picture> pictures{{file.string() + ".svg", "", ""}};
+  if (kind.facts) pictures.push_back({file.string() + ".json", "", ""});
   if (kind.counts && !workspace.toolchain.counts) {
-    picture.why_not = "it shows what the simulator counts: " + workspace.toolchain.simulator;
-    return picture;
+    for (Picture& picture : pictures)
+      picture.why_not = "it shows what the simulator counts: " + workspace.toolchain.simulator;
+    return pictures;
   }
   const auto chapter = std::ranges::find(workspace.book.chapters, folder.filename().string(), &book::Chapter::name);
   const Request request{workspace, chapter == workspace.book.chapters.end() ? nullptr : &*chapter, parameters};
-  workspace.progress("drawing " + workspace.shown(picture.file));
+  workspace.progress("drawing " + workspace.shown(pictures[0].file));
   const Drawing drawing = kind.draw(request);
   parameters.finish();
-  picture.svg = drawing.svg.file(drawing.height, title, drawing.description);
-  return picture;
+  pictures[0].text = drawing.svg.file(drawing.height, title, drawing.description);
+  if (kind.facts) pictures[1].text = facts_text(kind.name, title, drawing.facts);
+  return pictures;
 }
 
 }  // namespace
@@ -67,7 +84,7 @@ std::vector<Picture> draw(const judge::Workspace& workspace, const std::vector<s
   for (const fs::path& folder : wanted) {
     const fs::path list = folder / "pictures.toml";
     for (Parameters& parameters : read_tables(list, workspace.shown(list), "picture"))
-      pictures.push_back(draw_one(workspace, folder, parameters));
+      std::ranges::move(draw_one(workspace, folder, parameters), std::back_inserter(pictures));
   }
   workspace.progress("");
   return pictures;
@@ -100,7 +117,7 @@ std::vector<Compared> compare(const std::vector<Picture>& pictures) {
       state = State::missing;
     } else if (!picture.why_not.empty()) {
       state = State::unknown;
-    } else if (book::read_file(picture.file) != picture.svg) {
+    } else if (book::read_file(picture.file) != picture.text) {
       state = State::differs;
     }
     compared.push_back({picture.file, state, picture.why_not});
@@ -117,11 +134,10 @@ std::vector<Compared> compare(const std::vector<Picture>& pictures) {
 }
 
 judge::Trace traced(const Request& request, const book::Chapter& chapter, std::int64_t Nq, std::int64_t Nk,
-                    std::int64_t d, bool causal) {
+                    std::int64_t d, bool causal, judge::TraceRequest trace) {
   InputOptions options;
   options.shape = {.B = 1, .H = 1, .Hkv = 1, .Nq = Nq, .Nk = Nk, .d = d};
   options.causal = causal;
-  judge::TraceRequest trace;
   if (request.parameters.has("variant"))
     trace.numbers[request.parameters.text("variant")] = request.parameters.number("value");
   const judge::Traced run = run_traced(request.workspace, chapter, solutions_tree(request.workspace, chapter),

@@ -11,8 +11,8 @@
 namespace workbook::pictures {
 
 struct Picture {
-  std::filesystem::path file;  ///< chapters/NN_name/pictures/NAME.svg
-  std::string svg;
+  std::filesystem::path file;  ///< chapters/NN_name/pictures/NAME.svg, or NAME.json with the facts that it shows
+  std::string text;
   std::string why_not;  ///< it cannot be drawn here: why; empty if it is drawn
 };
 

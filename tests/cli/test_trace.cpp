@@ -396,7 +396,7 @@ TEST_CASE("trace --html writes a page that needs nothing beside it and says the 
   const std::string html = book::read_file(page);
   CHECK(html.starts_with("<!DOCTYPE html>"));
   CHECK(html.ends_with("</html>\n"));
-  for (const char* outside : {"http:", "https:", "src=", "href=", "url(", "<script", "@import"}) {
+  for (const char* outside : {"http:", "https:", "src=", "href=", "url(", "<script ", "@import"}) {
     INFO(outside);
     CHECK_FALSE(contains(html, outside));
   }
@@ -407,6 +407,12 @@ TEST_CASE("trace --html writes a page that needs nothing beside it and says the 
   CHECK(occurrences(html, "<title>block 0, K and V tile ") == 4);              // of the cells
   CHECK(occurrences(html, ": times read: 4</title>") == 4);
   CHECK(contains(html, "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"));
+  // Block 0's intervals: each in a line, the last one with all that the block has moved of the first head.
+  const int intervals = occurrences(html, "<li><b>Interval ");
+  CHECK(intervals > 4);
+  CHECK(contains(html, fmt::format("<input type=\"range\" min=\"0\" max=\"{}\" value=\"0\">", intervals - 1)));
+  CHECK(contains(html.substr(html.rfind("<b>So far:</b>")),
+                 "written O 25.0 KiB, lse 800 B."));  // 200 rows of 64 and of 1
   for (const char* tag :
        {"html", "body", "section", "table", "tr", "td", "th", "svg", "rect", "title", "figure", "dl"}) {
     INFO(tag);

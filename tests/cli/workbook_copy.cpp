@@ -44,7 +44,8 @@ void lock_place() {
 
 bool is_stub(const fs::path& relative) {
   const std::string first = relative.begin()->string(), extension = relative.extension().string();
-  return first == "chapters" && extension != ".toml" && extension != ".md" && extension != ".svg";
+  return first == "chapters" && extension != ".toml" && extension != ".md" && extension != ".svg" &&
+         extension != ".json";
 }
 
 /// A file of chapter 3 or later: the copy is the book of chapters 1 and 2, however far the book has grown.

@@ -120,6 +120,28 @@ TEST_CASE("tiles that a block owns are not drawn as masked, though their numbers
   CHECK(drawn_rows(maps[1], 1) == std::vector<std::string>{"##..", "..##"});
 }
 
+TEST_CASE("masks are drawn where most blocks keep a tile of queries and have nothing to walk over") {
+  // 16 tiles of queries, 2 of keys: the mask lets the last two tiles of queries alone see anything.
+  judge::TracedLaunch launch;
+  judge::TracedTensor Q = tiled_tensor("Q", 1, 16), K = tiled_tensor("K", 1, 2);
+  for (std::int64_t block = 0; block < 16; ++block) read(Q, block, block, block);
+  read(K, 14, 0, 0);
+  read(K, 15, 0, 1);
+  launch.tensors = {Q, K};
+  launch.notes = {{"masked tile", {{14, {{0, 0}}}, {15, {{1, 1}}}}}};
+  std::vector<std::string> expected(14, "..");
+  expected.insert(expected.end(), {"m.", "#m"});
+  CHECK(drawn_rows(judge::tile_maps(launch).at(0), 1) == expected);
+  CHECK(judge::is_walked_over(K, Q));
+  CHECK_FALSE(judge::is_walked_over(Q, K));
+
+  // A single tile of keys, which one block reads: still the one that is walked over.
+  judge::TracedTensor one = tiled_tensor("K", 1, 1);
+  read(one, 15, 0, 0);
+  CHECK(judge::is_walked_over(one, Q));
+  CHECK_FALSE(judge::is_walked_over(Q, one));
+}
+
 TEST_CASE("a block that walks everything is a row of its own, with how often it reads each tile") {
   judge::TracedLaunch launch;
   judge::TracedTensor Q = tiled_tensor("Q", 2, 12), K = tiled_tensor("K", 2, 3);

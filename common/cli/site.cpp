@@ -1,0 +1,52 @@
+// site: the book as web pages. notes/site has the program that makes them, which is JavaScript; this starts it.
+#include <filesystem>
+
+#include "common/cli/verbs.hpp"
+#include "common/worker/command.hpp"
+
+namespace workbook::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct SiteOptions {
+  std::string out;
+  bool with_solutions = false;
+};
+
+int site(const Session& session, const SiteOptions& options) {
+  const fs::path program = session.book.root / "notes" / "site" / "site.mjs";
+  if (!fs::exists(program)) throw EnvironmentError("there is no notes/site here: an assignment's folder is without it");
+  for (const char* needed : {"node", "npm"}) {
+    if (worker::find_program(needed).empty()) {
+      throw EnvironmentError(
+          fmt::format("the site is made with Node 18 or later and npm, and {} is not here; on Debian and Ubuntu: apt "
+                      "install nodejs npm",
+                      needed));
+    }
+  }
+  std::vector<std::string> argv{"node", program.string(), "build"};
+  if (!options.out.empty()) argv.insert(argv.end(), {"--out", fs::absolute(options.out).string()});
+  if (options.with_solutions) argv.emplace_back("--with-solutions");
+  worker::CommandOptions command;
+  command.capture = session.json;
+  const worker::CommandResult result = worker::run_command(argv, command);
+  if (!session.json || result.exit_code != kDone) {
+    if (session.json) fmt::print(stderr, "{}", result.output);
+    return result.exit_code;
+  }
+  const fs::path out = options.out.empty() ? session.book.root / "build" / "site" / "pages" : fs::absolute(options.out);
+  print_json({{"index", (out / "index.html").string()}, {"with_solutions", options.with_solutions}});
+  return kDone;
+}
+
+}  // namespace
+
+Runner declare_site(Options& options) {
+  const auto given = std::make_shared<SiteOptions>();
+  options.option("--out", given->out, "The folder to write (default: build/site/pages)").allow(not_empty("a folder"));
+  options.flag("--with-solutions", given->with_solutions, "Also the solutions' files");
+  return [given](Session& session) { return site(session, *given); };
+}
+
+}  // namespace workbook::cli

@@ -1,0 +1,115 @@
+// Builds the site: pages through Eleventy, scripts through esbuild, the index of the search through MiniSearch.
+import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { dirname, join, relative } from 'node:path';
+import Eleventy from '@11ty/eleventy';
+import { build as bundle } from 'esbuild';
+import MiniSearch from 'minisearch';
+import { escapeHtml, factsOf, highlighted, makeMarkdown, sectionsOf } from './markdown.mjs';
+import { Links, between, findPages } from './pages.mjs';
+import { searchFields } from './search-fields.mjs';
+
+const mark = '.flashattention-workbook-site'; // in a folder that this has written and may replace
+
+/// A source file, a line an anchor.
+function sourceHtml(page) {
+  const lines = highlighted(page.text.replace(/\n$/, ''), page.language).split('\n');
+  let open = [];
+  const rows = lines.map((line, i) => {
+    // A comment or string of several lines: what is open at a line's end is closed there and opened again.
+    const before = open.join('');
+    for (const tag of line.match(/<span[^>]*>|<\/span>/g) ?? []) tag === '</span>' ? open.pop() : open.push(tag);
+    return `<span class="line" id="L${i + 1}">${before}${line}${'</span>'.repeat(open.length)}</span>`;
+  });
+  return `<h1><code>${escapeHtml(page.path)}</code></h1>
+<p>${page.group === 'solutions' ? 'The solution' : 'A file'} of
+<a href="${between(page.url, page.chapter.url)}">${escapeHtml(page.chapter.title)}</a>.</p>
+<pre tabindex="0" class="source"><code>${rows.join('\n')}</code></pre>`;
+}
+
+const link = (from, page) => page && { title: page.title, href: between(from.url, page.url) };
+
+/// What the layout shows round a page's text.
+function pageData(page, pages, sections, root) {
+  const shownIn = page.chapter ?? page;
+  const entry = (other) => ({
+    ...link(page, other),
+    current: other === page,
+    open: other === shownIn,
+    sources: other === shownIn ? (other.sources ?? []).map((s) => ({ ...link(page, s), current: s === page, group: s.group })) : [],
+  });
+  const images = [...page.text.matchAll(/!\[[^\]]*\]\(([^)]*\.svg)\)/g)].map((match) => match[1]);
+  const kinds = page.language ? [] : images.map((image) => factsOf(root, page, image)?.kind).filter(Boolean);
+  return {
+    layout: 'page.njk',
+    permalink: page.url,
+    templateEngineOverride: page.language ? 'html' : 'md', // and no template language over the book's own braces
+    sourcePath: page.path,
+    pageTitle: page.title,
+    prefix: between(page.url, 'index.html').replace(/index\.html$/, ''),
+    chapters: pages.filter((p) => p.group === 'start' || p.group === 'chapters').map(entry),
+    notes: pages.filter((p) => p.group === 'notes').map(entry),
+    outline: sections.filter((section) => section.level === 2),
+    previous: link(page, page.previous),
+    next: link(page, page.next),
+    figures: kinds.length > 0,
+    charts: kinds.some((kind) => kind === 'roofline' || kind === 'traffic'),
+  };
+}
+
+function searchScript(pages, sectionsByPage) {
+  const search = new MiniSearch(searchFields);
+  let id = 0;
+  for (const page of pages) {
+    for (const section of sectionsByPage.get(page) ?? []) {
+      const text = section.text.replace(/\s+/g, ' ').trim();
+      search.add({ id: id++, page: page.title, title: section.title, text, url: page.url + section.anchor });
+    }
+  }
+  return `window.workbookSearch = ${JSON.stringify(JSON.stringify(search))};\n`;
+}
+
+async function writeScripts(tool, out) {
+  const common = { bundle: true, minify: true, target: 'es2020', format: 'iife', logLevel: 'silent', legalComments: 'none' };
+  for (const [entry, name] of [
+    ['page.mjs', 'page.js'],
+    ['figures/figures.mjs', 'figures.js'],
+    ['figures/charts.mjs', 'charts.js'],
+  ]) {
+    await bundle({ ...common, entryPoints: [join(tool, entry)], outfile: join(out, 'assets', name) });
+  }
+  cpSync(join(tool, 'style.css'), join(out, 'assets/style.css'));
+}
+
+/// {root, tool, out, withSolutions} -> how many pages, and which.
+export async function build({ root, tool, out, withSolutions }) {
+  if (existsSync(out) && !existsSync(join(out, mark)))
+    throw Object.assign(new Error(`--out ${out}: the folder is there, and this has not written it`), { exitCode: 2 });
+  const pages = findPages({ root, withSolutions });
+  const links = new Links({ root, pages, withSolutions });
+  const md = makeMarkdown({ root, links });
+  const sections = new Map(pages.filter((page) => !page.language).map((page) => [page, sectionsOf(md, page)]));
+
+  rmSync(out, { recursive: true, force: true });
+  mkdirSync(join(out, 'assets'), { recursive: true });
+  writeFileSync(join(out, mark), '');
+  process.chdir(tool);
+  const eleventy = new Eleventy('pages', relative(tool, out), {
+    quietMode: true,
+    configPath: null,
+    config(config) {
+      config.setLibrary('md', md);
+      config.setUseGitIgnore(false);
+      for (const page of pages) {
+        const data = pageData(page, pages, sections.get(page) ?? [], root);
+        const name = page.language ? `${page.path}.html` : page.path;
+        config.addTemplate(name, page.language ? sourceHtml(page) : page.text, data);
+      }
+    },
+  });
+  await eleventy.write();
+  if (links.problems.length > 0) throw Object.assign(new Error(links.problems.join('\n')), { exitCode: 1 });
+  for (const file of links.files) cpSync(join(root, file), join(out, file));
+  writeFileSync(join(out, 'assets/search.js'), searchScript(pages, sections));
+  await writeScripts(tool, out);
+  return { pages: pages.length, list: pages.map(({ url, path, group, title }) => ({ url, path, group, title })) };
+}

@@ -1,0 +1,87 @@
+// What figures are put together from: elements, controls, drawings. A figure gets its facts and makes none of its own.
+
+/// An element: attributes, `on…` listeners, children (elements or text).
+export function h(tag, attributes = {}, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+export function svg(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS('http://www.w3.org/2000/svg', tag), attributes, children);
+}
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === 'function') element.addEventListener(name.slice(2), value);
+    else if (value !== undefined && value !== false) element.setAttribute(name, value === true ? '' : value);
+  }
+  element.append(...children.flat().filter((child) => child !== undefined && child !== null));
+  return element;
+}
+
+let controls = 0;
+
+/// A slider over whole numbers with its value beside it; `text` says the value in words.
+export function slider({ name, label, low, high, step = 1, value, text = String, change }) {
+  const id = `control-${++controls}`;
+  const output = h('output', { for: id }, text(value));
+  const input = h('input', {
+    id, name, type: 'range', min: low, max: high, step, value,
+    oninput: () => {
+      output.textContent = text(Number(input.value));
+      input.setAttribute('aria-valuetext', output.textContent);
+      change();
+    },
+  });
+  input.setAttribute('aria-valuetext', text(value));
+  const element = h('div', { class: 'control' }, h('label', { for: id }, label), h('span', { class: 'value' }, input, output));
+  return {
+    element,
+    get value() { return Number(input.value); },
+    set(next, most = input.max) {
+      input.max = most;
+      input.value = next;
+      output.textContent = text(Number(input.value));
+      input.setAttribute('aria-valuetext', output.textContent);
+    },
+  };
+}
+
+/// A choice of one of [value, text].
+export function choice({ name, label, options, value, change }) {
+  const id = `control-${++controls}`;
+  const select = h('select', { id, name, onchange: change },
+    options.map(([key, text]) => h('option', { value: key, selected: String(key) === String(value) }, text)));
+  return {
+    element: h('div', { class: 'control' }, h('label', { for: id }, label), select),
+    get value() { return select.value; },
+    set(next) { select.value = next; },
+  };
+}
+
+export function tick({ name, label, value, change }) {
+  const id = `control-${++controls}`;
+  const input = h('input', { id, name, type: 'checkbox', checked: value, onchange: change });
+  return {
+    element: h('div', { class: 'control' }, input, h('label', { for: id }, label)),
+    get value() { return input.checked; },
+    set(next) { input.checked = next; },
+  };
+}
+
+/// A drawing that shrinks to the page's width, down to `least` pixels; below that it scrolls.
+export function drawing(width, height, label, least = 0) {
+  const picture = svg('svg', { viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': label });
+  picture.style.maxWidth = `${width}px`;
+  picture.style.minWidth = `${Math.min(least, width)}px`;
+  return picture;
+}
+
+/// The figure's frame: its title, controls, what it shows, and a sentence that says what is to be seen.
+export function frame(facts, { controls: all, body, said }) {
+  return h('section', { class: 'touch', 'data-kind': facts.kind, 'aria-label': `${facts.title}: to try` },
+    h('div', { class: 'controls' }, all.map((control) => control.element)),
+    h('div', { class: 'body', tabindex: 0, role: 'group', 'aria-label': 'Drawing' }, body),
+    h('p', { class: 'said', role: 'status' }, said ?? ''));
+}
+
+export const count = (number, one, many = `${one}s`) => `${number} ${number === 1 ? one : many}`;
+export const list = (words) =>
+  words.length < 2 ? words.join('') : `${words.slice(0, -1).join(', ')} and ${words.at(-1)}`;

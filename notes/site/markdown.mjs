@@ -1,0 +1,116 @@
+// The book's Markdown as HTML: links resolved, code coloured, wide things scrollable, and a figure to touch below each
+// picture that has facts.
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { posix } from 'node:path';
+import MarkdownIt from 'markdown-it';
+import anchor from 'markdown-it-anchor';
+import hljs from 'highlight.js/lib/core';
+import bash from 'highlight.js/lib/languages/bash';
+import cpp from 'highlight.js/lib/languages/cpp';
+import ini from 'highlight.js/lib/languages/ini';
+import json from 'highlight.js/lib/languages/json';
+import python from 'highlight.js/lib/languages/python';
+import { figureKinds } from './figures/kinds.mjs';
+
+for (const [name, language] of Object.entries({ bash, cpp, ini, json, python })) hljs.registerLanguage(name, language);
+const languages = { sh: 'bash', bash: 'bash', cpp: 'cpp', toml: 'ini', ini: 'ini', json: 'json', python: 'python' };
+
+export const escapeHtml = (text) =>
+  text.replace(/[&<>"]/g, (c) => ({ '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' })[c]);
+
+export function highlighted(text, language) {
+  const known = languages[language];
+  return known ? hljs.highlight(text, { language: known, ignoreIllegals: true }).value : escapeHtml(text);
+}
+
+/// A heading's anchor, as GitHub makes it: links that work there work here.
+export const slugOf = (text) =>
+  text
+    .trim()
+    .toLowerCase()
+    .replace(/[^\p{L}\p{N}\s_-]/gu, '')
+    .replace(/\s/g, '-');
+
+/// The facts beside a picture, if there is a figure for them.
+export function factsOf(root, page, image) {
+  const file = join(root, posix.join(posix.dirname(page.path), image.replace(/\.svg$/, '.json')));
+  if (!image.endsWith('.svg') || !existsSync(file)) return undefined;
+  const facts = JSON.parse(readFileSync(file, 'utf8'));
+  return figureKinds.includes(facts.kind) ? facts : undefined;
+}
+
+const safeJson = (value) => JSON.stringify(value).replaceAll('<', '\\u003c');
+
+/// env.sourcePath of a rendering says whose text it is.
+export function makeMarkdown({ root, links }) {
+  const md = new MarkdownIt({ html: true });
+  md.use(anchor, { slugify: slugOf, tabIndex: false, permalink: anchor.permalink.headerLink({ safariReaderFix: true }) });
+  const rules = md.renderer.rules;
+  const pageOf = (env) => links.byPath.get(env.sourcePath);
+
+  rules.fence = (tokens, i) => {
+    const language = tokens[i].info.trim().split(/\s+/)[0];
+    return `<pre tabindex="0"><code>${highlighted(tokens[i].content, language)}</code></pre>\n`;
+  };
+  rules.code_block = (tokens, i) => `<pre tabindex="0"><code>${escapeHtml(tokens[i].content)}</code></pre>\n`;
+  rules.code_inline = (tokens, i, options, env) => {
+    const code = `<code>${escapeHtml(tokens[i].content)}</code>`;
+    const inLink = tokens.slice(0, i).reduce((depth, t) => depth + (t.type === 'link_open') - (t.type === 'link_close'), 0);
+    const target = inLink ? undefined : links.named(pageOf(env), tokens[i].content);
+    return target ? `<a href="${target}">${code}</a>` : code;
+  };
+  rules.table_open = () => '<div class="scroll" tabindex="0"><table>\n';
+  rules.table_close = () => '</table></div>\n';
+  rules.th_open = (tokens, i, options, env, self) => {
+    // A column of names has no head: an empty cell is none.
+    if (tokens[i + 1].content !== '') return self.renderToken(tokens, i, options);
+    tokens[i].tag = 'td';
+    tokens[i + 2].tag = 'td';
+    return self.renderToken(tokens, i, options);
+  };
+  rules.link_open = (tokens, i, options, env, self) => {
+    const token = tokens[i];
+    if (!token.attrGet('class')?.includes('header-anchor')) {
+      const target = links.resolve(pageOf(env), token.attrGet('href'));
+      if (target === null) token.attrs = [['class', 'left-out'], ['title', 'not part of these pages']];
+      else token.attrSet('href', target);
+    }
+    return self.renderToken(tokens, i, options);
+  };
+  rules.image = (tokens, i, options, env) => {
+    const token = tokens[i], source = token.attrGet('src');
+    const target = links.resolve(pageOf(env), source);
+    const picture = `<img src="${target}" alt="${escapeHtml(token.content)}">`;
+    const facts = factsOf(root, pageOf(env), source);
+    if (!facts) return picture;
+    return (
+      `<span class="with-facts">${picture}</span>` +
+      `<script type="application/json" data-figure="${facts.kind}" data-source="${escapeHtml(source)}">` +
+      `${safeJson(facts)}</script>`
+    );
+  };
+  return md;
+}
+
+/// Headings with their anchors, and the words between them, for the page's outline and for the search.
+export function sectionsOf(md, page) {
+  const sections = [{ level: 1, title: page.title, anchor: '', text: '' }];
+  const tokens = md.parse(page.text, { sourcePath: page.path });
+  tokens.forEach((token, i) => {
+    if (token.type === 'heading_open') {
+      const title = tokens[i + 1].children
+        .filter((child) => child.type === 'text' || child.type === 'code_inline')
+        .map((child) => child.content)
+        .join('');
+      const level = Number(token.tag.slice(1));
+      if (level > 1) sections.push({ level, title, anchor: `#${token.attrGet('id')}`, text: '' });
+    } else if (token.type === 'inline' && tokens[i - 1].type !== 'heading_open') {
+      const words = token.children.filter((child) => child.type === 'text' || child.type === 'code_inline');
+      sections.at(-1).text += `${words.map((child) => child.content).join(' ')} `;
+    } else if (token.type === 'fence') {
+      sections.at(-1).text += `${token.content} `;
+    }
+  });
+  return sections;
+}

@@ -1,0 +1,104 @@
+// Which pages the site has: lessons, notes, and the files that a chapter's reader edits. Reads the repository, writes
+// nothing.
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { dirname, extname, join } from 'node:path';
+import { posix } from 'node:path';
+
+const sourceExtensions = { '.cpp': 'cpp', '.hpp': 'cpp', '.cu': 'cpp', '.cuh': 'cpp', '.toml': 'ini' };
+
+const read = (root, path) => readFileSync(join(root, path), 'utf8');
+
+/// The text of the first heading.
+const titleOf = (text) => /^# (.+)$/m.exec(text)[1].replaceAll('`', '');
+
+/// notes/x.md -> notes/x.html, chapters/NN/README.md -> chapters/NN/index.html, a source file -> itself with .html.
+function urlOf(path) {
+  const renamed = path.replace(/README\.md$/, 'index.md');
+  return renamed.endsWith('.md') ? renamed.replace(/\.md$/, '.html') : `${renamed}.html`;
+}
+
+const markdownPage = (root, path, group) => {
+  const text = read(root, path);
+  return { path, url: urlOf(path), group, text, title: titleOf(text) };
+};
+
+/// The files of one folder as pages; `chapter` is the lesson that they belong to.
+function sourcePages(root, folder, group, chapter) {
+  if (!existsSync(join(root, folder))) return [];
+  return readdirSync(join(root, folder))
+    .filter((name) => name !== 'pictures.toml' && extname(name) in sourceExtensions)
+    .sort()
+    .map((name) => {
+      const path = `${folder}/${name}`;
+      const language = sourceExtensions[extname(name)];
+      return { path, url: urlOf(path), group, title: name, text: read(root, path), language, chapter };
+    });
+}
+
+/// All pages. In reading order: the start, chapters, notes; then sources.
+export function findPages({ root, withSolutions }) {
+  const lessons = readdirSync(join(root, 'chapters'))
+    .filter((name) => existsSync(join(root, 'chapters', name, 'README.md')))
+    .sort()
+    .map((name) => markdownPage(root, `chapters/${name}/README.md`, 'chapters'));
+  const notes = readdirSync(join(root, 'notes'))
+    .filter((name) => name.endsWith('.md'))
+    .map((name) => markdownPage(root, `notes/${name}`, 'notes'))
+    .sort((a, b) => a.title.localeCompare(b.title, 'en'));
+  const sources = lessons.flatMap((lesson) => {
+    const folder = dirname(lesson.path);
+    const answers = folder.replace('chapters/', 'solutions/');
+    return [
+      ...sourcePages(root, folder, 'sources', lesson),
+      ...(withSolutions ? sourcePages(root, answers, 'solutions', lesson) : []),
+    ];
+  });
+  const start = { ...markdownPage(root, 'README.md', 'start'), title: 'Start' };
+  const toRead = [start, ...lessons, ...notes];
+  toRead.forEach((page, i) => {
+    page.previous = toRead[i - 1];
+    page.next = toRead[i + 1];
+  });
+  for (const lesson of lessons) lesson.sources = sources.filter((source) => source.chapter === lesson);
+  return [...toRead, ...sources];
+}
+
+/// The way from one page's folder to another address of the site.
+export const between = (from, to) => posix.relative(posix.dirname(from), to) || posix.basename(to);
+
+/// Where links lead. `missing` is called with what a link leads to that is not there.
+export class Links {
+  constructor({ root, pages, withSolutions }) {
+    this.root = root;
+    this.withSolutions = withSolutions;
+    this.byPath = new Map(pages.map((page) => [page.path, page]));
+    this.files = new Set(); // to be copied as they are
+    this.problems = [];
+  }
+
+  /// A link or an image of `page` as the site has it; null: it leads to what the site leaves out.
+  resolve(page, target) {
+    if (/^[a-z]+:/.test(target)) return target;
+    const [file, anchor] = target.split('#');
+    const hash = anchor === undefined ? '' : `#${anchor}`;
+    if (file === '') return hash;
+    const path = posix.normalize(posix.join(posix.dirname(page.path), decodeURIComponent(file)));
+    const known = this.byPath.get(path) ?? this.byPath.get(`${path.replace(/\/$/, '')}/README.md`);
+    if (known) return between(page.url, known.url) + hash;
+    if (path.startsWith('solutions/') && !this.withSolutions) return null;
+    if (path.startsWith('..') || !existsSync(join(this.root, path)) || extname(path) === '') {
+      if (path !== 'LICENSE') this.problems.push(`${page.path}: the link leads nowhere: ${target}`);
+      if (path !== 'LICENSE') return null;
+    }
+    this.files.add(path);
+    return between(page.url, path) + hash;
+  }
+
+  /// The page of a file that a lesson names in `code`: one of its own chapter, or any by its path.
+  named(page, text) {
+    if (!/^[\w./-]+\.(cpp|hpp|cuh?|toml|md)$/.test(text)) return undefined;
+    const folder = posix.dirname((page.chapter ?? page).path);
+    const found = this.byPath.get(text) ?? this.byPath.get(posix.join(folder, text));
+    return found && found !== page ? between(page.url, found.url) : undefined;
+  }
+}

@@ -1,0 +1,483 @@
+// The tests of the pages. Without a browser: the arithmetic of a figure against what the simulator ran, links, what is
+// left out, what is loaded. In Chromium, from the folder as it is (file:): every page, every figure against its facts.
+import { existsSync, readFileSync, readdirSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { chromium } from 'playwright-core';
+import { causalCells } from './figures/causal-map.mjs';
+import { figureKinds } from './figures/kinds.mjs';
+import { readResults } from './figures/results.mjs';
+import { slugOf } from './markdown.mjs';
+
+const programs = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome', '/snap/bin/chromium'];
+
+class Tests {
+  passed = 0;
+  failed = 0;
+  skipped = 0;
+  /// Runs one test; what it throws is its failure.
+  async run(name, body) {
+    try {
+      await body();
+      ++this.passed;
+      console.log(`ok ${name}`);
+    } catch (error) {
+      ++this.failed;
+      console.log(`not ok ${name}: ${String(error.message).replace(/\s*\n\s*/g, ' | ').slice(0, 1500)}`);
+    }
+  }
+  skip(name) {
+    ++this.skipped;
+    console.log(`skipped: ${name}`);
+  }
+}
+
+function expect(holds, message) {
+  if (!holds) throw new Error(message);
+}
+const expectEqual = (actual, expected, what) =>
+  expect(JSON.stringify(actual) === JSON.stringify(expected),
+    `${what}: ${JSON.stringify(actual)} instead of ${JSON.stringify(expected)}`);
+
+/// All facts of the book: {file, facts}.
+function allFacts(root) {
+  return readdirSync(join(root, 'chapters')).flatMap((chapter) => {
+    const folder = join(root, 'chapters', chapter, 'pictures');
+    if (!existsSync(folder)) return [];
+    return readdirSync(folder)
+      .filter((name) => name.endsWith('.json'))
+      .map((name) => ({ file: `${chapter}/${name}`, facts: JSON.parse(readFileSync(join(folder, name), 'utf8')) }));
+  });
+}
+
+// --- Without a browser --------------------------------------------------------------------------------------------
+
+function testMap(facts) {
+  let calls = 0;
+  for (const { file, facts: map } of facts.filter(({ facts: { kind } }) => kind === 'tiles')) {
+    for (const call of [map, ...map.also]) {
+      for (const launch of call.launches) {
+        const sizes = { queries: call.queries, keys: call.keys, rowTile: launch.row_tile, columnTile: launch.column_tile };
+        expectEqual(causalCells({ ...sizes, causal: map.causal }), launch.cells, `${file}, ${launch.kernel}, ${JSON.stringify(sizes)}`);
+        ++calls;
+      }
+    }
+  }
+  expect(calls >= 10, `only ${calls} calls to compare with`);
+}
+
+function testResults() {
+  const facts = { section: 'forward, d = 64, N = 8192' };
+  const point = { kind: 'stage', pass: 'forward', name: 'mine', d: 64, N: 512, causal: false, tflops: 100, gigabytes_per_second: 500 };
+  expectEqual(readResults({ points: [point, { ...point, gigabytes_per_second: null }, { ...point, pass: 'backward' }] }, facts),
+    [{ name: 'mine, d = 64, N = 512', flop_per_byte: 200, tflops: 100 }], 'results');
+  for (const wrong of [null, {}, { points: [] }, { points: [{ ...point, kind: 'peer' }] }]) {
+    let message = '';
+    try {
+      readResults(wrong, facts);
+    } catch (error) {
+      message = error.message;
+    }
+    expect(/no points|no forward stage/.test(message), `${JSON.stringify(wrong)} is taken: ${message}`);
+  }
+}
+
+const attributes = (html, name) => [...html.matchAll(new RegExp(`\\s${name}="([^"]*)"`, 'g'))].map((match) => match[1]);
+
+function testLinks(out, pages) {
+  const ids = new Map();
+  const idsOf = (file) => {
+    if (!ids.has(file)) ids.set(file, new Set(attributes(readFileSync(file, 'utf8'), 'id')));
+    return ids.get(file);
+  };
+  const wrong = [];
+  for (const { url } of pages) {
+    const from = join(out, url), html = readFileSync(from, 'utf8').replace(/<script[^>]*json[^]*?<\/script>/g, '');
+    for (const target of [...attributes(html, 'href'), ...attributes(html, 'src')]) {
+      if (/^(https?|data):/.test(target)) continue;
+      const [path, anchor] = target.split('#');
+      const file = path === '' ? from : resolve(dirname(from), decodeURIComponent(path));
+      if (!existsSync(file)) wrong.push(`${url}: ${target}`);
+      else if (anchor && !idsOf(file).has(decodeURIComponent(anchor))) wrong.push(`${url}: ${target}: no such place`);
+    }
+  }
+  expect(wrong.length === 0, wrong.join('\n'));
+}
+
+/// A heading's anchor and a part of the page by the same name would be taken for each other.
+function testIds(out, pages) {
+  for (const { url } of pages) {
+    const ids = attributes(readFileSync(join(out, url), 'utf8').replace(/<script[^>]*json[^]*?<\/script>/g, ''), 'id');
+    const twice = ids.filter((id, i) => ids.indexOf(id) !== i);
+    expect(twice.length === 0, `${url} has twice: ${twice.join(', ')}`);
+  }
+}
+
+function testNothingLoaded(out, pages) {
+  for (const { url } of pages) {
+    const html = readFileSync(join(out, url), 'utf8');
+    const loaded = [...html.matchAll(/<(?:script|link|img|iframe|source)\b[^>]*\s(?:src|href)="([^"]*)"/g)].map((m) => m[1]);
+    for (const target of loaded) expect(!/^(\w+:)?\/\//.test(target), `${url} loads ${target}`);
+  }
+  for (const name of readdirSync(join(out, 'assets'))) {
+    if (name.endsWith('.css')) expect(!/url\(|@import/.test(readFileSync(join(out, 'assets', name), 'utf8')), `${name} loads something`);
+  }
+}
+
+/// The lines of answers that stand nowhere in the stubs, long enough to be nobody else's.
+function answerLines(root) {
+  const given = new Set(), answers = new Map();
+  for (const [tree, take] of [['chapters', given], ['solutions', answers]]) {
+    for (const chapter of readdirSync(join(root, tree))) {
+      const folder = join(root, tree, chapter);
+      if (!existsSync(join(folder)) || chapter.includes('.')) continue;
+      for (const name of readdirSync(folder).filter((file) => /\.(cpp|hpp|cuh?)$/.test(file))) {
+        let open = false;
+        for (const line of readFileSync(join(folder, name), 'utf8').split('\n').map((text) => text.trim())) {
+          if (/^\/\/ (BEGIN|END) /.test(line)) open = line.startsWith('// BEGIN');
+          else if (take === given) given.add(line);
+          else if (open && line.length > 50 && !line.startsWith('//')) answers.set(line, `${chapter}/${name}`);
+        }
+      }
+    }
+  }
+  for (const line of given) answers.delete(line);
+  return answers;
+}
+
+function testAnswers(root, out, pages) {
+  const answers = answerLines(root);
+  expect(answers.size > 100, `only ${answers.size} lines of answers were found`);
+  const plain = (html) =>
+    html.replace(/<[^>]*>/g, '').replaceAll('&lt;', '<').replaceAll('&gt;', '>').replaceAll('&quot;', '"').replaceAll('&amp;', '&');
+  for (const { url, group } of pages) {
+    expect(group !== 'solutions', `${url} is a solution`);
+    const lines = new Set(plain(readFileSync(join(out, url), 'utf8')).split('\n').map((line) => line.trim()));
+    for (const [line, where] of answers) expect(!lines.has(line), `${url} shows a line of ${where}: ${line}`);
+  }
+}
+
+// --- In Chromium --------------------------------------------------------------------------------------------------
+
+const widths = [360, 768, 1600];
+
+/// Opens the page; what it logs, throws or asks of the network is a failure.
+class Reader {
+  constructor(browser, out) {
+    this.browser = browser;
+    this.out = out;
+  }
+  async start() {
+    const context = await this.browser.newContext({ viewport: { width: 1600, height: 900 } });
+    this.page = await context.newPage();
+    this.heard = [];
+    this.page.on('console', (message) => this.heard.push(`console: ${message.text()}`));
+    this.page.on('pageerror', (error) => this.heard.push(`error: ${error.message}`));
+    const inside = pathToFileURL(this.out).href;
+    this.page.on('request', (request) => {
+      const url = request.url();
+      if (!url.startsWith(`${inside}/`) && !url.startsWith('data:')) this.heard.push(`request: ${url}`);
+    });
+    this.page.on('requestfailed', (request) => this.heard.push(`failed: ${request.url()}`));
+  }
+  async open(url) {
+    this.heard = [];
+    await this.page.goto(pathToFileURL(join(this.out, url)).href);
+    this.quiet();
+  }
+  quiet() {
+    expect(this.heard.length === 0, this.heard.join('; '));
+  }
+  async fits(url) {
+    for (const width of widths) {
+      await this.page.setViewportSize({ width, height: 900 });
+      const taken = await this.page.evaluate(() => document.documentElement.scrollWidth);
+      expect(taken <= width, `${url} is ${taken} pixels wide on a screen of ${width}`);
+    }
+  }
+  async accessible(url, axe) {
+    await this.page.evaluate(axe);
+    const problems = await this.page.evaluate(async () => {
+      const found = await window.axe.run(document, { preload: false, runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'best-practice'] });
+      return found.violations
+        .filter((v) => v.impact === 'serious' || v.impact === 'critical')
+        .map((v) => `${v.id}: ${v.nodes.length} x ${v.nodes[0].html.slice(0, 120)} ${v.nodes[0].failureSummary.slice(0, 200)}`);
+    });
+    expect(problems.length === 0, `${url}: ${problems.join('; ')}`);
+  }
+}
+
+/// Sets a control of a figure as a reader does, by its events.
+async function set(figure, name, value) {
+  await figure.locator(`[name="${name}"]`).evaluate((control, to) => {
+    if (control.type === 'checkbox') control.checked = to;
+    else control.value = to;
+    control.dispatchEvent(new Event(control.type === 'range' ? 'input' : 'change', { bubbles: true }));
+  }, value);
+}
+const said = (figure) => figure.locator('.said').textContent();
+const many = (count, word) => `${count} ${word}${count === 1 ? '' : 's'}`;
+
+/// One function a kind: the figure shows its facts, whatever is chosen.
+const figureTests = {
+  async fragments(figure, facts) {
+    for (const lane of [0, 5, 18, 31]) {
+      await set(figure, 'lane', lane);
+      for (const [m, matrix] of facts.matrices.entries()) {
+        const drawn = await figure.locator('figure').nth(m).locator('.cell').evaluateAll((cells) =>
+          cells.map((cell) => [cell.classList.contains('chosen'), Number(cell.dataset.lane)]));
+        // Cells are drawn row by row: where lane's are is where the facts say its elements are.
+        const places = drawn.flatMap(([chosen], i) => (chosen ? [[Math.floor(i / matrix.columns), i % matrix.columns]] : []));
+        const sorted = [...matrix.places[lane]].sort(([a, b], [c, d]) => a - c || b - d);
+        expectEqual(places, sorted, `lane ${lane} of ${matrix.name}`);
+        matrix.places.forEach((of, l) => of.forEach(([r, c]) =>
+          expect(drawn[r * matrix.columns + c][1] === l, `(${r}, ${c}) of ${matrix.name} is not with lane ${l}`)));
+        const text = await figure.locator('ul').textContent();
+        expect(text.includes(`${matrix.name}[0] = (${matrix.places[lane][0].join(', ')})`), `lane ${lane}: ${text}`);
+        if (matrix.use === 'accumulator') {
+          const mates = matrix.row_mates[lane];
+          expect(text.includes(`lanes ${mates.slice(0, -1).join(', ')} and ${mates.at(-1)}`), `row mates of ${lane}: ${text}`);
+          expect(text.includes(`__shfl_sync(mask, factor, ${matrix.places[lane][0][0]})`), `factor of ${lane}: ${text}`);
+        }
+      }
+    }
+    await figure.locator('.cell[data-lane="9"]').first().click();
+    expect((await said(figure)).startsWith('Lane 9 holds'), 'a click on an element chooses its lane');
+  },
+  async banks(figure, facts) {
+    for (const { padding, wavefronts, starts } of facts.paddings) {
+      await set(figure, 'padding', padding);
+      const text = await said(figure);
+      expect(text.includes(`takes ${many(wavefronts, 'wavefront')};`), `${padding} bytes: ${text}`);
+      expect(text.includes(`banks ${starts.map((s) => (s / facts.bank_bytes) % facts.banks).join(', ')}.`), `${padding} bytes: ${text}`);
+    }
+  },
+  async swizzle(figure, facts) {
+    for (const [l, layout] of facts.layouts.entries()) {
+      await set(figure, 'layout', String(l));
+      for (const [chunk, wavefronts] of layout.wavefronts.entries()) {
+        await set(figure, 'chunk', chunk);
+        const text = await said(figure);
+        expect(text.startsWith(layout.name) && text.includes(`: ${many(wavefronts, 'wavefront')}.`), `${layout.name}, ${chunk}: ${text}`);
+        const columns = await figure.locator('.chosen rect').evaluateAll((all) => all.map((rect) => rect.getAttribute('x')));
+        expect(columns.length === layout.addresses.length, `${columns.length} chunks are marked`);
+        // As many wavefronts as chunks lie in one column of banks.
+        const most = Math.max(...columns.map((x) => columns.filter((other) => other === x).length));
+        expect(most === wavefronts, `${layout.name}, ${chunk}: ${most} chunks in one column, ${wavefronts} wavefronts`);
+      }
+    }
+  },
+  async tiles(figure, facts) {
+    const calls = [facts, ...facts.also].flatMap((call) => call.launches);
+    for (const [c, { cells }] of calls.entries()) {
+      await set(figure, 'ran', String(c));
+      const text = await said(figure), all = cells.join('');
+      const number = (cell) => [...all].filter((other) => other === cell).length;
+      expectEqual(text, `Of ${all.length} tiles: ${number('#')} computed, ${number('m')} computed and masked, ${number('.')} skipped.`, `call ${c}`);
+      const drawn = await figure.locator('.body > div .tile').evaluateAll((tiles) => tiles.map((tile) => tile.classList[1][0]));
+      expectEqual(drawn.join(''), all.replaceAll('#', 'c').replaceAll('.', 's'), `tiles of call ${c}`);
+      expect((await figure.locator('.checked').textContent()).endsWith('it did the same.'), 'the simulator did the same');
+    }
+    await set(figure, 'queries', 3);
+    expect((await figure.locator('.checked').textContent()).includes('has not run this call'), 'a call that nobody ran');
+    await set(figure, 'causal', false);
+    expect((await said(figure)).includes(' 0 skipped'), 'without the mask nothing is skipped');
+  },
+  async softmax(figure, facts) {
+    for (const { block, steps } of facts.walks) {
+      await set(figure, 'block', block);
+      await set(figure, 'step', steps.length);
+      const rows = await figure.locator('tbody tr').evaluateAll((all) => all.map((row) => [...row.cells].map((cell) => cell.textContent)));
+      expect(rows.length === steps.length, `blocks of ${block}: ${rows.length} rows`);
+      steps.forEach((step, i) => {
+        expect(Math.abs(Number(rows[i][1]) - step.m) < 1e-4 && Math.abs(Number(rows[i][2]) - step.factor) < 1e-4 &&
+          Math.abs(Number(rows[i][4]) - step.l) < 1e-4, `blocks of ${block}, step ${i}: ${rows[i]}`);
+        // The lesson's formula.
+        const before = i === 0 ? 0 : steps[i - 1].l;
+        expect(Math.abs(step.l - (before * step.factor + step.added)) < 1e-9, 'l = l · factor + what the block adds');
+      });
+      expect((await said(figure)).includes(`LSE = m + log l = ${facts.lse.toFixed(4)}`), 'the LSE does not depend on the blocks');
+    }
+    await set(figure, 'step', 0);
+    expect((await figure.locator('tbody tr').count()) === 0, 'no step has been done');
+  },
+  async timeline(figure, facts) {
+    for (let interval = 0; interval < facts.intervals; ++interval) {
+      await set(figure, 'interval', interval);
+      const shown = await figure.locator('li').allTextContents();
+      const running = facts.lanes.flatMap((lane) => lane.bars.filter((b) => b.first <= interval && interval <= b.last).map((b) => `${lane.name}: ${b.text}`));
+      expectEqual(shown.map((text) => text.replace(/, from interval.*/, '')), running, `interval ${interval}`);
+      expect((await figure.locator('.chosen').count()) === running.length, `marks of interval ${interval}`);
+    }
+  },
+  async roofline(figure, facts) {
+    const dots = () => figure.locator('g[aria-label="dot"] > *').count();
+    expect((await dots()) === facts.stages.length, 'a dot a stage');
+    await set(figure, 'stage', facts.stages[0].name);
+    expect((await dots()) === 1 && (await said(figure)).startsWith(`${facts.stages[0].name}: `), 'one stage');
+    await set(figure, 'stage', 'all');
+    const file = (name, content) => ({ name, mimeType: 'application/json', buffer: Buffer.from(content) });
+    const point = { kind: 'stage', pass: facts.section.split(',')[0], name: 'mine', d: 64, N: 512, causal: false, tflops: 100, gigabytes_per_second: 500 };
+    await figure.locator('[type=file]').setInputFiles(file('results.json', JSON.stringify({ points: [point] })));
+    await figure.locator('.said', { hasText: 'yours' }).waitFor({ timeout: 5000 });
+    expect((await said(figure)).includes('mine, d = 64, N = 512 (yours): 100 TFLOP/s at 200 FLOP a byte'), 'the reader’s own stage');
+    expect((await dots()) === facts.stages.length + 1, 'its dot');
+    await figure.locator('[type=file]').setInputFiles(file('other.json', '{}'));
+    await figure.locator('.message', { hasText: 'it has no points' }).waitFor({ timeout: 5000 });
+    expect((await dots()) === facts.stages.length, 'and gone');
+  },
+  async traffic(figure, facts) {
+    for (const [i, length] of facts.lengths.entries()) {
+      await set(figure, 'length', i);
+      const text = await said(figure);
+      expect(text.startsWith(`At N = ${length}: `), text);
+      for (const curve of facts.curves) {
+        const [, value, unit] = new RegExp(`${curve.name} asks for ([\\d.e+]+) (\\w+)`).exec(text);
+        const shown = Number(value) * { B: 1, KiB: 1024, MiB: 1024 ** 2, GiB: 1024 ** 3 }[unit];
+        expect(Math.abs(shown / curve.asked[i] - 1) < 0.01, `${curve.name} at ${length}: ${text}`);
+      }
+    }
+  },
+};
+
+async function testFigures(reader, tests, pages) {
+  const seen = new Set();
+  for (const { url } of pages) {
+    if (!readFileSync(join(reader.out, url), 'utf8').includes('data-figure=')) continue;
+    await reader.open(url);
+    const embedded = await reader.page.locator('script[data-figure]').evaluateAll((all) =>
+      all.map((script) => ({ source: script.dataset.source, facts: JSON.parse(script.textContent) })));
+    for (const { source, facts } of embedded) {
+      await tests.run(`${dirname(url)}: ${source} to touch`, async () => {
+        const figure = reader.page.locator(`.touch[data-source="${source}"]`);
+        expect((await figure.count()) === 1, 'it is not there');
+        await figureTests[facts.kind](figure, facts);
+        reader.quiet();
+      });
+      seen.add(facts.kind);
+    }
+  }
+  await tests.run('there is a figure of every kind', () => expectEqual([...seen].sort(), figureKinds, 'kinds'));
+}
+
+async function testPage(reader) {
+  const { page } = reader;
+  await reader.open('index.html');
+  await page.setViewportSize({ width: 1600, height: 900 });
+  const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  await page.emulateMedia({ colorScheme: 'light' });
+  const light = await background();
+  await page.emulateMedia({ colorScheme: 'dark' });
+  const dark = await background();
+  expect(light !== dark, 'light and dark look alike');
+  await page.locator('#book-theme').selectOption('light');
+  expect((await background()) === light, 'light by choice');
+  await reader.open('notes/results.html');
+  expect((await background()) === light, 'the choice holds on the next page');
+  await page.locator('#book-theme').selectOption('system');
+
+  await page.keyboard.press('/');
+  await page.locator('#book-words').fill('bank conflict');
+  await page.locator('#book-results a').first().waitFor({ timeout: 10000 });
+  await page.keyboard.press('Enter');
+  await page.waitForURL((url) => !url.href.includes('notes/results.html'));
+  expect(/bank conflict/i.test(await page.locator('main').textContent()), 'what was found is on the page');
+
+  await page.locator('a[rel=next]').click();
+  await page.locator('a[rel=prev]').click();
+  await page.setViewportSize({ width: 400, height: 900 });
+  expect(!(await page.locator('#book-contents').isVisible()), 'narrow: the contents are folded');
+  await page.locator('#book-menu').click();
+  expect(await page.locator('#book-contents').isVisible(), 'and unfold');
+
+  await reader.open('chapters/02_online_softmax/index.html');
+  await page.emulateMedia({ media: 'print' });
+  expect(!(await page.locator('header').isVisible()) && !(await page.locator('.touch').first().isVisible()), 'paper has no controls');
+  await page.evaluate(() => window.dispatchEvent(new Event('beforeprint')));
+  expect((await page.locator('main details:not([open])').count()) === 0, 'paper has the answers to "predict before you run"');
+  await page.evaluate(() => window.dispatchEvent(new Event('afterprint')));
+  expect((await page.locator('main details[open]').count()) === 0, 'and the screen has them folded again');
+  await page.emulateMedia({ media: 'screen', colorScheme: 'light' });
+  reader.quiet();
+}
+
+/// A page that trace --html wrote: small, and at its last interval what the trace's counters say.
+async function testTrace(browser, trace, axe) {
+  const html = readFileSync(trace, 'utf8');
+  expect(html.length < 5 * 1024 ** 2, `it has ${html.length} bytes`);
+  const reader = new Reader(browser, dirname(trace));
+  await reader.start();
+  await reader.open(trace.slice(dirname(trace).length + 1));
+  await reader.fits('trace');
+  const part = reader.page.locator('.time').first();
+  const slider = part.locator('input'), shown = part.locator('.intervals li:visible');
+  expect((await shown.count()) === 1 && (await shown.textContent()).startsWith('Interval 0:'), 'it begins at interval 0');
+  await slider.focus();
+  await reader.page.keyboard.press('ArrowRight');
+  expect((await shown.textContent()).startsWith('Interval 1:'), 'an arrow key goes on');
+  const marked = await part.locator('.bar.now').evaluateAll((bars) =>
+    bars.every((bar) => Number(bar.dataset.first) <= 1 && Number(bar.dataset.last) >= 1) ? bars.length : -1);
+  expect(marked > 0, 'what happens in interval 1 is marked, and nothing else');
+  await reader.page.keyboard.press('End');
+  const text = await shown.textContent();
+  const launch = JSON.parse(readFileSync(trace.replace(/html$/, 'json'), 'utf8')).launches[0];
+  if (launch.grid.every((blocks) => blocks === 1)) {
+    for (const { name, counters } of launch.tensors) {
+      for (const moved of [counters.load_bytes + counters.async_bytes, counters.store_bytes].filter((bytes) => bytes > 0)) {
+        const unit = moved >= 1024 ** 2 ? ['MiB', 1024 ** 2] : ['KiB', 1024];
+        expect(text.includes(`${name} ${(moved / unit[1]).toFixed(1)} ${unit[0]}`), `${name}: ${moved} bytes; ${text}`);
+      }
+    }
+  }
+  for (const colorScheme of ['light', 'dark']) {
+    await reader.page.emulateMedia({ colorScheme });
+    await reader.accessible('trace', axe);
+  }
+  reader.quiet();
+}
+
+async function testInChromium(tests, executablePath, out, tool, pages, trace) {
+  const browser = await chromium.launch({ executablePath, args: ['--no-sandbox'] });
+  try {
+    const reader = new Reader(browser, out);
+    await reader.start();
+    const axe = readFileSync(join(tool, 'node_modules/axe-core/axe.min.js'), 'utf8');
+    for (const { url, group } of pages) {
+      await tests.run(`${url} opens, fits ${widths.join(', ')} pixels`, async () => {
+        await reader.open(url);
+        await reader.fits(url);
+      });
+      // Source files all look alike: the first one stands for them.
+      if (group === 'sources' && url !== pages.find((page) => page.group === 'sources').url) continue;
+      for (const colorScheme of ['light', 'dark']) {
+        await tests.run(`${url} is accessible, ${colorScheme}`, async () => {
+          await reader.page.emulateMedia({ colorScheme });
+          await reader.accessible(url, axe);
+          reader.quiet();
+        });
+      }
+    }
+    await tests.run('colours, search, contents, print', () => testPage(reader));
+    if (trace) await tests.run('a trace that one scrubs through', () => testTrace(browser, trace, axe));
+    await testFigures(reader, tests, pages);
+  } finally {
+    await browser.close();
+  }
+}
+
+/// {root, tool, out, pages, trace} -> exit code; trace: a page of trace --html, or none
+export async function test({ root, tool, out, pages, trace }) {
+  const tests = new Tests(), facts = allFacts(root);
+  await tests.run('the causal map of the page is the simulator’s', () => testMap(facts));
+  await tests.run('results of bench are read, and what is none is told', testResults);
+  await tests.run('anchors are GitHub’s', () => expectEqual(slugOf('What `l` is, and O’s 2^x'), 'what-l-is-and-os-2x', 'slug'));
+  await tests.run('every link leads somewhere', () => testLinks(out, pages));
+  await tests.run('an id is there once', () => testIds(out, pages));
+  await tests.run('nothing is loaded from elsewhere', () => testNothingLoaded(out, pages));
+  await tests.run('no answer is on any page', () => testAnswers(root, out, pages));
+  const executable = programs.find(existsSync);
+  if (executable) await testInChromium(tests, executable, out, tool, pages, trace);
+  else tests.skip('Chromium is not here (Debian: apt install chromium): no page was opened');
+  console.log(`${tests.passed} passed, ${tests.failed} failed, ${tests.skipped} skipped`);
+  return tests.failed === 0 ? 0 : 1;
+}
