@@ -138,7 +138,8 @@ std::vector<const book::Chapter*> candidates(const book::Book& book, const Need&
                       [&](const book::Exercise& e) { return e.slug == need.operations.front(); }))
         likely.push_back(&*chapter);
     } else if (chapter->causal && has_pass(book, *chapter, need.pass)) {
-      if (chapter->element_on(need.backend) == need.element)
+      if (chapter->element_on(need.backend) == need.element ||
+          (chapter->pass == need.pass && chapter->takes(need.element, need.backend)))
         likely.push_back(&*chapter);
       else if (chapter->pass == need.pass && !has_codes(need.element))
         possible.push_back(&*chapter);
