@@ -10,6 +10,7 @@
 #include "common/bench/results.hpp"
 #include "common/bench/tables.hpp"
 #include "common/book/files.hpp"
+#include "common/cli/input.hpp"
 #include "common/cli/verbs.hpp"
 
 namespace workbook::cli {

@@ -11,6 +11,7 @@
 
 #include "common/book/files.hpp"
 #include "common/gates/groups.hpp"
+#include "common/gates/share_cores.hpp"
 #include "common/gates/variants.hpp"
 #include "common/judge/default_kernels.hpp"
 
@@ -109,6 +110,32 @@ std::map<const Chapter*, int> needs_of(const Workspace& workspace, const std::ve
   return needs;
 }
 
+/// What can be compiled for one architecture, compiled.
+struct ForOne {
+  int architecture;
+  std::vector<const Chapter*> chapters;
+  std::vector<worker::WorkerBuilt> built;  ///< one for each
+  std::vector<std::string> left_out;       ///< the others, in a sentence
+};
+
+void compile_all(const Workspace& workspace, const std::vector<const Chapter*>& chapters,
+                 const std::map<const Chapter*, int>& needs, ForOne& one) {
+  std::vector<worker::WorkerJob> jobs;
+  for (const Chapter* chapter : chapters) {
+    if (!chapter->runs_on(Backend::cuda)) continue;
+    const auto need = needs.find(chapter);
+    if (need != needs.end() && need->second > one.architecture) {
+      one.left_out.push_back(
+          fmt::format("{} needs sm_{}, not compiled for sm_{}", chapter->name(), need->second, one.architecture));
+      continue;
+    }
+    one.chapters.push_back(chapter);
+    jobs.push_back(whole_job(workspace, *chapter, solutions_tree(workspace, *chapter), Backend::cuda));
+  }
+  const auto built = build_workers(for_architecture(workspace.toolchain, one.architecture), jobs);
+  for (const worker::WorkerJob& job : jobs) one.built.push_back(built.at(job.name));
+}
+
 /// As Markdown: a row for each kernel, registers and, after a plus, the bytes that are spilled.
 std::string markdown(const Table& table) {
   std::string text = "| kernel |", line = "|---|";
@@ -172,30 +199,20 @@ void check_architectures(Inspection& inspection, Findings& findings) {
   }
   worker::build_targets(workspace.toolchain, workspace.toolchain.backends.at(Backend::cuda).targets);
   const std::map<const Chapter*, int> needs = needs_of(workspace, inspection.chapters);
+  std::vector<ForOne> all;
+  for (const int architecture : kArchitectures) all.push_back({architecture, {}, {}, {}});
+  share_cores(all.size(), [&](std::size_t i) { compile_all(workspace, inspection.chapters, needs, all[i]); });
   Table table;
   std::vector<std::string> left_out;
-  for (const int architecture : kArchitectures) {
-    std::vector<worker::WorkerJob> jobs;
-    std::vector<const Chapter*> chapters;
-    for (const Chapter* chapter : inspection.chapters) {
-      if (!chapter->runs_on(Backend::cuda)) continue;
-      const auto need = needs.find(chapter);
-      if (need != needs.end() && need->second > architecture) {
-        ++findings.skipped;
-        left_out.push_back(
-            fmt::format("{} wants sm_{}, not compiled for sm_{}", chapter->name(), need->second, architecture));
-        continue;
-      }
-      chapters.push_back(chapter);
-      jobs.push_back(whole_job(workspace, *chapter, solutions_tree(workspace, *chapter), Backend::cuda));
+  for (ForOne& one : all) {
+    for (std::size_t i = 0; i < one.chapters.size(); ++i) {
+      const worker::WorkerBuilt& worker = one.built[i];
+      findings.expect(worker.ok,
+                      fmt::format("{} for sm_{}:\n{}", one.chapters[i]->name(), one.architecture, worker.log));
+      take_log(worker.log, *one.chapters[i], one.architecture, table);
     }
-    workspace.progress(fmt::format("architectures: sm_{}", architecture));
-    const auto built = build_workers(for_architecture(workspace.toolchain, architecture), jobs);
-    for (std::size_t i = 0; i < jobs.size(); ++i) {
-      const worker::WorkerBuilt& worker = built.at(jobs[i].name);
-      findings.expect(worker.ok, fmt::format("{} for sm_{}:\n{}", chapters[i]->name(), architecture, worker.log));
-      take_log(worker.log, *chapters[i], architecture, table);
-    }
+    findings.skipped += int(one.left_out.size());
+    left_out.insert(left_out.end(), one.left_out.begin(), one.left_out.end());
   }
   const std::filesystem::path file = workspace.toolchain.build_folder / "architectures" / "registers.md";
   book::write_file(file, markdown(table));
