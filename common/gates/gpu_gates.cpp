@@ -93,6 +93,7 @@ void take_log(const std::string& log, const Chapter& chapter, int architecture, 
 worker::Toolchain for_architecture(const worker::Toolchain& toolchain, int architecture) {
   worker::Toolchain other = toolchain;
   other.build_folder = toolchain.build_folder / "architectures" / fmt::format("sm_{}", architecture);
+  std::filesystem::create_directories(other.build_folder);
   worker::Toolchain::Rules& cuda = other.backends.at(Backend::cuda);
   for (auto* words : {&cuda.kernels, &cuda.link}) {
     for (std::string& word : *words)
