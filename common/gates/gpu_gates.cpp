@@ -95,11 +95,11 @@ worker::Toolchain for_architecture(const worker::Toolchain& toolchain, int archi
   other.build_folder = toolchain.build_folder / "architectures" / fmt::format("sm_{}", architecture);
   std::filesystem::create_directories(other.build_folder);
   worker::Toolchain::Rules& cuda = other.backends.at(Backend::cuda);
-  for (auto* words : {&cuda.kernels, &cuda.link}) {
-    for (std::string& word : *words)
-      if (word.starts_with("-arch=")) word = fmt::format("-arch=sm_{}", architecture);
-  }
+  for (std::string& word : cuda.kernels)
+    if (word.starts_with("-arch=")) word = fmt::format("-arch=sm_{}", architecture);
   cuda.kernels.insert(cuda.kernels.end(), {"-Xptxas", "-v"});
+  cuda.sources.clear();
+  cuda.link = {"true"};  // nothing is linked: no such GPU is here to run it
   return other;
 }
 
@@ -132,6 +132,9 @@ void compile_all(const Workspace& workspace, const std::vector<const Chapter*>& 
     }
     one.chapters.push_back(chapter);
     jobs.push_back(whole_job(workspace, *chapter, solutions_tree(workspace, *chapter), Backend::cuda));
+    std::erase_if(jobs.back().books_sources, [](const std::filesystem::path& source) {
+      return source.stem() == "stage" || source.stem() == "operations";  // no kernels of a chapter are there
+    });
   }
   const auto built = build_workers(for_architecture(workspace.toolchain, one.architecture), jobs);
   for (const worker::WorkerJob& job : jobs) one.built.push_back(built.at(job.name));
