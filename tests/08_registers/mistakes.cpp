@@ -36,38 +36,6 @@ Table scores() {
   return table;
 }
 
-Table outputs() {
-  Table table(&Attention::lanes_own_rows);
-  table.add("P-left-part-twice", "of each 16 keys the first eight's P stands for all 16", [](Attention& m) {
-    m.after_weights([](Row& row) {
-      for (std::size_t j = 8; j < row.weights.size(); ++j)
-        if (in_right_part(j)) row.weights[j] = row.weights[j - 8];
-    });
-    m.after_last([](Row& row) {  // O is rounded by the same function
-      for (std::size_t c = 8; c < row.O.size(); ++c)
-        if (in_right_part(c)) row.O[c] = row.O[c - 8];
-    });
-  });
-  table.add("V-first-keys", "every 16 keys are multiplied with the V of the tile's first 16", [](Attention& m) {
-    m.V = [Bc = m.tiling.Bc](const Tensor<float>& tensor, Index b, Index h, Index row, Index column) {
-      return Index(tensor.index(b, h, judge::round_down(row, Bc) + row % 16, column));
-    };
-  });
-  table.add("V-first-columns-twice", "of each 16 columns of V the first eight stand for all 16", [](Attention& m) {
-    m.V = [](const Tensor<float>& tensor, Index b, Index h, Index row, Index column) {
-      return Index(tensor.index(b, h, row, column % 16 < 8 ? column : column - 8));
-    };
-  });
-  add_swapped_pairs(table);
-  add_exchanged_parts(table);
-  table.add("odd-columns-not-divided", "every second column of O is not divided by l", [](Attention& m) {
-    m.after_last([](Row& row) {
-      for (std::size_t c = 1; c < row.O.size(); c += 2) row.O[c] *= row.l;
-    });
-  });
-  return table;
-}
-
 /// Two neighbours in a row of an A (16, 16) change places: P before it meets V, and O on its way to memory.
 void add_swapped_pairs(Table& table) {
   table.add("A-pair-swapped", "the two elements of a register of A change places: the first belongs in its lower half",
@@ -111,6 +79,38 @@ void add_exchanged_parts(Table& table) {
                 row.O = with_parts_exchanged(row.O, before.attend(*row.head, row.query ^ 8).O, row.query);
               });
             });
+}
+
+Table outputs() {
+  Table table(&Attention::lanes_own_rows);
+  table.add("P-left-part-twice", "of each 16 keys the first eight's P stands for all 16", [](Attention& m) {
+    m.after_weights([](Row& row) {
+      for (std::size_t j = 8; j < row.weights.size(); ++j)
+        if (in_right_part(j)) row.weights[j] = row.weights[j - 8];
+    });
+    m.after_last([](Row& row) {  // O is rounded by the same function
+      for (std::size_t c = 8; c < row.O.size(); ++c)
+        if (in_right_part(c)) row.O[c] = row.O[c - 8];
+    });
+  });
+  table.add("V-first-keys", "every 16 keys are multiplied with the V of the tile's first 16", [](Attention& m) {
+    m.V = [Bc = m.tiling.Bc](const Tensor<float>& tensor, Index b, Index h, Index row, Index column) {
+      return Index(tensor.index(b, h, judge::round_down(row, Bc) + row % 16, column));
+    };
+  });
+  table.add("V-first-columns-twice", "of each 16 columns of V the first eight stand for all 16", [](Attention& m) {
+    m.V = [](const Tensor<float>& tensor, Index b, Index h, Index row, Index column) {
+      return Index(tensor.index(b, h, row, column % 16 < 8 ? column : column - 8));
+    };
+  });
+  add_swapped_pairs(table);
+  add_exchanged_parts(table);
+  table.add("odd-columns-not-divided", "every second column of O is not divided by l", [](Attention& m) {
+    m.after_last([](Row& row) {
+      for (std::size_t c = 1; c < row.O.size(); c += 2) row.O[c] *= row.l;
+    });
+  });
+  return table;
 }
 
 /// A maximum that is not the whole quad's: each lane has an m of its own, by which it scales its columns of P and of O.
