@@ -130,7 +130,7 @@ void for_each_problem(const Subjects& subjects, const std::string& pass, const W
       }
     }
   }
-  CHECK(number > 0);
+  if (number == 0) SKIP("none of these stages is a " + pass + " pass");
 }
 
 /// What a backward stage gets beside the problem: a unit normal dO.
