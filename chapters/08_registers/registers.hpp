@@ -32,12 +32,13 @@ inline constexpr Tiles built[] = {{128, 64, 4}, {32, 32, 1}};
 inline constexpr float slack = 8;
 
 /// O = softmax(scale·QKᵀ) V and the LSE for every head, in one kernel; no extra memory. d is 32, 64 or 128. Rows that
-/// see no key give O = 0 and an LSE of -inf. std::invalid_argument for sizes that are not built.
-void registers(const ForwardCall<half>& call, const Tiles& tiles);
-/// The same in bf16, with the first of the tiles.
-void registers_bf16(const ForwardCall<__nv_bfloat16>& call);
+/// see no key give O = 0 and an LSE of -inf. Element is half or __nv_bfloat16. std::invalid_argument for sizes that are
+/// not built.
+template <class Element>
+void registers(const ForwardCall<Element>& call, const Tiles& tiles);
 
-/// Bytes of shared memory that a block takes: the same for both types.
+/// Bytes of shared memory that a block takes.
+template <class Element>
 std::size_t shared_bytes(int d, const Tiles& tiles);
 
 /// C (16, 8) = A (16, 16) · B (16, 8), all row-major, by one warp: the warm-up of exercise 8.1.

@@ -1,5 +1,5 @@
-// Chapter 8's kernel as a stage, given: what it is built for, and how to start it. That for bf16 is started by
-// tests/08_registers/operations.cu.
+// Chapter 8's kernel as stages, given: what it is built for, and how to start it. The first one is the chapter's; the
+// second is the same for bf16, and its operation is "forward_bfloat16".
 #include "common/cuda/stage.hpp"
 
 #include "registers.hpp"
@@ -9,16 +9,22 @@ namespace {
 
 using workbook::cuda::ExtraMemory, workbook::cuda::ForwardStage, workbook::cuda::Stage;
 
-const Stage stage = ForwardStage<half>{
-    .head_dims = {32, 64, 128},
-    .tiles = built,
-    .shared_bytes = shared_bytes,
-    .compute = 80,  // mma.m16n8k16 and cp.async
-    .rows_per_warp = 32,
-    .keys_per_step = [](int, const Tiles& tiles) { return tiles.Bc; },
-    .slack = slack * 0.6931471805599453f,
-    .launch = [](const ForwardCall<half>& call, const Tiles& tiles, const ExtraMemory&) { registers(call, tiles); },
-};
+template <class Element>
+ForwardStage<Element> stage_for() {
+  return {
+      .head_dims = {32, 64, 128},
+      .tiles = built,
+      .shared_bytes = shared_bytes<Element>,
+      .compute = 80,  // mma.m16n8k16 and cp.async
+      .rows_per_warp = 32,
+      .keys_per_step = [](int, const Tiles& tiles) { return tiles.Bc; },
+      .slack = slack * 0.6931471805599453f,
+      .launch = [](const ForwardCall<Element>& call, const Tiles& tiles,
+                   const ExtraMemory&) { registers(call, tiles); },
+  };
+}
+
+const Stage stage = stage_for<half>(), bf16_stage = stage_for<__nv_bfloat16>();
 
 }  // namespace
 }  // namespace ch08

@@ -20,6 +20,7 @@ struct MeasureRequest {
   std::vector<std::int64_t> head_dims{64, 128};
   std::string pass = "both";    ///< or "forward", "backward"
   std::string causal = "both";  ///< or "yes", "no"
+  std::string element = {};     ///< only stages for it; empty: each chapter's own
   double budget = 0.2;          ///< seconds for the timed calls of one shape
   bool peers = false, profile = false, steps = false;
   std::string command;  ///< the command line, for the results

@@ -35,7 +35,7 @@ std::string profiled(Measurement& m, const Point& p) {
     limits.printed = std::uint64_t(1) << 30;
     const book::Chapter& chapter = m.workspace.book.chapter(p.name);
     worker::Worker worker(m.built_stage(chapter, Backend::cuda).executable, limits);
-    worker::Call call = bench_call(p.shape);
+    worker::Call call = bench_call(chapter, p);
     call.number("profile", 1).output<double>("seconds", 1);
     try {
       worker.call(call);

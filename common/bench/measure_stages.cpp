@@ -147,7 +147,7 @@ void time_on_cpu(const Chapter& chapter, const std::filesystem::path& executable
 
 void run_on_simulator(const Chapter& chapter, const std::filesystem::path& executable, Point& p) {
   worker::Worker worker(executable, simulator_limits());
-  worker::Call call = bench_call(p.shape);
+  worker::Call call = bench_call(chapter, p);
   call.output<double>("seconds", 1);
   add_checked_outputs(call, p.shape);
   try {
@@ -183,7 +183,7 @@ std::vector<Shape> shapes_without_gpu(const Measurement& m, const Chapter& chapt
 
 bool time_point(const Measurement& m, worker::Worker& worker, const Chapter& chapter, Point& p,
                 const std::map<std::string, double>& numbers) {
-  worker::Call call = bench_call(p.shape);
+  worker::Call call = bench_call(chapter, p);
   call.number("budget", m.request.budget).output<double>("seconds", kMostRuns);
   for (const auto& [name, number] : numbers) call.number(name, number);
   add_checked_outputs(call, p.shape);
@@ -202,7 +202,7 @@ bool time_point(const Measurement& m, worker::Worker& worker, const Chapter& cha
 void time_stages_on_gpu(Measurement& m) {
   TrafficCounts traffic(m);
   for (const Chapter* chapter : m.chapters) {
-    if (!chapter->runs_on(Backend::cuda)) continue;
+    if (!m.is_wanted(*chapter, Backend::cuda)) continue;
     for (const std::string& pass : m.passes_of(*chapter)) {
       if (m.wants_pass(pass)) time_on_gpu(m, traffic, *chapter, pass);
     }

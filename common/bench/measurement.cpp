@@ -9,6 +9,7 @@
 
 #include "common/attention/problem.hpp"
 #include "common/judge/plan.hpp"
+#include "common/worker/calls.hpp"
 #include "common/worker/command.hpp"
 
 namespace workbook::bench {
@@ -51,7 +52,7 @@ void Measurement::build() {
     add(device_job("device"));
     if (!workspace.toolchain.cublas.empty()) add(device_job("product"));
     for (const Chapter* chapter : chapters) {
-      if (!request.steps || !chapter->runs_on(Backend::cuda) || !wants_pass(chapter->pass)) continue;
+      if (!request.steps || !is_wanted(*chapter, Backend::cuda) || !wants_pass(chapter->pass)) continue;
       const auto more = load_variants(workspace.book, *chapter, workspace.toolchain.build_folder / "bench" / "steps");
       variants.insert(variants.end(), more.begin(), more.end());
     }
@@ -59,6 +60,10 @@ void Measurement::build() {
   }
   worker::build_targets(workspace.toolchain, {targets.begin(), targets.end()});
   built = worker::build_workers(workspace.toolchain, jobs);
+}
+
+bool Measurement::is_wanted(const Chapter& chapter, Backend backend) const {
+  return request.element.empty() ? chapter.runs_on(backend) : chapter.takes(request.element, backend);
 }
 
 std::vector<bool> Measurement::masks() const {
@@ -87,7 +92,7 @@ std::vector<Backend> Measurement::backends_of(const Chapter& chapter) const {
   std::vector<Backend> backends;
   for (const Backend backend : chapter.backends) {
     const bool wanted = backend == Backend::cuda ? gpu : backend == Backend::sim ? counts || !gpu : !gpu;
-    if (wanted && workspace.toolchain.can_build(backend)) backends.push_back(backend);
+    if (wanted && is_wanted(chapter, backend) && workspace.toolchain.can_build(backend)) backends.push_back(backend);
   }
   return backends;
 }
@@ -146,7 +151,7 @@ Point Measurement::point_of(const Chapter& chapter, Backend backend, const Shape
   point.kind = "stage";
   point.source = is_readers(chapter) ? "chapters" : "solutions";
   point.backend = backend;
-  point.element = chapter.element_on(backend);
+  point.element = request.element.empty() ? chapter.element_on(backend) : request.element;
   point.shape = shape;
   return point;
 }
@@ -165,8 +170,12 @@ worker::Limits simulator_limits() {
   return limits;
 }
 
-worker::Call bench_call(const Shape& shape) {
-  worker::Call call("bench");
+worker::Call bench_call(const Chapter& chapter, const Point& point) {
+  return bench_call(point.shape, worker::operation_for("bench", point.element, chapter.element_on(point.backend)));
+}
+
+worker::Call bench_call(const Shape& shape, const std::string& operation) {
+  worker::Call call(operation);
   call.number("B", double(shape.B)).number("H", double(shape.H)).number("Hkv", double(shape.H));
   call.number("Nq", double(shape.N)).number("Nk", double(shape.N)).number("d", double(shape.d));
   call.number("scale", default_scale(shape.d)).number("causal", shape.causal);

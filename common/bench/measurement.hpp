@@ -35,6 +35,8 @@ struct Measurement {
 
   // What is asked for.
   bool wants_pass(const std::string& pass) const { return request.pass == "both" || request.pass == pass; }
+  /// Whether it has a stage there for the element that is asked for.
+  bool is_wanted(const book::Chapter& chapter, Backend backend) const;
   std::vector<bool> masks() const;
   std::vector<std::int64_t> lengths() const;
   /// The shapes that are timed on a GPU in this pass.
@@ -61,8 +63,10 @@ struct Measurement {
 
 worker::Limits gpu_limits();
 worker::Limits simulator_limits();
-/// The operation "bench" at one shape, without outputs.
-worker::Call bench_call(const Shape& shape);
+/// The operation "bench" at one shape, without outputs. operation: that of a chapter's second element.
+worker::Call bench_call(const Shape& shape, const std::string& operation = "bench");
+/// The same for a point of a chapter.
+worker::Call bench_call(const book::Chapter& chapter, const Point& point);
 /// The output "seconds" as far as it is filled.
 std::vector<double> times_of(const worker::Reply& reply);
 /// What nvidia-smi says of the first GPU: by its own names. Empty without it.

@@ -127,6 +127,11 @@ std::string Chapter::element_on(Backend backend) const {
   return backend != Backend::cpu && element == "float32" ? "float16" : element;
 }
 
+bool Chapter::takes(const std::string& asked, Backend backend) const {
+  const bool has_more = backend != Backend::cpu && std::ranges::count(more_elements, asked) > 0;
+  return runs_on(backend) && (element_on(backend) == asked || has_more);
+}
+
 fs::path Book::solution(const Chapter& chapter, const std::string& file) const {
   return root / "solutions" / chapter.name() / file;
 }
@@ -186,6 +191,9 @@ Chapter load_chapter(const fs::path& manifest) {
   chapter.title = table.text("title");
   chapter.summary = table.text("summary");
   chapter.element = table.choice("element", {"float32", "float16", "bfloat16"});
+  if (table.has("more_elements")) chapter.more_elements = table.texts("more_elements", {"float16", "bfloat16"});
+  if (std::ranges::count(chapter.more_elements, chapter.element) > 0)
+    table.fail_at("more_elements", fmt::format("\"{}\" is its element already", chapter.element));
   chapter.pass = table.choice("pass", {"forward", "backward"});
   chapter.causal = table.flag("causal");
   for (const std::string& backend : table.texts("backends", worker::backend_names()))

@@ -44,12 +44,13 @@ struct Goal {
 
 struct Chapter {
   int number = 0;
-  std::string slug;                ///< "naive_attention"
-  std::string title;               ///< "Naive attention"
-  std::string summary;             ///< one sentence
-  std::string element;             ///< type of Q, K, V, O on its first backend: "float32", "float16", "bfloat16"
-  std::string pass;                ///< what op "forward"/"backward" the chapter ends in: "forward", "backward"
-  bool causal = true;              ///< whether the stage supports the causal mask
+  std::string slug;     ///< "naive_attention"
+  std::string title;    ///< "Naive attention"
+  std::string summary;  ///< one sentence
+  std::string element;  ///< type of Q, K, V, O on its first backend: "float32", "float16", "bfloat16"
+  std::vector<std::string> more_elements;  ///< for which its kernels have a stage of the same pass beside that
+  std::string pass;                        ///< what op "forward"/"backward" the chapter ends in: "forward", "backward"
+  bool causal = true;                      ///< whether the stage supports the causal mask
   std::vector<Backend> backends;   ///< the CPU, or the simulator and the GPU, or all: exercises run on the first
   std::vector<std::string> files;  ///< the exercise's source files, given headers included, relative to the folder
   std::vector<std::string> whole_tests;  ///< names of the whole-chapter tests
@@ -63,6 +64,8 @@ struct Chapter {
   bool runs_on(Backend backend) const;
   /// Type of Q, K, V, O on one of its backends: a chapter of the CPU whose kernels are given takes float16 in those.
   std::string element_on(Backend backend) const;
+  /// Whether it has a stage for this element there.
+  bool takes(const std::string& element, Backend backend) const;
 };
 
 /// The book: the folder it lies in and its chapters in order.

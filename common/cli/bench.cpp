@@ -10,6 +10,7 @@
 #include "common/bench/results.hpp"
 #include "common/bench/tables.hpp"
 #include "common/book/files.hpp"
+#include "common/cli/input.hpp"
 #include "common/cli/verbs.hpp"
 
 namespace workbook::cli {
@@ -75,6 +76,10 @@ int bench(const Session& session, const BenchOptions& options) {
     throw EnvironmentError(
         "--publish: gnuplot was not found, and the page has plots; install gnuplot-nox, or take the "
         "results.json elsewhere: ./workbook bench --from results.json --publish");
+  }
+  if (options.publish && !options.element.empty()) {
+    fail_input("--publish, --element {}: the page shows each chapter in its own element; allowed: one of them",
+               options.element);
   }
   if (options.publish && !fs::exists(session.book.root / "notes" / "results.md")) {
     fail_input("--publish: there is no notes/results.md to put the results into");
@@ -159,6 +164,7 @@ Runner declare_bench(Options& options) {
   options.option("--causal", given->causal, "With the causal mask: yes, no or both")
       .allow(one_of({"yes", "no", "both"}, "yes, no or both"))
       .show_default();
+  declare_element(options, given->element);
   options.option("--budget", given->budget, "Seconds for the timed calls of one shape")
       .allow(number(0.001, 60, "seconds, from 0.001 to 60"))
       .show_default();

@@ -7,8 +7,11 @@
 #include <sstream>
 #include <thread>
 
+#include "common/cli/input.hpp"
 #include "common/cli/verbs.hpp"
+#include "common/judge/default_kernels.hpp"
 #include "common/judge/run.hpp"
+#include "common/judge/trace_facts.hpp"
 #include "common/worker/command.hpp"
 
 namespace workbook::cli {
@@ -71,7 +74,66 @@ std::string isolation(const Session& session) {
                      landlock > 0 ? fmt::format(", Landlock {}", landlock) : "");
 }
 
-int doctor(const Session& session) {
+struct DoctorOptions {
+  bool kernels = false;  ///< also what of each chapter's kernels fits a multiprocessor
+  std::string gpu;       ///< of this class; empty: of the GPU that is here, or of the simulator's own
+};
+
+/// The class of the GPU that is here; nothing without one, or if it is none of the classes.
+std::optional<simt::GpuClass> class_of_device() {
+  if (worker::find_program("nvidia-smi").empty()) return std::nullopt;
+  const auto result = worker::run_command({"nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"});
+  const double capability = std::atof(result.output.c_str());
+  for (const simt::GpuClass& each : simt::kGpuClasses)
+    if (result.exit_code == 0 && each.compute == int(10 * capability + 0.5)) return each;
+  return std::nullopt;
+}
+
+/// One line for each chapter, pass, element and d.
+nlohmann::json kernels_json(const Session& session, const simt::GpuClass& gpu) {
+  std::vector<const book::Chapter*> chapters;
+  for (const book::Chapter& chapter : session.book.chapters) chapters.push_back(&chapter);
+  session.progress("compiling the chapters' kernels");
+  nlohmann::json lines = nlohmann::json::array();
+  for (const judge::DefaultKernel& kernel : default_kernels(session, chapters)) {
+    std::string text, tiles;
+    for (const auto& [name, size] : kernel.sizes)
+      tiles += fmt::format("{}{} = {}", tiles.empty() ? "" : ", ", name, size);
+    if (kernel.compute > gpu.compute)
+      text = fmt::format("does not run: it needs compute capability {}.{}", kernel.compute / 10, kernel.compute % 10);
+    else if (kernel.sizes.empty())
+      text = "does not run: none of its tiles fits a block's shared memory";
+    else
+      text = judge::occupancy_text(gpu, kernel.threads, kernel.shared_bytes);
+    lines.push_back({{"chapter", kernel.chapter->name()},
+                     {"pass", kernel.pass},
+                     {"element", kernel.element},
+                     {"d", kernel.d},
+                     {"tiles", tiles},
+                     {"shared_bytes", kernel.shared_bytes},
+                     {"occupancy", text}});
+  }
+  session.progress("");
+  return lines;
+}
+
+void print_kernels(const nlohmann::json& kernels, const simt::GpuClass& gpu) {
+  fmt::print(
+      "\nWhat the limits of a multiprocessor of {} allow of each chapter's kernel (registers may allow fewer):\n",
+      gpu.title);
+  std::string before;
+  for (const auto& kernel : kernels) {
+    const std::string stage =
+        fmt::format("{}, {}, {}", kernel.at("chapter").get<std::string>(), kernel.at("pass").get<std::string>(),
+                    kernel.at("element").get<std::string>());
+    if (stage != before) fmt::print("  {}\n", stage);
+    before = stage;
+    fmt::print("    d = {:<4} {:<32} {}\n", kernel.at("d").get<int>(), kernel.at("tiles").get<std::string>(),
+               kernel.at("occupancy").get<std::string>());
+  }
+}
+
+int doctor(const Session& session, const DoctorOptions& options) {
   utsname system{};
   ::uname(&system);
   const std::string nvcc = session.toolchain.can_build(Backend::cuda)
@@ -105,10 +167,15 @@ int doctor(const Session& session) {
        "kernels on a GPU; the simulator runs them all"},
       {"GPU", gpu(), "times of kernels; their tests on the cuda backend are skipped"},
   };
+  nlohmann::json kernels = nlohmann::json::array();
+  const std::optional<simt::GpuClass> device = options.gpu.empty() ? class_of_device() : std::nullopt;
+  if (device) worker::simulate_gpu(std::string(device->name));  // the tiles that it takes
+  if (options.kernels) kernels = kernels_json(session, worker::simulated_gpu());
   if (session.json) {
     nlohmann::json document{{"chapters", session.book.chapters.size()},
                             {"found", nlohmann::json::object()},
-                            {"missing", nlohmann::json::object()}};
+                            {"missing", nlohmann::json::object()},
+                            {"kernels", kernels}};
     for (const auto& list : {needed, optional}) {
       for (const Finding& finding : list) {
         if (finding.found.empty()) {
@@ -140,6 +207,7 @@ int doctor(const Session& session) {
   }
   if (!runs.empty()) fmt::print("\nChapters that run here: {}.\n", fmt::join(runs, ", "));
   if (!cannot.empty()) fmt::print("Chapters that cannot: {}. See what is missing above.\n", fmt::join(cannot, ", "));
+  if (options.kernels) print_kernels(kernels, worker::simulated_gpu());
   fmt::print(
       "\nThe simulator does not model time, caches, occupancy, a weak memory order, or tensor cores that truncate when "
       "they add:\nnotes/simulator.md says what follows from that.\n");
@@ -148,8 +216,16 @@ int doctor(const Session& session) {
 
 }  // namespace
 
-Runner declare_doctor(Options& /*options*/) {
-  return [](Session& session) { return doctor(session); };
+Runner declare_doctor(Options& options) {
+  const auto given = std::make_shared<DoctorOptions>();
+  options.flag("--kernels", given->kernels, "Also how many blocks of each chapter's kernel fit a multiprocessor");
+  declare_gpu(options, given->gpu);
+  return [given](Session& session) {
+    std::string backend = name(Backend::sim);
+    simulate(given->gpu, backend);
+    given->kernels = given->kernels || !given->gpu.empty();
+    return doctor(session, *given);
+  };
 }
 
 }  // namespace workbook::cli

@@ -113,20 +113,24 @@ Problem problem_from_text(const Session& session, const ProblemOptions& options)
 
 }  // namespace
 
+void declare_element(Options& options, std::string& element) {
+  options.option("--element", element, "Only stages for this type of Q, K, V and O (default: each chapter's own)")
+      .allow(one_of({"float32", "float16", "bfloat16"}, "float32, float16 or bfloat16"));
+}
+
 void declare_gpu(Options& options, std::string& gpu) {
   std::vector<std::string> names;
   for (const simt::GpuClass& each : simt::kGpuClasses) names.emplace_back(each.name);
-  options.option("--gpu", gpu, "On the simulator, with the limits of this GPU (default: h100)")
+  options.option("--gpu", gpu, "With the limits of this GPU, on the simulator (default: h100)")
       .allow(one_of(names, fmt::format("{}", fmt::join(names, ", "))));
 }
 
 void simulate(const std::string& gpu, std::string& backend) {
   if (gpu.empty()) return;
-  if (!backend.empty() && backend != name(Backend::sim))
-    fail_input("--gpu {}: it is a GPU's limits on the simulator; allowed with --backend sim, or without --backend",
-               gpu);
+  if (backend == name(Backend::cpu))
+    fail_input("--gpu {}: it is a GPU's limits; allowed with --backend sim or cuda, or without --backend", gpu);
   worker::simulate_gpu(gpu);
-  if (worker::gpu_present()) backend = name(Backend::sim);
+  if (backend.empty() && worker::gpu_present()) backend = name(Backend::sim);
 }
 
 std::string text_bytes(const Session& session, const std::string& file) {

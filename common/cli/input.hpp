@@ -27,10 +27,12 @@ struct ProblemOptions {
 /// Declares them, as run and trace take them. What it returns is to be called when the command line has been read.
 std::function<void()> declare_problem(Options& options, ProblemOptions& given);
 
-/// Declares --gpu, the GPU whose limits the simulator takes on.
+/// Declares --element: only stages for this type of Q, K, V and O.
+void declare_element(Options& options, std::string& element);
+/// Declares --gpu, the GPU whose limits hold: on the simulator, or beside the device's own on a GPU.
 void declare_gpu(Options& options, std::string& gpu);
-/// Takes them on for what is started from here on, and keeps to the simulator. InputError if another backend is asked
-/// for. Nothing if `gpu` is empty.
+/// Takes them on for what is started from here on, and keeps to the simulator unless another backend is asked for.
+/// InputError if that is the CPU. Nothing if `gpu` is empty.
 void simulate(const std::string& gpu, std::string& backend);
 
 /// The bytes of the file that --text names; for an empty name the book's own text. InputError if it cannot be read.

@@ -23,6 +23,7 @@ struct RunOptions : ProblemOptions {
   bool chapters = false;  ///< the reader's stages in place of the book's
   std::string memory;     ///< "1G": the most that a stage may use
   std::string backend;    ///< only this one: "cpu", "sim" or "cuda"
+  std::string element;    ///< only stages for it; empty: each chapter's own
   std::string gpu;        ///< whose limits the simulator takes on; empty: its own
 };
 
@@ -103,6 +104,7 @@ int run(const Session& session, const RunOptions& options) {
   job.stage = options.stage;
   job.own = options.chapters;
   job.backend = worker::backend_named(options.backend);
+  job.element = options.element;
   if (!options.memory.empty()) job.memory = parse_bytes(options.memory);
   stages_of(session, job);  // an unknown one is said before anything is read
   const Problem problem = make_problem(session, options);
@@ -150,6 +152,7 @@ Runner declare_run(Options& options) {
   options.option("--stage", given->stage, "Only this chapter's stage").allow(not_empty("a chapter"));
   options.option("--backend", given->backend, "Only on this backend")
       .allow(one_of({"cpu", "sim", "cuda"}, "cpu, sim or cuda"));
+  declare_element(options, given->element);
   declare_gpu(options, given->gpu);
   options.option("--memory", given->memory, "The most memory that a stage may use, e.g. 512M or 2G")
       .allow(not_empty("a size"));

@@ -27,6 +27,7 @@ struct TraceOptions : ProblemOptions {
   std::int64_t Br = 0, Bc = 0;   ///< rows of a tile; 0: as the chapter has them
   std::vector<std::string> set;  ///< "warps=2": numbers for the chapter's operation beside the usual ones
   bool metrics = false;          ///< every counter with Nsight Compute's name for it
+  std::string element;           ///< of Q, K, V and O; empty: the chapter's own
   std::string gpu;               ///< whose limits the simulator takes on; empty: its own
   std::string html;              ///< a page to write
 };
@@ -42,6 +43,13 @@ const Chapter& kernel_chapter(const Session& session, const std::string& which) 
   fail_input("trace {}: chapter {} runs on the CPU and launches no kernels; allowed: {}", which, chapter.number,
              others.empty() ? "a chapter with kernels, of which this book has none"
                             : fmt::format("a chapter with kernels: {}", fmt::join(others, ", ")));
+}
+
+/// What its kernels take on the simulator, for messages.
+std::vector<std::string> elements_of(const Chapter& chapter) {
+  std::vector<std::string> all{chapter.element_on(Backend::sim)};
+  all.insert(all.end(), chapter.more_elements.begin(), chapter.more_elements.end());
+  return all;
 }
 
 /// What --set gives: numbers that the chapter's operation knows, beside those that other options give it. InputError
@@ -139,13 +147,17 @@ int trace(const Session& session, const TraceOptions& options) {
     fail_input("{}: chapter {} chooses its own tiles; allowed: leave it out", options.Br > 0 ? "--br" : "--bc",
                chapter.number);
   }
+  if (!options.element.empty() && !chapter.takes(options.element, Backend::sim)) {
+    fail_input("--element {}: chapter {} has no kernels for it; allowed: {}", options.element, chapter.number,
+               fmt::join(elements_of(chapter), ", "));
+  }
   if (options.causal && !chapter.causal) {
     fail_input("--causal: chapter {} has no causal mask; allowed: leave it out", chapter.number);
   }
   if (options.solutions && !session.book.has_solutions(chapter)) {
     fail_input("--solutions: there is no solution of chapter {} here; allowed: your own code", chapter.number);
   }
-  const judge::TraceRequest request{options.Br, options.Bc, numbers_set(options), options.seed};
+  const judge::TraceRequest request{options.Br, options.Bc, numbers_set(options), options.seed, options.element};
   require_counts(session);
   const Problem problem = make_problem(session, options);
   check(problem.shape);
@@ -204,6 +216,7 @@ Runner declare_trace(Options& options) {
   options.option("--set", given->set, "A number for the chapter's kernels, e.g. warps=2")
       .allow(not_empty("NAME=NUMBER"));
   options.flag("--metrics", given->metrics, "Every counter, with Nsight Compute's name for it");
+  declare_element(options, given->element);
   declare_gpu(options, given->gpu);
   options.option("--html", given->html, "Also write a page that shows it").allow(not_empty("a file name"));
   return [given, finish_input](Session& session) {

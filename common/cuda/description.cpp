@@ -179,6 +179,7 @@ json stage_json(const Description& stage, const Arguments& call) {
           {"any_tiles", stage.any_sizes},
           {"rows_per_warp", stage.rows_per_warp},
           {"slack", stage.slack},
+          {"compute", stage.compute},
           {"warps_split_keys", stage.warps_split_keys},
           {"extra", extra_json(stage, call)},
           {"variants", variants}};
@@ -187,7 +188,7 @@ json stage_json(const Description& stage, const Arguments& call) {
 // With the numbers of Arguments::shape(): extra memory for that shape -> text, as JSON:
 //   {"stages": [{"pass": "forward", "operation": "forward", "element": "float16", "float_gradients": false,
 //      "causal": true, "head_dims": [32, 64, 128] or null, "any_tiles": false, "rows_per_warp": 32, "slack": 5.5,
-//      "warps_split_keys": false, "extra": [{"name": "S", "element_bytes": 4, "bytes": 4096}],
+//      "compute": 80, "warps_split_keys": false, "extra": [{"name": "S", "element_bytes": 4, "bytes": 4096}],
 //      "tiles": [{"d": 64, "default": true, "Br": 128, "Bc": 64, "warps": 4, "shared_bytes": …, "keys_per_step": 32}],
 //      "variants": [{"number": "kernel", "value": 1, … as a stage}]}],
 //    "operations": ["forward", …]}
@@ -199,12 +200,14 @@ void describe(const Arguments& call) {
   answer_text(call, document.dump());
 }
 
-// See bench.hpp. The number "backward" says which pass; without it, the first stage that can be timed.
-void bench(const Arguments& call) {
+// See bench.hpp. The number "backward" says which pass; without it, the first stage that can be timed. An element that
+// is not empty leaves the stages for others out.
+void bench(const Arguments& call, const std::string& element) {
   for (const StageOperations& stage : stages()) {
-    const bool wanted =
+    const bool pass_wanted =
         !call.has("backward") || (stage.description.pass == "backward") == (call.integer("backward") != 0);
-    if (stage.bench && wanted) return stage.bench(call);
+    const bool element_wanted = element.empty() || stage.description.element == element;
+    if (stage.bench && pass_wanted && element_wanted) return stage.bench(call);
   }
   throw std::invalid_argument("backward = " + std::to_string(call.integer("backward")) +
                               ": this chapter has no such pass to be timed");
@@ -256,10 +259,19 @@ void answer_text(const Arguments& call, const std::string& text) {
 }
 
 void add_stage(StageOperations stage) {
+  Description& description = stage.description;
+  const auto same_operation = [&](const StageOperations& other) {
+    return other.description.operation == description.operation && other.description.element != description.element;
+  };
+  const std::string suffix =
+      std::any_of(stages().begin(), stages().end(), same_operation) ? "_" + description.element : "";
+  const std::string element = suffix.empty() ? "" : description.element;
+  description.operation += suffix;
   if (stages().empty()) Operations::add({"describe", describe});
-  if (stage.bench && Operations::all().count("bench") == 0) Operations::add({"bench", bench});
-  Operations::add({stage.description.operation, stage.run});
-  if (stage.blocks) Operations::add({"blocks", stage.blocks});
+  if (stage.bench && Operations::all().count("bench" + suffix) == 0)
+    Operations::add({"bench" + suffix, [=](const Arguments& call) { bench(call, element); }});
+  Operations::add({description.operation, stage.run});
+  if (stage.blocks) Operations::add({"blocks" + suffix, stage.blocks});
   stages().push_back(std::move(stage));
 }
 

@@ -78,7 +78,9 @@ struct StageOperations {
 };
 
 /// Adds a stage to this worker, before main: the operations of its name and "blocks"; and, once for all stages of the
-/// worker, "bench" and "describe".
+/// worker, "bench" and "describe". A second stage of one name is one for another element, and has that in the names of
+/// its operations: "forward_bfloat16", "blocks_bfloat16", "bench_bfloat16". std::logic_error if it has the same
+/// element.
 void add_stage(StageOperations stage);
 
 }  // namespace workbook::cuda

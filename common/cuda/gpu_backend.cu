@@ -3,12 +3,15 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "common/cuda/backend.hpp"
 #include "common/cuda/todo.hpp"
+#include "common/simt/gpu_class.hpp"
 
 namespace workbook::cuda {
 
@@ -152,12 +155,24 @@ std::vector<double> device_seconds(int times, const std::function<void(int)>& wo
   return seconds;
 }
 
+namespace {
+
+/// The class of GPUs whose limits hold beside the device's own: how tiles for smaller GPUs are tried on a large one.
+std::optional<simt::GpuClass> kept_to() {
+  const char* name = std::getenv(simt::kGpuVariable);
+  return name == nullptr ? std::nullopt : std::optional(simt::gpu_class(name));
+}
+
+}  // namespace
+
 std::size_t shared_limit() {
   int device = 0, bytes = 0;
   check(cudaGetDevice(&device), "asking for the device");
   check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
         "asking for the shared memory of a block");
-  return static_cast<std::size_t>(bytes);
+  const auto limit = static_cast<std::size_t>(bytes);
+  const auto other = kept_to();
+  return other ? std::min(limit, other->shared_block) : limit;
 }
 
 int compute_capability() {
@@ -165,7 +180,8 @@ int compute_capability() {
   check(cudaGetDevice(&device), "asking for the device");
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "asking for what the device can do");
   check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "asking for what the device can do");
-  return 10 * major + minor;
+  const auto other = kept_to();
+  return other ? std::min(10 * major + minor, other->compute) : 10 * major + minor;
 }
 
 std::size_t l2_bytes() {

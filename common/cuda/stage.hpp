@@ -10,7 +10,8 @@
 //   };
 //
 // From it come, without further code: the operations "forward" or "backward", "bench", "describe" and, on the
-// simulator, "blocks"; the count of reads by tiles; the checks of a call's numbers.
+// simulator, "blocks"; the count of reads by tiles; the checks of a call's numbers. A chapter may have a second stage
+// of one pass for another element, after the first in the same file: its operations are "forward_bfloat16" and so on.
 #pragma once
 
 #include <cstdint>

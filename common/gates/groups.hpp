@@ -45,6 +45,12 @@ void check_one_open(Inspection& inspection, Findings& findings);
 /// With only one exercise wrong (its first mutant), only its tests and whole-chapter tests fail.
 void check_one_wrong(Inspection& inspection, Findings& findings);
 
+// gpu_gates.cpp: other GPUs than the one that is here.
+/// The whole-chapter tests under the limits of the smallest and of the largest GPU class, on the simulator.
+void check_gpu_classes(Inspection& inspection, Findings& findings);
+/// nvcc compiles every kernel for each architecture that readers have; registers and spills go to a table.
+void check_architectures(Inspection& inspection, Findings& findings);
+
 // mutant_gates.cpp
 /// Every mutant dies by its named test, in the way that is declared, and the message names the mistake.
 void check_mutants(Inspection& inspection, Findings& findings);

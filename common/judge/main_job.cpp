@@ -197,6 +197,14 @@ class Running {
  private:
   bool own(const Chapter& chapter) const { return job_.own || !workspace_.book.has_solutions(chapter); }
 
+  std::string element_of(const StageToRun& stage) const {
+    return job_.element.empty() ? stage.chapter->element_on(stage.backend) : job_.element;
+  }
+  /// The operation of the row's stage, which disagreement() has found.
+  static std::string operation_of(const StageRow& row) {
+    return worker::operation_for(row.chapter->pass, row.element, row.chapter->element_on(row.backend));
+  }
+
   worker::WorkerJob worker_job(const StageToRun& stage) const {
     const Chapter& chapter = *stage.chapter;
     return whole_job(workspace_, chapter,
@@ -223,6 +231,7 @@ class Running {
     StageRow row;
     row.chapter = &chapter;
     row.backend = stage.backend;
+    row.element = element_of(stage);
     row.source = own(chapter) ? "chapters" : "solutions";
     if (const std::string why = why_unavailable(workspace_, stage.backend); !why.empty()) {
       row.supported = false;
@@ -278,10 +287,10 @@ class Running {
   }
 
   void forward(StageRow& row, worker::Worker& worker) {
-    const std::string element = row.chapter->element_on(row.backend);
+    const std::string& element = row.element;
     Given& given = problems_.in(element);
-    worker::AttentionResult got =
-        worker::forward(given.encoded, {}, [&](const worker::Call& call) { return worker.call(call); });
+    worker::AttentionResult got = worker::forward(
+        given.encoded, {}, [&](const worker::Call& call) { return worker.call(call); }, operation_of(row));
     const Forward& oracle = problems_.oracle(given);
     if (!given.O_bounds) {
       given.O_bounds = output_bounds(oracle, given.encoded.problem, precision_of(element));
@@ -300,10 +309,10 @@ class Running {
 
   /// The gradients against float64 and against the chapter's own backward in float, where it has one.
   void backward(StageRow& row, worker::Worker& worker, const worker::WorkerDescription& description) {
-    const std::string element = row.chapter->element_on(row.backend);
+    const std::string& element = row.element;
     BackwardGiven& given = problems_.backward(problems_.in(element));
     const auto send = [&](const worker::Call& call) { return worker.call(call); };
-    const worker::BackwardResult got = worker::backward("backward", given.encoded, element, {}, send);
+    const worker::BackwardResult got = worker::backward(operation_of(row), given.encoded, element, {}, send);
     take_counters(row, got.reply);
     if (!given.oracle) {
       const auto& [problem, dO, saved] = given.problem;
@@ -350,9 +359,12 @@ std::vector<StageToRun> stages_of(const Workspace& workspace, const MainJob& job
   for (const Chapter* chapter : chapters) {
     for (const Backend backend : chapter->backends) {
       const bool wanted = job.backend ? backend == *job.backend : backend != Backend::cuda || worker::gpu_present();
-      if (wanted) stages.push_back({chapter, backend});
+      if (wanted && (job.element.empty() || chapter->takes(job.element, backend))) stages.push_back({chapter, backend});
     }
   }
+  if (stages.empty() && !job.element.empty())
+    fail_input("--element {}: none of these stages takes it{}", job.element,
+               job.backend ? fmt::format(" on {}", name(*job.backend)) : "");
   if (stages.empty())
     fail_input("--backend {}: none of these stages runs on it", job.backend ? name(*job.backend) : "");
   return stages;
@@ -363,6 +375,7 @@ json to_json(const StageRow& row) {
           {"source", row.source},
           {"backend", name(row.backend)},
           {"pass", row.chapter->pass},
+          {"element", row.element},
           {"supported", row.supported},
           {"result", row.result},
           {"message", row.message.empty() ? json(nullptr) : json(row.message)},

@@ -16,6 +16,16 @@ std::string disagreement(const book::Chapter& chapter, Backend backend, const wo
   if (stage->element != chapter.element_on(backend))
     return fmt::format("on \"{}\" chapter.toml has the element \"{}\", {} has \"{}\"", name(backend),
                        chapter.element_on(backend), file, stage->element);
+  for (const std::string& element : chapter.more_elements) {
+    if (backend != Backend::cpu && description.find(chapter.pass, element) == nullptr)
+      return fmt::format("chapter.toml has more_elements = [\"{}\"], but {} has no such stage", element, file);
+  }
+  for (const worker::StageDescription& more : description.stages) {
+    const bool named = more.element == "float32" || chapter.takes(more.element, backend);
+    if (more.pass == chapter.pass && !named)
+      return fmt::format("{} has a stage for \"{}\", which chapter.toml has not among its more_elements", file,
+                         more.element);
+  }
   if (stage->causal != chapter.causal)
     return fmt::format("chapter.toml has causal = {}, {} has {}", chapter.causal, file, stage->causal);
   return "";

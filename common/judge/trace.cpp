@@ -33,17 +33,18 @@ worker::Reply call_traced(worker::Worker& worker, const Chapter& chapter, const 
   numbers["trace"] = 1;
   if (request.Br > 0) numbers["Br"] = double(request.Br);
   if (request.Bc > 0) numbers["Bc"] = double(request.Bc);
-  const std::string element = chapter.element_on(Backend::sim);
+  const std::string own = chapter.element_on(Backend::sim), element = request.element.empty() ? own : request.element;
+  const std::string operation = worker::operation_for(chapter.pass, element, own);
   const auto send = [&](const worker::Call& call) {
     worker::Call with_record = call;
     with_record.output<std::uint8_t>("trace", kMostOfRecord);
     return worker.call(with_record);
   };
-  if (chapter.pass != "backward") return worker::forward(encoded(problem, element), numbers, send).reply;
+  if (chapter.pass != "backward") return worker::forward(encoded(problem, element), numbers, send, operation).reply;
   Tensor<float> dO(problem.Q.sizes);  // any will do: what is counted does not depend on the numbers
   dO.values = normal_values(dO.values.size(), request.seed);
   const auto given = encoded(worker::backward_problem(problem, dO, element), element);
-  return worker::backward("backward", given, element, numbers, send).reply;
+  return worker::backward(operation, given, element, numbers, send).reply;
 }
 
 }  // namespace

@@ -183,16 +183,18 @@ TraceTable shared_table(const TracedLaunch& launch) {
   return table;
 }
 
+std::string occupancy_text(const simt::GpuClass& gpu, std::int64_t threads, std::int64_t shared_bytes) {
+  const simt::Occupancy fits = simt::occupancy(gpu, int(threads), std::size_t(shared_bytes));
+  return fmt::format("{} {} on a multiprocessor ({}), {} of {} warps, limited by {}", fits.blocks,
+                     fits.blocks == 1 ? "block" : "blocks", gpu.title, fits.blocks * ((threads + 31) / 32),
+                     gpu.threads_sm / 32, fits.limit);
+}
+
 std::vector<std::pair<std::string, std::string>> launch_facts(const TracedLaunch& launch) {
   std::vector<std::pair<std::string, std::string>> facts;
   const auto count = [&](const char* name) { return launch.counter(name); };
-  const simt::GpuClass gpu = worker::simulated_gpu();
-  const simt::Occupancy fits = simt::occupancy(gpu, int(launch.threads()), std::size_t(launch.shared_bytes));
-  facts.emplace_back("occupancy",
-                     fmt::format("{} {} on a multiprocessor ({}), {} of {} warps, limited by {}; registers, which nvcc "
-                                 "counts, may allow fewer",
-                                 fits.blocks, fits.blocks == 1 ? "block" : "blocks", gpu.title,
-                                 fits.blocks * ((launch.threads() + 31) / 32), gpu.threads_sm / 32, fits.limit));
+  facts.emplace_back("occupancy", occupancy_text(worker::simulated_gpu(), launch.threads(), launch.shared_bytes) +
+                                      "; registers, which nvcc counts, may allow fewer");
   facts.emplace_back("tensor cores", count("tensor_instructions") == 0
                                          ? "not used"
                                          : fmt::format("{} mma_sync, {} instructions", count("multiply_calls"),

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/judge/trace_launch.hpp"
+#include "common/simt/gpu_class.hpp"
 
 namespace workbook::judge {
 
@@ -25,6 +26,8 @@ TraceTable all_traffic_table(const std::vector<TracedLaunch>& launches);
 TraceTable shared_table(const TracedLaunch& launch);
 /// Tensor cores, cp.async, barriers, tiles, annotations: name and text.
 std::vector<std::pair<std::string, std::string>> launch_facts(const TracedLaunch& launch);
+/// "2 blocks on a multiprocessor (H100), 8 of 64 warps, limited by shared memory": what the limits of a GPU allow.
+std::string occupancy_text(const simt::GpuClass& gpu, std::int64_t threads, std::int64_t shared_bytes);
 /// Every counter, and the metric of Nsight Compute that counts the same.
 TraceTable metrics_table(const TracedLaunch& launch);
 

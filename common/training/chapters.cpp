@@ -138,7 +138,8 @@ std::vector<const book::Chapter*> candidates(const book::Book& book, const Need&
                       [&](const book::Exercise& e) { return e.slug == need.operations.front(); }))
         likely.push_back(&*chapter);
     } else if (chapter->causal && has_pass(book, *chapter, need.pass)) {
-      if (chapter->element_on(need.backend) == need.element)
+      if (chapter->element_on(need.backend) == need.element ||
+          (chapter->pass == need.pass && chapter->takes(need.element, need.backend)))
         likely.push_back(&*chapter);
       else if (chapter->pass == need.pass && !has_codes(need.element))
         possible.push_back(&*chapter);
@@ -146,6 +147,21 @@ std::vector<const book::Chapter*> candidates(const book::Book& book, const Need&
   }
   likely.insert(likely.end(), possible.begin(), possible.end());
   return likely;
+}
+
+/// The reader's own: chapters that are done come before those in which an exercise is still open, so that who is at
+/// chapter 7 trains with chapter 5 though chapter 8 is there.
+void put_done_first(const book::Book& book, std::vector<const book::Chapter*>& chapters) {
+  const auto progress = book::load_progress(book);
+  const auto is_done = [&](const book::Chapter& chapter) {
+    return std::none_of(chapter.exercises.begin(), chapter.exercises.end(), [&](const book::Exercise& exercise) {
+      return progress.at(exercise.id).state == book::Progress::open;
+    });
+  };
+  std::stable_partition(chapters.begin(), chapters.end(), [&](const book::Chapter* chapter) {
+    return is_done(*chapter) && std::all_of(chapter->uses.begin(), chapter->uses.end(),
+                                            [&](const std::string& used) { return is_done(book.chapter(used)); });
+  });
 }
 
 }  // namespace
@@ -235,6 +251,7 @@ TrainingChapters::TrainingChapters(const judge::Workspace& workspace, const Code
   std::vector<std::pair<const book::Chapter*, Backend>> first;
   for (auto& [need, from] : needs) {
     from = candidates(workspace.book, need);
+    if (code.tree == "chapters") put_done_first(workspace.book, from);
     if (from.empty()) fail_input("--{}: this book has no chapter with {}", code.tree, need.text());
     first.emplace_back(from.front(), need.backend);
     if (code.tree == "solutions" && !workspace.book.has_solutions(*from.front()))

@@ -49,11 +49,15 @@ std::string command_line(const std::vector<std::string>& words) {
 /// What a source is compiled from, as far as the chapters' folders go. In the command of its step it makes ninja build
 /// again what was put back with an old date (mv, cp -p): ninja itself sees newer files only.
 std::string fingerprint(const fs::path& source, const fs::path& include, const std::vector<fs::path>& used) {
-  std::map<fs::path, std::string> files{{source, contents(source)}};
+  const std::string own = contents(source);
+  std::map<fs::path, std::string> files{{source, own}};
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator(include, ignored)) {
     const fs::path extension = entry.path().extension();
-    if (extension == ".hpp" || extension == ".cuh" || extension == ".h") files[entry.path()] = contents(entry.path());
+    const bool header = extension == ".hpp" || extension == ".cuh" || extension == ".h";
+    // A kernel file that this one compiles once more, for another element type.
+    const bool once_more = own.find(fmt::format("#include \"{}\"", entry.path().filename().string())) != own.npos;
+    if (header || once_more) files[entry.path()] = contents(entry.path());
   }
   for (const fs::path& folder : used) {
     for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored))

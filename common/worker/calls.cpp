@@ -42,11 +42,15 @@ Tensor<double> as_stored(const std::vector<float>& values, const std::array<std:
 
 }  // namespace
 
+std::string operation_for(const std::string& pass, const std::string& element, const std::string& first_element) {
+  return element == first_element ? pass : pass + "_" + element;
+}
+
 AttentionResult forward(const EncodedProblem& given, const std::map<std::string, double>& numbers,
-                        const std::function<Reply(const Call&)>& send) {
+                        const std::function<Reply(const Call&)>& send, const std::string& operation) {
   const Problem& problem = given.problem;
   const Shape& shape = problem.shape;
-  Call call = call_of("forward", shape, problem.scale, problem.causal, numbers);
+  Call call = call_of(operation, shape, problem.scale, problem.causal, numbers);
   if (has_codes(given.element))
     call.input("Q", given.Q).input("K", given.K).input("V", given.V);
   else

@@ -20,10 +20,14 @@ struct AttentionResult {
   Reply reply;
 };
 
+/// The operation of a stage of this pass for `element`, in a worker whose first stage of that pass is for
+/// `first_element`: "forward", "forward_bfloat16" (common/cuda/description.hpp).
+std::string operation_for(const std::string& pass, const std::string& element, const std::string& first_element);
+
 /// Sends numbers B, H, Hkv, Nq, Nk, d, scale, causal and `numbers` (Br, Bc, …), arrays Q, K, V -> O, lse, as floats or
 /// as the element's codes. `send` calls the worker.
 AttentionResult forward(const EncodedProblem& given, const std::map<std::string, double>& numbers,
-                        const std::function<Reply(const Call&)>& send);
+                        const std::function<Reply(const Call&)>& send, const std::string& operation = "forward");
 
 /// What a backward stage is given, in the numbers that it sees.
 struct BackwardProblem {

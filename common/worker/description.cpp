@@ -43,6 +43,7 @@ StageDescription stage_from(const json& entry) {
   stage.rows_per_warp = entry.at("rows_per_warp");
   stage.slack = entry.at("slack");
   stage.warps_split_keys = entry.at("warps_split_keys");
+  stage.compute = entry.at("compute");
   for (const json& array : entry.at("extra")) stage.extra.push_back({array.at("name"), array.at("bytes")});
   stage.number = entry.value("number", "");
   stage.value = entry.value("value", 0);

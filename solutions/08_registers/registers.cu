@@ -1,15 +1,113 @@
-// Chapter 8, given: the kernel of registers.cuh for fp16.
-#include "registers.cuh"
+// Chapter 8, registers: the kernel as a sequence of the phases of phases.hpp, and the launch. registers_bf16.cu
+// compiles this file once more, for bf16.
+//
+// Source: Dao 2023 (FlashAttention-2), sections 3.1 to 3.3.
+// Test it: ./workbook test 8
+#include "registers.hpp"
+
+#include <cstdint>
+
+#include "common/cuda/convert.hpp"
+#include "common/cuda/dispatch.hpp"
+#include "phases.hpp"
 
 namespace ch08 {
+namespace {
 
-void registers(const ForwardCall<half>& call, const Tiles& tiles) {
+using Element = WORKBOOK_ELEMENT;  // half; in registers_bf16.cu __nv_bfloat16
+
+/// The sizes of a head, and whether query i sees only the keys j <= i + (Nk - Nq). (No GPU has memory for 2^31 rows.)
+struct Sizes {
+  int Nq, Nk;
+  bool causal;
+};
+
+/// One block per tile of queries and head, with the causal mask the longest first. Warp w owns rows 32·w to 32·w + 31
+/// and shares K and V with the others.
+template <int d, int Br, int Bc, int warps>
+__global__ void __launch_bounds__(32 * warps, 8 / warps)
+    attention(const Element* __restrict__ Q, const Element* __restrict__ K, const Element* __restrict__ V,
+              Element* __restrict__ O, float* __restrict__ lse, Sizes sizes, int query_tiles, float scale) {
+  auto& smem = workbook::cuda::dynamic_shared<Shared<Element, d, Bc, warps>>();
+  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+  const int head = blockIdx.x / query_tiles, tile = blockIdx.x % query_tiles;
+  const int block_query = (sizes.causal ? query_tiles - 1 - tile : tile) * Br, first_query = block_query + 32 * warp;
+  const std::int64_t first_row = std::int64_t(head) * sizes.Nq + first_query;  // of this warp
+  const int rows = sizes.Nq - first_query;                                     // up to 32 are its own, none if negative
+  K += std::int64_t(head) * sizes.Nk * d, V += std::int64_t(head) * sizes.Nk * d;
+  const int diagonal = sizes.Nk - sizes.Nq;  // query i sees the keys up to i + diagonal
+  const int last_seen = sizes.causal ? min(sizes.Nq, block_query + Br) + diagonal : sizes.Nk;
+  const int tiles = (max(0, last_seen) + Bc - 1) / Bc;
+  Registers<Element, d> own;
+  clear(own);
+  // Starts the copies of K_j and V_j, (Bc, d) each, to stage j % 2, and ends a group; without a tile j an empty one.
+  // The tiles are asked for in their order.
+  [[maybe_unused]] const auto load_KV = [&](int j) {
+    if (j < tiles) {
+      load_tile<32 * warps>(smem.K[j % 2], K, sizes.Nk - j * Bc, thread);
+      load_tile<32 * warps>(smem.V[j % 2], V, sizes.Nk - j * Bc, thread);
+      K += Bc * d, V += Bc * d;  // to tile j + 1
+    }
+    cp_async_commit_group();
+  };
+  // S = S·scale - m, masked where some row of the warp does not see all keys of tile j; O = O·rescale.
+  [[maybe_unused]] const auto softmax = [&](Scores<Bc>(&S)[row_tiles], int j) {
+    const int keys = sizes.Nk - j * Bc, visible = sizes.causal ? first_query + diagonal + 1 - j * Bc : keys;
+    move_to_maximum<Element, d, Bc>(own, S, scale, keys, visible, j);
+  };
+
+  // TODO(8.7) The pipeline of two stages (about 17 lines):
+  //   start the copies of Q and, as a group of their own, of K_0 and V_0; wait for Q alone, and load it if d <= 64
+  //   for each tile j:
+  //     wait for K_j and V_j, until all threads have done so; start the copies of tile j + 1 to the other stage
+  //     S = Q K_jᵀ; softmax; O += P V_j
+  //   write the output
+  // BEGIN 8.7
+  load_tile<32>(smem.Q[warp], Q + first_row * d, rows, lane);  // (32, d)
+  cp_async_commit_group();
+  load_KV(0);
+  cp_async_wait_group<1>();
+  __syncwarp();  // Q is there for all lanes of its warp; K_0 and V_0 are still under way
+#pragma unroll
+  for (int c = 0; c < d / 16 && Q_in_registers<d>; ++c)
+    load_A(own.Q[0][c], smem.Q[warp], 0, 16 * c), load_A(own.Q[1][c], smem.Q[warp], 16, 16 * c);
+  for (int j = 0; j < tiles; ++j) {
+    cp_async_wait_group<0>();
+    __syncthreads();  // K_j and V_j are there for all threads; nobody reads the stage that the next copies fill
+    load_KV(j + 1);
+    Scores<Bc> S[row_tiles];
+    multiply_QK<Element, d, Bc>(S, own, smem.Q[warp], smem.K[j % 2]);  // S = Q Kᵀ, (32, Bc) per warp
+    softmax(S, j);                                                     // S = S·scale - m, O = O·rescale
+    accumulate_PV<Element, d, Bc>(own, S, smem.V[j % 2]);              // O += exp2(S) V, (32, d)
+  }
+  write_output(own, smem.Q[warp], O + first_row * d, lse + first_row, rows);  // O / l, m + log l
+  // END 8.7
+}
+
+template <int d, int Br, int Bc, int warps>
+void start(const ForwardCall<Element>& call) {
+  const auto& [B, H, Hkv, Nq, Nk, d_] = call.shape;
+  const std::int64_t query_tiles = (Nq + Br - 1) / Br;
+  const dim3 grid = workbook::cuda::grid_of(query_tiles * B * H, "B·H·⌈Nq/Br⌉");
+  // The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)).
+  workbook::cuda::launch(attention<d, Br, Bc, warps>, grid, dim3(32 * warps), sizeof(Shared<Element, d, Bc, warps>),
+                         call.Q, call.K, call.V, call.O, call.lse, Sizes{int(Nq), int(Nk), call.causal}, query_tiles,
+                         call.scale * log2_e);
+}
+
+}  // namespace
+
+// E is the element type that this file is compiled for.
+template <class E>
+void registers(const ForwardCall<E>& call, const Tiles& tiles) {
   workbook::cuda::with_sizes<built>(call.shape.d, tiles, [&](auto d, auto t) { start<d, t.Br, t.Bc, t.warps>(call); });
 }
-
+template <class E>
 std::size_t shared_bytes(int d, const Tiles& tiles) {
   return workbook::cuda::with_sizes<built>(d, tiles,
-                                           [](auto d, auto t) { return sizeof(Shared<half, d, t.Bc, t.warps>); });
+                                           [](auto d, auto t) { return sizeof(Shared<E, d, t.Bc, t.warps>); });
 }
+template void registers(const ForwardCall<Element>&, const Tiles&);
+template std::size_t shared_bytes<Element>(int, const Tiles&);
 
 }  // namespace ch08

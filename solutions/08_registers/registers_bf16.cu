@@ -1,11 +1,5 @@
-// Chapter 8, given: the kernel of registers.cuh for bf16, the same text.
-#include "registers.cuh"
-
-namespace ch08 {
-
-void registers_bf16(const ForwardCall<__nv_bfloat16>& call) {
-  workbook::cuda::with_head_dim(call.shape.d,
-                                [&](auto d) { start<d, built[0].Br, built[0].Bc, built[0].warps>(call); });
-}
-
-}  // namespace ch08
+// Chapter 8, given: the kernel of registers.cu once more, with bf16 for its element type.
+//
+// Test it: ./workbook test 8 --only "bf16 agrees with the oracle"
+#define WORKBOOK_ELEMENT __nv_bfloat16  // the Element of the kernel file that is included below (convert.hpp)
+#include "registers.cu"

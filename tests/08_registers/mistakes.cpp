@@ -1,6 +1,10 @@
 // What goes wrong where a row of S lies in the four lanes of a quad, and its keys in parts of eight.
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "tests/01_naive_attention/mistakes.hpp"
 
@@ -32,6 +36,51 @@ Table scores() {
   return table;
 }
 
+/// Two neighbours in a row of an A (16, 16) change places: P before it meets V, and O on its way to memory.
+void add_swapped_pairs(Table& table) {
+  table.add("A-pair-swapped", "the two elements of a register of A change places: the first belongs in its lower half",
+            [](Attention& m) {
+              m.after_weights([](Row& row) {
+                std::vector<float> swapped(row.weights.size());
+                for (std::size_t j = 0; j < swapped.size(); ++j)
+                  swapped[j] = (j ^ 1) < row.weights.size() ? row.weights[j ^ 1] : 0;
+                row.weights = swapped;
+              });
+              m.after_last([](Row& row) {
+                for (std::size_t c = 0; c + 1 < row.O.size(); c += 2) std::swap(row.O[c], row.O[c + 1]);
+              });
+            });
+}
+
+/// What a row of an A (16, 16) holds if its lower left and upper right parts are exchanged: half of it is of the row 8
+/// above or below, from the other side.
+std::vector<float> with_parts_exchanged(const std::vector<float>& own, const std::vector<float>& other, Index query) {
+  std::vector<float> mixed = own;
+  const bool upper = query % 16 < 8;
+  for (std::size_t j = 0; j < own.size(); ++j) {
+    const std::size_t from = j ^ 8;
+    if (in_right_part(j) == upper) mixed[j] = from < other.size() ? other[from] : 0;
+  }
+  return mixed;
+}
+
+void add_exchanged_parts(Table& table) {
+  table.add("A-parts-exchanged", "the lower left and the upper right part of A are exchanged: registers 1 and 2",
+            [](Attention& m) {
+              const auto steps = std::make_shared<std::vector<std::vector<float>>>();  // P of the other row
+              m.after_weights([=, right = m](Row& row) {
+                if (row.number == 0) {
+                  steps->clear();
+                  right.attend(*row.head, row.query ^ 8, [&](const Row& other) { steps->push_back(other.weights); });
+                }
+                row.weights = with_parts_exchanged(row.weights, (*steps)[std::size_t(row.number)], row.query);
+              });
+              m.after_last([before = m](Row& row) {
+                row.O = with_parts_exchanged(row.O, before.attend(*row.head, row.query ^ 8).O, row.query);
+              });
+            });
+}
+
 Table outputs() {
   Table table(&Attention::lanes_own_rows);
   table.add("P-left-part-twice", "of each 16 keys the first eight's P stands for all 16", [](Attention& m) {
@@ -54,11 +103,67 @@ Table outputs() {
       return Index(tensor.index(b, h, row, column % 16 < 8 ? column : column - 8));
     };
   });
+  add_swapped_pairs(table);
+  add_exchanged_parts(table);
   table.add("odd-columns-not-divided", "every second column of O is not divided by l", [](Attention& m) {
     m.after_last([](Row& row) {
       for (std::size_t c = 1; c < row.O.size(); c += 2) row.O[c] *= row.l;
     });
   });
+  return table;
+}
+
+/// A maximum that is not the whole quad's: each lane has an m of its own, by which it scales its columns of P and of O.
+/// The LSE is that of the quad's first lane.
+template <class Partner>
+void add_maximum(Table& table, const char* id, const char* sentence, Partner partner) {
+  table.add(id, sentence, [=](Attention& m) {
+    struct Lane {
+      float m = -judge::infinity, l = 0;
+    };
+    const auto lanes = std::make_shared<std::array<Lane, 4>>();
+    const auto O = std::make_shared<std::vector<float>>();
+    const auto scores = std::make_shared<std::vector<float>>();
+    m.after_scores([=](Row& row) { *scores = row.S; });
+    m.after_step([=, model = m](Row& row) {
+      if (row.number == 0) *lanes = {}, O->assign(std::size_t(model.d()), 0);
+      std::array<float, 4> subtracted{}, factor{};
+      for (std::size_t k = 0; k < 4; ++k) {
+        Lane& lane = (*lanes)[k];
+        float largest = -judge::infinity;
+        for (std::size_t j = 0; j < scores->size(); ++j)
+          if (partner(k, lane_of(Index(j)))) largest = std::max(largest, (*scores)[j]);
+        const float before = lane.m;
+        if (largest > lane.m + model.tiling.lane_rows.slack) lane.m = largest;
+        subtracted[k] = model.safe(lane.m);
+        factor[k] = std::exp(before - subtracted[k]);
+        lane.l *= factor[k];
+      }
+      for (std::size_t c = 0; c < O->size(); ++c) (*O)[c] *= factor[lane_of(Index(c))];
+      for (std::size_t j = 0; j < scores->size(); ++j) {
+        const std::size_t k = lane_of(Index(j));
+        const float P = std::exp((*scores)[j] - subtracted[k]), weight = model.round_P(P);
+        (*lanes)[k].l += P;
+        const Index key = row.first + Index(j);
+        if (key >= model.Nk()) continue;
+        for (std::size_t c = 0; c < O->size(); ++c) (*O)[c] += weight * row.head->V[std::size_t(key * model.d()) + c];
+      }
+    });
+    m.after_last([=, model = m](Row& row) {
+      row.m = (*lanes)[0].m;
+      row.l = 0;
+      for (const Lane& lane : *lanes) row.l += lane.l;
+      for (std::size_t c = 0; c < row.O.size(); ++c) row.O[c] = model.divided((*O)[c], row.l);
+    });
+  });
+}
+
+Table maxima() {
+  Table table(&Attention::lanes_own_rows);
+  add_maximum(table, "m-of-a-lane", "each lane has a maximum of its own: two shuffles make it that of the quad",
+              [](std::size_t lane, std::size_t other) { return lane == other; });
+  add_maximum(table, "m-of-half-a-quad", "the maximum is that of two lanes: a shuffle over the quad is missing",
+              [](std::size_t lane, std::size_t other) { return lane / 2 == other / 2; });
   return table;
 }
 
@@ -105,6 +210,7 @@ const judge::Declared declared(
     {.chapter = "08_registers",
      .uses = {"05_causal"},
      .attention = {{judge::Turn::lanes, in_both, scores()},
+                   {judge::Turn::lanes, in_both, maxima()},
                    {judge::Turn::lanes, in_both, sums()},
                    {judge::Turn::lanes, in_O, outputs()}},
      .claimed = judge::words("swizzle-conflicts barriers extra-memory matrix-loads narrow-access not-repeatable "

@@ -1,8 +1,7 @@
-// Chapter 8's warm-up, and its kernel for bf16, as operations that the tests call by name.
+// Chapter 8's warm-up as operations that the tests call by name.
 #include <cstdint>
 #include <span>
 
-#include "common/cuda/attention_tensors.hpp"
 #include "common/cuda/memory.hpp"
 #include "common/cuda/operations.hpp"
 #include "common/cuda/worker_device.hpp"
@@ -35,14 +34,6 @@ void places(const Arguments& call) {
   columns.download(call.array<std::int32_t>("columns"));
 }
 
-// As the operation "forward", with the codes of bf16
-void forward_bf16(const Arguments& call) {
-  workbook::cuda::AttentionTensors<__nv_bfloat16> tensors(call);
-  ch08::registers_bf16({call.shape(), float(call.number("scale")), call.flag("causal"), tensors.Q.data(),
-                        tensors.K.data(), tensors.V.data(), tensors.O.data(), tensors.lse.data()});
-  tensors.download(call);
-}
-
-const Operations operations{{"multiply", multiply}, {"places", places}, {"forward_bf16", forward_bf16}};
+const Operations operations{{"multiply", multiply}, {"places", places}};
 
 }  // namespace

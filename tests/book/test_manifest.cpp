@@ -219,6 +219,22 @@ TEST_CASE("a file of the chapter must be there, and within its folder") {
   CHECK_THAT(error_after("\"sums.cpp\"", fmt::format("\"{}\"", outside)), starts_at_line(9));
 }
 
+TEST_CASE("a chapter takes its element, and its kernels more of them") {
+  using workbook::Backend;
+  CHECK_THAT(error_after("causal = false", "causal = false\nmore_elements = [\"fp16\"]"),
+             ContainsSubstring("more_elements: \"fp16\" is none of float16, bfloat16"));
+  const TemporaryBook folder;
+  Chapter chapter = folder.load().chapters[0];
+  CHECK(chapter.takes("float32", Backend::cpu));
+  CHECK_FALSE(chapter.takes("bfloat16", Backend::cpu));
+  CHECK_FALSE(chapter.takes("float16", Backend::sim));  // it does not run there
+  chapter.backends = {Backend::cpu, Backend::sim};
+  chapter.more_elements = {"bfloat16"};
+  CHECK(chapter.takes("float16", Backend::sim));
+  CHECK(chapter.takes("bfloat16", Backend::sim));
+  CHECK_FALSE(chapter.takes("bfloat16", Backend::cpu));
+}
+
 TEST_CASE("a chapter uses earlier chapters only, from solutions/ where they are there") {
   const char* wrong = GENERATE("01_sums", "02_products", "sums", "../00_counting");
   CHECK_THAT(error_after("causal = false", fmt::format("causal = false\nuses = [\"{}\"]", wrong)),

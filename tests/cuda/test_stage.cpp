@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/attention/element.hpp"
 #include "common/attention/inputs.hpp"
 #include "common/worker/calls.hpp"
 #include "common/worker/description.hpp"
@@ -110,8 +111,9 @@ TEST_CASE("reads are counted by the tiles that were taken") {
 
 TEST_CASE("describe answers with all that the stage says of itself") {
   const WorkerDescription description = describe(send, {1, 1, 1, 70, 40, 64});
-  CHECK(description.operations == std::vector<std::string>{"bench", "blocks", "describe", "forward", "nothing"});
-  REQUIRE(description.stages.size() == 1);
+  CHECK(description.operations == std::vector<std::string>{"bench", "bench_bfloat16", "blocks", "blocks_bfloat16",
+                                                           "describe", "forward", "forward_bfloat16", "nothing"});
+  REQUIRE(description.stages.size() == 2);
   const StageDescription& stage = description.stages[0];
   CHECK(description.find("forward") == &stage);
   CHECK(description.find("backward") == nullptr);
@@ -140,6 +142,19 @@ TEST_CASE("describe answers with all that the stage says of itself") {
   CHECK(stage.variants[0].value == 2);
   CHECK(stage.variants[0].head_dims == std::vector<int>{32});
   CHECK(stage.variants[0].default_tiles(32)->sizes.at("Br") == 16);
+}
+
+TEST_CASE("a second stage of a pass is for another element, and is asked for by it") {
+  const WorkerDescription description = describe(send, {1, 1, 1, 70, 40, 64});
+  const StageDescription* stage = description.find("forward", "bfloat16");
+  REQUIRE(stage != nullptr);
+  CHECK(stage->operation == operation_for("forward", "bfloat16", "float16"));
+  CHECK(stage->head_dims == std::vector<int>{64});
+  const Problem problem = make_input("normal", {{1, 1, 1, 70, 40, 64}, false, 0, 1});
+  const AttentionResult got = forward(encoded(problem, "bfloat16"), {}, send, stage->operation);
+  const Problem rounded = rounded_to(problem, "bfloat16");
+  for (std::size_t c = 0; c < 64; ++c) CHECK(got.O.values[c] == rounded.V.values[c]);
+  CHECK(got.lse.values[0] == 16);
 }
 
 TEST_CASE("blocks tells what each block read and masked") {

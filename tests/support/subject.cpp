@@ -225,20 +225,32 @@ Reply call_previous(const Call& call) {
   return call_worker(context().previous, call);
 }
 
-AttentionResult attention(const Problem& problem, const std::map<std::string, double>& numbers) {
-  return worker::forward(encoded(problem, context().element), numbers, call);
+namespace {
+
+const std::string& or_own(const std::string& element) {
+  return element.empty() ? context().element : element;
+}
+std::string forward_for(const std::string& element) {
+  return worker::operation_for("forward", or_own(element), context().element);
+}
+
+}  // namespace
+
+AttentionResult attention(const Problem& problem, const std::map<std::string, double>& numbers,
+                          const std::string& element) {
+  return worker::forward(encoded(problem, or_own(element)), numbers, call, forward_for(element));
 }
 
 AttentionResult previous_attention(const Problem& problem, const std::map<std::string, double>& numbers) {
   return worker::forward(encoded(problem, context().previous_element), numbers, call_previous);
 }
 
-Problem in_element(const Problem& problem) {
-  return rounded_to(problem, context().element);
+Problem in_element(const Problem& problem, const std::string& element) {
+  return rounded_to(problem, or_own(element));
 }
 
-Precision precision() {
-  return precision_of(context().element);
+Precision precision(const std::string& element) {
+  return precision_of(or_own(element));
 }
 
 void require_counters() {
@@ -261,11 +273,13 @@ std::string describe(const Problem& problem, const std::string& kind) {
   return kind.empty() ? text : text + fmt::format(", input \"{}\"", kind);
 }
 
-std::vector<judge::Mistake> output_mistakes(const Problem& problem, const judge::Tiling& tiling) {
-  return judge::output_mistakes(context().chapter, problem, tiling, precision());
+std::vector<judge::Mistake> output_mistakes(const Problem& problem, const judge::Tiling& tiling,
+                                            const std::string& element) {
+  return judge::output_mistakes(context().chapter, problem, tiling, precision(element));
 }
-std::vector<judge::Mistake> lse_mistakes(const Problem& problem, const judge::Tiling& tiling) {
-  return judge::lse_mistakes(context().chapter, problem, tiling, precision());
+std::vector<judge::Mistake> lse_mistakes(const Problem& problem, const judge::Tiling& tiling,
+                                         const std::string& element) {
+  return judge::lse_mistakes(context().chapter, problem, tiling, precision(element));
 }
 std::vector<judge::Mistake> gradient_mistakes(const std::string& gradient, const worker::BackwardProblem& given,
                                               const GradientTiles& tiles, const Precision& precision) {
@@ -371,16 +385,18 @@ void expect_close(const Tensor<float>& got, const Expectation& expectation) {
 }
 
 AttentionResult expect_attention(const Problem& given, const std::string& kind,
-                                 const std::map<std::string, double>& numbers, const judge::LaneRows& lane_rows) {
-  const Problem problem = in_element(given);
+                                 const std::map<std::string, double>& numbers, const judge::LaneRows& lane_rows,
+                                 const std::string& element) {
+  const Problem problem = in_element(given, element);
   const std::int64_t Br = tile(numbers, "Br"), Bc = tile(numbers, "Bc");
-  const worker::StageDescription& stage = stage_of("forward");
+  const worker::StageDescription& stage = stage_of(forward_for(element));
   const judge::Tiling tiling{Br, Bc, stage.warps_split_keys ? tile(numbers, "warps") : 0, lane_rows};
-  AttentionResult result = attention(problem, numbers);
+  AttentionResult result = attention(problem, numbers, element);
   note_tiles(stage, problem.shape.d);
   const Forward oracle = forward_oracle(problem);
   std::string input = describe(problem, kind);
   if (Br > 0) input += fmt::format(", Br={}, Bc={}", Br, Bc);
+  if (or_own(element) != context().element) input += ", " + element;
   judge::Layout O_layout, lse_layout;
   O_layout.tensor = "O";
   lse_layout.tensor = "lse";
@@ -390,12 +406,12 @@ AttentionResult expect_attention(const Problem& given, const std::string& kind,
     layout->Bc = Bc;
     layout->rows_per_warp = stage.rows_per_warp;
   }
-  const Bounds O_bounds = output_bounds(oracle, problem, precision());
+  const Bounds O_bounds = output_bounds(oracle, problem, precision(element));
   current_trial().only_l_is_wrong = only_l_is_wrong(result.O, result.lse, oracle, O_bounds);
-  expect_all_close(
-      {{result.O, {oracle.O, O_bounds, O_layout, output_mistakes(problem, tiling), input}},
-       {result.lse,
-        {oracle.lse, lse_bounds(oracle, problem, precision()), lse_layout, lse_mistakes(problem, tiling), input}}});
+  expect_all_close({{result.O, {oracle.O, O_bounds, O_layout, output_mistakes(problem, tiling, element), input}},
+                    {result.lse,
+                     {oracle.lse, lse_bounds(oracle, problem, precision(element)), lse_layout,
+                      lse_mistakes(problem, tiling, element), input}}});
   return result;
 }
 
@@ -408,11 +424,11 @@ void expect_written(float value, const std::string& tensor) {
 }
 
 BackwardResult backward(const BackwardProblem& given, const std::map<std::string, double>& numbers,
-                        const std::string& operation) {
+                        const std::string& operation, const std::string& element) {
   const auto found = numbers.find("float_gradients");
   const bool in_float = found != numbers.end() && found->second != 0;
-  return worker::backward(operation, encoded(given, context().element), in_float ? "float32" : context().element,
-                          numbers, call);
+  return worker::backward(worker::operation_for(operation, or_own(element), context().element),
+                          encoded(given, or_own(element)), in_float ? "float32" : or_own(element), numbers, call);
 }
 
 BackwardResult float_backward(const BackwardProblem& given, const std::string& operation) {

@@ -30,13 +30,16 @@ worker::Reply call_previous(const worker::Call& call);
 using worker::AttentionResult;
 /// The operation "forward" with B, H, Hkv, Nq, Nk, d, scale, causal and `numbers` (Br, Bc, warps), arrays Q, K, V -> O,
 /// lse. Where the stage takes 16-bit elements, Q, K and V are rounded to them: see in_element().
-AttentionResult attention(const Problem& problem, const std::map<std::string, double>& numbers = {});
+/// element, here and below: that of the chapter's stage if it is empty; else one of the chapter's more_elements, or its
+/// own.
+AttentionResult attention(const Problem& problem, const std::map<std::string, double>& numbers = {},
+                          const std::string& element = "");
 AttentionResult previous_attention(const Problem& problem, const std::map<std::string, double>& numbers = {});
 
 /// The problem with Q, K and V as the code under test sees them: rounded to its element. What the oracle is given.
-Problem in_element(const Problem& problem);
+Problem in_element(const Problem& problem, const std::string& element = "");
 /// The roundings of the code under test.
-Precision precision();
+Precision precision(const std::string& element = "");
 /// Skips the test where the backend counts nothing (on a GPU, and where the simulator is not instrumented).
 void require_counters();
 /// A counter of a reply by its name in common/cuda/simulator_backend.cpp; 0 for one that counted nothing.
@@ -60,8 +63,10 @@ struct Expectation {
 };
 /// What the chapter of this run knows of mistakes in O and in the LSE, as a stage with the element's roundings makes
 /// them; and in a gradient, "dQ", "dK" or "dV".
-std::vector<judge::Mistake> output_mistakes(const Problem& problem, const judge::Tiling& tiling);
-std::vector<judge::Mistake> lse_mistakes(const Problem& problem, const judge::Tiling& tiling);
+std::vector<judge::Mistake> output_mistakes(const Problem& problem, const judge::Tiling& tiling,
+                                            const std::string& element = "");
+std::vector<judge::Mistake> lse_mistakes(const Problem& problem, const judge::Tiling& tiling,
+                                         const std::string& element = "");
 std::vector<judge::Mistake> gradient_mistakes(const std::string& gradient, const worker::BackwardProblem& given,
                                               const GradientTiles& tiles, const Precision& precision);
 
@@ -79,7 +84,7 @@ void expect_close(const Tensor<float>& got, const Expectation& expectation);
 /// came back, for more checks. lane_rows: how the stage's lanes own rows, for the diagnosis.
 AttentionResult expect_attention(const Problem& problem, const std::string& kind,
                                  const std::map<std::string, double>& numbers = {},
-                                 const judge::LaneRows& lane_rows = {});
+                                 const judge::LaneRows& lane_rows = {}, const std::string& element = "");
 
 /// Ends the test as failed if this element of an output is NaN: not written, or computed so.
 void expect_written(float value, const std::string& tensor);
@@ -94,7 +99,7 @@ void expect_count(const worker::Reply& reply, const std::string& name, double ex
 using worker::BackwardProblem, worker::BackwardResult;
 /// The operation "backward", or another of that kind; the number float_gradients = 1 asks for gradients in float.
 BackwardResult backward(const BackwardProblem& given, const std::map<std::string, double>& numbers = {},
-                        const std::string& operation = "backward");
+                        const std::string& operation = "backward", const std::string& element = "");
 /// A stage that takes and gives floats, such as a chapter's naive backward.
 BackwardResult float_backward(const BackwardProblem& given, const std::string& operation);
 

@@ -1,0 +1,232 @@
+// The chapters on other GPUs than the one that is here: under the limits of their classes, and compiled for them.
+#include <cxxabi.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <regex>
+#include <sstream>
+
+#include "common/book/files.hpp"
+#include "common/gates/groups.hpp"
+#include "common/gates/share_cores.hpp"
+#include "common/gates/variants.hpp"
+#include "common/judge/default_kernels.hpp"
+
+namespace workbook::gates {
+namespace {
+
+using book::Chapter;
+using judge::Result, judge::Verdict, judge::Workspace;
+
+/// The smallest GPU that a reader may have, and the largest.
+constexpr const char* kClasses[] = {"t4", "b200"};
+
+/// Processes that are started meanwhile take on a GPU's limits.
+class UnderClass {
+ public:
+  explicit UnderClass(const std::string& name) {
+    if (const char* before = std::getenv(simt::kGpuVariable)) before_ = before;
+    worker::simulate_gpu(name);
+  }
+  ~UnderClass() {
+    if (before_.empty())
+      ::unsetenv(simt::kGpuVariable);
+    else
+      ::setenv(simt::kGpuVariable, before_.c_str(), 1);
+  }
+  UnderClass(const UnderClass&) = delete;
+  UnderClass& operator=(const UnderClass&) = delete;
+
+ private:
+  std::string before_;
+};
+
+// ---- architectures ----
+
+constexpr int kArchitectures[] = {75, 80, 86, 89, 90, 100, 120};
+
+/// What ptxas says of a kernel for one architecture.
+struct Compiled {
+  int registers = 0, spilled = 0;  ///< spilled: bytes of stores to local memory
+};
+/// By kernel, "08_registers: attention<128, 128, 64, 4>", and architecture.
+using Table = std::map<std::string, std::map<int, Compiled>>;
+
+/// "_ZN4ch08…attentionILi128E…" -> "attention<128, 128, 64, 4>"; empty if it is none of the chapter's namespace.
+std::string kernel_name(const std::string& mangled, const Chapter& chapter) {
+  int failed = 0;
+  const std::unique_ptr<char, void (*)(void*)> text(abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &failed),
+                                                    std::free);
+  if (failed != 0) return "";
+  std::string name = text.get();
+  name = name.substr(0, name.find(">(") == std::string::npos ? name.find('(', name.rfind("::")) : name.find(">(") + 1);
+  const std::string space = fmt::format("ch{:02}::", chapter.number);
+  if (name.find(space) == std::string::npos) return "";
+  const std::size_t arguments = name.find('<');
+  const std::size_t colons = name.rfind("::", arguments);
+  return name.substr(colons == std::string::npos ? 0 : colons + 2);
+}
+
+/// Reads what `-Xptxas -v` printed.
+void take_log(const std::string& log, const Chapter& chapter, int architecture, Table& table) {
+  static const std::regex entry("entry function '([^']+)'"), spill("([0-9]+) bytes spill stores"),
+      used("Used ([0-9]+) registers");
+  std::istringstream lines(log);
+  std::smatch match;
+  std::string kernel;
+  int spilled = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (std::regex_search(line, match, entry)) kernel = kernel_name(match[1], chapter);
+    if (std::regex_search(line, match, spill)) spilled = std::stoi(match[1]);
+    if (!std::regex_search(line, match, used) || kernel.empty()) continue;
+    Compiled& compiled = table[chapter.name() + ": " + kernel][architecture];
+    compiled.registers = std::max(compiled.registers, std::stoi(match[1]));  // fp16 and bf16 have one name
+    compiled.spilled = std::max(compiled.spilled, spilled);
+    kernel.clear();
+  }
+}
+
+/// The toolchain with nvcc compiling for this architecture, into a folder of its own.
+worker::Toolchain for_architecture(const worker::Toolchain& toolchain, int architecture) {
+  worker::Toolchain other = toolchain;
+  other.build_folder = toolchain.build_folder / "architectures" / fmt::format("sm_{}", architecture);
+  std::filesystem::create_directories(other.build_folder);
+  worker::Toolchain::Rules& cuda = other.backends.at(Backend::cuda);
+  for (std::string& word : cuda.kernels)
+    if (word.starts_with("-arch=")) word = fmt::format("-arch=sm_{}", architecture);
+  cuda.kernels.insert(cuda.kernels.end(), {"-Xptxas", "-v"});
+  cuda.sources.clear();
+  cuda.link = {"true"};  // nothing is linked: no such GPU is here to run it
+  return other;
+}
+
+/// The least compute capability that each chapter's kernels need, as their stages say it.
+std::map<const Chapter*, int> needs_of(const Workspace& workspace, const std::vector<const Chapter*>& chapters) {
+  std::map<const Chapter*, int> needs;
+  for (const judge::DefaultKernel& kernel : default_kernels(workspace, chapters))
+    needs[kernel.chapter] = std::max(needs[kernel.chapter], kernel.compute);
+  return needs;
+}
+
+/// What can be compiled for one architecture, compiled.
+struct ForOne {
+  int architecture;
+  std::vector<const Chapter*> chapters;
+  std::vector<worker::WorkerBuilt> built;  ///< one for each
+  std::vector<std::string> left_out;       ///< the others, in a sentence
+};
+
+void compile_all(const Workspace& workspace, const std::vector<const Chapter*>& chapters,
+                 const std::map<const Chapter*, int>& needs, ForOne& one) {
+  std::vector<worker::WorkerJob> jobs;
+  for (const Chapter* chapter : chapters) {
+    if (!chapter->runs_on(Backend::cuda)) continue;
+    const auto need = needs.find(chapter);
+    if (need != needs.end() && need->second > one.architecture) {
+      one.left_out.push_back(
+          fmt::format("{} needs sm_{}, not compiled for sm_{}", chapter->name(), need->second, one.architecture));
+      continue;
+    }
+    one.chapters.push_back(chapter);
+    jobs.push_back(whole_job(workspace, *chapter, solutions_tree(workspace, *chapter), Backend::cuda));
+    std::erase_if(jobs.back().books_sources, [](const std::filesystem::path& source) {
+      return source.stem() == "stage" || source.stem() == "operations";  // no kernels of a chapter are there
+    });
+  }
+  const auto built = build_workers(for_architecture(workspace.toolchain, one.architecture), jobs);
+  for (const worker::WorkerJob& job : jobs) one.built.push_back(built.at(job.name));
+}
+
+/// As Markdown: a row for each kernel, registers and, after a plus, the bytes that are spilled.
+std::string markdown(const Table& table) {
+  std::string text = "| kernel |", line = "|---|";
+  for (const int architecture : kArchitectures) text += fmt::format(" sm_{} |", architecture), line += "---|";
+  text += "\n" + line + "\n";
+  for (const auto& [kernel, row] : table) {
+    text += fmt::format("| {} |", kernel);
+    for (const int architecture : kArchitectures) {
+      const auto found = row.find(architecture);
+      if (found == row.end())
+        text += " - |";
+      else if (found->second.spilled == 0)
+        text += fmt::format(" {} |", found->second.registers);
+      else
+        text += fmt::format(" {} + {} B |", found->second.registers, found->second.spilled);
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+void check_gpu_classes(Inspection& inspection, Findings& findings) {
+  const Workspace& workspace = inspection.workspace;
+  if (const std::string why = why_unavailable(workspace, Backend::sim); !why.empty()) {
+    findings.skip_reason = why;
+    return;
+  }
+  build_tests(workspace, inspection.chapters);
+  std::vector<std::string> details;
+  for (const char* name : kClasses) {
+    const UnderClass under(name);
+    std::vector<Variant> variants;
+    for (const Chapter* chapter : inspection.chapters) {
+      if (!chapter->runs_on(Backend::sim)) continue;
+      variants.push_back({chapter, solutions_tree(workspace, *chapter), {}});
+      variants.back().request.backend = Backend::sim;
+      variants.back().request.exercise = judge::kWhole;  // each part is in one of them
+    }
+    int passed = 0, skipped = 0;
+    for (const auto& [compiled, log, run] : run_variants(workspace, variants)) {
+      for (const Verdict& test : run.tests) {
+        (test.result == Result::skipped ? skipped : passed) += 1;
+        if (test.result == Result::skipped) continue;
+        findings.expect(test.result == Result::passed,
+                        fmt::format("{} under --gpu {}: {}", run.chapter->name(), name, summary(test)));
+      }
+    }
+    findings.skipped += skipped;
+    details.push_back(fmt::format("{}: {} tests, {} skipped", name, passed, skipped));
+  }
+  findings.detail = fmt::format("{}", fmt::join(details, "; "));
+}
+
+void check_architectures(Inspection& inspection, Findings& findings) {
+  const Workspace& workspace = inspection.workspace;
+  if (!workspace.toolchain.can_build(Backend::cuda)) {
+    findings.skip_reason = workspace.toolchain.why_not(Backend::cuda);
+    return;
+  }
+  worker::build_targets(workspace.toolchain, workspace.toolchain.backends.at(Backend::cuda).targets);
+  const std::map<const Chapter*, int> needs = needs_of(workspace, inspection.chapters);
+  std::vector<ForOne> all;
+  for (const int architecture : kArchitectures) all.push_back({architecture, {}, {}, {}});
+  share_cores(all.size(), [&](std::size_t i) { compile_all(workspace, inspection.chapters, needs, all[i]); });
+  Table table;
+  std::vector<std::string> left_out;
+  for (ForOne& one : all) {
+    for (std::size_t i = 0; i < one.chapters.size(); ++i) {
+      const worker::WorkerBuilt& worker = one.built[i];
+      findings.expect(worker.ok,
+                      fmt::format("{} for sm_{}:\n{}", one.chapters[i]->name(), one.architecture, worker.log));
+      take_log(worker.log, *one.chapters[i], one.architecture, table);
+    }
+    findings.skipped += int(one.left_out.size());
+    left_out.insert(left_out.end(), one.left_out.begin(), one.left_out.end());
+  }
+  const std::filesystem::path file = workspace.toolchain.build_folder / "architectures" / "registers.md";
+  book::write_file(file, markdown(table));
+  int spilling = 0;
+  for (const auto& [kernel, row] : table)
+    spilling += std::ranges::any_of(row, [](const auto& each) { return each.second.spilled > 0; });
+  findings.expect(!table.empty(), "nvcc said nothing of any kernel's registers");
+  findings.detail =
+      fmt::format("{} kernels, {} of them spill somewhere: {}", table.size(), spilling, workspace.shown(file));
+  for (const std::string& each : left_out) findings.detail += "; " + each;
+}
+
+}  // namespace workbook::gates

@@ -1,0 +1,201 @@
+// Every stage of kernels at any two lengths, for each d, mask and element that it says it does, against the oracle; and
+// the same call 200 times. On a GPU everything, in minutes: `WORKBOOK_STAGES=8 bin/tests_any_lengths` does chapter 8
+// alone. Without a GPU the simulator does a few of the short ones.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <cstdlib>
+#include <map>
+
+#include "common/attention/element.hpp"
+#include "common/attention/inputs.hpp"
+#include "common/attention/tolerance.hpp"
+#include "common/judge/compare.hpp"
+#include "common/judge/plan.hpp"
+#include "common/worker/calls.hpp"
+#include "common/worker/description.hpp"
+
+using namespace workbook;
+using namespace workbook::judge;
+
+namespace {
+
+constexpr std::int64_t kLengths[] = {1, 2, 3, 31, 33, 63, 65, 127, 129, 1000, 1023, 4097};
+
+/// A stage of the book's own kernels, in a worker that runs.
+struct Subject {
+  const book::Chapter* chapter;
+  worker::Worker* worker;
+  worker::StageDescription stage;
+
+  std::string text() const { return fmt::format("{}, {}", chapter->name(), stage.operation); }
+  worker::Reply call(const worker::Call& call) const { return worker->call(call); }
+};
+
+/// The workers of the chapters that WORKBOOK_STAGES names, or of all that have kernels, built and started.
+class Subjects {
+ public:
+  Subjects() : workspace_(open()), backend_(worker::gpu_present() ? Backend::cuda : Backend::sim) {
+    if (const std::string why = why_unavailable(workspace_, backend_); !why.empty()) SKIP(why);
+    std::vector<worker::WorkerJob> jobs;
+    std::vector<const book::Chapter*> chapters;
+    for (const book::Chapter& chapter : workspace_.book.chapters) {
+      if (!chapter.runs_on(backend_) || !is_asked_for(chapter)) continue;
+      chapters.push_back(&chapter);
+      jobs.push_back(whole_job(workspace_, chapter, solutions_tree(workspace_, chapter), backend_));
+    }
+    worker::build_targets(workspace_.toolchain, workspace_.toolchain.backends.at(backend_).targets);
+    const auto built = worker::build_workers(workspace_.toolchain, jobs);
+    worker::Limits limits;
+    limits.time = std::chrono::minutes(5);
+    limits.memory = 0;  // CUDA reserves far more addresses than it uses
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      INFO(built.at(jobs[i].name).log);
+      REQUIRE(built.at(jobs[i].name).ok);
+      worker::Worker& worker =
+          workers_.try_emplace(jobs[i].name, built.at(jobs[i].name).executable, limits).first->second;
+      for (const worker::StageDescription& stage :
+           worker::describe([&](const worker::Call& call) { return worker.call(call); }).stages) {
+        if (has_codes(stage.element)) all_.push_back({chapters[i], &worker, stage});
+      }
+    }
+  }
+
+  /// Those of this pass and element that do d, and the mask.
+  std::vector<const Subject*> that_do(const std::string& pass, const std::string& element, std::int64_t d,
+                                      bool causal) const {
+    std::vector<const Subject*> some;
+    for (const Subject& subject : all_) {
+      const worker::StageDescription& s = subject.stage;
+      if (s.pass == pass && s.element == element && s.does(d) && (s.causal || !causal)) some.push_back(&subject);
+    }
+    return some;
+  }
+  /// All lengths on a GPU; on the simulator one in 24 of those that are short.
+  bool takes(const Shape& shape, std::uint64_t number) const {
+    return backend_ == Backend::cuda || (std::max(shape.Nq, shape.Nk) < 1000 && number % 24 == 0);
+  }
+  int repeats() const { return backend_ == Backend::cuda ? 200 : 3; }
+  Shape repeated_shape(std::int64_t d) const {
+    return backend_ == Backend::cuda ? Shape{2, 16, 16, 1000, 1023, d} : Shape{1, 1, 1, 40, 70, d};
+  }
+
+ private:
+  static Workspace open() {
+    ::setenv("WORKBOOK_ROOT", WORKBOOK_SOURCE, 1);
+    ::setenv("WORKBOOK_BUILD", WORKBOOK_BINARY, 1);
+    return open_workspace();
+  }
+  static bool is_asked_for(const book::Chapter& chapter) {
+    const char* numbers = std::getenv("WORKBOOK_STAGES");
+    return numbers == nullptr ||
+           fmt::format(",{},", numbers).find(fmt::format(",{},", chapter.number)) != std::string::npos;
+  }
+
+  Workspace workspace_;
+  Backend backend_;
+  std::map<std::string, worker::Worker> workers_;
+  std::vector<Subject> all_;
+};
+
+void expect_close(const Subject& subject, const char* name, const Tensor<float>& got, const Tensor<double>& expected,
+                  const Bounds& bounds, const Problem& problem) {
+  Layout layout;
+  layout.tensor = name;
+  if (layout.tensor == "lse") layout.axes[3] = "";
+  const Comparison comparison = compare(got, expected, bounds, layout);
+  const Shape& s = problem.shape;
+  INFO(subject.text() << ", Nq=" << s.Nq << ", Nk=" << s.Nk << ", d=" << s.d << (problem.causal ? ", causal" : "")
+                      << "\n"
+                      << comparison.text);
+  CHECK(comparison.close);
+}
+
+/// The problems of each element, with the stages that do them.
+template <class Work>
+void for_each_problem(const Subjects& subjects, const std::string& pass, const Work& work) {
+  std::uint64_t number = 0;
+  for (const char* element : {"float16", "bfloat16"}) {
+    for (const std::int64_t d : {32, 64, 128}) {
+      for (const bool causal : {false, true}) {
+        const std::vector<const Subject*> stages = subjects.that_do(pass, element, d, causal);
+        for (const std::int64_t Nq : kLengths) {
+          for (const std::int64_t Nk : kLengths) {
+            const Shape shape{1, 1, 1, Nq, Nk, d};
+            if (!stages.empty() && subjects.takes(shape, ++number))
+              work(stages, make_input("normal", {shape, causal, 0, number}), element);
+          }
+        }
+      }
+    }
+  }
+  if (number == 0) SKIP("none of these stages is a " + pass + " pass");
+}
+
+/// What a backward stage gets beside the problem: a unit normal dO.
+worker::BackwardProblem with_dO(const Problem& problem, const std::string& element) {
+  Tensor<float> dO(problem.Q.sizes);
+  dO.values = normal_values(dO.values.size(), 7);
+  return worker::backward_problem(problem, dO, element);
+}
+
+}  // namespace
+
+TEST_CASE("forward stages agree with the oracle at any two lengths") {
+  const Subjects subjects;
+  for_each_problem(subjects, "forward", [](const auto& stages, const Problem& given, const std::string& element) {
+    const EncodedProblem problem = encoded(given, element);
+    const Forward oracle = forward_oracle(problem.problem);
+    const Precision precision = precision_of(element);
+    for (const Subject* subject : stages) {
+      const worker::AttentionResult got = worker::forward(
+          problem, {}, [&](const worker::Call& call) { return subject->call(call); }, subject->stage.operation);
+      expect_close(*subject, "O", got.O, oracle.O, output_bounds(oracle, problem.problem, precision), given);
+      expect_close(*subject, "lse", got.lse, oracle.lse, lse_bounds(oracle, problem.problem, precision), given);
+    }
+  });
+}
+
+TEST_CASE("backward stages agree with the oracle at any two lengths") {
+  const Subjects subjects;
+  for_each_problem(subjects, "backward", [](const auto& stages, const Problem& given, const std::string& element) {
+    const worker::BackwardProblem problem = with_dO(given, element);
+    const worker::EncodedBackward codes = encoded(problem, element);
+    const Gradients oracle = backward_oracle(problem.problem, problem.dO, problem.saved);
+    const GradientBounds bounds =
+        gradient_bounds(oracle, problem.problem, problem.dO, problem.saved, precision_of(element));
+    for (const Subject* subject : stages) {
+      const worker::BackwardResult got = worker::backward(
+          subject->stage.operation, codes, element, {}, [&](const worker::Call& call) { return subject->call(call); });
+      expect_close(*subject, "dQ", got.dQ, oracle.dQ, bounds.dQ, given);
+      expect_close(*subject, "dK", got.dK, oracle.dK, bounds.dK, given);
+      expect_close(*subject, "dV", got.dV, oracle.dV, bounds.dV, given);
+    }
+  });
+}
+
+TEST_CASE("forward stages give the same bits every time") {
+  const Subjects subjects;
+  for (const char* element : {"float16", "bfloat16"}) {
+    for (const std::int64_t d : {32, 64, 128}) {
+      for (const Subject* subject : subjects.that_do("forward", element, d, false)) {
+        const bool causal = subject->stage.causal;
+        const EncodedProblem problem =
+            encoded(make_input("rising maximum", {subjects.repeated_shape(d), causal, 0, 155}), element);
+        const auto run = [&] {
+          return worker::forward(
+              problem, {}, [&](const worker::Call& call) { return subject->call(call); }, subject->stage.operation);
+        };
+        const worker::AttentionResult first = run();
+        int different = 0;
+        for (int i = 1; i < subjects.repeats(); ++i) {
+          const worker::AttentionResult again = run();
+          different += again.O.values != first.O.values || again.lse.values != first.lse.values;
+        }
+        INFO(subject->text() << ", d=" << d);
+        CHECK(different == 0);
+      }
+    }
+  }
+}
