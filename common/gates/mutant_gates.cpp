@@ -54,7 +54,8 @@ MutantVerdict judge_mutant(const Chapter& chapter, const Mutant& mutant, const V
   findings.expect(verdict.killed,
                   test != nullptr && test->result == Result::passed
                       ? fmt::format("{} survives \"{}\"", where, mutant.test)
-                      : fmt::format("{}: \"{}\" gives {}, declared is {}", where, mutant.test, result, mutant.death));
+                      : fmt::format("{}: \"{}\" gives {}, declared is {}{}", where, mutant.test, result, mutant.death,
+                                    test != nullptr ? "\n      " + summary(*test) : ""));
   if (verdict.killed) {
     findings.expect(verdict.diagnosis_right, fmt::format("{} is diagnosed as \"{}\", declared is \"{}\"\n      {}",
                                                          where, verdict.diagnosis, mutant.diagnosis, summary(*test)));
