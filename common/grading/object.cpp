@@ -301,7 +301,8 @@ class Judge {
   }
   /// What the instrumentation of kernels calls.
   static bool is_hook(std::string_view name) {
-    return name.starts_with("__tsan_") || name.starts_with("__ubsan_handle_out_of_bounds");
+    return name.starts_with("__tsan_") || name.starts_with("simt_mem") ||
+           name.starts_with("__ubsan_handle_out_of_bounds");
   }
 
   void defined(const Object::Symbol& symbol) {
