@@ -1,4 +1,6 @@
 // Kernels for the counters. Figures for them, from Nsight Compute on an H200, are in test_counters.cpp.
+#include <cstring>
+
 #include "tests/simt/arrays.hpp"
 #include "tests/simt/cases.hpp"
 
