@@ -145,9 +145,9 @@ bool seal() {
   filter.load(offsetof(seccomp_data, arch));
   filter.jump(BPF_JEQ, AUDIT_ARCH_X86_64, 1, 0);
   filter.answer(SECCOMP_RET_ERRNO | EPERM);
-  for (const long number : {SYS_sendto, SYS_recvfrom, SYS_read, SYS_write, SYS_readv, SYS_writev, SYS_sendmsg,
-                            SYS_recvmsg, SYS_close, SYS_close_range, SYS_dup, SYS_dup2, SYS_dup3, SYS_fcntl,
-                            SYS_shutdown})
+  for (const long number :
+       {SYS_sendto, SYS_recvfrom, SYS_read, SYS_write, SYS_readv, SYS_writev, SYS_sendmsg, SYS_recvmsg, SYS_close,
+        SYS_close_range, SYS_dup, SYS_dup2, SYS_dup3, SYS_fcntl, SYS_shutdown})
     filter.keep_for_us(number, 0, kSocket);
   for (const long number : {SYS_dup2, SYS_dup3}) filter.keep_for_us(number, 1, kSocket);
   for (const long number : {SYS_mmap, SYS_mprotect, SYS_pkey_mprotect}) filter.refuse_bits(number, 2, PROT_EXEC);
