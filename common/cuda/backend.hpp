@@ -1,5 +1,6 @@
-// The two backends' common interface, without templates: device memory, synchronisation, time. One of
-// simulator_backend.cpp and gpu_backend.cu is linked into a worker.
+// The two backends' common interface, without templates: what the host's side of a worker needs of them. One of
+// simulator_backend.cpp and gpu_backend.cu is linked into a worker. No header of a kernel's includes it: what is
+// counted and checked is not the kernels' (tests/judge/test_layers.cpp).
 #pragma once
 
 #include <cstddef>
@@ -10,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/cuda/error.hpp"
+#include "common/cuda/device_memory.hpp"
 
 namespace workbook::cuda {
 
@@ -21,33 +22,8 @@ const char* backend_compiler();
 /// Why kernels cannot run here ("no CUDA device: …"); nothing if they can.
 std::optional<std::string> unavailable();
 
-/// What device memory is for.
-enum class Role {
-  input,    ///< filled by the host
-  output,   ///< every element written once; download() says so if not (simulator)
-  scratch,  ///< workspace: read only after it is written (simulator)
-};
-
-/// Bytes on the device, aligned to 256 bytes, pre-filled with 0xff (NaN), guard bands on both sides. Throws Error.
-void* allocate(std::size_t bytes, const std::string& name, std::size_t element_size, Role role);
-void release(void* memory) noexcept;
 /// Bytes of device memory in use at most since the last call, guard bands not counted; starts anew from what is in use.
 std::size_t take_peak_bytes();
-void upload(void* device, const void* host, std::size_t bytes);
-/// Waits for all launches first. Throws Error if a kernel failed, if the guard bands were written, or (simulator) if
-/// elements of an output were not.
-void download(void* host, const void* device, std::size_t bytes);
-/// Waits for all launches. Throws Error if one failed, Todo if one met an open exercise.
-void synchronize();
-
-/// A tensor as a kernel takes it: matrices one behind the other, their rows in tiles. The last tile of each matrix may
-/// have fewer rows.
-struct Tiling {
-  std::size_t matrices, rows, row_bytes, tile_rows;
-  std::size_t tiles() const { return (rows + tile_rows - 1) / tile_rows; }  ///< of one matrix
-};
-/// Counts the reads of this memory by tiles (simulator).
-void count_by_tiles(void* memory, const Tiling& tiling);
 /// What the launches since the last call did, by name: "launches", "block_barriers", "tensor_instructions", …; for each
 /// tensor "K.load_sectors", …, and "K.tiles", how many tiles were read, where they are counted (a part of a tile counts
 /// as that part); for each annotation "note.masked tile", in how many blocks times values it was noted. Several

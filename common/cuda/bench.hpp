@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "common/attention/random.hpp"
+#include "common/cuda/backend.hpp"
 #include "common/cuda/kernel.hpp"
 #include "common/cuda/memory.hpp"
 #include "common/cuda/operations.hpp"

@@ -11,7 +11,7 @@
 #include "common/simt/launch.hpp"
 #endif
 
-#include "common/cuda/backend.hpp"
+#include "common/cuda/error.hpp"
 #include "common/cuda/open_exercise.hpp"
 
 namespace workbook::cuda {

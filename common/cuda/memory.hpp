@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "common/cuda/backend.hpp"
+#include "common/cuda/device_memory.hpp"
 
 namespace workbook::cuda {
 

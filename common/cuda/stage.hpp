@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "common/cuda/attention_tensors.hpp"
+#include "common/cuda/backend.hpp"
 #include "common/cuda/bench.hpp"
 #include "common/cuda/description.hpp"
 #include "common/cuda/kernel.hpp"

@@ -51,10 +51,10 @@ MutantVerdict judge_mutant(const Chapter& chapter, const Mutant& mutant, const V
     verdict.diagnosis = test->cause_id();
   }
   verdict.diagnosis_right = verdict.killed && verdict.diagnosis == mutant.diagnosis;
-  findings.expect(verdict.killed,
-                  test != nullptr && test->result == Result::passed
-                      ? fmt::format("{} survives \"{}\"", where, mutant.test)
-                      : fmt::format("{}: \"{}\" gives {}, declared is {}", where, mutant.test, result, mutant.death));
+  findings.expect(verdict.killed, test != nullptr && test->result == Result::passed
+                                      ? fmt::format("{} survives \"{}\"", where, mutant.test)
+                                      : fmt::format("{}: \"{}\" gives {}, declared is {}{}", where, mutant.test, result,
+                                                    mutant.death, test != nullptr ? "\n      " + summary(*test) : ""));
   if (verdict.killed) {
     findings.expect(verdict.diagnosis_right, fmt::format("{} is diagnosed as \"{}\", declared is \"{}\"\n      {}",
                                                          where, verdict.diagnosis, mutant.diagnosis, summary(*test)));

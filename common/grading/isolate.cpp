@@ -275,7 +275,9 @@ void filter_run() {
   for (const int command : {F_GETFL, F_GETFD, F_SETFD}) {
     filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(fcntl), {when(1, SCMP_CMP_EQ, std::uint64_t(command))});
   }
-  for (const int option : {PR_SET_NAME, PR_GET_NAME, 0x53564d41 /* PR_SET_VMA */}) {
+  // PR_SET_SECCOMP: the worker forbids itself more (common/worker/sealed.hpp).
+  for (const int option :
+       {PR_SET_NAME, PR_GET_NAME, PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, 0x53564d41 /* PR_SET_VMA */}) {
     filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(prctl), {when(0, SCMP_CMP_EQ, std::uint64_t(option))});
   }
   // The one program.

@@ -227,8 +227,10 @@ bool is_of_c(std::string_view name) {
   constexpr std::array<std::string_view, 7> exceptions{
       "__cxa_throw",          "__cxa_begin_catch", "__cxa_end_catch", "__cxa_rethrow", "__cxa_allocate_exception",
       "__cxa_free_exception", "__cxa_guard_"};
-  constexpr std::array<std::string_view, 4> more{"__cxa_throw_bad_array", "__cxa_bad_", "__cxa_get_exception_ptr",
-                                                 "__dynamic_cast"};
+  constexpr std::array<std::string_view, 5> more{"__cxa_throw_bad_array", "__cxa_bad_", "__cxa_get_exception_ptr",
+                                                 "__cxa_call_terminate", "__dynamic_cast"};
+  // Where the compiler defines _FORTIFY_SOURCE by itself (Ubuntu's), printf is __printf_chk.
+  if (name.starts_with("__") && name.ends_with("_chk")) return is_of_c(name.substr(2, name.size() - 6));
   return is_one_of(exact, name) || is_one_of(printing, name) || name == "fflush" || name == "__cxa_atexit" ||
          begins_with(exceptions, name) || begins_with(more, name);
 }
@@ -301,7 +303,8 @@ class Judge {
   }
   /// What the instrumentation of kernels calls.
   static bool is_hook(std::string_view name) {
-    return name.starts_with("__tsan_") || name.starts_with("__ubsan_handle_out_of_bounds");
+    return name.starts_with("__tsan_") || name.starts_with("simt_mem") ||
+           name.starts_with("__ubsan_handle_out_of_bounds");
   }
 
   void defined(const Object::Symbol& symbol) {
@@ -314,7 +317,7 @@ class Judge {
                            (object_.sections[symbol.section].sh_flags & SHF_GROUP) != 0;
     const bool is_known = is_standard(symbol.name) || is_shared_of_the_book(symbol.name) ||
                           symbol.name.starts_with("DW.ref.__gxx_personality") ||
-                          (rules_.cuda && symbol.name.starts_with("_ZN"));
+                          symbol.name == "__clang_call_terminate" || (rules_.cuda && symbol.name.starts_with("_ZN"));
     if (is_shared && is_known && !is_refused_of_library(symbol.name)) return;
     refuse("defines " + readable(symbol.name));
   }

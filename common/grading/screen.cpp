@@ -153,6 +153,9 @@ std::string refused_name(const std::string& name) {
       (name.starts_with("WORKBOOK_") && name != "WORKBOOK_TODO" && name != "WORKBOOK_ELEMENT")) {
     return "what tells the simulator from a GPU";
   }
+  if (begins({"__builtin_mem", "__builtin___", "__builtin_bcopy", "__builtin_bzero", "__builtin_st"})) {
+    return "a copy that the simulator does not see";
+  }
   if (is({"syscall", "dlsym", "dlopen", "dlvsym", "dl_iterate_phdr", "_Pragma", "__pragma"}) ||
       begins({"__wrap_", "__real_", "__builtin_apply", "__libc_", "_Z"})) {
     return "a way round the language";

@@ -1,6 +1,8 @@
 #include "common/simt/global_memory.hpp"
 
+#include <signal.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -34,7 +36,58 @@ std::unique_ptr<std::atomic<std::uint64_t>[]> zeros(std::size_t count) {
   return std::make_unique<std::atomic<std::uint64_t>[]>(count);
 }
 
+void let(const Tensor& tensor, bool accessible) {
+  mprotect(tensor.memory, tensor.mapped, accessible ? PROT_READ | PROT_WRITE : PROT_NONE);
+}
+
+/// Opens one tensor to the host while it lives.
+class Opened {
+ public:
+  explicit Opened(const Tensor* tensor) : tensor_(tensor) {
+    if (tensor_ != nullptr) let(*tensor_, true);
+  }
+  ~Opened() {
+    if (tensor_ != nullptr) let(*tensor_, false);
+  }
+  Opened(const Opened&) = delete;
+  Opened& operator=(const Opened&) = delete;
+
+ private:
+  const Tensor* tensor_;
+};
+
+/// Where the host touches device memory the program ends, as it would on a machine with a GPU; but first it says why.
+void tell_of_device_memory(int signal, siginfo_t* info, void*) {
+  const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
+  for (const auto& tensor : tensors()) {
+    const std::uintptr_t offset = address - reinterpret_cast<std::uintptr_t>(tensor->memory);
+    if (in_kernel() || offset >= tensor->mapped) continue;
+    for (const char* text : {"the host touches ", tensor->name.c_str(),
+                             ", which is device memory: only kernels and copies (upload, download) can\n"}) {
+      [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, std::strlen(text));
+    }
+  }
+  ::signal(signal, SIG_DFL);  // and the access is tried again
+}
+
+/// Leaves a handler of somebody else's (a debugger's, a sanitizer's, a test's) in its place.
+void watch_device_memory() {
+  struct sigaction now {};
+  if (sigaction(SIGSEGV, nullptr, &now) != 0 || (now.sa_flags & SA_SIGINFO) != 0 || now.sa_handler != SIG_DFL) return;
+  struct sigaction ours {};
+  ours.sa_sigaction = tell_of_device_memory;
+  ours.sa_flags = SA_SIGINFO;
+  sigaction(SIGSEGV, &ours, nullptr);
+}
+
 }  // namespace
+
+OpenedMemory::OpenedMemory() {
+  for (const auto& tensor : tensors()) let(*tensor, true);
+}
+OpenedMemory::~OpenedMemory() {
+  for (const auto& tensor : tensors()) let(*tensor, false);
+}
 
 void* allocate(std::size_t bytes, std::string name, std::size_t element_size, Role role) {
   auto tensor = std::make_unique<Tensor>();
@@ -53,6 +106,8 @@ void* allocate(std::size_t bytes, std::string name, std::size_t element_size, Ro
   if (role != Role::input) tensor->writers = zeros(tensor->elements);
   tensor->sectors_read = zeros(tensor->sectors() / 64 + 1);
   tensor->sectors_written = zeros(tensor->sectors() / 64 + 1);
+  let(*tensor, false);
+  watch_device_memory();
   const std::lock_guard<std::mutex> lock(tensors_mutex);
   tensor->index = next_index++;
   auto& list = tensors();
@@ -76,6 +131,8 @@ void release(void* memory) noexcept {
 void copy_in(void* device, const void* host, std::size_t bytes) {
   if (bytes == 0) return;
   Tensor& tensor = tensor_of(device, "copy_in");
+  const Tensor* other = find_tensor(reinterpret_cast<std::uintptr_t>(host));  // from device to device
+  const Opened to(&tensor), from(other == &tensor ? nullptr : other);
   std::memcpy(device, host, bytes);
   if (!tensor.writers) return;
   const std::size_t first = (reinterpret_cast<std::uintptr_t>(device) - tensor.low) / tensor.element_size;
@@ -85,6 +142,7 @@ void copy_in(void* device, const void* host, std::size_t bytes) {
 }
 
 void copy_out(void* host, const void* device, std::size_t bytes) {
+  const Opened opened(find_tensor(reinterpret_cast<std::uintptr_t>(device)));
   std::memcpy(host, device, bytes);
 }
 

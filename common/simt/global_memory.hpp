@@ -41,6 +41,14 @@ const std::vector<std::unique_ptr<Tensor>>& all_tensors();
 /// Where an address outside every allocation is: "12 bytes past the end of K", …
 std::string describe_stray(std::uintptr_t address);
 
+/// Device memory is the kernels': the host reads and writes it by copies alone. While this lives, a launch runs.
+struct OpenedMemory {
+  OpenedMemory();
+  ~OpenedMemory();
+  OpenedMemory(const OpenedMemory&) = delete;
+  OpenedMemory& operator=(const OpenedMemory&) = delete;
+};
+
 /// What the blocks of one operating-system thread asked of each tensor in this launch.
 class GlobalObserver {
  public:

@@ -204,7 +204,10 @@ void run_grid(const void* function, dim3 grid, dim3 block, std::size_t shared_by
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const int workers = launch.options.workers > 0 ? launch.options.workers : cores;
   const auto start = std::chrono::steady_clock::now();
-  pool().run(launch, static_cast<int>(std::min<std::uint64_t>(workers, launch.block_count)));
+  {
+    const OpenedMemory opened;
+    pool().run(launch, static_cast<int>(std::min<std::uint64_t>(workers, launch.block_count)));
+  }
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 
   finish(result);

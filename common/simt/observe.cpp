@@ -6,6 +6,7 @@
 // memory; everything else is global memory, or a mistake.
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 
 #include "common/simt/address.hpp"
 #include "common/simt/detect.hpp"
@@ -134,6 +135,22 @@ SIMT_HOOK void __tsan_read_range(void* a, unsigned long n) {
 }
 SIMT_HOOK void __tsan_write_range(void* a, unsigned long n) {
   simt::observe_range(reinterpret_cast<std::uintptr_t>(a), n, simt::Access::write, SIMT_CALLER);
+}
+
+// memcpy and its like in files of kernels (copies.hpp).
+SIMT_HOOK void* simt_memcpy(void* to, const void* from, std::size_t bytes) {
+  simt::observe_range(reinterpret_cast<std::uintptr_t>(from), bytes, simt::Access::read, SIMT_CALLER);
+  simt::observe_range(reinterpret_cast<std::uintptr_t>(to), bytes, simt::Access::write, SIMT_CALLER);
+  return std::memcpy(to, from, bytes);
+}
+SIMT_HOOK void* simt_memmove(void* to, const void* from, std::size_t bytes) {
+  simt::observe_range(reinterpret_cast<std::uintptr_t>(from), bytes, simt::Access::read, SIMT_CALLER);
+  simt::observe_range(reinterpret_cast<std::uintptr_t>(to), bytes, simt::Access::write, SIMT_CALLER);
+  return std::memmove(to, from, bytes);
+}
+SIMT_HOOK void* simt_memset(void* to, int value, std::size_t bytes) {
+  simt::observe_range(reinterpret_cast<std::uintptr_t>(to), bytes, simt::Access::write, SIMT_CALLER);
+  return std::memset(to, value, bytes);
 }
 
 // std::atomic in the host's part of a kernel file, and the guards of its static variables.

@@ -99,7 +99,7 @@ enum class Role {
 };
 
 /// Device memory, aligned to 256 bytes, filled with bytes 0xff (NaN in every floating-point format), with guard bands
-/// on both sides. Throws std::bad_alloc.
+/// on both sides. Outside of launches and copies nobody can touch it. Throws std::bad_alloc.
 SIMT_API void* allocate(std::size_t bytes, std::string name, std::size_t element_size, Role role);
 SIMT_API void release(void* memory) noexcept;
 /// Copies from and to the host. What the host copies in counts as written.

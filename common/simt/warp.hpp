@@ -5,7 +5,7 @@
 // CUDA's names begin with underscores; macros take types; CUDA's functions take their 2 or 4 bytes by value.
 
 #include <cstdint>
-#include <cstring>
+#include <type_traits>
 
 #include "common/simt/bfloat16.hpp"
 #include "common/simt/half.hpp"
@@ -37,15 +37,16 @@ __forceinline__ void __syncwarp(unsigned mask = 0xffffffffu) {
 
 namespace simt {
 
-/// Values of 1 to 8 bytes travel as 64 bits.
+/// Values travel as 64 bits.
 template <class T>
 __forceinline__ T shuffle(Shuffle kind, unsigned mask, T value, int operand, int width) {
-  static_assert(sizeof(T) <= 8, "a shuffle moves at most 8 bytes");
-  std::uint64_t bits = 0;
-  std::memcpy(&bits, static_cast<const void*>(&value), sizeof(T));
-  bits = warp_shuffle(kind, mask, bits, operand, width);
-  std::memcpy(static_cast<void*>(&value), &bits, sizeof(T));
-  return value;
+  static_assert(sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8, "a shuffle moves 2, 4 or 8 bytes");
+  using Bits = std::conditional_t<sizeof(T) == 2, std::uint16_t,
+                                  std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>;
+  // Kernels are compiled with -fno-strict-aliasing.
+  const std::uint64_t moved = warp_shuffle(kind, mask, reinterpret_cast<const Bits&>(value), operand, width);
+  const Bits bits = static_cast<Bits>(moved);
+  return reinterpret_cast<const T&>(bits);
 }
 
 }  // namespace simt

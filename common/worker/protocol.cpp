@@ -11,9 +11,9 @@
 namespace workbook::worker {
 namespace {
 
-bool send_all(int socket, const char* bytes, std::size_t count) {
+bool send_all(int socket, const char* bytes, std::size_t count, const Transfer& by) {
   while (count > 0) {
-    const ssize_t sent = ::send(socket, bytes, count, MSG_NOSIGNAL);
+    const long sent = by.send(socket, bytes, count, MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
     if (sent <= 0) return false;
     bytes += sent;
@@ -25,7 +25,7 @@ bool send_all(int socket, const char* bytes, std::size_t count) {
 using Clock = std::chrono::steady_clock;
 
 bool receive_all(int socket, char* bytes, std::size_t count, const std::optional<Clock::time_point>& until,
-                 bool& timed_out) {
+                 bool& timed_out, const Transfer& by) {
   while (count > 0) {
     int wait = -1;
     if (until) {
@@ -39,7 +39,7 @@ bool receive_all(int socket, char* bytes, std::size_t count, const std::optional
       timed_out = true;
       return false;
     }
-    const ssize_t received = ::recv(socket, bytes, count, 0);
+    const long received = by.receive(socket, bytes, count, 0);
     if (received < 0 && errno == EINTR) continue;
     if (received <= 0) return false;
     bytes += received;
@@ -50,23 +50,29 @@ bool receive_all(int socket, char* bytes, std::size_t count, const std::optional
 
 }  // namespace
 
-bool send_message(int socket, const std::string& text) {
+const Transfer kSystemTransfer{
+    [](int socket, const void* bytes, std::size_t count, int flags) -> long {
+      return ::send(socket, bytes, count, flags);
+    },
+    [](int socket, void* bytes, std::size_t count, int flags) -> long { return ::recv(socket, bytes, count, flags); }};
+
+bool send_message(int socket, const std::string& text, const Transfer& by) {
   const std::uint32_t length = std::uint32_t(text.size());
-  return send_all(socket, reinterpret_cast<const char*>(&length), sizeof length) &&
-         send_all(socket, text.data(), text.size());
+  return send_all(socket, reinterpret_cast<const char*>(&length), sizeof length, by) &&
+         send_all(socket, text.data(), text.size(), by);
 }
 
-std::optional<std::string> receive_message(int socket, double deadline, bool& timed_out) {
+std::optional<std::string> receive_message(int socket, double deadline, bool& timed_out, const Transfer& by) {
   timed_out = false;
   std::optional<Clock::time_point> until;
   if (deadline >= 0) {
     until = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(deadline));
   }
   std::uint32_t length = 0;
-  if (!receive_all(socket, reinterpret_cast<char*>(&length), sizeof length, until, timed_out)) return {};
+  if (!receive_all(socket, reinterpret_cast<char*>(&length), sizeof length, until, timed_out, by)) return {};
   if (length > kLongestMessage) return {};
   std::string text(length, '\0');
-  if (!receive_all(socket, text.data(), text.size(), until, timed_out)) return {};
+  if (!receive_all(socket, text.data(), text.size(), until, timed_out, by)) return {};
   return text;
 }
 

@@ -11,6 +11,7 @@
 // taken for the answer to a later call. Numbers that are not finite travel as "inf", "-inf" and "nan".
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -21,11 +22,19 @@ inline constexpr int kSocket = 3;        ///< the worker's end of the socket pai
 inline constexpr int kSharedMemory = 4;  ///< the shared memory file
 inline constexpr std::uint32_t kLongestMessage = 1u << 20;
 
+/// As ::send and ::recv: the worker has its own (sealed.hpp).
+struct Transfer {
+  long (*send)(int socket, const void* bytes, std::size_t count, int flags);
+  long (*receive)(int socket, void* bytes, std::size_t count, int flags);
+};
+extern const Transfer kSystemTransfer;
+
 /// Sends all of `text`, its length first. False if the other side is gone.
-bool send_message(int socket, const std::string& text);
+bool send_message(int socket, const std::string& text, const Transfer& by = kSystemTransfer);
 
 /// Receives one message; empty if the other side is gone, sent more than kLongestMessage, or (deadline in seconds from
 /// now, negative: none) did not send in time; `timed_out` tells which.
-std::optional<std::string> receive_message(int socket, double deadline, bool& timed_out);
+std::optional<std::string> receive_message(int socket, double deadline, bool& timed_out,
+                                           const Transfer& by = kSystemTransfer);
 
 }  // namespace workbook::worker

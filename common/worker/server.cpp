@@ -1,8 +1,8 @@
 // The worker program: waits for requests, runs the chapter's operation, answers. It is linked with one chapter's files
 // and its special operations, never with the oracle, the tests or another chapter.
 //
-// It also counts what an operation allocates: operator new is replaced, exact to the byte. That, and main, lie in this
-// one object file, so that a chapter that defines them as well does not link.
+// It also counts what an operation allocates: operator new is replaced, exact to the byte (allocations.hpp). That, and
+// main, lie in this one object file, so that a chapter that defines them as well does not link.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -20,6 +19,7 @@
 #include <new>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/attention/matrix.hpp"
@@ -27,64 +27,32 @@
 #include "common/cuda/error.hpp"
 #include "common/cuda/operations.hpp"
 #include "common/cuda/todo.hpp"
+#include "common/worker/allocations.hpp"
 #include "common/worker/protocol.hpp"
 #include "common/worker/reports.hpp"
 #include "common/worker/sanitizers.hpp"
+#include "common/worker/sealed.hpp"
 
 namespace {
 
-// What is allocated now and at most since the operation began, and the number of the call for which it is counted, 0
-// between calls.
-std::atomic<std::int64_t> allocated_now{0}, allocated_peak{0};
 // What earlier calls have allocated and nobody has given back. A few numbers may be kept; more is memory of the call's.
-std::atomic<std::int64_t> kept{0};
 constexpr std::int64_t kMayBeKept = 4096;
-std::atomic<std::uint64_t> counting_for{0};
 
 #ifndef WORKBOOK_SANITIZED
-// In front of every block lies one unit of its alignment, which ends with this. Giving back memory that an earlier call
-// kept changes nothing for the running one.
-struct BlockHeader {
-  std::size_t size;
-  std::uint64_t call;
-};
-static_assert(sizeof(BlockHeader) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__);
-
-void* allocate(std::size_t size, std::size_t alignment) {
-  const std::size_t header = std::max(alignment, std::size_t(__STDCPP_DEFAULT_NEW_ALIGNMENT__));
-  if (size > SIZE_MAX - 2 * header) return nullptr;
-  const std::size_t total = (size + header + header - 1) / header * header;  // aligned_alloc wants a multiple
-  auto* block = static_cast<std::byte*>(header == __STDCPP_DEFAULT_NEW_ALIGNMENT__ ? std::malloc(total)
-                                                                                   : std::aligned_alloc(header, total));
-  if (block == nullptr) return nullptr;
-  const BlockHeader written{size, counting_for.load(std::memory_order_relaxed)};
-  std::memcpy(block + header - sizeof written, &written, sizeof written);
-  if (written.call != 0) {
-    const std::int64_t now = allocated_now += std::int64_t(size);
-    std::int64_t peak = allocated_peak.load();
-    while (now > peak && !allocated_peak.compare_exchange_weak(peak, now)) {
-    }
-  }
-  return block + header;
-}
-
-void release(void* pointer, std::size_t alignment) noexcept {
-  if (pointer == nullptr) return;
-  const std::size_t header = std::max(alignment, std::size_t(__STDCPP_DEFAULT_NEW_ALIGNMENT__));
-  BlockHeader written;
-  std::memcpy(&written, static_cast<std::byte*>(pointer) - sizeof written, sizeof written);
-  if (written.call != 0 && written.call == counting_for.load(std::memory_order_relaxed)) {
-    allocated_now -= std::int64_t(written.size);
-  } else if (written.call != 0) {
-    kept -= std::int64_t(written.size);
-  }
-  std::free(static_cast<std::byte*>(pointer) - header);
-}
-
 void* allocate_or_throw(std::size_t size, std::size_t alignment) {
-  void* pointer = allocate(size, alignment);
-  if (pointer == nullptr) throw std::bad_alloc();
-  return pointer;
+  // aligned_alloc wants a multiple.
+  void* block =
+      alignment <= __STDCPP_DEFAULT_NEW_ALIGNMENT__
+          ? std::malloc(std::max<std::size_t>(size, 1))
+          : std::aligned_alloc(alignment, std::max(alignment, (size + alignment - 1) / alignment * alignment));
+  if (block == nullptr || size > PTRDIFF_MAX) throw std::bad_alloc();
+  workbook::worker::count_block(block, size);
+  return block;
+}
+
+void release(void* block) noexcept {
+  workbook::worker::forget_block(block);
+  std::free(block);
 }
 #endif
 
@@ -99,16 +67,16 @@ void* operator new(std::size_t size, std::align_val_t a) {
   return allocate_or_throw(size, std::size_t(a));
 }
 void operator delete(void* pointer) noexcept {
-  release(pointer, 1);
+  release(pointer);
 }
 void operator delete(void* pointer, std::size_t) noexcept {
-  release(pointer, 1);
+  release(pointer);
 }
-void operator delete(void* pointer, std::align_val_t a) noexcept {
-  release(pointer, std::size_t(a));
+void operator delete(void* pointer, std::align_val_t) noexcept {
+  release(pointer);
 }
-void operator delete(void* pointer, std::size_t, std::align_val_t a) noexcept {
-  release(pointer, std::size_t(a));
+void operator delete(void* pointer, std::size_t, std::align_val_t) noexcept {
+  release(pointer);
 }
 #endif
 
@@ -214,26 +182,22 @@ void run(const json& request, json& reply) {
   const std::string name = request.at("operation");
   const auto operation = Operations::all().find(name);
   if (operation == Operations::all().end()) throw std::logic_error("this worker has no operation \"" + name + "\"");
-  static std::uint64_t calls = 0;
-  // The simulator keeps memory of its own from launch to launch: it is not told apart there.
-  const std::int64_t kept_before = device == nullptr && kept > kMayBeKept ? kept.load() : 0;
   if (device != nullptr) device->begin(arguments);
   const auto start = std::chrono::steady_clock::now();
-  allocated_now = 0;
-  allocated_peak = 0;
-  counting_for = ++calls;
+  // The simulator allocates on many threads; what counts there is device memory.
+  begin_count(/*sealed=*/device == nullptr);
   try {
     operation->second(arguments);
   } catch (...) {
-    counting_for = 0;
-    kept += allocated_now;
+    end_count();
     if (device != nullptr) device->end();
     throw;
   }
-  counting_for = 0;
-  kept += allocated_now;
+  const Counted counted = end_count();
+  // The simulator keeps memory of its own from launch to launch: it is not told apart there.
+  const std::int64_t kept = device == nullptr && counted.kept_before > kMayBeKept ? counted.kept_before : 0;
   reply["seconds"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  reply["extra_bytes"] = kCountsMemory ? allocated_peak + kept_before : -1;
+  reply["extra_bytes"] = kCountsMemory ? counted.peak + kept : -1;
   if (device == nullptr) return;
   const DeviceUse use = device->end();
   reply["counters"] = use.counters;
@@ -300,12 +264,15 @@ json answer(const std::string& text) {
 
 int serve() {
   std::setvbuf(stdout, nullptr, _IOLBF, 1 << 12);
+  // CUDA's driver makes memory executable, and a sanitizer maps where it likes.
+  if (kCountsMemory && (device == nullptr || std::string_view(device->name) != "cuda")) seal();
+  constexpr Transfer own{send_by_own_call, receive_by_own_call};
   bool timed_out = false;
-  while (const auto request = receive_message(kSocket, -1, timed_out)) {
+  while (const auto request = receive_message(kSocket, -1, timed_out, own)) {
     const json reply = answer(*request);
     std::fflush(stdout);
     // Text thrown by the chapter may be no UTF-8: replaced, never an exception.
-    if (!send_message(kSocket, reply.dump(-1, ' ', false, json::error_handler_t::replace))) {
+    if (!send_message(kSocket, reply.dump(-1, ' ', false, json::error_handler_t::replace), own)) {
       // The chapter has closed the pipe. The parent sees it and ends this process; were it to end by itself, that would
       // pass for an exit() of the chapter's.
       while (true) ::pause();

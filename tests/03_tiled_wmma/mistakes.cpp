@@ -284,8 +284,8 @@ const judge::Declared declared(
                    {judge::Turn::output, in_O, outputs()}},
      .parts = judge::ids_of(products(), transposes()),
      .claimed = judge::words("bank-conflicts barriers copied-wrongly extra-memory heads-above-65535 inverse-rounded "
-                             "mask-scaled narrow-access no-shared-memory rows-mixed tail-not-zeroed traffic "
-                             "uncoalesced"),
+                             "mask-scaled narrow-access no-shared-memory products-by-hand rows-mixed tail-not-zeroed "
+                             "traffic uncoalesced"),
      .without_mutant = {{judge::one_of_a_kind,
                          judge::words("A-transposed O-rounded-bf16 all-zeros warp-product-alone warp-sum-dropped")},
                         {judge::one_claim_of_several, judge::words("copied-wrongly no-shared-memory")}}});

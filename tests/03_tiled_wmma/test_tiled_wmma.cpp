@@ -518,6 +518,8 @@ TEST_CASE("Q is read once, O and LSE are written once, K and V are read once per
     expect_sectors("lse.store_sectors", double(heads * Nq * 4) / 32, "the LSE is written once");
     expect_sectors("global.load_sectors", heads * row * (Nq + 2 * query_tiles * Nk), "nothing else is read");
     expect_sectors("global.store_sectors", heads * Nq * row + double(heads * Nq * 4) / 32, "nothing else is written");
+    expect_products(counter(result.reply, "tensor_instructions"), {1, heads, heads, Nq, Nk, d}, false, 2,
+                    fmt::format("S and O, Br={}, Bc={}", tiles.Br, tiles.Bc));
   }
 }
 

@@ -618,6 +618,8 @@ TEST_CASE("Q is read once, O and LSE are written once, K and V are read once per
       expect_count(reply, name, expected, fmt::format("{}, {}", why, tiles.text()),
                    "a tensor is moved more or less often than it must be", "traffic");
     };
+    expect_products(counter(reply, "tensor_instructions"), {1, heads, heads, Nq, Nk, d}, false, 2,
+                    fmt::format("S and O, {}", tiles.text()));
     expect_sectors("Q.async_sectors", heads * Nq * row, "Q is read once");
     for (const char* tensor : {"K", "V"}) {
       expect_sectors(fmt::format("{}.async_sectors", tensor), query_tiles * heads * Nk * row,

@@ -484,6 +484,8 @@ TEST_CASE("K and V are read up to the diagonal, Q once; O and the LSE are writte
                      fmt::format("{}, Nq={}, Nk={}, Br={}, Bc={}", why, s.Nq, s.Nk, tiles.Br, tiles.Bc),
                      "a tensor is moved more or less often than it must be", "traffic");
       };
+      expect_products(counter(reply, "tensor_instructions"), s, true, 2,
+                      fmt::format("S and O, Nq={}, Nk={}, Br={}, Bc={}", s.Nq, s.Nk, tiles.Br, tiles.Bc));
       const auto keys = [&](std::int64_t t) { return std::min(tiles_seen(s, tiles, t) * tiles.Bc, s.Nk); };
       for (const char* tensor : {"K", "V"}) {
         expect_bytes(fmt::format("{}.tiles", tensor),

@@ -340,6 +340,9 @@ TEST_CASE("each kernel requests what its formula says", "[whole]") {
         expect(launched.find(name) != std::string::npos,
                fmt::format("kernel {} is {}, expected {}", kernel + 1, launched, name), "", "traffic");
         const nlohmann::json& all = launches[kernel].at("counters");
+        constexpr int products[] = {0, 4, 3};  // S, dP, dV, dK; S, dP, dQ
+        expect_products(all.at("tensor_instructions"), {1, heads, heads, Nq, Nk, d}, causal, products[kernel],
+                        fmt::format("{}, {}", name, how));
         Move together;
         for (const auto& [tensor, move] : moves) {
           together.loaded += move.loaded, together.copied += move.copied, together.stored += move.stored;

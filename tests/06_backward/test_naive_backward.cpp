@@ -88,6 +88,8 @@ TEST_CASE("the naive backward agrees with the oracle", "[6.1]") {
       expect_gradients(naive(in), in.given, in.name, {}, float32_precision(), {"dV", "dQ", "dK"});
     }
   }
+  const Input wide = float_input("normal", {1, 1, 1, 20, 30, 128}, ++seed);
+  expect_gradients(naive(wide), wide.given, wide.name, {}, float32_precision());
   const Input negative = float_input("normal", {1, 1, 1, 20, 30, 16}, ++seed, {.scale = -0.3f});
   expect_gradients(naive(negative), negative.given, negative.name, {}, float32_precision());
 }

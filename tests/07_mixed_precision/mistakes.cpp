@@ -21,7 +21,7 @@ const judge::Declared declared(
          "rounds-toward-zero saturates-always scale-multiplied sign-lost "
          "step-on-non-finite subnormals-flushed tail-not-checked through-fp16 "
          "ties-away ties-even ties-toward-zero traffic underflow-in-fp16 "
-         "unscaled-in-fp16 unscaled-twice update-sign"),
+         "unscaled-in-fp16 unscaled-twice update-sign weights-left-out"),
      .without_mutant = {{judge::one_claim_of_several,
                          judge::words("decode-bias decode-infinity decode-nan false-alarm fp16-code "
                                       "grows-too-early high-twice narrow-access never-taken returns-wrong")}}});

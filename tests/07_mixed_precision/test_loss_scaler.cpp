@@ -196,6 +196,13 @@ Weights updated(const std::vector<float>& master, const std::vector<float>& grad
   return {reply.output<float>("master_out"), reply.output<std::uint16_t>("weights")};
 }
 
+/// A weight after so many updates, if it is kept in fp16.
+float updated_in_fp16(float weight, float gradient, float rate, int steps) {
+  weight = half_to_float(float_to_half(weight));
+  for (int step = 0; step < steps; ++step) weight = half_to_float(float_to_half(weight - rate * gradient));
+  return weight;
+}
+
 void expect_weights(const std::vector<float>& master, const std::vector<float>& gradients, float rate, int steps) {
   const Weights got = updated(master, gradients, rate, steps);
   for (std::size_t i = 0; i < master.size(); ++i) {
@@ -206,23 +213,28 @@ void expect_weights(const std::vector<float>& master, const std::vector<float>& 
     const std::string what = fmt::format("weight {} starts at {}, its gradient is {} in each of {} steps of rate {}; ",
                                          i, master[i], gradients[i], steps, rate);
     if (!(std::abs(double(got.master[i]) - expected) <= allowed)) {
-      // Known mistakes, step by step.
-      float in_fp16 = half_to_float(float_to_half(master[i])), wrong_way = master[i];
-      for (int step = 0; step < steps; ++step) {
-        in_fp16 = half_to_float(float_to_half(in_fp16 - rate * gradients[i]));
-        wrong_way += rate * gradients[i];
+      // Known mistakes, step by step. One that concerns all weights must explain all of them.
+      float wrong_way = master[i];
+      for (int step = 0; step < steps; ++step) wrong_way += rate * gradients[i];
+      bool in_fp16 = true, some_right = false;
+      for (std::size_t j = 0; j < master.size(); ++j) {
+        const float kept = updated_in_fp16(master[j], gradients[j], rate, steps);
+        in_fp16 = in_fp16 && (got.master[j] == kept || half_to_float(float_to_half(got.master[j])) == kept);
+        some_right = some_right || (gradients[j] != 0 && got.master[j] != master[j]);
       }
-      const bool kept = got.master[i] == in_fp16 || half_to_float(float_to_half(got.master[i])) == in_fp16;
+      const bool left_out = got.master[i] == master[i] && some_right;
       const bool without_rate = std::abs(double(got.master[i]) - (master[i] - double(steps) * gradients[i])) <=
                                 allowed + steps * std::abs(double(gradients[i])) * 0x1p-22;
       expect(false, what + fmt::format("the master weight is {}, not {}", got.master[i], expected),
              got.master[i] == wrong_way ? "the update goes up the gradient, not down"
              : without_rate             ? "the learning rate is left out"
-             : kept ? "the master weights are kept in fp16: an update below half a step of fp16 vanishes"
-                    : "",
+             : in_fp16  ? "the master weights are kept in fp16: an update below half a step of fp16 vanishes"
+             : left_out ? "some weights are not updated, others are"
+                        : "",
              got.master[i] == wrong_way ? "update-sign"
              : without_rate             ? "no-learning-rate"
-             : kept                     ? "master-in-fp16"
+             : in_fp16                  ? "master-in-fp16"
+             : left_out                 ? "weights-left-out"
                                         : "unknown");
     }
     const std::uint16_t right = float_to_half(got.master[i]);

@@ -351,7 +351,7 @@ std::vector<Sample> hostile_samples(const book::Book& book, const Places& places
 
   // The oracle's way, in double and with a whole row of scores: right, and no FlashAttention. The counted bar (memory)
   // is what tells.
-  Sample& oracle = add("answers_as_the_oracle_does", answer(book, "2.3", R"(
+  const std::string by_the_oracle = R"(
   const std::int64_t rows = Q_tile.rows(), d = Q_tile.columns(), Nk = K.rows();
   std::vector<double> S(std::size_t(rows * Nk));
   for (std::int64_t i = 0; i < rows; ++i) {
@@ -371,9 +371,18 @@ std::vector<Sample> hostile_samples(const book::Book& book, const Places& places
     }
     lse_tile[i] = visible == 0 ? minus_infinity : float(m + std::log(l));
   }
-)"),
-                       "passed");
+)";
+  Sample& oracle = add("answers_as_the_oracle_does", answer(book, "2.3", by_the_oracle), "passed");
   oracle.first = oracle.second = true;
+  // The same, and the notes about one of its blocks say that it was huge: given back, it would pay for all others.
+  Sample& hides = add("hides_its_memory",
+                      answer(book, "2.3",
+                             "  {\n    char* volatile small = new char[16];\n"
+                             "    reinterpret_cast<volatile std::size_t*>(small)[-2] = std::size_t(1) << 40;\n"
+                             "    delete[] small;\n  }" +
+                                 by_the_oracle),
+                      "passed");
+  hides.first = hides.second = true;
   return samples;
 }
 

@@ -34,13 +34,14 @@ std::string around(const std::string& body) {
 }
 
 /// An answer that is compiled as answers of the CPU are; what its object file may not have.
-std::string refused(const std::string& source) {
+std::string refused(const std::string& source, const std::vector<std::string>& more = {}) {
   const book::TemporaryFolder folder;
   folder.write("answer.cpp", source);
   const worker::Toolchain toolchain = worker::load_toolchain(WORKBOOK_BINARY, WORKBOOK_SOURCE);
   std::vector<std::string> compile = toolchain.backends.at(Backend::cpu).compile;
   const std::string object = (folder / "answer.o").string();
   compile.insert(compile.end(), {"-I", WORKBOOK_SOURCE, "-c", (folder / "answer.cpp").string(), "-o", object, "-w"});
+  compile.insert(compile.end(), more.begin(), more.end());
   const worker::CommandResult compiled = worker::run_command(compile);
   INFO(source << compiled.output);
   REQUIRE(compiled.exit_code == 0);
@@ -148,6 +149,16 @@ TEST_CASE("a compiled answer may define its chapter, call the language's library
               "std::endl;\n  std::printf(\"%f\\n\", v[0]);\n  static std::string kept(\"kept\");\n  if (v.empty()) "
               "throw std::runtime_error(kept);\n  if (v.size() == 7) WORKBOOK_TODO(2.1);\n  return "
               "std::fmax(v[0], 0);\n}\n}\n") == "");
+}
+
+TEST_CASE("a compiler that checks the C library's buffers by itself makes no answer a wrong one") {
+  const std::string source =
+      "#include <cstdio>\n#include <cstring>\nnamespace ch02 {\nvoid f(char* to, const char* from, unsigned long n) "
+      "{\n  char own[64];\n  std::memcpy(own, from, n);\n  std::snprintf(to, n, \"%s\", own);\n  "
+      "std::printf(\"%s\", to);\n}\n}\n";
+  CHECK(refused(source, {"-D_FORTIFY_SOURCE=2"}) == "");
+  CHECK(refused("extern \"C\" int __open_chk(int);\nnamespace ch02 { int f() { return __open_chk(1); } }\n")
+            .find("calls __open_chk") != std::string::npos);
 }
 
 TEST_CASE("a compiled answer that replaces, calls or starts something else is refused") {

@@ -52,6 +52,8 @@ TEST_CASE("names that have no place in an answer are refused, with their line") 
       {"\nextern \"C\" void _ZN8workbook6worker4sendEv();\n", "round the language"},
       {"\n#define TEXT(x) #x\n", "text of code"},
       {"\nint \\u0061sm;\n", "backslash"},
+      {"\nvoid f(float* a, const float* b) { __builtin_memcpy(a, b, 32); }\n", "does not see"},
+      {"\n#undef __builtin_memmove\n", "does not see"},
   }));
   INFO(source);
   const auto refusals = screen_source(source, "");

@@ -99,6 +99,25 @@ const fs::path kRoot = WORKBOOK_SOURCE;
 
 }  // namespace
 
+TEST_CASE("what a file of kernels sees neither tells what was counted nor changes what is checked") {
+  std::set<std::string> seen;
+  std::vector<std::string> open{"common/cuda/kernel.hpp", "common/cuda/memory.hpp", "common/cuda/ptx.hpp",
+                                "common/simt/copies.hpp"};
+  while (!open.empty()) {
+    const std::string file = open.back();
+    open.pop_back();
+    if (!seen.insert(file).second) continue;
+    for (const std::string& include : includes_of(book::read_file(kRoot / file)))
+      if (fs::exists(kRoot / include)) open.push_back(include);
+  }
+  CHECK(seen.contains("common/simt/runtime.hpp"));
+  for (const char* hosts : {"common/cuda/backend.hpp", "common/simt/simulator.hpp", "common/cuda/device.hpp",
+                            "common/cuda/operations.hpp"}) {
+    INFO(hosts);
+    CHECK(!seen.contains(hosts));
+  }
+}
+
 TEST_CASE("an include points down") {
   const std::vector<std::string> below{"common/attention/problem.hpp", "common/worker/worker.hpp"};
   CHECK(wrong_includes("common/book/x.cpp", below).empty());

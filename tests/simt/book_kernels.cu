@@ -1,6 +1,7 @@
 // Moves inputs to the device, calls the book's kernels, brings the results back.
 #include "tests/simt/book_kernels.hpp"
 
+#include "common/cuda/backend.hpp"
 #include "common/cuda/memory.hpp"
 #include "solutions/01_naive_attention/naive_attention_gpu.hpp"
 #include "solutions/03_tiled_wmma/tiled_wmma.hpp"

@@ -1,4 +1,6 @@
 // Kernels for the counters. Figures for them, from Nsight Compute on an H200, are in test_counters.cpp.
+#include <cstring>
+
 #include "tests/simt/arrays.hpp"
 #include "tests/simt/cases.hpp"
 
@@ -12,6 +14,16 @@ __global__ void copy_float4(const float4* a, float4* b, int n) {
     v.x += 1.f;
     b[i] = v;
   }
+}
+
+__global__ void copy_whole(const float4* a, float4* b, int n) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) memcpy(b + i, a + i, sizeof *b);
+}
+
+__global__ void set_whole(float4* b, int n) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) memset(b + i, 0, sizeof *b);
 }
 
 __global__ void sum_float4(const float4* a, float* b, int n) {
@@ -195,6 +207,18 @@ void run_copy() {
          reinterpret_cast<float4*>(b.data()), 1024);
   expect(b, [](std::size_t i) { return i % 4 == 0 ? i + 1 : i; });
 }
+void run_copy_whole() {
+  auto a = floats("a", 4096);
+  auto b = output("b", 4096);
+  launch(copy_whole, dim3(8), dim3(128), 0, reinterpret_cast<const float4*>(a.data()),
+         reinterpret_cast<float4*>(b.data()), 1024);
+  expect(b, [](std::size_t i) { return i; });
+}
+void run_set_whole() {
+  auto b = output("b", 4096);
+  launch(set_whole, dim3(8), dim3(128), 0, reinterpret_cast<float4*>(b.data()), 1024);
+  expect(b, [](std::size_t) { return 0; });
+}
 void run_sum() {
   auto a = floats("a", 4096);
   auto b = output("b", 1024);
@@ -248,6 +272,8 @@ void run_pattern(void (*kernel)(const int*, T*), std::span<const int> pattern) {
 
 constexpr Case cases[] = {
     {"copy float4", run_copy},
+    {"copy by memcpy", run_copy_whole},
+    {"zeros by memset", run_set_whole},
     {"sum float4", run_sum},
     {"stride 1", run_strided<1>},
     {"stride 2", run_strided<2>},

@@ -43,6 +43,8 @@ TEST_CASE("global requests and sectors") {
   NEEDS_INSTRUMENTATION;
   // 1024 float4: 32 warps, 512 bytes each.
   check_global("copy float4", 32, 512, 32, 512);
+  check_global("copy by memcpy", 32, 512, 32, 512);
+  check_global("zeros by memset", 0, 0, 32, 512);
   check_global("sum float4", 32, 512, 32, 128);
   // 4096 floats, or what of 16384 a stride reaches: a warp's 32 floats lie in 4, 8, 32 and 32 sectors.
   check_global("stride 1", 128, 512, 128, 512);

@@ -480,6 +480,22 @@ void expect_count(const Reply& reply, const std::string& name, double expected, 
   expect(got == expected, fmt::format("{} is {}, expected {}: {}", name, got, expected, why), cause, diagnosis);
 }
 
+void expect_products(double tensor_instructions, const Shape& shape, bool causal, int products,
+                     const std::string& how) {
+  constexpr std::int64_t side = 16;  // of the matrices that one instruction multiplies
+  std::int64_t pairs = 0;
+  for (std::int64_t first = 0; first < shape.Nq; first += side) {
+    const std::int64_t last = std::min(first + side, shape.Nq) - 1;
+    const std::int64_t keys =
+        causal ? std::max<std::int64_t>(0, visible_keys(last, shape.Nq, shape.Nk, true)) : shape.Nk;
+    pairs += (keys + side - 1) / side;
+  }
+  const double needed = 2.0 * double(shape.B * shape.H * pairs * (shape.d / side) * products);
+  expect(tensor_instructions >= needed,
+         fmt::format("tensor cores execute {} HMMA; the products alone need {} ({})", tensor_instructions, needed, how),
+         "a product is not computed by the tensor cores", "products-by-hand");
+}
+
 void expect_no_influence_from_the_future(const Problem& problem, std::int64_t query,
                                          const std::map<std::string, double>& numbers) {
   const Shape& shape = problem.shape;

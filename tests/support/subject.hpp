@@ -96,6 +96,11 @@ void expect(bool condition, const std::string& message, const std::string& cause
 void expect_count(const worker::Reply& reply, const std::string& name, double expected, const std::string& why,
                   const std::string& cause, const std::string& diagnosis);
 
+/// Ends the test as failed if tensor cores have multiplied less than `products` products of queries with keys, such as
+/// S = Q Kᵀ, need: for each of 16 queries, 16 keys and 16 columns two HMMA, where a query sees a key. How much more
+/// they do is not asked.
+void expect_products(double tensor_instructions, const Shape& shape, bool causal, int products, const std::string& how);
+
 using worker::BackwardProblem, worker::BackwardResult;
 /// The operation "backward", or another of that kind; the number float_gradients = 1 asks for gradients in float.
 BackwardResult backward(const BackwardProblem& given, const std::map<std::string, double>& numbers = {},

@@ -88,6 +88,11 @@ void check_dies(const Call& call, Ending ending, const std::string& message, dou
   check_answers(worker);
 }
 
+/// Whether the worker can keep its pipe and its count from the code that it runs (common/worker/sealed.hpp).
+bool is_sealed() {
+  return zoo().call(Call("is sealed").output<float>("y", 1)).output<float>("y")[0] == 1;
+}
+
 double seconds_since(Clock::time_point start) {
   return Seconds(Clock::now() - start).count();
 }
@@ -516,13 +521,45 @@ TEST_CASE("taking the shared memory away does not kill the parent") {
   check_answers(worker);
 }
 
+// ---- Meddling with what is counted: never a better count. -----------------------------------------------------------
+
+TEST_CASE("what a call allocates is not counted by notes that its code could change") {
+  if (!kCountsMemory) SKIP("the sanitizer owns operator new");
+  Worker worker = zoo();
+  CHECK(worker.call(Call("forge a block").number("bytes", 100000)).extra_bytes >= 100000);
+}
+
+TEST_CASE("what holds the count cannot be written, nor made writable") {
+  if (!is_sealed()) SKIP("nothing is sealed here: another processor, a sanitizer's build, or no seccomp");
+  check_dies(Call("write the count"), Ending::crashed, "memory that is not its own");
+  Worker worker = zoo();
+  CHECK(worker.call(Call("unseal").output<float>("y", 1)).output<float>("y")[0] == 0);
+  check_answers(worker);
+}
+
 // ---- Meddling with the pipe: never a result. ------------------------------------------------------------------------
 
+TEST_CASE("the pipe is the server's alone: the reader's code can neither close nor replace it, nor answer") {
+  if (!is_sealed()) SKIP("nothing is sealed here: another processor, a sanitizer's build, or no seccomp");
+  Worker worker = zoo();
+  for (const std::string operation : {"close socket", "send wrong JSON", "send deep JSON"}) {
+    INFO(operation);
+    worker.call(Call(operation));
+    check_answers(worker);
+  }
+  const Reply reply = worker.call(Call("forge").number("times", 1).number("exit", 0).output<float>("y", 3));
+  CHECK(std::isnan(reply.output<float>("y")[0]));
+  check_dies(Call("write garbage"), Ending::crashed, "write garbage");
+  check_dies(Call("forge").number("times", 1).number("exit", 1).output<float>("y", 3), Ending::exited, "forge");
+}
+
 TEST_CASE("closing the pipe is named") {
+  if (is_sealed()) SKIP("the code cannot close it");
   check_dies(Call("close socket"), Ending::broke_protocol, "pipe during \"close socket\"");
 }
 
 TEST_CASE("what is not a reply is not taken for one") {
+  if (is_sealed()) SKIP("the code cannot write to the pipe");
   for (const std::string operation : {"write garbage", "send wrong JSON", "send deep JSON"}) {
     INFO(operation);
     check_dies(Call(operation), Ending::broke_protocol, operation);
@@ -530,6 +567,7 @@ TEST_CASE("what is not a reply is not taken for one") {
 }
 
 TEST_CASE("a forged reply is not taken for the server's") {
+  if (is_sealed()) SKIP("the code cannot write to the pipe");
   for (const bool exits : {true, false}) {
     const Call call = Call("forge").number("times", 1).number("exit", exits).output<float>("y", 3);
     check_dies(call, Ending::broke_protocol, "forge");
@@ -537,12 +575,14 @@ TEST_CASE("a forged reply is not taken for the server's") {
 }
 
 TEST_CASE("replies sent in advance do not answer later calls") {
+  if (is_sealed()) SKIP("the code cannot write to the pipe");
   Worker worker = zoo();
   failure_of(worker, Call("forge").number("times", 10).number("exit", 0));
   for (int i = 0; i < 3; ++i) check_answers(worker);
 }
 
 TEST_CASE("who answers in the server's place still has to do the work: the outputs are NaN") {
+  if (is_sealed()) SKIP("the code cannot replace the pipe");
   Worker worker = zoo();
   worker.call(Call("become impostor"));
   const Reply reply = worker.call(Call("return number").number("x", 7).output<double>("y", 1));
