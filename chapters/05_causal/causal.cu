@@ -56,9 +56,8 @@ __global__ void __launch_bounds__(warp_size* warps, blocks<d, warps>)
   // TODO(5.5) The kernel's body, with the phases and the order of chapter 4's third kernel (about 42 lines):
   //   start the copies of Q and, if the block sees any key, of K_0; with two places of each, of V_0 too
   //   clear O and write row_index; when Q has arrived, keep it
-  //   for each tile j: wait until K_j is there for all, with two places V_j as well; start the next copy to where
-  //   nobody
-  //     reads any more; S, P, O step by step; with one place of each, V_j and K_j+1 arrive in turns
+  //   for each tile j: wait until K_j is there for all, with two places V_j too; start the next copy, to the free place
+  //     S, P and O, step by step; with one place of each, V_j and K_j+1 arrive in turns
   //   write O / l and the LSE
   // BEGIN 5.5
   WORKBOOK_TODO(5.5);

@@ -19,7 +19,7 @@ __global__ void update_kernel(float* __restrict__ master,           // (n)
                               const float* __restrict__ gradients,  // (n)
                               std::int64_t n, float rate, float decay,
                               const int* __restrict__ found_non_finite) {  // (1)
-  // TODO(7.6) The whole kernel, in one pass (about 26 lines):
+  // TODO(7.6) The whole kernel, in one pass (about 24 lines):
   //   if a gradient was not finite, leave all as it is
   //   for each group of four neighbours of this thread, one access of 16 bytes for each array, of 8 for the fp16 copy:
   //     the new momentum from the old one and the gradient; the new master weight from the old one and the momentum
