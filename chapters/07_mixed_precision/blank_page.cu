@@ -1,5 +1,4 @@
-// Chapter 7, the blank page: what stands here is up to you; blank_page.hpp says what it has to do, and what it may
-// cost.
+// Chapter 7, the blank page: what stands here is up to you. blank_page.hpp says what it does and what it may cost.
 //
 // Test it: ./workbook test 7.7
 #include "blank_page.hpp"
