@@ -20,8 +20,10 @@ std::vector<std::string> words_of(const std::string& text) {
       if (begun) words.push_back(word);
       word.clear();
       begun = false;
+    } else if (std::isspace(static_cast<unsigned char>(c))) {
+      if (!word.ends_with(' ')) word += ' ';  // a text that goes on in the next line, which is indented
     } else {
-      word += c == '\n' ? ' ' : c;
+      word += c;
       begun = true;
     }
   }

@@ -33,11 +33,9 @@ struct Shared {
 /// One block per tile of queries and head. scale holds log2(e).
 template <int d, int Br, int Bc, int warps>
 __global__ void __launch_bounds__(warp_size* warps, blocks<d, warps>)
-    attention(const Element* __restrict__ Q,  // (heads, Nq, d)
-              const Element* __restrict__ K,  // (heads, Nk, d)
-              const Element* __restrict__ V,  // (heads, Nk, d)
-              Element* __restrict__ O,        // (heads, Nq, d)
-              float* __restrict__ lse,        // (heads, Nq)
+    attention(const Element* __restrict__ Q, const Element* __restrict__ K,  // (heads, Nq, d), (heads, Nk, d)
+              const Element* __restrict__ V, Element* __restrict__ O,        // (heads, Nk, d), (heads, Nq, d)
+              float* __restrict__ lse,                                       // (heads, Nq)
               Sizes sizes, int heads, int query_tiles, float scale) {
   auto& smem = dynamic_shared<Shared<d, Br, Bc, warps>>();
   constexpr int threads = warp_size * warps;
@@ -52,7 +50,6 @@ __global__ void __launch_bounds__(warp_size* warps, blocks<d, warps>)
   const auto copy = [&](Element(&places)[copies<d>][Bc][d + pad_half], const Element* source, int j) {
     copy_tile<threads>(places[j % copies<d>], source, min(std::int64_t(Bc), sizes.Nk - std::int64_t(j) * Bc), thread);
   };
-
   // TODO(5.5) The kernel's body, with the phases and the order of chapter 4's third kernel (about 42 lines):
   //   start the copies of Q and, if the block sees any key, of K_0; with two places of each, of V_0 too
   //   clear O and write row_index; when Q has arrived, keep it
@@ -69,7 +66,6 @@ __global__ void __launch_bounds__(warp_size* warps, blocks<d, warps>)
   __pipeline_wait_prior(0);
   __syncwarp();  // Q is there for all lanes
   keep_Q(fragments, smem.Q[warp]);
-
   RowState row;
   if constexpr (copies<d> == 2) {
     for (int j = 0; j < tiles; ++j) {

@@ -58,26 +58,23 @@ __device__ void multiply(float (&C)[rows][Bc + pad], const half* A, const half (
 }
 
 /// One block for 64 queries of a head. scale holds log2(e).
-__global__ void __launch_bounds__(32 * warps) blank_page_kernel(const half* __restrict__ Q,  // (heads, Nq, d)
-                                                                const half* __restrict__ K,  // (heads, Nk, d)
-                                                                const half* __restrict__ V,  // (heads, Nk, d)
-                                                                half* __restrict__ O,        // (heads, Nq, d)
-                                                                float* __restrict__ lse,     // (heads, Nq)
-                                                                std::int64_t Nq, std::int64_t Nk, float scale) {
+__global__ void __launch_bounds__(32 * warps)
+    blank_page_kernel(const half* __restrict__ Q, const half* __restrict__ K,  // (heads, Nq, d), (heads, Nk, d)
+                      const half* __restrict__ V, half* __restrict__ O,        // (heads, Nk, d), (heads, Nq, d)
+                      float* __restrict__ lse,                                 // (heads, Nq)
+                      std::int64_t Nq, std::int64_t Nk, float scale) {
   auto& smem = workbook::cuda::dynamic_shared<BlankShared>();
   const std::int64_t tiles = (Nq + Br - 1) / Br, head = blockIdx.x / tiles, first_query = blockIdx.x % tiles * Br;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = lane / 2, group = lane % 2;
   K += head * Nk * d, V += head * Nk * d;
   load(smem.Q, Q + (head * Nq + first_query) * d, Nq - first_query);
-
   float m = -INFINITY, l = 0;
   float4 O_own[8] = {};  // of row `row`, columns 8k + 4·group to 8k + 4·group + 3
   for (std::int64_t first_key = 0; first_key < Nk; first_key += Bc) {
     __syncthreads();  // nobody reads K and V of the tile before any more
     load(smem.K, K + first_key * d, Nk - first_key);
     load(smem.V, V + first_key * d, Nk - first_key);
-    __syncthreads();  // Q, K and V are there for all
-
+    __syncthreads();                                                       // Q, K and V are there for all
     multiply<wmma::col_major>(smem.S[warp], smem.Q[rows * warp], smem.K);  // S = Q Kᵀ, (16, 64)
     float S[8][4], largest = m, sum = 0;
     for (int k = 0; k < 8; ++k) {
@@ -100,8 +97,7 @@ __global__ void __launch_bounds__(32 * warps) blank_page_kernel(const half* __re
     m = largest;
     sum += __shfl_xor_sync(0xffffffffu, sum, 1);
     l = rescale * l + sum;
-    __syncwarp();  // P is there for all lanes, and all have read S
-
+    __syncwarp();                                                      // P is there for all lanes, and all have read S
     multiply<wmma::row_major>(smem.S[warp], smem.P[warp][0], smem.V);  // P V, (16, 64)
     for (int k = 0; k < 8; ++k) {
       const float4 part = *reinterpret_cast<const float4*>(&smem.S[warp][row][8 * k + 4 * group]);

@@ -46,15 +46,15 @@ bool is_read(std::vector<std::string> words) {
 
 TEST_CASE("commands are found in prose and in code, and nowhere else") {
   const auto commands = book::commands_in(
-      "Run `./workbook test 3.7 --only \"a b\"` and `./workbook test\n  3`, not ./workbook.\n"
+      "Run `./workbook test 3.7 --only \"a b\"` and `./workbook test\n  3 --only \"a\n   b\"`, not ./workbook.\n"
       "```sh\n./workbook   # the book\n./workbook run --seq 8\necho ./workbook\n```\n`./workbook VERB`\n");
   REQUIRE(commands.size() == 5);
   CHECK(commands[0].words == std::vector<std::string>{"test", "3.7", "--only", "a b"});
   CHECK(commands[0].line == 1);
-  CHECK(commands[1].words == std::vector<std::string>{"test", "3"});
+  CHECK(commands[1].words == std::vector<std::string>{"test", "3", "--only", "a b"});
   CHECK(commands[2].words.empty());
   CHECK(commands[3].words == std::vector<std::string>{"run", "--seq", "8"});
-  CHECK(commands[3].line == 5);
+  CHECK(commands[3].line == 6);
   CHECK(commands[4].has_placeholder());
   CHECK_FALSE(commands[3].has_placeholder());
 }
