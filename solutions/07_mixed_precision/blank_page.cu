@@ -74,8 +74,8 @@ __global__ void __launch_bounds__(32 * warps)
     __syncthreads();  // nobody reads K and V of the tile before any more
     load(smem.K, K + first_key * d, Nk - first_key);
     load(smem.V, V + first_key * d, Nk - first_key);
-    __syncthreads();                                                       // Q, K and V are there for all
-    multiply<wmma::col_major>(smem.S[warp], smem.Q[rows * warp], smem.K);  // S = Q Kᵀ, (16, 64)
+    __syncthreads();  // Q, K and V are there for all, for S = Q Kᵀ, (16, 64)
+    multiply<wmma::col_major>(smem.S[warp], smem.Q[rows * warp], smem.K);
     float S[8][4], largest = m, sum = 0;
     for (int k = 0; k < 8; ++k) {
       for (int e = 0; e < 4; ++e) {
