@@ -180,8 +180,9 @@ void check_pictures_shown(const Workspace& workspace, const fs::path& lesson, co
   for (const auto& entry : fs::directory_iterator(folder)) {
     if (entry.path().extension() != ".svg") continue;
     const std::string link = "](pictures/" + entry.path().filename().string() + ")";
-    findings.expect(text.find(link) != std::string::npos,
-                    fmt::format("{}:1: the picture {} is not shown", workspace.shown(lesson), link.substr(2, link.size() - 3)));
+    findings.expect(
+        text.find(link) != std::string::npos,
+        fmt::format("{}:1: the picture {} is not shown", workspace.shown(lesson), link.substr(2, link.size() - 3)));
   }
 }
 

@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(warp_size* warps, blocks<d, warps>)
   auto& own = smem.own[warp];
   K += head * sizes.Nk * d, V += head * sizes.Nk * d;
   const int tiles = key_tiles<Br, Bc>(std::int64_t(query_tile) * Br, sizes);
-  const auto copy = [&](Element(&places)[copies<d>][Bc][d + pad_half], const Element* source, int j) {
+  [[maybe_unused]] const auto copy = [&](Element(&places)[copies<d>][Bc][d + pad_half], const Element* source, int j) {
     copy_tile<threads>(places[j % copies<d>], source, min(std::int64_t(Bc), sizes.Nk - std::int64_t(j) * Bc), thread);
   };
   // TODO(5.5) The kernel's body, with the phases and the order of chapter 4's third kernel (about 42 lines):
