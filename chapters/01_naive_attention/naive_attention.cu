@@ -56,8 +56,10 @@ struct ScoresShared {
 
 /// One block per (64, 64) tile of S = scale·QKᵀ. Masked scores and the columns from Nk to the stride become -inf.
 template <int d>
-__global__ void __launch_bounds__(threads)
-    scores(const half* __restrict__ Q, const half* __restrict__ K, float* __restrict__ S, Sizes sizes, float scale) {
+__global__ void __launch_bounds__(threads) scores(const half* __restrict__ Q,  // (heads, Nq, d)
+                                                  const half* __restrict__ K,  // (heads, Nk, d)
+                                                  float* __restrict__ S,       // (heads, Nq, stride)
+                                                  Sizes sizes, float scale) {
   auto& smem = dynamic_shared<ScoresShared<d>>();
   const std::int64_t key_tiles = blocks_of(sizes.Nk, tile), query_tiles = blocks_of(sizes.Nq, tile);
   const std::int64_t first_key = blockIdx.x % key_tiles * tile;
@@ -132,8 +134,10 @@ struct Row {
 /// One block per row: P = softmax(S), and the LSE. A row without a visible key gives P = 0 and an LSE of -inf. Of a row
 /// with more than `count` scores the rest is read three times.
 template <int count>
-__global__ void __launch_bounds__(threads)
-    softmax(const float* __restrict__ S, half* __restrict__ P, float* __restrict__ lse, std::int64_t stride) {
+__global__ void __launch_bounds__(threads) softmax(const float* __restrict__ S,  // (rows, stride)
+                                                   half* __restrict__ P,         // (rows, stride)
+                                                   float* __restrict__ lse,      // (rows)
+                                                   std::int64_t stride) {
   auto& smem = dynamic_shared<Row<count>>();
   const auto* row = reinterpret_cast<const float4*>(S + blockIdx.x * stride);
 
@@ -181,8 +185,10 @@ struct OutputShared {
 
 /// One block per (64, d) tile of O = P V.
 template <int d>
-__global__ void __launch_bounds__(threads)
-    output(const half* __restrict__ P, const half* __restrict__ V, half* __restrict__ O, Sizes sizes) {
+__global__ void __launch_bounds__(threads) output(const half* __restrict__ P,  // (heads, Nq, stride)
+                                                  const half* __restrict__ V,  // (heads, Nk, d)
+                                                  half* __restrict__ O,        // (heads, Nq, d)
+                                                  Sizes sizes) {
   auto& smem = dynamic_shared<OutputShared<d>>();
   const std::int64_t query_tiles = blocks_of(sizes.Nq, tile);
   const std::int64_t first_query = blockIdx.x % query_tiles * tile, head = blockIdx.x / query_tiles;

@@ -29,7 +29,8 @@ constexpr int pad_half = 16 / sizeof(Element), pad_product = 32 / sizeof(float);
 // With d = 128 there are no registers for Q beside O: then its fragments are loaded again for every step.
 template <int d>
 constexpr bool Q_in_registers = d <= 64;
-// How many blocks are to fit a multiprocessor: with 8 warps a lane may have 256 registers, with 12 170, with 16 128.
+// How many blocks are to fit a multiprocessor. Its 65,536 registers are 65,536 / (8 · 32) = 256 for each lane of 8
+// warps, 170 of 12, 128 of 16. A lane needs d for O, 32 or 64 for S, d / 2 for Q if it is kept, and about 30 more.
 template <int d, int warps>
 constexpr int blocks = (d == 128 || warps < 4 ? 8
                         : d == 64             ? 12

@@ -55,7 +55,8 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
   write_index<T::threads>(smem.index);
   __syncthreads();  // the index is there
   [[maybe_unused]] const Map map = learn_map(smem.index);
-  const int part = threadIdx.x / 32 % T::team, own = threadIdx.x / 32 / T::team * 32, column = part * T::columns;
+  const int part = threadIdx.x / lanes % T::team, own = threadIdx.x / lanes / T::team * warp_rows,
+            column = part * T::columns;
   Accumulator dK_own[2][T::columns / 16], dV_own[2][T::columns / 16];  // (32, columns) per warp
   clear(dK_own), clear(dV_own);
 
@@ -105,7 +106,8 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
   __pipeline_wait_prior(0);
   __syncthreads();  // the index and the QueryRows are there
   [[maybe_unused]] const Map map = learn_map(smem.index);
-  const int part = threadIdx.x / 32 % T::team, own = threadIdx.x / 32 / T::team * 32, column = part * T::columns;
+  const int part = threadIdx.x / lanes % T::team, own = threadIdx.x / lanes / T::team * warp_rows,
+            column = part * T::columns;
   QueryRow row[2][elements];
 #pragma unroll
   for (int e = 0; e < elements; ++e)

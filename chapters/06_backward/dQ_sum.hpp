@@ -15,11 +15,11 @@ namespace {
 using LeftTransposed = wmma::fragment<wmma::matrix_a, 16, 16, 16, Element, wmma::col_major>;
 
 /// What is accumulated in dQ_sum is never read but by a lane that holds the same elements of the same fragment: so a
-/// fragment of 16 x 16 lies there element by element, 32 lanes side by side, and nobody has to know which is which.
+/// fragment of 16 x 16 lies there element by element, the lanes side by side, and nobody has to know which is which.
 /// `rows_16` counts 16 rows of Q over all heads, `columns_16` 16 columns.
 template <int d>
 __device__ __forceinline__ float* place(float* dQ_sum, std::int64_t rows_16, int columns_16) {
-  return dQ_sum + (rows_16 * (d / 16) + columns_16) * 256 + threadIdx.x % 32;
+  return dQ_sum + (rows_16 * (d / 16) + columns_16) * 256 + threadIdx.x % lanes;
 }
 
 /// dQ += dS K of a column block for the row block that begins with this query of a head, Nq queries long: (Br, Bc),
@@ -28,7 +28,7 @@ template <int d, int Bc, int dS_padded>
 __device__ __forceinline__ void add_dQ(const Element (&dS)[Bc][dS_padded], const Element (&K)[Bc][d + pad],
                                        float* dQ_sum, std::int64_t head, std::int64_t query, std::int64_t Nq) {
   constexpr int tall = (dS_padded - pad) / 16;
-  const int warp = threadIdx.x / 32;
+  const int warp = threadIdx.x / lanes;
   Accumulator dQ[tall][1];
   clear(dQ);
 #pragma unroll
@@ -47,7 +47,7 @@ __device__ __forceinline__ void add_dQ(const Element (&dS)[Bc][dS_padded], const
   for (int r = 0; r < tall; ++r) {
     if (query + 16 * r < Nq) {
 #pragma unroll
-      for (int e = 0; e < elements; ++e) atomicAdd(place<d>(dQ_sum, rows_16 + r, warp) + 32 * e, dQ[r][0].x[e]);
+      for (int e = 0; e < elements; ++e) atomicAdd(place<d>(dQ_sum, rows_16 + r, warp) + lanes * e, dQ[r][0].x[e]);
     }
   }
 }
@@ -65,14 +65,14 @@ __global__ void write_dQ(float* dQ_sum,              // (heads, Nq rounded up to
                          std::int64_t heads, std::int64_t Nq, float scale) {
   __shared__ __align__(32) Element scratch[4][16][32 + pad];
   const std::int64_t of_head = (Nq + 15) / 16;
-  const int warp = threadIdx.x / 32;
+  const int warp = threadIdx.x / lanes;
   const std::int64_t rows_16 = std::int64_t(blockIdx.x) * 4 + warp, first = rows_16 % of_head * 16;
   if (rows_16 >= heads * of_head) return;
   Accumulator sum[1][d / 16];
 #pragma unroll
   for (int n = 0; n < d / 16; ++n) {
 #pragma unroll
-    for (int e = 0; e < elements; ++e) sum[0][n].x[e] = place<d>(dQ_sum, rows_16, n)[32 * e];
+    for (int e = 0; e < elements; ++e) sum[0][n].x[e] = place<d>(dQ_sum, rows_16, n)[lanes * e];
   }
   write_gradient<d>(dQ + (rows_16 / of_head * Nq + first) * d, min(std::int64_t(16), Nq - first), 0, scale, sum,
                     scratch[warp], 0);

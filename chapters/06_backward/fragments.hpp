@@ -16,12 +16,14 @@ using namespace nvcuda;
 using workbook::cuda::Convert, workbook::cuda::with_head_dim;
 
 constexpr float log2_e = 1.4426950408889634f;
+constexpr int lanes = 32;      // of a warp
+constexpr int warp_rows = 32;  // of S, dP, P and dS that a warp forms at a time, and as many columns: two fragments
 constexpr int pad = 16 / sizeof(Element);  // rows of tiles are padded by 16 bytes: chapter 3 says why
 
 using Pair = Convert<Element>::Pair;  // two neighbouring elements, 4 bytes
 
 using Accumulator = wmma::fragment<wmma::accumulator, 16, 16, 16, float>;
-constexpr int elements = Accumulator::num_elements;  // of an Accumulator that one lane holds: 256 / 32 = 8
+constexpr int elements = Accumulator::num_elements;  // of an Accumulator that one lane holds: 256 / lanes = 8
 using Left = wmma::fragment<wmma::matrix_a, 16, 16, 16, Element, wmma::row_major>;
 using Right = wmma::fragment<wmma::matrix_b, 16, 16, 16, Element, wmma::row_major>;
 using RightTransposed = wmma::fragment<wmma::matrix_b, 16, 16, 16, Element, wmma::col_major>;
@@ -185,7 +187,7 @@ __device__ __forceinline__ void write_gradient(Gradient* __restrict__ target, in
                                                const Accumulator (&x)[tall][wide], Element (&tile)[tile_rows][padded],
                                                int tile_row) {
   auto* floats = reinterpret_cast<float*>(tile[tile_row]);
-  const int lane = threadIdx.x % 32;  // has half of row lane / 2
+  const int lane = threadIdx.x % lanes;  // has half of row lane / 2
 #pragma unroll
   for (int r = 0; r < tall; ++r) {
 #pragma unroll

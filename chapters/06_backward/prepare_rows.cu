@@ -19,7 +19,7 @@ __global__ void prepare(const Element* __restrict__ O,   // (count, d)
                         const float* __restrict__ lse,   // (count), natural logarithm, -inf in a fully masked row
                         QueryRow* __restrict__ rows,     // (count)
                         std::int64_t count) {
-  constexpr int lanes = d / 8, of_block = prepare_threads / lanes;  // queries of a thread block
+  constexpr int per_query = d / 8, of_block = prepare_threads / per_query;  // queries of a thread block
   const std::int64_t first = std::int64_t(blockIdx.x) * of_block;
   const int queries = min(std::int64_t(of_block), count - first);
   O += first * d, dO += first * d, lse += first, rows += first;  // from here on they are the thread block's own

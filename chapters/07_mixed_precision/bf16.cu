@@ -15,8 +15,11 @@ template <>
 struct workbook::cuda::Convert<__nv_bfloat16> {
   using Pair = __nv_bfloat162;
 
-  // TODO(7.2) The bf16 nearest to a float, ties to even; the same for two floats, `low` at the lower address; and two
-  // floats from a pair. CUDA has a function for each (about 3 lines).
+  // TODO(7.2) Three functions that CUDA has as well: the bf16 nearest to a float, ties to even; the same for two
+  // floats, `low` at the lower address; and two floats from a pair. And one that it has not: of the two bf16 around x,
+  // the upper one (in size) with a probability as x is near to it. The low 16 bits of `random` decide: it is taken for
+  // as many of their 65536 values as the distance from the lower one has 65536ths of a step. What is infinite or NaN
+  // stays so (about 8 lines).
   // BEGIN 7.2
   static __device__ __nv_bfloat16 rounded(float x) {
     WORKBOOK_TODO(7.2);
@@ -25,6 +28,9 @@ struct workbook::cuda::Convert<__nv_bfloat16> {
     WORKBOOK_TODO(7.2);
   }
   static __device__ float2 to_floats(__nv_bfloat162 pair) {
+    WORKBOOK_TODO(7.2);
+  }
+  static __device__ __nv_bfloat16 rounded_by_chance(float x, std::uint32_t random) {
     WORKBOOK_TODO(7.2);
   }
   // END 7.2
@@ -51,17 +57,30 @@ __device__ void cast_pairs(const From* __restrict__ x, To* __restrict__ y, std::
     y[i] = convert(x[i]);
 }
 
-__global__ void to_bf16_kernel(const float* __restrict__ x, __nv_bfloat16* __restrict__ y, std::int64_t n) {
+__global__ void to_bf16_kernel(const float* __restrict__ x,    // (n)
+                               __nv_bfloat16* __restrict__ y,  // (n)
+                               std::int64_t n) {
   cast_pairs(reinterpret_cast<const float2*>(x), reinterpret_cast<__nv_bfloat162*>(y), n / 2,
              [](float2 two) { return Bf16::rounded(two.x, two.y); });
   if (n % 2 != 0 && blockIdx.x == 0 && threadIdx.x == 0) y[n - 1] = Bf16::rounded(x[n - 1]);
 }
 
-__global__ void to_float_kernel(const __nv_bfloat16* __restrict__ x, float* __restrict__ y, std::int64_t n) {
+__global__ void to_float_kernel(const __nv_bfloat16* __restrict__ x,  // (n)
+                                float* __restrict__ y,                // (n)
+                                std::int64_t n) {
   cast_pairs(reinterpret_cast<const __nv_bfloat162*>(x), reinterpret_cast<float2*>(y), n / 2,
              [](__nv_bfloat162 pair) { return Bf16::to_floats(pair); });
   if (n % 2 != 0 && blockIdx.x == 0 && threadIdx.x == 0)
     y[n - 1] = Bf16::to_floats(__nv_bfloat162(x[n - 1], x[n - 1])).x;
+}
+
+__global__ void to_bf16_by_chance_kernel(const float* __restrict__ x,               // (n)
+                                         const std::uint32_t* __restrict__ random,  // (n)
+                                         __nv_bfloat16* __restrict__ y,             // (n)
+                                         std::int64_t n) {
+  for (std::int64_t i = blockIdx.x * std::int64_t(blockDim.x) + threadIdx.x; i < n;
+       i += gridDim.x * std::int64_t(blockDim.x))
+    y[i] = Bf16::rounded_by_chance(x[i], random[i]);
 }
 
 dim3 cast_grid(std::int64_t n) {
@@ -75,6 +94,10 @@ void cast(const float* x, __nv_bfloat16* y, std::int64_t n) {
 }
 void cast(const __nv_bfloat16* x, float* y, std::int64_t n) {
   workbook::cuda::launch(to_float_kernel, cast_grid(n), dim3(256), 0, x, y, n);
+}
+
+void cast_by_chance(const float* x, const std::uint32_t* random, __nv_bfloat16* y, std::int64_t n) {
+  workbook::cuda::launch(to_bf16_by_chance_kernel, cast_grid(2 * n), dim3(256), 0, x, random, y, n);
 }
 
 }  // namespace ch07

@@ -18,5 +18,8 @@ namespace ch07 {
 /// of 16 bytes. Device memory.
 void cast(const float* x, __nv_bfloat16* y, std::int64_t n);
 void cast(const __nv_bfloat16* x, float* y, std::int64_t n);
+/// y (n) = one of the two bf16 around each of x (n): the one further from 0 with a probability as x is near to it, by
+/// the low 16 bits of random (n).
+void cast_by_chance(const float* x, const std::uint32_t* random, __nv_bfloat16* y, std::int64_t n);
 
 }  // namespace ch07

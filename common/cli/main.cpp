@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <new>
 
@@ -61,5 +62,7 @@ int main(int argc, char** argv) {
     verbs.push_back({verb.name, verb.description, verb.example, declared == here.end() ? nullptr : declared->second});
   }
   const CommandLine line = read_command_line(verbs, {argv + 1, argv + argc});
+  // For the test of the commands that the book's pages show: whether they can be read, and no more.
+  if (std::getenv("WORKBOOK_ONLY_READ") != nullptr) return line.verb.empty() ? line.exit_code : kDone;
   return line.verb.empty() ? line.exit_code : run_verb(line, argv);
 }

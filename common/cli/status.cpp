@@ -97,13 +97,15 @@ int status(const Session& session) {
         continue;
       }
       done += at.state == Progress::passing;
-      open += at.state == Progress::open;
+      // Without points it is for whoever likes it: nobody is told to do it next.
+      const bool left_open = exercise.points == 0 && at.state == Progress::open;
+      open += at.state == Progress::open && !left_open;
       untested += at.state == Progress::untested;
       failing += at.state == Progress::failing || at.state == Progress::lost;
-      if (next.empty()) next = advice(chapter, exercise, at, file);
-      text +=
-          fmt::format("    {} {:<{}}  {:<{}}  {}\n", session.colored(symbol(at.state), color(at.state)), exercise.id,
-                      id_width, exercise.title, width, session.colored(name(at.state), color(at.state)));
+      if (next.empty() && !left_open) next = advice(chapter, exercise, at, file);
+      text += fmt::format("    {} {:<{}}  {:<{}}  {}\n", session.colored(symbol(at.state), color(at.state)),
+                          exercise.id, id_width, exercise.title, width,
+                          session.colored(left_open ? "open, if you like" : name(at.state), color(at.state)));
     }
     chapters.push_back({{"chapter", chapter.name()}, {"title", chapter.title}, {"exercises", exercises}});
   }

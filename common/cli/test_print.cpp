@@ -183,6 +183,8 @@ void print_next(const Session& session, const std::vector<ChapterRun>& runs, con
   for (const ChapterRun& run : runs) {
     for (const Verdict& test : run.tests) {
       if (test.result == Result::skipped || test.result == Result::blocked) continue;
+      const book::Exercise* const tested = run.chapter->find(test.exercise);
+      if (test.result == Result::todo && tested != nullptr && tested->points == 0) continue;
       if (test.result == Result::passed) {
         passed = &run;
         continue;

@@ -10,8 +10,11 @@ namespace workbook::gates {
 void check_stubs(Inspection& inspection, Findings& findings);
 /// Chapter N uses nothing from later chapters: neither their folders nor their namespaces.
 void check_order(Inspection& inspection, Findings& findings);
-/// Every exercise is in its lesson; C++ in a lesson stands in the code that the build compiles, outside the answers;
-/// links within the repository lead somewhere.
+
+// lesson_gates.cpp
+/// Every exercise is in its lesson, and every picture of the chapter; C++ in a lesson stands in the code that the build
+/// compiles, outside the answers; links within the repository lead somewhere; the exercises and tests that commands
+/// name are there; figures that a page takes from another file stand in it.
 void check_lessons(Inspection& inspection, Findings& findings);
 
 // tool_gates.cpp: what other programs think of the book.

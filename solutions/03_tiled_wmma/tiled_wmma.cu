@@ -92,7 +92,7 @@ __device__ __forceinline__ void row_maxima(Shared<d, Br, Bc, warps>& smem, float
 }
 
 /// From the maxima of all warps the new m of every row. P (Br, Bc / warps) = exp2(S - m) as fp16 into smem.P, this
-/// warp's sums of P into smem.l_part (warps, Br), and 2^(old m - new m), by which l and O are yet to be multiplied,
+/// warp's sums of P into smem.l_part (warps, Br), and 2^(old m - new m), which l and O have still to be multiplied by,
 /// into smem.rescale (Br). S as row_maxima left it.
 template <int d, int Br, int Bc, int warps>
 __device__ __forceinline__ void exponentiate(Shared<d, Br, Bc, warps>& smem, float (&S)[Br / lanes][Bc / warps],

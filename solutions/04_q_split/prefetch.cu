@@ -30,12 +30,13 @@ __device__ __forceinline__ float new_maximum(float m, float largest) {
   return fmaxf(m, largest);
 }
 
-/// One block per tile of queries and head. Q and O (heads, Nq, d), K and V (heads, Nk, d), lse (heads, Nq).
+/// One block per tile of queries and head. scale holds log2(e).
 template <int d, int Br, int Bc, int warps>
 __global__ void __launch_bounds__(warp_size* warps, blocks<d, warps>)
-    attention(const Element* __restrict__ Q, const Element* __restrict__ K, const Element* __restrict__ V,
-              Element* __restrict__ O, float* __restrict__ lse, std::int64_t Nq, std::int64_t Nk, int query_tiles,
-              float scale) {
+    attention(const Element* __restrict__ Q, const Element* __restrict__ K,  // (heads, Nq, d), (heads, Nk, d)
+              const Element* __restrict__ V, Element* __restrict__ O,        // (heads, Nk, d), (heads, Nq, d)
+              float* __restrict__ lse,                                       // (heads, Nq)
+              std::int64_t Nq, std::int64_t Nk, int query_tiles, float scale) {
   auto& smem = dynamic_shared<Shared<d, Br, Bc, warps>>();
   constexpr int threads = warp_size * warps;
   const int thread = threadIdx.x, warp = thread / warp_size, lane = thread % warp_size;
@@ -48,7 +49,6 @@ __global__ void __launch_bounds__(warp_size* warps, blocks<d, warps>)
   const auto copy = [&](Element(&places)[2][Bc][d + pad_half], const Element* source, int j) {
     copy_tile<threads>(places[j % 2], source, keys_of(j), thread);
   };
-
   copy_tile<warp_size>(smem.Q[warp], Q + first_row * d, rows, lane);  // (32, d)
   copy(smem.K, K, 0);                                                 // (Bc, d)
   copy(smem.V, V, 0);                                                 // (Bc, d)
@@ -58,7 +58,6 @@ __global__ void __launch_bounds__(warp_size* warps, blocks<d, warps>)
   __pipeline_wait_prior(0);
   __syncwarp();  // Q is there for all lanes
   keep_Q(fragments, smem.Q[warp]);
-
   RowState row;
   for (int j = 0; j < tiles; ++j) {
     __pipeline_wait_prior(0);

@@ -30,11 +30,13 @@ struct Shared {
   SHARED_LAYOUT(Shared, (Q, d, d + pad_half), (K, d, d + pad_half), (V, d, d + pad_half), row_index, own);
 };
 
-/// One block per tile of queries and head. Q and O (heads, Nq, d), K and V (heads, Nk, d), lse (heads, Nq).
+/// One block per tile of queries and head. scale holds log2(e).
 template <int d, int Br, int Bc, int warps>
 __global__ void __launch_bounds__(warp_size* warps, blocks<d, warps>)
-    attention(const Element* __restrict__ Q, const Element* __restrict__ K, const Element* __restrict__ V,
-              Element* __restrict__ O, float* __restrict__ lse, Sizes sizes, int heads, int query_tiles, float scale) {
+    attention(const Element* __restrict__ Q, const Element* __restrict__ K,  // (heads, Nq, d), (heads, Nk, d)
+              const Element* __restrict__ V, Element* __restrict__ O,        // (heads, Nk, d), (heads, Nq, d)
+              float* __restrict__ lse,                                       // (heads, Nq)
+              Sizes sizes, int heads, int query_tiles, float scale) {
   auto& smem = dynamic_shared<Shared<d, Br, Bc, warps>>();
   constexpr int threads = warp_size * warps;
   const int thread = threadIdx.x, warp = thread / warp_size, lane = thread % warp_size;
@@ -45,10 +47,16 @@ __global__ void __launch_bounds__(warp_size* warps, blocks<d, warps>)
   auto& own = smem.own[warp];
   K += head * sizes.Nk * d, V += head * sizes.Nk * d;
   const int tiles = key_tiles<Br, Bc>(std::int64_t(query_tile) * Br, sizes);
-  const auto copy = [&](Element(&places)[copies<d>][Bc][d + pad_half], const Element* source, int j) {
+  [[maybe_unused]] const auto copy = [&](Element(&places)[copies<d>][Bc][d + pad_half], const Element* source, int j) {
     copy_tile<threads>(places[j % copies<d>], source, min(std::int64_t(Bc), sizes.Nk - std::int64_t(j) * Bc), thread);
   };
-
+  // TODO(5.5) The kernel's body, with the phases and the order of chapter 4's third kernel (about 42 lines):
+  //   start the copies of Q and, if the block sees any key, of K_0; with two places of each, of V_0 too
+  //   clear O and write row_index; when Q has arrived, keep it
+  //   for each tile j: wait until K_j is there for all, with two places V_j too; start the next copy, to the free place
+  //     S, P and O, step by step; with one place of each, V_j and K_j+1 arrive in turns
+  //   write O / l and the LSE
+  // BEGIN 5.5
   copy_tile<warp_size>(smem.Q[warp], Q + first_row * d, rows, lane);  // (32, d)
   if (tiles > 0) copy(smem.K, K, 0);                                  // (Bc, d)
   if (tiles > 0 && copies<d> == 2) copy(smem.V, V, 0);                // (Bc, d)
@@ -58,7 +66,6 @@ __global__ void __launch_bounds__(warp_size* warps, blocks<d, warps>)
   __pipeline_wait_prior(0);
   __syncwarp();  // Q is there for all lanes
   keep_Q(fragments, smem.Q[warp]);
-
   RowState row;
   if constexpr (copies<d> == 2) {
     for (int j = 0; j < tiles; ++j) {
@@ -91,6 +98,7 @@ __global__ void __launch_bounds__(warp_size* warps, blocks<d, warps>)
     }
   }
   write_output(own, fragments, row, O + first_row * d, lse + first_row, rows);  // O / l, m + log l
+  // END 5.5
 }
 
 template <int d, int Br, int Bc, int warps>

@@ -55,7 +55,8 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
   write_index<T::threads>(smem.index);
   __syncthreads();  // the index is there
   [[maybe_unused]] const Map map = learn_map(smem.index);
-  const int part = threadIdx.x / 32 % T::team, own = threadIdx.x / 32 / T::team * 32, column = part * T::columns;
+  const int part = threadIdx.x / lanes % T::team, own = threadIdx.x / lanes / T::team * warp_rows,
+            column = part * T::columns;
   Accumulator dK_own[2][T::columns / 16], dV_own[2][T::columns / 16];  // (32, columns) per warp
   clear(dK_own), clear(dV_own);
 
@@ -74,9 +75,10 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
     if (masked) note("masked tile", query / T::passing);
     const int diagonal = masked && causal ? query + (Nk - Nq) - first_key : T::owned;
     Accumulator P[2][2], dS[2][2];
-    multiply_transposed(P, left_rows(smem.K, own), smem.Q[stage], 32 * part);    // Sᵀ, (32, 32)
-    multiply_transposed(dS, left_rows(smem.V, own), smem.dO[stage], 32 * part);  // dPᵀ, (32, 32)
-    P_and_dS_of_keys(smem, P, dS, own, 32 * part, smem.rows[stage], map, scale * log2_e, {masked, keys, diagonal});
+    multiply_transposed(P, left_rows(smem.K, own), smem.Q[stage], warp_rows * part);    // Sᵀ, (32, 32)
+    multiply_transposed(dS, left_rows(smem.V, own), smem.dO[stage], warp_rows * part);  // dPᵀ, (32, 32)
+    P_and_dS_of_keys(smem, P, dS, own, warp_rows * part, smem.rows[stage], map, scale * log2_e,
+                     {masked, keys, diagonal});
     team_barrier<T>();  // the team's P and dS are there
     accumulate(dV_own, smem.P, own, smem.dO[stage], column);
     accumulate(dK_own, smem.dS, own, smem.Q[stage], column);
@@ -118,7 +120,8 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
   __pipeline_wait_prior(0);
   __syncthreads();  // the index and the QueryRows are there
   [[maybe_unused]] const Map map = learn_map(smem.index);
-  const int part = threadIdx.x / 32 % T::team, own = threadIdx.x / 32 / T::team * 32, column = part * T::columns;
+  const int part = threadIdx.x / lanes % T::team, own = threadIdx.x / lanes / T::team * warp_rows,
+            column = part * T::columns;
   QueryRow row[2][elements];
 #pragma unroll
   for (int e = 0; e < elements; ++e)
@@ -142,9 +145,9 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
     const int count = min(std::int64_t(T::passing), Nk - key);
     const int diagonal = masked && causal ? first_query + (Nk - Nq) - key : T::passing;
     Accumulator S[2][2], dS[2][2];
-    multiply_transposed(S, Q_own, smem.K[stage], 32 * part);    // S, (32, 32)
-    multiply_transposed(dS, dO_own, smem.V[stage], 32 * part);  // dP, (32, 32)
-    dS_of_queries(smem, S, dS, own, 32 * part, row, scale * log2_e, {masked, count, diagonal});
+    multiply_transposed(S, Q_own, smem.K[stage], warp_rows * part);    // S, (32, 32)
+    multiply_transposed(dS, dO_own, smem.V[stage], warp_rows * part);  // dP, (32, 32)
+    dS_of_queries(smem, S, dS, own, warp_rows * part, row, scale * log2_e, {masked, count, diagonal});
     team_barrier<T>();  // the team's dS is there
     accumulate(dQ_own, smem.dS, own, smem.K[stage], column);
     // END 6.8

@@ -14,8 +14,8 @@ namespace {
 /// columns.
 template <int d_, int warps_, int team_>
 struct Plan {
-  static constexpr int d = d_, warps = warps_, team = team_, threads = 32 * warps;
-  static constexpr int owned = 32 * warps / team, passing = 32 * team, columns = d / team;
+  static constexpr int d = d_, warps = warps_, team = team_, threads = lanes * warps;
+  static constexpr int owned = warp_rows * warps / team, passing = warp_rows * team, columns = d / team;
   static constexpr int blocks = warps > 4 ? 1 : 2;  // that are to fit a multiprocessor
 };
 

@@ -19,7 +19,7 @@ __global__ void prepare(const Element* __restrict__ O,   // (count, d)
                         const float* __restrict__ lse,   // (count), natural logarithm, -inf in a fully masked row
                         QueryRow* __restrict__ rows,     // (count)
                         std::int64_t count) {
-  constexpr int lanes = d / 8, of_block = prepare_threads / lanes;  // queries of a thread block
+  constexpr int per_query = d / 8, of_block = prepare_threads / per_query;  // queries of a thread block
   const std::int64_t first = std::int64_t(blockIdx.x) * of_block;
   const int queries = min(std::int64_t(of_block), count - first);
   O += first * d, dO += first * d, lse += first, rows += first;  // from here on they are the thread block's own
@@ -27,11 +27,11 @@ __global__ void prepare(const Element* __restrict__ O,   // (count, d)
   // and sums in fp32; the lanes of a query add up by shuffles. One of them stores LSE·log2(e), or +inf where the LSE is
   // -inf, and D (about 15 lines).
   // BEGIN 6.2
-  const int query = threadIdx.x / lanes, lane = threadIdx.x % lanes;
+  const int query = threadIdx.x / per_query, lane = threadIdx.x % per_query;
   float D = 0;
   if (query < queries) {
-    const uint4 O_eight = reinterpret_cast<const uint4*>(O)[query * lanes + lane];
-    const uint4 dO_eight = reinterpret_cast<const uint4*>(dO)[query * lanes + lane];
+    const uint4 O_eight = reinterpret_cast<const uint4*>(O)[query * per_query + lane];
+    const uint4 dO_eight = reinterpret_cast<const uint4*>(dO)[query * per_query + lane];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float2 a = Convert<Element>::to_floats(reinterpret_cast<const Pair*>(&O_eight)[i]);
@@ -40,7 +40,7 @@ __global__ void prepare(const Element* __restrict__ O,   // (count, d)
     }
   }
 #pragma unroll
-  for (int step = lanes / 2; step > 0; step /= 2) D += __shfl_xor_sync(0xffffffff, D, step);
+  for (int step = per_query / 2; step > 0; step /= 2) D += __shfl_xor_sync(0xffffffff, D, step);
   if (query < queries && lane == 0) rows[query] = {lse[query] == -INFINITY ? INFINITY : lse[query] * log2_e, D};
   // END 6.2
 }

@@ -19,15 +19,16 @@ namespace {
 
 using workbook::cuda::dynamic_shared, workbook::cuda::note;
 
-constexpr int d = 64, Br = 32, Bc = 32, lanes = 32;
+constexpr int d = 64, Br = warp_rows, Bc = warp_rows;
 
 struct Shared {
-  Element Q[Br][d + pad], dO[Br][d + pad];    // a row block i
-  Element K[Bc][d + pad], V[Bc][d + pad];     // a column block j
-  Element P[32][32 + pad], dS[32][32 + pad];  // of both; which are rows, keys or queries, the kernel says
-  QueryRow rows[Br];                          // LSE_i and D_i
-  float index[16][16];                        // what learn_map reads
-  SHARED_LAYOUT(Shared, (Q, d), (dO, d), (K, d), (V, d), (P, 32), (dS, 32), rows, index);
+  Element Q[Br][d + pad], dO[Br][d + pad];  // a row block i
+  Element K[Bc][d + pad], V[Bc][d + pad];   // a column block j
+  Element P[warp_rows][warp_rows + pad],
+      dS[warp_rows][warp_rows + pad];  // of both; which are rows, keys or queries, the kernel says
+  QueryRow rows[Br];                   // LSE_i and D_i
+  float index[16][16];                 // what learn_map reads
+  SHARED_LAYOUT(Shared, (Q, d), (dO, d), (K, d), (V, d), (P, warp_rows), (dS, warp_rows), rows, index);
 };
 
 /// dK and dV, a thread block for each column block j of each head. Here P and dS are transposed: a row is a key.

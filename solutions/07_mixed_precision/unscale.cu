@@ -14,8 +14,10 @@ namespace {
 
 /// unscaled (n) = scaled (n) · inverse_scale. Every thread takes four neighbours, 8 bytes in and 16 bytes out, and goes
 /// on by the number of threads in the grid; what does not fill four is taken one by one. Blocks have whole warps.
-__global__ void unscale_kernel(const half* __restrict__ scaled, float* __restrict__ unscaled, std::int64_t n,
-                               float inverse_scale, int* __restrict__ found_non_finite) {
+__global__ void unscale_kernel(const half* __restrict__ scaled,  // (n)
+                               float* __restrict__ unscaled,     // (n)
+                               std::int64_t n, float inverse_scale,
+                               int* __restrict__ found_non_finite) {  // (1)
   // TODO(7.5) Groups of four as one uint2 in and one float4 out, then the n % 4 gradients that are left. Was any result
   // not finite? The lanes of a warp vote, and one of them sets the flag, by an atomic, if there is something to tell
   // (about 20 lines).

@@ -14,7 +14,9 @@ __device__ std::uint32_t pair(const half* matrix, int columns, Place low, Place 
          std::uint32_t(__half_as_ushort(matrix[high.row * columns + high.column])) << 16;
 }
 
-__global__ void multiply_kernel(const half* __restrict__ A, const half* __restrict__ B, float* __restrict__ C) {
+__global__ void multiply_kernel(const half* __restrict__ A,  // (16, 16)
+                                const half* __restrict__ B,  // (16, 8)
+                                float* __restrict__ C) {     // (16, 8)
   const int lane = threadIdx.x;
   Fragment<half, 4> A_part;
   Fragment<half, 2> B_part;
@@ -32,7 +34,8 @@ __global__ void multiply_kernel(const half* __restrict__ A, const half* __restri
   }
 }
 
-__global__ void places_kernel(std::int32_t* rows, std::int32_t* columns) {
+__global__ void places_kernel(std::int32_t* rows,       // (32, 16)
+                              std::int32_t* columns) {  // (32, 16)
   const int lane = threadIdx.x;
   for (int i = 0; i < 16; ++i) {
     const Place place = i < 8 ? place_in_A(lane, i) : i < 12 ? place_in_B(lane, i - 8) : place_in_D(lane, i - 12);

@@ -360,6 +360,59 @@ TEST_CASE("at most eight heads run at a time", "[5.4]") {
   }
 }
 
+// ---- 5.5 the kernel's body ----
+
+TEST_CASE("both schedules agree with the oracle", "[5.5]") {
+  // The simulator reports what is read before its copy has arrived, and what is overwritten while others read it.
+  for (const std::int64_t d : head_dims) {
+    for (const Tiles& tiles : {Tiles{128, 32}, Tiles{64, 64}}) {
+      for (const auto& [Nq, Nk] : {Lengths{1, 1}, {100, 200}, {200, 70}})
+        expect_right(causal_input("rising maximum", {1, 2, 2, Nq, Nk, d}, 55), tiles);
+      expect_right(input("rising maximum", {1, 1, 1, 70, 150, d}, 56), tiles);
+    }
+  }
+}
+
+TEST_CASE("a block waits once a tile, and twice where there is one place", "[5.5]") {
+  require_counters();
+  for (const std::int64_t d : {64, 128}) {
+    for (const auto& [Nq, Nk] : {Lengths{200, 333}, {333, 200}}) {
+      for (const Tiles& tiles : {Tiles{128, 64}, Tiles{64, 64}}) {
+        const Input given = causal_input("normal", {1, 1, 1, Nq, Nk, d}, 57);
+        const Shape& s = given.problem.shape;
+        const std::int64_t seen = over_query_tiles(s, tiles, [&](std::int64_t t) { return tiles_seen(s, tiles, t); });
+        const int waits = d == 128 ? 2 : 1;
+        expect_count(attention(given.problem, tiles.numbers()).reply, "block_barriers", double(waits * seen),
+                     fmt::format("{} a K/V tile that a query tile sees, and {} such pairs: d={}, Nq={}, Nk={}, Br={}, "
+                                 "Bc={}",
+                                 waits, seen, d, Nq, Nk, tiles.Br, tiles.Bc),
+                     "there is a __syncthreads() that protects nothing, or one too few", "barriers");
+      }
+    }
+  }
+}
+
+TEST_CASE("a tile is copied once for each query tile that sees it, and none for one that sees no key", "[5.5]") {
+  require_counters();
+  for (const std::int64_t d : {64, 128}) {
+    for (const auto& [Nq, Nk] : {Lengths{200, 150}, {300, 90}}) {
+      const Tiles tiles{128, 64};
+      const Input given = causal_input("normal", {1, 1, 1, Nq, Nk, d}, 58);
+      const Shape& s = given.problem.shape;
+      const worker::Reply reply = attention(given.problem, tiles.numbers()).reply;
+      const auto keys = [&](std::int64_t t) { return std::min(tiles_seen(s, tiles, t) * tiles.Bc, s.Nk); };
+      for (const char* tensor : {"K", "V"}) {
+        expect_count(reply, fmt::format("{}.async_bytes", tensor), double(over_query_tiles(s, tiles, keys) * d * 2),
+                     fmt::format("of {} the rows up to the last tile that a query tile sees: d={}, Nq={}, Nk={}",
+                                 tensor, d, Nq, Nk),
+                     "a tile is copied more or less often than once", "traffic");
+      }
+      expect_count(reply, "Q.async_bytes", double(Nq * d * 2), fmt::format("Q once: d={}, Nq={}, Nk={}", d, Nq, Nk),
+                   "Q is copied more or less often than once", "traffic");
+    }
+  }
+}
+
 // ---- The whole chapter ----
 
 TEST_CASE("causal agrees with the oracle", "[whole]") {

@@ -8,7 +8,10 @@ const judge::Declared declared(
     {.chapter = "07_mixed_precision",
      .uses = {"06_backward"},
      .claimed = judge::words(
-         "atomic-per-lane atomic-per-turn backoff-grows backoff-missing checked-before-unscaling "
+         "atomic-per-lane atomic-per-turn backoff-grows barriers chance-upside-down extra-memory flag-ignored "
+         "momentum-not-kept "
+         "momentum-one-step-old no-momentum not-by-chance random-bits-above tail-not-updated uncoalesced  "
+         "backoff-missing checked-before-unscaling "
          "copy-before-update copy-rounds-toward-zero counter-kept-after-growth "
          "counter-not-reset decode-bias decode-e4m3-infinity decode-infinity "
          "decode-nan decode-subnormal e4m3-infinity e4m3-largest false-alarm "
@@ -22,9 +25,10 @@ const judge::Declared declared(
          "step-on-non-finite subnormals-flushed tail-not-checked through-fp16 "
          "ties-away ties-even ties-toward-zero traffic underflow-in-fp16 "
          "unscaled-in-fp16 unscaled-twice update-sign weights-left-out"),
-     .without_mutant = {{judge::one_claim_of_several,
-                         judge::words("decode-bias decode-infinity decode-nan false-alarm fp16-code "
-                                      "grows-too-early high-twice narrow-access never-taken returns-wrong")}}});
+     .without_mutant = {
+         {judge::one_claim_of_several,
+          judge::words("decode-bias decode-infinity decode-nan false-alarm fp16-code "
+                       "extra-memory grows-too-early high-twice narrow-access never-taken returns-wrong")}}});
 
 }  // namespace
 }  // namespace workbook::test

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "bf16.hpp"
+#include "blank_page.hpp"
+#include "common/cuda/attention_tensors.hpp"
 #include "common/cuda/memory.hpp"
 #include "common/cuda/operations.hpp"
 #include "common/cuda/unobserved.hpp"
@@ -117,14 +119,37 @@ void unscale(const Arguments& call) {
   found.download(call.array<std::int32_t>("found"));
 }
 
-// learning_rate, steps; master (n), gradients (n) -> master_out (n), weights (n), codes: after so many updates
+/// Weights in device memory, with what an optimiser keeps of them.
+struct DeviceWeights {
+  DeviceWeights(std::span<const float> start, std::span<const float> momentum_of_them)
+      : master("master", start),
+        momentum("momentum", momentum_of_them),
+        weights("weights", start.size(), Role::scratch) {
+    std::vector<std::uint16_t> copies(start.size());
+    for (std::size_t i = 0; i < start.size(); ++i) copies[i] = code_of(start[i]);
+    weights.upload(std::span<const std::uint16_t>(copies));
+  }
+  void update(std::span<const float> gradients_of_them, float rate, float decay, std::int32_t flag) {
+    const DeviceArray<float> gradients("gradients", gradients_of_them);
+    const DeviceArray<std::int32_t> found("found", std::span<const std::int32_t>(&flag, 1));
+    workbook::cuda::begin_chapter();
+    ch07::update_weights(master.data(), momentum.data(), weights.data(), gradients.data(),
+                         std::int64_t(gradients.size()), rate, decay, found.data());
+  }
+  DeviceArray<float> master, momentum;
+  DeviceArray<half> weights;
+};
+
+// learning_rate, decay, steps, flag; master, momentum, gradients (n)
+// -> master_out, momentum_out (n), weights (n), codes: after so many updates
 void update_weights(const Arguments& call) {
-  const auto master = call.output("master_out");
-  const auto weights = call.array<std::uint16_t>("weights");
-  std::copy_n(call.input("master").begin(), master.size(), master.begin());
-  for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = code_of(master[i]);
+  DeviceWeights all(call.input("master"), call.input("momentum"));
   for (std::int64_t step = 0; step < call.integer("steps"); ++step)
-    ch07::update_weights(master, weights, call.input("gradients"), float(call.number("learning_rate")));
+    all.update(call.input("gradients"), float(call.number("learning_rate")), float(call.number("decay")),
+               std::int32_t(call.integer("flag")));
+  all.master.download(call.output("master_out"));
+  all.momentum.download(call.output("momentum_out"));
+  all.weights.download(call.array<std::uint16_t>("weights"));
 }
 
 // x (n) -> codes (n) of bf16
@@ -133,6 +158,17 @@ void to_bf16(const Arguments& call) {
   DeviceArray<__nv_bfloat16> rounded("rounded", x.size(), Role::output);
   workbook::cuda::begin_chapter();
   ch07::cast(x.data(), rounded.data(), std::int64_t(x.size()));
+  rounded.download(call.array<std::uint16_t>("codes"));
+}
+
+// x (n), random (n), int32 -> codes (n) of bf16
+void to_bf16_by_chance(const Arguments& call) {
+  const DeviceArray<float> x("x", call.input("x"));
+  const auto bits = call.array<std::int32_t>("random");
+  const DeviceArray<std::uint32_t> random("random", std::span<const std::int32_t>(bits));
+  DeviceArray<__nv_bfloat16> rounded("rounded", x.size(), Role::output);
+  workbook::cuda::begin_chapter();
+  ch07::cast_by_chance(x.data(), random.data(), rounded.data(), std::int64_t(x.size()));
   rounded.download(call.array<std::uint16_t>("codes"));
 }
 
@@ -150,24 +186,41 @@ void to_float(const Arguments& call) {
 void train(const Arguments& call) {
   const auto target = call.input("target");
   const auto scales = call.output("scales");
-  const auto master = call.output("master");
   const auto taken = call.array<std::int32_t>("taken");
-  std::vector<std::uint16_t> weights(target.size(), 0);
-  std::fill(master.begin(), master.end(), 0.0f);
+  const std::vector<float> zeros(target.size(), 0);
+  DeviceWeights all(zeros, zeros);
   ch07::DynamicScaler scaler({call.number("initial"), 2, 0.5, call.integer("growth_interval")});
   for (std::size_t step = 0; step < scales.size(); ++step) {
     scales[step] = scaler.scale();
     const auto backward = [&](float scale, std::span<std::uint16_t> scaled) {
+      std::vector<std::uint16_t> weights(target.size());
+      all.weights.download(std::span(weights));
       for (std::size_t i = 0; i < scaled.size(); ++i)
         scaled[i] = code_of(scale * (__half2float(__ushort_as_half(weights[i])) - target[i]));
     };
     const auto optimiser = [&](std::span<const float> gradients) {
-      ch07::update_weights(master, weights, gradients, float(call.number("learning_rate")));
+      all.update(gradients, float(call.number("learning_rate")), 0, 0);
     };
     const bool good = ch07::scaled_step(scaler.scale(), std::int64_t(target.size()), backward, optimiser);
     taken[step] = good;
     scaler.update(!good);
   }
+  all.master.download(call.output("master"));
+}
+
+// B, H, Nq, Nk, scale; Q, K, V, codes of fp16, d = 64 -> O, codes, and lse
+void blank_page(const Arguments& call) {
+  workbook::cuda::AttentionTensors<half> t(call);
+  const std::int64_t B = call.integer("B"), H = call.integer("H"), Nq = call.integer("Nq"), Nk = call.integer("Nk");
+  ch07::blank_page({{B, H, H, Nq, Nk, 64},
+                    float(call.number("scale")),
+                    false,
+                    t.Q.data(),
+                    t.K.data(),
+                    t.V.data(),
+                    t.O.data(),
+                    t.lse.data()});
+  t.download(call);
 }
 
 #if defined(__CUDACC__)
@@ -211,9 +264,10 @@ void toolkit(const Arguments& call) {
 #endif
 
 const Operations table{
-    {"encode", encode},   {"decode", decode},   {"ranges", ranges},     {"scaled_step", scaled_step},
-    {"scaler", scaler},   {"unscale", unscale}, {"train", train},       {"update_weights", update_weights},
-    {"toolkit", toolkit}, {"to_bf16", to_bf16}, {"to_float", to_float},
+    {"encode", encode},         {"decode", decode},   {"ranges", ranges},     {"scaled_step", scaled_step},
+    {"scaler", scaler},         {"unscale", unscale}, {"train", train},       {"update_weights", update_weights},
+    {"toolkit", toolkit},       {"to_bf16", to_bf16}, {"to_float", to_float}, {"to_bf16_by_chance", to_bf16_by_chance},
+    {"blank_page", blank_page},
 };
 
 }  // namespace

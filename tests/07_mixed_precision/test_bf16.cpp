@@ -220,6 +220,62 @@ TEST_CASE("every bf16 is a float", "[7.2]") {
   expect_read(codes);
 }
 
+TEST_CASE("by chance a float goes up as often as it is near to the next bf16", "[7.2]") {
+  // All 65536 values that the low 16 bits of a random number may have, with others above them: then the share that goes
+  // up is exact. `steps`: how many 65536ths of the way up it has gone.
+  std::vector<std::int32_t> random(65536);
+  for (std::size_t i = 0; i < random.size(); ++i)
+    random[i] = std::bit_cast<std::int32_t>(std::uint32_t(i) | std::uint32_t(i * 40503u) << 16);
+  for (const auto& [lower, steps] : {std::pair{1.0f, 0x4000u},
+                                     {1.0f, 0u},
+                                     {-1.5f, 0x8000u},
+                                     {0x1.fep0f, 1u},
+                                     {-0x1.02p-40f, 0xffffu},
+                                     {3.0e38f, 0x2000u},
+                                     {0.0f, 0u}}) {
+    const std::uint32_t bits = bits_of(lower) & 0xffff0000u;
+    const std::vector<float> x(random.size(), std::bit_cast<float>(bits | steps));
+    worker::Call request("to_bf16_by_chance");
+    request.input("x", x).input("random", random).output<std::uint16_t>("codes", x.size());
+    const auto codes = call(request).output<std::uint16_t>("codes");
+    const auto down = std::size_t(std::ranges::count(codes, upper_half(bits)));
+    const auto up = std::size_t(std::ranges::count(codes, std::uint16_t(upper_half(bits) + 1)));
+    expect(up == steps && up + down == codes.size(),
+           fmt::format("{:a} is {} 65536ths of a step above {:a}: of all 65536 random numbers {} took it up, {} down, "
+                       "{} elsewhere",
+                       x[0], steps, std::bit_cast<float>(bits), up, down, codes.size() - up - down),
+           up == 0 && steps > 0x8000       ? "the float is cut off, whatever the random number is"
+           : up == 0 || up == codes.size() ? "the float is rounded to the nearest, whatever the random number is"
+           : up + steps == codes.size()    ? "it goes up as often as it should go down"
+           : up + down != codes.size()     ? "more than the low 16 bits of the random number are added"
+                                           : "",
+           up == 0 && steps > 0x8000       ? "rounds-toward-zero"
+           : up == 0 || up == codes.size() ? "not-by-chance"
+           : up + steps == codes.size()    ? "chance-upside-down"
+           : up + down != codes.size()     ? "random-bits-above"
+                                           : "unknown");
+  }
+}
+
+TEST_CASE("what is infinite or NaN stays so by chance", "[7.2]") {
+  std::vector<float> x;
+  std::vector<std::int32_t> random;
+  for (const std::uint32_t bits : {0x7f800000u, 0xff800000u, 0x7fc00000u, 0x7f800001u, 0x7fffffffu, 0xffffffffu}) {
+    for (const std::int32_t chance : {0, 1, 0x8000, 0xffff}) {
+      x.push_back(std::bit_cast<float>(bits));
+      random.push_back(chance);
+    }
+  }
+  worker::Call request("to_bf16_by_chance");
+  request.input("x", x).input("random", random).output<std::uint16_t>("codes", x.size());
+  const auto codes = call(request).output<std::uint16_t>("codes");
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const bool right = std::isnan(x[i]) ? is_nan(codes[i]) : codes[i] == upper_half(bits_of(x[i]));
+    expect(right, fmt::format("{} with the random number {} became {:#06x}", x[i], random[i], codes[i]),
+           "NaN and infinity are rounded like numbers", "nan-becomes-number");
+  }
+}
+
 TEST_CASE("chapter 5 in bf16 agrees with the oracle", "[7.2]") {
   expect_conversions();
   for (const bool causal : {false, true}) {

@@ -184,16 +184,30 @@ void expect_states(const Options& options, const std::vector<std::int32_t>& bad,
 // ---- 7.6 -----------------------------------------------------------------------------------------------------------
 
 struct Weights {
-  std::vector<float> master;
+  std::vector<float> master, momentum;
   std::vector<std::uint16_t> codes;
+  worker::Reply reply;
 };
 
-Weights updated(const std::vector<float>& master, const std::vector<float>& gradients, float rate, int steps) {
+/// Updates with the same gradients in each step.
+struct Updates {
+  float rate = 1, decay = 0;
+  int steps = 1;
+  bool flag = false;                        ///< whether a gradient was not finite
+  std::vector<float> momentum_before = {};  ///< empty: zeros
+};
+Weights updated(const std::vector<float>& master, const std::vector<float>& gradients, const Updates& updates) {
+  std::vector<float> momentum = updates.momentum_before;
+  momentum.resize(master.size());
   worker::Call request("update_weights");
-  request.number("learning_rate", rate).number("steps", steps).input("master", master).input("gradients", gradients);
-  request.output<float>("master_out", master.size()).output<std::uint16_t>("weights", master.size());
+  request.number("learning_rate", updates.rate).number("decay", updates.decay);
+  request.number("steps", updates.steps).number("flag", updates.flag ? 1 : 0);
+  request.input("master", master).input("momentum", momentum).input("gradients", gradients);
+  request.output<float>("master_out", master.size()).output<float>("momentum_out", master.size());
+  request.output<std::uint16_t>("weights", master.size());
   const worker::Reply reply = call(request);
-  return {reply.output<float>("master_out"), reply.output<std::uint16_t>("weights")};
+  return {reply.output<float>("master_out"), reply.output<float>("momentum_out"),
+          reply.output<std::uint16_t>("weights"), reply};
 }
 
 /// A weight after so many updates, if it is kept in fp16.
@@ -204,7 +218,7 @@ float updated_in_fp16(float weight, float gradient, float rate, int steps) {
 }
 
 void expect_weights(const std::vector<float>& master, const std::vector<float>& gradients, float rate, int steps) {
-  const Weights got = updated(master, gradients, rate, steps);
+  const Weights got = updated(master, gradients, {.rate = rate, .steps = steps});
   for (std::size_t i = 0; i < master.size(); ++i) {
     // In float64; the reader's float may round each step.
     const double expected = double(master[i]) - double(steps) * double(rate) * double(gradients[i]);
@@ -369,6 +383,95 @@ TEST_CASE("the copy in fp16 is the master weight to the nearest", "[7.6]") {
   expect_weights(normal_values(500, 5), normal_values(500, 6), 1e-2f, 1);
   // Halfway points, subnormal numbers, and one that is too large.
   expect_weights({1 + 0x1p-11f, 1 + 3 * 0x1p-11f, 0x1.8p-24f, 0x1p-25f, 1e5f}, {0, 0, 0, 0, 0}, 1, 1);
+}
+
+TEST_CASE("every weight is updated once, for every length", "[7.6]") {
+  for (const std::size_t n : {1, 3, 4, 5, 127, 512, 515, 3002}) {
+    const Weights got = updated(std::vector<float>(n, 2), std::vector<float>(n, 1), {.rate = 0.5f});
+    const std::size_t wrong =
+        std::size_t(std::ranges::find_if(got.master, [](float w) { return w != 1.5f; }) - got.master.begin());
+    expect(wrong == n,
+           wrong == n
+               ? ""
+               : fmt::format("{} weights of 2, gradient 1, rate 0.5: number {} became {}", n, wrong, got.master[wrong]),
+           wrong >= n / 4 * 4 ? "the weights behind the last four are left out, or updated more than once" : "",
+           wrong >= n / 4 * 4 ? "tail-not-updated" : "unknown");
+  }
+  // More weights than the grid has threads.
+  const std::size_t n = 1024 * 128 * 4 + 515;
+  const Weights got = updated(std::vector<float>(n, 2), std::vector<float>(n, 1), {.rate = 0.5f});
+  expect(std::ranges::count(got.master, 1.5f) == std::ptrdiff_t(n),
+         fmt::format("of {} weights, {} were updated once", n, std::ranges::count(got.master, 1.5f)));
+}
+
+TEST_CASE("momentum is the sum of the gradients, each weighed by how long ago it was", "[7.6]") {
+  const std::vector<float> master = normal_values(301, 7), gradients = normal_values(301, 8),
+                           before = normal_values(301, 9);
+  const double decay = 0.75, rate = 0.125;
+  const int steps = 5;
+  const Weights got = updated(master, gradients, {float(rate), float(decay), steps, false, before});
+  for (std::size_t i = 0; i < master.size(); ++i) {
+    double weight = master[i], momentum = before[i], last = 0, swapped = master[i], swapped_momentum = before[i];
+    double size = std::abs(weight), momentum_size = std::abs(momentum), forgotten = master[i];
+    for (int step = 0; step < steps; ++step) {
+      momentum = decay * momentum + gradients[i];
+      weight -= rate * momentum;
+      swapped -= rate * swapped_momentum;
+      swapped_momentum = decay * swapped_momentum + gradients[i];
+      last = decay * before[i] + gradients[i];
+      forgotten -= rate * last;
+      momentum_size = std::max(momentum_size, std::abs(momentum) + std::abs(double(gradients[i])));
+      size = std::max(size, std::abs(weight) + rate * momentum_size);
+    }
+    const double allowed = steps * 4 * size * 0x1p-24, momentum_allowed = steps * 4 * momentum_size * 0x1p-24;
+    const auto is = [&](double value) { return std::abs(double(got.master[i]) - value) <= allowed; };
+    const bool right = is(weight) && std::abs(double(got.momentum[i]) - momentum) <= momentum_allowed;
+    const bool plain = is(master[i] - steps * rate * double(gradients[i]));
+    expect(right,
+           fmt::format("weight {} of {}, momentum {}, gradient {} in each of {} steps: weight {} and momentum {}, not "
+                       "{} and {}",
+                       i, master[i], before[i], gradients[i], steps, got.master[i], got.momentum[i], weight, momentum),
+           plain           ? "the weight moves by the gradient, not by the momentum"
+           : is(swapped)   ? "the weight moves by the momentum of the step before"
+           : is(forgotten) ? "the new momentum is not kept for the next step"
+                           : "",
+           plain           ? "no-momentum"
+           : is(swapped)   ? "momentum-one-step-old"
+           : is(forgotten) ? "momentum-not-kept"
+                           : "unknown");
+  }
+}
+
+TEST_CASE("after a gradient that was not finite nothing changes", "[7.6]") {
+  const std::vector<float> master = normal_values(515, 10), before = normal_values(515, 11);
+  std::vector<float> gradients = normal_values(515, 12);
+  gradients[100] = std::numeric_limits<float>::infinity();
+  const Weights got = updated(master, gradients, {1, 0.5f, 1, true, before});
+  std::vector<std::uint16_t> copies;
+  for (const float weight : master) copies.push_back(float_to_half(weight));
+  expect(got.master == master && got.momentum == before && got.codes == copies,
+         fmt::format("the flag was set, and the {} changed", got.master != master     ? "master weights"
+                                                             : got.momentum != before ? "momentum"
+                                                                                      : "copies in fp16"),
+         "the flag is not looked at: an infinite gradient reaches the weights, and stays there", "flag-ignored");
+}
+
+TEST_CASE("one pass: every number is read once and written once, 16 bytes at a time", "[7.6]") {
+  require_counters();
+  const std::size_t n = 48 * 128;
+  const std::vector<float> some = normal_values(n, 13);
+  const worker::Reply reply = updated(some, some, {}).reply;
+  for (const char* array : {"master.load", "momentum.load", "gradients.load", "master.store", "momentum.store"}) {
+    expect_count(reply, fmt::format("{}_bytes", array), double(n) * 4, "every number once",
+                 "an array is read or written more often than once", "traffic");
+    expect_count(reply, fmt::format("{}_sectors", array), double(n) * 4 / 32, "every sector of 32 bytes once",
+                 "neighbouring lanes do not take neighbouring weights", "uncoalesced");
+    expect_count(reply, fmt::format("{}_requests", array), double(n) * 4 / 512, "32 lanes with 16 bytes each a request",
+                 "a thread takes fewer than 16 bytes at a time", "narrow-access");
+  }
+  expect_count(reply, "weights.load_bytes", 0, "the copy in fp16 is never read", "the copy is read", "traffic");
+  expect_count(reply, "weights.store_sectors", double(n) * 2 / 32, "every sector of 32 bytes once",
+               "neighbouring lanes do not write neighbouring copies, or each copy by itself", "uncoalesced");
 }
 
 TEST_CASE("scale, skip, update and copy together train through an overflow", "[whole]") {

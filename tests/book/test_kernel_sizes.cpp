@@ -21,7 +21,7 @@ std::string without_spaces(std::string line) {
   return line;
 }
 
-/// The lines of a solution's file without white space and without the lines that mark an exercise.
+/// The lines of a solution's file without the lines that mark an exercise.
 Lines lines_of(const std::string& file) {
   const fs::path path = fs::path(WORKBOOK_SOURCE) / "solutions" / file;
   const book::MarkedFile marked = book::parse_marked(file, book::read_file(path));
@@ -30,7 +30,7 @@ Lines lines_of(const std::string& file) {
     const bool marks = std::ranges::any_of(marked.regions, [&](const book::Region& region) {
       return (region.todo_line <= line && line <= region.begin_line) || line == region.end_line;
     });
-    if (!marks) lines.push_back(without_spaces(marked.lines[std::size_t(line - 1)]));
+    if (!marks) lines.push_back(marked.lines[std::size_t(line - 1)]);
   }
   return lines;
 }
@@ -63,12 +63,13 @@ int changed_lines(const Lines& before, const Lines& after) {
   return changed;
 }
 int changed_between(const std::string& before, const std::string& after) {
-  return changed_lines(lines_of(before), lines_of(after));
+  Lines lines[2] = {lines_of(before), lines_of(after)};
+  for (Lines& file : lines) std::ranges::transform(file, file.begin(), without_spaces);
+  return changed_lines(lines[0], lines[1]);
 }
 
-/// The longest function that begins with __global__, in lines, and the marks of exercises apart.
-int longest_kernel(const std::string& file) {
-  const Lines lines = lines_of(file);
+/// The longest function that begins with __global__, in lines: up to the brace that stands in the first column.
+int longest_kernel(const Lines& lines) {
   int longest = 0;
   for (std::size_t first = 0; first < lines.size(); ++first) {
     if (!lines[first].starts_with("__global__")) continue;
@@ -78,7 +79,15 @@ int longest_kernel(const std::string& file) {
   return longest;
 }
 
+int longest_kernel(const std::string& file) {
+  return longest_kernel(lines_of(file));
+}
+
 }  // namespace
+
+TEST_CASE("a kernel ends where its own brace does") {
+  CHECK(longest_kernel(Lines{"__global__ void f() {", "  if (x) {", "  }", "  g();", "}", "void h() {", "}"}) == 5);
+}
 
 TEST_CASE("a changed line counts once, an indented one not at all") {
   CHECK(changed_lines({"a", "b", "c"}, {"a", "b", "c"}) == 0);
@@ -100,14 +109,17 @@ TEST_CASE("chapter 5 is chapter 4's kernel and a mask") {
   CHECK(changed <= 120);
 }
 
-TEST_CASE("kernel files and kernels of chapters 4 and 5 can be read at one go") {
+TEST_CASE("kernel files and kernels can be read at one go") {
   for (const char* file :
-       {"04_q_split/layout.hpp", "04_q_split/phases.hpp", "04_q_split/plain_split.cu", "04_q_split/prefetch.cu",
-        "04_q_split/q_split.cu", "05_causal/layout.hpp", "05_causal/phases.hpp", "05_causal/causal.cu"}) {
+       {"03_tiled_wmma/tiled_wmma.cu", "03_tiled_wmma/warmups.cu", "04_q_split/layout.hpp", "04_q_split/phases.hpp",
+        "04_q_split/plain_split.cu", "04_q_split/prefetch.cu", "04_q_split/q_split.cu", "05_causal/layout.hpp",
+        "05_causal/phases.hpp", "05_causal/causal.cu", "06_backward/simple_backward.cu", "06_backward/backward.cu",
+        "06_backward/prepare_rows.cu", "07_mixed_precision/bf16.cu", "07_mixed_precision/unscale.cu",
+        "07_mixed_precision/master_weights.cu", "07_mixed_precision/blank_page.cu", "08_registers/registers.cuh"}) {
     INFO(file);
     const std::string text = book::read_file(fs::path(WORKBOOK_SOURCE) / "solutions" / file);
     CHECK(std::ranges::count(text, '\n') <= 250);
     CHECK(longest_kernel(file) <= 60);
   }
-  CHECK(longest_kernel("04_q_split/q_split.cu") > 20);  // it is found
+  CHECK(longest_kernel("04_q_split/q_split.cu") > 50);  // all of it is found
 }

@@ -169,6 +169,27 @@ TEST_CASE("the gate fails for a link that leads nowhere") {
   expect_failure(book, "lessons", lesson, lines_in(book, lesson), "the link leads nowhere: ../nowhere.md");
 }
 
+TEST_CASE("the gate fails for a picture that its lesson does not show") {
+  const WorkbookCopy book;
+  book.edit(lesson, "](pictures/roofline.svg)", "](pictures/memory.svg)");
+  expect_failure(book, "lessons", lesson, 1, "the picture pictures/roofline.svg is not shown");
+}
+
+TEST_CASE("the gate fails for a command that names a test or an exercise that is not there") {
+  const WorkbookCopy book;
+  book.write(lesson, book.read(lesson) + "\n`./workbook test 1.9`\n`./workbook test 1 --only \"nothing\"`\n");
+  expect_failure(book, "lessons", lesson, lines_in(book, lesson) - 1, "there is no chapter or exercise 1.9");
+  expect_failure(book, "lessons", lesson, lines_in(book, lesson), "there is no test \"nothing\"");
+}
+
+TEST_CASE("the gate fails for a figure that is not in the file that it is from") {
+  const WorkbookCopy book;
+  const std::string table =
+      "\n<!-- figures: notes/speed_log.md -->\n| 17 rows | 987654321 |\n<!-- end of figures -->\n";
+  book.write(lesson, book.read(lesson) + table);
+  expect_failure(book, "lessons", lesson, lines_in(book, lesson) - 1, "the figure 987654321 is not in the file");
+}
+
 TEST_CASE("a reader's work is an error of the gate in continuous integration only") {
   const WorkbookCopy book;
   book.fill_in("1.1", "  S(0, 0) = 41;\n");

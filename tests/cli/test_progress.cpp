@@ -42,6 +42,19 @@ TEST_CASE("a fresh book shows two chapters, six exercises to do, and what to do 
   CHECK_FALSE(book.exists(".workbook"));
 }
 
+TEST_CASE("an exercise without points is not what to do next") {
+  const WorkbookCopy book;
+  book.edit("chapters/01_naive_attention/chapter.toml",
+            "slug = \"scaled_scores\"\ntitle = \"Scaled and masked scores\"\npoints = 2",
+            "slug = \"scaled_scores\"\ntitle = \"Scaled and masked scores\"\npoints = 0");
+  const Ran ran = book.run({});
+  INFO(ran.out);
+  CHECK(contains(ran.out, "0 done, 5 to do"));
+  CHECK(contains(ran.out, "open, if you like"));
+  CHECK(contains(ran.out, "fill in exercise 1.2 (" + file_1 + ":"));
+  CHECK(state_of(book, "1.1") == "open");
+}
+
 TEST_CASE("status follows the work: untested, passing, untested again, failing") {
   const WorkbookCopy book;
   book.solve("1.3");

@@ -1,0 +1,86 @@
+// The commands that the book's pages show are ones that the command line reads.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "common/book/files.hpp"
+#include "common/book/pages.hpp"
+#include "common/cli/verbs.hpp"
+
+using namespace workbook;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::vector<fs::path> pages() {
+  const fs::path root = WORKBOOK_SOURCE;
+  std::vector<fs::path> found{root / "README.md"};
+  for (const auto& entry : fs::directory_iterator(root / "notes"))
+    if (entry.path().extension() == ".md") found.push_back(entry.path());
+  for (const auto& entry : fs::directory_iterator(root / "chapters"))
+    if (fs::exists(entry.path() / "README.md")) found.push_back(entry.path() / "README.md");
+  return found;
+}
+
+bool is_verb(const std::string& word) {
+  return std::ranges::any_of(cli::kVerbs, [&](const cli::Verb& known) { return known.name == word; });
+}
+
+/// Whether the program that has the verb reads this line; it does nothing else.
+bool is_read(std::vector<std::string> words) {
+  std::erase(words, "--yes");  // the launcher's
+  const auto* const verb = std::ranges::find_if(
+      cli::kVerbs, [&](const cli::Verb& known) { return std::ranges::count(words, known.name) > 0; });
+  const char* const program = verb == std::ranges::end(cli::kVerbs) ? cli::kReader : verb->program;
+  std::string line = fmt::format("WORKBOOK_ONLY_READ=1 '{}/bin/{}'", WORKBOOK_BINARY, program);
+  for (std::string word : words) {
+    for (std::size_t at = 0; (at = word.find('\'', at)) != std::string::npos; at += 4) word.replace(at, 1, "'\\''");
+    line += fmt::format(" '{}'", word);
+  }
+  return std::system((line + " >/dev/null 2>&1").c_str()) == 0;
+}
+
+}  // namespace
+
+TEST_CASE("commands are found in prose and in code, and nowhere else") {
+  const auto commands = book::commands_in(
+      "Run `./workbook test 3.7 --only \"a b\"` and `./workbook test\n  3 --only \"a\n   b\"`, not ./workbook.\n"
+      "```sh\n./workbook   # the book\n./workbook run --seq 8\necho ./workbook\n```\n`./workbook VERB`\n");
+  REQUIRE(commands.size() == 5);
+  CHECK(commands[0].words == std::vector<std::string>{"test", "3.7", "--only", "a b"});
+  CHECK(commands[0].line == 1);
+  CHECK(commands[1].words == std::vector<std::string>{"test", "3", "--only", "a b"});
+  CHECK(commands[2].words.empty());
+  CHECK(commands[3].words == std::vector<std::string>{"run", "--seq", "8"});
+  CHECK(commands[3].line == 6);
+  CHECK(commands[4].has_placeholder());
+  CHECK_FALSE(commands[3].has_placeholder());
+}
+
+TEST_CASE("a command that is wrong is not read") {
+  CHECK(is_read({"test", "3.7"}));
+  CHECK_FALSE(is_read({"test", "--nothing"}));
+  CHECK_FALSE(is_read({"trace", "3", "--br", "many"}));
+  CHECK_FALSE(is_read({"wotch"}));
+}
+
+TEST_CASE("every command of the book's pages is read by the command line") {
+  std::size_t read = 0;
+  for (const fs::path& page : pages()) {
+    for (const book::ShownCommand& command : book::commands_in(book::read_file(page))) {
+      if (command.has_placeholder()) continue;
+      INFO(page.string() << ':' << command.line << ": ./workbook " << fmt::format("{}", fmt::join(command.words, " ")));
+      // A verb by itself may be its name only, as in "`./workbook reset` goes back to these".
+      const bool is_name = command.words.size() == 1 && is_verb(command.words[0]);
+      CHECK((is_name || is_read(command.words)));
+      ++read;
+    }
+  }
+  CHECK(read > 100);
+}
