@@ -29,12 +29,14 @@ constexpr int consumers = 3, threads = 128 * (1 + consumers), Br = 64 * consumer
 constexpr int producer_registers = 32, consumer_registers = 160;
 /// As many keys as leave room beside S, P and O, which take Bc / 2, Bc / 4 and d / 2 registers.
 template <int d>
-constexpr int Bc = d == 64 ? 128 : 80;
+struct Tiling {
+  static constexpr int Bc = d == 64 ? 128 : 80;
+};
 
 template <int d>
-using Scores = Fragment<float, Bc<d> / 2>;
+using Scores = Fragment<float, Tiling<d>::Bc / 2>;
 template <int d>
-using Probabilities = Fragment<half, 4>[Bc<d> / 16];
+using Probabilities = Fragment<half, 4>[Tiling<d>::Bc / 16];
 template <int d>
 using Output = Fragment<float, d / 2>;
 
@@ -44,7 +46,7 @@ using Tile = half[d / 64][rows][64];
 template <int d>
 struct alignas(1024) Smem {
   Tile<d, 64> Q[consumers];  // later O
-  Tile<d, Bc<d>> K[stages], V[stages];
+  Tile<d, Tiling<d>::Bc> K[stages], V[stages];
   Mbarrier Q_full, K_full[stages], K_empty[stages], V_full[stages], V_empty[stages];
   SHARED_LAYOUT(Smem, Q, K, V, Q_full, K_full, K_empty, V_full, V_empty);
 };
@@ -79,7 +81,7 @@ struct Work {
     head = first_head + number % heads;
     first_query = (call.query_tiles - 1 - number / heads) * Br;
     const int visible = causal ? min(call.Nk, first_query + Br + call.Nk - call.Nq) : call.Nk;
-    tiles = max(1, (visible + Bc<d> - 1) / Bc<d>);  // if it sees no key, one tile, masked
+    tiles = max(1, (visible + Tiling<d>::Bc - 1) / Tiling<d>::Bc);  // if it sees no key, one tile, masked
   }
 };
 
@@ -95,7 +97,7 @@ __device__ __forceinline__ void produce(Smem<d>& smem, const TensorMap& Q, const
   const auto load = [&](auto& tiles, const TensorMap& tensor, auto& full, auto& empty, int j) {
     mbarrier_wait_parity(empty[at.stage], at.parity ^ 1);  // in the first round it does not wait: nothing to leave
     mbarrier_arrive_expect_tx(full[at.stage], sizeof tiles[0]);
-    cp_async_bulk_tensor_load(tiles[at.stage], tensor, full[at.stage], 0, j * Bc<d>, 0, work.head);
+    cp_async_bulk_tensor_load(tiles[at.stage], tensor, full[at.stage], 0, j * Tiling<d>::Bc, 0, work.head);
   };
   for (int j = work.tiles - 1; j >= 0; --j) {
     load(smem.K, K, smem.K_full, smem.K_empty, j);  // (Bc, d)
@@ -106,7 +108,7 @@ __device__ __forceinline__ void produce(Smem<d>& smem, const TensorMap& Q, const
 
 /// Starts S = Q Kᵀ, unscaled: (64, d), (d, Bc) -> (64, Bc).
 template <int d>
-__device__ __forceinline__ void start_QK(Scores<d>& S, const Tile<d, 64>& Q, const Tile<d, Bc<d>>& K,
+__device__ __forceinline__ void start_QK(Scores<d>& S, const Tile<d, 64>& Q, const Tile<d, Tiling<d>::Bc>& K,
                                          const Call& call) {
   const WgmmaMatrix A = wgmma_matrix(Q, 0, 1024, Swizzle::bytes_128), B = wgmma_matrix(K, 0, 1024, Swizzle::bytes_128);
   if (!call.has(Planted::no_wgmma_fence)) wgmma_fence();
@@ -121,13 +123,13 @@ __device__ __forceinline__ void start_QK(Scores<d>& S, const Tile<d, 64>& Q, con
 
 /// Starts O += P V: (64, Bc), (Bc, d) -> (64, d).
 template <int d>
-__device__ __forceinline__ void start_PV(Output<d>& O, const Probabilities<d>& P, const Tile<d, Bc<d>>& V,
+__device__ __forceinline__ void start_PV(Output<d>& O, const Probabilities<d>& P, const Tile<d, Tiling<d>::Bc>& V,
                                          const Call& call) {
   const int section = call.has(Planted::section_forgotten) ? 0 : int(sizeof V[0]);
   const WgmmaMatrix B = wgmma_matrix(V, section, 1024, Swizzle::bytes_128);
   if (!call.has(Planted::no_wgmma_fence)) wgmma_fence();
 #pragma unroll
-  for (int j = 0; j < Bc<d> / 16; ++j) {  // 16 keys are 16 rows
+  for (int j = 0; j < Tiling<d>::Bc / 16; ++j) {  // 16 keys are 16 rows
     wgmma_mma_async<Major::n>(O, P[j], B + int(j * 16 * sizeof V[0][0]), true);
   }
   wgmma_commit_group();
@@ -251,8 +253,8 @@ __device__ __forceinline__ void consume(Smem<d>& smem, const TensorMap& O_tensor
   const auto wait_turn = [&] { barrier_sync(1 + own, 256); };
   const auto pass_turn = [&] { barrier_arrive(1 + (own + 1) % consumers, 256); };
   const auto mask_and_softmax = [&](int j) {
-    const int keys = call.Nk - j * Bc<d>, visible = causal ? diagonal + 1 - j * Bc<d> : Bc<d>;
-    const bool scaled = keys < Bc<d> || visible < Bc<d> || call.scale <= 0;  // otherwise as part of S·scale - m
+    const int keys = call.Nk - j * Tiling<d>::Bc, visible = causal ? diagonal + 1 - j * Tiling<d>::Bc : Tiling<d>::Bc;
+    const bool scaled = keys < Tiling<d>::Bc || visible < Tiling<d>::Bc || call.scale <= 0;  // otherwise as part of S·scale - m
     if (scaled) scale_and_mask(S, call.scale, keys, visible + int(threadIdx.x) % 128 / 32 * 16 + lane / 4);
     online_softmax(S, m, l, rescale, scaled ? 1 : call.scale);
   };
@@ -298,8 +300,9 @@ template <int d, bool causal>
 __global__ void __launch_bounds__(threads, 1)
     forward(const __grid_constant__ TensorMap Q, const __grid_constant__ TensorMap K,
             const __grid_constant__ TensorMap V, const __grid_constant__ TensorMap O, const __grid_constant__ Call call) {
-  auto& smem = *reinterpret_cast<Smem<d>*>(reinterpret_cast<unsigned char*>(&dynamic_shared<Smem<d>>()) +
-                                           (call.has(Planted::tiles_at_512) ? 512 : 0));
+  auto& smem = call.has(Planted::tiles_at_512)
+                   ? *reinterpret_cast<Smem<d>*>(dynamic_shared_array<unsigned char>() + 512)
+                   : dynamic_shared<Smem<d>>();
   if (threadIdx.x == 0) {
     mbarrier_init(smem.Q_full, 1);
     for (int i = 0; i < stages; ++i) {
@@ -337,7 +340,7 @@ void start(const half* Q, const half* K, const half* V, half* O, float* lse, int
   const Call call{lse, Nq, Nk, heads, query_tiles, scale * log2_e, planted};
   const std::size_t gap = planted == Planted::tiles_at_512 ? 512 : 0;
   launch(forward<d, causal>, dim3(unsigned(query_tiles * heads)), dim3(threads), sizeof(Smem<d>) + gap,
-         map_of<d>(Q, heads, Nq, 64), map_of<d>(K, heads, Nk, Bc<d>), map_of<d>(V, heads, Nk, Bc<d>),
+         map_of<d>(Q, heads, Nq, 64), map_of<d>(K, heads, Nk, Tiling<d>::Bc), map_of<d>(V, heads, Nk, Tiling<d>::Bc),
          map_of<d>(O, heads, Nq, 64), call);
 }
 
