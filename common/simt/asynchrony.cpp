@@ -135,10 +135,12 @@ void Asynchrony::end_block() {
   if (!block_.damaged) {
     for (const Mbarrier& barrier : barriers_) {
       if (barrier.bytes == 0) continue;
-      const Lane& lane = block_.lanes[barrier.expect_thread];
-      Finding finding = finding_of(lane, Mistake::barrier_bytes, barrier.expect_pc, "expects bytes");
+      const bool unexpected = barrier.bytes < 0;
+      const Lane& lane = block_.lanes[unexpected ? barrier.copy_thread : barrier.expect_thread];
+      Finding finding = finding_of(lane, Mistake::barrier_bytes, unexpected ? barrier.copy_pc : barrier.expect_pc,
+                                   unexpected ? "loads a box" : "expects bytes");
       finding.variable.name = name_of(block_, barrier);
-      finding.what = barrier.bytes > 0 ? "the block ends, and " + std::to_string(barrier.bytes) + " of " +
+      finding.what = !unexpected ? "the block ends, and " + std::to_string(barrier.bytes) + " of " +
                                              std::to_string(barrier.awaited) + " expected bytes have never come"
                                        : "the block ends, and " + std::to_string(-barrier.bytes) +
                                              " bytes have come that nobody expected";

@@ -31,6 +31,8 @@ struct Mbarrier {
   const void* init_pc = nullptr;
   const void* expect_pc = nullptr;
   std::uint16_t expect_thread = 0;
+  const void* copy_pc = nullptr;  ///< the last copy that ends here
+  std::uint16_t copy_thread = 0;
   KnowledgePointer passed;  ///< of the phase before
   Gathering gathering;
   std::vector<Lane*> waiting;

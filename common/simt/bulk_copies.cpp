@@ -244,6 +244,8 @@ void bulk_load(void* to, const TensorMap& map, std::uint64_t* at, const int* coo
   BulkCopy copy = copy_of(lane, map, address, coordinates, pc);
   copy.barrier = all.index_of(barrier);
   copy.phase = barrier.phase;
+  barrier.copy_pc = pc;
+  barrier.copy_thread = lane.linear;
   if (block.launch->observing) {
     GlobalObserver::Traffic& traffic = block.global->of(*find_tensor(reinterpret_cast<std::uintptr_t>(map.memory)));
     traffic.touched = true;

@@ -133,6 +133,31 @@ void arrive(Lane& lane, Mbarrier& barrier, const char* action, const void* pc) {
   all.complete_phase(barrier);
 }
 
+/// A thread expects bytes for a phase that still waits for those of an earlier copy: if such a copy is under way, the
+/// stage is being filled again before anybody can have left it.
+void refuse_refill(Lane& lane, const Mbarrier& barrier, const void* pc) {
+  Asynchrony& all = *lane.block->asynchrony;
+  for (const BulkCopy& copy : all.copies) {
+    if (copy.store || copy.barrier != all.index_of(barrier)) continue;
+    Finding finding = finding_of(lane, Mistake::overwritten_early, pc, "expects bytes");
+    finding.variable = lane.block->shared->variable(copy.shared);
+    finding.what = "the copy that fills it in phase " + std::to_string(barrier.phase) + " of " +
+                   name_of(*lane.block, barrier) + " is still under way, and this thread begins to fill it again";
+    finding.advice = "wait, at a barrier, until all have left the stage, before it is filled again";
+    if (lane.last_wait >= 0 && all.passed(lane, lane.last_wait).repeated) {
+      finding.mistake = Mistake::wrong_phase;
+      finding.what += "; the wait for " + name_of(*lane.block, all.barrier(lane.last_wait)) +
+                      " did not wait: the phase that it asked for had ended before";
+      finding.advice = "flip the parity each time that the ring of stages comes round";
+    }
+    finding.other_pc = copy.pc;
+    finding.other_action = "loads a box";
+    finding.other_warp = copy.issuer->warp->index;
+    finding.other_lanes = copy.issuer->bit;
+    refuse(lane, std::move(finding));
+  }
+}
+
 }  // namespace
 
 void mbarrier_arrive(std::uint64_t* at) {
@@ -150,6 +175,7 @@ void mbarrier_arrive_expect(std::uint64_t* at, std::int64_t bytes) {
                         std::to_string(bytes) + " bytes are expected; a phase counts 0 to 1048575",
                         "pass the bytes of the boxes that are loaded"));
   }
+  if (barrier.missing == 0) refuse_refill(lane, barrier, pc);
   barrier.bytes += bytes;
   barrier.awaited += bytes;
   barrier.expect_pc = pc;

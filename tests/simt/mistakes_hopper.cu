@@ -185,15 +185,15 @@ __global__ void ring(const __grid_constant__ TensorMap a, float* b, int tiles) {
   if (warp == 2) {
     for (int j = 0; lane == 0 && j < tiles; ++j) {
       const int parity = m == InRing::producer_parity_not_flipped ? 1 : (j / 2 & 1) ^ 1;
-      if constexpr (m != InRing::stage_not_left) mbarrier_wait_parity(s.empty[j % 2], parity);  // bug: nobody_leaves
-      mbarrier_arrive_expect_tx(s.full[j % 2], sizeof s.tile[0]);
+      if constexpr (m != InRing::stage_not_left) mbarrier_wait_parity(s.empty[j % 2], parity);  // bug: nobody_leaves bug: parity_not_flipped
+      mbarrier_arrive_expect_tx(s.full[j % 2], sizeof s.tile[0]);  // bug: producer_parity_not_flipped bug: stage_not_left bug: parity_not_flipped bug: parity_of_the_phase_before
       cp_async_bulk_tensor_load(s.tile[j % 2], a, s.full[j % 2], 0, 4 * j);  // bug: producer_parity_not_flipped bug: stage_not_left bug: left_before_reading bug: left_without_syncwarp other: parity_not_flipped other: parity_of_the_phase_before bug: parity_not_flipped bug: parity_of_the_phase_before other: producer_parity_not_flipped other: stage_not_left
     }
   } else {
     float sum = 0;
     for (int j = 0; j < tiles; ++j) {
       const int parity = m == InRing::parity_not_flipped ? 0 : (j / 2 & 1) ^ (m == InRing::parity_of_the_phase_before);
-      mbarrier_wait_parity(s.full[j % 2], parity);  // bug: nobody_leaves
+      mbarrier_wait_parity(s.full[j % 2], parity);  // bug: nobody_leaves bug: parity_of_the_phase_before bug: parity_not_flipped
       if (m == InRing::left_before_reading && lane == 0) mbarrier_arrive(s.empty[j % 2]);
       for (int r = 0; r < 4; ++r) {
         sum += s.tile[j % 2][r][lane];  // bug: parity_not_flipped bug: parity_of_the_phase_before other: producer_parity_not_flipped other: stage_not_left other: left_before_reading other: left_without_syncwarp other: parity_not_flipped other: parity_of_the_phase_before bug: left_before_reading bug: stage_not_left bug: producer_parity_not_flipped
@@ -236,6 +236,7 @@ __global__ void named_too_few_come(float* b) {
 }
 __global__ void named_half_a_warp(float* b) {
   if (threadIdx.x % 32 < 16) barrier_sync(1, 32);  // bug: named_half_a_warp
+  __syncthreads();
   b[threadIdx.x] = 1;
 }
 __global__ void named_twice(float* b) {
@@ -342,7 +343,7 @@ __global__ void product(const __grid_constant__ TensorMap A, const __grid_consta
   if constexpr (m != InProduct::not_committed) wgmma_commit_group();
   if constexpr (m == InProduct::waits_for_too_few) wgmma_wait_group<1>(D);
   if constexpr (m == InProduct::A_overwritten) P[0] = 1;                         // bug: product_A_overwritten
-  if constexpr (m == InProduct::tile_overwritten) s.A[threadIdx.x % 64][0] = 0;  // bug: product_tile_overwritten
+  if (m == InProduct::tile_overwritten && threadIdx.x < 64) s.A[threadIdx.x][0] = 0;  // bug: product_tile_overwritten
   if constexpr (m == InProduct::written_between) D[3] = 0;                       // bug: product_written_between
   if constexpr (m == InProduct::never_waited_for) {
     b[threadIdx.x] = E[0];
