@@ -33,6 +33,7 @@ std::span<const Case> instruction_cases();
 /// Right kernels of Hopper's instructions, for answers and counters (hopper_right.cu); kernels with one mistake each
 /// (mistakes_hopper.cu). A GPU has to have compute capability 9.0 for them.
 std::span<const Case> hopper_cases();
+std::span<const Case> hopper_attention();  ///< warp_specialised.cu
 std::span<const Case> hopper_mistakes();
 
 /// Right kernels (right.cu): no report on any.

@@ -102,7 +102,7 @@ const Expected expected[] = {
 struct HalfProblem {
   Problem problem;
   zoo::HostCall call;
-  HalfProblem(const Shape& shape, bool causal) : problem(make_input("random", {shape, causal, 0, 3})) {
+  HalfProblem(const Shape& shape, bool causal) : problem(make_input("normal", {shape, causal, 0, 3})) {
     call = {shape, problem.scale, causal, {}, {}, {}};
     round(problem.Q, call.Q);
     round(problem.K, call.K);
