@@ -1,8 +1,8 @@
 // One function for each machine instruction that the book's kernels use and CUDA C++ has no word for. The names are
 // those of the PTX manual ("Parallel Thread Execution ISA", chapter 9.7, Instructions), whose section each comment
 // names, so that a reader can look them up. Under nvcc a body is that one instruction; under any other compiler it
-// calls the simulator's function of the same meaning. No other file contains assembly for the GPU, but for its two parts
-// for Hopper, ptx_hopper.hpp and ptx_wgmma.hpp, which it includes.
+// calls the simulator's function of the same meaning. No other file contains assembly for the GPU, but for its two
+// parts for Hopper, ptx_hopper.hpp and ptx_wgmma.hpp, which it includes.
 //
 // In all comments, quad = lane / 4 and in_quad = lane % 4 of the lane's number 0 to 31 in its warp.
 #pragma once

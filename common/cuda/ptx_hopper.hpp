@@ -10,8 +10,8 @@ namespace workbook::cuda {
 
 // --- Barriers in shared memory ---------------------------------------------------------------------------------------
 // "Parallel Synchronization and Communication Instructions: mbarrier". A phase of a barrier ends when so many threads
-// have arrived as mbarrier_init says, and so many bytes have come as they expect. Then the next phase begins. Phases have
-// the parities 0, 1, 0, 1, …
+// have arrived as mbarrier_init says, and so many bytes have come as they expect. Then the next phase begins. Phases
+// have the parities 0, 1, 0, 1, …
 
 /// A barrier: 8 bytes of shared memory, at a multiple of 8.
 using Mbarrier = std::uint64_t;
@@ -66,8 +66,8 @@ __device__ __forceinline__ void mbarrier_wait_parity(Mbarrier& barrier, int pari
 }
 
 // --- Barriers with numbers -------------------------------------------------------------------------------------------
-// "Parallel Synchronization and Communication Instructions: barrier.cta". A block has 16; number 0 is __syncthreads'. All
-// lanes of a warp come together. `threads` counts all that sync or arrive in a phase: a multiple of 32.
+// "Parallel Synchronization and Communication Instructions: barrier.cta". A block has 16; number 0 is __syncthreads'.
+// All lanes of a warp come together. `threads` counts all that sync or arrive in a phase: a multiple of 32.
 
 /// barrier.cta.sync: waits until `threads` threads have come to the barrier of this number.
 __device__ __forceinline__ void barrier_sync(int number, int threads) {
@@ -87,20 +87,21 @@ __device__ __forceinline__ void barrier_arrive(int number, int threads) {
 }
 
 // --- The copy engine (TMA) -------------------------------------------------------------------------------------------
-// "Data Movement and Conversion Instructions: Tensor copy". One thread starts the copy of a box; tensor_map.hpp says what
-// a box is and where its elements lie. `to` and `from` are multiples of 128. Coordinates are those of the box's first
-// element, the fastest dimension first; there are two to five.
+// "Data Movement and Conversion Instructions: Tensor copy". One thread starts the copy of a box; tensor_map.hpp says
+// what a box is and where its elements lie. `to` and `from` are multiples of 128. Coordinates are those of the box's
+// first element, the fastest dimension first; there are two to five.
 
 #if defined(__CUDACC__)
-#define WORKBOOK_TMA_LOAD(dimensions, coordinates, ...)                                                          \
-  asm volatile("cp.async.bulk.tensor." dimensions                                                                \
-               ".shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {" coordinates                   \
-               "}], [%2];" ::"r"(shared_address(to)),                                                            \
-               "l"(&tensor), "r"(shared_address(&barrier)), __VA_ARGS__                                          \
+#define WORKBOOK_TMA_LOAD(dimensions, coordinates, ...)                                        \
+  asm volatile("cp.async.bulk.tensor." dimensions                                              \
+               ".shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {" coordinates \
+               "}], [%2];" ::"r"(shared_address(to)),                                          \
+               "l"(&tensor), "r"(shared_address(&barrier)), __VA_ARGS__                        \
                : "memory")
-#define WORKBOOK_TMA_STORE(dimensions, coordinates, ...)                                                         \
-  asm volatile("cp.async.bulk.tensor." dimensions ".global.shared::cta.bulk_group [%0, {" coordinates "}], [%1];" \
-               ::"l"(&tensor), "r"(shared_address(from)), __VA_ARGS__                                            \
+#define WORKBOOK_TMA_STORE(dimensions, coordinates, ...)                                              \
+  asm volatile("cp.async.bulk.tensor." dimensions ".global.shared::cta.bulk_group [%0, {" coordinates \
+               "}], [%1];" ::"l"(&tensor),                                                            \
+               "r"(shared_address(from)), __VA_ARGS__                                                 \
                : "memory")
 #endif
 
@@ -181,8 +182,8 @@ __device__ __forceinline__ void fence_proxy_async() {
 
 // --- Warps -----------------------------------------------------------------------------------------------------------
 
-/// setmaxnreg: this warp asks for registers until it has so many a thread, or gives some back. All four warps of a group
-/// do. Needs __launch_bounds__(threads, 1): then a thread has 65536 / threads at first, rounded down to 8.
+/// setmaxnreg: this warp asks for registers until it has so many a thread, or gives some back. All four warps of a
+/// group do. Needs __launch_bounds__(threads, 1): then a thread has 65536 / threads at first, rounded down to 8.
 template <int registers>
 __device__ __forceinline__ void setmaxnreg_inc() {
   static_assert(registers >= 24 && registers <= 256 && registers % 8 == 0, "24 to 256, in steps of 8");

@@ -26,8 +26,9 @@ __device__ __forceinline__ void wgmma_commit_group() {
   simt::wgmma_commit();
 #endif
 }
-/// wgmma.wait_group: waits until at most the newest `groups` groups are under way. D, which is complete then, may not be
-/// touched before (nor may A's registers): the empty asm keeps the compiler from moving arithmetic on D to before it.
+/// wgmma.wait_group: waits until at most the newest `groups` groups are under way. D, which is complete then, may not
+/// be touched before (nor may A's registers): the empty asm keeps the compiler from moving arithmetic on D to before
+/// it.
 template <int groups, int n>
 __device__ __forceinline__ void wgmma_wait_group(Fragment<float, n>& D) {
   static_assert(groups >= 0 && groups <= 7);
@@ -45,14 +46,12 @@ __device__ __forceinline__ void wgmma_wait_group(Fragment<float, n>& D) {
 struct WgmmaMatrix {
   std::uint64_t descriptor;
   /// The same, so many bytes further: a multiple of 16.
-  __device__ __forceinline__ WgmmaMatrix operator+(int bytes) const {
-    return {descriptor + (bytes >> 4)};
-  }
+  __device__ __forceinline__ WgmmaMatrix operator+(int bytes) const { return {descriptor + (bytes >> 4)}; }
 };
-/// Rows of as many bytes as the swizzle says, eight of which make a pattern (128 bytes: 1024); `stride` bytes from eight
-/// rows to the next eight. Rows along k (K-major): k elements 32 bytes long are one product's, the next ones are 32 bytes
-/// further within the row; `leading` is not used. Rows along n (MN-major, B as (k, n)): a row is a section of columns,
-/// and the next section is `leading` bytes away. first_row's pattern begins at a multiple of its bytes.
+/// Rows of as many bytes as the swizzle says, eight of which make a pattern (128 bytes: 1024); `stride` bytes from
+/// eight rows to the next eight. Rows along k (K-major): k elements 32 bytes long are one product's, the next ones are
+/// 32 bytes further within the row; `leading` is not used. Rows along n (MN-major, B as (k, n)): a row is a section of
+/// columns, and the next section is `leading` bytes away. first_row's pattern begins at a multiple of its bytes.
 __device__ __forceinline__ WgmmaMatrix wgmma_matrix(const void* first_row, int leading, int stride, Swizzle swizzle) {
 #if defined(__CUDACC__)
   const std::uint64_t address = shared_address(first_row);
@@ -201,10 +200,10 @@ WORKBOOK_WGMMA(256, 128, "%128", "%129", "%130", "%131", "%132", "%133")
 }  // namespace detail
 #endif
 
-/// wgmma.mma_async: starts D (64, n) = A (64, k) B (k, n) by a warpgroup, added to D if `accumulate`; n is 8, 16, 32, 64,
-/// 80, 96, 128, 192 or 256. T is half or __nv_bfloat16, k = 16, or __nv_fp8_e4m3, k = 32. Warp w has rows 16 w to 16 w + 15
-/// of D, each 8 columns as in mma_m16n8k16: D[4 j] and the next are row quad, columns 8 j + 2 in_quad and the next; D[4 j +
-/// 2] and the next are row quad + 8. A's rows lie along k; B's as `major` says.
+/// wgmma.mma_async: starts D (64, n) = A (64, k) B (k, n) by a warpgroup, added to D if `accumulate`; n is 8, 16, 32,
+/// 64, 80, 96, 128, 192 or 256. T is half or __nv_bfloat16, k = 16, or __nv_fp8_e4m3, k = 32. Warp w has rows 16 w to
+/// 16 w + 15 of D, each 8 columns as in mma_m16n8k16: D[4 j] and the next are row quad, columns 8 j + 2 in_quad and the
+/// next; D[4 j + 2] and the next are row quad + 8. A's rows lie along k; B's as `major` says.
 template <class T, Major major = Major::k, int n_half>
 __device__ __forceinline__ void wgmma_mma_async(Fragment<float, n_half>& D, WgmmaMatrix A, WgmmaMatrix B,
                                                 bool accumulate) {
@@ -216,8 +215,8 @@ __device__ __forceinline__ void wgmma_mma_async(Fragment<float, n_half>& D, Wgmm
                      B.descriptor);
 #endif
 }
-/// The same with A in registers: warp w has its rows 16 w to 16 w + 15 as in mma_m16n8k16 (of 8 bits: four neighbours in a
-/// register, columns 4 in_quad and the next three; A[2] and A[3] are 16 columns further).
+/// The same with A in registers: warp w has its rows 16 w to 16 w + 15 as in mma_m16n8k16 (of 8 bits: four neighbours
+/// in a register, columns 4 in_quad and the next three; A[2] and A[3] are 16 columns further).
 template <Major major = Major::k, class T, int n_half>
 __device__ __forceinline__ void wgmma_mma_async(Fragment<float, n_half>& D, const Fragment<T, 4>& A, WgmmaMatrix B,
                                                 bool accumulate) {

@@ -4,9 +4,9 @@
 //   const TensorMap K = tensor_map(K_memory, {64, N, heads}, {d * 2, N * d * 2}, {64, Bc, 1}, Swizzle::bytes_128);
 //
 // The fastest dimension comes first. A copy moves a box; in shared memory its rows (of the fastest dimension) lie one
-// behind the other. Elements outside of the tensor are zeros when loaded, and left out when stored. With a swizzle the 16
-// bytes at an address go where bits 4 to 6 of it are combined with bits 7 to 9 by exclusive or (of 64 bytes: bits 4 and
-// 5 with 7 and 8; of 32: bit 4 with bit 7).
+// behind the other. Elements outside of the tensor are zeros when loaded, and left out when stored. With a swizzle the
+// 16 bytes at an address go where bits 4 to 6 of it are combined with bits 7 to 9 by exclusive or (of 64 bytes: bits 4
+// and 5 with 7 and 8; of 32: bit 4 with bit 7).
 //
 // Source: CUDA Driver API, "Tensor Map Object Management", cuTensorMapEncodeTiled.
 #pragma once
@@ -53,7 +53,8 @@ inline void check_tensor_map(const void* memory, std::uint64_t element_bytes, co
   const auto text = [](std::uint64_t x) { return std::to_string(x); };
   if (sizes.size() < 2 || sizes.size() > 5) refuse(text(sizes.size()) + " sizes; a tensor has 2 to 5 dimensions");
   if (strides.size() + 1 != sizes.size()) {
-    refuse(text(strides.size()) + " strides for " + text(sizes.size()) + " sizes; all but the first have one, in bytes");
+    refuse(text(strides.size()) + " strides for " + text(sizes.size()) +
+           " sizes; all but the first have one, in bytes");
   }
   if (box.size() != sizes.size()) {
     refuse("a box of " + text(box.size()) + " dimensions for a tensor of " + text(sizes.size()));
@@ -91,8 +92,8 @@ constexpr CUtensorMapDataType tensor_element() {
 
 }  // namespace detail
 
-/// The tensor at `memory`, of `sizes` elements, the fastest dimension first; strides[i] is the bytes from one element of
-/// dimension i + 1 to the next. T is float, half, __nv_bfloat16 or __nv_fp8_e4m3. Throws Error.
+/// The tensor at `memory`, of `sizes` elements, the fastest dimension first; strides[i] is the bytes from one element
+/// of dimension i + 1 to the next. T is float, half, __nv_bfloat16 or __nv_fp8_e4m3. Throws Error.
 template <class T>
 TensorMap tensor_map(const T* memory, const std::vector<std::uint64_t>& sizes,
                      const std::vector<std::uint64_t>& strides, const std::vector<std::uint32_t>& box,

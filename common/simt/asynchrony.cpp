@@ -141,9 +141,9 @@ void Asynchrony::end_block() {
                                    unexpected ? "loads a box" : "expects bytes");
       finding.variable.name = name_of(block_, barrier);
       finding.what = !unexpected ? "the block ends, and " + std::to_string(barrier.bytes) + " of " +
-                                             std::to_string(barrier.awaited) + " expected bytes have never come"
-                                       : "the block ends, and " + std::to_string(-barrier.bytes) +
-                                             " bytes have come that nobody expected";
+                                       std::to_string(barrier.awaited) + " expected bytes have never come"
+                                 : "the block ends, and " + std::to_string(-barrier.bytes) +
+                                       " bytes have come that nobody expected";
       finding.advice = "expect exactly the bytes of the boxes that are loaded, those outside of the tensor included";
       note_finding(lane, std::move(finding));
     }
@@ -182,8 +182,8 @@ std::string Asynchrony::awaited(const Lane& lane) const {
     case Sleep::mbarrier: {
       const Mbarrier& barrier = barriers_[std::size_t(lane.sleeps_for)];
       std::string text = name_of(block_, barrier) + ", phase " + std::to_string(barrier.phase) + " (parity " +
-                         std::to_string(barrier.phase & 1) + "): " +
-                         std::to_string(barrier.arrivals - barrier.missing) + " of " +
+                         std::to_string(barrier.phase & 1) +
+                         "): " + std::to_string(barrier.arrivals - barrier.missing) + " of " +
                          std::to_string(barrier.arrivals) + " arrivals";
       if (barrier.awaited != 0) {
         text += ", " + std::to_string(barrier.awaited - barrier.bytes) + " of " + std::to_string(barrier.awaited) +

@@ -67,8 +67,8 @@ struct Product {
   bool a_in_registers = false;
   std::uint64_t a = 0, b = 0;  ///< descriptors
   const void* pc = nullptr;
-  int issued = 0;            ///< lanes that have issued it
-  bool entered = false;      ///< its reads of shared memory
+  int issued = 0;                   ///< lanes that have issued it
+  bool entered = false;             ///< its reads of shared memory
   const Knowledge* judged[4] = {};  ///< what the warps knew when the operands were looked at for them
   float* d[128] = {};
   const std::uint32_t* a_registers[128] = {};
@@ -85,11 +85,11 @@ struct ProductProgress {
 struct Warpgroup {
   int first_product = 0, first_group = 0;  ///< numbers of products[0], group_ends[0]
   std::vector<Product> products;
-  std::vector<int> group_ends;  ///< number of the first product after each committed group
-  std::vector<int> committers;  ///< lanes that have committed each group
-  int executed = 0;             ///< groups
-  int read = 0;                         ///< groups whose reads have ended: some lane has waited for them
-  std::uint32_t read_stamp = 0;         ///< the clock since
+  std::vector<int> group_ends;   ///< number of the first product after each committed group
+  std::vector<int> committers;   ///< lanes that have committed each group
+  int executed = 0;              ///< groups
+  int read = 0;                  ///< groups whose reads have ended: some lane has waited for them
+  std::uint32_t read_stamp = 0;  ///< the clock since
   std::array<ProductProgress, 128> lanes{};
   std::vector<Lane*> waiting;
   int waiting_for = 0;  ///< groups to be complete
@@ -97,9 +97,9 @@ struct Warpgroup {
 
 /// What setmaxnreg has done.
 struct RegisterPool {
-  int free = 0;                         ///< registers that nobody has
-  std::array<int, 32> of_warp{};        ///< a thread, by warp
-  std::array<int, 32> asked{};          ///< by the warp's last setmaxnreg; 0: none
+  int free = 0;                   ///< registers that nobody has
+  std::array<int, 32> of_warp{};  ///< a thread, by warp
+  std::array<int, 32> asked{};    ///< by the warp's last setmaxnreg; 0: none
   std::array<int, 32> calls{};
   std::array<const void*, 32> call_pc{};
   std::uint32_t waiting = 0;  ///< warps

@@ -1,6 +1,6 @@
-// The copy engine ("Data Movement and Conversion Instructions: Tensor copy", cp.async.bulk.tensor): boxes of a tensor to
-// shared memory and back, tiled, with 1 to 5 dimensions. What lies outside of the tensor becomes zeros, or is left out.
-// Not here: multicast to other blocks, im2col, reductions.
+// The copy engine ("Data Movement and Conversion Instructions: Tensor copy", cp.async.bulk.tensor): boxes of a tensor
+// to shared memory and back, tiled, with 1 to 5 dimensions. What lies outside of the tensor becomes zeros, or is left
+// out. Not here: multicast to other blocks, im2col, reductions.
 //
 // A load's bytes are pending from its issue until it lands (asynchrony.cpp says when). A store is carried out when its
 // thread waits for it; until then shared memory is being read.
@@ -30,7 +30,8 @@ void for_each_row(const BulkCopy& copy, Row row) {
   std::uint32_t at[kMostDimensions] = {};
   for (std::uint64_t offset = 0;; offset += std::uint64_t(inner) * map.element_bytes) {
     bool inside = true;
-    std::uint64_t from = reinterpret_cast<std::uintptr_t>(map.memory) + std::uint64_t(begin + first) * map.element_bytes;
+    std::uint64_t from =
+        reinterpret_cast<std::uintptr_t>(map.memory) + std::uint64_t(begin + first) * map.element_bytes;
     for (int i = 1; i < map.dimensions; ++i) {
       const std::int64_t c = std::int64_t(copy.coordinates[i]) + at[i];
       inside &= c >= 0 && c < std::int64_t(map.sizes[i]);
@@ -100,11 +101,11 @@ void check_box(Lane& lane, const TensorMap& map, std::uintptr_t address, int cou
   shared.check_bounds(lane, address, 16, access, pc);
   shared.check_bounds(lane, address + bytes - 16, 16, access, pc);
   if (!shared.same_member(address, address + bytes - 16)) {
-    Finding finding = refused(lane, Mistake::outside_shared, pc, store,
-                              "the box has " + std::to_string(bytes) + " bytes, begins in " +
-                                  shared.variable(address).name + " and ends in " +
-                                  shared.variable(address + bytes - 16).name,
-                              "make the tensor map's box as large as the tile");
+    Finding finding =
+        refused(lane, Mistake::outside_shared, pc, store,
+                "the box has " + std::to_string(bytes) + " bytes, begins in " + shared.variable(address).name +
+                    " and ends in " + shared.variable(address + bytes - 16).name,
+                "make the tensor map's box as large as the tile");
     finding.variable = shared.variable(address);
     refuse(lane, std::move(finding));
   }
@@ -166,12 +167,12 @@ void land_load(Block& block, const BulkCopy& copy) {
     if (!block.damaged) {
       Finding finding = refused(*copy.issuer, Mistake::barrier_bytes, copy.pc, false, "", "");
       finding.variable.name = name_of(block, barrier);
-      finding.what =
-          barrier.phase != copy.phase
-              ? std::to_string(bytes) + " bytes come that phase " + std::to_string(copy.phase) +
-                    " of the barrier did not expect: it ended without them"
-              : std::to_string(bytes) + " bytes come, and phase " + std::to_string(barrier.phase) +
-                    " of the barrier expects " + std::to_string(std::max<std::int64_t>(barrier.bytes, 0)) + " more";
+      finding.what = barrier.phase != copy.phase
+                         ? std::to_string(bytes) + " bytes come that phase " + std::to_string(copy.phase) +
+                               " of the barrier did not expect: it ended without them"
+                         : std::to_string(bytes) + " bytes come, and phase " + std::to_string(barrier.phase) +
+                               " of the barrier expects " + std::to_string(std::max<std::int64_t>(barrier.bytes, 0)) +
+                               " more";
       finding.advice =
           "call mbarrier_arrive_expect_tx with the bytes of all boxes whose copies end this phase, those outside of "
           "the tensor included";
@@ -209,7 +210,8 @@ void land_store(Block& block, const BulkCopy& copy) {
     }
     std::memcpy(at_address<void>(to), buffer.data() + std::uint64_t(first) * copy.map.element_bytes, bytes);
   });
-  if (block.launch->detecting) block.shared->finish_async_read(block, copy.issuer->warp->index, copy.shared, copy.map.box_bytes(), false);
+  if (block.launch->detecting)
+    block.shared->finish_async_read(block, copy.issuer->warp->index, copy.shared, copy.map.box_bytes(), false);
   ++block.clock;
 }
 

@@ -100,7 +100,8 @@ void complete(Warp& warp, const Group& group) {
       if (whole_warp(warp, group.arrived, group.operation)) move_registers(warp);
       break;
     case Collective::elect:
-      for (std::uint32_t m = group.arrived; m != 0; m &= m - 1) warp.result[std::countr_zero(m)] = group.arrived & -group.arrived;
+      for (std::uint32_t m = group.arrived; m != 0; m &= m - 1)
+        warp.result[std::countr_zero(m)] = group.arrived & -group.arrived;
       break;
     default:
       complete_shuffle(warp, group.arrived);

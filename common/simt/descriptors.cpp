@@ -1,6 +1,6 @@
-// Whether the descriptors of a wgmma fit what lies in shared memory. Of what the copy engine has brought, every 16 bytes
-// are known by their place in the box: so a wrong swizzle, stride, leading offset or beginning is seen, whichever of
-// them it is, because a row of the operand is then not the next row of the box.
+// Whether the descriptors of a wgmma fit what lies in shared memory. Of what the copy engine has brought, every 16
+// bytes are known by their place in the box: so a wrong swizzle, stride, leading offset or beginning is seen, whichever
+// of them it is, because a row of the operand is then not the next row of the box.
 #include "common/simt/scheduler.hpp"
 #include "common/simt/shared_memory.hpp"
 #include "common/simt/wgmma.hpp"
@@ -106,7 +106,8 @@ struct Check {
           const Origin* here = shared.origin(shared.at_offset(operand.at(line, section * across + piece)));
           if (here == nullptr || here->copy != first->copy) continue;
           const std::uint32_t row = first->offset / first->row_bytes, column = first->offset % first->row_bytes;
-          const std::uint32_t wanted_row = row + std::uint32_t(line), wanted_column = column + std::uint32_t(piece) * 16;
+          const std::uint32_t wanted_row = row + std::uint32_t(line),
+                              wanted_column = column + std::uint32_t(piece) * 16;
           const std::uint32_t has_row = here->offset / here->row_bytes, has_column = here->offset % here->row_bytes;
           if (has_row == wanted_row && has_column == wanted_column) continue;
           return mismatch(operand, *here,
@@ -128,7 +129,8 @@ struct Check {
                 ", the copy engine has used " + name_of(origin.swizzle);
       f.advice = "use the same swizzle in the tensor map and in the descriptor";
     } else {
-      f.advice = "check the descriptor's stride (from eight rows to the next eight), its leading offset, and its beginning";
+      f.advice =
+          "check the descriptor's stride (from eight rows to the next eight), its leading offset, and its beginning";
     }
     note_finding(lane, std::move(f));
     lane.block->damaged = true;

@@ -140,7 +140,8 @@ void report_deadlock(const Block& block) {
       }
       if (++listed <= 6) {
         who += std::string(who.empty() ? "warp " : "; warp ") + std::to_string(w) + ", " + lanes_text(same) +
-               (first.sleep == Sleep::none ? ", in " : ", at ") + what + " (" + place(source_line(first.waits_at)) + ")";
+               (first.sleep == Sleep::none ? ", in " : ", at ") + what + " (" + place(source_line(first.waits_at)) +
+               ")";
       }
     }
   }

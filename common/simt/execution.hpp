@@ -159,7 +159,7 @@ struct Block {
   LaunchState* launch = nullptr;
   SharedMemory* shared = nullptr;
   GlobalObserver* global = nullptr;
-  Asynchrony* asynchrony = nullptr;  ///< null until the block's first asynchronous instruction
+  Asynchrony* asynchrony = nullptr;             ///< null until the block's first asynchronous instruction
   std::shared_ptr<Asynchrony> asynchrony_kept;  ///< its memory, from block to block
   Counters counters;
   MatrixCosts matrix_costs;

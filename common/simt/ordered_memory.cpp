@@ -138,9 +138,9 @@ bool SharedMemory::judge_overwritten(Lane& lane, const Cell& cell, std::uintptr_
       note_finding(lane, std::move(finding));
       return true;
     }
-  } else if (written && (pending || (cell.flags >> Cell::kWriteBytes & bytes && writer != lane.linear &&
-                                     !(cell.flags & flags & Cell::kAtomic) &&
-                                     !ordered_before(lane, writer, cell.write_stamp)))) {
+  } else if (written &&
+             (pending || (cell.flags >> Cell::kWriteBytes & bytes && writer != lane.linear &&
+                          !(cell.flags & flags & Cell::kAtomic) && !ordered_before(lane, writer, cell.write_stamp)))) {
     if (!copies) {
       report_race(lane, cell, address, true, true, lane.bit, 1u << writer % kWarpSize, int(writer) / kWarpSize, pc);
       return true;
@@ -151,8 +151,7 @@ bool SharedMemory::judge_overwritten(Lane& lane, const Cell& cell, std::uintptr_
     finding.advice = "let the thread that starts the copy wait, at a barrier, for those that write";
     note_finding(lane, std::move(finding));
     return true;
-  } else if (copies && written && writer < kFirstBarrierAgent &&
-             !seen_by_async_proxy(lane, writer, cell.write_stamp)) {
+  } else if (copies && written && writer < kFirstBarrierAgent && !seen_by_async_proxy(lane, writer, cell.write_stamp)) {
     Finding finding = start(Mistake::missing_proxy_fence);
     set_other(finding, cell.write_pc, "writes", int(writer) / kWarpSize, 1u << writer % kWarpSize);
     finding.what = "the copy engine does not wait for ordinary writes to the same bytes: either may come last";
@@ -249,8 +248,8 @@ void SharedMemory::begin_async_write(Lane& lane, const BulkCopy& copy) {
     cell.write_pc = code_of(copy.pc);
     cell.write_thread = static_cast<std::uint16_t>(kFirstBarrierAgent + Agent(copy.barrier));
     cell.write_step = lane.step;
-    cell.flags = static_cast<std::uint8_t>((cell.flags & (3 << Cell::kReadBytes)) | Cell::kPending |
-                                           3 << Cell::kWriteBytes);
+    cell.flags =
+        static_cast<std::uint8_t>((cell.flags & (3 << Cell::kReadBytes)) | Cell::kPending | 3 << Cell::kWriteBytes);
   }
 }
 

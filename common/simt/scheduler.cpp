@@ -1,7 +1,7 @@
 // Fibers, warps, blocks: who runs next, who waits for whom.
 #include "common/simt/scheduler.hpp"
-#include "common/simt/asynchrony.hpp"
 #include "common/simt/address.hpp"
+#include "common/simt/asynchrony.hpp"
 #include "common/simt/global_memory.hpp"
 
 #include <cstring>

@@ -53,9 +53,9 @@ struct Origin {
 struct AsyncReader {
   const char* action;
   const void* pc;
-  std::uint32_t lanes;  ///< 0: the tensor cores, for a warpgroup
-  int warp;             ///< as which the read is entered: for a warpgroup its first one
-  bool enters = true;   ///< false: it is entered already, and only looked at for another warp
+  std::uint32_t lanes;    ///< 0: the tensor cores, for a warpgroup
+  int warp;               ///< as which the read is entered: for a warpgroup its first one
+  bool enters = true;     ///< false: it is entered already, and only looked at for another warp
   bool reported = false;  ///< one mistake of a read is enough
 };
 
@@ -192,8 +192,8 @@ class SharedMemory {
   /// where members overlap.
   std::vector<std::uint8_t> map_;
   static constexpr std::uint8_t kOutside = 0, kPadding = 255, kAny = 254;
-  bool ordering_ = false;        ///< vector clocks order this block
-  std::uint32_t copies_ = 0;     ///< of the block so far
+  bool ordering_ = false;     ///< vector clocks order this block
+  std::uint32_t copies_ = 0;  ///< of the block so far
   std::vector<Suspect> suspects_;
   static constexpr std::size_t kMostSuspects = 256;
 };

@@ -57,7 +57,8 @@ void gather(const Operand& operand, const SharedMemory& shared, ElementType elem
     float values[16];
     const int count = widen_piece(shared.at_offset(offset), element, values);
     for (int i = 0; i < count; ++i) {
-      const int row = operand.transposed ? piece * count + i : line, column = operand.transposed ? line : piece * count + i;
+      const int row = operand.transposed ? piece * count + i : line,
+                column = operand.transposed ? line : piece * count + i;
       matrix[as_columns ? column * operand.rows + row : row * k + column] = values[i];
     }
   });
@@ -346,9 +347,9 @@ void complete_for(Lane& lane, Warpgroup& group, int last) {
     for (int i = begin; i < end; ++i) {
       const Product& product = group.products[std::size_t(i - group.first_product)];
       // As when it was issued: the first of its group, or with another accumulator than the one before.
-      const bool starts = i == begin || std::binary_search(group.group_ends.begin(), group.group_ends.end(), i) ||
-                          group.products[std::size_t(i - 1 - group.first_product)].d[member_of(lane)] !=
-                              product.d[member_of(lane)];
+      const bool starts =
+          i == begin || std::binary_search(group.group_ends.begin(), group.group_ends.end(), i) ||
+          group.products[std::size_t(i - 1 - group.first_product)].d[member_of(lane)] != product.d[member_of(lane)];
       mark_registers(lane, product, member_of(lane), !starts, false);
     }
     end_reads(lane, group, last);
@@ -416,7 +417,8 @@ void check_registers(Lane& lane, std::uintptr_t address, unsigned size, bool wri
   if (i < group.first_product) return;
   const Product& product = group.products[std::size_t(i - group.first_product)];
   if (!lane.block->damaged) {
-    const auto end = std::upper_bound(group.group_ends.begin(), group.group_ends.begin() + (progress.committed - group.first_group), i);
+    const auto end = std::upper_bound(group.group_ends.begin(),
+                                      group.group_ends.begin() + (progress.committed - group.first_group), i);
     const bool committed = end != group.group_ends.begin() + (progress.committed - group.first_group);
     const int newer = progress.committed - 1 - group.first_group - int(end - group.group_ends.begin());
     Finding finding = finding_of(lane, Mistake::pending_registers, pc, writes ? "writes" : "reads");

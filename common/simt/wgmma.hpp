@@ -1,5 +1,5 @@
-// Where the operands of a wgmma lie in shared memory, as its descriptors say ("Matrix Descriptor", "Strides", "Canonical
-// Layouts"). Internal.
+// Where the operands of a wgmma lie in shared memory, as its descriptors say ("Matrix Descriptor", "Strides",
+// "Canonical Layouts"). Internal.
 #pragma once
 
 #include <cstdint>

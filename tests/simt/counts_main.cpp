@@ -92,15 +92,14 @@ int main() {
       if (all || kComparedToo.contains(c.name)) add(compared, kind, counted(c));
     }
   }
-  for (const auto& [kind, cases] : {Group{"races", zoo::race_cases()}, Group{"wrong accesses", zoo::memory_cases()},
-                                    Group{"threads that do not come together", zoo::warp_cases()},
-                                    Group{instructions, zoo::instruction_mistakes()},
-                                    Group{hopper, zoo::hopper_mistakes()}}) {
+  for (const auto& [kind, cases] :
+       {Group{"races", zoo::race_cases()}, Group{"wrong accesses", zoo::memory_cases()},
+        Group{"threads that do not come together", zoo::warp_cases()}, Group{instructions, zoo::instruction_mistakes()},
+        Group{hopper, zoo::hopper_mistakes()}}) {
     for (const zoo::Case& c : cases) add(mistakes, kind, judged(c));
   }
-  for (const auto& [kind, cases] :
-       {Group{"right", zoo::right_cases()}, Group{instructions, zoo::instruction_cases()},
-        Group{hopper, zoo::hopper_cases()}}) {
+  for (const auto& [kind, cases] : {Group{"right", zoo::right_cases()}, Group{instructions, zoo::instruction_cases()},
+                                    Group{hopper, zoo::hopper_cases()}}) {
     for (const zoo::Case& c : cases) add(right, kind, judged(c));
   }
   std::printf("%s\n", json({{"compared", compared}, {"mistakes", mistakes}, {"right", right}}).dump(1).c_str());

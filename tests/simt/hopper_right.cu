@@ -1,5 +1,5 @@
-// Right kernels of Hopper's instructions, each with its answer: copies of boxes, barriers in shared memory and by number,
-// rings of stages, products of warpgroups. No report on any, and the same answer in every order.
+// Right kernels of Hopper's instructions, each with its answer: copies of boxes, barriers in shared memory and by
+// number, rings of stages, products of warpgroups. No report on any, and the same answer in every order.
 #include "tests/simt/arrays.hpp"
 #include "tests/simt/cases.hpp"
 
@@ -296,8 +296,7 @@ __global__ void product(const __grid_constant__ TensorMap A, const __grid_consta
   if (waits > 1) wgmma_wait_group<1>(D);
   wgmma_wait_group<0>(D);
   for (int j = 0; j < n / 8; ++j)
-    for (int e = 0; e < 4; ++e)
-      b[(16 * warp + quad + e / 2 * 8) * n + 8 * j + 2 * in_quad + e % 2] = D[4 * j + e];
+    for (int e = 0; e < 4; ++e) b[(16 * warp + quad + e / 2 * 8) * n + 8 * j + 2 * in_quad + e % 2] = D[4 * j + e];
 }
 template <class T, int n, bool A_in_registers, int waits = 1>
 void run_product() {
@@ -344,8 +343,7 @@ __global__ void product_of_sections(const half* A, const half* B, float* b) {
   wgmma_wait_group<0>(D);
   const int warp = threadIdx.x / 32, quad = threadIdx.x % 32 / 4, in_quad = threadIdx.x % 4;
   for (int j = 0; j < 16; ++j)
-    for (int e = 0; e < 4; ++e)
-      b[(16 * warp + quad + e / 2 * 8) * 128 + 8 * j + 2 * in_quad + e % 2] = D[4 * j + e];
+    for (int e = 0; e < 4; ++e) b[(16 * warp + quad + e / 2 * 8) * 128 + 8 * j + 2 * in_quad + e % 2] = D[4 * j + e];
 }
 void run_product_of_sections() {
   auto A = small_numbers<half>("A", 64 * 64, 0), B = small_numbers<half>("B", 16 * 128, 5);

@@ -1,7 +1,10 @@
-// Kernels with one mistake each of Hopper's instructions: barriers in shared memory and by number, copies of boxes, rings
-// of stages, products of warpgroups, registers handed over. `m` says which mistake an instance of a kernel has.
+// Kernels with one mistake each of Hopper's instructions: barriers in shared memory and by number, copies of boxes,
+// rings of stages, products of warpgroups, registers handed over. `m` says which mistake an instance of a kernel has.
 #include "tests/simt/arrays.hpp"
 #include "tests/simt/cases.hpp"
+
+// A line that several mistakes meet at carries the marks of all of them, and stays one line.
+// clang-format off
 
 namespace zoo {
 namespace {

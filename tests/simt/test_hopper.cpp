@@ -1,6 +1,6 @@
 // Hopper's instructions on the simulator: right kernels are right and silent in every order, planted mistakes are named
-// at their lines, and an attention kernel that uses all of it is right against the oracle, with the counters that follow
-// from its shape.
+// at their lines, and an attention kernel that uses all of it is right against the oracle, with the counters that
+// follow from its shape.
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -135,7 +135,8 @@ void require_instrumentation() {
 
 }  // namespace
 
-TEST_CASE("right kernels of Hopper's instructions give the right answer and no report, in 50 shuffled orders and others") {
+TEST_CASE(
+    "right kernels of Hopper's instructions give the right answer and no report, in 50 shuffled orders and others") {
   const KeepOptions keep;
   for (int seed = -2; seed < 50; ++seed) {
     simt::options().order = seed == -2   ? simt::Order::natural
@@ -222,11 +223,8 @@ TEST_CASE("reports on Hopper's instructions say who waits for what, and what to 
 
 TEST_CASE("a warp-specialised attention kernel is right against the oracle, ragged, causal or not, in several orders") {
   const KeepOptions keep;
-  const auto [Nq, Nk, d, causal] = GENERATE(table<int, int, int, bool>({{100, 100, 64, false},
-                                                                        {200, 330, 64, true},
-                                                                        {33, 500, 128, false},
-                                                                        {300, 250, 128, true},
-                                                                        {1, 1, 64, false}}));
+  const auto [Nq, Nk, d, causal] = GENERATE(table<int, int, int, bool>(
+      {{100, 100, 64, false}, {200, 330, 64, true}, {33, 500, 128, false}, {300, 250, 128, true}, {1, 1, 64, false}}));
   const HalfProblem half({1, 2, 2, Nq, Nk, d}, causal);
   zoo::HostResult first;
   for (int order = 0; order < 4; ++order) {
@@ -307,8 +305,8 @@ TEST_CASE("of the 13 mistakes planted in the warp-specialised kernel 11 are name
       continue;
     }
     if (planted == zoo::Planted::K_left_early) {
-      // No race in this kernel, by its producer's order: it loads K's next tile after it has waited until V's tile before
-      // was left, and V is left after the wait for O, which comes after the product that reads K.
+      // No race in this kernel, by its producer's order: it loads K's next tile after it has waited until V's tile
+      // before was left, and V is left after the wait for O, which comes after the product that reads K.
       CHECK(half.right(zoo::warp_specialised(half.call, planted)));
       CHECK(simt::last_launch().reports.empty());
       continue;

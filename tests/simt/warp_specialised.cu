@@ -2,7 +2,8 @@
 // run beside.
 //
 // - One thread, the producer, starts copies of whole tiles. Barriers in shared memory count the bytes.
-// - Three consumers, groups of four warps, multiply 64 rows of Q each by wgmma, which reads K and V from shared memory by
+// - Three consumers, groups of four warps, multiply 64 rows of Q each by wgmma, which reads K and V from shared memory
+// by
 //   itself and runs beside the code that has issued it.
 // - So a consumer issues the next tile's S = Q Kᵀ and this tile's O += P V together, and its softmax of the one runs
 //   beside the other. Consumers issue in turn, so that the softmax of one falls into the products of the others.
@@ -59,11 +60,17 @@ struct Call {
   float scale;  // holds log2(e)
   Planted planted;
 #if defined(__CUDACC__)  // for a GPU nothing is planted: ptxas has to see that every fence and wait is there
-  __device__ constexpr bool has(Planted) const { return false; }
+  __device__ constexpr bool has(Planted) const {
+    return false;
+  }
 #else
-  bool has(Planted mistake) const { return planted == mistake; }
+  bool has(Planted mistake) const {
+    return planted == mistake;
+  }
 #endif
-  __device__ int ring() const { return has(Planted::one_stage_hangs) ? 1 : stages; }
+  __device__ int ring() const {
+    return has(Planted::one_stage_hangs) ? 1 : stages;
+  }
 };
 
 /// Where a thread is in a ring of stages: at this stage, whose barriers are in a phase of this parity.
@@ -74,8 +81,8 @@ struct Position {
   }
 };
 
-/// What a block has to do: a tile of queries of a head. It visits K and V from the last tile to the first, so that those
-/// with a mask come first.
+/// What a block has to do: a tile of queries of a head. It visits K and V from the last tile to the first, so that
+/// those with a mask come first.
 template <int d, bool causal>
 struct Work {
   static constexpr int heads_at_once = 4;
@@ -121,8 +128,7 @@ __device__ __forceinline__ void start_QK(Scores<d>& S, const Tile<d, 64>& Q, con
 #pragma unroll
   for (int c = 0; c < d / 16; ++c) {  // 16 columns are 32 bytes of a row
     const int section = c / 4, bytes = c % 4 * 32;
-    wgmma_mma_async<half>(S, A + int(section * sizeof Q[0] + bytes),  // bug: no_wgmma_fence bug: tiles_at_512
-                          B + int(section * sizeof K[0] + bytes), c > 0);
+    wgmma_mma_async<half>(S, A + int(section * sizeof Q[0] + bytes), B + int(section * sizeof K[0] + bytes), c > 0);
   }
   wgmma_commit_group();
 }
@@ -226,14 +232,14 @@ __device__ __forceinline__ void write_output(Tile<d, 64>& O_tile, const TensorMa
 #pragma unroll
     for (int c = 0; c < d / 8; ++c) {
       half* chunk = &O_tile[c / 8][row + 8 * r][(c ^ swizzle) % 8 * 8];
-      reinterpret_cast<std::uint32_t*>(chunk)[lane % 4] =  // other: no_proxy_fence other: no_barrier_before_store
+      reinterpret_cast<std::uint32_t*>(chunk)[lane % 4] =
           cvt_rn_x2<half>(O[4 * c + 2 * r] * inverse, O[4 * c + 2 * r + 1] * inverse);
     }
   }
   if (!call.has(Planted::no_proxy_fence)) fence_proxy_async();
   if (!call.has(Planted::no_barrier_before_store)) barrier_sync(barrier, 128);  // the consumer's 64 rows are there
   if (threadIdx.x % 128 == 0) {
-    cp_async_bulk_tensor_store(O_tensor, O_tile, 0, first_query, 0, head);  // bug: no_proxy_fence bug: no_barrier_before_store bug: no_wait_for_store
+    cp_async_bulk_tensor_store(O_tensor, O_tile, 0, first_query, 0, head);
     cp_async_bulk_commit_group();
     if (!call.has(Planted::no_wait_for_store)) cp_async_bulk_wait_group_read<0>();  // shared memory ends with the block
   }
@@ -260,7 +266,8 @@ __device__ __forceinline__ void consume(Smem<d>& smem, const TensorMap& O_tensor
   const auto pass_turn = [&] { barrier_arrive(1 + (own + 1) % consumers, 256); };
   const auto mask_and_softmax = [&](int j) {
     const int keys = call.Nk - j * Tiling<d>::Bc, visible = causal ? diagonal + 1 - j * Tiling<d>::Bc : Tiling<d>::Bc;
-    const bool scaled = keys < Tiling<d>::Bc || visible < Tiling<d>::Bc || call.scale <= 0;  // otherwise as part of S·scale - m
+    const bool scaled =
+        keys < Tiling<d>::Bc || visible < Tiling<d>::Bc || call.scale <= 0;  // otherwise as part of S·scale - m
     if (scaled) scale_and_mask(S, call.scale, keys, visible + int(threadIdx.x) % 128 / 32 * 16 + lane / 4);
     online_softmax(S, m, l, rescale, scaled ? 1 : call.scale);
   };
@@ -305,7 +312,8 @@ __device__ __forceinline__ void consume(Smem<d>& smem, const TensorMap& O_tensor
 template <int d, bool causal>
 __global__ void __launch_bounds__(threads, 1)
     forward(const __grid_constant__ TensorMap Q, const __grid_constant__ TensorMap K,
-            const __grid_constant__ TensorMap V, const __grid_constant__ TensorMap O, const __grid_constant__ Call call) {
+            const __grid_constant__ TensorMap V, const __grid_constant__ TensorMap O,
+            const __grid_constant__ Call call) {
   auto& smem = call.has(Planted::tiles_at_512)
                    ? *reinterpret_cast<Smem<d>*>(dynamic_shared_array<unsigned char>() + 512)
                    : dynamic_shared<Smem<d>>();
@@ -381,9 +389,9 @@ std::span<const Case> hopper_attention() {
 
 const char* name(Planted planted) {
   constexpr const char* names[kPlanted] = {
-      "nothing",           "no_proxy_fence",     "no_wgmma_fence", "no_wait_for_S",           "no_wait_for_O",
-      "K_left_early",      "tiles_at_512",       "O_not_swizzled", "no_barrier_before_store", "no_wait_for_store",
-      "section_forgotten", "no_init_fence",      "wrong_parity_hangs", "one_stage_hangs"};
+      "nothing",           "no_proxy_fence", "no_wgmma_fence",     "no_wait_for_S",           "no_wait_for_O",
+      "K_left_early",      "tiles_at_512",   "O_not_swizzled",     "no_barrier_before_store", "no_wait_for_store",
+      "section_forgotten", "no_init_fence",  "wrong_parity_hangs", "one_stage_hangs"};
   return names[int(planted)];
 }
 

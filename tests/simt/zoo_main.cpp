@@ -8,12 +8,19 @@
 #include "tests/simt/cases.hpp"
 
 int main(int argc, char** argv) {
-  const std::span<const zoo::Case> groups[] = {zoo::counted_cases(), zoo::instruction_cases(),   zoo::compared_cases(),
-                                               zoo::right_cases(),   zoo::race_cases(),          zoo::memory_cases(),
-                                               zoo::warp_cases(),    zoo::instruction_mistakes(),
+  const std::span<const zoo::Case> groups[] = {
+    zoo::counted_cases(),
+    zoo::instruction_cases(),
+    zoo::compared_cases(),
+    zoo::right_cases(),
+    zoo::race_cases(),
+    zoo::memory_cases(),
+    zoo::warp_cases(),
+    zoo::instruction_mistakes(),
 #if !defined(ZOO_WITHOUT_HOPPER)  // nvcc compiles these for compute capability 9.0 only
-                                               zoo::hopper_cases(),  zoo::hopper_attention(),
-                                               zoo::hopper_mistakes(),
+    zoo::hopper_cases(),
+    zoo::hopper_attention(),
+    zoo::hopper_mistakes(),
 #endif
   };
   if (argc == 1) {
