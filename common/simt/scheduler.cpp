@@ -108,6 +108,7 @@ void give_up(Block& block) {
   // The fibers stay where they are: started afresh for the next block.
   for (Lane& lane : block.lanes) lane.abandoned = true;
   block.alive = block.arrived = 0;
+  block.damaged |= block.asynchrony != nullptr;  // what was left under way follows from this
 }
 
 }  // namespace
@@ -168,6 +169,9 @@ void run_block(Block& block, std::uint64_t number) {
     Lane& lane = block.lanes[i];
     lane.step = 0;
     lane.copies.clear();
+    lane.sleep = Sleep::none;
+    if (lane.watches_registers) [[unlikely]]  // it was given up
+      block.asynchrony_kept->pending.clear(lane);
     if (lane.abandoned || !lane.fiber.prepared()) {
       lane.abandoned = false;
       lane.fiber.prepare(at_address<void>(lane.stack_low), lane.stack_size, &fiber_main);
@@ -192,8 +196,11 @@ void run_block(Block& block, std::uint64_t number) {
     observed = block.launch->observing ? &next : nullptr;
     Fiber::switch_to(block.scheduler, next.fiber);
   }
+  if (block.asynchrony != nullptr) {
+    block.asynchrony->end_block();
+    for (int w = 0; w < block.warp_count; ++w) block.warps[w].ready = 0;  // whom the last copies have woken
+  }
   block.runnable = 0;
-  if (block.asynchrony != nullptr) block.asynchrony->end_block();
   note_interval(block);
   end_interval(block);
   end_block(block);
