@@ -40,7 +40,7 @@ void Asynchrony::begin_block() {
   std::fill_n(base->known, kFirstBarrierAgent, block_.interval_began);
   for (int i = 0; i < block_.threads; ++i) {
     Lane& lane = block_.lanes[i];
-    end_registers(lane);
+    pending.clear(lane);
     lane.knows = base;
     lane.fenced_at = 0;
     lane.last_wait = -1;

@@ -60,7 +60,7 @@ const Expected expected[] = {
     {"store_not_waited_for", Mistake::unfinished_store},
     {"overwritten", Mistake::overwritten_early},
     {"parity_not_flipped", Mistake::wrong_phase, Mistake::unfinished_copy},
-    {"parity_of_the_phase_before", Mistake::wrong_phase},
+    {"parity_of_the_phase_before", Mistake::wrong_phase, Mistake::deadlock},
     {"producer_parity_not_flipped", Mistake::wrong_phase, Mistake::overwritten_early},
     {"stage_not_left", Mistake::overwritten_early},
     {"left_before_reading", Mistake::overwritten_early},
