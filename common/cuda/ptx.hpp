@@ -1,7 +1,8 @@
 // One function for each machine instruction that the book's kernels use and CUDA C++ has no word for. The names are
 // those of the PTX manual ("Parallel Thread Execution ISA", chapter 9.7, Instructions), whose section each comment
 // names, so that a reader can look them up. Under nvcc a body is that one instruction; under any other compiler it
-// calls the simulator's function of the same meaning. No other file contains assembly for the GPU.
+// calls the simulator's function of the same meaning. No other file contains assembly for the GPU, but for its two
+// parts for Hopper, ptx_hopper.hpp and ptx_wgmma.hpp, which it includes.
 //
 // In all comments, quad = lane / 4 and in_quad = lane % 4 of the lane's number 0 to 31 in its warp.
 #pragma once
@@ -9,6 +10,7 @@
 #if defined(__CUDACC__)
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_fp8.h>
 #include <cuda_runtime.h>
 #else
 #include "common/simt/cuda.hpp"
@@ -22,7 +24,8 @@ namespace workbook::cuda {
 // --- Registers -------------------------------------------------------------------------------------------------------
 
 /// What one lane holds of a matrix (the manual's "fragment"): n registers of 32 bits. With T = half or __nv_bfloat16 a
-/// register is two neighbours, the first one in its lower 16 bits; with T = float it is one number. On the GPU this is
+/// register is two neighbours, the first one in its lower 16 bits (with __nv_fp8_e4m3 four, the first one in its lowest
+/// 8 bits); with T = float it is one number. On the GPU this is
 /// an array and nothing more.
 ///
 /// Like an array's, its registers hold nothing until something is loaded, computed or filled in. The simulator notices
@@ -30,8 +33,8 @@ namespace workbook::cuda {
 /// the same on both sides, there is no `= {}`: say fill(0).
 template <class T, int n>
 struct Fragment {
-  static_assert(sizeof(T) == 2 || std::is_same_v<T, float>, "elements of 16 bits, or float");
-  using Register = std::conditional_t<sizeof(T) == 2, std::uint32_t, float>;
+  static_assert(sizeof(T) <= 2 || std::is_same_v<T, float>, "elements of 8 or 16 bits, or float");
+  using Register = std::conditional_t<sizeof(T) <= 2, std::uint32_t, float>;
 
   Register x[n];
 
@@ -362,3 +365,7 @@ __device__ __forceinline__ void mma_m16n8k8(Fragment<float, 4>& D, const Fragmen
 #endif
 
 }  // namespace workbook::cuda
+
+// Of Hopper (compute capability 9.0) and later: asynchronous barriers, copies and products.
+#include "common/cuda/ptx_hopper.hpp"
+#include "common/cuda/ptx_wgmma.hpp"

@@ -113,6 +113,8 @@ void visit_counters(const simt::GlobalCounters& c, const std::string& prefix,
   take(prefix + "async_bytes", c.async_bytes);
   take(prefix + "atomic_requests", c.atomic_requests);
   take(prefix + "atomic_sectors", c.atomic_sectors);
+  if (c.bulk_load_bytes != 0) take(prefix + "bulk_load_bytes", c.bulk_load_bytes);
+  if (c.bulk_store_bytes != 0) take(prefix + "bulk_store_bytes", c.bulk_store_bytes);
   take(prefix + "unique_read_sectors", c.unique_read_sectors);
   take(prefix + "unique_written_sectors", c.unique_written_sectors);
 }
@@ -131,6 +133,18 @@ void visit_counters(const simt::Counters& c, const std::function<void(const std:
   take("tensor_instructions", c.tensor_instructions);
   take("multiply_calls", c.multiply_calls);
   take("async_instructions", c.async_instructions);
+  const auto take_if_any = [&](const char* name, std::uint64_t count) {
+    if (count != 0) take(name, count);
+  };
+  take_if_any("bulk_loads", c.bulk_loads);
+  take_if_any("bulk_stores", c.bulk_stores);
+  take_if_any("bulk_requests", c.bulk_requests);
+  take_if_any("wgmma_instructions", c.wgmma_instructions);
+  take_if_any("wgmma_operations", c.wgmma_operations);
+  take_if_any("wgmma_wavefronts", c.wgmma_wavefronts);
+  take_if_any("mbarrier_arrivals", c.mbarrier_arrivals);
+  take_if_any("mbarrier_waits", c.mbarrier_waits);
+  take_if_any("named_barriers", c.named_barriers);
   take("block_barriers", c.block_barriers);
   take("warp_barriers", c.warp_barriers);
   take("shuffles", c.shuffles);

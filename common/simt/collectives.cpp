@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/simt/asynchrony.hpp"
 #include "common/simt/detect.hpp"
 #include "common/simt/scheduler.hpp"
 #include "common/simt/shared_memory.hpp"
@@ -14,6 +15,8 @@ void complete_barrier(Warp& warp, std::uint32_t lanes) {
   Block& block = *warp.block;
   ++block.clock;
   ++block.counters.warp_barriers;
+  if (block.asynchrony != nullptr) [[unlikely]]
+    block.asynchrony->join_lanes(warp, lanes);
   if (lanes == warp.alive) {
     warp.epoch = block.clock;
     warp.partial_barriers = false;
@@ -93,6 +96,13 @@ void complete(Warp& warp, const Group& group) {
     case Collective::multiply_registers:
       if (whole_warp(warp, group.arrived, group.operation)) execute_instruction(warp, group.operation);
       break;
+    case Collective::set_registers:
+      if (whole_warp(warp, group.arrived, group.operation)) move_registers(warp);
+      break;
+    case Collective::elect:
+      for (std::uint32_t m = group.arrived; m != 0; m &= m - 1)
+        warp.result[std::countr_zero(m)] = group.arrived & -group.arrived;
+      break;
     default:
       complete_shuffle(warp, group.arrived);
       break;
@@ -150,6 +160,12 @@ std::uint32_t warp_vote(Vote kind, std::uint32_t mask, bool predicate) {
       return ballot == lanes;
   }
   return 0;
+}
+
+bool elect_lane(std::uint32_t mask) {
+  const Lane& lane = *running;
+  rendezvous(mask, Collective::elect, __builtin_return_address(0));
+  return lane.warp->result[lane.index] == lane.bit;
 }
 
 std::uint32_t active_mask() {

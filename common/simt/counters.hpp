@@ -22,12 +22,15 @@ struct GlobalCounters {
   /// l1tex__t_sectors_pipe_lsu_mem_global_op_red.sum + …_op_atom.sum: a sector counts once for each of the lanes that
   /// update the same address in it.
   std::uint64_t atomic_sectors = 0;
+  std::uint64_t bulk_load_bytes = 0;  ///< l1tex__m_xbar2l1tex_read_bytes_mem_global_op_tma_ld.sum: whole boxes
+  /// l1tex__m_l1tex2xbar_write_bytes_mem_global_op_tma_st.sum: what of the boxes exists.
+  std::uint64_t bulk_store_bytes = 0;
   /// Different sectors read, written: the compulsory traffic. With caches of any size at least this much goes to and
   /// from device memory, unless it is in L2 already (dram__sectors_read.sum, dram__sectors_write.sum from a cold L2).
   std::uint64_t unique_read_sectors = 0, unique_written_sectors = 0;
 
   std::uint64_t read_sectors() const { return load_sectors + async_sectors; }
-  std::uint64_t read_bytes() const { return load_bytes + async_bytes; }
+  std::uint64_t read_bytes() const { return load_bytes + async_bytes + bulk_load_bytes; }
   friend bool operator==(const GlobalCounters&, const GlobalCounters&) = default;
 };
 
@@ -56,10 +59,20 @@ struct Counters {
   std::uint64_t tensor_instructions = 0;
   std::uint64_t multiply_calls = 0;      ///< mma_sync and mma, counted once a warp. No metric.
   std::uint64_t async_instructions = 0;  ///< smsp__inst_executed_op_ldgsts_pred_on_any.sum
-  std::uint64_t block_barriers = 0;      ///< __syncthreads, counted once a block. No metric.
-  std::uint64_t warp_barriers = 0;       ///< __syncwarp, counted once a warp. No metric.
-  std::uint64_t shuffles = 0;            ///< SHFL instructions: __shfl_*_sync, once a warp. No metric of its own.
-  std::uint64_t votes = 0;               ///< VOTE instructions: once a warp. No metric of its own.
+  std::uint64_t bulk_loads = 0;          ///< smsp__sass_inst_executed_op_tma_ld.sum
+  std::uint64_t bulk_stores = 0;         ///< smsp__sass_inst_executed_op_tma_st.sum, those wholly outside too
+  std::uint64_t bulk_requests = 0;       ///< l1tex__tmain_requests.sum: one a load, two a store
+  std::uint64_t wgmma_instructions = 0;  ///< sm__inst_executed_pipe_tensor_op_gmma.sum: four each, one a warp
+  std::uint64_t wgmma_operations = 0;    ///< sm__ops_path_tensor_op_hgmma_src_fp16.sum and its like: 2 m n k
+  /// l1tex__data_pipe_lsu_wavefronts_mem_shared_op_gmma.sum: 128 bytes of operands in shared memory each.
+  std::uint64_t wgmma_wavefronts = 0;
+  std::uint64_t mbarrier_arrivals = 0;  ///< of threads. No metric.
+  std::uint64_t mbarrier_waits = 0;     ///< of threads, those that do not wait too. No metric.
+  std::uint64_t named_barriers = 0;     ///< barrier.sync and .arrive, counted once a phase. No metric.
+  std::uint64_t block_barriers = 0;     ///< __syncthreads, counted once a block. No metric.
+  std::uint64_t warp_barriers = 0;      ///< __syncwarp, counted once a warp. No metric.
+  std::uint64_t shuffles = 0;           ///< SHFL instructions: __shfl_*_sync, once a warp. No metric of its own.
+  std::uint64_t votes = 0;              ///< VOTE instructions: once a warp. No metric of its own.
   friend bool operator==(const Counters&, const Counters&) = default;
 };
 

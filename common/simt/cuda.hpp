@@ -7,6 +7,7 @@
 // loop for another thread, C++ exceptions.
 #pragma once
 
+#include "common/simt/asynchronous.hpp"
 #include "common/simt/intrinsics.hpp"
 #include "common/simt/launch.hpp"
 #include "common/simt/pipeline.hpp"

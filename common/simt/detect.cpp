@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/simt/asynchrony.hpp"
 #include "common/simt/global_memory.hpp"
 #include "common/simt/program.hpp"
 #include "common/simt/shared_memory.hpp"
@@ -64,6 +65,10 @@ const char* name_of(Collective operation) {
       return "stmatrix";
     case Collective::multiply_registers:
       return "mma";
+    case Collective::set_registers:
+      return "setmaxnreg";
+    case Collective::elect:
+      return "elect.sync";
   }
   return "?";
 }
@@ -122,18 +127,21 @@ void report_deadlock(const Block& block) {
       std::uint32_t same = 0;
       for (std::uint32_t m = left; m != 0; m &= m - 1) {
         const Lane& other = warp.lanes[std::countr_zero(m)];
-        if (other.waits_at == first.waits_at && bool(warp.at_barrier & other.bit) == at_barrier) same |= other.bit;
+        if (other.waits_at == first.waits_at && bool(warp.at_barrier & other.bit) == at_barrier &&
+            other.sleep == first.sleep)
+          same |= other.bit;
       }
       left &= ~same;
-      std::string what = "__syncthreads";
-      for (int g = 0; !at_barrier && g < warp.groups_used; ++g) {
+      std::string what = first.sleep != Sleep::none ? block.asynchrony->awaited(first) : "__syncthreads";
+      for (int g = 0; !at_barrier && first.sleep == Sleep::none && g < warp.groups_used; ++g) {
         if (warp.groups[g].arrived & first.bit) {
           what = std::string(name_of(warp.groups[g].operation)) + " for " + lanes_text(warp.groups[g].mask);
         }
       }
       if (++listed <= 6) {
-        who += std::string(who.empty() ? "warp " : "; warp ") + std::to_string(w) + ", " + lanes_text(same) + ", in " +
-               what + " (" + place(source_line(first.waits_at)) + ")";
+        who += std::string(who.empty() ? "warp " : "; warp ") + std::to_string(w) + ", " + lanes_text(same) +
+               (first.sleep == Sleep::none ? ", in " : ", at ") + what + " (" + place(source_line(first.waits_at)) +
+               ")";
       }
     }
   }
@@ -142,6 +150,11 @@ void report_deadlock(const Block& block) {
   finding.advice =
       "every lane named in a mask, and every thread of the block, has to come to the same call: move it out "
       "of the branch or loop that only some execute";
+  if (block.asynchrony != nullptr) {
+    finding.advice =
+        "ask of each barrier who should arrive next, and why that thread cannot: it waits for another phase or parity "
+        "than the running one, a ring has too few stages, or the barrier counts more arrivals than come";
+  }
   block.launch->findings.add(std::move(finding));
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/simt/async_copies.hpp"
+#include "common/simt/clocks.hpp"
 #include "common/simt/fiber.hpp"
 #include "common/simt/matrix_costs.hpp"
 #include "common/simt/recorder.hpp"
@@ -27,6 +28,10 @@ struct Warp;
 struct LaunchState;
 class SharedMemory;
 class GlobalObserver;
+class Asynchrony;
+
+/// What a lane waits for that is neither its warp nor the whole block (asynchrony.hpp).
+enum class Sleep : std::uint8_t { none, mbarrier, named_barrier, products, registers };
 
 /// One simulated thread. What every switch and access needs comes first, in one cache line.
 struct alignas(64) Lane {
@@ -41,8 +46,16 @@ struct alignas(64) Lane {
   const void* waits_at = nullptr;  ///< the call that it waits in, for deadlock reports
   std::uint16_t step = 0;          ///< shared accesses since the last block barrier: the order of two racing accesses
   bool abandoned = false;          ///< ended early: its fiber hangs where it was
-  uint3 thread{};                  ///< threadIdx
+  /// Products under way read or write registers of this lane, which lie on its stack: its accesses there are looked at.
+  bool watches_registers = false;
+  Sleep sleep = Sleep::none;
+  int sleeps_for = 0, sleep_detail = 0;  ///< which barrier or group, and which of its phases
+  uint3 thread{};                        ///< threadIdx
   AsyncCopies copies;
+  KnowledgePointer knows;
+  std::uint32_t fenced_at = 0;  ///< the clock at its last fence.proxy.async
+  int last_wait = -1;           ///< the mbarrier that it waited for last
+  int store_groups = 0;         ///< of bulk stores, committed
 };
 
 /// What the lanes of a warp do together.
@@ -57,6 +70,8 @@ enum class Collective : std::uint8_t {
   load_matrices,       ///< ldmatrix
   store_matrices,      ///< stmatrix
   multiply_registers,  ///< mma
+  set_registers,       ///< setmaxnreg
+  elect,               ///< elect.sync
 };
 
 /// Lanes that wait for each other: those named by one mask.
@@ -144,6 +159,8 @@ struct Block {
   LaunchState* launch = nullptr;
   SharedMemory* shared = nullptr;
   GlobalObserver* global = nullptr;
+  Asynchrony* asynchrony = nullptr;             ///< null until the block's first asynchronous instruction
+  std::shared_ptr<Asynchrony> asynchrony_kept;  ///< its memory, from block to block
   Counters counters;
   MatrixCosts matrix_costs;
   std::vector<Note> notes;

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "common/simt/address.hpp"
+#include "common/simt/asynchrony.hpp"
 #include "common/simt/detect.hpp"
 #include "common/simt/global_memory.hpp"
 #include "common/simt/program.hpp"
@@ -66,7 +67,11 @@ inline void observe(const volatile void* memory, unsigned size, Access access, c
   Lane* lane = observed;
   if (lane == nullptr) return;
   const auto address = reinterpret_cast<std::uintptr_t>(memory);
-  if (address - lane->stack_low < lane->stack_size) return;
+  if (address - lane->stack_low < lane->stack_size) {
+    if (lane->watches_registers) [[unlikely]]
+      check_registers(*lane, address, size, access == Access::write, pc);
+    return;
+  }
   observe_memory(*lane, address, size, access, pc);
 }
 

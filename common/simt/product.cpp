@@ -104,8 +104,31 @@ void multiply_matrices(int m, int n, int k, const float* a, const float* b, floa
   return multiply_rows<8, 32, 16>(a, b, c);
 }
 
+SIMT_FOR_EACH_PROCESSOR
+void multiply_rows_by_columns(int m, int n, int k, const float* a, const float* b, float* c) {
+  using Eight = float __attribute__((vector_size(32)));
+  const std::ptrdiff_t across = n, deep = k;
+  for (std::ptrdiff_t j = 0; j < n; j += 8) {
+    for (std::ptrdiff_t i = 0; i < m; i += 8) {
+      Eight sum[8];
+      for (int r = 0; r < 8; ++r) std::memcpy(&sum[r], c + (i + r) * across + j, 32);
+      for (std::ptrdiff_t l = 0; l < k; ++l) {
+        Eight row;
+        std::memcpy(&row, b + l * across + j, 32);
+        for (int r = 0; r < 8; ++r) {
+          const float x = a[(i + r) * deep + l];
+          sum[r] += Eight{x, x, x, x, x, x, x, x} * row;
+        }
+      }
+      for (int r = 0; r < 8; ++r) std::memcpy(c + (i + r) * across + j, &sum[r], 32);
+    }
+  }
+}
+
 void fill_unset(void* x, int count, ElementType element) {
-  if (element == ElementType::half || element == ElementType::bfloat16) {
+  if (element == ElementType::e4m3) {
+    std::fill_n(static_cast<std::uint8_t*>(x), count, std::uint8_t{0xff});  // a NaN, but one that computations give too
+  } else if (element == ElementType::half || element == ElementType::bfloat16) {
     std::fill_n(static_cast<std::uint16_t*>(x), count, element == ElementType::half ? kUnsetHalf : kUnsetBfloat16);
   } else {
     std::fill_n(static_cast<std::uint32_t*>(x), count, kUnsetFloat);

@@ -18,6 +18,9 @@ void widen(const void* elements, ElementType element, float* values, int count);
 /// c (m, n) += a (m, k) b (k, n), all row-major, for the shapes of WMMA and mma.
 void multiply_matrices(int m, int n, int k, const float* a, const float* b, float* c);
 
+/// c (m, n) += a (m, k) b (k, n), all row-major, for any m and n that are multiples of 8.
+void multiply_rows_by_columns(int m, int n, int k, const float* a, const float* b, float* c);
+
 /// Fills registers with what unset ones hold.
 void fill_unset(void* x, int count, ElementType element);
 /// Whether any element still is what registers hold before anything is put into them.

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "common/simt/bfloat16.hpp"
+#include "common/simt/e4m3.hpp"
 #include "common/simt/half.hpp"
 #include "common/simt/runtime.hpp"
 #include "common/simt/unset.hpp"
@@ -16,6 +17,8 @@ template <>
 inline constexpr ElementType element_type<__half> = ElementType::half;
 template <>
 inline constexpr ElementType element_type<__nv_bfloat16> = ElementType::bfloat16;
+template <>
+inline constexpr ElementType element_type<__nv_fp8_e4m3> = ElementType::e4m3;
 
 /// Two floats rounded to nearest in one register, `low` in its lower half; what is not set stays so.
 inline std::uint32_t register_of_pair(float low, float high, ElementType element) {

@@ -43,6 +43,30 @@ const char* name(Mistake mistake) {
       return "output never written";
     case Mistake::written_twice:
       return "output written twice";
+    case Mistake::unfinished_copy:
+      return "read before the copy is complete";
+    case Mistake::overwritten_early:
+      return "overwritten while it may be read";
+    case Mistake::wrong_phase:
+      return "wait for the wrong phase of a barrier";
+    case Mistake::barrier_bytes:
+      return "bytes of a barrier do not add up";
+    case Mistake::barrier_misuse:
+      return "misuse of a barrier in shared memory";
+    case Mistake::named_barrier:
+      return "misuse of a named barrier";
+    case Mistake::pending_registers:
+      return "registers of a wgmma under way";
+    case Mistake::wgmma_order:
+      return "wgmma without fence, commit or wait";
+    case Mistake::missing_proxy_fence:
+      return "missing proxy fence";
+    case Mistake::descriptor:
+      return "descriptor that does not fit the memory";
+    case Mistake::unfinished_store:
+      return "bulk store not waited for";
+    case Mistake::register_count:
+      return "misuse of setmaxnreg";
     case Mistake::assertion:
       return "assertion";
     case Mistake::exception:

@@ -57,7 +57,7 @@ SIMT_API void copy_async_commit();
 SIMT_API void copy_async_wait(std::size_t groups_left);
 
 // Registers, and what is in them. `unset_registers` puts into them what they hold before anything is put into them.
-enum class ElementType : std::uint8_t { half, bfloat16, tf32, float32 };
+enum class ElementType : std::uint8_t { half, bfloat16, tf32, float32, e4m3 };
 SIMT_API void unset_registers(void* x, int count, ElementType element);
 
 // WMMA. One description per fragment type, in static storage.

@@ -1,6 +1,7 @@
 // Fibers, warps, blocks: who runs next, who waits for whom.
 #include "common/simt/scheduler.hpp"
 #include "common/simt/address.hpp"
+#include "common/simt/asynchrony.hpp"
 #include "common/simt/global_memory.hpp"
 
 #include <cstring>
@@ -43,6 +44,8 @@ void complete_block_barrier(Block& block) {
     if (warp.ready) block.runnable |= 1u << w;
   }
   for (int i = 0; i < block.threads; ++i) block.lanes[i].step = 0;
+  if (block.asynchrony != nullptr) [[unlikely]]
+    block.asynchrony->join_block();
 }
 
 /// A lane has gone: those that wait for it may be able to go on.
@@ -67,6 +70,8 @@ void finish_lane() {
   warp.ready &= ~lane.bit;
   --lane.block->alive;
   lane.copies.clear();
+  if (lane.block->asynchrony != nullptr) [[unlikely]]
+    lane.block->asynchrony->end_lane(lane);
   if (warp.alive == 0) flush(warp);
   complete_without(lane);
   wait_for_turn();
@@ -93,7 +98,7 @@ bool same_file(const Where& a, const Where& b) {
 
 /// Nobody can run and nobody has ended: says who waits where, and gives the block up.
 void give_up(Block& block) {
-  report_deadlock(block);
+  if (block.damaged || block.asynchrony == nullptr || !block.asynchrony->report_missing_bytes()) report_deadlock(block);
   for (int w = 0; w < block.warp_count; ++w) {
     Warp& warp = block.warps[w];
     flush(warp);
@@ -103,6 +108,7 @@ void give_up(Block& block) {
   // The fibers stay where they are: started afresh for the next block.
   for (Lane& lane : block.lanes) lane.abandoned = true;
   block.alive = block.arrived = 0;
+  block.damaged |= block.asynchrony != nullptr;  // what was left under way follows from this
 }
 
 }  // namespace
@@ -148,6 +154,7 @@ void run_block(Block& block, std::uint64_t number) {
   block.random = (block.launch->options.seed + number) * 0x9E3779B97F4A7C15ull | 1;
   ++block.clock;
   block.block_began = block.interval_began = block.clock;
+  block.asynchrony = nullptr;
   begin_block(block);
   for (int w = 0; w < block.warp_count; ++w) {
     Warp& warp = block.warps[w];
@@ -162,6 +169,9 @@ void run_block(Block& block, std::uint64_t number) {
     Lane& lane = block.lanes[i];
     lane.step = 0;
     lane.copies.clear();
+    lane.sleep = Sleep::none;
+    if (lane.watches_registers) [[unlikely]]  // it was given up
+      block.asynchrony_kept->pending.clear(lane);
     if (lane.abandoned || !lane.fiber.prepared()) {
       lane.abandoned = false;
       lane.fiber.prepare(at_address<void>(lane.stack_low), lane.stack_size, &fiber_main);
@@ -169,7 +179,10 @@ void run_block(Block& block, std::uint64_t number) {
   }
 
   while (block.alive > 0) {
+    if (block.asynchrony != nullptr && block.launch->options.order == Order::shuffled)
+      block.asynchrony->advance_at_random();
     if (block.runnable == 0) {
+      if (block.asynchrony != nullptr && block.asynchrony->advance()) continue;
       give_up(block);
       break;
     }
@@ -183,18 +196,26 @@ void run_block(Block& block, std::uint64_t number) {
     observed = block.launch->observing ? &next : nullptr;
     Fiber::switch_to(block.scheduler, next.fiber);
   }
+  if (block.asynchrony != nullptr) {
+    block.asynchrony->end_block();
+    for (int w = 0; w < block.warp_count; ++w) block.warps[w].ready = 0;  // whom the last copies have woken
+  }
   block.runnable = 0;
   note_interval(block);
   end_interval(block);
   end_block(block);
 }
 
-int pick_in_order(Block& block, std::uint32_t mask) {
-  if (block.launch->options.order == Order::reversed) return 31 - std::countl_zero(mask);
+unsigned random_below(Block& block, unsigned n) {
   block.random ^= block.random << 13;  // xorshift64
   block.random ^= block.random >> 7;
   block.random ^= block.random << 17;
-  const int start = static_cast<int>(block.random >> 32 & 31);
+  return static_cast<unsigned>(block.random >> 32) % n;
+}
+
+int pick_in_order(Block& block, std::uint32_t mask) {
+  if (block.launch->options.order == Order::reversed) return 31 - std::countl_zero(mask);
+  const int start = static_cast<int>(random_below(block, 32));
   return (std::countr_zero(std::rotr(mask, start)) + start) & 31;
 }
 

@@ -27,6 +27,8 @@ void execute_instruction(Warp& warp, Collective operation);
 /// Counts one ldmatrix or stmatrix with rows of 16 bytes at these addresses, eight a matrix (counting.cpp).
 void count_matrix_rows(Block& block, const std::uintptr_t* rows, int matrices, bool stores);
 
+/// A random number below n, of the block's own sequence.
+unsigned random_below(Block& block, unsigned n);
 /// pick() for any order but the natural one.
 int pick_in_order(Block& block, std::uint32_t mask);
 /// The bit of `mask` (not empty) that has its turn.

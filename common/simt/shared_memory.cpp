@@ -6,6 +6,7 @@
 #include <cstring>
 #include <new>
 
+#include "common/simt/asynchronous.hpp"
 #include "common/simt/detect.hpp"
 #include "common/simt/program.hpp"
 
@@ -31,15 +32,27 @@ void Shadowed::reset(std::uintptr_t low, std::size_t bytes) {
   const std::size_t needed = (bytes_ / 2 + 2) * sizeof(Cell);
   if (needed <= mapped_) return;
   if (cells_ != nullptr) munmap(cells_, mapped_);
+  if (readers_ != nullptr) munmap(readers_, ordering_);
+  readers_ = nullptr;
   cells_ = static_cast<Cell*>(map_zeroed(needed));
   mapped_ = needed;
 }
 
 void Shadowed::clear() {
   if (cells_ != nullptr) std::memset(static_cast<void*>(cells_), 0, mapped_);
+  if (readers_ != nullptr) std::memset(static_cast<void*>(readers_), 0, ordering_);
+}
+
+void Shadowed::begin_ordering() {
+  if (readers_ != nullptr) return;
+  const std::size_t cells = mapped_ / sizeof(Cell);
+  ordering_ = cells * (32 * sizeof(Reader) + sizeof(Origin) / 4);  // an origin for eight cells, and room
+  readers_ = static_cast<Reader*>(map_zeroed(ordering_));
+  origins_ = reinterpret_cast<Origin*>(readers_ + cells * 32);
 }
 
 Shadowed::~Shadowed() {
+  if (readers_ != nullptr) munmap(readers_, ordering_);
   if (cells_ != nullptr) munmap(cells_, mapped_);
 }
 
@@ -72,6 +85,12 @@ void SharedMemory::begin_block(Block& block) {
   static_dirty_low_ = ~std::uintptr_t(0);
   static_dirty_high_ = 0;
   suspects_.clear();
+  ordering_ = false;
+  copies_ = 0;
+}
+
+std::uint32_t shared_offset(const void* pointer) {
+  return running->block->shared->offset_of(reinterpret_cast<std::uintptr_t>(pointer)) & 0x3ffff;
 }
 
 // --- Bounds and names ------------------------------------------------------------------------------------------------
@@ -345,6 +364,9 @@ void SharedMemory::judge_write(Lane& lane, const Cell& cell, std::uintptr_t addr
 void SharedMemory::check_byte(Lane& lane, Cell* cell, std::uintptr_t address, bool reads, std::uint32_t lanes,
                               const void* pc, std::uint8_t flags) {
   const std::uint8_t byte = address & 1 ? 2 : 1;
+  if (ordering_) [[unlikely]]
+    return reads ? read_ordered(lane, cell, cell + 1, address, lanes, pc, byte)
+                 : write_ordered(lane, cell, cell + 1, address, pc, byte, flags);
   reads ? read_cells(lane, cell, cell + 1, address, lanes, pc, byte)
         : write_cells(lane, cell, cell + 1, address, pc, byte, flags);
 }

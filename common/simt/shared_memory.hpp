@@ -10,6 +10,7 @@
 
 #include "common/simt/execution.hpp"
 #include "common/simt/launch_state.hpp"
+#include "common/simt/tensor_map.hpp"
 
 namespace simt {
 
@@ -32,12 +33,43 @@ struct alignas(32) Cell {
 };
 static_assert(sizeof(Cell) == 32);
 
+/// The last read of two bytes by each warp, in blocks with barriers of parts of them (asynchrony.hpp).
+struct Reader {
+  std::uint32_t stamp = 0;  ///< kUnderWay: the copy engine or the tensor cores are still reading
+  std::uint32_t pc = 0;
+  std::uint32_t lanes = 0;  ///< that have read since their last barrier; 0: the tensor cores, for the warpgroup
+  static constexpr std::uint32_t kUnderWay = ~0u;
+};
+
+/// Where 16 bytes of shared memory come from that the copy engine has brought.
+struct Origin {
+  std::uint32_t copy = 0;    ///< number of the copy in the block, from 1; 0: none
+  std::uint32_t offset = 0;  ///< bytes from the box's beginning, before swizzling
+  std::uint16_t row_bytes = 0;
+  Swizzle swizzle = Swizzle::none;
+};
+
+/// Who reads shared memory besides threads.
+struct AsyncReader {
+  const char* action;
+  const void* pc;
+  std::uint32_t lanes;    ///< 0: the tensor cores, for a warpgroup
+  int warp;               ///< as which the read is entered: for a warpgroup its first one
+  bool enters = true;     ///< false: it is entered already, and only looked at for another warp
+  bool reported = false;  ///< one mistake of a read is enough
+};
+
 /// Memory with a shadow cell for every two bytes.
 class Shadowed {
  public:
   void reset(std::uintptr_t low, std::size_t bytes);
   bool contains(std::uintptr_t address) const { return address - low_ < bytes_; }
   Cell* cell(std::uintptr_t address) { return &cells_[(address - low_) / 2]; }
+  /// By warp, of the two bytes of this cell.
+  Reader* readers(const Cell* cell) { return &readers_[(cell - cells_) * 32]; }
+  Origin& origin(std::uintptr_t address) { return origins_[(address - low_) / 16]; }
+  /// Makes room for readers and origins.
+  void begin_ordering();
   std::uintptr_t low() const { return low_; }
   std::size_t bytes() const { return bytes_; }
   void clear();
@@ -48,14 +80,19 @@ class Shadowed {
 
  private:
   std::uintptr_t low_ = 0;
-  std::size_t bytes_ = 0, mapped_ = 0;
+  std::size_t bytes_ = 0, mapped_ = 0, ordering_ = 0;
   Cell* cells_ = nullptr;
+  Reader* readers_ = nullptr;
+  Origin* origins_ = nullptr;
 };
 
 /// The shared memory of the block that one operating-system thread runs.
+struct BulkCopy;
+
 class SharedMemory {
  public:
   static constexpr std::size_t kMostDynamic = std::size_t(256) * 1024;
+  static constexpr std::uint32_t kStaticsOffset = 0x39000;  ///< past the most that a block can have, a multiple of 1024
 
   SharedMemory();
   ~SharedMemory();
@@ -74,6 +111,15 @@ class SharedMemory {
   }
 
   bool contains(std::uintptr_t address) const { return dynamic_.contains(address) || statics_.contains(address); }
+  /// As descriptors name places in shared memory: static variables lie behind the dynamic memory.
+  std::uint32_t offset_of(std::uintptr_t address) const {
+    if (dynamic_.contains(address)) return static_cast<std::uint32_t>(address - dynamic_.low());
+    return static_cast<std::uint32_t>(kStaticsOffset + (address - (statics_.low() & ~std::uintptr_t(1023))));
+  }
+  std::uintptr_t at_offset(std::uint32_t offset) const {
+    if (offset < kStaticsOffset) return dynamic_.low() + offset;
+    return (statics_.low() & ~std::uintptr_t(1023)) + (offset - kStaticsOffset);
+  }
   bool in_statics(std::uintptr_t address) const { return statics_.contains(address); }
   std::byte* dynamic() const { return memory_; }
   /// Names the parts of the dynamic memory; ends the lane if `size` is more than was asked for.
@@ -89,6 +135,19 @@ class SharedMemory {
   bool same_member(std::uintptr_t a, std::uintptr_t b) const;
   /// All lines of a matrix in one member. Does not return otherwise.
   void check_same_member(Lane& lane, std::uintptr_t first, std::uintptr_t last, Access access, const void* pc);
+  // Where vector clocks order the block (ordered_memory.cpp).
+  /// From now on in this block.
+  void begin_ordering();
+  /// The copy engine begins and ends to write a box.
+  void begin_async_write(Lane& lane, const BulkCopy& copy);
+  void finish_async_write(Block& block, const BulkCopy& copy);
+  /// The copy engine, for one lane, or the tensor cores, for a warpgroup, begin and end to read.
+  void begin_async_read(Lane& lane, std::uintptr_t address, std::size_t size, AsyncReader& reader);
+  void mark_async_read(const Block& block, std::uintptr_t address, std::size_t size, const AsyncReader& reader);
+  void finish_async_read(const Block& block, int warp, std::uintptr_t address, std::size_t size, bool tensor_cores);
+  /// Where the 16 bytes at this address come from; null if no copy has brought them, or if they were written since.
+  const Origin* origin(std::uintptr_t address);
+
   /// Pending bytes have arrived: they are now written by the lane.
   void arrive(Lane& lane, std::uintptr_t address, std::size_t size, const void* pc);
 
@@ -116,6 +175,13 @@ class SharedMemory {
   void report_race(Lane& lane, const Cell& cell, std::uintptr_t address, bool i_write, bool other_writes,
                    std::uint32_t lanes, std::uint32_t other_lanes, int other_warp, const void* pc);
   const SharedMember* member(std::size_t offset) const;
+  Shadowed& shadow(std::uintptr_t address) { return dynamic_.contains(address) ? dynamic_ : statics_; }
+  void read_ordered(Lane& lane, Cell* cell, Cell* end, std::uintptr_t address, std::uint32_t lanes, const void* pc,
+                    std::uint8_t bytes);
+  void write_ordered(Lane& lane, Cell* cell, Cell* end, std::uintptr_t address, const void* pc, std::uint8_t bytes,
+                     std::uint8_t flags);
+  bool judge_overwritten(Lane& lane, const Cell& cell, std::uintptr_t address, const char* action, const void* pc,
+                         std::uint8_t bytes, std::uint8_t flags, bool copies);
 
   Shadowed statics_, dynamic_;
   std::byte* memory_ = nullptr;
@@ -126,6 +192,8 @@ class SharedMemory {
   /// where members overlap.
   std::vector<std::uint8_t> map_;
   static constexpr std::uint8_t kOutside = 0, kPadding = 255, kAny = 254;
+  bool ordering_ = false;     ///< vector clocks order this block
+  std::uint32_t copies_ = 0;  ///< of the block so far
   std::vector<Suspect> suspects_;
   static constexpr std::size_t kMostSuspects = 256;
 };
@@ -154,6 +222,9 @@ inline void SharedMemory::check(Lane& lane, std::uintptr_t address, std::size_t 
   if (size == 1) [[unlikely]]
     return check_byte(lane, cell, address, reads, lanes, pc, flags);
   Cell* const end = cell + size / 2;  // accesses are aligned
+  if (ordering_) [[unlikely]]
+    return reads ? read_ordered(lane, cell, end, address, lanes, pc, 3)
+                 : write_ordered(lane, cell, end, address, pc, 3, flags);
   reads ? read_cells(lane, cell, end, address, lanes, pc, 3) : write_cells(lane, cell, end, address, pc, 3, flags);
 }
 

@@ -30,6 +30,12 @@ std::span<const Case> compared_cases();
 /// Right kernels of the instructions below WMMA, for answers and counters (instructions.cu).
 std::span<const Case> instruction_cases();
 
+/// Right kernels of Hopper's instructions, for answers and counters (hopper_right.cu); kernels with one mistake each
+/// (mistakes_hopper.cu). A GPU has to have compute capability 9.0 for them.
+std::span<const Case> hopper_cases();
+std::span<const Case> hopper_attention();  ///< warp_specialised.cu
+std::span<const Case> hopper_mistakes();
+
 /// Right kernels (right.cu): no report on any.
 std::span<const Case> right_cases();
 

@@ -32,7 +32,14 @@ json counters_json(const simt::Counters& c) {
           {"shared.store_wavefronts", c.shared.store_wavefronts},
           {"shared.atomic_instructions", c.shared.atomic_instructions},
           {"tensor_instructions", c.tensor_instructions},
-          {"async_instructions", c.async_instructions}};
+          {"async_instructions", c.async_instructions},
+          {"bulk_loads", c.bulk_loads},
+          {"bulk_stores", c.bulk_stores},
+          {"bulk_requests", c.bulk_requests},
+          {"global.bulk_load_bytes", c.global.bulk_load_bytes},
+          {"global.bulk_store_bytes", c.global.bulk_store_bytes},
+          {"wgmma_instructions", c.wgmma_instructions},
+          {"wgmma_wavefronts", c.wgmma_wavefronts}};
 }
 
 /// The case's launches, each with its counters.
@@ -71,26 +78,28 @@ int main() {
   }
   json compared = json::array(), mistakes = json::array(), right = json::array();
   using Group = std::pair<const char*, std::span<const zoo::Case>>;
-  const char* instructions = "instructions below WMMA";
+  const char *instructions = "instructions below WMMA", *hopper = "Hopper's";
   const auto add = [](json& to, const char* kind, json entry) {
     entry["kind"] = kind;
     to.push_back(std::move(entry));
   };
   for (const auto& [kind, cases] :
        {Group{"counted", zoo::counted_cases()}, Group{instructions, zoo::instruction_cases()},
-        Group{"the book's", zoo::compared_cases()}, Group{"right", zoo::right_cases()}}) {
+        Group{"the book's", zoo::compared_cases()}, Group{hopper, zoo::hopper_cases()},
+        Group{hopper, zoo::hopper_attention()}, Group{"right", zoo::right_cases()}}) {
     const bool all = cases.data() != zoo::right_cases().data();
     for (const zoo::Case& c : cases) {
       if (all || kComparedToo.contains(c.name)) add(compared, kind, counted(c));
     }
   }
-  for (const auto& [kind, cases] : {Group{"races", zoo::race_cases()}, Group{"wrong accesses", zoo::memory_cases()},
-                                    Group{"threads that do not come together", zoo::warp_cases()},
-                                    Group{instructions, zoo::instruction_mistakes()}}) {
+  for (const auto& [kind, cases] :
+       {Group{"races", zoo::race_cases()}, Group{"wrong accesses", zoo::memory_cases()},
+        Group{"threads that do not come together", zoo::warp_cases()}, Group{instructions, zoo::instruction_mistakes()},
+        Group{hopper, zoo::hopper_mistakes()}}) {
     for (const zoo::Case& c : cases) add(mistakes, kind, judged(c));
   }
-  for (const auto& [kind, cases] :
-       {Group{"right", zoo::right_cases()}, Group{instructions, zoo::instruction_cases()}}) {
+  for (const auto& [kind, cases] : {Group{"right", zoo::right_cases()}, Group{instructions, zoo::instruction_cases()},
+                                    Group{hopper, zoo::hopper_cases()}}) {
     for (const zoo::Case& c : cases) add(right, kind, judged(c));
   }
   std::printf("%s\n", json({{"compared", compared}, {"mistakes", mistakes}, {"right", right}}).dump(1).c_str());

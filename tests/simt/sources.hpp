@@ -19,10 +19,10 @@ inline MarkedLines marked_lines(const std::string& path) {
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
     for (const auto& [word, where] : {std::pair{"bug: ", &lines.bug}, std::pair{"other: ", &lines.other}}) {
-      const std::size_t at = line.find(word);
-      if (at == std::string::npos) continue;
-      const std::size_t begin = at + std::string(word).size();
-      (*where)[line.substr(begin, line.find(' ', begin) - begin)].insert(number);
+      for (std::size_t at = line.find(word); at != std::string::npos; at = line.find(word, at + 1)) {
+        const std::size_t begin = at + std::string(word).size();
+        (*where)[line.substr(begin, line.find(' ', begin) - begin)].insert(number);
+      }
     }
   }
   return lines;

@@ -8,9 +8,23 @@
 #include "tests/simt/cases.hpp"
 
 int main(int argc, char** argv) {
-  const std::span<const zoo::Case> groups[] = {zoo::counted_cases(), zoo::instruction_cases(),   zoo::compared_cases(),
-                                               zoo::right_cases(),   zoo::race_cases(),          zoo::memory_cases(),
-                                               zoo::warp_cases(),    zoo::instruction_mistakes()};
+  const std::span<const zoo::Case> groups[] = {
+    zoo::counted_cases(),
+    zoo::instruction_cases(),
+    zoo::compared_cases(),
+    zoo::right_cases(),
+    zoo::race_cases(),
+    zoo::memory_cases(),
+    zoo::warp_cases(),
+    zoo::instruction_mistakes(),
+#if !defined(ZOO_WITHOUT_HOPPER)  // nvcc compiles these for compute capability 9.0 only
+    zoo::hopper_cases(),
+    zoo::hopper_attention(),
+#endif
+#if !defined(ZOO_FOR_GPU)  // ptxas refuses mistakes_hopper.cu
+    zoo::hopper_mistakes(),
+#endif
+  };
   if (argc == 1) {
     for (const auto& group : groups) {
       for (const zoo::Case& c : group) std::printf("%s\n", c.name);

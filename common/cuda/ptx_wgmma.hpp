@@ -1,0 +1,246 @@
+// The part of ptx.hpp with the products of warpgroups ("Asynchronous Warpgroup Level Matrix Instructions: wgmma"). Four
+// warps, the first of which has a number that is a multiple of four, multiply as one: all 128 threads issue the same
+// products. A product runs beside the code that has issued it, and reads shared memory by itself.
+//
+// The lists of registers below are those of the instruction: an accumulator of n columns is n / 2 registers a thread.
+#pragma once
+
+#include "common/cuda/ptx.hpp"
+
+namespace workbook::cuda {
+
+/// wgmma.fence: the products that follow see what this thread has written to registers. Before the first product, and
+/// whenever registers of D or A were written since.
+__device__ __forceinline__ void wgmma_fence() {
+#if defined(__CUDACC__)
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#else
+  simt::wgmma_fence();
+#endif
+}
+/// wgmma.commit_group: the products since the last commit are a group.
+__device__ __forceinline__ void wgmma_commit_group() {
+#if defined(__CUDACC__)
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+#else
+  simt::wgmma_commit();
+#endif
+}
+/// wgmma.wait_group: waits until at most the newest `groups` groups are under way. D, which is complete then, may not
+/// be touched before (nor may A's registers): the empty asm keeps the compiler from moving arithmetic on D to before
+/// it.
+template <int groups, int n>
+__device__ __forceinline__ void wgmma_wait_group(Fragment<float, n>& D) {
+  static_assert(groups >= 0 && groups <= 7);
+#if defined(__CUDACC__)
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(groups) : "memory");
+#pragma unroll
+  for (int i = 0; i < n; ++i) asm volatile("" : "+f"(D[i])::"memory");
+#else
+  (void)D;
+  simt::wgmma_wait(groups);
+#endif
+}
+
+/// A matrix in shared memory, as a product is told of it ("Matrix Descriptor").
+struct WgmmaMatrix {
+  std::uint64_t descriptor;
+  /// The same, so many bytes further: a multiple of 16.
+  __device__ __forceinline__ WgmmaMatrix operator+(int bytes) const { return {descriptor + (bytes >> 4)}; }
+};
+/// Rows of as many bytes as the swizzle says, eight of which make a pattern (128 bytes: 1024); `stride` bytes from
+/// eight rows to the next eight. Rows along k (K-major): k elements 32 bytes long are one product's, the next ones are
+/// 32 bytes further within the row; `leading` is not used. Rows along n (MN-major, B as (k, n)): a row is a section of
+/// columns, and the next section is `leading` bytes away. first_row's pattern begins at a multiple of its bytes.
+__device__ __forceinline__ WgmmaMatrix wgmma_matrix(const void* first_row, int leading, int stride, Swizzle swizzle) {
+#if defined(__CUDACC__)
+  const std::uint64_t address = shared_address(first_row);
+#else
+  const std::uint64_t address = simt::shared_offset(first_row);
+#endif
+  const std::uint64_t mode = swizzle == Swizzle::none ? 0 : 4 - static_cast<std::uint64_t>(swizzle);
+  return {address >> 4 | std::uint64_t(leading >> 4) << 16 | std::uint64_t(stride >> 4) << 32 | mode << 62};
+}
+
+/// Along what the rows of B lie in shared memory.
+enum class Major { k, n };
+
+#if defined(__CUDACC__)
+namespace detail {
+// clang-format off
+#define WORKBOOK_TEXT_4 \
+  "%0, %1, %2, %3"
+#define WORKBOOK_TEXT_8 \
+  "%0, %1, %2, %3, %4, %5, %6, %7"
+#define WORKBOOK_TEXT_16 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define WORKBOOK_TEXT_32 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define WORKBOOK_TEXT_40 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+  "%32, %33, %34, %35, %36, %37, %38, %39"
+#define WORKBOOK_TEXT_48 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define WORKBOOK_TEXT_64 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define WORKBOOK_TEXT_96 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
+  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define WORKBOOK_TEXT_128 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
+  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
+  "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define WORKBOOK_D4(i) "+f"(D[i]), "+f"(D[i + 1]), "+f"(D[i + 2]), "+f"(D[i + 3])
+#define WORKBOOK_D8(i) WORKBOOK_D4(i), WORKBOOK_D4(i + 4)
+#define WORKBOOK_D16(i) WORKBOOK_D8(i), WORKBOOK_D8(i + 8)
+#define WORKBOOK_D32(i) WORKBOOK_D16(i), WORKBOOK_D16(i + 16)
+#define WORKBOOK_LIST_4 WORKBOOK_D4(0)
+#define WORKBOOK_LIST_8 WORKBOOK_D8(0)
+#define WORKBOOK_LIST_16 WORKBOOK_D16(0)
+#define WORKBOOK_LIST_32 WORKBOOK_D32(0)
+#define WORKBOOK_LIST_40 WORKBOOK_D32(0), WORKBOOK_D8(32)
+#define WORKBOOK_LIST_48 WORKBOOK_D32(0), WORKBOOK_D16(32)
+#define WORKBOOK_LIST_64 WORKBOOK_D32(0), WORKBOOK_D32(32)
+#define WORKBOOK_LIST_96 WORKBOOK_D32(0), WORKBOOK_D32(32), WORKBOOK_D32(64)
+#define WORKBOOK_LIST_128 WORKBOOK_D32(0), WORKBOOK_D32(32), WORKBOOK_D32(64), WORKBOOK_D32(96)
+
+// One product: its shape and types, its n / 2 registers, the numbers of the operands that follow these, and what the
+// types have beside the two signs: whether A and B are transposed.
+#define WORKBOOK_WGMMA_SHARED(shape, r, a, b, p, transposed)                                                       \
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, " p ", 0; wgmma.mma_async.sync.aligned." shape " {" WORKBOOK_TEXT_##r \
+               "}, " a ", " b ", p, 1, 1" transposed "; }"                                                         \
+               : WORKBOOK_LIST_##r : "l"(A.descriptor), "l"(B.descriptor), "r"(int(accumulate)))
+#define WORKBOOK_WGMMA_REGISTERS(shape, r, a0, a1, a2, a3, b, p, transposed)                                       \
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, " p ", 0; wgmma.mma_async.sync.aligned." shape " {" WORKBOOK_TEXT_##r \
+               "}, {" a0 ", " a1 ", " a2 ", " a3 "}, " b ", p, 1, 1" transposed "; }"                              \
+               : WORKBOOK_LIST_##r                                                                                 \
+               : "r"(A[0]), "r"(A[1]), "r"(A[2]), "r"(A[3]), "l"(B.descriptor), "r"(int(accumulate)))
+
+#define WORKBOOK_WGMMA(n, r, x0, x1, x2, x3, x4, x5)                                                               \
+  template <class T, Major major>                                                                                  \
+  __device__ __forceinline__ void wgmma(Fragment<float, r>& D, WgmmaMatrix A, WgmmaMatrix B, bool accumulate) {    \
+    if constexpr (std::is_same_v<T, __half> && major == Major::k) {                                                \
+      WORKBOOK_WGMMA_SHARED("m64n" #n "k16.f32.f16.f16", r, x0, x1, x2, ", 0, 0");                                 \
+    } else if constexpr (std::is_same_v<T, __half>) {                                                              \
+      WORKBOOK_WGMMA_SHARED("m64n" #n "k16.f32.f16.f16", r, x0, x1, x2, ", 0, 1");                                 \
+    } else if constexpr (std::is_same_v<T, __nv_bfloat16> && major == Major::k) {                                  \
+      WORKBOOK_WGMMA_SHARED("m64n" #n "k16.f32.bf16.bf16", r, x0, x1, x2, ", 0, 0");                               \
+    } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {                                                       \
+      WORKBOOK_WGMMA_SHARED("m64n" #n "k16.f32.bf16.bf16", r, x0, x1, x2, ", 0, 1");                               \
+    } else {                                                                                                       \
+      WORKBOOK_WGMMA_SHARED("m64n" #n "k32.f32.e4m3.e4m3", r, x0, x1, x2, "");                                     \
+    }                                                                                                              \
+  }                                                                                                                \
+  template <class T, Major major>                                                                                  \
+  __device__ __forceinline__ void wgmma(Fragment<float, r>& D, const Fragment<T, 4>& A, WgmmaMatrix B,             \
+                                        bool accumulate) {                                                         \
+    if constexpr (std::is_same_v<T, __half> && major == Major::k) {                                                \
+      WORKBOOK_WGMMA_REGISTERS("m64n" #n "k16.f32.f16.f16", r, x0, x1, x2, x3, x4, x5, ", 0");                     \
+    } else if constexpr (std::is_same_v<T, __half>) {                                                              \
+      WORKBOOK_WGMMA_REGISTERS("m64n" #n "k16.f32.f16.f16", r, x0, x1, x2, x3, x4, x5, ", 1");                     \
+    } else if constexpr (std::is_same_v<T, __nv_bfloat16> && major == Major::k) {                                  \
+      WORKBOOK_WGMMA_REGISTERS("m64n" #n "k16.f32.bf16.bf16", r, x0, x1, x2, x3, x4, x5, ", 0");                   \
+    } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {                                                       \
+      WORKBOOK_WGMMA_REGISTERS("m64n" #n "k16.f32.bf16.bf16", r, x0, x1, x2, x3, x4, x5, ", 1");                   \
+    } else {                                                                                                       \
+      WORKBOOK_WGMMA_REGISTERS("m64n" #n "k32.f32.e4m3.e4m3", r, x0, x1, x2, x3, x4, x5, "");                      \
+    }                                                                                                              \
+  }
+WORKBOOK_WGMMA(8, 4, "%4", "%5", "%6", "%7", "%8", "%9")
+WORKBOOK_WGMMA(16, 8, "%8", "%9", "%10", "%11", "%12", "%13")
+WORKBOOK_WGMMA(32, 16, "%16", "%17", "%18", "%19", "%20", "%21")
+WORKBOOK_WGMMA(64, 32, "%32", "%33", "%34", "%35", "%36", "%37")
+WORKBOOK_WGMMA(80, 40, "%40", "%41", "%42", "%43", "%44", "%45")
+WORKBOOK_WGMMA(96, 48, "%48", "%49", "%50", "%51", "%52", "%53")
+WORKBOOK_WGMMA(128, 64, "%64", "%65", "%66", "%67", "%68", "%69")
+WORKBOOK_WGMMA(192, 96, "%96", "%97", "%98", "%99", "%100", "%101")
+WORKBOOK_WGMMA(256, 128, "%128", "%129", "%130", "%131", "%132", "%133")
+#undef WORKBOOK_TEXT_4
+#undef WORKBOOK_TEXT_8
+#undef WORKBOOK_TEXT_16
+#undef WORKBOOK_TEXT_32
+#undef WORKBOOK_TEXT_40
+#undef WORKBOOK_TEXT_48
+#undef WORKBOOK_TEXT_64
+#undef WORKBOOK_TEXT_96
+#undef WORKBOOK_TEXT_128
+#undef WORKBOOK_LIST_4
+#undef WORKBOOK_LIST_8
+#undef WORKBOOK_LIST_16
+#undef WORKBOOK_LIST_32
+#undef WORKBOOK_LIST_40
+#undef WORKBOOK_LIST_48
+#undef WORKBOOK_LIST_64
+#undef WORKBOOK_LIST_96
+#undef WORKBOOK_LIST_128
+#undef WORKBOOK_D4
+#undef WORKBOOK_D8
+#undef WORKBOOK_D16
+#undef WORKBOOK_D32
+#undef WORKBOOK_WGMMA_SHARED
+#undef WORKBOOK_WGMMA_REGISTERS
+#undef WORKBOOK_WGMMA
+// clang-format on
+}  // namespace detail
+#endif
+
+/// wgmma.mma_async: starts D (64, n) = A (64, k) B (k, n) by a warpgroup, added to D if `accumulate`; n is 8, 16, 32,
+/// 64, 80, 96, 128, 192 or 256. T is half or __nv_bfloat16, k = 16, or __nv_fp8_e4m3, k = 32. Warp w has rows 16 w to
+/// 16 w + 15 of D, each 8 columns as in mma_m16n8k16: D[4 j] and the next are row quad, columns 8 j + 2 in_quad and the
+/// next; D[4 j + 2] and the next are row quad + 8. A's rows lie along k; B's as `major` says.
+template <class T, Major major = Major::k, int n_half>
+__device__ __forceinline__ void wgmma_mma_async(Fragment<float, n_half>& D, WgmmaMatrix A, WgmmaMatrix B,
+                                                bool accumulate) {
+  static_assert(sizeof(T) == 2 || major == Major::k, "operands of 8 bits lie along k");
+#if defined(__CUDACC__)
+  detail::wgmma<T, major>(D, A, B, accumulate);
+#else
+  simt::wgmma_shared(D.x, {simt::element_type<T>, 2 * n_half, false, major == Major::n, accumulate}, A.descriptor,
+                     B.descriptor);
+#endif
+}
+/// The same with A in registers: warp w has its rows 16 w to 16 w + 15 as in mma_m16n8k16 (of 8 bits: four neighbours
+/// in a register, columns 4 in_quad and the next three; A[2] and A[3] are 16 columns further).
+template <Major major = Major::k, class T, int n_half>
+__device__ __forceinline__ void wgmma_mma_async(Fragment<float, n_half>& D, const Fragment<T, 4>& A, WgmmaMatrix B,
+                                                bool accumulate) {
+  static_assert(sizeof(T) == 2 || major == Major::k, "operands of 8 bits lie along k");
+#if defined(__CUDACC__)
+  detail::wgmma<T, major>(D, A, B, accumulate);
+#else
+  simt::wgmma_registers(D.x, {simt::element_type<T>, 2 * n_half, false, major == Major::n, accumulate}, A.x,
+                        B.descriptor);
+#endif
+}
+
+/// Four floats to e4m3 in one register, the first in its lowest 8 bits; to nearest, beyond 448 they become 448.
+/// "Data Movement and Conversion Instructions: cvt" (.satfinite.e4m3x2.f32), twice.
+__device__ __forceinline__ std::uint32_t cvt_rn_satfinite_e4m3x4(float x0, float x1, float x2, float x3) {
+#if defined(__CUDACC__)
+  std::uint16_t low, high;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(x1), "f"(x0));
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(x3), "f"(x2));
+  return low | std::uint32_t(high) << 16;
+#else
+  const auto code = [](float x) { return std::uint32_t(simt::float_to_e4m3(x)); };
+  return code(x0) | code(x1) << 8 | code(x2) << 16 | code(x3) << 24;
+#endif
+}
+
+}  // namespace workbook::cuda

@@ -1,0 +1,141 @@
+// Tensor maps: what the copy engine is told of a tensor in device memory. One function makes them for both backends,
+// with the same checks; kernels take them as `const __grid_constant__ TensorMap`.
+//
+//   const TensorMap K = tensor_map(K_memory, {64, N, heads}, {d * 2, N * d * 2}, {64, Bc, 1}, Swizzle::bytes_128);
+//
+// The fastest dimension comes first. A copy moves a box; in shared memory its rows (of the fastest dimension) lie one
+// behind the other. Elements outside of the tensor are zeros when loaded, and left out when stored. With a swizzle the
+// 16 bytes at an address go where bits 4 to 6 of it are combined with bits 7 to 9 by exclusive or (of 64 bytes: bits 4
+// and 5 with 7 and 8; of 32: bit 4 with bit 7).
+//
+// Source: CUDA Driver API, "Tensor Map Object Management", cuTensorMapEncodeTiled.
+#pragma once
+
+#if defined(__CUDACC__)
+#include <cuda.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+#include <cuda_runtime.h>
+#else
+#include "common/simt/bfloat16.hpp"
+#include "common/simt/e4m3.hpp"
+#include "common/simt/half.hpp"
+#include "common/simt/tensor_map.hpp"
+#endif
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "common/cuda/error.hpp"
+
+namespace workbook::cuda {
+
+#if defined(__CUDACC__)
+using TensorMap = CUtensorMap;
+/// A row of the box is as long as the name says.
+enum class Swizzle : std::uint8_t { none, bytes_32, bytes_64, bytes_128 };
+#else
+using simt::Swizzle;
+using simt::TensorMap;
+#endif
+
+namespace detail {
+
+/// What cuTensorMapEncodeTiled would refuse, and what the simulator does not have, with names and limits. Throws Error.
+inline void check_tensor_map(const void* memory, std::uint64_t element_bytes, const std::vector<std::uint64_t>& sizes,
+                             const std::vector<std::uint64_t>& strides, const std::vector<std::uint32_t>& box,
+                             Swizzle swizzle) {
+  const auto refuse = [](const std::string& why) { throw Error("tensor_map: " + why); };
+  const auto text = [](std::uint64_t x) { return std::to_string(x); };
+  if (sizes.size() < 2 || sizes.size() > 5) refuse(text(sizes.size()) + " sizes; a tensor has 2 to 5 dimensions");
+  if (strides.size() + 1 != sizes.size()) {
+    refuse(text(strides.size()) + " strides for " + text(sizes.size()) +
+           " sizes; all but the first have one, in bytes");
+  }
+  if (box.size() != sizes.size()) {
+    refuse("a box of " + text(box.size()) + " dimensions for a tensor of " + text(sizes.size()));
+  }
+  if (reinterpret_cast<std::uintptr_t>(memory) % 16 != 0) refuse("memory has to begin at a multiple of 16 bytes");
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] < 1 || sizes[i] > std::uint64_t(1) << 32) {
+      refuse("sizes[" + text(i) + "] is " + text(sizes[i]) + "; allowed are 1 to 2^32");
+    }
+    if (box[i] < 1 || box[i] > 256) refuse("box[" + text(i) + "] is " + text(box[i]) + "; allowed are 1 to 256");
+  }
+  for (std::size_t i = 0; i < strides.size(); ++i) {
+    if (strides[i] % 16 != 0 || strides[i] == 0 || strides[i] >= std::uint64_t(1) << 40) {
+      refuse("strides[" + text(i) + "] is " + text(strides[i]) + " bytes; allowed are multiples of 16 below 2^40");
+    }
+  }
+  const std::uint64_t row = box[0] * element_bytes;
+  constexpr std::uint64_t kSpans[] = {0, 32, 64, 128};
+  const std::uint64_t span = kSpans[static_cast<unsigned>(swizzle)];
+  if (row % 16 != 0) refuse("a row of the box has " + text(row) + " bytes; allowed are multiples of 16");
+  if (span != 0 && row != span) {
+    refuse("a row of the box has " + text(row) + " bytes; with this swizzle it has to have " + text(span));
+  }
+}
+
+#if defined(__CUDACC__)
+template <class T>
+constexpr CUtensorMapDataType tensor_element() {
+  if constexpr (std::is_same_v<T, __half>) return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  if constexpr (std::is_same_v<T, float>) return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+  return CU_TENSOR_MAP_DATA_TYPE_UINT8;
+}
+#endif
+
+}  // namespace detail
+
+/// The tensor at `memory`, of `sizes` elements, the fastest dimension first; strides[i] is the bytes from one element
+/// of dimension i + 1 to the next. T is float, half, __nv_bfloat16 or __nv_fp8_e4m3. Throws Error.
+template <class T>
+TensorMap tensor_map(const T* memory, const std::vector<std::uint64_t>& sizes,
+                     const std::vector<std::uint64_t>& strides, const std::vector<std::uint32_t>& box,
+                     Swizzle swizzle = Swizzle::none) {
+  detail::check_tensor_map(memory, sizeof(T), sizes, strides, box, swizzle);
+  TensorMap map{};
+#if defined(__CUDACC__)
+  // The driver's function, without linking the driver's library.
+  static const auto encode = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    const cudaError_t error =
+        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
+    if (error != cudaSuccess || found != cudaDriverEntryPointSuccess) {
+      throw Error("tensor_map: the driver has no cuTensorMapEncodeTiled; it takes a GPU of compute capability 9.0");
+    }
+    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
+  }();
+  const cuuint32_t steps[5] = {1, 1, 1, 1, 1};
+  const std::vector<cuuint64_t> dimensions(sizes.begin(), sizes.end()), bytes(strides.begin(), strides.end());
+  const std::vector<cuuint32_t> part(box.begin(), box.end());
+  constexpr CUtensorMapSwizzle kModes[] = {CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_SWIZZLE_32B,
+                                           CU_TENSOR_MAP_SWIZZLE_64B, CU_TENSOR_MAP_SWIZZLE_128B};
+  const CUresult result =
+      encode(&map, detail::tensor_element<T>(), cuuint32_t(sizes.size()), const_cast<T*>(memory), dimensions.data(),
+             bytes.data(), part.data(), steps, CU_TENSOR_MAP_INTERLEAVE_NONE, kModes[static_cast<unsigned>(swizzle)],
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) {
+    throw Error("tensor_map: cuTensorMapEncodeTiled refuses it with error " + std::to_string(result));
+  }
+#else
+  map.memory = const_cast<T*>(memory);
+  map.dimensions = static_cast<int>(sizes.size());
+  map.element_bytes = sizeof(T);
+  map.swizzle = swizzle;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    map.sizes[i] = sizes[i];
+    map.strides[i] = i == 0 ? sizeof(T) : strides[i - 1];
+    map.box[i] = box[i];
+  }
+#endif
+  return map;
+}
+
+}  // namespace workbook::cuda

@@ -1,0 +1,53 @@
+// What kernels call of Hopper's asynchronous instructions; common/cuda/ptx.hpp says what each does. Declarations only,
+// as in runtime.hpp.
+#pragma once
+
+#include <cstdint>
+
+#include "common/simt/api.hpp"
+#include "common/simt/runtime.hpp"
+#include "common/simt/tensor_map.hpp"
+
+namespace simt {
+
+/// The bits by which descriptors name a place in shared memory, in bytes: below 2^18.
+SIMT_API std::uint32_t shared_offset(const void* pointer);
+
+// Barriers in shared memory (mbarrier.cpp).
+SIMT_API void mbarrier_init(std::uint64_t* barrier, int arrivals);
+SIMT_API void mbarrier_fence_init();
+SIMT_API void mbarrier_arrive(std::uint64_t* barrier);
+SIMT_API void mbarrier_arrive_expect(std::uint64_t* barrier, std::int64_t bytes);
+SIMT_API void mbarrier_wait(std::uint64_t* barrier, int parity);
+
+// Barriers with numbers (named_barrier.cpp).
+SIMT_API void named_barrier(int number, int threads, bool waits);
+
+// The copy engine (bulk_copies.cpp).
+SIMT_API void bulk_load(void* to, const TensorMap& map, std::uint64_t* barrier, const int* coordinates, int count);
+SIMT_API void bulk_store(const TensorMap& map, const void* from, const int* coordinates, int count);
+SIMT_API void bulk_commit();
+SIMT_API void bulk_wait(int groups_left);
+
+// Generic and asynchronous proxy (clocks.cpp).
+SIMT_API void fence_proxy_async();
+
+// Registers moved between warps (register_pool.cpp), and one lane of a warp (collectives.cpp).
+SIMT_API void set_registers(int count, bool increase);
+SIMT_API bool elect_lane(std::uint32_t mask);
+
+// Products of warpgroups (wgmma.cpp). d: n / 2 registers. The descriptors are those of the PTX manual.
+struct WgmmaForm {
+  ElementType element;
+  std::uint16_t n;
+  bool a_transposed, b_transposed;  ///< rows of shared memory run along k, or (transposed) along m or n
+  bool accumulate;
+  friend bool operator==(const WgmmaForm&, const WgmmaForm&) = default;
+};
+SIMT_API void wgmma_fence();
+SIMT_API void wgmma_shared(float* d, WgmmaForm form, std::uint64_t a, std::uint64_t b);
+SIMT_API void wgmma_registers(float* d, WgmmaForm form, const std::uint32_t* a, std::uint64_t b);
+SIMT_API void wgmma_commit();
+SIMT_API void wgmma_wait(int groups_left);
+
+}  // namespace simt

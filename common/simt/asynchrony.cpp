@@ -1,0 +1,243 @@
+// The life of a block's asynchrony: its begin and end, who sleeps, what is carried out when nobody can run.
+//
+// One rule for whatever is asynchronous: it takes place when its result is waited for, and not before. So what is read
+// late sees what the kernel has overwritten too early, and what is used early sees what was there before. Copies are
+// carried out one at a time, when no thread of the block can run: in the order of issue, the other way round, or
+// shuffled and sometimes earlier, as Options::order says.
+#include "common/simt/asynchrony.hpp"
+
+#include <algorithm>
+
+#include "common/simt/program.hpp"
+#include "common/simt/scheduler.hpp"
+#include "common/simt/shared_memory.hpp"
+#include "common/simt/wgmma.hpp"
+
+namespace simt {
+
+void Asynchrony::begin_block() {
+  clocks.forget();
+  barriers_.clear();
+  barriers_.reserve(kMostBarriers);  // addresses of barriers stay
+  passed_.assign(std::size_t(block_.threads) * kMostBarriers, {});
+  for (NamedBarrier& barrier : named) barrier = {};
+  copies.clear();
+  for (Warpgroup& group : warpgroups) {
+    group.products.clear();
+    group.group_ends.clear();
+    group.committers.clear();
+    group.waiting.clear();
+    group.first_product = group.first_group = group.executed = group.read = 0;
+    group.read_stamp = 0;
+    group.lanes.fill({});
+  }
+  registers = {};
+  const int each = 65536 / block_.threads / 8 * 8;
+  registers.of_warp.fill(std::min(each, 256));
+  registers.free = 65536 - std::min(each, 256) * block_.warp_count * kWarpSize;
+  // All that was done before the last block barrier is known to everybody.
+  const auto base = std::make_shared<Knowledge>();
+  std::fill_n(base->known, kFirstBarrierAgent, block_.interval_began);
+  for (int i = 0; i < block_.threads; ++i) {
+    Lane& lane = block_.lanes[i];
+    pending.clear(lane);
+    lane.knows = base;
+    lane.fenced_at = 0;
+    lane.last_wait = -1;
+    lane.store_groups = 0;
+    lane.sleep = Sleep::none;
+  }
+}
+
+Asynchrony& asynchrony(Lane& lane) {
+  Block& block = *lane.block;
+  if (block.asynchrony == nullptr) [[unlikely]] {
+    if (!block.asynchrony_kept) block.asynchrony_kept = std::make_shared<Asynchrony>(block);
+    block.asynchrony = block.asynchrony_kept.get();
+    block.asynchrony->begin_block();
+    block.shared->begin_ordering();
+  }
+  return *block.asynchrony;
+}
+
+void sleep(Sleep reason, int what, int detail) {
+  Lane& lane = *running;
+  lane.sleep = reason;
+  lane.sleeps_for = what;
+  lane.sleep_detail = detail;
+  lane.warp->ready &= ~lane.bit;
+  wait_for_turn();
+}
+
+void wake(Lane& lane) {
+  lane.sleep = Sleep::none;
+  lane.warp->ready |= lane.bit;
+  lane.block->runnable |= 1u << lane.warp->index;
+}
+
+void refuse(Lane& lane, Finding finding) {
+  note_finding(lane, std::move(finding));
+  lane.block->damaged = true;
+  end_lane();
+}
+
+void Asynchrony::carry_out(std::size_t copy) {
+  const BulkCopy one = copies[copy];
+  copies.erase(copies.begin() + static_cast<std::ptrdiff_t>(copy));
+  land(block_, one);
+}
+
+/// Stores wait for their thread; only loads land by themselves.
+bool Asynchrony::advance() {
+  if (advance_products(block_)) return true;
+  std::vector<std::size_t> loads;
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    if (!copies[i].store) loads.push_back(i);
+  }
+  if (loads.empty()) return false;
+  const Order order = block_.launch->options.order;
+  std::size_t which = order == Order::reversed ? loads.size() - 1 : 0;
+  if (order == Order::shuffled) which = random_below(block_, static_cast<unsigned>(loads.size()));
+  carry_out(loads[which]);
+  return true;
+}
+
+void Asynchrony::advance_at_random() {
+  if (!copies.empty() && random_below(block_, 4) == 0) advance();
+}
+
+void Asynchrony::end_lane(Lane& lane) {
+  // Stores that nobody has waited for: they still take place, and are reported.
+  for (std::size_t i = 0; i < copies.size();) {
+    if (!copies[i].store || copies[i].issuer != &lane) {
+      ++i;
+      continue;
+    }
+    const BulkCopy& copy = copies[i];
+    if (!block_.damaged) {
+      Finding finding = finding_of(lane, Mistake::unfinished_store, copy.pc, "stores a box");
+      finding.variable = block_.shared->variable(copy.shared);
+      finding.what = copy.group < 0 ? "the thread ends before the store was committed and waited for"
+                                    : "the thread ends without a wait: shared memory may be gone before it was read";
+      finding.advice = std::string(copy.group < 0 ? "call cp_async_bulk_commit_group() after it, and then " : "call ") +
+                       "cp_async_bulk_wait_group_read<0>() in the thread that has issued the store";
+      note_finding(lane, std::move(finding));
+    }
+    carry_out(i);
+  }
+  end_products(lane);
+  end_registers(lane);
+}
+
+void Asynchrony::end_block() {
+  while (advance()) {
+  }
+  if (!block_.damaged) {
+    for (const Mbarrier& barrier : barriers_) {
+      if (barrier.bytes == 0) continue;
+      const bool unexpected = barrier.bytes < 0;
+      const Lane& lane = block_.lanes[unexpected ? barrier.copy_thread : barrier.expect_thread];
+      Finding finding = finding_of(lane, Mistake::barrier_bytes, unexpected ? barrier.copy_pc : barrier.expect_pc,
+                                   unexpected ? "loads a box" : "expects bytes");
+      finding.variable.name = name_of(block_, barrier);
+      finding.what = !unexpected ? "the block ends, and " + std::to_string(barrier.bytes) + " of " +
+                                       std::to_string(barrier.awaited) + " expected bytes have never come"
+                                 : "the block ends, and " + std::to_string(-barrier.bytes) +
+                                       " bytes have come that nobody expected";
+      finding.advice = "expect exactly the bytes of the boxes that are loaded, those outside of the tensor included";
+      note_finding(lane, std::move(finding));
+    }
+    for (int first = 0; first < block_.warp_count; first += 4) {
+      int calls = 0, last = std::min(first + 4, block_.warp_count), most = 0;
+      for (int w = first; w < last; ++w) {
+        calls += registers.calls[w] == registers.calls[first] && registers.asked[w] == registers.asked[first];
+        most = std::max(most, registers.calls[w]);
+      }
+      if (most == 0 || calls == last - first) continue;
+      int with = first;
+      while (registers.calls[with] != most) ++with;
+      const Lane& lane = block_.lanes[with * kWarpSize];
+      Finding finding = finding_of(lane, Mistake::register_count, registers.call_pc[with], "calls setmaxnreg");
+      finding.lanes = ~0u;
+      finding.what = "not all warps of the warpgroup " + std::to_string(first) + " to " + std::to_string(last - 1) +
+                     " execute the same setmaxnreg";
+      finding.advice = "let all four warps of a group execute it, before they go different ways";
+      note_finding(lane, std::move(finding));
+    }
+  }
+  for (int i = 0; i < block_.threads; ++i) block_.lanes[i].knows = nullptr;
+}
+
+const BulkCopy* Asynchrony::load_to(std::uintptr_t address) const {
+  for (auto copy = copies.rbegin(); copy != copies.rend(); ++copy) {
+    if (!copy->store && address - copy->shared < copy->map.box_bytes()) return &*copy;
+  }
+  return nullptr;
+}
+
+std::string Asynchrony::awaited(const Lane& lane) const {
+  switch (lane.sleep) {
+    case Sleep::none:
+      break;
+    case Sleep::mbarrier: {
+      const Mbarrier& barrier = barriers_[std::size_t(lane.sleeps_for)];
+      std::string text = name_of(block_, barrier) + ", phase " + std::to_string(barrier.phase) + " (parity " +
+                         std::to_string(barrier.phase & 1) +
+                         "): " + std::to_string(barrier.arrivals - barrier.missing) + " of " +
+                         std::to_string(barrier.arrivals) + " arrivals";
+      if (barrier.awaited != 0) {
+        text += ", " + std::to_string(barrier.awaited - barrier.bytes) + " of " + std::to_string(barrier.awaited) +
+                " bytes";
+      }
+      return text;
+    }
+    case Sleep::named_barrier: {
+      const NamedBarrier& barrier = named[lane.sleeps_for];
+      return "barrier " + std::to_string(lane.sleeps_for) + ": " + std::to_string(barrier.arrived) + " of " +
+             std::to_string(barrier.threads) + " threads";
+    }
+    case Sleep::products:
+      return "wgmma_wait_group of warpgroup " + std::to_string(lane.sleeps_for) + ": " +
+             std::to_string(warpgroups[std::size_t(lane.sleeps_for)].waiting.size()) + " of 128 threads";
+    case Sleep::registers:
+      return "setmaxnreg to " + std::to_string(lane.sleep_detail) + ": " + std::to_string(registers.free) +
+             " registers are free";
+  }
+  return "";
+}
+
+bool Asynchrony::report_missing_bytes() {
+  bool any = registers.waiting != 0;
+  for (std::uint32_t m = registers.waiting; m != 0; m &= m - 1) {
+    const auto w = std::size_t(std::countr_zero(m));
+    const Lane& lane = block_.lanes[w * kWarpSize];
+    Finding finding = finding_of(lane, Mistake::register_count, registers.call_pc[w], "calls setmaxnreg");
+    finding.lanes = ~0u;
+    finding.what = "nobody can go on: the warp waits for " + std::to_string(registers.asked[w]) +
+                   " registers a thread, has " + std::to_string(registers.of_warp[w]) + ", and " +
+                   std::to_string(registers.free) + " are free in all";
+    finding.advice = "let the other warps give back enough: the registers of all threads together are 65536";
+    note_finding(lane, std::move(finding));
+  }
+  for (const Mbarrier& barrier : barriers_) {
+    if (barrier.waiting.empty() || barrier.missing != 0 || barrier.bytes <= 0) continue;
+    any = true;
+    const Lane& waiter = *barrier.waiting.front();
+    Finding finding = finding_of(waiter, Mistake::barrier_bytes, barrier.expect_pc, "expects bytes");
+    finding.warp = barrier.expect_thread / kWarpSize;
+    finding.lanes = 1u << barrier.expect_thread % kWarpSize;
+    finding.variable.name = name_of(block_, barrier);
+    finding.other_pc = waiter.waits_at;
+    finding.other_action = "waits";
+    finding.other_warp = waiter.warp->index;
+    finding.other_lanes = waiter.bit;
+    finding.what = "nobody can go on: " + std::to_string(barrier.bytes) + " of the " + std::to_string(barrier.awaited) +
+                   " bytes that phase " + std::to_string(barrier.phase) +
+                   " of the barrier expects have not come, and no copy is under way";
+    finding.advice = "expect exactly the bytes of the boxes that are loaded";
+    note_finding(waiter, std::move(finding));
+  }
+  return any;
+}
+
+}  // namespace simt

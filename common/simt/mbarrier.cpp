@@ -1,0 +1,206 @@
+// Barriers in shared memory ("Parallel Synchronization and Communication Instructions: mbarrier"): phases that end when
+// so many threads have arrived as the barrier was made for, and all expected bytes have come.
+#include <algorithm>
+
+#include "common/simt/asynchrony.hpp"
+#include "common/simt/scheduler.hpp"
+#include "common/simt/shared_memory.hpp"
+
+namespace simt {
+
+std::string name_of(const Block& block, const Mbarrier& barrier) {
+  const Variable variable = block.shared->variable(barrier.address);
+  return variable.name + variable.part;
+}
+
+Mbarrier* Asynchrony::barrier_at(std::uintptr_t address) {
+  for (Mbarrier& barrier : barriers_) {
+    if (barrier.address == address) return &barrier;
+  }
+  return nullptr;
+}
+
+void Asynchrony::fence_barriers(const Lane& lane) {
+  for (Mbarrier& barrier : barriers_) barrier.fenced |= barrier.init_thread == lane.linear;
+}
+
+void Asynchrony::complete_phase(Mbarrier& barrier) {
+  if (barrier.missing != 0 || barrier.bytes != 0) return;
+  barrier.passed = barrier.gathering.take();
+  ++barrier.phase;
+  barrier.missing = barrier.arrivals;
+  barrier.awaited = 0;
+  for (Lane* lane : barrier.waiting) {
+    lane->knows = clocks.joined(lane->knows, barrier.passed);
+    passed(*lane, index_of(barrier)) = {static_cast<std::int32_t>(barrier.phase - 1), false};
+    wake(*lane);
+  }
+  barrier.waiting.clear();
+}
+
+namespace {
+
+Finding misuse(const Lane& lane, const void* pc, const char* action, std::uintptr_t address, std::string what,
+               std::string advice) {
+  Finding finding = finding_of(lane, Mistake::barrier_misuse, pc, action);
+  if (lane.block->shared->contains(address)) finding.variable = lane.block->shared->variable(address);
+  finding.what = std::move(what);
+  finding.advice = std::move(advice);
+  return finding;
+}
+
+}  // namespace
+
+/// The barrier that an instruction names; ends the lane if there is none.
+Mbarrier& used_barrier(Lane& lane, const std::uint64_t* at, const char* action, const void* pc) {
+  const auto address = reinterpret_cast<std::uintptr_t>(at);
+  Mbarrier* barrier = asynchrony(lane).barrier_at(address);
+  if (barrier == nullptr) {
+    refuse(lane, misuse(lane, pc, action, address,
+                        lane.block->shared->contains(address) ? "no mbarrier_init has made a barrier here yet"
+                                                              : "the barrier is not in shared memory",
+                        "let one thread call mbarrier_init, then fence_mbarrier_init, and the block __syncthreads()"));
+  }
+  if (!ordered_before(lane, barrier->init_thread, barrier->init_stamp) && !lane.block->damaged) {
+    Finding finding = misuse(lane, pc, action, address, "nothing makes this thread wait until the barrier is made",
+                             "put a __syncthreads() between mbarrier_init and the first use by other threads");
+    finding.other_pc = barrier->init_pc;
+    finding.other_action = "makes the barrier";
+    finding.other_warp = barrier->init_thread / kWarpSize;
+    finding.other_lanes = 1u << barrier->init_thread % kWarpSize;
+    note_finding(lane, std::move(finding));
+  }
+  return *barrier;
+}
+
+void mbarrier_init(std::uint64_t* at, int arrivals) {
+  Lane& lane = *running;
+  Asynchrony& all = asynchrony(lane);
+  const void* pc = __builtin_return_address(0);
+  const auto address = reinterpret_cast<std::uintptr_t>(at);
+  SharedMemory& shared = *lane.block->shared;
+  const char* action = "makes a barrier";
+  if (!shared.contains(address) || address % 8 != 0) {
+    refuse(lane, misuse(lane, pc, action, address, "a barrier is 8 bytes of shared memory at a multiple of 8",
+                        "declare it in shared memory as an Mbarrier"));
+  }
+  shared.check_bounds(lane, address, 8, Access::write, pc);
+  constexpr int kMostArrivals = (1 << 20) - 1;
+  if (arrivals < 1 || arrivals > kMostArrivals) {
+    refuse(lane, misuse(lane, pc, action, address,
+                        "a barrier for " + std::to_string(arrivals) + " arrivals; allowed are 1 to 1048575",
+                        "pass the number of threads that arrive in each phase"));
+  }
+  if (const Mbarrier* old = all.barrier_at(address)) {
+    Finding finding = misuse(lane, pc, action, address, "the barrier is made a second time",
+                             "let one thread of the block make it, once");
+    finding.other_pc = old->init_pc;
+    finding.other_action = action;
+    finding.other_warp = old->init_thread / kWarpSize;
+    finding.other_lanes = 1u << old->init_thread % kWarpSize;
+    refuse(lane, std::move(finding));
+  }
+  if (all.barrier_count() == kMostBarriers) {
+    refuse(lane, misuse(lane, pc, action, address, "the simulator keeps at most 64 barriers a block", "use fewer"));
+  }
+  Mbarrier& barrier = all.add_barrier();
+  barrier.address = address;
+  barrier.arrivals = barrier.missing = arrivals;
+  barrier.init_thread = lane.linear;
+  barrier.init_stamp = lane.block->clock;
+  barrier.init_pc = pc;
+  ++lane.block->clock;
+}
+
+void mbarrier_fence_init() {
+  asynchrony(*running).fence_barriers(*running);
+}
+
+namespace {
+
+void arrive(Lane& lane, Mbarrier& barrier, const char* action, const void* pc) {
+  Asynchrony& all = *lane.block->asynchrony;
+  ++lane.block->counters.mbarrier_arrivals;
+  if (barrier.missing == 0) {
+    Finding finding = misuse(lane, pc, action, barrier.address,
+                             "phase " + std::to_string(barrier.phase) + " has all of its " +
+                                 std::to_string(barrier.arrivals) + " arrivals already, and waits for bytes",
+                             "make the barrier for as many arrivals as there are in each phase");
+    refuse(lane, std::move(finding));
+  }
+  --barrier.missing;
+  release(lane, barrier.gathering);
+  all.complete_phase(barrier);
+}
+
+/// A thread expects bytes for a phase that still waits for those of an earlier copy: if such a copy is under way, the
+/// stage is being filled again before anybody can have left it.
+void refuse_refill(Lane& lane, const Mbarrier& barrier, const void* pc) {
+  Asynchrony& all = *lane.block->asynchrony;
+  for (const BulkCopy& copy : all.copies) {
+    if (copy.store || copy.barrier != all.index_of(barrier)) continue;
+    Finding finding = finding_of(lane, Mistake::overwritten_early, pc, "expects bytes");
+    finding.variable = lane.block->shared->variable(copy.shared);
+    finding.what = "the copy that fills it in phase " + std::to_string(barrier.phase) + " of " +
+                   name_of(*lane.block, barrier) + " is still under way, and this thread begins to fill it again";
+    finding.advice = "wait, at a barrier, until all have left the stage, before it is filled again";
+    if (lane.last_wait >= 0 && all.passed(lane, lane.last_wait).repeated) {
+      finding.mistake = Mistake::wrong_phase;
+      finding.what += "; the wait for " + name_of(*lane.block, all.barrier(lane.last_wait)) +
+                      " did not wait: the phase that it asked for had ended before";
+      finding.advice = "flip the parity each time that the ring of stages comes round";
+    }
+    finding.other_pc = copy.pc;
+    finding.other_action = "loads a box";
+    finding.other_warp = copy.issuer->warp->index;
+    finding.other_lanes = copy.issuer->bit;
+    refuse(lane, std::move(finding));
+  }
+}
+
+}  // namespace
+
+void mbarrier_arrive(std::uint64_t* at) {
+  Lane& lane = *running;
+  const void* pc = __builtin_return_address(0);
+  arrive(lane, used_barrier(lane, at, "arrives", pc), "arrives", pc);
+}
+
+void mbarrier_arrive_expect(std::uint64_t* at, std::int64_t bytes) {
+  Lane& lane = *running;
+  const void* pc = __builtin_return_address(0);
+  Mbarrier& barrier = used_barrier(lane, at, "expects bytes", pc);
+  if (bytes < 0 || bytes >= 1 << 20) {
+    refuse(lane, misuse(lane, pc, "expects bytes", barrier.address,
+                        std::to_string(bytes) + " bytes are expected; a phase counts 0 to 1048575",
+                        "pass the bytes of the boxes that are loaded"));
+  }
+  if (barrier.missing == 0) refuse_refill(lane, barrier, pc);
+  barrier.bytes += bytes;
+  barrier.awaited += bytes;
+  barrier.expect_pc = pc;
+  barrier.expect_thread = lane.linear;
+  arrive(lane, barrier, "expects bytes", pc);
+}
+
+void mbarrier_wait(std::uint64_t* at, int parity) {
+  Lane& lane = *running;
+  const void* pc = __builtin_return_address(0);
+  Mbarrier& barrier = used_barrier(lane, at, "waits", pc);
+  Asynchrony& all = *lane.block->asynchrony;
+  ++lane.block->counters.mbarrier_waits;
+  const int index = all.index_of(barrier);
+  lane.last_wait = index;
+  lane.waits_at = pc;
+  if ((barrier.phase & 1) == (parity & 1)) {
+    barrier.waiting.push_back(&lane);
+    sleep(Sleep::mbarrier, index, parity & 1);
+    return;
+  }
+  PassedPhase& passed = all.passed(lane, index);
+  const auto phase = static_cast<std::int32_t>(barrier.phase - 1);
+  passed = {phase, passed.phase == phase};
+  lane.knows = all.clocks.joined(lane.knows, barrier.passed);
+}
+
+}  // namespace simt

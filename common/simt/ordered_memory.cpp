@@ -1,0 +1,346 @@
+// Shared memory in blocks where vector clocks say who is ordered after whom: what the shadow of shared_memory.cpp does
+// for blocks with __syncthreads alone, and more slowly. Besides threads, the copy engine writes and reads here, and the
+// tensor cores read.
+#include <algorithm>
+#include <bit>
+
+#include "common/simt/asynchrony.hpp"
+#include "common/simt/detect.hpp"
+#include "common/simt/program.hpp"
+#include "common/simt/shared_memory.hpp"
+
+namespace simt {
+
+void SharedMemory::begin_ordering() {
+  ordering_ = true;
+  dynamic_.begin_ordering();
+  statics_.begin_ordering();
+}
+
+namespace {
+
+std::string phase_text(std::int64_t phase) {
+  return "phase " + std::to_string(phase) + " (parity " + std::to_string(phase & 1) + ")";
+}
+
+void set_other(Finding& finding, std::uint32_t code, const char* action, int warp, std::uint32_t lanes) {
+  finding.other_pc = address_of_code(code);
+  finding.other_action = action;
+  finding.other_warp = warp;
+  finding.other_lanes = lanes;
+}
+
+/// What a thread has to do with the barrier at which a copy ends whose bytes it touches.
+void explain_touch(Finding& finding, const Lane& lane, const Cell& cell, std::uintptr_t address) {
+  Block& block = *lane.block;
+  Asynchrony& all = *block.asynchrony;
+  const int index = int(cell.write_thread - kFirstBarrierAgent);
+  const Mbarrier& barrier = all.barrier(index);
+  const bool pending = cell.flags & Cell::kPending;
+  const BulkCopy* copy = pending ? all.load_to(address) : nullptr;
+  const std::int64_t phase = copy != nullptr ? copy->phase : barrier.phase - 1;
+  const PassedPhase passed = all.passed(lane, index);
+  const std::string name = name_of(block, barrier);
+  finding.mistake = Mistake::unfinished_copy;
+  finding.what = pending ? "the copy engine is still bringing the bytes" : "nothing makes this wait for the copy";
+  finding.advice = "call mbarrier_wait_parity(" + name + ", " + std::to_string(phase & 1) +
+                   ") in every warp that reads, before it does";
+  set_other(finding, cell.write_pc, "loads a box", copy != nullptr ? copy->issuer->warp->index : -1,
+            copy != nullptr ? copy->issuer->bit : 0);
+  if (passed.phase == -2) {
+    finding.what += ": this thread has not waited for " + name;
+    return;
+  }
+  const bool at_once = passed.repeated || passed.phase == -1;
+  if (at_once && passed.phase != phase) {
+    finding.mistake = Mistake::wrong_phase;
+    finding.what += "; the wait for " + name + " did not wait: it asked for " +
+                    (passed.phase == -1 ? "the phase before the first (parity 1)" : phase_text(passed.phase)) +
+                    ", which had ended before, and the copy ends " + phase_text(phase);
+    finding.advice =
+        "a wait names the parity of the phase that it waits for: 0 for the first, then 1, 0, …; flip it each time that "
+        "the ring comes round";
+  } else {
+    finding.what += ": this thread's last wait for " + name + " was for " + phase_text(passed.phase) +
+                    ", and the copy ends " + phase_text(phase);
+  }
+}
+
+}  // namespace
+
+// --- Ordinary accesses -----------------------------------------------------------------------------------------------
+
+void SharedMemory::read_ordered(Lane& lane, Cell* cell, Cell* end, std::uintptr_t address, std::uint32_t lanes,
+                                const void* pc, std::uint8_t bytes) {
+  const Block& block = *lane.block;
+  const Warp& warp = *lane.warp;
+  Shadowed& memory = shadow(address);
+  const std::uint32_t code = code_of(pc), my_warp = 1u << warp.index;
+  for (; cell != end; ++cell, address += 2) {
+    const Agent writer = cell->write_thread;
+    if (cell->write_stamp < block.block_began) {
+      if (suspects_.size() < kMostSuspects) suspects_.push_back({address, pc, lane.linear, false});
+    } else if (writer >= kFirstBarrierAgent) {
+      if (cell->flags & Cell::kPending || !ordered_before(lane, writer, cell->write_stamp)) [[unlikely]] {
+        Finding finding = finding_of(lane, Mistake::unfinished_copy, pc, "reads");
+        finding.lanes = lanes;
+        finding.variable = variable(address);
+        explain_touch(finding, lane, *cell, address);
+        note_finding(lane, std::move(finding));
+      }
+    } else if (cell->flags & Cell::kPending ||
+               (cell->flags >> Cell::kWriteBytes & bytes && !(writer == lane.linear && lanes == lane.bit) &&
+                !ordered_before(lane, writer, cell->write_stamp))) [[unlikely]] {
+      report_race(lane, *cell, address, false, true, lanes, 1u << writer % kWarpSize, int(writer) / kWarpSize, pc);
+    }
+
+    if (cell->read_stamp < block.block_began) cell->read_warps = 0, cell->flags &= ~(3 << Cell::kReadBytes);
+    Reader& reader = memory.readers(cell)[warp.index];
+    if (reader.stamp != Reader::kUnderWay || !(cell->read_warps & my_warp)) {
+      const bool same = cell->read_warps & my_warp && reader.lanes != 0 && reader.stamp >= warp.epoch &&
+                        reader.stamp >= block.interval_began;
+      reader = {block.clock, code, same ? reader.lanes | lanes : lanes};
+    }
+    cell->read_warps |= my_warp;
+    cell->read_stamp = block.clock;
+    cell->read_warp = static_cast<std::uint8_t>(warp.index);
+    cell->read_lanes = lanes;
+    cell->read_pc = code;
+    cell->read_step = lane.step;
+    cell->flags = static_cast<std::uint8_t>(cell->flags | bytes << Cell::kReadBytes);
+  }
+}
+
+/// Whether something that has read or written the cell is not ordered before a write of the lane now; reports it.
+bool SharedMemory::judge_overwritten(Lane& lane, const Cell& cell, std::uintptr_t address, const char* action,
+                                     const void* pc, std::uint8_t bytes, std::uint8_t flags, bool copies) {
+  const Block& block = *lane.block;
+  const Agent writer = cell.write_thread;
+  const bool written = cell.write_stamp >= block.block_began, pending = cell.flags & Cell::kPending && written;
+  const auto start = [&](Mistake mistake) {
+    Finding finding = finding_of(lane, mistake, pc, action);
+    finding.variable = variable(address);
+    return finding;
+  };
+  if (written && writer >= kFirstBarrierAgent) {
+    if (pending || !ordered_before(lane, writer, cell.write_stamp)) {
+      Finding finding = start(Mistake::unfinished_copy);
+      explain_touch(finding, lane, cell, address);
+      const BulkCopy* other = block.asynchrony->load_to(address);
+      if (copies && pending && other != nullptr && other->issuer->warp == lane.warp && other->issuer != &lane &&
+          other->pc == pc) {
+        finding.mistake = Mistake::overwritten_early;
+        finding.what = "several lanes of a warp load the same box: its bytes come once for each";
+        finding.advice = "let one lane of the warp start copies: if (elect_sync()), or lane 0";
+      } else if (copies && finding.mistake == Mistake::unfinished_copy) {
+        finding.mistake = Mistake::overwritten_early;
+      }
+      note_finding(lane, std::move(finding));
+      return true;
+    }
+  } else if (written &&
+             (pending || (cell.flags >> Cell::kWriteBytes & bytes && writer != lane.linear &&
+                          !(cell.flags & flags & Cell::kAtomic) && !ordered_before(lane, writer, cell.write_stamp)))) {
+    if (!copies) {
+      report_race(lane, cell, address, true, true, lane.bit, 1u << writer % kWarpSize, int(writer) / kWarpSize, pc);
+      return true;
+    }
+    Finding finding = start(Mistake::overwritten_early);
+    set_other(finding, cell.write_pc, "writes", int(writer) / kWarpSize, 1u << writer % kWarpSize);
+    finding.what = "nothing makes the copy wait for the write: either may come last";
+    finding.advice = "let the thread that starts the copy wait, at a barrier, for those that write";
+    note_finding(lane, std::move(finding));
+    return true;
+  } else if (copies && written && writer < kFirstBarrierAgent && !seen_by_async_proxy(lane, writer, cell.write_stamp)) {
+    Finding finding = start(Mistake::missing_proxy_fence);
+    set_other(finding, cell.write_pc, "writes", int(writer) / kWarpSize, 1u << writer % kWarpSize);
+    finding.what = "the copy engine does not wait for ordinary writes to the same bytes: either may come last";
+    finding.advice = "call fence_proxy_async() after the writes, in the threads that write, and before the barrier";
+    note_finding(lane, std::move(finding));
+    return true;
+  }
+  if (cell.read_stamp < block.block_began || !(cell.flags >> Cell::kReadBytes & bytes)) return false;
+  const Reader* readers = shadow(address).readers(&cell);
+  for (std::uint32_t m = cell.read_warps; m != 0; m &= m - 1) {
+    const int w = std::countr_zero(m);
+    const Reader& reader = readers[w];
+    if (reader.stamp < block.block_began) continue;
+    const bool under_way = reader.stamp == Reader::kUnderWay;
+    std::uint32_t lanes = 0;
+    if (under_way) {
+      lanes = reader.lanes != 0 ? reader.lanes : ~0u;
+    } else if (reader.lanes == 0) {
+      lanes = ordered_before(lane, kFirstTensorAgent + Agent(w / 4), reader.stamp) ? 0 : ~0u;
+    } else if (reader.stamp >= block.interval_began) {
+      for (std::uint32_t l = reader.lanes; l != 0; l &= l - 1) {
+        const int other = std::countr_zero(l);
+        if (!ordered_before(lane, Agent(w * kWarpSize + other), reader.stamp)) lanes |= 1u << other;
+      }
+    }
+    if (lanes == 0) continue;
+    const char* reads = under_way ? "is still reading" : reader.lanes == 0 ? "multiplies" : "reads";
+    if (!copies && !under_way && reader.lanes != 0) {  // two threads: an ordinary race
+      Finding finding = start(Mistake::write_after_read);
+      set_other(finding, reader.pc, reads, w, lanes);
+      finding.what = "nothing makes the write wait for the read: the read may see the new value";
+      finding.advice = w == lane.warp->index ? "put a __syncwarp() between the last read and the write"
+                                             : "put a barrier between the last read and the write that overwrites it";
+      note_finding(lane, std::move(finding));
+      return true;
+    }
+    Finding finding = start(Mistake::overwritten_early);
+    set_other(finding, reader.pc, reads, w, lanes);
+    finding.what = under_way ? "what is overwritten is still being read"
+                             : "nothing makes this wait until all have read what is overwritten";
+    finding.advice =
+        under_way ? "wait for it (wgmma_wait_group, cp_async_bulk_wait_group_read) before the place is given free"
+                  : "let every warp that reads arrive at a barrier after its last read (after a __syncwarp() if other "
+                    "lanes have read too), and let the writer wait for all of them";
+    if (copies && !written) {
+      finding.mistake = Mistake::unfinished_copy;
+      std::swap(finding.pc, finding.other_pc);
+      std::swap(finding.action, finding.other_action);
+      std::swap(finding.warp, finding.other_warp);
+      std::swap(finding.lanes, finding.other_lanes);
+      finding.what = "it reads before the copy that brings the bytes has begun, and nothing makes it wait";
+      finding.advice = "wait for the barrier at which the copy ends, in every warp that reads";
+    } else if (copies && lane.last_wait >= 0 && block.asynchrony->passed(lane, lane.last_wait).repeated) {
+      finding.mistake = Mistake::wrong_phase;
+      finding.what += "; the wait for " + name_of(block, block.asynchrony->barrier(lane.last_wait)) +
+                      " did not wait: it asked for " +
+                      phase_text(block.asynchrony->passed(lane, lane.last_wait).phase) + ", which had ended before";
+      finding.advice = "flip the parity each time that the ring of stages comes round";
+    }
+    note_finding(lane, std::move(finding));
+    return true;
+  }
+  return false;
+}
+
+void SharedMemory::write_ordered(Lane& lane, Cell* cell, Cell* end, std::uintptr_t address, const void* pc,
+                                 std::uint8_t bytes, std::uint8_t flags) {
+  for (; cell != end; ++cell, address += 2) {
+    judge_overwritten(lane, *cell, address, "writes", pc, bytes, flags, false);
+    cell->write_stamp = lane.block->clock;
+    cell->write_pc = code_of(pc);
+    cell->write_thread = lane.linear;
+    cell->write_step = lane.step;
+    cell->flags =
+        static_cast<std::uint8_t>((cell->flags & (3 << Cell::kReadBytes)) | flags | bytes << Cell::kWriteBytes);
+  }
+}
+
+// --- The copy engine and the tensor cores ----------------------------------------------------------------------------
+
+void SharedMemory::begin_async_write(Lane& lane, const BulkCopy& copy) {
+  const std::uint64_t bytes = copy.map.box_bytes();
+  if (statics_.contains(copy.shared)) {
+    static_dirty_low_ = std::min(static_dirty_low_, copy.shared);
+    static_dirty_high_ = std::max(static_dirty_high_, copy.shared + bytes);
+  }
+  Shadowed& memory = shadow(copy.shared);
+  if (lane.step != 0xffff) ++lane.step;
+  bool reported = lane.block->damaged;
+  for (std::uint64_t i = 0; i < bytes; i += 2) {
+    Cell& cell = *memory.cell(copy.shared + i);
+    if (!reported) reported = judge_overwritten(lane, cell, copy.shared + i, "loads a box", copy.pc, 3, 0, true);
+    cell.write_stamp = lane.block->clock;
+    cell.write_pc = code_of(copy.pc);
+    cell.write_thread = static_cast<std::uint16_t>(kFirstBarrierAgent + Agent(copy.barrier));
+    cell.write_step = lane.step;
+    cell.flags =
+        static_cast<std::uint8_t>((cell.flags & (3 << Cell::kReadBytes)) | Cell::kPending | 3 << Cell::kWriteBytes);
+  }
+}
+
+void SharedMemory::finish_async_write(Block& block, const BulkCopy& copy) {
+  Shadowed& memory = shadow(copy.shared);
+  const std::uint64_t bytes = copy.map.box_bytes();
+  for (std::uint64_t i = 0; i < bytes; i += 2) {
+    Cell& cell = *memory.cell(copy.shared + i);
+    cell.flags = static_cast<std::uint8_t>(cell.flags & ~Cell::kPending);
+    cell.write_stamp = block.clock;
+  }
+  ++copies_;
+  const auto row = static_cast<std::uint16_t>(copy.map.box[0] * copy.map.element_bytes);
+  for (std::uint64_t i = 0; i < bytes; i += 16) {
+    memory.origin(swizzled(copy.shared + i, copy.map.swizzle)) = {copies_, static_cast<std::uint32_t>(i), row,
+                                                                  copy.map.swizzle};
+  }
+}
+
+const Origin* SharedMemory::origin(std::uintptr_t address) {
+  Shadowed& memory = shadow(address);
+  const Cell& cell = *memory.cell(address);
+  if (cell.write_thread < kFirstBarrierAgent || cell.flags & Cell::kPending) return nullptr;
+  const Origin& origin = memory.origin(address);
+  return origin.copy == 0 || origin.copy > copies_ ? nullptr : &origin;
+}
+
+void SharedMemory::begin_async_read(Lane& lane, std::uintptr_t address, std::size_t size, AsyncReader& reader) {
+  const Block& block = *lane.block;
+  Shadowed& memory = shadow(address);
+  Cell* cell = memory.cell(address);
+  Cell* const end = cell + size / 2;
+  for (std::uintptr_t at = address; !reader.reported && cell != end; ++cell, at += 2) {
+    const Agent writer = cell->write_thread;
+    const bool written = cell->write_stamp >= block.block_began, pending = cell->flags & Cell::kPending && written;
+    Finding finding = {};
+    if (!written) {
+      if (suspects_.size() < kMostSuspects) suspects_.push_back({at, reader.pc, lane.linear, false});
+      continue;
+    }
+    if (writer >= kFirstBarrierAgent) {
+      if (!pending && ordered_before(lane, writer, cell->write_stamp)) continue;
+      finding = finding_of(lane, Mistake::unfinished_copy, reader.pc, reader.action);
+      explain_touch(finding, lane, *cell, at);
+    } else if (pending || !ordered_before(lane, writer, cell->write_stamp)) {
+      finding = finding_of(lane, Mistake::read_after_write, reader.pc, reader.action);
+      set_other(finding, cell->write_pc, pending ? "copies asynchronously" : "writes", int(writer) / kWarpSize,
+                1u << writer % kWarpSize);
+      finding.what = "nothing makes it wait for the write: it may see what was there before";
+      finding.advice = "let the threads that write call fence_proxy_async(), and then meet this one at a barrier";
+    } else if (!seen_by_async_proxy(lane, writer, cell->write_stamp)) {
+      finding = finding_of(lane, Mistake::missing_proxy_fence, reader.pc, reader.action);
+      set_other(finding, cell->write_pc, "writes", int(writer) / kWarpSize, 1u << writer % kWarpSize);
+      finding.what =
+          "the copy engine and the tensor cores may not see what threads have written in the ordinary way, even past a "
+          "barrier";
+      finding.advice = "call fence_proxy_async() after the writes, in the threads that write, and before the barrier";
+    } else {
+      continue;
+    }
+    finding.lanes = reader.lanes != 0 ? reader.lanes : ~0u;
+    finding.variable = variable(at);
+    if (!block.damaged) note_finding(lane, std::move(finding));
+    reader.reported = true;
+  }
+  if (reader.enters) mark_async_read(block, address, size, reader);
+}
+
+void SharedMemory::mark_async_read(const Block& block, std::uintptr_t address, std::size_t size,
+                                   const AsyncReader& reader) {
+  Shadowed& memory = shadow(address);
+  Cell* cell = memory.cell(address);
+  Cell* const end = cell + size / 2;
+  for (; cell != end; ++cell) {
+    if (cell->read_stamp < block.block_began) cell->read_warps = 0;
+    memory.readers(cell)[reader.warp] = {Reader::kUnderWay, code_of(reader.pc), reader.lanes};
+    cell->read_warps |= 1u << reader.warp;
+    cell->read_stamp = block.clock;
+    cell->flags = static_cast<std::uint8_t>(cell->flags | 3 << Cell::kReadBytes);
+  }
+}
+
+void SharedMemory::finish_async_read(const Block& block, int warp, std::uintptr_t address, std::size_t size,
+                                     bool tensor_cores) {
+  Shadowed& memory = shadow(address);
+  Cell* cell = memory.cell(address);
+  Cell* const end = cell + size / 2;
+  for (; cell != end; ++cell) {
+    Reader& reader = memory.readers(cell)[warp];
+    if (reader.stamp == Reader::kUnderWay && (reader.lanes == 0) == tensor_cores) reader.stamp = block.clock;
+  }
+}
+
+}  // namespace simt

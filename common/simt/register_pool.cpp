@@ -1,0 +1,77 @@
+// Registers that warps hand over ("Miscellaneous Instructions: setmaxnreg"). At first each warp has its part of a
+// multiprocessor's 65536; a warp that gives some back puts them into a pool, from which others take theirs, or wait
+// until there are enough. How many registers code needs, only nvcc knows: here they are only counted.
+#include "common/simt/asynchrony.hpp"
+#include "common/simt/scheduler.hpp"
+
+namespace simt {
+
+void move_registers(Warp& warp) {
+  RegisterPool& pool = warp.block->asynchrony->registers;
+  ++pool.calls[std::size_t(warp.index)];
+}
+
+namespace {
+
+/// Warps that wait for registers and can have them now.
+void serve(Block& block) {
+  RegisterPool& pool = block.asynchrony->registers;
+  for (std::uint32_t m = pool.waiting; m != 0; m &= m - 1) {
+    const auto w = std::size_t(std::countr_zero(m));
+    const int wanted = (pool.asked[w] - pool.of_warp[w]) * kWarpSize;
+    if (wanted > pool.free) continue;
+    pool.free -= wanted;
+    pool.of_warp[w] = pool.asked[w];
+    pool.waiting &= ~(1u << w);
+    for (int i = 0; i < kWarpSize; ++i) {
+      Lane& lane = block.warps[w].lanes[i];
+      if (lane.sleep == Sleep::registers) wake(lane);
+    }
+  }
+}
+
+}  // namespace
+
+void set_registers(int count, bool increase) {
+  Lane& lane = *running;
+  Block& block = *lane.block;
+  const void* pc = __builtin_return_address(0);
+  const auto w = std::size_t(lane.warp->index);
+  RegisterPool& pool = asynchrony(lane).registers;
+  pool.call_pc[w] = pc;
+  pool.asked[w] = count;
+  rendezvous(~0u, Collective::set_registers, pc);
+  const int has = pool.of_warp[w];
+  const auto misuse = [&](std::string what, std::string advice) {
+    Finding finding = finding_of(lane, Mistake::register_count, pc, "calls setmaxnreg");
+    finding.what = std::move(what);
+    finding.advice = std::move(advice);
+    refuse(lane, std::move(finding));
+  };
+  if (count < 24 || count > 256 || count % 8 != 0) {
+    misuse(std::to_string(count) + " registers a thread; allowed are 24 to 256, in steps of 8", "pass such a number");
+  }
+  if (pool.waiting >> w & 1) {  // another lane of the warp has seen that there are too few
+    sleep(Sleep::registers, int(w), count);
+    return;
+  }
+  if (has == count) return;
+  if (increase != (count > has)) {
+    misuse(std::string(increase ? "setmaxnreg.inc to " : "setmaxnreg.dec to ") + std::to_string(count) +
+               " registers, and the warp has " + std::to_string(has) + " a thread",
+           increase ? "ask for more than the warp has: at first 65536 / threads of the block, rounded down to 8"
+                    : "give back down to fewer than the warp has: at first 65536 / threads of the block, rounded down "
+                      "to 8");
+  }
+  if (increase && (count - has) * kWarpSize > pool.free) {
+    pool.waiting |= 1u << w;
+    lane.waits_at = pc;
+    sleep(Sleep::registers, int(w), count);
+    return;
+  }
+  pool.free -= (count - has) * kWarpSize;
+  pool.of_warp[w] = count;
+  serve(block);
+}
+
+}  // namespace simt

@@ -1,0 +1,499 @@
+// Products of warpgroups ("Asynchronous Warpgroup Level Matrix Instructions: wgmma"): four warps multiply as one, with
+// operands that lie in shared memory, where descriptors say, or A in registers; beside the code that has issued them.
+//
+// A product is noted when a lane issues it, and takes place at the wait that covers its group, when all 128 lanes have
+// come there (or can come no further). Until then its registers and the rows that the descriptors name are in use.
+#include "common/simt/wgmma.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "common/simt/address.hpp"
+#include "common/simt/asynchrony.hpp"
+#include "common/simt/e4m3.hpp"
+#include "common/simt/product.hpp"
+#include "common/simt/scheduler.hpp"
+#include "common/simt/shared_memory.hpp"
+
+namespace simt {
+
+namespace {
+
+constexpr int kGroupLanes = 128, kRows = 64;
+
+int member_of(const Lane& lane) {
+  return lane.linear % kGroupLanes;
+}
+Warpgroup& group_of(const Lane& lane) {
+  return lane.block->asynchrony->warpgroups[std::size_t(lane.warp->index / 4)];
+}
+/// The number of the first product after this many groups.
+int end_of(const Warpgroup& group, int groups) {
+  return groups == group.first_group ? group.first_product
+                                     : group.group_ends[std::size_t(groups - 1 - group.first_group)];
+}
+int k_of(const WgmmaForm& form) {
+  return form.element == ElementType::e4m3 ? 32 : 16;
+}
+
+// --- Execution -------------------------------------------------------------------------------------------------------
+
+/// 16 bytes of shared memory as floats; how many.
+int widen_piece(std::uintptr_t address, ElementType element, float* values) {
+  const auto* bytes = at_address<const std::uint8_t>(address);
+  if (element == ElementType::e4m3) {
+    for (int i = 0; i < 16; ++i) values[i] = e4m3_to_float(bytes[i]);
+    return 16;
+  }
+  widen(bytes, element, values, 8);
+  return 8;
+}
+
+/// An operand in shared memory as a matrix (rows, k), or transposed (k, rows).
+void gather(const Operand& operand, const SharedMemory& shared, ElementType element, int k, bool as_columns,
+            float* matrix) {
+  for_each_piece(operand, [&](int line, int piece, std::uint32_t offset) {
+    float values[16];
+    const int count = widen_piece(shared.at_offset(offset), element, values);
+    for (int i = 0; i < count; ++i) {
+      const int row = operand.transposed ? piece * count + i : line,
+                column = operand.transposed ? line : piece * count + i;
+      matrix[as_columns ? column * operand.rows + row : row * k + column] = values[i];
+    }
+  });
+}
+
+/// A of registers, as in mma: of each row quad and quad + 8, neighbours in a register.
+void gather_registers(const Product& product, int k, float* a) {
+  const int in_register = product.form.element == ElementType::e4m3 ? 4 : 2;
+  for (int lane = 0; lane < kGroupLanes; ++lane) {
+    const int row = lane / 32 * 16 + lane % 32 / 4, in_quad = lane % 4;
+    for (int r = 0; r < 4; ++r) {
+      const std::uint32_t word = product.a_registers[lane][r];
+      float values[4];
+      if (in_register == 4) {
+        for (int i = 0; i < 4; ++i) values[i] = e4m3_to_float(static_cast<std::uint8_t>(word >> 8 * i));
+      } else {
+        widen(&word, product.form.element, values, 2);
+      }
+      float* to = a + std::ptrdiff_t(row + r % 2 * 8) * k + in_register * (in_quad + r / 2 * 4);
+      std::copy_n(values, in_register, to);
+    }
+  }
+}
+
+/// Between the lanes' registers and rows.
+template <class Move>
+void for_each_pair(const Product& product, float* rows, Move move) {
+  const int n = product.form.n;
+  for (int lane = 0; lane < kGroupLanes; ++lane) {
+    const int row = lane / 32 * 16 + lane % 32 / 4, column = lane % 4 * 2;
+    for (int j = 0; j < n / 8; ++j) {
+      float* registers = product.d[lane] + std::ptrdiff_t(4) * j;
+      float* place = rows + std::ptrdiff_t(row) * n + 8 * j + column;
+      move(registers, place);
+      move(registers + 2, place + std::ptrdiff_t(8) * n);
+    }
+  }
+}
+
+void report_unset(const Block& block, int group, const Product& product, const char* what, const char* advice) {
+  if (block.damaged) return;
+  const Lane& lane = block.lanes[group * kGroupLanes];
+  Finding finding = finding_of(lane, Mistake::unset_fragment, product.pc, "multiplies");
+  finding.lanes = ~0u;
+  finding.what = what;
+  finding.advice = advice;
+  note_finding(lane, std::move(finding));
+}
+
+/// Whether the registers of A hold what nothing was put into.
+bool unset_registers(const Product& product) {
+  if (product.form.element == ElementType::e4m3) return false;  // every code of 8 bits is a number or an ordinary NaN
+  for (int lane = 0; lane < kGroupLanes; ++lane) {
+    if (any_unset(product.a_registers[lane], 8, product.form.element)) return true;
+  }
+  return false;
+}
+
+void execute(Block& block, int number, int last_group) {
+  Warpgroup& group = block.asynchrony->warpgroups[std::size_t(number)];
+  const int end = end_of(group, last_group), begin = end_of(group, group.executed);
+  std::vector<float> a(kRows * 32), b, d;
+  const Product* loaded = nullptr;  // whose D is in d
+  const auto store = [&] {
+    if (loaded == nullptr) return;
+    for_each_pair(*loaded, d.data(), [](float* registers, const float* place) {
+      registers[0] = place[0];
+      registers[1] = place[1];
+    });
+  };
+  for (int i = begin; i < end; ++i) {
+    const Product& product = group.products[std::size_t(i - group.first_product)];
+    const WgmmaForm& form = product.form;
+    const int n = form.n, k = k_of(form);
+    if (loaded == nullptr || loaded->d[0] != product.d[0] || loaded->form.n != n) {
+      store();
+      d.assign(std::size_t(kRows * n), 0.0f);
+      loaded = &product;
+      if (form.accumulate) {
+        for_each_pair(product, d.data(), [](const float* registers, float* place) {
+          place[0] = registers[0];
+          place[1] = registers[1];
+        });
+        if (any_unset(d.data(), kRows * n, ElementType::float32)) {
+          report_unset(block, number, product, "D, to which the product is added, has registers that were never set",
+                       "fill it with 0 first, or pass accumulate = false for the first product");
+          make_nans_ordinary(d.data(), kRows * n);
+        }
+      }
+    } else if (!form.accumulate) {
+      std::fill(d.begin(), d.end(), 0.0f);
+    }
+    if (product.a_in_registers) {
+      if (unset_registers(product)) {
+        report_unset(block, number, product, "matrix A has registers that were never loaded or computed",
+                     "compute them first");
+      }
+      gather_registers(product, k, a.data());
+    } else {
+      gather(operand_a(product), *block.shared, form.element, k, false, a.data());
+    }
+    b.resize(std::size_t(k * n));
+    gather(operand_b(product), *block.shared, form.element, k, true, b.data());
+    multiply_rows_by_columns(kRows, n, k, a.data(), b.data(), d.data());
+  }
+  store();
+  group.executed = last_group;
+}
+
+/// Groups that all lanes have committed.
+int committed_by_all(const Warpgroup& group) {
+  int all = group.first_group;
+  while (all - group.first_group < int(group.committers.size()) &&
+         group.committers[std::size_t(all - group.first_group)] == kGroupLanes) {
+    ++all;
+  }
+  return all;
+}
+
+/// Carries out the groups up to `last` and wakes who waits for them.
+void execute_and_wake(Block& block, int number, int last) {
+  Warpgroup& group = block.asynchrony->warpgroups[std::size_t(number)];
+  execute(block, number, last);
+  std::vector<Lane*> left;
+  for (Lane* lane : group.waiting) {
+    if (lane->sleep_detail <= last) {
+      wake(*lane);
+    } else {
+      left.push_back(lane);
+    }
+  }
+  group.waiting = std::move(left);
+}
+
+// --- Issue -----------------------------------------------------------------------------------------------------------
+
+[[noreturn]] void refuse_product(Lane& lane, Mistake mistake, const void* pc, std::string what, std::string advice) {
+  Finding finding = finding_of(lane, mistake, pc, "multiplies");
+  finding.lanes = ~0u;
+  finding.what = std::move(what);
+  finding.advice = std::move(advice);
+  refuse(lane, std::move(finding));
+}
+
+/// Whether this product goes on where the lane's last one has left off: the same accumulator, in the same group.
+bool continues(const Warpgroup& group, int index, int member, const float* d) {
+  if (index == 0) return false;
+  const int number = group.first_product + index;
+  if (std::binary_search(group.group_ends.begin(), group.group_ends.end(), number)) return false;
+  return group.products[std::size_t(index - 1)].d[member] == d;
+}
+
+void check_fence(Lane& lane, const Product& product, int member, bool goes_on) {
+  PendingRegisters& registers = lane.block->asynchrony->pending;
+  const bool d = !goes_on && registers.need_fence(lane, product.d[member], product.form.n / 2);
+  const bool a = product.a_in_registers && registers.need_fence(lane, product.a_registers[member], 4);
+  if ((!d && !a) || lane.block->damaged) return;
+  Finding finding = finding_of(lane, Mistake::wgmma_order, product.pc, "multiplies");
+  finding.what = std::string(d ? "D" : "matrix A") + " was written, or used before, with no wgmma_fence since";
+  finding.advice = "call wgmma_fence() after the last write to registers of D and A, before the first product";
+  note_finding(lane, std::move(finding));
+}
+
+void mark_registers(Lane& lane, const Product& product, int member, bool goes_on, bool begin) {
+  PendingRegisters& registers = lane.block->asynchrony->pending;
+  const auto mark = [&](const void* first, int count) {
+    begin ? registers.begin(lane, first, count) : registers.end(lane, first, count);
+  };
+  if (!goes_on) mark(product.d[member], product.form.n / 2);
+  if (product.a_in_registers) mark(product.a_registers[member], 4);
+}
+
+/// The operands in shared memory, for this lane's warp and what it knows.
+void check_operands(Lane& lane, Product& product) {
+  const int w = lane.warp->index % 4;
+  if (product.judged[w] == lane.knows.get()) return;
+  product.judged[w] = lane.knows.get();
+  SharedMemory& shared = *lane.block->shared;
+  AsyncReader reader{"multiplies", product.pc, 0, lane.warp->index - w, !product.entered, lane.block->damaged};
+  product.entered = true;
+  const auto read = [&](const Operand& operand) {
+    for_each_piece(operand, [&](int, int, std::uint32_t offset) {
+      shared.begin_async_read(lane, shared.at_offset(offset), 16, reader);
+    });
+  };
+  if (!product.a_in_registers) read(operand_a(product));
+  read(operand_b(product));
+}
+
+void count(Block& block, const Product& product) {
+  const int k = k_of(product.form);
+  constexpr int kPieceBytes = 32;  // of each row, along k
+  block.counters.wgmma_operations += 2ull * kRows * product.form.n * unsigned(k);
+  block.counters.wgmma_wavefronts +=
+      unsigned(((product.a_in_registers ? 0 : kRows) + product.form.n) * kPieceBytes / 128);
+}
+
+void issue(float* d, const WgmmaForm& form, bool a_in_registers, std::uint64_t a, const std::uint32_t* a_registers,
+           std::uint64_t b, const void* pc) {
+  Lane& lane = *running;
+  Block& block = *lane.block;
+  asynchrony(lane);
+  Warpgroup& group = group_of(lane);
+  const int member = member_of(lane);
+  if (lane.linear / kGroupLanes * kGroupLanes + kGroupLanes > block.threads) {
+    refuse_product(lane, Mistake::inactive_lane, pc, "a product needs all 128 threads of a warpgroup",
+                   "launch blocks of a multiple of 128 threads");
+  }
+  const int index = group.lanes[std::size_t(member)].issued++ - group.first_product;
+  const bool fresh = index == int(group.products.size());
+  if (fresh) {
+    Product product;
+    product.form = form;
+    product.a_in_registers = a_in_registers;
+    product.a = a;
+    product.b = b;
+    product.pc = pc;
+    check_descriptors(lane, product);
+    group.products.push_back(product);
+    count(block, product);
+  }
+  Product& product = group.products[std::size_t(index)];
+  if (!(product.form == form && product.a_in_registers == a_in_registers && product.a == a && product.b == b)) {
+    Finding finding = finding_of(lane, Mistake::divergent_collective, pc, "multiplies");
+    finding.other_pc = product.pc;
+    finding.other_action = "multiplies";
+    finding.what = "the 128 threads of a warpgroup do not issue the same wgmma";
+    finding.advice = "operands may depend on the warpgroup, not on the warp or the lane";
+    refuse(lane, std::move(finding));
+  }
+  product.d[member] = d;
+  product.a_registers[member] = a_registers;
+  ++product.issued;
+  block.counters.wgmma_instructions += lane.index == 0;
+  const bool goes_on = continues(group, index, member, d);
+  if (block.launch->detecting) {
+    check_fence(lane, product, member, goes_on);
+    mark_registers(lane, product, member, goes_on, true);
+    check_operands(lane, product);
+  }
+}
+
+// --- Waiting ---------------------------------------------------------------------------------------------------------
+
+/// The groups up to `last` have read shared memory; what is still under way is marked anew.
+void end_reads(Lane& lane, Warpgroup& group, int last) {
+  if (group.read >= last) return;
+  Block& block = *lane.block;
+  SharedMemory& shared = *block.shared;
+  const int warp = lane.warp->index / 4 * 4, end = end_of(group, last);
+  const auto each = [&](int from, int to, auto act) {
+    for (int i = std::max(from, group.first_product); i < to; ++i) {
+      const Product& product = group.products[std::size_t(i - group.first_product)];
+      const auto read = [&](int, int, std::uint32_t offset) { act(product, shared.at_offset(offset)); };
+      if (!product.a_in_registers) for_each_piece(operand_a(product), read);
+      for_each_piece(operand_b(product), read);
+    }
+  };
+  each(end_of(group, group.read), end,
+       [&](const Product&, std::uintptr_t address) { shared.finish_async_read(block, warp, address, 16, true); });
+  each(end, group.first_product + int(group.products.size()), [&](const Product& product, std::uintptr_t address) {
+    shared.mark_async_read(block, address, 16, {"multiplies", product.pc, 0, warp});
+  });
+  group.read = last;
+  group.read_stamp = ++block.clock;
+}
+
+/// Forgets what all lanes have waited for.
+void trim(Warpgroup& group) {
+  int done = group.executed;
+  for (const ProductProgress& lane : group.lanes) done = std::min(done, lane.complete);
+  const int groups = done - group.first_group;
+  if (groups < 16) return;
+  const int products = group.group_ends[std::size_t(groups - 1)] - group.first_product;
+  group.products.erase(group.products.begin(), group.products.begin() + products);
+  group.group_ends.erase(group.group_ends.begin(), group.group_ends.begin() + groups);
+  group.committers.erase(group.committers.begin(), group.committers.begin() + groups);
+  group.first_product += products;
+  group.first_group = done;
+}
+
+void complete_for(Lane& lane, Warpgroup& group, int last) {
+  ProductProgress& progress = group.lanes[std::size_t(member_of(lane))];
+  if (lane.block->launch->detecting) {
+    const int end = end_of(group, last), begin = end_of(group, progress.complete);
+    for (int i = begin; i < end; ++i) {
+      const Product& product = group.products[std::size_t(i - group.first_product)];
+      // As when it was issued: the first of its group, or with another accumulator than the one before.
+      const bool starts =
+          i == begin || std::binary_search(group.group_ends.begin(), group.group_ends.end(), i) ||
+          group.products[std::size_t(i - 1 - group.first_product)].d[member_of(lane)] != product.d[member_of(lane)];
+      mark_registers(lane, product, member_of(lane), !starts, false);
+    }
+    end_reads(lane, group, last);
+    lane.block->asynchrony->pending.wait(lane);
+    lane.knows = lane.block->asynchrony->clocks.with(lane.knows, kFirstTensorAgent + Agent(lane.warp->index / 4),
+                                                     group.read_stamp);
+  }
+  progress.complete = last;
+  if (member_of(lane) == 0) trim(group);
+}
+
+}  // namespace
+
+bool advance_products(Block& block) {
+  for (int number = 0; number < int(block.asynchrony->warpgroups.size()); ++number) {
+    Warpgroup& group = block.asynchrony->warpgroups[std::size_t(number)];
+    if (group.waiting.empty()) continue;
+    int wanted = group.executed;
+    for (const Lane* lane : group.waiting) wanted = std::max(wanted, lane->sleep_detail);
+    const int last = std::min(wanted, committed_by_all(group));
+    if (last <= group.executed) continue;
+    const std::size_t before = group.waiting.size();
+    execute_and_wake(block, number, last);
+    if (group.waiting.size() < before) return true;
+  }
+  return false;
+}
+
+void end_products(Lane& lane) {
+  const Warpgroup& group = group_of(lane);
+  const ProductProgress& progress = group.lanes[std::size_t(member_of(lane))];
+  const int covered = end_of(group, progress.complete);
+  if (progress.issued <= covered || lane.block->damaged) return;
+  const Product& product = group.products[std::size_t(progress.issued - 1 - group.first_product)];
+  Finding finding = finding_of(lane, Mistake::wgmma_order, product.pc, "multiplies");
+  const bool committed = progress.committed > 0 &&
+                         group.group_ends[std::size_t(progress.committed - 1 - group.first_group)] >= progress.issued;
+  finding.what = committed ? "the thread ends before the product was waited for"
+                           : "the thread ends, and no wgmma_commit_group has put the product into a group";
+  finding.advice = committed ? "call wgmma_wait_group<0>() before the result is used"
+                             : "call wgmma_commit_group() after the last product, then wgmma_wait_group";
+  note_finding(lane, std::move(finding));
+}
+
+void end_registers(Lane& lane) {
+  if (lane.watches_registers) lane.block->asynchrony->pending.clear(lane);
+}
+
+void check_registers(Lane& lane, std::uintptr_t address, unsigned size, bool writes, const void* pc) {
+  PendingRegisters& pending = lane.block->asynchrony->pending;
+  if (!pending.touch(lane, address, size, writes)) return;
+  Warpgroup& group = group_of(lane);
+  const int member = member_of(lane);
+  const ProductProgress& progress = group.lanes[std::size_t(member)];
+  // The newest product that uses them.
+  int i = progress.issued - 1;
+  bool of_d = true;
+  for (; i >= group.first_product; --i) {
+    const Product& product = group.products[std::size_t(i - group.first_product)];
+    const auto d = reinterpret_cast<std::uintptr_t>(product.d[member]),
+               a = reinterpret_cast<std::uintptr_t>(product.a_registers[member]);
+    of_d = address + size > d && address < d + std::uintptr_t(2) * product.form.n;
+    if (of_d || (product.a_in_registers && address + size > a && address < a + 16)) break;
+  }
+  if (i < group.first_product) return;
+  const Product& product = group.products[std::size_t(i - group.first_product)];
+  if (!lane.block->damaged) {
+    const auto end = std::upper_bound(group.group_ends.begin(),
+                                      group.group_ends.begin() + (progress.committed - group.first_group), i);
+    const bool committed = end != group.group_ends.begin() + (progress.committed - group.first_group);
+    const int newer = progress.committed - 1 - group.first_group - int(end - group.group_ends.begin());
+    Finding finding = finding_of(lane, Mistake::pending_registers, pc, writes ? "writes" : "reads");
+    finding.variable.name = of_d ? "D" : "A";
+    finding.other_pc = product.pc;
+    finding.other_action = "multiplies";
+    finding.other_warp = lane.warp->index;
+    finding.other_lanes = ~0u;
+    finding.what = std::string(of_d ? "the product is still being computed" : "the product may still read it");
+    finding.what += committed ? ", in a group with " + std::to_string(newer) + " newer after it"
+                              : ", and no wgmma_commit_group has put it into a group";
+    finding.advice = committed ? "call wgmma_wait_group<" + std::to_string(newer) + "> between the two"
+                               : "call wgmma_commit_group() after the last product, then wgmma_wait_group<0>";
+    note_finding(lane, std::move(finding));
+  }
+  // One report for each product is enough.
+  if (of_d) pending.forget(lane, product.d[member], product.form.n / 2);
+  if (!of_d) pending.forget(lane, product.a_registers[member], 4);
+}
+
+// --- What kernels call -----------------------------------------------------------------------------------------------
+
+void wgmma_fence() {
+  Lane& lane = *running;
+  asynchrony(lane).pending.fence(lane);
+}
+
+void wgmma_shared(float* d, WgmmaForm form, std::uint64_t a, std::uint64_t b) {
+  issue(d, form, false, a, nullptr, b, __builtin_return_address(0));
+}
+
+void wgmma_registers(float* d, WgmmaForm form, const std::uint32_t* a, std::uint64_t b) {
+  issue(d, form, true, 0, a, b, __builtin_return_address(0));
+}
+
+void wgmma_commit() {
+  Lane& lane = *running;
+  asynchrony(lane);
+  Warpgroup& group = group_of(lane);
+  ProductProgress& progress = group.lanes[std::size_t(member_of(lane))];
+  const int index = progress.committed++ - group.first_group;
+  if (index == int(group.group_ends.size())) {
+    group.group_ends.push_back(progress.issued);
+    group.committers.push_back(0);
+  } else if (group.group_ends[std::size_t(index)] != progress.issued) {
+    refuse_product(lane, Mistake::divergent_collective, __builtin_return_address(0),
+                   "the 128 threads of a warpgroup do not put the same products into a group",
+                   "let all of them execute the same wgmma and the same commits");
+  }
+  ++group.committers[std::size_t(index)];
+  // Now and then at once: a right program cannot tell.
+  if (group.committers[std::size_t(index)] == kGroupLanes && lane.block->launch->options.order == Order::shuffled &&
+      random_below(*lane.block, 2) == 0) {
+    execute_and_wake(*lane.block, lane.warp->index / 4, group.first_group + index + 1);
+  }
+}
+
+void wgmma_wait(int groups_left) {
+  Lane& lane = *running;
+  asynchrony(lane);
+  Warpgroup& group = group_of(lane);
+  const int member = member_of(lane);
+  const int last = group.lanes[std::size_t(member)].committed - groups_left;
+  if (last <= group.lanes[std::size_t(member)].complete) return;
+  lane.waits_at = __builtin_return_address(0);
+  if (group.executed < last) {
+    const bool all = int(group.waiting.size()) == kGroupLanes - 1 && committed_by_all(group) >= last;
+    if (all) {
+      execute_and_wake(*lane.block, lane.warp->index / 4, last);
+    } else {
+      group.waiting.push_back(&lane);
+      sleep(Sleep::products, lane.warp->index / 4, last);
+    }
+  }
+  complete_for(lane, group, last);
+}
+
+}  // namespace simt

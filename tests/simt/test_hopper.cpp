@@ -1,0 +1,328 @@
+// Hopper's instructions on the simulator: right kernels are right and silent in every order, planted mistakes are named
+// at their lines, and an attention kernel that uses all of it is right against the oracle, with the counters that
+// follow from its shape.
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <cmath>
+
+#include "common/attention/half.hpp"
+#include "common/attention/inputs.hpp"
+#include "common/attention/tolerance.hpp"
+#include "common/judge/compare.hpp"
+#include "common/simt/simulator.hpp"
+#include "tests/simt/cases.hpp"
+#include "tests/simt/sources.hpp"
+#include "tests/simt/warp_specialised.hpp"
+
+using namespace workbook;
+
+namespace {
+
+using simt::Mistake;
+
+/// Options as they were, whatever a test does to them.
+struct KeepOptions {
+  ~KeepOptions() { simt::options() = simt::Options(); }
+};
+
+/// What a mistake may be called: in another order of threads another face of it may be seen first.
+struct Expected {
+  const char* name;
+  Mistake mistake, or_else;
+  Expected(const char* of, Mistake first, Mistake second) : name(of), mistake(first), or_else(second) {}
+  Expected(const char* of, Mistake only) : Expected(of, only, only) {}
+};
+
+const Expected expected[] = {
+    {"barrier_never_made", Mistake::barrier_misuse},
+    {"barrier_made_twice", Mistake::barrier_misuse},
+    {"barrier_for_nobody", Mistake::barrier_misuse},
+    {"barrier_used_too_early", Mistake::barrier_misuse},
+    {"too_few_arrivals", Mistake::deadlock},
+    {"phase_that_never_comes", Mistake::deadlock},
+    {"barrier_not_fenced", Mistake::barrier_misuse},
+    {"too_many_arrivals", Mistake::barrier_misuse},
+    {"not_waited_for", Mistake::unfinished_copy},
+    {"waited_for_by_one_warp", Mistake::unfinished_copy},
+    {"wait_on_the_wrong_barrier", Mistake::unfinished_copy},
+    {"too_few_bytes", Mistake::barrier_bytes},
+    {"too_many_bytes", Mistake::barrier_bytes},
+    {"bytes_not_expected", Mistake::barrier_bytes},
+    {"every_lane_copies", Mistake::overwritten_early},
+    {"misaligned", Mistake::misaligned},
+    {"larger_than_the_tile", Mistake::outside_shared},
+    {"wrong_coordinates", Mistake::descriptor},
+    {"past_the_tensor", Mistake::outside_global},
+    {"without_proxy_fence", Mistake::missing_proxy_fence},
+    {"without_barrier", Mistake::read_after_write, Mistake::write_after_read},
+    {"not_committed", Mistake::unfinished_store},
+    {"store_not_waited_for", Mistake::unfinished_store},
+    {"overwritten", Mistake::overwritten_early},
+    {"parity_not_flipped", Mistake::wrong_phase, Mistake::unfinished_copy},
+    {"parity_of_the_phase_before", Mistake::wrong_phase, Mistake::deadlock},
+    {"producer_parity_not_flipped", Mistake::wrong_phase, Mistake::overwritten_early},
+    {"stage_not_left", Mistake::overwritten_early},
+    {"left_before_reading", Mistake::overwritten_early},
+    {"left_without_syncwarp", Mistake::overwritten_early},
+    {"nobody_leaves", Mistake::deadlock},
+    {"named_counts_differ", Mistake::named_barrier},
+    {"named_number_zero", Mistake::named_barrier},
+    {"named_count_odd", Mistake::named_barrier},
+    {"named_too_few_come", Mistake::deadlock},
+    {"named_half_a_warp", Mistake::named_barrier},
+    {"named_twice", Mistake::named_barrier},
+    {"named_orders_too_few", Mistake::read_after_write},
+    {"registers_never_given_back", Mistake::register_count},
+    {"registers_given_back_upwards", Mistake::register_count},
+    {"registers_of_two_warps", Mistake::register_count},
+    {"product_without_fence", Mistake::wgmma_order},
+    {"product_not_committed", Mistake::pending_registers},
+    {"product_not_waited_for", Mistake::pending_registers},
+    {"product_waits_for_too_few", Mistake::pending_registers},
+    {"product_never_waited_for", Mistake::wgmma_order},
+    {"product_A_overwritten", Mistake::pending_registers},
+    {"product_of_a_pending_copy", Mistake::unfinished_copy},
+    {"product_wrong_swizzle", Mistake::descriptor},
+    {"product_wrong_stride", Mistake::descriptor},
+    {"product_tile_at_512", Mistake::descriptor},
+    {"product_section_missing", Mistake::descriptor},
+    {"product_too_many_rows", Mistake::outside_shared},
+    {"product_tile_overwritten", Mistake::overwritten_early},
+    {"product_D_never_filled", Mistake::unset_fragment},
+    {"product_A_never_loaded", Mistake::unset_fragment},
+    {"product_different_products", Mistake::divergent_collective},
+    {"product_written_between", Mistake::pending_registers},
+    {"product_without_proxy_fence", Mistake::missing_proxy_fence},
+    {"product_without_barrier", Mistake::read_after_write, Mistake::overwritten_early},
+    {"half_a_warpgroup", Mistake::inactive_lane},
+};
+
+/// The attention problem with Q, K and V rounded to fp16.
+struct HalfProblem {
+  Problem problem;
+  zoo::HostCall call;
+  HalfProblem(const Shape& shape, bool causal) : problem(make_input("normal", {shape, causal, 0, 3})) {
+    call = {shape, problem.scale, causal, {}, {}, {}};
+    round(problem.Q, call.Q);
+    round(problem.K, call.K);
+    round(problem.V, call.V);
+  }
+  static void round(Tensor<float>& tensor, std::vector<std::uint16_t>& codes) {
+    for (float& value : tensor.values) {
+      codes.push_back(float_to_half(value));
+      value = half_to_float(codes.back());
+    }
+  }
+  bool right(const zoo::HostResult& result) const {
+    const Shape& s = problem.shape;
+    const Forward oracle = forward_oracle(problem);
+    Tensor<float> O({s.B, s.H, s.Nq, s.d}), lse({s.B, s.H, s.Nq, 1});
+    for (std::size_t i = 0; i < O.values.size(); ++i) O.values[i] = half_to_float(result.O[i]);
+    lse.values = result.lse;
+    judge::Layout O_layout, lse_layout;
+    O_layout.tensor = "O";
+    lse_layout.tensor = "lse";
+    lse_layout.axes[3] = "";
+    return judge::compare(O, oracle.O, output_bounds(oracle, problem, float16_precision()), O_layout).close &&
+           judge::compare(lse, oracle.lse, lse_bounds(oracle, problem, float16_precision()), lse_layout).close;
+  }
+};
+
+void require_instrumentation() {
+  if (!simt::instrumented()) SKIP("kernel files are compiled without the instrumentation");
+}
+
+}  // namespace
+
+TEST_CASE(
+    "right kernels of Hopper's instructions give the right answer and no report, in 50 shuffled orders and others") {
+  const KeepOptions keep;
+  for (int seed = -2; seed < 50; ++seed) {
+    simt::options().order = seed == -2   ? simt::Order::natural
+                            : seed == -1 ? simt::Order::reversed
+                                         : simt::Order::shuffled;
+    simt::options().seed = std::uint64_t(std::max(seed, 0));
+    for (const zoo::Case& c : zoo::hopper_cases()) {
+      INFO(c.name << ", seed " << seed);
+      simt::clear_launches();
+      CHECK_NOTHROW(c.run());
+      CHECK(simt::last_launch().reports.empty());
+    }
+  }
+  CHECK(zoo::hopper_cases().size() >= 20);
+}
+
+TEST_CASE("right kernels of Hopper's instructions run with observation switched off") {
+  const KeepOptions keep;
+  simt::options().count = simt::options().detect = false;
+  for (const zoo::Case& c : zoo::hopper_cases()) {
+    INFO(c.name);
+    CHECK_NOTHROW(c.run());
+  }
+}
+
+TEST_CASE("every planted mistake with Hopper's instructions is reported at its line") {
+  require_instrumentation();
+  const KeepOptions keep;
+  simt::options().order = GENERATE(simt::Order::natural, simt::Order::reversed, simt::Order::shuffled);
+  const zoo::MarkedLines lines = zoo::marked_lines(ZOO_SOURCES "/mistakes_hopper.cu");
+  REQUIRE(zoo::hopper_mistakes().size() == std::size(expected));
+  CHECK(std::size(expected) >= 40);
+  for (std::size_t i = 0; i < std::size(expected); ++i) {
+    const zoo::Case& c = zoo::hopper_mistakes()[i];
+    const Expected& e = expected[i];
+    INFO(c.name);
+    REQUIRE(std::string(e.name) == c.name);
+    simt::clear_launches();
+    CHECK_THROWS(c.run());
+    const std::vector<simt::Report>& reports = simt::last_launch().reports;
+    INFO(simt::text(reports));
+    const auto at = [&](const auto& by_name, int line) {
+      const auto found = by_name.find(c.name);
+      return found != by_name.end() && found->second.contains(line);
+    };
+    REQUIRE(lines.bug.contains(c.name));
+    CHECK(std::any_of(reports.begin(), reports.end(), [&](const simt::Report& r) {
+      return (r.mistake == e.mistake || r.mistake == e.or_else) && at(lines.bug, r.side.source.line) &&
+             (!r.other || !lines.other.contains(c.name) || at(lines.other, r.other->source.line)) && !r.what.empty() &&
+             !r.advice.empty() && r.count > 0;
+    }));
+    for (const simt::Report& r : reports) {
+      CHECK(r.side.source.file.find("mistakes_hopper.cu") != std::string::npos);
+      CHECK((at(lines.bug, r.side.source.line) || at(lines.other, r.side.source.line)));
+    }
+  }
+}
+
+TEST_CASE("reports on Hopper's instructions say who waits for what, and what to do") {
+  require_instrumentation();
+  const KeepOptions keep;
+  const auto report_of = [](const std::string& name) {
+    simt::clear_launches();
+    for (const zoo::Case& c : zoo::hopper_mistakes()) {
+      if (c.name == name) CHECK_THROWS(c.run());
+    }
+    REQUIRE(!simt::last_launch().reports.empty());
+    return simt::last_launch().reports;
+  };
+  const auto says = [](const std::vector<simt::Report>& reports, const char* words) {
+    return simt::text(reports).find(words) != std::string::npos;
+  };
+  CHECK(says(report_of("nobody_leaves"), "empty[0], phase 0 (parity 0): 0 of 2 arrivals"));
+  CHECK(says(report_of("nobody_leaves"), "full[0], phase 1 (parity 1): 0 of 1 arrivals"));
+  CHECK(says(report_of("too_many_bytes"), "128 of the 1152 bytes"));
+  CHECK(says(report_of("named_too_few_come"), "barrier 1: 32 of 64 threads"));
+  CHECK(says(report_of("wait_on_the_wrong_barrier"), "this thread has not waited for V_full"));
+  CHECK(says(report_of("parity_of_the_phase_before"), "the phase before the first (parity 1)"));
+  CHECK(says(report_of("product_waits_for_too_few"), "wgmma_wait_group<0>"));
+  CHECK(says(report_of("product_not_committed"), "no wgmma_commit_group has put it into a group"));
+  CHECK(says(report_of("product_wrong_swizzle"), "the copy engine has used a swizzle of 128 bytes"));
+  CHECK(says(report_of("registers_never_given_back"), "0 are free"));
+}
+
+TEST_CASE("a warp-specialised attention kernel is right against the oracle, ragged, causal or not, in several orders") {
+  const KeepOptions keep;
+  const auto [Nq, Nk, d, causal] = GENERATE(table<int, int, int, bool>(
+      {{100, 100, 64, false}, {200, 330, 64, true}, {33, 500, 128, false}, {300, 250, 128, true}, {1, 1, 64, false}}));
+  const HalfProblem half({1, 2, 2, Nq, Nk, d}, causal);
+  zoo::HostResult first;
+  for (int order = 0; order < 4; ++order) {
+    simt::options().order = simt::Order(std::min(order, 2));
+    simt::options().seed = std::uint64_t(order);
+    INFO("Nq " << Nq << ", Nk " << Nk << ", d " << d << ", causal " << causal << ", order " << order);
+    const zoo::HostResult result = zoo::warp_specialised(half.call);
+    CHECK(simt::last_launch().reports.empty());
+    if (order == 0) {
+      first = result;
+      CHECK(half.right(result));
+    } else {
+      CHECK(result.O == first.O);
+      CHECK(result.lse == first.lse);
+    }
+  }
+}
+
+TEST_CASE("what a warp-specialised kernel asks of the copy engine and the tensor cores is what its shape says") {
+  require_instrumentation();
+  const KeepOptions keep;
+  const HalfProblem half({1, 3, 3, 500, 700, 64}, false);
+  zoo::warp_specialised(half.call);
+  const simt::Counters& c = simt::last_launch().counters;
+  // As Nsight Compute counts them on an H200. Three tiles of 192 queries a head; six of 128 keys.
+  constexpr std::uint64_t blocks = 3 * 3, key_tiles = 6, tile = 128 * 64 * 2;
+  CHECK(c.bulk_loads == blocks * (3 + 2 * key_tiles));
+  CHECK(c.bulk_stores == blocks * 3);
+  CHECK(c.bulk_requests == c.bulk_loads + 2 * c.bulk_stores);
+  CHECK(c.global.bulk_load_bytes == blocks * (192 * 64 * 2 + 2 * key_tiles * tile));
+  CHECK(c.global.bulk_store_bytes == 3 * 500 * 64 * 2);
+  CHECK(c.wgmma_instructions == blocks * 3 * key_tiles * (4 + 8) * 4);
+  CHECK(c.wgmma_operations == blocks * 3 * key_tiles * 2 * (64ull * 128 * 64 + 64ull * 64 * 128));
+  CHECK(c.wgmma_wavefronts == blocks * 3 * key_tiles * (4 * (64 + 128) + 8 * 64) / 4);
+  CHECK(c.shared.store_instructions == blocks * 3 * 4 * 16);
+  CHECK(c.shared.store_wavefronts == c.shared.store_instructions);
+}
+
+TEST_CASE("of the 13 mistakes planted in the warp-specialised kernel 11 are named; one shows in numbers, one is none") {
+  require_instrumentation();
+  const KeepOptions keep;
+  const HalfProblem half({1, 1, 1, 192, 500, 128}, false);
+  const auto named = [](zoo::Planted planted) -> std::vector<Mistake> {
+    using enum zoo::Planted;
+    switch (planted) {
+      case no_proxy_fence:
+        return {Mistake::missing_proxy_fence};
+      case no_wgmma_fence:
+        return {Mistake::wgmma_order};
+      case no_wait_for_S:
+      case no_wait_for_O:
+        return {Mistake::pending_registers};
+      case tiles_at_512:
+      case section_forgotten:
+        return {Mistake::descriptor};
+      case no_barrier_before_store:
+        return {Mistake::read_after_write, Mistake::write_after_read};
+      case no_wait_for_store:
+        return {Mistake::unfinished_store};
+      case no_init_fence:
+        return {Mistake::barrier_misuse};
+      case wrong_parity_hangs:
+        return {Mistake::wrong_phase, Mistake::unfinished_copy, Mistake::deadlock};
+      case one_stage_hangs:
+        return {Mistake::deadlock};
+      default:
+        return {};
+    }
+  };
+  for (int i = 1; i < zoo::kPlanted; ++i) {
+    const auto planted = zoo::Planted(i);
+    INFO(zoo::name(planted));
+    simt::clear_launches();
+    if (planted == zoo::Planted::O_not_swizzled) {
+      // Where O's elements lie before the copy engine stores them is known to nobody but the numbers.
+      const zoo::HostResult result = zoo::warp_specialised(half.call, planted);
+      CHECK(!half.right(result));
+      continue;
+    }
+    if (planted == zoo::Planted::K_left_early) {
+      // No race in this kernel, by its producer's order: it loads K's next tile after it has waited until V's tile
+      // before was left, and V is left after the wait for O, which comes after the product that reads K.
+      CHECK(half.right(zoo::warp_specialised(half.call, planted)));
+      CHECK(simt::last_launch().reports.empty());
+      continue;
+    }
+    CHECK_THROWS(zoo::warp_specialised(half.call, planted));
+    const std::vector<simt::Report>& reports = simt::last_launch().reports;
+    INFO(simt::text(reports));
+    const std::vector<Mistake> wanted = named(planted);
+    CHECK(std::any_of(reports.begin(), reports.end(), [&](const simt::Report& r) {
+      return std::find(wanted.begin(), wanted.end(), r.mistake) != wanted.end();
+    }));
+  }
+}
+
+TEST_CASE("every kind of mistake has a name of its own, from which it is known again") {
+  for (int i = 0; i <= int(simt::kLastMistake); ++i) {
+    CHECK(simt::mistake_named(simt::name(Mistake(i))) == Mistake(i));
+  }
+}
