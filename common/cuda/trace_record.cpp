@@ -132,6 +132,7 @@ void visit_counters(const simt::Counters& c, const std::function<void(const std:
   take("multiply_calls", c.multiply_calls);
   take("async_instructions", c.async_instructions);
   take("block_barriers", c.block_barriers);
+  take("named_barriers", c.named_barriers);
   take("warp_barriers", c.warp_barriers);
   take("shuffles", c.shuffles);
   take("votes", c.votes);

@@ -57,6 +57,7 @@ struct Counters {
   std::uint64_t multiply_calls = 0;      ///< mma_sync and mma, counted once a warp. No metric.
   std::uint64_t async_instructions = 0;  ///< smsp__inst_executed_op_ldgsts_pred_on_any.sum
   std::uint64_t block_barriers = 0;      ///< __syncthreads, counted once a block. No metric.
+  std::uint64_t named_barriers = 0;      ///< bar.sync for some of a block's warps, counted once. No metric.
   std::uint64_t warp_barriers = 0;       ///< __syncwarp, counted once a warp. No metric.
   std::uint64_t shuffles = 0;            ///< SHFL instructions: __shfl_*_sync, once a warp. No metric of its own.
   std::uint64_t votes = 0;               ///< VOTE instructions: once a warp. No metric of its own.

@@ -131,6 +131,11 @@ void report_deadlock(const Block& block) {
           what = std::string(name_of(warp.groups[g].operation)) + " for " + lanes_text(warp.groups[g].mask);
         }
       }
+      for (int b = 0; !at_barrier && b < NamedBarriers::kCount; ++b) {
+        const NamedBarriers::Barrier& barrier = block.named.barriers[b];
+        if (barrier.lanes[w] & first.bit)
+          what = "barrier_sync(" + std::to_string(b) + ", " + std::to_string(barrier.threads) + ")";
+      }
       if (++listed <= 6) {
         who += std::string(who.empty() ? "warp " : "; warp ") + std::to_string(w) + ", " + lanes_text(same) + ", in " +
                what + " (" + place(source_line(first.waits_at)) + ")";

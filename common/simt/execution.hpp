@@ -121,6 +121,19 @@ struct Warp {
   Recorder recorder;
 };
 
+/// Barriers 1 to 15 of a block, for some of its warps (barrier 0 is that of __syncthreads).
+struct NamedBarriers {
+  static constexpr int kCount = 16, kWarps = kMaxThreads / kWarpSize;
+  struct Barrier {
+    int threads = 0, arrived = 0;    ///< that it waits for; that have come
+    std::uint32_t lanes[kWarps] = {};  ///< of each warp, those that have come
+  } barriers[kCount];
+  /// Whether there was one since the last block barrier. Then heard[x][y] is the clock up to which warp x is ordered
+  /// after warp y.
+  bool used = false;
+  std::uint32_t heard[kWarps][kWarps];
+};
+
 /// One block in execution, and all that an operating-system thread needs for it; used again for the next block.
 struct Block {
   uint3 index{}, size{}, grid{};
@@ -140,6 +153,8 @@ struct Block {
   std::unique_ptr<Warp[]> warps;
   Fiber scheduler;
   std::uint64_t random = 1;  ///< of Order::shuffled
+
+  NamedBarriers named;
 
   LaunchState* launch = nullptr;
   SharedMemory* shared = nullptr;

@@ -37,6 +37,9 @@ SIMT_API bool in_kernel();
 enum class BarrierResult { none, count, all, any };
 SIMT_API int block_barrier(BarrierResult kind, bool predicate, Where where);
 
+// bar.sync: `threads` threads, whole warps, at barrier 1 to 15 of the block.
+SIMT_API void named_barrier(int barrier, int threads);
+
 // Warp collectives: every lane of `mask` that has not exited must come.
 enum class Shuffle { index, up, down, exclusive_or };
 enum class Vote { ballot, all, any };

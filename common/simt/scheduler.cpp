@@ -34,6 +34,7 @@ void complete_block_barrier(Block& block) {
   end_interval(block);
   ++block.clock;
   block.interval_began = block.clock;
+  block.named.used = false;
   for (int w = 0; w < block.warp_count; ++w) {
     Warp& warp = block.warps[w];
     warp.epoch = block.clock;
@@ -148,6 +149,8 @@ void run_block(Block& block, std::uint64_t number) {
   block.random = (block.launch->options.seed + number) * 0x9E3779B97F4A7C15ull | 1;
   ++block.clock;
   block.block_began = block.interval_began = block.clock;
+  block.named.used = false;
+  for (NamedBarriers::Barrier& barrier : block.named.barriers) barrier = {};
   begin_block(block);
   for (int w = 0; w < block.warp_count; ++w) {
     Warp& warp = block.warps[w];

@@ -218,6 +218,12 @@ inline bool ordered_in_warp(const Lane& lane, int other, std::uint32_t stamp) {
   return warp.partial_barriers && stamp < warp.heard[lane.index][other];
 }
 
+/// Whether what another warp did at `stamp` is ordered by a named barrier before what `warp` does now.
+inline bool ordered_by_named_barrier(const Warp& warp, int other_warp, std::uint32_t stamp) {
+  const NamedBarriers& named = warp.block->named;
+  return named.used && stamp < named.heard[warp.index][other_warp];
+}
+
 /// Those of `others` (lanes of the same warp) whose reads at `stamp` are not ordered before what `lane` does now.
 inline std::uint32_t unordered_lanes(const Lane& lane, std::uint32_t others, std::uint32_t stamp) {
   if (stamp < lane.warp->epoch) return 0;
@@ -294,6 +300,7 @@ void SharedMemory::judge_read(Lane& lane, const Cell& cell, std::uintptr_t addre
     if (cell.write_thread == lane.linear && lanes == lane.bit) return;
     if (!(cell.flags >> Cell::kWriteBytes & bytes)) return;
     if (writer_warp == lane.warp->index && ordered_in_warp(lane, writer_lane, cell.write_stamp)) return;
+    if (ordered_by_named_barrier(*lane.warp, writer_warp, cell.write_stamp)) return;
   }
   report_race(lane, cell, address, false, true, lanes, 1u << writer_lane, writer_warp, pc);
 }
@@ -325,12 +332,15 @@ void SharedMemory::judge_write(Lane& lane, const Cell& cell, std::uintptr_t addr
   const bool being_copied = cell.flags & Cell::kPending && cell.write_stamp >= block.block_began;
   if (being_copied || (cell.write_stamp >= block.interval_began && cell.write_thread != lane.linear &&
                        (cell.flags >> Cell::kWriteBytes & bytes) && !(cell.flags & flags & Cell::kAtomic) &&
-                       (writer_warp != warp.index || !ordered_in_warp(lane, writer_lane, cell.write_stamp)))) {
+                       (writer_warp != warp.index || !ordered_in_warp(lane, writer_lane, cell.write_stamp)) &&
+                       !ordered_by_named_barrier(warp, writer_warp, cell.write_stamp))) {
     report_race(lane, cell, address, true, true, lane.bit, 1u << writer_lane, writer_warp, pc);
   }
   if (cell.read_stamp < block.interval_began || !(cell.flags >> Cell::kReadBytes & bytes)) return;
   const std::uint32_t other_warps = cell.read_warps & ~(1u << warp.index);
   const bool my_warp_read = cell.read_warp == warp.index;
+  // Of several warps that have read only the first one's time is known: it speaks for all.
+  if (!my_warp_read && ordered_by_named_barrier(warp, cell.read_warp, cell.read_stamp)) return;
   const std::uint32_t other_lanes =
       my_warp_read ? unordered_lanes(lane, cell.read_lanes & ~lane.bit, cell.read_stamp) : 0;
   if ((other_warps | other_lanes) == 0) return;
