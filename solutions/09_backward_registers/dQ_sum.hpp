@@ -24,10 +24,18 @@ __host__ __device__ __forceinline__ int padded(int Nq) {
 // In smem.dS[place] a row is a key: a left operand (16, 16) is a part of it, transposed.
 //
 // TODO(9.7) The place. Then, for each 16 keys, both row tiles of dS once by ldmatrix_x4_trans, each 16 columns of K
-// once (about 14 lines). STUB: template <int d> STUB: __device__ __forceinline__ float* place_in_sum(float* dQ_sum,
-// std::int64_t row_tile, int column_part, int e) { STUB:   WORKBOOK_TODO(9.7); STUB: } STUB: template <int parts, class
-// T> STUB: __device__ __forceinline__ void multiply_dS_K(Result<parts>& dQ, Shared<T>& smem, int place, int row, int
-// column) { STUB:   WORKBOOK_TODO(9.7); STUB: } BEGIN 9.7
+// once (about 14 lines).
+// STUB: template <int d>
+// STUB: __device__ __forceinline__ float* place_in_sum(float* dQ_sum, std::int64_t row_tile, int column_part,
+// STUB:                                                int e) {
+// STUB:   WORKBOOK_TODO(9.7);
+// STUB: }
+// STUB: template <int parts, class T>
+// STUB: __device__ __forceinline__ void multiply_dS_K(Result<parts>& dQ, Shared<T>& smem, int place, int row,
+// STUB:                                               int column) {
+// STUB:   WORKBOOK_TODO(9.7);
+// STUB: }
+// BEGIN 9.7
 template <int d>
 __device__ __forceinline__ float* place_in_sum(float* dQ_sum, std::int64_t row_tile, int column_part, int e) {
   return dQ_sum + ((row_tile * (d / 8) + column_part) * 4 + e) * 32 + threadIdx.x % 32;

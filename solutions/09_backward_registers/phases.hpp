@@ -143,11 +143,17 @@ __device__ __forceinline__ Mask mask_of(int i, int own, int q, int keys, int dia
 // and dSᵀ become left operands where they are, and what they are multiplied with is loaded by rows.
 //
 // TODO(9.5) The operands of a result; and C += A B from them: (32, 8·parts), (8·parts, 8·n) -> (32, 8·n), where B is
-// the tile from this row and column on (about 13 lines). STUB: template <int parts> STUB: __device__ __forceinline__
-// void round_to_operands(Operands<parts>& A, const Result<parts>& C) { STUB:   WORKBOOK_TODO(9.5); STUB: } STUB:
-// template <int parts, int n, int rows, int columns> STUB: __device__ __forceinline__ void accumulate(Part (&C)[2][n],
-// const Operands<parts>& A, Element (&B)[rows][columns], STUB:                                            int row, int
-// column) { STUB:   WORKBOOK_TODO(9.5); STUB: } BEGIN 9.5
+// the tile from this row and column on (about 13 lines).
+// STUB: template <int parts>
+// STUB: __device__ __forceinline__ void round_to_operands(Operands<parts>& A, const Result<parts>& C) {
+// STUB:   WORKBOOK_TODO(9.5);
+// STUB: }
+// STUB: template <int parts, int n, int rows, int columns>
+// STUB: __device__ __forceinline__ void accumulate(Part (&C)[2][n], const Operands<parts>& A,
+// STUB:                                            Element (&B)[rows][columns], int row, int column) {
+// STUB:   WORKBOOK_TODO(9.5);
+// STUB: }
+// BEGIN 9.5
 template <int parts>
 __device__ __forceinline__ void round_to_operands(Operands<parts>& A, const Result<parts>& C) {
 #pragma unroll

@@ -12,8 +12,8 @@ namespace {
 using workbook::Shape;
 using workbook::cuda::Arguments, workbook::cuda::DeviceArray, workbook::cuda::Operations, workbook::cuda::Role;
 
-/// As the operation "backward"; the numbers owned, passing and warps must be given, deterministic may be. With the array
-/// dlse (B, H, Nq) the loss depends on the LSE too; with the array turns it gets what the turns come to.
+/// As the operation "backward"; the numbers owned, passing and warps must be given, deterministic may be. With the
+/// array dlse (B, H, Nq) the loss depends on the LSE too; with the array turns it gets what the turns come to.
 template <class Element>
 void backward(const Arguments& call) {
   workbook::cuda::GradientTensors<Element, Element> t(call);
