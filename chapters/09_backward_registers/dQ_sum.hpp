@@ -48,14 +48,20 @@ struct Turn<true> {
   int number;
 };
 
-// A warp waits until its turn has come: then what the warps before have added is there. It ends its turn when its own
-// additions are there for whoever sees the next number. __threadfence() orders what this lane does before it and after
-// it, for all lanes of the GPU; what the other lanes of the warp do takes a __syncwarp() besides.
+/// The number at a turn's place, from device memory: `volatile` keeps the compiler from reading it once and for all.
+__device__ __forceinline__ int look(const Turn<true>& turn) {
+  return *static_cast<volatile int*>(turn.place);
+}
+
+// A warp waits until its turn has come: then what the warps before have added is there. `seen` is what the place held a
+// while ago, when this lane looked first. A warp ends its turn when its own additions are there for whoever sees the
+// next number. __threadfence() orders what this lane does before it and after it, for all threads of the GPU; what the
+// other lanes of the warp do takes a __syncwarp() besides.
 //
-// TODO(9.8) One lane looks at the place, by atomicAdd(place, 0), until it holds this warp's number. And one lane adds 1
-// (about 9 lines).
+// TODO(9.8) The first lane looks again until the place holds this warp's number, and the others wait for it. At the end
+// of the turn one lane adds 1 (about 8 lines).
 // BEGIN 9.8
-__device__ __forceinline__ void wait_for(const Turn<true>& turn) {
+__device__ __forceinline__ void wait_for(const Turn<true>& turn, int seen) {
   WORKBOOK_TODO(9.8);
 }
 __device__ __forceinline__ void end_turn(const Turn<true>& turn) {
@@ -69,9 +75,11 @@ template <class T, bool in_turns>
 __device__ __forceinline__ void add_dQ(float* dQ_sum, Shared<T>& smem, int place, const Turn<in_turns>& turn) {
   constexpr int parts = T::dQ_columns / 8, row_groups = T::Br / 32;
   const int warp = threadIdx.x / 32, row = warp % row_groups * 32, column = warp / row_groups * T::dQ_columns;
+  [[maybe_unused]] int seen = 0;
+  if constexpr (in_turns) seen = look(turn);  // the answer comes while the product is formed
   Result<parts> dQ;
   multiply_dS_K<parts>(dQ, smem, place, row, column);
-  if constexpr (in_turns) wait_for(turn);
+  if constexpr (in_turns) wait_for(turn, seen);
 #pragma unroll
   for (int i = 0; i < 2; ++i)
 #pragma unroll

@@ -15,7 +15,8 @@ namespace {
 using Element = WORKBOOK_ELEMENT;  // half; backward_registers_bf16.cu compiles the kernels again, with bf16
 
 using workbook::cuda::cp_async_16, workbook::cuda::cp_async_commit_group, workbook::cuda::cp_async_wait_group;
-using workbook::cuda::cvt_rn_x2, workbook::cuda::exp2_ftz, workbook::cuda::mma_m16n8k16, workbook::cuda::stmatrix_x4;
+using workbook::cuda::cvt_rn_x2, workbook::cuda::exp2_ftz, workbook::cuda::ldmatrix_x4_trans,
+    workbook::cuda::mma_m16n8k16, workbook::cuda::stmatrix_x4;
 
 /// What a lane holds of a result (16, 8), four floats; and of a left operand (16, 16), or of 16 columns of a right one.
 using Part = workbook::cuda::Fragment<float, 4>;

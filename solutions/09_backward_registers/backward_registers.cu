@@ -27,9 +27,10 @@ struct Task {
   int head, column_block;
 };
 /// Task number `number`, in the order in which thread blocks begin. If causal, those of eight heads go together, and
-/// of each the first column blocks first, which the most queries see. With turns it is the other way round.
+/// of each the first column blocks first, which the most queries see. With turns those of four heads go together, the
+/// last column blocks first, whose turn comes first.
 __device__ __forceinline__ Task task_of(int number, int heads, int column_blocks, bool causal, bool in_turns) {
-  const int heads_at_once = causal || in_turns ? 8 : 1;
+  const int heads_at_once = in_turns ? 4 : causal ? 8 : 1;
   const int first_head = number / (heads_at_once * column_blocks) * heads_at_once;
   const int count = min(heads_at_once, heads - first_head), within = number - first_head * column_blocks;
   const int j = within / count;

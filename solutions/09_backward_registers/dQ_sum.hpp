@@ -42,19 +42,17 @@ __device__ __forceinline__ float* place_in_sum(float* dQ_sum, std::int64_t row_t
 }
 template <int parts, class T>
 __device__ __forceinline__ void multiply_dS_K(Result<parts>& dQ, Shared<T>& smem, int place, int row, int column) {
-  const int lane = threadIdx.x % 32;
+  const int lane = threadIdx.x % 32, key_of_lane = lane / 16 * 8 + lane % 8, chunk = row / 8 + lane / 8 % 2;
   clear<parts>(dQ);
 #pragma unroll
   for (int key = 0; key < T::Bc; key += 16) {
-    Operand left[2], right;
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-      workbook::cuda::ldmatrix_x4_trans(
-          left[i], swizzled(smem.dS[place], key + lane / 16 * 8 + lane % 8, row / 8 + 2 * i + lane / 8 % 2));
+    Operand upper, lower, right;
+    ldmatrix_x4_trans(upper, swizzled(smem.dS[place], key + key_of_lane, chunk));
+    ldmatrix_x4_trans(lower, swizzled(smem.dS[place], key + key_of_lane, chunk + 2));
 #pragma unroll
     for (int j = 0; j < parts / 2; ++j) {
       load_B_by_rows(right, smem.K, key, column + 16 * j);
-      multiply_16<parts>(dQ, j, left[0], left[1], right);
+      multiply_16<parts>(dQ, j, upper, lower, right);
     }
   }
 }
@@ -70,23 +68,28 @@ struct Turn<true> {
   int number;
 };
 
-// A warp waits until its turn has come: then what the warps before have added is there. It ends its turn when its own
-// additions are there for whoever sees the next number. __threadfence() orders what this lane does before it and after
-// it, for all lanes of the GPU; what the other lanes of the warp do takes a __syncwarp() besides.
+/// The number at a turn's place, from device memory: `volatile` keeps the compiler from reading it once and for all.
+__device__ __forceinline__ int look(const Turn<true>& turn) {
+  return *static_cast<volatile int*>(turn.place);
+}
+
+// A warp waits until its turn has come: then what the warps before have added is there. `seen` is what the place held a
+// while ago, when this lane looked first. A warp ends its turn when its own additions are there for whoever sees the
+// next number. __threadfence() orders what this lane does before it and after it, for all threads of the GPU; what the
+// other lanes of the warp do takes a __syncwarp() besides.
 //
-// TODO(9.8) One lane looks at the place, by atomicAdd(place, 0), until it holds this warp's number. And one lane adds 1
-// (about 9 lines).
-// STUB: __device__ __forceinline__ void wait_for(const Turn<true>& turn) {
+// TODO(9.8) The first lane looks again until the place holds this warp's number, and the others wait for it. At the end
+// of the turn one lane adds 1 (about 8 lines).
+// STUB: __device__ __forceinline__ void wait_for(const Turn<true>& turn, int seen) {
 // STUB:   WORKBOOK_TODO(9.8);
 // STUB: }
 // STUB: __device__ __forceinline__ void end_turn(const Turn<true>& turn) {
 // STUB:   WORKBOOK_TODO(9.8);
 // STUB: }
 // BEGIN 9.8
-__device__ __forceinline__ void wait_for(const Turn<true>& turn) {
+__device__ __forceinline__ void wait_for(const Turn<true>& turn, int seen) {
   if (threadIdx.x % 32 == 0) {
-    while (atomicAdd(turn.place, 0) != turn.number) {
-    }
+    while (seen != turn.number) seen = look(turn);
     __threadfence();  // the additions of this turn come after those that the number stands for
   }
   __syncwarp();  // no lane adds before the turn has come
@@ -104,9 +107,11 @@ template <class T, bool in_turns>
 __device__ __forceinline__ void add_dQ(float* dQ_sum, Shared<T>& smem, int place, const Turn<in_turns>& turn) {
   constexpr int parts = T::dQ_columns / 8, row_groups = T::Br / 32;
   const int warp = threadIdx.x / 32, row = warp % row_groups * 32, column = warp / row_groups * T::dQ_columns;
+  [[maybe_unused]] int seen = 0;
+  if constexpr (in_turns) seen = look(turn);  // the answer comes while the product is formed
   Result<parts> dQ;
   multiply_dS_K<parts>(dQ, smem, place, row, column);
-  if constexpr (in_turns) wait_for(turn);
+  if constexpr (in_turns) wait_for(turn, seen);
 #pragma unroll
   for (int i = 0; i < 2; ++i)
 #pragma unroll
