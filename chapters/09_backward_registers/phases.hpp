@@ -147,7 +147,7 @@ __device__ __forceinline__ void form_operands(Operands<T::parts>& P, Operands<T:
   multiply_transposed<T::parts>(S_own, smem.K, own, smem.Q[i % 2], q);    // Sᵀ = K Qᵀ, (32, queries)
   multiply_transposed<T::parts>(dP_own, smem.V, own, smem.dO[i % 2], q);  // dPᵀ = V dOᵀ, (32, queries)
   if (mask.needed) {
-    workbook::cuda::note("masked row block", i);
+    workbook::cuda::note("masked tile", i);
     form_P_and_dS<T::parts>(S_own, dP_own, smem.rows[i % 2] + q, scale, mask);
   } else {
     form_P_and_dS<T::parts>(S_own, dP_own, smem.rows[i % 2] + q, scale, {false, 0, 0});  // nothing to compare

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 
 #include "common/cuda/dispatch.hpp"
 #include "dQ_sum.hpp"
@@ -15,6 +16,8 @@
 
 namespace ch09 {
 namespace {
+
+constexpr bool is_half = std::is_same_v<Element, half>;
 
 /// The sizes of a call, and whether query i sees only the keys j <= i + (Nk - Nq).
 struct Sizes {
@@ -128,17 +131,17 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
   write_gradient<T>(dV + (K_row + own) * T::d + column, dV_own, 1, keys - own);
 }
 
-/// Calls work with the Plan of these sizes; false if there is none.
+/// Calls work with the Plan of these sizes; false if there is none. For bf16 there are fewer.
 template <class Work>
 bool with_plan(std::int64_t d, const GradientTiles& tiles, Work work) {
   return workbook::cuda::with_head_dim(d, [&](auto d) {
     if constexpr (d == 128) {
       if (tiles == built[1]) return work(Plan<d, 128, 64, 8>()), true;
-      if (tiles == built[2]) return work(Plan<d, 128, 32, 8>()), true;
-      if (tiles == built[3]) return work(Plan<d, 64, 32, 4>()), true;
+      if (tiles == built[2]) return work(Plan<d, 64, 32, 4>()), true;
     } else {
       if (tiles == built[0]) return work(Plan<d, 128, 64, 4>()), true;
-      if (tiles == built[4]) return work(Plan<d, 32, 32, 1>()), true;
+      if constexpr (is_half)
+        if (tiles == built[3]) return work(Plan<d, 32, 32, 1>()), true;
     }
     return false;
   });
@@ -167,7 +170,7 @@ void backward(const BackwardCall<Element>& call, const float* dlse, const Scratc
   const bool found = with_plan(call.shape.d, tiles, [&](auto plan) {
     using T = decltype(plan);
     if (scratch.turns == nullptr) return start<T, false>(call, dlse, scratch);
-    if constexpr (T::Br == 64 || T::Bc == 64) return start<T, true>(call, dlse, scratch);
+    if constexpr (is_half && T::Bc > 32) return start<T, true>(call, dlse, scratch);
     throw std::invalid_argument("owned = " + std::to_string(tiles.owned) +
                                 ", passing = " + std::to_string(tiles.passing) + " is not built with turns");
   });
