@@ -6,6 +6,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -83,17 +84,21 @@ std::int64_t blocks_of(std::int64_t rows, std::int64_t block) {
   return tiles_of(rows, block);
 }
 
-/// What a counter of the stage grows by when one row block more passes by one column block of keys, without a mask.
-double growth(const std::string& name, std::int64_t d, const Sizes& sizes) {
-  const auto at = [&](std::int64_t row_blocks) {
-    return counter(
-        backward(input("normal", {1, 1, 1, row_blocks * sizes.Br, sizes.Bc, d}, 7).given, sizes.numbers()).reply, name);
-  };
-  // Rows are filled up to 64 in device memory: whole ones before and after.
-  const std::int64_t step = 64 / sizes.Br;
-  const double before = at(2 * step);
-  return (at(3 * step) - before) / double(step);
-}
+/// What the stage's counters grow by when one row block more passes by one column block of keys, without a mask.
+class Growth {
+ public:
+  Growth(std::int64_t d, const Sizes& sizes) : row_blocks_(64 / sizes.Br) {  // rows are filled up to 64
+    for (const int i : {0, 1})
+      replies_[i] = backward(input("normal", {1, 1, 1, 64 * (i + 1), sizes.Bc, d}, 7).given, sizes.numbers()).reply;
+  }
+  double of(const std::string& name) const {
+    return (counter(replies_[1], name) - counter(replies_[0], name)) / double(row_blocks_);
+  }
+
+ private:
+  std::int64_t row_blocks_;
+  worker::Reply replies_[2];
+};
 
 /// mma and ldmatrix of one row block and one column block: five products, each operand loaded for 32 rows of the
 /// result.
@@ -115,8 +120,9 @@ void expect_instructions() {
   for (const std::int64_t d : head_dims) {
     for (const Sizes& sizes : all_sizes(d)) {
       const Instructions expected = instructions_of(d, sizes);
+      const Growth growth(d, sizes);
       const auto expect_growth = [&](const char* name, double must, const char* cause, const char* id) {
-        const double got = growth(name, d, sizes);
+        const double got = growth.of(name);
         expect(got == must,
                fmt::format("{} grows by {} for one row block more, and has to grow by {} (d={}, {})", name, got, must,
                            d, sizes.text()),
@@ -193,6 +199,17 @@ TEST_CASE("queries that see nothing have no part in any gradient", "[9.1]") {
   for (const auto& [Nq, Nk] : {std::pair{100, 30}, {70, 1}, {64, 63}}) {
     for (const std::int64_t d : {32, 128}) expect_right_small(input("value mean", {1, 1, 1, Nq, Nk, d}, 105, {true}));
   }
+  // A query whose LSE is -inf though no mask hides its keys, as after a merge of parts.
+  Input in = input("normal", {1, 1, 1, 40, 50, 32}, 106);
+  in.given.saved.lse(0, 0, 7, 0) = -std::numeric_limits<double>::infinity();
+  const BackwardResult got = backward(in.given, small_sizes(32).numbers());
+  for (std::int64_t c = 0; c < 32; ++c)
+    expect(got.dQ(0, 0, 7, c) == 0 && std::isfinite(got.dV(0, 0, 0, c)),
+           fmt::format(
+               "the LSE of query 7 is -inf, and dQ of it is {}, dV of key 0 is {} (column {}): the query must have "
+               "no part in any gradient",
+               got.dQ(0, 0, 7, c), got.dV(0, 0, 0, c), c),
+           "P = exp2(S - (-inf)) is infinite: what is stored as its LSE has to make it 0", "masked-lse-kept");
 }
 
 TEST_CASE("the gradient of the LSE is subtracted from D", "[9.1]") {
@@ -264,7 +281,7 @@ TEST_CASE("every 16 columns of Q, K, V and dO count", "[9.2]") {
 
 TEST_CASE("every key and every query has a score of its own", "[9.2]") {
   for (const std::int64_t d : head_dims) {
-    expect_right_small(input("one hot", {1, 1, 1, 70, 100, d}, 125), {"dV", "dK"});
+    expect_right_small(input("normal", {1, 1, 1, 70, 100, d}, 125), {"dV", "dK"});
     expect_right(input("late spike", {1, 1, 1, 64, 128, d}, 126), {"dV", "dK"});
   }
 }
@@ -414,13 +431,13 @@ TEST_CASE("dS is stored once, without a bank conflict", "[9.6]") {
   require_counters();
   for (const std::int64_t d : head_dims) {
     for (const Sizes& sizes : all_sizes(d)) {
-      const double must = instructions_of(d, sizes).stmatrix, got = growth("shared.matrix_stores", d, sizes);
+      const Growth growth(d, sizes);
+      const double must = instructions_of(d, sizes).stmatrix, got = growth.of("shared.matrix_stores");
       expect(got == must,
              fmt::format("stmatrix: {} for one row block more, and it has to be {} (d={}, {})", got, must, d,
                          sizes.text()),
              "dS, and in a team of two P, are stored once, 16 x 16 elements an instruction", "matrix-stores");
-      const double wavefronts = growth("shared.store_wavefronts", d, sizes),
-                   ideal = growth("shared.store_ideal", d, sizes);
+      const double wavefronts = growth.of("shared.store_wavefronts"), ideal = growth.of("shared.store_ideal");
       expect(wavefronts == ideal,
              fmt::format("the stores of one row block take {} passes through the banks; {} would do (d={}, {})",
                          wavefronts, ideal, d, sizes.text()),
@@ -542,7 +559,7 @@ TEST_CASE("ragged tails are part of the answer", "[9.9]") {
 }
 
 TEST_CASE("every row block counts once", "[9.9]") {
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : {32, 128}) {
     for (std::int64_t first = 0; first < 192; first += 64)
       expect_right(only_queries(input("normal", {1, 1, 1, 192, 40, d}, 275), first, 64));
   }
@@ -570,7 +587,7 @@ TEST_CASE("one barrier a row block", "[9.9]") {
 
 TEST_CASE("the places do not race, whatever the order of the lanes", "[9.9]") {
   for (const std::int64_t d : head_dims) {
-    for (const int lane_seed : {0, 1, 2}) {
+    for (const int lane_seed : {0, 1}) {
       Input in = input("normal", {1, 1, 1, 130, 140, d}, 285);
       in.name += fmt::format(", lanes in the order of seed {}", lane_seed);
       expect_right(in, default_sizes(d), all_gradients, {.lane_seed = lane_seed});
@@ -715,10 +732,11 @@ TEST_CASE("shared memory holds no P where a warp is a team", "[whole]") {
   for (const std::int64_t d : head_dims) {
     for (const Sizes& sizes : all_sizes(d)) {
       const std::string where = fmt::format("d={}, {}", d, sizes.text());
-      const double must = instructions_of(d, sizes).stmatrix, got = growth("shared.matrix_stores", d, sizes);
+      const Growth growth(d, sizes);
+      const double must = instructions_of(d, sizes).stmatrix, got = growth.of("shared.matrix_stores");
       expect(got == must, fmt::format("stmatrix: {} a row block, and it has to be {} ({})", got, must, where),
              "P or dS is stored more often than others need it", "shared-traffic");
-      const double stores = growth("shared.store_instructions", d, sizes);
+      const double stores = growth.of("shared.store_instructions");
       expect(stores == 0, fmt::format("{} ordinary stores to shared memory a row block ({})", stores, where),
              "P or dS goes through shared memory element by element", "shared-traffic");
     }
@@ -729,9 +747,10 @@ TEST_CASE("no bank conflict", "[whole]") {
   require_counters();
   for (const std::int64_t d : head_dims) {
     for (const Sizes& sizes : all_sizes(d)) {
+      const Growth growth(d, sizes);
       for (const char* way : {"load", "store"}) {
-        const double wavefronts = growth(fmt::format("shared.{}_wavefronts", way), d, sizes),
-                     ideal = growth(fmt::format("shared.{}_ideal", way), d, sizes);
+        const double wavefronts = growth.of(fmt::format("shared.{}_wavefronts", way)),
+                     ideal = growth.of(fmt::format("shared.{}_ideal", way));
         expect(wavefronts == ideal,
                fmt::format("the {}s of one row block take {} passes through the banks; {} would do (d={}, {})", way,
                            wavefronts, ideal, d, sizes.text()),
