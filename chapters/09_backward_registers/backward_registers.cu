@@ -74,14 +74,13 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
   auto& smem = workbook::cuda::dynamic_shared<Shared<T>>();
   const auto [heads, Nq, Nk, causal] = sizes;
   const int number = in_turns ? take_ticket(smem, turns) : int(blockIdx.x);  // nobody waits for one that has not begun
-  const int row_blocks = (Nq + T::Br - 1) / T::Br, column_blocks = (Nk + T::Bc - 1) / T::Bc;
-  const auto [head, column_block] = task_of(number, heads, column_blocks, causal, in_turns);
+  const auto [head, column_block] = task_of(number, heads, (Nk + T::Bc - 1) / T::Bc, causal, in_turns);
   const int first_key = column_block * T::Bc, keys = Nk - first_key, diagonal = Nk - Nq - first_key;
+  const int begin = first_row_block<T>(diagonal, causal), row_blocks = (Nq + T::Br - 1) / T::Br;
   const std::int64_t K_row = std::int64_t(head) * Nk + first_key, Q_row = std::int64_t(head) * padded(Nq);
   Q += std::int64_t(head) * Nq * T::d, dO += std::int64_t(head) * Nq * T::d, rows += Q_row;
   // This warp's team has the keys from `own` on. The warp is number `part` of it, and has the columns from `column` on.
   const int warp = threadIdx.x / 32, own = warp / T::team * 32, part = warp % T::team, column = part * T::columns;
-  const int begin = first_row_block<T>(diagonal, causal);
   const auto load_next = [&](int i) {  // starts to copy row block i, if there is one, and ends the group
     if (i < row_blocks) load_row_block(smem, Q, dO, rows, i, Nq);
     cp_async_commit_group();
@@ -91,7 +90,6 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
     if constexpr (in_turns) turn = turn_of<T>(turns + 1, head * row_blocks + i, i, column_block, sizes);
     add_dQ(dQ_sum + (Q_row + i * T::Br) * T::d, smem, i % 2, turn);
   };
-
   load_tile<T::threads>(smem.K, K + K_row * T::d, keys);  // (Bc, d)
   load_tile<T::threads>(smem.V, V + K_row * T::d, keys);  // (Bc, d)
   load_next(begin);

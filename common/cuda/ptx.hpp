@@ -353,9 +353,9 @@ __device__ __forceinline__ void mma_m16n8k8(Fragment<float, 4>& D, const Fragmen
 
 // --- Barriers --------------------------------------------------------------------------------------------------------
 
-/// bar.sync: waits until `threads` threads of the block, whole warps, have come to barrier `barrier`, 1 to 15 (0 is that
-/// of __syncthreads). What they have written before is there for all of them behind it. "Parallel Synchronization and
-/// Communication Instructions: bar".
+/// bar.sync: waits until `threads` threads of the block, whole warps, have come to barrier `barrier`, 1 to 15 (0 is
+/// that of __syncthreads). What they have written before is there for all of them behind it. "Parallel Synchronization
+/// and Communication Instructions: bar".
 __device__ __forceinline__ void barrier_sync(int barrier, int threads) {
 #if defined(__CUDACC__)
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");

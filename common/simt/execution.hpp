@@ -125,7 +125,7 @@ struct Warp {
 struct NamedBarriers {
   static constexpr int kCount = 16, kWarps = kMaxThreads / kWarpSize;
   struct Barrier {
-    int threads = 0, arrived = 0;    ///< that it waits for; that have come
+    int threads = 0, arrived = 0;      ///< that it waits for; that have come
     std::uint32_t lanes[kWarps] = {};  ///< of each warp, those that have come
   } barriers[kCount];
   /// Whether there was one since the last block barrier. Then heard[x][y] is the clock up to which warp x is ordered

@@ -1,5 +1,5 @@
-// bar.sync: barriers for some warps of a block. What they order is between a __syncthreads and a __syncwarp: the races of
-// shared memory are judged by what each warp has heard of each other (shared_memory.cpp).
+// bar.sync: barriers for some warps of a block. What they order is between a __syncthreads and a __syncwarp: the races
+// of shared memory are judged by what each warp has heard of each other (shared_memory.cpp).
 #include <algorithm>
 #include <cstring>
 
@@ -59,7 +59,8 @@ void named_barrier(int number, int threads) {
   if (number < 1 || number >= NamedBarriers::kCount)
     refuse(*lane, pc, call + ": a block has barriers 1 to 15 beside that of __syncthreads", "choose one of 1 to 15");
   if (threads <= 0 || threads % kWarpSize != 0 || threads > block.warp_count * kWarpSize)
-    refuse(*lane, pc, call + ": whole warps of the block wait, a multiple of 32 threads", "check the number of threads");
+    refuse(*lane, pc, call + ": whole warps of the block wait, a multiple of 32 threads",
+           "check the number of threads");
   NamedBarriers::Barrier& barrier = block.named.barriers[number];
   if (barrier.arrived > 0 && barrier.threads != threads)
     refuse(*lane, pc, call + ", where others wait for " + std::to_string(barrier.threads) + " threads",

@@ -100,6 +100,16 @@ TEST_CASE("chapter 5 is chapter 4's kernel and a mask") {
   CHECK(changed <= 120);
 }
 
+TEST_CASE("kernel files and kernels of chapter 9 can be read at one go") {
+  for (const char* file : {"09_backward_registers/phases.hpp", "09_backward_registers/dQ_sum.hpp",
+                           "09_backward_registers/prepare_rows.hpp", "09_backward_registers/backward_registers.cu"}) {
+    INFO(file);
+    const std::string text = book::read_file(fs::path(WORKBOOK_SOURCE) / "solutions" / file);
+    CHECK(std::ranges::count(text, '\n') <= 300);
+    CHECK(longest_kernel(file) <= 60);
+  }
+}
+
 TEST_CASE("kernel files and kernels of chapters 4 and 5 can be read at one go") {
   for (const char* file :
        {"04_q_split/layout.hpp", "04_q_split/phases.hpp", "04_q_split/plain_split.cu", "04_q_split/prefetch.cu",
