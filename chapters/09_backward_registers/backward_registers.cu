@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
     if (i < row_blocks) load_row_block(smem, Q, dO, rows, i, Nq);
     cp_async_commit_group();
   };
-  const auto add_dQ_of = [&](int i) {  // adds this warp's piece of dQ of row block i, whose dS lies in shared memory
+  [[maybe_unused]] const auto add_dQ_of = [&](int i) {  // this warp's piece of row block i's dQ, from smem.dS
     Turn<in_turns> turn;
     if constexpr (in_turns) turn = turn_of<T>(turns + 1, head * row_blocks + i, i, column_block, sizes);
     add_dQ(dQ_sum + (Q_row + i * T::Br) * T::d, smem, i % 2, turn);
