@@ -34,6 +34,7 @@ constexpr std::pair<const char*, const char*> kShown[] = {
     {"shared.store_wavefronts", "wavefronts of shared stores"},
     {"tensor_instructions", "instructions on tensor cores"},
     {"block_barriers", "barriers of a block"},
+    {"named_barriers", "barriers of some warps of a block"},
     {"warp_barriers", "barriers of a warp"},
     {"shuffles", "shuffles"},
 };

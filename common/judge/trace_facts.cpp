@@ -26,7 +26,7 @@ std::string times_text(std::optional<double> times) {
 struct Metric {
   const char *counter, *metric;
 };
-constexpr std::array<Metric, 29> metrics{{
+constexpr std::array<Metric, 30> metrics{{
     {"global.load_requests", "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum, less global.async_requests"},
     {"global.load_sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum, less global.async_sectors"},
     {"global.load_bytes", ""},
@@ -56,6 +56,7 @@ constexpr std::array<Metric, 29> metrics{{
     {"multiply_calls", ""},
     {"async_instructions", "smsp__inst_executed_op_ldgsts_pred_on_any.sum"},
     {"block_barriers", ""},
+    {"named_barriers", ""},
     {"warp_barriers", ""},
     {"shuffles", ""},
     {"votes", ""},
@@ -211,6 +212,7 @@ std::vector<std::pair<std::string, std::string>> launch_facts(const TracedLaunch
     barriers += fmt::format(", {} for each tile of {} that is read",
                             number_text(double(count("block_barriers")) / walked->tile_reads()), walked->name);
   }
+  if (count("named_barriers") > 0) barriers += fmt::format("; {} of some warps", count("named_barriers"));
   facts.emplace_back("barriers", fmt::format("{}; {} __syncwarp", barriers, count("warp_barriers")));
   if (count("shuffles") + count("votes") > 0) {
     facts.emplace_back("shuffles", fmt::format("{}, and {} votes", count("shuffles"), count("votes")));

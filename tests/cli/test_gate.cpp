@@ -153,7 +153,7 @@ TEST_CASE("with a chapter given, only its solutions, stubs and mutants are looke
   INFO(second.out);
   CHECK(second.exit_code == 0);
   CHECK(contains(second.out, "ok     stubs"));
-  const Ran none = check("9");
+  const Ran none = check("99");
   CHECK(none.exit_code == 2);
 }
 

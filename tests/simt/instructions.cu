@@ -75,6 +75,21 @@ void run_loaded() {
   });
 }
 
+/// Two pairs of warps exchange what they have, three times, each pair at a barrier of its own: one before the reads,
+/// one before what is read is overwritten.
+__global__ void pairs_exchange(float* b) {
+  __shared__ float s[128];
+  const int t = threadIdx.x, pair = 1 + t / 64;
+  float own = t;
+  for (int i = 0; i < 3; ++i) {
+    s[t] = own;
+    barrier_sync(pair, 64);
+    own = s[t ^ 32] + 1;
+    barrier_sync(pair, 64);
+  }
+  b[t] = own;
+}
+
 /// n 8x8 matrices to registers and back, transposed or not: to b.
 template <class T, int n, bool transposed>
 __global__ void stored(const T* from, T* b) {
@@ -413,6 +428,12 @@ constexpr Case cases[] = {
     {"mma m16n8k8 tf32", run_product<float, product_tf32, 8>},
     {"mma of mma, half", run_chained<half>},
     {"mma of mma, bf16", run_chained<bf16>},
+    {"pairs of warps exchange",
+     [] {
+       auto b = output("b", 128);
+       launch(pairs_exchange, dim3(1), dim3(128), 0, b.data());
+       expect(b, [](size_t i) { return (i ^ 32) + 3; });
+     }},
     {"cp.async in four groups",
      [] {
        auto a = floats("a", 512);

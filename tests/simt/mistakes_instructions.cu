@@ -47,6 +47,26 @@ __global__ void ldmatrix_without_barrier(float* b) {
   b[threadIdx.x] = first<half>(K[0]);
 }
 
+// Two pairs of warps, a barrier for each.
+
+__global__ void named_barrier_of_another_pair(float* b) {
+  __shared__ float s[128];
+  const int t = threadIdx.x;
+  s[t] = t;  // other: named_barrier_of_another_pair
+  barrier_sync(1 + t / 64, 64);
+  b[t] = s[127 - t];  // bug: named_barrier_of_another_pair
+}
+
+__global__ void named_barrier_before_the_read_only(float* b) {
+  __shared__ float s[128];
+  const int t = threadIdx.x;
+  for (int i = 0; i < 2; ++i) {
+    s[t] = t + i;  // bug: named_barrier_before_the_read_only
+    barrier_sync(1 + t / 64, 64);
+    b[t] = s[t ^ 32];  // other: named_barrier_before_the_read_only
+  }
+}
+
 __global__ void ldmatrix_tile_overwritten(float* b) {
   Smem& s = dynamic_shared<Smem>();
   fill(s.K);
@@ -418,6 +438,13 @@ void on_halves(Rest... rest) {
   workbook::cuda::synchronize();
 }
 
+template <void (*kernel)(float*)>
+void on_four_warps() {
+  auto b = output("b", 128);
+  launch(kernel, dim3(1), dim3(128), 0, b.data());
+  workbook::cuda::synchronize();
+}
+
 constexpr Case cases[] = {
     {"ldmatrix_without_barrier", no_input<ldmatrix_without_barrier>},
     {"ldmatrix_tile_overwritten", no_input<ldmatrix_tile_overwritten, 64>},
@@ -428,6 +455,8 @@ constexpr Case cases[] = {
     {"wait_for_too_few_groups", on_halves<wait_for_too_few_groups>},
     {"group_never_committed", on_halves<group_never_committed>},
     {"copy_over_rows_still_loaded", on_halves<copy_over_rows_still_loaded, 64>},
+    {"named_barrier_of_another_pair", on_four_warps<named_barrier_of_another_pair>},
+    {"named_barrier_before_the_read_only", on_four_warps<named_barrier_before_the_read_only>},
     {"ldmatrix_misaligned", no_input<ldmatrix_misaligned>},
     {"stmatrix_misaligned", no_input<stmatrix_misaligned>},
     {"ldmatrix_of_global_memory", on_halves<ldmatrix_of_global_memory>},

@@ -197,6 +197,8 @@ TEST_CASE("what a warp's functions count") {
   CHECK(run("votes").counters.votes == 3);
   CHECK(run("groups of four").counters.shuffles == 2 * 2);
   CHECK(run("warp-synchronous reduction").counters.warp_barriers == 1 + 5 * 2);
+  CHECK(run("pairs of warps exchange").counters.named_barriers == 2 * 3 * 2);
+  CHECK(run("pairs of warps exchange").counters.block_barriers == 0);
   CHECK(run("tree reduction").counters.block_barriers == 7 + 1);
   const simt::Counters histogram = run("histogram in global memory").counters;
   CHECK(histogram.global.atomic_requests == 8);

@@ -107,6 +107,8 @@ constexpr Expected instructions[] = {
     {"wait_for_too_few_groups", Mistake::pending_copy, "K"},
     {"group_never_committed", Mistake::pending_copy, "K["},
     {"copy_over_rows_still_loaded", Mistake::write_after_read, "K"},
+    {"named_barrier_of_another_pair", Mistake::read_after_write, "s"},
+    {"named_barrier_before_the_read_only", Mistake::write_after_read, "s"},
     {"ldmatrix_misaligned", Mistake::misaligned, "K"},
     {"stmatrix_misaligned", Mistake::misaligned, "K["},
     {"ldmatrix_of_global_memory", Mistake::outside_shared, ""},

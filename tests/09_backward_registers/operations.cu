@@ -1,0 +1,73 @@
+// Chapter 9's kernels for bf16, and with a gradient of the LSE, as operations that the tests call by name.
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "backward_registers.hpp"
+#include "common/cuda/attention_tensors.hpp"
+#include "common/cuda/memory.hpp"
+#include "common/cuda/operations.hpp"
+#include "common/cuda/worker_device.hpp"
+#include "dQ_sum.hpp"
+
+namespace {
+
+using workbook::Shape;
+using workbook::cuda::Arguments, workbook::cuda::DeviceArray, workbook::cuda::Operations, workbook::cuda::Role;
+
+/// As the operation "backward"; the numbers owned, passing and warps must be given, deterministic may be. With the
+/// array dlse (B, H, Nq) the loss depends on the LSE too; with the array turns it gets what the turns come to.
+template <class Element>
+void backward(const Arguments& call) {
+  workbook::cuda::GradientTensors<Element, Element> t(call);
+  const Shape shape = call.shape();
+  DeviceArray<float2> rows("rows", ch09::padded_rows(shape), Role::scratch);
+  DeviceArray<float> dQ_sum("dQ_sum", ch09::dQ_sum_size(shape), Role::scratch);
+  const bool in_turns = call.integer("deterministic", 0) != 0, with_dlse = call.integer("with_dlse", 0) != 0;
+  DeviceArray<int> turns("turns", in_turns ? ch09::turn_count(shape) : 0, Role::scratch);
+  std::optional<DeviceArray<float>> dlse;
+  if (with_dlse) dlse.emplace("dlse", call.input("dlse"));
+  ch09::backward(ch09::BackwardCall<Element>{shape, float(call.number("scale")), call.flag("causal"), t.Q.data(),
+                                             t.K.data(), t.V.data(), t.O.data(), t.dO.data(), t.lse.data(), t.dQ.data(),
+                                             t.dK.data(), t.dV.data()},
+                 with_dlse ? dlse->data() : nullptr,
+                 ch09::Scratch{rows.data(), dQ_sum.data(), in_turns ? turns.data() : nullptr},
+                 {int(call.integer("owned")), int(call.integer("passing")), int(call.integer("warps"))});
+  t.download(call);
+}
+
+/// Block 0 has the second turn, block 1 the first, which adds 1 in every lane after block 0 has begun to wait.
+__global__ void take_turns_kernel(int* number, int* begun, int* sums, int* got) {
+  const int lane = threadIdx.x;
+  const ch09::Turn<true> turn{number, 1 - int(blockIdx.x)};
+  if (blockIdx.x == 0) {
+    const int seen = ch09::look(turn);
+    if (lane == 0) atomicAdd(begun, 1);
+    ch09::wait_for(turn, seen);
+    got[lane] = atomicAdd(sums + lane, 0);
+  } else {
+    while (atomicAdd(begun, 0) == 0) {
+    }
+    for (int i = 0; i < 2000; ++i) __syncwarp();
+    ch09::wait_for(turn, ch09::look(turn));
+    atomicAdd(sums + lane, 1);
+    ch09::end_turn(turn);
+  }
+}
+
+// -> got (32), int32: what each lane of block 0 finds; number (1): what the turn's place holds at the end
+void take_turns(const Arguments& call) {
+  const std::int32_t zeros[32] = {};
+  DeviceArray<std::int32_t> number("number", std::span<const std::int32_t>(zeros, 1)),
+      begun("begun", std::span<const std::int32_t>(zeros, 1)), sums("sums", std::span<const std::int32_t>(zeros));
+  DeviceArray<std::int32_t> got("got", 32, Role::output);
+  workbook::cuda::begin_chapter();
+  workbook::cuda::launch(take_turns_kernel, dim3(2), dim3(32), 0, number.data(), begun.data(), sums.data(), got.data());
+  got.download(call.array<std::int32_t>("got"));
+  number.download(call.array<std::int32_t>("number"));
+}
+
+const Operations operations{
+    {"take_turns", take_turns}, {"backward_bf16", backward<__nv_bfloat16>}, {"backward_dlse", backward<half>}};
+
+}  // namespace
