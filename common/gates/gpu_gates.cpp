@@ -181,7 +181,7 @@ void check_gpu_classes(Inspection& inspection, Findings& findings) {
       variants.back().request.exercise = judge::kWhole;  // each part is in one of them
     }
     int passed = 0, skipped = 0;
-    for (const auto& [compiled, log, run] : run_variants(workspace, variants)) {
+    for (const auto& [compiled, log, plan, run] : run_variants(workspace, variants)) {
       for (const Verdict& test : run.tests) {
         (test.result == Result::skipped ? skipped : passed) += 1;
         if (test.result == Result::skipped) continue;

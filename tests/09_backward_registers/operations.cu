@@ -1,4 +1,4 @@
-// Chapter 9's kernels for bf16, and with a gradient of the LSE, as operations that the tests call by name.
+// Chapter 9's kernels with a gradient of the LSE, as an operation that the tests call by name.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -17,9 +17,8 @@ using workbook::cuda::Arguments, workbook::cuda::DeviceArray, workbook::cuda::Op
 
 /// As the operation "backward"; the numbers owned, passing and warps must be given, deterministic may be. With the
 /// array dlse (B, H, Nq) the loss depends on the LSE too; with the array turns it gets what the turns come to.
-template <class Element>
 void backward(const Arguments& call) {
-  workbook::cuda::GradientTensors<Element, Element> t(call);
+  workbook::cuda::GradientTensors<half, half> t(call);
   const Shape shape = call.shape();
   DeviceArray<float2> rows("rows", ch09::padded_rows(shape), Role::scratch);
   DeviceArray<float> dQ_sum("dQ_sum", ch09::dQ_sum_size(shape), Role::scratch);
@@ -27,9 +26,9 @@ void backward(const Arguments& call) {
   DeviceArray<int> turns("turns", in_turns ? ch09::turn_count(shape) : 0, Role::scratch);
   std::optional<DeviceArray<float>> dlse;
   if (with_dlse) dlse.emplace("dlse", call.input("dlse"));
-  ch09::backward(ch09::BackwardCall<Element>{shape, float(call.number("scale")), call.flag("causal"), t.Q.data(),
-                                             t.K.data(), t.V.data(), t.O.data(), t.dO.data(), t.lse.data(), t.dQ.data(),
-                                             t.dK.data(), t.dV.data()},
+  ch09::backward(ch09::BackwardCall<half>{shape, float(call.number("scale")), call.flag("causal"), t.Q.data(),
+                                          t.K.data(), t.V.data(), t.O.data(), t.dO.data(), t.lse.data(), t.dQ.data(),
+                                          t.dK.data(), t.dV.data()},
                  with_dlse ? dlse->data() : nullptr,
                  ch09::Scratch{rows.data(), dQ_sum.data(), in_turns ? turns.data() : nullptr},
                  {int(call.integer("owned")), int(call.integer("passing")), int(call.integer("warps"))});
@@ -67,7 +66,6 @@ void take_turns(const Arguments& call) {
   number.download(call.array<std::int32_t>("number"));
 }
 
-const Operations operations{
-    {"take_turns", take_turns}, {"backward_bf16", backward<__nv_bfloat16>}, {"backward_dlse", backward<half>}};
+const Operations operations{{"take_turns", take_turns}, {"backward_dlse", backward}};
 
 }  // namespace

@@ -75,7 +75,7 @@ void expect_bf16(const std::string& kind, const Shape& shape, std::uint64_t seed
   const Sizes sizes = default_sizes(shape.d);
   const auto send = [](const worker::Call& request) { return call(request); };
   const BackwardResult result =
-      worker::backward("backward_bf16", encoded(in.given, element), element, sizes.numbers(), send);
+      worker::backward("backward_bfloat16", encoded(in.given, element), element, sizes.numbers(), send);
   expect_gradients(result, in.given, fmt::format("{}, bf16, {}", in.name, sizes.text()), {sizes.Bc, sizes.Br},
                    precision_of(element), all_gradients);
 }
