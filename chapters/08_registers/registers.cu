@@ -25,9 +25,12 @@ struct Sizes {
 /// One block per tile of queries and head, with the causal mask the longest first. Warp w owns rows 32·w to 32·w + 31
 /// and shares K and V with the others.
 template <int d, int Br, int Bc, int warps>
-__global__ void __launch_bounds__(32 * warps, 8 / warps)
-    attention(const Element* __restrict__ Q, const Element* __restrict__ K, const Element* __restrict__ V,
-              Element* __restrict__ O, float* __restrict__ lse, Sizes sizes, int query_tiles, float scale) {
+__global__ void __launch_bounds__(32 * warps, 8 / warps) attention(const Element* __restrict__ Q,  // (heads, Nq, d)
+                                                                   const Element* __restrict__ K,  // (heads, Nk, d)
+                                                                   const Element* __restrict__ V,  // (heads, Nk, d)
+                                                                   Element* __restrict__ O,        // (heads, Nq, d)
+                                                                   float* __restrict__ lse,        // (heads, Nq)
+                                                                   Sizes sizes, int query_tiles, float scale) {
   auto& smem = workbook::cuda::dynamic_shared<Shared<Element, d, Bc, warps>>();
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   const int head = blockIdx.x / query_tiles, tile = blockIdx.x % query_tiles;

@@ -64,8 +64,8 @@ Results read_results(const std::string& path) {
 /// Puts tables and figures into notes/results.md and notes/figures/.
 void publish_page(const Session& session, const Results& results, const std::vector<bench::Figure>& figures) {
   const fs::path page = session.book.root / "notes" / "results.md", folder = session.book.root / "notes" / "figures";
-  const std::string text =
-      bench::publish(book::read_file(page), session.shown(page), bench::page_sections(results, session.book.chapters, figures, "figures"));
+  const std::string text = bench::publish(book::read_file(page), session.shown(page),
+                                          bench::page_sections(results, session.book.chapters, figures, "figures"));
   fs::create_directories(folder);
   bench::draw(figures, folder);
   book::write_file(page, text);

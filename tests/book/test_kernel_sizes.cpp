@@ -110,14 +110,27 @@ TEST_CASE("chapter 5 is chapter 4's kernel and a mask") {
 }
 
 TEST_CASE("kernel files and kernels can be read at one go") {
-  for (const char* file :
-       {"03_tiled_wmma/tiled_wmma.cu", "03_tiled_wmma/warmups.cu", "04_q_split/layout.hpp", "04_q_split/phases.hpp",
-        "04_q_split/plain_split.cu", "04_q_split/prefetch.cu", "04_q_split/q_split.cu", "05_causal/layout.hpp",
-        "05_causal/phases.hpp", "05_causal/causal.cu", "06_backward/simple_backward.cu", "06_backward/backward.cu",
-        "06_backward/prepare_rows.cu", "07_mixed_precision/bf16.cu", "07_mixed_precision/unscale.cu",
-        "07_mixed_precision/master_weights.cu", "07_mixed_precision/blank_page.cu", "08_registers/registers.cu",
-        "09_backward_registers/dQ_sum.hpp", "09_backward_registers/prepare_rows.hpp",
-        "09_backward_registers/backward_registers.cu"}) {
+  for (const char* file : {"03_tiled_wmma/tiled_wmma.cu",
+                           "03_tiled_wmma/warmups.cu",
+                           "04_q_split/layout.hpp",
+                           "04_q_split/phases.hpp",
+                           "04_q_split/plain_split.cu",
+                           "04_q_split/prefetch.cu",
+                           "04_q_split/q_split.cu",
+                           "05_causal/layout.hpp",
+                           "05_causal/phases.hpp",
+                           "05_causal/causal.cu",
+                           "06_backward/simple_backward.cu",
+                           "06_backward/backward.cu",
+                           "06_backward/prepare_rows.cu",
+                           "07_mixed_precision/bf16.cu",
+                           "07_mixed_precision/unscale.cu",
+                           "07_mixed_precision/master_weights.cu",
+                           "07_mixed_precision/blank_page.cu",
+                           "08_registers/registers.cu",
+                           "09_backward_registers/dQ_sum.hpp",
+                           "09_backward_registers/prepare_rows.hpp",
+                           "09_backward_registers/backward_registers.cu"}) {
     INFO(file);
     const std::string text = book::read_file(fs::path(WORKBOOK_SOURCE) / "solutions" / file);
     CHECK(std::ranges::count(text, '\n') <= 250);

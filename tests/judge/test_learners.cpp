@@ -127,3 +127,6 @@ TEST_CASE("mistakes of learners in chapter 5") {
 TEST_CASE("mistakes of learners in chapter 6") {
   check_chapter(6);
 }
+TEST_CASE("mistakes of learners in chapter 7") {
+  check_chapter(7);
+}
