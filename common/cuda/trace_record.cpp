@@ -144,7 +144,7 @@ void visit_counters(const simt::Counters& c, const std::function<void(const std:
   take_if_any("wgmma_wavefronts", c.wgmma_wavefronts);
   take_if_any("mbarrier_arrivals", c.mbarrier_arrivals);
   take_if_any("mbarrier_waits", c.mbarrier_waits);
-  take_if_any("named_barriers", c.named_barriers);
+  take("named_barriers", c.named_barriers);
   take("block_barriers", c.block_barriers);
   take("warp_barriers", c.warp_barriers);
   take("shuffles", c.shuffles);
