@@ -249,7 +249,7 @@ void start(const workbook::cuda::ForwardCall<half>& call, float* S, half* P) {
   if (sizes.stride <= 4096) {
     start_softmax(std::integral_constant<int, 4096>());
   } else {
-    start_softmax(std::integral_constant<int, 49152>());
+    start_softmax(std::integral_constant<int, 15360>());  // 60 KB, which a block of every GPU may have
   }
   launch(output<d>, grid_of(heads * query_tiles, "B·H·⌈Nq/64⌉"), dim3(threads), sizeof(OutputShared<d>), P, call.V,
          call.O, sizes);
