@@ -44,8 +44,8 @@ function(workbook_quick)
   endforeach()
 endfunction()
 
-# workbook_together(TARGET...): a library whose files are compiled six at a time, which halves the time of a build from
-# nothing. Who works on the book itself and has a cache of compilations (a launcher) compiles them one by one.
+# workbook_together(TARGET...): a library whose files are compiled six at a time, so that a build from nothing parses
+# their headers once. Who works on the book itself and has a cache of compilations (a launcher) compiles them one by one.
 function(workbook_together)
   if(NOT CMAKE_CXX_COMPILER_LAUNCHER)
     set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
