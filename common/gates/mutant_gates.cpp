@@ -29,6 +29,8 @@ void plan_mutants(const Workspace& workspace, const Chapter& chapter, PlannedMut
       findings.problems.push_back(error.what());
       continue;
     }
+    // The same text for another element takes as long to compile, and no mutant needs it.
+    planned.variants.back().tree.first_element_only = true;
     planned.variants.back().request.only = mutant.test;
     planned.variants.back().request.time_limit = mutant.death == name(Result::timed_out) ? 1 : 10;
     planned.mutants.push_back(mutant);

@@ -46,6 +46,12 @@ bool is_changed(const Workspace& workspace, const Chapter& chapter, const Tree& 
          includes_changed(workspace, chapter, tree, own);
 }
 
+/// Whether a file compiles another one of the chapter once more, for another element than the chapter's first.
+bool is_for_other_element(const Chapter& chapter, const fs::path& path) {
+  return !chapter.more_elements.empty() && fs::exists(path) &&
+         book::read_file(path).find("#define WORKBOOK_ELEMENT") != std::string::npos;
+}
+
 /// By exercise. Without solutions/ (a release) the tree itself says where its regions are.
 std::map<std::string, RegionInTree> regions_of(const Workspace& workspace, const Chapter& chapter, const Tree& tree) {
   std::map<std::string, RegionInTree> found;
@@ -100,7 +106,8 @@ bool is_solution_but(const Workspace& workspace, const Chapter& chapter, const T
 Tree write_graft(const Workspace& workspace, Plan& plan, const RegionInTree& in, const std::string& id) {
   const Chapter& chapter = *plan.chapter;
   Tree grafted{"grafts/" + plan.tree.name + "/" + id,
-               workspace.toolchain.build_folder / "grafts" / plan.tree.name / id / chapter.name()};
+               workspace.toolchain.build_folder / "grafts" / plan.tree.name / id / chapter.name(),
+               plan.tree.first_element_only};
   for (const std::string& file : chapter.files) {
     const fs::path copied = workspace.book.solution(chapter, file), own = plan.tree.folder / file;
     const std::string text = file == in.file ? book::graft(in.solution, in.reader, id) : book::read_file(copied);
@@ -196,7 +203,8 @@ worker::WorkerJob whole_job(const Workspace& workspace, const Chapter& chapter, 
     // stage.cpp describes the chapter's stages on the CPU, stage.cu those of its kernels.
     const bool other_stage = backend == Backend::cpu ? is_kernel_file(file) : file == "stage.cpp";
     if (!is_source(file) || other_stage) continue;
-    if (is_changed(workspace, chapter, tree, file))
+    const bool books = tree.first_element_only && is_for_other_element(chapter, job.books_include / file);
+    if (!books && is_changed(workspace, chapter, tree, file))
       job.sources.push_back(tree.folder / file);
     else
       job.books_sources.push_back(job.books_include / file);

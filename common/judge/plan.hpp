@@ -21,6 +21,9 @@ namespace workbook::judge {
 struct Tree {
   std::string name;              ///< "chapters", "solutions", or a name for a folder of its own; unique
   std::filesystem::path folder;  ///< holds the chapter's files
+  /// The kernels for the chapter's first element are the tree's; those for its other elements are the book's, whatever
+  /// of the tree they include. No test of those says anything of the tree.
+  bool first_element_only = false;
 };
 Tree readers_tree(const Workspace& workspace, const book::Chapter& chapter);
 Tree solutions_tree(const Workspace& workspace, const book::Chapter& chapter);

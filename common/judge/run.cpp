@@ -232,6 +232,7 @@ void run_program(const Workspace& workspace, const Plan& plan, const RunRequest&
   std::vector<std::string> argv{program.string(), "--warn", "NoAssertions"};
   const std::string spec = test_spec(chapter, request);
   if (!spec.empty()) argv.push_back(spec);
+  if (request.until_failure) argv.emplace_back("--abort");
   if (request.debug) argv.insert(argv.end(), {"--out", "/dev/null"});  // the terminal is the debugger's
   std::string running;
   run.finished = false;

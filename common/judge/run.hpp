@@ -35,6 +35,7 @@ struct RunRequest : PlanRequest {
   std::vector<std::string>
       groups;        ///< only the tests of these exercises, kWhole among them; empty: all that is planned
   std::string only;  ///< one test by name; empty: all. With `debug` it runs under a debugger on this terminal.
+  bool until_failure = false;  ///< stops after the first test that fails
   double time_limit = 10;
   std::string sanitizer;  ///< on the GPU: a tool of compute-sanitizer that watches the workers; empty: none
 
