@@ -10,6 +10,7 @@
 #include "common/attention/error.hpp"
 #include "common/book/files.hpp"
 #include "common/cli/input.hpp"
+#include "common/cli/trace_json.hpp"
 #include "common/cli/trace_page.hpp"
 #include "common/cli/trace_text.hpp"
 #include "common/cli/verbs.hpp"
@@ -30,6 +31,7 @@ struct TraceOptions : ProblemOptions {
   std::string element;           ///< of Q, K, V and O; empty: the chapter's own
   std::string gpu;               ///< whose limits the simulator takes on; empty: its own
   std::string html;              ///< a page to write
+  bool lines = false;            ///< what each line asked for, beside the book's and the chapter before
 };
 
 /// A chapter that launches kernels; InputError naming those that do.
@@ -89,55 +91,25 @@ void require_tiles(const Chapter& chapter, const judge::Trace& trace, const Trac
   check("--bc", options.Bc, "K");
 }
 
-json map_json(const judge::TileMap& map) {
-  json rows = json::array();
-  for (std::size_t i = 0; i < map.rows.size(); ++i) {
-    json reads = json::array(), masked = json::array();
-    for (std::size_t j = 0; j < map.columns(); ++j) {
-      reads.push_back(map.cells[i][j].reads);
-      if (map.cells[i][j].masked) masked.push_back(j);
-    }
-    rows.push_back({{"row", map.rows[i]}, {"reads", reads}, {"masked", masked}});
-  }
-  return {{"tensors", map.tensors},
-          {"tile_rows", map.tile_rows},
-          {"row_tensor", map.row_tensor.empty() ? json(nullptr) : json(map.row_tensor)},
-          {"row_tile_rows", map.row_tensor.empty() ? json(nullptr) : json(map.row_tile_rows)},
-          {"heads", map.matrices},
-          {"divided", map.divided},
-          {"rows", rows}};
-}
-
-json launch_json(const judge::TracedLaunch& launch) {
-  json tensors = json::array(), notes = json::array(), maps = json::array();
-  for (const judge::TracedTensor& tensor : launch.tensors) {
-    tensors.push_back({{"name", tensor.name},
-                       {"bytes", tensor.bytes},
-                       {"times_read", number_json(tensor.times_read())},
-                       {"times_written", number_json(tensor.times_written())},
-                       {"counters", tensor.counters}});
-  }
-  for (const judge::TracedNote& note : launch.notes) notes.push_back({{"label", note.label}, {"count", note.count()}});
-  for (const judge::TileMap& map : tile_maps(launch)) maps.push_back(map_json(map));
-  return {{"kernel", launch.kernel},
-          {"grid", launch.grid},
-          {"block", launch.block},
-          {"shared_bytes", launch.shared_bytes},
-          {"counters", launch.counters},
-          {"tensors", tensors},
-          {"notes", notes},
-          {"maps", maps},
-          {"reports", launch.reports}};
-}
+/// What --lines asks for.
+struct Lines {
+  std::vector<judge::TraceBeside> beside;
+  std::vector<judge::ComparedPart> parts;
+};
 
 json trace_json(const Chapter& chapter, const judge::Tree& tree, const Problem& problem, const TraceOptions& options,
-                const judge::Traced& traced) {
+                const judge::Traced& traced, const Lines& lines) {
   json launches = json::array();
   for (const judge::TracedLaunch& launch : traced.trace.launches) launches.push_back(launch_json(launch));
-  return {{"chapter", chapter.name()},     {"source", tree.name},
-          {"backend", name(Backend::sim)}, {"input", input_json(problem, options)},
-          {"result", traced.result},       {"message", traced.message.empty() ? json(nullptr) : json(traced.message)},
-          {"launches", launches},          {"reports", traced.trace.reports}};
+  return {{"chapter", chapter.name()},
+          {"source", tree.name},
+          {"backend", name(Backend::sim)},
+          {"input", input_json(problem, options)},
+          {"result", traced.result},
+          {"message", traced.message.empty() ? json(nullptr) : json(traced.message)},
+          {"launches", launches},
+          {"reports", traced.trace.reports},
+          {"lines", options.lines ? lines_json(lines.parts, lines.beside) : json(nullptr)}};
 }
 
 int trace(const Session& session, const TraceOptions& options) {
@@ -174,22 +146,27 @@ int trace(const Session& session, const TraceOptions& options) {
   }
   if (traced.result == "ok") require_tiles(chapter, traced.trace, options);
 
+  Lines lines;
+  if (traced.result == "ok" && options.lines) lines.beside = traces_beside(session, chapter, tree, problem, request);
+  if (traced.result == "ok") lines.parts = compare_lines(session, traced.trace, lines.beside);
+
   const std::string title = fmt::format("Chapter {}: {} ({}, on the simulator)", chapter.number, chapter.title,
                                         options.solutions ? "the book's solution" : "your code");
   const bool nothing = traced.result == "ok" && traced.trace.launches.empty();
   if (!options.html.empty() && traced.result == "ok") {
     book::write_file(std::filesystem::absolute(options.html),
-                     trace_page({title, input_text(problem, options), &traced.trace}));
+                     trace_page({title, input_text(problem, options), &traced.trace, &lines.parts, &lines.beside}));
   } else if (!options.html.empty()) {
     fmt::print(stderr, "nothing was written: there is no result\n");
   }
   if (session.json) {
-    print_json(trace_json(chapter, tree, problem, options, traced));
+    print_json(trace_json(chapter, tree, problem, options, traced, lines));
   } else {
     fmt::print("{}\n{}\n", session.colored(title, "bold"), input_text(problem, options));
     if (traced.result == "ok") {
       if (nothing) fmt::print("\nno kernel was launched\n");
       print_trace(session, traced.trace, options.metrics);
+      if (options.lines) print_lines(session, lines.parts, lines.beside);
       if (!options.html.empty()) fmt::print("\nwritten: {}\n", options.html);
     } else {
       fmt::print("\n{}: {}\n", session.colored(traced.result, "yellow"), traced.message);
@@ -216,6 +193,7 @@ Runner declare_trace(Options& options) {
   options.option("--set", given->set, "A number for the chapter's kernels, e.g. warps=2")
       .allow(not_empty("NAME=NUMBER"));
   options.flag("--metrics", given->metrics, "Every counter, with Nsight Compute's name for it");
+  options.flag("--lines", given->lines, "What each line asks for, beside the book's and the chapter before");
   declare_element(options, given->element);
   declare_gpu(options, given->gpu);
   options.option("--html", given->html, "Also write a page that shows it").allow(not_empty("a file name"));

@@ -56,7 +56,7 @@ std::vector<std::string> drawn_rows(const judge::TileMap& map, std::int64_t scal
 TEST_CASE("what is not named in an interval of a record is 0") {
   const judge::Trace trace = judge::parse_trace(
       R"({"launches": [{"kernel": "k", "grid": [1, 1, 1], "block": [32, 1, 1], "shared_bytes": 0, "counters": {},
-          "tensors": [], "notes": [], "reports": [],
+          "tensors": [], "notes": [], "reports": [], "lines": [], "waits": [],
           "intervals": [{"counters": {"shuffles": 3}, "tensors": {"K": {"async_bytes": 64}}},
                         {"counters": {}, "tensors": {"K": {"arrived_bytes": 64}}}]}], "reports": []})");
   REQUIRE(trace.launches.at(0).intervals.size() == 2);
