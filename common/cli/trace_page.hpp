@@ -8,14 +8,15 @@
 
 namespace workbook::cli {
 
-/// What the page shows.
-struct TracePage {
+/// One kernel's run.
+struct TraceColumn {
   std::string title;  ///< "Chapter 3: Tiled WMMA (your code, on the simulator)"
   std::string input;  ///< "Attention over …"
   const judge::Trace* trace = nullptr;
-  const std::vector<judge::ComparedPart>* parts = nullptr;  ///< by source line
-  const std::vector<judge::TraceBeside>* beside = nullptr;  ///< what the parts are compared with
+  std::vector<judge::ComparedPart> parts;  ///< by source line
+  std::vector<judge::TraceBeside> beside;  ///< what the parts are compared with
 };
-std::string trace_page(const TracePage& page);
+/// One kernel, or two side by side.
+std::string trace_page(const std::string& title, const std::vector<TraceColumn>& columns);
 
 }  // namespace workbook::cli
