@@ -32,6 +32,7 @@ struct TraceOptions : ProblemOptions {
   std::string gpu;               ///< whose limits the simulator takes on; empty: its own
   std::string html;              ///< a page to write
   std::string beside;            ///< what the page shows beside: a chapter, "causal", "book"; empty: nothing
+  std::string operation;         ///< another of the chapter's kernels; empty: its stage
   bool lines = false;            ///< what each line asked for, beside the book's and the chapter before
 };
 
@@ -198,7 +199,10 @@ int trace(const Session& session, const TraceOptions& options) {
   if (options.solutions && !session.book.has_solutions(chapter)) {
     fail_input("--solutions: there is no solution of chapter {} here; allowed: your own code", chapter.number);
   }
-  const judge::TraceRequest request{options.Br, options.Bc, numbers_set(options), options.seed, options.element};
+  if (!options.operation.empty() && chapter.pass != "forward")
+    fail_input("--operation {}: for chapters of the forward pass; allowed: leave it out", options.operation);
+  const judge::TraceRequest request{options.Br,   options.Bc,      numbers_set(options),
+                                    options.seed, options.element, options.operation};
   require_counts(session);
   const Problem problem = make_problem(session, options);
   check(problem.shape);
@@ -262,6 +266,8 @@ Runner declare_trace(Options& options) {
       .allow(not_empty("NAME=NUMBER"));
   options.flag("--metrics", given->metrics, "Every counter, with Nsight Compute's name for it");
   options.flag("--lines", given->lines, "What each line asks for, beside the book's and the chapter before");
+  options.option("--operation", given->operation, "Another of the chapter's kernels, e.g. lab")
+      .allow(not_empty("a name"));
   declare_element(options, given->element);
   declare_gpu(options, given->gpu);
   options.option("--html", given->html, "Also write a page that shows it").allow(not_empty("a file name"));

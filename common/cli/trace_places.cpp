@@ -70,7 +70,7 @@ const char* const places_style = R"(
 .banks .hot { background: var(--now); color: var(--now-ink); font-weight: 600; }
 .accesses { list-style: none; padding-left: 0; }
 .choice { margin: .6rem 0; } .choice select { font: inherit; max-width: 100%; }
-.bar.wait { background: var(--never); border-left: 2px solid var(--report); }
+.bar.wait { border-left: 2px solid var(--report); }
 )";
 
 const char* const places_script = R"(
