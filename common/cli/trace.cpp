@@ -160,6 +160,7 @@ void write_page(const Session& session, const Chapter& chapter, const judge::Tre
     with.causal = other.causal;
     judge::TraceRequest request;
     request.seed = options.seed;
+    if (other.chapter == &chapter) request.operation = options.operation;
     other_traced = run_traced(session, *other.chapter, other.tree, same, request);
     if (other_traced.result == "ok") {
       columns.push_back({title_of(*other.chapter, other.tree),

@@ -144,6 +144,7 @@ std::vector<TraceBeside> traces_beside(const Workspace& workspace, const book::C
     beside.push_back(
         {"book", true, run_traced(workspace, chapter, solutions_tree(workspace, chapter), problem, request)});
   }
+  if (!request.operation.empty()) return beside;  // the chapter before has nothing like it
   const book::Chapter* before = nullptr;
   for (const book::Chapter& other : workspace.book.chapters) {
     if (other.number < chapter.number && other.pass == chapter.pass && other.runs_on(Backend::sim)) before = &other;

@@ -91,6 +91,7 @@ __global__ void __launch_bounds__(lanes)
 #pragma unroll
     for (int i = 0; i < Br; ++i) {  // unrolled, so that o stays in registers
       o[i] = {o[i].x * smem.factor[i], o[i].y * smem.factor[i]};
+#pragma unroll 2
       for (int j = 0; j < Bc; ++j) {
         const float p = __half2float(smem.P[i][j]);
         const float2 v = __half22float2(*reinterpret_cast<const half2*>(&smem.V[j][2 * lane]));
