@@ -1,6 +1,7 @@
 #include "tests/support/lab.hpp"
 
 #include "common/attention/element.hpp"
+#include "tests/support/kernel_stage.hpp"
 
 namespace workbook::test {
 
