@@ -133,6 +133,14 @@ void print_kernels(const nlohmann::json& kernels, const simt::GpuClass& gpu) {
   }
 }
 
+/// The browser that the pages' tests open them in (notes/site/test.mjs), whatever its name here.
+std::string chromium() {
+  for (const char* name : {"chromium", "chromium-browser", "google-chrome"}) {
+    if (!worker::find_program(name).empty()) return version(name);
+  }
+  return "";
+}
+
 int doctor(const Session& session, const DoctorOptions& options) {
   utsname system{};
   ::uname(&system);
@@ -157,6 +165,9 @@ int doctor(const Session& session, const DoctorOptions& options) {
       {"isolation", isolation(session), "grade, but for --unsafe: submissions run with all of your rights"},
       {"xmllint", version("xmllint"), "the check of JUnit XML against its schema"},
       {"gnuplot", version("gnuplot"), "plots, of a class's points among others"},
+      {"Node", version("node"), "site: the book as web pages (18 or newer)"},
+      {"npm", version("npm"), "site: what the pages are made with, installed once"},
+      {"Chromium", chromium(), "the tests of the pages in a browser"},
       {"git", version("git"), "nothing of the book; you will want it for your own work"},
       {"simulator", simulator(session),
        "kernels without a GPU, and what they count (" +
