@@ -141,17 +141,19 @@ std::string chromium() {
   return "";
 }
 
-int doctor(const Session& session, const DoctorOptions& options) {
+std::string system_text() {
   utsname system{};
   ::uname(&system);
+  return fmt::format("{} {} {}, {} cores", system.sysname, system.release, system.machine,
+                     std::thread::hardware_concurrency());
+}
+
+int doctor(const Session& session, const DoctorOptions& options) {
   const std::string nvcc = session.toolchain.can_build(Backend::cuda)
                                ? version(session.toolchain.backends.at(Backend::cuda).kernels.at(0))
                                : "";
   const std::vector<Finding> needed{
-      {"system",
-       fmt::format("{} {} {}, {} cores", system.sysname, system.release, system.machine,
-                   std::thread::hardware_concurrency()),
-       ""},
+      {"system", system_text(), ""},
       {"compiler", session.toolchain.compiler_id + " (" + session.toolchain.compiler + ")", ""},
       {"CMake", version(session.toolchain.cmake), ""},
       {"Ninja", version(session.toolchain.ninja), ""},

@@ -162,7 +162,7 @@ struct Block {
   GlobalObserver* global = nullptr;
   Asynchrony* asynchrony = nullptr;             ///< null until the block's first asynchronous instruction
   std::shared_ptr<Asynchrony> asynchrony_kept;  ///< its memory, from block to block
-  Tracer* tracer = nullptr;  ///< null: nobody asked for it
+  Tracer* tracer = nullptr;                     ///< null: nobody asked for it
   Counters counters;
   MatrixCosts matrix_costs;
   std::vector<Note> notes;
