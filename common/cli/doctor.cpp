@@ -136,7 +136,8 @@ void print_kernels(const nlohmann::json& kernels, const simt::GpuClass& gpu) {
 /// The browser that the pages' tests open them in (notes/site/test.mjs), whatever its name here.
 std::string chromium() {
   for (const char* name : {"chromium", "chromium-browser", "google-chrome"}) {
-    if (!worker::find_program(name).empty()) return version(name);
+    // Its version takes a start of the browser, in which some say other things first.
+    if (const auto program = worker::find_program(name); !program.empty()) return std::string(program);
   }
   return "";
 }
