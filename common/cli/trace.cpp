@@ -111,7 +111,7 @@ json trace_json(const Chapter& chapter, const judge::Tree& tree, const Problem& 
           {"message", traced.message.empty() ? json(nullptr) : json(traced.message)},
           {"launches", launches},
           {"reports", traced.trace.reports},
-          {"lines", options.lines ? lines_json(lines.parts, lines.beside) : json(nullptr)}};
+          {"lines", options.lines ? lines_json(lines.parts, lines.beside) : json::array()}};
 }
 
 std::string title_of(const Chapter& chapter, const judge::Tree& tree) {
