@@ -400,11 +400,11 @@ std::string make_stub(const MarkedFile& solution) {
     Region stub = region;
     stub.body = stub_body(region);
     if (!is_open(stub)) {
-      throw MarkerError(
-          solution.name, region.todo_line,
-          fmt::format("the STUB lines of {0} need WORKBOOK_TODO({0}), or the open exercise would count as "
-                      "solved",
-                      region.id));
+      throw MarkerError(solution.name, region.todo_line,
+                        fmt::format("the STUB lines of {0} need WORKBOOK_TODO({0}) or WORKBOOK_MEND({0}), or the open "
+                                    "exercise would count as "
+                                    "solved",
+                                    region.id));
     }
     text += join_lines(stub.body);
     done = region.end_line - 1;
@@ -416,11 +416,12 @@ std::string make_stub(const MarkedFile& solution) {
 bool is_open(const Region& region) {
   const std::string code = CodeReader(join_lines(region.body)).read();
   if (code.find_first_not_of(" \t\v\f\r\n") == std::string::npos) return true;
-  constexpr std::string_view todo = "WORKBOOK_TODO";
-  for (std::size_t at = code.find(todo); at != std::string::npos; at = code.find(todo, at + 1)) {
-    if (at > 0 && is_word(code[at - 1])) continue;
-    const std::size_t next = code.find_first_not_of(" \t\v\f\r\n", at + todo.size());
-    if (next != std::string::npos && code[next] == '(') return true;
+  for (const std::string_view todo : {"WORKBOOK_TODO", "WORKBOOK_MEND"}) {
+    for (std::size_t at = code.find(todo); at != std::string::npos; at = code.find(todo, at + 1)) {
+      if (at > 0 && is_word(code[at - 1])) continue;
+      const std::size_t next = code.find_first_not_of(" \t\v\f\r\n", at + todo.size());
+      if (next != std::string::npos && code[next] == '(') return true;
+    }
   }
   return false;
 }

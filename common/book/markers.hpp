@@ -2,7 +2,8 @@
 //
 //     // TODO(4.4) Rescale what this row has accumulated to the new maximum (about 3 lines).
 //     // STUB: WORKBOOK_TODO(4.4);    <- optional: lines that stand in the stub in place of WORKBOOK_TODO(4.4);
-//     // STUB: return 0;                 one of them must be WORKBOOK_TODO(4.4), so that the stub counts as open
+//     // STUB: return 0;                 one of them must be WORKBOOK_TODO(4.4), so that the stub counts as open; or
+//                                        WORKBOOK_MEND(4.4), which does nothing: the other lines run, and are wrong
 //     // BEGIN 4.4
 //     ...
 //     // END 4.4
@@ -66,8 +67,8 @@ std::vector<std::string> stub_body(const Region& region);
 /// body is not open: an unsolved exercise would count as solved.
 std::string make_stub(const MarkedFile& solution);
 
-/// True if the region still asks for work: its body contains WORKBOOK_TODO( outside comments, or nothing but comments
-/// and white space.
+/// True if the region still asks for work: its body contains WORKBOOK_TODO( or WORKBOOK_MEND( outside comments, or
+/// nothing but comments and white space.
 bool is_open(const Region& region);
 
 /// The solution with the body of region `id` taken from `reader`, with #line directives so that the compiler names the

@@ -133,17 +133,28 @@ void print_kernels(const nlohmann::json& kernels, const simt::GpuClass& gpu) {
   }
 }
 
-int doctor(const Session& session, const DoctorOptions& options) {
+/// The browser that the pages' tests open them in (notes/site/test.mjs), whatever its name here.
+std::string chromium() {
+  for (const char* name : {"chromium", "chromium-browser", "google-chrome"}) {
+    // Its version takes a start of the browser, in which some say other things first.
+    if (const auto program = worker::find_program(name); !program.empty()) return std::string(program);
+  }
+  return "";
+}
+
+std::string system_text() {
   utsname system{};
   ::uname(&system);
+  return fmt::format("{} {} {}, {} cores", system.sysname, system.release, system.machine,
+                     std::thread::hardware_concurrency());
+}
+
+int doctor(const Session& session, const DoctorOptions& options) {
   const std::string nvcc = session.toolchain.can_build(Backend::cuda)
                                ? version(session.toolchain.backends.at(Backend::cuda).kernels.at(0))
                                : "";
   const std::vector<Finding> needed{
-      {"system",
-       fmt::format("{} {} {}, {} cores", system.sysname, system.release, system.machine,
-                   std::thread::hardware_concurrency()),
-       ""},
+      {"system", system_text(), ""},
       {"compiler", session.toolchain.compiler_id + " (" + session.toolchain.compiler + ")", ""},
       {"CMake", version(session.toolchain.cmake), ""},
       {"Ninja", version(session.toolchain.ninja), ""},
@@ -157,6 +168,9 @@ int doctor(const Session& session, const DoctorOptions& options) {
       {"isolation", isolation(session), "grade, but for --unsafe: submissions run with all of your rights"},
       {"xmllint", version("xmllint"), "the check of JUnit XML against its schema"},
       {"gnuplot", version("gnuplot"), "plots, of a class's points among others"},
+      {"Node", version("node"), "site: the book as web pages (18 or newer)"},
+      {"npm", version("npm"), "site: what the pages are made with, installed once"},
+      {"Chromium", chromium(), "the tests of the pages in a browser"},
       {"git", version("git"), "nothing of the book; you will want it for your own work"},
       {"simulator", simulator(session),
        "kernels without a GPU, and what they count (" +

@@ -10,6 +10,7 @@
 #include "common/attention/error.hpp"
 #include "common/book/files.hpp"
 #include "common/cli/input.hpp"
+#include "common/cli/trace_json.hpp"
 #include "common/cli/trace_page.hpp"
 #include "common/cli/trace_text.hpp"
 #include "common/cli/verbs.hpp"
@@ -30,6 +31,9 @@ struct TraceOptions : ProblemOptions {
   std::string element;           ///< of Q, K, V and O; empty: the chapter's own
   std::string gpu;               ///< whose limits the simulator takes on; empty: its own
   std::string html;              ///< a page to write
+  std::string beside;            ///< what the page shows beside: a chapter, "causal", "book"; empty: nothing
+  std::string operation;         ///< another of the chapter's kernels; empty: its stage
+  bool lines = false;            ///< what each line asked for, beside the book's and the chapter before
 };
 
 /// A chapter that launches kernels; InputError naming those that do.
@@ -89,59 +93,98 @@ void require_tiles(const Chapter& chapter, const judge::Trace& trace, const Trac
   check("--bc", options.Bc, "K");
 }
 
-json map_json(const judge::TileMap& map) {
-  json rows = json::array();
-  for (std::size_t i = 0; i < map.rows.size(); ++i) {
-    json reads = json::array(), masked = json::array();
-    for (std::size_t j = 0; j < map.columns(); ++j) {
-      reads.push_back(map.cells[i][j].reads);
-      if (map.cells[i][j].masked) masked.push_back(j);
-    }
-    rows.push_back({{"row", map.rows[i]}, {"reads", reads}, {"masked", masked}});
-  }
-  return {{"tensors", map.tensors},
-          {"tile_rows", map.tile_rows},
-          {"row_tensor", map.row_tensor.empty() ? json(nullptr) : json(map.row_tensor)},
-          {"row_tile_rows", map.row_tensor.empty() ? json(nullptr) : json(map.row_tile_rows)},
-          {"heads", map.matrices},
-          {"divided", map.divided},
-          {"rows", rows}};
-}
-
-json launch_json(const judge::TracedLaunch& launch) {
-  json tensors = json::array(), notes = json::array(), maps = json::array();
-  for (const judge::TracedTensor& tensor : launch.tensors) {
-    tensors.push_back({{"name", tensor.name},
-                       {"bytes", tensor.bytes},
-                       {"times_read", number_json(tensor.times_read())},
-                       {"times_written", number_json(tensor.times_written())},
-                       {"counters", tensor.counters}});
-  }
-  for (const judge::TracedNote& note : launch.notes) notes.push_back({{"label", note.label}, {"count", note.count()}});
-  for (const judge::TileMap& map : tile_maps(launch)) maps.push_back(map_json(map));
-  return {{"kernel", launch.kernel},
-          {"grid", launch.grid},
-          {"block", launch.block},
-          {"shared_bytes", launch.shared_bytes},
-          {"counters", launch.counters},
-          {"tensors", tensors},
-          {"notes", notes},
-          {"maps", maps},
-          {"reports", launch.reports}};
-}
+/// What --lines asks for.
+struct Lines {
+  std::vector<judge::TraceBeside> beside;
+  std::vector<judge::ComparedPart> parts;
+};
 
 json trace_json(const Chapter& chapter, const judge::Tree& tree, const Problem& problem, const TraceOptions& options,
-                const judge::Traced& traced) {
+                const judge::Traced& traced, const Lines& lines) {
   json launches = json::array();
   for (const judge::TracedLaunch& launch : traced.trace.launches) launches.push_back(launch_json(launch));
-  return {{"chapter", chapter.name()},     {"source", tree.name},
-          {"backend", name(Backend::sim)}, {"input", input_json(problem, options)},
-          {"result", traced.result},       {"message", traced.message.empty() ? json(nullptr) : json(traced.message)},
-          {"launches", launches},          {"reports", traced.trace.reports}};
+  return {{"chapter", chapter.name()},
+          {"source", tree.name},
+          {"backend", name(Backend::sim)},
+          {"input", input_json(problem, options)},
+          {"result", traced.result},
+          {"message", traced.message.empty() ? json(nullptr) : json(traced.message)},
+          {"launches", launches},
+          {"reports", traced.trace.reports},
+          {"lines", options.lines ? lines_json(lines.parts, lines.beside) : json::array()}};
+}
+
+std::string title_of(const Chapter& chapter, const judge::Tree& tree) {
+  return fmt::format("Chapter {}: {} ({}, on the simulator)", chapter.number, chapter.title,
+                     tree.name == "solutions" ? "the book's solution" : "your code");
+}
+
+/// What --beside names, to be run on the same input.
+struct Other {
+  const Chapter* chapter;
+  judge::Tree tree;
+  bool causal;
+};
+Other other_of(const Session& session, const Chapter& chapter, const judge::Tree& tree, const TraceOptions& options) {
+  if (options.beside == "causal") {
+    if (!chapter.causal)
+      fail_input("--beside causal: chapter {} has no causal mask; allowed: a chapter", chapter.number);
+    return {&chapter, tree, !options.causal};
+  }
+  const Chapter& other = options.beside == "book" ? chapter : kernel_chapter(session, options.beside);
+  if (other.pass != chapter.pass) {
+    fail_input("--beside {}: chapter {} is for the {} pass, chapter {} for the {} pass; allowed: chapters of one pass",
+               options.beside, other.number, other.pass, chapter.number, chapter.pass);
+  }
+  if (options.causal && !other.causal) {
+    fail_input("--beside {}: chapter {} has no causal mask; allowed: leave out --causal", options.beside, other.number);
+  }
+  const bool book = options.beside == "book" || options.solutions;
+  if (book && !session.book.has_solutions(other)) {
+    fail_input("--beside {}: there is no solution of chapter {} here", options.beside, other.number);
+  }
+  return {&other, book ? solutions_tree(session, other) : readers_tree(session, other), options.causal};
+}
+
+/// The page, with what --beside names. Says on stderr what cannot be shown.
+void write_page(const Session& session, const Chapter& chapter, const judge::Tree& tree, const Problem& problem,
+                const TraceOptions& options, const judge::Traced& traced, const Lines& lines) {
+  std::vector<TraceColumn> columns{
+      {title_of(chapter, tree), input_text(problem, options), &traced.trace, lines.parts, lines.beside}};
+  judge::Traced other_traced;
+  if (!options.beside.empty()) {
+    const Other other = other_of(session, chapter, tree, options);
+    Problem same = problem;
+    same.causal = other.causal;
+    TraceOptions with = options;
+    with.causal = other.causal;
+    judge::TraceRequest request;
+    request.seed = options.seed;
+    if (other.chapter == &chapter) request.operation = options.operation;
+    other_traced = run_traced(session, *other.chapter, other.tree, same, request);
+    if (other_traced.result == "ok") {
+      columns.push_back({title_of(*other.chapter, other.tree),
+                         input_text(same, with),
+                         &other_traced.trace,
+                         compare_lines(session, other_traced.trace, {}),
+                         {}});
+    } else {
+      fmt::print(stderr, "--beside {}: {}: {}\n", options.beside, other_traced.result, other_traced.message);
+    }
+  }
+  book::write_file(std::filesystem::absolute(options.html),
+                   trace_page(columns.size() == 1 ? columns[0].title
+                                                  : fmt::format("Chapter {} beside {}", chapter.number,
+                                                                options.beside == "causal" || options.beside == "book"
+                                                                    ? options.beside
+                                                                    : "chapter " + options.beside),
+                              columns));
 }
 
 int trace(const Session& session, const TraceOptions& options) {
   require_writable("--html", options.html);
+  if (!options.beside.empty() && options.html.empty())
+    fail_input("--beside {}: two kernels are shown on a page; allowed: with --html FILE", options.beside);
   const Chapter& chapter = kernel_chapter(session, options.chapter);
   if (chapter.pass == "backward" && (options.Br > 0 || options.Bc > 0)) {
     fail_input("{}: chapter {} chooses its own tiles; allowed: leave it out", options.Br > 0 ? "--br" : "--bc",
@@ -157,11 +200,16 @@ int trace(const Session& session, const TraceOptions& options) {
   if (options.solutions && !session.book.has_solutions(chapter)) {
     fail_input("--solutions: there is no solution of chapter {} here; allowed: your own code", chapter.number);
   }
-  const judge::TraceRequest request{options.Br, options.Bc, numbers_set(options), options.seed, options.element};
+  if (!options.operation.empty() && chapter.pass != "forward")
+    fail_input("--operation {}: for chapters of the forward pass; allowed: leave it out", options.operation);
+  const judge::TraceRequest request{options.Br,   options.Bc,      numbers_set(options),
+                                    options.seed, options.element, options.operation};
   require_counts(session);
   const Problem problem = make_problem(session, options);
   check(problem.shape);
   const judge::Tree tree = options.solutions ? solutions_tree(session, chapter) : readers_tree(session, chapter);
+
+  if (!options.beside.empty()) other_of(session, chapter, tree, options);  // says what is wrong before anything runs
 
   const judge::Traced traced = run_traced(session, chapter, tree, problem, request);
   if (traced.trace.too_large > 0) {
@@ -174,22 +222,24 @@ int trace(const Session& session, const TraceOptions& options) {
   }
   if (traced.result == "ok") require_tiles(chapter, traced.trace, options);
 
-  const std::string title = fmt::format("Chapter {}: {} ({}, on the simulator)", chapter.number, chapter.title,
-                                        options.solutions ? "the book's solution" : "your code");
+  Lines lines;
+  if (traced.result == "ok" && options.lines) lines.beside = traces_beside(session, chapter, tree, problem, request);
+  if (traced.result == "ok") lines.parts = compare_lines(session, traced.trace, lines.beside);
+
   const bool nothing = traced.result == "ok" && traced.trace.launches.empty();
   if (!options.html.empty() && traced.result == "ok") {
-    book::write_file(std::filesystem::absolute(options.html),
-                     trace_page({title, input_text(problem, options), &traced.trace}));
+    write_page(session, chapter, tree, problem, options, traced, lines);
   } else if (!options.html.empty()) {
     fmt::print(stderr, "nothing was written: there is no result\n");
   }
   if (session.json) {
-    print_json(trace_json(chapter, tree, problem, options, traced));
+    print_json(trace_json(chapter, tree, problem, options, traced, lines));
   } else {
-    fmt::print("{}\n{}\n", session.colored(title, "bold"), input_text(problem, options));
+    fmt::print("{}\n{}\n", session.colored(title_of(chapter, tree), "bold"), input_text(problem, options));
     if (traced.result == "ok") {
       if (nothing) fmt::print("\nno kernel was launched\n");
       print_trace(session, traced.trace, options.metrics);
+      if (options.lines) print_lines(session, lines.parts, lines.beside);
       if (!options.html.empty()) fmt::print("\nwritten: {}\n", options.html);
     } else {
       fmt::print("\n{}: {}\n", session.colored(traced.result, "yellow"), traced.message);
@@ -216,9 +266,14 @@ Runner declare_trace(Options& options) {
   options.option("--set", given->set, "A number for the chapter's kernels, e.g. warps=2")
       .allow(not_empty("NAME=NUMBER"));
   options.flag("--metrics", given->metrics, "Every counter, with Nsight Compute's name for it");
+  options.flag("--lines", given->lines, "What each line asks for, beside the book's and the chapter before");
+  options.option("--operation", given->operation, "Another of the chapter's kernels, e.g. lab")
+      .allow(not_empty("a name"));
   declare_element(options, given->element);
   declare_gpu(options, given->gpu);
   options.option("--html", given->html, "Also write a page that shows it").allow(not_empty("a file name"));
+  options.option("--beside", given->beside, "On that page too: a chapter, \"causal\" (or not), or \"book\"")
+      .allow(not_empty("a chapter, causal or book"));
   return [given, finish_input](Session& session) {
     finish_input();
     std::string backend = name(Backend::sim);

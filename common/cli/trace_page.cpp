@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "common/book/text.hpp"
+#include "common/cli/trace_places.hpp"
 #include "common/cli/trace_time.hpp"
 #include "common/judge/trace_facts.hpp"
 
@@ -46,22 +47,10 @@ svg .count { fill: var(--page); text-anchor: middle; }
 .key { display: inline-block; width: .9em; height: .9em; margin: 0 .4em 0 0; vertical-align: -.1em; }
 .legend span { margin-right: 1.4em; }
 pre { color: var(--report); overflow-x: auto; border-left: 3px solid var(--report); padding-left: 1rem; }
+.both { max-width: none; } .kernel { min-width: 0; }
+.pair { display: grid; gap: 0 2rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 44rem), 1fr)); }
 details { margin: 1rem 0; } summary { cursor: pointer; color: var(--soft); }
 )";
-
-std::string table_html(const TraceTable& table) {
-  std::string html = "<div class=\"wide\" tabindex=\"0\"><table>\n";
-  for (std::size_t row = 0; row < table.rows.size(); ++row) {
-    const char* tag = row == 0 ? "th" : "td";
-    html += "<tr>";
-    for (std::size_t column = 0; column < table.rows[row].size(); ++column) {
-      html += fmt::format("<{}{}>{}</{}>", tag, column < table.left ? " class=\"word\"" : "",
-                          xml_escaped(table.rows[row][column]), tag);
-    }
-    html += "</tr>\n";
-  }
-  return html + "</table></div>\n";
-}
 
 const char* class_of(DrawnCell::Kind kind) {
   switch (kind) {
@@ -185,21 +174,76 @@ std::string launch_html(const TracedLaunch& launch) {
   return html;
 }
 
+/// What two kernels ask for, in all their launches.
+std::string sums_html(const std::vector<TraceColumn>& columns) {
+  TraceTable table{{{""}}};
+  for (const TraceColumn& column : columns) table.rows[0].push_back(column.title);
+  const auto add = [&](const char* name, const auto& of_launch, bool bytes = false) {
+    std::vector<std::string>& row = table.rows.emplace_back(std::vector<std::string>{name});
+    for (const TraceColumn& column : columns) {
+      std::int64_t sum = 0;
+      for (const TracedLaunch& launch : column.trace->launches) sum += of_launch(launch);
+      row.push_back(bytes ? book::bytes_text(double(sum)) : fmt::format("{}", sum));
+    }
+  };
+  const auto tensors = [](auto member) {
+    return [member](const TracedLaunch& launch) {
+      std::int64_t sum = 0;
+      for (const TracedTensor& tensor : launch.tensors) sum += (tensor.*member)();
+      return sum;
+    };
+  };
+  const auto counters = [](std::initializer_list<const char*> names) {
+    return [all = std::vector<std::string>(names.begin(), names.end())](const TracedLaunch& launch) {
+      std::int64_t sum = 0;
+      for (const std::string& name : all) sum += launch.counter(name);
+      return sum;
+    };
+  };
+  add("device memory, read", tensors(&TracedTensor::read_bytes), true);
+  add("device memory, written", tensors(&TracedTensor::written_bytes), true);
+  add("wavefronts of shared memory", counters({"shared.load_wavefronts", "shared.store_wavefronts"}));
+  add("without bank conflicts", counters({"shared.load_ideal", "shared.store_ideal"}));
+  add("instructions of tensor cores", counters({"tensor_instructions"}));
+  add("__syncthreads", counters({"block_barriers"}));
+  add("__syncwarp", counters({"warp_barriers"}));
+  add("shuffles", counters({"shuffles"}));
+  return "<section>\n<h2>Together</h2>\n" + table_html(table) +
+         "<label class=\"together\" hidden><input type=\"checkbox\" checked> Sliders move together, each by its share "
+         "of "
+         "its kernel's intervals</label>\n</section>\n";
+}
+
+std::string column_html(const TraceColumn& column) {
+  std::string html = reports_html(column.trace->reports);
+  for (const TracedLaunch& launch : column.trace->launches) html += launch_html(launch);
+  if (column.trace->launches.size() > 1) {
+    html += "<section>\n<h2>All launches together</h2>\n" + table_html(all_traffic_table(column.trace->launches)) +
+            "</section>\n";
+  }
+  return html + lines_html(column.parts, column.beside);
+}
+
 }  // namespace
 
-std::string trace_page(const TracePage& page) {
+std::string trace_page(const std::string& title, const std::vector<TraceColumn>& columns) {
   std::string html = fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{}</title>\n"
-      "<style>{}{}</style>\n</head>\n<body>\n<main>\n<h1>{}</h1>\n<p class=\"soft\">{}</p>\n",
-      xml_escaped(page.title), kStyle, time_style, xml_escaped(page.title), xml_escaped(page.input));
-  html += reports_html(page.trace->reports);
-  for (const TracedLaunch& launch : page.trace->launches) html += launch_html(launch);
-  if (page.trace->launches.size() > 1) {
-    html += "<section>\n<h2>All launches together</h2>\n" + table_html(all_traffic_table(page.trace->launches)) +
-            "</section>\n";
+      "<style>{}{}{}</style>\n</head>\n<body{}>\n<main>\n<h1>{}</h1>\n",
+      xml_escaped(title), kStyle, time_style, places_style, columns.size() > 1 ? " class=\"both\"" : "",
+      xml_escaped(title));
+  if (columns.size() == 1) {
+    html += fmt::format("<p class=\"soft\">{}</p>\n", xml_escaped(columns[0].input)) + column_html(columns[0]);
+  } else {
+    html += sums_html(columns) + "<div class=\"pair\">\n";
+    for (const TraceColumn& column : columns) {
+      html += fmt::format("<div class=\"kernel\">\n<h2>{}</h2>\n<p class=\"soft\">{}</p>\n{}</div>\n",
+                          xml_escaped(column.title), xml_escaped(column.input), column_html(column));
+    }
+    html += "</div>\n";
   }
-  return html + fmt::format("</main>\n<script>{}</script>\n</body>\n</html>\n", time_script);
+  return html + fmt::format("</main>\n<script>{}{}</script>\n</body>\n</html>\n", time_script, places_script);
 }
 
 }  // namespace workbook::cli

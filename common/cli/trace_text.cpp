@@ -90,4 +90,22 @@ void print_trace(const Session& session, const Trace& trace, bool metrics) {
   fmt::print("\n{}.\n{}.\n", traffic_legend, shared_legend);
 }
 
+void print_lines(const Session& session, const std::vector<ComparedPart>& parts,
+                 const std::vector<TraceBeside>& beside) {
+  std::string file;
+  for (const ComparedPart& part : parts) {
+    if (part.file != file) fmt::print("\n{}\n", session.colored(part.file, "bold"));
+    file = part.file;
+    fmt::print("\n  {}\n{}", part.name(), table_text(lines_table(part, beside)));
+    for (const ComparedLine& line : part.lines) {
+      if (line.worst) fmt::print("  {}\n", worst_text(line));
+    }
+  }
+  fmt::print("\n{}.\n", lines_legend);
+  for (const TraceBeside& kernel : beside) {
+    if (kernel.traced.result != "ok")
+      fmt::print("{}: {} {}\n", kernel.name, kernel.traced.result, kernel.traced.message);
+  }
+}
+
 }  // namespace workbook::cli

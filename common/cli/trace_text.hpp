@@ -2,11 +2,15 @@
 #pragma once
 
 #include "common/cli/session.hpp"
-#include "common/judge/trace_launch.hpp"
+#include "common/judge/trace_lines.hpp"
 
 namespace workbook::cli {
 
 /// `metrics`: every counter with Nsight Compute's name for it.
 void print_trace(const Session& session, const judge::Trace& trace, bool metrics);
+
+/// What each line asked for, part after part.
+void print_lines(const Session& session, const std::vector<judge::ComparedPart>& parts,
+                 const std::vector<judge::TraceBeside>& beside);
 
 }  // namespace workbook::cli

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/book/text.hpp"
+#include "common/cli/trace_places.hpp"
 #include "common/judge/trace_timeline.hpp"
 
 namespace workbook::cli {
@@ -32,8 +33,10 @@ std::vector<std::string> moved_so_far(const TracedLaunch& launch, std::size_t co
   for (std::size_t i = 0; i < count; ++i) {
     for (const TracedTensor& tensor : launch.tensors) {
       const TracedInterval& interval = launch.intervals[i];
-      read[tensor.name] += interval.counter(tensor.name, "load_bytes") + interval.counter(tensor.name, "async_bytes");
-      written[tensor.name] += interval.counter(tensor.name, "store_bytes");
+      read[tensor.name] += interval.counter(tensor.name, "load_bytes") + interval.counter(tensor.name, "async_bytes") +
+                           interval.counter(tensor.name, "bulk_load_bytes");
+      written[tensor.name] +=
+          interval.counter(tensor.name, "store_bytes") + interval.counter(tensor.name, "bulk_store_bytes");
     }
     const std::string in = text("read", read), out = text("written", written);
     said.push_back(in.empty() && out.empty() ? "nothing" : in + (in.empty() || out.empty() ? "" : "; ") + out);
@@ -109,6 +112,21 @@ for (const part of document.querySelectorAll('.time')) {
   show();
   scrollTo(0, 0);
 }
+const together = document.querySelector('.together');
+if (together) {
+  together.hidden = false;
+  // The n-th slider of one kernel and the n-th of the other.
+  const columns = [...document.querySelectorAll('.kernel')].map((kernel) => [...kernel.querySelectorAll('.time input')]);
+  let following = false;
+  columns.forEach((sliders, c) => sliders.forEach((slider, n) => slider.addEventListener('input', () => {
+    const other = columns[1 - c][n];
+    if (following || !other || !together.querySelector('input').checked) return;
+    other.value = Math.round(Number(slider.value) / Math.max(1, Number(slider.max)) * Number(other.max));
+    following = true;
+    other.dispatchEvent(new Event('input', { bubbles: true }));
+    following = false;
+  })));
+}
 )";
 
 std::string time_html(const TracedLaunch& launch) {
@@ -127,10 +145,12 @@ std::string time_html(const TracedLaunch& launch) {
       count - 1);
   html += lanes_html(lanes, count) + "<ol class=\"intervals\" aria-live=\"polite\">\n";
   for (std::size_t i = 0; i < count; ++i) {
-    html += fmt::format("<li><b>Interval {}:</b> {}. <br><b>So far:</b> {}.</li>\n", i, xml_escaped(happens(lanes, i)),
-                        xml_escaped(moved[i]));
+    const std::string waits = waits_text(launch, i);
+    html +=
+        fmt::format("<li><b>Interval {}:</b> {}. {}<br><b>So far:</b> {}.</li>\n", i, xml_escaped(happens(lanes, i)),
+                    waits.empty() ? "" : "<br><b>Waits:</b> " + xml_escaped(waits) + ".", xml_escaped(moved[i]));
   }
-  return html + "</ol>\n</div>\n";
+  return html + "</ol>\n" + waits_html(launch) + "</div>\n";
 }
 
 }  // namespace workbook::cli

@@ -99,11 +99,13 @@ void count_by_tiles(void* memory, const Tiling& tiling) {
 void start_trace() {
   trace.emplace();
   simt::options().throw_on_mistakes = false;
+  simt::options().trace = true;
 }
 std::string take_trace() {
   const std::string text = trace ? trace->text() : "";
   trace.reset();
   simt::options().throw_on_mistakes = true;
+  simt::options().trace = false;
   return text;
 }
 

@@ -98,6 +98,29 @@ json interval_json(const simt::Interval& before, const simt::Interval& now) {
   return interval;
 }
 
+json worst_json(const simt::WorstAccess& access) {
+  return {{"wavefronts", access.wavefronts}, {"ideal", access.ideal}, {"bytes", access.bytes},   {"rows", access.rows},
+          {"lanes", access.lanes},           {"banks", access.banks}, {"places", access.places}, {"bank", access.bank},
+          {"in_bank", access.in_bank}};
+}
+
+json line_json(const simt::TracedLine& line) {
+  json counters = json::object();
+  visit_counters(line.counters, [&](const std::string& name, std::uint64_t count) {
+    if (count != 0) counters[name] = count;
+  });
+  return {{"file", line.source.file},
+          {"line", line.source.line},
+          {"function", line.source.function},
+          {"counters", counters},
+          {"worst", line.worst ? worst_json(*line.worst) : json(nullptr)}};
+}
+
+json wait_json(const simt::Wait& wait) {
+  return {{"warp", wait.warp},   {"what", wait.what}, {"file", wait.source.file}, {"line", wait.source.line},
+          {"begin", wait.begin}, {"end", wait.end},   {"interval", wait.interval}};
+}
+
 }  // namespace
 
 void visit_counters(const simt::GlobalCounters& c, const std::string& prefix,
@@ -173,6 +196,7 @@ void TraceRecord::add_launch(const simt::Launch& launch, const std::map<std::str
               {"block", triple(launch.block)}, {"shared_bytes", launch.shared_bytes},
               {"counters", json::object()},    {"tensors", json::array()},
               {"notes", json::array()},        {"intervals", json::array()},
+              {"lines", json::array()},        {"waits", json::array()},
               {"reports", json::array()}};
   visit_counters(launch.counters,
                  [&](const std::string& name, std::uint64_t count) { record["counters"][name] = count; });
@@ -189,6 +213,8 @@ void TraceRecord::add_launch(const simt::Launch& launch, const std::map<std::str
     record["intervals"].push_back(
         interval_json(i == 0 ? simt::Interval{} : launch.intervals[i - 1], launch.intervals[i]));
   }
+  for (const simt::TracedLine& line : launch.lines) record["lines"].push_back(line_json(line));
+  for (const simt::Wait& wait : launch.waits) record["waits"].push_back(wait_json(wait));
   for (const simt::Report& report : launch.reports) record["reports"].push_back(report.text());
   launches_.push_back(dumped(record));
 }

@@ -103,18 +103,29 @@ void take_lines(const worker::CommandResult& result, Findings& findings) {
   findings.detail = fmt::format("{} tests", findings.passed);
 }
 
-/// A trace's page of the first chapter that launches kernels, and beside it what --json says; empty if none can be.
-fs::path trace_page_of(const Workspace& workspace) {
-  const auto chapter =
-      std::ranges::find_if(workspace.book.chapters, [](const book::Chapter& one) { return one.runs_on(Backend::sim); });
-  if (chapter == workspace.book.chapters.end() || !workspace.toolchain.counts) return {};
-  const fs::path page = workspace.toolchain.build_folder / "check" / "trace.html";
-  fs::create_directories(page.parent_path());
-  const worker::CommandResult result = worker::run_command(
-      {(workspace.toolchain.build_folder / "bin" / "workbook_cli").string(), "trace", std::to_string(chapter->number),
-       "--solutions", "--seq", "1024", "--heads", "1", "--json", "--html", page.string()});
+/// What trace writes as a page, and beside it what --json says of the same run.
+void write_trace(const Workspace& workspace, const fs::path& page, std::vector<std::string> options) {
+  std::vector<std::string> argv{(workspace.toolchain.build_folder / "bin" / "workbook_cli").string(), "trace"};
+  argv.insert(argv.end(), options.begin(), options.end());
+  argv.insert(argv.end(), {"--solutions", "--heads", "1", "--json", "--lines", "--html", page.string()});
+  const worker::CommandResult result = worker::run_command(argv);
   if (result.exit_code != 0) throw std::runtime_error("trace failed:\n" + result.output);
   book::write_file(fs::path(page).replace_extension(".json"), result.output);
+}
+
+/// The page of the first chapter's kernels that follow others on the simulator, and one of it beside the next chapter
+/// (…_beside.html); empty if there can be none.
+fs::path trace_page_of(const Workspace& workspace) {
+  std::vector<std::string> numbers;
+  for (const book::Chapter& chapter : workspace.book.chapters) {
+    if (chapter.runs_on(Backend::sim) && chapter.pass == "forward") numbers.push_back(std::to_string(chapter.number));
+  }
+  if (numbers.size() < 3 || !workspace.toolchain.counts) return {};
+  const fs::path page = workspace.toolchain.build_folder / "check" / "trace.html";
+  fs::create_directories(page.parent_path());
+  write_trace(workspace, page, {numbers[1], "--seq", "1024"});
+  write_trace(workspace, page.parent_path() / "trace_beside.html",
+              {numbers[1], "--seq", "128", "--beside", numbers[2]});
   return page;
 }
 

@@ -150,7 +150,8 @@ std::string refused_name(const std::string& name) {
     return "an attribute that hides code from the simulator";
   }
   if (is({"__SANITIZE_THREAD__", "__SANITIZE_ADDRESS__", "__has_feature", "__CUDACC__", "__CUDA_ARCH__", "__NVCC__"}) ||
-      (name.starts_with("WORKBOOK_") && name != "WORKBOOK_TODO" && name != "WORKBOOK_ELEMENT")) {
+      (name.starts_with("WORKBOOK_") && name != "WORKBOOK_TODO" && name != "WORKBOOK_MEND" &&
+       name != "WORKBOOK_ELEMENT")) {
     return "what tells the simulator from a GPU";
   }
   if (begins({"__builtin_mem", "__builtin___", "__builtin_bcopy", "__builtin_bzero", "__builtin_st"})) {

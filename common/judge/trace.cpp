@@ -34,7 +34,8 @@ worker::Reply call_traced(worker::Worker& worker, const Chapter& chapter, const 
   if (request.Br > 0) numbers["Br"] = double(request.Br);
   if (request.Bc > 0) numbers["Bc"] = double(request.Bc);
   const std::string own = chapter.element_on(Backend::sim), element = request.element.empty() ? own : request.element;
-  const std::string operation = worker::operation_for(chapter.pass, element, own);
+  const std::string operation =
+      request.operation.empty() ? worker::operation_for(chapter.pass, element, own) : request.operation;
   const auto send = [&](const worker::Call& call) {
     worker::Call with_record = call;
     with_record.output<std::uint8_t>("trace", kMostOfRecord);

@@ -26,7 +26,7 @@ std::string times_text(std::optional<double> times) {
 struct Metric {
   const char *counter, *metric;
 };
-constexpr std::array<Metric, 30> metrics{{
+constexpr std::array<Metric, 40> metrics{{
     {"global.load_requests", "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum, less global.async_requests"},
     {"global.load_sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum, less global.async_sectors"},
     {"global.load_bytes", ""},
@@ -60,6 +60,17 @@ constexpr std::array<Metric, 30> metrics{{
     {"warp_barriers", ""},
     {"shuffles", ""},
     {"votes", ""},
+    // Recorded only where there are any:
+    {"global.bulk_load_bytes", "l1tex__m_xbar2l1tex_read_bytes_mem_global_op_tma_ld.sum"},
+    {"global.bulk_store_bytes", "l1tex__m_l1tex2xbar_write_bytes_mem_global_op_tma_st.sum"},
+    {"bulk_loads", "smsp__sass_inst_executed_op_tma_ld.sum"},
+    {"bulk_stores", "smsp__sass_inst_executed_op_tma_st.sum"},
+    {"bulk_requests", "l1tex__tmain_requests.sum"},
+    {"wgmma_instructions", "sm__inst_executed_pipe_tensor_op_gmma.sum"},
+    {"wgmma_operations", "sm__ops_path_tensor_op_hgmma_src_fp16.sum"},
+    {"wgmma_wavefronts", "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_gmma.sum"},
+    {"mbarrier_arrivals", ""},
+    {"mbarrier_waits", ""},
 }};
 
 /// "0-3, 5"
@@ -111,7 +122,7 @@ TraceTable traffic_table(const TracedLaunch& launch) {
   };
   for (const TracedTensor& tensor : launch.tensors) {
     const std::string size = book::bytes_text(double(tensor.bytes));
-    if (tensor.read_requests() > 0) {
+    if (tensor.read_requests() > 0 || tensor.bulk("bulk_load_bytes") > 0) {
       add(tensor.name, "read", size, tensor.read_bytes(), tensor.read_requests(), tensor.read_sectors(),
           tensor.counter("unique_read_sectors"), tensor.times_read());
       read_bytes += tensor.read_bytes();
@@ -119,12 +130,12 @@ TraceTable traffic_table(const TracedLaunch& launch) {
       read_sectors += tensor.read_sectors();
       least_read += tensor.counter("unique_read_sectors");
     }
-    if (tensor.counter("store_requests") > 0) {
-      add(tensor.name, "written", size, tensor.counter("store_bytes"), tensor.counter("store_requests"),
-          tensor.counter("store_sectors"), tensor.counter("unique_written_sectors"), tensor.times_written());
-      written_bytes += tensor.counter("store_bytes");
+    if (tensor.counter("store_requests") > 0 || tensor.bulk("bulk_store_bytes") > 0) {
+      add(tensor.name, "written", size, tensor.written_bytes(), tensor.counter("store_requests"),
+          tensor.written_sectors(), tensor.counter("unique_written_sectors"), tensor.times_written());
+      written_bytes += tensor.written_bytes();
       write_requests += tensor.counter("store_requests");
-      written_sectors += tensor.counter("store_sectors");
+      written_sectors += tensor.written_sectors();
       least_written += tensor.counter("unique_written_sectors");
     }
     if (tensor.counter("atomic_requests") > 0) {
@@ -154,7 +165,7 @@ TraceTable all_traffic_table(const std::vector<TracedLaunch>& launches) {
       if (found == sums.end()) found = sums.insert(sums.end(), Sums{tensor.name, tensor.bytes});
       for (Sums* sum : {&*found, &all}) {
         sum->read += tensor.read_bytes();
-        sum->written += tensor.counter("store_bytes");
+        sum->written += tensor.written_bytes();
       }
     }
   }
@@ -203,6 +214,12 @@ std::vector<std::pair<std::string, std::string>> launch_facts(const TracedLaunch
   facts.emplace_back("cp.async", count("async_instructions") == 0
                                      ? "none"
                                      : fmt::format("{} instructions", count("async_instructions")));
+  if (launch.counters.contains("bulk_requests")) {
+    facts.emplace_back("copy engine",
+                       fmt::format("{} boxes loaded, {} stored; its bytes are no requests of a warp, and "
+                                   "count as sectors of 32",
+                                   launch.if_any("bulk_loads"), launch.if_any("bulk_stores")));
+  }
   std::string barriers = fmt::format("{} __syncthreads, {} a block", count("block_barriers"),
                                      number_text(double(count("block_barriers")) / double(launch.blocks())));
   // For each tile of the tensor that blocks walk through: the one read most.
@@ -242,6 +259,7 @@ std::vector<std::pair<std::string, std::string>> launch_facts(const TracedLaunch
 TraceTable metrics_table(const TracedLaunch& launch) {
   TraceTable table{{{"counter", "Nsight Compute's metric", "count"}}, 2};
   for (const Metric& metric : metrics) {
+    if (!launch.counters.contains(metric.counter)) continue;
     table.rows.push_back({metric.counter, *metric.metric == 0 ? "(none)" : metric.metric,
                           fmt::format("{}", launch.counter(metric.counter))});
   }

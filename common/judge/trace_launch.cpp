@@ -33,6 +33,19 @@ TracedTensor tensor_of(const json& record) {
   return tensor;
 }
 
+TracedLine line_of(const json& record) {
+  TracedLine line;
+  record.at("file").get_to(line.file);
+  record.at("line").get_to(line.line);
+  record.at("function").get_to(line.function);
+  record.at("counters").get_to(line.counters);
+  if (const json& worst = record.at("worst"); !worst.is_null()) {
+    line.worst = {worst.at("wavefronts"), worst.at("ideal"),  worst.at("bytes"), worst.at("rows"),   worst.at("lanes"),
+                  worst.at("banks"),      worst.at("places"), worst.at("bank"),  worst.at("in_bank")};
+  }
+  return line;
+}
+
 TracedLaunch launch_of(const json& record) {
   TracedLaunch launch;
   launch.kernel = record.at("kernel");
@@ -50,6 +63,11 @@ TracedLaunch launch_of(const json& record) {
     TracedInterval& done = launch.intervals.emplace_back();
     interval.at("counters").get_to(done.counters);
     interval.at("tensors").get_to(done.tensors);
+  }
+  for (const json& line : record.at("lines")) launch.lines.push_back(line_of(line));
+  for (const json& wait : record.at("waits")) {
+    launch.waits.push_back({wait.at("warp"), wait.at("what"), wait.at("file"), wait.at("line"), wait.at("begin"),
+                            wait.at("end"), wait.at("interval")});
   }
   launch.reports = record.at("reports").get<std::vector<std::string>>();
   return launch;
@@ -160,7 +178,17 @@ std::optional<double> TracedTensor::times_read() const {
   return ratio(read_sectors(), counter("unique_read_sectors"));
 }
 std::optional<double> TracedTensor::times_written() const {
-  return ratio(counter("store_sectors"), counter("unique_written_sectors"));
+  return ratio(written_sectors(), counter("unique_written_sectors"));
+}
+
+std::int64_t TracedTensor::bulk(const char* name) const {
+  const auto found = counters.find(name);
+  return found == counters.end() ? 0 : found->second;
+}
+
+std::int64_t TracedLine::counter(const std::string& name) const {
+  const auto found = counters.find(name);
+  return found == counters.end() ? 0 : found->second;
 }
 
 double TracedTensor::tile_reads() const {

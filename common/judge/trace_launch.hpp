@@ -28,8 +28,15 @@ struct TracedTensor {
   std::map<std::int64_t, std::vector<std::pair<std::int64_t, std::int64_t>>> tiles_of_block;
 
   std::int64_t counter(const std::string& name) const { return counters.at(name); }
-  std::int64_t read_bytes() const { return counter("load_bytes") + counter("async_bytes"); }
-  std::int64_t read_sectors() const { return counter("load_sectors") + counter("async_sectors"); }
+  /// What the copy engine (TMA) moved; 0 where the record names none.
+  std::int64_t bulk(const char* name) const;
+  std::int64_t read_bytes() const { return counter("load_bytes") + counter("async_bytes") + bulk("bulk_load_bytes"); }
+  std::int64_t written_bytes() const { return counter("store_bytes") + bulk("bulk_store_bytes"); }
+  /// The copy engine's bytes count as sectors of 32.
+  std::int64_t read_sectors() const {
+    return counter("load_sectors") + counter("async_sectors") + (bulk("bulk_load_bytes") + 31) / 32;
+  }
+  std::int64_t written_sectors() const { return counter("store_sectors") + (bulk("bulk_store_bytes") + 31) / 32; }
   std::int64_t read_requests() const { return counter("load_requests") + counter("async_requests"); }
   /// How many times what was read or written of it went over the wire; nothing if nothing did.
   std::optional<double> times_read() const;
@@ -59,6 +66,35 @@ struct TracedInterval {
   std::int64_t counter(const std::string& tensor, const std::string& name) const;
 };
 
+/// Of one line, the access to shared memory with most bank conflicts: the lanes (or rows of an 8x8 matrix) that the
+/// banks should serve at once.
+struct TracedAccess {
+  std::int64_t wavefronts = 0, ideal = 0, bytes = 0;
+  bool rows = false;
+  std::vector<int> lanes, banks;
+  std::vector<std::string> places;  ///< "S[0][16]"
+  int bank = 0;                     ///< the one with most different words
+  std::vector<int> in_bank;         ///< who asks for it: indices of `lanes`
+};
+
+/// What one line of the kernel's source asked for. What is not named is 0.
+struct TracedLine {
+  std::string file, function;
+  int line = 0;
+  std::map<std::string, std::int64_t> counters;
+  std::optional<TracedAccess> worst;
+
+  std::int64_t counter(const std::string& name) const;
+};
+
+/// A wait of a warp of block 0, in the simulator's order.
+struct TracedWait {
+  int warp = 0;
+  std::string what, file;
+  int line = 0;
+  std::int64_t begin = 0, end = 0, interval = 0;
+};
+
 struct TracedLaunch {
   std::string kernel;
   std::int64_t grid[3], block[3], shared_bytes = 0;
@@ -66,9 +102,13 @@ struct TracedLaunch {
   std::vector<TracedTensor> tensors;             ///< those touched, in the order of allocation
   std::vector<TracedNote> notes;
   std::vector<TracedInterval> intervals;  ///< the last one ends with the block
+  std::vector<TracedLine> lines;          ///< by file and line
+  std::vector<TracedWait> waits;          ///< by begin
   std::vector<std::string> reports;       ///< the simulator's, each a text of several lines
 
   std::int64_t counter(const std::string& name) const { return counters.at(name); }
+  /// Of those that are recorded only where there are any.
+  std::int64_t if_any(const std::string& name) const { return counters.contains(name) ? counters.at(name) : 0; }
   std::int64_t blocks() const { return grid[0] * grid[1] * grid[2]; }
   std::int64_t threads() const { return block[0] * block[1] * block[2]; }
   const TracedTensor* tensor(const std::string& name) const;

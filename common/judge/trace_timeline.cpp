@@ -27,7 +27,8 @@ TimelineLane copies_lane(const TracedLaunch& launch, const TracedTensor& tensor)
   std::deque<std::pair<std::size_t, std::int64_t>> started;  // interval, bytes not yet arrived
   std::int64_t before = 0;
   for (std::size_t i = 0; i < launch.intervals.size(); ++i) {
-    const std::int64_t now = launch.intervals[i].counter(tensor.name, "async_bytes");
+    const std::int64_t now = launch.intervals[i].counter(tensor.name, "async_bytes") +
+                             launch.intervals[i].counter(tensor.name, "bulk_load_bytes");
     if (now > 0) started.emplace_back(i, now);
     std::int64_t arrived = launch.intervals[i].counter(tensor.name, "arrived_bytes");
     while (arrived > 0 && !started.empty()) {
@@ -98,7 +99,8 @@ std::vector<TimelineLane> timeline_of(const TracedLaunch& launch) {
   lanes.push_back(counted_lane(launch, "shared, written", "shared.store_wavefronts", TimelineLane::Kind::shared));
   lanes.push_back(counted_lane(launch, "shuffles", "shuffles", TimelineLane::Kind::shuffles));
   for (const TracedTensor& tensor : launch.tensors)
-    lanes.push_back(moved_lane(launch, tensor, ", stored", "store_bytes", TimelineLane::Kind::stored));
+    for (const char* counter : {"store_bytes", "bulk_store_bytes"})
+      lanes.push_back(moved_lane(launch, tensor, ", stored", counter, TimelineLane::Kind::stored));
   return lanes;
 }
 

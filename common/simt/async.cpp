@@ -8,6 +8,7 @@
 #include "common/simt/global_memory.hpp"
 #include "common/simt/scheduler.hpp"
 #include "common/simt/shared_memory.hpp"
+#include "common/simt/tracer.hpp"
 
 namespace simt {
 
@@ -70,7 +71,7 @@ void copy_async(void* shared, const void* global, std::size_t size, std::size_t 
       if (tensor != nullptr) {
         recorder.add(lane.position, lane.index, pc, from, static_cast<unsigned>(size), Access::async, Space::global)
             .tensor = tensor;
-        block.global->of(*tensor).counters.async_bytes += bytes;
+        count_at(block, pc, [&] { block.global->of(*tensor).counters.async_bytes += bytes; });
         if (tensor->tile_bytes != 0) block.global->read_tile(*tensor, from, bytes);
       }
     }
@@ -93,6 +94,8 @@ void copy_async_wait(std::size_t groups_left) {
   if (ends.size() <= groups_left) return;
   const std::size_t groups = ends.size() - groups_left;
   const std::uint32_t arrived = ends[groups - 1];
+  if (lane.block->tracer != nullptr && lane.index == 0) [[unlikely]]
+    lane.block->tracer->pass_wait(*lane.warp, __builtin_return_address(0), "cp.async");
   arrive(lane, arrived);
   ends.erase(ends.begin(), ends.begin() + static_cast<std::ptrdiff_t>(groups));
   for (std::uint32_t& end : ends) end -= arrived;

@@ -11,6 +11,7 @@
 #include "common/simt/program.hpp"
 #include "common/simt/scheduler.hpp"
 #include "common/simt/shared_memory.hpp"
+#include "common/simt/tracer.hpp"
 #include "common/simt/wgmma.hpp"
 
 namespace simt {
@@ -65,11 +66,15 @@ void sleep(Sleep reason, int what, int detail) {
   lane.sleep = reason;
   lane.sleeps_for = what;
   lane.sleep_detail = detail;
+  if (lane.block->tracer != nullptr) [[unlikely]]
+    lane.block->tracer->begin_wait(*lane.warp, lane.waits_at, lane.block->asynchrony->awaited(lane));
   lane.warp->ready &= ~lane.bit;
   wait_for_turn();
 }
 
 void wake(Lane& lane) {
+  if (lane.block->tracer != nullptr) [[unlikely]]
+    lane.block->tracer->end_wait(*lane.warp);
   lane.sleep = Sleep::none;
   lane.warp->ready |= lane.bit;
   lane.block->runnable |= 1u << lane.warp->index;

@@ -12,6 +12,7 @@
 #include "common/simt/global_memory.hpp"
 #include "common/simt/scheduler.hpp"
 #include "common/simt/shared_memory.hpp"
+#include "common/simt/tracer.hpp"
 
 namespace simt {
 
@@ -137,15 +138,13 @@ void land_load(Block& block, const BulkCopy& copy) {
   Tensor& tensor = *find_tensor(reinterpret_cast<std::uintptr_t>(copy.map.memory));
   const std::uint64_t row_bytes = std::uint64_t(copy.map.box[0]) * copy.map.element_bytes;
   std::vector<std::byte> buffer(row_bytes);
-  std::uint64_t existing = 0;
   for_each_row(copy, [&](std::uint64_t offset, std::uint64_t from, std::int64_t first, std::int64_t count) {
     std::fill(buffer.begin(), buffer.end(), std::byte{0});
     if (count > 0) {
       const std::uint64_t bytes = std::uint64_t(count) * copy.map.element_bytes;
       if (observing) {
         check_global(*copy.issuer, from, bytes, Access::read, copy.pc, &tensor);
-        count_row(block, tensor, from, bytes, false);
-        existing += bytes;
+        count_at(block, copy.pc, [&] { count_row(block, tensor, from, bytes, false); });
       }
       std::memcpy(buffer.data() + std::uint64_t(first) * copy.map.element_bytes, at_address<const void>(from), bytes);
     }
@@ -154,7 +153,7 @@ void land_load(Block& block, const BulkCopy& copy) {
                   kPiece);
     }
   });
-  if (block.number == 0 && observing) block.global->of(tensor).arrived_bytes += existing;
+  if (block.number == 0 && observing) block.global->of(tensor).arrived_bytes += copy.map.box_bytes();
 
   Asynchrony& all = *block.asynchrony;
   Mbarrier& barrier = all.barrier(copy.barrier);
@@ -206,7 +205,7 @@ void land_store(Block& block, const BulkCopy& copy) {
     const std::uint64_t bytes = std::uint64_t(count) * copy.map.element_bytes;
     if (block.launch->observing) {
       check_global(*copy.issuer, to, bytes, Access::write, copy.pc, &tensor);
-      count_row(block, tensor, to, bytes, true);
+      count_at(block, copy.pc, [&] { count_row(block, tensor, to, bytes, true); });
     }
     std::memcpy(at_address<void>(to), buffer.data() + std::uint64_t(first) * copy.map.element_bytes, bytes);
   });
@@ -251,9 +250,11 @@ void bulk_load(void* to, const TensorMap& map, std::uint64_t* at, const int* coo
   if (block.launch->observing) {
     GlobalObserver::Traffic& traffic = block.global->of(*find_tensor(reinterpret_cast<std::uintptr_t>(map.memory)));
     traffic.touched = true;
-    traffic.counters.bulk_load_bytes += map.box_bytes();
-    ++block.counters.bulk_loads;
-    ++block.counters.bulk_requests;
+    count_at(block, pc, [&] {
+      traffic.counters.bulk_load_bytes += map.box_bytes();
+      ++block.counters.bulk_loads;
+      ++block.counters.bulk_requests;
+    });
   }
   if (block.launch->detecting) block.shared->begin_async_write(lane, copy);
   all.copies.push_back(copy);
@@ -270,8 +271,10 @@ void bulk_store(const TensorMap& map, const void* from, const int* coordinates, 
   copy.store = true;
   if (block.launch->observing) {
     block.global->of(*find_tensor(reinterpret_cast<std::uintptr_t>(map.memory))).touched = true;
-    ++block.counters.bulk_stores;
-    block.counters.bulk_requests += 2;
+    count_at(block, pc, [&] {
+      ++block.counters.bulk_stores;
+      block.counters.bulk_requests += 2;
+    });
   }
   if (block.launch->detecting) {
     AsyncReader reader{"stores a box", pc, lane.bit, lane.warp->index};

@@ -8,6 +8,7 @@
 #include "common/simt/global_memory.hpp"
 #include "common/simt/matrix.hpp"
 #include "common/simt/scheduler.hpp"
+#include "common/simt/tracer.hpp"
 
 namespace simt {
 
@@ -202,9 +203,52 @@ void count_global(Block& block, const Record& record) {
   }
 }
 
+void count(Warp& warp, const Record& record) {
+  Block& block = *warp.block;
+  if (record.type != nullptr) {
+    check_matrix_lanes(warp, record);
+    count_matrix(block, record);
+  } else if (record.space == Space::shared) {
+    if (record.access == Access::async) {
+      ++block.counters.async_instructions;
+    } else {
+      count_shared(block, record);
+    }
+  } else {
+    count_global(block, record);
+  }
+}
+
+/// Shows the tracer the accesses to shared memory that a record stands for.
+void consider(Block& block, const Record& record) {
+  if (record.space != Space::shared || record.access == Access::atomic || record.access == Access::async) return;
+  Tracer& tracer = *block.tracer;
+  if (record.type == nullptr) {
+    const int lanes = record.access == Access::read ? lanes_at_once_for_load(record.address, record.mask, record.size)
+                                                    : lanes_at_once_for(record.size);
+    return tracer.consider(block, record.pc, record.address, record.mask, record.size, lanes, false);
+  }
+  const MatrixInMemory matrix{record.address[std::countr_zero(record.mask)], record.leading, record.row_major,
+                              record.type};
+  std::uint64_t address[kWarpSize] = {};
+  if (matrix.loaded_by_ldsm()) {
+    for (int eights = 0; matrix.ldsm_rows(eights, address); ++eights)
+      tracer.consider(block, record.pc, address, 0xff, 16, 8, true);
+    return;
+  }
+  const MachineLayout& layout = layout_of(*matrix.type);
+  for (int piece = 0; piece < matrix.pieces(); ++piece) {
+    for (int lane = 0; lane < kWarpSize; ++lane) address[lane] = matrix.piece_address(layout, lane, piece);
+    tracer.consider(block, record.pc, address, ~0u, matrix.piece_bytes(), lanes_at_once_for(matrix.piece_bytes()),
+                    false);
+  }
+}
+
 }  // namespace
 
-void count_matrix_rows(Block& block, const std::uintptr_t* rows, int matrices, bool stores) {
+void count_matrix_rows(Block& block, const std::uintptr_t* rows, int matrices, bool stores, const void* pc) {
+  for (int i = 0; block.tracer != nullptr && i < matrices; ++i)
+    block.tracer->consider(block, pc, rows + std::ptrdiff_t(8) * i, 0xff, 16, 8, true);
   Wavefronts sum{0, 0};
   for (int i = 0; i < matrices; ++i, rows += 8) {
     unsigned fours = 0;  // groups of four banks that the eight rows begin in
@@ -223,18 +267,12 @@ void count_matrix_rows(Block& block, const std::uintptr_t* rows, int matrices, b
 
 void flush(Warp& warp) {
   Block& block = *warp.block;
-  for (const Record& record : warp.recorder) {
-    if (record.type != nullptr) {
-      check_matrix_lanes(warp, record);
-      count_matrix(block, record);
-    } else if (record.space == Space::shared) {
-      if (record.access == Access::async) {
-        ++block.counters.async_instructions;
-      } else {
-        count_shared(block, record);
-      }
-    } else {
-      count_global(block, record);
+  if (block.tracer == nullptr) [[likely]] {
+    for (const Record& record : warp.recorder) count(warp, record);
+  } else {
+    for (const Record& record : warp.recorder) {
+      block.tracer->count(block, record.pc, [&] { count(warp, record); });
+      consider(block, record);
     }
   }
   warp.recorder.clear();

@@ -29,6 +29,7 @@ struct LaunchState;
 class SharedMemory;
 class GlobalObserver;
 class Asynchrony;
+class Tracer;
 
 /// What a lane waits for that is neither its warp nor the whole block (asynchrony.hpp).
 enum class Sleep : std::uint8_t { none, mbarrier, named_barrier, products, registers };
@@ -161,6 +162,7 @@ struct Block {
   GlobalObserver* global = nullptr;
   Asynchrony* asynchrony = nullptr;             ///< null until the block's first asynchronous instruction
   std::shared_ptr<Asynchrony> asynchrony_kept;  ///< its memory, from block to block
+  Tracer* tracer = nullptr;                     ///< null: nobody asked for it
   Counters counters;
   MatrixCosts matrix_costs;
   std::vector<Note> notes;

@@ -67,6 +67,12 @@ class GlobalObserver {
   void end_block(std::uint64_t number);
   Traffic& of(const Tensor& tensor) { return traffic_[tensor.index]; }
   void read_tile(const Tensor& tensor, std::uint64_t address, std::size_t bytes);
+  /// What it has seen of all tensors so far.
+  GlobalCounters sum() const {
+    GlobalCounters all;
+    for (const Traffic& traffic : traffic_) all += traffic.counters;
+    return all;
+  }
   /// What it has seen of each tensor so far.
   std::map<std::string, Interval::Tensor> tensors_so_far() const;
   /// Adds what this observer saw to the launch's result.

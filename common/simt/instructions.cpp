@@ -16,6 +16,7 @@
 #include "common/simt/program.hpp"
 #include "common/simt/scheduler.hpp"
 #include "common/simt/shared_memory.hpp"
+#include "common/simt/tracer.hpp"
 
 namespace simt {
 
@@ -198,7 +199,8 @@ void move_matrices(Warp& warp, bool stores) {
   }
   if (block.launch->observing) {
     check_one_member(warp, kRows * form.matrices, stores ? Access::matrix_write : Access::matrix_read);
-    count_matrix_rows(block, in.row, form.matrices, stores);
+    const void* pc = warp.lanes[0].waits_at;
+    count_at(block, pc, [&] { count_matrix_rows(block, in.row, form.matrices, stores, pc); });
   }
   stores ? store(warp, form.matrices, form.transposed) : load(warp, form.matrices, form.transposed);
 }
@@ -274,8 +276,10 @@ void multiply(Warp& warp) {
     make_nans_ordinary(c, kResults);
   to_lanes<2>(results, c, lanes);
   for (std::ptrdiff_t lane = 0; lane < kWarpSize; ++lane) std::memcpy(in.registers[lane], lanes + 4 * lane, 16);
-  ++warp.block->counters.multiply_calls;
-  ++warp.block->counters.tensor_instructions;
+  count_at(*warp.block, warp.lanes[0].waits_at, [&counters = warp.block->counters] {
+    ++counters.multiply_calls;
+    ++counters.tensor_instructions;
+  });
 }
 
 /// The running lane and the others of its warp carry out what they have put down.

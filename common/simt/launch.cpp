@@ -10,6 +10,7 @@
 #include "common/simt/program.hpp"
 #include "common/simt/scheduler.hpp"
 #include "common/simt/shared_memory.hpp"
+#include "common/simt/tracer.hpp"
 
 namespace simt {
 
@@ -30,6 +31,9 @@ struct Worker {
     block.counters = {};
     block.notes.clear();
     block.intervals.clear();
+    std::optional<Tracer> tracer;
+    if (launch.options.trace && launch.observing) tracer.emplace();
+    block.tracer = tracer ? &*tracer : nullptr;
     prepare_block(block, launch.grid, launch.block, stacks);
     shared.begin_launch(launch.shared_bytes);
     global.begin_launch();
@@ -38,6 +42,8 @@ struct Worker {
     launch.result.counters += block.counters;
     global.merge_into(launch.result);
     launch.result.notes.insert(launch.result.notes.end(), block.notes.begin(), block.notes.end());
+    block.tracer = nullptr;
+    if (tracer) tracer->merge_into(launch.result);
     if (!block.intervals.empty()) launch.result.intervals = std::move(block.intervals);
   }
 };
@@ -129,6 +135,9 @@ void clear_sectors() {
 void finish(Launch& launch) {
   std::erase_if(launch.tensors, [](const TensorTraffic& t) { return t.name.empty(); });
   for (const TensorTraffic& tensor : launch.tensors) launch.counters.global += tensor.counters;
+  std::sort(launch.lines.begin(), launch.lines.end(), [](const TracedLine& a, const TracedLine& b) {
+    return std::tie(a.source.file, a.source.line) < std::tie(b.source.file, b.source.line);
+  });
   std::sort(launch.notes.begin(), launch.notes.end(), [](const Note& a, const Note& b) {
     return std::tie(a.block, a.label, a.value) < std::tie(b.block, b.label, b.value);
   });

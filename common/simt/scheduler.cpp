@@ -3,6 +3,7 @@
 #include "common/simt/address.hpp"
 #include "common/simt/asynchrony.hpp"
 #include "common/simt/global_memory.hpp"
+#include "common/simt/tracer.hpp"
 
 #include <cstring>
 #include <exception>
@@ -30,6 +31,7 @@ void complete_block_barrier(Block& block) {
   block.barrier_result_true = block.barrier_true;
   block.arrived = block.barrier_true = 0;
   ++block.counters.block_barriers;
+  for (int w = 0; block.tracer != nullptr && w < block.warp_count; ++w) block.tracer->end_wait(block.warps[w]);
   for (int w = 0; w < block.warp_count; ++w) flush(block.warps[w]);
   note_interval(block);
   end_interval(block);
@@ -261,6 +263,8 @@ int block_barrier(BarrierResult kind, bool predicate, Where where) {
   ++block.arrived;
   block.barrier_true += predicate;
   Warp& warp = *lane->warp;
+  if (block.tracer != nullptr) [[unlikely]]
+    block.tracer->begin_wait(warp, lane->waits_at, "__syncthreads");
   warp.at_barrier |= lane->bit;
   warp.ready &= ~lane->bit;
   if (block.arrived == block.alive) {

@@ -24,8 +24,8 @@ void complete(Warp& warp, const Group& group);
 void multiply_fragments(Warp& warp);
 /// Carries out the ldmatrix, stmatrix or mma that all lanes have put down in warp.instruction (instructions.cpp).
 void execute_instruction(Warp& warp, Collective operation);
-/// Counts one ldmatrix or stmatrix with rows of 16 bytes at these addresses, eight a matrix (counting.cpp).
-void count_matrix_rows(Block& block, const std::uintptr_t* rows, int matrices, bool stores);
+/// Counts one ldmatrix or stmatrix at `pc` with rows of 16 bytes at these addresses, eight a matrix (counting.cpp).
+void count_matrix_rows(Block& block, const std::uintptr_t* rows, int matrices, bool stores, const void* pc);
 
 /// A random number below n, of the block's own sequence.
 unsigned random_below(Block& block, unsigned n);

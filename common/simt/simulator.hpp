@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,6 +29,7 @@ struct Options {
   bool count = true;                            ///< count accesses
   bool detect = true;                           ///< look for races and uninitialised reads (needs `count`)
   bool throw_on_mistakes = true;                ///< a launch with reports throws KernelMistakes
+  bool trace = false;                           ///< record Launch::lines and Launch::waits too (slower)
   GpuClass gpu = gpu_class(kDefaultGpu);        ///< whose limits hold
   std::size_t shared_limit = gpu.shared_block;  ///< bytes of dynamic shared memory that a block may ask for
 };
@@ -61,10 +63,41 @@ struct Note {
 struct Interval {
   struct Tensor {
     GlobalCounters counters;
-    std::uint64_t arrived_bytes = 0;  ///< of its cp.async copies, those that their threads have waited for
+    std::uint64_t arrived_bytes = 0;  ///< of copies: by cp.async, waited for; by the copy engine, landed
   };
   Counters counters;                      ///< but for `global`
   std::map<std::string, Tensor> tensors;  ///< those touched so far
+};
+
+/// An access to shared memory with bank conflicts: the lanes that the banks should serve at once, and do not.
+struct WorstAccess {
+  std::uint64_t wavefronts = 0, ideal = 0;
+  std::uint64_t block = 0;  ///< where it was found first
+  unsigned bytes = 0;       ///< a lane
+  bool rows = false;        ///< not lanes, but rows of 16 bytes of an 8x8 matrix (LDSM)
+  std::vector<int> lanes;   ///< which
+  std::vector<std::uint64_t> addresses;
+  std::vector<int> banks;           ///< in which each begins
+  std::vector<std::string> places;  ///< "S[0][16]"
+  int bank = 0;                     ///< the one with most different words
+  std::vector<int> in_bank;         ///< who asks for it: indices of `lanes`
+};
+
+/// What one line of a kernel asked for, all blocks together.
+struct TracedLine {
+  SourceLine source;
+  Counters counters;
+  std::optional<WorstAccess> worst;  ///< of its accesses to shared memory; none: no conflicts
+};
+
+/// A wait of a warp of block 0. Times are numbers of waits begun before: the simulator's order, one of those that a GPU
+/// may have too; how long a wait lasts on a GPU it does not say.
+struct Wait {
+  int warp = 0;
+  std::string what;  ///< "__syncthreads", "full[1], phase 2 (parity 0): …"
+  SourceLine source;
+  std::uint32_t begin = 0, end = 0;  ///< the wait ends before wait number `end` begins
+  std::size_t interval = 0;          ///< of Launch::intervals
 };
 
 /// One launch.
@@ -78,6 +111,8 @@ struct Launch {
   std::vector<TensorTraffic> tensors;  ///< those touched, in the order of allocation
   std::vector<Note> notes;             ///< sorted by block, label, value
   std::vector<Interval> intervals;     ///< of block 0, where accesses were counted
+  std::vector<TracedLine> lines;       ///< with Options::trace: those that asked for something; by file and line
+  std::vector<Wait> waits;             ///< with Options::trace: in the order of their beginnings
   std::vector<Report> reports;         ///< sorted by file and line
   const TensorTraffic* tensor(std::string_view name) const {
     for (const TensorTraffic& t : tensors) {

@@ -11,6 +11,7 @@
 #include "common/simt/product.hpp"
 #include "common/simt/scheduler.hpp"
 #include "common/simt/shared_memory.hpp"
+#include "common/simt/tracer.hpp"
 
 namespace simt {
 
@@ -268,8 +269,10 @@ void multiply_fragments(Warp& warp) {
     make_nans_ordinary(c, kMostResults);
   reorder<false>(*first.type_d, lanes, c);
   scatter_accumulator(warp, *first.type_d, lanes);
-  ++warp.block->counters.multiply_calls;
-  warp.block->counters.tensor_instructions += 2;  // all shapes here are two HMMA
+  count_at(*warp.block, first.pc, [&counters = warp.block->counters] {
+    ++counters.multiply_calls;
+    counters.tensor_instructions += 2;  // all shapes here are two HMMA
+  });
 }
 
 void check_matrix_lanes(const Warp& warp, const Record& record) {

@@ -401,14 +401,89 @@ async function testPage(reader) {
   reader.quiet();
 }
 
-/// A page that trace --html wrote: small, and at its last interval what the trace's counters say.
-async function testTrace(browser, trace, axe) {
+/// Opens a page that trace --html wrote: small, quick, as wide as the screen.
+async function openTrace(browser, trace) {
   const html = readFileSync(trace, 'utf8');
   expect(html.length < 5 * 1024 ** 2, `it has ${html.length} bytes`);
   const reader = new Reader(browser, dirname(trace));
   await reader.start();
+  const started = Date.now();
   await reader.open(trace.slice(dirname(trace).length + 1));
+  console.log(`# ${trace.slice(dirname(trace).length + 1)}: ${html.length} bytes, open in ${Date.now() - started} ms`);
   await reader.fits('trace');
+  return reader;
+}
+
+const document_of = (trace) => JSON.parse(readFileSync(trace.replace(/html$/, 'json'), 'utf8'));
+
+/// By line: the page's tables are the JSON's, what lines ask for adds up to what the launches do, and the choice of a
+/// line shows the banks of its worst access.
+async function testLines(reader, document) {
+  const all = { shared: 0, ideal: 0, sectors: 0 }, conflicts = [];
+  for (const part of document.lines) {
+    for (const { costs, worst, line } of part.lines) {
+      all.shared += costs.shared_wavefronts;
+      all.ideal += costs.shared_ideal;
+      all.sectors += costs.sectors;
+      if (worst) conflicts.push({ ...worst, line });
+    }
+  }
+  const counted = { shared: 0, ideal: 0, sectors: 0 };
+  for (const { counters } of document.launches) {
+    counted.shared += counters['shared.load_wavefronts'] + counters['shared.store_wavefronts'];
+    counted.ideal += counters['shared.load_ideal'] + counters['shared.store_ideal'];
+    for (const name of ['load', 'async', 'store', 'atomic']) counted.sectors += counters[`global.${name}_sectors`];
+  }
+  expectEqual(all, counted, 'all lines together');
+  const part = reader.page.locator('.lines').first();
+  const rows = await part.locator(':scope > .wide tr').evaluateAll((trs) => trs.map((tr) => [...tr.cells].map((c) => c.textContent)));
+  for (const { lines } of document.lines) {
+    for (const { line, costs } of lines) {
+      const row = rows.find((cells) => cells[0] === String(line) && cells[2] === String(costs.shared_wavefronts));
+      expect(row && row[5] === String(costs.sectors), `line ${line} is on the page: ${row}`);
+    }
+  }
+  expect(conflicts.length > 0, 'the kernel has conflicts to show');
+  const choice = part.locator('select'), shown = part.locator('.accesses > li:visible');
+  for (let i = 0; i < conflicts.length; ++i) {
+    await choice.selectOption({ index: i });
+    expectEqual(await shown.count(), 1, 'accesses shown');
+    const { line, bank, wavefronts, banks, bytes } = conflicts[i];
+    const text = await shown.textContent();
+    expect(text.includes(`line ${line}: ${wavefronts} wavefronts`), `${text} is of line ${line}`);
+    const asked = await shown.locator('td').evaluateAll((cells) => cells.map((c) => [Number(c.textContent), c.className]));
+    for (let b = 0; b < 32; ++b) {
+      const count = banks.filter((first) => (b - first + 32) % 32 < bytes / 4).length;
+      expectEqual(asked[b], [count, b === bank ? 'hot' : ''], `bank ${b} of line ${line}`);
+    }
+  }
+}
+
+/// Two kernels side by side: the sums are the records', and the sliders go together while they should.
+async function testPair(browser, trace, axe) {
+  const reader = await openTrace(browser, trace);
+  expectEqual(await reader.page.locator('.kernel').count(), 2, 'kernels');
+  const [first, second] = [0, 1].map((i) => reader.page.locator('.kernel').nth(i).locator('.time input').first());
+  await first.focus();
+  await reader.page.keyboard.press('End');
+  expectEqual(await second.inputValue(), await second.getAttribute('max'), 'the other slider');
+  await reader.page.locator('.together input').uncheck();
+  await first.focus();
+  await reader.page.keyboard.press('Home');
+  expectEqual(await second.inputValue(), await second.getAttribute('max'), 'the other slider, alone');
+  const sums = document_of(trace).launches.reduce((sum, { counters }) => sum + counters.block_barriers, 0);
+  const row = await reader.page.locator('tr', { hasText: '__syncthreads' }).first().locator('td').allTextContents();
+  expectEqual(Number(row[1]), sums, 'barriers of the first kernel');
+  for (const colorScheme of ['light', 'dark']) {
+    await reader.page.emulateMedia({ colorScheme });
+    await reader.accessible('two traces', axe);
+  }
+  reader.quiet();
+}
+
+/// One kernel: at its last interval the page says what the trace's counters say.
+async function testTrace(browser, trace, axe) {
+  const reader = await openTrace(browser, trace);
   const part = reader.page.locator('.time').first();
   const slider = part.locator('input'), shown = part.locator('.intervals li:visible');
   expect((await shown.count()) === 1 && (await shown.textContent()).startsWith('Interval 0:'), 'it begins at interval 0');
@@ -420,7 +495,12 @@ async function testTrace(browser, trace, axe) {
   expect(marked > 0, 'what happens in interval 1 is marked, and nothing else');
   await reader.page.keyboard.press('End');
   const text = await shown.textContent();
-  const launch = JSON.parse(readFileSync(trace.replace(/html$/, 'json'), 'utf8')).launches[0];
+  const document = document_of(trace), launch = document.launches[0];
+  await testLines(reader, document);
+  const product = (sizes) => sizes.reduce((a, b) => a * b), warps = product(launch.block) / 32, mostDrawn = 600;
+  expectEqual(await part.locator('.waits .lane').count(), warps, 'warps');
+  expectEqual(await part.locator('.bar.wait').count(),
+    Math.min(mostDrawn, warps * launch.counters.block_barriers / product(launch.grid)), 'waits, one of a warp at each barrier');
   if (launch.grid.every((blocks) => blocks === 1)) {
     for (const { name, counters } of launch.tensors) {
       for (const moved of [counters.load_bytes + counters.async_bytes, counters.store_bytes].filter((bytes) => bytes > 0)) {
@@ -459,6 +539,8 @@ async function testInChromium(tests, executablePath, out, tool, pages, trace) {
     }
     await tests.run('colours, search, contents, print', () => testPage(reader));
     if (trace) await tests.run('a trace that one scrubs through', () => testTrace(browser, trace, axe));
+    const pair = trace?.replace(/\.html$/, '_beside.html');
+    if (pair && existsSync(pair)) await tests.run('two traces side by side', () => testPair(browser, pair, axe));
     await testFigures(reader, tests, pages);
   } finally {
     await browser.close();

@@ -1,10 +1,13 @@
-// Chapter 3's warm-ups as operations that the tests call by name.
+// Chapter 3's warm-ups and its lab as operations that the tests call by name.
 #include <cstdint>
 #include <span>
+#include <stdexcept>
 
+#include "common/cuda/attention_tensors.hpp"
 #include "common/cuda/memory.hpp"
 #include "common/cuda/operations.hpp"
 #include "common/cuda/worker_device.hpp"
+#include "lab.hpp"
 #include "warmups.hpp"
 
 namespace {
@@ -52,11 +55,22 @@ void multiply_tiles(const Arguments& call) {
   C.download(call.output("C"));
 }
 
+// Q, K, V, codes of fp16, d = 64 -> O, codes, and lse
+void lab(const Arguments& call) {
+  const workbook::Shape shape = call.shape();
+  if (shape.d != 64 || call.integer("causal", 0) != 0)
+    throw std::invalid_argument("the lab's kernel takes d = 64 and no causal mask");
+  workbook::cuda::AttentionTensors<half> t(call);
+  ch03::lab({shape, float(call.number("scale")), false, t.Q.data(), t.K.data(), t.V.data(), t.O.data(), t.lse.data()});
+  t.download(call);
+}
+
 const Operations warmups{
     {"copy", copy},
     {"transpose", transpose},
     {"multiply_transposed", multiply_transposed},
     {"multiply_tiles", multiply_tiles},
+    {"lab", lab},
 };
 
 }  // namespace

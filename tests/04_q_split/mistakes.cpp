@@ -120,9 +120,9 @@ const judge::Declared declared(
                              "mask-scaled narrow-access narrow-shared-reads no-vote not-asynchronous not-repeatable "
                              "order-dependent rows-mixed shared-traffic slack-ignored slack-too-large tail-not-zeroed "
                              "traffic uncoalesced"),
-     .without_mutant = {{judge::one_of_a_kind, judge::words("all-must-move")},
-                        {judge::one_claim_of_several,
-                         judge::words("bank-conflicts narrow-access not-repeatable order-dependent rows-mixed")}}});
+     .without_mutant = {
+         {judge::one_of_a_kind, judge::words("all-must-move")},
+         {judge::one_claim_of_several, judge::words("narrow-access not-repeatable order-dependent rows-mixed")}}});
 
 }  // namespace
 }  // namespace workbook::test

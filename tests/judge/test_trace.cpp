@@ -1,10 +1,13 @@
 // The maps of a trace: who read which tile, and how they are drawn.
 #include <catch2/catch_test_macros.hpp>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "common/judge/trace_facts.hpp"
 #include "common/judge/trace_launch.hpp"
+#include "common/judge/trace_lines.hpp"
+#include "tests/support/temporary_folder.hpp"
 #include "tests/text.hpp"
 
 using namespace workbook;
@@ -56,7 +59,7 @@ std::vector<std::string> drawn_rows(const judge::TileMap& map, std::int64_t scal
 TEST_CASE("what is not named in an interval of a record is 0") {
   const judge::Trace trace = judge::parse_trace(
       R"({"launches": [{"kernel": "k", "grid": [1, 1, 1], "block": [32, 1, 1], "shared_bytes": 0, "counters": {},
-          "tensors": [], "notes": [], "reports": [],
+          "tensors": [], "notes": [], "reports": [], "lines": [], "waits": [],
           "intervals": [{"counters": {"shuffles": 3}, "tensors": {"K": {"async_bytes": 64}}},
                         {"counters": {}, "tensors": {"K": {"arrived_bytes": 64}}}]}], "reports": []})");
   REQUIRE(trace.launches.at(0).intervals.size() == 2);
@@ -157,4 +160,49 @@ TEST_CASE("a block that walks everything is a row of its own, with how often it 
   CHECK(maps[0].rows == std::vector<std::int64_t>{0});
   CHECK(drawn_rows(maps[0], 1) == std::vector<std::string>{"121212"});
   CHECK(maps[0].matrices == std::vector<std::int64_t>{0, 1});
+}
+
+namespace {
+
+judge::Trace lines_of(const std::string& file, const std::vector<std::tuple<int, std::string, std::int64_t>>& lines) {
+  judge::TracedLaunch launch;
+  for (const auto& [line, function, wavefronts] : lines) {
+    launch.lines.push_back(
+        {file,
+         function,
+         line,
+         {{"shared.load_wavefronts", wavefronts}, {"shared.load_ideal", 1}, {"global.load_sectors", 2}},
+         std::nullopt});
+  }
+  judge::Trace trace;
+  trace.launches = {launch};
+  return trace;
+}
+
+}  // namespace
+
+TEST_CASE("lines of two kernels are matched by their text, within one exercise or function") {
+  const TemporaryFolder folder;
+  judge::Workspace workspace;
+  workspace.book.root = folder.path();
+  const std::string begin = "void f() {\n  // TODO(3.1) Do.\n  // BEGIN 3.1\n", end = "  // END 3.1\n}\n";
+  folder.write("chapters/03_x/a.cu", begin + "  load(a);\n  mine();\n  load(a);\n" + end);
+  folder.write("solutions/03_x/a.cu", begin + "  load(a);\n  load(a);\n  store();\n" + end);
+  const judge::Trace mine = lines_of("chapters/03_x/a.cu", {{4, "ch03::f<64>(int)", 8}, {5, "g", 5}, {6, "f", 3}});
+  judge::TraceBeside book{"book", true, {}}, other{"ch 2", false, {}};
+  book.traced.trace = lines_of("solutions/03_x/a.cu", {{4, "f", 4}, {5, "f", 6}, {6, "f", 7}});
+  other.traced.trace = lines_of("solutions/02_y/b.cu", {{1, "void ch02::(anonymous namespace)::f<1>(int)", 9}});
+  const std::vector<judge::ComparedPart> parts = judge::compare_lines(workspace, mine, {book, other});
+  REQUIRE(parts.size() == 1);
+  CHECK(parts[0].name() == "f (exercise 3.1)");
+  REQUIRE(parts[0].lines.size() == 3);
+  CHECK(parts[0].costs == judge::LineCosts{16, 3, 0, 6});
+  CHECK(parts[0].beside.at(0) == judge::LineCosts{17, 3, 0, 6});
+  CHECK(parts[0].beside.at(1) == judge::LineCosts{9, 1, 0, 2});
+  CHECK(parts[0].lines[0].beside.at(0)->wavefronts == 4);  // the first of two lines of one text
+  CHECK_FALSE(parts[0].lines[1].beside.at(0));             // mine alone
+  CHECK(parts[0].lines[2].beside.at(0)->wavefronts == 6);
+  CHECK_FALSE(parts[0].lines[0].beside.at(1));  // its file is not there, so nobody knows its text
+  const auto table = judge::lines_table(parts[0], {book, other}).rows;
+  CHECK(table.at(1) == std::vector<std::string>{"4", "load(a);", "8", "7", "0", "2", "4", "3", "2", "-", "-", "-"});
 }

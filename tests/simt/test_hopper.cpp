@@ -326,3 +326,28 @@ TEST_CASE("every kind of mistake has a name of its own, from which it is known a
     CHECK(simt::mistake_named(simt::name(Mistake(i))) == Mistake(i));
   }
 }
+
+TEST_CASE("a trace of a warp-specialised kernel has the copy engine's bytes by line, and who waits at which mbarrier") {
+  require_instrumentation();
+  const KeepOptions keep;
+  simt::options().trace = true;
+  const HalfProblem half({1, 1, 1, 150, 300, 64}, false);  // one block
+  zoo::warp_specialised(half.call);
+  const simt::Launch& launch = simt::last_launch();
+  simt::GlobalCounters by_line;
+  for (const simt::TracedLine& line : launch.lines) by_line += line.counters.global;
+  CHECK(launch.counters.global.bulk_load_bytes > 0);
+  CHECK(by_line == launch.counters.global);
+  const auto waits = [&](const char* words) {
+    return std::ranges::count_if(launch.waits, [&](const simt::Wait& wait) {
+      return wait.source.line > 0 && wait.begin < wait.end && wait.what.find(words) != std::string::npos;
+    });
+  };
+  CHECK(waits("parity") > 0);
+  CHECK(waits("__syncthreads") > 0);
+  // What the copy engine was asked for has landed, boxes that reach past the end too.
+  for (const auto& [name, tensor] : launch.intervals.back().tensors) {
+    INFO(name);
+    CHECK(tensor.arrived_bytes == tensor.counters.bulk_load_bytes);
+  }
+}

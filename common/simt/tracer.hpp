@@ -1,0 +1,62 @@
+// What a launch with Options::trace records beside its counters: what each line of the kernel asks of memory, its worst
+// access to shared memory, and who waits for what in block 0. Internal. Without the option there is no tracer, and
+// nothing here costs anything.
+#pragma once
+
+#include <map>
+#include <utility>
+
+#include "common/simt/execution.hpp"
+#include "common/simt/global_memory.hpp"
+
+namespace simt {
+
+class Tracer {
+ public:
+  /// Does `work`, and enters what it adds to the block's counters for this place in the code.
+  template <class Work>
+  void count(Block& block, const void* pc, const Work& work) {
+    const Counters before = sum(block);
+    work();
+    enter(block, pc, before);
+  }
+  /// One access to shared memory of `bytes` by each lane of `mask`, or of 16-byte rows of a matrix; kept if none at
+  /// this place has had more conflicts. `lanes_at_once`: of those that one pass serves.
+  void consider(Block& block, const void* pc, const std::uint64_t* address, std::uint32_t mask, unsigned bytes,
+                int lanes_at_once, bool rows);
+
+  /// A warp of block 0 begins to wait, for `what`; for one that waits there already nothing happens.
+  void begin_wait(const Warp& warp, const void* pc, const std::string& what);
+  void end_wait(const Warp& warp);
+  /// A wait that ends at once.
+  void pass_wait(const Warp& warp, const void* pc, const std::string& what) {
+    begin_wait(warp, pc, what);
+    end_wait(warp);
+  }
+
+  /// Adds what this tracer saw to the launch's record.
+  void merge_into(Launch& launch) const;
+
+ private:
+  struct PlacedWait {
+    const void* pc;
+    Wait wait;
+  };
+  static Counters sum(const Block& block);
+  void enter(const Block& block, const void* pc, const Counters& before);
+
+  std::map<const void*, TracedLine> lines_;  ///< without their sources
+  std::vector<PlacedWait> waits_;
+  std::map<int, std::size_t> waiting_;  ///< by warp: which of waits_
+  std::uint32_t time_ = 0;
+};
+
+/// Does `work`; with a tracer, for this place in the code.
+template <class Work>
+void count_at(Block& block, const void* pc, const Work& work) {
+  if (block.tracer == nullptr) [[likely]]
+    return work();
+  block.tracer->count(block, pc, work);
+}
+
+}  // namespace simt

@@ -1,0 +1,15 @@
+// Chapter 3's lab: right in one order of threads, which hides that a barrier is missing; and right in all.
+#include <catch2/catch_test_macros.hpp>
+
+#include "tests/support/lab.hpp"
+
+using namespace workbook;
+using namespace workbook::test;
+
+TEST_CASE("the lab's kernel is right in the simulator's usual order of threads", "[3.12]") {
+  expect_lab({1, 2, 2, 2, 130, 64}, 50, {}, Finds::are_left);
+}
+
+TEST_CASE("the lab's kernel is right in every order of threads", "[3.12]") {
+  for (const double seed : {0., 1., 2.}) expect_lab({1, 2, 2, 2, 130, 64}, 51, {{"lane_seed", seed}});
+}

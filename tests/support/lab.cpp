@@ -1,0 +1,37 @@
+#include "tests/support/lab.hpp"
+
+#include "common/attention/element.hpp"
+#include "tests/support/kernel_stage.hpp"
+
+namespace workbook::test {
+
+AttentionResult expect_lab(const Shape& shape, std::uint64_t seed, const std::map<std::string, double>& numbers,
+                           Finds finds) {
+  const std::string element = "float16";
+  const Input given = input("normal", shape, seed);
+  const Problem problem = rounded_to(given.problem, element);
+  constexpr std::size_t most_of_record = std::size_t(1) << 20;
+  std::map<std::string, double> with = numbers;
+  if (finds == Finds::are_left) with["trace"] = 1;
+  const auto send = [&](const worker::Call& request) {
+    worker::Call recorded = request;
+    if (finds == Finds::are_left) recorded.output<std::uint8_t>("trace", most_of_record);
+    return call(recorded);
+  };
+  AttentionResult got = worker::forward(encoded(problem, element), with, send, "lab");
+  const Forward oracle = forward_oracle(problem);
+  judge::Layout O_layout, lse_layout;
+  O_layout.tensor = "O";
+  lse_layout.tensor = "lse";
+  lse_layout.axes[3] = "";
+  const std::string about = describe(problem, given.name);
+  expect_all_close({{got.O,
+                     {oracle.O, output_bounds(oracle, problem, precision_of(element)), O_layout,
+                      output_mistakes(problem, {}), about}},
+                    {got.lse,
+                     {oracle.lse, lse_bounds(oracle, problem, precision_of(element)), lse_layout,
+                      lse_mistakes(problem, {}), about}}});
+  return got;
+}
+
+}  // namespace workbook::test
