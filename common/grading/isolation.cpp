@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <set>
 #include <sstream>
@@ -51,6 +52,7 @@ bool is_header(const fs::path& path) {
 }
 
 constexpr const char* kWorkshops = "workbook-grading-";
+constexpr double kPatience = 4;  ///< so many times its processor time a compiler may take by the clock
 
 /// Takes the lock of a workshop's folder, if it is to be had: its owner holds it as long as it lives, in whatever
 /// container that may be. -1 if it is not.
@@ -291,14 +293,22 @@ void Workshop::clear(unsigned slot) {
   built_[slot].clear();
 }
 
+std::vector<std::string> Workshop::share_of_cores(unsigned slot) const {
+  return {"--share", std::to_string(slot), "--shares", std::to_string(slots_)};
+}
+
 std::vector<std::string> Workshop::worker_prefix(unsigned slot, Backend backend) const {
   if (!isolation_.on) return {};
   std::vector<std::string> words{isolation_.program.string(), "run"};
   const std::vector<std::string> common = common_options(isolation_, user(slot, 0));
   words.insert(words.end(), common.begin(), common.end());
+  // The simulator has a thread for each core; CUDA's driver has some of its own.
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
-  words.insert(words.end(), {"--cpu", std::to_string(limits_.worker_cpu), "--processes",
-                             std::to_string(64 + 16 * cores), "--library-path", (folder_ / "objects").string()});
+  const unsigned most_threads = backend == Backend::cuda ? 64 + 16 * cores : 8 + cores;
+  words.insert(words.end(), {"--cpu", std::to_string(limits_.worker_cpu), "--processes", std::to_string(most_threads),
+                             "--library-path", (folder_ / "objects").string()});
+  const std::vector<std::string> share = share_of_cores(slot);
+  words.insert(words.end(), share.begin(), share.end());
   if (backend == Backend::cuda) words.emplace_back("--gpu");
   words.emplace_back("--");
   return words;
@@ -377,8 +387,10 @@ std::vector<std::string> Workshop::build_prefix(unsigned slot, unsigned thread, 
     prefix.insert(prefix.end(), words.begin(), words.end());
   };
   add(common_options(isolation_, user(slot, thread + 1)));
-  add({"--seconds", fmt::format("{:.0f}", limits_.build_seconds)});
-  add({"--cpu", fmt::format("{:.0f}", limits_.build_seconds)});
+  // What else runs on the machine must not end a compiler that has had little of its time.
+  add({"--seconds", fmt::format("{:.0f}", std::ceil(kPatience * limits_.build_seconds))});
+  add({"--cpu", fmt::format("{:.0f}", std::ceil(limits_.build_seconds))});
+  add(share_of_cores(slot));
   add({"--memory", std::to_string(backend == Backend::cuda ? 0 : limits_.build_memory)});
   add({"--file-size", std::to_string(limits_.build_file)});
   add({"--processes", "128"});
@@ -424,6 +436,8 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
     built.executable = executable;
   }
   if (!built.ok) require_room(folder_);
+  if (!built.ok && built.log.find("CPU time limit exceeded signal terminated program") != std::string::npos)
+    built.log = fmt::format("compiling took longer than {:g} seconds and was ended\n", limits_.build_seconds);
   // The rest of the log is the command.
   const std::size_t ended = built.log.find("compiling took longer than");
   if (!built.ok && ended != std::string::npos) built.log.erase(0, ended);

@@ -22,7 +22,7 @@ class NoIsolation : public std::runtime_error {
 };
 
 struct IsolationLimits {
-  double build_seconds = 90;                ///< wall clock of compiling one worker
+  double build_seconds = 90;                ///< processor time of compiling one file; four times that by the clock
   std::uint64_t build_memory = 3ull << 30;  ///< address space of a compiler
   std::uint64_t build_file = 256ull << 20;  ///< bytes of one object file or executable
   std::uint64_t worker_cpu = 600;           ///< seconds of processor time of one worker
@@ -71,6 +71,8 @@ class Workshop {
   const Isolation& isolation() const { return isolation_; }
 
  private:
+  /// The part of the machine's cores that is a slot's.
+  std::vector<std::string> share_of_cores(unsigned slot) const;
   /// What compiles a worker in the isolation.
   std::vector<std::string> build_prefix(unsigned slot, unsigned thread, const std::filesystem::path& stage,
                                         Backend backend) const;
