@@ -212,7 +212,8 @@ Workshop::Workshop(const worker::Toolchain& toolchain, const fs::path& book_root
       limits_(limits),
       slots_(slots),
       inside_(toolchain),
-      built_(slots) {
+      built_(slots),
+      slow_(slots) {
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   threads_ = std::clamp(cores / slots_, 1u, kUsersPerSlot - 1);
   remove_left_behind();
@@ -291,6 +292,7 @@ void Workshop::clear(unsigned slot) {
   set_mode(folder / "workers", 0710);
   if (isolation_.other_user) give_to(folder / "workers", 0, user(slot, 0));
   built_[slot].clear();
+  slow_[slot] = false;
 }
 
 std::vector<std::string> Workshop::share_of_cores(unsigned slot) const {
@@ -380,16 +382,16 @@ void judge_objects(const WorkerJob& job, const fs::path& build_folder, WorkerBui
 
 }  // namespace
 
-std::vector<std::string> Workshop::build_prefix(unsigned slot, unsigned thread, const fs::path& stage,
-                                                Backend backend) const {
+std::vector<std::string> Workshop::build_prefix(unsigned slot, unsigned thread, const fs::path& stage, Backend backend,
+                                                double seconds) const {
   std::vector<std::string> prefix{isolation_.program.string(), "build"};
   const auto add = [&](const std::vector<std::string>& words) {
     prefix.insert(prefix.end(), words.begin(), words.end());
   };
   add(common_options(isolation_, user(slot, thread + 1)));
   // What else runs on the machine must not end a compiler that has had little of its time.
-  add({"--seconds", fmt::format("{:.0f}", std::ceil(kPatience * limits_.build_seconds))});
-  add({"--cpu", fmt::format("{:.0f}", std::ceil(limits_.build_seconds))});
+  add({"--seconds", fmt::format("{:.0f}", std::ceil(kPatience * seconds))});
+  add({"--cpu", fmt::format("{:.0f}", std::ceil(seconds))});
   add(share_of_cores(slot));
   add({"--memory", std::to_string(backend == Backend::cuda ? 0 : limits_.build_memory)});
   add({"--file-size", std::to_string(limits_.build_file)});
@@ -417,7 +419,9 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
   worker::Toolchain toolchain = inside_;
   toolchain.root = stage;
   toolchain.build_folder = stage / "build";
-  if (isolation_.on) toolchain.prefix = build_prefix(slot, thread, stage, job.backend);
+  // What took too long once is not waited for as long again: most of a submission's workers share its code.
+  const double seconds = slow_[slot] ? limits_.build_seconds / 4 : limits_.build_seconds;
+  if (isolation_.on) toolchain.prefix = build_prefix(slot, thread, stage, job.backend, seconds);
   if (isolation_.on && isolation_.other_user) {
     const unsigned id = user(slot, thread + 1);
     give_to(stage, 0, id);
@@ -437,10 +441,14 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
   }
   if (!built.ok) require_room(folder_);
   if (!built.ok && built.log.find("CPU time limit exceeded signal terminated program") != std::string::npos)
-    built.log = fmt::format("compiling took longer than {:g} seconds and was ended\n", limits_.build_seconds);
+    built.log = fmt::format("compiling took longer than {:g} seconds and was ended\n", seconds);
   // The rest of the log is the command.
   const std::size_t ended = built.log.find("compiling took longer than");
-  if (!built.ok && ended != std::string::npos) built.log.erase(0, ended);
+  if (!built.ok && ended != std::string::npos) {
+    built.log.erase(0, ended);
+    const std::lock_guard lock(mutex_);
+    slow_[slot] = true;
+  }
   fs::remove_all(stage);
   return built;
 }
