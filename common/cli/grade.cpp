@@ -24,7 +24,7 @@ struct GradeOptions {
   std::size_t jobs = 1;                  ///< submissions at a time
   double time_limit = 10;                ///< seconds a call
   double total_time = 0;                 ///< seconds a chapter's tests; 0: by how long the book's solution takes
-  double build_time = 60;                ///< seconds of processor time for compiling one file
+  double build_time = 30;                ///< seconds of processor time for compiling one file
   bool unsafe = false, again = false;
   bool prepare = false;  ///< only build what grading needs
 };

@@ -249,7 +249,9 @@ std::map<int, double> prove_solutions(const Course& course, Workshop& workshop) 
       request.build = [&](const std::vector<worker::WorkerJob>& jobs) { return workshop.build(0, jobs); };
       request.worker_prefix = workshop.worker_prefix(0, backend);
       const Chapter& all = *workspace.book.find(chapter.number);  // with the exercises that are not graded
-      const judge::Plan plan = make_plan(workspace, all, solutions_tree(workspace, all), request);
+      // Handed in, as it were: compiled, and judged once compiled, as a submission is.
+      const Tree tree{"submission", solutions_tree(workspace, all).folder};
+      const judge::Plan plan = make_plan(workspace, all, tree, request);
       const judge::Built built = build_plans(workspace, {plan}, request.build);
       const auto start = std::chrono::steady_clock::now();
       const ChapterRun run = run_plan(workspace, plan, built, request);

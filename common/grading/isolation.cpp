@@ -257,6 +257,15 @@ Workshop::Workshop(const worker::Toolchain& toolchain, const fs::path& book_root
         for (std::string& word : *words) word = moved(word);
       }
     }
+    // For thousands of errors a compiler looks for as many suggestions; nobody reads them.
+    for (const Backend backend : {Backend::cpu, Backend::sim}) {
+      if (!inside_.backends.contains(backend)) continue;
+      for (auto* words : {&inside_.backends.at(backend).compile, &inside_.backends.at(backend).kernels})
+        if (!words->empty()) words->emplace_back("-fmax-errors=50");
+    }
+    // So that what runs before main has a section of its own, with -O1 too: object.cpp looks at what it calls.
+    if (limits_.judge_objects && inside_.backends.contains(Backend::sim) && toolchain_.compiler_id.starts_with("GNU"))
+      inside_.backends.at(Backend::sim).kernels.emplace_back("-freorder-functions");
     if (limits_.judge_objects && inside_.backends.contains(Backend::cpu))
       inside_.backends.at(Backend::cpu).compile.emplace_back("-fstack-usage");
     open_to_all(headers);

@@ -22,7 +22,7 @@ class NoIsolation : public std::runtime_error {
 };
 
 struct IsolationLimits {
-  double build_seconds = 60;                ///< processor time of compiling one file; four times that by the clock
+  double build_seconds = 30;                ///< processor time of compiling one file; four times that by the clock
   std::uint64_t build_memory = 3ull << 30;  ///< address space of a compiler
   std::uint64_t build_file = 256ull << 20;  ///< bytes of one object file or executable
   std::uint64_t worker_cpu = 600;           ///< seconds of processor time of one worker
