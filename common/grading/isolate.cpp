@@ -508,7 +508,12 @@ int build(const Options& options) {
   if (::getppid() != parent) return kFailed;
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, signal);
+  sigaddset(&signals, SIGCHLD);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
+    // What the caller ignores (nohup) ends no compiler either; a signal that is blocked would come all the same.
+    struct sigaction now {};
+    if (::sigaction(signal, nullptr, &now) != 0 || now.sa_handler != SIG_IGN) sigaddset(&signals, signal);
+  }
   ::sigprocmask(SIG_BLOCK, &signals, nullptr);
   const pid_t self = ::getpid();
   const pid_t child = ::fork();
@@ -522,6 +527,7 @@ int build(const Options& options) {
   ::clock_gettime(CLOCK_MONOTONIC, &until);
   const double end = double(until.tv_sec) + 1e-9 * double(until.tv_nsec) + options.seconds;
   int result = kTimedOut;
+  bool interrupted = false;
   while (true) {
     int status = 0;
     if (::waitpid(child, &status, WNOHANG) == child) {
@@ -536,10 +542,12 @@ int build(const Options& options) {
     const int signal = ::sigtimedwait(&signals, nullptr, &wait);
     if (signal == SIGTERM || signal == SIGINT || signal == SIGHUP) {
       result = 128 + signal;
+      interrupted = true;
       break;
     }
   }
   end_descendants();
+  if (interrupted) std::printf("compiling was interrupted\n");
   if (result == kTimedOut) std::printf("compiling took longer than %g seconds and was ended\n", options.seconds);
   return result;
 }

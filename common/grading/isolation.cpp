@@ -449,6 +449,8 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
     built.executable = executable;
   }
   if (!built.ok) require_room(folder_);
+  if (!built.ok && built.log.ends_with("compiling was interrupted\n"))
+    throw std::runtime_error("a signal has ended the compiler");
   if (!built.ok && built.log.find("CPU time limit exceeded signal terminated program") != std::string::npos)
     built.log = fmt::format("compiling took longer than {:g} seconds and was ended\n", seconds);
   // The rest of the log is the command.

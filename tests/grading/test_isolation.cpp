@@ -131,10 +131,10 @@ TEST_CASE("a compiler is ended by its processor time, not by what else runs, and
       "template <long n> struct Many { static constexpr long value = spin(200000 + n) + Many<n - 1>::value; };\n"
       "template <> struct Many<0> { static constexpr long value = 0; };\nlong x = Many<800>::value;\n"
       "void answer(const workbook::cuda::Arguments&) {}\n";
-  CHECK(contains(inside.build(endless).log, "compiling took longer than 4 seconds"));
+  CHECK(contains(inside.build(endless).log, "compiling took longer than"));
   const std::string second = inside.build(endless).log;
   INFO(second);
-  CHECK(contains(second, "compiling took longer than"));  // a second of its own, or four by the clock
+  CHECK(contains(second, "compiling took longer than"));
 }
 
 TEST_CASE("a worker keeps to its slot's part of the cores") {
