@@ -620,6 +620,13 @@ std::uint64_t number(const char* text) {
   return value;
 }
 
+/// "0/2": the first of two parts.
+void read_share(const std::string& text, Options& options) {
+  const std::size_t slash = text.find('/');
+  options.share = number(text.substr(0, slash).c_str());
+  options.shares = slash == std::string::npos ? 1 : number(text.substr(slash + 1).c_str());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -661,9 +668,7 @@ int main(int argc, char** argv) {
     else if (word == "--processes")
       options.processes = number(value);
     else if (word == "--share")
-      options.share = number(value);
-    else if (word == "--shares")
-      options.shares = number(value);
+      read_share(value, options);
     else if (word == "--cpu")
       options.cpu = number(value);
     else if (word == "--library-path")

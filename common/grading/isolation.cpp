@@ -305,7 +305,7 @@ void Workshop::clear(unsigned slot) {
 }
 
 std::vector<std::string> Workshop::share_of_cores(unsigned slot) const {
-  return {"--share", std::to_string(slot), "--shares", std::to_string(slots_)};
+  return {"--share", fmt::format("{}/{}", slot, slots_)};
 }
 
 std::vector<std::string> Workshop::worker_prefix(unsigned slot, Backend backend) const {

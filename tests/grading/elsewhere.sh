@@ -35,9 +35,7 @@ points = 2
 TOML
 grade="cd /tmp/class && WORKBOOK_ROOT='$book' WORKBOOK_BUILD='$book/build/default' \
   '$book/build/default/bin/workbook_course' grade --assignment assignment.toml --build-time 300 --time-limit 30 \
-  --out graded submissions/right submissions/open && cat graded/class.csv && \
-  { grep -A6 -m1 '^- \\(not compiled\\|failed\\|crashed\\|timed out\\):' graded/right/feedback.md || true; } && \
-  grep -o '\"layers\": *\[[^]]*\]' graded/right/results.json | head -1 | tr -d '\n '"
+  --out graded submissions/right submissions/open && cat graded/class.csv"
 for place in $places; do
   echo "== $place"
   copy="$here/$place"
