@@ -34,6 +34,7 @@ Mutant read_mutant(TomlTable table, const Chapter& chapter, const std::string& f
   mutant.replace = table.any_text("replace");  // empty: the text is left out
   mutant.test = table.text("test");
   mutant.diagnosis = table.text("diagnosis");
+  if (table.has("property")) mutant.property = table.text("property");
   if (table.has("death")) mutant.death = table.choice("death", {"failed", "crashed", "timed out"});
   table.reject_unknown();
   if (mutant.exercise == kGivenCode && !contains(chapter.whole_tests, mutant.test)) {
@@ -48,6 +49,11 @@ Mutant read_mutant(TomlTable table, const Chapter& chapter, const std::string& f
   }
   if (!has_test(chapter, mutant.test)) {
     table.fail_at("test", fmt::format("chapter {} has no test \"{}\"", chapter.name(), mutant.test));
+  }
+  const Exercise* exercise = chapter.find(mutant.exercise);
+  if (!mutant.property.empty() && (exercise == nullptr || !contains(exercise->tests, mutant.test))) {
+    table.fail_at("property", fmt::format("\"{}\" counts only where a test of exercise {} itself kills the mutant",
+                                          mutant.property, mutant.exercise));
   }
   if (mutant.find == mutant.replace) table.fail_at("replace", "find and replace are the same: nothing is mutated");
   return mutant;

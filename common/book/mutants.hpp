@@ -21,6 +21,7 @@ struct Mutant {
   std::string replace;
   std::string test;       ///< name of the test that must kill it
   std::string diagnosis;  ///< id of the known mistake that the message must name, or "unknown": honestly not told
+  std::string property;   ///< what of the problem it is wrong about, for the gate that counts them; may be empty
   std::string death = "failed";  ///< "failed", "crashed", "timed out", … as the result is expected to be called
   std::string file;              ///< tests/NN_name/mutants.toml
   int line = 0;

@@ -23,8 +23,8 @@ struct GradeOptions {
   std::string shard;                     ///< "2/8": the second of eight parts of the submissions
   std::size_t jobs = 1;                  ///< submissions at a time
   double time_limit = 10;                ///< seconds a call
-  double total_time = 600;               ///< seconds a chapter's tests
-  double build_time = 90;                ///< seconds a worker's compilation
+  double total_time = 0;                 ///< seconds a chapter's tests; 0: by how long the book's solution takes
+  double build_time = 30;                ///< seconds of processor time for compiling one file
   bool unsafe = false, again = false;
   bool prepare = false;  ///< only build what grading needs
 };
@@ -135,10 +135,12 @@ Runner declare_grade(Options& options) {
   options.option("--time-limit", given->time_limit, "Seconds that one call may take")
       .allow(number(0.1, 86400, "seconds, from 0.1 to 86400"))
       .show_default();
-  options.option("--total-time", given->total_time, "Seconds that a chapter's tests may take together")
-      .allow(number(1, 86400, "seconds, from 1 to 86400"))
-      .show_default();
-  options.option("--build-time", given->build_time, "Seconds that compiling one worker may take")
+  options
+      .option("--total-time", given->total_time,
+              "Seconds that a chapter's tests may take together, in place of 20 times what the book's solution takes, "
+              "at least 60")
+      .allow(number(1, 86400, "seconds, from 1 to 86400"));
+  options.option("--build-time", given->build_time, "Seconds of processor time that compiling one file may take")
       .allow(number(1, 86400, "seconds, from 1 to 86400"))
       .show_default();
   options.flag("--again", given->again, "Also grade what an earlier run has graded");

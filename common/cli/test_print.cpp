@@ -161,7 +161,7 @@ void print_run(const Session& session, const ChapterRun& run, bool verbose) {
                                                  run.tree == "solutions" ? "the book's solution" : "your code",
                                                  several ? std::string(", on ") + text(run.backend) : ""),
                                      "bold"));
-  if (!run.own_warnings.empty()) fmt::print("the compiler warns:\n{}\n", book::indented(run.own_warnings, "    "));
+  if (!run.own_warnings.empty()) fmt::print("warnings:\n{}\n", book::indented(run.own_warnings, "    "));
   std::set<std::string> shown;
   for (const book::Exercise& exercise : chapter.exercises)
     print_exercise(session, exercise.id + " " + exercise.title, tests_of(run, exercise.id), verbose, shown);

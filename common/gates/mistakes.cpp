@@ -77,6 +77,30 @@ std::vector<std::string> unmatched(const AllKnownMistakes& known,
   return problems;
 }
 
+ByProperty count_properties(const std::map<std::string, std::vector<book::Mutant>>& mutants) {
+  ByProperty result;
+  for (const char* property : kProperties) result.counts[property] = 0;
+  int all = 0;
+  for (const auto& [chapter, list] : mutants) {
+    for (const book::Mutant& mutant : list) {
+      if (mutant.property.empty()) continue;
+      const auto found = result.counts.find(mutant.property);
+      if (found == result.counts.end()) {
+        result.problems.push_back(fmt::format("{}:{}: mutant {}: \"{}\" is no property that mutants are counted by",
+                                              mutant.file, mutant.line, mutant.id, mutant.property));
+        continue;
+      }
+      ++found->second;
+      ++all;
+    }
+  }
+  for (const auto& [property, count] : result.counts)
+    if (count == 0) result.problems.push_back(fmt::format("no mutant has the property \"{}\"", property));
+  if (all < kMutantsByProperty)
+    result.problems.push_back(fmt::format("{} mutants have a property, not {}", all, kMutantsByProperty));
+  return result;
+}
+
 void check_mistakes(Inspection& inspection, Findings& findings) {
   const AllKnownMistakes known = ask_for_mistakes(inspection.workspace);
   std::map<std::string, std::vector<book::Mutant>> mutants;
@@ -86,7 +110,10 @@ void check_mistakes(Inspection& inspection, Findings& findings) {
   }
   for (const KnownMistakes& chapter : known.chapters) findings.passed += int(chapter.ids.size());
   findings.problems = unmatched(known, mutants);
+  const ByProperty properties = count_properties(mutants);
+  findings.problems.insert(findings.problems.end(), properties.problems.begin(), properties.problems.end());
   findings.detail = fmt::format("{} mistakes and mutants", findings.passed);
+  for (const auto& [property, count] : properties.counts) findings.detail += fmt::format(", {}: {}", property, count);
 }
 
 }  // namespace workbook::gates

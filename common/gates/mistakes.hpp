@@ -30,4 +30,26 @@ AllKnownMistakes ask_for_mistakes(const judge::Workspace& workspace);
 std::vector<std::string> unmatched(const AllKnownMistakes& known,
                                    const std::map<std::string, std::vector<book::Mutant>>& mutants);
 
+/// What of a problem a mutant may be wrong about: a kernel that is right only for a part of what it may be asked.
+inline constexpr const char* kProperties[] = {
+    "batches",           // right for B = 1
+    "heads",             // right for H = 1, or for few heads
+    "Nq is not Nk",      // right for Nq = Nk, or where one is the smaller
+    "head dimension",    // wrong at one d alone
+    "last tile",         // wrong in the last tile, of the last head alone too
+    "mask",              // causal and not, at more than one tile
+    "scale",             // its sign and its size, and scores of any size
+    "hidden tile",       // all keys of a tile are masked
+    "row without keys",  // a row of -inf
+};
+inline constexpr int kMutantsByProperty = 60;  ///< at least so many have one
+
+/// How many mutants have each property. A sentence for a property that is not in the list, for one that has no mutant,
+/// and for too few in all. That an exercise's own test kills each is a condition of reading them.
+struct ByProperty {
+  std::map<std::string, int> counts;
+  std::vector<std::string> problems;
+};
+ByProperty count_properties(const std::map<std::string, std::vector<book::Mutant>>& mutants);
+
 }  // namespace workbook::gates

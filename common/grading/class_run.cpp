@@ -73,12 +73,12 @@ Isolation isolation_for(const Course& course, const std::vector<Submission>& sub
 /// The submissions of one run, graded by several threads.
 class Run {
  public:
-  Run(const Course& course, const ClassOptions& options, std::vector<Submission> mine, Workshop& workshop,
+  Run(const Course& course, const ClassOptions& options, std::vector<Submission> mine, Shared& shared,
       const std::function<void(const Graded&)>& on_graded)
       : course_(course),
         options_(options),
         mine_(std::move(mine)),
-        workshop_(workshop),
+        shared_(shared),
         on_graded_(on_graded),
         key_(course_key(course)),
         graded_(mine_.size()) {}
@@ -107,14 +107,14 @@ class Run {
       std::optional<GradedSubmission> record;
       if (writes_records() && !options_.again) record = read_record(options_.out / mine_[i].student);
       known = record && record->key == key;
-      graded = known ? *record : grade_one(course_, workshop_, slot, untouched_, handed_in);
+      graded = known ? *record : grade_one(course_, shared_, slot, handed_in);
       graded.key = key;
     });
     graded.student = mine_[i].student;
     graded.path = line_text(mine_[i].path.string());
     graded.assignment = course_.assignment.title;
     graded.verified_on = course_.verified_on;
-    graded.isolation = workshop_.isolation().record;
+    graded.isolation = shared_.workshop.isolation().record;
     graded.hidden_results = course_.assignment.hidden_results;
     graded.leaderboard = course_.assignment.leaderboard;
     guarded(graded, [&] {
@@ -139,16 +139,24 @@ class Run {
   const Course& course_;
   const ClassOptions& options_;
   const std::vector<Submission> mine_;
-  Workshop& workshop_;
+  Shared& shared_;
   const std::function<void(const Graded&)>& on_graded_;
   const std::string key_;
-  Untouched untouched_;
   std::vector<GradedSubmission> graded_;
   std::atomic<std::size_t> next_{0};
   std::atomic<bool> trouble_{false};
   std::mutex mutex_;  ///< of done_, and of calling on_graded_
   std::size_t done_ = 0;
 };
+
+/// How long each chapter's tests may take: as the options say, or else in proportion to the book's own solution on this
+/// machine, so that what is slow on purpose costs a class little of its time.
+std::map<int, double> total_times(const Course& course, std::map<int, double> solution_seconds) {
+  constexpr double least = 60, times_the_solution = 20;
+  for (auto& [chapter, seconds] : solution_seconds)
+    seconds = course.options.total_time > 0 ? course.options.total_time : std::max(least, times_the_solution * seconds);
+  return solution_seconds;
+}
 
 /// Writes the class's tables: of what has just been graded, and of all else whose records are there, so that the last
 /// of several parts has everyone. Returns how many they have.
@@ -192,9 +200,9 @@ GradedClass grade_class(const judge::Workspace& workspace, const ClassOptions& o
   // Results lie where only we can write; a worker's user could read them otherwise. The folder's mode is our umask's.
   if (options.results.empty()) fs::create_directories(options.out);
   Workshop workshop(workspace.toolchain, workspace.book.root, isolation, limits, slots);
-  prove_gpu(course, workshop);
+  Shared shared{workshop, total_times(course, prove_solutions(course, workshop)), {}, {}};
 
-  Run run(course, options, mine, workshop, on_graded);
+  Run run(course, options, mine, shared, on_graded);
   run.grade_all(slots);
   GradedClass result;
   result.submissions = run.take();

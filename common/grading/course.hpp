@@ -18,8 +18,8 @@ struct CourseOptions {
   bool on_gpu = false;               ///< on a GPU too
   bool unsafe = false;               ///< without isolation
   double time_limit = 10;            ///< seconds a call
-  double total_time = 600;           ///< seconds a chapter's tests
-  double build_time = 90;            ///< seconds a worker's compilation
+  double total_time = 0;             ///< seconds a chapter's tests; 0: by how long the book's solution takes
+  double build_time = 30;            ///< seconds of processor time for compiling one file
 };
 
 struct Course {

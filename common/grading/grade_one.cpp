@@ -127,29 +127,57 @@ void distrust(const Course& course, const Chapter& chapter, const Files& handed_
   request.on_whole = circular_exercises(solution, source);
 }
 
+/// Once more, while nothing else is graded, each test that took too long; what it came to then takes the old verdict's
+/// place. The first that takes too long again ends it: so would the others, and they cost everyone their time.
+void repeat_slow_tests(const Workspace& mirror, const judge::Plan& plan, const judge::Built& built, RunRequest request,
+                       Turns& turns, ChapterRun& run) {
+  const auto slow = [](const Verdict& verdict) { return verdict.finished && verdict.result == Result::timed_out; };
+  if (std::ranges::none_of(run.tests, slow)) return;
+  turns.alone([&] {
+    for (Verdict& verdict : run.tests) {
+      if (!slow(verdict)) continue;
+      request.only = verdict.test;
+      const ChapterRun again = run_plan(mirror, plan, built, request);
+      const auto found = std::ranges::find(again.tests, verdict.test, &Verdict::test);
+      if (found == again.tests.end()) return;
+      verdict = *found;
+      if (slow(verdict)) return;
+    }
+  });
+}
+
 /// Runs a chapter's tests, public and hidden, on each of its backends.
 void run_chapter(const Course& course, const Workspace& mirror, const Chapter& chapter, const Files& handed_in,
-                 Workshop& workshop, unsigned slot, GradedSubmission& graded) {
+                 Shared& shared, unsigned slot, GradedSubmission& graded) {
   RunRequest request;
   request.time_limit = course.options.time_limit;
-  request.total_time = course.options.total_time;
+  request.total_time = shared.total_time.at(chapter.number);
   request.gpu_grafts = true;
-  request.build = [&](const std::vector<worker::WorkerJob>& jobs) { return workshop.build(slot, jobs); };
+  request.build = [&](const std::vector<worker::WorkerJob>& jobs) { return shared.workshop.build(slot, jobs); };
   distrust(course, chapter, handed_in, request);
   const Tree tree{"submission", mirror.book.root / "chapters" / chapter.name()};
   for (const Backend backend : course.backends.at(chapter.number)) {
     request.backend = backend;
-    request.worker_prefix = workshop.worker_prefix(slot, backend);
+    request.worker_prefix = shared.workshop.worker_prefix(slot, backend);
     request.program.clear();
     request.hidden = false;
     const judge::Plan plan = make_plan(mirror, chapter, tree, request);
-    const judge::Built built = build_plans(mirror, {plan}, request.build);
-    take_tests(course, chapter, run_plan(mirror, plan, built, request), /*hidden=*/false, graded);
+    const judge::Built built = shared.turns.beside_others([&] { return build_plans(mirror, {plan}, request.build); });
+    const auto start = std::chrono::steady_clock::now();
+    const auto run_all = [&] {
+      ChapterRun run = shared.turns.beside_others([&] { return run_plan(mirror, plan, built, request); });
+      repeat_slow_tests(mirror, plan, built, request, shared.turns, run);
+      take_tests(course, chapter, run, request.hidden, graded);
+    };
+    run_all();
     const auto hidden = course.hidden_programs.find(chapter.number);
     if (hidden == course.hidden_programs.end()) continue;
     request.program = hidden->second;
     request.hidden = true;
-    take_tests(course, chapter, run_plan(mirror, plan, built, request), /*hidden=*/true, graded);
+    // What the public tests have left, but enough for a few calls.
+    const double taken = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    request.total_time = std::max(request.total_time - taken, 3 * request.time_limit);
+    run_all();
   }
 }
 
@@ -182,17 +210,16 @@ void Untouched::add(int chapter, GradedSubmission& graded, const std::function<v
   graded.notes.insert(graded.notes.end(), known->second.notes.begin(), known->second.notes.end());
 }
 
-GradedSubmission grade_one(const Course& course, Workshop& workshop, unsigned slot, Untouched& untouched,
-                           const HandedIn& handed_in) {
+GradedSubmission grade_one(const Course& course, Shared& shared, unsigned slot, const HandedIn& handed_in) {
   const auto start = std::chrono::steady_clock::now();
   GradedSubmission graded;
   graded.notes = handed_in.notes;
-  workshop.clear(slot);
-  const Workspace mirror = mirror_book(course, workshop.mirror(slot), handed_in.files);
+  shared.workshop.clear(slot);
+  const Workspace mirror = mirror_book(course, shared.workshop.mirror(slot), handed_in.files);
   for (const Chapter& chapter : course.chapters) {
     if (reject(course, chapter, handed_in.files, graded)) continue;
     const auto run = [&](GradedSubmission& into) {
-      run_chapter(course, mirror, chapter, handed_in.files, workshop, slot, into);
+      run_chapter(course, mirror, chapter, handed_in.files, shared, slot, into);
     };
     const bool touched = std::ranges::any_of(handed_in.files, [&](const auto& file) {
       return is_of(chapter, file.first) && file.second != course.pristine.at(file.first);
@@ -200,35 +227,44 @@ GradedSubmission grade_one(const Course& course, Workshop& workshop, unsigned sl
     if (touched) {
       run(graded);
     } else {
-      untouched.add(chapter.number, graded, run);
+      shared.untouched.add(chapter.number, graded, run);
     }
   }
-  workshop.clear(slot);
+  shared.workshop.clear(slot);
   graded.items = give_points(course.assignment, course.workspace.book, graded.tests);
   graded.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return graded;
 }
 
-void prove_gpu(const Course& course, Workshop& workshop) {
+std::map<int, double> prove_solutions(const Course& course, Workshop& workshop) {
   const Workspace& workspace = course.workspace;
+  std::map<int, double> seconds;
   for (const Chapter& chapter : course.chapters) {
-    if (!std::ranges::count(course.backends.at(chapter.number), Backend::cuda)) continue;
-    workspace.progress(fmt::format("chapter {}: the book's solution on the GPU", chapter.number));
-    RunRequest request;
-    request.backend = Backend::cuda;
-    request.time_limit = course.options.time_limit;
-    request.total_time = course.options.total_time;
-    request.build = [&](const std::vector<worker::WorkerJob>& jobs) { return workshop.build(0, jobs); };
-    request.worker_prefix = workshop.worker_prefix(0, Backend::cuda);
-    const Chapter& all = *workspace.book.find(chapter.number);  // with the exercises that are not graded
-    const ChapterRun run = run_tests(workspace, all, solutions_tree(workspace, all), request);
-    workspace.progress("");
-    const std::string why = what_failed(run);
-    if (why.empty()) continue;
-    throw judge::EnvironmentError(fmt::format(
-        "the book's own solution of chapter {} does not pass on this GPU as submissions would run there: {}",
-        chapter.number, why));
+    for (const Backend backend : course.backends.at(chapter.number)) {
+      workspace.progress(fmt::format("chapter {}: the book's solution on {}", chapter.number, text(backend)));
+      RunRequest request;
+      request.backend = backend;
+      request.time_limit = course.options.time_limit;
+      request.total_time = course.options.total_time;
+      request.build = [&](const std::vector<worker::WorkerJob>& jobs) { return workshop.build(0, jobs); };
+      request.worker_prefix = workshop.worker_prefix(0, backend);
+      const Chapter& all = *workspace.book.find(chapter.number);  // with the exercises that are not graded
+      // Handed in, as it were: compiled, and judged once compiled, as a submission is.
+      const Tree tree{"submission", solutions_tree(workspace, all).folder};
+      const judge::Plan plan = make_plan(workspace, all, tree, request);
+      const judge::Built built = build_plans(workspace, {plan}, request.build);
+      const auto start = std::chrono::steady_clock::now();
+      const ChapterRun run = run_plan(workspace, plan, built, request);
+      seconds[chapter.number] += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      workspace.progress("");
+      const std::string why = what_failed(run);
+      if (why.empty()) continue;
+      throw judge::EnvironmentError(
+          fmt::format("the book's own solution of chapter {} does not pass on {} as submissions would run there: {}",
+                      chapter.number, text(backend), why));
+    }
   }
+  return seconds;
 }
 
 }  // namespace workbook::grading

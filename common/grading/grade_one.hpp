@@ -11,6 +11,7 @@
 #include "common/grading/graded.hpp"
 #include "common/grading/isolation.hpp"
 #include "common/grading/submission.hpp"
+#include "common/grading/turns.hpp"
 
 namespace workbook::grading {
 
@@ -25,13 +26,22 @@ class Untouched {
   std::map<int, GradedSubmission> known_;  ///< by chapter
 };
 
-/// Grades what was handed in, in a slot of the workshop. Several slots may be in use at the same time. Who handed it
-/// in, and what all submissions have in common, is left to the caller.
-GradedSubmission grade_one(const Course& course, Workshop& workshop, unsigned slot, Untouched& untouched,
-                           const HandedIn& handed_in);
+/// What the submissions of a class share while they are graded.
+struct Shared {
+  Workshop& workshop;
+  std::map<int, double> total_time;  ///< seconds that a chapter's tests may take, public and hidden together
+  Untouched untouched;
+  Turns turns;
+};
 
-/// A GPU's driver may refuse to work for another user or in the filter: the book's own solution has to pass there
-/// before anybody's is graded. EnvironmentError with what does not.
-void prove_gpu(const Course& course, Workshop& workshop);
+/// Grades what was handed in, in a slot of the workshop. Several slots may be in use at the same time. Who handed it
+/// in, and what all submissions have in common, is left to the caller. A test that took too long is run again while
+/// nothing else is graded, and counts as it ends then.
+GradedSubmission grade_one(const Course& course, Shared& shared, unsigned slot, const HandedIn& handed_in);
+
+/// The book's own solution has to pass as submissions will run before anybody's is graded: a GPU's driver may refuse to
+/// work for another user or in the filter, a container may forbid what a worker needs. EnvironmentError with what does
+/// not. Returns how long the tests of each chapter took, in seconds.
+std::map<int, double> prove_solutions(const Course& course, Workshop& workshop);
 
 }  // namespace workbook::grading

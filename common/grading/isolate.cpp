@@ -60,6 +60,7 @@ struct Options {
   uid_t user = 0;  // 0: stay who we are
   double seconds = 0;
   std::uint64_t memory = 0, file_size = 0, processes = 0, cpu = 0;
+  std::uint64_t share = 0, shares = 1;  // of the cores: the share-th of so many equal parts
   std::string library_path, temporary, path;
   std::vector<std::string> read, write;
   std::vector<char*> command;
@@ -78,6 +79,30 @@ void limit(int resource, std::uint64_t value) {
   const rlim_t least = now.rlim_max == RLIM_INFINITY ? value : std::min<rlim_t>(now.rlim_max, value);
   const rlimit set{least, least};
   if (::setrlimit(__rlimit_resource_t(resource), &set) != 0) fail("setrlimit");
+}
+
+/// Processor time, in seconds: a signal that compilers name when they report it, and the end a second later.
+void limit_processor_time(std::uint64_t seconds) {
+  rlimit now{};
+  if (::getrlimit(RLIMIT_CPU, &now) != 0) fail("getrlimit");
+  const rlimit set{std::min<rlim_t>(now.rlim_max, seconds), std::min<rlim_t>(now.rlim_max, seconds + 1)};
+  if (::setrlimit(RLIMIT_CPU, &set) != 0) fail("setrlimit");
+}
+
+/// Stays on its own part of the cores that we may use: however many threads it has, the other parts' programs do not
+/// wait for it. More parts than cores: several have the same one.
+void keep_to_share(std::uint64_t share, std::uint64_t shares) {
+  cpu_set_t all;
+  if (shares < 2 || ::sched_getaffinity(0, sizeof all, &all) != 0) return;
+  std::vector<int> cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(core, &all)) cores.push_back(core);
+  const std::uint64_t from = cores.size() * share / shares;
+  const std::uint64_t to = std::max(from + 1, std::uint64_t(cores.size() * (share + 1) / shares));
+  cpu_set_t own;
+  CPU_ZERO(&own);
+  for (std::uint64_t i = from; i < std::min<std::uint64_t>(to, cores.size()); ++i) CPU_SET(cores[i], &own);
+  if (::sched_setaffinity(0, sizeof own, &own) != 0) fail("sched_setaffinity");
 }
 
 // ---- Landlock (Linux 5.13 and later). The numbers are the kernel's; the header of a build machine may be older.
@@ -362,7 +387,7 @@ void filter_by_name(bool run, bool gpu) {
     filter.rule(refused, SCMP_SYS(socket), {when(0, SCMP_CMP_NE, AF_UNIX)});
     filter.rules(refused, {"socketpair"});
   } else {
-    filter.rules(refused, {"socket", "socketpair", "bind", "listen"});
+    filter.rules(refused, {"socket", "socketpair", "bind", "listen", "sched_setaffinity"});
   }
   filter.rule(refused, SCMP_SYS(tgkill), {when(2, SCMP_CMP_NE, SIGABRT)});
   filter.rules(SCMP_ACT_ERRNO(ENOSYS), {"clone3"});
@@ -424,7 +449,8 @@ void die_with_parent(pid_t parent, int signal) {
   limit(RLIMIT_MEMLOCK, options.gpu ? ~std::uint64_t(0) : 64 << 10);
   if (options.memory > 0) limit(RLIMIT_AS, options.memory);
   if (options.file_size > 0) limit(RLIMIT_FSIZE, options.file_size);
-  if (options.cpu > 0) limit(RLIMIT_CPU, options.cpu);
+  if (options.cpu > 0) limit_processor_time(options.cpu);
+  keep_to_share(options.share, options.shares);
   if (options.processes > 0 && options.user != 0) limit(RLIMIT_NPROC, options.processes);  // counted for each user
 
   std::vector<std::string> variables{
@@ -482,7 +508,12 @@ int build(const Options& options) {
   if (::getppid() != parent) return kFailed;
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, signal);
+  sigaddset(&signals, SIGCHLD);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
+    // What the caller ignores (nohup) ends no compiler either; a signal that is blocked would come all the same.
+    struct sigaction now {};
+    if (::sigaction(signal, nullptr, &now) != 0 || now.sa_handler != SIG_IGN) sigaddset(&signals, signal);
+  }
   ::sigprocmask(SIG_BLOCK, &signals, nullptr);
   const pid_t self = ::getpid();
   const pid_t child = ::fork();
@@ -496,6 +527,7 @@ int build(const Options& options) {
   ::clock_gettime(CLOCK_MONOTONIC, &until);
   const double end = double(until.tv_sec) + 1e-9 * double(until.tv_nsec) + options.seconds;
   int result = kTimedOut;
+  bool interrupted = false;
   while (true) {
     int status = 0;
     if (::waitpid(child, &status, WNOHANG) == child) {
@@ -510,10 +542,12 @@ int build(const Options& options) {
     const int signal = ::sigtimedwait(&signals, nullptr, &wait);
     if (signal == SIGTERM || signal == SIGINT || signal == SIGHUP) {
       result = 128 + signal;
+      interrupted = true;
       break;
     }
   }
   end_descendants();
+  if (interrupted) std::printf("compiling was interrupted\n");
   if (result == kTimedOut) std::printf("compiling took longer than %g seconds and was ended\n", options.seconds);
   return result;
 }
@@ -561,6 +595,9 @@ int probe(bool run, const std::vector<std::string>& paths) {
   tell("ptrace", ::ptrace(PTRACE_ATTACH, ::getppid(), nullptr, nullptr) != 0);
   tell("io_uring", ::syscall(SYS_io_uring_setup, 1, nullptr) < 0 && errno == EPERM);
   tell("a namespace", ::unshare(CLONE_NEWUSER) != 0);
+  cpu_set_t cores;
+  const bool known = ::sched_getaffinity(0, sizeof cores, &cores) == 0;
+  tell("other cores", !known || ::sched_setaffinity(0, sizeof cores, &cores) != 0);
   if (run) {
     tell("writing a file", !opens("/tmp/.workbook-probe-" + std::to_string(::getpid()), O_WRONLY | O_CREAT));
     const long child = ::syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr);
@@ -581,6 +618,13 @@ std::uint64_t number(const char* text) {
   const std::uint64_t value = std::strtoull(text, &end, 10);
   if (*text == '\0' || *end != '\0') fail(std::string("not a number: ") + text, 0);
   return value;
+}
+
+/// "0/2": the first of two parts.
+void read_share(const std::string& text, Options& options) {
+  const std::size_t slash = text.find('/');
+  options.share = number(text.substr(0, slash).c_str());
+  options.shares = slash == std::string::npos ? 1 : number(text.substr(slash + 1).c_str());
 }
 
 }  // namespace
@@ -623,6 +667,8 @@ int main(int argc, char** argv) {
       options.file_size = number(value);
     else if (word == "--processes")
       options.processes = number(value);
+    else if (word == "--share")
+      read_share(value, options);
     else if (word == "--cpu")
       options.cpu = number(value);
     else if (word == "--library-path")

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <set>
 #include <sstream>
@@ -51,6 +52,7 @@ bool is_header(const fs::path& path) {
 }
 
 constexpr const char* kWorkshops = "workbook-grading-";
+constexpr double kPatience = 4;  ///< so many times its processor time a compiler may take by the clock
 
 /// Takes the lock of a workshop's folder, if it is to be had: its owner holds it as long as it lives, in whatever
 /// container that may be. -1 if it is not.
@@ -210,7 +212,8 @@ Workshop::Workshop(const worker::Toolchain& toolchain, const fs::path& book_root
       limits_(limits),
       slots_(slots),
       inside_(toolchain),
-      built_(slots) {
+      built_(slots),
+      slow_(slots) {
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   threads_ = std::clamp(cores / slots_, 1u, kUsersPerSlot - 1);
   remove_left_behind();
@@ -254,6 +257,15 @@ Workshop::Workshop(const worker::Toolchain& toolchain, const fs::path& book_root
         for (std::string& word : *words) word = moved(word);
       }
     }
+    // For thousands of errors a compiler looks for as many suggestions; nobody reads them.
+    for (const Backend backend : {Backend::cpu, Backend::sim}) {
+      if (!inside_.backends.contains(backend)) continue;
+      for (auto* words : {&inside_.backends.at(backend).compile, &inside_.backends.at(backend).kernels})
+        if (!words->empty()) words->emplace_back("-fmax-errors=50");
+    }
+    // So that what runs before main has a section of its own, with -O1 too: object.cpp looks at what it calls.
+    if (limits_.judge_objects && inside_.backends.contains(Backend::sim) && toolchain_.compiler_id.starts_with("GNU"))
+      inside_.backends.at(Backend::sim).kernels.emplace_back("-freorder-functions");
     if (limits_.judge_objects && inside_.backends.contains(Backend::cpu))
       inside_.backends.at(Backend::cpu).compile.emplace_back("-fstack-usage");
     open_to_all(headers);
@@ -289,6 +301,11 @@ void Workshop::clear(unsigned slot) {
   set_mode(folder / "workers", 0710);
   if (isolation_.other_user) give_to(folder / "workers", 0, user(slot, 0));
   built_[slot].clear();
+  slow_[slot] = false;
+}
+
+std::vector<std::string> Workshop::share_of_cores(unsigned slot) const {
+  return {"--share", fmt::format("{}/{}", slot, slots_)};
 }
 
 std::vector<std::string> Workshop::worker_prefix(unsigned slot, Backend backend) const {
@@ -296,9 +313,13 @@ std::vector<std::string> Workshop::worker_prefix(unsigned slot, Backend backend)
   std::vector<std::string> words{isolation_.program.string(), "run"};
   const std::vector<std::string> common = common_options(isolation_, user(slot, 0));
   words.insert(words.end(), common.begin(), common.end());
+  // The simulator has a thread for each core; CUDA's driver has some of its own.
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
-  words.insert(words.end(), {"--cpu", std::to_string(limits_.worker_cpu), "--processes",
-                             std::to_string(64 + 16 * cores), "--library-path", (folder_ / "objects").string()});
+  const unsigned most_threads = backend == Backend::cuda ? 64 + 16 * cores : 8 + cores;
+  words.insert(words.end(), {"--cpu", std::to_string(limits_.worker_cpu), "--processes", std::to_string(most_threads),
+                             "--library-path", (folder_ / "objects").string()});
+  const std::vector<std::string> share = share_of_cores(slot);
+  words.insert(words.end(), share.begin(), share.end());
   if (backend == Backend::cuda) words.emplace_back("--gpu");
   words.emplace_back("--");
   return words;
@@ -370,15 +391,17 @@ void judge_objects(const WorkerJob& job, const fs::path& build_folder, WorkerBui
 
 }  // namespace
 
-std::vector<std::string> Workshop::build_prefix(unsigned slot, unsigned thread, const fs::path& stage,
-                                                Backend backend) const {
+std::vector<std::string> Workshop::build_prefix(unsigned slot, unsigned thread, const fs::path& stage, Backend backend,
+                                                double seconds) const {
   std::vector<std::string> prefix{isolation_.program.string(), "build"};
   const auto add = [&](const std::vector<std::string>& words) {
     prefix.insert(prefix.end(), words.begin(), words.end());
   };
   add(common_options(isolation_, user(slot, thread + 1)));
-  add({"--seconds", fmt::format("{:.0f}", limits_.build_seconds)});
-  add({"--cpu", fmt::format("{:.0f}", limits_.build_seconds)});
+  // What else runs on the machine must not end a compiler that has had little of its time.
+  add({"--seconds", fmt::format("{:.0f}", std::ceil(kPatience * seconds))});
+  add({"--cpu", fmt::format("{:.0f}", std::ceil(seconds))});
+  add(share_of_cores(slot));
   add({"--memory", std::to_string(backend == Backend::cuda ? 0 : limits_.build_memory)});
   add({"--file-size", std::to_string(limits_.build_file)});
   add({"--processes", "128"});
@@ -405,7 +428,9 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
   worker::Toolchain toolchain = inside_;
   toolchain.root = stage;
   toolchain.build_folder = stage / "build";
-  if (isolation_.on) toolchain.prefix = build_prefix(slot, thread, stage, job.backend);
+  // What took too long once is not waited for as long again: most of a submission's workers share its code.
+  const double seconds = slow_[slot] ? limits_.build_seconds / 4 : limits_.build_seconds;
+  if (isolation_.on) toolchain.prefix = build_prefix(slot, thread, stage, job.backend, seconds);
   if (isolation_.on && isolation_.other_user) {
     const unsigned id = user(slot, thread + 1);
     give_to(stage, 0, id);
@@ -424,9 +449,17 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
     built.executable = executable;
   }
   if (!built.ok) require_room(folder_);
+  if (!built.ok && built.log.ends_with("compiling was interrupted\n"))
+    throw std::runtime_error("a signal has ended the compiler");
+  if (!built.ok && built.log.find("CPU time limit exceeded signal terminated program") != std::string::npos)
+    built.log = fmt::format("compiling took longer than {:g} seconds and was ended\n", seconds);
   // The rest of the log is the command.
   const std::size_t ended = built.log.find("compiling took longer than");
-  if (!built.ok && ended != std::string::npos) built.log.erase(0, ended);
+  if (!built.ok && ended != std::string::npos) {
+    built.log.erase(0, ended);
+    const std::lock_guard lock(mutex_);
+    slow_[slot] = true;
+  }
   fs::remove_all(stage);
   return built;
 }

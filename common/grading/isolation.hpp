@@ -22,7 +22,7 @@ class NoIsolation : public std::runtime_error {
 };
 
 struct IsolationLimits {
-  double build_seconds = 90;                ///< wall clock of compiling one worker
+  double build_seconds = 30;                ///< processor time of compiling one file; four times that by the clock
   std::uint64_t build_memory = 3ull << 30;  ///< address space of a compiler
   std::uint64_t build_file = 256ull << 20;  ///< bytes of one object file or executable
   std::uint64_t worker_cpu = 600;           ///< seconds of processor time of one worker
@@ -71,9 +71,11 @@ class Workshop {
   const Isolation& isolation() const { return isolation_; }
 
  private:
+  /// The part of the machine's cores that is a slot's.
+  std::vector<std::string> share_of_cores(unsigned slot) const;
   /// What compiles a worker in the isolation.
   std::vector<std::string> build_prefix(unsigned slot, unsigned thread, const std::filesystem::path& stage,
-                                        Backend backend) const;
+                                        Backend backend, double seconds) const;
   worker::WorkerBuilt build_one(unsigned slot, unsigned thread, const worker::WorkerJob& job);
   unsigned user(unsigned slot, unsigned thread) const { return limits_.first_user + slot * kUsersPerSlot + thread; }
 
@@ -88,6 +90,7 @@ class Workshop {
   worker::Toolchain inside_;  ///< the toolchain with the workshop's paths; root and build folder are a stage's
   std::mutex mutex_;          ///< of built_, and of building the book's own workers
   std::vector<std::map<std::string, worker::WorkerBuilt>> built_;  ///< by slot and job
+  std::vector<char> slow_;  ///< by slot: something of its submission took too long to compile
 };
 
 }  // namespace workbook::grading

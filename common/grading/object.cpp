@@ -145,51 +145,34 @@ bool is_standard(std::string_view name) {
 
 /// Types and functions of the book's headers that are compiled into every answer which uses them.
 bool is_shared_of_the_book(std::string_view name) {
-  constexpr std::array<std::string_view, 11> own{
+  constexpr std::array<std::string_view, 12> own{
       "8workbook6Matrix",       "8workbook4headI",        "8workbook13OutsideMatrix", "8workbook4Todo",
       "8workbook10InputError",  "8workbook4half",         "8workbook5Shape",          "8workbook12visible_keys",
-      "8workbook4cuda7Refused", "8workbook4cuda6launchI", "8workbook4cuda5Error"};
-  constexpr std::array<std::string_view, 8> of_kernels{"8workbook4cuda13with_head_dim",
-                                                       "8workbook4cuda10with_sizes",
-                                                       "6nvcuda",
-                                                       "4simt6launchI",
-                                                       "4simt13shared_struct",
-                                                       "4simt6detail",
-                                                       "8workbook4cuda14dynamic_shared",
-                                                       "4simt11FragmentType"};
+      "8workbook4cuda7Refused", "8workbook4cuda6launchI", "8workbook4cuda5Error",     "8workbook4cuda13open_exercise"};
+  constexpr std::array<std::string_view, 10> of_kernels{"8workbook4cuda13with_head_dim",
+                                                        "8workbook4cuda10with_sizes",
+                                                        "6nvcuda",
+                                                        "4simt6launchI",
+                                                        "4simt13shared_struct",
+                                                        "4simt6detail",
+                                                        "8workbook4cuda14dynamic_shared",
+                                                        "4simt11FragmentType",
+                                                        "4simt16register_of_pair",
+                                                        "8workbook4cuda7grid_of"};
   const auto entity_name = entity(name);
   return entity_name && (begins_with(own, *entity_name) || begins_with(of_kernels, *entity_name));
 }
 
 /// What the simulator's surface calls (common/simt/runtime.hpp): a kernel is made of these.
 bool is_kernels_own(std::string_view name) {
-  constexpr std::array<std::string_view, 27> own{"12thread_index",
-                                                 "11block_index",
-                                                 "10block_size",
-                                                 "9grid_size",
-                                                 "9in_kernel",
-                                                 "13block_barrier",
-                                                 "12warp_barrier",
-                                                 "12warp_shuffle",
-                                                 "9warp_vote",
-                                                 "11active_mask",
-                                                 "6atomicE",
-                                                 "10copy_async",
-                                                 "17copy_async_commit",
-                                                 "15copy_async_wait",
-                                                 "15unset_registers",
-                                                 "11matrix_load",
-                                                 "12matrix_store",
-                                                 "15matrix_multiply",
-                                                 "13load_matrices",
-                                                 "14store_matrices",
-                                                 "18multiply_registers",
-                                                 "14dynamic_shared",
-                                                 "4note",
-                                                 "16assertion_failed",
-                                                 "15end_thread_open",
-                                                 "8run_grid",
-                                                 "6launch"};
+  constexpr std::array<std::string_view, 28> own{
+      "12thread_index",     "13named_barrier",      "11block_index",     "10block_size",
+      "9grid_size",         "9in_kernel",           "13block_barrier",   "12warp_barrier",
+      "12warp_shuffle",     "9warp_vote",           "11active_mask",     "6atomicE",
+      "10copy_async",       "17copy_async_commit",  "15copy_async_wait", "15unset_registers",
+      "11matrix_load",      "12matrix_store",       "15matrix_multiply", "13load_matrices",
+      "14store_matrices",   "18multiply_registers", "14dynamic_shared",  "4note",
+      "16assertion_failed", "15end_thread_open",    "8run_grid",         "6launch"};
   const auto entity_name = entity(name);
   if (!entity_name) return false;
   if (entity_name->starts_with("4simt")) return begins_with(own, entity_name->substr(5));

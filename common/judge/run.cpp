@@ -9,6 +9,7 @@
 
 #include "common/attention/error.hpp"
 #include "common/book/files.hpp"
+#include "common/book/offsets.hpp"
 #include "common/book/text.hpp"
 #include "common/judge/places.hpp"
 #include "common/judge/warnings.hpp"
@@ -34,6 +35,23 @@ json subject_json(const worker::WorkerBuilt& built, const Plan& plan) {
                       built.ok ? "" : first_errors(as_the_reader_knows(built.log, plan)), false);
 }
 
+/// Products in the lines of kernels' exercises that no test can tell from right ones: they are wrong from 2^31 on.
+std::string narrow_offsets(const Workspace& workspace, const Plan& plan) {
+  std::string warnings;
+  for (const auto& [id, in] : plan.regions) {
+    const book::Region* region = in.reader.find(id);
+    if (region == nullptr || book::is_open(*region) || fs::path(in.file).extension() == ".cpp") continue;
+    for (const book::NarrowProduct& product : book::narrow_products(book::join_lines(in.reader.lines))) {
+      if (product.line <= region->begin_line || product.line >= region->end_line) continue;
+      warnings += fmt::format(
+          "{}:{}: {} is computed in 32 bits, and wrong from 2^31 on, more than a test can hold: "
+          "make its first factor a std::int64_t\n",
+          workspace.shown(plan.tree.folder / in.file), product.line, product.text);
+    }
+  }
+  return warnings;
+}
+
 /// What the compiler warns of in lines of the tree's exercises, whichever build said it first. Everything else in those
 /// files is the book's.
 std::string own_warnings(const Workspace& workspace, const Plan& plan, const Built& built) {
@@ -53,7 +71,7 @@ std::string own_warnings(const Workspace& workspace, const Plan& plan, const Bui
       if (text.find(warning.substr(0, warning.find('\n'))) == std::string::npos) text += warning;
     }
   }
-  return text;
+  return text + narrow_offsets(workspace, plan);
 }
 
 /// compute-sanitizer over the workers of one run.

@@ -92,6 +92,15 @@ TEST_CASE("a mutant that cannot be used is an error with its line") {
              starts_at_line(11) && ContainsSubstring("given twice, first on line 1"));
 }
 
+TEST_CASE("a property counts only where a test of the exercise itself kills the mutant") {
+  const TemporaryBook folder;
+  folder.write(path, replaced(two_mutants, "\"no-plus\"", "\"no-plus\"\nproperty = \"sign\""));
+  CHECK(load(folder)[0].property == "sign");
+  CHECK(load(folder)[1].property.empty());
+  CHECK_THAT(error_after("death = \"crashed\"", "property = \"sign\""),
+             starts_at_line(18) && ContainsSubstring("a test of exercise 1.2 itself"));
+}
+
 TEST_CASE("a mutant changes its region and nothing else") {
   const TemporaryBook folder;
   folder.write(path, two_mutants);

@@ -1,6 +1,7 @@
 // Mistakes and mutants, checked both ways.
 #include "common/gates/mistakes.hpp"
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 
 using namespace workbook;
@@ -71,4 +72,26 @@ TEST_CASE("a reason that is no longer needed is reported") {
         std::vector<std::string>{
             "tests/02_products/mistakes.cpp: \"gone\" is said to have no mutant, but is no mistake of it",
             "tests/02_products/mistakes.cpp: \"no-times\" is said to have no mutant, but has one"});
+}
+
+TEST_CASE("mutants are counted by what of the problem they are wrong about") {
+  std::map<std::string, std::vector<book::Mutant>> made{{"01_sums", {}}};
+  const auto add = [&](const char* property, int times) {
+    for (int i = 0; i < times; ++i) {
+      made["01_sums"].push_back(mutant("1.1-x", "no-plus"));
+      made["01_sums"].back().property = property;
+    }
+  };
+  for (const char* property : kProperties) add(property, 1);
+  add("", 5);
+  CHECK(count_properties(made).problems == std::vector<std::string>{"9 mutants have a property, not 60"});
+  add("scale", 51);
+  CHECK(count_properties(made).problems.empty());
+  CHECK(count_properties(made).counts.at("scale") == 52);
+  add("sclae", 1);
+  CHECK(count_properties(made).problems ==
+        std::vector<std::string>{
+            "tests/mutants.toml:7: mutant 1.1-x: \"sclae\" is no property that mutants are counted by"});
+  made["01_sums"].erase(made["01_sums"].begin());
+  CHECK(std::ranges::count(count_properties(made).problems, "no mutant has the property \"batches\"") == 1);
 }

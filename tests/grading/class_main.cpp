@@ -1,13 +1,17 @@
-// grading_class FOLDER: writes a class's submissions, its assignment.toml (2.1, 2.3, 4.2 and 4.4 open) and
-// expected.csv, the table that grading them must give: solutions, wrong solutions (the mutants of tests/NN_name),
-// untouched files and hostile ones; 60 in all, three of them of chapter 4. Then, in FOLDER:
+// grading_class FOLDER [right|bank]: writes a class's submissions, its assignment.toml and expected.csv, the table that
+// grading them must give. Without a word: solutions, wrong solutions (the mutants of tests/NN_name), untouched files
+// and hostile ones, 60 in all, three of them of chapter 4 (2.1, 2.3, 4.2 and 4.4 are open). right: 60 solutions of
+// chapter 2. bank: every hostile sample that is one file or several, of chapter 2. Then, in FOLDER:
 //
-//   ./workbook grade --assignment assignment.toml --jobs 2 --time-limit 2 --build-time 30 submissions/*
+//   ./workbook grade --assignment assignment.toml --jobs 2 submissions/*
 //   cmp graded/class.csv expected.csv
+//
+// What a hostile one costs a class is the "seconds" of its record beside those of a solution's.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -30,8 +34,8 @@ constexpr const char* kKernelFile = "chapters/04_q_split/phases.hpp";
 /// Writes submissions, and keeps what each must be given.
 class Class {
  public:
-  explicit Class(const fs::path& folder)
-      : folder_(folder), book_(book::load_book(WORKBOOK_SOURCE)), assignment_(make_assignment()) {}
+  Class(const fs::path& folder, const std::vector<std::string>& exercises)
+      : folder_(folder), book_(book::load_book(WORKBOOK_SOURCE)), assignment_(make_assignment(exercises)) {}
 
   const book::Book& book() const { return book_; }
   const grading::Assignment& assignment() const { return assignment_; }
@@ -40,10 +44,21 @@ class Class {
   /// `earned`: "2.1", "chapter 2", … that must be given their points.
   void submit(const std::string& name, const std::string& file, const std::string& text,
               const std::set<std::string>& earned) {
+    submit(name, {{file, text}}, earned);
+  }
+  void submit(const test::Sample& sample) {
+    std::set<std::string> earned;
+    if (sample.first) earned.insert("2.1");
+    if (sample.second) earned.insert("2.3");
+    if (sample.whole) earned.insert("chapter 2");
+    submit("hostile_" + sample.name, sample.files, earned);
+  }
+  void submit(const std::string& name, const std::map<std::string, std::string>& files,
+              const std::set<std::string>& earned) {
     grading::GradedSubmission graded;
     graded.student = fmt::format("{:02}_{}", expected_.size() + 1, name);
     graded.path = "submissions/" + graded.student;
-    book::write_file(folder_ / graded.path / file, text);
+    for (const auto& [file, text] : files) book::write_file(folder_ / graded.path / file, text);
     const auto add = [&](const std::string& id, double points) {
       grading::GradedItem item;
       item.id = id;
@@ -62,8 +77,8 @@ class Class {
   }
 
  private:
-  grading::Assignment make_assignment() const {
-    grading::Assignment made = grading::make_assignment(book_, {"2.1", "2.3", "4.2", "4.4"}, {});
+  grading::Assignment make_assignment(const std::vector<std::string>& exercises) const {
+    grading::Assignment made = grading::make_assignment(book_, exercises, {});
     made.title = "A class of 60";
     return made;
   }
@@ -82,17 +97,16 @@ std::string wrong(const book::Book& book, const std::string& chapter, const std:
   throw std::runtime_error("there is no mutant " + id);
 }
 
-}  // namespace
+/// The hostile samples, with what they want to read in `folder` and in the book.
+std::vector<test::Sample> samples(const book::Book& book, const fs::path& folder) {
+  const test::Places places{book.root / "solutions/02_online_softmax/online_softmax.cpp",
+                            book.root / "tests/grading/hidden/02_online_softmax/test_hidden.cpp",
+                            folder / "outside.txt", folder / "submissions/60_solved" / test::kAnswerFile};
+  return test::hostile_samples(book, places);
+}
 
-int main(int argc, char** argv) {
-  if (argc != 2) {
-    fmt::print(stderr, "usage: grading_class FOLDER\n");
-    return 2;
-  }
-  const fs::path folder = fs::absolute(argv[1]);
-  Class students(folder);
+void write_mixed_class(Class& students, const fs::path& folder) {
   const book::Book& book = students.book();
-
   // Chapter 4: right in other words than the book's, and wrong in each exercise.
   std::string kernel = book::read_file(book.root / "solutions/04_q_split/phases.hpp");
   for (const char* begin : {"// BEGIN 4.2\n", "// BEGIN 4.4\n"}) {
@@ -104,11 +118,12 @@ int main(int argc, char** argv) {
                     {std::string(id).starts_with("4.2") ? "4.4" : "4.2"});
   }
 
-  // Chapter 2: every wrong solution of the open exercises. It loses its exercise and the chapter; or the chapter alone,
-  // where what it does wrong is counted by a test of the whole chapter.
+  // Chapter 2: every second wrong solution of the open exercises. It loses its exercise and the chapter; or the chapter
+  // alone, where what it does wrong is counted by a test of the whole chapter.
   const std::vector<std::string>& whole_tests = book.chapter("2").whole_tests;
+  int wrong_ones = 0;
   for (const book::Mutant& mutant : book::load_mutants(book, book.chapter("2"))) {
-    if (!students.assignment().is_open(mutant.exercise)) continue;
+    if (!students.assignment().is_open(mutant.exercise) || wrong_ones++ % 2 != 0) continue;
     std::set<std::string> earned{"2.1", "2.3"};
     if (std::find(whole_tests.begin(), whole_tests.end(), mutant.test) == whole_tests.end()) {
       earned.erase(mutant.exercise);
@@ -116,18 +131,10 @@ int main(int argc, char** argv) {
     students.submit("mutant_" + mutant.id, test::kAnswerFile,
                     book::apply(book, book.chapter("2"), mutant).at("online_softmax.cpp"), earned);
   }
-  const test::Places places{book.root / "solutions/02_online_softmax/online_softmax.cpp",
-                            book.root / "tests/grading/hidden/02_online_softmax/test_hidden.cpp",
-                            folder / "outside.txt", folder / "submissions/60_solved" / test::kAnswerFile};
   int hostile = 0;
-  for (const test::Sample& sample : test::hostile_samples(book, places)) {
-    if (sample.files.size() != 1 || !sample.files.contains(test::kAnswerFile) || hostile++ % 4 != 0) continue;
-    std::set<std::string> earned;
-    if (sample.first) earned.insert("2.1");
-    if (sample.second) earned.insert("2.3");
-    if (sample.whole) earned.insert("chapter 2");
-    students.submit("hostile_" + sample.name, test::kAnswerFile, sample.files.at(test::kAnswerFile), earned);
-  }
+  for (const test::Sample& sample : samples(book, folder))
+    if (sample.files.size() == 1 && sample.files.contains(test::kAnswerFile) && hostile++ % 5 == 0)
+      students.submit(sample);
   // What the summary must name first.
   for (int i = 0; i < 8; ++i) {
     students.submit("commonest_mistake", test::kAnswerFile,
@@ -137,6 +144,25 @@ int main(int argc, char** argv) {
   while (students.count() < kSubmissions) {
     students.submit("solved", test::kAnswerFile, test::solved(book), {"2.1", "2.3", "chapter 2"});
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string kind = argc == 3 ? argv[2] : "";
+  if (argc < 2 || argc > 3 || (argc == 3 && kind != "right" && kind != "bank")) {
+    fmt::print(stderr, "usage: grading_class FOLDER [right|bank]\n");
+    return 2;
+  }
+  const fs::path folder = fs::absolute(argv[1]);
+  Class students(folder, kind.empty() ? std::vector<std::string>{"2.1", "2.3", "4.2", "4.4"}
+                                      : std::vector<std::string>{"2.1", "2.3"});
+  if (kind.empty()) write_mixed_class(students, folder);
+  if (kind == "right")
+    while (students.count() < kSubmissions)
+      students.submit("solved", test::kAnswerFile, test::solved(students.book()), {"2.1", "2.3", "chapter 2"});
+  if (kind == "bank")
+    for (const test::Sample& sample : samples(students.book(), folder)) students.submit(sample);
   students.write_tables();
   fmt::print("{} submissions in {}\n", students.count(), folder.string());
   return 0;

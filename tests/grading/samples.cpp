@@ -349,6 +349,30 @@ std::vector<Sample> hostile_samples(const book::Book& book, const Places& places
   add("calls_the_simulators_callbacks", before(untouched(book), "extern \"C\" void __tsan_read4(void*);\n"),
       "rejected");
 
+  // ---- Costs the class its time, or the grader its stack. ----
+  body("takes_as_long_as_it_may_in_every_call",
+       "[] { for (volatile long i = 0; i < 700000000; i = i + 1) { } return false; }()");
+  std::string unknown_names = "\nvoid many() {\n";
+  for (int i = 0; i < 20000; ++i) unknown_names += fmt::format("  no_such_function_{}(1, 2, 3);\n", i);
+  add("floods_the_compilers_messages", answer(book, "2.1", wrong, unknown_names + "}\n"));
+  std::string macros = "#define M0 1 +\n";
+  for (int i = 1; i <= 30; ++i) macros += fmt::format("#define M{0} M{1} M{1} M{1} M{1}\n", i, i - 1);
+  for (int i = 0; i <= 30; ++i) macros += i == 30 ? "  return {float(M30 0), 1};\n" : "";
+  for (int i = 0; i <= 30; ++i) macros += fmt::format("#undef M{}\n", i);
+  add("expands_macros_without_end", answer(book, "2.1", macros), "not compiled");
+  add("nests_brackets_without_end",
+      answer(book, "2.1", "  return {float(" + std::string(60000, '(') + "1" + std::string(60000, ')') + "), 1};\n"));
+  add("recurses_without_end",
+      answer(book, "2.1",
+             "  struct Down { static float go(const float* x, long n) { volatile float here[16]; here[n % 16] = x[0]; "
+             "return go(x, n + 1) + here[(n + 1) % 16]; } };\n  return {Down::go(x.data(), 0), 1};\n"),
+      "crashed");
+  add("throws_what_is_no_exception", answer(book, "2.1", "  throw 42;\n"), "not compiled",
+      "which has no place in an answer");
+  // Whatever it meets there, it may end itself and nothing else.
+  body("writes_all_over_memory",
+       "[&] { for (long i = 0; i < (1l << 34); ++i) const_cast<volatile float*>(x.data())[i] = 1; return false; }()");
+
   // The oracle's way, in double and with a whole row of scores: right, and no FlashAttention. The counted bar (memory)
   // is what tells.
   const std::string by_the_oracle = R"(

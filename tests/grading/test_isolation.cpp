@@ -1,6 +1,7 @@
 // The isolation itself, below the filter by name: what a compiler and a worker in it can reach.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sched.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -27,13 +28,13 @@ const fs::path kProgram = fs::path(WORKBOOK_BINARY) / "bin" / "workbook_isolate"
 
 /// A workshop and a job of one source, compiled as submissions are.
 struct Inside {
-  explicit Inside(const fs::path& book = WORKBOOK_SOURCE)
+  explicit Inside(const fs::path& book = WORKBOOK_SOURCE, double build_seconds = 20)
       : toolchain(worker::load_toolchain(WORKBOOK_BINARY, WORKBOOK_SOURCE)),
         isolation(prove_isolation(kProgram, {}, {})),
-        workshop(toolchain, book, isolation, limits(), 2) {}
-  static IsolationLimits limits() {
+        workshop(toolchain, book, isolation, limits(build_seconds), 2) {}
+  static IsolationLimits limits(double build_seconds) {
     IsolationLimits limits;
-    limits.build_seconds = 20;
+    limits.build_seconds = build_seconds;
     return limits;
   }
   worker::WorkerBuilt build(const std::string& source, unsigned slot = 0) {
@@ -120,6 +121,42 @@ TEST_CASE("a compiler's time, memory and files are limited") {
   CHECK(!slow.ok);
   INFO(slow.log);
   CHECK(!slow.log.empty());
+}
+
+TEST_CASE("a compiler is ended by its processor time, not by what else runs, and the next has less") {
+  if (!isolated_here()) SKIP("needs libseccomp, root or Landlock, and a build without sanitizers");
+  Inside inside(WORKBOOK_SOURCE, 4);
+  const std::string endless =
+      "constexpr long spin(long n) { long s = 0; for (long i = 0; i < n; ++i) s += i % 7; return s; }\n"
+      "template <long n> struct Many { static constexpr long value = spin(200000 + n) + Many<n - 1>::value; };\n"
+      "template <> struct Many<0> { static constexpr long value = 0; };\nlong x = Many<800>::value;\n"
+      "void answer(const workbook::cuda::Arguments&) {}\n";
+  CHECK(contains(inside.build(endless).log, "compiling took longer than"));
+  const std::string second = inside.build(endless).log;
+  INFO(second);
+  CHECK(contains(second, "compiling took longer than"));
+}
+
+TEST_CASE("a worker keeps to its slot's part of the cores") {
+  if (!isolated_here()) SKIP("needs libseccomp, root or Landlock, and a build without sanitizers");
+  Inside inside;
+  const worker::WorkerBuilt built = inside.build(
+      "#include <sched.h>\nvoid answer(const workbook::cuda::Arguments& call) {\n  cpu_set_t cores;\n"
+      "  sched_getaffinity(0, sizeof cores, &cores);\n  call.output(\"y\")[0] = float(CPU_COUNT(&cores));\n"
+      "  for (int i = 0; i < CPU_SETSIZE; ++i) CPU_SET(i, &cores);\n"
+      "  call.output(\"y\")[1] = float(sched_setaffinity(0, sizeof cores, &cores));\n}\n");
+  INFO(built.log);
+  REQUIRE(built.ok);
+  worker::Limits limits;
+  limits.prefix = inside.workshop.worker_prefix(0, Backend::cpu);
+  worker::Worker runner(built.executable, limits);
+  worker::Call call("answer");
+  call.output<float>("y", 2);
+  const std::vector<float> y = runner.call(call).output<float>("y");
+  cpu_set_t cores;
+  REQUIRE(::sched_getaffinity(0, sizeof cores, &cores) == 0);
+  CHECK(y[0] == float(std::max(1, CPU_COUNT(&cores) / 2)));  // the workshop has two slots
+  CHECK(y[1] == -1);
 }
 
 TEST_CASE("a worker runs in its isolation as it would outside") {

@@ -1,0 +1,74 @@
+// Products of shape numbers in 32 bits: none in the book's kernels, and found in a reader's.
+#include <fmt/format.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <filesystem>
+
+#include "common/book/files.hpp"
+#include "common/book/offsets.hpp"
+#include "tests/text.hpp"
+
+using namespace workbook;
+using namespace workbook::book;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string found_in(const std::string& source) {
+  std::string all;
+  for (const NarrowProduct& product : narrow_products(source))
+    all += fmt::format("{}: {};", product.line, product.text);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a product of shape numbers in 32 bits is found, with its line") {
+  CHECK(found_in("int i =\n  blockIdx.x * blockDim.x + threadIdx.x;") == "2: blockIdx.x * blockDim.x;");
+  CHECK(found_in("void f(int Nq, int head) {\n  q += head * Nq * d;\n}") == "2: head * Nq;2: head * Nq * d;");
+  CHECK(found_in("const int head = blockIdx.x / tiles;\nconst half* k = K + head * rows * d;") ==
+        "2: head * rows;2: head * rows * d;");
+  // Too late: what is widened is the product.
+  CHECK(found_in("const std::int64_t i = std::int64_t(blockIdx.x * blockDim.x);") == "1: blockIdx.x * blockDim.x;");
+  CHECK(found_in("std::int64_t i = blockIdx.x * blockDim.x;") == "1: blockIdx.x * blockDim.x;");
+  CHECK(found_in("use(a, gridDim.x * blockDim.x)") == "1: gridDim.x * blockDim.x;");
+}
+
+TEST_CASE("a product that is 64 bits wide in time, or small, is not") {
+  CHECK(found_in("std::int64_t i = blockIdx.x * std::int64_t(blockDim.x) + threadIdx.x;").empty());
+  CHECK(found_in("std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x;").empty());
+  CHECK(found_in("void f(std::int64_t Nq) { const std::int64_t head = blockIdx.x; q += head * Nq * d; }").empty());
+  CHECK(found_in("int row = threadIdx.x / 8; tile[row * d] = 0;").empty());
+  CHECK(found_in("void f(int Nq) { const int rows = min(Br, Nq - first); use(rows * d); }").empty());
+  CHECK(found_in("void f(int Nq) { if (query < Nq) *p = 1; }").empty());
+  CHECK(found_in("// blockIdx.x * blockDim.x\nauto s = \"blockIdx.x * blockDim.x\";").empty());
+}
+
+TEST_CASE("the book's kernels compute no product of shape numbers in 32 bits") {
+  int files = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(fs::path(WORKBOOK_SOURCE) / "solutions")) {
+    const std::string extension = entry.path().extension();
+    if (extension != ".cu" && extension != ".cuh" && extension != ".hpp") continue;
+    INFO(entry.path());
+    std::string found = found_in(read_file(entry.path()));
+    // The number of a row block among all heads': 2^31 of them would be 2^37 queries, which no memory holds.
+    if (entry.path().filename() == "backward_registers.cu")
+      found.erase(found.begin(), found.begin() + std::ptrdiff_t(found.find("head * row_blocks;") + 18));
+    CHECK(found.empty());
+    ++files;
+  }
+  CHECK(files > 30);
+}
+
+TEST_CASE("what a reader may get wrong in the copy and in the rows of the backward pass is found") {
+  const auto wrong = [](const char* file, const std::string& from, const std::string& to) {
+    std::string text = read_file(fs::path(WORKBOOK_SOURCE) / "solutions" / file);
+    const std::size_t at = text.find(from);
+    REQUIRE(at != std::string::npos);
+    return found_in(text.replace(at, from.size(), to));
+  };
+  CHECK(contains(wrong("03_tiled_wmma/warmups.cu", "blockIdx.x * std::int64_t(blockDim.x)", "blockIdx.x * blockDim.x"),
+                 "blockIdx.x * blockDim.x"));
+  CHECK(contains(wrong("06_backward/prepare_rows.cu", "std::int64_t(blockIdx.x) * of_block", "blockIdx.x * of_block"),
+                 "blockIdx.x * of_block"));
+}
