@@ -1,0 +1,47 @@
+// Chapter 10's warm-ups as operations that the tests call by name.
+#include <cstdint>
+#include <span>
+
+#include "common/cuda/memory.hpp"
+#include "common/cuda/operations.hpp"
+#include "common/cuda/worker_device.hpp"
+#include "copy_engine.hpp"
+
+namespace {
+
+using workbook::cuda::Arguments, workbook::cuda::Operations;
+using workbook::cuda::DeviceArray, workbook::cuda::Role;
+
+// from (rounds, 32), floats -> to, likewise
+void hand_over(const Arguments& call) {
+  const DeviceArray<float> from("from", call.array<float>("from"));
+  DeviceArray<float> to("to", from.size(), Role::output);
+  workbook::cuda::begin_chapter();
+  ch10::hand_over(from.data(), to.data(), int(from.size() / 32));
+  to.download(call.output("to"));
+}
+
+// tensor (heads, N, d) as 16-bit codes, first_row, head -> memory (32·d) and tile (32, d), codes
+void one_tile(const Arguments& call) {
+  const int d = call.integer("d");
+  const DeviceArray<half> tensor("tensor", call.array<std::uint16_t>("tensor"));
+  DeviceArray<half> memory("memory", 32 * d, Role::output), tile("tile", 32 * d, Role::output);
+  workbook::cuda::begin_chapter();
+  ch10::one_tile(tensor.data(), call.integer("heads"), call.integer("N"), d, call.integer("first_row"),
+                 call.integer("head"), memory.data(), tile.data());
+  memory.download(call.array<std::uint16_t>("memory"));
+  tile.download(call.array<std::uint16_t>("tile"));
+}
+
+// tensor (N, 64) as 16-bit codes -> sums (64), floats
+void sum_columns(const Arguments& call) {
+  const DeviceArray<half> tensor("tensor", call.array<std::uint16_t>("tensor"));
+  DeviceArray<float> sums("sums", 64, Role::output);
+  workbook::cuda::begin_chapter();
+  ch10::sum_columns(tensor.data(), int(tensor.size() / 64), sums.data());
+  sums.download(call.output("sums"));
+}
+
+const Operations operations{{"hand_over", hand_over}, {"one_tile", one_tile}, {"sum_columns", sum_columns}};
+
+}  // namespace
