@@ -12,9 +12,14 @@ namespace {
 using workbook::cuda::Arguments, workbook::cuda::Operations;
 using workbook::cuda::DeviceArray, workbook::cuda::Role;
 
+template <class T>
+std::span<const T> given(const Arguments& call, const char* name) {
+  return call.array<T>(name);
+}
+
 // from (rounds, 32), floats -> to, likewise
 void hand_over(const Arguments& call) {
-  const DeviceArray<float> from("from", call.array<float>("from"));
+  const DeviceArray<float> from("from", given<float>(call, "from"));
   DeviceArray<float> to("to", from.size(), Role::output);
   workbook::cuda::begin_chapter();
   ch10::hand_over(from.data(), to.data(), int(from.size() / 32));
@@ -23,19 +28,20 @@ void hand_over(const Arguments& call) {
 
 // tensor (heads, N, d) as 16-bit codes, first_row, head -> memory (32·d) and tile (32, d), codes
 void one_tile(const Arguments& call) {
-  const int d = call.integer("d");
-  const DeviceArray<half> tensor("tensor", call.array<std::uint16_t>("tensor"));
+  const int d = int(call.integer("d"));
+  const DeviceArray<half> tensor("tensor", given<std::uint16_t>(call, "tensor"));
   DeviceArray<half> memory("memory", 32 * d, Role::output), tile("tile", 32 * d, Role::output);
   workbook::cuda::begin_chapter();
-  ch10::one_tile(tensor.data(), call.integer("heads"), call.integer("N"), d, call.integer("first_row"),
-                 call.integer("head"), memory.data(), tile.data());
+  const auto number = [&](const char* name) { return int(call.integer(name)); };
+  ch10::one_tile(tensor.data(), number("heads"), number("N"), d, number("first_row"), number("head"), memory.data(),
+                 tile.data());
   memory.download(call.array<std::uint16_t>("memory"));
   tile.download(call.array<std::uint16_t>("tile"));
 }
 
 // tensor (N, 64) as 16-bit codes -> sums (64), floats
 void sum_columns(const Arguments& call) {
-  const DeviceArray<half> tensor("tensor", call.array<std::uint16_t>("tensor"));
+  const DeviceArray<half> tensor("tensor", given<std::uint16_t>(call, "tensor"));
   DeviceArray<float> sums("sums", 64, Role::output);
   workbook::cuda::begin_chapter();
   ch10::sum_columns(tensor.data(), int(tensor.size() / 64), sums.data());
