@@ -84,6 +84,31 @@ DrawnCell drawn(const TileCell& cell, bool counts) {
   return {DrawnCell::Kind::read, counts ? text : "#"};
 }
 
+/// A counter that records have only where it is not 0.
+std::int64_t if_any(const std::map<std::string, std::int64_t>& counters, const std::string& name) {
+  const auto found = counters.find(name);
+  return found == counters.end() ? 0 : found->second;
+}
+
+/// What Hopper's copy engine moved, and the barriers in shared memory; nothing of kernels without them.
+void add_copy_engine(std::vector<std::pair<std::string, std::string>>& facts, const TracedLaunch& launch) {
+  const auto count = [&](const char* name) { return if_any(launch.counters, name); };
+  if (count("bulk_loads") + count("bulk_stores") > 0) {
+    std::string text = fmt::format("{} loads, {} stores", count("bulk_loads"), count("bulk_stores"));
+    for (const TracedTensor& tensor : launch.tensors) {
+      for (const auto& [name, verb] : {std::pair{"bulk_load_bytes", "loaded"}, {"bulk_store_bytes", "stored"}}) {
+        const std::int64_t bytes = if_any(tensor.counters, name);
+        if (bytes > 0) text += fmt::format("; {} {}, {}", tensor.name, verb, book::bytes_text(double(bytes)));
+      }
+    }
+    facts.emplace_back("copy engine", text);
+  }
+  if (count("mbarrier_waits") + count("mbarrier_arrivals") > 0) {
+    facts.emplace_back("mbarriers", fmt::format("{} waits and {} arrivals of threads", count("mbarrier_waits"),
+                                                count("mbarrier_arrivals")));
+  }
+}
+
 }  // namespace
 
 const char* const traffic_legend =
@@ -153,8 +178,8 @@ TraceTable all_traffic_table(const std::vector<TracedLaunch>& launches) {
       auto found = std::find_if(sums.begin(), sums.end(), [&](const Sums& s) { return s.name == tensor.name; });
       if (found == sums.end()) found = sums.insert(sums.end(), Sums{tensor.name, tensor.bytes});
       for (Sums* sum : {&*found, &all}) {
-        sum->read += tensor.read_bytes();
-        sum->written += tensor.counter("store_bytes");
+        sum->read += tensor.read_bytes() + if_any(tensor.counters, "bulk_load_bytes");
+        sum->written += tensor.counter("store_bytes") + if_any(tensor.counters, "bulk_store_bytes");
       }
     }
   }
@@ -203,6 +228,7 @@ std::vector<std::pair<std::string, std::string>> launch_facts(const TracedLaunch
   facts.emplace_back("cp.async", count("async_instructions") == 0
                                      ? "none"
                                      : fmt::format("{} instructions", count("async_instructions")));
+  add_copy_engine(facts, launch);
   std::string barriers = fmt::format("{} __syncthreads, {} a block", count("block_barriers"),
                                      number_text(double(count("block_barriers")) / double(launch.blocks())));
   // For each tile of the tensor that blocks walk through: the one read most.
