@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <span>
 
+#include "common/cuda/backend.hpp"
 #include "common/cuda/memory.hpp"
 #include "common/cuda/operations.hpp"
 #include "common/cuda/worker_device.hpp"
@@ -12,6 +13,13 @@ namespace {
 using workbook::cuda::Arguments, workbook::cuda::Operations;
 using workbook::cuda::DeviceArray, workbook::cuda::Role;
 
+/// The warm-ups want what the chapter's stage wants.
+void begin() {
+  if (workbook::cuda::compute_capability() < 90)
+    throw workbook::cuda::Unavailable("these kernels need compute capability 9.0");
+  workbook::cuda::begin_chapter();
+}
+
 template <class T>
 std::span<const T> given(const Arguments& call, const char* name) {
   return call.array<T>(name);
@@ -21,7 +29,7 @@ std::span<const T> given(const Arguments& call, const char* name) {
 void hand_over(const Arguments& call) {
   const DeviceArray<float> from("from", given<float>(call, "from"));
   DeviceArray<float> to("to", from.size(), Role::output);
-  workbook::cuda::begin_chapter();
+  begin();
   ch10::hand_over(from.data(), to.data(), int(from.size() / 32));
   to.download(call.output("to"));
 }
@@ -31,7 +39,7 @@ void one_tile(const Arguments& call) {
   const int d = int(call.integer("d"));
   const DeviceArray<half> tensor("tensor", given<std::uint16_t>(call, "tensor"));
   DeviceArray<half> memory("memory", 32 * d, Role::output), tile("tile", 32 * d, Role::output);
-  workbook::cuda::begin_chapter();
+  begin();
   const auto number = [&](const char* name) { return int(call.integer(name)); };
   ch10::one_tile(tensor.data(), number("heads"), number("N"), d, number("first_row"), number("head"), memory.data(),
                  tile.data());
@@ -43,7 +51,7 @@ void one_tile(const Arguments& call) {
 void sum_columns(const Arguments& call) {
   const DeviceArray<half> tensor("tensor", given<std::uint16_t>(call, "tensor"));
   DeviceArray<float> sums("sums", 64, Role::output);
-  workbook::cuda::begin_chapter();
+  begin();
   ch10::sum_columns(tensor.data(), int(tensor.size() / 64), sums.data());
   sums.download(call.output("sums"));
 }

@@ -261,7 +261,7 @@ TEST_CASE("one copy brings a tile, and the barrier expects its bytes", "[10.2]")
     expect_count(reply, "bulk_loads", 1, one.text(), "one copy brings all sections: a box may have four dimensions",
                  "copies");
     expect_count(reply, "tensor.bulk_load_bytes", double(32 * one.d * 2), one.text(), "the box is as large as the tile",
-                 "traffic");
+                 "boxes-moved");
     expect_count(reply, "mbarrier_arrivals", 1, one.text(), "the thread that starts the copy arrives once",
                  "mbarriers");
   }
@@ -340,7 +340,7 @@ TEST_CASE("each tile is brought once, up to the last that a block sees", "[10.6]
       const auto expect_bytes = [&](const char* tensor, double bytes, const char* why) {
         expect_count(reply, fmt::format("{}.bulk_load_bytes", tensor), bytes,
                      fmt::format("{}, {}", why, text(problem, small)),
-                     "a tile is brought more or less often than once, or another tensor's in its place", "traffic");
+                     "a tile is brought more or less often than once, or another tensor's in its place", "boxes-moved");
       };
       expect_bytes("Q", double(blocks) * Q_bytes, "a tile of Q for each warp");
       expect_bytes("K", double(tiles) * KV_bytes, "the tiles of K that each block sees");
@@ -439,11 +439,11 @@ TEST_CASE("O leaves by one copy a warp", "[10.8]") {
     expect_count(reply, "bulk_stores", double(work.blocks), text(problem, small),
                  "one lane of each warp starts one copy", "copies");
     expect_count(reply, "O.bulk_store_bytes", double(2 * 70 * d * 2), "what exists of O, " + text(problem, small),
-                 "O is written once", "traffic");
+                 "O is written once", "boxes-moved");
     expect_count(reply, "shared.matrix_stores", double(work.blocks * 2 * d / 16), text(problem, small),
                  "O is stored to shared memory once, 16 x 16 an instruction", "shared-traffic");
     expect_count(reply, "O.store_bytes", 0, "no lane stores to O by itself, " + text(problem, small),
-                 "the copy engine writes O", "traffic");
+                 "the copy engine writes O", "boxes-moved");
   }
 }
 
