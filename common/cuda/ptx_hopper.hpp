@@ -6,6 +6,17 @@
 #include "common/cuda/ptx.hpp"
 #include "common/cuda/tensor_map.hpp"
 
+// Under nvcc for older GPUs the functions with Hopper's instructions are there and end the kernel: a chapter's files
+// compile for them too, so that its stage can say what it needs. A macro, since ptxas reads every asm statement that is
+// compiled.
+#if defined(__CUDACC__)
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#define WORKBOOK_HOPPER_ASM(...) __trap()
+#else
+#define WORKBOOK_HOPPER_ASM(...) asm volatile(__VA_ARGS__)
+#endif
+#endif
+
 namespace workbook::cuda {
 
 // --- Barriers in shared memory ---------------------------------------------------------------------------------------
@@ -19,7 +30,8 @@ using Mbarrier = std::uint64_t;
 /// mbarrier.init: by one thread, once. Other threads may use it after fence_mbarrier_init and a __syncthreads.
 __device__ __forceinline__ void mbarrier_init(Mbarrier& barrier, int arrivals) {
 #if defined(__CUDACC__)
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&barrier)), "r"(arrivals) : "memory");
+  WORKBOOK_HOPPER_ASM("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&barrier)), "r"(arrivals)
+                      : "memory");
 #else
   simt::mbarrier_init(&barrier, arrivals);
 #endif
@@ -27,7 +39,7 @@ __device__ __forceinline__ void mbarrier_init(Mbarrier& barrier, int arrivals) {
 /// fence.mbarrier_init: the copy engine sees the barriers that this thread has made.
 __device__ __forceinline__ void fence_mbarrier_init() {
 #if defined(__CUDACC__)
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  WORKBOOK_HOPPER_ASM("fence.mbarrier_init.release.cluster;" ::: "memory");
 #else
   simt::mbarrier_fence_init();
 #endif
@@ -35,7 +47,7 @@ __device__ __forceinline__ void fence_mbarrier_init() {
 /// mbarrier.arrive: what this thread has done before is done for all who wait for this phase.
 __device__ __forceinline__ void mbarrier_arrive(Mbarrier& barrier) {
 #if defined(__CUDACC__)
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&barrier)) : "memory");
+  WORKBOOK_HOPPER_ASM("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&barrier)) : "memory");
 #else
   simt::mbarrier_arrive(&barrier);
 #endif
@@ -43,8 +55,9 @@ __device__ __forceinline__ void mbarrier_arrive(Mbarrier& barrier) {
 /// mbarrier.arrive.expect_tx: arrives, and the phase does not end before `bytes` more have been copied.
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(Mbarrier& barrier, int bytes) {
 #if defined(__CUDACC__)
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)), "r"(bytes)
-               : "memory");
+  WORKBOOK_HOPPER_ASM("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)),
+                      "r"(bytes)
+                      : "memory");
 #else
   simt::mbarrier_arrive_expect(&barrier, bytes);
 #endif
@@ -55,10 +68,10 @@ __device__ __forceinline__ void mbarrier_wait_parity(Mbarrier& barrier, int pari
 #if defined(__CUDACC__)
   std::uint32_t ended = 0;
   while (!ended) {
-    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                 : "=r"(ended)
-                 : "r"(shared_address(&barrier)), "r"(parity)
-                 : "memory");
+    WORKBOOK_HOPPER_ASM("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                        : "=r"(ended)
+                        : "r"(shared_address(&barrier)), "r"(parity)
+                        : "memory");
   }
 #else
   simt::mbarrier_wait(&barrier, parity);
@@ -92,17 +105,17 @@ __device__ __forceinline__ void barrier_arrive(int number, int threads) {
 // first element, the fastest dimension first; there are two to five.
 
 #if defined(__CUDACC__)
-#define WORKBOOK_TMA_LOAD(dimensions, coordinates, ...)                                        \
-  asm volatile("cp.async.bulk.tensor." dimensions                                              \
-               ".shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {" coordinates \
-               "}], [%2];" ::"r"(shared_address(to)),                                          \
-               "l"(&tensor), "r"(shared_address(&barrier)), __VA_ARGS__                        \
-               : "memory")
-#define WORKBOOK_TMA_STORE(dimensions, coordinates, ...)                                              \
-  asm volatile("cp.async.bulk.tensor." dimensions ".global.shared::cta.bulk_group [%0, {" coordinates \
-               "}], [%1];" ::"l"(&tensor),                                                            \
-               "r"(shared_address(from)), __VA_ARGS__                                                 \
-               : "memory")
+#define WORKBOOK_TMA_LOAD(dimensions, coordinates, ...)                                               \
+  WORKBOOK_HOPPER_ASM("cp.async.bulk.tensor." dimensions                                              \
+                      ".shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {" coordinates \
+                      "}], [%2];" ::"r"(shared_address(to)),                                          \
+                      "l"(&tensor), "r"(shared_address(&barrier)), __VA_ARGS__                        \
+                      : "memory")
+#define WORKBOOK_TMA_STORE(dimensions, coordinates, ...)                                                     \
+  WORKBOOK_HOPPER_ASM("cp.async.bulk.tensor." dimensions ".global.shared::cta.bulk_group [%0, {" coordinates \
+                      "}], [%1];" ::"l"(&tensor),                                                            \
+                      "r"(shared_address(from)), __VA_ARGS__                                                 \
+                      : "memory")
 #endif
 
 /// cp.async.bulk.tensor to shared memory. `barrier` counts the bytes of the whole box; what lies outside of the tensor
@@ -154,7 +167,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_store(const TensorMap& tens
 /// cp.async.bulk.commit_group: this thread's stores since the last commit are a group.
 __device__ __forceinline__ void cp_async_bulk_commit_group() {
 #if defined(__CUDACC__)
-  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+  WORKBOOK_HOPPER_ASM("cp.async.bulk.commit_group;" ::: "memory");
 #else
   simt::bulk_commit();
 #endif
@@ -165,7 +178,7 @@ template <int groups>
 __device__ __forceinline__ void cp_async_bulk_wait_group_read() {
   static_assert(groups >= 0);
 #if defined(__CUDACC__)
-  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(groups) : "memory");
+  WORKBOOK_HOPPER_ASM("cp.async.bulk.wait_group.read %0;" ::"n"(groups) : "memory");
 #else
   simt::bulk_wait(groups);
 #endif
@@ -174,7 +187,7 @@ __device__ __forceinline__ void cp_async_bulk_wait_group_read() {
 /// what others have). "Memory Consistency Model: Proxies".
 __device__ __forceinline__ void fence_proxy_async() {
 #if defined(__CUDACC__)
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  WORKBOOK_HOPPER_ASM("fence.proxy.async.shared::cta;" ::: "memory");
 #else
   simt::fence_proxy_async();
 #endif
@@ -188,7 +201,7 @@ template <int registers>
 __device__ __forceinline__ void setmaxnreg_inc() {
   static_assert(registers >= 24 && registers <= 256 && registers % 8 == 0, "24 to 256, in steps of 8");
 #if defined(__CUDACC__)
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
+  WORKBOOK_HOPPER_ASM("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
 #else
   simt::set_registers(registers, true);
 #endif
@@ -197,7 +210,7 @@ template <int registers>
 __device__ __forceinline__ void setmaxnreg_dec() {
   static_assert(registers >= 24 && registers <= 256 && registers % 8 == 0, "24 to 256, in steps of 8");
 #if defined(__CUDACC__)
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
+  WORKBOOK_HOPPER_ASM("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
 #else
   simt::set_registers(registers, false);
 #endif
@@ -206,8 +219,8 @@ __device__ __forceinline__ void setmaxnreg_dec() {
 /// elect.sync: true for one lane of the warp, the same one each time.
 __device__ __forceinline__ bool elect_sync() {
 #if defined(__CUDACC__)
-  std::uint32_t elected;
-  asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 %0, 1, 0, p; }" : "=r"(elected)::"memory");
+  std::uint32_t elected = 0;
+  WORKBOOK_HOPPER_ASM("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 %0, 1, 0, p; }" : "=r"(elected)::"memory");
   return elected != 0;
 #else
   return simt::elect_lane(0xffffffffu);
@@ -215,3 +228,7 @@ __device__ __forceinline__ bool elect_sync() {
 }
 
 }  // namespace workbook::cuda
+
+#if defined(__CUDACC__)
+#undef WORKBOOK_HOPPER_ASM
+#endif

@@ -95,6 +95,25 @@ DrawnCell drawn(const TileCell& cell, bool counts) {
   return {DrawnCell::Kind::read, counts ? text : "#"};
 }
 
+/// What Hopper's copy engine moved, and the barriers in shared memory; nothing of kernels without them.
+void add_copy_engine(std::vector<std::pair<std::string, std::string>>& facts, const TracedLaunch& launch) {
+  const auto count = [&](const char* name) { return launch.if_any(name); };
+  if (count("bulk_loads") + count("bulk_stores") > 0) {
+    std::string text = fmt::format("{} loads, {} stores", count("bulk_loads"), count("bulk_stores"));
+    for (const TracedTensor& tensor : launch.tensors) {
+      for (const auto& [name, verb] : {std::pair{"bulk_load_bytes", "loaded"}, {"bulk_store_bytes", "stored"}}) {
+        const std::int64_t bytes = tensor.bulk(name);
+        if (bytes > 0) text += fmt::format("; {} {}, {}", tensor.name, verb, book::bytes_text(double(bytes)));
+      }
+    }
+    facts.emplace_back("copy engine", text);
+  }
+  if (count("mbarrier_waits") + count("mbarrier_arrivals") > 0) {
+    facts.emplace_back("mbarriers", fmt::format("{} waits and {} arrivals of threads", count("mbarrier_waits"),
+                                                count("mbarrier_arrivals")));
+  }
+}
+
 }  // namespace
 
 const char* const traffic_legend =
@@ -214,12 +233,7 @@ std::vector<std::pair<std::string, std::string>> launch_facts(const TracedLaunch
   facts.emplace_back("cp.async", count("async_instructions") == 0
                                      ? "none"
                                      : fmt::format("{} instructions", count("async_instructions")));
-  if (launch.counters.contains("bulk_requests")) {
-    facts.emplace_back("copy engine",
-                       fmt::format("{} boxes loaded, {} stored; its bytes are no requests of a warp, and "
-                                   "count as sectors of 32",
-                                   launch.if_any("bulk_loads"), launch.if_any("bulk_stores")));
-  }
+  add_copy_engine(facts, launch);
   std::string barriers = fmt::format("{} __syncthreads, {} a block", count("block_barriers"),
                                      number_text(double(count("block_barriers")) / double(launch.blocks())));
   // For each tile of the tensor that blocks walk through: the one read most.

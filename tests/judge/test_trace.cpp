@@ -206,3 +206,22 @@ TEST_CASE("lines of two kernels are matched by their text, within one exercise o
   const auto table = judge::lines_table(parts[0], {book, other}).rows;
   CHECK(table.at(1) == std::vector<std::string>{"4", "load(a);", "8", "7", "0", "2", "4", "3", "2", "-", "-", "-"});
 }
+
+TEST_CASE("what the copy engine moved, and barriers in shared memory, are facts of a launch that has them") {
+  judge::TracedLaunch launch = causal_launch(2);
+  for (int i = 0; i < 3; ++i) launch.grid[i] = launch.block[i] = 1;
+  for (const char* name : {"tensor_instructions", "multiply_calls", "async_instructions", "block_barriers",
+                           "named_barriers", "warp_barriers", "shuffles", "votes", "shared.atomic_instructions"})
+    launch.counters[name] = 0;
+  const auto fact = [&](const std::string& named) -> std::string {
+    for (const auto& [name, text] : judge::launch_facts(launch))
+      if (name == named) return text;
+    return "";
+  };
+  CHECK(fact("copy engine").empty());
+  CHECK(fact("mbarriers").empty());
+  launch.counters.insert({{"bulk_loads", 3}, {"mbarrier_waits", 70}, {"mbarrier_arrivals", 5}});
+  launch.tensors[1].counters["bulk_load_bytes"] = 2048;
+  CHECK(fact("copy engine") == "3 loads, 0 stores; K loaded, 2.0 KiB");
+  CHECK(fact("mbarriers") == "70 waits and 5 arrivals of threads");
+}

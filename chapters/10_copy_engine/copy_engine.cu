@@ -1,0 +1,117 @@
+// Chapter 10, the copy engine and the pipeline: the producer, the kernel as a sequence of the phases of phases.hpp, and
+// the launch. copy_engine_bf16.cu compiles this file once more, for bf16.
+//
+// Source: Dao 2023 (FlashAttention-2), sections 3.1 to 3.3; Shah et al. 2024 (FlashAttention-3), section 3.1.
+// Test it: ./workbook test 10
+#include "copy_engine.hpp"
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+#include "common/cuda/convert.hpp"
+#include "common/cuda/dispatch.hpp"
+#include "phases.hpp"
+
+namespace ch10 {
+namespace {
+
+using Element = WORKBOOK_ELEMENT;  // half; in copy_engine_bf16.cu __nv_bfloat16
+
+/// The sizes of a head, and whether query i sees only the keys j <= i + (Nk - Nq). (No GPU has memory for 2^31 rows.)
+struct Sizes {
+  int Nq, Nk;
+  bool causal;
+};
+
+/// The producer, one thread: brings a Q (32, d) for each warp, from query first_query of a head on, and then the
+/// `tiles` tiles of K and V, (Bc, d) each, through the ring.
+template <int d, int Bc, int warps>
+__device__ __forceinline__ void produce(Shared<Element, d, Bc, warps>& smem, const TensorMap& Q, const TensorMap& K,
+                                        const TensorMap& V, int first_query, int head, int tiles) {
+  // TODO(10.6) Each warp's Q with its barrier; then, in the order in which the consumers take them, all tiles (about 7
+  // lines).
+  // BEGIN 10.6
+  WORKBOOK_TODO(10.6);
+  // END 10.6
+}
+
+/// One block per tile of queries and head, with the causal mask the longest first. Warp w of `warps` owns rows 32·w to
+/// 32·w + 31; the last warp is the producer. A tile of Q and O has 32 rows, one of K and V has Bc.
+template <int d, int Br, int Bc, int warps>
+__global__ void __launch_bounds__(32 * (warps + 1), 1) attention(const __grid_constant__ TensorMap Q,  // (heads, Nq, d)
+                                                                 const __grid_constant__ TensorMap K,  // (heads, Nk, d)
+                                                                 const __grid_constant__ TensorMap V,  // (heads, Nk, d)
+                                                                 const __grid_constant__ TensorMap O,  // (heads, Nq, d)
+                                                                 float* __restrict__ lse,              // (heads, Nq)
+                                                                 Sizes sizes, int query_tiles, float scale) {
+  auto& smem = workbook::cuda::dynamic_shared<Shared<Element, d, Bc, warps>>();
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int head = blockIdx.x / query_tiles, tile = blockIdx.x % query_tiles;
+  const int block_query = (sizes.causal ? query_tiles - 1 - tile : tile) * Br, first_query = block_query + 32 * warp;
+  const int diagonal = sizes.Nk - sizes.Nq;  // query i sees the keys up to i + diagonal
+  const int last_seen = sizes.causal ? min(sizes.Nq, block_query + Br) + diagonal : sizes.Nk;
+  const int tiles = (max(0, last_seen) + Bc - 1) / Bc;
+  make_barriers(smem);
+  if (warp == warps) {
+    if (lane == 0) produce(smem, Q, K, V, block_query, head, tiles);
+    return;
+  }
+  Registers<Element, d> own;
+  clear(own);
+  // S = S·scale - m, masked where some row of the warp does not see all keys of tile j; O = O·rescale.
+  [[maybe_unused]] const auto softmax = [&](Scores<Bc>(&S)[row_tiles], int j) {
+    const int keys = sizes.Nk - j * Bc, visible = sizes.causal ? first_query + diagonal + 1 - j * Bc : keys;
+    move_to_maximum<Element, d, Bc>(own, S, scale, keys, visible, j);
+  };
+
+  // TODO(10.7) A consumer (about 15 lines):
+  //   wait for this warp's Q, and load it if Q_in_registers<d>
+  //   for each tile j:
+  //     wait for K_j; S = Q K_jᵀ; leave K_j's stage
+  //     softmax
+  //     wait for V_j; O += P V_j; leave V_j's stage
+  // BEGIN 10.7
+  WORKBOOK_TODO(10.7);
+  // END 10.7
+  divide_by_l(own, lse + std::int64_t(head) * sizes.Nq + first_query, sizes.Nq - first_query);  // O / l, m + log l
+  store_O(own, smem.Q[warp], O, first_query, head);
+}
+
+/// Large tiles of 64 keys are for d <= 64, those of 32 keys for d = 128.
+template <int d, int Br, int Bc>
+constexpr bool is_built = Br == 32 || (d <= 64) == (Bc == 64);
+
+template <int d, int Br, int Bc, int warps>
+void start(const ForwardCall<Element>& call) {
+  const auto& [B, H, Hkv, Nq, Nk, d_] = call.shape;
+  const std::int64_t query_tiles = (Nq + Br - 1) / Br, heads = B * H;
+  const dim3 grid = workbook::cuda::grid_of(query_tiles * heads, "B·H·⌈Nq/Br⌉");
+  // The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)).
+  workbook::cuda::launch(attention<d, Br, Bc, warps>, grid, dim3(32 * (warps + 1)),
+                         sizeof(Shared<Element, d, Bc, warps>), tile_map<Element, 32, d>(call.Q, heads, Nq),
+                         tile_map<Element, Bc, d>(call.K, heads, Nk), tile_map<Element, Bc, d>(call.V, heads, Nk),
+                         tile_map<Element, 32, d>(call.O, heads, Nq), call.lse, Sizes{int(Nq), int(Nk), call.causal},
+                         query_tiles, call.scale * log2_e);
+}
+
+}  // namespace
+
+// E is the element type that this file is compiled for.
+template <class E>
+void copy_engine(const ForwardCall<E>& call, const Tiles& tiles) {
+  workbook::cuda::with_sizes<built>(call.shape.d, tiles, [&](auto d, auto t) {
+    if constexpr (is_built<d, t.Br, t.Bc>) return start<d, t.Br, t.Bc, t.warps>(call);
+    throw std::invalid_argument("these tiles are not built for d = " + std::to_string(d));
+  });
+}
+template <class E>
+std::size_t shared_bytes(int d, const Tiles& tiles) {
+  return workbook::cuda::with_sizes<built>(d, tiles, [](auto d, auto t) -> std::size_t {
+    return is_built<d, t.Br, t.Bc> ? sizeof(Shared<E, d, t.Bc, t.warps>) : 0;
+  });
+}
+template void copy_engine(const ForwardCall<Element>&, const Tiles&);
+template std::size_t shared_bytes<Element>(int, const Tiles&);
+
+}  // namespace ch10

@@ -1,0 +1,30 @@
+// Chapter 10's kernel as stages, given: what it is built for, and how to start it. The first one is the chapter's; the
+// second is the same for bf16, and its operation is "forward_bfloat16".
+#include "common/cuda/stage.hpp"
+
+#include "copy_engine.hpp"
+
+namespace ch10 {
+namespace {
+
+using workbook::cuda::ExtraMemory, workbook::cuda::ForwardStage, workbook::cuda::Stage;
+
+template <class Element>
+ForwardStage<Element> stage_for() {
+  return {
+      .head_dims = {32, 64, 128},
+      .tiles = built,
+      .shared_bytes = shared_bytes<Element>,
+      .compute = 90,  // barriers in shared memory that count bytes, and the copy engine
+      .rows_per_warp = 32,
+      .keys_per_step = [](int, const Tiles& tiles) { return tiles.Bc; },
+      .slack = slack * 0.6931471805599453f,
+      .launch = [](const ForwardCall<Element>& call, const Tiles& tiles,
+                   const ExtraMemory&) { copy_engine(call, tiles); },
+  };
+}
+
+const Stage stage = stage_for<half>(), bf16_stage = stage_for<__nv_bfloat16>();
+
+}  // namespace
+}  // namespace ch10

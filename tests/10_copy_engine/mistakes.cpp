@@ -1,0 +1,48 @@
+// What goes wrong where tiles come through a ring: the simulator's reports name most of it. Numbers alone show which
+// tile stood in another's place.
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "tests/01_naive_attention/mistakes.hpp"
+
+namespace workbook::test {
+namespace {
+
+using ch01::Attention;
+using judge::Index;
+
+ch01::AttentionTable tiles() {
+  ch01::AttentionTable table;
+  table.add("K-V-exchanged", "tiles of V stand where tiles of K are expected, and the other way round",
+            [](Attention& m) {
+              Problem exchanged = *m.problem;
+              std::swap(exchanged.K, exchanged.V);
+              m.problem = std::make_shared<const Problem>(std::move(exchanged));
+            });
+  table.add(
+      "Q-of-the-first-warp", "every warp of a block has the rows of Q of the first one",
+      [](Attention& m) {
+        m.Q = [Br = m.tiling.Br](const Tensor<float>& Q, Index b, Index h, Index row, Index column) {
+          return Index(Q.index(b, h, judge::round_down(row, Br) + row % 32, column));
+        };
+      },
+      [](const Attention& m) { return m.tiling.Br > 32 && m.Nq() > 32; });
+  return table;
+}
+
+using enum judge::AttentionMistakes::Shows;
+const judge::Declared declared(
+    {.chapter = "10_copy_engine",
+     .uses = {"08_registers"},
+     .attention = {{judge::Turn::tiles, in_both, tiles()}},
+     .claimed = judge::words(
+         "barriers box-not-swizzled boxes-moved chunks-in-place copies first-row-again extra-memory "
+         "matrix-loads mbarriers not-reversed order-dependent row-without-keys runs-into-next-head "
+         "shared-traffic swizzle-conflicts tail-not-zeroed"),
+     .without_mutant = {{judge::one_claim_of_several,
+                         judge::words("copies extra-memory matrix-loads order-dependent row-without-keys "
+                                      "runs-into-next-head shared-traffic swizzle-conflicts tail-not-zeroed")}}});
+
+}  // namespace
+}  // namespace workbook::test

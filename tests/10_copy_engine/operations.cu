@@ -1,0 +1,61 @@
+// Chapter 10's warm-ups as operations that the tests call by name.
+#include <cstdint>
+#include <span>
+
+#include "common/cuda/backend.hpp"
+#include "common/cuda/memory.hpp"
+#include "common/cuda/operations.hpp"
+#include "common/cuda/worker_device.hpp"
+#include "copy_engine.hpp"
+
+namespace {
+
+using workbook::cuda::Arguments, workbook::cuda::Operations;
+using workbook::cuda::DeviceArray, workbook::cuda::Role;
+
+/// The warm-ups want what the chapter's stage wants.
+void begin() {
+  if (workbook::cuda::compute_capability() < 90)
+    throw workbook::cuda::Unavailable("these kernels need compute capability 9.0");
+  workbook::cuda::begin_chapter();
+}
+
+template <class T>
+std::span<const T> given(const Arguments& call, const char* name) {
+  return call.array<T>(name);
+}
+
+// from (rounds, 32), floats -> to, likewise
+void hand_over(const Arguments& call) {
+  const DeviceArray<float> from("from", given<float>(call, "from"));
+  DeviceArray<float> to("to", from.size(), Role::output);
+  begin();
+  ch10::hand_over(from.data(), to.data(), int(from.size() / 32));
+  to.download(call.output("to"));
+}
+
+// tensor (heads, N, d) as 16-bit codes, first_row, head -> memory (32·d) and tile (32, d), codes
+void one_tile(const Arguments& call) {
+  const int d = int(call.integer("d"));
+  const DeviceArray<half> tensor("tensor", given<std::uint16_t>(call, "tensor"));
+  DeviceArray<half> memory("memory", 32 * d, Role::output), tile("tile", 32 * d, Role::output);
+  begin();
+  const auto number = [&](const char* name) { return int(call.integer(name)); };
+  ch10::one_tile(tensor.data(), number("heads"), number("N"), d, number("first_row"), number("head"), memory.data(),
+                 tile.data());
+  memory.download(call.array<std::uint16_t>("memory"));
+  tile.download(call.array<std::uint16_t>("tile"));
+}
+
+// tensor (N, 64) as 16-bit codes -> sums (64), floats
+void sum_columns(const Arguments& call) {
+  const DeviceArray<half> tensor("tensor", given<std::uint16_t>(call, "tensor"));
+  DeviceArray<float> sums("sums", 64, Role::output);
+  begin();
+  ch10::sum_columns(tensor.data(), int(tensor.size() / 64), sums.data());
+  sums.download(call.output("sums"));
+}
+
+const Operations operations{{"hand_over", hand_over}, {"one_tile", one_tile}, {"sum_columns", sum_columns}};
+
+}  // namespace

@@ -1,0 +1,585 @@
+// Chapter 10: barriers in shared memory, tiles by the copy engine, the ring, and the kernel.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <functional>
+#include <limits>
+
+#include "common/attention/element.hpp"
+#include "tests/support/context.hpp"
+#include "tests/support/kernel_stage.hpp"
+
+using namespace workbook;
+using namespace workbook::test;
+
+namespace {
+
+constexpr std::int64_t head_dims[] = {32, 64, 128};
+const std::string bf16 = "bfloat16";  // the chapter's second stage; its first is for fp16
+
+/// Sizes of the tiles; a warp has 32 queries, and there is one warp more, the producer.
+struct Tiles {
+  int Br = 32, Bc = 32;
+
+  int warps() const { return Br / 32; }
+  Numbers numbers() const { return {{"Br", Br}, {"Bc", Bc}, {"warps", warps()}}; }
+  std::string text() const { return fmt::format("Br={}, Bc={}, {} consumers", Br, Bc, warps()); }
+};
+constexpr Tiles small{};
+Tiles large(std::int64_t d) {
+  return {224, d == 128 ? 32 : 64};
+}
+
+/// A row takes Bc keys at a time, and m lags behind by at most 8 in units of log2.
+judge::LaneRows lane_rows(const Tiles& tiles) {
+  return {tiles.Bc, 8 * judge::ln_2};
+}
+
+AttentionResult expect_right(const Input& given, const Tiles& tiles = small, const std::string& element = "",
+                             int lane_seed = 0) {
+  Numbers numbers = tiles.numbers();
+  std::string name = fmt::format("{}, {}", given.name, tiles.text());
+  if (lane_seed != 0) {
+    numbers["lane_seed"] = lane_seed;
+    name += fmt::format(", threads and copies in the order of seed {}", lane_seed);
+  }
+  return expect_attention(given.problem, name, numbers, lane_rows(tiles), element);
+}
+
+std::int64_t tiles_of(std::int64_t rows, std::int64_t tile) {
+  return (rows + tile - 1) / tile;
+}
+/// How many tiles of keys the queries of tile `t` see.
+std::int64_t tiles_seen(const Problem& problem, const Tiles& tiles, std::int64_t t) {
+  const Shape& s = problem.shape;
+  const std::int64_t last_query = std::min((t + 1) * tiles.Br, s.Nq) - 1;
+  return tiles_of(visible_keys(last_query, s.Nq, s.Nk, problem.causal), tiles.Bc);
+}
+/// The thread blocks of a call, and the tiles of keys that all of them see together.
+struct Work {
+  std::int64_t blocks = 0, tiles = 0;
+};
+Work work_of(const Problem& problem, const Tiles& tiles) {
+  Work work;
+  const Shape& s = problem.shape;
+  for (std::int64_t t = 0; t < tiles_of(s.Nq, tiles.Br); ++t) {
+    work.blocks += s.B * s.H;
+    work.tiles += s.B * s.H * tiles_seen(problem, tiles, t);
+  }
+  return work;
+}
+
+std::string text(const Problem& problem, const Tiles& tiles) {
+  const Shape& s = problem.shape;
+  return fmt::format("Nq={}, Nk={}, d={}, causal={}, {}", s.Nq, s.Nk, s.d, problem.causal ? "yes" : "no", tiles.text());
+}
+
+/// Ends the test as failed unless got is wanted, element for element. `others`: known ways to get it wrong.
+struct Wrong {
+  const char *id, *sentence;
+  std::function<float(std::size_t)> value;
+};
+void expect_equal(const std::vector<float>& got, const std::function<float(std::size_t)>& wanted,
+                  const std::vector<Wrong>& others, const std::function<std::string(std::size_t)>& place) {
+  const auto same = [](float a, float b) { return a == b || (a != a && b != b); };
+  const auto all = [&](const std::function<float(std::size_t)>& value) {
+    for (std::size_t i = 0; i < got.size(); ++i)
+      if (!same(got[i], value(i))) return false;
+    return true;
+  };
+  if (all(wanted)) return expect(true, "");
+  const auto known = std::ranges::find_if(others, [&](const Wrong& each) { return all(each.value); });
+  std::size_t first = 0;
+  while (same(got[first], wanted(first))) ++first;
+  expect(false, fmt::format("{} is {}, expected {}", place(first), got[first], wanted(first)),
+         known == others.end() ? "" : known->sentence, known == others.end() ? "unknown" : known->id);
+}
+
+// ---- 10.1 ----
+
+worker::Reply hand_over(int rounds, int lane_seed) {
+  std::vector<float> from(std::size_t(32 * rounds));
+  for (std::size_t i = 0; i < from.size(); ++i) from[i] = float(i);
+  worker::Call request("hand_over");
+  request.input("from", from).output<float>("to", from.size());
+  if (lane_seed != 0) request.number("lane_seed", lane_seed);
+  worker::Reply reply = call(request);
+  const auto value = [](std::size_t row, std::size_t lane) { return float(32 * row + lane); };
+  expect_equal(
+      reply.output<float>("to"), [&](std::size_t i) { return value(i / 32, 31 - i % 32); },
+      {{"not-reversed", "each lane takes what it has put in itself: the row is to come the other way round",
+        [&](std::size_t i) { return value(i / 32, i % 32); }},
+       {"first-row-again", "every round hands over the first row",
+        [&](std::size_t i) { return value(0, 31 - i % 32); }}},
+      [](std::size_t i) { return fmt::format("number {} of row {}", i % 32, i / 32); });
+  return reply;
+}
+
+// ---- 10.2, 10.3 ----
+
+/// A tensor (heads, N, d) of numbers that fp16 holds, all different within a tile; and one tile of it.
+struct OneTile {
+  std::int64_t heads, N, d, first_row, head;
+
+  /// 2048 numbers that fp16 holds, so that no two elements of a tile of d <= 64 are the same.
+  float element(std::int64_t h, std::int64_t row, std::int64_t column) const {
+    return float(((h * N + row) * d + column) % 2039 + 1);
+  }
+  float at(std::int64_t row, std::int64_t column) const {
+    const std::int64_t i = first_row + row;
+    return i < N ? element(head, i, column) : 0;
+  }
+  /// The same, but behind the last row comes the next head.
+  float running_on(std::int64_t row, std::int64_t column) const {
+    const std::int64_t i = head * N + first_row + row;
+    return i < heads * N ? element(i / N, i % N, column) : 0;
+  }
+  std::string text() const {
+    return fmt::format("rows {} to {} of head {} of a tensor ({}, {}, {})", first_row, first_row + 31, head, heads, N,
+                       d);
+  }
+  worker::Reply run() const {
+    std::vector<float> values;
+    for (std::int64_t h = 0; h < heads; ++h)
+      for (std::int64_t i = 0; i < N; ++i)
+        for (std::int64_t c = 0; c < d; ++c) values.push_back(element(h, i, c));
+    const std::vector<std::uint16_t> codes = to_codes(values, "float16");
+    worker::Call request("one_tile");
+    request.number("heads", double(heads)).number("N", double(N)).number("d", double(d));
+    request.number("first_row", double(first_row)).number("head", double(head));
+    request.input("tensor", codes).output<std::uint16_t>("memory", std::size_t(32 * d));
+    request.output<std::uint16_t>("tile", std::size_t(32 * d));
+    return call(request);
+  }
+};
+constexpr OneTile one_tiles[] = {{1, 32, 64, 0, 0}, {2, 40, 64, 0, 1}, {2, 80, 32, 32, 1}, {3, 64, 128, 32, 1}};
+constexpr OneTile ragged_tiles[] = {{2, 40, 64, 32, 0}, {2, 45, 32, 32, 0}, {2, 33, 128, 32, 0}};
+
+/// What lies at element i of a tile in shared memory: its row and column.
+struct Place {
+  std::int64_t row, column;
+};
+Place lies_at(std::int64_t i, std::int64_t d, bool swizzled = true) {
+  const std::int64_t columns = std::min<std::int64_t>(d, 64), chunks = columns / 8, in_section = i % (32 * columns);
+  const std::int64_t row = in_section / columns, place = in_section % columns / 8;
+  const std::int64_t chunk = swizzled ? (place ^ (columns == 64 ? row % 8 : row / 2 % 4)) % chunks : place;
+  return {row, i / (32 * columns) * columns + 8 * chunk + i % 8};
+}
+
+void expect_memory(const OneTile& one) {
+  const std::vector<float> memory = from_codes(one.run().output<std::uint16_t>("memory"), "float16");
+  const auto lies = [&](bool swizzled, auto value) {
+    return [=, &one](std::size_t i) {
+      const Place place = lies_at(std::int64_t(i), one.d, swizzled);
+      return (one.*value)(place.row, place.column);
+    };
+  };
+  expect_equal(memory, lies(true, &OneTile::at),
+               {{"box-not-swizzled", "the rows lie as they are: the map names no swizzle", lies(false, &OneTile::at)},
+                {"runs-into-next-head", "behind a head's last row comes the next head: N is a dimension of its own",
+                 lies(true, &OneTile::running_on)}},
+               [&](std::size_t i) { return fmt::format("{}: element {} of shared memory", one.text(), i); });
+}
+void expect_tile(const OneTile& one) {
+  const std::vector<float> tile = from_codes(one.run().output<std::uint16_t>("tile"), "float16");
+  const auto at = [&](std::size_t i) { return Place{std::int64_t(i) / one.d, std::int64_t(i) % one.d}; };
+  const auto value = [&](std::int64_t row, std::int64_t column) { return one.at(row, column); };
+  expect_equal(
+      tile, [&](std::size_t i) { return value(at(i).row, at(i).column); },
+      {{"chunks-in-place", "each chunk is looked for where it would lie without a swizzle",
+        [&](std::size_t i) {
+          const auto [row, column] = at(i);
+          const std::int64_t other = one.d == 32 ? row / 2 % 4 : row % 8;
+          return value(row, column ^ 8 * other);
+        }}},
+      [&](std::size_t i) {
+        return fmt::format("{}: row {}, column {} of the tile", one.text(), i / std::size_t(one.d),
+                           i % std::size_t(one.d));
+      });
+}
+
+// ---- 10.4 ----
+
+worker::Reply sum_columns(std::int64_t N, int lane_seed) {
+  const auto element = [](std::int64_t i, std::int64_t c) { return float((i * 7 + c) % 16); };
+  std::vector<float> values;
+  for (std::int64_t i = 0; i < N; ++i)
+    for (std::int64_t c = 0; c < 64; ++c) values.push_back(element(i, c));
+  const std::vector<std::uint16_t> codes = to_codes(values, "float16");
+  worker::Call request("sum_columns");
+  request.input("tensor", codes).output<float>("sums", 64);
+  if (lane_seed != 0) request.number("lane_seed", lane_seed);
+  worker::Reply reply = call(request);
+  expect_equal(
+      reply.output<float>("sums"),
+      [&](std::size_t c) {
+        float sum = 0;
+        for (std::int64_t i = 0; i < N; ++i) sum += element(i, std::int64_t(c));
+        return sum;
+      },
+      {}, [&](std::size_t c) { return fmt::format("N={}: the sum of column {}", N, c); });
+  return reply;
+}
+
+}  // namespace
+
+// ---- 10.1 phases ----
+
+TEST_CASE("every row is handed over once", "[10.1]") {
+  for (const int rounds : {1, 2, 3, 7}) hand_over(rounds, 0);
+}
+
+TEST_CASE("no row overtakes another, whatever the order of the threads", "[10.1]") {
+  for (int lane_seed = 1; lane_seed <= 12; ++lane_seed) hand_over(5, lane_seed);
+}
+
+TEST_CASE("a row costs each lane one wait and one arrival", "[10.1]") {
+  require_counters();
+  const worker::Reply reply = hand_over(6, 0);
+  for (const char* name : {"mbarrier_waits", "mbarrier_arrivals"})
+    expect_count(reply, name, 6 * 64, "6 rows · 64 threads", "each lane waits once and arrives once in each round",
+                 "mbarriers");
+  expect_count(reply, "block_barriers", 1, "one __syncthreads(), when the barriers have been made",
+               "the rounds need no barrier of the whole block", "barriers");
+}
+
+// ---- 10.2 a tile by the copy engine ----
+
+TEST_CASE("a tile lies in shared memory section by section, swizzled", "[10.2]") {
+  for (const OneTile& one : one_tiles) expect_memory(one);
+}
+
+TEST_CASE("rows behind the last one are zeros, not the next head", "[10.2]") {
+  for (const OneTile& one : ragged_tiles) expect_memory(one);
+}
+
+TEST_CASE("one copy brings a tile, and the barrier expects its bytes", "[10.2]") {
+  require_counters();
+  for (const OneTile& one : one_tiles) {
+    const worker::Reply reply = one.run();
+    expect_count(reply, "bulk_loads", 1, one.text(), "one copy brings all sections: a box may have four dimensions",
+                 "copies");
+    expect_count(reply, "tensor.bulk_load_bytes", double(32 * one.d * 2), one.text(), "the box is as large as the tile",
+                 "boxes-moved");
+    expect_count(reply, "mbarrier_arrivals", 1, one.text(), "the thread that starts the copy arrives once",
+                 "mbarriers");
+  }
+}
+
+// ---- 10.3 where its elements lie ----
+
+TEST_CASE("every chunk is found where the copy engine has put it", "[10.3]") {
+  for (const OneTile& one : one_tiles) expect_tile(one);
+}
+
+TEST_CASE("ldmatrix and stmatrix meet no bank conflict", "[10.3]") {
+  require_counters();
+  for (const std::int64_t d : head_dims) {
+    const worker::Reply reply = attention(input("normal", {1, 1, 1, 32, 96, d}, 30).problem, small.numbers()).reply;
+    for (const char* way : {"load", "store"}) {
+      const double wavefronts = counter(reply, fmt::format("shared.{}_wavefronts", way)),
+                   ideal = counter(reply, fmt::format("shared.{}_ideal", way));
+      expect(wavefronts == ideal,
+             fmt::format("with d={} the {}s of shared memory take {} wavefronts, {} without bank conflicts", d, way,
+                         wavefronts, ideal),
+             "the same chunk of eight consecutive rows lies in the same banks", "swizzle-conflicts");
+    }
+  }
+}
+
+// ---- 10.4 the ring ----
+
+TEST_CASE("tiles come through the ring, round after round", "[10.4]") {
+  for (const std::int64_t tiles : {1, 3, 4, 5, 11}) sum_columns(16 * tiles, 0);
+}
+
+TEST_CASE("no stage is read too early or filled too early, whatever the order", "[10.4]") {
+  for (int lane_seed = 1; lane_seed <= 8; ++lane_seed) sum_columns(16 * 13, lane_seed);
+}
+
+TEST_CASE("one arrival and one wait fill a stage, one arrival of each warp leaves it", "[10.4]") {
+  require_counters();
+  const int tiles = 10, consumers = 2;
+  const worker::Reply reply = sum_columns(16 * tiles, 0);
+  expect_count(reply, "bulk_loads", tiles, "one copy a tile", "a tile is brought once", "copies");
+  expect_count(reply, "mbarrier_arrivals", tiles * (1 + consumers), "a tile: the producer, and each consumer warp once",
+               "one lane of a warp arrives for all", "mbarriers");
+  expect_count(reply, "mbarrier_waits", tiles * (1 + 32 * consumers), "a tile: the producer, and all consumers' lanes",
+               "each waits once a tile", "mbarriers");
+}
+
+// ---- 10.5 the block's barriers ----
+
+TEST_CASE("every phase ends, and none too early", "[10.5]") {
+  for (const std::int64_t d : head_dims) {
+    const Tiles tiles = large(d);
+    expect_right(input("normal", {1, 1, 1, 40, 5 * tiles.Bc, d}, 50), tiles);
+  }
+  expect_right(input("normal", {1, 1, 1, 32, 200, 64}, 51));
+}
+
+TEST_CASE("all meet once, when the barriers have been made", "[10.5]") {
+  require_counters();
+  const Problem problem = input("normal", {1, 2, 2, 70, 100, 64}, 52).problem;
+  expect_count(attention(problem, small.numbers()).reply, "block_barriers", double(work_of(problem, small).blocks),
+               "one __syncthreads() a block", "after the barriers are made, nobody waits for the whole block",
+               "barriers");
+}
+
+// ---- 10.6 the producer ----
+
+TEST_CASE("each tile is brought once, up to the last that a block sees", "[10.6]") {
+  require_counters();
+  for (const bool causal : {false, true}) {
+    for (const auto& [Nq, Nk] : {std::pair{70, 150}, {100, 40}}) {
+      const Problem problem = input("normal", {1, 2, 2, Nq, Nk, 64}, 60, causal).problem;
+      const worker::Reply reply = attention(problem, small.numbers()).reply;
+      const auto [blocks, tiles] = work_of(problem, small);
+      const double Q_bytes = 32 * 64 * 2, KV_bytes = small.Bc * 64 * 2;
+      const auto expect_bytes = [&](const char* tensor, double bytes, const char* why) {
+        expect_count(reply, fmt::format("{}.bulk_load_bytes", tensor), bytes,
+                     fmt::format("{}, {}", why, text(problem, small)),
+                     "a tile is brought more or less often than once, or another tensor's in its place", "boxes-moved");
+      };
+      expect_bytes("Q", double(blocks) * Q_bytes, "a tile of Q for each warp");
+      expect_bytes("K", double(tiles) * KV_bytes, "the tiles of K that each block sees");
+      expect_bytes("V", double(tiles) * KV_bytes, "the tiles of V that each block sees");
+      expect_count(reply, "bulk_loads", double(blocks + 2 * tiles), text(problem, small), "one copy a tile", "copies");
+    }
+  }
+}
+
+TEST_CASE("K and V come in the order in which they are used", "[10.6]") {
+  for (const std::int64_t d : head_dims) {
+    expect_right(input("one hot", {1, 1, 1, 32, 150, d}, 61));
+    expect_right(input("value mean", {1, 1, 1, 32, 150, d}, 62));
+  }
+}
+
+TEST_CASE("each warp gets its own rows of Q, each head its own tensors", "[10.6]") {
+  expect_right(input("value mean", {1, 1, 1, 230, 64, 64}, 63), large(64));
+  expect_right(input("value mean", {1, 1, 1, 100, 40, 128}, 64), large(128));
+  expect_right(input("value mean", {2, 2, 2, 70, 33, 32}, 65));
+}
+
+// ---- 10.7 the consumers ----
+
+TEST_CASE("ragged tails are part of the answer", "[10.7]") {
+  for (const auto& [Nq, Nk] : {std::pair{1, 1}, {33, 1}, {31, 97}, {70, 133}}) {
+    expect_right(input("late spike", {1, 2, 2, Nq, Nk, 64}, 70));
+    expect_right(input("late spike", {1, 1, 1, Nq, Nk, 32}, 71, true));
+    expect_right(input("late spike", {1, 1, 1, Nq, Nk, 128}, 72, true));
+  }
+}
+
+TEST_CASE("the stages do not race, whatever the order of threads and copies", "[10.7]") {
+  for (const std::int64_t d : head_dims)
+    for (const int lane_seed : {0, 1, 2, 3})
+      expect_right(input("rising maximum", {1, 1, 1, 40, 150, d}, 73), small, "", lane_seed);
+  // Seven consumers, which leave a stage in any order.
+  for (const int lane_seed : {4, 5})
+    expect_right(input("normal", {1, 1, 1, 224, 330, 64}, 74), large(64), "", lane_seed);
+}
+
+TEST_CASE("two waits a tile, and one arrival of each warp for each", "[10.7]") {
+  require_counters();
+  for (const std::int64_t d : head_dims) {
+    const Problem problem = input("normal", {1, 1, 1, 70, 170, d}, 75, true).problem;
+    for (const Tiles& tiles : {small, large(d)}) {
+      const worker::Reply reply = attention(problem, tiles.numbers()).reply;
+      const auto [blocks, seen] = work_of(problem, tiles);
+      const std::int64_t warps = tiles.warps();
+      expect_count(
+          reply, "mbarrier_waits", double(2 * seen + blocks * warps * 32 + 2 * seen * warps * 32),
+          "the producer once a tile; each consumer's lane for Q, and for K and V of each tile, " + text(problem, tiles),
+          "each waits once for each tile", "mbarriers");
+      expect_count(reply, "mbarrier_arrivals", double(blocks * warps + 2 * seen + 2 * seen * warps),
+                   "a copy once by the producer; each stage once by each warp, " + text(problem, tiles),
+                   "one lane of a warp arrives for all", "mbarriers");
+    }
+  }
+}
+
+TEST_CASE("Q, K and V are loaded once for 32 rows", "[10.7]") {
+  require_counters();
+  for (const std::int64_t d : head_dims) {
+    const Problem problem = input("normal", {1, 1, 1, 32, 96, d}, 76).problem;
+    const double KV = 2 * (96.0 / 16) * (double(d) / 16), Q = 2 * (double(d) / 16) * (d <= 64 ? 1 : 3);
+    expect_count(attention(problem, small.numbers()).reply, "shared.matrix_loads", KV + Q,
+                 fmt::format("K and V once, Q once{}, 16 x 16 each, d={}", d <= 64 ? "" : " a tile", d),
+                 "a part of Q, K or V is loaded more often than once", "matrix-loads");
+  }
+}
+
+// ---- 10.8 O by the copy engine ----
+
+TEST_CASE("every element of O is written once, and nothing else", "[10.8]") {
+  for (const auto& [Nq, Nk] : {std::pair{1, 3}, {63, 33}, {33, 65}})
+    for (const std::int64_t d : head_dims) expect_right(input("value mean", {1, 2, 2, Nq, Nk, d}, 80));
+  expect_right(input("value mean", {1, 2, 2, 240, 33, 64}, 81), large(64));
+}
+
+TEST_CASE("O follows Q in its place, whatever the order of threads and copies", "[10.8]") {
+  for (const std::int64_t d : head_dims) {
+    for (const int lane_seed : {0, 1, 2, 3}) {
+      expect_right(input("normal", {1, 1, 1, 40, 33, d}, 82), small, "", lane_seed);
+      // Queries that see no key: between Q's coming and O's going there is nothing.
+      expect_right(input("normal", {1, 1, 1, 40, 5, d}, 84, true), small, "", lane_seed);
+    }
+  }
+}
+
+TEST_CASE("O leaves by one copy a warp", "[10.8]") {
+  require_counters();
+  for (const std::int64_t d : head_dims) {
+    const Problem problem = input("normal", {1, 2, 2, 70, 40, d}, 83).problem;
+    const worker::Reply reply = attention(problem, small.numbers()).reply;
+    const Work work = work_of(problem, small);
+    expect_count(reply, "bulk_stores", double(work.blocks), text(problem, small),
+                 "one lane of each warp starts one copy", "copies");
+    expect_count(reply, "O.bulk_store_bytes", double(2 * 70 * d * 2), "what exists of O, " + text(problem, small),
+                 "O is written once", "boxes-moved");
+    expect_count(reply, "shared.matrix_stores", double(work.blocks * 2 * d / 16), text(problem, small),
+                 "O is stored to shared memory once, 16 x 16 an instruction", "shared-traffic");
+    expect_count(reply, "O.store_bytes", 0, "no lane stores to O by itself, " + text(problem, small),
+                 "the copy engine writes O", "boxes-moved");
+  }
+}
+
+// ---- The whole chapter ----
+
+TEST_CASE("the copy engine's kernel agrees with the oracle", "[whole]") {
+  std::uint64_t seed = 100;
+  for (const InputKind& kind : input_kinds()) {
+    for (const bool causal : {false, true}) {
+      expect_right(input(kind.name, {1, 1, 1, 40, 90, 64}, ++seed, causal));
+      expect_right(input(kind.name, {1, 1, 1, 40, 70, causal ? 128 : 32}, ++seed, causal));
+    }
+  }
+  for (const std::int64_t d : head_dims) expect_right(input("normal", {1, 2, 2, 250, 133, d}, 141, true), large(d));
+}
+
+TEST_CASE("bf16 agrees with the oracle", "[whole]") {
+  for (const bool causal : {false, true}) {
+    for (const std::int64_t d : head_dims) {
+      expect_right(input("rising maximum", {1, 2, 2, 70, 133, d}, 131, causal), small, bf16);
+      expect_right(input("normal", {1, 1, 1, 40, 100, d}, 132, causal), large(d), bf16);
+    }
+  }
+}
+
+TEST_CASE("any two lengths agree with the oracle", "[whole]") {
+  // Some of those that are short enough for the simulator; tests/cuda/test_any_lengths.cpp has them all.
+  constexpr std::int64_t lengths[] = {1, 2, 3, 31, 33, 63, 65, 127, 129, 1000, 1023};
+  std::uint64_t seed = 140;
+  for (const std::int64_t Nq : lengths) {
+    for (const std::int64_t Nk : lengths) {
+      for (const bool causal : {false, true}) {
+        for (const std::int64_t d : head_dims) {
+          ++seed;
+          if (Nq * Nk * d > 65 * 1023 * 64 || seed % 14 != 0) continue;
+          const Input given = input("normal", {1, 1, 1, Nq, Nk, d}, seed, causal);
+          expect_right(given, seed % 4 != 0 ? small : large(d), seed % 28 == 0 ? bf16 : "");
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("the warm-ups give one answer in every order", "[whole]") {
+  for (int lane_seed = 0; lane_seed <= 5; ++lane_seed) {
+    hand_over(6, lane_seed);
+    sum_columns(16 * 9, lane_seed);
+  }
+  for (const OneTile& one : one_tiles) expect_tile(one);
+}
+
+TEST_CASE("rows without keys give zero and -inf, never NaN", "[whole]") {
+  for (const auto& [Nq, Nk] : {std::pair{100, 30}, {40, 39}}) {
+    for (const std::int64_t d : head_dims) {
+      const AttentionResult result = expect_right(input("value mean", {1, 1, 1, Nq, Nk, d}, 142, true));
+      for (std::int64_t i = 0; i < Nq - Nk; ++i) {
+        expect(result.lse(0, 0, i, 0) == -std::numeric_limits<float>::infinity() && result.O(0, 0, i, 0) == 0,
+               fmt::format("query {} sees no key, and has O = {} and LSE = {}: they must be 0 and -inf", i,
+                           result.O(0, 0, i, 0), result.lse(0, 0, i, 0)),
+               "", "row-without-keys");
+      }
+    }
+  }
+}
+
+TEST_CASE("a scale of any sign", "[whole]") {
+  for (const float scale : {0.3f, 0.0f, -0.3f}) {
+    Input scaled = input("normal", {1, 1, 1, 40, 70, 64}, 143);
+    scaled.problem.scale = scale;
+    scaled.name += fmt::format(", scale {}", scale);
+    expect_right(scaled);
+  }
+}
+
+TEST_CASE("what lies behind the last key never reaches O", "[whole]") {
+  for (const auto& [Nq, Nk] : {std::pair{5, 40}, {40, 5}})
+    expect_nothing_from_behind(input("value mean", {1, 1, 1, Nq, Nk, 64}, 144).problem, small.numbers(), 64);
+}
+
+TEST_CASE("future positions have zero influence", "[whole]") {
+  for (const std::int64_t d : head_dims)
+    for (const std::int64_t query : {0, 37})
+      expect_no_influence_from_the_future(input("value mean", {1, 1, 1, 60, 90, d}, 145, true).problem, query,
+                                          small.numbers());
+}
+
+TEST_CASE("the number of workers and the order of threads and copies change nothing", "[whole]") {
+  const Tiles tiles = large(64);
+  expect_order_changes_nothing(input("rising maximum", {1, 3, 3, 70, 100, 64}, 146, true).problem, tiles.numbers());
+}
+
+TEST_CASE("50 orders of threads and copies give one answer", "[whole]") {
+  const Problem problem = input("rising maximum", {1, 1, 1, 64, 170, 32}, 147).problem;
+  Numbers numbers = small.numbers();
+  const AttentionResult first = attention(problem, numbers);
+  expect_written(first.O.values[0], "O");
+  for (int lane_seed = 1; lane_seed <= 50; ++lane_seed) {
+    numbers["lane_seed"] = lane_seed;
+    const AttentionResult again = attention(problem, numbers);
+    expect(again.O.values == first.O.values && again.lse.values == first.lse.values,
+           fmt::format("O or the LSE in the order of seed {} is not that of the first run", lane_seed),
+           "something is read before it is written, or while it is", "order-dependent");
+  }
+}
+
+TEST_CASE("no thread copies anything by itself", "[whole]") {
+  require_counters();
+  for (const std::int64_t d : head_dims) {
+    const Problem problem = input("normal", {1, 1, 1, 240, 150, d}, 148).problem;
+    const Tiles tiles = large(d);
+    const worker::Reply reply = attention(problem, tiles.numbers()).reply;
+    const auto [blocks, seen] = work_of(problem, tiles);
+    const auto expect_of = [&](const char* name, double expected, const char* why) {
+      expect_count(reply, name, expected, fmt::format("{}, {}", why, text(problem, tiles)),
+                   "tiles go by the copy engine, and nothing else goes through shared memory", "shared-traffic");
+    };
+    expect_of("global.load_bytes", 0, "nothing is read from device memory but by the copy engine");
+    expect_of("global.async_bytes", 0, "no cp.async");
+    expect_of("global.store_bytes", 240 * 4, "the LSE alone is stored by lanes");
+    expect_of("shared.load_instructions", 0, "shared memory is read by ldmatrix alone");
+    expect_of("shared.store_instructions", 0, "shared memory is written by stmatrix alone");
+    expect_of("bulk_loads", double(blocks * tiles.warps() + 2 * seen), "one copy a tile");
+  }
+}
+
+TEST_CASE("a block fits 99 KB of shared memory", "[whole]") {
+  // What a block may have on consumer GPUs, and on an H100.
+  for (const int limit : {99, 227}) {
+    for (const std::int64_t d : head_dims) {
+      const Problem problem = in_element(input("normal", {1, 1, 1, 40, 90, d}, 149).problem);
+      expect_attention(problem, fmt::format("normal, seed 149, {} KB of shared memory", limit),
+                       {{"shared_limit", limit * 1024}});
+    }
+  }
+}
+
+TEST_CASE("extra memory does not grow with N", "[whole]") {
+  expect_no_extra_memory(150, true, "S or P");
+}
