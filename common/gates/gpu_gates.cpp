@@ -111,6 +111,11 @@ std::map<const Chapter*, int> needs_of(const Workspace& workspace, const std::ve
   return needs;
 }
 
+/// Whether "sm_90a" is the architecture with this number.
+bool is_for(const std::string& architecture, int number) {
+  return architecture.substr(0, architecture.size() - 1) == fmt::format("sm_{}", number);
+}
+
 /// What can be compiled for one architecture, compiled.
 struct ForOne {
   int architecture;
@@ -124,6 +129,11 @@ void compile_all(const Workspace& workspace, const std::vector<const Chapter*>& 
   std::vector<worker::WorkerJob> jobs;
   for (const Chapter* chapter : chapters) {
     if (!chapter->runs_on(Backend::cuda)) continue;
+    if (!chapter->architecture.empty() && !is_for(chapter->architecture, one.architecture)) {
+      one.left_out.push_back(fmt::format("{} is for {} alone, not compiled for sm_{}", chapter->name(),
+                                         chapter->architecture, one.architecture));
+      continue;
+    }
     const auto need = needs.find(chapter);
     if (need != needs.end() && need->second > one.architecture) {
       one.left_out.push_back(
