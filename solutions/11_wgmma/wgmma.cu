@@ -132,9 +132,10 @@ __device__ __forceinline__ void consume_overlapped(Consumer<T>& own) {
   if constexpr (T::in_turn) open_turns<T>(own.number);
   // TODO(11.7) First S of the last tile, alone, in a turn of its own; its softmax and P. Then for each tile j before
   // it, in a turn: S = Q K_jᵀ is issued, O rescaled, O += P V_{j+1} issued. After the turn: wait for S alone, leave
-  // K_j, softmax, wait for O, leave V_{j+1}, and only now P. At the end O += P V_0, in no turn. Wait for the next K
-  // before the wait for O, not at the loop's top: no code is moved across a wait for a barrier, which is a loop, but
-  // the compiler would move the exponentials to below the wait for O (about 30 lines). BEGIN 11.7
+  // K_j, softmax, wait for O, leave V_{j+1}, and only now P. At the end O += P V_0, in no turn. The wait for the next K
+  // stands before the wait for O: the compiler moves no code across a wait for a barrier, which is a loop, but would
+  // move the exponentials to below the wait for O (about 26 lines).
+  // BEGIN 11.7
   own.wait_K();
   begin_turn();
   own.start_S();
