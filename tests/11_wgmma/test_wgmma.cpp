@@ -370,6 +370,9 @@ TEST_CASE("O leaves by the copy engine", "[11.5]") {
                  "O is written more or less often than once", "traffic");
     expect_count(reply, "bulk_stores", 2, fmt::format("a store for each consumer, d={}", d),
                  "O is stored in parts, or more than once", "traffic");
+    expect_count(reply, "block_barriers", 1,
+                 fmt::format("all threads of the block meet once, when the barriers have been made, d={}", d),
+                 "consumers wait for each other: a barrier with a number is for the 128 threads of one", "barriers");
     expect_count(reply, "shared.store_wavefronts", counter(reply, "shared.store_ideal"),
                  fmt::format("wavefronts of the stores to shared memory without bank conflicts, d={}", d),
                  "the same columns of eight rows lie in the same banks: O is to be swizzled as the copy engine does",
@@ -532,10 +535,10 @@ TEST_CASE("m moves only when a score exceeds it by more than slack", "[whole]") 
     rising.name += fmt::format(", scores {} higher before key {}", rise, tiles.Bc);
     const AttentionResult result = expect_right(rising, tiles);
     if (result.reply.counters.empty()) continue;  // nothing counts on the GPU
-    // One warp has these rows; the rows of the others are zeros, whose m moves once, in the first tile.
-    const double expected = 12 + (rescaled - 1), is = counter(result.reply, "note.rescaled tile");
+    const double expected = rescaled, is = counter(result.reply, "note.rescaled tile");
     expect(is == expected,
-           fmt::format("with {} and scores that rise by {} at the second tile O is rescaled {} times, expected {}",
+           fmt::format("with {} and scores that rise by {} at the second tile O is rescaled in {} of 2 tiles, "
+                       "expected {} (in the first, m leaves -inf)",
                        tiles.text(), rise, is, expected),
            is > expected ? "m follows every larger score: it is to move only if one exceeds it by more than `slack`"
                          : "m stays behind by more than `slack`",

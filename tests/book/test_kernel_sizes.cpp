@@ -130,7 +130,9 @@ TEST_CASE("kernel files and kernels can be read at one go") {
                            "08_registers/registers.cu",
                            "09_backward_registers/dQ_sum.hpp",
                            "09_backward_registers/prepare_rows.hpp",
-                           "09_backward_registers/backward_registers.cu"}) {
+                           "09_backward_registers/backward_registers.cu",
+                           "11_wgmma/tiles.hpp",
+                           "11_wgmma/wgmma.cu"}) {
     INFO(file);
     const std::string text = book::read_file(fs::path(WORKBOOK_SOURCE) / "solutions" / file);
     CHECK(std::ranges::count(text, '\n') <= 250);
