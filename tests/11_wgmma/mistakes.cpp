@@ -50,7 +50,7 @@ const judge::Declared declared(
      .claimed = judge::words("arrivals barriers extra-memory order-dependent places-one-warp places-order "
                              "places-transposed row-without-keys rows-mixed shared-traffic slack-ignored "
                              "swizzle-conflicts tail-not-zeroed traffic turns waits wgmma-count"),
-     .without_mutant = {{judge::one_of_a_kind, judge::words("places-transposed V-first-section")},
+     .without_mutant = {{judge::one_of_a_kind, judge::words("places-order places-transposed V-first-section")},
                         {judge::one_claim_of_several,
                          judge::words("arrivals extra-memory order-dependent row-without-keys rows-mixed "
                                       "shared-traffic slack-ignored swizzle-conflicts tail-not-zeroed traffic "
