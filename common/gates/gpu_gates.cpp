@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <memory>
 #include <regex>
+#include <set>
 #include <sstream>
 
 #include "common/book/files.hpp"
@@ -191,16 +192,21 @@ void check_gpu_classes(Inspection& inspection, Findings& findings) {
       variants.back().request.exercise = judge::kWhole;  // each part is in one of them
     }
     int passed = 0, skipped = 0;
+    std::set<std::string> reasons;  // of what is skipped, each once for a chapter
     for (const auto& [compiled, log, plan, run] : run_variants(workspace, variants)) {
       for (const Verdict& test : run.tests) {
         (test.result == Result::skipped ? skipped : passed) += 1;
-        if (test.result == Result::skipped) continue;
+        if (test.result == Result::skipped) {
+          reasons.insert(fmt::format("{}: {}", run.chapter->name(), test.message));
+          continue;
+        }
         findings.expect(test.result == Result::passed,
                         fmt::format("{} under --gpu {}: {}", run.chapter->name(), name, summary(test)));
       }
     }
     findings.skipped += skipped;
     details.push_back(fmt::format("{}: {} tests, {} skipped", name, passed, skipped));
+    details.insert(details.end(), reasons.begin(), reasons.end());
   }
   findings.detail = fmt::format("{}", fmt::join(details, "; "));
 }

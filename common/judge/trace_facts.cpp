@@ -196,7 +196,10 @@ std::vector<std::pair<std::string, std::string>> launch_facts(const TracedLaunch
   const auto count = [&](const char* name) { return launch.counter(name); };
   facts.emplace_back("occupancy", occupancy_text(worker::simulated_gpu(), launch.threads(), launch.shared_bytes) +
                                       "; registers, which nvcc counts, may allow fewer");
-  facts.emplace_back("tensor cores", count("tensor_instructions") == 0
+  const auto wgmma = launch.counters.find("wgmma_instructions");
+  const bool by_groups = wgmma != launch.counters.end() && wgmma->second > 0;
+  facts.emplace_back("tensor cores", by_groups ? fmt::format("{} wgmma, counted once a warp", wgmma->second)
+                                     : count("tensor_instructions") == 0
                                          ? "not used"
                                          : fmt::format("{} mma_sync, {} instructions", count("multiply_calls"),
                                                        count("tensor_instructions")));
