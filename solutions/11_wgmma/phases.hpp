@@ -248,7 +248,7 @@ template <class T>
 __device__ __forceinline__ void write_output(Tile<typename T::Element, T::d, 64>& smem_O, const TensorMap& tensor_O,
                                              const Call& call, const typename T::Output& O, const float (&m)[2],
                                              const float (&l)[2], int head, int first_query, int number) {
-  using Element = typename T::Element;
+  using Element [[maybe_unused]] = typename T::Element;
   const int thread = threadIdx.x % 128, in_quad = thread % 4, barrier = 1 + T::consumers + number;
   // TODO(11.5) For both rows of this lane: l over the quad, the LSE by one lane of it, O / l to its swizzled place,
   // two neighbours at a time. Then show the rows to the copy engine; when all 128 threads have, one thread starts the
