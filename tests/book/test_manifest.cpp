@@ -221,7 +221,7 @@ TEST_CASE("a file of the chapter must be there, and within its folder") {
 
 TEST_CASE("kernels may be for one architecture alone") {
   CHECK_THAT(error_after("causal = false", "causal = false\narchitecture = \"sm_90\""),
-             ContainsSubstring("architecture: \"sm_90\" is none that stands for one GPU alone"));
+             ContainsSubstring("\"sm_90\" is none that stands for one GPU alone"));
   const TemporaryBook folder;
   CHECK(folder.load().chapters[0].architecture.empty());
 }
