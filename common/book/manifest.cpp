@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <regex>
 
 #include "common/book/files.hpp"
 #include "common/book/toml_table.hpp"
@@ -196,6 +197,14 @@ Chapter load_chapter(const fs::path& manifest) {
     table.fail_at("more_elements", fmt::format("\"{}\" is its element already", chapter.element));
   chapter.pass = table.choice("pass", {"forward", "backward"});
   chapter.causal = table.flag("causal");
+  if (table.has("architecture")) {
+    chapter.architecture = table.text("architecture");
+    static const std::regex known("sm_[1-9][0-9]+[af]");
+    if (!std::regex_match(chapter.architecture, known))
+      table.fail_at("architecture", fmt::format("\"{}\" is none that stands for one GPU alone; allowed are such as "
+                                                "\"sm_90a\"",
+                                                chapter.architecture));
+  }
   for (const std::string& backend : table.texts("backends", worker::backend_names()))
     chapter.backends.push_back(worker::backend_of(backend));
   chapter.files = table.texts("files");

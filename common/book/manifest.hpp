@@ -51,6 +51,7 @@ struct Chapter {
   std::vector<std::string> more_elements;  ///< for which its kernels have a stage of the same pass beside that
   std::string pass;                        ///< what op "forward"/"backward" the chapter ends in: "forward", "backward"
   bool causal = true;                      ///< whether the stage supports the causal mask
+  std::string architecture;                ///< "sm_90a": the one that nvcc compiles it for; empty: any
   std::vector<Backend> backends;   ///< the CPU, or the simulator and the GPU, or all: exercises run on the first
   std::vector<std::string> files;  ///< the exercise's source files, given headers included, relative to the folder
   std::vector<std::string> whole_tests;  ///< names of the whole-chapter tests

@@ -99,8 +99,9 @@ nlohmann::json kernels_json(const Session& session, const simt::GpuClass& gpu) {
     std::string text, tiles;
     for (const auto& [name, size] : kernel.sizes)
       tiles += fmt::format("{}{} = {}", tiles.empty() ? "" : ", ", name, size);
-    if (kernel.compute > gpu.compute)
-      text = fmt::format("does not run: it needs compute capability {}.{}", kernel.compute / 10, kernel.compute % 10);
+    if (kernel.compute > gpu.compute || (kernel.compute_only && kernel.compute != gpu.compute))
+      text = fmt::format("does not run: it needs compute capability {}.{}{}", kernel.compute / 10, kernel.compute % 10,
+                         kernel.compute_only ? " and no other" : "");
     else if (kernel.sizes.empty())
       text = "does not run: none of its tiles fits a block's shared memory";
     else

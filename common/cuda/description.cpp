@@ -71,14 +71,6 @@ void require_room(const Description& stage, const Arguments& call, int d) {
                     std::to_string(device));
 }
 
-/// Unavailable if the device has not the kernels' instructions.
-void require_instructions(const Description& stage) {
-  if (!stage.device_compute || stage.device_compute() >= stage.compute) return;
-  const auto text = [](int compute) { return std::to_string(compute / 10) + "." + std::to_string(compute % 10); };
-  throw Unavailable("these kernels need compute capability " + text(stage.compute) + "; this GPU has " +
-                    text(stage.device_compute()));
-}
-
 [[noreturn]] void refuse_sizes(const Description& stage, const Arguments& call, int d, std::size_t limit) {
   std::vector<Sizes> allowed;
   for (const Sizes& sizes : stage.sizes) {
@@ -180,6 +172,7 @@ json stage_json(const Description& stage, const Arguments& call) {
           {"rows_per_warp", stage.rows_per_warp},
           {"slack", stage.slack},
           {"compute", stage.compute},
+          {"compute_only", stage.compute_only},
           {"warps_split_keys", stage.warps_split_keys},
           {"extra", extra_json(stage, call)},
           {"variants", variants}};
@@ -215,6 +208,13 @@ void bench(const Arguments& call, const std::string& element) {
 
 }  // namespace
 
+void require_compute(int device, int compute, bool only) {
+  if (only ? device == compute : device >= compute) return;
+  const auto text = [](int x) { return std::to_string(x / 10) + "." + std::to_string(x % 10); };
+  throw Unavailable("these kernels need compute capability " + text(compute) + (only ? " and run on no other" : "") +
+                    "; this GPU has " + text(device));
+}
+
 int chosen_variant(const Description& stage, const Arguments& call) {
   require_known_numbers(stage, call);
   for (const Description::Variant& asked : stage.variants) {
@@ -240,7 +240,7 @@ Sizes chosen_sizes(const Description& stage, const Arguments& call) {
                                 list(dims, [](int each) { return std::to_string(each); }));
   if (!stage.causal && call.flag("causal"))
     throw std::invalid_argument("causal = 1: this stage has no causal mask; allowed is 0");
-  require_instructions(stage);
+  if (stage.device_compute) require_compute(stage.device_compute(), stage.compute, stage.compute_only);
   if (stage.sizes.empty()) return {};
   if (stage.any_sizes) return any_sizes(stage, call);
   const std::size_t limit = shared_limit(stage, &call);

@@ -27,6 +27,10 @@ ScratchArray scratch(const char* name, std::function<std::size_t(const Shape&)> 
   return {name, sizeof(T), std::move(size)};
 }
 
+/// Unavailable if a device of compute capability `device` has not what kernels want that need `compute`, or `only`
+/// that: 90 is 9.0.
+void require_compute(int device, int compute, bool only);
+
 /// The sizes of Tiles or GradientTiles in their order; `size_names` of a description names them.
 using Sizes = std::array<int, 3>;
 
@@ -44,6 +48,7 @@ struct Description {
   std::function<std::size_t(int d, const Sizes&)> shared_bytes;
   std::function<std::size_t()> shared_limit;  ///< what a block of the device may have
   int compute = 0;                            ///< the least compute capability that has the kernels' instructions
+  bool compute_only = false;                  ///< no other has them
   std::function<int()> device_compute;        ///< the device's
   int rows_per_warp = 0;                      ///< of Q, that a warp has for itself; 0: its warps share them
   std::function<int(int d, const Sizes&)> keys_per_step;

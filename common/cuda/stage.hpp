@@ -77,8 +77,9 @@ struct ForwardStage {
   std::span<const Tiles> tiles = {};  ///< that kernels are built for; the first that fits the device is the default
   /// Bytes of a block's shared memory; 0: no kernel has these tiles for this d.
   std::size_t (*shared_bytes)(int d, const Tiles& tiles) = nullptr;
-  int compute = 0;        ///< the least compute capability that has the kernels' instructions, 80 for 8.0
-  int rows_per_warp = 0;  ///< rows of Q that a warp has for itself; 0: its warps share them
+  int compute = 0;            ///< the least compute capability that has the kernels' instructions, 80 for 8.0
+  bool compute_only = false;  ///< no other has them: they are those of sm_90a and its like
+  int rows_per_warp = 0;      ///< rows of Q that a warp has for itself; 0: its warps share them
   /// How many keys of a tile enter m, l and O at once, where a lane owns a row; nullptr: no lane does.
   int (*keys_per_step)(int d, const Tiles& tiles) = nullptr;
   float slack = 0;                ///< m moves only if a score exceeds it by more (natural units)
@@ -95,6 +96,7 @@ struct BackwardStage {
   std::span<const GradientTiles> tiles = {};
   std::size_t (*shared_bytes)(int d, const GradientTiles& tiles) = nullptr;
   int compute = 0;
+  bool compute_only = false;
   bool causal = true;
   std::vector<ScratchArray> extra = {};
   std::vector<Variant<BackwardStage>> variants = {};
@@ -137,6 +139,7 @@ Description common_description(const Stage& stage) {
   }
   description.shared_limit = shared_limit;
   description.compute = stage.compute;
+  description.compute_only = stage.compute_only;
   description.device_compute = compute_capability;
   description.extra = stage.extra;
   for (const auto& variant : stage.variants)

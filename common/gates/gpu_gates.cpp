@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <memory>
 #include <regex>
+#include <set>
 #include <sstream>
 
 #include "common/book/files.hpp"
@@ -111,6 +112,11 @@ std::map<const Chapter*, int> needs_of(const Workspace& workspace, const std::ve
   return needs;
 }
 
+/// Whether "sm_90a" is the architecture with this number.
+bool is_for(const std::string& architecture, int number) {
+  return architecture.substr(0, architecture.size() - 1) == fmt::format("sm_{}", number);
+}
+
 /// What can be compiled for one architecture, compiled.
 struct ForOne {
   int architecture;
@@ -124,6 +130,11 @@ void compile_all(const Workspace& workspace, const std::vector<const Chapter*>& 
   std::vector<worker::WorkerJob> jobs;
   for (const Chapter* chapter : chapters) {
     if (!chapter->runs_on(Backend::cuda)) continue;
+    if (!chapter->architecture.empty() && !is_for(chapter->architecture, one.architecture)) {
+      one.left_out.push_back(fmt::format("{} is for {} alone, not compiled for sm_{}", chapter->name(),
+                                         chapter->architecture, one.architecture));
+      continue;
+    }
     const auto need = needs.find(chapter);
     if (need != needs.end() && need->second > one.architecture) {
       one.left_out.push_back(
@@ -181,16 +192,21 @@ void check_gpu_classes(Inspection& inspection, Findings& findings) {
       variants.back().request.exercise = judge::kWhole;  // each part is in one of them
     }
     int passed = 0, skipped = 0;
+    std::set<std::string> reasons;  // of what is skipped, each once for a chapter
     for (const auto& [compiled, log, plan, run] : run_variants(workspace, variants)) {
       for (const Verdict& test : run.tests) {
         (test.result == Result::skipped ? skipped : passed) += 1;
-        if (test.result == Result::skipped) continue;
+        if (test.result == Result::skipped) {
+          reasons.insert(fmt::format("{}: {}", run.chapter->name(), test.message));
+          continue;
+        }
         findings.expect(test.result == Result::passed,
                         fmt::format("{} under --gpu {}: {}", run.chapter->name(), name, summary(test)));
       }
     }
     findings.skipped += skipped;
     details.push_back(fmt::format("{}: {} tests, {} skipped", name, passed, skipped));
+    details.insert(details.end(), reasons.begin(), reasons.end());
   }
   findings.detail = fmt::format("{}", fmt::join(details, "; "));
 }

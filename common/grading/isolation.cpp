@@ -332,6 +332,7 @@ WorkerJob stage_sources(const WorkerJob& job, const fs::path& stage) {
   WorkerJob staged;
   staged.name = "worker";
   staged.backend = job.backend;
+  staged.architecture = job.architecture;
   std::vector<fs::path> sources = job.sources;
   sources.insert(sources.end(), job.books_sources.begin(), job.books_sources.end());
   for (const fs::path& source : sources) {

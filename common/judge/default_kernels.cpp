@@ -13,7 +13,7 @@ void add_kernels(const book::Chapter& chapter, const worker::StageDescription& s
                  std::vector<DefaultKernel>& kernels) {
   if (!stage.head_dims) return;
   for (const int d : *stage.head_dims) {
-    DefaultKernel kernel{&chapter, stage.pass, stage.element, stage.compute, d, {}, 0, 0};
+    DefaultKernel kernel{&chapter, stage.pass, stage.element, stage.compute, stage.compute_only, d, {}, 0, 0};
     if (const worker::StageTiles* tiles = stage.default_tiles(d)) {
       const auto warps = tiles->sizes.find("warps");
       if (warps == tiles->sizes.end() || tiles->shared_bytes == 0) continue;  // on the CPU

@@ -14,7 +14,8 @@ namespace workbook::judge {
 struct DefaultKernel {
   const book::Chapter* chapter = nullptr;
   std::string pass, element;
-  int compute = 0;  ///< the least compute capability that has its instructions, 80 for 8.0
+  int compute = 0;            ///< the least compute capability that has its instructions, 80 for 8.0
+  bool compute_only = false;  ///< no other has them
   int d = 0;
   std::map<std::string, int> sizes;  ///< none: there are no tiles that fit
   int threads = 0;                   ///< of a block

@@ -199,6 +199,7 @@ worker::WorkerJob whole_job(const Workspace& workspace, const Chapter& chapter, 
   job.include = tree.folder;
   job.books_include = solutions_tree(workspace, chapter).folder;
   job.used = workspace.book.used(chapter);
+  job.architecture = chapter.architecture;
   for (const std::string& file : chapter.files) {
     // stage.cpp describes the chapter's stages on the CPU, stage.cu those of its kernels.
     const bool other_stage = backend == Backend::cpu ? is_kernel_file(file) : file == "stage.cpp";

@@ -226,7 +226,9 @@ std::vector<std::pair<std::string, std::string>> launch_facts(const TracedLaunch
   const auto count = [&](const char* name) { return launch.counter(name); };
   facts.emplace_back("occupancy", occupancy_text(worker::simulated_gpu(), launch.threads(), launch.shared_bytes) +
                                       "; registers, which nvcc counts, may allow fewer");
-  facts.emplace_back("tensor cores", count("tensor_instructions") == 0
+  const std::int64_t wgmma = launch.if_any("wgmma_instructions");
+  facts.emplace_back("tensor cores", wgmma > 0 ? fmt::format("{} wgmma, counted once a warp", wgmma)
+                                     : count("tensor_instructions") == 0
                                          ? "not used"
                                          : fmt::format("{} mma_sync, {} instructions", count("multiply_calls"),
                                                        count("tensor_instructions")));

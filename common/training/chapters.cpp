@@ -133,6 +133,7 @@ std::vector<const book::Chapter*> candidates(const book::Book& book, const Need&
   std::vector<const book::Chapter*> likely, possible;
   for (auto chapter = book.chapters.rbegin(); chapter != book.chapters.rend(); ++chapter) {
     if (!chapter->runs_on(need.backend)) continue;
+    if (!chapter->architecture.empty()) continue;  // for one GPU alone: models are trained wherever the book is read
     if (need.pass.empty()) {
       if (std::any_of(chapter->exercises.begin(), chapter->exercises.end(),
                       [&](const book::Exercise& e) { return e.slug == need.operations.front(); }))

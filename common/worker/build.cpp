@@ -79,6 +79,16 @@ bool is_kernel_file(const fs::path& source) {
   return source.extension() == ".cu";
 }
 
+/// A rule that compiles one source with this command.
+std::string compile_rule(const std::string& rule, Backend backend, std::vector<std::string> command) {
+  command.emplace_back("-I.");
+  return fmt::format(
+      "rule {}_{}\n  command = {} $include -MMD -MF $output.d -c $source -o $output > $output.log 2>&1 # "
+      "$fingerprint\n"
+      "  depfile = $depends\n  deps = gcc\n",
+      rule, name(backend), command_line(command));
+}
+
 /// Rules for each backend: to compile, to compile kernels where it has any, to link.
 std::string ninja_rules(const Toolchain& toolchain) {
   std::string rules;
@@ -87,13 +97,7 @@ std::string ninja_rules(const Toolchain& toolchain) {
     // us throughout: ninja quotes its $out only where it sees a need.
     for (const auto& [rule, compiler] : {std::pair{"compile", &how.compile}, {"kernels", &how.kernels}}) {
       if (compiler->empty()) continue;
-      std::vector<std::string> compile = *compiler;
-      compile.emplace_back("-I.");
-      rules += fmt::format(
-          "rule {}_{}\n  command = {} $include -MMD -MF $output.d -c $source -o $output > $output.log 2>&1 # "
-          "$fingerprint\n"
-          "  depfile = $depends\n  deps = gcc\n",
-          rule, name(backend), command_line(compile));
+      rules += compile_rule(rule, backend, *compiler);
     }
     // The book's own first: of an inline function that both define, the first counts.
     rules += fmt::format("rule link_{}\n  command = {} {} $inputs {} -o $output > $output.log 2>&1\n", name(backend),
@@ -102,9 +106,29 @@ std::string ninja_rules(const Toolchain& toolchain) {
   return rules;
 }
 
+/// "sm_90a": code for that GPU, and none that could be translated for another one.
+std::string code_for(const std::string& architecture) {
+  const std::string number = architecture.substr(architecture.find('_') + 1);
+  return fmt::format("-gencode=arch=compute_{0},code=sm_{0}", number);
+}
+
+/// The rule for a job's kernels: on the GPU, where a job has an architecture of its own, one more for it.
+std::string kernel_rule(Backend backend, const std::string& architecture) {
+  return backend == Backend::cuda && !architecture.empty() ? "kernels_" + architecture : "kernels";
+}
+
+/// As ninja_rules, for kernels of this architecture.
+std::string architecture_rule(const Toolchain& toolchain, const std::string& architecture) {
+  std::vector<std::string> compile = toolchain.backends.at(Backend::cuda).kernels;
+  for (std::string& word : compile)
+    if (word.starts_with("-arch=")) word = code_for(architecture);
+  return compile_rule(kernel_rule(Backend::cuda, architecture), Backend::cuda, std::move(compile));
+}
+
 /// `include`: the folder with the chapter's headers; `used`: those of earlier chapters.
 std::string compile_step(const Toolchain& toolchain, Backend backend, const fs::path& source, const fs::path& include,
-                         const std::vector<fs::path>& used, bool debug, const fs::path& object) {
+                         const std::vector<fs::path>& used, bool debug, const std::string& architecture,
+                         const fs::path& object) {
   const fs::path shown = from_root(toolchain, source);
   std::vector<std::string> includes{fmt::format("-I{}", from_root(toolchain, include).string())};
   for (const fs::path& folder : used) {
@@ -114,8 +138,8 @@ std::string compile_step(const Toolchain& toolchain, Backend backend, const fs::
   if (debug) includes.insert(includes.end(), {"-O0", "-g"});
   return fmt::format(
       "build {}: {}_{} {}\n  include = {}\n  source = {}\n  output = {}\n  depends = {}\n  fingerprint = {}\n",
-      in_ninja(object), is_kernel_file(source) ? "kernels" : "compile", name(backend), in_ninja(shown),
-      command_line(includes), command_line({shown.string()}), command_line({object.string()}),
+      in_ninja(object), is_kernel_file(source) ? kernel_rule(backend, architecture) : "compile", name(backend),
+      in_ninja(shown), command_line(includes), command_line({shown.string()}), command_line({object.string()}),
       in_ninja(object.string() + ".d"), fingerprint(source, include, used));
 }
 
@@ -208,6 +232,11 @@ std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, con
   const fs::path shown_folder = from_root(toolchain, folder);
   std::string text = fmt::format("ninja_required_version = 1.10\nbuilddir = {}\n", in_ninja(shown_folder));
   text += ninja_rules(toolchain);
+  std::set<std::string> architectures;
+  for (const WorkerJob& job : jobs)
+    if (job.backend == Backend::cuda && toolchain.can_build(job.backend) && !job.architecture.empty() &&
+        architectures.insert(job.architecture).second)
+      text += architecture_rule(toolchain, job.architecture);
   std::set<fs::path> known_objects;
   std::map<std::string, std::vector<fs::path>> objects_of;
   for (const WorkerJob& job : jobs) {
@@ -224,18 +253,22 @@ std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, con
       continue;
     }
     std::vector<fs::path>& objects = objects_of[job.name];
-    const auto add = [&](const fs::path& source, const fs::path& include, const std::vector<fs::path>& used) {
+    // shared: by all jobs of this backend, whatever their architecture.
+    const auto add = [&](const fs::path& source, const fs::path& include, const std::vector<fs::path>& used,
+                         bool shared = false) {
       std::string key = std::string(name(job.backend)) + '\n' + source.string() + '\n' + include.string();
       for (const fs::path& folder : used) key += '\n' + folder.string();
       if (job.debug) key += "\ndebug";
+      const std::string architecture = shared ? "" : job.architecture;
+      if (!architecture.empty()) key += '\n' + architecture;
       objects.push_back(shown_folder / "objects" / (source.stem().string() + "." + hash(key) + ".o"));
       if (known_objects.insert(objects.back()).second) {
-        text += compile_step(toolchain, job.backend, source, include, used, job.debug, objects.back());
+        text += compile_step(toolchain, job.backend, source, include, used, job.debug, architecture, objects.back());
       }
     };
     for (const fs::path& source : job.sources) add(source, job.include, job.used);
     for (const fs::path& source : job.books_sources) add(source, job.books_include, job.used);
-    for (const fs::path source : backend.sources) add(source, source.parent_path(), {});
+    for (const fs::path source : backend.sources) add(source, source.parent_path(), {}, true);
     text += link_step(toolchain, job, objects, from_root(toolchain, worker.executable));
     // What an earlier link had to say is not this one's.
     std::error_code ignored;

@@ -52,6 +52,7 @@ struct WorkerJob {
   std::filesystem::path books_include = {};      ///< the folder with their headers
   std::vector<std::filesystem::path> used = {};  ///< folders of earlier chapters, included as "NN_name/file"
   std::vector<std::string> libraries = {};       ///< what it is linked with beyond what every worker is
+  std::string architecture = {};                 ///< that nvcc compiles it for, "sm_90a"; empty: the toolchain's
   bool debug = false;                            ///< -O0 -g
 };
 

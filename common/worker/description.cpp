@@ -44,6 +44,7 @@ StageDescription stage_from(const json& entry) {
   stage.slack = entry.at("slack");
   stage.warps_split_keys = entry.at("warps_split_keys");
   stage.compute = entry.at("compute");
+  stage.compute_only = entry.at("compute_only");
   for (const json& array : entry.at("extra")) stage.extra.push_back({array.at("name"), array.at("bytes")});
   stage.number = entry.value("number", "");
   stage.value = entry.value("value", 0);

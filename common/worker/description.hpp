@@ -36,7 +36,8 @@ struct StageDescription {
   int rows_per_warp = 0;
   float slack = 0;  ///< m moves only if a score exceeds it by more (natural units)
   bool warps_split_keys = false;
-  int compute = 0;  ///< the least compute capability that has its kernels' instructions, 80 for 8.0
+  int compute = 0;            ///< the least compute capability that has its kernels' instructions, 80 for 8.0
+  bool compute_only = false;  ///< no other has them
   std::vector<ExtraArray> extra;
   std::string number;  ///< of a variant: the number that asks for it,
   int value = 0;       ///< and its value

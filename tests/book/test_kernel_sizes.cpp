@@ -132,7 +132,9 @@ TEST_CASE("kernel files and kernels can be read at one go") {
                            "09_backward_registers/prepare_rows.hpp",
                            "09_backward_registers/backward_registers.cu",
                            "10_copy_engine/ring.hpp",
-                           "10_copy_engine/copy_engine.cu"}) {
+                           "10_copy_engine/copy_engine.cu",
+                           "11_wgmma/tiles.hpp",
+                           "11_wgmma/wgmma.cu"}) {
     INFO(file);
     const std::string text = book::read_file(fs::path(WORKBOOK_SOURCE) / "solutions" / file);
     CHECK(std::ranges::count(text, '\n') <= 250);

@@ -219,6 +219,13 @@ TEST_CASE("a file of the chapter must be there, and within its folder") {
   CHECK_THAT(error_after("\"sums.cpp\"", fmt::format("\"{}\"", outside)), starts_at_line(9));
 }
 
+TEST_CASE("kernels may be for one architecture alone") {
+  CHECK_THAT(error_after("causal = false", "causal = false\narchitecture = \"sm_90\""),
+             ContainsSubstring("\"sm_90\" is none that stands for one GPU alone"));
+  const TemporaryBook folder;
+  CHECK(folder.load().chapters[0].architecture.empty());
+}
+
 TEST_CASE("a chapter takes its element, and its kernels more of them") {
   using workbook::Backend;
   CHECK_THAT(error_after("causal = false", "causal = false\nmore_elements = [\"fp16\"]"),

@@ -263,6 +263,28 @@ TEST_CASE("a backend that this build does not have is an error that names it, an
   CHECK(build_workers(book.toolchain, {}).empty());
 }
 
+TEST_CASE("kernels are compiled for the architecture of their job, or for the toolchain's") {
+  Book book;
+  // A compiler that says what it is asked to compile for.
+  book.write("nvcc",
+             "#!/bin/sh\nfor word; do\n  shift\n  case $word in\n    -arch=*|-gencode=*) echo \"for $word\";;\n"
+             "    *) set -- \"$@\" \"$word\";;\n  esac\ndone\nexec c++ -x c++ \"$@\"\n");
+  fs::permissions(book / "nvcc", fs::perms::owner_all);
+  Toolchain::Rules cuda = book.toolchain.backends.at(Backend::cpu);
+  cuda.kernels = {(book / "nvcc").string(), "-arch=sm_80"};
+  book.toolchain.backends[Backend::cuda] = cuda;
+  book.write("src/a.cu", "int main() { return 5; }");
+  WorkerJob anywhere{"anywhere", Backend::cuda, {book / "src/a.cu"}, book / "src"}, hopper = anywhere;
+  hopper.name = "hopper";
+  hopper.architecture = "sm_90a";
+  const auto built = build_workers(book.toolchain, {anywhere, hopper});
+  CHECK(result_of(built.at("anywhere")) == 5);
+  CHECK_THAT(built.at("anywhere").log, ContainsSubstring("for -arch=sm_80"));
+  CHECK(result_of(built.at("hopper")) == 5);
+  CHECK_THAT(built.at("hopper").log, ContainsSubstring("for -gencode=arch=compute_90a,code=sm_90a"));
+  CHECK_THAT(built.at("hopper").log, !ContainsSubstring("sm_80"));
+}
+
 TEST_CASE("where nothing can be written no old program is taken for a new one") {
   const Book book;
   book.write("src/a.cpp", "int main() { return 1; }");

@@ -1,0 +1,60 @@
+// Chapter 11: where the matrices of a product by four warps lie. In shared memory: tiles as the copy engine writes them
+// and as wgmma is told of them. In registers: which thread holds which element of D.
+//
+// Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": "Register Fragments", "Shared Memory Matrix
+// Layout", "Matrix Descriptor".
+#pragma once
+
+#include "common/cuda/kernel.hpp"
+
+namespace ch11 {
+namespace {
+
+using workbook::cuda::Fragment, workbook::cuda::Swizzle, workbook::cuda::wgmma_matrix, workbook::cuda::WgmmaMatrix;
+
+/// A tile (rows, d) in shared memory, of 16-bit elements. A row of 64 of them is 128 bytes, as long as the swizzle
+/// allows. So a tile for d = 128 is two sections, one behind the other: columns 0 to 63 of all rows, then the rest.
+/// Eight rows, 1024 bytes, are a pattern: the 16 bytes of chunk c of row r lie at chunk c ^ r % 8. Tiles begin at
+/// multiples of 1024 bytes, since copy engine and tensor cores both take r % 8 from the address.
+template <class Element, int d, int rows>
+using Tile = Element[d / 64][rows][64];
+constexpr int pattern_bytes = 1024;
+
+/// Where an element lies in its matrix.
+struct Place {
+  int row, column;
+};
+
+// wgmma computes D (64, n) += A (64, 16) B (16, n). It takes a matrix in shared memory by a descriptor: where it
+// begins, how it is swizzled, and two distances.
+//
+// If the 16 elements of a row or column that are multiplied with each other lie side by side (K-major), the second
+// distance is from eight rows to the next eight. A is columns 16c to 16c + 15 of Q's tile, B those of K's: each of the
+// next 16 columns begin 32 bytes further in the same rows, until the section ends.
+//   wgmma_matrix(first row, 0, pattern_bytes, Swizzle::bytes_128)
+// If they lie one below the other (MN-major), as in B = V, the first distance is from one section of 64 columns to the
+// next, and the next 16 rows begin 16 rows further.
+//   wgmma_matrix(first row, bytes of a section, pattern_bytes, Swizzle::bytes_128)
+// A WgmmaMatrix + n begins n bytes further.
+//
+// Of D (64, n) warp w of the four has rows 16w to 16w + 15; there a lane holds of each 8 columns four elements, as in
+// chapter 8's D.
+//
+// TODO(11.1) The columns 16c to 16c + 15 of a tile, K-major; the rows 16j to 16j + 15, MN-major; row and column of
+// element e of thread number `thread` of the four warps (about 7 lines).
+// BEGIN 11.1
+template <class Element, int sections, int rows>
+__device__ __forceinline__ WgmmaMatrix sixteen_columns(const Element (&tile)[sections][rows][64], int c) {
+  WORKBOOK_TODO(11.1);
+}
+template <class Element, int sections, int rows>
+__device__ __forceinline__ WgmmaMatrix sixteen_rows(const Element (&tile)[sections][rows][64], int j) {
+  WORKBOOK_TODO(11.1);
+}
+__device__ inline Place place_in_D(int thread, int e) {
+  WORKBOOK_TODO(11.1);
+}
+// END 11.1
+
+}  // namespace
+}  // namespace ch11

@@ -1,0 +1,194 @@
+// Chapter 11, wgmma: a consumer's loop in the order of the algorithm and with overlap, the kernel, and the launch.
+// wgmma_bf16.cu compiles this file once more, for bf16.
+//
+// Source: Shah et al. 2024 (FlashAttention-3), Algorithm 1 (consume_in_order) and Algorithm 2 (consume_overlapped).
+// Test it: ./workbook test 11
+#include "wgmma.hpp"
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+
+#include "common/cuda/convert.hpp"
+#include "common/cuda/dispatch.hpp"
+#include "phases.hpp"
+
+namespace ch11 {
+namespace {
+
+using Element = WORKBOOK_ELEMENT;  // half; in wgmma_bf16.cu __nv_bfloat16
+using workbook::cuda::setmaxnreg_dec, workbook::cuda::setmaxnreg_inc, workbook::cuda::tensor_map;
+
+/// Consumer number `number` of a block: 64 rows of Q from first_query on, against the block's tiles of keys.
+template <class T>
+struct Consumer {
+  typename T::Shared& smem;
+  const Call& call;
+  int number, first_query, tiles;
+  typename T::Scores S;
+  typename T::Probabilities P;
+  typename T::Output O;
+  float m[2] = {-INFINITY, -INFINITY}, l[2] = {0, 0}, rescale[2];
+  Position<T::stages> at_K, at_V;
+
+  __device__ __forceinline__ Consumer(typename T::Shared& shared, const Call& numbers, const Work<T>& work, int own)
+      : smem(shared), call(numbers), number(own), first_query(work.first_query + 64 * own), tiles(work.tiles) {
+    O.fill(0);
+  }
+
+  /// Waits until the next tile of K, or of V, is there.
+  __device__ __forceinline__ void wait_K() { mbarrier_wait_parity(smem.K_full[at_K.stage], at_K.parity); }
+  __device__ __forceinline__ void wait_V() { mbarrier_wait_parity(smem.V_full[at_V.stage], at_V.parity); }
+  /// This warp will not read that tile any more: one lane says so, for all that its warp has done.
+  __device__ __forceinline__ void leave_K() {
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(smem.K_empty[at_K.stage]);
+    at_K.advance();
+  }
+  __device__ __forceinline__ void leave_V() {
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(smem.V_empty[at_V.stage]);
+    at_V.advance();
+  }
+  __device__ __forceinline__ void start_S() { start_QK<T>(S, smem.Q[number], smem.K[at_K.stage]); }  // S = Q Kᵀ
+  __device__ __forceinline__ void start_O() { start_PV<T>(O, P, smem.V[at_V.stage]); }               // O += P V
+  /// S of tile j becomes P in fp32; m and l. It is masked where some row does not see all keys. A tile without a mask
+  /// is scaled as part of S·scale - m, which wants a scale > 0: other scales take the way of the mask.
+  __device__ __forceinline__ void softmax(int j) {
+    const int keys = call.Nk - j * T::Bc,
+              visible = call.causal ? first_query + 1 + call.Nk - call.Nq - j * T::Bc : keys;
+    const bool masked = min(keys, visible) < T::Bc, scaled = masked || call.scale <= 0;
+    if (masked) workbook::cuda::note("masked tile", j);
+    if (scaled) scale_and_mask(S, call.scale, keys, visible);
+    online_softmax(S, m, l, rescale, scaled ? 1 : call.scale, T::slack);
+  }
+};
+
+/// Algorithm 1: each product is waited for as soon as it is issued.
+template <class T>
+__device__ __forceinline__ void consume_in_order(Consumer<T>& own) {
+  // TODO(11.6) For each tile j, from the last to the first: S = Q K_jᵀ; softmax; P; O += P V_j. Wait for a tile before
+  // a product reads it and for the product before its registers are touched; leave a tile as soon as it has been read
+  // (about 13 lines).
+  // BEGIN 11.6
+  WORKBOOK_TODO(11.6);
+  // END 11.6
+}
+
+// Ping-pong: a consumer issues its products when it is its turn, and passes the turn on, the last one to the first.
+// Consumer i waits for its turn at barrier 1 + i, of 256 threads: its own 128, which wait there, and the 128 of the one
+// before, which arrive and go on. At first nobody has passed anything to consumer 0: the last consumer does.
+//
+// TODO(11.8) Three functions of the consumer with this number: what it does before the first turn, at the beginning and
+// at the end of a turn (about 9 lines).
+// BEGIN 11.8
+template <class T>
+__device__ __forceinline__ void open_turns(int number) {
+  WORKBOOK_TODO(11.8);
+}
+template <class T>
+__device__ __forceinline__ void wait_turn(int number) {
+  WORKBOOK_TODO(11.8);
+}
+template <class T>
+__device__ __forceinline__ void pass_turn(int number) {
+  WORKBOOK_TODO(11.8);
+}
+// END 11.8
+
+/// Algorithm 2: S of the next tile is issued before O += P V of this one, and the softmax runs beside that.
+template <class T>
+__device__ __forceinline__ void consume_overlapped(Consumer<T>& own) {
+  // A turn, in those steps that have turns: what is issued in it is not mixed with other consumers' products.
+  [[maybe_unused]] const auto begin_turn = [&] {
+    if constexpr (T::in_turn) wait_turn<T>(own.number);
+  };
+  [[maybe_unused]] const auto end_turn = [&] {
+    if constexpr (T::in_turn) pass_turn<T>(own.number);
+  };
+  if constexpr (T::in_turn) open_turns<T>(own.number);
+  // TODO(11.7) First S of the last tile, alone, in a turn of its own; its softmax and P. Then for each tile j before
+  // it, in a turn: S = Q K_jᵀ is issued, O rescaled, O += P V_{j+1} issued. After the turn: wait for S alone, leave
+  // K_j, softmax, wait for O, leave V_{j+1}, and only now P. At the end O += P V_0, in no turn. The wait for the next K
+  // stands before the wait for O: the compiler moves no code across a wait for a barrier, which is a loop, but would
+  // move the exponentials to below the wait for O (about 26 lines).
+  // BEGIN 11.7
+  WORKBOOK_TODO(11.7);
+  // END 11.7
+}
+
+/// One block per tile of queries and head: the producer's four warps, of which one thread works, and the consumers.
+template <class T>
+__global__ void __launch_bounds__(T::threads, 1)
+    attention_kernel(const __grid_constant__ TensorMap Q, const __grid_constant__ TensorMap K,
+                     const __grid_constant__ TensorMap V, const __grid_constant__ TensorMap O,
+                     const __grid_constant__ Call call) {
+  auto& smem = workbook::cuda::dynamic_shared<typename T::Shared>();
+  if (threadIdx.x == 0) make_barriers<T>(smem);
+  __syncthreads();  // the barriers are there
+  const Work<T> work(call);
+  const int group = __shfl_sync(all_lanes, int(threadIdx.x) / 128, 0);  // the compiler sees: the same for the warp
+  if (group == 0) {
+    setmaxnreg_dec<T::producer_registers>();
+    if (threadIdx.x == 0) produce<T>(smem, Q, K, V, work);
+  } else {
+    setmaxnreg_inc<T::consumer_registers>();
+    Consumer<T> own(smem, call, work, group - 1);
+    mbarrier_wait_parity(smem.Q_full, 0);
+    if constexpr (T::overlapped)
+      consume_overlapped(own);
+    else
+      consume_in_order(own);
+    write_output<T>(smem.Q[own.number], O, call, own.O, own.m, own.l, work.head, own.first_query, own.number);
+  }
+}
+
+/// A tensor (heads, N, d) for the copy engine: as (heads, d / 64, N, 64), of which a box is (1, d / 64, rows, 64), the
+/// layout of a Tile. Beyond N there are zeros, not the next head.
+template <int d>
+TensorMap map_of(const Element* tensor, std::int64_t heads, std::int64_t N, int rows) {
+  return tensor_map(tensor, {64, std::uint64_t(N), d / 64, std::uint64_t(heads)},
+                    {2 * d, 2 * 64, std::uint64_t(N) * d * 2}, {64, std::uint32_t(rows), d / 64, 1},
+                    Swizzle::bytes_128);
+}
+
+template <class T>
+void start(const ForwardCall<Element>& call) {
+  const auto& [B, H, Hkv, Nq, Nk, d] = call.shape;
+  const std::int64_t heads = B * H, query_tiles = (Nq + T::Br - 1) / T::Br;
+  const dim3 grid = workbook::cuda::grid_of(query_tiles * heads, "B·H·⌈Nq/Br⌉");
+  // The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)).
+  const Call numbers{call.lse, int(Nq), int(Nk), int(heads), int(query_tiles), call.scale * log2_e, call.causal};
+  workbook::cuda::launch(attention_kernel<T>, grid, dim3(T::threads), sizeof(typename T::Shared),
+                         map_of<T::d>(call.Q, heads, Nq, 64), map_of<T::d>(call.K, heads, Nk, T::Bc),
+                         map_of<T::d>(call.V, heads, Nk, T::Bc), map_of<T::d>(call.O, heads, Nq, 64), numbers);
+}
+
+/// Calls work with the Kernel for these sizes and this step, and gives what it gives. The steps before the last one are
+/// built for fp16.
+template <int step = std::is_same_v<Element, half> ? 1 : last_step, class Do>
+auto with_kernel(int asked, std::int64_t head_dim, const Tiles& tiles, Do work) {
+  if constexpr (step < last_step)
+    if (asked != step) return with_kernel<step + 1>(asked, head_dim, tiles, work);
+  return workbook::cuda::with_sizes<built>(head_dim, tiles, [&](auto d, auto t) {
+    if constexpr (is_built(d, {t.Br, t.Bc, t.warps}, step)) return work(Kernel<Element, d, t.Bc, t.Br / 64, step>());
+    return decltype(work(Kernel<Element, 64, 128, 3, step>()))();
+  });
+}
+
+}  // namespace
+
+// E is the element type that this file is compiled for.
+template <class E>
+void attention(const ForwardCall<E>& call, const Tiles& tiles, int step) {
+  if (!is_built(call.shape.d, tiles, step))
+    throw std::invalid_argument("d = " + std::to_string(call.shape.d) + " with these tiles is not built");
+  with_kernel(step, call.shape.d, tiles, [&](auto kernel) { start<decltype(kernel)>(call); });
+}
+template <class E>
+std::size_t shared_bytes(int d, const Tiles& tiles, int step) {
+  return with_kernel(step, d, tiles, [](auto kernel) { return sizeof(typename decltype(kernel)::Shared); });
+}
+template void attention(const ForwardCall<Element>&, const Tiles&, int);
+template std::size_t shared_bytes<Element>(int, const Tiles&, int);
+
+}  // namespace ch11

@@ -1,0 +1,5 @@
+// Chapter 11, given: the kernel of wgmma.cu once more, with bf16 for its element type.
+//
+// Test it: ./workbook test 11 --only "bf16 agrees with the oracle"
+#define WORKBOOK_ELEMENT __nv_bfloat16  // the Element of the kernel file that is included below (convert.hpp)
+#include "wgmma.cu"

@@ -1,0 +1,41 @@
+// Chapter 11's kernel as stages, given: what it is built for, and how to start it. The first one is the chapter's, and
+// the steps to it are variants: ./workbook trace 11 --set step=1. The last one is the same for bf16, and its operation
+// is "forward_bfloat16".
+#include "common/cuda/stage.hpp"
+
+#include "wgmma.hpp"
+
+namespace ch11 {
+namespace {
+
+using workbook::cuda::ExtraMemory, workbook::cuda::ForwardStage, workbook::cuda::Stage;
+
+template <class Element, int step>
+ForwardStage<Element> stage_for() {
+  return {
+      .head_dims = {64, 128},
+      .tiles = built,
+      .shared_bytes = [](int d, const Tiles& tiles) { return shared_bytes<Element>(d, tiles, step); },
+      .compute = 90,         // the copy engine,
+      .compute_only = true,  // wgmma and setmaxnreg
+      .rows_per_warp = 16,
+      .keys_per_step = [](int, const Tiles& tiles) { return tiles.Bc; },
+      .slack = step == last_step ? slack * 0.6931471805599453f : 0,
+      .launch = [](const ForwardCall<Element>& call, const Tiles& tiles,
+                   const ExtraMemory&) { attention(call, tiles, step); },
+  };
+}
+
+ForwardStage<half> with_steps() {
+  ForwardStage<half> stage = stage_for<half, last_step>();
+  stage.variants = {{"step", 1, stage_for<half, 1>()},
+                    {"step", 2, stage_for<half, 2>()},
+                    {"step", 3, stage_for<half, 3>()},
+                    {"step", 4, stage_for<half, 4>()}};
+  return stage;
+}
+
+const Stage stage = with_steps(), bf16_stage = stage_for<__nv_bfloat16, last_step>();
+
+}  // namespace
+}  // namespace ch11

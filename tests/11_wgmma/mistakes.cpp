@@ -1,0 +1,60 @@
+// What goes wrong where four warps multiply as one and O leaves by the copy engine; the scores and m of a row go wrong
+// as in chapter 8.
+#include <algorithm>
+#include <vector>
+
+#include "tests/01_naive_attention/mistakes.hpp"
+
+namespace workbook::test {
+namespace {
+
+using ch01::Attention;
+using judge::Index, judge::Row;
+using Table = ch01::AttentionTable;
+
+Table outputs() {
+  Table table(&Attention::lanes_own_rows);
+  table.add("V-first-section", "for d = 128 columns 64 to 127 of V are taken from its first section", [](Attention& m) {
+    m.V = [](const Tensor<float>& tensor, Index b, Index h, Index row, Index column) {
+      return Index(tensor.index(b, h, row, column % 64));
+    };
+  });
+  table.add("O-not-swizzled", "O's chunks stay where they are: the copy engine takes them to be swizzled",
+            [](Attention& m) {
+              m.after_last([](Row& row) {
+                std::vector<float> moved(row.O.size());
+                for (std::size_t c = 0; c < moved.size(); ++c) {
+                  const std::size_t chunk = c / 8 % 8 ^ std::size_t(row.query % 8);
+                  moved[c] = row.O[c / 64 * 64 + chunk * 8 + c % 8];
+                }
+                row.O = moved;
+              });
+            });
+  table.add("P-pair-swapped", "the two elements of a register of P change places: the first belongs in its lower half",
+            [](Attention& m) {
+              m.after_weights([](Row& row) {
+                std::vector<float> swapped(row.weights.size());
+                for (std::size_t j = 0; j < swapped.size(); ++j)
+                  swapped[j] = (j ^ 1) < row.weights.size() ? row.weights[j ^ 1] : 0;
+                row.weights = swapped;
+              });
+            });
+  return table;
+}
+
+using enum judge::AttentionMistakes::Shows;
+const judge::Declared declared(
+    {.chapter = "11_wgmma",
+     .uses = {"08_registers"},
+     .attention = {{judge::Turn::lanes, in_O, outputs()}},
+     .claimed = judge::words("arrivals barriers extra-memory order-dependent places-one-warp places-order "
+                             "places-transposed row-without-keys rows-mixed shared-traffic slack-ignored "
+                             "swizzle-conflicts tail-not-zeroed traffic turns waits wgmma-count"),
+     .without_mutant = {{judge::one_of_a_kind, judge::words("places-order places-transposed V-first-section")},
+                        {judge::one_claim_of_several,
+                         judge::words("arrivals extra-memory order-dependent row-without-keys rows-mixed "
+                                      "shared-traffic slack-ignored swizzle-conflicts tail-not-zeroed traffic "
+                                      "turns")}}});
+
+}  // namespace
+}  // namespace workbook::test
