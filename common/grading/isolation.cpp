@@ -263,9 +263,6 @@ Workshop::Workshop(const worker::Toolchain& toolchain, const fs::path& book_root
       for (auto* words : {&inside_.backends.at(backend).compile, &inside_.backends.at(backend).kernels})
         if (!words->empty()) words->emplace_back("-fmax-errors=50");
     }
-    // So that what runs before main has a section of its own, with -O1 too: object.cpp looks at what it calls.
-    if (limits_.judge_objects && inside_.backends.contains(Backend::sim) && toolchain_.compiler_id.starts_with("GNU"))
-      inside_.backends.at(Backend::sim).kernels.emplace_back("-freorder-functions");
     if (limits_.judge_objects && inside_.backends.contains(Backend::cpu))
       inside_.backends.at(Backend::cpu).compile.emplace_back("-fstack-usage");
     open_to_all(headers);
@@ -364,29 +361,24 @@ WorkerJob stage_sources(const WorkerJob& job, const fs::path& stage) {
 namespace {
 
 /// What the compiled answers may not have, as a build that failed. Stages and operations are the book's own.
-void judge_objects(const WorkerJob& job, const fs::path& build_folder, WorkerBuilt& built) {
+void judge_objects(const WorkerJob& job, const std::set<std::string>& taken, WorkerBuilt& built) {
   for (const fs::path& source : job.sources) {
     const std::string stem = source.stem().string();
     if (stem == "stage" || stem == "operations") continue;
+    const fs::path& object = built.objects.at(source);
     const bool kernels = source.extension() == ".cu";
-    bool found = false;
-    for (const auto& entry : fs::directory_iterator(build_folder / "workers" / "objects")) {
-      if (!entry.path().filename().string().starts_with(stem + ".") || entry.path().extension() != ".o") continue;
-      found = true;
-      const ObjectRules rules{kernels, kernels && job.backend == Backend::cuda};
-      std::vector<std::string> refused = refused_in_object(entry.path(), rules);
-      const fs::path stack = fs::path(entry.path()).replace_extension(".su");
-      if (job.backend == Backend::cpu && fs::exists(stack)) {
-        const std::vector<std::string> more = refused_on_stack(stack);
-        refused.insert(refused.end(), more.begin(), more.end());
-      }
-      for (const std::string& what : refused) {
-        built.ok = false;
-        built.log += fmt::format("{}: the compiled code {}, which has no place in an answer\n",
-                                 source.filename().string(), what);
-      }
+    std::vector<std::string> refused =
+        refused_in_object(object, {kernels, kernels && job.backend == Backend::cuda, taken});
+    const fs::path stack = fs::path(object).replace_extension(".su");
+    if (job.backend == Backend::cpu && fs::exists(stack)) {
+      const std::vector<std::string> more = refused_on_stack(stack);
+      refused.insert(refused.end(), more.begin(), more.end());
     }
-    if (!found) throw std::runtime_error("there is no object file of " + source.string());
+    for (const std::string& what : refused) {
+      built.ok = false;
+      built.log +=
+          fmt::format("{}: the compiled code {}, which has no place in an answer\n", source.filename().string(), what);
+    }
   }
 }
 
@@ -440,7 +432,8 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
       give_to(stage / folder, id, id);
   }
   WorkerBuilt built = worker::build_workers(toolchain, {staged}).at("worker");
-  if (built.ok && limits_.judge_objects) judge_objects(staged, toolchain.build_folder, built);
+  if (built.ok && limits_.judge_objects)
+    judge_objects(staged, names_taken(toolchain.backends.at(job.backend).objects), built);
   if (built.ok) {
     // Executable but not readable: it holds the book's answers to the other exercises.
     const fs::path executable = folder_ / fmt::format("slot{}", slot) / "workers" / book::hash(job.name);

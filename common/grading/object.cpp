@@ -26,7 +26,7 @@ class Object {
   explicit Object(std::string bytes) : bytes_(std::move(bytes)) {
     const auto header = at<Elf64_Ehdr>(0);
     if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64 ||
-        header.e_type != ET_REL || header.e_shentsize != sizeof(Elf64_Shdr))
+        (header.e_type != ET_REL && header.e_type != ET_DYN) || header.e_shentsize != sizeof(Elf64_Shdr))
       throw std::runtime_error("it is no object file");
     std::size_t count = header.e_shnum;
     // More sections than the header has room for: the first one says how many.
@@ -37,7 +37,7 @@ class Object {
     if (names == SHN_XINDEX) names = sections.at(0).sh_link;
     for (const Elf64_Shdr& section : sections) section_names.push_back(text(sections.at(names), section.sh_name));
     for (const Elf64_Shdr& section : sections) {
-      if (section.sh_type == SHT_SYMTAB) read_symbols(section);
+      if (section.sh_type == (header.e_type == ET_REL ? SHT_SYMTAB : SHT_DYNSYM)) read_symbols(section);
     }
   }
 
@@ -163,16 +163,67 @@ bool is_shared_of_the_book(std::string_view name) {
   return entity_name && (begins_with(own, *entity_name) || begins_with(of_kernels, *entity_name));
 }
 
+/// An inline function of the headers that make a kernel: in the simulator's namespace or the book's, or one of CUDA's.
+/// Which of them have a symbol is the optimiser's choice.
+bool is_of_kernel_headers(std::string_view name) {
+  constexpr std::array<std::string_view, 2> namespaces{"4simt", "8workbook4cuda"};
+  const auto own = entity(name);
+  if (!own) return false;
+  if (begins_with(namespaces, *own)) return true;
+  name.remove_prefix(2);  // what has no namespace has nothing but its length before its name
+  const std::size_t digits = name.find_first_not_of("0123456789");
+  constexpr std::array<std::string_view, 5> cudas{"__", "atomic", "make_", "rsqrtf", "exp10f"};
+  return digits != 0 && digits != name.npos && begins_with(cudas, name.substr(digits));
+}
+
 /// What the simulator's surface calls (common/simt/runtime.hpp): a kernel is made of these.
 bool is_kernels_own(std::string_view name) {
-  constexpr std::array<std::string_view, 28> own{
-      "12thread_index",     "13named_barrier",      "11block_index",     "10block_size",
-      "9grid_size",         "9in_kernel",           "13block_barrier",   "12warp_barrier",
-      "12warp_shuffle",     "9warp_vote",           "11active_mask",     "6atomicE",
-      "10copy_async",       "17copy_async_commit",  "15copy_async_wait", "15unset_registers",
-      "11matrix_load",      "12matrix_store",       "15matrix_multiply", "13load_matrices",
-      "14store_matrices",   "18multiply_registers", "14dynamic_shared",  "4note",
-      "16assertion_failed", "15end_thread_open",    "8run_grid",         "6launch"};
+  constexpr std::array<std::string_view, 46> own{"12thread_index",
+                                                 "13named_barrier",
+                                                 "11block_index",
+                                                 "10block_size",
+                                                 "9grid_size",
+                                                 "9in_kernel",
+                                                 "13block_barrier",
+                                                 "12warp_barrier",
+                                                 "12warp_shuffle",
+                                                 "9warp_vote",
+                                                 "11active_mask",
+                                                 "6atomicE",
+                                                 "10copy_async",
+                                                 "17copy_async_commit",
+                                                 "15copy_async_wait",
+                                                 "15unset_registers",
+                                                 "11matrix_load",
+                                                 "12matrix_store",
+                                                 "15matrix_multiply",
+                                                 "13load_matrices",
+                                                 "14store_matrices",
+                                                 "18multiply_registers",
+                                                 "14dynamic_shared",
+                                                 "4note",
+                                                 "16assertion_failed",
+                                                 "15end_thread_open",
+                                                 "8run_grid",
+                                                 "6launch",
+                                                 "13shared_offset",
+                                                 "13mbarrier_init",
+                                                 "19mbarrier_fence_init",
+                                                 "15mbarrier_arrive",
+                                                 "22mbarrier_arrive_expect",
+                                                 "13mbarrier_wait",
+                                                 "9bulk_load",
+                                                 "10bulk_store",
+                                                 "11bulk_commit",
+                                                 "9bulk_wait",
+                                                 "17fence_proxy_async",
+                                                 "13set_registers",
+                                                 "10elect_lane",
+                                                 "11wgmma_fence",
+                                                 "12wgmma_shared",
+                                                 "15wgmma_registers",
+                                                 "12wgmma_commit",
+                                                 "10wgmma_wait"};
   const auto entity_name = entity(name);
   if (!entity_name) return false;
   if (entity_name->starts_with("4simt")) return begins_with(own, entity_name->substr(5));
@@ -298,9 +349,11 @@ class Judge {
     if (is_chapters(symbol.name)) return;
     const bool is_shared = symbol.binding != STB_GLOBAL && symbol.section < object_.sections.size() &&
                            (object_.sections[symbol.section].sh_flags & SHF_GROUP) != 0;
-    const bool is_known = is_standard(symbol.name) || is_shared_of_the_book(symbol.name) ||
-                          symbol.name.starts_with("DW.ref.__gxx_personality") ||
-                          symbol.name == "__clang_call_terminate" || (rules_.cuda && symbol.name.starts_with("_ZN"));
+    const bool is_known =
+        is_standard(symbol.name) || is_shared_of_the_book(symbol.name) ||
+        symbol.name.starts_with("DW.ref.__gxx_personality") || symbol.name == "__clang_call_terminate" ||
+        (rules_.kernels && is_of_kernel_headers(symbol.name) && !rules_.taken.contains(symbol.name)) ||
+        (rules_.cuda && symbol.name.starts_with("_ZN"));
     if (is_shared && is_known && !is_refused_of_library(symbol.name)) return;
     refuse("defines " + readable(symbol.name));
   }
@@ -376,6 +429,19 @@ std::vector<std::string> refused_on_stack(const std::filesystem::path& report) {
     if (bytes > most) refusals.push_back(fmt::format("has {} bytes on the stack in {}", bytes, function));
   }
   return refusals;
+}
+
+std::set<std::string> names_taken(const std::vector<std::string>& files) {
+  std::set<std::string> names;
+  for (const std::string& file : files) {
+    const Object object(book::read_file(file));
+    const bool library = file.ends_with(".so");  // its functions call each other through names that can be replaced
+    for (const Object::Symbol& symbol : object.symbols) {
+      const bool counts = symbol.binding == STB_GLOBAL || (library && symbol.binding == STB_WEAK);
+      if (counts && symbol.section != SHN_UNDEF) names.insert(symbol.name);
+    }
+  }
+  return names;
 }
 
 std::vector<std::string> refused_in_object(const std::filesystem::path& object, const ObjectRules& rules) {

@@ -8,9 +8,7 @@
 #define __global__
 #define __device__
 #define __host__
-// Not forced: a phase that four kernels share is compiled once, not into each of them, in half the time. Where an access
-// stands in the source, and how often it is made, is the same.
-#define __forceinline__ inline
+#define __forceinline__ inline __attribute__((always_inline))
 #if defined(__clang__)  // which warns of constants that nothing uses: says that these are
 #define __launch_bounds__(...) __attribute__((annotate("launch bounds", __VA_ARGS__)))
 #else

@@ -262,6 +262,7 @@ std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, con
       const std::string architecture = shared ? "" : job.architecture;
       if (!architecture.empty()) key += '\n' + architecture;
       objects.push_back(shown_folder / "objects" / (source.stem().string() + "." + hash(key) + ".o"));
+      worker.objects[source] = toolchain.root / objects.back();
       if (known_objects.insert(objects.back()).second) {
         text += compile_step(toolchain, job.backend, source, include, used, job.debug, architecture, objects.back());
       }

@@ -59,7 +59,8 @@ struct WorkerJob {
 struct WorkerBuilt {
   bool ok = false;
   std::filesystem::path executable;
-  std::string log;  ///< what the compiler said: errors, or warnings
+  std::string log;                                                 ///< what the compiler said: errors, or warnings
+  std::map<std::filesystem::path, std::filesystem::path> objects;  ///< by source
 };
 
 /// Builds all jobs, as far as each can be built; one that fails does not stop the others. Result by job name.

@@ -12,6 +12,7 @@
 #include "common/grading/confine.hpp"
 #include "common/grading/given.hpp"
 #include "common/grading/object.hpp"
+#include "common/judge/plan.hpp"
 #include "common/worker/build.hpp"
 #include "common/worker/command.hpp"
 #include "tests/book/fixtures/temporary_book.hpp"
@@ -241,4 +242,53 @@ TEST_CASE("an object file that is none, or damaged, is refused") {
                             std::string(60, '\x7f'));
   CHECK(!refused_in_object(folder / "none.o", {}).empty());
   CHECK(!refused_in_object(folder / "cut.o", {}).empty());
+}
+
+TEST_CASE("what the program around an answer defines is taken, an inline function of kernels' headers is not") {
+  const worker::Toolchain toolchain = worker::load_toolchain(WORKBOOK_BINARY, WORKBOOK_SOURCE);
+  if (!toolchain.can_build(Backend::sim)) SKIP(toolchain.why_not(Backend::sim));
+  worker::build_targets(toolchain, toolchain.backends.at(Backend::sim).targets);
+  const ObjectRules rules{true, false, names_taken(toolchain.backends.at(Backend::sim).objects)};
+  const book::TemporaryFolder folder;
+  folder.write("answer.cpp",
+               "namespace simt {\n__attribute__((used)) inline float exp2_ftz(float x) { return x; }\n"
+               "__attribute__((used)) inline bool in_kernel() { return true; }\n"
+               "__attribute__((used)) inline void run_blocks() {}\n}\n"
+               "__attribute__((used)) inline int __popc(unsigned) { return 1; }\n"
+               "__attribute__((used)) inline int helper(unsigned) { return 1; }\n");
+  const std::string object = (folder / "answer.o").string();
+  const worker::CommandResult compiled = worker::run_command(
+      {toolchain.backends.at(Backend::cpu).compile.at(0), "-c", (folder / "answer.cpp").string(), "-o", object});
+  REQUIRE(compiled.exit_code == 0);
+  CHECK(refused_in_object(object, rules) ==
+        std::vector<std::string>{"defines simt::in_kernel()", "defines helper(unsigned int)"});
+}
+
+TEST_CASE("the book's own answers have nothing that an answer may not have") {
+  // Handed in, they have to get their points. What they are compiled from and by is what the gate "solutions" builds.
+  judge::Workspace workspace;
+  workspace.book = the_book();
+  workspace.toolchain = worker::load_toolchain(WORKBOOK_BINARY, WORKBOOK_SOURCE);
+  std::vector<worker::WorkerJob> jobs;
+  for (const book::Chapter& chapter : workspace.book.chapters) {
+    for (const Backend backend : {Backend::cpu, Backend::sim}) {
+      if (chapter.runs_on(backend) && workspace.toolchain.can_build(backend))
+        jobs.push_back(whole_job(workspace, chapter, solutions_tree(workspace, chapter), backend));
+    }
+  }
+  const auto built = worker::build_workers(workspace.toolchain, jobs);
+  int judged = 0;
+  for (const worker::WorkerJob& job : jobs) {
+    INFO(job.name << "\n" << built.at(job.name).log);
+    REQUIRE(built.at(job.name).ok);
+    const std::set<std::string> taken = names_taken(workspace.toolchain.backends.at(job.backend).objects);
+    for (const auto& [source, object] : built.at(job.name).objects) {
+      if (source.stem() == "stage" || source.stem() == "operations") continue;
+      INFO(source);
+      CHECK(fmt::format("{}",
+                        fmt::join(refused_in_object(object, {source.extension() == ".cu", false, taken}), "\n")) == "");
+      ++judged;
+    }
+  }
+  CHECK(judged > int(workspace.book.chapters.size()));
 }
