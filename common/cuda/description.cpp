@@ -153,6 +153,10 @@ json extra_json(const Description& stage, const Arguments& call) {
   return all;
 }
 
+bool has_instructions(int device, int compute, bool only) {
+  return only ? device == compute : device >= compute;
+}
+
 json stage_json(const Description& stage, const Arguments& call) {
   json variants = json::array();
   for (const Description::Variant& variant : stage.variants) {
@@ -173,6 +177,8 @@ json stage_json(const Description& stage, const Arguments& call) {
           {"slack", stage.slack},
           {"compute", stage.compute},
           {"compute_only", stage.compute_only},
+          {"runs_here",
+           !stage.device_compute || has_instructions(stage.device_compute(), stage.compute, stage.compute_only)},
           {"warps_split_keys", stage.warps_split_keys},
           {"extra", extra_json(stage, call)},
           {"variants", variants}};
@@ -181,9 +187,9 @@ json stage_json(const Description& stage, const Arguments& call) {
 // With the numbers of Arguments::shape(): extra memory for that shape -> text, as JSON:
 //   {"stages": [{"pass": "forward", "operation": "forward", "element": "float16", "float_gradients": false,
 //      "causal": true, "head_dims": [32, 64, 128] or null, "any_tiles": false, "rows_per_warp": 32, "slack": 5.5,
-//      "compute": 80, "warps_split_keys": false, "extra": [{"name": "S", "element_bytes": 4, "bytes": 4096}],
-//      "tiles": [{"d": 64, "default": true, "Br": 128, "Bc": 64, "warps": 4, "shared_bytes": …, "keys_per_step": 32}],
-//      "variants": [{"number": "kernel", "value": 1, … as a stage}]}],
+//      "compute": 80, "compute_only": false, "runs_here": true, "warps_split_keys": false, "extra": [{"name": "S",
+//      "element_bytes": 4, "bytes": 4096}], "tiles": [{"d": 64, "default": true, "Br": 128, "Bc": 64, "warps": 4,
+//      "shared_bytes": …, "keys_per_step": 32}], "variants": [{"number": "kernel", "value": 1, … as a stage}]}],
 //    "operations": ["forward", …]}
 // A tile's "d" is null where any will do; its names are "owned", "passing", "warps" in a backward pass.
 void describe(const Arguments& call) {
@@ -209,7 +215,7 @@ void bench(const Arguments& call, const std::string& element) {
 }  // namespace
 
 void require_compute(int device, int compute, bool only) {
-  if (only ? device == compute : device >= compute) return;
+  if (has_instructions(device, compute, only)) return;
   const auto text = [](int x) { return std::to_string(x / 10) + "." + std::to_string(x % 10); };
   throw Unavailable("these kernels need compute capability " + text(compute) + (only ? " and run on no other" : "") +
                     "; this GPU has " + text(device));

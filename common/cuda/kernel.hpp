@@ -91,9 +91,9 @@ __device__ __forceinline__ float exp2_ftz(float x) {
 }  // namespace workbook::cuda
 
 #ifndef __CUDACC__
-// From here on, in a chapter's own files, it is not forced on the simulator: a phase that four kernels share is compiled
-// once, not into each of them, which takes half the time. Where an access stands in the source, and how often it is
-// made, is the same. What stands above is mostly one call each, and stays forced.
+// From here on, in a chapter's own files, it is not forced on the simulator: a phase that four kernels share is
+// compiled once, not into each of them, which takes half the time. Where an access stands in the source, and how often
+// it is made, is the same. What stands above is mostly one call each, and stays forced.
 #undef __forceinline__
 #define __forceinline__ inline
 #endif

@@ -227,7 +227,7 @@ struct TrainingChapters::Workers {
                         [&](const std::string& operation) { return description.has(operation); }))
           return {chapter, &worker, ""};
       } else if (const worker::StageDescription* stage = description.find(need.pass, need.element);
-                 stage != nullptr && stage->causal) {
+                 stage != nullptr && stage->causal && stage->runs_here) {
         return {chapter, &worker, stage->operation};
       }
     }

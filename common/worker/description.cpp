@@ -45,6 +45,7 @@ StageDescription stage_from(const json& entry) {
   stage.warps_split_keys = entry.at("warps_split_keys");
   stage.compute = entry.at("compute");
   stage.compute_only = entry.at("compute_only");
+  stage.runs_here = entry.at("runs_here");
   for (const json& array : entry.at("extra")) stage.extra.push_back({array.at("name"), array.at("bytes")});
   stage.number = entry.value("number", "");
   stage.value = entry.value("value", 0);

@@ -38,6 +38,7 @@ struct StageDescription {
   bool warps_split_keys = false;
   int compute = 0;            ///< the least compute capability that has its kernels' instructions, 80 for 8.0
   bool compute_only = false;  ///< no other has them
+  bool runs_here = true;      ///< the device has them
   std::vector<ExtraArray> extra;
   std::string number;  ///< of a variant: the number that asks for it,
   int value = 0;       ///< and its value
