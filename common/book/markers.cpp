@@ -382,6 +382,11 @@ MarkedFile parse_reader(std::string name, std::string_view text) {
   return file;
 }
 
+bool Region::is_lab() const {
+  return std::ranges::any_of(stub_lines,
+                             [](const std::string& line) { return line.find("WORKBOOK_MEND(") != line.npos; });
+}
+
 std::vector<std::string> stub_body(const Region& region) {
   if (region.stub_lines.empty()) return {fmt::format("{}WORKBOOK_TODO({});", region.indent, region.id)};
   std::vector<std::string> body;

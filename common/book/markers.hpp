@@ -30,6 +30,9 @@ class MarkerError : public std::runtime_error {
 
 /// One region. Lines are numbered from 1; the body is what lies strictly between BEGIN and END.
 struct Region {
+  /// A lab: the reader finds code that runs and is wrong, in a kernel of its own.
+  bool is_lab() const;
+
   std::string id;  ///< "4.4"
   int todo_line = 0, begin_line = 0, end_line = 0;
   std::string todo;                     ///< the text after TODO(4.4), continuation comment lines joined by spaces

@@ -78,27 +78,36 @@ void expect_others_untouched(const Workspace& workspace, const VariantRun& ran, 
   }
 }
 
+/// Whether the chapter is whole without this exercise: it gives no points, or is a lab, a kernel of its own.
+bool stands_apart(const Workspace& workspace, const Chapter& chapter, const Exercise& exercise) {
+  const std::vector<book::MarkedFile> files = book::read_solution(workspace.book, chapter);
+  return exercise.points == 0 || std::ranges::any_of(files, [&](const book::MarkedFile& file) {
+           const book::Region* region = file.find(exercise.id);
+           return region != nullptr && region->is_lab();
+         });
+}
+
 /// The tests of `exercise` and of the whole chapter, with only `exercise` open.
-void judge_one_open(const Exercise& exercise, const ChapterRun& run, Findings& findings) {
+void judge_one_open(const Workspace& workspace, const Exercise& exercise, const ChapterRun& run, Findings& findings) {
   for (const Verdict& test : run.tests) {
     const bool right = test.exercise == exercise.id ? test.result == Result::todo
                                                     : test.result == Result::passed || test.blocked_by == exercise.id;
     findings.expect(right, fmt::format("with only {} open: {}", exercise.id, summary(test)));
   }
-  // The whole chapter is complete without an exercise that gives no points.
-  findings.expect(run.count(Result::blocked) > 0 || exercise.points == 0,
+  findings.expect(run.count(Result::blocked) > 0 || stands_apart(workspace, *run.chapter, exercise),
                   fmt::format("with only {} open no whole-chapter test reaches it", exercise.id));
   for (const std::string& note : run.notes)
     findings.problems.push_back(fmt::format("with only {} open: {}", exercise.id, note));
 }
 
-/// An exercise that is wrong must fail a test of the whole chapter, if it gives points.
-void judge_one_wrong(const Mutant& mutant, const ChapterRun& run, Findings& findings) {
+/// An exercise that is wrong must fail a test of the whole chapter.
+void judge_one_wrong(const Workspace& workspace, const Mutant& mutant, const ChapterRun& run, Findings& findings) {
   const Exercise& exercise = *run.chapter->find(mutant.exercise);
   const std::string where = fmt::format("{}:{}: mutant {}", mutant.file, mutant.line, mutant.id);
   findings.expect(std::ranges::count(exercise.tests, mutant.test) > 0,
                   where + " names no test of its exercise: the first of an exercise does");
-  findings.expect(!run.none_failed() || exercise.points == 0, where + " fails no whole-chapter test");
+  findings.expect(!run.none_failed() || stands_apart(workspace, *run.chapter, exercise),
+                  where + " fails no whole-chapter test");
 }
 
 }  // namespace
@@ -176,7 +185,7 @@ void check_one_open(Inspection& inspection, Findings& findings) {
   const std::vector<VariantRun> runs = run_variants(workspace, variants);
   for (std::size_t i = 0; i < runs.size(); ++i) {
     expect_others_untouched(workspace, runs[i], open[i]->id, findings);
-    judge_one_open(*open[i], runs[i].run, findings);
+    judge_one_open(workspace, *open[i], runs[i].run, findings);
   }
   findings.detail = fmt::format("{} results", findings.passed);
 }
@@ -208,7 +217,7 @@ void check_one_wrong(Inspection& inspection, Findings& findings) {
   const std::vector<VariantRun> runs = run_variants(workspace, variants);
   for (std::size_t i = 0; i < runs.size(); ++i) {
     expect_others_untouched(workspace, runs[i], wrong[i].exercise, findings);
-    judge_one_wrong(wrong[i], runs[i].run, findings);
+    judge_one_wrong(workspace, wrong[i], runs[i].run, findings);
   }
   findings.detail = fmt::format("{} results", findings.passed);
 }

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <memory>
 #include <regex>
-#include <set>
+#include <map>
 #include <sstream>
 
 #include "common/book/files.hpp"
@@ -192,12 +192,12 @@ void check_gpu_classes(Inspection& inspection, Findings& findings) {
       variants.back().request.exercise = judge::kWhole;  // each part is in one of them
     }
     int passed = 0, skipped = 0;
-    std::set<std::string> reasons;  // of what is skipped, each once for a chapter
+    std::map<int, std::string> reasons;  // by chapter, that of the first test which is skipped
     for (const auto& [compiled, log, plan, run] : run_variants(workspace, variants)) {
       for (const Verdict& test : run.tests) {
         (test.result == Result::skipped ? skipped : passed) += 1;
         if (test.result == Result::skipped) {
-          reasons.insert(fmt::format("{}: {}", run.chapter->name(), test.message));
+          reasons.try_emplace(run.chapter->number, fmt::format("  chapter {}: {}", run.chapter->number, test.message));
           continue;
         }
         findings.expect(test.result == Result::passed,
@@ -206,9 +206,9 @@ void check_gpu_classes(Inspection& inspection, Findings& findings) {
     }
     findings.skipped += skipped;
     details.push_back(fmt::format("{}: {} tests, {} skipped", name, passed, skipped));
-    details.insert(details.end(), reasons.begin(), reasons.end());
+    for (const auto& [chapter, reason] : reasons) details.push_back(reason);
   }
-  findings.detail = fmt::format("{}", fmt::join(details, "; "));
+  findings.detail = fmt::format("{}", fmt::join(details, "\n    "));
 }
 
 void check_architectures(Inspection& inspection, Findings& findings) {
