@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <regex>
-#include <map>
 #include <sstream>
 
 #include "common/book/files.hpp"
