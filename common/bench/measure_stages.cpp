@@ -26,14 +26,9 @@ struct Traffic {
   double requested = 0, unique = 0;
 };
 Traffic traffic_of(const worker::Reply& reply) {
-  const auto of = [&](const char* name) {
-    const auto found = reply.counters.find(name);
-    return found == reply.counters.end() ? 0.0 : found->second;
-  };
   constexpr double sector = 32;
-  return {of("global.load_bytes") + of("global.async_bytes") + of("global.store_bytes") +
-              sector * of("global.atomic_sectors"),
-          sector * (of("global.unique_read_sectors") + of("global.unique_written_sectors"))};
+  return {reply.read_bytes() + reply.written_bytes() + sector * reply.counter("global.atomic_sectors"),
+          sector * (reply.counter("global.unique_read_sectors") + reply.counter("global.unique_written_sectors"))};
 }
 
 /// Traffic of one head at the counted N. For whole tiles it is a polynomial of the second degree in N, so three tell

@@ -117,14 +117,11 @@ std::string dims_not_done(const worker::WorkerDescription& description, const st
 void take_counters(StageRow& row, const worker::Reply& reply) {
   row.seconds = reply.seconds;
   if (reply.extra_bytes >= 0) row.extra_bytes = double(reply.extra_bytes);
-  const auto counted = [&](const char* name) -> std::optional<double> {
-    const auto found = reply.counters.find(name);
-    return found == reply.counters.end() ? std::nullopt : std::optional(found->second);
-  };
-  if (const auto read = counted("global.load_bytes"))
-    row.read_bytes = *read + counted("global.async_bytes").value_or(0);
-  row.written_bytes = counted("global.store_bytes");
-  row.tiles = counted("K.tiles");
+  if (reply.counters.contains("global.load_bytes")) {
+    row.read_bytes = reply.read_bytes();
+    row.written_bytes = reply.written_bytes();
+  }
+  if (reply.counters.contains("K.tiles")) row.tiles = reply.counter("K.tiles");
 }
 
 /// The errors of O; the first tensor that is outside its bounds speaks.

@@ -126,6 +126,17 @@ struct Reply {
     if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
     return values;
   }
+
+  /// 0 for what the backend does not count, or what did not happen.
+  double counter(const std::string& name) const {
+    const auto found = counters.find(name);
+    return found == counters.end() ? 0 : found->second;
+  }
+  /// Bytes that the kernels asked of device memory: by loads and stores, cp.async, and the copy engine.
+  double read_bytes() const {
+    return counter("global.load_bytes") + counter("global.async_bytes") + counter("global.bulk_load_bytes");
+  }
+  double written_bytes() const { return counter("global.store_bytes") + counter("global.bulk_store_bytes"); }
 };
 
 /// A worker process. Started at the first call, and again after it died.
