@@ -407,8 +407,7 @@ std::string make_stub(const MarkedFile& solution) {
     if (!is_open(stub)) {
       throw MarkerError(solution.name, region.todo_line,
                         fmt::format("the STUB lines of {0} need WORKBOOK_TODO({0}) or WORKBOOK_MEND({0}), or the open "
-                                    "exercise would count as "
-                                    "solved",
+                                    "exercise would count as solved",
                                     region.id));
     }
     text += join_lines(stub.body);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <set>
+#include <type_traits>
 
 #include "common/simt/banks.hpp"
 #include "common/simt/program.hpp"
@@ -33,7 +34,9 @@ void find_busiest_bank(WorstAccess& access) {
   access.in_bank.erase(std::unique(access.in_bank.begin(), access.in_bank.end()), access.in_bank.end());
 }
 
+/// Counters are nothing but 64-bit counts.
 void subtract(Counters& from, const Counters& other) {
+  static_assert(std::is_trivially_copyable_v<Counters> && sizeof(Counters) % sizeof(std::uint64_t) == 0);
   auto* to = reinterpret_cast<std::uint64_t*>(&from);
   const auto* less = reinterpret_cast<const std::uint64_t*>(&other);
   for (std::size_t i = 0; i < sizeof from / sizeof *to; ++i) to[i] -= less[i];

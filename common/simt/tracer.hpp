@@ -1,6 +1,6 @@
 // What a launch with Options::trace records beside its counters: what each line of the kernel asks of memory, its worst
 // access to shared memory, and who waits for what in block 0. Internal. Without the option there is no tracer, and
-// nothing here costs anything.
+// who would call it tests a pointer.
 #pragma once
 
 #include <map>

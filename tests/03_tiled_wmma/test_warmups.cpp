@@ -6,6 +6,7 @@
 #include "common/attention/element.hpp"
 #include "common/attention/half.hpp"
 #include "tests/03_tiled_wmma/mistakes.hpp"
+#include "tests/support/kernel_stage.hpp"
 #include "tests/support/subject.hpp"
 
 using namespace workbook;
@@ -235,14 +236,7 @@ TEST_CASE("a product of tiles has two barriers a step and no bank conflicts", "[
          "one barrier completes the tiles, and one keeps the next tiles from overwriting them; there is one that "
          "protects nothing, or one too few",
          "barriers");
-  for (const char* way : {"store", "load"}) {
-    const double wavefronts = counter(three, fmt::format("shared.{}_wavefronts", way)),
-                 ideal = counter(three, fmt::format("shared.{}_ideal", way));
-    expect(
-        wavefronts == ideal,
-        fmt::format("the {}s of shared memory take {} wavefronts, {} without bank conflicts", way, wavefronts, ideal),
-        "rows that are accessed together start in the same banks", "bank-conflicts");
-  }
+  expect_no_bank_conflicts(three);
 }
 
 TEST_CASE("the warm-ups give back what they were given", "[whole]") {

@@ -63,6 +63,17 @@ void expect_nothing_from_behind(const Problem& problem, const Numbers& numbers, 
   }
 }
 
+void expect_no_bank_conflicts(const worker::Reply& reply) {
+  for (const char* way : {"store", "load"}) {
+    const double wavefronts = counter(reply, fmt::format("shared.{}_wavefronts", way)),
+                 ideal = counter(reply, fmt::format("shared.{}_ideal", way));
+    expect(
+        wavefronts == ideal,
+        fmt::format("the {}s of shared memory take {} wavefronts, {} without bank conflicts", way, wavefronts, ideal),
+        "rows that are accessed together start in the same banks", "bank-conflicts");
+  }
+}
+
 void expect_wide(const worker::Reply& reply, const std::string& tensor, const std::string& way, double bytes,
                  const std::string& why) {
   const std::string name = tensor + "." + way;

@@ -45,6 +45,9 @@ Padded attention_padded(const Problem& problem, const Numbers& numbers, std::int
 /// Fails unless O and the LSE are the same, bit for bit, whatever lies behind the last row of Q, K and V.
 void expect_nothing_from_behind(const Problem& problem, const Numbers& numbers, std::int64_t rows_behind);
 
+/// Stores to and loads from shared memory take no more wavefronts than without bank conflicts.
+void expect_no_bank_conflicts(const worker::Reply& reply);
+
 /// `tensor` is moved by "load", "store" or "async" accesses of `bytes` bytes, 32 bytes a sector and 512 bytes a
 /// request: no byte twice, neighbouring lanes at neighbouring bytes, 16 bytes a lane.
 void expect_wide(const worker::Reply& reply, const std::string& tensor, const std::string& way, double bytes,
