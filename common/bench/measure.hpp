@@ -23,7 +23,8 @@ struct MeasureRequest {
   std::string element = {};     ///< only stages for it; empty: each chapter's own
   double budget = 0.2;          ///< seconds for the timed calls of one shape
   bool peers = false, profile = false, steps = false;
-  std::string command;  ///< the command line, for the results
+  std::vector<std::string> libraries;  ///< peers beside PyTorch: shared libraries with peers.py's interface
+  std::string command;                 ///< the command line, for the results
 };
 
 /// The chapters that are named and, unless `only`, those before them; all if none is named. InputError for one that the

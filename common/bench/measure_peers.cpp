@@ -1,4 +1,4 @@
-// PyTorch's attention on the same shapes: peers.py is told them and answers with a line for each.
+// PyTorch's attention, and libraries', on the same shapes: peers.py is told them and answers with a line for each.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -31,7 +31,7 @@ void take_peer(Measurement& m, const json& line) {
   Point p;
   p.name = line.at("name");
   p.kind = "peer";
-  p.source = "PyTorch";
+  p.source = line.value("library", "PyTorch");
   p.backend = Backend::cuda;
   p.element = "float16";
   const json& s = line.at("shape");
@@ -63,7 +63,7 @@ void time_peers(Measurement& m) {
     }
   }
   const fs::path request = m.workspace.toolchain.build_folder / fmt::format("bench_peers.{}.json", ::getpid());
-  book::write_file(request, json{{"budget", m.request.budget}, {"shapes", shapes}}.dump());
+  book::write_file(request, json{{"budget", m.request.budget}, {"shapes", shapes}, {"libraries", m.request.libraries}}.dump());
   worker::CommandOptions command;
   command.time = kPeersSeconds;
   command.on_line = [&](const std::string& line) { take_peer(m, json::parse(line)); };

@@ -1,17 +1,26 @@
 """Times PyTorch's scaled_dot_product_attention, one backend after the other, on the shapes that ./workbook bench gives.
 
 ./workbook bench --peers runs this. Reads one JSON document from the file named as its argument:
-  {"budget": seconds a shape, "shapes": [{"pass": "forward", "causal": false, "B": 1, "H": 32, "N": 4096, "d": 64}, ...]}
+  {"budget": seconds a shape, "shapes": [{"pass": "forward", "causal": false, "B": 1, "H": 32, "N": 4096, "d": 64}, ...],
+   "libraries": [path of a shared library, ...]}
+A library is a peer by its file's name (fa3.so: "fa3"), in the forward pass. It exports
+  int forward(const void* Q, const void* K, const void* V, void* O, float* LSE, int heads, int Nq, int Nk, int d,
+              int causal, float scale, cudaStream_t stream)
+with fp16 tensors of shape (heads, N, d), heads = B·H, LSE of (heads, Nq), and returns a cudaError_t. It is timed only
+where its O is that of PyTorch, up to the rounding of fp16.
+
 Writes one JSON object a line to descriptor 3: first {"environment": {...}} or {"missing": why nothing can be timed},
-then for each shape and backend {"name", "shape", "result", "message", "seconds": [...], "extra_bytes"}.
+then for each shape and peer {"name", "library", "shape", "result", "message", "seconds": [...], "extra_bytes"}.
 
 As the book times its own stages: random normal inputs in fp16, several sets in turn that are together larger than L2,
 calls that are not counted first, CUDA events around each call, nothing waited for in between.
 """
 
+import ctypes
 import json
 import math
 import os
+import pathlib
 import sys
 
 out = os.fdopen(3, "w", buffering=1)
@@ -51,44 +60,79 @@ def events(calls, count):
     return [begin.elapsed_time(end) / 1e3 for begin, end in pairs]
 
 
-def measure(shape, backend, budget):
+def tensors_of(shape, copies_anyway):
+    """Sets of Q, K, V, dO, together larger than L2; one set where the peer's own memory is larger than that."""
     B, H, N, d = (shape[key] for key in "BHNd")
-    backward = shape["pass"] == "backward"
     one_set = 4 * 2 * B * H * N * d
     count = max(2, math.ceil(2 * torch.cuda.get_device_properties(0).L2_cache_size / one_set))
-    if backward and backend == SDPBackend.MATH:
-        count = 1  # it keeps S and P of every set: larger than L2 by themselves
     torch.manual_seed(1)
-    sets = []
-    for _ in range(count):
-        tensors = [torch.randn(B, H, N, d, device="cuda").half() for _ in range(4)]
-        for tensor in tensors[:3]:
-            tensor.requires_grad_(backward)
-        sets.append(tensors)
-    with sdpa_kernel(backend):
-        if backward:
-            results = [scaled_dot_product_attention(*s[:3], is_causal=shape["causal"]) for s in sets]
+    return [
+        [torch.randn(B, H, N, d, device="cuda").half() for _ in range(4)] for _ in range(1 if copies_anyway else count)
+    ]
 
-            def call(i):
-                Q, K, V, dO = sets[i % count]
-                return torch.autograd.grad(results[i % count], (Q, K, V), dO, retain_graph=True)
-        else:
+
+def timed(call, shape, budget):
+    """Seconds of each call, and the bytes that a call takes beside its results."""
+    for i in range(3):
+        call(i)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    call(0)
+    torch.cuda.synchronize()
+    results = 3 if shape["pass"] == "backward" else 1
+    results_bytes = results * 2 * shape["B"] * shape["H"] * shape["N"] * shape["d"]
+    extra = torch.cuda.max_memory_allocated() - before - results_bytes
+    first = events(call, 1)[0]
+    return events(call, int(min(max(budget / max(first, 1e-7), 3), 50))), max(extra, 0)
+
+
+def measure_backend(shape, backend, budget):
+    backward = shape["pass"] == "backward"
+    sets = tensors_of(shape, backward and backend == SDPBackend.MATH)  # it keeps S and P of every set
+    with sdpa_kernel(backend):
+        if not backward:
 
             @torch.no_grad()
             def call(i):
-                return scaled_dot_product_attention(*sets[i % count][:3], is_causal=shape["causal"])
+                return scaled_dot_product_attention(*sets[i % len(sets)][:3], is_causal=shape["causal"])
 
-        for i in range(3):
-            call(i)
-        torch.cuda.synchronize()
-        before = torch.cuda.memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
-        call(0)
-        torch.cuda.synchronize()
-        results_bytes = (3 if backward else 1) * 2 * B * H * N * d
-        extra = torch.cuda.max_memory_allocated() - before - results_bytes
-        first = events(call, 1)[0]
-        return events(call, int(min(max(budget / max(first, 1e-7), 3), 50))), max(extra, 0)
+            return timed(call, shape, budget)
+        for tensors in sets:
+            for tensor in tensors[:3]:
+                tensor.requires_grad_(True)
+        results = [scaled_dot_product_attention(*s[:3], is_causal=shape["causal"]) for s in sets]
+
+        def gradients(i):
+            Q, K, V, dO = sets[i % len(sets)]
+            return torch.autograd.grad(results[i % len(sets)], (Q, K, V), dO, retain_graph=True)
+
+        return timed(gradients, shape, budget)
+
+
+def measure_library(shape, forward, budget):
+    B, H, N, d = (shape[key] for key in "BHNd")
+    sets = tensors_of(shape, False)
+    lse = torch.empty(B * H, N, device="cuda")
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+
+    def call(i):
+        Q, K, V = sets[i % len(sets)][:3]
+        O = torch.empty_like(Q)
+        pointers = [ctypes.c_void_p(t.data_ptr()) for t in (Q, K, V, O, lse)]
+        scale = ctypes.c_float(1 / math.sqrt(d))
+        error = forward(*pointers, B * H, N, N, d, int(shape["causal"]), scale, stream)
+        if error != 0:
+            raise RuntimeError(f"forward() returned {error}")
+        return O
+
+    O = call(0)
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION), torch.no_grad():
+        expected = scaled_dot_product_attention(*sets[0][:3], is_causal=shape["causal"])
+    difference = (O.float() - expected.float()).abs().max().item()
+    if not difference <= 4e-3:  # a unit in the last place of an O of size 4
+        raise RuntimeError(f"its O differs from PyTorch's by up to {difference:.3g}")
+    return timed(call, shape, budget)
 
 
 def main():
@@ -101,11 +145,16 @@ def main():
             "cuDNN": str(torch.backends.cudnn.version()),
         }
     )
+    peers = [(name, "PyTorch", measure_backend, backend) for name, backend in BACKENDS]
+    for path in map(pathlib.Path, request.get("libraries", [])):
+        peers.append((path.stem, path.name, measure_library, ctypes.CDLL(str(path)).forward))
     for shape in request["shapes"]:
-        for name, backend in BACKENDS:
-            answer = {"name": name, "shape": shape, "result": "ok", "message": "", "seconds": [], "extra_bytes": None}
+        for name, library, measure, of in peers:
+            if measure is measure_library and shape["pass"] != "forward":
+                continue
+            answer = {"name": name, "library": library, "shape": shape, "result": "ok", "message": "", "seconds": [], "extra_bytes": None}
             try:
-                answer["seconds"], answer["extra_bytes"] = measure(shape, backend, request["budget"])
+                answer["seconds"], answer["extra_bytes"] = measure(shape, of, request["budget"])
             except torch.OutOfMemoryError as error:
                 answer["result"], answer["message"] = "out of memory", str(error).splitlines()[0]
             except RuntimeError as error:

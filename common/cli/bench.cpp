@@ -71,11 +71,26 @@ void publish_page(const Session& session, const Results& results, const std::vec
   book::write_file(page, text);
 }
 
+/// Absolute paths, so that the loader searches nowhere else.
+std::vector<std::string> library_files(const BenchOptions& options) {
+  if (!options.libraries.empty() && !options.peers) fail_input("--library is a peer: name --peers too");
+  std::vector<std::string> files;
+  for (const std::string& library : options.libraries) {
+    if (!fs::is_regular_file(library)) fail_input("--library {}: there is no such file", library);
+    files.push_back(fs::absolute(library).lexically_normal().string());
+  }
+  return files;
+}
+
 int bench(const Session& session, const BenchOptions& options) {
   if (options.publish && !bench::can_draw()) {
     throw EnvironmentError(
         "--publish: gnuplot was not found, and the page has plots; install gnuplot-nox, or take the "
         "results.json elsewhere: ./workbook bench --from results.json --publish");
+  }
+  if (options.publish && !options.libraries.empty()) {
+    fail_input("--publish, --library {}: the page holds what anyone can measure again; allowed: one of them",
+               options.libraries.front());
   }
   if (options.publish && !options.element.empty()) {
     fail_input("--publish, --element {}: the page shows each chapter in its own element; allowed: one of them",
@@ -169,6 +184,8 @@ Runner declare_bench(Options& options) {
       .allow(number(0.001, 60, "seconds, from 0.001 to 60"))
       .show_default();
   options.flag("--peers", given->peers, "Also PyTorch's attention, on the same shapes");
+  options.option("--library", given->libraries, "With --peers: also this shared library's forward() (common/bench/peers.py)")
+      .allow(not_empty("a file name"));
   options.flag("--profile", given->profile, "Also Nsight Compute's counters of each stage");
   options.flag("--steps", given->steps, "Also the steps within each chapter");
   options.flag("--chapters", given->own, "Your own stages in place of the book's");
@@ -185,7 +202,10 @@ Runner declare_bench(Options& options) {
     if (word == "--out") ++i;
     if (!word.starts_with("--out")) given->command += " " + word;
   }
-  return [given](Session& session) { return bench(session, *given); };
+  return [given](Session& session) {
+    given->libraries = library_files(*given);
+    return bench(session, *given);
+  };
 }
 
 }  // namespace workbook::cli
