@@ -166,10 +166,12 @@ bool is_shared_of_the_book(std::string_view name) {
 /// An inline function of the headers that make a kernel: in the simulator's namespace or the book's, or one of CUDA's.
 /// Which of them have a symbol is the optimiser's choice.
 bool is_of_kernel_headers(std::string_view name) {
-  constexpr std::array<std::string_view, 2> namespaces{"4simt", "8workbook4cuda"};
+  // Namespaces, and the types that have members.
+  constexpr std::array<std::string_view, 8> scopes{"4simt", "8workbook4cuda",  "6__half",          "7__half2",
+                                                   "4dim3", "13__nv_bfloat16", "14__nv_bfloat162", "13__nv_fp8_e4m3"};
   const auto own = entity(name);
   if (!own) return false;
-  if (begins_with(namespaces, *own)) return true;
+  if (begins_with(scopes, *own)) return true;
   name.remove_prefix(2);  // what has no namespace has nothing but its length before its name
   const std::size_t digits = name.find_first_not_of("0123456789");
   constexpr std::array<std::string_view, 5> cudas{"__", "atomic", "make_", "rsqrtf", "exp10f"};
