@@ -305,6 +305,7 @@ TEST_CASE("each block of Q has its own scale", "[12.4]") {
     given.name += ", Q larger in rows 128 to 255";
     expect_right(given, tiles);
   }
+  expect_right(input("normal", {1, 1, 1, 100, 100, 64}, 23), three);  // a consumer without queries
 }
 
 TEST_CASE("S takes one wgmma for each 32 columns", "[12.4]") {
@@ -319,13 +320,13 @@ TEST_CASE("the LSE is a natural logarithm over all keys", "[12.5]") {
     expect_lse(input(kind, {1, 1, 1, 70, 200, 64}, 40));
 }
 
-/// One key with the score 0, and all others with a score of `low`; V is 0 for the one and 1 for the others.
+/// The last key has the score 0, all others that of `low`; V is 0 for the one and 1 for the others.
 Input one_above(float low, std::int64_t Nk) {
   Input given = input("uniform", {1, 1, 1, 64, Nk, 64}, 41);
   add_to_scores(
-      given.problem, [](std::int64_t) { return 1; }, [=](std::int64_t j) { return j == 0 ? 0.0f : low; });
+      given.problem, [](std::int64_t) { return 1; }, [=](std::int64_t j) { return j == Nk - 1 ? 0.0f : low; });
   for (std::int64_t j = 0; j < Nk; ++j)
-    for (std::int64_t c = 0; c < 64; ++c) given.problem.V(0, 0, j, c) = j == 0 ? 0 : 1;
+    for (std::int64_t c = 0; c < 64; ++c) given.problem.V(0, 0, j, c) = j == Nk - 1 ? 0 : 1;
   given.name += fmt::format(", one key above all others by {}", -low);
   return given;
 }
@@ -452,7 +453,8 @@ TEST_CASE("O is rescaled by the factor of its own tile", "[12.7]") {
         constexpr float heights[] = {6, 5, 3, 2, 0};  // the last tile comes first
         return heights[j / 128];
       });
-  for (const auto& [block, factor] : {std::pair{0, 1.0f}, {1, 4.0f}, {2, 64.0f}, {3, 16.0f}, {4, 512.0f}})
+  for (float& value : steps.problem.V.values) value = 3 + value / 2;
+  for (const auto& [block, factor] : {std::pair{0, 1.0f}, {1, 4.0f}, {2, 2.0f}, {3, 8.0f}, {4, 4.0f}})
     scale_block(steps.problem.V, block, factor);
   steps.name += ", scores rise by 1 to 2 from tile to tile, and V's scale changes";
   expect_right(steps);
