@@ -1,5 +1,5 @@
-// float16, bfloat16 and e4m3: rounding to them, and codes of the first two to and from float. Round to nearest even, subnormals,
-// infinities and NaN. For the book's side of the pipe; kernels use CUDA's own types.
+// float16, bfloat16 and e4m3: rounding to them, and codes of the first two to and from float. Round to nearest even,
+// subnormals, infinities and NaN. For the book's side of the pipe; kernels use CUDA's own types.
 #pragma once
 
 #include <bit>

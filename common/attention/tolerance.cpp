@@ -188,8 +188,8 @@ Bounds output_bounds(const Forward& oracle, const Problem& problem, const Precis
                             square(precision.underflow) * (V_squares[row / shape.Nq * shape.d + c] + n + 1);
       // The stored constant scale·log2(e) is off by at most u for all scores alike; exp may be off for all keys alike
       // but the largest, where exp(0) = 1 is exact.
-      const double bias = (errors.truncation_bias + score_spread + two_ulp / 2) * spread +
-                          cuts_per_term * n * size * precision.cut / u;
+      const double bias =
+          (errors.truncation_bias + score_spread + two_ulp / 2) * spread + cuts_per_term * n * size * precision.cut / u;
       collector.add(
           i, {.random_square = square(inflate) * (square(u) * accumulated + stored), .bias = inflate * u * bias});
     }

@@ -10,11 +10,11 @@ namespace workbook {
 
 /// The roundings of a stage.
 struct Precision {
-  std::string name;        ///< "float32", "float16", …
-  double input;            ///< unit roundoff of the element type of Q, K, V (they are given rounded: no error from it)
-  double accumulate;       ///< unit roundoff of sums and of S, m, l
-  double probability;      ///< unit roundoff to which P is rounded before PV; 0 where it stays in `accumulate`
-  double output;           ///< unit roundoff of O as stored
+  std::string name;      ///< "float32", "float16", …
+  double input;          ///< unit roundoff of the element type of Q, K, V (they are given rounded: no error from it)
+  double accumulate;     ///< unit roundoff of sums and of S, m, l
+  double probability;    ///< unit roundoff to which P is rounded before PV; 0 where it stays in `accumulate`
+  double output;         ///< unit roundoff of O as stored
   double cut = 0;        ///< what tensor cores cut off when they accumulate, on average and relative to the largest of
                          ///< what they add: bias instead of random error; 0: nothing
   double underflow = 0;  ///< largest error of a number too small for its format (of P and of O as stored)

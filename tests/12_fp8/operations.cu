@@ -150,23 +150,27 @@ void tables(const Arguments& call) {
       "V "
       "unit normal:\\n\\n";
   char line[256];
-  std::snprintf(line, sizeof line, "  %-44s %9s %9s %9s %9s %9s\\n", "Q and K", "scores", "bound", "rotated", "O",
+  std::snprintf(line, sizeof line, "  %-46s %9s %9s %9s %9s %9s\\n", "Q and K", "scores", "bound", "rotated", "O",
                 "rotated");
   text += line;
   workbook::Random random(12);
-  const auto add = [&](const char* what, auto number) {
-    Given Q("Q", number), K("K", number), V("V", [&](std::int64_t) { return random.normal(); });
+  const auto add = [&](const char* what, auto q, auto k) {
+    Given Q("Q", q), K("K", k), V("V", [&](std::int64_t) { return random.normal(); });
     const Errors plain = errors_of(Q, K, V, false), rotated = errors_of(Q, K, V, true);
-    std::snprintf(line, sizeof line, "  %-44s %9.4f %9.4f %9.4f %9.4f %9.4f\\n", what, plain.scores, plain.bound,
+    std::snprintf(line, sizeof line, "  %-46s %9.4f %9.4f %9.4f %9.4f %9.4f\\n", what, plain.scores, plain.bound,
                   rotated.scores, plain.O, rotated.O);
     text += line;
   };
-  add("unit normal", [&](std::int64_t) { return random.normal(); });
-  add("one column of both 8 times as large", [&](std::int64_t c) { return random.normal() * (c == 5 ? 8 : 1); });
-  add("one column of both 32 times as large", [&](std::int64_t c) { return random.normal() * (c == 5 ? 32 : 1); });
-  add("one element in 1000 about 10 times as large",
-      [&](std::int64_t) { return random.normal() + (random.below(1000) == 0 ? 10 * random.normal() : 0); });
-  add("columns of different sizes, 1/8 to 8", [&](std::int64_t c) { return random.normal() * std::exp2(c % 7 - 3); });
+  // Unit normal, but for a column that is larger.
+  const auto with = [&](std::int64_t column, double factor) {
+    return [=, &random](std::int64_t c) { return random.normal() * (c == column ? factor : 1); };
+  };
+  add("unit normal", with(0, 1), with(0, 1));
+  add("one column of both 8 times as large", with(5, 8), with(5, 8));
+  add("one column of both 32 times as large", with(5, 32), with(5, 32));
+  add("a column of Q, another of K, 32 times as large", with(5, 32), with(9, 32));
+  const auto few = [&](std::int64_t) { return random.normal() + (random.below(1000) == 0 ? 10 * random.normal() : 0); };
+  add("one element in 1000 about 10 times as large", few, few);
   workbook::cuda::answer_text(call, "{\"text\": \"" + text + "\", \"json\": {\"formats\": [], \"underflow\": []}}");
 }
 
