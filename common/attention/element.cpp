@@ -15,7 +15,8 @@ Precision precision_of(std::string_view element) {
   if (element == "float32") return float32_precision();
   if (element == "float16") return float16_precision();
   if (element == "bfloat16") return bfloat16_precision();
-  fail_input("element \"{}\": unknown; allowed: \"float32\", \"float16\", \"bfloat16\"", element);
+  if (element == "float8") return float8_precision();
+  fail_input("element \"{}\": unknown; allowed: \"float32\", \"float16\", \"bfloat16\", \"float8\"", element);
 }
 
 std::vector<std::uint16_t> to_codes(std::span<const float> values, std::string_view element) {
@@ -31,6 +32,29 @@ std::vector<float> from_codes(std::span<const std::uint16_t> codes, std::string_
   return values;
 }
 
+float float8_scale(float largest) {
+  if (largest == 0) return 1;
+  int exponent = 0;
+  const float fraction = std::frexp(largest, &exponent);  // in [1/2, 1); 448 is 7/8 · 2^9
+  return std::ldexp(1.0f, fraction <= 0.875f ? exponent - 9 : exponent - 8);
+}
+
+Tensor<float> rounded_in_blocks(const Tensor<float>& tensor) {
+  Tensor<float> result = tensor;
+  const std::int64_t heads = tensor.sizes[0] * tensor.sizes[1], N = tensor.sizes[2], d = tensor.sizes[3];
+  for (std::int64_t head = 0; head < heads; ++head) {
+    for (std::int64_t first = 0; first < N; first += float8_block_rows) {
+      const auto begin = result.values.begin() + (head * N + first) * d;
+      const auto end = begin + std::min(float8_block_rows, N - first) * d;
+      float largest = 0;
+      for (auto each = begin; each != end; ++each) largest = std::fmax(largest, std::abs(*each));
+      const float scale = float8_scale(largest);
+      for (auto each = begin; each != end; ++each) *each = rounded_to_e4m3(*each / scale) * scale;
+    }
+  }
+  return result;
+}
+
 EncodedProblem encoded(Problem problem, std::string_view element) {
   EncodedProblem result{std::string(element), std::move(problem), {}, {}, {}};
   if (!has_codes(element)) return result;
@@ -40,7 +64,7 @@ EncodedProblem encoded(Problem problem, std::string_view element) {
     for (std::size_t i = 0; i < rounded.size(); ++i) {
       if (std::isinf(rounded[i]) && std::isfinite(tensor.values[i])) {
         fail_input("{}: the value {} does not fit {}; allowed: up to {}", name, tensor.values[i], element,
-                   element == "float16" ? "65504" : "3.39e38");
+                   element == "bfloat16" ? "3.39e38" : "65504");
       }
     }
     tensor.values = std::move(rounded);
@@ -48,6 +72,10 @@ EncodedProblem encoded(Problem problem, std::string_view element) {
   encode("Q", result.problem.Q, result.Q);
   encode("K", result.problem.K, result.K);
   encode("V", result.problem.V, result.V);
+  if (element == "float8") {
+    for (Tensor<float>* tensor : {&result.problem.Q, &result.problem.K, &result.problem.V})
+      *tensor = rounded_in_blocks(*tensor);
+  }
   return result;
 }
 

@@ -1,5 +1,5 @@
-// float16 and bfloat16: rounding to them, and their codes to and from float. Round to nearest even, subnormals,
-// infinities and NaN. For the book's side of the pipe; kernels use CUDA's own types.
+// float16, bfloat16 and e4m3: rounding to them, and codes of the first two to and from float. Round to nearest even,
+// subnormals, infinities and NaN. For the book's side of the pipe; kernels use CUDA's own types.
 #pragma once
 
 #include <bit>
@@ -33,6 +33,18 @@ inline float rounded_to_half(float value) {
 inline float rounded_to_bfloat16(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value), magnitude = bits & 0x7fffffffu;
   const std::uint32_t result = magnitude > 0x7f800000u ? magnitude : round_off<16>(magnitude);
+  return std::bit_cast<float>((bits & 0x80000000u) | result);
+}
+
+/// And of e4m3, 8 bits with 3 of mantissa; beyond 448, its largest number, it becomes 448. Its smallest step is 2^-9.
+inline float rounded_to_e4m3(float value) {
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value), magnitude = bits & 0x7fffffffu;
+  std::uint32_t normal = round_off<20>(magnitude);
+  normal = normal > 0x43e00000u ? 0x43e00000u : normal;  // 448
+  // Below 2^-6 e4m3's numbers are multiples of 2^-9, as are the floats between 2^14 and 2^15: adding 2^14 rounds.
+  const std::uint32_t subnormal = std::bit_cast<std::uint32_t>((std::bit_cast<float>(magnitude) + 0x1p14f) - 0x1p14f);
+  std::uint32_t result = magnitude < 0x3c800000u ? subnormal : normal;
+  result = magnitude > 0x7f800000u ? magnitude : result;  // NaN
   return std::bit_cast<float>((bits & 0x80000000u) | result);
 }
 

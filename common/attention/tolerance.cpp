@@ -23,6 +23,10 @@ constexpr double two_ulp = 4;
 // takes u of the largest of them on average.
 constexpr double cuts_per_term = 5.0 / 4;
 
+constexpr double float32_roundoff = 0x1p-24, float16_roundoff = 0x1p-11, bfloat16_roundoff = 0x1p-8;
+constexpr double e4m3_roundoff = 0x1p-4;
+constexpr double float32_underflow = 0x1p-126;  // flushed to zero, as kernels do
+
 double square(double x) {
   return x * x;
 }
@@ -74,11 +78,16 @@ struct RowErrors {
   double truncation_bias;  ///< an error of all scores that may point one way: tensor cores truncate
 };
 
-RowErrors row_errors(double size, double spread, double n, double d, bool truncates) {
+/// The unit of the sums within products, in units of float32's: tensor cores may add with fewer bits.
+double unit_of_sums(double cut) {
+  return std::max(1.0, cut / float32_roundoff);
+}
+
+RowErrors row_errors(double size, double spread, double n, double d, double cut) {
   return {
       // The score: d products and d-1 sums of at most `size`, then the factors scale and log2(e). The argument of exp:
       // the subtraction, and its product with log2(e). Then exp itself.
-      .own_square = (d + 2) * square(size) + 2 * square(spread) + square(two_ulp),
+      .own_square = (d * square(unit_of_sums(cut)) + 2) * square(size) + 2 * square(spread) + square(two_ulp),
       // Q scaled once for all keys; m is a score too.
       .shared_square = 2 * square(size),
       // n - 1 merges join n keys, in whatever order, and each rescales one side at most. Near 1 an ulp is only u; the
@@ -86,7 +95,7 @@ RowErrors row_errors(double size, double spread, double n, double d, bool trunca
       .rescale_square = square(two_ulp / 2) * (n + 5 * spread) + 2 * square(spread),
       // n sums and n rescalings.
       .sum_square = 2 * n,
-      .truncation_bias = truncates ? cuts_per_term * d * size : 0,
+      .truncation_bias = cuts_per_term * d * size * cut / float32_roundoff,
   };
 }
 
@@ -102,9 +111,6 @@ std::string describe(const std::string& what, const Problem& problem) {
   return fmt::format("{}, N={}, d={}", what, problem.shape.Nk, problem.shape.d);
 }
 
-constexpr double float32_roundoff = 0x1p-24, float16_roundoff = 0x1p-11, bfloat16_roundoff = 0x1p-8;
-constexpr double float32_underflow = 0x1p-126;  // flushed to zero, as kernels do
-
 }  // namespace
 
 Precision float32_precision() {
@@ -113,7 +119,6 @@ Precision float32_precision() {
           .accumulate = float32_roundoff,
           .probability = 0,
           .output = float32_roundoff,
-          .truncates = false,
           .underflow = float32_underflow};
 }
 
@@ -123,7 +128,7 @@ Precision float16_precision() {
           .accumulate = float32_roundoff,
           .probability = float16_roundoff,
           .output = float16_roundoff,
-          .truncates = true,
+          .cut = float32_roundoff,
           .underflow = 0x1p-25};  // subnormal numbers are multiples of 2^-24
 }
 
@@ -133,8 +138,18 @@ Precision bfloat16_precision() {
           .accumulate = float32_roundoff,
           .probability = bfloat16_roundoff,
           .output = bfloat16_roundoff,
-          .truncates = true,
+          .cut = float32_roundoff,
           .underflow = float32_underflow};
+}
+
+Precision float8_precision() {
+  return {.name = "float8",
+          .input = e4m3_roundoff,
+          .accumulate = float32_roundoff,
+          .probability = e4m3_roundoff,
+          .output = float16_roundoff,
+          .cut = 0x1p-14,         // half of the last of 13 bits
+          .underflow = 0x1p-18};  // of P·2^8: subnormal numbers are multiples of 2^-9
 }
 
 Bounds output_bounds(const Forward& oracle, const Problem& problem, const Precision& precision) {
@@ -153,7 +168,7 @@ Bounds output_bounds(const Forward& oracle, const Problem& problem, const Precis
     const double n = double(visible_keys(row % shape.Nq, shape.Nq, shape.Nk, problem.causal));
     if (n == 0) continue;  // O must be exactly 0
     const double score_spread = oracle.score_spread.values[row];
-    const RowErrors errors = row_errors(oracle.score_size.values[row], score_spread, n, d, precision.truncates);
+    const RowErrors errors = row_errors(oracle.score_size.values[row], score_spread, n, d, precision.cut);
     const double inflate = second_order(errors, score_spread, u);
 
     for (std::int64_t c = 0; c < shape.d; ++c) {
@@ -166,14 +181,15 @@ Bounds output_bounds(const Forward& oracle, const Problem& problem, const Precis
                                  errors.shared_square * square(spread) +             // all P_ij of a row together
                                  errors.rescale_square * square(spread / 2) +        // those before a tile
                                  2 * square(quadratic) +                             // p·V, and p/l where P is stored
-                                 2 * n * square(size) +                              // n sums, n rescalings of O
+                                 n * square(unit_of_sums(precision.cut) * size) +    // n sums
+                                 n * square(size) +                                  // n rescalings of O
                                  (errors.sum_square + square(two_ulp)) * square(O);  // l, and the division
       const double stored = square(precision.probability * quadratic) + square(precision.output * O) +
                             square(precision.underflow) * (V_squares[row / shape.Nq * shape.d + c] + n + 1);
       // The stored constant scale·log2(e) is off by at most u for all scores alike; exp may be off for all keys alike
       // but the largest, where exp(0) = 1 is exact.
-      const double bias = (errors.truncation_bias + score_spread + two_ulp / 2) * spread +
-                          (precision.truncates ? cuts_per_term * n * size : 0);
+      const double bias =
+          (errors.truncation_bias + score_spread + two_ulp / 2) * spread + cuts_per_term * n * size * precision.cut / u;
       collector.add(
           i, {.random_square = square(inflate) * (square(u) * accumulated + stored), .bias = inflate * u * bias});
     }
@@ -204,7 +220,7 @@ Bounds lse_bounds(const Forward& oracle, const Problem& problem, const Precision
     const double lse = oracle.lse.values[row];
     if (!std::isfinite(lse)) continue;  // -inf must be -inf
     const double size = oracle.score_size.values[row], spread = oracle.score_spread.values[row];
-    const RowErrors errors = row_errors(size, spread, n, double(shape.d), precision.truncates);
+    const RowErrors errors = row_errors(size, spread, n, double(shape.d), precision.cut);
     collector.add(row, lse_error(errors, lse, oracle.P_quadratic.values[row], size, spread, n, precision.accumulate));
     collector.end_row();
   }
@@ -230,7 +246,7 @@ struct GivenRow {
   double n = 0, lse = -std::numeric_limits<double>::infinity();
   double size = 0, spread = 0, P_quadratic = 0;  ///< as in Forward, with |s| for the size of a score
 
-  RowErrors errors() const { return row_errors(size, spread, n, /*d=*/0, /*truncates=*/false); }
+  RowErrors errors() const { return row_errors(size, spread, n, /*d=*/0, /*cut=*/0); }
 };
 
 static GivenRow given_row(const double* scores, std::int64_t keys) {
@@ -339,7 +355,7 @@ struct RowOfErrors {
     const double u = precision.accumulate, Z = factor * size[c];
     return {.random_square = square(factor) * random_square[c] + square(u) * ((terms + 1) * square(Z)) +
                              square(u * gradient) + square(precision.output * gradient) + square(precision.underflow),
-            .bias = factor * bias[c] + (precision.truncates ? cuts_per_term * terms * u * Z : 0)};
+            .bias = factor * bias[c] + cuts_per_term * terms * precision.cut * Z};
   }
 };
 
@@ -349,7 +365,7 @@ GradientBounds gradient_bounds(const Gradients& oracle, const Problem& problem, 
                                const Saved& saved, const Precision& precision) {
   const auto [B, H, Hkv, Nq, Nk, d] = problem.shape;
   const double u = precision.accumulate, scale = problem.scale, factor = std::abs(scale);
-  const double truncation = precision.truncates ? cuts_per_term * double(d) : 0;
+  const double truncation = cuts_per_term * double(d) * precision.cut / u;
   const std::vector<float> dO_values(dO.values.begin(), dO.values.end());
   Collector dQ(oracle.dQ.sizes), dK(oracle.dK.sizes), dV(oracle.dV.sizes), D(saved.lse.sizes);
 

@@ -10,17 +10,21 @@ namespace workbook {
 
 /// The roundings of a stage.
 struct Precision {
-  std::string name;        ///< "float32", "float16", …
-  double input;            ///< unit roundoff of the element type of Q, K, V (they are given rounded: no error from it)
-  double accumulate;       ///< unit roundoff of sums and of S, m, l
-  double probability;      ///< unit roundoff to which P is rounded before PV; 0 where it stays in `accumulate`
-  double output;           ///< unit roundoff of O as stored
-  bool truncates = false;  ///< tensor cores truncate when they accumulate: bias instead of random error
-  double underflow = 0;    ///< largest error of a number too small for its format (of P and of O as stored)
+  std::string name;      ///< "float32", "float16", …
+  double input;          ///< unit roundoff of the element type of Q, K, V (they are given rounded: no error from it)
+  double accumulate;     ///< unit roundoff of sums and of S, m, l
+  double probability;    ///< unit roundoff to which P is rounded before PV; 0 where it stays in `accumulate`
+  double output;         ///< unit roundoff of O as stored
+  double cut = 0;        ///< what tensor cores cut off when they accumulate, on average and relative to the largest of
+                         ///< what they add: bias instead of random error; 0: nothing
+  double underflow = 0;  ///< largest error of a number too small for its format (of P and of O as stored)
 };
 Precision float32_precision();   ///< float in and out and throughout, as chapters 1 and 2 compute
 Precision float16_precision();   ///< fp16 in and out, P in fp16, fp32 accumulation on tensor cores
 Precision bfloat16_precision();  ///< the same with bf16
+/// P in e4m3, offset by 2^8, against the row's maximum so far, from operands in e4m3; O in fp16. Tensor cores add such
+/// products with 13 bits of mantissa.
+Precision float8_precision();
 
 /// Allowed differences for one tensor: per element, and for the root mean square over all elements. Where the expected
 /// value is not finite, or is exactly 0 because nothing is visible, the bound is 0: the result must be equal

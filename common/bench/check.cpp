@@ -48,6 +48,7 @@ std::string check_forward(const worker::Reply& reply, const Point& p) {
   problem.shape = {1, 1, 1, rows, p.shape.N, p.shape.d};
   problem.scale = default_scale(p.shape.d);
   problem.causal = p.shape.causal;  // aligned to the last query and key, so the mask of these rows is the same
+  problem = rounded_to(std::move(problem), p.element);  // what it is already, but for a stage that rounds by itself
   const Forward oracle = forward_oracle(problem);
   judge::Layout layout;
   layout.tensor = "O";

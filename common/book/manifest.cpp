@@ -191,7 +191,7 @@ Chapter load_chapter(const fs::path& manifest) {
   chapter.slug = read_slug(table);
   chapter.title = table.text("title");
   chapter.summary = table.text("summary");
-  chapter.element = table.choice("element", {"float32", "float16", "bfloat16"});
+  chapter.element = table.choice("element", {"float32", "float16", "bfloat16", "float8"});
   if (table.has("more_elements")) chapter.more_elements = table.texts("more_elements", {"float16", "bfloat16"});
   if (std::ranges::count(chapter.more_elements, chapter.element) > 0)
     table.fail_at("more_elements", fmt::format("\"{}\" is its element already", chapter.element));

@@ -47,7 +47,7 @@ struct Chapter {
   std::string slug;     ///< "naive_attention"
   std::string title;    ///< "Naive attention"
   std::string summary;  ///< one sentence
-  std::string element;  ///< type of Q, K, V, O on its first backend: "float32", "float16", "bfloat16"
+  std::string element;  ///< type of Q, K, V, O on its first backend: "float32", "float16", "bfloat16", "float8"
   std::vector<std::string> more_elements;  ///< for which its kernels have a stage of the same pass beside that
   std::string pass;                        ///< what op "forward"/"backward" the chapter ends in: "forward", "backward"
   bool causal = true;                      ///< whether the stage supports the causal mask

@@ -115,7 +115,7 @@ Problem problem_from_text(const Session& session, const ProblemOptions& options)
 
 void declare_element(Options& options, std::string& element) {
   options.option("--element", element, "Only stages for this type of Q, K, V and O (default: each chapter's own)")
-      .allow(one_of({"float32", "float16", "bfloat16"}, "float32, float16 or bfloat16"));
+      .allow(one_of({"float32", "float16", "bfloat16", "float8"}, "float32, float16, bfloat16 or float8"));
 }
 
 void declare_gpu(Options& options, std::string& gpu) {

@@ -37,7 +37,7 @@ using Sizes = std::array<int, 3>;
 struct Description {
   std::string pass;       ///< "forward", "backward"
   std::string operation;  ///< its name as an operation
-  std::string element;    ///< of Q, K, V, O: "float32", "float16", "bfloat16"
+  std::string element;    ///< of Q, K, V, O: "float32", "float16", "bfloat16", "float8"
   bool float_gradients = false;
   bool causal = true;
   std::vector<int> head_dims;  ///< none: any

@@ -71,8 +71,16 @@ struct Variant {
   Stage stage;
 };
 
+namespace detail {
+template <class Element>
+constexpr const char* name_of_element = "float16";
+template <>
+inline constexpr const char* name_of_element<__nv_bfloat16> = "bfloat16";
+}  // namespace detail
+
 template <class Element>
 struct ForwardStage {
+  const char* element = detail::name_of_element<Element>;  ///< "float8": it rounds Q, K and V itself (element.hpp)
   std::vector<int> head_dims = {};
   std::span<const Tiles> tiles = {};  ///< that kernels are built for; the first that fits the device is the default
   /// Bytes of a block's shared memory; 0: no kernel has these tiles for this d.
@@ -107,11 +115,6 @@ struct BackwardStage {
 };
 
 namespace detail {
-
-template <class Element>
-constexpr const char* name_of_element = "float16";
-template <>
-inline constexpr const char* name_of_element<__nv_bfloat16> = "bfloat16";
 
 inline Sizes sizes_of(const Tiles& tiles) {
   return {tiles.Br, tiles.Bc, tiles.warps};
@@ -150,7 +153,7 @@ template <class Element>
 Description description_of(const ForwardStage<Element>& stage) {
   Description description = common_description<Tiles>(stage);
   description.pass = description.operation = "forward";
-  description.element = name_of_element<Element>;
+  description.element = stage.element;
   description.rows_per_warp = stage.rows_per_warp;
   description.slack = stage.slack;
   description.warps_split_keys = stage.warps_split_keys;

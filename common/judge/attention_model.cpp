@@ -48,8 +48,11 @@ float to_fp16(float x) {
 float to_bf16(float x) {
   return bfloat16_to_float(float_to_bfloat16(x));
 }
+float to_e4m3_with_offset(float x) {
+  return rounded_to_e4m3(x * 256) / 256;
+}
 Rounding rounding_of(double roundoff) {
-  return roundoff < 1e-6 ? unrounded : roundoff < 1e-3 ? to_fp16 : to_bf16;
+  return roundoff < 1e-6 ? unrounded : roundoff < 1e-3 ? to_fp16 : roundoff < 1e-2 ? to_bf16 : to_e4m3_with_offset;
 }
 
 Index round_down(Index value, Index step) {

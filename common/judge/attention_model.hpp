@@ -27,12 +27,13 @@ using Rounding = float (*)(float);
 float unrounded(float x);
 float to_fp16(float x);
 float to_bf16(float x);
+float to_e4m3_with_offset(float x);  ///< x·2^8 as e4m3, over 2^8
 struct Format {
   const char* name;
   Rounding rounded;
 };
 inline constexpr Format formats[] = {{"bf16", to_bf16}, {"fp16", to_fp16}};
-/// The format that has this unit roundoff: 2^-11 is fp16's, 2^-8 bf16's.
+/// The format that has this unit roundoff: 2^-11 is fp16's, 2^-8 bf16's, 2^-4 e4m3's.
 Rounding rounding_of(double roundoff);
 
 Index round_down(Index value, Index step);

@@ -298,7 +298,7 @@ class Running {
     if (result_.O) row.previous_difference = largest_difference(got.O, *result_.O);
     take_counters(row, got.reply);
     // What is written, and what the next stage is compared with, is of the finer format where there is a choice.
-    if (!result_.O || element != "bfloat16") {
+    if (!result_.O || (element != "bfloat16" && element != "float8")) {
       result_.O = std::move(got.O);
       result_.lse = std::move(got.lse);
     }

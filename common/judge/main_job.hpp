@@ -36,7 +36,7 @@ struct StageRow {
   const book::Chapter* chapter = nullptr;
   std::string source;  ///< "chapters" or "solutions"
   Backend backend = Backend::cpu;
-  std::string element;        ///< of Q, K, V and O: "float32", "float16", "bfloat16"
+  std::string element;        ///< of Q, K, V and O: "float32", "float16", "bfloat16", "float8"
   std::string result = "ok";  ///< "ok", "failed", or why there is no result: "todo", "refused", "not compiled", …
   std::string message;
   bool supported = true;  ///< false: it says of itself, or of this machine, that it cannot

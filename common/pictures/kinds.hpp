@@ -45,8 +45,8 @@ Drawing draw_roofline(const Request& request);
 // layout.cpp: where elements lie, by the simulator's own tables and rules.
 /// Rows in the banks of shared memory. rows, row_bytes, access_bytes; paddings: bytes behind each row, a panel each.
 Drawing draw_banks(const Request& request);
-/// Which lane holds which element of the operands of a product. element: "half"; shape: [m, n, k]; matrices: of "a",
-/// "b", "accumulator"; names: what each is called.
+/// Which lane holds which element of the operands of a product. element: "half", "tf32" or "e4m3"; shape: [m, n, k];
+/// matrices: of "a", "b", "accumulator"; names: what each is called.
 Drawing draw_fragments(const Request& request);
 /// The rows that ldmatrix is given, plain, padded and swizzled. row_bytes; chunk: which 16 bytes of each row are read.
 Drawing draw_swizzle(const Request& request);

@@ -121,8 +121,10 @@ simt::FragmentType type_of(Parameters& p, const std::string& use, const std::str
   }
   if (use != "a" && use != "b") p.fail("matrices are of \"a\", \"b\" and \"accumulator\"");
   type.use = use == "a" ? simt::FragmentType::a : simt::FragmentType::b;
-  if (element != "half" && element != "tf32") p.fail("element is \"half\" or \"tf32\"");
-  type.element = element == "half" ? simt::ElementType::half : simt::ElementType::tf32;
+  if (element != "half" && element != "tf32" && element != "e4m3") p.fail("element is \"half\", \"tf32\" or \"e4m3\"");
+  type.element = element == "half"   ? simt::ElementType::half
+                 : element == "tf32" ? simt::ElementType::tf32
+                                     : simt::ElementType::e4m3;
   return type;
 }
 

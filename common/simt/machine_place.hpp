@@ -1,4 +1,5 @@
-// Which lane holds which element of a matrix: the machine's own layout, that of mma.m16n8k16 in the PTX manual.
+// Which lane holds which element of a matrix: the machine's own layout, that of mma.m16n8k16 in the PTX manual, and for
+// e4m3 that of m16n8k32.
 // Internal; nothing of it is ever inlined into a kernel.
 #pragma once
 
@@ -15,7 +16,7 @@ constexpr int columns_of(const FragmentType& t) {
   return t.use == FragmentType::a ? t.k : t.n;
 }
 constexpr int bytes_of(ElementType e) {
-  return e == ElementType::half || e == ElementType::bfloat16 ? 2 : 4;
+  return e == ElementType::e4m3 ? 1 : e == ElementType::half || e == ElementType::bfloat16 ? 2 : 4;
 }
 
 /// The machine's layout: row and column of element `e` of `lane`.
@@ -25,6 +26,8 @@ constexpr std::pair<int, int> machine_place(const FragmentType& t, int lane, int
     if (t.use == FragmentType::a) return {quad + 8 * (e & 1), in_quad + 4 * (e >> 1)};
     return {in_quad + 4 * (e & 1), quad + 8 * (e >> 1)};
   }
+  if (t.element == ElementType::e4m3)  // an A (16, 32): four neighbours in a register
+    return {quad + 8 * (e >> 2 & 1), 4 * in_quad + (e & 3) + 16 * (e >> 3)};
   switch (t.use) {
     case FragmentType::a:
       if (t.m == 8) return {quad, 2 * in_quad + (e & 1) + 8 * (e >> 1)};

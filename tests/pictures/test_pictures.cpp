@@ -133,6 +133,13 @@ TEST_CASE("every element of a fragment is with one lane") {
                                                  {"names", std::vector<std::string>{"A", "B", "D"}}});
   // PTX ISA, "Matrix fragments for mma.m16n8k16": D[1] of lane 5 is row 5 / 4 and column 5 % 4 * 2 + 1.
   CHECK_THAT(drawing.description, ContainsSubstring("row 1 and column 3 of D are with lane 5"));
+  // "Matrix fragments for mma.m16n8k32": A[1] of lane 5 is row 5 / 4 and column 5 % 4 * 4 + 1.
+  CHECK_THAT(drawn(draw_fragments, {{"element", std::string("e4m3")},
+                                    {"shape", std::vector<double>{16, 8, 32}},
+                                    {"matrices", std::vector<std::string>{"a"}},
+                                    {"names", std::vector<std::string>{"A"}}})
+                 .description,
+             ContainsSubstring("row 1 and column 5 of A are with lane 5"));
   std::set<std::string> places;  // of the cells
   std::size_t cells = 0;
   const std::string file = file_of(drawing);

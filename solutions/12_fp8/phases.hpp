@@ -1,0 +1,277 @@
+// Chapter 12, FP8: what a block keeps in shared memory, a consumer in registers, and the phases of the kernel that
+// multiplies. What does not stand under an exercise is chapter 11's, or differs by the scales alone.
+//
+// Source: Shah et al. 2024 (FlashAttention-3), sections 3.1 to 3.3.
+#pragma once
+
+#include <cstdint>
+
+#include "fp8.hpp"
+#include "tiles.hpp"
+
+namespace ch12 {
+namespace {
+
+using workbook::cuda::barrier_arrive, workbook::cuda::barrier_sync, workbook::cuda::cp_async_bulk_commit_group;
+using workbook::cuda::cp_async_bulk_tensor_load, workbook::cuda::cp_async_bulk_tensor_store;
+using workbook::cuda::cp_async_bulk_wait_group_read, workbook::cuda::cvt_rn_x2, workbook::cuda::exp2_ftz;
+using workbook::cuda::fence_mbarrier_init, workbook::cuda::fence_proxy_async, workbook::cuda::Mbarrier;
+using workbook::cuda::mbarrier_arrive, workbook::cuda::mbarrier_arrive_expect_tx, workbook::cuda::mbarrier_init;
+using workbook::cuda::mbarrier_wait_parity, workbook::cuda::TensorMap, workbook::cuda::wgmma_commit_group;
+using workbook::cuda::wgmma_fence, workbook::cuda::wgmma_mma_async, workbook::cuda::wgmma_wait_group;
+
+constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
+constexpr unsigned all_lanes = 0xffffffff;
+/// The kernel computes P·2^8, at most 256, and l·2^8.
+constexpr float offset = 8;
+
+/// A kernel's sizes.
+template <int d_, int consumers_>
+struct Kernel {
+  static constexpr int d = d_, Bc = block_rows, consumers = consumers_, Br = 64 * consumers;
+  static constexpr int threads = 128 * (1 + consumers), stages = 2;
+  static constexpr int producer_registers = consumers == 3 ? 32 : 24, consumer_registers = consumers == 3 ? 160 : 240;
+
+  /// What a block keeps in shared memory. O has a place of its own: its elements have 16 bits, Q's 8.
+  struct alignas(pattern_bytes) Shared {
+    Tile<64, d> Q[consumers];
+    Tile<Bc, d> K[stages];
+    Tile<d, Bc> V[stages];  // transposed, keys in the order of key_at
+    OutputTile<d> O[consumers];
+    Mbarrier Q_full, K_full[stages], K_empty[stages], V_full[stages], V_empty[stages];
+    SHARED_LAYOUT(Shared, Q, K, V, O, Q_full, K_full, K_empty, V_full, V_empty);
+  };
+
+  // What a thread holds of a consumer's matrices: S (64, Bc), P as A of the next product, O (64, d). See place_in_D.
+  using Scores = Fragment<float, Bc / 2>;
+  using Probabilities = Fragment<E4m3, 4>[Bc / 32];
+  using Output = Fragment<float, d / 2>;
+};
+
+/// A call's numbers. Query i sees all keys or, if causal, those up to i + (Nk - Nq).
+struct Call {
+  float* lse;                                   // (heads, Nq)
+  const float *Q_scales, *K_scales, *V_scales;  // (heads, query_blocks), (heads, key_blocks) twice
+  int Nq, Nk, heads, query_tiles, query_blocks, key_blocks;
+  float scale;  // holds log2(e)
+  bool causal;
+};
+
+/// What a block has to do: a tile of queries of a head against so many tiles of keys, from the last one to the first,
+/// so that those with a mask come first. Blocks start in the order of their numbers. Four heads at a time, whose K and
+/// V fit the L2 cache; of all these, with the causal mask, the longest first, so that short ones fill the gaps at the
+/// end.
+template <class T>
+struct Work {
+  static constexpr int heads_at_once = 4;
+  int head, first_query, tiles;
+  __device__ explicit Work(const Call& call) {
+    const int first_head = blockIdx.x / (heads_at_once * call.query_tiles) * heads_at_once;
+    const int heads = min(heads_at_once, call.heads - first_head);
+    const int number = blockIdx.x - first_head * call.query_tiles;
+    head = first_head + number % heads;
+    first_query = (call.query_tiles - 1 - number / heads) * T::Br;
+    const int seen = call.causal ? min(call.Nq, first_query + T::Br) + call.Nk - call.Nq : call.Nk;
+    tiles = max(1, (seen + T::Bc - 1) / T::Bc);  // if it sees no key, one tile, all of it masked
+  }
+};
+
+/// Where a thread is in a ring of stages: at this stage, whose barriers are in a phase of this parity.
+template <int stages>
+struct Position {
+  int stage = 0, parity = 0;
+  __device__ __forceinline__ void advance() {
+    if (++stage == stages) stage = 0, parity ^= 1;
+  }
+};
+
+template <class T>
+__device__ __forceinline__ void make_barriers(typename T::Shared& smem) {
+  mbarrier_init(smem.Q_full, 1);
+  for (int i = 0; i < T::stages; ++i) {
+    mbarrier_init(smem.K_full[i], 1), mbarrier_init(smem.V_full[i], 1);  // the producer
+    mbarrier_init(smem.K_empty[i], 4 * T::consumers);                    // the consumers' warps
+    mbarrier_init(smem.V_empty[i], 4 * T::consumers);
+  }
+  fence_mbarrier_init();
+}
+template <class T>
+__device__ __forceinline__ void produce(typename T::Shared& smem, const TensorMap& Q, const TensorMap& K,
+                                        const TensorMap& V, const Work<T>& work) {
+  mbarrier_arrive_expect_tx(smem.Q_full, sizeof smem.Q);
+  for (int i = 0; i < T::consumers; ++i)
+    cp_async_bulk_tensor_load(smem.Q[i], Q, smem.Q_full, 0, work.first_query + 64 * i, work.head);
+  Position<T::stages> at;
+  const auto load = [&](auto& tiles, const TensorMap& tensor, auto& full, auto& empty, int column, int row) {
+    mbarrier_wait_parity(empty[at.stage], at.parity ^ 1);
+    mbarrier_arrive_expect_tx(full[at.stage], sizeof tiles[0]);
+    cp_async_bulk_tensor_load(tiles[at.stage], tensor, full[at.stage], column, row, work.head);
+  };
+  for (int j = work.tiles - 1; j >= 0; --j) {
+    load(smem.K, K, smem.K_full, smem.K_empty, 0, j * T::Bc);  // (Bc, d)
+    load(smem.V, V, smem.V_full, smem.V_empty, j * T::Bc, 0);  // (d, Bc)
+    at.advance();
+  }
+}
+
+// The scales of a tile are one number for all of S, and so cost nothing: S·scale - m, which online_softmax computes in
+// any case, has the product of all three factors for its scale.
+//
+// TODO(12.4) Starts S = Q Kᵀ of the codes, (64, d), (Bc, d) -> (64, Bc): a fence; a product for each 32 columns, of
+// which the first does not add to S; a group. And by what S is to be multiplied: the call's scale, that of the block of
+// Q that holds this consumer's queries, that of K's tile j. A consumer may have no query that exists: then take the
+// last block (about 12 lines).
+// STUB: template <class T>
+// STUB: __device__ __forceinline__ void start_QK(typename T::Scores& S, const Tile<64, T::d>& Q,
+// STUB:                                          const Tile<T::Bc, T::d>& K) {
+// STUB:   WORKBOOK_TODO(12.4);
+// STUB: }
+// STUB: __device__ inline float scale_of_scores(const Call& call, int head, int first_query, int j) {
+// STUB:   WORKBOOK_TODO(12.4);
+// STUB: }
+// BEGIN 12.4
+template <class T>
+__device__ __forceinline__ void start_QK(typename T::Scores& S, const Tile<64, T::d>& Q, const Tile<T::Bc, T::d>& K) {
+  wgmma_fence();
+#pragma unroll
+  for (int c = 0; c < T::d / 32; ++c)
+    wgmma_mma_async<E4m3>(S, thirty_two_columns(Q, c), thirty_two_columns(K, c), c > 0);
+  wgmma_commit_group();
+}
+__device__ inline float scale_of_scores(const Call& call, int head, int first_query, int j) {
+  const int block = min(first_query / block_rows, call.query_blocks - 1);
+  return call.scale * call.Q_scales[std::int64_t(head) * call.query_blocks + block] *
+         call.K_scales[std::int64_t(head) * call.key_blocks + j];
+}
+// END 12.4
+
+/// S·scale, and -inf for keys that a row does not see. The consumer's first row sees the first `visible` keys of the
+/// tile, each later row one more if causal, and none sees more than `keys`.
+template <int n>
+__device__ __forceinline__ void scale_and_mask(Fragment<float, n>& S, float scale, int keys, int visible) {
+#pragma unroll
+  for (int e = 0; e < 4; ++e) {
+    const auto [row, column] = place_in_D(threadIdx.x % 128, e);
+    const int end = min(keys, visible + row);
+#pragma unroll
+    for (int j = 0; j < n / 4; ++j) S[4 * j + e] = 8 * j + column < end ? S[4 * j + e] * scale : -INFINITY;
+  }
+}
+
+/// The largest of S in row r = 0 or 1 of this lane: over the even columns and over the odd, so that neither waits for
+/// the other; then over the quad.
+template <int n>
+__device__ __forceinline__ float largest_of_row(const Fragment<float, n>& S, int r) {
+  float even = S[2 * r], odd = S[2 * r + 1];
+#pragma unroll
+  for (int j = 1; j < n / 4; ++j) even = fmaxf(even, S[4 * j + 2 * r]), odd = fmaxf(odd, S[4 * j + 2 * r + 1]);
+  float largest = fmaxf(even, odd);
+  largest = fmaxf(largest, __shfl_xor_sync(all_lanes, largest, 1));
+  return fmaxf(largest, __shfl_xor_sync(all_lanes, largest, 2));
+}
+
+// e4m3 is a floating-point format: a number has the same 3 bits of mantissa whether it is 200 or 2. So P·2^8 is no more
+// precise than P where both are normal. The offset moves the range: P·2^8 is 256 at most, is normal from 2^-6 on, that
+// is P from 2^-14 on, and becomes 0 below 2^-10, that is P below 2^-18. Without it P would lose its digits from 2^-6
+// on.
+//
+// S -> P·2^8 = exp2(S·scale - m + 8) in both rows of a lane, scale > 0. It costs nothing, since 8 is added to m, not to
+// each element. l is then 2^8 times as large as well.
+template <int n>
+__device__ __forceinline__ void online_softmax(Fragment<float, n>& S, float (&m)[2], float (&l)[2], float (&rescale)[2],
+                                               float scale) {
+  // TODO(12.5) As chapter 11's, with slack 0: m; rescale, what brings O and l to the new m; P·2^8; l. m is -inf until a
+  // row sees its first key, and is the row's maximum, without the offset (about 16 lines).
+  // BEGIN 12.5
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const float m_new = fmaxf(m[r], largest_of_row(S, r) * scale), m_safe = m_new == -INFINITY ? 0 : m_new;
+    rescale[r] = exp2_ftz(m[r] - m_safe);
+    m[r] = m_new;
+    const float subtracted = m_safe - offset;
+    float even = 0, odd = 0;
+#pragma unroll
+    for (int j = 0; j < n / 4; ++j) {
+      float &left = S[4 * j + 2 * r], &right = S[4 * j + 2 * r + 1];
+      even += left = exp2_ftz(left * scale - subtracted);
+      odd += right = exp2_ftz(right * scale - subtracted);
+    }
+    l[r] = l[r] * rescale[r] + (even + odd);
+  }
+  // END 12.5
+}
+
+/// O = O·rescale, if any lane's factor differs from 1. tile: the number of the K/V tile, for the trace.
+template <int n>
+__device__ __forceinline__ void rescale_O(Fragment<float, n>& O, const float (&rescale)[2], int tile) {
+  if (!__any_sync(all_lanes, rescale[0] != 1 || rescale[1] != 1)) return;
+  workbook::cuda::note("rescaled tile", tile);
+#pragma unroll
+  for (int e = 0; e < n; ++e) O[e] *= rescale[e / 2 % 2];
+}
+
+// O is kept in units of V's scale, that of the tile that was added last: the codes' products are added as they are, and
+// nothing is multiplied by a scale for each key. When the next tile's scale is another, O has to be brought to it. That
+// is a factor for all of O, as rescale is.
+//
+// TODO(12.6) Starts O += P V of the codes, (64, Bc), (d, Bc)ᵀ -> (64, d): a fence, a product for each 32 keys, a group.
+// And the change of units: both factors of rescale get what brings O from V_scale to V_next, and V_scale becomes
+// V_next (about 11 lines).
+// STUB: template <class T>
+// STUB: __device__ __forceinline__ void start_PV(typename T::Output& O, const typename T::Probabilities& P,
+// STUB:                                          const Tile<T::d, T::Bc>& V) {
+// STUB:   WORKBOOK_TODO(12.6);
+// STUB: }
+// STUB: __device__ inline void change_units(float (&rescale)[2], float& V_scale, float V_next) {
+// STUB:   WORKBOOK_TODO(12.6);
+// STUB: }
+// BEGIN 12.6
+template <class T>
+__device__ __forceinline__ void start_PV(typename T::Output& O, const typename T::Probabilities& P,
+                                         const Tile<T::d, T::Bc>& V) {
+  wgmma_fence();
+#pragma unroll
+  for (int j = 0; j < T::Bc / 32; ++j) wgmma_mma_async(O, P[j], thirty_two_columns(V, j), true);
+  wgmma_commit_group();
+}
+__device__ inline void change_units(float (&rescale)[2], float& V_scale, float V_next) {
+  const float factor = V_scale / V_next;
+  rescale[0] *= factor, rescale[1] *= factor;
+  V_scale = V_next;
+}
+// END 12.6
+
+/// O·V_scale / l as fp16 and the LSE, m + log l, to device memory: rows first_query to first_query + 63 of a head, by
+/// the copy engine. l holds the offset, and so does O. number: the consumer's.
+template <class T>
+__device__ __forceinline__ void write_output(OutputTile<T::d>& smem_O, const TensorMap& tensor_O, const Call& call,
+                                             const typename T::Output& O, const float (&m)[2], const float (&l)[2],
+                                             float V_scale, int head, int first_query, int number) {
+  const int thread = threadIdx.x % 128, in_quad = thread % 4, barrier = 1 + T::consumers + number;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float sum = l[r];
+    sum += __shfl_xor_sync(all_lanes, sum, 1);
+    sum += __shfl_xor_sync(all_lanes, sum, 2);
+    const int row = place_in_D(thread, 2 * r).row, query = first_query + row;
+    if (in_quad == 0 && query < call.Nq)
+      call.lse[std::int64_t(head) * call.Nq + query] = (m[r] - offset + log2f(sum)) * ln_2;
+    const float factor = sum == 0 ? 0 : V_scale / sum;
+#pragma unroll
+    for (int c = 0; c < T::d / 8; ++c) {  // 8 columns are a chunk of 16 bytes
+      half* chunk = &smem_O[c / 8][row][(c ^ row) % 8 * 8];
+      reinterpret_cast<std::uint32_t*>(chunk)[in_quad] =
+          cvt_rn_x2<half>(O[4 * c + 2 * r] * factor, O[4 * c + 2 * r + 1] * factor);
+    }
+  }
+  fence_proxy_async();
+  barrier_sync(barrier, 128);  // all of the consumer's rows are there
+  if (thread == 0) {
+    cp_async_bulk_tensor_store(tensor_O, smem_O, 0, first_query, 0, head);
+    cp_async_bulk_commit_group();
+    cp_async_bulk_wait_group_read<0>();  // a block's shared memory ends with its last thread
+  }
+}
+
+}  // namespace
+}  // namespace ch12

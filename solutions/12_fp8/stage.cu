@@ -1,0 +1,53 @@
+// Chapter 12's kernels as a stage, given: what it is built for, the memory that it needs, and how to start it. With the
+// number rotate = 1 Q and K are rotated first: ./workbook trace 12 --set rotate=1.
+#include "common/cuda/stage.hpp"
+
+#include "fp8.hpp"
+
+namespace ch12 {
+namespace {
+
+using workbook::cuda::ExtraMemory, workbook::cuda::ForwardStage, workbook::cuda::scratch, workbook::cuda::Stage;
+
+/// Rows of V's transposed codes are whole blocks of keys.
+std::size_t transposed_size(const Shape& shape) {
+  return std::size_t(shape.B * shape.Hkv * shape.d * blocks_of(shape.Nk) * block_rows);
+}
+
+template <bool rotated>
+ForwardStage<half> stage_for() {
+  return {
+      .element = "float8",
+      .head_dims = {64, 128},
+      .tiles = built,
+      .shared_bytes = shared_bytes,
+      .compute = 90,         // the copy engine,
+      .compute_only = true,  // wgmma and setmaxnreg
+      .rows_per_warp = 16,
+      .keys_per_step = [](int, const Tiles& tiles) { return tiles.Bc; },
+      .extra = {scratch<E4m3>("Q codes", [](const Shape& s) { return std::size_t(s.q_size()); }),
+                scratch<E4m3>("K codes", [](const Shape& s) { return std::size_t(s.kv_size()); }),
+                scratch<E4m3>("V codes", transposed_size),
+                scratch<float>("Q scales", [](const Shape& s) { return std::size_t(s.B * s.H * blocks_of(s.Nq)); }),
+                scratch<float>("K scales", [](const Shape& s) { return std::size_t(s.B * s.Hkv * blocks_of(s.Nk)); }),
+                scratch<float>("V scales", [](const Shape& s) { return std::size_t(s.B * s.Hkv * blocks_of(s.Nk)); })},
+      .launch =
+          [](const ForwardCall<half>& call, const Tiles& tiles, const ExtraMemory& extra) {
+            const Rounded Q{extra.array<E4m3>("Q codes"), extra.array<float>("Q scales")};
+            const Rounded K{extra.array<E4m3>("K codes"), extra.array<float>("K scales")};
+            const Rounded V{extra.array<E4m3>("V codes"), extra.array<float>("V scales")};
+            attention(call, tiles, Q, K, V, rotated);
+          },
+  };
+}
+
+ForwardStage<half> with_rotation() {
+  ForwardStage<half> stage = stage_for<false>();
+  stage.variants = {{"rotate", 1, stage_for<true>()}};
+  return stage;
+}
+
+const Stage stage = with_rotation();
+
+}  // namespace
+}  // namespace ch12

@@ -1,0 +1,136 @@
+// What goes wrong where numbers have 8 bits and each block a scale; the rest goes wrong as in chapter 11.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "common/attention/element.hpp"
+#include "tests/01_naive_attention/mistakes.hpp"
+
+namespace workbook::test {
+namespace {
+
+using ch01::Attention;
+using judge::Index, judge::Row;
+using Table = ch01::AttentionTable;
+
+/// The scale of the block of a head that holds this row.
+float scale_of(const std::vector<float>& rows, Index row, Index N, Index d) {
+  const Index first = judge::round_down(row, float8_block_rows);
+  float largest = 0;
+  for (Index at = first * d; at < std::min(N, first + float8_block_rows) * d; ++at)
+    largest = std::fmax(largest, std::abs(rows[std::size_t(at)]));
+  return float8_scale(largest);
+}
+float K_scale(const Attention& m, const Row& row, Index key) {
+  return scale_of(row.head->K, key, m.Nk(), m.d());
+}
+float V_scale(const Attention& m, const Row& row, Index key) {
+  return scale_of(row.head->V, key, m.Nk(), m.d());
+}
+float Q_scale(const Attention& m, const Row& row, Index query) {
+  return scale_of(row.head->Q, std::min(query, m.Nq() - 1), m.Nq(), m.d());
+}
+
+/// Scores that are multiplied by another factor than theirs.
+template <class Factor>
+void add_scores(Table& table, const char* id, const char* sentence, Factor factor) {
+  table.add(id, sentence, [=](Attention& m) {
+    m.after_scores([=, model = m](Row& row) {
+      const float by = factor(model, row);
+      for (float& s : row.S) s *= by;
+    });
+  });
+}
+
+Table scores() {
+  Table table(&Attention::lanes_own_rows);
+  add_scores(table, "K-scale-missing", "the scores are not multiplied by the scale of K's tile",
+             [](const Attention& m, const Row& row) { return 1 / K_scale(m, row, row.first); });
+  add_scores(table, "K-scale-of-first-tile", "every tile of K has the scale of the first one",
+             [](const Attention& m, const Row& row) { return K_scale(m, row, 0) / K_scale(m, row, row.first); });
+  add_scores(table, "Q-scale-missing", "the scores are not multiplied by the scale of Q's block",
+             [](const Attention& m, const Row& row) { return 1 / Q_scale(m, row, row.query); });
+  add_scores(table, "Q-scale-of-first-block", "every block of Q has the scale of the first one",
+             [](const Attention& m, const Row& row) { return Q_scale(m, row, 0) / Q_scale(m, row, row.query); });
+  add_scores(table, "Q-scale-wrong-block", "a consumer's number, not its queries' block, says which scale Q has",
+             [](const Attention& m, const Row& row) {
+               return Q_scale(m, row, row.query / 64 * 128) / Q_scale(m, row, row.query);
+             });
+  return table;
+}
+
+/// What of V's tile, whose first key is row.first, reaches O in units that are not its own.
+template <class Factor>
+void add_values(Table& table, const char* id, const char* sentence, Factor factor) {
+  table.add(id, sentence, [=](Attention& m) {
+    m.after_weights([=, model = m](Row& row) {
+      const float by = factor(model, row);
+      for (float& weight : row.weights) weight *= by;
+    });
+  });
+}
+
+Table values() {
+  Table table(&Attention::lanes_own_rows);
+  add_values(table, "V-units-kept", "O keeps the units of V's tile before: it is not brought to those of the next one",
+             [](const Attention& m, const Row& row) { return V_scale(m, row, 0) / V_scale(m, row, row.first); });
+  add_values(table, "V-units-inverted", "O is brought to the units of V's next tile the wrong way round",
+             [](const Attention& m, const Row& row) {
+               const float ratio = V_scale(m, row, 0) / V_scale(m, row, row.first);
+               return ratio * ratio;
+             });
+  add_values(table, "V-units-forgotten", "what V's scale was is not kept for the next tile",
+             [](const Attention& m, const Row& row) {
+               float factor = 1;
+               for (Index key = row.first; key >= 0; key -= float8_block_rows) factor /= V_scale(m, row, key);
+               return factor;
+             });
+  add_values(table, "V-units-of-one-row",
+             "only the first of a lane's two rows is brought to the units of V's next tile",
+             [](const Attention& m, const Row& row) {
+               return row.query % 16 < 8 ? 1 : V_scale(m, row, 0) / V_scale(m, row, row.first);
+             });
+  return table;
+}
+
+Table offsets() {
+  Table table(&Attention::lanes_own_rows);
+  table.add("l-without-offset", "l sums P without the offset that P has: O is 2^8 times too large", [](Attention& m) {
+    m.after_last([](Row& row) {
+      for (float& x : row.O) x *= 256;
+      row.l /= 256;
+    });
+  });
+  table.add("P-saturated", "P does not fit: 448 is the largest number of e4m3", [](Attention& m) {
+    m.after_weights([](Row& row) {
+      for (float& weight : row.weights) weight = std::min(weight, 448.0f / 65536);
+    });
+    m.after_last([](Row& row) { row.l *= 256; });
+  });
+  table.add("keys-exchanged", "of each 16 keys the first eight and the last eight change places between P and V",
+            [](Attention& m) {
+              m.after_weights([](Row& row) {
+                std::vector<float> moved(row.weights.size());
+                for (std::size_t j = 0; j < moved.size(); ++j)
+                  moved[j] = (j ^ 8) < moved.size() ? row.weights[j ^ 8] : 0;
+                row.weights = moved;
+              });
+            });
+  return table;
+}
+
+using enum judge::AttentionMistakes::Shows;
+const judge::Declared declared(
+    {.chapter = "12_fp8",
+     .uses = {"11_wgmma"},
+     .attention = {{judge::Turn::scores, in_both, scores()},
+                   {judge::Turn::lanes, in_both, offsets()},
+                   {judge::Turn::lanes, in_O, values()}},
+     .claimed = judge::words(
+         "accuracy barriers keys-in-order keys-inverse not-orthogonal offset-missing order-dependent "
+         "outlier-not-spread row-without-keys rows-mixed scale-no-power scale-too-large "
+         "scale-too-small score-error signs-forgotten steps-between-lanes tail-not-zeroed traffic "
+         "turns uncoalesced waits wgmma-count")});
+
+}  // namespace
+}  // namespace workbook::test

@@ -1,0 +1,728 @@
+// Chapter 12: the kernels that round to e4m3, and the one that multiplies, phase by phase and whole.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+#include <limits>
+
+#include "common/attention/element.hpp"
+#include "common/attention/half.hpp"
+#include "tests/support/context.hpp"
+#include "tests/support/kernel_stage.hpp"
+
+using namespace workbook;
+using namespace workbook::test;
+
+namespace {
+
+/// Sizes of the tiles; a consumer, four warps, has 64 queries, and four more warps are the producer's.
+struct Tiles {
+  int Br, Bc = 128;
+
+  int consumers() const { return Br / 64; }
+  Numbers numbers() const { return {{"Br", Br}, {"Bc", Bc}, {"warps", 4 + 4 * consumers()}}; }
+  std::string text() const { return fmt::format("Br={}, Bc={}", Br, Bc); }
+};
+/// Built for both head dimensions; and for d = 64 alone.
+constexpr Tiles two{128}, three{192};
+constexpr std::int64_t head_dims[] = {64, 128};
+constexpr std::int64_t rows_of_block = 128;
+
+judge::LaneRows lane_rows(const Tiles& tiles) {
+  return {tiles.Bc, 0};
+}
+
+AttentionResult expect_right(const Input& given, const Tiles& tiles = two) {
+  return expect_attention(given.problem, fmt::format("{}, {}", given.name, tiles.text()), tiles.numbers(),
+                          lane_rows(tiles));
+}
+/// The same with the simulator's lanes and warps, and all that is asynchronous, in the order of this seed.
+AttentionResult expect_right_in_order(const Input& given, const Tiles& tiles, int lane_seed) {
+  Numbers numbers = tiles.numbers();
+  numbers["lane_seed"] = lane_seed;
+  return expect_attention(given.problem, fmt::format("{}, {}, lane seed {}", given.name, tiles.text(), lane_seed),
+                          numbers, lane_rows(tiles));
+}
+
+/// The LSE alone, against the oracle.
+void expect_lse(const Input& given, const Tiles& tiles = two) {
+  const Problem problem = in_element(given.problem);
+  const AttentionResult result = attention(problem, tiles.numbers());
+  const Forward oracle = forward_oracle(problem);
+  judge::Layout layout;
+  layout.tensor = "lse";
+  layout.axes[3] = "";
+  layout.Br = tiles.Br;
+  layout.Bc = tiles.Bc;
+  expect_close(result.lse,
+               {oracle.lse, lse_bounds(oracle, problem, precision()), layout,
+                lse_mistakes(problem, {tiles.Br, tiles.Bc, 0, lane_rows(tiles)}), describe(problem, given.name)});
+}
+
+std::int64_t tiles_of(std::int64_t rows, std::int64_t tile) {
+  return (rows + tile - 1) / tile;
+}
+
+/// Multiplies rows [first, first + 128) of a tensor, in every head, by a factor.
+void scale_block(Tensor<float>& tensor, std::int64_t block, float factor) {
+  const std::int64_t heads = tensor.sizes[0] * tensor.sizes[1], N = tensor.sizes[2], d = tensor.sizes[3];
+  for (std::int64_t head = 0; head < heads; ++head)
+    for (std::int64_t row = rows_of_block * block; row < std::min(N, rows_of_block * (block + 1)); ++row)
+      for (std::int64_t c = 0; c < d; ++c) tensor.values[std::size_t((head * N + row) * d + c)] *= factor;
+}
+
+// ---- What the kernels that round give ----
+
+float value_of(std::uint8_t code) {
+  const int exponent = code >> 3 & 15, fraction = code & 7;
+  if ((code & 0x7f) == 0x7f) return std::numeric_limits<float>::quiet_NaN();
+  const float magnitude =
+      exponent == 0 ? std::ldexp(float(fraction), -9) : std::ldexp(float(8 + fraction), exponent - 10);
+  return code & 0x80 ? -magnitude : magnitude;
+}
+
+struct RoundedTensor {
+  std::vector<std::uint8_t> codes;
+  std::vector<float> scales;
+  worker::Reply reply;
+};
+/// x (1, heads, N, d), numbers of fp16. Where the code under test gives no scale, the test ends.
+RoundedTensor rounded(const Tensor<float>& x, bool transposed = false, bool rotated = false) {
+  const std::int64_t heads = x.sizes[1], N = x.sizes[2], d = x.sizes[3], blocks = tiles_of(N, rows_of_block);
+  const std::vector<std::uint16_t> given = to_codes(x.values, "float16");
+  worker::Call request("rounded");
+  request.number("heads", double(heads)).number("N", double(N)).number("d", double(d));
+  request.number("rotated", rotated).number("transposed", transposed).input("x", given);
+  request.output<std::uint8_t>("codes", std::size_t(heads * d * (transposed ? blocks * rows_of_block : N)));
+  request.output<float>("scales", std::size_t(heads * blocks));
+  worker::Reply reply = call(request);
+  return {reply.output<std::uint8_t>("codes"), reply.output<float>("scales"), reply};
+}
+
+Tensor<float> normal_tensor(std::int64_t heads, std::int64_t N, std::int64_t d, std::uint64_t seed) {
+  Tensor<float> x({1, heads, N, d});
+  x.values = from_codes(to_codes(normal_values(x.values.size(), seed), "float16"), "float16");
+  return x;
+}
+
+float largest_of(const Tensor<float>& x, std::int64_t head, std::int64_t block) {
+  float largest = 0;
+  for (std::int64_t row = rows_of_block * block; row < std::min(x.sizes[2], rows_of_block * (block + 1)); ++row)
+    for (std::int64_t c = 0; c < x.sizes[3]; ++c) largest = std::fmax(largest, std::abs(x(0, head, row, c)));
+  return largest;
+}
+
+/// Every block's scale, against that of its largest magnitude.
+void expect_scales(const Tensor<float>& x, const std::vector<float>& scales, const std::string& what) {
+  const std::int64_t blocks = tiles_of(x.sizes[2], rows_of_block);
+  for (std::int64_t at = 0; at < std::int64_t(scales.size()); ++at) {
+    const float largest = largest_of(x, at / blocks, at % blocks), expected = float8_scale(largest);
+    const float is = scales[std::size_t(at)];
+    const bool small = is < expected, power = std::ilogb(is) == std::log2(is);
+    expect(is == expected,
+           fmt::format("{}: the largest magnitude of block {} of head {} is {}, its scale is {}, expected {}", what,
+                       at % blocks, at / blocks, largest, is, expected),
+           !power  ? "a scale is a power of two"
+           : small ? "with this scale the largest number does not fit, or not all numbers of the block were looked at"
+                   : "a smaller power of two would do: bits at the lower end are given away",
+           !power  ? "scale-no-power"
+           : small ? "scale-too-small"
+                   : "scale-too-large");
+  }
+}
+
+}  // namespace
+
+// ---- 12.1 scales ----
+
+TEST_CASE("a scale is the least power of two that fits", "[12.1]") {
+  const float sizes[] = {448, 449, 450, 500, 896, 900, 1, 1.75f, 1.751f, 3, 0x1p-24f, 0x1.cp-14f, 65504, 0};
+  Tensor<float> x({1, 1, rows_of_block * std::ssize(sizes), 64});
+  for (std::int64_t block = 0; block < std::ssize(sizes); ++block)
+    x(0, 0, rows_of_block * block, 0) = block % 2 == 0 ? sizes[block] : -sizes[block];
+  x.values = from_codes(to_codes(x.values, "float16"), "float16");
+  expect_scales(x, rounded(x).scales, "one number, of either sign, in a block of zeros");
+}
+
+TEST_CASE("every element of a block counts", "[12.1]") {
+  for (const std::int64_t d : head_dims) {
+    Tensor<float> x({1, 1, 16 * rows_of_block, d}, 1.0f);
+    for (std::int64_t block = 0; block < 16; ++block)
+      x(0, 0, rows_of_block * block + block * 37 % 128, block * 29 % d) = 1000;
+    expect_scales(x, rounded(x).scales, fmt::format("ones and one 1000, somewhere, d={}", d));
+  }
+}
+
+TEST_CASE("a block ends with the last row of its head", "[12.1]") {
+  for (const std::int64_t d : head_dims) {
+    Tensor<float> x = normal_tensor(3, 130, d, 5);
+    for (std::int64_t c = 0; c < d; ++c) x(0, 1, 0, c) = 900, x(0, 1, 129, c) = x(0, 0, 129, c) / 64;
+    x.values = from_codes(to_codes(x.values, "float16"), "float16");
+    const RoundedTensor got = rounded(x);
+    expect_scales(x, got.scales, fmt::format("three heads of 130 rows, d={}", d));
+    const Tensor<float> expected = rounded_in_blocks(x);
+    for (std::size_t at = 0; at < got.codes.size(); ++at) {
+      const float scale = got.scales[at / std::size_t(130 * d) * 2 + (at / std::size_t(d) % 130 >= 128 ? 1 : 0)];
+      expect(value_of(got.codes[at]) * scale == expected.values[at],
+             fmt::format("d={}: element {} is {}, its code stands for {} · {}, expected {}", d, at, x.values[at],
+                         value_of(got.codes[at]), scale, expected.values[at]));
+    }
+  }
+}
+
+// ---- 12.2 the order of keys ----
+
+std::int64_t key_at(std::int64_t place) {
+  return place / 16 * 16 + place / 2 % 2 * 8 + place / 4 % 4 * 2 + place % 2;
+}
+
+TEST_CASE("each place has the key that its lane holds", "[12.2]") {
+  worker::Call request("key_order");
+  request.output<std::int32_t>("keys", std::size_t(rows_of_block));
+  const std::vector<std::int32_t> keys = call(request).output<std::int32_t>("keys");
+  const auto all = [&](const auto& key) {
+    for (std::int64_t place = 0; place < rows_of_block; ++place)
+      if (keys[std::size_t(place)] != key(place)) return false;
+    return true;
+  };
+  if (all(key_at)) return expect(true, "");
+  const bool same = all([](std::int64_t place) { return place; });
+  const bool inverse = all([](std::int64_t place) {
+    std::int64_t key = 0;
+    while (key_at(key) != place) ++key;
+    return key;
+  });
+  std::int64_t place = 0;
+  while (keys[std::size_t(place)] == key_at(place)) ++place;
+  expect(false,
+         fmt::format("at place {} lies key {}: thread {} of a quad holds place {} of A, and of its keys that is {}",
+                     place, keys[std::size_t(place)], place / 4 % 4, place, key_at(place)),
+         same      ? "the keys stay in their order: then a lane's four neighbours are not keys that it holds"
+         : inverse ? "this is the place of a key, not the key at a place"
+                   : "",
+         same      ? "keys-in-order"
+         : inverse ? "keys-inverse"
+                   : "unknown");
+}
+
+TEST_CASE("P reaches the keys that it belongs to", "[12.2]") {
+  expect_right(input("one hot", {1, 1, 1, 40, 140, 64}, 30));
+  expect_right(input("late spike", {1, 1, 1, 40, 100, 128}, 31));
+}
+
+TEST_CASE("rows of P do not change places", "[12.2]") {
+  // V is 1 in the first columns for even keys alone; queries look at even and at odd keys in turn.
+  Input given = input("uniform", {1, 1, 1, 64, 128, 64}, 32);
+  add_to_scores(
+      given.problem, [](std::int64_t i) { return i % 16 < 8 ? 4 : -4; },
+      [](std::int64_t j) { return j % 2 == 0 ? 1 : -1; });
+  given.name += ", queries 0 to 7 of 16 look at even keys, the others at odd ones";
+  expect_right(given);
+}
+
+// ---- 12.3 V transposed ----
+
+TEST_CASE("V lies by columns, its keys in the order of P", "[12.3]") {
+  for (const std::int64_t d : head_dims) {
+    const std::int64_t heads = 2, N = 200, keys = 256;
+    const Tensor<float> x = normal_tensor(heads, N, d, 6), expected = rounded_in_blocks(x);
+    const RoundedTensor got = rounded(x, true);
+    for (std::int64_t head = 0; head < heads; ++head) {
+      for (std::int64_t c = 0; c < d; ++c) {
+        for (std::int64_t place = 0; place < keys; ++place) {
+          const std::int64_t key = place / 128 * 128 + key_at(place % 128);
+          const float wanted = key < N ? expected(0, head, key, c) : 0;
+          const float is = value_of(got.codes[std::size_t((head * d + c) * keys + place)]) *
+                           got.scales[std::size_t(head * 2 + place / 128)];
+          if (is == wanted) continue;
+          const float in_order = place < N ? expected(0, head, place, c) : 0;
+          expect(false,
+                 fmt::format("d={}, head {}, column {}, place {}: {}, expected {}, V's key {}{}", d, head, c, place, is,
+                             wanted, key, key < N ? "" : ", which does not exist"),
+                 is == in_order ? "the keys are in their own order" : "", is == in_order ? "keys-in-order" : "unknown");
+        }
+      }
+    }
+    expect(true, "");
+  }
+}
+
+TEST_CASE("words lie in different banks", "[12.3]") {
+  require_counters();
+  for (const std::int64_t d : head_dims) {
+    const worker::Reply reply = rounded(normal_tensor(1, 128, d, 7), true).reply;
+    expect_no_bank_conflicts(reply);
+    expect_count(reply, "codes.store_requests", double(d), fmt::format("a warp stores a column of 128 keys, d={}", d),
+                 "lanes of a warp store to different columns", "uncoalesced");
+    expect_count(reply, "block_barriers", 2,
+                 fmt::format("one barrier for the largest number, one for the words, d={}", d),
+                 "threads wait for each other more often than needed", "barriers");
+  }
+}
+
+// ---- 12.4 S and its scales ----
+
+/// wgmma, one a warp, that one query tile costs with `key_tiles` tiles of keys: S and O of each.
+void expect_wgmma(std::int64_t d, const Tiles& tiles, const char* which) {
+  const Problem problem = input("normal", {1, 1, 1, tiles.Br, 3 * tiles.Bc, d}, 7).problem;
+  const worker::Reply reply = attention(problem, tiles.numbers()).reply;
+  expect_count(reply, "wgmma_instructions", double(4 * tiles.consumers() * 3 * (d / 32 + tiles.Bc / 32)),
+               fmt::format("wgmma, one a warp: d/32 for S and Bc/32 for O of each of 3 tiles of keys, d={}, {}", d,
+                           tiles.text()),
+               fmt::format("{} is computed by more or fewer products than it has parts of 32", which), "wgmma-count");
+}
+
+TEST_CASE("every 32 columns of Q and K count", "[12.4]") {
+  // Q and K are zero but for 32 columns: the scores are those of these columns alone.
+  for (const std::int64_t d : head_dims) {
+    for (std::int64_t first = 0; first < d; first += 32) {
+      Input one_part = input("normal", {1, 1, 1, 32, 64, d}, 20);
+      for (Tensor<float>* tensor : {&one_part.problem.Q, &one_part.problem.K}) {
+        for (std::size_t at = 0; at < tensor->values.size(); ++at) {
+          const std::int64_t column = std::int64_t(at) % d;
+          tensor->values[at] = column >= first && column < first + 32 ? 2 * tensor->values[at] : 0;
+        }
+      }
+      one_part.name += fmt::format(", Q and K zero outside columns {} to {}", first, first + 31);
+      expect_right(one_part);
+    }
+  }
+}
+
+TEST_CASE("each tile of K has its own scale", "[12.4]") {
+  Input given = input("normal", {1, 2, 2, 64, 384, 64}, 21);
+  scale_block(given.problem.K, 0, 0.25f);
+  scale_block(given.problem.K, 2, 4);
+  given.name += ", K smaller in the first 128 keys and larger in the last";
+  expect_right(given);
+}
+
+TEST_CASE("each block of Q has its own scale", "[12.4]") {
+  for (const Tiles& tiles : {two, three}) {
+    Input given = input("normal", {1, 2, 2, 300, 100, 64}, 22);
+    scale_block(given.problem.Q, 1, 8);
+    given.name += ", Q larger in rows 128 to 255";
+    expect_right(given, tiles);
+  }
+  expect_right(input("normal", {1, 1, 1, 100, 100, 64}, 23), three);  // a consumer without queries
+}
+
+TEST_CASE("S takes one wgmma for each 32 columns", "[12.4]") {
+  require_counters();
+  for (const std::int64_t d : head_dims) expect_wgmma(d, two, "S");
+}
+
+// ---- 12.5 P and its offset ----
+
+TEST_CASE("the LSE is a natural logarithm over all keys", "[12.5]") {
+  for (const char* kind : {"normal", "large logits", "negative logits", "uniform"})
+    expect_lse(input(kind, {1, 1, 1, 70, 200, 64}, 40));
+}
+
+/// The last key has the score 0, all others that of `low`; V is 0 for the one and 1 for the others.
+Input one_above(float low, std::int64_t Nk) {
+  Input given = input("uniform", {1, 1, 1, 64, Nk, 64}, 41);
+  add_to_scores(
+      given.problem, [](std::int64_t) { return 1; }, [=](std::int64_t j) { return j == Nk - 1 ? 0.0f : low; });
+  for (std::int64_t j = 0; j < Nk; ++j)
+    for (std::int64_t c = 0; c < 64; ++c) given.problem.V(0, 0, j, c) = j == Nk - 1 ? 0 : 1;
+  given.name += fmt::format(", one key above all others by {}", -low);
+  return given;
+}
+
+TEST_CASE("P keeps its digits down to 2^-14", "[12.5]") {
+  // P of the many is 2^-11: without the offset it would be 0, and so would O. (Its sum is of equal numbers, whose
+  // errors are equal: the scores are such that P is a power of two.)
+  const Input given = one_above(-11 * float(judge::ln_2), 300);
+  const AttentionResult result = attention(given.problem, two.numbers());
+  const Problem problem = in_element(given.problem);
+  const Forward oracle = forward_oracle(problem);
+  for (std::int64_t i = 0; i < 64; ++i) {
+    const double is = result.O(0, 0, i, 0), expected = oracle.O(0, 0, i, 0);
+    expect(std::abs(is - expected) <= 0x1p-4 * expected + 0x1p-11,
+           fmt::format("{}: O of query {} is {}, expected {} to within a sixteenth", given.name, i, is, expected),
+           is < expected / 2 ? "small P are 0 in e4m3: P is to be multiplied by 2^8 before it is rounded" : "",
+           is < expected / 2 ? "offset-missing" : "unknown");
+  }
+}
+
+TEST_CASE("the maximum may grow from tile to tile", "[12.5]") {
+  for (const std::int64_t d : head_dims) expect_right(input("rising maximum", {1, 1, 1, 70, 300, d}, 42));
+  expect_right(input("falling maximum", {1, 1, 1, 70, 300, 64}, 43));
+}
+
+TEST_CASE("O is divided by l exactly once", "[12.5]") {
+  for (const std::int64_t d : head_dims) {
+    Input ones = input("normal", {1, 1, 1, 40, 90, d}, 44);
+    std::fill(ones.problem.V.values.begin(), ones.problem.V.values.end(), 1.0f);
+    ones.name += ", V all ones";
+    expect_right(ones);
+  }
+}
+
+TEST_CASE("rows without keys give zero and -inf, never NaN", "[12.5]") {
+  for (const auto& [Nq, Nk] : {std::pair{100, 30}, {40, 39}}) {
+    const AttentionResult result = expect_right(input("value mean", {1, 1, 1, Nq, Nk, 64}, 45, true));
+    for (std::int64_t i = 0; i < Nq - Nk; ++i) {
+      expect(result.lse(0, 0, i, 0) == -std::numeric_limits<float>::infinity() && result.O(0, 0, i, 0) == 0,
+             fmt::format("query {} sees no key, and has O = {} and LSE = {}: they must be 0 and -inf", i,
+                         result.O(0, 0, i, 0), result.lse(0, 0, i, 0)),
+             "", "row-without-keys");
+    }
+  }
+}
+
+// ---- 12.6 O in units of V's scale ----
+
+TEST_CASE("every key's value reaches O", "[12.6]") {
+  // V is small but for 32 keys.
+  for (const std::int64_t d : head_dims) {
+    for (std::int64_t first = 0; first < 128; first += 32) {
+      Input some = input("normal", {1, 1, 1, 64, 128, d}, 50);
+      for (std::int64_t j = 0; j < 128; ++j) {
+        for (std::int64_t c = 0; c < d; ++c) {
+          float& value = some.problem.V(0, 0, j, c);
+          value = j >= first && j < first + 32 ? value + 8 : value / 8;
+        }
+      }
+      some.name += fmt::format(", V small but for keys {} to {}", first, first + 31);
+      expect_right(some);
+    }
+  }
+}
+
+TEST_CASE("each tile of V has its own scale", "[12.6]") {
+  for (const std::int64_t d : head_dims) {
+    for (const int blocks : {2, 3}) {
+      Input given = input("value mean", {1, 1, 1, 64, blocks * 128, d}, 51);
+      scale_block(given.problem.V, 0, 16);
+      scale_block(given.problem.V, 2, 0.125f);
+      given.name += ", V larger in the first 128 keys and smaller in the third";
+      expect_right(given);
+    }
+  }
+}
+
+TEST_CASE("O takes one wgmma for each 32 keys", "[12.6]") {
+  require_counters();
+  for (const std::int64_t d : head_dims) expect_wgmma(d, two, "O");
+}
+
+// ---- 12.7 the loop ----
+
+TEST_CASE("overlapped, it agrees with the oracle", "[12.7]") {
+  for (const std::int64_t d : head_dims) {
+    expect_right(input("rising maximum", {1, 1, 1, 70, 400, d}, 60));
+    expect_right(input("normal", {1, 1, 1, 200, 150, d}, 61, true));
+  }
+  expect_right(input("normal", {1, 1, 1, 3, 5, 64}, 62), three);
+}
+
+TEST_CASE("overlapped, nothing is touched too early", "[12.7]") {
+  // The simulator reports registers and tiles that are touched too early, whatever the numbers are.
+  for (const int lane_seed : {0, 1, 2}) {
+    expect_right_in_order(input("normal", {1, 1, 1, 40, 520, 64}, 63), two, lane_seed);
+    expect_right_in_order(input("normal", {1, 1, 1, 140, 300, 64}, 64), three, lane_seed);
+  }
+}
+
+TEST_CASE("overlapped, each tile is waited for once", "[12.7]") {
+  require_counters();
+  const Problem problem = input("normal", {1, 1, 1, 100, 3 * 128, 64}, 65).problem;
+  for (const Tiles& tiles : {two, three}) {
+    const worker::Reply reply = attention(problem, tiles.numbers()).reply;
+    expect_count(reply, "mbarrier_waits", 128.0 * tiles.consumers() * (1 + 2 * 3) + 2 * 3,
+                 fmt::format("each thread of a consumer waits for Q once, for K and V once a tile; the producer for "
+                             "each place; {}",
+                             tiles.text()),
+                 "some tile is waited for twice, or not at all", "waits");
+    // A turn is a phase of a consumer's barrier; each consumer has one more barrier, before its store of O.
+    expect_count(reply, "named_barriers", double(tiles.consumers() * (3 + 1)),
+                 fmt::format("{} consumers · (3 turns and 1 store), {}", tiles.consumers(), tiles.text()),
+                 "a turn is missing, or one too many", "turns");
+  }
+}
+
+TEST_CASE("O is rescaled by the factor of its own tile", "[12.7]") {
+  // Scores that rise, and values that grow and shrink, from tile to tile, by different amounts.
+  Input steps = input("uniform", {1, 1, 1, 64, 5 * 128, 64}, 66);
+  add_to_scores(
+      steps.problem, [](std::int64_t) { return 1; },
+      [](std::int64_t j) {
+        constexpr float heights[] = {6, 5, 3, 2, 0};  // the last tile comes first
+        return heights[j / 128];
+      });
+  for (float& value : steps.problem.V.values) value = 3 + value / 2;
+  for (const auto& [block, factor] : {std::pair{0, 1.0f}, {1, 4.0f}, {2, 2.0f}, {3, 8.0f}, {4, 4.0f}})
+    scale_block(steps.problem.V, block, factor);
+  steps.name += ", scores rise by 1 to 2 from tile to tile, and V's scale changes";
+  expect_right(steps);
+}
+
+// ---- 12.8 a rotation ----
+
+bool turns_sign(std::int64_t column) {
+  const std::uint64_t signs = column < 64 ? 0xb5c0fbcfec4d3b2f : 0x59f111f1923f82a4;
+  return signs >> column % 64 & 1;
+}
+/// Every row times its signs and Hadamard's matrix, in float64. `steps`: how many of the log2 d there are.
+Tensor<double> rotated_exactly(const Tensor<float>& x, bool with_signs = true, std::int64_t steps = 7) {
+  const std::int64_t d = x.sizes[3];
+  Tensor<double> result = widened(x);
+  for (std::size_t row = 0; row < result.values.size(); row += std::size_t(d)) {
+    double* const y = &result.values[row];
+    for (std::int64_t c = 0; c < d; ++c)
+      if (with_signs && turns_sign(c)) y[c] = -y[c];
+    for (std::int64_t distance = 1; distance < d && steps >= 0; distance *= 2) {
+      if (distance >= std::int64_t(1) << steps) break;
+      for (std::int64_t c = 0; c < d; ++c) {
+        if (c & distance) continue;
+        const double sum = y[c] + y[c + distance], difference = y[c] - y[c + distance];
+        y[c] = sum, y[c + distance] = difference;
+      }
+    }
+  }
+  return result;
+}
+
+TEST_CASE("a rotation mixes all columns of a row", "[12.8]") {
+  for (const std::int64_t d : head_dims) {
+    const std::int64_t N = 40;
+    Tensor<float> x = normal_tensor(1, N, d, 70);
+    for (std::int64_t row = 0; row < 8; ++row)  // one column at a time: column 9 · row is spread over all
+      for (std::int64_t c = 0; c < d; ++c) x(0, 0, row, c) = c == 9 * row % d ? 1 : 0;
+    const RoundedTensor got = rounded(x, false, true);
+    const auto off = [&](const Tensor<double>& expected) {  // the first that is off by more than rounding
+      for (std::size_t at = 0; at < got.codes.size(); ++at) {
+        const double is = double(value_of(got.codes[at])) * got.scales[0];
+        const double allowed = std::max(0x1p-4 * std::abs(expected.values[at]), 0x1p-10 * got.scales[0]) + 1e-4;
+        if (!(std::abs(is - expected.values[at]) <= allowed)) return std::ptrdiff_t(at);
+      }
+      return std::ptrdiff_t(-1);
+    };
+    const Tensor<double> expected = rotated_exactly(x);
+    const std::ptrdiff_t at = off(expected);
+    if (at < 0) {
+      expect(true, "");
+      continue;
+    }
+    const bool no_signs = off(rotated_exactly(x, false)) < 0, in_threads = off(rotated_exactly(x, true, 3)) < 0;
+    expect(false,
+           fmt::format("d={}: row {}, column {} becomes {}, expected {}", d, at / d, at % d,
+                       value_of(got.codes[std::size_t(at)]) * got.scales[0], expected.values[std::size_t(at)]),
+           no_signs     ? "no column changes its sign before the steps"
+           : in_threads ? "a thread's eight columns are mixed with each other alone"
+                        : "",
+           no_signs     ? "signs-forgotten"
+           : in_threads ? "steps-between-lanes"
+                        : "unknown");
+  }
+}
+
+/// O in fp16 arithmetic is taken to be exact here: its oracle.
+double rms_error(const AttentionResult& got, const Forward& oracle) {
+  double squares = 0;
+  for (std::size_t at = 0; at < got.O.values.size(); ++at)
+    squares += std::pow(double(got.O.values[at]) - oracle.O.values[at], 2);
+  return std::sqrt(squares / double(got.O.values.size()));
+}
+AttentionResult with_rotation(const Problem& problem, bool rotate) {
+  Numbers numbers = two.numbers();
+  if (rotate) numbers["rotate"] = 1;
+  return attention(problem, numbers);
+}
+/// How far scores are from those of Q and K in fp16. With one key the LSE is that key's score.
+struct ScoreError {
+  double rms, bound;  ///< the lesson's bound: scale · u · √(2/3) · ‖q∘k‖, u = 1/16
+};
+ScoreError score_error(const Problem& problem, bool rotate) {
+  const AttentionResult got = with_rotation(problem, rotate);
+  const Forward oracle = forward_oracle(problem);
+  const Shape& s = problem.shape;
+  double squares = 0, allowed = 0;
+  for (std::int64_t head = 0; head < s.H; ++head) {
+    for (std::int64_t i = 0; i < s.Nq; ++i) {
+      squares += std::pow(got.lse(0, head, i, 0) - oracle.lse(0, head, i, 0), 2);
+      for (std::int64_t c = 0; c < s.d; ++c)
+        allowed += std::pow(problem.scale / 16 * problem.Q(0, head, i, c) * problem.K(0, head, 0, c), 2) * 2 / 3;
+    }
+  }
+  const auto count = double(oracle.lse.values.size());
+  return {std::sqrt(squares / count), std::sqrt(allowed / count)};
+}
+/// 128 queries and one key in each of 8 heads, unit normal, one column of Q and K `factor` times as large.
+Problem with_outliers(std::int64_t d, float factor, std::uint64_t seed) {
+  Problem problem = input("normal", {1, 8, 8, 128, 1, d}, seed).problem;
+  for (Tensor<float>* tensor : {&problem.Q, &problem.K})
+    for (std::size_t at = 5; at < tensor->values.size(); at += std::size_t(d)) tensor->values[at] *= factor;
+  return rounded_to(problem, "float16");
+}
+
+TEST_CASE("a rotation changes no score but by rounding", "[12.8]") {
+  for (const std::int64_t d : head_dims) {
+    const Problem problem = rounded_to(input("normal", {1, 1, 1, 100, 200, d}, 71).problem, "float16");
+    const double error = rms_error(with_rotation(problem, true), forward_oracle(problem));
+    expect(error < 0.02,
+           fmt::format("with rotate = 1, O is off by {} (root mean square) from that of the same Q, K and V in "
+                       "float64, d={}: rounding makes less than 0.02",
+                       error, d),
+           "the product of two rows that are rotated alike is d times what it was, if the rotation is orthogonal",
+           "not-orthogonal");
+  }
+}
+
+TEST_CASE("rotated, an outlier costs less", "[12.8]") {
+  for (const std::int64_t d : head_dims) {
+    const Problem problem = with_outliers(d, 8, 72);
+    const double plain = score_error(problem, false).rms, rotated = score_error(problem, true).rms;
+    expect(rotated < 0.5 * plain,
+           fmt::format("one column of Q and K is 8 times as large: scores are off by {} without and by {} with a "
+                       "rotation (root mean square), d={}; it should be less than half",
+                       plain, rotated, d),
+           "the outlier is not spread over all columns", "outlier-not-spread");
+  }
+}
+
+// ---- The whole chapter ----
+
+TEST_CASE("fp8 agrees with the oracle", "[whole]") {
+  std::uint64_t seed = 100;
+  for (const InputKind& kind : input_kinds()) {
+    const bool causal = ++seed % 2 == 0;
+    expect_right(input(kind.name, {1, 1, 1, 70, 150, 64}, seed, causal));
+    expect_right(input(kind.name, {1, 1, 1, 70, 90, 128}, seed, !causal));
+  }
+  for (const bool causal : {false, true}) {
+    expect_right(input("normal", {2, 3, 3, 200, 150, 64}, ++seed, causal), three);
+    expect_right(input("normal", {2, 3, 3, 200, 150, 128}, ++seed, causal));
+    for (const float scale : {0.0f, -0.05f, -0.3f}) {
+      Input scaled = input("normal", {1, 1, 1, 40, 64, 64}, ++seed, causal);
+      scaled.problem.scale = scale;
+      scaled.name += fmt::format(", scale {}", scale);
+      expect_right(scaled);
+    }
+  }
+}
+
+TEST_CASE("any two lengths agree with the oracle", "[whole]") {
+  // One in twelve of those that are short enough for the simulator; tests/cuda/test_any_lengths.cpp has them all.
+  constexpr std::int64_t lengths[] = {1, 2, 3, 31, 33, 63, 65, 127, 129, 1000, 1023};
+  std::uint64_t seed = 140;
+  for (const std::int64_t Nq : lengths) {
+    for (const std::int64_t Nk : lengths) {
+      for (const bool causal : {false, true}) {
+        for (const std::int64_t d : head_dims) {
+          ++seed;
+          if (Nq * Nk * d > 129 * 1023 * 64 || seed % 12 != 0) continue;
+          expect_right(input("normal", {1, 1, 1, Nq, Nk, d}, seed, causal), d == 64 && seed % 24 != 0 ? three : two);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("the answer does not depend on Br or the number of warps", "[whole]") {
+  for (const Tiles& tiles : {two, three}) {
+    expect_right(input("rising maximum", {1, 2, 2, 70, 133, 64}, 151), tiles);
+    expect_right(input("large logits", {1, 1, 1, 140, 90, 64}, 152, true), tiles);
+  }
+}
+
+TEST_CASE("future positions have zero influence", "[whole]") {
+  // Of K and V, a future key changes the scale of its own block: the queries here see no key of its block.
+  Problem problem = input("value mean", {1, 1, 1, 160, 256, 64}, 154, true).problem;
+  for (const std::int64_t query : {31, 159}) {
+    if (query == 159) problem = input("value mean", {1, 1, 1, 256, 256, 64}, 155, true).problem;
+    expect_no_influence_from_the_future(problem, query == 159 ? 127 : query, two.numbers());
+  }
+}
+
+TEST_CASE("a block's answer depends on no other block of Q", "[whole]") {
+  const std::int64_t Nq = 300, d = 64;
+  const Problem problem = input("rising maximum", {1, 1, 1, Nq, 100, d}, 156).problem;
+  const AttentionResult before = attention(problem, two.numbers());
+  expect_written(before.O.values[0], "O");
+  for (const float factor : {-3.0f, std::numeric_limits<float>::quiet_NaN()}) {
+    Problem others = problem;
+    for (std::int64_t i = 0; i < Nq; ++i)
+      for (std::int64_t c = 0; c < d; ++c) others.Q(0, 0, i, c) *= i / 128 == 1 ? 1 : factor;
+    const AttentionResult after = attention(others, two.numbers());
+    for (std::int64_t i = 128; i < 256; ++i) {
+      for (std::int64_t c = 0; c < d; ++c) {
+        const float is = after.O(0, 0, i, c), was = before.O(0, 0, i, c);
+        expect(is == was,
+               fmt::format("O of row {}, column {} is {} when the other blocks of Q are multiplied by {}, and was {}",
+                           i, c, is, factor, was),
+               "a maximum, a sum or a scale of one block reaches another", "rows-mixed");
+      }
+    }
+  }
+}
+
+TEST_CASE("what lies behind the last key never reaches O", "[whole]") {
+  for (const auto& [Nq, Nk] : {std::pair{5, 70}, {70, 5}})
+    expect_nothing_from_behind(input("value mean", {1, 1, 1, Nq, Nk, 64}, 157).problem, two.numbers(), 128);
+}
+
+TEST_CASE("the number of workers and the order of lanes change nothing", "[whole]") {
+  expect_order_changes_nothing(input("rising maximum", {1, 3, 3, 70, 150, 64}, 158, true).problem, three.numbers());
+}
+
+TEST_CASE("20 orders give one answer", "[whole]") {
+  const Problem problem = input("rising maximum", {1, 1, 1, 140, 270, 64}, 159).problem;
+  Numbers numbers = two.numbers();
+  const AttentionResult first = attention(problem, numbers);
+  expect_written(first.O.values[0], "O");
+  for (int seed = 1; seed <= 20; ++seed) {
+    numbers["lane_seed"] = seed;
+    const AttentionResult again = attention(problem, numbers);
+    expect(again.O.values == first.O.values && again.lse.values == first.lse.values,
+           fmt::format("O or the LSE in the order of seed {} is not that of the natural order", seed),
+           "something is read before it is written, or while it is", "order-dependent");
+  }
+}
+
+TEST_CASE("codes are read by the copy engine alone, half as many bytes as fp16", "[whole]") {
+  require_counters();
+  const std::int64_t Nq = 200, Nk = 300, d = 64;
+  const worker::Reply reply = attention(input("normal", {1, 1, 1, Nq, Nk, d}, 160).problem, two.numbers()).reply;
+  const auto expect_bytes = [&](const std::string& name, std::int64_t expected, const std::string& why) {
+    expect_count(reply, name, double(expected), why, "a tensor is moved more or less often than it must be", "traffic");
+  };
+  for (const char* tensor : {"Q", "K", "V"})
+    expect_bytes(fmt::format("{}.load_bytes", tensor), (tensor[0] == 'Q' ? Nq : Nk) * d * 2,
+                 fmt::format("{} in fp16 is read once, to be rounded", tensor));
+  expect_bytes("Q codes.bulk_load_bytes", 2 * 128 * d, "whole tiles of Q, once each");
+  expect_bytes("K codes.bulk_load_bytes", 2 * 3 * 128 * d, "whole tiles of K, once for each tile of queries");
+  expect_bytes("V codes.bulk_load_bytes", 2 * 3 * 128 * d, "whole tiles of V, once for each tile of queries");
+  expect_bytes("O.bulk_store_bytes", Nq * d * 2, "O is written once");
+  expect_bytes("lse.store_bytes", Nq * 4, "the LSE is written once");
+}
+
+TEST_CASE("the error of a score keeps the bound of the lesson", "[whole]") {
+  for (const std::int64_t d : head_dims) {
+    for (const float factor : {1.0f, 8.0f}) {
+      const ScoreError error = score_error(with_outliers(d, factor, 161), false);
+      expect(error.rms > error.bound / 4 && error.rms <= error.bound,
+             fmt::format("scores are off by {} (root mean square), the lesson's bound is {}: d={}, one column of Q and "
+                         "K is multiplied by {}",
+                         error.rms, error.bound, d, factor),
+             "something else than Q and K is rounded, or they are not", "score-error");
+    }
+  }
+}
+
+TEST_CASE("fp8 is off by a few hundredths of what fp16 gives", "[whole]") {
+  for (const std::int64_t d : head_dims) {
+    const Problem problem = rounded_to(input("normal", {1, 1, 1, 128, 256, d}, 162).problem, "float16");
+    const Forward oracle = forward_oracle(problem);
+    double size = 0;
+    for (const double x : oracle.O.values) size += x * x;
+    const double error =
+        rms_error(attention(problem, two.numbers()), oracle) / std::sqrt(size / double(oracle.O.values.size()));
+    expect(error > 0.01 && error < 0.08,
+           fmt::format("O is off by {} of its size (root mean square), d={}: expected are 0.01 to 0.08", error, d), "",
+           "accuracy");
+  }
+}
