@@ -7,6 +7,8 @@
 #include <cmath>
 #include <limits>
 
+#include "common/attention/rows.hpp"
+
 namespace workbook {
 namespace {
 
@@ -321,33 +323,23 @@ Bounds product_bounds(const Tensor<double>& sizes, std::int64_t terms) {
 
 namespace {
 
-/// Σ_c |a_c b_c|
-double absolute_dot(const float* a, const float* b, std::int64_t d) {
-  double sum = 0;
-  for (std::int64_t c = 0; c < d; ++c) sum += std::abs(double(a[c]) * b[c]);
-  return sum;
-}
-double dot(const float* a, const float* b, std::int64_t d) {
-  double sum = 0;
-  for (std::int64_t c = 0; c < d; ++c) sum += double(a[c]) * b[c];
-  return sum;
-}
-
 /// The errors of one row of a gradient, (d,), summed over the terms w_k X_kc that it consists of.
 struct RowOfErrors {
   std::vector<double> random_square, bias, size;
   double terms = 0;
 
   explicit RowOfErrors(std::int64_t d) : random_square(d), bias(d), size(d) {}
-  /// One more term: a weight with an error of its own of mean square `square` and a bias, times X.
-  void add(double weight, double weight_square, double weight_bias, const float* __restrict X) {
+  /// One more term: a weight with an error of its own of mean square `square` and a bias, times X, of which |X| is
+  /// given.
+  void add(double weight, double weight_square, double weight_bias, const double* __restrict X) {
     terms += 1;
+    const double weight_size = std::abs(weight);
     double* __restrict squares = random_square.data(), * __restrict biases = bias.data(), * __restrict sizes = size.data();
     for (std::size_t c = 0; c < size.size(); ++c) {
-      const double x = std::abs(double(X[c]));
-      squares[c] += weight_square * x * x;
+      const double x = X[c];
+      squares[c] += weight_square * (x * x);
       biases[c] += weight_bias * x;
-      sizes[c] += std::abs(weight) * x;
+      sizes[c] += weight_size * x;
     }
   }
   /// Of the whole gradient: its terms summed, times `factor`, stored.
@@ -359,95 +351,174 @@ struct RowOfErrors {
   }
 };
 
+/// What a pair of a query and a key adds to a gradient, and what its errors go by.
+struct Pair {
+  double P, dS, dP_size;
+};
+/// What the pairs of one query have in common.
+struct QueryErrors {
+  double D, D_size;                  ///< Σ_c dO_ic O_ic, and of the absolute values
+  double own_square, shared_square;  ///< of P_ij, relatively and in units of `accumulate`, as in RowErrors
+  double P_bias, inflate;
+
+  /// D has d products, whose squares add up to at most D_size², and d-1 sums of at most D_size.
+  double D_square(double d) const { return d * square(D_size); }
+};
+
+/// The errors of the gradients, a head at a time: of dQ by queries and of dK and dV by keys, so that each row has one
+/// writer and is summed in one order, on however many cores. Queries come in blocks, whose pairs are kept for the keys.
+class GradientErrors {
+ public:
+  GradientErrors(const Gradients& oracle, const Problem& problem, const Tensor<double>& dO, const Saved& saved,
+                 const Precision& precision)
+      : oracle_(oracle),
+        problem_(problem),
+        dO_(dO.values),
+        saved_(saved),
+        precision_(precision),
+        Q_(to_double(problem.Q.values)),
+        K_(to_double(problem.K.values)),
+        V_(to_double(problem.V.values)),
+        Q_size_(absolute(Q_)),
+        K_size_(absolute(K_)),
+        V_size_(absolute(V_)),
+        dO_size_(absolute(dO_)),
+        pairs_(std::size_t(std::min(kBlock, problem.shape.Nq) * problem.shape.Nk)),
+        queries_(std::size_t(problem.shape.lse_size())),
+        dQ_(problem.Q.values.size()) {}
+
+  GradientBounds bounds() {
+    const auto& [B, H, Hkv, Nq, Nk, d] = problem_.shape;
+    Collector dQ(oracle_.dQ.sizes), dK(oracle_.dK.sizes), dV(oracle_.dV.sizes), D(saved_.lse.sizes);
+    for (std::int64_t head = 0; head < B * H; ++head) {
+      std::vector<RowOfErrors> dK_rows(Nk, RowOfErrors(d)), dV_rows(Nk, RowOfErrors(d));
+      for (std::int64_t first = 0; first < Nq; first += kBlock) {
+        const std::int64_t count = std::min(kBlock, Nq - first);
+        for_every_row(count, 0, [&](std::int64_t row) { form_query(head, first + row, row); });
+        for_every_row(Nk, 0, [&, Nq = Nq, Nk = Nk](std::int64_t key) {
+          for (std::int64_t row = 0; row < count; ++row) {
+            if (key < visible_keys(first + row, Nq, Nk, problem_.causal))
+              add_to_key(dK_rows[key], dV_rows[key], head * Nq + first + row, pairs_[row * Nk + key]);
+          }
+        });
+      }
+      for (std::int64_t i = head * Nq; i < (head + 1) * Nq; ++i) {
+        D.add(i, {.random_square = square(precision_.accumulate) * queries_[i].D_square(double(d))});
+        D.end_row();
+        for (std::int64_t c = 0; c < d && visible(i) > 0; ++c) dQ.add(i * d + c, dQ_[i * d + c]);
+        dQ.end_row();  // a query that sees nothing has a dQ of 0, exactly, and no part in dK and dV
+      }
+      for (std::int64_t j = 0; j < Nk; ++j) {
+        for (std::int64_t c = 0; c < d && dV_rows[j].terms > 0; ++c) {  // a key that no query sees: exactly 0
+          const std::size_t at = (head * Nk + j) * d + c;
+          dK.add(at, dK_rows[j].finish(c, oracle_.dK.values[at], factor(), precision_));
+          dV.add(at, dV_rows[j].finish(c, oracle_.dV.values[at], 1, precision_));
+        }
+        dK.end_row();
+        dV.end_row();
+      }
+    }
+    const auto origin = [&](const char* what) { return describe(precision_.name + " rounding of " + what, problem_); };
+    return {dQ.finish(origin("P, dS and dQ")), dK.finish(origin("P, dS and dK")), dV.finish(origin("P and dV")),
+            D.finish(fmt::format("float32 rounding of a sum of d={} products", d))};
+  }
+
+ private:
+  static constexpr std::int64_t kBlock = 256;
+
+  double factor() const { return std::abs(double(problem_.scale)); }
+  double truncation() const {  // in units of the sums' rounding
+    return cuts_per_term * double(problem_.shape.d) * precision_.cut / precision_.accumulate;
+  }
+  /// How many keys a query sees; i counts through (B, H, Nq).
+  std::int64_t visible(std::int64_t i) const {
+    const Shape& shape = problem_.shape;
+    return visible_keys(i % shape.Nq, shape.Nq, shape.Nk, problem_.causal);
+  }
+
+  /// The pairs of a query of a head, into row `row` of pairs_, and the errors of its dQ.
+  void form_query(std::int64_t head, std::int64_t query, std::int64_t row) {
+    const std::int64_t d = problem_.shape.d, Nk = problem_.shape.Nk, i = head * problem_.shape.Nq + query;
+    const double *dO = &dO_[i * d], *dO_size = &dO_size_[i * d], lse = saved_.lse.values[i];
+    QueryErrors& errors = queries_[i];
+    const std::vector<double> O(&saved_.O.values[i * d], &saved_.O.values[i * d] + d), O_size = absolute(O);
+    errors.D = dot(dO, O.data(), d), errors.D_size = dot(dO_size, O_size.data(), d);
+    double A = 0, spread = 0;  // what a score and its distance from the LSE are at most
+    for (std::int64_t j = 0; j < visible(i); ++j) {
+      const std::int64_t key = head * Nk + j;
+      const double score = problem_.scale * dot(&Q_[i * d], &K_[key * d], d), P = std::exp(score - lse);
+      A = std::max(A, factor() * dot(&Q_size_[i * d], &K_size_[key * d], d));
+      spread = std::max(spread, std::abs(score - lse));
+      pairs_[row * Nk + j] = {P, P * (dot(dO, &V_[key * d], d) - errors.D), dot(dO_size, &V_size_[key * d], d)};
+    }
+    errors.own_square = (double(d) + 2) * square(A) + 2 * square(spread) + square(two_ulp);
+    errors.shared_square = square(A) + 2 * square(lse);  // a scaled Q; LSE·log2(e), and the LSE in exp's argument
+    errors.P_bias = truncation() * A + A + std::abs(lse) + two_ulp;  // scale·log2(e), log2(e), exp
+    const double u = precision_.accumulate;
+    const double error = lambda * u * std::sqrt(errors.own_square + errors.shared_square) + u * errors.P_bias;
+    errors.inflate = std::exp(2 * std::min(error, 1.0));
+    form_dQ(head, i, &pairs_[row * Nk]);
+  }
+
+  /// The random square of dS without its rounding, in units of `accumulate`: dP has d products and d-1 sums of at most
+  /// dP_size; then the subtraction and the product with P.
+  double dS_own(const QueryErrors& errors, const Pair& pair) const {
+    return (errors.own_square + 2) * square(pair.dS) + double(problem_.shape.d) * square(pair.P * pair.dP_size);
+  }
+  double dS_bias(const QueryErrors& errors, const Pair& pair) const {
+    return precision_.accumulate * errors.inflate *
+           (errors.P_bias * std::abs(pair.dS) + truncation() * pair.P * pair.dP_size);
+  }
+  double unit(const QueryErrors& errors) const { return square(precision_.accumulate * errors.inflate); }
+  /// Of P or dS, as it is stored.
+  double stored(double x) const { return square(precision_.probability * x) + square(precision_.underflow); }
+
+  void form_dQ(std::int64_t head, std::int64_t i, const Pair* pairs) {
+    const auto [B, H, Hkv, Nq, Nk, d] = problem_.shape;
+    const QueryErrors& errors = queries_[i];
+    RowOfErrors sum(d);
+    std::vector<double> P_K(d);  // Σ_j P_ij K_jc: what an error of D moves
+    for (std::int64_t j = 0; j < visible(i); ++j) {
+      const Pair& pair = pairs[j];
+      const std::int64_t key = (head * Nk + j) * d;
+      sum.add(pair.dS, unit(errors) * dS_own(errors, pair) + stored(pair.dS), dS_bias(errors, pair), &K_size_[key]);
+      add_scaled(P_K.data(), pair.P, &K_[key], d);
+    }
+    for (std::int64_t c = 0; c < d; ++c) {
+      const double gradient = oracle_.dQ.values[i * d + c];
+      Error& total = dQ_[i * d + c] = sum.finish(c, gradient, factor(), precision_);
+      total.random_square += unit(errors) * (errors.shared_square * square(gradient) +
+                                             errors.D_square(double(d)) * square(factor() * P_K[c]));
+    }
+  }
+
+  /// What query i adds to a row of dK and of dV. Its errors are its own: queries share nothing.
+  void add_to_key(RowOfErrors& dK, RowOfErrors& dV, std::int64_t i, const Pair& pair) const {
+    const std::int64_t d = problem_.shape.d;
+    const QueryErrors& errors = queries_[i];
+    const double shared = errors.shared_square * square(pair.dS) + errors.D_square(double(d)) * square(pair.P);
+    dK.add(pair.dS, unit(errors) * (dS_own(errors, pair) + shared) + stored(pair.dS), dS_bias(errors, pair),
+           &Q_size_[i * d]);
+    dV.add(pair.P, unit(errors) * (errors.own_square + errors.shared_square) * square(pair.P) + stored(pair.P),
+           precision_.accumulate * errors.inflate * errors.P_bias * pair.P, &dO_size_[i * d]);
+  }
+
+  const Gradients& oracle_;
+  const Problem& problem_;
+  const std::vector<double>& dO_;
+  const Saved& saved_;
+  const Precision& precision_;
+  const std::vector<double> Q_, K_, V_, Q_size_, K_size_, V_size_, dO_size_;
+  std::vector<Pair> pairs_;           ///< (kBlock, Nk)
+  std::vector<QueryErrors> queries_;  ///< (B, H, Nq)
+  std::vector<Error> dQ_;             ///< (B, H, Nq, d)
+};
+
 }  // namespace
 
 GradientBounds gradient_bounds(const Gradients& oracle, const Problem& problem, const Tensor<double>& dO,
                                const Saved& saved, const Precision& precision) {
-  const auto [B, H, Hkv, Nq, Nk, d] = problem.shape;
-  const double u = precision.accumulate, scale = problem.scale, factor = std::abs(scale);
-  const double truncation = cuts_per_term * double(d) * precision.cut / u;
-  const std::vector<float> dO_values(dO.values.begin(), dO.values.end());
-  Collector dQ(oracle.dQ.sizes), dK(oracle.dK.sizes), dV(oracle.dV.sizes), D(saved.lse.sizes);
-
-  std::vector<double> s(Nk), s_size(Nk);
-  for (std::int64_t head = 0; head < B * H; ++head) {
-    std::vector<RowOfErrors> dK_rows(Nk, RowOfErrors(d)), dV_rows(Nk, RowOfErrors(d));
-    for (std::int64_t query = 0; query < Nq; ++query) {
-      const std::int64_t i = head * Nq + query, n = visible_keys(query, Nq, Nk, problem.causal);
-      const float *Q_i = &problem.Q.values[i * d], *dO_i = &dO_values[i * d];
-      // D: d products, whose squares add up to at most D_size²; d-1 sums of at most D_size.
-      double D_i = 0, D_size = 0;
-      for (std::int64_t c = 0; c < d; ++c) {
-        D_i += dO_i[c] * saved.O.values[i * d + c];
-        D_size += std::abs(dO_i[c] * saved.O.values[i * d + c]);
-      }
-      const double D_square = double(d) * square(D_size);
-      D.add(i, {.random_square = square(u) * D_square});
-      D.end_row();
-      if (n == 0) {  // nothing of this row reaches dK and dV, and its dQ must be 0
-        dQ.end_row();
-        continue;
-      }
-
-      // The scores and what each P_ij of the row may be off by, relatively.
-      const double lse = saved.lse.values[i];
-      double A = 0, spread = 0;
-      for (std::int64_t j = 0; j < n; ++j) {
-        const float* K_j = &problem.K.values[(head * Nk + j) * d];
-        s[j] = scale * dot(Q_i, K_j, d);
-        A = std::max(A, factor * absolute_dot(Q_i, K_j, d));
-        spread = std::max(spread, std::abs(s[j] - lse));
-      }
-      const double own_square = (double(d) + 2) * square(A) + 2 * square(spread) + square(two_ulp);
-      const double shared_square =
-          square(A) + 2 * square(lse);  // a scaled Q; LSE·log2(e), and the LSE in exp's argument
-      const double P_bias = truncation * A + A + std::abs(lse) + two_ulp;  // scale·log2(e), log2(e), exp
-      const double error = lambda * u * std::sqrt(own_square + shared_square) + u * P_bias;
-      const double inflate = std::exp(2 * std::min(error, 1.0));
-      const double unit = square(u * inflate);
-
-      RowOfErrors dQ_row(d);
-      std::vector<double> P_K(d);  // Σ_j P_ij K_jc: what an error of D moves
-      for (std::int64_t j = 0; j < n; ++j) {
-        const std::int64_t key = head * Nk + j;
-        const float *K_j = &problem.K.values[key * d], *V_j = &problem.V.values[key * d];
-        const double P = std::exp(s[j] - lse), dP_size = absolute_dot(dO_i, V_j, d);
-        const double dS = P * (dot(dO_i, V_j, d) - D_i);
-        const double stored = square(precision.probability * dS) + square(precision.underflow);
-        // dP has d products and d-1 sums of at most dP_size; then the subtraction and the product with P.
-        const double dS_own = own_square * square(dS) + double(d) * square(P * dP_size) + 2 * square(dS);
-        const double dS_shared = shared_square * square(dS) + D_square * square(P);
-        const double dS_bias = u * inflate * (P_bias * std::abs(dS) + truncation * P * dP_size);
-        dQ_row.add(dS, unit * dS_own + stored, dS_bias, K_j);
-        dK_rows[j].add(dS, unit * (dS_own + dS_shared) + stored, dS_bias, Q_i);  // rows of Q share nothing
-        dV_rows[j].add(P,
-                       unit * (own_square + shared_square) * square(P) + square(precision.probability * P) +
-                           square(precision.underflow),
-                       u * inflate * P_bias * P, dO_i);
-        for (std::int64_t c = 0; c < d; ++c) P_K[c] += P * K_j[c];
-      }
-      for (std::int64_t c = 0; c < d; ++c) {
-        const double gradient = oracle.dQ.values[i * d + c];
-        Error total = dQ_row.finish(c, gradient, factor, precision);
-        total.random_square += unit * (shared_square * square(gradient) + D_square * square(factor * P_K[c]));
-        dQ.add(i * d + c, total);
-      }
-      dQ.end_row();
-    }
-    for (std::int64_t j = 0; j < Nk; ++j) {
-      for (std::int64_t c = 0; c < d; ++c) {
-        if (dV_rows[j].terms == 0) break;  // no query sees this key: its gradients must be 0
-        const std::size_t at = (head * Nk + j) * d + c;
-        dK.add(at, dK_rows[j].finish(c, oracle.dK.values[at], factor, precision));
-        dV.add(at, dV_rows[j].finish(c, oracle.dV.values[at], 1, precision));
-      }
-      dK.end_row();
-      dV.end_row();
-    }
-  }
-  const auto origin = [&](const char* what) { return describe(precision.name + " rounding of " + what, problem); };
-  return {dQ.finish(origin("P, dS and dQ")), dK.finish(origin("P, dS and dK")), dV.finish(origin("P and dV")),
-          D.finish(fmt::format("float32 rounding of a sum of d={} products", d))};
+  return GradientErrors(oracle, problem, dO, saved, precision).bounds();
 }
 
 }  // namespace workbook

@@ -104,6 +104,8 @@ Results measure(const judge::Workspace& workspace, const MeasureRequest& request
   } else {
     time_stages_without_gpu(measurement);
   }
+  if (!request.numbers.empty() && !measurement.found_variant)
+    measurement.skip("--set: none of these stages has that variant");
   if (request.peers) time_peers(measurement);
   if (request.profile) profile_stages(measurement);
   workspace.progress("");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,12 @@ struct MeasureRequest {
   std::vector<std::int64_t> head_dims{64, 128};
   std::string pass = "both";    ///< or "forward", "backward"
   std::string causal = "both";  ///< or "yes", "no"
-  std::string element = {};     ///< only stages for it; empty: each chapter's own
-  double budget = 0.2;          ///< seconds for the timed calls of one shape
+  /// Only stages for these; of a chapter that has several each is timed in turn at every shape. Empty: each chapter's
+  /// own.
+  std::vector<std::string> elements = {};
+  /// Asks for a variant of a stage, which is timed in turn with the stage itself, where there is one; empty: none.
+  std::map<std::string, double> numbers = {};
+  double budget = 0.2;  ///< seconds for the timed calls of one shape
   bool peers = false, profile = false, steps = false;
   std::vector<std::string> libraries;  ///< peers beside PyTorch: shared libraries with peers.py's interface
   std::string command;                 ///< the command line, for the results
@@ -30,6 +35,15 @@ struct MeasureRequest {
 /// The chapters that are named and, unless `only`, those before them; all if none is named. InputError for one that the
 /// book does not have.
 std::vector<const book::Chapter*> wanted_chapters(const judge::Workspace& workspace, const MeasureRequest& request);
+
+/// What is timed of a chapter: its stage for an element, or a variant of it.
+struct Version {
+  std::string name, element;  ///< "08_registers, bfloat16" beside "08_registers"
+  std::map<std::string, double> numbers;
+};
+/// Those that are asked for, the chapter's own element first, each without the numbers of the request and with them;
+/// none if it has no stage there for these elements.
+std::vector<Version> versions_of(const book::Chapter& chapter, Backend backend, const MeasureRequest& request);
 
 /// Everything that can be measured here; what cannot is in Results::skipped.
 Results measure(const judge::Workspace& workspace, const MeasureRequest& request);

@@ -53,7 +53,9 @@ std::string profiled(Measurement& m, const Point& p) {
 
 void profile_stages(Measurement& m) {
   if (!m.gpu || worker::find_program("ncu").empty()) return;
+  const auto& chapters = m.workspace.book.chapters;
   for (Point& p : m.results.points) {
+    if (std::ranges::count(chapters, p.name, &book::Chapter::name) == 0) continue;  // a version beside the stage
     if (p.kind != "stage" || p.backend != Backend::cuda || !p.ok() || p.shape.N != profiled_length(m)) continue;
     m.workspace.progress(fmt::format("ncu: {}, d = {}", p.name, p.shape.d));
     const std::string text = profiled(m, p);

@@ -10,6 +10,7 @@
 #include "common/bench/check.hpp"
 #include "common/bench/measurement.hpp"
 #include "common/worker/calls.hpp"
+#include "common/worker/description.hpp"
 
 namespace workbook::bench {
 namespace {
@@ -94,27 +95,50 @@ bool is_right(const worker::Reply& reply, Point& p) {
   return false;
 }
 
-void time_on_gpu(Measurement& m, TrafficCounts& traffic, const Chapter& chapter, const std::string& pass) {
+/// Whether the worker has this version of the stage.
+bool has_version(Measurement& m, worker::Worker& worker, const Point& p, const Version& version) {
+  if (version.numbers.empty()) return true;
+  const worker::WorkerDescription all = worker::describe([&](const worker::Call& call) { return worker.call(call); });
+  const worker::StageDescription* stage = all.find(p.shape.pass, p.element);
+  const bool found = stage != nullptr && std::ranges::any_of(stage->variants, [&](const auto& variant) {
+                       const auto asked = version.numbers.find(variant.number);
+                       return asked != version.numbers.end() && asked->second == variant.value;
+                     });
+  m.found_variant = m.found_variant || found;
+  return found;
+}
+
+/// One version at one shape; `worker`: of the chapter, or none yet. False if others would end in the same.
+bool time_on_gpu(Measurement& m, TrafficCounts& traffic, const Chapter& chapter, const Shape& shape,
+                 const Version& version, std::optional<worker::Worker>& worker) {
   const worker::WorkerBuilt& built = m.built_stage(chapter, Backend::cuda);
+  Point p = m.point_of(chapter, Backend::cuda, shape, version);
+  if (!built.ok) {
+    take_compile_error(p, built);
+    m.results.points.push_back(std::move(p));
+    return true;
+  }
+  m.workspace.progress(
+      fmt::format("{}, {}{}, d = {}, N = {}", p.name, shape.pass, shape.causal ? ", causal" : "", shape.d, shape.N));
+  if (!worker) worker.emplace(built.executable, gpu_limits());
+  if (!has_version(m, *worker, p, version)) return true;
+  if (!time_point(m, *worker, chapter, p, version.numbers)) worker.reset();
+  const auto asked = version.numbers.empty() ? traffic.at(chapter, shape) : std::nullopt;
+  if (asked) {
+    p.requested_bytes = asked->requested;
+    p.unique_bytes = asked->unique;
+  }
+  const bool useless = p.result == "not timed" || p.result == "todo";
+  m.results.points.push_back(std::move(p));
+  return !useless;
+}
+
+void time_on_gpu(Measurement& m, TrafficCounts& traffic, const Chapter& chapter, const std::string& pass) {
   std::optional<worker::Worker> worker;
   for (const Shape& shape : m.gpu_shapes(pass, chapter.causal)) {
-    Point p = m.point_of(chapter, Backend::cuda, shape);
-    if (!built.ok) {
-      take_compile_error(p, built);
-      m.results.points.push_back(std::move(p));
-      continue;
+    for (const Version& version : m.versions_of(chapter, Backend::cuda)) {
+      if (!time_on_gpu(m, traffic, chapter, shape, version, worker)) return;  // at every other shape too
     }
-    m.workspace.progress(
-        fmt::format("{}, {}{}, d = {}, N = {}", p.name, shape.pass, shape.causal ? ", causal" : "", shape.d, shape.N));
-    if (!worker) worker.emplace(built.executable, gpu_limits());
-    if (!time_point(m, *worker, chapter, p)) worker.reset();
-    if (const auto asked = traffic.at(chapter, shape)) {
-      p.requested_bytes = asked->requested;
-      p.unique_bytes = asked->unique;
-    }
-    const bool useless = p.result == "not timed" || p.result == "todo";
-    m.results.points.push_back(std::move(p));
-    if (useless) break;  // at every other shape too
   }
 }
 
@@ -140,9 +164,9 @@ void time_on_cpu(const Chapter& chapter, const std::filesystem::path& executable
   }
 }
 
-void run_on_simulator(const Chapter& chapter, const std::filesystem::path& executable, Point& p) {
-  worker::Worker worker(executable, simulator_limits());
+void run_on_simulator(const Chapter& chapter, worker::Worker& worker, const Version& version, Point& p) {
   worker::Call call = bench_call(chapter, p);
+  for (const auto& [name, number] : version.numbers) call.number(name, number);
   call.output<double>("seconds", 1);
   add_checked_outputs(call, p.shape);
   try {
@@ -205,21 +229,26 @@ void time_stages_on_gpu(Measurement& m) {
 }
 
 void time_stages_without_gpu(Measurement& m) {
+  const auto time = [&](const Chapter& chapter, Backend backend, const Shape& shape, const Version& version) {
+    const worker::WorkerBuilt& built = m.built_stage(chapter, backend);
+    Point p = m.point_of(chapter, backend, shape, version);
+    m.workspace.progress(fmt::format("{} on {}, d = {}, N = {}", p.name, name(backend), shape.d, shape.N));
+    if (!built.ok) {
+      take_compile_error(p, built);
+    } else if (backend == Backend::cpu) {
+      time_on_cpu(chapter, built.executable, p);
+    } else {
+      worker::Worker worker(built.executable, simulator_limits());
+      if (!has_version(m, worker, p, version)) return;
+      run_on_simulator(chapter, worker, version, p);
+    }
+    m.results.points.push_back(std::move(p));
+  };
   for (const Chapter* chapter : m.chapters) {
     if (!m.wants_pass(chapter->pass)) continue;
     for (const Backend backend : m.backends_of(*chapter)) {
-      const worker::WorkerBuilt& built = m.built_stage(*chapter, backend);
       for (const Shape& shape : shapes_without_gpu(m, *chapter, backend)) {
-        Point p = m.point_of(*chapter, backend, shape);
-        m.workspace.progress(fmt::format("{} on {}, d = {}, N = {}", p.name, name(backend), shape.d, shape.N));
-        if (!built.ok) {
-          take_compile_error(p, built);
-        } else if (backend == Backend::cpu) {
-          time_on_cpu(*chapter, built.executable, p);
-        } else {
-          run_on_simulator(*chapter, built.executable, p);
-        }
-        m.results.points.push_back(std::move(p));
+        for (const Version& version : m.versions_of(*chapter, backend)) time(*chapter, backend, shape, version);
       }
     }
   }

@@ -63,7 +63,26 @@ void Measurement::build() {
 }
 
 bool Measurement::is_wanted(const Chapter& chapter, Backend backend) const {
-  return request.element.empty() ? chapter.runs_on(backend) : chapter.takes(request.element, backend);
+  return !versions_of(chapter, backend).empty();
+}
+
+std::vector<Version> versions_of(const Chapter& chapter, Backend backend, const MeasureRequest& request) {
+  if (!chapter.runs_on(backend)) return {};
+  const std::string own = chapter.element_on(backend);
+  std::vector<std::string> elements;
+  for (const std::string& element : request.elements.empty() ? std::vector{own} : request.elements) {
+    if (chapter.takes(element, backend)) elements.insert(element == own ? elements.begin() : elements.end(), element);
+  }
+  std::vector<Version> versions;
+  for (const std::string& element : elements) {
+    std::string name = chapter.name();
+    if (elements.size() > 1 && element != own) name += ", " + element;
+    versions.push_back({name, element, {}});
+    if (request.numbers.empty() || backend == Backend::cpu) continue;  // variants are kernels
+    for (const auto& [number, value] : request.numbers) name += fmt::format(", {}={:g}", number, value);
+    versions.push_back({name, element, request.numbers});
+  }
+  return versions;
 }
 
 std::vector<bool> Measurement::masks() const {
@@ -145,13 +164,13 @@ std::optional<fs::path> Measurement::device_program(const std::string& name, con
   return std::nullopt;
 }
 
-Point Measurement::point_of(const Chapter& chapter, Backend backend, const Shape& shape) const {
+Point Measurement::point_of(const Chapter& chapter, Backend backend, const Shape& shape, const Version& version) const {
   Point point;
-  point.name = chapter.name();
+  point.name = version.name;
   point.kind = "stage";
   point.source = is_readers(chapter) ? "chapters" : "solutions";
   point.backend = backend;
-  point.element = request.element.empty() ? chapter.element_on(backend) : request.element;
+  point.element = version.element;
   point.shape = shape;
   return point;
 }

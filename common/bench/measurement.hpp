@@ -22,8 +22,9 @@ struct Measurement {
   const judge::Workspace& workspace;
   const MeasureRequest& request;
   std::vector<const book::Chapter*> chapters;
-  bool gpu = false;     ///< there is one, and kernels can be compiled for it
-  bool counts = false;  ///< the simulator counts what kernels ask for
+  bool gpu = false;            ///< there is one, and kernels can be compiled for it
+  bool counts = false;         ///< the simulator counts what kernels ask for
+  bool found_variant = false;  ///< that MeasureRequest::numbers ask for
   std::vector<Variant> variants;
   std::map<std::string, worker::WorkerBuilt> built;
   Results results;
@@ -35,7 +36,7 @@ struct Measurement {
 
   // What is asked for.
   bool wants_pass(const std::string& pass) const { return request.pass == "both" || request.pass == pass; }
-  /// Whether it has a stage there for the element that is asked for.
+  /// Whether it has a stage there for an element that is asked for.
   bool is_wanted(const book::Chapter& chapter, Backend backend) const;
   std::vector<bool> masks() const;
   std::vector<std::int64_t> lengths() const;
@@ -51,8 +52,11 @@ struct Measurement {
   /// Of common/bench/NAME.cu. Nothing, and a skipped line with what the compiler said, if it does not compile.
   std::optional<std::filesystem::path> device_program(const std::string& name, const std::string& for_what);
 
+  std::vector<Version> versions_of(const book::Chapter& chapter, Backend backend) const {
+    return bench::versions_of(chapter, backend, request);
+  }
   /// Before it is timed.
-  Point point_of(const book::Chapter& chapter, Backend backend, const Shape& shape) const;
+  Point point_of(const book::Chapter& chapter, Backend backend, const Shape& shape, const Version& version) const;
 
  private:
   bool is_readers(const book::Chapter& chapter) const;

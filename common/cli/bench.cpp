@@ -22,9 +22,10 @@ using bench::Results;
 using nlohmann::json;
 
 struct BenchOptions : bench::MeasureRequest {
-  std::string out;       ///< a folder; empty: bench/ in the build folder
-  std::string from;      ///< a results.json to show again, in place of measuring
-  bool publish = false;  ///< into notes/results.md
+  std::vector<std::string> set;  ///< "deterministic=1": numbers, as they are given
+  std::string out;               ///< a folder; empty: bench/ in the build folder
+  std::string from;              ///< a results.json to show again, in place of measuring
+  bool publish = false;          ///< into notes/results.md
 };
 
 /// A folder that can be written to, made if only its last part is missing. Before anything is measured.
@@ -92,9 +93,8 @@ int bench(const Session& session, const BenchOptions& options) {
     fail_input("--publish, --library {}: the page holds what anyone can measure again; allowed: one of them",
                options.libraries.front());
   }
-  if (options.publish && !options.element.empty()) {
-    fail_input("--publish, --element {}: the page shows each chapter in its own element; allowed: one of them",
-               options.element);
+  if (options.publish && !(options.elements.empty() && options.numbers.empty())) {
+    fail_input("--publish, --element, --set: the page shows each chapter as it is by itself; allowed: --publish alone");
   }
   if (options.publish && !fs::exists(session.book.root / "notes" / "results.md")) {
     fail_input("--publish: there is no notes/results.md to put the results into");
@@ -179,7 +179,11 @@ Runner declare_bench(Options& options) {
   options.option("--causal", given->causal, "With the causal mask: yes, no or both")
       .allow(one_of({"yes", "no", "both"}, "yes, no or both"))
       .show_default();
-  declare_element(options, given->element);
+  options.option("--element", given->elements, "Only stages for this type; of several, each in turn at every shape")
+      .separated_by(',')
+      .allow(one_of({"float32", "float16", "bfloat16"}, "float32, float16 or bfloat16"));
+  options.option("--set", given->set, "Also the variant that this number asks for, in turn: deterministic=1")
+      .allow(not_empty("NAME=NUMBER"));
   options.option("--budget", given->budget, "Seconds for the timed calls of one shape")
       .allow(number(0.001, 60, "seconds, from 0.001 to 60"))
       .show_default();
@@ -204,6 +208,7 @@ Runner declare_bench(Options& options) {
   }
   return [given](Session& session) {
     given->libraries = library_files(*given);
+    given->numbers = numbers_set(given->set);
     return bench(session, *given);
   };
 }

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "common/attention/npy.hpp"
 #include "common/attention/text.hpp"
 #include "common/book/files.hpp"
+#include "common/judge/trace.hpp"
 #include "common/worker/backend.hpp"
 
 namespace workbook::cli {
@@ -116,6 +118,26 @@ Problem problem_from_text(const Session& session, const ProblemOptions& options)
 void declare_element(Options& options, std::string& element) {
   options.option("--element", element, "Only stages for this type of Q, K, V and O (default: each chapter's own)")
       .allow(one_of({"float32", "float16", "bfloat16", "float8"}, "float32, float16, bfloat16 or float8"));
+}
+
+std::map<std::string, double> numbers_set(const std::vector<std::string>& set) {
+  std::map<std::string, double> numbers;
+  for (const std::string& text : set) {
+    const std::size_t equals = text.find('=');
+    const std::string digits = equals == std::string::npos ? "" : text.substr(equals + 1);
+    double value = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    const bool number = !digits.empty() && error == std::errc() && end == digits.data() + digits.size();
+    if (equals == 0 || !number || !std::isfinite(value)) {
+      fail_input("--set {}: allowed: NAME=NUMBER, e.g. warps=2", text);
+    }
+    const std::string name = text.substr(0, equals);
+    if (judge::is_trace_number(name)) {
+      fail_input("--set {}: {} is not for --set; allowed: a number of the chapter's own, e.g. warps=2", text, name);
+    }
+    numbers[name] = value;
+  }
+  return numbers;
 }
 
 void declare_gpu(Options& options, std::string& gpu) {

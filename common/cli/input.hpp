@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "common/attention/problem.hpp"
 #include "common/cli/options.hpp"
@@ -29,6 +31,9 @@ std::function<void()> declare_problem(Options& options, ProblemOptions& given);
 
 /// Declares --element: only stages for this type of Q, K, V and O.
 void declare_element(Options& options, std::string& element);
+/// What --set gives: numbers that a chapter's operation knows, beside those that other options give it. InputError for
+/// what is no NAME=NUMBER, or for one of those.
+std::map<std::string, double> numbers_set(const std::vector<std::string>& set);
 /// Declares --gpu, the GPU whose limits hold: on the simulator, or beside the device's own on a GPU.
 void declare_gpu(Options& options, std::string& gpu);
 /// Takes them on for what is started from here on, and keeps to the simulator unless another backend is asked for.

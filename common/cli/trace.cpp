@@ -2,8 +2,6 @@
 // bank conflicts, barriers, and which tiles each block read.
 #include <fmt/ranges.h>
 
-#include <charconv>
-#include <cmath>
 #include <filesystem>
 #include <map>
 
@@ -54,28 +52,6 @@ std::vector<std::string> elements_of(const Chapter& chapter) {
   std::vector<std::string> all{chapter.element_on(Backend::sim)};
   all.insert(all.end(), chapter.more_elements.begin(), chapter.more_elements.end());
   return all;
-}
-
-/// What --set gives: numbers that the chapter's operation knows, beside those that other options give it. InputError
-/// for what is no NAME=NUMBER, or for one of those.
-std::map<std::string, double> numbers_set(const TraceOptions& options) {
-  std::map<std::string, double> numbers;
-  for (const std::string& text : options.set) {
-    const std::size_t equals = text.find('=');
-    const std::string digits = equals == std::string::npos ? "" : text.substr(equals + 1);
-    double value = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    const bool number = !digits.empty() && error == std::errc() && end == digits.data() + digits.size();
-    if (equals == 0 || !number || !std::isfinite(value)) {
-      fail_input("--set {}: allowed: NAME=NUMBER, e.g. warps=2", text);
-    }
-    const std::string name = text.substr(0, equals);
-    if (judge::is_trace_number(name)) {
-      fail_input("--set {}: {} is not for --set; allowed: a number of the chapter's own, e.g. warps=2", text, name);
-    }
-    numbers[name] = value;
-  }
-  return numbers;
 }
 
 /// What --br and --bc asked for must be what the kernels took.
@@ -202,7 +178,7 @@ int trace(const Session& session, const TraceOptions& options) {
   }
   if (!options.operation.empty() && chapter.pass != "forward")
     fail_input("--operation {}: for chapters of the forward pass; allowed: leave it out", options.operation);
-  const judge::TraceRequest request{options.Br,   options.Bc,      numbers_set(options),
+  const judge::TraceRequest request{options.Br,   options.Bc,      numbers_set(options.set),
                                     options.seed, options.element, options.operation};
   require_counts(session);
   const Problem problem = make_problem(session, options);

@@ -1,12 +1,14 @@
-// Every stage of kernels at any two lengths, for each d, mask and element that it says it does, against the oracle; and
-// the same call 200 times. On a GPU everything, in minutes: `WORKBOOK_STAGES=8 bin/tests_any_lengths` does chapter 8
-// alone. Without a GPU the simulator does a few of the short ones.
+// Every stage of kernels and every variant of it at any two lengths, for each d, mask and element that it says it does,
+// against the oracle, every element of every answer; and the same call 200 times. On a GPU everything, in a minute or
+// two: `WORKBOOK_STAGES=8,9 bin/tests_any_lengths` does chapters 8 and 9 alone. Without a GPU the simulator does a few
+// of the short ones.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cstdlib>
 #include <map>
+#include <set>
 
 #include "common/attention/element.hpp"
 #include "common/attention/inputs.hpp"
@@ -15,22 +17,40 @@
 #include "common/judge/plan.hpp"
 #include "common/worker/calls.hpp"
 #include "common/worker/description.hpp"
+#include "tests/support/ragged.hpp"
 
 using namespace workbook;
 using namespace workbook::judge;
 
 namespace {
 
-constexpr std::int64_t kLengths[] = {1, 2, 3, 31, 33, 63, 65, 127, 129, 1000, 1023, 4097};
+using Numbers = std::map<std::string, double>;
 
-/// A stage of the book's own kernels, in a worker that runs.
+/// A stage of the book's own kernels, or a variant of it, in a worker that runs.
 struct Subject {
   const book::Chapter* chapter;
   worker::Worker* worker;
+  std::string operation;
   worker::StageDescription stage;
 
-  std::string text() const { return fmt::format("{}, {}", chapter->name(), stage.operation); }
-  worker::Reply call(const worker::Call& call) const { return worker->call(call); }
+  bool is_variant() const { return !stage.number.empty(); }
+  std::string text() const {
+    return fmt::format("{}, {}{}", chapter->name(), operation,
+                       is_variant() ? fmt::format(", {} = {}", stage.number, stage.value) : "");
+  }
+  Numbers numbers() const { return is_variant() ? Numbers{{stage.number, stage.value}} : Numbers{}; }
+  worker::AttentionResult forward(const EncodedProblem& problem) const {
+    return worker::forward(
+        problem, numbers(), [&](const worker::Call& call) { return worker->call(call); }, operation);
+  }
+  worker::BackwardResult backward(const worker::EncodedBackward& problem) const {
+    return worker::backward(operation, problem, problem.element, numbers(),
+                            [&](const worker::Call& call) { return worker->call(call); });
+  }
+  /// Whether blocks add to dQ in whatever order they come: chapter 9's, unless they take turns; chapter 6's variant.
+  bool adds_in_any_order() const {
+    return stage.number == "atomic" || (chapter->number == 9 && stage.number != "deterministic");
+  }
 };
 
 /// The workers of the chapters that WORKBOOK_STAGES names, or of all that have kernels, built and started.
@@ -57,7 +77,10 @@ class Subjects {
           workers_.try_emplace(jobs[i].name, built.at(jobs[i].name).executable, limits).first->second;
       for (const worker::StageDescription& stage :
            worker::describe([&](const worker::Call& call) { return worker.call(call); }).stages) {
-        if (has_codes(stage.element)) all_.push_back({chapters[i], &worker, stage});
+        if (!has_codes(stage.element)) continue;
+        all_.push_back({chapters[i], &worker, stage.operation, stage});
+        for (worker::StageDescription variant : stage.variants)
+          all_.push_back({chapters[i], &worker, stage.operation, variant});
       }
     }
   }
@@ -72,13 +95,11 @@ class Subjects {
     }
     return some;
   }
-  /// All lengths on a GPU; on the simulator one in 24 of those that are short.
-  bool takes(const Shape& shape, std::uint64_t number) const {
-    return backend_ == Backend::cuda || (std::max(shape.Nq, shape.Nk) < 1000 && number % 24 == 0);
-  }
+  bool on_gpu() const { return backend_ == Backend::cuda; }
   int repeats() const { return backend_ == Backend::cuda ? 200 : 3; }
+  /// Blocks on all of a GPU.
   Shape repeated_shape(std::int64_t d) const {
-    return backend_ == Backend::cuda ? Shape{2, 16, 16, 1000, 1023, d} : Shape{1, 1, 1, 40, 70, d};
+    return backend_ == Backend::cuda ? Shape{1, 16, 16, 1000, 1023, d} : Shape{1, 1, 1, 40, 70, d};
   }
 
  private:
@@ -99,12 +120,18 @@ class Subjects {
   std::vector<Subject> all_;
 };
 
-void expect_close(const Subject& subject, const char* name, const Tensor<float>& got, const Tensor<double>& expected,
-                  const Bounds& bounds, const Problem& problem) {
+Comparison compared(const char* name, const Tensor<float>& got, const Tensor<double>& expected, const Bounds& bounds) {
   Layout layout;
   layout.tensor = name;
   if (layout.tensor == "lse") layout.axes[3] = "";
-  const Comparison comparison = compare(got, expected, bounds, layout);
+  return compare(got, expected, bounds, layout);
+}
+bool is_close(const char* name, const Tensor<float>& got, const Tensor<double>& expected, const Bounds& bounds) {
+  return compared(name, got, expected, bounds).close;
+}
+void expect_close(const Subject& subject, const char* name, const Tensor<float>& got, const Tensor<double>& expected,
+                  const Bounds& bounds, const Problem& problem) {
+  const Comparison comparison = compared(name, got, expected, bounds);
   const Shape& s = problem.shape;
   INFO(subject.text() << ", Nq=" << s.Nq << ", Nk=" << s.Nk << ", d=" << s.d << (problem.causal ? ", causal" : "")
                       << "\n"
@@ -112,25 +139,23 @@ void expect_close(const Subject& subject, const char* name, const Tensor<float>&
   CHECK(comparison.close);
 }
 
-/// The problems of each element, with the stages that do them.
+/// The problems of each element, with the stages that do them: all on a GPU, some short ones on the simulator.
 template <class Work>
 void for_each_problem(const Subjects& subjects, const std::string& pass, const Work& work) {
-  std::uint64_t number = 0;
+  std::set<std::int64_t> lengths, head_dims, masks;
   for (const char* element : {"float16", "bfloat16"}) {
-    for (const std::int64_t d : {32, 64, 128}) {
-      for (const bool causal : {false, true}) {
-        const std::vector<const Subject*> stages = subjects.that_do(pass, element, d, causal);
-        for (const std::int64_t Nq : kLengths) {
-          for (const std::int64_t Nk : kLengths) {
-            const Shape shape{1, 1, 1, Nq, Nk, d};
-            if (!stages.empty() && subjects.takes(shape, ++number))
-              work(stages, make_input("normal", {shape, causal, 0, number}), element);
-          }
-        }
-      }
-    }
+    test::for_ragged(subjects.on_gpu() ? 1 : 19, subjects.on_gpu() ? test::kAnyProduct : 129 * 129 * 128,
+                     [&](const Shape& shape, bool causal, std::uint64_t number) {
+                       const std::vector<const Subject*> stages = subjects.that_do(pass, element, shape.d, causal);
+                       if (stages.empty()) return;
+                       work(stages, make_input("normal", {shape, causal, 0, number}), element);
+                       lengths.insert({shape.Nq, shape.Nk}), head_dims.insert(shape.d), masks.insert(causal);
+                     });
   }
-  if (number == 0) SKIP("none of these stages is a " + pass + " pass");
+  if (lengths.empty()) SKIP("none of these stages is a " + pass + " pass");
+  CHECK(lengths.size() == std::size(test::kRaggedLengths));
+  CHECK(head_dims.size() == 3);
+  CHECK(masks.size() == 2);
 }
 
 /// What a backward stage gets beside the problem: a unit normal dO.
@@ -149,8 +174,7 @@ TEST_CASE("forward stages agree with the oracle at any two lengths") {
     const Forward oracle = forward_oracle(problem.problem);
     const Precision precision = precision_of(element);
     for (const Subject* subject : stages) {
-      const worker::AttentionResult got = worker::forward(
-          problem, {}, [&](const worker::Call& call) { return subject->call(call); }, subject->stage.operation);
+      const worker::AttentionResult got = subject->forward(problem);
       expect_close(*subject, "O", got.O, oracle.O, output_bounds(oracle, problem.problem, precision), given);
       expect_close(*subject, "lse", got.lse, oracle.lse, lse_bounds(oracle, problem.problem, precision), given);
     }
@@ -166,8 +190,7 @@ TEST_CASE("backward stages agree with the oracle at any two lengths") {
     const GradientBounds bounds =
         gradient_bounds(oracle, problem.problem, problem.dO, problem.saved, precision_of(element));
     for (const Subject* subject : stages) {
-      const worker::BackwardResult got = worker::backward(
-          subject->stage.operation, codes, element, {}, [&](const worker::Call& call) { return subject->call(call); });
+      const worker::BackwardResult got = subject->backward(codes);
       expect_close(*subject, "dQ", got.dQ, oracle.dQ, bounds.dQ, given);
       expect_close(*subject, "dK", got.dK, oracle.dK, bounds.dK, given);
       expect_close(*subject, "dV", got.dV, oracle.dV, bounds.dV, given);
@@ -183,18 +206,44 @@ TEST_CASE("forward stages give the same bits every time") {
         const bool causal = subject->stage.causal;
         const EncodedProblem problem =
             encoded(make_input("rising maximum", {subjects.repeated_shape(d), causal, 0, 155}), element);
-        const auto run = [&] {
-          return worker::forward(
-              problem, {}, [&](const worker::Call& call) { return subject->call(call); }, subject->stage.operation);
-        };
-        const worker::AttentionResult first = run();
+        const worker::AttentionResult first = subject->forward(problem);
         int different = 0;
         for (int i = 1; i < subjects.repeats(); ++i) {
-          const worker::AttentionResult again = run();
+          const worker::AttentionResult again = subject->forward(problem);
           different += again.O.values != first.O.values || again.lse.values != first.lse.values;
         }
         INFO(subject->text() << ", d=" << d);
         CHECK(different == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("backward stages give the same bits every time, or the same dQ within its bounds") {
+  const Subjects subjects;
+  for (const char* element : {"float16", "bfloat16"}) {
+    for (const std::int64_t d : {32, 64, 128}) {
+      const std::vector<const Subject*> stages = subjects.that_do("backward", element, d, true);
+      if (stages.empty()) continue;
+      const Problem given = make_input("normal", {subjects.repeated_shape(d), true, 0, 155});
+      const worker::BackwardProblem problem = with_dO(given, element);
+      const worker::EncodedBackward codes = encoded(problem, element);
+      const Gradients oracle = backward_oracle(problem.problem, problem.dO, problem.saved);
+      const GradientBounds bounds =
+          gradient_bounds(oracle, problem.problem, problem.dO, problem.saved, precision_of(element));
+      for (const Subject* subject : stages) {
+        const worker::BackwardResult first = subject->backward(codes);
+        int different = 0, different_dQ = 0, outside = 0;
+        for (int i = 0; i < subjects.repeats(); ++i) {
+          const worker::BackwardResult again = i == 0 ? first : subject->backward(codes);
+          different += again.dK.values != first.dK.values || again.dV.values != first.dV.values;
+          different_dQ += again.dQ.values != first.dQ.values;
+          if (i == 0 || again.dQ.values != first.dQ.values) outside += !is_close("dQ", again.dQ, oracle.dQ, bounds.dQ);
+        }
+        INFO(subject->text() << ", d=" << d << ": dQ of " << different_dQ << " runs is not that of the first");
+        CHECK(different == 0);
+        CHECK(outside == 0);
+        if (!subject->adds_in_any_order()) CHECK(different_dQ == 0);
       }
     }
   }
