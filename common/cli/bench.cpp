@@ -188,7 +188,9 @@ Runner declare_bench(Options& options) {
       .allow(number(0.001, 60, "seconds, from 0.001 to 60"))
       .show_default();
   options.flag("--peers", given->peers, "Also PyTorch's attention, on the same shapes");
-  options.option("--library", given->libraries, "With --peers: also this shared library's forward() (common/bench/peers.py)")
+  options
+      .option("--library", given->libraries,
+              "With --peers: also this shared library's forward() (common/bench/peers.py)")
       .allow(not_empty("a file name"));
   options.flag("--profile", given->profile, "Also Nsight Compute's counters of each stage");
   options.flag("--steps", given->steps, "Also the steps within each chapter");

@@ -176,8 +176,6 @@ int trace(const Session& session, const TraceOptions& options) {
   if (options.solutions && !session.book.has_solutions(chapter)) {
     fail_input("--solutions: there is no solution of chapter {} here; allowed: your own code", chapter.number);
   }
-  if (!options.operation.empty() && chapter.pass != "forward")
-    fail_input("--operation {}: for chapters of the forward pass; allowed: leave it out", options.operation);
   const judge::TraceRequest request{options.Br,   options.Bc,      numbers_set(options.set),
                                     options.seed, options.element, options.operation};
   require_counts(session);
@@ -193,8 +191,9 @@ int trace(const Session& session, const TraceOptions& options) {
                problem.shape.Nq, problem.shape.B * problem.shape.H, bytes_text(double(traced.trace.too_large)),
                bytes_text(double(judge::kMostOfRecord)));
   }
-  if (traced.result == "threw" && (options.Br > 0 || options.Bc > 0 || !options.set.empty())) {
-    fail_input("--br, --bc, --set: chapter {} does not take these: {}", chapter.number, traced.message);
+  if (traced.result == "threw" &&
+      (options.Br > 0 || options.Bc > 0 || !options.set.empty() || !options.operation.empty())) {
+    fail_input("--br, --bc, --set, --operation: chapter {} does not take these: {}", chapter.number, traced.message);
   }
   if (traced.result == "ok") require_tiles(chapter, traced.trace, options);
 

@@ -17,7 +17,7 @@ struct TraceRequest {
   std::map<std::string, double> numbers;  ///< for the chapter's operation beside the usual ones
   std::uint64_t seed = 1;                 ///< of the dO that a backward stage is given
   std::string element = {};               ///< empty: the chapter's own
-  std::string operation = {};             ///< another forward pass of the chapter, "lab"; empty: its stage
+  std::string operation = {};             ///< another of the chapter's, of its pass: "lab"; empty: its stage
 };
 
 /// How the run ended, and what it did.

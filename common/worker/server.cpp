@@ -181,7 +181,11 @@ void run(const json& request, json& reply) {
   const SharedArguments arguments(request, memory.base());
   const std::string name = request.at("operation");
   const auto operation = Operations::all().find(name);
-  if (operation == Operations::all().end()) throw std::logic_error("this worker has no operation \"" + name + "\"");
+  if (operation == Operations::all().end()) {
+    std::string known;
+    for (const auto& [other, run] : Operations::all()) known += (known.empty() ? "" : ", ") + other;
+    throw std::logic_error("this worker has no operation \"" + name + "\"; it has: " + known);
+  }
   if (device != nullptr) device->begin(arguments);
   const auto start = std::chrono::steady_clock::now();
   // The simulator allocates on many threads; what counts there is device memory.

@@ -330,7 +330,7 @@ const judge::Declared declared(
                         {judge::one_of_a_kind,
                          judge::words("O-rescale-wrong-sign O-rescaled-too-late divided-by-last-tile "
                                       "first-block-dropped first-block-only first-key-dropped first-tile-dropped "
-                                      "last-block-dropped last-block-only last-key-dropped "
+                                      "last-block-dropped last-block-only "
                                       "lse-for-l m-and-l-swapped mask-diagonal-tile-dropped "
                                       "merge-first-lost merge-first-not-rescaled merge-first-only "
                                       "merge-normalised merge-second-lost merge-second-not-rescaled "

@@ -1,9 +1,8 @@
 // Chapter 3's warm-ups and its lab as operations that the tests call by name.
 #include <cstdint>
 #include <span>
-#include <stdexcept>
 
-#include "common/cuda/attention_tensors.hpp"
+#include "common/cuda/forward_operation.hpp"
 #include "common/cuda/memory.hpp"
 #include "common/cuda/operations.hpp"
 #include "common/cuda/worker_device.hpp"
@@ -57,12 +56,7 @@ void multiply_tiles(const Arguments& call) {
 
 // Q, K, V, codes of fp16, d = 64 -> O, codes, and lse
 void lab(const Arguments& call) {
-  const workbook::Shape shape = call.shape();
-  if (shape.d != 64 || call.integer("causal", 0) != 0)
-    throw std::invalid_argument("the lab's kernel takes d = 64 and no causal mask");
-  workbook::cuda::AttentionTensors<half> t(call);
-  ch03::lab({shape, float(call.number("scale")), false, t.Q.data(), t.K.data(), t.V.data(), t.O.data(), t.lse.data()});
-  t.download(call);
+  workbook::cuda::run_forward<half>(call, 64, /*causal=*/false, ch03::lab);
 }
 
 const Operations warmups{

@@ -9,10 +9,10 @@ using namespace workbook;
 using namespace workbook::test;
 
 TEST_CASE("the lab's kernel is right in every element", "[4.10]") {
-  expect_lab({1, 2, 2, 33, 40, 64}, 50);
+  expect_lab(input("normal", {1, 2, 2, 33, 40, 64}, 50));
 }
 
 TEST_CASE("the lab's kernel has no bank conflicts", "[4.10]") {
   require_counters();
-  expect_no_bank_conflicts(expect_lab({1, 1, 1, 32, 32, 64}, 51).reply);
+  expect_no_bank_conflicts(expect_lab(input("normal", {1, 1, 1, 32, 32, 64}, 51)).reply);
 }

@@ -1,11 +1,14 @@
-// Chapter 6's preparation of the rows as an operation that the tests call by name, alone.
+// Chapter 6's preparation of the rows, alone, and its lab as operations that tests and trace call by name.
 #include <cstdint>
 #include <span>
+#include <stdexcept>
 
 #include "backward.hpp"
+#include "common/cuda/attention_tensors.hpp"
 #include "common/cuda/memory.hpp"
 #include "common/cuda/operations.hpp"
 #include "common/cuda/worker_device.hpp"
+#include "lab.hpp"
 
 namespace {
 
@@ -25,6 +28,17 @@ void prepare_rows(const Arguments& call) {
   rows.download(call.array<double>("rows"));  // pairs of floats as 8 bytes
 }
 
-const Operations exercises{{"prepare_rows", prepare_rows}};
+// Q, K, V, O, dO, codes of fp16, d = 64, lse -> dQ, dK, dV, codes
+void lab(const Arguments& call) {
+  const workbook::Shape shape = call.shape();
+  if (shape.d != 64 || call.integer("causal", 0) != 0)
+    throw std::invalid_argument("the lab's kernels take d = 64 and no causal mask");
+  workbook::cuda::GradientTensors<half, half> t(call);
+  ch06::lab({shape, float(call.number("scale")), false, t.Q.data(), t.K.data(), t.V.data(), t.O.data(), t.dO.data(),
+             t.lse.data(), t.dQ.data(), t.dK.data(), t.dV.data()});
+  t.download(call);
+}
+
+const Operations operations{{"prepare_rows", prepare_rows}, {"lab", lab}};
 
 }  // namespace

@@ -1,10 +1,12 @@
-// Chapter 8's warm-up as operations that the tests call by name.
+// Chapter 8's warm-up and its lab as operations that the tests call by name.
 #include <cstdint>
 #include <span>
 
+#include "common/cuda/forward_operation.hpp"
 #include "common/cuda/memory.hpp"
 #include "common/cuda/operations.hpp"
 #include "common/cuda/worker_device.hpp"
+#include "lab.hpp"
 #include "registers.hpp"
 
 namespace {
@@ -34,6 +36,11 @@ void places(const Arguments& call) {
   columns.download(call.array<std::int32_t>("columns"));
 }
 
-const Operations operations{{"multiply", multiply}, {"places", places}};
+// Q, K, V, codes of fp16, d = 64 -> O, codes, and lse
+void lab(const Arguments& call) {
+  workbook::cuda::run_forward<half>(call, 64, /*causal=*/false, ch08::lab);
+}
+
+const Operations operations{{"multiply", multiply}, {"places", places}, {"lab", lab}};
 
 }  // namespace

@@ -55,6 +55,11 @@ inline bool has_type(const nlohmann::json& value, std::string type) {
     return value.is_object() &&
            std::all_of(value.begin(), value.end(), [](const nlohmann::json& item) { return item.is_number(); });
   }
+  if (type == "object of objects") {
+    return value.is_object() && std::all_of(value.begin(), value.end(), [](const nlohmann::json& item) {
+             return item.is_object() || item.is_null();
+           });
+  }
   if (type == "object of texts") {
     return value.is_object() &&
            std::all_of(value.begin(), value.end(), [](const nlohmann::json& item) { return item.is_string(); });

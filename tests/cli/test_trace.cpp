@@ -11,10 +11,9 @@
 #include <sstream>
 
 #include "common/book/files.hpp"
-#include "common/book/manifest.hpp"
-#include "common/book/stubs.hpp"
 #include "tests/cli/npy_files.hpp"
 #include "tests/cli/schema.hpp"
+#include "tests/cli/traced_book.hpp"
 #include "tests/text.hpp"
 
 using namespace workbook;
@@ -26,31 +25,6 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::string ch03 = "03_tiled_wmma", ch06 = "06_backward", kernel_file = "tiled_wmma.cu";
-
-/// Whether this build has a simulator that counts; a test that needs it is skipped without.
-void require_counts() {
-  const json toolchain = json::parse(book::read_file(fs::path(WORKBOOK_BINARY) / "toolchain.json"));
-  if (!toolchain.at("backends").contains("sim") || !toolchain.at("counts").get<bool>()) {
-    SKIP("the simulator does not count in this build: " << toolchain.at("simulator"));
-  }
-}
-
-/// The copy of the book, with a chapter put in: its lesson, solution, tests, and stubs made from the solution.
-WorkbookCopy book_with(const std::string& chapter) {
-  const WorkbookCopy book;
-  for (const char* tree : {"chapters", "solutions", "tests"}) {
-    for (const auto& entry : fs::directory_iterator(fs::path(WORKBOOK_SOURCE) / tree / chapter)) {
-      const std::string extension = entry.path().extension();
-      const bool stub = std::string(tree) == "chapters" && extension != ".toml" && extension != ".md";
-      if (stub || !entry.is_regular_file()) continue;
-      const std::string copy = fmt::format("{}/{}/{}", tree, chapter, entry.path().filename().string());
-      book.write(copy, book::read_file(entry.path()));
-      fs::last_write_time(book / copy, fs::last_write_time(entry.path()));  // what is built from it stays so
-    }
-  }
-  book::write_stubs(book::load_book(book.root()), /*force=*/true);
-  return book;
-}
 
 /// Chapter 3 solved in chapters/, with one text replaced.
 void solve_chapter_3(const WorkbookCopy& book, const std::string& from = "", const std::string& to = "") {

@@ -1,14 +1,11 @@
 #include "tests/support/lab.hpp"
 
 #include "common/attention/element.hpp"
-#include "tests/support/kernel_stage.hpp"
 
 namespace workbook::test {
 
-AttentionResult expect_lab(const Shape& shape, std::uint64_t seed, const std::map<std::string, double>& numbers,
-                           Finds finds) {
+AttentionResult expect_lab(const Input& given, const std::map<std::string, double>& numbers, Finds finds) {
   const std::string element = "float16";
-  const Input given = input("normal", shape, seed);
   const Problem problem = rounded_to(given.problem, element);
   constexpr std::size_t most_of_record = std::size_t(1) << 20;
   std::map<std::string, double> with = numbers;

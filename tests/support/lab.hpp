@@ -2,7 +2,7 @@
 // fp16.
 #pragma once
 
-#include "tests/support/subject.hpp"
+#include "tests/support/kernel_stage.hpp"
 
 namespace workbook::test {
 
@@ -11,7 +11,7 @@ namespace workbook::test {
 enum class Finds { end_the_call, are_left };
 
 /// Fails unless the lab's O and LSE are right, for d = 64. `numbers`: lane_seed.
-AttentionResult expect_lab(const Shape& shape, std::uint64_t seed, const std::map<std::string, double>& numbers = {},
+AttentionResult expect_lab(const Input& given, const std::map<std::string, double>& numbers = {},
                            Finds finds = Finds::end_the_call);
 
 }  // namespace workbook::test

@@ -1,0 +1,198 @@
+// `./workbook trace --lines`, `--beside` and `--operation`: every access counts for one line, a line stands beside its
+// counterpart, a page shows two kernels, another operation of the chapter is traced as its stage is; and what cannot be
+// shown is refused.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "common/book/files.hpp"
+#include "tests/cli/schema.hpp"
+#include "tests/cli/traced_book.hpp"
+#include "tests/text.hpp"
+
+using namespace workbook;
+using namespace workbook::test;
+using nlohmann::json;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string ch03 = "03_tiled_wmma", kernel = "chapters/" + ch03 + "/tiled_wmma.cu",
+                  layout = "chapters/" + ch03 + "/layout.hpp", lab = "chapters/" + ch03 + "/lab.cu";
+const std::vector<std::string> small{"--seq", "64", "--heads", "1"};
+
+std::vector<std::string> traced(std::vector<std::string> arguments, const std::vector<std::string>& more = {}) {
+  arguments.insert(arguments.begin(), "trace");
+  arguments.insert(arguments.end(), small.begin(), small.end());
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+/// What all parts ask for together, and all lines of all parts.
+struct Sums {
+  std::map<std::string, std::int64_t> parts, lines;
+};
+Sums sums(const json& document) {
+  Sums sums;
+  for (const json& part : document["lines"]) {
+    for (const auto& [name, count] : part["costs"].items()) sums.parts[name] += count.get<std::int64_t>();
+    for (const json& line : part["lines"])
+      for (const auto& [name, count] : line["costs"].items()) sums.lines[name] += count.get<std::int64_t>();
+  }
+  return sums;
+}
+
+/// Chapter 3 solved, with rows of S that are not padded: conflicts in one array.
+WorkbookCopy with_conflicts() {
+  WorkbookCopy book = book_with(ch03);
+  book.write(kernel, book.read("solutions/" + ch03 + "/tiled_wmma.cu"));
+  book.edit(layout, "float S[Br][Bc + pad_float];", "float S[Br][Bc];");
+  book.edit(layout, "(S, Bc)", "S");
+  book.edit(kernel, "[j], S[i], Bc + pad_float,", "[j], S[i], Bc,");
+  return book;
+}
+
+}  // namespace
+
+TEST_CASE("trace --lines: each access counts for one line, and lines add up to the launch") {
+  require_counts();
+  const WorkbookCopy book = book_with(ch03);
+  const Ran ran = book.run(traced({"3", "--solutions", "--lines", "--json"}));
+  INFO(ran.err);
+  REQUIRE(ran.exit_code == 0);
+  const json document = ran.document();
+  const Sums all = sums(document);
+  CHECK(all.parts == all.lines);
+  const json& counters = document["launches"][0]["counters"];
+  const auto count = [&](const std::string& name) { return counters[name].get<std::int64_t>(); };
+  CHECK(all.lines.at("shared_wavefronts") == count("shared.load_wavefronts") + count("shared.store_wavefronts"));
+  CHECK(all.lines.at("shared_ideal") == count("shared.load_ideal") + count("shared.store_ideal"));
+  CHECK(all.lines.at("ldsm") == count("shared.matrix_loads"));
+  CHECK(all.lines.at("sectors") == count("global.load_sectors") + count("global.store_sectors"));
+
+  // The text is that of the file, and the part is the exercise whose region the line is in.
+  int multiplied = 0;
+  for (const json& part : document["lines"]) {
+    if (part["exercise"] != "3.6") continue;
+    CHECK(part["function"] == "multiply_QK");
+    CHECK(part["file"] == "solutions/" + ch03 + "/tiled_wmma.cu");
+    CHECK(part["beside"].contains("ch 1"));
+    CHECK_FALSE(part["beside"].contains("book"));  // it is the book's
+    for (const json& line : part["lines"]) {
+      const std::string text = line["text"];
+      multiplied += contains(text, "load_matrix_sync");
+      CHECK(book.line_of(part["file"], text) == line["line"]);
+    }
+  }
+  CHECK(multiplied == 2);  // of Q and of K
+}
+
+TEST_CASE("trace --lines --beside book: conflicts stand in their line, with lanes and bank, and not in the book's") {
+  require_counts();
+  const WorkbookCopy book = with_conflicts();
+  const std::string page = scratch("lines.html").string();
+  const Ran ran = book.run(traced({"3", "--lines", "--json"}, {"--html", page, "--beside", "book"}));
+  INFO(ran.out << ran.err);
+  REQUIRE(ran.exit_code == 0);
+  const json document = ran.document();
+  expect_schema(book, "trace", {document});
+  std::int64_t over = 0, books_over = 0;
+  for (const json& part : document["lines"]) {
+    for (const json& line : part["lines"]) {
+      const json &mine = line["costs"], &books = line["beside"]["book"], &worst = line["worst"];
+      if (mine["shared_wavefronts"] == mine["shared_ideal"]) {
+        CHECK(worst.is_null());
+        continue;
+      }
+      REQUIRE(worst.is_object());
+      CHECK(worst["wavefronts"] > worst["ideal"]);
+      CHECK(worst["lanes"].size() == worst["banks"].size());
+      CHECK(worst["in_bank"].size() > 1);
+      for (const json& i : worst["in_bank"])  // these do ask for it: an access of 16 bytes lies in four banks
+        CHECK((worst["bank"].get<int>() - worst["banks"][i.get<std::size_t>()].get<int>() + 32) % 32 <
+              std::max(1, worst["bytes"].get<int>() / 4));
+      if (books.is_null() || !contains(worst["places"].dump(), "S[")) continue;
+      over += mine["shared_wavefronts"].get<std::int64_t>() - mine["shared_ideal"].get<std::int64_t>();
+      books_over += books["shared_wavefronts"].get<std::int64_t>() - books["shared_ideal"].get<std::int64_t>();
+    }
+  }
+  CHECK(over > 2 * books_over);
+
+  // The page shows both kernels, and the bank of each such line.
+  const std::string html = book::read_file(page);
+  CHECK(occurrences(html, "<div class=\"kernel\">") == 2);
+  CHECK(contains(html, "(your code, on the simulator)"));
+  CHECK(contains(html, "(the book's solution, on the simulator)"));
+  CHECK(contains(html, "<table class=\"banks\">"));
+
+  const Ran shown = book.run(traced({"3", "--lines"}));
+  CHECK(shown.exit_code == 0);
+  CHECK(contains(shown.out, "book: shared"));
+  CHECK(contains(shown.out, "ch 1: shared"));
+  CHECK(contains(shown.out, "ask for bank "));
+  CHECK(contains(shown.out, "row_maxima (exercise 3.7)"));
+}
+
+TEST_CASE("trace --operation runs another kernel of the chapter, and --lines compares it with the book's alone") {
+  require_counts();
+  const WorkbookCopy book = book_with(ch03);
+  const Ran ran = book.run(traced({"3", "--operation", "lab", "--lines", "--json"}));
+  INFO(ran.out << ran.err);
+  CHECK(ran.exit_code == 1);  // the lab is found with a race
+  const json document = ran.document();
+  CHECK(document["result"] == "ok");
+  REQUIRE(document["launches"].size() == 1);
+  CHECK(contains(document["launches"][0]["kernel"], "lab_kernel"));
+  CHECK(document["launches"][0]["grid"] == json({64, 1, 1}));  // a block a query
+  REQUIRE(document["launches"][0]["reports"].size() == 1);
+  const std::string report = document["launches"][0]["reports"][0];
+  CHECK(contains(report, "race: read after write: query"));
+  CHECK(contains(report, fmt::format("writes at {}:{}", lab, book.line_of(lab, "query[c] = "))));
+  for (const json& part : document["lines"]) {
+    CHECK(part["file"] == lab);
+    CHECK(part["beside"].contains("book"));
+    CHECK_FALSE(part["beside"].contains("ch 1"));
+  }
+  const Ran books = book.run(traced({"3", "--solutions", "--operation", "lab"}));
+  CHECK(books.exit_code == 0);
+  CHECK_FALSE(contains(books.out, "the simulator reports"));
+}
+
+TEST_CASE("trace --beside and --operation refuse what they cannot show, with exit code 2") {
+  require_counts();
+  const WorkbookCopy book = book_with(ch03);
+  const std::string page = scratch("beside.html").string();
+  struct Case {
+    std::vector<std::string> arguments, said;
+  };
+  for (const Case& wrong : {
+           Case{{"3", "--beside", "book"}, {"--beside book", "two kernels are shown on a page", "--html FILE"}},
+           Case{{"3", "--beside", "", "--html", page}, {"--beside", "a chapter, causal or book"}},
+           Case{{"3", "--beside", "2", "--html", page}, {"chapter 2 runs on the CPU", "a chapter with kernels: 1, 3"}},
+           Case{{"3", "--beside", "17", "--html", page}, {"there is no chapter \"17\""}},
+           Case{{"3", "--beside", "causal", "--html", page},
+                {"--beside causal", "chapter 3 has no causal mask", "allowed: a chapter"}},
+           Case{{"1", "--causal", "--beside", "3", "--html", page},
+                {"--beside 3", "chapter 3 has no causal mask", "leave out --causal"}},
+           Case{{"3", "--operation", ""}, {"--operation", "a name"}},
+           Case{{"3", "--solutions", "--operation", "nothing"},
+                {"--operation", "chapter 3 does not take these", "no operation \"nothing\"", "it has: ", "lab"}},
+           Case{{"3", "--solutions", "--operation", "lab", "--head-dim", "32"},
+                {"--operation", "d=32, causal=no", "takes d = 64 and no causal mask"}},
+       }) {
+    const Ran ran = book.run(traced(wrong.arguments, {"--json"}));
+    INFO(fmt::format("{}", fmt::join(wrong.arguments, " ")) << "\nstdout: " << ran.out << "\nstderr: " << ran.err);
+    CHECK(ran.exit_code == 2);
+    CHECK(ran.out.empty());
+    CHECK_FALSE(fs::exists(page));
+    for (const std::string& part : wrong.said) {
+      INFO(part);
+      CHECK(contains(ran.err, part));
+    }
+  }
+}

@@ -1,0 +1,40 @@
+#include "tests/cli/traced_book.hpp"
+
+#include <fmt/format.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <filesystem>
+
+#include "common/book/files.hpp"
+#include "common/book/manifest.hpp"
+#include "common/book/stubs.hpp"
+
+namespace workbook::test {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+void require_counts() {
+  const json toolchain = json::parse(book::read_file(fs::path(WORKBOOK_BINARY) / "toolchain.json"));
+  if (!toolchain.at("backends").contains("sim") || !toolchain.at("counts").get<bool>()) {
+    SKIP("the simulator does not count in this build: " << toolchain.at("simulator"));
+  }
+}
+
+WorkbookCopy book_with(const std::string& chapter) {
+  const WorkbookCopy book;
+  for (const char* tree : {"chapters", "solutions", "tests"}) {
+    for (const auto& entry : fs::directory_iterator(fs::path(WORKBOOK_SOURCE) / tree / chapter)) {
+      const std::string extension = entry.path().extension();
+      const bool stub = std::string(tree) == "chapters" && extension != ".toml" && extension != ".md";
+      if (stub || !entry.is_regular_file()) continue;
+      const std::string copy = fmt::format("{}/{}/{}", tree, chapter, entry.path().filename().string());
+      book.write(copy, book::read_file(entry.path()));
+      fs::last_write_time(book / copy, fs::last_write_time(entry.path()));  // what is built from it stays so
+    }
+  }
+  book::write_stubs(book::load_book(book.root()), /*force=*/true);
+  return book;
+}
+
+}  // namespace workbook::test
