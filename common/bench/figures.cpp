@@ -16,6 +16,8 @@ namespace {
 
 using Style = Curve::Style;
 
+constexpr int kColors = 9;
+
 /// Each name keeps its colour and its mark in all figures. Peers are dashed.
 Curve curve_for(const Results& results, const std::string& name) {
   const std::vector<std::string> all = results.names();
@@ -26,7 +28,7 @@ Curve curve_for(const Results& results, const std::string& name) {
   curve.title = name;
   curve.style = peer ? Style::dashed : Style::line_and_points;
   curve.color = index;
-  curve.mark = 2 * index + (peer ? 1 : 0);
+  curve.mark = 2 * index + (peer ? 1 : 0) + index / kColors;  // another one where the colours begin again
   return curve;
 }
 
@@ -360,16 +362,16 @@ namespace {
 /// How the curve whose points are $dataN is drawn, a part of "plot".
 std::string plot_words(const Curve& curve, int data) {
   // Okabe and Ito's colours, which readers with any kind of colour vision tell apart; black is for roofs.
-  static const char* const colors[] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00",
-                                       "#56B4E9", "#7F7F7F", "#8B5A2B", "#B8A800"};
+  static const char* const colors[kColors] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00",
+                                              "#56B4E9", "#7F7F7F", "#8B5A2B", "#B8A800"};
   static const int marks[] = {7, 6, 5, 4, 9, 8, 11, 10, 13};  // filled and hollow by turns
-  const std::string color = curve.color < 0 ? "#000000" : colors[std::size_t(curve.color) % std::size(colors)];
+  const std::string color = curve.color < 0 ? "#000000" : colors[curve.color % kColors];
   const std::string line = fmt::format("linecolor rgb \"{}\"", color);
   const std::string points = fmt::format("pointtype {} pointsize 1", marks[std::size_t(curve.mark) % std::size(marks)]);
   std::string plot = fmt::format("$data{} using 1:2 with ", data);
   switch (curve.style) {
     case Style::line_and_points:
-      plot += fmt::format("linespoints {} linewidth 2 {}", line, points);
+      plot += fmt::format("linespoints {} linewidth 2{} {}", line, curve.color >= kColors ? " dashtype 5" : "", points);
       break;
     case Style::dashed:
       plot += fmt::format("linespoints {} linewidth 1.5 dashtype 2 {}", line, points);
@@ -424,8 +426,11 @@ std::string axes(const Panel& panel) {
 
 std::string gnuplot_script(const Figure& figure, const fs::path& file) {
   const auto panels = figure.panels.size();
-  const std::size_t columns = std::min<std::size_t>(panels, 2), rows = (panels + columns - 1) / columns;
-  const std::size_t width = columns == 1 ? 760 : 1200, height = 480 * rows;
+  // Ticks that are sentences want the whole width.
+  const bool wide = std::any_of(figure.panels.begin(), figure.panels.end(),
+                                [](const Panel& panel) { return panel.x_ticks.size() > 4; });
+  const std::size_t columns = wide ? 1 : std::min<std::size_t>(panels, 2), rows = (panels + columns - 1) / columns;
+  const std::size_t width = wide ? 960 : columns == 1 ? 760 : 1200, height = 480 * rows;
   std::string script = "set encoding utf8\n";
   if (file.extension() == ".png") {
     script += fmt::format("set terminal pngcairo noenhanced size {},{} font \"sans,11\" background \"white\"\n", width,
