@@ -42,9 +42,13 @@ inline const GpuClass& gpu_class(std::string_view name) {
   std::string allowed;
   for (const GpuClass& gpu : kGpuClasses) {
     if (gpu.name == name) return gpu;
-    allowed += (allowed.empty() ? "" : ", ") + std::string(gpu.name);
+    if (!allowed.empty()) allowed += ", ";
+    allowed += gpu.name;
   }
-  throw std::invalid_argument("GPU \"" + std::string(name) + "\": there is no such class; allowed are " + allowed);
+  std::string message = "GPU \"";  // put together piece by piece: g++ 12 warns of + here, for nothing
+  message += name;
+  message += "\": there is no such class; allowed are " + allowed;
+  throw std::invalid_argument(message);
 }
 
 /// How many blocks of a kernel a multiprocessor keeps, and which limit says so. Registers are the compiler's to know,
