@@ -13,7 +13,7 @@ namespace simt {
 
 namespace {
 
-constexpr std::size_t kMostWaits = 20000;  // of block 0: a record stays small
+constexpr std::size_t kMostWaits = 20000, kMostValues = 100000;  // of block 0: a record stays small
 
 /// Which bank most different words are asked for in, and by which lanes.
 void find_busiest_bank(WorstAccess& access) {
@@ -105,6 +105,10 @@ void Tracer::end_wait(const Warp& warp) {
   waiting_.erase(waiting);
 }
 
+void Tracer::note_value(const Block& block, const char* label, long long row, float value) {
+  if (block.number == 0 && values_.size() < kMostValues) values_.push_back({label, row, value, block.intervals.size()});
+}
+
 void Tracer::merge_into(Launch& launch) const {
   for (const auto& [pc, line] : lines_) {
     const SourceLine source = source_line(pc);
@@ -121,6 +125,7 @@ void Tracer::merge_into(Launch& launch) const {
     wait.source = source_line(placed.pc);
     if (wait.end == 0) wait.end = time_;  // it waits for ever
   }
+  launch.values.insert(launch.values.end(), values_.begin(), values_.end());
 }
 
 }  // namespace simt

@@ -160,6 +160,7 @@ __device__ void accumulate_PV(Shared<d, Br, Bc, warps>& smem, OutputShare<d, Br,
     for (int w = 0; w < warps; ++w) state.l[i] += smem.l_part[w][lane + lanes * i];
   }
   // END 3.9
+  note_rows(O, state);
 }
 
 /// The tile's O / l as fp16 and its LSE, m + log l, to device memory: the first `rows` rows of (Br, d) and of (Br).
@@ -211,6 +212,7 @@ __global__ void __launch_bounds__(threads<warps>, 1) attention(const Element* __
     load_tile<warps>(smem.Q, Q + first_query * d, queries);       // (Br, d)
     OutputShare<d, Br, warps> O_share = {};                       // zeros
     RowState<Br> state;
+    state.first_row = first_query;
     for (int i = 0; i < Br / lanes; ++i) state.m[i] = -INFINITY, state.l[i] = 0;
     float S[Br / lanes][Bc / warps];  // this lane's scores of one tile
 
