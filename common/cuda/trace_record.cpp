@@ -215,7 +215,8 @@ void TraceRecord::add_launch(const simt::Launch& launch, const std::map<std::str
               {"counters", json::object()},    {"tensors", json::array()},
               {"notes", json::array()},        {"intervals", json::array()},
               {"lines", json::array()},        {"waits", json::array()},
-              {"values", values_json(launch)}, {"reports", json::array()}};
+              {"flights", json::array()},      {"values", values_json(launch)},
+              {"reports", json::array()}};
   visit_counters(launch.counters,
                  [&](const std::string& name, std::uint64_t count) { record["counters"][name] = count; });
   for (const simt::TensorTraffic& traffic : launch.tensors) {
@@ -233,6 +234,13 @@ void TraceRecord::add_launch(const simt::Launch& launch, const std::map<std::str
   }
   for (const simt::TracedLine& line : launch.lines) record["lines"].push_back(line_json(line));
   for (const simt::Wait& wait : launch.waits) record["waits"].push_back(wait_json(wait));
+  for (const simt::Flight& flight : launch.flights)
+    record["flights"].push_back({{"warp", flight.warp},
+                                 {"what", flight.what},
+                                 {"barrier", flight.barrier},
+                                 {"begin", flight.begin},
+                                 {"end", flight.end},
+                                 {"interval", flight.interval}});
   for (const simt::Report& report : launch.reports) record["reports"].push_back(report.text());
   launches_.push_back(dumped(record));
 }

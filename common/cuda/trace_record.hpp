@@ -11,6 +11,7 @@
 //       {"wavefronts": 8, "ideal": 1, "bytes": 16, "rows": true, "lanes": [0, …], "banks": [0, …],
 //        "places": ["S[0][0]", …], "bank": 0, "in_bank": [0, …]}}],
 //     "waits": [{"warp": 0, "what": "__syncthreads", "file": "…", "line": 9, "begin": 0, "end": 4, "interval": 0}],
+//     "flights": [{"warp": 7, "what": "K 3", "barrier": "full[1]", "begin": 0, "end": 4, "interval": 0}],
 //     "values": [{"label": "m", "row": 12, "at": [[INTERVAL, VALUE], …]}],
 //     "reports": ["race: …"]}],
 //   "reports": ["output never written: …"]}

@@ -95,6 +95,13 @@ struct TracedWait {
   std::int64_t begin = 0, end = 0, interval = 0;
 };
 
+/// A copy of the copy engine to shared memory, of block 0; times as a wait's.
+struct TracedFlight {
+  int warp = 0;
+  std::string what, barrier;  ///< "K 3", and at which barrier it ends: "full[1]"
+  std::int64_t begin = 0, end = 0, interval = 0;
+};
+
 /// What block 0 noted of a row: its value from an interval on, until the next one. +-infinity and NaN are possible.
 struct TracedValues {
   std::string label;
@@ -111,6 +118,7 @@ struct TracedLaunch {
   std::vector<TracedInterval> intervals;  ///< the last one ends with the block
   std::vector<TracedLine> lines;          ///< by file and line
   std::vector<TracedWait> waits;          ///< by begin
+  std::vector<TracedFlight> flights;      ///< by begin
   std::vector<TracedValues> values;       ///< by first appearance
   std::vector<std::string> reports;       ///< the simulator's, each a text of several lines
 

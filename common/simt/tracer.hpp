@@ -34,6 +34,10 @@ class Tracer {
     end_wait(warp);
   }
 
+  /// A copy of the copy engine to shared memory starts in block 0; what end_copy() is given when it has landed.
+  std::size_t begin_copy(const Lane& lane, const std::string& what, const std::string& barrier);
+  void end_copy(std::size_t flight) { flights_[flight - 1].end = time_; }
+
   /// A row's value at this time, in block 0.
   void note_value(const Block& block, const char* label, long long row, float value);
 
@@ -52,6 +56,7 @@ class Tracer {
   std::vector<PlacedWait> waits_;
   std::map<int, std::size_t> waiting_;  ///< by warp: which of waits_
   std::uint32_t time_ = 0;
+  std::vector<Flight> flights_;
   std::vector<NotedValue> values_;
 };
 
