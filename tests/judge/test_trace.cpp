@@ -1,5 +1,6 @@
 // The maps of a trace: who read which tile, and how they are drawn.
 #include <catch2/catch_test_macros.hpp>
+#include <limits>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -60,11 +61,15 @@ std::vector<std::string> drawn_rows(const judge::TileMap& map, std::int64_t scal
 TEST_CASE("what is not named in an interval of a record is 0") {
   const judge::Trace trace = judge::parse_trace(
       R"({"launches": [{"kernel": "k", "grid": [1, 1, 1], "block": [32, 1, 1], "shared_bytes": 0, "counters": {},
-          "tensors": [], "notes": [], "reports": [], "lines": [], "waits": [],
+          "tensors": [], "notes": [], "reports": [], "lines": [], "waits": [], "flights": [],
+          "values": [{"label": "m", "row": 3, "at": [[0, "-inf"], [1, 2.5]]}],
           "intervals": [{"counters": {"shuffles": 3}, "tensors": {"K": {"async_bytes": 64}}},
                         {"counters": {}, "tensors": {"K": {"arrived_bytes": 64}}}]}], "reports": []})");
   REQUIRE(trace.launches.at(0).intervals.size() == 2);
   const auto &first = trace.launches[0].intervals[0], &second = trace.launches[0].intervals[1];
+  REQUIRE(trace.launches[0].values.size() == 1);
+  CHECK(trace.launches[0].values[0].at ==
+        std::vector<std::pair<std::int64_t, double>>{{0, -std::numeric_limits<double>::infinity()}, {1, 2.5}});
   CHECK(first.counter("shuffles") == 3);
   CHECK(second.counter("shuffles") == 0);
   CHECK(first.counter("K", "async_bytes") == 64);
