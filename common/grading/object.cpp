@@ -178,7 +178,7 @@ bool is_of_kernel_headers(std::string_view name) {
 
 /// What the simulator's surface calls (common/simt/runtime.hpp): a kernel is made of these.
 bool is_kernels_own(std::string_view name) {
-  constexpr std::array<std::string_view, 46> own{"12thread_index",
+  constexpr std::array<std::string_view, 47> own{"12thread_index",
                                                  "13named_barrier",
                                                  "11block_index",
                                                  "10block_size",
@@ -202,6 +202,7 @@ bool is_kernels_own(std::string_view name) {
                                                  "18multiply_registers",
                                                  "14dynamic_shared",
                                                  "4note",
+                                                 "10note_value",
                                                  "16assertion_failed",
                                                  "15end_thread_open",
                                                  "8run_grid",
