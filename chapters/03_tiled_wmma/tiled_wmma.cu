@@ -78,6 +78,7 @@ __device__ void accumulate_PV(Shared<d, Br, Bc, warps>& smem, OutputShare<d, Br,
   // BEGIN 3.9
   WORKBOOK_TODO(3.9);
   // END 3.9
+  note_rows(O, state);
 }
 
 /// The tile's O / l as fp16 and its LSE, m + log l, to device memory: the first `rows` rows of (Br, d) and of (Br).
@@ -108,10 +109,9 @@ __global__ void __launch_bounds__(threads<warps>, 1) attention(const Element* __
     const int queries = min(std::int64_t(Br), Nq - first_query);  // the last tile may be short
     load_tile<warps>(smem.Q, Q + first_query * d, queries);       // (Br, d)
     OutputShare<d, Br, warps> O_share = {};                       // zeros
-    RowState<Br> state;
+    RowState<Br> state = {{}, {}, first_query};
     for (int i = 0; i < Br / lanes; ++i) state.m[i] = -INFINITY, state.l[i] = 0;
     float S[Br / lanes][Bc / warps];  // this lane's scores of one tile
-
     // TODO(3.11) Write the loop over the tiles of keys, of which the last may be short. For each tile: K and V into
     // shared memory; S; the maxima; P; O. A barrier stands between a phase that writes and one that reads what other
     // warps have written: after the tiles and after the maxima. accumulate_PV has its own barrier behind the products,

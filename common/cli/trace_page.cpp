@@ -7,6 +7,7 @@
 
 #include "common/book/text.hpp"
 #include "common/cli/trace_places.hpp"
+#include "common/cli/trace_rows.hpp"
 #include "common/cli/trace_time.hpp"
 #include "common/judge/trace_facts.hpp"
 
@@ -230,8 +231,8 @@ std::string trace_page(const std::string& title, const std::vector<TraceColumn>&
   std::string html = fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{}</title>\n"
-      "<style>{}{}{}</style>\n</head>\n<body{}>\n<main>\n<h1>{}</h1>\n",
-      xml_escaped(title), kStyle, time_style, places_style, columns.size() > 1 ? " class=\"both\"" : "",
+      "<style>{}{}{}{}</style>\n</head>\n<body{}>\n<main>\n<h1>{}</h1>\n",
+      xml_escaped(title), kStyle, time_style, places_style, rows_style, columns.size() > 1 ? " class=\"both\"" : "",
       xml_escaped(title));
   if (columns.size() == 1) {
     html += fmt::format("<p class=\"soft\">{}</p>\n", xml_escaped(columns[0].input)) + column_html(columns[0]);
@@ -243,7 +244,8 @@ std::string trace_page(const std::string& title, const std::vector<TraceColumn>&
     }
     html += "</div>\n";
   }
-  return html + fmt::format("</main>\n<script>{}{}</script>\n</body>\n</html>\n", time_script, places_script);
+  return html +
+         fmt::format("</main>\n<script>{}{}{}</script>\n</body>\n</html>\n", time_script, places_script, rows_script);
 }
 
 }  // namespace workbook::cli

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "common/book/text.hpp"
+#include "common/judge/trace_waits.hpp"
 
 namespace workbook::cli {
 namespace {
@@ -45,24 +46,6 @@ std::string access_html(const ComparedPart& part, const ComparedLine& line) {
   return html + "</tr></table></div></li>\n";
 }
 
-/// "__syncthreads", or the name of an mbarrier
-std::string short_what(const std::string& what) {
-  return what.substr(0, what.find_first_of(",:"));
-}
-
-/// "0-3, 5"
-std::string warps_text(const std::set<int>& warps) {
-  std::string text;
-  for (auto i = warps.begin(); i != warps.end();) {
-    const int first = *i;
-    int last = first;
-    for (++i; i != warps.end() && *i == last + 1; ++i) last = *i;
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", first);
-    if (last > first) text += fmt::format("-{}", last);
-  }
-  return text;
-}
-
 }  // namespace
 
 const char* const places_style = R"(
@@ -71,6 +54,7 @@ const char* const places_style = R"(
 .accesses { list-style: none; padding-left: 0; }
 .choice { margin: .6rem 0; } .choice select { font: inherit; max-width: 100%; }
 .bar.wait { border-left: 2px solid var(--report); }
+.bar.flight { border-left: 2px solid var(--read); }
 )";
 
 const char* const places_script = R"(
@@ -125,12 +109,12 @@ std::string lines_html(const std::vector<ComparedPart>& parts, const std::vector
 std::string waits_text(const TracedLaunch& launch, std::size_t interval) {
   std::map<std::pair<int, std::string>, std::set<int>> warps;  // by line and what
   for (const TracedWait& wait : launch.waits) {
-    if (std::size_t(wait.interval) == interval) warps[{wait.line, short_what(wait.what)}].insert(wait.warp);
+    if (std::size_t(wait.interval) == interval) warps[{wait.line, short_wait(wait.what)}].insert(wait.warp);
   }
   std::vector<std::string> said;
   for (const auto& [at, who] : warps) {
-    said.push_back(
-        fmt::format("{} {} at line {} ({})", who.size() == 1 ? "warp" : "warps", warps_text(who), at.first, at.second));
+    said.push_back(fmt::format("{} {} at line {} ({})", who.size() == 1 ? "warp" : "warps",
+                               ranges_text({who.begin(), who.end()}), at.first, at.second));
   }
   return fmt::format("{}", fmt::join(said, "; "));
 }
@@ -146,10 +130,12 @@ std::string waits_html(const TracedLaunch& launch) {
   std::string html = fmt::format(
       "<h3>Who waits where</h3>\n<p class=\"soft\">Warps of block 0, in the order in which the simulator ran them: one "
       "of "
-      "those that a GPU may take. How long a wait lasts there, it does not say.{}</p>\n"
+      "those that a GPU may take. How long a wait lasts there, it does not say.{}{}</p>\n"
       "<div class=\"wide\" tabindex=\"0\"><div class=\"lanes waits\" style=\"grid-template-columns: max-content "
       "repeat({}, minmax(3.4rem, 1fr))\">\n",
-      shown < times ? fmt::format(" The first {} of {} waits.", shown, times) : "", shown);
+      shown < times ? fmt::format(" The first {} of {} waits.", shown, times) : "",
+      launch.flights.empty() ? "" : " Below: what the copy engine has on its way, and at which barrier it ends.",
+      shown);
   for (std::int64_t warp = 0; warp < warps; ++warp)
     html += fmt::format("<span class=\"lane\" style=\"grid-row: {}\">warp {}</span>", warp + 1, warp);
   for (const TracedWait& wait : launch.waits) {
@@ -159,7 +145,20 @@ std::string waits_html(const TracedLaunch& launch) {
         "{3}\" "
         "title=\"{4}\">:{5} {6}</span>",
         wait.interval, wait.warp + 1, wait.begin + 2, std::max(std::min(wait.end, shown), wait.begin + 1) + 2,
-        xml_escaped(wait.what), wait.line, xml_escaped(short_what(wait.what)));
+        xml_escaped(wait.what), wait.line, xml_escaped(short_wait(wait.what)));
+  }
+  std::map<std::string, std::int64_t> rows;  // of the copy engine's targets
+  for (const TracedFlight& flight : launch.flights) {
+    if (flight.begin >= shown) continue;
+    const auto [row, fresh] = rows.try_emplace(flight.barrier, warps + 1 + std::int64_t(rows.size()));
+    if (fresh)
+      html += fmt::format("\n<span class=\"lane\" style=\"grid-row: {}\">copies, {}</span>", row->second,
+                          xml_escaped(flight.barrier));
+    html += fmt::format(
+        "\n<span class=\"bar flight\" data-first=\"{0}\" data-last=\"{0}\" style=\"grid-row: {1}; grid-column: {2} / "
+        "{3}\">{4}</span>",
+        flight.interval, row->second, flight.begin + 2, std::max(std::min(flight.end, shown), flight.begin + 1) + 2,
+        xml_escaped(flight.what));
   }
   return html + "\n</div></div>\n";
 }

@@ -9,6 +9,7 @@
 
 #include "common/book/text.hpp"
 #include "common/cli/trace_places.hpp"
+#include "common/cli/trace_rows.hpp"
 #include "common/judge/trace_timeline.hpp"
 
 namespace workbook::cli {
@@ -150,7 +151,7 @@ std::string time_html(const TracedLaunch& launch) {
         fmt::format("<li><b>Interval {}:</b> {}. {}<br><b>So far:</b> {}.</li>\n", i, xml_escaped(happens(lanes, i)),
                     waits.empty() ? "" : "<br><b>Waits:</b> " + xml_escaped(waits) + ".", xml_escaped(moved[i]));
   }
-  return html + "</ol>\n" + waits_html(launch) + "</div>\n";
+  return html + "</ol>\n" + rows_html(launch) + waits_html(launch) + "</div>\n";
 }
 
 }  // namespace workbook::cli

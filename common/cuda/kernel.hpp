@@ -5,7 +5,7 @@
 //   launch(kernel, grid, block, shared_bytes, arguments…)      instead of <<<>>>                        launch.hpp
 //   dynamic_shared<Smem>(), dynamic_shared_array<float>()      instead of extern __shared__
 //   exp2_ftz(x), and the instructions of ptx.hpp               instead of inline PTX                    ptx.hpp
-//   note("masked tile", j)                                     an annotation for the trace; nothing on the GPU
+//   note("masked tile", j), note_value("m", row, m)            annotations for the trace; nothing on the GPU
 //
 // and SHARED_LAYOUT within a struct of shared memory, which names its members for the simulator
 // (common/simt/shared.hpp). Knows nothing of attention.
@@ -49,6 +49,7 @@ __device__ __forceinline__ T* dynamic_shared_array() {
 }
 
 __device__ __forceinline__ void note(const char*, long long) {}
+__device__ __forceinline__ void note_value(const char*, long long, float) {}
 
 }  // namespace workbook::cuda
 
@@ -71,6 +72,11 @@ __forceinline__ T* dynamic_shared_array() {
 }
 inline void note(const char* label, long long value) {
   simt::note(label, value);
+}
+/// What a row's value is now, where it lies in a register: the page of `./workbook trace` shows how those of block 0
+/// come about.
+inline void note_value(const char* label, long long row, float value) {
+  simt::note_value(label, row, value);
 }
 
 }  // namespace workbook::cuda

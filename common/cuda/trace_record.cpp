@@ -1,6 +1,8 @@
 #include "common/cuda/trace_record.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
@@ -121,6 +123,22 @@ json wait_json(const simt::Wait& wait) {
           {"begin", wait.begin}, {"end", wait.end},   {"interval", wait.interval}};
 }
 
+/// By label and row, in the order of their first appearance; of several values in one interval the last.
+json values_json(const simt::Launch& launch) {
+  json all = json::array();
+  std::map<std::pair<std::string, long long>, std::size_t> places;
+  for (const simt::NotedValue& noted : launch.values) {
+    const auto [at, fresh] = places.try_emplace({noted.label, noted.row}, all.size());
+    if (fresh) all.push_back({{"label", noted.label}, {"row", noted.row}, {"at", json::array()}});
+    json& values = all[at->second]["at"];
+    if (!values.empty() && values.back()[0] == noted.interval) values.erase(values.size() - 1);
+    json value = noted.value;
+    if (!std::isfinite(noted.value)) value = std::isnan(noted.value) ? "nan" : noted.value > 0 ? "inf" : "-inf";
+    values.push_back({noted.interval, std::move(value)});
+  }
+  return all;
+}
+
 }  // namespace
 
 void visit_counters(const simt::GlobalCounters& c, const std::string& prefix,
@@ -197,6 +215,7 @@ void TraceRecord::add_launch(const simt::Launch& launch, const std::map<std::str
               {"counters", json::object()},    {"tensors", json::array()},
               {"notes", json::array()},        {"intervals", json::array()},
               {"lines", json::array()},        {"waits", json::array()},
+              {"flights", json::array()},      {"values", values_json(launch)},
               {"reports", json::array()}};
   visit_counters(launch.counters,
                  [&](const std::string& name, std::uint64_t count) { record["counters"][name] = count; });
@@ -215,6 +234,13 @@ void TraceRecord::add_launch(const simt::Launch& launch, const std::map<std::str
   }
   for (const simt::TracedLine& line : launch.lines) record["lines"].push_back(line_json(line));
   for (const simt::Wait& wait : launch.waits) record["waits"].push_back(wait_json(wait));
+  for (const simt::Flight& flight : launch.flights)
+    record["flights"].push_back({{"warp", flight.warp},
+                                 {"what", flight.what},
+                                 {"barrier", flight.barrier},
+                                 {"begin", flight.begin},
+                                 {"end", flight.end},
+                                 {"interval", flight.interval}});
   for (const simt::Report& report : launch.reports) record["reports"].push_back(report.text());
   launches_.push_back(dumped(record));
 }

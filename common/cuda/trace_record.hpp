@@ -11,13 +11,16 @@
 //       {"wavefronts": 8, "ideal": 1, "bytes": 16, "rows": true, "lanes": [0, …], "banks": [0, …],
 //        "places": ["S[0][0]", …], "bank": 0, "in_bank": [0, …]}}],
 //     "waits": [{"warp": 0, "what": "__syncthreads", "file": "…", "line": 9, "begin": 0, "end": 4, "interval": 0}],
+//     "flights": [{"warp": 7, "what": "K 3", "barrier": "full[1]", "begin": 0, "end": 4, "interval": 0}],
+//     "values": [{"label": "m", "row": 12, "at": [[INTERVAL, VALUE], …]}],
 //     "reports": ["race: …"]}],
 //   "reports": ["output never written: …"]}
 //
 // Tiles are numbered through all matrices. "reads": so many neighbouring tiles were read so many times each, by all
 // blocks together. "blocks": the block read something of tiles FIRST to LAST. "intervals": what block 0 did between two
 // block barriers, as far as it is not zero; arrived_bytes are those by cp.async that were waited for, and the copy
-// engine's. "lines": what each line of the kernel asked for, as far as it is not zero. Knows nothing of attention.
+// engine's. "lines": what each line of the kernel asked for, as far as it is not zero. "values": what block 0 noted of
+// a row, the last one of each interval; VALUE may be "inf", "-inf" or "nan". Knows nothing of attention.
 #pragma once
 
 #include <cstddef>

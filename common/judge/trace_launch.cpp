@@ -6,6 +6,8 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "common/judge/trial.hpp"
+
 namespace workbook::judge {
 namespace {
 
@@ -68,6 +70,14 @@ TracedLaunch launch_of(const json& record) {
   for (const json& wait : record.at("waits")) {
     launch.waits.push_back({wait.at("warp"), wait.at("what"), wait.at("file"), wait.at("line"), wait.at("begin"),
                             wait.at("end"), wait.at("interval")});
+  }
+  for (const json& flight : record.at("flights")) {
+    launch.flights.push_back({flight.at("warp"), flight.at("what"), flight.at("barrier"), flight.at("begin"),
+                              flight.at("end"), flight.at("interval")});
+  }
+  for (const json& values : record.at("values")) {
+    TracedValues& row = launch.values.emplace_back(TracedValues{values.at("label"), values.at("row"), {}});
+    for (const json& value : values.at("at")) row.at.emplace_back(value.at(0), number_from_json(value.at(1)));
   }
   launch.reports = record.at("reports").get<std::vector<std::string>>();
   return launch;

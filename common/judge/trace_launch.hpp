@@ -95,6 +95,20 @@ struct TracedWait {
   std::int64_t begin = 0, end = 0, interval = 0;
 };
 
+/// A copy of the copy engine to shared memory, of block 0; times as a wait's.
+struct TracedFlight {
+  int warp = 0;
+  std::string what, barrier;  ///< "K 3", and at which barrier it ends: "full[1]"
+  std::int64_t begin = 0, end = 0, interval = 0;
+};
+
+/// What block 0 noted of a row: its value from an interval on, until the next one. +-infinity and NaN are possible.
+struct TracedValues {
+  std::string label;
+  std::int64_t row = 0;
+  std::vector<std::pair<std::int64_t, double>> at;  ///< by interval
+};
+
 struct TracedLaunch {
   std::string kernel;
   std::int64_t grid[3], block[3], shared_bytes = 0;
@@ -104,6 +118,8 @@ struct TracedLaunch {
   std::vector<TracedInterval> intervals;  ///< the last one ends with the block
   std::vector<TracedLine> lines;          ///< by file and line
   std::vector<TracedWait> waits;          ///< by begin
+  std::vector<TracedFlight> flights;      ///< by begin
+  std::vector<TracedValues> values;       ///< by first appearance
   std::vector<std::string> reports;       ///< the simulator's, each a text of several lines
 
   std::int64_t counter(const std::string& name) const { return counters.at(name); }

@@ -16,12 +16,12 @@
 #include "common/pictures/kinds.hpp"
 
 namespace workbook::pictures {
-namespace {
-
 const book::Chapter& own_chapter(const Request& request) {
   if (request.chapter == nullptr) request.parameters.fail("there is no chapter.toml beside it");
   return *request.chapter;
 }
+
+namespace {
 
 /// A name without namespace and template arguments: "ns::kernel<64>" -> "kernel".
 std::string short_name(const std::string& kernel) {

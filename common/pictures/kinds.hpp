@@ -58,6 +58,9 @@ Drawing draw_tiles(const Request& request);
 /// What a block does between its barriers, from the `first` on. launch: a part of the kernel's name; queries, keys, d,
 /// causal, count.
 Drawing draw_timeline(const Request& request);
+/// Which warps wait for what in block 0, and what the copy engine has on its way, from step `first` on: steps end when
+/// a wait or a copy does (waits.cpp). launch, queries, keys, d, causal, count.
+Drawing draw_waits(const Request& request);
 /// Which rows or columns of a tile each warp has. d.
 Drawing draw_owners(const Request& request);
 /// Bytes that chapters' forward passes request, over N. chapters, lengths, d.
@@ -72,6 +75,8 @@ Drawing draw_formats(const Request& request);
 /// whose ends are drawn through; keys, d, tokens, gradient: the size of dO times tokens.
 Drawing draw_ranges(const Request& request);
 
+/// Whose picture it is. book::ManifestError if it lies in no chapter.
+const book::Chapter& own_chapter(const Request& request);
 /// What a run of a chapter's kernels recorded, with the tiles of `trace`. Parameters variant and value, where given,
 /// ask for other kernels of it. std::runtime_error with the reason if it failed.
 judge::Trace traced(const Request& request, const book::Chapter& chapter, std::int64_t Nq, std::int64_t Nk,

@@ -22,8 +22,9 @@ constexpr Kind kKinds[] = {
     {"banks", false, true, draw_banks},      {"fragments", false, true, draw_fragments},
     {"swizzle", false, true, draw_swizzle},  {"tiles", true, true, draw_tiles},
     {"timeline", true, true, draw_timeline}, {"owners", true, false, draw_owners},
-    {"traffic", true, true, draw_traffic},   {"softmax", false, true, draw_softmax},
-    {"formats", false, false, draw_formats}, {"ranges", false, false, draw_ranges},
+    {"waits", true, false, draw_waits},      {"traffic", true, true, draw_traffic},
+    {"softmax", false, true, draw_softmax},  {"formats", false, false, draw_formats},
+    {"ranges", false, false, draw_ranges},
 };
 
 const Kind& kind_of(Parameters& parameters) {

@@ -59,6 +59,7 @@ struct BulkCopy {
   int barrier = 0;         ///< loads: its index
   std::int64_t phase = 0;  ///< loads: of the barrier, when it was issued
   int group = -1;          ///< stores: which of its thread's groups; -1: not committed
+  std::size_t flight = 0;  ///< of the tracer's record, from 1; 0: in none
 };
 
 /// A product that a warpgroup has issued.

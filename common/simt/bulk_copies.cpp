@@ -217,6 +217,7 @@ void land_store(Block& block, const BulkCopy& copy) {
 }  // namespace
 
 void land(Block& block, const BulkCopy& copy) {
+  if (copy.flight != 0) block.tracer->end_copy(copy.flight);
   copy.store ? land_store(block, copy) : land_load(block, copy);
 }
 
@@ -257,6 +258,11 @@ void bulk_load(void* to, const TensorMap& map, std::uint64_t* at, const int* coo
     });
   }
   if (block.launch->detecting) block.shared->begin_async_write(lane, copy);
+  if (block.tracer != nullptr) [[unlikely]] {
+    const Tensor& tensor = *find_tensor(reinterpret_cast<std::uintptr_t>(map.memory));
+    const int tile = count < 2 ? 0 : coordinates[1] / static_cast<int>(map.box[1]);
+    copy.flight = block.tracer->begin_copy(lane, tensor.name + " " + std::to_string(tile), name_of(block, barrier));
+  }
   all.copies.push_back(copy);
 }
 

@@ -7,6 +7,7 @@
 #include "common/simt/global_memory.hpp"
 #include "common/simt/program.hpp"
 #include "common/simt/shared_memory.hpp"
+#include "common/simt/tracer.hpp"
 
 namespace simt {
 
@@ -307,6 +308,11 @@ void note(const char* label, long long value) {
     }
   }
   block.notes.push_back({block.number, label, value, 1});
+}
+
+void note_value(const char* label, long long row, float value) {
+  if (running == nullptr || running->block->tracer == nullptr) return;
+  running->block->tracer->note_value(*running->block, label, row, value);
 }
 
 }  // namespace simt

@@ -96,6 +96,7 @@ SIMT_API void* dynamic_shared(std::size_t size, const SharedLayout* layout);
 
 // Annotations, assertions, open exercises.
 SIMT_API void note(const char* label, long long value);
+SIMT_API void note_value(const char* label, long long row, float value);
 SIMT_API void assertion_failed(const char* expression, Where where);
 [[noreturn]] SIMT_API void end_thread_open(const char* exercise);
 

@@ -29,7 +29,7 @@ struct Options {
   bool count = true;                            ///< count accesses
   bool detect = true;                           ///< look for races and uninitialised reads (needs `count`)
   bool throw_on_mistakes = true;                ///< a launch with reports throws KernelMistakes
-  bool trace = false;                           ///< record Launch::lines and Launch::waits too (slower)
+  bool trace = false;                           ///< record Launch::lines, waits, flights and values too (slower)
   GpuClass gpu = gpu_class(kDefaultGpu);        ///< whose limits hold
   std::size_t shared_limit = gpu.shared_block;  ///< bytes of dynamic shared memory that a block may ask for
 };
@@ -56,6 +56,14 @@ struct Note {
   long long value;
   std::uint64_t threads;
   friend bool operator==(const Note&, const Note&) = default;
+};
+
+/// A value that a row has in block 0, as the kernel notes it.
+struct NotedValue {
+  std::string label;  ///< "m"
+  long long row = 0;
+  float value = 0;
+  std::size_t interval = 0;  ///< of Launch::intervals
 };
 
 /// What a block has done up to a block barrier, or to its end, counted from its beginning: the difference of two is
@@ -100,6 +108,15 @@ struct Wait {
   std::size_t interval = 0;          ///< of Launch::intervals
 };
 
+/// A copy of the copy engine to shared memory, of block 0. Times as a wait's.
+struct Flight {
+  int warp = 0;         ///< that started it
+  std::string what;     ///< "K 3": the tensor, and which box of it, counted by rows
+  std::string barrier;  ///< "full[1]", at which it ends
+  std::uint32_t begin = 0, end = 0;
+  std::size_t interval = 0;  ///< of Launch::intervals
+};
+
 /// One launch.
 struct Launch {
   std::string kernel;
@@ -113,6 +130,8 @@ struct Launch {
   std::vector<Interval> intervals;     ///< of block 0, where accesses were counted
   std::vector<TracedLine> lines;       ///< with Options::trace: those that asked for something; by file and line
   std::vector<Wait> waits;             ///< with Options::trace: in the order of their beginnings
+  std::vector<Flight> flights;         ///< with Options::trace: in the order of their beginnings
+  std::vector<NotedValue> values;      ///< with Options::trace: of block 0, in the order in which they were noted
   std::vector<Report> reports;         ///< sorted by file and line
   const TensorTraffic* tensor(std::string_view name) const {
     for (const TensorTraffic& t : tensors) {

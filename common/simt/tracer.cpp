@@ -13,7 +13,7 @@ namespace simt {
 
 namespace {
 
-constexpr std::size_t kMostWaits = 20000;  // of block 0: a record stays small
+constexpr std::size_t kMostWaits = 20000, kMostValues = 100000;  // of block 0: a record stays small
 
 /// Which bank most different words are asked for in, and by which lanes.
 void find_busiest_bank(WorstAccess& access) {
@@ -105,6 +105,16 @@ void Tracer::end_wait(const Warp& warp) {
   waiting_.erase(waiting);
 }
 
+std::size_t Tracer::begin_copy(const Lane& lane, const std::string& what, const std::string& barrier) {
+  if (lane.block->number != 0 || flights_.size() >= kMostWaits) return 0;
+  flights_.push_back({lane.warp->index, what, barrier, time_, 0, lane.block->intervals.size()});
+  return flights_.size();
+}
+
+void Tracer::note_value(const Block& block, const char* label, long long row, float value) {
+  if (block.number == 0 && values_.size() < kMostValues) values_.push_back({label, row, value, block.intervals.size()});
+}
+
 void Tracer::merge_into(Launch& launch) const {
   for (const auto& [pc, line] : lines_) {
     const SourceLine source = source_line(pc);
@@ -121,6 +131,11 @@ void Tracer::merge_into(Launch& launch) const {
     wait.source = source_line(placed.pc);
     if (wait.end == 0) wait.end = time_;  // it waits for ever
   }
+  for (const Flight& flight : flights_) {
+    launch.flights.push_back(flight);
+    if (flight.end == 0) launch.flights.back().end = time_;  // nobody waited for it
+  }
+  launch.values.insert(launch.values.end(), values_.begin(), values_.end());
 }
 
 }  // namespace simt

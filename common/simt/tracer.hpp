@@ -1,6 +1,6 @@
 // What a launch with Options::trace records beside its counters: what each line of the kernel asks of memory, its worst
-// access to shared memory, and who waits for what in block 0. Internal. Without the option there is no tracer, and
-// who would call it tests a pointer.
+// access to shared memory, and in block 0 who waits for what and what values rows have. Internal. Without the option
+// there is no tracer, and who would call it tests a pointer.
 #pragma once
 
 #include <map>
@@ -34,6 +34,13 @@ class Tracer {
     end_wait(warp);
   }
 
+  /// A copy of the copy engine to shared memory starts in block 0; what end_copy() is given when it has landed.
+  std::size_t begin_copy(const Lane& lane, const std::string& what, const std::string& barrier);
+  void end_copy(std::size_t flight) { flights_[flight - 1].end = time_; }
+
+  /// A row's value at this time, in block 0.
+  void note_value(const Block& block, const char* label, long long row, float value);
+
   /// Adds what this tracer saw to the launch's record.
   void merge_into(Launch& launch) const;
 
@@ -49,6 +56,8 @@ class Tracer {
   std::vector<PlacedWait> waits_;
   std::map<int, std::size_t> waiting_;  ///< by warp: which of waits_
   std::uint32_t time_ = 0;
+  std::vector<Flight> flights_;
+  std::vector<NotedValue> values_;
 };
 
 /// Does `work`; with a tracer, for this place in the code.

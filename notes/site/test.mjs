@@ -459,6 +459,28 @@ async function testLines(reader, document) {
   }
 }
 
+/// One row: the chosen one's values by interval, of which the slider's is marked; its sum comes to all of it, from one
+/// tile of keys to the next.
+async function testRows(reader, part, slider) {
+  const values = part.locator('.values'), rows = values.locator('tbody tr');
+  expect(await values.isVisible(), 'the kernel noted its rows');
+  const read = () => rows.evaluateAll((trs) => trs.map((tr) => [...tr.cells].map((cell) => cell.textContent)));
+  const head = await values.locator('th').allTextContents();
+  expectEqual(head, ['interval', 'm', 'l', 'O[0]', 'share of the sum', 'O[0] / l'], 'columns');
+  const of_first = await read();
+  await values.locator('select').selectOption('70');
+  const of_70 = await read();
+  expect(JSON.stringify(of_first) !== JSON.stringify(of_70), 'another row has other values');
+  const shares = of_70.map((cells) => Number.parseFloat(cells[4]));
+  expect(shares.length > 1 && shares.every((share, i) => i === 0 || share >= shares[i - 1]), `shares grow: ${shares}`);
+  expectEqual(of_70.at(-1)[4], '100.0 %', 'the last share');
+  const marked = values.locator('tr.now');
+  await slider.press('Home');
+  expectEqual(await marked.count(), 0, 'nothing is noted in interval 0');
+  await slider.press('End');
+  expectEqual(await marked.locator('td').first().textContent(), of_70.at(-1)[0], 'the interval marked at the end');
+}
+
 /// Two kernels side by side: the sums are the records', and the sliders go together while they should.
 async function testPair(browser, trace, axe) {
   const reader = await openTrace(browser, trace);
@@ -497,6 +519,7 @@ async function testTrace(browser, trace, axe) {
   const text = await shown.textContent();
   const document = document_of(trace), launch = document.launches[0];
   await testLines(reader, document);
+  await testRows(reader, part, slider);
   const product = (sizes) => sizes.reduce((a, b) => a * b), warps = product(launch.block) / 32, mostDrawn = 600;
   expectEqual(await part.locator('.waits .lane').count(), warps, 'warps');
   expectEqual(await part.locator('.bar.wait').count(),

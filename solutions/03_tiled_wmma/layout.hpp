@@ -7,6 +7,7 @@
 namespace ch03 {
 
 using Element = half;  // of Q, K, V, P and O
+using workbook::cuda::note_value;
 
 constexpr int lanes = 32;                    // of a warp
 constexpr int chunk = 16 / sizeof(Element);  // elements that one instruction of a thread moves: 16 bytes
@@ -44,6 +45,7 @@ constexpr bool fits = sizeof(Shared<d, Br, Bc, warps>) <= 227 * 1024;
 template <int Br>
 struct RowState {
   float m[Br / lanes], l[Br / lanes];
+  std::int64_t first_row;  // of the tile, in its head
 };
 
 /// What one thread keeps of O (Br, d): four neighbours in every rows_apart-th row, as fp32 in registers.
@@ -54,6 +56,17 @@ struct OutputShare {
   static __device__ int column() { return threadIdx.x % threads_per_row * 4; }
   float4 values[count];
 };
+
+/// For the page of `./workbook trace --html`, and nothing on a GPU: m, l and column 0 of O of all rows, as they are
+/// now.
+template <int d, int Br, int warps>
+__device__ __forceinline__ void note_rows(const OutputShare<d, Br, warps>& O, const RowState<Br>& state) {
+  for (int i = 0; i < Br / lanes && threadIdx.x < lanes; ++i) {
+    const std::int64_t row = state.first_row + threadIdx.x + lanes * i;
+    note_value("m", row, state.m[i]), note_value("l", row, state.l[i]);
+  }
+  for (int i = 0; i < O.count && O.column() == 0; ++i) note_value("O[0]", state.first_row + O.row(i), O.values[i].x);
+}
 
 /// `first` and its three neighbours as one number of 16 bytes, read or written by one instruction. The address of
 /// `first` is a multiple of 16 bytes.

@@ -160,6 +160,7 @@ __device__ void accumulate_PV(Shared<d, Br, Bc, warps>& smem, OutputShare<d, Br,
     for (int w = 0; w < warps; ++w) state.l[i] += smem.l_part[w][lane + lanes * i];
   }
   // END 3.9
+  note_rows(O, state);
 }
 
 /// The tile's O / l as fp16 and its LSE, m + log l, to device memory: the first `rows` rows of (Br, d) and of (Br).
@@ -210,10 +211,9 @@ __global__ void __launch_bounds__(threads<warps>, 1) attention(const Element* __
     const int queries = min(std::int64_t(Br), Nq - first_query);  // the last tile may be short
     load_tile<warps>(smem.Q, Q + first_query * d, queries);       // (Br, d)
     OutputShare<d, Br, warps> O_share = {};                       // zeros
-    RowState<Br> state;
+    RowState<Br> state = {{}, {}, first_query};
     for (int i = 0; i < Br / lanes; ++i) state.m[i] = -INFINITY, state.l[i] = 0;
     float S[Br / lanes][Bc / warps];  // this lane's scores of one tile
-
     // TODO(3.11) Write the loop over the tiles of keys, of which the last may be short. For each tile: K and V into
     // shared memory; S; the maxima; P; O. A barrier stands between a phase that writes and one that reads what other
     // warps have written: after the tiles and after the maxima. accumulate_PV has its own barrier behind the products,

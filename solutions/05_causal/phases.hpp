@@ -138,6 +138,7 @@ __device__ __forceinline__ float online_softmax(Workspace<d, step>& own, RowStat
   for (int j = 0; j < step; ++j) S[j] = own.S[j][lane];
   scale = mask_boundary(S, query, first_key, tile, sizes, scale);
   const float rescale = update_row(row, S, scale);
+  workbook::cuda::note_value("m", query, row.m), workbook::cuda::note_value("l", query, row.l);  // for trace --html
   __syncwarp();  // all lanes have read S: P may overwrite it
   for (int j = 0; j < step; j += 8) reinterpret_cast<uint4*>(own.P[lane])[j / 8] = rounded(&S[j]);
   __syncwarp();  // P is there for all lanes

@@ -11,7 +11,7 @@
 namespace ch06 {
 namespace {
 
-constexpr int d = 64, lanes = 32;
+constexpr int lanes = 32;  // d = 64: two columns each
 constexpr float log2_e = 1.4426950408889634f;
 
 /// This lane's two elements of a row.

@@ -5,11 +5,14 @@
 #include <fmt/ranges.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <cmath>
 #include <filesystem>
 #include <string>
 #include <vector>
 
+#include "common/attention/npy.hpp"
 #include "common/book/files.hpp"
+#include "common/book/text.hpp"
 #include "tests/cli/schema.hpp"
 #include "tests/cli/traced_book.hpp"
 #include "tests/text.hpp"
@@ -127,7 +130,7 @@ TEST_CASE("trace --lines --beside book: conflicts stand in their line, with lane
   const std::string html = book::read_file(page);
   CHECK(occurrences(html, "<div class=\"kernel\">") == 2);
   CHECK(contains(html, "(your code, on the simulator)"));
-  CHECK(contains(html, "(the book's solution, on the simulator)"));
+  CHECK(contains(html, "(the book&apos;s solution, on the simulator)"));
   CHECK(contains(html, "<table class=\"banks\">"));
 
   const Ran shown = book.run(traced({"3", "--lines"}));
@@ -194,5 +197,36 @@ TEST_CASE("trace --beside and --operation refuse what they cannot show, with exi
       INFO(part);
       CHECK(contains(ran.err, part));
     }
+  }
+}
+
+TEST_CASE("the page follows a row's m, l and O to what the kernel writes") {
+  require_counts();
+  const WorkbookCopy book = book_with(ch03);
+  const std::string page = scratch("rows.html").string(), O_file = scratch("O.npy").string(),
+                    lse_file = scratch("lse.npy").string();
+  const std::vector<std::string> input{"--seq", "150", "--heads", "1"};  // tiles of 64: the last ones are not full
+  std::vector<std::string> trace{"trace", "3", "--solutions", "--html", page},
+      run{"run", "--stage", "3", "--backend", "sim", "--out", O_file, "--lse", lse_file};
+  for (auto* arguments : {&trace, &run}) {
+    arguments->insert(arguments->end(), input.begin(), input.end());
+    REQUIRE(book.run(*arguments).exit_code == 0);
+  }
+  const std::string html = book::read_file(page), begin = "data-values=\"";
+  std::string text = html.substr(html.find(begin) + begin.size());
+  text.erase(text.find('"'));
+  const json values = json::parse(book::replaced(text, "&quot;", "\""));
+  CHECK(values["labels"] == json({"m", "l", "O[0]"}));
+  const Tensor<float> O = read_npy(O_file), lse = read_npy(lse_file);
+  REQUIRE(values["rows"].size() == 128);  // no more, so that the page stays small
+  for (const json& row : values["rows"]) {
+    const auto i = row["row"].get<std::size_t>();
+    INFO(row.dump());
+    REQUIRE(row["at"].size() == 3);  // tiles of keys
+    const json& end = row["at"].back();
+    const double m = end[1], l = end[2], O_0 = end[3];
+    CHECK(std::abs((m + std::log2(l)) * std::log(2.0) - lse.values.at(i)) < 1e-4);
+    CHECK(std::abs(O_0 / l - O.values.at(64 * i)) < 1e-3);
+    CHECK(row["at"][0][0] < row["at"][1][0]);
   }
 }

@@ -5,6 +5,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <cmath>
+#include <map>
 
 #include "common/attention/half.hpp"
 #include "common/attention/inputs.hpp"
@@ -349,5 +350,17 @@ TEST_CASE("a trace of a warp-specialised kernel has the copy engine's bytes by l
   for (const auto& [name, tensor] : launch.intervals.back().tensors) {
     INFO(name);
     CHECK(tensor.arrived_bytes == tensor.counters.bulk_load_bytes);
+  }
+  // Each load is on its way for some time, to the barrier that says so; a stage is not filled while it is.
+  CHECK(launch.flights.size() == launch.counters.bulk_loads);
+  std::map<std::string, std::uint32_t> free_from;
+  for (const simt::Flight& flight : launch.flights) {
+    INFO(flight.what << " to " << flight.barrier);
+    CHECK(flight.begin <= flight.end);
+    CHECK(flight.barrier.find("_full") != std::string::npos);
+    if (!flight.what.starts_with("Q")) {
+      CHECK(free_from[flight.barrier] <= flight.begin);
+      free_from[flight.barrier] = flight.end;
+    }
   }
 }
