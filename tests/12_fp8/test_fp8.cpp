@@ -448,7 +448,7 @@ TEST_CASE("O is rescaled by the factor of its own tile", "[12.7]") {
   // Scores that rise, and values that grow and shrink, from tile to tile, by different amounts.
   Input steps = input("uniform", {1, 1, 1, 64, 5 * 128, 64}, 66);
   add_to_scores(
-      steps.problem, [](std::int64_t) { return 1; },
+      steps.problem, [](std::int64_t i) { return 0.25f + float(i % 8) / 8; },
       [](std::int64_t j) {
         constexpr float heights[] = {6, 5, 3, 2, 0};  // the last tile comes first
         return heights[j / 128];
@@ -597,7 +597,7 @@ TEST_CASE("fp8 agrees with the oracle", "[whole]") {
     expect_right(input("normal", {2, 3, 3, 200, 150, 64}, ++seed, causal), three);
     expect_right(input("normal", {2, 3, 3, 200, 150, 128}, ++seed, causal));
     for (const float scale : {0.0f, -0.05f, -0.3f}) {
-      Input scaled = input("normal", {1, 1, 1, 40, 64, 64}, ++seed, causal);
+      Input scaled = input("normal", {1, 1, 1, 40, 200, 64}, ++seed, causal);
       scaled.problem.scale = scale;
       scaled.name += fmt::format(", scale {}", scale);
       expect_right(scaled);
@@ -630,12 +630,9 @@ TEST_CASE("the answer does not depend on Br or the number of warps", "[whole]") 
 }
 
 TEST_CASE("future positions have zero influence", "[whole]") {
-  // Of K and V, a future key changes the scale of its own block: the queries here see no key of its block.
-  Problem problem = input("value mean", {1, 1, 1, 160, 256, 64}, 154, true).problem;
-  for (const std::int64_t query : {31, 159}) {
-    if (query == 159) problem = input("value mean", {1, 1, 1, 256, 256, 64}, 155, true).problem;
-    expect_no_influence_from_the_future(problem, query == 159 ? 127 : query, two.numbers());
-  }
+  // A future key changes the scale of its own block of K and V, so the queries here see no key of its block.
+  expect_no_influence_from_the_future(input("value mean", {1, 1, 1, 256, 256, 64}, 154, true).problem, 127,
+                                      two.numbers());
 }
 
 TEST_CASE("a block's answer depends on no other block of Q", "[whole]") {
