@@ -710,16 +710,19 @@ TEST_CASE("the error of a score keeps the bound of the lesson", "[whole]") {
   }
 }
 
-TEST_CASE("fp8 is off by a few hundredths of what fp16 gives", "[whole]") {
+TEST_CASE("fp8 is off by a few hundredths of what fp16 gives, rotated or not", "[whole]") {
   for (const std::int64_t d : head_dims) {
     const Problem problem = rounded_to(input("normal", {1, 1, 1, 128, 256, d}, 162).problem, "float16");
     const Forward oracle = forward_oracle(problem);
     double size = 0;
     for (const double x : oracle.O.values) size += x * x;
-    const double error =
-        rms_error(attention(problem, two.numbers()), oracle) / std::sqrt(size / double(oracle.O.values.size()));
-    expect(error > 0.01 && error < 0.08,
-           fmt::format("O is off by {} of its size (root mean square), d={}: expected are 0.01 to 0.08", error, d), "",
-           "accuracy");
+    for (const bool rotate : {false, true}) {
+      const double error =
+          rms_error(with_rotation(problem, rotate), oracle) / std::sqrt(size / double(oracle.O.values.size()));
+      expect(error > 0.01 && error < 0.08,
+             fmt::format("O is off by {} of its size (root mean square), d={}{}: expected are 0.01 to 0.08", error, d,
+                         rotate ? ", rotated" : ""),
+             "", "accuracy");
+    }
   }
 }
