@@ -116,7 +116,7 @@ void expect_close(const Subject& subject, const char* name, const Tensor<float>&
 template <class Work>
 void for_each_problem(const Subjects& subjects, const std::string& pass, const Work& work) {
   std::uint64_t number = 0;
-  for (const char* element : {"float16", "bfloat16"}) {
+  for (const char* element : {"float16", "bfloat16", "float8"}) {
     for (const std::int64_t d : {32, 64, 128}) {
       for (const bool causal : {false, true}) {
         const std::vector<const Subject*> stages = subjects.that_do(pass, element, d, causal);
@@ -177,7 +177,7 @@ TEST_CASE("backward stages agree with the oracle at any two lengths") {
 
 TEST_CASE("forward stages give the same bits every time") {
   const Subjects subjects;
-  for (const char* element : {"float16", "bfloat16"}) {
+  for (const char* element : {"float16", "bfloat16", "float8"}) {
     for (const std::int64_t d : {32, 64, 128}) {
       for (const Subject* subject : subjects.that_do("forward", element, d, false)) {
         const bool causal = subject->stage.causal;
