@@ -369,7 +369,7 @@ void run_product() {
 
 /// Operands of 8 bits: P in registers, V's tile in rows of 64 bytes, which the copy engine swizzles by as much.
 struct alignas(1024) SmallOperands {
-  __nv_fp8_e4m3 V[32][64];
+  __nv_fp8_e4m3 V[128][64];
   Mbarrier full;
   SHARED_LAYOUT(SmallOperands, V, full);
 };
@@ -399,11 +399,11 @@ __global__ void small_product(const __grid_constant__ TensorMap V, float* b) {
 }
 template <InSmallProduct m>
 void run_small_product() {
-  const std::vector<std::uint8_t> codes(32 * 64, 0x38);  // 1
+  const std::vector<std::uint8_t> codes(128 * 64, 0x38);  // 1
   DeviceArray<__nv_fp8_e4m3> V("V", std::span<const std::uint8_t>(codes));
   auto b = output("b", 128);
   launch(small_product<m>, dim3(1), dim3(128), sizeof(SmallOperands),
-         tensor_map(V.data(), {64, 32}, {64}, {64, 32}, Swizzle::bytes_64), b.data());
+         tensor_map(V.data(), {64, 128}, {64}, {64, 128}, Swizzle::bytes_64), b.data());
   synchronize();
 }
 
