@@ -492,7 +492,7 @@ TEST_CASE("bf16 agrees with the oracle", "[whole]") {
 }
 
 TEST_CASE("any two lengths agree with the oracle", "[whole]") {
-  // One in twelve of those that are short enough for the simulator; tests/cuda/test_any_lengths.cpp has them all.
+  // One in thirteen of those that are short enough for the simulator; tests/cuda/test_any_lengths.cpp has them all.
   constexpr std::int64_t lengths[] = {1, 2, 3, 31, 33, 63, 65, 127, 129, 1000, 1023};
   std::uint64_t seed = 140;
   for (const std::int64_t Nq : lengths) {
@@ -500,9 +500,9 @@ TEST_CASE("any two lengths agree with the oracle", "[whole]") {
       for (const bool causal : {false, true}) {
         for (const std::int64_t d : head_dims) {
           ++seed;
-          if (Nq * Nk * d > 129 * 1023 * 64 || seed % 12 != 0) continue;
+          if (Nq * Nk * d > 129 * 1023 * 64 || seed % 13 != 0) continue;
           const Input given = input("normal", {1, 1, 1, Nq, Nk, d}, seed, causal);
-          expect_right(given, seed % 24 != 0 ? own(d) : small);
+          expect_right(given, seed % 26 != 0 ? own(d) : small);
           expect_right(given, small, bf16);
         }
       }
