@@ -117,8 +117,8 @@ __device__ __forceinline__ void store_rows(E4m3* codes, const Parts<d>& parts, f
 template <int d>
 __device__ __forceinline__ void store_columns(E4m3* columns, const Parts<d>& parts, float scale, std::int64_t keys,
                                               RoundingShared<d>& smem) {
-  const float inverse = 1 / scale;
-  const auto place = [](int column, int word) { return word ^ column / 8 * (256 / d); };
+  [[maybe_unused]] const float inverse = 1 / scale;
+  [[maybe_unused]] const auto place = [](int column, int word) { return word ^ column / 8 * (256 / d); };
   // TODO(12.3) Each thread: the words of its parts to smem.words. When all are there, each warp takes columns and
   // stores a word a lane. `columns` begins at the block's first key; the next column is `keys` codes further (about 13
   // lines).

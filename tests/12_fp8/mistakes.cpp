@@ -90,6 +90,11 @@ Table values() {
              [](const Attention& m, const Row& row) {
                return row.query % 16 < 8 ? 1 : V_scale(m, row, 0) / V_scale(m, row, row.first);
              });
+  table.add("P-saturated", "P does not fit: 448 is the largest number of e4m3", [](Attention& m) {
+    m.after_weights([](Row& row) {
+      for (float& weight : row.weights) weight = std::min(weight, 448.0f / 65536);
+    });
+  });
   return table;
 }
 
@@ -101,12 +106,8 @@ Table offsets() {
       row.l /= 256;
     });
   });
-  table.add("P-saturated", "P does not fit: 448 is the largest number of e4m3", [](Attention& m) {
-    m.after_weights([](Row& row) {
-      for (float& weight : row.weights) weight = std::min(weight, 448.0f / 65536);
-    });
-    m.after_last([](Row& row) { row.l *= 256; });
-  });
+  table.add("lse-offset", "the LSE keeps the offset of P: it is 8·ln 2 too large",
+            [](Attention& m) { m.after_last([](Row& row) { row.l *= 256; }); });
   table.add("keys-exchanged", "of each 16 keys the first eight and the last eight change places between P and V",
             [](Attention& m) {
               m.after_weights([](Row& row) {
@@ -119,18 +120,39 @@ Table offsets() {
   return table;
 }
 
+/// The scales of the tile behind: both of K and of V. The last tile, which comes first, has its own.
+Table tiles() {
+  Table table(&Attention::lanes_own_rows);
+  const auto next = [](const Attention& m, const Row& row) {
+    const Index key = row.first + float8_block_rows;
+    return key < m.Nk() ? key : row.first;
+  };
+  table.add("scales-of-next-tile", "a tile of K and V is given the scales of the tile behind it", [=](Attention& m) {
+    m.after_scores([=, model = m](Row& row) {
+      for (float& s : row.S) s *= K_scale(model, row, next(model, row)) / K_scale(model, row, row.first);
+    });
+    m.after_weights([=, model = m](Row& row) {
+      for (float& weight : row.weights)
+        weight *= V_scale(model, row, next(model, row)) / V_scale(model, row, row.first);
+    });
+  });
+  return table;
+}
+
 using enum judge::AttentionMistakes::Shows;
 const judge::Declared declared(
     {.chapter = "12_fp8",
      .uses = {"11_wgmma"},
-     .attention = {{judge::Turn::scores, in_both, scores()},
+     .attention = {{judge::Turn::scores, in_both, tiles()},
+                   {judge::Turn::scores, in_both, scores()},
                    {judge::Turn::lanes, in_both, offsets()},
                    {judge::Turn::lanes, in_O, values()}},
      .claimed = judge::words(
          "accuracy barriers keys-in-order keys-inverse not-orthogonal offset-missing order-dependent "
          "outlier-not-spread row-without-keys rows-mixed scale-no-power scale-too-large "
          "scale-too-small score-error signs-forgotten steps-between-lanes tail-not-zeroed traffic "
-         "turns uncoalesced waits wgmma-count")});
+         "turns uncoalesced waits wgmma-count"),
+     .without_mutant = {{judge::one_claim_of_several, judge::words("accuracy outlier-not-spread score-error")}}});
 
 }  // namespace
 }  // namespace workbook::test

@@ -448,7 +448,7 @@ TEST_CASE("O is rescaled by the factor of its own tile", "[12.7]") {
   // Scores that rise, and values that grow and shrink, from tile to tile, by different amounts.
   Input steps = input("uniform", {1, 1, 1, 64, 5 * 128, 64}, 66);
   add_to_scores(
-      steps.problem, [](std::int64_t) { return 1; },
+      steps.problem, [](std::int64_t i) { return 0.25f + float(i % 8) / 8; },
       [](std::int64_t j) {
         constexpr float heights[] = {6, 5, 3, 2, 0};  // the last tile comes first
         return heights[j / 128];
@@ -597,7 +597,7 @@ TEST_CASE("fp8 agrees with the oracle", "[whole]") {
     expect_right(input("normal", {2, 3, 3, 200, 150, 64}, ++seed, causal), three);
     expect_right(input("normal", {2, 3, 3, 200, 150, 128}, ++seed, causal));
     for (const float scale : {0.0f, -0.05f, -0.3f}) {
-      Input scaled = input("normal", {1, 1, 1, 40, 64, 64}, ++seed, causal);
+      Input scaled = input("normal", {1, 1, 1, 40, 200, 64}, ++seed, causal);
       scaled.problem.scale = scale;
       scaled.name += fmt::format(", scale {}", scale);
       expect_right(scaled);
@@ -606,7 +606,7 @@ TEST_CASE("fp8 agrees with the oracle", "[whole]") {
 }
 
 TEST_CASE("any two lengths agree with the oracle", "[whole]") {
-  // One in twelve of those that are short enough for the simulator; tests/cuda/test_any_lengths.cpp has them all.
+  // One in eleven of those that are short enough for the simulator; tests/cuda/test_any_lengths.cpp has them all.
   constexpr std::int64_t lengths[] = {1, 2, 3, 31, 33, 63, 65, 127, 129, 1000, 1023};
   std::uint64_t seed = 140;
   for (const std::int64_t Nq : lengths) {
@@ -614,8 +614,8 @@ TEST_CASE("any two lengths agree with the oracle", "[whole]") {
       for (const bool causal : {false, true}) {
         for (const std::int64_t d : head_dims) {
           ++seed;
-          if (Nq * Nk * d > 129 * 1023 * 64 || seed % 12 != 0) continue;
-          expect_right(input("normal", {1, 1, 1, Nq, Nk, d}, seed, causal), d == 64 && seed % 24 != 0 ? three : two);
+          if (Nq * Nk * d > 129 * 1023 * 64 || seed % 11 != 0) continue;
+          expect_right(input("normal", {1, 1, 1, Nq, Nk, d}, seed, causal), d == 64 && seed % 3 != 0 ? three : two);
         }
       }
     }
@@ -630,12 +630,9 @@ TEST_CASE("the answer does not depend on Br or the number of warps", "[whole]") 
 }
 
 TEST_CASE("future positions have zero influence", "[whole]") {
-  // Of K and V, a future key changes the scale of its own block: the queries here see no key of its block.
-  Problem problem = input("value mean", {1, 1, 1, 160, 256, 64}, 154, true).problem;
-  for (const std::int64_t query : {31, 159}) {
-    if (query == 159) problem = input("value mean", {1, 1, 1, 256, 256, 64}, 155, true).problem;
-    expect_no_influence_from_the_future(problem, query == 159 ? 127 : query, two.numbers());
-  }
+  // A future key changes the scale of its own block of K and V, so the queries here see no key of its block.
+  expect_no_influence_from_the_future(input("value mean", {1, 1, 1, 256, 256, 64}, 154, true).problem, 127,
+                                      two.numbers());
 }
 
 TEST_CASE("a block's answer depends on no other block of Q", "[whole]") {
@@ -713,16 +710,19 @@ TEST_CASE("the error of a score keeps the bound of the lesson", "[whole]") {
   }
 }
 
-TEST_CASE("fp8 is off by a few hundredths of what fp16 gives", "[whole]") {
+TEST_CASE("fp8 is off by a few hundredths of what fp16 gives, rotated or not", "[whole]") {
   for (const std::int64_t d : head_dims) {
     const Problem problem = rounded_to(input("normal", {1, 1, 1, 128, 256, d}, 162).problem, "float16");
     const Forward oracle = forward_oracle(problem);
     double size = 0;
     for (const double x : oracle.O.values) size += x * x;
-    const double error =
-        rms_error(attention(problem, two.numbers()), oracle) / std::sqrt(size / double(oracle.O.values.size()));
-    expect(error > 0.01 && error < 0.08,
-           fmt::format("O is off by {} of its size (root mean square), d={}: expected are 0.01 to 0.08", error, d), "",
-           "accuracy");
+    for (const bool rotate : {false, true}) {
+      const double error =
+          rms_error(with_rotation(problem, rotate), oracle) / std::sqrt(size / double(oracle.O.values.size()));
+      expect(error > 0.01 && error < 0.08,
+             fmt::format("O is off by {} of its size (root mean square), d={}{}: expected are 0.01 to 0.08", error, d,
+                         rotate ? ", rotated" : ""),
+             "", "accuracy");
+    }
   }
 }

@@ -134,7 +134,11 @@ TEST_CASE("kernel files and kernels can be read at one go") {
                            "10_copy_engine/ring.hpp",
                            "10_copy_engine/copy_engine.cu",
                            "11_wgmma/tiles.hpp",
-                           "11_wgmma/wgmma.cu"}) {
+                           "11_wgmma/wgmma.cu",
+                           "12_fp8/tiles.hpp",
+                           "12_fp8/rounding.cu",
+                           "12_fp8/rounding.hpp",
+                           "12_fp8/fp8.cu"}) {
     INFO(file);
     const std::string text = book::read_file(fs::path(WORKBOOK_SOURCE) / "solutions" / file);
     CHECK(std::ranges::count(text, '\n') <= 250);

@@ -53,27 +53,34 @@ inline float to_bf16(float x) {
   return bfloat16_to_float(float_to_bfloat16(x));
 }
 
-/// A sum as the first tensor cores form it: four products and the running sum at a time, each cut (not rounded) to 24
-/// bits below the largest of them, and the result cut again.
-inline float tensor_core_dot(const std::vector<float>& a, const std::vector<float>& b) {
+/// A sum as tensor cores form it: `together` products and the running sum at a time, each cut (not rounded) to so many
+/// bits of mantissa below the largest of them, and the result cut again.
+inline float cut_dot(const std::vector<float>& a, const std::vector<float>& b, std::size_t together, int bits) {
   double sum = 0;
-  for (std::size_t first = 0; first < a.size(); first += 4) {
-    std::array<double, 5> addends{sum};
+  for (std::size_t first = 0; first < a.size(); first += together) {
+    std::vector<double> addends{sum};
     double largest = std::abs(sum);
-    for (std::size_t k = 0; k < 4 && first + k < a.size(); ++k) {
-      addends[k + 1] = double(a[first + k]) * double(b[first + k]);
-      largest = std::max(largest, std::abs(addends[k + 1]));
+    for (std::size_t k = first; k < std::min(first + together, a.size()); ++k) {
+      addends.push_back(double(a[k]) * double(b[k]));
+      largest = std::max(largest, std::abs(addends.back()));
     }
     if (largest == 0) continue;
-    const double ulp = std::ldexp(1.0, std::ilogb(largest) - 23);
+    const double ulp = std::ldexp(1.0, std::ilogb(largest) - bits);
     sum = 0;
     for (const double addend : addends) sum += std::trunc(addend / ulp) * ulp;
     if (sum != 0) {
-      const double sum_ulp = std::ldexp(1.0, std::ilogb(sum) - 23);
+      const double sum_ulp = std::ldexp(1.0, std::ilogb(sum) - bits);
       sum = std::trunc(sum / sum_ulp) * sum_ulp;
     }
   }
   return float(sum);
+}
+/// As the first tensor cores do with operands of 16 bits, and Hopper's with 8.
+inline float tensor_core_dot(const std::vector<float>& a, const std::vector<float>& b) {
+  return cut_dot(a, b, 4, 23);
+}
+inline float float8_dot(const std::vector<float>& a, const std::vector<float>& b) {
+  return cut_dot(a, b, 32, 13);
 }
 
 }  // namespace workbook::test

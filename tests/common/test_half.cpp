@@ -1,10 +1,11 @@
-// float16 and bfloat16: all codes, and rounding at and around every halfway point.
+// float16, bfloat16 and e4m3: all codes, and rounding at and around every halfway point; e4m3 by blocks.
 
 #include <bit>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 #include <limits>
 
+#include "common/attention/element.hpp"
 #include "common/attention/half.hpp"
 
 using namespace workbook;
@@ -103,4 +104,47 @@ TEST_CASE("a NaN whose payload lies in the low bits does not become an infinity"
   CHECK(std::isnan(bfloat16_to_float(float_to_bfloat16(nan))));
   CHECK(std::isnan(bfloat16_to_float(float_to_bfloat16(std::bit_cast<float>(0x7fffffffu)))));
   CHECK(std::isnan(half_to_float(float_to_half(std::bit_cast<float>(0xffffffffu)))));
+}
+
+TEST_CASE("e4m3 goes to the nearest of its 127 numbers, and to 448 beyond") {
+  const auto number = [](int code) {  // of a code below 127; its step doubles every 8 codes
+    return code < 8 ? std::ldexp(double(code), -9) : std::ldexp(double(8 + code % 8), code / 8 - 10);
+  };
+  CHECK(number(126) == 448);
+  for (int code = 0; code < 126; ++code) {
+    const double low = number(code), high = number(code + 1), even = code % 2 == 0 ? low : high;
+    const auto half = float((low + high) / 2);
+    INFO("around the halfway point above " << low);
+    CHECK(rounded_to_e4m3(float(low)) == low);
+    CHECK(rounded_to_e4m3(half) == even);
+    CHECK(rounded_to_e4m3(-half) == -even);
+    CHECK(rounded_to_e4m3(down(half)) == low);
+    CHECK(rounded_to_e4m3(up(half)) == high);
+  }
+  for (const float large : {448.0f, 463.0f, 465.0f, 1e9f, std::numeric_limits<float>::infinity()}) {
+    CHECK(rounded_to_e4m3(large) == 448);
+    CHECK(rounded_to_e4m3(-large) == -448);
+  }
+  CHECK(std::isnan(rounded_to_e4m3(std::numeric_limits<float>::quiet_NaN())));
+}
+
+TEST_CASE("a block of 128 rows is rounded with the least power of two that fits") {
+  CHECK(float8_scale(0) == 1);
+  CHECK(float8_scale(448) == 1);
+  CHECK(float8_scale(up(448)) == 2);
+  CHECK(float8_scale(3.3f) == 0x1p-7f);
+  CHECK(float8_scale(0x1p-24f) == 0x1p-32f);
+  // Two blocks of a head, the second of two rows, and two heads: an outlier changes its own block alone.
+  Tensor<float> x({1, 2, 130, 1}, 0.3f);
+  x(0, 0, 129, 0) = 30000;
+  x(0, 1, 5, 0) = std::numeric_limits<float>::quiet_NaN();
+  const Tensor<float> rounded = rounded_in_blocks(x);
+  CHECK(rounded(0, 0, 0, 0) == 0.3125f);
+  CHECK(rounded(0, 0, 128, 0) == 0.25f);  // the scale is 128, so its smallest step is 1/4
+  CHECK(rounded(0, 0, 129, 0) == 30720);
+  CHECK(std::isnan(rounded(0, 1, 5, 0)));
+  CHECK(rounded(0, 1, 4, 0) == 0.3125f);
+  const Tensor<float> again = rounded_in_blocks(rounded);
+  CHECK(again(0, 0, 129, 0) == 30720);
+  CHECK(again(0, 1, 4, 0) == 0.3125f);
 }

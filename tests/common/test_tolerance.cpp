@@ -7,6 +7,8 @@
 #include <functional>
 #include <limits>
 
+#include "common/attention/element.hpp"
+#include "common/attention/half.hpp"
 #include "common/attention/inputs.hpp"
 #include "common/attention/tolerance.hpp"
 #include "tests/common/error_ratio.hpp"
@@ -156,8 +158,9 @@ std::string table_head() {
                      "LSE rms");
 }
 
-/// Attention as a tensor-core kernel rounds it, untiled: products in tensor cores, P and O rounded to 16 bits.
-Result mixed_attention(const Problem& problem, const Rounding& round_P, const Rounding& round_O) {
+/// Attention as a tensor-core kernel rounds it, untiled: products by `dot`, P and O rounded to 16 bits or fewer.
+Result mixed_attention(const Problem& problem, const Rounding& round_P, const Rounding& round_O,
+                       decltype(&tensor_core_dot) dot = tensor_core_dot) {
   const auto [B, H, Hkv, Nq, Nk, d] = problem.shape;
   Result result{std::vector<float>(B * H * Nq * d), std::vector<float>(B * H * Nq, -infinity)};
   const float factor = problem.scale * 1.44269504088896340736f;
@@ -168,7 +171,7 @@ Result mixed_attention(const Problem& problem, const Rounding& round_P, const Ro
     float m = -infinity, l = 0;
     for (std::int64_t j = 0; j < n; ++j) {
       const float *Q = &problem.Q.values[row * d], *K = &problem.K.values[(head * Nk + j) * d];
-      P[j] = factor * tensor_core_dot({Q, Q + d}, {K, K + d});
+      P[j] = factor * dot({Q, Q + d}, {K, K + d});
       m = std::max(m, P[j]);
     }
     for (float& p : P) {
@@ -178,7 +181,7 @@ Result mixed_attention(const Problem& problem, const Rounding& round_P, const Ro
     }
     for (std::int64_t c = 0; c < d; ++c) {
       for (std::int64_t j = 0; j < n; ++j) V[j] = problem.V.values[(head * Nk + j) * d + c];
-      result.O[row * d + c] = round_O(tensor_core_dot(P, V) / l);
+      result.O[row * d + c] = round_O(dot(P, V) / l);
     }
     result.lse[row] = (m + std::log2(l)) * 0.693147180559945309417f;
   }
@@ -272,6 +275,32 @@ TEST_CASE("the bounds hold for tensor cores that truncate, and a coarser P is ou
       table += table_row(fmt::format("{}, P with 3 bits fewer, N={}", precision.name, N), result);
       if (result.O.worst() <= 1) FAIL_CHECK("survives" << table);
     }
+  }
+  INFO(table);
+  CHECK(!table.empty());
+}
+
+TEST_CASE("the bounds hold for e4m3 and sums of 13 bits, and a coarser P is outside them") {
+  const auto e4m3 = [](float p) { return rounded_to_e4m3(p * 256) / 256; };
+  std::string table = table_head();
+  Comparison worst;
+  for (const InputKind& kind : input_kinds())
+    for (const TestShape& test : shapes()) {
+      if (test.shape.Nk > 1000) continue;
+      const Case c(rounded_to(make_input(kind.name, {test.shape, test.causal}), "float8"), float8_precision());
+      worst.include(c.compare_with(mixed_attention(c.problem, e4m3, to_fp16, float8_dot)));
+    }
+  table += table_row("float8", worst);
+  CHECK(worst.O.worst() < 1);
+  CHECK(worst.lse.worst() < 1);
+  CHECK(worst.O.worst() > 0.05);  // not needlessly wide
+
+  for (const std::int64_t N : {64, 200}) {
+    const Case c(rounded_to(make_input("value mean", {.shape = {1, 1, 1, 100, N, 64}}), "float8"), float8_precision());
+    const auto coarser = [](float p) { return p == 0 ? p : std::ldexp(1.0f, std::ilogb(p)); };  // no mantissa
+    const Comparison result = c.compare_with(mixed_attention(c.problem, coarser, to_fp16, float8_dot));
+    table += table_row(fmt::format("float8, P with 3 bits fewer, N={}", N), result);
+    if (result.O.worst() <= 1) FAIL_CHECK("survives" << table);
   }
   INFO(table);
   CHECK(!table.empty());

@@ -143,7 +143,7 @@ void expect_close(const Subject& subject, const char* name, const Tensor<float>&
 template <class Work>
 void for_each_problem(const Subjects& subjects, const std::string& pass, const Work& work) {
   std::set<std::int64_t> lengths, head_dims, masks;
-  for (const char* element : {"float16", "bfloat16"}) {
+  for (const char* element : {"float16", "bfloat16", "float8"}) {
     test::for_ragged(subjects.on_gpu() ? 1 : 19, subjects.on_gpu() ? test::kAnyProduct : 129 * 129 * 128,
                      [&](const Shape& shape, bool causal, std::uint64_t number) {
                        const std::vector<const Subject*> stages = subjects.that_do(pass, element, shape.d, causal);
@@ -200,7 +200,7 @@ TEST_CASE("backward stages agree with the oracle at any two lengths") {
 
 TEST_CASE("forward stages give the same bits every time") {
   const Subjects subjects;
-  for (const char* element : {"float16", "bfloat16"}) {
+  for (const char* element : {"float16", "bfloat16", "float8"}) {
     for (const std::int64_t d : {32, 64, 128}) {
       for (const Subject* subject : subjects.that_do("forward", element, d, false)) {
         const bool causal = subject->stage.causal;
@@ -221,7 +221,7 @@ TEST_CASE("forward stages give the same bits every time") {
 
 TEST_CASE("backward stages give the same bits every time, or the same dQ within its bounds") {
   const Subjects subjects;
-  for (const char* element : {"float16", "bfloat16"}) {
+  for (const char* element : {"float16", "bfloat16", "float8"}) {
     for (const std::int64_t d : {32, 64, 128}) {
       const std::vector<const Subject*> stages = subjects.that_do("backward", element, d, true);
       if (stages.empty()) continue;

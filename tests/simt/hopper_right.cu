@@ -316,6 +316,46 @@ void run_product() {
   });
 }
 
+/// Operands of 8 bits in rows of 64 bytes, which are swizzled by as much: D (64, 16) = A (64, 64) B (64, 16).
+struct alignas(1024) ShortRows {
+  __nv_fp8_e4m3 A[64][64], B[16][64];
+  Mbarrier full;
+  SHARED_LAYOUT(ShortRows, A, B, full);
+};
+__global__ void product_of_short_rows(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B,
+                                      float* b) {
+  ShortRows& s = dynamic_shared<ShortRows>();
+  make_barrier(s.full, 1);
+  if (threadIdx.x == 0) {
+    mbarrier_arrive_expect_tx(s.full, sizeof s.A + sizeof s.B);
+    cp_async_bulk_tensor_load(s.A, A, s.full, 0, 0);
+    cp_async_bulk_tensor_load(s.B, B, s.full, 0, 0);
+  }
+  mbarrier_wait_parity(s.full, 0);
+  const WgmmaMatrix a = wgmma_matrix(s.A, 0, 512, Swizzle::bytes_64), c = wgmma_matrix(s.B, 0, 512, Swizzle::bytes_64);
+  Fragment<float, 8> D;
+  wgmma_fence();
+  wgmma_mma_async<__nv_fp8_e4m3>(D, a, c, false);
+  wgmma_mma_async<__nv_fp8_e4m3>(D, a + 32, c + 32, true);
+  wgmma_commit_group();
+  wgmma_wait_group<0>(D);
+  const int warp = threadIdx.x / 32, quad = threadIdx.x % 32 / 4, in_quad = threadIdx.x % 4;
+  for (int j = 0; j < 2; ++j)
+    for (int e = 0; e < 4; ++e) b[(16 * warp + quad + e / 2 * 8) * 16 + 8 * j + 2 * in_quad + e % 2] = D[4 * j + e];
+}
+void run_product_of_short_rows() {
+  auto A = small_numbers<__nv_fp8_e4m3>("A", 64 * 64, 0), B = small_numbers<__nv_fp8_e4m3>("B", 16 * 64, 11);
+  auto b = output("b", 64 * 16);
+  launch(product_of_short_rows, dim3(1), dim3(128), sizeof(ShortRows),
+         tensor_map(A.data(), {64, 64}, {64}, {64, 64}, Swizzle::bytes_64),
+         tensor_map(B.data(), {64, 16}, {64}, {64, 16}, Swizzle::bytes_64), b.data());
+  expect(b, [](std::size_t i) {
+    int sum = 0;
+    for (std::size_t c = 0; c < 64; ++c) sum += small_number(i / 16 * 64 + c) * small_number(i % 16 * 64 + c + 11);
+    return sum;
+  });
+}
+
 /// B with its rows along n, in sections of 64 columns; A's rows and B's are written by the threads.
 struct alignas(1024) Sections {
   half A[64][64];
@@ -404,6 +444,7 @@ constexpr Case cases[] = {
     {"product, fp16, A in registers", run_product<half, 80, true>},
     {"product, bf16, A in registers", run_product<__nv_bfloat16, 32, true>},
     {"product, e4m3, A in registers", run_product<__nv_fp8_e4m3, 16, true>},
+    {"product, e4m3, rows of 64 bytes", run_product_of_short_rows},
     {"product, fp16, n = 256, a group each", run_product<half, 256, false, 4>},
     {"product, rows along n, ordinary writes", run_product_of_sections},
     {"registers handed over", alone<registers_handed_over, 256, 256>},

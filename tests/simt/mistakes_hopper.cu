@@ -367,6 +367,46 @@ void run_product() {
   synchronize();
 }
 
+/// Operands of 8 bits: P in registers, V's tile in rows of 64 bytes, which the copy engine swizzles by as much.
+struct alignas(1024) SmallOperands {
+  __nv_fp8_e4m3 V[128][64];
+  Mbarrier full;
+  SHARED_LAYOUT(SmallOperands, V, full);
+};
+enum class InSmallProduct { wrong_swizzle, wrong_stride, A_overwritten, without_fence };
+
+template <InSmallProduct m>
+__global__ void small_product(const __grid_constant__ TensorMap V, float* b) {
+  SmallOperands& s = dynamic_shared<SmallOperands>();
+  make_barrier(s.full, 1);
+  if (threadIdx.x == 0) {
+    mbarrier_arrive_expect_tx(s.full, sizeof s.V);
+    cp_async_bulk_tensor_load(s.V, V, s.full, 0, 0);
+  }
+  mbarrier_wait_parity(s.full, 0);
+  const Swizzle swizzle = m == InSmallProduct::wrong_swizzle ? Swizzle::bytes_128 : Swizzle::bytes_64;
+  const WgmmaMatrix v = wgmma_matrix(s.V, 0, m == InSmallProduct::wrong_stride ? 1024 : 512, swizzle);
+  Fragment<float, 16> D;
+  D.fill(0);
+  Fragment<__nv_fp8_e4m3, 4> P;
+  for (int i = 0; i < 4; ++i) P[i] = cvt_rn_satfinite_e4m3x4(1, 2, 3, 4);
+  if constexpr (m != InSmallProduct::without_fence) wgmma_fence();
+  wgmma_mma_async(D, P, v + 32, true);  // bug: product_e4m3_wrong_swizzle bug: product_e4m3_wrong_stride other: product_e4m3_A_overwritten bug: product_e4m3_without_fence
+  wgmma_commit_group();
+  if constexpr (m == InSmallProduct::A_overwritten) P[3] = 0;  // bug: product_e4m3_A_overwritten
+  wgmma_wait_group<0>(D);
+  b[threadIdx.x] = D[0];
+}
+template <InSmallProduct m>
+void run_small_product() {
+  const std::vector<std::uint8_t> codes(128 * 64, 0x38);  // 1
+  DeviceArray<__nv_fp8_e4m3> V("V", std::span<const std::uint8_t>(codes));
+  auto b = output("b", 128);
+  launch(small_product<m>, dim3(1), dim3(128), sizeof(SmallOperands),
+         tensor_map(V.data(), {64, 128}, {64}, {64, 128}, Swizzle::bytes_64), b.data());
+  synchronize();
+}
+
 /// Operands that the threads have written themselves.
 template <bool fences, bool meets>
 __global__ void product_of_ordinary_writes(float* b) {
@@ -462,6 +502,10 @@ constexpr Case cases[] = {
     {"product_A_never_loaded", run_product<InProduct::A_never_loaded>},
     {"product_different_products", run_product<InProduct::different_products>},
     {"product_written_between", run_product<InProduct::written_between>},
+    {"product_e4m3_wrong_swizzle", run_small_product<InSmallProduct::wrong_swizzle>},
+    {"product_e4m3_wrong_stride", run_small_product<InSmallProduct::wrong_stride>},
+    {"product_e4m3_A_overwritten", run_small_product<InSmallProduct::A_overwritten>},
+    {"product_e4m3_without_fence", run_small_product<InSmallProduct::without_fence>},
     {"product_without_proxy_fence", run_product_of_ordinary_writes<false, true>},
     {"product_without_barrier", run_product_of_ordinary_writes<true, false>},
     {"half_a_warpgroup",
