@@ -202,10 +202,11 @@ Table maxima() {
   Table table(&Attention::lanes_own_rows);
   table.add(
       "scores-not-multiplied",
-      "the scores are not multiplied by `scale`, which holds 1/√d and log2(e), before m is "
-      "subtracted from them",
+      "the scores are not multiplied by `scale`, which holds 1/√d and log2(e), before m is subtracted from them",
       [](Attention& m) {
         m.after_probabilities([model = m](Row& row) {
+          const Index end = row.first + model.tiling.Bc, first_of_warp = judge::round_down(row.query, 32);
+          if (end > model.Nk() || end > model.visible(first_of_warp)) return;  // the mask has scaled them
           for (std::size_t j = 0; j < row.P.size(); ++j)
             row.P[j] = std::exp2(row.S[j] / model.scale - model.safe(row.subtracted) * judge::log2_e);
         });
