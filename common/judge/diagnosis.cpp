@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <stdexcept>
 
 #include "common/judge/compare.hpp"
@@ -122,8 +124,11 @@ std::optional<Match> match(const Mistake& mistake, const Tensor<float>& got, con
 
 }  // namespace
 
-std::optional<Diagnosis> diagnose(const Tensor<float>& got, const Tensor<double>& expected, const Bounds& bounds,
-                                  const std::vector<Mistake>& mistakes) {
+namespace {
+
+/// The mistakes that agree, those that do so about equally well: they give the same numbers here.
+std::vector<Match> matches_of(const Tensor<float>& got, const Tensor<double>& expected, const Bounds& bounds,
+                              const std::vector<Mistake>& mistakes) {
   if (got.sizes != expected.sizes || got.sizes != bounds.element.sizes)
     throw std::logic_error("diagnose: sizes of got, expected and bounds differ");
   if (within(got, expected, bounds, 1)) return {};
@@ -136,14 +141,15 @@ std::optional<Diagnosis> diagnose(const Tensor<float>& got, const Tensor<double>
     cost += mistake.cost;
     if (const auto found = match(mistake, got, expected, bounds, precision)) matches.push_back(*found);
   }
-  if (matches.empty()) return {};
-
-  // Mistakes that agree about equally well give the same numbers here: the first in the table speaks, the others
-  // follow.
-  double closest = matches.front().rms;
+  double closest = std::numeric_limits<double>::infinity();
   for (const Match& each : matches) closest = std::min(closest, each.rms);
   std::erase_if(matches, [&](const Match& each) { return each.rms > 2 * closest + 0.01 * each.separation; });
+  return matches;
+}
 
+/// Of mistakes that agree the first in the table speaks, and the others follow.
+std::optional<Diagnosis> diagnosis_of(const std::vector<Match>& matches) {
+  if (matches.empty()) return {};
   const Match& first = matches.front();
   Diagnosis result{first.mistake->id, first.mistake->sentence, first.largest, {}};
   for (const Match& each : matches) {
@@ -155,9 +161,35 @@ std::optional<Diagnosis> diagnose(const Tensor<float>& got, const Tensor<double>
   return result;
 }
 
+/// Whether a tensor is what the mistake of this id makes of it: right, if it is none there.
+bool is_consistent(const Answered& other, const std::string& id) {
+  bool any = false;
+  for (const Mistake& mistake : *other.mistakes) {
+    if (mistake.id != id) continue;
+    any = true;
+    if (agrees(*other.got, mistake.output(), *other.bounds, relative_precision(*other.expected, *other.bounds)))
+      return true;
+  }
+  return !any && other.right;
+}
+
+}  // namespace
+
+std::optional<Diagnosis> diagnose(const Tensor<float>& got, const Tensor<double>& expected, const Bounds& bounds,
+                                  const std::vector<Mistake>& mistakes) {
+  return diagnosis_of(matches_of(got, expected, bounds, mistakes));
+}
+
 std::optional<Diagnosis> diagnose(const std::vector<Answered>& answer) {
-  const auto of = [](const Answered& each) {
-    return diagnose(*each.got, *each.expected, *each.bounds, *each.mistakes);
+  // Of several mistakes that give the same numbers here, those that the other tensors show as well.
+  const auto of = [&](const Answered& each) {
+    std::vector<Match> matches = matches_of(*each.got, *each.expected, *each.bounds, *each.mistakes);
+    const auto is_shown = [&](const Match& match) {
+      return std::ranges::all_of(
+          answer, [&](const Answered& other) { return &other == &each || is_consistent(other, match.mistake->id); });
+    };
+    if (matches.size() > 1 && std::ranges::any_of(matches, is_shown)) std::erase_if(matches, std::not_fn(is_shown));
+    return diagnosis_of(matches);
   };
   std::vector<const Answered*> wrong;
   for (const Answered& each : answer)

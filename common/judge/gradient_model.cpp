@@ -50,58 +50,103 @@ Tensor<double> GradientModel::compute() const {
   return result;
 }
 
-void GradientModel::compute_head(Index head, Tensor<double>& result) const {
-  const auto row_of = [&](const auto& tensor, Index row) {
-    return &tensor.values[std::size_t((head * tensor.sizes[2] + row) * d())];
-  };
-  const auto product = [&](const auto* a, const float* b) {
-    double sum = 0;
-    for (Index c = 0; c < d(); ++c) sum += double(a[c]) * b[c];
-    return sum;
-  };
+namespace {
+
+/// A head of a tensor, (rows, columns), with each element taken from where `places` says.
+template <class T>
+std::vector<T> head_of(const Tensor<T>& tensor, Index head, const GradientModel::Places& places) {
+  const Index rows = tensor.sizes[2], columns = tensor.sizes[3];
+  const auto first = tensor.values.begin() + head * rows * columns;
+  std::vector<T> own(first, first + rows * columns);
+  if (!places) return own;
+  std::vector<T> taken(own.size(), 0);
+  for (Index row = 0; row < rows; ++row) {
+    for (Index column = 0; column < columns; ++column) {
+      const auto [r, c] = places(row, column);
+      if (r >= 0 && r < rows && c >= 0 && c < columns)
+        taken[std::size_t(row * columns + column)] = own[std::size_t(r * columns + c)];
+    }
+  }
+  return taken;
+}
+
+template <class T>
+double product(const T* a, const float* b, Index d) {
+  double sum = 0;
+  for (Index c = 0; c < d; ++c) sum += double(a[c]) * b[c];
+  return sum;
+}
+
+}  // namespace
+
+GradientModel::Weights GradientModel::weights_of(Index head) const {
   const Problem& problem = inputs->problem;
   const auto stored = [&](float x) { return rounds_P ? rounded(x) : x; };
-
-  // P and dS, (Nq, Nk)
-  std::vector<float> P_(std::size_t(Nq() * Nk()), 0), dS_ = P_;
+  const std::vector<float> Q = head_of(problem.Q, head, of_queries_in_scores),
+                           K = head_of(problem.K, head, of_keys_in_scores),
+                           V = head_of(dP_of_K ? problem.K : problem.V, head, of_keys_in_scores);
+  const std::vector<double> dO = head_of(inputs->dO, head, of_queries_in_scores);
+  Weights all{std::vector<float>(std::size_t(Nq() * Nk()), 0), {}};
+  all.dS = all.P;
   std::vector<double> scores(static_cast<std::size_t>(Nk())), D_of(static_cast<std::size_t>(Nq()));
   for (Index i = 0; i < Nq(); ++i) D_of[std::size_t(i)] = D(head, i);
   for (Index i = 0; i < Nq(); ++i) {
     double maximum = -infinity;
     for (Index j = 0; j < Nk(); ++j) {
-      scores[std::size_t(j)] = score_scale * product(row_of(problem.Q, i), row_of(problem.K, j));
+      scores[std::size_t(j)] = score_scale * product(&Q[std::size_t(i * d())], &K[std::size_t(j * d())], d());
       if (sees(i, j)) maximum = std::max(maximum, scores[std::size_t(j)]);
     }
     for (Index j = 0; j < Nk(); ++j) {
-      const Index query = query_of(i, j);
+      const Index query = query_of(i, j), of_D = query_of_D ? query_of_D(i, j) : query;
       if ((!sees(i, j) && masks_P) || query >= Nq()) continue;  // queries that do not exist have P = 0
-      const double dP = product(row_of(inputs->dO, i), row_of(dP_of_K ? problem.K : problem.V, j));
+      const double dP = product(&dO[std::size_t(i * d())], &V[std::size_t(j * d())], d());
       const float P_ij = probability(head, query, scores[std::size_t(j)], maximum);
       const auto at = std::size_t(i * Nk() + j);
-      P_[at] = stored(P_ij);
-      dS_[at] = sees(i, j) ? stored(dS(P_ij, dP, D_of[std::size_t(query)])) : 0;
+      all.P[at] = stored(P_ij);
+      all.dS[at] = sees(i, j) ? stored(dS(P_ij, dP, of_D < Nq() ? D_of[std::size_t(of_D)] : 0)) : 0;
     }
   }
+  return all;
+}
 
-  // dQ = scale·dS·K, dK = scale·dSᵀ·Q, dV = Pᵀ·dO
-  const std::vector<float>& left = left_is_P ? P_ : dS_;
+void GradientModel::compute_head(Index head, Tensor<double>& result) const {
+  const Weights weights = weights_of(head);
+  const Problem& problem = inputs->problem;
+  const std::vector<float>& own = left_is_P ? weights.P : weights.dS;
+  // dQ = scale·dS·K, dK = scale·dSᵀ·Q, dV = Pᵀ·dO; the left factor for the first and for the second half of the
+  // columns.
+  const auto left_of = [&](int half) {
+    if (!in_left) return own;
+    std::vector<float> taken(own.size(), 0);
+    for (Index i = 0; i < Nq(); ++i) {
+      for (Index j = 0; j < Nk(); ++j) {
+        const auto [row, column] = in_left(i, j, half);
+        if (row >= 0 && row < Nq() && column >= 0 && column < Nk())
+          taken[std::size_t(i * Nk() + j)] = own[std::size_t(row * Nk() + column)];
+      }
+    }
+    return taken;
+  };
+  const std::vector<float> left[2] = {left_of(0), left_of(1)};
+  std::vector<double> right;
+  if (of_values) {
+    right = head_of(inputs->dO, head, in_right);
+  } else {
+    const std::vector<float> rows = head_of(of_queries ? problem.K : problem.Q, head, in_right);
+    right.assign(rows.begin(), rows.end());
+  }
   const Index rows = of_queries ? Nq() : Nk(), others = of_queries ? Nk() : Nq();
   for (Index row = 0; row < rows; ++row) {
     std::vector<double> sum(std::size_t(d()), added ? added(head, row) : 0);
     for (Index other = 0; other < others; ++other) {
-      const Index right = right_row(other);
-      if (!counts(row, other) || right >= others) continue;
+      const Index at = right_row(other);
+      if (!counts(row, other) || at >= others) continue;
       const bool row_is_query = of_queries != left_is_transposed;
-      const double weight = left[std::size_t(row_is_query ? row * Nk() + other : other * Nk() + row)];
-      const auto add = [&](const auto* values) {
-        for (Index c = 0; c < d(); ++c) sum[std::size_t(c)] += weight * values[c];
-      };
-      if (of_values) {
-        add(row_of(inputs->dO, right));
-      } else {
-        add(row_of(of_queries ? problem.K : problem.Q, right));
-      }
+      const auto pair = std::size_t(row_is_query ? row * Nk() + other : other * Nk() + row);
+      for (Index c = 0; c < d(); ++c)
+        sum[std::size_t(c)] += double(left[2 * c >= d()][pair]) * right[std::size_t(at * d() + c)];
     }
+    if (sums_to) sums_to(row, sum);
     for (Index c = 0; c < d(); ++c) {
       const double value = factor * sum[std::size_t(c)];
       result.values[std::size_t((head * rows + row) * d() + c)] = rounds_gradients ? rounded(float(value)) : value;

@@ -36,14 +36,28 @@ class GradientModel {
   /// From a scaled score, the row's LSE and the largest score that it sees.
   std::function<float(double score, double lse, double maximum)> P;
   bool dP_of_K = false;  ///< dP = dO·Kᵀ
+  /// Where an element lies that is taken for the one at (row, column): of Q and dO, and of K and V, as S and dP are
+  /// formed from them. 0 is taken for what no tensor has. Empty: its own place.
+  struct Place {
+    Index row, column;
+  };
+  using Places = std::function<Place(Index row, Index column)>;
+  static constexpr Place nowhere{-1, -1};
+  Places of_queries_in_scores, of_keys_in_scores;
   std::function<float(float P, double dP, double D)> dS;
-  std::function<Index(Index i, Index j)> query_of;  ///< whose LSE and D the pair takes
+  std::function<Index(Index i, Index j)> query_of;    ///< whose LSE and D the pair takes
+  std::function<Index(Index i, Index j)> query_of_D;  ///< whose D, if another's; empty: query_of's
   // The product, of a row of the gradient with all others: scale·(dS or P)·(K, Q or dO).
   bool left_is_P;
-  bool left_is_transposed = false;              ///< the wrong way round
+  bool left_is_transposed = false;  ///< the wrong way round
+  /// Of P or dS, (i, j), and of what it is multiplied with, (other, column): whose element is taken in the product. The
+  /// former may be others for columns of the gradient from d / 2 on: then `half` is 1.
+  std::function<Place(Index i, Index j, int half)> in_left;
+  Places in_right;
   std::function<Index(Index other)> right_row;  ///< that `other` is multiplied with
   std::function<bool(Index row, Index other)> counts;
-  std::function<double(Index head, Index row)> added;  ///< to each element of a row; empty: nothing
+  std::function<double(Index head, Index row)> added;                 ///< to each element of a row; empty: nothing
+  std::function<void(Index row, std::vector<double>& sums)> sums_to;  ///< what becomes of a row's sums; empty: nothing
   double factor;
 
   Index Nq() const { return inputs->problem.shape.Nq; }
@@ -61,6 +75,10 @@ class GradientModel {
   double cost() const;
 
  private:
+  struct Weights {
+    std::vector<float> P, dS;  ///< (Nq, Nk)
+  };
+  Weights weights_of(Index head) const;
   void compute_head(Index head, Tensor<double>& result) const;
 };
 

@@ -369,7 +369,7 @@ const judge::Declared declared(
                              "rounded-twice tiles-not-skipped tiles-skipped uncoalesced"),
      .without_mutant = {
          {"exercise 6.2 gives what chapter 7 turns into this; a mutant of 6.2 cannot", judge::words("D-read-as-fp16")},
-         {judge::one_of_a_kind, judge::words("D-of-O all-zeros first-tile-again first-tile-only half-tile lse-divided "
+         {judge::one_of_a_kind, judge::words("D-of-O all-zeros first-tile-again first-tile-only half-tile "
                                              "next-tile products-half scores-not-scaled")},
          {"gives what no mask at all gives, since dV takes no notice of dS", judge::words("P-not-masked")},
          {judge::one_claim_of_several,

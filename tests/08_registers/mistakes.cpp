@@ -24,6 +24,43 @@ bool in_right_part(std::size_t place) {
   return place % 16 >= 8;
 }
 
+/// The element that (row, column) of a matrix made of squares takes from the square that it lies in, whose side is
+/// `size`: `place` says from which row and column of it. Rows that do not exist are zeros.
+template <class InSquare>
+judge::Place from_squares(Index size, InSquare place) {
+  return [=](const Tensor<float>& tensor, Index b, Index h, Index row, Index column) -> Index {
+    const auto [r, c] = place(row % size, column % size);
+    const Index from = judge::round_down(row, size) + r;
+    return from < tensor.sizes[2] ? Index(tensor.index(b, h, from, judge::round_down(column, size) + c)) : -1;
+  };
+}
+/// The lower left and the upper right part (8, 8) of a matrix (16, 16) have changed places.
+std::pair<Index, Index> parts_exchanged(Index row, Index column) {
+  return (row < 8) == (column < 8) ? std::pair{row, column} : std::pair{row ^ 8, column ^ 8};
+}
+
+/// What ldmatrix brings from other places than it should.
+Table loads() {
+  Table table(&Attention::lanes_own_rows);
+  table.add("Q-parts-exchanged",
+            "of each 16 x 16 elements of Q the lower left and the upper right part have changed places: a left operand "
+            "goes through its parts by columns",
+            [](Attention& m) { m.Q = from_squares(16, parts_exchanged); });
+  table.add("K-parts-exchanged",
+            "of each 16 x 16 elements of K the lower left and the upper right part have changed places: this operand "
+            "goes through its parts by rows of the tile",
+            [](Attention& m) { m.K = from_squares(16, parts_exchanged); });
+  table.add("K-other-keys",
+            "of each 16 keys the first eight take half of the columns from the eight behind them: a product takes two "
+            "parts of the same keys",
+            [](Attention& m) {
+              m.K = from_squares(16, [](Index row, Index column) {
+                return std::pair{row < 8 && column >= 8 ? row + 8 : row, row < 8 && column >= 8 ? column - 8 : column};
+              });
+            });
+  return table;
+}
+
 Table scores() {
   Table table(&Attention::lanes_own_rows);
   table.add("first-eight-keys-twice", "of each 16 keys the first eight give the scores of all 16", [](Attention& m) {
@@ -103,6 +140,9 @@ Table outputs() {
       return Index(tensor.index(b, h, row, column % 16 < 8 ? column : column - 8));
     };
   });
+  table.add("V-not-transposed", "the parts (8, 8) of V are not transposed as they are loaded", [](Attention& m) {
+    m.V = from_squares(8, [](Index row, Index column) { return std::pair{column, row}; });
+  });
   add_swapped_pairs(table);
   add_exchanged_parts(table);
   table.add("odd-columns-not-divided", "every second column of O is not divided by l", [](Attention& m) {
@@ -160,6 +200,18 @@ void add_maximum(Table& table, const char* id, const char* sentence, Partner par
 
 Table maxima() {
   Table table(&Attention::lanes_own_rows);
+  table.add(
+      "scores-not-multiplied",
+      "the scores are not multiplied by `scale`, which holds 1/√d and log2(e), before m is subtracted from them",
+      [](Attention& m) {
+        m.after_probabilities([model = m](Row& row) {
+          const Index end = row.first + model.tiling.Bc, first_of_warp = judge::round_down(row.query, 32);
+          if (end > model.Nk() || end > model.visible(first_of_warp)) return;  // the mask has scaled them
+          for (std::size_t j = 0; j < row.P.size(); ++j)
+            row.P[j] = std::exp2(row.S[j] / model.scale - model.safe(row.subtracted) * judge::log2_e);
+        });
+      },
+      [](const Attention& m) { return m.scale > 0; });
   add_maximum(table, "m-of-a-lane", "each lane has a maximum of its own: two shuffles make it that of the quad",
               [](std::size_t lane, std::size_t other) { return lane == other; });
   add_maximum(table, "m-of-half-a-quad", "the maximum is that of two lanes: a shuffle over the quad is missing",
@@ -209,7 +261,8 @@ using enum judge::AttentionMistakes::Shows;
 const judge::Declared declared(
     {.chapter = "08_registers",
      .uses = {"05_causal"},
-     .attention = {{judge::Turn::lanes, in_both, scores()},
+     .attention = {{judge::Turn::lanes, in_both, loads()},
+                   {judge::Turn::lanes, in_both, scores()},
                    {judge::Turn::lanes, in_both, maxima()},
                    {judge::Turn::lanes, in_both, sums()},
                    {judge::Turn::lanes, in_O, outputs()}},

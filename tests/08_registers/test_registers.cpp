@@ -374,7 +374,7 @@ TEST_CASE("rows without keys give zero and -inf, never NaN", "[8.4]") {
 }
 
 TEST_CASE("a scale of any sign", "[8.4]") {
-  for (const float scale : {0.3f, 0.0f, -0.05f, -0.3f}) {
+  for (const float scale : {0.5f, 0.3f, 0.0f, -0.05f, -0.3f}) {
     for (const std::int64_t Nk : {64, 100}) {
       Input scaled = input("normal", {1, 1, 1, 40, Nk, 64}, 41, Nk == 64);
       scaled.problem.scale = scale;

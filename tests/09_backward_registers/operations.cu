@@ -54,7 +54,19 @@ __global__ void take_turns_kernel(int* number, int* begun, int* sums, int* got) 
   }
 }
 
-// -> got (32), int32: what each lane of block 0 finds; number (1): what the turn's place holds at the end
+__global__ void end_turn_kernel(int* number) {
+  ch09::end_turn(ch09::Turn<true>{number, 0});
+}
+// -> number (1), int32: what a turn's place holds when the first turn of a warp has ended
+void end_turn(const Arguments& call) {
+  const std::int32_t zero[1] = {};
+  DeviceArray<std::int32_t> number("number", std::span<const std::int32_t>(zero));
+  workbook::cuda::begin_chapter();
+  workbook::cuda::launch(end_turn_kernel, dim3(1), dim3(32), 0, number.data());
+  number.download(call.array<std::int32_t>("number"));
+}
+
+// -> got (32), int32: what each lane of block 0 finds
 void take_turns(const Arguments& call) {
   const std::int32_t zeros[32] = {};
   DeviceArray<std::int32_t> number("number", std::span<const std::int32_t>(zeros, 1)),
@@ -63,9 +75,8 @@ void take_turns(const Arguments& call) {
   workbook::cuda::begin_chapter();
   workbook::cuda::launch(take_turns_kernel, dim3(2), dim3(32), 0, number.data(), begun.data(), sums.data(), got.data());
   got.download(call.array<std::int32_t>("got"));
-  number.download(call.array<std::int32_t>("number"));
 }
 
-const Operations operations{{"take_turns", take_turns}, {"backward_dlse", backward}};
+const Operations operations{{"end_turn", end_turn}, {"take_turns", take_turns}, {"backward_dlse", backward}};
 
 }  // namespace

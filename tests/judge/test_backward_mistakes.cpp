@@ -309,3 +309,34 @@ TEST_CASE("right gradients, and wrong ones that no known mistake gives, are not 
     }
   }
 }
+
+TEST_CASE("of mistakes that give the same numbers in one gradient the others decide") {
+  // Both give keys 16 to 31 the dK and dV of keys 0 to 15; only one of them is in S and dP, and so in dQ.
+  const Setup setup{.shape = several_tiles, .element = "float16", .owned = 32, .passing = 32};
+  const Given in = given(setup);
+  for (const std::string id : {"first-keys-twice", "first-keys-again"}) {
+    INFO(id);
+    std::vector<Case> cases;
+    std::vector<std::vector<judge::Mistake>> mistakes;
+    std::vector<Tensor<float>> got;
+    for (const char* gradient : {"dV", "dK", "dQ"}) {
+      cases.push_back(gradient_case(gradient, setup, in));
+      mistakes.push_back(
+          gradient_mistakes(9, {gradient, {in.problem, in.dO, in.saved}, setup.owned, setup.passing, in.precision}));
+      const auto made = std::ranges::find(mistakes.back(), id, &judge::Mistake::id);
+      got.push_back(to_float(made == mistakes.back().end() ? cases.back().expected : made->output()));
+    }
+    std::vector<judge::Answered> answer;
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      const bool right = id == "first-keys-again" && i == 2;
+      answer.push_back({&got[i], &cases[i].expected, &cases[i].bounds, &mistakes[i], right});
+    }
+    const auto in_dV = judge::diagnose(got[0], cases[0].expected, cases[0].bounds, mistakes[0]);
+    REQUIRE(in_dV);
+    CHECK(in_dV->also.size() == 1);
+    const auto in_all = judge::diagnose(answer);
+    REQUIRE(in_all);
+    CHECK(in_all->id == id);
+    CHECK(in_all->also.empty());
+  }
+}
