@@ -164,7 +164,7 @@ TEST_CASE("flags of run that make no sense are refused") {
       run_with({"--seed", "-1"}, {"--seed", "\"-1\"", "allowed: a whole number from 0"}),
       run_with({"--stage", "99"}, {"--stage 99", "there are: 01_naive_attention, 02_online_softmax"}),
       run_with({"--stage", ""}, {"--stage", "\"\"", "allowed: a chapter"}),
-      run_with({"--element", "fp16"}, {"--element", "\"fp16\"", "allowed: float32, float16 or bfloat16"}),
+      run_with({"--element", "fp16"}, {"--element", "\"fp16\"", "allowed: float32, float16, bfloat16 or float8"}),
       run_with({"--element", "bfloat16"}, {"--element bfloat16", "none of these stages takes it"}),
       run_with({"--gpu", "k80"}, {"--gpu", "\"k80\"", "allowed: t4, rtx3060"}),
       run_with({"--gpu", "t4", "--backend", "cpu"}, {"--gpu t4", "allowed with --backend sim or cuda"}),
