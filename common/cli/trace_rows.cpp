@@ -17,7 +17,7 @@ namespace {
 using namespace workbook::judge;
 using nlohmann::json;
 
-constexpr std::size_t kMostRows = 128;  // a page stays small
+constexpr std::size_t kMostRowsOfPage = 128;  // a page stays small
 
 /// A float's own digits and no more.
 json short_json(double value) {
@@ -41,7 +41,7 @@ json histories(const TracedLaunch& launch) {
   std::ranges::stable_sort(labels, {}, place);  // whichever thread came first
   json rows = json::array();
   for (const auto& [row, intervals] : noted) {
-    if (rows.size() == kMostRows) break;
+    if (rows.size() == kMostRowsOfPage) break;
     json at = json::array();
     std::map<std::string, double> now;
     for (const auto& [interval, values] : intervals) {
