@@ -63,7 +63,8 @@ void time_peers(Measurement& m) {
     }
   }
   const fs::path request = m.workspace.toolchain.build_folder / fmt::format("bench_peers.{}.json", ::getpid());
-  book::write_file(request, json{{"budget", m.request.budget}, {"shapes", shapes}, {"libraries", m.request.libraries}}.dump());
+  const json asked{{"budget", m.request.budget}, {"shapes", shapes}, {"libraries", m.request.libraries}};
+  book::write_file(request, asked.dump());
   worker::CommandOptions command;
   command.time = kPeersSeconds;
   command.on_line = [&](const std::string& line) { take_peer(m, json::parse(line)); };

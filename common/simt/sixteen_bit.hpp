@@ -206,10 +206,16 @@ inline float fused_multiply_add(float a, float b, float c) {
     return a.y.simt_widen();                                                                                           \
   }
 
-/// The members of T: a code of 16 bits, converting implicitly from and to float as CUDA's types do.
+/// The members of T: a code of 16 bits, converting implicitly from and to float as CUDA's types do. Its assignment is
+/// written out, since the compiler instruments no store of a struct that a call has returned: y[i] = f(x).
 #define SIMT_SIXTEEN_BIT_MEMBERS(T, widen, narrow)               \
   std::uint16_t __x;                                             \
   T() = default;                                                 \
+  T(const T&) = default;                                         \
+  __attribute__((always_inline)) T& operator=(const T& other) {  \
+    __x = other.__x;                                             \
+    return *this;                                                \
+  }                                                              \
   T(float value) : __x(narrow(value)) {}                         \
   T(double value) : __x(narrow(simt::round_to_odd(value))) {}    \
   T(int value) : T(static_cast<double>(value)) {}                \

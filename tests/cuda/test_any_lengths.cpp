@@ -79,6 +79,7 @@ class Subjects {
            worker::describe([&](const worker::Call& call) { return worker.call(call); }).stages) {
         if (!has_codes(stage.element)) continue;
         all_.push_back({chapters[i], &worker, stage.operation, stage});
+        if (stage.element == "float8") continue;  // its variant rounds other numbers than the oracle is given
         for (worker::StageDescription variant : stage.variants)
           all_.push_back({chapters[i], &worker, stage.operation, variant});
       }

@@ -20,6 +20,14 @@ __global__ void ragged_copy(const float* a, float* b, int n) {
   }
 }
 
+/// Not inlined: its result goes from the call straight to memory.
+__attribute__((noinline)) __device__ half one_more(float x) {
+  return __float2half(x + 1);
+}
+__global__ void results_of_calls(const float* a, half* b, int n) {
+  for (int i = threadIdx.x; i < n; i += blockDim.x) b[i] = one_more(a[i]);
+}
+
 __global__ void early_exit(const float* a, float* b, int n) {
   __shared__ float tile[64];
   const int t = threadIdx.x;
@@ -630,6 +638,17 @@ constexpr Case cases[] = {
      }},
     {"learned layout",
      [] { expect(on_floats<learned_layout, 32, 256, 256>(), [](size_t i) { return i * (i / 16 + 1); }); }},
+    {"results of calls",
+     [] {
+       auto a = floats("a", 70);
+       DeviceArray<half> b("b", 70, Role::output);
+       launch(results_of_calls, dim3(1), dim3(32), 0, a.data(), b.data(), 70);
+       std::vector<half> host(70);
+       b.download(std::span<half>(host));
+       for (int i = 0; i < 70; ++i) {
+         if (__half2float(host[i]) != float(i + 1)) throw std::logic_error("wrong result");
+       }
+     }},
     {"converted fragment",
      [] {
        auto a = floats("a", 256);
