@@ -36,7 +36,7 @@ p { margin: .25rem 0; } .soft { color: var(--soft); font-size: .9rem; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; margin: 1rem 0 .25rem; }
 th, td { padding: .2rem .8rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
-th { color: var(--soft); font-weight: 600; } .word { text-align: left; }
+th { color: var(--soft); font-weight: 600; white-space: normal; } .word { text-align: left; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1.2rem; margin: 1rem 0; }
 dt { color: var(--soft); } dd { margin: 0; }
 figure { margin: 1.5rem 0; } figcaption { margin-bottom: .5rem; }
