@@ -186,3 +186,10 @@ TEST_CASE("--publish fills the page's markers from a run on a GPU, and refuses a
   book.edit("notes/results.md", "<!-- END goals -->", "");
   expect_refused(book.run({"bench", "--from", made_up_file(), "--publish"}), 3, {"notes/results.md", "END goals"});
 }
+
+TEST_CASE("bench --library wants --peers and a file that is there") {
+  const WorkbookCopy book;
+  expect_refused(book.run(small_bench({"--library", "none.so"})), 2, {"--library is a peer: name --peers too"});
+  expect_refused(book.run(small_bench({"--peers", "--library", "none.so"})), 2,
+                 {"--library none.so: there is no such file"});
+}
