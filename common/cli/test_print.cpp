@@ -59,7 +59,9 @@ std::string test_line(const Session& session, const Verdict& test) {
 /// What the failing tests say together, and where to look.
 Lines conclusion(const Session& session, const Verdicts& tests, const Verdict& first) {
   Lines lines;
-  const judge::Conclusion found = judge::conclude(tests);
+  judge::Conclusion found = judge::conclude(tests);
+  // A cause without a sentence is one that the test's own message says already.
+  std::erase_if(found.causes, [](const judge::Cause& cause) { return cause.text().empty(); });
   for (std::size_t i = 0; i < std::min(found.causes.size(), kMostCauses); ++i)
     lines.push_back(
         fmt::format("    {} {}", session.colored(i == 0 ? "likely cause:" : "or:", "bold"), found.causes[i].text()));
