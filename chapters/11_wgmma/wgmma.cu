@@ -106,6 +106,15 @@ __device__ __forceinline__ void consume_overlapped(Consumer<T>& own) {
     if constexpr (T::in_turn) pass_turn<T>(own.number);
   };
   if constexpr (T::in_turn) open_turns<T>(own.number);
+  // The block's last rows may see tiles that this consumer's 64 rows do not: it passes over them, which is to take its
+  // turn and leave the stage. It may leave a stage before the tile is there, but only once.
+  static_assert(T::Br - 64 <= T::stages * T::Bc, "a consumer passes over a stage at most once");
+  for (const int seen = tiles_seen<T>(own.call, own.first_query + 64); own.tiles > seen; --own.tiles) {
+    begin_turn();
+    end_turn();
+    own.leave_K();
+    own.leave_V();
+  }
   // TODO(11.7) First S of the last tile, alone, in a turn of its own; its softmax and P. Then for each tile j before
   // it, in a turn: S = Q K_jᵀ is issued, O rescaled, O += P V_{j+1} issued. After the turn: wait for S alone, leave
   // K_j, softmax, wait for O, leave V_{j+1}, and only now P. At the end O += P V_0, in no turn. The wait for the next K

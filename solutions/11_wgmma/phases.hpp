@@ -58,6 +58,14 @@ struct Call {
   bool causal;
 };
 
+/// How many tiles of keys the queries before `end` see, from the first tile on. If they see no key: one tile, all of it
+/// masked.
+template <class T>
+__device__ __forceinline__ int tiles_seen(const Call& call, int end) {
+  const int keys = call.causal ? min(call.Nq, end) + call.Nk - call.Nq : call.Nk;
+  return max(1, (keys + T::Bc - 1) / T::Bc);
+}
+
 /// What a block has to do: a tile of queries of a head against so many tiles of keys, from the last one to the first,
 /// so that those with a mask come first. Blocks start in the order of their numbers. Four heads at a time, whose K and
 /// V fit the L2 cache; of all these, with the causal mask, the longest first, so that short ones fill the gaps at the
@@ -72,8 +80,7 @@ struct Work {
     const int number = blockIdx.x - first_head * call.query_tiles;
     head = first_head + number % heads;
     first_query = (call.query_tiles - 1 - number / heads) * T::Br;
-    const int seen = call.causal ? min(call.Nq, first_query + T::Br) + call.Nk - call.Nq : call.Nk;
-    tiles = max(1, (seen + T::Bc - 1) / T::Bc);  // if it sees no key, one tile, all of it masked
+    tiles = tiles_seen<T>(call, first_query + T::Br);
   }
 };
 

@@ -27,6 +27,7 @@ struct Consumer {
   typename T::Output O;
   float m[2] = {-INFINITY, -INFINITY}, l[2] = {0, 0}, rescale[2];
   float S_scale, V_scale = 1, V_next;  // of S that was started last; of O; of V's tile that goes with that S
+  float Q_scale, K_ahead, V_ahead;     // of this consumer's queries; of the tile of K, and of V, that comes next
   Position<T::stages> at_K, at_V;
 
   __device__ __forceinline__ Consumer(typename T::Shared& shared, const Call& numbers, const Work<T>& work, int own)
@@ -35,8 +36,10 @@ struct Consumer {
         number(own),
         head(work.head),
         first_query(work.first_query + 64 * own),
-        tiles(work.tiles) {
+        tiles(work.tiles),
+        Q_scale(scale_of_queries(numbers, head, first_query)) {
     O.fill(0);
+    read_scales(tiles - 1);
   }
 
   /// Waits until the next tile of K, or of V, is there.
@@ -51,11 +54,17 @@ struct Consumer {
     if (threadIdx.x % 32 == 0) mbarrier_arrive(smem.V_empty[at_V.stage]);
     at_V.advance();
   }
-  /// Tile j's scores. The scales are read here, so that they are there when the product is.
+  /// The scales of tile j. They are read a tile before they are needed: who waits for them in its turn holds up all.
+  __device__ __forceinline__ void read_scales(int j) {
+    K_ahead = scale_of_keys(call, head, j);
+    V_ahead = call.V_scales[std::int64_t(head) * call.key_blocks + j];
+  }
+  /// Tile j's scores.
   __device__ __forceinline__ void start_S(int j) {
     start_QK<T>(S, smem.Q[number], smem.K[at_K.stage]);
-    S_scale = scale_of_scores(call, head, first_query, j);
-    V_next = call.V_scales[std::int64_t(head) * call.key_blocks + j];
+    S_scale = Q_scale * K_ahead;
+    V_next = V_ahead;
+    read_scales(max(j - 1, 0));
   }
   __device__ __forceinline__ void start_O() { start_PV<T>(O, P, smem.V[at_V.stage]); }
   /// S of tile j becomes P·2^8 in fp32; m and l; rescale, with the change of units to V's tile j. It is masked where

@@ -118,15 +118,18 @@ __device__ __forceinline__ void produce(typename T::Shared& smem, const TensorMa
 // any case, has the product of all three factors for its scale.
 //
 // TODO(12.4) Starts S = Q Kᵀ of the codes, (64, d), (Bc, d) -> (64, Bc): a fence; a product for each 32 columns, of
-// which the first does not add to S; a group. And by what S is to be multiplied: the call's scale, that of the block of
-// Q that holds this consumer's queries, that of K's tile j. A consumer may have no query that exists: then take the
-// last block (about 12 lines).
+// which the first does not add to S; a group. And by what S is to be multiplied: the call's scale times that of the
+// block of Q that holds this consumer's queries; and the scale of K's tile j. A consumer may have no query that exists:
+// then take the last block (about 13 lines).
 // STUB: template <class T>
 // STUB: __device__ __forceinline__ void start_QK(typename T::Scores& S, const Tile<64, T::d>& Q,
 // STUB:                                          const Tile<T::Bc, T::d>& K) {
 // STUB:   WORKBOOK_TODO(12.4);
 // STUB: }
-// STUB: __device__ inline float scale_of_scores(const Call& call, int head, int first_query, int j) {
+// STUB: __device__ inline float scale_of_queries(const Call& call, int head, int first_query) {
+// STUB:   WORKBOOK_TODO(12.4);
+// STUB: }
+// STUB: __device__ inline float scale_of_keys(const Call& call, int head, int j) {
 // STUB:   WORKBOOK_TODO(12.4);
 // STUB: }
 // BEGIN 12.4
@@ -138,10 +141,12 @@ __device__ __forceinline__ void start_QK(typename T::Scores& S, const Tile<64, T
     wgmma_mma_async<E4m3>(S, thirty_two_columns(Q, c), thirty_two_columns(K, c), c > 0);
   wgmma_commit_group();
 }
-__device__ inline float scale_of_scores(const Call& call, int head, int first_query, int j) {
+__device__ inline float scale_of_queries(const Call& call, int head, int first_query) {
   const int block = min(first_query / block_rows, call.query_blocks - 1);
-  return call.scale * call.Q_scales[std::int64_t(head) * call.query_blocks + block] *
-         call.K_scales[std::int64_t(head) * call.key_blocks + j];
+  return call.scale * call.Q_scales[std::int64_t(head) * call.query_blocks + block];
+}
+__device__ inline float scale_of_keys(const Call& call, int head, int j) {
+  return call.K_scales[std::int64_t(head) * call.key_blocks + j];
 }
 // END 12.4
 
@@ -214,6 +219,12 @@ __device__ __forceinline__ void rescale_O(Fragment<float, n>& O, const float (&r
 // nothing is multiplied by a scale for each key. When the next tile's scale is another, O has to be brought to it. That
 // is a factor for all of O, as rescale is.
 //
+// Scales are powers of two, so the inverse of one is exact: the same exponent with the other sign. A division would be
+// right too, and take a dozen instructions where every consumer waits for its turn.
+__device__ inline float inverse(float power_of_two) {
+  return __uint_as_float((254u << 23) - __float_as_uint(power_of_two));  // biased exponents e and 254 - e
+}
+
 // TODO(12.6) Starts O += P V of the codes, (64, Bc), (d, Bc)ᵀ -> (64, d): a fence, a product for each 32 keys, a group.
 // And the change of units: both factors of rescale get what brings O from V_scale to V_next, and V_scale becomes
 // V_next (about 11 lines).
@@ -235,7 +246,7 @@ __device__ __forceinline__ void start_PV(typename T::Output& O, const typename T
   wgmma_commit_group();
 }
 __device__ inline void change_units(float (&rescale)[2], float& V_scale, float V_next) {
-  const float factor = V_scale / V_next;
+  const float factor = V_scale * inverse(V_next);
   rescale[0] *= factor, rescale[1] *= factor;
   V_scale = V_next;
 }

@@ -20,8 +20,6 @@ int main(int argc, char** argv) {
 #if !defined(ZOO_WITHOUT_HOPPER)  // nvcc compiles these for compute capability 9.0 only
     zoo::hopper_cases(),
     zoo::hopper_attention(),
-#endif
-#if !defined(ZOO_FOR_GPU)  // ptxas refuses mistakes_hopper.cu
     zoo::hopper_mistakes(),
 #endif
   };
