@@ -183,6 +183,7 @@ void visit_counters(const simt::Counters& c, const std::function<void(const std:
   take_if_any("wgmma_instructions", c.wgmma_instructions);
   take_if_any("wgmma_operations", c.wgmma_operations);
   take_if_any("wgmma_wavefronts", c.wgmma_wavefronts);
+  take_if_any("wgmma_partial_waits", c.wgmma_partial_waits);
   take_if_any("mbarrier_arrivals", c.mbarrier_arrivals);
   take_if_any("mbarrier_waits", c.mbarrier_waits);
   take("named_barriers", c.named_barriers);

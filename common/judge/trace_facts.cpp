@@ -69,6 +69,7 @@ constexpr std::array<Metric, 40> metrics{{
     {"wgmma_instructions", "sm__inst_executed_pipe_tensor_op_gmma.sum"},
     {"wgmma_operations", "sm__ops_path_tensor_op_hgmma_src_fp16.sum"},
     {"wgmma_wavefronts", "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_gmma.sum"},
+    {"wgmma_partial_waits", ""},
     {"mbarrier_arrivals", ""},
     {"mbarrier_waits", ""},
 }};

@@ -66,6 +66,8 @@ struct Counters {
   std::uint64_t wgmma_operations = 0;    ///< sm__ops_path_tensor_op_hgmma_src_fp16.sum and its like: 2 m n k
   /// l1tex__data_pipe_lsu_wavefronts_mem_shared_op_gmma.sum: 128 bytes of operands in shared memory each.
   std::uint64_t wgmma_wavefronts = 0;
+  /// Waits for wgmma that leave newer groups under way, once a warp: what follows runs beside these. No metric.
+  std::uint64_t wgmma_partial_waits = 0;
   std::uint64_t mbarrier_arrivals = 0;  ///< of threads. No metric.
   std::uint64_t mbarrier_waits = 0;     ///< of threads, those that do not wait too. No metric.
   std::uint64_t named_barriers = 0;     ///< barrier.sync and .arrive, counted once a phase. No metric.

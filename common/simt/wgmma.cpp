@@ -483,6 +483,7 @@ void wgmma_wait(int groups_left) {
   const int member = member_of(lane);
   const int last = group.lanes[std::size_t(member)].committed - groups_left;
   if (last <= group.lanes[std::size_t(member)].complete) return;
+  lane.block->counters.wgmma_partial_waits += groups_left > 0 && lane.index == 0;
   lane.waits_at = __builtin_return_address(0);
   if (group.executed < last) {
     const bool all = int(group.waiting.size()) == kGroupLanes - 1 && committed_by_all(group) >= last;

@@ -123,6 +123,21 @@ void expect_waits(const Tiles& tiles, std::int64_t d) {
          "one lane of a warp arrives for all of it", "arrivals");
 }
 
+/// How often a warp waits for S and leaves O += P V under way: once for each tile of keys but the first.
+void expect_partial_waits(const Tiles& tiles, std::int64_t d) {
+  const Problem problem = input("normal", {1, 1, 1, 100, 3 * tiles.Bc, d}, 8).problem;
+  const worker::Reply reply = attention(problem, tiles.numbers()).reply;
+  const double waits = counter(reply, "wgmma_partial_waits"), expected = 4.0 * tiles.consumers() * (3 - 1);
+  expect(
+      waits == expected,
+      fmt::format("warps wait {} times for one product and leave a newer one under way; expected {}: each warp for S "
+                  "of every tile but the first, while O += P V runs; d={}, {}",
+                  waits, expected, d, tiles.text()),
+      waits < expected ? "the softmax begins when no product is under way: the tensor cores rest until it is done"
+                       : "there are more waits of that kind than tiles",
+      "overlap");
+}
+
 // ---- 11.1 ----
 
 struct Place {
@@ -421,6 +436,11 @@ TEST_CASE("overlapped, nothing is touched too early", "[11.7]") {
 TEST_CASE("overlapped, each tile is waited for once", "[11.7]") {
   require_counters();
   expect_waits(own(64, 3), 64);
+}
+
+TEST_CASE("overlapped, each softmax but the first runs beside a product", "[11.7]") {
+  require_counters();
+  expect_partial_waits(own(64, 3), 64);
 }
 
 TEST_CASE("O is rescaled by the factor of its own tile", "[11.7]") {

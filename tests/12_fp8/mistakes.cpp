@@ -149,7 +149,7 @@ const judge::Declared declared(
                    {judge::Turn::lanes, in_O, values()}},
      .claimed = judge::words(
          "accuracy barriers keys-in-order keys-inverse not-orthogonal offset-missing order-dependent "
-         "outlier-not-spread row-without-keys rows-mixed scale-no-power scale-too-large "
+         "outlier-not-spread overlap row-without-keys rows-mixed scale-no-power scale-too-large "
          "scale-too-small score-error signs-forgotten steps-between-lanes tail-not-zeroed traffic "
          "turns uncoalesced waits wgmma-count"),
      .without_mutant = {{judge::one_claim_of_several, judge::words("accuracy outlier-not-spread score-error")}}});

@@ -427,6 +427,21 @@ TEST_CASE("overlapped, nothing is touched too early", "[12.7]") {
   }
 }
 
+TEST_CASE("overlapped, each softmax but the first runs beside a product", "[12.7]") {
+  require_counters();
+  const Problem problem = input("normal", {1, 1, 1, 100, 3 * two.Bc, 64}, 8).problem;
+  const double waits = counter(attention(problem, two.numbers()).reply, "wgmma_partial_waits");
+  const double expected = 4.0 * two.consumers() * (3 - 1);
+  expect(
+      waits == expected,
+      fmt::format("warps wait {} times for one product and leave a newer one under way; expected {}: each warp for S "
+                  "of every tile but the first, while O += P V runs",
+                  waits, expected),
+      waits < expected ? "the softmax begins when no product is under way: the tensor cores rest until it is done"
+                       : "there are more waits of that kind than tiles",
+      "overlap");
+}
+
 TEST_CASE("overlapped, each tile is waited for once", "[12.7]") {
   require_counters();
   const Problem problem = input("normal", {1, 1, 1, 100, 3 * 128, 64}, 65).problem;

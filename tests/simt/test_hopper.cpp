@@ -264,6 +264,7 @@ TEST_CASE("what a warp-specialised kernel asks of the copy engine and the tensor
   CHECK(c.wgmma_instructions == blocks * 3 * key_tiles * (4 + 8) * 4);
   CHECK(c.wgmma_operations == blocks * 3 * key_tiles * 2 * (64ull * 128 * 64 + 64ull * 64 * 128));
   CHECK(c.wgmma_wavefronts == blocks * 3 * key_tiles * (4 * (64 + 128) + 8 * 64) / 4);
+  CHECK(c.wgmma_partial_waits == blocks * 3 * 4 * (key_tiles - 1));  // for S, beside O += P V of the tile before
   CHECK(c.shared.store_instructions == blocks * 3 * 4 * 16);
   CHECK(c.shared.store_wavefronts == c.shared.store_instructions);
 }
