@@ -106,14 +106,16 @@ __device__ __forceinline__ void consume_overlapped(Consumer<T>& own) {
     if constexpr (T::in_turn) pass_turn<T>(own.number);
   };
   if constexpr (T::in_turn) open_turns<T>(own.number);
-  // The block's last rows may see tiles that this consumer's 64 rows do not: it passes over them, which is to take its
-  // turn and leave the stage. It may leave a stage before the tile is there, but only once.
-  static_assert(T::Br - 64 <= T::stages * T::Bc, "a consumer passes over a stage at most once");
+  // The block's last rows may see tiles that this consumer's 64 rows do not: it passes over them, in its turn. It waits
+  // for each of them all the same, since a parity tells a barrier's phase from the one before, not from the one before
+  // that: a consumer must not be a round ahead of the copies.
   for (const int seen = tiles_seen<T>(own.call, own.first_query + 64); own.tiles > seen; --own.tiles) {
+    own.wait_K();
+    own.leave_K();
+    own.wait_V();
+    own.leave_V();
     begin_turn();
     end_turn();
-    own.leave_K();
-    own.leave_V();
   }
   // TODO(11.7) First S of the last tile, alone, in a turn of its own; its softmax and P. Then for each tile j before
   // it, in a turn: S = Q K_jᵀ is issued, O rescaled, O += P V_{j+1} issued. After the turn: wait for S alone, leave
