@@ -55,7 +55,8 @@ __device__ __forceinline__ void dS_of_queries(Shared& smem, Accumulator (&S)[2][
                                               int first_query, int first_key, const QueryRow (&row)[2][elements],
                                               float scale, const Mask& mask) {
   // TODO(6.5) The same with the roles exchanged: fragment (r, n) has the 16 queries from first_query + 16 r on and the
-  // 16 keys from first_key + 16 n on. Only dS is needed (about 15 lines).
+  // 16 keys from first_key + 16 n on. Only dS is needed. For a mask, learn_map(smem.index) says which query and which
+  // key an element is (about 15 lines).
   // BEGIN 6.5
   WORKBOOK_TODO(6.5);
   // END 6.5

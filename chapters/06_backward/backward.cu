@@ -64,8 +64,8 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
   for (std::int64_t query = queries.begin; query < queries.end; query += T::passing, stage ^= 1) {
     // TODO(6.7) Wait until this row block is there for all warps, and all have used the one before it. Start to copy
     // the next one, if there is one, to the other place. Does this one need a mask? If it does, note it, and say which
-    // pairs count. Form this warp's Sᵀ and dPᵀ, (32, 32), and from them Pᵀ and dSᵀ. When the team has stored its own,
-    // add to this warp's columns of dV and dK (about 16 lines).
+    // pairs count: without the causal mask, all whose key exists. Form this warp's Sᵀ and dPᵀ, (32, 32), and from them
+    // Pᵀ and dSᵀ. When the team has stored its own, add to this warp's columns of dV and dK (about 16 lines).
     // BEGIN 6.7
     WORKBOOK_TODO(6.7);
     // END 6.7

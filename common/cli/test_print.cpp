@@ -75,12 +75,24 @@ Lines conclusion(const Session& session, const Verdicts& tests, const Verdict& f
   return lines;
 }
 
+/// The failing test that is shown in full: the first from which the likeliest cause was told, so that what it reports
+/// stands beside it; where no cause is told, the first. The end if none fails.
+Verdicts::const_iterator shown_in_full(const Verdicts& tests) {
+  const auto first = std::ranges::find_if(tests, [](const Verdict* test) { return is_failure(*test); });
+  const judge::Conclusion found = judge::conclude(tests);
+  if (found.causes.empty()) return first;
+  const auto told = std::ranges::find_if(tests, [&](const Verdict* test) {
+    return is_failure(*test) && test->cause && test->cause->id == found.causes.front().id;
+  });
+  return told == tests.end() ? first : told;
+}
+
 /// The tests of one exercise, or those of the whole chapter. `shown`: messages that stand there already, such as a
 /// compiler's log that all tests have.
 void print_exercise(const Session& session, const std::string& heading, const Verdicts& tests, bool verbose,
                     std::set<std::string>& shown) {
   if (tests.empty()) return;
-  const auto failing = std::ranges::find_if(tests, [](const Verdict* test) { return is_failure(*test); });
+  const auto failing = shown_in_full(tests);
   const Lines end = failing == tests.end() ? Lines() : conclusion(session, tests, **failing);
   const std::size_t others = 1 + tests.size() + end.size();
   const std::size_t room = verbose ? SIZE_MAX : std::max(kLeastOfMessage, kMostLines - std::min(kMostLines, others));
@@ -153,6 +165,16 @@ std::string next_of(const Session& session, const ChapterRun& run, const Verdict
                      session.shown(session.book.root / "chapters" / chapter.name() / "README.md"));
 }
 
+/// The run's tests in the order of the chapter's exercises, those of the whole chapter last. They are run in the order
+/// of the test's files, where a lab may come first.
+Verdicts in_order_of_exercises(const ChapterRun& run) {
+  Verdicts all;
+  for (const book::Exercise& exercise : run.chapter->exercises)
+    for (const Verdict* test : tests_of(run, exercise.id)) all.push_back(test);
+  for (const Verdict* test : tests_of(run, judge::kWhole)) all.push_back(test);
+  return all;
+}
+
 }  // namespace
 
 void print_run(const Session& session, const ChapterRun& run, bool verbose) {
@@ -183,15 +205,15 @@ void print_unavailable(const Session& session, const std::vector<ChapterRun>& ru
 void print_next(const Session& session, const std::vector<ChapterRun>& runs, const std::string& exercise) {
   const ChapterRun* passed = nullptr;
   for (const ChapterRun& run : runs) {
-    for (const Verdict& test : run.tests) {
-      if (test.result == Result::skipped || test.result == Result::blocked) continue;
-      const book::Exercise* const tested = run.chapter->find(test.exercise);
-      if (test.result == Result::todo && tested != nullptr && tested->points == 0) continue;
-      if (test.result == Result::passed) {
+    for (const Verdict* test : in_order_of_exercises(run)) {
+      if (test->result == Result::skipped || test->result == Result::blocked) continue;
+      const book::Exercise* const tested = run.chapter->find(test->exercise);
+      if (test->result == Result::todo && tested != nullptr && tested->points == 0) continue;
+      if (test->result == Result::passed) {
         passed = &run;
         continue;
       }
-      fmt::print("next: {}\n", next_of(session, run, test));
+      fmt::print("next: {}\n", next_of(session, run, *test));
       return;
     }
   }

@@ -132,6 +132,15 @@ std::optional<std::string> right_and_wrong(const std::vector<const Trial*>& wron
   return text;
 }
 
+/// Whether every element that is off still holds what outputs start with. Then nothing that was computed has been seen,
+/// and only what the simulator reports is evidence of a cause.
+bool nothing_written(const std::vector<const Trial*>& wrong_trials) {
+  std::int64_t off = 0, unwritten = 0;
+  for (const Trial* trial : wrong_trials)
+    for (const TensorFinding& tensor : trial->tensors) off += tensor.off, unwritten += tensor.unwritten;
+  return off > 0 && unwritten == off;
+}
+
 std::optional<std::string> not_a_number(const std::vector<const Trial*>& wrong_trials) {
   std::int64_t off = 0, nan = 0, unwritten = 0;
   Names tensors;
@@ -298,15 +307,21 @@ Conclusion conclude(const std::vector<const Verdict*>& of_one_exercise) {
   }
   Conclusion conclusion;
   if (failures.empty()) return conclusion;
-  conclusion.causes = ranked_causes(failures);
   const auto say = [&](const std::string& fact) {
     if (conclusion.facts.size() < kMostFacts) conclusion.facts.push_back(fact);
   };
   std::vector<const Trial*> compared = wrong;
   std::erase_if(compared, [](const Trial* trial) { return trial->tensors.empty(); });
+  if (nothing_written(compared))
+    std::erase_if(failures, [](const Verdict* verdict) { return verdict->reports.empty(); });
+  conclusion.causes = ranked_causes(failures);
   if (const auto fact = not_a_number(compared)) say(*fact);
   if (const auto fact = right_and_wrong(compared)) say(*fact);
-  for (const std::string& fact : dependences(wrong, right)) say(fact);
+  // Where a known mistake gives just these numbers, it says by itself which calls it spoils.
+  const bool matched =
+      std::ranges::any_of(conclusion.causes, [](const Cause& cause) { return !cause.measure.empty(); });
+  if (!matched)
+    for (const std::string& fact : dependences(wrong, right)) say(fact);
   for (const std::string& fact : places(compared)) say(fact);
   return conclusion;
 }

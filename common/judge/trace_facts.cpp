@@ -121,8 +121,8 @@ const char* const traffic_legend =
     "sectors: 32 bytes each, as the kernel asks for them, before any cache; at least: different sectors, which a cache "
     "of any size would leave; times: how many times over";
 const char* const shared_legend =
-    "wavefronts: passes through the 32 banks; at least: without bank conflicts; conflicts: the share of the wavefronts "
-    "that they cause";
+    "LDSM: loads of fragments, eight rows of 16 bytes at a time; wavefronts: passes through the 32 banks; at least: "
+    "without bank conflicts; conflicts: the share of the wavefronts that they cause";
 
 std::string launch_shape(const TracedLaunch& launch) {
   return fmt::format("grid ({}, {}, {}), block ({}, {}, {}): {} {} of {} threads, {} dynamic shared memory a block",

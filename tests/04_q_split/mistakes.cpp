@@ -21,14 +21,20 @@ class Warp {
   struct Step {
     float O_factor;
   };
+  /// What the row of lane `lane` of this warp has in its l at the end. Rows behind the last are zeros: each of their
+  /// scores is 0, and so is their m.
+  float l_of(const Row& row, Index lane) {
+    of(row);
+    return lane < Index(l_.size()) ? l_[std::size_t(lane)] : float(right_.Nk());
+  }
   const std::vector<std::vector<Step>>& of(const Row& row) {
     const Index first = row.query / 32 * 32;
     if (row.head->b == b_ && row.head->h == h_ && first == first_) return rows_;
     b_ = row.head->b, h_ = row.head->h, first_ = first;
-    rows_.clear();
+    rows_.clear(), l_.clear();
     for (Index i = first; i < std::min(first + 32, right_.Nq()); ++i) {
       std::vector<Step>& steps = rows_.emplace_back();
-      right_.attend(*row.head, i, [&](const Row& r) { steps.push_back({r.O_factor}); });
+      l_.push_back(right_.attend(*row.head, i, [&](const Row& r) { steps.push_back({r.O_factor}); }).l);
     }
     return rows_;
   }
@@ -37,6 +43,7 @@ class Warp {
   Attention right_;
   Index b_ = -1, h_ = -1, first_ = -1;
   std::vector<std::vector<Step>> rows_;
+  std::vector<float> l_;
 };
 
 /// Rows that fill up the last warp's 32 have a maximum that never moves.
@@ -98,6 +105,17 @@ Table outputs() {
               m.after_factors([warp = Warp(m)](Row& row) mutable {
                 const Index lane = row.query % 32;
                 if (lane >= 16) row.O_factor = warp.of(row)[std::size_t(lane - 16)][std::size_t(row.number)].O_factor;
+              });
+            });
+  table.add("own-l", "each lane divides by the l of its own row, not by that of the row whose part of O it writes",
+            [](Attention& m) {
+              m.after_last([right = m, warp = Warp(m)](Row& row) mutable {
+                // A lane writes eight neighbours; as many columns at a time as a step has keys.
+                const Index columns = std::min(right.d(), right.step), lanes_per_row = columns / 8;
+                for (Index c = 0; c < right.d(); ++c) {
+                  const Index lane = row.query % 32 % (32 / lanes_per_row) * lanes_per_row + c % columns / 8;
+                  row.O[std::size_t(c)] *= row.l / warp.l_of(row, lane);
+                }
               });
             });
   table.add("second-half-not-rescaled", "rows 16 to 31 of a warp's O are not rescaled", [](Attention& m) {

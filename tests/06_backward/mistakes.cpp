@@ -128,6 +128,13 @@ Table probabilities() {
       "natural-lse",
       "the LSE is subtracted as a natural logarithm, from scores in units of log2: it must be multiplied by log2(e)",
       P([](double score, double lse, double) { return float(std::exp2(score * log2_e - lse)); }));
+  table.add("lse-scaled",
+            "the LSE is multiplied by the scale too: P = exp2(S·scale - LSE), the scale is that of S alone",
+            [](GradientModel& m) {
+              m.P = [scale = m.score_scale](double score, double lse, double) {
+                return float(std::exp(score - scale * log2_e * lse));
+              };
+            });
   table.add("base-e", "scores and LSE are in units of log2, but the exponential is e's",
             P([](double score, double lse, double) { return float(std::exp((score - lse) * log2_e)); }));
   return table;
@@ -217,6 +224,14 @@ Table tiles() {
   table.add("rows-mixed-up",
             "an element takes the LSE and the D of another query: of its row where the query is its column",
             [](GradientModel& m) { m.query_of = [](Index i, Index j) { return round_down(i, 16) + j % 16; }; });
+  table.add(
+      "rows-of-first-half",
+      "an element takes the LSE and the D of a query from the first half of the row block: the rows begin with that of "
+      "the block's first query, and first_query is to be added",
+      [](GradientModel& m) {
+        m.query_of = [tile = m.passing](Index i, Index) { return round_down(i, tile) + i % 32; };
+      },
+      [](const GradientModel& m) { return m.tiled() && !m.of_queries && m.passing > 32; });
   table.add("last-tile-only", "only the last tile that passes by counts: the accumulators are cleared in each",
             only([](Index tile, Index, Index last) { return tile == last; }));
   table.add("first-tile-only", "only the first tile that passes by counts",
@@ -322,6 +337,13 @@ judge::MistakeTable<RowSums> row_sums() {
             D([](const auto& O, const auto& dO, Index row) { return sum(O, dO, row, 1, O.sizes[3] / 2); }));
   table.add("D-of-warp", "D is the sum over all queries of a warp: the shuffles reach beyond the lanes of one query",
             D([](const auto& O, const auto& dO, Index row) { return sum_of_warp(O, dO, row); }));
+  table.add("D-of-neighbours",
+            "D is the sum over two neighbouring queries: the first step of the shuffles is d / 8, which is the number "
+            "of lanes of a query and reaches those of the next one. Begin with half of it",
+            D([](const auto& O, const auto& dO, Index row) {
+              const Index first = round_down(row, 2), all = Index(O.values.size()) / O.sizes[3];
+              return sum(O, dO, first, std::min<Index>(2, all - first), O.sizes[3]);
+            }));
   table.add("D-even-columns", "D holds the products of the even columns only: a half2 has two",
             D([=](const auto& O, const auto& dO, Index row) { return products(O, dO, row, 2, nullptr); }));
   table.add("D-missing", "D is 0", D([](const auto&, const auto&, Index) { return 0; }));

@@ -120,6 +120,26 @@ constexpr ReportKind report_kinds[] = {
     {simt::Mistake::never_written, "never-written", "some threads or rows are left out"},
 };
 
+/// The kind's cause, said more closely where the reports together tell more than their kind.
+std::string sentence_of(const ReportKind& kind, const std::vector<simt::Report>& reports) {
+  const auto any = [&](auto holds) { return std::ranges::any_of(reports, holds); };
+  if (kind.mistake == simt::Mistake::outside_global && any([&](const simt::Report& report) {
+        return report.mistake == kind.mistake && report.what.find("before the beginning") != std::string::npos;
+      }))
+    return "an index is negative: it lies before the beginning of the tensor";
+  if (kind.mistake == simt::Mistake::outside_global && any([&](const simt::Report& report) {
+        return report.mistake == kind.mistake && report.side.action.find("copies asynchronously") != std::string::npos;
+      }))
+    return "a copy reads past the end: of rows that do not exist nothing may be read. How many there are, and how many "
+           "bytes of each copy are left out and become zeros, decide that";
+  // What is still being copied is read; but others read what was there before as well.
+  if (kind.mistake == simt::Mistake::pending_copy &&
+      any([](const simt::Report& report) { return report.mistake == simt::Mistake::write_after_read; }))
+    return "a copy is used before the wait for it, or it begins too early: while other warps still read what lies "
+           "there";
+  return kind.cause;
+}
+
 Outcome outcome_of_reports(const Failure& failure, const Call& call) {
   current_trial().reported = true;
   Outcome outcome{Result::failed, headline("") + "\n  the call was " + call.text()};
@@ -129,7 +149,7 @@ Outcome outcome_of_reports(const Failure& failure, const Call& call) {
   const auto* const kind = std::ranges::find_if(report_kinds, [&](const ReportKind& each) {
     return std::ranges::count(failure.reports, each.mistake, &simt::Report::mistake) > 0;
   });
-  if (kind != std::end(report_kinds)) outcome.cause = Cause{kind->id, kind->cause, ""};
+  if (kind != std::end(report_kinds)) outcome.cause = Cause{kind->id, sentence_of(*kind, failure.reports), ""};
   return outcome;
 }
 
