@@ -482,8 +482,10 @@ Table in_each_visit(const Table& table, const std::vector<std::string>& ids) {
 
 Table softmaxes() {
   Table table;
-  table.add("m-starts-at-0", "m starts at 0 instead of −∞: scores far below 0 underflow",
-            [](Attention& m) { m.first_m = 0; });
+  table.add(
+      "m-starts-at-0",
+      "m starts at 0, or at the tiny std::numeric_limits<float>::min(), instead of −∞: scores far below 0 underflow",
+      [](Attention& m) { m.first_m = 0; });
   table.add("no-max-subtraction", "the row maximum is not subtracted before exp",
             [](Attention& m) { m.after_maximum([](Row& row) { row.m_old = row.m = row.subtracted = 0; }); });
   table.add("masked-row-nan", "a row without a visible key computes −∞ − (−∞), which is NaN: subtract 0 where m is −∞",
