@@ -2,8 +2,8 @@
 //
 // This is the baseline for traffic and time: what the fused kernels from chapter 3 on are compared with. Both products
 // run on tensor cores, every kernel reads and writes 16 bytes a thread, and S and P are each written once and read
-// once. S is kept in fp32: at a score of 100 neighbouring fp16 numbers are 1/16 apart, which would change a weight by 6
-// %. P is kept in fp16, since that is what the second product takes.
+// once. S is kept in fp32: at a score of 100 neighbouring fp16 numbers are 1/16 apart, and rounding to the nearer one
+// would change a weight by up to 3 %. P is kept in fp16, since that is what the second product takes.
 //
 // Source: Dao et al. 2022, section 2.2, Algorithm 0.
 // Test it: ./workbook test 1

@@ -83,9 +83,18 @@ void print_row(const Session& session, const StageRow& row) {
 }
 
 void print_legend(const std::vector<StageRow>& rows) {
+  std::vector<const StageRow*> open;  // the reader's stages that wait for an exercise: one line for them all
   for (const StageRow& row : rows) {
-    if (!row.message.empty()) fmt::print("\n{}: {}\n", row.chapter->name(), row.message);
+    if (row.result == worker::name(worker::Ending::todo))
+      open.push_back(&row);
+    else if (!row.message.empty())
+      fmt::print("\n{}: {}\n", row.chapter->name(), row.message);
   }
+  if (!open.empty()) fmt::print("\n{}: {}\n", open[0]->chapter->name(), open[0]->message);
+  if (open.size() > 1)
+    fmt::print("{} more open: {}; --stage 1 runs one chapter alone\n", open.size() - 1,
+               open.size() == 2 ? open[1]->chapter->name()
+                                : fmt::format("{} to {}", open[1]->chapter->name(), open.back()->chapter->name()));
   fmt::print(
       "\nmax err: error of the element of O that uses most of its bound; previous: largest difference to the stage "
       "above;\nof a backward stage: the same of dQ, dK and dV for a normal dO, and previous: to the naive "

@@ -4,6 +4,7 @@
 #include <set>
 #include <sstream>
 
+#include "common/book/files.hpp"
 #include "common/book/progress.hpp"
 #include "common/book/text.hpp"
 #include "common/judge/narrow.hpp"
@@ -68,6 +69,8 @@ Lines conclusion(const Session& session, const Verdicts& tests, const Verdict& f
   if (found.causes.empty() && first.result == Result::failed && found.facts.empty())
     lines.emplace_back("    likely cause: cannot be told: it is none of the mistakes that the book knows");
   for (const std::string& fact : found.facts) lines.push_back("    " + fact);
+  if (first.result == Result::crashed && first.exercise != judge::kWhole)
+    lines.push_back(fmt::format("    ./workbook test {} --debug stops at the line where it happens", first.exercise));
   if (first.place) {
     lines.push_back(fmt::format("    look at: {}:{}      more help: ./workbook hint {}", first.place->file,
                                 first.place->line, first.exercise));
@@ -135,10 +138,10 @@ std::string counts_text(const ChapterRun& run) {
 /// Where exercises pass: how the book does it, and what is still open.
 std::string after_passing(const Session& session, const Chapter& chapter, const std::string& exercise) {
   const auto progress = book::load_progress(session.book);
-  const std::string solution =
-      session.book.has_solutions(chapter)
-          ? fmt::format("./workbook solution {} shows how the book does it", exercise.empty() ? "N.M" : exercise)
-          : "";
+  const std::string solution = session.book.has_solutions(chapter)
+                                   ? fmt::format("./workbook solution {} shows how the book does it",
+                                                 exercise.empty() ? chapter.exercises.front().id : exercise)
+                                   : "";
   for (const Chapter& other : session.book.chapters) {
     for (const book::Exercise& each : other.exercises) {
       const book::ExerciseProgress& at = progress.at(each.id);
@@ -153,6 +156,15 @@ std::string after_passing(const Session& session, const Chapter& chapter, const 
   return (solution.empty() ? "" : solution + "; ") + "everything is solved: ./workbook run --chapters runs your stages";
 }
 
+/// Whether a lab's WORKBOOK_MEND stands in that line.
+bool is_lab_line(const Session& session, const judge::SourcePlace& place) {
+  std::istringstream text(book::read_file(session.book.root / place.file));
+  std::string line;
+  for (int number = 0; number < place.line && std::getline(text, line); ++number) {
+  }
+  return line.find("WORKBOOK_MEND(") != std::string::npos;
+}
+
 std::string next_of(const Session& session, const ChapterRun& run, const Verdict& test) {
   const Chapter& chapter = *run.chapter;
   if (test.exercise == judge::kWhole)
@@ -160,6 +172,12 @@ std::string next_of(const Session& session, const ChapterRun& run, const Verdict
                        chapter.number, chapter.number);
   if (test.result != Result::todo)
     return fmt::format("mend exercise {}, then ./workbook test {}", test.exercise, test.exercise);
+  if (test.place && is_lab_line(session, *test.place))
+    return fmt::format(
+        "exercise {}, {}: mend what is wrong there, and take out the line with WORKBOOK_MEND ({}:{}), which says that "
+        "it "
+        "is open",
+        test.exercise, chapter.find(test.exercise)->title, test.place->file, test.place->line);
   return fmt::format("exercise {}, {}: open {}:{}, lesson in {}", test.exercise, chapter.find(test.exercise)->title,
                      test.place ? test.place->file : "", test.place ? test.place->line : 0,
                      session.shown(session.book.root / "chapters" / chapter.name() / "README.md"));
@@ -185,7 +203,10 @@ void print_run(const Session& session, const ChapterRun& run, bool verbose) {
                                                  run.tree == "solutions" ? "the book's solution" : "your code",
                                                  several ? std::string(", on ") + text(run.backend) : ""),
                                      "bold"));
-  if (!run.own_warnings.empty()) fmt::print("warnings:\n{}\n", book::indented(run.own_warnings, "    "));
+  if (!run.own_warnings.empty()) {
+    fmt::print("warnings:\n");
+    for (const std::string& line : lines_of(run.own_warnings, "    ")) fmt::print("{}\n", line);
+  }
   std::set<std::string> shown;
   for (const book::Exercise& exercise : chapter.exercises)
     print_exercise(session, exercise.id + " " + exercise.title, tests_of(run, exercise.id), verbose, shown);
@@ -203,6 +224,13 @@ void print_unavailable(const Session& session, const std::vector<ChapterRun>& ru
 }
 
 void print_next(const Session& session, const std::vector<ChapterRun>& runs, const std::string& exercise) {
+  // What fails comes before what is open.
+  for (const ChapterRun& run : runs) {
+    const auto failing = std::ranges::find_if(run.tests, is_failure);
+    if (failing == run.tests.end()) continue;
+    fmt::print("next: {}\n", next_of(session, run, *failing));
+    return;
+  }
   const ChapterRun* passed = nullptr;
   for (const ChapterRun& run : runs) {
     for (const Verdict* test : in_order_of_exercises(run)) {

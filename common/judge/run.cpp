@@ -35,12 +35,19 @@ json subject_json(const worker::WorkerBuilt& built, const Plan& plan) {
                       built.ok ? "" : first_errors(as_the_reader_knows(built.log, plan)), false);
 }
 
+/// Whether an exercise is the one that is tested, if only one is.
+bool is_asked(const std::string& id, const std::string& exercise) {
+  return exercise.empty() || id == exercise;
+}
+
 /// Products in the lines of kernels' exercises that no test can tell from right ones: they are wrong from 2^31 on.
-std::string narrow_offsets(const Workspace& workspace, const Plan& plan) {
+std::string narrow_offsets(const Workspace& workspace, const Plan& plan, const std::string& exercise) {
   std::string warnings;
   for (const auto& [id, in] : plan.regions) {
     const book::Region* region = in.reader.find(id);
-    if (region == nullptr || book::is_open(*region) || fs::path(in.file).extension() == ".cpp") continue;
+    if (!is_asked(id, exercise) || region == nullptr || book::is_open(*region) ||
+        fs::path(in.file).extension() == ".cpp")
+      continue;
     for (const book::NarrowProduct& product : book::narrow_products(book::join_lines(in.reader.lines))) {
       if (product.line <= region->begin_line || product.line >= region->end_line) continue;
       warnings += fmt::format(
@@ -53,14 +60,15 @@ std::string narrow_offsets(const Workspace& workspace, const Plan& plan) {
 }
 
 /// What the compiler warns of in lines of the tree's exercises, whichever build said it first. Everything else in those
-/// files is the book's.
-std::string own_warnings(const Workspace& workspace, const Plan& plan, const Built& built) {
+/// files is the book's. Where one exercise is tested, those of the others are left out.
+std::string own_warnings(const Workspace& workspace, const Plan& plan, const Built& built,
+                         const std::string& exercise) {
   const auto is_own = [&](const std::string& file, int line) {
     return std::ranges::any_of(plan.regions, [&](const auto& entry) {
       const auto& [id, in] = entry;
       const book::Region* region = in.reader.find(id);
-      return region != nullptr && file == workspace.shown(plan.tree.folder / in.file) && line > region->begin_line &&
-             line < region->end_line && !book::is_open(*region);
+      return is_asked(id, exercise) && region != nullptr && file == workspace.shown(plan.tree.folder / in.file) &&
+             line > region->begin_line && line < region->end_line && !book::is_open(*region);
     });
   };
   std::string text;
@@ -71,7 +79,7 @@ std::string own_warnings(const Workspace& workspace, const Plan& plan, const Bui
       if (text.find(warning.substr(0, warning.find('\n'))) == std::string::npos) text += warning;
     }
   }
-  return text + narrow_offsets(workspace, plan);
+  return text + narrow_offsets(workspace, plan, exercise);
 }
 
 /// compute-sanitizer over the workers of one run.
@@ -320,7 +328,7 @@ ChapterRun run_plan(const Workspace& workspace, const Plan& plan, const Built& b
   run.unavailable = plan.unavailable;
   if (const auto whole = built.find(plan.whole); whole != built.end() && whole->second.ok)
     run.warnings = whole->second.log;
-  run.own_warnings = own_warnings(workspace, plan, built);
+  run.own_warnings = own_warnings(workspace, plan, built, request.exercise);
   const Watching watching = watch_with(workspace, request);
   run_program(workspace, plan, request, context_json(workspace, plan, built, request, watching, run), run);
   tell_reports(run.tests);

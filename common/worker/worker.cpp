@@ -68,7 +68,9 @@ std::string signal_text(int signal) {
     case SIGSEGV:
       return "signal 11, segmentation fault: it touched memory that is not its own";
     case SIGABRT:
-      return "signal 6, abort: abort() was called, an assertion failed, or the memory allocator found damage";
+      return "signal 6, abort: an assertion failed (as that of a std::span or std::vector whose index is past its "
+             "end), "
+             "abort() was called, or the memory allocator found damage";
     case SIGFPE:
       return "signal 8: an integer was divided by zero";
     case SIGILL:

@@ -260,6 +260,13 @@ Table scores_alone() {
   table.add(masks());
   table.add("S-transposed", "S is written as (Nk, Nq): row i of S belongs to query i",
             [](Attention& m) { m.written = place_in_transposed; });
+  table.add("sum-not-reset", "the sum of QKᵀ is not set back to 0 before each key: it still holds the keys before it",
+            [](Attention& m) {
+              m.after_scores([](Row& row) {
+                float sum = 0;
+                for (float& x : row.S) x = x == -infinity ? x : sum += x;
+              });
+            });
   table.add("last-key-dropped", "the last key's scores are never written", [](Attention& m) { m.keys.to -= 1; });
   table.add("last-row-not-written", "the last query's scores are never written",
             [](Attention& m) { m.rows.to = m.Nq() - 1; });
@@ -403,6 +410,7 @@ const judge::Declared declared(
                                              "exponent-wrong-sign first-key-dropped l-not-reset last-feature-dropped "
                                              "lse-masked-plus-infinity lse-max-only lse-minus-max lse-negative "
                                              "lse-not-log lse-sum-only lse-unscaled-max m-not-kept m-not-reset "
+                                             "sum-not-reset "
                                              "mask-after-softmax mask-reversed rescale-swapped rescaled-too-late "
                                              "scale-ignored scale-inverted scores-returned softmax-whole-matrix "
                                              "sum-overwritten")},
@@ -474,8 +482,10 @@ Table in_each_visit(const Table& table, const std::vector<std::string>& ids) {
 
 Table softmaxes() {
   Table table;
-  table.add("m-starts-at-0", "m starts at 0 instead of −∞: scores far below 0 underflow",
-            [](Attention& m) { m.first_m = 0; });
+  table.add(
+      "m-starts-at-0",
+      "m starts at 0, or at the tiny std::numeric_limits<float>::min(), instead of −∞: scores far below 0 underflow",
+      [](Attention& m) { m.first_m = 0; });
   table.add("no-max-subtraction", "the row maximum is not subtracted before exp",
             [](Attention& m) { m.after_maximum([](Row& row) { row.m_old = row.m = row.subtracted = 0; }); });
   table.add("masked-row-nan", "a row without a visible key computes −∞ − (−∞), which is NaN: subtract 0 where m is −∞",

@@ -25,6 +25,10 @@ Table masks() {
   };
   table.add("mask-per-tile", "the mask counts queries from the beginning of their tile: it needs their row in Q",
             mask([](const Attention& m, Index i) { return m.visible(i % m.tiling.Br); }));
+  table.add("mask-per-tile", "the mask takes the number of the tile's rows for Nq: it needs the head's",
+            mask([](const Attention& m, Index i) {
+              return visible_keys(i, m.last_of_tile(i) + 1 - round_down(i, m.tiling.Br), m.Nk(), true);
+            }));
   table.add("mask-diagonal-tile-open", "tiles on the diagonal are not masked", mask([](const Attention& m, Index i) {
               return std::min(m.Nk(), judge::round_up(m.visible(m.last_of_tile(i)), m.tiling.Bc));
             }));

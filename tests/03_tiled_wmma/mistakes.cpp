@@ -10,7 +10,7 @@ namespace workbook::test::ch03 {
 namespace {
 
 using ch01::Attention;
-using judge::Index, judge::infinity, judge::Range, judge::Row;
+using judge::Index, judge::infinity, judge::Range, judge::round_down, judge::Row;
 using Table = ch01::AttentionTable;
 
 /// 16 × 16 pieces of a tensor are read with rows and columns exchanged; a tile is filled up with zeros.
@@ -44,6 +44,16 @@ Table scores() {
       "K-fragments-row-major",
       "the 16 × 16 fragments of K are not transposed: as the right factor of QKᵀ they are col_major",
       [](Attention& m) { m.K = exchanged_in_fragments; }, whole_fragments);
+  table.add(
+      "accumulators-kept",
+      "a warp's accumulators are not cleared before its second 16 keys: their scores add to the first",
+      [](Attention& m) {
+        m.after_scores([right = m](Row& row) {
+          for (Index j = 16; j < row.keys; ++j)
+            if (right.warp_of(j) == right.warp_of(j - 16)) row.S[std::size_t(j)] += row.S[std::size_t(j - 16)];
+        });
+      },
+      [](const Attention& m) { return m.tiling.key_warps > 0 && m.tiling.Bc / m.tiling.key_warps > 16; });
   return table;
 }
 
@@ -103,22 +113,67 @@ Table warps() {
   table.add("warp-maximum-ignored", "the new maximum leaves out keys of the first warp, whose P then overflows",
             maximum_of(all_but_first));
   table.add("warp-maximum-ignored", "the new maximum is that of the first warp's keys alone", maximum_of(first));
+  table.add("m-of-first-warp",
+            "only the first warp keeps the new m: the others compare each tile with what they began with",
+            [](Attention& m) {
+              m.after_probabilities([right = m](Row& row) {
+                for (Index j = 0; j < Index(row.P.size()); ++j)
+                  if (right.warp_of(j) > 0)
+                    row.P[std::size_t(j)] = right.exponential(row.S[std::size_t(j)] - right.safe(row.m_tile));
+              });
+            });
   table.add("warp-sum-alone", "l adds the sum of the first warp's keys alone, not of all warps'", sum_of(first));
   table.add("warp-sum-dropped", "l leaves out the sum of the last warp's keys", sum_of(all_but_last), more_than_two);
   table.add("warp-product-alone", "O adds the first warp's PV alone, not all warps'", product_of(first));
+  table.add("warp-product-alone", "each thread adds the PV of its own warp for every warp, not each warp's once",
+            [](Attention& m) {
+              m.after_weights([right = m](Row& row) {
+                const Index warps = right.tiling.key_warps, rows_of_warp = 32 * 4 / right.d();
+                const Index own = row.query % right.tiling.Br / rows_of_warp % warps;
+                for (Index j = 0; j < row.keys; ++j)
+                  row.weights[std::size_t(j)] *= right.warp_of(j) == own ? float(warps) : 0;
+              });
+            });
   table.add("warp-product-dropped", "O leaves out the last warp's PV", product_of(all_but_last), more_than_two);
+  return table;
+}
+
+/// P = e^x of what is in units of log2 already; the factor of l and O is right.
+Table exponentials() {
+  Table table;
+  table.add("exp-for-exp2", "P is e^(S − m), with S and m in units of log2: it must be 2^(S − m), by exp2_ftz",
+            [](Attention& m) {
+              m.after_probabilities([right = m](Row& row) {
+                for (std::size_t j = 0; j < row.P.size(); ++j)
+                  row.P[j] = right.exponential(judge::log2_e * (row.S[j] - right.safe(row.subtracted)));
+              });
+            });
   return table;
 }
 
 /// Rows that fill up the last 32 have scores of 0.
 Table rows() {
   Table table;
+  table.add(
+      "rows-of-another-lane",
+      "a lane's scores are those of rows that lie side by side, and the next phase takes them for rows lane, lane + "
+      "32, …",
+      [](Attention& m) {
+        m.after_probabilities([right = m](Row& row) {
+          const Index Br = right.tiling.Br, first = round_down(row.query, Br), count = Br / 32, at = row.query - first;
+          const Index other = first + at % 32 * count + at / 32;
+          for (Index j = 0; j < row.keys; ++j)
+            row.P[std::size_t(j)] =
+                right.exponential(right.score(*row.head, other, row.first + j) - right.safe(row.subtracted));
+        });
+      },
+      [](const Attention& m) { return m.tiling.key_warps > 0 && m.tiling.Br > 32; });
   table.add("one-maximum-for-32-rows",
             "the 32 rows that the lanes of a warp have at a time subtract one maximum, the largest: rows far below it "
             "vanish",
             [](Attention& m) {
               m.after_maximum([right = m](Row& row) {
-                const Index first = judge::round_down(row.query, 32), end = std::min(first + 32, right.Nq());
+                const Index first = round_down(row.query, 32), end = std::min(first + 32, right.Nq());
                 float largest = end < first + 32 ? 0 : -infinity;
                 for (Index i = first; i < end; ++i)
                   for (Index j = 0; j < row.keys; ++j)
@@ -141,6 +196,15 @@ Table roundings() {
 
 Table outputs() {
   Table table;
+  table.add(
+      "product-rescaled", "rescale multiplies the new PV, not the O before it",
+      [](Attention& m) {
+        m.after_weights([](Row& row) {
+          for (float& x : row.weights) x *= row.O_factor;
+          row.O_factor = 1;
+        });
+      },
+      &Attention::several_tiles);
   table.add(
       "V-fragments-col-major",
       "the 16 × 16 fragments of V are transposed: as the right factor of PV they are row_major",
@@ -193,6 +257,16 @@ judge::MistakeTable<Product> products() {
             });
   judge::MistakeTable<Product> any;
   any.add(table);
+  any.add(
+      "pieces-exchanged",
+      "each 16 × 16 piece of C has the place of the one across the diagonal: the warp's number gives its columns, the "
+      "accumulator's its rows",
+      [](Product& p) {
+        const auto exchanged = [](Index at, Index other) { return other / 16 * 16 + at % 16; };
+        p.a = [=, A = p.A](Index i, Index j, Index k) { return A(0, 0, exchanged(i, j), k); };
+        p.b = [=, B = p.B](Index i, Index j, Index k) { return B(0, 0, exchanged(j, i), k); };
+      },
+      [](const Product& p) { return p.A.sizes[2] == p.B.sizes[2] && p.A.sizes[2] > 16; });
   any.add("all-zeros", "every element is 0: nothing was multiplied", [](Product& p) { p.terms = {0, 0}; });
   any.add(
       "last-step-alone", "C holds the product of the last tiles alone: the accumulators are cleared in every step",
@@ -281,14 +355,18 @@ const judge::Declared declared(
                    {judge::Turn::warps, in_both, warps()},
                    {judge::Turn::warps, in_both, rows()},
                    {judge::Turn::rounding, in_both, roundings()},
+                   {judge::Turn::softmax, in_both, exponentials()},
                    {judge::Turn::output, in_O, outputs()}},
      .parts = judge::ids_of(products(), transposes()),
      .claimed = judge::words("bank-conflicts barriers copied-wrongly extra-memory heads-above-65535 inverse-rounded "
                              "mask-scaled narrow-access no-shared-memory products-by-hand rows-mixed tail-not-zeroed "
                              "traffic uncoalesced"),
-     .without_mutant = {{judge::one_of_a_kind,
-                         judge::words("A-transposed O-rounded-bf16 all-zeros warp-product-alone warp-sum-dropped")},
-                        {judge::one_claim_of_several, judge::words("copied-wrongly no-shared-memory")}}});
+     .without_mutant = {
+         {judge::one_of_a_kind,
+          judge::words("A-transposed O-rounded-bf16 accumulators-kept all-zeros exp-for-exp2 m-of-first-warp "
+                       "pieces-exchanged product-rescaled rows-of-another-lane warp-product-alone "
+                       "warp-sum-dropped")},
+         {judge::one_claim_of_several, judge::words("copied-wrongly no-shared-memory")}}});
 
 }  // namespace
 

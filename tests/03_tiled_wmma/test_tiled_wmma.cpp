@@ -87,6 +87,22 @@ void expect_rows_without_scores(const std::string& cause, const std::string& dia
   }
 }
 
+/// Another K/V tile costs no wavefront more than shared memory needs for its loads, and for its stores no more than
+/// those of S: a fragment's four rows of eight floats overlap in half of the banks (the lesson's question 9).
+void expect_no_conflicts(const std::string& way, std::int64_t d, const std::string& cause) {
+  require_counters();
+  const Tiles tiles;
+  const auto conflicts = [&](std::int64_t Nk) {
+    const worker::Reply reply = attention(input("normal", {1, 1, 1, 64, Nk, d}, 95).problem, tiles.numbers()).reply;
+    return counter(reply, "shared." + way + "_wavefronts") - counter(reply, "shared." + way + "_ideal");
+  };
+  const double more = conflicts(128) - conflicts(64), allowed = way == "store" ? tiles.Br * tiles.Bc / 32 : 0;
+  expect(more <= allowed,
+         fmt::format("with d={} each further K/V tile costs {} wavefronts more than shared memory needs for its {}s{}",
+                     d, more, way, allowed > 0 ? fmt::format("; those of S may take {}", allowed) : ""),
+         cause, "bank-conflicts");
+}
+
 std::string shown(float value) {
   return std::isnan(value) ? "NaN" : fmt::format("{}", value);
 }
@@ -235,6 +251,12 @@ TEST_CASE("a scale of any sign", "[3.7]") {
   }
 }
 
+TEST_CASE("a lane reads four scores at a time", "[3.7]") {
+  expect_no_conflicts("load", 64,
+                      "the scores are read one by one: lanes with different rows then want the same banks, which the "
+                      "padding prevents only for 16 bytes at a time; read four with four_at()");
+}
+
 // ---- 3.8 exponentiate ----
 
 TEST_CASE("a maximum that rises in the last tile", "[3.8]") {
@@ -273,6 +295,12 @@ TEST_CASE("probabilities keep their precision", "[3.8]") {
   expect_tiled(input("normal", {1, 1, 1, 64, 512, 64}, 60));
   expect_tiled(input("value mean", {1, 1, 1, 64, 512, 64}, 61));
   expect_tiled(input("normal", {1, 1, 1, 64, 3, 32}, 62));
+}
+
+TEST_CASE("a lane stores eight elements of P at a time", "[3.8]") {
+  expect_no_conflicts("store", 64,
+                      "P is stored element by element: lanes with different rows then want the same banks, which the "
+                      "padding prevents only for 16 bytes at a time; store eight with store_rounded()");
 }
 
 // ---- 3.9 accumulate_PV ----
@@ -524,27 +552,13 @@ TEST_CASE("Q is read once, O and LSE are written once, K and V are read once per
 }
 
 TEST_CASE("another K/V tile costs no bank conflicts but those of S", "[whole]") {
-  require_counters();
   // With d = 32 the eight lanes that store 128 bytes of a tile cover two rows, and these overlap in four banks.
   for (const std::int64_t d : {64, 128}) {
-    const Tiles tiles;
-    const auto conflicts = [&](std::int64_t Nk, const std::string& way) {
-      const worker::Reply reply = attention(input("normal", {1, 1, 1, 64, Nk, d}, 95).problem, tiles.numbers()).reply;
-      return counter(reply, "shared." + way + "_wavefronts") - counter(reply, "shared." + way + "_ideal");
-    };
-    const double loads = conflicts(128, "load") - conflicts(64, "load");
-    expect(
-        loads == 0,
-        fmt::format("with d={} each further K/V tile costs {} wavefronts more than shared memory needs for its loads",
-                    d, loads),
-        "rows that are read together start in the same banks: look at the padding", "bank-conflicts");
-    // S is stored by fragments, whose four rows of eight floats overlap in half of the banks (the lesson's question 9).
-    const double stores = conflicts(128, "store") - conflicts(64, "store"), allowed = tiles.Br * tiles.Bc / 32;
-    expect(stores <= allowed,
-           fmt::format("with d={} each further K/V tile costs {} wavefronts more than shared memory needs for its "
-                       "stores; those of S may take {}",
-                       d, stores, allowed),
-           "rows that are written together start in the same banks: look at the padding", "bank-conflicts");
+    for (const char* way : {"load", "store"})
+      expect_no_conflicts(
+          way, d,
+          "lanes with different rows want the same banks: look at the padding, and at whether each row is "
+          "read and written 16 bytes at a time (./workbook trace 3 --lines shows what each line costs)");
   }
 }
 

@@ -267,6 +267,18 @@ TEST_CASE("ragged tiles, and a few right answers among many wrong ones") {
              "only where Nk is no multiple of Bc: wrong in 5 of 6 such calls"));
 }
 
+TEST_CASE("of several conditions the one with the fewest exceptions is said, and no worse one beside it") {
+  // Wrong with the causal mask. The tests try that with d = 32 alone, and d = 32 without the mask as well.
+  std::vector<Trial> right_ones, wrong_ones;
+  for (const double d : {32, 32, 32, 32, 64, 64, 64, 64, 64, 64})
+    right_ones.push_back(trial({{"d", d}, {"causal", 0}, {"Nk", 128}, {"Bc", 32}}, {right("O")}));
+  for (int i = 0; i < 5; ++i)
+    wrong_ones.push_back(trial({{"d", 32}, {"causal", 1}, {"Nk", 128}, {"Bc", 32}}, {wrong("O")}));
+  const Conclusion conclusion = of({passed(right_ones), failed(wrong_ones)});
+  CHECK(says(conclusion, "only with the causal mask: wrong in 5 of 5 such calls, right in the other 10"));
+  CHECK_FALSE(says(conclusion, "only with d"));
+}
+
 TEST_CASE("a place that all wrong answers share is said, with the kernel's warps") {
   const AxisFinding rows{"row", 100, 16, 95, false, 32, 16, 31};
   TensorFinding O = wrong("O", {rows, {"column", 64, 32, 63, true}});

@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 #include <set>
+#include <string_view>
 
 #include "common/attention/element.hpp"
 #include "common/worker/description.hpp"
@@ -64,16 +65,19 @@ struct ReportKind {
   simt::Mistake mistake;
   const char *id, *cause;
 };
-constexpr const char* past_the_end = "an index runs past the end: look at ragged tails and at which index comes first";
+constexpr const char* outside =
+    "an index leaves the array, before its beginning (it is negative) or past its end; the report says which. Look at "
+    "ragged tails, at the loop's bounds and step, at whether the index counts elements or groups of them, at a leading "
+    "dimension, at which index comes first, and at how many bytes an asynchronous copy leaves out";
 constexpr const char* not_all_lanes = "a warp's function stands in a branch that not all its lanes take";
 constexpr const char* no_barrier =
     "a barrier is missing, or a thread takes what is not its own: what one thread writes, another reads or overwrites "
     "without waiting";
 constexpr ReportKind report_kinds[] = {
     {simt::Mistake::assertion, "assertion", "an assert() in the kernel failed"},
-    {simt::Mistake::outside_global, "out-of-bounds", past_the_end},
-    {simt::Mistake::outside_shared, "out-of-bounds", past_the_end},
-    {simt::Mistake::outside_array, "out-of-bounds", past_the_end},
+    {simt::Mistake::outside_global, "out-of-bounds", outside},
+    {simt::Mistake::outside_shared, "out-of-bounds", outside},
+    {simt::Mistake::outside_array, "out-of-bounds", outside},
     {simt::Mistake::misaligned, "misaligned", "the address is not a multiple of what is accessed at a time"},
     {simt::Mistake::padding, "padding",
      "a row is longer in memory than the columns in use: look at the leading dimension"},
@@ -113,31 +117,43 @@ constexpr ReportKind report_kinds[] = {
     {simt::Mistake::read_after_write, "race", no_barrier},
     {simt::Mistake::write_after_read, "race", no_barrier},
     {simt::Mistake::uninitialised_shared, "uninitialised-shared",
-     "part of a tile is read that nobody has written: look at the tail, and at which thread writes what"},
+     "part of a tile is read that nobody has written: look at the tail, at which thread writes what, and, if a "
+     "fragment is loaded, at its leading dimension"},
     {simt::Mistake::uninitialised_global, "uninitialised-global", "scratch memory is read before it is written"},
     {simt::Mistake::written_twice, "written-twice",
      "two threads write the same element: an index or a bound is off, so that one row's place is another's"},
-    {simt::Mistake::never_written, "never-written", "some threads or rows are left out"},
+    {simt::Mistake::never_written, "never-written",
+     "some threads or rows are left out: look at loops and branches that end too early, and at a return for threads "
+     "that have nothing to read but something to write"},
 };
 
 /// The kind's cause, said more closely where the reports together tell more than their kind.
 std::string sentence_of(const ReportKind& kind, const std::vector<simt::Report>& reports) {
-  const auto any = [&](auto holds) { return std::ranges::any_of(reports, holds); };
-  if (kind.mistake == simt::Mistake::outside_global && any([&](const simt::Report& report) {
-        return report.mistake == kind.mistake && report.what.find("before the beginning") != std::string::npos;
-      }))
-    return "an index is negative: it lies before the beginning of the tensor";
-  if (kind.mistake == simt::Mistake::outside_global && any([&](const simt::Report& report) {
-        return report.mistake == kind.mistake && report.side.action.find("copies asynchronously") != std::string::npos;
-      }))
-    return "a copy reads past the end: of rows that do not exist nothing may be read. How many there are, and how many "
-           "bytes of each copy are left out and become zeros, decide that";
   // What is still being copied is read; but others read what was there before as well.
   if (kind.mistake == simt::Mistake::pending_copy &&
-      any([](const simt::Report& report) { return report.mistake == simt::Mistake::write_after_read; }))
+      std::ranges::count(reports, simt::Mistake::write_after_read, &simt::Report::mistake) > 0)
     return "a copy is used before the wait for it, or it begins too early: while other warps still read what lies "
            "there";
   return kind.cause;
+}
+
+bool is_race(const ReportKind& kind) {
+  return std::string_view(kind.id) == "race";
+}
+
+/// The kind that speaks for one call's reports, or the end of the table. Of races it is the first that happened: where
+/// a barrier is missing, reads come first, and what is written over it later follows from that; where two threads write
+/// what is one thread's, the two writes come first.
+const ReportKind* telling_kind(const std::vector<simt::Report>& reports) {
+  const auto* const kind = std::ranges::find_if(report_kinds, [&](const ReportKind& each) {
+    return std::ranges::count(reports, each.mistake, &simt::Report::mistake) > 0;
+  });
+  if (kind == std::end(report_kinds) || !is_race(*kind)) return kind;
+  for (const simt::Report& report : reports) {
+    const auto* const race = std::ranges::find(report_kinds, report.mistake, &ReportKind::mistake);
+    if (race != std::end(report_kinds) && is_race(*race)) return race;
+  }
+  return kind;
 }
 
 Outcome outcome_of_reports(const Failure& failure, const Call& call) {
@@ -146,9 +162,7 @@ Outcome outcome_of_reports(const Failure& failure, const Call& call) {
   if (!failure.printed.empty()) outcome.message += "\n  your code printed: " + failure.printed;
   outcome.reports = failure.reports;
   outcome.reports_left_out = failure.reports_left_out;
-  const auto* const kind = std::ranges::find_if(report_kinds, [&](const ReportKind& each) {
-    return std::ranges::count(failure.reports, each.mistake, &simt::Report::mistake) > 0;
-  });
+  const auto* const kind = telling_kind(failure.reports);
   if (kind != std::end(report_kinds)) outcome.cause = Cause{kind->id, sentence_of(*kind, failure.reports), ""};
   return outcome;
 }
