@@ -2,13 +2,19 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <future>
+#include <string>
+#include <thread>
 
 #include "common/book/files.hpp"
 #include "common/grading/isolation.hpp"
@@ -60,6 +66,32 @@ struct Inside {
 bool isolated_here() {
   if (worker::kSanitized || !fs::exists(kProgram)) return false;
   return ::geteuid() == 0 || std::atoi(worker::run_command({kProgram.string(), "landlock"}).output.c_str()) > 0;
+}
+
+/// The children of a process, or of a thread of it.
+std::vector<pid_t> children_of(const fs::path& task) {
+  std::ifstream list(task / "children");
+  std::vector<pid_t> children;
+  for (pid_t pid = 0; list >> pid;) children.push_back(pid);
+  return children;
+}
+
+/// Sends a signal to the program that isolates a compiler of ours, as soon as that runs; false if none comes.
+bool send_to_isolation(int signal) {
+  for (int i = 0; i < 5000; ++i) {
+    for (const auto& thread : fs::directory_iterator("/proc/self/task")) {
+      for (const pid_t pid : children_of(thread.path())) {
+        const std::string process = fmt::format("/proc/{}", pid);
+        std::string name;
+        std::ifstream(process + "/comm") >> name;
+        if (!name.starts_with("workbook_isola") || children_of(fmt::format("{}/task/{}", process, pid)).empty())
+          continue;
+        return ::kill(pid, signal) == 0;
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
 }
 
 }  // namespace
@@ -135,6 +167,24 @@ TEST_CASE("a compiler is ended by its processor time, not by what else runs, and
   const std::string second = inside.build(endless).log;
   INFO(second);
   CHECK(contains(second, "compiling took longer than"));
+}
+
+TEST_CASE("a signal that ends a compiler is the grader's trouble, and one that the grader ignores ends none") {
+  if (!isolated_here()) SKIP("needs libseccomp, root or Landlock, and a build without sanitizers");
+  Inside inside;
+  // Long enough to be met at work.
+  const std::string answer =
+      "#include <regex>\nvoid answer(const workbook::cuda::Arguments&) { std::regex once(\"a|b\"); }\n";
+  auto sent = std::async(std::launch::async, send_to_isolation, SIGHUP);
+  CHECK_THROWS_AS(inside.build(answer), std::runtime_error);
+  CHECK(sent.get());
+  const auto before = ::signal(SIGHUP, SIG_IGN);  // nohup
+  sent = std::async(std::launch::async, send_to_isolation, SIGHUP);
+  const worker::WorkerBuilt built = inside.build(answer);
+  ::signal(SIGHUP, before);
+  CHECK(sent.get());
+  INFO(built.log);
+  CHECK(built.ok);
 }
 
 TEST_CASE("a worker keeps to its slot's part of the cores") {
