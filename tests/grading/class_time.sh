@@ -1,0 +1,57 @@
+#!/bin/sh
+# tests/grading/class_time.sh [JOBS]: what hostile submissions cost a class. Grades 60 right submissions of chapter 2
+# alone, and again with every hostile sample of samples.cpp in turn with them, and compares: the tables with what each
+# must be given, and the time. Fails where a sample gains a point, where a right one loses one, or where a sample takes
+# longer than a fifth of what the 60 take alone, as if all others had to wait for it. To be run on a machine that does
+# nothing else, as who may isolate, with the targets grading_class and workbook_course built. Minutes.
+#
+# Processor time is that of the grader and all that it has started and waited for.
+set -eu
+book=$(cd "$(dirname "$0")/../.." && pwd)
+bin="$book/build/default/bin"
+jobs=${1:-$(nproc)}
+here=$(mktemp -d /tmp/workbook-class-XXXXXX)
+trap 'rm -rf "$here"' EXIT
+"$bin/grading_class" "$here" beside
+cd "$here"
+ls -d submissions/*_solved >right.txt
+ls submissions | grep -c hostile >hostile.txt
+
+# grade NAME SUBMISSION…: into NAME; "wall cpu", in seconds, into NAME.time.
+grade() {
+  name=$1
+  shift
+  from=$(date +%s.%N)
+  (
+    WORKBOOK_ROOT="$book" WORKBOOK_BUILD="$book/build/default" "$bin/workbook_course" grade --assignment assignment.toml \
+      --jobs "$jobs" --out "$name" "$@" >"$name.log" || echo "grade ended with $?" >&2
+    times >"$name.times"
+  )
+  until=$(date +%s.%N)
+  # The last line of times: of children, "1m2.5s 0m3.25s".
+  tail -1 "$name.times" | tr 'ms' '  ' | awk -v wall="$(echo "$until $from" | awk '{print $1 - $2}')" \
+    '{print wall, 60 * $1 + $2 + 60 * $3 + $4}' >"$name.time"
+}
+# seconds NAME PATTERN: "seconds student" of each submission, the longest first.
+seconds() {
+  for record in "$1"/$2/record.json; do
+    echo "$(sed -n 's/^  "seconds": \([0-9.e-]*\),*$/\1/p' "$record") $(basename "$(dirname "$record")")"
+  done | sort -rn
+}
+median() { awk '{all[NR] = $1} END {print all[int((NR + 1) / 2)]}'; }
+
+grade alone $(cat right.txt)
+grade beside submissions/*
+failed=0
+grep -e '^student' -e '_solved' expected.csv | cmp - alone/class.csv || failed=1
+cmp expected.csv beside/class.csv || failed=1
+read -r wall cpu <alone.time
+read -r wall_beside cpu_beside <beside.time
+printf '60 right submissions, %s at a time: %.0f s, %.0f s of processor time; each %.2f s (median)\n' \
+  "$jobs" "$wall" "$cpu" "$(seconds alone '*' | median)"
+printf 'the same in turn with %s hostile ones: %.0f s, %.0f s of processor time; each right one %.2f s (median)\n' \
+  "$(cat hostile.txt)" "$wall_beside" "$cpu_beside" "$(seconds beside '*_solved' | median)"
+echo "a fifth of what the 60 take alone: $(echo "$wall" | awk '{printf "%.1f", $1 / 5}') s; the hostile ones that take longest:"
+seconds beside '*hostile*' | head -5
+seconds beside '*hostile*' | awk -v most="$wall" '$1 > most / 5 {print $2 " takes longer than a fifth of a class"; bad = 1} END {exit bad}' || failed=1
+exit $failed
