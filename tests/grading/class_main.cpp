@@ -72,7 +72,8 @@ class Class {
     expected_.push_back(graded);
   }
 
-  void write_tables() const {
+  void write_tables() {
+    std::ranges::sort(expected_, {}, &grading::GradedSubmission::student);  // as grading them does
     book::write_file(folder_ / "assignment.toml", grading::to_toml(assignment_, book_, /*for_students=*/false));
     book::write_file(folder_ / "expected.csv", grading::class_table(expected_));
   }
