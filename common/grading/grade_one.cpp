@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
 #include "common/book/files.hpp"
 #include "common/grading/confine.hpp"
 #include "common/grading/given.hpp"
 #include "common/grading/points.hpp"
+#include "common/grading/repeat.hpp"
 #include "common/grading/screen.hpp"
 #include "common/judge/run.hpp"
 
@@ -127,25 +129,6 @@ void distrust(const Course& course, const Chapter& chapter, const Files& handed_
   request.on_whole = circular_exercises(solution, source);
 }
 
-/// Once more, while nothing else is graded, each test that took too long; what it came to then takes the old verdict's
-/// place. The first that takes too long again ends it: so would the others, and they cost everyone their time.
-void repeat_slow_tests(const Workspace& mirror, const judge::Plan& plan, const judge::Built& built, RunRequest request,
-                       Turns& turns, ChapterRun& run) {
-  const auto slow = [](const Verdict& verdict) { return verdict.finished && verdict.result == Result::timed_out; };
-  if (std::ranges::none_of(run.tests, slow)) return;
-  turns.alone([&] {
-    for (Verdict& verdict : run.tests) {
-      if (!slow(verdict)) continue;
-      request.only = verdict.test;
-      const ChapterRun again = run_plan(mirror, plan, built, request);
-      const auto found = std::ranges::find(again.tests, verdict.test, &Verdict::test);
-      if (found == again.tests.end()) return;
-      verdict = *found;
-      if (slow(verdict)) return;
-    }
-  });
-}
-
 /// Runs a chapter's tests, public and hidden, on each of its backends.
 void run_chapter(const Course& course, const Workspace& mirror, const Chapter& chapter, const Files& handed_in,
                  Shared& shared, unsigned slot, GradedSubmission& graded) {
@@ -166,7 +149,13 @@ void run_chapter(const Course& course, const Workspace& mirror, const Chapter& c
     const auto start = std::chrono::steady_clock::now();
     const auto run_all = [&] {
       ChapterRun run = shared.turns.beside_others([&] { return run_plan(mirror, plan, built, request); });
-      repeat_slow_tests(mirror, plan, built, request, shared.turns, run);
+      repeat_slow_tests(run.tests, shared.turns, [&](const std::string& test) -> std::optional<Verdict> {
+        RunRequest alone = request;
+        alone.only = test;
+        const ChapterRun again = run_plan(mirror, plan, built, alone);
+        const auto found = std::ranges::find(again.tests, test, &Verdict::test);
+        return found == again.tests.end() ? std::nullopt : std::optional(*found);
+      });
       take_tests(course, chapter, run, request.hidden, graded);
     };
     run_all();

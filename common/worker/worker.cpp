@@ -72,7 +72,7 @@ std::string signal_text(int signal) {
              "end), "
              "abort() was called, or the memory allocator found damage";
     case SIGFPE:
-      return "signal 8: an integer was divided by zero";
+      return "signal 8: an integer was divided by zero, or floating-point exceptions were made fatal";
     case SIGILL:
       return "signal 4: an illegal instruction, or a function that ended without its return";
     case SIGBUS:

@@ -1,7 +1,8 @@
-// grading_class FOLDER [right|bank]: writes a class's submissions, its assignment.toml and expected.csv, the table that
-// grading them must give. Without a word: solutions, wrong solutions (the mutants of tests/NN_name), untouched files
-// and hostile ones, 60 in all, three of them of chapter 4 (2.1, 2.3, 4.2 and 4.4 are open). right: 60 solutions of
-// chapter 2. bank: every hostile sample that is one file or several, of chapter 2. Then, in FOLDER:
+// grading_class FOLDER [right|bank|beside]: writes a class's submissions, its assignment.toml and expected.csv, the
+// table that grading them must give. Without a word: solutions, wrong solutions (the mutants of tests/NN_name),
+// untouched files and hostile ones, 60 in all, three of them of chapter 4 (2.1, 2.3, 4.2 and 4.4 are open). right: 60
+// solutions of chapter 2. bank: every hostile sample that is one file or several, of chapter 2. beside: both, in turn,
+// for class_time.sh. Then, in FOLDER:
 //
 //   ./workbook grade --assignment assignment.toml --jobs 2 submissions/*
 //   cmp graded/class.csv expected.csv
@@ -71,7 +72,8 @@ class Class {
     expected_.push_back(graded);
   }
 
-  void write_tables() const {
+  void write_tables() {
+    std::ranges::sort(expected_, {}, &grading::GradedSubmission::student);  // as grading them does
     book::write_file(folder_ / "assignment.toml", grading::to_toml(assignment_, book_, /*for_students=*/false));
     book::write_file(folder_ / "expected.csv", grading::class_table(expected_));
   }
@@ -97,11 +99,11 @@ std::string wrong(const book::Book& book, const std::string& chapter, const std:
   throw std::runtime_error("there is no mutant " + id);
 }
 
-/// The hostile samples, with what they want to read in `folder` and in the book.
-std::vector<test::Sample> samples(const book::Book& book, const fs::path& folder) {
+/// The hostile samples, with what they want to read in `folder` and in the book. `other`: somebody else's submission.
+std::vector<test::Sample> samples(const book::Book& book, const fs::path& folder, const std::string& other) {
   const test::Places places{book.root / "solutions/02_online_softmax/online_softmax.cpp",
                             book.root / "tests/grading/hidden/02_online_softmax/test_hidden.cpp",
-                            folder / "outside.txt", folder / "submissions/60_solved" / test::kAnswerFile};
+                            folder / "outside.txt", folder / "submissions" / other / test::kAnswerFile};
   return test::hostile_samples(book, places);
 }
 
@@ -132,7 +134,7 @@ void write_mixed_class(Class& students, const fs::path& folder) {
                     book::apply(book, book.chapter("2"), mutant).at("online_softmax.cpp"), earned);
   }
   int hostile = 0;
-  for (const test::Sample& sample : samples(book, folder))
+  for (const test::Sample& sample : samples(book, folder, "60_solved"))
     if (sample.files.size() == 1 && sample.files.contains(test::kAnswerFile) && hostile++ % 5 == 0)
       students.submit(sample);
   // What the summary must name first.
@@ -150,19 +152,28 @@ void write_mixed_class(Class& students, const fs::path& folder) {
 
 int main(int argc, char** argv) {
   const std::string kind = argc == 3 ? argv[2] : "";
-  if (argc < 2 || argc > 3 || (argc == 3 && kind != "right" && kind != "bank")) {
-    fmt::print(stderr, "usage: grading_class FOLDER [right|bank]\n");
+  if (argc < 2 || argc > 3 || (argc == 3 && kind != "right" && kind != "bank" && kind != "beside")) {
+    fmt::print(stderr, "usage: grading_class FOLDER [right|bank|beside]\n");
     return 2;
   }
   const fs::path folder = fs::absolute(argv[1]);
   Class students(folder, kind.empty() ? std::vector<std::string>{"2.1", "2.3", "4.2", "4.4"}
                                       : std::vector<std::string>{"2.1", "2.3"});
   if (kind.empty()) write_mixed_class(students, folder);
+  const auto submit_solved = [&] {
+    students.submit("solved", test::kAnswerFile, test::solved(students.book()), {"2.1", "2.3", "chapter 2"});
+  };
   if (kind == "right")
-    while (students.count() < kSubmissions)
-      students.submit("solved", test::kAnswerFile, test::solved(students.book()), {"2.1", "2.3", "chapter 2"});
+    while (students.count() < kSubmissions) submit_solved();
   if (kind == "bank")
-    for (const test::Sample& sample : samples(students.book(), folder)) students.submit(sample);
+    for (const test::Sample& sample : samples(students.book(), folder, "60_solved")) students.submit(sample);
+  if (kind == "beside") {
+    const std::vector<test::Sample> bank = samples(students.book(), folder, "01_solved");
+    for (std::size_t i = 0; i < std::max(kSubmissions, bank.size()); ++i) {
+      if (i < kSubmissions) submit_solved();
+      if (i < bank.size()) students.submit(bank[i]);
+    }
+  }
   students.write_tables();
   fmt::print("{} submissions in {}\n", students.count(), folder.string());
   return 0;

@@ -7,6 +7,8 @@
 #   user              an ordinary user, with Landlock
 #   without-landlock  root, on a kernel without Landlock
 #   container         root in a chroot, with what Docker leaves it: its capabilities, no namespaces, no Landlock
+#   image             the same, in the system whose root IMAGE names, which has only what setup.sh has installed there
+#                     (image.sh makes it, and goes Gradescope's whole way); of the same release as this one
 set -eu
 book=$(cd "$(dirname "$0")/../.." && pwd)
 places=${*:-user without-landlock container}
@@ -55,17 +57,20 @@ for place in $places; do
     without-landlock)
       unshare -m sh -ec "$bind && exec '$book/build/default/bin/grading_elsewhere' without-landlock sh -ec \"\$0\"" "$grade"
       ;;
-    container)
+    container | image)
       root="$copy/root"
       mkdir -p "$root"
-      unshare -m -p -i -u -n -f sh -ec "
-        mount -t tmpfs tmpfs '$root'
+      system="mount -t tmpfs tmpfs '$root'
         for folder in /usr /bin /sbin /lib /lib64 /etc /opt; do
           [ -e \$folder ] || continue
           mkdir -p '$root'\$folder && mount --bind \$folder '$root'\$folder && mount -o remount,bind,ro '$root'\$folder
-        done
+        done"
+      [ "$place" = container ] || system="mount --bind '${IMAGE:?names the root of a system}' '$root'"
+      unshare -m -p -i -u -n -f sh -ec "
+        $system
         mkdir -p '$root/proc' '$root/dev' '$root/tmp' '$root$book'
         mount -t proc proc '$root/proc'
+        mount -t tmpfs tmpfs '$root/dev'
         for device in null zero full random urandom; do touch '$root/dev/'\$device; mount --bind /dev/\$device '$root/dev/'\$device; done
         ln -s /proc/self/fd '$root/dev/fd'
         mkdir '$root/dev/shm' && mount -t tmpfs tmpfs '$root/dev/shm'

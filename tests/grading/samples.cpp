@@ -373,6 +373,36 @@ std::vector<Sample> hostile_samples(const book::Book& book, const Places& places
   body("writes_all_over_memory",
        "[&] { for (long i = 0; i < (1l << 34); ++i) const_cast<volatile float*>(x.data())[i] = 1; return false; }()");
 
+  // What runs in the server's own steps: when a worker ends, when it asks an exception what it says, and its own sums.
+  std::string at_the_end = solved(book);
+  const std::string first_line = "  float m = minus_infinity;\n  float l = 0;\n";
+  at_the_end.insert(
+      at_the_end.find(first_line),
+      "  struct Forever { ~Forever() { for (volatile int i = 1; i != 0;) { } } };\n  static Forever kept;\n"
+      "  (void)kept;\n");
+  Sample& never_ends = add("never_ends_when_it_has_answered", at_the_end, "passed");
+  never_ends.first = never_ends.second = never_ends.whole = true;
+  const auto says = [&](const std::string& name, const std::string& result, const std::string& what) {
+    add(name,
+        answer(book, "2.1",
+               "  struct Says : std::exception {\n    const char* what() const noexcept override {\n" + what +
+                   "    }\n  };\n  throw Says();\n"),
+        result);
+  };
+  says("never_says_what_it_has_thrown", "timed out",
+       "      for (volatile int i = 1; i != 0;) { }\n      return \"\";\n");
+  says("says_a_hundred_megabytes", "failed",
+       "      static std::vector<char> text(100 << 20, 'x');\n      text.back() = 0;\n      return text.data();\n");
+  says("says_what_has_no_end", "crashed", "      return reinterpret_cast<const char*>(1);\n");
+  body("makes_every_inexact_sum_fatal", "(__builtin_ia32_ldmxcsr(0), false)").result = "crashed";
+  add("asks_which_files_there_are",
+      answer(book, "2.1",
+             fmt::format(
+                 "#if __has_include({0}) || __has_include({1})\n  throw std::runtime_error(\"ATTACK SUCCEEDED\");\n"
+                 "#endif\n",
+                 quoted(places.solution), quoted(places.hidden)) +
+                 wrong));
+
   // The oracle's way, in double and with a whole row of scores: right, and no FlashAttention. The counted bar (memory)
   // is what tells.
   const std::string by_the_oracle = R"(

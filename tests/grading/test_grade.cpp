@@ -261,6 +261,19 @@ TEST_CASE("without an isolation that holds, grade refuses, and --unsafe says wha
   fs::remove_all(bin);
 }
 
+TEST_CASE("where the book's own solution does not pass nobody is graded: it is the grader's trouble") {
+  const GradingCopy copy;
+  copy.submit("anna", solved(copy.book()));
+  // As on a machine where what submissions need is missing: the solution fails a test there.
+  copy.edit("solutions/02_online_softmax/online_softmax.cpp", kRescale, "");
+  const Ran ran = copy.grade();
+  INFO(ran.out << ran.err);
+  CHECK(ran.exit_code == 3);
+  CHECK(contains(ran.err, "the book's own solution of chapter 2 does not pass"));
+  CHECK(!fs::exists(copy.graded() / "anna"));
+  CHECK(!fs::exists(copy.graded() / "class.csv"));
+}
+
 TEST_CASE("release --json follows notes/json.md") {
   const GradingCopy copy;
   const Ran ran =

@@ -2,13 +2,20 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <future>
+#include <string>
+#include <thread>
 
 #include "common/book/files.hpp"
 #include "common/grading/isolation.hpp"
@@ -60,6 +67,40 @@ struct Inside {
 bool isolated_here() {
   if (worker::kSanitized || !fs::exists(kProgram)) return false;
   return ::geteuid() == 0 || std::atoi(worker::run_command({kProgram.string(), "landlock"}).output.c_str()) > 0;
+}
+
+/// Processor time of what we have started, and of what that has started, as far as it has ended.
+double seconds_of_children() {
+  rusage used{};
+  REQUIRE(::getrusage(RUSAGE_CHILDREN, &used) == 0);
+  const auto seconds = [](const timeval& time) { return double(time.tv_sec) + 1e-6 * double(time.tv_usec); };
+  return seconds(used.ru_utime) + seconds(used.ru_stime);
+}
+
+/// The children of a process, or of a thread of it.
+std::vector<pid_t> children_of(const fs::path& task) {
+  std::ifstream list(task / "children");
+  std::vector<pid_t> children;
+  for (pid_t pid = 0; list >> pid;) children.push_back(pid);
+  return children;
+}
+
+/// Sends a signal to the program that isolates a compiler of ours, as soon as that runs; false if none comes.
+bool send_to_isolation(int signal) {
+  for (int i = 0; i < 5000; ++i) {
+    for (const auto& thread : fs::directory_iterator("/proc/self/task")) {
+      for (const pid_t pid : children_of(thread.path())) {
+        const std::string process = fmt::format("/proc/{}", pid);
+        std::string name;
+        std::ifstream(process + "/comm") >> name;
+        if (!name.starts_with("workbook_isola") || children_of(fmt::format("{}/task/{}", process, pid)).empty())
+          continue;
+        return ::kill(pid, signal) == 0;
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
 }
 
 }  // namespace
@@ -131,10 +172,34 @@ TEST_CASE("a compiler is ended by its processor time, not by what else runs, and
       "template <long n> struct Many { static constexpr long value = spin(200000 + n) + Many<n - 1>::value; };\n"
       "template <> struct Many<0> { static constexpr long value = 0; };\nlong x = Many<800>::value;\n"
       "void answer(const workbook::cuda::Arguments&) {}\n";
-  CHECK(contains(inside.build(endless).log, "compiling took longer than"));
-  const std::string second = inside.build(endless).log;
-  INFO(second);
-  CHECK(contains(second, "compiling took longer than"));
+  // Longer than both limits by the clock, which are four times as long: where a core is free, those end nothing.
+  const auto processor_seconds = [&] {
+    const double before = seconds_of_children();
+    const std::string log = inside.build(endless).log;
+    INFO(log);
+    CHECK(contains(log, "compiling took longer than"));
+    return seconds_of_children() - before;
+  };
+  CHECK(processor_seconds() < 7);
+  CHECK(processor_seconds() < 3);
+}
+
+TEST_CASE("a signal that ends a compiler is the grader's trouble, and one that the grader ignores ends none") {
+  if (!isolated_here()) SKIP("needs libseccomp, root or Landlock, and a build without sanitizers");
+  Inside inside;
+  // Long enough to be met at work.
+  const std::string answer =
+      "#include <regex>\nvoid answer(const workbook::cuda::Arguments&) { std::regex once(\"a|b\"); }\n";
+  auto sent = std::async(std::launch::async, send_to_isolation, SIGHUP);
+  CHECK_THROWS_AS(inside.build(answer), std::runtime_error);
+  CHECK(sent.get());
+  const auto before = ::signal(SIGHUP, SIG_IGN);  // nohup
+  sent = std::async(std::launch::async, send_to_isolation, SIGHUP);
+  const worker::WorkerBuilt built = inside.build(answer);
+  ::signal(SIGHUP, before);
+  CHECK(sent.get());
+  INFO(built.log);
+  CHECK(built.ok);
 }
 
 TEST_CASE("a worker keeps to its slot's part of the cores") {

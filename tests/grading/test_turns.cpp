@@ -1,4 +1,4 @@
-// Many at a time, or one alone.
+// Many at a time, or one alone; what took too long beside others is repeated alone.
 #include "common/grading/turns.hpp"
 
 #include <atomic>
@@ -6,7 +6,10 @@
 #include <thread>
 #include <vector>
 
+#include "common/grading/repeat.hpp"
+
 using workbook::grading::Turns;
+using namespace workbook::judge;
 
 TEST_CASE("who works alone has nobody beside it, and waits for nobody who comes later") {
   Turns turns;
@@ -46,4 +49,67 @@ TEST_CASE("a turn ends with an exception too") {
   CHECK_THROWS_AS(turns.alone([]() -> int { throw 1; }), int);
   CHECK_THROWS_AS(turns.beside_others([]() -> int { throw 2; }), int);
   CHECK(turns.alone([] { return 3; }) == 3);
+}
+
+namespace {
+
+Verdict verdict_of(const std::string& test, Result result) {
+  Verdict verdict;
+  verdict.test = test;
+  verdict.result = result;
+  return verdict;
+}
+
+}  // namespace
+
+TEST_CASE("a test that took too long beside others counts as it ends alone") {
+  Turns turns;
+  std::vector<Verdict> tests{verdict_of("right", Result::passed), verdict_of("late", Result::timed_out),
+                             verdict_of("late and wrong", Result::timed_out), verdict_of("wrong", Result::failed)};
+  std::atomic<int> beside{0}, met{0};
+  std::atomic<bool> stop{false};
+  std::vector<std::string> asked;
+  {
+    std::jthread other([&] {
+      while (!stop) {
+        turns.beside_others([&] {
+          ++beside;
+          std::this_thread::sleep_for(std::chrono::microseconds(200));
+          --beside;
+        });
+      }
+    });
+    workbook::grading::repeat_slow_tests(tests, turns, [&](const std::string& test) {
+      asked.push_back(test);
+      for (int i = 0; i < 20; ++i) {
+        met += beside;
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
+      }
+      return std::optional(verdict_of(test, test == "late" ? Result::passed : Result::failed));
+    });
+    stop = true;
+  }
+  CHECK(asked == std::vector<std::string>{"late", "late and wrong"});
+  CHECK(met == 0);
+  CHECK(tests[0].result == Result::passed);
+  CHECK(tests[1].result == Result::passed);
+  CHECK(tests[2].result == Result::failed);
+  CHECK(tests[3].result == Result::failed);
+}
+
+TEST_CASE("what takes too long alone too ends the repetition, and a program that was ended is not started again") {
+  Turns turns;
+  std::vector<std::string> asked;
+  const auto too_long = [&](const std::string& test) {
+    asked.push_back(test);
+    return std::optional(verdict_of(test, Result::timed_out));
+  };
+  std::vector<Verdict> ended{verdict_of("first", Result::timed_out)};
+  ended[0].finished = false;
+  workbook::grading::repeat_slow_tests(ended, turns, too_long);
+  CHECK(asked.empty());
+  std::vector<Verdict> endless{verdict_of("first", Result::timed_out), verdict_of("second", Result::timed_out)};
+  workbook::grading::repeat_slow_tests(endless, turns, too_long);
+  CHECK(asked == std::vector<std::string>{"first"});
+  CHECK(endless[1].result == Result::timed_out);
 }
