@@ -14,6 +14,14 @@ namespace simt {
 
 /// A finding about the running lane at `pc`.
 Finding finding_of(const Lane& lane, Mistake mistake, const void* pc, const char* action);
+/// What to say of memory that no store was seen to write, and that holds something all the same. The compiler tells of
+/// no access that a call makes for a struct: it stores the result of a function that is not inlined without a word.
+inline constexpr const char* kUnseenStore =
+    "no store was seen to write it, and yet it holds something: the simulator does not see the store of a struct that "
+    "a function returns which is not inlined, as in p[i] = f(x)";
+inline constexpr const char* kUnseenStoreAdvice =
+    "take the result first and store it then: const auto value = f(x); p[i] = value; or let the function be inlined "
+    "(__forceinline__)";
 /// Notes it in the lane's launch.
 void note_finding(const Lane& lane, Finding finding);
 

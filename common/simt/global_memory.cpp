@@ -26,6 +26,12 @@ std::vector<std::unique_ptr<Tensor>>& tensors() {
 }
 std::size_t next_index = 0;
 
+/// Whether an element holds anything but what memory holds before it is written. The memory must be open.
+bool holds_something(const Tensor& tensor, std::size_t i) {
+  const auto* bytes = at_address<const std::uint8_t>(tensor.low + i * tensor.element_size);
+  return tensor.fresh && std::any_of(bytes, bytes + tensor.element_size, [](std::uint8_t b) { return b != 0xff; });
+}
+
 Tensor& tensor_of(const void* memory, const char* function) {
   Tensor* tensor = find_tensor(reinterpret_cast<std::uintptr_t>(memory));
   if (tensor == nullptr) throw std::invalid_argument(std::string(function) + ": not device memory");
@@ -154,6 +160,7 @@ void expect_output(void* memory) {
   Tensor& tensor = tensor_of(memory, "expect_output");
   tensor.role = Role::output;
   tensor.writers = zeros(tensor.elements);
+  tensor.fresh = false;  // it may hold what an earlier launch has left
 }
 
 std::vector<Report> check_output(const void* memory) {
@@ -164,7 +171,21 @@ std::vector<Report> check_output(const void* memory) {
     if (missing++ == 0) first = i;
   }
   if (missing == 0) return {};
+  std::size_t unseen = 0;
+  {
+    const OpenedMemory opened;
+    for (std::size_t i = first; i < tensor.elements; ++i)
+      unseen += tensor.writers[i].load(std::memory_order_relaxed) == 0 && holds_something(tensor, i);
+  }
   Report report{};
+  if (unseen > 0) {
+    report.mistake = Mistake::unseen_store;
+    report.variable = tensor.name;
+    report.what = kUnseenStore;
+    report.advice = kUnseenStoreAdvice;
+    report.count = unseen;
+    return {report};
+  }
   report.mistake = Mistake::never_written;
   report.variable = tensor.name + ", from element " + std::to_string(first);
   report.what = std::to_string(missing) + " of " + std::to_string(tensor.elements) + " elements of " + tensor.name +
@@ -301,11 +322,13 @@ void check_was_written(Lane& lane, const Tensor& tensor, std::uintptr_t address,
   const std::size_t last = (address + size - 1 - tensor.low) / tensor.element_size;
   for (std::size_t i = first; i <= last && i < tensor.elements; ++i) {
     if (tensor.writers[i].load(std::memory_order_relaxed) != 0) continue;
-    Finding finding = finding_of(lane, Mistake::uninitialised_global, pc, "reads");
+    const bool unseen = holds_something(tensor, i);
+    Finding finding = finding_of(lane, unseen ? Mistake::unseen_store : Mistake::uninitialised_global, pc, "reads");
     finding.variable.name = tensor.name;
     finding.what =
-        "element " + std::to_string(i) + " of " + tensor.name + " has not been written by any kernel or copy";
-    finding.advice = "write it first: outputs and scratch memory hold NaN until then";
+        unseen ? kUnseenStore
+               : "element " + std::to_string(i) + " of " + tensor.name + " has not been written by any kernel or copy";
+    finding.advice = unseen ? kUnseenStoreAdvice : "write it first: outputs and scratch memory hold NaN until then";
     note_finding(lane, std::move(finding));
     return;
   }

@@ -27,6 +27,7 @@ struct Tensor {
   /// for outputs and scratch.
   std::unique_ptr<std::atomic<std::uint64_t>[]> writers;
   std::size_t elements = 0;
+  bool fresh = true;  ///< what nobody has written holds 0xff throughout
   /// Sectors that the current launch has read, written: one bit each.
   std::unique_ptr<std::atomic<std::uint64_t>[]> sectors_read, sectors_written;
 

@@ -33,6 +33,8 @@ const char* name(Mistake mistake) {
       return "read of uninitialised shared memory";
     case Mistake::uninitialised_global:
       return "read of uninitialised global memory";
+    case Mistake::unseen_store:
+      return "a store that the simulator does not see";
     case Mistake::misaligned:
       return "misaligned access";
     case Mistake::pending_copy:

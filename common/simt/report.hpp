@@ -28,6 +28,7 @@ enum class Mistake {
   padding,               ///< an access to the padding columns of a member
   uninitialised_shared,  ///< a read of shared memory that nobody has written
   uninitialised_global,  ///< a read of global memory that nobody has written
+  unseen_store,          ///< memory that no store was seen to write, and that holds something all the same
   misaligned,            ///< an address that is not a multiple of what the instruction needs
   pending_copy,          ///< a touch of bytes that a cp.async is still writing
   unset_fragment,        ///< a fragment used before it was loaded or filled

@@ -306,7 +306,8 @@ void SharedMemory::judge_read(Lane& lane, const Cell& cell, std::uintptr_t addre
   const Block& block = *lane.block;
   const int writer_warp = cell.write_thread / kWarpSize, writer_lane = cell.write_thread % kWarpSize;
   if (cell.write_stamp < block.block_began) {
-    if (suspects_.size() < kMostSuspects) suspects_.push_back({address, pc, lane.linear, false});
+    if (suspects_.size() < kMostSuspects)
+      suspects_.push_back({address, pc, lane.linear, false, *at_address<const std::uint16_t>(address & ~1) != 0xffff});
     return;
   }
   if (!(cell.flags & Cell::kPending)) {
@@ -480,10 +481,13 @@ void SharedMemory::end_interval(Block& block) {
                       !(same_warp && suspect.warp_barrier_since);
     if (race || block.damaged) continue;
     const Lane& lane = block.lanes[suspect.thread];
-    Finding finding = finding_of(lane, Mistake::uninitialised_shared, suspect.pc, "reads");
+    const Mistake mistake = suspect.holds_something ? Mistake::unseen_store : Mistake::uninitialised_shared;
+    Finding finding = finding_of(lane, mistake, suspect.pc, "reads");
     finding.variable = variable(suspect.address);
-    finding.what = "no thread of the block has written it";
-    finding.advice = "write every element that is read: check the loop that fills it, and its tail";
+    finding.what = suspect.holds_something ? kUnseenStore : "no thread of the block has written it";
+    finding.advice = suspect.holds_something
+                         ? kUnseenStoreAdvice
+                         : "write every element that is read: check the loop that fills it, and its tail";
     note_finding(lane, std::move(finding));
   }
   suspects_.clear();

@@ -166,6 +166,41 @@ __global__ void wmma_into_next_member(float* b) {
   wmma::store_matrix_sync(b, c, 16, wmma::mem_row_major);
 }
 
+/// The compiler tells of no store of what these return: they are not inlined.
+struct Pair {
+  float low, high;
+};
+struct Row {
+  float values[8];
+};
+__attribute__((noinline)) __device__ Pair pair_of(float x) {
+  return {x, x + 1};
+}
+__attribute__((noinline)) __device__ Row row_of(float x) {
+  Row row;
+  for (int i = 0; i < 8; ++i) row.values[i] = x + i;
+  return row;
+}
+
+__global__ void unseen_store(const float* a, float* b) {
+  __shared__ Pair s[64];
+  const int t = threadIdx.x;
+  s[t] = pair_of(a[t]);
+  __syncthreads();
+  b[t] = s[63 - t].low;  // bug: unseen_store
+}
+
+__global__ void unseen_row(const float* a, Row* rows, float* b) {
+  const int t = threadIdx.x;
+  rows[t] = row_of(a[t]);
+  b[t] = rows[t].values[3];  // bug: unseen_row
+}
+
+__global__ void unseen_output(const float* a, Pair* b) {
+  const int t = threadIdx.x;
+  b[t] = pair_of(a[t]);
+}
+
 __global__ void uninitialised(const float* a, float* b) {
   __shared__ float s[64];
   const int t = threadIdx.x;
@@ -299,6 +334,22 @@ constexpr Case cases[] = {
     {"member_padding", on_halves<member_padding, 1, 32, 256, 32, sizeof(Smem)>},
     {"member_into_next", on_floats<member_into_next, 32, 64, 32, sizeof(Smem)>},
     {"wmma_into_next_member", no_input<wmma_into_next_member, 32, 256, sizeof(Smem)>},
+    {"unseen_store", on_floats<unseen_store, 64, 64, 64>},
+    {"unseen_row",
+     [] {
+       auto a = floats("a", 64);
+       DeviceArray<Row> rows("rows", 64, Role::scratch);
+       auto b = output("b", 64);
+       launch(unseen_row, dim3(1), dim3(64), 0, a.data(), rows.data(), b.data());
+     }},
+    {"unseen_output",
+     [] {
+       auto a = floats("a", 64);
+       DeviceArray<Pair> b("b", 64, Role::output);
+       launch(unseen_output, dim3(1), dim3(64), 0, a.data(), b.data());
+       std::vector<Pair> host(64);
+       b.download(std::span<Pair>(host));
+     }},
     {"uninitialised", on_floats<uninitialised, 64, 64, 64>},
     {"uninitialised_sum", on_floats<uninitialised_sum, 64, 64, 64>},
     {"uninitialised_tail",

@@ -116,6 +116,8 @@ constexpr ReportKind report_kinds[] = {
      "two threads write one element, and nothing says which of them comes last"},
     {simt::Mistake::read_after_write, "race", no_barrier},
     {simt::Mistake::write_after_read, "race", no_barrier},
+    {simt::Mistake::unseen_store, "unseen-store",
+     "the simulator does not see a store that your kernel makes: of a struct that a function returns"},
     {simt::Mistake::uninitialised_shared, "uninitialised-shared",
      "part of a tile is read that nobody has written: look at the tail, at which thread writes what, and, if a "
      "fragment is loaded, at its leading dimension"},
