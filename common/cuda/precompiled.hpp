@@ -1,6 +1,6 @@
 // What the files of a chapter with kernels include, for the simulator: parsed once for all workers, where g++ compiles
-// them (common/worker/CMakeLists.txt). The same files are compiled without it by nvcc, by clang++, for a debugger and in
-// grading, so each of them has to include what it uses.
+// them (common/worker/CMakeLists.txt). The same files are compiled without it by nvcc, by clang++, for a debugger and
+// in grading, so each of them has to include what it uses.
 #pragma once
 
 #include "common/simt/copies.hpp"
