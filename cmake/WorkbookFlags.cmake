@@ -37,18 +37,18 @@ function(workbook_quick)
       continue()
     elseif(target STREQUAL "worker")
       target_precompile_headers(worker PRIVATE <fmt/format.h> <algorithm> <filesystem> <fstream> <functional> <map>
-                                <nlohmann/json.hpp> <optional> <regex> <set> <sstream> <string> <vector>)
+                                <nlohmann/json.hpp> <optional> <set> <sstream> <string> <vector>)
     else()
       target_precompile_headers(${target} REUSE_FROM worker)
     endif()
   endforeach()
 endfunction()
 
-# workbook_together(TARGET...): a library whose files are compiled six at a time, so that a build from nothing parses
+# workbook_together(TARGET...): a library whose files are compiled eight at a time, so that a build from nothing parses
 # their headers once. Who works on the book itself and has a cache of compilations (a launcher) compiles them one by one.
 function(workbook_together)
   if(NOT CMAKE_CXX_COMPILER_LAUNCHER)
-    set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+    set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
   endif()
 endfunction()
 

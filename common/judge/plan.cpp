@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <regex>
 #include <sstream>
 
 #include "common/book/files.hpp"
@@ -25,15 +24,21 @@ bool is_source(const std::string& file) {
 
 bool is_changed(const Workspace& workspace, const Chapter& chapter, const Tree& tree, const std::string& file);
 
+/// The file that a line includes with quotes, or empty.
+std::string included_by(const std::string& line) {
+  const std::size_t quote = line.find('"');
+  if (quote == line.npos) return {};
+  std::string directive = line.substr(0, quote);
+  std::erase_if(directive, [](char c) { return c == ' ' || c == '\t'; });
+  return directive == "#include" ? line.substr(quote + 1, line.find('"', quote + 1) - quote - 1) : std::string();
+}
+
 /// Whether a file includes a header of the chapter that is_changed.
 bool includes_changed(const Workspace& workspace, const Chapter& chapter, const Tree& tree, const fs::path& path) {
-  static const std::regex directive("\\s*#\\s*include\\s*\"([^\"]+)\".*");
   std::istringstream lines(book::read_file(path));
-  std::smatch match;
   for (std::string line; std::getline(lines, line);) {
-    if (std::regex_match(line, match, directive) && std::ranges::count(chapter.files, match[1].str()) > 0 &&
-        is_changed(workspace, chapter, tree, match[1].str()))
-      return true;
+    const std::string file = included_by(line);
+    if (std::ranges::count(chapter.files, file) > 0 && is_changed(workspace, chapter, tree, file)) return true;
   }
   return false;
 }

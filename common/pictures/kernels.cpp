@@ -8,6 +8,7 @@
 #include <functional>
 #include <optional>
 #include <sstream>
+#include <utility>
 
 #include "common/attention/shape.hpp"
 #include "common/book/text.hpp"
@@ -19,6 +20,17 @@ namespace workbook::pictures {
 const book::Chapter& own_chapter(const Request& request) {
   if (request.chapter == nullptr) request.parameters.fail("there is no chapter.toml beside it");
   return *request.chapter;
+}
+
+judge::TracedLaunch traced_launch(const Request& request) {
+  Parameters& p = request.parameters;
+  const std::int64_t Nq = p.count("queries"), Nk = p.count("keys"), d = p.count("d");
+  const std::string wanted = p.text("launch");
+  judge::Trace trace = traced(request, own_chapter(request), Nq, Nk, d, p.flag("causal"));
+  const auto launch = std::ranges::find_if(
+      trace.launches, [&](const judge::TracedLaunch& l) { return l.kernel.find(wanted) != std::string::npos; });
+  if (launch == trace.launches.end()) p.fail(fmt::format("no kernel is called \"{}\"", wanted));
+  return std::move(*launch);
 }
 
 namespace {
@@ -312,23 +324,16 @@ nlohmann::ordered_json timeline_facts(const judge::TracedLaunch& launch,
 
 Drawing draw_timeline(const Request& request) {
   Parameters& p = request.parameters;
-  const std::int64_t Nq = p.count("queries"), Nk = p.count("keys"), d = p.count("d");
-  const bool causal = p.flag("causal");
-  const std::string wanted = p.text("launch");
   const auto first = std::size_t(p.number("first")), count = std::size_t(p.count("count"));
-  const judge::Trace trace = traced(request, own_chapter(request), Nq, Nk, d, causal);
-  const auto launch = std::ranges::find_if(
-      trace.launches, [&](const judge::TracedLaunch& l) { return l.kernel.find(wanted) != std::string::npos; });
-  if (launch == trace.launches.end()) p.fail(fmt::format("no kernel is called \"{}\"", wanted));
-  const std::size_t intervals = launch->intervals.size(), end = std::min(first + count, intervals);
+  const judge::TracedLaunch launch = traced_launch(request);
+  const std::size_t intervals = launch.intervals.size(), end = std::min(first + count, intervals);
   if (first >= end) p.fail(fmt::format("there are {} intervals", intervals));
   Drawing drawing;
   Svg& svg = drawing.svg;
   constexpr double left = 108, top = 56, row = 27;
   const double width = (Svg::kWidth - left - 4) / double(end - first);
-  const std::vector<judge::TimelineLane> lanes = judge::timeline_of(*launch);
-  svg.text(0, 16,
-           fmt::format("{}: block 0, {} warps, all together", short_name(launch->kernel), launch->threads() / 32),
+  const std::vector<judge::TimelineLane> lanes = judge::timeline_of(launch);
+  svg.text(0, 16, fmt::format("{}: block 0, {} warps, all together", short_name(launch.kernel), launch.threads() / 32),
            kHead);
   double y = top;
   for (const judge::TimelineLane& lane : lanes) {
@@ -361,11 +366,15 @@ Drawing draw_timeline(const Request& request) {
   svg.text(left + 22, y + 20, "a barrier of the block", kSmall);
   svg.text(left + 170, y + 20, "Shared memory: wavefronts. Tensor cores, shuffles: instructions.", kSoft);
   drawing.description = fmt::format("What block 0 of {} does between two barriers, by the number of the interval. ",
-                                    short_name(launch->kernel)) +
+                                    short_name(launch.kernel)) +
                         drawing.description;
   drawing.height = y + 30;
-  drawing.facts = timeline_facts(*launch, lanes);
-  drawing.facts.update({{"queries", Nq}, {"keys", Nk}, {"d", d}, {"causal", causal}, {"first", first}});
+  drawing.facts = timeline_facts(launch, lanes);
+  drawing.facts.update({{"queries", p.count("queries")},
+                        {"keys", p.count("keys")},
+                        {"d", p.count("d")},
+                        {"causal", p.flag("causal")},
+                        {"first", first}});
   return drawing;
 }
 

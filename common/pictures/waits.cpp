@@ -1,8 +1,6 @@
 // Who waits for whom: a drawing of judge/trace_waits.hpp.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "common/judge/trace_waits.hpp"
 #include "common/pictures/kinds.hpp"
 
@@ -19,22 +17,16 @@ constexpr int run_color = 2, copy_color = 1;
 
 Drawing draw_waits(const Request& request) {
   Parameters& p = request.parameters;
-  const std::int64_t Nq = p.count("queries"), Nk = p.count("keys"), d = p.count("d");
-  const bool causal = p.flag("causal");
-  const std::string wanted = p.text("launch");
   const auto first = std::size_t(p.number("first")), count = std::size_t(p.count("count"));
-  const judge::Trace trace = traced(request, own_chapter(request), Nq, Nk, d, causal);
-  const auto launch = std::ranges::find_if(
-      trace.launches, [&](const judge::TracedLaunch& l) { return l.kernel.find(wanted) != std::string::npos; });
-  if (launch == trace.launches.end()) p.fail(fmt::format("no kernel is called \"{}\"", wanted));
-  const judge::WaitTimeline timeline = judge::waits_of(*launch, first, count);
+  const judge::TracedLaunch launch = traced_launch(request);
+  const judge::WaitTimeline timeline = judge::waits_of(launch, first, count);
   if (first + count > timeline.steps) p.fail(fmt::format("there are {} steps", timeline.steps));
 
   Drawing drawing;
   Svg& svg = drawing.svg;
   const double width = (Svg::kWidth - left) / double(count);
   const auto x = [&](double step) { return left + (step - double(first)) * width; };
-  svg.text(0, 16, fmt::format("Block 0, {} warps, in the simulator's order", launch->threads() / 32), kHead);
+  svg.text(0, 16, fmt::format("Block 0, {} warps, in the simulator's order", launch.threads() / 32), kHead);
   for (std::size_t i = 0; i < count; ++i)
     svg.text(x(double(first + i) + 0.5), top - 8, fmt::format("{}", first + i), middle(kSoft));
   svg.text(0, top - 8, "step", kSoft);

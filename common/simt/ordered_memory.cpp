@@ -111,116 +111,160 @@ void SharedMemory::read_ordered(Lane& lane, Cell* cell, Cell* end, std::uintptr_
   }
 }
 
-/// Whether something that has read or written the cell is not ordered before a write of the lane now; reports it.
-bool SharedMemory::judge_overwritten(Lane& lane, const Cell& cell, std::uintptr_t address, const char* action,
-                                     const void* pc, std::uint8_t bytes, std::uint8_t flags, bool copies) {
-  const Block& block = *lane.block;
+// --- What is overwritten ---------------------------------------------------------------------------------------------
+
+Finding SharedMemory::finding_of_write(const Overwrite& write, Mistake mistake) const {
+  Finding finding = finding_of(write.lane, mistake, write.pc, write.action);
+  finding.variable = variable(write.address);
+  return finding;
+}
+
+/// Whether something that has read or written the cell is not ordered before the write; reports it.
+bool SharedMemory::judge_overwritten(const Overwrite& write) {
+  return judge_earlier_write(write) || judge_earlier_reads(write);
+}
+
+bool SharedMemory::judge_earlier_write(const Overwrite& write) {
+  Lane& lane = write.lane;
+  const Cell& cell = write.cell;
+  if (cell.write_stamp < lane.block->block_began) return false;
   const Agent writer = cell.write_thread;
-  const bool written = cell.write_stamp >= block.block_began, pending = cell.flags & Cell::kPending && written;
-  const auto start = [&](Mistake mistake) {
-    Finding finding = finding_of(lane, mistake, pc, action);
-    finding.variable = variable(address);
-    return finding;
-  };
-  if (written && writer >= kFirstBarrierAgent) {
-    if (pending || !ordered_before(lane, writer, cell.write_stamp)) {
-      Finding finding = start(Mistake::unfinished_copy);
-      explain_touch(finding, lane, cell, address);
-      const BulkCopy* other = block.asynchrony->load_to(address);
-      if (copies && pending && other != nullptr && other->issuer->warp == lane.warp && other->issuer != &lane &&
-          other->pc == pc) {
-        finding.mistake = Mistake::overwritten_early;
-        finding.what = "several lanes of a warp load the same box: its bytes come once for each";
-        finding.advice = "let one lane of the warp start copies: if (elect_sync()), or lane 0";
-      } else if (copies && finding.mistake == Mistake::unfinished_copy) {
-        finding.mistake = Mistake::overwritten_early;
-      }
-      note_finding(lane, std::move(finding));
+  const bool pending = cell.flags & Cell::kPending;
+  if (writer >= kFirstBarrierAgent) {
+    if (!pending && ordered_before(lane, writer, cell.write_stamp)) return false;
+    report_over_copy(write);
+    return true;
+  }
+  const int warp = int(writer) / kWarpSize;
+  const std::uint32_t lanes = 1u << writer % kWarpSize;
+  if (pending || (cell.flags >> Cell::kWriteBytes & write.bytes && writer != lane.linear &&
+                  !(cell.flags & write.flags & Cell::kAtomic) && !ordered_before(lane, writer, cell.write_stamp))) {
+    if (!write.copies) {
+      report_race(lane, cell, write.address, true, true, lane.bit, lanes, warp, write.pc);
       return true;
     }
-  } else if (written &&
-             (pending || (cell.flags >> Cell::kWriteBytes & bytes && writer != lane.linear &&
-                          !(cell.flags & flags & Cell::kAtomic) && !ordered_before(lane, writer, cell.write_stamp)))) {
-    if (!copies) {
-      report_race(lane, cell, address, true, true, lane.bit, 1u << writer % kWarpSize, int(writer) / kWarpSize, pc);
-      return true;
-    }
-    Finding finding = start(Mistake::overwritten_early);
-    set_other(finding, cell.write_pc, "writes", int(writer) / kWarpSize, 1u << writer % kWarpSize);
+    Finding finding = finding_of_write(write, Mistake::overwritten_early);
+    set_other(finding, cell.write_pc, "writes", warp, lanes);
     finding.what = "nothing makes the copy wait for the write: either may come last";
     finding.advice = "let the thread that starts the copy wait, at a barrier, for those that write";
     note_finding(lane, std::move(finding));
     return true;
-  } else if (copies && written && writer < kFirstBarrierAgent && !seen_by_async_proxy(lane, writer, cell.write_stamp)) {
-    Finding finding = start(Mistake::missing_proxy_fence);
-    set_other(finding, cell.write_pc, "writes", int(writer) / kWarpSize, 1u << writer % kWarpSize);
+  }
+  if (write.copies && !seen_by_async_proxy(lane, writer, cell.write_stamp)) {
+    Finding finding = finding_of_write(write, Mistake::missing_proxy_fence);
+    set_other(finding, cell.write_pc, "writes", warp, lanes);
     finding.what = "the copy engine does not wait for ordinary writes to the same bytes: either may come last";
     finding.advice = "call fence_proxy_async() after the writes, in the threads that write, and before the barrier";
-    note_finding(lane, std::move(finding));
-    return true;
-  }
-  if (cell.read_stamp < block.block_began || !(cell.flags >> Cell::kReadBytes & bytes)) return false;
-  const Reader* readers = shadow(address).readers(&cell);
-  for (std::uint32_t m = cell.read_warps; m != 0; m &= m - 1) {
-    const int w = std::countr_zero(m);
-    const Reader& reader = readers[w];
-    if (reader.stamp < block.block_began) continue;
-    const bool under_way = reader.stamp == Reader::kUnderWay;
-    std::uint32_t lanes = 0;
-    if (under_way) {
-      lanes = reader.lanes != 0 ? reader.lanes : ~0u;
-    } else if (reader.lanes == 0) {
-      lanes = ordered_before(lane, kFirstTensorAgent + Agent(w / 4), reader.stamp) ? 0 : ~0u;
-    } else if (reader.stamp >= block.interval_began) {
-      for (std::uint32_t l = reader.lanes; l != 0; l &= l - 1) {
-        const int other = std::countr_zero(l);
-        if (!ordered_before(lane, Agent(w * kWarpSize + other), reader.stamp)) lanes |= 1u << other;
-      }
-    }
-    if (lanes == 0) continue;
-    const char* reads = under_way ? "is still reading" : reader.lanes == 0 ? "multiplies" : "reads";
-    if (!copies && !under_way && reader.lanes != 0) {  // two threads: an ordinary race
-      Finding finding = start(Mistake::write_after_read);
-      set_other(finding, reader.pc, reads, w, lanes);
-      finding.what = "nothing makes the write wait for the read: the read may see the new value";
-      finding.advice = w == lane.warp->index ? "put a __syncwarp() between the last read and the write"
-                                             : "put a barrier between the last read and the write that overwrites it";
-      note_finding(lane, std::move(finding));
-      return true;
-    }
-    Finding finding = start(Mistake::overwritten_early);
-    set_other(finding, reader.pc, reads, w, lanes);
-    finding.what = under_way ? "what is overwritten is still being read"
-                             : "nothing makes this wait until all have read what is overwritten";
-    finding.advice =
-        under_way ? "wait for it (wgmma_wait_group, cp_async_bulk_wait_group_read) before the place is given free"
-                  : "let every warp that reads arrive at a barrier after its last read (after a __syncwarp() if other "
-                    "lanes have read too), and let the writer wait for all of them";
-    if (copies && !written) {
-      finding.mistake = Mistake::unfinished_copy;
-      std::swap(finding.pc, finding.other_pc);
-      std::swap(finding.action, finding.other_action);
-      std::swap(finding.warp, finding.other_warp);
-      std::swap(finding.lanes, finding.other_lanes);
-      finding.what = "it reads before the copy that brings the bytes has begun, and nothing makes it wait";
-      finding.advice = "wait for the barrier at which the copy ends, in every warp that reads";
-    } else if (copies && lane.last_wait >= 0 && block.asynchrony->passed(lane, lane.last_wait).repeated) {
-      finding.mistake = Mistake::wrong_phase;
-      finding.what += "; the wait for " + name_of(block, block.asynchrony->barrier(lane.last_wait)) +
-                      " did not wait: it asked for " +
-                      phase_text(block.asynchrony->passed(lane, lane.last_wait).phase) + ", which had ended before";
-      finding.advice = "flip the parity each time that the ring of stages comes round";
-    }
     note_finding(lane, std::move(finding));
     return true;
   }
   return false;
 }
 
+/// The cell was written by a copy that the write does not wait for.
+void SharedMemory::report_over_copy(const Overwrite& write) {
+  Lane& lane = write.lane;
+  Finding finding = finding_of_write(write, Mistake::unfinished_copy);
+  explain_touch(finding, lane, write.cell, write.address);
+  const BulkCopy* other = lane.block->asynchrony->load_to(write.address);
+  const bool pending = write.cell.flags & Cell::kPending;
+  if (write.copies && pending && other != nullptr && other->issuer->warp == lane.warp && other->issuer != &lane &&
+      other->pc == write.pc) {
+    finding.mistake = Mistake::overwritten_early;
+    finding.what = "several lanes of a warp load the same box: its bytes come once for each";
+    finding.advice = "let one lane of the warp start copies: if (elect_sync()), or lane 0";
+  } else if (write.copies && finding.mistake == Mistake::unfinished_copy) {
+    finding.mistake = Mistake::overwritten_early;
+  }
+  note_finding(lane, std::move(finding));
+}
+
+namespace {
+
+/// Those lanes of warp `warp` whose last read of the cell is not ordered before what the lane does now.
+std::uint32_t lanes_that_may_read(const Lane& lane, const Reader& reader, int warp) {
+  if (reader.stamp == Reader::kUnderWay) return reader.lanes != 0 ? reader.lanes : ~0u;
+  if (reader.lanes == 0) return ordered_before(lane, kFirstTensorAgent + Agent(warp / 4), reader.stamp) ? 0 : ~0u;
+  std::uint32_t lanes = 0;
+  if (reader.stamp < lane.block->interval_began) return lanes;
+  for (std::uint32_t l = reader.lanes; l != 0; l &= l - 1) {
+    const int other = std::countr_zero(l);
+    if (!ordered_before(lane, Agent(warp * kWarpSize + other), reader.stamp)) lanes |= 1u << other;
+  }
+  return lanes;
+}
+
+}  // namespace
+
+bool SharedMemory::judge_earlier_reads(const Overwrite& write) {
+  const Cell& cell = write.cell;
+  const std::uint32_t block_began = write.lane.block->block_began;
+  if (cell.read_stamp < block_began || !(cell.flags >> Cell::kReadBytes & write.bytes)) return false;
+  const Reader* readers = shadow(write.address).readers(&cell);
+  for (std::uint32_t m = cell.read_warps; m != 0; m &= m - 1) {
+    const int warp = std::countr_zero(m);
+    if (readers[warp].stamp < block_began) continue;
+    const std::uint32_t lanes = lanes_that_may_read(write.lane, readers[warp], warp);
+    if (lanes == 0) continue;
+    report_over_read(write, readers[warp], warp, lanes);
+    return true;
+  }
+  return false;
+}
+
+/// The cell was read, or is being read, by lanes that the write does not wait for.
+void SharedMemory::report_over_read(const Overwrite& write, const Reader& reader, int warp, std::uint32_t lanes) {
+  Lane& lane = write.lane;
+  const bool under_way = reader.stamp == Reader::kUnderWay;
+  const bool two_threads = !write.copies && !under_way && reader.lanes != 0;  // an ordinary race
+  Finding finding = finding_of_write(write, two_threads ? Mistake::write_after_read : Mistake::overwritten_early);
+  set_other(finding, reader.pc,
+            under_way           ? "is still reading"
+            : reader.lanes == 0 ? "multiplies"
+                                : "reads",
+            warp, lanes);
+  if (two_threads) {
+    finding.what = "nothing makes the write wait for the read: the read may see the new value";
+    finding.advice = warp == lane.warp->index ? "put a __syncwarp() between the last read and the write"
+                                              : "put a barrier between the last read and the write that overwrites it";
+  } else if (under_way) {
+    finding.what = "what is overwritten is still being read";
+    finding.advice = "wait for it (wgmma_wait_group, cp_async_bulk_wait_group_read) before the place is given free";
+  } else {
+    finding.what = "nothing makes this wait until all have read what is overwritten";
+    finding.advice =
+        "let every warp that reads arrive at a barrier after its last read (after a __syncwarp() if other "
+        "lanes have read too), and let the writer wait for all of them";
+  }
+  if (write.copies) explain_early_copy(write, finding);
+  note_finding(lane, std::move(finding));
+}
+
+/// More of a copy that overwrites what is read: it has come too late altogether, or the wait for its place was none.
+void SharedMemory::explain_early_copy(const Overwrite& write, Finding& finding) const {
+  const Lane& lane = write.lane;
+  const Block& block = *lane.block;
+  if (write.cell.write_stamp < block.block_began) {
+    finding.mistake = Mistake::unfinished_copy;
+    std::swap(finding.pc, finding.other_pc);
+    std::swap(finding.action, finding.other_action);
+    std::swap(finding.warp, finding.other_warp);
+    std::swap(finding.lanes, finding.other_lanes);
+    finding.what = "it reads before the copy that brings the bytes has begun, and nothing makes it wait";
+    finding.advice = "wait for the barrier at which the copy ends, in every warp that reads";
+  } else if (lane.last_wait >= 0 && block.asynchrony->passed(lane, lane.last_wait).repeated) {
+    finding.mistake = Mistake::wrong_phase;
+    finding.what += "; the wait for " + name_of(block, block.asynchrony->barrier(lane.last_wait)) +
+                    " did not wait: it asked for " + phase_text(block.asynchrony->passed(lane, lane.last_wait).phase) +
+                    ", which had ended before";
+    finding.advice = "flip the parity each time that the ring of stages comes round";
+  }
+}
+
 void SharedMemory::write_ordered(Lane& lane, Cell* cell, Cell* end, std::uintptr_t address, const void* pc,
                                  std::uint8_t bytes, std::uint8_t flags) {
   for (; cell != end; ++cell, address += 2) {
-    judge_overwritten(lane, *cell, address, "writes", pc, bytes, flags, false);
+    judge_overwritten({lane, *cell, address, "writes", pc, bytes, flags, false});
     cell->write_stamp = lane.block->clock;
     cell->write_pc = code_of(pc);
     cell->write_thread = lane.linear;
@@ -243,7 +287,7 @@ void SharedMemory::begin_async_write(Lane& lane, const BulkCopy& copy) {
   bool reported = lane.block->damaged;
   for (std::uint64_t i = 0; i < bytes; i += 2) {
     Cell& cell = *memory.cell(copy.shared + i);
-    if (!reported) reported = judge_overwritten(lane, cell, copy.shared + i, "loads a box", copy.pc, 3, 0, true);
+    if (!reported) reported = judge_overwritten({lane, cell, copy.shared + i, "loads a box", copy.pc, 3, 0, true});
     cell.write_stamp = lane.block->clock;
     cell.write_pc = code_of(copy.pc);
     cell.write_thread = static_cast<std::uint16_t>(kFirstBarrierAgent + Agent(copy.barrier));

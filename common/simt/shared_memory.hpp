@@ -181,8 +181,22 @@ class SharedMemory {
                     std::uint8_t bytes);
   void write_ordered(Lane& lane, Cell* cell, Cell* end, std::uintptr_t address, const void* pc, std::uint8_t bytes,
                      std::uint8_t flags);
-  bool judge_overwritten(Lane& lane, const Cell& cell, std::uintptr_t address, const char* action, const void* pc,
-                         std::uint8_t bytes, std::uint8_t flags, bool copies);
+  struct Overwrite {  ///< a write to a cell that was written or read before
+    Lane& lane;
+    const Cell& cell;
+    std::uintptr_t address;
+    const char* action;
+    const void* pc;
+    std::uint8_t bytes, flags;  ///< which bytes of the cell; Cell's flags of the write
+    bool copies;                ///< the copy engine writes, for the lane
+  };
+  Finding finding_of_write(const Overwrite& write, Mistake mistake) const;
+  bool judge_overwritten(const Overwrite& write);
+  bool judge_earlier_write(const Overwrite& write);
+  bool judge_earlier_reads(const Overwrite& write);
+  void report_over_copy(const Overwrite& write);
+  void report_over_read(const Overwrite& write, const Reader& reader, int warp, std::uint32_t lanes);
+  void explain_early_copy(const Overwrite& write, Finding& finding) const;
 
   Shadowed statics_, dynamic_;
   std::byte* memory_ = nullptr;

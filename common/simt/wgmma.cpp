@@ -20,7 +20,7 @@ namespace simt {
 
 namespace {
 
-constexpr int kGroupLanes = 128, kRows = 64;
+constexpr int kGroupLanes = 128, kGroupRows = 64;
 
 int member_of(const Lane& lane) {
   return lane.linear % kGroupLanes;
@@ -120,7 +120,7 @@ bool unset_registers(const Product& product) {
 void execute(Block& block, int number, int last_group) {
   Warpgroup& group = block.asynchrony->warpgroups[std::size_t(number)];
   const int end = end_of(group, last_group), begin = end_of(group, group.executed);
-  std::vector<float> a(kRows * 32), b, d;
+  std::vector<float> a(kGroupRows * 32), b, d;
   const Product* loaded = nullptr;  // whose D is in d
   const auto store = [&] {
     if (loaded == nullptr) return;
@@ -135,17 +135,17 @@ void execute(Block& block, int number, int last_group) {
     const int n = form.n, k = k_of(form);
     if (loaded == nullptr || loaded->d[0] != product.d[0] || loaded->form.n != n) {
       store();
-      d.assign(std::size_t(kRows * n), 0.0f);
+      d.assign(std::size_t(kGroupRows * n), 0.0f);
       loaded = &product;
       if (form.accumulate) {
         for_each_pair(product, d.data(), [](const float* registers, float* place) {
           place[0] = registers[0];
           place[1] = registers[1];
         });
-        if (any_unset(d.data(), kRows * n, ElementType::float32)) {
+        if (any_unset(d.data(), kGroupRows * n, ElementType::float32)) {
           report_unset(block, number, product, "D, to which the product is added, has registers that were never set",
                        "fill it with 0 first, or pass accumulate = false for the first product");
-          make_nans_ordinary(d.data(), kRows * n);
+          make_nans_ordinary(d.data(), kGroupRows * n);
         }
       }
     } else if (!form.accumulate) {
@@ -162,7 +162,7 @@ void execute(Block& block, int number, int last_group) {
     }
     b.resize(std::size_t(k * n));
     gather(operand_b(product), *block.shared, form.element, k, true, b.data());
-    multiply_rows_by_columns(kRows, n, k, a.data(), b.data(), d.data());
+    multiply_rows_by_columns(kGroupRows, n, k, a.data(), b.data(), d.data());
   }
   store();
   group.executed = last_group;
@@ -251,9 +251,9 @@ void check_operands(Lane& lane, Product& product) {
 void count(Block& block, const Product& product) {
   const int k = k_of(product.form);
   constexpr int kPieceBytes = 32;  // of each row, along k
-  block.counters.wgmma_operations += 2ull * kRows * product.form.n * unsigned(k);
+  block.counters.wgmma_operations += 2ull * kGroupRows * product.form.n * unsigned(k);
   block.counters.wgmma_wavefronts +=
-      unsigned(((product.a_in_registers ? 0 : kRows) + product.form.n) * kPieceBytes / 128);
+      unsigned(((product.a_in_registers ? 0 : kGroupRows) + product.form.n) * kPieceBytes / 128);
 }
 
 void issue(float* d, const WgmmaForm& form, bool a_in_registers, std::uint64_t a, const std::uint32_t* a_registers,

@@ -82,11 +82,13 @@ bool is_kernel_file(const fs::path& source) {
 /// A rule that compiles one source with this command.
 std::string compile_rule(const std::string& rule, Backend backend, std::vector<std::string> command) {
   command.emplace_back("-I.");
+  const std::string compiler = command_line({command.front()});
+  command.erase(command.begin());
   return fmt::format(
-      "rule {}_{}\n  command = {} $include -MMD -MF $output.d -c $source -o $output > $output.log 2>&1 # "
+      "rule {}_{}\n  command = {} $first {} $include -MMD -MF $output.d -c $source -o $output > $output.log 2>&1 # "
       "$fingerprint\n"
       "  depfile = $depends\n  deps = gcc\n",
-      rule, name(backend), command_line(command));
+      rule, name(backend), compiler, command_line(command));
 }
 
 /// Rules for each backend: to compile, to compile kernels where it has any, to link.
@@ -125,6 +127,16 @@ std::string architecture_rule(const Toolchain& toolchain, const std::string& arc
   return compile_rule(kernel_rule(Backend::cuda, architecture), Backend::cuda, std::move(compile));
 }
 
+/// The precompiled header that a kernel file is compiled with, or empty. It is of use with the flags it was made with
+/// alone. (A build in an isolation of its own has another build folder, without it.)
+fs::path precompiled_header(const Toolchain& toolchain, Backend backend, const fs::path& source, bool debug) {
+  const std::string& header = toolchain.backends.at(backend).precompiled;
+  if (header.empty() || !is_kernel_file(source) || debug) return {};
+  const fs::path precompiled = toolchain.build_folder / (header + ".gch");
+  std::error_code ignored;
+  return fs::exists(precompiled, ignored) ? precompiled : fs::path();
+}
+
 /// `include`: the folder with the chapter's headers; `used`: those of earlier chapters.
 std::string compile_step(const Toolchain& toolchain, Backend backend, const fs::path& source, const fs::path& include,
                          const std::vector<fs::path>& used, bool debug, const std::string& architecture,
@@ -136,11 +148,19 @@ std::string compile_step(const Toolchain& toolchain, Backend backend, const fs::
     if (includes.back() != option) includes.push_back(option);
   }
   if (debug) includes.insert(includes.end(), {"-O0", "-g"});
+  // What the compiler reads first. It names no files of a precompiled header, so ninja is told of it here.
+  std::string first, implicit;
+  if (const fs::path precompiled = precompiled_header(toolchain, backend, source, debug); !precompiled.empty()) {
+    fs::path header = precompiled;
+    first = command_line({"-include", header.replace_extension().string()});
+    implicit = " | " + in_ninja(precompiled);
+  }
   return fmt::format(
-      "build {}: {}_{} {}\n  include = {}\n  source = {}\n  output = {}\n  depends = {}\n  fingerprint = {}\n",
+      "build {}: {}_{} {}{}\n  first = {}\n  include = {}\n  source = {}\n  output = {}\n  depends = {}\n"
+      "  fingerprint = {}\n",
       in_ninja(object), is_kernel_file(source) ? kernel_rule(backend, architecture) : "compile", name(backend),
-      in_ninja(shown), command_line(includes), command_line({shown.string()}), command_line({object.string()}),
-      in_ninja(object.string() + ".d"), fingerprint(source, include, used));
+      in_ninja(shown), implicit, first, command_line(includes), command_line({shown.string()}),
+      command_line({object.string()}), in_ninja(object.string() + ".d"), fingerprint(source, include, used));
 }
 
 std::string link_step(const Toolchain& toolchain, const WorkerJob& job, const std::vector<fs::path>& objects,
@@ -202,6 +222,8 @@ Toolchain load_toolchain(const fs::path& build_folder, const fs::path& root) {
       toolchain.backends[backend_of(name)] = {backend.at("compile"), backend.at("link"),    backend.at("libraries"),
                                               backend.at("objects"), backend.at("kernels"), backend.at("sources"),
                                               backend.at("targets")};
+      for (const auto& header : backend.at("precompiled"))  // one, or none
+        toolchain.backends[backend_of(name)].precompiled = header;
     }
     for (const auto& [name, why] : file.at("unavailable").items()) toolchain.unavailable[backend_of(name)] = why;
     toolchain.counts = file.at("counts");

@@ -20,6 +20,8 @@ struct Toolchain {
     std::vector<std::string> kernels;  ///< how a .cu file is compiled; `compile` is for all others
     std::vector<std::string> sources;  ///< of the book, compiled once and linked into every worker
     std::vector<std::string> targets;  ///< CMake targets that must be there before
+    /// A header of the build folder that kernels are compiled with, precompiled; empty: there is none.
+    std::string precompiled = {};
   };
   std::filesystem::path build_folder;  ///< build/default
   std::filesystem::path root;          ///< the book; sources are named relative to it in messages

@@ -46,16 +46,7 @@ Input spike_at(std::int64_t key, float spike, float base, const Shape& shape, st
 
 /// The LSE alone, against the oracle.
 void expect_lse(const Input& given, const Tiles& tiles = {}) {
-  const Problem problem = in_element(given.problem);
-  const AttentionResult result = attention(problem, tiles.numbers());
-  const Forward oracle = forward_oracle(problem);
-  judge::Layout layout;
-  layout.tensor = "lse";
-  layout.axes[3] = "";
-  layout.Br = tiles.Br;
-  layout.Bc = tiles.Bc;
-  expect_close(result.lse, {oracle.lse, lse_bounds(oracle, problem, precision()), layout,
-                            lse_mistakes(problem, {tiles.Br, tiles.Bc, tiles.warps}), describe(problem, given.name)});
+  expect_lse(given, tiles.numbers(), {tiles.Br, tiles.Bc, tiles.warps});
 }
 
 /// Every third row of Q has an infinite element where all keys are negative: its scores are all -inf. Such a row has
@@ -175,15 +166,7 @@ TEST_CASE("every part of d and every key counts", "[3.6]") {
   // Q and K are zero but for 16 columns: the scores are those of these columns alone.
   for (const std::int64_t d : {32, 64, 128}) {
     for (std::int64_t first = 0; first < d; first += 16) {
-      Input one_part = input("normal", {1, 1, 1, 32, 64, d}, 40);
-      for (Tensor<float>* tensor : {&one_part.problem.Q, &one_part.problem.K}) {
-        for (std::size_t at = 0; at < tensor->values.size(); ++at) {
-          const std::int64_t column = std::int64_t(at) % d;
-          tensor->values[at] = column >= first && column < first + 16 ? 2 * tensor->values[at] : 0;
-        }
-      }
-      one_part.name += fmt::format(", Q and K zero outside columns {} to {}", first, first + 15);
-      expect_tiled(one_part, {32, 64, 4});
+      expect_tiled(with_columns(input("normal", {1, 1, 1, 32, 64, d}, 40), first, 16), {32, 64, 4});
     }
   }
   expect_tiled(input("one hot", {1, 1, 1, 64, 192, 64}, 41));
@@ -327,10 +310,7 @@ TEST_CASE("O and l are rescaled by the same factor", "[3.9]") {
   // With a V of ones O is one, whatever the weights are.
   for (const char* kind : {"rising maximum", "falling maximum", "large logits"}) {
     for (const Tiles& tiles : {Tiles{64, 64, 4}, {32, 32, 2}}) {
-      Input ones = input(kind, {1, 1, 1, 64, 200, 64}, 71);
-      std::fill(ones.problem.V.values.begin(), ones.problem.V.values.end(), 1.0f);
-      ones.name += ", V all ones";
-      expect_tiled(ones, tiles);
+      expect_tiled(with_V_of_ones(input(kind, {1, 1, 1, 64, 200, 64}, 71)), tiles);
     }
   }
 }

@@ -38,17 +38,7 @@ AttentionResult expect_split(const Input& given, const Tiles& tiles = {}) {
 
 /// The LSE alone, against the oracle.
 void expect_lse(const Input& given, const Tiles& tiles = {}) {
-  const Problem problem = in_element(given.problem);
-  const AttentionResult result = attention(problem, tiles.numbers());
-  const Forward oracle = forward_oracle(problem);
-  judge::Layout layout;
-  layout.tensor = "lse";
-  layout.axes[3] = "";
-  layout.Br = tiles.Br;
-  layout.Bc = tiles.Bc;
-  expect_close(result.lse, {oracle.lse, lse_bounds(oracle, problem, precision()), layout,
-                            lse_mistakes(problem, {tiles.Br, tiles.Bc, 0, lane_rows(problem.shape.d, tiles)}),
-                            describe(problem, given.name)});
+  expect_lse(given, tiles.numbers(), {tiles.Br, tiles.Bc, 0, lane_rows(given.problem.shape.d, tiles)});
 }
 
 /// Scores that rise from one 32 keys to the next, in row i by (i % 32 + 1)·rise/32: each row needs its own factor. V
@@ -124,15 +114,7 @@ TEST_CASE("every part of d and every key counts", "[4.2]") {
   // Q and K are zero but for 16 columns: the scores are those of these columns alone.
   for (const std::int64_t d : head_dims) {
     for (std::int64_t first = 0; first < d; first += 16) {
-      Input one_part = input("normal", {1, 1, 1, 32, 64, d}, 40);
-      for (Tensor<float>* tensor : {&one_part.problem.Q, &one_part.problem.K}) {
-        for (std::size_t at = 0; at < tensor->values.size(); ++at) {
-          const std::int64_t column = std::int64_t(at) % d;
-          tensor->values[at] = column >= first && column < first + 16 ? 2 * tensor->values[at] : 0;
-        }
-      }
-      one_part.name += fmt::format(", Q and K zero outside columns {} to {}", first, first + 15);
-      expect_split(one_part, {32, 32});
+      expect_split(with_columns(input("normal", {1, 1, 1, 32, 64, d}, 40), first, 16), {32, 32});
     }
   }
   for (const Tiles& tiles : all_tiles) expect_split(input("one hot", {1, 1, 1, 64, 192, 64}, 41), tiles);
@@ -248,10 +230,7 @@ TEST_CASE("O and l are rescaled by the same factor", "[4.4]") {
   // With a V of ones O is one, whatever the weights are.
   for (const char* kind : {"rising maximum", "falling maximum", "large logits"}) {
     for (const Tiles& tiles : {Tiles{}, {32, 32}}) {
-      Input ones = input(kind, {1, 1, 1, 64, 200, 64}, 70);
-      std::fill(ones.problem.V.values.begin(), ones.problem.V.values.end(), 1.0f);
-      ones.name += ", V all ones";
-      expect_split(ones, tiles);
+      expect_split(with_V_of_ones(input(kind, {1, 1, 1, 64, 200, 64}, 70)), tiles);
     }
   }
 }
@@ -333,16 +312,9 @@ TEST_CASE("the LSE is a natural logarithm over all keys", "[4.6]") {
 TEST_CASE("O is divided by l exactly once", "[4.6]") {
   // With a V of ones O is one; without the division it is l, divided twice it is 1 / l.
   for (const std::int64_t d : head_dims) {
-    Input ones = input("normal", {1, 1, 1, 40, 90, d}, 92);
-    std::fill(ones.problem.V.values.begin(), ones.problem.V.values.end(), 1.0f);
-    ones.name += ", V all ones";
-    expect_split(ones, {64, 64});
+    expect_split(with_V_of_ones(input("normal", {1, 1, 1, 40, 90, d}, 92)), {64, 64});
     // Rows whose l differ: each has its own.
-    Input sharp = input("value mean", {1, 1, 1, 64, 90, d}, 93);
-    for (std::int64_t i = 0; i < 64; ++i)
-      for (std::int64_t c = 0; c < d; ++c) sharp.problem.Q(0, 0, i, c) *= float(i % 32) / 8;
-    sharp.name += ", Q of row i times (i % 32)/8";
-    expect_split(sharp, {64, 64});
+    expect_split(with_rows_apart(input("value mean", {1, 1, 1, 64, 90, d}, 93)), {64, 64});
   }
 }
 

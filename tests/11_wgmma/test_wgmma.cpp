@@ -57,17 +57,7 @@ const std::string bf16 = "bfloat16";  // the chapter's second stage; its first i
 
 /// The LSE alone, against the oracle.
 void expect_lse(const Input& given, const Tiles& tiles = small) {
-  const Problem problem = in_element(given.problem);
-  const AttentionResult result = attention(problem, tiles.numbers());
-  const Forward oracle = forward_oracle(problem);
-  judge::Layout layout;
-  layout.tensor = "lse";
-  layout.axes[3] = "";
-  layout.Br = tiles.Br;
-  layout.Bc = tiles.Bc;
-  expect_close(result.lse,
-               {oracle.lse, lse_bounds(oracle, problem, precision()), layout,
-                lse_mistakes(problem, {tiles.Br, tiles.Bc, 0, lane_rows(tiles)}), describe(problem, given.name)});
+  expect_lse(given, tiles.numbers(), {tiles.Br, tiles.Bc, 0, lane_rows(tiles)});
 }
 
 std::int64_t tiles_of(std::int64_t rows, std::int64_t tile) {
@@ -281,15 +271,7 @@ TEST_CASE("every 16 columns of Q and K count", "[11.3]") {
   // Q and K are zero but for 16 columns: the scores are those of these columns alone.
   for (const std::int64_t d : head_dims) {
     for (std::int64_t first = 0; first < d; first += 16) {
-      Input one_part = input("normal", {1, 1, 1, 32, 64, d}, 20);
-      for (Tensor<float>* tensor : {&one_part.problem.Q, &one_part.problem.K}) {
-        for (std::size_t at = 0; at < tensor->values.size(); ++at) {
-          const std::int64_t column = std::int64_t(at) % d;
-          tensor->values[at] = column >= first && column < first + 16 ? 2 * tensor->values[at] : 0;
-        }
-      }
-      one_part.name += fmt::format(", Q and K zero outside columns {} to {}", first, first + 15);
-      expect_right(one_part);
+      expect_right(with_columns(input("normal", {1, 1, 1, 32, 64, d}, 20), first, 16));
     }
   }
 }
@@ -349,10 +331,7 @@ TEST_CASE("the LSE is a natural logarithm over all keys", "[11.5]") {
 TEST_CASE("O is divided by l exactly once", "[11.5]") {
   // With a V of ones O is one; without the division it is l, divided twice it is 1 / l.
   for (const std::int64_t d : head_dims) {
-    Input ones = input("normal", {1, 1, 1, 40, 90, d}, 41);
-    std::fill(ones.problem.V.values.begin(), ones.problem.V.values.end(), 1.0f);
-    ones.name += ", V all ones";
-    expect_right(ones);
+    expect_right(with_V_of_ones(input("normal", {1, 1, 1, 40, 90, d}, 41)));
   }
 }
 

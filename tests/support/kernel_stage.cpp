@@ -24,6 +24,45 @@ Input with_zeros(Input given) {
   return given;
 }
 
+Input with_columns(Input given, std::int64_t first, std::int64_t count) {
+  for (Tensor<float>* tensor : {&given.problem.Q, &given.problem.K}) {
+    for (std::size_t at = 0; at < tensor->values.size(); ++at) {
+      const std::int64_t column = std::int64_t(at) % given.problem.shape.d;
+      tensor->values[at] = column >= first && column < first + count ? 2 * tensor->values[at] : 0;
+    }
+  }
+  given.name += fmt::format(", Q and K zero outside columns {} to {}", first, first + count - 1);
+  return given;
+}
+
+Input with_V_of_ones(Input given) {
+  std::ranges::fill(given.problem.V.values, 1.0f);
+  given.name += ", V all ones";
+  return given;
+}
+
+Input with_rows_apart(Input given) {
+  const Shape& s = given.problem.shape;
+  for (std::int64_t row = 0; row < s.B * s.H * s.Nq; ++row)
+    for (std::int64_t c = 0; c < s.d; ++c)
+      given.problem.Q.values[std::size_t(row * s.d + c)] *= float(row % s.Nq % 32) / 8;
+  given.name += ", Q of row i times (i % 32)/8";
+  return given;
+}
+
+void expect_lse(const Input& given, const Numbers& numbers, const judge::Tiling& tiling) {
+  const Problem problem = in_element(given.problem);
+  const AttentionResult result = attention(problem, numbers);
+  const Forward oracle = forward_oracle(problem);
+  judge::Layout layout;
+  layout.tensor = "lse";
+  layout.axes[3] = "";
+  layout.Br = tiling.Br;
+  layout.Bc = tiling.Bc;
+  expect_close(result.lse, {oracle.lse, lse_bounds(oracle, problem, precision()), layout, lse_mistakes(problem, tiling),
+                            describe(problem, given.name)});
+}
+
 Padded attention_padded(const Problem& problem, const Numbers& numbers, std::int64_t rows_behind, float behind) {
   const Shape& s = problem.shape;
   worker::Call request("forward");

@@ -22,6 +22,14 @@ Input input(const std::string& kind, const Shape& shape, std::uint64_t seed, boo
 /// The same with every second query 0, and so its scores: what overflows for the others is not NaN throughout.
 Input with_zeros(Input given);
 
+/// The same with Q and K zero but for `count` columns from `first` on, which are doubled: the scores are those of these
+/// columns alone.
+Input with_columns(Input given, std::int64_t first, std::int64_t count);
+/// The same with V = 1: O is 1, whatever the weights are.
+Input with_V_of_ones(Input given);
+/// The same with query i times (i % 32)/8: each of 32 rows has an l of its own.
+Input with_rows_apart(Input given);
+
 /// Adds to the scaled scores of query i and key j about row(i)·key(j), in every head: through column 0 of Q and K,
 /// which holds nothing else.
 template <class Row, class Key>
@@ -34,6 +42,10 @@ void add_to_scores(Problem& problem, const Row& row, const Key& key) {
     }
   }
 }
+
+/// Fails unless the LSE of the problem, rounded to the stage's element, is right; O is not looked at. `numbers`: the
+/// stage's tiles, `tiling` the same for what messages say.
+void expect_lse(const Input& given, const Numbers& numbers, const judge::Tiling& tiling);
 
 /// The codes of O (Nq, d) and the LSE (Nq) of a problem of one head, with `rows_behind` rows of `behind` after the last
 /// one of Q, K and V.

@@ -285,6 +285,28 @@ TEST_CASE("kernels are compiled for the architecture of their job, or for the to
   CHECK_THAT(built.at("hopper").log, !ContainsSubstring("sm_80"));
 }
 
+TEST_CASE("kernels are compiled with the precompiled header, and anew when it changes") {
+  Book book;
+  Toolchain::Rules sim = book.toolchain.backends.at(Backend::cpu);
+  sim.kernels = {book.toolchain.compiler, "-x", "c++"};
+  sim.precompiled = "all.hpp";
+  book.toolchain.backends[Backend::sim] = sim;
+  book.write("src/a.cu", "int main() { return number; }");
+  WorkerJob job{"a", Backend::sim, {book / "src/a.cu"}, book / "src"};
+  const auto built = [&] { return build_workers(book.toolchain, {job}).at("a"); };
+  // A compiler reads the header itself where it cannot use what was precompiled of it, as here.
+  book.write("build/all.hpp", "constexpr int number = 5;");
+  CHECK_FALSE(built().ok);  // a build folder without the precompiled one does without
+  book.write("build/all.hpp.gch", "first");
+  CHECK(result_of(built()) == 5);
+  book.write("build/all.hpp", "constexpr int number = 6;");
+  fs::last_write_time(book / "build/all.hpp.gch", fs::file_time_type::clock::now() + std::chrono::seconds(2));
+  CHECK(result_of(built()) == 6);
+  job.debug = true;  // other flags than it was precompiled with
+  job.name = "a.debug";
+  CHECK_THAT(build_workers(book.toolchain, {job}).at("a.debug").log, ContainsSubstring("number"));
+}
+
 TEST_CASE("where nothing can be written no old program is taken for a new one") {
   const Book book;
   book.write("src/a.cpp", "int main() { return 1; }");
