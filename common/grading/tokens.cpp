@@ -16,10 +16,6 @@ bool is_digit(char c) {
 bool is_blank(char c) {
   return c == ' ' || c == '\t' || c == '\r' || c == '\f' || c == '\v';
 }
-template <std::size_t n>
-bool is_one_of(const std::array<std::string_view, n>& words, std::string_view word) {
-  return std::find(words.begin(), words.end(), word) != words.end();
-}
 constexpr std::array<std::string_view, 5> kRawPrefixes{"R", "LR", "uR", "UR", "u8R"};
 constexpr std::array<std::string_view, 4> kPrefixes{"L", "u", "U", "u8"};
 
@@ -131,8 +127,8 @@ class Lexer {
     const int line = line_;
     std::string content;
     for (; is_name(now()); advance()) content += now();
-    if (now() == '"' && is_one_of(kRawPrefixes, content)) return raw_text(content, line);
-    if ((now() == '"' || now() == '\'') && is_one_of(kPrefixes, content)) return quoted(content, line);
+    if (now() == '"' && std::ranges::count(kRawPrefixes, content) > 0) return raw_text(content, line);
+    if ((now() == '"' || now() == '\'') && std::ranges::count(kPrefixes, content) > 0) return quoted(content, line);
     const bool includes = in_directive_ && tokens_.all.back().kind == Token::Kind::directive &&
                           (content.find("include") != std::string::npos || content == "embed" || content == "import");
     add(Token::Kind::word, std::move(content), line);
