@@ -5,6 +5,8 @@
 // Layout", "Matrix Descriptor".
 #pragma once
 
+#include <cstdint>
+
 #include "common/cuda/kernel.hpp"
 
 namespace ch11 {
@@ -19,6 +21,15 @@ using workbook::cuda::Fragment, workbook::cuda::Swizzle, workbook::cuda::wgmma_m
 template <class Element, int d, int rows>
 using Tile = Element[d / 64][rows][64];
 constexpr int pattern_bytes = 1024;
+
+/// A tensor (heads, N, d) for the copy engine: as (heads, d / 64, N, 64), of which a box is (1, d / 64, rows, 64), the
+/// layout of a Tile. Beyond N there are zeros, not the next head.
+template <int d, class Element>
+workbook::cuda::TensorMap map_of(const Element* tensor, std::int64_t heads, std::int64_t N, int rows) {
+  return workbook::cuda::tensor_map(tensor, {64, std::uint64_t(N), d / 64, std::uint64_t(heads)},
+                                    {2 * d, 2 * 64, std::uint64_t(N) * d * 2}, {64, std::uint32_t(rows), d / 64, 1},
+                                    Swizzle::bytes_128);
+}
 
 /// Where an element lies in its matrix.
 struct Place {

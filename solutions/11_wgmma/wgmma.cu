@@ -18,7 +18,7 @@ namespace ch11 {
 namespace {
 
 using Element = WORKBOOK_ELEMENT;  // half; in wgmma_bf16.cu __nv_bfloat16
-using workbook::cuda::setmaxnreg_dec, workbook::cuda::setmaxnreg_inc, workbook::cuda::tensor_map;
+using workbook::cuda::setmaxnreg_dec, workbook::cuda::setmaxnreg_inc;
 
 /// Consumer number `number` of a block: 64 rows of Q from first_query on, against the block's tiles of keys.
 template <class T>
@@ -202,15 +202,6 @@ __global__ void __launch_bounds__(T::threads, 1)
       consume_in_order(own);
     write_output<T>(smem.Q[own.number], O, call, own.O, own.m, own.l, work.head, own.first_query, own.number);
   }
-}
-
-/// A tensor (heads, N, d) for the copy engine: as (heads, d / 64, N, 64), of which a box is (1, d / 64, rows, 64), the
-/// layout of a Tile. Beyond N there are zeros, not the next head.
-template <int d>
-TensorMap map_of(const Element* tensor, std::int64_t heads, std::int64_t N, int rows) {
-  return tensor_map(tensor, {64, std::uint64_t(N), d / 64, std::uint64_t(heads)},
-                    {2 * d, 2 * 64, std::uint64_t(N) * d * 2}, {64, std::uint32_t(rows), d / 64, 1},
-                    Swizzle::bytes_128);
 }
 
 template <class T>
