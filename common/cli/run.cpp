@@ -92,9 +92,10 @@ void print_legend(const std::vector<StageRow>& rows) {
   }
   if (!open.empty()) fmt::print("\n{}: {}\n", open[0]->chapter->name(), open[0]->message);
   if (open.size() > 1)
-    fmt::print("{} more open: {}; --stage 1 runs one chapter alone\n", open.size() - 1,
+    fmt::print("{} more open: {}; --stage {} runs this chapter alone\n", open.size() - 1,
                open.size() == 2 ? open[1]->chapter->name()
-                                : fmt::format("{} to {}", open[1]->chapter->name(), open.back()->chapter->name()));
+                                : fmt::format("{} to {}", open[1]->chapter->name(), open.back()->chapter->name()),
+               open[0]->chapter->number);
   fmt::print(
       "\nmax err: error of the element of O that uses most of its bound; previous: largest difference to the stage "
       "above;\nof a backward stage: the same of dQ, dK and dV for a normal dO, and previous: to the naive "

@@ -174,9 +174,8 @@ std::string next_of(const Session& session, const ChapterRun& run, const Verdict
     return fmt::format("mend exercise {}, then ./workbook test {}", test.exercise, test.exercise);
   if (test.place && is_lab_line(session, *test.place))
     return fmt::format(
-        "exercise {}, {}: mend what is wrong there, and take out the line with WORKBOOK_MEND ({}:{}), which says that "
-        "it "
-        "is open",
+        "exercise {}, {}: mend what is wrong there, and take out the line with WORKBOOK_MEND ({}:{}): it says that the "
+        "exercise is open",
         test.exercise, chapter.find(test.exercise)->title, test.place->file, test.place->line);
   return fmt::format("exercise {}, {}: open {}:{}, lesson in {}", test.exercise, chapter.find(test.exercise)->title,
                      test.place ? test.place->file : "", test.place ? test.place->line : 0,
