@@ -120,12 +120,12 @@ Table offsets() {
   return table;
 }
 
-/// The scales of the tile behind: both of K and of V. The last tile, which comes first, has its own.
+/// The scales of the tile behind: both of K and of V.
 Table tiles() {
   Table table(&Attention::lanes_own_rows);
   const auto next = [](const Attention& m, const Row& row) {
-    const Index key = row.first + float8_block_rows;
-    return key < m.Nk() ? key : row.first;
+    // Scales are read a tile ahead, so that the first two tiles of the loop, the last two of keys, are right.
+    return row.first + 2 * float8_block_rows < m.Nk() ? row.first + float8_block_rows : row.first;
   };
   table.add("scales-of-next-tile", "a tile of K and V is given the scales of the tile behind it", [=](Attention& m) {
     m.after_scores([=, model = m](Row& row) {
