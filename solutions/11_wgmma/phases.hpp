@@ -31,6 +31,8 @@ struct Kernel {
   static constexpr int stages = step == 1 ? 1 : 2;
   static constexpr bool overlapped = step >= 3, in_turn = step >= 4;
   static constexpr float slack = step >= 5 ? ch11::slack : 0;
+  /// Whether the wait for the next K stands before the wait for O (consume_overlapped).
+  static constexpr bool K_before_O = d == 64;
   /// At first each thread has 65536 / threads registers. The producer's warps give some back, and the consumers take
   /// them: with three consumers 128·32 + 384·160 is 65536 again.
   static constexpr int producer_registers = consumers == 3 ? 32 : 24, consumer_registers = consumers == 3 ? 160 : 240;
@@ -67,14 +69,14 @@ __device__ __forceinline__ int tiles_seen(const Call& call, int end) {
 }
 
 /// What a block has to do: a tile of queries of a head against so many tiles of keys, from the last one to the first,
-/// so that those with a mask come first. Blocks start in the order of their numbers. Four heads at a time, whose K and
-/// V fit the L2 cache; of all these, with the causal mask, the longest first, so that short ones fill the gaps at the
-/// end.
+/// so that those with a mask come first. Blocks start in the order of their numbers. Some heads at a time, whose K and V
+/// the L2 cache holds; of all these, with the causal mask, the longest first, so that short ones fill the gaps at the
+/// end. With it there are more heads at a time: the longest blocks of the last heads start last of all.
 template <class T>
 struct Work {
-  static constexpr int heads_at_once = 4;
   int head, first_query, tiles;
   __device__ explicit Work(const Call& call) {
+    const int heads_at_once = call.causal ? 16 : 4;
     const int first_head = blockIdx.x / (heads_at_once * call.query_tiles) * heads_at_once;
     const int heads = min(heads_at_once, call.heads - first_head);
     const int number = blockIdx.x - first_head * call.query_tiles;

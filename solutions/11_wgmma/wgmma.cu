@@ -143,9 +143,10 @@ __device__ __forceinline__ void consume_overlapped(Consumer<T>& own) {
   }
   // TODO(11.7) First S of the last tile, alone, in a turn of its own; its softmax and P. Then for each tile j before
   // it, in a turn: S = Q K_jᵀ is issued, O rescaled, O += P V_{j+1} issued. After the turn: wait for S alone, leave
-  // K_j, softmax, wait for O, leave V_{j+1}, and only now P. At the end O += P V_0, in no turn. The wait for the next K
-  // stands before the wait for O: the compiler moves no code across a wait for a barrier, which is a loop, but would
-  // move the exponentials to below the wait for O (about 26 lines).
+  // K_j, softmax, wait for O, leave V_{j+1}, and only now P. At the end O += P V_0, in no turn.
+  // The wait for the next K may stand before the wait for O (T::K_before_O) or before the turn. The compiler moves no
+  // code across a wait for a barrier, which is a loop. So the former keeps the exponentials above the wait for O; with
+  // the latter the compiler puts them below, among the roundings of P (about 27 lines).
   // BEGIN 11.7
   own.wait_K();
   begin_turn();
@@ -155,8 +156,9 @@ __device__ __forceinline__ void consume_overlapped(Consumer<T>& own) {
   own.leave_K();
   own.softmax(own.tiles - 1);
   round_P(own.P, own.S);
-  if (own.tiles > 1) own.wait_K();
+  if (T::K_before_O && own.tiles > 1) own.wait_K();
   for (int j = own.tiles - 2; j >= 0; --j) {
+    if (!T::K_before_O) own.wait_K();
     begin_turn();
     own.start_S();
     rescale_O(own.O, own.rescale, j + 1);
@@ -166,7 +168,7 @@ __device__ __forceinline__ void consume_overlapped(Consumer<T>& own) {
     wgmma_wait_group<1>(own.S);  // S is there, O not yet
     own.leave_K();
     own.softmax(j);  // beside O += P V
-    if (j > 0) own.wait_K();
+    if (T::K_before_O && j > 0) own.wait_K();
     wgmma_wait_group<0>(own.O);
     own.leave_V();
     round_P(own.P, own.S);  // the product has read P until now
