@@ -69,9 +69,9 @@ __device__ __forceinline__ int tiles_seen(const Call& call, int end) {
 }
 
 /// What a block has to do: a tile of queries of a head against so many tiles of keys, from the last one to the first,
-/// so that those with a mask come first. Blocks start in the order of their numbers. Some heads at a time, whose K and V
-/// the L2 cache holds; of all these, with the causal mask, the longest first, so that short ones fill the gaps at the
-/// end. With it there are more heads at a time: the longest blocks of the last heads start last of all.
+/// so that those with a mask come first. Blocks start in the order of their numbers. Some heads at a time, whose K and
+/// V the L2 cache holds; of all these, with the causal mask, the longest first, so that short ones fill the gaps at the
+/// end. The gaps are filled from the last heads alone, so that there should be many of them.
 template <class T>
 struct Work {
   int head, first_query, tiles;
