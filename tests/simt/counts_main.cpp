@@ -61,9 +61,11 @@ json judged(const zoo::Case& c) {
     c.run();
   } catch (const std::exception& error) {
     for (const simt::Report& report : simt::last_launch().reports) kinds.insert(simt::name(report.mistake));
-    // An element that was never written is noticed when the output is fetched, after the launch.
-    const std::string text = error.what(), never = simt::name(simt::Mistake::never_written);
-    if (text.find(never) != std::string::npos) kinds.insert(never);
+    // An element that was never written, or not to the simulator's knowledge, is noticed when the output is fetched,
+    // after the launch.
+    const std::string text = error.what();
+    for (const auto mistake : {simt::Mistake::never_written, simt::Mistake::unseen_store})
+      if (text.find(simt::name(mistake)) != std::string::npos) kinds.insert(simt::name(mistake));
     if (kinds.empty()) kinds.insert(text);
   }
   return {{"name", c.name}, {"reports", kinds}};
