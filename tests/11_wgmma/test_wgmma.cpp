@@ -399,6 +399,24 @@ TEST_CASE("in order, each tile is waited for once", "[11.6]") {
 
 // ---- 11.7 overlapped ----
 
+namespace {
+
+/// A consumer that issues the products of a tile waits for its turn first, and passes it on: once a tile.
+void expect_turns() {
+  require_counters();
+  for (const Tiles& tiles : {own(64, 4), small}) {
+    const std::int64_t key_tiles = 3;
+    const worker::Reply reply =
+        attention(input("normal", {1, 1, 1, 100, key_tiles * tiles.Bc, 64}, 72).problem, tiles.numbers()).reply;
+    // A turn is a phase of a consumer's barrier; each consumer has one more barrier, before its store of O.
+    expect_count(reply, "named_barriers", double(tiles.consumers() * (key_tiles + 1)),
+                 fmt::format("{} consumers · ({} turns and 1 store), {}", tiles.consumers(), key_tiles, tiles.text()),
+                 "a turn is missing, or one too many", "turns");
+  }
+}
+
+}  // namespace
+
 TEST_CASE("overlapped, it agrees with the oracle", "[11.7]") {
   for (const std::int64_t d : head_dims) {
     expect_right(input("rising maximum", {1, 1, 1, 70, 300, d}, 60), own(d, 3));
@@ -414,8 +432,10 @@ TEST_CASE("overlapped, nothing is touched too early", "[11.7]") {
 
 TEST_CASE("overlapped, each tile is waited for once", "[11.7]") {
   require_counters();
-  expect_waits(own(64, 3), 64);
+  for (const std::int64_t d : head_dims) expect_waits(own(d, 3), d);
 }
+
+TEST_CASE("overlapped, each tile has its turn", "[11.7]") { expect_turns(); }
 
 TEST_CASE("overlapped, each softmax but the first runs beside a product", "[11.7]") {
   require_counters();
@@ -446,18 +466,7 @@ TEST_CASE("in turns, it agrees with the oracle", "[11.8]") {
   }
 }
 
-TEST_CASE("each consumer waits for a turn a tile", "[11.8]") {
-  require_counters();
-  for (const Tiles& tiles : {own(64, 4), small}) {
-    const std::int64_t key_tiles = 3;
-    const worker::Reply reply =
-        attention(input("normal", {1, 1, 1, 100, key_tiles * tiles.Bc, 64}, 72).problem, tiles.numbers()).reply;
-    // A turn is a phase of a consumer's barrier; each consumer has one more barrier, before its store of O.
-    expect_count(reply, "named_barriers", double(tiles.consumers() * (key_tiles + 1)),
-                 fmt::format("{} consumers · ({} turns and 1 store), {}", tiles.consumers(), key_tiles, tiles.text()),
-                 "a turn is missing, or one too many", "turns");
-  }
-}
+TEST_CASE("each consumer waits for a turn a tile", "[11.8]") { expect_turns(); }
 
 // ---- The whole chapter ----
 
