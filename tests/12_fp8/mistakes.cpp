@@ -106,6 +106,9 @@ Table offsets() {
       row.l /= 256;
     });
   });
+  table.add("no-offset",
+            "P has no offset: small P are 0 in e4m3, and the LSE, from which 2^8 is taken away, is 8·ln 2 too small",
+            [](Attention& m) { m.after_last([](Row& row) { row.l /= 256; }); });
   table.add("lse-offset", "the LSE keeps the offset of P: it is 8·ln 2 too large",
             [](Attention& m) { m.after_last([](Row& row) { row.l *= 256; }); });
   table.add("keys-exchanged", "of each 16 keys the first eight and the last eight change places between P and V",
