@@ -142,7 +142,10 @@ std::string after_passing(const Session& session, const Chapter& chapter, const 
                                    ? fmt::format("./workbook solution {} shows how the book does it",
                                                  exercise.empty() ? chapter.exercises.front().id : exercise)
                                    : "";
-  for (const Chapter& other : session.book.chapters) {
+  // What is open in this chapter, then in those behind it; whoever has skipped one is sent back at the end.
+  std::vector<Chapter> chapters = session.book.chapters;
+  std::ranges::rotate(chapters, std::ranges::find(chapters, chapter.number, &Chapter::number));
+  for (const Chapter& other : chapters) {
     for (const book::Exercise& each : other.exercises) {
       const book::ExerciseProgress& at = progress.at(each.id);
       if (at.state == Progress::passing) continue;

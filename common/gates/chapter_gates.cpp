@@ -179,6 +179,8 @@ void check_one_open(Inspection& inspection, Findings& findings) {
       open.push_back(&exercise);
       variants.push_back(
           write_variant(workspace, *chapter, "open/" + exercise.id, only_open(workspace, *chapter, exercise.id)));
+      // What is open is told from the tree; that a whole test stops there is shown by the first element's kernels.
+      variants.back().tree.first_element_only = true;
       variants.back().request.groups = {exercise.id, judge::kWhole};
     }
   }

@@ -169,14 +169,17 @@ using Numbers = std::map<std::string, double>;
 struct Condition {
   std::string text;  ///< "where Nk is no multiple of Bc"
   std::function<std::optional<bool>(const Numbers&)> holds;
+  bool of_launch = false;  ///< it speaks of nothing but how the problem is cut up and started
 };
 
 Condition condition(std::string text, std::string a, std::string b, bool (*holds)(double a, double b)) {
-  return {std::move(text), [=](const Numbers& numbers) -> std::optional<bool> {
+  return {std::move(text),
+          [=](const Numbers& numbers) -> std::optional<bool> {
             const auto x = numbers.find(a), y = numbers.find(b);
             if (x == numbers.end() || y == numbers.end()) return {};
             return holds(x->second, y->second);
-          }};
+          },
+          false};
 }
 
 bool more(double whole, double part) {
@@ -205,10 +208,20 @@ std::vector<Condition> conditions_on_sizes() {
   };
 }
 
+/// The numbers of a call that say how its problem is cut up and started; the others are the problem itself.
+const char* const launch_numbers[] = {"warps", "team", "Br", "Bc", "block", "float_gradients", "atomic"};
+
+Numbers problem_of(Numbers numbers) {
+  for (const char* name : launch_numbers) numbers.erase(name);
+  return numbers;
+}
+
 /// "with d = 32 or 64": a number of the call is one of the values with which it is wrong.
 std::vector<Condition> conditions_on_values(const std::vector<const Trial*>& wrong) {
   std::vector<Condition> conditions;
-  for (const char* name : {"d", "warps", "team", "Br", "Bc", "block", "float_gradients", "atomic"}) {
+  std::vector<const char*> names{"d"};
+  names.insert(names.end(), std::begin(launch_numbers), std::end(launch_numbers));
+  for (const char* name : names) {
     std::set<double> values;
     for (const Trial* trial : wrong) {
       if (const auto found = trial->numbers.find(name); found != trial->numbers.end()) values.insert(found->second);
@@ -219,7 +232,8 @@ std::vector<Condition> conditions_on_values(const std::vector<const Trial*>& wro
                             const auto found = numbers.find(name);
                             if (found == numbers.end()) return {};
                             return values.contains(found->second);
-                          }});
+                          },
+                          name != names.front()});
   }
   return conditions;
 }
@@ -230,12 +244,25 @@ struct Dependence {
   std::string text;
 };
 
+/// Whether an experiment shows it: one problem, wrong in a launch of this kind and right in one that is not. A test
+/// takes some tiles for some sizes only, so that without it the sizes may be what matters, however many calls there
+/// are.
+bool is_shown(const Condition& condition, const std::vector<const Trial*>& wrong,
+              const std::vector<const Trial*>& right) {
+  std::set<Numbers> spoilt;
+  for (const Trial* trial : wrong) spoilt.insert(problem_of(trial->numbers));
+  return std::ranges::any_of(right, [&](const Trial* trial) {
+    return !condition.holds(trial->numbers).value_or(true) && spoilt.contains(problem_of(trial->numbers));
+  });
+}
+
 /// "only with d = 128: …", if all wrong calls have this and most right ones have not.
 std::optional<Dependence> only(const Condition& condition, const std::vector<const Trial*>& wrong,
                                const std::vector<const Trial*>& right) {
   std::size_t with = 0, without = 0;  // of those that are right
   for (const Trial* trial : wrong)
     if (!condition.holds(trial->numbers).value_or(false)) return {};
+  if (condition.of_launch && !is_shown(condition, wrong, right)) return {};
   for (const Trial* trial : right) {
     const std::optional<bool> holds = condition.holds(trial->numbers);
     if (holds) ++(*holds ? with : without);

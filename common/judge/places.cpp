@@ -19,6 +19,23 @@ std::string exercise_at(const fs::path& file, int line) {
   return found == marked.regions.end() ? "" : found->id;
 }
 
+/// The line of the reader's file that holds what this given line of the book's does: as far behind the region before
+/// it. 0 if it does not say the same there.
+int same_line(const fs::path& books, const fs::path& own, int line) {
+  const book::MarkedFile from = book::parse_reader(books.filename().string(), book::read_file(books));
+  const book::MarkedFile to = book::parse_reader(own.filename().string(), book::read_file(own));
+  int at = line;
+  for (const book::Region& region : from.regions) {
+    if (region.end_line >= line) break;
+    const book::Region* theirs = to.find(region.id);
+    if (theirs == nullptr) return 0;
+    at = line - region.end_line + theirs->end_line;
+  }
+  const auto text = [](const book::MarkedFile& file, int number) { return file.lines[std::size_t(number - 1)]; };
+  const bool both_have_it = line >= 1 && line <= int(from.lines.size()) && at >= 1 && at <= int(to.lines.size());
+  return both_have_it && text(from, line) == text(to, at) ? at : 0;
+}
+
 void name_place(const Workspace& workspace, const Plan& plan, simt::SourceLine& source) {
   if (source.file.empty()) return;
   source.file = workspace.shown((workspace.book.root / source.file).lexically_normal());
@@ -33,6 +50,11 @@ void name_place(const Workspace& workspace, const Plan& plan, simt::SourceLine& 
     return;
   }
   const std::string exercise = exercise_at(path, source.line);
+  if (const int line = exercise.empty() && fs::is_regular_file(own) ? same_line(path, own, source.line) : 0) {
+    source.file = workspace.shown(own);
+    source.line = line;
+    return;
+  }
   source.known_as = exercise.empty()
                         ? fmt::format("the book's {}:{}, outside your region", in_solutions.string(), source.line)
                         : "the book's " + exercise;

@@ -10,8 +10,8 @@
 namespace workbook::judge {
 
 /// Names both sides of each report for the reader of a plan's tree: a file that they have by its name there, a line in
-/// an exercise of the book's solution "the book's 3.8", another of its lines "the book's
-/// 03_tiled_wmma/tiled_wmma.cu:90, outside your region".
+/// an exercise of the book's solution "the book's 3.8". A given line outside all exercises is named where the reader's
+/// file has it; where that says something else, "the book's 03_tiled_wmma/tiled_wmma.cu:90, outside your region".
 void name_places(const Workspace& workspace, const Plan& plan, std::vector<simt::Report>& reports);
 
 /// A compiler's log, with the files of grafts called what the reader knows them by.

@@ -43,12 +43,15 @@ bool includes_changed(const Workspace& workspace, const Chapter& chapter, const 
   return false;
 }
 
+bool has_same_text(const fs::path& own, const fs::path& books) {
+  return fs::exists(own) && fs::exists(books) && book::read_file(own) == book::read_file(books);
+}
+
 /// Whether a file of the tree, or a header that it includes, is not the book's. What is, is compiled once for all
 /// trees.
 bool is_changed(const Workspace& workspace, const Chapter& chapter, const Tree& tree, const std::string& file) {
   const fs::path solution = workspace.book.solution(chapter, file), own = tree.folder / file;
-  return !fs::exists(solution) || !fs::exists(own) || book::read_file(own) != book::read_file(solution) ||
-         includes_changed(workspace, chapter, tree, own);
+  return !has_same_text(own, solution) || includes_changed(workspace, chapter, tree, own);
 }
 
 /// Whether a file compiles another one of the chapter once more, for another element than the chapter's first.
@@ -209,7 +212,9 @@ worker::WorkerJob whole_job(const Workspace& workspace, const Chapter& chapter, 
     // stage.cpp describes the chapter's stages on the CPU, stage.cu those of its kernels.
     const bool other_stage = backend == Backend::cpu ? is_kernel_file(file) : file == "stage.cpp";
     if (!is_source(file) || other_stage) continue;
-    const bool books = tree.first_element_only && is_for_other_element(chapter, job.books_include / file);
+    const fs::path books_file = job.books_include / file;
+    const bool books = tree.first_element_only && is_for_other_element(chapter, books_file) &&
+                       has_same_text(tree.folder / file, books_file);
     if (!books && is_changed(workspace, chapter, tree, file))
       job.sources.push_back(tree.folder / file);
     else

@@ -22,7 +22,7 @@ struct Tree {
   std::string name;              ///< "chapters", "solutions", or a name for a folder of its own; unique
   std::filesystem::path folder;  ///< holds the chapter's files
   /// The kernels for the chapter's first element are the tree's; those for its other elements are the book's, whatever
-  /// of the tree they include. No test of those says anything of the tree.
+  /// of the tree they include, unless their own file is another. No test of those says anything of the tree.
   bool first_element_only = false;
 };
 Tree readers_tree(const Workspace& workspace, const book::Chapter& chapter);

@@ -26,15 +26,21 @@ Variable with_offset(const std::string& name, std::size_t bytes) {
 
 }  // namespace
 
+/// Of an OtherRead for each cell.
+static std::size_t other_read_bytes(std::size_t cell_bytes) {
+  return cell_bytes / sizeof(Cell) * sizeof(OtherRead);
+}
+
 void Shadowed::reset(std::uintptr_t low, std::size_t bytes) {
   low_ = low & ~std::uintptr_t(1);
   bytes_ = bytes + (low & 1);
   const std::size_t needed = (bytes_ / 2 + 2) * sizeof(Cell);
   if (needed <= mapped_) return;
-  if (cells_ != nullptr) munmap(cells_, mapped_);
+  if (cells_ != nullptr) munmap(cells_, mapped_), munmap(other_reads_, other_read_bytes(mapped_));
   if (readers_ != nullptr) munmap(readers_, ordering_);
   readers_ = nullptr;
   cells_ = static_cast<Cell*>(map_zeroed(needed));
+  other_reads_ = static_cast<OtherRead*>(map_zeroed(other_read_bytes(needed)));
   mapped_ = needed;
 }
 
@@ -53,7 +59,7 @@ void Shadowed::begin_ordering() {
 
 Shadowed::~Shadowed() {
   if (readers_ != nullptr) munmap(readers_, ordering_);
-  if (cells_ != nullptr) munmap(cells_, mapped_);
+  if (cells_ != nullptr) munmap(cells_, mapped_), munmap(other_reads_, other_read_bytes(mapped_));
 }
 
 SharedMemory::SharedMemory() : memory_(static_cast<std::byte*>(map_zeroed(kMostDynamic))) {
@@ -270,6 +276,7 @@ void SharedMemory::read_cells(Lane& lane, Cell* cell, Cell* end, std::uintptr_t 
       judge_read(lane, *cell, address, lanes, pc, bytes);
     const std::uint32_t stamp = cell->read_stamp;
     std::uint32_t warps = my_warp, all_lanes = lanes;
+    std::uint8_t shared_pc = lanes == lane.bit ? 0 : Cell::kSharedPc;
     if (stamp >= interval) {
       // The same lanes have just read it: everything stands there already. A write in between would be in this
       // interval.
@@ -286,7 +293,10 @@ void SharedMemory::read_cells(Lane& lane, Cell* cell, Cell* end, std::uintptr_t 
       if (stamp >= epoch) {
         // Reads that come before this one come before whatever is ordered after this one, and need not be kept.
         const bool keep = !partial || unordered_lanes(lane, cell->read_lanes & ~lane.bit, stamp) != 0;
-        if (keep) all_lanes |= cell->read_lanes;
+        if (keep) {
+          if (cell->read_lanes & ~lanes) shared_pc |= join_readers(lane, *cell, address, lanes, code);
+          all_lanes |= cell->read_lanes;
+        }
       }
     }
     cell->read_stamp = clock;
@@ -295,9 +305,24 @@ void SharedMemory::read_cells(Lane& lane, Cell* cell, Cell* end, std::uintptr_t 
     cell->read_lanes = all_lanes;
     cell->read_warp = warp_index;
     cell->read_step = step;
-    cell->flags = static_cast<std::uint8_t>(bytes == 3 ? cell->flags | byte_flags
-                                                       : (cell->flags & ~(3 << Cell::kReadBytes)) | byte_flags);
+    cell->flags =
+        static_cast<std::uint8_t>((cell->flags & ~(3 << Cell::kReadBytes | Cell::kSharedPc)) | byte_flags | shared_pc);
   }
+}
+
+/// A read at `code` of what other lanes of the warp have read, too: remembers where they have. Returns kSharedPc if one
+/// of them has read at the same place.
+std::uint8_t SharedMemory::join_readers(const Lane& lane, const Cell& cell, std::uintptr_t address, std::uint32_t lanes,
+                                        std::uint32_t code) {
+  const bool several = (cell.read_lanes & (cell.read_lanes - 1)) != 0, shared = cell.flags & Cell::kSharedPc;
+  if (shared && cell.read_pc == code) return Cell::kSharedPc;
+  OtherRead& other = shadow(address).other_read(&cell);
+  const int before = several ? other.lane_of_cell : std::countr_zero(cell.read_lanes);
+  const bool by_another = shared || !(lanes >> before & 1);
+  if (by_another && cell.read_pc == code) return Cell::kSharedPc;
+  if (by_another) other.pc = cell.read_pc, other.step = cell.read_step;
+  other.lane_of_cell = static_cast<std::uint8_t>(lane.index);
+  return 0;
 }
 
 /// A read of what was written in this interval, is being copied, or was never written.
@@ -332,7 +357,7 @@ void SharedMemory::write_cells(Lane& lane, Cell* cell, Cell* end, std::uintptr_t
     cell->write_pc = code;
     cell->write_thread = thread;
     cell->write_step = step;
-    cell->flags = static_cast<std::uint8_t>((cell->flags & (3 << Cell::kReadBytes)) | new_flags);
+    cell->flags = static_cast<std::uint8_t>((cell->flags & (3 << Cell::kReadBytes | Cell::kSharedPc)) | new_flags);
   }
 }
 
@@ -355,7 +380,11 @@ void SharedMemory::judge_write(Lane& lane, const Cell& cell, std::uintptr_t addr
       my_warp_read ? unordered_lanes(lane, cell.read_lanes & ~lane.bit, cell.read_stamp) : 0;
   if ((other_warps | other_lanes) == 0) return;
   if (other_lanes != 0) {
-    report_race(lane, cell, address, true, false, lane.bit, other_lanes, warp.index, pc);
+    const OtherRead& other = shadow(address).other_read(&cell);
+    Cell seen = cell;
+    if ((cell.read_lanes & lane.bit) && !(cell.flags & Cell::kSharedPc) && other.lane_of_cell == lane.index)
+      seen.read_pc = other.pc, seen.read_step = other.step;
+    report_race(lane, seen, address, true, false, lane.bit, other_lanes, warp.index, pc);
   } else {
     report_race(lane, cell, address, true, false, lane.bit, my_warp_read ? 0 : cell.read_lanes,
                 my_warp_read ? std::countr_zero(other_warps) : cell.read_warp, pc);

@@ -25,13 +25,23 @@ struct alignas(32) Cell {
   std::uint8_t read_warp = 0;  ///< the first warp that has read since the last block barrier
   std::uint8_t flags = 0;
   std::uint32_t read_stamp = 0;  ///< of the last read by warp read_warp
-  std::uint32_t read_pc = 0;
+  std::uint32_t read_pc = 0;     ///< of the last read that is kept
   std::uint32_t read_warps = 0;  ///< warps that have read since the last block barrier (if read_stamp is that young)
   std::uint32_t read_lanes = 0;  ///< lanes of warp read_warp that have read since its last barrier
   static constexpr std::uint8_t kAtomic = 1, kPending = 2;  ///< the last write: an atomic; still under way
+  static constexpr std::uint8_t kSharedPc = 64;             ///< several lanes of read_warp have read at read_pc
   static constexpr int kWriteBytes = 2, kReadBytes = 4;     ///< shifts of two-bit masks: which of the bytes
 };
 static_assert(sizeof(Cell) == 32);
+
+/// Which lane of read_warp has read a cell at read_pc, and where another one has, so that what a lane does not wait for
+/// is never told with a place where it has read itself. Holds where several lanes have read and Cell::kSharedPc is not
+/// set.
+struct OtherRead {
+  std::uint32_t pc = 0;
+  std::uint16_t step = 0;
+  std::uint8_t lane_of_cell = 0;  ///< which one has read at Cell::read_pc; pc and step are another's
+};
 
 /// The last read of two bytes by each warp, in blocks with barriers of parts of them (asynchrony.hpp).
 struct Reader {
@@ -65,6 +75,7 @@ class Shadowed {
   void reset(std::uintptr_t low, std::size_t bytes);
   bool contains(std::uintptr_t address) const { return address - low_ < bytes_; }
   Cell* cell(std::uintptr_t address) { return &cells_[(address - low_) / 2]; }
+  OtherRead& other_read(const Cell* cell) { return other_reads_[cell - cells_]; }
   /// By warp, of the two bytes of this cell.
   Reader* readers(const Cell* cell) { return &readers_[(cell - cells_) * 32]; }
   Origin& origin(std::uintptr_t address) { return origins_[(address - low_) / 16]; }
@@ -82,6 +93,7 @@ class Shadowed {
   std::uintptr_t low_ = 0;
   std::size_t bytes_ = 0, mapped_ = 0, ordering_ = 0;
   Cell* cells_ = nullptr;
+  OtherRead* other_reads_ = nullptr;
   Reader* readers_ = nullptr;
   Origin* origins_ = nullptr;
 };
@@ -171,6 +183,8 @@ class SharedMemory {
                    std::uint8_t flags);
   void judge_read(Lane& lane, const Cell& cell, std::uintptr_t address, std::uint32_t lanes, const void* pc,
                   std::uint8_t bytes);
+  std::uint8_t join_readers(const Lane& lane, const Cell& cell, std::uintptr_t address, std::uint32_t lanes,
+                            std::uint32_t code);
   void judge_write(Lane& lane, const Cell& cell, std::uintptr_t address, const void* pc, std::uint8_t bytes,
                    std::uint8_t flags);
   void report_race(Lane& lane, const Cell& cell, std::uintptr_t address, bool i_write, bool other_writes,

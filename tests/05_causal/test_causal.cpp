@@ -297,16 +297,17 @@ TEST_CASE("m moves only when a score exceeds it by more than slack", "[5.3]") {
   // shuffle, for no factor differs from 1.
   for (const std::int64_t d : head_dims) {
     for (const Tiles& tiles : {Tiles{}, {32, 32}}) {
-      const auto shuffles = [&](std::int64_t Nk) {
-        const Problem problem = input("normal", {1, 1, 1, tiles.Br, Nk, d}, 34).problem;
-        return counter(attention(problem, tiles.numbers()).reply, "shuffles");
-      };
-      const double more = shuffles(192) - shuffles(128);
+      const auto problem = [&](std::int64_t Nk) { return input("normal", {1, 1, 1, tiles.Br, Nk, d}, 34).problem; };
+      const AttentionResult few = attention(problem(128), tiles.numbers()),
+                            many = attention(problem(192), tiles.numbers());
+      const double more = counter(many.reply, "shuffles") - counter(few.reply, "shuffles");
+      // An m that follows every score spoils no number. Where one is wrong, the factors differ from 1 for that.
+      const bool only_follows = more == 0 || is_right(problem(192), many);
       expect(more == 0,
-             fmt::format("with d={}, Br={} and normal scores another 64 keys cost {} shuffles: O was rescaled", d,
-                         tiles.Br, more),
+             fmt::format("with d={}, Br={} and normal scores another 64 keys cost {} shuffles: O was rescaled{}", d,
+                         tiles.Br, more, only_follows ? "" : ", and O or the LSE is wrong"),
              "m follows every larger score: it is to move only if one exceeds it by more than `slack`",
-             "slack-ignored");
+             only_follows ? "slack-ignored" : "");
     }
   }
 }

@@ -375,6 +375,9 @@ TEST_CASE("what is next is said when everything passes too") {
   CHECK(contains(book.run({"test", "1.2"}).out,
                  "next: ./workbook solution 1.2 shows how the book does it; then exercise 1.1"));
   CHECK(contains(book.run({"test", "1.2", "--solutions"}).out, "next: your own code: ./workbook test 1.2"));
+  // Whoever begins with chapter 2 goes on in it, and is not sent to chapter 1 before.
+  book.solve("2.1");
+  CHECK(contains(book.run({"test", "2.1"}).out, "then exercise 2.2"));
   solve_chapter_1(book);
   CHECK(contains(book.run({"test", "1"}).out, "then chapter 2"));
 }

@@ -19,7 +19,7 @@ namespace {
 
 struct LearnersMistake {
   book::Mutant change;
-  std::string cause, says;
+  std::string cause, says, never;
 };
 
 std::vector<LearnersMistake> learners_mistakes() {
@@ -36,6 +36,7 @@ std::vector<LearnersMistake> learners_mistakes() {
     mistake.change.file = "tests/judge/learners.toml";
     mistake.cause = text("cause");
     mistake.says = text("says");
+    mistake.never = text("never");
   }
   return all;
 }
@@ -63,15 +64,17 @@ void expect_narrowed(const LearnersMistake& mistake, const ChapterRun& run) {
     told += fmt::format("{}: {}\n{}\n", name(verdict.result), verdict.test, verdict.message);
   }
   const Conclusion conclusion = conclude(verdicts);
-  bool said = mistake.says.empty();
+  bool said = mistake.says.empty(), said_what_is_wrong = false;
   for (const std::string& fact : conclusion.facts) {
     told += "fact: " + fact + "\n";
     said = said || fact.find(mistake.says) != std::string::npos;
+    said_what_is_wrong |= !mistake.never.empty() && fact.find(mistake.never) != std::string::npos;
   }
   for (const Cause& cause : conclusion.causes) told += fmt::format("cause {}: {}\n", cause.id, cause.text());
   INFO(mistake.change.id << ":\n" << told);
   CHECK_FALSE(run.none_failed());
   CHECK(said);
+  CHECK_FALSE(said_what_is_wrong);
   CHECK(conclusion.causes.size() == (mistake.cause.empty() ? 0 : 1));
   for (const Cause& cause : conclusion.causes) CHECK(cause.id == mistake.cause);
 }

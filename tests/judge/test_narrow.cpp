@@ -279,6 +279,20 @@ TEST_CASE("of several conditions the one with the fewest exceptions is said, and
   CHECK_FALSE(says(conclusion, "only with d"));
 }
 
+TEST_CASE("that the launch matters is said only where one problem is right in another launch") {
+  const auto call = [](double Nk, double warps, bool is_right) {
+    return trial({{"Nk", Nk}, {"warps", warps}, {"Br", 32 * warps}}, {is_right ? right("O") : wrong("O")});
+  };
+  // Wrong for many keys. Those are tried with four warps alone.
+  std::vector<Trial> right_ones, wrong_ones;
+  for (const double Nk : {10, 20, 30}) right_ones.push_back(call(Nk, 1, true));
+  for (const double Nk : {130, 192, 256}) wrong_ones.push_back(call(Nk, 4, false));
+  CHECK(of({passed(right_ones), failed(wrong_ones)}).facts.empty());
+  right_ones.push_back(call(192, 1, true));
+  CHECK(says(of({passed(right_ones), failed(wrong_ones)}),
+             "only with warps = 4: wrong in 3 of 3 such calls, right in the other 4"));
+}
+
 TEST_CASE("a place that all wrong answers share is said, with the kernel's warps") {
   const AxisFinding rows{"row", 100, 16, 95, false, 32, 16, 31};
   TensorFinding O = wrong("O", {rows, {"column", 64, 32, 63, true}});

@@ -114,6 +114,30 @@ __global__ void missing_syncwarp_before_overwrite(const float* a, float* b) {
   b[lane] = tile[lane];
 }
 
+__global__ void own_read_before_the_other(const float* a, float* b) {
+  __shared__ float tile[32];
+  const int lane = threadIdx.x;
+  tile[lane] = a[lane];
+  __syncwarp();
+  float sum = tile[lane];  // no other lane writes this: not the place
+  sum += tile[lane ^ 1];   // other: own_read_before_the_other
+  tile[lane] = sum;        // bug: own_read_before_the_other
+  __syncwarp();
+  b[lane] = tile[lane];
+}
+
+__global__ void own_read_after_the_other(const float* a, float* b) {
+  __shared__ float tile[32];
+  const int lane = threadIdx.x;
+  tile[lane] = a[lane];
+  __syncwarp();
+  float sum = tile[lane ^ 1];  // other: own_read_after_the_other
+  sum += tile[lane];           // no other lane writes this: not the place
+  tile[lane] = sum;            // bug: own_read_after_the_other
+  __syncwarp();
+  b[lane] = tile[lane];
+}
+
 __global__ void two_lanes_write(float* b) {
   __shared__ float tile[16];
   const int lane = threadIdx.x;
@@ -304,6 +328,8 @@ constexpr Case cases[] = {
     {"halves_read_in_pairs", on_input<halves_read_in_pairs, 64>},
     {"missing_syncwarp", on_input<missing_syncwarp, 32>},
     {"missing_syncwarp_before_overwrite", on_input<missing_syncwarp_before_overwrite, 32>},
+    {"own_read_before_the_other", on_input<own_read_before_the_other, 32>},
+    {"own_read_after_the_other", on_input<own_read_after_the_other, 32>},
     {"two_lanes_write", no_input<two_lanes_write, 32>},
     {"shuffle_is_no_barrier", on_input<shuffle_is_no_barrier, 32>},
     {"half_warp_barrier", on_input<half_warp_barrier, 32>},

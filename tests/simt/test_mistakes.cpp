@@ -31,6 +31,8 @@ constexpr Expected races[] = {
     {"halves_read_in_pairs", Mistake::read_after_write, "tile"},
     {"missing_syncwarp", Mistake::read_after_write, "tile"},
     {"missing_syncwarp_before_overwrite", Mistake::write_after_read, "tile"},
+    {"own_read_before_the_other", Mistake::write_after_read, "tile"},
+    {"own_read_after_the_other", Mistake::write_after_read, "tile"},
     {"two_lanes_write", Mistake::write_after_write, "tile"},
     {"shuffle_is_no_barrier", Mistake::read_after_write, "tile"},
     {"half_warp_barrier", Mistake::read_after_write, "tile"},
@@ -188,6 +190,8 @@ void check(const zoo::Case& c, const Expected& expected, const zoo::MarkedLines&
   for (const simt::Report& report : reports) {
     CHECK(report.side.source.file.find(file) != std::string::npos);
     CHECK(bug.count(report.side.source.line) + other.count(report.side.source.line) > 0);
+    if (report.other && !other.empty())
+      CHECK(bug.count(report.other->source.line) + other.count(report.other->source.line) > 0);
     CHECK(std::count_if(reports.begin(), reports.end(), [&](const simt::Report& r) {
             return r.mistake == report.mistake && r.side.source.line == report.side.source.line &&
                    r.what == report.what &&

@@ -63,6 +63,13 @@ void expect_lse(const Input& given, const Numbers& numbers, const judge::Tiling&
                             describe(problem, given.name)});
 }
 
+bool is_right(const Problem& given, const AttentionResult& result) {
+  const Problem problem = in_element(given);
+  const Forward oracle = forward_oracle(problem);
+  return judge::compare(result.O, oracle.O, output_bounds(oracle, problem, precision()), {}).close &&
+         judge::compare(result.lse, oracle.lse, lse_bounds(oracle, problem, precision()), {}).close;
+}
+
 Padded attention_padded(const Problem& problem, const Numbers& numbers, std::int64_t rows_behind, float behind) {
   const Shape& s = problem.shape;
   worker::Call request("forward");

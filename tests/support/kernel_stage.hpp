@@ -47,6 +47,10 @@ void add_to_scores(Problem& problem, const Row& row, const Key& key) {
 /// stage's tiles, `tiling` the same for what messages say.
 void expect_lse(const Input& given, const Numbers& numbers, const judge::Tiling& tiling);
 
+/// Whether O and the LSE that came back for this problem are right. Ends no test: for one that counts something, and
+/// says why only where no wrong number explains the count as well.
+bool is_right(const Problem& given, const AttentionResult& result);
+
 /// The codes of O (Nq, d) and the LSE (Nq) of a problem of one head, with `rows_behind` rows of `behind` after the last
 /// one of Q, K and V.
 struct Padded {

@@ -123,7 +123,8 @@ constexpr ReportKind report_kinds[] = {
      "fragment is loaded, at its leading dimension"},
     {simt::Mistake::uninitialised_global, "uninitialised-global", "scratch memory is read before it is written"},
     {simt::Mistake::written_twice, "written-twice",
-     "two threads write the same element: an index or a bound is off, so that one row's place is another's"},
+     "an element is written twice: two blocks or threads do the same work, or an index or a bound is off, so that one "
+     "row's place is another's"},
     {simt::Mistake::never_written, "never-written",
      "some threads or rows are left out: look at loops and branches that end too early, and at a return for threads "
      "that have nothing to read but something to write"},

@@ -1,0 +1,67 @@
+// Places in reports, as a reader knows them: whatever is compiled, it is their file that they open.
+#include "common/judge/places.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "tests/support/temporary_folder.hpp"
+
+using namespace workbook;
+using namespace workbook::judge;
+
+namespace {
+
+const std::string solution =
+    "int given();\n"
+    "// TODO(3.1) One line.\n// BEGIN 3.1\nint one;\nint two;\n// END 3.1\n"
+    "int between();\n"
+    "// TODO(3.2) Another.\n// BEGIN 3.2\nint three;\n// END 3.2\n"
+    "int behind();\n";
+const std::string readers =
+    "int given();\n"
+    "// TODO(3.1) One line.\n// BEGIN 3.1\nWORKBOOK_TODO(3.1);\n// END 3.1\n"
+    "int changed();\n"
+    "// TODO(3.2) Another.\n// BEGIN 3.2\nint mine;\n\nint more;\n// END 3.2\n"
+    "int behind();\n";
+
+/// Where the reader of this file is sent for a line of the book's.
+simt::SourceLine named(const std::string& own, int line) {
+  const TemporaryFolder folder;
+  folder.write("solutions/03_tiles/kernel.cu", solution);
+  folder.write("chapters/03_tiles/kernel.cu", own);
+  Workspace workspace;
+  workspace.book.root = folder.path();
+  book::Chapter chapter;
+  chapter.number = 3;
+  chapter.slug = "tiles";
+  Plan plan;
+  plan.chapter = &chapter;
+  plan.tree = readers_tree(workspace, chapter);
+  simt::Report report{};
+  report.side.source = {"solutions/03_tiles/kernel.cu", line, "", ""};
+  std::vector<simt::Report> reports{report};
+  name_places(workspace, plan, reports);
+  return reports[0].side.source;
+}
+
+}  // namespace
+
+TEST_CASE("a given line is named where the reader's file has it") {
+  for (const auto& [line, theirs] : {std::pair{1, 1}, {12, 13}}) {
+    CHECK(named(readers, line).file == "chapters/03_tiles/kernel.cu");
+    CHECK(named(readers, line).line == theirs);
+    CHECK(named(readers, line).known_as.empty());
+  }
+}
+
+TEST_CASE("a given line that the reader has changed, and a line of an exercise, are the book's") {
+  CHECK(named(readers, 7).known_as == "the book's 03_tiles/kernel.cu:7, outside your region");
+  CHECK(named(readers, 5).known_as == "the book's 3.1");
+  CHECK(named("", 12).known_as == "the book's 03_tiles/kernel.cu:12, outside your region");
+}
+
+TEST_CASE("of a file that is the book's own every line is the reader's") {
+  for (const int line : {4, 7, 12}) {
+    CHECK(named(solution, line).file == "chapters/03_tiles/kernel.cu");
+    CHECK(named(solution, line).line == line);
+  }
+}
