@@ -451,6 +451,19 @@ TEST_CASE("the parent sees memory that operator new does not give, static and ke
   CHECK(third.call(call).extra_bytes == 0);
 }
 
+TEST_CASE("what is thrown is counted while it lives") {
+  if (kSanitized) SKIP("a sanitizer build does not count memory");
+  Worker worker = zoo();
+  for (int i = 0; i < 2; ++i) {
+    const std::int64_t bytes = worker.call(Call("throw and catch")).extra_bytes;
+    CHECK(bytes >= 20000);
+    CHECK(bytes < 21000);
+  }
+  CHECK(worker.call(Call("do nothing")).extra_bytes == 0);
+  worker.call(Call("keep what is thrown"));
+  CHECK(worker.call(Call("do nothing")).extra_bytes >= 20000);
+}
+
 TEST_CASE("an endless loop is stopped within the limit") {
   Worker worker = zoo(0.3);
   check_answers(worker);
