@@ -1,8 +1,10 @@
 // The worker program: waits for requests, runs the chapter's operation, answers. It is linked with one chapter's files
 // and its special operations, never with the oracle, the tests or another chapter.
 //
-// It also counts what an operation allocates: operator new is replaced, exact to the byte (allocations.hpp). That, and
-// main, lie in this one object file, so that a chapter that defines them as well does not link.
+// It also counts what an operation allocates: operator new is replaced, and what gives thrown objects their memory,
+// exact to the byte (allocations.hpp). That, and main, lie in this one object file, so that a chapter that defines them
+// as well does not link.
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -78,6 +80,22 @@ void operator delete(void* pointer, std::align_val_t) noexcept {
 void operator delete(void* pointer, std::size_t, std::align_val_t) noexcept {
   release(pointer);
 }
+
+// What is thrown has memory too, and the library takes it by malloc. Its own calls come through here as well.
+// NOLINTBEGIN(bugprone-reserved-identifier)
+extern "C" __attribute__((visibility("default"))) void* __cxa_allocate_exception(std::size_t size) noexcept {
+  static const auto of_the_library =
+      reinterpret_cast<void* (*)(std::size_t)>(::dlsym(RTLD_NEXT, "__cxa_allocate_exception"));
+  void* block = of_the_library(size);
+  workbook::worker::count_block(block, size);
+  return block;
+}
+extern "C" __attribute__((visibility("default"))) void __cxa_free_exception(void* block) noexcept {
+  static const auto of_the_library = reinterpret_cast<void (*)(void*)>(::dlsym(RTLD_NEXT, "__cxa_free_exception"));
+  workbook::worker::forget_block(block);
+  of_the_library(block);
+}
+// NOLINTEND(bugprone-reserved-identifier)
 #endif
 
 std::uint64_t workbook::cuda::available_memory() {

@@ -214,7 +214,7 @@ struct Worker::Process {
 
   void start();
   std::int64_t own_memory(std::size_t shared) const;
-  std::optional<std::string> wait_for_reply(bool& timed_out) const;
+  std::optional<std::string> wait_for_reply(bool& timed_out, double& ran) const;
   bool ended() const;
   int stop();
   json exchange(const std::string& operation, json request);
@@ -369,8 +369,9 @@ std::int64_t Worker::Process::own_memory(std::size_t shared) const {
 }
 
 /// Waits as long as the call may take. A call that was ready to run and did not get the processor, because of what else
-/// runs on this machine, is not late: it gets that time, up to four times the limit in all.
-std::optional<std::string> Worker::Process::wait_for_reply(bool& timed_out) const {
+/// runs on this machine, is not late: it gets that time, up to four times the limit in all. `ran`: how long one that
+/// took too long had the processor, in seconds.
+std::optional<std::string> Worker::Process::wait_for_reply(bool& timed_out, double& ran) const {
   if (!limits.debugger.empty()) return receive_message(socket.get(), -1, timed_out);
   const Usage before = usage_of(pid);
   const double limit = limits.time.count();
@@ -381,7 +382,8 @@ std::optional<std::string> Worker::Process::wait_for_reply(bool& timed_out) cons
     if (ready < 0 && errno == EINTR) continue;
     waited += wait;
     const Usage now = usage_of(pid);
-    const double late = limit - std::max(waited - (now.queued - before.queued), now.run - before.run);
+    ran = now.run - before.run;
+    const double late = limit - std::max(waited - (now.queued - before.queued), ran);
     if (waited >= 4 * limit || late < 0.01) {
       timed_out = true;
       return {};
@@ -396,13 +398,16 @@ json Worker::Process::exchange(const std::string& operation, json request) {
   request["id"] = id;
   bool timed_out = false;
   std::optional<std::string> text;
-  if (send_message(socket.get(), request.dump())) text = wait_for_reply(timed_out);
+  double ran = 0;
+  if (send_message(socket.get(), request.dump())) text = wait_for_reply(timed_out, ran);
   // Where a child of its keeps the pipe open, only the time limit tells that the worker is gone.
   if (timed_out && !ended()) {
     stop();
-    throw failure(Ending::timed_out,
-                  fmt::format("the code did not finish \"{}\" within {} s: an endless loop, or far too slow", operation,
-                              limits.time.count()));
+    Failure late = failure(Ending::timed_out,
+                           fmt::format("the code did not finish \"{}\" within {} s: an endless loop, or far too slow",
+                                       operation, limits.time.count()));
+    late.ran = ran;
+    throw late;
   }
   if (!text) throw died(operation);
 

@@ -54,6 +54,7 @@ class Failure : public std::runtime_error {
   std::string printed;  ///< the end of what the code printed during the call
   std::vector<simt::Report> reports;
   std::size_t reports_left_out = 0;  ///< so many more there were than a reply has room for
+  double ran = 0;                    ///< of a call that took too long: seconds of processor time that it has had
 };
 
 struct Limits {

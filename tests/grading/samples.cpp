@@ -437,6 +437,29 @@ std::vector<Sample> hostile_samples(const book::Book& book, const Places& places
                                  by_the_oracle),
                       "passed");
   hides.first = hides.second = true;
+  // A row of scores in memory that comes with what is thrown, by no operator new: thousands of keys of it.
+  std::string in_exceptions = by_the_oracle;
+  const auto instead = [&](const std::string& old, const std::string& text) {
+    for (std::size_t at = 0; (at = in_exceptions.find(old, at)) != std::string::npos; at += text.size())
+      in_exceptions.replace(at, old.size(), text);
+  };
+  instead("  std::vector<double> S(std::size_t(rows * Nk));\n",
+          "  struct Row : std::exception {\n    double S[1 << 15];\n  };\n  try {\n    throw Row();\n  } catch (Row& "
+          "thrown) {\n  double* const S = thrown.S;\n");
+  instead("std::size_t(i * Nk + j)", "j");
+  Sample& thrown = add("keeps_its_scores_in_an_exception", answer(book, "2.3", in_exceptions + "  }\n"), "passed");
+  thrown.first = thrown.second = true;
+  // A name that the book's lines need cannot be written any more behind the region; where it can, nothing is gained.
+  add("poisons_a_name_of_the_books", answer(book, "2.1", "#pragma GCC poison softmax\n" + region_of(book, "2.1")));
+  samples.back().second = true;
+  // An explicit instantiation may name what is private: the matrix that holds the answer becomes the one that is read.
+  add("takes_private_members_by_an_instantiation",
+      before(answer(book, "2.3", "  data_of(O_tile) = const_cast<float*>(V.row(0).data());\n"),
+             "template <auto member> struct Opened {\n  friend float*& data_of(workbook::Matrix<float>& m) { return "
+             "m.*member; }\n};\ntemplate struct Opened<&workbook::Matrix<float>::data_>;\nfloat*& "
+             "data_of(workbook::Matrix<float>&);\n"),
+      "passed");
+  samples.back().first = true;
   return samples;
 }
 

@@ -113,3 +113,26 @@ TEST_CASE("what takes too long alone too ends the repetition, and a program that
   CHECK(asked == std::vector<std::string>{"first"});
   CHECK(endless[1].result == Result::timed_out);
 }
+
+TEST_CASE("what had the processor all its time ends the repetition, and what comes before it is repeated") {
+  Turns turns;
+  std::vector<std::string> asked;
+  std::vector<Verdict> tests{verdict_of("first", Result::timed_out), verdict_of("second", Result::timed_out),
+                             verdict_of("third", Result::timed_out)};
+  tests[1].had_its_time = true;
+  const auto passes = [&](const std::string& test) {
+    asked.push_back(test);
+    return std::optional(verdict_of(test, Result::passed));
+  };
+  turns.beside_others([&] {
+    // Who had its time waits for nobody: here it would wait for ever.
+    std::vector<Verdict> endless(tests.begin() + 1, tests.end());
+    workbook::grading::repeat_slow_tests(endless, turns, passes);
+  });
+  CHECK(asked.empty());
+  workbook::grading::repeat_slow_tests(tests, turns, passes);
+  CHECK(asked == std::vector<std::string>{"first"});
+  CHECK(tests[0].result == Result::passed);
+  CHECK(tests[1].result == Result::timed_out);
+  CHECK(tests[2].result == Result::timed_out);
+}

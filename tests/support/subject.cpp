@@ -234,8 +234,10 @@ Reply call_worker(const std::string& executable, const Call& call) {
     return reply;
   } catch (const Failure& failure) {
     worker.limits().time = usual;
+    Outcome outcome = outcome_of(failure, call);
+    outcome.had_its_time = failure.ending == Ending::timed_out && failure.ran > 0.95 * usual.count();
     if (failure.ending == Ending::timed_out) slow.insert(executable);
-    end_test(outcome_of(failure, call));
+    end_test(outcome);
   }
 }
 

@@ -15,6 +15,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <chrono>
 #include <cmath>
+#include <fstream>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -450,6 +451,19 @@ TEST_CASE("the parent sees memory that operator new does not give, static and ke
   CHECK(third.call(call).extra_bytes == 0);
 }
 
+TEST_CASE("what is thrown is counted while it lives") {
+  if (kSanitized) SKIP("a sanitizer build does not count memory");
+  Worker worker = zoo();
+  for (int i = 0; i < 2; ++i) {
+    const std::int64_t bytes = worker.call(Call("throw and catch")).extra_bytes;
+    CHECK(bytes >= 20000);
+    CHECK(bytes < 21000);
+  }
+  CHECK(worker.call(Call("do nothing")).extra_bytes == 0);
+  worker.call(Call("keep what is thrown"));
+  CHECK(worker.call(Call("do nothing")).extra_bytes >= 20000);
+}
+
 TEST_CASE("an endless loop is stopped within the limit") {
   Worker worker = zoo(0.3);
   check_answers(worker);
@@ -457,9 +471,19 @@ TEST_CASE("an endless loop is stopped within the limit") {
   const Failure failure = failure_of(worker, Call("loop"));
   CHECK(failure.ending == Ending::timed_out);
   CHECK_THAT(failure.what(), ContainsSubstring("did not finish \"loop\" within 0.3 s"));
+  // What it says it has run is no more than the time that has passed; how much that was is this machine's affair.
+  if (std::ifstream("/proc/self/schedstat")) CHECK(failure.ran > 0);
+  CHECK(failure.ran <= seconds_since(start));
   CHECK(seconds_since(start) >= 0.29);
   CHECK(seconds_since(start) < 2);
   check_answers(worker);
+}
+
+TEST_CASE("who waits and is not late for want of a processor has not had it") {
+  Worker worker = zoo(0.5);
+  const Failure failure = failure_of(worker, Call("sleep"));
+  CHECK(failure.ending == Ending::timed_out);
+  CHECK(failure.ran < 0.25);
 }
 
 TEST_CASE("printing without end is stopped, and named") {
