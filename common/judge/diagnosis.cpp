@@ -167,9 +167,7 @@ bool is_consistent(const Answered& other, const std::string& id) {
   for (const Mistake& mistake : *other.mistakes) {
     if (mistake.id != id) continue;
     any = true;
-    const Tensor<double> output = mistake.output();
-    if (other.right ? within(output, *other.expected, *other.bounds, element_slack)
-                    : agrees(*other.got, output, *other.bounds, relative_precision(*other.expected, *other.bounds)))
+    if (agrees(*other.got, mistake.output(), *other.bounds, relative_precision(*other.expected, *other.bounds)))
       return true;
   }
   return !any && other.right;
@@ -183,19 +181,9 @@ std::optional<Diagnosis> diagnose(const Tensor<float>& got, const Tensor<double>
 }
 
 std::optional<Diagnosis> diagnose(const std::vector<Answered>& answer) {
-  // Not what would make another tensor wrong that is right, unless this one holds one number alone: it was never
-  // written, or zeros were, which says nothing of the other. And of several mistakes that give the same numbers here,
-  // those that the other tensors show as well.
+  // Of several mistakes that give the same numbers here, those that the other tensors show as well.
   const auto of = [&](const Answered& each) {
     std::vector<Match> matches = matches_of(*each.got, *each.expected, *each.bounds, *each.mistakes);
-    const bool one_number = std::ranges::all_of(each.got->values, [&](float x) {
-      return same_kind(x, each.got->values[0]) && !(std::abs(x - each.got->values[0]) > 0);
-    });
-    std::erase_if(matches, [&](const Match& match) {
-      return !one_number && std::ranges::any_of(answer, [&](const Answered& other) {
-        return &other != &each && other.right && !is_consistent(other, match.mistake->id);
-      });
-    });
     const auto is_shown = [&](const Match& match) {
       return std::ranges::all_of(
           answer, [&](const Answered& other) { return &other == &each || is_consistent(other, match.mistake->id); });

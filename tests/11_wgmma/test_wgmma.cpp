@@ -435,7 +435,9 @@ TEST_CASE("overlapped, each tile is waited for once", "[11.7]") {
   for (const std::int64_t d : head_dims) expect_waits(own(d, 3), d);
 }
 
-TEST_CASE("overlapped, each tile has its turn", "[11.7]") { expect_turns(); }
+TEST_CASE("overlapped, each tile has its turn", "[11.7]") {
+  expect_turns();
+}
 
 TEST_CASE("overlapped, each softmax but the first runs beside a product", "[11.7]") {
   require_counters();
@@ -466,7 +468,9 @@ TEST_CASE("in turns, it agrees with the oracle", "[11.8]") {
   }
 }
 
-TEST_CASE("each consumer waits for a turn a tile", "[11.8]") { expect_turns(); }
+TEST_CASE("each consumer waits for a turn a tile", "[11.8]") {
+  expect_turns();
+}
 
 // ---- The whole chapter ----
 
