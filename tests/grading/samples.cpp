@@ -449,8 +449,9 @@ std::vector<Sample> hostile_samples(const book::Book& book, const Places& places
   instead("std::size_t(i * Nk + j)", "j");
   Sample& thrown = add("keeps_its_scores_in_an_exception", answer(book, "2.3", in_exceptions + "  }\n"), "passed");
   thrown.first = thrown.second = true;
-  // A name that the book's lines need cannot be written any more behind the region; where it can, nothing is gained.
-  add("poisons_a_name_of_the_books", answer(book, "2.1", "#pragma GCC poison softmax\n" + region_of(book, "2.1")));
+  // A name that the book's lines need could not be written any more behind the region.
+  add("poisons_a_name_of_the_books", answer(book, "2.1", "#pragma GCC poison softmax\n" + region_of(book, "2.1")),
+      "rejected", "#pragma GCC poison");
   // An explicit instantiation may name what is private: the matrix that holds the answer becomes the one that is read.
   add("takes_private_members_by_an_instantiation",
       before(answer(book, "2.3", "  data_of(O_tile) = const_cast<float*>(V.row(0).data());\n"),
