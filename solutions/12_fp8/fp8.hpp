@@ -3,8 +3,7 @@
 //
 // What changes from chapter 11:
 // - A first kernel rounds Q, K and V from fp16 to e4m3 (chapter 7's: 3 bits of mantissa, largest 448), each block of
-// 128
-//   rows with a scale of its own, a power of two. The second one is chapter 11's, and applies the scales.
+//   128 rows with a scale of its own, a power of two. The second one is chapter 11's, and applies the scales.
 // - wgmma takes operands of 8 bits by rows along k alone. O = P V sums over keys, so V is stored transposed, and its
 //   keys in the order in which P lies in registers.
 // - P is between 0 and 1, and e4m3 is finest between 2^-6 and 448: the kernel computes P·2^8.
