@@ -48,10 +48,10 @@ __device__ inline Place place_in_D(int lane, int element) {
 //
 // ldmatrix_x4 loads four such matrices. Lane 8i + r names row r of matrix i, and register i gets that matrix.
 //
-// TODO(8.2) The first element of a chunk of a row. Then three loads that name their rows by it: A (16, 16), which is
-// the tile from this row and column on; B, of which the tile from there on has the columns as rows, the first eight in
-// B[0], B[1], the next eight in B[2], B[3]; and B (16, 16), which is the tile from there on, its first eight columns in
-// B[0], B[1], the next eight in B[2], B[3] (about 9 lines).
+// TODO(8.2) The first element of a chunk of a row. Then three loads that name their rows by it, of 16 rows and 16
+// columns of the tile, from this row and column on. load_A: they are A. load_B_by_columns, for K: row n of the tile is
+// column n of B; columns 0 to 7 go to B[0] and B[1], columns 8 to 15 to B[2] and B[3]. load_B_by_rows, for V: they are
+// B, and its columns go to the same registers (about 9 lines).
 // BEGIN 8.2
 template <class Element, int rows, int d>
 __device__ __forceinline__ Element* swizzled(Element (&tile)[rows][d], int row, int chunk) {

@@ -99,8 +99,8 @@ __global__ void __launch_bounds__(lanes)
   for (int j = 0; j < tiles; ++j) {
     cp_async_wait_group<1>();  // of this lane's copies at most those of tile j + 1 are under way
     __syncwarp();              // K_j and V_j are there for all lanes
-    // TODO(8.8) This is right only if a copy takes long enough. Mend it, and take out the line with WORKBOOK_MEND
-    // (about 2 lines).
+    // TODO(8.8) This is right only if a copy takes long enough. Mend these lines, with the two stages that there are,
+    // and take out the one with WORKBOOK_MEND (about 2 lines).
     // BEGIN 8.8
     WORKBOOK_MEND(8.8);
     load_KV(j + 2);  // as early as possible

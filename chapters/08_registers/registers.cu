@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps) attention(const Element
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   const int head = blockIdx.x / query_tiles, tile = blockIdx.x % query_tiles;
   const int block_query = (sizes.causal ? query_tiles - 1 - tile : tile) * Br, first_query = block_query + 32 * warp;
-  const std::int64_t first_row = std::int64_t(head) * sizes.Nq + first_query;  // of this warp
+  const std::int64_t first_row = std::int64_t(head) * sizes.Nq + first_query;  // of this warp, in Q, O and lse
   const int rows = sizes.Nq - first_query;                                     // up to 32 are its own, none if negative
   K += std::int64_t(head) * sizes.Nk * d, V += std::int64_t(head) * sizes.Nk * d;
   const int diagonal = sizes.Nk - sizes.Nq;  // query i sees the keys up to i + diagonal

@@ -16,21 +16,21 @@ __device__ std::uint32_t pair(const half* matrix, int columns, Place low, Place 
 
 __global__ void multiply_kernel(const half* __restrict__ A,  // (16, 16)
                                 const half* __restrict__ B,  // (16, 8)
-                                float* __restrict__ C) {     // (16, 8)
+                                float* __restrict__ D) {     // (16, 8)
   const int lane = threadIdx.x;
   Fragment<half, 4> A_part;
   Fragment<half, 2> B_part;
-  Fragment<float, 4> C_part;
-  C_part.fill(0);
+  Fragment<float, 4> D_part;
+  D_part.fill(0);
 #pragma unroll
   for (int i = 0; i < 4; ++i) A_part[i] = pair(A, 16, place_in_A(lane, 2 * i), place_in_A(lane, 2 * i + 1));
 #pragma unroll
   for (int i = 0; i < 2; ++i) B_part[i] = pair(B, 8, place_in_B(lane, 2 * i), place_in_B(lane, 2 * i + 1));
-  workbook::cuda::mma_m16n8k16(C_part, A_part, B_part[0], B_part[1]);
+  workbook::cuda::mma_m16n8k16(D_part, A_part, B_part[0], B_part[1]);
 #pragma unroll
   for (int e = 0; e < 4; ++e) {
     const Place place = place_in_D(lane, e);
-    C[place.row * 8 + place.column] = C_part[e];
+    D[place.row * 8 + place.column] = D_part[e];
   }
 }
 
@@ -46,8 +46,8 @@ __global__ void places_kernel(std::int32_t* rows,       // (32, 16)
 
 }  // namespace
 
-void multiply(const half* A, const half* B, float* C) {
-  workbook::cuda::launch(multiply_kernel, dim3(1), dim3(32), 0, A, B, C);
+void multiply(const half* A, const half* B, float* D) {
+  workbook::cuda::launch(multiply_kernel, dim3(1), dim3(32), 0, A, B, D);
 }
 void places(std::int32_t* rows, std::int32_t* columns) {
   workbook::cuda::launch(places_kernel, dim3(1), dim3(32), 0, rows, columns);

@@ -41,9 +41,9 @@ void registers(const ForwardCall<Element>& call, const Tiles& tiles);
 template <class Element>
 std::size_t shared_bytes(int d, const Tiles& tiles);
 
-/// C (16, 8) = A (16, 16) · B (16, 8), all row-major, by one warp: the warm-up of exercise 8.1.
-void multiply(const half* A, const half* B, float* C);
-/// rows (32, 16) and columns (32, 16): for each lane, where the 8 elements of its part of A lie, then 4 of B, 4 of C.
+/// D (16, 8) = A (16, 16) · B (16, 8), all row-major, by one warp: the warm-up of exercise 8.1.
+void multiply(const half* A, const half* B, float* D);
+/// rows (32, 16) and columns (32, 16): for each lane, where the 8 elements of its part of A lie, then 4 of B, 4 of D.
 void places(std::int32_t* rows, std::int32_t* columns);
 
 }  // namespace ch08
