@@ -119,14 +119,16 @@ class Reader {
     std::size_t i = at_ + 1;
     while (is_name_at(i)) {
       const std::string name = text(i++);
-      bool large = kShape.contains(name), bounded = false;
-      if (text(i) == "=") {
+      const bool given = text(i) == "=";
+      bool large = kShape.contains(name) && !given, bounded = false;
+      if (given) {
         int depth = 0;
         for (++i; i < tokens_.size(); ++i) {
           const std::string& word = text(i);
           if (depth == 0 && (word == "," || word == ";" || word == ")")) break;
           depth += (word == "(" || word == "[" || word == "{") - (word == ")" || word == "]" || word == "}");
-          large = large || kShape.contains(word) || large_.contains(word);
+          large = large || large_.contains(word) || (kShape.contains(word) && !narrow_.contains(word)) ||
+                  (kShape.contains(name) && kShape.contains(word.substr(word.rfind('.') + 1)));  // Nq = sizes.Nq
           bounded = bounded || word == "min" || word == "%" || word == "?";
         }
       }
@@ -179,11 +181,9 @@ class Reader {
   }
   void note(Factor& factor, std::size_t i) const {
     const std::string& word = text(i);
-    const bool declared = wide_.contains(word) || narrow_.contains(word);
     factor.wide = factor.wide || kWide.contains(word) || wide_.contains(word);
-    factor.large =
-        factor.large || large_.contains(word) ||
-        (kShape.contains(word) && !wide_.contains(word) && (declared || word.find('.') != std::string::npos));
+    const bool of_the_launch = kShape.contains(word) && word.find('.') != std::string::npos;  // "blockIdx.x"
+    factor.large = factor.large || large_.contains(word) || of_the_launch;
   }
 
   void chain() {

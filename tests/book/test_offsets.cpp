@@ -31,6 +31,7 @@ TEST_CASE("a product of shape numbers in 32 bits is found, with its line") {
   // Too late: what is widened is the product.
   CHECK(found_in("const std::int64_t i = std::int64_t(blockIdx.x * blockDim.x);") == "1: blockIdx.x * blockDim.x;");
   CHECK(found_in("std::int64_t i = blockIdx.x * blockDim.x;") == "1: blockIdx.x * blockDim.x;");
+  CHECK(found_in("const int Nq = sizes.Nq;\nuse(head, Nq * d);") == "2: Nq * d;");
   CHECK(found_in("use(a, gridDim.x * blockDim.x)") == "1: gridDim.x * blockDim.x;");
 }
 
@@ -39,6 +40,7 @@ TEST_CASE("a product that is 64 bits wide in time, or small, is not") {
   CHECK(found_in("std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x;").empty());
   CHECK(found_in("void f(std::int64_t Nq) { const std::int64_t head = blockIdx.x; q += head * Nq * d; }").empty());
   CHECK(found_in("int row = threadIdx.x / 8; tile[row * d] = 0;").empty());
+  CHECK(found_in("for (int n = lane; n < 4 * d; n += 32) { const int row = n / (d / 8); O[row * d] = 0; }").empty());
   CHECK(found_in("void f(int Nq) { const int rows = min(Br, Nq - first); use(rows * d); }").empty());
   CHECK(found_in("void f(int Nq) { if (query < Nq) *p = 1; }").empty());
   CHECK(found_in("// blockIdx.x * blockDim.x\nauto s = \"blockIdx.x * blockDim.x\";").empty());
