@@ -123,14 +123,16 @@ Verdict findings(const Watching& watching, const std::string& tool) {
 }
 
 /// The code that each group of tests runs on, for the context. What an exercise that cannot be judged alone runs on
-/// instead is noted in the run.
-json subjects_json(const Plan& plan, const Built& built, ChapterRun& run) {
+/// instead is noted in the run, and so is a file whose given lines were changed, of which an exercise alone has the
+/// book's.
+json subjects_json(const Workspace& workspace, const Plan& plan, const Built& built, ChapterRun& run) {
   const auto built_as = [&](const std::string& job) {
     const auto found = built.find(job);
     return found == built.end() ? worker::WorkerBuilt{} : found->second;
   };
   const worker::WorkerBuilt whole = built_as(plan.whole);
   json subjects{{kWhole, subject_json(whole, plan)}};
+  std::map<std::string, int> changed;  // files -> their first given line that is not the book's
   for (const auto& [id, exercise] : plan.exercises) {
     json& entry = subjects[id];
     const auto region = plan.regions.find(id);
@@ -144,11 +146,21 @@ json subjects_json(const Plan& plan, const Built& built, ChapterRun& run) {
     const bool stands_in = !alone.ok && whole.ok && plan.request.whole_stands_in;
     entry = subject_json(stands_in ? whole : alone, plan);
     entry["on_host"] = on_host;
-    if (!stands_in) continue;
+    if (!stands_in) {
+      const RegionInTree& in = plan.regions.at(id);
+      if (const int line = book::first_difference(in.reader, in.solution); line > 0) changed[in.file] = line;
+      continue;
+    }
     run.notes.push_back(
         fmt::format("exercise {} needs something that you changed outside its region, so it cannot be judged alone: "
                     "its tests ran on your whole chapter",
                     id));
+  }
+  for (const auto& [file, line] : changed) {
+    run.notes.push_back(
+        fmt::format("{}:{} is not as it was given, and belongs to no exercise: exercises of this file were tested with "
+                    "the book's lines around them",
+                    workspace.shown(plan.tree.folder / file), line));
   }
   return subjects;
 }
@@ -187,7 +199,7 @@ json context_json(const Workspace& workspace, const Plan& plan, const Built& bui
           {"worker_prefix", watching.command.empty() ? request.worker_prefix : watching.command},
           {"previous", compared ? previous->second.executable.string() : ""},
           {"previous_element", compared ? plan.previous_element : ""},
-          {"subjects", subjects_json(plan, built, run)}};
+          {"subjects", subjects_json(workspace, plan, built, run)}};
 }
 
 /// A Catch2 test spec that matches exactly this name.

@@ -369,6 +369,16 @@ TEST_CASE("an exercise that fails takes at most 30 lines, its first failing test
   CHECK(occurrences(book.run({"test", "1.1", "--verbose"}).out, "failed on the CPU") > 1);
 }
 
+TEST_CASE("given lines that were changed are named: an exercise alone is tested with the book's around it") {
+  const WorkbookCopy book;
+  solve_chapter_1(book);
+  CHECK_FALSE(contains(book.run({"test", "1.1"}).out, "is not as it was given"));
+  book.edit(file_1, "#include <cstdint>\n", "#include <cstdint>\n#include <deque>\n");
+  const std::string note =
+      fmt::format("note: {}:{} is not as it was given", file_1, book.line_of(file_1, "#include <deque>"));
+  CHECK(contains(book.run({"test", "1.1"}).out, note));
+}
+
 TEST_CASE("what is next is said when everything passes too") {
   const WorkbookCopy book;
   book.solve("1.2");
