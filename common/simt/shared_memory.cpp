@@ -429,9 +429,14 @@ void describe_pending(Finding& finding, const Lane& toucher, const Lane& issuer,
   }
   const std::string wait = "wait until no more than " + count + " groups are under way (__pipeline_wait_prior(" +
                            count + "), cp_async_wait_group<" + count + ">)";
-  finding.advice = (newer < 0 ? "commit the copy, then " : "") + wait +
-                   (&toucher == &issuer ? " before touching them"
-                                        : ", in the thread that copies, and put a __syncthreads() after it");
+  finding.advice = (newer < 0 ? "commit the copy, then " : "") + wait;
+  if (newer > 0) finding.advice += " here: one less for each commit between the wait and here";
+  if (&toucher != &issuer) {
+    const char* const barrier = toucher.warp == issuer.warp ? "__syncwarp()" : "__syncthreads()";
+    finding.advice += std::string(", in the thread that copies, and put a ") + barrier + " after it";
+  } else if (newer <= 0) {
+    finding.advice += " before touching them";
+  }
 }
 
 }  // namespace

@@ -170,12 +170,16 @@ Table masks() {
               return pair.visited(m, 0) && (!pair.masked(m, 0) || j <= i + m.offset());
             }),
             unequal_tiles);
+  const auto open_tiles = mask([](const GradientModel& m, Index i, Index j) {
+    const Pair pair(m, i, j);
+    return m.of_queries ? j <= pair.last + m.offset() : pair.visited(m, m.offset());
+  });
   table.add("open-tiles", "tiles on the diagonal are not masked: every pair of a tile that passes by counts",
-            mask([](const GradientModel& m, Index i, Index j) {
-              const Pair pair(m, i, j);
-              return m.of_queries ? j <= pair.last + m.offset() : pair.visited(m, m.offset());
-            }),
-            &GradientModel::tiled);
+            open_tiles, [](const GradientModel& m) { return m.tiled() && m.of_values; });
+  table.add("open-tiles",
+            "tiles on the diagonal are not masked, neither P nor dS or dS alone: every pair of a tile that passes by "
+            "counts",
+            open_tiles, [](const GradientModel& m) { return m.tiled() && !m.of_values; });
   table.add("hidden-tiles", "tiles in which no query sees any key are computed, and not masked",
             mask([](const GradientModel& m, Index i, Index j) {
               return !Pair(m, i, j).visited(m, m.offset()) || j <= i + m.offset();

@@ -118,6 +118,21 @@ void add_exchanged_parts(Table& table) {
             });
 }
 
+/// O's chunks in the order of one side's swizzle.
+void add_plain_chunks(Table& table) {
+  table.add(
+      "O-swizzled-on-one-side",
+      "O goes through shared memory swizzled on one side alone: stored so and read plainly, or the other way round",
+      [](Attention& m) {
+        m.after_last([](Row& row) {
+          const std::size_t d = row.O.size(), side_by_side = d < 64 ? 64 / d : 1;
+          const std::size_t moved = std::size_t(row.query) / side_by_side % (8 / side_by_side);
+          const std::vector<float> O = row.O;
+          for (std::size_t c = 0; c < d; ++c) row.O[c] = O[(c / 8 ^ moved) * 8 + c % 8];
+        });
+      });
+}
+
 Table outputs() {
   Table table(&Attention::lanes_own_rows);
   table.add("P-left-part-twice", "of each 16 keys the first eight's P stands for all 16", [](Attention& m) {
@@ -140,11 +155,16 @@ Table outputs() {
       return Index(tensor.index(b, h, row, column % 16 < 8 ? column : column - 8));
     };
   });
+  table.add("V-parts-exchanged",
+            "of each 16 x 16 elements of V the lower left and the upper right part have changed places: this operand "
+            "goes through its parts by columns of the tile, as A does",
+            [](Attention& m) { m.V = from_squares(16, parts_exchanged); });
   table.add("V-not-transposed", "the parts (8, 8) of V are not transposed as they are loaded", [](Attention& m) {
     m.V = from_squares(8, [](Index row, Index column) { return std::pair{column, row}; });
   });
   add_swapped_pairs(table);
   add_exchanged_parts(table);
+  add_plain_chunks(table);
   table.add("odd-columns-not-divided", "every second column of O is not divided by l", [](Attention& m) {
     m.after_last([](Row& row) {
       for (std::size_t c = 1; c < row.O.size(); c += 2) row.O[c] *= row.l;

@@ -130,6 +130,10 @@ void expect_places() {
       const Place p = matrix.right(lane, e);
       return Place{p.column, p.row};
     });
+    const bool turned = all([&](int lane, int e) {
+      const Place p = matrix.right(lane, e);
+      return Place{p.row / 8 * 8 + p.column % 8, p.column / 8 * 8 + p.row % 8};
+    });
     const bool exchanged = all(matrix.halves_exchanged);
     const bool apart = all([&](int lane, int e) {
       Place p = matrix.right(lane, e);
@@ -146,13 +150,14 @@ void expect_places() {
            fmt::format("element {} of {} in lane {} is said to lie in row {}, column {}: it lies in row {}, column {}",
                        e, matrix.name, lane, is.row, is.column, wanted.row, wanted.column),
            transposed  ? "row and column are exchanged"
+           : turned    ? "row and column are exchanged within each part: in A and D a quad has a row, in B a column"
            : exchanged ? "the elements go through the parts in another order"
            : apart ? "a lane's two elements of a part lie four apart: they are neighbours, lane % 4 * 2 and the next"
                    : "",
-           transposed  ? "places-transposed"
-           : exchanged ? "places-order"
-           : apart     ? "places-apart"
-                       : "unknown");
+           transposed || turned ? "places-transposed"
+           : exchanged          ? "places-order"
+           : apart              ? "places-apart"
+                                : "unknown");
   }
   expect(true, "");
 }
@@ -217,8 +222,11 @@ TEST_CASE("cp.async and ldmatrix meet no bank conflict", "[8.2]") {
         expect(wavefronts == ideal,
                fmt::format("with d={}, {}, {} the {}s of shared memory take {} wavefronts, {} without bank conflicts",
                            d, tiles.text(), element, way, wavefronts, ideal),
-               "the same chunk of eight consecutive rows lies in the same banks: the exclusive or must differ from row "
-               "to row",
+               d < 64
+                   ? "the same chunk of eight rows lies in the same banks: two rows lie side by side in them, so the "
+                     "exclusive or must differ from pair to pair"
+                   : "the same chunk of eight rows lies in the same banks: the exclusive or must differ from row to "
+                     "row",
                "swizzle-conflicts");
       }
     }
@@ -327,7 +335,7 @@ TEST_CASE("m moves only when a score exceeds it by more than slack", "[8.4]") {
                          "expected {} (in the first, m leaves -inf)",
                          d, rise, tiles, rescaled),
              tiles > rescaled
-                 ? "m follows every larger score: it is to move only if one exceeds it by more than `slack`"
+                 ? "m follows scores that exceed it by less than `slack`, or compares them before they are scaled"
                  : "m stays behind by more than `slack`",
              "slack-ignored");
     }

@@ -81,7 +81,9 @@ constexpr ReportKind report_kinds[] = {
     {simt::Mistake::misaligned, "misaligned", "the address is not a multiple of what is accessed at a time"},
     {simt::Mistake::padding, "padding",
      "a row is longer in memory than the columns in use: look at the leading dimension"},
-    {simt::Mistake::pending_copy, "pending-copy", "a copy is used before the wait for it"},
+    {simt::Mistake::pending_copy, "pending-copy",
+     "a copy is used before the wait for it, or it begins too early: where it goes, something else is still to be "
+     "read"},
     {simt::Mistake::wrong_phase, "wrong-phase",
      "a barrier is waited for with the parity of another phase than the one that is meant"},
     {simt::Mistake::barrier_bytes, "barrier-bytes",
@@ -130,16 +132,6 @@ constexpr ReportKind report_kinds[] = {
      "that have nothing to read but something to write"},
 };
 
-/// The kind's cause, said more closely where the reports together tell more than their kind.
-std::string sentence_of(const ReportKind& kind, const std::vector<simt::Report>& reports) {
-  // What is still being copied is read; but others read what was there before as well.
-  if (kind.mistake == simt::Mistake::pending_copy &&
-      std::ranges::count(reports, simt::Mistake::write_after_read, &simt::Report::mistake) > 0)
-    return "a copy is used before the wait for it, or it begins too early: while other warps still read what lies "
-           "there";
-  return kind.cause;
-}
-
 bool is_race(const ReportKind& kind) {
   return std::string_view(kind.id) == "race";
 }
@@ -166,7 +158,7 @@ Outcome outcome_of_reports(const Failure& failure, const Call& call) {
   outcome.reports = failure.reports;
   outcome.reports_left_out = failure.reports_left_out;
   const auto* const kind = telling_kind(failure.reports);
-  if (kind != std::end(report_kinds)) outcome.cause = Cause{kind->id, sentence_of(*kind, failure.reports), ""};
+  if (kind != std::end(report_kinds)) outcome.cause = Cause{kind->id, kind->cause, ""};
   return outcome;
 }
 
