@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -68,9 +69,11 @@ struct Product {
   bool a_in_registers = false;
   std::uint64_t a = 0, b = 0;  ///< descriptors
   const void* pc = nullptr;
-  int issued = 0;                   ///< lanes that have issued it
-  bool entered = false;             ///< its reads of shared memory
-  const Knowledge* judged[4] = {};  ///< what the warps knew when the operands were looked at for them
+  int issued = 0;        ///< lanes that have issued it
+  bool entered = false;  ///< its reads of shared memory
+  /// What the warps knew when the operands were looked at for them. Held, as all knowledge that is compared, so that
+  /// no other can have its address.
+  std::optional<KnowledgePointer> judged[4];
   float* d[128] = {};
   const std::uint32_t* a_registers[128] = {};
 };

@@ -8,11 +8,6 @@
 
 namespace simt {
 
-void Knowledge::join(const Knowledge& other) {
-  for (Agent i = 0; i < kAgents; ++i) known[i] = std::max(known[i], other.known[i]);
-  for (Agent i = 0; i < kAgents; ++i) fenced[i] = std::max(fenced[i], other.fenced[i]);
-}
-
 Clocks::Answer* Clocks::find(char question, const KnowledgePointer& a, const KnowledgePointer& b, Agent agent,
                              std::uint32_t stamp) {
   for (Answer& answer : answers_) {
@@ -57,19 +52,6 @@ KnowledgePointer Clocks::fenced(const KnowledgePointer& a) {
 
 void Clocks::forget() {
   for (Answer& answer : answers_) answer = {};
-}
-
-void Gathering::add(const KnowledgePointer& knows, Agent self, std::uint32_t now, std::uint32_t fenced_at) {
-  Knowledge& all = own();
-  if (knows && knows.get() != last_) all.join(*knows);
-  last_ = knows.get();
-  all.known[self] = now;
-  all.fenced[self] = std::max(all.fenced[self], fenced_at);
-}
-
-KnowledgePointer Gathering::take() {
-  last_ = nullptr;
-  return std::exchange(all_, nullptr);
 }
 
 // --- Lanes -----------------------------------------------------------------------------------------------------------

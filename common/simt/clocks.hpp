@@ -12,8 +12,10 @@
 // writes in the ordinary way is seen by the copy engine and the tensor cores only past a fence.proxy.async.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 namespace simt {
 
@@ -25,7 +27,10 @@ inline constexpr Agent kFirstBarrierAgent = 1024, kFirstTensorAgent = kFirstBarr
 struct Knowledge {
   std::uint32_t known[kAgents] = {};   ///< ordered after what the agent did before this stamp
   std::uint32_t fenced[kAgents] = {};  ///< the same for what it wrote, seen by the asynchronous proxy
-  void join(const Knowledge& other);
+  void join(const Knowledge& other) {
+    for (Agent i = 0; i < kAgents; ++i) known[i] = std::max(known[i], other.known[i]);
+    for (Agent i = 0; i < kAgents; ++i) fenced[i] = std::max(fenced[i], other.fenced[i]);
+  }
 };
 /// Shared by all lanes that know the same; null: nothing.
 using KnowledgePointer = std::shared_ptr<const Knowledge>;
@@ -60,11 +65,20 @@ class Clocks {
 class Gathering {
  public:
   /// Of one lane: what it knows, and all that it has done before `now`.
-  void add(const KnowledgePointer& knows, Agent self, std::uint32_t now, std::uint32_t fenced_at);
+  void add(const KnowledgePointer& knows, Agent self, std::uint32_t now, std::uint32_t fenced_at) {
+    Knowledge& all = own();
+    if (knows && knows != last_) all.join(*knows);
+    last_ = knows;
+    all.known[self] = now;
+    all.fenced[self] = std::max(all.fenced[self], fenced_at);
+  }
   /// Of a copy.
   void add(Agent agent, std::uint32_t now) { own().known[agent] = now; }
   /// All of it; a new phase begins.
-  KnowledgePointer take();
+  KnowledgePointer take() {
+    last_ = nullptr;
+    return std::exchange(all_, nullptr);
+  }
 
  private:
   Knowledge& own() {
@@ -72,7 +86,7 @@ class Gathering {
     return *all_;
   }
   std::shared_ptr<Knowledge> all_;
-  const Knowledge* last_ = nullptr;  ///< already in it
+  KnowledgePointer last_;  ///< already in it; held, so that no other can have its address
 };
 
 }  // namespace simt

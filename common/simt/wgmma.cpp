@@ -234,8 +234,8 @@ void mark_registers(Lane& lane, const Product& product, int member, bool goes_on
 /// The operands in shared memory, for this lane's warp and what it knows.
 void check_operands(Lane& lane, Product& product) {
   const int w = lane.warp->index % 4;
-  if (product.judged[w] == lane.knows.get()) return;
-  product.judged[w] = lane.knows.get();
+  if (product.judged[w] == lane.knows) return;
+  product.judged[w] = lane.knows;
   SharedMemory& shared = *lane.block->shared;
   AsyncReader reader{"multiplies", product.pc, 0, lane.warp->index - w, !product.entered, lane.block->damaged};
   product.entered = true;

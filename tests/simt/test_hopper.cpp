@@ -6,11 +6,13 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <cmath>
 #include <map>
+#include <memory>
 
 #include "common/attention/half.hpp"
 #include "common/attention/inputs.hpp"
 #include "common/attention/tolerance.hpp"
 #include "common/judge/compare.hpp"
+#include "common/simt/clocks.hpp"
 #include "common/simt/simulator.hpp"
 #include "tests/simt/cases.hpp"
 #include "tests/simt/sources.hpp"
@@ -325,6 +327,18 @@ TEST_CASE("of the 13 mistakes planted in the warp-specialised kernel 11 are name
       return std::find(wanted.begin(), wanted.end(), r.mistake) != wanted.end();
     }));
   }
+}
+
+TEST_CASE("a barrier gathers what all who arrive know, also where one's knowledge lies at the address of another's") {
+  simt::Gathering gathering;
+  constexpr unsigned count = 100;
+  for (unsigned i = 0; i < count; ++i) {
+    const auto knows = std::make_shared<simt::Knowledge>();  // the next one is likely to get its memory
+    knows->known[simt::Agent(1 + i)] = i + 1;
+    gathering.add(knows, 0, 1, 0);
+  }
+  const simt::KnowledgePointer all = gathering.take();
+  for (unsigned i = 0; i < count; ++i) CHECK(all->known[1 + i] == i + 1);
 }
 
 TEST_CASE("every kind of mistake has a name of its own, from which it is known again") {
