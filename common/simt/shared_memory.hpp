@@ -172,7 +172,7 @@ class SharedMemory {
     const void* pc;
     std::uint16_t thread;
     bool warp_barrier_since;
-    bool holds_something;  ///< other than what memory holds before anything is written
+    bool holds_something = false;  ///< other than what memory holds before anything is written
   };
   void pass_warp_barrier(Warp& warp);
   void read_cells(Lane& lane, Cell* cell, Cell* end, std::uintptr_t address, std::uint32_t lanes, const void* pc,

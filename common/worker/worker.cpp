@@ -28,17 +28,6 @@
 #include "common/worker/sanitizers.hpp"
 
 namespace workbook::worker {
-namespace {
-
-using nlohmann::json;
-
-constexpr std::size_t kAlignment = 256;  // of every array, in bytes
-constexpr std::size_t kGuard = 1024;     // bytes before and after every array, its own: so that the right one is blamed
-constexpr std::byte kUnwritten{0xFF};    // as float, double, float16 or bfloat16: NaN
-// Guards are NaN as well, for what reads outside an array, but not the NaN of outputs, for what copies one there.
-constexpr std::byte kGuardBytes[2] = {std::byte{0xF5}, std::byte{0xFF}};
-
-constexpr std::int64_t kUnseen = 4 << 20;  // bytes of a worker's memory that only it can tell apart from its own
 
 /// A file descriptor that is closed with its owner, and at exec.
 class Descriptor {
@@ -58,6 +47,18 @@ class Descriptor {
  private:
   int number_ = -1;
 };
+
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kAlignment = 256;  // of every array, in bytes
+constexpr std::size_t kGuard = 1024;     // bytes before and after every array, its own: so that the right one is blamed
+constexpr std::byte kUnwritten{0xFF};    // as float, double, float16 or bfloat16: NaN
+// Guards are NaN as well, for what reads outside an array, but not the NaN of outputs, for what copies one there.
+constexpr std::byte kGuardBytes[2] = {std::byte{0xF5}, std::byte{0xFF}};
+
+constexpr std::int64_t kUnseen = 4 << 20;  // bytes of a worker's memory that only it can tell apart from its own
 
 [[noreturn]] void fail(Ending ending, const std::string& message) {
   throw Failure(ending, message);

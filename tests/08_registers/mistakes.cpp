@@ -120,17 +120,18 @@ void add_exchanged_parts(Table& table) {
 
 /// O's chunks in the order of one side's swizzle.
 void add_plain_chunks(Table& table) {
-  table.add(
-      "O-swizzled-on-one-side",
-      "O goes through shared memory swizzled on one side alone: stored so and read plainly, or the other way round",
-      [](Attention& m) {
-        m.after_last([](Row& row) {
-          const std::size_t d = row.O.size(), side_by_side = d < 64 ? 64 / d : 1;
-          const std::size_t moved = std::size_t(row.query) / side_by_side % (8 / side_by_side);
-          const std::vector<float> O = row.O;
-          for (std::size_t c = 0; c < d; ++c) row.O[c] = O[(c / 8 ^ moved) * 8 + c % 8];
-        });
-      });
+  table.add("O-swizzled-on-one-side",
+            "O goes through shared memory swizzled on one side alone: stored so and read plainly, or stored plainly "
+            "where the "
+            "reader, or the copy engine, undoes a swizzle",
+            [](Attention& m) {
+              m.after_last([](Row& row) {
+                const std::size_t d = row.O.size(), side_by_side = d < 64 ? 64 / d : 1;
+                const std::size_t moved = std::size_t(row.query) / side_by_side % (8 / side_by_side);
+                const std::vector<float> O = row.O;
+                for (std::size_t c = 0; c < d; ++c) row.O[c] = O[(c / 8 ^ moved) * 8 + c % 8];
+              });
+            });
 }
 
 Table outputs() {

@@ -19,17 +19,6 @@ Table outputs() {
       return Index(tensor.index(b, h, row, column % 64));
     };
   });
-  table.add("O-not-swizzled", "O's chunks stay where they are: the copy engine takes them to be swizzled",
-            [](Attention& m) {
-              m.after_last([](Row& row) {
-                std::vector<float> moved(row.O.size());
-                for (std::size_t c = 0; c < moved.size(); ++c) {
-                  const std::size_t chunk = c / 8 % 8 ^ std::size_t(row.query % 8);
-                  moved[c] = row.O[c / 64 * 64 + chunk * 8 + c % 8];
-                }
-                row.O = moved;
-              });
-            });
   table.add("P-pair-swapped", "the two elements of a register of P change places: the first belongs in its lower half",
             [](Attention& m) {
               m.after_weights([](Row& row) {
