@@ -13,17 +13,17 @@ using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
-const Figure& figure(const std::vector<Figure>& all, const std::string& name) {
+const Figure& figure(const std::vector<Figure>& all, std::string_view name) {
   for (const Figure& one : all) {
     if (one.name == name) return one;
   }
-  throw std::runtime_error("no figure " + name);
+  throw std::runtime_error("no figure " + std::string(name));
 }
-const Curve& curve(const Panel& panel, const std::string& title) {
+const Curve& curve(const Panel& panel, std::string_view title) {
   for (const Curve& one : panel.curves) {
     if (one.title == title) return one;
   }
-  throw std::runtime_error("no curve " + title);
+  throw std::runtime_error("no curve " + std::string(title));
 }
 double y_at(const Curve& curve, double x) {
   for (const auto& [at, y] : curve.points) {

@@ -31,7 +31,7 @@ struct Tensors {
   void check() const {
     std::vector<half> host(O.size());
     O.download(std::span<half>(host));
-    for (const half o : host) {
+    for (const half& o : host) {
       if (!(std::abs(__half2float(o)) <= 1)) throw std::logic_error("attention's output is no mean of values");
     }
   }

@@ -369,7 +369,7 @@ void run_attention() {
   start<d, causal>(Q.data(), K.data(), V.data(), O.data(), lse.data(), heads, Nq, Nk, 0.125f, Planted::nothing);
   std::vector<half> host(O.size());
   O.download(std::span<half>(host));
-  for (const half o : host) {
+  for (const half& o : host) {
     if (!(std::abs(__half2float(o)) <= 1)) throw std::logic_error("attention's output is no mean of values");
   }
 }

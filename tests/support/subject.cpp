@@ -443,7 +443,8 @@ AttentionResult expect_attention(const Problem& given, const std::string& kind,
                                  const std::string& element) {
   const Problem problem = in_element(given, element);
   const std::int64_t Br = tile(numbers, "Br"), Bc = tile(numbers, "Bc");
-  const worker::StageDescription& stage = stage_of(forward_for(element));
+  const std::string operation = forward_for(element);
+  const worker::StageDescription& stage = stage_of(operation);
   const judge::Tiling tiling{Br, Bc, stage.warps_split_keys ? tile(numbers, "warps") : 0, lane_rows};
   AttentionResult result = attention(problem, numbers, element);
   note_tiles(stage, problem.shape.d);
