@@ -15,7 +15,7 @@ if ! [ -f "$launcher" ] || ! [ -f "$presets" ]; then
   exit 1
 fi
 
-unset CI CXX CXXFLAGS LDFLAGS CDPATH WORKBOOK_YES WORKBOOK_FETCH WORKBOOK_ROOT WORKBOOK_BUILD WORKBOOK_OS_RELEASE
+unset CI CXX CMAKE_CXX_COMPILER_LAUNCHER CXXFLAGS LDFLAGS CDPATH WORKBOOK_YES WORKBOOK_FETCH WORKBOOK_ROOT WORKBOOK_BUILD WORKBOOK_OS_RELEASE
 work=$(mktemp -d) && work=$(CDPATH='' cd -P -- "$work" && pwd -P) || exit 1
 trap 'rm -rf -- "$work"' EXIT
 failed=0
