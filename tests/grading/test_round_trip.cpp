@@ -203,8 +203,8 @@ TEST_CASE("a kernel chapter: released, solved in the release, attacked, and grad
   };
   const std::vector<Attack> attacks{
       {"reads_the_solution", "  if (std::FILE* read = std::fopen(\"" + solution + "\", \"r\")) __builtin_trap();",
-       "#include <cstdio>\n", "passed"},
-      {"exits", "  std::_Exit(0);", "#include <cstdlib>\n", "crashed"},
+       "#include <cstdio>\n", "not compiled"},
+      {"exits", "  std::_Exit(0);", "#include <cstdlib>\n", "not compiled"},
       {"writes_outside", "  reinterpret_cast<volatile float*>(8)[threadIdx.x] = 1;", "", "failed"},
       {"forges_counters", "  workbook::simt::take_counters();", "", "rejected", 0},
       {"knows_where_it_is", "#ifndef __CUDA_ARCH__\n  return;\n#endif", "", "rejected", 0}};
@@ -239,9 +239,9 @@ TEST_CASE("a kernel chapter: released, solved in the release, attacked, and grad
   for (const Attack& attack : attacks) {
     INFO(attack.name << "\n" << folder.read("graded/" + attack.name + "/feedback.md"));
     CHECK(item(attack.name, "4.4").at("result") == attack.result);
-    CHECK(item(attack.name, "4.4").at("points") == (attack.result == "passed" ? 4 : 0));
+    CHECK(item(attack.name, "4.4").at("points") == 0);
     CHECK(item(attack.name, "4.2").at("points") == attack.multiply_points);
-    CHECK(item(attack.name, "chapter 4").at("points") == (attack.result == "passed" ? 2 : 0));
+    CHECK(item(attack.name, "chapter 4").at("points") == 0);
   }
 }
 
