@@ -7,8 +7,10 @@ if(WORKBOOK_SANITIZE)
   target_compile_options(workbook_flags INTERFACE -fsanitize=${WORKBOOK_SANITIZE} -fno-sanitize-recover=all
                          -fno-omit-frame-pointer -g
                          # g++ 12 with sanitizers warns falsely within the standard library: in regular expressions,
-                         # and where a text is added to a literal (its bug 105651).
-                         $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized$<SEMICOLON>-Wno-restrict>)
+                         # and where a text is added to a literal (its bug 105651); at -O3 within fmt's parser too.
+                         $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>
+                         $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
+                         $<$<CXX_COMPILER_ID:GNU>:-Wno-stringop-overflow>)
   target_link_options(workbook_flags INTERFACE -fsanitize=${WORKBOOK_SANITIZE})
 endif()
 
