@@ -31,7 +31,7 @@ bool is_slug(std::string_view text) {
 bool is_one_gpu(std::string_view text) {
   if (!text.starts_with("sm_") || text.size() < 6 || text[3] == '0') return false;
   const std::string_view number = text.substr(3, text.size() - 4);
-  return number.find_first_not_of("0123456789") == number.npos && (text.back() == 'a' || text.back() == 'f');
+  return number.find_first_not_of("0123456789") == std::string_view::npos && (text.back() == 'a' || text.back() == 'f');
 }
 
 std::string read_slug(TomlTable& table) {

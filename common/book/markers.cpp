@@ -384,7 +384,7 @@ MarkedFile parse_reader(std::string name, std::string_view text) {
 
 bool Region::is_lab() const {
   return std::ranges::any_of(stub_lines,
-                             [](const std::string& line) { return line.find("WORKBOOK_MEND(") != line.npos; });
+                             [](const std::string& line) { return line.find("WORKBOOK_MEND(") != std::string::npos; });
 }
 
 std::vector<std::string> stub_body(const Region& region) {

@@ -2,6 +2,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
@@ -43,14 +44,6 @@ std::string gpu() {
   return result.exit_code == 0 ? first_line(result.output) : "";
 }
 
-std::string clang() {
-  for (int number = 22; number >= 16; --number) {
-    const std::string found = version(fmt::format("clang++-{}", number));
-    if (!found.empty()) return found;
-  }
-  return "";
-}
-
 #ifdef WORKBOOK_HAS_LIBARCHIVE
 constexpr const char* kLibarchive = "found";
 #else
@@ -85,7 +78,7 @@ std::optional<simt::GpuClass> class_of_device() {
   const auto result = worker::run_command({"nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"});
   const double capability = std::atof(result.output.c_str());
   for (const simt::GpuClass& each : simt::kGpuClasses)
-    if (result.exit_code == 0 && each.compute == int(10 * capability + 0.5)) return each;
+    if (result.exit_code == 0 && each.compute == std::lround(10 * capability)) return each;
   return std::nullopt;
 }
 
@@ -163,8 +156,9 @@ int doctor(const Session& session, const DoctorOptions& options) {
   const std::vector<Finding> optional{
       {"gdb", version("gdb"), "test --debug (set WORKBOOK_DEBUGGER to use another debugger)"},
       {"clang-format", version("clang-format"), "check's gate \"format\" (it wants version 14)"},
-      {"clang++ 16 or newer", clang(), "check --full with the second compiler"},
-      {"clang-tidy", version("clang-tidy"), "check --full's gate \"clang-tidy\""},
+      {"clang++ 16 or newer", version(worker::find_clang("clang++").string()), "check --full with the second compiler"},
+      {"clang-tidy 16 or newer", version(worker::find_clang("clang-tidy").string()),
+       "check --full's gate \"clang-tidy\""},
       {"libarchive", kLibarchive, "grade and release with archives: folders only (package libarchive-dev)"},
       {"isolation", isolation(session), "grade, but for --unsafe: submissions run with all of your rights"},
       {"xmllint", version("xmllint"), "the check of JUnit XML against its schema"},

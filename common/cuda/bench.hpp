@@ -8,8 +8,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <span>
 #include <string>
@@ -73,10 +73,10 @@ void give_back(const Arguments& call, const char* name, const DeviceArray<Elemen
                std::int64_t columns, std::int64_t first, std::int64_t rows) {
   std::vector<Code> all(tensor.size());
   tensor.download(std::span<Code>(all));
-  Code unwritten;
-  std::memset(&unwritten, 0xff, sizeof unwritten);
-  const auto same = [&](const Code& x) { return std::memcmp(&x, &unwritten, sizeof x) == 0; };
-  const auto found = std::find_if(all.begin(), all.end(), same);
+  const auto unwritten = [](const Code& x) {
+    return std::ranges::all_of(std::as_bytes(std::span(&x, 1)), [](std::byte b) { return b == std::byte{0xff}; });
+  };
+  const auto found = std::find_if(all.begin(), all.end(), unwritten);
   if (found != all.end()) {
     throw Error("element " + std::to_string(found - all.begin()) + " of " + name + " was never written");
   }

@@ -48,7 +48,7 @@ void note_tiles(const Arguments& call, const char* tensor, const char* output, s
 
 void record_blocks(const Arguments& call, const Tiles& tiles) {
   const auto [B, H, Hkv, Nq, Nk, d] = call.shape();
-  if (Nk > 64 * tiles.Bc)
+  if (Nk > std::int64_t(64) * tiles.Bc)
     throw std::invalid_argument("Nk = " + std::to_string(Nk) +
                                 ": allowed are at most 64 tiles of Bc = " + std::to_string(tiles.Bc) + " keys");
   note_tiles(call, "K", "K_tiles", Nk, d, tiles.Bc);

@@ -101,5 +101,5 @@ __device__ __forceinline__ float exp2_ftz(float x) {
 // compiled once, not into each of them, which takes half the time. Where an access stands in the source, and how often
 // it is made, is the same. What stands above is mostly one call each, and stays forced.
 #undef __forceinline__
-#define __forceinline__ inline
+#define __forceinline__ inline  // NOLINT(bugprone-reserved-identifier): CUDA's name
 #endif

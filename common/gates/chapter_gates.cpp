@@ -19,7 +19,7 @@ namespace {
 using book::Chapter;
 using book::Exercise;
 using book::Mutant;
-using judge::ChapterRun, judge::Result, judge::RunRequest, judge::Tree, judge::Verdict, judge::Workspace;
+using judge::ChapterRun, judge::Result, judge::Verdict, judge::Workspace;
 
 book::MarkedFile marked(const Chapter& chapter, const std::string& file, const std::string& text) {
   return book::parse_marked("solutions/" + chapter.name() + "/" + file, text);

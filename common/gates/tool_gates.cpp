@@ -8,6 +8,7 @@
 
 #include "common/book/files.hpp"
 #include "common/gates/groups.hpp"
+#include "common/gates/share_cores.hpp"
 #include "common/worker/command.hpp"
 
 namespace workbook::gates {
@@ -18,10 +19,6 @@ using judge::Workspace;
 
 void check_sanitized(const Workspace& workspace, Findings& findings, const std::string& preset,
                      const std::string& compiler) {
-  if (!compiler.empty() && worker::find_program(compiler).empty()) {
-    findings.skip_reason = compiler + " is not here";
-    return;
-  }
   worker::CommandOptions options;
   options.folder = workspace.book.root;
   std::vector<std::string> configure{workspace.toolchain.cmake, "--preset", preset};
@@ -173,21 +170,19 @@ void check_sanitized_by_gcc(Inspection& inspection, Findings& findings) {
 }
 
 void check_sanitized_by_clang(Inspection& inspection, Findings& findings) {
-  std::string compiler = "clang++";
-  for (int version = 22; version >= 16; --version) {
-    const std::string name = fmt::format("clang++-{}", version);
-    if (!worker::find_program(name).empty()) {
-      compiler = name;
-      break;
-    }
+  const fs::path compiler = worker::find_clang("clang++");
+  if (compiler.empty()) {
+    findings.skip_reason = "clang++ 16 or newer is not here";
+    return;
   }
-  check_sanitized(inspection.workspace, findings, "asan-ubsan-clang", compiler);
+  check_sanitized(inspection.workspace, findings, "asan-ubsan-clang", compiler.string());
 }
 
 void check_tidy(Inspection& inspection, Findings& findings) {
   const Workspace& workspace = inspection.workspace;
-  if (worker::find_program("clang-tidy").empty()) {
-    findings.skip_reason = "clang-tidy is not here";
+  const fs::path program = worker::find_clang("clang-tidy");
+  if (program.empty()) {
+    findings.skip_reason = "clang-tidy 16 or newer is not here";
     return;
   }
   std::vector<std::string> files;
@@ -199,16 +194,20 @@ void check_tidy(Inspection& inspection, Findings& findings) {
   }
   std::sort(files.begin(), files.end());
   const fs::path commands = commands_for_clang(workspace);
-  for (const std::string& file : files) {
-    workspace.progress("clang-tidy " + workspace.shown(file));
-    std::vector<std::string> command{"clang-tidy", "--quiet", "--warnings-as-errors=*"};
+  std::vector<worker::CommandResult> results(files.size());
+  workspace.progress(fmt::format("clang-tidy {} files", files.size()));
+  share_cores(files.size(), [&](std::size_t i) {
+    const std::string& file = files[i];
+    std::vector<std::string> command{program.string(), "--quiet", "--warnings-as-errors=*"};
     // The simulator and the kernels are compiled with flags of g++ that clang-tidy does not know: here without them.
     const bool kernels = file.ends_with(".cu"), simulator = file.find("/common/simt/") != std::string::npos;
     if (kernels) {
-      // Offsets within a tile are int on purpose; an element's row is i / 16, rounded down, also where it is stored as
-      // a float; vectors go by value, as in CUDA; a fragment's num_elements is static.
+      // Sizes that a template chooses between may be equal; offsets within a tile are int on purpose; an element's row
+      // is i / 16, rounded down, also where it is stored as a float; vectors go by value, as in CUDA; a fragment's
+      // num_elements is static.
       command.emplace_back(
-          "--checks=-bugprone-implicit-widening-of-multiplication-result,-bugprone-integer-division,"
+          "--checks=-bugprone-branch-clone,-bugprone-implicit-widening-of-multiplication-result,-bugprone-integer-"
+          "division,"
           "-performance-unnecessary-value-param,-readability-static-accessed-through-instance");
     }
     if (kernels || simulator) {
@@ -218,9 +217,10 @@ void check_tidy(Inspection& inspection, Findings& findings) {
     } else {
       command.insert(command.end(), {"-p", commands.string(), file});
     }
-    const worker::CommandResult result = worker::run_command(command);
-    findings.expect(result.exit_code == 0, workspace.shown(file) + ":\n" + result.output);
-  }
+    results[i] = worker::run_command(command);
+  });
+  for (std::size_t i = 0; i < files.size(); ++i)
+    findings.expect(results[i].exit_code == 0, workspace.shown(files[i]) + ":\n" + results[i].output);
   findings.detail = fmt::format("{} files", files.size());
 }
 

@@ -175,7 +175,7 @@ bool is_of_kernel_headers(std::string_view name) {
   name.remove_prefix(2);  // what has no namespace has nothing but its length before its name
   const std::size_t digits = name.find_first_not_of("0123456789");
   constexpr std::array<std::string_view, 5> cudas{"__", "atomic", "make_", "rsqrtf", "exp10f"};
-  return digits != 0 && digits != name.npos && begins_with(cudas, name.substr(digits));
+  return digits != 0 && digits != std::string_view::npos && begins_with(cudas, name.substr(digits));
 }
 
 /// What the simulator's surface calls (common/simt/runtime.hpp): a kernel is made of these.
@@ -271,7 +271,8 @@ bool is_refused_of_library(std::string_view name) {
   constexpr std::array<std::string_view, 12> parts{
       "St6thread", "7jthread",        "__basic_file",  "basic_filebuf",   "10filesystem", "13_Async_state",
       "St5async",  "15_State_baseV2", "random_device", "13shared_memory", "3pmr",         "St18condition_variable"};
-  return std::any_of(parts.begin(), parts.end(), [&](std::string_view part) { return name.find(part) != name.npos; });
+  return std::any_of(parts.begin(), parts.end(),
+                     [&](std::string_view part) { return name.find(part) != std::string_view::npos; });
 }
 
 class Judge {

@@ -172,8 +172,9 @@ struct Condition {
   bool of_launch = false;  ///< it speaks of nothing but how the problem is cut up and started
 };
 
-Condition condition(std::string text, std::string a, std::string b, bool (*holds)(double a, double b)) {
-  return {std::move(text),
+Condition condition(const std::string& text, const std::string& a, const std::string& b,
+                    bool (*holds)(double a, double b)) {
+  return {text,
           [=](const Numbers& numbers) -> std::optional<bool> {
             const auto x = numbers.find(a), y = numbers.find(b);
             if (x == numbers.end() || y == numbers.end()) return {};

@@ -27,7 +27,7 @@ bool is_changed(const Workspace& workspace, const Chapter& chapter, const Tree& 
 /// The file that a line includes with quotes, or empty.
 std::string included_by(const std::string& line) {
   const std::size_t quote = line.find('"');
-  if (quote == line.npos) return {};
+  if (quote == std::string::npos) return {};
   std::string directive = line.substr(0, quote);
   std::erase_if(directive, [](char c) { return c == ' ' || c == '\t'; });
   return directive == "#include" ? line.substr(quote + 1, line.find('"', quote + 1) - quote - 1) : std::string();

@@ -70,7 +70,7 @@ WaitTimeline waits_of(const TracedLaunch& launch, std::size_t first, std::size_t
     if (found != alike.end()) {
       found->first.push_back(warp);
     } else {
-      alike.push_back({{warp}, std::move(bars)});
+      alike.emplace_back(std::vector{warp}, std::move(bars));
     }
   }
   for (auto& [warps, bars] : alike) {

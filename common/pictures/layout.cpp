@@ -45,8 +45,8 @@ double banks_panel(Svg& svg, double top, int rows, int row_bytes, int access, in
   svg.text(0, top + 31, "bank", {Words::Size::tiny, {}, false, true});
   const double grid = top + 36;
   for (int byte = 0; byte < rows * stride; byte += simt::kBankBytes) {
-    const int row = byte / stride, column = byte % stride;
-    const double x = left + simt::bank_of(std::uint64_t(byte)) * width, y = grid + byte / kLineBytes * height;
+    const int row = byte / stride, column = byte % stride, line = byte / kLineBytes;
+    const double x = left + simt::bank_of(std::uint64_t(byte)) * width, y = grid + line * height;
     const bool read = column < access;
     Shape shape = pale(row);
     if (column >= row_bytes) shape = {Fill::none, 0, false, true};
@@ -54,8 +54,8 @@ double banks_panel(Svg& svg, double top, int rows, int row_bytes, int access, in
     svg.rectangle(x, y, width, height, shape);
   }
   for (int row = 0; row < rows; ++row) {
-    const auto byte = std::uint64_t(row) * std::uint64_t(stride);
-    svg.text(left + simt::bank_of(byte) * width + 3, grid + double(byte / kLineBytes) * height + 14,
+    const int byte = row * stride, line = byte / kLineBytes;
+    svg.text(left + simt::bank_of(std::uint64_t(byte)) * width + 3, grid + line * height + 14,
              fmt::format("row {}", row), kSmall);
   }
   const int lines = (rows * stride + kLineBytes - 1) / kLineBytes;
@@ -310,7 +310,8 @@ Drawing draw_swizzle(const Request& request) {
     for (int row = 0; row < rows; ++row) {
       for (int c = 0; c < chunks; ++c) {
         const int address = address_of(panel, row_bytes, row, c);
-        const double x = x0 + simt::bank_of(std::uint64_t(address)) * simt::kBankBytes / chunk_bytes * cell;
+        const int place = simt::bank_of(std::uint64_t(address)) * simt::kBankBytes / chunk_bytes;
+        const double x = x0 + place * cell;
         const double y = top + row * (cell + 2);
         svg.rectangle(x, y, cell, cell, c == wanted ? tile(row) : Shape{Fill::faint, 0, false, false});
         svg.text(x + cell / 2, y + 17, fmt::format("{}", c),

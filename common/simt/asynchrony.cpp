@@ -161,7 +161,7 @@ void Asynchrony::end_block() {
       if (most == 0 || calls == last - first) continue;
       int with = first;
       while (registers.calls[with] != most) ++with;
-      const Lane& lane = block_.lanes[with * kWarpSize];
+      const Lane& lane = block_.lanes[std::ptrdiff_t(with) * kWarpSize];
       Finding finding = finding_of(lane, Mistake::register_count, registers.call_pc[with], "calls setmaxnreg");
       finding.lanes = ~0u;
       finding.what = "not all warps of the warpgroup " + std::to_string(first) + " to " + std::to_string(last - 1) +

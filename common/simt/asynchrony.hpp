@@ -64,7 +64,7 @@ struct BulkCopy {
 };
 
 /// A product that a warpgroup has issued.
-struct Product {
+struct Product {  // NOLINT(bugprone-reserved-identifier): in the copy that the compiler writes
   WgmmaForm form{};
   bool a_in_registers = false;
   std::uint64_t a = 0, b = 0;  ///< descriptors

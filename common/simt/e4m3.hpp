@@ -34,6 +34,8 @@ inline std::uint8_t float_to_e4m3(float value) {
 }  // namespace simt
 
 /// CUDA's type: one code.
-struct __nv_fp8_e4m3 {  // NOLINT(bugprone-reserved-identifier): CUDA's name
+// NOLINTBEGIN(bugprone-reserved-identifier): CUDA's names
+struct __nv_fp8_e4m3 {
   std::uint8_t __x;
 };
+// NOLINTEND(bugprone-reserved-identifier)

@@ -77,7 +77,7 @@ void gather_registers(const Product& product, int k, float* a) {
       } else {
         widen(&word, product.form.element, values, 2);
       }
-      float* to = a + std::ptrdiff_t(row + r % 2 * 8) * k + in_register * (in_quad + r / 2 * 4);
+      float* to = a + std::ptrdiff_t(row + r % 2 * 8) * k + std::ptrdiff_t(in_register) * (in_quad + r / 2 * 4);
       std::copy_n(values, in_register, to);
     }
   }
@@ -91,7 +91,7 @@ void for_each_pair(const Product& product, float* rows, Move move) {
     const int row = lane / 32 * 16 + lane % 32 / 4, column = lane % 4 * 2;
     for (int j = 0; j < n / 8; ++j) {
       float* registers = product.d[lane] + std::ptrdiff_t(4) * j;
-      float* place = rows + std::ptrdiff_t(row) * n + 8 * j + column;
+      float* place = rows + std::ptrdiff_t(row) * n + std::ptrdiff_t(8) * j + column;
       move(registers, place);
       move(registers + 2, place + std::ptrdiff_t(8) * n);
     }
@@ -100,7 +100,7 @@ void for_each_pair(const Product& product, float* rows, Move move) {
 
 void report_unset(const Block& block, int group, const Product& product, const char* what, const char* advice) {
   if (block.damaged) return;
-  const Lane& lane = block.lanes[group * kGroupLanes];
+  const Lane& lane = block.lanes[std::ptrdiff_t(group) * kGroupLanes];
   Finding finding = finding_of(lane, Mistake::unset_fragment, product.pc, "multiplies");
   finding.lanes = ~0u;
   finding.what = what;
@@ -120,7 +120,7 @@ bool unset_registers(const Product& product) {
 void execute(Block& block, int number, int last_group) {
   Warpgroup& group = block.asynchrony->warpgroups[std::size_t(number)];
   const int end = end_of(group, last_group), begin = end_of(group, group.executed);
-  std::vector<float> a(kGroupRows * 32), b, d;
+  std::vector<float> a(std::size_t(kGroupRows) * 32), b, d;
   const Product* loaded = nullptr;  // whose D is in d
   const auto store = [&] {
     if (loaded == nullptr) return;
@@ -135,7 +135,7 @@ void execute(Block& block, int number, int last_group) {
     const int n = form.n, k = k_of(form);
     if (loaded == nullptr || loaded->d[0] != product.d[0] || loaded->form.n != n) {
       store();
-      d.assign(std::size_t(kGroupRows * n), 0.0f);
+      d.assign(std::size_t(kGroupRows) * std::size_t(n), 0.0f);
       loaded = &product;
       if (form.accumulate) {
         for_each_pair(product, d.data(), [](const float* registers, float* place) {
@@ -160,7 +160,7 @@ void execute(Block& block, int number, int last_group) {
     } else {
       gather(operand_a(product), *block.shared, form.element, k, false, a.data());
     }
-    b.resize(std::size_t(k * n));
+    b.resize(std::size_t(k) * std::size_t(n));
     gather(operand_b(product), *block.shared, form.element, k, true, b.data());
     multiply_rows_by_columns(kGroupRows, n, k, a.data(), b.data(), d.data());
   }

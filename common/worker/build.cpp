@@ -56,7 +56,8 @@ std::string fingerprint(const fs::path& source, const fs::path& include, const s
     const fs::path extension = entry.path().extension();
     const bool header = extension == ".hpp" || extension == ".cuh" || extension == ".h";
     // A kernel file that this one compiles once more, for another element type.
-    const bool once_more = own.find(fmt::format("#include \"{}\"", entry.path().filename().string())) != own.npos;
+    const bool once_more =
+        own.find(fmt::format("#include \"{}\"", entry.path().filename().string())) != std::string::npos;
     if (header || once_more) files[entry.path()] = contents(entry.path());
   }
   for (const fs::path& folder : used) {

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <regex>
 #include <sstream>
 #include <stdexcept>
 #include <utility>
@@ -125,6 +126,20 @@ std::filesystem::path find_program(const std::string& name) {
     if (is_program(candidate)) return candidate;
   }
   return {};
+}
+
+std::filesystem::path find_clang(const std::string& name) {
+  constexpr int oldest = 16, newest = 22;
+  for (int version = newest; version >= oldest; --version) {
+    const std::filesystem::path found = find_program(name + "-" + std::to_string(version));
+    if (!found.empty()) return found;
+  }
+  const std::filesystem::path plain = find_program(name);
+  if (plain.empty()) return {};
+  static const std::regex number("version (\\d+)");
+  const std::string said = run_command({plain.string(), "--version"}).output;
+  std::smatch found;
+  return std::regex_search(said, found, number) && std::stoi(found[1]) >= oldest ? plain : std::filesystem::path();
 }
 
 std::string shell_quoted(const std::string& word) {

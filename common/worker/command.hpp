@@ -31,6 +31,10 @@ CommandResult run_command(const std::vector<std::string>& argv, const CommandOpt
 /// The program's full path in PATH, or empty.
 std::filesystem::path find_program(const std::string& name);
 
+/// The same for a program of LLVM, "clang++" or "clang-tidy", of version 16 or newer: the newest of those called
+/// clang++-22 to clang++-16, or else the one called clang++.
+std::filesystem::path find_clang(const std::string& name);
+
 /// `word` quoted for a POSIX shell.
 std::string shell_quoted(const std::string& word);
 

@@ -114,7 +114,7 @@ class Filter {
  private:
   static constexpr std::uint32_t kRefuse = SECCOMP_RET_ERRNO | EPERM;
   static constexpr std::uint8_t kOwn = 4;  ///< instructions of unless_our_own() but the last
-  static std::uint32_t low(unsigned argument) { return offsetof(seccomp_data, args) + 8 * argument; }
+  static std::uint32_t low(unsigned argument) { return std::uint32_t(offsetof(seccomp_data, args)) + 8 * argument; }
   static std::uint32_t high(unsigned argument) { return low(argument) + 4; }
   void unless_our_own() {
     const auto address = reinterpret_cast<std::uintptr_t>(workbook_system_call_end);
