@@ -206,9 +206,9 @@ void check_tidy(Inspection& inspection, Findings& findings) {
       // is i / 16, rounded down, also where it is stored as a float; vectors go by value, as in CUDA; a fragment's
       // num_elements is static.
       command.emplace_back(
-          "--checks=-bugprone-branch-clone,-bugprone-implicit-widening-of-multiplication-result,-bugprone-integer-"
-          "division,"
-          "-performance-unnecessary-value-param,-readability-static-accessed-through-instance");
+          "--checks=-bugprone-branch-clone,-bugprone-implicit-widening-of-multiplication-result,"
+          "-bugprone-integer-division,-performance-unnecessary-value-param,"
+          "-readability-static-accessed-through-instance");
     }
     if (kernels || simulator) {
       command.insert(command.end(),

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
-#include <set>
 
 #include "common/attention/error.hpp"
 #include "common/book/files.hpp"
@@ -133,8 +132,7 @@ json subjects_json(const Workspace& workspace, const Plan& plan, const Built& bu
   };
   const worker::WorkerBuilt whole = built_as(plan.whole);
   json subjects{{kWhole, subject_json(whole, plan)}};
-  std::map<std::string, int> changed;  // files -> their first given line that is not the book's
-  std::set<std::string> said;          // files of which a note says that they were changed
+  std::map<std::string, int> changed;  // files -> first given line that is not the book's; 0: none, or it is said
   for (const auto& [id, exercise] : plan.exercises) {
     json& entry = subjects[id];
     const auto region = plan.regions.find(id);
@@ -150,17 +148,17 @@ json subjects_json(const Workspace& workspace, const Plan& plan, const Built& bu
     entry["on_host"] = on_host;
     const RegionInTree& in = plan.regions.at(id);
     if (!stands_in) {
-      if (const int line = book::first_difference(in.reader, in.solution); line > 0) changed.emplace(in.file, line);
+      if (!changed.contains(in.file)) changed[in.file] = book::first_difference(in.reader, in.solution);
       continue;
     }
-    said.insert(in.file);
+    changed[in.file] = 0;
     run.notes.push_back(
         fmt::format("exercise {} needs something that you changed outside its region, so it cannot be judged alone: "
                     "its tests ran on your whole chapter",
                     id));
   }
   for (const auto& [file, line] : changed) {
-    if (said.contains(file)) continue;
+    if (line == 0) continue;
     run.notes.push_back(
         fmt::format("{}:{} is not as it was given, and belongs to no exercise: exercises of this file were tested with "
                     "the book's lines around them",

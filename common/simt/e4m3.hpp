@@ -33,8 +33,8 @@ inline std::uint8_t float_to_e4m3(float value) {
 
 }  // namespace simt
 
-/// CUDA's type: one code.
 // NOLINTBEGIN(bugprone-reserved-identifier): CUDA's names
+/// CUDA's type: one code.
 struct __nv_fp8_e4m3 {
   std::uint8_t __x;
 };

@@ -306,8 +306,7 @@ TEST_CASE("m moves only when a score exceeds it by more than slack", "[5.3]") {
       expect(more == 0,
              fmt::format("with d={}, Br={} and normal scores another 64 keys cost {} shuffles: O was rescaled{}", d,
                          tiles.Br, more, only_follows ? "" : ", and O or the LSE is wrong"),
-             "m follows scores that exceed it by less than `slack`, or compares them before they are scaled",
-             only_follows ? "slack-ignored" : "");
+             m_follows_too_early, only_follows ? "slack-ignored" : "");
     }
   }
 }

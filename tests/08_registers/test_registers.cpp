@@ -334,10 +334,7 @@ TEST_CASE("m moves only when a score exceeds it by more than slack", "[8.4]") {
              fmt::format("with d={} and scores that rise by {} at the second tile O is rescaled in {} of 2 tiles, "
                          "expected {} (in the first, m leaves -inf)",
                          d, rise, tiles, rescaled),
-             tiles > rescaled
-                 ? "m follows scores that exceed it by less than `slack`, or compares them before they are scaled"
-                 : "m stays behind by more than `slack`",
-             "slack-ignored");
+             tiles > rescaled ? m_follows_too_early : "m stays behind by more than `slack`", "slack-ignored");
     }
   }
 }

@@ -2,6 +2,9 @@
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <stdexcept>
+#include <string>
+#include <string_view>
 
 #include "common/bench/figures.hpp"
 #include "tests/bench/made_up.hpp"

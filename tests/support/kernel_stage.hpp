@@ -12,6 +12,10 @@ namespace workbook::test {
 
 using Numbers = std::map<std::string, double>;
 
+/// The cause where O is rescaled although no score exceeds m by more than `slack`.
+inline constexpr const char* m_follows_too_early =
+    "m follows scores that exceed it by less than `slack`, or compares them before they are scaled";
+
 /// One of the named inputs, and its seed for the message.
 struct Input {
   Problem problem;
