@@ -167,3 +167,23 @@ TEST_CASE("programs are found in PATH, and only programs") {
   CHECK(find_program("/nowhere/sh").empty());
   CHECK(find_program("/bin/").empty());
 }
+
+TEST_CASE("of clang's programs the newest is taken, and none that is too old") {
+  const workbook::TemporaryFolder folder;
+  const auto program = [&](const std::string& name, const std::string& version) {
+    folder.write(name, "#!/bin/sh\necho \"Debian LLVM version " + version + "\"\n");
+    fs::permissions(folder / name, fs::perms::owner_all);
+  };
+  const std::string path = std::getenv("PATH");
+  ::setenv("PATH", (folder.path().string() + ":/usr/bin:/bin").c_str(), 1);
+  program("clang-sample", "14.0.6");
+  CHECK(find_clang("clang-sample").empty());
+  program("clang-sample", "19.1.0");
+  CHECK(find_clang("clang-sample") == folder / "clang-sample");
+  program("clang-sample-15", "15.0.6");
+  program("clang-sample-16", "16.0.6");
+  program("clang-sample-17", "17.0.1");
+  CHECK(find_clang("clang-sample") == folder / "clang-sample-17");
+  ::setenv("PATH", path.c_str(), 1);
+  CHECK(find_clang("clang-sample").empty());
+}
