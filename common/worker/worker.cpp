@@ -29,7 +29,8 @@
 
 namespace workbook::worker {
 
-/// A file descriptor that is closed with its owner, and at exec. Not in the unnamed namespace: Worker::Process has some.
+/// A file descriptor that is closed with its owner, and at exec.
+// Not in the unnamed namespace: Worker::Process has some.
 class Descriptor {
  public:
   Descriptor() = default;
