@@ -621,11 +621,12 @@ TEST_CASE("tiles are copied 16 bytes a thread, without a load", "[9.9]") {
 // ---- The whole chapter ----
 
 TEST_CASE("the gradients agree with the oracle", "[whole]") {
-  std::uint64_t seed = 300;
+  std::uint64_t seed = 298;
   for (const InputKind& kind : input_kinds()) {
-    expect_right(input(kind.name, {1, 2, 2, 70, 133, 64}, ++seed, {seed % 2 == 0}));
-    expect_right_small(input(kind.name, {1, 1, 1, 40, 90, 128}, ++seed, {seed % 4 == 0}));
-    expect_right_small(input(kind.name, {2, 1, 1, 90, 64, 32}, ++seed, {seed % 2 == 0}));
+    seed += 3;
+    expect_right(input(kind.name, {1, 2, 2, 70, 133, 64}, seed, {seed % 2 == 0}));
+    expect_right_small(input(kind.name, {1, 1, 1, 40, 90, 128}, seed + 1, {seed % 4 < 2}));
+    expect_right_small(input(kind.name, {2, 1, 1, 90, 64, 32}, seed + 2, {seed % 2 == 1}));
   }
 }
 
