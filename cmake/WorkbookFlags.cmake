@@ -5,7 +5,7 @@ target_include_directories(workbook_flags INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_options(workbook_flags INTERFACE -Wall -Wextra $<$<BOOL:${WORKBOOK_WERROR}>:-Werror>)
 if(WORKBOOK_SANITIZE)
   target_compile_options(workbook_flags INTERFACE -fsanitize=${WORKBOOK_SANITIZE} -fno-sanitize-recover=all
-                         -fno-omit-frame-pointer -g
+                         -fno-omit-frame-pointer -g1  # lines for reports; all of -g takes half as long again
                          # g++ 12 with sanitizers warns falsely within the standard library: in regular expressions,
                          # and where a text is added to a literal (its bug 105651); at -O3 within fmt's parser too.
                          $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>

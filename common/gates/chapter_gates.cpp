@@ -25,6 +25,8 @@ book::MarkedFile marked(const Chapter& chapter, const std::string& file, const s
   return book::parse_marked("solutions/" + chapter.name() + "/" + file, text);
 }
 
+constexpr double kSanitizedTime = 4;  ///< how much longer a call may take where sanitizers look at each access
+
 /// The solution with only exercise `id` open.
 Texts only_open(const Workspace& workspace, const Chapter& chapter, const std::string& id) {
   Texts texts = solution_texts(workspace, chapter);
@@ -120,6 +122,7 @@ void check_solutions(Inspection& inspection, Findings& findings) {
     for (const Backend backend : chapter->backends) {
       variants.push_back({chapter, solutions_tree(workspace, *chapter), {}});
       variants.back().request.backend = backend;
+      if (!workspace.toolchain.sanitize.empty()) variants.back().request.time_limit *= kSanitizedTime;
     }
   }
   std::map<std::string, int> skipped;

@@ -27,7 +27,8 @@ void check_sanitized(const Workspace& workspace, Findings& findings, const std::
   worker::CommandResult result = worker::run_command(configure, options);
   if (result.exit_code == 0) {
     workspace.progress("building " + preset);
-    result = worker::run_command({workspace.toolchain.cmake, "--build", build.string()}, options);
+    result = worker::run_command({workspace.toolchain.cmake, "--build", build.string(), "--target", "workbook_cli"},
+                                 options);
   }
   findings.expect(result.exit_code == 0,
                   result.output.size() > 4000 ? result.output.substr(result.output.size() - 4000) : result.output);

@@ -23,6 +23,7 @@
 #endif
 #endif
 #if defined(SIMT_ADDRESS_SANITIZER)
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -35,6 +36,7 @@ class Fiber {
 #if defined(SIMT_ADDRESS_SANITIZER)
     low_ = low;
     size_ = size;
+    __asan_unpoison_memory_region(low, size);  // what ran here before may have been left in the middle of a call
 #endif
     entry_ = entry;
     context_ = boost::context::detail::make_fcontext(static_cast<char*>(low) + size, size, &Fiber::begin);

@@ -15,6 +15,7 @@
 #include "common/judge/plan.hpp"
 #include "common/worker/build.hpp"
 #include "common/worker/command.hpp"
+#include "common/worker/sanitizers.hpp"
 #include "tests/book/fixtures/temporary_book.hpp"
 #include "tests/grading/samples.hpp"
 
@@ -34,8 +35,13 @@ std::string around(const std::string& body) {
   return "namespace ch02 {\nint f() {\n  // TODO(2.1) x\n  // BEGIN 2.1\n" + body + "\n  // END 2.1\n}\n}\n";
 }
 
+void skip_if_sanitized() {
+  if (worker::kSanitized) SKIP("a sanitizer adds to every object file");
+}
+
 /// An answer that is compiled as answers of the CPU are; what its object file may not have.
 std::string refused(const std::string& source, const std::vector<std::string>& more = {}) {
+  skip_if_sanitized();
   const book::TemporaryFolder folder;
   folder.write("answer.cpp", source);
   const worker::Toolchain toolchain = worker::load_toolchain(WORKBOOK_BINARY, WORKBOOK_SOURCE);
@@ -265,6 +271,7 @@ TEST_CASE("what the program around an answer defines is taken, an inline functio
 }
 
 TEST_CASE("the book's own answers have nothing that an answer may not have") {
+  skip_if_sanitized();
   // Handed in, they have to get their points. What they are compiled from and by is what the gate "solutions" builds.
   judge::Workspace workspace;
   workspace.book = the_book();
