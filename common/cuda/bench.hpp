@@ -6,7 +6,6 @@
 // On the simulator the stage runs once, for its counters.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -16,11 +15,10 @@
 #include <vector>
 
 #include "common/attention/random.hpp"
-#include "common/cuda/backend.hpp"
 #include "common/cuda/kernel.hpp"
 #include "common/cuda/memory.hpp"
 #include "common/cuda/operations.hpp"
-#include "common/cuda/worker_device.hpp"
+#include "common/cuda/timing.hpp"
 
 namespace workbook::cuda {
 
@@ -66,22 +64,11 @@ void fill(DeviceArray<Element>& array, std::uint64_t seed, float size) {
 
 #endif
 
-/// Copies rows [first, first + rows) of the last head of a tensor (heads, N, columns) to the call's output `name`.
-/// Throws Error if an element of the tensor was never written.
-template <class Code, class Element>
+/// See timing.hpp.
+template <class Element>
 void give_back(const Arguments& call, const char* name, const DeviceArray<Element>& tensor, std::int64_t N,
                std::int64_t columns, std::int64_t first, std::int64_t rows) {
-  std::vector<Code> all(tensor.size());
-  tensor.download(std::span<Code>(all));
-  const auto unwritten = [](const Code& x) {
-    return std::ranges::all_of(std::as_bytes(std::span(&x, 1)), [](std::byte b) { return b == std::byte{0xff}; });
-  };
-  const auto found = std::find_if(all.begin(), all.end(), unwritten);
-  if (found != all.end()) {
-    throw Error("element " + std::to_string(found - all.begin()) + " of " + name + " was never written");
-  }
-  const std::int64_t begin = std::int64_t(all.size()) - (N - first) * columns;
-  std::copy_n(all.begin() + begin, rows * columns, call.array<Code>(name).begin());
+  give_back_rows(call, name, {tensor.data(), tensor.size(), sizeof(Element)}, N, columns, first, rows);
 }
 
 }  // namespace bench_detail
@@ -106,11 +93,11 @@ struct ForwardTensors {
   /// mask is aligned to the last query, so these queries are an attention problem of their own.
   void give_back(const Arguments& call, std::int64_t rows) const {
     const Shape s = call.shape();
-    bench_detail::give_back<std::uint16_t>(call, "Q", Q, s.Nq, s.d, s.Nq - rows, rows);
-    bench_detail::give_back<std::uint16_t>(call, "K", K, s.Nk, s.d, 0, s.Nk);
-    bench_detail::give_back<std::uint16_t>(call, "V", V, s.Nk, s.d, 0, s.Nk);
-    bench_detail::give_back<std::uint16_t>(call, "O", O, s.Nq, s.d, s.Nq - rows, rows);
-    bench_detail::give_back<float>(call, "lse", lse, s.Nq, 1, s.Nq - rows, rows);
+    bench_detail::give_back(call, "Q", Q, s.Nq, s.d, s.Nq - rows, rows);
+    bench_detail::give_back(call, "K", K, s.Nk, s.d, 0, s.Nk);
+    bench_detail::give_back(call, "V", V, s.Nk, s.d, 0, s.Nk);
+    bench_detail::give_back(call, "O", O, s.Nq, s.d, s.Nq - rows, rows);
+    bench_detail::give_back(call, "lse", lse, s.Nq, 1, s.Nq - rows, rows);
   }
 
   DeviceArray<Element> Q, K, V, O;
@@ -153,78 +140,20 @@ struct BackwardTensors {
   /// Of the last head: all of Q, K, V, O, dO (N, d) and lse (Nq); the last `rows` rows of dQ, dK, dV (rows, d).
   void give_back(const Arguments& call, std::int64_t rows) const {
     const Shape s = call.shape();
-    using Code = std::conditional_t<sizeof(Gradient) == 2, std::uint16_t, float>;
-    bench_detail::give_back<std::uint16_t>(call, "Q", Q, s.Nq, s.d, 0, s.Nq);
-    bench_detail::give_back<std::uint16_t>(call, "K", K, s.Nk, s.d, 0, s.Nk);
-    bench_detail::give_back<std::uint16_t>(call, "V", V, s.Nk, s.d, 0, s.Nk);
-    bench_detail::give_back<std::uint16_t>(call, "O", O, s.Nq, s.d, 0, s.Nq);
-    bench_detail::give_back<std::uint16_t>(call, "dO", dO, s.Nq, s.d, 0, s.Nq);
-    bench_detail::give_back<float>(call, "lse", lse, s.Nq, 1, 0, s.Nq);
-    bench_detail::give_back<Code>(call, "dQ", dQ, s.Nq, s.d, s.Nq - rows, rows);
-    bench_detail::give_back<Code>(call, "dK", dK, s.Nk, s.d, s.Nk - rows, rows);
-    bench_detail::give_back<Code>(call, "dV", dV, s.Nk, s.d, s.Nk - rows, rows);
+    bench_detail::give_back(call, "Q", Q, s.Nq, s.d, 0, s.Nq);
+    bench_detail::give_back(call, "K", K, s.Nk, s.d, 0, s.Nk);
+    bench_detail::give_back(call, "V", V, s.Nk, s.d, 0, s.Nk);
+    bench_detail::give_back(call, "O", O, s.Nq, s.d, 0, s.Nq);
+    bench_detail::give_back(call, "dO", dO, s.Nq, s.d, 0, s.Nq);
+    bench_detail::give_back(call, "lse", lse, s.Nq, 1, 0, s.Nq);
+    bench_detail::give_back(call, "dQ", dQ, s.Nq, s.d, s.Nq - rows, rows);
+    bench_detail::give_back(call, "dK", dK, s.Nk, s.d, s.Nk - rows, rows);
+    bench_detail::give_back(call, "dV", dV, s.Nk, s.d, s.Nk - rows, rows);
   }
 
   DeviceArray<Element> Q, K, V, O, dO;
   DeviceArray<float> lse;
   DeviceArray<Gradient> dQ, dK, dV;
-};
-
-/// Times work(i), i = 0, 1, …, into the whole output "seconds" of a call, after three calls that do not count.
-template <class Work>
-void time_calls(const Arguments& call, const Work& work) {
-  const std::span<double> seconds = call.array<double>("seconds");
-  device_seconds(3, work);
-  const std::vector<double> timed = device_seconds(int(seconds.size()), work);
-  std::copy(timed.begin(), timed.end(), seconds.begin());
-}
-
-/// Times a stage on sets of Tensors. The call has the numbers of Arguments::shape(), scale, causal, and
-///   budget    seconds that the timed calls may take together; there are at least 3 of them (default 0.2)
-///   rows      how many rows of the last head are given back for a check (default 0: none)
-///   profile   1: no timing, one call is made under the profiler's eyes
-/// and the output seconds, filled with the time of each call from the front, as many as the budget allows.
-template <class Tensors>
-class StageTimer {
- public:
-  explicit StageTimer(const Arguments& call) : call_(call) {
-    const Shape shape = call.shape();
-    const std::size_t together = 2 * l2_bytes(), each = Tensors::bytes(shape);
-    const std::size_t sets = together == 0 ? 1 : std::max<std::size_t>(2, (together + each - 1) / each);
-    for (std::size_t i = 0; i < sets; ++i) sets_.emplace_back(shape, call.flag("causal"), 16 * i + 1);
-    synchronize();
-    begin_chapter();
-  }
-
-  /// launch(tensors): the stage on one set, without waiting for it.
-  template <class Launch>
-  void time(const Launch& launch) {
-    const auto next = [&](int i) { launch(sets_[std::size_t(i) % sets_.size()]); };
-    const int sets = int(sets_.size());
-    if (call_.integer("profile", 0) != 0) {
-      profiled([&] { next(0); });
-    } else {
-      const std::span<double> seconds = call_.array<double>("seconds");
-      // Each set once, the last of them timed: what is loaded, compiled or chosen at a first call stays out.
-      for (int i = 0; i + 1 < std::max(sets, 3); ++i) {
-        if (l2_bytes() != 0) next(i);
-      }
-      const std::vector<double> first = device_seconds(1, next);
-      if (!first.empty()) {
-        const double budget = call_.has("budget") ? call_.number("budget") : 0.2;
-        const double count = std::clamp(budget / std::max(first[0], 1e-7), 3.0, double(seconds.size()));
-        const std::vector<double> timed = device_seconds(int(count), next);
-        std::copy(timed.begin(), timed.end(), seconds.begin());
-      }
-    }
-    synchronize();
-    const std::int64_t rows = call_.integer("rows", 0);
-    if (rows > 0) sets_.front().give_back(call_, rows);
-  }
-
- private:
-  const Arguments& call_;
-  std::vector<Tensors> sets_;
 };
 
 }  // namespace workbook::cuda

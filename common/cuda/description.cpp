@@ -1,6 +1,8 @@
 #include "common/cuda/description.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <stdexcept>
@@ -9,6 +11,12 @@ namespace workbook::cuda {
 namespace {
 
 using nlohmann::json;
+
+/// By name. Made when it is first asked for: operations are added before main, in no order.
+std::map<std::string, std::function<void(const Arguments&)>, std::less<>>& operations() {
+  static std::map<std::string, std::function<void(const Arguments&)>, std::less<>> all;
+  return all;
+}
 
 std::vector<StageOperations>& stages() {
   static std::vector<StageOperations> all;
@@ -213,6 +221,28 @@ void bench(const Arguments& call, const std::string& element) {
 }
 
 }  // namespace
+
+Operations::Operations(std::initializer_list<Operation> added) {
+  for (const Operation& operation : added) add(operation);
+}
+void Operations::add(const Operation& operation) {
+  if (!operations().emplace(operation.name, operation.run).second)
+    throw std::logic_error("two operations are called " + operation.name);
+}
+const std::map<std::string, std::function<void(const Arguments&)>, std::less<>>& Operations::all() {
+  return operations();
+}
+
+Description::Description() = default;
+Description::Description(const Description&) = default;
+Description::Description(Description&&) noexcept = default;
+Description& Description::operator=(const Description&) = default;
+Description& Description::operator=(Description&&) noexcept = default;
+Description::~Description() = default;
+
+void Description::add_variant(const char* number, int value, const Description& description) {
+  variants.push_back({number, value, description});
+}
 
 void require_compute(int device, int compute, bool only) {
   if (has_instructions(device, compute, only)) return;

@@ -35,6 +35,15 @@ void require_compute(int device, int compute, bool only);
 using Sizes = std::array<int, 3>;
 
 struct Description {
+  Description();
+  Description(const Description&);
+  Description(Description&&) noexcept;
+  Description& operator=(const Description&);
+  Description& operator=(Description&&) noexcept;
+  ~Description();
+  /// The same stage by other kernels, when a call's number `number` has the value `value`.
+  void add_variant(const char* number, int value, const Description& description);
+
   std::string pass;       ///< "forward", "backward"
   std::string operation;  ///< its name as an operation
   std::string element;    ///< of Q, K, V, O: "float32", "float16", "bfloat16", "float8"
@@ -56,9 +65,8 @@ struct Description {
   bool warps_split_keys = false;
   std::vector<ScratchArray> extra;
 
-  /// The same stage by other kernels, when a call's number `number` has the value `value`.
   struct Variant;
-  std::vector<Variant> variants;
+  std::vector<Variant> variants;  ///< see add_variant
 };
 struct Description::Variant {
   std::string number;

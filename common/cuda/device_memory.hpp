@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstddef>
-#include <string>
+#include <string_view>
 
 #include "common/cuda/error.hpp"
 
@@ -17,7 +17,7 @@ enum class Role {
 };
 
 /// Bytes on the device, aligned to 256 bytes, pre-filled with 0xff (NaN), guard bands on both sides. Throws Error.
-void* allocate(std::size_t bytes, const std::string& name, std::size_t element_size, Role role);
+void* allocate(std::size_t bytes, std::string_view name, std::size_t element_size, Role role);
 void release(void* memory) noexcept;
 void upload(void* device, const void* host, std::size_t bytes);
 /// Waits for all launches first. Throws Error if a kernel failed, if the guard bands were written, or (simulator) if

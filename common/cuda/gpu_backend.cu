@@ -75,7 +75,8 @@ std::optional<std::string> unavailable() {
   return std::nullopt;
 }
 
-void* allocate(std::size_t bytes, const std::string& name, std::size_t, Role) {
+void* allocate(std::size_t bytes, std::string_view known_as, std::size_t, Role) {
+  const std::string name(known_as);
   unsigned char* memory = nullptr;
   check(cudaMalloc(&memory, bytes + 2 * kGuard), "allocating " + std::to_string(bytes) + " bytes for " + name);
   check(cudaMemset(memory, 0xff, bytes + 2 * kGuard), "filling " + name);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -11,15 +12,21 @@
 
 namespace workbook::cuda {
 
+/// Error if so many elements are to be copied from or to an array of another size.
+inline void require_size(std::size_t given, std::size_t size) {
+  if (given == size) return;
+  throw Error("copying " + std::to_string(given) + " elements from or to device memory of " + std::to_string(size));
+}
+
 /// `size` elements of T on the device, known by a name in counters and reports.
 template <class T>
 class DeviceArray {
  public:
-  DeviceArray(const std::string& name, std::size_t size, Role role = Role::input)
+  DeviceArray(std::string_view name, std::size_t size, Role role = Role::input)
       : data_(static_cast<T*>(allocate(size * sizeof(T), name, sizeof(T), role))), size_(size) {}
   /// Filled from the host. U may be another type of the same size: codes of 16 bits for half.
   template <class U>
-  DeviceArray(const std::string& name, std::span<const U> host) : DeviceArray(name, host.size()) {
+  DeviceArray(std::string_view name, std::span<const U> host) : DeviceArray(name, host.size()) {
     upload(host);
   }
   ~DeviceArray() { release(data_); }
@@ -37,13 +44,13 @@ class DeviceArray {
   template <class U>
   void upload(std::span<const U> host) {
     static_assert(sizeof(U) == sizeof(T));
-    require_size(host.size());
+    require_size(host.size(), size_);
     cuda::upload(data_, host.data(), host.size_bytes());
   }
   template <class U>
   void download(std::span<U> host) const {
     static_assert(sizeof(U) == sizeof(T) && !std::is_const_v<U>);
-    require_size(host.size());
+    require_size(host.size(), size_);
     cuda::download(host.data(), data_, host.size_bytes());
   }
   /// Counts reads by tiles of so many elements (simulator).
@@ -56,12 +63,6 @@ class DeviceArray {
   }
 
  private:
-  void require_size(std::size_t given) const {
-    if (given != size_) {
-      throw Error("copying " + std::to_string(given) + " elements from or to device memory of " +
-                  std::to_string(size_));
-    }
-  }
   T* data_;
   std::size_t size_;
 };

@@ -73,22 +73,11 @@ struct Operation {
 /// Adds operations to this worker's, before main: const Operations special{{"copy", copy}, {"transpose", transpose}};
 class Operations {
  public:
-  Operations(std::initializer_list<Operation> added) {
-    for (const Operation& operation : added) add(operation);
-  }
+  Operations(std::initializer_list<Operation> added);
   /// Throws std::logic_error if there is one of that name.
-  static void add(const Operation& operation) {
-    if (!table().emplace(operation.name, operation.run).second)
-      throw std::logic_error("two operations are called " + operation.name);
-  }
+  static void add(const Operation& operation);
   /// All of them, by name.
-  static const std::map<std::string, std::function<void(const Arguments&)>, std::less<>>& all() { return table(); }
-
- private:
-  static std::map<std::string, std::function<void(const Arguments&)>, std::less<>>& table() {
-    static std::map<std::string, std::function<void(const Arguments&)>, std::less<>> operations;
-    return operations;
-  }
+  static const std::map<std::string, std::function<void(const Arguments&)>, std::less<>>& all();
 };
 
 /// Fills the call's output "text", bytes, from the front; the bytes behind it stay 0xff, which is in no UTF-8.

@@ -49,17 +49,17 @@ std::optional<std::string> unavailable() {
   return std::nullopt;
 }
 
-void* allocate(std::size_t bytes, const std::string& name, std::size_t element_size, Role role) {
+void* allocate(std::size_t bytes, std::string_view name, std::size_t element_size, Role role) {
   const simt::Role as = role == Role::input    ? simt::Role::input
                         : role == Role::output ? simt::Role::output
                                                : simt::Role::scratch;
   void* memory = nullptr;
   try {
-    memory = simt::allocate(bytes, name, element_size, as);
+    memory = simt::allocate(bytes, std::string(name), element_size, as);
   } catch (const std::bad_alloc&) {
-    throw Error("no memory for " + std::to_string(bytes) + " bytes of " + name);
+    throw Error("no memory for " + std::to_string(bytes) + " bytes of " + std::string(name));
   }
-  allocations[memory] = {bytes, name};
+  allocations[memory] = {bytes, std::string(name)};
   bytes_now += bytes;
   bytes_peak = std::max(bytes_peak, bytes_now);
   return memory;

@@ -15,18 +15,16 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <span>
 #include <stdexcept>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "common/cuda/attention_tensors.hpp"
 #include "common/cuda/backend.hpp"
 #include "common/cuda/bench.hpp"
 #include "common/cuda/description.hpp"
+#include "common/cuda/extra_memory.hpp"
 #include "common/cuda/kernel.hpp"
 #include "common/cuda/unobserved.hpp"
 
@@ -35,32 +33,6 @@
 #endif
 
 namespace workbook::cuda {
-
-/// A stage's scratch arrays, allocated for one call and counted as the chapter's. A call that they are too large for is
-/// refused, not failed.
-class ExtraMemory {
- public:
-  ExtraMemory(const std::vector<ScratchArray>& arrays, const Shape& shape) {
-    for (const ScratchArray& array : arrays) {
-      try {
-        memory_[array.name].reset(
-            allocate(array.size(shape) * array.element_bytes, array.name, array.element_bytes, Role::scratch));
-      } catch (const Error& error) {
-        throw Refused(error.what());
-      }
-    }
-  }
-  template <class T>
-  T* array(const std::string& name) const {
-    return static_cast<T*>(memory_.at(name).get());
-  }
-
- private:
-  struct Release {
-    void operator()(void* memory) const noexcept { release(memory); }
-  };
-  std::map<std::string, std::unique_ptr<void, Release>> memory_;
-};
 
 /// A stage by other kernels, for calls whose number `number` has the value `value`: a step on the way to the chapter's
 /// kernel, or a contrast to it.
@@ -146,7 +118,7 @@ Description common_description(const Stage& stage) {
   description.device_compute = compute_capability;
   description.extra = stage.extra;
   for (const auto& variant : stage.variants)
-    description.variants.push_back({variant.number, variant.value, description_of(variant.stage)});
+    description.add_variant(variant.number, variant.value, description_of(variant.stage));
   return description;
 }
 template <class Element>
@@ -174,6 +146,13 @@ Description description_of(const BackwardStage<Element>& stage) {
   return description;
 }
 
+/// A stage and what it says of itself, for as long as its operations live.
+template <class Stage>
+struct Described {
+  Stage stage;
+  Description description;
+};
+
 /// The stage or the variant that a call asks for, and its tiles.
 template <class Stage, class Tiles>
 struct Chosen {
@@ -181,11 +160,11 @@ struct Chosen {
   Tiles tiles;
 };
 template <class Tiles, class Stage>
-Chosen<Stage, Tiles> chosen(const Stage& stage, const Description& description, const Arguments& call) {
-  const int variant = chosen_variant(description, call);
+Chosen<Stage, Tiles> chosen(const Described<Stage>& of, const Arguments& call) {
+  const int variant = chosen_variant(of.description, call);
   const Sizes sizes =
-      chosen_sizes(variant < 0 ? description : description.variants[std::size_t(variant)].description, call);
-  return {variant < 0 ? stage : stage.variants[std::size_t(variant)].stage, {sizes[0], sizes[1], sizes[2]}};
+      chosen_sizes(variant < 0 ? of.description : of.description.variants[std::size_t(variant)].description, call);
+  return {variant < 0 ? of.stage : of.stage.variants[std::size_t(variant)].stage, {sizes[0], sizes[1], sizes[2]}};
 }
 
 template <class Element, class Tensors>
@@ -207,9 +186,9 @@ BackwardCall<Element, Gradient> backward_call(const Arguments& call, Tensors& t)
 /// The numbers of Arguments::shape(), scale, causal; Br, Bc and warps; a variant's number; unobserved; shared_limit.
 /// Q, K, V as 16-bit codes, which may go on behind the last row -> O as codes, lse.
 template <class Element>
-Tiles run_forward(const ForwardStage<Element>& stage, const Description& description, const Arguments& call) {
+Tiles run_forward(const Described<ForwardStage<Element>>& stage, const Arguments& call) {
   const Unobserved unobserved(call.integer("unobserved", 0) != 0);
-  const auto [kernels, tiles] = chosen<Tiles>(stage, description, call);
+  const auto [kernels, tiles] = chosen<Tiles>(stage, call);
   AttentionTensors<Element> tensors(call);
   tensors.count_tiles(call.shape(), tiles.Br, tiles.Bc);
   const ExtraMemory extra(kernels.extra, call.shape());
@@ -221,10 +200,10 @@ Tiles run_forward(const ForwardStage<Element>& stage, const Description& descrip
 /// The numbers of run_forward with owned, passing and warps; float_gradients. Q, K, V, O, dO as 16-bit codes, lse
 /// -> dQ, dK, dV as codes, or floats.
 template <class Element, class Gradient, class Launch>
-void run_backward(const BackwardStage<Element>& stage, const Description& description, const Arguments& call,
+void run_backward(const Described<BackwardStage<Element>>& stage, const Arguments& call,
                   Launch BackwardStage<Element>::*launch) {
   const Unobserved unobserved(call.integer("unobserved", 0) != 0);
-  const auto [kernels, tiles] = chosen<GradientTiles>(stage, description, call);
+  const auto [kernels, tiles] = chosen<GradientTiles>(stage, call);
   if (kernels.*launch == nullptr)
     throw std::invalid_argument("float_gradients = 1: these kernels write gradients as they read; allowed is 0");
   GradientTensors<Element, Gradient> tensors(call);
@@ -232,6 +211,32 @@ void run_backward(const BackwardStage<Element>& stage, const Description& descri
   const ExtraMemory extra(kernels.extra, call.shape());
   (kernels.*launch)(backward_call<Element, Gradient>(call, tensors), tiles, extra);
   tensors.download(call);
+}
+
+/// A stage on sets of Tensors. launch(tensors, extra): the stage on one of them.
+template <class Tensors, class Launch>
+class TimedOn final : public TimedStage {
+ public:
+  TimedOn(const std::vector<ScratchArray>& extra, Launch launch) : arrays_(extra), launch_(launch) {}
+
+  std::size_t set_bytes(const Shape& shape) const override { return Tensors::bytes(shape); }
+  void add_set(const Shape& shape, bool causal, std::uint64_t seed) override {
+    sets_.push_back(std::make_unique<Tensors>(shape, causal, seed));
+  }
+  void prepare(const Shape& shape) override { extra_ = std::make_unique<ExtraMemory>(arrays_, shape); }
+  void launch(std::size_t set) override { launch_(*sets_[set], *extra_); }
+  void give_back(const Arguments& call, std::int64_t rows) const override { sets_.front()->give_back(call, rows); }
+
+ private:
+  const std::vector<ScratchArray>& arrays_;
+  Launch launch_;
+  std::vector<std::unique_ptr<Tensors>> sets_;
+  std::unique_ptr<ExtraMemory> extra_;
+};
+template <class Tensors, class Launch>
+void time_on(const Arguments& call, const std::vector<ScratchArray>& extra, const Launch& launch) {
+  TimedOn<Tensors, Launch> timed(extra, launch);
+  time_stage(call, timed);
 }
 
 }  // namespace detail
@@ -242,19 +247,19 @@ class Stage {
   template <class Element>
   Stage(const ForwardStage<Element>& stage) {
     using namespace detail;
-    const Description description = description_of(stage);
-    StageOperations operations{description, {}, {}, {}};
-    operations.run = [=](const Arguments& call) { run_forward(stage, description, call); };
-    operations.bench = [=](const Arguments& call) {
-      const auto [kernels, tiles] = chosen<Tiles>(stage, description, call);
-      StageTimer<ForwardTensors<Element>> timer(call);
-      const ExtraMemory extra(kernels.extra, call.shape());
-      timer.time([&, &kernels = kernels, &tiles = tiles](auto& tensors) {
-        kernels.launch(forward_call<Element>(call, tensors), tiles, extra);
-      });
+    const std::shared_ptr<const Described<ForwardStage<Element>>> kept(
+        new Described<ForwardStage<Element>>{stage, description_of(stage)});
+    StageOperations operations{kept->description, {}, {}, {}};
+    operations.run = [kept](const Arguments& call) { run_forward(*kept, call); };
+    operations.bench = [kept](const Arguments& call) {
+      const auto chosen_kernels = chosen<Tiles>(*kept, call);
+      time_on<ForwardTensors<Element>>(
+          call, chosen_kernels.stage.extra, [&](ForwardTensors<Element>& tensors, const ExtraMemory& extra) {
+            chosen_kernels.stage.launch(forward_call<Element>(call, tensors), chosen_kernels.tiles, extra);
+          });
     };
 #if !defined(__CUDACC__)
-    operations.blocks = [=](const Arguments& call) { record_blocks(call, run_forward(stage, description, call)); };
+    operations.blocks = [kept](const Arguments& call) { record_blocks(call, run_forward(*kept, call)); };
 #endif
     add_stage(std::move(operations));
   }
@@ -262,20 +267,20 @@ class Stage {
   template <class Element>
   Stage(const BackwardStage<Element>& stage) {
     using namespace detail;
-    const Description description = description_of(stage);
-    StageOperations operations{description, {}, {}, {}};
-    operations.run = [=](const Arguments& call) {
+    const std::shared_ptr<const Described<BackwardStage<Element>>> kept(
+        new Described<BackwardStage<Element>>{stage, description_of(stage)});
+    StageOperations operations{kept->description, {}, {}, {}};
+    operations.run = [kept](const Arguments& call) {
       if (call.integer("float_gradients", 0) != 0)
-        return run_backward<Element, float>(stage, description, call, &BackwardStage<Element>::launch_to_float);
-      run_backward<Element, Element>(stage, description, call, &BackwardStage<Element>::launch);
+        return run_backward<Element, float>(*kept, call, &BackwardStage<Element>::launch_to_float);
+      run_backward<Element, Element>(*kept, call, &BackwardStage<Element>::launch);
     };
-    operations.bench = [=](const Arguments& call) {
-      const auto [kernels, tiles] = chosen<GradientTiles>(stage, description, call);
-      StageTimer<BackwardTensors<Element>> timer(call);
-      const ExtraMemory extra(kernels.extra, call.shape());
-      timer.time([&, &kernels = kernels, &tiles = tiles](auto& tensors) {
-        kernels.launch(backward_call<Element, Element>(call, tensors), tiles, extra);
-      });
+    operations.bench = [kept](const Arguments& call) {
+      const auto chosen_kernels = chosen<GradientTiles>(*kept, call);
+      time_on<BackwardTensors<Element>>(
+          call, chosen_kernels.stage.extra, [&](BackwardTensors<Element>& tensors, const ExtraMemory& extra) {
+            chosen_kernels.stage.launch(backward_call<Element, Element>(call, tensors), chosen_kernels.tiles, extra);
+          });
     };
     add_stage(std::move(operations));
   }

@@ -1,0 +1,73 @@
+#include "common/cuda/timing.hpp"
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/cuda/backend.hpp"
+#include "common/cuda/device_memory.hpp"
+#include "common/cuda/worker_device.hpp"
+
+namespace workbook::cuda {
+namespace {
+
+/// The call's output `name`, of elements of 2 or 4 bytes.
+std::span<std::byte> output_bytes(const Arguments& call, const char* name, std::size_t element_bytes) {
+  if (element_bytes == sizeof(float)) return std::as_writable_bytes(call.array<float>(name));
+  return std::as_writable_bytes(call.array<std::uint16_t>(name));
+}
+
+}  // namespace
+
+void give_back_rows(const Arguments& call, const char* name, const TensorOnDevice& tensor, std::int64_t N,
+                    std::int64_t columns, std::int64_t first, std::int64_t rows) {
+  const std::size_t each = tensor.element_bytes;
+  std::vector<std::byte> all(tensor.elements * each);
+  download(all.data(), tensor.data, all.size());
+  const std::span<const std::byte> bytes(all);
+  for (std::size_t i = 0; i < tensor.elements; ++i) {
+    if (std::ranges::all_of(bytes.subspan(i * each, each), [](std::byte b) { return b == std::byte{0xff}; }))
+      throw Error("element " + std::to_string(i) + " of " + name + " was never written");
+  }
+  const std::size_t begin = tensor.elements - std::size_t((N - first) * columns);
+  std::ranges::copy(bytes.subspan(begin * each, std::size_t(rows * columns) * each),
+                    output_bytes(call, name, each).begin());
+}
+
+void time_calls(const Arguments& call, const std::function<void(int)>& work) {
+  const std::span<double> seconds = call.array<double>("seconds");
+  device_seconds(3, work);
+  std::ranges::copy(device_seconds(int(seconds.size()), work), seconds.begin());
+}
+
+void time_stage(const Arguments& call, TimedStage& stage) {
+  const Shape shape = call.shape();
+  const std::size_t together = 2 * l2_bytes(), each = stage.set_bytes(shape);
+  const std::size_t sets = together == 0 ? 1 : std::max<std::size_t>(2, (together + each - 1) / each);
+  for (std::size_t i = 0; i < sets; ++i) stage.add_set(shape, call.flag("causal"), 16 * i + 1);
+  synchronize();
+  begin_chapter();
+  stage.prepare(shape);
+
+  const auto next = [&](int i) { stage.launch(std::size_t(i) % sets); };
+  if (call.integer("profile", 0) != 0) {
+    profiled([&] { next(0); });
+  } else {
+    // Each set once, the last of them timed: what is loaded, compiled or chosen at a first call stays out.
+    for (int i = 0; i + 1 < std::max(int(sets), 3); ++i) {
+      if (l2_bytes() != 0) next(i);
+    }
+    const std::vector<double> first = device_seconds(1, next);
+    if (!first.empty()) {
+      const std::span<double> seconds = call.array<double>("seconds");
+      const double budget = call.has("budget") ? call.number("budget") : 0.2;
+      const double count = std::clamp(budget / std::max(first[0], 1e-7), 3.0, double(seconds.size()));
+      std::ranges::copy(device_seconds(int(count), next), seconds.begin());
+    }
+  }
+  synchronize();
+  if (const std::int64_t rows = call.integer("rows", 0); rows > 0) stage.give_back(call, rows);
+}
+
+}  // namespace workbook::cuda
