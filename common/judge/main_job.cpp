@@ -204,9 +204,9 @@ class Running {
 
   worker::WorkerJob worker_job(const StageToRun& stage) const {
     const Chapter& chapter = *stage.chapter;
-    return whole_job(workspace_, chapter,
-                     own(chapter) ? readers_tree(workspace_, chapter) : solutions_tree(workspace_, chapter),
-                     stage.backend);
+    return stages_job(workspace_, chapter,
+                      own(chapter) ? readers_tree(workspace_, chapter) : solutions_tree(workspace_, chapter),
+                      stage.backend);
   }
 
   void build(const std::vector<StageToRun>& stages) {

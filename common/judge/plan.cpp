@@ -200,9 +200,9 @@ Tree solutions_tree(const Workspace& workspace, const Chapter& chapter) {
   return {"solutions", workspace.book.root / "solutions" / chapter.name()};
 }
 
-worker::WorkerJob whole_job(const Workspace& workspace, const Chapter& chapter, const Tree& tree, Backend backend) {
+worker::WorkerJob stages_job(const Workspace& workspace, const Chapter& chapter, const Tree& tree, Backend backend) {
   worker::WorkerJob job;
-  job.name = tree.name + "/" + chapter.name() + "." + name(backend);
+  job.name = tree.name + "/" + chapter.name() + "." + name(backend) + ".stages";
   job.backend = backend;
   job.include = tree.folder;
   job.books_include = solutions_tree(workspace, chapter).folder;
@@ -220,6 +220,12 @@ worker::WorkerJob whole_job(const Workspace& workspace, const Chapter& chapter, 
     else
       job.books_sources.push_back(job.books_include / file);
   }
+  return job;
+}
+
+worker::WorkerJob whole_job(const Workspace& workspace, const Chapter& chapter, const Tree& tree, Backend backend) {
+  worker::WorkerJob job = stages_job(workspace, chapter, tree, backend);
+  job.name = tree.name + "/" + chapter.name() + "." + name(backend);
   for (const char* special : {"operations.cpp", "operations.cu"}) {
     const fs::path path = workspace.book.root / "tests" / chapter.name() / special;
     if (!fs::exists(path) || (backend == Backend::cpu && is_kernel_file(special))) continue;

@@ -31,6 +31,9 @@ Tree solutions_tree(const Workspace& workspace, const book::Chapter& chapter);
 /// The job that builds a tree's whole chapter.
 worker::WorkerJob whole_job(const Workspace& workspace, const book::Chapter& chapter, const Tree& tree,
                             Backend backend);
+/// The job that builds a tree's stages alone, without the operations that only tests call.
+worker::WorkerJob stages_job(const Workspace& workspace, const book::Chapter& chapter, const Tree& tree,
+                             Backend backend);
 
 /// Where an exercise's region stands in the tree.
 struct RegionInTree {
