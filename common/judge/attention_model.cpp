@@ -123,7 +123,9 @@ Row AttentionModel::attend(const Head& head, Index query, const std::function<vo
   const Index tile = tiled() ? step : std::max<Index>(end, 1);
   Row row{.head = &head, .query = query, .m = first_m};
   row.O.assign(head.V.empty() ? 0 : std::size_t(d()), 0);
-  for (row.first = keys.from; row.first < end; row.first += tile, ++row.number) {
+  const Index steps = std::max<Index>(0, round_up(end - keys.from, tile) / tile);
+  for (; row.number < steps; ++row.number) {
+    row.first = keys.from + tile * (tiling.lane_rows.last_first ? steps - 1 - row.number : row.number);
     // S = scale·QKᵀ, masked
     row.keys = std::min(tile, end - row.first);
     row.S.assign(std::size_t(padding_score > -infinity ? tile : row.keys), padding_score);

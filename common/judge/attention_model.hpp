@@ -41,8 +41,9 @@ Index round_up(Index value, Index step);
 
 /// A stage whose lanes own a row of Q each, 32 neighbours in a warp: chapter 4's and later ones.
 struct LaneRows {
-  Index step = 0;   ///< so many keys of a tile enter m, l and O at once; 0: lanes own no rows
-  float slack = 0;  ///< m moves only if a score exceeds it by more (natural units)
+  Index step = 0;           ///< so many keys of a tile enter m, l and O at once; 0: lanes own no rows
+  float slack = 0;          ///< m moves only if a score exceeds it by more (natural units)
+  bool last_first = false;  ///< the last keys come first
 };
 
 /// How a stage goes about it: tile sizes (0: untiled), how many warps split the keys of a tile in equal runs (0: none

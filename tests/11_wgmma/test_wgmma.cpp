@@ -38,7 +38,7 @@ constexpr std::int64_t head_dims[] = {64, 128};
 
 /// A row takes Bc keys at a time; with the last step, m lags behind by at most 8 in units of log2.
 judge::LaneRows lane_rows(const Tiles& tiles) {
-  return {tiles.Bc, tiles.step == 5 ? 8 * judge::ln_2 : 0};
+  return {tiles.Bc, tiles.step == 5 ? 8 * judge::ln_2 : 0, true};
 }
 
 AttentionResult expect_right(const Input& given, const Tiles& tiles = small, const std::string& element = "") {

@@ -12,6 +12,7 @@
 
 #include "common/attention/half.hpp"
 #include "common/attention/inputs.hpp"
+#include "common/judge/attention_model.hpp"
 #include "common/judge/compare.hpp"
 #include "common/judge/diagnosis.hpp"
 #include "tests/01_naive_attention/mistakes.hpp"
@@ -523,6 +524,42 @@ TEST_CASE("from an answer that is nothing but NaN no cause is concluded") {
   const auto found = judge::diagnose({answered(O, O_nan, false), answered(lse, lse_infinite, false)});
   REQUIRE(found);
   CHECK(found->id == "no-max-subtraction");
+}
+
+TEST_CASE("a tensor that is right rules out what would have made it wrong") {
+  const Setup setup{"rising maximum", {.B = 1, .H = 2, .Hkv = 2, .Nq = 50, .Nk = 50, .d = 64}, false, 16, 16};
+  const Case O = output_case(setup), lse = lse_case(setup);
+  const Naive wrong = online_attention(setup.problem(), 16, Slip::last_tile_dropped);
+  const Tensor<float> lse_right = to_float(lse.expected);
+  const auto answered = [](const Case& of, const Tensor<float>& got, bool right) {
+    return Answered{&got, &of.expected, &of.bounds, &of.mistakes, right};
+  };
+  const auto both = judge::diagnose({answered(O, wrong.O, false), answered(lse, wrong.lse, false)});
+  REQUIRE(both);
+  CHECK(both->id == "ragged-tile-dropped");
+  CHECK_FALSE(judge::diagnose({answered(O, wrong.O, false), answered(lse, lse_right, true)}));
+}
+
+TEST_CASE("the model takes the last keys first where a stage does") {
+  const Problem problem = make_input("rising maximum", {.shape = {1, 1, 1, 8, 48, 16}, .seed = 3});
+  Problem turned = problem;
+  for (Tensor<float>* tensor : {&turned.K, &turned.V})
+    for (Index j = 0; j < 48; ++j)
+      for (Index c = 0; c < 16; ++c)
+        (*tensor)(0, 0, j, c) = (tensor == &turned.K ? problem.K : problem.V)(0, 0, 47 - j, c);
+  const auto not_rescaled = [](const Problem& of, bool last_first) {
+    AttentionModel model(of, {16, 16, 0, {.step = 16, .last_first = last_first}}, float32_precision());
+    model.after_factors([](Row& row) { row.O_factor = 1; });
+    return model.O();
+  };
+  const auto difference = [](const Tensor<double>& a, const Tensor<double>& b) {
+    double largest = 0;
+    for (std::size_t i = 0; i < a.values.size(); ++i) largest = std::max(largest, std::abs(a.values[i] - b.values[i]));
+    return largest;
+  };
+  const Tensor<double> last_first = not_rescaled(problem, true);
+  CHECK(difference(last_first, not_rescaled(turned, false)) < 1e-4);
+  CHECK(difference(last_first, not_rescaled(problem, false)) > 0.1);
 }
 
 TEST_CASE("a right output is never diagnosed") {
