@@ -112,6 +112,14 @@ Table offsets() {
   });
   table.add("lse-offset", "the LSE keeps the offset of P: it is 8·ln 2 too large",
             [](Attention& m) { m.after_last([](Row& row) { row.l *= 256; }); });
+  table.add("m-0-before-first-key",
+            "a row that has seen no key yet keeps the 0 that is subtracted for it as its maximum: P of later keys, far "
+            "below it, is 0 in e4m3",
+            [](Attention& m) {
+              m.after_maximum([](Row& row) {
+                if (row.m == -judge::infinity) row.m = row.subtracted = 0;
+              });
+            });
   table.add("keys-exchanged", "of each 16 keys the first eight and the last eight change places between P and V",
             [](Attention& m) {
               m.after_weights([](Row& row) {

@@ -30,7 +30,7 @@ constexpr std::int64_t head_dims[] = {64, 128};
 constexpr std::int64_t rows_of_block = 128;
 
 judge::LaneRows lane_rows(const Tiles& tiles) {
-  return {tiles.Bc, 0};
+  return {tiles.Bc, 0, true};
 }
 
 AttentionResult expect_right(const Input& given, const Tiles& tiles = two) {
@@ -332,6 +332,20 @@ TEST_CASE("P keeps its digits down to 2^-14", "[12.5]") {
 TEST_CASE("the maximum may grow from tile to tile", "[12.5]") {
   for (const std::int64_t d : head_dims) expect_right(input("rising maximum", {1, 1, 1, 70, 300, d}, 42));
   expect_right(input("falling maximum", {1, 1, 1, 70, 300, 64}, 43));
+}
+
+TEST_CASE("a row may see its first key in a later tile, far below 0", "[12.5]") {
+  // The last tile comes first, and queries 0 to 63 see none of its keys. Its scores are about -24, those of the other
+  // -20: exp2 of them with the offset is 0 in e4m3.
+  for (const std::int64_t d : head_dims) {
+    Input below = input("value mean", {1, 1, 1, 128, 192, d}, 47, true);
+    for (float& q : below.problem.Q.values) q = 1 + q / 4;
+    for (std::int64_t j = 0; j < 192; ++j)
+      for (std::int64_t c = 0; c < d; ++c)
+        below.problem.K(0, 0, j, c) = below.problem.K(0, 0, j, c) / 4 - (j < 128 ? 20 : 24) / std::sqrt(float(d));
+    below.name += ", scores about -20 and -24";
+    expect_right(below);
+  }
 }
 
 TEST_CASE("O is divided by l exactly once", "[12.5]") {
