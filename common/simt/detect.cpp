@@ -1,7 +1,10 @@
 #include "common/simt/detect.hpp"
 
 #include <algorithm>
+#include <ranges>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "common/simt/asynchrony.hpp"
 #include "common/simt/global_memory.hpp"
@@ -112,9 +115,7 @@ void report_exception(const Lane& lane, const char* text) {
 
 void report_deadlock(const Block& block) {
   if (block.damaged) return;  // those that were ended by a mistake may be the ones that the others wait for
-  // Who waits where: at most a few lines.
-  std::string who;
-  int listed = 0;
+  std::vector<std::pair<std::string, std::uint32_t>> waiting;  // where, and the warps whose lanes do
   Finding finding{};
   for (int w = 0; w < block.warp_count; ++w) {
     const Warp& warp = block.warps[w];
@@ -139,14 +140,20 @@ void report_deadlock(const Block& block) {
           what = std::string(name_of(warp.groups[g].operation)) + " for " + lanes_text(warp.groups[g].mask);
         }
       }
-      if (++listed <= 6) {
-        who += std::string(who.empty() ? "warp " : "; warp ") + std::to_string(w) + ", " + lanes_text(same) +
-               (first.sleep == Sleep::none ? ", in " : ", at ") + what + " (" + place(source_line(first.waits_at)) +
-               ")";
-      }
+      what = lanes_text(same) + (first.sleep == Sleep::none ? ", in " : ", at ") + what + " (" +
+             place(source_line(first.waits_at)) + ")";
+      const auto known = std::ranges::find(waiting, what, &std::pair<std::string, std::uint32_t>::first);
+      if (known == waiting.end())
+        waiting.emplace_back(what, 1u << w);
+      else
+        known->second |= 1u << w;
     }
   }
-  if (listed > 6) who += "; and others";
+  constexpr std::size_t most = 6;
+  std::string who;
+  for (const auto& [where, warps] : waiting | std::views::take(most))
+    who += (who.empty() ? "" : "; ") + warps_text(warps) + ", " + where;
+  if (waiting.size() > most) who += "; and others";
   finding.what = "nobody can go on: " + who;
   finding.advice =
       "every lane named in a mask, and every thread of the block, has to come to the same call: move it out "

@@ -84,19 +84,30 @@ Mistake mistake_named(std::string_view name) {
   throw std::invalid_argument("\"" + std::string(name) + "\" is no kind of mistake");
 }
 
-std::string lanes_text(std::uint32_t lanes) {
-  if (lanes == ~0u) return "all lanes";
+namespace {
+
+/// "lane 3", "lanes 0-15, 20"
+std::string numbered(const std::string& what, std::uint32_t which) {
   std::string text;
-  for (int lane = 0; lane < 32; ++lane) {
-    if (!(lanes >> lane & 1)) continue;
-    int last = lane;
-    while (last < 31 && (lanes >> (last + 1) & 1)) ++last;
+  for (int first = 0; first < 32; ++first) {
+    if (!(which >> first & 1)) continue;
+    int last = first;
+    while (last < 31 && (which >> (last + 1) & 1)) ++last;
     if (!text.empty()) text += ", ";
-    text += std::to_string(lane);
-    if (last > lane) text.append("-").append(std::to_string(last));
-    lane = last;
+    text += std::to_string(first);
+    if (last > first) text.append("-").append(std::to_string(last));
+    first = last;
   }
-  return std::string(std::popcount(lanes) == 1 ? "lane " : "lanes ").append(text);
+  return what + (std::popcount(which) == 1 ? " " : "s ") + text;
+}
+
+}  // namespace
+
+std::string lanes_text(std::uint32_t lanes) {
+  return lanes == ~0u ? "all lanes" : numbered("lane", lanes);
+}
+std::string warps_text(std::uint32_t warps) {
+  return numbered("warp", warps);
 }
 
 namespace {

@@ -89,5 +89,7 @@ struct SIMT_API Report {
 SIMT_API std::string text(const std::vector<Report>& reports);
 /// "lanes 0-7, 12"; "lane 3"; "all lanes".
 SIMT_API std::string lanes_text(std::uint32_t lanes);
+/// "warp 3", "warps 0-6": of a block.
+SIMT_API std::string warps_text(std::uint32_t warps);
 
 }  // namespace simt
