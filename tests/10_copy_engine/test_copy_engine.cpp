@@ -179,7 +179,11 @@ void expect_memory(const OneTile& one) {
   expect_equal(memory, lies(true, &OneTile::at),
                {{"box-not-swizzled", "the rows lie as they are: the map names no swizzle", lies(false, &OneTile::at)},
                 {"runs-into-next-head", "behind a head's last row comes the next head: N is a dimension of its own",
-                 lies(true, &OneTile::running_on)}},
+                 lies(true, &OneTile::running_on)},
+                {"outside-the-map",
+                 "all of the tile lies outside the map, where there are zeros: look at the order of the map's extents, "
+                 "its strides and the copy's coordinates",
+                 [](std::size_t) { return 0.0f; }}},
                [&](std::size_t i) { return fmt::format("{}: element {} of shared memory", one.text(), i); });
 }
 void expect_tile(const OneTile& one) {

@@ -128,8 +128,8 @@ constexpr ReportKind report_kinds[] = {
      "an element is written twice: two blocks or threads do the same work, or an index or a bound is off, so that one "
      "row's place is another's"},
     {simt::Mistake::never_written, "never-written",
-     "some threads or rows are left out: look at loops and branches that end too early, and at a return for threads "
-     "that have nothing to read but something to write"},
+     "some threads or rows are left out: look at loops and branches that end too early, at a return for threads that "
+     "have nothing to read but something to write, and at the coordinates of a copy that stores"},
 };
 
 bool is_race(const ReportKind& kind) {
