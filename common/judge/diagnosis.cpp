@@ -192,8 +192,11 @@ std::optional<Diagnosis> diagnose(const std::vector<Answered>& answer) {
       return std::ranges::all_of(
           answer, [&](const Answered& other) { return &other == &each || by(bearing(other, match.mistake->id)); });
     };
+    // A tensor that holds one number everywhere was not computed: that says nothing of the others.
+    const std::vector<float>& got = each.got->values;
+    const bool computed = std::ranges::adjacent_find(got, std::ranges::not_equal_to()) != got.end();
     std::erase_if(matches, [&](const Match& match) {
-      return !is_borne(match, [](Bearing bearing) { return bearing != Bearing::contradicts_it; });
+      return computed && !is_borne(match, [](Bearing bearing) { return bearing != Bearing::contradicts_it; });
     });
     // Of several mistakes that give the same numbers here, those that the other tensors show as well.
     const auto is_shown = [&](const Match& match) {
