@@ -161,21 +161,16 @@ std::optional<Diagnosis> diagnosis_of(const std::vector<Match>& matches) {
   return result;
 }
 
-/// How a tensor bears on the mistake of an id that another tensor of the same answer agrees with.
-enum class Bearing { shows_it, knows_it_not, contradicts_it };
-
-/// A tensor shows the mistake if it is what the mistake makes of it; where none of that id is known of it, if it is
-/// right. One that is right although the mistake would have made it wrong contradicts it.
-Bearing bearing(const Answered& other, const std::string& id) {
+/// Whether a tensor is what the mistake of this id makes of it: right, if it is none there.
+bool is_consistent(const Answered& other, const std::string& id) {
   bool any = false;
   for (const Mistake& mistake : *other.mistakes) {
     if (mistake.id != id) continue;
     any = true;
     if (agrees(*other.got, mistake.output(), *other.bounds, relative_precision(*other.expected, *other.bounds)))
-      return Bearing::shows_it;
+      return true;
   }
-  if (!other.right) return Bearing::knows_it_not;
-  return any ? Bearing::contradicts_it : Bearing::shows_it;
+  return !any && other.right;
 }
 
 }  // namespace
@@ -186,21 +181,12 @@ std::optional<Diagnosis> diagnose(const Tensor<float>& got, const Tensor<double>
 }
 
 std::optional<Diagnosis> diagnose(const std::vector<Answered>& answer) {
+  // Of several mistakes that give the same numbers here, those that the other tensors show as well.
   const auto of = [&](const Answered& each) {
     std::vector<Match> matches = matches_of(*each.got, *each.expected, *each.bounds, *each.mistakes);
-    const auto is_borne = [&](const Match& match, auto by) {
-      return std::ranges::all_of(
-          answer, [&](const Answered& other) { return &other == &each || by(bearing(other, match.mistake->id)); });
-    };
-    // A tensor that holds one number everywhere was not computed: that says nothing of the others.
-    const std::vector<float>& got = each.got->values;
-    const bool computed = std::ranges::adjacent_find(got, std::ranges::not_equal_to()) != got.end();
-    std::erase_if(matches, [&](const Match& match) {
-      return computed && !is_borne(match, [](Bearing bearing) { return bearing != Bearing::contradicts_it; });
-    });
-    // Of several mistakes that give the same numbers here, those that the other tensors show as well.
     const auto is_shown = [&](const Match& match) {
-      return is_borne(match, [](Bearing bearing) { return bearing == Bearing::shows_it; });
+      return std::ranges::all_of(
+          answer, [&](const Answered& other) { return &other == &each || is_consistent(other, match.mistake->id); });
     };
     if (matches.size() > 1 && std::ranges::any_of(matches, is_shown)) std::erase_if(matches, std::not_fn(is_shown));
     return diagnosis_of(matches);
