@@ -10,7 +10,7 @@
 namespace workbook::bench {
 
 /// Makes the operation "bench" give back the last rows of the last head, or what they depend on
-/// (common/cuda/bench.hpp): adds the number "rows", and the outputs.
+/// (common/cuda/timing.hpp): adds the number "rows", and the outputs.
 void add_checked_outputs(worker::Call& call, const Shape& shape);
 
 /// What is wrong with them; empty if nothing is. O and the LSE are held to the bounds of every test, dQ, dK and dV to a

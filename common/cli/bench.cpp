@@ -166,7 +166,7 @@ Runner declare_bench(Options& options) {
   const auto given = std::make_shared<BenchOptions>();
   options.option("stages", given->chapters, "These chapters and those before them (default: all)");
   options.flag("--only", given->only, "Not those before them");
-  options.option("--n", given->lengths, "Sequence lengths (default: 256 to 16384 on a GPU)")
+  options.option("--n", given->lengths, "Sequence lengths, e.g. 1024,4096 (default: 256 to 16384 on a GPU)")
       .separated_by(',')
       .allow(number(1, 1 << 20, "whole numbers from 1 to 1048576"));
   options.option("--head-dim", given->head_dims, "Head dimensions: 32, 64, 128")

@@ -105,7 +105,10 @@ bool Option::given() const {
 
 template <class T>
 Option Options::option(const std::string& name, T& value, const std::string& description) {
-  return Option(verb_.add_option(name, value, description));
+  CLI::Option* option = verb_.add_option(name, value, description);
+  // A list takes one word each time it is given: what follows may be a word by its place (bench --n 4096 8).
+  if (name.starts_with("--") && option->get_expected_max() > 1) option->allow_extra_args(false);
+  return Option(option);
 }
 template Option Options::option(const std::string&, std::string&, const std::string&);
 template Option Options::option(const std::string&, std::int64_t&, const std::string&);

@@ -1,17 +1,11 @@
-// Timing a stage of attention on the device: what the operation "bench" of every stage of kernels consists of
-// (stage.hpp). The inputs are made on the device; several sets of them, together larger than L2, are used in turn, so
-// that no call finds its inputs there. Who asks for it gets back a part of one set with its results, and can check
-// them: a time counts only with a right answer. Extra memory is allocated after the sets, once.
-//
-// On the simulator the stage runs once, for its counters.
+// What a stage of attention is timed on (timing.hpp): sets of its call's tensors, made on the device; on the simulator,
+// by the host.
 #pragma once
 
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "common/attention/random.hpp"
@@ -64,7 +58,7 @@ void fill(DeviceArray<Element>& array, std::uint64_t seed, float size) {
 
 #endif
 
-/// See timing.hpp.
+/// give_back_rows (timing.hpp) of a tensor (heads, N, columns).
 template <class Element>
 void give_back(const Arguments& call, const char* name, const DeviceArray<Element>& tensor, std::int64_t N,
                std::int64_t columns, std::int64_t first, std::int64_t rows) {

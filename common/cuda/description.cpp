@@ -13,8 +13,8 @@ namespace {
 using nlohmann::json;
 
 /// By name. Made when it is first asked for: operations are added before main, in no order.
-std::map<std::string, std::function<void(const Arguments&)>, std::less<>>& operations() {
-  static std::map<std::string, std::function<void(const Arguments&)>, std::less<>> all;
+Operations::Table& operations() {
+  static Operations::Table all;
   return all;
 }
 
@@ -96,7 +96,7 @@ void require_room(const Description& stage, const Arguments& call, int d) {
                               }));
 }
 
-/// What every stage's call may have beside sizes and variants: see stage.hpp, bench.hpp and worker_device.cpp.
+/// What every stage's call may have beside sizes and variants: see stage.hpp, timing.hpp and worker_device.cpp.
 constexpr const char* kNumbers[] = {"B",        "H",         "Hkv",          "Nq",         "Nk",
                                     "d",        "scale",     "causal",       "unobserved", "float_gradients",
                                     "workers",  "lane_seed", "shared_limit", "trace",      "budget",
@@ -207,7 +207,7 @@ void describe(const Arguments& call) {
   answer_text(call, document.dump());
 }
 
-// See bench.hpp. The number "backward" says which pass; without it, the first stage that can be timed. An element that
+// See timing.hpp. The number "backward" says which pass; without it, the first stage that can be timed. An element that
 // is not empty leaves the stages for others out.
 void bench(const Arguments& call, const std::string& element) {
   for (const StageOperations& stage : stages()) {
@@ -229,7 +229,7 @@ void Operations::add(const Operation& operation) {
   if (!operations().emplace(operation.name, operation.run).second)
     throw std::logic_error("two operations are called " + operation.name);
 }
-const std::map<std::string, std::function<void(const Arguments&)>, std::less<>>& Operations::all() {
+const Operations::Table& Operations::all() {
   return operations();
 }
 

@@ -73,11 +73,13 @@ struct Operation {
 /// Adds operations to this worker's, before main: const Operations special{{"copy", copy}, {"transpose", transpose}};
 class Operations {
  public:
+  using Table = std::map<std::string, std::function<void(const Arguments&)>, std::less<>>;
+
   Operations(std::initializer_list<Operation> added);
   /// Throws std::logic_error if there is one of that name.
   static void add(const Operation& operation);
   /// All of them, by name.
-  static const std::map<std::string, std::function<void(const Arguments&)>, std::less<>>& all();
+  static const Table& all();
 };
 
 /// Fills the call's output "text", bytes, from the front; the bytes behind it stay 0xff, which is in no UTF-8.

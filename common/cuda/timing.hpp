@@ -1,4 +1,9 @@
-// Timing on the device, without templates: what bench.hpp is made of.
+// Timing a stage of attention on the device: what the operation "bench" of every stage of kernels consists of
+// (stage.hpp). The inputs are made on the device; several sets of them, together larger than L2, are used in turn, so
+// that no call finds its inputs there. Who asks for it gets back a part of one set with its results, and can check
+// them: a time counts only with a right answer. Extra memory is allocated after the sets, once.
+//
+// On the simulator the stage runs once, for its counters.
 #pragma once
 
 #include <cstddef>

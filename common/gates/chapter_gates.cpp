@@ -25,7 +25,7 @@ book::MarkedFile marked(const Chapter& chapter, const std::string& file, const s
   return book::parse_marked("solutions/" + chapter.name() + "/" + file, text);
 }
 
-constexpr double kSanitizedTime = 4;  ///< how much longer a call may take where sanitizers look at each access
+constexpr double kSanitizedTime = 4;  ///< how many times as long a call may take where sanitizers look at each access
 
 /// The solution with only exercise `id` open.
 Texts only_open(const Workspace& workspace, const Chapter& chapter, const std::string& id) {

@@ -114,6 +114,7 @@ TEST_CASE("bench refuses stages, folders and files that are not there, before it
   expect_refused(book.run({"bench", "99"}), 2, {"bench 99", "1", "2"});
   expect_refused(book.run({"bench", "flash"}), 2, {"bench flash"});
   expect_refused(book.run({"bench", "2", "--n", "0"}), 2, {"--n", "\"0\" is not allowed", "1 to 1048576"});
+  expect_refused(book.run({"bench", "--n", "64", "99"}), 2, {"bench 99: there is no chapter \"99\""});
   expect_refused(book.run({"bench", "2", "--head-dim", "48"}), 2, {"--head-dim", "48", "32, 64 or 128"});
   expect_refused(book.run({"bench", "2", "--element", "float16,fp8"}), 2, {"--element", "fp8", "float16 or bfloat16"});
   expect_refused(book.run({"bench", "2", "--set", "deterministic"}), 2, {"--set deterministic", "NAME=NUMBER"});
