@@ -11,7 +11,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <regex>
 #include <sstream>
 #include <stdexcept>
 #include <utility>
@@ -136,10 +135,10 @@ std::filesystem::path find_clang(const std::string& name) {
   }
   const std::filesystem::path plain = find_program(name);
   if (plain.empty()) return {};
-  static const std::regex number("version (\\d+)");
-  const std::string said = run_command({plain.string(), "--version"}).output;
-  std::smatch found;
-  return std::regex_search(said, found, number) && std::stoi(found[1]) >= oldest ? plain : std::filesystem::path();
+  const std::string said = run_command({plain.string(), "--version"}).output, before = "version ";
+  const std::size_t at = said.find(before);
+  return at != std::string::npos && std::atoi(said.c_str() + at + before.size()) >= oldest ? plain
+                                                                                           : std::filesystem::path();
 }
 
 std::string shell_quoted(const std::string& word) {
