@@ -83,8 +83,8 @@ int chosen_variant(const Description& stage, const Arguments& call);
 /// and what is allowed, if there are none such, and for a d or a mask that the stage does not do.
 Sizes chosen_sizes(const Description& stage, const Arguments& call);
 
-/// A stage with what its operations do. bench: see timing.hpp; blocks: what each block of a forward pass did. Either may
-/// be empty.
+/// A stage with what its operations do. bench: see timing.hpp; blocks: what each block of a forward pass did. Either
+/// may be empty.
 struct StageOperations {
   Description description;
   std::function<void(const Arguments&)> run, bench, blocks;
