@@ -78,7 +78,7 @@ int check(const Session& session, const CheckOptions& options) {
 Runner declare_check(Options& options) {
   const auto given = std::make_shared<CheckOptions>();
   options.flag("--full", given->full, "Also both compilers, the sanitizer builds and clang-tidy");
-  options.option("--gate", given->gates, "Only these gates, by name");
+  options.option("--gate", given->gates, "Only the gate of this name; may be given again");
   options.option("--chapter", given->chapter, "Only this chapter's solutions, stubs and mutants")
       .allow(not_empty("a chapter"));
   return [given](Session& session) { return check(session, *given); };

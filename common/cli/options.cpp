@@ -106,7 +106,7 @@ bool Option::given() const {
 template <class T>
 Option Options::option(const std::string& name, T& value, const std::string& description) {
   CLI::Option* option = verb_.add_option(name, value, description);
-  // A list takes one word each time it is given: what follows may be a word by its place (bench --n 4096 8).
+  // CLI11 would read `bench --n 4096 8` as two lengths and no chapter.
   if (name.starts_with("--") && option->get_expected_max() > 1) option->allow_extra_args(false);
   return Option(option);
 }

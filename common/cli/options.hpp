@@ -49,7 +49,7 @@ class Options {
  public:
   Options(CLI::App& verb, std::vector<std::string> words) : verb_(verb), words_(std::move(words)) {}
   /// "--name" or, without dashes, a word by its place. T: std::string, std::int64_t, std::uint64_t, double, or a vector
-  /// of the first two.
+  /// of the first two, of which "--name" takes one word each time it is given: the next may be a word by its place.
   template <class T>
   Option option(const std::string& name, T& value, const std::string& description);
   Option flag(const std::string& name, bool& value, const std::string& description);

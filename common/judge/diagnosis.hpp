@@ -43,8 +43,8 @@ struct Answered {
   bool right;  ///< within the bounds
 };
 /// The mistake in the first of them that is wrong and holds numbers; of several that give the same numbers in it those
-/// that the others show as well. From a tensor that is nothing but NaN nothing is
-/// concluded, since many mistakes end so; unless all others are right, and of the known mistakes only one does that.
+/// that the others show as well. From a tensor that is nothing but NaN nothing is concluded, since many mistakes end
+/// so; unless all others are right, and of the known mistakes only one does that.
 std::optional<Diagnosis> diagnose(const std::vector<Answered>& answer);
 
 }  // namespace workbook::judge
