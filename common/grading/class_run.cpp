@@ -55,8 +55,7 @@ std::string submission_key(const std::string& course_key, const HandedIn& handed
   return book::hash(all);
 }
 
-Isolation isolation_for(const Course& course, const std::vector<Submission>& submissions,
-                        const IsolationLimits& limits) {
+Isolation isolation_for(const Course& course, const std::vector<Submission>& submissions) {
   if (course.options.unsafe) return no_isolation();
   // Nobody may read the solutions, the hidden tests, or what others have handed in.
   constexpr std::size_t most_submissions = 100;
@@ -64,7 +63,7 @@ Isolation isolation_for(const Course& course, const std::vector<Submission>& sub
   for (std::size_t i = 0; i < std::min(submissions.size(), most_submissions); ++i)
     paths.push_back(fs::absolute(submissions[i].path));
   try {
-    return prove_isolation(course.workspace.toolchain.build_folder / "bin" / "workbook_isolate", paths, limits);
+    return prove_isolation(course.workspace.toolchain.build_folder / "bin" / "workbook_isolate", paths);
   } catch (const NoIsolation& error) {
     throw judge::EnvironmentError(error.what());
   }
@@ -195,7 +194,7 @@ GradedClass grade_class(const judge::Workspace& workspace, const ClassOptions& o
     if (i % options.parts == options.part - 1) mine.push_back(submissions[i]);
   }
   const IsolationLimits limits{.build_seconds = options.build_time, .judge_objects = true};
-  const Isolation isolation = isolation_for(course, submissions, limits);
+  const Isolation isolation = isolation_for(course, submissions);
   const unsigned slots = unsigned(std::clamp<std::size_t>(std::min<std::size_t>(options.jobs, mine.size()), 1, 40));
   // Results lie where only we can write; a worker's user could read them otherwise. The folder's mode is our umask's.
   if (options.results.empty()) fs::create_directories(options.out);

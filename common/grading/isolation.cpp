@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -161,8 +162,27 @@ Isolation no_isolation() {
   return isolation;
 }
 
-Isolation prove_isolation(const fs::path& program, const std::vector<fs::path>& protected_paths,
-                          const IsolationLimits& limits) {
+UserIds::UserIds() {
+  // Above those that systems give to people and services, below those that a user namespace may lack.
+  constexpr unsigned from = 60800, to = 64800;
+  for (first_ = from; first_ < to; first_ += kCount) {
+    const fs::path file = fs::temp_directory_path() / fmt::format("workbook-users-{}.lock", first_);
+    lock_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (lock_ < 0) continue;
+    if (::flock(lock_, LOCK_EX | LOCK_NB) == 0) return;
+    ::close(lock_);
+  }
+  throw NoIsolation(
+      fmt::format("all user ids from {} to {} are taken by other graders on this machine, or the locks in "
+                  "{} cannot be made",
+                  from, to - 1, fs::temp_directory_path().string()));
+}
+
+UserIds::~UserIds() {
+  if (lock_ >= 0) ::close(lock_);  // the file stays: a lock on one that is gone would hold nobody off
+}
+
+Isolation prove_isolation(const fs::path& program, const std::vector<fs::path>& protected_paths) {
   constexpr const char* how = "allowed: mend it, or --unsafe to run submissions without any protection";
   if (!fs::exists(program)) {
     throw NoIsolation(
@@ -182,8 +202,9 @@ Isolation prove_isolation(const fs::path& program, const std::vector<fs::path>& 
                     how));
   }
   std::vector<std::string> problems;
+  const std::optional<UserIds> users = isolation.other_user ? std::optional<UserIds>(std::in_place) : std::nullopt;
   for (const char* mode : {"run", "build"}) {
-    const std::vector<std::string> found = probe(isolation, mode, limits.first_user, protected_paths);
+    const std::vector<std::string> found = probe(isolation, mode, users ? users->first() : 0, protected_paths);
     problems.insert(problems.end(), found.begin(), found.end());
   }
   if (!problems.empty()) {
@@ -198,7 +219,7 @@ Isolation prove_isolation(const fs::path& program, const std::vector<fs::path>& 
         problems.size() > shown ? fmt::format("\n  and {} more", problems.size() - shown) : "", how));
   }
   json layers = json::array({"no_new_privs", "resource limits", "seccomp", "closed descriptors"});
-  if (isolation.other_user) layers.insert(layers.begin(), fmt::format("user ids from {}", limits.first_user));
+  if (isolation.other_user) layers.insert(layers.begin(), "another user id for each submission");
   if (isolation.landlock > 0) layers.push_back(fmt::format("Landlock {}", isolation.landlock));
   isolation.record = {{"on", true}, {"layers", layers}, {"proved", true}, {"unreadable", protected_paths.size()}};
   return isolation;
@@ -215,7 +236,8 @@ Workshop::Workshop(const worker::Toolchain& toolchain, const fs::path& book_root
       built_(slots),
       slow_(slots) {
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
-  threads_ = std::clamp(cores / slots_, 1u, kUsersPerSlot - 1);
+  threads_ = std::clamp(cores / slots_, 1u, UserIds::kCount - 1);
+  if (isolation_.other_user) users_ = std::vector<UserIds>(slots_);
   remove_left_behind();
   std::string name = (fs::temp_directory_path() / fmt::format("{}XXXXXX", kWorkshops)).string();
   if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make a folder in " + name);
@@ -310,11 +332,8 @@ std::vector<std::string> Workshop::worker_prefix(unsigned slot, Backend backend)
   std::vector<std::string> words{isolation_.program.string(), "run"};
   const std::vector<std::string> common = common_options(isolation_, user(slot, 0));
   words.insert(words.end(), common.begin(), common.end());
-  // The simulator has a thread for each core; CUDA's driver has some of its own.
-  const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
-  const unsigned most_threads = backend == Backend::cuda ? 64 + 16 * cores : 8 + cores;
-  words.insert(words.end(), {"--cpu", std::to_string(limits_.worker_cpu), "--processes", std::to_string(most_threads),
-                             "--library-path", (folder_ / "objects").string()});
+  words.insert(words.end(),
+               {"--cpu", std::to_string(limits_.worker_cpu), "--library-path", (folder_ / "objects").string()});
   const std::vector<std::string> share = share_of_cores(slot);
   words.insert(words.end(), share.begin(), share.end());
   if (backend == Backend::cuda) words.emplace_back("--gpu");
@@ -323,6 +342,14 @@ std::vector<std::string> Workshop::worker_prefix(unsigned slot, Backend backend)
 }
 
 namespace {
+
+/// Those that are not there yet.
+void copy_headers(const fs::path& from, const fs::path& to) {
+  for (const auto& entry : fs::directory_iterator(from)) {
+    const fs::path copy = to / entry.path().filename();
+    if (is_header(entry.path()) && !fs::exists(copy)) book::write_file(copy, book::read_file(entry.path()));
+  }
+}
 
 /// Copies everything that a worker is compiled from, and nothing else, into a folder; the job as it lies there.
 WorkerJob stage_sources(const WorkerJob& job, const fs::path& stage) {
@@ -338,14 +365,9 @@ WorkerJob stage_sources(const WorkerJob& job, const fs::path& stage) {
         fs::path(operations ? "tests" : "chapters") / source.parent_path().filename() / source.filename();
     book::write_file(stage / relative, book::read_file(source));
     staged.sources.push_back(stage / relative);
-    if (operations) continue;
-    staged.include = (stage / relative).parent_path();
-    for (const fs::path& folder : {job.include, source.parent_path()}) {  // what was handed in first
-      for (const auto& entry : fs::directory_iterator(folder)) {
-        const fs::path copy = staged.include / entry.path().filename();
-        if (is_header(entry.path()) && !fs::exists(copy)) book::write_file(copy, book::read_file(entry.path()));
-      }
-    }
+    if (!operations) copy_headers(job.include, (stage / relative).parent_path());  // what was handed in first
+    copy_headers(source.parent_path(), (stage / relative).parent_path());
+    if (!operations) staged.include = (stage / relative).parent_path();
   }
   for (const fs::path& folder : job.used) {
     staged.used.push_back(stage / "used" / folder.filename());
@@ -409,6 +431,15 @@ std::vector<std::string> Workshop::build_prefix(unsigned slot, unsigned thread, 
   return prefix;
 }
 
+void Workshop::hand_over(unsigned slot, const std::string& name, WorkerBuilt& built) const {
+  const fs::path executable = folder_ / fmt::format("slot{}", slot) / "workers" / book::hash(name);
+  fs::copy_file(built.executable, executable, fs::copy_options::overwrite_existing);
+  // The simulator reads its own program: names of kernels, lines of the source.
+  if (isolation_.other_user) give_to(executable, 0, user(slot, 0));
+  set_mode(executable, isolation_.other_user ? 0750 : 0500);
+  built.executable = executable;
+}
+
 WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob& job) {
   // Nobody but its user can enter.
   const fs::path stage = folder_ / fmt::format("slot{}", slot) / fmt::format("stage{}", thread);
@@ -434,14 +465,7 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
   WorkerBuilt built = worker::build_workers(toolchain, {staged}).at("worker");
   if (built.ok && limits_.judge_objects)
     judge_objects(staged, names_taken(toolchain.backends.at(job.backend).objects), built);
-  if (built.ok) {
-    // Executable but not readable: it holds the book's answers to the other exercises.
-    const fs::path executable = folder_ / fmt::format("slot{}", slot) / "workers" / book::hash(job.name);
-    fs::copy_file(built.executable, executable, fs::copy_options::overwrite_existing);
-    if (isolation_.other_user) give_to(executable, 0, user(slot, 0));
-    set_mode(executable, isolation_.other_user ? 0710 : 0500);
-    built.executable = executable;
-  }
+  if (built.ok) hand_over(slot, job.name, built);
   if (!built.ok) require_room(folder_);
   if (!built.ok && built.log.ends_with("compiling was interrupted\n"))
     throw std::runtime_error("a signal has ended the compiler");
@@ -504,13 +528,7 @@ std::map<std::string, WorkerBuilt> Workshop::build(unsigned slot, const std::vec
       for (fs::path* include : {&list.back().include, &list.back().books_include}) *include = fs::canonical(*include);
     }
     for (auto& [name, result] : worker::build_workers(toolchain_, list)) {
-      if (result.ok) {
-        const fs::path executable = folder_ / fmt::format("slot{}", slot) / "workers" / book::hash(name);
-        fs::copy_file(result.executable, executable, fs::copy_options::overwrite_existing);
-        if (isolation_.other_user) give_to(executable, 0, user(slot, 0));
-        set_mode(executable, isolation_.other_user ? 0710 : 0500);
-        result.executable = executable;
-      }
+      if (result.ok) hand_over(slot, name, result);
       built[name] = result;
     }
   }

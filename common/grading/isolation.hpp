@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/worker/build.hpp"
@@ -27,9 +28,7 @@ struct IsolationLimits {
   std::uint64_t build_file = 256ull << 20;  ///< bytes of one object file or executable
   std::uint64_t worker_cpu = 600;           ///< seconds of processor time of one worker
   bool judge_objects = false;               ///< refuses what no answer may define or call (object.hpp)
-  unsigned first_user = 60800;              ///< user ids from here on, kUsersPerSlot for each slot
 };
-inline constexpr unsigned kUsersPerSlot = 8;
 
 struct Isolation {
   bool on = false;
@@ -39,11 +38,27 @@ struct Isolation {
   nlohmann::json record;          ///< for results.json
 };
 
+/// User ids that are nobody else's on this machine while this lives: another grader beside this one takes others.
+class UserIds {
+ public:
+  static constexpr unsigned kCount = 8;
+  /// NoIsolation if none are free.
+  UserIds();
+  ~UserIds();
+  UserIds(UserIds&& other) noexcept : first_(other.first_), lock_(std::exchange(other.lock_, -1)) {}
+  UserIds& operator=(UserIds&&) = delete;
+  unsigned first() const { return first_; }
+
+ private:
+  unsigned first_ = 0;
+  int lock_ = -1;
+};
+
 /// Chooses: as root another user id, and Landlock where there is one; otherwise Landlock is needed. Then proves it:
 /// a probe runs as a worker and as a compiler would, and must fail to read any of `protected_paths` and to do
 /// everything that it must not. NoIsolation with what is wrong and how to mend it.
 Isolation prove_isolation(const std::filesystem::path& program,
-                          const std::vector<std::filesystem::path>& protected_paths, const IsolationLimits& limits);
+                          const std::vector<std::filesystem::path>& protected_paths);
 /// For --unsafe: none, and the record says so.
 Isolation no_isolation();
 
@@ -76,14 +91,18 @@ class Workshop {
   /// What compiles a worker in the isolation.
   std::vector<std::string> build_prefix(unsigned slot, unsigned thread, const std::filesystem::path& stage,
                                         Backend backend, double seconds) const;
+  /// Puts a worker that was built where its user may read and run it.
+  void hand_over(unsigned slot, const std::string& name, worker::WorkerBuilt& built) const;
   worker::WorkerBuilt build_one(unsigned slot, unsigned thread, const worker::WorkerJob& job);
-  unsigned user(unsigned slot, unsigned thread) const { return limits_.first_user + slot * kUsersPerSlot + thread; }
+  /// The slot's worker is user 0; what compiles in its thread i, i + 1.
+  unsigned user(unsigned slot, unsigned thread) const { return users_.empty() ? 0 : users_[slot].first() + thread; }
 
   const worker::Toolchain& toolchain_;
   std::filesystem::path book_root_, folder_;
   int lock_ = -1;  ///< held on the folder while it is in use
   Isolation isolation_;
   IsolationLimits limits_;
+  std::vector<UserIds> users_;  ///< by slot; none where all runs as one user
   unsigned slots_, threads_;
   unsigned
       umask_before_;  ///< while there is a workshop, what is written can be read by others unless its folder is closed

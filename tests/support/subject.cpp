@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <limits>
+#include <list>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -41,11 +42,16 @@ std::string headline(const std::string& input) {
                      text(on_host ? Backend::cpu : context().backend), input.empty() ? "" : " (" + input + ")");
 }
 
-/// Workers that are running, by executable: started once, used by all tests of the run.
+/// Workers are started once, and used by test after test. Each has a thread for each core, so that only those of which
+/// a test may still want something are kept: the code under test, what it is compared with, and the one before.
 Worker& worker_of(const std::string& executable) {
-  static std::map<std::string, Worker> workers;
-  const auto found = workers.find(executable);
-  if (found != workers.end()) return found->second;
+  constexpr std::size_t most = 3;
+  static std::list<std::pair<std::string, Worker>> workers;  // the last one used first
+  const auto found = std::ranges::find(workers, executable, &std::pair<std::string, Worker>::first);
+  if (found != workers.end()) {
+    workers.splice(workers.begin(), workers, found);
+    return found->second;
+  }
   worker::Limits limits;
   if (context().backend == Backend::cuda) limits.memory = 0;  // CUDA reserves far more addresses than it uses
   limits.time = std::chrono::duration<double>(context().time_limit);
@@ -56,7 +62,8 @@ Worker& worker_of(const std::string& executable) {
     limits.time *= 30;
     limits.patience = std::chrono::seconds(60);
   }
-  return workers.emplace(executable, Worker(executable, limits)).first->second;
+  if (workers.size() == most) workers.pop_back();
+  return workers.emplace_front(executable, Worker(executable, limits)).second;
 }
 
 /// What each kind of report is called as a cause, and where such a mistake most often comes from. Where one call has

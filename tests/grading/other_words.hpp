@@ -1,0 +1,14 @@
+// The book's own answers as an honest student might have written them: the same steps in other words.
+#pragma once
+
+#include <string>
+
+#include "common/book/manifest.hpp"
+
+namespace workbook::test {
+
+/// A file of a chapter's solution with every region rewritten: comments in another language, other line breaks and
+/// brackets (clang-format with another style, where there is one), a bare block around statements.
+std::string in_other_words(const book::Book& book, const book::Chapter& chapter, const std::string& file);
+
+}  // namespace workbook::test
