@@ -295,11 +295,16 @@ class CodeReader {
   std::size_t at_ = 0;
 };
 
-/// One line outside the regions' bodies, as it is compared.
-struct OutsideLine {
-  int number;
-  std::string_view text;
-};
+const Region& must_find(const MarkedFile& file, std::string_view id) {
+  if (const Region* region = file.find(id)) return *region;
+  throw MarkerError(file.name, 1, fmt::format("there is no region {}: its markers are gone", id));
+}
+
+void append_lines(std::string& text, const std::vector<std::string>& lines, std::size_t from, std::size_t to) {
+  for (std::size_t i = from; i < to; ++i) text += lines[i] + '\n';
+}
+
+}  // namespace
 
 std::vector<OutsideLine> outside_lines(const MarkedFile& file) {
   std::vector<OutsideLine> outside;
@@ -315,26 +320,6 @@ std::vector<OutsideLine> outside_lines(const MarkedFile& file) {
   }
   return outside;
 }
-
-const Region& must_find(const MarkedFile& file, std::string_view id) {
-  if (const Region* region = file.find(id)) return *region;
-  throw MarkerError(file.name, 1, fmt::format("there is no region {}: its markers are gone", id));
-}
-
-void append_lines(std::string& text, const std::vector<std::string>& lines, std::size_t from, std::size_t to) {
-  for (std::size_t i = from; i < to; ++i) text += lines[i] + '\n';
-}
-
-std::string line_directive(int line, std::string_view name) {
-  std::string quoted;
-  for (const char c : name) {
-    if (c == '"' || c == '\\') quoted += '\\';
-    quoted += c;
-  }
-  return fmt::format("#line {} \"{}\"\n", line, quoted);
-}
-
-}  // namespace
 
 const Region* MarkedFile::find(std::string_view id) const {
   const auto found =
@@ -428,19 +413,6 @@ bool is_open(const Region& region) {
     }
   }
   return false;
-}
-
-std::string graft(const MarkedFile& solution, const MarkedFile& reader, std::string_view id) {
-  const Region& hole = must_find(solution, id);
-  const Region& piece = must_find(reader, id);
-  std::string text = line_directive(1, solution.name);
-  append_lines(text, solution.lines, 0, hole.begin_line);
-  text += line_directive(piece.begin_line + 1, reader.name);
-  text += join_lines(piece.body);
-  text += '\n';  // so that a backslash at the end of the body joins this line, not the directive
-  text += line_directive(hole.end_line, solution.name);
-  append_lines(text, solution.lines, hole.end_line - 1, solution.lines.size());
-  return text;
 }
 
 std::string replace_body(const MarkedFile& file, std::string_view id, const std::vector<std::string>& body) {

@@ -74,14 +74,42 @@ std::string make_stub(const MarkedFile& solution);
 /// nothing but comments and white space.
 bool is_open(const Region& region);
 
-/// The solution with the body of region `id` taken from `reader`, with #line directives so that the compiler names the
-/// reader's file and line within the region and the solution's outside. Throws MarkerError if the region is not in
-/// both.
-std::string graft(const MarkedFile& solution, const MarkedFile& reader, std::string_view id);
+/// `base` with the bodies of the regions `ids` taken from `reader`, with #line directives so that the compiler names
+/// the reader's file and line within a region and the base's outside. Each body stands between guards, so that it is
+/// the compiler that says whether it stays in its place: a type declared before it is named after it, macros that it
+/// defines are taken back, and the file's end asks for what was defined behind it. `token` is part of their names: what
+/// a body must not be able to name has one that nobody can foresee. MarkerError if a region is not in both.
+std::string with_bodies(const MarkedFile& base, const MarkedFile& reader, const std::vector<std::string>& ids,
+                        std::string_view token = "reader");
+
+/// What a reader has written between the lines that were given: headers, functions of one's own.
+struct Additions {
+  struct Block {
+    std::size_t after;  ///< so many given lines (outside_regions) stand before it
+    int line;           ///< of the reader's file, where it begins
+    std::vector<std::string> lines;
+  };
+  std::vector<std::string> headers;  ///< "<time.h>", from lines that include nothing else
+  std::vector<Block> blocks;
+  int changed_line = 0;  ///< the first given line that is gone, or stands otherwise: where, in the reader's file; or 0
+};
+Additions additions_of(const MarkedFile& reader, const MarkedFile& given);
+
+/// `given` with these additions where they stood, each between guards that compile between functions alone. Headers
+/// come first, those that are there.
+std::string with_additions(const MarkedFile& given, const Additions& additions, const MarkedFile& reader,
+                           std::string_view token);
 
 /// The file with region `id`'s body replaced by `body` lines, which end as the BEGIN line does; everything else byte
 /// for byte as it is (reset, gates, mutants). MarkerError if there is no such region.
 std::string replace_body(const MarkedFile& file, std::string_view id, const std::vector<std::string>& body);
+
+/// One line outside the regions' bodies, as it is compared: without white space behind a marker.
+struct OutsideLine {
+  int number;  ///< from 1
+  std::string_view text;
+};
+std::vector<OutsideLine> outside_lines(const MarkedFile& file);
 
 /// The text with every region's body removed and its marker lines left: what must not drift. STUB lines, line ends and
 /// white space after a marker do not count. Equal for a solution, its stub, and the same stub filled in.

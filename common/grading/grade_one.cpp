@@ -5,13 +5,12 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <random>
 
 #include "common/book/files.hpp"
-#include "common/grading/confine.hpp"
-#include "common/grading/given.hpp"
+#include "common/book/markers.hpp"
 #include "common/grading/points.hpp"
 #include "common/grading/repeat.hpp"
-#include "common/grading/screen.hpp"
 #include "common/judge/run.hpp"
 
 namespace workbook::grading {
@@ -26,26 +25,129 @@ bool is_of(const Chapter& chapter, const std::string& file) {
   return file.starts_with("chapters/" + chapter.name() + "/");
 }
 
-/// A mirror of the book in a folder that only we can read: the pristine chapters with the submission's files over them.
-Workspace mirror_book(const Course& course, const fs::path& folder, const Files& handed_in) {
-  const Workspace& workspace = course.workspace;
-  fs::remove_all(folder / "chapters");
-  for (const auto& [name, text] : course.pristine) book::write_file(folder / name, text);
-  for (const auto& [name, text] : handed_in) book::write_file(folder / name, confined(text));
-  for (const char* name : {"solutions", "tests", "common"}) {
-    if (!fs::exists(folder / name)) fs::create_directory_symlink(workspace.book.root / name, folder / name);
-  }
-  fs::create_directories(folder / "build");
-  if (!fs::exists(folder / "build" / "bin")) {
-    fs::create_directory_symlink(workspace.toolchain.build_folder / "bin", folder / "build" / "bin");
-  }
-  Workspace mirror = workspace;
-  mirror.book.root = folder;
-  mirror.toolchain.build_folder = folder / "build";
-  mirror.toolchain.root = folder;
-  mirror.on_progress = {};
-  return mirror;
+/// Part of names that no submission can foresee.
+std::string new_token() {
+  std::random_device device;
+  return fmt::format("{:08x}{:08x}", device(), device());
 }
+
+/// A mirror of the book in a folder that only we can read: the chapters as they were handed in, and, in composed/, what
+/// is compiled of them: the pristine chapters with the regions' bodies put in.
+class Mirror {
+ public:
+  Mirror(const Course& course, fs::path folder, const Files& handed_in)
+      : course_(course), folder_(std::move(folder)), token_(new_token()), workspace_(course.workspace) {
+    for (const char* made : {"chapters", "composed", "solutions", "headers"}) fs::remove_all(folder_ / made);
+    for (const auto& [name, text] : course.pristine) {
+      book::write_file(folder_ / name, text);
+      book::write_file(composed(name), text);
+    }
+    for (const auto& [name, text] : handed_in) book::write_file(folder_ / name, text);
+    const fs::path& root = course.workspace.book.root;
+    fs::create_directories(folder_ / "headers");
+    for (const char* name : {"tests", "common"}) link(root / name, folder_ / name);
+    for (const auto& entry : fs::directory_iterator(root / "solutions"))
+      link(entry.path(), folder_ / "solutions" / entry.path().filename());
+    link(course.workspace.toolchain.build_folder / "bin", folder_ / "build" / "bin");
+    workspace_.book.root = folder_;
+    workspace_.toolchain.build_folder = folder_ / "build";
+    workspace_.toolchain.root = folder_;
+    workspace_.on_progress = {};
+  }
+  const Workspace& workspace() const { return workspace_; }
+  const std::string& token() const { return token_; }
+  Tree tree(const Chapter& chapter) const {
+    return {"submission", folder_ / "composed" / chapter.name(), false, folder_ / "chapters" / chapter.name()};
+  }
+
+  /// Puts a chapter together. `compiles`: whether the chapter does, as it lies there. What stands between given lines
+  /// counts if the chapter compiles with it, all of it or each by itself; what does not is noted.
+  /// True if headers are included that the book does not: with_headers has the book's files with them.
+  bool compose(const Chapter& chapter, const Files& handed_in, const std::function<bool()>& compiles,
+               std::vector<std::string>& notes) {
+    std::map<std::string, book::Additions> wanted, taken;
+    bool any = false;
+    for (const auto& [name, text] : handed_in) {
+      if (!is_of(chapter, name)) continue;
+      wanted[name] = book::additions_of(book::parse_reader(name, text), given(name));
+      taken[name].headers = wanted[name].headers;
+      any = any || !wanted[name].blocks.empty();
+    }
+    if (any) {
+      write_given(wanted, handed_in);
+      if (compiles()) {
+        taken = wanted;
+      } else {
+        for (const auto& [name, additions] : wanted) {
+          for (const book::Additions::Block& block : additions.blocks) {
+            taken[name].blocks.push_back(block);
+            write_given(taken, handed_in);
+            if (compiles()) continue;
+            taken[name].blocks.pop_back();
+            notes.push_back(
+                fmt::format("{}:{}: what was added here does not compile between the given functions, and was left out",
+                            name, block.line));
+          }
+        }
+      }
+    }
+    bool headers = false;
+    for (const auto& [name, additions] : taken) headers = headers || !additions.headers.empty();
+    if (headers) fs::copy(fs::canonical(folder_ / "solutions" / chapter.name()), with_headers(chapter).folder);
+    for (const auto& [name, additions] : taken) {
+      const book::MarkedFile reader = book::parse_reader(name, handed_in.at(name));
+      const book::MarkedFile base = book::parse_reader(name, with(additions, course_.pristine.at(name), reader));
+      std::vector<std::string> ids;
+      for (const book::Region& region : base.regions)
+        if (reader.find(region.id) != nullptr) ids.push_back(region.id);
+      book::write_file(composed(name), book::with_bodies(base, reader, ids, token_));
+      if (additions.blocks.empty() && additions.headers.empty()) continue;
+      // What stands beside the exercises stands beside the book's answers to the others too.
+      const fs::path own = own_solutions(chapter);
+      const std::string file = fs::path(name).filename().string();
+      const std::string text = book::read_file(own / file);
+      book::write_file(own / file, with(additions, text, reader));
+      if (headers)
+        book::write_file(with_headers(chapter).folder / file, with({additions.headers, {}, 0}, text, reader));
+    }
+    return headers;
+  }
+  /// The book's files with the headers that were added.
+  Tree with_headers(const Chapter& chapter) const { return {"headers", folder_ / "headers" / chapter.name()}; }
+
+ private:
+  static void link(const fs::path& to, const fs::path& from) {
+    fs::create_directories(from.parent_path());
+    if (!fs::exists(from)) fs::create_directory_symlink(to, from);
+  }
+  fs::path composed(const std::string& name) const {
+    return folder_ / "composed" / fs::path(name).lexically_relative("chapters");
+  }
+  book::MarkedFile given(const std::string& name) const { return book::parse_reader(name, course_.pristine.at(name)); }
+  std::string with(const book::Additions& additions, const std::string& given, const book::MarkedFile& reader) const {
+    return book::with_additions(book::parse_reader(reader.name, given), additions, reader, token_);
+  }
+  void write_given(const std::map<std::string, book::Additions>& additions, const Files& handed_in) const {
+    for (const auto& [name, own] : additions)
+      book::write_file(composed(name),
+                       with(own, course_.pristine.at(name), book::parse_reader(name, handed_in.at(name))));
+  }
+  /// The chapter's solution as files of this mirror's own.
+  fs::path own_solutions(const Chapter& chapter) const {
+    const fs::path own = folder_ / "solutions" / chapter.name();
+    if (fs::is_symlink(own)) {
+      const fs::path books = fs::canonical(own);
+      fs::remove(own);
+      fs::copy(books, own);
+    }
+    return own;
+  }
+
+  const Course& course_;
+  fs::path folder_;
+  std::string token_;
+  Workspace workspace_;
+};
 
 void add_test(const Course& course, const Chapter& chapter, const Verdict& verdict, GradedSubmission& graded) {
   graded.tests.push_back({verdict, item_of(course.assignment, chapter.number, verdict)});
@@ -86,65 +188,79 @@ void take_tests(const Course& course, const Chapter& chapter, const ChapterRun& 
   }
 }
 
-/// What in the source has no place in an answer, as verdicts of its chapter's items; true if there is any.
-bool reject(const Course& course, const Chapter& chapter, const Files& handed_in, GradedSubmission& graded) {
-  Verdict verdict;
-  verdict.chapter = chapter.name();
-  verdict.test = "the source can be graded";
-  verdict.backend = course.backends.at(chapter.number).front();
-  verdict.result = Result::rejected;
-  for (const auto& [name, text] : handed_in) {
-    if (!is_of(chapter, name)) continue;
-    for (const Refusal& refusal : screen_source(text, course.pristine.at(name))) {
-      if (!verdict.place) verdict.place = {name, refusal.line};
-      verdict.message += fmt::format("{}:{}: {} has no place in an answer\n", name, refusal.line, refusal.what);
-    }
-  }
-  if (!verdict.place) return false;
-  for (const book::Exercise& exercise : chapter.exercises) {
-    verdict.exercise = exercise.id;
-    graded.tests.push_back({verdict, exercise.id});
-  }
-  verdict.exercise = judge::kWhole;
-  graded.tests.push_back({verdict, chapter_item(chapter.number)});
-  for (std::size_t i = 0; i < course.assignment.bars.size(); ++i) {
-    if (course.assignment.bars[i].chapter == chapter.number) graded.tests.push_back({verdict, bar_item(i)});
-  }
-  return true;
+using BuildOne = std::function<worker::WorkerBuilt(const worker::WorkerJob&)>;
+
+/// The call graph of what a job builds; empty where it does not compile.
+CallGraph call_graph(worker::WorkerJob job, const BuildOne& build) {
+  job.name += ".calls";
+  job.flags = call_graph_flags();
+  CallGraph graph;
+  graph.add(build(job).calls);
+  return graph;
 }
 
-/// What an exercise is judged on, so far as an answer could turn it to its use: the whole chapter stands in for a graft
-/// only with the given code as it was given, and is asked where a graft would call the answer by way of the book's.
-void distrust(const Course& course, const Chapter& chapter, const Files& handed_in, RunRequest& request) {
-  Files solution, source;
-  for (const std::string& file : chapter.files) {
-    const fs::path path = course.workspace.book.solution(chapter, file);
-    if (fs::exists(path)) solution[file] = book::read_file(path);
-    const std::string name = "chapters/" + chapter.name() + "/" + file;
-    const auto found = handed_in.find(name);
-    if (found == handed_in.end()) continue;
-    source[file] = found->second;
-    request.whole_stands_in = request.whole_stands_in && keeps_given(found->second, course.pristine.at(name));
+/// Has an exercise whose answer calls another's judged on the whole chapter, where that is the student's own as well.
+/// Asked of the whole chapter; where that does not compile, of each graft.
+void judge_callers_on_whole(const Course& course, const Chapter& chapter, const CallGraph& books, const BuildOne& build,
+                            judge::Plan& plan) {
+  std::map<std::string, book::MarkedFile> solution;
+  for (const std::string& file : chapter.files)
+    solution[file] = book::parse_reader(file, book::read_file(course.workspace.book.solution(chapter, file)));
+  std::set<std::string> open;
+  for (const book::Exercise& exercise : chapter.exercises) open.insert(exercise.id);
+  const CallGraph own = call_graph(plan.jobs.at(plan.whole), build);
+  const std::set<std::string> of_whole =
+      own.empty() ? std::set<std::string>() : calls_of_others(books, own, solution, open);
+  for (auto& [id, exercise] : plan.exercises) {
+    if (exercise.worker.empty() || exercise.worker == plan.whole || exercise.worker.starts_with("solutions/")) continue;
+    bool calls = of_whole.contains(id);
+    if (own.empty()) {
+      const CallGraph graft = call_graph(plan.jobs.at(exercise.worker), build);
+      calls = !graft.empty() && calls_of_others(books, graft, solution, open).contains(id);
+    }
+    if (calls) exercise.worker = plan.whole;
   }
-  request.on_whole = circular_exercises(solution, source);
 }
 
 /// Runs a chapter's tests, public and hidden, on each of its backends.
-void run_chapter(const Course& course, const Workspace& mirror, const Chapter& chapter, const Files& handed_in,
-                 Shared& shared, unsigned slot, GradedSubmission& graded) {
+void run_chapter(const Course& course, Mirror& files, const Chapter& chapter, const Files& handed_in, Shared& shared,
+                 unsigned slot, GradedSubmission& graded) {
   RunRequest request;
   request.time_limit = course.options.time_limit;
   request.total_time = shared.total_time.at(chapter.number);
   request.gpu_grafts = true;
   request.build = [&](const std::vector<worker::WorkerJob>& jobs) { return shared.workshop.build(slot, jobs); };
-  distrust(course, chapter, handed_in, request);
-  const Tree tree{"submission", mirror.book.root / "chapters" / chapter.name()};
+  request.token = files.token();
+  request.whole_stands_in = false;
+  const Workspace& mirror = files.workspace();
+  const Tree tree = files.tree(chapter);
+  const Backend first = course.backends.at(chapter.number).front();
+  const auto build = [&](const worker::WorkerJob& job) {
+    return shared.turns.beside_others([&] { return shared.workshop.build(slot, {job}).at(job.name); });
+  };
+  int tries = 0;
+  const bool headers = files.compose(
+      chapter, handed_in,
+      [&] {
+        worker::WorkerJob job = whole_job(mirror, chapter, tree, first);
+        job.name = fmt::format("additions{}/{}", ++tries, job.name);  // each is built anew
+        return build(job).ok;
+      },
+      graded.notes);
+  if (headers) {
+    for (const Backend backend : course.backends.at(chapter.number)) {
+      worker::WorkerJob job = whole_job(mirror, chapter, files.with_headers(chapter), backend);
+      job.name = kBooksWithHeaders + job.name;
+      build(job);
+    }
+  }
   for (const Backend backend : course.backends.at(chapter.number)) {
     request.backend = backend;
     request.worker_prefix = shared.workshop.worker_prefix(slot, backend);
     request.program.clear();
     request.hidden = false;
-    const judge::Plan plan = make_plan(mirror, chapter, tree, request);
+    judge::Plan plan = make_plan(mirror, chapter, tree, request);
+    if (backend == first) judge_callers_on_whole(course, chapter, shared.calls.at(chapter.number), build, plan);
     const judge::Built built = shared.turns.beside_others([&] { return build_plans(mirror, {plan}, request.build); });
     const auto start = std::chrono::steady_clock::now();
     const auto run_all = [&] {
@@ -204,9 +320,8 @@ GradedSubmission grade_one(const Course& course, Shared& shared, unsigned slot, 
   GradedSubmission graded;
   graded.notes = handed_in.notes;
   shared.workshop.clear(slot);
-  const Workspace mirror = mirror_book(course, shared.workshop.mirror(slot), handed_in.files);
+  Mirror mirror(course, shared.workshop.mirror(slot), handed_in.files);
   for (const Chapter& chapter : course.chapters) {
-    if (reject(course, chapter, handed_in.files, graded)) continue;
     const auto run = [&](GradedSubmission& into) {
       run_chapter(course, mirror, chapter, handed_in.files, shared, slot, into);
     };
@@ -223,6 +338,27 @@ GradedSubmission grade_one(const Course& course, Shared& shared, unsigned slot, 
   graded.items = give_points(course.assignment, course.workspace.book, graded.tests);
   graded.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return graded;
+}
+
+std::map<int, CallGraph> learn_solutions(const Course& course, Workshop& workshop) {
+  std::map<int, CallGraph> calls;
+  for (const Chapter& chapter : course.chapters) {
+    const Tree tree{"book", solutions_tree(course.workspace, chapter).folder};
+    const auto build = [&](worker::WorkerJob job) {
+      job.name = kBooks + job.name;
+      return workshop.build(0, {job}).at(job.name);
+    };
+    for (const Backend backend : course.backends.at(chapter.number))
+      build(whole_job(course.workspace, chapter, tree, backend));
+    calls[chapter.number] =
+        call_graph(whole_job(course.workspace, chapter, tree, course.backends.at(chapter.number).front()), build);
+    if (calls[chapter.number].empty())
+      throw judge::EnvironmentError(
+          fmt::format("chapter {}: the compiler does not say who calls whom (-fcallgraph-info): grading wants g++",
+                      chapter.number));
+  }
+  workshop.clear(0);
+  return calls;
 }
 
 std::map<int, double> prove_solutions(const Course& course, Workshop& workshop) {

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 
+#include "common/grading/call_graph.hpp"
 #include "common/grading/course.hpp"
 #include "common/grading/graded.hpp"
 #include "common/grading/isolation.hpp"
@@ -29,6 +30,7 @@ class Untouched {
 /// What the submissions of a class share while they are graded.
 struct Shared {
   Workshop& workshop;
+  std::map<int, CallGraph> calls;    ///< of each chapter's solution
   std::map<int, double> total_time;  ///< seconds that a chapter's tests may take, public and hidden together
   Untouched untouched;
   Turns turns;
@@ -38,6 +40,9 @@ struct Shared {
 /// in, and what all submissions have in common, is left to the caller. A test that took too long is run again while
 /// nothing else is graded, and counts as it ends then.
 GradedSubmission grade_one(const Course& course, Shared& shared, unsigned slot, const HandedIn& handed_in);
+
+/// Compiles the book's own solutions as submissions are: the names that they have, and who calls whom.
+std::map<int, CallGraph> learn_solutions(const Course& course, Workshop& workshop);
 
 /// The book's own solution has to pass as submissions will run before anybody's is graded: a GPU's driver may refuse to
 /// work for another user or in the filter, a container may forbid what a worker needs. EnvironmentError with what does

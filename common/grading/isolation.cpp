@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
+#include <functional>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -285,8 +286,10 @@ Workshop::Workshop(const worker::Toolchain& toolchain, const fs::path& book_root
       for (auto* words : {&inside_.backends.at(backend).compile, &inside_.backends.at(backend).kernels})
         if (!words->empty()) words->emplace_back("-fmax-errors=50");
     }
-    if (limits_.judge_objects && inside_.backends.contains(Backend::cpu))
-      inside_.backends.at(Backend::cpu).compile.emplace_back("-fstack-usage");
+    for (const Backend backend : {Backend::cpu, Backend::sim})
+      if (limits_.judge_objects && inside_.backends.contains(backend))
+        for (auto* words : {&inside_.backends.at(backend).compile, &inside_.backends.at(backend).kernels})
+          if (!words->empty()) words->emplace_back("-save-temps=obj");  // the preprocessed source
     open_to_all(headers);
     open_to_all(objects);
     for (unsigned slot = 0; slot < slots_; ++slot) clear(slot);
@@ -321,6 +324,7 @@ void Workshop::clear(unsigned slot) {
   if (isolation_.other_user) give_to(folder / "workers", 0, user(slot, 0));
   built_[slot].clear();
   slow_[slot] = false;
+  std::erase_if(books_names_, [&](const auto& known) { return known.first.first == slot; });
 }
 
 std::vector<std::string> Workshop::share_of_cores(unsigned slot) const {
@@ -357,6 +361,7 @@ WorkerJob stage_sources(const WorkerJob& job, const fs::path& stage) {
   staged.name = "worker";
   staged.backend = job.backend;
   staged.architecture = job.architecture;
+  staged.flags = job.flags;
   std::vector<fs::path> sources = job.sources;
   sources.insert(sources.end(), job.books_sources.begin(), job.books_sources.end());
   for (const fs::path& source : sources) {
@@ -382,20 +387,24 @@ WorkerJob stage_sources(const WorkerJob& job, const fs::path& stage) {
 
 namespace {
 
+/// What the preprocessor has made of a source, beside its object file.
+std::string preprocessed(const fs::path& object) {
+  const fs::path text = fs::path(object).replace_extension(".ii");
+  return fs::exists(text) ? book::read_file(text) : "";
+}
+
 /// What the compiled answers may not have, as a build that failed. Stages and operations are the book's own.
-void judge_objects(const WorkerJob& job, const std::set<std::string>& taken, WorkerBuilt& built) {
+void judge_objects(const WorkerJob& job, const std::set<std::string>& taken,
+                   const std::function<const NameCounts&(const fs::path&)>& books_names, WorkerBuilt& built) {
   for (const fs::path& source : job.sources) {
     const std::string stem = source.stem().string();
     if (stem == "stage" || stem == "operations") continue;
     const fs::path& object = built.objects.at(source);
     const bool kernels = source.extension() == ".cu";
-    std::vector<std::string> refused =
+    std::vector<std::string> refused = more_than(refused_names(preprocessed(object)), books_names(source));
+    const std::vector<std::string> more =
         refused_in_object(object, {kernels, kernels && job.backend == Backend::cuda, taken});
-    const fs::path stack = fs::path(object).replace_extension(".su");
-    if (job.backend == Backend::cpu && fs::exists(stack)) {
-      const std::vector<std::string> more = refused_on_stack(stack);
-      refused.insert(refused.end(), more.begin(), more.end());
-    }
+    refused.insert(refused.end(), more.begin(), more.end());
     for (const std::string& what : refused) {
       built.ok = false;
       built.log +=
@@ -463,8 +472,34 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
       give_to(stage / folder, id, id);
   }
   WorkerBuilt built = worker::build_workers(toolchain, {staged}).at("worker");
-  if (built.ok && limits_.judge_objects)
-    judge_objects(staged, names_taken(toolchain.backends.at(job.backend).objects), built);
+  if (!job.flags.empty()) {
+    bool all = true;
+    for (const auto& [source, object] : built.objects) {
+      const fs::path calls = fs::path(object).replace_extension(".ci");
+      all = all && fs::exists(calls);
+      if (all) built.calls += book::read_file(calls);
+    }
+    if (!all) built.calls.clear();  // half a graph would say that half of the calls are not made
+  }
+  // By its place in the book, "chapters/02_…/x.cpp", whichever slot it is compiled in.
+  const auto key = [&](const fs::path& source) {
+    return source.lexically_relative(stage).string() + " " + worker::name(job.backend);
+  };
+  if (built.ok && limits_.judge_objects && job.flags.empty() && job.name.starts_with(kBooks)) {
+    const std::lock_guard lock(mutex_);
+    const unsigned of = job.name.starts_with(kBooksWithHeaders) ? slot : slots_;
+    for (const fs::path& source : staged.sources)
+      books_names_[{of, key(source)}] = refused_names(preprocessed(built.objects.at(source)));
+  } else if (built.ok && limits_.judge_objects && job.flags.empty()) {
+    judge_objects(
+        staged, names_taken(toolchain.backends.at(job.backend).objects),
+        [&](const fs::path& source) -> const NameCounts& {
+          const std::lock_guard lock(mutex_);
+          const auto own = books_names_.find({slot, key(source)});
+          return own != books_names_.end() ? own->second : books_names_[{slots_, key(source)}];
+        },
+        built);
+  }
   if (built.ok) hand_over(slot, job.name, built);
   if (!built.ok) require_room(folder_);
   if (!built.ok && built.log.ends_with("compiling was interrupted\n"))
@@ -490,7 +525,11 @@ std::map<std::string, WorkerBuilt> Workshop::build(unsigned slot, const std::vec
     if (known != built_[slot].end()) {
       built[job.name] = known->second;
     } else {
-      (job.name.starts_with("solutions/") ? own : others).push_back(&job);
+      // The book's own solution, unless something of the submission stands in it.
+      const bool books =
+          job.name.starts_with("solutions/") &&
+          !fs::canonical(job.include).lexically_relative(book_root_ / "solutions").string().starts_with("..");
+      (books ? own : others).push_back(&job);
     }
   }
   std::mutex mutex;

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/grading/names.hpp"
 #include "common/worker/build.hpp"
 
 namespace workbook::grading {
@@ -62,6 +63,11 @@ Isolation prove_isolation(const std::filesystem::path& program,
 /// For --unsafe: none, and the record says so.
 Isolation no_isolation();
 
+/// How jobs of the book's own code begin, from which the names are learned that an answer may have: as it is, and with
+/// the headers that a submission includes beside it.
+inline constexpr const char* kBooks = "book/";
+inline constexpr const char* kBooksWithHeaders = "book/headers/";
+
 /// The folder that grading works in: the book's headers and what workers are linked with, as a submission may see them,
 /// and a slot for each submission that is graded at the same time. Removed with its owner.
 class Workshop {
@@ -109,6 +115,8 @@ class Workshop {
   worker::Toolchain inside_;  ///< the toolchain with the workshop's paths; root and build folder are a stage's
   std::mutex mutex_;          ///< of built_, and of building the book's own workers
   std::vector<std::map<std::string, worker::WorkerBuilt>> built_;  ///< by slot and job
+  /// By slot, or slots_ for all, and source: the names that the book's own file has.
+  std::map<std::pair<unsigned, std::string>, NameCounts> books_names_;
   std::vector<char> slow_;  ///< by slot: something of its submission took too long to compile
 };
 

@@ -26,8 +26,4 @@ std::set<std::string> names_taken(const std::vector<std::string>& files);
 /// of programs, and what kernels are made of. Empty: all is well.
 std::vector<std::string> refused_in_object(const std::filesystem::path& object, const ObjectRules& rules);
 
-/// The same for what a compiler says of the stack that each function uses (-fstack-usage): no array of a size that only
-/// the call knows, and nothing large, which counts of memory would not see.
-std::vector<std::string> refused_on_stack(const std::filesystem::path& report);
-
 }  // namespace workbook::grading

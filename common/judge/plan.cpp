@@ -65,7 +65,7 @@ std::map<std::string, RegionInTree> regions_of(const Workspace& workspace, const
   std::map<std::string, RegionInTree> found;
   for (const std::string& file : chapter.files) {
     const fs::path solution_path = workspace.book.solution(chapter, file);
-    const fs::path reader_path = tree.folder / file;
+    const fs::path reader_path = tree.written() / file;
     RegionInTree region_in;
     region_in.file = file;
     if (fs::exists(reader_path)) {
@@ -115,10 +115,12 @@ Tree write_graft(const Workspace& workspace, Plan& plan, const RegionInTree& in,
   const Chapter& chapter = *plan.chapter;
   Tree grafted{"grafts/" + plan.tree.name + "/" + id,
                workspace.toolchain.build_folder / "grafts" / plan.tree.name / id / chapter.name(),
-               plan.tree.first_element_only};
+               plan.tree.first_element_only,
+               {}};
   for (const std::string& file : chapter.files) {
-    const fs::path copied = workspace.book.solution(chapter, file), own = plan.tree.folder / file;
-    const std::string text = file == in.file ? book::graft(in.solution, in.reader, id) : book::read_file(copied);
+    const fs::path copied = workspace.book.solution(chapter, file), own = plan.tree.written() / file;
+    const std::string text =
+        file == in.file ? book::with_bodies(in.solution, in.reader, {id}, plan.request.token) : book::read_file(copied);
     book::write_if_changed(grafted.folder / file, text);
     const bool same = fs::is_regular_file(own) && book::read_file(own) == text;
     plan.known_as[workspace.shown(grafted.folder / file)] = workspace.shown(same ? own : copied);
@@ -149,8 +151,7 @@ PlannedExercise plan_exercise(const Workspace& workspace, Plan& plan, const std:
   };
   if (book::is_open(*region)) {
     planned.open = true;
-  } else if (!graft || plan.request.on_whole.contains(id) ||
-             is_solution_but(workspace, *plan.chapter, plan.tree, in, *region)) {
+  } else if (!graft || is_solution_but(workspace, *plan.chapter, plan.tree, in, *region)) {
     planned.worker = plan.whole;
   } else if (region->body == in.solution.find(id)->body) {
     runs_on(solutions_tree(workspace, *plan.chapter));
@@ -184,7 +185,7 @@ void plan_for_debugger(Plan& plan) {
   for (auto& [id, exercise] : plan.exercises) {
     if (exercise.worker.empty()) continue;
     worker::WorkerJob job = plan.jobs.at(exercise.worker);
-    job.debug = true;
+    job.flags = {"-O0", "-g"};
     job.name += ".debug";
     exercise.worker = job.name;
     plan.jobs.try_emplace(job.name, std::move(job));

@@ -24,6 +24,10 @@ struct Tree {
   /// The kernels for the chapter's first element are the tree's; those for its other elements are the book's, whatever
   /// of the tree they include, unless their own file is another. No test of those says anything of the tree.
   bool first_element_only = false;
+  /// Where the reader's own files lie, if those in `folder` were put together from them: markers and lines are theirs.
+  std::filesystem::path as_written = {};
+
+  const std::filesystem::path& written() const { return as_written.empty() ? folder : as_written; }
 };
 Tree readers_tree(const Workspace& workspace, const book::Chapter& chapter);
 Tree solutions_tree(const Workspace& workspace, const book::Chapter& chapter);
@@ -54,10 +58,10 @@ struct PlanRequest {
   std::string exercise;            ///< only this exercise's tests, or kWhole; empty: all
   bool previous_readers = false;   ///< the previous chapter, to compare with, is the reader's own
   bool gpu_grafts = false;         ///< judges each exercise on a graft on the GPU too, not on the whole chapter
-  /// Judged on the whole chapter too, not on a graft: grading names those that a graft would prove nothing about.
-  std::set<std::string> on_whole = {};
   /// An exercise whose graft does not compile is judged on the whole chapter, which may hold what it needs.
   bool whole_stands_in = true;
+  /// Part of the names that guard a graft's region (book::with_bodies).
+  std::string token = "reader";
   bool debug = false;  ///< exercises run on builds of their own for a debugger: -O0 -g
 };
 

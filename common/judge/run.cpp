@@ -53,7 +53,7 @@ std::string narrow_offsets(const Workspace& workspace, const Plan& plan, const s
       warnings += fmt::format(
           "{}:{}: {} is computed in 32 bits, and wrong from 2^31 on, more than a test can hold: "
           "make its first factor a std::int64_t\n",
-          workspace.shown(plan.tree.folder / in.file), product.line, product.text);
+          workspace.shown(plan.tree.written() / in.file), product.line, product.text);
     }
   }
   return warnings;
@@ -67,7 +67,7 @@ std::string own_warnings(const Workspace& workspace, const Plan& plan, const Bui
     return std::ranges::any_of(plan.regions, [&](const auto& entry) {
       const auto& [id, in] = entry;
       const book::Region* region = in.reader.find(id);
-      return is_asked(id, exercise) && region != nullptr && file == workspace.shown(plan.tree.folder / in.file) &&
+      return is_asked(id, exercise) && region != nullptr && file == workspace.shown(plan.tree.written() / in.file) &&
              line > region->begin_line && line < region->end_line && !book::is_open(*region);
     });
   };
@@ -162,7 +162,7 @@ json subjects_json(const Workspace& workspace, const Plan& plan, const Built& bu
     run.notes.push_back(
         fmt::format("{}:{} is not as it was given, and belongs to no exercise: exercises of this file were tested with "
                     "the book's lines around them",
-                    workspace.shown(plan.tree.folder / file), line));
+                    workspace.shown(plan.tree.written() / file), line));
   }
   return subjects;
 }
@@ -178,7 +178,7 @@ std::string debugger_of(const Workspace& workspace, const Plan& plan, const RunR
     const book::Region* region = in.reader.find(id);
     const auto& tests = plan.chapter->find(id)->tests;
     if (region == nullptr || std::ranges::find(tests, request.only) == tests.end()) continue;
-    place = fmt::format("{}:{}", workspace.shown(plan.tree.folder / in.file), region->begin_line + 1);
+    place = fmt::format("{}:{}", workspace.shown(plan.tree.written() / in.file), region->begin_line + 1);
   }
   std::string words = "gdb -q -ex 'set confirm off' -ex 'set breakpoint pending on'";
   if (!place.empty()) words += fmt::format(" -ex {} -ex run", worker::shell_quoted("tbreak " + place));
@@ -356,7 +356,7 @@ ChapterRun run_plan(const Workspace& workspace, const Plan& plan, const Built& b
     if (found == plan.regions.end() || !found->second.error.empty()) continue;
     const book::Region* region = found->second.reader.find(verdict.exercise);
     if (region == nullptr) continue;
-    verdict.place = {workspace.shown(plan.tree.folder / found->second.file),
+    verdict.place = {workspace.shown(plan.tree.written() / found->second.file),
                      region->begin_line + (verdict.result == Result::todo ? 1 : 0)};
   }
   return run;

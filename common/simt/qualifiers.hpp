@@ -8,7 +8,9 @@
 #define __global__
 #define __device__
 #define __host__
+#ifndef __forceinline__  // a build that shows who calls whom names another
 #define __forceinline__ inline __attribute__((always_inline))
+#endif
 #if defined(__clang__)  // which warns of constants that nothing uses: says that these are
 #define __launch_bounds__(...) __attribute__((annotate("launch bounds", __VA_ARGS__)))
 #else

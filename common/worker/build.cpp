@@ -130,9 +130,10 @@ std::string architecture_rule(const Toolchain& toolchain, const std::string& arc
 
 /// The precompiled header that a kernel file is compiled with, or empty. It is of use with the flags it was made with
 /// alone. (A build in an isolation of its own has another build folder, without it.)
-fs::path precompiled_header(const Toolchain& toolchain, Backend backend, const fs::path& source, bool debug) {
+fs::path precompiled_header(const Toolchain& toolchain, Backend backend, const fs::path& source,
+                            const std::vector<std::string>& flags) {
   const std::string& header = toolchain.backends.at(backend).precompiled;
-  if (header.empty() || !is_kernel_file(source) || debug) return {};
+  if (header.empty() || !is_kernel_file(source) || !flags.empty()) return {};
   const fs::path precompiled = toolchain.build_folder / (header + ".gch");
   std::error_code ignored;
   return fs::exists(precompiled, ignored) ? precompiled : fs::path();
@@ -140,18 +141,18 @@ fs::path precompiled_header(const Toolchain& toolchain, Backend backend, const f
 
 /// `include`: the folder with the chapter's headers; `used`: those of earlier chapters.
 std::string compile_step(const Toolchain& toolchain, Backend backend, const fs::path& source, const fs::path& include,
-                         const std::vector<fs::path>& used, bool debug, const std::string& architecture,
-                         const fs::path& object) {
+                         const std::vector<fs::path>& used, const std::vector<std::string>& flags,
+                         const std::string& architecture, const fs::path& object) {
   const fs::path shown = from_root(toolchain, source);
   std::vector<std::string> includes{fmt::format("-I{}", from_root(toolchain, include).string())};
   for (const fs::path& folder : used) {
     const std::string option = fmt::format("-I{}", from_root(toolchain, folder.parent_path()).string());
     if (includes.back() != option) includes.push_back(option);
   }
-  if (debug) includes.insert(includes.end(), {"-O0", "-g"});
+  includes.insert(includes.end(), flags.begin(), flags.end());
   // What the compiler reads first. It names no files of a precompiled header, so ninja is told of it here.
   std::string first, implicit;
-  if (const fs::path precompiled = precompiled_header(toolchain, backend, source, debug); !precompiled.empty()) {
+  if (const fs::path precompiled = precompiled_header(toolchain, backend, source, flags); !precompiled.empty()) {
     fs::path header = precompiled;
     first = command_line({"-include", header.replace_extension().string()});
     implicit = " | " + in_ninja(precompiled);
@@ -281,13 +282,13 @@ std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, con
                          bool shared = false) {
       std::string key = std::string(name(job.backend)) + '\n' + source.string() + '\n' + include.string();
       for (const fs::path& folder : used) key += '\n' + folder.string();
-      if (job.debug) key += "\ndebug";
+      for (const std::string& flag : job.flags) key += '\n' + flag;
       const std::string architecture = shared ? "" : job.architecture;
       if (!architecture.empty()) key += '\n' + architecture;
       objects.push_back(shown_folder / "objects" / (source.stem().string() + "." + hash(key) + ".o"));
       worker.objects[source] = toolchain.root / objects.back();
       if (known_objects.insert(objects.back()).second) {
-        text += compile_step(toolchain, job.backend, source, include, used, job.debug, architecture, objects.back());
+        text += compile_step(toolchain, job.backend, source, include, used, job.flags, architecture, objects.back());
       }
     };
     for (const fs::path& source : job.sources) add(source, job.include, job.used);

@@ -55,7 +55,7 @@ struct WorkerJob {
   std::vector<std::filesystem::path> used = {};  ///< folders of earlier chapters, included as "NN_name/file"
   std::vector<std::string> libraries = {};       ///< what it is linked with beyond what every worker is
   std::string architecture = {};                 ///< that nvcc compiles it for, "sm_90a"; empty: the toolchain's
-  bool debug = false;                            ///< -O0 -g
+  std::vector<std::string> flags = {};           ///< of the compiler, behind its own
 };
 
 struct WorkerBuilt {
@@ -63,6 +63,7 @@ struct WorkerBuilt {
   std::filesystem::path executable;
   std::string log;                                                 ///< what the compiler said: errors, or warnings
   std::map<std::filesystem::path, std::filesystem::path> objects;  ///< by source
+  std::string calls;  ///< what -fcallgraph-info wrote of them, where that is among the flags and all compiled
 };
 
 /// Builds all jobs, as far as each can be built; one that fails does not stop the others. Result by job name.

@@ -276,6 +276,10 @@ void Worker::Process::start() {
         const rlimit space{limits.memory, limits.memory};
         ::setrlimit(RLIMIT_AS, &space);
       }
+      if (kCountsMemory && limits.stack != 0) {
+        const rlimit stack{limits.stack, limits.stack};
+        ::setrlimit(RLIMIT_STACK, &stack);
+      }
     }
     ::execv(argv[0], argv.data());
     ::_exit(127);
@@ -340,8 +344,12 @@ Failure Worker::Process::died(const std::string& operation) {
       return failure(Ending::output_flood,
                      fmt::format("the code printed more than {} MiB during \"{}\"", limits.printed >> 20, operation));
     }
+    const std::string stack =
+        signal == SIGSEGV && limits.stack != 0
+            ? fmt::format(", or wanted more than the {} KiB that its stack has", limits.stack >> 10)
+            : "";
     return failure(Ending::crashed,
-                   fmt::format("the code was killed during \"{}\" by {}", operation, signal_text(signal)));
+                   fmt::format("the code was killed during \"{}\" by {}{}", operation, signal_text(signal), stack));
   }
   if (WEXITSTATUS(status) == 127) {
     return failure(Ending::not_started, fmt::format("{} could not be started", executable.string()));

@@ -60,7 +60,9 @@ class Failure : public std::runtime_error {
 struct Limits {
   static constexpr std::chrono::hours kLongest{24};  ///< for calls that a person waits for: as good as no limit
   std::chrono::duration<double> time{10};            ///< per call, wall clock
-  std::uint64_t memory = 4ull << 30;    ///< bytes of address space, 0: no limit; not applied in sanitizer builds
+  std::uint64_t memory = 4ull << 30;  ///< bytes of address space, 0: no limit; not applied in sanitizer builds
+  std::uint64_t stack =
+      0;  ///< bytes of its stack, so that no array hides there from the count of memory; 0: the system's
   std::uint64_t printed = 16ull << 20;  ///< bytes written to stdout and stderr, per call
   std::string debugger;                 ///< a shell's command that starts it on this terminal, without limits; or none
   /// How long it may take to end when it is told to, before it is killed: a tool that watches it writes its report

@@ -53,7 +53,7 @@ int line_of(const std::string& text, const char* word) {
 }
 
 std::string graft_of(const std::string& reader, const char* id) {
-  return graft(solution(), parse_reader(reader_name, reader), id);
+  return with_bodies(solution(), parse_reader(reader_name, reader), {id});
 }
 
 }  // namespace
@@ -227,7 +227,7 @@ TEST_CASE("the compiler names the solution's line before and after a grafted reg
     const std::string broken = replaced(sums_solution, word, std::string("oops ") + word);
     const MarkedFile marked = parse_marked(solution_name, broken);
     const int line = line_of(broken, "oops");
-    const std::string log = compile(graft(marked, parse_reader(reader_name, reader), "1.1"));
+    const std::string log = compile(with_bodies(marked, parse_reader(reader_name, reader), {"1.1"}));
     CAPTURE(body, log);
     CHECK_THAT(log, ContainsSubstring(fmt::format("solutions/01_sums/sums.cpp:{}:", line)));
   }
@@ -235,7 +235,7 @@ TEST_CASE("the compiler names the solution's line before and after a grafted reg
 
 TEST_CASE("a name with quotes and backslashes survives in a graft") {
   const MarkedFile marked = parse_marked("a \"b\" \\c.cpp", sums_solution);
-  CHECK_THAT(graft(marked, marked, "1.1"), StartsWith("#line 1 \"a \\\"b\\\" \\\\c.cpp\"\n"));
+  CHECK_THAT(with_bodies(marked, marked, {"1.1"}), StartsWith("#line 1 \"a \\\"b\\\" \\\\c.cpp\"\n"));
 }
 
 TEST_CASE("replacing a body leaves every other byte") {

@@ -100,7 +100,7 @@ std::vector<Sample> hostile_samples(const book::Book& book, const Places& places
     sample.result = result;
     sample.says = says;
     // What stands outside a region, and what is wrong within 2.1's, leaves 2.3 as it is: each is judged alone.
-    sample.second = result != "rejected" && text.find("l[i] *= rescale;") != std::string::npos;
+    sample.second = text.find("l[i] *= rescale;") != std::string::npos;
     samples.push_back(sample);
     return samples.back();
   };
@@ -120,7 +120,7 @@ std::vector<Sample> hostile_samples(const book::Book& book, const Places& places
       .result = "crashed";
   // Out of its function: code before main, calls of the server's own.
   const auto leaves = [&](const std::string& name, const std::string& code) {
-    add(name, answer(book, "2.1", code), "not compiled", "leaves its region");
+    add(name, answer(book, "2.1", code), "");
   };
   leaves("exits_in_a_static_initialiser",
          wrong + "}\nextern \"C\" void _exit(int);\nstatic const int done = (_exit(0), 0);\nvoid rest() {\n");
@@ -136,21 +136,15 @@ std::vector<Sample> hostile_samples(const book::Book& book, const Places& places
       answer(book, "2.1", wrong, "\nextern \"C\" long send(int, const void*, unsigned long, int) { return -1; }\n"),
       "failed");
   add("makes_text_of_the_books_code", answer(book, "2.1", "#define std(...) #__VA_ARGS__\n" + wrong + "#undef std\n"),
-      "rejected", "text of code");
-  add("attribute_constructor", answer(book, "2.1", wrong, "\n[[gnu::constructor]] static void early() {}\n"),
-      "rejected", "attribute");
-  add("attribute_weakref", answer(book, "2.1", wrong, "\nstatic void f() __attribute__((weakref(\"send\")));\n"),
-      "rejected", "attribute");
+      "");
+  add("attribute_constructor", answer(book, "2.1", wrong, "\n[[gnu::constructor]] static void early() {}\n"), "");
+  add("attribute_weakref", answer(book, "2.1", wrong, "\nstatic void f() __attribute__((weakref(\"send\")));\n"), "");
   add("code_as_data",
-      answer(book, "2.1", wrong, "\n__attribute__((section(\".text\"))) const char code[] = {15, 5};\n"), "rejected",
-      "attribute");
-  add("mangled_name", answer(book, "2.1", wrong, "\nextern \"C\" void _ZN8workbook6worker12send_messageEv();\n"),
-      "rejected", "round the language");
-  add("another_line", answer(book, "2.1", "#line 1 \"solutions/02_online_softmax/online_softmax.cpp\"\n" + wrong),
-      "rejected", "#line");
+      answer(book, "2.1", wrong, "\n__attribute__((section(\".text\"))) const char code[] = {15, 5};\n"), "");
+  add("mangled_name", answer(book, "2.1", wrong, "\nextern \"C\" void _ZN8workbook6worker12send_messageEv();\n"), "");
+  add("another_line", answer(book, "2.1", "#line 1 \"solutions/02_online_softmax/online_softmax.cpp\"\n" + wrong), "");
   add("hides_behind_a_prefix",
-      before(answer(book, "2.1", wrong), "#define xLR\nauto s = xLR\"(\"; asm(\"nop\"); //)\"\n"), "rejected",
-      "inline assembly");
+      before(answer(book, "2.1", wrong), "#define xLR\nauto s = xLR\"(\"; asm(\"nop\"); //)\"\n"), "");
   body("changes_the_rounding", "(__builtin_printf(\"%d\", fesetround(0x400)), false)");
   body("jumps_out", "[] { struct B { void* b[40]; }; static B b; return std::setjmp(*(std::jmp_buf*)&b) != 0; }()");
   body("spins_in_threads",
@@ -190,7 +184,7 @@ std::vector<Sample> hostile_samples(const book::Book& book, const Places& places
 )"));
   samples.push_back(circle);
 
-  // What is given is not theirs to write: it would have to stand in for the book's, with a function that is not there.
+  // A function beside the exercises comes along; a given line that was changed is the book's again.
   const std::string call = "  return mine(x, block);\n",
                     helper = "SoftmaxState mine(std::span<const float> x, std::int64_t block) {\n" +
                              region_of(book, "2.1") + "}\n\n";
@@ -204,7 +198,8 @@ std::vector<Sample> hostile_samples(const book::Book& book, const Places& places
   std::string rewritten = with_helper();
   const std::string given = "return m + std::log(l);";
   rewritten.replace(rewritten.find(given), given.size(), "return std::log(l) + m;");
-  add("rewrites_what_is_given", rewritten, "not compiled");
+  Sample& given_again = add("rewrites_what_is_given", rewritten, "passed");
+  given_again.first = given_again.second = given_again.whole = true;
 
   add("defines_main", answer(book, "2.1", wrong, "\nint main() { return 0; }\n"), "failed");
   add("defines_the_oracle",
@@ -251,18 +246,17 @@ std::vector<Sample> hostile_samples(const book::Book& book, const Places& places
   own_manifest.files["assignment.toml"] = "title = \"mine\"\n";
 
   // ---- Looks for the answers. ----
-  add("includes_the_solution", before(untouched(book), fmt::format("#include {}\n", quoted(places.solution))),
-      "rejected", "no place in an answer");
+  add("includes_the_solution", before(untouched(book), fmt::format("#include {}\n", quoted(places.solution))), "");
   add("incbins_the_solution",
       answer(book, "2.1",
              fmt::format("  asm(\".incbin \\\"{}\\\"\");\n  return {{10, 1}};\n", places.solution.string())),
-      "rejected", "inline assembly");
+      "");
   add("includes_hidden_tests",
-      answer(book, "2.1", fmt::format("#include {}\n  return {{10, 1}};\n", quoted(places.hidden))), "rejected");
+      answer(book, "2.1", fmt::format("#include {}\n  return {{10, 1}};\n", quoted(places.hidden))), "");
   add("incbins_hidden_tests",
       answer(book, "2.1",
              fmt::format("  __asm__(\".incbin \\\"{}\\\"\");\n  return {{10, 1}};\n", places.hidden.string())),
-      "rejected", "inline assembly");
+      "");
   body("reads_the_solution", fmt::format("bool(std::ifstream({}))", quoted(places.solution)));
   body("reads_hidden_tests", fmt::format("bool(std::ifstream({}))", quoted(places.hidden)));
   body("reads_another_submission", fmt::format("bool(std::ifstream({}))", quoted(places.other)));
@@ -342,12 +336,10 @@ std::vector<Sample> hostile_samples(const book::Book& book, const Places& places
 
   // ---- Knows where it runs. ----
   add("detects_the_simulator",
-      answer(book, "2.1", "#ifdef __SANITIZE_THREAD__\n  return {0, 0};\n#endif\n  return {10, 1};\n"), "rejected",
-      "tells the simulator from a GPU");
+      answer(book, "2.1", "#ifdef __SANITIZE_THREAD__\n  return {0, 0};\n#endif\n  return {10, 1};\n"), "");
   add("hides_from_the_simulator",
-      before(untouched(book), "__attribute__((no_sanitize(\"thread\"))) static void hidden() {}\n"), "rejected");
-  add("calls_the_simulators_callbacks", before(untouched(book), "extern \"C\" void __tsan_read4(void*);\n"),
-      "rejected");
+      before(untouched(book), "__attribute__((no_sanitize(\"thread\"))) static void hidden() {}\n"), "");
+  add("calls_the_simulators_callbacks", before(untouched(book), "extern \"C\" void __tsan_read4(void*);\n"), "");
 
   // ---- Costs the class its time, or the grader its stack. ----
   body("takes_as_long_as_it_may_in_every_call",
@@ -367,8 +359,7 @@ std::vector<Sample> hostile_samples(const book::Book& book, const Places& places
              "  struct Down { static float go(const float* x, long n) { volatile float here[16]; here[n % 16] = x[0]; "
              "return go(x, n + 1) + here[(n + 1) % 16]; } };\n  return {Down::go(x.data(), 0), 1};\n"),
       "crashed");
-  add("throws_what_is_no_exception", answer(book, "2.1", "  throw 42;\n"), "not compiled",
-      "which has no place in an answer");
+  add("throws_what_is_no_exception", answer(book, "2.1", "  throw 42;\n"), "failed");
   // Whatever it meets there, it may end itself and nothing else.
   body("writes_all_over_memory",
        "[&] { for (long i = 0; i < (1l << 34); ++i) const_cast<volatile float*>(x.data())[i] = 1; return false; }()");
@@ -450,8 +441,7 @@ std::vector<Sample> hostile_samples(const book::Book& book, const Places& places
   Sample& thrown = add("keeps_its_scores_in_an_exception", answer(book, "2.3", in_exceptions + "  }\n"), "passed");
   thrown.first = thrown.second = true;
   // A name that the book's lines need could not be written any more behind the region.
-  add("poisons_a_name_of_the_books", answer(book, "2.1", "#pragma GCC poison softmax\n" + region_of(book, "2.1")),
-      "rejected", "#pragma GCC poison");
+  add("poisons_a_name_of_the_books", answer(book, "2.1", "#pragma GCC poison softmax\n" + region_of(book, "2.1")), "");
   // An explicit instantiation may name what is private: the matrix that holds the answer becomes the one that is read.
   add("takes_private_members_by_an_instantiation",
       before(answer(book, "2.3", "  data_of(O_tile) = const_cast<float*>(V.row(0).data());\n"),

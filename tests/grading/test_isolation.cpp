@@ -37,7 +37,7 @@ const fs::path kProgram = fs::path(WORKBOOK_BINARY) / "bin" / "workbook_isolate"
 struct Inside {
   explicit Inside(const fs::path& book = WORKBOOK_SOURCE, double build_seconds = 20)
       : toolchain(worker::load_toolchain(WORKBOOK_BINARY, WORKBOOK_SOURCE)),
-        isolation(prove_isolation(kProgram, {}, {})),
+        isolation(prove_isolation(kProgram, {})),
         workshop(toolchain, book, isolation, limits(build_seconds), 2) {}
   static IsolationLimits limits(double build_seconds) {
     IsolationLimits limits;
@@ -270,17 +270,17 @@ TEST_CASE("what others could read is found out before anything is graded") {
   const book::TemporaryFolder folder;
   folder.write("hidden.cpp", "// secret\n");
   ::chmod(folder.path().c_str(), 0755);
-  CHECK_NOTHROW(prove_isolation(kProgram, {}, {}));
-  const Isolation isolation = prove_isolation(kProgram, {}, {});
+  CHECK_NOTHROW(prove_isolation(kProgram, {}));
+  const Isolation isolation = prove_isolation(kProgram, {});
   if (isolation.landlock > 0) {
-    CHECK_NOTHROW(prove_isolation(kProgram, {folder / "hidden.cpp"}, {}));
+    CHECK_NOTHROW(prove_isolation(kProgram, {folder / "hidden.cpp"}));
     CHECK(isolation.record.at("layers").back().get<std::string>().starts_with("Landlock"));
   } else {
-    CHECK_THROWS_AS(prove_isolation(kProgram, {folder / "hidden.cpp"}, {}), NoIsolation);
+    CHECK_THROWS_AS(prove_isolation(kProgram, {folder / "hidden.cpp"}), NoIsolation);
   }
   // A file in a place that the isolation leaves open: everyone's header folder.
-  CHECK_THROWS_AS(prove_isolation(kProgram, {"/usr/include/stdio.h"}, {}), NoIsolation);
-  CHECK_THROWS_AS(prove_isolation(folder / "no_such_program", {}, {}), NoIsolation);
+  CHECK_THROWS_AS(prove_isolation(kProgram, {"/usr/include/stdio.h"}), NoIsolation);
+  CHECK_THROWS_AS(prove_isolation(folder / "no_such_program", {}), NoIsolation);
 }
 
 TEST_CASE("paths that are no UTF-8, or have quotes and newlines, can be protected") {
@@ -289,7 +289,7 @@ TEST_CASE("paths that are no UTF-8, or have quotes and newlines, can be protecte
   for (const char* name : {"M\xfcller", "a\nb", "a\"b\\", "x\n{\"end\": true}\n"}) {
     folder.write(std::string(name) + "/secret", "");
     ::chmod(folder.path().c_str(), 0700);
-    CHECK_NOTHROW(prove_isolation(kProgram, {folder / name / "secret"}, {}));
+    CHECK_NOTHROW(prove_isolation(kProgram, {folder / name / "secret"}));
   }
 }
 

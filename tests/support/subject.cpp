@@ -54,6 +54,7 @@ Worker& worker_of(const std::string& executable) {
   }
   worker::Limits limits;
   if (context().backend == Backend::cuda) limits.memory = 0;  // CUDA reserves far more addresses than it uses
+  if (context().backend == Backend::cpu) limits.stack = 256 << 10;
   limits.time = std::chrono::duration<double>(context().time_limit);
   if (executable != context().previous) limits.debugger = context().debugger;
   if (executable != context().previous) limits.prefix = context().worker_prefix;

@@ -1,0 +1,115 @@
+#include "common/grading/names.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+namespace workbook::grading {
+namespace {
+
+/// Names, and beginnings of names, with the reason.
+struct Rule {
+  std::string_view name;
+  bool begins;
+  std::string_view why;
+};
+constexpr std::string_view kInternals = "the simulator's internals",
+                           kHides = "an attribute that hides code from the simulator",
+                           kUnseen = "an access that the simulator does not see",
+                           kReplaced =
+                               "an attribute that makes code run, be found or be replaced otherwise than by a call",
+                           kAround = "a way round the language", kAssembly = "inline assembly";
+constexpr std::array kRules{Rule{"asm", false, kAssembly},
+                            Rule{"__asm", false, kAssembly},
+                            Rule{"__asm__", false, kAssembly},
+                            Rule{"cuda_on_sim", false, kInternals},
+                            Rule{"worker_device", false, kInternals},
+                            Rule{"__tsan_", true, "the simulator's callbacks"},
+                            Rule{"__asan_", true, "the simulator's callbacks"},
+                            Rule{"__ubsan_", true, "the simulator's callbacks"},
+                            Rule{"__sanitizer_", true, "the simulator's callbacks"},
+                            Rule{"__interceptor_", true, "the simulator's callbacks"},
+                            Rule{"no_sanitize", true, kHides},
+                            Rule{"__no_sanitize", true, kHides},
+                            Rule{"disable_sanitizer_instrumentation", false, kHides},
+                            Rule{"no_instrument_function", false, kHides},
+                            Rule{"__no_instrument_function__", false, kHides},
+                            Rule{"__builtin_mem", true, kUnseen},
+                            Rule{"__builtin___mem", true, kUnseen},
+                            Rule{"__builtin_bcopy", false, kUnseen},
+                            Rule{"__builtin_bzero", false, kUnseen},
+                            Rule{"__builtin_str", true, kUnseen},
+                            Rule{"__builtin_st", true, kUnseen},
+                            Rule{"__builtin_ia32_", true, kUnseen},
+                            Rule{"__builtin_apply", true, kAround},
+                            Rule{"__builtin_return_address", false, kAround},
+                            Rule{"__builtin_frame_address", false, kAround},
+                            Rule{"syscall", false, kAround},
+                            Rule{"_Z", true, kAround},
+                            Rule{"__libc_", true, kAround},
+                            Rule{"section", false, kReplaced},
+                            Rule{"__section__", false, kReplaced},
+                            Rule{"alias", false, kReplaced},
+                            Rule{"__alias__", false, kReplaced},
+                            Rule{"weakref", false, kReplaced},
+                            Rule{"__weakref__", false, kReplaced},
+                            Rule{"ifunc", false, kReplaced},
+                            Rule{"__ifunc__", false, kReplaced},
+                            Rule{"symver", false, kReplaced},
+                            Rule{"__symver__", false, kReplaced},
+                            Rule{"constructor", false, kReplaced},
+                            Rule{"__constructor__", false, kReplaced},
+                            Rule{"destructor", false, kReplaced},
+                            Rule{"__destructor__", false, kReplaced},
+                            Rule{"naked", false, kReplaced},
+                            Rule{"__naked__", false, kReplaced},
+                            Rule{"init_priority", false, kReplaced},
+                            Rule{"__init_priority__", false, kReplaced},
+                            Rule{"target_clones", false, kReplaced},
+                            Rule{"__target_clones__", false, kReplaced}};
+
+bool is_word(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '$' ||
+         static_cast<unsigned char>(c) >= 128;
+}
+
+}  // namespace
+
+std::string why_refused(std::string_view name) {
+  const auto rule =
+      std::ranges::find_if(kRules, [&](const Rule& r) { return r.begins ? name.starts_with(r.name) : name == r.name; });
+  return rule == kRules.end() ? "" : std::string(rule->why);
+}
+
+NameCounts refused_names(std::string_view preprocessed) {
+  NameCounts counts;
+  std::map<std::string, bool, std::less<>> known;  // most names come again and again
+  for (std::size_t i = 0; i < preprocessed.size();) {
+    if (!is_word(preprocessed[i])) {
+      ++i;
+      continue;
+    }
+    std::size_t end = i;
+    while (end < preprocessed.size() && is_word(preprocessed[end])) ++end;
+    const std::string_view name = preprocessed.substr(i, end - i);
+    i = end;
+    auto found = known.find(name);
+    if (found == known.end()) found = known.emplace(name, !why_refused(name).empty()).first;
+    if (found->second) ++counts[std::string(name)];
+  }
+  return counts;
+}
+
+std::vector<std::string> more_than(const NameCounts& own, const NameCounts& book) {
+  std::vector<std::string> more;
+  for (const auto& [name, count] : own) {
+    const auto found = book.find(name);
+    if (count > (found == book.end() ? 0 : found->second))
+      more.push_back(fmt::format("names {} ({})", name.substr(0, 60), why_refused(name)));
+  }
+  return more;
+}
+
+}  // namespace workbook::grading

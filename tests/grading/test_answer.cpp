@@ -1,0 +1,409 @@
+// What an answer may do, as the compiler sees it: whether a region stays in its function, what is added beside it, what
+// it names, which other answers it calls, and what its object file defines and calls.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include "common/book/files.hpp"
+#include "common/book/manifest.hpp"
+#include "common/book/markers.hpp"
+#include "common/grading/call_graph.hpp"
+#include "common/grading/names.hpp"
+#include "common/grading/object.hpp"
+#include "common/judge/plan.hpp"
+#include "common/worker/build.hpp"
+#include "common/worker/command.hpp"
+#include "common/worker/sanitizers.hpp"
+#include "tests/book/fixtures/temporary_book.hpp"
+#include "tests/grading/samples.hpp"
+
+using namespace workbook;
+using namespace workbook::grading;
+namespace fs = std::filesystem;
+
+namespace {
+
+const book::Book& the_book() {
+  static const book::Book book = book::load_book(WORKBOOK_SOURCE);
+  return book;
+}
+
+/// A file with one region.
+std::string around(const std::string& body) {
+  return "#include <cmath>\nint f(int a = 0, const int* b = nullptr);\nvoid g();\nnamespace ch02 {\nint h() {\n  // "
+         "TODO(2.1) x\n  // BEGIN 2.1\n" +
+         body + "\n  // END 2.1\n}\n}  // namespace ch02\n/* a comment */\n#if 1\nint later;\n#endif\n";
+}
+
+/// What the compiler says of a source; empty: it compiles.
+std::string compiled(const std::string& source, const std::vector<std::string>& more = {"-fsyntax-only"},
+                     const std::string& file = "") {
+  const book::TemporaryFolder folder;
+  folder.write("answer.cpp", source);
+  const worker::Toolchain toolchain = worker::load_toolchain(WORKBOOK_BINARY, WORKBOOK_SOURCE);
+  std::vector<std::string> compile = toolchain.backends.at(Backend::cpu).compile;
+  compile.insert(compile.end(), {"-I", WORKBOOK_SOURCE, "-I", WORKBOOK_SOURCE "/solutions/02_online_softmax", "-w"});
+  compile.insert(compile.end(), more.begin(), more.end());
+  compile.push_back((folder / "answer.cpp").string());
+  if (!file.empty()) compile.insert(compile.end(), {"-o", (folder / file).string()});
+  const worker::CommandResult result = worker::run_command(compile);
+  if (result.exit_code != 0) return result.output.empty() ? "it does not compile" : result.output;
+  return file.empty() ? "" : folder.read(file == "answer.o" ? "answer.ci" : file);
+}
+
+book::MarkedFile parsed(const std::string& text) {
+  return book::parse_reader("answer.cpp", text);
+}
+
+/// The file with this body, as it is compiled.
+std::string with_body(const std::string& body) {
+  return book::with_bodies(parsed(around("return 1;")), parsed(around(body)), {"2.1"}, "token");
+}
+
+void skip_if_sanitized() {
+  if (worker::kSanitized) SKIP("a sanitizer adds to every object file");
+}
+
+/// An answer that is compiled as answers of the CPU are; what its object file may not have.
+std::string refused(const std::string& source, const std::vector<std::string>& more = {}) {
+  const book::TemporaryFolder folder;
+  folder.write("answer.cpp", source);
+  const worker::Toolchain toolchain = worker::load_toolchain(WORKBOOK_BINARY, WORKBOOK_SOURCE);
+  std::vector<std::string> compile = toolchain.backends.at(Backend::cpu).compile;
+  const std::string object = (folder / "answer.o").string();
+  compile.insert(compile.end(), {"-I", WORKBOOK_SOURCE, "-c", (folder / "answer.cpp").string(), "-o", object, "-w"});
+  compile.insert(compile.end(), more.begin(), more.end());
+  const worker::CommandResult compiled = worker::run_command(compile);
+  INFO(source << compiled.output);
+  REQUIRE(compiled.exit_code == 0);
+  return fmt::format("{}", fmt::join(refused_in_object(object, {}), "\n"));
+}
+
+}  // namespace
+
+TEST_CASE("a region that leaves its function does not compile, however it is written") {
+  const auto [body, why] = GENERATE(table<std::string, std::string>({
+      {"return 1; } int other() {", "closes_what_it_opens"},
+      {"return 1; %> int other() <%", "closes_what_it_opens"},
+      {"return 1;\n#define END }\nEND int other() {", "closes_what_it_opens"},
+      {"return 1;\n#if 0\n{\n#endif\n} int other() {", "closes_what_it_opens"},
+      {"#if 1\nreturn 1;\n", "#if"},
+      {"#if 0\nreturn 1;\n", "#if"},
+      {"return 1;\n#endif\n", "#endif without #if"},
+      {"return 1; /* ", "has no end in it"},
+      {"return 1; auto s = R\"x(", "raw string"},
+      {"return (1;", "expected"},
+      {"return f(b[1);", ""},
+      {"const char c = '\"'; return 1; } int other() { const char d = '\"';", "closes_what_it_opens"},
+  }));
+  INFO(body);
+  const std::string said = compiled(with_body(body));
+  INFO(said);
+  CHECK(!said.empty());
+  CHECK(said.find(why) != std::string::npos);
+}
+
+TEST_CASE("the book's own answers stay in their regions") {
+  const worker::Toolchain toolchain = worker::load_toolchain(WORKBOOK_BINARY, WORKBOOK_SOURCE);
+  if (!toolchain.can_build(Backend::sim)) SKIP(toolchain.why_not(Backend::sim));
+  int sources = 0;
+  for (const book::Chapter& chapter : the_book().chapters) {
+    const book::TemporaryFolder folder;
+    for (const std::string& file : chapter.files) {
+      const book::MarkedFile solution = book::parse_marked(file, book::read_file(the_book().solution(chapter, file)));
+      std::vector<std::string> ids;
+      for (const book::Region& region : solution.regions) ids.push_back(region.id);
+      folder.write(file, book::with_bodies(solution, solution, ids, "token"));
+    }
+    for (const std::string& file : chapter.files) {
+      const bool kernels = file.ends_with(".cu");
+      if (!kernels && !file.ends_with(".cpp")) continue;
+      const auto& rules = toolchain.backends.at(Backend::sim);
+      std::vector<std::string> compile = kernels ? rules.kernels : rules.compile;
+      compile.insert(compile.end(), {"-O0", "-w", "-fsyntax-only", "-I", folder.path().string(), "-I", WORKBOOK_SOURCE,
+                                     "-I", WORKBOOK_SOURCE "/solutions", (folder / file).string()});
+      worker::CommandOptions options;
+      options.folder = WORKBOOK_SOURCE;
+      const worker::CommandResult said = worker::run_command(compile, options);
+      INFO(chapter.name() << "/" << file << "\n" << said.output);
+      CHECK(said.exit_code == 0);
+      ++sources;
+    }
+  }
+  CHECK(sources > int(the_book().chapters.size()));
+}
+
+TEST_CASE("an answer that stays in its region compiles, with its macros, comments and texts") {
+  const std::string body = GENERATE(
+      "return 1;", "if (later_one()) { return f(1); } return 0;", "// } and /* in a comment\nreturn 1;",
+      "const char* s = \"}\"; char c = '}'; auto r = R\"(})\"; return s && c && r;",
+      "#define SQUARE(x) ((x) * (x))\nreturn SQUARE(2);", "#define f(x) 1\n#define later 7\nreturn f(2);",
+      "#if 0\nIt's prose, isn't it? {\n#endif\nreturn 1;", "#define BRACE {\nif (f(1)) BRACE return 1; }\nreturn 0;",
+      "// ends in a backslash \\", "int n = 1'000; return n < 2 ? 1 : 0;", "return 1'0; /*' } int other() { // */");
+  INFO(body);
+  CHECK(compiled("int later_one();\n" + with_body(body)) == "");
+}
+
+TEST_CASE("what is added between given lines is taken with its place; given lines stay as they are") {
+  const std::string given = around("return 1;");
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string text = given;
+    return text.replace(text.find(from), from.size(), to);
+  };
+  const auto added = [&](const std::string& text) { return book::additions_of(parsed(text), parsed(given)); };
+  const auto says = [&](const std::string& text) {
+    return compiled(book::with_additions(parsed(given), added(text), parsed(text), "token"));
+  };
+  CHECK(added(given).blocks.empty());
+  CHECK(added(given).changed_line == 0);
+  const std::string helper =
+      with("namespace ch02 {",
+           "#include <time.h>\nnamespace mine { int twice(int a) {\n  return 2 * a;\n} }\nnamespace ch02 {");
+  CHECK(added(helper).headers == std::vector<std::string>{"<time.h>"});
+  REQUIRE(added(helper).blocks.size() == 1);
+  CHECK(added(helper).blocks[0].line == 4);
+  CHECK(says(helper) == "");
+  CHECK(says(with("int later;", "int later;\nint own;\n#define HALF(x) ((x) / 2)")) == "");
+  CHECK(says(with("#include <cmath>", "#include <no_such_header>\n#include <cmath>")) == "");
+  // In a function, out of a namespace, behind a comment: none of it stands between functions.
+  CHECK(says(with("  // TODO(2.1) x", "  return 7;\n  // TODO(2.1) x")) != "");
+  CHECK(says(with("int later;", "/*\nint later;")) != "");
+  CHECK(says(with("int later;", "#if 0\nint later;")) != "");
+  // A given line that is gone or other: the book's stands there.
+  const std::string rewrapped =
+      with("int f(int a = 0, const int* b = nullptr);", "int f(int a = 0,\n      const int* b = nullptr);");
+  CHECK(added(rewrapped).blocks.empty());
+  CHECK(added(rewrapped).changed_line == 2);
+}
+
+TEST_CASE("names that have no place in an answer are found behind the preprocessor, and no others") {
+  const auto more = [&](const std::string& source) {
+    const std::string before = compiled("#include <cmath>\n#include <vector>\n", {"-E"}, "answer.ii");
+    const std::string after = compiled("#include <cmath>\n#include <vector>\n" + source, {"-E"}, "answer.ii");
+    return fmt::format("{}", fmt::join(more_than(refused_names(after), refused_names(before)), "\n"));
+  };
+  const auto [source, what] = GENERATE(table<std::string, std::string>({
+      {"void f() { asm(\"nop\"); }", "names asm (inline assembly)"},
+      {"#define PASTE(a, b) a##b\nvoid f() { PASTE(a, sm)(\"nop\"); }", "names asm"},
+      {"auto c = 1'0; /*' */ void f() { __asm__(\"nop\"); } // '", ""},
+      {"void __tsan_read4(void*);", "callbacks"},
+      {"__attribute__((no_sanitize(\"thread\"))) void f();", "hides code"},
+      {"[[gnu::no_sanitize_thread]] void f();", "hides code"},
+      {"void f(char* a, char* b) { __builtin_memcpy(a, b, 4); }", "does not see"},
+      {"void f() { __builtin_ia32_loadlps({}, nullptr); }", "does not see"},
+      {"[[gnu::constructor]] void f();", "otherwise than by a call"},
+      {"int f() __attribute__((alias(\"g\")));", "otherwise than by a call"},
+      {"// asm, __tsan_read4 and no_sanitize in a comment\n#if 0\nasm\n#endif\n#define asm_of_mine 1\n", ""},
+      {"#pragma GCC optimize(\"O2\")\n#pragma omp simd\n#define TEXT(x) #x\nconst char* s = TEXT(a + b);", ""},
+  }));
+  INFO(source);
+  const std::string found = more(source);
+  if (what.empty() && source.find("1'0") == std::string::npos) CHECK(found == "");
+  CHECK(found.find(what) != std::string::npos);
+}
+
+TEST_CASE("an answer that calls another answer is found, by whatever way it calls it") {
+  skip_if_sanitized();
+  const book::MarkedFile file = book::parse_reader("answer.cpp", test::solved(the_book()));
+  const auto graph = [&](const std::string& text) {
+    std::vector<std::string> flags = call_graph_flags();
+    flags.emplace_back("-c");
+    CallGraph calls;
+    const std::string said = compiled(text, flags, "answer.o");
+    INFO(said);
+    calls.add(said);
+    REQUIRE(!calls.empty());
+    return calls;
+  };
+  const CallGraph books = graph(test::solved(the_book()));
+  const auto found = [&](const std::string& exercise, const std::string& body, const std::string& before = "") {
+    std::string text = test::answer(the_book(), exercise, body);
+    text.insert(text.find("SoftmaxState online_softmax("), before);
+    return calls_of_others(books, graph(text), {{"answer.cpp", file}}, {"2.1", "2.2", "2.3"});
+  };
+  CHECK(calls_of_others(books, books, {{"answer.cpp", file}}, {"2.1", "2.2", "2.3"}).empty());
+  const std::string attend = "attend_tile(Q, Q, Q, O, {}, 0, 0, 1, 1, false);";
+  const std::string matrices =
+      "  std::vector<float> v(1); Matrix<float> O(\"O\", v, 1, 1); Matrix<const float> Q(\"Q\", v, 1, 1);\n  ";
+  const std::set<std::string> first{"2.1"};
+  CHECK(found("2.1", matrices + attend + " return {};") == first);
+  CHECK(found("2.1", matrices + "[&]() -> void { " + attend + " }(); return {};") == first);
+  CHECK(found("2.1", matrices + "auto* call = &attend_tile; call(Q, Q, Q, O, {}, 0, 0, 1, 1, false); return {};") ==
+        first);
+  CHECK(found("2.1", "#if 0\nvoid decoy() {\n#endif\n" + matrices + attend + " return {};") == first);
+  CHECK(found("2.1", "PartialState a, b; mine(a, b); return {a.m, a.l};",
+              "void mine(PartialState& a, const PartialState& b) { merge(a, b); }\n") == first);
+  CHECK(found("2.1",
+              "  // attend_tile and merge would do\n  std::vector<float> merge(x.begin(), x.end());\n  "
+              "std::sort(merge.begin(), merge.end(), [](float a, float b) { return a > b; });\n  return {merge[0], 1};")
+            .empty());
+}
+
+TEST_CASE("a compiled answer may define its chapter, call the language's library and print") {
+  skip_if_sanitized();
+  CHECK(
+      refused("#include <algorithm>\n#include <cmath>\n#include <cstdio>\n#include <iostream>\n#include <map>\n"
+              "#include <stdexcept>\n#include <string>\n#include <vector>\n#include \"common/attention/matrix.hpp\"\n"
+              "#include \"common/cuda/todo.hpp\"\nnamespace ch02 {\nfloat f(std::vector<float> v, "
+              "workbook::Matrix<float> m) {\n  std::sort(v.begin(), v.end());\n  std::map<std::string, double> all;\n "
+              " all[std::to_string(v[0])] = std::exp(v[1]) + std::log1p(m(0, 0));\n  std::cout << all.size() << "
+              "std::endl;\n  std::printf(\"%f\\n\", v[0]);\n  static std::string kept(\"kept\");\n  if (v.empty()) "
+              "throw std::runtime_error(kept);\n  if (v.size() == 7) WORKBOOK_TODO(2.1);\n  return "
+              "std::fmax(v[0], 0);\n}\n}\n") == "");
+}
+
+TEST_CASE("a compiled answer may have names of its own, and call what compilers and their libraries bring") {
+  skip_if_sanitized();
+  const std::string source = GENERATE(
+      "int helper(int a) { return a; }\nnamespace mine { float total; void add(float x) { total += x; } }\n",
+      "#include <complex>\nnamespace ch02 { std::complex<float> f(std::complex<float> a) { return a * a / a; } }\n",
+      "namespace ch02 { long f(__int128 a, __int128 b) { return long(a / b) + __builtin_popcountll(long(a)); } }\n",
+      "#include <cstdlib>\n#include <cctype>\nnamespace ch02 { int order(const void*, const void*) { return 0; }\nint "
+      "f(int* a) { "
+      "std::qsort(a, 4, 4, order); return std::tolower(a[0]) + std::isdigit(a[1]); } }\n",
+      "#include <string>\n#include <cstdio>\nnamespace ch02 { float f(char* to) { std::sprintf(to, \"%d\", 7); return "
+      "std::stof(to); } }\n",
+      "#include <exception>\nnamespace ch02 { int f(int a) { try { if (a) throw 42; throw \"no\"; } catch (const "
+      "std::exception&) { return 1; } catch (int b) { return b; } return 0; } }\n",
+      "namespace ch02 { float f(int n) { float row[n]; static float kept[1000]; row[0] = 1; return row[n - 1] + "
+      "kept[n]; } "
+      "thread_local int mine; int* g() { return &mine; } }\n",
+      "#include <cmath>\nnamespace ch02 { double f(double x) { return std::lgamma(x) + std::erfc(x) + "
+      "std::riemann_zeta(x); } }\n");
+  INFO(source);
+  CHECK(refused(source) == "");
+}
+
+TEST_CASE("a compiler that checks the C library's buffers by itself makes no answer a wrong one") {
+  skip_if_sanitized();
+  const std::string source =
+      "#include <cstdio>\n#include <cstring>\nnamespace ch02 {\nvoid f(char* to, const char* from, unsigned long n) "
+      "{\n  char own[64];\n  std::memcpy(own, from, n);\n  std::snprintf(to, n, \"%s\", own);\n  "
+      "std::printf(\"%s\", to);\n}\n}\n";
+  CHECK(refused(source, {"-D_FORTIFY_SOURCE=2"}) == "");
+  CHECK(refused("extern \"C\" int __open_chk(int);\nnamespace ch02 { int f() { return __open_chk(1); } }\n")
+            .find("calls __open_chk") != std::string::npos);
+}
+
+TEST_CASE("a compiled answer that replaces, calls or starts something else is refused") {
+  skip_if_sanitized();
+  const auto [source, what] = GENERATE(table<std::string, std::string>({
+      {"extern \"C\" long send(int, const void*, unsigned long, int) { return 0; }\n", "defines send"},
+      {"extern \"C\" long recv(int, void*, unsigned long, int);\nnamespace ch02 { long f() { return recv(3, 0, 0, 0); "
+       "} }\n",
+       "calls recv"},
+      {"extern \"C\" int mprotect(void*, unsigned long, int);\nnamespace ch02 { int f() { return mprotect(0, 0, 7); } "
+       "}\n",
+       "calls mprotect"},
+      {"#include <unistd.h>\nnamespace ch02 { void f() { ::_exit(0); } }\n", "calls _exit"},
+      {"#include <cstdlib>\nnamespace ch02 { void* f() { return std::malloc(9); } }\n", "calls malloc"},
+      {"#include <cstdlib>\nnamespace ch02 { int f() { return std::system(\"id\"); } }\n", "calls system"},
+      {"namespace ch02 { float kept[32 * 1024]; }\n", "keeps 131072 bytes"},
+      {"namespace ch02 { thread_local float kept[32 * 1024]; float* f() { return kept; } }\n", "keeps 131072 bytes"},
+      {"#include <cfenv>\nnamespace ch02 { int f() { return std::fesetround(FE_UPWARD); } }\n", "calls fesetround"},
+      {"void* operator new(unsigned long) { return nullptr; }\n", "defines operator new"},
+      {"namespace workbook::worker { __attribute__((used)) inline bool send_message(int) { return true; } }\n",
+       "defines workbook::worker::send_message"},
+      {"namespace workbook::cuda { struct Operations { static int add(); }; }\nnamespace ch02 { int f() { return "
+       "workbook::cuda::Operations::add(); } }\n",
+       "calls workbook::cuda::Operations::add"},
+      {"namespace workbook::cuda { unsigned long take_peak_bytes(); void start_trace(); }\nnamespace ch02 { unsigned "
+       "long f() { "
+       "workbook::cuda::start_trace(); return workbook::cuda::take_peak_bytes(); } }\n",
+       "calls workbook::cuda::start_trace"},
+      {"namespace simt { struct Options; Options& options(); }\nnamespace ch02 { void* f() { return &simt::options(); "
+       "} }\n",
+       "calls simt::options"},
+      {"namespace workbook { struct Problem; int forward_oracle(const Problem&) { return 1; } }\n",
+       "defines workbook::forward"},
+      {"int main() { return 0; }\n", "defines main"},
+      {"namespace ch02 { int n; __attribute__((constructor)) void f() { ++n; } }\n", "before main"},
+      {"namespace ch02 { int n; __attribute__((destructor)) void f() { ++n; } }\n", "before or after main"},
+      {"#include <cstdio>\nstatic int done = std::puts(\"early\");\nnamespace ch02 { int* f() { return &done; } }\n",
+       "before main"},
+      {"namespace ch02 { __attribute__((section(\".preinit_array\"), used)) void (*f)() = nullptr; }\n",
+       "before or after main"},
+      {"namespace ch02 { __attribute__((section(\".text\"))) extern const unsigned char code[2] = {15, 5}; }\n",
+       "data among its code"},
+      {"namespace ch02 { __attribute__((section(\".mine\"))) int f() { return 1; } }\n", "a place of its own"},
+      {"extern \"C\" { static void* pick() { return nullptr; } void chosen() __attribute__((ifunc(\"pick\"))); }\n",
+       "when it is loaded"},
+      {"static void f() __attribute__((weakref(\"send\")));\nnamespace ch02 { void g() { f(); } }\n", "calls send"},
+      {"__asm__(\".symver ours, send@GLIBC_2.2.5\");\nextern \"C\" void ours();\nnamespace ch02 { void g() { ours(); } "
+       "}\n",
+       "send"},
+      {"#include <vector>\ntemplate <> void std::vector<char>::push_back(const char&) {}\n", "defines std::vector"},
+      {"#include <thread>\nnamespace ch02 { void f() { std::thread([] {}).detach(); } }\n", "thread"},
+      {"#include <fstream>\nnamespace ch02 { bool f() { return bool(std::ifstream(\"x\")); } }\n", "filebuf"},
+      {"extern \"C\" void _ZN8workbook4cuda11start_traceEv();\nnamespace ch02 { void f() { "
+       "_ZN8workbook4cuda11start_traceEv(); } }\n",
+       "calls workbook::cuda::start_trace"},
+      {"long f() __asm__(\"send\");\nnamespace ch02 { long g() { return f(); } }\n", "calls send"},
+  }));
+  INFO(source);
+  const std::string all = refused(source);
+  INFO(all);
+  CHECK(all.find(what) != std::string::npos);
+}
+
+TEST_CASE("an object file that is none, or damaged, is refused") {
+  const book::TemporaryFolder folder;
+  folder.write("none.o", "no object file");
+  folder.write("cut.o", std::string("\x7f"
+                                    "ELF\x02\x01\x01\0",
+                                    8) +
+                            std::string(60, '\x7f'));
+  CHECK(!refused_in_object(folder / "none.o", {}).empty());
+  CHECK(!refused_in_object(folder / "cut.o", {}).empty());
+}
+
+TEST_CASE("what the program around an answer defines is taken, an inline function of kernels' headers is not") {
+  const worker::Toolchain toolchain = worker::load_toolchain(WORKBOOK_BINARY, WORKBOOK_SOURCE);
+  if (!toolchain.can_build(Backend::sim)) SKIP(toolchain.why_not(Backend::sim));
+  worker::build_targets(toolchain, toolchain.backends.at(Backend::sim).targets);
+  const ObjectRules rules{true, false, names_taken(toolchain.backends.at(Backend::sim).objects)};
+  const book::TemporaryFolder folder;
+  folder.write("answer.cpp",
+               "namespace simt {\n__attribute__((used)) inline float exp2_ftz(float x) { return x; }\n"
+               "__attribute__((used)) inline bool in_kernel() { return true; }\n"
+               "__attribute__((used)) inline void run_blocks() {}\n}\n"
+               "__attribute__((used)) inline int __popc(unsigned) { return 1; }\n"
+               "__attribute__((used)) inline int helper(unsigned) { return 1; }\n");
+  const std::string object = (folder / "answer.o").string();
+  const worker::CommandResult compiled = worker::run_command(
+      {toolchain.backends.at(Backend::cpu).compile.at(0), "-c", (folder / "answer.cpp").string(), "-o", object});
+  REQUIRE(compiled.exit_code == 0);
+  CHECK(refused_in_object(object, rules) == std::vector<std::string>{"defines simt::in_kernel()"});
+}
+
+TEST_CASE("the book's own answers have nothing that an answer may not have") {
+  skip_if_sanitized();
+  // Handed in, they have to get their points. What they are compiled from and by is what the gate "solutions" builds.
+  judge::Workspace workspace;
+  workspace.book = the_book();
+  workspace.toolchain = worker::load_toolchain(WORKBOOK_BINARY, WORKBOOK_SOURCE);
+  std::vector<worker::WorkerJob> jobs;
+  for (const book::Chapter& chapter : workspace.book.chapters) {
+    for (const Backend backend : {Backend::cpu, Backend::sim}) {
+      if (chapter.runs_on(backend) && workspace.toolchain.can_build(backend))
+        jobs.push_back(whole_job(workspace, chapter, solutions_tree(workspace, chapter), backend));
+    }
+  }
+  const auto built = worker::build_workers(workspace.toolchain, jobs);
+  int judged = 0;
+  for (const worker::WorkerJob& job : jobs) {
+    INFO(job.name << "\n" << built.at(job.name).log);
+    REQUIRE(built.at(job.name).ok);
+    const std::set<std::string> taken = names_taken(workspace.toolchain.backends.at(job.backend).objects);
+    for (const auto& [source, object] : built.at(job.name).objects) {
+      if (source.stem() == "stage" || source.stem() == "operations") continue;
+      INFO(source);
+      CHECK(fmt::format("{}",
+                        fmt::join(refused_in_object(object, {source.extension() == ".cu", false, taken}), "\n")) == "");
+      ++judged;
+    }
+  }
+  CHECK(judged > int(workspace.book.chapters.size()));
+}
