@@ -24,6 +24,7 @@ void Asynchrony::begin_block() {
   for (NamedBarrier& barrier : named) barrier = {};
   copies.clear();
   writes.clear();
+  stored_at.clear();
   for (Warpgroup& group : warpgroups) {
     group.products.clear();
     group.group_ends.clear();

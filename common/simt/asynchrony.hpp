@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/simt/asynchronous.hpp"
@@ -176,6 +177,8 @@ class Asynchrony {
   NamedBarrier named[16];
   std::vector<BulkCopy> copies;  ///< in the order of issue: loads, and stores that still read shared memory
   std::vector<BulkCopy> writes;  ///< stores that have read it and may still write to device memory
+  /// Where stores were started, and what they do: their reads are told from a thread's own.
+  std::vector<std::pair<std::uint32_t, const char*>> stored_at;
   std::array<Warpgroup, 8> warpgroups;
   RegisterPool registers;
   PendingRegisters pending;

@@ -16,6 +16,7 @@
 #include "common/simt/address.hpp"
 #include "common/simt/asynchrony.hpp"
 #include "common/simt/global_memory.hpp"
+#include "common/simt/program.hpp"
 #include "common/simt/scheduler.hpp"
 #include "common/simt/shared_memory.hpp"
 #include "common/simt/tracer.hpp"
@@ -484,6 +485,9 @@ void start_store(BulkCopy copy) {
     });
   }
   if (block.launch->detecting) {
+    const std::pair at{code_of(copy.pc), copy.action()};
+    auto& stored_at = block.asynchrony->stored_at;
+    if (std::find(stored_at.begin(), stored_at.end(), at) == stored_at.end()) stored_at.push_back(at);
     AsyncReader reader{copy.action(), copy.pc, lane.bit, lane.warp->index};
     for (std::uint64_t i = 0; i < copy.map.box_bytes(); i += kPiece)
       block.shared->begin_async_read(lane, copy.shared + i, kPiece, reader);

@@ -60,7 +60,7 @@ void explain_touch(Finding& finding, const Lane& lane, const Cell& cell, std::ui
     finding.advice =
         "a wait names the parity of the phase that it waits for: 0 for the first, then 1, 0, …; flip it each time that "
         "the ring comes round";
-  } else if (pending && passed.phase == phase) {
+  } else if (passed.phase == phase) {
     finding.what += ": this thread has waited for " + phase_text(phase) + " of " + name +
                     ", which did not expect the bytes and has ended without them";
     finding.advice = kExpectAll;
@@ -220,10 +220,15 @@ bool SharedMemory::judge_earlier_reads(const Overwrite& write) {
 void SharedMemory::report_over_read(const Overwrite& write, const Reader& reader, int warp, std::uint32_t lanes) {
   Lane& lane = write.lane;
   const bool under_way = reader.stamp == Reader::kUnderWay;
-  const bool two_threads = !write.copies && !under_way && reader.lanes != 0;  // an ordinary race
+  const auto& stored_at = lane.block->asynchrony->stored_at;
+  const auto store = std::find_if(stored_at.begin(), stored_at.end(),
+                                  [&](const auto& at) { return reader.lanes != 0 && at.first == reader.pc; });
+  const bool stores = store != stored_at.end();
+  const bool two_threads = !write.copies && !under_way && !stores && reader.lanes != 0;  // an ordinary race
   Finding finding = finding_of_write(write, two_threads ? Mistake::write_after_read : Mistake::overwritten_early);
   set_other(finding, reader.pc,
             under_way           ? "is still reading"
+            : stores            ? store->second
             : reader.lanes == 0 ? "multiplies"
                                 : "reads",
             warp, lanes);
@@ -234,6 +239,14 @@ void SharedMemory::report_over_read(const Overwrite& write, const Reader& reader
   } else if (under_way) {
     finding.what = "what is overwritten is still being read";
     finding.advice = "wait for it (wgmma_wait_group, cp_async_bulk_wait_group_read) before the place is given free";
+  } else if (stores) {
+    finding.what =
+        "the copy engine reads what is overwritten until the thread that has started the store waits for that, and "
+        "nothing makes this wait for that thread";
+    finding.advice =
+        "let that thread call cp_async_bulk_wait_group_read, and then meet this one at a barrier; or, if the store "
+        "comes too "
+        "early, let it wait for this write";
   } else {
     finding.what = "nothing makes this wait until all have read what is overwritten";
     finding.advice =

@@ -95,6 +95,7 @@ enum class Sum {
   given_before_written,
   overwritten,
   place_given_too_early,
+  place_given_before_the_wait,
   not_committed,
   not_waited_for,
   read_too_early,
@@ -112,7 +113,7 @@ __global__ void additions(float* sum, float* b, int* turn, int tiles) {
     for (int j = 0; j < tiles; ++j) {
       barrier_sync(empty + warp, 64);
       if constexpr (m == Sum::given_before_written) barrier_arrive(written + warp, 64);
-      for (int i = lane; i < 128; i += 32) s.part[warp][i] = i + j;  // bug: sum_given_before_written other: sum_given_before_written other: sum_without_proxy_fence bug: sum_place_given_too_early other: sum_not_committed
+      for (int i = lane; i < 128; i += 32) s.part[warp][i] = i + j;  // bug: sum_given_before_written other: sum_given_before_written other: sum_without_proxy_fence bug: sum_place_given_too_early bug: sum_place_given_before_the_wait other: sum_not_committed
       if constexpr (m != Sum::without_proxy_fence) fence_proxy_async();
       if constexpr (m != Sum::given_before_written) barrier_arrive(written + warp, 64);
     }
@@ -124,19 +125,22 @@ __global__ void additions(float* sum, float* b, int* turn, int tiles) {
     for (int w = 0; w < 2; ++w) {
       barrier_sync(written + w, 64);
       if (lane == 0) {
-        cp_reduce_async_bulk_add(to + 128 * w, s.part[w], sizeof s.part[w]);  // bug: sum_not_cleared bug: sum_odd_place bug: sum_past_the_sum bug: sum_without_proxy_fence bug: sum_given_before_written other: sum_given_before_written other: sum_overwritten other: sum_place_given_too_early bug: sum_not_committed bug: sum_not_waited_for other: sum_read_too_early other: sum_cleared_too_late other: sum_turn_passed_early
+        cp_reduce_async_bulk_add(to + 128 * w, s.part[w], sizeof s.part[w]);  // bug: sum_not_cleared bug: sum_odd_place bug: sum_past_the_sum bug: sum_without_proxy_fence bug: sum_given_before_written other: sum_given_before_written other: sum_overwritten other: sum_place_given_too_early other: sum_place_given_before_the_wait bug: sum_not_committed bug: sum_not_waited_for other: sum_read_too_early other: sum_cleared_too_late other: sum_turn_passed_early
         if constexpr (m != Sum::not_committed) cp_async_bulk_commit_group();
         if constexpr (m == Sum::overwritten) s.part[w][3] = 0;  // bug: sum_overwritten
       }
     }
+    const auto give_places = [&] {
+      for (int w = 0; j + 1 < tiles && w < 2; ++w) barrier_arrive(empty + w, 64);
+    };
+    if constexpr (m == Sum::place_given_before_the_wait) give_places();
     const bool last = m == Sum::not_waited_for && j + 1 == tiles;
     if (lane == 0 && !last) {
       if constexpr (m == Sum::place_given_too_early) cp_async_bulk_wait_group_read<2>();
       else cp_async_bulk_wait_group_read<0>();
     }
     __syncwarp();
-    if (j + 1 < tiles)
-      for (int w = 0; w < 2; ++w) barrier_arrive(empty + w, 64);
+    if constexpr (m != Sum::place_given_before_the_wait) give_places();
     if (m == Sum::turn_passed_early && lane == 0) {
       __threadfence();
       atomicAdd(turn, 1);  // bug: sum_turn_passed_early
@@ -252,6 +256,7 @@ constexpr Case cases[] = {
     {"sum_given_before_written", run_additions<Sum::given_before_written>},
     {"sum_overwritten", run_additions<Sum::overwritten>},
     {"sum_place_given_too_early", run_additions<Sum::place_given_too_early>},
+    {"sum_place_given_before_the_wait", run_additions<Sum::place_given_before_the_wait>},
     {"sum_not_committed", run_additions<Sum::not_committed>},
     {"sum_not_waited_for", run_additions<Sum::not_waited_for>},
     {"sum_read_too_early", run_additions<Sum::read_too_early>},

@@ -59,7 +59,7 @@ const Expected expected[] = {
     {"wrong_coordinates", Mistake::descriptor},
     {"past_the_tensor", Mistake::outside_global},
     {"without_proxy_fence", Mistake::missing_proxy_fence},
-    {"without_barrier", Mistake::read_after_write, Mistake::write_after_read},
+    {"without_barrier", Mistake::read_after_write, Mistake::overwritten_early},
     {"not_committed", Mistake::unfinished_store},
     {"store_not_waited_for", Mistake::unfinished_store},
     {"overwritten", Mistake::overwritten_early},
@@ -121,9 +121,10 @@ const Expected expected_of_lines[] = {
     {"sum_odd_place", Mistake::misaligned},
     {"sum_past_the_sum", Mistake::outside_global},
     {"sum_without_proxy_fence", Mistake::missing_proxy_fence},
-    {"sum_given_before_written", Mistake::read_after_write, Mistake::write_after_read},
+    {"sum_given_before_written", Mistake::read_after_write, Mistake::overwritten_early},
     {"sum_overwritten", Mistake::overwritten_early},
     {"sum_place_given_too_early", Mistake::overwritten_early},
+    {"sum_place_given_before_the_wait", Mistake::overwritten_early},
     {"sum_not_committed", Mistake::unfinished_store},
     {"sum_not_waited_for", Mistake::unfinished_store},
     {"sum_read_too_early", Mistake::unfinished_store},
@@ -278,6 +279,8 @@ TEST_CASE("reports on Hopper's instructions say who waits for what, and what to 
   CHECK(says(report_of("line_swapped"), "the destination comes first"));
   CHECK(says(report_of("line_not_waited_for"), "mbarrier_wait_parity(full[0], 0)"));
   CHECK(says(report_of("sum_read_too_early"), "cp_async_bulk_wait_group_read waits for the reading of shared memory"));
+  CHECK(says(report_of("sum_place_given_before_the_wait"), "until the thread that has started the store waits"));
+  CHECK(says(report_of("line_not_expected"), "ends while 128 bytes are still under way that it did not expect"));
   CHECK(says(report_of("sum_read_too_early"), "call cp_async_bulk_wait_group<0>()"));
   CHECK(says(report_of("sum_turn_passed_early"), "past a __threadfence()"));
   CHECK(says(report_of("own_wrong_stride"), "512 bytes apart"));
