@@ -60,13 +60,13 @@ struct BulkCopy {
   std::uintptr_t shared = 0;
   Lane* issuer = nullptr;
   const void* pc = nullptr;
-  int barrier = 0;               ///< loads: its index
-  std::int64_t phase = 0;        ///< loads: of the barrier, when it was issued
-  int group = -1;                ///< stores: which of its thread's groups; -1: not committed
-  bool fenced = false;           ///< stores: its thread has called __threadfence since
-  std::uintptr_t low, high;      ///< stores: what they write in device memory lies in between
-  std::size_t flight = 0;        ///< of the tracer's record, from 1; 0: in none
-  std::vector<std::byte> bytes;  ///< stores that have read shared memory: what is not in device memory yet
+  int barrier = 0;                   ///< loads: its index
+  std::int64_t phase = 0;            ///< loads: of the barrier, when it was issued
+  int group = -1;                    ///< stores: which of its thread's groups; -1: not committed
+  bool fenced = false;               ///< stores: its thread has called __threadfence since
+  std::uintptr_t low = 0, high = 0;  ///< stores: what they write in device memory lies in between
+  std::size_t flight = 0;            ///< of the tracer's record, from 1; 0: in none
+  std::vector<std::byte> bytes;      ///< stores that have read shared memory: what is not in device memory yet
 
   bool stores() const { return kind != Kind::load; }
   bool is_line() const { return map.dimensions == 1; }

@@ -155,7 +155,7 @@ void check_box(const BulkCopy& copy, int count) {
 void check_line(const BulkCopy& copy, std::int64_t bytes) {
   Lane& lane = *copy.issuer;
   const auto memory = reinterpret_cast<std::uintptr_t>(copy.map.memory);
-  if (bytes <= 0 || bytes % kPiece != 0 || bytes > SharedMemory::kMostDynamic) {
+  if (bytes <= 0 || bytes % kPiece != 0 || bytes > std::int64_t(SharedMemory::kMostDynamic)) {
     refuse(lane, refused(copy, Mistake::misaligned,
                          "a line of " + std::to_string(bytes) + " bytes; the copy engine moves multiples of 16",
                          "fill the line up to 16 bytes, or let threads copy the rest"));
