@@ -278,8 +278,18 @@ void land_store(Block& block, BulkCopy copy) {
       count_at(block, copy.pc, [&] { count_row(block, tensor, to, bytes, copy.kind); });
     });
   }
-  if (block.launch->detecting)
-    block.shared->finish_async_read(block, copy.issuer->warp->index, copy.shared, copy.map.box_bytes(), false);
+  if (block.launch->detecting) {
+    const int warp = copy.issuer->warp->index;
+    block.shared->finish_async_read(block, warp, copy.shared, copy.bytes.size(), false);
+    // What other stores of the warp still read of it is marked anew.
+    for (const BulkCopy& other : block.asynchrony->copies) {
+      if (!other.stores() || other.issuer->warp->index != warp) continue;
+      const std::uintptr_t low = std::max(copy.shared, other.shared),
+                           high = std::min(copy.shared + copy.bytes.size(), other.shared + other.map.box_bytes());
+      if (low < high)
+        block.shared->mark_async_read(block, low, high - low, {other.action(), other.pc, other.issuer->bit, warp});
+    }
+  }
   ++block.clock;
   block.asynchrony->writes.push_back(std::move(copy));
 }

@@ -178,6 +178,23 @@ __global__ void store_read_after_a_barrier(float* b, float* c) {
   if (threadIdx.x == 0) cp_async_bulk_wait_group<0>();
 }
 
+/// A line goes to two places, and is written again when one of the two stores has read it.
+__global__ void line_stored_twice(float* b) {
+  __shared__ __align__(16) float line[64];
+  line[threadIdx.x] = threadIdx.x;
+  fence_proxy_async();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < 2; ++i) {
+      cp_async_bulk_store(b + 64 * i, line, sizeof line);  // other: line_stored_twice
+      cp_async_bulk_commit_group();
+    }
+    cp_async_bulk_wait_group_read<1>();
+    line[7] = 0;  // bug: line_stored_twice
+    cp_async_bulk_wait_group_read<0>();
+  }
+}
+
 // --- Products of what threads have written ---------------------------------------------------------------------------
 
 struct alignas(1024) Written {
@@ -267,6 +284,12 @@ constexpr Case cases[] = {
        DeviceArray<float> b("b", 64, Role::scratch);
        auto c = output("c", 64);
        launch(store_read_after_a_barrier, dim3(1), dim3(64), 0, b.data(), c.data());
+       synchronize();
+     }},
+    {"line_stored_twice",
+     [] {
+       auto b = output("b", 128);
+       launch(line_stored_twice, dim3(1), dim3(64), 0, b.data());
        synchronize();
      }},
     {"own_wrong_stride", run_own<InOwn::wrong_stride>},

@@ -131,6 +131,7 @@ const Expected expected_of_lines[] = {
     {"sum_cleared_too_late", Mistake::unfinished_store},
     {"sum_turn_passed_early", Mistake::unfinished_store},
     {"store_read_after_a_barrier", Mistake::unfinished_store},
+    {"line_stored_twice", Mistake::overwritten_early},
     {"own_wrong_stride", Mistake::descriptor},
     {"own_wrong_leading", Mistake::descriptor},
     {"own_stage_overwritten", Mistake::overwritten_early},
