@@ -36,8 +36,9 @@ std::vector<std::string> moved_so_far(const TracedLaunch& launch, std::size_t co
       const TracedInterval& interval = launch.intervals[i];
       read[tensor.name] += interval.counter(tensor.name, "load_bytes") + interval.counter(tensor.name, "async_bytes") +
                            interval.counter(tensor.name, "bulk_load_bytes");
-      written[tensor.name] +=
-          interval.counter(tensor.name, "store_bytes") + interval.counter(tensor.name, "bulk_store_bytes");
+      written[tensor.name] += interval.counter(tensor.name, "store_bytes") +
+                              interval.counter(tensor.name, "bulk_store_bytes") +
+                              interval.counter(tensor.name, "bulk_reduce_bytes");
     }
     const std::string in = text("read", read), out = text("written", written);
     said.push_back(in.empty() && out.empty() ? "nothing" : in + (in.empty() || out.empty() ? "" : "; ") + out);

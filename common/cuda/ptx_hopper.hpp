@@ -164,6 +164,45 @@ __device__ __forceinline__ void cp_async_bulk_tensor_store(const TensorMap& tens
 #undef WORKBOOK_TMA_STORE
 #endif
 
+// "Data Movement and Conversion Instructions: Bulk copy". Lines: `bytes` that lie together on both sides, without a
+// tensor map. Both addresses and `bytes` are multiples of 16.
+
+/// cp.async.bulk to shared memory; `barrier` counts the bytes.
+__device__ __forceinline__ void cp_async_bulk_load(void* to, const void* from, int bytes, Mbarrier& barrier) {
+#if defined(__CUDACC__)
+  WORKBOOK_HOPPER_ASM("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                          shared_address(to)),
+                      "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(&barrier))
+                      : "memory");
+#else
+  simt::bulk_load_line(to, from, bytes, &barrier);
+#endif
+}
+/// cp.async.bulk from shared memory.
+__device__ __forceinline__ void cp_async_bulk_store(void* to, const void* from, int bytes) {
+#if defined(__CUDACC__)
+  WORKBOOK_HOPPER_ASM("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(__cvta_generic_to_global(to)),
+                      "r"(shared_address(from)), "r"(bytes)
+                      : "memory");
+#else
+  simt::bulk_store_line(to, from, bytes, false);
+#endif
+}
+/// cp.reduce.async.bulk from shared memory: adds floats to those in device memory, each addition as atomicAdd's. Which
+/// block's come first nobody says, nor which come first of the stores that no wait keeps apart.
+__device__ __forceinline__ void cp_reduce_async_bulk_add(float* to, const float* from, int bytes) {
+#if defined(__CUDACC__)
+  WORKBOOK_HOPPER_ASM(
+      "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(__cvta_generic_to_global(to)),
+      "r"(shared_address(from)), "r"(bytes)
+      : "memory");
+#else
+  simt::bulk_store_line(to, from, bytes, true);
+#endif
+}
+
+// Stores and additions have groups, of each thread its own.
+
 /// cp.async.bulk.commit_group: this thread's stores since the last commit are a group.
 __device__ __forceinline__ void cp_async_bulk_commit_group() {
 #if defined(__CUDACC__)
@@ -180,7 +219,25 @@ __device__ __forceinline__ void cp_async_bulk_wait_group_read() {
 #if defined(__CUDACC__)
   WORKBOOK_HOPPER_ASM("cp.async.bulk.wait_group.read %0;" ::"n"(groups) : "memory");
 #else
-  simt::bulk_wait(groups);
+  simt::bulk_wait(groups, true);
+#endif
+}
+/// cp.async.bulk.wait_group: waits until at most the newest `groups` of this thread's groups are under way. What the
+/// others have written is in device memory, and this thread sees it.
+template <int groups>
+__device__ __forceinline__ void cp_async_bulk_wait_group() {
+  static_assert(groups >= 0);
+#if defined(__CUDACC__)
+  WORKBOOK_HOPPER_ASM("cp.async.bulk.wait_group %0;" ::"n"(groups) : "memory");
+#else
+  simt::bulk_wait(groups, false);
+#endif
+}
+/// prefetch.tensormap: the copy engine fetches what the map says, before the first copy. The simulator has nothing to
+/// fetch. `tensor` is a parameter of the kernel.
+__device__ __forceinline__ void prefetch_tensormap([[maybe_unused]] const TensorMap& tensor) {
+#if defined(__CUDACC__)
+  WORKBOOK_HOPPER_ASM("prefetch.tensormap [%0];" ::"l"(&tensor) : "memory");
 #endif
 }
 /// fence.proxy.async: copy engine and tensor cores see what this thread has written to shared memory (after a barrier:

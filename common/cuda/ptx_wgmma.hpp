@@ -41,6 +41,21 @@ __device__ __forceinline__ void wgmma_wait_group(Fragment<float, n>& D) {
   simt::wgmma_wait(groups);
 #endif
 }
+/// The same where the products that are complete then have read A from registers, and these are written next: so that
+/// the compiler does not use them for something else before.
+template <int groups, int n, class T, int parts>
+__device__ __forceinline__ void wgmma_wait_group(Fragment<float, n>& D, Fragment<T, 4> (&A)[parts]) {
+  wgmma_wait_group<groups>(D);
+#if defined(__CUDACC__)
+#pragma unroll
+  for (int j = 0; j < parts; ++j) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) asm volatile("" : "+r"(A[j][i])::"memory");
+  }
+#else
+  (void)A;
+#endif
+}
 
 /// A matrix in shared memory, as a product is told of it ("Matrix Descriptor").
 struct WgmmaMatrix {
@@ -50,8 +65,9 @@ struct WgmmaMatrix {
 };
 /// Rows of as many bytes as the swizzle says, eight of which make a pattern (128 bytes: 1024); `stride` bytes from
 /// eight rows to the next eight. Rows along k (K-major): k elements 32 bytes long are one product's, the next ones are
-/// 32 bytes further within the row; `leading` is not used. Rows along n (MN-major, B as (k, n)): a row is a section of
-/// columns, and the next section is `leading` bytes away. first_row's pattern begins at a multiple of its bytes.
+/// 32 bytes further within the row; `leading` is not used. Rows along n or m (MN-major; B as (k, n), A as (k, m)): a
+/// row is a section of columns, and the next section is `leading` bytes away. first_row's pattern begins at a multiple
+/// of its bytes.
 __device__ __forceinline__ WgmmaMatrix wgmma_matrix(const void* first_row, int leading, int stride, Swizzle swizzle) {
 #if defined(__CUDACC__)
   const std::uint64_t address = shared_address(first_row);
@@ -62,8 +78,9 @@ __device__ __forceinline__ WgmmaMatrix wgmma_matrix(const void* first_row, int l
   return {address >> 4 | std::uint64_t(leading >> 4) << 16 | std::uint64_t(stride >> 4) << 32 | mode << 62};
 }
 
-/// Along what the rows of B lie in shared memory.
-enum class Major { k, n };
+/// Along what the rows of an operand lie in shared memory: along k, over which the product sums, or along its other
+/// dimension, which is n of B and m of A.
+enum class Major { k, n, m = n };
 
 #if defined(__CUDACC__)
 namespace detail {
@@ -106,71 +123,77 @@ namespace detail {
   "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
   "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
   "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-#define WORKBOOK_D4(i) "+f"(D[i]), "+f"(D[i + 1]), "+f"(D[i + 2]), "+f"(D[i + 3])
-#define WORKBOOK_D8(i) WORKBOOK_D4(i), WORKBOOK_D4(i + 4)
-#define WORKBOOK_D16(i) WORKBOOK_D8(i), WORKBOOK_D8(i + 8)
-#define WORKBOOK_D32(i) WORKBOOK_D16(i), WORKBOOK_D16(i + 16)
-#define WORKBOOK_LIST_4 WORKBOOK_D4(0)
-#define WORKBOOK_LIST_8 WORKBOOK_D8(0)
-#define WORKBOOK_LIST_16 WORKBOOK_D16(0)
-#define WORKBOOK_LIST_32 WORKBOOK_D32(0)
-#define WORKBOOK_LIST_40 WORKBOOK_D32(0), WORKBOOK_D8(32)
-#define WORKBOOK_LIST_48 WORKBOOK_D32(0), WORKBOOK_D16(32)
-#define WORKBOOK_LIST_64 WORKBOOK_D32(0), WORKBOOK_D32(32)
-#define WORKBOOK_LIST_96 WORKBOOK_D32(0), WORKBOOK_D32(32), WORKBOOK_D32(64)
-#define WORKBOOK_LIST_128 WORKBOOK_D32(0), WORKBOOK_D32(32), WORKBOOK_D32(64), WORKBOOK_D32(96)
+#define WORKBOOK_D4(c, i) c(D[i]), c(D[i + 1]), c(D[i + 2]), c(D[i + 3])
+#define WORKBOOK_D8(c, i) WORKBOOK_D4(c, i), WORKBOOK_D4(c, i + 4)
+#define WORKBOOK_D16(c, i) WORKBOOK_D8(c, i), WORKBOOK_D8(c, i + 8)
+#define WORKBOOK_D32(c, i) WORKBOOK_D16(c, i), WORKBOOK_D16(c, i + 16)
+#define WORKBOOK_LIST_4(c) WORKBOOK_D4(c, 0)
+#define WORKBOOK_LIST_8(c) WORKBOOK_D8(c, 0)
+#define WORKBOOK_LIST_16(c) WORKBOOK_D16(c, 0)
+#define WORKBOOK_LIST_32(c) WORKBOOK_D32(c, 0)
+#define WORKBOOK_LIST_40(c) WORKBOOK_D32(c, 0), WORKBOOK_D8(c, 32)
+#define WORKBOOK_LIST_48(c) WORKBOOK_D32(c, 0), WORKBOOK_D16(c, 32)
+#define WORKBOOK_LIST_64(c) WORKBOOK_D32(c, 0), WORKBOOK_D32(c, 32)
+#define WORKBOOK_LIST_96(c) WORKBOOK_D32(c, 0), WORKBOOK_D32(c, 32), WORKBOOK_D32(c, 64)
+#define WORKBOOK_LIST_128(c) WORKBOOK_D32(c, 0), WORKBOOK_D32(c, 32), WORKBOOK_D32(c, 64), WORKBOOK_D32(c, 96)
 
-// One product: its shape and types, its n / 2 registers, the numbers of the operands that follow these, and what the
-// types have beside the two signs: whether A and B are transposed.
-#define WORKBOOK_WGMMA_SHARED(shape, r, a, b, p, transposed)                                                       \
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, " p ", 0; wgmma.mma_async.sync.aligned." shape " {" WORKBOOK_TEXT_##r \
-               "}, " a ", " b ", p, 1, 1" transposed "; }"                                                         \
-               : WORKBOOK_LIST_##r : "l"(A.descriptor), "l"(B.descriptor), "r"(int(accumulate)))
-#define WORKBOOK_WGMMA_REGISTERS(shape, r, a0, a1, a2, a3, b, p, transposed)                                       \
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, " p ", 0; wgmma.mma_async.sync.aligned." shape " {" WORKBOOK_TEXT_##r \
-               "}, {" a0 ", " a1 ", " a2 ", " a3 "}, " b ", p, 1, 1" transposed "; }"                              \
-               : WORKBOOK_LIST_##r                                                                                 \
-               : "r"(A[0]), "r"(A[1]), "r"(A[2]), "r"(A[3]), "l"(B.descriptor), "r"(int(accumulate)))
-
-#define WORKBOOK_WGMMA(n, r, x0, x1, x2, x3, x4, x5)                                                               \
-  template <class T, Major major>                                                                                  \
-  __device__ __forceinline__ void wgmma(Fragment<float, r>& D, WgmmaMatrix A, WgmmaMatrix B, bool accumulate) {    \
-    if constexpr (std::is_same_v<T, __half> && major == Major::k) {                                                \
-      WORKBOOK_WGMMA_SHARED("m64n" #n "k16.f32.f16.f16", r, x0, x1, x2, ", 0, 0");                                 \
-    } else if constexpr (std::is_same_v<T, __half>) {                                                              \
-      WORKBOOK_WGMMA_SHARED("m64n" #n "k16.f32.f16.f16", r, x0, x1, x2, ", 0, 1");                                 \
-    } else if constexpr (std::is_same_v<T, __nv_bfloat16> && major == Major::k) {                                  \
-      WORKBOOK_WGMMA_SHARED("m64n" #n "k16.f32.bf16.bf16", r, x0, x1, x2, ", 0, 0");                               \
-    } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {                                                       \
-      WORKBOOK_WGMMA_SHARED("m64n" #n "k16.f32.bf16.bf16", r, x0, x1, x2, ", 0, 1");                               \
-    } else {                                                                                                       \
-      WORKBOOK_WGMMA_SHARED("m64n" #n "k32.f32.e4m3.e4m3", r, x0, x1, x2, "");                                     \
-    }                                                                                                              \
-  }                                                                                                                \
-  template <class T, Major major>                                                                                  \
-  __device__ __forceinline__ void wgmma(Fragment<float, r>& D, const Fragment<T, 4>& A, WgmmaMatrix B,             \
-                                        bool accumulate) {                                                         \
-    if constexpr (std::is_same_v<T, __half> && major == Major::k) {                                                \
-      WORKBOOK_WGMMA_REGISTERS("m64n" #n "k16.f32.f16.f16", r, x0, x1, x2, x3, x4, x5, ", 0");                     \
-    } else if constexpr (std::is_same_v<T, __half>) {                                                              \
-      WORKBOOK_WGMMA_REGISTERS("m64n" #n "k16.f32.f16.f16", r, x0, x1, x2, x3, x4, x5, ", 1");                     \
-    } else if constexpr (std::is_same_v<T, __nv_bfloat16> && major == Major::k) {                                  \
-      WORKBOOK_WGMMA_REGISTERS("m64n" #n "k16.f32.bf16.bf16", r, x0, x1, x2, x3, x4, x5, ", 0");                   \
-    } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {                                                       \
-      WORKBOOK_WGMMA_REGISTERS("m64n" #n "k16.f32.bf16.bf16", r, x0, x1, x2, x3, x4, x5, ", 1");                   \
-    } else {                                                                                                       \
-      WORKBOOK_WGMMA_REGISTERS("m64n" #n "k32.f32.e4m3.e4m3", r, x0, x1, x2, x3, x4, x5, "");                      \
-    }                                                                                                              \
+// One product: its n / 2 registers of D as operands of the kind c, its shape and types, the numbers of the operands that
+// follow these, and what is said of operands of 16 bits after the two signs: whether A and B are transposed. c is "+f"
+// where `adds` says at run time whether the product is added to D, and "=f" where it never is: as an input the old
+// values would occupy registers up to here.
+#define WORKBOOK_ASM(c, r, shape, a, b, p, transposed, ...)                                                            \
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, " p ", 0; wgmma.mma_async.sync.aligned." shape " {" WORKBOOK_TEXT_##r   \
+               "}, " a ", " b ", p, 1, 1" transposed "; }"                                                             \
+               : WORKBOOK_LIST_##r(c) : __VA_ARGS__)
+#define WORKBOOK_SHARED(c, adds, n, r, x0, x1, x2, x3, x4)                                                             \
+  if constexpr (std::is_same_v<T, __half>) {                                                                           \
+    WORKBOOK_ASM(c, r, "m64n" #n "k16.f32.f16.f16", x0, x1, x2, ", " x3 ", " x4, "l"(A.descriptor),                    \
+                 "l"(B.descriptor), adds, "n"(int(of_A)), "n"(int(of_B)));                                             \
+  } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {                                                             \
+    WORKBOOK_ASM(c, r, "m64n" #n "k16.f32.bf16.bf16", x0, x1, x2, ", " x3 ", " x4, "l"(A.descriptor),                  \
+                 "l"(B.descriptor), adds, "n"(int(of_A)), "n"(int(of_B)));                                             \
+  } else {                                                                                                             \
+    WORKBOOK_ASM(c, r, "m64n" #n "k32.f32.e4m3.e4m3", x0, x1, x2, "", "l"(A.descriptor), "l"(B.descriptor), adds);     \
   }
-WORKBOOK_WGMMA(8, 4, "%4", "%5", "%6", "%7", "%8", "%9")
-WORKBOOK_WGMMA(16, 8, "%8", "%9", "%10", "%11", "%12", "%13")
-WORKBOOK_WGMMA(32, 16, "%16", "%17", "%18", "%19", "%20", "%21")
-WORKBOOK_WGMMA(64, 32, "%32", "%33", "%34", "%35", "%36", "%37")
-WORKBOOK_WGMMA(80, 40, "%40", "%41", "%42", "%43", "%44", "%45")
-WORKBOOK_WGMMA(96, 48, "%48", "%49", "%50", "%51", "%52", "%53")
-WORKBOOK_WGMMA(128, 64, "%64", "%65", "%66", "%67", "%68", "%69")
-WORKBOOK_WGMMA(192, 96, "%96", "%97", "%98", "%99", "%100", "%101")
-WORKBOOK_WGMMA(256, 128, "%128", "%129", "%130", "%131", "%132", "%133")
+#define WORKBOOK_REGISTERS(c, adds, n, r, x0, x1, x2, x3, x4, x5, x6)                                                  \
+  if constexpr (std::is_same_v<T, __half>) {                                                                           \
+    WORKBOOK_ASM(c, r, "m64n" #n "k16.f32.f16.f16", "{" x0 ", " x1 ", " x2 ", " x3 "}", x4, x5, ", " x6, "r"(A[0]),    \
+                 "r"(A[1]), "r"(A[2]), "r"(A[3]), "l"(B.descriptor), adds, "n"(int(of_B)));                            \
+  } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {                                                             \
+    WORKBOOK_ASM(c, r, "m64n" #n "k16.f32.bf16.bf16", "{" x0 ", " x1 ", " x2 ", " x3 "}", x4, x5, ", " x6, "r"(A[0]),  \
+                 "r"(A[1]), "r"(A[2]), "r"(A[3]), "l"(B.descriptor), adds, "n"(int(of_B)));                            \
+  } else {                                                                                                             \
+    WORKBOOK_ASM(c, r, "m64n" #n "k32.f32.e4m3.e4m3", "{" x0 ", " x1 ", " x2 ", " x3 "}", x4, x5, "", "r"(A[0]),       \
+                 "r"(A[1]), "r"(A[2]), "r"(A[3]), "l"(B.descriptor), adds);                                            \
+  }
+
+#define WORKBOOK_WGMMA(n, r, x0, x1, x2, x3, x4, x5, x6)                                                               \
+  template <class T, Major of_B, Major of_A>                                                                           \
+  __device__ __forceinline__ void wgmma(Fragment<float, r>& D, WgmmaMatrix A, WgmmaMatrix B, bool accumulate) {        \
+    WORKBOOK_SHARED("+f", "r"(int(accumulate)), n, r, x0, x1, x2, x3, x4)                                              \
+  }                                                                                                                    \
+  template <class T, Major of_B, Major of_A>                                                                           \
+  __device__ __forceinline__ void wgmma(Fragment<float, r>& D, WgmmaMatrix A, WgmmaMatrix B) {                         \
+    WORKBOOK_SHARED("=f", "n"(0), n, r, x0, x1, x2, x3, x4)                                                            \
+  }                                                                                                                    \
+  template <class T, Major of_B>                                                                                       \
+  __device__ __forceinline__ void wgmma(Fragment<float, r>& D, const Fragment<T, 4>& A, WgmmaMatrix B,                 \
+                                        bool accumulate) {                                                             \
+    WORKBOOK_REGISTERS("+f", "r"(int(accumulate)), n, r, x0, x1, x2, x3, x4, x5, x6)                                   \
+  }                                                                                                                    \
+  template <class T, Major of_B>                                                                                       \
+  __device__ __forceinline__ void wgmma(Fragment<float, r>& D, const Fragment<T, 4>& A, WgmmaMatrix B) {               \
+    WORKBOOK_REGISTERS("=f", "n"(0), n, r, x0, x1, x2, x3, x4, x5, x6)                                                 \
+  }
+WORKBOOK_WGMMA(8, 4, "%4", "%5", "%6", "%7", "%8", "%9", "%10")
+WORKBOOK_WGMMA(16, 8, "%8", "%9", "%10", "%11", "%12", "%13", "%14")
+WORKBOOK_WGMMA(32, 16, "%16", "%17", "%18", "%19", "%20", "%21", "%22")
+WORKBOOK_WGMMA(64, 32, "%32", "%33", "%34", "%35", "%36", "%37", "%38")
+WORKBOOK_WGMMA(80, 40, "%40", "%41", "%42", "%43", "%44", "%45", "%46")
+WORKBOOK_WGMMA(96, 48, "%48", "%49", "%50", "%51", "%52", "%53", "%54")
+WORKBOOK_WGMMA(128, 64, "%64", "%65", "%66", "%67", "%68", "%69", "%70")
+WORKBOOK_WGMMA(192, 96, "%96", "%97", "%98", "%99", "%100", "%101", "%102")
+WORKBOOK_WGMMA(256, 128, "%128", "%129", "%130", "%131", "%132", "%133", "%134")
 #undef WORKBOOK_TEXT_4
 #undef WORKBOOK_TEXT_8
 #undef WORKBOOK_TEXT_16
@@ -193,8 +216,9 @@ WORKBOOK_WGMMA(256, 128, "%128", "%129", "%130", "%131", "%132", "%133")
 #undef WORKBOOK_D8
 #undef WORKBOOK_D16
 #undef WORKBOOK_D32
-#undef WORKBOOK_WGMMA_SHARED
-#undef WORKBOOK_WGMMA_REGISTERS
+#undef WORKBOOK_ASM
+#undef WORKBOOK_SHARED
+#undef WORKBOOK_REGISTERS
 #undef WORKBOOK_WGMMA
 // clang-format on
 }  // namespace detail
@@ -203,29 +227,49 @@ WORKBOOK_WGMMA(256, 128, "%128", "%129", "%130", "%131", "%132", "%133")
 /// wgmma.mma_async: starts D (64, n) = A (64, k) B (k, n) by a warpgroup, added to D if `accumulate`; n is 8, 16, 32,
 /// 64, 80, 96, 128, 192 or 256. T is half or __nv_bfloat16, k = 16, or __nv_fp8_e4m3, k = 32. Warp w has rows 16 w to
 /// 16 w + 15 of D, each 8 columns as in mma_m16n8k16: D[4 j] and the next are row quad, columns 8 j + 2 in_quad and the
-/// next; D[4 j + 2] and the next are row quad + 8. A's rows lie along k; B's as `major` says.
-template <class T, Major major = Major::k, int n_half>
+/// next; D[4 j + 2] and the next are row quad + 8. The rows of A and B lie in shared memory as `of_A` and `of_B` say.
+template <class T, Major of_B = Major::k, Major of_A = Major::k, int n_half>
 __device__ __forceinline__ void wgmma_mma_async(Fragment<float, n_half>& D, WgmmaMatrix A, WgmmaMatrix B,
                                                 bool accumulate) {
-  static_assert(sizeof(T) == 2 || major == Major::k, "operands of 8 bits lie along k");
+  static_assert(sizeof(T) == 2 || (of_A == Major::k && of_B == Major::k), "operands of 8 bits lie along k");
 #if defined(__CUDACC__)
-  detail::wgmma<T, major>(D, A, B, accumulate);
+  detail::wgmma<T, of_B, of_A>(D, A, B, accumulate);
 #else
-  simt::wgmma_shared(D.x, {simt::element_type<T>, 2 * n_half, false, major == Major::n, accumulate}, A.descriptor,
+  simt::wgmma_shared(D.x, {simt::element_type<T>, 2 * n_half, of_A == Major::m, of_B == Major::n, accumulate},
+                     A.descriptor, B.descriptor);
+#endif
+}
+/// The same without adding: D is an output alone. What it held before is not read, and takes no registers up to here.
+template <class T, Major of_B = Major::k, Major of_A = Major::k, int n_half>
+__device__ __forceinline__ void wgmma_mma_async(Fragment<float, n_half>& D, WgmmaMatrix A, WgmmaMatrix B) {
+  static_assert(sizeof(T) == 2 || (of_A == Major::k && of_B == Major::k), "operands of 8 bits lie along k");
+#if defined(__CUDACC__)
+  detail::wgmma<T, of_B, of_A>(D, A, B);
+#else
+  simt::wgmma_shared(D.x, {simt::element_type<T>, 2 * n_half, of_A == Major::m, of_B == Major::n, false}, A.descriptor,
                      B.descriptor);
 #endif
 }
-/// The same with A in registers: warp w has its rows 16 w to 16 w + 15 as in mma_m16n8k16 (of 8 bits: four neighbours
-/// in a register, columns 4 in_quad and the next three; A[2] and A[3] are 16 columns further).
-template <Major major = Major::k, class T, int n_half>
+/// Both with A in registers: warp w has its rows 16 w to 16 w + 15 as in mma_m16n8k16 (of 8 bits: four neighbours in a
+/// register, columns 4 in_quad and the next three; A[2] and A[3] are 16 columns further).
+template <Major of_B = Major::k, class T, int n_half>
 __device__ __forceinline__ void wgmma_mma_async(Fragment<float, n_half>& D, const Fragment<T, 4>& A, WgmmaMatrix B,
                                                 bool accumulate) {
-  static_assert(sizeof(T) == 2 || major == Major::k, "operands of 8 bits lie along k");
+  static_assert(sizeof(T) == 2 || of_B == Major::k, "operands of 8 bits lie along k");
 #if defined(__CUDACC__)
-  detail::wgmma<T, major>(D, A, B, accumulate);
+  detail::wgmma<T, of_B>(D, A, B, accumulate);
 #else
-  simt::wgmma_registers(D.x, {simt::element_type<T>, 2 * n_half, false, major == Major::n, accumulate}, A.x,
+  simt::wgmma_registers(D.x, {simt::element_type<T>, 2 * n_half, false, of_B == Major::n, accumulate}, A.x,
                         B.descriptor);
+#endif
+}
+template <Major of_B = Major::k, class T, int n_half>
+__device__ __forceinline__ void wgmma_mma_async(Fragment<float, n_half>& D, const Fragment<T, 4>& A, WgmmaMatrix B) {
+  static_assert(sizeof(T) == 2 || of_B == Major::k, "operands of 8 bits lie along k");
+#if defined(__CUDACC__)
+  detail::wgmma<T, of_B>(D, A, B);
+#else
+  simt::wgmma_registers(D.x, {simt::element_type<T>, 2 * n_half, false, of_B == Major::n, false}, A.x, B.descriptor);
 #endif
 }
 

@@ -156,6 +156,8 @@ void visit_counters(const simt::GlobalCounters& c, const std::string& prefix,
   take(prefix + "atomic_sectors", c.atomic_sectors);
   if (c.bulk_load_bytes != 0) take(prefix + "bulk_load_bytes", c.bulk_load_bytes);
   if (c.bulk_store_bytes != 0) take(prefix + "bulk_store_bytes", c.bulk_store_bytes);
+  if (c.bulk_reduce_bytes != 0) take(prefix + "bulk_reduce_bytes", c.bulk_reduce_bytes);
+  if (c.bulk_reduce_sectors != 0) take(prefix + "bulk_reduce_sectors", c.bulk_reduce_sectors);
   take(prefix + "unique_read_sectors", c.unique_read_sectors);
   take(prefix + "unique_written_sectors", c.unique_written_sectors);
 }
@@ -179,6 +181,7 @@ void visit_counters(const simt::Counters& c, const std::function<void(const std:
   };
   take_if_any("bulk_loads", c.bulk_loads);
   take_if_any("bulk_stores", c.bulk_stores);
+  take_if_any("bulk_reductions", c.bulk_reductions);
   take_if_any("bulk_requests", c.bulk_requests);
   take_if_any("wgmma_instructions", c.wgmma_instructions);
   take_if_any("wgmma_operations", c.wgmma_operations);

@@ -188,7 +188,7 @@ bool is_of_kernel_headers(std::string_view name) {
 
 /// What the simulator's surface calls (common/simt/runtime.hpp): a kernel is made of these.
 bool is_kernels_own(std::string_view name) {
-  constexpr std::array<std::string_view, 47> own{"12thread_index",    "13named_barrier",
+  constexpr std::array<std::string_view, 50> own{"12thread_index",    "13named_barrier",
                                                  "11block_index",     "10block_size",
                                                  "9grid_size",        "9in_kernel",
                                                  "13block_barrier",   "12warp_barrier",
@@ -211,7 +211,8 @@ bool is_kernels_own(std::string_view name) {
                                                  "13set_registers",   "10elect_lane",
                                                  "11wgmma_fence",     "12wgmma_shared",
                                                  "15wgmma_registers", "12wgmma_commit",
-                                                 "10wgmma_wait"};
+                                                 "10wgmma_wait",      "14bulk_load_line",
+                                                 "15bulk_store_line", "12thread_fence"};
   const auto entity_name = entity(name);
   if (!entity_name) return false;
   if (entity_name->starts_with("4simt")) return begins_with(own, entity_name->substr(5));

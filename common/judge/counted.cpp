@@ -25,6 +25,7 @@ constexpr std::pair<const char*, const char*> kShown[] = {
     {"global.store_bytes", "bytes written to device memory"},
     {"global.bulk_load_bytes", "bytes loaded by the copy engine"},
     {"global.bulk_store_bytes", "bytes stored by the copy engine"},
+    {"global.bulk_reduce_bytes", "bytes added by the copy engine"},
     {"global.load_requests", "requests of loads from device memory"},
     {"global.store_requests", "requests of stores to device memory"},
     {"global.load_sectors", "32-byte sectors read from device memory"},

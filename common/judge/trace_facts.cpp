@@ -26,7 +26,7 @@ std::string times_text(std::optional<double> times) {
 struct Metric {
   const char *counter, *metric;
 };
-constexpr std::array<Metric, 41> metrics{{
+constexpr std::array<Metric, 44> metrics{{
     {"global.load_requests", "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum, less global.async_requests"},
     {"global.load_sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum, less global.async_sectors"},
     {"global.load_bytes", ""},
@@ -63,8 +63,11 @@ constexpr std::array<Metric, 41> metrics{{
     // Recorded only where there are any:
     {"global.bulk_load_bytes", "l1tex__m_xbar2l1tex_read_bytes_mem_global_op_tma_ld.sum"},
     {"global.bulk_store_bytes", "l1tex__m_l1tex2xbar_write_bytes_mem_global_op_tma_st.sum"},
+    {"global.bulk_reduce_bytes", "l1tex__m_l1tex2xbar_write_bytes_mem_global_op_tma_red.sum"},
+    {"global.bulk_reduce_sectors", "l1tex__m_l1tex2xbar_write_sectors_mem_global_op_tma_red.sum"},
     {"bulk_loads", "smsp__sass_inst_executed_op_tma_ld.sum"},
     {"bulk_stores", "smsp__sass_inst_executed_op_tma_st.sum"},
+    {"bulk_reductions", "smsp__sass_inst_executed_op_tma_red.sum"},
     {"bulk_requests", "l1tex__tmain_requests.sum"},
     {"wgmma_instructions", "sm__inst_executed_pipe_tensor_op_gmma.sum"},
     {"wgmma_operations", "sm__ops_path_tensor_op_hgmma_src_fp16.sum"},
@@ -99,10 +102,13 @@ DrawnCell drawn(const TileCell& cell, bool counts) {
 /// What Hopper's copy engine moved, and the barriers in shared memory; nothing of kernels without them.
 void add_copy_engine(std::vector<std::pair<std::string, std::string>>& facts, const TracedLaunch& launch) {
   const auto count = [&](const char* name) { return launch.if_any(name); };
-  if (count("bulk_loads") + count("bulk_stores") > 0) {
+  if (count("bulk_loads") + count("bulk_stores") + count("bulk_reductions") > 0) {
     std::string text = fmt::format("{} loads, {} stores", count("bulk_loads"), count("bulk_stores"));
+    if (count("bulk_reductions") > 0) text += fmt::format(", {} additions", count("bulk_reductions"));
     for (const TracedTensor& tensor : launch.tensors) {
-      for (const auto& [name, verb] : {std::pair{"bulk_load_bytes", "loaded"}, {"bulk_store_bytes", "stored"}}) {
+      for (const auto& [name, verb] : {std::pair{"bulk_load_bytes", "loaded"},
+                                       {"bulk_store_bytes", "stored"},
+                                       {"bulk_reduce_bytes", "added to"}}) {
         const std::int64_t bytes = tensor.bulk(name);
         if (bytes > 0) text += fmt::format("; {} {}, {}", tensor.name, verb, book::bytes_text(double(bytes)));
       }
@@ -150,7 +156,7 @@ TraceTable traffic_table(const TracedLaunch& launch) {
       read_sectors += tensor.read_sectors();
       least_read += tensor.counter("unique_read_sectors");
     }
-    if (tensor.counter("store_requests") > 0 || tensor.bulk("bulk_store_bytes") > 0) {
+    if (tensor.counter("store_requests") + tensor.bulk("bulk_store_bytes") + tensor.bulk("bulk_reduce_bytes") > 0) {
       add(tensor.name, "written", size, tensor.written_bytes(), tensor.counter("store_requests"),
           tensor.written_sectors(), tensor.counter("unique_written_sectors"), tensor.times_written());
       written_bytes += tensor.written_bytes();

@@ -31,12 +31,16 @@ struct TracedTensor {
   /// What the copy engine (TMA) moved; 0 where the record names none.
   std::int64_t bulk(const char* name) const;
   std::int64_t read_bytes() const { return counter("load_bytes") + counter("async_bytes") + bulk("bulk_load_bytes"); }
-  std::int64_t written_bytes() const { return counter("store_bytes") + bulk("bulk_store_bytes"); }
+  std::int64_t written_bytes() const {
+    return counter("store_bytes") + bulk("bulk_store_bytes") + bulk("bulk_reduce_bytes");
+  }
   /// The copy engine's bytes count as sectors of 32.
   std::int64_t read_sectors() const {
     return counter("load_sectors") + counter("async_sectors") + (bulk("bulk_load_bytes") + 31) / 32;
   }
-  std::int64_t written_sectors() const { return counter("store_sectors") + (bulk("bulk_store_bytes") + 31) / 32; }
+  std::int64_t written_sectors() const {
+    return counter("store_sectors") + (bulk("bulk_store_bytes") + 31) / 32 + bulk("bulk_reduce_sectors");
+  }
   std::int64_t read_requests() const { return counter("load_requests") + counter("async_requests"); }
   /// How many times what was read or written of it went over the wire; nothing if nothing did.
   std::optional<double> times_read() const;

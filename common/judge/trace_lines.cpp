@@ -25,6 +25,7 @@ LineCosts costs_of(const TracedLine& line) {
   costs.ldsm = line.counter("shared.matrix_loads");
   for (const char* name : {"load_sectors", "async_sectors", "store_sectors", "atomic_sectors"})
     costs.sectors += line.counter(std::string("global.") + name);
+  costs.sectors += line.counter("global.bulk_reduce_sectors");
   for (const char* name : {"bulk_load_bytes", "bulk_store_bytes"})
     costs.sectors += (line.counter(std::string("global.") + name) + 31) / 32;
   return costs;

@@ -99,7 +99,7 @@ std::vector<TimelineLane> timeline_of(const TracedLaunch& launch) {
   lanes.push_back(counted_lane(launch, "shared, written", "shared.store_wavefronts", TimelineLane::Kind::shared));
   lanes.push_back(counted_lane(launch, "shuffles", "shuffles", TimelineLane::Kind::shuffles));
   for (const TracedTensor& tensor : launch.tensors)
-    for (const char* counter : {"store_bytes", "bulk_store_bytes"})
+    for (const char* counter : {"store_bytes", "bulk_store_bytes", "bulk_reduce_bytes"})
       lanes.push_back(moved_lane(launch, tensor, ", stored", counter, TimelineLane::Kind::stored));
   return lanes;
 }

@@ -26,8 +26,12 @@ SIMT_API void named_barrier(int number, int threads, bool waits);
 // The copy engine (bulk_copies.cpp).
 SIMT_API void bulk_load(void* to, const TensorMap& map, std::uint64_t* barrier, const int* coordinates, int count);
 SIMT_API void bulk_store(const TensorMap& map, const void* from, const int* coordinates, int count);
+/// Lines: so many bytes, no tensor map. `adds`: floats are added to those in device memory.
+SIMT_API void bulk_load_line(void* to, const void* from, std::int64_t bytes, std::uint64_t* barrier);
+SIMT_API void bulk_store_line(void* to, const void* from, std::int64_t bytes, bool adds);
 SIMT_API void bulk_commit();
-SIMT_API void bulk_wait(int groups_left);
+/// Until the stores have read shared memory, or until they have written as well.
+SIMT_API void bulk_wait(int groups_left, bool reads_alone);
 
 // Generic and asynchronous proxy (clocks.cpp).
 SIMT_API void fence_proxy_async();

@@ -23,6 +23,8 @@ void Asynchrony::begin_block() {
   passed_.assign(std::size_t(block_.threads) * kMostBarriers, {});
   for (NamedBarrier& barrier : named) barrier = {};
   copies.clear();
+  writes.clear();
+  stored_at.clear();
   for (Warpgroup& group : warpgroups) {
     group.products.clear();
     group.group_ends.clear();
@@ -87,9 +89,9 @@ void refuse(Lane& lane, Finding finding) {
 }
 
 void Asynchrony::carry_out(std::size_t copy) {
-  const BulkCopy one = copies[copy];
+  BulkCopy one = std::move(copies[copy]);
   copies.erase(copies.begin() + static_cast<std::ptrdiff_t>(copy));
-  land(block_, one);
+  land(block_, std::move(one));
 }
 
 /// Stores wait for their thread; only loads land by themselves.
@@ -97,7 +99,7 @@ bool Asynchrony::advance() {
   if (advance_products(block_)) return true;
   std::vector<std::size_t> loads;
   for (std::size_t i = 0; i < copies.size(); ++i) {
-    if (!copies[i].store) loads.push_back(i);
+    if (!copies[i].stores()) loads.push_back(i);
   }
   if (loads.empty()) return false;
   const Order order = block_.launch->options.order;
@@ -114,13 +116,13 @@ void Asynchrony::advance_at_random() {
 void Asynchrony::end_lane(Lane& lane) {
   // Stores that nobody has waited for: they still take place, and are reported.
   for (std::size_t i = 0; i < copies.size();) {
-    if (!copies[i].store || copies[i].issuer != &lane) {
+    if (!copies[i].stores() || copies[i].issuer != &lane) {
       ++i;
       continue;
     }
     const BulkCopy& copy = copies[i];
     if (!block_.damaged) {
-      Finding finding = finding_of(lane, Mistake::unfinished_store, copy.pc, "stores a box");
+      Finding finding = finding_of(lane, Mistake::unfinished_store, copy.pc, copy.action());
       finding.variable = block_.shared->variable(copy.shared);
       finding.what = copy.group < 0 ? "the thread ends before the store was committed and waited for"
                                     : "the thread ends without a wait: shared memory may be gone before it was read";
@@ -137,19 +139,20 @@ void Asynchrony::end_lane(Lane& lane) {
 void Asynchrony::end_block() {
   while (advance()) {
   }
+  end_stores(block_);
   if (!block_.damaged) {
     for (const Mbarrier& barrier : barriers_) {
       if (barrier.bytes == 0) continue;
       const bool unexpected = barrier.bytes < 0;
       const Lane& lane = block_.lanes[unexpected ? barrier.copy_thread : barrier.expect_thread];
       Finding finding = finding_of(lane, Mistake::barrier_bytes, unexpected ? barrier.copy_pc : barrier.expect_pc,
-                                   unexpected ? "loads a box" : "expects bytes");
+                                   unexpected ? "starts a copy" : "expects bytes");
       finding.variable.name = name_of(block_, barrier);
       finding.what = !unexpected ? "the block ends, and " + std::to_string(barrier.bytes) + " of " +
                                        std::to_string(barrier.awaited) + " expected bytes have never come"
                                  : "the block ends, and " + std::to_string(-barrier.bytes) +
                                        " bytes have come that nobody expected";
-      finding.advice = "expect exactly the bytes of the boxes that are loaded, those outside of the tensor included";
+      finding.advice = "expect exactly the bytes that are loaded, those outside of the tensor included";
       note_finding(lane, std::move(finding));
     }
     for (int first = 0; first < block_.warp_count; first += 4) {
@@ -175,7 +178,7 @@ void Asynchrony::end_block() {
 
 const BulkCopy* Asynchrony::load_to(std::uintptr_t address) const {
   for (auto copy = copies.rbegin(); copy != copies.rend(); ++copy) {
-    if (!copy->store && address - copy->shared < copy->map.box_bytes()) return &*copy;
+    if (!copy->stores() && address - copy->shared < copy->map.box_bytes()) return &*copy;
   }
   return nullptr;
 }
@@ -239,7 +242,7 @@ bool Asynchrony::report_missing_bytes() {
     finding.what = "nobody can go on: " + std::to_string(barrier.bytes) + " of the " + std::to_string(barrier.awaited) +
                    " bytes that phase " + std::to_string(barrier.phase) +
                    " of the barrier expects have not come, and no copy is under way";
-    finding.advice = "expect exactly the bytes of the boxes that are loaded";
+    finding.advice = "expect exactly the bytes that are loaded";
     note_finding(waiter, std::move(finding));
   }
   return any;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/simt/asynchronous.hpp"
@@ -17,6 +18,8 @@
 #include "common/simt/pending_registers.hpp"
 
 namespace simt {
+
+struct Tensor;
 
 /// A barrier in shared memory. Its phases are numbered from 0; the running one's parity is that of its number.
 struct Mbarrier {
@@ -49,18 +52,25 @@ struct NamedBarrier {
   std::vector<Lane*> waiting;
 };
 
-/// One bulk copy under way.
+/// One bulk copy under way: of a box of a tensor, or of a line, which is a tensor of one dimension that is its own box.
 struct BulkCopy {
+  enum class Kind : std::uint8_t { load, store, add } kind = Kind::load;
   TensorMap map;
   int coordinates[kMostDimensions] = {};
   std::uintptr_t shared = 0;
   Lane* issuer = nullptr;
   const void* pc = nullptr;
-  bool store = false;
-  int barrier = 0;         ///< loads: its index
-  std::int64_t phase = 0;  ///< loads: of the barrier, when it was issued
-  int group = -1;          ///< stores: which of its thread's groups; -1: not committed
-  std::size_t flight = 0;  ///< of the tracer's record, from 1; 0: in none
+  int barrier = 0;                   ///< loads: its index
+  std::int64_t phase = 0;            ///< loads: of the barrier, when it was issued
+  int group = -1;                    ///< stores: which of its thread's groups; -1: not committed
+  bool fenced = false;               ///< stores: its thread has called __threadfence since
+  std::uintptr_t low = 0, high = 0;  ///< stores: what they write in device memory lies in between
+  std::size_t flight = 0;            ///< of the tracer's record, from 1; 0: in none
+  std::vector<std::byte> bytes;      ///< stores that have read shared memory: what is not in device memory yet
+
+  bool stores() const { return kind != Kind::load; }
+  bool is_line() const { return map.dimensions == 1; }
+  const char* action() const;  ///< "loads a box"
 };
 
 /// A product that a warpgroup has issued.
@@ -125,6 +135,8 @@ class Asynchrony {
   void end_lane(Lane& lane);
   /// Nobody can run: carries out one copy. False if there is none.
   bool advance();
+  /// Carries out the copy of this place in `copies`.
+  void carry_out(std::size_t copy);
   /// Perhaps carries out a copy although somebody can run (Order::shuffled).
   void advance_at_random();
 
@@ -148,6 +160,13 @@ class Asynchrony {
 
   /// The load under way that writes to this address; null: none.
   const BulkCopy* load_to(std::uintptr_t address) const;
+  /// Calls act(store) for every store that nobody knows to be complete.
+  template <class Act>
+  void for_each_store(Act act) {
+    for (BulkCopy& copy : copies)
+      if (copy.stores()) act(copy);
+    for (BulkCopy& copy : writes) act(copy);
+  }
 
   /// What a sleeping lane waits for, for people.
   std::string awaited(const Lane& lane) const;
@@ -156,13 +175,16 @@ class Asynchrony {
 
   Clocks clocks;
   NamedBarrier named[16];
-  std::vector<BulkCopy> copies;  ///< in the order of issue
+  std::vector<BulkCopy> copies;  ///< in the order of issue: loads, and stores that still read shared memory
+  std::vector<BulkCopy> writes;  ///< stores that have read it and may still write to device memory
+  /// Where stores were started, and what they do: their reads are told from a thread's own.
+  std::vector<std::pair<std::uint32_t, const char*>> stored_at;
   std::array<Warpgroup, 8> warpgroups;
   RegisterPool registers;
   PendingRegisters pending;
 
  private:
-  void carry_out(std::size_t copy);
+  void report_early_end(const Mbarrier& barrier);
   Block& block_;
   std::vector<Mbarrier> barriers_;
   std::vector<PassedPhase> passed_;
@@ -189,9 +211,22 @@ void wake(Lane& lane);
 Mbarrier& used_barrier(Lane& lane, const std::uint64_t* at, const char* action, const void* pc);
 /// "K_full[1]", the barrier's name.
 std::string name_of(const Block& block, const Mbarrier& barrier);
+/// The barrier of a finding about bytes, and who expects them.
+void name_expected(Finding& finding, const Block& block, const Mbarrier& barrier);
+inline constexpr const char* kExpectAll =
+    "call mbarrier_arrive_expect_tx with the bytes of all copies that end this phase, what lies outside of the tensor "
+    "included";
 
 // The life of one bulk copy (bulk_copies.cpp).
-void land(Block& block, const BulkCopy& copy);
+/// A load arrives; a store has read shared memory.
+void land(Block& block, BulkCopy copy);
+/// The block's threads have ended: what its stores have not written yet.
+void end_stores(Block& block);
+/// An access to device memory that stores may still write to (false if so); one by which a thread tells others of a
+/// store that is not complete.
+bool check_against_stores(Lane& lane, const Tensor& tensor, std::uintptr_t address, std::size_t size, Access access,
+                          const void* pc);
+void check_publication(Lane& lane, const Tensor& tensor, std::uintptr_t address, Access access, const void* pc);
 // What setmaxnreg does when all lanes of a warp have come to it (register_pool.cpp).
 void move_registers(Warp& warp);
 // Products (wgmma.cpp).

@@ -1,15 +1,22 @@
-// The copy engine ("Data Movement and Conversion Instructions: Tensor copy", cp.async.bulk.tensor): boxes of a tensor
-// to shared memory and back, tiled, with 1 to 5 dimensions. What lies outside of the tensor becomes zeros, or is left
-// out. Not here: multicast to other blocks, im2col, reductions.
+// The copy engine ("Data Movement and Conversion Instructions": cp.async.bulk.tensor, cp.async.bulk and
+// cp.reduce.async.bulk): boxes of a tensor to shared memory and back, tiled, with 2 to 5 dimensions, where what lies
+// outside of the tensor becomes zeros, or is left out; and lines, so many bytes without a tensor map, which may also be
+// added to the floats in device memory. Not here: multicast to other blocks, im2col, reductions of boxes.
 //
-// A load's bytes are pending from its issue until it lands (asynchrony.cpp says when). A store is carried out when its
-// thread waits for it; until then shared memory is being read.
+// A load's bytes are pending from its issue until it lands (asynchrony.cpp says when). A store has two parts: shared
+// memory is being read until its thread waits for that; device memory is written when its thread waits for the whole
+// store, or after the block's threads have ended. In which order floats are then added is nobody's promise: with
+// Order::shuffled what is left of all blocks is added at the launch's end, in an order that the seed decides.
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <random>
+#include <utility>
 
 #include "common/simt/address.hpp"
 #include "common/simt/asynchrony.hpp"
 #include "common/simt/global_memory.hpp"
+#include "common/simt/program.hpp"
 #include "common/simt/scheduler.hpp"
 #include "common/simt/shared_memory.hpp"
 #include "common/simt/tracer.hpp"
@@ -55,12 +62,17 @@ std::uint64_t touch_sectors(std::atomic<std::uint64_t>* bits, std::uint64_t firs
   return fresh;
 }
 
-/// What one row of a box does to the tensor's counters.
-void count_row(Block& block, Tensor& tensor, std::uint64_t address, std::uint64_t bytes, bool store) {
+/// What one row of a box, or a line, does to the tensor's counters.
+void count_row(Block& block, Tensor& tensor, std::uint64_t address, std::uint64_t bytes, BulkCopy::Kind kind) {
   GlobalObserver::Traffic& traffic = block.global->of(tensor);
   const std::uint64_t first = (address - tensor.low) / 32, last = (address + bytes - 1 - tensor.low) / 32;
-  if (store) {
-    traffic.counters.bulk_store_bytes += bytes;
+  if (kind != BulkCopy::Kind::load) {
+    if (kind == BulkCopy::Kind::add) {
+      traffic.counters.bulk_reduce_bytes += bytes;
+      traffic.counters.bulk_reduce_sectors += last - first + 1;
+    } else {
+      traffic.counters.bulk_store_bytes += bytes;
+    }
     traffic.counters.unique_written_sectors += touch_sectors(tensor.sectors_written.get(), first, last);
     return;
   }
@@ -68,54 +80,70 @@ void count_row(Block& block, Tensor& tensor, std::uint64_t address, std::uint64_
   if (tensor.tile_bytes != 0) block.global->read_tile(tensor, address, bytes);
 }
 
-Finding refused(const Lane& lane, Mistake mistake, const void* pc, bool store, std::string what, std::string advice) {
-  Finding finding = finding_of(lane, mistake, pc, store ? "stores a box" : "loads a box");
+Tensor& tensor_of(const BulkCopy& copy) {
+  return *find_tensor(reinterpret_cast<std::uintptr_t>(copy.map.memory));
+}
+
+// --- Misuse ----------------------------------------------------------------------------------------------------------
+
+Finding refused(const BulkCopy& copy, Mistake mistake, std::string what, std::string advice) {
+  Finding finding = finding_of(*copy.issuer, mistake, copy.pc, copy.action());
   finding.what = std::move(what);
   finding.advice = std::move(advice);
   return finding;
 }
 
-/// What holds for loads and stores alike; does not return if it does not.
-void check_box(Lane& lane, const TensorMap& map, std::uintptr_t address, int count, bool store, const void* pc) {
+/// The place in shared memory, of boxes and lines alike; does not return if it cannot be.
+void check_place(const BulkCopy& copy, const char* noun, unsigned alignment, const char* aligned_how) {
+  Lane& lane = *copy.issuer;
   SharedMemory& shared = *lane.block->shared;
+  if (!shared.contains(copy.shared)) {
+    refuse(lane,
+           refused(copy, Mistake::outside_shared, std::string("the ") + noun + " is not in shared memory",
+                   copy.is_line()  ? "the destination comes first, then the source: check which of the two is shared"
+                   : copy.stores() ? "pass the tensor map first, then the address in shared memory"
+                                   : "pass the address in shared memory first, then the tensor map"));
+  }
+  if (copy.shared % alignment != 0) {
+    Finding finding =
+        refused(copy, Mistake::misaligned,
+                std::string("a ") + noun + " in shared memory begins at a multiple of " + std::to_string(alignment) +
+                    " bytes; this one begins " + std::to_string(copy.shared % alignment) + " bytes past one",
+                aligned_how);
+    finding.variable = shared.variable(copy.shared);
+    refuse(lane, std::move(finding));
+  }
+  const std::uint64_t bytes = copy.map.box_bytes();
+  const Access access = copy.stores() ? Access::read : Access::write;
+  shared.check_bounds(lane, copy.shared, 16, access, copy.pc);
+  shared.check_bounds(lane, copy.shared + bytes - 16, 16, access, copy.pc);
+  if (!shared.same_member(copy.shared, copy.shared + bytes - 16)) {
+    Finding finding = refused(
+        copy, Mistake::outside_shared,
+        std::string("the ") + noun + " has " + std::to_string(bytes) + " bytes, begins in " +
+            shared.variable(copy.shared).name + " and ends in " + shared.variable(copy.shared + bytes - 16).name,
+        copy.is_line() ? "pass the bytes of what is copied" : "make the tensor map's box as large as the tile");
+    finding.variable = shared.variable(copy.shared);
+    refuse(lane, std::move(finding));
+  }
+}
+
+void check_box(const BulkCopy& copy, int count) {
+  Lane& lane = *copy.issuer;
+  const TensorMap& map = copy.map;
   if (count != map.dimensions) {
-    refuse(lane, refused(lane, Mistake::descriptor, pc, store,
+    refuse(lane, refused(copy, Mistake::descriptor,
                          "the tensor map has " + std::to_string(map.dimensions) + " dimensions, and " +
                              std::to_string(count) + " coordinates are given",
                          "pass one coordinate for each dimension, the fastest first"));
   }
-  if (!shared.contains(address)) {
-    refuse(lane, refused(lane, Mistake::outside_shared, pc, store, "the box is not in shared memory",
-                         store ? "pass the tensor map first, then the address in shared memory"
-                               : "pass the address in shared memory first, then the tensor map"));
-  }
-  if (address % 128 != 0) {
-    Finding finding = refused(lane, Mistake::misaligned, pc, store,
-                              "a box in shared memory begins at a multiple of 128 bytes; this one begins " +
-                                  std::to_string(address % 128) + " bytes past one",
-                              "declare the tile with alignas(128), or alignas(1024) if it is swizzled by 128 bytes");
-    finding.variable = shared.variable(address);
-    refuse(lane, std::move(finding));
-  }
-  const std::uint64_t bytes = map.box_bytes();
-  const Access access = store ? Access::read : Access::write;
-  shared.check_bounds(lane, address, 16, access, pc);
-  shared.check_bounds(lane, address + bytes - 16, 16, access, pc);
-  if (!shared.same_member(address, address + bytes - 16)) {
-    Finding finding =
-        refused(lane, Mistake::outside_shared, pc, store,
-                "the box has " + std::to_string(bytes) + " bytes, begins in " + shared.variable(address).name +
-                    " and ends in " + shared.variable(address + bytes - 16).name,
-                "make the tensor map's box as large as the tile");
-    finding.variable = shared.variable(address);
-    refuse(lane, std::move(finding));
-  }
+  check_place(copy, "box", 128, "declare the tile with alignas(128), or alignas(1024) if it is swizzled by 128 bytes");
   const auto memory = reinterpret_cast<std::uintptr_t>(map.memory);
   std::uint64_t last = memory + map.element_bytes;
   for (int i = 0; i < map.dimensions; ++i) last += (map.sizes[i] - 1) * map.strides[i];
   const Tensor* tensor = find_tensor(memory);
   if (tensor == nullptr || last > tensor->high) {
-    refuse(lane, refused(lane, Mistake::outside_global, pc, store,
+    refuse(lane, refused(copy, Mistake::outside_global,
                          tensor == nullptr ? "the tensor map names memory that is not allocated"
                                            : "the tensor map reaches " + std::to_string(last - tensor->high) +
                                                  " bytes past the end of " + tensor->name,
@@ -123,19 +151,73 @@ void check_box(Lane& lane, const TensorMap& map, std::uintptr_t address, int cou
   }
 }
 
-BulkCopy copy_of(Lane& lane, const TensorMap& map, std::uintptr_t address, const int* coordinates, const void* pc) {
+/// Here the map is the line itself: its memory and its bytes.
+void check_line(const BulkCopy& copy, std::int64_t bytes) {
+  Lane& lane = *copy.issuer;
+  const auto memory = reinterpret_cast<std::uintptr_t>(copy.map.memory);
+  if (bytes <= 0 || bytes % kPiece != 0 || bytes > std::int64_t(SharedMemory::kMostDynamic)) {
+    refuse(lane, refused(copy, Mistake::misaligned,
+                         "a line of " + std::to_string(bytes) + " bytes; the copy engine moves multiples of 16",
+                         "fill the line up to 16 bytes, or let threads copy the rest"));
+  }
+  check_place(copy, "line", kPiece, "declare it with alignas(16)");
+  const Tensor* tensor = find_tensor(memory);
+  if (tensor == nullptr || memory + std::uint64_t(bytes) > tensor->high) {
+    Finding finding =
+        refused(copy, Mistake::outside_global,
+                std::to_string(bytes) + " bytes, " +
+                    (tensor == nullptr ? describe_stray(memory)
+                                       : "which reach " + std::to_string(memory + std::uint64_t(bytes) - tensor->high) +
+                                             " bytes past the end of " + tensor->name),
+                "check the address in device memory and the bytes; a ragged tail needs a shorter line, or "
+                "memory that is filled up");
+    if (tensor != nullptr) finding.variable = {tensor->name, " (global)"};
+    refuse(lane, std::move(finding));
+  }
+  if (memory % kPiece != 0) {
+    Finding finding = refused(copy, Mistake::misaligned,
+                              "a line in device memory begins at a multiple of 16 bytes; this one begins " +
+                                  std::to_string(memory % kPiece) + " bytes past one",
+                              "keep rows a multiple of 16 bytes apart");
+    finding.variable = {tensor->name, " (global)"};
+    refuse(lane, std::move(finding));
+  }
+}
+
+// --- The life of a copy ----------------------------------------------------------------------------------------------
+
+BulkCopy copy_of_box(BulkCopy::Kind kind, const TensorMap& map, const void* shared, const int* coordinates, int count,
+                     const void* pc) {
   BulkCopy copy;
+  copy.kind = kind;
   copy.map = map;
-  std::copy_n(coordinates, map.dimensions, copy.coordinates);
-  copy.shared = address;
-  copy.issuer = &lane;
+  std::copy_n(coordinates, std::min(count, map.dimensions), copy.coordinates);
+  copy.shared = reinterpret_cast<std::uintptr_t>(shared);
+  copy.issuer = running;
   copy.pc = pc;
+  check_box(copy, count);
+  return copy;
+}
+
+BulkCopy copy_of_line(BulkCopy::Kind kind, const void* global, const void* shared, std::int64_t bytes, const void* pc) {
+  BulkCopy copy;
+  copy.kind = kind;
+  copy.map.memory = const_cast<void*>(global);
+  copy.map.dimensions = 1;
+  copy.map.element_bytes = 1;
+  copy.map.sizes[0] = std::uint64_t(bytes);
+  copy.map.strides[0] = 1;
+  copy.map.box[0] = static_cast<std::uint32_t>(bytes);
+  copy.shared = reinterpret_cast<std::uintptr_t>(shared);
+  copy.issuer = running;
+  copy.pc = pc;
+  check_line(copy, bytes);
   return copy;
 }
 
 void land_load(Block& block, const BulkCopy& copy) {
   const bool observing = block.launch->observing;
-  Tensor& tensor = *find_tensor(reinterpret_cast<std::uintptr_t>(copy.map.memory));
+  Tensor& tensor = tensor_of(copy);
   const std::uint64_t row_bytes = std::uint64_t(copy.map.box[0]) * copy.map.element_bytes;
   std::vector<std::byte> buffer(row_bytes);
   for_each_row(copy, [&](std::uint64_t offset, std::uint64_t from, std::int64_t first, std::int64_t count) {
@@ -144,7 +226,7 @@ void land_load(Block& block, const BulkCopy& copy) {
       const std::uint64_t bytes = std::uint64_t(count) * copy.map.element_bytes;
       if (observing) {
         check_global(*copy.issuer, from, bytes, Access::read, copy.pc, &tensor);
-        count_at(block, copy.pc, [&] { count_row(block, tensor, from, bytes, false); });
+        count_at(block, copy.pc, [&] { count_row(block, tensor, from, bytes, copy.kind); });
       }
       std::memcpy(buffer.data() + std::uint64_t(first) * copy.map.element_bytes, at_address<const void>(from), bytes);
     }
@@ -163,79 +245,210 @@ void land_load(Block& block, const BulkCopy& copy) {
   }
   barrier.gathering.add(kFirstBarrierAgent + Agent(copy.barrier), ++block.clock);
   if (barrier.phase != copy.phase || (barrier.missing == 0 && barrier.bytes < std::int64_t(bytes))) {
-    if (!block.damaged) {
-      Finding finding = refused(*copy.issuer, Mistake::barrier_bytes, copy.pc, false, "", "");
-      finding.variable.name = name_of(block, barrier);
-      finding.what = barrier.phase != copy.phase
-                         ? std::to_string(bytes) + " bytes come that phase " + std::to_string(copy.phase) +
-                               " of the barrier did not expect: it ended without them"
-                         : std::to_string(bytes) + " bytes come, and phase " + std::to_string(barrier.phase) +
-                               " of the barrier expects " + std::to_string(std::max<std::int64_t>(barrier.bytes, 0)) +
-                               " more";
-      finding.advice =
-          "call mbarrier_arrive_expect_tx with the bytes of all boxes whose copies end this phase, those outside of "
-          "the tensor included";
-      if (barrier.expect_pc != nullptr) {
-        finding.other_pc = barrier.expect_pc;
-        finding.other_action = "expects bytes";
-        finding.other_warp = barrier.expect_thread / kWarpSize;
-        finding.other_lanes = 1u << barrier.expect_thread % kWarpSize;
-      }
+    if (!block.damaged) {  // where the phase has ended, complete_phase has said so
+      Finding finding =
+          refused(copy, Mistake::barrier_bytes,
+                  std::to_string(bytes) + " bytes come, and phase " + std::to_string(barrier.phase) +
+                      " of the barrier expects " + std::to_string(std::max<std::int64_t>(barrier.bytes, 0)) + " more",
+                  kExpectAll);
+      name_expected(finding, block, barrier);
       note_finding(*copy.issuer, std::move(finding));
       block.damaged = true;  // what follows from it is not reported
     }
     barrier.bytes = std::max<std::int64_t>(0, barrier.bytes - std::int64_t(bytes));
-    all.complete_phase(barrier);
-    return;
+  } else {
+    barrier.bytes -= std::int64_t(bytes);
   }
-  barrier.bytes -= std::int64_t(bytes);
   all.complete_phase(barrier);
 }
 
-void land_store(Block& block, const BulkCopy& copy) {
-  Tensor& tensor = *find_tensor(reinterpret_cast<std::uintptr_t>(copy.map.memory));
-  const std::uint64_t row_bytes = std::uint64_t(copy.map.box[0]) * copy.map.element_bytes;
-  std::vector<std::byte> buffer(row_bytes);
-  for_each_row(copy, [&](std::uint64_t offset, std::uint64_t to, std::int64_t first, std::int64_t count) {
-    if (count == 0) return;
-    for (std::uint64_t piece = 0; piece < row_bytes; piece += kPiece) {
-      std::memcpy(buffer.data() + piece,
-                  at_address<const void>(swizzled(copy.shared + offset + piece, copy.map.swizzle)), kPiece);
+void land_store(Block& block, BulkCopy copy) {
+  Tensor& tensor = tensor_of(copy);
+  copy.bytes.resize(copy.map.box_bytes());
+  for (std::uint64_t piece = 0; piece < copy.bytes.size(); piece += kPiece) {
+    std::memcpy(copy.bytes.data() + piece, at_address<const void>(swizzled(copy.shared + piece, copy.map.swizzle)),
+                kPiece);
+  }
+  if (block.launch->observing) {
+    const Access access = copy.kind == BulkCopy::Kind::add ? Access::atomic : Access::write;
+    for_each_row(copy, [&](std::uint64_t, std::uint64_t to, std::int64_t, std::int64_t count) {
+      if (count == 0) return;
+      const std::uint64_t bytes = std::uint64_t(count) * copy.map.element_bytes;
+      check_global(*copy.issuer, to, bytes, access, copy.pc, &tensor);
+      count_at(block, copy.pc, [&] { count_row(block, tensor, to, bytes, copy.kind); });
+    });
+  }
+  if (block.launch->detecting) {
+    const int warp = copy.issuer->warp->index;
+    block.shared->finish_async_read(block, warp, copy.shared, copy.bytes.size(), false);
+    // What other stores of the warp still read of it is marked anew.
+    for (const BulkCopy& other : block.asynchrony->copies) {
+      if (!other.stores() || other.issuer->warp->index != warp) continue;
+      const std::uintptr_t low = std::max(copy.shared, other.shared),
+                           high = std::min(copy.shared + copy.bytes.size(), other.shared + other.map.box_bytes());
+      if (low < high)
+        block.shared->mark_async_read(block, low, high - low, {other.action(), other.pc, other.issuer->bit, warp});
     }
-    const std::uint64_t bytes = std::uint64_t(count) * copy.map.element_bytes;
-    if (block.launch->observing) {
-      check_global(*copy.issuer, to, bytes, Access::write, copy.pc, &tensor);
-      count_at(block, copy.pc, [&] { count_row(block, tensor, to, bytes, true); });
-    }
-    std::memcpy(at_address<void>(to), buffer.data() + std::uint64_t(first) * copy.map.element_bytes, bytes);
-  });
-  if (block.launch->detecting)
-    block.shared->finish_async_read(block, copy.issuer->warp->index, copy.shared, copy.map.box_bytes(), false);
+  }
   ++block.clock;
+  block.asynchrony->writes.push_back(std::move(copy));
+}
+
+/// Other blocks may add to the same floats, on other operating-system threads.
+void add_floats(std::uintptr_t to, const std::byte* from, std::uint64_t bytes) {
+  for (std::uint64_t i = 0; i < bytes; i += sizeof(float)) {
+    float addend;
+    std::memcpy(&addend, from + i, sizeof addend);
+    std::atomic_ref<float>(*at_address<float>(to + i)).fetch_add(addend, std::memory_order_relaxed);
+  }
+}
+
+/// A store that has read shared memory reaches device memory.
+void write_out(const BulkCopy& copy) {
+  for_each_row(copy, [&](std::uint64_t offset, std::uint64_t to, std::int64_t first, std::int64_t count) {
+    const std::byte* from = copy.bytes.data() + offset + std::uint64_t(first) * copy.map.element_bytes;
+    const std::uint64_t bytes = std::uint64_t(count) * copy.map.element_bytes;
+    if (copy.kind == BulkCopy::Kind::add) return add_floats(to, from, bytes);
+    if (count > 0) std::memcpy(at_address<void>(to), from, bytes);
+  });
+}
+
+/// Stores that nothing orders, in the order that Options::order asks for.
+void arrange(Block& block, std::vector<BulkCopy>& stores) {
+  if (block.launch->options.order == Order::reversed) std::reverse(stores.begin(), stores.end());
+  if (block.launch->options.order != Order::shuffled) return;
+  for (std::size_t i = stores.size(); i > 1; --i)
+    std::swap(stores[i - 1], stores[random_below(block, static_cast<unsigned>(i))]);
+}
+
+void add_late_sums_of(LaunchState& launch) {
+  std::vector<LateSum>& sums = launch.late_sums;
+  // First in an order that no operating-system thread has decided.
+  std::stable_sort(sums.begin(), sums.end(), [](const LateSum& a, const LateSum& b) { return a.block < b.block; });
+  std::mt19937_64 random(launch.options.seed);
+  for (std::size_t i = sums.size(); i > 1; --i) std::swap(sums[i - 1], sums[random() % i]);
+  for (const LateSum& sum : sums) add_floats(sum.to, sum.floats.data(), sum.floats.size());
+  sums.clear();
+  launch.late_bytes = 0;
 }
 
 }  // namespace
 
-void land(Block& block, const BulkCopy& copy) {
+const char* BulkCopy::action() const {
+  if (kind == Kind::load) return is_line() ? "loads a line" : "loads a box";
+  if (kind == Kind::add) return "adds a line";
+  return is_line() ? "stores a line" : "stores a box";
+}
+
+void land(Block& block, BulkCopy copy) {
   if (copy.flight != 0) block.tracer->end_copy(copy.flight);
-  copy.store ? land_store(block, copy) : land_load(block, copy);
+  copy.stores() ? land_store(block, std::move(copy)) : land_load(block, copy);
+}
+
+void end_stores(Block& block) {
+  LaunchState& launch = *block.launch;
+  std::vector<BulkCopy>& writes = block.asynchrony->writes;
+  arrange(block, writes);
+  constexpr std::size_t kMostLateBytes = std::size_t(64) << 20;
+  for (BulkCopy& copy : writes) {
+    if (copy.kind != BulkCopy::Kind::add || launch.options.order != Order::shuffled) {
+      write_out(copy);
+      continue;
+    }
+    const std::lock_guard<std::mutex> lock(launch.mutex);
+    launch.late_bytes += copy.bytes.size();
+    launch.late_sums.push_back(
+        {block.number, reinterpret_cast<std::uintptr_t>(copy.map.memory), std::move(copy.bytes)});
+    if (launch.late_bytes > kMostLateBytes) add_late_sums_of(launch);
+  }
+  writes.clear();
+}
+
+void add_late_sums(LaunchState& launch) {
+  add_late_sums_of(launch);
+}
+
+// --- Stores and accesses to device memory ----------------------------------------------------------------------------
+
+namespace {
+
+bool writes_to(const BulkCopy& copy, std::uintptr_t address, std::size_t size) {
+  if (address + size <= copy.low || address >= copy.high) return false;
+  bool meets = false;
+  for_each_row(copy, [&](std::uint64_t, std::uint64_t to, std::int64_t, std::int64_t count) {
+    meets |= count > 0 && address < to + std::uint64_t(count) * copy.map.element_bytes && to < address + size;
+  });
+  return meets;
+}
+
+void report_unfinished(Lane& lane, const BulkCopy& copy, const Tensor& tensor, std::uintptr_t address, Access access,
+                       const void* pc, std::string what) {
+  if (lane.block->damaged) return;
+  Finding finding = finding_of(lane, Mistake::unfinished_store, pc, action_of(access));
+  finding.variable = {tensor.name,
+                      " (global), element " + std::to_string((address - tensor.low) / tensor.element_size)};
+  finding.other_pc = copy.pc;
+  finding.other_action = copy.action();
+  finding.other_warp = copy.issuer->warp->index;
+  finding.other_lanes = copy.issuer->bit;
+  finding.what = std::move(what);
+  if (!copy.bytes.empty())
+    finding.what += "; cp_async_bulk_wait_group_read waits for the reading of shared memory alone";
+  finding.advice =
+      std::string(copy.group < 0 ? "call cp_async_bulk_commit_group() after the store, and then " : "call ") +
+      "cp_async_bulk_wait_group<0>() in the thread that has issued the store, before this";
+  note_finding(lane, std::move(finding));
+}
+
+}  // namespace
+
+bool check_against_stores(Lane& lane, const Tensor& tensor, std::uintptr_t address, std::size_t size, Access access,
+                          const void* pc) {
+  const bool writes = access == Access::write || access == Access::matrix_write || access == Access::atomic;
+  bool free = true;
+  lane.block->asynchrony->for_each_store([&](const BulkCopy& copy) {
+    if (!writes_to(copy, address, size) || (copy.kind == BulkCopy::Kind::add && access == Access::atomic)) return;
+    free = false;
+    report_unfinished(lane, copy, tensor, address, access, pc,
+                      writes ? "nothing makes this wait until the copy engine has written here: either may come last"
+                             : "nothing makes this wait until the copy engine has written here: it may see what was "
+                               "there before");
+  });
+  return free;
+}
+
+void check_publication(Lane& lane, const Tensor& tensor, std::uintptr_t address, Access access, const void* pc) {
+  if (access != Access::write && access != Access::atomic) return;
+  lane.block->asynchrony->for_each_store([&](BulkCopy& copy) {
+    if (copy.issuer != &lane || !copy.fenced) return;
+    report_unfinished(
+        lane, copy, tensor, address, access, pc,
+        "the thread tells others, past a __threadfence(), that it is done; the fence does not wait for its "
+        "bulk store");
+    copy.fenced = false;
+  });
+}
+
+void thread_fence() {
+  Lane& lane = *running;
+  if (lane.block->asynchrony == nullptr) return;
+  lane.block->asynchrony->for_each_store([&](BulkCopy& copy) { copy.fenced |= copy.issuer == &lane; });
 }
 
 // --- What kernels call -----------------------------------------------------------------------------------------------
 
-void bulk_load(void* to, const TensorMap& map, std::uint64_t* at, const int* coordinates, int count) {
-  Lane& lane = *running;
+namespace {
+
+void start_load(BulkCopy copy, std::uint64_t* at, std::int64_t number) {
+  Lane& lane = *copy.issuer;
   Block& block = *lane.block;
-  const void* pc = __builtin_return_address(0);
-  const auto address = reinterpret_cast<std::uintptr_t>(to);
-  Asynchrony& all = asynchrony(lane);
-  check_box(lane, map, address, count, false, pc);
-  Mbarrier& barrier = used_barrier(lane, at, "loads a box", pc);
+  Asynchrony& all = *block.asynchrony;
+  Mbarrier& barrier = used_barrier(lane, at, copy.action(), copy.pc);
   if (!barrier.fenced && !block.damaged) {
-    Finding finding = refused(lane, Mistake::barrier_misuse, pc, false,
-                              "the copy engine may not see the barrier that the copy ends at",
-                              "call fence_mbarrier_init() in the thread that makes the barriers, after it and before "
-                              "the __syncthreads()");
+    Finding finding =
+        refused(copy, Mistake::barrier_misuse, "the copy engine may not see the barrier that the copy ends at",
+                "call fence_mbarrier_init() in the thread that makes the barriers, after it and before "
+                "the __syncthreads()");
     finding.variable.name = name_of(block, barrier);
     finding.other_pc = barrier.init_pc;
     finding.other_action = "makes the barrier";
@@ -243,73 +456,107 @@ void bulk_load(void* to, const TensorMap& map, std::uint64_t* at, const int* coo
     finding.other_lanes = 1u << barrier.init_thread % kWarpSize;
     note_finding(lane, std::move(finding));
   }
-  BulkCopy copy = copy_of(lane, map, address, coordinates, pc);
   copy.barrier = all.index_of(barrier);
   copy.phase = barrier.phase;
-  barrier.copy_pc = pc;
+  barrier.copy_pc = copy.pc;
   barrier.copy_thread = lane.linear;
   if (block.launch->observing) {
-    GlobalObserver::Traffic& traffic = block.global->of(*find_tensor(reinterpret_cast<std::uintptr_t>(map.memory)));
+    GlobalObserver::Traffic& traffic = block.global->of(tensor_of(copy));
     traffic.touched = true;
-    count_at(block, pc, [&] {
-      traffic.counters.bulk_load_bytes += map.box_bytes();
+    count_at(block, copy.pc, [&] {
+      traffic.counters.bulk_load_bytes += copy.map.box_bytes();
       ++block.counters.bulk_loads;
       ++block.counters.bulk_requests;
     });
   }
   if (block.launch->detecting) block.shared->begin_async_write(lane, copy);
   if (block.tracer != nullptr) [[unlikely]] {
-    const Tensor& tensor = *find_tensor(reinterpret_cast<std::uintptr_t>(map.memory));
-    const int tile = count < 2 ? 0 : coordinates[1] / static_cast<int>(map.box[1]);
-    copy.flight = block.tracer->begin_copy(lane, tensor.name + " " + std::to_string(tile), name_of(block, barrier));
+    copy.flight =
+        block.tracer->begin_copy(lane, tensor_of(copy).name + " " + std::to_string(number), name_of(block, barrier));
   }
-  all.copies.push_back(copy);
+  all.copies.push_back(std::move(copy));
 }
 
-void bulk_store(const TensorMap& map, const void* from, const int* coordinates, int count) {
-  Lane& lane = *running;
+void start_store(BulkCopy copy) {
+  Lane& lane = *copy.issuer;
   Block& block = *lane.block;
-  const void* pc = __builtin_return_address(0);
-  const auto address = reinterpret_cast<std::uintptr_t>(from);
-  Asynchrony& all = asynchrony(lane);
-  check_box(lane, map, address, count, true, pc);
-  BulkCopy copy = copy_of(lane, map, address, coordinates, pc);
-  copy.store = true;
+  copy.low = ~std::uintptr_t(0);
+  copy.high = 0;
+  for_each_row(copy, [&](std::uint64_t, std::uint64_t to, std::int64_t, std::int64_t count) {
+    if (count == 0) return;
+    copy.low = std::min<std::uintptr_t>(copy.low, to);
+    copy.high = std::max<std::uintptr_t>(copy.high, to + std::uint64_t(count) * copy.map.element_bytes);
+  });
   if (block.launch->observing) {
-    block.global->of(*find_tensor(reinterpret_cast<std::uintptr_t>(map.memory))).touched = true;
-    count_at(block, pc, [&] {
-      ++block.counters.bulk_stores;
+    block.global->of(tensor_of(copy)).touched = true;
+    count_at(block, copy.pc, [&] {
+      ++(copy.kind == BulkCopy::Kind::add ? block.counters.bulk_reductions : block.counters.bulk_stores);
       block.counters.bulk_requests += 2;
     });
   }
   if (block.launch->detecting) {
-    AsyncReader reader{"stores a box", pc, lane.bit, lane.warp->index};
-    for (std::uint64_t i = 0; i < map.box_bytes(); i += kPiece)
-      block.shared->begin_async_read(lane, address + i, kPiece, reader);
+    const std::pair at{code_of(copy.pc), copy.action()};
+    auto& stored_at = block.asynchrony->stored_at;
+    if (std::find(stored_at.begin(), stored_at.end(), at) == stored_at.end()) stored_at.push_back(at);
+    AsyncReader reader{copy.action(), copy.pc, lane.bit, lane.warp->index};
+    for (std::uint64_t i = 0; i < copy.map.box_bytes(); i += kPiece)
+      block.shared->begin_async_read(lane, copy.shared + i, kPiece, reader);
   }
-  all.copies.push_back(copy);
+  block.asynchrony->copies.push_back(std::move(copy));
+}
+
+}  // namespace
+
+void bulk_load(void* to, const TensorMap& map, std::uint64_t* at, const int* coordinates, int count) {
+  const void* pc = __builtin_return_address(0);
+  asynchrony(*running);
+  BulkCopy copy = copy_of_box(BulkCopy::Kind::load, map, to, coordinates, count, pc);
+  start_load(std::move(copy), at, coordinates[1] / static_cast<int>(map.box[1]));
+}
+
+void bulk_store(const TensorMap& map, const void* from, const int* coordinates, int count) {
+  const void* pc = __builtin_return_address(0);
+  asynchrony(*running);
+  start_store(copy_of_box(BulkCopy::Kind::store, map, from, coordinates, count, pc));
+}
+
+void bulk_load_line(void* to, const void* from, std::int64_t bytes, std::uint64_t* at) {
+  const void* pc = __builtin_return_address(0);
+  asynchrony(*running);
+  BulkCopy copy = copy_of_line(BulkCopy::Kind::load, from, to, bytes, pc);
+  const std::uintptr_t offset = reinterpret_cast<std::uintptr_t>(from) - tensor_of(copy).low;
+  start_load(std::move(copy), at, std::int64_t(offset) / bytes);
+}
+
+void bulk_store_line(void* to, const void* from, std::int64_t bytes, bool adds) {
+  const void* pc = __builtin_return_address(0);
+  asynchrony(*running);
+  start_store(copy_of_line(adds ? BulkCopy::Kind::add : BulkCopy::Kind::store, to, from, bytes, pc));
 }
 
 void bulk_commit() {
   Lane& lane = *running;
   for (BulkCopy& copy : asynchrony(lane).copies) {
-    if (copy.store && copy.issuer == &lane && copy.group < 0) copy.group = lane.store_groups;
+    if (copy.stores() && copy.issuer == &lane && copy.group < 0) copy.group = lane.store_groups;
   }
   ++lane.store_groups;
 }
 
-void bulk_wait(int groups_left) {
+void bulk_wait(int groups_left, bool reads_alone) {
   Lane& lane = *running;
-  std::vector<BulkCopy>& copies = asynchrony(lane).copies;
-  for (std::size_t i = 0; i < copies.size();) {
-    const BulkCopy copy = copies[i];
-    if (!copy.store || copy.issuer != &lane || copy.group < 0 || copy.group >= lane.store_groups - groups_left) {
-      ++i;
-      continue;
-    }
-    copies.erase(copies.begin() + static_cast<std::ptrdiff_t>(i));
-    land(*lane.block, copy);
+  Asynchrony& all = asynchrony(lane);
+  const auto covered = [&](const BulkCopy& copy) {
+    return copy.stores() && copy.issuer == &lane && copy.group >= 0 && copy.group < lane.store_groups - groups_left;
+  };
+  for (std::size_t i = 0; i < all.copies.size();) covered(all.copies[i]) ? all.carry_out(i) : void(++i);
+  if (reads_alone) return;
+  std::vector<BulkCopy> complete;
+  for (BulkCopy& copy : all.writes) {
+    if (covered(copy)) complete.push_back(std::move(copy));
   }
+  std::erase_if(all.writes, covered);
+  arrange(*lane.block, complete);
+  for (const BulkCopy& copy : complete) write_out(copy);
 }
 
 }  // namespace simt

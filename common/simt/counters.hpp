@@ -25,12 +25,16 @@ struct GlobalCounters {
   std::uint64_t bulk_load_bytes = 0;  ///< l1tex__m_xbar2l1tex_read_bytes_mem_global_op_tma_ld.sum: whole boxes
   /// l1tex__m_l1tex2xbar_write_bytes_mem_global_op_tma_st.sum: what of the boxes exists.
   std::uint64_t bulk_store_bytes = 0;
+  std::uint64_t bulk_reduce_bytes = 0;  ///< l1tex__m_l1tex2xbar_write_bytes_mem_global_op_tma_red.sum: what is added
+  std::uint64_t bulk_reduce_sectors =
+      0;  ///< l1tex__m_l1tex2xbar_write_sectors_mem_global_op_tma_red.sum: 32 bytes each
   /// Different sectors read, written: the compulsory traffic. With caches of any size at least this much goes to and
   /// from device memory, unless it is in L2 already (dram__sectors_read.sum, dram__sectors_write.sum from a cold L2).
   std::uint64_t unique_read_sectors = 0, unique_written_sectors = 0;
 
   std::uint64_t read_sectors() const { return load_sectors + async_sectors; }
   std::uint64_t read_bytes() const { return load_bytes + async_bytes + bulk_load_bytes; }
+  std::uint64_t written_bytes() const { return store_bytes + bulk_store_bytes + bulk_reduce_bytes; }
   friend bool operator==(const GlobalCounters&, const GlobalCounters&) = default;
 };
 
@@ -61,7 +65,8 @@ struct Counters {
   std::uint64_t async_instructions = 0;  ///< smsp__inst_executed_op_ldgsts_pred_on_any.sum
   std::uint64_t bulk_loads = 0;          ///< smsp__sass_inst_executed_op_tma_ld.sum
   std::uint64_t bulk_stores = 0;         ///< smsp__sass_inst_executed_op_tma_st.sum, those wholly outside too
-  std::uint64_t bulk_requests = 0;       ///< l1tex__tmain_requests.sum: one a load, two a store
+  std::uint64_t bulk_reductions = 0;     ///< smsp__sass_inst_executed_op_tma_red.sum: stores that add
+  std::uint64_t bulk_requests = 0;       ///< l1tex__tmain_requests.sum: one a load, two a store, that adds or not
   std::uint64_t wgmma_instructions = 0;  ///< sm__inst_executed_pipe_tensor_op_gmma.sum: four each, one a warp
   std::uint64_t wgmma_operations = 0;    ///< sm__ops_path_tensor_op_hgmma_src_fp16.sum and its like: 2 m n k
   /// l1tex__data_pipe_lsu_wavefronts_mem_shared_op_gmma.sum: 128 bytes of operands in shared memory each.

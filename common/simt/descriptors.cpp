@@ -1,6 +1,10 @@
 // Whether the descriptors of a wgmma fit what lies in shared memory. Of what the copy engine has brought, every 16
 // bytes are known by their place in the box: so a wrong swizzle, stride, leading offset or beginning is seen, whichever
-// of them it is, because a row of the operand is then not the next row of the box.
+// of them it is, because a row of the operand is then not the next row of the box. Of what threads have written that
+// much is not known; but no two rows of a matrix lie in the same place.
+#include <algorithm>
+#include <cstdlib>
+
 #include "common/simt/scheduler.hpp"
 #include "common/simt/shared_memory.hpp"
 #include "common/simt/wgmma.hpp"
@@ -65,6 +69,35 @@ struct Check {
                           "pass the bytes from one section to the next as the leading offset");
       f.variable = shared.variable(shared.at_offset(d.start));
       refuse(lane, std::move(f));
+    }
+  }
+
+  /// Eight rows of a swizzled operand are a pattern; two patterns in the same place are a wrong stride or leading
+  /// offset.
+  void overlaps(const Operand& operand) const {
+    const Descriptor& d = operand.descriptor;
+    const auto pattern = std::int64_t(8) * swizzle_span(d.swizzle);
+    const int eights = operand.lines() / 8;
+    const int sections = operand.transposed && pattern != 0 ? std::max(1, operand.rows * 16 / int(pattern)) : 1;
+    for (int section = 0; section < sections; ++section) {
+      for (int eight = section == 0 ? 1 : 0; eight < eights; ++eight) {
+        const std::int64_t across = section * std::int64_t(d.leading), down = eight * std::int64_t(d.stride);
+        const std::int64_t apart = std::min(across + down, std::abs(across - down));
+        if (apart >= pattern) continue;
+        Finding f = finding(
+            Mistake::descriptor,
+            (section == 0 ? std::string("eight rows and the next eight begin ")
+             : eight == 0 ? "sections of " + std::to_string(pattern / 16) + " columns begin "
+                          : "eight rows of a section and other eight of the next begin ") +
+                std::to_string(apart) + " bytes apart, and a pattern of the swizzle has " + std::to_string(pattern) +
+                ": they lie one on the other",
+            "pass the bytes from eight rows to the next eight as the stride, those from one section to the next as the "
+            "leading offset");
+        f.variable = shared.variable(shared.at_offset(d.start));
+        note_finding(lane, std::move(f));
+        lane.block->damaged = true;
+        return;
+      }
     }
   }
 
@@ -139,7 +172,9 @@ struct Check {
   void all(const Operand& operand) const {
     form(operand);
     bounds(operand);
-    if (lane.block->launch->detecting) origins(operand);
+    if (!lane.block->launch->detecting) return;
+    origins(operand);
+    if (!lane.block->damaged) overlaps(operand);
   }
 };
 

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <new>
 
+#include "common/simt/asynchrony.hpp"
 #include "common/simt/detect.hpp"
 #include "common/simt/program.hpp"
 
@@ -348,7 +349,10 @@ Tensor* check_global(Lane& lane, std::uintptr_t address, std::size_t size, Acces
   if (address + size > tensor->high) [[unlikely]] {
     end_outside(lane, address, size, access, pc, element_of(*tensor, address), "which reach beyond the end");
   }
-  if (tensor->writers && lane.block->launch->detecting) {
+  if (!lane.block->launch->detecting) return tensor;
+  if (lane.block->asynchrony != nullptr && !check_against_stores(lane, *tensor, address, size, access, pc)) [[unlikely]]
+    return tensor;
+  if (tensor->writers) {
     if (access == Access::write || access == Access::atomic || access == Access::matrix_write) {
       if (access == Access::atomic) check_was_written(lane, *tensor, address, size, pc);
       note_write(lane, *tensor, address, size, access, pc);

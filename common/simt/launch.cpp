@@ -216,6 +216,7 @@ void run_grid(const void* function, dim3 grid, dim3 block, std::size_t shared_by
   {
     const OpenedMemory opened;
     pool().run(launch, static_cast<int>(std::min<std::uint64_t>(workers, launch.block_count)));
+    add_late_sums(launch);
   }
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -57,6 +58,13 @@ class Findings {
   std::map<Key, Entry> found_;
 };
 
+/// What an adding store of the copy engine leaves behind when its block ends before anybody has waited for it.
+struct LateSum {
+  std::uint64_t block;
+  std::uintptr_t to;
+  std::vector<std::byte> floats;
+};
+
 /// Everything that the operating-system threads of a launch need.
 struct LaunchState {
   dim3 grid, block;
@@ -72,7 +80,12 @@ struct LaunchState {
   Findings findings;
   std::mutex mutex;           ///< of what follows
   std::string open_exercise;  ///< empty: none was met
+  std::vector<LateSum> late_sums;
+  std::size_t late_bytes = 0;
   Launch result;
 };
+
+/// Adds what was left behind, in an order that the seed decides (bulk_copies.cpp).
+void add_late_sums(LaunchState& launch);
 
 }  // namespace simt

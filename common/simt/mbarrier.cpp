@@ -24,8 +24,37 @@ void Asynchrony::fence_barriers(const Lane& lane) {
   for (Mbarrier& barrier : barriers_) barrier.fenced |= barrier.init_thread == lane.linear;
 }
 
+void name_expected(Finding& finding, const Block& block, const Mbarrier& barrier) {
+  finding.variable.name = name_of(block, barrier);
+  if (barrier.expect_pc == nullptr) return;
+  finding.other_pc = barrier.expect_pc;
+  finding.other_action = "expects bytes";
+  finding.other_warp = barrier.expect_thread / kWarpSize;
+  finding.other_lanes = 1u << barrier.expect_thread % kWarpSize;
+}
+
+/// A phase that ends before copies that were started in it: they were not among what it expects.
+void Asynchrony::report_early_end(const Mbarrier& barrier) {
+  const BulkCopy* late = nullptr;
+  std::uint64_t bytes = 0;
+  for (const BulkCopy& copy : copies) {
+    if (copy.stores() || copy.barrier != index_of(barrier) || copy.phase != barrier.phase) continue;
+    if (late == nullptr) late = &copy;
+    bytes += copy.map.box_bytes();
+  }
+  if (late == nullptr || block_.damaged) return;
+  Finding finding = finding_of(*late->issuer, Mistake::barrier_bytes, late->pc, late->action());
+  name_expected(finding, block_, barrier);
+  finding.what = "phase " + std::to_string(barrier.phase) + " of the barrier ends while " + std::to_string(bytes) +
+                 " bytes are still under way that it did not expect; it expected " + std::to_string(barrier.awaited);
+  finding.advice = kExpectAll;
+  note_finding(*late->issuer, std::move(finding));
+  block_.damaged = true;  // what follows from it is not reported
+}
+
 void Asynchrony::complete_phase(Mbarrier& barrier) {
   if (barrier.missing != 0 || barrier.bytes != 0) return;
+  report_early_end(barrier);
   barrier.passed = barrier.gathering.take();
   ++barrier.phase;
   barrier.missing = barrier.arrivals;
@@ -138,7 +167,7 @@ void arrive(Lane& lane, Mbarrier& barrier, const char* action, const void* pc) {
 void refuse_refill(Lane& lane, const Mbarrier& barrier, const void* pc) {
   Asynchrony& all = *lane.block->asynchrony;
   for (const BulkCopy& copy : all.copies) {
-    if (copy.store || copy.barrier != all.index_of(barrier)) continue;
+    if (copy.stores() || copy.barrier != all.index_of(barrier)) continue;
     Finding finding = finding_of(lane, Mistake::overwritten_early, pc, "expects bytes");
     finding.variable = lane.block->shared->variable(copy.shared);
     finding.what = "the copy that fills it in phase " + std::to_string(barrier.phase) + " of " +
@@ -151,7 +180,7 @@ void refuse_refill(Lane& lane, const Mbarrier& barrier, const void* pc) {
       finding.advice = "flip the parity each time that the ring of stages comes round";
     }
     finding.other_pc = copy.pc;
-    finding.other_action = "loads a box";
+    finding.other_action = copy.action();
     finding.other_warp = copy.issuer->warp->index;
     finding.other_lanes = copy.issuer->bit;
     refuse(lane, std::move(finding));

@@ -57,6 +57,8 @@ void observe_memory(Lane& lane, std::uintptr_t address, unsigned size, Access ac
     Tensor* tensor = check_global(lane, address, size, access, pc,
                                   expected != nullptr ? const_cast<Tensor*>(expected->tensor) : nullptr);
     if (tensor == nullptr) return;
+    if (block.asynchrony != nullptr && block.launch->detecting) [[unlikely]]
+      check_publication(lane, *tensor, address, access, pc);
     recorder.add(lane.position, lane.index, pc, address, size, access, Space::global).tensor = tensor;
   }
   if (recorder.far_ahead(lane.position)) [[unlikely]]

@@ -45,8 +45,8 @@ void explain_touch(Finding& finding, const Lane& lane, const Cell& cell, std::ui
   finding.what = pending ? "the copy engine is still bringing the bytes" : "nothing makes this wait for the copy";
   finding.advice = "call mbarrier_wait_parity(" + name + ", " + std::to_string(phase & 1) +
                    ") in every warp that reads, before it does";
-  set_other(finding, cell.write_pc, "loads a box", copy != nullptr ? copy->issuer->warp->index : -1,
-            copy != nullptr ? copy->issuer->bit : 0);
+  set_other(finding, cell.write_pc, copy != nullptr ? copy->action() : block.shared->action_of_load(address),
+            copy != nullptr ? copy->issuer->warp->index : -1, copy != nullptr ? copy->issuer->bit : 0);
   if (passed.phase == -2) {
     finding.what += ": this thread has not waited for " + name;
     return;
@@ -60,6 +60,10 @@ void explain_touch(Finding& finding, const Lane& lane, const Cell& cell, std::ui
     finding.advice =
         "a wait names the parity of the phase that it waits for: 0 for the first, then 1, 0, …; flip it each time that "
         "the ring comes round";
+  } else if (passed.phase == phase) {
+    finding.what += ": this thread has waited for " + phase_text(phase) + " of " + name +
+                    ", which did not expect the bytes and has ended without them";
+    finding.advice = kExpectAll;
   } else {
     finding.what += ": this thread's last wait for " + name + " was for " + phase_text(passed.phase) +
                     ", and the copy ends " + phase_text(phase);
@@ -171,7 +175,7 @@ void SharedMemory::report_over_copy(const Overwrite& write) {
   if (write.copies && pending && other != nullptr && other->issuer->warp == lane.warp && other->issuer != &lane &&
       other->pc == write.pc) {
     finding.mistake = Mistake::overwritten_early;
-    finding.what = "several lanes of a warp load the same box: its bytes come once for each";
+    finding.what = "several lanes of a warp start the same copy: its bytes come once for each";
     finding.advice = "let one lane of the warp start copies: if (elect_sync()), or lane 0";
   } else if (write.copies && finding.mistake == Mistake::unfinished_copy) {
     finding.mistake = Mistake::overwritten_early;
@@ -216,10 +220,15 @@ bool SharedMemory::judge_earlier_reads(const Overwrite& write) {
 void SharedMemory::report_over_read(const Overwrite& write, const Reader& reader, int warp, std::uint32_t lanes) {
   Lane& lane = write.lane;
   const bool under_way = reader.stamp == Reader::kUnderWay;
-  const bool two_threads = !write.copies && !under_way && reader.lanes != 0;  // an ordinary race
+  const auto& stored_at = lane.block->asynchrony->stored_at;
+  const auto store = std::find_if(stored_at.begin(), stored_at.end(),
+                                  [&](const auto& at) { return reader.lanes != 0 && at.first == reader.pc; });
+  const bool stores = store != stored_at.end();
+  const bool two_threads = !write.copies && !under_way && !stores && reader.lanes != 0;  // an ordinary race
   Finding finding = finding_of_write(write, two_threads ? Mistake::write_after_read : Mistake::overwritten_early);
   set_other(finding, reader.pc,
             under_way           ? "is still reading"
+            : stores            ? store->second
             : reader.lanes == 0 ? "multiplies"
                                 : "reads",
             warp, lanes);
@@ -230,6 +239,14 @@ void SharedMemory::report_over_read(const Overwrite& write, const Reader& reader
   } else if (under_way) {
     finding.what = "what is overwritten is still being read";
     finding.advice = "wait for it (wgmma_wait_group, cp_async_bulk_wait_group_read) before the place is given free";
+  } else if (stores) {
+    finding.what =
+        "the copy engine reads what is overwritten until the thread that has started the store waits for that, and "
+        "nothing makes this wait for that thread";
+    finding.advice =
+        "let that thread call cp_async_bulk_wait_group_read, and then meet this one at a barrier; or, if the store "
+        "comes too "
+        "early, let it wait for this write";
   } else {
     finding.what = "nothing makes this wait until all have read what is overwritten";
     finding.advice =
@@ -287,7 +304,7 @@ void SharedMemory::begin_async_write(Lane& lane, const BulkCopy& copy) {
   bool reported = lane.block->damaged;
   for (std::uint64_t i = 0; i < bytes; i += 2) {
     Cell& cell = *memory.cell(copy.shared + i);
-    if (!reported) reported = judge_overwritten({lane, cell, copy.shared + i, "loads a box", copy.pc, 3, 0, true});
+    if (!reported) reported = judge_overwritten({lane, cell, copy.shared + i, copy.action(), copy.pc, 3, 0, true});
     cell.write_stamp = lane.block->clock;
     cell.write_pc = code_of(copy.pc);
     cell.write_thread = static_cast<std::uint16_t>(kFirstBarrierAgent + Agent(copy.barrier));
@@ -306,7 +323,8 @@ void SharedMemory::finish_async_write(Block& block, const BulkCopy& copy) {
     cell.write_stamp = block.clock;
   }
   ++copies_;
-  const auto row = static_cast<std::uint16_t>(copy.map.box[0] * copy.map.element_bytes);
+  // A line may hold anything: where its rows begin is not known.
+  const auto row = static_cast<std::uint16_t>(copy.is_line() ? 0 : copy.map.box[0] * copy.map.element_bytes);
   for (std::uint64_t i = 0; i < bytes; i += 16) {
     memory.origin(swizzled(copy.shared + i, copy.map.swizzle)) = {copies_, static_cast<std::uint32_t>(i), row,
                                                                   copy.map.swizzle};
@@ -318,7 +336,7 @@ const Origin* SharedMemory::origin(std::uintptr_t address) {
   const Cell& cell = *memory.cell(address);
   if (cell.write_thread < kFirstBarrierAgent || cell.flags & Cell::kPending) return nullptr;
   const Origin& origin = memory.origin(address);
-  return origin.copy == 0 || origin.copy > copies_ ? nullptr : &origin;
+  return origin.copy == 0 || origin.copy > copies_ || origin.row_bytes == 0 ? nullptr : &origin;
 }
 
 void SharedMemory::begin_async_read(Lane& lane, std::uintptr_t address, std::size_t size, AsyncReader& reader) {

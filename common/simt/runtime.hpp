@@ -51,6 +51,9 @@ enum class AtomicType { int32, uint32, uint64, float32, float64, half, half2, bf
 SIMT_API std::uint64_t atomic(AtomicOperation operation, AtomicType type, void* address, std::uint64_t operand,
                               std::uint64_t compare = 0);
 
+/// __threadfence, as far as it concerns the copy engine.
+SIMT_API void thread_fence();
+
 // cp.async.
 SIMT_API void copy_async(void* shared, const void* global, std::size_t size, std::size_t zero_fill);
 SIMT_API void copy_async_commit();

@@ -53,9 +53,9 @@ struct Reader {
 
 /// Where 16 bytes of shared memory come from that the copy engine has brought.
 struct Origin {
-  std::uint32_t copy = 0;    ///< number of the copy in the block, from 1; 0: none
-  std::uint32_t offset = 0;  ///< bytes from the box's beginning, before swizzling
-  std::uint16_t row_bytes = 0;
+  std::uint32_t copy = 0;       ///< number of the copy in the block, from 1; 0: none
+  std::uint32_t offset = 0;     ///< bytes from the box's beginning, before swizzling
+  std::uint16_t row_bytes = 0;  ///< 0: of a line, of whose rows nothing is known
   Swizzle swizzle = Swizzle::none;
 };
 
@@ -159,6 +159,10 @@ class SharedMemory {
   void finish_async_read(const Block& block, int warp, std::uintptr_t address, std::size_t size, bool tensor_cores);
   /// Where the 16 bytes at this address come from; null if no copy has brought them, or if they were written since.
   const Origin* origin(std::uintptr_t address);
+  /// "loads a box", what has brought the bytes at this address.
+  const char* action_of_load(std::uintptr_t address) {
+    return shadow(address).origin(address).row_bytes == 0 ? "loads a line" : "loads a box";
+  }
 
   /// Pending bytes have arrived: they are now written by the lane.
   void arrive(Lane& lane, std::uintptr_t address, std::size_t size, const void* pc);

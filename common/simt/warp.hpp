@@ -93,7 +93,10 @@ __forceinline__ unsigned __activemask() {
   return simt::active_mask();
 }
 
-// Memory order: the simulator runs one thread after another, so that every write is seen at once.
-inline void __threadfence() {}
+// Memory order: the simulator runs one thread after another, so that every write is seen at once, but for those of the
+// copy engine.
+inline void __threadfence() {
+  simt::thread_fence();
+}
 inline void __threadfence_block() {}
 // NOLINTEND(bugprone-reserved-identifier,bugprone-macro-parentheses,performance-unnecessary-value-param)

@@ -139,7 +139,9 @@ struct Reply {
   double read_bytes() const {
     return counter("global.load_bytes") + counter("global.async_bytes") + counter("global.bulk_load_bytes");
   }
-  double written_bytes() const { return counter("global.store_bytes") + counter("global.bulk_store_bytes"); }
+  double written_bytes() const {
+    return counter("global.store_bytes") + counter("global.bulk_store_bytes") + counter("global.bulk_reduce_bytes");
+  }
 };
 
 /// A worker process. Started at the first call, and again after it died.

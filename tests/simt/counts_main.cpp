@@ -35,9 +35,12 @@ json counters_json(const simt::Counters& c) {
           {"async_instructions", c.async_instructions},
           {"bulk_loads", c.bulk_loads},
           {"bulk_stores", c.bulk_stores},
+          {"bulk_reductions", c.bulk_reductions},
           {"bulk_requests", c.bulk_requests},
           {"global.bulk_load_bytes", c.global.bulk_load_bytes},
           {"global.bulk_store_bytes", c.global.bulk_store_bytes},
+          {"global.bulk_reduce_bytes", c.global.bulk_reduce_bytes},
+          {"global.bulk_reduce_sectors", c.global.bulk_reduce_sectors},
           {"wgmma_instructions", c.wgmma_instructions},
           {"wgmma_wavefronts", c.wgmma_wavefronts}};
 }
@@ -88,7 +91,7 @@ int main() {
   for (const auto& [kind, cases] :
        {Group{"counted", zoo::counted_cases()}, Group{instructions, zoo::instruction_cases()},
         Group{"the book's", zoo::compared_cases()}, Group{hopper, zoo::hopper_cases()},
-        Group{hopper, zoo::hopper_attention()}, Group{"right", zoo::right_cases()}}) {
+        Group{hopper, zoo::line_cases()}, Group{hopper, zoo::hopper_attention()}, Group{"right", zoo::right_cases()}}) {
     const bool all = cases.data() != zoo::right_cases().data();
     for (const zoo::Case& c : cases) {
       if (all || kComparedToo.contains(c.name)) add(compared, kind, counted(c));
@@ -97,11 +100,11 @@ int main() {
   for (const auto& [kind, cases] :
        {Group{"races", zoo::race_cases()}, Group{"wrong accesses", zoo::memory_cases()},
         Group{"threads that do not come together", zoo::warp_cases()}, Group{instructions, zoo::instruction_mistakes()},
-        Group{hopper, zoo::hopper_mistakes()}}) {
+        Group{hopper, zoo::hopper_mistakes()}, Group{hopper, zoo::line_mistakes()}}) {
     for (const zoo::Case& c : cases) add(mistakes, kind, judged(c));
   }
   for (const auto& [kind, cases] : {Group{"right", zoo::right_cases()}, Group{instructions, zoo::instruction_cases()},
-                                    Group{hopper, zoo::hopper_cases()}}) {
+                                    Group{hopper, zoo::hopper_cases()}, Group{hopper, zoo::line_cases()}}) {
     for (const zoo::Case& c : cases) add(right, kind, judged(c));
   }
   std::printf("%s\n", json({{"compared", compared}, {"mistakes", mistakes}, {"right", right}}).dump(1).c_str());

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <span>
 
 #include "common/attention/half.hpp"
 #include "common/attention/inputs.hpp"
@@ -58,7 +59,7 @@ const Expected expected[] = {
     {"wrong_coordinates", Mistake::descriptor},
     {"past_the_tensor", Mistake::outside_global},
     {"without_proxy_fence", Mistake::missing_proxy_fence},
-    {"without_barrier", Mistake::read_after_write, Mistake::write_after_read},
+    {"without_barrier", Mistake::read_after_write, Mistake::overwritten_early},
     {"not_committed", Mistake::unfinished_store},
     {"store_not_waited_for", Mistake::unfinished_store},
     {"overwritten", Mistake::overwritten_early},
@@ -105,6 +106,40 @@ const Expected expected[] = {
     {"half_a_warpgroup", Mistake::inactive_lane},
 };
 
+const Expected expected_of_lines[] = {
+    {"line_odd_size", Mistake::misaligned},
+    {"line_odd_source", Mistake::misaligned},
+    {"line_odd_place", Mistake::misaligned},
+    {"line_past_the_tensor", Mistake::outside_global},
+    {"line_into_the_next_member", Mistake::outside_shared},
+    {"line_swapped", Mistake::outside_shared},
+    {"line_barrier_not_fenced", Mistake::barrier_misuse},
+    {"line_not_expected", Mistake::barrier_bytes},
+    {"line_not_waited_for", Mistake::unfinished_copy},
+    {"line_stage_left_early", Mistake::overwritten_early, Mistake::unfinished_copy},
+    {"sum_not_cleared", Mistake::uninitialised_global},
+    {"sum_odd_place", Mistake::misaligned},
+    {"sum_past_the_sum", Mistake::outside_global},
+    {"sum_without_proxy_fence", Mistake::missing_proxy_fence},
+    {"sum_given_before_written", Mistake::read_after_write, Mistake::overwritten_early},
+    {"sum_overwritten", Mistake::overwritten_early},
+    {"sum_place_given_too_early", Mistake::overwritten_early},
+    {"sum_place_given_before_the_wait", Mistake::overwritten_early},
+    {"sum_not_committed", Mistake::unfinished_store},
+    {"sum_not_waited_for", Mistake::unfinished_store},
+    {"sum_read_too_early", Mistake::unfinished_store},
+    {"sum_cleared_too_late", Mistake::unfinished_store},
+    {"sum_turn_passed_early", Mistake::unfinished_store},
+    {"store_read_after_a_barrier", Mistake::unfinished_store},
+    {"line_stored_twice", Mistake::overwritten_early},
+    {"own_wrong_stride", Mistake::descriptor},
+    {"own_wrong_leading", Mistake::descriptor},
+    {"own_stage_overwritten", Mistake::overwritten_early},
+    {"own_without_proxy_fence", Mistake::missing_proxy_fence},
+    {"own_D_added_to", Mistake::unset_fragment},
+    {"own_A_transposed_past_the_end", Mistake::descriptor, Mistake::outside_shared},
+};
+
 /// The attention problem with Q, K and V rounded to fp16.
 struct HalfProblem {
   Problem problem;
@@ -140,45 +175,13 @@ void require_instrumentation() {
   if (!simt::instrumented()) SKIP("kernel files are compiled without the instrumentation");
 }
 
-}  // namespace
-
-TEST_CASE(
-    "right kernels of Hopper's instructions give the right answer and no report, in 50 shuffled orders and others") {
-  const KeepOptions keep;
-  for (int seed = -2; seed < 50; ++seed) {
-    simt::options().order = seed == -2   ? simt::Order::natural
-                            : seed == -1 ? simt::Order::reversed
-                                         : simt::Order::shuffled;
-    simt::options().seed = std::uint64_t(std::max(seed, 0));
-    for (const zoo::Case& c : zoo::hopper_cases()) {
-      INFO(c.name << ", seed " << seed);
-      simt::clear_launches();
-      CHECK_NOTHROW(c.run());
-      CHECK(simt::last_launch().reports.empty());
-    }
-  }
-  CHECK(zoo::hopper_cases().size() >= 20);
-}
-
-TEST_CASE("right kernels of Hopper's instructions run with observation switched off") {
-  const KeepOptions keep;
-  simt::options().count = simt::options().detect = false;
-  for (const zoo::Case& c : zoo::hopper_cases()) {
-    INFO(c.name);
-    CHECK_NOTHROW(c.run());
-  }
-}
-
-TEST_CASE("every planted mistake with Hopper's instructions is reported at its line") {
-  require_instrumentation();
-  const KeepOptions keep;
-  simt::options().order = GENERATE(simt::Order::natural, simt::Order::reversed, simt::Order::shuffled);
-  const zoo::MarkedLines lines = zoo::marked_lines(ZOO_SOURCES "/mistakes_hopper.cu");
-  REQUIRE(zoo::hopper_mistakes().size() == std::size(expected));
-  CHECK(std::size(expected) >= 40);
-  for (std::size_t i = 0; i < std::size(expected); ++i) {
-    const zoo::Case& c = zoo::hopper_mistakes()[i];
-    const Expected& e = expected[i];
+/// Every case is reported as what it is, at its line, and nothing else is.
+void check_all(std::span<const zoo::Case> cases, std::span<const Expected> all, const std::string& file) {
+  const zoo::MarkedLines lines = zoo::marked_lines(ZOO_SOURCES "/" + file);
+  REQUIRE(cases.size() == all.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const zoo::Case& c = cases[i];
+    const Expected& e = all[i];
     INFO(c.name);
     REQUIRE(std::string(e.name) == c.name);
     simt::clear_launches();
@@ -196,10 +199,53 @@ TEST_CASE("every planted mistake with Hopper's instructions is reported at its l
              !r.advice.empty() && r.count > 0;
     }));
     for (const simt::Report& r : reports) {
-      CHECK(r.side.source.file.find("mistakes_hopper.cu") != std::string::npos);
+      CHECK(r.side.source.file.find(file) != std::string::npos);
       CHECK((at(lines.bug, r.side.source.line) || at(lines.other, r.side.source.line)));
     }
   }
+}
+
+}  // namespace
+
+TEST_CASE(
+    "right kernels of Hopper's instructions give the right answer and no report, in 50 shuffled orders and others") {
+  const KeepOptions keep;
+  for (int seed = -2; seed < 50; ++seed) {
+    simt::options().order = seed == -2   ? simt::Order::natural
+                            : seed == -1 ? simt::Order::reversed
+                                         : simt::Order::shuffled;
+    simt::options().seed = std::uint64_t(std::max(seed, 0));
+    for (const auto& cases : {zoo::hopper_cases(), zoo::line_cases()}) {
+      for (const zoo::Case& c : cases) {
+        INFO(c.name << ", seed " << seed);
+        simt::clear_launches();
+        CHECK_NOTHROW(c.run());
+        CHECK(simt::last_launch().reports.empty());
+      }
+    }
+  }
+  CHECK(zoo::hopper_cases().size() + zoo::line_cases().size() >= 40);
+}
+
+TEST_CASE("right kernels of Hopper's instructions run with observation switched off") {
+  const KeepOptions keep;
+  simt::options().count = simt::options().detect = false;
+  for (const auto& cases : {zoo::hopper_cases(), zoo::line_cases()}) {
+    for (const zoo::Case& c : cases) {
+      INFO(c.name);
+      CHECK_NOTHROW(c.run());
+    }
+  }
+}
+
+TEST_CASE("every planted mistake with Hopper's instructions is reported at its line") {
+  require_instrumentation();
+  const KeepOptions keep;
+  simt::options().order = GENERATE(simt::Order::natural, simt::Order::reversed, simt::Order::shuffled);
+  CHECK(std::size(expected) >= 40);
+  check_all(zoo::hopper_mistakes(), expected, "mistakes_hopper.cu");
+  CHECK(std::size(expected_of_lines) >= 25);
+  check_all(zoo::line_mistakes(), expected_of_lines, "mistakes_hopper_lines.cu");
 }
 
 TEST_CASE("reports on Hopper's instructions say who waits for what, and what to do") {
@@ -207,8 +253,9 @@ TEST_CASE("reports on Hopper's instructions say who waits for what, and what to 
   const KeepOptions keep;
   const auto report_of = [](const std::string& name) {
     simt::clear_launches();
-    for (const zoo::Case& c : zoo::hopper_mistakes()) {
-      if (c.name == name) CHECK_THROWS(c.run());
+    for (const auto& cases : {zoo::hopper_mistakes(), zoo::line_mistakes()}) {
+      for (const zoo::Case& c : cases)
+        if (c.name == name) CHECK_THROWS(c.run());
     }
     REQUIRE(!simt::last_launch().reports.empty());
     return simt::last_launch().reports;
@@ -226,6 +273,19 @@ TEST_CASE("reports on Hopper's instructions say who waits for what, and what to 
   CHECK(says(report_of("product_not_committed"), "no wgmma_commit_group has put it into a group"));
   CHECK(says(report_of("product_wrong_swizzle"), "the copy engine has used a swizzle of 128 bytes"));
   CHECK(says(report_of("registers_never_given_back"), "0 are free"));
+  CHECK(says(report_of("line_odd_size"), "a line of 120 bytes; the copy engine moves multiples of 16"));
+  CHECK(says(report_of("line_odd_source"), "numbers (global)"));
+  CHECK(says(report_of("line_past_the_tensor"), "64 bytes past the end of numbers"));
+  CHECK(says(report_of("line_into_the_next_member"), "272 bytes, begins in numbers and ends in behind"));
+  CHECK(says(report_of("line_swapped"), "the destination comes first"));
+  CHECK(says(report_of("line_not_waited_for"), "mbarrier_wait_parity(full[0], 0)"));
+  CHECK(says(report_of("sum_read_too_early"), "cp_async_bulk_wait_group_read waits for the reading of shared memory"));
+  CHECK(says(report_of("sum_place_given_before_the_wait"), "until the thread that has started the store waits"));
+  CHECK(says(report_of("line_not_expected"), "ends while 128 bytes are still under way that it did not expect"));
+  CHECK(says(report_of("sum_read_too_early"), "call cp_async_bulk_wait_group<0>()"));
+  CHECK(says(report_of("sum_turn_passed_early"), "past a __threadfence()"));
+  CHECK(says(report_of("own_wrong_stride"), "512 bytes apart"));
+  CHECK(says(report_of("own_wrong_leading"), "sections of 64 columns begin 128 bytes apart"));
 }
 
 TEST_CASE("a warp-specialised attention kernel is right against the oracle, ragged, causal or not, in several orders") {
@@ -269,6 +329,43 @@ TEST_CASE("what a warp-specialised kernel asks of the copy engine and the tensor
   CHECK(c.wgmma_partial_waits == blocks * 3 * 4 * (key_tiles - 1));  // for S, beside O += P V of the tile before
   CHECK(c.shared.store_instructions == blocks * 3 * 4 * 16);
   CHECK(c.shared.store_wavefronts == c.shared.store_instructions);
+}
+
+TEST_CASE("what the copy engine adds is counted, by the bytes and sectors that it adds to") {
+  require_instrumentation();
+  const KeepOptions keep;
+  zoo::added_by_blocks(false);
+  const simt::Launch& launch = simt::last_launch();
+  constexpr std::uint64_t additions = 24 * 3 * 2, bytes = 512;  // blocks, tiles, halves of a tile
+  CHECK(launch.counters.bulk_reductions == additions);
+  CHECK(launch.counters.bulk_stores == 0);
+  CHECK(launch.counters.bulk_requests == 2 * additions);
+  const simt::GlobalCounters& sum = launch.tensor("sum")->counters;
+  CHECK(sum.bulk_reduce_bytes == additions * bytes);
+  CHECK(sum.bulk_reduce_sectors == additions * bytes / 32);
+  CHECK(sum.bulk_store_bytes == 0);
+  CHECK(sum.unique_written_sectors == 3 * 2 * bytes / 32);
+  CHECK(sum.written_bytes() == additions * bytes);
+}
+
+TEST_CASE("in which order the copy engine adds depends on the seed, and on nothing else; turns are kept") {
+  const KeepOptions keep;
+  simt::options().order = simt::Order::shuffled;
+  const auto sums = [](std::uint64_t seed, int workers, bool in_turns) {
+    simt::options().seed = seed;
+    simt::options().workers = workers;
+    return zoo::added_by_blocks(in_turns);
+  };
+  const std::vector<float> first = sums(1, 1, false), turns = sums(1, 1, true);
+  int different = 0;
+  for (std::uint64_t seed = 1; seed < 6; ++seed) {
+    const std::vector<float> one = sums(seed, 1, false);
+    CHECK(one == sums(seed, 2, false));
+    different += one != first;
+    for (std::size_t i = 0; i < one.size(); ++i) CHECK(std::abs(one[i] - first[i]) <= 3e-6f * first[i]);
+    CHECK(sums(seed, 2, true) == turns);
+  }
+  CHECK(different == 4);
 }
 
 TEST_CASE("of the 13 mistakes planted in the warp-specialised kernel 11 are named; one shows in numbers, one is none") {

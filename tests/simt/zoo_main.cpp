@@ -19,8 +19,10 @@ int main(int argc, char** argv) {
     zoo::instruction_mistakes(),
 #if !defined(ZOO_WITHOUT_HOPPER)  // nvcc compiles these for compute capability 9.0 only
     zoo::hopper_cases(),
+    zoo::line_cases(),
     zoo::hopper_attention(),
     zoo::hopper_mistakes(),
+    zoo::line_mistakes(),
 #endif
   };
   if (argc == 1) {
