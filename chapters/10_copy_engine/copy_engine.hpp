@@ -1,15 +1,15 @@
-// Chapter 10, the copy engine and the pipeline: one warp fetches tiles, the others multiply, and nobody waits for the
-// whole block. O and the LSE in one launch, causal or not.
+// Chapter 10, TMA and the pipeline: one warp fetches tiles, the others multiply, and no warp waits for the whole block.
+// O and the LSE in one launch, causal or not.
 //
 // What changes against chapter 8: there every thread computes addresses, copies 16 bytes at a time, and meets all
-// others at a barrier once a tile. Here one thread of a warp of its own, the producer, tells Hopper's copy engine (TMA)
-// "this box of that tensor, to here". The engine computes the addresses, swizzles the rows, and fills what lies behind
-// the last row with zeros. The tiles go through a ring of stages. Two barriers in shared memory guard each stage: one
-// ends its phase when the bytes have come, the other when every consumer has left. So a fast warp may be a tile or two
-// ahead of a slow one, and the copies run ahead of both. What the consumers compute is chapter 8's text. What it costs:
-// the program is asynchronous. Each hand-over has a barrier and a parity of its own, a GPU does not say which one is
-// wrong, and the kernel runs on Hopper and later only. The producer's warp has as many registers as each consumer has,
-// and needs hardly any: a block has 288 threads, so 224 registers are the most that a thread can have.
+// others at a barrier once a tile. Here one thread of a warp of its own, the producer, tells TMA, Hopper's tensor
+// memory accelerator: "this box of that tensor, to here". TMA computes the addresses, swizzles the rows, and fills what
+// lies behind the last row with zeros. The tiles go through a ring of stages. Two barriers in shared memory guard each
+// stage: one ends its phase when the bytes have come, the other when every consumer has left. So a fast warp may be a
+// tile or two ahead of a slow one, and the copies run ahead of both. What the consumers compute is chapter 8's code.
+// What it costs: the program is asynchronous. Each hand-over has a barrier and a parity of its own, a GPU does not say
+// which one is wrong, and the kernel runs on Hopper and later only. The producer's warp has as many registers as each
+// consumer has, and needs hardly any: a multiprocessor has registers for eight such warps, and seven of them multiply.
 //
 // Source: Dao 2023 (FlashAttention-2), sections 3.1 to 3.3; Shah et al. 2024 (FlashAttention-3), section 3.1; PTX ISA,
 // sections "mbarrier", "Tensor copy" and "Proxies".

@@ -221,13 +221,13 @@ __device__ __forceinline__ void divide_by_l(Registers<Element, d>& own, float* _
 }
 
 /// O as Element to device memory: this warp's rows, (32, d), from row first_row of a head on. O goes through this
-/// warp's place for Q, where nobody needs Q any more, and from there by the copy engine, which leaves out the rows that
+/// warp's place for Q, where nobody needs Q any more, and from there by TMA, which leaves out the rows that
 /// do not exist.
 template <class Element, int d>
 __device__ __forceinline__ void store_O(Registers<Element, d>& own, Tile<Element, 32, d>& smem_O, const TensorMap& O,
                                         int first_row, int head) {
   const int lane = threadIdx.x % 32;
-  // TODO(10.8) Store O by stmatrix_x4, 16 columns at a time, to smem_O; show it to the copy engine; let one lane start
+  // TODO(10.8) Store O by stmatrix_x4, 16 columns at a time, to smem_O; show it to TMA; let one lane start
   // the copy of the whole tile, and wait until it has been read (about 14 lines).
   // BEGIN 10.8
   WORKBOOK_TODO(10.8);

@@ -15,7 +15,7 @@ ForwardStage<Element> stage_for() {
       .head_dims = {32, 64, 128},
       .tiles = built,
       .shared_bytes = shared_bytes<Element>,
-      .compute = 90,  // barriers in shared memory that count bytes, and the copy engine
+      .compute = 90,  // barriers in shared memory that count bytes, and TMA
       .rows_per_warp = 32,
       .keys_per_step = [](int, const Tiles& tiles) { return tiles.Bc; },
       .slack = slack * 0.6931471805599453f,

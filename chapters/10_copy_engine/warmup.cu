@@ -1,4 +1,4 @@
-// Chapter 10, the warm-ups: two warps that hand rows over by two barriers; one tile that the copy engine brings; and a
+// Chapter 10, the warm-ups: two warps that hand rows over by two barriers; one tile that TMA brings; and a
 // ring of stages with one producer and two consumers.
 //
 // Test it: ./workbook test 10.1
@@ -39,7 +39,7 @@ __global__ void one_tile_kernel(const __grid_constant__ TensorMap tensor, int fi
   const int lane = threadIdx.x;
   if (lane == 0) {
     mbarrier_init(smem.full, 1);
-    fence_mbarrier_init();  // the copy engine sees the barrier
+    fence_mbarrier_init();  // TMA sees the barrier
   }
   __syncthreads();
   if (lane == 0) load_tile(smem.tile, tensor, smem.full, first_row, head);

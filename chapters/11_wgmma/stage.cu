@@ -16,7 +16,7 @@ ForwardStage<Element> stage_for() {
       .head_dims = {64, 128},
       .tiles = built,
       .shared_bytes = [](int d, const Tiles& tiles) { return shared_bytes<Element>(d, tiles, step); },
-      .compute = 90,         // the copy engine,
+      .compute = 90,         // TMA,
       .compute_only = true,  // wgmma and setmaxnreg
       .rows_per_warp = 16,
       .keys_per_step = [](int, const Tiles& tiles) { return tiles.Bc; },

@@ -1,4 +1,4 @@
-// Chapter 11: where the matrices of a product by four warps lie. In shared memory: tiles as the copy engine writes them
+// Chapter 11: where the matrices of a product by four warps lie. In shared memory: tiles as TMA writes them
 // and as wgmma is told of them. In registers: which thread holds which element of D.
 //
 // Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": "Register Fragments", "Shared Memory Matrix
@@ -17,12 +17,12 @@ using workbook::cuda::Fragment, workbook::cuda::Swizzle, workbook::cuda::wgmma_m
 /// A tile (rows, d) in shared memory, of 16-bit elements. A row of 64 of them is 128 bytes, as long as the swizzle
 /// allows. So a tile for d = 128 is two sections, one behind the other: columns 0 to 63 of all rows, then the rest.
 /// Eight rows, 1024 bytes, are a pattern: the 16 bytes of chunk c of row r lie at chunk c ^ r % 8. Tiles begin at
-/// multiples of 1024 bytes, since copy engine and tensor cores both take r % 8 from the address.
+/// multiples of 1024 bytes, since TMA and the tensor cores both take r % 8 from the address.
 template <class Element, int d, int rows>
 using Tile = Element[d / 64][rows][64];
 constexpr int pattern_bytes = 1024;
 
-/// A tensor (heads, N, d) for the copy engine: as (heads, d / 64, N, 64), of which a box is (1, d / 64, rows, 64), the
+/// A tensor (heads, N, d) for TMA: as (heads, d / 64, N, 64), of which a box is (1, d / 64, rows, 64), the
 /// layout of a Tile. Beyond N there are zeros, not the next head.
 template <int d, class Element>
 workbook::cuda::TensorMap map_of(const Element* tensor, std::int64_t heads, std::int64_t N, int rows) {
@@ -41,12 +41,12 @@ struct Place {
 //
 // If the 16 elements of a row or column that are multiplied with each other lie side by side (K-major), the second
 // distance is from eight rows to the next eight. A is columns 16c to 16c + 15 of Q's tile, B those of K's: each of the
-// next 16 columns begin 32 bytes further in the same rows, until the section ends.
-//   wgmma_matrix(first row, 0, pattern_bytes, Swizzle::bytes_128)
+// next 16 columns begins 32 bytes further in the same rows, until the section ends.
+//   wgmma_matrix(tile, 0, pattern_bytes, Swizzle::bytes_128)
 // If they lie one below the other (MN-major), as in B = V, the first distance is from one section of 64 columns to the
 // next, and the next 16 rows begin 16 rows further.
-//   wgmma_matrix(first row, bytes of a section, pattern_bytes, Swizzle::bytes_128)
-// A WgmmaMatrix + n begins n bytes further.
+//   wgmma_matrix(tile, bytes of a section, pattern_bytes, Swizzle::bytes_128)
+// Both begin where the array `tile` begins. A WgmmaMatrix + n begins n bytes further.
 //
 // Of D (64, n) warp w of the four has rows 16w to 16w + 15; there a lane holds of each 8 columns four elements, as in
 // chapter 8's D.

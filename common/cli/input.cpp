@@ -21,23 +21,6 @@ namespace workbook::cli {
 namespace fs = std::filesystem;
 namespace {
 
-/// The bytes of README, lessons and notes: the book's own text.
-std::string books_text(const book::Book& book) {
-  std::vector<fs::path> files{book.root / "README.md"};
-  for (const char* folder : {"chapters", "notes"}) {
-    if (!fs::is_directory(book.root / folder)) continue;  // a release may come without the notes
-    std::vector<fs::path> found;
-    for (const auto& entry : fs::recursive_directory_iterator(book.root / folder)) {
-      if (entry.path().extension() == ".md") found.push_back(entry.path());
-    }
-    std::sort(found.begin(), found.end());
-    files.insert(files.end(), found.begin(), found.end());
-  }
-  std::string text;
-  for (const fs::path& file : files) text += book::read_file(file);
-  return text;
-}
-
 void require_finite(const std::string& name, const Tensor<float>& tensor) {
   const auto bad = std::find_if(tensor.values.begin(), tensor.values.end(), [](float x) { return !std::isfinite(x); });
   if (bad == tensor.values.end()) return;
@@ -156,7 +139,7 @@ void simulate(const std::string& gpu, std::string& backend) {
 }
 
 std::string text_bytes(const Session& session, const std::string& file) {
-  if (file.empty()) return books_text(session.book);
+  if (file.empty()) return book::read_file(session.book.root / "common" / "attention" / "text.txt");
   try {
     return book::read_file(file);
   } catch (const std::runtime_error& error) {

@@ -40,7 +40,9 @@ void declare_gpu(Options& options, std::string& gpu);
 /// InputError if that is the CPU. Nothing if `gpu` is empty.
 void simulate(const std::string& gpu, std::string& backend);
 
-/// The bytes of the file that --text names; for an empty name the book's own text. InputError if it cannot be read.
+/// The bytes of the file that --text names; for an empty name those of common/attention/text.txt: README and the first
+/// three lessons as they once were. They stay as they are when the book is edited, so that the counts that lessons
+/// quote stay right. InputError if the file cannot be read.
 std::string text_bytes(const Session& session, const std::string& file);
 
 /// The problem. A text's is rounded to fp16, so that every stage is given the same numbers. InputError naming the

@@ -1,4 +1,4 @@
-// Chapter 10, the copy engine and the pipeline: the producer, the kernel as a sequence of the phases of phases.hpp, and
+// Chapter 10, TMA and the pipeline: the producer, the kernel as a sequence of the phases of phases.hpp, and
 // the launch. copy_engine_bf16.cu compiles this file once more, for bf16.
 //
 // Source: Dao 2023 (FlashAttention-2), sections 3.1 to 3.3; Shah et al. 2024 (FlashAttention-3), section 3.1.

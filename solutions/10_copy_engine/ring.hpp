@@ -3,7 +3,7 @@
 //
 // A barrier (PTX: mbarrier) counts arrivals, and the bytes that it has been told to expect. When all have come, its
 // phase ends and the next one begins. Phases have the parities 0, 1, 0, 1, … To wait for parity p is to wait until the
-// phase of parity p has ended: whoever asks for the parity that is not the running phase's goes on at once.
+// phase of parity p has ended: a wait for the parity that is not the running phase's goes on at once.
 //
 //   full[s]    phase n ends when the n-th tile of stage s has come:   1 arrival, the producer's, and the tile's bytes
 //   empty[s]   phase n ends when all have left the n-th tile:         1 arrival of each consumer warp
@@ -82,8 +82,8 @@ __device__ __forceinline__ void leave(AnyShared& smem, Position& at) {
 /// Makes the block's barriers. All threads call it, before anybody uses one.
 template <class Element, int d, int Bc, int warps>
 __device__ __forceinline__ void make_barriers(Shared<Element, d, Bc, warps>& smem) {
-  // TODO(10.5) One thread makes the barriers for as many arrivals as the table above says, and shows them to the copy
-  // engine; then all may use them (about 8 lines).
+  // TODO(10.5) One thread makes the barriers for as many arrivals as the table above says, and shows them to TMA;
+  // then all may use them (about 8 lines).
   // BEGIN 10.5
   if (threadIdx.x == 0) {
     for (Mbarrier& Q_full : smem.Q_full) mbarrier_init(Q_full, 1);

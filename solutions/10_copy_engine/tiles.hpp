@@ -1,4 +1,4 @@
-// Chapter 10: tiles as the copy engine brings them. What it is told of a tensor, how one thread starts the copy of a
+// Chapter 10: tiles as TMA brings them. What it is told of a tensor, how one thread starts the copy of a
 // tile, where the tile's elements lie in shared memory, and how ldmatrix finds them there.
 //
 // Source: PTX ISA, sections "Tensor copy", "Tensor: Swizzling modes" and "ldmatrix"; CUDA Driver API,
@@ -16,7 +16,7 @@ namespace {
 using workbook::cuda::cp_async_bulk_tensor_load, workbook::cuda::mbarrier_arrive_expect_tx;
 using workbook::cuda::Fragment, workbook::cuda::Mbarrier, workbook::cuda::Swizzle, workbook::cuda::TensorMap;
 
-// The copy engine swizzles rows of 32, 64 or 128 bytes. So a tile (rows, d) lies in shared memory as sections of 64
+// TMA swizzles rows of 32, 64 or 128 bytes. So a tile (rows, d) lies in shared memory as sections of 64
 // columns, 128 bytes a row: one with d = 64, two with d = 128, one behind the other. With d = 32 a row has 64 bytes.
 // A tile begins at a multiple of 1024 bytes: the swizzle goes by bits of the address.
 template <int d>
@@ -24,7 +24,7 @@ constexpr int section_columns = d < 64 ? d : 64;
 template <class Element, int rows, int d>
 using Tile = Element[d / section_columns<d>][rows][section_columns<d>];
 
-// TODO(10.2) What the copy engine is told of a tensor (heads, N, d): it has four dimensions here, (columns of a
+// TODO(10.2) What TMA is told of a tensor (heads, N, d): it has four dimensions here, (columns of a
 // section, N, sections, heads), the fastest first, and a box of it is a Tile<Element, rows, d>. And the copy of a tile,
 // rows first_row and on of a head: this thread arrives at `full` and says how many bytes will come, and starts the copy
 // (about 9 lines).
@@ -55,7 +55,7 @@ __device__ __forceinline__ void load_tile(AnyTile& tile, const TensorMap& tensor
 // END 10.2
 
 // A chunk is 8 elements of a row, 16 bytes. A section keeps 8 chunks of a row, with d = 32 only 4. With rows of 128
-// bytes the copy engine puts chunk c of row r of a section where chunk c ^ r % 8 would lie, with rows of 64 bytes where
+// bytes TMA puts chunk c of row r of a section where chunk c ^ r % 8 would lie, with rows of 64 bytes where
 // chunk c ^ r / 2 % 4 would lie. That is chapter 8's swizzle, section by section.
 //
 // TODO(10.3) The first element of chunk `chunk`, 0 to d / 8 - 1, of a row of the tile (about 3 lines).

@@ -95,7 +95,7 @@ struct Position {
   }
 };
 
-// A stage goes round: the producer waits until it is empty and fills it; the copy engine's last byte makes it full; the
+// A stage goes round: the producer waits until it is empty and fills it; TMA's last byte makes it full; the
 // consumers wait for that, read it and leave it, and when the last has left, it is empty. A barrier's phase ends when
 // so many have arrived as mbarrier_init was told, and all bytes that they expect have come. In a consumer one lane of
 // each of its four warps arrives for its warp.
@@ -103,7 +103,7 @@ struct Position {
 // A wait for the parity of the phase that is running waits for its end; for the other parity it does not wait. That is
 // what the producer needs in its first round, where nobody has to leave a stage: it waits for parity ^ 1.
 //
-// TODO(11.2) By one thread: the barriers, and a fence that shows them to the copy engine. Then the producer, also one
+// TODO(11.2) By one thread: the barriers, and a fence that shows them to TMA. Then the producer, also one
 // thread: all consumers' Q; and for each tile of keys, from the last to the first, K and V. Before a tile's copy it
 // waits for the stage to be empty and says how many bytes to expect. A tensor's coordinates: 0, row, 0, head (about 22
 // lines).
@@ -251,7 +251,7 @@ __device__ __forceinline__ void start_PV(typename T::Output& O, const typename T
 // END 11.4
 
 /// O / l as Element and the LSE, m + log l, to device memory: rows first_query to first_query + 63 of a head. O goes
-/// where this consumer's Q was, which nobody needs any more, and from there by the copy engine, which leaves out the
+/// where this consumer's Q was, which nobody needs any more, and from there by TMA, which leaves out the
 /// rows that do not exist. number: the consumer's.
 template <class T>
 __device__ __forceinline__ void write_output(Tile<typename T::Element, T::d, 64>& smem_O, const TensorMap& tensor_O,
@@ -260,7 +260,7 @@ __device__ __forceinline__ void write_output(Tile<typename T::Element, T::d, 64>
   using Element [[maybe_unused]] = typename T::Element;
   const int thread = threadIdx.x % 128, in_quad = thread % 4, barrier = 1 + T::consumers + number;
   // TODO(11.5) For both rows of this lane: l over the quad, the LSE by one lane of it, O / l to its swizzled place,
-  // two neighbours at a time. Then show the rows to the copy engine; when all 128 threads have, one thread starts the
+  // two neighbours at a time. Then show the rows to TMA; when all 128 threads have, one thread starts the
   // store and waits until it has read shared memory (about 21 lines).
   // BEGIN 11.5
 #pragma unroll

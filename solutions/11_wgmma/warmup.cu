@@ -1,4 +1,4 @@
-// Chapter 11, given: two products by one group of four warps, whose operands the copy engine brings and exercise 11.1's
+// Chapter 11, given: two products by one group of four warps, whose operands TMA brings and exercise 11.1's
 // functions name, and a table of the places in D.
 //
 // Test it: ./workbook test 11.1

@@ -3,7 +3,7 @@
 //
 // What changes: in chapter 8 each warp does everything in turn. It starts copies, loads operands into registers,
 // multiplies, exponentiates. Here the work is divided.
-// - One thread, the producer, starts the copies of whole tiles by the copy engine. Barriers in shared memory count the
+// - One thread, the producer, starts the copies of whole tiles by TMA. Barriers in shared memory count the
 //   bytes that have come.
 // - Consumers, groups of four warps, multiply 64 rows of Q each by wgmma. It reads K and V from shared memory by
 //   itself, and runs beside the code that has issued it.
@@ -33,7 +33,7 @@ using workbook::cuda::ForwardCall, workbook::cuda::Tiles;
 /// Bc / 2, Bc / 4 and d / 2 of them: 128 keys for d = 64, 80 for d = 128. The last one is for short sequences.
 inline constexpr Tiles built[] = {{192, 128, 16}, {192, 80, 16}, {128, 64, 12}};
 /// The steps to the chapter's kernel, each of which adds one thing to the one before:
-/// 1 wgmma, the copy engine and a producer; one place for a tile of K and one for a tile of V;
+/// 1 wgmma, TMA and a producer; one place for a tile of K and one for a tile of V;
 /// 2 two places each, a ring of two stages;
 /// 3 S of the next tile beside O += P V;
 /// 4 the consumers issue in turn;

@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(T::threads, 1)
   }
 }
 
-/// Codes (heads, rows, columns) for the copy engine, in boxes of so many rows and columns, whose rows are swizzled.
+/// Codes (heads, rows, columns) for TMA, in boxes of so many rows and columns, whose rows are swizzled.
 /// Beyond the last row there are zeros, not the next head.
 template <int box_rows, int box_columns>
 TensorMap map_of(const E4m3* codes, std::int64_t heads, std::int64_t rows, std::int64_t columns) {

@@ -59,6 +59,20 @@ TEST_CASE("every stage is right on the book's own text, causal or not") {
   CHECK(occurrences(shown.out, " ok\n") == 2);
 }
 
+TEST_CASE("the book's own text stays as it is when a page is edited") {
+  const WorkbookCopy book;
+  const auto errors = [&] {
+    const json document = book.run({"run", "--json", "--seq", "256", "--backend", "cpu"}).document();
+    std::vector<double> found;
+    for (const json& stage : document["stages"]) found.push_back(stage["max_error"]);
+    return found;
+  };
+  const std::vector<double> before = errors();
+  CHECK(before.size() == 2);
+  book.edit("README.md", "# FlashAttention Workbook", "# A workbook on FlashAttention");
+  CHECK(errors() == before);
+}
+
 TEST_CASE("one stage can be run alone; chapter 2 takes 16.5 KiB whatever N is") {
   const WorkbookCopy book;
   for (const char* which : {"2", "02", "online_softmax", "02_online_softmax"}) {
