@@ -17,10 +17,8 @@ struct Rule {
 };
 constexpr std::string_view kInternals = "the simulator's internals",
                            kHides = "an attribute that hides code from the simulator",
-                           kUnseen = "an access that the simulator does not see",
-                           kReplaced =
-                               "an attribute that makes code run, be found or be replaced otherwise than by a call",
-                           kAround = "a way round the language", kAssembly = "inline assembly";
+                           kUnseen = "an access that the simulator does not see", kAround = "a way round the language",
+                           kAssembly = "inline assembly";
 constexpr std::array kRules{Rule{"asm", false, kAssembly},
                             Rule{"__asm", false, kAssembly},
                             Rule{"__asm__", false, kAssembly},
@@ -48,27 +46,7 @@ constexpr std::array kRules{Rule{"asm", false, kAssembly},
                             Rule{"__builtin_frame_address", false, kAround},
                             Rule{"syscall", false, kAround},
                             Rule{"_Z", true, kAround},
-                            Rule{"__libc_", true, kAround},
-                            Rule{"section", false, kReplaced},
-                            Rule{"__section__", false, kReplaced},
-                            Rule{"alias", false, kReplaced},
-                            Rule{"__alias__", false, kReplaced},
-                            Rule{"weakref", false, kReplaced},
-                            Rule{"__weakref__", false, kReplaced},
-                            Rule{"ifunc", false, kReplaced},
-                            Rule{"__ifunc__", false, kReplaced},
-                            Rule{"symver", false, kReplaced},
-                            Rule{"__symver__", false, kReplaced},
-                            Rule{"constructor", false, kReplaced},
-                            Rule{"__constructor__", false, kReplaced},
-                            Rule{"destructor", false, kReplaced},
-                            Rule{"__destructor__", false, kReplaced},
-                            Rule{"naked", false, kReplaced},
-                            Rule{"__naked__", false, kReplaced},
-                            Rule{"init_priority", false, kReplaced},
-                            Rule{"__init_priority__", false, kReplaced},
-                            Rule{"target_clones", false, kReplaced},
-                            Rule{"__target_clones__", false, kReplaced}};
+                            Rule{"__libc_", true, kAround}};
 
 bool is_word(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '$' ||

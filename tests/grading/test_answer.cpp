@@ -193,8 +193,7 @@ TEST_CASE("names that have no place in an answer are found behind the preprocess
       {"[[gnu::no_sanitize_thread]] void f();", "hides code"},
       {"void f(char* a, char* b) { __builtin_memcpy(a, b, 4); }", "does not see"},
       {"void f() { __builtin_ia32_loadlps({}, nullptr); }", "does not see"},
-      {"[[gnu::constructor]] void f();", "otherwise than by a call"},
-      {"int f() __attribute__((alias(\"g\")));", "otherwise than by a call"},
+      {"int section = 1, alias = section, constructor = alias;", ""},
       {"// asm, __tsan_read4 and no_sanitize in a comment\n#if 0\nasm\n#endif\n#define asm_of_mine 1\n", ""},
       {"#pragma GCC optimize(\"O2\")\n#pragma omp simd\n#define TEXT(x) #x\nconst char* s = TEXT(a + b);", ""},
   }));
