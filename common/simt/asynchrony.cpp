@@ -24,7 +24,7 @@ void Asynchrony::begin_block() {
   for (NamedBarrier& barrier : named) barrier = {};
   copies.clear();
   writes.clear();
-  stored_at.clear();
+  stored.clear();
   for (Warpgroup& group : warpgroups) {
     group.products.clear();
     group.group_ends.clear();
@@ -92,6 +92,15 @@ void Asynchrony::carry_out(std::size_t copy) {
   BulkCopy one = std::move(copies[copy]);
   copies.erase(copies.begin() + static_cast<std::ptrdiff_t>(copy));
   land(block_, std::move(one));
+}
+
+const Asynchrony::Stored* Asynchrony::store_from(std::uintptr_t address, std::uint32_t pc, int warp,
+                                                 std::uint32_t lanes) const {
+  const auto store = std::find_if(stored.rbegin(), stored.rend(), [&](const Stored& at) {
+    return at.pc == pc && at.low <= address && address < at.high && int(at.thread) / kWarpSize == warp &&
+           lanes >> at.thread % kWarpSize & 1;
+  });
+  return store == stored.rend() ? nullptr : &*store;
 }
 
 /// Stores wait for their thread; only loads land by themselves.

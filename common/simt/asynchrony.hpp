@@ -177,8 +177,17 @@ class Asynchrony {
   NamedBarrier named[16];
   std::vector<BulkCopy> copies;  ///< in the order of issue: loads, and stores that still read shared memory
   std::vector<BulkCopy> writes;  ///< stores that have read it and may still write to device memory
-  /// Where stores were started, and what they do: their reads are told from a thread's own.
-  std::vector<std::pair<std::uint32_t, const char*>> stored_at;
+  /// Whose stores have read which shared memory, the last of each place: their reads are told from a thread's own.
+  struct Stored {
+    std::uint32_t pc;
+    Agent thread;
+    std::uintptr_t low, high;  ///< in shared memory
+    const char* action;
+    std::uint32_t began;  ///< when it was started
+  };
+  std::vector<Stored> stored;
+  /// The last store that one of these lanes has started there; null: none.
+  const Stored* store_from(std::uintptr_t address, std::uint32_t pc, int warp, std::uint32_t lanes) const;
   std::array<Warpgroup, 8> warpgroups;
   RegisterPool registers;
   PendingRegisters pending;

@@ -220,33 +220,34 @@ bool SharedMemory::judge_earlier_reads(const Overwrite& write) {
 void SharedMemory::report_over_read(const Overwrite& write, const Reader& reader, int warp, std::uint32_t lanes) {
   Lane& lane = write.lane;
   const bool under_way = reader.stamp == Reader::kUnderWay;
-  const auto& stored_at = lane.block->asynchrony->stored_at;
-  const auto store = std::find_if(stored_at.begin(), stored_at.end(),
-                                  [&](const auto& at) { return reader.lanes != 0 && at.first == reader.pc; });
-  const bool stores = store != stored_at.end();
-  const bool two_threads = !write.copies && !under_way && !stores && reader.lanes != 0;  // an ordinary race
+  const auto* store = lane.block->asynchrony->store_from(write.address, reader.pc, warp, lanes);
+  const bool unordered = store != nullptr && !write.copies && !ordered_before(lane, store->thread, store->began);
+  const bool two_threads =  // an ordinary race
+      unordered || (!write.copies && !under_way && store == nullptr && reader.lanes != 0);
   Finding finding = finding_of_write(write, two_threads ? Mistake::write_after_read : Mistake::overwritten_early);
   set_other(finding, reader.pc,
-            under_way           ? "is still reading"
-            : stores            ? store->second
-            : reader.lanes == 0 ? "multiplies"
-                                : "reads",
+            under_way && !unordered ? "is still reading"
+            : store != nullptr      ? store->action
+            : reader.lanes == 0     ? "multiplies"
+                                    : "reads",
             warp, lanes);
-  if (two_threads) {
+  if (unordered) {
+    finding.what = "nothing orders the two: the copy engine may read what was there before, or what this writes";
+    finding.advice =
+        "if the store is to send what this writes, let the thread that starts it wait for this one, at a barrier; if "
+        "it is not, let that thread call cp_async_bulk_wait_group_read, and this one wait for that";
+  } else if (two_threads) {
     finding.what = "nothing makes the write wait for the read: the read may see the new value";
     finding.advice = warp == lane.warp->index ? "put a __syncwarp() between the last read and the write"
                                               : "put a barrier between the last read and the write that overwrites it";
   } else if (under_way) {
     finding.what = "what is overwritten is still being read";
     finding.advice = "wait for it (wgmma_wait_group, cp_async_bulk_wait_group_read) before the place is given free";
-  } else if (stores) {
+  } else if (store != nullptr) {
     finding.what =
         "the copy engine reads what is overwritten until the thread that has started the store waits for that, and "
         "nothing makes this wait for that thread";
-    finding.advice =
-        "let that thread call cp_async_bulk_wait_group_read, and then meet this one at a barrier; or, if the store "
-        "comes too "
-        "early, let it wait for this write";
+    finding.advice = "let that thread call cp_async_bulk_wait_group_read, and then meet this one at a barrier";
   } else {
     finding.what = "nothing makes this wait until all have read what is overwritten";
     finding.advice =

@@ -59,7 +59,7 @@ const Expected expected[] = {
     {"wrong_coordinates", Mistake::descriptor},
     {"past_the_tensor", Mistake::outside_global},
     {"without_proxy_fence", Mistake::missing_proxy_fence},
-    {"without_barrier", Mistake::read_after_write, Mistake::overwritten_early},
+    {"without_barrier", Mistake::read_after_write, Mistake::write_after_read},
     {"not_committed", Mistake::unfinished_store},
     {"store_not_waited_for", Mistake::unfinished_store},
     {"overwritten", Mistake::overwritten_early},
