@@ -27,11 +27,9 @@ const char* name(Result result) {
     case Result::timed_out:
       return "timed out";
     case Result::not_compiled:
-      return "not compiled";
-    case Result::rejected:
       break;
   }
-  return "rejected";
+  return "not compiled";
 }
 
 Result result_named(std::string_view name) {

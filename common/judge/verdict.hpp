@@ -24,11 +24,9 @@ enum class Result {
   crashed,  ///< the code under test ended the process
   timed_out,
   not_compiled,
-  rejected,  ///< by grading, before anything was run: the source does what no answer may
 };
-inline constexpr Result kResults[] = {Result::passed,    Result::skipped,      Result::todo,
-                                      Result::blocked,   Result::failed,       Result::crashed,
-                                      Result::timed_out, Result::not_compiled, Result::rejected};
+inline constexpr Result kResults[] = {Result::passed, Result::skipped, Result::todo,      Result::blocked,
+                                      Result::failed, Result::crashed, Result::timed_out, Result::not_compiled};
 /// "passed", "timed out", …: for people and in JSON.
 const char* name(Result result);
 /// std::invalid_argument for another text.
