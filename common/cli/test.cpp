@@ -13,6 +13,7 @@
 #include "common/cli/verbs.hpp"
 #include "common/grading/points.hpp"
 #include "common/grading/report.hpp"
+#include "common/judge/allowed.hpp"
 #include "common/judge/run.hpp"
 #include "common/worker/command.hpp"
 
@@ -146,7 +147,10 @@ std::vector<ChapterRun> run_wanted(const Session& session, const Wanted& want, c
     request.backend = plan.request.backend;
     request.exercise = want.exercise;
     ChapterRun run = run_plan(session, plan, built, request);
-    if (!run.tests.empty()) runs.push_back(std::move(run));
+    if (run.tests.empty()) continue;
+    for (const std::string& refused : judge::not_gradable(session, plan, built))
+      run.notes.push_back(fmt::format("grading would not take this: {} (notes/allowed.md)", refused));
+    runs.push_back(std::move(run));
   }
   return runs;
 }

@@ -20,8 +20,9 @@
 
 #include "common/book/files.hpp"
 #include "common/book/text.hpp"
-#include "common/grading/object.hpp"
 #include "common/grading/text.hpp"
+#include "common/judge/allowed.hpp"
+#include "common/judge/object.hpp"
 #include "common/worker/command.hpp"
 
 namespace workbook::grading {
@@ -385,36 +386,6 @@ WorkerJob stage_sources(const WorkerJob& job, const fs::path& stage) {
 
 }  // namespace
 
-namespace {
-
-/// What the preprocessor has made of a source, beside its object file.
-std::string preprocessed(const fs::path& object) {
-  const fs::path text = fs::path(object).replace_extension(".ii");
-  return fs::exists(text) ? book::read_file(text) : "";
-}
-
-/// What the compiled answers may not have, as a build that failed. Stages and operations are the book's own.
-void judge_objects(const WorkerJob& job, const std::set<std::string>& taken,
-                   const std::function<const NameCounts&(const fs::path&)>& books_names, WorkerBuilt& built) {
-  for (const fs::path& source : job.sources) {
-    const std::string stem = source.stem().string();
-    if (stem == "stage" || stem == "operations") continue;
-    const fs::path& object = built.objects.at(source);
-    const bool kernels = source.extension() == ".cu";
-    std::vector<std::string> refused = more_than(refused_names(preprocessed(object)), books_names(source));
-    const std::vector<std::string> more =
-        refused_in_object(object, {kernels, kernels && job.backend == Backend::cuda, taken});
-    refused.insert(refused.end(), more.begin(), more.end());
-    for (const std::string& what : refused) {
-      built.ok = false;
-      built.log +=
-          fmt::format("{}: the compiled code {}, which has no place in an answer\n", source.filename().string(), what);
-    }
-  }
-}
-
-}  // namespace
-
 std::vector<std::string> Workshop::build_prefix(unsigned slot, unsigned thread, const fs::path& stage, Backend backend,
                                                 double seconds) const {
   std::vector<std::string> prefix{isolation_.program.string(), "build"};
@@ -489,16 +460,17 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
     const std::lock_guard lock(mutex_);
     const unsigned of = job.name.starts_with(kBooksWithHeaders) ? slot : slots_;
     for (const fs::path& source : staged.sources)
-      books_names_[{of, key(source)}] = refused_names(preprocessed(built.objects.at(source)));
+      books_names_[{of, key(source)}] = judge::refused_names(judge::preprocessed(built.objects.at(source)));
   } else if (built.ok && limits_.judge_objects && job.flags.empty()) {
-    judge_objects(
-        staged, names_taken(toolchain.backends.at(job.backend).objects),
-        [&](const fs::path& source) -> const NameCounts& {
-          const std::lock_guard lock(mutex_);
-          const auto own = books_names_.find({slot, key(source)});
-          return own != books_names_.end() ? own->second : books_names_[{slots_, key(source)}];
-        },
-        built);
+    const std::string said =
+        judge::not_allowed(staged, built, judge::names_taken(toolchain.backends.at(job.backend).objects),
+                           [&](const fs::path& source) -> const judge::NameCounts& {
+                             const std::lock_guard lock(mutex_);
+                             const auto own = books_names_.find({slot, key(source)});
+                             return own != books_names_.end() ? own->second : books_names_[{slots_, key(source)}];
+                           });
+    built.ok = said.empty();
+    built.log += said;
   }
   if (built.ok) hand_over(slot, job.name, built);
   if (!built.ok) require_room(folder_);

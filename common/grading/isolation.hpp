@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/grading/names.hpp"
+#include "common/judge/names.hpp"
 #include "common/worker/build.hpp"
 
 namespace workbook::grading {
@@ -116,7 +116,7 @@ class Workshop {
   std::mutex mutex_;          ///< of built_, and of building the book's own workers
   std::vector<std::map<std::string, worker::WorkerBuilt>> built_;  ///< by slot and job
   /// By slot, or slots_ for all, and source: the names that the book's own file has.
-  std::map<std::pair<unsigned, std::string>, NameCounts> books_names_;
+  std::map<std::pair<unsigned, std::string>, judge::NameCounts> books_names_;
   std::vector<char> slow_;  ///< by slot: something of its submission took too long to compile
 };
 

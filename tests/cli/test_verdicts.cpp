@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "common/worker/sanitizers.hpp"
 #include "tests/cli/answers.hpp"
 #include "tests/cli/workbook_copy.hpp"
 #include "tests/text.hpp"
@@ -377,6 +378,26 @@ TEST_CASE("given lines that were changed are named: an exercise alone is tested 
   const std::string note =
       fmt::format("note: {}:{} is not as it was given", file_1, book.line_of(file_1, "#include <deque>"));
   CHECK(contains(book.run({"test", "1.1"}).out, note));
+}
+
+TEST_CASE("what grading would not take is noted at home: what is compiled and named, not what a comment says") {
+  if (worker::kSanitized) SKIP("a sanitizer adds to every object file");
+  const WorkbookCopy book;
+  solve_chapter_1(book);
+  const std::string body = book.read(file_1);
+  const auto noted = [&](const std::string& line) {
+    book.write(file_1, body);
+    book.edit(file_1, "// BEGIN 1.1\n", "// BEGIN 1.1\n" + line + "\n");
+    const json run = only_run(book.run({"test", "1.1", "--json"}));
+    INFO(run.dump(2));
+    CHECK(passed_here(run));
+    std::string notes;
+    for (const json& note : run["notes"]) notes += note.get<std::string>() + "\n";
+    return notes;
+  };
+  CHECK(noted("  // asm, __builtin_memcpy and malloc have no place here") == "");
+  CHECK(contains(noted("  asm volatile(\"nop\");"), "names asm (inline assembly), which has no place in an answer: "));
+  CHECK(contains(noted("  std::remove(\"\");"), "calls remove, which has no place in an answer: "));
 }
 
 TEST_CASE("what is next is said when everything passes too") {

@@ -10,8 +10,8 @@
 #include "common/book/manifest.hpp"
 #include "common/book/markers.hpp"
 #include "common/grading/call_graph.hpp"
-#include "common/grading/names.hpp"
-#include "common/grading/object.hpp"
+#include "common/judge/allowed.hpp"
+#include "common/judge/object.hpp"
 #include "common/judge/plan.hpp"
 #include "common/worker/build.hpp"
 #include "common/worker/command.hpp"
@@ -21,6 +21,7 @@
 
 using namespace workbook;
 using namespace workbook::grading;
+using judge::more_than, judge::names_taken, judge::ObjectRules, judge::refused_in_object, judge::refused_names;
 namespace fs = std::filesystem;
 
 namespace {
@@ -405,4 +406,42 @@ TEST_CASE("the book's own answers have nothing that an answer may not have") {
     }
   }
   CHECK(judged > int(workspace.book.chapters.size()));
+}
+
+TEST_CASE("whatever is refused comes with what to write instead, which the page for students has too") {
+  skip_if_sanitized();
+  const book::TemporaryFolder folder;
+  const auto [source, instead] = GENERATE(table<std::string, std::string>({
+      {"#include <cstdlib>\nvoid* f(int n) { return std::malloc(n); }\n", "take memory by std::vector or new"},
+      {"#include <thread>\nvoid f() { std::thread([] {}).join(); }\n", "runs in the thread that calls it"},
+      {"#include <cstdio>\nvoid* f() { return std::fopen(\"a\", \"r\"); }\n", "files and processes are not its"},
+      {"static char kept[100000];\nchar* f(int i) { return kept + i; }\n", "keep what a call needs in its own"},
+      {"int n;\n__attribute__((constructor)) void f() { ++n; }\n",
+       "make it a constant, or a static variable of a function"},
+      {"extern \"C\" int main() { return 0; }\n", "choose another name"},
+      {"__attribute__((section(\"own\"))) void f() {}\n", "leave away the attribute"},
+      {"namespace simt { void run_blocks(); }\nvoid f() { simt::run_blocks(); }\n",
+       "call what the lesson names; the si"},
+      {"namespace workbook { void oracle(); }\nvoid f() { workbook::oracle(); }\n",
+       "call what the lesson names; the re"},
+  }));
+  const fs::path answer = folder / "answer.cpp";
+  folder.write("answer.cpp", source);
+  const worker::Toolchain toolchain = worker::load_toolchain(WORKBOOK_BINARY, WORKBOOK_SOURCE);
+  std::vector<std::string> compile = toolchain.backends.at(Backend::cpu).compile;
+  compile.insert(compile.end(), {"-c", answer.string(), "-o", (folder / "answer.o").string(), "-w"});
+  REQUIRE(worker::run_command(compile).exit_code == 0);
+  worker::WorkerJob job;
+  job.sources = {answer};
+  worker::WorkerBuilt built;
+  built.objects[answer] = folder / "answer.o";
+  const std::string said = judge::not_allowed(job, built, {}, [](const fs::path&) -> const judge::NameCounts& {
+    static judge::NameCounts none;
+    return none;
+  });
+  INFO(source << said);
+  REQUIRE(said.starts_with("answer.cpp: the compiled code "));
+  CHECK(said.find(instead) != std::string::npos);
+  const std::string remedy = said.substr(said.find("answer: ") + 8, said.find('\n') - said.find("answer: ") - 8);
+  CHECK(book::read_file(fs::path(WORKBOOK_SOURCE) / "notes/allowed.md").find(remedy) != std::string::npos);
 }

@@ -1,4 +1,4 @@
-#include "common/grading/names.hpp"
+#include "common/judge/names.hpp"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <array>
 #include <cctype>
 
-namespace workbook::grading {
+namespace workbook::judge {
 namespace {
 
 /// Names, and beginnings of names, with the reason.
@@ -90,4 +90,4 @@ std::vector<std::string> more_than(const NameCounts& own, const NameCounts& book
   return more;
 }
 
-}  // namespace workbook::grading
+}  // namespace workbook::judge

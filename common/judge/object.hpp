@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace workbook::grading {
+namespace workbook::judge {
 
 struct ObjectRules {
   bool kernels = false;  ///< compiled for the simulator or a GPU: it may launch kernels, and use what they use
@@ -26,4 +26,4 @@ std::set<std::string> names_taken(const std::vector<std::string>& files);
 /// of programs, and what kernels are made of. Empty: all is well.
 std::vector<std::string> refused_in_object(const std::filesystem::path& object, const ObjectRules& rules);
 
-}  // namespace workbook::grading
+}  // namespace workbook::judge

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace workbook::grading {
+namespace workbook::judge {
 
 /// How often each name stands in a preprocessed source that has no place in an answer.
 using NameCounts = std::map<std::string, int, std::less<>>;
@@ -20,4 +20,4 @@ std::string why_refused(std::string_view name);
 /// What `own` has more of than `book`, each with its reason: "names asm (inline assembly)".
 std::vector<std::string> more_than(const NameCounts& own, const NameCounts& book);
 
-}  // namespace workbook::grading
+}  // namespace workbook::judge

@@ -1,4 +1,4 @@
-#include "common/grading/object.hpp"
+#include "common/judge/object.hpp"
 
 #include <cxxabi.h>
 #include <dlfcn.h>
@@ -18,7 +18,7 @@
 
 #include "common/book/files.hpp"
 
-namespace workbook::grading {
+namespace workbook::judge {
 namespace {
 
 /// An object file's sections and symbols. std::runtime_error where it is none that can be read.
@@ -450,4 +450,4 @@ std::vector<std::string> refused_in_object(const std::filesystem::path& object, 
   }
 }
 
-}  // namespace workbook::grading
+}  // namespace workbook::judge

@@ -1,0 +1,164 @@
+#include "common/judge/allowed.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <sstream>
+
+#include "common/book/files.hpp"
+#include "common/judge/object.hpp"
+
+namespace workbook::judge {
+namespace fs = std::filesystem;
+namespace {
+
+/// What to write instead, by the beginning of what is refused or by all of it; the first that fits. notes/allowed.md
+/// has each, with its reason.
+struct Instead {
+  std::string_view beginning;
+  bool all;
+  std::string_view instead;
+};
+constexpr std::string_view kInstruction =
+                               "the book's headers have a function for every instruction that a lesson names",
+                           kThread = "an answer runs in the thread that calls it; a kernel's threads are its grid's",
+                           kMemory = "take memory by std::vector or new, which are counted";
+constexpr std::array kInstead{
+    Instead{"names asm ", false, kInstruction},
+    Instead{"names __asm", false, kInstruction},
+    Instead{"names __builtin_", false, "write the access in plain C++, so that the simulator sees it"},
+    Instead{"names ", false, "do without it, since it takes code out of what is checked"},
+    Instead{"defines ", false, "choose another name, since the program around the answer has this one"},
+    Instead{"keeps ", false, "keep what a call needs in its own variables, or in a std::vector"},
+    Instead{"has code that runs before", false, "make it a constant, or a static variable of a function"},
+    Instead{"has ", false, "leave away the attribute that puts it there"},
+    Instead{"calls malloc", true, kMemory},
+    Instead{"calls calloc", true, kMemory},
+    Instead{"calls realloc", true, kMemory},
+    Instead{"calls aligned_alloc", true, kMemory},
+    Instead{"calls posix_memalign", true, kMemory},
+    Instead{"calls free", true, kMemory},
+    Instead{"calls std::thread", false, kThread},
+    Instead{"calls typeinfo for std::thread", false, kThread},
+    Instead{"calls pthread_", false, kThread},
+    Instead{"calls std::__future_base", false, kThread},
+    Instead{"calls simt::", false,
+            "call what the lesson names; the simulator's own functions are for the book's headers"},
+    Instead{"calls workbook::", false, "call what the lesson names; the rest is for the book's own programs"},
+    Instead{"calls ", false,
+            "an answer works on its arguments and may print; files and processes are not its business"},
+    Instead{"", false, "write it in plain C++"}};
+
+std::string_view instead_of(const std::string& what) {
+  return std::ranges::find_if(kInstead,
+                              [&](const Instead& instead) {
+                                return instead.all ? what == instead.beginning : what.starts_with(instead.beginning);
+                              })
+      ->instead;
+}
+
+/// A line for each remedy.
+std::string told(const fs::path& source, const std::vector<std::string>& refused) {
+  std::vector<std::pair<std::string_view, std::string>> lines;
+  for (const std::string& what : refused) {
+    const auto line = std::ranges::find(lines, instead_of(what), &std::pair<std::string_view, std::string>::first);
+    if (line == lines.end()) {
+      lines.emplace_back(instead_of(what), what);
+    } else {
+      line->second += ", " + what;
+    }
+  }
+  std::string text;
+  for (const auto& [instead, whats] : lines)
+    text += fmt::format("{}: the compiled code {}, which has no place in an answer: {}\n", source.filename().string(),
+                        whats, instead);
+  return text;
+}
+
+/// Whether a file's text, comments and all, has a name that it may not have. The preprocessor knows; this asks quickly
+/// whether it is worth asking.
+bool is_suspicious(const fs::path& source) {
+  return !refused_names(book::read_file(source)).empty();
+}
+
+/// The jobs of a plan that hold the reader's own code.
+std::vector<worker::WorkerJob> readers_jobs(const Plan& plan) {
+  std::vector<worker::WorkerJob> jobs;
+  for (const auto& [name, job] : plan.jobs) {
+    const bool asked = name == plan.whole || std::ranges::any_of(plan.exercises, [&, &job_name = name](const auto& e) {
+                         return e.second.worker == job_name;
+                       });
+    if (asked && !name.starts_with("solutions/")) jobs.push_back(job);
+  }
+  return jobs;
+}
+
+/// The same, built so that the preprocessor's text lies beside each object file.
+worker::WorkerBuilt built_in_steps(const Workspace& workspace, worker::WorkerJob job) {
+  job.name += ".names";
+  job.flags = {"-save-temps=obj"};
+  return worker::build_workers(workspace.toolchain, {job}).at(job.name);
+}
+
+/// The names of the book's own file of this name.
+NameCounts books_names_of(const Workspace& workspace, const Plan& plan, Backend backend, const fs::path& source) {
+  const worker::WorkerJob job = whole_job(workspace, *plan.chapter, solutions_tree(workspace, *plan.chapter), backend);
+  const worker::WorkerBuilt book = built_in_steps(workspace, job);
+  for (const auto& [file, object] : book.objects)
+    if (file.filename() == source.filename()) return refused_names(preprocessed(object));
+  return {};
+}
+
+}  // namespace
+
+bool is_answer(const fs::path& source) {
+  return source.stem() != "stage" && source.stem() != "operations";
+}
+
+std::string preprocessed(const fs::path& object) {
+  const fs::path text = fs::path(object).replace_extension(".ii");
+  return fs::exists(text) ? book::read_file(text) : "";
+}
+
+std::string not_allowed(const worker::WorkerJob& job, const worker::WorkerBuilt& built,
+                        const std::set<std::string>& taken,
+                        const std::function<const NameCounts&(const fs::path&)>& books_names) {
+  std::string said;
+  for (const fs::path& source : job.sources) {
+    if (!is_answer(source)) continue;
+    const fs::path& object = built.objects.at(source);
+    const bool kernels = source.extension() == ".cu";
+    std::vector<std::string> refused = more_than(refused_names(preprocessed(object)), books_names(source));
+    const std::vector<std::string> more =
+        refused_in_object(object, {kernels, kernels && job.backend == Backend::cuda, taken});
+    refused.insert(refused.end(), more.begin(), more.end());
+    said += told(source, refused);
+  }
+  return said;
+}
+
+std::vector<std::string> not_gradable(const Workspace& workspace, const Plan& plan, const Built& built) {
+  std::vector<std::string> lines;
+  // A sanitizer adds to every object file.
+  if (!workspace.toolchain.sanitize.empty() || plan.request.backend == Backend::cuda) return lines;
+  for (const worker::WorkerJob& job : readers_jobs(plan)) {
+    const auto found = built.find(job.name);
+    if (found == built.end() || !found->second.ok || !job.flags.empty()) continue;
+    worker::WorkerBuilt own = found->second;
+    std::map<fs::path, NameCounts> books;
+    if (std::ranges::any_of(job.sources, [](const fs::path& s) { return is_answer(s) && is_suspicious(s); })) {
+      own = built_in_steps(workspace, job);
+      if (!own.ok) continue;
+      for (const fs::path& source : job.sources)
+        if (is_answer(source)) books[source] = books_names_of(workspace, plan, job.backend, source);
+    }
+    std::istringstream said(not_allowed(job, own, names_taken(workspace.toolchain.backends.at(job.backend).objects),
+                                        [&](const fs::path& source) -> const NameCounts& { return books[source]; }));
+    for (std::string line; std::getline(said, line);)
+      if (std::ranges::find(lines, line) == lines.end()) lines.push_back(line);
+  }
+  return lines;
+}
+
+}  // namespace workbook::judge
