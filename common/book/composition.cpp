@@ -5,6 +5,7 @@
 #include <set>
 
 #include "common/book/markers.hpp"
+#include "common/worker/hash.hpp"
 
 namespace workbook::book {
 namespace {
@@ -176,7 +177,8 @@ std::string with_additions(const MarkedFile& given, const Additions& additions, 
     while (block < additions.blocks.size() && additions.blocks[block].after == passed &&
            (is_outside || line > given.lines.size())) {
       const Additions::Block& own = additions.blocks[block];
-      const std::string name = fmt::format("stands_between_functions_{}_{}", block, token);
+      // A file's own: several that have additions may be included in one source.
+      const std::string name = fmt::format("stands_between_functions_{}_{}_{}", worker::hash(given.name), block, token);
       const Guard guard{fmt::format("namespace {}_begin {{}}\n", name), fmt::format("namespace {}_end {{}}\n", name),
                         name + "_seen"};
       text += guarded(own.lines, own.line, reader.name, guard) + line_directive(int(line), given.name);

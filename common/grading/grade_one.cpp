@@ -202,7 +202,7 @@ CallGraph call_graph(worker::WorkerJob job, const BuildOne& build) {
 /// Has an exercise whose answer calls another's judged on the whole chapter, where that is the student's own as well.
 /// Asked of the whole chapter; where that does not compile, of each graft.
 void judge_callers_on_whole(const Course& course, const Chapter& chapter, const CallGraph& books, const BuildOne& build,
-                            judge::Plan& plan) {
+                            judge::Plan& plan, std::vector<std::string>& notes) {
   std::map<std::string, book::MarkedFile> solution;
   for (const std::string& file : chapter.files)
     solution[file] = book::parse_reader(file, book::read_file(course.workspace.book.solution(chapter, file)));
@@ -218,8 +218,25 @@ void judge_callers_on_whole(const Course& course, const Chapter& chapter, const 
       const CallGraph graft = call_graph(plan.jobs.at(exercise.worker), build);
       calls = !graft.empty() && calls_of_others(books, graft, solution, open).contains(id);
     }
-    if (calls) exercise.worker = plan.whole;
+    if (!calls) continue;
+    exercise.worker = plan.whole;
+    notes.push_back(
+        fmt::format("the answer to {} calls the answer to another exercise, so it was tested with your own one", id));
   }
+}
+
+/// Runs a plan's tests; those that took too long once more, and alone.
+ChapterRun run_patiently(const Workspace& workspace, const judge::Plan& plan, const judge::Built& built,
+                         const RunRequest& request, Turns& turns) {
+  ChapterRun run = turns.beside_others([&] { return run_plan(workspace, plan, built, request); });
+  repeat_slow_tests(run.tests, turns, [&](const std::string& test) -> std::optional<Verdict> {
+    RunRequest alone = request;
+    alone.only = test;
+    const ChapterRun again = run_plan(workspace, plan, built, alone);
+    const auto found = std::ranges::find(again.tests, test, &Verdict::test);
+    return found == again.tests.end() ? std::nullopt : std::optional(*found);
+  });
+  return run;
 }
 
 /// Runs a chapter's tests, public and hidden, on each of its backends.
@@ -243,7 +260,7 @@ void run_chapter(const Course& course, Mirror& files, const Chapter& chapter, co
       chapter, handed_in,
       [&] {
         worker::WorkerJob job = whole_job(mirror, chapter, tree, first);
-        job.name = fmt::format("additions{}/{}", ++tries, job.name);  // each is built anew
+        job.name = fmt::format("{}{}/{}", kTried, ++tries, job.name);  // each is built anew
         return build(job).ok;
       },
       graded.notes);
@@ -260,19 +277,12 @@ void run_chapter(const Course& course, Mirror& files, const Chapter& chapter, co
     request.program.clear();
     request.hidden = false;
     judge::Plan plan = make_plan(mirror, chapter, tree, request);
-    if (backend == first) judge_callers_on_whole(course, chapter, shared.calls.at(chapter.number), build, plan);
+    if (backend == first)
+      judge_callers_on_whole(course, chapter, shared.calls.at(chapter.number), build, plan, graded.notes);
     const judge::Built built = shared.turns.beside_others([&] { return build_plans(mirror, {plan}, request.build); });
     const auto start = std::chrono::steady_clock::now();
     const auto run_all = [&] {
-      ChapterRun run = shared.turns.beside_others([&] { return run_plan(mirror, plan, built, request); });
-      repeat_slow_tests(run.tests, shared.turns, [&](const std::string& test) -> std::optional<Verdict> {
-        RunRequest alone = request;
-        alone.only = test;
-        const ChapterRun again = run_plan(mirror, plan, built, alone);
-        const auto found = std::ranges::find(again.tests, test, &Verdict::test);
-        return found == again.tests.end() ? std::nullopt : std::optional(*found);
-      });
-      take_tests(course, chapter, run, request.hidden, graded);
+      take_tests(course, chapter, run_patiently(mirror, plan, built, request, shared.turns), request.hidden, graded);
     };
     run_all();
     const auto hidden = course.hidden_programs.find(chapter.number);
@@ -363,6 +373,7 @@ std::map<int, CallGraph> learn_solutions(const Course& course, Workshop& worksho
 
 std::map<int, double> prove_solutions(const Course& course, Workshop& workshop) {
   const Workspace& workspace = course.workspace;
+  Turns turns;
   std::map<int, double> seconds;
   for (const Chapter& chapter : course.chapters) {
     for (const Backend backend : course.backends.at(chapter.number)) {
@@ -379,7 +390,7 @@ std::map<int, double> prove_solutions(const Course& course, Workshop& workshop) 
       const judge::Plan plan = make_plan(workspace, all, tree, request);
       const judge::Built built = build_plans(workspace, {plan}, request.build);
       const auto start = std::chrono::steady_clock::now();
-      const ChapterRun run = run_plan(workspace, plan, built, request);
+      const ChapterRun run = run_patiently(workspace, plan, built, request, turns);
       seconds[chapter.number] += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       workspace.progress("");
       const std::string why = what_failed(run);

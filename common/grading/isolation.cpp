@@ -461,7 +461,7 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
     const unsigned of = job.name.starts_with(kBooksWithHeaders) ? slot : slots_;
     for (const fs::path& source : staged.sources)
       books_names_[{of, key(source)}] = judge::refused_names(judge::preprocessed(built.objects.at(source)));
-  } else if (built.ok && limits_.judge_objects && job.flags.empty()) {
+  } else if (built.ok && limits_.judge_objects && job.flags.empty() && !job.name.starts_with(kTried)) {
     const std::string said =
         judge::not_allowed(staged, built, judge::names_taken(toolchain.backends.at(job.backend).objects),
                            [&](const fs::path& source) -> const judge::NameCounts& {

@@ -67,6 +67,8 @@ Isolation no_isolation();
 /// the headers that a submission includes beside it.
 inline constexpr const char* kBooks = "book/";
 inline constexpr const char* kBooksWithHeaders = "book/headers/";
+/// Jobs that find out whether something compiles, and no more: they are not run, so nothing is refused in them.
+inline constexpr const char* kTried = "tried/";
 
 /// The folder that grading works in: the book's headers and what workers are linked with, as a submission may see them,
 /// and a slot for each submission that is graded at the same time. Removed with its owner.

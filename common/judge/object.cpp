@@ -222,7 +222,8 @@ bool is_kernels_own(std::string_view name) {
 /// The C library's functions that a chapter's code has any use for: texts, numbers, sorting, printing, the time. What
 /// asks the system for memory, files, processes or threads is none of them.
 bool is_of_c(std::string_view name) {
-  constexpr std::array<std::string_view, 46> exact{"_GLOBAL_OFFSET_TABLE_",
+  constexpr std::array<std::string_view, 47> exact{"_GLOBAL_OFFSET_TABLE_",
+                                                   "__libc_single_threaded",
                                                    "__dso_handle",
                                                    "__stack_chk_fail",
                                                    "__assert_fail",

@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <array>
+#include <functional>
+#include <set>
+
 #include "common/book/files.hpp"
 #include "common/book/markers.hpp"
 #include "common/worker/command.hpp"
@@ -28,18 +32,92 @@ std::string reformatted(const std::string& text) {
   return result.exit_code == 0 ? result.output : text;
 }
 
+enum class Where { anywhere, host, kernels };
+
+/// A way to write that changes nothing: lines of a region, and what they need between the given lines. What the
+/// simulator's kernels may not have (a host's library) is for .cpp files.
+struct Style {
+  const char *body, *between = "";
+  Where where = Where::anywhere;
+};
+/// Ideas: what honest submissions lost points for in an attack on the grader at 07f50e5, then what C++ allows and a
+/// reader of text trips over (comments, texts, macros, names, brackets).
+const std::array kStyles{
+    Style{"  // Zuerst das Maximum, dann die Summe: \"don't\" (sic), {[ und 1'000 /* gehören dazu."},
+    Style{"  constexpr int own_million = 1'000'000;  // it's 10^6\n  static_assert(own_million > 0);"},
+    Style{"#if 0\n  That's how it works (and it doesn't matter: { [\n#endif"},
+    Style{"#define OWN_OPEN {\n#define OWN_CLOSE }\n  OWN_OPEN int own_a = 0; (void)own_a; OWN_CLOSE"},
+    Style{"#define OWN_TEXT(c) #c\n  const char* own_text = OWN_TEXT(a + b); (void)own_text;"},
+    Style{"  const char* own_raw = R\"x(} /* \" ' )\")x\"; (void)own_raw;"},
+    Style{"  const auto own_twice = [](int own_a) -> int { return 2 * own_a; };\n  (void)own_twice(2);"},
+    Style{"  struct Own {\n    int a = 1;\n    int twice() const { return 2 * a; }\n  };\n  (void)Own{}.twice();"},
+    Style{"  const auto own_bits = [](unsigned own_x) { return __popc(own_x); };\n  (void)own_bits;", "",
+          Where::kernels},
+    Style{"#pragma GCC unroll 4\n  for (int own_i = 0; own_i < 4; ++own_i) {\n  }"},
+    Style{"#pragma omp simd\n  for (int own_i = 0; own_i < 4; ++own_i) {\n  }"},
+    Style{"  int größe = 1;\n  (void)größe;"},
+    Style{"  do {\n  } while (false);  // TODO: tidy up; END of it"},
+    Style{"  enum { own_rows = 16 };\n  using own_type = decltype(own_rows);\n  (void)own_type{};"},
+    Style{"  const float own_table[] = {1.f, 2.f};\n  const auto [own_first, own_second] = own_table;\n  "
+          "(void)(own_first + own_second);"},
+    Style{"  (void)own_helper(2);", "static inline int own_helper(int a) { return a; }"},
+    Style{"  (void)mine::twice(2);", "namespace mine {\ninline int twice(int a) { return 2 * a; }\n}"},
+    Style{"  (void)OWN_TWICE(2);", "#define OWN_TWICE(x) (2 * (x))"},
+    Style{"  (void)OwnPair<int>{1, 2}.b;", "template <class T>\nstruct OwnPair {\n  T a, b;\n};"},
+    Style{"  (void)own_one;", "constexpr int own_one = 1;"},
+    Style{"  assert(1 + 1 == 2);", "#include <cassert>"},
+    Style{"  (void)std::is_same_v<int, long>;", "#include <bits/stdc++.h>"},
+    Style{"  const clock_t own_begin = clock();\n  (void)own_begin;", "#include <time.h>", Where::host},
+    Style{"  int own_n = 3;\n  float own_row[own_n];\n  own_row[0] = 0;\n  (void)own_row;", "", Where::host},
+    Style{"  char own_text[16];\n  std::sprintf(own_text, \"%d\", 7);", "#include <cstdio>", Where::host},
+    Style{"  (void)std::stof(\"1.5\");", "#include <string>", Where::host},
+    Style{"  static float own_kept[100];\n  own_kept[3] += 1;", "", Where::host},
+    Style{"  try {\n    throw std::runtime_error(\"own\");\n  } catch (const std::exception&) {\n  }",
+          "#include <stdexcept>", Where::host},
+    Style{"  try {\n    throw 42;\n  } catch (int own_thrown) {\n    (void)own_thrown;\n  }", "", Where::host},
+    Style{"  std::complex<float> own_z(1, 2);\n  own_z = own_z * own_z / own_z;", "#include <complex>", Where::host},
+    Style{"  volatile __int128 own_wide = 7;\n  own_wide = own_wide / 3;", "", Where::host},
+    Style{"  int own_numbers[] = {2, 1};\n  std::qsort(own_numbers, 2, sizeof(int), [](const void*, const void*) { "
+          "return 0; });",
+          "#include <cstdlib>", Where::host},
+    Style{"  (void)std::tolower('A');", "#include <cctype>", Where::host},
+    Style{"  if (std::isnan(0.f)) std::cerr << \"never\" << std::endl;", "#include <cmath>\n#include <iostream>",
+          Where::host},
+    Style{"  std::map<std::string, std::unique_ptr<int>> own_map;\n  own_map[\"a\"] = std::make_unique<int>(1);",
+          "#include <map>\n#include <memory>\n#include <string>", Where::host}};
+
+/// Whether a region is no part of a function: no statement can stand there.
+bool holds_declarations(const book::Region& region) {
+  return !region.body.empty() && !region.body[0].starts_with(" ");
+}
+
+/// The text with these lines behind its last #include that belongs to no region.
+std::string with_between(const std::string& text, const std::string& lines) {
+  const std::size_t include = text.rfind("\n#include");
+  const std::size_t at = include == std::string::npos ? 0 : text.find('\n', include + 1) + 1;
+  return text.substr(0, at) + lines + "\n" + text.substr(at);
+}
+
 }  // namespace
 
 std::string in_other_words(const book::Book& book, const book::Chapter& chapter, const std::string& file) {
   std::string text = book::read_file(book.solution(chapter, file));
+  const Where other = file.ends_with(".cpp") ? Where::kernels : Where::host;
+  std::set<std::string> between;
+  std::size_t at = std::hash<std::string>{}(chapter.name() + file);
   for (const book::Region& region : book::parse_reader("", text).regions) {
+    while (kStyles[++at % kStyles.size()].where == other) {
+    }
+    const Style& style = kStyles[holds_declarations(region) ? 0 : at % kStyles.size()];
     std::vector<std::string> body = region.body;
-    body.insert(body.begin(),
-                "  // Zuerst das Maximum, dann die Summe: \"don't\" (sic), {[ und 1'000 /* gehören dazu.");
+    body.insert(body.begin(), style.body);
     body.emplace_back("  /* fertig: #if 0 gilt hier nicht */");
     text = book::replace_body(book::parse_reader("", text), region.id, body);
+    if (style.between[0] != 0) between.insert(style.between);
   }
-  return reformatted(text);
+  text = reformatted(text);
+  for (const std::string& lines : between) text = with_between(text, lines);
+  return text;
 }
 
 }  // namespace workbook::test

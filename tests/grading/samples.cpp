@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 
 #include "common/book/files.hpp"
@@ -183,6 +184,28 @@ std::vector<Sample> hostile_samples(const book::Book& book, const Places& places
   }
 )"));
   samples.push_back(circle);
+  // The same circle, out of sight: each stands where 2.1 calls 2.3. Ideas: an attack on the grader at 07f50e5 (a decoy
+  // before the region's end, a trailing return type, a constexpr lambda); a pointer, a template, a macro.
+  for (const auto& [name, open, call] : std::initializer_list<std::array<const char*, 3>>{
+           {"behind_a_decoy", "\n#if 0\n  void decoy() {\n#endif\n", "attend_tile("},
+           {"by_a_trailing_return_type", "  const auto by = [](auto&&... all) -> void { attend_tile(all...); };\n",
+            "by("},
+           {"by_a_constexpr_lambda", "  constexpr auto by = [](auto&&... all) { attend_tile(all...); };\n", "by("},
+           {"by_a_pointer", "  auto* volatile by = &attend_tile;\n", "by("},
+           {"by_a_member", "  struct By { decltype(&attend_tile) call = attend_tile; } by;\n", "by.call("},
+           {"by_a_macro", "#define BY(a, b) a##b\n", "BY(attend, _tile)("},
+           {"by_invoke", "", "std::invoke(attend_tile, "}}) {
+    Sample other = circle;
+    other.name = std::string("each_by_the_other_") + name;
+    std::string& text = other.files[kAnswerFile];
+    const std::string first = "  float m = minus_infinity;\n  for (const float s : x)", called = "  attend_tile({\"Q\"";
+    text.replace(text.find(called), called.size(),
+                 fmt::format("{}  {}workbook::Matrix<const float>{{\"Q\"", open, call));
+    for (const char* matrix : {"{\"K\"", "{\"V\"", "{\"O\""})
+      text.insert(text.find(matrix), fmt::format("workbook::Matrix<{}float>", matrix[2] == 'O' ? "" : "const "));
+    text.insert(text.find("namespace ch02 {"), "#include <functional>\n");
+    samples.push_back(other);
+  }
 
   // A function beside the exercises comes along; a given line that was changed is the book's again.
   const std::string call = "  return mine(x, block);\n",
@@ -440,6 +463,73 @@ std::vector<Sample> hostile_samples(const book::Book& book, const Places& places
   instead("std::size_t(i * Nk + j)", "j");
   Sample& thrown = add("keeps_its_scores_in_an_exception", answer(book, "2.3", in_exceptions + "  }\n"), "passed");
   thrown.first = thrown.second = true;
+  // The row of scores in other places. Ideas: the attack at 07f50e5 (below the stack pointer, a local array, memory of
+  // the system's), GPU MODE's catalogue of results kept between calls, and whatever else of the library has memory.
+  // It is counted, or more than the stack has, or it does not compile; `compiles`: then 2.3 alone is right.
+  const auto keeps = [&](const std::string& name, const std::string& where, bool compiles,
+                         const std::string& declared = "") {
+    std::string text = by_the_oracle;
+    const std::string vector = "  std::vector<double> S(std::size_t(rows * Nk));\n", place = "std::size_t(i * Nk + j)";
+    text.replace(text.find(vector), vector.size(), where);
+    for (std::size_t at = 0; (at = text.find(place, at)) != std::string::npos;)
+      text = text.substr(0, at) + "j" + text.substr(at + place.size());
+    Sample& sample = add(fmt::format("keeps_its_scores_{}", name), before(answer(book, "2.3", text), declared),
+                         compiles ? "passed" : "");
+    sample.first = true;
+    sample.second = compiles;
+  };
+  keeps("in_a_row_of_its_own", "  double S[Nk];\n", true);
+  keeps("below_the_stack", "  double* const S = static_cast<double*>(__builtin_alloca(Nk * 8));\n", true);
+  keeps("in_a_valarray", "  std::valarray<double> S(Nk);\n", true, "#include <valarray>\n");
+  keeps("in_a_string",
+        "  std::string text(Nk * 8, 'x');\n  double* const S = reinterpret_cast<double*>(text.data());\n", true,
+        "#include <string>\n");
+  keeps("in_aligned_memory",
+        "  double* const S = static_cast<double*>(::operator new(Nk * 8, std::align_val_t(64)));\n", true,
+        "#include <new>\n");
+  keeps("in_memory_that_may_fail", "  double* const S = static_cast<double*>(::operator new(Nk * 8, std::nothrow));\n",
+        true, "#include <new>\n");
+  keeps("in_a_shared_pointer",
+        "  const auto owner = std::make_shared<double[]>(Nk);\n  double* const S = owner.get();\n", true,
+        "#include <memory>\n");
+  keeps("in_a_list_of_blocks", "  std::deque<double> S(Nk);\n", true, "#include <deque>\n");
+  keeps("in_a_stream",
+        "  std::stringbuf buffer(std::string(Nk * 8, 'x'));\n  double* const S = "
+        "const_cast<double*>(reinterpret_cast<const double*>(buffer.view().data()));\n",
+        true, "#include <sstream>\n");
+  keeps("in_static_memory", "  static double S[1 << 17];\n", false);
+  keeps("in_memory_of_a_thread", "  static thread_local double S[1 << 17];\n", false);
+  keeps("in_pages_of_the_system", "  double* const S = static_cast<double*>(mmap(nullptr, Nk * 8, 3, 0x22, -1, 0));\n",
+        false, "#include <sys/mman.h>\n");
+  keeps("above_the_break", "  double* const S = static_cast<double*>(sbrk(Nk * 8));\n", false, "#include <unistd.h>\n");
+  keeps("in_malloc", "  double* const S = static_cast<double*>(std::malloc(Nk * 8));\n", false, "#include <cstdlib>\n");
+  keeps("in_malloc_by_another_name", "  double* const S = static_cast<double*>(mine(Nk * 8));\n", false,
+        "extern \"C\" void* mine(unsigned long) asm(\"malloc\");\n");
+  keeps("in_malloc_by_the_compiler", "  double* const S = static_cast<double*>(__builtin_malloc(Nk * 8));\n", false);
+  keeps("in_what_printing_makes",
+        "  char* text = nullptr;\n  if (asprintf(&text, \"%*d\", int(Nk * 8), 1) < 0) return;\n"
+        "  double* const S = reinterpret_cast<double*>(text);\n",
+        false, "#include <cstdio>\n");
+  keeps(
+      "in_a_copy_of_a_text",
+      "  const std::string text(Nk * 8, 'x');\n  double* const S = reinterpret_cast<double*>(strdup(text.c_str()));\n",
+      false, "#include <string.h>\n#include <string>\n");
+  keeps("in_a_resource", "  std::pmr::vector<double> S(Nk);\n", false, "#include <memory_resource>\n");
+  // GPU MODE's catalogue (reference-kernels, issue 162): the clock replaced, results kept, the work put off.
+  add("replaces_the_clock", answer(book, "2.1", wrong, "\nextern \"C\" int clock_gettime(int, void*) { return 0; }\n"));
+  add("replaces_the_steady_clock",
+      before(
+          answer(book, "2.1", wrong),
+          "#include <chrono>\nstd::chrono::steady_clock::time_point std::chrono::steady_clock::now() noexcept { return "
+          "{}; }\n"));
+  add("answers_from_a_cache",
+      answer(
+          book, "2.1",
+          "  static std::vector<std::pair<std::size_t, SoftmaxState>> kept;\n  for (const auto& [n, state] : kept)\n "
+          "   if (n == x.size()) return state;\n  const SoftmaxState state = [&]() -> SoftmaxState {\n" +
+              region_of(book, "2.1") + "  }();\n  kept.emplace_back(x.size(), state);\n  return state;\n"),
+      "failed");
+  body("puts_its_work_off", "(std::thread([x, block] { (void)x.size(); (void)block; }).detach(), false)");
   // A name that the book's lines need could not be written any more behind the region.
   add("poisons_a_name_of_the_books", answer(book, "2.1", "#pragma GCC poison softmax\n" + region_of(book, "2.1")), "");
   // An explicit instantiation may name what is private: the matrix that holds the answer becomes the one that is read.

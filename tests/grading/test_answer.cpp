@@ -147,6 +147,17 @@ TEST_CASE("an answer that stays in its region compiles, with its macros, comment
   CHECK(compiled("int later_one();\n" + with_body(body)) == "");
 }
 
+TEST_CASE("several files of one source may have additions") {
+  std::string source;
+  for (const std::string name : {"ring", "phases"}) {
+    const book::MarkedFile given = book::parse_reader(name + ".hpp", fmt::format("int {};\n", name)),
+                           reader = book::parse_reader(name + ".hpp", fmt::format("int own_{0};\nint {0};\n", name));
+    REQUIRE(book::additions_of(reader, given).blocks.size() == 1);
+    source += book::with_additions(given, book::additions_of(reader, given), reader, "token");
+  }
+  CHECK(compiled(source + "int both() { return own_ring + own_phases; }\n") == "");
+}
+
 TEST_CASE("what is added between given lines is taken with its place; given lines stay as they are") {
   const std::string given = around("return 1;");
   const auto with = [&](const std::string& from, const std::string& to) {
@@ -270,6 +281,37 @@ TEST_CASE("a compiled answer may have names of its own, and call what compilers 
       "namespace ch02 { float f(int n) { float row[n]; static float kept[1000]; row[0] = 1; return row[n - 1] + "
       "kept[n]; } "
       "thread_local int mine; int* g() { return &mine; } }\n",
+      "#include <memory>\nnamespace ch02 { float f(int n) { auto p = std::make_shared<float[]>(n); auto q = p; struct "
+      "A { virtual ~A() = default; }; std::shared_ptr<A> a = std::make_shared<A>(); return q[0] + "
+      "float(a.use_count()); "
+      "} }\n",
+      "#include <any>\n#include <functional>\n#include <optional>\n#include <string>\n#include <variant>\nnamespace "
+      "ch02 { float "
+      "f(std::function<float(float)> g, std::any a) { std::variant<int, std::string> v = 1; std::optional<int> o = 2; "
+      "return g(std::any_cast<float>(a)) + float(std::get<int>(v) + *o); } }\n",
+      "#include <random>\n#include <regex>\n#include <bitset>\nnamespace ch02 { float f(std::string s) { std::mt19937 "
+      "r(1); "
+      "std::normal_distribution<float> n; return std::regex_match(s, std::regex(\"a+\")) ? n(r) : "
+      "float(std::bitset<9>(7).count()); } }\n",
+      "#include <charconv>\n#include <chrono>\n#include <iomanip>\n#include <sstream>\nnamespace ch02 { std::string "
+      "f(float "
+      "x) { char t[32]; std::to_chars(t, t + 32, x); std::ostringstream s; s << std::setprecision(3) << x << t; const "
+      "auto "
+      "b = std::chrono::steady_clock::now(); s << (std::chrono::system_clock::now().time_since_epoch().count() + "
+      "b.time_since_epoch().count()); return s.str(); } }\n",
+      "#include <algorithm>\n#include <array>\n#include <deque>\n#include <list>\n#include <numeric>\n#include "
+      "<queue>\n#include "
+      "<ranges>\n#include <unordered_map>\n#include <valarray>\n#include <vector>\nnamespace ch02 { float "
+      "f(std::vector<float> "
+      "v) { std::priority_queue<float> q(v.begin(), v.end()); std::unordered_map<int, std::list<float>> m; m[1] = {1, "
+      "2}; std::deque<float> d(v.begin(), v.end()); std::valarray<float> w(v.data(), v.size()); for (float x : v | "
+      "std::views::reverse) d.push_back(x); std::stable_sort(v.begin(), v.end()); return q.top() + m[1].front() + "
+      "w.sum() + std::reduce(d.begin(), d.end()) + float(std::inner_product(v.begin(), v.end(), v.begin(), 0.0)); } "
+      "}\n",
+      "#include <cmath>\nnamespace ch02 { double f(double x) { int e; double i; return std::ldexp(std::frexp(x, &e), "
+      "e) + "
+      "std::modf(x, &i) + std::fma(x, x, x) + std::lround(x) + std::nearbyint(x) + std::hypot(x, 1) + std::exp2(x) + "
+      "std::log1p(x) + std::expm1(x) + std::nextafter(x, 1) + std::copysign(x, -1) + std::scalbn(x, 2); } }\n",
       "#include <cmath>\nnamespace ch02 { double f(double x) { return std::lgamma(x) + std::erfc(x) + "
       "std::riemann_zeta(x); } }\n");
   INFO(source);
