@@ -17,18 +17,25 @@ struct CheckOptions {
   bool full = false;               ///< both compilers, the sanitizer builds, clang-tidy
   std::vector<std::string> gates;  ///< only these
   std::string chapter;             ///< gates that go through chapters take only this one; empty: all
+  bool fresh = false;              ///< takes no result from an earlier check
 };
 
 std::string detail(const GateResult& result) {
   return result.skipped() ? "skipped: " + result.findings.skip_reason : result.findings.detail;
 }
 
+/// Where a gate's results came from; empty where it runs no trees.
+std::string kept(const GateResult& result) {
+  const gates::Findings& findings = result.findings;
+  return findings.trees == 0 ? "" : fmt::format("({} of {} trees kept) ", findings.kept, findings.trees);
+}
+
 void print_gate(const Session& session, const GateResult& result) {
-  fmt::print("{} {:<19} {:6.1f} s  {}\n",
+  fmt::print("{} {:<19} {:6.1f} s  {}{}\n",
              !result.ok()       ? session.colored("FAILED", "red")
              : result.skipped() ? session.colored("skip  ", "yellow")
                                 : session.colored("ok    ", "green"),
-             result.name, result.seconds, detail(result));
+             result.name, result.seconds, kept(result), detail(result));
   for (const std::string& problem : result.findings.problems) fmt::print("    {}\n", problem);
   std::fflush(stdout);
 }
@@ -41,7 +48,9 @@ json to_json(const Checked& checked) {
          {"ok", result.ok()},
          {"skipped", result.skipped()},
          {"detail", result.ok() ? detail(result) : fmt::format("{}", fmt::join(result.findings.problems, "\n"))},
-         {"seconds", number_json(result.seconds)}});
+         {"seconds", number_json(result.seconds)},
+         {"trees", result.findings.trees},
+         {"kept", result.findings.kept}});
   }
   for (const gates::MutantVerdict& mutant : checked.mutants) {
     mutants.push_back({{"id", mutant.id},
@@ -60,7 +69,7 @@ json to_json(const Checked& checked) {
 }
 
 int check(const Session& session, const CheckOptions& options) {
-  gates::CheckOptions wanted{options.full, options.gates, {}};
+  gates::CheckOptions wanted{options.full, options.gates, {}, options.fresh};
   if (!options.chapter.empty()) wanted.chapter = session.book.chapter(options.chapter).number;
   const Checked checked = run_gates(session, wanted, [&](const GateResult& result) {
     if (!session.json) print_gate(session, result);
@@ -78,6 +87,7 @@ int check(const Session& session, const CheckOptions& options) {
 Runner declare_check(Options& options) {
   const auto given = std::make_shared<CheckOptions>();
   options.flag("--full", given->full, "Also both compilers, the sanitizer builds and clang-tidy");
+  options.flag("--fresh", given->fresh, "Run everything again: no result that an earlier check has kept is taken");
   options.option("--gate", given->gates, "Only the gate of this name; may be given again");
   options.option("--chapter", given->chapter, "Only this chapter's solutions, stubs and mutants")
       .allow(not_empty("a chapter"));

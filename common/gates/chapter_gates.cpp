@@ -125,18 +125,22 @@ void check_solutions(Inspection& inspection, Findings& findings) {
       if (!workspace.toolchain.sanitize.empty()) variants.back().request.time_limit *= kSanitizedTime;
     }
   }
+  const auto judge = [](std::size_t, const VariantRun& ran, Findings& found) {
+    for (const Verdict& test : ran.run.tests) {
+      if (test.result == Result::skipped) {
+        ++found.skipped;  // e.g. what a sanitizer build cannot count, what has no GPU
+      } else {
+        found.expect(test.result == Result::passed,
+                     fmt::format("{} on {}: {}", ran.run.chapter->name(), name(ran.run.backend), summary(test)));
+      }
+    }
+  };
   std::map<std::string, int> skipped;
   std::map<const Chapter*, TestNames> ran;
-  for (const auto& [compiled, log, plan, run] : run_variants(workspace, variants)) {
+  for (const auto& [compiled, log, plan, run] : run_variants(inspection, variants, judge, findings)) {
     for (const Verdict& test : run.tests) {
       ran[run.chapter][test.exercise].insert(test.test);
-      if (test.result == Result::skipped) {
-        ++findings.skipped;  // e.g. what a sanitizer build cannot count, what has no GPU
-        ++skipped[std::string(name(run.backend)) + ": " + test.message];
-      } else {
-        findings.expect(test.result == Result::passed,
-                        fmt::format("{} on {}: {}", run.chapter->name(), name(run.backend), summary(test)));
-      }
+      if (test.result == Result::skipped) ++skipped[std::string(name(run.backend)) + ": " + test.message];
     }
   }
   for (const Chapter* chapter : inspection.chapters) {
@@ -156,19 +160,20 @@ void check_stub_trees(Inspection& inspection, Findings& findings) {
     for (auto& [file, text] : texts) text = book::make_stub(marked(*chapter, file, text));
     variants.push_back(write_variant(workspace, *chapter, "stubs", texts));
   }
-  for (const auto& [compiled, log, plan, run] : run_variants(workspace, variants)) {
-    const Chapter& chapter = *run.chapter;
-    findings.expect(run.warnings.empty(), chapter.name() + ": the stubs compile with warnings:\n" + run.warnings);
-    for (const Verdict& test : run.tests) {
+  const auto judge = [](std::size_t, const VariantRun& ran, Findings& found) {
+    const Chapter& chapter = *ran.run.chapter;
+    found.expect(ran.run.warnings.empty(), chapter.name() + ": the stubs compile with warnings:\n" + ran.run.warnings);
+    for (const Verdict& test : ran.run.tests) {
       if (test.result == Result::skipped) {
-        ++findings.skipped;  // what this build cannot count
+        ++found.skipped;  // what this build cannot count
         continue;
       }
       const Result wanted = expected_on_stubs(chapter, test);
-      findings.expect(test.result == wanted,
-                      fmt::format("{}: on the stubs, expected {}: {}", chapter.name(), name(wanted), summary(test)));
+      found.expect(test.result == wanted,
+                   fmt::format("{}: on the stubs, expected {}: {}", chapter.name(), name(wanted), summary(test)));
     }
-  }
+  };
+  run_variants(inspection, variants, judge, findings);
   findings.detail = fmt::format("{} tests todo or blocked", findings.passed);
 }
 
@@ -187,11 +192,11 @@ void check_one_open(Inspection& inspection, Findings& findings) {
       variants.back().request.groups = {exercise.id, judge::kWhole};
     }
   }
-  const std::vector<VariantRun> runs = run_variants(workspace, variants);
-  for (std::size_t i = 0; i < runs.size(); ++i) {
-    expect_others_untouched(workspace, runs[i], open[i]->id, findings);
-    judge_one_open(workspace, *open[i], runs[i].run, findings);
-  }
+  const auto judge = [&](std::size_t i, const VariantRun& ran, Findings& found) {
+    expect_others_untouched(workspace, ran, open[i]->id, found);
+    judge_one_open(workspace, *open[i], ran.run, found);
+  };
+  run_variants(inspection, variants, judge, findings);
   findings.detail = fmt::format("{} results", findings.passed);
 }
 
@@ -219,11 +224,11 @@ void check_one_wrong(Inspection& inspection, Findings& findings) {
       variants.back().request.until_failure = true;
     }
   }
-  const std::vector<VariantRun> runs = run_variants(workspace, variants);
-  for (std::size_t i = 0; i < runs.size(); ++i) {
-    expect_others_untouched(workspace, runs[i], wrong[i].exercise, findings);
-    judge_one_wrong(workspace, wrong[i], runs[i].run, findings);
-  }
+  const auto judge = [&](std::size_t i, const VariantRun& ran, Findings& found) {
+    expect_others_untouched(workspace, ran, wrong[i].exercise, found);
+    judge_one_wrong(workspace, wrong[i], ran.run, found);
+  };
+  run_variants(inspection, variants, judge, findings);
   findings.detail = fmt::format("{} results", findings.passed);
 }
 

@@ -9,6 +9,7 @@
 
 #include "common/attention/error.hpp"
 #include "common/gates/groups.hpp"
+#include "common/gates/kept.hpp"
 
 namespace workbook::gates {
 namespace {
@@ -78,6 +79,14 @@ GateResult run_gate(const Gate& gate, Inspection& inspection) {
 
 }  // namespace
 
+void Findings::add(const Findings& part) {
+  problems.insert(problems.end(), part.problems.begin(), part.problems.end());
+  passed += part.passed;
+  skipped += part.skipped;
+  trees += part.trees;
+  kept += part.kept;
+}
+
 std::span<const Gate> all_gates() {
   return kGates;
 }
@@ -85,7 +94,8 @@ std::span<const Gate> all_gates() {
 Checked run_gates(const judge::Workspace& workspace, const CheckOptions& options,
                   const std::function<void(const GateResult&)>& on_result) {
   refuse_unknown(options.gates);
-  Inspection inspection{workspace, wanted_chapters(workspace.book, options), {}};
+  const KeptResults results(cache_folder());
+  Inspection inspection{workspace, wanted_chapters(workspace.book, options), {}, options.fresh ? nullptr : &results};
   Checked checked;
   for (const Gate& gate : kGates) {
     if (!is_wanted(gate, options)) continue;
@@ -96,6 +106,7 @@ Checked run_gates(const judge::Workspace& workspace, const CheckOptions& options
     if (on_result) on_result(result);
     checked.gates.push_back(std::move(result));
   }
+  if (!options.fresh) results.prune();
   checked.mutants = std::move(inspection.mutants);
   return checked;
 }

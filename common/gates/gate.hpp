@@ -18,7 +18,10 @@ struct Findings {
   std::string detail;           ///< one line when all is well
   int passed = 0, skipped = 0;  ///< tests or comparisons within the gate
   std::string skip_reason;      ///< the whole gate was skipped
+  int trees = 0, kept = 0;      ///< results of trees, and how many of them were kept from an earlier check
 
+  /// Takes in what a part of the gate has found. `detail` and `skip_reason` stay as they are.
+  void add(const Findings& part);
   void expect(bool holds, const std::string& problem) {
     if (holds) {
       ++passed;
@@ -36,11 +39,14 @@ struct MutantVerdict {
   bool killed = false, diagnosis_right = false;
 };
 
+class KeptResults;
+
 /// What the gates look at, and what they leave for whoever reports.
 struct Inspection {
   const judge::Workspace& workspace;
   std::vector<const book::Chapter*> chapters;  ///< those that the gates of chapters go through
   std::vector<MutantVerdict> mutants;          ///< of the gate "mutants"
+  const KeptResults* results = nullptr;        ///< those of earlier checks; null: none is believed, and none kept
 };
 
 struct Gate {
@@ -59,6 +65,7 @@ struct CheckOptions {
   bool full = false;               ///< also the gates that take long
   std::vector<std::string> gates;  ///< only these, also those that take long; empty: all
   std::optional<int> chapter;      ///< only this chapter, and no gate of the whole book
+  bool fresh = false;              ///< runs everything, whatever earlier checks have kept, and keeps nothing
 };
 
 struct GateResult {

@@ -191,20 +191,24 @@ void check_gpu_classes(Inspection& inspection, Findings& findings) {
       variants.back().request.backend = Backend::sim;
       variants.back().request.exercise = judge::kWhole;  // each part is in one of them
     }
+    const auto judge = [&](std::size_t, const VariantRun& ran, Findings& found) {
+      for (const Verdict& test : ran.run.tests) {
+        if (test.result == Result::skipped)
+          ++found.skipped;
+        else
+          found.expect(test.result == Result::passed,
+                       fmt::format("{} under --gpu {}: {}", ran.run.chapter->name(), name, summary(test)));
+      }
+    };
     int passed = 0, skipped = 0;
     std::map<int, std::string> reasons;  // by chapter, that of the first test which is skipped
-    for (const auto& [compiled, log, plan, run] : run_variants(workspace, variants)) {
+    for (const auto& [compiled, log, plan, run] : run_variants(inspection, variants, judge, findings)) {
       for (const Verdict& test : run.tests) {
         (test.result == Result::skipped ? skipped : passed) += 1;
-        if (test.result == Result::skipped) {
+        if (test.result == Result::skipped)
           reasons.try_emplace(run.chapter->number, fmt::format("  chapter {}: {}", run.chapter->number, test.message));
-          continue;
-        }
-        findings.expect(test.result == Result::passed,
-                        fmt::format("{} under --gpu {}: {}", run.chapter->name(), name, summary(test)));
       }
     }
-    findings.skipped += skipped;
     details.push_back(fmt::format("{}: {} tests, {} skipped", name, passed, skipped));
     for (const auto& [chapter, reason] : reasons) details.push_back(reason);
   }

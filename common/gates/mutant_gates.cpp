@@ -71,10 +71,12 @@ void check_mutants(Inspection& inspection, Findings& findings) {
   build_tests(workspace, inspection.chapters);
   PlannedMutants planned;
   for (const Chapter* chapter : inspection.chapters) plan_mutants(workspace, *chapter, planned, findings);
-  const std::vector<VariantRun> runs = run_variants(workspace, planned.variants);
   std::vector<MutantVerdict>& verdicts = inspection.mutants;
-  for (std::size_t i = 0; i < runs.size(); ++i)
-    verdicts.push_back(judge_mutant(*planned.variants[i].chapter, planned.mutants[i], runs[i], findings));
+  verdicts.resize(planned.mutants.size());
+  const auto judge = [&](std::size_t i, const VariantRun& ran, Findings& found) {
+    verdicts[i] = judge_mutant(*planned.variants[i].chapter, planned.mutants[i], ran, found);
+  };
+  run_variants(inspection, planned.variants, judge, findings);
   const auto count = [&](auto member) { return std::ranges::count_if(verdicts, member); };
   findings.detail =
       fmt::format("{} mutants, {} killed, {} with the right diagnosis, {} of those \"unknown\"", verdicts.size(),

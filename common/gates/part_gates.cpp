@@ -54,11 +54,7 @@ std::vector<std::string> built_parts(const Workspace& workspace, const std::stri
 }
 
 void add_up(const std::vector<Findings>& parts, Findings& findings) {
-  for (const Findings& part : parts) {
-    findings.passed += part.passed;
-    findings.skipped += part.skipped;
-    findings.problems.insert(findings.problems.end(), part.problems.begin(), part.problems.end());
-  }
+  for (const Findings& part : parts) findings.add(part);
   findings.detail = fmt::format("{} tests of {} programs", findings.passed, parts.size());
 }
 

@@ -17,8 +17,9 @@ namespace {
 
 using judge::Workspace;
 
-void check_sanitized(const Workspace& workspace, Findings& findings, const std::string& preset,
+void check_sanitized(const Inspection& inspection, Findings& findings, const std::string& preset,
                      const std::string& compiler) {
+  const Workspace& workspace = inspection.workspace;
   worker::CommandOptions options;
   options.folder = workspace.book.root;
   std::vector<std::string> configure{workspace.toolchain.cmake, "--preset", preset};
@@ -36,9 +37,10 @@ void check_sanitized(const Workspace& workspace, Findings& findings, const std::
   workspace.progress("testing " + preset);
   options.environment["WORKBOOK_BUILD"] = build.string();
   options.environment["WORKBOOK_ROOT"] = workspace.book.root.string();
-  result = worker::run_command({(build / "bin" / "workbook_cli").string(), "check", "--gate", "parts", "--gate",
-                                "solutions", "--gate", "stub trees", "--gate", "run"},
-                               options);
+  std::vector<std::string> check{(build / "bin" / "workbook_cli").string(), "check", "--gate", "parts", "--gate",
+                                 "solutions", "--gate", "stub trees", "--gate", "run"};
+  if (inspection.results == nullptr) check.emplace_back("--fresh");
+  result = worker::run_command(check, options);
   findings.expect(result.exit_code == 0, result.output);
   findings.detail = result.output.substr(result.output.rfind('\n', result.output.size() - 2) + 1);
   while (!findings.detail.empty() && findings.detail.back() == '\n') findings.detail.pop_back();
@@ -167,7 +169,7 @@ void check_site(Inspection& inspection, Findings& findings) {
 }
 
 void check_sanitized_by_gcc(Inspection& inspection, Findings& findings) {
-  check_sanitized(inspection.workspace, findings, "asan-ubsan-gcc", "");
+  check_sanitized(inspection, findings, "asan-ubsan-gcc", "");
 }
 
 void check_sanitized_by_clang(Inspection& inspection, Findings& findings) {
@@ -176,7 +178,7 @@ void check_sanitized_by_clang(Inspection& inspection, Findings& findings) {
     findings.skip_reason = "clang++ 16 or newer is not here";
     return;
   }
-  check_sanitized(inspection.workspace, findings, "asan-ubsan-clang", compiler.string());
+  check_sanitized(inspection, findings, "asan-ubsan-clang", compiler.string());
 }
 
 void check_tidy(Inspection& inspection, Findings& findings) {

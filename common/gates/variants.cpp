@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "common/book/files.hpp"
+#include "common/gates/kept.hpp"
 #include "common/gates/share_cores.hpp"
 
 namespace workbook::gates {
@@ -28,28 +29,79 @@ Variant write_variant(const Workspace& workspace, const Chapter& chapter, const 
   return variant;
 }
 
-std::vector<VariantRun> run_variants(const Workspace& workspace, const std::vector<Variant>& variants) {
+namespace {
+
+/// Variants on their way: what they have come to, and what goes into it.
+struct Running {
+  const Inspection& inspection;
+  const std::vector<Variant>& variants;
+  const JudgeVariant& judge;
+  Digests digests{inspection.workspace};
+  std::vector<VariantRun> runs{variants.size()};
+  std::vector<Findings> found{variants.size()};
+  std::vector<std::string> keys{variants.size()};
+};
+
+/// Takes the run of a variant from an earlier check, if nothing is wrong with it.
+bool take_kept(Running& all, std::size_t i) {
+  const judge::Workspace& workspace = all.inspection.workspace;
+  if (all.inspection.results == nullptr) return false;
+  VariantRun& ran = all.runs[i];
+  all.keys[i] = key_of(workspace, ran.plan, all.variants[i].request, all.digests);
+  const auto kept = all.inspection.results->find(all.keys[i], ran.plan, all.digests);
+  if (!kept) return false;
+  ran.run = *kept;
+  ran.compiled = true;
+  Findings found;
+  all.judge(i, ran, found);
+  if (!found.problems.empty()) return false;
+  found.kept = 1;
+  all.found[i] = found;
+  return true;
+}
+
+/// Runs a variant that is built, and keeps what it came to if nothing is wrong with it.
+void run_built(Running& all, std::size_t i, const judge::Built& built, const std::optional<FilesRead>& read) {
+  VariantRun& ran = all.runs[i];
+  const auto whole = built.find(ran.plan.whole);
+  ran.compiled = whole != built.end() && whole->second.ok;
+  if (whole != built.end() && !whole->second.ok) ran.log = whole->second.log;
+  ran.run = run_plan(all.inspection.workspace, ran.plan, built, all.variants[i].request);
+  all.judge(i, ran, all.found[i]);
+  if (all.inspection.results != nullptr && read && all.found[i].problems.empty() && all.digests.stood_still())
+    all.inspection.results->keep(all.keys[i], *read, ran.run);
+}
+
+}  // namespace
+
+std::vector<VariantRun> run_variants(const Inspection& inspection, const std::vector<Variant>& variants,
+                                     const JudgeVariant& judge, Findings& findings) {
+  const Workspace& workspace = inspection.workspace;
   std::vector<judge::Plan> plans;
   for (const Variant& variant : variants)
     plans.push_back(make_plan(workspace, *variant.chapter, variant.tree, variant.request));
-  workspace.progress(fmt::format("building {} variants", variants.size()));
-  const judge::Built built = build_plans(workspace, plans);
-  std::vector<VariantRun> runs(variants.size());
-  const auto run = [&](std::size_t i) {
-    const auto whole = built.find(plans[i].whole);
-    runs[i].compiled = whole != built.end() && whole->second.ok;
-    if (whole != built.end() && !whole->second.ok) runs[i].log = whole->second.log;
-    runs[i].run = run_plan(workspace, plans[i], built, variants[i].request);
-    runs[i].plan = plans[i];
-  };
-  const auto on_gpu = [&](std::size_t i) { return variants[i].request.backend == Backend::cuda; };
-  share_cores(variants.size(), [&](std::size_t i) {
-    if (!on_gpu(i)) run(i);
-  });
+  Running all{inspection, variants, judge};
+  std::vector<std::size_t> to_run;
+  std::vector<judge::Plan> to_build;
   for (std::size_t i = 0; i < variants.size(); ++i) {
-    if (on_gpu(i)) run(i);
+    all.runs[i].plan = plans[i];
+    if (take_kept(all, i)) continue;
+    to_run.push_back(i);
+    to_build.push_back(plans[i]);
   }
-  return runs;
+  workspace.progress(fmt::format("building {} variants", to_build.size()));
+  const judge::Built built = build_plans(workspace, to_build);
+  const auto read = read_for(workspace, to_build, built, all.digests);
+  const auto on_gpu = [&](std::size_t i) { return variants[to_run[i]].request.backend == Backend::cuda; };
+  share_cores(to_run.size(), [&](std::size_t i) {
+    if (!on_gpu(i)) run_built(all, to_run[i], built, read[i]);
+  });
+  for (std::size_t i = 0; i < to_run.size(); ++i) {
+    if (on_gpu(i)) run_built(all, to_run[i], built, read[i]);
+  }
+  for (const Findings& found : all.found) findings.add(found);
+  findings.trees += int(variants.size());
+  return std::move(all.runs);
 }
 
 void build_tests(const Workspace& workspace, const std::vector<const Chapter*>& chapters) {

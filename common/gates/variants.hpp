@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/gates/gate.hpp"
 #include "common/judge/run.hpp"
 
 namespace workbook::gates {
@@ -31,8 +32,13 @@ struct VariantRun {
   judge::Plan plan;
   judge::ChapterRun run;
 };
-/// The chapters' tests on each variant, in their order. They share the cores, but those on a GPU run one by one.
-std::vector<VariantRun> run_variants(const judge::Workspace& workspace, const std::vector<Variant>& variants);
+/// Says what is wrong with the run of a variant, by its number. It is called once or twice for each, several at a time.
+using JudgeVariant = std::function<void(std::size_t, const VariantRun&, Findings&)>;
+/// The chapters' tests on each variant, judged; the findings are in the variants' order. They share the cores, but
+/// those on a GPU run one by one. A run that an earlier check has kept is taken from there unless something is wrong
+/// with it, and one that nothing is wrong with is kept.
+std::vector<VariantRun> run_variants(const Inspection& inspection, const std::vector<Variant>& variants,
+                                     const JudgeVariant& judge, Findings& findings);
 
 /// The chapters' test programs, and what their workers need.
 void build_tests(const judge::Workspace& workspace, const std::vector<const book::Chapter*>& chapters);

@@ -329,4 +329,43 @@ std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, con
   return built;
 }
 
+std::map<fs::path, std::vector<fs::path>> files_read(const Toolchain& toolchain, const std::vector<fs::path>& objects) {
+  std::map<std::string, fs::path> named;  // as ninja knows them
+  for (const fs::path& object : objects) named[from_root(toolchain, object).string()] = object;
+  std::vector<std::string> argv{toolchain.ninja, "-f", (toolchain.build_folder / "workers" / "build.ninja").string(),
+                                "-t", "deps"};
+  for (const auto& [name, object] : named) argv.push_back(name);
+  CommandOptions options;
+  options.folder = toolchain.root;
+  std::map<fs::path, std::vector<fs::path>> read;
+  if (named.empty()) return read;
+  // OBJECT: #deps 2, deps mtime 17 (VALID)
+  //     common/attention/shape.hpp
+  //     …
+  std::istringstream lines(run_command(argv, options).output);
+  std::vector<fs::path>* files = nullptr;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("    ")) {
+      if (files != nullptr) files->push_back(from_root(toolchain, fs::path(line.substr(4)).lexically_normal()));
+      continue;
+    }
+    const auto found = named.find(line.substr(0, line.rfind(": #deps ")));
+    files = found != named.end() && line.ends_with("(VALID)") ? &read[found->second] : nullptr;
+  }
+  return read;
+}
+
+std::vector<fs::path> files_precompiled(const Toolchain& toolchain, Backend backend) {
+  const std::string& header = toolchain.backends.at(backend).precompiled;
+  std::vector<fs::path> files;
+  if (header.empty()) return files;
+  // HEADER.gch: FILE FILE \
+  //  FILE …
+  std::istringstream words(contents(toolchain.build_folder / (header + ".gch.d")));
+  for (std::string word; words >> word;) {
+    if (word != "\\" && !word.ends_with(':')) files.push_back(from_root(toolchain, fs::path(word).lexically_normal()));
+  }
+  return files;
+}
+
 }  // namespace workbook::worker

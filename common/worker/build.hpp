@@ -69,6 +69,14 @@ struct WorkerBuilt {
 /// Builds all jobs, as far as each can be built; one that fails does not stop the others. Result by job name.
 std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, const std::vector<WorkerJob>& jobs);
 
+/// The files that the compiler read for each of these objects, headers of the system apart, relative to the book's root
+/// if they lie there. An object of which that is not known is left out. (What is precompiled is one file of them: see
+/// files_precompiled.)
+std::map<std::filesystem::path, std::vector<std::filesystem::path>> files_read(
+    const Toolchain& toolchain, const std::vector<std::filesystem::path>& objects);
+/// The same for what a backend's kernels are compiled with, precompiled; empty if that is nothing, or not known.
+std::vector<std::filesystem::path> files_precompiled(const Toolchain& toolchain, Backend backend);
+
 /// Builds CMake targets (test programs, worker_server) unless nothing has changed since they were built.
 /// std::runtime_error with the end of the log if that fails.
 void build_targets(const Toolchain& toolchain, const std::vector<std::string>& targets);
