@@ -23,22 +23,34 @@ int ends_with(int exit_code, const char* message) {
 }
 
 /// Becomes the program that has this verb.
-int hand_on(const Session& session, const std::string& verb, char** argv) {
+int hand_on(const Session& session, const std::string& verb, int argc, char** argv) {
   const auto* const found = std::ranges::find_if(kVerbs, [&](const Verb& known) { return known.name == verb; });
-  session.progress(fmt::format("building what {} needs", verb));
-  worker::build_targets(session.toolchain, {found->program});
-  session.progress("");
   const std::string program = (session.toolchain.build_folder / "bin" / found->program).string();
+  const auto has_word = [&](const std::string& start) {
+    return std::any_of(argv, argv + argc, [&](const std::string& word) { return word.starts_with(start); });
+  };
+  const bool shows = has_word("--help") || has_word("-h");  // no build is worth waiting for that
+  if (verb == "bench" && !shows && !has_word("--from") && !worker::gpu_present()) {
+    fmt::print(
+        stderr,
+        "this machine has no GPU: nothing is timed on one. Chapters on the CPU are timed, and kernels counted on "
+        "the simulator; to build all that for the first time takes minutes\n");
+  }
+  if (!shows || ::access(program.c_str(), X_OK) != 0) {
+    session.progress(fmt::format("building what {} needs", verb));
+    worker::build_targets(session.toolchain, {found->program});
+    session.progress("");
+  }
   ::execv(program.c_str(), argv);
   throw EnvironmentError(program + " cannot be started");
 }
 
 /// Whatever is thrown, as an exit code and a message.
-int run_verb(const CommandLine& line, char** argv) {
+int run_verb(const CommandLine& line, int argc, char** argv) {
   try {
     Session session = open_session();
     session.json = line.json;
-    return line.run ? line.run(session) : hand_on(session, line.verb, argv);
+    return line.run ? line.run(session) : hand_on(session, line.verb, argc, argv);
   } catch (const InputError& error) {
     return ends_with(kUsage, error.what());
   } catch (const book::ManifestError& error) {
@@ -64,5 +76,5 @@ int main(int argc, char** argv) {
   const CommandLine line = read_command_line(verbs, {argv + 1, argv + argc});
   // For the test of the commands that the book's pages show: whether they can be read, and no more.
   if (std::getenv("WORKBOOK_ONLY_READ") != nullptr) return line.verb.empty() ? line.exit_code : kDone;
-  return line.verb.empty() ? line.exit_code : run_verb(line, argv);
+  return line.verb.empty() ? line.exit_code : run_verb(line, argc, argv);
 }

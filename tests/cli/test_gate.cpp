@@ -135,6 +135,44 @@ TEST_CASE("the gate fails for a mutant that is diagnosed as another") {
   expect_failure(book, "mutants", mutants, book.line_of(mutants, "[[mutant]]"), "declared is \"no-scale\"");
 }
 
+TEST_CASE("a result that is as it must be is kept; --fresh, a change and a damaged entry have it run again") {
+  const WorkbookCopy book;
+  only_mutant(book, "scale * dot", "dot");
+  const std::string cache = scratch("cache").string();
+  const auto kept = [&](const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments{"check", "--json", "--gate", "mutants", "--chapter", "1"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Ran ran = book.run(arguments, {.environment = {{"XDG_CACHE_HOME", cache}}, .folder = {}});
+    CHECK(ran.exit_code == 0);
+    const json gate = ran.document().at("gates").at(0);
+    CHECK(gate.at("trees") == 1);
+    return gate.at("kept").get<int>();
+  };
+  CHECK(kept({"--fresh"}) == 0);
+  CHECK(kept() == 0);  // --fresh has kept nothing either
+  CHECK(kept() == 1);
+  CHECK(kept({"--fresh"}) == 0);
+
+  const std::string header = "common/attention/matrix.hpp", text = book.read(header);
+  book.write(header, text + "\n");
+  CHECK(kept() == 0);
+  book.write(header, text);
+  CHECK(kept() == 1);
+  only_mutant(book, "scale * dot", "1 * dot");
+  CHECK(kept() == 0);
+
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(cache)) {
+    if (entry.is_regular_file()) std::filesystem::resize_file(entry.path(), entry.file_size() - 1);
+  }
+  CHECK(kept() == 0);
+  CHECK(kept() == 1);
+
+  // A result that is not as it must be is none to keep, and is run each time.
+  only_mutant(book, "scale * dot", "dot * scale");
+  for (int time = 0; time < 2; ++time)
+    expect_failure(book, "mutants", mutants, book.line_of(mutants, "[[mutant]]"), "survives");
+}
+
 TEST_CASE("with a chapter given, only its solutions, stubs and mutants are looked at") {
   const WorkbookCopy book;
   only_mutant(book, "scale * product", "product");  // of chapter 1, and it matches nothing

@@ -128,6 +128,7 @@ std::vector<std::string> command_line(const std::vector<std::string>& arguments,
 std::map<std::string, std::string> environment_of(const std::map<std::string, std::string>& more) {
   std::map<std::string, std::string> environment{{"WORKBOOK_ROOT", book_folder.string()},
                                                  {"WORKBOOK_BUILD", build_folder.string()},
+                                                 {"XDG_CACHE_HOME", (place / "cache").string()},
                                                  {"CI", ""},
                                                  {"LC_ALL", "C.UTF-8"}};
   for (const auto& [key, value] : more) environment[key] = value;

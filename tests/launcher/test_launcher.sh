@@ -180,6 +180,12 @@ run "$book/workbook" broken
 report "a failed build says what failed and where the log is, and ends with 3" \
   "$(expect_status 3; expect_out ''; expect_err 'this header is broken'
     expect_err "$book/build/default/launcher.log")"
+for shown in 'hint 1.1' 'status' 'bench --help'; do
+  # shellcheck disable=SC2086  # words on purpose
+  run "$book/workbook" $shown
+  report "$shown waits for no build" \
+    "$(expect_status 0; expect_quiet; expect_out "[$(printf '%s' "$shown" | sed 's/ /][/g')]")"
+done
 echo '// mended' >"$book/common/header.txt"
 run "$book/workbook" mended
 report "a change is built again" "$(expect_status 0; expect_out '[mended]'; expect_quiet)"
@@ -378,6 +384,8 @@ report "a lock whose owner is gone is taken over" "$(expect_status 0; expect_out
 if command -v flock >/dev/null 2>&1; then
   flock "$book/build/default/.lock" sleep 1 &
   sleep 0.3
+  run "$book/workbook" hint 1.2
+  report "hint waits for nobody who builds" "$(expect_status 0; expect_out '[hint][1.2]'; expect_quiet)"
   run "$book/workbook" after
   report "waits for whoever else holds build/default/.lock" \
     "$(expect_status 0; expect_out '[after]'; expect_err 'waiting')"

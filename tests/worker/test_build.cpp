@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <chrono>
@@ -75,6 +76,22 @@ TEST_CASE("after a failed build the old program is not taken for the new one") {
   CHECK_FALSE(book.build("a").ok);
   book.write("src/a.cpp", "int main() { return 2; }");
   CHECK(result_of(book.build("a")) == 2);
+}
+
+TEST_CASE("what the compiler has read for an object is known") {
+  const Book book;
+  book.write("src/tile.hpp", "#include \"size.hpp\"\n#include <string>\n");
+  book.write("src/size.hpp", "inline int size() { return 3; }");
+  book.write("src/other.hpp", "");
+  book.write("src/a.cpp", "#include \"tile.hpp\"\nint main() { return size(); }");
+  const WorkerBuilt built = book.build("a");
+  const fs::path object = built.objects.at(book / "src/a.cpp");
+  const auto read = files_read(book.toolchain, {object, book / "build/none.o"});
+  REQUIRE(read.size() == 1);
+  std::vector<fs::path> files = read.at(object);
+  std::sort(files.begin(), files.end());
+  CHECK(files == std::vector<fs::path>{"src/a.cpp", "src/size.hpp", "src/tile.hpp"});
+  CHECK(files_read(book.toolchain, {}).empty());
 }
 
 TEST_CASE("what did not change is not built again") {
