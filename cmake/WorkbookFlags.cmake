@@ -3,7 +3,7 @@
 add_library(workbook_flags INTERFACE)
 target_include_directories(workbook_flags INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_options(workbook_flags INTERFACE -Wall -Wextra $<$<BOOL:${WORKBOOK_WERROR}>:-Werror>
-                       # What is built is the same wherever the book lies: results are kept by what gave them, for any clone.
+                       # What is built is the same wherever the book lies: clones share kept results (gates/kept.hpp).
                        -ffile-prefix-map=${CMAKE_SOURCE_DIR}/=)
 if(WORKBOOK_SANITIZE)
   target_compile_options(workbook_flags INTERFACE -fsanitize=${WORKBOOK_SANITIZE} -fno-sanitize-recover=all

@@ -5,7 +5,8 @@
 // compiled and linked, the packages of the machine, the content of the tree's files and of the book's, of the objects
 // that workers are linked with and of the test program, and what is asked of it. Beside it lies what the compiler has
 // read, as ninja knows it afterwards: the result counts only while each of those files has the content that it had.
-// Paths within the book are relative to it. Nothing is kept of what ran on a GPU.
+// Paths within the book are relative to it. Nothing is kept of what ran on a GPU. (Where packages are not Debian's, a
+// change of the system's headers and libraries alone goes unnoticed: --fresh.)
 //
 // Every entry begins with the hash of the rest and holds its key in full. A damaged one, or one that somebody has
 // changed by hand, is not believed, and one under a wrong name is not taken. Whoever computes the hash anew can lie, as

@@ -37,8 +37,16 @@ void check_sanitized(const Inspection& inspection, Findings& findings, const std
   workspace.progress("testing " + preset);
   options.environment["WORKBOOK_BUILD"] = build.string();
   options.environment["WORKBOOK_ROOT"] = workspace.book.root.string();
-  std::vector<std::string> check{(build / "bin" / "workbook_cli").string(), "check", "--gate", "parts", "--gate",
-                                 "solutions", "--gate", "stub trees", "--gate", "run"};
+  std::vector<std::string> check{(build / "bin" / "workbook_cli").string(),
+                                 "check",
+                                 "--gate",
+                                 "parts",
+                                 "--gate",
+                                 "solutions",
+                                 "--gate",
+                                 "stub trees",
+                                 "--gate",
+                                 "run"};
   if (inspection.results == nullptr) check.emplace_back("--fresh");
   result = worker::run_command(check, options);
   findings.expect(result.exit_code == 0, result.output);
