@@ -84,9 +84,10 @@ TEST_CASE("what the compiler has read for an object is known") {
   book.write("src/size.hpp", "inline int size() { return 3; }");
   book.write("src/other.hpp", "");
   book.write("src/a.cpp", "#include \"tile.hpp\"\nint main() { return size(); }");
-  const WorkerBuilt built = book.build("a");
-  const fs::path object = built.objects.at(book / "src/a.cpp");
-  const auto read = files_read(book.toolchain, {object, book / "build/none.o"});
+  book.write("src/bad.cpp", kBroken);
+  const auto built = build_workers(book.toolchain, {book.job("a"), book.job("bad")});
+  const fs::path object = built.at("a").objects.at(book / "src/a.cpp");
+  const auto read = files_read(book.toolchain, {object, built.at("bad").objects.at(book / "src/bad.cpp")});
   REQUIRE(read.size() == 1);
   std::vector<fs::path> files = read.at(object);
   std::sort(files.begin(), files.end());
