@@ -251,8 +251,9 @@ __device__ __forceinline__ void wgmma_mma_async(Fragment<float, n_half>& D, Wgmm
 #endif
 }
 /// Both with A in registers: warp w has its rows 16 w to 16 w + 15 as in mma_m16n8k16 (of 8 bits: four neighbours in a
-/// register, columns 4 in_quad and the next three; A[2] and A[3] are 16 columns further).
-template <Major of_B = Major::k, class T, int n_half>
+/// register, columns 4 in_quad and the next three; A[2] and A[3] are 16 columns further). The order of the template's
+/// arguments is the same.
+template <class T, Major of_B = Major::k, int n_half>
 __device__ __forceinline__ void wgmma_mma_async(Fragment<float, n_half>& D, const Fragment<T, 4>& A, WgmmaMatrix B,
                                                 bool accumulate) {
   static_assert(sizeof(T) == 2 || of_B == Major::k, "operands of 8 bits lie along k");
@@ -263,7 +264,7 @@ __device__ __forceinline__ void wgmma_mma_async(Fragment<float, n_half>& D, cons
                         B.descriptor);
 #endif
 }
-template <Major of_B = Major::k, class T, int n_half>
+template <class T, Major of_B = Major::k, int n_half>
 __device__ __forceinline__ void wgmma_mma_async(Fragment<float, n_half>& D, const Fragment<T, 4>& A, WgmmaMatrix B) {
   static_assert(sizeof(T) == 2 || of_B == Major::k, "operands of 8 bits lie along k");
 #if defined(__CUDACC__)

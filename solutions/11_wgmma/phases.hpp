@@ -245,7 +245,8 @@ __device__ __forceinline__ void start_PV(typename T::Output& O, const typename T
                                          const Tile<typename T::Element, T::d, T::Bc>& V) {
   wgmma_fence();
 #pragma unroll
-  for (int j = 0; j < T::Bc / 16; ++j) wgmma_mma_async<Major::n>(O, P[j], sixteen_rows(V, j), true);
+  for (int j = 0; j < T::Bc / 16; ++j)
+    wgmma_mma_async<typename T::Element, Major::n>(O, P[j], sixteen_rows(V, j), true);
   wgmma_commit_group();
 }
 // END 11.4

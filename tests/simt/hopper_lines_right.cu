@@ -323,9 +323,9 @@ __global__ void backward(float* dQ, float* dK, int rounds) {
     for (int j = 0; j < 4; ++j) {
       const WgmmaMatrix sixteen_rows = Q + j * 16 * int(sizeof s.Q[0]);
       if (j == 0) {
-        wgmma_mma_async<Major::n>(dK_sum, dS[j], sixteen_rows);
+        wgmma_mma_async<half, Major::n>(dK_sum, dS[j], sixteen_rows);
       } else {
-        wgmma_mma_async<Major::n>(dK_sum, dS[j], sixteen_rows, true);
+        wgmma_mma_async<half, Major::n>(dK_sum, dS[j], sixteen_rows, true);
       }
     }
     wgmma_commit_group();

@@ -335,7 +335,7 @@ __global__ void product(const __grid_constant__ TensorMap A, const __grid_consta
     Fragment<float, 32> too_wide;
     wgmma_mma_async<half>(too_wide, a, k, false);  // bug: product_too_many_rows
   } else if constexpr (m == InProduct::section_missing) {
-    wgmma_mma_async<Major::n>(wide, P, wgmma_matrix(s.V, 0, 1024, Swizzle::bytes_128), false);  // bug: product_section_missing
+    wgmma_mma_async<half, Major::n>(wide, P, wgmma_matrix(s.V, 0, 1024, Swizzle::bytes_128), false);  // bug: product_section_missing
     wgmma_commit_group();
     wgmma_wait_group<0>(wide);
   } else if constexpr (m == InProduct::A_overwritten || m == InProduct::A_never_loaded) {

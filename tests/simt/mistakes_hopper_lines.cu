@@ -235,7 +235,7 @@ __global__ void own(float* b) {
     A.fill(0);
     Fragment<float, 64> D;
     wgmma_fence();
-    wgmma_mma_async<Major::n>(D, A, wgmma_matrix(s.wide, 128, 1024, Swizzle::bytes_128));  // bug: own_wrong_leading
+    wgmma_mma_async<half, Major::n>(D, A, wgmma_matrix(s.wide, 128, 1024, Swizzle::bytes_128));  // bug: own_wrong_leading
     wgmma_commit_group();
     wgmma_wait_group<0>(D);
   }

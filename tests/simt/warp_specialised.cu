@@ -142,7 +142,7 @@ __device__ __forceinline__ void start_PV(Output<d>& O, const Probabilities<d>& P
   if (!call.has(Planted::no_wgmma_fence)) wgmma_fence();
 #pragma unroll
   for (int j = 0; j < Tiling<d>::Bc / 16; ++j) {  // 16 keys are 16 rows
-    wgmma_mma_async<Major::n>(O, P[j], B + int(j * 16 * sizeof V[0][0]), true);
+    wgmma_mma_async<half, Major::n>(O, P[j], B + int(j * 16 * sizeof V[0][0]), true);
   }
   wgmma_commit_group();
 }
