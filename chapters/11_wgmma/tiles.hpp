@@ -37,14 +37,15 @@ struct Place {
 };
 
 // wgmma computes D (64, n) += A (64, 16) B (16, n). It takes a matrix in shared memory by a descriptor: where it
-// begins, how it is swizzled, and two distances.
+// begins, how it is swizzled, and two distances. `stride` is from eight rows to the next eight, `leading` from one
+// section of 64 columns to the next.
 //
-// If the 16 elements of a row or column that are multiplied with each other lie side by side (K-major), the second
-// distance is from eight rows to the next eight. A is columns 16c to 16c + 15 of Q's tile, B those of K's: each of the
-// next 16 columns begins 32 bytes further in the same rows, until the section ends.
+// K-major: the 16 elements that are multiplied with each other are side by side. A is columns 16c to 16c + 15 of Q's
+// tile, B those of K's. The next 16 columns begin 32 bytes further in the same rows, until the section ends; a product
+// stays within one section, so `leading` is not used.
 //   wgmma_matrix(tile, 0, pattern_bytes, Swizzle::bytes_128)
-// If they lie one below the other (MN-major), as in B = V, the first distance is from one section of 64 columns to the
-// next, and the next 16 rows begin 16 rows further.
+// MN-major: they are one below the other, as in B = V. A product takes all sections, and the next 16 rows begin 16 rows
+// further.
 //   wgmma_matrix(tile, bytes of a section, pattern_bytes, Swizzle::bytes_128)
 // Both begin where the array `tile` begins. A WgmmaMatrix + n begins n bytes further.
 //

@@ -117,12 +117,10 @@ __device__ __forceinline__ void consume_overlapped(Consumer<T>& own) {
     begin_turn();
     end_turn();
   }
-  // TODO(11.7) First S of the last tile, alone, in a turn of its own; its softmax and P. Then for each tile j before
-  // it, in a turn: S = Q K_jᵀ is issued, O rescaled, O += P V_{j+1} issued. After the turn: wait for S alone, leave
-  // K_j, softmax, wait for O, leave V_{j+1}, and only now P. At the end O += P V_0, in no turn.
-  // The wait for the next K may stand before the wait for O (T::K_before_O) or before the turn. The compiler moves no
-  // code across a wait for a barrier, which is a loop. So the former keeps the exponentials above the wait for O; with
-  // the latter the compiler puts them below, among the roundings of P (about 27 lines).
+  // TODO(11.7) Both products in the loop are issued in one turn: S = Q K_jᵀ, and O += P V_{j+1} of the tile before. The
+  // softmax of tile j runs beside the latter. The first S and the last O += P V stand alone, the S in a turn of its
+  // own, the O in none. The wait for the next K stands before the wait for O if T::K_before_O, otherwise before the
+  // turn (about 27 lines).
   // BEGIN 11.7
   WORKBOOK_TODO(11.7);
   // END 11.7

@@ -12,9 +12,10 @@ void check_stubs(Inspection& inspection, Findings& findings);
 void check_order(Inspection& inspection, Findings& findings);
 
 // lesson_gates.cpp
-/// Every exercise is in its lesson, and every picture of the chapter; C++ in a lesson stands in the code that the build
-/// compiles, outside the answers; links within the repository lead somewhere; the exercises and tests that commands
-/// name are there; figures that a page takes from another file stand in it.
+/// Every exercise is in its lesson, with a why, and every picture of the chapter; at most 1000 words stand before the
+/// first exercise; C++ in a lesson stands in the code that the build compiles, outside the answers; links within the
+/// repository lead somewhere; the exercises and tests that commands name are there; figures that a page takes from
+/// another file stand in it.
 void check_lessons(Inspection& inspection, Findings& findings);
 
 // tool_gates.cpp: what other programs think of the book.

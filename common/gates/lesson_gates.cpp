@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <set>
 #include <sstream>
@@ -171,6 +172,27 @@ void check_figures(const Workspace& workspace, const fs::path& page, const std::
   findings.expect(!inside, fmt::format("{}:{}: {} is missing", workspace.shown(page), number, end));
 }
 
+/// A reader comes to the first exercise soon: before its heading stand at most so many words, which are what has a
+/// letter or a digit between two blanks. What later exercises need stands right before them.
+void check_first_exercise(const Workspace& workspace, const Chapter& chapter, const fs::path& lesson,
+                          const std::string& text, Findings& findings) {
+  constexpr int most = 1000;
+  std::istringstream lines(text);
+  int words = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("#") && line.find("# " + chapter.exercises.front().id + " ") != std::string::npos) {
+      findings.expect(words <= most, fmt::format("{}:1: {} words stand before exercise {}, at most {} may",
+                                                 workspace.shown(lesson), words, chapter.exercises.front().id, most));
+      return;
+    }
+    std::istringstream in_line(line);
+    for (std::string word; in_line >> word;)
+      words += std::ranges::any_of(word, [](unsigned char c) { return std::isalnum(c) != 0; });
+  }
+  findings.expect(false, fmt::format("{}:1: no heading begins with exercise {}", workspace.shown(lesson),
+                                     chapter.exercises.front().id));
+}
+
 /// Each picture that the chapter has is shown in its lesson. (The links of a page are checked, so each that is shown is
 /// there; and the gate "pictures" knows that each there is current.)
 void check_pictures_shown(const Workspace& workspace, const fs::path& lesson, const std::string& text,
@@ -199,7 +221,10 @@ void check_lessons(Inspection& inspection, Findings& findings) {
     pages.push_back(lesson);
     const std::string text = book::read_file(lesson);
     check_pictures_shown(workspace, lesson, text, findings);
+    check_first_exercise(workspace, *chapter, lesson, text, findings);
     for (const Exercise& exercise : chapter->exercises) {
+      findings.expect(!exercise.why.empty(), fmt::format("{}:1: exercise {} has no why in its chapter.toml",
+                                                         workspace.shown(lesson), exercise.id));
       findings.expect(mentions(text, exercise.id),
                       fmt::format("{}:1: exercise {} is not mentioned", workspace.shown(lesson), exercise.id));
     }

@@ -95,10 +95,9 @@ __device__ __forceinline__ void pass_turn(int number) {
 template <class T>
 __device__ __forceinline__ void consume(Consumer<T>& own) {
   if (own.number == T::consumers - 1) pass_turn<T>(own.number);  // nobody else opens the turns
-  // TODO(12.7) Chapter 11's loop (11.7): S of the last tile in a turn of its own; then for each tile j before it S of
-  // j and O += P V of j + 1 in one turn; at the end O += P V of tile 0, in no turn. What is new: softmax(j) has changed
-  // the units to those of V's tile j, so O has to be rescaled when the product of tile j + 1 is done and before that of
-  // tile j is issued (about 26 lines).
+  // TODO(12.7) Chapter 11's loop (11.7), in which the wait for the next K always stands before the wait for O. What is
+  // new: own.rescale, from softmax(j), brings O to the units of V's tile j as well. So O has to be rescaled when the
+  // product of tile j + 1 is done, and before that of tile j is issued (about 26 lines).
   // BEGIN 12.7
   own.wait_K();
   wait_turn<T>(own.number);

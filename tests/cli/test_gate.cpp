@@ -213,6 +213,24 @@ TEST_CASE("the gate fails for a picture that its lesson does not show") {
   expect_failure(book, "lessons", lesson, 1, "the picture pictures/roofline.svg is not shown");
 }
 
+TEST_CASE("the gate fails for a lesson whose first exercise comes late, or never") {
+  const WorkbookCopy book;
+  const std::string text = book.read(lesson);
+  std::string words = "\n";
+  for (int i = 0; i < 1000; ++i) words += i % 20 == 19 ? "word\n" : "word ";
+  book.write(lesson, text.substr(0, text.find('\n')) + words + text.substr(text.find('\n')));
+  expect_failure(book, "lessons", lesson, 1, "words stand before exercise 1.1, at most 1000 may");
+  book.write(lesson, text);
+  book.edit(lesson, "### 1.1 ", "### One ");
+  expect_failure(book, "lessons", lesson, 1, "no heading begins with exercise 1.1");
+}
+
+TEST_CASE("the gate fails for an exercise without a why") {
+  const WorkbookCopy book;
+  book.edit("chapters/01_naive_attention/chapter.toml", "why = \"Subtracting", "# \"Subtracting");
+  expect_failure(book, "lessons", lesson, 1, "exercise 1.2 has no why");
+}
+
 TEST_CASE("the gate fails for a command that names a test or an exercise that is not there") {
   const WorkbookCopy book;
   book.write(lesson, book.read(lesson) + "\n`./workbook test 1.9`\n`./workbook test 1 --only \"nothing\"`\n");
