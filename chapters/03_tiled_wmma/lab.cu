@@ -3,7 +3,7 @@
 // go.
 //
 // See it: ./workbook trace 3 --operation lab --seq 200 --heads 1
-// Test it: ./workbook test 3.12
+// Test it: ./workbook test 3.13
 #include "lab.hpp"
 
 #include "common/cuda/dispatch.hpp"
@@ -52,13 +52,13 @@ __global__ void __launch_bounds__(threads)
   const std::int64_t row = blockIdx.x, head = row / Nq;
   const int own_key = int(threadIdx.x) - lanes;  // of `keys`; negative for warp 0, which has none
   Q += row * d, K += head * Nk * d, V += head * Nk * d;
-  // TODO(3.12) This works here, and not everywhere. Find what is missing, add it, and take out the line with
+  // TODO(3.13) This works here, and not everywhere. Find what is missing, add it, and take out the line with
   // WORKBOOK_MEND (about 1 line).
-  // BEGIN 3.12
-  WORKBOOK_MEND(3.12);
+  // BEGIN 3.13
+  WORKBOOK_MEND(3.13);
   if (threadIdx.x < lanes)
     for (int c = threadIdx.x; c < d; c += lanes) query[c] = __half2float(Q[c]) * scale;
-  // END 3.12
+  // END 3.13
   float m = -INFINITY, l = 0, o = 0;
   for (std::int64_t key = own_key; key < Nk && own_key >= 0; key += keys) m = fmaxf(m, score(query, K + key * d));
   m = over_block<false>(m, parts);

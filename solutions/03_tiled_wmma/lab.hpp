@@ -1,7 +1,7 @@
 // Chapter 3, the lab: attention with one thread block a query, in which something is wrong that no output shows.
 //
 // See it: ./workbook trace 3 --operation lab --seq 200 --heads 1
-// Test it: ./workbook test 3.12
+// Test it: ./workbook test 3.13
 #pragma once
 
 #include "common/cuda/calls.hpp"
@@ -9,7 +9,7 @@
 
 namespace ch03 {
 
-/// Exercise 3.12. O = softmax(scale·QKᵀ) V and the LSE, for d = 64, without a mask; any Nq, Nk >= 1. The shapes are
+/// Exercise 3.13. O = softmax(scale·QKᵀ) V and the LSE, for d = 64, without a mask; any Nq, Nk >= 1. The shapes are
 /// those of ForwardCall.
 void lab(const workbook::cuda::ForwardCall<half>& call);
 

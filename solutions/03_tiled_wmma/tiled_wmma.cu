@@ -20,9 +20,9 @@ template <int warps, int tile_rows, int columns>
 __device__ __forceinline__ void load_tile(Element (&tile)[tile_rows][columns], const Element* __restrict__ source,
                                           int rows) {
   constexpr int d = columns - pad_half, threads_per_row = d / chunk, rows_at_once = threads<warps> / threads_per_row;
-  // TODO(3.5) Copy 16 bytes a thread and step, neighbouring threads neighbouring bytes. Rows that do not exist become
+  // TODO(3.6) Copy 16 bytes a thread and step, neighbouring threads neighbouring bytes. Rows that do not exist become
   // zeros: garbage in V would survive a weight of zero, for 0 · NaN is NaN (about 7 lines).
-  // BEGIN 3.5
+  // BEGIN 3.6
   const int first_row = threadIdx.x / threads_per_row, place = threadIdx.x % threads_per_row;
 #pragma unroll
   for (int i = 0; i < tile_rows; i += rows_at_once) {
@@ -31,16 +31,16 @@ __device__ __forceinline__ void load_tile(Element (&tile)[tile_rows][columns], c
     if (row < rows) eight = reinterpret_cast<const uint4*>(source)[row * threads_per_row + place];
     reinterpret_cast<uint4*>(tile[row])[place] = eight;
   }
-  // END 3.5
+  // END 3.6
 }
 
 /// S = Q Kᵀ, not yet scaled, for this warp's keys of the tile: (Br, d), (Bc / warps, d) -> (Br, Bc / warps).
 template <int d, int Br, int Bc, int warps>
 __device__ void multiply_QK(Shared<d, Br, Bc, warps>& smem) {
   const int first_key = threadIdx.x / lanes * (Bc / warps);  // of this warp's, in the tile
-  // TODO(3.6) For every 16 keys of this warp: Br/16 accumulators, summed over d in steps of 16, stored to smem.S. A row
+  // TODO(3.7) For every 16 keys of this warp: Br/16 accumulators, summed over d in steps of 16, stored to smem.S. A row
   // of K is a column of Kᵀ (about 17 lines).
-  // BEGIN 3.6
+  // BEGIN 3.7
 #pragma unroll
   for (int j = first_key; j < first_key + Bc / warps; j += 16) {
     wmma::fragment<wmma::accumulator, 16, 16, 16, float> S[Br / 16];
@@ -61,7 +61,7 @@ __device__ void multiply_QK(Shared<d, Br, Bc, warps>& smem) {
       wmma::store_matrix_sync(&smem.S[16 * i][j], S[i], Bc + pad_float, wmma::mem_row_major);
   }
   __syncwarp();  // each lane of this warp reads rows that others have stored
-  // END 3.6
+  // END 3.7
 }
 
 /// S·scale of this warp's keys into registers, -inf for keys that do not exist, and each row's maximum over them into
@@ -71,9 +71,9 @@ __device__ __forceinline__ void row_maxima(Shared<d, Br, Bc, warps>& smem, float
                                            float scale) {
   constexpr int width = Bc / warps;
   const int warp = threadIdx.x / lanes, lane = threadIdx.x % lanes, first_key = warp * width;
-  // TODO(3.7) For each of this lane's rows: the scores of this warp's keys, times scale, into S; those of keys from
+  // TODO(3.8) For each of this lane's rows: the scores of this warp's keys, times scale, into S; those of keys from
   // `keys` on become -inf; their maximum goes into smem.m_part[warp] (about 14 lines).
-  // BEGIN 3.7
+  // BEGIN 3.8
   for (int i = 0; i < Br / lanes; ++i) {
     const int row = lane + lanes * i;
     for (int j = 0; j < width; j += 4) {
@@ -88,7 +88,7 @@ __device__ __forceinline__ void row_maxima(Shared<d, Br, Bc, warps>& smem, float
     for (int j = 0; j < width; ++j) m_own = fmaxf(m_own, S[i][j]);
     smem.m_part[warp][row] = m_own;
   }
-  // END 3.7
+  // END 3.8
 }
 
 /// From the maxima of all warps the new m of every row. P (Br, Bc / warps) = exp2(S - m) as fp16 into smem.P, this
@@ -99,9 +99,9 @@ __device__ __forceinline__ void exponentiate(Shared<d, Br, Bc, warps>& smem, flo
                                              RowState<Br>& state) {
   constexpr int width = Bc / warps;
   const int warp = threadIdx.x / lanes, lane = threadIdx.x % lanes, first_key = warp * width;
-  // TODO(3.8) For each of this lane's rows: the new m from the old one and every warp's maximum; from warp 0, the
+  // TODO(3.9) For each of this lane's rows: the new m from the old one and every warp's maximum; from warp 0, the
   // factor for what was accumulated; P and its sum, before rounding, for this warp's keys (about 17 lines).
-  // BEGIN 3.8
+  // BEGIN 3.9
   for (int i = 0; i < Br / lanes; ++i) {
     const int row = lane + lanes * i;
     float m_new = state.m[i];
@@ -118,7 +118,7 @@ __device__ __forceinline__ void exponentiate(Shared<d, Br, Bc, warps>& smem, flo
     smem.l_part[warp][row] = l_own;
   }
   __syncwarp();  // this warp multiplies rows of P that its other lanes have stored
-  // END 3.8
+  // END 3.9
 }
 
 /// O = rescale·O + P V and l = rescale·l + the sums of P. Each warp multiplies its columns of P with its rows of V,
@@ -127,9 +127,9 @@ template <int d, int Br, int Bc, int warps>
 __device__ void accumulate_PV(Shared<d, Br, Bc, warps>& smem, OutputShare<d, Br, warps>& O, RowState<Br>& state) {
   constexpr int width = Bc / warps;
   const int warp = threadIdx.x / lanes, lane = threadIdx.x % lanes, first_key = warp * width;
-  // TODO(3.9) This warp's product into smem.O_part[warp]. When all are there, each thread rescales its share of O and
+  // TODO(3.10) This warp's product into smem.O_part[warp]. When all are there, each thread rescales its share of O and
   // adds what every warp has for it, and each lane does the same for the l of its rows (about 28 lines).
-  // BEGIN 3.9
+  // BEGIN 3.10
   wmma::fragment<wmma::matrix_a, 16, 16, 16, Element, wmma::row_major> P[Br / 16][width / 16];
 #pragma unroll
   for (int i = 0; i < Br / 16; ++i)
@@ -159,7 +159,7 @@ __device__ void accumulate_PV(Shared<d, Br, Bc, warps>& smem, OutputShare<d, Br,
     state.l[i] *= smem.rescale[lane + lanes * i];
     for (int w = 0; w < warps; ++w) state.l[i] += smem.l_part[w][lane + lanes * i];
   }
-  // END 3.9
+  // END 3.10
   note_rows(O, state);
 }
 
@@ -169,9 +169,9 @@ __device__ void write_output(Shared<d, Br, Bc, warps>& smem, const OutputShare<d
                              const RowState<Br>& state, Element* __restrict__ O_tile, float* __restrict__ lse_tile,
                              int rows) {
   constexpr int threads_per_row = d / chunk, rows_at_once = threads<warps> / threads_per_row;
-  // TODO(3.10) Put O into smem.O_part[0] and l into smem.l, so that a thread can take eight neighbours of O: divide by
+  // TODO(3.11) Put O into smem.O_part[0] and l into smem.l, so that a thread can take eight neighbours of O: divide by
   // l, round, one 16-byte store. The LSE is a natural logarithm (about 19 lines).
-  // BEGIN 3.10
+  // BEGIN 3.11
 #pragma unroll
   for (int i = 0; i < O.count; ++i) four_at(smem.O_part[0][O.row(i)][O.column()]) = O.values[i];
   if (threadIdx.x < lanes) {
@@ -193,7 +193,7 @@ __device__ void write_output(Shared<d, Br, Bc, warps>& smem, const OutputShare<d
                            b.x * factor, b.y * factor, b.z * factor, b.w * factor};
     store_rounded(eight, O_tile, row * threads_per_row + place);
   }
-  // END 3.10
+  // END 3.11
 }
 
 /// One block per head. It walks the tiles of queries, and for each of them all tiles of keys. scale holds log2(e).
@@ -214,11 +214,11 @@ __global__ void __launch_bounds__(threads<warps>, 1) attention(const Element* __
     RowState<Br> state = {{}, {}, first_query};
     for (int i = 0; i < Br / lanes; ++i) state.m[i] = -INFINITY, state.l[i] = 0;
     float S[Br / lanes][Bc / warps];  // this lane's scores of one tile
-    // TODO(3.11) Write the loop over the tiles of keys, of which the last may be short. For each tile: K and V into
+    // TODO(3.12) Write the loop over the tiles of keys, of which the last may be short. For each tile: K and V into
     // shared memory; S; the maxima; P; O. A barrier stands between a phase that writes and one that reads what other
     // warps have written: after the tiles and after the maxima. accumulate_PV has its own barrier behind the products,
     // after which K and V may be overwritten. Say at each barrier what it protects (about 11 lines).
-    // BEGIN 3.11
+    // BEGIN 3.12
     for (std::int64_t first_key = 0; first_key < Nk; first_key += Bc) {
       const int keys = min(std::int64_t(Bc), Nk - first_key);
       load_tile<warps>(smem.K, K + first_key * d, keys);  // (Bc, d)
@@ -230,7 +230,7 @@ __global__ void __launch_bounds__(threads<warps>, 1) attention(const Element* __
       exponentiate(smem, S, state);                       // P = exp2(S - m), m over all warps
       accumulate_PV(smem, O_share, state);                // O = O·rescale + P V over all warps; one barrier
     }
-    // END 3.11
+    // END 3.12
     write_output(smem, O_share, state, O + first_query * d, lse + first_query, queries);  // O / l, m + log l
   }
 }

@@ -50,7 +50,7 @@ template <int d, int step, int Bc>
 __device__ __forceinline__ void multiply_QK(Workspace<d, step>& own, Fragments<d>& fragments,
                                             const Element (&Q)[warp_rows][d + pad_half],
                                             const Element (&K)[Bc][d + pad_half], int first_key) {
-  // TODO(4.2) As in 3.6, with K on the left and both halves of the warp's rows on the right. Q is in fragments.Q if
+  // TODO(4.2) As in 3.7, with K on the left and both halves of the warp's rows on the right. Q is in fragments.Q if
   // Q_in_registers<d>; otherwise load it there, each part once (about 18 lines).
   // BEGIN 4.2
   Accumulator S[step / side][halves];
@@ -131,7 +131,7 @@ __device__ __forceinline__ void rescale_O(Fragments<d>& fragments, const float (
 template <int d, int step, int Bc>
 __device__ __forceinline__ void accumulate_PV(Workspace<d, step>& own, Fragments<d>& fragments,
                                               const Element (&V)[Bc][d + pad_half], int first_key) {
-  // TODO(4.5) As in 3.9, but the accumulators are those of O, and nothing is stored. The next step's S goes where P is
+  // TODO(4.5) As in 3.10, but the accumulators are those of O, and nothing is stored. The next step's S goes where P is
   // (about 11 lines).
   // BEGIN 4.5
 #pragma unroll
@@ -187,7 +187,7 @@ template <int threads, int tile_rows, int columns>
 __device__ __forceinline__ void copy_tile(Element (&tile)[tile_rows][columns], const Element* __restrict__ source,
                                           int rows, int thread) {
   constexpr int d = columns - pad_half;
-  // TODO(4.7) As in 3.5, but each 16 bytes by __pipeline_memcpy_async(to, from, 16, zeros): the last `zeros` bytes are
+  // TODO(4.7) As in 3.6, but each 16 bytes by __pipeline_memcpy_async(to, from, 16, zeros): the last `zeros` bytes are
   // not read and become zeros, all 16 in a row that does not exist (about 6 lines).
   // BEGIN 4.7
   const int first_row = thread / (d / 8), chunk = thread % (d / 8);  // a chunk is 16 bytes, eight elements

@@ -409,7 +409,7 @@ const judge::Declared declared(
          {judge::one_of_a_kind, judge::words("P-ignored S-transposed V-first-row V-transposed V-wrong-row exp-base-2 "
                                              "exponent-wrong-sign first-key-dropped l-not-reset last-feature-dropped "
                                              "lse-masked-plus-infinity lse-max-only lse-minus-max lse-negative "
-                                             "lse-not-log lse-sum-only lse-unscaled-max m-not-kept m-not-reset "
+                                             "lse-not-log lse-sum-only lse-unscaled-max m-not-reset "
                                              "sum-not-reset "
                                              "mask-after-softmax mask-reversed rescale-swapped rescaled-too-late "
                                              "scale-ignored scale-inverted scores-returned softmax-whole-matrix "

@@ -1,4 +1,4 @@
-// Chapter 3's warm-ups and its lab as operations that the tests call by name.
+// Chapter 3's warm-ups, its plain kernel and its lab as operations that the tests call by name.
 #include <cstdint>
 #include <span>
 
@@ -7,6 +7,7 @@
 #include "common/cuda/operations.hpp"
 #include "common/cuda/worker_device.hpp"
 #include "lab.hpp"
+#include "plain_fused.hpp"
 #include "warmups.hpp"
 
 namespace {
@@ -55,6 +56,9 @@ void multiply_tiles(const Arguments& call) {
 }
 
 // Q, K, V, codes of fp16, d = 64 -> O, codes, and lse
+void plain(const Arguments& call) {
+  workbook::cuda::run_forward<half>(call, 64, /*causal=*/false, ch03::plain_fused);
+}
 void lab(const Arguments& call) {
   workbook::cuda::run_forward<half>(call, 64, /*causal=*/false, ch03::lab);
 }
@@ -64,6 +68,7 @@ const Operations warmups{
     {"transpose", transpose},
     {"multiply_transposed", multiply_transposed},
     {"multiply_tiles", multiply_tiles},
+    {"plain", plain},
     {"lab", lab},
 };
 

@@ -104,9 +104,9 @@ std::int64_t tiles_of(std::int64_t rows, std::int64_t tile) {
 
 }  // namespace
 
-// ---- 3.5 load_tile ----
+// ---- 3.6 load_tile ----
 
-TEST_CASE("ragged tails are part of the answer", "[3.5]") {
+TEST_CASE("ragged tails are part of the answer", "[3.6]") {
   for (const auto& [Nq, Nk] : {std::pair{1, 1}, {1, 33}, {33, 1}, {65, 95}, {31, 97}, {70, 133}}) {
     expect_tiled(input("late spike", {1, 2, 2, Nq, Nk, 64}, 1), {32, 32, 2});
     expect_tiled(input("late spike", {1, 1, 1, Nq, Nk, 32}, 2));
@@ -114,7 +114,7 @@ TEST_CASE("ragged tails are part of the answer", "[3.5]") {
   }
 }
 
-TEST_CASE("what lies behind the last key never reaches O", "[3.5]") {
+TEST_CASE("what lies behind the last key never reaches O", "[3.6]") {
   const std::int64_t tile = 64;
   for (const auto& [Nq, Nk] : {std::pair{5, 70}, {70, 5}}) {
     const Problem problem = input("value mean", {1, 1, 1, Nq, Nk, 64}, 4).problem;
@@ -138,7 +138,7 @@ TEST_CASE("what lies behind the last key never reaches O", "[3.5]") {
   }
 }
 
-TEST_CASE("tiles are read 16 bytes a thread", "[3.5]") {
+TEST_CASE("tiles are read 16 bytes a thread", "[3.6]") {
   require_counters();
   for (const std::int64_t d : {32, 64, 128}) {
     const std::int64_t Nq = 128, Nk = 192;
@@ -151,9 +151,9 @@ TEST_CASE("tiles are read 16 bytes a thread", "[3.5]") {
   }
 }
 
-// ---- 3.6 multiply_QK ----
+// ---- 3.7 multiply_QK ----
 
-TEST_CASE("fused attention agrees with the oracle", "[3.6]") {
+TEST_CASE("fused attention agrees with the oracle", "[3.7]") {
   std::uint64_t seed = 10;
   for (const InputKind& kind : input_kinds()) {
     expect_tiled(input(kind.name, {1, 2, 2, 70, 133, 64}, ++seed));
@@ -162,7 +162,7 @@ TEST_CASE("fused attention agrees with the oracle", "[3.6]") {
   }
 }
 
-TEST_CASE("every part of d and every key counts", "[3.6]") {
+TEST_CASE("every part of d and every key counts", "[3.7]") {
   // Q and K are zero but for 16 columns: the scores are those of these columns alone.
   for (const std::int64_t d : {32, 64, 128}) {
     for (std::int64_t first = 0; first < d; first += 16) {
@@ -173,14 +173,14 @@ TEST_CASE("every part of d and every key counts", "[3.6]") {
   expect_tiled(input("one hot", {1, 1, 1, 64, 192, 64}, 42), {32, 32, 2});
 }
 
-TEST_CASE("a warp may have more than 16 keys", "[3.6]") {
+TEST_CASE("a warp may have more than 16 keys", "[3.7]") {
   for (const Tiles& tiles : {Tiles{32, 64, 2}, {64, 128, 4}, {32, 32, 1}})
     expect_tiled(input("one hot", {1, 1, 1, 40, 140, 64}, 43), tiles);
 }
 
-// ---- 3.7 row_maxima ----
+// ---- 3.8 row_maxima ----
 
-TEST_CASE("each row has its own maximum", "[3.7]") {
+TEST_CASE("each row has its own maximum", "[3.8]") {
   // The scores of neighbouring rows lie far apart: relative to another row's maximum they are all 0, or infinite.
   for (const Tiles& tiles : {Tiles{}, {32, 64, 2}}) {
     Input apart = input("normal", {1, 1, 1, 64, 100, 64}, 44);
@@ -191,7 +191,7 @@ TEST_CASE("each row has its own maximum", "[3.7]") {
   }
 }
 
-TEST_CASE("the maximum is that of all of a warp's keys", "[3.7]") {
+TEST_CASE("the maximum is that of all of a warp's keys", "[3.8]") {
   // Far above the others, which are far above 0: a P relative to a smaller maximum is infinite in fp16.
   for (const std::int64_t key : {0, 7, 15, 16, 31, 50, 63}) {
     expect_tiled(spike_at(key, 60, 20, {1, 1, 1, 40, 64, 64}, 45));
@@ -199,12 +199,12 @@ TEST_CASE("the maximum is that of all of a warp's keys", "[3.7]") {
   }
 }
 
-TEST_CASE("negative scores need a maximum of -inf to start from", "[3.7]") {
+TEST_CASE("negative scores need a maximum of -inf to start from", "[3.8]") {
   expect_tiled(input("negative logits", {1, 1, 1, 64, 128, 64}, 57));
   expect_tiled(input("negative logits", {1, 1, 1, 64, 70, 64}, 58), {32, 32, 2});
 }
 
-TEST_CASE("keys that do not exist count nothing", "[3.7]") {
+TEST_CASE("keys that do not exist count nothing", "[3.8]") {
   // In the last tile one key is missing; then all keys of three warps, of two, of one; then all but a few.
   for (const std::int64_t Nk : {63, 80, 96, 112, 65, 5, 1}) {
     expect_tiled(input("normal", {1, 1, 1, 40, Nk, 64}, 48));
@@ -212,7 +212,7 @@ TEST_CASE("keys that do not exist count nothing", "[3.7]") {
   }
 }
 
-TEST_CASE("a scale of any sign", "[3.7]") {
+TEST_CASE("a scale of any sign", "[3.8]") {
   for (const float scale : {0.3f, 0.05f, 0.0f, -0.05f, -0.3f}) {
     for (const std::int64_t Nk : {64, 100}) {
       Input scaled = input("normal", {1, 1, 1, 40, Nk, 64}, 59);
@@ -234,21 +234,21 @@ TEST_CASE("a scale of any sign", "[3.7]") {
   }
 }
 
-TEST_CASE("a lane reads four scores at a time", "[3.7]") {
+TEST_CASE("a lane reads four scores at a time", "[3.8]") {
   expect_no_conflicts("load", 64,
                       "the scores are read one by one: lanes with different rows then want the same banks, which the "
                       "padding prevents only for 16 bytes at a time; read four with four_at()");
 }
 
-// ---- 3.8 exponentiate ----
+// ---- 3.9 exponentiate ----
 
-TEST_CASE("a maximum that rises in the last tile", "[3.8]") {
+TEST_CASE("a maximum that rises in the last tile", "[3.9]") {
   expect_tiled(input("rising maximum", {1, 1, 1, 64, 128, 64}, 50), {32, 32, 2});
   expect_tiled(input("rising maximum", {1, 1, 1, 64, 200, 64}, 51));
   expect_tiled(input("falling maximum", {1, 1, 1, 64, 200, 64}, 52));
 }
 
-TEST_CASE("the maximum may lie in any warp's keys", "[3.8]") {
+TEST_CASE("the maximum may lie in any warp's keys", "[3.9]") {
   // Far above the others, which are far above 0: a P relative to a smaller maximum is infinite in fp16.
   for (const std::int64_t key : {64 + 50, 64 + 47, 64 + 30, 64 + 10, 60, 40, 20, 3}) {
     expect_tiled(spike_at(key, 60, 20, {1, 1, 1, 40, 128, 64}, 53));
@@ -256,7 +256,7 @@ TEST_CASE("the maximum may lie in any warp's keys", "[3.8]") {
   }
 }
 
-TEST_CASE("large logits stay finite", "[3.8]") {
+TEST_CASE("large logits stay finite", "[3.9]") {
   expect_tiled(with_zeros(input("large logits", {1, 1, 1, 64, 128, 64}, 55)));
   expect_tiled(input("large logits", {1, 1, 1, 64, 128, 64}, 55));
   expect_tiled(input("large logits", {1, 1, 1, 64, 90, 128}, 56), {32, 32, 2});
@@ -266,13 +266,13 @@ TEST_CASE("large logits stay finite", "[3.8]") {
   expect_tiled(falling);
 }
 
-TEST_CASE("a row whose scores are all -inf gets a P of 0", "[3.8]") {
+TEST_CASE("a row whose scores are all -inf gets a P of 0", "[3.9]") {
   expect_rows_without_scores(
       "m is -inf in that row, and -inf - (-inf) is NaN: P and the factor are to be computed with a finite m",
       "masked-row-nan");
 }
 
-TEST_CASE("probabilities keep their precision", "[3.8]") {
+TEST_CASE("probabilities keep their precision", "[3.9]") {
   // P in fp16, and nothing coarser: P rounded to bfloat16 is off by more than the bounds in the root mean square. With
   // three keys an l that is summed from the rounded P is off in the LSE.
   expect_tiled(input("normal", {1, 1, 1, 64, 512, 64}, 60));
@@ -280,15 +280,15 @@ TEST_CASE("probabilities keep their precision", "[3.8]") {
   expect_tiled(input("normal", {1, 1, 1, 64, 3, 32}, 62));
 }
 
-TEST_CASE("a lane stores eight elements of P at a time", "[3.8]") {
+TEST_CASE("a lane stores eight elements of P at a time", "[3.9]") {
   expect_no_conflicts("store", 64,
                       "P is stored element by element: lanes with different rows then want the same banks, which the "
                       "padding prevents only for 16 bytes at a time; store eight with store_rounded()");
 }
 
-// ---- 3.9 accumulate_PV ----
+// ---- 3.10 accumulate_PV ----
 
-TEST_CASE("every warp's keys reach O", "[3.9]") {
+TEST_CASE("every warp's keys reach O", "[3.10]") {
   // V is small but for the keys of one warp in one tile.
   for (const Tiles& tiles : {Tiles{64, 64, 4}, {32, 64, 2}}) {
     const std::int64_t width = tiles.Bc / tiles.warps;
@@ -306,7 +306,7 @@ TEST_CASE("every warp's keys reach O", "[3.9]") {
   }
 }
 
-TEST_CASE("O and l are rescaled by the same factor", "[3.9]") {
+TEST_CASE("O and l are rescaled by the same factor", "[3.10]") {
   // With a V of ones O is one, whatever the weights are.
   for (const char* kind : {"rising maximum", "falling maximum", "large logits"}) {
     for (const Tiles& tiles : {Tiles{64, 64, 4}, {32, 32, 2}}) {
@@ -315,7 +315,7 @@ TEST_CASE("O and l are rescaled by the same factor", "[3.9]") {
   }
 }
 
-TEST_CASE("every column of V reaches its column of O", "[3.9]") {
+TEST_CASE("every column of V reaches its column of O", "[3.10]") {
   for (const std::int64_t d : {32, 64, 128}) {
     for (const Tiles& tiles : all_tiles) {
       if (built(tiles, d)) expect_tiled(input("one hot", {1, 1, 1, 40, 140, d}, 72), tiles);
@@ -323,28 +323,28 @@ TEST_CASE("every column of V reaches its column of O", "[3.9]") {
   }
 }
 
-TEST_CASE("sums keep their precision over many tiles", "[3.9]") {
+TEST_CASE("sums keep their precision over many tiles", "[3.10]") {
   // 64 tiles: an O rounded to fp16 in each is off by more than the bounds in the root mean square.
   expect_tiled(input("value mean", {1, 1, 1, 32, 2048, 64}, 73), {32, 32, 2});
 }
 
-// ---- 3.10 write_output ----
+// ---- 3.11 write_output ----
 
-TEST_CASE("the LSE is a natural logarithm over all keys", "[3.10]") {
+TEST_CASE("the LSE is a natural logarithm over all keys", "[3.11]") {
   for (const char* kind : {"normal", "large logits", "negative logits", "uniform"}) {
     expect_lse(input(kind, {1, 2, 2, 70, 133, 64}, 80));
     expect_lse(input(kind, {1, 1, 1, 33, 20, 32}, 81), {32, 32, 2});
   }
 }
 
-TEST_CASE("every element of O is written once, and nothing else", "[3.10]") {
+TEST_CASE("every element of O is written once, and nothing else", "[3.11]") {
   for (const auto& [Nq, Nk] : {std::pair{1, 3}, {63, 65}, {70, 40}, {129, 64}}) {
     for (const Tiles& tiles : {Tiles{64, 64, 4}, {32, 32, 2}})
       expect_tiled(input("value mean", {2, 2, 2, Nq, Nk, 64}, 82), tiles);
   }
 }
 
-TEST_CASE("O is written 16 bytes a thread", "[3.10]") {
+TEST_CASE("O is written 16 bytes a thread", "[3.11]") {
   require_counters();
   for (const std::int64_t d : {32, 64, 128}) {
     const AttentionResult result = attention(input("normal", {1, 2, 2, 128, 64, d}, 83).problem);
@@ -352,11 +352,11 @@ TEST_CASE("O is written 16 bytes a thread", "[3.10]") {
   }
 }
 
-TEST_CASE("a row whose scores are all -inf is divided by no l", "[3.10]") {
+TEST_CASE("a row whose scores are all -inf is divided by no l", "[3.11]") {
   expect_rows_without_scores("l is 0 in that row, and O is divided by it: 0 · (1 / 0) is NaN", "masked-row-divided");
 }
 
-TEST_CASE("O is divided by l in fp32", "[3.10]") {
+TEST_CASE("O is divided by l in fp32", "[3.11]") {
   // With Q = 0 every P is 1 and l is Nk, exactly; with whole numbers in V their sum is exact too. Then O is the fp16
   // that lies nearest to sum / Nk.
   for (const std::int64_t Nk : {3, 7, 11, 100}) {
@@ -381,9 +381,9 @@ TEST_CASE("O is divided by l in fp32", "[3.10]") {
   }
 }
 
-// ---- 3.11 the loop over the tiles of keys ----
+// ---- 3.12 the loop over the tiles of keys ----
 
-TEST_CASE("every key of every tile counts once", "[3.11]") {
+TEST_CASE("every key of every tile counts once", "[3.12]") {
   for (const std::int64_t Nk : {192, 140, 64, 128, 65, 63, 1, 256}) {
     expect_tiled(input("value mean", {1, 1, 1, 40, Nk, 64}, 85));
     expect_tiled(input("rising maximum", {1, 2, 2, 70, Nk, 64}, 86), {32, 32, 2});
@@ -391,7 +391,7 @@ TEST_CASE("every key of every tile counts once", "[3.11]") {
   for (const std::int64_t d : {32, 128}) expect_tiled(input("one hot", {2, 1, 1, 130, 150, d}, 87), {32, 64, 4});
 }
 
-TEST_CASE("each tile of keys is read once for a tile of queries", "[3.11]") {
+TEST_CASE("each tile of keys is read once for a tile of queries", "[3.12]") {
   require_counters();
   for (const Tiles& tiles : {Tiles{64, 64, 4}, {32, 32, 2}}) {
     const std::int64_t Nq = 128, Nk = 192, d = 64, query_tiles = tiles_of(Nq, tiles.Br);
@@ -404,7 +404,7 @@ TEST_CASE("each tile of keys is read once for a tile of queries", "[3.11]") {
   }
 }
 
-TEST_CASE("three barriers for a pair of tiles, one more for a query tile", "[3.11]") {
+TEST_CASE("three barriers for a pair of tiles, one more for a query tile", "[3.12]") {
   require_counters();
   for (const Tiles& tiles : {Tiles{64, 64, 4}, {32, 32, 2}}) {
     const std::int64_t heads = 2, Nq = 100, Nk = 150;

@@ -296,7 +296,7 @@ TEST_CASE("an open exercise: which one, where, and exit code 1") {
   const Ran ran = book.run({"trace", "3", "--seq", "64", "--heads", "1", "--html", page});
   CHECK(ran.exit_code == 1);
   const std::string file = "chapters/" + ch03 + "/" + kernel_file;
-  CHECK(contains(ran.out, fmt::format("exercise 3.5 is still open: {}:{}", file, book.line_of(file, "TODO(3.5)"))));
+  CHECK(contains(ran.out, fmt::format("exercise 3.6 is still open: {}:{}", file, book.line_of(file, "TODO(3.6)"))));
   CHECK(contains(ran.out, "./workbook trace 3 --solutions"));
   CHECK_FALSE(fs::exists(page));
   CHECK(contains(ran.err, "nothing was written"));
@@ -305,7 +305,7 @@ TEST_CASE("an open exercise: which one, where, and exit code 1") {
   CHECK(as_json.exit_code == 1);
   const json document = as_json.document();
   CHECK(document["result"] == "todo");
-  CHECK(contains(document["message"], "exercise 3.5 is still open"));
+  CHECK(contains(document["message"], "exercise 3.6 is still open"));
   CHECK(document["launches"].empty());
 
   // The fused kernel needs no warm-up.

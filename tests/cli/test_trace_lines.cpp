@@ -81,7 +81,7 @@ TEST_CASE("trace --lines: each access counts for one line, and lines add up to t
   // The text is that of the file, and the part is the exercise whose region the line is in.
   int multiplied = 0;
   for (const json& part : document["lines"]) {
-    if (part["exercise"] != "3.6") continue;
+    if (part["exercise"] != "3.7") continue;
     CHECK(part["function"] == "multiply_QK");
     CHECK(part["file"] == "solutions/" + ch03 + "/tiled_wmma.cu");
     CHECK(part["beside"].contains("ch 1"));
@@ -138,7 +138,7 @@ TEST_CASE("trace --lines --beside book: conflicts stand in their line, with lane
   CHECK(contains(shown.out, "book: shared"));
   CHECK(contains(shown.out, "ch 1: shared"));
   CHECK(contains(shown.out, "ask for bank "));
-  CHECK(contains(shown.out, "row_maxima (exercise 3.7)"));
+  CHECK(contains(shown.out, "row_maxima (exercise 3.8)"));
 }
 
 TEST_CASE("trace --operation runs another kernel of the chapter, and --lines compares it with the book's alone") {

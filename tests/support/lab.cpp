@@ -4,7 +4,8 @@
 
 namespace workbook::test {
 
-AttentionResult expect_lab(const Input& given, const std::map<std::string, double>& numbers, Finds finds) {
+AttentionResult expect_forward(const std::string& operation, const Input& given, const judge::Tiling& tiling,
+                               const Numbers& numbers, Finds finds) {
   const std::string element = "float16";
   const Problem problem = rounded_to(given.problem, element);
   constexpr std::size_t most_of_record = std::size_t(1) << 20;
@@ -15,7 +16,7 @@ AttentionResult expect_lab(const Input& given, const std::map<std::string, doubl
     if (finds == Finds::are_left) recorded.output<std::uint8_t>("trace", most_of_record);
     return call(recorded);
   };
-  AttentionResult got = worker::forward(encoded(problem, element), with, send, "lab");
+  AttentionResult got = worker::forward(encoded(problem, element), with, send, operation);
   const Forward oracle = forward_oracle(problem);
   judge::Layout O_layout, lse_layout;
   O_layout.tensor = "O";
@@ -24,11 +25,15 @@ AttentionResult expect_lab(const Input& given, const std::map<std::string, doubl
   const std::string about = describe(problem, given.name);
   expect_all_close({{got.O,
                      {oracle.O, output_bounds(oracle, problem, precision_of(element)), O_layout,
-                      output_mistakes(problem, {}), about}},
+                      output_mistakes(problem, tiling), about}},
                     {got.lse,
                      {oracle.lse, lse_bounds(oracle, problem, precision_of(element)), lse_layout,
-                      lse_mistakes(problem, {}), about}}});
+                      lse_mistakes(problem, tiling), about}}});
   return got;
+}
+
+AttentionResult expect_lab(const Input& given, const Numbers& numbers, Finds finds) {
+  return expect_forward("lab", given, {}, numbers, finds);
 }
 
 }  // namespace workbook::test

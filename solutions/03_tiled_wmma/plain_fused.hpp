@@ -1,0 +1,20 @@
+// Chapter 3, the plain fused kernel: chapter 2's algorithm on a GPU, as plainly as it can be said. O and the LSE in one
+// launch; S and P never leave the chip.
+//
+// What changes: each thread has one row of Q, with its m, l and O in registers, so no thread needs what another has
+// computed. A block's threads share the tiles of K and V alone. What it costs: all products are sums of single
+// multiplications. The chapter's kernel does them on tensor cores, for which a row has to be given up.
+//
+// Source: chapter 2, exercise 2.3.
+// Test it: ./workbook test 3.5
+#pragma once
+
+#include "common/cuda/calls.hpp"
+#include "common/cuda/kernel.hpp"
+
+namespace ch03 {
+
+/// Exercise 3.5. O = softmax(scale·QKᵀ) V and the LSE for every head, for d = 64, without a mask; any Nq, Nk >= 1.
+void plain_fused(const workbook::cuda::ForwardCall<half>& call);
+
+}  // namespace ch03
