@@ -6,13 +6,19 @@
 #   WORKBOOK_FETCH=ON    download everything, packages or not
 #
 # A folder that already holds a library's source is taken with FETCHCONTENT_SOURCE_DIR_FMT, _NLOHMANN_JSON, _CLI11,
-# _TOMLPLUSPLUS and _CATCH2 (with WORKBOOK_FETCH=ON, or where there is no package).
+# _TOMLPLUSPLUS, _CATCH2 and _BOOST (with WORKBOOK_FETCH=ON, or where there is no package).
 
 set(WORKBOOK_FETCH "AUTO" CACHE STRING "Download libraries: AUTO (those without a package), ON (all), OFF (none)")
 set_property(CACHE WORKBOOK_FETCH PROPERTY STRINGS AUTO ON OFF)
 
 include(FetchContent)
 find_package(Threads REQUIRED)
+
+# Debian's packages lie in lib/x86_64-linux-gnu. CMake looks there if the compiler does; one that is installed elsewhere
+# need not.
+if(NOT CMAKE_LIBRARY_ARCHITECTURE AND IS_DIRECTORY /usr/lib/${CMAKE_SYSTEM_PROCESSOR}-linux-gnu)
+  set(CMAKE_LIBRARY_ARCHITECTURE ${CMAKE_SYSTEM_PROCESSOR}-linux-gnu)
+endif()
 
 # Downloads one library and adds it to the build. A function, so that what it switches off stays off in here.
 function(workbook_fetch name url sha256)
@@ -21,6 +27,7 @@ function(workbook_fetch name url sha256)
   set(CMAKE_COMPILE_WARNING_AS_ERROR OFF)
   set(CMAKE_CXX_CLANG_TIDY "")
   set(CMAKE_EXPORT_COMPILE_COMMANDS OFF)
+  set(CMAKE_POSITION_INDEPENDENT_CODE ON)    # the simulator is a shared library
   set(BUILD_SHARED_LIBS OFF)
   set(BUILD_TESTING OFF)
   set(FMT_DOC OFF)
@@ -34,6 +41,7 @@ function(workbook_fetch name url sha256)
   set(CLI11_INSTALL OFF)
   set(CATCH_INSTALL_DOCS OFF)
   set(CATCH_INSTALL_EXTRAS OFF)
+  set(BOOST_INCLUDE_LIBRARIES context)
   message(STATUS "${name}: from ${url}, or its FETCHCONTENT_SOURCE_DIR")
   FetchContent_Declare(${name} URL ${url} URL_HASH SHA256=${sha256} SYSTEM)
   FetchContent_MakeAvailable(${name})
@@ -71,6 +79,15 @@ workbook_dependency(tomlplusplus 3.3
 workbook_dependency(Catch2 3.4
   https://github.com/catchorg/Catch2/archive/refs/tags/v3.7.1.tar.gz
   c991b247a1a0d7bb9c39aa35faf0fe9e19764213f28ffba3109388e62ee0269c)
+
+# For the simulator. Where nothing is downloaded the book does without, and says what that means (common/simt).
+if(NOT WORKBOOK_FETCH STREQUAL "ON")
+  find_package(Boost CONFIG QUIET COMPONENTS context)
+endif()
+if(NOT TARGET Boost::context AND NOT WORKBOOK_FETCH STREQUAL "OFF")
+  workbook_fetch(Boost https://github.com/boostorg/boost/releases/download/boost-1.84.0/boost-1.84.0.tar.xz
+    2e64e5d79a738d0fa6fb546c6e5c2bd28f88d268a2a080546f74e5ff98f29d0e)
+endif()
 
 if(workbook_missing)
   list(JOIN workbook_missing "\n" workbook_lines)

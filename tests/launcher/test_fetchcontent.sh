@@ -2,11 +2,11 @@
 # Tests that the book builds with downloaded libraries (cmake/WorkbookDependencies.cmake), without downloading: the
 # libraries' sources are folders given here. Without them it says that it skips, and ends with 77.
 #
-#     sh tests/launcher/test_fetchcontent.sh FMT NLOHMANN_JSON CLI11 TOMLPLUSPLUS CATCH2
+#     sh tests/launcher/test_fetchcontent.sh FMT NLOHMANN_JSON CLI11 TOMLPLUSPLUS CATCH2 BOOST
 set -u
 
-if [ $# -ne 5 ]; then
-  echo "skipped fetchcontent: needs the source folders of fmt, nlohmann_json, CLI11, toml++ and Catch2 as arguments"
+if [ $# -ne 6 ]; then
+  echo "skipped fetchcontent: needs the source folders of fmt, nlohmann_json, CLI11, toml++, Catch2 and Boost as arguments"
   exit 77
 fi
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd -P) || exit 1
@@ -38,7 +38,7 @@ include(WorkbookDependencies)
 enable_testing()
 add_library(part STATIC part.cpp)
 target_compile_options(part PRIVATE -Wall -Wextra -Werror)
-target_link_libraries(part PUBLIC fmt::fmt nlohmann_json::nlohmann_json tomlplusplus::tomlplusplus)
+target_link_libraries(part PUBLIC fmt::fmt nlohmann_json::nlohmann_json tomlplusplus::tomlplusplus Boost::context)
 add_executable(workbook_cli cli.cpp)
 target_compile_options(workbook_cli PRIVATE -Wall -Wextra -Werror)
 target_link_libraries(workbook_cli PRIVATE part CLI11::CLI11 Threads::Threads)
@@ -47,6 +47,7 @@ target_link_libraries(tests_part PRIVATE part Catch2::Catch2WithMain)
 catch_discover_tests(tests_part)
 END
 cat >"$book/part.cpp" <<'END'
+#include <boost/context/detail/fcontext.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <toml++/toml.h>
@@ -54,6 +55,8 @@ std::string part() {
   const toml::table table = toml::parse("answer = 42");
   nlohmann::json json;
   json["answer"] = table["answer"].value_or(0);
+  static char stack[4096];
+  if (boost::context::detail::make_fcontext(stack + sizeof stack, sizeof stack, nullptr) == nullptr) return "no context";
   return fmt::format("{}", json.dump());
 }
 END
@@ -78,10 +81,10 @@ step "configures with downloaded libraries" cmake -S "$book" -B "$build" -G Ninj
   -DWORKBOOK_FETCH=ON -DFETCHCONTENT_FULLY_DISCONNECTED=ON \
   "-DFETCHCONTENT_SOURCE_DIR_FMT=$1" "-DFETCHCONTENT_SOURCE_DIR_NLOHMANN_JSON=$2" \
   "-DFETCHCONTENT_SOURCE_DIR_CLI11=$3" "-DFETCHCONTENT_SOURCE_DIR_TOMLPLUSPLUS=$4" \
-  "-DFETCHCONTENT_SOURCE_DIR_CATCH2=$5"
+  "-DFETCHCONTENT_SOURCE_DIR_CATCH2=$5" "-DFETCHCONTENT_SOURCE_DIR_BOOST=$6"
 step "builds with downloaded libraries" cmake --build "$build"
 # shellcheck disable=SC2317  # called through step
-no_packages() { ! grep -E '^(fmt|nlohmann_json|CLI11|tomlplusplus|Catch2)_DIR:PATH=/' "$build/CMakeCache.txt"; }
+no_packages() { ! grep -E '^(fmt|nlohmann_json|CLI11|tomlplusplus|Catch2|Boost)_DIR:PATH=/' "$build/CMakeCache.txt"; }
 step "nothing comes from the system's packages" no_packages
 # shellcheck disable=SC2317
 one_test() { ctest --test-dir "$build" >"$work/ctest" && grep 'passed, 0 tests failed out of 1$' "$work/ctest"; }
