@@ -28,7 +28,9 @@ Mutant read_mutant(TomlTable table, const Chapter& chapter, const std::string& f
   mutant.file = file;
   mutant.line = table.line();
   mutant.id = table.text("id");
-  mutant.exercise = table.text("exercise");
+  mutant.exercise = mutant.id.substr(0, mutant.id.find('-'));
+  if (table.has("exercise") && table.text("exercise") != mutant.exercise)
+    table.fail_at("exercise", "the id says which exercise it is");
   mutant.title = table.text("title");
   mutant.find = table.text("find");
   mutant.replace = table.any_text("replace");  // empty: the text is left out
@@ -41,11 +43,10 @@ Mutant read_mutant(TomlTable table, const Chapter& chapter, const std::string& f
     table.fail_at("test",
                   fmt::format("given code is tested by the whole chapter's tests: \"{}\" is none", mutant.test));
   }
-  if (mutant.exercise != kGivenCode && !chapter.find(mutant.exercise)) {
-    table.fail_at("exercise", fmt::format("chapter {} has no exercise {}", chapter.name(), mutant.exercise));
-  }
-  if (!mutant.id.starts_with(mutant.exercise + "-") || mutant.id.size() == mutant.exercise.size() + 1) {
-    table.fail_at("id", fmt::format("id \"{}\" must begin with \"{}-\"", mutant.id, mutant.exercise));
+  const bool known = mutant.exercise == kGivenCode || chapter.find(mutant.exercise) != nullptr;
+  if (!known || mutant.id.size() <= mutant.exercise.size() + 1) {
+    table.fail_at("id", fmt::format("id \"{}\" must begin with an exercise of chapter {} and \"-\", or with \"{}-\"",
+                                    mutant.id, chapter.name(), kGivenCode));
   }
   if (!has_test(chapter, mutant.test)) {
     table.fail_at("test", fmt::format("chapter {} has no test \"{}\"", chapter.name(), mutant.test));

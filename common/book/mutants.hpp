@@ -14,8 +14,8 @@ namespace workbook::book {
 inline constexpr const char* kGivenCode = "given";
 
 struct Mutant {
-  std::string id;        ///< "1.1-no-scale": exercise id and slug
-  std::string exercise;  ///< "1.1": the region that is changed; kGivenCode: the text outside the regions
+  std::string id;        ///< "1.1-no-scale": exercise id and slug; "given-…": of given code
+  std::string exercise;  ///< "1.1", of the id: the region that is changed; kGivenCode: the text outside the regions
   std::string title;     ///< "the scores are not scaled"
   std::string find;      ///< must occur exactly once in the region's body, or outside all regions of all files
   std::string replace;

@@ -21,7 +21,7 @@ const std::string mutants = "tests/01_naive_attention/mutants.toml";
 
 /// One mutant of chapter 1, and none of chapter 2.
 void only_mutant(const WorkbookCopy& book, const std::string& find, const std::string& replace) {
-  book.write(mutants, fmt::format("# One.\n\n[[mutant]]\nid = \"1.1-one\"\nexercise = \"1.1\"\ntitle = \"one\"\n"
+  book.write(mutants, fmt::format("# One.\n\n[[mutant]]\nid = \"1.1-one\"\ntitle = \"one\"\n"
                                   "find = \"{}\"\nreplace = \"{}\"\ntest = \"scores are scaled once\"\n"
                                   "diagnosis = \"no-scale\"\n",
                                   find, replace));
