@@ -27,15 +27,17 @@ std::string detail(const GateResult& result) {
 /// Where a gate's results came from; empty where it runs no trees.
 std::string kept(const GateResult& result) {
   const gates::Findings& findings = result.findings;
-  return findings.trees == 0 ? "" : fmt::format("({} of {} trees kept) ", findings.kept, findings.trees);
+  if (findings.trees == 0) return "";
+  const std::string in_full = findings.in_full == 0 ? "" : fmt::format(", {} built twice", findings.in_full);
+  return fmt::format("({} of {} trees kept{}) ", findings.kept, findings.trees, in_full);
 }
 
 void print_gate(const Session& session, const GateResult& result) {
-  fmt::print("{} {:<19} {:6.1f} s  {}{}\n",
+  fmt::print("{} {:<19} {:6.1f} s {:6.0f} cpu s  {}{}\n",
              !result.ok()       ? session.colored("FAILED", "red")
              : result.skipped() ? session.colored("skip  ", "yellow")
                                 : session.colored("ok    ", "green"),
-             result.name, result.seconds, kept(result), detail(result));
+             result.name, result.seconds, result.cpu_seconds, kept(result), detail(result));
   for (const std::string& problem : result.findings.problems) fmt::print("    {}\n", problem);
   std::fflush(stdout);
 }
@@ -49,8 +51,10 @@ json to_json(const Checked& checked) {
          {"skipped", result.skipped()},
          {"detail", result.ok() ? detail(result) : fmt::format("{}", fmt::join(result.findings.problems, "\n"))},
          {"seconds", number_json(result.seconds)},
+         {"cpu_seconds", number_json(result.cpu_seconds)},
          {"trees", result.findings.trees},
-         {"kept", result.findings.kept}});
+         {"kept", result.findings.kept},
+         {"in_full", result.findings.in_full}});
   }
   for (const gates::MutantVerdict& mutant : checked.mutants) {
     mutants.push_back({{"id", mutant.id},

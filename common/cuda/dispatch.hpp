@@ -11,6 +11,9 @@
 
 #include "common/cuda/calls.hpp"
 #include "common/cuda/kernel.hpp"
+#ifdef WORKBOOK_INSTANCES  // two kinds of builds that the book's own gates make
+#include "common/cuda/instances.hpp"
+#endif
 
 namespace workbook::cuda {
 
@@ -24,6 +27,7 @@ inline dim3 grid_of(std::int64_t blocks, const std::string& what) {
 
 /// Calls work with d as a constant, a std::integral_constant<int, d>, and gives what it gives. std::invalid_argument
 /// for a d that no kernel is built for.
+#ifndef WORKBOOK_INSTANCES
 template <class Work>
 auto with_head_dim(std::int64_t d, Work work) {
   if (d == 32) return work(std::integral_constant<int, 32>());
@@ -31,6 +35,7 @@ auto with_head_dim(std::int64_t d, Work work) {
   if (d == 128) return work(std::integral_constant<int, 128>());
   throw std::invalid_argument("d = " + std::to_string(d) + " is not supported; allowed are 32, 64 and 128");
 }
+#endif
 
 /// Tiles as constants: t.Br, t.Bc, t.warps.
 template <Tiles tiles>

@@ -10,6 +10,7 @@
 #include "common/book/mutants.hpp"
 #include "common/book/stubs.hpp"
 #include "common/gates/groups.hpp"
+#include "common/gates/instances.hpp"
 #include "common/gates/variants.hpp"
 #include "common/judge/run.hpp"
 
@@ -205,6 +206,8 @@ void check_one_wrong(Inspection& inspection, Findings& findings) {
   build_tests(workspace, inspection.chapters);
   std::vector<Mutant> wrong;
   std::vector<Variant> variants;
+  std::vector<std::set<std::string>> tests;
+  std::map<const Chapter*, std::set<std::string>> all_tests;
   for (const Chapter* chapter : inspection.chapters) {
     const std::vector<Mutant> mutants = book::load_mutants(workspace.book, *chapter);
     for (const Exercise& exercise : chapter->exercises) {
@@ -216,6 +219,8 @@ void check_one_wrong(Inspection& inspection, Findings& findings) {
         continue;
       }
       wrong.push_back(*first);
+      tests.push_back(tests_of(*chapter, *first, mutants));
+      all_tests[chapter].insert(tests.back().begin(), tests.back().end());
       variants.push_back(
           write_variant(workspace, *chapter, "mutants/" + first->id, book::apply(workspace.book, *chapter, *first)));
       variants.back().tree.first_element_only = true;
@@ -224,6 +229,9 @@ void check_one_wrong(Inspection& inspection, Findings& findings) {
       variants.back().request.until_failure = true;
     }
   }
+  note_instances(inspection, all_tests);
+  for (std::size_t i = 0; i < variants.size(); ++i)
+    variants[i].tree.flags = flags_for(inspection, *variants[i].chapter, tests[i]);
   const auto judge = [&](std::size_t i, const VariantRun& ran, Findings& found) {
     expect_others_untouched(workspace, ran, wrong[i].exercise, found);
     judge_one_wrong(workspace, wrong[i], ran.run, found);

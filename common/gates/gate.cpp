@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -62,10 +63,23 @@ std::vector<const book::Chapter*> wanted_chapters(const book::Book& book, const 
   return chapters;
 }
 
+/// What processors have spent on this process and its children that have ended.
+double cpu_seconds() {
+  double seconds = 0;
+  for (const auto who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
+    rusage usage{};
+    ::getrusage(who, &usage);
+    for (const timeval& time : {usage.ru_utime, usage.ru_stime})
+      seconds += double(time.tv_sec) + 1e-6 * double(time.tv_usec);
+  }
+  return seconds;
+}
+
 GateResult run_gate(const Gate& gate, Inspection& inspection) {
   GateResult result;
   result.name = gate.name;
   const auto start = std::chrono::steady_clock::now();
+  const double cpu_start = cpu_seconds();
   inspection.workspace.progress(gate.name);
   try {
     gate.run(inspection, result.findings);
@@ -74,6 +88,7 @@ GateResult run_gate(const Gate& gate, Inspection& inspection) {
   }
   inspection.workspace.progress("");
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  result.cpu_seconds = cpu_seconds() - cpu_start;
   return result;
 }
 
@@ -85,6 +100,7 @@ void Findings::add(const Findings& part) {
   skipped += part.skipped;
   trees += part.trees;
   kept += part.kept;
+  in_full += part.in_full;
 }
 
 std::span<const Gate> all_gates() {

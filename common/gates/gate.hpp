@@ -3,7 +3,9 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +21,7 @@ struct Findings {
   int passed = 0, skipped = 0;  ///< tests or comparisons within the gate
   std::string skip_reason;      ///< the whole gate was skipped
   int trees = 0, kept = 0;      ///< results of trees, and how many of them were kept from an earlier check
+  int in_full = 0;              ///< of these, compiled once more, with all kernels (instances.hpp)
 
   /// Takes in what a part of the gate has found. `detail` and `skip_reason` stay as they are.
   void add(const Findings& part);
@@ -41,12 +44,16 @@ struct MutantVerdict {
 
 class KeptResults;
 
+/// What tests ask of the solutions' kernels (instances.hpp), by chapter and test.
+using Noted = std::map<const book::Chapter*, std::map<std::string, std::set<std::string>>>;
+
 /// What the gates look at, and what they leave for whoever reports.
 struct Inspection {
   const judge::Workspace& workspace;
   std::vector<const book::Chapter*> chapters;  ///< those that the gates of chapters go through
   std::vector<MutantVerdict> mutants;          ///< of the gate "mutants"
   const KeptResults* results = nullptr;        ///< those of earlier checks; null: none is believed, and none kept
+  Noted noted = {};                            ///< by the gates that have needed it
 };
 
 struct Gate {
@@ -71,7 +78,7 @@ struct CheckOptions {
 struct GateResult {
   std::string name;
   Findings findings;
-  double seconds = 0;
+  double seconds = 0, cpu_seconds = 0;  ///< cpu: of all processors, this process and those that it has started
 
   bool ok() const { return findings.problems.empty(); }
   bool skipped() const { return !findings.skip_reason.empty(); }

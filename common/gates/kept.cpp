@@ -15,7 +15,7 @@ namespace {
 using judge::ChapterRun, judge::Plan, judge::Workspace;
 using nlohmann::json;
 
-constexpr int kFormat = 1;  ///< changes with what an entry holds, and with what a key leaves out
+constexpr int kFormat = 2;  ///< changes with what an entry holds, and with what a key leaves out
 
 /// A path, or words with one in them, as any clone has it.
 std::string anywhere(const Workspace& workspace, std::string text) {
@@ -71,7 +71,8 @@ json job_key(const Workspace& workspace, const worker::WorkerJob& job, Digests& 
           {"used", used},
           {"libraries", job.libraries},
           {"architecture", job.architecture},
-          {"flags", job.flags}};
+          {"flags", job.flags},
+          {"sources_flags", job.sources_flags}};
 }
 
 json request_key(const judge::RunRequest& request) {
@@ -113,7 +114,11 @@ fs::path test_program(const Workspace& workspace, const Plan& plan) {
 json run_json(const ChapterRun& run) {
   json tests = json::array();
   for (const judge::Verdict& verdict : run.tests) tests.push_back(to_json(verdict));
-  return {{"tests", tests}, {"notes", run.notes}, {"warnings", run.warnings}, {"own_warnings", run.own_warnings}};
+  return {{"tests", tests},
+          {"notes", run.notes},
+          {"warnings", run.warnings},
+          {"own_warnings", run.own_warnings},
+          {"instances", run.instances}};
 }
 ChapterRun run_from_json(const json& document, const Plan& plan) {
   ChapterRun run;
@@ -124,6 +129,7 @@ ChapterRun run_from_json(const json& document, const Plan& plan) {
   document.at("notes").get_to(run.notes);
   document.at("warnings").get_to(run.warnings);
   document.at("own_warnings").get_to(run.own_warnings);
+  document.at("instances").get_to(run.instances);
   return run;
 }
 

@@ -5,6 +5,7 @@
 
 #include "common/book/mutants.hpp"
 #include "common/gates/groups.hpp"
+#include "common/gates/instances.hpp"
 #include "common/gates/variants.hpp"
 
 namespace workbook::gates {
@@ -17,11 +18,14 @@ using judge::Result, judge::Verdict, judge::Workspace;
 /// The mutants that can be applied, each with its tree and the one test that must kill it.
 struct PlannedMutants {
   std::vector<Mutant> mutants;
-  std::vector<Variant> variants;  ///< one for each
+  std::vector<Variant> variants;             ///< one for each
+  std::vector<std::set<std::string>> tests;  ///< of each, those that its kernels are compiled for
+  std::map<const Chapter*, std::set<std::string>> all_tests;
 };
 
 void plan_mutants(const Workspace& workspace, const Chapter& chapter, PlannedMutants& planned, Findings& findings) {
-  for (const Mutant& mutant : book::load_mutants(workspace.book, chapter)) {
+  const std::vector<Mutant> mutants = book::load_mutants(workspace.book, chapter);
+  for (const Mutant& mutant : mutants) {
     try {
       const Texts texts = book::apply(workspace.book, chapter, mutant);
       planned.variants.push_back(write_variant(workspace, chapter, "mutants/" + mutant.id, texts));
@@ -34,6 +38,8 @@ void plan_mutants(const Workspace& workspace, const Chapter& chapter, PlannedMut
     planned.variants.back().request.only = mutant.test;
     planned.variants.back().request.time_limit = mutant.death == name(Result::timed_out) ? 1 : 10;
     planned.mutants.push_back(mutant);
+    planned.tests.push_back(tests_of(chapter, mutant, mutants));
+    planned.all_tests[&chapter].insert(planned.tests.back().begin(), planned.tests.back().end());
   }
 }
 
@@ -71,6 +77,9 @@ void check_mutants(Inspection& inspection, Findings& findings) {
   build_tests(workspace, inspection.chapters);
   PlannedMutants planned;
   for (const Chapter* chapter : inspection.chapters) plan_mutants(workspace, *chapter, planned, findings);
+  note_instances(inspection, planned.all_tests);
+  for (std::size_t i = 0; i < planned.variants.size(); ++i)
+    planned.variants[i].tree.flags = flags_for(inspection, *planned.variants[i].chapter, planned.tests[i]);
   std::vector<MutantVerdict>& verdicts = inspection.mutants;
   verdicts.resize(planned.mutants.size());
   const auto judge = [&](std::size_t i, const VariantRun& ran, Findings& found) {

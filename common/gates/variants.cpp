@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "common/book/files.hpp"
+#include "common/gates/instances.hpp"
 #include "common/gates/kept.hpp"
 #include "common/gates/share_cores.hpp"
 
@@ -60,6 +61,11 @@ bool take_kept(Running& all, std::size_t i) {
   return true;
 }
 
+/// Whether a variant that was built with a part of its kernels has to be built with all of them.
+bool needs_all(const VariantRun& ran) {
+  return !ran.plan.tree.flags.empty() && (!ran.compiled || asked_for_more(ran.run));
+}
+
 /// Runs a variant that is built, and keeps what it came to if nothing is wrong with it.
 void run_built(Running& all, std::size_t i, const judge::Built& built, const std::optional<FilesRead>& read) {
   VariantRun& ran = all.runs[i];
@@ -67,9 +73,27 @@ void run_built(Running& all, std::size_t i, const judge::Built& built, const std
   ran.compiled = whole != built.end() && whole->second.ok;
   if (whole != built.end() && !whole->second.ok) ran.log = whole->second.log;
   ran.run = run_plan(all.inspection.workspace, ran.plan, built, all.variants[i].request);
+  if (needs_all(ran)) return;  // it is run again
   all.judge(i, ran, all.found[i]);
   if (all.inspection.results != nullptr && read && all.found[i].problems.empty() && all.digests.stood_still())
     all.inspection.results->keep(all.keys[i], *read, ran.run);
+}
+
+/// Builds these variants in one build, and runs them.
+void build_and_run(Running& all, const std::vector<std::size_t>& to_run) {
+  const Workspace& workspace = all.inspection.workspace;
+  std::vector<judge::Plan> plans;
+  for (const std::size_t i : to_run) plans.push_back(all.runs[i].plan);
+  workspace.progress(fmt::format("building {} variants", plans.size()));
+  const judge::Built built = build_plans(workspace, plans);
+  const auto read = read_for(workspace, plans, built, all.digests);
+  const auto on_gpu = [&](std::size_t i) { return all.variants[to_run[i]].request.backend == Backend::cuda; };
+  share_cores(to_run.size(), [&](std::size_t i) {
+    if (!on_gpu(i)) run_built(all, to_run[i], built, read[i]);
+  });
+  for (std::size_t i = 0; i < to_run.size(); ++i) {
+    if (on_gpu(i)) run_built(all, to_run[i], built, read[i]);
+  }
 }
 
 }  // namespace
@@ -77,30 +101,25 @@ void run_built(Running& all, std::size_t i, const judge::Built& built, const std
 std::vector<VariantRun> run_variants(const Inspection& inspection, const std::vector<Variant>& variants,
                                      const JudgeVariant& judge, Findings& findings) {
   const Workspace& workspace = inspection.workspace;
-  std::vector<judge::Plan> plans;
-  for (const Variant& variant : variants)
-    plans.push_back(make_plan(workspace, *variant.chapter, variant.tree, variant.request));
   Running all{inspection, variants, judge};
   std::vector<std::size_t> to_run;
-  std::vector<judge::Plan> to_build;
   for (std::size_t i = 0; i < variants.size(); ++i) {
-    all.runs[i].plan = plans[i];
-    if (take_kept(all, i)) continue;
-    to_run.push_back(i);
-    to_build.push_back(plans[i]);
+    all.runs[i].plan = make_plan(workspace, *variants[i].chapter, variants[i].tree, variants[i].request);
+    if (!take_kept(all, i)) to_run.push_back(i);
   }
-  workspace.progress(fmt::format("building {} variants", to_build.size()));
-  const judge::Built built = build_plans(workspace, to_build);
-  const auto read = read_for(workspace, to_build, built, all.digests);
-  const auto on_gpu = [&](std::size_t i) { return variants[to_run[i]].request.backend == Backend::cuda; };
-  share_cores(to_run.size(), [&](std::size_t i) {
-    if (!on_gpu(i)) run_built(all, to_run[i], built, read[i]);
-  });
-  for (std::size_t i = 0; i < to_run.size(); ++i) {
-    if (on_gpu(i)) run_built(all, to_run[i], built, read[i]);
+  build_and_run(all, to_run);
+  std::vector<std::size_t> in_full;
+  for (const std::size_t i : to_run) {
+    if (!needs_all(all.runs[i])) continue;
+    in_full.push_back(i);
+    judge::Tree tree = variants[i].tree;
+    tree.flags.clear();
+    all.runs[i].plan = make_plan(workspace, *variants[i].chapter, tree, variants[i].request);
   }
+  if (!in_full.empty()) build_and_run(all, in_full);
   for (const Findings& found : all.found) findings.add(found);
   findings.trees += int(variants.size());
+  findings.in_full += int(in_full.size());
   return std::move(all.runs);
 }
 

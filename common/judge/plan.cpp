@@ -54,6 +54,13 @@ bool is_changed(const Workspace& workspace, const Chapter& chapter, const Tree& 
   return !has_same_text(own, solution) || includes_changed(workspace, chapter, tree, own);
 }
 
+/// Whether a file of the solution is compiled in a way of its own: the tree is the solution, and has flags for it.
+bool is_own(const Workspace& workspace, const Chapter& chapter, const Tree& tree, const fs::path& path) {
+  if (tree.flags.empty() || tree.folder != solutions_tree(workspace, chapter).folder) return false;
+  const std::string text = book::read_file(path);
+  return text.find("with_sizes") != std::string::npos || text.find("with_head_dim") != std::string::npos;
+}
+
 /// Whether a file compiles another one of the chapter once more, for another element than the chapter's first.
 bool is_for_other_element(const Chapter& chapter, const fs::path& path) {
   return !chapter.more_elements.empty() && fs::exists(path) &&
@@ -116,7 +123,8 @@ Tree write_graft(const Workspace& workspace, Plan& plan, const RegionInTree& in,
   Tree grafted{"grafts/" + plan.tree.name + "/" + id,
                workspace.toolchain.build_folder / "grafts" / plan.tree.name / id / chapter.name(),
                plan.tree.first_element_only,
-               {}};
+               {},
+               plan.tree.flags};
   for (const std::string& file : chapter.files) {
     const fs::path copied = workspace.book.solution(chapter, file), own = plan.tree.written() / file;
     const std::string text =
@@ -209,6 +217,7 @@ worker::WorkerJob stages_job(const Workspace& workspace, const Chapter& chapter,
   job.books_include = solutions_tree(workspace, chapter).folder;
   job.used = workspace.book.used(chapter);
   job.architecture = chapter.architecture;
+  job.sources_flags = tree.flags;
   for (const std::string& file : chapter.files) {
     // stage.cpp describes the chapter's stages on the CPU, stage.cu those of its kernels.
     const bool other_stage = backend == Backend::cpu ? is_kernel_file(file) : file == "stage.cpp";
@@ -216,7 +225,7 @@ worker::WorkerJob stages_job(const Workspace& workspace, const Chapter& chapter,
     const fs::path books_file = job.books_include / file;
     const bool books = tree.first_element_only && is_for_other_element(chapter, books_file) &&
                        has_same_text(tree.folder / file, books_file);
-    if (!books && is_changed(workspace, chapter, tree, file))
+    if (!books && (is_own(workspace, chapter, tree, books_file) || is_changed(workspace, chapter, tree, file)))
       job.sources.push_back(tree.folder / file);
     else
       job.books_sources.push_back(job.books_include / file);
@@ -230,7 +239,8 @@ worker::WorkerJob whole_job(const Workspace& workspace, const Chapter& chapter, 
   for (const char* special : {"operations.cpp", "operations.cu"}) {
     const fs::path path = workspace.book.root / "tests" / chapter.name() / special;
     if (!fs::exists(path) || (backend == Backend::cpu && is_kernel_file(special))) continue;
-    (includes_changed(workspace, chapter, tree, path) ? job.sources : job.books_sources).push_back(path);
+    const bool own = is_own(workspace, chapter, tree, path) || includes_changed(workspace, chapter, tree, path);
+    (own ? job.sources : job.books_sources).push_back(path);
   }
   return job;
 }

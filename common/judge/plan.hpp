@@ -26,6 +26,9 @@ struct Tree {
   bool first_element_only = false;
   /// Where the reader's own files lie, if those in `folder` were put together from them: markers and lines are theirs.
   std::filesystem::path as_written = {};
+  /// Of the compiler for the tree's own files. Of the solution itself these are the ones that kernels are chosen in, by
+  /// their sizes (common/cuda/dispatch.hpp).
+  std::vector<std::string> flags = {};
 
   const std::filesystem::path& written() const { return as_written.empty() ? folder : as_written; }
 };

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,9 @@ struct ChapterRun {
   std::string warnings;            ///< of the compiler, on the whole chapter
   std::string own_warnings;        ///< those in lines of exercises, in whichever build
   std::string unavailable;         ///< why nothing ran, if the backend's kernels cannot run here
-  bool finished = true;            ///< the test program got to its end; else a verdict of kWhole says how it ended
+  /// What a tree that is compiled with WORKBOOK_INSTANCES has noted (common/cuda/instances.hpp), each line once.
+  std::set<std::string> instances = {};
+  bool finished = true;  ///< the test program got to its end; else a verdict of kWhole says how it ended
 
   int count(Result result) const;
   bool none_failed() const;  ///< every test passed, or is skipped: it cannot run here

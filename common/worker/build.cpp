@@ -129,11 +129,13 @@ std::string architecture_rule(const Toolchain& toolchain, const std::string& arc
 }
 
 /// The precompiled header that a kernel file is compiled with, or empty. It is of use with the flags it was made with
-/// alone. (A build in an isolation of its own has another build folder, without it.)
+/// alone, and macros that it knows nothing of. (A build in an isolation of its own has another build folder, without
+/// it.)
 fs::path precompiled_header(const Toolchain& toolchain, Backend backend, const fs::path& source,
                             const std::vector<std::string>& flags) {
   const std::string& header = toolchain.backends.at(backend).precompiled;
-  if (header.empty() || !is_kernel_file(source) || !flags.empty()) return {};
+  const auto is_macro = [](const std::string& flag) { return flag.starts_with("-D"); };
+  if (header.empty() || !is_kernel_file(source) || !std::ranges::all_of(flags, is_macro)) return {};
   const fs::path precompiled = toolchain.build_folder / (header + ".gch");
   std::error_code ignored;
   return fs::exists(precompiled, ignored) ? precompiled : fs::path();
@@ -279,21 +281,23 @@ std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, con
     std::vector<fs::path>& objects = objects_of[job.name];
     // shared: by all jobs of this backend, whatever their architecture.
     const auto add = [&](const fs::path& source, const fs::path& include, const std::vector<fs::path>& used,
-                         bool shared = false) {
+                         const std::vector<std::string>& flags, bool shared = false) {
       std::string key = std::string(name(job.backend)) + '\n' + source.string() + '\n' + include.string();
       for (const fs::path& folder : used) key += '\n' + folder.string();
-      for (const std::string& flag : job.flags) key += '\n' + flag;
+      for (const std::string& flag : flags) key += '\n' + flag;
       const std::string architecture = shared ? "" : job.architecture;
       if (!architecture.empty()) key += '\n' + architecture;
       objects.push_back(shown_folder / "objects" / (source.stem().string() + "." + hash(key) + ".o"));
       worker.objects[source] = toolchain.root / objects.back();
       if (known_objects.insert(objects.back()).second) {
-        text += compile_step(toolchain, job.backend, source, include, used, job.flags, architecture, objects.back());
+        text += compile_step(toolchain, job.backend, source, include, used, flags, architecture, objects.back());
       }
     };
-    for (const fs::path& source : job.sources) add(source, job.include, job.used);
-    for (const fs::path& source : job.books_sources) add(source, job.books_include, job.used);
-    for (const fs::path source : backend.sources) add(source, source.parent_path(), {}, true);
+    std::vector<std::string> flags = job.flags;
+    flags.insert(flags.end(), job.sources_flags.begin(), job.sources_flags.end());
+    for (const fs::path& source : job.sources) add(source, job.include, job.used, flags);
+    for (const fs::path& source : job.books_sources) add(source, job.books_include, job.used, job.flags);
+    for (const fs::path source : backend.sources) add(source, source.parent_path(), {}, job.flags, true);
     text += link_step(toolchain, job, objects, from_root(toolchain, worker.executable));
     // What an earlier link had to say is not this one's.
     std::error_code ignored;

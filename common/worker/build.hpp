@@ -56,6 +56,7 @@ struct WorkerJob {
   std::vector<std::string> libraries = {};       ///< what it is linked with beyond what every worker is
   std::string architecture = {};                 ///< that nvcc compiles it for, "sm_90a"; empty: the toolchain's
   std::vector<std::string> flags = {};           ///< of the compiler, behind its own
+  std::vector<std::string> sources_flags = {};   ///< behind those, for `sources` alone
 };
 
 struct WorkerBuilt {

@@ -324,6 +324,24 @@ TEST_CASE("kernels are compiled with the precompiled header, and anew when it ch
   job.flags = {"-O0", "-g"};  // other flags than it was precompiled with
   job.name = "a.debug";
   CHECK_THAT(build_workers(book.toolchain, {job}).at("a.debug").log, ContainsSubstring("number"));
+  job.flags.clear();
+  job.sources_flags = {"-DOTHER=1,2"};  // a macro that it knows nothing of
+  CHECK(result_of(build_workers(book.toolchain, {job}).at("a.debug")) == 6);
+}
+
+TEST_CASE("flags of a job's own sources reach none of the book's, which other jobs share") {
+  Book book;
+  book.write("src/own.cpp",
+             "int books();\n#ifndef NUMBER\n#define NUMBER 0\n#endif\nint main() { return 10 * NUMBER + books(); }");
+  book.write("src/books.cpp", "#ifdef NUMBER\n#error no\n#endif\nint books() { return 2; }");
+  WorkerJob plain{"plain", Backend::cpu, {book / "src/own.cpp"}, book / "src", {book / "src/books.cpp"}, book / "src"};
+  WorkerJob other = plain;
+  other.name = "other";
+  other.sources_flags = {"-DNUMBER=4"};
+  const auto built = build_workers(book.toolchain, {plain, other});
+  CHECK(result_of(built.at("plain")) == 2);
+  CHECK(result_of(built.at("other")) == 42);
+  CHECK(built.at("plain").objects.at(book / "src/books.cpp") == built.at("other").objects.at(book / "src/books.cpp"));
 }
 
 TEST_CASE("where nothing can be written no old program is taken for a new one") {

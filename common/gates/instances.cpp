@@ -1,0 +1,66 @@
+#include "common/gates/instances.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace workbook::gates {
+
+using book::Chapter;
+using judge::Result;
+
+void note_instances(Inspection& inspection, const std::map<const Chapter*, std::set<std::string>>& tests) {
+  const judge::Workspace& workspace = inspection.workspace;
+  std::vector<Variant> variants;
+  for (const auto& [chapter, names] : tests) {
+    const Backend backend = first_backend(workspace, *chapter);
+    if (backend != Backend::sim || !workspace.toolchain.counts_on(backend)) continue;
+    for (const std::string& test : names) {
+      if (inspection.noted[chapter].contains(test)) continue;
+      Variant& variant = variants.emplace_back();
+      variant.chapter = chapter;
+      variant.tree = {"check/noted", solutions_tree(workspace, *chapter).folder, /*first_element_only=*/true};
+      variant.tree.flags = {"-DWORKBOOK_INSTANCES"};
+      variant.request.backend = backend;
+      variant.request.only = test;
+    }
+  }
+  const auto any = [](std::size_t, const VariantRun&, Findings&) {};  // a test may well end early here
+  Findings found;
+  const std::vector<VariantRun> runs = run_variants(inspection, variants, any, found);
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const judge::ChapterRun& run = runs[i].run;
+    const bool ran = runs[i].compiled && run.tests.size() == 1 && run.count(Result::skipped) == 0;
+    if (ran) inspection.noted[variants[i].chapter][variants[i].request.only] = run.instances;
+  }
+}
+
+std::set<std::string> tests_of(const Chapter& chapter, const book::Mutant& mutant,
+                               const std::vector<book::Mutant>& mutants) {
+  std::set<std::string> tests{mutant.test};
+  const auto first = std::ranges::find(mutants, mutant.exercise, &book::Mutant::exercise);
+  if (first->id == mutant.id && mutant.exercise != book::kGivenCode && !chapter.whole_tests.empty())
+    tests.insert(chapter.whole_tests.front());
+  return tests;
+}
+
+std::vector<std::string> flags_for(const Inspection& inspection, const Chapter& chapter,
+                                   const std::set<std::string>& tests) {
+  const auto noted = inspection.noted.find(&chapter);
+  if (noted == inspection.noted.end()) return {};
+  std::set<std::string> numbers;
+  for (const std::string& test : tests) {
+    const auto found = noted->second.find(test);
+    if (found == noted->second.end()) return {};
+    numbers.insert(found->second.begin(), found->second.end());
+  }
+  if (numbers.empty()) numbers.insert("0");  // no number of any
+  return {fmt::format("-DWORKBOOK_INSTANCES={}u", fmt::join(numbers, "u,"))};
+}
+
+bool asked_for_more(const judge::ChapterRun& run) {
+  return std::ranges::any_of(run.instances, [](const std::string& line) { return line.ends_with(" left out"); });
+}
+
+}  // namespace workbook::gates

@@ -1,0 +1,30 @@
+// A wrong answer that one test is to find out is compiled with the kernels alone that this test asks for first: most of
+// the time of a compiler goes into others. Which they are is seen on the solution, compiled so that it notes them
+// (common/cuda/instances.hpp). Should a wrong answer come to ask for another one, it is compiled in full and run again
+// (run_variants).
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/book/mutants.hpp"
+#include "common/gates/variants.hpp"
+
+namespace workbook::gates {
+
+/// Sees to it that inspection.noted has these tests of chapters, as far as they run here and on the simulator.
+void note_instances(Inspection& inspection, const std::map<const book::Chapter*, std::set<std::string>>& tests);
+
+/// The tests that kernels of a chapter's mutant are compiled for: its own, and, of the first mutant of an exercise, one
+/// of the whole chapter: the gate "one wrong" runs those.
+std::set<std::string> tests_of(const book::Chapter& chapter, const book::Mutant& mutant,
+                               const std::vector<book::Mutant>& mutants);
+/// The compiler's flags for a tree that these tests run on; none if that is not known of one of them.
+std::vector<std::string> flags_for(const Inspection& inspection, const book::Chapter& chapter,
+                                   const std::set<std::string>& tests);
+
+/// Whether a run has asked for a kernel that was left out: it says nothing of the tree.
+bool asked_for_more(const judge::ChapterRun& run);
+
+}  // namespace workbook::gates

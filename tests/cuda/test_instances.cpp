@@ -1,0 +1,62 @@
+// Builds of the gates' own: one that notes which sizes are asked for, and one of those sizes alone.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <cstdlib>
+
+#include "common/worker/worker.hpp"
+#include "tests/worker/fixtures/fixtures.hpp"
+
+using namespace workbook;
+using namespace workbook::worker;
+namespace fs = std::filesystem;
+
+namespace {
+
+Worker build(const std::string& name, const std::string& flag) {
+  const fs::path folder = fs::path(WORKBOOK_SOURCE) / "tests/cuda/fixtures";
+  WorkerJob job{"choice_" + name, Backend::sim, {folder / "choice.cu"}, folder};
+  job.sources_flags = {flag};
+  const WorkerBuilt built =
+      build_workers(toolchain_for(fs::path(WORKBOOK_BINARY) / "tests/cuda/built"), {job}).at(job.name);
+  if (!built.ok) throw std::runtime_error(built.log);
+  return Worker(built.executable);
+}
+
+float choose(Worker& worker, int d, int Br) {
+  Call call("choose");
+  call.number("d", d).number("Br", Br).output<float>("chosen", 1);
+  return worker.call(call).output<float>("chosen").at(0);
+}
+
+}  // namespace
+
+TEST_CASE("a build notes which sizes are asked for, and one of these alone stops at any other and says so") {
+  const TemporaryFolder folder;
+  const fs::path file = folder / "noted";
+  const auto noted = [&] {
+    const std::string text = fs::exists(file) ? file_text(file) : "";
+    fs::remove(file);
+    return text;
+  };
+  ::setenv("WORKBOOK_INSTANCES_FILE", file.c_str(), 1);
+  Worker noting = build("noting", "-DWORKBOOK_INSTANCES");
+  CHECK(choose(noting, 64, 32) == 32064);
+  const std::string number = noted();
+  CHECK(choose(noting, 64, 32) == 32064);
+  CHECK(noted() == number);  // the same again
+  CHECK(choose(noting, 128, 32) == 32128);
+  CHECK(choose(noting, 64, 64) == 64064);
+  const std::string others = noted();
+  CHECK(others.find(number) == std::string::npos);
+  CHECK(std::ranges::count(others, '\n') == 2);
+
+  Worker one = build("one", "-DWORKBOOK_INSTANCES=" + number.substr(0, number.find('\n')) + "u");
+  CHECK(choose(one, 64, 32) == 32064);
+  CHECK(noted().empty());
+  CHECK_THROWS_AS(choose(one, 64, 64), Failure);
+  CHECK(noted().ends_with(" left out\n"));
+  Worker none = build("none", "-DWORKBOOK_INSTANCES=0u");
+  CHECK_THROWS_AS(choose(none, 64, 32), Failure);
+  CHECK(noted() == number.substr(0, number.find('\n')) + " left out\n");
+  ::unsetenv("WORKBOOK_INSTANCES_FILE");
+}
