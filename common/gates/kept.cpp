@@ -142,7 +142,7 @@ std::optional<ChapterRun> run_of(const fs::path& entry, const std::string& key, 
     const json document = json::parse(text.substr(line + 1));
     if (document.at("key") != key) return {};
     for (const auto& [file, digest] : document.at("read").items())
-      if (digests.of(file) != digest) return {};
+      if (digests.of(file) != digest.get<std::string>()) return {};
     return run_from_json(document.at("run"), plan);
   } catch (const std::exception&) {  // deleted meanwhile, or another form: there is no such result
     return {};
