@@ -3,11 +3,15 @@
 ./workbook bench --peers runs this. Reads one JSON document from the file named as its argument:
   {"budget": seconds a shape, "shapes": [{"pass": "forward", "causal": false, "B": 1, "H": 32, "N": 4096, "d": 64}, ...],
    "libraries": [path of a shared library, ...]}
-A library is a peer by its file's name (fa3.so: "fa3"), in the forward pass. It exports
+A library is a peer by its file's name (fa3.so: "fa3"), in the passes that it exports:
   int forward(const void* Q, const void* K, const void* V, void* O, float* LSE, int heads, int Nq, int Nk, int d,
               int causal, float scale, cudaStream_t stream)
-with fp16 tensors of shape (heads, N, d), heads = B·H, LSE of (heads, Nq), and returns a cudaError_t. It is timed only
-where its O is that of PyTorch, up to the rounding of fp16.
+  int backward(const void* Q, const void* K, const void* V, const void* O, const void* dO, const float* LSE, void* dQ,
+               void* dK, void* dV, float* rows, float* dQ_sum, int heads, int Nq, int Nk, int d, int causal,
+               float scale, cudaStream_t stream)
+with fp16 tensors of shape (heads, N, d), heads = B·H, LSE of (heads, Nq); rows and dQ_sum are memory for it, two floats
+for each query and d, with Nq filled up to a multiple of 128. Both return a cudaError_t. A library is timed only where
+its results are those of PyTorch, up to the rounding of fp16.
 
 Writes one JSON object a line to descriptor 3: first {"environment": {...}} or {"missing": why nothing can be timed},
 then for each shape and peer {"name", "library", "shape", "result", "message", "seconds": [...], "extra_bytes"}.
@@ -110,18 +114,25 @@ def measure_backend(shape, backend, budget):
         return timed(gradients, shape, budget)
 
 
-def measure_library(shape, forward, budget):
+def pointers(tensors):
+    return [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
+
+
+def numbers_of(shape):
+    """The arguments behind the tensors."""
     B, H, N, d = (shape[key] for key in "BHNd")
-    sets = tensors_of(shape, False)
-    lse = torch.empty(B * H, N, device="cuda")
     stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    return B * H, N, N, d, int(shape["causal"]), ctypes.c_float(1 / math.sqrt(d)), stream
+
+
+def measure_forward(shape, library, budget):
+    sets = tensors_of(shape, False)
+    lse = torch.empty(shape["B"] * shape["H"], shape["N"], device="cuda")
 
     def call(i):
         Q, K, V = sets[i % len(sets)][:3]
         O = torch.empty_like(Q)
-        pointers = [ctypes.c_void_p(t.data_ptr()) for t in (Q, K, V, O, lse)]
-        scale = ctypes.c_float(1 / math.sqrt(d))
-        error = forward(*pointers, B * H, N, N, d, int(shape["causal"]), scale, stream)
+        error = library.forward(*pointers((Q, K, V, O, lse)), *numbers_of(shape))
         if error != 0:
             raise RuntimeError(f"forward() returned {error}")
         return O
@@ -135,6 +146,34 @@ def measure_library(shape, forward, budget):
     return timed(call, shape, budget)
 
 
+def measure_backward(shape, library, budget):
+    B, H, N, d = (shape[key] for key in "BHNd")
+    sets = tensors_of(shape, False)
+    rows = B * H * ((N + 127) // 128 * 128)
+    scratch = [torch.empty(rows * floats, device="cuda") for floats in (2, d)]
+    flash = torch.ops.aten._scaled_dot_product_flash_attention
+    results = [flash(*s[:3], is_causal=shape["causal"])[:2] for s in sets]  # O and LSE
+
+    def call(i):
+        Q, K, V, dO = sets[i % len(sets)]
+        gradients = [torch.empty_like(Q) for _ in range(3)]
+        tensors = (Q, K, V, results[i % len(sets)][0], dO, results[i % len(sets)][1], *gradients, *scratch)
+        error = library.backward(*pointers(tensors), *numbers_of(shape))
+        if error != 0:
+            raise RuntimeError(f"backward() returned {error}")
+        return gradients
+
+    got = call(0)
+    Q, K, V, dO = (tensor.clone().requires_grad_(True) for tensor in sets[0])
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        O = scaled_dot_product_attention(Q, K, V, is_causal=shape["causal"])
+    for name, mine, expected in zip(("dQ", "dK", "dV"), got, torch.autograd.grad(O, (Q, K, V), dO)):
+        difference = ((mine.float() - expected.float()).norm() / expected.float().norm()).item()
+        if not difference <= 4e-3:  # both round P and dS to fp16, and the gradients
+            raise RuntimeError(f"its {name} differs from PyTorch's by {difference:.3g} of its norm")
+    return timed(call, shape, budget)
+
+
 def main():
     with open(sys.argv[1], encoding="utf-8") as file:
         request = json.load(file)
@@ -145,13 +184,14 @@ def main():
             "cuDNN": str(torch.backends.cudnn.version()),
         }
     )
-    peers = [(name, "PyTorch", measure_backend, backend) for name, backend in BACKENDS]
-    for path in map(pathlib.Path, request.get("libraries", [])):
-        peers.append((path.stem, path.name, measure_library, ctypes.CDLL(str(path)).forward))
+    passes = {"forward": measure_forward, "backward": measure_backward}
+    libraries = [(path, ctypes.CDLL(str(path))) for path in map(pathlib.Path, request.get("libraries", []))]
     for shape in request["shapes"]:
+        peers = [(name, "PyTorch", measure_backend, backend) for name, backend in BACKENDS]
+        for path, exports in libraries:
+            if hasattr(exports, shape["pass"]):
+                peers.append((path.stem, path.name, passes[shape["pass"]], exports))
         for name, library, measure, of in peers:
-            if measure is measure_library and shape["pass"] != "forward":
-                continue
             answer = {"name": name, "library": library, "shape": shape, "result": "ok", "message": "", "seconds": [], "extra_bytes": None}
             try:
                 answer["seconds"], answer["extra_bytes"] = measure(shape, of, request["budget"])
