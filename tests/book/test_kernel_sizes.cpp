@@ -138,7 +138,13 @@ TEST_CASE("kernel files and kernels can be read at one go") {
                            "12_fp8/tiles.hpp",
                            "12_fp8/rounding.cu",
                            "12_fp8/rounding.hpp",
-                           "12_fp8/fp8.cu"}) {
+                           "12_fp8/fp8.cu",
+                           "13_backward_wgmma/blocks.hpp",
+                           "13_backward_wgmma/phases.hpp",
+                           "13_backward_wgmma/dQ.hpp",
+                           "13_backward_wgmma/consumer.hpp",
+                           "13_backward_wgmma/prepare_rows.hpp",
+                           "13_backward_wgmma/backward_wgmma.cu"}) {
     INFO(file);
     const std::string text = book::read_file(fs::path(WORKBOOK_SOURCE) / "solutions" / file);
     CHECK(std::ranges::count(text, '\n') <= 250);

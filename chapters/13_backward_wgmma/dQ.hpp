@@ -1,0 +1,133 @@
+// Chapter 13: dQ, which every key has a part in. Within a block dS goes through shared memory, and each consumer forms
+// half of a row block's dQ over all 128 keys; between blocks TMA adds the halves to a sum in device memory, in any
+// order or by turns.
+//
+// Source: Shah et al. 2024 (FlashAttention-3), appendix B.1 (a warp for dQ); PTX ISA, "stmatrix",
+// "cp.reduce.async.bulk".
+#pragma once
+
+#include "phases.hpp"
+
+namespace ch13 {
+namespace {
+
+// In registers dS is transposed, in shared memory it is not: a row of smem.dS is a query, since dQ = dS K takes it as
+// its left operand, K-major. A consumer's 64 keys are a section. stmatrix_x4_trans stores four parts (8, 8), each
+// transposed: lane 8m + r says where column r of part m goes, 16 bytes. The parts of an operand (16 keys, 16 queries):
+//   0: keys 0 to 7, queries 0 to 7       2: keys 0 to 7, queries 8 to 15
+//   1: keys 8 to 15, queries 0 to 7      3: keys 8 to 15, queries 8 to 15
+// Then dQ = dS K: a consumer has 64 rows, or 64 columns (T::dQ_by_rows), of it, and all 128 keys.
+//
+// TODO(13.6) dSᵀ of this consumer, 16 queries an instruction, swizzled. And dQ: a fence; a product for each 16 keys, of
+// which the first has dQ for its output alone; a group (about 20 lines).
+// BEGIN 13.6
+template <class Element, int rows, int parts>
+__device__ __forceinline__ void store_dS(Element (&section)[rows][64],
+                                         const Fragment<Element, 4> (&dS)[parts]) {
+  WORKBOOK_TODO(13.6);
+}
+template <class T>
+__device__ __forceinline__ void start_dQ(typename T::HalfOfdQ& dQ,
+                                         const Tile<typename T::Element, T::Bc, T::Br>& dS,
+                                         const Tile<typename T::Element, T::d, T::Bc>& K, int consumer) {
+  WORKBOOK_TODO(13.6);
+}
+// END 13.6
+
+/// Where a row block's dQ begins in dQ_sum, and how many floats of it a consumer has. There they are as the threads
+/// hold them: four neighbours for each thread of the consumer, then four for each thread, and so on.
+template <class T>
+__device__ __forceinline__ float* place_in_dQ_sum(float* dQ_sum, int head, int row_block, int Nq) {
+  return dQ_sum + (std::int64_t(head) * padded(Nq) + row_block * T::Br) * T::d;
+}
+template <class T>
+constexpr int half_of_dQ = T::Br* T::d / 2;
+
+/// Whose turn it is to add to a row block: the number that `place` holds, which is `number` when this block's turn has
+/// come. Column blocks take turns from the last one that any query of the row block sees to the first.
+struct Turn {
+  int* place;
+  int number;
+};
+template <class T>
+__device__ __forceinline__ Turn turn_of(const Call& call, const Work<T>& work, int row_block) {
+  const int last_query = (row_block + 1) * T::Br - 1;
+  const int last_seen = min(call.Nk - 1, call.causal ? last_query + call.Nk - call.Nq : call.Nk - 1);
+  return {call.turns + 1 + std::int64_t(work.head) * (padded(call.Nq) / 64) + row_block,
+          last_seen / T::Bc - work.column_block};
+}
+/// By one thread.
+__device__ __forceinline__ void wait_for(const Turn& turn) {
+  while (*static_cast<volatile int*>(turn.place) != turn.number) {
+  }
+  __threadfence();  // the additions of this turn come after those that the number stands for
+}
+/// By the same thread, when its additions are in device memory.
+__device__ __forceinline__ void end_turn(const Turn& turn) {
+  cp_async_bulk_wait_group<0>();
+  __threadfence();  // they come before the next number
+  atomicAdd(turn.place, 1);
+}
+
+// Half of a row block's dQ goes from a consumer to the writer, by its place in smem.dQ. Two barriers with numbers are
+// the consumer's (+ its number): dQ_empty, where it waits until its place is free, and dQ_full, where the writer waits
+// until it is filled. 128 threads are the consumer, 32 the writer's warp; those that need not wait arrive.
+//
+// The writer: at first both places are free. Then for each row block, of each consumer: one lane starts the addition
+// and ends a group. A place is free again when its addition has read it, that is, the older group of two first. After
+// the last row block nobody waits for a place.
+//
+// TODO(13.7) Both sides of the hand-over. dQ goes to its place four elements at a time, as place_in_dQ_sum says; then
+// it is shown to TMA. A turn, if there are turns, is around the additions of a row block: one lane waits for it before
+// the first and ends it after the last (about 30 lines).
+// BEGIN 13.7
+template <class T>
+__device__ __forceinline__ void hand_over_dQ(typename T::Shared& smem, const typename T::HalfOfdQ& dQ,
+                                             int consumer) {
+  WORKBOOK_TODO(13.7);
+}
+template <class T>
+__device__ __forceinline__ void write_dQ(typename T::Shared& smem, const Call& call, const Work<T>& work) {
+  WORKBOOK_TODO(13.7);
+}
+// END 13.7
+
+/// dQ = scale·dQ_sum, a block for each row block: through shared memory, so that a row leaves in whole lines.
+template <class T>
+__global__ void __launch_bounds__(256) finish_dQ(float* dQ_sum,                         // (heads, padded(Nq), d)
+                                                 typename T::Element* __restrict__ dQ,  // (heads, Nq, d)
+                                                 int row_blocks, int Nq, float scale) {
+  using Element = typename T::Element;
+  struct Rows {
+    alignas(16) Element tile[T::Br][T::d + 8];  // padded by 16 bytes: eight rows begin in different banks
+    SHARED_LAYOUT(Rows, tile);
+  };
+  auto& smem = workbook::cuda::dynamic_shared<Rows>();
+  const int head = blockIdx.x / row_blocks, row_block = blockIdx.x % row_blocks;
+  const int consumer = threadIdx.x / 128, thread = threadIdx.x % 128;
+  const float* const sum = place_in_dQ_sum<T>(dQ_sum, head, row_block, Nq) + consumer * half_of_dQ<T>;
+#pragma unroll
+  for (int i = 0; i < half_of_dQ<T> / 128 / 4; ++i) {
+    const float4 four = reinterpret_cast<const float4*>(sum)[i * 128 + thread];
+#pragma unroll
+    for (int e = 0; e < 4; e += 2) {
+      const auto [row, column] = place_in_D(thread, 4 * i + e);
+      Element* const pair =
+          T::dQ_by_rows ? &smem.tile[64 * consumer + row][column] : &smem.tile[row][64 * consumer + column];
+      *reinterpret_cast<std::uint32_t*>(pair) =
+          cvt_rn_x2<Element>((e == 0 ? four.x : four.z) * scale, (e == 0 ? four.y : four.w) * scale);
+    }
+  }
+  __syncthreads();  // the rows are there
+  constexpr int chunks = T::d / 8;
+#pragma unroll
+  for (int i = threadIdx.x; i < T::Br * chunks; i += 256) {
+    const int row = i / chunks, query = row_block * T::Br + row;
+    if (query < Nq)
+      reinterpret_cast<uint4*>(dQ)[(std::int64_t(head) * Nq + query) * chunks + i % chunks] =
+          *reinterpret_cast<const uint4*>(&smem.tile[row][i % chunks * 8]);
+  }
+}
+
+}  // namespace
+}  // namespace ch13

@@ -1,0 +1,48 @@
+// Chapter 13's kernels as stages, given: what they are built for, the memory that they need, and how to start them. The
+// first one is the chapter's; its variants are the steps to it, ./workbook trace 13 --set step=1, and
+// deterministic=1, in which the additions to dQ come by turns. The last one is the same for bf16, and its operation is
+// "backward_bfloat16".
+#include "common/cuda/stage.hpp"
+
+#include "backward_wgmma.hpp"
+
+namespace ch13 {
+namespace {
+
+using workbook::cuda::BackwardStage, workbook::cuda::ExtraMemory, workbook::cuda::scratch, workbook::cuda::Stage;
+
+template <class Element, int step = last_step, bool in_turns = false>
+BackwardStage<Element> stage_for() {
+  BackwardStage<Element> stage{
+      .head_dims = {64, 128},
+      .tiles = built,
+      .shared_bytes = [](int d, const GradientTiles& tiles) { return shared_bytes<Element>(d, tiles, step); },
+      .compute = 90,         // TMA,
+      .compute_only = true,  // wgmma and setmaxnreg
+      .extra = {scratch<float>("lse_log2", padded_rows), scratch<float>("D", padded_rows),
+                scratch<float>("dQ_sum", dQ_sum_size)},
+      .launch =
+          [](const BackwardCall<Element>& call, const GradientTiles& tiles, const ExtraMemory& extra) {
+            int* turns = in_turns ? extra.array<int>("turns") : nullptr;
+            backward(call, nullptr,
+                     {extra.array<float>("lse_log2"), extra.array<float>("D"), extra.array<float>("dQ_sum"), turns},
+                     tiles, step);
+          },
+  };
+  if (in_turns) stage.extra.push_back(scratch<int>("turns", turn_count));
+  return stage;
+}
+
+BackwardStage<half> with_variants() {
+  BackwardStage<half> stage = stage_for<half>();
+  stage.variants = {{"step", 1, stage_for<half, 1>()},
+                    {"step", 2, stage_for<half, 2>()},
+                    {"step", 3, stage_for<half, 3>()},
+                    {"deterministic", 1, stage_for<half, last_step, true>()}};
+  return stage;
+}
+
+const Stage stage = with_variants(), bf16_stage = stage_for<__nv_bfloat16>();
+
+}  // namespace
+}  // namespace ch13

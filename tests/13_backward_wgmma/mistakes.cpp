@@ -1,0 +1,130 @@
+// What goes wrong where the backward pass is divided between a producer, two consumers and a writer, beside the
+// mistakes of chapter 9. In dQ's model the rows are queries, in dK's and dV's keys; `owned` is Bc and `passing` is Br.
+// A consumer has 64 keys of 128; of dQ it forms 64 rows where d = 64, and 64 columns where d = 128.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "common/judge/mistakes.hpp"
+
+namespace workbook::test {
+namespace {
+
+using judge::GradientModel, judge::Index, judge::round_down;
+using Table = judge::MistakeTable<GradientModel>;
+using Place = GradientModel::Place;
+
+bool of_queries(const GradientModel& m) {
+  return m.of_queries;
+}
+bool of_keys(const GradientModel& m) {
+  return !m.of_queries;
+}
+
+/// 13.1 and 13.3: S, P and dS. (i, j): a query and a key.
+Table scores() {
+  Table table;
+  table.add("first-64-columns", "for d = 128 the second section, columns 64 to 127, has no part in S and dP",
+            [](GradientModel& m) {
+              m.of_keys_in_scores = [](Index row, Index column) {
+                return column < 64 ? Place{row, column} : GradientModel::nowhere;
+              };
+            });
+  table.add("columns-one-behind", "the first 16 columns have twice their part in S and dP, and the last 16 none",
+            [](GradientModel& m) {
+              m.of_keys_in_scores = m.of_queries_in_scores = [](Index row, Index column) {
+                return Place{row, column < 16 ? column : column - 16};
+              };
+            });
+  table.add("consumer-0-keys", "both consumers form S and dP of the first 64 keys", [](GradientModel& m) {
+    m.of_keys_in_scores = [](Index row, Index column) { return Place{round_down(row, 128) + row % 64, column}; };
+  });
+  table.add("lse-by-halves",
+            "of a lane's two queries the LSE is taken by the key's half, e / 2: a query is a column, e % 2",
+            [](GradientModel& m) {
+              m.query_of_D = m.query_of;
+              m.query_of = [](Index i, Index j) { return round_down(i, 2) + j % 16 / 8; };
+            });
+  table.add("first-line", "every row block takes the LSE and D of the head's first queries",
+            [](GradientModel& m) { m.query_of = [Br = m.passing](Index i, Index) { return i % Br; }; });
+  return table;
+}
+
+/// 13.4: the mask.
+Table masks() {
+  Table table(&GradientModel::causal);
+  table.add("border-early", "eights of queries are passed over of which some do not see all of a warp's 16 keys",
+            [](GradientModel& m) {
+              m.sees = [right = m](Index i, Index j) {
+                const Index visible = i + right.offset() + 1, eight = round_down(i, 8) + right.offset() + 1;
+                return j < visible || round_down(j, 16) + 16 <= eight + 8;
+              };
+            });
+  table.add("mask-one-fewer", "the causal mask is off by one: a query does not see its own key", [](GradientModel& m) {
+    m.sees = [right = m](Index i, Index j) {
+      const Index visible = i + right.offset() + 1, eight = round_down(i, 8) + right.offset() + 1;
+      return j + 1 < visible || (j < visible && round_down(j, 16) + 16 <= eight);
+    };
+  });
+  return table;
+}
+
+/// 13.5: dK and dV.
+Table products() {
+  Table table(of_keys);
+  table.add("first-16-queries", "{P} of all queries of a row block is multiplied with the rows of its first 16",
+            [](GradientModel& m) {
+              m.right_row = [Br = m.passing](Index other) { return round_down(other, Br) + other % 16; };
+            });
+  return table;
+}
+
+/// 13.6 and 13.7: dQ.
+Table dQ() {
+  Table table(of_queries);
+  table.add("parts-not-transposed",
+            "each part (8, 8) of dS lies in shared memory as the registers hold it: a row there has to be a query",
+            [](GradientModel& m) {
+              m.in_left = [](Index i, Index j, int) {
+                return Place{round_down(i, 8) + j % 8, round_down(j, 8) + i % 8};
+              };
+            });
+  table.add("dS-swizzled-on-one-side",
+            "dS is stored without a swizzle: chunk c of row r has to lie at c ^ r % 8, where wgmma looks for it",
+            [](GradientModel& m) {
+              m.in_left = [](Index i, Index j, int) {
+                return Place{i, round_down(j, 64) + ((j % 64 / 8) ^ (i % 8)) * 8 + j % 8};
+              };
+            });
+  table.add("same-half-of-dQ", "both consumers form the same half of dQ: rows 0 to 63 for d = 64, columns for d = 128",
+            [](GradientModel& m) {
+              if (m.d() == 64) {
+                m.in_left = [](Index i, Index j, int) { return Place{round_down(i, 128) + i % 64, j}; };
+              } else {
+                m.in_right = [](Index row, Index column) { return Place{row, column % 64}; };
+              }
+            });
+  table.add("halves-exchanged", "each consumer's half of dQ is added where the other's belongs", [](GradientModel& m) {
+    if (m.d() == 64) {
+      m.in_left = [](Index i, Index j, int) { return Place{i ^ 64, j}; };
+    } else {
+      m.in_right = [](Index row, Index column) { return Place{row, column ^ 64}; };
+    }
+  });
+  return table;
+}
+
+Table gradients() {
+  Table table;
+  for (const Table& part : {scores(), masks(), products(), dQ()}) table.add(part);
+  return table;
+}
+
+const judge::Declared declared({.chapter = "13_backward_wgmma",
+                                .uses = {"09_backward_registers", "11_wgmma"},
+                                .gradients = gradients(),
+                                .claimed = {},
+                                .without_mutant = {}});
+
+}  // namespace
+}  // namespace workbook::test
