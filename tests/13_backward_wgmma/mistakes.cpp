@@ -123,7 +123,7 @@ Table gradients() {
 const judge::Declared declared({.chapter = "13_backward_wgmma",
                                 .uses = {"09_backward_registers", "11_wgmma"},
                                 .gradients = gradients(),
-                                .claimed = {},
+                                .claimed = judge::words("dQ-added"),
                                 .without_mutant = {}});
 
 }  // namespace

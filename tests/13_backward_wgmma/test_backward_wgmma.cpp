@@ -413,7 +413,7 @@ TEST_CASE("each half of dQ is added once, by TMA", "[13.7]") {
                  "a half of dQ is added more or less often than once", "traffic");
     expect_count(reply, "dQ_sum.bulk_reduce_bytes", column_blocks * elements * 4,
                  fmt::format("each column block adds 4 bytes to every element of dQ, d={}", d),
-                 "a half of dQ is added in part, or twice", "traffic");
+                 "a half of dQ is added in part, or twice", "dQ-added");
     expect_count(reply, "dQ_sum.atomic_requests", 0, "no thread adds by itself", "dQ is added by threads", "traffic");
   }
 }

@@ -47,9 +47,11 @@ struct Subject {
     return worker::backward(operation, problem, problem.element, numbers(),
                             [&](const worker::Call& call) { return worker->call(call); });
   }
-  /// Whether blocks add to dQ in whatever order they come: chapter 9's, unless they take turns; chapter 6's variant.
+  /// Whether blocks add to dQ in whatever order they come: chapters 9's and 13's, unless they take turns; chapter 6's
+  /// variant.
   bool adds_in_any_order() const {
-    return stage.number == "atomic" || (chapter->number == 9 && stage.number != "deterministic");
+    return stage.number == "atomic" ||
+           ((chapter->number == 9 || chapter->number == 13) && stage.number != "deterministic");
   }
 };
 
