@@ -61,10 +61,9 @@ std::string isolation(const Session& session) {
   worker::build_targets(session.toolchain, {"workbook_isolate"});
   const std::filesystem::path program = session.toolchain.build_folder / "bin" / "workbook_isolate";
   if (!std::filesystem::exists(program)) return "";  // built without libseccomp
-  const int landlock = std::atoi(worker::run_command({program.string(), "landlock"}).output.c_str());
-  if (::geteuid() != 0 && landlock < 1) return "";
-  return fmt::format("libseccomp{}{}", ::geteuid() == 0 ? ", another user" : "",
-                     landlock > 0 ? fmt::format(", Landlock {}", landlock) : "");
+  const bool view = worker::run_command({program.string(), "view"}).exit_code == 0;
+  if (::geteuid() != 0 && !view) return "";
+  return fmt::format("libseccomp{}{}", ::geteuid() == 0 ? ", another user" : "", view ? ", a root of its own" : "");
 }
 
 struct DoctorOptions {

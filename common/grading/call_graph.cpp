@@ -1,16 +1,34 @@
 #include "common/grading/call_graph.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <regex>
 #include <sstream>
 
+#include "common/book/files.hpp"
+#include "common/judge/object.hpp"
+
 namespace workbook::grading {
 
 const std::vector<std::string>& call_graph_flags() {
-  static const std::vector<std::string> flags{"-O0", "-fcallgraph-info", "-fno-sanitize=thread",
+  static const std::vector<std::string> flags{"-O0",
+                                              "-fcallgraph-info",
+                                              "-ffunction-sections",
+                                              "-fdata-sections",
+                                              "-fno-sanitize=thread",
                                               "-D__forceinline__=inline"};
   return flags;
+}
+
+std::string calls_of(const std::filesystem::path& object) {
+  const auto calls = std::filesystem::path(object).replace_extension(".ci");
+  if (!std::filesystem::exists(calls) || !std::filesystem::exists(object)) return "";
+  std::string text = book::read_file(calls);
+  for (const auto& [from, to] : judge::references(object))
+    text += fmt::format("edge: {{ sourcename: \"{}\" targetname: \"{}\" }}\n", from, to);
+  return text;
 }
 
 void CallGraph::add(const std::string& text) {
@@ -22,9 +40,12 @@ void CallGraph::add(const std::string& text) {
   for (std::string line; std::getline(lines, line);) {
     if (line.size() > 100000)
       continue;  // a name without end; a function that is missed so has its exercise judged on the whole
-    if (line.starts_with("edge") && std::regex_match(line, found, edge)) calls_[found[1]].insert(found[2]);
+    // What one file alone knows has the file's name in front.
+    const auto symbol = [](const std::string& name) { return name.substr(name.rfind(':') + 1); };
+    if (line.starts_with("edge") && std::regex_match(line, found, edge))
+      calls_[symbol(found[1])].insert(symbol(found[2]));
     if (line.starts_with("node") && std::regex_match(line, found, node))
-      places_[found[1]] = {found[2], std::atoi(found[3].str().c_str())};
+      places_[symbol(found[1])] = {found[2], std::atoi(found[3].str().c_str())};
   }
 }
 

@@ -1,7 +1,9 @@
-// Which function calls which, as the compiler says it (GCC's -fcallgraph-info), without inlining: whether an answer
-// calls the book's answer to another exercise, by whatever names.
+// Which function calls which or has another's address, without inlining: by the compiler's call graph (GCC's
+// -fcallgraph-info) and what the linker is told. Whether an answer calls the book's answer to another exercise, by
+// whatever names.
 #pragma once
 
+#include <filesystem>
 #include <map>
 #include <set>
 #include <string>
@@ -14,9 +16,13 @@ namespace workbook::grading {
 /// The flags that a chapter is compiled with for its call graph. always_inline is taken from the book's functions.
 const std::vector<std::string>& call_graph_flags();
 
+/// What the compiler has written beside an object file (FILE.ci), and the references in that file, in the same form;
+/// empty where there is none.
+std::string calls_of(const std::filesystem::path& object);
+
 class CallGraph {
  public:
-  /// Adds what the compiler has written of a source (FILE.ci).
+  /// Adds calls_of an object.
   void add(const std::string& text);
   bool empty() const { return places_.empty(); }
   bool has(const std::string& function) const { return places_.contains(function); }

@@ -199,8 +199,9 @@ GradedClass grade_class(const judge::Workspace& workspace, const ClassOptions& o
   // Results lie where only we can write; a worker's user could read them otherwise. The folder's mode is our umask's.
   if (options.results.empty()) fs::create_directories(options.out);
   Workshop workshop(workspace.toolchain, workspace.book.root, isolation, limits, slots);
-  Shared shared{
-      workshop, learn_solutions(course, workshop), total_times(course, prove_solutions(course, workshop)), {}, {}};
+  std::map<int, CallGraph> calls = learn_solutions(course, workshop);
+  Proved proved = prove_solutions(course, workshop);
+  Shared shared{workshop, std::move(calls), total_times(course, proved.seconds), std::move(proved.cannot_run), {}};
 
   Run run(course, options, mine, shared, on_graded);
   run.grade_all(slots);

@@ -6,11 +6,11 @@
 #include <chrono>
 #include <optional>
 #include <random>
+#include <set>
 
 #include "common/book/files.hpp"
 #include "common/book/markers.hpp"
 #include "common/grading/points.hpp"
-#include "common/grading/repeat.hpp"
 #include "common/judge/run.hpp"
 
 namespace workbook::grading {
@@ -169,9 +169,14 @@ void add_unfinished(const Course& course, const ChapterRun& run, const Chapter& 
   }
 }
 
+/// A test on a backend.
+std::string key_of(const ChapterRun& run, const Verdict& verdict) {
+  return fmt::format("{} {} {}", verdict.chapter, name(run.backend), verdict.test);
+}
+
 /// Takes over what a test program said about the exercises that are graded.
 void take_tests(const Course& course, const Chapter& chapter, const ChapterRun& run, bool hidden,
-                GradedSubmission& graded) {
+                const std::set<std::string>& cannot_run, GradedSubmission& graded) {
   // An exercise for which nothing compiled says what the whole chapter's compiler said: the student's own lines only.
   std::string whole_log;
   for (const Verdict& verdict : run.tests) {
@@ -180,6 +185,8 @@ void take_tests(const Course& course, const Chapter& chapter, const ChapterRun& 
   for (Verdict verdict : run.tests) {
     if (verdict.exercise != judge::kWhole && !course.assignment.is_open(verdict.exercise)) continue;
     if (verdict.result == Result::not_compiled && !whole_log.empty()) verdict.message = whole_log;
+    // Where the book's solution runs, a worker that says that it cannot has not done its work.
+    verdict.unavailable = verdict.unavailable && !cannot_run.contains(key_of(run, verdict));
     add_test(course, chapter, verdict, graded);
   }
   if (hidden && !run.finished) add_unfinished(course, run, chapter, graded);
@@ -225,20 +232,6 @@ void judge_callers_on_whole(const Course& course, const Chapter& chapter, const 
   }
 }
 
-/// Runs a plan's tests; those that took too long once more, and alone.
-ChapterRun run_patiently(const Workspace& workspace, const judge::Plan& plan, const judge::Built& built,
-                         const RunRequest& request, Turns& turns) {
-  ChapterRun run = turns.beside_others([&] { return run_plan(workspace, plan, built, request); });
-  repeat_slow_tests(run.tests, turns, [&](const std::string& test) -> std::optional<Verdict> {
-    RunRequest alone = request;
-    alone.only = test;
-    const ChapterRun again = run_plan(workspace, plan, built, alone);
-    const auto found = std::ranges::find(again.tests, test, &Verdict::test);
-    return found == again.tests.end() ? std::nullopt : std::optional(*found);
-  });
-  return run;
-}
-
 /// Runs a chapter's tests, public and hidden, on each of its backends.
 void run_chapter(const Course& course, Mirror& files, const Chapter& chapter, const Files& handed_in, Shared& shared,
                  unsigned slot, GradedSubmission& graded) {
@@ -252,9 +245,7 @@ void run_chapter(const Course& course, Mirror& files, const Chapter& chapter, co
   const Workspace& mirror = files.workspace();
   const Tree tree = files.tree(chapter);
   const Backend first = course.backends.at(chapter.number).front();
-  const auto build = [&](const worker::WorkerJob& job) {
-    return shared.turns.beside_others([&] { return shared.workshop.build(slot, {job}).at(job.name); });
-  };
+  const auto build = [&](const worker::WorkerJob& job) { return shared.workshop.build(slot, {job}).at(job.name); };
   int tries = 0;
   const bool headers = files.compose(
       chapter, handed_in,
@@ -279,10 +270,10 @@ void run_chapter(const Course& course, Mirror& files, const Chapter& chapter, co
     judge::Plan plan = make_plan(mirror, chapter, tree, request);
     if (backend == first)
       judge_callers_on_whole(course, chapter, shared.calls.at(chapter.number), build, plan, graded.notes);
-    const judge::Built built = shared.turns.beside_others([&] { return build_plans(mirror, {plan}, request.build); });
+    const judge::Built built = build_plans(mirror, {plan}, request.build);
     const auto start = std::chrono::steady_clock::now();
     const auto run_all = [&] {
-      take_tests(course, chapter, run_patiently(mirror, plan, built, request, shared.turns), request.hidden, graded);
+      take_tests(course, chapter, run_plan(mirror, plan, built, request), request.hidden, shared.cannot_run, graded);
     };
     run_all();
     const auto hidden = course.hidden_programs.find(chapter.number);
@@ -371,10 +362,9 @@ std::map<int, CallGraph> learn_solutions(const Course& course, Workshop& worksho
   return calls;
 }
 
-std::map<int, double> prove_solutions(const Course& course, Workshop& workshop) {
+Proved prove_solutions(const Course& course, Workshop& workshop) {
   const Workspace& workspace = course.workspace;
-  Turns turns;
-  std::map<int, double> seconds;
+  Proved proved;
   for (const Chapter& chapter : course.chapters) {
     for (const Backend backend : course.backends.at(chapter.number)) {
       workspace.progress(fmt::format("chapter {}: the book's solution on {}", chapter.number, text(backend)));
@@ -390,8 +380,10 @@ std::map<int, double> prove_solutions(const Course& course, Workshop& workshop) 
       const judge::Plan plan = make_plan(workspace, all, tree, request);
       const judge::Built built = build_plans(workspace, {plan}, request.build);
       const auto start = std::chrono::steady_clock::now();
-      const ChapterRun run = run_patiently(workspace, plan, built, request, turns);
-      seconds[chapter.number] += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      const ChapterRun run = run_plan(workspace, plan, built, request);
+      for (const Verdict& verdict : run.tests)
+        if (verdict.unavailable) proved.cannot_run.insert(key_of(run, verdict));
+      proved.seconds[chapter.number] += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       workspace.progress("");
       const std::string why = what_failed(run);
       if (why.empty()) continue;
@@ -400,7 +392,7 @@ std::map<int, double> prove_solutions(const Course& course, Workshop& workshop) 
                       chapter.number, text(backend), why));
     }
   }
-  return seconds;
+  return proved;
 }
 
 }  // namespace workbook::grading

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 
 #include "common/grading/call_graph.hpp"
@@ -12,7 +13,6 @@
 #include "common/grading/graded.hpp"
 #include "common/grading/isolation.hpp"
 #include "common/grading/submission.hpp"
-#include "common/grading/turns.hpp"
 
 namespace workbook::grading {
 
@@ -32,13 +32,12 @@ struct Shared {
   Workshop& workshop;
   std::map<int, CallGraph> calls;    ///< of each chapter's solution
   std::map<int, double> total_time;  ///< seconds that a chapter's tests may take, public and hidden together
+  std::set<std::string> cannot_run;  ///< as in Proved
   Untouched untouched;
-  Turns turns;
 };
 
 /// Grades what was handed in, in a slot of the workshop. Several slots may be in use at the same time. Who handed it
-/// in, and what all submissions have in common, is left to the caller. A test that took too long is run again while
-/// nothing else is graded, and counts as it ends then.
+/// in, and what all submissions have in common, is left to the caller.
 GradedSubmission grade_one(const Course& course, Shared& shared, unsigned slot, const HandedIn& handed_in);
 
 /// Compiles the book's own solutions as submissions are: the names that they have, and who calls whom.
@@ -46,7 +45,11 @@ std::map<int, CallGraph> learn_solutions(const Course& course, Workshop& worksho
 
 /// The book's own solution has to pass as submissions will run before anybody's is graded: a GPU's driver may refuse to
 /// work for another user or in the filter, a container may forbid what a worker needs. EnvironmentError with what does
-/// not. Returns how long the tests of each chapter took, in seconds.
-std::map<int, double> prove_solutions(const Course& course, Workshop& workshop);
+/// not.
+struct Proved {
+  std::map<int, double> seconds;     ///< how long the tests of each chapter took
+  std::set<std::string> cannot_run;  ///< tests that the backend has no room for, the book's solution neither
+};
+Proved prove_solutions(const Course& course, Workshop& workshop);
 
 }  // namespace workbook::grading

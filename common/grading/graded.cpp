@@ -1,27 +1,32 @@
 #include "common/grading/graded.hpp"
 
-#include <algorithm>
-#include <array>
-#include <stdexcept>
+#include <utility>
 
 #include "common/grading/text.hpp"
 
-namespace workbook::grading {
-namespace {
+namespace workbook::judge {
 
-using judge::number_from_json;
-using judge::number_json;
+static void to_json(nlohmann::json& document, Result result) {
+  document = name(result);
+}
+static void from_json(const nlohmann::json& document, Result& result) {
+  result = result_named(document.get<std::string>());
+}
+
+}  // namespace workbook::judge
+
+namespace workbook::grading {
+
 using judge::Result;
 using judge::Verdict;
 using nlohmann::json;
 
-constexpr std::array kKinds{ItemKind::exercise, ItemKind::chapter, ItemKind::bar};
+NLOHMANN_JSON_SERIALIZE_ENUM(ItemKind,
+                             {{ItemKind::exercise, "exercise"}, {ItemKind::chapter, "chapter"}, {ItemKind::bar, "bar"}})
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(GradedItem, kind, id, title, chapter, points, max_points, result, has_hidden,
+                                   public_passed)
 
-ItemKind kind_named(const std::string& text) {
-  const auto* const found = std::ranges::find_if(kKinds, [&](ItemKind kind) { return name(kind) == text; });
-  if (found == kKinds.end()) throw std::invalid_argument("\"" + text + "\" is no kind of item");
-  return *found;
-}
+namespace {
 
 json cleaned(json document) {
   if (document.is_string()) return clean_text(document.get_ref<const std::string&>());
@@ -31,42 +36,27 @@ json cleaned(json document) {
   return document;
 }
 
-json item_json(const GradedItem& item) {
-  return {{"kind", name(item.kind)},
-          {"id", item.id},
-          {"title", item.title},
-          {"chapter", item.chapter},
-          {"points", number_json(item.points)},
-          {"max_points", number_json(item.max_points)},
-          {"result", judge::name(item.result)},
-          {"has_hidden", item.has_hidden},
-          {"public_passed", item.public_passed}};
-}
-
-GradedItem item_from_json(const json& document) {
-  return {kind_named(document.at("kind")),
-          document.at("id"),
-          document.at("title"),
-          document.at("chapter"),
-          number_from_json(document.at("points")),
-          number_from_json(document.at("max_points")),
-          judge::result_named(document.at("result").get<std::string>()),
-          document.at("has_hidden"),
-          document.at("public_passed")};
+/// What a record has under its members' names.
+template <class Submission, class Action>
+void for_each_field(Submission& graded, const Action& action) {
+  action("student", graded.student);
+  action("path", graded.path);
+  action("assignment", graded.assignment);
+  action("items", graded.items);
+  action("notes", graded.notes);
+  action("verified_on", graded.verified_on);
+  action("problem", graded.problem);
+  action("hidden_results", graded.hidden_results);
+  action("leaderboard", graded.leaderboard);
+  action("isolation", graded.isolation);
+  action("seconds", graded.seconds);
+  action("key", graded.key);
 }
 
 }  // namespace
 
-const char* name(ItemKind kind) {
-  switch (kind) {
-    case ItemKind::exercise:
-      return "exercise";
-    case ItemKind::chapter:
-      return "chapter";
-    case ItemKind::bar:
-      break;
-  }
-  return "bar";
+std::string name(ItemKind kind) {
+  return json(kind).get<std::string>();
 }
 
 double GradedSubmission::points() const {
@@ -99,43 +89,18 @@ Verdict shown(const Verdict& verdict) {
 }
 
 json to_json(const GradedSubmission& graded) {
-  json items = json::array(), tests = json::array();
-  for (const GradedItem& item : graded.items) items.push_back(item_json(item));
+  json document{{"points", graded.points()}, {"max_points", graded.max_points()}, {"tests", json::array()}};
   for (const CountedTest& test : graded.tests) {
-    tests.push_back(judge::to_json(shown(test.verdict)));
-    tests.back()["item"] = test.item;
+    document["tests"].push_back(judge::to_json(shown(test.verdict)));
+    document["tests"].back()["item"] = test.item;
   }
-  return cleaned({{"student", graded.student},
-                  {"path", graded.path},
-                  {"assignment", graded.assignment},
-                  {"points", number_json(graded.points())},
-                  {"max_points", number_json(graded.max_points())},
-                  {"items", items},
-                  {"tests", tests},
-                  {"notes", graded.notes},
-                  {"verified_on", graded.verified_on},
-                  {"problem", graded.problem},
-                  {"hidden_results", graded.hidden_results},
-                  {"leaderboard", graded.leaderboard},
-                  {"isolation", graded.isolation},
-                  {"seconds", number_json(graded.seconds)},
-                  {"key", graded.key}});
+  for_each_field(graded, [&](const char* name, const auto& field) { document[name] = field; });
+  return cleaned(document);
 }
 
 GradedSubmission submission_from_json(const json& document) {
   GradedSubmission graded;
-  graded.student = document.at("student");
-  graded.path = document.at("path");
-  graded.assignment = document.at("assignment");
-  graded.notes = document.at("notes").get<std::vector<std::string>>();
-  graded.verified_on = document.at("verified_on").get<std::vector<std::string>>();
-  graded.problem = document.at("problem");
-  graded.hidden_results = document.at("hidden_results");
-  graded.leaderboard = document.at("leaderboard");
-  graded.isolation = document.at("isolation");
-  graded.seconds = number_from_json(document.at("seconds"));
-  graded.key = document.at("key");
-  for (const json& item : document.at("items")) graded.items.push_back(item_from_json(item));
+  for_each_field(graded, [&](const char* name, auto& field) { document.at(name).get_to(field); });
   for (const json& test : document.at("tests"))
     graded.tests.push_back({judge::verdict_from_json(test), test.at("item")});
   return graded;

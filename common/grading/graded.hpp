@@ -12,7 +12,7 @@ namespace workbook::grading {
 
 enum class ItemKind { exercise, chapter, bar };
 /// "exercise", "chapter", "bar".
-const char* name(ItemKind kind);
+std::string name(ItemKind kind);
 
 /// Something that points are given for.
 struct GradedItem {

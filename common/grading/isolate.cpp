@@ -3,6 +3,7 @@
 //   workbook_isolate run   OPTIONS -- PROGRAM ARGUMENT…   a submission's worker
 //   workbook_isolate build OPTIONS -- PROGRAM ARGUMENT…   ninja and the compilers, on a submission's source
 //   workbook_isolate probe run|build PATH…                run in the isolation, says what it still can do
+//   workbook_isolate view                                 ends with 0 where --view works
 //
 // Everything is in place before the program's first instruction, its dynamic loader's and its static initialisers'
 // included. For `run`:
@@ -12,20 +13,22 @@
 //     others, no ptrace, process_vm, io_uring, and no opening for writing.
 //   - No further program. A filter cannot count, so exec is allowed for one thing only: the descriptor kProgram, which
 //     exec itself closes. No new descriptor can get that number: it lies beyond RLIMIT_NOFILE.
-//   - Landlock, where the kernel has it: files that are not named cannot be opened at all.
+//   - With --view, a root of its own: files that are not named there do not exist for it. Root mounts that itself; who
+//   is
+//     not root has a user namespace for it, without which there is no protection by another user id either.
 // The program is opened before the user changes, so that its file may be one that this user can execute but not read.
 //
 // `build` has a filter that forbids by name (compilers start processes and write files), and a limit of time.
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
-#include <linux/sched.h>
 #include <poll.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
@@ -42,13 +45,17 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <initializer_list>
+#include <map>
 #include <sstream>
 #include <string>
 #include <vector>
 
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr int kFailed = 126;  // this program's own failures; the message is on stderr
 constexpr int kTimedOut = 124;
@@ -56,12 +63,11 @@ constexpr int kProgram = 500;  // the descriptor of the program to run, beyond R
 
 struct Options {
   bool run = true;
-  bool gpu = false, landlock = false;
-  uid_t user = 0;  // 0: stay who we are
-  double seconds = 0;
-  std::uint64_t memory = 0, file_size = 0, processes = 0, cpu = 0;
-  std::uint64_t share = 0, shares = 1;  // of the cores: the share-th of so many equal parts
-  std::string library_path, temporary, path;
+  bool gpu = false;
+  std::uint64_t user = 0;  // 0: stay who we are
+  std::uint64_t seconds = 0, memory = 0, file_size = 0, processes = 0, cpu = 0;
+  std::uint64_t share = 0, shares = 1;        // of the cores: the share-th of so many equal parts
+  std::string view, library_path, temporary;  // view: an empty folder, where the root of its own comes to lie
   std::vector<std::string> read, write;
   std::vector<char*> command;
 };
@@ -105,82 +111,87 @@ void keep_to_share(std::uint64_t share, std::uint64_t shares) {
   if (::sched_setaffinity(0, sizeof own, &own) != 0) fail("sched_setaffinity");
 }
 
-// ---- Landlock (Linux 5.13 and later). The numbers are the kernel's; the header of a build machine may be older.
+// ---- The view
 
-struct RulesetAttributes {
-  std::uint64_t file_access, net_access, scoped;
-};
-struct __attribute__((packed)) PathBeneath {
-  std::uint64_t access;
-  std::int32_t parent;
-};
-constexpr std::uint64_t kExecute = 1 << 0, kWriteFile = 1 << 1, kReadFile = 1 << 2, kReadFolder = 1 << 3;
-constexpr std::uint64_t kTruncate = 1 << 14, kIoctlDevice = 1 << 15;
-constexpr std::uint64_t kOfFiles = kExecute | kWriteFile | kReadFile | kTruncate | kIoctlDevice;
-
-int landlock_version() {
-  return int(::syscall(444, nullptr, 0, 1));
+void write_text(const char* path, const std::string& text) {
+  const int file = ::open(path, O_WRONLY | O_CLOEXEC);
+  if (file < 0 || ::write(file, text.data(), text.size()) != ssize_t(text.size())) fail(path);
+  ::close(file);
 }
 
-void allow(int ruleset, int descriptor, std::uint64_t access) {
+/// Lets `path` and all below it be seen in the view, and written only where `writable`. What is not there is not seen.
+void show(const std::string& view, const std::string& path, bool writable = false) {
   struct stat info {};
-  if (::fstat(descriptor, &info) != 0) fail("fstat");
-  if (!S_ISDIR(info.st_mode)) access &= kOfFiles;
-  const PathBeneath rule{access, descriptor};
-  if (::syscall(445, ruleset, 1, &rule, 0) != 0) fail("a rule of Landlock");
+  const fs::path there = view + path;
+  if (::lstat(path.c_str(), &info) != 0 || fs::exists(fs::symlink_status(there))) return;
+  std::error_code ignored;  // mount says it
+  fs::create_directories(there.parent_path(), ignored);
+  if (S_ISLNK(info.st_mode)) return fs::create_symlink(fs::read_symlink(path), there, ignored);
+  if (S_ISDIR(info.st_mode)) {
+    fs::create_directory(there, ignored);
+  } else {
+    ::close(::open(there.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0644));
+  }
+  if (::mount(path.c_str(), there.c_str(), nullptr, MS_BIND | MS_REC, nullptr) != 0) fail("cannot show " + path);
+  mount_attr only_read{};
+  only_read.attr_set = MOUNT_ATTR_RDONLY;
+  if (!writable && ::mount_setattr(AT_FDCWD, there.c_str(), AT_RECURSIVE, &only_read, sizeof only_read) != 0)
+    fail("cannot protect " + path);
 }
 
-void allow(int ruleset, const std::string& path, std::uint64_t access) {
-  const int descriptor = ::open(path.c_str(), O_PATH | O_CLOEXEC);
-  if (descriptor < 0) return;  // what is not there needs no rule
-  allow(ruleset, descriptor, access);
-  ::close(descriptor);
+/// A driver's files in /proc: all but those of processes.
+void show_proc(const std::string& view) {
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    if (!entry.is_symlink() && name.find_first_not_of("0123456789") != std::string::npos) show(view, entry.path());
+  }
 }
 
-void use_landlock(const Options& options) {
-  const int version = landlock_version();
-  if (version < 1) fail("this kernel has no Landlock");
-  RulesetAttributes attributes{};
-  attributes.file_access = (1 << 13) - 1;
-  if (version >= 2) attributes.file_access |= 1 << 13;
-  if (version >= 3) attributes.file_access |= kTruncate;
-  if (version >= 5) attributes.file_access |= kIoctlDevice;
-  if (version >= 4) attributes.net_access = 3;  // no bind, no connect
-  if (version >= 6) attributes.scoped = 3;      // no abstract sockets of others, no signals to others
-  const std::size_t size = version >= 6 ? 24 : version >= 4 ? 16 : 8;
-  const int ruleset = int(::syscall(444, &attributes, size, 0));
-  if (ruleset < 0) fail("Landlock");
-  const std::uint64_t all = attributes.file_access;
-  const std::uint64_t read = (kReadFile | kReadFolder) & all, run = (kReadFile | kReadFolder | kExecute) & all;
-  for (const char* path : {"/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"}) allow(ruleset, path, run);
-  for (const char* path :
-       {"/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/localtime", "/proc/meminfo", "/proc/cpuinfo", "/proc/stat",
-        "/proc/loadavg", "/sys/fs/cgroup", "/sys/devices/system/cpu", "/dev/urandom", "/dev/zero"}) {
-    allow(ruleset, path, read);
+/// Gives this process a root of its own. Whoever is not root may mount in a user namespace, as long as it has not begun
+/// another program.
+void enter_view(const Options& options) {
+  const std::string user = std::to_string(::geteuid()), group = std::to_string(::getegid());
+  const std::string& view = options.view;
+  ::umask(022);  // whoever it becomes may pass through the folders that are made here
+  if (::unshare(CLONE_NEWNS | (user == "0" ? 0 : CLONE_NEWUSER)) != 0) fail("no namespace can be made");
+  if (user != "0") {
+    write_text("/proc/self/setgroups", "deny");
+    write_text("/proc/self/uid_map", user + " " + user + " 1");
+    write_text("/proc/self/gid_map", group + " " + group + " 1");
   }
-  allow(ruleset, "/dev/null", (kReadFile | kWriteFile | kTruncate) & all);
-  if (!options.run) {
-    for (const char* path : {"/usr", "/bin", "/sbin", "/etc/alternatives", "/opt"}) allow(ruleset, path, run);
-  }
-  if (options.gpu) {
-    for (const char* path : {"/proc", "/sys", "/etc", "/usr", "/opt"}) allow(ruleset, path, run);
-    allow(ruleset, "/dev", (kReadFile | kReadFolder | kWriteFile | kIoctlDevice) & all);
-    // The driver gives its threads names, and does not begin if it cannot.
-    allow(ruleset, "/proc/" + std::to_string(::getpid()) + "/task", (read | kWriteFile | kTruncate) & all);
-  }
+  if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+      ::mount("view", view.c_str(), "tmpfs", MS_NOSUID, "mode=755,size=4m") != 0)
+    fail("nothing can be mounted");
   if (options.run) {
-    allow(ruleset, "/proc/" + std::to_string(::getpid()), read);
-    allow(ruleset, kProgram, kExecute | kReadFile);  // the kernel opens a program for both
+    const std::string self = "/proc/" + std::to_string(::getpid());
+    show(view, self, options.gpu);  // a GPU's driver gives its threads names, and does not begin if it cannot
+    fs::create_symlink(self, view + "/proc/self");
   }
-  if (!options.library_path.empty()) allow(ruleset, options.library_path, run);
-  for (const std::string& path : options.read) allow(ruleset, path, run);
-  for (const std::string& path : options.write) allow(ruleset, path, all);
-  if (::syscall(446, ruleset, 0) != 0) fail("Landlock");
-  ::close(ruleset);
+  for (const char* path :
+       {"/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache", "/etc/ld.so.conf",
+        "/etc/localtime", "/proc/meminfo", "/proc/cpuinfo", "/proc/stat", "/proc/loadavg", "/sys/fs/cgroup",
+        "/sys/devices/system/cpu", "/dev/null", "/dev/urandom", "/dev/zero"})
+    if (options.run && !options.gpu) show(view, path);
+  for (const char* path : {"/lib", "/lib64", "/usr", "/bin", "/sbin", "/opt", "/etc/alternatives", "/etc/ld.so.cache",
+                           "/proc/meminfo", "/proc/cpuinfo", "/dev/null", "/dev/urandom", "/dev/zero"})
+    if (!options.run) show(view, path);
+  if (options.gpu) {
+    show_proc(view);
+    for (const char* path : {"/sys", "/etc", "/lib", "/lib64", "/bin", "/sbin", "/usr", "/opt", "/dev"})
+      show(view, path);
+  }
+  if (!options.library_path.empty()) show(view, options.library_path);
+  for (const std::string& path : options.write) show(view, path, /*writable=*/true);
+  for (const std::string& path : options.read) show(view, path);
+  mount_attr only_read{};
+  only_read.attr_set = MOUNT_ATTR_RDONLY;
+  if (::mount_setattr(AT_FDCWD, view.c_str(), 0, &only_read, sizeof only_read) != 0) fail("cannot protect " + view);
+  std::error_code ignored;
+  const std::string here = fs::current_path(ignored).string();
+  if (::chroot(view.c_str()) != 0 || (::chdir(here.c_str()) != 0 && ::chdir("/") != 0)) fail("chroot");
 }
 
 // ---- seccomp
-// ----------------------------------------------------------------------------------------------------------
 
 /// A condition on a call's argument number `argument`; for SCMP_CMP_MASKED_EQ `first` is the mask.
 scmp_arg_cmp when(unsigned argument, scmp_compare how, std::uint64_t first, std::uint64_t second = 0) {
@@ -198,8 +209,9 @@ class Filter {
     if (error != 0 && error != -EDOM) fail("a rule of the seccomp filter", -error);
   }
   /// By name, since an older libseccomp lacks the constants of newer calls.
-  void rules(std::uint32_t action, std::initializer_list<const char*> calls) {
-    for (const char* call : calls) rule(action, ::seccomp_syscall_resolve_name(call));
+  void rules(std::uint32_t action, const char* calls) {
+    std::istringstream names(calls);
+    for (std::string call; names >> call;) rule(action, ::seccomp_syscall_resolve_name(call.c_str()));
   }
   void load() {
     const int error = ::seccomp_load(context_);
@@ -212,75 +224,13 @@ class Filter {
 };
 
 /// What a worker may call, whatever the arguments.
-constexpr std::initializer_list<const char*> kNeededByWorkers{"read",
-                                                              "write",
-                                                              "readv",
-                                                              "writev",
-                                                              "pread64",
-                                                              "close",
-                                                              "fstat",
-                                                              "stat",
-                                                              "lstat",
-                                                              "newfstatat",
-                                                              "statx",
-                                                              "lseek",
-                                                              "access",
-                                                              "faccessat",
-                                                              "faccessat2",
-                                                              "readlink",
-                                                              "readlinkat",
-                                                              "getcwd",
-                                                              "mmap",
-                                                              "munmap",
-                                                              "mprotect",
-                                                              "mremap",
-                                                              "madvise",
-                                                              "brk",
-                                                              "rt_sigaction",
-                                                              "rt_sigprocmask",
-                                                              "rt_sigreturn",
-                                                              "sigaltstack",
-                                                              "restart_syscall",
-                                                              "pause",
-                                                              "clock_gettime",
-                                                              "clock_getres",
-                                                              "gettimeofday",
-                                                              "time",
-                                                              "times",
-                                                              "nanosleep",
-                                                              "clock_nanosleep",
-                                                              "sched_yield",
-                                                              "sched_getaffinity",
-                                                              "sched_getparam",
-                                                              "sched_getscheduler",
-                                                              "getcpu",
-                                                              "membarrier",
-                                                              "futex",
-                                                              "set_robust_list",
-                                                              "get_robust_list",
-                                                              "set_tid_address",
-                                                              "rseq",
-                                                              "arch_prctl",
-                                                              "getpid",
-                                                              "gettid",
-                                                              "getppid",
-                                                              "getuid",
-                                                              "geteuid",
-                                                              "getgid",
-                                                              "getegid",
-                                                              "getrusage",
-                                                              "getrlimit",
-                                                              "getrandom",
-                                                              "sysinfo",
-                                                              "uname",
-                                                              "poll",
-                                                              "ppoll",
-                                                              "select",
-                                                              "pselect6",
-                                                              "sendto",
-                                                              "recvfrom",
-                                                              "exit",
-                                                              "exit_group"};
+constexpr const char* kNeededByWorkers =
+    R"(read write readv writev pread64 close fstat stat lstat newfstatat statx lseek access faccessat faccessat2
+    readlink readlinkat getcwd mmap munmap mprotect mremap madvise brk rt_sigaction rt_sigprocmask rt_sigreturn
+    sigaltstack restart_syscall pause clock_gettime clock_getres gettimeofday time times nanosleep clock_nanosleep
+    sched_yield sched_getaffinity sched_getparam sched_getscheduler getcpu membarrier futex set_robust_list
+    get_robust_list set_tid_address rseq arch_prctl getpid gettid getppid getuid geteuid getgid getegid getrusage
+    getrlimit getrandom sysinfo uname poll ppoll select pselect6 sendto recvfrom exit exit_group)";
 
 /// A worker: what it needs is allowed, everything else answers "not permitted".
 void filter_run() {
@@ -292,17 +242,19 @@ void filter_run() {
   filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(openat), {when(2, SCMP_CMP_MASKED_EQ, writing, 0)});
   // Threads, no processes. clone3 hides its flags in memory; the C library then takes clone.
   filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(clone), {when(0, SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD)});
-  filter.rules(SCMP_ACT_ERRNO(ENOSYS), {"clone3"});
+  filter.rules(SCMP_ACT_ERRNO(ENOSYS), "clone3");
   // Signals to itself: abort().
   filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(tgkill), {when(0, SCMP_CMP_EQ, std::uint64_t(::getpid()))});
+  // No limit but its own of memory, which it can only lower (common/worker/server.cpp).
   filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), {when(2, SCMP_CMP_EQ, 0)});
+  filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), {when(0, SCMP_CMP_EQ, 0), when(1, SCMP_CMP_EQ, RLIMIT_DATA)});
+  // The worker forbids itself more (common/worker/sealed.hpp).
+  filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(seccomp), {when(0, SCMP_CMP_EQ, 1 /* SECCOMP_SET_MODE_FILTER */)});
   filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(ioctl), {when(1, SCMP_CMP_EQ, TCGETS)});
   for (const int command : {F_GETFL, F_GETFD, F_SETFD}) {
     filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(fcntl), {when(1, SCMP_CMP_EQ, std::uint64_t(command))});
   }
-  // PR_SET_SECCOMP: the worker forbids itself more (common/worker/sealed.hpp).
-  for (const int option :
-       {PR_SET_NAME, PR_GET_NAME, PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, 0x53564d41 /* PR_SET_VMA */}) {
+  for (const int option : {PR_SET_NAME, PR_GET_NAME, PR_SET_NO_NEW_PRIVS, 0x53564d41 /* PR_SET_VMA */}) {
     filter.rule(SCMP_ACT_ALLOW, SCMP_SYS(prctl), {when(0, SCMP_CMP_EQ, std::uint64_t(option))});
   }
   // The one program.
@@ -311,70 +263,14 @@ void filter_run() {
 }
 
 /// What neither a compiler nor a worker on a GPU needs.
-constexpr std::initializer_list<const char*> kNeverNeeded{"connect",
-                                                          "accept",
-                                                          "accept4",
-                                                          "sendmsg",
-                                                          "sendmmsg",
-                                                          "recvmsg",
-                                                          "recvmmsg",
-                                                          "ptrace",
-                                                          "process_vm_readv",
-                                                          "process_vm_writev",
-                                                          "process_madvise",
-                                                          "process_mrelease",
-                                                          "kcmp",
-                                                          "kill",
-                                                          "tkill",
-                                                          "rt_sigqueueinfo",
-                                                          "rt_tgsigqueueinfo",
-                                                          "pidfd_open",
-                                                          "pidfd_getfd",
-                                                          "pidfd_send_signal",
-                                                          "io_uring_setup",
-                                                          "io_uring_enter",
-                                                          "io_uring_register",
-                                                          "mount",
-                                                          "umount",
-                                                          "umount2",
-                                                          "unshare",
-                                                          "setns",
-                                                          "pivot_root",
-                                                          "chroot",
-                                                          "open_tree",
-                                                          "move_mount",
-                                                          "fsopen",
-                                                          "fsmount",
-                                                          "fspick",
-                                                          "mount_setattr",
-                                                          "open_by_handle_at",
-                                                          "name_to_handle_at",
-                                                          "bpf",
-                                                          "userfaultfd",
-                                                          "perf_event_open",
-                                                          "keyctl",
-                                                          "add_key",
-                                                          "request_key",
-                                                          "init_module",
-                                                          "finit_module",
-                                                          "delete_module",
-                                                          "kexec_load",
-                                                          "kexec_file_load",
-                                                          "swapon",
-                                                          "swapoff",
-                                                          "reboot",
-                                                          "acct",
-                                                          "quotactl",
-                                                          "sethostname",
-                                                          "setdomainname",
-                                                          "settimeofday",
-                                                          "clock_settime",
-                                                          "adjtimex",
-                                                          "shmget",
-                                                          "shmat",
-                                                          "msgget",
-                                                          "semget",
-                                                          "mq_open"};
+constexpr const char* kNeverNeeded =
+    R"(connect accept accept4 sendmsg sendmmsg recvmsg recvmmsg ptrace process_vm_readv process_vm_writev
+    process_madvise process_mrelease kcmp kill tkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_open pidfd_getfd
+    pidfd_send_signal io_uring_setup io_uring_enter io_uring_register mount umount umount2 unshare setns pivot_root
+    chroot open_tree move_mount fsopen fsmount fspick mount_setattr open_by_handle_at name_to_handle_at bpf
+    userfaultfd perf_event_open keyctl add_key request_key init_module finit_module delete_module kexec_load
+    kexec_file_load swapon swapoff reboot acct quotactl sethostname setdomainname settimeofday clock_settime
+    adjtimex shmget shmat msgget semget mq_open)";
 
 /// Compilers, and workers on a GPU, whose driver wants more than can be listed: what they never need is forbidden.
 void filter_by_name(bool run, bool gpu) {
@@ -385,18 +281,18 @@ void filter_by_name(bool run, bool gpu) {
   // forbidden.
   if (gpu) {
     filter.rule(refused, SCMP_SYS(socket), {when(0, SCMP_CMP_NE, AF_UNIX)});
-    filter.rules(refused, {"socketpair"});
+    filter.rules(refused, "socketpair");
   } else {
-    filter.rules(refused, {"socket", "socketpair", "bind", "listen", "sched_setaffinity"});
+    filter.rules(refused, "socket socketpair bind listen sched_setaffinity");
   }
   filter.rule(refused, SCMP_SYS(tgkill), {when(2, SCMP_CMP_NE, SIGABRT)});
-  filter.rules(SCMP_ACT_ERRNO(ENOSYS), {"clone3"});
+  filter.rules(SCMP_ACT_ERRNO(ENOSYS), "clone3");
   for (const std::uint64_t flag :
        {CLONE_NEWUSER, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWNET, CLONE_NEWIPC, CLONE_NEWUTS, CLONE_NEWCGROUP}) {
     filter.rule(refused, SCMP_SYS(clone), {when(0, SCMP_CMP_MASKED_EQ, flag, flag)});
   }
   if (run) {
-    filter.rules(refused, {"fork", "vfork", "execve", "setsid", "setpgid"});
+    filter.rules(refused, "fork vfork execve setsid setpgid");
     filter.rule(refused, SCMP_SYS(sendto), {when(4, SCMP_CMP_NE, 0)});  // only to the other end of its pipe
     filter.rule(refused, SCMP_SYS(execveat), {when(0, SCMP_CMP_NE, kProgram)});
     filter.rule(refused, SCMP_SYS(clone), {when(0, SCMP_CMP_MASKED_EQ, CLONE_THREAD, 0)});
@@ -405,9 +301,9 @@ void filter_by_name(bool run, bool gpu) {
 }
 
 // ---- Processes
-// --------------------------------------------------------------------------------------------------------
 
-void change_user(uid_t user) {
+void change_user(std::uint64_t number) {
+  const auto user = uid_t(number);
   if (user == 0) return;
   if (::setgroups(0, nullptr) != 0) fail("setgroups");
   if (::setresgid(user, user, user) != 0) fail("setresgid to " + std::to_string(user));
@@ -441,6 +337,7 @@ void die_with_parent(pid_t parent, int signal) {
     }
     limit(RLIMIT_NOFILE, 512);
   }
+  if (!options.view.empty()) enter_view(options);
   change_user(options.user);
   die_with_parent(parent, SIGKILL);
 
@@ -453,9 +350,7 @@ void die_with_parent(pid_t parent, int signal) {
   keep_to_share(options.share, options.shares);
   if (options.processes > 0 && options.user != 0) limit(RLIMIT_NPROC, options.processes);  // counted for each user
 
-  std::vector<std::string> variables{
-      "PATH=" + (options.path.empty() ? "" : options.path + ":") + "/usr/local/bin:/usr/bin:/bin", "LC_ALL=C.UTF-8",
-      "HOME=/nonexistent"};
+  std::vector<std::string> variables{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C.UTF-8", "HOME=/nonexistent"};
   std::string library_path = options.library_path;
   // A GPU's driver may lie where only the caller's variable says.
   const char* given_path = options.gpu ? std::getenv("LD_LIBRARY_PATH") : nullptr;
@@ -472,7 +367,6 @@ void die_with_parent(pid_t parent, int signal) {
   environment.push_back(nullptr);
 
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) fail("no_new_privs");
-  if (options.landlock) use_landlock(options);
   if (options.run && !options.gpu) {
     filter_run();
   } else {
@@ -525,7 +419,7 @@ int build(const Options& options) {
   }
   timespec until{};
   ::clock_gettime(CLOCK_MONOTONIC, &until);
-  const double end = double(until.tv_sec) + 1e-9 * double(until.tv_nsec) + options.seconds;
+  const double end = double(until.tv_sec) + 1e-9 * double(until.tv_nsec) + double(options.seconds);
   int result = kTimedOut;
   bool interrupted = false;
   while (true) {
@@ -548,7 +442,8 @@ int build(const Options& options) {
   }
   end_descendants();
   if (interrupted) std::printf("compiling was interrupted\n");
-  if (result == kTimedOut) std::printf("compiling took longer than %g seconds and was ended\n", options.seconds);
+  if (result == kTimedOut)
+    std::printf("compiling took longer than %llu seconds and was ended\n", (unsigned long long)options.seconds);
   return result;
 }
 
@@ -613,6 +508,23 @@ int probe(bool run, const std::vector<std::string>& paths) {
   return 0;
 }
 
+/// Whether this system lets us give a program a root of its own.
+int try_view() {
+  Options options;
+  options.view = (fs::temp_directory_path() / "workbook-view-XXXXXX").string();
+  if (::mkdtemp(options.view.data()) == nullptr) fail(options.view);
+  const pid_t child = ::fork();
+  if (child < 0) fail("fork");
+  if (child == 0) {
+    enter_view(options);
+    std::_Exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  ::rmdir(options.view.c_str());
+  return status == 0 ? 0 : kFailed;
+}
+
 std::uint64_t number(const char* text) {
   char* end = nullptr;
   const std::uint64_t value = std::strtoull(text, &end, 10);
@@ -620,27 +532,15 @@ std::uint64_t number(const char* text) {
   return value;
 }
 
-/// "0/2": the first of two parts.
-void read_share(const std::string& text, Options& options) {
-  const std::size_t slash = text.find('/');
-  options.share = number(text.substr(0, slash).c_str());
-  options.shares = slash == std::string::npos ? 1 : number(text.substr(slash + 1).c_str());
-}
-
-}  // namespace
-
-int main(int argc, char** argv) {
-  const std::vector<std::string> words(argv + 1, argv + argc);
-  if (words.empty() || (words[0] != "run" && words[0] != "build" && words[0] != "probe" && words[0] != "landlock")) {
-    fail("usage: workbook_isolate run|build OPTIONS -- PROGRAM ARGUMENT…", 0);
-  }
-  if (words[0] == "landlock") {
-    std::printf("%d\n", landlock_version());
-    return 0;
-  }
-  if (words[0] == "probe") return probe(words.at(1) == "run", {words.begin() + 2, words.end()});
+Options read_options(int argc, char** argv) {
   Options options;
-  options.run = words[0] == "run";
+  const std::map<std::string, std::uint64_t*> numbers{
+      {"--user", &options.user},           {"--seconds", &options.seconds},     {"--memory", &options.memory},
+      {"--file-size", &options.file_size}, {"--processes", &options.processes}, {"--cpu", &options.cpu},
+      {"--share", &options.share},         {"--shares", &options.shares}};
+  const std::map<std::string, std::string*> texts{
+      {"--view", &options.view}, {"--library-path", &options.library_path}, {"--temporary", &options.temporary}};
+  const std::map<std::string, std::vector<std::string>*> lists{{"--read", &options.read}, {"--write", &options.write}};
   for (int i = 2; i < argc; ++i) {
     const std::string word = argv[i];
     if (word == "--") {
@@ -651,39 +551,31 @@ int main(int argc, char** argv) {
       options.gpu = true;
       continue;
     }
-    if (word == "--landlock") {
-      options.landlock = true;
-      continue;
-    }
     if (i + 1 >= argc) fail(word + " needs a value", 0);
     const char* value = argv[++i];
-    if (word == "--user")
-      options.user = uid_t(number(value));
-    else if (word == "--seconds")
-      options.seconds = double(number(value));
-    else if (word == "--memory")
-      options.memory = number(value);
-    else if (word == "--file-size")
-      options.file_size = number(value);
-    else if (word == "--processes")
-      options.processes = number(value);
-    else if (word == "--share")
-      read_share(value, options);
-    else if (word == "--cpu")
-      options.cpu = number(value);
-    else if (word == "--library-path")
-      options.library_path = value;
-    else if (word == "--temporary")
-      options.temporary = value;
-    else if (word == "--path")
-      options.path = value;
-    else if (word == "--read")
-      options.read.emplace_back(value);
-    else if (word == "--write")
-      options.write.emplace_back(value);
-    else
+    if (numbers.contains(word)) {
+      *numbers.at(word) = number(value);
+    } else if (texts.contains(word)) {
+      *texts.at(word) = value;
+    } else if (lists.contains(word)) {
+      lists.at(word)->emplace_back(value);
+    } else {
       fail("unknown option " + word, 0);
+    }
   }
+  return options;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  const std::string verb = words.empty() ? "" : words[0];
+  if (verb == "view") return try_view();
+  if (verb == "probe") return probe(words.at(1) == "run", {words.begin() + 2, words.end()});
+  if (verb != "run" && verb != "build") fail("usage: workbook_isolate run|build OPTIONS -- PROGRAM ARGUMENT…", 0);
+  Options options = read_options(argc, argv);
+  options.run = verb == "run";
   if (options.command.empty()) fail("no program", 0);
   options.command.push_back(nullptr);
   if (!options.run) return build(options);

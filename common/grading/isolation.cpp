@@ -20,6 +20,7 @@
 
 #include "common/book/files.hpp"
 #include "common/book/text.hpp"
+#include "common/grading/call_graph.hpp"
 #include "common/grading/text.hpp"
 #include "common/judge/allowed.hpp"
 #include "common/judge/object.hpp"
@@ -93,10 +94,11 @@ void require_room(const fs::path& folder) {
     throw std::runtime_error(fmt::format("the disk of {} is full: nothing can be compiled", folder.string()));
 }
 
-std::vector<std::string> common_options(const Isolation& isolation, unsigned user) {
+/// `folder`: where the root of its own is mounted, an empty folder.
+std::vector<std::string> common_options(const Isolation& isolation, unsigned user, const fs::path& folder) {
   std::vector<std::string> words;
   if (isolation.other_user) words.insert(words.end(), {"--user", std::to_string(user)});
-  if (isolation.landlock > 0) words.emplace_back("--landlock");
+  if (isolation.view) words.insert(words.end(), {"--view", folder.string()});
   return words;
 }
 
@@ -110,6 +112,7 @@ class PublicCopy {
     set_mode(folder_, 0711);
     fs::copy_file(program, path());
     set_mode(path(), 0755);
+    fs::create_directory(view());
   }
   ~PublicCopy() {
     std::error_code ignored;
@@ -118,6 +121,7 @@ class PublicCopy {
   PublicCopy(const PublicCopy&) = delete;
   PublicCopy& operator=(const PublicCopy&) = delete;
   fs::path path() const { return folder_ / "probe"; }
+  fs::path view() const { return folder_ / "view"; }
 
  private:
   fs::path folder_;
@@ -127,10 +131,10 @@ class PublicCopy {
 std::vector<std::string> probe(const Isolation& isolation, const char* mode, unsigned user,
                                const std::vector<fs::path>& paths) {
   std::vector<std::string> argv{isolation.program.string(), mode};
-  const std::vector<std::string> options = common_options(isolation, user);
-  argv.insert(argv.end(), options.begin(), options.end());
   // The probe is the isolating program itself.
   const PublicCopy copy(isolation.program);
+  const std::vector<std::string> options = common_options(isolation, user, copy.view());
+  argv.insert(argv.end(), options.begin(), options.end());
   argv.insert(argv.end(),
               {"--seconds", "30", "--read", copy.path().string(), "--", copy.path().string(), "probe", mode});
   for (const fs::path& path : paths) argv.push_back(path.string());
@@ -196,12 +200,12 @@ Isolation prove_isolation(const fs::path& program, const std::vector<fs::path>& 
   isolation.on = true;
   isolation.program = program;
   isolation.other_user = ::geteuid() == 0;
-  isolation.landlock = std::max(0, std::atoi(worker::run_command({program.string(), "landlock"}).output.c_str()));
-  if (!isolation.other_user && isolation.landlock == 0) {
-    throw NoIsolation(
-        fmt::format("submissions cannot be isolated: you are not root, so there is no other user to run "
-                    "them as, and this kernel has no Landlock; {}",
-                    how));
+  isolation.view = worker::run_command({program.string(), "view"}).exit_code == 0;
+  if (!isolation.other_user && !isolation.view) {
+    throw NoIsolation(fmt::format(
+        "submissions cannot be isolated: you are not root, and this system lets nobody else mount in a user "
+        "namespace (on Ubuntu: sysctl kernel.apparmor_restrict_unprivileged_userns=0); {}",
+        how));
   }
   std::vector<std::string> problems;
   const std::optional<UserIds> users = isolation.other_user ? std::optional<UserIds>(std::in_place) : std::nullopt;
@@ -216,13 +220,13 @@ Isolation prove_isolation(const fs::path& program, const std::vector<fs::path>& 
     throw NoIsolation(fmt::format(
         "the isolation does not hold here ({}):\n  {}{}\nWhat must stay hidden has to be closed to other users: chmod "
         "-R go-rwx on the book, the hidden tests and the submissions, or on a folder above them; {}",
-        isolation.landlock > 0 ? "with Landlock" : "this kernel has no Landlock",
+        isolation.view ? "with a root of its own" : "root may not mount here",
         fmt::join(problems.begin(), problems.begin() + std::ptrdiff_t(shown), "\n  "),
         problems.size() > shown ? fmt::format("\n  and {} more", problems.size() - shown) : "", how));
   }
   json layers = json::array({"no_new_privs", "resource limits", "seccomp", "closed descriptors"});
   if (isolation.other_user) layers.insert(layers.begin(), "another user id for each submission");
-  if (isolation.landlock > 0) layers.push_back(fmt::format("Landlock {}", isolation.landlock));
+  if (isolation.view) layers.push_back("a root of its own");
   isolation.record = {{"on", true}, {"layers", layers}, {"proved", true}, {"unreadable", protected_paths.size()}};
   return isolation;
 }
@@ -260,6 +264,7 @@ Workshop::Workshop(const worker::Toolchain& toolchain, const fs::path& book_root
       }
     }
     fs::create_directories(objects);
+    fs::create_directory(folder_ / "view");
     const std::string root = book_root.string();
     // Object files and libraries are copied, whatever folder they lie in; programs stay where they are.
     const auto moved = [&](const std::string& word) {
@@ -329,13 +334,13 @@ void Workshop::clear(unsigned slot) {
 }
 
 std::vector<std::string> Workshop::share_of_cores(unsigned slot) const {
-  return {"--share", fmt::format("{}/{}", slot, slots_)};
+  return {"--share", std::to_string(slot), "--shares", std::to_string(slots_)};
 }
 
 std::vector<std::string> Workshop::worker_prefix(unsigned slot, Backend backend) const {
   if (!isolation_.on) return {};
   std::vector<std::string> words{isolation_.program.string(), "run"};
-  const std::vector<std::string> common = common_options(isolation_, user(slot, 0));
+  const std::vector<std::string> common = common_options(isolation_, user(slot, 0), folder_ / "view");
   words.insert(words.end(), common.begin(), common.end());
   words.insert(words.end(),
                {"--cpu", std::to_string(limits_.worker_cpu), "--library-path", (folder_ / "objects").string()});
@@ -392,7 +397,7 @@ std::vector<std::string> Workshop::build_prefix(unsigned slot, unsigned thread, 
   const auto add = [&](const std::vector<std::string>& words) {
     prefix.insert(prefix.end(), words.begin(), words.end());
   };
-  add(common_options(isolation_, user(slot, thread + 1)));
+  add(common_options(isolation_, user(slot, thread + 1), folder_ / "view"));
   // What else runs on the machine must not end a compiler that has had little of its time.
   add({"--seconds", fmt::format("{:.0f}", std::ceil(kPatience * seconds))});
   add({"--cpu", fmt::format("{:.0f}", std::ceil(seconds))});
@@ -446,9 +451,9 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
   if (!job.flags.empty()) {
     bool all = true;
     for (const auto& [source, object] : built.objects) {
-      const fs::path calls = fs::path(object).replace_extension(".ci");
-      all = all && fs::exists(calls);
-      if (all) built.calls += book::read_file(calls);
+      const std::string calls = calls_of(object);
+      all = all && !calls.empty();
+      built.calls += calls;
     }
     if (!all) built.calls.clear();  // half a graph would say that half of the calls are not made
   }

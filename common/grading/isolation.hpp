@@ -33,8 +33,8 @@ struct IsolationLimits {
 
 struct Isolation {
   bool on = false;
-  bool other_user = false;        ///< another user id: files can be closed to it by their mode
-  int landlock = 0;               ///< version, 0: the kernel has none
+  bool other_user = false;        ///< as root, another user id: files can be closed to it by their mode
+  bool view = false;              ///< a root of its own, without what is not named in it
   std::filesystem::path program;  ///< workbook_isolate
   nlohmann::json record;          ///< for results.json
 };
@@ -55,9 +55,9 @@ class UserIds {
   int lock_ = -1;
 };
 
-/// Chooses: as root another user id, and Landlock where there is one; otherwise Landlock is needed. Then proves it:
-/// a probe runs as a worker and as a compiler would, and must fail to read any of `protected_paths` and to do
-/// everything that it must not. NoIsolation with what is wrong and how to mend it.
+/// Chooses: as root another user id, and a root of its own where mounting is allowed; otherwise the latter, in a user
+/// namespace. Then proves it: a probe runs as a worker and as a compiler would, and must fail to read any of
+/// `protected_paths` and to do everything that it must not. NoIsolation with what is wrong and how to repair that.
 Isolation prove_isolation(const std::filesystem::path& program,
                           const std::vector<std::filesystem::path>& protected_paths);
 /// For --unsafe: none, and the record says so.

@@ -16,12 +16,13 @@ using judge::Verdict;
 struct Named {
   bool passed = false, all_good = true;
   Result worst = Result::passed;
-  void add(Result result) {
-    passed = passed || result == Result::passed;
-    all_good = all_good && (result == Result::passed || result == Result::skipped);
-    worst = worse(worst, result);
+  void add(const Verdict& verdict) {
+    passed = passed || verdict.result == Result::passed;
+    all_good =
+        all_good && (verdict.result == Result::passed || (verdict.result == Result::skipped && !verdict.unavailable));
+    worst = worse(worst, verdict.result);
   }
-  /// Skipped alone is no pass: what is skipped is said by the worker's side.
+  /// Skipped alone is no pass, and what a backend could not run is none beside another's: the worker's side says so.
   bool good() const { return passed && all_good; }
 };
 
@@ -31,7 +32,7 @@ GradedItem judged(GradedItem item, const std::vector<CountedTest>& tests, const 
   for (const std::string& name : expected) named[{false, name}];
   for (const auto& [verdict, of] : tests) {
     if (of != item.id) continue;
-    named[{verdict.hidden, verdict.test}].add(verdict.result);
+    named[{verdict.hidden, verdict.test}].add(verdict);
     item.has_hidden = item.has_hidden || verdict.hidden;
   }
   bool all = !named.empty();

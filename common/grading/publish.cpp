@@ -160,7 +160,7 @@ std::vector<fs::path> release_paths(const fs::path& folder) {
 
 Published publish(const Workspace& workspace, const Assignment& assignment, const PublishOptions& options) {
   Files files = release_files(workspace.book, assignment);
-  if (options.github) files[".github/workflows/workbook.yml"] = {github_workflow(assignment)};
+  if (options.github) files[".github/workflows/workbook.yml"] = {github_workflow(workspace.book, assignment)};
   Published published;
   published.given = given_lines(workspace.book, assignment, files);
   published.files = files.size();

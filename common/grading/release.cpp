@@ -10,6 +10,7 @@
 #include "common/book/files.hpp"
 #include "common/book/markers.hpp"
 #include "common/book/stubs.hpp"
+#include "common/book/text.hpp"
 
 namespace workbook::grading {
 namespace fs = std::filesystem;
@@ -137,38 +138,10 @@ std::string readme(const Book& book, const Assignment& assignment) {
   return text;
 }
 
-constexpr const char* kSetup = R"(#!/usr/bin/env bash
-# Run once, when the image of the autograder is made: installs what the book needs and builds the harness.
-set -euo pipefail
-here=${AUTOGRADER:-/autograder}/source
-cd "$here/book"
-packages=""
-for package in libseccomp-dev libarchive-dev; do
-  dpkg-query -W -f='${db:Status-Abbrev}' "$package" 2>/dev/null | grep -q '^ii' || packages="$packages $package"
-done
-if [ -n "$packages" ]; then
-  apt-get update
-  # shellcheck disable=SC2086 # the list of packages
-  DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $packages
-fi
-chmod 755 workbook
-arguments=(--assignment "$here/assignment.toml")
-[ ! -d "$here/hidden" ] || arguments+=(--hidden "$here/hidden")
-./workbook --yes grade --prepare "${arguments[@]}"
-chmod -R go-rwx "$here" # the submission runs as another user
-)";
-
-constexpr const char* kRunAutograder = R"(#!/usr/bin/env bash
-# Run for each submission: reads /autograder/submission, writes /autograder/results/results.json.
-base=${AUTOGRADER:-/autograder}
-here=$base/source
-arguments=(--assignment "$here/assignment.toml" --results "$base/results/results.json")
-[ ! -d "$here/hidden" ] || arguments+=(--hidden "$here/hidden")
-mkdir -p "$base/results"
-# The submission's compiler and its program run as another user, who must not read other files of the submission either.
-chmod -R go-rwx "$base/submission"
-exec "$here/book/workbook" --yes grade "${arguments[@]}" "$base/submission"
-)";
+/// What stands beside a release, as it is or nearly so.
+std::string template_of(const Book& book, const std::string& name) {
+  return book::read_file(book.root / "common/grading/templates" / name);
+}
 
 }  // namespace
 
@@ -241,33 +214,10 @@ Files with_answers(const Book& book, const Assignment& assignment, Files files) 
   return files;
 }
 
-std::string github_workflow(const Assignment& assignment) {
+std::string github_workflow(const Book& book, const Assignment& assignment) {
   std::string tests;
   for (const int number : assignment.open_chapters()) tests += fmt::format(" {}", number);
-  return fmt::format(R"(# Runs the public tests on each push. Advisory: the points are given elsewhere, since this file
-# lies in your own repository.
-name: workbook
-on: [push, workflow_dispatch]
-permissions:
-  contents: read
-jobs:
-  test:
-    runs-on: ubuntu-24.04
-    timeout-minutes: 30
-    steps:
-      - uses: actions/checkout@v4
-      - name: Build
-        run: ./workbook --yes doctor
-      - name: Test
-        run: ./workbook --yes test{0} --summary "$GITHUB_STEP_SUMMARY" --junit junit.xml
-      - name: Keep the results
-        if: always()
-        uses: actions/upload-artifact@v4
-        with:
-          name: junit
-          path: junit.xml
-)",
-                     tests);
+  return book::replaced(template_of(book, "workflow.yml"), "@CHAPTERS@", tests);
 }
 
 Files autograder_files(const Book& book, const Assignment& assignment, const fs::path& hidden) {
@@ -291,8 +241,8 @@ Files autograder_files(const Book& book, const Assignment& assignment, const fs:
       files["hidden/" + entry.path().lexically_relative(hidden).generic_string()] = {book::read_file(entry.path())};
     }
   }
-  files["setup.sh"] = {kSetup, true};
-  files["run_autograder"] = {kRunAutograder, true};
+  files["setup.sh"] = {template_of(book, "setup.sh"), true};
+  files["run_autograder"] = {template_of(book, "run_autograder.sh"), true};
   return files;
 }
 

@@ -31,7 +31,7 @@ Files release_files(const book::Book& book, const Assignment& assignment);
 Files with_answers(const book::Book& book, const Assignment& assignment, Files files);
 
 /// The workflow for GitHub Actions: .github/workflows/workbook.yml.
-std::string github_workflow(const Assignment& assignment);
+std::string github_workflow(const book::Book& book, const Assignment& assignment);
 
 /// The files of Gradescope's autograder zip: setup.sh and run_autograder at its root, the book under book/, hidden
 /// tests under hidden/. `hidden`: a folder, or empty.

@@ -13,48 +13,36 @@ namespace workbook::judge {
 namespace fs = std::filesystem;
 namespace {
 
-/// What to write instead, by the beginning of what is refused or by all of it; the first that fits. notes/allowed.md
-/// has each, with its reason.
+/// What to write instead, by the beginning of what is refused; the first that fits. notes/allowed.md has each, with its
+/// reason.
 struct Instead {
   std::string_view beginning;
-  bool all;
   std::string_view instead;
 };
 constexpr std::string_view kInstruction =
                                "the book's headers have a function for every instruction that a lesson names",
-                           kThread = "an answer runs in the thread that calls it; a kernel's threads are its grid's",
-                           kMemory = "take memory by std::vector or new, which are counted";
+                           kThread = "an answer runs in the thread that calls it; a kernel's threads are its grid's";
 constexpr std::array kInstead{
-    Instead{"names asm ", false, kInstruction},
-    Instead{"names __asm", false, kInstruction},
-    Instead{"names __builtin_", false, "write the access in plain C++, so that the simulator sees it"},
-    Instead{"names ", false, "do without it, since it takes code out of what is checked"},
-    Instead{"defines ", false, "choose another name, since the program around the answer has this one"},
-    Instead{"keeps ", false, "keep what a call needs in its own variables, or in a std::vector"},
-    Instead{"has code that runs before", false, "make it a constant, or a static variable of a function"},
-    Instead{"has ", false, "leave away the attribute that puts it there"},
-    Instead{"calls malloc", true, kMemory},
-    Instead{"calls calloc", true, kMemory},
-    Instead{"calls realloc", true, kMemory},
-    Instead{"calls aligned_alloc", true, kMemory},
-    Instead{"calls posix_memalign", true, kMemory},
-    Instead{"calls free", true, kMemory},
-    Instead{"calls std::thread", false, kThread},
-    Instead{"calls typeinfo for std::thread", false, kThread},
-    Instead{"calls pthread_", false, kThread},
-    Instead{"calls std::__future_base", false, kThread},
-    Instead{"calls simt::", false,
-            "call what the lesson names; the simulator's own functions are for the book's headers"},
-    Instead{"calls workbook::", false, "call what the lesson names; the rest is for the book's own programs"},
-    Instead{"calls ", false,
-            "an answer works on its arguments and may print; files and processes are not its business"},
-    Instead{"", false, "write it in plain C++"}};
+    Instead{"names asm ", kInstruction},
+    Instead{"names __asm", kInstruction},
+    Instead{"names __builtin_", "write the access in plain C++, so that the simulator sees it"},
+    Instead{"names #include", "call what the lesson names; each source is compiled by itself"},
+    Instead{"names ", "do without it, since it takes code out of what is checked"},
+    Instead{"defines ", "choose another name, since the program around the answer has this one"},
+    Instead{"keeps ", "keep what a call needs in its own variables, or in a std::vector"},
+    Instead{"has code that runs before", "make it a constant, or a static variable of a function"},
+    Instead{"has ", "leave away the attribute that puts it there"},
+    Instead{"calls std::thread", kThread},
+    Instead{"calls typeinfo for std::thread", kThread},
+    Instead{"calls pthread_", kThread},
+    Instead{"calls std::__future_base", kThread},
+    Instead{"calls simt::", "call what the lesson names; the simulator's own functions are for the book's headers"},
+    Instead{"calls workbook::", "call what the lesson names; the rest is for the book's own programs"},
+    Instead{"calls ", "an answer works on its arguments and may print; files and processes are not its business"},
+    Instead{"", "write it in plain C++"}};
 
 std::string_view instead_of(const std::string& what) {
-  return std::ranges::find_if(kInstead,
-                              [&](const Instead& instead) {
-                                return instead.all ? what == instead.beginning : what.starts_with(instead.beginning);
-                              })
+  return std::ranges::find_if(kInstead, [&](const Instead& instead) { return what.starts_with(instead.beginning); })
       ->instead;
 }
 
@@ -79,7 +67,8 @@ std::string told(const fs::path& source, const std::vector<std::string>& refused
 /// Whether a file's text, comments and all, has a name that it may not have. The preprocessor knows; this asks quickly
 /// whether it is worth asking.
 bool is_suspicious(const fs::path& source) {
-  return !refused_names(book::read_file(source)).empty();
+  const std::string text = book::read_file(source);
+  return !refused_names(text).empty() || text.find(".cu\"") != text.npos || text.find(".cpp\"") != text.npos;
 }
 
 /// The jobs of a plan that hold the reader's own code.

@@ -53,9 +53,19 @@ bool is_word(char c) {
          static_cast<unsigned char>(c) >= 128;
 }
 
+/// Where a line of the preprocessor's says that another source begins, `# 1 "…/x.cu" 1`, its name; "" else.
+std::string source_begun(std::string_view line) {
+  const std::size_t begin = line.find('"'), end = line.rfind('"');
+  if (!line.starts_with("# ") || begin == line.npos || end <= begin || line.find('1', end) == line.npos) return "";
+  const std::string_view file = line.substr(begin + 1, end - begin - 1);
+  if (!file.ends_with(".cu") && !file.ends_with(".cpp")) return "";
+  return fmt::format("#include {}", file.substr(file.rfind('/') + 1));
+}
+
 }  // namespace
 
 std::string why_refused(std::string_view name) {
+  if (name.starts_with("#")) return "a source that holds other answers";
   const auto rule =
       std::ranges::find_if(kRules, [&](const Rule& r) { return r.begins ? name.starts_with(r.name) : name == r.name; });
   return rule == kRules.end() ? "" : std::string(rule->why);
@@ -65,10 +75,13 @@ NameCounts refused_names(std::string_view preprocessed) {
   NameCounts counts;
   std::map<std::string, bool, std::less<>> known;  // most names come again and again
   for (std::size_t i = 0; i < preprocessed.size();) {
-    if (!is_word(preprocessed[i])) {
-      ++i;
-      continue;
+    if (preprocessed[i] == '#' && (i == 0 || preprocessed[i - 1] == '\n')) {
+      const std::size_t end = std::min(preprocessed.size(), preprocessed.find('\n', i));
+      if (const std::string begun = source_begun(preprocessed.substr(i, end - i)); !begun.empty()) ++counts[begun];
+      i = end;
     }
+    if (i < preprocessed.size() && !is_word(preprocessed[i])) ++i;
+    if (i >= preprocessed.size() || !is_word(preprocessed[i])) continue;
     std::size_t end = i;
     while (end < preprocessed.size() && is_word(preprocessed[end])) ++end;
     const std::string_view name = preprocessed.substr(i, end - i);

@@ -6,10 +6,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <span>
 #include <sstream>
@@ -93,14 +93,21 @@ class Object {
   std::string bytes_;
 };
 
-template <std::size_t n>
-bool is_one_of(const std::array<std::string_view, n>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
+/// Whether one of the text's words is right.
+template <class Right>
+bool any_word(std::string_view text, const Right& right) {
+  for (std::size_t begin = 0; (begin = text.find_first_not_of(" \n", begin)) != text.npos;) {
+    const std::size_t end = std::min(text.size(), text.find_first_of(" \n", begin));
+    if (right(text.substr(begin, end - begin))) return true;
+    begin = end;
+  }
+  return false;
 }
-template <std::size_t n>
-bool begins_with(const std::array<std::string_view, n>& beginnings, std::string_view name) {
-  return std::any_of(beginnings.begin(), beginnings.end(),
-                     [&](std::string_view beginning) { return name.starts_with(beginning); });
+bool is_one_of(std::string_view words, std::string_view name) {
+  return any_word(words, [&](std::string_view word) { return word == name; });
+}
+bool begins_with(std::string_view words, std::string_view name) {
+  return any_word(words, [&](std::string_view word) { return name.starts_with(word); });
 }
 
 std::string readable(const std::string& name) {
@@ -139,34 +146,26 @@ bool is_chapters(std::string_view name) {
 bool is_standard(std::string_view name) {
   const auto own = entity(name);
   // St: std; Sa, Ss, …: its shorthands; nw, dl, …: operator new and delete; N: a name within a name.
-  constexpr std::array<std::string_view, 12> beginnings{"St", "Sa",         "Sb",           "Ss",  "Si",   "So",
-                                                        "Sd", "9__gnu_cxx", "10__cxxabiv1", "NSt", "NKSt", "Li"};
+  constexpr std::string_view beginnings = "St Sa Sb Ss Si So Sd 9__gnu_cxx 10__cxxabiv1 NSt NKSt Li";
   return own && begins_with(beginnings, *own);
 }
 
 /// In the namespaces of the book and of its simulator.
 bool is_of_the_book(std::string_view name) {
-  constexpr std::array<std::string_view, 3> scopes{"8workbook", "4simt", "6nvcuda"};
+  constexpr std::string_view scopes = "8workbook 4simt 6nvcuda";
   const auto own = entity(name);
   return own && begins_with(scopes, *own);
 }
 
 /// Types and functions of the book's headers that are compiled into every answer which uses them.
 bool is_shared_of_the_book(std::string_view name) {
-  constexpr std::array<std::string_view, 12> own{
-      "8workbook6Matrix",       "8workbook4headI",        "8workbook13OutsideMatrix", "8workbook4Todo",
-      "8workbook10InputError",  "8workbook4half",         "8workbook5Shape",          "8workbook12visible_keys",
-      "8workbook4cuda7Refused", "8workbook4cuda6launchI", "8workbook4cuda5Error",     "8workbook4cuda13open_exercise"};
-  constexpr std::array<std::string_view, 10> of_kernels{"8workbook4cuda13with_head_dim",
-                                                        "8workbook4cuda10with_sizes",
-                                                        "6nvcuda",
-                                                        "4simt6launchI",
-                                                        "4simt13shared_struct",
-                                                        "4simt6detail",
-                                                        "8workbook4cuda14dynamic_shared",
-                                                        "4simt11FragmentType",
-                                                        "4simt16register_of_pair",
-                                                        "8workbook4cuda7grid_of"};
+  constexpr std::string_view own =
+      R"(8workbook6Matrix 8workbook4headI 8workbook13OutsideMatrix 8workbook4Todo 8workbook10InputError 8workbook4half
+      8workbook5Shape 8workbook12visible_keys 8workbook4cuda7Refused 8workbook4cuda6launchI 8workbook4cuda5Error
+      8workbook4cuda13open_exercise)";
+  constexpr std::string_view of_kernels =
+      R"(8workbook4cuda13with_head_dim 8workbook4cuda10with_sizes 6nvcuda 4simt6launchI 4simt13shared_struct
+      4simt6detail 8workbook4cuda14dynamic_shared 4simt11FragmentType 4simt16register_of_pair 8workbook4cuda7grid_of)";
   const auto entity_name = entity(name);
   return entity_name && (begins_with(own, *entity_name) || begins_with(of_kernels, *entity_name));
 }
@@ -175,105 +174,46 @@ bool is_shared_of_the_book(std::string_view name) {
 /// Which of them have a symbol is the optimiser's choice.
 bool is_of_kernel_headers(std::string_view name) {
   // Namespaces, and the types that have members.
-  constexpr std::array<std::string_view, 8> scopes{"4simt", "8workbook4cuda",  "6__half",          "7__half2",
-                                                   "4dim3", "13__nv_bfloat16", "14__nv_bfloat162", "13__nv_fp8_e4m3"};
+  constexpr std::string_view scopes =
+      R"(4simt 8workbook4cuda 6__half 7__half2 4dim3 13__nv_bfloat16 14__nv_bfloat162 13__nv_fp8_e4m3)";
   const auto own = entity(name);
   if (!own) return false;
   if (begins_with(scopes, *own)) return true;
   name.remove_prefix(2);  // what has no namespace has nothing but its length before its name
   const std::size_t digits = name.find_first_not_of("0123456789");
-  constexpr std::array<std::string_view, 5> cudas{"__", "atomic", "make_", "rsqrtf", "exp10f"};
+  constexpr std::string_view cudas = "__ atomic make_ rsqrtf exp10f";
   return digits != 0 && digits != std::string_view::npos && begins_with(cudas, name.substr(digits));
 }
 
 /// What the simulator's surface calls (common/simt/runtime.hpp): a kernel is made of these.
 bool is_kernels_own(std::string_view name) {
-  constexpr std::array<std::string_view, 50> own{"12thread_index",    "13named_barrier",
-                                                 "11block_index",     "10block_size",
-                                                 "9grid_size",        "9in_kernel",
-                                                 "13block_barrier",   "12warp_barrier",
-                                                 "12warp_shuffle",    "9warp_vote",
-                                                 "11active_mask",     "6atomicE",
-                                                 "10copy_async",      "17copy_async_commit",
-                                                 "15copy_async_wait", "15unset_registers",
-                                                 "11matrix_load",     "12matrix_store",
-                                                 "15matrix_multiply", "13load_matrices",
-                                                 "14store_matrices",  "18multiply_registers",
-                                                 "14dynamic_shared",  "4note",
-                                                 "10note_value",      "16assertion_failed",
-                                                 "15end_thread_open", "8run_grid",
-                                                 "6launch",           "13shared_offset",
-                                                 "13mbarrier_init",   "19mbarrier_fence_init",
-                                                 "15mbarrier_arrive", "22mbarrier_arrive_expect",
-                                                 "13mbarrier_wait",   "9bulk_load",
-                                                 "10bulk_store",      "11bulk_commit",
-                                                 "9bulk_wait",        "17fence_proxy_async",
-                                                 "13set_registers",   "10elect_lane",
-                                                 "11wgmma_fence",     "12wgmma_shared",
-                                                 "15wgmma_registers", "12wgmma_commit",
-                                                 "10wgmma_wait",      "14bulk_load_line",
-                                                 "15bulk_store_line", "12thread_fence"};
+  constexpr std::string_view own =
+      R"(12thread_index 13named_barrier 11block_index 10block_size 9grid_size 9in_kernel 13block_barrier 12warp_barrier
+      12warp_shuffle 9warp_vote 11active_mask 6atomicE 10copy_async 17copy_async_commit 15copy_async_wait
+      15unset_registers 11matrix_load 12matrix_store 15matrix_multiply 13load_matrices 14store_matrices
+      18multiply_registers 14dynamic_shared 4note 10note_value 16assertion_failed 15end_thread_open 8run_grid
+      6launch 13shared_offset 13mbarrier_init 19mbarrier_fence_init 15mbarrier_arrive 22mbarrier_arrive_expect
+      13mbarrier_wait 9bulk_load 10bulk_store 11bulk_commit 9bulk_wait 17fence_proxy_async 13set_registers
+      10elect_lane 11wgmma_fence 12wgmma_shared 15wgmma_registers 12wgmma_commit 10wgmma_wait 14bulk_load_line
+      15bulk_store_line 12thread_fence)";
   const auto entity_name = entity(name);
   if (!entity_name) return false;
   if (entity_name->starts_with("4simt")) return begins_with(own, entity_name->substr(5));
   return entity_name->starts_with("8workbook4cuda6detail7guarded");
 }
 
-/// The C library's functions that a chapter's code has any use for: texts, numbers, sorting, printing, the time. What
-/// asks the system for memory, files, processes or threads is none of them.
+/// The C library's functions that a chapter's code has any use for: memory, texts, numbers, sorting, printing, the
+/// time. What asks the system for pages, files, processes or threads is none of them.
 bool is_of_c(std::string_view name) {
-  constexpr std::array<std::string_view, 47> exact{"_GLOBAL_OFFSET_TABLE_",
-                                                   "__libc_single_threaded",
-                                                   "__dso_handle",
-                                                   "__stack_chk_fail",
-                                                   "__assert_fail",
-                                                   "__errno_location",
-                                                   "__cxa_atexit",
-                                                   "__ctype_b_loc",
-                                                   "__ctype_tolower_loc",
-                                                   "__ctype_toupper_loc",
-                                                   "tolower",
-                                                   "toupper",
-                                                   "stdout",
-                                                   "stderr",
-                                                   "abort",
-                                                   "exit",
-                                                   "getenv",
-                                                   "clock",
-                                                   "time",
-                                                   "difftime",
-                                                   "qsort",
-                                                   "bsearch",
-                                                   "abs",
-                                                   "labs",
-                                                   "llabs",
-                                                   "div",
-                                                   "ldiv",
-                                                   "rand",
-                                                   "srand",
-                                                   "rand_r",
-                                                   "bcmp",
-                                                   "fflush",
-                                                   "printf",
-                                                   "fprintf",
-                                                   "sprintf",
-                                                   "snprintf",
-                                                   "vprintf",
-                                                   "vfprintf",
-                                                   "vsprintf",
-                                                   "vsnprintf",
-                                                   "puts",
-                                                   "putchar",
-                                                   "putc",
-                                                   "fputs",
-                                                   "fputc",
-                                                   "fwrite",
-                                                   "clock_gettime"};
-  constexpr std::array<std::string_view, 5> beginnings{"mem", "str", "is", "ato", "__isoc23_str"};
+  constexpr std::string_view exact =
+      R"(_GLOBAL_OFFSET_TABLE_ __libc_single_threaded __dso_handle __stack_chk_fail __assert_fail __errno_location
+      __cxa_atexit __ctype_b_loc __ctype_tolower_loc __ctype_toupper_loc tolower toupper stdout stderr abort exit
+      getenv clock time difftime qsort bsearch abs labs llabs div ldiv rand srand rand_r malloc calloc realloc free aligned_alloc posix_memalign asprintf vasprintf bcmp fflush printf fprintf
+      sprintf snprintf vprintf vfprintf vsprintf vsnprintf puts putchar putc fputs fputc fwrite clock_gettime)";
+  constexpr std::string_view beginnings = "mem str is ato __isoc23_str";
   // Where the compiler defines _FORTIFY_SOURCE by itself (Ubuntu's), printf is __printf_chk.
   if (name.starts_with("__") && name.ends_with("_chk")) return is_of_c(name.substr(2, name.size() - 6));
-  return is_one_of(exact, name) ||
-         (begins_with(beginnings, name) && name != "memfd_create" && name.find("dup") == std::string_view::npos);
+  return is_one_of(exact, name) || (begins_with(beginnings, name) && name != "memfd_create");
 }
 
 /// Which of the libraries that this program itself runs with has a name: "libm.so.6"; empty: none. Each is asked by
@@ -295,18 +235,16 @@ std::string library_of(const std::string& name) {
 /// What the compiler's own libraries have, and mathematics: all of it but for what is_refused_of_library.
 bool is_of_compiler(const std::string& name) {
   const std::string library = library_of(name);
-  constexpr std::array<std::string_view, 3> own{"libgcc_s.", "libstdc++.", "libm."};
+  constexpr std::string_view own = "libgcc_s. libstdc++. libm.";
   return begins_with(own, library) && !name.starts_with("fe");  // fesetround, feenableexcept, …
 }
 
-/// Parts of the language's library that start threads and programs or open files: no answer needs them, and what
-/// counts memory does not see what they have.
+/// Parts of the language's library that start threads and programs or open files: no answer needs them.
 bool is_refused_of_library(std::string_view name) {
-  constexpr std::array<std::string_view, 12> parts{
-      "St6thread", "7jthread",        "__basic_file",  "basic_filebuf",   "10filesystem", "13_Async_state",
-      "St5async",  "15_State_baseV2", "random_device", "13shared_memory", "3pmr",         "St18condition_variable"};
-  return std::any_of(parts.begin(), parts.end(),
-                     [&](std::string_view part) { return name.find(part) != std::string_view::npos; });
+  constexpr std::string_view parts =
+      R"(St6thread 7jthread __basic_file basic_filebuf 10filesystem 13_Async_state St5async 15_State_baseV2
+      random_device 13shared_memory St18condition_variable)";
+  return any_word(parts, [&](std::string_view part) { return name.find(part) != name.npos; });
 }
 
 class Judge {
@@ -346,7 +284,7 @@ class Judge {
     return (rules_.cuda && (name.starts_with("cuda") || name.starts_with("__cuda"))) || is_new_or_delete(name);
   }
   static bool is_new_or_delete(std::string_view name) {
-    constexpr std::array<std::string_view, 4> beginnings{"_Znw", "_Zna", "_Zdl", "_Zda"};
+    constexpr std::string_view beginnings = "_Znw _Zna _Zdl _Zda";
     return begins_with(beginnings, name);
   }
   /// What the instrumentation of kernels calls.
@@ -378,8 +316,7 @@ class Judge {
   void section(std::size_t i) {
     const std::string& name = object_.section_names[i];
     const Elf64_Shdr& header = object_.sections[i];
-    constexpr std::array<std::string_view, 7> before_or_after{".preinit_array", ".fini_array", ".ctors", ".dtors",
-                                                              ".init",          ".fini",       ".interp"};
+    constexpr std::string_view before_or_after = ".preinit_array .fini_array .ctors .dtors .init .fini .interp";
     if (name.starts_with(".init_array") || header.sh_type == SHT_INIT_ARRAY) {
       initialisers(i);
     } else if (begins_with(before_or_after, name) || header.sh_type == SHT_FINI_ARRAY ||
@@ -406,8 +343,8 @@ class Judge {
   /// Before main runs what the simulator's instrumentation and <iostream> need, and nothing else.
   void initialisers(std::size_t section) {
     if (rules_.cuda) return;
-    constexpr std::array<std::string_view, 5> allowed{"__tsan_init", "_ZNSt8ios_base4InitC1Ev",
-                                                      "_ZNSt8ios_base4InitD1Ev", "__cxa_atexit", "__dso_handle"};
+    constexpr std::string_view allowed =
+        R"(__tsan_init _ZNSt8ios_base4InitC1Ev _ZNSt8ios_base4InitD1Ev __cxa_atexit __dso_handle)";
     for (const Object::Relocation& entry : object_.relocations(section)) {
       const std::size_t code = entry.symbol.section;
       const bool startup = code < object_.sections.size() && object_.section_names[code].starts_with(".text.startup");
@@ -449,6 +386,30 @@ std::vector<std::string> refused_in_object(const std::filesystem::path& object, 
   } catch (const std::exception& error) {
     return {fmt::format("cannot be read: {}", error.what())};
   }
+}
+
+std::vector<std::pair<std::string, std::string>> references(const std::filesystem::path& path) {
+  const Object object(book::read_file(path));
+  std::map<std::size_t, std::vector<std::string>> functions;  // by section
+  for (const Object::Symbol& symbol : object.symbols)
+    if (symbol.type == STT_FUNC && symbol.section != SHN_UNDEF) functions[symbol.section].push_back(symbol.name);
+  const auto held_in = [&](std::size_t section) {
+    const auto found = functions.find(section);
+    return found != functions.end() ? found->second
+                                    : std::vector{fmt::format("section {} of {}", section, path.string())};
+  };
+  std::vector<std::pair<std::string, std::string>> found;
+  for (std::size_t i = 0; i < object.sections.size(); ++i) {
+    if ((object.sections[i].sh_flags & SHF_ALLOC) == 0) continue;
+    for (const Object::Relocation& entry : object.relocations(i)) {
+      const std::size_t where = entry.symbol.section;
+      const bool is_here = where != SHN_UNDEF && where < object.sections.size();
+      for (const std::string& from : held_in(i))
+        for (const std::string& to : is_here ? held_in(where) : std::vector{entry.symbol.name})
+          found.emplace_back(from, to);
+    }
+  }
+  return found;
 }
 
 }  // namespace workbook::judge

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace workbook::judge {
@@ -25,5 +26,9 @@ std::set<std::string> names_taken(const std::vector<std::string>& files);
 /// that make a kernel, unless their names are taken; and calls of the language, its library but for threads and files
 /// of programs, and what kernels are made of. Empty: all is well.
 std::vector<std::string> refused_in_object(const std::filesystem::path& object, const ObjectRules& rules);
+
+/// Who refers to whom in an object file that was compiled with -ffunction-sections and -fdata-sections: functions by the
+/// names of their symbols, tables and variables by names that are no symbol's.
+std::vector<std::pair<std::string, std::string>> references(const std::filesystem::path& object);
 
 }  // namespace workbook::judge

@@ -67,7 +67,6 @@ json to_json(const Verdict& verdict) {
           {"reports_left_out", verdict.reports_left_out},
           {"trials", trials_json(verdict.trials)},
           {"unavailable", verdict.unavailable},
-          {"had_its_time", verdict.had_its_time},
           {"blocked_by", verdict.blocked_by.empty() ? json(nullptr) : json(verdict.blocked_by)},
           {"place", place ? json{{"file", place->file}, {"line", place->line}} : json(nullptr)},
           {"seconds", number_json(verdict.seconds)}};
@@ -89,7 +88,6 @@ Verdict verdict_from_json(const json& json) {
   verdict.reports_left_out = json.at("reports_left_out");
   for (const auto& trial : json.at("trials")) verdict.trials.push_back(trial_from_json(trial));
   verdict.unavailable = json.at("unavailable");
-  verdict.had_its_time = json.value("had_its_time", false);  // records of earlier gradings have none
   if (const auto& exercise = json.at("blocked_by"); !exercise.is_null()) verdict.blocked_by = exercise;
   if (const auto& place = json.at("place"); !place.is_null()) verdict.place = {place.at("file"), place.at("line")};
   verdict.seconds = number_from_json(json.at("seconds"));

@@ -71,9 +71,6 @@ struct Verdict {
   std::size_t reports_left_out = 0;  ///< so many more there were
   std::vector<Trial> trials;         ///< what it has tried, in order; equal ones once, at most kMostTrials
   bool unavailable = false;          ///< of a skipped test: the backend cannot run here
-  /// Of a test that took too long: it did although the call had the processor for all of the time that one may take, so
-  /// that nothing else on the machine was to blame.
-  bool had_its_time = false;
   std::string blocked_by;            ///< of a blocked test: the exercise that is open
   std::optional<SourcePlace> place;  ///< where to look; nothing for the whole chapter
   double seconds = 0;

@@ -1,6 +1,7 @@
 // What travels between parent and worker. Requests and replies are JSON texts, each after its length as 4 bytes.
 //
 //   request  {"id": NUMBER, "operation": "forward", "numbers": {"Nq": 200, …}, "size": BYTES,
+//             "read_only": BYTES, "memory": BYTES (where it is limited),
 //             "arrays": [{"name": "Q", "offset": BYTE, "bytes": COUNT, "element": 4}, …]}
 //   reply    {"id": NUMBER, "message": "…", "seconds": 0.01, "extra_bytes": 4096, "counters": {…},
 //             "status": "ok" | "todo" | "refused" | "unavailable" | "read_outside" | "reported" | "threw" |

@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/worker/allocations.hpp"
 #include "common/worker/protocol.hpp"
 
 namespace workbook::worker {
@@ -54,8 +53,8 @@ workbook_system_call_end:
 
 namespace {
 
-long call_system(long number, std::uintptr_t a, std::uintptr_t b, std::uintptr_t c, std::uintptr_t d) {
-  const long answer = workbook_system_call(number, a, b, c, d, std::uintptr_t(0), std::uintptr_t(0));
+long call_system(long number, std::uintptr_t a, std::uintptr_t b, std::uintptr_t c, std::uintptr_t d, int e = 0) {
+  const long answer = workbook_system_call(number, a, b, c, d, std::uintptr_t(e), std::uintptr_t(0));
   if (answer >= 0) return answer;
   errno = int(-answer);
   return -1;
@@ -78,7 +77,7 @@ class Filter {
     jump(BPF_JEQ, value, 0, 1 + kOwn);
     unless_our_own();
   }
-  /// Refused for these calls where `argument` has one of these bits.
+  /// Refused for these calls where `argument` has one of these bits, or unless it is the worker's own.
   void refuse_bits(long number, unsigned argument, std::uint32_t bits) {
     load(offsetof(seccomp_data, nr));
     jump(BPF_JEQ, std::uint32_t(number), 0, 3);
@@ -86,29 +85,36 @@ class Filter {
     jump(BPF_JSET, bits, 0, 1);
     answer(kRefuse);
   }
-  /// Refused for these calls, of an address and a length, where they touch the memory from `begin` to `end`, unless it
-  /// is the worker's own. The memory lies within one piece of 4 GiB.
+  void keep_bits_for_us(long number, unsigned argument, std::uint32_t bits) {
+    load(offsetof(seccomp_data, nr));
+    jump(BPF_JEQ, std::uint32_t(number), 0, 3 + kOwn);
+    load(low(argument));
+    jump(BPF_JSET, bits, 0, 1 + kOwn);
+    unless_our_own();
+  }
+  /// Refused for these calls, of an address and a length, where they touch the memory from `begin` to `end`, which lies
+  /// within one piece of 4 GiB.
   void keep_memory(long number, std::uintptr_t begin, std::uintptr_t end) {
     load(offsetof(seccomp_data, nr));
-    jump(BPF_JEQ, std::uint32_t(number), 0, 12 + kOwn);
+    jump(BPF_JEQ, std::uint32_t(number), 0, 12);
     load(high(0));
-    jump(BPF_JEQ, std::uint32_t(begin >> 32), 0, 10 + kOwn);
+    jump(BPF_JEQ, std::uint32_t(begin >> 32), 0, 10);
     load(low(0));
-    jump(BPF_JGE, std::uint32_t(end), 8 + kOwn, 0);
+    jump(BPF_JGE, std::uint32_t(end), 8, 0);
     jump(BPF_JGE, std::uint32_t(begin), 6, 0);
     code_.push_back(BPF_STMT(BPF_MISC | BPF_TAX, 0));
     code_.push_back(BPF_STMT(BPF_LD | BPF_IMM, std::uint32_t(begin)));
     code_.push_back(BPF_STMT(BPF_ALU | BPF_SUB | BPF_X, 0));  // how far it is from the address to `begin`
     code_.push_back(BPF_STMT(BPF_MISC | BPF_TAX, 0));
     load(low(1));
-    code_.push_back(BPF_JUMP(BPF_JMP | BPF_JGT | BPF_X, 0, 0, 1 + kOwn));
-    unless_our_own();
+    code_.push_back(BPF_JUMP(BPF_JMP | BPF_JGT | BPF_X, 0, 0, 1));
+    answer(kRefuse);
   }
   bool install() {
     answer(SECCOMP_RET_ALLOW);
     const sock_fprog program{static_cast<unsigned short>(code_.size()), code_.data()};
     return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-           ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) == 0;
+           ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0;  // all threads
   }
 
  private:
@@ -129,8 +135,10 @@ class Filter {
 
 }  // namespace
 
-void protect_pages(void* begin, std::size_t bytes, int access) {
-  call_system(SYS_mprotect, reinterpret_cast<std::uintptr_t>(begin), bytes, std::uintptr_t(access), 0);
+void* map_shared(int file, std::size_t bytes) {
+  // All of it at once: the parent knows what it takes.
+  const long address = call_system(SYS_mmap, 0, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file);
+  return address == -1 ? nullptr : reinterpret_cast<void*>(address);
 }
 long send_by_own_call(int socket, const void* bytes, std::size_t count, int flags) {
   return call_system(SYS_sendto, std::uintptr_t(socket), reinterpret_cast<std::uintptr_t>(bytes), count,
@@ -152,22 +160,20 @@ bool seal() {
     filter.keep_for_us(number, 0, kSocket);
   for (const long number : {SYS_dup2, SYS_dup3}) filter.keep_for_us(number, 1, kSocket);
   for (const long number : {SYS_mmap, SYS_mprotect, SYS_pkey_mprotect}) filter.refuse_bits(number, 2, PROT_EXEC);
+  filter.keep_bits_for_us(SYS_mmap, 3, MAP_SHARED);  // no limit of memory counts it
   filter.refuse_bits(SYS_mmap, 3, MAP_FIXED | MAP_FIXED_NOREPLACE);
   filter.refuse_bits(SYS_mremap, 3, MREMAP_FIXED | 4 /* MREMAP_DONTUNMAP */);
-  const SealedPages pages = count_pages();
-  const auto begin = reinterpret_cast<std::uintptr_t>(pages.begin);
-  for (const long number : {SYS_mprotect, SYS_pkey_mprotect, SYS_munmap, SYS_mremap, SYS_madvise}) {
-    filter.keep_memory(number, begin, begin + pages.bytes);
+  for (const long number : {SYS_mprotect, SYS_pkey_mprotect, SYS_munmap, SYS_mremap, SYS_madvise})
     filter.keep_memory(number, reinterpret_cast<std::uintptr_t>(&__executable_start),
                        reinterpret_cast<std::uintptr_t>(&_end));
-  }
   return filter.install();
 }
 
 #else
 
-void protect_pages(void* begin, std::size_t bytes, int access) {
-  ::mprotect(begin, bytes, access);
+void* map_shared(int file, std::size_t bytes) {
+  void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
+  return address == MAP_FAILED ? nullptr : address;
 }
 long send_by_own_call(int socket, const void* bytes, std::size_t count, int flags) {
   return ::send(socket, bytes, count, flags);

@@ -1,17 +1,19 @@
 // The worker program: waits for requests, runs the chapter's operation, answers. It is linked with one chapter's files
 // and its special operations, never with the oracle, the tests or another chapter.
 //
-// It also counts what an operation allocates: operator new is replaced, and what gives thrown objects their memory,
-// exact to the byte (allocations.hpp). That, and main, lie in this one object file, so that a chapter that defines them
-// as well does not link.
-#include <dlfcn.h>
+// It also counts what an operation allocates, exact to the byte: operator new is replaced. That, and main, lie in this
+// one object file, so that a chapter that defines them as well does not link. The count explains; where a call may take
+// only so much memory (Call::memory), the kernel refuses more.
 #include <fcntl.h>
+#include <malloc.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -29,7 +31,6 @@
 #include "common/cuda/error.hpp"
 #include "common/cuda/operations.hpp"
 #include "common/cuda/todo.hpp"
-#include "common/worker/allocations.hpp"
 #include "common/worker/protocol.hpp"
 #include "common/worker/reports.hpp"
 #include "common/worker/sanitizers.hpp"
@@ -37,24 +38,44 @@
 
 namespace {
 
-// What earlier calls have allocated and nobody has given back. A few numbers may be kept; more is memory of the call's.
-constexpr std::int64_t kMayBeKept = 4096;
+/// What the running call has allocated. Blocks of earlier calls are theirs, whoever gives them back.
+struct Count {
+  std::atomic<std::int64_t> now = 0, peak = 0;
+  std::atomic<std::uint64_t> call = 0;
+  std::atomic<std::size_t> refused = 0;  ///< of what there was not, the size
+} counted;
 
-#ifndef WORKBOOK_SANITIZED
-void* allocate_or_throw(std::size_t size, std::size_t alignment) {
-  // aligned_alloc wants a multiple.
-  void* block =
-      alignment <= __STDCPP_DEFAULT_NEW_ALIGNMENT__
-          ? std::malloc(std::max<std::size_t>(size, 1))
-          : std::aligned_alloc(alignment, std::max(alignment, (size + alignment - 1) / alignment * alignment));
-  if (block == nullptr || size > PTRDIFF_MAX) throw std::bad_alloc();
-  workbook::worker::count_block(block, size);
-  return block;
+void begin_count() {
+  counted.now = counted.peak = 0;
+  ++counted.call;
 }
 
-void release(void* block) noexcept {
-  workbook::worker::forget_block(block);
-  std::free(block);
+#ifndef WORKBOOK_SANITIZED
+/// In front of each block.
+struct alignas(__STDCPP_DEFAULT_NEW_ALIGNMENT__) Note {
+  std::size_t size;
+  std::uint64_t call;
+};
+
+void* allocate_or_throw(std::size_t size, std::size_t alignment) {
+  const std::size_t before = std::max(alignment, sizeof(Note));
+  const std::size_t all = (before + size + before - 1) / before * before;  // aligned_alloc wants a multiple
+  char* block = size > PTRDIFF_MAX - 2 * before ? nullptr : static_cast<char*>(std::aligned_alloc(before, all));
+  if (block == nullptr) {
+    counted.refused = size;
+    throw std::bad_alloc();
+  }
+  new (block + before - sizeof(Note)) Note{size, counted.call};
+  counted.now += std::int64_t(size);
+  if (counted.now > counted.peak) counted.peak = counted.now.load();
+  return block + before;
+}
+
+void release(void* pointer, std::size_t alignment) noexcept {
+  if (pointer == nullptr) return;
+  const Note& note = *reinterpret_cast<Note*>(static_cast<char*>(pointer) - sizeof(Note));
+  if (note.call == counted.call) counted.now -= std::int64_t(note.size);
+  std::free(static_cast<char*>(pointer) - std::max(alignment, sizeof(Note)));
 }
 #endif
 
@@ -69,33 +90,17 @@ void* operator new(std::size_t size, std::align_val_t a) {
   return allocate_or_throw(size, std::size_t(a));
 }
 void operator delete(void* pointer) noexcept {
-  release(pointer);
+  release(pointer, 1);
 }
 void operator delete(void* pointer, std::size_t) noexcept {
-  release(pointer);
+  release(pointer, 1);
 }
-void operator delete(void* pointer, std::align_val_t) noexcept {
-  release(pointer);
+void operator delete(void* pointer, std::align_val_t a) noexcept {
+  release(pointer, std::size_t(a));
 }
-void operator delete(void* pointer, std::size_t, std::align_val_t) noexcept {
-  release(pointer);
+void operator delete(void* pointer, std::size_t, std::align_val_t a) noexcept {
+  release(pointer, std::size_t(a));
 }
-
-// What is thrown has memory too, and the library takes it by malloc. Its own calls come through here as well.
-// NOLINTBEGIN(bugprone-reserved-identifier)
-extern "C" __attribute__((visibility("default"))) void* __cxa_allocate_exception(std::size_t size) noexcept {
-  static const auto of_the_library =
-      reinterpret_cast<void* (*)(std::size_t)>(::dlsym(RTLD_NEXT, "__cxa_allocate_exception"));
-  void* block = of_the_library(size);
-  workbook::worker::count_block(block, size);
-  return block;
-}
-extern "C" __attribute__((visibility("default"))) void __cxa_free_exception(void* block) noexcept {
-  static const auto of_the_library = reinterpret_cast<void (*)(void*)>(::dlsym(RTLD_NEXT, "__cxa_free_exception"));
-  workbook::worker::forget_block(block);
-  of_the_library(block);
-}
-// NOLINTEND(bugprone-reserved-identifier)
 #endif
 
 std::uint64_t workbook::cuda::available_memory() {
@@ -134,12 +139,11 @@ using nlohmann::json;
 /// The shared memory of one call, mapped while it runs.
 class Mapping {
  public:
-  explicit Mapping(std::size_t size) : size_(size) {
+  /// `read_only`: so many bytes at its beginning, whole pages.
+  Mapping(std::size_t size, std::size_t read_only) : size_(size) {
     if (size == 0) return;
-    void* address = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, kSharedMemory,
-                         0);  // all of it: the parent knows what it takes
-    if (address == MAP_FAILED) throw std::bad_alloc();
-    base_ = static_cast<std::byte*>(address);
+    base_ = static_cast<std::byte*>(map_shared(kSharedMemory, size));
+    if (base_ == nullptr || ::mprotect(base_, read_only, PROT_READ) != 0) throw std::bad_alloc();
   }
   ~Mapping() {
     if (base_ != nullptr) munmap(base_, size_);
@@ -194,8 +198,22 @@ class SharedArguments : public Arguments {
   std::map<std::string, Array, std::less<>> arrays_;
 };
 
+/// From here on this process gets so many bytes of memory more, and what malloc takes at a time.
+void limit_memory(std::uint64_t bytes) {
+  constexpr std::uint64_t at_a_time = 32 << 10;
+  ::mallopt(M_TOP_PAD, 0);
+  ::malloc_trim(0);
+  std::uint64_t data = 0;  // KiB
+  std::ifstream status("/proc/self/status");
+  for (std::string line; data == 0 && std::getline(status, line);)
+    if (line.starts_with("VmData:")) data = std::stoull(line.substr(7));
+  const rlim_t most = data * 1024 + bytes + at_a_time;
+  const rlimit limit{most, most};
+  if (data == 0 || ::setrlimit(RLIMIT_DATA, &limit) != 0) throw std::runtime_error("memory cannot be limited here");
+}
+
 void run(const json& request, json& reply) {
-  const Mapping memory(request.at("size").get<std::size_t>());
+  const Mapping memory(request.at("size"), request.at("read_only"));
   const SharedArguments arguments(request, memory.base());
   const std::string name = request.at("operation");
   const auto operation = Operations::all().find(name);
@@ -206,20 +224,16 @@ void run(const json& request, json& reply) {
   }
   if (device != nullptr) device->begin(arguments);
   const auto start = std::chrono::steady_clock::now();
-  // The simulator allocates on many threads; what counts there is device memory.
-  begin_count(/*sealed=*/device == nullptr);
+  if (kCountsMemory && request.contains("memory")) limit_memory(request.at("memory"));
+  begin_count();
   try {
     operation->second(arguments);
   } catch (...) {
-    end_count();
     if (device != nullptr) device->end();
     throw;
   }
-  const Counted counted = end_count();
-  // The simulator keeps memory of its own from launch to launch: it is not told apart there.
-  const std::int64_t kept = device == nullptr && counted.kept_before > kMayBeKept ? counted.kept_before : 0;
+  reply["extra_bytes"] = kCountsMemory ? counted.peak.load() : -1;
   reply["seconds"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  reply["extra_bytes"] = kCountsMemory ? counted.peak + kept : -1;
   if (device == nullptr) return;
   const DeviceUse use = device->end();
   reply["counters"] = use.counters;
@@ -269,7 +283,8 @@ json answer(const std::string& text) {
     failed("unavailable", unavailable.what());
   } catch (const std::bad_alloc&) {
     reserve = std::vector<char>();  // not {}, which keeps the memory
-    failed("out_of_memory", "");
+    failed("out_of_memory", "it had " + std::to_string(counted.now) + " bytes, and asked for " +
+                                std::to_string(counted.refused) + " more");
   } catch (const OutsideMatrix& outside) {
     failed("read_outside", outside.what());
   } catch (const cuda::Error& error) {
@@ -284,10 +299,18 @@ json answer(const std::string& text) {
   return reply;
 }
 
+/// Whether a filter of system calls holds already: it does not tell, or says so.
+bool is_isolated() {
+  return ::prctl(PR_GET_SECCOMP) != 0;
+}
+
 int serve() {
   std::setvbuf(stdout, nullptr, _IOLBF, 1 << 12);
   // CUDA's driver makes memory executable, and a sanitizer maps where it likes.
-  if (kCountsMemory && (device == nullptr || std::string_view(device->name) != "cuda")) seal();
+  if (kCountsMemory && (device == nullptr || std::string_view(device->name) != "cuda") && !seal() && is_isolated()) {
+    std::fputs("the worker cannot be sealed\n", stderr);
+    return 1;
+  }
   constexpr Transfer own{send_by_own_call, receive_by_own_call};
   bool timed_out = false;
   while (const auto request = receive_message(kSocket, -1, timed_out, own)) {

@@ -53,13 +53,13 @@ namespace {
 
 using nlohmann::json;
 
+constexpr double kLatest = 10;  // so many times its limit a call may take by the clock
+constexpr std::size_t kPage = 4096;
 constexpr std::size_t kAlignment = 256;  // of every array, in bytes
 constexpr std::size_t kGuard = 1024;     // bytes before and after every array, its own: so that the right one is blamed
 constexpr std::byte kUnwritten{0xFF};    // as float, double, float16 or bfloat16: NaN
 // Guards are NaN as well, for what reads outside an array, but not the NaN of outputs, for what copies one there.
 constexpr std::byte kGuardBytes[2] = {std::byte{0xF5}, std::byte{0xFF}};
-
-constexpr std::int64_t kUnseen = 4 << 20;  // bytes of a worker's memory that only it can tell apart from its own
 
 [[noreturn]] void fail(Ending ending, const std::string& message) {
   throw Failure(ending, message);
@@ -130,22 +130,20 @@ class Mapping {
   std::byte* base_;
 };
 
-/// What a process has had of the processor, in seconds: its first thread ran so long, and waited so long for its turn.
+/// What the threads of a process have had of the processor, in seconds: the busiest one, and how long the one that had
+/// to wait most has waited for its turn.
 struct Usage {
   double run = 0, queued = 0;
 };
 Usage usage_of(pid_t pid) {
-  double run = 0, queued = 0;  // nanoseconds; nothing where the kernel does not count them
-  std::ifstream(fmt::format("/proc/{}/schedstat", pid)) >> run >> queued;
-  return {1e-9 * run, 1e-9 * queued};
-}
-
-/// A line of /proc/PID/status in KiB: "VmHWM".
-std::int64_t status_kib(pid_t pid, const std::string& key) {
-  std::ifstream status(fmt::format("/proc/{}/status", pid));
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with(key + ":")) return std::atoll(line.c_str() + key.size() + 1);
-  return -1;
+  Usage most;
+  std::error_code ended;
+  for (const auto& thread : std::filesystem::directory_iterator(fmt::format("/proc/{}/task", pid), ended)) {
+    double run = 0, queued = 0;  // nanoseconds; nothing where the kernel does not count them
+    std::ifstream(thread.path() / "schedstat") >> run >> queued;
+    most = {std::max(most.run, 1e-9 * run), std::max(most.queued, 1e-9 * queued)};
+  }
+  return most;
 }
 
 }  // namespace
@@ -191,6 +189,11 @@ Call& Call::number(const std::string& name, double value) {
   return *this;
 }
 
+Call& Call::memory(std::uint64_t bytes) {
+  memory_ = bytes;
+  return *this;
+}
+
 std::string Call::text() const {
   std::string text = "\"" + operation_ + "\"";
   const char* separator = " with ";
@@ -215,8 +218,7 @@ struct Worker::Process {
   ~Process() { stop(); }
 
   void start();
-  std::int64_t own_memory(std::size_t shared) const;
-  std::optional<std::string> wait_for_reply(bool& timed_out, double& ran) const;
+  std::optional<std::string> wait_for_reply(bool& timed_out) const;
   bool ended() const;
   int stop();
   json exchange(const std::string& operation, json request);
@@ -369,19 +371,9 @@ Limits& Worker::limits() {
   return process_->limits;
 }
 
-/// The most memory that it has had during a call, in bytes, beside its programs' files and the call's arrays; 0 if the
-/// kernel does not say. A worker that does nothing has less than a MiB, and the kernel counts in steps: what is less
-/// than kUnseen says nothing.
-std::int64_t Worker::Process::own_memory(std::size_t shared) const {
-  const std::int64_t peak = status_kib(pid, "VmHWM"), files = status_kib(pid, "RssFile");
-  const std::int64_t own = (peak - files) * 1024 - std::int64_t(shared);
-  return peak < 0 || files < 0 ? 0 : own;
-}
-
 /// Waits as long as the call may take. A call that was ready to run and did not get the processor, because of what else
-/// runs on this machine, is not late: it gets that time, up to four times the limit in all. `ran`: how long one that
-/// took too long had the processor, in seconds.
-std::optional<std::string> Worker::Process::wait_for_reply(bool& timed_out, double& ran) const {
+/// runs on this machine, is not late: it gets that time, up to kLatest times the limit in all.
+std::optional<std::string> Worker::Process::wait_for_reply(bool& timed_out) const {
   if (!limits.debugger.empty()) return receive_message(socket.get(), -1, timed_out);
   const Usage before = usage_of(pid);
   const double limit = limits.time.count();
@@ -392,13 +384,12 @@ std::optional<std::string> Worker::Process::wait_for_reply(bool& timed_out, doub
     if (ready < 0 && errno == EINTR) continue;
     waited += wait;
     const Usage now = usage_of(pid);
-    ran = now.run - before.run;
-    const double late = limit - std::max(waited - (now.queued - before.queued), ran);
-    if (waited >= 4 * limit || late < 0.01) {
+    const double left = limit - std::max(waited - (now.queued - before.queued), now.run - before.run);
+    if (waited >= kLatest * limit || left < 0.01) {
       timed_out = true;
       return {};
     }
-    wait = std::min(late, 4 * limit - waited);
+    wait = std::min(left, kLatest * limit - waited);
   }
 }
 
@@ -408,16 +399,13 @@ json Worker::Process::exchange(const std::string& operation, json request) {
   request["id"] = id;
   bool timed_out = false;
   std::optional<std::string> text;
-  double ran = 0;
-  if (send_message(socket.get(), request.dump())) text = wait_for_reply(timed_out, ran);
+  if (send_message(socket.get(), request.dump())) text = wait_for_reply(timed_out);
   // Where a child of its keeps the pipe open, only the time limit tells that the worker is gone.
   if (timed_out && !ended()) {
     stop();
-    Failure late = failure(Ending::timed_out,
-                           fmt::format("the code did not finish \"{}\" within {} s: an endless loop, or far too slow",
-                                       operation, limits.time.count()));
-    late.ran = ran;
-    throw late;
+    throw failure(Ending::timed_out,
+                  fmt::format("the code did not finish \"{}\" within {} s: an endless loop, or far too slow", operation,
+                              limits.time.count()));
   }
   if (!text) throw died(operation);
 
@@ -432,7 +420,8 @@ json Worker::Process::exchange(const std::string& operation, json request) {
 
 Reply Worker::call(const Call& call) {
   Process& process = *process_;
-  if (process.pid >= 0 && process.ended()) process.stop();  // after its last answer: not this call's doing
+  // Ended after its last answer: not this call's doing.
+  if (process.pid >= 0 && (call.memory_ || process.ended())) process.stop();
   if (process.pid < 0) process.start();
 
   // Lay out the arrays, each between guards of its own.
@@ -442,14 +431,19 @@ Reply Worker::call(const Call& call) {
   }
   std::size_t size = kGuard;
   std::vector<Place> places;
+  std::size_t read_only = 0;  // so many bytes at the beginning: inputs, to the end of a page
   for (const Call::Array& array : call.arrays_) {
     const std::size_t bytes = array.element_size * array.count;
+    if (call.memory_ && array.values == nullptr && read_only == 0)
+      read_only = size = (size + kPage - 1) / kPage * kPage;
     places.push_back(place_of(bytes, size));
     size = places.back().guard_end;
     request["arrays"].push_back(
         {{"name", array.name}, {"offset", places.back().begin}, {"bytes", bytes}, {"element", array.element_size}});
   }
   request["size"] = size;
+  request["read_only"] = read_only;
+  if (call.memory_) request["memory"] = *call.memory_;
   const off_t have = ::lseek(process.memory.get(), 0, SEEK_END);
   if (have < off_t(size) && ::ftruncate(process.memory.get(), off_t(size)) != 0) {
     fail(Ending::out_of_memory, fmt::format("{} MiB of shared memory for the arrays are not to be had", size >> 20));
@@ -468,9 +462,8 @@ Reply Worker::call(const Call& call) {
 
   // What earlier calls printed is forgotten: the limit, and what comes back, are of this call.
   if (::ftruncate(process.printed.get(), 0) == 0) ::lseek(process.printed.get(), 0, SEEK_SET);
-  // From here on the kernel keeps the most that it has.
-  const bool measured = kCountsMemory && bool(std::ofstream(fmt::format("/proc/{}/clear_refs", process.pid)) << "5");
   const json answer = process.exchange(call.operation_, std::move(request));
+  if (call.memory_) process.stop();  // its limit stays what it is
 
   Reply reply;
   std::string status, message;
@@ -486,10 +479,6 @@ Reply Worker::call(const Call& call) {
     message = answer.value("message", "");
     reply.seconds = answer.at("seconds").get<double>();
     reply.extra_bytes = answer.at("extra_bytes").get<std::int64_t>();
-    if (measured && reply.extra_bytes >= 0 && !answer.contains("device")) {
-      const std::int64_t own = process.own_memory(size);
-      if (own >= reply.extra_bytes + kUnseen) reply.extra_bytes = own;
-    }
     reply.counters = answer.at("counters").get<std::map<std::string, double>>();
     if (const auto device = answer.find("device"); device != answer.end()) {
       reply.device = device->at("name").get<std::string>();
@@ -511,9 +500,11 @@ Reply Worker::call(const Call& call) {
   if (status == "unavailable") throw process.failure(Ending::unavailable, message);
   if (status == "out_of_memory") {
     process.stop();  // what it has leaked must not be missing in the next call
+    const std::string most = call.memory_ ? fmt::format("it may have {} bytes of its own", *call.memory_)
+                                          : fmt::format("limit {} MiB", process.limits.memory >> 20);
     throw process.failure(Ending::out_of_memory,
-                          fmt::format("the code asked for more memory than there is during \"{}\" (limit {} MiB)",
-                                      call.operation_, process.limits.memory >> 20));
+                          fmt::format("the code asked for more memory than there is during \"{}\" ({}): {}",
+                                      call.operation_, most, message));
   }
   if (status == "reported") {
     Failure failure = process.failure(Ending::reported, fmt::format("the simulator found mistakes in \"{}\":\n{}",

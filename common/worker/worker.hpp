@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -54,15 +55,13 @@ class Failure : public std::runtime_error {
   std::string printed;  ///< the end of what the code printed during the call
   std::vector<simt::Report> reports;
   std::size_t reports_left_out = 0;  ///< so many more there were than a reply has room for
-  double ran = 0;                    ///< of a call that took too long: seconds of processor time that it has had
 };
 
 struct Limits {
   static constexpr std::chrono::hours kLongest{24};  ///< for calls that a person waits for: as good as no limit
   std::chrono::duration<double> time{10};            ///< per call, wall clock
-  std::uint64_t memory = 4ull << 30;  ///< bytes of address space, 0: no limit; not applied in sanitizer builds
-  std::uint64_t stack =
-      0;  ///< bytes of its stack, so that no array hides there from the count of memory; 0: the system's
+  std::uint64_t memory = 4ull << 30;    ///< bytes of address space, 0: no limit; not applied in sanitizer builds
+  std::uint64_t stack = 0;              ///< bytes of its stack, so that no large array hides there; 0: the system's
   std::uint64_t printed = 16ull << 20;  ///< bytes written to stdout and stderr, per call
   std::string debugger;                 ///< a shell's command that starts it on this terminal, without limits; or none
   /// How long it may take to end when it is told to, before it is killed: a tool that watches it writes its report
@@ -77,6 +76,9 @@ class Call {
  public:
   explicit Call(std::string operation) : operation_(std::move(operation)) {}
   Call& number(const std::string& name, double value);
+  /// The operation gets so many bytes of memory and no more, wherever from; its stack has its own limit. It runs in a
+  /// process that has kept nothing of earlier calls, and can do no more than read its inputs.
+  Call& memory(std::uint64_t bytes);
   template <class T>
   Call& input(const std::string& name, std::span<const T> values) {
     return add(name, sizeof(T), values.size(), values.data());
@@ -107,14 +109,14 @@ class Call {
   std::string operation_;
   std::map<std::string, double> numbers_;
   std::vector<Array> arrays_;
+  std::optional<std::uint64_t> memory_;
 };
 
 /// What came back.
 struct Reply {
   double seconds = 0;  ///< wall clock of the operation, measured by the worker
   /// Peak of what the operation allocated: operator new, or, if it used a device, memory there beyond the call's own
-  /// tensors. On the CPU, where the kernel says that the whole process had far more (4 MiB), that: static arrays, the
-  /// stack, malloc, what earlier calls have kept. -1: not counted.
+  /// tensors. -1: not counted.
   std::int64_t extra_bytes = -1;
   std::map<std::string, double> counters;  ///< what the backend counted (none on the CPU)
   std::map<std::string, std::vector<std::byte>> outputs;

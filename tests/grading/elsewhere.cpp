@@ -1,8 +1,6 @@
-// grading_elsewhere LANDLOCK|CONTAINER COMMAND…: runs a command as on another machine, for tests/grading/elsewhere.sh.
-//
-//   without-landlock  the kernel says that it has none: its calls answer ENOSYS
-//   container         what an image like Gradescope's leaves to root: the capabilities that Docker gives, no namespaces
-//                     nor mounts, no keys, no io_uring, no tracing by performance counters, no Landlock
+// grading_elsewhere COMMAND…: runs a command as in a container, for tests/grading/elsewhere.sh and image.sh: with what
+// an image like Gradescope's leaves to root, which are the capabilities that Docker gives, no namespaces nor mounts, no
+// keys, no io_uring, no tracing by performance counters.
 #include <linux/capability.h>
 #include <sched.h>
 #include <seccomp.h>
@@ -12,8 +10,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <initializer_list>
 #include <set>
+#include <sstream>
 #include <string>
 
 namespace {
@@ -23,11 +21,12 @@ namespace {
   std::exit(126);
 }
 
-void refuse(scmp_filter_ctx filter, int error, std::initializer_list<const char*> calls) {
-  for (const char* call : calls) {
-    const int number = ::seccomp_syscall_resolve_name(call);
+void refuse(scmp_filter_ctx filter, int error, const char* calls) {
+  std::istringstream names(calls);
+  for (std::string call; names >> call;) {
+    const int number = ::seccomp_syscall_resolve_name(call.c_str());
     if (number != __NR_SCMP_ERROR && ::seccomp_rule_add(filter, SCMP_ACT_ERRNO(std::uint32_t(error)), number, 0) != 0)
-      fail(call);
+      fail(call.c_str());
   }
 }
 
@@ -39,48 +38,20 @@ const std::set<int> kDockersCapabilities{
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string where = argc > 2 ? argv[1] : "";
-  if (where != "without-landlock" && where != "container") {
-    std::fprintf(stderr, "usage: grading_elsewhere without-landlock|container COMMAND…\n");
+  if (argc < 2) {
+    std::fprintf(stderr, "usage: grading_elsewhere COMMAND…\n");
     return 2;
   }
   const scmp_filter_ctx filter = ::seccomp_init(SCMP_ACT_ALLOW);
-  refuse(filter, ENOSYS, {"landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"});
-  if (where == "container") {
-    for (int capability = 0; capability <= CAP_LAST_CAP; ++capability)
-      if (!kDockersCapabilities.contains(capability)) ::prctl(PR_CAPBSET_DROP, capability, 0, 0, 0);
-    refuse(filter, EPERM,
-           {"unshare",
-            "setns",
-            "mount",
-            "umount2",
-            "pivot_root",
-            "open_tree",
-            "move_mount",
-            "fsopen",
-            "fsmount",
-            "bpf",
-            "perf_event_open",
-            "keyctl",
-            "add_key",
-            "request_key",
-            "io_uring_setup",
-            "io_uring_enter",
-            "io_uring_register",
-            "userfaultfd",
-            "kexec_load",
-            "init_module",
-            "finit_module",
-            "delete_module",
-            "reboot",
-            "swapon",
-            "swapoff",
-            "open_by_handle_at"});
-    refuse(filter, ENOSYS, {"clone3"});
-    const scmp_arg_cmp new_user{0, SCMP_CMP_MASKED_EQ, CLONE_NEWUSER, CLONE_NEWUSER};
-    if (::seccomp_rule_add_array(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1, &new_user) != 0) fail("clone");
-  }
+  for (int capability = 0; capability <= CAP_LAST_CAP; ++capability)
+    if (!kDockersCapabilities.contains(capability)) ::prctl(PR_CAPBSET_DROP, capability, 0, 0, 0);
+  refuse(filter, EPERM, R"(unshare setns mount umount2 pivot_root open_tree move_mount mount_setattr fsopen fsmount bpf
+      perf_event_open keyctl add_key request_key io_uring_setup io_uring_enter io_uring_register userfaultfd kexec_load
+      init_module finit_module delete_module reboot swapon swapoff open_by_handle_at)");
+  refuse(filter, ENOSYS, "clone3");
+  const scmp_arg_cmp new_user{0, SCMP_CMP_MASKED_EQ, CLONE_NEWUSER, CLONE_NEWUSER};
+  if (::seccomp_rule_add_array(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1, &new_user) != 0) fail("clone");
   if (::seccomp_load(filter) != 0) fail("the filter");
-  ::execvp(argv[2], argv + 2);
-  fail(argv[2]);
+  ::execvp(argv[1], argv + 1);
+  fail(argv[1]);
 }

@@ -4,14 +4,13 @@
 # grading_elsewhere built; the book and its build folder are copied, and stand in the original's place in a mount
 # namespace of their own.
 #
-#   user              an ordinary user, with Landlock
-#   without-landlock  root, on a kernel without Landlock
-#   container         root in a chroot, with what Docker leaves it: its capabilities, no namespaces, no Landlock
+#   user              an ordinary user, in a user namespace
+#   container         root in a chroot, with what Docker leaves it: its capabilities, no namespaces, no mounts
 #   image             the same, in the system whose root IMAGE names, which has only what setup.sh has installed there
 #                     (image.sh makes it, and goes Gradescope's whole way); of the same release as this one
 set -eu
 book=$(cd "$(dirname "$0")/../.." && pwd)
-places=${*:-user without-landlock container}
+places=${*:-user container}
 here=$(mktemp -d /tmp/workbook-elsewhere-XXXXXX)
 trap 'rm -rf "$here"' EXIT
 chmod 711 "$here"
@@ -54,9 +53,6 @@ for place in $places; do
       unshare -m sh -ec "$bind && exec setpriv --reuid 60123 --regid 60123 --clear-groups \
         --bounding-set=-all env HOME=/tmp sh -ec \"\$0\"" "$grade"
       ;;
-    without-landlock)
-      unshare -m sh -ec "$bind && exec '$book/build/default/bin/grading_elsewhere' without-landlock sh -ec \"\$0\"" "$grade"
-      ;;
     container | image)
       root="$copy/root"
       mkdir -p "$root"
@@ -76,7 +72,7 @@ for place in $places; do
         mkdir '$root/dev/shm' && mount -t tmpfs tmpfs '$root/dev/shm'
         mount --bind '$copy/book' '$root$book'
         mount --bind '$copy/tmp' '$root/tmp'
-        exec chroot '$root' '$book/build/default/bin/grading_elsewhere' container env HOME=/root sh -ec \"\$0\"" "$grade"
+        exec chroot '$root' '$book/build/default/bin/grading_elsewhere' env HOME=/root sh -ec \"\$0\"" "$grade"
       ;;
     *)
       echo "unknown place: $place" >&2

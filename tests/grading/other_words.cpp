@@ -55,8 +55,7 @@ const std::array kStyles{
           Where::kernels},
     Style{"#pragma GCC unroll 4\n  for (int own_i = 0; own_i < 4; ++own_i) {\n  }"},
     Style{"#pragma omp simd\n  for (int own_i = 0; own_i < 4; ++own_i) {\n  }"},
-    Style{"  int größe = 1;\n  (void)größe;"},
-    Style{"  do {\n  } while (false);  // TODO: tidy up; END of it"},
+    Style{"  int größe = 1;\n  (void)größe;"}, Style{"  do {\n  } while (false);  // TODO: tidy up; END of it"},
     Style{"  enum { own_rows = 16 };\n  using own_type = decltype(own_rows);\n  (void)own_type{};"},
     Style{"  const float own_table[] = {1.f, 2.f};\n  const auto [own_first, own_second] = own_table;\n  "
           "(void)(own_first + own_second);"},
@@ -64,8 +63,7 @@ const std::array kStyles{
     Style{"  (void)mine::twice(2);", "namespace mine {\ninline int twice(int a) { return 2 * a; }\n}"},
     Style{"  (void)OWN_TWICE(2);", "#define OWN_TWICE(x) (2 * (x))"},
     Style{"  (void)OwnPair<int>{1, 2}.b;", "template <class T>\nstruct OwnPair {\n  T a, b;\n};"},
-    Style{"  (void)own_one;", "constexpr int own_one = 1;"},
-    Style{"  assert(1 + 1 == 2);", "#include <cassert>"},
+    Style{"  (void)own_one;", "constexpr int own_one = 1;"}, Style{"  assert(1 + 1 == 2);", "#include <cassert>"},
     Style{"  (void)std::is_same_v<int, long>;", "#include <bits/stdc++.h>"},
     Style{"  const clock_t own_begin = clock();\n  (void)own_begin;", "#include <time.h>", Where::host},
     Style{"  int own_n = 3;\n  float own_row[own_n];\n  own_row[0] = 0;\n  (void)own_row;", "", Where::host},
@@ -84,7 +82,42 @@ const std::array kStyles{
     Style{"  if (std::isnan(0.f)) std::cerr << \"never\" << std::endl;", "#include <cmath>\n#include <iostream>",
           Where::host},
     Style{"  std::map<std::string, std::unique_ptr<int>> own_map;\n  own_map[\"a\"] = std::make_unique<int>(1);",
-          "#include <map>\n#include <memory>\n#include <string>", Where::host}};
+          "#include <map>\n#include <memory>\n#include <string>", Where::host},
+    // A second list, thought out before the grader was read.
+    Style{"  [](int own_i) {\n  own_again:\n    switch (own_i) {\n      case 0:\n        ++own_i;\n        "
+          "[[fallthrough]];\n"
+          "      case 1:\n        if (own_i < 2 and not (own_i > 5)) {\n          own_i += 2;\n          goto "
+          "own_again;\n"
+          "        }\n    }\n  }(0);"},
+    Style{"  int own_list<:2:> = <% 1, 2 %>;\n  (void)own_list;"},
+    Style{"  for (const int own_i : std::views::iota(0, 3)) (void)own_i;", "#include <ranges>", Where::host},
+    Style{"  std::variant<int, float> own_v = 1.5f;\n  (void)std::visit([](auto own_x) { return int(own_x); }, own_v);",
+          "#include <variant>", Where::host},
+    Style{"  thread_local std::vector<float> own_scratch;\n  own_scratch.assign(4, 0.f);", "#include <vector>",
+          Where::host},
+    Style{"  auto* own_block = static_cast<float*>(std::malloc(64));\n  std::free(own_block);", "#include <cstdlib>",
+          Where::host},
+    Style{"  struct OwnBase {\n    virtual ~OwnBase() = default;\n    virtual int own_get() const { return 1; }\n  };\n"
+          "  struct OwnMore : OwnBase {\n    int own_get() const override { return 2; }\n  };\n  const OwnMore "
+          "own_more;\n"
+          "  (void)static_cast<const OwnBase&>(own_more).own_get();",
+          "", Where::host},
+    Style{"  (void)1.0_own;", "constexpr long double operator\"\"_own(long double x) { return x; }", Where::host},
+    Style{"  (void)std::bit_cast<unsigned>(1.0f);", "#include <bit>"},
+    Style{"  std::valarray<float> own_row(1.f, 4);\n  (void)std::inner_product(std::begin(own_row), std::end(own_row), "
+          "std::begin(own_row), 0.f);",
+          "#include <numeric>\n#include <valarray>", Where::host},
+    Style{"  own_task();",
+          "#include <coroutine>\nstruct OwnTask {\n  struct promise_type {\n    OwnTask get_return_object() { return "
+          "{}; }\n"
+          "    std::suspend_never initial_suspend() { return {}; }\n    std::suspend_never final_suspend() noexcept { "
+          "return {}; }\n    void return_void() {}\n    void unhandled_exception() {}\n  };\n};\ninline OwnTask "
+          "own_task() { co_return; }",
+          Where::host},
+    Style{"#pragma unroll\n  for (int own_i = 0; own_i < 4; ++own_i) {\n  }", "", Where::kernels},
+    Style{"  alignas(16) float own_four[4] = {1, 2, 3, 4};\n  const float4 own_all = *reinterpret_cast<const "
+          "float4*>(own_four);\n  (void)own_all;",
+          "", Where::kernels}};
 
 /// Whether a region is no part of a function: no statement can stand there.
 bool holds_declarations(const book::Region& region) {

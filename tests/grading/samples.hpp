@@ -1,5 +1,4 @@
-// Submissions of chapter 2 as graders meet them: right, wrong, open, broken and hostile. Everything here is bounded (64
-// forks, 512 MiB, a loopback address), so that a defence that fails harms nothing.
+// Submissions of chapter 2 as graders meet them: right, wrong, open, broken and hostile. The bank is hostile.toml.
 #pragma once
 
 #include <filesystem>

@@ -9,6 +9,7 @@
 #include "common/book/files.hpp"
 #include "common/book/manifest.hpp"
 #include "common/book/markers.hpp"
+#include "common/book/stubs.hpp"
 #include "common/grading/call_graph.hpp"
 #include "common/judge/allowed.hpp"
 #include "common/judge/object.hpp"
@@ -51,7 +52,7 @@ std::string compiled(const std::string& source, const std::vector<std::string>& 
   if (!file.empty()) compile.insert(compile.end(), {"-o", (folder / file).string()});
   const worker::CommandResult result = worker::run_command(compile);
   if (result.exit_code != 0) return result.output.empty() ? "it does not compile" : result.output;
-  return file.empty() ? "" : folder.read(file == "answer.o" ? "answer.ci" : file);
+  return file.empty() ? "" : file == "answer.o" ? calls_of(folder / file) : folder.read(file);
 }
 
 book::MarkedFile parsed(const std::string& text) {
@@ -136,6 +137,24 @@ TEST_CASE("the book's own answers stay in their regions") {
   CHECK(sources > int(the_book().chapters.size()));
 }
 
+TEST_CASE("no region of the book stands in a constexpr function, where a call while compiling would be no call") {
+  for (const book::Chapter& chapter : the_book().chapters) {
+    for (const book::MarkedFile& file : book::read_solution(the_book(), chapter)) {
+      for (const book::Region& region : file.regions) {
+        // What holds it begins at the last line before it without indentation, or that line's template.
+        int line = region.begin_line - 1;
+        const auto begins = [](const std::string& text) {
+          return !text.empty() && text[0] != ' ' && text[0] != '/' && text.find('(') != std::string::npos;
+        };
+        while (line > 0 && !begins(file.lines[std::size_t(line)])) --line;
+        INFO(file.name << " " << region.id << ": " << file.lines[line]);
+        CHECK(file.lines[line].find("constexpr") == std::string::npos);
+        CHECK(file.lines[line].find("consteval") == std::string::npos);
+      }
+    }
+  }
+}
+
 TEST_CASE("an answer that stays in its region compiles, with its macros, comments and texts") {
   const std::string body = GENERATE(
       "return 1;", "if (later_one()) { return f(1); } return 0;", "// } and /* in a comment\nreturn 1;",
@@ -203,6 +222,8 @@ TEST_CASE("names that have no place in an answer are found behind the preprocess
       {"void __tsan_read4(void*);", "callbacks"},
       {"__attribute__((no_sanitize(\"thread\"))) void f();", "hides code"},
       {"[[gnu::no_sanitize_thread]] void f();", "hides code"},
+      {"namespace mine {\n#include \"" WORKBOOK_SOURCE "/tests/worker/fixtures/before_main.cpp\"\n}",
+       "before_main.cpp"},
       {"void f(char* a, char* b) { __builtin_memcpy(a, b, 4); }", "does not see"},
       {"void f() { __builtin_ia32_loadlps({}, nullptr); }", "does not see"},
       {"int section = 1, alias = section, constructor = alias;", ""},
@@ -244,6 +265,13 @@ TEST_CASE("an answer that calls another answer is found, by whatever way it call
   CHECK(found("2.1", matrices + "auto* call = &attend_tile; call(Q, Q, Q, O, {}, 0, 0, 1, 1, false); return {};") ==
         first);
   CHECK(found("2.1", "#if 0\nvoid decoy() {\n#endif\n" + matrices + attend + " return {};") == first);
+  CHECK(found("2.1",
+              "PartialState a, b; (void)std::bsearch(&a, &b, 1, sizeof b, (int (*)(const void*, const void*))&merge); "
+              "return {a.m, a.l};",
+              "}  // namespace ch02\n#include <cstdlib>\nnamespace ch02 {\n") == first);
+  CHECK(found("2.1",
+              "struct By { virtual void call(PartialState& a) { merge(a, a); } }; PartialState a; By by; "
+              "by.call(a); return {a.m, a.l};") == first);
   CHECK(found("2.1", "PartialState a, b; mine(a, b); return {a.m, a.l};",
               "void mine(PartialState& a, const PartialState& b) { merge(a, b); }\n") == first);
   CHECK(found("2.1",
@@ -340,7 +368,7 @@ TEST_CASE("a compiled answer that replaces, calls or starts something else is re
        "}\n",
        "calls mprotect"},
       {"#include <unistd.h>\nnamespace ch02 { void f() { ::_exit(0); } }\n", "calls _exit"},
-      {"#include <cstdlib>\nnamespace ch02 { void* f() { return std::malloc(9); } }\n", "calls malloc"},
+      {"extern \"C\" void* sbrk(long);\nnamespace ch02 { void* f() { return sbrk(9); } }\n", "calls sbrk"},
       {"#include <cstdlib>\nnamespace ch02 { int f() { return std::system(\"id\"); } }\n", "calls system"},
       {"namespace ch02 { float kept[32 * 1024]; }\n", "keeps 131072 bytes"},
       {"namespace ch02 { thread_local float kept[32 * 1024]; float* f() { return kept; } }\n", "keeps 131072 bytes"},
@@ -454,7 +482,6 @@ TEST_CASE("whatever is refused comes with what to write instead, which the page 
   skip_if_sanitized();
   const book::TemporaryFolder folder;
   const auto [source, instead] = GENERATE(table<std::string, std::string>({
-      {"#include <cstdlib>\nvoid* f(int n) { return std::malloc(n); }\n", "take memory by std::vector or new"},
       {"#include <thread>\nvoid f() { std::thread([] {}).join(); }\n", "runs in the thread that calls it"},
       {"#include <cstdio>\nvoid* f() { return std::fopen(\"a\", \"r\"); }\n", "files and processes are not its"},
       {"static char kept[100000];\nchar* f(int i) { return kept + i; }\n", "keep what a call needs in its own"},

@@ -140,6 +140,9 @@ TEST_CASE("a public test that never ran has crashed, one that is skipped everywh
   tests.push_back(first);
   tests.back().verdict.backend = Backend::sim;
   CHECK(item(points_of(tests), "2.1").points == 3);
+  // Skipped because, as its worker says, a backend cannot run it.
+  tests[tests.size() - 2].verdict.unavailable = true;
+  CHECK(item(points_of(tests), "2.1").points == 0);
 }
 
 TEST_CASE("a bar's test counts for the bar alone, and a hidden test for what it belongs to") {

@@ -108,7 +108,6 @@ class Listener : public Catch::EventListenerBase {
     verdict.reports = outcome.reports;
     verdict.reports_left_out = outcome.reports_left_out;
     verdict.unavailable = outcome.unavailable;
-    verdict.had_its_time = outcome.had_its_time;
     verdict.trials = judged(running.trials);
     verdict.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - running.start).count();
     write_line({{"event", "end"}, {"verdict", judge::to_json(verdict)}});

@@ -26,7 +26,6 @@ struct Outcome {
   std::vector<simt::Report> reports = {};
   std::size_t reports_left_out = 0;
   bool unavailable = false;   ///< of a skipped test: the backend cannot run here
-  bool had_its_time = false;  ///< of a test that took too long: as in Verdict
 };
 
 /// What is found out from here on is about a call with these numbers.

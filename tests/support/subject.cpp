@@ -219,7 +219,16 @@ Outcome outcome_of(const Failure& failure, const Call& call) {
 std::string patient_test;  // whose calls may take `patience` times as long as others
 double patience = 1;
 
-Reply call_worker(const std::string& executable, const Call& call) {
+/// What the calls of one test may take of memory, and the cause where that is not enough.
+struct Allowed {
+  std::string test;
+  std::uint64_t bytes = 0;
+  Cause cause;
+} allowed;
+
+Reply call_worker(const std::string& executable, Call call) {
+  const bool limited = allowed.test == current_test();
+  if (limited) call.memory(allowed.bytes);
   static std::set<std::string> slow;  // executables that have timed out once: not waited for as long again
   Worker& worker = worker_of(executable);
   const std::chrono::duration<double> usual = worker.limits().time, brief(1);
@@ -235,8 +244,8 @@ Reply call_worker(const std::string& executable, const Call& call) {
   } catch (const Failure& failure) {
     worker.limits().time = usual;
     Outcome outcome = outcome_of(failure, call);
-    outcome.had_its_time = failure.ending == Ending::timed_out && failure.ran > 0.95 * usual.count();
     if (failure.ending == Ending::timed_out) slow.insert(executable);
+    if (failure.ending == Ending::out_of_memory && limited) outcome.cause = allowed.cause;
     end_test(outcome);
   }
 }
@@ -279,6 +288,10 @@ Reply call(const Call& call) {
 void be_patient(double times) {
   patient_test = current_test();
   patience = times;
+}
+
+void allow_memory(std::uint64_t bytes, const Cause& cause) {
+  allowed = {current_test(), bytes, cause};
 }
 
 Reply call_previous(const Call& call) {

@@ -10,6 +10,7 @@
 #include "common/attention/tolerance.hpp"
 #include "common/judge/compare.hpp"
 #include "common/judge/mistakes.hpp"
+#include "common/judge/verdict.hpp"
 #include "common/worker/calls.hpp"
 #include "common/worker/worker.hpp"
 
@@ -23,6 +24,10 @@ worker::Reply call(const worker::Call& call);
 
 /// Each call of the running test may take so many times as long as the time limit says.
 void be_patient(double times);
+
+/// Each call of the running test may take so many bytes of memory of its own: the system gives no more. One that wants
+/// more ends the test with this cause.
+void allow_memory(std::uint64_t bytes, const judge::Cause& cause);
 
 /// Calls the previous chapter's stage (the book's own, unless the reader asked for theirs).
 worker::Reply call_previous(const worker::Call& call);
