@@ -61,8 +61,8 @@ bool is_of_later_chapter(const fs::path& relative) {
 /// work.
 std::map<std::string, std::string> fresh_book() {
   std::map<std::string, std::string> files;
-  for (const char* folder :
-       {"chapters", "solutions", "notes", "tests", "common/attention", "common/cuda", "common/simt", "common/worker"}) {
+  for (const char* folder : {"chapters", "solutions", "notes", "tests", "common/attention", "common/cuda",
+                             "common/grading/templates", "common/simt", "common/worker"}) {
     for (const auto& entry : fs::recursive_directory_iterator(source / folder)) {
       const std::string relative = fs::path(folder) / entry.path().lexically_relative(source / folder);
       const bool hidden = entry.path().filename().string().starts_with(".");
