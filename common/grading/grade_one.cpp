@@ -228,7 +228,9 @@ void judge_callers_on_whole(const Course& course, const Chapter& chapter, const 
     if (!calls) continue;
     exercise.worker = plan.whole;
     notes.push_back(
-        fmt::format("the answer to {} calls the answer to another exercise, so it was tested with your own one", id));
+        fmt::format("the answer to {} calls the answer to another exercise, or something through a pointer, of which "
+                    "nobody can tell what it is: it was tested with your own answers to the others",
+                    id));
   }
 }
 

@@ -159,14 +159,15 @@ std::string junit_problem(const GradedSubmission& graded) {
 
 // ---- the student's page ----
 
-/// A test that has not passed, in the page. `said`: the messages that stand there already.
-std::string feedback_on(const Verdict& test, std::set<std::string>& said) {
+/// What the page says of a test that has not passed.
+std::string feedback_on(const Verdict& test) {
   std::string text;
+  if (test.result == Result::passed) return text;
   // Of a hidden test the result has said it all.
   if (!test.hidden && test.result == Result::blocked) {
     text += "  " + markdown_line(test.message) + "\n";
   } else if (!test.hidden && test.result != Result::todo && !test.message.empty()) {
-    text += "\n" + (said.insert(test.message).second ? markdown_block(test.message) : "The same message as above.\n");
+    text += "\n" + markdown_block(test.message);
   }
   if (!cause_of(test).empty()) text += fmt::format("\nLikely cause: {}\n", markdown_line(cause_of(test)));
   if (test.place) text += fmt::format("\nLook at `{}`, line {}.\n", clean_text(test.place->file), test.place->line);
@@ -176,15 +177,18 @@ std::string feedback_on(const Verdict& test, std::set<std::string>& said) {
 std::string feedback_section(const GradedSubmission& graded, const GradedItem& item) {
   std::string text = fmt::format("## {}: {}\n\n", markdown_line(item.id), markdown_line(item.title));
   int hidden = 0, hidden_passed = 0;
-  std::set<std::string> said;
+  std::string said;  // of the last test: tests of which it is the same stand above it together
   for (const Verdict& test : tests_of(graded, item)) {
     hidden += test.hidden;
     hidden_passed += test.hidden && test.result == Result::passed;
     if (test.hidden && graded.hidden_results == "hidden") continue;
+    const std::string feedback = feedback_on(test);
+    if (feedback != said) text += said;
+    said = feedback;
     text += fmt::format("- {}: {}{}{}\n", markdown_line(name(test.result)), markdown_line(test.test),
                         markdown_line(with_backend(test)), test.hidden ? " (hidden)" : "");
-    if (test.result != Result::passed) text += feedback_on(test, said);
   }
+  text += said;
   if (hidden > 0 && graded.hidden_results == "hidden") {
     text += fmt::format("- hidden tests: {} of {} passed\n", hidden_passed, hidden);
   }

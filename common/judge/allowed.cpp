@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <sstream>
 
 #include "common/book/files.hpp"
@@ -46,21 +47,16 @@ std::string_view instead_of(const std::string& what) {
       ->instead;
 }
 
-/// A line for each remedy.
+/// A line for each remedy, with the two shortest of what it is for: the rest are what these bring with them.
 std::string told(const fs::path& source, const std::vector<std::string>& refused) {
-  std::vector<std::pair<std::string_view, std::string>> lines;
-  for (const std::string& what : refused) {
-    const auto line = std::ranges::find(lines, instead_of(what), &std::pair<std::string_view, std::string>::first);
-    if (line == lines.end()) {
-      lines.emplace_back(instead_of(what), what);
-    } else {
-      line->second += ", " + what;
-    }
-  }
+  std::map<std::string_view, std::vector<std::string>> lines;
+  for (const std::string& what : refused) lines[instead_of(what)].push_back(what);
   std::string text;
-  for (const auto& [instead, whats] : lines)
-    text += fmt::format("{}: the compiled code {}, which has no place in an answer: {}\n", source.filename().string(),
-                        whats, instead);
+  for (auto& [instead, whats] : lines) {
+    std::ranges::stable_sort(whats, {}, &std::string::size);
+    text += fmt::format("{}: the compiled code {}{}, which has no place in an answer: {}\n", source.filename().string(),
+                        whats[0], whats.size() > 1 ? " and " + whats[1] : "", instead);
+  }
   return text;
 }
 

@@ -245,7 +245,9 @@ Reply call_worker(const std::string& executable, Call call) {
     worker.limits().time = usual;
     Outcome outcome = outcome_of(failure, call);
     if (failure.ending == Ending::timed_out) slow.insert(executable);
-    if (failure.ending == Ending::out_of_memory && limited) outcome.cause = allowed.cause;
+    // Without memory to be had a program may also end: an array that its stack has no room for, a null pointer.
+    if (limited && (failure.ending == Ending::out_of_memory || failure.ending == Ending::crashed))
+      outcome.cause = allowed.cause;
     end_test(outcome);
   }
 }
