@@ -13,11 +13,14 @@
 namespace workbook::grading {
 
 const std::vector<std::string>& call_graph_flags() {
-  static const std::vector<std::string> flags{"-O0",
+  // Optimised as the answer itself, as far as a source can find out: no branch is for this one alone.
+  static const std::vector<std::string> flags{"-O1",
+                                              "-fno-inline",
+                                              "-U__NO_INLINE__",
+                                              "-fkeep-static-functions",
                                               "-fcallgraph-info",
                                               "-ffunction-sections",
                                               "-fdata-sections",
-                                              "-fno-sanitize=thread",
                                               "-D__forceinline__=inline"};
   return flags;
 }

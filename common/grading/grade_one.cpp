@@ -223,7 +223,7 @@ void judge_callers_on_whole(const Course& course, const Chapter& chapter, const 
     bool calls = of_whole.contains(id);
     if (own.empty()) {
       const CallGraph graft = call_graph(plan.jobs.at(exercise.worker), build);
-      calls = !graft.empty() && calls_of_others(books, graft, solution, open).contains(id);
+      calls = graft.empty() || calls_of_others(books, graft, solution, open).contains(id);
     }
     if (!calls) continue;
     exercise.worker = plan.whole;

@@ -27,8 +27,8 @@ std::set<std::string> names_taken(const std::vector<std::string>& files);
 /// of programs, and what kernels are made of. Empty: all is well.
 std::vector<std::string> refused_in_object(const std::filesystem::path& object, const ObjectRules& rules);
 
-/// Who refers to whom in an object file that was compiled with -ffunction-sections and -fdata-sections: functions by the
-/// names of their symbols, tables and variables by names that are no symbol's.
+/// Who refers to whom in an object file that was compiled with -ffunction-sections and -fdata-sections: functions by
+/// the names of their symbols, tables and variables by names that are no symbol's.
 std::vector<std::pair<std::string, std::string>> references(const std::filesystem::path& object);
 
 }  // namespace workbook::judge

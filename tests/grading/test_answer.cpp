@@ -264,6 +264,8 @@ TEST_CASE("an answer that calls another answer is found, by whatever way it call
   CHECK(found("2.1", matrices + "[&]() -> void { " + attend + " }(); return {};") == first);
   CHECK(found("2.1", matrices + "auto* call = &attend_tile; call(Q, Q, Q, O, {}, 0, 0, 1, 1, false); return {};") ==
         first);
+  CHECK(found("2.1", "#ifdef __NO_INLINE__\nreturn {};\n#endif\n" + matrices + attend + " return {};") == first);
+  CHECK(found("2.1", "#ifndef __OPTIMIZE__\nreturn {};\n#endif\n" + matrices + attend + " return {};") == first);
   CHECK(found("2.1", "#if 0\nvoid decoy() {\n#endif\n" + matrices + attend + " return {};") == first);
   CHECK(found("2.1",
               "PartialState a, b; (void)std::bsearch(&a, &b, 1, sizeof b, (int (*)(const void*, const void*))&merge); "

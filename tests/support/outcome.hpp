@@ -25,7 +25,7 @@ struct Outcome {
   std::string blocked_by = {};      ///< of a blocked test: the open exercise
   std::vector<simt::Report> reports = {};
   std::size_t reports_left_out = 0;
-  bool unavailable = false;   ///< of a skipped test: the backend cannot run here
+  bool unavailable = false;  ///< of a skipped test: the backend cannot run here
 };
 
 /// What is found out from here on is about a call with these numbers.
