@@ -242,7 +242,7 @@ TEST_CASE("bad input is refused before anything is graded") {
 TEST_CASE("without an isolation that holds, grade refuses, and --unsafe says what it is") {
   const GradingCopy copy;
   copy.submit("otto", untouched(copy.book()));
-  // As somebody who is not root on a kernel without Landlock: no program that isolates.
+  // As somebody who is not root where no user namespace may mount: no program that isolates.
   const fs::path bin = copy / "build/default/bin", real = fs::canonical(bin);
   fs::remove(bin);
   fs::create_directories(bin);
