@@ -61,12 +61,13 @@ std::string test_line(const Session& session, const Verdict& test) {
 Lines conclusion(const Session& session, const Verdicts& tests, const Verdict& first) {
   Lines lines;
   judge::Conclusion found = judge::conclude(tests);
+  const bool told = !found.causes.empty();
   // A cause without a sentence is one that the test's own message says already.
   std::erase_if(found.causes, [](const judge::Cause& cause) { return cause.text().empty(); });
   for (std::size_t i = 0; i < std::min(found.causes.size(), kMostCauses); ++i)
     lines.push_back(
         fmt::format("    {} {}", session.colored(i == 0 ? "likely cause:" : "or:", "bold"), found.causes[i].text()));
-  if (found.causes.empty() && first.result == Result::failed && found.facts.empty())
+  if (!told && first.result == Result::failed && found.facts.empty())
     lines.emplace_back("    likely cause: cannot be told: it is none of the mistakes that the book knows");
   for (const std::string& fact : found.facts) lines.push_back("    " + fact);
   if (first.result == Result::crashed && first.exercise != judge::kWhole)

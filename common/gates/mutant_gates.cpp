@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "common/book/mutants.hpp"
 #include "common/gates/groups.hpp"
@@ -70,6 +71,24 @@ MutantVerdict judge_mutant(const Chapter& chapter, const Mutant& mutant, const V
   return verdict;
 }
 
+/// The confusion matrix: each cause against all mutants of the chapters that know it. Every mutant is compared with all
+/// causes of its chapter and of those that share it, so that one told of a mutant that makes another mistake stands off
+/// the diagonal.
+std::string confusion(const std::vector<Mutant>& mutants, const std::vector<MutantVerdict>& verdicts,
+                      Findings& findings) {
+  std::set<std::string> causes;
+  int on = 0, off = 0;
+  for (std::size_t i = 0; i < mutants.size(); ++i) {
+    causes.insert(mutants[i].diagnosis);
+    if (!verdicts[i].killed || verdicts[i].diagnosis == judge::kUnknown) continue;
+    ++(verdicts[i].diagnosis == mutants[i].diagnosis ? on : off);
+  }
+  causes.erase(judge::kUnknown);
+  findings.expect(off == 0, fmt::format("{} mutants are told the cause of another", off));
+  return fmt::format("{} causes against {} mutants: {} told on the diagonal, {} off it", causes.size(), mutants.size(),
+                     on, off);
+}
+
 }  // namespace
 
 void check_mutants(Inspection& inspection, Findings& findings) {
@@ -91,7 +110,8 @@ void check_mutants(Inspection& inspection, Findings& findings) {
       fmt::format("{} mutants, {} killed, {} with the right diagnosis, {} of those \"unknown\"", verdicts.size(),
                   count([](const MutantVerdict& v) { return v.killed; }),
                   count([](const MutantVerdict& v) { return v.diagnosis_right; }),
-                  count([](const MutantVerdict& v) { return v.diagnosis_right && v.diagnosis == judge::kUnknown; }));
+                  count([](const MutantVerdict& v) { return v.diagnosis_right && v.diagnosis == judge::kUnknown; })) +
+      "; " + confusion(planned.mutants, verdicts, findings);
 }
 
 }  // namespace workbook::gates

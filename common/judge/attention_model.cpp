@@ -125,6 +125,7 @@ Row AttentionModel::attend(const Head& head, Index query, const std::function<vo
   row.O.assign(head.V.empty() ? 0 : std::size_t(d()), 0);
   const Index steps = std::max<Index>(0, round_up(end - keys.from, tile) / tile);
   for (; row.number < steps; ++row.number) {
+    row.last = row.number + 1 == steps;
     row.first = keys.from + tile * (tiling.lane_rows.last_first ? steps - 1 - row.number : row.number);
     // S = scale·QKᵀ, masked
     row.keys = std::min(tile, end - row.first);

@@ -71,9 +71,10 @@ struct Row {
   float m = -infinity, l = 0;
   std::vector<float> O = {};
   // The step that it is at. S, P and weights have an element for each key.
-  Index number = 0;  ///< of the step
-  Index first = 0;   ///< key of the step
-  Index keys = 0;    ///< of the step, those that exist
+  Index number = 0;   ///< of the step
+  Index first = 0;    ///< key of the step
+  Index keys = 0;     ///< of the step, those that exist
+  bool last = false;  ///< step
   std::vector<float> S = {}, P = {}, weights = {};
   float m_tile = 0;  ///< maximum of S
   float m_old = 0;

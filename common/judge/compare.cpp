@@ -79,12 +79,6 @@ std::string small(double value) {
   return fmt::format("{:.2g}", value);
 }
 
-std::string plural(const std::string& axis) {
-  if (axis == "batch") return "batches";
-  if (axis == "query") return "queries";
-  return axis + "s";
-}
-
 /// The shortest pattern that repeats within [first, last], as a lane's or a fragment's share does.
 void find_repetition(AxisFinding& found, const std::vector<bool>& touched) {
   for (std::int64_t period = 2; period <= 64 && found.last - found.first >= 2 * period; period *= 2) {
@@ -119,15 +113,6 @@ std::string tiles_of(const Layout& layout, const AxisFinding& rows) {
   if (rows.first % tile_rows == 0 && rows.last == rows.size - 1)
     return fmt::format(" ({} tile {} on)", tile, first_tile);
   return "";
-}
-
-/// "columns 8 to 15 of every 16", "rows 16 to 31 of each warp"
-std::string repetition_text(const Layout& layout, const AxisFinding& found, bool rows) {
-  const std::string names = plural(found.axis);
-  const std::string each =
-      rows && found.period == layout.rows_per_warp ? " of each warp" : fmt::format(" of every {}", found.period);
-  if (found.low == found.high) return fmt::format("{} {}{}", names, found.low, each);
-  return fmt::format("{} {} to {}{}", names, found.low, found.high, each);
 }
 
 /// What the elements that are off have in common.
@@ -193,12 +178,12 @@ class Pattern {
         places.push_back(fmt::format("{} {}{}", found.axis, found.first, tiles));
         alone = "only " + places.back();
       } else if (found.period > 0) {
-        places.push_back(repetition_text(layout, found, rows));
+        places.push_back(found.repetition(layout.rows_per_warp));
       } else if (found.tail() && !last_tile) {
-        places.push_back(fmt::format("{} from {} on{}", plural(found.axis), found.first, tiles));
+        places.push_back(fmt::format("{} from {} on{}", found.plural(), found.first, tiles));
         alone = fmt::format("every {} from {} on{}", found.axis, found.first, tiles);
       } else {
-        places.push_back(fmt::format("{} {} to {}{}", plural(found.axis), found.first, found.last, tiles));
+        places.push_back(fmt::format("{} {} to {}{}", found.plural(), found.first, found.last, tiles));
       }
     }
     if (places.empty()) return "";
@@ -226,6 +211,9 @@ class Parts {
       const std::int64_t end = part + 1 < parts_.size() ? parts_[part + 1].first_column : sizes[3];
       findings.push_back(patterns_[part].finding(layout, parts_[part].name,
                                                  sizes[0] * sizes[1] * sizes[2] * (end - parts_[part].first_column)));
+      // Where a part begins says nothing of what is wrong in it.
+      if (parts_.size() > 1)
+        std::erase_if(findings.back().where, [&](const AxisFinding& axis) { return axis.axis == layout.axes[3]; });
     }
     return findings;
   }
@@ -234,6 +222,29 @@ class Parts {
   std::vector<Layout::Part> parts_;
   std::vector<Pattern> patterns_;
 };
+
+/// Whether each row that is off, of four elements or more, is what is expected but for one factor.
+bool are_rows_scaled(const Tensor<float>& got, const Tensor<double>& expected, const Bounds& bounds) {
+  const auto columns = std::size_t(got.sizes[3]);
+  bool any = false;
+  for (std::size_t row = 0; columns >= 4 && row < got.values.size(); row += columns) {
+    double product = 0, square = 0;
+    bool off = false;
+    for (std::size_t i = row; i < row + columns; ++i) {
+      off = off || is_off(error_of(got.values[i], expected.values[i]), bounds.element.values[i]);
+      product += double(got.values[i]) * expected.values[i], square += expected.values[i] * expected.values[i];
+    }
+    if (!off) continue;
+    const double factor = product / square;
+    if (!std::isfinite(factor) || std::abs(factor) < 1e-3) return false;
+    for (std::size_t i = row; i < row + columns; ++i) {
+      const double allowed = 4 * bounds.element.values[i] * (1 + std::abs(factor));
+      if (!(std::abs(got.values[i] - factor * expected.values[i]) <= allowed)) return false;
+    }
+    any = true;
+  }
+  return any;
+}
 
 void check_sizes(const Tensor<float>& got, const Tensor<double>& expected, const Bounds& bounds) {
   if (got.sizes == expected.sizes && got.sizes == bounds.element.sizes) return;
@@ -284,6 +295,7 @@ Comparison compare(const Tensor<float>& got, const Tensor<double>& expected, con
   if (result.off == 0 && rms_off)
     for (TensorFinding& finding : result.findings) finding.right = false;
   if (result.close) return result;
+  if (result.findings.size() == 1) result.findings[0].rows_scaled = are_rows_scaled(got, expected, bounds);
 
   const std::string of_tensor = layout.tensor.empty() ? "" : " of " + layout.tensor;
   const std::string origin = bounds.origin.empty() ? "" : " (" + bounds.origin + ")";

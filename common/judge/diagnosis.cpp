@@ -103,6 +103,7 @@ struct Match {
   const Mistake* mistake;
   double largest, rms;  ///< its difference from what was got
   double separation;    ///< its difference from what is expected (rms)
+  bool in_numbers;      ///< an element that is no NaN is off, and agrees
 };
 
 /// There is nothing but NaN that was computed: any mistake on the way to NaN looks so.
@@ -119,7 +120,12 @@ std::optional<Match> match(const Mistake& mistake, const Tensor<float>& got, con
   if (within(output, expected, bounds, 0.5)) return {};
   const Distance from_got = distance(got, output), from_expected = distance(output, expected);
   if (from_expected.same_kinds && closer_by * from_got.rms > from_expected.rms) return {};
-  return Match{&mistake, from_got.largest, from_got.rms, from_expected.rms};
+  bool in_numbers = false;
+  for (std::size_t i = 0; i < output.values.size(); ++i) {
+    const double x = output.values[i], y = expected.values[i];
+    in_numbers |= !std::isnan(x) && x != y && !(std::abs(x - y) <= bounds.element.values[i]);
+  }
+  return Match{&mistake, from_got.largest, from_got.rms, from_expected.rms, in_numbers};
 }
 
 }  // namespace
@@ -151,7 +157,7 @@ std::vector<Match> matches_of(const Tensor<float>& got, const Tensor<double>& ex
 std::optional<Diagnosis> diagnosis_of(const std::vector<Match>& matches) {
   if (matches.empty()) return {};
   const Match& first = matches.front();
-  Diagnosis result{first.mistake->id, first.mistake->sentence, first.largest, {}};
+  Diagnosis result{first.mistake->id, first.mistake->sentence, first.largest, first.in_numbers, {}};
   for (const Match& each : matches) {
     const bool known = each.mistake->id == result.id || std::ranges::count(result.also, each.mistake->id) > 0;
     if (known) continue;

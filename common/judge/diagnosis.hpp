@@ -23,6 +23,7 @@ struct Mistake {
 struct Diagnosis {
   std::string id, sentence;       ///< the sentence goes on with ", or …" where `also` is not empty
   double difference = 0;          ///< largest difference between the output and the mistake's
+  bool in_numbers = true;         ///< a number that is off agrees; else NaN alone shows it
   std::vector<std::string> also;  ///< ids of other mistakes that give these same numbers for this input
 };
 

@@ -84,8 +84,9 @@ GradientModel::Weights GradientModel::weights_of(Index head) const {
   const auto stored = [&](float x) { return rounds_P ? rounded(x) : x; };
   const std::vector<float> Q = head_of(problem.Q, head, of_queries_in_scores),
                            K = head_of(problem.K, head, of_keys_in_scores),
-                           V = head_of(dP_of_K ? problem.K : problem.V, head, of_keys_in_scores);
-  const std::vector<double> dO = head_of(inputs->dO, head, of_queries_in_scores);
+                           V = head_of(dP_of_K ? problem.K : problem.V, head,
+                                       of_keys_in_dP ? of_keys_in_dP : of_keys_in_scores);
+  const std::vector<double> dO = head_of(inputs->dO, head, of_queries_in_dP ? of_queries_in_dP : of_queries_in_scores);
   Weights all{std::vector<float>(std::size_t(Nq() * Nk()), 0), {}};
   all.dS = all.P;
   std::vector<double> scores(static_cast<std::size_t>(Nk())), D_of(static_cast<std::size_t>(Nq()));
@@ -129,10 +130,11 @@ void GradientModel::compute_head(Index head, Tensor<double>& result) const {
   };
   const std::vector<float> left[2] = {left_of(0), left_of(1)};
   std::vector<double> right;
-  if (of_values) {
+  if (!of_queries && of_values != other_right) {
     right = head_of(inputs->dO, head, in_right);
   } else {
-    const std::vector<float> rows = head_of(of_queries ? problem.K : problem.Q, head, in_right);
+    const Tensor<float>& of_keys = other_right ? problem.V : problem.K;
+    const std::vector<float> rows = head_of(of_queries ? of_keys : problem.Q, head, in_right);
     right.assign(rows.begin(), rows.end());
   }
   const Index rows = of_queries ? Nq() : Nk(), others = of_queries ? Nk() : Nq();

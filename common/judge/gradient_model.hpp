@@ -44,6 +44,7 @@ class GradientModel {
   using Places = std::function<Place(Index row, Index column)>;
   static constexpr Place nowhere{-1, -1};
   Places of_queries_in_scores, of_keys_in_scores;
+  Places of_queries_in_dP, of_keys_in_dP;  ///< if others in dP: of dO and V
   std::function<float(float P, double dP, double D)> dS;
   std::function<Index(Index i, Index j)> query_of;    ///< whose LSE and D the pair takes
   std::function<Index(Index i, Index j)> query_of_D;  ///< whose D, if another's; empty: query_of's
@@ -54,6 +55,7 @@ class GradientModel {
   /// former may be others for columns of the gradient from d / 2 on: then `half` is 1.
   std::function<Place(Index i, Index j, int half)> in_left;
   Places in_right;
+  bool other_right = false;  ///< the other tensor of the same rows is taken: V, dO and Q for K, Q and dO
   std::function<Index(Index other)> right_row;  ///< that `other` is multiplied with
   std::function<bool(Index row, Index other)> counts;
   std::function<double(Index head, Index row)> added;                 ///< to each element of a row; empty: nothing

@@ -59,12 +59,20 @@ bool is_chance(const Verdict& verdict, const std::vector<const Verdict*>& failur
   return 2 * agree <= all && all > 1;
 }
 
-/// The one that explains most failures, then the one that explains most of the rest, and so on.
+/// Wrong numbers, or something that the simulator has reported.
+bool is_wrong(const Verdict& verdict) {
+  return verdict.result != Result::failed || std::ranges::any_of(verdict.trials, &Trial::wrong);
+}
+
+/// The one that explains most failures, then the one that explains most of the rest, and so on. Where an answer is
+/// wrong what is counted says nothing: it may be off for the same reason.
 std::vector<Cause> ranked_causes(const std::vector<const Verdict*>& failures) {
   std::vector<Cause> causes;
   std::vector<const Verdict*> left = failures;
-  std::erase_if(left, [&](const Verdict* verdict) { return is_chance(*verdict, failures); });
-  std::erase_if(left, [](const Verdict* verdict) { return !verdict->cause; });
+  const bool wrong = std::ranges::any_of(failures, [](const Verdict* verdict) { return is_wrong(*verdict); });
+  std::erase_if(left, [&](const Verdict* verdict) {
+    return !verdict->cause || is_chance(*verdict, failures) || (wrong && verdict->cause->of_cost);
+  });
   while (!left.empty()) {
     const auto explains = [&](const Verdict* named) {
       const auto count = std::ranges::count_if(left, [&](const Verdict* v) { return may_be(*v, named->cause->id); });
@@ -100,7 +108,7 @@ struct Consequence {
   const char* text;
 };
 const Consequence consequences[] = {
-    {{"lse"}, {"O"}, "m and l are fine, look at what touches O"},
+    {{"lse"}, {"O"}, "m and l are fine, look at which P meets which V, and at what touches O"},
     {{"lse"}, {"P"}, "m and l are fine, look at what P is divided by, and when"},
     {{"O"}, {"lse"}, "m and l serve O well, look at the line that makes the LSE of them"},
     {{"P"}, {"lse"}, "m and l serve P well, look at the line that makes the LSE of them"},
@@ -125,8 +133,7 @@ std::optional<std::string> right_and_wrong(const std::vector<const Trial*>& wron
   const bool l_alone = wrong.contains("O") && wrong.contains("lse") && l_is(true) && !l_is(false);
   if (l_alone)
     return "O and the LSE are wrong, but O times l is right: only l is wrong, not m, P or the product with V";
-  if (wrong == Names{"O", "lse"}) return "the LSE is wrong as O is: look at the scores, m and l before what touches O";
-  if (right.empty()) return {};
+  if (right.empty() || wrong_trials.size() < 2) return {};  // one call may be right by chance
   std::string text = fmt::format("{} right, {} wrong", called(right), called(wrong));
   for (const Consequence& each : consequences) {
     if (std::ranges::includes(right, each.right) && std::ranges::includes(each.wrong, wrong))
@@ -145,20 +152,42 @@ bool nothing_written(const std::vector<const Trial*>& wrong_trials) {
 }
 
 std::optional<std::string> not_a_number(const std::vector<const Trial*>& wrong_trials) {
-  std::int64_t off = 0, nan = 0, unwritten = 0;
+  std::int64_t off = 0, nan = 0, unwritten = 0, elements = 0;
   Names tensors;
   for (const Trial* trial : wrong_trials) {
     for (const TensorFinding& tensor : trial->tensors) {
       off += tensor.off, nan += tensor.nan, unwritten += tensor.unwritten;
-      if (!tensor.right) tensors.insert(tensor.tensor);
+      if (!tensor.right) tensors.insert(tensor.tensor), elements += tensor.elements;
     }
   }
   if (off == 0 || nan + unwritten < off) return {};
   if (unwritten == off)
     return fmt::format("{} wrong only where nothing was written, or only added to what was there", called(tensors));
   if (nan < off) return {};
+  if (nan == elements)
+    return fmt::format(
+        "{} NaN everywhere, whatever the input: before the first tile m is −∞ and l is 0, so that exp(m_old − m_new) "
+        "is "
+        "0 there; the other way round it is ∞, and ∞ · 0 is NaN, as −∞ − (−∞) is",
+        called(tensors));
   return fmt::format("{} wrong only where {} NaN, and the NaN was computed: −∞ − (−∞), 0 · ∞ or 0 / 0", called(tensors),
                      pronoun(tensors));
+}
+
+/// Where each row of a tensor is what it should be, times a factor.
+std::vector<std::string> scaled_rows(const std::vector<const Trial*>& wrong_trials) {
+  Names scaled, others;
+  for (const Trial* trial : wrong_trials)
+    for (const TensorFinding& tensor : trial->tensors)
+      if (!tensor.right) (tensor.rows_scaled ? scaled : others).insert(tensor.tensor);
+  std::vector<std::string> facts;
+  for (const std::string& tensor : scaled)
+    if (!others.contains(tensor))
+      facts.push_back(
+          fmt::format("each row of {} is what it should be but for a factor: look at what rows are multiplied "
+                      "with or divided by",
+                      called(tensor)));
+  return facts;
 }
 
 // ---- What it depends on ---------------------------------------------------------------------------------------------
@@ -169,7 +198,8 @@ using Numbers = std::map<std::string, double>;
 struct Condition {
   std::string text;  ///< "where Nk is no multiple of Bc"
   std::function<std::optional<bool>(const Numbers&)> holds;
-  bool of_launch = false;  ///< it speaks of nothing but how the problem is cut up and started
+  std::vector<std::string> names;  ///< the numbers of the call that it speaks of
+  bool of_launch = false;          ///< of nothing but how the problem is cut up and started
 };
 
 Condition condition(const std::string& text, const std::string& a, const std::string& b,
@@ -180,7 +210,7 @@ Condition condition(const std::string& text, const std::string& a, const std::st
             if (x == numbers.end() || y == numbers.end()) return {};
             return holds(x->second, y->second);
           },
-          false};
+          {a, b}};
 }
 
 bool more(double whole, double part) {
@@ -212,8 +242,10 @@ std::vector<Condition> conditions_on_sizes() {
 /// The numbers of a call that say how its problem is cut up and started; the others are the problem itself.
 const char* const launch_numbers[] = {"warps", "team", "Br", "Bc", "block", "float_gradients", "atomic"};
 
-Numbers problem_of(Numbers numbers) {
-  for (const char* name : launch_numbers) numbers.erase(name);
+/// What is left of a call's numbers without those that a condition speaks of.
+Numbers without(Numbers numbers, const Condition& condition) {
+  for (const std::string& name : condition.names) numbers.erase(name);
+  if (numbers.contains("Hkv")) numbers.erase("Hkv");  // it follows H
   return numbers;
 }
 
@@ -234,7 +266,11 @@ std::vector<Condition> conditions_on_values(const std::vector<const Trial*>& wro
                             if (found == numbers.end()) return {};
                             return values.contains(found->second);
                           },
+                          {},
                           name != names.front()});
+    std::vector<std::string>& own = conditions.back().names;
+    own = {name};
+    if (conditions.back().of_launch) own.assign(std::begin(launch_numbers), std::end(launch_numbers));
   }
   return conditions;
 }
@@ -245,36 +281,39 @@ struct Dependence {
   std::string text;
 };
 
-/// Whether an experiment shows it: one problem, wrong in a launch of this kind and right in one that is not. A test
-/// takes some tiles for some sizes only, so that without it the sizes may be what matters, however many calls there
-/// are.
+/// Whether an experiment shows it: two calls that differ in it alone, of which one is wrong and the other right.
 bool is_shown(const Condition& condition, const std::vector<const Trial*>& wrong,
               const std::vector<const Trial*>& right) {
   std::set<Numbers> spoilt;
-  for (const Trial* trial : wrong) spoilt.insert(problem_of(trial->numbers));
+  for (const Trial* trial : wrong) spoilt.insert(without(trial->numbers, condition));
   return std::ranges::any_of(right, [&](const Trial* trial) {
-    return !condition.holds(trial->numbers).value_or(true) && spoilt.contains(problem_of(trial->numbers));
+    return !condition.holds(trial->numbers).value_or(true) && spoilt.contains(without(trial->numbers, condition));
   });
 }
 
-/// "only with d = 128: …", if all wrong calls have this and most right ones have not.
+/// "only with d = 128: …", if no call without it is wrong, most calls with it are, and either an experiment shows it or
+/// there are so many that it is no chance. Tests take some tiles for some sizes only: how a problem is started matters
+/// only if an experiment shows it.
 std::optional<Dependence> only(const Condition& condition, const std::vector<const Trial*>& wrong,
                                const std::vector<const Trial*>& right) {
-  std::size_t with = 0, without = 0;  // of those that are right
+  std::size_t with = 0, without_it = 0;  // of those that are right
   for (const Trial* trial : wrong)
     if (!condition.holds(trial->numbers).value_or(false)) return {};
-  if (condition.of_launch && !is_shown(condition, wrong, right)) return {};
   for (const Trial* trial : right) {
     const std::optional<bool> holds = condition.holds(trial->numbers);
-    if (holds) ++(*holds ? with : without);
+    if (holds) ++(*holds ? with : without_it);
   }
-  // Were the wrong calls drawn from all at random, how likely were they all of this kind?
-  double chance = 1;
-  for (std::size_t i = 0; i < wrong.size(); ++i)
-    chance *= double(wrong.size() + with - i) / double(wrong.size() + with + without - i);
-  if (without < 2 || (with > 0 && chance > 0.2)) return {};
+  if (wrong.size() < 2 || wrong.size() <= with || without_it < 2) return {};  // one call is no evidence
+  if (!is_shown(condition, wrong, right)) {
+    if (condition.of_launch) return {};
+    // Were the wrong calls drawn from all at random, how likely were they all of this kind?
+    double chance = 1;
+    for (std::size_t i = 0; i < wrong.size(); ++i)
+      chance *= double(wrong.size() + with - i) / double(wrong.size() + with + without_it - i);
+    if (chance > 0.02) return {};
+  }
   return Dependence{with, fmt::format("only {}: wrong in {} of {} such calls, right in the other {}", condition.text,
-                                      wrong.size(), wrong.size() + with, without)};
+                                      wrong.size(), wrong.size() + with, without_it)};
 }
 
 /// At most one of a value and one of the sizes, each with the fewest exceptions, the first of those that are equal. The
@@ -301,40 +340,31 @@ std::vector<std::string> dependences(const std::vector<const Trial*>& wrong, con
 
 // ---- Where it lies --------------------------------------------------------------------------------------------------
 
-std::string plural(const std::string& axis) {
-  return axis == "batch" ? "batches" : axis == "query" ? "queries" : axis + "s";
-}
-
 /// "columns from 32 on", "rows 16 to 31 of each warp"; empty for an axis along which everything is off, or whose extent
 /// says nothing by itself.
 std::string place_of(const AxisFinding& axis, std::int64_t rows_per_warp) {
-  const std::string names = plural(axis.axis);
   if (axis.first == axis.last) {
     return axis.first > 0 && axis.first == axis.size - 1 ? "the last " + axis.axis
                                                          : fmt::format("{} {}", axis.axis, axis.first);
   }
-  if (axis.period > 0) {
-    const bool of_warp = axis.axis == "row" && axis.period == rows_per_warp;
-    const std::string each = of_warp ? "of each warp" : fmt::format("of every {}", axis.period);
-    return axis.low == axis.high ? fmt::format("{} {} {}", names, axis.low, each)
-                                 : fmt::format("{} {} to {} {}", names, axis.low, axis.high, each);
-  }
-  return axis.tail() ? fmt::format("{} from {} on", names, axis.first) : "";
+  if (axis.period > 0) return axis.repetition(rows_per_warp);
+  return axis.tail() ? fmt::format("{} from {} on", axis.plural(), axis.first) : "";
 }
 
 /// Where in each tensor everything lies that is off in any call, if it is the same place in all of them.
 std::vector<std::string> places(const std::vector<const Trial*>& wrong_trials) {
-  std::map<std::pair<std::string, std::string>, Names> found;  // by tensor and axis
+  std::map<std::pair<std::string, std::string>, std::vector<std::string>> found;  // by tensor and axis
   for (const Trial* trial : wrong_trials) {
     for (const TensorFinding& tensor : trial->tensors) {
       for (const AxisFinding& axis : tensor.where)
-        found[{tensor.tensor, axis.axis}].insert(place_of(axis, tensor.rows_per_warp));
+        found[{tensor.tensor, axis.axis}].push_back(place_of(axis, tensor.rows_per_warp));
     }
   }
   std::vector<std::string> facts;
   for (const auto& [of, texts] : found) {
-    if (texts.size() == 1 && !texts.begin()->empty())
-      facts.push_back(fmt::format("{} wrong only in {}", called(Names{of.first}), *texts.begin()));
+    const std::string& text = texts.front();  // one call may be so by chance
+    if (texts.size() > 1 && !text.empty() && std::ranges::count(texts, text) == std::ssize(texts))
+      facts.push_back(fmt::format("{} wrong only in {}", called(Names{of.first}), text));
   }
   return facts;
 }
@@ -361,6 +391,7 @@ Conclusion conclude(const std::vector<const Verdict*>& of_one_exercise) {
   conclusion.causes = ranked_causes(failures);
   if (const auto fact = not_a_number(compared)) say(*fact);
   if (const auto fact = right_and_wrong(compared)) say(*fact);
+  for (const std::string& fact : scaled_rows(compared)) say(fact);
   // Where a known mistake gives just these numbers, it says by itself which calls it spoils.
   const bool matched =
       std::ranges::any_of(conclusion.causes, [](const Cause& cause) { return !cause.measure.empty(); });

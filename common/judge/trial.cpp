@@ -1,5 +1,7 @@
 #include "common/judge/trial.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -10,6 +12,13 @@ using nlohmann::json;
 const AxisFinding* TensorFinding::along(const std::string& axis) const {
   const auto found = std::ranges::find(where, axis, &AxisFinding::axis);
   return found == where.end() ? nullptr : &*found;
+}
+
+std::string AxisFinding::repetition(std::int64_t rows_per_warp) const {
+  const bool of_warp = axis == "row" && period == rows_per_warp;
+  const std::string each = of_warp ? "of each warp" : fmt::format("of every {}", period);
+  return low == high ? fmt::format("{} {} {}", plural(), low, each)
+                     : fmt::format("{} {} to {} {}", plural(), low, high, each);
 }
 
 bool Trial::wrong() const {
@@ -44,6 +53,7 @@ json tensor_json(const TensorFinding& tensor) {
                 {"nan", tensor.nan},
                 {"unwritten", tensor.unwritten},
                 {"rows_per_warp", tensor.rows_per_warp},
+                {"rows_scaled", tensor.rows_scaled},
                 {"where", json::array()}};
   for (const AxisFinding& axis : tensor.where) document["where"].push_back(axis_json(axis));
   return document;
@@ -58,6 +68,7 @@ TensorFinding tensor_from_json(const json& json) {
   tensor.nan = json.at("nan");
   tensor.unwritten = json.at("unwritten");
   tensor.rows_per_warp = json.at("rows_per_warp");
+  tensor.rows_scaled = json.value("rows_scaled", false);  // records of earlier gradings have none
   for (const auto& axis : json.at("where")) {
     tensor.where.push_back({axis.at("axis"), axis.at("size"), axis.at("first"), axis.at("last"), axis.at("dense"),
                             axis.at("period"), axis.at("low"), axis.at("high")});

@@ -21,6 +21,9 @@ struct AxisFinding {
 
   bool everywhere() const { return period == 0 && first == 0 && last == size - 1; }
   bool tail() const { return period == 0 && dense && first > 0 && last == size - 1 && first < last; }
+  std::string plural() const { return axis == "batch" ? "batches" : axis == "query" ? "queries" : axis + "s"; }
+  /// "columns 8 to 15 of every 16", "rows 16 to 31 of each warp"
+  std::string repetition(std::int64_t rows_per_warp) const;
   friend bool operator==(const AxisFinding&, const AxisFinding&) = default;
 };
 
@@ -32,6 +35,7 @@ struct TensorFinding {
   std::int64_t nan = 0;                ///< of those that are off: computed as NaN
   std::int64_t unwritten = 0;          ///< of those that are off: still what outputs hold before the call
   std::int64_t rows_per_warp = 0;      ///< 0: not known
+  bool rows_scaled = false;            ///< each row that is off is what it should be, times a factor of its own
   std::vector<AxisFinding> where;  ///< its axes that have a name and more than one index; empty where nothing is off
 
   /// The axis of this name; null if there is none.

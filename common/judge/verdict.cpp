@@ -41,7 +41,11 @@ Result result_named(std::string_view name) {
 namespace {
 
 json cause_json(const Cause& cause) {
-  return {{"id", cause.id}, {"sentence", cause.sentence}, {"measure", cause.measure}, {"also", cause.also}};
+  return {{"id", cause.id},
+          {"sentence", cause.sentence},
+          {"measure", cause.measure},
+          {"also", cause.also},
+          {"of_cost", cause.of_cost}};
 }
 
 json trials_json(const std::vector<Trial>& trials) {
@@ -83,7 +87,8 @@ Verdict verdict_from_json(const json& json) {
   verdict.finished = json.at("finished");
   verdict.message = json.at("message");
   if (const auto& cause = json.at("cause"); !cause.is_null())
-    verdict.cause = {cause.at("id"), cause.at("sentence"), cause.at("measure"), cause.at("also")};
+    verdict.cause = {cause.at("id"), cause.at("sentence"), cause.at("measure"), cause.at("also"),
+                     cause.value("of_cost", false)};  // records of earlier gradings have none
   verdict.reports = worker::reports_from_json(json.at("reports"));
   verdict.reports_left_out = json.at("reports_left_out");
   for (const auto& trial : json.at("trials")) verdict.trials.push_back(trial_from_json(trial));

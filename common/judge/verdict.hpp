@@ -49,6 +49,7 @@ struct Cause {
   std::string measure;   ///< "your output equals that mistake to 3e-7": how it was found out; may be empty
   /// Ids of other mistakes that look the same in this test; the sentence has named the first of them.
   std::vector<std::string> also = {};
+  bool of_cost = false;  ///< what was counted is off: accesses, barriers, instructions
   /// For a reader: the sentence, then how it was found out.
   std::string text() const { return measure.empty() ? sentence : sentence + ": " + measure; }
 };

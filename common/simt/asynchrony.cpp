@@ -47,6 +47,7 @@ void Asynchrony::begin_block() {
     lane.knows = base;
     lane.fenced_at = 0;
     lane.last_wait = -1;
+    lane.last_arrivals = {};
     lane.store_groups = 0;
     lane.sleep = Sleep::none;
   }

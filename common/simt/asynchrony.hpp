@@ -37,9 +37,12 @@ struct Mbarrier {
   std::uint16_t expect_thread = 0;
   const void* copy_pc = nullptr;  ///< the last copy that ends here
   std::uint16_t copy_thread = 0;
+  int copy_waited = -1;  ///< the barrier that its thread had waited for last
+  Arrivals copy_arrivals;
   KnowledgePointer passed;  ///< of the phase before
   Gathering gathering;
   std::vector<Lane*> waiting;
+  Arrivals arrived, arrived_before;  ///< in the running phase and in the one before
 };
 
 struct NamedBarrier {

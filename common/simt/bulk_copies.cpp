@@ -462,6 +462,8 @@ void start_load(BulkCopy copy, std::uint64_t* at, std::int64_t number) {
   copy.phase = barrier.phase;
   barrier.copy_pc = copy.pc;
   barrier.copy_thread = lane.linear;
+  barrier.copy_waited = lane.last_wait;
+  barrier.copy_arrivals = lane.last_arrivals;
   if (block.launch->observing) {
     GlobalObserver::Traffic& traffic = block.global->of(tensor_of(copy));
     traffic.touched = true;

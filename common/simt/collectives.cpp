@@ -80,6 +80,7 @@ bool whole_warp(Warp& warp, std::uint32_t lanes, Collective operation) {
 }  // namespace
 
 void complete(Warp& warp, const Group& group) {
+  warp.block->looking.count = 0;
   if (group.arrived == warp.alive && warp.recorder.size() != 0) flush(warp);
   switch (group.operation) {
     case Collective::barrier:

@@ -60,6 +60,10 @@ struct Check {
                               std::to_string(8 * span) + ", where the pattern of the swizzle begins",
                           "let swizzled tiles begin at multiples of 1024 bytes: alignas(1024)");
       f.variable = shared.variable(shared.at_offset(d.start));
+      if (shared.same_member(shared.at_offset(d.start), shared.at_offset(d.start - beyond)))
+        f.advice = "add no more to a descriptor than the bytes of a row, " + std::to_string(span) +
+                   ": what lies in the next section begins a whole section further. If the tile itself begins there: " +
+                   f.advice;
       refuse(lane, std::move(f));
     }
     if (operand.transposed && d.leading == 0 && operand.rows * 2 > int(span)) {

@@ -22,8 +22,14 @@ inline constexpr const char* kUnseenStore =
 inline constexpr const char* kUnseenStoreAdvice =
     "take the result first and store it then: const auto value = f(x); p[i] = value; or let the function be inlined "
     "(__forceinline__)";
+/// Makes a finding about a read one about the wrong stage of a ring; `meant` is what should have been read.
+void tell_wrong_stage(Finding& finding, const Variable& meant);
 /// Notes it in the lane's launch.
 void note_finding(const Lane& lane, Finding finding);
+
+/// A volatile read of device memory: perhaps one of many, until another block has written there. Ends the lane if that
+/// can no longer come (spinning.cpp).
+void look(Lane& lane, std::uintptr_t address, unsigned size, const void* pc);
 
 // The parts of a block's life that the detectors follow.
 void begin_block(Block& block);

@@ -31,6 +31,13 @@ class GlobalObserver;
 class Asynchrony;
 class Tracer;
 
+/// Who has arrived in a phase of an mbarrier.
+struct Arrivals {
+  std::int64_t phase = -1;
+  int count = 0;
+  std::uint32_t warps = 0;
+};
+
 /// What a lane waits for that is neither its warp nor the whole block (asynchrony.hpp).
 enum class Sleep : std::uint8_t { none, mbarrier, named_barrier, products, registers };
 
@@ -56,6 +63,7 @@ struct alignas(64) Lane {
   KnowledgePointer knows;
   std::uint32_t fenced_at = 0;  ///< the clock at its last fence.proxy.async
   int last_wait = -1;           ///< the mbarrier that it waited for last
+  Arrivals last_arrivals;       ///< of the phase that let it pass
   int store_groups = 0;         ///< of bulk stores, committed
 };
 
@@ -137,6 +145,13 @@ struct Warp {
   Recorder recorder;
 };
 
+/// A place that the threads of a block look at again and again, and nothing else happens in it.
+struct Looking {
+  std::uintptr_t address = 0;
+  std::uint64_t value = 0;
+  std::uint32_t count = 0;
+};
+
 /// One block in execution, and all that an operating-system thread needs for it; used again for the next block.
 struct Block {
   uint3 index{}, size{}, grid{};
@@ -165,6 +180,7 @@ struct Block {
   Tracer* tracer = nullptr;                     ///< null: nobody asked for it
   Counters counters;
   MatrixCosts matrix_costs;
+  Looking looking;
   std::vector<Note> notes;
   std::vector<Interval> intervals;  ///< of block 0
   bool damaged = false;             ///< a thread was ended by a mistake: what follows from that is not reported

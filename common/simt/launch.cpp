@@ -37,8 +37,13 @@ struct Worker {
     prepare_block(block, launch.grid, launch.block, stacks);
     shared.begin_launch(launch.shared_bytes);
     global.begin_launch();
-    for (std::uint64_t number; (number = launch.next_block++) < launch.block_count;) run_block(block, number);
+    for (std::uint64_t number; (number = launch.next_block++) < launch.block_count;) {
+      run_block(block, number);
+      ++launch.changes;
+    }
     const std::lock_guard<std::mutex> lock(launch.mutex);
+    --launch.running;
+    ++launch.changes;
     launch.result.counters += block.counters;
     global.merge_into(launch.result);
     launch.result.notes.insert(launch.result.notes.end(), block.notes.begin(), block.notes.end());
@@ -59,6 +64,7 @@ class Pool {
       ++threads_;
     }
     launch_ = &launch;
+    launch.running = std::size_t(count);
     wanted_ = count;
     left_ = count;
     ++round_;

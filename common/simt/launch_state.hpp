@@ -78,7 +78,13 @@ struct LaunchState {
   std::uint64_t block_count;
   std::atomic<std::uint64_t> next_block{0};
   Findings findings;
-  std::mutex mutex;           ///< of what follows
+  std::atomic<std::uint64_t> changes{0};         ///< by which one block may let another go on
+  std::mutex mutex;                              ///< of what follows
+  std::size_t running = 0;                       ///< operating-system threads that have a block
+  std::map<std::uint64_t, std::string> looking;  ///< blocks that only look at a place since that many changes
+  std::uint64_t looking_since = 0;
+  int rounds = 0;
+  bool stuck = false;         ///< all of them do
   std::string open_exercise;  ///< empty: none was met
   std::vector<LateSum> late_sums;
   std::size_t late_bytes = 0;

@@ -55,6 +55,9 @@ void Asynchrony::report_early_end(const Mbarrier& barrier) {
 void Asynchrony::complete_phase(Mbarrier& barrier) {
   if (barrier.missing != 0 || barrier.bytes != 0) return;
   report_early_end(barrier);
+  barrier.arrived_before = barrier.arrived;
+  barrier.arrived_before.phase = barrier.phase;
+  barrier.arrived = {};
   barrier.passed = barrier.gathering.take();
   ++barrier.phase;
   barrier.missing = barrier.arrivals;
@@ -62,6 +65,7 @@ void Asynchrony::complete_phase(Mbarrier& barrier) {
   for (Lane* lane : barrier.waiting) {
     lane->knows = clocks.joined(lane->knows, barrier.passed);
     passed(*lane, index_of(barrier)) = {static_cast<std::int32_t>(barrier.phase - 1), false};
+    lane->last_arrivals = barrier.arrived_before;
     wake(*lane);
   }
   barrier.waiting.clear();
@@ -158,6 +162,8 @@ void arrive(Lane& lane, Mbarrier& barrier, const char* action, const void* pc) {
     refuse(lane, std::move(finding));
   }
   --barrier.missing;
+  ++barrier.arrived.count;
+  barrier.arrived.warps |= 1u << lane.warp->index;
   release(lane, barrier.gathering);
   all.complete_phase(barrier);
 }
@@ -229,6 +235,7 @@ void mbarrier_wait(std::uint64_t* at, int parity) {
   PassedPhase& passed = all.passed(lane, index);
   const auto phase = static_cast<std::int32_t>(barrier.phase - 1);
   passed = {phase, passed.phase == phase};
+  lane.last_arrivals = barrier.arrived_before;
   lane.knows = all.clocks.joined(lane.knows, barrier.passed);
 }
 

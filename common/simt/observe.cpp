@@ -77,6 +77,15 @@ inline void observe(const volatile void* memory, unsigned size, Access access, c
   observe_memory(*lane, address, size, access, pc);
 }
 
+inline void note_change() {
+  if (running != nullptr) ++running->block->launch->changes;
+}
+inline void observe_volatile(const volatile void* memory, unsigned size, const void* pc) {
+  observe(memory, size, Access::read, pc);
+  if (observed != nullptr && find_tensor(reinterpret_cast<std::uintptr_t>(memory)) != nullptr)
+    look(*observed, reinterpret_cast<std::uintptr_t>(memory), size, pc);
+}
+
 /// A struct copied as a whole: the GPU moves it in pieces of up to 16 bytes.
 void observe_range(std::uintptr_t address, std::size_t size, Access access, const void* pc) {
   while (size > 0) {
@@ -119,10 +128,11 @@ void observe_atomic(Lane& lane, std::uintptr_t address, unsigned size, const voi
     simt::observe(a, n, simt::Access::write, SIMT_CALLER); \
   }                                                        \
   SIMT_HOOK void __tsan_volatile_read##n(void* a) {        \
-    simt::observe(a, n, simt::Access::read, SIMT_CALLER);  \
+    simt::observe_volatile(a, n, SIMT_CALLER);             \
   }                                                        \
   SIMT_HOOK void __tsan_volatile_write##n(void* a) {       \
     simt::observe(a, n, simt::Access::write, SIMT_CALLER); \
+    simt::note_change();                                   \
   }
 SIMT_HOOKS_OF_SIZE(1)
 SIMT_HOOKS_OF_SIZE(2)

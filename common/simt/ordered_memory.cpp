@@ -30,6 +30,21 @@ void set_other(Finding& finding, std::uint32_t code, const char* action, int war
   finding.other_lanes = lanes;
 }
 
+/// Makes a finding about a stage that was filled too early one about the barrier that its copy has waited for, if the
+/// phase that let it pass has counted others than `reader`, a warp that reads.
+bool tell_arrivals(Finding& finding, const Block& block, int waited, const Arrivals& arrivals, int reader) {
+  if (waited < 0 || arrivals.warps == 0 || arrivals.warps >> reader & 1) return false;
+  finding.mistake = Mistake::arrival_count;
+  finding.what = phase_text(arrivals.phase) + " of " + name_of(block, block.asynchrony->barrier(waited)) +
+                 " ended after " + std::to_string(arrivals.count) +
+                 (arrivals.count == 1 ? " arrival, of " : " arrivals, of ") + warps_text(arrivals.warps) + "; " +
+                 warps_text(1u << reader) + " reads the place too, and had not arrived";
+  finding.advice =
+      "let as many arrive in each phase as mbarrier_init was told, and tell it of all that read: one lane of each "
+      "warp, or every thread";
+  return true;
+}
+
 /// What a thread has to do with the barrier at which a copy ends whose bytes it touches.
 void explain_touch(Finding& finding, const Lane& lane, const Cell& cell, std::uintptr_t address) {
   Block& block = *lane.block;
@@ -41,12 +56,20 @@ void explain_touch(Finding& finding, const Lane& lane, const Cell& cell, std::ui
   const std::int64_t phase = copy != nullptr ? copy->phase : barrier.phase - 1;
   const PassedPhase passed = all.passed(lane, index);
   const std::string name = name_of(block, barrier);
+  const auto waited_for_unread = [&](const Cell& other, const Reader* readers) {
+    return other.write_thread >= kFirstBarrierAgent && other.write_thread != cell.write_thread &&
+           other.write_stamp >= block.block_began && !(other.flags & Cell::kPending) &&
+           readers[lane.warp->index].stamp < other.write_stamp &&
+           ordered_before(lane, other.write_thread, other.write_stamp);
+  };
   finding.mistake = Mistake::unfinished_copy;
   finding.what = pending ? "the copy engine is still bringing the bytes" : "nothing makes this wait for the copy";
   finding.advice = "call mbarrier_wait_parity(" + name + ", " + std::to_string(phase & 1) +
                    ") in every warp that reads, before it does";
   set_other(finding, cell.write_pc, copy != nullptr ? copy->action() : block.shared->action_of_load(address),
             copy != nullptr ? copy->issuer->warp->index : -1, copy != nullptr ? copy->issuer->bit : 0);
+  if (const std::uintptr_t place = block.shared->in_another_stage(address, waited_for_unread))
+    return tell_wrong_stage(finding, block.shared->variable(place));
   if (passed.phase == -2) {
     finding.what += ": this thread has not waited for " + name;
     return;
@@ -64,7 +87,8 @@ void explain_touch(Finding& finding, const Lane& lane, const Cell& cell, std::ui
     finding.what += ": this thread has waited for " + phase_text(phase) + " of " + name +
                     ", which did not expect the bytes and has ended without them";
     finding.advice = kExpectAll;
-  } else {
+  } else if (passed.phase > phase ||
+             !tell_arrivals(finding, block, barrier.copy_waited, barrier.copy_arrivals, lane.warp->index)) {
     finding.what += ": this thread's last wait for " + name + " was for " + phase_text(passed.phase) +
                     ", and the copy ends " + phase_text(phase);
   }
@@ -254,12 +278,13 @@ void SharedMemory::report_over_read(const Overwrite& write, const Reader& reader
         "let every warp that reads arrive at a barrier after its last read (after a __syncwarp() if other "
         "lanes have read too), and let the writer wait for all of them";
   }
-  if (write.copies) explain_early_copy(write, finding);
+  if (write.copies) explain_early_copy(write, finding, warp);
   note_finding(lane, std::move(finding));
 }
 
-/// More of a copy that overwrites what is read: it has come too late altogether, or the wait for its place was none.
-void SharedMemory::explain_early_copy(const Overwrite& write, Finding& finding) const {
+/// More of a copy that overwrites what warp `reader` reads: it has come too late altogether, the wait for its place was
+/// none, or the barrier has counted others.
+void SharedMemory::explain_early_copy(const Overwrite& write, Finding& finding, int reader) const {
   const Lane& lane = write.lane;
   const Block& block = *lane.block;
   if (write.cell.write_stamp < block.block_began) {
@@ -276,6 +301,8 @@ void SharedMemory::explain_early_copy(const Overwrite& write, Finding& finding) 
                     " did not wait: it asked for " + phase_text(block.asynchrony->passed(lane, lane.last_wait).phase) +
                     ", which had ended before";
     finding.advice = "flip the parity each time that the ring of stages comes round";
+  } else {
+    tell_arrivals(finding, block, lane.last_wait, lane.last_arrivals, reader);
   }
 }
 

@@ -49,6 +49,10 @@ const char* name(Mistake mistake) {
       return "read before the copy is complete";
     case Mistake::overwritten_early:
       return "overwritten while it may be read";
+    case Mistake::wrong_stage:
+      return "another place of the ring is read";
+    case Mistake::arrival_count:
+      return "a phase of a barrier ends too early";
     case Mistake::wrong_phase:
       return "wait for the wrong phase of a barrier";
     case Mistake::barrier_bytes:

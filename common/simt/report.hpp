@@ -37,6 +37,8 @@ enum class Mistake {
   unfinished_copy,       ///< a touch of bytes that the copy engine has not brought yet, or that were not waited for
   overwritten_early,  ///< a write to what the tensor cores or the copy engine may still read, or a copy to what threads
                       ///< do
+  wrong_stage,        ///< a read of another place of a ring than the one whose copy has come
+  arrival_count,      ///< a phase of a barrier that ends before all who read have arrived
   wrong_phase,        ///< a wait for another phase of a barrier than the one that was meant
   barrier_bytes,      ///< bytes that a barrier expects and that never come, or that come unexpected
   barrier_misuse,     ///< a barrier in shared memory that was not made, made twice, or not made visible

@@ -84,11 +84,12 @@ SIMT_API void multiply_registers(float* d, const void* a, std::uint32_t b0, std:
 // Dynamic shared memory, and the names of its parts.
 struct SharedMember {
   const char* name;
-  std::uint32_t offset;        ///< bytes from the struct's beginning
-  std::uint32_t size;          ///< bytes
-  std::uint32_t element_size;  ///< bytes
-  std::uint32_t columns;       ///< elements a row, padding included: the leading dimension; 0: not two-dimensional
-  std::uint32_t used_columns;  ///< elements a row that may be touched; the rest is padding
+  std::uint32_t offset;          ///< bytes from the struct's beginning
+  std::uint32_t size;            ///< bytes
+  std::uint32_t element_size;    ///< bytes
+  std::uint32_t columns;         ///< elements a row, padding included: the leading dimension; 0: not two-dimensional
+  std::uint32_t used_columns;    ///< elements a row that may be touched; the rest is padding
+  std::uint32_t rows, matrices;  ///< of an array with three or four dimensions the two before the last; else 0
 };
 struct SharedLayout {
   const char* name;

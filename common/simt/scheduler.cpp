@@ -30,6 +30,7 @@ void complete_block_barrier(Block& block) {
   block.barrier_result_count = block.arrived;
   block.barrier_result_true = block.barrier_true;
   block.arrived = block.barrier_true = 0;
+  block.looking.count = 0;
   ++block.counters.block_barriers;
   for (int w = 0; block.tracer != nullptr && w < block.warp_count; ++w) block.tracer->end_wait(block.warps[w]);
   for (int w = 0; w < block.warp_count; ++w) flush(block.warps[w]);
@@ -153,6 +154,7 @@ void run_block(Block& block, std::uint64_t number) {
   block.alive = block.threads;
   block.arrived = block.barrier_true = 0;
   block.damaged = false;
+  block.looking = {};
   block.random = (block.launch->options.seed + number) * 0x9E3779B97F4A7C15ull | 1;
   ++block.clock;
   block.block_began = block.interval_began = block.clock;

@@ -28,15 +28,19 @@ constexpr SharedMember shared_member(const char* name, std::size_t offset, std::
                                      std::size_t columns = 0) {
   constexpr std::size_t rank = std::rank_v<T>;
   using Element = std::remove_all_extents_t<T>;
-  std::size_t last = 0;
+  std::size_t last = 0, rows = 0, matrices = 0;
   if constexpr (rank > 1) last = std::extent_v<T, rank - 1>;
+  if constexpr (rank > 2) rows = std::extent_v<T, rank - 2>;
+  if constexpr (rank > 3) matrices = std::extent_v<T, rank - 3>;
   if (columns == 0) columns = last;
   return {name,
           static_cast<std::uint32_t>(offset),
           static_cast<std::uint32_t>(sizeof(T)),
           static_cast<std::uint32_t>(sizeof(Element)),
           static_cast<std::uint32_t>(columns),
-          static_cast<std::uint32_t>(used != 0 ? used : columns)};
+          static_cast<std::uint32_t>(used != 0 ? used : columns),
+          static_cast<std::uint32_t>(rows),
+          static_cast<std::uint32_t>(matrices)};
 }
 
 template <class T>

@@ -151,8 +151,30 @@ Variable SharedMemory::variable(std::uintptr_t address) const {
   if (m == nullptr) return with_offset("dynamic shared memory", offset);
   const std::size_t element = (offset - m->offset) / m->element_size;
   if (m->size == m->element_size) return {m->name, ""};
-  if (m->columns == 0) return {m->name, "[" + std::to_string(element) + "]"};
-  return {m->name, "[" + std::to_string(element / m->columns) + "][" + std::to_string(element % m->columns) + "]"};
+  const auto index = [](std::size_t i) { return "[" + std::to_string(i) + "]"; };
+  if (m->columns == 0) return {m->name, index(element)};
+  std::size_t row = element / m->columns;
+  std::string part = index(element % m->columns);
+  for (const std::size_t size : {m->rows, m->matrices}) {
+    if (size == 0) break;
+    part = index(row % size) + part;
+    row /= size;
+  }
+  return {m->name, index(row) + part};
+}
+
+std::uintptr_t SharedMemory::in_another_stage(std::uintptr_t address,
+                                              const std::function<bool(const Cell&, const Reader*)>& is) {
+  const std::size_t offset = address - dynamic_.low();
+  const SharedMember* m = dynamic_.contains(address) ? member(offset) : nullptr;
+  if (m == nullptr || m->rows == 0) return 0;
+  const std::size_t stage = std::size_t(std::max(m->matrices, 1u)) * m->rows * m->columns * m->element_size;
+  for (std::size_t at = (offset - m->offset) % stage; at < m->size; at += stage) {
+    const std::uintptr_t there = dynamic_.low() + m->offset + at;
+    const Cell* cell = dynamic_.cell(there);
+    if (there != address && is(*cell, ordering_ ? dynamic_.readers(cell) : nullptr)) return there;
+  }
+  return 0;
 }
 
 void SharedMemory::check_bounds(Lane& lane, std::uintptr_t address, std::size_t size, Access access, const void* pc) {
@@ -413,7 +435,21 @@ void SharedMemory::arrive(Lane& lane, std::uintptr_t address, std::size_t size, 
   }
 }
 
+void tell_wrong_stage(Finding& finding, const Variable& meant) {
+  finding.mistake = Mistake::wrong_stage;
+  finding.what = "this is the place that the next copy fills; what " + meant.name + meant.part +
+                 " holds has come, and has not been read";
+  finding.advice =
+      "read the stage whose copy was waited for: tile j lies in stage j modulo their number, for the copy, "
+      "for the wait and for the reads alike";
+}
+
 namespace {
+
+/// Whether something was copied to the cell, has come, and was not read since.
+bool has_come_unread(const Cell& cell, const Block& block) {
+  return cell.write_stamp >= block.block_began && !(cell.flags & Cell::kPending) && cell.read_stamp < cell.write_stamp;
+}
 
 /// Of which of its thread's groups the copy is that writes to this address, and which wait would end it.
 void describe_pending(Finding& finding, const Lane& toucher, const Lane& issuer, std::uintptr_t address) {
@@ -468,6 +504,15 @@ void SharedMemory::report_race(Lane& lane, const Cell& cell, std::uintptr_t addr
     std::swap(finding.lanes, finding.other_lanes);
   }
   finding.variable = variable(address);
+  if (!i_write && other_writes) {
+    const auto is = [&](const Cell& other, const Reader*) {
+      return other.write_thread == cell.write_thread && has_come_unread(other, *lane.block);
+    };
+    if (const std::uintptr_t place = in_another_stage(address, is)) {
+      tell_wrong_stage(finding, variable(place));
+      return note_finding(lane, std::move(finding));
+    }
+  }
   const bool one_warp = other_warp == lane.warp->index;
   const std::string barrier = one_warp ? "__syncwarp()" : "__syncthreads()";
   switch (mistake) {
@@ -522,6 +567,10 @@ void SharedMemory::end_interval(Block& block) {
     finding.advice = suspect.holds_something
                          ? kUnseenStoreAdvice
                          : "write every element that is read: check the loop that fills it, and its tail";
+    const auto is = [&](const Cell& other, const Reader*) {
+      return other.write_thread / kWarpSize == suspect.thread / kWarpSize && has_come_unread(other, block);
+    };
+    if (const std::uintptr_t place = in_another_stage(suspect.address, is)) tell_wrong_stage(finding, variable(place));
     note_finding(lane, std::move(finding));
   }
   suspects_.clear();

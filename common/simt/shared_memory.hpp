@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -169,6 +170,10 @@ class SharedMemory {
 
   /// "K", "tile", and which part of it: "[3][16]", " + 128 bytes".
   Variable variable(std::uintptr_t address) const;
+  /// The same place in another stage of a ring, an array of three or more dimensions, of which `is` says that it is
+  /// meant; 0: there is none.
+  std::uintptr_t in_another_stage(std::uintptr_t address,
+                                  const std::function<bool(const Cell&, const Reader* readers)>& is);
 
  private:
   struct Suspect {  ///< a read that found nothing written
@@ -214,7 +219,7 @@ class SharedMemory {
   bool judge_earlier_reads(const Overwrite& write);
   void report_over_copy(const Overwrite& write);
   void report_over_read(const Overwrite& write, const Reader& reader, int warp, std::uint32_t lanes);
-  void explain_early_copy(const Overwrite& write, Finding& finding) const;
+  void explain_early_copy(const Overwrite& write, Finding& finding, int reader) const;
 
   Shadowed statics_, dynamic_;
   std::byte* memory_ = nullptr;

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
+#include <utility>
 
 namespace workbook::test::ch01 {
 namespace {
@@ -43,6 +45,19 @@ bool has_row_without_keys(const Attention& m) {
 /// All tensors are read, and O is written, at another place.
 std::function<void(Attention&)> places(const judge::Place& place) {
   return [=](Attention& m) { m.Q = m.K = m.V = place; };
+}
+
+/// Row i of V stands for all of them.
+void V_row_of_the_query(Attention& m) {
+  const auto sum = std::make_shared<float>();
+  m.after_weights([=](Row& row) {
+    *sum = 0;
+    for (float& weight : row.weights) *sum += std::exchange(weight, 0.0F);
+  });
+  m.after_step([=, d = m.d(), Nk = m.Nk()](Row& row) {
+    for (Index c = 0; c < d && row.query < Nk; ++c)
+      row.O[std::size_t(c)] += *sum * row.head->V[std::size_t(row.query * d + c)];
+  });
 }
 
 /// (b, h) of K and V is read at another head.
@@ -179,6 +194,8 @@ Table outputs() {
   table.add(
       "V-wrong-row", "P is multiplied with V shifted by one row", [](Attention& m) { m.V = next_row; },
       [](const Attention& m) { return m.Nk() > 1; });
+  table.add("V-row-of-the-query", "every P of query i is multiplied with row i of V: it must be row j",
+            V_row_of_the_query);
   for (const auto& [name, rounded] : judge::formats) {
     const std::string id = std::string("P-rounded-") + name, sentence = std::string("P is rounded to ") + name;
     table.add(id, sentence + " before PV", [rounded = rounded](Attention& m) { m.round_P = rounded; });
@@ -228,6 +245,8 @@ Table lses() {
             lse([](float m, float l) { return m + std::log(l) * ln_2; }));
   table.add("lse-minus-max", "the LSE is log(l) − m: m must be added",
             lse([](float m, float l) { return std::log(l) - m; }));
+  table.add("lse-minus-log", "the LSE is m − log(l): the logarithm must be added",
+            lse([](float m, float l) { return m - std::log(l); }));
   table.add(
       "lse-unscaled-max", "the LSE adds the maximum of the unscaled scores",
       [](Attention& m) { m.lse = [scale = m.scale](float m, float l) { return m / scale + std::log(l); }; },
@@ -258,6 +277,19 @@ Table scores_alone() {
   Table table;
   table.add(scores());
   table.add(masks());
+  table.add("K-row-of-the-query", "query i is multiplied with row i of K for every key: it must be row j",
+            [](Attention& m) {
+              m.after_scores([right = m](Row& row) {
+                for (float& x : row.S)
+                  if (x > -infinity) x = right.score(*row.head, row.query, row.query);
+              });
+            });
+  table.add(
+      "mask-one-too-few", "the last key that a query sees is masked too",
+      [](Attention& m) { m.sees = [last = m.Nk() - 1](Index) {
+                           return Range{0, last};
+                         }; },
+      [](const Attention& m) { return !m.causal(); });
   table.add("S-transposed", "S is written as (Nk, Nq): row i of S belongs to query i",
             [](Attention& m) { m.written = place_in_transposed; });
   table.add("sum-not-reset", "the sum of QKᵀ is not set back to 0 before each key: it still holds the keys before it",
@@ -366,6 +398,8 @@ Table product_alone() {
   table.add("last-key-dropped", "the last key is left out", [](Attention& m) { m.keys.to -= 1; });
   table.add("first-key-dropped", "the first key is left out", [](Attention& m) { m.keys.from = 1; });
   table.add("V-wrong-row", "P is multiplied with V shifted by one row", [](Attention& m) { m.V = next_row; });
+  table.add("V-row-of-the-query", "every P of query i is multiplied with row i of V: it must be row j",
+            V_row_of_the_query);
   table.add("V-first-row", "every key reads the first row of V", [](Attention& m) {
     m.V = [](const Tensor<float>& V, Index, Index, Index, Index column) { return Index(V.index(0, 0, 0, column)); };
   });
@@ -555,6 +589,19 @@ Table running() {
                 for (float& x : row.weights) x *= row.O_factor;
               });
             });
+  const auto of_several = [](const Attention& m) { return m.step != 1; };
+  table.add(
+      "sum-rescaled", "the factor multiplies the new {tile}'s sum, not the l before it",
+      [](Attention& m) {
+        m.after_sum([](Row& row) {
+          row.sum *= row.l_factor;
+          row.l_factor = 1;
+        });
+      },
+      of_several);
+  table.add(
+      "maximum-of-the-last", "the maximum is that of the last score of a {tile}, not of all",
+      [](Attention& m) { m.after_maximum([right = m](Row& row) { right.raise(row, row.S.back()); }); }, of_several);
   table.add("l-overwritten", "each {tile}'s sum overwrites l instead of adding to it",
             [](Attention& m) { m.after_factors([](Row& row) { row.l_factor = 0; }); });
   table.add("tile-maximum", "m is the maximum of the last {tile} alone, not the running one",

@@ -90,6 +90,12 @@ Table outputs() {
             [](Attention& m) { m.after_factors([](Row& row) { row.l_factor = row.O_factor = 1; }); });
   table.add("O-not-rescaled", "O is not rescaled when a later K/V tile raises the maximum",
             [](Attention& m) { m.after_factors([](Row& row) { row.O_factor = 1; }); });
+  table.add("last-rescale-forgotten", "O is not rescaled for the last tile, whose maximum may be higher",
+            [](Attention& m) {
+              m.after_factors([](Row& row) {
+                if (row.last) row.O_factor = 1;
+              });
+            });
   table.add("O-rescale-wrong-sign", "O's rescale factor is upside down: exp(m_new − m_old), not exp(m_old − m_new)",
             [](Attention& m) {
               m.after_factors([right = m](Row& row) {

@@ -35,6 +35,14 @@ Table scores() {
       },
       several_fragments);
   table.add(
+      "Q-first-fragment", "all columns of K are multiplied with the first 16 of Q",
+      [](Attention& m) {
+        m.Q = [](const Tensor<float>& Q, Index b, Index h, Index row, Index column) {
+          return Index(Q.index(b, h, row, column % 16));
+        };
+      },
+      several_fragments);
+  table.add(
       "QK-last-fragment", "QKᵀ sums only the last 16 of the d columns: the accumulator is cleared in every step",
       [](Attention& m) {
         m.features = {m.d() - 16, m.d()};

@@ -93,9 +93,17 @@ Table differences() {
             [](GradientModel& m) { m.factor = 1; });
   table.add("scale-twice", "{gradient} is multiplied by the scale twice",
             [](GradientModel& m) { m.factor *= m.factor; });
+  table.add("P-inside", "dS is P∘dP - D: P multiplies the difference dP - D",
+            [](GradientModel& m) { m.dS = [](float P, double dP, double D) { return float(P * dP - D); }; });
   table.add("no-P", "dS is dP - D: the factor P is missing",
             [](GradientModel& m) { m.dS = [](float, double dP, double D) { return float(dP - D); }; });
   table.add("K-for-V", "dP is formed from K: dP = dO·Vᵀ", [](GradientModel& m) { m.dP_of_K = true; });
+  table.add(
+      "V-for-K", "dS is multiplied with V: dQ = scale·dS·K", [](GradientModel& m) { m.other_right = true; },
+      [](const GradientModel& m) { return m.of_queries; });
+  table.add(
+      "dO-for-Q", "dSᵀ is multiplied with dO: dK = scale·dSᵀ·Q", [](GradientModel& m) { m.other_right = true; },
+      [](const GradientModel& m) { return !m.of_queries; });
   table.add("P-for-dS", "the product is taken with P where dS belongs", [](GradientModel& m) { m.left_is_P = true; });
   return table;
 }
@@ -103,6 +111,7 @@ Table of_dV() {
   Table table(of_values);
   table.add("scale-in-dV", "dV is multiplied by the scale: dV = PᵀdO has none",
             [](GradientModel& m) { m.factor = m.inputs->problem.scale; });
+  table.add("Q-for-dO", "Pᵀ is multiplied with Q: dV = PᵀdO", [](GradientModel& m) { m.other_right = true; });
   table.add("dS-for-P", "the product is taken with dS where P belongs", [](GradientModel& m) { m.left_is_P = false; });
   return table;
 }
@@ -236,6 +245,42 @@ Table tiles() {
         m.query_of = [tile = m.passing](Index i, Index) { return round_down(i, tile) + i % 32; };
       },
       [](const GradientModel& m) { return m.tiled() && !m.of_queries && m.passing > 32; });
+  // What a lane has of a fragment (16, 16) begins with row or column i / 2 * 2 of the first eight, or row i of them.
+  table.add(
+      "D-of-the-first-element", "all elements that a lane has of a fragment take the D of the first one's query",
+      [](GradientModel& m) {
+        m.query_of_D = [of_queries = m.of_queries](Index i, Index) {
+          return round_down(i, 16) + (of_queries ? i % 8 : i % 8 / 2 * 2);
+        };
+      },
+      [](const GradientModel& m) { return m.tiled() && !m.of_values; });
+  table.add(
+      "lse-of-the-first-element", "all elements that a lane has of a fragment take the LSE of the first one's query",
+      [](GradientModel& m) {
+        m.query_of_D = m.query_of;
+        m.query_of = [of_queries = m.of_queries](Index i, Index) {
+          return round_down(i, 16) + (of_queries ? i % 8 : i % 8 / 2 * 2);
+        };
+      },
+      &GradientModel::tiled);
+  const auto first_half = [](const GradientModel& m) {
+    return [tile = m.passing](Index row, Index column) {
+      return GradientModel::Place{round_down(row, tile) + row % 32, column};
+    };
+  };
+  const auto halves = [](const GradientModel& m) { return m.tiled() && m.passing > 32; };
+  table.add(
+      "dP-of-first-half", "dP of the first half of the tile stands for all of it",
+      [=](GradientModel& m) { (m.of_queries ? m.of_keys_in_dP : m.of_queries_in_dP) = first_half(m); },
+      [=](const GradientModel& m) { return halves(m) && !m.of_values; });
+  table.add(
+      "S-of-first-half", "S of the first half of the tile stands for all of it",
+      [=](GradientModel& m) {
+        const auto right = [](Index row, Index column) { return GradientModel::Place{row, column}; };
+        (m.of_queries ? m.of_keys_in_scores : m.of_queries_in_scores) = first_half(m);
+        (m.of_queries ? m.of_keys_in_dP : m.of_queries_in_dP) = right;
+      },
+      halves);
   table.add("last-tile-only", "only the last tile that passes by counts: the accumulators are cleared in each",
             only([](Index tile, Index, Index last) { return tile == last; }));
   table.add("first-tile-only", "only the first tile that passes by counts",
@@ -395,7 +440,8 @@ const judge::Declared declared(
                              "rounded-twice tiles-not-skipped tiles-skipped uncoalesced"),
      .without_mutant = {
          {"exercise 6.2 gives what chapter 7 turns into this; a mutant of 6.2 cannot", judge::words("D-read-as-fp16")},
-         {judge::one_of_a_kind, judge::words("D-of-O all-zeros first-tile-again first-tile-only half-tile "
+         {judge::one_of_a_kind, judge::words("lse-of-the-first-element S-of-first-half V-for-K "
+                                             "dO-for-Q D-of-O all-zeros first-tile-again first-tile-only half-tile "
                                              "next-tile products-half scores-not-scaled")},
          {"gives what no mask at all gives, since dV takes no notice of dS", judge::words("P-not-masked")},
          {judge::one_claim_of_several,

@@ -173,7 +173,7 @@ TEST_CASE("the rows of dK sum to 0 over the keys", "[6.1]") {
       expect(std::abs(sum) <= allowed,
              fmt::format("column {} of dK sums to {:.3g} over the keys, allowed is {:.3g}, causal={}", c, sum, allowed,
                          causal ? "yes" : "no"),
-             "the rows of dS do not sum to 0: D is not Σ_j P_ij dP_ij", "dS-rows");
+             "the rows of dS = P∘(dP − D) do not sum to 0: look at D, and at where P multiplies", "dS-rows");
     }
   }
 }

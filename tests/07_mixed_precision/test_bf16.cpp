@@ -226,6 +226,11 @@ TEST_CASE("by chance a float goes up as often as it is near to the next bf16", "
   std::vector<std::int32_t> random(65536);
   for (std::size_t i = 0; i < random.size(); ++i)
     random[i] = std::bit_cast<std::int32_t>(std::uint32_t(i) | std::uint32_t(i * 40503u) << 16);
+  struct Share {
+    float x, lower;
+    std::size_t steps, up, down;
+  };
+  std::vector<Share> shares;
   for (const auto& [lower, steps] : {std::pair{1.0f, 0x4000u},
                                      {1.0f, 0u},
                                      {-1.5f, 0x8000u},
@@ -238,23 +243,29 @@ TEST_CASE("by chance a float goes up as often as it is near to the next bf16", "
     worker::Call request("to_bf16_by_chance");
     request.input("x", x).input("random", random).output<std::uint16_t>("codes", x.size());
     const auto codes = call(request).output<std::uint16_t>("codes");
-    const auto down = std::size_t(std::ranges::count(codes, upper_half(bits)));
-    const auto up = std::size_t(std::ranges::count(codes, std::uint16_t(upper_half(bits) + 1)));
-    expect(up == steps && up + down == codes.size(),
+    const auto count = [&](int more) {
+      return std::size_t(std::ranges::count(codes, std::uint16_t(upper_half(bits) + more)));
+    };
+    shares.push_back({x[0], std::bit_cast<float>(bits), steps, count(1), count(0)});
+  }
+  // A mistake has to explain all of them.
+  const std::size_t all = random.size();
+  const auto each = [&](auto holds) { return std::ranges::all_of(shares, holds); };
+  const char *cause = "", *diagnosis = "unknown";
+  if (each([](const Share& s) { return s.up == 0; }))
+    cause = "the float is cut off, whatever the random number is", diagnosis = "rounds-toward-zero";
+  else if (each([=](const Share& s) { return s.up == 0 || s.up == all; }))
+    cause = "the float is rounded to the nearest, whatever the random number is", diagnosis = "not-by-chance";
+  else if (each([=](const Share& s) { return s.steps == 0 || s.up + s.steps == all; }))
+    cause = "it goes up as often as it should go down", diagnosis = "chance-upside-down";
+  else if (each([=](const Share& s) { return s.up + s.down != all; }))
+    cause = "more than the low 16 bits of the random number are added", diagnosis = "random-bits-above";
+  for (const auto& [x, lower, steps, up, down] : shares)
+    expect(up == steps && up + down == all,
            fmt::format("{:a} is {} 65536ths of a step above {:a}: of all 65536 random numbers {} took it up, {} down, "
                        "{} elsewhere",
-                       x[0], steps, std::bit_cast<float>(bits), up, down, codes.size() - up - down),
-           up == 0 && steps > 0x8000       ? "the float is cut off, whatever the random number is"
-           : up == 0 || up == codes.size() ? "the float is rounded to the nearest, whatever the random number is"
-           : up + steps == codes.size()    ? "it goes up as often as it should go down"
-           : up + down != codes.size()     ? "more than the low 16 bits of the random number are added"
-                                           : "",
-           up == 0 && steps > 0x8000       ? "rounds-toward-zero"
-           : up == 0 || up == codes.size() ? "not-by-chance"
-           : up + steps == codes.size()    ? "chance-upside-down"
-           : up + down != codes.size()     ? "random-bits-above"
-                                           : "unknown");
-  }
+                       x, steps, lower, up, down, all - up - down),
+           cause, diagnosis);
 }
 
 TEST_CASE("what is infinite or NaN stays so by chance", "[7.2]") {

@@ -118,6 +118,8 @@ const std::vector<Mistake> mistakes{
     {"sign-lost", "the sign is lost", [](const Format& f, const Point& p) { return p.expected & (f.sign() - 1); }},
     {"rounds-toward-zero", "what does not fit is cut off, not rounded",
      [](const Format& f, const Point& p) { return sign_of(f, p) | p.below; }},
+    {"ties-odd", "halfway points go to the odd code, not to the even one",
+     [](const Format& f, const Point& p) { return neighbour(f, p, p.below % 2 == 0); }},
     {"ties-away", "halfway points go away from zero, not to the even code",
      [](const Format& f, const Point& p) { return neighbour(f, p, true); }},
     {"ties-toward-zero", "halfway points go toward zero, whatever the last bit is",

@@ -58,6 +58,23 @@ Table loads() {
                 return std::pair{row < 8 && column >= 8 ? row + 8 : row, row < 8 && column >= 8 ? column - 8 : column};
               });
             });
+  // Registers 0 and 1 of what is loaded are the first eight keys, of the first and of the last eight columns; 2 and 3
+  // the other keys. One of the four that the two products take is another one.
+  for (int place = 0; place < 4; ++place) {
+    for (int taken = 0; taken < 4; ++taken) {
+      if (taken == place) continue;
+      table.add(
+          "K-other-keys",
+          "a product of 16 keys takes the wrong part of K: the first eight keys are registers 0 and 1, the others 2 "
+          "and 3",
+          [=](Attention& m) {
+            m.K = from_squares(16, [=](Index row, Index column) {
+              if (row / 8 * 2 + column / 8 != place) return std::pair{row, column};
+              return std::pair{Index(taken / 2 * 8) + row % 8, Index(taken % 2 * 8) + column % 8};
+            });
+          });
+    }
+  }
   return table;
 }
 
@@ -73,49 +90,74 @@ Table scores() {
   return table;
 }
 
-/// Two neighbours in a row of an A (16, 16) change places: P before it meets V, and O on its way to memory.
-void add_swapped_pairs(Table& table) {
-  table.add("A-pair-swapped", "the two elements of a register of A change places: the first belongs in its lower half",
-            [](Attention& m) {
-              m.after_weights([](Row& row) {
-                std::vector<float> swapped(row.weights.size());
-                for (std::size_t j = 0; j < swapped.size(); ++j)
-                  swapped[j] = (j ^ 1) < row.weights.size() ? row.weights[j ^ 1] : 0;
-                row.weights = swapped;
-              });
-              m.after_last([](Row& row) {
-                for (std::size_t c = 0; c + 1 < row.O.size(); c += 2) std::swap(row.O[c], row.O[c + 1]);
-              });
-            });
+/// What is wrong with an A (16, 16) that a lane makes: of P before it meets V, of O on its way to memory, or of both,
+/// where one function makes both. `of_row` gives what a row holds instead, of its own elements and those of the row 8
+/// above or below.
+using OfRow = std::vector<float> (*)(const std::vector<float>& own, const std::vector<float>& other, Index query);
+void add_operands(Table& table, const char* id, const char* sentence, OfRow of_row) {
+  enum class OfO {
+    no,
+    divided,
+    not_divided
+  };  // O with the elements of the other row, before it is divided by l or after
+  for (const auto& [of_P, of_O] :
+       {std::pair(true, OfO::divided), {true, OfO::no}, {false, OfO::divided}, {false, OfO::not_divided}}) {
+    table.add(id, sentence, [=, of_P = of_P, of_O = of_O](Attention& m) {
+      const auto steps = std::make_shared<std::vector<std::vector<float>>>();  // P of the other row
+      const Attention right = m;
+      if (of_P)
+        m.after_weights([=](Row& row) {
+          if (row.number == 0) {
+            steps->clear();
+            right.attend(*row.head, row.query ^ 8, [&](const Row& other) { steps->push_back(other.weights); });
+          }
+          row.weights = of_row(row.weights, (*steps)[std::size_t(row.number)], row.query);
+        });
+      if (of_O != OfO::no)
+        m.after_last([=, before = m](Row& row) {
+          Row other = before.attend(*row.head, row.query ^ 8);
+          if (of_O == OfO::not_divided)
+            for (float& x : other.O) x *= other.l / row.l;
+          row.O = of_row(row.O, other.O, row.query);
+        });
+    });
+  }
 }
-
-/// What a row of an A (16, 16) holds if its lower left and upper right parts are exchanged: half of it is of the row 8
-/// above or below, from the other side.
+float at_or_zero(const std::vector<float>& values, std::size_t i) {
+  return i < values.size() ? values[i] : 0;
+}
+std::vector<float> swapped_pairs(const std::vector<float>& own, const std::vector<float>&, Index) {
+  std::vector<float> swapped(own.size());
+  for (std::size_t j = 0; j < own.size(); ++j) swapped[j] = at_or_zero(own, j ^ 1);
+  return swapped;
+}
+/// The lower left and upper right parts are exchanged: half of a row is the other's, from the other side.
 std::vector<float> with_parts_exchanged(const std::vector<float>& own, const std::vector<float>& other, Index query) {
   std::vector<float> mixed = own;
-  const bool upper = query % 16 < 8;
-  for (std::size_t j = 0; j < own.size(); ++j) {
-    const std::size_t from = j ^ 8;
-    if (in_right_part(j) == upper) mixed[j] = from < other.size() ? other[from] : 0;
-  }
+  for (std::size_t j = 0; j < own.size(); ++j)
+    if (in_right_part(j) == (query % 16 < 8)) mixed[j] = at_or_zero(other, j ^ 8);
   return mixed;
 }
-
-void add_exchanged_parts(Table& table) {
-  table.add("A-parts-exchanged", "the lower left and the upper right part of A are exchanged: registers 1 and 2",
-            [](Attention& m) {
-              const auto steps = std::make_shared<std::vector<std::vector<float>>>();  // P of the other row
-              m.after_weights([=, right = m](Row& row) {
-                if (row.number == 0) {
-                  steps->clear();
-                  right.attend(*row.head, row.query ^ 8, [&](const Row& other) { steps->push_back(other.weights); });
-                }
-                row.weights = with_parts_exchanged(row.weights, (*steps)[std::size_t(row.number)], row.query);
-              });
-              m.after_last([before = m](Row& row) {
-                row.O = with_parts_exchanged(row.O, before.attend(*row.head, row.query ^ 8).O, row.query);
-              });
-            });
+/// A lane's four elements of a part (16, 8) are two of its first row and two of its second one, taken for two of each
+/// column.
+std::vector<float> rows_by_columns(const std::vector<float>& own, const std::vector<float>& other, Index query) {
+  std::vector<float> mixed = own;
+  const bool upper = query % 16 < 8;
+  for (std::size_t j = 0; j < own.size(); ++j)
+    if ((j % 2 == 1) == upper) mixed[j] = at_or_zero(other, j ^ 1);
+  return mixed;
+}
+/// Pairs are made of the same columns of both parts beside each other, a lane's registers taken in their order.
+std::vector<float> pairs_four_apart(const std::vector<float>& own, const std::vector<float>& other, Index query) {
+  std::vector<float> mixed(own.size());
+  const bool upper = query % 16 < 8;
+  for (std::size_t j = 0; j < own.size(); ++j) {
+    // Register i of A, elements i and i + 4 of D: rows i % 2 and columns i / 2 of A, of D element e has row e / 2 % 2.
+    const std::size_t i = (in_right_part(j) ? 2 : 0) + (upper ? 0 : 1), e = i + 4 * (j % 2);
+    const std::size_t column = j / 16 * 16 + e / 4 * 8 + j % 8 / 2 * 2 + e % 2;
+    mixed[j] = at_or_zero((e / 2 % 2 == 0) == upper ? own : other, column);
+  }
+  return mixed;
 }
 
 /// O's chunks in the order of one side's swizzle.
@@ -162,8 +204,29 @@ Table outputs() {
   table.add("V-not-transposed", "the parts (8, 8) of V are not transposed as they are loaded", [](Attention& m) {
     m.V = from_squares(8, [](Index row, Index column) { return std::pair{column, row}; });
   });
-  add_swapped_pairs(table);
-  add_exchanged_parts(table);
+  add_operands(table, "A-pair-swapped",
+               "the two elements of a register of A change places: the first belongs in its lower half", swapped_pairs);
+  add_operands(table, "A-parts-exchanged",
+               "the lower left and the upper right part of A are exchanged: registers 1 and 2", with_parts_exchanged);
+  add_operands(
+      table, "rows-by-columns",
+      "a lane's elements 0 and 1 of a part (16, 8) are its first row, 2 and 3 its second one: they are taken for "
+      "its columns",
+      rows_by_columns);
+  add_operands(
+      table, "pairs-four-apart",
+      "a register holds two neighbours of a row, elements 2i and 2i + 1 of D: it is given elements i and i + 4",
+      pairs_four_apart);
+  table.add("divided-by-the-other-row",
+            "every second column of O is divided by the l of the other row that a lane has: elements 0 and 1 of a part "
+            "are its first row, 2 and 3 its second one",
+            [](Attention& m) {
+              m.after_last([right = m](Row& row) {
+                const Index other = row.query ^ 8;
+                const float l = other < right.Nq() ? right.attend(*row.head, other).l : 1;
+                for (std::size_t c = row.query % 16 < 8 ? 1 : 0; c < row.O.size(); c += 2) row.O[c] *= row.l / l;
+              });
+            });
   add_plain_chunks(table);
   table.add("odd-columns-not-divided", "every second column of O is not divided by l", [](Attention& m) {
     m.after_last([](Row& row) {

@@ -81,6 +81,20 @@ Table scores() {
             [](GradientModel& m) {
               m.of_queries_in_scores = [](Index row, Index column) { return transposed_within(side, row, column); };
             });
+  table.add(
+      "queries-eight-apart",
+      "of the queries that a warp treats at a time the second 16 begin eight behind the first: 16 rows are read at a "
+      "time",
+      [](GradientModel& m) {
+        m.of_queries_in_scores = [n = at_a_time(m)](Index row, Index column) {
+          return Place{round_down(row, n) + row % n / side * 8 + row % side, column};
+        };
+      });
+  table.add(
+      "keys-eight-apart", "of each 32 keys the second 16 begin eight behind the first: 16 rows are read at a time",
+      [](GradientModel& m) {
+        m.of_keys_in_scores = [](Index row, Index column) { return Place{row % 32 < side ? row : row - 8, column}; };
+      });
   table.add("first-columns-again", "all columns of K and V are multiplied with the first 16 of Q and dO",
             [](GradientModel& m) {
               m.of_queries_in_scores = [](Index row, Index column) { return Place{row, column % side}; };
@@ -247,6 +261,11 @@ Table dQ() {
   table.add(
       "first-keys-in-dQ", "dS of all keys is multiplied with the first 16 rows of K of the column block",
       [](GradientModel& m) { m.right_row = [Bc = m.owned](Index key) { return round_down(key, Bc) + key % side; }; });
+  table.add(
+      "dS-eight-apart", "of each 32 queries the second 16 begin eight behind the first in dS: two chunks lie between",
+      [](GradientModel& m) { m.in_left = [](Index i, Index j, int) {
+                               return Place{i % 32 < side ? i : i - 8, j};
+                             }; });
   table.add("first-queries-in-dQ", "of each 32 queries the first 16 give dQ of all", [](GradientModel& m) {
     m.in_left = [](Index i, Index j, int) { return Place{first_of_two(i), j}; };
   });

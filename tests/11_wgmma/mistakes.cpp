@@ -19,15 +19,6 @@ Table outputs() {
       return Index(tensor.index(b, h, row, column % 64));
     };
   });
-  table.add("P-pair-swapped", "the two elements of a register of P change places: the first belongs in its lower half",
-            [](Attention& m) {
-              m.after_weights([](Row& row) {
-                std::vector<float> swapped(row.weights.size());
-                for (std::size_t j = 0; j < swapped.size(); ++j)
-                  swapped[j] = (j ^ 1) < row.weights.size() ? row.weights[j ^ 1] : 0;
-                row.weights = swapped;
-              });
-            });
   return table;
 }
 

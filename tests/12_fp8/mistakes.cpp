@@ -1,6 +1,7 @@
 // What goes wrong where numbers have 8 bits and each block a scale; the rest goes wrong as in chapter 11.
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <vector>
 
 #include "common/attention/element.hpp"
@@ -90,12 +91,33 @@ Table values() {
              [](const Attention& m, const Row& row) {
                return row.query % 16 < 8 ? 1 : V_scale(m, row, 0) / V_scale(m, row, row.first);
              });
+  table.add("last-rescale-forgotten", "O is not rescaled for the last tile, nor brought to the units of its V",
+            [](Attention& m) {
+              m.after_factors([model = m](Row& row) {
+                if (!row.last || row.number == 0) return;
+                row.O_factor = V_scale(model, row, row.first) / V_scale(model, row, row.first + float8_block_rows);
+              });
+            });
   table.add("P-saturated", "P does not fit: 448 is the largest number of e4m3", [](Attention& m) {
     m.after_weights([](Row& row) {
       for (float& weight : row.weights) weight = std::min(weight, 448.0f / 65536);
     });
   });
   return table;
+}
+
+/// Of each 32 keys the first 16 of the lower row and the last 16 of the upper one have changed places.
+void exchange_registers(Attention& m) {
+  const auto steps = std::make_shared<std::vector<std::vector<float>>>();  // P of the row 8 above or below
+  m.after_weights([=, right = m](Row& row) {
+    if (row.number == 0) {
+      steps->clear();
+      right.attend(*row.head, row.query ^ 8, [&](const Row& other) { steps->push_back(other.weights); });
+    }
+    const std::vector<float>& other = (*steps)[std::size_t(row.number)];
+    for (std::size_t j = 0; j < row.weights.size(); ++j)
+      if ((j % 32 >= 16) == (row.query % 16 < 8)) row.weights[j] = (j ^ 16) < other.size() ? other[j ^ 16] : 0;
+  });
 }
 
 Table offsets() {
@@ -120,6 +142,8 @@ Table offsets() {
                 if (row.m == -judge::infinity) row.m = row.subtracted = 0;
               });
             });
+  table.add("A-parts-exchanged", "the lower left and the upper right part of P are exchanged: registers 1 and 2",
+            exchange_registers);
   table.add("keys-exchanged", "of each 16 keys the first eight and the last eight change places between P and V",
             [](Attention& m) {
               m.after_weights([](Row& row) {

@@ -205,6 +205,15 @@ TEST_CASE("a match that most wrong answers contradict is no cause") {
   CHECK(of({match, failed({}), failed(tried, Cause{"traffic", "loaded twice", "", {}})}).causes.size() == 2);
 }
 
+TEST_CASE("where numbers are wrong, what was counted is no cause") {
+  Cause cost{"shared-traffic", "Q is loaded too often", "", {}};
+  cost.of_cost = true;
+  const Verdict counted = failed({}, cost);
+  CHECK(of({counted}).causes.size() == 1);
+  CHECK(of({counted, failed({trial({{"d", 64}}, {wrong("O")})})}).causes.empty());
+  CHECK(of({counted, counted, failed({}, Cause{"rows-mixed", "rows are mixed up", "", {}})}).causes.size() == 2);
+}
+
 TEST_CASE("what the simulator saw comes before what numbers suggest") {
   Verdict reported = failed({}, Cause{"race", "a race", "", {}});
   reported.reports = {race()};
@@ -222,14 +231,20 @@ TEST_CASE("of a hidden test neither the measure nor what it tried is told") {
 }
 
 TEST_CASE("what is right and what is wrong halves the search") {
-  CHECK(says(of({failed({trial({}, {wrong("O"), right("lse")})})}), "the LSE is right, O is wrong: m and l are fine"));
-  CHECK(says(of({failed({trial({}, {right("m"), wrong("l")})})}), "m is right, l is wrong"));
-  CHECK(says(of({failed({trial({}, {right("dV"), wrong("dQ"), wrong("dK")})})}),
-             "dV is right, dK and dQ are wrong: P is fine"));
+  const auto twice = [](const Trial& tried) { return of({failed({tried, tried})}); };
+  CHECK(says(twice(trial({}, {wrong("O"), right("lse")})), "the LSE is right, O is wrong: m and l are fine"));
+  TensorFinding scaled = wrong("O");
+  scaled.rows_scaled = true;
+  CHECK(says(of({failed({trial({}, {scaled})})}), "each row of O is what it should be but for a factor"));
+  CHECK_FALSE(says(of({failed({trial({}, {scaled})}), failed({trial({}, {wrong("O")})})}), "factor"));
+  CHECK(says(twice(trial({}, {right("m"), wrong("l")})), "m is right, l is wrong"));
+  CHECK(says(twice(trial({}, {right("dV"), wrong("dQ"), wrong("dK")})), "dV is right, dK and dQ are wrong: P is fine"));
   Trial l = trial({}, {wrong("O"), wrong("lse")});
-  CHECK(says(of({failed({l})}), "the LSE is wrong as O is"));
+  CHECK(twice(l).facts.empty());  // that all is wrong does not narrow it
   l.only_l_is_wrong = true;
   CHECK(says(of({failed({l})}), "only l is wrong"));
+  // With one key O is right, whatever the score is: one call is no evidence.
+  CHECK_FALSE(says(of({failed({trial({}, {right("O"), wrong("lse")})})}), "is right"));
   // Right only where everything is right says nothing.
   CHECK_FALSE(says(of({failed({trial({}, {wrong("O")})}), passed({trial({}, {right("lse")})})}), "right"));
   // Wrong in another test: not right.
@@ -252,9 +267,24 @@ TEST_CASE("what all wrong calls have and no right one has is said") {
     wrong_ones.push_back(trial({{"d", 64}, {"Nk", 100}, {"Bc", 64}}, {wrong("O")}));
     CHECK_FALSE(says(of({passed(right_ones), failed(wrong_ones)}), "only with d"));
   }
-  SECTION("not from one right call") {
+  SECTION("not from one right call, nor from one wrong one") {
     CHECK(of({passed({right_ones[0]}), failed(wrong_ones)}).facts.empty());
+    CHECK(of({passed(right_ones), failed({wrong_ones[0]})}).facts.empty());
   }
+}
+
+TEST_CASE("coincidence is no fact") {
+  // One wrong call in five with several heads: heads are tried with another input than the rest.
+  std::vector<Trial> right_ones, wrong_ones{trial({{"B", 1}, {"H", 2}, {"Nk", 133}}, {wrong("O")})};
+  for (const double Nk : {64, 65, 66, 67}) right_ones.push_back(trial({{"B", 1}, {"H", 2}, {"Nk", Nk}}, {right("O")}));
+  for (const double Nk : {10, 20}) right_ones.push_back(trial({{"B", 1}, {"H", 1}, {"Nk", Nk}}, {right("O")}));
+  CHECK(of({passed(right_ones), failed(wrong_ones)}).facts.empty());
+  // Two wrong calls of two with the mask, which is tried with sizes of its own: no two calls differ in it alone.
+  wrong_ones = {trial({{"causal", 1}, {"Nk", 90}}, {wrong("O")}), trial({{"causal", 1}, {"Nk", 91}}, {wrong("O")})};
+  right_ones = {trial({{"causal", 0}, {"Nk", 64}}, {right("O")}), trial({{"causal", 0}, {"Nk", 65}}, {right("O")})};
+  CHECK(of({passed(right_ones), failed(wrong_ones)}).facts.empty());
+  right_ones.push_back(trial({{"causal", 0}, {"Nk", 90}}, {right("O")}));
+  CHECK(says(of({passed(right_ones), failed(wrong_ones)}), "only with the causal mask"));
 }
 
 TEST_CASE("ragged tiles, and a few right answers among many wrong ones") {
@@ -304,6 +334,7 @@ TEST_CASE("a place that all wrong answers share is said, with the kernel's warps
   const Conclusion conclusion = of({failed({trial({}, {O})}), failed({trial({}, {other})})});
   CHECK(says(conclusion, "O is wrong only in rows 16 to 31 of each warp"));
   CHECK(says(conclusion, "O is wrong only in columns from 32 on"));
+  CHECK(of({failed({trial({}, {O})})}).facts.empty());  // one call may be so by chance
   other.where[1].first = 0;
   CHECK_FALSE(says(of({failed({trial({}, {O})}), failed({trial({}, {other})})}), "columns"));
 }
@@ -312,6 +343,8 @@ TEST_CASE("NaN that was computed is told from what was not written") {
   TensorFinding O = wrong("O");
   O.nan = O.off;
   CHECK(says(of({failed({trial({}, {O})})}), "the NaN was computed"));
+  O.elements = O.off;
+  CHECK(says(of({failed({trial({}, {O})})}), "O is NaN everywhere"));
   O.nan = 0;
   O.unwritten = O.off;
   CHECK(says(of({failed({trial({}, {O})})}), "nothing was written"));

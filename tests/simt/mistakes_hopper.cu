@@ -174,13 +174,15 @@ enum class InRing {
   left_before_reading,
   left_without_syncwarp,
   nobody_leaves,
+  stage_of_the_next_tile,
+  one_warp_counted,
 };
 
 template <InRing m>
 __global__ void ring(const __grid_constant__ TensorMap a, float* b, int tiles) {
   Ring& s = dynamic_shared<Ring>();
   if (threadIdx.x == 0) {
-    for (int i = 0; i < 2; ++i) mbarrier_init(s.full[i], 1), mbarrier_init(s.empty[i], 2);
+    for (int i = 0; i < 2; ++i) mbarrier_init(s.full[i], 1), mbarrier_init(s.empty[i], m == InRing::one_warp_counted ? 1 : 2);
     fence_mbarrier_init();
   }
   __syncthreads();
@@ -188,18 +190,18 @@ __global__ void ring(const __grid_constant__ TensorMap a, float* b, int tiles) {
   if (warp == 2) {
     for (int j = 0; lane == 0 && j < tiles; ++j) {
       const int parity = m == InRing::producer_parity_not_flipped ? 1 : (j / 2 & 1) ^ 1;
-      if constexpr (m != InRing::stage_not_left) mbarrier_wait_parity(s.empty[j % 2], parity);  // bug: nobody_leaves bug: parity_not_flipped
-      mbarrier_arrive_expect_tx(s.full[j % 2], sizeof s.tile[0]);  // bug: producer_parity_not_flipped bug: stage_not_left bug: parity_not_flipped bug: parity_of_the_phase_before
-      cp_async_bulk_tensor_load(s.tile[j % 2], a, s.full[j % 2], 0, 4 * j);  // bug: producer_parity_not_flipped bug: stage_not_left bug: left_before_reading bug: left_without_syncwarp other: parity_not_flipped other: parity_of_the_phase_before bug: parity_not_flipped bug: parity_of_the_phase_before other: producer_parity_not_flipped other: stage_not_left
+      if constexpr (m != InRing::stage_not_left) mbarrier_wait_parity(s.empty[j % 2], parity);  // bug: nobody_leaves bug: parity_not_flipped bug: one_warp_counted
+      mbarrier_arrive_expect_tx(s.full[j % 2], sizeof s.tile[0]);  // bug: one_warp_counted bug: producer_parity_not_flipped bug: stage_not_left bug: parity_not_flipped bug: parity_of_the_phase_before
+      cp_async_bulk_tensor_load(s.tile[j % 2], a, s.full[j % 2], 0, 4 * j);  // bug: one_warp_counted other: one_warp_counted bug: stage_of_the_next_tile other: stage_of_the_next_tile bug: producer_parity_not_flipped bug: stage_not_left bug: left_before_reading bug: left_without_syncwarp other: parity_not_flipped other: parity_of_the_phase_before bug: parity_not_flipped bug: parity_of_the_phase_before other: producer_parity_not_flipped other: stage_not_left
     }
   } else {
     float sum = 0;
     for (int j = 0; j < tiles; ++j) {
       const int parity = m == InRing::parity_not_flipped ? 0 : (j / 2 & 1) ^ (m == InRing::parity_of_the_phase_before);
-      mbarrier_wait_parity(s.full[j % 2], parity);  // bug: nobody_leaves bug: parity_of_the_phase_before bug: parity_not_flipped
+      mbarrier_wait_parity(s.full[j % 2], parity);  // bug: one_warp_counted bug: nobody_leaves bug: parity_of_the_phase_before bug: parity_not_flipped
       if (m == InRing::left_before_reading && lane == 0) mbarrier_arrive(s.empty[j % 2]);
       for (int r = 0; r < 4; ++r) {
-        sum += s.tile[j % 2][r][lane];  // bug: parity_not_flipped bug: parity_of_the_phase_before other: producer_parity_not_flipped other: stage_not_left other: left_before_reading other: left_without_syncwarp other: parity_not_flipped other: parity_of_the_phase_before bug: left_before_reading bug: stage_not_left bug: producer_parity_not_flipped
+        sum += s.tile[(j + (m == InRing::stage_of_the_next_tile)) % 2][r][lane];  // bug: stage_of_the_next_tile other: stage_of_the_next_tile bug: one_warp_counted other: one_warp_counted bug: parity_not_flipped bug: parity_of_the_phase_before other: producer_parity_not_flipped other: stage_not_left other: left_before_reading other: left_without_syncwarp other: parity_not_flipped other: parity_of_the_phase_before bug: left_before_reading bug: stage_not_left bug: producer_parity_not_flipped
       }
       if (m != InRing::left_without_syncwarp) __syncwarp();
       if (m != InRing::left_before_reading && m != InRing::nobody_leaves && lane == 0) mbarrier_arrive(s.empty[j % 2]);
@@ -477,6 +479,8 @@ constexpr Case cases[] = {
     {"left_before_reading", run_ring<InRing::left_before_reading>},
     {"left_without_syncwarp", run_ring<InRing::left_without_syncwarp>},
     {"nobody_leaves", run_ring<InRing::nobody_leaves>},
+    {"stage_of_the_next_tile", run_ring<InRing::stage_of_the_next_tile>},
+    {"one_warp_counted", run_ring<InRing::one_warp_counted>},
     {"named_counts_differ", alone<named_counts_differ, 64>},
     {"named_number_zero", alone<named_number_zero, 64>},
     {"named_count_odd", alone<named_count_odd, 64>},

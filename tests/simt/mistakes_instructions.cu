@@ -145,6 +145,32 @@ __global__ void group_never_committed(const half* a, float* b) {
   b[threadIdx.x] = first<half>(K[0]);
 }
 
+struct Stages {
+  half K[2][32][8];
+  SHARED_LAYOUT(Stages, K);
+};
+__global__ void stage_of_the_next_copy(const half* a, float* b) {
+  Stages& s = dynamic_shared<Stages>();
+  const int t = threadIdx.x;
+  const auto load = [&](int j) {
+    cp_async_16(&s.K[j % 2][t][0], a + t * 8);  // other: stage_of_the_next_copy
+    cp_async_commit_group();
+  };
+  load(0);
+  float sum = 0;
+  for (int j = 0; j < 4; ++j) {
+    cp_async_wait_group<0>();
+    __syncwarp();
+    load(j + 1);
+    Fragment<half, 4> fragment;
+    ldmatrix_x4(fragment, &s.K[(j + 1) % 2][t][0]);  // bug: stage_of_the_next_copy
+    sum += first<half>(fragment[0]);
+    __syncwarp();
+  }
+  cp_async_wait_group<0>();
+  b[t] = sum;
+}
+
 /// Two stages, and one barrier too few: a fast warp starts to copy over what a slow one still loads.
 __global__ void copy_over_rows_still_loaded(const half* a, float* b) {
   __shared__ __align__(16) half K[2][64][8];
@@ -453,6 +479,14 @@ constexpr Case cases[] = {
     {"stmatrix_rows_overlap", no_input<stmatrix_rows_overlap>},
     {"ldmatrix_of_pending_copy", on_halves<ldmatrix_of_pending_copy>},
     {"wait_for_too_few_groups", on_halves<wait_for_too_few_groups>},
+    {"stage_of_the_next_copy",
+     [] {
+       const std::vector<half> host(256, __float2half(1.f));
+       DeviceArray<half> a("a", std::span<const half>(host));
+       auto b = output("b", 32);
+       launch(stage_of_the_next_copy, dim3(1), dim3(32), sizeof(Stages), a.data(), b.data());
+       workbook::cuda::synchronize();
+     }},
     {"group_never_committed", on_halves<group_never_committed>},
     {"copy_over_rows_still_loaded", on_halves<copy_over_rows_still_loaded, 64>},
     {"named_barrier_of_another_pair", on_four_warps<named_barrier_of_another_pair>},

@@ -144,6 +144,16 @@ __global__ void failed_assertion(const float* a, float* b) {
   b[threadIdx.x] = 1;
 }
 
+/// The second block waits for a turn that the first one does not pass on.
+__global__ void turn_never_passed(int* turns, float* b) {
+  if (threadIdx.x == 0) {
+    while (*static_cast<volatile int*>(turns) != int(blockIdx.x)) {  // bug: turn_never_passed
+    }
+  }
+  __syncthreads();
+  b[32 * blockIdx.x + threadIdx.x] = 1;
+}
+
 template <auto kKernel, int kThreads>
 void no_input() {
   auto b = output("b", kThreads);
@@ -189,6 +199,15 @@ constexpr Case cases[] = {
        auto b = output("b", 32);
        launch(failed_assertion, dim3(1), dim3(32), 0, a.data(), b.data());
      }},
+#if !defined(ZOO_FOR_GPU)  // there it would wait for ever
+    {"turn_never_passed",
+     [] {
+       const std::vector<int> first(1, 0);
+       DeviceArray<int> turns("turns", std::span<const int>(first));
+       auto b = output("b", 64);
+       launch(turn_never_passed, dim3(2), dim3(32), 0, turns.data(), b.data());
+     }},
+#endif
 };
 
 }  // namespace

@@ -70,6 +70,8 @@ const Expected expected[] = {
     {"left_before_reading", Mistake::overwritten_early},
     {"left_without_syncwarp", Mistake::overwritten_early},
     {"nobody_leaves", Mistake::deadlock},
+    {"stage_of_the_next_tile", Mistake::wrong_stage},
+    {"one_warp_counted", Mistake::arrival_count},
     {"named_counts_differ", Mistake::named_barrier},
     {"named_number_zero", Mistake::named_barrier},
     {"named_count_odd", Mistake::named_barrier},
@@ -265,6 +267,8 @@ TEST_CASE("reports on Hopper's instructions say who waits for what, and what to 
   };
   CHECK(says(report_of("nobody_leaves"), "empty[0], phase 0 (parity 0): 0 of 2 arrivals"));
   CHECK(says(report_of("nobody_leaves"), "full[0], phase 1 (parity 1): 0 of 1 arrivals"));
+  CHECK(says(report_of("stage_of_the_next_tile"), "this is the place that the next copy fills; what tile[0]["));
+  CHECK(says(report_of("one_warp_counted"), "ended after 1 arrival, of warp"));
   CHECK(says(report_of("too_many_bytes"), "128 of the 1152 bytes"));
   CHECK(says(report_of("named_too_few_come"), "barrier 1: 32 of 64 threads"));
   CHECK(says(report_of("wait_on_the_wrong_barrier"), "this thread has not waited for V_full"));

@@ -100,6 +100,7 @@ constexpr Expected warps[] = {
     {"operand_not_loaded", Mistake::unset_fragment, ""},
     {"stored_without_a_product", Mistake::unset_fragment, ""},
     {"failed_assertion", Mistake::assertion, ""},
+    {"turn_never_passed", Mistake::deadlock, "turns"},
 };
 
 constexpr Expected instructions[] = {
@@ -110,6 +111,7 @@ constexpr Expected instructions[] = {
     {"stmatrix_rows_overlap", Mistake::write_after_write, "K["},
     {"ldmatrix_of_pending_copy", Mistake::pending_copy, "K["},
     {"wait_for_too_few_groups", Mistake::pending_copy, "K"},
+    {"stage_of_the_next_copy", Mistake::wrong_stage, "K["},
     {"group_never_committed", Mistake::pending_copy, "K["},
     {"copy_over_rows_still_loaded", Mistake::write_after_read, "K"},
     {"named_barrier_of_another_pair", Mistake::read_after_write, "s"},
@@ -246,6 +248,8 @@ TEST_CASE("reports on instructions name the group to wait for, the matrix and th
   CHECK(contains(report_of("ldmatrix_of_pending_copy").what, "newest group"));
   CHECK(contains(report_of("ldmatrix_of_pending_copy").advice, "cp_async_wait_group<0>"));
   CHECK(contains(report_of("group_never_committed").what, "no commit"));
+  CHECK(report_of("stage_of_the_next_copy").variable.starts_with("K[1]["));
+  CHECK(contains(report_of("stage_of_the_next_copy").what, "what K[0]["));
   CHECK(contains(report_of("A_partly_computed").what, "matrix A"));
   CHECK(contains(report_of("D_never_filled").what, "D, to which the product is added"));
   CHECK(contains(report_of("B_of_some_lanes").what, "matrix B"));

@@ -89,6 +89,11 @@ constexpr ReportKind report_kinds[] = {
     {simt::Mistake::misaligned, "misaligned", "the address is not a multiple of what is accessed at a time"},
     {simt::Mistake::padding, "padding",
      "a row is longer in memory than the columns in use: look at the leading dimension"},
+    {simt::Mistake::wrong_stage, "wrong-stage",
+     "another place of a ring is read than the one whose copy was waited for: this one is what the next copy fills"},
+    {simt::Mistake::arrival_count, "arrival-count",
+     "a barrier's phase ends although not all that read have arrived: the number that mbarrier_init was told and the "
+     "threads that arrive do not fit each other"},
     {simt::Mistake::pending_copy, "pending-copy",
      "a copy is used before the wait for it, or it begins too early: where it goes, something else is still to be "
      "read"},
@@ -207,9 +212,10 @@ Outcome outcome_of(const Failure& failure, const Call& call) {
                     "an index runs past the end of a matrix: look at the ragged last tile and at which index comes "
                     "first",
                     ""}};
-    case Ending::threw:
+    case Ending::threw:  // what was thrown says it
+      return {Result::failed, text, Cause{"threw", "", ""}};
     case Ending::refused:
-      return {Result::failed, text};
+      return {Result::failed, text, Cause{"refused", "", ""}};
     case Ending::unavailable:
       return cannot_run(failure.what());
   }
@@ -337,7 +343,12 @@ void require_counters() {
                                                                : "only the simulator counts accesses"});
 }
 
+namespace {
+std::string counting_test;  // that has looked at what was counted
+}
+
 double counter(const Reply& reply, const std::string& name) {
+  counting_test = current_test();
   const auto found = reply.counters.find(name);
   return found == reply.counters.end() ? 0 : found->second;
 }
@@ -367,10 +378,11 @@ namespace {
 
 /// What a diagnosis found.
 Cause cause_of(const judge::Diagnosis& found) {
-  return {found.id, found.sentence,
-          found.difference == 0 ? "your output matches that mistake exactly"
-                                : fmt::format("your output matches that mistake to {:.1g}", found.difference),
-          found.also};
+  std::string measure = "NaN stands where that mistake puts it, and all numbers are right";
+  if (found.in_numbers)
+    measure = found.difference == 0 ? "your output matches that mistake exactly"
+                                    : fmt::format("your output matches that mistake to {:.1g}", found.difference);
+  return {found.id, found.sentence, measure, found.also};
 }
 
 /// Whether the rows of O times exp(lse) are what they should be: then the sums over P·V are, and only l is not. Nothing
@@ -548,7 +560,8 @@ void expect(bool condition, const std::string& message, const std::string& cause
     return;
   }
   Outcome outcome{Result::failed, headline("") + "\n  " + message + printed_text()};
-  if (!diagnosis.empty() && diagnosis != judge::kUnknown) outcome.cause = Cause{diagnosis, cause, ""};
+  if (!diagnosis.empty() && diagnosis != judge::kUnknown)
+    outcome.cause = Cause{diagnosis, cause, "", {}, counting_test == current_test()};
   end_test(std::move(outcome));
 }
 
