@@ -27,7 +27,7 @@ __device__ __forceinline__ void consume_in_order(Consumer<T>& own) {
   // TODO(13.8) For each row block i of work.count, numbered from 0: Sᵀ and dPᵀ; P, then dS; dV, dK; dQ, and its
   // hand-over. Wait for a tile before a product or load_… reads it and for a product before its registers are touched;
   // leave the stage when it has been read for the last time. Between dS and dQ both consumers meet, when dS has been
-  // shown to the tensor cores: barrier dS_written, of 256 threads (about 18 lines).
+  // shown to the tensor cores: barrier dS_written, of 256 threads (about 22 lines).
   // BEGIN 13.8
   WORKBOOK_TODO(13.8);
   // END 13.8
@@ -40,7 +40,7 @@ __device__ __forceinline__ void consume_overlapped(Consumer<T>& own) {
   // TODO(13.9) The same in another order. Sᵀ and dPᵀ are issued together, P is formed beside dPᵀ; dV is issued after
   // dS, or, if T::dV_early, in two halves, each as soon as its half of P is there. dQ is issued beside dV, dK beside
   // dQ, and dQ is handed over beside dK. Groups end in the order in which they were issued: wait for as few as can be
-  // (about 30 lines).
+  // (about 32 lines).
   // BEGIN 13.9
   WORKBOOK_TODO(13.9);
   // END 13.9
