@@ -118,7 +118,7 @@ TEST_CASE("Q, K, V from files come back as O and LSE within the bounds") {
     problem.Q = normal_tensor({B, 3, 21, 40}, 1);
     problem.K = normal_tensor({B, 3, 34, 40}, 2);
     problem.V = normal_tensor({B, 3, 34, 40}, 3);
-    problem.causal = true;
+    problem.mask = true;
     problem.scale = 0.25f;
     const Ran ran = book.run({"run", "--json", "--causal", "--scale", "0.25", "--q", good_npy("q.npy", problem.Q, rank),
                               "--k", good_npy("k.npy", problem.K, rank), "--v", good_npy("v.npy", problem.V, rank),

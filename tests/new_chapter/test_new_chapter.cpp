@@ -86,7 +86,7 @@ const Stage stage = ForwardStage<half>{
     .rows_per_warp = 32,
     .keys_per_step = keys_per_step,
     .slack = slack * ln_2,
-    .causal = false,
+    .serves = {.masks = {workbook::Mask::none}},
     .launch = [](const ForwardCall<half>& call, const Tiles& tiles, const ExtraMemory&) { split_again(call, tiles); },
 };
 
@@ -121,7 +121,7 @@ title = "Split again"
 summary = "One more chapter."
 element = "float16"
 pass = "forward"
-causal = false
+masks = ["none"]
 backends = ["sim", "cuda"]
 files = ["split_again.hpp", "layout.hpp", "phases.hpp", "split_again.cu", "stage.cu"]
 whole_tests = ["split again agrees with the oracle"]
