@@ -182,6 +182,9 @@ int trace(const Session& session, const TraceOptions& options) {
   require_counts(session);
   const Problem problem = make_problem(session, options);
   check(problem.shape);
+  if (const std::string what = chapter.does_not_do(problem, Backend::sim); !what.empty())
+    fail_input("--k: chapter {} does not do {} on the simulator; allowed: as many heads as --q has", chapter.number,
+               what);
   const judge::Tree tree = options.solutions ? solutions_tree(session, chapter) : readers_tree(session, chapter);
 
   if (!options.beside.empty()) other_of(session, chapter, tree, options);  // says what is wrong before anything runs

@@ -241,7 +241,7 @@ class Running {
     } else if (const std::string not_done = chapter.does_not_do(problem_, stage.backend); !not_done.empty()) {
       row.supported = false;
       row.result = "does not do " + not_done;
-      row.message = who_does();
+      if (!job_.stage.empty()) row.message = who_does();
     } else {
       call(row, built.executable);
     }
@@ -257,7 +257,7 @@ class Running {
           stages.push_back(fmt::format("chapter {} on {}", chapter.number, name(backend)));
       }
     }
-    return stages.empty() ? "no chapter does" : fmt::format("what does: {}", fmt::join(stages, ", "));
+    return stages.empty() ? "no chapter does" : fmt::format("these do: {}", fmt::join(stages, ", "));
   }
 
   void call(StageRow& row, const std::filesystem::path& executable) {
