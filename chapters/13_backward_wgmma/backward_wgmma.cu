@@ -96,11 +96,11 @@ void start(const BackwardCall<Element>& call, const float* dlse, const Scratch& 
   const std::int64_t heads = B * H, count = std::int64_t(padded_rows(call.shape));
   const std::int64_t column_blocks = (Nk + T::Bc - 1) / T::Bc, row_blocks = (Nq + T::Br - 1) / T::Br;
   int heads_at_once = 1;
-  if (call.causal)  // of so many heads Q, dO and dQ_sum take no more than 40 MB
+  if (call.causal())  // of so many heads Q, dO and dQ_sum take no more than 40 MB
     while (2 * heads_at_once <= heads && 2 * heads_at_once * Nq * T::d * 8 <= 40 << 20) heads_at_once *= 2;
   const Call numbers{
-      scratch.lse,   scratch.D,          scratch.dQ_sum, scratch.turns,       int(Nq),    int(Nk), int(heads),
-      heads_at_once, int(column_blocks), call.scale,     call.scale * log2_e, call.causal};
+      scratch.lse,   scratch.D,          scratch.dQ_sum, scratch.turns,       int(Nq),      int(Nk), int(heads),
+      heads_at_once, int(column_blocks), call.scale,     call.scale * log2_e, call.causal()};
   launch(prepare_rows<T::d, Element>, grid_of((count * (T::d / 8) + 255) / 256, "B·H·Nq·d"), dim3(256), 0, call.O,
          call.dO, call.lse, dlse, scratch.lse, scratch.D, scratch.dQ_sum, scratch.turns, count, int(Nq));
   launch(gradients<T>, grid_of(column_blocks * heads, "B·H·⌈Nk/Bc⌉"), dim3(T::threads), sizeof(typename T::Shared),
