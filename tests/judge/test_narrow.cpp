@@ -280,10 +280,10 @@ TEST_CASE("coincidence is no fact") {
   for (const double Nk : {10, 20}) right_ones.push_back(trial({{"B", 1}, {"H", 1}, {"Nk", Nk}}, {right("O")}));
   CHECK(of({passed(right_ones), failed(wrong_ones)}).facts.empty());
   // Two wrong calls of two with the mask, which is tried with sizes of its own: no two calls differ in it alone.
-  wrong_ones = {trial({{"causal", 1}, {"Nk", 90}}, {wrong("O")}), trial({{"causal", 1}, {"Nk", 91}}, {wrong("O")})};
-  right_ones = {trial({{"causal", 0}, {"Nk", 64}}, {right("O")}), trial({{"causal", 0}, {"Nk", 65}}, {right("O")})};
+  wrong_ones = {trial({{"mask", 1}, {"Nk", 90}}, {wrong("O")}), trial({{"mask", 1}, {"Nk", 91}}, {wrong("O")})};
+  right_ones = {trial({{"mask", 0}, {"Nk", 64}}, {right("O")}), trial({{"mask", 0}, {"Nk", 65}}, {right("O")})};
   CHECK(of({passed(right_ones), failed(wrong_ones)}).facts.empty());
-  right_ones.push_back(trial({{"causal", 0}, {"Nk", 90}}, {right("O")}));
+  right_ones.push_back(trial({{"mask", 0}, {"Nk", 90}}, {right("O")}));
   CHECK(says(of({passed(right_ones), failed(wrong_ones)}), "only with the causal mask"));
 }
 
