@@ -91,7 +91,6 @@ std::vector<Verdict> samples() {
                             {right("lse"), wrong("O", {{"row", 100, 16, 95, false, 32, 16, 31}})})};
     verdict.trials[0].only_l_is_wrong = number % 2 == 0;
     verdict.unavailable = result == Result::skipped;
-    verdict.had_its_time = result == Result::timed_out;
     verdict.blocked_by = result == Result::blocked ? "3.5" : "";
     verdict.place = SourcePlace{"chapters/03_tiled_wmma/tiled_wmma.cu", 118};
     verdict.seconds = 0.25;
@@ -125,7 +124,6 @@ TEST_CASE("a verdict goes through JSON whole, each report with all its fields") 
     const Verdict back = verdict_from_json(nlohmann::json::parse(json.dump()));
     CHECK(to_json(back) == json);
     CHECK(back.trials == verdict.trials);
-    CHECK(back.had_its_time == verdict.had_its_time);
     REQUIRE(back.reports.size() == verdict.reports.size());
     for (const simt::Report& report : back.reports) {
       CHECK(report.text() == race().text());
