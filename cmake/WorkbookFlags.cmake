@@ -56,18 +56,24 @@ function(workbook_together)
   endif()
 endfunction()
 
-# workbook_tests(NAME LABEL SOURCES... [LONG] [NUMERIC] [LINK libraries...]): a Catch2 program of the book's own parts,
-# known to CTest. LONG: it takes minutes; `check` leaves it to `check --full`. NUMERIC: it computes much by itself.
+# workbook_tests(NAME LABEL SOURCES... [LONG] [NUMERIC] [READS chapters...] [LINK libraries...]): a Catch2 program of the
+# book's own parts, known to CTest. LONG: it takes minutes; `check` leaves it to `check --full`. NUMERIC: it computes much
+# by itself. READS: numbers of the only chapters of which it takes any file ("0": of none), so that `check` need not run
+# it again when another one has changed.
 function(workbook_tests name label)
-  cmake_parse_arguments(ARG "LONG;NUMERIC" "" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "LONG;NUMERIC" "" "READS;LINK" ${ARGN})
   workbook_program(${name} ${ARG_UNPARSED_ARGUMENTS} LINK ${ARG_LINK} test_outcome Catch2::Catch2WithMain)
   if(NOT ARG_NUMERIC)
     workbook_quick(${name})
   endif()
+  if(NOT ARG_READS)
+    set(ARG_READS all)
+  endif()
+  list(JOIN ARG_READS " " reads)
   if(ARG_LONG)
-    set_property(GLOBAL APPEND PROPERTY WORKBOOK_LONG_TESTS ${name})
+    set_property(GLOBAL APPEND PROPERTY WORKBOOK_LONG_TESTS "${name} ${reads}")
   else()
-    set_property(GLOBAL APPEND PROPERTY WORKBOOK_PART_TESTS ${name})
+    set_property(GLOBAL APPEND PROPERTY WORKBOOK_PART_TESTS "${name} ${reads}")
   endif()
   catch_discover_tests(${name} TEST_PREFIX "${label}: " PROPERTIES LABELS ${label} TIMEOUT 300)
 endfunction()

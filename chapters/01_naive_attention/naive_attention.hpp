@@ -10,7 +10,7 @@
 #include <limits>
 #include <span>
 
-#include "common/attention/shape.hpp"
+#include "common/attention/setting.hpp"
 
 namespace ch01 {
 

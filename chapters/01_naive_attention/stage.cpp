@@ -6,6 +6,7 @@ namespace ch01 {
 namespace {
 
 const workbook::cuda::CpuStage stage = workbook::cuda::CpuForwardStage{
+    .serves = {.shared_heads = true},
     .compute = [](const workbook::AttentionCall& call, const workbook::cuda::Tiles&) { attention(call); },
 };
 

@@ -54,14 +54,14 @@ void tiled_attention(const workbook::AttentionCall& call, std::int64_t Br, std::
 
   for (std::int64_t n = 0; n < heads; ++n) {
     const auto Q = workbook::head("Q", call.Q, 0, n, heads, Nq, d);
-    const auto K = workbook::head("K", call.K, 0, n, heads, Nk, d);
-    const auto V = workbook::head("V", call.V, 0, n, heads, Nk, d);
+    const auto K = workbook::head("K", call.K, 0, call.shape.kv_head(n), heads, Nk, d);
+    const auto V = workbook::head("V", call.V, 0, call.shape.kv_head(n), heads, Nk, d);
     const auto O = workbook::head("O", call.O, 0, n, heads, Nq, d);
     const auto lse = call.lse.subspan(n * Nq, Nq);
     for (std::int64_t first_query = 0; first_query < Nq; first_query += Br) {
       const std::int64_t rows = std::min(Br, Nq - first_query);
       attend_tile(Q.rows_from(first_query, rows), K, V, O.rows_from(first_query, rows), lse.subspan(first_query, rows),
-                  first_query, Nq, Bc, call.scale, call.causal);
+                  first_query, Nq, Bc, call.scale, call.causal());
     }
   }
 }

@@ -16,7 +16,7 @@
 #include <span>
 #include <vector>
 
-#include "common/attention/shape.hpp"
+#include "common/attention/setting.hpp"
 
 namespace ch02 {
 

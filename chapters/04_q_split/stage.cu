@@ -16,7 +16,7 @@ const ForwardStage<half> plain_split_stage{
     .shared_bytes = plain_split_bytes,
     .rows_per_warp = 32,
     .keys_per_step = [](int, const Tiles&) { return 32; },
-    .causal = false,
+    .serves = {.masks = {workbook::Mask::none}},
     .launch = [](const ForwardCall<half>& call, const Tiles& tiles, const ExtraMemory&) { plain_split(call, tiles); },
 };
 
@@ -26,7 +26,7 @@ const ForwardStage<half> prefetch_stage{
     .shared_bytes = prefetch_bytes,
     .rows_per_warp = 32,
     .keys_per_step = [](int, const Tiles&) { return 32; },
-    .causal = false,
+    .serves = {.masks = {workbook::Mask::none}},
     .launch = [](const ForwardCall<half>& call, const Tiles& tiles, const ExtraMemory&) { prefetch(call, tiles); },
 };
 
@@ -37,7 +37,7 @@ const Stage stage = ForwardStage<half>{
     .rows_per_warp = 32,
     .keys_per_step = keys_per_step,
     .slack = slack * std::numbers::ln2_v<float>,
-    .causal = false,
+    .serves = {.masks = {workbook::Mask::none}},
     .variants = {{"kernel", 1, plain_split_stage}, {"kernel", 2, prefetch_stage}},
     .launch = [](const ForwardCall<half>& call, const Tiles& tiles, const ExtraMemory&) { q_split(call, tiles); },
 };

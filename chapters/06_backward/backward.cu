@@ -134,14 +134,14 @@ void start_keys(const BackwardCall<Element, Gradient>& call, const QueryRow* row
   const auto& [B, H, Hkv, Nq, Nk, d] = call.shape;
   workbook::cuda::launch(key_gradients<T, fused, Gradient>, blocks(B * H, Nk, T::owned), dim3(T::threads),
                          sizeof(KeyShared<T>), call.Q, call.K, call.V, call.dO, rows, call.dK, call.dV, dQ_sum, Nq, Nk,
-                         call.scale, call.causal);
+                         call.scale, call.causal());
 }
 template <class T, class Gradient>
 void start_queries(const BackwardCall<Element, Gradient>& call, const QueryRow* rows) {
   const auto& [B, H, Hkv, Nq, Nk, d] = call.shape;
   workbook::cuda::launch(query_gradients<T, Gradient>, blocks(B * H, Nq, T::owned), dim3(T::threads),
                          sizeof(QueryShared<T>), call.Q, call.K, call.V, call.dO, rows, call.dQ, Nq, Nk, call.scale,
-                         call.causal);
+                         call.causal());
 }
 
 /// Calls work with the Plan of these sizes; false if there is none.

@@ -129,7 +129,7 @@ void start(const BackwardCall<Element>& call, const float* dlse, const Scratch& 
   using workbook::cuda::grid_of, workbook::cuda::launch;
   const auto& [B, H, Hkv, Nq, Nk, d] = call.shape;
   const std::int64_t count = std::int64_t(padded_rows(call.shape)), parts = count / 16 * (T::d / 8);
-  const Sizes sizes{int(B * H), int(Nq), int(Nk), call.causal};
+  const Sizes sizes{int(B * H), int(Nq), int(Nk), call.causal()};
   launch(prepare_rows<T::d>, grid_of((count * (T::d / 8) + 127) / 128, "B·H·Nq·d"), dim3(128), 0, call.O, call.dO,
          call.lse, dlse, scratch.rows, scratch.dQ_sum, scratch.turns, count, sizes.Nq);
   launch(gradients<T, in_turns>, grid_of((Nk + T::Bc - 1) / T::Bc * B * H, "B·H·⌈Nk/Bc⌉"), dim3(T::threads),

@@ -158,7 +158,7 @@ void start(const ForwardCall<Element>& call) {
   const std::int64_t heads = B * H, query_tiles = (Nq + T::Br - 1) / T::Br;
   const dim3 grid = workbook::cuda::grid_of(query_tiles * heads, "B·H·⌈Nq/Br⌉");
   // The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)).
-  const Call numbers{call.lse, int(Nq), int(Nk), int(heads), int(query_tiles), call.scale * log2_e, call.causal};
+  const Call numbers{call.lse, int(Nq), int(Nk), int(heads), int(query_tiles), call.scale * log2_e, call.causal()};
   workbook::cuda::launch(attention_kernel<T>, grid, dim3(T::threads), sizeof(typename T::Shared),
                          map_of<T::d>(call.Q, heads, Nq, 64), map_of<T::d>(call.K, heads, Nk, T::Bc),
                          map_of<T::d>(call.V, heads, Nk, T::Bc), map_of<T::d>(call.O, heads, Nq, 64), numbers);

@@ -77,7 +77,7 @@ struct Call {
 // those before visible + q. A lane's two keys are of its warp's 16. From query `border` on, all 16 are seen: only
 // eights of queries before it have to be looked at.
 //
-// TODO(13.4) The first row block; P = 0 in the eights of queries from begin to end - 1 (about 14 lines).
+// TODO(13.4) The first row block; P = 0 in the eights of queries from begin to end - 1 (about 18 lines).
 // BEGIN 13.4
 template <class T>
 __device__ __forceinline__ int first_row_block(int diagonal, bool causal) {
@@ -137,7 +137,7 @@ __device__ __forceinline__ void produce(typename T::Shared& smem, const TensorMa
   Position<T::stages> at;
   // TODO(13.2) K, then for each row block Q and dO; V after the first Q. Before a row block the producer waits for its
   // stage to be empty. A tile and its line of statistics, Br floats, are expected together, by one barrier, and copied
-  // by cp_async_bulk_tensor_load (coordinates: 0, row, 0, head) and cp_async_bulk_load (about 20 lines).
+  // by cp_async_bulk_tensor_load (coordinates: 0, row, 0, head) and cp_async_bulk_load (about 19 lines).
   // BEGIN 13.2
   WORKBOOK_TODO(13.2);
   // END 13.2

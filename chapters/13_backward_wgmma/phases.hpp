@@ -14,7 +14,7 @@ template <class T>
 __device__ __forceinline__ void start_scores(typename T::Scores& S, const Tile<typename T::Element, T::d, T::Bc>& keys,
                                              int own, const Tile<typename T::Element, T::d, T::Br>& queries) {
   using Element [[maybe_unused]] = typename T::Element;
-  // TODO(13.1) A fence; a product for each 16 columns, of which the first has S for its output alone; a group (about 9
+  // TODO(13.1) A fence; a product for each 16 columns, of which the first has S for its output alone; a group (about 6
   // lines).
   // BEGIN 13.1
   WORKBOOK_TODO(13.1);
@@ -45,7 +45,7 @@ struct OfQueries {
 // one key, then the same two of the key eight rows below. lse(j) and D(j) are what these two queries bring, in x and y.
 //
 // TODO(13.3) Sᵀ -> Pᵀ = exp2(Sᵀ·scale - LSE) in the eights of queries from begin to end - 1, and dPᵀ -> dSᵀ =
-// Pᵀ∘(dPᵀ - D) in all, both in place (about 16 lines).
+// Pᵀ∘(dPᵀ - D) in all, both in place (about 18 lines).
 // BEGIN 13.3
 template <int begin, int end, int n, class OfQueries>
 __device__ __forceinline__ void exponentiate(Fragment<float, n>& S, const OfQueries& lse, float scale) {
@@ -62,7 +62,7 @@ __device__ __forceinline__ void differentiate(Fragment<float, n>& dP, const Frag
 // what wgmma wants of an A (64, 16). The right operands are dO and Q, whose rows are summed over.
 //
 // TODO(13.5) To Element, the eights of queries from begin to end - 1. And dV += Pᵀ dO or dK += dSᵀ Q over sixteens of
-// queries: a fence, a product for each, a group (about 14 lines).
+// queries: a fence, a product for each, a group (about 16 lines).
 // BEGIN 13.5
 template <int begin, int end, class Element, int parts, int n>
 __device__ __forceinline__ void round(Fragment<Element, 4> (&A)[parts], const Fragment<float, n>& S) {

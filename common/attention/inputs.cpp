@@ -25,7 +25,13 @@ struct Draft {
 
   Random random(std::uint64_t number) const { return Random(stream(seed, number)); }
   float* Q(std::int64_t head, std::int64_t i) const { return &problem.Q.values[(head * Nq() + i) * d()]; }
-  float* K(std::int64_t head, std::int64_t j) const { return &problem.K.values[(head * Nk() + j) * d()]; }
+  float* K(std::int64_t head, std::int64_t j) const {
+    return &problem.K.values[(problem.shape.kv_head(head) * Nk() + j) * d()];
+  }
+  /// How many keys a head has to fill: the first of those that share them fills them.
+  std::int64_t own_keys(std::int64_t head) const {
+    return head > 0 && problem.shape.kv_head(head - 1) == problem.shape.kv_head(head) ? 0 : Nk();
+  }
   std::int64_t heads() const { return problem.shape.B * problem.shape.H; }
   std::int64_t Nq() const { return problem.shape.Nq; }
   std::int64_t Nk() const { return problem.shape.Nk; }
@@ -48,7 +54,7 @@ void fill_profile(const Draft& draft, double steepest, double noise, const Profi
       Q[0] = float(factor * (1 + (steepest - 1) * random.uniform()));
       for (std::int64_t c = 1; c < draft.d(); ++c) Q[c] = float(random.sign());
     }
-    for (std::int64_t j = 0; j < draft.Nk(); ++j) {
+    for (std::int64_t j = 0; j < draft.own_keys(head); ++j) {
       float* K = draft.K(head, j);
       K[0] = float(factor * profile(j));
       for (std::int64_t c = 1; c < draft.d(); ++c) K[c] = float(noise_K * K[c]);  // K[c] was unit normal
@@ -99,7 +105,7 @@ void large_logits(const Draft& draft) {
       const double end = random.sign();
       for (std::int64_t c = 0; c < draft.d(); ++c) Q[c] = float(end * g * e[c] + noise * Q[c]);
     }
-    for (std::int64_t j = 0; j < draft.Nk(); ++j) {
+    for (std::int64_t j = 0; j < draft.own_keys(head); ++j) {
       float* K = draft.K(head, j);
       double t = 2 * random.uniform() - 1;
       if (j == draft.Nk() / 3)
@@ -118,7 +124,7 @@ void one_hot(const Draft& draft) {
   const double d = double(draft.d());
   const double radius = std::sqrt(50 / draft.scale());
   for (std::int64_t head = 0; head < draft.heads(); ++head) {
-    for (std::int64_t j = 0; j < draft.Nk(); ++j) {
+    for (std::int64_t j = 0; j < draft.own_keys(head); ++j) {
       float* K = draft.K(head, j);
       double squares = 0;
       for (std::int64_t c = 0; c < draft.d(); ++c) squares += double(K[c]) * K[c];
@@ -126,8 +132,8 @@ void one_hot(const Draft& draft) {
         K[c] = draft.d() >= 16 ? float(radius / std::sqrt(squares) * K[c]) : float(j == 0 ? radius / std::sqrt(d) : 0);
     }
     for (std::int64_t i = 0; i < draft.Nq(); ++i) {
-      const std::int64_t n = visible_keys(i, draft.Nq(), draft.Nk(), draft.problem.causal);
-      const std::int64_t hot = n > 0 ? random.below(n) : 0;  // drawn even if unused: rows do not depend on each other
+      const std::vector<std::int64_t> seen = seen_keys(draft.problem, head * draft.Nq() + i);
+      const std::int64_t hot = seen.empty() ? 0 : seen[std::size_t(random.below(std::int64_t(seen.size())))];
       std::copy_n(draft.K(head, draft.d() >= 16 ? hot : 0), draft.d(), draft.Q(head, i));
     }
   }
@@ -153,7 +159,8 @@ void late_spike(const Draft& draft) {
   for (std::int64_t head = 0; head < draft.heads(); ++head) {
     for (std::int64_t i = 0; i < draft.Nq(); ++i)
       set_component(draft.Q(head, i), (draft.Nq() - 1 - i) % 2 == 0 ? g : 0);
-    for (std::int64_t j = 0; j < draft.Nk(); ++j) set_component(draft.K(head, j), j == draft.Nk() - 1 ? g : 0);
+    for (std::int64_t j = 0; j < draft.own_keys(head); ++j)
+      set_component(draft.K(head, j), j == draft.Nk() - 1 ? g : 0);
   }
 }
 
@@ -207,12 +214,10 @@ Problem make_input(const std::string& kind, const InputOptions& options) {
     fail_input("input kind \"{}\" does not exist; there are {}", kind, names);
   }
 
-  Problem problem{.shape = shape,
-                  .scale = options.scale > 0 ? options.scale : default_scale(shape.d),
-                  .causal = options.causal,
-                  .Q = Tensor<float>({shape.B, shape.H, shape.Nq, shape.d}),
-                  .K = Tensor<float>({shape.B, shape.Hkv, shape.Nk, shape.d}),
-                  .V = Tensor<float>({shape.B, shape.Hkv, shape.Nk, shape.d})};
+  Problem problem{{shape, options.scale > 0 ? options.scale : default_scale(shape.d), options.mask},
+                  Tensor<float>({shape.B, shape.H, shape.Nq, shape.d}),
+                  Tensor<float>({shape.B, shape.Hkv, shape.Nk, shape.d}),
+                  Tensor<float>({shape.B, shape.Hkv, shape.Nk, shape.d})};
   fill_normal(problem.Q, stream(options.seed, 1));
   fill_normal(problem.K, stream(options.seed, 2));
   fill_normal(problem.V, stream(options.seed, 3));

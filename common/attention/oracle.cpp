@@ -27,16 +27,16 @@ void check_tensors(const Problem& problem) {
   check_sizes("V", problem.V, {shape.B, shape.Hkv, shape.Nk, shape.d});
 }
 
-/// P_i = softmax of the scores of one row, in place (n,). Returns the LSE.
-double softmax(std::vector<double>& row, std::int64_t n) {
+/// P_i = softmax of the scores of one row, in place. Returns the LSE.
+double softmax(std::vector<double>& row) {
   double m = -infinity;
-  for (std::int64_t j = 0; j < n; ++j) m = std::max(m, row[j]);
+  for (const double score : row) m = std::max(m, score);
   double l = 0;
-  for (std::int64_t j = 0; j < n; ++j) {
-    row[j] = std::exp(row[j] - m);
-    l += row[j];
+  for (double& score : row) {
+    score = std::exp(score - m);
+    l += score;
   }
-  for (std::int64_t j = 0; j < n; ++j) row[j] /= l;
+  for (double& p : row) p /= l;
   return m + std::log(l);
 }
 
@@ -74,40 +74,42 @@ Forward forward_oracle(const Problem& problem, unsigned threads) {
                  .O_spread_quadratic = Tensor<double>(O_sizes),
                  .P_quadratic = Tensor<double>(row_sizes)};
 
-  // `row` counts through (B, H, Nq). P is one row of scores, then of probabilities.
-  const auto forward_row = [&, Nq = Nq, Nk = Nk, d = d, P = std::vector<double>(Nk)](std::int64_t row) mutable {
-    const std::int64_t head = row / Nq, query = row % Nq;
-    const std::int64_t n = visible_keys(query, Nq, Nk, problem.causal);
-    if (n == 0) return;  // fully masked: O = 0 and LSE = -inf, as they were filled
+  // `row` counts through (B, H, Nq). P is one row of scores, then of probabilities, of the n keys that it sees.
+  const auto forward_row = [&, Nq = Nq, Nk = Nk, d = d, P = std::vector<double>()](std::int64_t row) mutable {
+    const std::int64_t first_key = problem.shape.kv_head(row / Nq) * Nk;
+    const std::vector<std::int64_t> seen = seen_keys(problem, row);
+    if (seen.empty()) return;  // fully masked: O = 0 and LSE = -inf, as they were filled
 
-    // S_i = scale·Q_i·Kᵀ, (n,)
-    const double* K_head = &K[head * Nk * d];
+    // S_i = scale·Q_i·Kᵀ + what the mask adds, (n,)
     double highest = -infinity, lowest = infinity, size = 0;
-    for (std::int64_t j = 0; j < n; ++j) {
-      P[j] = scale * dot(&Q[row * d], K_head + j * d, d);
-      highest = std::max(highest, P[j]);
-      lowest = std::min(lowest, P[j]);
-      size = std::max(size, std::abs(scale) * dot(&Q_absolute[row * d], &K_absolute[(head * Nk + j) * d], d));
+    P.clear();
+    for (const std::int64_t j : seen) {
+      const std::int64_t key = (first_key + j) * d;
+      const double added = problem.mask.added(problem.shape, row, j);
+      P.push_back(scale * dot(&Q[row * d], &K[key], d) + added);
+      highest = std::max(highest, P.back());
+      lowest = std::min(lowest, P.back());
+      size = std::max(size, std::abs(scale) * dot(&Q_absolute[row * d], &K_absolute[key], d) + std::abs(added));
     }
     result.score_size.values[row] = size;
     result.score_spread.values[row] = std::max(highest - lowest, std::abs(highest));
 
     // P_i = softmax(S_i), (n,)
-    result.lse.values[row] = softmax(P, n);
+    result.lse.values[row] = softmax(P);
 
     // O_i = P_i·V, (d,)
-    const double* V_head = &V[head * Nk * d];
+    const auto V_of = [&](std::size_t n) { return &V[(first_key + seen[n]) * d]; };
     double* O = &result.O.values[row * d];
-    for (std::int64_t j = 0; j < n; ++j) add_scaled(O, P[j], V_head + j * d, d);
+    for (std::size_t n = 0; n < seen.size(); ++n) add_scaled(O, P[n], V_of(n), d);
 
     // The magnitudes of this row.
     double *quadratic = &result.O_quadratic.values[row * d],
            *spread_quadratic = &result.O_spread_quadratic.values[row * d];
     double P_squares = 0;
-    for (std::int64_t j = 0; j < n; ++j) {
-      add_magnitudes(P[j], V_head + j * d, O, &result.O_size.values[row * d], quadratic,
-                     &result.O_spread.values[row * d], spread_quadratic, d);
-      P_squares += P[j] * P[j];
+    for (std::size_t n = 0; n < seen.size(); ++n) {
+      add_magnitudes(P[n], V_of(n), O, &result.O_size.values[row * d], quadratic, &result.O_spread.values[row * d],
+                     spread_quadratic, d);
+      P_squares += P[n] * P[n];
     }
     for (std::int64_t c = 0; c < d; ++c) {
       quadratic[c] = std::sqrt(quadratic[c]);
@@ -146,26 +148,27 @@ Gradients backward_oracle(const Problem& problem, const Tensor<double>& dO_tenso
   struct Pair {
     double P, dS;
   };
-  const auto pair = [&, d = d](std::int64_t i, std::int64_t j) -> Pair {
-    const double P = std::exp(scale * dot(&Q[i * d], &K[j * d], d) - lse[i]);
+  const auto pair = [&, Nk = Nk, d = d](std::int64_t i, std::int64_t j) -> Pair {
+    const double S = scale * dot(&Q[i * d], &K[j * d], d) + problem.mask.added(problem.shape, i, j % Nk);
+    const double P = std::exp(S - lse[i]);
     return {P, P * (dot(&dO[i * d], &V[j * d], d) - D[i])};
   };
 
   // dQ_i = scale·Σ_j dS_ij K_j. `row` counts through (B, H, Nq).
   const auto query_row = [&, Nq = Nq, Nk = Nk, d = d](std::int64_t row) {
-    const std::int64_t head = row / Nq, n = visible_keys(row % Nq, Nq, Nk, problem.causal);
-    for (std::int64_t j = head * Nk; j < head * Nk + n; ++j)
-      add_scaled(&result.dQ.values[row * d], scale * pair(row, j).dS, &K[j * d], d);
+    const std::int64_t first_key = problem.shape.kv_head(row / Nq) * Nk;
+    problem.mask.for_keys(problem.shape, row, [&, d = d](std::int64_t j) {
+      add_scaled(&result.dQ.values[row * d], scale * pair(row, first_key + j).dS, &K[(first_key + j) * d], d);
+    });
   };
   for_every_row(B * H * Nq, threads, query_row);
 
-  // dK_j = scale·Σ_i dS_ij Q_i and dV_j = Σ_i P_ij dO_i: by keys, so that each row has one writer. `row` counts through
-  // (B, Hkv, Nk).
-  const auto key_row = [&, Nq = Nq, Nk = Nk, d = d](std::int64_t row) {
-    const std::int64_t head = row / Nk, key = row % Nk;
-    // The first query that sees this key: those before it are masked.
-    const std::int64_t first = problem.causal ? std::max<std::int64_t>(0, key - (Nk - Nq)) : 0;
-    for (std::int64_t i = head * Nq + first; i < (head + 1) * Nq; ++i) {
+  // dK_j = scale·Σ_i dS_ij Q_i and dV_j = Σ_i P_ij dO_i, over the queries of all heads that share the key: by keys, so
+  // that each row has one writer. `row` counts through (B, Hkv, Nk).
+  const auto key_row = [&, H = H, Hkv = Hkv, Nq = Nq, Nk = Nk, d = d](std::int64_t row) {
+    const std::int64_t queries = H / Hkv * Nq, first = row / Nk * queries;
+    for (std::int64_t i = first; i < first + queries; ++i) {
+      if (!problem.mask.sees(problem.shape, i, row % Nk)) continue;
       const Pair at = pair(i, row);
       add_scaled(&result.dK.values[row * d], scale * at.dS, &Q[i * d], d);
       add_scaled(&result.dV.values[row * d], at.P, &dO[i * d], d);

@@ -22,9 +22,10 @@ struct Forward {
   Tensor<double> P_quadratic;         ///< (B, H, Nq, 1): sqrt(Σ_j P_ij²)
 };
 
-/// Forward pass (FlashAttention, section 2.2, in float64). Uses all cores, or as many threads as given; the result does
-/// not depend on how many. S and P are never stored: O(Nk) memory a thread. Any d. InputError when a tensor does not
-/// have the sizes that the shape says.
+/// Forward pass (FlashAttention, section 2.2, in float64): S = scale·QKᵀ and what the mask adds, over the keys that it
+/// lets a query see; H / Hkv heads of Q share one of K and V. Uses all cores, or as many threads as given; the result
+/// does not depend on how many. S and P are never stored: O(Nk) memory a thread. Any d. InputError when a tensor does
+/// not have the sizes that the shape says.
 Forward forward_oracle(const Problem& problem, unsigned threads = 0);
 
 /// The gradients of a scalar loss for a given dO.

@@ -37,12 +37,18 @@ void check(const Shape& shape, bool any_d) {
   positive("d (head_dim)", shape.d);
   if (!any_d && shape.d != 32 && shape.d != 64 && shape.d != 128)
     fail_input("d (head_dim) = {}: allowed are 32, 64 and 128", shape.d);
-  if (shape.H != shape.Hkv)
-    fail_input("Hkv (heads of K and V) = {} with H (heads) = {}: they must be equal; grouped queries come later",
-               shape.Hkv, shape.H);
+  if (shape.H % shape.Hkv != 0)
+    fail_input("Hkv (heads of K and V) = {} with H (heads) = {}: allowed are numbers that divide H", shape.Hkv,
+               shape.H);
   checked_size("Q", {shape.B, shape.H, shape.Nq, shape.d});
   checked_size("K", {shape.B, shape.Hkv, shape.Nk, shape.d});
   checked_size("S", {shape.B, shape.H, shape.Nq, shape.Nk});
+}
+
+std::vector<std::int64_t> seen_keys(const Setting& setting, std::int64_t row) {
+  std::vector<std::int64_t> keys;
+  setting.mask.for_keys(setting.shape, row, [&](std::int64_t key) { keys.push_back(key); });
+  return keys;
 }
 
 float default_scale(std::int64_t d) {

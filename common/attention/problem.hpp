@@ -1,4 +1,4 @@
-// Tensors, and a problem with its numbers. For the book's side (tests, oracle, run); chapters see shape.hpp only.
+// Tensors, and a problem with its numbers. For the book's side (tests, oracle, run); chapters see setting.hpp only.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/attention/error.hpp"
-#include "common/attention/shape.hpp"
+#include "common/attention/setting.hpp"
 
 namespace workbook {
 
@@ -21,8 +21,8 @@ std::int64_t checked_size(std::string_view what, std::initializer_list<std::int6
 /// "(2, 4, 100, 64)", for messages.
 std::string sizes_text(std::span<const std::int64_t> sizes);
 
-/// Checks a shape: every size positive, d in {32, 64, 128} or at least 1 when `any_d`, H = Hkv (until the chapter on
-/// grouped queries), all products within 64 bits. InputError otherwise.
+/// Checks a shape: every size positive, d in {32, 64, 128} or at least 1 when `any_d`, H a multiple of Hkv, all
+/// products within 64 bits. InputError otherwise.
 void check(const Shape& shape, bool any_d = false);
 
 /// A dense (B, H, N, d) tensor in row-major order; a tensor of lower rank has leading or trailing sizes of 1.
@@ -46,12 +46,12 @@ struct Tensor {
 };
 
 /// The inputs of one attention problem.
-struct Problem {
-  Shape shape;
-  float scale = 0;  ///< already resolved: 1/√d unless given
-  bool causal = false;
+struct Problem : Setting {
   Tensor<float> Q, K, V;
 };
+
+/// The keys that row `row` of (B, H, Nq) sees, in rising order.
+std::vector<std::int64_t> seen_keys(const Setting& setting, std::int64_t row);
 
 /// 1/√d in float, the default scale.
 float default_scale(std::int64_t d);

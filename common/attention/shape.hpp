@@ -1,5 +1,5 @@
-// The problem that every stage solves, apart from its numbers: sizes, scale and mask. Header-only and free of
-// dependencies, since the reader's chapters include it.
+// The sizes of an attention problem, and how many keys a query sees. Header-only and free of dependencies, since the
+// reader's chapters include it.
 #pragma once
 
 #include <algorithm>
@@ -10,13 +10,16 @@
 
 namespace workbook {
 
-/// Sizes of one attention problem. q, o: (B, H, Nq, d); k, v: (B, Hkv, Nk, d); lse: (B, H, Nq).
+/// Sizes of one attention problem. q, o: (B, H, Nq, d); k, v: (B, Hkv, Nk, d); lse: (B, H, Nq). H is a multiple of Hkv:
+/// so many heads of Q share a head of K and V.
 struct Shape {
   std::int64_t B = 1, H = 1, Hkv = 1, Nq = 1, Nk = 1, d = 64;
 
   std::int64_t q_size() const { return B * H * Nq * d; }     ///< elements of Q, and of O
   std::int64_t kv_size() const { return B * Hkv * Nk * d; }  ///< elements of K, and of V
   std::int64_t lse_size() const { return B * H * Nq; }       ///< elements of the LSE
+  /// Of head n of Q, counted through (B, H): its head of K and V, counted through (B, Hkv).
+  std::int64_t kv_head(std::int64_t n) const { return n / (H / Hkv); }
   bool operator==(const Shape&) const = default;
 };
 
@@ -25,25 +28,6 @@ struct Shape {
 inline std::int64_t visible_keys(std::int64_t query, std::int64_t Nq, std::int64_t Nk, bool causal) {
   return causal ? std::clamp<std::int64_t>(query + (Nk - Nq) + 1, 0, Nk) : Nk;
 }
-
-/// One call of an attention stage in float: the inputs, and where the results go.
-struct AttentionCall {
-  Shape shape;
-  float scale;  ///< multiplies QKᵀ, usually 1/√d
-  bool causal;
-  std::span<const float> Q, K, V;  ///< (B, H, Nq, d), (B, Hkv, Nk, d), (B, Hkv, Nk, d)
-  std::span<float> O, lse;         ///< (B, H, Nq, d), (B, H, Nq)
-};
-
-/// One backward call in float: what the forward pass was given and gave, and where the gradients go.
-struct GradientCall {
-  Shape shape;
-  float scale;
-  bool causal;
-  std::span<const float> Q, K, V;     ///< (B, H, Nq, d), (B, Hkv, Nk, d), (B, Hkv, Nk, d)
-  std::span<const float> O, dO, lse;  ///< (B, H, Nq, d), (B, H, Nq, d), (B, H, Nq)
-  std::span<float> dQ, dK, dV;        ///< as Q, K and V
-};
 
 /// Head (b, h) of a tensor (B, heads, rows, columns) as a matrix (rows, columns).
 template <class T>

@@ -40,10 +40,11 @@ Tensor<float> split_heads(const std::vector<double>& X, const Shape& shape, doub
 
 }  // namespace
 
-Problem embed_text(const std::string& text, const Shape& shape, bool causal, float scale, std::uint64_t seed) {
+Problem embed_text(const std::string& text, const Shape& shape, const Mask& mask, float scale, std::uint64_t seed) {
   check(shape, /*any_d=*/true);
-  if (shape.B != 1 || shape.Nq != shape.Nk)
-    fail_input("a text gives B = 1 and Nq = Nk; asked for were B = {}, Nq = {}, Nk = {}", shape.B, shape.Nq, shape.Nk);
+  if (shape.B != 1 || shape.Nq != shape.Nk || shape.H != shape.Hkv)
+    fail_input("a text gives B = 1, Nq = Nk and Hkv = H; asked for were B = {}, Nq = {}, Nk = {}, H = {}, Hkv = {}",
+               shape.B, shape.Nq, shape.Nk, shape.H, shape.Hkv);
   if (std::int64_t(text.size()) < shape.Nq)
     fail_input("the text has {} bytes; N = {} needs as many (a token is a byte)", text.size(), shape.Nq);
   if (!std::isfinite(scale) || scale < 0)
@@ -77,12 +78,10 @@ Problem embed_text(const std::string& text, const Shape& shape, bool causal, flo
   for (std::size_t i = 0; i < Wk.size(); ++i) Wk[i] = a * Wq[i] + b * Wk[i];
   const std::vector<double> Wv = projection(width, seed + 3);
 
-  return {.shape = shape,
-          .scale = scale > 0 ? scale : default_scale(shape.d),
-          .causal = causal,
-          .Q = split_heads(multiply(X, Wq, N, width, width), shape, gain),
-          .K = split_heads(multiply(X, Wk, N, width, width), shape, 1),
-          .V = split_heads(multiply(X, Wv, N, width, width), shape, 1)};
+  return {{shape, scale > 0 ? scale : default_scale(shape.d), mask},
+          split_heads(multiply(X, Wq, N, width, width), shape, gain),
+          split_heads(multiply(X, Wk, N, width, width), shape, 1),
+          split_heads(multiply(X, Wv, N, width, width), shape, 1)};
 }
 
 }  // namespace workbook

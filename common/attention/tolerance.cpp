@@ -158,16 +158,16 @@ Bounds output_bounds(const Forward& oracle, const Problem& problem, const Precis
   const Shape& shape = problem.shape;
   const double u = precision.accumulate, d = double(shape.d);
 
-  // Σ_j V_jc² over all keys, for each head and column: what underflow of the P_ij may add up to.
-  std::vector<double> V_squares(shape.B * shape.H * shape.d);
-  for (std::int64_t head = 0; head < shape.B * shape.H; ++head)
+  // Σ_j V_jc² over all keys, for each head of V and column: what underflow of the P_ij may add up to.
+  std::vector<double> V_squares(shape.B * shape.Hkv * shape.d);
+  for (std::int64_t head = 0; head < shape.B * shape.Hkv; ++head)
     for (std::int64_t j = 0; j < shape.Nk; ++j)
       for (std::int64_t c = 0; c < shape.d; ++c)
         V_squares[head * shape.d + c] += square(problem.V.values[(head * shape.Nk + j) * shape.d + c]);
 
   Collector collector(oracle.O.sizes);
   for (std::int64_t row = 0; row < shape.lse_size(); ++row) {
-    const double n = double(visible_keys(row % shape.Nq, shape.Nq, shape.Nk, problem.causal));
+    const double n = double(problem.mask.count(shape, row));
     if (n == 0) continue;  // O must be exactly 0
     const double score_spread = oracle.score_spread.values[row];
     const RowErrors errors = row_errors(oracle.score_size.values[row], score_spread, n, d, precision.cut);
@@ -186,8 +186,9 @@ Bounds output_bounds(const Forward& oracle, const Problem& problem, const Precis
                                  n * square(unit_of_sums(precision.cut) * size) +    // n sums
                                  n * square(size) +                                  // n rescalings of O
                                  (errors.sum_square + square(two_ulp)) * square(O);  // l, and the division
-      const double stored = square(precision.probability * quadratic) + square(precision.output * O) +
-                            square(precision.underflow) * (V_squares[row / shape.Nq * shape.d + c] + n + 1);
+      const double stored =
+          square(precision.probability * quadratic) + square(precision.output * O) +
+          square(precision.underflow) * (V_squares[shape.kv_head(row / shape.Nq) * shape.d + c] + n + 1);
       // The stored constant scale·log2(e) is off by at most u for all scores alike; exp may be off for all keys alike
       // but the largest, where exp(0) = 1 is exact.
       const double bias =
@@ -218,7 +219,7 @@ Bounds lse_bounds(const Forward& oracle, const Problem& problem, const Precision
   const Shape& shape = problem.shape;
   Collector collector(oracle.lse.sizes);
   for (std::int64_t row = 0; row < shape.lse_size(); ++row) {
-    const double n = double(visible_keys(row % shape.Nq, shape.Nq, shape.Nk, problem.causal));
+    const double n = double(problem.mask.count(shape, row));
     const double lse = oracle.lse.values[row];
     if (!std::isfinite(lse)) continue;  // -inf must be -inf
     const double size = oracle.score_size.values[row], spread = oracle.score_spread.values[row];
@@ -383,29 +384,32 @@ class GradientErrors {
         K_size_(absolute(K_)),
         V_size_(absolute(V_)),
         dO_size_(absolute(dO_)),
-        pairs_(std::size_t(std::min(kBlock, problem.shape.Nq) * problem.shape.Nk)),
+        pairs_(std::size_t(std::min(kBlock, problem.shape.lse_size()) * problem.shape.Nk)),
         queries_(std::size_t(problem.shape.lse_size())),
         dQ_(problem.Q.values.size()) {}
 
   GradientBounds bounds() {
     const auto& [B, H, Hkv, Nq, Nk, d] = problem_.shape;
     Collector dQ(oracle_.dQ.sizes), dK(oracle_.dK.sizes), dV(oracle_.dV.sizes), D(saved_.lse.sizes);
-    for (std::int64_t head = 0; head < B * H; ++head) {
+    // The queries of all heads that share a head of K and V, one behind the other.
+    const std::int64_t queries = H / Hkv * Nq;
+    for (std::int64_t head = 0; head < B * Hkv; ++head) {
       std::vector<RowOfErrors> dK_rows(Nk, RowOfErrors(d)), dV_rows(Nk, RowOfErrors(d));
-      for (std::int64_t first = 0; first < Nq; first += kBlock) {
-        const std::int64_t count = std::min(kBlock, Nq - first);
+      for (std::int64_t first = head * queries; first < (head + 1) * queries; first += kBlock) {
+        const std::int64_t count = std::min(kBlock, (head + 1) * queries - first);
         for_every_row(count, 0, [&](std::int64_t row) { form_query(head, first + row, row); });
-        for_every_row(Nk, 0, [&, Nq = Nq, Nk = Nk](std::int64_t key) {
+        for_every_row(Nk, 0, [&, Nk = Nk](std::int64_t key) {
           for (std::int64_t row = 0; row < count; ++row) {
-            if (key < visible_keys(first + row, Nq, Nk, problem_.causal))
-              add_to_key(dK_rows[key], dV_rows[key], head * Nq + first + row, pairs_[row * Nk + key]);
+            if (problem_.mask.sees(problem_.shape, first + row, key))
+              add_to_key(dK_rows[key], dV_rows[key], first + row, pairs_[row * Nk + key]);
           }
         });
       }
-      for (std::int64_t i = head * Nq; i < (head + 1) * Nq; ++i) {
+      for (std::int64_t i = head * queries; i < (head + 1) * queries; ++i) {
         D.add(i, {.random_square = square(precision_.accumulate) * queries_[i].D_square(double(d))});
         D.end_row();
-        for (std::int64_t c = 0; c < d && visible(i) > 0; ++c) dQ.add(i * d + c, dQ_[i * d + c]);
+        const bool sees_some = problem_.mask.count(problem_.shape, i) > 0;
+        for (std::int64_t c = 0; c < d && sees_some; ++c) dQ.add(i * d + c, dQ_[i * d + c]);
         dQ.end_row();  // a query that sees nothing has a dQ of 0, exactly, and no part in dK and dV
       }
       for (std::int64_t j = 0; j < Nk; ++j) {
@@ -430,27 +434,24 @@ class GradientErrors {
   double truncation() const {  // in units of the sums' rounding
     return cuts_per_term * double(problem_.shape.d) * precision_.cut / precision_.accumulate;
   }
-  /// How many keys a query sees; i counts through (B, H, Nq).
-  std::int64_t visible(std::int64_t i) const {
-    const Shape& shape = problem_.shape;
-    return visible_keys(i % shape.Nq, shape.Nq, shape.Nk, problem_.causal);
-  }
 
-  /// The pairs of a query of a head, into row `row` of pairs_, and the errors of its dQ.
-  void form_query(std::int64_t head, std::int64_t query, std::int64_t row) {
-    const std::int64_t d = problem_.shape.d, Nk = problem_.shape.Nk, i = head * problem_.shape.Nq + query;
+  /// The pairs of query i, which counts through (B, H, Nq), with the keys of its head of K and V, into row `row` of
+  /// pairs_, and the errors of its dQ.
+  void form_query(std::int64_t head, std::int64_t i, std::int64_t row) {
+    const std::int64_t d = problem_.shape.d, Nk = problem_.shape.Nk;
     const double *dO = &dO_[i * d], *dO_size = &dO_size_[i * d], lse = saved_.lse.values[i];
     QueryErrors& errors = queries_[i];
     const std::vector<double> O(&saved_.O.values[i * d], &saved_.O.values[i * d] + d), O_size = absolute(O);
     errors.D = dot(dO, O.data(), d), errors.D_size = dot(dO_size, O_size.data(), d);
     double A = 0, spread = 0;  // what a score and its distance from the LSE are at most
-    for (std::int64_t j = 0; j < visible(i); ++j) {
+    problem_.mask.for_keys(problem_.shape, i, [&](std::int64_t j) {
       const std::int64_t key = head * Nk + j;
-      const double score = problem_.scale * dot(&Q_[i * d], &K_[key * d], d), P = std::exp(score - lse);
-      A = std::max(A, factor() * dot(&Q_size_[i * d], &K_size_[key * d], d));
+      const double added = problem_.mask.added(problem_.shape, i, j);
+      const double score = problem_.scale * dot(&Q_[i * d], &K_[key * d], d) + added, P = std::exp(score - lse);
+      A = std::max(A, factor() * dot(&Q_size_[i * d], &K_size_[key * d], d) + std::abs(added));
       spread = std::max(spread, std::abs(score - lse));
       pairs_[row * Nk + j] = {P, P * (dot(dO, &V_[key * d], d) - errors.D), dot(dO_size, &V_size_[key * d], d)};
-    }
+    });
     errors.own_square = (double(d) + 2) * square(A) + 2 * square(spread) + square(two_ulp);
     errors.shared_square = square(A) + 2 * square(lse);  // a scaled Q; LSE·log2(e), and the LSE in exp's argument
     errors.P_bias = truncation() * A + A + std::abs(lse) + two_ulp;  // scale·log2(e), log2(e), exp
@@ -474,16 +475,16 @@ class GradientErrors {
   double stored(double x) const { return square(precision_.probability * x) + square(precision_.underflow); }
 
   void form_dQ(std::int64_t head, std::int64_t i, const Pair* pairs) {
-    const auto [B, H, Hkv, Nq, Nk, d] = problem_.shape;
+    const std::int64_t d = problem_.shape.d, Nk = problem_.shape.Nk;
     const QueryErrors& errors = queries_[i];
     RowOfErrors sum(d);
     std::vector<double> P_K(d);  // Σ_j P_ij K_jc: what an error of D moves
-    for (std::int64_t j = 0; j < visible(i); ++j) {
+    problem_.mask.for_keys(problem_.shape, i, [&](std::int64_t j) {
       const Pair& pair = pairs[j];
       const std::int64_t key = (head * Nk + j) * d;
       sum.add(pair.dS, unit(errors) * dS_own(errors, pair) + stored(pair.dS), dS_bias(errors, pair), &K_size_[key]);
       add_scaled(P_K.data(), pair.P, &K_[key], d);
-    }
+    });
     for (std::int64_t c = 0; c < d; ++c) {
       const double gradient = oracle_.dQ.values[i * d + c];
       Error& total = dQ_[i * d + c] = sum.finish(c, gradient, factor(), precision_);

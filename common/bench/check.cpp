@@ -47,7 +47,7 @@ std::string check_forward(const worker::Reply& reply, const Point& p) {
   const std::int64_t rows = problem.Q.sizes[2];
   problem.shape = {1, 1, 1, rows, p.shape.N, p.shape.d};
   problem.scale = default_scale(p.shape.d);
-  problem.causal = p.shape.causal;  // aligned to the last query and key, so the mask of these rows is the same
+  problem.mask = p.shape.mask;  // aligned to the last query and key, so the mask of these rows is the same
   problem = rounded_to(std::move(problem), p.element);  // what it is already, but for a stage that rounds by itself
   const Forward oracle = forward_oracle(problem);
   judge::Layout layout;
@@ -86,10 +86,10 @@ std::string check_backward(const worker::Reply& reply, const Point& p) {
   const Tensor<float> dQ = tensor(reply, "dQ", p.element, d);
   const std::int64_t rows = dQ.sizes[2];
   const float scale = default_scale(d);
-  // dQ of the last queries needs all keys; dK and dV of the last keys need all queries. The causal mask is aligned to
+  // dQ of the last queries needs all keys; dK and dV of the last keys need all queries. Masks are aligned to
   // the last query and the last key, so both are attention problems of their own.
-  const Problem queries{{1, 1, 1, rows, N, d}, scale, p.shape.causal, last_rows(Q, rows), K, V};
-  const Problem keys{{1, 1, 1, N, rows, d}, scale, p.shape.causal, Q, last_rows(K, rows), last_rows(V, rows)};
+  const Problem queries{{{1, 1, 1, rows, N, d}, scale, p.shape.mask}, last_rows(Q, rows), K, V};
+  const Problem keys{{{1, 1, 1, N, rows, d}, scale, p.shape.mask}, Q, last_rows(K, rows), last_rows(V, rows)};
   const Gradients of_queries =
       backward_oracle(queries, last_rows(dO, rows), Saved{last_rows(O, rows), last_rows(lse, rows)});
   const Gradients of_keys = backward_oracle(keys, dO, Saved{O, lse});

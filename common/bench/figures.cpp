@@ -48,23 +48,19 @@ Panel over_lengths(const Results& results, const std::vector<std::string>& names
 }
 
 /// The shape among the points with this pass, mask, N and d.
-std::optional<Shape> shape_of(const Results& results, const std::string& pass, bool causal, std::int64_t N,
+std::optional<Shape> shape_of(const Results& results, const std::string& pass, const Mask& mask, std::int64_t N,
                               std::int64_t d) {
   for (const Point& p : results.points) {
     const Shape& s = p.shape;
-    if (p.backend == Backend::cuda && s.pass == pass && s.causal == causal && s.N == N && s.d == d) return s;
+    if (p.backend == Backend::cuda && s.pass == pass && s.mask == mask && s.N == N && s.d == d) return s;
   }
   return std::nullopt;
 }
 
-const Point* point(const Results& results, const std::string& name, const std::string& pass, bool causal,
+const Point* point(const Results& results, const std::string& name, const std::string& pass, const Mask& mask,
                    std::int64_t N, std::int64_t d) {
-  const auto shape = shape_of(results, pass, causal, N, d);
+  const auto shape = shape_of(results, pass, mask, N, d);
   return shape ? results.find(name, *shape) : nullptr;
-}
-
-std::string pass_text(const std::string& pass, bool causal) {
-  return pass + (causal ? ", causal" : "");
 }
 
 /// Those figures whose panels have curves.
@@ -73,18 +69,18 @@ void add(std::vector<Figure>& figures, Figure figure) {
   if (!figure.panels.empty()) figures.push_back(std::move(figure));
 }
 
-Figure speed(const Results& results, const std::string& pass, bool causal) {
-  Figure figure{fmt::format("speed_{}{}", pass, causal ? "_causal" : ""),
+Figure speed(const Results& results, const std::string& pass, const Mask& mask) {
+  Figure figure{mask == Mask::none ? "speed_" + pass : fmt::format("speed_{}_{}", pass, mask.name()),
                 fmt::format("Speed over N, {} pass{}. Operations by the field's convention; fp16.", pass,
-                            causal ? ", causal" : ""),
+                            mask == Mask::none ? "" : fmt::format(", {}", mask.name())),
                 {}};
   for (const std::int64_t d : results.head_dims()) {
     Panel panel;
-    panel.title = fmt::format("{}, d = {}", pass_text(pass, causal), d);
+    panel.title = fmt::format("{}, d = {}", pass_text(pass, mask), d);
     panel.y_label = "TFLOP/s";
     panel = over_lengths(results, results.names(), panel,
                          [&](const std::string& name, std::int64_t N) -> std::optional<double> {
-                           const Point* p = point(results, name, pass, causal, N, d);
+                           const Point* p = point(results, name, pass, mask, N, d);
                            return p ? std::optional(flops_per_second(*p) / 1e12) : std::nullopt;
                          });
     const auto roof = [&](const std::string& title, std::optional<double> value) {
@@ -121,7 +117,7 @@ Figure speed_up(const Results& results) {
     Panel panel;
     panel.title = fmt::format("fused over standard attention, d = {}", d);
     for (const Point& p : results.points) {
-      if (p.name == *standard && p.result == "out of memory" && p.shape.d == d && !p.shape.causal) {
+      if (p.name == *standard && p.result == "out of memory" && p.shape.d == d && p.shape.mask == Mask::none) {
         panel.title += fmt::format("\\nstandard attention: out of memory at N = {}", p.shape.N);
         break;
       }
@@ -150,7 +146,7 @@ Figure memory(const Results& results) {
     figure.panels.push_back(over_lengths(
         results, results.names(), panel, [&](const std::string& name, std::int64_t N) -> std::optional<double> {
           for (const std::int64_t d : results.head_dims()) {
-            const Point* p = point(results, name, pass, false, N, d);
+            const Point* p = point(results, name, pass, Mask::none, N, d);
             if (p == nullptr || !p->extra_bytes) continue;
             const double lse = p->kind == "stage" && p->shape.pass == "forward" ? 4.0 * double(N) : 0;
             const double bytes = *p->extra_bytes / double(p->shape.B * p->shape.H) + lse;
@@ -174,8 +170,8 @@ Figure causal_gain(const Results& results) {
       panel.y_label = "times faster with the mask";
       panel = over_lengths(results, results.names(), panel,
                            [&](const std::string& name, std::int64_t N) -> std::optional<double> {
-                             const Point* a = point(results, name, pass, false, N, d);
-                             const Point* b = point(results, name, pass, true, N, d);
+                             const Point* a = point(results, name, pass, Mask::none, N, d);
+                             const Point* b = point(results, name, pass, Mask::causal, N, d);
                              return a && b ? std::optional(a->times->median / b->times->median) : std::nullopt;
                            });
       if (!panel.curves.empty()) {
@@ -220,15 +216,15 @@ Panel roofline_panel(const Results& results, const std::string& title, const std
   const std::vector<std::int64_t> head_dims = results.head_dims();
   for (const std::string& name : results.names("stage")) {
     bool titled = false;
-    for (const bool causal : {false, true}) {
+    for (const Mask& mask : {Mask::none, Mask::causal}) {
       for (std::size_t i = 0; i < head_dims.size(); ++i) {
         Curve curve = curve_for(results, name);
         curve.style = Style::points;
-        curve.mark = 2 * int(i) + (causal ? 1 : 0);
+        curve.mark = 2 * int(i) + (mask == Mask::none ? 0 : 1);
         if (titled) curve.title.clear();
         for (const Point& p : results.points) {
           const auto all = bytes(p);
-          const bool here = p.name == name && p.shape.N == N && p.shape.d == head_dims[i] && p.shape.causal == causal;
+          const bool here = p.name == name && p.shape.N == N && p.shape.d == head_dims[i] && p.shape.mask == mask;
           if (!here || p.backend != Backend::cuda || !p.ok() || !all) continue;
           const double x = flops(p.shape) / *all;
           curve.points.emplace_back(x, flops_per_second(p) / 1e12);
@@ -312,7 +308,7 @@ Figure steps(const Results& results) {
     panel.x_ticks = titles;
     for (std::size_t i = 0; i < shapes.size(); ++i) {
       const Shape& s = shapes[i];
-      Curve curve{fmt::format("d = {}, N = {}, {}", s.d, s.N, pass_text(s.pass, s.causal)),
+      Curve curve{fmt::format("d = {}, N = {}, {}", s.d, s.N, pass_text(s.pass, s.mask)),
                   Style::line_and_points,
                   int(i),
                   2 * int(i),
@@ -347,7 +343,7 @@ std::string quoted(const std::string& text) {
 std::vector<Figure> figures(const Results& results) {
   std::vector<Figure> all;
   for (const char* pass : {"forward", "backward"}) {
-    for (const bool causal : {false, true}) add(all, speed(results, pass, causal));
+    for (const NamedMask& each : all_masks) add(all, speed(results, pass, each.mask));
   }
   add(all, speed_up(results));
   add(all, memory(results));

@@ -35,7 +35,8 @@ void take_peer(Measurement& m, const json& line) {
   p.backend = Backend::cuda;
   p.element = "float16";
   const json& s = line.at("shape");
-  p.shape = {s.at("pass"), s.at("causal"), s.at("B"), s.at("H"), s.at("N"), s.at("d")};
+  p.shape = {s.at("pass"), mask_named(s.at("mask").get<std::string>()).value(), s.at("B"), s.at("H"), s.at("N"),
+             s.at("d")};
   p.result = line.at("result");
   p.message = line.at("message");
   if (p.ok()) {
@@ -58,8 +59,8 @@ void time_peers(Measurement& m) {
   json shapes = json::array();
   for (const char* pass : {"forward", "backward"}) {
     if (!m.wants_pass(pass)) continue;
-    for (const Shape& s : m.gpu_shapes(pass, true)) {
-      shapes.push_back({{"pass", s.pass}, {"causal", s.causal}, {"B", s.B}, {"H", s.H}, {"N", s.N}, {"d", s.d}});
+    for (const Shape& s : m.gpu_shapes(pass, m.masks())) {
+      shapes.push_back({{"pass", s.pass}, {"mask", s.mask.name()}, {"B", s.B}, {"H", s.H}, {"N", s.N}, {"d", s.d}});
     }
   }
   const fs::path request = m.workspace.toolchain.build_folder / fmt::format("bench_peers.{}.json", ::getpid());

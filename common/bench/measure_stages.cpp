@@ -52,7 +52,7 @@ class TrafficCounts {
   /// At this shape; nothing where it cannot be told.
   std::optional<Traffic> at(const Chapter& chapter, const Shape& shape) {
     if (!measurement_.counts || !chapter.runs_on(Backend::sim) || shape.N % kCounted[0] != 0) return std::nullopt;
-    const auto key = std::tuple(chapter.number, shape.pass, shape.causal, shape.d);
+    const auto key = std::tuple(chapter.number, shape.pass, shape.mask.kind, shape.d);
     if (!counted_.contains(key)) counted_[key] = count(chapter, shape);
     if (!counted_.at(key)) return std::nullopt;
     Traffic all = traffic_at(*counted_.at(key), shape.N);
@@ -83,7 +83,7 @@ class TrafficCounts {
   }
 
   Measurement& measurement_;
-  std::map<std::tuple<int, std::string, bool, std::int64_t>, std::optional<CountedTraffic>> counted_;
+  std::map<std::tuple<int, std::string, Mask::Kind, std::int64_t>, std::optional<CountedTraffic>> counted_;
 };
 
 /// Nothing if the answer is right; else the point says what is wrong with it.
@@ -119,7 +119,7 @@ bool time_on_gpu(Measurement& m, TrafficCounts& traffic, const Chapter& chapter,
     return true;
   }
   m.workspace.progress(
-      fmt::format("{}, {}{}, d = {}, N = {}", p.name, shape.pass, shape.causal ? ", causal" : "", shape.d, shape.N));
+      fmt::format("{}, {}, d = {}, N = {}", p.name, pass_text(shape.pass, shape.mask), shape.d, shape.N));
   if (!worker) worker.emplace(built.executable, gpu_limits());
   if (!has_version(m, *worker, p, version)) return true;
   if (!time_point(m, *worker, chapter, p, version.numbers)) worker.reset();
@@ -135,7 +135,7 @@ bool time_on_gpu(Measurement& m, TrafficCounts& traffic, const Chapter& chapter,
 
 void time_on_gpu(Measurement& m, TrafficCounts& traffic, const Chapter& chapter, const std::string& pass) {
   std::optional<worker::Worker> worker;
-  for (const Shape& shape : m.gpu_shapes(pass, chapter.causal)) {
+  for (const Shape& shape : m.gpu_shapes(pass, chapter.masks)) {
     for (const Version& version : m.versions_of(chapter, Backend::cuda)) {
       if (!time_on_gpu(m, traffic, chapter, shape, version, worker)) return;  // at every other shape too
     }
@@ -148,7 +148,7 @@ void time_on_cpu(const Chapter& chapter, const std::filesystem::path& executable
   worker::Worker worker(executable, limits);
   InputOptions options;
   options.shape = {1, 1, 1, p.shape.N, p.shape.N, p.shape.d};
-  options.causal = p.shape.causal;
+  options.mask = p.shape.mask;
   const EncodedProblem problem = encoded(make_input("normal", options), p.element);
   std::vector<double> seconds;
   try {
@@ -190,9 +190,9 @@ std::vector<Shape> shapes_without_gpu(const Measurement& m, const Chapter& chapt
   if (backend == Backend::sim) lengths = {std::min(*std::min_element(lengths.begin(), lengths.end()), kCounted[0])};
   std::vector<Shape> shapes;
   for (const std::int64_t d : m.request.head_dims) {
-    for (const bool causal : m.masks()) {
-      if (causal && !chapter.causal) continue;
-      for (const std::int64_t N : lengths) shapes.push_back({chapter.pass, causal, 1, 1, N, d});
+    for (const Mask& mask : m.masks()) {
+      if (!chapter.does(mask)) continue;
+      for (const std::int64_t N : lengths) shapes.push_back({chapter.pass, mask, 1, 1, N, d});
     }
   }
   return shapes;

@@ -17,7 +17,7 @@ void time_steps(Measurement& m) {
     std::optional<worker::Worker> worker;
     for (const std::int64_t d : m.request.head_dims) {
       if (variant.head_dim != 0 && variant.head_dim != d) continue;
-      Point p = m.point_of(chapter, Backend::cuda, usual_shape(chapter.pass, variant.causal, kStepLength, d),
+      Point p = m.point_of(chapter, Backend::cuda, usual_shape(chapter.pass, variant.mask, kStepLength, d),
                            m.versions_of(chapter, Backend::cuda).front());
       p.name = fmt::format("{}: {}", variant.chapter, variant.title);
       p.kind = "step";

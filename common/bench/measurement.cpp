@@ -85,9 +85,11 @@ std::vector<Version> versions_of(const Chapter& chapter, Backend backend, const 
   return versions;
 }
 
-std::vector<bool> Measurement::masks() const {
-  if (request.causal == "both") return {false, true};
-  return {request.causal == "yes"};
+std::vector<Mask> Measurement::masks() const {
+  if (!request.masks.empty()) return request.masks;
+  std::vector<Mask> all;
+  for (const NamedMask& each : all_masks) all.push_back(each.mask);
+  return all;
 }
 
 std::vector<std::int64_t> Measurement::lengths() const {
@@ -96,12 +98,12 @@ std::vector<std::int64_t> Measurement::lengths() const {
              : std::vector<std::int64_t>{128, 256, 512, 1024};
 }
 
-std::vector<Shape> Measurement::gpu_shapes(const std::string& pass, bool can_causal) const {
+std::vector<Shape> Measurement::gpu_shapes(const std::string& pass, const std::vector<Mask>& served) const {
   std::vector<Shape> shapes;
   for (const std::int64_t d : request.head_dims) {
-    for (const bool causal : masks()) {
-      if (causal && !can_causal) continue;
-      for (const std::int64_t N : lengths()) shapes.push_back(usual_shape(pass, causal, N, d));
+    for (const Mask& mask : masks()) {
+      if (std::ranges::count(served, mask) == 0) continue;
+      for (const std::int64_t N : lengths()) shapes.push_back(usual_shape(pass, mask, N, d));
     }
   }
   return shapes;
@@ -195,9 +197,8 @@ worker::Call bench_call(const Chapter& chapter, const Point& point) {
 
 worker::Call bench_call(const Shape& shape, const std::string& operation) {
   worker::Call call(operation);
-  call.number("B", double(shape.B)).number("H", double(shape.H)).number("Hkv", double(shape.H));
-  call.number("Nq", double(shape.N)).number("Nk", double(shape.N)).number("d", double(shape.d));
-  call.number("scale", default_scale(shape.d)).number("causal", shape.causal);
+  worker::add_numbers(call,
+                      {{shape.B, shape.H, shape.H, shape.N, shape.N, shape.d}, default_scale(shape.d), shape.mask});
   call.number("backward", shape.pass == "backward");  // for a chapter that has both passes
   return call;
 }

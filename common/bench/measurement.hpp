@@ -38,10 +38,10 @@ struct Measurement {
   bool wants_pass(const std::string& pass) const { return request.pass == "both" || request.pass == pass; }
   /// Whether it has a stage there for an element that is asked for.
   bool is_wanted(const book::Chapter& chapter, Backend backend) const;
-  std::vector<bool> masks() const;
+  std::vector<Mask> masks() const;
   std::vector<std::int64_t> lengths() const;
   /// The shapes that are timed on a GPU in this pass.
-  std::vector<Shape> gpu_shapes(const std::string& pass, bool can_causal) const;
+  std::vector<Shape> gpu_shapes(const std::string& pass, const std::vector<Mask>& served) const;
   /// The backends of the chapter on which anything of it is measured here.
   std::vector<Backend> backends_of(const book::Chapter& chapter) const;
   /// What a chapter ends in; one that compiles others' kernels once more has theirs too.

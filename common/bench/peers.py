@@ -1,7 +1,7 @@
 """Times PyTorch's scaled_dot_product_attention, one backend after the other, on the shapes that ./workbook bench gives.
 
 ./workbook bench --peers runs this. Reads one JSON document from the file named as its argument:
-  {"budget": seconds a shape, "shapes": [{"pass": "forward", "causal": false, "B": 1, "H": 32, "N": 4096, "d": 64}, ...],
+  {"budget": seconds a shape, "shapes": [{"pass": "forward", "mask": "none" or "causal", "B": 1, "H": 32, "N": 4096, "d": 64}, ...],
    "libraries": [path of a shared library, ...]}
 A library is a peer by its file's name (fa3.so: "fa3"), in the passes that it exports:
   int forward(const void* Q, const void* K, const void* V, void* O, float* LSE, int heads, int Nq, int Nk, int d,
@@ -99,13 +99,13 @@ def measure_backend(shape, backend, budget):
 
             @torch.no_grad()
             def call(i):
-                return scaled_dot_product_attention(*sets[i % len(sets)][:3], is_causal=shape["causal"])
+                return scaled_dot_product_attention(*sets[i % len(sets)][:3], is_causal=shape["mask"] == "causal")
 
             return timed(call, shape, budget)
         for tensors in sets:
             for tensor in tensors[:3]:
                 tensor.requires_grad_(True)
-        results = [scaled_dot_product_attention(*s[:3], is_causal=shape["causal"]) for s in sets]
+        results = [scaled_dot_product_attention(*s[:3], is_causal=shape["mask"] == "causal") for s in sets]
 
         def gradients(i):
             Q, K, V, dO = sets[i % len(sets)]
@@ -122,7 +122,7 @@ def numbers_of(shape):
     """The arguments behind the tensors."""
     B, H, N, d = (shape[key] for key in "BHNd")
     stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-    return B * H, N, N, d, int(shape["causal"]), ctypes.c_float(1 / math.sqrt(d)), stream
+    return B * H, N, N, d, int(shape["mask"] == "causal"), ctypes.c_float(1 / math.sqrt(d)), stream
 
 
 def measure_forward(shape, library, budget):
@@ -139,7 +139,7 @@ def measure_forward(shape, library, budget):
 
     O = call(0)
     with sdpa_kernel(SDPBackend.FLASH_ATTENTION), torch.no_grad():
-        expected = scaled_dot_product_attention(*sets[0][:3], is_causal=shape["causal"])
+        expected = scaled_dot_product_attention(*sets[0][:3], is_causal=shape["mask"] == "causal")
     difference = (O.float() - expected.float()).abs().max().item()
     if not difference <= 4e-3:  # a unit in the last place of an O of size 4
         raise RuntimeError(f"its O differs from PyTorch's by up to {difference:.3g}")
@@ -152,7 +152,7 @@ def measure_backward(shape, library, budget):
     rows = B * H * ((N + 127) // 128 * 128)
     scratch = [torch.empty(rows * floats, device="cuda") for floats in (2, d)]
     flash = torch.ops.aten._scaled_dot_product_flash_attention
-    results = [flash(*s[:3], is_causal=shape["causal"])[:2] for s in sets]  # O and LSE
+    results = [flash(*s[:3], is_causal=shape["mask"] == "causal")[:2] for s in sets]  # O and LSE
 
     def call(i):
         Q, K, V, dO = sets[i % len(sets)]
@@ -166,7 +166,7 @@ def measure_backward(shape, library, budget):
     got = call(0)
     Q, K, V, dO = (tensor.clone().requires_grad_(True) for tensor in sets[0])
     with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-        O = scaled_dot_product_attention(Q, K, V, is_causal=shape["causal"])
+        O = scaled_dot_product_attention(Q, K, V, is_causal=shape["mask"] == "causal")
     for name, mine, expected in zip(("dQ", "dK", "dV"), got, torch.autograd.grad(O, (Q, K, V), dO)):
         difference = ((mine.float() - expected.float()).norm() / expected.float().norm()).item()
         if not difference <= 4e-3:  # both round P and dS to fp16, and the gradients

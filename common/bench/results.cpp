@@ -10,13 +10,17 @@ namespace workbook::bench {
 
 using nlohmann::json;
 
-Shape usual_shape(const std::string& pass, bool causal, std::int64_t N, std::int64_t d) {
-  return {pass, causal, std::max<std::int64_t>(1, 16384 / N), std::max<std::int64_t>(1, 2048 / d), N, d};
+Shape usual_shape(const std::string& pass, const Mask& mask, std::int64_t N, std::int64_t d) {
+  return {pass, mask, std::max<std::int64_t>(1, 16384 / N), std::max<std::int64_t>(1, 2048 / d), N, d};
+}
+
+std::string pass_text(const std::string& pass, const Mask& mask) {
+  return mask == Mask::none ? pass : fmt::format("{}, {}", pass, mask.name());
 }
 
 double flops(const Shape& s) {
-  const double N = double(s.N);
-  const double pairs = s.causal ? N * (N + 1) / 2 : N * N;
+  double pairs = 0;
+  for (std::int64_t query = 0; query < s.N; ++query) pairs += double(s.mask.count({.Nq = s.N, .Nk = s.N}, query));
   return (s.pass == "backward" ? 2.5 : 1.0) * 4 * double(s.B * s.H * s.d) * pairs;
 }
 
@@ -134,7 +138,7 @@ json to_json(const Point& p, const Roofs& roofs) {
           {"backend", name(p.backend)},
           {"element", p.element},
           {"pass", p.shape.pass},
-          {"causal", p.shape.causal},
+          {"mask", p.shape.mask.name()},
           {"B", p.shape.B},
           {"H", p.shape.H},
           {"N", p.shape.N},
@@ -164,7 +168,9 @@ Point point_from(const json& j) {
   p.source = j.at("source");
   p.backend = worker::backend_of(j.at("backend").get<std::string>());
   p.element = j.at("element");
-  p.shape = {j.at("pass"), j.at("causal"), j.at("B"), j.at("H"), j.at("N"), j.at("d")};
+  const std::optional<Mask> mask = mask_named(j.at("mask").get<std::string>());
+  if (!mask) throw ResultsError(fmt::format("a point has the mask {}, which there is not", j.at("mask").dump()));
+  p.shape = {j.at("pass"), *mask, j.at("B"), j.at("H"), j.at("N"), j.at("d")};
   p.result = j.at("result");
   if (!j.at("message").is_null()) p.message = j.at("message");
   if (!j.at("seconds").is_null()) p.times = {j.at("seconds"), j.at("seconds_low"), j.at("seconds_high"), j.at("runs")};
@@ -215,7 +221,7 @@ std::string to_csv(const Results& results) {
                                          "backend",
                                          "element",
                                          "pass",
-                                         "causal",
+                                         "mask",
                                          "B",
                                          "H",
                                          "N",

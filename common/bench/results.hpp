@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/attention/mask.hpp"
 #include "common/worker/backend.hpp"
 
 namespace workbook::bench {
@@ -25,13 +26,16 @@ class ResultsError : public std::runtime_error {
 /// What is timed: one pass over one shape, Nq = Nk = N.
 struct Shape {
   std::string pass = "forward";  ///< or "backward"
-  bool causal = false;
+  Mask mask;
   std::int64_t B = 1, H = 1, N = 1, d = 64;
   bool operator==(const Shape&) const = default;
 };
 
 /// The field's shape for N and d: B·N = 16384, H·d = 2048, at least one of each.
-Shape usual_shape(const std::string& pass, bool causal, std::int64_t N, std::int64_t d);
+Shape usual_shape(const std::string& pass, const Mask& mask, std::int64_t N, std::int64_t d);
+
+/// The pass, and the mask if there is one: for headings.
+std::string pass_text(const std::string& pass, const Mask& mask);
 
 /// Floating-point operations that the pass is credited with: forward 4·d for each pair of a query and a key that it
 /// sees, backward 2.5 times that. What a kernel computes beyond that (P again, masked pairs) earns nothing.

@@ -36,7 +36,9 @@ std::vector<Variant> load_variants(const book::Book& book, const book::Chapter& 
   if (!fs::exists(book.root / file) || !book.has_solutions(chapter)) return variants;
   const toml::table parsed = book::parse_toml(book::read_file(book.root / file), file);
   book::TomlTable table(parsed, file, "file");
-  const bool causal = table.flag("causal");
+  std::vector<std::string> names;
+  for (const NamedMask& each : all_masks) names.emplace_back(each.name);
+  const Mask mask = mask_named(table.choice("mask", names)).value();
   std::vector<book::TomlTable> steps = table.tables("step");
   table.reject_unknown();
   Texts texts;
@@ -49,7 +51,7 @@ std::vector<Variant> load_variants(const book::Book& book, const book::Chapter& 
     variant.chapter = chapter.name();
     variant.title = step.text("title");
     variant.number = int(i) + 1;
-    variant.causal = causal;
+    variant.mask = mask;
     if (step.has("head_dim")) variant.head_dim = step.number("head_dim", 1);
     variant.folder = folder / chapter.name() / fmt::format("{}", same_text);
     for (book::TomlTable& number : step.tables("number")) {

@@ -1,7 +1,7 @@
 // The steps that led to a chapter's kernel: the solution with its later steps taken back, one after the other, so that
 // each can be timed. Described as tests/steps/NN_name.toml, by what is replaced, as wrong solutions are:
 //
-//   causal = false
+//   mask = "none"
 //   [[step]]                                   # the first one: nothing before it
 //   title = "first version"
 //   [[step]]
@@ -34,7 +34,7 @@ struct Variant {
   std::string chapter;  ///< "03_tiled_wmma"
   std::string title;    ///< of its last step
   int number = 0;       ///< from 1 on
-  bool causal = false;
+  Mask mask;
   int head_dim = 0;                       ///< the only one that it is timed with; 0: any
   std::map<std::string, double> numbers;  ///< sent with the call
   std::filesystem::path folder;           ///< holds the chapter's files as they are in this variant, and maybe others

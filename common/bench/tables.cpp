@@ -81,19 +81,18 @@ std::string markdown(const std::vector<std::vector<std::string>>& rows) {
 }
 
 /// The B and H that N and d were timed with, for a heading.
-std::optional<Shape> some_shape(const Results& results, const std::string& pass, bool causal, std::int64_t d) {
+std::optional<Shape> some_shape(const Results& results, const std::string& pass, const Mask& mask, std::int64_t d) {
   for (const Point& p : results.points) {
-    if (p.backend == Backend::cuda && p.shape.pass == pass && p.shape.causal == causal && p.shape.d == d)
-      return p.shape;
+    if (p.backend == Backend::cuda && p.shape.pass == pass && p.shape.mask == mask && p.shape.d == d) return p.shape;
   }
   return std::nullopt;
 }
 
-const Point* at(const Results& results, const std::string& name, const std::string& pass, bool causal, std::int64_t N,
-                std::int64_t d) {
+const Point* at(const Results& results, const std::string& name, const std::string& pass, const Mask& mask,
+                std::int64_t N, std::int64_t d) {
   for (const Point& p : results.points) {
     const Shape& s = p.shape;
-    if (p.name == name && p.backend == Backend::cuda && s.pass == pass && s.causal == causal && s.N == N && s.d == d)
+    if (p.name == name && p.backend == Backend::cuda && s.pass == pass && s.mask == mask && s.N == N && s.d == d)
       return &p;
   }
   return nullptr;
@@ -136,9 +135,9 @@ std::string speed_section(const Results& results) {
   std::string text;
   const std::vector<std::int64_t> lengths = results.lengths();
   for (const char* pass : {"forward", "backward"}) {
-    for (const bool causal : {false, true}) {
+    for (const auto& [mask_name, mask] : all_masks) {
       for (const std::int64_t d : results.head_dims()) {
-        const auto shape = some_shape(results, pass, causal, d);
+        const auto shape = some_shape(results, pass, mask, d);
         if (!shape) continue;
         std::vector<std::vector<std::string>> rows{{"TFLOP/s"}};
         for (const std::int64_t N : lengths) rows[0].push_back(fmt::format("N = {}", N));
@@ -146,14 +145,14 @@ std::string speed_section(const Results& results) {
           std::vector<std::string> row{name};
           bool any = false;
           for (const std::int64_t N : lengths) {
-            const Point* p = at(results, name, pass, causal, N, d);
+            const Point* p = at(results, name, pass, mask, N, d);
             any = any || p != nullptr;
             row.push_back(p == nullptr ? "" : p->times ? three_digits(flops_per_second(*p) / 1e12) : p->result);
           }
           if (any) rows.push_back(row);
         }
-        text += fmt::format("### {}{}, d = {}, B·N = {}, H = {}\n\n{}\n", pass, causal ? ", causal" : "", d,
-                            shape->B * shape->N, shape->H, markdown(rows));
+        text += fmt::format("### {}, d = {}, B·N = {}, H = {}\n\n{}\n", pass_text(pass, mask), d, shape->B * shape->N,
+                            shape->H, markdown(rows));
       }
     }
   }
@@ -176,12 +175,12 @@ std::string details_section(const Results& results) {
   }
   std::string text;
   for (const char* pass : {"forward", "backward"}) {
-    for (const bool causal : {false, true}) {
+    for (const auto& [mask_name, mask] : all_masks) {
       for (const std::int64_t d : results.head_dims()) {
         std::vector<std::vector<std::string>> rows{detail_header()};
-        const Point* fa2 = at(results, kFA2, pass, causal, N, d);
+        const Point* fa2 = at(results, kFA2, pass, mask, N, d);
         for (const std::string& name : all_names(results)) {
-          const Point* p = at(results, name, pass, causal, N, d);
+          const Point* p = at(results, name, pass, mask, N, d);
           if (p == nullptr) continue;
           if (!p->times) {
             rows.push_back({name, p->result, "", "", "", "", "", "", "", "", ""});
@@ -197,7 +196,7 @@ std::string details_section(const Results& results) {
                           p->extra_bytes ? bytes_text(*p->extra_bytes) : "-"});
         }
         if (rows.size() == 1) continue;
-        text += fmt::format("### {}{}, d = {}, N = {}\n\n{}\n", pass, causal ? ", causal" : "", d, N, markdown(rows));
+        text += fmt::format("### {}, d = {}, N = {}\n\n{}\n", pass_text(pass, mask), d, N, markdown(rows));
       }
     }
   }
@@ -216,7 +215,7 @@ std::string memory_section(const Results& results) {
       std::vector<std::string> row{name};
       bool any = false;
       for (const std::int64_t N : lengths) {
-        const Point* p = at(results, name, pass, false, N, d);
+        const Point* p = at(results, name, pass, Mask::none, N, d);
         any = any || p != nullptr;
         row.push_back(p == nullptr        ? ""
                       : p->result != "ok" ? p->result
@@ -226,19 +225,18 @@ std::string memory_section(const Results& results) {
       if (any) rows.push_back(row);
     }
     if (rows.size() == 1) continue;
-    const auto shape = some_shape(results, pass, false, d);
+    const auto shape = some_shape(results, pass, Mask::none, d);
     text +=
         fmt::format("### {}, d = {}, B·N = {}, H = {}\n\n{}\n", pass, d, shape->B * shape->N, shape->H, markdown(rows));
   }
   return text;
 }
 
-/// "forward, causal, over SDPA FlashAttention-2".
+/// "05_causal: forward, speed over that of SDPA FlashAttention-2".
 std::string goal_text(const book::Chapter& chapter, const book::Goal& goal) {
-  if (goal.over == book::Goal::kNotCausal)
+  if (goal.over == book::Goal::kUnmasked)
     return fmt::format("{}: {}, time without the mask over time with it", chapter.name(), chapter.pass);
-  return fmt::format("{}: {}{}, speed over that of {}", chapter.name(), chapter.pass, goal.causal ? ", causal" : "",
-                     goal.over);
+  return fmt::format("{}: {}, speed over that of {}", chapter.name(), pass_text(chapter.pass, goal.mask), goal.over);
 }
 
 /// The least of the speeds that a goal compares, and the N where it could be compared; none where nothing was timed.
@@ -248,12 +246,12 @@ struct Reached {
 };
 Reached reached_of(const Results& results, const book::Chapter& chapter, const book::Goal& goal) {
   Reached reached;
-  const bool itself = goal.over == book::Goal::kNotCausal;
+  const bool itself = goal.over == book::Goal::kUnmasked;
   for (const std::int64_t N : results.lengths()) {
     if (N < goal.least_N || (goal.most_N != 0 && N > goal.most_N)) continue;
-    const Point* stage = at(results, chapter.name(), chapter.pass, goal.causal, N, goal.d);
+    const Point* stage = at(results, chapter.name(), chapter.pass, goal.mask, N, goal.d);
     const Point* other =
-        at(results, itself ? chapter.name() : goal.over, chapter.pass, goal.causal && !itself, N, goal.d);
+        at(results, itself ? chapter.name() : goal.over, chapter.pass, itself ? Mask::none : goal.mask, N, goal.d);
     if (stage == nullptr || other == nullptr || !stage->times || !other->times) continue;
     const double speed = other->times->median / stage->times->median;
     reached.least = std::min(reached.least.value_or(speed), speed);
@@ -295,8 +293,8 @@ std::string profile_section(const Results& results) {
                                             ? fmt::format("{:.1f} %", value)
                                             : fmt::format("{:.4g}", value)});
     }
-    text += fmt::format("### {}, {}{}, d = {}, N = {}\n\n{}\n", p.name, p.shape.pass, p.shape.causal ? ", causal" : "",
-                        p.shape.d, p.shape.N, markdown(rows));
+    text += fmt::format("### {}, {}, d = {}, N = {}\n\n{}\n", p.name, pass_text(p.shape.pass, p.shape.mask), p.shape.d,
+                        p.shape.N, markdown(rows));
   }
   return text;
 }
@@ -320,7 +318,7 @@ std::string trimmed(std::string text) {
 std::string terminal_table(const Results& results) {
   // What a CPU does is small beside a GPU's.
   const double unit = results.on_gpu() ? 1e12 : 1e9;
-  std::vector<std::vector<std::string>> rows{{"stage", "on", "pass", "causal", "d", "N", "B*H", "time", "spread",
+  std::vector<std::vector<std::string>> rows{{"stage", "on", "pass", "mask", "d", "N", "B*H", "time", "spread",
                                               results.on_gpu() ? "TFLOP/s" : "GFLOP/s", "of peak", "of product", "GB/s",
                                               "of copy", "tokens/s", "extra memory", "requested"}};
   std::string messages;
@@ -329,7 +327,7 @@ std::string terminal_table(const Results& results) {
     std::vector<std::string> row{p.name,
                                  name(p.backend),
                                  s.pass,
-                                 s.causal ? "yes" : "no",
+                                 std::string(s.mask.name()),
                                  fmt::format("{}", s.d),
                                  fmt::format("{}", s.N),
                                  fmt::format("{}", s.B * s.H)};

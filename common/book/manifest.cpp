@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "common/book/files.hpp"
 #include "common/book/toml_table.hpp"
@@ -86,17 +87,25 @@ Exercise read_exercise(TomlTable table, const Chapter& chapter) {
   return exercise;
 }
 
+Mask read_mask(const TomlTable& table, std::string_view key, const std::string& name) {
+  const std::optional<Mask> mask = mask_named(name);
+  if (mask) return *mask;
+  std::vector<std::string_view> names;
+  for (const NamedMask& each : all_masks) names.push_back(each.name);
+  table.fail_at(key, fmt::format("\"{}\" is no mask; allowed: {}", name, fmt::join(names, ", ")));
+}
+
 Goal read_goal(TomlTable table) {
   Goal goal;
   goal.over = table.text("over");
-  goal.causal = table.flag("causal");
+  goal.mask = read_mask(table, "mask", table.text("mask"));
   goal.d = table.number("d", 1);
   goal.least_N = table.number("least_N", 1);
   if (table.has("most_N")) goal.most_N = table.number("most_N", goal.least_N);
   goal.must = table.positive("must");
   goal.hoped = table.positive("hoped");
-  if (goal.over == Goal::kNotCausal && !goal.causal)
-    table.fail_at("over", "over = \"not causal\" needs causal = true: it is the same stage without its mask");
+  if (goal.over == Goal::kUnmasked && goal.mask == Mask::none)
+    table.fail_at("over", "over = \"unmasked\" needs a mask: it is the same stage without it");
   table.reject_unknown();
   return goal;
 }
@@ -129,6 +138,13 @@ const Exercise* Chapter::find(std::string_view id) const {
 }
 bool Chapter::runs_on(Backend backend) const {
   return std::find(backends.begin(), backends.end(), backend) != backends.end();
+}
+bool Chapter::does(const Mask& mask) const {
+  return std::ranges::count(masks, mask) > 0;
+}
+std::string Chapter::does_not_do(const Setting& setting, Backend backend) const {
+  if (!does(setting.mask)) return std::string(setting.mask.name());
+  return setting.shape.H != setting.shape.Hkv && std::ranges::count(shared_heads, backend) == 0 ? "Hkv < H" : "";
 }
 std::string Chapter::element_on(Backend backend) const {
   return backend != Backend::cpu && element == "float32" ? "float16" : element;
@@ -202,7 +218,7 @@ Chapter load_chapter(const fs::path& manifest) {
   if (std::ranges::count(chapter.more_elements, chapter.element) > 0)
     table.fail_at("more_elements", fmt::format("\"{}\" is its element already", chapter.element));
   chapter.pass = table.choice("pass", {"forward", "backward"});
-  chapter.causal = table.flag("causal");
+  for (const std::string& mask : table.texts("masks")) chapter.masks.push_back(read_mask(table, "masks", mask));
   if (table.has("architecture")) {
     chapter.architecture = table.text("architecture");
     if (!is_one_gpu(chapter.architecture))
@@ -212,6 +228,10 @@ Chapter load_chapter(const fs::path& manifest) {
   }
   for (const std::string& backend : table.texts("backends", worker::backend_names()))
     chapter.backends.push_back(worker::backend_of(backend));
+  if (table.has("shared_heads")) {
+    for (const std::string& backend : table.texts("shared_heads", worker::backend_names()))
+      chapter.shared_heads.push_back(worker::backend_of(backend));
+  }
   chapter.files = table.texts("files");
   chapter.whole_tests = table.texts("whole_tests");
   if (table.has("given_tests")) chapter.given_tests = table.texts("given_tests", chapter.whole_tests);

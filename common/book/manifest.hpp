@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/attention/setting.hpp"
 #include "common/worker/backend.hpp"
 
 namespace workbook::book {
@@ -32,10 +33,10 @@ struct Exercise {
 
 /// How fast the chapter's stage should be, as its [[goal]] says: its speed over that of another, on one kind of shape.
 struct Goal {
-  static constexpr const char* kNotCausal = "not causal";
+  static constexpr const char* kUnmasked = "unmasked";
 
-  std::string over;  ///< a peer's name as `bench` prints it, another chapter's, or kNotCausal: itself without mask
-  bool causal = false;
+  std::string over;  ///< a peer's name as `bench` prints it, another chapter's, or kUnmasked: itself without mask
+  Mask mask;
   int d = 0;
   int least_N = 0;  ///< Nq = Nk, at least this long
   int most_N = 0;   ///< and at most; 0: any
@@ -50,7 +51,8 @@ struct Chapter {
   std::string element;  ///< type of Q, K, V, O on its first backend: "float32", "float16", "bfloat16", "float8"
   std::vector<std::string> more_elements;  ///< for which its kernels have a stage of the same pass beside that
   std::string pass;                        ///< what op "forward"/"backward" the chapter ends in: "forward", "backward"
-  bool causal = true;                      ///< whether the stage supports the causal mask
+  std::vector<Mask> masks;                 ///< that the stage serves
+  std::vector<Backend> shared_heads;       ///< where it serves heads of Q that share one of K and V
   std::string architecture;                ///< "sm_90a": the one that nvcc compiles it for; empty: any
   std::vector<Backend> backends;   ///< the CPU, or the simulator and the GPU, or all: exercises run on the first
   std::vector<std::string> files;  ///< the exercise's source files, given headers included, relative to the folder
@@ -63,6 +65,9 @@ struct Chapter {
   std::string name() const;  ///< "01_naive_attention", also the folder's name
   const Exercise* find(std::string_view id) const;
   bool runs_on(Backend backend) const;
+  /// What of the problem its stage does not serve: its mask, or "Hkv < H"; empty if it serves it.
+  std::string does_not_do(const Setting& setting, Backend backend) const;
+  bool does(const Mask& mask) const;
   /// Type of Q, K, V, O on one of its backends: a chapter of the CPU whose kernels are given takes float16 in those.
   std::string element_on(Backend backend) const;
   /// Whether it has a stage for this element there.

@@ -22,6 +22,7 @@ using bench::Results;
 using nlohmann::json;
 
 struct BenchOptions : bench::MeasureRequest {
+  std::string causal = "both";   ///< or "yes", "no"
   std::vector<std::string> set;  ///< "deterministic=1": numbers, as they are given
   std::string out;               ///< a folder; empty: bench/ in the build folder
   std::string from;              ///< a results.json to show again, in place of measuring
@@ -211,6 +212,7 @@ Runner declare_bench(Options& options) {
   return [given](Session& session) {
     given->libraries = library_files(*given);
     given->numbers = numbers_set(given->set);
+    if (given->causal != "both") given->masks = {given->causal == "yes"};
     return bench(session, *given);
   };
 }

@@ -24,12 +24,12 @@ std::string detail(const GateResult& result) {
   return result.skipped() ? "skipped: " + result.findings.skip_reason : result.findings.detail;
 }
 
-/// Where a gate's results came from; empty where it runs no trees.
+/// Where a gate's results came from; empty where it keeps none.
 std::string kept(const GateResult& result) {
   const gates::Findings& findings = result.findings;
   if (findings.trees == 0) return "";
   const std::string in_full = findings.in_full == 0 ? "" : fmt::format(", {} built twice", findings.in_full);
-  return fmt::format("({} of {} trees kept{}) ", findings.kept, findings.trees, in_full);
+  return fmt::format("({} of {} results kept{}) ", findings.kept, findings.trees, in_full);
 }
 
 void print_gate(const Session& session, const GateResult& result) {

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <memory>
 #include <vector>
 
 #include "common/attention/element.hpp"
@@ -68,11 +69,14 @@ Problem problem_from_files(const ProblemOptions& options) {
                q[axis], sizes(problem.K), sizes(problem.Q));
   };
   same("batch", 0);
-  same("head count", 1);  // until the chapter on grouped queries
+  if (q[1] % k[1] != 0) {
+    fail_input("--k {}: head count {} does not fit Q's {}; allowed: a number that divides it ({} beside Q's {})",
+               options.k, k[1], q[1], sizes(problem.K), sizes(problem.Q));
+  }
   same("head_dim", 3);
   problem.shape = {q[0], q[1], k[1], q[2], k[2], q[3]};
   check(problem.shape, true);
-  problem.causal = options.causal;
+  problem.mask = options.mask;
   problem.scale = options.scale_given ? float(options.scale) : default_scale(problem.shape.d);
   return problem;
 }
@@ -91,7 +95,7 @@ Problem problem_from_text(const Session& session, const ProblemOptions& options)
   const Shape shape{1, options.heads, options.heads, options.seq, options.seq, options.head_dim};
   check(shape);
   // In fp16 numbers, so that every stage is given the same ones.
-  return rounded_to(embed_text(text, shape, options.causal,
+  return rounded_to(embed_text(text, shape, options.mask,
                                options.scale_given ? float(options.scale) : default_scale(shape.d), options.seed),
                     "float16");
 }
@@ -167,7 +171,8 @@ nlohmann::json input_json(const Problem& problem, const ProblemOptions& options)
                        {"Nq", s.Nq},
                        {"Nk", s.Nk},
                        {"d", s.d},
-                       {"causal", problem.causal},
+                       {"mask", problem.mask.name()},
+                       {"causal", problem.causal()},
                        {"scale", number_json(problem.scale)}};
   input["seed"] = options.q.empty() ? nlohmann::json(options.seed) : nlohmann::json(nullptr);
   return input;
@@ -175,11 +180,12 @@ nlohmann::json input_json(const Problem& problem, const ProblemOptions& options)
 
 std::string input_text(const Problem& problem, const ProblemOptions& options) {
   const Shape& s = problem.shape;
-  return fmt::format("Attention over {}: B={}, H={}, Nq={}, Nk={}, d={}, {}, scale {:.6g}",
+  return fmt::format("Attention over {}: B={}, H={}{}, Nq={}, Nk={}, d={}, {}, scale {:.6g}",
                      !options.q.empty()     ? options.q
                      : options.text.empty() ? "the book's own text"
                                             : options.text,
-                     s.B, s.H, s.Nq, s.Nk, s.d, problem.causal ? "causal" : "not causal", problem.scale);
+                     s.B, s.H, s.H == s.Hkv ? "" : fmt::format(", Hkv={}", s.Hkv), s.Nq, s.Nk, s.d, problem.mask.text(),
+                     problem.scale);
 }
 
 void require_writable(const char* flag, const std::string& path) {
@@ -207,7 +213,14 @@ std::function<void()> declare_problem(Options& options, ProblemOptions& given) {
   const Option head_dim = options.option("--head-dim", given.head_dim, "Head dimension d: 32, 64 or 128")
                               .allow(one_of({"32", "64", "128"}, "32, 64 or 128"))
                               .show_default();
-  options.flag("--causal", given.causal, "Causal mask, bottom-right aligned");
+  std::vector<std::string> masks;
+  for (const NamedMask& each : all_masks) masks.emplace_back(each.name);
+  const auto mask = std::make_shared<std::string>("none");
+  options.option("--mask", *mask, "Which keys a query sees")
+      .allow(one_of(masks, fmt::format("{}", fmt::join(masks, ", "))))
+      .show_default();
+  const auto causal = std::make_shared<bool>(false);
+  options.flag("--causal", *causal, "Causal mask, bottom-right aligned: --mask causal").excludes({"--mask"});
   const Option scale = options.option("--scale", given.scale, "Scale of QKᵀ (default 1/√d)")
                            .allow(number(std::numeric_limits<float>::min(), std::numeric_limits<float>::max(),
                                          "a positive number that a float can hold"));
@@ -215,7 +228,8 @@ std::function<void()> declare_problem(Options& options, ProblemOptions& given) {
   options.option("--q", given.q, "Q as .npy, (B, H, Nq, d) or (H, Nq, d)").allow(a_file);
   options.option("--k", given.k, "K as .npy").allow(a_file);
   options.option("--v", given.v, "V as .npy").allow(a_file);
-  return [&given, seq, heads, head_dim, scale] {
+  return [&given, seq, heads, head_dim, scale, mask, causal] {
+    given.mask = *causal ? Mask::causal : mask_named(*mask).value();
     given.shape_given = seq.given() || heads.given() || head_dim.given();
     given.scale_given = scale.given();
   };

@@ -20,7 +20,7 @@ struct ProblemOptions {
   std::string q, k, v;  ///< .npy files
   std::int64_t seq = 1024, heads = 4, head_dim = 64;
   bool shape_given = false;  ///< --seq, --heads or --head-dim was given
-  bool causal = false;
+  Mask mask;
   double scale = 0;  ///< 0: 1/√d
   bool scale_given = false;
   std::uint64_t seed = 1;

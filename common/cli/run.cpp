@@ -145,7 +145,7 @@ int run(const Session& session, const RunOptions& options) {
   }
 
   const auto any = [&](auto condition) { return std::any_of(result.rows.begin(), result.rows.end(), condition); };
-  // A stage that says beforehand that it cannot (memory, causal) is no failure, as long as another one ran.
+  // A stage that says beforehand that it cannot (memory, a mask) is no failure, as long as another one ran.
   if (any([](const StageRow& r) { return !r.ran() && r.supported && r.result != "refused"; })) return kTestFailed;
   if (any([](const StageRow& r) { return r.result == "failed"; })) return kTestFailed;
   return any([](const StageRow& r) { return r.ran(); }) ? kDone : kEnvironment;

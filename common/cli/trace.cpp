@@ -99,27 +99,28 @@ std::string title_of(const Chapter& chapter, const judge::Tree& tree) {
 struct Other {
   const Chapter* chapter;
   judge::Tree tree;
-  bool causal;
+  Mask mask;
 };
 Other other_of(const Session& session, const Chapter& chapter, const judge::Tree& tree, const TraceOptions& options) {
   if (options.beside == "causal") {
-    if (!chapter.causal)
+    if (!chapter.does(Mask::causal))
       fail_input("--beside causal: chapter {} has no causal mask; allowed: a chapter", chapter.number);
-    return {&chapter, tree, !options.causal};
+    return {&chapter, tree, options.mask == Mask::causal ? Mask::none : Mask::causal};
   }
   const Chapter& other = options.beside == "book" ? chapter : kernel_chapter(session, options.beside);
   if (other.pass != chapter.pass) {
     fail_input("--beside {}: chapter {} is for the {} pass, chapter {} for the {} pass; allowed: chapters of one pass",
                options.beside, other.number, other.pass, chapter.number, chapter.pass);
   }
-  if (options.causal && !other.causal) {
-    fail_input("--beside {}: chapter {} has no causal mask; allowed: leave out --causal", options.beside, other.number);
+  if (!other.does(options.mask)) {
+    fail_input("--beside {}: chapter {} has no {} mask; allowed: leave out --{}", options.beside, other.number,
+               options.mask.name(), options.mask.name());
   }
   const bool book = options.beside == "book" || options.solutions;
   if (book && !session.book.has_solutions(other)) {
     fail_input("--beside {}: there is no solution of chapter {} here", options.beside, other.number);
   }
-  return {&other, book ? solutions_tree(session, other) : readers_tree(session, other), options.causal};
+  return {&other, book ? solutions_tree(session, other) : readers_tree(session, other), options.mask};
 }
 
 /// The page, with what --beside names. Says on stderr what cannot be shown.
@@ -131,9 +132,9 @@ void write_page(const Session& session, const Chapter& chapter, const judge::Tre
   if (!options.beside.empty()) {
     const Other other = other_of(session, chapter, tree, options);
     Problem same = problem;
-    same.causal = other.causal;
+    same.mask = other.mask;
     TraceOptions with = options;
-    with.causal = other.causal;
+    with.mask = other.mask;
     judge::TraceRequest request;
     request.seed = options.seed;
     if (other.chapter == &chapter) request.operation = options.operation;
@@ -170,8 +171,8 @@ int trace(const Session& session, const TraceOptions& options) {
     fail_input("--element {}: chapter {} has no kernels for it; allowed: {}", options.element, chapter.number,
                fmt::join(elements_of(chapter), ", "));
   }
-  if (options.causal && !chapter.causal) {
-    fail_input("--causal: chapter {} has no causal mask; allowed: leave it out", chapter.number);
+  if (!chapter.does(options.mask)) {
+    fail_input("--{0}: chapter {1} has no {0} mask; allowed: leave it out", options.mask.name(), chapter.number);
   }
   if (options.solutions && !session.book.has_solutions(chapter)) {
     fail_input("--solutions: there is no solution of chapter {} here; allowed: your own code", chapter.number);
@@ -181,6 +182,9 @@ int trace(const Session& session, const TraceOptions& options) {
   require_counts(session);
   const Problem problem = make_problem(session, options);
   check(problem.shape);
+  if (const std::string what = chapter.does_not_do(problem, Backend::sim); !what.empty())
+    fail_input("--k: chapter {} does not do {} on the simulator; allowed: as many heads as --q has", chapter.number,
+               what);
   const judge::Tree tree = options.solutions ? solutions_tree(session, chapter) : readers_tree(session, chapter);
 
   if (!options.beside.empty()) other_of(session, chapter, tree, options);  // says what is wrong before anything runs

@@ -70,7 +70,8 @@ void give_back(const Arguments& call, const char* name, const DeviceArray<Elemen
 /// What one forward call takes and gives. Element is half or __nv_bfloat16.
 template <class Element>
 struct ForwardTensors {
-  ForwardTensors(const Shape& shape, bool, std::uint64_t seed)
+  ForwardTensors(const Setting& setting, std::uint64_t seed) : ForwardTensors(setting.shape, seed) {}
+  ForwardTensors(const Shape& shape, std::uint64_t seed)
       : Q("Q", std::size_t(shape.q_size())),
         K("K", std::size_t(shape.kv_size())),
         V("V", std::size_t(shape.kv_size())),
@@ -83,8 +84,8 @@ struct ForwardTensors {
   static std::size_t bytes(const Shape& shape) {
     return sizeof(Element) * std::size_t(2 * shape.q_size() + 2 * shape.kv_size());
   }
-  /// Of the last head: the last `rows` rows of Q, O (rows, d) and lse (rows), and all of K and V (Nk, d). The causal
-  /// mask is aligned to the last query, so these queries are an attention problem of their own.
+  /// Of the last head: the last `rows` rows of Q, O (rows, d) and lse (rows), and all of K and V (Nk, d). Masks are
+  /// aligned to the last query, so these queries are an attention problem of their own.
   void give_back(const Arguments& call, std::int64_t rows) const {
     const Shape s = call.shape();
     bench_detail::give_back(call, "Q", Q, s.Nq, s.d, s.Nq - rows, rows);
@@ -105,7 +106,8 @@ struct ForwardTensors {
 /// and O, the mean of n values, has the size 1/√n. To a backward pass both are just inputs.
 template <class Element, class Gradient = Element>
 struct BackwardTensors {
-  BackwardTensors(const Shape& shape, bool causal, std::uint64_t seed)
+  BackwardTensors(const Setting& setting, std::uint64_t seed) : BackwardTensors(setting.shape, setting.mask, seed) {}
+  BackwardTensors(const Shape& shape, const Mask& mask, std::uint64_t seed)
       : Q("Q", std::size_t(shape.q_size())),
         K("K", std::size_t(shape.kv_size())),
         V("V", std::size_t(shape.kv_size())),
@@ -122,7 +124,7 @@ struct BackwardTensors {
     bench_detail::fill(dO, seed + 4, 1);
     std::vector<float> values(lse.size());
     for (std::size_t i = 0; i < values.size(); ++i) {
-      const std::int64_t keys = visible_keys(std::int64_t(i) % shape.Nq, shape.Nq, shape.Nk, causal);
+      const std::int64_t keys = mask.count(shape, std::int64_t(i));
       values[i] = keys == 0 ? -INFINITY : std::log(float(keys)) + 0.5f;
     }
     lse.upload(std::span<const float>(values));

@@ -2,7 +2,7 @@
 // nothing of CUDA's headers.
 #pragma once
 
-#include "common/attention/shape.hpp"
+#include "common/attention/setting.hpp"
 
 namespace workbook::cuda {
 
@@ -18,24 +18,18 @@ struct GradientTiles {
   friend bool operator==(const GradientTiles&, const GradientTiles&) = default;
 };
 
-/// Tensors of a forward pass in device memory, as workbook::Shape describes them, 16-byte aligned. Element is half or
-/// __nv_bfloat16.
+/// A forward pass with its tensors in device memory, as workbook::Shape describes them, 16-byte aligned. Element is
+/// half or __nv_bfloat16.
 template <class Element>
-struct ForwardCall {
-  Shape shape;
-  float scale;  ///< multiplies QKᵀ, of any sign; usually 1/√d
-  bool causal;  ///< query i sees the keys j <= i + (Nk - Nq); otherwise all
+struct ForwardCall : Setting {
   const Element *Q, *K, *V;
   Element* O;
   float* lse;
 };
 
-/// Tensors of a backward pass, likewise. Gradient is Element or float.
+/// A backward pass, likewise. Gradient is Element or float.
 template <class Element, class Gradient = Element>
-struct BackwardCall {
-  Shape shape;
-  float scale;
-  bool causal;
+struct BackwardCall : Setting {
   const Element *Q, *K, *V, *O, *dO;
   const float* lse;        ///< (B, H, Nq), of the forward pass: natural logarithm, -inf in fully masked rows
   Gradient *dQ, *dK, *dV;  ///< as Q, K and V

@@ -5,7 +5,7 @@
 // From it come, without further code, its operation and "describe".
 #pragma once
 
-#include "common/attention/shape.hpp"
+#include "common/attention/setting.hpp"
 #include "common/cuda/description.hpp"
 
 namespace workbook::cuda {
@@ -13,14 +13,14 @@ namespace workbook::cuda {
 /// A forward pass in float. tiles: what a call has that names none; it may name any. None: the stage has no tiles.
 struct CpuForwardStage {
   Tiles tiles = {};
-  bool causal = true;
+  Served serves = {};
   void (*compute)(const AttentionCall& call, const Tiles& tiles) = nullptr;
 };
 
 /// A backward pass in float.
 struct CpuBackwardStage {
   const char* operation = "backward";
-  bool causal = true;
+  Served serves = {};
   void (*compute)(const GradientCall& call) = nullptr;
 };
 
@@ -31,7 +31,7 @@ class CpuStage {
     Description description;
     description.pass = description.operation = "forward";
     description.element = "float32";
-    description.causal = stage.causal;
+    description.serves = stage.serves;
     description.any_sizes = true;
     if (stage.tiles != Tiles{}) description.sizes = {{stage.tiles.Br, stage.tiles.Bc, stage.tiles.warps}};
     // The numbers and arrays of Arguments::attention_call(), and Br, Bc.
@@ -48,7 +48,7 @@ class CpuStage {
     description.pass = "backward";
     description.operation = stage.operation;
     description.element = "float32";
-    description.causal = stage.causal;
+    description.serves = stage.serves;
     // The numbers and arrays of Arguments::gradient_call().
     const auto run = [=](const Arguments& call) {
       chosen_variant(description, call);

@@ -96,21 +96,21 @@ void require_room(const Description& stage, const Arguments& call, int d) {
                               }));
 }
 
-/// What every stage's call may have beside sizes and variants: see stage.hpp, timing.hpp and worker_device.cpp.
-constexpr const char* kNumbers[] = {"B",        "H",         "Hkv",          "Nq",         "Nk",
-                                    "d",        "scale",     "causal",       "unobserved", "float_gradients",
-                                    "workers",  "lane_seed", "shared_limit", "trace",      "budget",
-                                    "backward", "rows",      "profile"};
+/// What every stage's call may have beside its setting, sizes and variants: see stage.hpp, timing.hpp and
+/// worker_device.cpp.
+constexpr const char* kNumbers[] = {"unobserved", "float_gradients", "workers",  "lane_seed", "shared_limit",
+                                    "trace",      "budget",          "backward", "rows",      "profile"};
 
 void require_known_numbers(const Description& stage, const Arguments& call) {
   std::vector<std::string> own(stage.size_names.begin(), stage.size_names.end());
   for (const Description::Variant& variant : stage.variants) {
     if (std::find(own.begin(), own.end(), variant.number) == own.end()) own.push_back(variant.number);
   }
+  std::vector<std::string> known(own);
+  known.insert(known.end(), std::begin(kNumbers), std::end(kNumbers));
+  for_numbers(Setting(), [&](std::string_view name, auto) { known.emplace_back(name); });
   for (const std::string& name : call.names()) {
-    const bool known = std::find(std::begin(kNumbers), std::end(kNumbers), name) != std::end(kNumbers) ||
-                       std::find(own.begin(), own.end(), name) != own.end();
-    if (!known)
+    if (std::find(known.begin(), known.end(), name) == known.end())
       throw std::invalid_argument(name + " = " + std::to_string(call.integer(name)) +
                                   ": this stage has no such number; allowed are " +
                                   list(own, [](const std::string& each) { return each; }));
@@ -128,6 +128,24 @@ Sizes any_sizes(const Description& stage, const Arguments& call) {
     sizes[i] = int(value);
   }
   return sizes;
+}
+
+std::vector<std::string> mask_names(const Description& stage) {
+  std::vector<std::string> names;
+  for (const Mask& mask : stage.serves.masks) names.emplace_back(mask.name());
+  return names;
+}
+
+void require_served(const Description& stage, const Setting& setting) {
+  const std::vector<Mask>& masks = stage.serves.masks;
+  if (std::find(masks.begin(), masks.end(), setting.mask) == masks.end())
+    throw std::invalid_argument("mask = " + std::string(setting.mask.name()) +
+                                ": this stage does not have it; allowed: " +
+                                list(mask_names(stage), [](const std::string& each) { return each; }));
+  const auto [B, H, Hkv, Nq, Nk, d] = setting.shape;
+  if (H != Hkv && !stage.serves.shared_heads)
+    throw std::invalid_argument("Hkv = " + std::to_string(Hkv) + ", H = " + std::to_string(H) +
+                                ": in this stage no heads share K and V; allowed: Hkv = H");
 }
 
 // --- describe --------------------------------------------------------------------------------------------------------
@@ -177,7 +195,8 @@ json stage_json(const Description& stage, const Arguments& call) {
           {"operation", stage.operation},
           {"element", stage.element},
           {"float_gradients", stage.float_gradients},
-          {"causal", stage.causal},
+          {"masks", mask_names(stage)},
+          {"shared_heads", stage.serves.shared_heads},
           {"head_dims", stage.head_dims.empty() ? json(nullptr) : json(stage.head_dims)},
           {"tiles", sizes_json(stage, call)},
           {"any_tiles", stage.any_sizes},
@@ -194,10 +213,11 @@ json stage_json(const Description& stage, const Arguments& call) {
 
 // With the numbers of Arguments::shape(): extra memory for that shape -> text, as JSON:
 //   {"stages": [{"pass": "forward", "operation": "forward", "element": "float16", "float_gradients": false,
-//      "causal": true, "head_dims": [32, 64, 128] or null, "any_tiles": false, "rows_per_warp": 32, "slack": 5.5,
-//      "compute": 80, "compute_only": false, "runs_here": true, "warps_split_keys": false, "extra": [{"name": "S",
-//      "element_bytes": 4, "bytes": 4096}], "tiles": [{"d": 64, "default": true, "Br": 128, "Bc": 64, "warps": 4,
-//      "shared_bytes": …, "keys_per_step": 32}], "variants": [{"number": "kernel", "value": 1, … as a stage}]}],
+//      "masks": ["none", …], "shared_heads": false, "head_dims": [32, 64, 128] or null, "any_tiles": false,
+//      "rows_per_warp": 32, "slack": 5.5, "compute": 80, "compute_only": false, "runs_here": true, "warps_split_keys":
+//      false, "extra": [{"name": "S", "element_bytes": 4, "bytes": 4096}], "tiles": [{"d": 64, "default": true, "Br":
+//      128, "Bc": 64, "warps": 4, "shared_bytes": …, "keys_per_step": 32}], "variants": [{"number": "kernel", "value":
+//      1, … as a stage}]}],
 //    "operations": ["forward", …]}
 // A tile's "d" is null where any will do; its names are "owned", "passing", "warps" in a backward pass.
 void describe(const Arguments& call) {
@@ -274,8 +294,7 @@ Sizes chosen_sizes(const Description& stage, const Arguments& call) {
   if (!dims.empty() && std::find(dims.begin(), dims.end(), d) == dims.end())
     throw std::invalid_argument("d = " + std::to_string(d) + " is not supported; allowed are " +
                                 list(dims, [](int each) { return std::to_string(each); }));
-  if (!stage.causal && call.flag("causal"))
-    throw std::invalid_argument("causal = 1: this stage has no causal mask; allowed is 0");
+  require_served(stage, call.setting());
   if (stage.device_compute) require_compute(stage.device_compute(), stage.compute, stage.compute_only);
   if (stage.sizes.empty()) return {};
   if (stage.any_sizes) return any_sizes(stage, call);

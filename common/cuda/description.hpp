@@ -27,6 +27,13 @@ ScratchArray scratch(const char* name, std::function<std::size_t(const Shape&)> 
   return {name, sizeof(T), std::move(size)};
 }
 
+/// Which problems a stage serves, beside its head dimensions: masks, and whether several heads of Q may share one of K
+/// and V (Hkv < H).
+struct Served {
+  std::vector<Mask> masks = {Mask::none, Mask::causal};
+  bool shared_heads = false;
+};
+
 /// Unavailable if a device of compute capability `device` has not what kernels want that need `compute`, or `only`
 /// that: 90 is 9.0.
 void require_compute(int device, int compute, bool only);
@@ -48,7 +55,7 @@ struct Description {
   std::string operation;  ///< its name as an operation
   std::string element;    ///< of Q, K, V, O: "float32", "float16", "bfloat16", "float8"
   bool float_gradients = false;
-  bool causal = true;
+  Served serves;
   std::vector<int> head_dims;  ///< none: any
   std::array<const char*, 3> size_names{"Br", "Bc", "warps"};
   std::vector<Sizes> sizes;  ///< the first that is built for d and fits the device is the default
@@ -80,7 +87,8 @@ int chosen_variant(const Description& stage, const Arguments& call);
 
 /// The sizes that a call asks for by their names: the first that are built for its d, have what the call gives, and fit
 /// the device's shared memory, or the number "shared_limit" of the call. std::invalid_argument, naming argument, value
-/// and what is allowed, if there are none such, and for a d or a mask that the stage does not do.
+/// and what is allowed, if there are none such, and for a d, a mask or heads that the stage does
+/// not serve.
 Sizes chosen_sizes(const Description& stage, const Arguments& call);
 
 /// A stage with what its operations do. bench: see timing.hpp; blocks: what each block of a forward pass did. Either

@@ -1,5 +1,4 @@
-// One forward pass as an operation beside a chapter's stage: a kernel that takes one head dimension, and the causal
-// mask or none.
+// One forward pass as an operation beside a chapter's stage: a kernel that takes one head dimension and one mask.
 #pragma once
 
 #include <stdexcept>
@@ -13,15 +12,15 @@ namespace workbook::cuda {
 
 /// Q, K, V, 16-bit codes -> O, codes, and lse, by `start`. std::invalid_argument for another head dimension or mask.
 template <class Element>
-void run_forward(const Arguments& call, int d, bool causal, void (*start)(const ForwardCall<Element>&)) {
-  const Shape shape = call.shape();
-  const bool given_causal = call.integer("causal", 0) != 0;
-  if (shape.d != d || given_causal != causal)
-    throw std::invalid_argument("d=" + std::to_string(shape.d) + ", causal=" + (given_causal ? "yes" : "no") +
-                                ": this kernel takes d = " + std::to_string(d) + " and " +
-                                (causal ? "the causal mask" : "no causal mask"));
+void run_forward(const Arguments& call, int d, const Mask& mask, void (*start)(const ForwardCall<Element>&)) {
+  const Setting setting = call.setting();
+  const auto text = [](std::int64_t head_dim, const Mask& which) {
+    return "d = " + std::to_string(head_dim) + ", mask = " + std::string(which.name());
+  };
+  if (setting.shape.d != d || setting.mask != mask)
+    throw std::invalid_argument(text(setting.shape.d, setting.mask) + ": this kernel takes " + text(d, mask));
   AttentionTensors<Element> t(call);
-  start({shape, float(call.number("scale")), causal, t.Q.data(), t.K.data(), t.V.data(), t.O.data(), t.lse.data()});
+  start({setting, t.Q.data(), t.K.data(), t.V.data(), t.O.data(), t.lse.data()});
   t.download(call);
 }
 

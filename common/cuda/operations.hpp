@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/attention/shape.hpp"
+#include "common/attention/setting.hpp"
 
 namespace workbook::cuda {
 
@@ -46,18 +46,23 @@ class Arguments {
   std::span<const float> input(std::string_view name) const { return array<float>(name); }
   std::span<float> output(std::string_view name) const { return array<float>(name); }
 
-  /// Numbers B, H, Hkv, Nq, Nk, d as a shape; with scale, causal and the arrays Q, K, V, O, lse as a call.
+  /// The numbers of a shape, and of a setting (for_numbers).
   Shape shape() const {
-    return {integer("B"), integer("H"), integer("Hkv"), integer("Nq"), integer("Nk"), integer("d")};
+    Shape shape;
+    for_shape_numbers(shape, [&](std::string_view name, std::int64_t& value) { value = integer(name); });
+    return shape;
   }
+  Setting setting() const {
+    return setting_from([&](std::string_view name) { return number(name); });
+  }
+  /// A setting and the arrays Q, K, V, O, lse.
   AttentionCall attention_call() const {
-    return {shape(),     float(number("scale")), flag("causal"), input("Q"), input("K"), input("V"),
-            output("O"), output("lse")};
+    return {setting(), input("Q"), input("K"), input("V"), output("O"), output("lse")};
   }
   /// The same with arrays Q, K, V, O, dO, lse and dQ, dK, dV.
   GradientCall gradient_call() const {
-    return {shape(),     float(number("scale")), flag("causal"), input("Q"),   input("K"),  input("V"), input("O"),
-            input("dO"), input("lse"),           output("dQ"),   output("dK"), output("dV")};
+    return {setting(),   input("Q"),   input("K"),   input("V"),   input("O"),
+            input("dO"), input("lse"), output("dQ"), output("dK"), output("dV")};
   }
 
  private:

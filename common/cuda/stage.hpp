@@ -64,7 +64,7 @@ struct ForwardStage {
   int (*keys_per_step)(int d, const Tiles& tiles) = nullptr;
   float slack = 0;                ///< m moves only if a score exceeds it by more (natural units)
   bool warps_split_keys = false;  ///< each warp has its own keys of a tile
-  bool causal = true;
+  Served serves = {};
   std::vector<ScratchArray> extra = {};
   std::vector<Variant<ForwardStage>> variants = {};
   void (*launch)(const ForwardCall<Element>& call, const Tiles& tiles, const ExtraMemory& extra) = nullptr;
@@ -77,7 +77,7 @@ struct BackwardStage {
   std::size_t (*shared_bytes)(int d, const GradientTiles& tiles) = nullptr;
   int compute = 0;
   bool compute_only = false;
-  bool causal = true;
+  Served serves = {};
   std::vector<ScratchArray> extra = {};
   std::vector<Variant<BackwardStage>> variants = {};
   void (*launch)(const BackwardCall<Element>& call, const GradientTiles& tiles, const ExtraMemory& extra) = nullptr;
@@ -104,7 +104,7 @@ Description description_of(const BackwardStage<Element>& stage);
 template <class Tiles, class Stage>
 Description common_description(const Stage& stage) {
   Description description;
-  description.causal = stage.causal;
+  description.serves = stage.serves;
   description.head_dims = stage.head_dims;
   for (const Tiles& tiles : stage.tiles) description.sizes.push_back(sizes_of(tiles));
   if (stage.shared_bytes != nullptr) {
@@ -169,21 +169,15 @@ Chosen<Stage, Tiles> chosen(const Described<Stage>& of, const Arguments& call) {
 
 template <class Element, class Tensors>
 ForwardCall<Element> forward_call(const Arguments& call, Tensors& t) {
-  return {
-      call.shape(), float(call.number("scale")), call.flag("causal"), t.Q.data(), t.K.data(), t.V.data(), t.O.data(),
-      t.lse.data()};
+  return {call.setting(), t.Q.data(), t.K.data(), t.V.data(), t.O.data(), t.lse.data()};
 }
 template <class Element, class Gradient, class Tensors>
 BackwardCall<Element, Gradient> backward_call(const Arguments& call, Tensors& t) {
-  return {call.shape(),        float(call.number("scale")),
-          call.flag("causal"), t.Q.data(),
-          t.K.data(),          t.V.data(),
-          t.O.data(),          t.dO.data(),
-          t.lse.data(),        t.dQ.data(),
-          t.dK.data(),         t.dV.data()};
+  return {call.setting(), t.Q.data(),   t.K.data(),  t.V.data(),  t.O.data(),
+          t.dO.data(),    t.lse.data(), t.dQ.data(), t.dK.data(), t.dV.data()};
 }
 
-/// The numbers of Arguments::shape(), scale, causal; Br, Bc and warps; a variant's number; unobserved; shared_limit.
+/// The numbers of Arguments::setting(); Br, Bc and warps; a variant's number; unobserved; shared_limit.
 /// Q, K, V as 16-bit codes, which may go on behind the last row -> O as codes, lse.
 template <class Element>
 Tiles run_forward(const Described<ForwardStage<Element>>& stage, const Arguments& call) {
@@ -220,8 +214,8 @@ class TimedOn final : public TimedStage {
   TimedOn(const std::vector<ScratchArray>& extra, Launch launch) : arrays_(extra), launch_(launch) {}
 
   std::size_t set_bytes(const Shape& shape) const override { return Tensors::bytes(shape); }
-  void add_set(const Shape& shape, bool causal, std::uint64_t seed) override {
-    sets_.push_back(std::make_unique<Tensors>(shape, causal, seed));
+  void add_set(const Setting& setting, std::uint64_t seed) override {
+    sets_.push_back(std::make_unique<Tensors>(setting, seed));
   }
   void prepare(const Shape& shape) override { extra_ = std::make_unique<ExtraMemory>(arrays_, shape); }
   void launch(std::size_t set) override { launch_(*sets_[set], *extra_); }

@@ -42,10 +42,11 @@ void time_calls(const Arguments& call, const std::function<void(int)>& work) {
 }
 
 void time_stage(const Arguments& call, TimedStage& stage) {
-  const Shape shape = call.shape();
+  const Setting setting = call.setting();
+  const Shape& shape = setting.shape;
   const std::size_t together = 2 * l2_bytes(), each = stage.set_bytes(shape);
   const std::size_t sets = together == 0 ? 1 : std::max<std::size_t>(2, (together + each - 1) / each);
-  for (std::size_t i = 0; i < sets; ++i) stage.add_set(shape, call.flag("causal"), 16 * i + 1);
+  for (std::size_t i = 0; i < sets; ++i) stage.add_set(setting, 16 * i + 1);
   synchronize();
   begin_chapter();
   stage.prepare(shape);

@@ -34,7 +34,7 @@ class TimedStage {
   /// Bytes of one set.
   virtual std::size_t set_bytes(const Shape& shape) const = 0;
   /// Makes one set more.
-  virtual void add_set(const Shape& shape, bool causal, std::uint64_t seed) = 0;
+  virtual void add_set(const Setting& setting, std::uint64_t seed) = 0;
   /// The sets are made: what is allocated from here on is the stage's.
   virtual void prepare(const Shape& shape) = 0;
   /// The stage on one set, without waiting for it.
@@ -43,7 +43,7 @@ class TimedStage {
   virtual void give_back(const Arguments& call, std::int64_t rows) const = 0;
 };
 
-/// Times a stage. The call has the numbers of Arguments::shape(), scale, causal, and
+/// Times a stage. The call has the numbers of Arguments::setting(), and
 ///   budget    seconds that the timed calls may take together; there are at least 3 of them (default 0.2)
 ///   rows      how many rows of the last head are given back for a check (default 0: none)
 ///   profile   1: no timing, one call is made under the profiler's eyes

@@ -225,8 +225,11 @@ void check_one_wrong(Inspection& inspection, Findings& findings) {
           write_variant(workspace, *chapter, "mutants/" + first->id, book::apply(workspace.book, *chapter, *first)));
       variants.back().tree.first_element_only = true;
       variants.back().request.time_limit = 2;
-      variants.back().request.groups = {judge::kWhole};  // the gate "mutants" runs the exercise's own
       variants.back().request.until_failure = true;
+      if (stands_apart(workspace, *chapter, exercise))
+        variants.back().request.only = first->test;  // the whole chapter's all pass, and say nothing of it
+      else
+        variants.back().request.groups = {judge::kWhole};  // the gate "mutants" runs the exercise's own
     }
   }
   note_instances(inspection, all_tests);

@@ -15,7 +15,7 @@ namespace {
 using judge::ChapterRun, judge::Plan, judge::Workspace;
 using nlohmann::json;
 
-constexpr int kFormat = 2;  ///< changes with what an entry holds, and with what a key leaves out
+constexpr int kFormat = 3;  ///< changes with what an entry holds, and with what a key leaves out
 
 /// A path, or words with one in them, as any clone has it.
 std::string anywhere(const Workspace& workspace, std::string text) {
@@ -133,8 +133,8 @@ ChapterRun run_from_json(const json& document, const Plan& plan) {
   return run;
 }
 
-/// The run that an entry holds, if it is whole, is for this key, and nothing that was compiled for it has changed.
-std::optional<ChapterRun> run_of(const fs::path& entry, const std::string& key, const Plan& plan, Digests& digests) {
+/// The result that an entry holds, if it is whole, is for this key, and nothing that was compiled for it has changed.
+std::optional<json> result_of(const fs::path& entry, const std::string& key, Digests& digests) {
   try {
     const std::string text = book::read_file(entry);
     const std::size_t line = text.find('\n');
@@ -143,10 +143,25 @@ std::optional<ChapterRun> run_of(const fs::path& entry, const std::string& key, 
     if (document.at("key") != key) return {};
     for (const auto& [file, digest] : document.at("read").items())
       if (digests.of(file) != digest.get<std::string>()) return {};
-    return run_from_json(document.at("run"), plan);
+    return std::optional<json>(std::in_place, document.at("result"));
   } catch (const std::exception&) {  // deleted meanwhile, or another form: there is no such result
     return {};
   }
+}
+
+/// What compiles. Debian's list of packages stands for the compilers' parts, the system's headers and its libraries.
+json machine_key(const Workspace& workspace, Digests& digests) {
+  const worker::Toolchain& toolchain = workspace.toolchain;
+  return {digests.of("/var/lib/dpkg/status"), toolchain.compiler_id, digests.of(toolchain.compiler)};
+}
+
+/// The number of the chapter that a file belongs to; nothing for one that is of no chapter.
+std::optional<int> chapter_of(const fs::path& relative) {
+  for (const fs::path& part : relative) {
+    const std::string name = part.string();
+    if (name.size() > 2 && name[2] == '_' && name.find_first_not_of("0123456789") == 2) return std::stoi(name);
+  }
+  return {};
 }
 
 }  // namespace
@@ -193,16 +208,46 @@ std::string key_of(const Workspace& workspace, const Plan& plan, const judge::Ru
     if (!backend) return {};
     how = *backend;
   }
-  const worker::Toolchain& toolchain = workspace.toolchain;
   return json{{"format", kFormat},
-              // Debian's list of packages stands for the compilers' parts, the system's headers and its libraries.
-              {"machine", {digests.of("/var/lib/dpkg/status"), toolchain.compiler_id, digests.of(toolchain.compiler)}},
+              {"machine", machine_key(workspace, digests)},
               {"gpu", worker::simulated_gpu().name},
               {"backends", backends},
               {"jobs", jobs},
               {"chapter", chapter_key(workspace, plan, digests)},
               {"test_program", digests.of(test_program(workspace, plan))},
               {"request", request_key(request)}}
+      .dump();
+}
+
+std::string part_key(const Workspace& workspace, const std::string& program,
+                     const std::optional<std::set<int>>& chapters, Digests& digests) {
+  if (worker::gpu_present()) return {};
+  std::set<fs::path> files;
+  for (const char* name : {"chapters", "cmake", "common", "notes", "solutions", "tests", "CMakeLists.txt",
+                           "CMakePresets.json", "README.md", "workbook", ".clang-format", ".ci"}) {
+    const fs::path path = workspace.book.root / name;
+    if (!fs::is_directory(path)) {
+      files.insert(path);
+      continue;
+    }
+    for (const auto& entry : fs::recursive_directory_iterator(path)) {
+      const std::optional<int> chapter = chapter_of(fs::relative(entry.path(), workspace.book.root));
+      if (entry.is_regular_file() && (!chapter || !chapters || chapters->contains(*chapter)))
+        files.insert(entry.path());
+    }
+  }
+  const worker::Toolchain& toolchain = workspace.toolchain;
+  json backends = json::object();
+  for (const auto& [backend, rules] : toolchain.backends)
+    backends[name(backend)] = {anywhere(workspace, rules.compile), anywhere(workspace, rules.kernels),
+                               anywhere(workspace, rules.link), anywhere(workspace, rules.libraries)};
+  const char* const path = std::getenv("PATH");  // which tools the tests find
+  return json{{"format", kFormat},
+              {"machine", machine_key(workspace, digests)},
+              {"program", program},
+              {"files", digests_of(workspace, files, digests)},
+              {"build", {toolchain.build_type, toolchain.sanitize, toolchain.simulator, backends}},
+              {"path", path == nullptr ? "" : path}}
       .dump();
 }
 
@@ -230,24 +275,37 @@ std::vector<std::optional<FilesRead>> read_for(const Workspace& workspace, const
   return all;
 }
 
-std::optional<ChapterRun> KeptResults::find(const std::string& key, const Plan& plan, Digests& digests) const {
+std::optional<json> KeptResults::find(const std::string& key, Digests& digests) const {
   if (key.empty() || folder_.empty()) return {};
   std::error_code none;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder_ / book::hash(key), none)) {
-    std::optional<ChapterRun> run = run_of(entry.path(), key, plan, digests);
-    if (!run) continue;
+    const std::optional<json> result = result_of(entry.path(), key, digests);
+    if (!result) continue;
     std::error_code ignored;
     fs::last_write_time(entry.path(), fs::file_time_type::clock::now(), ignored);  // when it was used
-    return run;
+    return result;
+  }
+  return {};
+}
+
+std::optional<ChapterRun> KeptResults::find(const std::string& key, const Plan& plan, Digests& digests) const {
+  try {
+    const std::optional<json> result = find(key, digests);
+    if (result) return run_from_json(*result, plan);
+  } catch (const std::exception&) {  // of another form
   }
   return {};
 }
 
 void KeptResults::keep(const std::string& key, const FilesRead& read, const ChapterRun& run) const {
-  if (key.empty() || folder_.empty() || !run.finished) return;
+  if (run.finished) keep(key, read, run_json(run));
+}
+
+void KeptResults::keep(const std::string& key, const FilesRead& read, const json& result) const {
+  if (key.empty() || folder_.empty()) return;
   const json files = read;
   const std::string text =
-      json{{"key", key}, {"read", files}, {"run", run_json(run)}}.dump(-1, ' ', false, json::error_handler_t::replace);
+      json{{"key", key}, {"read", files}, {"result", result}}.dump(-1, ' ', false, json::error_handler_t::replace);
   try {
     book::write_file(folder_ / book::hash(key) / book::hash(files.dump()), book::hash(text) + "\n" + text);
   } catch (const std::runtime_error&) {  // no space, or a folder of somebody else

@@ -1,5 +1,5 @@
-// Results of trees that were as they must be, kept in the user's cache folder for every clone of the book on the
-// machine.
+// Results that were as they must be, of trees and of the book's own test programs, kept in the user's cache folder for
+// every clone of the book on the machine.
 //
 // A result is found by a key, a text with all that is known to go into it before anything is built: how workers are
 // compiled and linked, the packages of the machine, the content of the tree's files and of the book's, of the objects
@@ -18,7 +18,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -47,6 +49,11 @@ class Digests {
 std::string key_of(const judge::Workspace& workspace, const judge::Plan& plan, const judge::RunRequest& request,
                    Digests& digests);
 
+/// All that a test program of the book's own is made of and reads: the book's files, of its chapters only those with
+/// these numbers (nothing: all), and how they are compiled. Empty where there is a GPU.
+std::string part_key(const judge::Workspace& workspace, const std::string& program,
+                     const std::optional<std::set<int>>& chapters, Digests& digests);
+
 /// What the compiler has read for the workers of each plan, each file with its digest. Nothing where that is not known.
 using FilesRead = std::map<std::string, std::string>;
 std::vector<std::optional<FilesRead>> read_for(const judge::Workspace& workspace, const std::vector<judge::Plan>& plans,
@@ -62,6 +69,9 @@ class KeptResults {
   std::optional<judge::ChapterRun> find(const std::string& key, const judge::Plan& plan, Digests& digests) const;
   /// That it cannot be written is no error: it is run again next time.
   void keep(const std::string& key, const FilesRead& read, const judge::ChapterRun& run) const;
+  /// The same for what is known of a program's tests.
+  std::optional<nlohmann::json> find(const std::string& key, Digests& digests) const;
+  void keep(const std::string& key, const FilesRead& read, const nlohmann::json& result) const;
   /// Deletes those that were not used for the longest time, until a quarter of the space is free.
   void prune() const;
 

@@ -1,11 +1,15 @@
 // The book's own parts, and its main job.
 #include <fmt/format.h>
 
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
 #include <sstream>
 
 #include "common/book/files.hpp"
 #include "common/gates/groups.hpp"
+#include "common/gates/kept.hpp"
 #include "common/gates/share_cores.hpp"
 #include "common/judge/verdict.hpp"
 #include "common/worker/command.hpp"
@@ -16,7 +20,12 @@ namespace {
 using judge::Result, judge::Verdict, judge::Workspace;
 using nlohmann::json;
 
-/// One test program of the book's own parts.
+/// A test program of the book's own parts.
+struct Part {
+  std::string program;
+  std::optional<std::set<int>> chapters;  ///< it reads files of these alone; nothing: of all
+};
+
 Findings run_part(const Workspace& workspace, const std::string& program) {
   Findings findings;
   bool done = false;
@@ -42,37 +51,74 @@ Findings run_part(const Workspace& workspace, const std::string& program) {
   return findings;
 }
 
-/// The programs that a list of the build names, built.
-std::vector<std::string> built_parts(const Workspace& workspace, const std::string& list) {
-  std::istringstream names(book::read_file(workspace.toolchain.build_folder / list));
-  std::vector<std::string> programs;
-  for (std::string name; names >> name;) programs.push_back(name);
-  std::vector<std::string> targets = programs;
-  targets.insert(targets.end(), {"workbook_cli", "workbook_course", "workbook_lab"});  // the command
+/// The programs that a list of the build names, built. A line each: its name, then "all" or numbers of chapters.
+std::vector<Part> built_parts(const Workspace& workspace, const std::string& list) {
+  std::istringstream lines(book::read_file(workspace.toolchain.build_folder / list));
+  std::vector<Part> parts;
+  std::vector<std::string> targets{"workbook_cli", "workbook_course", "workbook_lab"};  // the command
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    Part part;
+    std::string word;
+    if (!(words >> part.program)) continue;
+    part.chapters.emplace();
+    while (words >> word) {
+      if (word == "all") part.chapters.reset();
+      if (part.chapters) part.chapters->insert(std::stoi(word));
+    }
+    targets.push_back(part.program);
+    parts.push_back(std::move(part));
+  }
   worker::build_targets(workspace.toolchain, targets);
-  return programs;
+  return parts;
 }
 
-void add_up(const std::vector<Findings>& parts, Findings& findings) {
-  for (const Findings& part : parts) findings.add(part);
+/// The programs of a list. One that an earlier check has seen pass on the same files is not run again. `share` runs the
+/// others: task(0) … task(count - 1).
+void check_list(Inspection& inspection, const std::string& list, Findings& findings,
+                void (*share)(std::size_t count, const std::function<void(std::size_t)>& task)) {
+  const Workspace& workspace = inspection.workspace;
+  const std::vector<Part> parts = built_parts(workspace, list);
+  Digests digests(workspace);
+  std::vector<Findings> found(parts.size());
+  std::vector<std::string> keys(parts.size());
+  std::vector<std::size_t> to_run;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    std::optional<json> kept;
+    if (inspection.results != nullptr) {
+      keys[i] = part_key(workspace, parts[i].program, parts[i].chapters, digests);
+      kept = inspection.results->find(keys[i], digests);
+    }
+    found[i].trees = 1;
+    if (!kept) {
+      to_run.push_back(i);
+      continue;
+    }
+    found[i].kept = 1;
+    kept->at("passed").get_to(found[i].passed);
+    kept->at("skipped").get_to(found[i].skipped);
+  }
+  share(to_run.size(), [&](std::size_t i) { found[to_run[i]].add(run_part(workspace, parts[to_run[i]].program)); });
+  for (const std::size_t i : to_run) {
+    if (inspection.results != nullptr && found[i].problems.empty() && digests.stood_still())
+      inspection.results->keep(keys[i], {}, json{{"passed", found[i].passed}, {"skipped", found[i].skipped}});
+  }
+  for (const Findings& part : found) findings.add(part);
   findings.detail = fmt::format("{} tests of {} programs", findings.passed, parts.size());
 }
 
 }  // namespace
 
 void check_parts(Inspection& inspection, Findings& findings) {
-  const std::vector<std::string> programs = built_parts(inspection.workspace, "part_tests.txt");
-  std::vector<Findings> parts(programs.size());
-  share_cores(programs.size(), [&](std::size_t i) { parts[i] = run_part(inspection.workspace, programs[i]); });
-  add_up(parts, findings);
+  check_list(inspection, "part_tests.txt", findings,
+             [](std::size_t count, const auto& task) { share_cores(count, task); });
 }
 
 void check_long_parts(Inspection& inspection, Findings& findings) {
-  std::vector<Findings> parts;
   // One after the other: they use the machine's other users, and count their processes.
-  for (const std::string& program : built_parts(inspection.workspace, "long_tests.txt"))
-    parts.push_back(run_part(inspection.workspace, program));
-  add_up(parts, findings);
+  check_list(inspection, "long_tests.txt", findings, [](std::size_t count, const auto& task) {
+    for (std::size_t i = 0; i < count; ++i) task(i);
+  });
 }
 
 void check_pictures(Inspection& inspection, Findings& findings) {

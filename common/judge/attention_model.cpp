@@ -76,12 +76,14 @@ AttentionModel::AttentionModel(std::shared_ptr<const Problem> problem_, const Ti
   Q = K = V = written = [](const Tensor<float>& tensor, Index b, Index h, Index row, Index c) {
     return Index(tensor.index(b, h, row, c));
   };
-  sees = [shape = problem->shape, causal = problem->causal](Index query) {
-    return Range{0, visible_keys(query, shape.Nq, shape.Nk, causal)};
+  sees = [given = problem](Index query) {
+    Range seen{0, 0};
+    given->mask.for_ranges(given->shape, query, [&](const KeyRange& keys) { seen = {keys.first, keys.last}; });
+    return seen;
   };
   lse = [](float m, float l) { return m + std::log(l); };
   // Stages whose lanes own rows skip the tiles that no query of theirs sees; of others it is not known.
-  if (lanes_own_rows() && causal())
+  if (lanes_own_rows() && problem->mask != Mask::none)
     goes_to = [shape = problem->shape, Br = tiling.Br](Index query) {
       return visible_keys(std::min(shape.Nq, round_down(query, Br) + Br) - 1, shape.Nq, shape.Nk, true);
     };

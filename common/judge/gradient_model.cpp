@@ -28,9 +28,7 @@ GradientModel::GradientModel(const std::string& gradient, const worker::Backward
       sum += in->saved.O.values[std::size_t(at)] * in->dO.values[std::size_t(at)];
     return sum;
   };
-  sees = [in = inputs](Index i, Index j) {
-    return j < visible_keys(i, in->problem.shape.Nq, in->problem.shape.Nk, in->problem.causal);
-  };
+  sees = [in = inputs](Index i, Index j) { return in->problem.mask.sees(in->problem.shape, i, j); };
   P = [](double score, double lse, double) { return float(std::exp(score - lse)); };
   dS = [](float P, double dP, double D) { return float(P * (dP - D)); };
   query_of = [](Index i, Index) { return i; };

@@ -65,7 +65,7 @@ class GradientModel {
   Index Nq() const { return inputs->problem.shape.Nq; }
   Index Nk() const { return inputs->problem.shape.Nk; }
   Index d() const { return inputs->problem.shape.d; }
-  bool causal() const { return inputs->problem.causal; }
+  bool causal() const { return inputs->problem.causal(); }
   bool tiled() const { return owned > 0 && passing > 0; }
   Index offset() const { return Nk() - Nq(); }  ///< query i sees the keys j <= i + offset
   /// exp(score - LSE) of a query, as the stage forms it: kernels take an LSE of -inf for +inf.

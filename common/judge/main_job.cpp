@@ -1,6 +1,7 @@
 #include "common/judge/main_job.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -237,13 +238,26 @@ class Running {
     } else if (const worker::WorkerBuilt& built = built_.at(worker_job(stage).name); !built.ok) {
       row.result = "not compiled";
       row.message = built.log;
-    } else if (problem_.causal && !chapter.causal) {
+    } else if (const std::string not_done = chapter.does_not_do(problem_, stage.backend); !not_done.empty()) {
       row.supported = false;
-      row.result = "does not do causal";
+      row.result = "does not do " + not_done;
+      if (!job_.stage.empty()) row.message = who_does();
     } else {
       call(row, built.executable);
     }
     return row;
+  }
+
+  /// "chapter 1 on cpu, chapter 2 on cpu": which stages serve the problem.
+  std::string who_does() const {
+    std::vector<std::string> stages;
+    for (const Chapter& chapter : workspace_.book.chapters) {
+      for (const Backend backend : chapter.backends) {
+        if (chapter.does_not_do(problem_, backend).empty())
+          stages.push_back(fmt::format("chapter {} on {}", chapter.number, name(backend)));
+      }
+    }
+    return stages.empty() ? "no chapter does" : fmt::format("these do: {}", fmt::join(stages, ", "));
   }
 
   void call(StageRow& row, const std::filesystem::path& executable) {

@@ -8,6 +8,8 @@
 #include <optional>
 #include <set>
 
+#include "common/attention/mask.hpp"
+
 namespace workbook::judge {
 namespace {
 
@@ -221,15 +223,14 @@ bool no_multiple(double whole, double part) {
 }
 
 std::vector<Condition> conditions_on_sizes() {
-  return {
+  std::vector<Condition> conditions{
       condition("from the second K/V tile on (Nk > Bc)", "Nk", "Bc", more),
       condition("from the second block on (more scores than a block has)", "n", "block", more),
       condition("where Nk is no multiple of Bc", "Nk", "Bc", no_multiple),
       condition("where the last block is short", "n", "block", no_multiple),
       condition("where there is more than one Q tile (Nq > Br)", "Nq", "Br", more),
       condition("where Nq is no multiple of Br", "Nq", "Br", no_multiple),
-      condition("with the causal mask", "causal", "causal", [](double causal, double) { return causal != 0; }),
-      condition("without the causal mask", "causal", "causal", [](double causal, double) { return causal == 0; }),
+      condition("without a mask", "mask", "mask", [](double mask, double) { return mask == double(Mask::none); }),
       condition("where Nq > Nk", "Nq", "Nk", more),
       condition("where Nq < Nk", "Nk", "Nq", more),
       condition("where Nq and Nk differ", "Nq", "Nk", [](double a, double b) { return a != b; }),
@@ -237,6 +238,15 @@ std::vector<Condition> conditions_on_sizes() {
                 [](double a, double b) { return a != b; }),
       condition("with more than one head", "B", "H", [](double B, double H) { return B * H > 1; }),
   };
+  for (const NamedMask& each : all_masks) {
+    if (each.mask == Mask::none) continue;
+    const auto has_it = [=](const Numbers& numbers) -> std::optional<bool> {
+      const auto found = numbers.find("mask");
+      return found == numbers.end() ? std::nullopt : std::optional(found->second == double(each.mask.kind));
+    };
+    conditions.push_back({fmt::format("with the {} mask", each.name), has_it, false});
+  }
+  return conditions;
 }
 
 /// The numbers of a call that say how its problem is cut up and started; the others are the problem itself.

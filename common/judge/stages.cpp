@@ -1,6 +1,7 @@
 #include "common/judge/stages.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -26,8 +27,16 @@ std::string disagreement(const book::Chapter& chapter, Backend backend, const wo
       return fmt::format("{} has a stage for \"{}\", which chapter.toml has not among its more_elements", file,
                          more.element);
   }
-  if (stage->causal != chapter.causal)
-    return fmt::format("chapter.toml has causal = {}, {} has {}", chapter.causal, file, stage->causal);
+  const auto names = [](const std::vector<Mask>& masks) {
+    std::vector<std::string_view> names;
+    for (const Mask& mask : masks) names.push_back(mask.name());
+    return fmt::format("{}", fmt::join(names, ", "));
+  };
+  if (stage->masks != chapter.masks)
+    return fmt::format("chapter.toml has the masks {}, {} has {}", names(chapter.masks), file, names(stage->masks));
+  if (const bool shared = std::ranges::count(chapter.shared_heads, backend) > 0; stage->shared_heads != shared)
+    return fmt::format("chapter.toml says that heads {} share K and V on \"{}\", {} does not",
+                       shared ? "may" : "may not", name(backend), file);
   return "";
 }
 

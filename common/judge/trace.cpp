@@ -56,9 +56,9 @@ bool Traced::clean() const {
 }
 
 bool is_trace_number(const std::string& name) {
-  constexpr const char* taken[] = {"B",      "H",  "Hkv", "Nq",    "Nk",      "d",        "scale",
-                                   "causal", "Br", "Bc",  "trace", "workers", "lane_seed"};
-  return std::find(std::begin(taken), std::end(taken), name) != std::end(taken);
+  std::vector<std::string> taken{"Br", "Bc", "trace", "workers", "lane_seed"};
+  for_numbers(Setting(), [&](const char* number, auto) { taken.emplace_back(number); });
+  return std::find(taken.begin(), taken.end(), name) != taken.end();
 }
 
 void require_counts(const Workspace& workspace) {

@@ -150,7 +150,9 @@ std::vector<TraceBeside> traces_beside(const Workspace& workspace, const book::C
   for (const book::Chapter& other : workspace.book.chapters) {
     if (other.number < chapter.number && other.pass == chapter.pass && other.runs_on(Backend::sim)) before = &other;
   }
-  if (before == nullptr || (problem.causal && !before->causal) || !workspace.book.has_solutions(*before)) return beside;
+  if (before == nullptr || !before->does_not_do(problem, Backend::sim).empty() ||
+      !workspace.book.has_solutions(*before))
+    return beside;
   TraceRequest plain;
   plain.seed = request.seed;
   beside.push_back({fmt::format("ch {}", before->number), false,

@@ -45,7 +45,7 @@ struct TensorFinding {
 
 /// One call of the code under test.
 struct Trial {
-  std::map<std::string, double> numbers;  ///< of the call: "Nq", "d", "causal", "Br", …
+  std::map<std::string, double> numbers;  ///< of the call: "Nq", "d", "mask", "Br", …
   std::vector<TensorFinding> tensors;     ///< in the order in which they were compared
   bool reported = false;                  ///< the simulator found mistakes in a kernel
   /// Where O and the LSE are wrong: whether O times exp(lse) is right, so that l alone is not. Nothing where it cannot

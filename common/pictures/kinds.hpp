@@ -80,7 +80,7 @@ const book::Chapter& own_chapter(const Request& request);
 /// What a run of a chapter's kernels recorded, with the tiles of `trace`. Parameters variant and value, where given,
 /// ask for other kernels of it. std::runtime_error with the reason if it failed.
 judge::Trace traced(const Request& request, const book::Chapter& chapter, std::int64_t Nq, std::int64_t Nk,
-                    std::int64_t d, bool causal, judge::TraceRequest trace = {});
+                    std::int64_t d, const Mask& mask, judge::TraceRequest trace = {});
 /// The launch that a picture of one is drawn from, of the chapter whose picture it is. queries, keys, d, causal;
 /// launch: a part of the kernel's name. book::ManifestError where no kernel is called so.
 judge::TracedLaunch traced_launch(const Request& request);

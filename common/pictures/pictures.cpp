@@ -135,10 +135,10 @@ std::vector<Compared> compare(const std::vector<Picture>& pictures) {
 }
 
 judge::Trace traced(const Request& request, const book::Chapter& chapter, std::int64_t Nq, std::int64_t Nk,
-                    std::int64_t d, bool causal, judge::TraceRequest trace) {
+                    std::int64_t d, const Mask& mask, judge::TraceRequest trace) {
   InputOptions options;
   options.shape = {.B = 1, .H = 1, .Hkv = 1, .Nq = Nq, .Nk = Nk, .d = d};
-  options.causal = causal;
+  options.mask = mask;
   if (request.parameters.has("variant"))
     trace.numbers[request.parameters.text("variant")] = request.parameters.number("value");
   const judge::Traced run = run_traced(request.workspace, chapter, solutions_tree(request.workspace, chapter),

@@ -10,30 +10,36 @@
 namespace workbook::training {
 namespace {
 
-/// S (Nq, Nk) = scale·QKᵀ of one head; masked scores are -inf.
+/// S (Nq, Nk) = scale·QKᵀ of one head, and what the mask adds; masked scores are -inf.
 template <class T>
-void scores(std::vector<T>& S, const T* Q, const T* K, const Shape& shape, T scale, bool causal) {
-  const auto [B, H, Hkv, Nq, Nk, d] = shape;
+void scores(std::vector<T>& S, const T* Q, const T* K, const Setting& setting, std::int64_t head) {
+  const auto [B, H, Hkv, Nq, Nk, d] = setting.shape;
   multiply(S.data(), Nk, matrix(Q, Nq, d), matrix(K, Nk, d).transposed(), Into::overwrite, /*all_cores=*/false);
   for (std::int64_t i = 0; i < Nq; ++i) {
-    const std::int64_t visible = visible_keys(i, Nq, Nk, causal);
-    for (std::int64_t j = 0; j < Nk; ++j) {
+    const std::int64_t row = head * Nq + i;
+    std::int64_t masked_from = 0;
+    const auto mask_until = [&, Nk = Nk](std::int64_t key) {
+      std::fill(&S[std::size_t(i * Nk + masked_from)], S.data() + i * Nk + key, -std::numeric_limits<T>::infinity());
+    };
+    setting.mask.for_keys(setting.shape, row, [&, Nk = Nk](std::int64_t j) {
+      mask_until(j);
+      masked_from = j + 1;
       T& s = S[std::size_t(i * Nk + j)];
-      s = j < visible ? scale * s : -std::numeric_limits<T>::infinity();
-    }
+      s = T(setting.scale) * s + T(setting.mask.added(setting.shape, row, j));
+    });
+    mask_until(Nk);
   }
 }
 
 }  // namespace
 
 template <class T>
-void PlainAttention<T>::forward(const AttentionForward<T>& call) {
+void PlainAttention<T>::forward(const AttentionCallOf<T>& call) {
   const auto [B, H, Hkv, Nq, Nk, d] = call.shape;
   const auto work = [&, Nq = Nq, Nk = Nk, d = d](std::int64_t first, std::int64_t last) {
     std::vector<T> S(std::size_t(Nq * Nk)), l(static_cast<std::size_t>(Nq));
     for (std::int64_t head = first; head < last; ++head) {
-      scores(S, &call.Q[std::size_t(head * Nq * d)], &call.K[std::size_t(head * Nk * d)], call.shape, call.scale,
-             call.causal);
+      scores(S, &call.Q[std::size_t(head * Nq * d)], &call.K[std::size_t(head * Nk * d)], call, head);
       // P = exp(S - m), not yet divided by l; l sums P before it is rounded.
       for (std::int64_t i = 0; i < Nq; ++i) {
         T* row = &S[std::size_t(i * Nk)];
@@ -62,7 +68,7 @@ void PlainAttention<T>::forward(const AttentionForward<T>& call) {
 }
 
 template <class T>
-void PlainAttention<T>::backward(const AttentionBackward<T>& call) {
+void PlainAttention<T>::backward(const GradientCallOf<T>& call) {
   const auto [B, H, Hkv, Nq, Nk, d] = call.shape;
   const auto work = [&, Nq = Nq, Nk = Nk, d = d](std::int64_t first, std::int64_t last) {
     std::vector<T> P(std::size_t(Nq * Nk)), dS(P.size());
@@ -70,7 +76,7 @@ void PlainAttention<T>::backward(const AttentionBackward<T>& call) {
       const auto queries = std::size_t(head * Nq * d), keys = std::size_t(head * Nk * d);
       const T *Q = &call.Q[queries], *K = &call.K[keys], *V = &call.V[keys], *O = &call.O[queries],
               *dO = &call.dO[queries];
-      scores(P, Q, K, call.shape, call.scale, call.causal);
+      scores(P, Q, K, call, head);
       multiply(dS.data(), Nk, matrix(dO, Nq, d), matrix(V, Nk, d).transposed(), Into::overwrite, false);  // dP = dO·Vᵀ
       for (std::int64_t i = 0; i < Nq; ++i) {
         T D = 0;
@@ -90,8 +96,8 @@ void PlainAttention<T>::backward(const AttentionBackward<T>& call) {
       multiply(&call.dQ[queries], d, matrix(dS.data(), Nq, Nk), matrix(K, Nk, d), Into::overwrite, false);
       multiply(&call.dK[keys], d, matrix(dS.data(), Nq, Nk).transposed(), matrix(Q, Nq, d), Into::overwrite, false);
       multiply(&call.dV[keys], d, matrix(P.data(), Nq, Nk).transposed(), matrix(dO, Nq, d), Into::overwrite, false);
-      for (T& gradient : call.dQ.subspan(queries, std::size_t(Nq * d))) gradient *= call.scale;
-      for (T& gradient : call.dK.subspan(keys, std::size_t(Nk * d))) gradient *= call.scale;
+      for (T& gradient : call.dQ.subspan(queries, std::size_t(Nq * d))) gradient *= T(call.scale);
+      for (T& gradient : call.dK.subspan(keys, std::size_t(Nk * d))) gradient *= T(call.scale);
       round_to(storage_, call.dQ.subspan(queries, std::size_t(Nq * d)));
       round_to(storage_, call.dK.subspan(keys, std::size_t(Nk * d)));
       round_to(storage_, call.dV.subspan(keys, std::size_t(Nk * d)));

@@ -4,39 +4,20 @@
 
 #include <span>
 
-#include "common/attention/shape.hpp"
+#include "common/attention/setting.hpp"
 #include "common/training/storage.hpp"
 
 namespace workbook::training {
 
-/// What one call of the forward pass reads and writes.
-template <class T>
-struct AttentionForward {
-  Shape shape;  ///< H = Hkv
-  T scale;
-  bool causal;
-  std::span<const T> Q, K, V;  ///< (B, H, Nq, d), (B, H, Nk, d), (B, H, Nk, d)
-  std::span<T> O, lse;         ///< (B, H, Nq, d), (B, H, Nq)
-};
-
-/// And of the backward pass.
-template <class T>
-struct AttentionBackward {
-  Shape shape;
-  T scale;
-  bool causal;
-  std::span<const T> Q, K, V, O, lse, dO;  ///< dO (B, H, Nq, d); O and lse as the forward pass gave them
-  std::span<T> dQ, dK, dV;                 ///< (B, H, Nq, d), (B, H, Nk, d), (B, H, Nk, d), overwritten
-};
-
 /// Attention for the model. Q, K, V and dO hold numbers of the run's storage format, and so must the results. May
-/// throw; the run then ends with what was thrown. The same inputs have to give the same bits.
+/// throw; the run then ends with what was thrown. O and lse of a backward call are as the
+/// forward pass gave them; its gradients are overwritten. The same inputs have to give the same bits.
 template <class T>
 class AttentionCore {
  public:
   virtual ~AttentionCore() = default;
-  virtual void forward(const AttentionForward<T>& call) = 0;
-  virtual void backward(const AttentionBackward<T>& call) = 0;
+  virtual void forward(const AttentionCallOf<T>& call) = 0;
+  virtual void backward(const GradientCallOf<T>& call) = 0;
 };
 
 /// Attention head by head with S and P materialised, in T. It rounds where chapters 3 to 7 round: P before it is
@@ -46,8 +27,8 @@ template <class T>
 class PlainAttention : public AttentionCore<T> {
  public:
   explicit PlainAttention(Storage storage) : storage_(storage) {}
-  void forward(const AttentionForward<T>& call) override;
-  void backward(const AttentionBackward<T>& call) override;
+  void forward(const AttentionCallOf<T>& call) override;
+  void backward(const GradientCallOf<T>& call) override;
 
  private:
   Storage storage_;

@@ -10,6 +10,7 @@
 #include "common/attention/error.hpp"
 #include "common/book/progress.hpp"
 #include "common/judge/plan.hpp"
+#include "common/worker/calls.hpp"
 #include "common/worker/description.hpp"
 #include "common/worker/worker.hpp"
 
@@ -33,8 +34,8 @@ class ChapterAttention : public AttentionCore<float> {
   ChapterAttention(const Offered& forward, const Offered& backward, std::string element)
       : forward_(forward), backward_(backward), element_(std::move(element)) {}
 
-  void forward(const AttentionForward<float>& call) override {
-    Call request = request_of(forward_.operation, call.shape, call.scale, call.causal);
+  void forward(const AttentionCall& call) override {
+    Call request = request_of(forward_.operation, call);
     std::vector<std::vector<std::uint16_t>> codes;
     codes.reserve(3);  // the request keeps pointers to them
     for (const auto& [name, values] : {std::pair{"Q", call.Q}, {"K", call.K}, {"V", call.V}})
@@ -47,8 +48,8 @@ class ChapterAttention : public AttentionCore<float> {
     std::copy(lse.begin(), lse.end(), call.lse.begin());
   }
 
-  void backward(const AttentionBackward<float>& call) override {
-    Call request = request_of(backward_.operation, call.shape, call.scale, call.causal);
+  void backward(const GradientCall& call) override {
+    Call request = request_of(backward_.operation, call);
     std::vector<std::vector<std::uint16_t>> codes;
     codes.reserve(5);
     for (const auto& [name, values] :
@@ -63,11 +64,9 @@ class ChapterAttention : public AttentionCore<float> {
   }
 
  private:
-  static Call request_of(const std::string& operation, const Shape& shape, float scale, bool causal) {
+  static Call request_of(const std::string& operation, const Setting& setting) {
     Call request(operation);
-    request.number("B", double(shape.B)).number("H", double(shape.H)).number("Hkv", double(shape.Hkv));
-    request.number("Nq", double(shape.Nq)).number("Nk", double(shape.Nk)).number("d", double(shape.d));
-    request.number("scale", scale).number("causal", causal);
+    worker::add_numbers(request, setting);
     request.number("unobserved", 1);  // the simulator counts for nobody here
     return request;
   }
@@ -138,7 +137,7 @@ std::vector<const book::Chapter*> candidates(const book::Book& book, const Need&
       if (std::any_of(chapter->exercises.begin(), chapter->exercises.end(),
                       [&](const book::Exercise& e) { return e.slug == need.operations.front(); }))
         likely.push_back(&*chapter);
-    } else if (chapter->causal && has_pass(book, *chapter, need.pass)) {
+    } else if (chapter->does(Mask::causal) && has_pass(book, *chapter, need.pass)) {
       if (chapter->element_on(need.backend) == need.element ||
           (chapter->pass == need.pass && chapter->takes(need.element, need.backend)))
         likely.push_back(&*chapter);
@@ -227,7 +226,7 @@ struct TrainingChapters::Workers {
                         [&](const std::string& operation) { return description.has(operation); }))
           return {chapter, &worker, ""};
       } else if (const worker::StageDescription* stage = description.find(need.pass, need.element);
-                 stage != nullptr && stage->causal && stage->runs_here) {
+                 stage != nullptr && stage->has(Mask::causal) && stage->runs_here) {
         return {chapter, &worker, stage->operation};
       }
     }

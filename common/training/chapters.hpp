@@ -24,8 +24,8 @@ class TrainingChapters {
   std::string text() const;
   /// Those of the reader's exercises that are still open in these chapters, and in what they use; none for the book's.
   std::vector<std::string> open_exercises() const;
-  /// For each pass the last chapter that has it, causal, in the element of the precision; in fp32 the forward pass is
-  /// one of the CPU. The calls throw worker::Failure. Lives no longer than this object.
+  /// For each pass the last chapter that has it, with the mask of language models, in the element of the precision; in
+  /// fp32 the forward pass is one of the CPU. The calls throw worker::Failure. Lives no longer than this object.
   std::unique_ptr<AttentionCore<float>> attention(MixedPrecision precision);
   /// The operations "unscale" and "scaler" of a chapter for fp16-scaled, given for others. `run` has what came before:
   /// the scaler counts from the first step on.

@@ -141,7 +141,7 @@ double Model<T>::forward(std::span<const T> weights, std::span<const std::uint8_
                shape_.context);
   resize(tokens / shape_.context);
   const Shape attention{sequences_, shape_.heads, shape_.heads, shape_.context, shape_.context, shape_.head_dim};
-  const T scale = T(default_scale(shape_.head_dim));
+  const float scale = default_scale(shape_.head_dim);
   const auto part = [&](std::size_t i) {
     return weights.subspan(std::size_t(parameters_[i].offset), std::size_t(parameters_[i].size));
   };
@@ -164,7 +164,7 @@ double Model<T>::forward(std::span<const T> weights, std::span<const std::uint8_
     split_heads(dqkv_, 3 * width, 0, block.Q, attention);
     split_heads(dqkv_, 3 * width, width, block.K, attention);
     split_heads(dqkv_, 3 * width, 2 * width, block.V, attention);
-    attention_.forward({attention, scale, /*causal=*/true, block.Q, block.K, block.V, block.O, block.lse});
+    attention_.forward({{attention, scale, Mask::causal}, block.Q, block.K, block.V, block.O, block.lse});
     merge_heads(block.O, block.merged, width, 0, attention);
     multiply(d_.data(), view(block.merged, width), view(weight(weights, i, kWo), width));
     store(d_);
@@ -195,7 +195,7 @@ void Model<T>::backward(std::span<const T> weights, std::span<const std::uint8_t
                         std::span<const std::uint8_t> targets, T factor, std::span<T> gradients) {
   const std::int64_t width = shape_.width(), hidden = shape_.expansion * width;
   const Shape attention{sequences_, shape_.heads, shape_.heads, shape_.context, shape_.context, shape_.head_dim};
-  const T scale = T(default_scale(shape_.head_dim));
+  const float scale = default_scale(shape_.head_dim);
   const auto part = [&](auto all, std::size_t i) {
     return all.subspan(std::size_t(parameters_[i].offset), std::size_t(parameters_[i].size));
   };
@@ -242,7 +242,7 @@ void Model<T>::backward(std::span<const T> weights, std::span<const std::uint8_t
     multiply_backward(block.merged, weight(weights, i, kWo), dx_, d_, gradient(i, kWo), width, width);
     split_heads(d_, width, 0, dO_, attention);
     attention_.backward(
-        {attention, scale, /*causal=*/true, block.Q, block.K, block.V, block.O, block.lse, dO_, dQ_, dK_, dV_});
+        {{attention, scale, Mask::causal}, block.Q, block.K, block.V, block.O, dO_, block.lse, dQ_, dK_, dV_});
     merge_heads(dQ_, dqkv_, 3 * width, 0, attention);
     merge_heads(dK_, dqkv_, 3 * width, width, attention);
     merge_heads(dV_, dqkv_, 3 * width, 2 * width, attention);

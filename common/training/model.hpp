@@ -1,4 +1,4 @@
-// A small byte-level causal language model with its backward pass by hand: embedding and positions, blocks of attention
+// A small byte-level language model with its backward pass by hand: embedding and positions, blocks of attention
 // and MLP, each after a normalisation and around a residual stream, and an output tied to the embedding.
 //
 //   x = E[byte] + positions                          (tokens, width)

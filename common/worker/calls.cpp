@@ -10,14 +10,15 @@ std::vector<float> floats(const Reply& reply, const std::string& name, const std
   return has_codes(element) ? from_codes(reply.output<std::uint16_t>(name), element) : reply.output<float>(name);
 }
 
+void add_numbers(Call& call, const Setting& setting) {
+  for_numbers(setting, [&](const char* name, auto value) { call.number(name, double(value)); });
+}
+
 namespace {
 
-Call call_of(const std::string& operation, const Shape& shape, float scale, bool causal,
-             const std::map<std::string, double>& numbers) {
+Call call_of(const std::string& operation, const Setting& setting, const std::map<std::string, double>& numbers) {
   Call call(operation);
-  call.number("B", double(shape.B)).number("H", double(shape.H)).number("Hkv", double(shape.Hkv));
-  call.number("Nq", double(shape.Nq)).number("Nk", double(shape.Nk)).number("d", double(shape.d));
-  call.number("scale", scale).number("causal", causal);
+  add_numbers(call, setting);
   for (const auto& [name, value] : numbers) call.number(name, value);
   return call;
 }
@@ -50,7 +51,7 @@ AttentionResult forward(const EncodedProblem& given, const std::map<std::string,
                         const std::function<Reply(const Call&)>& send, const std::string& operation) {
   const Problem& problem = given.problem;
   const Shape& shape = problem.shape;
-  Call call = call_of(operation, shape, problem.scale, problem.causal, numbers);
+  Call call = call_of(operation, problem, numbers);
   if (has_codes(given.element))
     call.input("Q", given.Q).input("K", given.K).input("V", given.V);
   else
@@ -82,7 +83,7 @@ BackwardProblem backward_problem(const Problem& problem, const Tensor<float>& dO
 
 EncodedBackward encoded(const BackwardProblem& given, const std::string& element) {
   const Problem& problem = given.problem;
-  EncodedBackward result{element, problem.shape, problem.scale, problem.causal, {}, {}};
+  EncodedBackward result{element, problem, {}, {}};
   result.floats = {{"Q", problem.Q.values},
                    {"K", problem.K.values},
                    {"V", problem.V.values},
@@ -98,8 +99,8 @@ EncodedBackward encoded(const BackwardProblem& given, const std::string& element
 
 BackwardResult backward(const std::string& operation, const EncodedBackward& given, const std::string& gradient_element,
                         const std::map<std::string, double>& numbers, const std::function<Reply(const Call&)>& send) {
-  const Shape& shape = given.shape;
-  Call call = call_of(operation, shape, given.scale, given.causal, numbers);
+  const Shape& shape = given.setting.shape;
+  Call call = call_of(operation, given.setting, numbers);
   for (const auto& [name, values] : given.codes) call.input(name, values);
   for (const auto& [name, values] : given.floats) call.input(name, values);
   for (const char* name : {"dQ", "dK", "dV"})

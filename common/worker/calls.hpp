@@ -24,7 +24,10 @@ struct AttentionResult {
 /// `first_element`: "forward", "forward_bfloat16" (common/cuda/description.hpp).
 std::string operation_for(const std::string& pass, const std::string& element, const std::string& first_element);
 
-/// Sends numbers B, H, Hkv, Nq, Nk, d, scale, causal and `numbers` (Br, Bc, …), arrays Q, K, V -> O, lse, as floats or
+/// Adds every number of a setting (for_numbers).
+void add_numbers(Call& call, const Setting& setting);
+
+/// Sends the numbers of the problem's setting and `numbers` (Br, Bc, …), arrays Q, K, V -> O, lse, as floats or
 /// as the element's codes. `send` calls the worker.
 AttentionResult forward(const EncodedProblem& given, const std::map<std::string, double>& numbers,
                         const std::function<Reply(const Call&)>& send, const std::string& operation = "forward");
@@ -44,9 +47,7 @@ BackwardProblem backward_problem(const Problem& problem, const Tensor<float>& dO
 /// The same as it travels. One encoding serves any number of calls.
 struct EncodedBackward {
   std::string element;
-  Shape shape;
-  float scale = 0;
-  bool causal = false;
+  Setting setting;
   std::map<std::string, std::vector<float>> floats;         ///< lse; without codes Q, K, V, O, dO too
   std::map<std::string, std::vector<std::uint16_t>> codes;  ///< Q, K, V, O, dO
 };

@@ -36,7 +36,8 @@ StageDescription stage_from(const json& entry) {
   stage.operation = entry.at("operation");
   stage.element = entry.at("element");
   stage.float_gradients = entry.at("float_gradients");
-  stage.causal = entry.at("causal");
+  for (const std::string name : entry.at("masks")) stage.masks.push_back(mask_named(name).value());
+  stage.shared_heads = entry.at("shared_heads");
   if (!entry.at("head_dims").is_null()) stage.head_dims = entry.at("head_dims").get<std::vector<int>>();
   for (const json& tiles : entry.at("tiles")) stage.tiles.push_back(tiles_from(tiles));
   stage.any_tiles = entry.at("any_tiles");
@@ -57,6 +58,10 @@ StageDescription stage_from(const json& entry) {
 
 bool StageDescription::does(std::int64_t d) const {
   return !head_dims || std::find(head_dims->begin(), head_dims->end(), d) != head_dims->end();
+}
+
+bool StageDescription::has(const Mask& mask) const {
+  return std::find(masks.begin(), masks.end(), mask) != masks.end();
 }
 
 const StageTiles* StageDescription::default_tiles(std::int64_t d) const {
@@ -83,8 +88,7 @@ const StageDescription* WorkerDescription::find(const std::string& pass, const s
 
 WorkerDescription describe(const std::function<Reply(const Call&)>& send, const Shape& shape) {
   Call request("describe");
-  request.number("B", double(shape.B)).number("H", double(shape.H)).number("Hkv", double(shape.Hkv));
-  request.number("Nq", double(shape.Nq)).number("Nk", double(shape.Nk)).number("d", double(shape.d));
+  for_shape_numbers(shape, [&](const char* name, std::int64_t value) { request.number(name, double(value)); });
   request.output<std::uint8_t>("text", kMostText);
   const Reply reply = send(request);
   try {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/attention/shape.hpp"
+#include "common/attention/setting.hpp"
 #include "common/worker/worker.hpp"
 
 namespace workbook::worker {
@@ -29,7 +29,9 @@ struct ExtraArray {
 
 struct StageDescription {
   std::string pass, operation, element;
-  bool float_gradients = false, causal = true;
+  bool float_gradients = false;
+  std::vector<Mask> masks;                    ///< that it serves
+  bool shared_heads = false;                  ///< whether several heads of Q may share one of K and V
   std::optional<std::vector<int>> head_dims;  ///< nothing: any
   std::vector<StageTiles> tiles;              ///< none: the stage is untiled
   bool any_tiles = false;
@@ -45,6 +47,7 @@ struct StageDescription {
   std::vector<StageDescription> variants;
 
   bool does(std::int64_t d) const;
+  bool has(const Mask& mask) const;
   /// What it takes for a head dimension by itself; nullptr if it is untiled or does not do d.
   const StageTiles* default_tiles(std::int64_t d) const;
 };

@@ -95,14 +95,14 @@ void attention(const workbook::AttentionCall& call) {
   const std::span<float> S_all(S_values), P_all(P_values);
 
   const auto Q = [&](std::int64_t n) { return workbook::head("Q", call.Q, 0, n, heads, Nq, d); };
-  const auto K = [&](std::int64_t n) { return workbook::head("K", call.K, 0, n, heads, Nk, d); };
-  const auto V = [&](std::int64_t n) { return workbook::head("V", call.V, 0, n, heads, Nk, d); };
+  const auto K = [&](std::int64_t n) { return workbook::head("K", call.K, 0, call.shape.kv_head(n), heads, Nk, d); };
+  const auto V = [&](std::int64_t n) { return workbook::head("V", call.V, 0, call.shape.kv_head(n), heads, Nk, d); };
   const auto O = [&](std::int64_t n) { return workbook::head("O", call.O, 0, n, heads, Nq, d); };
   const auto S = [&](std::int64_t n) { return workbook::head("S", S_all, 0, n, heads, Nq, Nk); };
   const auto P = [&](std::int64_t n) { return workbook::head("P", P_all, 0, n, heads, Nq, Nk); };
 
   // Three passes over all heads, as three GPU kernels make them: each reads what the one before has written.
-  for (std::int64_t n = 0; n < heads; ++n) scaled_scores(Q(n), K(n), S(n), call.scale, call.causal);
+  for (std::int64_t n = 0; n < heads; ++n) scaled_scores(Q(n), K(n), S(n), call.scale, call.causal());
   for (std::int64_t n = 0; n < heads; ++n) softmax_rows(S(n), P(n), call.lse.subspan(n * Nq, Nq));
   for (std::int64_t n = 0; n < heads; ++n) weighted_values(P(n), V(n), O(n));
 }

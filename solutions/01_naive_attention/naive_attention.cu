@@ -238,7 +238,7 @@ __global__ void __launch_bounds__(threads) output(const half* __restrict__ P,  /
 template <int d>
 void start(const workbook::cuda::ForwardCall<half>& call, float* S, half* P) {
   const auto& [B, H, Hkv, Nq, Nk, d_] = call.shape;
-  const Sizes sizes{Nq, Nk, score_stride(Nk), call.causal};
+  const Sizes sizes{Nq, Nk, score_stride(Nk), call.causal()};
   const std::int64_t heads = B * H, query_tiles = blocks_of(Nq, tile), key_tiles = blocks_of(Nk, tile);
   using workbook::cuda::launch, workbook::cuda::grid_of;
   launch(scores<d>, grid_of(heads * query_tiles * key_tiles, "B·H·⌈Nq/64⌉·⌈Nk/64⌉"), dim3(threads),

@@ -7,6 +7,7 @@ namespace {
 
 const workbook::cuda::CpuStage stage = workbook::cuda::CpuForwardStage{
     .tiles = {.Br = 64, .Bc = 64},
+    .serves = {.shared_heads = true},
     .compute = [](const workbook::AttentionCall& call,
                   const workbook::cuda::Tiles& tiles) { tiled_attention(call, tiles.Br, tiles.Bc); },
 };

@@ -22,7 +22,7 @@ const Stage stage = ForwardStage<Element>{
     .tiles = built,  // the first that fits the device's shared memory is the default
     .shared_bytes = shared_bytes,
     .warps_split_keys = true,
-    .causal = false,
+    .serves = {.masks = {workbook::Mask::none}},
     .launch = [](const ForwardCall<Element>& call, const Tiles& tiles, const ExtraMemory&) { tiled_wmma(call, tiles); },
 };
 

@@ -108,8 +108,8 @@ void start(const ForwardCall<Element>& call) {
   const dim3 grid = workbook::cuda::grid_of(query_tiles * B * H, "B·H·⌈Nq/Br⌉");
   // The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)).
   workbook::cuda::launch(attention<d, Br, Bc, warps>, grid, dim3(warp_size * warps), sizeof(Shared<d, Br, Bc, warps>),
-                         call.Q, call.K, call.V, call.O, call.lse, Sizes{Nq, Nk, call.causal}, int(B * H), query_tiles,
-                         call.scale * log2_e);
+                         call.Q, call.K, call.V, call.O, call.lse, Sizes{Nq, Nk, call.causal()}, int(B * H),
+                         query_tiles, call.scale * log2_e);
 }
 
 }  // namespace

@@ -98,7 +98,7 @@ void naive_backward(const workbook::GradientCall& call) {
                     .dK = of_keys("dK", call.dK),
                     .dV = of_keys("dV", call.dV),
                     .scale = call.scale,
-                    .causal = call.causal});
+                    .causal = call.causal()});
   }
 }
 

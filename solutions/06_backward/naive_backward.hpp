@@ -9,7 +9,7 @@
 
 #include <span>
 
-#include "common/attention/shape.hpp"
+#include "common/attention/setting.hpp"
 
 namespace ch06 {
 

@@ -131,9 +131,9 @@ void simple_backward(const BackwardCall<half>& call, float2* rows) {
   const auto& [B, H, Hkv, Nq, Nk, d] = call.shape;
   prepare_rows(call, rows);
   workbook::cuda::launch(key_gradients, blocks(B * H, Nk, Bc), dim3(lanes), sizeof(Shared), call.Q, call.K, call.V,
-                         call.dO, rows, call.dK, call.dV, Nq, Nk, call.scale, call.causal);
+                         call.dO, rows, call.dK, call.dV, Nq, Nk, call.scale, call.causal());
   workbook::cuda::launch(query_gradients, blocks(B * H, Nq, Br), dim3(lanes), sizeof(Shared), call.Q, call.K, call.V,
-                         call.dO, rows, call.dQ, Nq, Nk, call.scale, call.causal);
+                         call.dO, rows, call.dQ, Nq, Nk, call.scale, call.causal());
 }
 
 std::size_t simple_shared_bytes(int head_dim, const GradientTiles& tiles) {

@@ -94,7 +94,7 @@ void start(const ForwardCall<Element>& call) {
   const dim3 grid = workbook::cuda::grid_of(query_tiles * B * H, "B·H·⌈Nq/Br⌉");
   // The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)).
   workbook::cuda::launch(attention<d, Br, Bc, warps>, grid, dim3(32 * warps), sizeof(Shared<Element, d, Bc, warps>),
-                         call.Q, call.K, call.V, call.O, call.lse, Sizes{int(Nq), int(Nk), call.causal}, query_tiles,
+                         call.Q, call.K, call.V, call.O, call.lse, Sizes{int(Nq), int(Nk), call.causal()}, query_tiles,
                          call.scale * log2_e);
 }
 

@@ -110,7 +110,7 @@ void start(const ForwardCall<Element>& call) {
   workbook::cuda::launch(attention<d, Br, Bc, warps>, grid, dim3(32 * (warps + 1)),
                          sizeof(Shared<Element, d, Bc, warps>), tile_map<Element, 32, d>(call.Q, heads, Nq),
                          tile_map<Element, Bc, d>(call.K, heads, Nk), tile_map<Element, Bc, d>(call.V, heads, Nk),
-                         tile_map<Element, 32, d>(call.O, heads, Nq), call.lse, Sizes{int(Nq), int(Nk), call.causal},
+                         tile_map<Element, 32, d>(call.O, heads, Nq), call.lse, Sizes{int(Nq), int(Nk), call.causal()},
                          query_tiles, call.scale * log2_e);
 }
 

@@ -27,7 +27,7 @@ __device__ __forceinline__ void consume_in_order(Consumer<T>& own) {
   // TODO(13.8) For each row block i of work.count, numbered from 0: Sᵀ and dPᵀ; P, then dS; dV, dK; dQ, and its
   // hand-over. Wait for a tile before a product or load_… reads it and for a product before its registers are touched;
   // leave the stage when it has been read for the last time. Between dS and dQ both consumers meet, when dS has been
-  // shown to the tensor cores: barrier dS_written, of 256 threads (about 18 lines).
+  // shown to the tensor cores: barrier dS_written, of 256 threads (about 22 lines).
   // BEGIN 13.8
   for (int i = 0; i < own.work.count; ++i) {
     own.wait_Q(i);
@@ -61,7 +61,7 @@ __device__ __forceinline__ void consume_overlapped(Consumer<T>& own) {
   // TODO(13.9) The same in another order. Sᵀ and dPᵀ are issued together, P is formed beside dPᵀ; dV is issued after
   // dS, or, if T::dV_early, in two halves, each as soon as its half of P is there. dQ is issued beside dV, dK beside
   // dQ, and dQ is handed over beside dK. Groups end in the order in which they were issued: wait for as few as can be
-  // (about 30 lines).
+  // (about 32 lines).
   // BEGIN 13.9
   for (int i = 0; i < own.work.count; ++i) {
     own.wait_Q(i);
@@ -148,11 +148,11 @@ void start(const BackwardCall<Element>& call, const float* dlse, const Scratch& 
   const std::int64_t heads = B * H, count = std::int64_t(padded_rows(call.shape));
   const std::int64_t column_blocks = (Nk + T::Bc - 1) / T::Bc, row_blocks = (Nq + T::Br - 1) / T::Br;
   int heads_at_once = 1;
-  if (call.causal)  // of so many heads Q, dO and dQ_sum take no more than 40 MB
+  if (call.causal())  // of so many heads Q, dO and dQ_sum take no more than 40 MB
     while (2 * heads_at_once <= heads && 2 * heads_at_once * Nq * T::d * 8 <= 40 << 20) heads_at_once *= 2;
   const Call numbers{
-      scratch.lse,   scratch.D,          scratch.dQ_sum, scratch.turns,       int(Nq),    int(Nk), int(heads),
-      heads_at_once, int(column_blocks), call.scale,     call.scale * log2_e, call.causal};
+      scratch.lse,   scratch.D,          scratch.dQ_sum, scratch.turns,       int(Nq),      int(Nk), int(heads),
+      heads_at_once, int(column_blocks), call.scale,     call.scale * log2_e, call.causal()};
   launch(prepare_rows<T::d, Element>, grid_of((count * (T::d / 8) + 255) / 256, "B·H·Nq·d"), dim3(256), 0, call.O,
          call.dO, call.lse, dlse, scratch.lse, scratch.D, scratch.dQ_sum, scratch.turns, count, int(Nq));
   launch(gradients<T>, grid_of(column_blocks * heads, "B·H·⌈Nk/Bc⌉"), dim3(T::threads), sizeof(typename T::Shared),

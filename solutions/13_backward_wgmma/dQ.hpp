@@ -19,7 +19,7 @@ namespace {
 // Then dQ = dS K: a consumer has 64 rows, or 64 columns (T::dQ_by_rows), of it, and all 128 keys.
 //
 // TODO(13.6) dSᵀ of this consumer, 16 queries an instruction, swizzled. And dQ: a fence; a product for each 16 keys, of
-// which the first has dQ for its output alone; a group (about 20 lines).
+// which the first has dQ for its output alone; a group (about 19 lines).
 // STUB: template <class Element, int rows, int parts>
 // STUB: __device__ __forceinline__ void store_dS(Element (&section)[rows][64],
 // STUB:                                          const Fragment<Element, 4> (&dS)[parts]) {
@@ -98,7 +98,7 @@ __device__ __forceinline__ void end_turn(const Turn& turn) {
 //
 // TODO(13.7) Both sides of the hand-over. dQ goes to its place four elements at a time, as place_in_dQ_sum says; then
 // it is shown to TMA. A turn, if there are turns, is around the additions of a row block: one lane waits for it before
-// the first and ends it after the last (about 30 lines).
+// the first and ends it after the last (about 31 lines).
 // STUB: template <class T>
 // STUB: __device__ __forceinline__ void hand_over_dQ(typename T::Shared& smem, const typename T::HalfOfdQ& dQ,
 // STUB:                                              int consumer) {

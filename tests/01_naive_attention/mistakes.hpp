@@ -11,7 +11,7 @@ using Attention = judge::AttentionModel;
 using AttentionTable = judge::MistakeTable<Attention>;
 
 /// In exercises that are tested alone. Q: (1, 1, Nq, d), K: (1, 1, Nk, d), S: (1, 1, Nq, Nk), masked where
-/// problem.causal says so.
+/// problem.causal() says so.
 std::vector<judge::Mistake> score_mistakes(const Problem& problem);
 std::vector<judge::Mistake> softmax_mistakes(const Tensor<float>& S);
 std::vector<judge::Mistake> row_lse_mistakes(const Tensor<float>& S);

@@ -34,7 +34,7 @@ void expect_scores(const Problem& problem, const std::string& kind) {
   const Shape& s = problem.shape;
   worker::Call request("scaled_scores");
   request.number("Nq", double(s.Nq)).number("Nk", double(s.Nk)).number("d", double(s.d));
-  request.number("scale", problem.scale).number("causal", problem.causal);
+  request.number("scale", problem.scale).number("causal", problem.causal());
   request.input("Q", problem.Q.values).input("K", problem.K.values).output<float>("S", std::size_t(s.Nq * s.Nk));
   const worker::Reply reply = call(request);
 
@@ -50,7 +50,7 @@ void expect_scores(const Problem& problem, const std::string& kind) {
   }
   Bounds bounds = score_bounds(size, s.d);
   for (std::int64_t i = 0; i < s.Nq; ++i) {
-    for (std::int64_t j = visible_keys(i, s.Nq, s.Nk, problem.causal); j < s.Nk; ++j) {
+    for (std::int64_t j = visible_keys(i, s.Nq, s.Nk, problem.causal()); j < s.Nk; ++j) {
       expected(0, 0, i, j) = -infinity;
       bounds.element(0, 0, i, j) = 0;
     }

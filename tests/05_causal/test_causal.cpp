@@ -91,7 +91,7 @@ std::vector<Block> blocks_of(const Problem& problem, const Tiles& tiles) {
   worker::Call request("blocks");
   request.number("B", double(s.B)).number("H", double(s.H)).number("Hkv", double(s.Hkv));
   request.number("Nq", double(s.Nq)).number("Nk", double(s.Nk)).number("d", double(s.d));
-  request.number("scale", problem.scale).number("causal", problem.causal);
+  request.number("scale", problem.scale).number("mask", problem.mask.kind);
   for (const auto& [name, value] : tiles.numbers()) request.number(name, value);
   const auto Q = to_codes(problem.Q.values, "float16"), K_codes = to_codes(problem.K.values, "float16"),
              V_codes = to_codes(problem.V.values, "float16");
@@ -487,7 +487,7 @@ TEST_CASE("causal with one query equals full attention", "[whole]") {
     for (const Tiles& tiles : all_tiles) {
       const Problem full = in_element(input("normal", {1, 2, 2, 1, Nk, 64}, 49).problem);
       Problem one = full;
-      one.causal = true;
+      one.mask = true;
       const AttentionResult result = attention(one, tiles.numbers());
       const Forward oracle = forward_oracle(full);
       judge::Layout layout;

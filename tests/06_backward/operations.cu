@@ -30,12 +30,12 @@ void prepare_rows(const Arguments& call) {
 
 // Q, K, V, O, dO, codes of fp16, d = 64, lse -> dQ, dK, dV, codes
 void lab(const Arguments& call) {
-  const workbook::Shape shape = call.shape();
-  if (shape.d != 64 || call.integer("causal", 0) != 0)
+  const workbook::Setting setting = call.setting();
+  if (setting.shape.d != 64 || setting.causal())
     throw std::invalid_argument("the lab's kernels take d = 64 and no causal mask");
   workbook::cuda::GradientTensors<half, half> t(call);
-  ch06::lab({shape, float(call.number("scale")), false, t.Q.data(), t.K.data(), t.V.data(), t.O.data(), t.dO.data(),
-             t.lse.data(), t.dQ.data(), t.dK.data(), t.dV.data()});
+  ch06::lab({setting, t.Q.data(), t.K.data(), t.V.data(), t.O.data(), t.dO.data(), t.lse.data(), t.dQ.data(),
+             t.dK.data(), t.dV.data()});
   t.download(call);
 }
 

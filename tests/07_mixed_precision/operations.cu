@@ -212,9 +212,7 @@ void train(const Arguments& call) {
 void blank_page(const Arguments& call) {
   workbook::cuda::AttentionTensors<half> t(call);
   const std::int64_t B = call.integer("B"), H = call.integer("H"), Nq = call.integer("Nq"), Nk = call.integer("Nk");
-  ch07::blank_page({{B, H, H, Nq, Nk, 64},
-                    float(call.number("scale")),
-                    false,
+  ch07::blank_page({{{B, H, H, Nq, Nk, 64}, float(call.number("scale")), {}},
                     t.Q.data(),
                     t.K.data(),
                     t.V.data(),

@@ -26,9 +26,8 @@ void backward(const Arguments& call) {
   DeviceArray<int> turns("turns", in_turns ? ch09::turn_count(shape) : 0, Role::scratch);
   std::optional<DeviceArray<float>> dlse;
   if (with_dlse) dlse.emplace("dlse", call.input("dlse"));
-  ch09::backward(ch09::BackwardCall<half>{shape, float(call.number("scale")), call.flag("causal"), t.Q.data(),
-                                          t.K.data(), t.V.data(), t.O.data(), t.dO.data(), t.lse.data(), t.dQ.data(),
-                                          t.dK.data(), t.dV.data()},
+  ch09::backward(ch09::BackwardCall<half>{call.setting(), t.Q.data(), t.K.data(), t.V.data(), t.O.data(), t.dO.data(),
+                                          t.lse.data(), t.dQ.data(), t.dK.data(), t.dV.data()},
                  with_dlse ? dlse->data() : nullptr,
                  ch09::Scratch{rows.data(), dQ_sum.data(), in_turns ? turns.data() : nullptr},
                  {int(call.integer("owned")), int(call.integer("passing")), int(call.integer("warps"))});

@@ -55,7 +55,7 @@ std::int64_t tiles_of(std::int64_t rows, std::int64_t tile) {
 std::int64_t tiles_seen(const Problem& problem, const Tiles& tiles, std::int64_t t) {
   const Shape& s = problem.shape;
   const std::int64_t last_query = std::min((t + 1) * tiles.Br, s.Nq) - 1;
-  return tiles_of(visible_keys(last_query, s.Nq, s.Nk, problem.causal), tiles.Bc);
+  return tiles_of(visible_keys(last_query, s.Nq, s.Nk, problem.causal()), tiles.Bc);
 }
 /// The thread blocks of a call, and the tiles of keys that all of them see together.
 struct Work {
@@ -73,7 +73,8 @@ Work work_of(const Problem& problem, const Tiles& tiles) {
 
 std::string text(const Problem& problem, const Tiles& tiles) {
   const Shape& s = problem.shape;
-  return fmt::format("Nq={}, Nk={}, d={}, causal={}, {}", s.Nq, s.Nk, s.d, problem.causal ? "yes" : "no", tiles.text());
+  return fmt::format("Nq={}, Nk={}, d={}, causal={}, {}", s.Nq, s.Nk, s.d, problem.causal() ? "yes" : "no",
+                     tiles.text());
 }
 
 /// Ends the test as failed unless got is wanted, element for element. `others`: known ways to get it wrong.

@@ -67,7 +67,7 @@ std::int64_t tiles_of(std::int64_t rows, std::int64_t tile) {
 std::int64_t tiles_taken(const Problem& problem, const Tiles& tiles, std::int64_t t) {
   const Shape& s = problem.shape;
   const std::int64_t last_query = std::min((t + 1) * tiles.Br, s.Nq) - 1;
-  return std::max<std::int64_t>(1, tiles_of(visible_keys(last_query, s.Nq, s.Nk, problem.causal), tiles.Bc));
+  return std::max<std::int64_t>(1, tiles_of(visible_keys(last_query, s.Nq, s.Nk, problem.causal()), tiles.Bc));
 }
 /// The sum over the query tiles of all heads.
 template <class Count>

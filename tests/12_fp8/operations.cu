@@ -121,9 +121,12 @@ Errors errors_of(Given& Q, Given& K, Given& V, bool rotated) {
   OnDevice Q8("Q codes", "Q scales"), K8("K codes", "K scales"), V8("V codes", "V scales");
   DeviceArray<half> O("O", N * d, Role::output);
   DeviceArray<float> lse("lse", N, Role::output);
-  const workbook::cuda::ForwardCall<half> call{
-      {1, 1, 1, N, N, d}, 0.125f,   false,     Q.on_device.data(), K.on_device.data(),
-      V.on_device.data(), O.data(), lse.data()};
+  const workbook::cuda::ForwardCall<half> call{{{1, 1, 1, N, N, d}, 0.125f, {}},
+                                               Q.on_device.data(),
+                                               K.on_device.data(),
+                                               V.on_device.data(),
+                                               O.data(),
+                                               lse.data()};
   ch12::attention(call, ch12::built[1], Q8.rounded(), K8.rounded(), V8.rounded(), rotated);
   std::vector<half> got(N * d);
   O.download(std::span(got));

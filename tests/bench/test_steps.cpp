@@ -10,7 +10,7 @@ using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
-const std::string two_steps = R"(causal = false
+const std::string two_steps = R"(mask = "none"
 
 [[step]]
 title = "first version"
@@ -66,7 +66,7 @@ TEST_CASE("variant by variant a step is added, until the last is the solution") 
   CHECK_THAT(text(1), ContainsSubstring("a + b"));
   CHECK(text(2) == book::read_file(solution));
   CHECK(variants[2].number == 3);
-  CHECK_FALSE(variants[2].causal);
+  CHECK(variants[2].mask == Mask::none);
 }
 
 TEST_CASE("a step may be a number of the call, and shares the text of the next") {
@@ -75,7 +75,7 @@ TEST_CASE("a step may be a number of the call, and shares the text of the next")
   const book::Chapter& chapter = small.chapters[0];
   const std::string path = "tests/steps/" + chapter.name() + ".toml";
   const std::string steps =
-      "causal = true\n[[step]]\ntitle = \"one\"\nhead_dim = 64\n[[step.number]]\nname = \"rung\"\nvalue = 1\n"
+      "mask = \"causal\"\n[[step]]\ntitle = \"one\"\nhead_dim = 64\n[[step.number]]\nname = \"rung\"\nvalue = 1\n"
       "[[step]]\ntitle = \"two\"\n";
   folder.write(path, steps);
   const auto variants = bench::load_variants(small, chapter, folder / "variants");
@@ -83,7 +83,7 @@ TEST_CASE("a step may be a number of the call, and shares the text of the next")
   CHECK(variants[0].numbers == std::map<std::string, double>{{"rung", 1}});
   CHECK(variants[1].numbers.empty());
   CHECK(variants[0].folder == variants[1].folder);
-  CHECK(variants[0].causal);
+  CHECK(variants[0].mask == Mask::causal);
   CHECK(variants[0].head_dim == 64);
   CHECK(variants[1].head_dim == 0);
   folder.write(path, steps + "[[step]]\ntitle = \"three\"\n");
@@ -108,14 +108,14 @@ TEST_CASE("a step that does not fit the solution is refused with its line") {
     }
     return std::string();
   };
-  CHECK(refused("causal = false", "causal = false").empty());  // as it is, it fits
+  CHECK(refused("mask = \"none\"", "mask = \"none\"").empty());  // as it is, it fits
   CHECK_THAT(refused("find = \"a +  b\"", "find = \"nowhere\""),
              ContainsSubstring(path + ":11: the text does not stand"));
   CHECK_THAT(refused("file = \"" + file, "file = \"other_" + file), ContainsSubstring("no file other_"));
   CHECK_THAT(refused("title = \"adds\"\n", "title = \"adds\"\nspeed = 2\n"),
              ContainsSubstring("unknown key \"speed\""));
   CHECK_THAT(refused("title = \"adds\"\n", "title = \"adds\"\nhead_dim = 0\n"), ContainsSubstring("head_dim = 0"));
-  CHECK_THAT(refused("causal = false", ""), ContainsSubstring("no key \"causal\""));
+  CHECK_THAT(refused("mask = \"none\"", ""), ContainsSubstring("no key \"mask\""));
 }
 
 TEST_CASE("every file of steps fits its chapter's solution") {

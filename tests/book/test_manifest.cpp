@@ -5,6 +5,7 @@
 #include "tests/book/fixtures/temporary_book.hpp"
 
 using namespace workbook::book;
+using workbook::Mask;
 using Catch::Matchers::ContainsSubstring;
 using Catch::Matchers::StartsWith;
 
@@ -35,7 +36,7 @@ TEST_CASE("a chapter is read as it is written") {
   CHECK(chapter.summary == "Adding and multiplying.");
   CHECK(chapter.element == "float32");
   CHECK(chapter.pass == "forward");
-  CHECK_FALSE(chapter.causal);
+  CHECK(chapter.masks == std::vector<Mask>{Mask::none});
   CHECK(chapter.backends == std::vector{workbook::Backend::cpu});
   CHECK(chapter.files == std::vector<std::string>{"sums.hpp", "sums.cpp"});
   CHECK(chapter.whole_tests == std::vector<std::string>{"sums agree"});
@@ -113,14 +114,14 @@ TEST_CASE("a book without chapters/ is an error") {
 
 TEST_CASE("text that is not TOML is an error with its line") {
   CHECK_THAT(error_after("title = \"Sums\"", "title = \"Sums"), starts_at_line(3));
-  CHECK_THAT(error_after("causal = false", "causal = maybe"), starts_at_line(7));
-  CHECK_THAT(error_after("causal = false", "number = 2"), starts_at_line(7));
+  CHECK_THAT(error_after("masks = [\"none\"]", "masks = maybe"), starts_at_line(7));
+  CHECK_THAT(error_after("masks = [\"none\"]", "number = 2"), starts_at_line(7));
 }
 
 TEST_CASE("a missing key is an error at its table") {
   for (const char* line :
        {"number = 1\n", "slug = \"sums\"\n", "title = \"Sums\"\n", "summary = \"Adding and multiplying.\"\n",
-        "element = \"float32\"\n", "pass = \"forward\"\n", "causal = false\n", "backends = [\"cpu\"]\n",
+        "element = \"float32\"\n", "pass = \"forward\"\n", "masks = [\"none\"]\n", "backends = [\"cpu\"]\n",
         "files = [\"sums.hpp\", \"sums.cpp\"]\n", "whole_tests = [\"sums agree\"]\n"}) {
     const std::string text(line), key = text.substr(0, text.find(' '));
     CHECK(error_after(line, "") == fmt::format("chapters/01_sums/chapter.toml:1: the chapter has no key \"{}\"", key));
@@ -138,7 +139,8 @@ TEST_CASE("a mistyped key is an error at its line") {
   CHECK_THAT(error_after("number = 1", "number = \"1\""), starts_at_line(1) && ContainsSubstring("whole number"));
   CHECK_THAT(error_after("title = \"Sums\"", "title = 3"), starts_at_line(3) && ContainsSubstring("a string"));
   CHECK_THAT(error_after("title = \"Sums\"", "title = \" \""), starts_at_line(3) && ContainsSubstring("empty"));
-  CHECK_THAT(error_after("causal = false", "causal = 0"), starts_at_line(7) && ContainsSubstring("true or false"));
+  CHECK_THAT(error_after("masks = [\"none\"]", "masks = [\"none\", \"some\"]"),
+             starts_at_line(7) && ContainsSubstring("\"some\" is no mask; allowed: none, causal"));
   CHECK_THAT(error_after("[\"cpu\"]", "\"cpu\""), starts_at_line(8) && ContainsSubstring("array of strings"));
   CHECK_THAT(error_after("[\"cpu\"]", "[1]"), starts_at_line(8));
   CHECK_THAT(error_after("[\"cpu\"]", "[]"), starts_at_line(8) && ContainsSubstring("empty"));
@@ -148,8 +150,8 @@ TEST_CASE("a mistyped key is an error at its line") {
 }
 
 TEST_CASE("an unknown key is an error at its line") {
-  CHECK_THAT(error_after("causal = false", "causal = false\ncasual = true"),
-             starts_at_line(8) && ContainsSubstring("unknown key \"casual\" in the chapter; known: backends, causal"));
+  CHECK_THAT(error_after("masks = [\"none\"]", "masks = [\"none\"]\nmsaks = true"),
+             starts_at_line(8) && ContainsSubstring("unknown key \"msaks\" in the chapter; known: backends, element"));
   CHECK_THAT(error_after("lines = 2", "lines = 2\nline = 2"),
              starts_at_line(27) && ContainsSubstring("unknown key \"line\" in the exercise"));
   CHECK_THAT(error_after("[[exercise]]", "[exercises]"), ContainsSubstring("unknown key \"exercises\""));
@@ -157,7 +159,7 @@ TEST_CASE("an unknown key is an error at its line") {
 
 TEST_CASE("a goal is read, and refused where it cannot be compared") {
   const auto with_goal = [](const std::string& over, const std::string& rest) {
-    return fmt::format("[[goal]]\nover = \"{}\"\ncausal = false\nd = 64\nleast_N = 4096\n{}\n\n[[exercise]]", over,
+    return fmt::format("[[goal]]\nover = \"{}\"\nmask = \"none\"\nd = 64\nleast_N = 4096\n{}\n\n[[exercise]]", over,
                        rest);
   };
   const std::string bars = "must = 1\nhoped = 1.5";
@@ -165,14 +167,14 @@ TEST_CASE("a goal is read, and refused where it cannot be compared") {
   folder.edit("chapters/01_sums/chapter.toml", "[[exercise]]", with_goal("a peer", bars));
   const std::vector<Goal> goals = folder.load().chapters[0].goals;
   REQUIRE(goals.size() == 1);
-  CHECK((goals[0].over == "a peer" && !goals[0].causal && goals[0].d == 64));
+  CHECK((goals[0].over == "a peer" && goals[0].mask == Mask::none && goals[0].d == 64));
   CHECK((goals[0].least_N == 4096 && goals[0].most_N == 0 && goals[0].must == 1 && goals[0].hoped == 1.5));
 
   CHECK_THAT(error_after("[[exercise]]", with_goal("a peer", "must = 0\nhoped = 1")),
              ContainsSubstring("must be a number above 0"));
   CHECK_THAT(error_after("[[exercise]]", with_goal("a peer", "most_N = 512\n" + bars)),
              ContainsSubstring("most_N = 512"));
-  CHECK_THAT(error_after("[[exercise]]", with_goal("not causal", bars)), ContainsSubstring("needs causal = true"));
+  CHECK_THAT(error_after("[[exercise]]", with_goal("unmasked", bars)), ContainsSubstring("needs a mask"));
   CHECK_THAT(error_after("[[exercise]]", with_goal("a peer", bars + "\nfast = 2")),
              ContainsSubstring("unknown key \"fast\""));
 }
@@ -220,7 +222,7 @@ TEST_CASE("a file of the chapter must be there, and within its folder") {
 }
 
 TEST_CASE("kernels may be for one architecture alone") {
-  CHECK_THAT(error_after("causal = false", "causal = false\narchitecture = \"sm_90\""),
+  CHECK_THAT(error_after("masks = [\"none\"]", "masks = [\"none\"]\narchitecture = \"sm_90\""),
              ContainsSubstring("\"sm_90\" is none that stands for one GPU alone"));
   const TemporaryBook folder;
   CHECK(folder.load().chapters[0].architecture.empty());
@@ -228,7 +230,7 @@ TEST_CASE("kernels may be for one architecture alone") {
 
 TEST_CASE("a chapter takes its element, and its kernels more of them") {
   using workbook::Backend;
-  CHECK_THAT(error_after("causal = false", "causal = false\nmore_elements = [\"fp16\"]"),
+  CHECK_THAT(error_after("masks = [\"none\"]", "masks = [\"none\"]\nmore_elements = [\"fp16\"]"),
              ContainsSubstring("more_elements: \"fp16\" is none of float16, bfloat16"));
   const TemporaryBook folder;
   Chapter chapter = folder.load().chapters[0];
@@ -244,7 +246,7 @@ TEST_CASE("a chapter takes its element, and its kernels more of them") {
 
 TEST_CASE("a chapter uses earlier chapters only, from solutions/ where they are there") {
   const char* wrong = GENERATE("01_sums", "02_products", "sums", "../00_counting");
-  CHECK_THAT(error_after("causal = false", fmt::format("causal = false\nuses = [\"{}\"]", wrong)),
+  CHECK_THAT(error_after("masks = [\"none\"]", fmt::format("masks = [\"none\"]\nuses = [\"{}\"]", wrong)),
              ContainsSubstring(fmt::format("\"{}\" is not the name of an earlier chapter", wrong)));
   const TemporaryBook folder;
   Chapter chapter = folder.load().chapters[0];

@@ -100,13 +100,13 @@ TEST_CASE("tensors that do not fit each other are refused") {
   const std::string q = file("q.npy", {2, 2, 8, 32}), k = file("k.npy", {2, 2, 12, 32}),
                     v = file("v.npy", {2, 2, 12, 32});
   const std::string other_d = file("d.npy", {2, 2, 12, 64}), other_B = file("b.npy", {1, 2, 12, 32});
-  const std::string other_H = file("h.npy", {2, 1, 12, 32}), other_N = file("n.npy", {2, 2, 13, 32});
+  const std::string other_H = file("h.npy", {2, 3, 12, 32}), other_N = file("n.npy", {2, 2, 13, 32});
   const auto refused = [&](const std::string& k, const std::string& v, const Words& said) {
     expect_refused(book, run_with({"--q", q, "--k", k, "--v", v}, said));
   };
   refused(other_d, other_d, {"--k " + other_d, "head_dim 64", "32", "allowed: the same"});
   refused(other_B, other_B, {"--k " + other_B, "batch 1", "2", "allowed: the same"});
-  refused(other_H, other_H, {"--k " + other_H, "head count 1", "2", "allowed: the same"});
+  refused(other_H, other_H, {"--k " + other_H, "head count 3", "2", "allowed: a number that divides it"});
   refused(k, other_N, {"--v " + other_N, "(2, 2, 13, 32)", "(2, 2, 12, 32)", "allowed: the same shape"});
   refused(k, other_d, {"--v " + other_d, "(2, 2, 12, 64)", "(2, 2, 12, 32)", "allowed: the same shape"});
   CHECK(book.run({"run", "--json", "--q", q, "--k", k, "--v", v}).exit_code == 0);  // these do fit

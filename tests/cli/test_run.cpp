@@ -118,7 +118,7 @@ TEST_CASE("Q, K, V from files come back as O and LSE within the bounds") {
     problem.Q = normal_tensor({B, 3, 21, 40}, 1);
     problem.K = normal_tensor({B, 3, 34, 40}, 2);
     problem.V = normal_tensor({B, 3, 34, 40}, 3);
-    problem.causal = true;
+    problem.mask = true;
     problem.scale = 0.25f;
     const Ran ran = book.run({"run", "--json", "--causal", "--scale", "0.25", "--q", good_npy("q.npy", problem.Q, rank),
                               "--k", good_npy("k.npy", problem.K, rank), "--v", good_npy("v.npy", problem.V, rank),
@@ -145,6 +145,55 @@ TEST_CASE("Q, K, V from files come back as O and LSE within the bounds") {
     lse.sizes = {B, 3, 21, 1};
     CHECK(judge::compare(lse, oracle.lse, lse_bounds(oracle, problem, float32_precision()), layout).close);
   }
+}
+
+TEST_CASE("heads of Q may share heads of K and V where a stage serves it, and others say which do") {
+  const WorkbookCopy book;
+  Problem problem;
+  problem.shape = {2, 6, 2, 9, 14, 32};
+  problem.scale = 0.25f;
+  problem.mask = Mask::causal;
+  problem.Q = normal_tensor({2, 6, 9, 32}, 1);
+  problem.K = normal_tensor({2, 2, 14, 32}, 2);
+  problem.V = normal_tensor({2, 2, 14, 32}, 3);
+  const std::string q = good_npy("q.npy", problem.Q, 4), k = good_npy("k.npy", problem.K, 4),
+                    v = good_npy("v.npy", problem.V, 4), out = scratch("o.npy").string();
+  const auto run = [&](const char* stage, const char* backend) {
+    return book.run({"run", "--json", "--mask", "causal", "--scale", "0.25", "--q", q, "--k", k, "--v", v, "--out", out,
+                     "--stage", stage, "--backend", backend});
+  };
+  for (const char* stage : {"1", "2"}) {
+    const Ran ran = run(stage, "cpu");
+    INFO(ran.err);
+    CHECK(ran.exit_code == 0);
+    CHECK(ran.document()["input"]["Hkv"] == 2);
+    CHECK(ran.document()["input"]["mask"] == "causal");
+    expect_right(ran.document()["stages"][0]);
+    // The definition, written out.
+    const Tensor<float> O = read_npy(out);
+    double largest = 0;
+    for (std::int64_t row = 0; row < 2 * 6 * 9; ++row) {
+      const std::int64_t b = row / 54, h = row / 9 % 6, i = row % 9;
+      double sum = 0;
+      std::vector<double> o(32);
+      for (std::int64_t j = 0; j <= i + 5; ++j) {
+        double S = 0;
+        for (std::int64_t c = 0; c < 32; ++c) S += double(problem.Q(b, h, i, c)) * problem.K(b, h / 3, j, c);
+        const double p = std::exp(0.25 * S);
+        sum += p;
+        for (std::int64_t c = 0; c < 32; ++c) o[std::size_t(c)] += p * problem.V(b, h / 3, j, c);
+      }
+      for (std::int64_t c = 0; c < 32; ++c)
+        largest = std::max(largest, std::abs(o[std::size_t(c)] / sum - double(O(b, h, i, c))));
+    }
+    CHECK(largest < 2e-6);
+  }
+  const Ran refused = run("8", "sim");
+  CHECK(refused.exit_code == 3);
+  const json stage = refused.document()["stages"][0];
+  CHECK(stage["supported"] == false);
+  CHECK(stage["result"] == "does not do Hkv < H");
+  CHECK(stage["message"] == "these do: chapter 1 on cpu, chapter 2 on cpu");
 }
 
 TEST_CASE("the same from another folder, with relative paths") {

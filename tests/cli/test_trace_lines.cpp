@@ -186,7 +186,7 @@ TEST_CASE("trace --beside and --operation refuse what they cannot show, with exi
            Case{{"3", "--solutions", "--operation", "nothing"},
                 {"--operation", "chapter 3 does not take these", "no operation \"nothing\"", "it has: ", "lab"}},
            Case{{"3", "--solutions", "--operation", "lab", "--head-dim", "32"},
-                {"--operation", "d=32, causal=no", "takes d = 64 and no causal mask"}},
+                {"--operation", "d = 32, mask = none", "takes d = 64, mask = none"}},
        }) {
     const Ran ran = book.run(traced(wrong.arguments, {"--json"}));
     INFO(fmt::format("{}", fmt::join(wrong.arguments, " ")) << "\nstdout: " << ran.out << "\nstderr: " << ran.err);

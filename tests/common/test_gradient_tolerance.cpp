@@ -114,7 +114,7 @@ Result backward(const Case& at, const Stage& stage) {
                                                      : stage.product(dO_i, row(at.saved.O.values, i));
       const float D = stage.D(result.D[i]);
       const auto lse = float(at.saved.lse.values[i]);
-      for (std::int64_t j = 0; j < visible_keys(query, Nq, Nk, p.causal); ++j) {
+      for (std::int64_t j = 0; j < visible_keys(query, Nq, Nk, p.causal()); ++j) {
         const std::vector<float> K_j = row(p.K.values, head * Nk + j), V_j = row(p.V.values, head * Nk + j);
         const float dot = stage.S(stage.product(Q_i, K_j));
         const float exact =
@@ -282,7 +282,7 @@ TEST_CASE("an fp16 backward that rounds too early is outside the bounds, where i
 }
 
 TEST_CASE("what no pair reaches has bound 0, so that only a gradient of 0 passes") {
-  const Case rows(make_input("normal", {.shape = {1, 1, 1, 8, 5, 32}, .causal = true}), float16_precision(), to_fp16);
+  const Case rows(make_input("normal", {.shape = {1, 1, 1, 8, 5, 32}, .mask = true}), float16_precision(), to_fp16);
   for (std::int64_t i = 0; i < 8 * 32; ++i) CHECK((rows.bounds.dQ.element.values[i] == 0) == (i / 32 < 3));
   for (const double bound : rows.bounds.dK.element.values) CHECK(bound > 0);
   Result result = backward(rows, float16_stage());
@@ -293,7 +293,7 @@ TEST_CASE("what no pair reaches has bound 0, so that only a gradient of 0 passes
 
 TEST_CASE("the gradients from a stored O and LSE are the gradients, up to their rounding") {
   for (const bool causal : {false, true}) {
-    const Problem problem = make_input("normal", {.shape = {1, 2, 2, 21, 17, 32}, .causal = causal});
+    const Problem problem = make_input("normal", {.shape = {1, 2, 2, 21, 17, 32}, .mask = causal});
     const Case at(problem, float32_precision(), keep);
     const Gradients exact = backward_oracle(at.problem, at.dO);
     const auto distance = [](const Tensor<double>& a, const Tensor<double>& b) {

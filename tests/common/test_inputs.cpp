@@ -20,7 +20,7 @@ void for_every_row(const Problem& problem,
   const Shape& shape = problem.shape;
   for (std::int64_t head = 0; head < shape.B * shape.H; ++head)
     for (std::int64_t i = 0; i < shape.Nq; ++i) {
-      std::vector<double> scores(visible_keys(i, shape.Nq, shape.Nk, problem.causal));
+      std::vector<double> scores(visible_keys(i, shape.Nq, shape.Nk, problem.causal()));
       for (std::size_t j = 0; j < scores.size(); ++j)
         for (std::int64_t c = 0; c < shape.d; ++c)
           scores[j] += double(problem.scale) * problem.Q.values[(head * shape.Nq + i) * shape.d + c] *
@@ -51,8 +51,8 @@ std::vector<InputOptions> many_options() {
 }
 
 std::string describe(const InputOptions& options) {
-  return fmt::format("Nq={} Nk={} d={} causal={} scale={} seed={}", options.shape.Nq, options.shape.Nk, options.shape.d,
-                     options.causal, options.scale, options.seed);
+  return fmt::format("Nq={} Nk={} d={} mask={} scale={} seed={}", options.shape.Nq, options.shape.Nk, options.shape.d,
+                     options.mask.name(), options.scale, options.seed);
 }
 
 }  // namespace
@@ -63,7 +63,7 @@ TEST_CASE("every kind works with every shape and gives finite numbers") {
       const Problem problem = make_input(kind.name, options);
       const Shape& shape = options.shape;
       REQUIRE(problem.shape == shape);
-      REQUIRE(problem.causal == options.causal);
+      REQUIRE(problem.mask == options.mask);
       REQUIRE(problem.scale == (options.scale == 0 ? default_scale(shape.d) : options.scale));
       REQUIRE(std::int64_t(problem.Q.values.size()) == shape.q_size());
       REQUIRE(std::int64_t(problem.K.values.size()) == shape.kv_size());

@@ -44,7 +44,7 @@ TEST_CASE("a shape is refused with the argument, its value and what is allowed")
   refused({1, 1, 1, 0, 1, 64}, "Nq", "0");
   refused({1, 1, 1, 1, -9, 64}, "Nk", "-9");
   refused({1, 1, 1, 1, 1, 48}, "d (head_dim) = 48", "32, 64 and 128");
-  refused({1, 4, 2, 1, 1, 64}, "Hkv", "2");
+  refused({1, 4, 3, 1, 1, 64}, "Hkv", "3");
   refused({1, 1, 1, huge / 4, 1, 64}, "Q", "too large");
   refused({1, 1, 1, 1, huge / 4, 64}, "K", "too large");
   refused({1, 1, 1, huge / 1000, huge / 1000, 64}, "too large", "elements");

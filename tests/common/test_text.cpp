@@ -31,7 +31,7 @@ TEST_CASE("a text gives tensors of the asked shape, the same for the same seed")
   const Shape shape{1, 2, 2, 100, 100, 32};
   const Problem a = embed_text(text, shape, true, 0, 1);
   CHECK(a.shape == shape);
-  CHECK(a.causal);
+  CHECK(a.causal());
   CHECK(a.scale == default_scale(32));
   CHECK(a.Q.sizes == std::array<std::int64_t, 4>{1, 2, 100, 32});
   CHECK(a.V.sizes == std::array<std::int64_t, 4>{1, 2, 100, 32});

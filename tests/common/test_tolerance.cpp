@@ -62,7 +62,7 @@ Result naive_attention(const Problem& problem) {
   Result result{std::vector<float>(B * H * Nq * d), std::vector<float>(B * H * Nq, -infinity)};
   std::vector<float> P(Nk);
   for (std::int64_t row = 0; row < B * H * Nq; ++row) {
-    const std::int64_t head = row / Nq, n = visible_keys(row % Nq, Nq, Nk, problem.causal);
+    const std::int64_t head = row / Nq, n = visible_keys(row % Nq, Nq, Nk, problem.causal());
     if (n == 0) continue;
     float m = -infinity, l = 0;
     for (std::int64_t j = 0; j < n; ++j) {
@@ -90,7 +90,7 @@ Result online_attention(const Problem& problem, std::int64_t Bc, bool base2, con
   const auto exponential = [&](float x) { return base2 ? std::exp2(x) : std::exp(x); };
   std::vector<float> P(Bc), O(d);
   for (std::int64_t row = 0; row < B * H * Nq; ++row) {
-    const std::int64_t head = row / Nq, n = visible_keys(row % Nq, Nq, Nk, problem.causal);
+    const std::int64_t head = row / Nq, n = visible_keys(row % Nq, Nq, Nk, problem.causal());
     float m = at.first_m, l = 0;
     std::fill(O.begin(), O.end(), 0.0f);
     for (std::int64_t first = 0; first < Nk; first += Bc) {
@@ -165,7 +165,7 @@ Result mixed_attention(const Problem& problem, const Rounding& round_P, const Ro
   Result result{std::vector<float>(B * H * Nq * d), std::vector<float>(B * H * Nq, -infinity)};
   const float factor = problem.scale * 1.44269504088896340736f;
   for (std::int64_t row = 0; row < B * H * Nq; ++row) {
-    const std::int64_t head = row / Nq, n = visible_keys(row % Nq, Nq, Nk, problem.causal);
+    const std::int64_t head = row / Nq, n = visible_keys(row % Nq, Nq, Nk, problem.causal());
     if (n == 0) continue;
     std::vector<float> P(n), V(n);
     float m = -infinity, l = 0;
@@ -307,7 +307,7 @@ TEST_CASE("the bounds hold for e4m3 and sums of 13 bits, and a coarser P is outs
 }
 
 TEST_CASE("a fully masked row has bound 0, so that only O = 0 and LSE = -inf pass") {
-  const Case c(make_input("normal", {.shape = {1, 1, 1, 8, 5, 32}, .causal = true}));
+  const Case c(make_input("normal", {.shape = {1, 1, 1, 8, 5, 32}, .mask = true}));
   for (std::int64_t row = 0; row < 8; ++row) {
     const bool masked = row < 3;
     CHECK((c.lse_bounds_.element.values[row] == 0) == masked);

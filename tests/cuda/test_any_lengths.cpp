@@ -94,7 +94,7 @@ class Subjects {
     std::vector<const Subject*> some;
     for (const Subject& subject : all_) {
       const worker::StageDescription& s = subject.stage;
-      if (s.pass == pass && s.element == element && s.does(d) && (s.causal || !causal)) some.push_back(&subject);
+      if (s.pass == pass && s.element == element && s.does(d) && s.has(causal)) some.push_back(&subject);
     }
     return some;
   }
@@ -144,7 +144,7 @@ void expect_close(const Subject& subject, const char* name, const Tensor<float>&
                   const Bounds& bounds, const Problem& problem) {
   const Comparison comparison = compared(name, got, expected, bounds);
   const Shape& s = problem.shape;
-  INFO(subject.text() << ", Nq=" << s.Nq << ", Nk=" << s.Nk << ", d=" << s.d << (problem.causal ? ", causal" : "")
+  INFO(subject.text() << ", Nq=" << s.Nq << ", Nk=" << s.Nk << ", d=" << s.d << (problem.causal() ? ", causal" : "")
                       << "\n"
                       << comparison.text);
   CHECK(comparison.close);
@@ -214,9 +214,9 @@ TEST_CASE("forward stages give the same bits every time") {
   for (const char* element : {"float16", "bfloat16", "float8"}) {
     for (const std::int64_t d : {32, 64, 128}) {
       for (const Subject* subject : subjects.that_do("forward", element, d, false)) {
-        const bool causal = subject->stage.causal;
+        const Mask mask = subject->stage.masks.back();
         const EncodedProblem problem =
-            encoded(make_input("rising maximum", {subjects.repeated_shape(d), causal, 0, 155}), element);
+            encoded(make_input("rising maximum", {subjects.repeated_shape(d), mask, 0, 155}), element);
         const worker::AttentionResult first = subject->forward(problem);
         int different = 0;
         for (int i = 1; i < subjects.repeats(); ++i) {

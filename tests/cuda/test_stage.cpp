@@ -91,7 +91,8 @@ TEST_CASE("bad numbers are errors that name the argument, its value and what is 
   CHECK_THAT(refusal(32, {{"Br", 128}, {"warps", 2}}),
              ContainsSubstring("Br = 128, warps = 2: not built for d = 32") && ContainsSubstring("and (32, 32, 1)"));
   CHECK_THAT(refusal(48, {}), ContainsSubstring("d = 48 is not supported; allowed are 32 and 64"));
-  CHECK_THAT(refusal(64, {}, /*causal=*/true), ContainsSubstring("causal = 1") && ContainsSubstring("allowed is 0"));
+  CHECK_THAT(refusal(64, {}, /*causal=*/true),
+             ContainsSubstring("mask = causal") && ContainsSubstring("allowed: none"));
   CHECK_THAT(refusal(32, {{"factor", 3}}), ContainsSubstring("factor = 3: allowed are 0 and 2"));
   CHECK_THAT(refusal(64, {{"factor", 2}}), ContainsSubstring("d = 64 is not supported; allowed are 32"));
   CHECK_THAT(refusal(64, {{"tema", 2}}),
@@ -124,7 +125,7 @@ TEST_CASE("describe answers with all that the stage says of itself") {
   CHECK(description.find("backward") == nullptr);
   CHECK(stage.pass == "forward");
   CHECK(stage.element == "float16");
-  CHECK_FALSE(stage.causal);
+  CHECK(stage.masks == std::vector<Mask>{Mask::none});
   CHECK(stage.head_dims == std::vector<int>{32, 64});
   CHECK(stage.does(64));
   CHECK_FALSE(stage.does(128));
@@ -169,7 +170,7 @@ TEST_CASE("blocks tells what each block read and masked") {
   const auto blocks = [&](std::size_t room) {
     Call call("blocks");
     call.number("B", 1).number("H", 1).number("Hkv", 1).number("Nq", Nq).number("Nk", Nk).number("d", d);
-    call.number("scale", 1).number("causal", 0).input("Q", Q).input("K", K).input("V", V);
+    call.number("scale", 1).number("mask", 0).input("Q", Q).input("K", K).input("V", V);
     call.output<std::uint16_t>("O", Nq * d).output<float>("lse", Nq);
     for (const char* name : {"first_row", "K_tiles", "V_tiles", "masked_tiles"}) call.output<std::int64_t>(name, room);
     return send(call);

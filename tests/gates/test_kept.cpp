@@ -116,6 +116,39 @@ TEST_CASE("a result that was kept is found again, in any clone") {
   CHECK_FALSE(book.find(KeptResults({})));
 }
 
+TEST_CASE("a program's result counts while no file that it may read has changed") {
+  const TemporaryFolder cache;
+  const KeptResults results(cache.path());
+  const SmallBook book;
+  for (const char* file :
+       {"chapters/02_products/lesson.md", "solutions/02_products/x.cu", "tests/02_products/test_x.cpp",
+        "tests/steps/02_products.toml", "tests/worker/test_a.cpp", "notes/a.md"})
+    book.folder_.write(file, "first");
+  const auto key = [&](const std::optional<std::set<int>>& chapters) {
+    Digests digests(book.workspace_);
+    return part_key(book.workspace_, "tests_a", chapters, digests);
+  };
+  if (worker::gpu_present()) SKIP("nothing is kept where there is a GPU");
+  const std::string first = key(std::set{1}), all = key({});
+  CHECK(all != first);
+  Digests digests(book.workspace_);
+  results.keep(first, {}, nlohmann::json{{"passed", 3}});
+  CHECK(results.find(first, digests)->at("passed") == 3);
+  CHECK_FALSE(results.find(all, digests));
+  std::string last = all;
+  for (const char* file : {"chapters/02_products/lesson.md", "solutions/02_products/x.cu",
+                           "tests/02_products/test_x.cpp", "tests/steps/02_products.toml"}) {
+    book.folder_.write(file, "second");
+    CHECK(key(std::set{1}) == first);
+    CHECK(key({}) != std::exchange(last, key({})));
+  }
+  for (const char* file : {"tests/worker/test_a.cpp", "notes/a.md", "common/warp.hpp", "solutions/01_sums/sums.cu"}) {
+    last = key(std::set{1});
+    book.folder_.write(file, "second");
+    CHECK(key(std::set{1}) != last);
+  }
+}
+
 TEST_CASE("a result is not found when anything that went into it has changed") {
   const TemporaryFolder cache;
   const KeptResults results(cache.path());

@@ -44,7 +44,7 @@ float nearest(float x, const std::string& element) {
 }
 Given given(const Setup& setup) {
   Given result;
-  result.problem = make_input(setup.kind, {.shape = setup.shape, .causal = setup.causal, .scale = 0, .seed = 3});
+  result.problem = make_input(setup.kind, {.shape = setup.shape, .mask = setup.causal, .scale = 0, .seed = 3});
   if (setup.scale != 0) result.problem.scale = setup.scale;
   for (Tensor<float>* tensor : {&result.problem.K, &result.problem.V})
     for (float& x : tensor->values) x += setup.V_mean;
@@ -146,7 +146,7 @@ FloatGradients backward_pass(const Given& in, const Slips& slips) {
         std::vector<double> S, dP;
         double m = -std::numeric_limits<double>::infinity();
         const std::int64_t last = i + (slips.top_left ? 0 : Nk - Nq) + slips.mask_offset;
-        const auto sees = [&](std::int64_t j) { return !p.causal || slips.not_masked || j <= last; };
+        const auto sees = [&](std::int64_t j) { return !p.causal() || slips.not_masked || j <= last; };
         for (std::int64_t j = 0; j < Nk; ++j) {
           double score = 0, product = 0;
           for (std::int64_t c = 0; c < d; ++c) {

@@ -43,7 +43,7 @@ struct Setup {
 
   Tiling tiling() const { return {Br, Bc, key_warps, lane_rows}; }
   Problem problem() const {
-    Problem problem = make_input(kind, {.shape = shape, .causal = causal, .scale = std::abs(scale), .seed = 3});
+    Problem problem = make_input(kind, {.shape = shape, .mask = causal, .scale = std::abs(scale), .seed = 3});
     if (scale < 0) problem.scale = scale;
     for (Index row = 0; row < shape.B * shape.H * shape.Nq && zeros; row += 2)
       std::fill_n(problem.Q.values.begin() + row * shape.d, shape.d, 0.0F);
@@ -221,7 +221,7 @@ RowResult online(const std::vector<float>& S, const Matrix2& V, std::size_t tile
 
 Naive online_attention(const Problem& problem, std::size_t tile, Slip slip) {
   const auto visible = [&](std::int64_t i, std::int64_t j) {
-    return j < visible_keys(i, problem.shape.Nq, problem.shape.Nk, problem.causal);
+    return j < visible_keys(i, problem.shape.Nq, problem.shape.Nk, problem.causal());
   };
   return naive(problem, problem.scale, visible, [=](const auto& S, const auto& V) { return online(S, V, tile, slip); });
 }
@@ -272,7 +272,7 @@ Case score_case(const Setup& setup) {
   const auto [B, H, Hkv, Nq, Nk, d] = problem.shape;
   Tensor<double> S({1, 1, Nq, Nk}, -infinity), sizes({1, 1, Nq, Nk});
   for (std::int64_t i = 0; i < Nq; ++i)
-    for (std::int64_t j = 0; j < visible_keys(i, Nq, Nk, problem.causal); ++j) {
+    for (std::int64_t j = 0; j < visible_keys(i, Nq, Nk, problem.causal()); ++j) {
       S(0, 0, i, j) = 0;
       for (std::int64_t c = 0; c < d; ++c) {
         const double term = double(problem.scale) * problem.Q(0, 0, i, c) * problem.K(0, 0, j, c);

@@ -87,7 +87,7 @@ std::vector<Verdict> samples() {
     if (number % 2 == 0) verdict.cause = Cause{"no-scale", "no scale: your output", "matches exactly", {"race"}};
     if (number % 3 != 0) verdict.reports = {race(), race()};
     verdict.reports_left_out = std::size_t(number);
-    verdict.trials = {trial({{"d", 64}, {"causal", 1}, {"scale", INFINITY}},
+    verdict.trials = {trial({{"d", 64}, {"mask", 1}, {"scale", INFINITY}},
                             {right("lse"), wrong("O", {{"row", 100, 16, 95, false, 32, 16, 31}})})};
     verdict.trials[0].only_l_is_wrong = number % 2 == 0;
     verdict.unavailable = result == Result::skipped;
@@ -303,9 +303,9 @@ TEST_CASE("of several conditions the one with the fewest exceptions is said, and
   // Wrong with the causal mask. The tests try that with d = 32 alone, and d = 32 without the mask as well.
   std::vector<Trial> right_ones, wrong_ones;
   for (const double d : {32, 32, 32, 32, 64, 64, 64, 64, 64, 64})
-    right_ones.push_back(trial({{"d", d}, {"causal", 0}, {"Nk", 128}, {"Bc", 32}}, {right("O")}));
+    right_ones.push_back(trial({{"d", d}, {"mask", 0}, {"Nk", 128}, {"Bc", 32}}, {right("O")}));
   for (int i = 0; i < 5; ++i)
-    wrong_ones.push_back(trial({{"d", 32}, {"causal", 1}, {"Nk", 128}, {"Bc", 32}}, {wrong("O")}));
+    wrong_ones.push_back(trial({{"d", 32}, {"mask", 1}, {"Nk", 128}, {"Bc", 32}}, {wrong("O")}));
   const Conclusion conclusion = of({passed(right_ones), failed(wrong_ones)});
   CHECK(says(conclusion, "only with the causal mask: wrong in 5 of 5 such calls, right in the other 10"));
   CHECK_FALSE(says(conclusion, "only with d"));

@@ -12,7 +12,7 @@ book::Chapter chapter() {
   book::Chapter chapter;
   chapter.element = "float32";
   chapter.pass = "forward";
-  chapter.causal = true;
+  chapter.masks = {Mask::none, Mask::causal};
   chapter.backends = {Backend::cpu, Backend::sim};
   chapter.files = {"kernel.cu", "stage.cpp", "stage.cu"};
   return chapter;
@@ -40,9 +40,9 @@ TEST_CASE("another element, pass, mask or backend is named") {
   CHECK(disagreement(other, Backend::cpu, description("float32")) ==
         "chapter.toml has pass = \"backward\", but stage.cpp has no such stage");
   other = chapter();
-  other.causal = false;
+  other.masks = {Mask::none};
   CHECK(disagreement(other, Backend::cpu, description("float32")) ==
-        "chapter.toml has causal = false, stage.cpp has true");
+        "chapter.toml has the masks none, stage.cpp has none, causal");
   other = chapter();
   other.files = {"stage.cu"};
   CHECK(disagreement(other, Backend::cpu, description("float32")) ==

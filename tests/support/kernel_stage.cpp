@@ -75,7 +75,7 @@ Padded attention_padded(const Problem& problem, const Numbers& numbers, std::int
   worker::Call request("forward");
   request.number("B", 1).number("H", 1).number("Hkv", 1);
   request.number("Nq", double(s.Nq)).number("Nk", double(s.Nk)).number("d", double(s.d));
-  request.number("scale", problem.scale).number("causal", problem.causal ? 1 : 0);
+  request.number("scale", problem.scale).number("mask", problem.mask.kind);
   for (const auto& [name, value] : numbers) request.number(name, value);
   const auto padded = [&](const Tensor<float>& tensor) {
     std::vector<std::uint16_t> codes = to_codes(tensor.values, "float16");
@@ -154,7 +154,7 @@ void expect_every_head(Numbers numbers, bool causal) {
   Problem problem;
   problem.shape = {heads, 1, 1, 1, 1, d};
   problem.scale = default_scale(d);
-  problem.causal = causal;
+  problem.mask = causal;
   problem.Q = problem.K = Tensor<float>({heads, 1, 1, d}, 1.0f);
   problem.V = Tensor<float>({heads, 1, 1, d});
   for (std::size_t at = 0; at < problem.V.values.size(); ++at) problem.V.values[at] = float(at / d % 2039);

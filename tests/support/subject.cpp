@@ -356,7 +356,7 @@ double counter(const Reply& reply, const std::string& name) {
 std::string describe(const Problem& problem, const std::string& kind) {
   const Shape& shape = problem.shape;
   std::string text =
-      fmt::format("Nq={}, Nk={}, d={}, causal={}", shape.Nq, shape.Nk, shape.d, problem.causal ? "yes" : "no");
+      fmt::format("Nq={}, Nk={}, d={}, causal={}", shape.Nq, shape.Nk, shape.d, problem.causal() ? "yes" : "no");
   if (shape.B * shape.H > 1) text = fmt::format("B={}, H={}, ", shape.B, shape.H) + text;
   return kind.empty() ? text : text + fmt::format(", input \"{}\"", kind);
 }
@@ -590,7 +590,7 @@ void expect_products(double tensor_instructions, const Shape& shape, bool causal
 void expect_no_influence_from_the_future(const Problem& problem, std::int64_t query,
                                          const std::map<std::string, double>& numbers) {
   const Shape& shape = problem.shape;
-  const std::int64_t first_hidden = visible_keys(query, shape.Nq, shape.Nk, problem.causal);
+  const std::int64_t first_hidden = visible_keys(query, shape.Nq, shape.Nk, problem.causal());
   const AttentionResult before = attention(problem, numbers);
   for (const float value : {1e4f, std::numeric_limits<float>::quiet_NaN()}) {
     Problem changed = problem;

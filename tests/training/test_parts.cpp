@@ -32,7 +32,7 @@ struct Attended {
 Attended attend(const Problem& problem, const Doubles& Q, const Doubles& K, const Doubles& V) {
   Attended result{Doubles(Q.size()), Doubles(std::size_t(problem.shape.lse_size()))};
   PlainAttention<double>(Storage::fp32)
-      .forward({problem.shape, problem.scale, problem.causal, Q, K, V, result.O, result.lse});
+      .forward({problem.shape, problem.scale, problem.mask, Q, K, V, result.O, result.lse});
   return result;
 }
 
@@ -161,7 +161,7 @@ TEST_CASE("attention agrees with the oracle, forward and backward, causal or not
       dO.values = normal_doubles(dO.values.size(), 8);
       Doubles dQ(Q.size()), dK(K.size()), dV(V.size());
       PlainAttention<double>(Storage::fp32)
-          .backward({problem.shape, problem.scale, causal, Q, K, V, got.O, got.lse, dO.values, dQ, dK, dV});
+          .backward({{problem.shape, problem.scale, causal}, Q, K, V, got.O, dO.values, got.lse, dQ, dK, dV});
       const Gradients expected = backward_oracle(problem, dO);
       for (std::size_t i = 0; i < dQ.size(); ++i) CHECK(std::abs(dQ[i] - expected.dQ.values[i]) < 1e-12);
       for (std::size_t i = 0; i < dK.size(); ++i) CHECK(std::abs(dK[i] - expected.dK.values[i]) < 1e-12);
@@ -176,7 +176,7 @@ TEST_CASE("attention's backward pass against differences") {
   const Attended forward = attend(problem, Q, K, V);
   Doubles dQ(Q.size()), dK(K.size()), dV(V.size());
   PlainAttention<double>(Storage::fp32)
-      .backward({problem.shape, problem.scale, problem.causal, Q, K, V, forward.O, forward.lse, dO, dQ, dK, dV});
+      .backward({problem.shape, problem.scale, problem.mask, Q, K, V, forward.O, dO, forward.lse, dQ, dK, dV});
   const auto loss = [&] { return dot(attend(problem, Q, K, V).O, dO); };
   expect_gradient("Q", Q, dQ, loss);
   expect_gradient("K", K, dK, loss);

@@ -216,8 +216,8 @@ TEST_CASE("settings that make no sense are refused") {
 
 TEST_CASE("an exception of the attention ends the step and comes out") {
   struct Failing : AttentionCore<float> {
-    void forward(const AttentionForward<float>&) override { throw std::runtime_error("exercise 4.2 is open"); }
-    void backward(const AttentionBackward<float>&) override {}
+    void forward(const AttentionCall&) override { throw std::runtime_error("exercise 4.2 is open"); }
+    void backward(const GradientCall&) override {}
   };
   Trainer trainer(small(), MixedPrecision::fp16, text(), std::make_unique<Failing>());
   RunState run = trainer.start();

@@ -1,0 +1,63 @@
+// The problem that every stage solves, apart from its numbers: sizes, scale and mask. They stand together here alone;
+// what a stage is called with, a gradient, a message and a measurement hold a Setting, and add what is theirs.
+// Header-only, since the reader's chapters include it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <type_traits>
+
+#include "common/attention/mask.hpp"
+#include "common/attention/shape.hpp"
+
+namespace workbook {
+
+struct Setting {
+  Shape shape;
+  float scale = 0;  ///< multiplies QKᵀ, of any sign; usually 1/√d
+  Mask mask;        ///< which keys a query sees
+  bool causal() const { return mask == Mask::causal; }
+};
+
+/// take(name, number) for every number of a shape, const or not, by the name under which it travels.
+template <class S, class Take>
+void for_shape_numbers(S&& shape, const Take& take) {
+  take("B", shape.B), take("H", shape.H), take("Hkv", shape.Hkv);
+  take("Nq", shape.Nq), take("Nk", shape.Nk), take("d", shape.d);
+}
+/// And for every number of a setting.
+template <class S, class Take>
+void for_numbers(S&& setting, const Take& take) {
+  for_shape_numbers(setting.shape, take);
+  take("scale", setting.scale);
+  take("mask", setting.mask.kind);
+}
+/// The numbers that arrived: number(name) for each.
+template <class Number>
+Setting setting_from(const Number& number) {
+  Setting setting;
+  for_numbers(setting, [&](std::string_view name, auto& value) {
+    value = static_cast<std::remove_reference_t<decltype(value)>>(number(name));
+  });
+  return setting;
+}
+
+/// One call of an attention stage on the CPU: the inputs, and where the results go.
+template <class T>
+struct AttentionCallOf : Setting {
+  std::span<const T> Q, K, V;  ///< (B, H, Nq, d), (B, Hkv, Nk, d), (B, Hkv, Nk, d)
+  std::span<T> O, lse;         ///< (B, H, Nq, d), (B, H, Nq)
+};
+using AttentionCall = AttentionCallOf<float>;
+
+/// One backward call: what the forward pass was given and gave, and where the gradients go.
+template <class T>
+struct GradientCallOf : Setting {
+  std::span<const T> Q, K, V;     ///< (B, H, Nq, d), (B, Hkv, Nk, d), (B, Hkv, Nk, d)
+  std::span<const T> O, dO, lse;  ///< (B, H, Nq, d), (B, H, Nq, d), (B, H, Nq)
+  std::span<T> dQ, dK, dV;        ///< as Q, K and V
+};
+using GradientCall = GradientCallOf<float>;
+
+}  // namespace workbook

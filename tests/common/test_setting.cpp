@@ -1,0 +1,180 @@
+// Heads that share K and V, and masks: oracle and bounds against the definition written out in float64, pair by pair,
+// without anything of common/attention/mask.hpp.
+#include <fmt/format.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "common/attention/inputs.hpp"
+#include "common/attention/oracle.hpp"
+#include "common/attention/tolerance.hpp"
+
+using namespace workbook;
+
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+struct Defined {
+  Tensor<double> O, lse, dQ, dK, dV;
+};
+
+/// Query i of head h sees key j of head h / (H / Hkv) if j <= i + Nk - Nq, or always without the mask.
+Defined defined(const Problem& p, const Tensor<double>& dO) {
+  const auto [B, H, Hkv, Nq, Nk, d] = p.shape;
+  Defined all{Tensor<double>({B, H, Nq, d}), Tensor<double>({B, H, Nq, 1}, -infinity), Tensor<double>({B, H, Nq, d}),
+              Tensor<double>({B, Hkv, Nk, d}), Tensor<double>({B, Hkv, Nk, d})};
+  for (std::int64_t b = 0; b < B; ++b) {
+    for (std::int64_t h = 0; h < H; ++h) {
+      const std::int64_t shared = h / (H / Hkv);
+      for (std::int64_t i = 0; i < Nq; ++i) {
+        const std::int64_t n = p.causal() ? std::min(Nk, std::max<std::int64_t>(0, i + Nk - Nq + 1)) : Nk;
+        std::vector<double> P(static_cast<std::size_t>(n));
+        double sum = 0;
+        for (std::int64_t j = 0; j < n; ++j) {
+          double S = 0;
+          for (std::int64_t c = 0; c < d; ++c) S += double(p.Q(b, h, i, c)) * p.K(b, shared, j, c);
+          sum += P[std::size_t(j)] = std::exp(double(p.scale) * S);
+        }
+        if (n == 0) continue;
+        all.lse(b, h, i, 0) = std::log(sum);
+        double D = 0;
+        for (std::int64_t j = 0; j < n; ++j) {
+          P[std::size_t(j)] /= sum;
+          for (std::int64_t c = 0; c < d; ++c) all.O(b, h, i, c) += P[std::size_t(j)] * p.V(b, shared, j, c);
+        }
+        for (std::int64_t c = 0; c < d; ++c) D += dO(b, h, i, c) * all.O(b, h, i, c);
+        for (std::int64_t j = 0; j < n; ++j) {
+          double dP = 0;
+          for (std::int64_t c = 0; c < d; ++c) dP += dO(b, h, i, c) * p.V(b, shared, j, c);
+          const double dS = P[std::size_t(j)] * (dP - D) * p.scale;
+          for (std::int64_t c = 0; c < d; ++c) {
+            all.dQ(b, h, i, c) += dS * p.K(b, shared, j, c);
+            all.dK(b, shared, j, c) += dS * p.Q(b, h, i, c);
+            all.dV(b, shared, j, c) += P[std::size_t(j)] * dO(b, h, i, c);
+          }
+        }
+      }
+    }
+  }
+  return all;
+}
+
+double largest_difference(const Tensor<double>& a, const Tensor<double>& b) {
+  REQUIRE(a.sizes == b.sizes);
+  double largest = 0;
+  for (std::size_t i = 0; i < a.values.size(); ++i)
+    if (a.values[i] != b.values[i]) largest = std::max(largest, std::abs(a.values[i] - b.values[i]));
+  return largest;
+}
+
+Tensor<double> normal_tensor(const std::array<std::int64_t, 4>& sizes, std::uint64_t seed) {
+  Tensor<double> tensor(sizes);
+  const std::vector<float> values = normal_values(tensor.values.size(), seed);
+  tensor.values.assign(values.begin(), values.end());
+  return tensor;
+}
+
+/// The same problem with a head of K and V for each of Q, by copies.
+Problem repeated(const Problem& grouped) {
+  Problem all = grouped;
+  const std::int64_t group = all.shape.H / all.shape.Hkv;
+  all.shape.Hkv = all.shape.H;
+  for (const auto& [from, to] : {std::pair{&grouped.K, &all.K}, {&grouped.V, &all.V}}) {
+    *to = Tensor<float>({from->sizes[0], all.shape.H, from->sizes[2], from->sizes[3]});
+    const std::int64_t head = from->sizes[2] * from->sizes[3];
+    for (std::int64_t h = 0; h < all.shape.B * all.shape.H; ++h)
+      std::copy_n(from->values.begin() + h / group * head, head, to->values.begin() + h * head);
+  }
+  return all;
+}
+
+const std::vector<Shape> shapes{{2, 6, 2, 9, 14, 5}, {1, 4, 1, 12, 7, 8}, {3, 2, 2, 1, 11, 3}};
+
+}  // namespace
+
+TEST_CASE("heads that share K and V: oracle forward and backward are the definition's") {
+  for (const Shape& shape : shapes) {
+    for (const bool causal : {false, true}) {
+      const Problem problem = make_input("normal", {shape, causal, 0.3f, 5});
+      REQUIRE(problem.K.sizes == std::array{shape.B, shape.Hkv, shape.Nk, shape.d});
+      const Tensor<double> dO = normal_tensor({shape.B, shape.H, shape.Nq, shape.d}, 6);
+      const Defined expected = defined(problem, dO);
+      const Forward forward = forward_oracle(problem);
+      const Gradients gradients = backward_oracle(problem, dO);
+      INFO(fmt::format("B={} H={} Hkv={} Nq={} Nk={} causal={}", shape.B, shape.H, shape.Hkv, shape.Nq, shape.Nk,
+                       causal));
+      CHECK(largest_difference(forward.O, expected.O) < 1e-13);
+      CHECK(largest_difference(forward.lse, expected.lse) < 1e-13);
+      CHECK(largest_difference(gradients.dQ, expected.dQ) < 1e-12);
+      CHECK(largest_difference(gradients.dK, expected.dK) < 1e-12);
+      CHECK(largest_difference(gradients.dV, expected.dV) < 1e-12);
+    }
+  }
+}
+
+TEST_CASE("heads that share K and V: the bounds of O, LSE and dQ are those with K and V repeated") {
+  for (const Shape& shape : shapes) {
+    const Problem grouped = make_input("value mean", {shape, true, 0, 7}), all = repeated(grouped);
+    const Forward of_grouped = forward_oracle(grouped), of_all = forward_oracle(all);
+    const Precision half = float16_precision();
+    CHECK(of_grouped.O.values == of_all.O.values);
+    CHECK(output_bounds(of_grouped, grouped, half).element.values == output_bounds(of_all, all, half).element.values);
+    CHECK(lse_bounds(of_grouped, grouped, half).element.values == lse_bounds(of_all, all, half).element.values);
+    const Tensor<double> dO = normal_tensor({shape.B, shape.H, shape.Nq, shape.d}, 8);
+    const Saved saved{of_grouped.O, of_grouped.lse};
+    const GradientBounds few = gradient_bounds(backward_oracle(grouped, dO, saved), grouped, dO, saved, half);
+    const GradientBounds many = gradient_bounds(backward_oracle(all, dO, saved), all, dO, saved, half);
+    CHECK(few.dQ.element.values == many.dQ.element.values);
+    // A row of dK is the sum of its group's: its bound is above each one's, and below their sum and the roundings of
+    // the longer sum.
+    const std::int64_t group = shape.H / shape.Hkv, head = shape.Nk * shape.d;
+    for (std::int64_t at = 0; at < std::int64_t(few.dK.element.values.size()); ++at) {
+      double largest = 0, sum = 0;
+      for (std::int64_t g = 0; g < group; ++g) {
+        const double one = many.dK.element.values[std::size_t((at / head * group + g) * head + at % head)];
+        largest = std::max(largest, one), sum += one;
+      }
+      const double bound = few.dK.element.values[std::size_t(at)];
+      if (bound < 0.99 * largest / double(group) || bound > 1.5 * sum)
+        FAIL_CHECK(bound << " of " << largest << ", " << sum);
+    }
+  }
+}
+
+TEST_CASE("a mask says which keys a row sees, one way in all its questions") {
+  for (const NamedMask& each : all_masks) {
+    for (const Shape& shape : shapes) {
+      for (std::int64_t row = 0; row < shape.lse_size(); ++row) {
+        const std::vector<std::int64_t> seen = seen_keys({shape, 1, each.mask}, row);
+        CHECK(std::int64_t(seen.size()) == each.mask.count(shape, row));
+        std::size_t next = 0;
+        for (std::int64_t key = 0; key < shape.Nk; ++key) {
+          const bool listed = next < seen.size() && seen[next] == key;
+          next += listed;
+          if (each.mask.sees(shape, row, key) != listed) FAIL_CHECK(each.name << ", row " << row << ", key " << key);
+        }
+        CHECK(next == seen.size());  // rising, and within the keys
+      }
+    }
+    CHECK(mask_named(each.name) == each.mask);
+    CHECK(each.mask.name() == each.name);
+  }
+  CHECK_FALSE(mask_named("diagonal"));
+}
+
+TEST_CASE("every number of a setting travels, and comes back") {
+  const Setting sent{{2, 6, 3, 5, 7, 64}, -0.25f, Mask::causal};
+  std::vector<std::pair<std::string, double>> numbers;
+  for_numbers(sent, [&](const char* name, auto value) { numbers.emplace_back(name, double(value)); });
+  const Setting back = setting_from([&](std::string_view name) {
+    for (const auto& [each, value] : numbers)
+      if (each == name) return value;
+    throw std::runtime_error("not sent");
+  });
+  CHECK(back.shape == sent.shape);
+  CHECK(back.scale == sent.scale);
+  CHECK(back.mask == sent.mask);
+}
