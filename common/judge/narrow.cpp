@@ -244,7 +244,7 @@ std::vector<Condition> conditions_on_sizes() {
       const auto found = numbers.find("mask");
       return found == numbers.end() ? std::nullopt : std::optional(found->second == double(each.mask.kind));
     };
-    conditions.push_back({fmt::format("with the {} mask", each.name), has_it, false});
+    conditions.push_back({fmt::format("with the {} mask", each.name), has_it, {"mask"}});
   }
   return conditions;
 }
