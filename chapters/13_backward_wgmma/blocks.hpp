@@ -102,8 +102,9 @@ struct Work {
     head = first_head + within % heads;
     column_block = call.turns != nullptr ? call.column_blocks - 1 - within / heads : within / heads;
     first_key = column_block * T::Bc;
-    first = first_row_block<T>(call.Nk - call.Nq - first_key, call.causal);
-    count = (call.Nq + T::Br - 1) / T::Br - first;  // at least 1: the last query sees all keys
+    const int row_blocks = (call.Nq + T::Br - 1) / T::Br;  // the last query sees every key: one of them counts
+    first = min(first_row_block<T>(call.Nk - call.Nq - first_key, call.causal), row_blocks - 1);
+    count = row_blocks - first;
   }
 };
 

@@ -629,6 +629,12 @@ TEST_CASE("five products, and each operand is where it was formed", "[whole]") {
   expect_wgmma();
   for (const std::int64_t d : head_dims) {
     const Growth growth(d);
+    // In rows of d elements: for each consumer 64 of K and Br of Q, 64 of V and Br of dO, Br of dO, Br of Q; and for
+    // its half of dQ 64 · 128 of dS and 128 · 64 of K.
+    const double rows = 4 * (64 + double(Br_of(d))) + 4 * double(Br_of(d));
+    expect_growth(growth, "wgmma_wavefronts", (rows * double(d) + 2 * 2 * 64 * 128) * 2 / 128,
+                  fmt::format("128 bytes of operands in shared memory each, d={}", d),
+                  "P or dS is a left operand in shared memory, or an operand is read again", "shared-traffic");
     for (const char* loads : {"shared.matrix_loads", "multiply_calls"})
       expect_growth(growth, loads, 0, fmt::format("no lane loads an operand, d={}", d),
                     "a product is computed by mma, or an operand loaded by ldmatrix", "shared-traffic");
