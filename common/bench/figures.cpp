@@ -5,30 +5,32 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <stdexcept>
-
-#include "common/book/files.hpp"
-#include "common/worker/command.hpp"
 
 namespace workbook::bench {
-namespace fs = std::filesystem;
 namespace {
 
 using Style = Curve::Style;
 
-constexpr int kColors = 9;
+constexpr int kGrey = 7;  // of the colours, behind those of stages
 
-/// Each name keeps its colour and its mark in all figures. Peers are dashed.
+/// Each stage keeps its colour and its mark in all figures. Peers are grey and dashed, each with a mark of its own.
 Curve curve_for(const Results& results, const std::string& name) {
-  const std::vector<std::string> all = results.names();
-  const auto index = int(std::find(all.begin(), all.end(), name) - all.begin());
+  const auto place = [&](const std::vector<std::string>& names) {
+    return int(std::find(names.begin(), names.end(), name) - names.begin());
+  };
   const std::vector<std::string> peers = results.names("peer");
-  const bool peer = std::find(peers.begin(), peers.end(), name) != peers.end();
+  std::vector<std::string> stages = results.names("stage");
+  std::ranges::sort(stages);
   Curve curve;
   curve.title = name;
-  curve.style = peer ? Style::dashed : Style::line_and_points;
-  curve.color = index;
-  curve.mark = 2 * index + (peer ? 1 : 0) + index / kColors;  // another one where the colours begin again
+  if (const int peer = place(peers); peer < int(peers.size())) {
+    curve.style = Style::dashed;
+    curve.color = kGrey;
+    curve.mark = 2 * peer + 1;
+  } else {
+    curve.color = place(stages) % kGrey;
+    curve.mark = 2 * (place(stages) / kGrey);
+  }
   return curve;
 }
 
@@ -118,7 +120,7 @@ Figure speed_up(const Results& results) {
     panel.title = fmt::format("fused over standard attention, d = {}", d);
     for (const Point& p : results.points) {
       if (p.name == *standard && p.result == "out of memory" && p.shape.d == d && p.shape.mask == Mask::none) {
-        panel.title += fmt::format("\\nstandard attention: out of memory at N = {}", p.shape.N);
+        panel.title += fmt::format("\nstandard attention: out of memory at N = {}", p.shape.N);
         break;
       }
     }
@@ -326,18 +328,6 @@ Figure steps(const Results& results) {
   return figure;
 }
 
-/// A text within double quotes. (Enhanced text, where _ and ^ mean something, is switched off.)
-std::string quoted(const std::string& text) {
-  std::string result = "\"";
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    const bool line_end = c == '\\' && i + 1 < text.size() && text[i + 1] == 'n';  // a line end of ours
-    if ((c == '"' || c == '\\') && !line_end) result += '\\';
-    result += c;
-  }
-  return result + "\"";
-}
-
 }  // namespace
 
 std::vector<Figure> figures(const Results& results) {
@@ -353,127 +343,29 @@ std::vector<Figure> figures(const Results& results) {
   return all;
 }
 
-namespace {
-
-/// How the curve whose points are $dataN is drawn, a part of "plot".
-std::string plot_words(const Curve& curve, int data) {
-  // Okabe and Ito's colours, which readers with any kind of colour vision tell apart; black is for roofs.
-  static const char* const colors[kColors] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00",
-                                              "#56B4E9", "#7F7F7F", "#8B5A2B", "#B8A800"};
-  static const int marks[] = {7, 6, 5, 4, 9, 8, 11, 10, 13};  // filled and hollow by turns
-  const std::string color = curve.color < 0 ? "#000000" : colors[curve.color % kColors];
-  const std::string line = fmt::format("linecolor rgb \"{}\"", color);
-  const std::string points = fmt::format("pointtype {} pointsize 1", marks[std::size_t(curve.mark) % std::size(marks)]);
-  std::string plot = fmt::format("$data{} using 1:2 with ", data);
-  switch (curve.style) {
-    case Style::line_and_points:
-      plot += fmt::format("linespoints {} linewidth 2{} {}", line, curve.color >= kColors ? " dashtype 5" : "", points);
-      break;
-    case Style::dashed:
-      plot += fmt::format("linespoints {} linewidth 1.5 dashtype 2 {}", line, points);
-      break;
-    case Style::line:
-      plot += fmt::format("lines {} linewidth 1 dashtype 3", line);
-      break;
-    case Style::points:
-      plot += fmt::format("points {} {}", line, points);
-      break;
-  }
-  return plot + (curve.title.empty() ? " notitle" : " title " + quoted(curve.title));
-}
-
-/// Titles, scales and ticks of a panel.
-std::string axes(const Panel& panel) {
-  double first = 1e300, last = 0, highest = 0;
-  for (const Curve& curve : panel.curves) {
-    for (const auto& [x, y] : curve.points) {
-      first = std::min(first, x);
-      last = std::max(last, x);
-      highest = std::max(highest, y);
-    }
-  }
-  std::string script = "unset logscale\nset autoscale\nset xtics autofreq norotate\nset ytics autofreq\n";
-  script += fmt::format("set title {}\nset xlabel {}\nset ylabel {}\n", quoted(panel.title),
-                        quoted(panel.x_label + "\\n "),  // an empty line keeps the key off the label
-                        quoted(panel.y_label));
-  script += "set key below horizontal Left reverse samplen 3 font \",10\"\n";
-  if (panel.x_log) script += fmt::format("set logscale x {}\n", panel.x_is_length ? 2 : 10);
-  if (panel.y_log) {
-    script += fmt::format("set logscale y 10\nset format y \"{}\"\n", highest > 1e4 ? "%.0e" : "%g");
-  } else {
-    script += "set format y \"%g\"\n";
-    if (panel.y_from_zero) script += fmt::format("set yrange [0:{:.6g}]\n", highest * 1.08);
-  }
-  std::vector<std::string> ticks;
-  if (panel.x_is_length) {
-    for (double tick = 64; tick <= last; tick *= 2) ticks.push_back(fmt::format("\"{0:.0f}\" {0:.0f}", tick));
-    script +=
-        fmt::format("set xtics ({})\nset xrange [{:.6g}:{:.6g}]\n", fmt::join(ticks, ", "), first / 1.1, last * 1.1);
-  } else if (!panel.x_ticks.empty()) {
-    for (std::size_t i = 0; i < panel.x_ticks.size(); ++i)
-      ticks.push_back(fmt::format("{} {}", quoted(panel.x_ticks[i]), i));
-    script += fmt::format("set xtics ({}) rotate by -20\nset xrange [-0.3:{}.8]\n", fmt::join(ticks, ", "),
-                          panel.x_ticks.size() - 1);
-  }
-  return script;
-}
-
-}  // namespace
-
-std::string gnuplot_script(const Figure& figure, const fs::path& file) {
-  const auto panels = figure.panels.size();
-  // Ticks that are sentences want the whole width.
-  const bool wide = std::any_of(figure.panels.begin(), figure.panels.end(),
-                                [](const Panel& panel) { return panel.x_ticks.size() > 4; });
-  const std::size_t columns = wide ? 1 : std::min<std::size_t>(panels, 2), rows = (panels + columns - 1) / columns;
-  const std::size_t width = wide ? 960 : columns == 1 ? 760 : 1200, height = 480 * rows;
-  std::string script = "set encoding utf8\n";
-  if (file.extension() == ".png") {
-    script += fmt::format("set terminal pngcairo noenhanced size {},{} font \"sans,11\" background \"white\"\n", width,
-                          height);
-  } else {
-    script +=
-        fmt::format("set terminal svg noenhanced size {},{} font \"sans-serif,13\" background \"white\" name \"{}\"\n",
-                    width, height, figure.name);
-  }
-  script += fmt::format("set output {}\n", quoted(file.string()));
-  script += "set border 3\nset tics nomirror out\nset grid linecolor rgb \"#dddddd\" linewidth 1\n";
-  script += fmt::format("set multiplot layout {},{}\n", rows, columns);
-  int data = 0;
+nlohmann::ordered_json facts(const Figure& figure) {
+  constexpr const char* styles[] = {"line_and_points", "line", "dashed", "points"};
+  nlohmann::ordered_json panels = nlohmann::ordered_json::array();
   for (const Panel& panel : figure.panels) {
-    std::vector<std::string> plots;
+    nlohmann::ordered_json curves = nlohmann::ordered_json::array();
     for (const Curve& curve : panel.curves) {
-      script += fmt::format("$data{} << EOD\n", data);
-      for (const auto& [x, y] : curve.points) script += fmt::format("{:.9g} {:.9g}\n", x, y);
-      script += "EOD\n";
-      plots.push_back(plot_words(curve, data++));
+      curves.push_back({{"title", curve.title},
+                        {"style", styles[int(curve.style)]},
+                        {"color", curve.color},
+                        {"mark", curve.mark},
+                        {"points", curve.points}});
     }
-    script += axes(panel) + fmt::format("plot {}\n", fmt::join(plots, ", \\\n     "));
+    panels.push_back({{"title", panel.title},
+                      {"x_label", panel.x_label},
+                      {"y_label", panel.y_label},
+                      {"x_log", panel.x_log},
+                      {"y_log", panel.y_log},
+                      {"x_is_length", panel.x_is_length},
+                      {"x_ticks", panel.x_ticks},
+                      {"y_from_zero", panel.y_from_zero},
+                      {"curves", curves}});
   }
-  return script + "unset multiplot\n";
-}
-
-bool can_draw() {
-  return !worker::find_program("gnuplot").empty();
-}
-
-void draw(const std::vector<Figure>& figures, const fs::path& folder) {
-  if (!can_draw()) throw std::runtime_error("gnuplot was not found: install it (package gnuplot-nox) for the plots");
-  for (const Figure& figure : figures) {
-    for (const char* extension : {".svg", ".png"}) {
-      // Drawn beside its place and moved there: a failure leaves no half a figure.
-      const fs::path file = folder / (figure.name + extension), drawn = folder / (".new_" + figure.name + extension);
-      const fs::path script = folder / (".new_" + figure.name + ".gnuplot");
-      book::write_file(script, gnuplot_script(figure, drawn));
-      const worker::CommandResult result = worker::run_command({"gnuplot", script.string()});
-      fs::remove(script);
-      if (result.exit_code != 0 || !fs::exists(drawn)) {
-        fs::remove(drawn);
-        throw std::runtime_error(fmt::format("gnuplot could not draw {}:\n{}", figure.name, result.output));
-      }
-      fs::rename(drawn, file);
-    }
-  }
+  return {{"kind", "plot"}, {"title", figure.caption}, {"panels", panels}};
 }
 
 }  // namespace workbook::bench

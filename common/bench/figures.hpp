@@ -1,8 +1,7 @@
-// The figures of a benchmark, as gnuplot draws them: SVG and PNG. Which curves go into which figure, and how a figure
-// becomes a script.
+// The figures of a benchmark: which curves go into which. notes/site/figures/charts.mjs draws them.
 #pragma once
 
-#include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -15,8 +14,8 @@ struct Curve {
   enum class Style { line_and_points, line, dashed, points };
   std::string title;
   Style style = Style::line_and_points;
-  int color = 0;  ///< which one of the figure's colours
-  int mark = 0;   ///< which form of point
+  int color = 0;  ///< which one of the pictures' colours; -1: a roof
+  int mark = 0;   ///< which form of point: filled and hollow by turns
   std::vector<std::pair<double, double>> points;
 };
 
@@ -40,13 +39,7 @@ struct Figure {
 /// Every figure that these results have something to show in; none without a GPU.
 std::vector<Figure> figures(const Results& results);
 
-/// A gnuplot script that draws the figure into `file`; its terminal follows the ending, ".svg" or ".png".
-std::string gnuplot_script(const Figure& figure, const std::filesystem::path& file);
-
-/// Draws each figure as .svg and .png in `folder`, which is there. std::runtime_error with what gnuplot said if it
-/// fails, and if it is not installed.
-void draw(const std::vector<Figure>& figures, const std::filesystem::path& folder);
-/// Whether gnuplot is installed.
-bool can_draw();
+/// {"kind": "plot", "title", "panels"}: what a figure is drawn from.
+nlohmann::ordered_json facts(const Figure& figure);
 
 }  // namespace workbook::bench

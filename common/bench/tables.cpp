@@ -302,9 +302,9 @@ std::string profile_section(const Results& results) {
 std::string figures_section(const std::vector<Figure>& figures, const std::string& folder) {
   std::string text;
   for (const Figure& figure : figures) {
-    text += fmt::format("![{1}]({0}/{2}.svg)\n\n{1} ([PNG]({0}/{2}.png))\n\n", folder, figure.caption, figure.name);
+    text += fmt::format("![{1}]({0}/{2}.svg)\n\n{1}\n\n", folder, figure.caption, figure.name);
   }
-  return text.empty() ? "None: gnuplot was not found.\n" : text;
+  return text.empty() ? "None.\n" : text;
 }
 
 /// Long lines of prose are left to the reader's screen; a section ends with one line end.

@@ -12,6 +12,7 @@
 #include "common/book/files.hpp"
 #include "common/cli/input.hpp"
 #include "common/cli/verbs.hpp"
+#include "common/pictures/pictures.hpp"
 
 namespace workbook::cli {
 namespace fs = std::filesystem;
@@ -63,13 +64,24 @@ Results read_results(const std::string& path) {
   }
 }
 
+/// Draws each figure in `folder`: its facts, NAME.json, and NAME.svg.
+void draw_figures(const Session& session, const std::vector<bench::Figure>& figures, const fs::path& folder) {
+  nlohmann::ordered_json facts = nlohmann::ordered_json::array();
+  for (const bench::Figure& figure : figures) facts.push_back(bench::facts(figure));
+  const std::vector<std::string> drawn = pictures::draw(session, facts);
+  for (std::size_t i = 0; i < figures.size(); ++i) {
+    book::write_file(folder / (figures[i].name + ".json"), pictures::facts_text(facts[i]));
+    book::write_file(folder / (figures[i].name + ".svg"), drawn[i]);
+  }
+}
+
 /// Puts tables and figures into notes/results.md and notes/figures/.
 void publish_page(const Session& session, const Results& results, const std::vector<bench::Figure>& figures) {
   const fs::path page = session.book.root / "notes" / "results.md", folder = session.book.root / "notes" / "figures";
   const std::string text = bench::publish(book::read_file(page), session.shown(page),
                                           bench::page_sections(results, session.book.chapters, figures, "figures"));
   fs::create_directories(folder);
-  bench::draw(figures, folder);
+  draw_figures(session, figures, folder);
   book::write_file(page, text);
 }
 
@@ -85,10 +97,12 @@ std::vector<std::string> library_files(const BenchOptions& options) {
 }
 
 int bench(const Session& session, const BenchOptions& options) {
-  if (options.publish && !bench::can_draw()) {
+  const std::string not_drawn = pictures::why_not_drawn();
+  if (options.publish && !not_drawn.empty()) {
     throw EnvironmentError(
-        "--publish: gnuplot was not found, and the page has plots; install gnuplot-nox, or take the "
-        "results.json elsewhere: ./workbook bench --from results.json --publish");
+        fmt::format("--publish: the page has plots, and {}; or take the results.json elsewhere: ./workbook bench "
+                    "--from results.json --publish",
+                    not_drawn));
   }
   if (options.publish && !options.libraries.empty()) {
     fail_input("--publish, --library {}: the page holds what anyone can measure again; allowed: one of them",
@@ -123,13 +137,11 @@ int bench(const Session& session, const BenchOptions& options) {
   std::string no_plots;
   if (figures.empty()) {
     no_plots = "no plots: they show times of a GPU";
-  } else if (!bench::can_draw()) {
-    no_plots = fmt::format(
-        "no plots: gnuplot was not found. Install gnuplot-nox, or draw them elsewhere: "
-        "./workbook bench --from {}",
-        session.shown(folder / "results.json"));
+  } else if (!not_drawn.empty()) {
+    no_plots = fmt::format("no plots: {}. Or draw them elsewhere: ./workbook bench --from {}", not_drawn,
+                           session.shown(folder / "results.json"));
   } else {
-    bench::draw(figures, folder);
+    draw_figures(session, figures, folder);
     for (const bench::Figure& figure : figures) written.push_back(session.shown(folder / (figure.name + ".svg")));
   }
   if (options.publish) {

@@ -162,7 +162,7 @@ int doctor(const Session& session, const DoctorOptions& options) {
       {"isolation", isolation(session), "grade, but for --unsafe: submissions run with all of your rights"},
       {"xmllint", version("xmllint"), "the check of JUnit XML against its schema"},
       {"gnuplot", version("gnuplot"), "plots, of a class's points among others"},
-      {"Node", version("node"), "site: the book as web pages (18 or newer)"},
+      {"Node", version("node"), "site, the book as web pages, and pictures: what draws them (18 or newer)"},
       {"npm", version("npm"), "site: what the pages are made with, installed once"},
       {"Chromium", chromium(), "the tests of the pages in a browser"},
       {"git", version("git"), "nothing of the book; you will want it for your own work"},
@@ -198,14 +198,14 @@ int doctor(const Session& session, const DoctorOptions& options) {
   }
   fmt::print("The FlashAttention Workbook {}, {} chapters, in {}\n\n", session.toolchain.version,
              session.book.chapters.size(), session.book.root.string());
+  std::size_t width = 0;
+  for (const auto& list : {needed, optional})
+    for (const Finding& finding : list) width = std::max(width, finding.name.size());
   for (const auto& list : {needed, optional}) {
     for (const Finding& finding : list) {
-      if (finding.found.empty()) {
-        fmt::print("  {} {:<20} not found. Without it: {}\n", session.colored("-", "yellow"), finding.name,
-                   finding.without);
-      } else {
-        fmt::print("  {} {:<20} {}\n", session.colored("+", "green"), finding.name, finding.found);
-      }
+      const bool found = !finding.found.empty();
+      fmt::print("  {} {:<{}}  {}\n", session.colored(found ? "+" : "-", found ? "green" : "yellow"), finding.name,
+                 width, found ? finding.found : "not found. Without it: " + finding.without);
     }
   }
   std::vector<std::string> runs, cannot;

@@ -17,7 +17,8 @@ int hint(const Session& session, const std::string& id, bool all) {
                 {"of", count}});
   } else {
     fmt::print("{} {} (about {} lines)\n", exercise.id, exercise.title, exercise.lines);
-    for (int i = 0; i < shown; ++i) fmt::print("\nhint {} of {}: {}\n", i + 1, count, exercise.hints[std::size_t(i)]);
+    for (int i = 0; i < shown; ++i)
+      fmt::print("\n{}\n", wrapped(fmt::format("hint {} of {}: {}", i + 1, count, exercise.hints[std::size_t(i)])));
     if (shown < count) fmt::print("\nfor the next one: ./workbook hint {}\n", exercise.id);
   }
   book::remember_hint(session.book, exercise.id, shown);

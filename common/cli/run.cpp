@@ -64,17 +64,16 @@ std::string bytes_cell(std::optional<double> bytes) {
 
 void print_head(const Problem& problem, const RunOptions& options) {
   fmt::print("{}\n\n", input_text(problem, options));
-  fmt::print("{:<22} {:<10} {:<4} {:>9} {:>9} {:>9} {:>9} {:>9} {:>11} {:>10} {:>10} {:>9}\n", "stage", "source", "on",
+  fmt::print("{:<21} {:<9} {:<4} {:>7} {:>7} {:>7} {:>7} {:>8} {:>9} {:>9} {:>9} {:>7}\n", "stage", "source", "on",
              "max err", "allowed", "rms err", "allowed", "previous", "extra mem", "read", "written", "time");
 }
 
 void print_row(const Session& session, const StageRow& row) {
-  fmt::print("{:<22} {:<10} {:<4} ", row.chapter->name(), row.source, name(row.backend));
+  fmt::print("{:<21} {:<9} {:<4} ", row.chapter->name(), row.source, name(row.backend));
   if (row.ran()) {
-    fmt::print("{:>9} {:>9} {:>9} {:>9} {:>9} {:>11} {:>10} {:>10} {:>8.3f}s  {}\n", cell(row.max_error),
-               cell(row.bound), cell(row.rms_error), cell(row.rms_bound), cell(row.previous_difference),
-               bytes_cell(row.extra_bytes), bytes_cell(row.read_bytes), bytes_cell(row.written_bytes),
-               row.seconds.value_or(0),
+    fmt::print("{:>7} {:>7} {:>7} {:>7} {:>8} {:>9} {:>9} {:>9} {:>6.2f}s  {}\n", cell(row.max_error), cell(row.bound),
+               cell(row.rms_error), cell(row.rms_bound), cell(row.previous_difference), bytes_cell(row.extra_bytes),
+               bytes_cell(row.read_bytes), bytes_cell(row.written_bytes), row.seconds.value_or(0),
                row.result == "ok" ? session.colored("ok", "green") : session.colored("OUTSIDE ITS BOUND", "red"));
   } else {
     fmt::print("{}\n", session.colored(row.result, "yellow"));

@@ -33,6 +33,10 @@ Session open_session();
 /// Characters of a line on stdout: those of the terminal, or of a page.
 std::int64_t line_width();
 
+/// The text with its lines broken at spaces so that none is longer than line_width(). Lines that begin with a space are
+/// code, and stay as they are.
+std::string wrapped(const std::string& text);
+
 /// A JSON document on stdout, invalid UTF-8 replaced.
 void print_json(const nlohmann::json& document);
 

@@ -69,8 +69,10 @@ int status(const Session& session) {
   std::string next;
   int done = 0, open = 0, failing = 0, untested = 0;
   std::string text;
-  std::size_t id_width = 0, width = 0;
+  const book::Chapter* next_in = nullptr;
+  std::size_t id_width = 0, width = 0, title_width = 0;
   for (const book::Chapter& chapter : session.book.chapters) {
+    title_width = std::max(title_width, chapter.title.size());
     for (const book::Exercise& exercise : chapter.exercises) {
       id_width = std::max(id_width, exercise.id.size());
       width = std::max(width, exercise.title.size());
@@ -78,7 +80,10 @@ int status(const Session& session) {
   }
   for (const book::Chapter& chapter : session.book.chapters) {
     nlohmann::json exercises = nlohmann::json::array();
-    text += session.colored(fmt::format("{:2}  {}", chapter.number, chapter.title), "bold") + "\n";
+    const std::string head = session.colored(fmt::format("{:2}  {}", chapter.number, chapter.title), "bold");
+    const std::size_t chapter_begins = text.size();
+    bool begun = false;
+    text += head + "\n";
     for (const book::Exercise& exercise : chapter.exercises) {
       const book::ExerciseProgress& at = progress.at(exercise.id);
       const std::string file = session.shown(at.file);
@@ -91,6 +96,7 @@ int status(const Session& session) {
                            {"file", file},
                            {"line", at.line},
                            {"points", exercise.points}});
+      begun = begun || given || at.state != Progress::open;
       if (given) {
         text += fmt::format("      {:<{}}  {:<{}}  {}\n", exercise.id, id_width, exercise.title, width,
                             session.colored("given", "dim"));
@@ -102,10 +108,19 @@ int status(const Session& session) {
       open += at.state == Progress::open && !left_open;
       untested += at.state == Progress::untested;
       failing += at.state == Progress::failing || at.state == Progress::lost;
-      if (next.empty() && !left_open) next = advice(chapter, exercise, at, file);
+      if (next.empty() && !left_open) {
+        next = advice(chapter, exercise, at, file);
+        if (!next.empty()) next_in = &chapter;
+      }
       text += fmt::format("    {} {:<{}}  {:<{}}  {}\n", session.colored(symbol(at.state), color(at.state)),
                           exercise.id, id_width, exercise.title, width,
                           session.colored(left_open ? "open, if you like" : name(at.state), color(at.state)));
+    }
+    // Of a chapter that is not begun one line is enough, unless it comes next.
+    if (!begun && next_in != &chapter && !chapter.exercises.empty()) {
+      text.resize(chapter_begins);
+      text += fmt::format("{}{}  {} exercises, not begun\n", head, std::string(title_width - chapter.title.size(), ' '),
+                          chapter.exercises.size());
     }
     chapters.push_back({{"chapter", chapter.name()}, {"title", chapter.title}, {"exercises", exercises}});
   }

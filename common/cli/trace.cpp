@@ -150,7 +150,8 @@ void write_page(const Session& session, const Chapter& chapter, const judge::Tre
     }
   }
   book::write_file(std::filesystem::absolute(options.html),
-                   trace_page(columns.size() == 1 ? columns[0].title
+                   trace_page(session.book.root / "notes" / "site" / "figures",
+                              columns.size() == 1 ? columns[0].title
                                                   : fmt::format("Chapter {} beside {}", chapter.number,
                                                                 options.beside == "causal" || options.beside == "book"
                                                                     ? options.beside

@@ -1,6 +1,8 @@
-// The trace as a page: one HTML file that needs nothing beside it, for light and dark screens.
+// The trace as a page: one HTML file that needs nothing beside it. It carries the modules of notes/site/figures and the
+// facts that they draw.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -16,7 +18,13 @@ struct TraceColumn {
   std::vector<judge::ComparedPart> parts;  ///< by source line
   std::vector<judge::TraceBeside> beside;  ///< what the parts are compared with
 };
-/// One kernel, or two side by side.
-std::string trace_page(const std::string& title, const std::vector<TraceColumn>& columns);
+/// One kernel, or two side by side. `figures`: the folder with trace.html, trace.mjs and what that imports.
+std::string trace_page(const std::filesystem::path& figures, const std::string& title,
+                       const std::vector<TraceColumn>& columns);
+
+/// A module of that folder and all that it imports, each before those that import it, as one script: every module is a
+/// function whose result, its exports, is modules['NAME.mjs']. Only named imports of files beside it are known, and
+/// exports where a name is declared.
+std::string bundled(const std::filesystem::path& module);
 
 }  // namespace workbook::cli

@@ -8,9 +8,11 @@
 #include <optional>
 
 #include "common/attention/error.hpp"
+#include "common/book/files.hpp"
 #include "common/cli/input.hpp"
 #include "common/cli/train_print.hpp"
 #include "common/cli/verbs.hpp"
+#include "common/pictures/pictures.hpp"
 #include "common/training/curves.hpp"
 #include "common/training/train.hpp"
 #include "common/worker/command.hpp"
@@ -144,16 +146,26 @@ int train(const Session& session, const TrainOptions& options) {
     }
   }
 
-  CurveFiles files = write_curves(folder, trained);
-  files.paths.push_back(checkpoint.string());
-  for (std::string& path : files.paths) path = session.shown(path);
+  const std::string not_drawn = trained.longest() == 0 ? "" : pictures::why_not_drawn();
+  std::vector<std::string> files;
+  const auto write = [&](const char* file, const std::string& text) {
+    book::write_file(folder / file, text);
+    files.push_back(session.shown(folder / file));
+  };
+  write("losses.csv", losses_csv(trained));
+  if (trained.longest() > 0 && not_drawn.empty()) {
+    const nlohmann::ordered_json facts = losses_facts(trained);
+    write("losses.json", pictures::facts_text(facts));
+    write("losses.svg", pictures::draw(session, nlohmann::ordered_json::array({facts})).at(0));
+  }
+  files.push_back(session.shown(checkpoint));
   if (session.json) {
-    print_json(results_json(experiment, trained, files.paths));
+    print_json(results_json(experiment, trained, files));
   } else {
     print_results(session, experiment, chapters ? chapters->text() : "", trained);
-    fmt::print("\nwritten: {}\n", fmt::join(files.paths, ", "));
+    fmt::print("\nwritten: {}\n", fmt::join(files, ", "));
   }
-  if (!files.note.empty()) fmt::print(stderr, "{}\n", files.note);
+  if (!not_drawn.empty()) fmt::print(stderr, "no plot: {}\n", not_drawn);
   if (!trained.finished && trained.longest() == 0) {
     fmt::print(stderr, "no step was made\n");
   } else if (!trained.finished) {

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "common/training/curves.hpp"
-
 namespace workbook::cli {
 namespace {
 

@@ -216,11 +216,11 @@ std::vector<double> reads_of_tiles(const simt::TensorTraffic& traffic, const Til
 void TraceRecord::add_launch(const simt::Launch& launch, const std::map<std::string, TracedTensor>& tensors) {
   json record{{"kernel", launch.kernel},       {"grid", triple(launch.grid)},
               {"block", triple(launch.block)}, {"shared_bytes", launch.shared_bytes},
-              {"counters", json::object()},    {"tensors", json::array()},
-              {"notes", json::array()},        {"intervals", json::array()},
-              {"lines", json::array()},        {"waits", json::array()},
-              {"flights", json::array()},      {"values", values_json(launch)},
-              {"reports", json::array()}};
+              {"registers", launch.registers}, {"counters", json::object()},
+              {"tensors", json::array()},      {"notes", json::array()},
+              {"intervals", json::array()},    {"lines", json::array()},
+              {"waits", json::array()},        {"flights", json::array()},
+              {"values", values_json(launch)}, {"reports", json::array()}};
   visit_counters(launch.counters,
                  [&](const std::string& name, std::uint64_t count) { record["counters"][name] = count; });
   for (const simt::TensorTraffic& traffic : launch.tensors) {
@@ -244,7 +244,8 @@ void TraceRecord::add_launch(const simt::Launch& launch, const std::map<std::str
                                  {"barrier", flight.barrier},
                                  {"begin", flight.begin},
                                  {"end", flight.end},
-                                 {"interval", flight.interval}});
+                                 {"interval", flight.interval},
+                                 {"last", std::max(flight.interval, flight.last_interval)}});
   for (const simt::Report& report : launch.reports) record["reports"].push_back(report.text());
   launches_.push_back(dumped(record));
 }

@@ -135,10 +135,12 @@ void check_pictures(Inspection& inspection, Findings& findings) {
     findings.problems.push_back(fmt::format("pictures ended with {}:\n{}", result.exit_code, result.output));
     return;
   }
+  std::string why;
   for (const json& picture : document.at("pictures")) {
     const std::string file = picture.at("file"), state = picture.at("state");
     if (state == "unknown") {
       ++findings.skipped;
+      why = picture.at("why");
     } else {
       findings.expect(state == "current", fmt::format("{}: {}", file,
                                                       state == "missing"   ? "missing; ./workbook pictures draws it"
@@ -147,7 +149,8 @@ void check_pictures(Inspection& inspection, Findings& findings) {
                                                                              "./workbook pictures draws it anew"));
     }
   }
-  findings.detail = fmt::format("{} pictures are current", findings.passed);
+  findings.detail = fmt::format("{} files of pictures are current", findings.passed);
+  if (!why.empty()) findings.detail += "; skipped: " + why;
 }
 
 void check_run(Inspection& inspection, Findings& findings) {

@@ -175,7 +175,9 @@ Files release_files(const Book& book, const Assignment& assignment) {
   add_file(files, book, "tests/CMakeLists.txt");
   add_folder(files, book, "notes", [](const fs::path& path) {
     const std::string extension = path.extension().string();
-    return (extension == ".md" && path.filename() != "instructors.md") || extension == ".svg" || extension == ".png";
+    const bool drawn = path.parent_path().filename() == "figures";  // what trace --html puts into its page
+    return (extension == ".md" && path.filename() != "instructors.md") || extension == ".svg" || extension == ".png" ||
+           (drawn && (extension == ".mjs" || extension == ".css" || extension == ".html"));
   });
   for (const Chapter* chapter : released_chapters(book, assignment)) {
     if (!book.has_solutions(*chapter)) {

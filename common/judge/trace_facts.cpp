@@ -221,8 +221,9 @@ TraceTable shared_table(const TracedLaunch& launch) {
   return table;
 }
 
-std::string occupancy_text(const simt::GpuClass& gpu, std::int64_t threads, std::int64_t shared_bytes) {
-  const simt::Occupancy fits = simt::occupancy(gpu, int(threads), std::size_t(shared_bytes));
+std::string occupancy_text(const simt::GpuClass& gpu, std::int64_t threads, std::int64_t shared_bytes,
+                           std::int64_t registers) {
+  const simt::Occupancy fits = simt::occupancy(gpu, int(threads), std::size_t(shared_bytes), int(registers));
   return fmt::format("{} {} on a multiprocessor ({}), {} of {} warps, limited by {}", fits.blocks,
                      fits.blocks == 1 ? "block" : "blocks", gpu.title, fits.blocks * ((threads + 31) / 32),
                      gpu.threads_sm / 32, fits.limit);
@@ -231,8 +232,12 @@ std::string occupancy_text(const simt::GpuClass& gpu, std::int64_t threads, std:
 std::vector<std::pair<std::string, std::string>> launch_facts(const TracedLaunch& launch) {
   std::vector<std::pair<std::string, std::string>> facts;
   const auto count = [&](const char* name) { return launch.counter(name); };
-  facts.emplace_back("occupancy", occupancy_text(worker::simulated_gpu(), launch.threads(), launch.shared_bytes) +
-                                      "; registers, which nvcc counts, may allow fewer");
+  const std::string fits =
+      occupancy_text(worker::simulated_gpu(), launch.threads(), launch.shared_bytes, launch.registers);
+  facts.emplace_back(
+      "occupancy",
+      fits + (launch.registers > 0 ? fmt::format("; setmaxnreg gives a block {} of 65536 registers", launch.registers)
+                                   : "; registers, which nvcc counts, may allow fewer"));
   const std::int64_t wgmma = launch.if_any("wgmma_instructions");
   facts.emplace_back("tensor cores", wgmma > 0 ? fmt::format("{} wgmma, counted once a warp", wgmma)
                                      : count("tensor_instructions") == 0

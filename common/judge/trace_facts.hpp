@@ -27,7 +27,9 @@ TraceTable shared_table(const TracedLaunch& launch);
 /// Tensor cores, cp.async, barriers, tiles, annotations: name and text.
 std::vector<std::pair<std::string, std::string>> launch_facts(const TracedLaunch& launch);
 /// "2 blocks on a multiprocessor (H100), 8 of 64 warps, limited by shared memory": what the limits of a GPU allow.
-std::string occupancy_text(const simt::GpuClass& gpu, std::int64_t threads, std::int64_t shared_bytes);
+/// `registers`: of a block, where they are known.
+std::string occupancy_text(const simt::GpuClass& gpu, std::int64_t threads, std::int64_t shared_bytes,
+                           std::int64_t registers = 0);
 /// Every counter, and the metric of Nsight Compute that counts the same.
 TraceTable metrics_table(const TracedLaunch& launch);
 

@@ -56,6 +56,7 @@ TracedLaunch launch_of(const json& record) {
     launch.block[axis] = record.at("block").at(axis);
   }
   launch.shared_bytes = record.at("shared_bytes");
+  launch.registers = record.value("registers", std::int64_t(0));
   launch.counters = record.at("counters").get<std::map<std::string, std::int64_t>>();
   for (const json& tensor : record.at("tensors")) launch.tensors.push_back(tensor_of(tensor));
   for (const json& note : record.at("notes")) {
@@ -73,7 +74,7 @@ TracedLaunch launch_of(const json& record) {
   }
   for (const json& flight : record.at("flights")) {
     launch.flights.push_back({flight.at("warp"), flight.at("what"), flight.at("barrier"), flight.at("begin"),
-                              flight.at("end"), flight.at("interval")});
+                              flight.at("end"), flight.at("interval"), flight.at("last")});
   }
   for (const json& values : record.at("values")) {
     TracedValues& row = launch.values.emplace_back(TracedValues{values.at("label"), values.at("row"), {}});

@@ -99,11 +99,11 @@ struct TracedWait {
   std::int64_t begin = 0, end = 0, interval = 0;
 };
 
-/// A copy of the copy engine to shared memory, of block 0; times as a wait's.
+/// A copy of TMA to shared memory, of block 0; times as a wait's; it has landed in interval `last`.
 struct TracedFlight {
   int warp = 0;
   std::string what, barrier;  ///< "K 3", and at which barrier it ends: "full[1]"
-  std::int64_t begin = 0, end = 0, interval = 0;
+  std::int64_t begin = 0, end = 0, interval = 0, last = 0;
 };
 
 /// What block 0 noted of a row: its value from an interval on, until the next one. +-infinity and NaN are possible.
@@ -116,6 +116,7 @@ struct TracedValues {
 struct TracedLaunch {
   std::string kernel;
   std::int64_t grid[3], block[3], shared_bytes = 0;
+  std::int64_t registers = 0;                    ///< of a block after setmaxnreg; 0: it has not been called
   std::map<std::string, std::int64_t> counters;  ///< "global.load_sectors", "block_barriers", …: simt::Counters by name
   std::vector<TracedTensor> tensors;             ///< those touched, in the order of allocation
   std::vector<TracedNote> notes;

@@ -8,6 +8,8 @@
 namespace workbook::judge {
 namespace {
 
+using nlohmann::ordered_json;
+
 std::string kib(std::int64_t bytes) {
   return bytes % 1024 == 0 ? fmt::format("{} KiB", bytes / 1024) : fmt::format("{} B", bytes);
 }
@@ -21,87 +23,100 @@ std::string moved_text(const TracedTensor& tensor, std::int64_t before, std::int
   return fmt::format("{}{}: {}", tensor.name, number, kib(bytes));
 }
 
-/// Copies of one tensor that run beside the kernel: from the interval that starts them to the one that waits for them.
-TimelineLane copies_lane(const TracedLaunch& launch, const TracedTensor& tensor) {
-  TimelineLane lane{tensor.name + ", copied", TimelineLane::Kind::copied, {}};
+ordered_json bar(std::size_t first, std::size_t last, const std::string& text) {
+  return {{"first", first}, {"last", last}, {"text", text}};
+}
+
+/// Copies of one tensor that run beside the kernel: TMA's, from the interval that starts them to that in which they
+/// have landed, or cp.async's, to the one that waits for them.
+ordered_json copies(const TracedLaunch& launch, const TracedTensor& tensor) {
+  ordered_json bars = ordered_json::array();
+  for (const TracedFlight& flight : launch.flights) {
+    if (flight.what.substr(0, flight.what.rfind(' ')) == tensor.name)
+      bars.push_back(bar(std::size_t(flight.interval), std::size_t(flight.last), flight.what));
+  }
   std::deque<std::pair<std::size_t, std::int64_t>> started;  // interval, bytes not yet arrived
   std::int64_t before = 0;
   for (std::size_t i = 0; i < launch.intervals.size(); ++i) {
-    const std::int64_t now = launch.intervals[i].counter(tensor.name, "async_bytes") +
-                             launch.intervals[i].counter(tensor.name, "bulk_load_bytes");
+    const std::int64_t now = launch.intervals[i].counter(tensor.name, "async_bytes");
     if (now > 0) started.emplace_back(i, now);
     std::int64_t arrived = launch.intervals[i].counter(tensor.name, "arrived_bytes");
     while (arrived > 0 && !started.empty()) {
       auto& [first, left] = started.front();
       const std::int64_t part = std::min(arrived, left);
-      lane.bars.push_back({first, i, moved_text(tensor, before, part)});
+      bars.push_back(bar(first, i, moved_text(tensor, before, part)));
       before += part;
       arrived -= part;
       left -= part;
       if (left == 0) started.pop_front();
     }
   }
-  return lane;
+  return bars;
 }
 
 /// Loads and stores of one tensor by ordinary instructions.
-TimelineLane moved_lane(const TracedLaunch& launch, const TracedTensor& tensor, const char* what, const char* counter,
-                        TimelineLane::Kind kind) {
-  TimelineLane lane{tensor.name + what, kind, {}};
+ordered_json moved(const TracedLaunch& launch, const TracedTensor& tensor, const char* counter) {
+  ordered_json bars = ordered_json::array();
   std::int64_t before = 0;
   for (std::size_t i = 0; i < launch.intervals.size(); ++i) {
     const std::int64_t bytes = launch.intervals[i].counter(tensor.name, counter);
-    if (bytes == 0) continue;
-    lane.bars.push_back({i, i, moved_text(tensor, before, bytes)});
+    if (bytes > 0) bars.push_back(bar(i, i, moved_text(tensor, before, bytes)));
     before += bytes;
   }
-  return lane;
+  return bars;
 }
 
 /// A counter of each interval.
-TimelineLane counted_lane(const TracedLaunch& launch, const char* name, const char* counter, TimelineLane::Kind kind) {
-  TimelineLane lane{name, kind, {}};
+ordered_json counted(const TracedLaunch& launch, const char* counter) {
+  ordered_json bars = ordered_json::array();
   for (std::size_t i = 0; i < launch.intervals.size(); ++i) {
     const std::int64_t count = launch.intervals[i].counter(counter);
-    if (count > 0) lane.bars.push_back({i, i, fmt::format("{}", count)});
+    if (count > 0) bars.push_back(bar(i, i, fmt::format("{}", count)));
   }
-  return lane;
+  return bars;
 }
 
 }  // namespace
 
-const char* name(TimelineLane::Kind kind) {
-  switch (kind) {
-    case TimelineLane::Kind::copied:
-      return "copied";
-    case TimelineLane::Kind::loaded:
-      return "loaded";
-    case TimelineLane::Kind::stored:
-      return "stored";
-    case TimelineLane::Kind::products:
-      return "products";
-    case TimelineLane::Kind::shared:
-      return "shared";
-    case TimelineLane::Kind::shuffles:
-      return "shuffles";
-  }
-  return "";
+std::string short_name(const std::string& kernel) {
+  const std::string name = kernel.substr(0, kernel.find('<'));
+  const std::size_t colon = name.rfind(':');
+  return colon == std::string::npos ? name : name.substr(colon + 1);
 }
 
-std::vector<TimelineLane> timeline_of(const TracedLaunch& launch) {
-  std::vector<TimelineLane> lanes;
+ordered_json timeline_facts(const TracedLaunch& launch) {
+  ordered_json lanes = ordered_json::array();
+  const auto add = [&](const std::string& name, const char* kind, ordered_json bars) {
+    if (!bars.empty()) lanes.push_back({{"name", name}, {"kind", kind}, {"bars", std::move(bars)}});
+  };
   for (const TracedTensor& tensor : launch.tensors) {
-    lanes.push_back(copies_lane(launch, tensor));
-    lanes.push_back(moved_lane(launch, tensor, ", loaded", "load_bytes", TimelineLane::Kind::loaded));
+    add(tensor.name + ", copied", "copied", copies(launch, tensor));
+    add(tensor.name + ", loaded", "loaded", moved(launch, tensor, "load_bytes"));
   }
-  lanes.push_back(counted_lane(launch, "tensor cores", "tensor_instructions", TimelineLane::Kind::products));
-  lanes.push_back(counted_lane(launch, "shared, read", "shared.load_wavefronts", TimelineLane::Kind::shared));
-  lanes.push_back(counted_lane(launch, "shared, written", "shared.store_wavefronts", TimelineLane::Kind::shared));
-  lanes.push_back(counted_lane(launch, "shuffles", "shuffles", TimelineLane::Kind::shuffles));
+  add("tensor cores", "products", counted(launch, "tensor_instructions"));
+  add("wgmma", "products", counted(launch, "wgmma_instructions"));
+  add("shared, read", "shared", counted(launch, "shared.load_wavefronts"));
+  add("shared, written", "shared", counted(launch, "shared.store_wavefronts"));
+  add("shuffles", "shuffles", counted(launch, "shuffles"));
   for (const TracedTensor& tensor : launch.tensors)
     for (const char* counter : {"store_bytes", "bulk_store_bytes", "bulk_reduce_bytes"})
-      lanes.push_back(moved_lane(launch, tensor, ", stored", counter, TimelineLane::Kind::stored));
-  return lanes;
+      add(tensor.name + ", stored", "stored", moved(launch, tensor, counter));
+  return {{"kernel", short_name(launch.kernel)},
+          {"warps", launch.threads() / 32},
+          {"intervals", launch.intervals.size()},
+          {"lanes", lanes}};
+}
+
+ordered_json waits_facts(const TracedLaunch& launch, bool lines) {
+  ordered_json waits = ordered_json::array(), flights = ordered_json::array();
+  for (const TracedWait& wait : launch.waits) {
+    waits.push_back({{"warp", wait.warp}, {"what", wait.what}, {"begin", wait.begin}, {"end", wait.end}});
+    if (lines) waits.back().update({{"line", wait.line}, {"interval", wait.interval}});
+  }
+  for (const TracedFlight& flight : launch.flights)
+    flights.push_back(
+        {{"what", flight.what}, {"barrier", flight.barrier}, {"begin", flight.begin}, {"end", flight.end}});
+  return {{"waits", waits}, {"flights", flights}};
 }
 
 }  // namespace workbook::judge

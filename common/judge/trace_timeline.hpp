@@ -1,29 +1,24 @@
-// What block 0 of a launch does between its barriers, as lanes of work over the intervals: the same for the drawings,
-// the web pages and the trace's page.
+// What block 0 of a launch does over its time, as facts: the same for the lessons' pictures, the web pages and the
+// trace's page, which notes/site/figures/timeline.mjs draws.
 #pragma once
 
-#include <cstddef>
+#include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
 
 #include "common/judge/trace_launch.hpp"
 
 namespace workbook::judge {
 
-/// A stretch of the timeline, from one interval to another.
-struct TimelineBar {
-  std::size_t first, last;
-  std::string text;  ///< "K 1: 8 KiB", the tile with which it begins; or a number of instructions or wavefronts
-};
-struct TimelineLane {
-  enum class Kind { copied, loaded, stored, products, shared, shuffles };
-  std::string name;  ///< "K, copied"
-  Kind kind;
-  std::vector<TimelineBar> bars;
-};
-const char* name(TimelineLane::Kind kind);
+/// A kernel's name without namespace and template arguments: "ns::kernel<64>" -> "kernel".
+std::string short_name(const std::string& kernel);
 
-/// All lanes, also those that have no bars.
-std::vector<TimelineLane> timeline_of(const TracedLaunch& launch);
+/// {"kernel", "warps", "intervals": N, "lanes": [{"name": "K, copied", "kind": "copied", "bars": [{"first", "last",
+/// "text"}]}]}. Bars go from one interval to another; their text is "K 1: 8 KiB", the tile with which they begin, or a
+/// number of instructions or wavefronts. Lanes without bars are left out.
+nlohmann::ordered_json timeline_facts(const TracedLaunch& launch);
+
+/// {"waits": [{"warp", "what", "begin", "end"}], "flights": [{"what", "barrier", "begin", "end"}]}: in the simulator's
+/// order; a GPU may take another, and lengths say nothing. `lines`: also the source line and the interval of a wait.
+nlohmann::ordered_json waits_facts(const TracedLaunch& launch, bool lines);
 
 }  // namespace workbook::judge

@@ -1,15 +1,10 @@
 // What a GPU can do: its memories, and stages under its roofs. Figures of data sheets are in notes/hardware.toml,
 // measured ones in notes/results.md, which bench writes.
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <sstream>
 
 #include "common/book/files.hpp"
-#include "common/book/text.hpp"
-#include "common/pictures/axis.hpp"
 #include "common/pictures/kinds.hpp"
 
 namespace workbook::pictures {
@@ -44,9 +39,9 @@ std::vector<Row> table_behind(const judge::Workspace& workspace, const std::stri
 
 /// A device as the data sheets and the results know it.
 struct Device {
-  std::string name, memory;
+  std::string name;
   double multiprocessors, clock_ghz;
-  double registers, shared, l2;  ///< bytes of the whole device
+  double registers, shared, l2, memory_bytes;  ///< of the whole device
   double register_tb_s, shared_tb_s, l2_tb_s, memory_tb_s, memory_sheet_tb_s;
   double product_tflops, peak_tflops;
 };
@@ -64,7 +59,7 @@ Device read_device(const Request& request) {
     if (sheet.text("name") != wanted) continue;
     Device device;
     device.name = wanted;
-    device.memory = measured.at("device memory");
+    device.memory_bytes = value("device memory") * 1024 * 1024 * 1024;
     device.multiprocessors = value("multiprocessors");
     device.clock_ghz = value("SM clock, highest") / 1000;
     const double clocks = device.multiprocessors * device.clock_ghz / 1000;  // of all multiprocessors, 10^12 a second
@@ -85,69 +80,39 @@ Device read_device(const Request& request) {
   request.parameters.fail("notes/hardware.toml has no device of this name");
 }
 
-/// "33.5 TB/s", "400 TB/s"
-std::string rate_text(double tb_s) {
-  return tb_s >= 100 ? fmt::format("{:.0f} TB/s", tb_s) : fmt::format("{:.3g} TB/s", tb_s);
-}
-
 }  // namespace
 
-Drawing draw_memory(const Request& request) {
+Facts memory_facts(const Request& request) {
   const Device device = read_device(request);
-  struct Level {
-    std::string name, whose, size, where;
-    double tb_s;
-    std::string how;
-    double sheet_tb_s;
-  };
-  const double count = device.multiprocessors;
-  const Level levels[] = {
-      {"Registers", "a thread's own", book::bytes_text(device.registers),
-       fmt::format("{:.0f} x {:g} KiB", count, device.registers / count / 1024), device.register_tb_s, "computed", 0},
-      {"Shared memory", "a block's", book::bytes_text(device.shared),
-       fmt::format("{:.0f} x {:g} KiB", count, device.shared / count / 1024), device.shared_tb_s, "computed", 0},
-      {"L2 cache", "everybody's", book::bytes_text(device.l2), "on the chip", device.l2_tb_s, "measured", 0},
-      {"Device memory", "everybody's", device.memory, "beside the chip", device.memory_tb_s, "measured",
-       device.memory_sheet_tb_s},
-  };
-  Drawing drawing;
-  Svg& svg = drawing.svg;
-  constexpr double row_height = 74, top = 34, box = 250, bars = 300, most = 290;
-  svg.text(0, 16, device.name, kHead);
-  svg.text(box + 20, 16, "bandwidth, TB/s", kSoft);
-  const LogAxis bar{1, 1000, 0, most};
-  for (const double tick : {1., 10., 100., 1000.}) {
-    const double x = bars - 30 + bar(tick);
-    svg.line(x, top - 6, x, top + 4 * row_height - 14, Line::thin);
-    svg.text(x, top - 8, fmt::format("{:g}", tick), kTiny);
-  }
-  for (int i = 0; i < 4; ++i) {
-    const Level& level = levels[i];
-    const double y = top + i * row_height, inset = (3 - i) * 18;
-    svg.rectangle(inset / 2, y, box - 10 - inset, row_height - 16, tile(i), 4);
-    const double middle_x = (box - 10) / 2;
-    svg.text(middle_x, y + 18, level.name, {{}, Words::Anchor::middle, true, false});
-    svg.text(middle_x, y + 34, level.size, middle(kSmall));
-    svg.text(middle_x, y + 50, level.where + ", " + level.whose, middle(kSoft));
-    const double left = bars - 30;
-    svg.rectangle(left, y + 8, bar(level.tb_s), 16, tile(i));
-    std::string text = fmt::format("{}, {}", rate_text(level.tb_s), level.how);
-    if (level.sheet_tb_s > 0) {
-      svg.line(left + bar(level.sheet_tb_s), y + 2, left + bar(level.sheet_tb_s), y + 30, Line::strong, i);
-      text += fmt::format("; {} by the data sheet", rate_text(level.sheet_tb_s));
-    }
-    svg.text(left + 4, y + 42, text, kSmall);
-    drawing.description += fmt::format("{} ({}): {}, {}. ", level.name, level.whose, level.size, text);
-  }
-  const double end = top + 4 * row_height + 4;
-  svg.text(0, end,
-           fmt::format("Computed: {:.0f} multiprocessors at {:g} GHz, each 32 banks of 4 bytes, and three operands of "
-                       "128 multiply-adds, a clock.",
-                       count, device.clock_ghz),
-           kSoft);
-  svg.text(0, end + 17, "Measured: notes/results.md. Data sheet and sources: notes/hardware.toml.", kSoft);
-  drawing.height = end + 26;
-  return drawing;
+  return {{"device", device.name},
+          {"multiprocessors", device.multiprocessors},
+          {"clock_ghz", device.clock_ghz},
+          {"levels",
+           {{{"name", "Registers"},
+             {"whose", "a thread's own"},
+             {"bytes", device.registers},
+             {"parts", device.multiprocessors},
+             {"tb_s", device.register_tb_s},
+             {"how", "computed"}},
+            {{"name", "Shared memory"},
+             {"whose", "a block's"},
+             {"bytes", device.shared},
+             {"parts", device.multiprocessors},
+             {"tb_s", device.shared_tb_s},
+             {"how", "computed"}},
+            {{"name", "L2 cache"},
+             {"whose", "everybody's"},
+             {"bytes", device.l2},
+             {"where", "on the chip"},
+             {"tb_s", device.l2_tb_s},
+             {"how", "measured"}},
+            {{"name", "Device memory"},
+             {"whose", "everybody's"},
+             {"bytes", device.memory_bytes},
+             {"where", "beside the chip"},
+             {"tb_s", device.memory_tb_s},
+             {"how", "measured"},
+             {"sheet_tb_s", device.memory_sheet_tb_s}}}}};
 }
 
 namespace {
@@ -175,67 +140,16 @@ std::vector<StagePoint> stage_points(const Request& request) {
 
 }  // namespace
 
-Drawing draw_roofline(const Request& request) {
+Facts roofline_facts(const Request& request) {
   const Device device = read_device(request);
-  std::vector<StagePoint> points = stage_points(request);
-  Drawing drawing;
-  Svg& svg = drawing.svg;
-  const LogAxis x{4, 20000, 60, Svg::kWidth - 10}, y{10, 2000, 340, 30};
-  svg.text(0, 16, "TFLOP/s", kSoft);
-  for (const double tick : {10., 100., 1000., 10000.}) {
-    svg.line(x(tick), y.to, x(tick), y.from, Line::thin);
-    svg.text(x(tick), y.from + 18, fmt::format("{:g}", tick), middle(kSoft));
-  }
-  svg.text(Svg::kWidth - 10, y.from + 36, "FLOP for each byte that must move between device memory and the chip",
-           right(kSoft));
-  for (const double tick : {10., 100., 1000.}) {
-    svg.line(x.from, y(tick), x.to, y(tick), Line::thin);
-    svg.text(x.from - 6, y(tick) + 4, fmt::format("{:g}", tick), right(kSoft));
-  }
-  const auto roof = [&](double flat, double tb_s, int color, bool dashed) {
-    const double lowest = std::max(x.low, y.low / tb_s), ridge = flat / tb_s;
-    svg.curve({{x(lowest), y(lowest * tb_s)}, {x(ridge), y(flat)}, {x.to, y(flat)}}, color, dashed);
-    return ridge;
-  };
-  const double sheet_ridge = roof(device.peak_tflops, device.memory_sheet_tb_s, 7, true);
-  const double ridge = roof(device.product_tflops, device.memory_tb_s, 0, false);
-  svg.text(x.to, y(device.peak_tflops) - 7,
-           fmt::format("data sheet: {:.0f} TFLOP/s, {:g} TB/s; corner at {:.0f}", device.peak_tflops,
-                       device.memory_sheet_tb_s, sheet_ridge),
-           right(kSoft));
-  svg.colored(x.to, y(device.product_tflops) + 17,
-              fmt::format("measured: {:.0f} TFLOP/s, {:g} TB/s; corner at {:.0f}", device.product_tflops,
-                          device.memory_tb_s, ridge),
-              0, right(kSmall));
-  // Labels of points that lie close to each other go below one another.
-  std::ranges::sort(points, {}, [](const StagePoint& p) { return -p.y; });
-  double last_label = 0;
-  int color = 1;
-  for (const StagePoint& point : points) {
-    const double at_x = x(point.x), at_y = y(point.y), label = std::max(at_y - 8, last_label + 15);
-    svg.dot(at_x, at_y, 5, color);
-    const bool left_half = at_x < Svg::kWidth / 2;
-    svg.colored(left_half ? at_x + 10 : at_x - 10, label + 4,
-                fmt::format("{}: {:g} TFLOP/s at {:.0f} FLOP a byte", point.name, point.y, point.x), color,
-                left_half ? kSmall : right(kSmall));
-    drawing.description += fmt::format("{}: {:g} TFLOP/s at {:.0f} FLOP for each byte. ", point.name, point.y, point.x);
-    last_label = label;
-    color = color % 6 + 1;
-  }
-  drawing.description += fmt::format(
-      "The measured roof is a slope of {:g} TB/s up to {:.0f} FLOP a byte and then flat at {:.0f} TFLOP/s; the data "
-      "sheet's corner is at {:.0f}.",
-      device.memory_tb_s, ridge, device.product_tflops, sheet_ridge);
-  drawing.height = y.from + 46;
-  nlohmann::ordered_json stages = nlohmann::ordered_json::array();
-  for (const StagePoint& point : points)
+  Facts stages = Facts::array();
+  for (const StagePoint& point : stage_points(request))
     stages.push_back({{"name", point.name}, {"flop_per_byte", point.x}, {"tflops", point.y}});
-  drawing.facts = {{"device", device.name},
-                   {"section", request.parameters.text("section")},
-                   {"measured", {{"tflops", device.product_tflops}, {"tb_s", device.memory_tb_s}}},
-                   {"data_sheet", {{"tflops", device.peak_tflops}, {"tb_s", device.memory_sheet_tb_s}}},
-                   {"stages", stages}};
-  return drawing;
+  return {{"device", device.name},
+          {"section", request.parameters.text("section")},
+          {"measured", {{"tflops", device.product_tflops}, {"tb_s", device.memory_tb_s}}},
+          {"data_sheet", {{"tflops", device.peak_tflops}, {"tb_s", device.memory_sheet_tb_s}}},
+          {"stages", stages}};
 }
 
 }  // namespace workbook::pictures

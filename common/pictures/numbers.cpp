@@ -1,38 +1,44 @@
 // Pictures of numbers: a row's running softmax, number formats, and where gradients lie in them.
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "common/attention/inputs.hpp"
 #include "common/attention/oracle.hpp"
-#include "common/pictures/axis.hpp"
 #include "common/pictures/kinds.hpp"
 
 namespace workbook::pictures {
 namespace {
 
-/// Maximum and sum of exp(s - maximum) of the first `count` scores, from the oracle's LSE.
+/// Maximum and sum of exp(s - maximum) of the first `count` scores, from the oracle's LSE; and what these weights make
+/// of as many values.
 struct State {
-  double m, l;
+  double m, l, O = 0;
 };
-State state_after(const std::vector<double>& scores, std::size_t count) {
+State state_after(const std::vector<double>& scores, std::size_t count, const std::vector<double>& values = {}) {
   Problem problem;
   problem.shape = {.B = 1, .H = 1, .Hkv = 1, .Nq = 1, .Nk = std::int64_t(count), .d = 1};
   problem.scale = 1;
   problem.Q = Tensor<float>({1, 1, 1, 1}, 1);  // a score is then the key itself
   problem.K = problem.V = Tensor<float>({1, 1, std::int64_t(count), 1});
-  for (std::size_t i = 0; i < count; ++i) problem.K.values[i] = float(scores[i]);
+  for (std::size_t i = 0; i < count; ++i) {
+    problem.K.values[i] = float(scores[i]);
+    problem.V.values[i] = values.empty() ? 0 : float(values[i]);
+  }
+  const auto result = forward_oracle(problem, 1);
   const double m = *std::max_element(scores.begin(), scores.begin() + std::ptrdiff_t(count));
-  return {m, std::exp(forward_oracle(problem, 1).lse.values[0] - m)};
+  const double l = std::exp(result.lse.values[0] - m);
+  return {m, l, result.O.values[0] * l};
 }
 
-/// For a page on which the blocks' length can be chosen and one goes step by step.
-nlohmann::ordered_json softmax_facts(const std::vector<double>& scores, std::size_t block) {
-  nlohmann::ordered_json walks = nlohmann::ordered_json::array();
+}  // namespace
+
+/// For blocks of every length: a picture, and a page on which one goes step by step.
+Facts softmax_facts(const Request& request) {
+  const std::vector<double> scores = request.parameters.numbers("scores");
+  const auto block = std::size_t(request.parameters.count("block"));
+  Facts walks = Facts::array();
   for (std::size_t length = 1; length <= scores.size(); ++length) {
-    nlohmann::ordered_json steps = nlohmann::ordered_json::array();
+    Facts steps = Facts::array();
     State before{-INFINITY, 0};
     for (std::size_t first = 0; first < scores.size(); first += length) {
       const std::size_t last = std::min(first + length, scores.size());
@@ -55,62 +61,36 @@ nlohmann::ordered_json softmax_facts(const std::vector<double>& scores, std::siz
       {"scores", scores}, {"block", block}, {"walks", walks}, {"lse", all.m + std::log(all.l)}, {"weights", weights}};
 }
 
-}  // namespace
-
-Drawing draw_softmax(const Request& request) {
-  const std::vector<double> scores = request.parameters.numbers("scores");
-  const auto block = std::size_t(request.parameters.count("block"));
-  const std::size_t blocks = (scores.size() + block - 1) / block;
-  const double highest = *std::max_element(scores.begin(), scores.end());
-  Drawing drawing;
-  Svg& svg = drawing.svg;
-  constexpr double left = 110, base = 190, unit_top = 40;
-  const double width = (Svg::kWidth - left) / double(blocks), unit = (base - unit_top) / highest;
-  svg.text(0, 20, "scores", kHead);
-  svg.colored(0, 40, "running maximum m", 4, kSmall);
-  double before_m = 0;
-  for (std::size_t b = 0; b < blocks; ++b) {
-    const double x = left + double(b) * width;
-    const std::size_t first = b * block, last = std::min(first + block, scores.size());
-    const State now = state_after(scores, last);
-    svg.rectangle(x + 4, 24, width - 8, base - 24, {Fill::faint, 0, false, false}, 4);
-    svg.text(x + width / 2, 16, fmt::format("block {}", b), middle(kSoft));
-    const double bar = std::min(48., (width - 40) / double(block) - 10);
-    for (std::size_t i = first; i < last; ++i) {
-      const double at = x + width / 2 + (double(i - first) - double(last - first) / 2) * (bar + 10) + 5;
-      svg.rectangle(at, base - scores[i] * unit, bar, scores[i] * unit, tile(int(b)));
-      svg.text(at + bar / 2, base - scores[i] * unit - (scores[i] * unit < 14 ? 4 : -14),
-               fmt::format("{:g}", scores[i]), middle(kSmall));
+Facts walk_facts(const Request& request) {
+  Parameters& p = request.parameters;
+  const std::vector<double> scores = p.numbers("scores"), values = p.numbers("values");
+  const auto keys = std::size_t(p.count("keys")), columns = std::size_t(p.count("columns")),
+             block = std::size_t(p.count("block"));
+  if (scores.size() % keys != 0 || values.size() != keys * columns || keys % block != 0)
+    p.fail("scores are rows of keys, values keys rows of columns, and block divides keys");
+  const auto part = [](const std::vector<double>& all, std::size_t first, std::size_t count, std::size_t step) {
+    std::vector<double> taken;
+    for (std::size_t i = 0; i < count; ++i) taken.push_back(all[first + i * step]);
+    return taken;
+  };
+  std::vector<std::vector<double>> S, V;
+  for (std::size_t i = 0; i < scores.size(); i += keys) S.push_back(part(scores, i, keys, 1));
+  for (std::size_t j = 0; j < keys; ++j) V.push_back(part(values, j * columns, columns, 1));
+  Facts steps = Facts::array();
+  for (std::size_t last = block; last <= keys; last += block) {
+    std::vector<double> m, l;
+    std::vector<std::vector<double>> O;
+    for (const std::vector<double>& row : S) {
+      O.emplace_back();
+      for (std::size_t c = 0; c < columns; ++c)
+        O.back().push_back(state_after(row, last, part(values, c, keys, columns)).O);
+      const State state = state_after(row, last);
+      m.push_back(state.m);
+      l.push_back(state.l);
     }
-    svg.line(x + 4, base - now.m * unit, x + width - 4, base - now.m * unit, Line::strong, 4);
-    const double factor = b == 0 ? 0 : std::exp(before_m - now.m);
-    const double text_x = x + width / 2;
-    const double before_l = b == 0 ? 0 : state_after(scores, first).l;
-    double added = 0;
-    for (std::size_t i = first; i < last; ++i) added += std::exp(scores[i] - now.m);
-    svg.text(text_x, base + 26, fmt::format("{:g}", now.m), kCentered);
-    svg.text(text_x, base + 52,
-             b == 0 ? "exp(-inf) = 0" : fmt::format("exp({:g} - {:g}) = {:.4f}", before_m, now.m, factor),
-             middle(kSmall));
-    svg.text(text_x, base + 78, fmt::format("{:.4f}", added), kCentered);
-    svg.text(text_x, base + 104, fmt::format("{:.4f} x {:.4f} + {:.4f}", before_l, factor, added), middle(kSmall));
-    svg.text(text_x, base + 124, fmt::format("= {:.4f}", now.l), {{}, Words::Anchor::middle, true, false});
-    drawing.description +=
-        fmt::format("After block {}: m = {:g}, factor {:.4f}, l = {:.4f}. ", b, now.m, factor, now.l);
-    before_m = now.m;
+    steps.push_back({{"m", m}, {"l", l}, {"O", O}});
   }
-  const State all = state_after(scores, scores.size());
-  for (const auto& [y, text] :
-       {std::pair{26, "m"}, std::pair{52, "factor for l and O"}, std::pair{78, "this block adds"}, std::pair{104, "l"}})
-    svg.text(0, base + y, text, kSmall);
-  svg.line(0, base + 136, Svg::kWidth, base + 136, Line::thin);
-  const std::string end = fmt::format("All at once: m = {:g}, l = {:.4f}. LSE = {:g} + log {:.4f} = {:.4f}.", all.m,
-                                      all.l, all.m, all.l, all.m + std::log(all.l));
-  svg.text(0, base + 156, end, kSmall);
-  drawing.description += end;
-  drawing.height = base + 166;
-  drawing.facts = softmax_facts(scores, block);
-  return drawing;
+  return {{"Bc", block}, {"S", S}, {"V", V}, {"steps", steps}};
 }
 
 namespace {
@@ -120,7 +100,6 @@ struct Format {
   int exponent, mantissa;
   bool infinity;
   int bias() const { return (1 << (exponent - 1)) - 1; }
-  int bits() const { return 1 + exponent + mantissa; }
   /// Without infinity only the very last code is no number.
   double largest() const {
     return infinity ? std::ldexp(2 - std::ldexp(1, -mantissa), bias())
@@ -141,38 +120,23 @@ std::vector<Format> read_formats(Parameters& p) {
   return formats;
 }
 
-/// "65504", "3.39e+38"
-std::string value_text(double value) {
-  return value >= 0.01 && value < 1e6 ? fmt::format("{:g}", value) : fmt::format("{:.2e}", value);
+Facts all_facts(const std::vector<Format>& formats) {
+  Facts all = Facts::array();
+  for (const Format& format : formats) {
+    all.push_back({{"name", format.name},
+                   {"exponent", format.exponent},
+                   {"mantissa", format.mantissa},
+                   {"largest", format.largest()},
+                   {"smallest_normal", format.smallest_normal()},
+                   {"smallest", format.smallest()}});
+  }
+  return all;
 }
 
 }  // namespace
 
-Drawing draw_formats(const Request& request) {
-  const std::vector<Format> formats = read_formats(request.parameters);
-  Drawing drawing;
-  Svg& svg = drawing.svg;
-  constexpr double left = 80, bit = 19, height = 24, step = 64;
-  double y = 28;
-  svg.rectangle(left, 6, 12, 12, tile(4));
-  svg.text(left + 18, 16, "sign", kSmall);
-  svg.rectangle(left + 60, 6, 12, 12, tile(0));
-  svg.text(left + 78, 16, "exponent: how far it reaches", kSmall);
-  svg.rectangle(left + 270, 6, 12, 12, tile(2));
-  svg.text(left + 288, 16, "mantissa: how finely it divides", kSmall);
-  for (const Format& format : formats) {
-    svg.text(0, y + 17, format.name, kHead);
-    for (int i = 0; i < format.bits(); ++i)
-      svg.rectangle(left + i * bit, y, bit, height, tile(i == 0 ? 4 : i <= format.exponent ? 0 : 2));
-    const std::string facts = fmt::format("{} + {} + {} = {} bits; largest {}, smallest normal {}, smallest {}", 1,
-                                          format.exponent, format.mantissa, format.bits(), value_text(format.largest()),
-                                          value_text(format.smallest_normal()), value_text(format.smallest()));
-    svg.text(left, y + height + 16, facts, kSoft);
-    drawing.description += format.name + ": " + facts + ". ";
-    y += step;
-  }
-  drawing.height = y - 8;
-  return drawing;
+Facts formats_facts(const Request& request) {
+  return {{"formats", all_facts(read_formats(request.parameters))}};
 }
 
 namespace {
@@ -224,70 +188,24 @@ std::vector<Sizes> gradient_sizes(Parameters& p, double smallest) {
 
 }  // namespace
 
-Drawing draw_ranges(const Request& request) {
+Facts ranges_facts(const Request& request) {
   Parameters& p = request.parameters;
   const std::vector<Format> formats = read_formats(p);
   const std::string over = p.text("over");
   const auto chosen = std::ranges::find(formats, over, &Format::name);
   if (chosen == formats.end()) p.fail("over is one of names");
-  const std::vector<Sizes> sizes = gradient_sizes(p, chosen->smallest());
-  Drawing drawing;
-  Svg& svg = drawing.svg;
-  // Powers of two from far below to far above; what reaches further is cut off and says so.
-  constexpr int low = -64, high = 40;
-  constexpr double left = 80, right_end = Svg::kWidth - 10, row = 30, top = 46;
-  const auto x = [&](double power) {
-    return left + (std::clamp<double>(power, low, high) - low) / (high - low) * (right_end - left);
-  };
-  const double ranges_end = top + double(formats.size()) * row, hill = 74;
-  const double end = ranges_end + 30 + double(sizes.size()) * hill;
-  for (int power = -60; power <= high; power += 20) {
-    svg.line(x(power), top - 8, x(power), end, Line::thin);
-    svg.text(x(power), top - 14, fmt::format("2^{}", power), middle(kSoft));
-  }
-  svg.text(left, 14, "Outlined: normal numbers; pale: subnormal ones. An arrow: it reaches further.", kSoft);
-  double y = top;
-  for (const Format& format : formats) {
-    const double smallest = std::log2(format.smallest()), normal = std::log2(format.smallest_normal()),
-                 largest = std::log2(format.largest());
-    svg.text(0, y + 15, format.name, {{}, {}, &format == &*chosen, false});
-    svg.rectangle(x(smallest), y + 2, x(normal) - x(smallest), 18, pale(0));
-    svg.rectangle(x(normal), y + 2, x(largest) - x(normal), 18, tile(0));
-    if (smallest < low) svg.text(left - 4, y + 15, "◀", right(kSmall));
-    if (largest > high) svg.text(right_end - 12, y + 15, "▶", kSmall);
-    drawing.description += fmt::format("{}: 2^{:.0f} (normal from 2^{:.0f}) to {}. ", format.name, smallest, normal,
-                                       value_text(format.largest()));
-    y += row;
-  }
-  for (const double bound : {std::log2(chosen->smallest()), std::log2(chosen->largest())})
-    svg.line(x(bound), top, x(bound), end, Line::dashed, 4);
-  y = ranges_end + 24;
-  int color = 1;
-  for (const Sizes& tensor : sizes) {
-    const double base = y + hill - 12;
-    const int most = *std::max_element(tensor.bins.begin(), tensor.bins.end());
-    std::vector<std::pair<double, double>> points;
-    for (int bin = 0; bin < Sizes::kBins; ++bin)
-      points.emplace_back(x(Sizes::kLowest + bin + 0.5),
-                          base - std::round((hill - 26) * tensor.bins[std::size_t(bin)] / most));
-    svg.area(points, base, color);
-    svg.text(0, base - 22, tensor.name, kHead);
-    const std::string lost = fmt::format("{:.1f} % zero in {}", 100. * tensor.zero / tensor.all, over);
-    svg.colored(x(std::log2(chosen->largest())) + 8, base - 8, lost, color, kSmall);
-    drawing.description += fmt::format("{}: {}. ", tensor.name, lost);
-    y += hill;
-    ++color;
-  }
-  svg.colored(x(std::log2(chosen->smallest())) + 5, ranges_end + 14, over + "'s smallest number", 4, kSmall);
-  svg.colored(x(std::log2(chosen->largest())) + 5, ranges_end + 14, "its largest", 4, kSmall);
-  svg.text(
-      0, end + 18,
-      fmt::format("Computed for {} rows of one head, {} keys, d = {}: Q, K, V normal; dO normal, {:g} a token over "
-                  "{:g} tokens.",
-                  kSampledRows, p.count("keys"), p.count("d"), p.number("gradient"), p.number("tokens")),
-      kSoft);
-  drawing.height = end + 28;
-  return drawing;
+  Facts tensors = Facts::array();
+  for (const Sizes& tensor : gradient_sizes(p, chosen->smallest()))
+    tensors.push_back({{"name", tensor.name}, {"bins", tensor.bins}, {"zero", tensor.zero}, {"all", tensor.all}});
+  return {{"formats", all_facts(formats)},
+          {"over", over},
+          {"tensors", tensors},
+          {"lowest", Sizes::kLowest},
+          {"rows", kSampledRows},
+          {"keys", p.count("keys")},
+          {"d", p.count("d")},
+          {"gradient", p.number("gradient")},
+          {"tokens", p.number("tokens")}};
 }
 
 }  // namespace workbook::pictures

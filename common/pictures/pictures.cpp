@@ -4,13 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <iterator>
 #include <set>
 
 #include "common/attention/inputs.hpp"
 #include "common/book/files.hpp"
 #include "common/pictures/kinds.hpp"
 #include "common/worker/build.hpp"
+#include "common/worker/command.hpp"
 #include "common/worker/worker.hpp"
 
 namespace workbook::pictures {
@@ -18,13 +18,11 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr Kind kKinds[] = {
-    {"memory", false, false, draw_memory},   {"roofline", false, true, draw_roofline},
-    {"banks", false, true, draw_banks},      {"fragments", false, true, draw_fragments},
-    {"swizzle", false, true, draw_swizzle},  {"tiles", true, true, draw_tiles},
-    {"timeline", true, true, draw_timeline}, {"owners", true, false, draw_owners},
-    {"waits", true, false, draw_waits},      {"traffic", true, true, draw_traffic},
-    {"softmax", false, true, draw_softmax},  {"formats", false, false, draw_formats},
-    {"ranges", false, false, draw_ranges},
+    {"memory", false, memory_facts},       {"roofline", false, roofline_facts}, {"banks", false, banks_facts},
+    {"fragments", false, fragments_facts}, {"swizzle", false, swizzle_facts},   {"tiles", true, tiles_facts},
+    {"timeline", true, timeline_facts},    {"owners", true, owners_facts},      {"waits", true, waits_facts},
+    {"traffic", true, traffic_facts},      {"softmax", false, softmax_facts},   {"formats", false, formats_facts},
+    {"ranges", false, ranges_facts},       {"walk", false, walk_facts},
 };
 
 const Kind& kind_of(Parameters& parameters) {
@@ -37,36 +35,21 @@ const Kind& kind_of(Parameters& parameters) {
   parameters.fail(fmt::format("there is no kind \"{}\"; allowed: {}", wanted, fmt::join(names, ", ")));
 }
 
-/// A member a line, so that a change shows what has changed.
-std::string facts_text(const std::string& kind, const std::string& title, const nlohmann::ordered_json& facts) {
-  nlohmann::ordered_json all{{"kind", kind}, {"title", title}};
-  all.update(facts);
-  std::string text;
-  for (const auto& [key, value] : all.items())
-    text += fmt::format("{} \"{}\": {}", text.empty() ? "{\n" : ",\n", key, value.dump());
-  return text + "\n}\n";
-}
-
-/// The drawing and, of a kind that has them, its facts.
-std::vector<Picture> draw_one(const judge::Workspace& workspace, const fs::path& folder, Parameters& parameters) {
-  const fs::path file = folder / "pictures" / parameters.text("file");
+/// The picture's facts, {"kind", "title", …}; null and `why_not` where they cannot be had here.
+Facts facts_of(const judge::Workspace& workspace, const fs::path& folder, Parameters& parameters,
+               std::string& why_not) {
   const std::string title = parameters.text("title");
   const Kind& kind = kind_of(parameters);
-  std::vector<Picture> pictures{{file.string() + ".svg", "", ""}};
-  if (kind.facts) pictures.push_back({file.string() + ".json", "", ""});
   if (kind.counts && !workspace.toolchain.counts) {
-    for (Picture& picture : pictures)
-      picture.why_not = "it shows what the simulator counts: " + workspace.toolchain.simulator;
-    return pictures;
+    why_not = "it shows what the simulator counts: " + workspace.toolchain.simulator;
+    return {};
   }
   const auto chapter = std::ranges::find(workspace.book.chapters, folder.filename().string(), &book::Chapter::name);
   const Request request{workspace, chapter == workspace.book.chapters.end() ? nullptr : &*chapter, parameters};
-  workspace.progress("drawing " + workspace.shown(pictures[0].file));
-  const Drawing drawing = kind.draw(request);
+  Facts facts{{"kind", kind.name}, {"title", title}};
+  facts.update(kind.facts(request));
   parameters.finish();
-  pictures[0].text = drawing.svg.file(drawing.height, title, drawing.description);
-  if (kind.facts) pictures[1].text = facts_text(kind.name, title, drawing.facts);
-  return pictures;
+  return facts;
 }
 
 }  // namespace
@@ -75,18 +58,56 @@ std::span<const Kind> all_kinds() {
   return kKinds;
 }
 
+std::string facts_text(const Facts& facts) {
+  std::string text;
+  for (const auto& [key, value] : facts.items())
+    text += fmt::format("{} \"{}\": {}", text.empty() ? "{\n" : ",\n", key, value.dump());
+  return text + "\n}\n";
+}
+
+std::vector<std::string> draw(const judge::Workspace& workspace, const Facts& facts) {
+  const fs::path in = workspace.toolchain.build_folder / "pictures_facts.json",
+                 out = workspace.toolchain.build_folder / "pictures_drawn.json";
+  book::write_file(in, facts.dump());
+  fs::remove(out);
+  const worker::CommandResult result = worker::run_command(
+      {"node", (workspace.book.root / "notes/site/figures/render.mjs").string(), in.string(), out.string()});
+  if (result.exit_code != 0) throw std::runtime_error("node cannot draw the pictures:\n" + result.output);
+  return nlohmann::json::parse(book::read_file(out)).get<std::vector<std::string>>();
+}
+
+std::string why_not_drawn() {
+  if (!worker::find_program("node").empty()) return "";
+  return "pictures are drawn by Node, which is not here; on Debian and Ubuntu: apt install nodejs";
+}
+
 std::vector<Picture> draw(const judge::Workspace& workspace, const std::vector<std::string>& folders) {
   std::set<fs::path> wanted;
   for (const auto& entry : fs::directory_iterator(workspace.book.root / "chapters")) {
     const bool asked = folders.empty() || std::ranges::count(folders, entry.path().filename().string()) > 0;
     if (asked && fs::exists(entry.path() / "pictures.toml")) wanted.insert(entry.path());
   }
-  std::vector<Picture> pictures;
+  std::vector<Picture> pictures, drawn;
+  Facts all = Facts::array();
   for (const fs::path& folder : wanted) {
     const fs::path list = folder / "pictures.toml";
-    for (Parameters& parameters : read_tables(list, workspace.shown(list), "picture"))
-      std::ranges::move(draw_one(workspace, folder, parameters), std::back_inserter(pictures));
+    for (Parameters& parameters : read_tables(list, workspace.shown(list), "picture")) {
+      const fs::path file = folder / "pictures" / parameters.text("file");
+      workspace.progress("the facts of " + workspace.shown(file));
+      std::string why_not;
+      Facts facts = facts_of(workspace, folder, parameters, why_not);
+      pictures.push_back({file.string() + ".json", facts.is_null() ? "" : facts_text(facts), why_not});
+      drawn.push_back({file.string() + ".svg", "", why_not.empty() ? why_not_drawn() : why_not});
+      if (drawn.back().why_not.empty()) all.push_back(std::move(facts));
+    }
   }
+  const std::vector<std::string> texts = all.empty() ? std::vector<std::string>{} : draw(workspace, all);
+  auto text = texts.begin();
+  for (Picture& picture : drawn) {
+    if (picture.why_not.empty()) picture.text = *text++;
+    pictures.push_back(std::move(picture));
+  }
+  std::ranges::sort(pictures, {}, &Picture::file);
   workspace.progress("");
   return pictures;
 }

@@ -1,8 +1,9 @@
-// The pictures of the lessons: what a chapter's pictures.toml asks for, drawn from the code's own facts, and whether
-// the files that are there are these.
+// The pictures of the lessons: what a chapter's pictures.toml asks for, the code's own facts, which Node draws with the
+// modules of notes/site/figures, and whether the files that are there are these.
 #pragma once
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -11,10 +12,17 @@
 namespace workbook::pictures {
 
 struct Picture {
-  std::filesystem::path file;  ///< chapters/NN_name/pictures/NAME.svg, or NAME.json with the facts that it shows
+  std::filesystem::path file;  ///< chapters/NN_name/pictures/NAME.svg, or NAME.json: the facts that it shows
   std::string text;
   std::string why_not;  ///< it cannot be drawn here: why; empty if it is drawn
 };
+
+/// Facts as a file: a member a line, so that a change shows what has changed.
+std::string facts_text(const nlohmann::ordered_json& facts);
+/// Why no SVG can be drawn here; empty if one can.
+std::string why_not_drawn();
+/// SVG texts of a list of facts, {"kind", "title", …} each. std::runtime_error with what Node says if it fails.
+std::vector<std::string> draw(const judge::Workspace& workspace, const nlohmann::ordered_json& facts);
 
 /// All pictures of these folders of chapters/, by name; of all if there are none. book::ManifestError for what a
 /// pictures.toml should not hold, std::runtime_error for a kernel that does not run.

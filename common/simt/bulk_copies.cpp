@@ -259,7 +259,10 @@ void land_load(Block& block, const BulkCopy& copy) {
   } else {
     barrier.bytes -= std::int64_t(bytes);
   }
+  const std::int64_t phase = barrier.phase;
   all.complete_phase(barrier);
+  if (barrier.phase != phase && block.tracer != nullptr) [[unlikely]]
+    block.tracer->cut(block);
 }
 
 void land_store(Block& block, BulkCopy copy) {
@@ -341,7 +344,7 @@ const char* BulkCopy::action() const {
 }
 
 void land(Block& block, BulkCopy copy) {
-  if (copy.flight != 0) block.tracer->end_copy(copy.flight);
+  if (copy.flight != 0) block.tracer->end_copy(block, copy.flight);
   copy.stores() ? land_store(block, std::move(copy)) : land_load(block, copy);
 }
 

@@ -51,18 +51,21 @@ inline const GpuClass& gpu_class(std::string_view name) {
   throw std::invalid_argument(message);
 }
 
-/// How many blocks of a kernel a multiprocessor keeps, and which limit says so. Registers are the compiler's to know,
-/// and are not counted here.
+inline constexpr int kRegistersSm = 65536;  ///< of 32 bits, of every such multiprocessor
+
+/// How many blocks of a kernel a multiprocessor keeps, and which limit says so. `registers`: of a block, where they are
+/// known, as setmaxnreg makes them; otherwise they are the compiler's to know, and are not counted here.
 struct Occupancy {
   int blocks = 0;
-  const char* limit = "";  ///< "shared memory", "threads", "blocks"
+  const char* limit = "";  ///< "shared memory", "threads", "blocks", "registers"
 };
-constexpr Occupancy occupancy(const GpuClass& gpu, int threads, std::size_t shared_bytes) {
+constexpr Occupancy occupancy(const GpuClass& gpu, int threads, std::size_t shared_bytes, int registers = 0) {
   const std::size_t bytes = shared_bytes + gpu.shared_system;
   const int warps = (threads + 31) / 32;
   Occupancy best{gpu.blocks_sm, "blocks"};
   if (gpu.threads_sm / (32 * warps) < best.blocks) best = {gpu.threads_sm / (32 * warps), "threads"};
   if (bytes > 0 && int(gpu.shared_sm / bytes) < best.blocks) best = {int(gpu.shared_sm / bytes), "shared memory"};
+  if (registers > 0 && kRegistersSm / registers < best.blocks) best = {kRegistersSm / registers, "registers"};
   return best;
 }
 

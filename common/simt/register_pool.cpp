@@ -3,6 +3,7 @@
 // until there are enough. How many registers code needs, only nvcc knows: here they are only counted.
 #include "common/simt/asynchrony.hpp"
 #include "common/simt/scheduler.hpp"
+#include "common/simt/tracer.hpp"
 
 namespace simt {
 
@@ -72,6 +73,10 @@ void set_registers(int count, bool increase) {
   pool.free -= (count - has) * kWarpSize;
   pool.of_warp[w] = count;
   serve(block);
+  if (block.tracer == nullptr) return;
+  int all = 0;
+  for (int of = 0; of < block.warp_count; ++of) all += pool.of_warp[std::size_t(of)] * kWarpSize;
+  block.tracer->note_registers(block, all);
 }
 
 }  // namespace simt

@@ -114,7 +114,7 @@ struct Flight {
   std::string what;     ///< "K 3": the tensor, and which box of it, counted by rows
   std::string barrier;  ///< "full[1]", at which it ends
   std::uint32_t begin = 0, end = 0;
-  std::size_t interval = 0;  ///< of Launch::intervals
+  std::size_t interval = 0, last_interval = 0;  ///< of Launch::intervals, in which it starts and has landed
 };
 
 /// One launch.
@@ -122,12 +122,14 @@ struct Launch {
   std::string kernel;
   dim3 grid, block;
   std::size_t shared_bytes = 0;
+  int registers = 0;  ///< with Options::trace: that block 0's warps have after setmaxnreg; 0: nobody called it
   double seconds = 0;
   bool counted = false;  ///< accesses were counted: kernel files are instrumented and the option is on
   Counters counters;
   std::vector<TensorTraffic> tensors;  ///< those touched, in the order of allocation
   std::vector<Note> notes;             ///< sorted by block, label, value
-  std::vector<Interval> intervals;     ///< of block 0, where accesses were counted
+  std::vector<Interval> intervals;     ///< of block 0, where accesses were counted; with Options::trace, a phase that
+                                       ///< ends when a copy has landed ends one too
   std::vector<TracedLine> lines;       ///< with Options::trace: those that asked for something; by file and line
   std::vector<Wait> waits;             ///< with Options::trace: in the order of their beginnings
   std::vector<Flight> flights;         ///< with Options::trace: in the order of their beginnings

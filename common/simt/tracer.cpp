@@ -115,7 +115,12 @@ void Tracer::note_value(const Block& block, const char* label, long long row, fl
   if (block.number == 0 && values_.size() < kMostValues) values_.push_back({label, row, value, block.intervals.size()});
 }
 
+void Tracer::cut(Block& block) {
+  if (block.number == 0) block.intervals.push_back({block.counters, block.global->tensors_so_far()});
+}
+
 void Tracer::merge_into(Launch& launch) const {
+  launch.registers = std::max(launch.registers, registers_);
   for (const auto& [pc, line] : lines_) {
     const SourceLine source = source_line(pc);
     const auto same = std::find_if(launch.lines.begin(), launch.lines.end(), [&](const TracedLine& other) {

@@ -36,10 +36,21 @@ class Tracer {
 
   /// A copy of the copy engine to shared memory starts in block 0; what end_copy() is given when it has landed.
   std::size_t begin_copy(const Lane& lane, const std::string& what, const std::string& barrier);
-  void end_copy(std::size_t flight) { flights_[flight - 1].end = time_; }
+  void end_copy(const Block& block, std::size_t flight) {
+    flights_[flight - 1].end = time_;
+    flights_[flight - 1].last_interval = block.intervals.size();
+  }
 
   /// A row's value at this time, in block 0.
   void note_value(const Block& block, const char* label, long long row, float value);
+
+  /// In block 0 an interval ends here too: a tile has arrived. What warps did since they last met may count in the
+  /// next.
+  void cut(Block& block);
+  /// So many registers do block 0's warps have, after setmaxnreg.
+  void note_registers(const Block& block, int registers) {
+    if (block.number == 0) registers_ = registers;
+  }
 
   /// Adds what this tracer saw to the launch's record.
   void merge_into(Launch& launch) const;
@@ -58,6 +69,7 @@ class Tracer {
   std::uint32_t time_ = 0;
   std::vector<Flight> flights_;
   std::vector<NotedValue> values_;
+  int registers_ = 0;
 };
 
 /// Does `work`; with a tracer, for this place in the code.

@@ -2,15 +2,9 @@
 
 #include <fmt/format.h>
 
-#include "common/book/files.hpp"
-#include "common/worker/command.hpp"
-
 namespace workbook::training {
-namespace {
 
-constexpr double kPlotSeconds = 60;
-
-std::string csv(const Trained& trained) {
+std::string losses_csv(const Trained& trained) {
   std::string text = "step";
   for (const RunResult& result : trained.runs) {
     const char* run = name(result.run->precision);
@@ -32,44 +26,23 @@ std::string csv(const Trained& trained) {
   return text;
 }
 
-std::string gnuplot_script(const Trained& trained) {
-  std::string script =
-      "# Draws losses.svg from losses.csv: gnuplot losses.gnuplot\n"
-      "set terminal svg size 900,600 background rgb 'white'\n"
-      "set output 'losses.svg'\n"
-      "set datafile separator ','\n"
-      "set key autotitle columnhead top right\n"
-      "set xlabel 'step'\n"
-      "set ylabel 'loss, nats a byte'\n"
-      "set grid\n"
-      "plot ";
+nlohmann::ordered_json losses_facts(const Trained& trained) {
+  nlohmann::ordered_json curves = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < trained.runs.size(); ++i) {
-    script += fmt::format("{}'losses.csv' using 1:{} with lines title '{}'", i == 0 ? "" : ", \\\n     ", 2 + 3 * i,
-                          name(trained.runs[i].run->precision));
+    nlohmann::ordered_json points = nlohmann::ordered_json::array();
+    const std::vector<StepRecord>& steps = trained.runs[i].run->steps;
+    for (std::size_t step = 0; step < steps.size(); ++step) points.push_back({step + 1, steps[step].loss});
+    if (points.empty()) continue;
+    curves.push_back({{"title", name(trained.runs[i].run->precision)},
+                      {"style", "line"},
+                      {"color", i},
+                      {"mark", 0},
+                      {"points", points}});
   }
-  return script + "\n";
-}
-
-}  // namespace
-
-CurveFiles write_curves(const std::filesystem::path& folder, const Trained& trained) {
-  CurveFiles files{{(folder / "losses.csv").string(), (folder / "losses.gnuplot").string()}, ""};
-  book::write_file(files.paths[0], csv(trained));
-  book::write_file(files.paths[1], gnuplot_script(trained));
-  if (trained.longest() == 0) return files;
-  if (worker::find_program("gnuplot").empty()) {
-    files.note = "no plot: gnuplot is not installed; losses.gnuplot draws one where it is";
-    return files;
-  }
-  worker::CommandOptions options;
-  options.folder = folder;
-  options.time = kPlotSeconds;
-  const worker::CommandResult drawn = worker::run_command({"gnuplot", "losses.gnuplot"}, options);
-  if (drawn.exit_code == 0 && !drawn.timed_out)
-    files.paths.push_back((folder / "losses.svg").string());
-  else
-    files.note = "no plot: gnuplot failed: " + drawn.output;
-  return files;
+  const nlohmann::ordered_json panel{{"title", "Losses"},  {"x_label", "step"},    {"y_label", "nats a byte"},
+                                     {"x_log", false},     {"y_log", false},       {"x_is_length", false},
+                                     {"x_ticks", nullptr}, {"y_from_zero", false}, {"curves", curves}};
+  return {{"kind", "plot"}, {"title", "The losses over the steps"}, {"panels", {panel}}};
 }
 
 }  // namespace workbook::training

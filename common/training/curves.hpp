@@ -1,19 +1,16 @@
-// The loss curves of an experiment as files: numbers, and a plot of them.
+// The loss curves of an experiment: their numbers, and the facts that a plot of them is drawn from.
 #pragma once
 
-#include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
 
 #include "common/training/train.hpp"
 
 namespace workbook::training {
 
-struct CurveFiles {
-  std::vector<std::string> paths;
-  std::string note;  ///< why there is no plot; empty if there is one, or nothing to draw
-};
-/// losses.csv, losses.gnuplot, and losses.svg if there is gnuplot.
-CurveFiles write_curves(const std::filesystem::path& folder, const Trained& trained);
+/// A line a step: loss, scale and whether it was skipped, of each run.
+std::string losses_csv(const Trained& trained);
+/// {"kind": "plot", "title", "panels"}.
+nlohmann::ordered_json losses_facts(const Trained& trained);
 
 }  // namespace workbook::training

@@ -6,6 +6,7 @@ import { build as bundle } from 'esbuild';
 import MiniSearch from 'minisearch';
 import { escapeHtml, factsOf, highlighted, makeMarkdown, sectionsOf } from './markdown.mjs';
 import { Links, between, findPages } from './pages.mjs';
+import { pageStyle } from './figures/paint.mjs';
 import { searchFields } from './search-fields.mjs';
 
 const mark = '.flashattention-workbook-site'; // in a folder that this has written and may replace
@@ -52,7 +53,6 @@ function pageData(page, pages, sections, root) {
     previous: link(page, page.previous),
     next: link(page, page.next),
     figures: kinds.length > 0,
-    charts: kinds.some((kind) => kind === 'roofline' || kind === 'traffic'),
   };
 }
 
@@ -62,7 +62,7 @@ function searchScript(pages, sectionsByPage) {
   for (const page of pages) {
     for (const section of sectionsByPage.get(page) ?? []) {
       const text = section.text.replace(/\s+/g, ' ').trim();
-      search.add({ id: id++, page: page.title, title: section.title, text, url: page.url + section.anchor });
+      search.add({ id: id++, page: page.title, title: section.title, text, url: page.url + section.anchor, lesson: page.group === 'chapters' });
     }
   }
   return `window.workbookSearch = ${JSON.stringify(JSON.stringify(search))};\n`;
@@ -70,14 +70,10 @@ function searchScript(pages, sectionsByPage) {
 
 async function writeScripts(tool, out) {
   const common = { bundle: true, minify: true, target: 'es2020', format: 'iife', logLevel: 'silent', legalComments: 'none' };
-  for (const [entry, name] of [
-    ['page.mjs', 'page.js'],
-    ['figures/figures.mjs', 'figures.js'],
-    ['figures/charts.mjs', 'charts.js'],
-  ]) {
+  for (const [entry, name] of [['page.mjs', 'page.js'], ['figures/mount.mjs', 'figures.js']])
     await bundle({ ...common, entryPoints: [join(tool, entry)], outfile: join(out, 'assets', name) });
-  }
-  cpSync(join(tool, 'style.css'), join(out, 'assets/style.css'));
+  const rules = ['figures/figures.css', 'style.css'].map((file) => readFileSync(join(tool, file), 'utf8'));
+  writeFileSync(join(out, 'assets/style.css'), [...rules, pageStyle()].join('\n'));
 }
 
 /// {root, tool, out, withSolutions} -> how many pages, and which.
@@ -98,6 +94,7 @@ export async function build({ root, tool, out, withSolutions }) {
     configPath: null,
     config(config) {
       config.setLibrary('md', md);
+      config.amendLibrary('md', (library) => library.enable('code')); // Eleventy turns indented blocks off
       config.setUseGitIgnore(false);
       for (const page of pages) {
         const data = pageData(page, pages, sections.get(page) ?? [], root);

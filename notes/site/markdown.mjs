@@ -11,7 +11,7 @@ import cpp from 'highlight.js/lib/languages/cpp';
 import ini from 'highlight.js/lib/languages/ini';
 import json from 'highlight.js/lib/languages/json';
 import python from 'highlight.js/lib/languages/python';
-import { figureKinds } from './figures/kinds.mjs';
+import { figures } from './figures/kinds.mjs';
 
 for (const [name, language] of Object.entries({ bash, cpp, ini, json, python })) hljs.registerLanguage(name, language);
 const languages = { sh: 'bash', bash: 'bash', cpp: 'cpp', toml: 'ini', ini: 'ini', json: 'json', python: 'python' };
@@ -37,7 +37,7 @@ export function factsOf(root, page, image) {
   const file = join(root, posix.join(posix.dirname(page.path), image.replace(/\.svg$/, '.json')));
   if (!image.endsWith('.svg') || !existsSync(file)) return undefined;
   const facts = JSON.parse(readFileSync(file, 'utf8'));
-  return figureKinds.includes(facts.kind) ? facts : undefined;
+  return facts.kind in figures ? facts : undefined;
 }
 
 const safeJson = (value) => JSON.stringify(value).replaceAll('<', '\\u003c');
@@ -51,7 +51,8 @@ export function makeMarkdown({ root, links }) {
 
   rules.fence = (tokens, i) => {
     const language = tokens[i].info.trim().split(/\s+/)[0];
-    return `<pre tabindex="0"><code>${highlighted(tokens[i].content, language)}</code></pre>\n`;
+    // Code may wrap on a narrow screen; what is drawn with letters may not.
+    return `<pre tabindex="0"${language in languages ? ' class="wraps"' : ''}><code>${highlighted(tokens[i].content, language)}</code></pre>\n`;
   };
   rules.code_block = (tokens, i) => `<pre tabindex="0"><code>${escapeHtml(tokens[i].content)}</code></pre>\n`;
   rules.code_inline = (tokens, i, options, env) => {

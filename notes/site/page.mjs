@@ -30,6 +30,7 @@ if (current && current.offsetTop > contents.clientHeight) contents.scrollTop = c
 // --- Search: the index is a script, so that it can be read from a folder too -----------------------------------------
 
 const dialog = byId('book-search'), words = byId('book-words'), results = byId('book-results'), found = byId('book-found');
+const most = 20;
 let index;
 
 function loadIndex() {
@@ -54,8 +55,10 @@ function excerpt(hit) {
 
 async function search() {
   const loaded = await loadIndex();
-  const hits = words.value.trim() === '' ? [] : loaded.search(words.value).slice(0, 20);
-  found.textContent = words.value.trim() === '' ? '' : hits.length === 0 ? 'Nothing found.' : `${hits.length} found`;
+  const all = words.value.trim() === '' ? [] : loaded.search(words.value);
+  const hits = [...all.filter((hit) => hit.lesson), ...all.filter((hit) => !hit.lesson)].slice(0, most); // lessons first
+  found.textContent = words.value.trim() === '' ? '' : all.length === 0 ? 'Nothing found.'
+    : all.length > most ? `${all.length} found, the first ${most} of them:` : `${all.length} found`;
   results.replaceChildren(
     ...hits.map((hit) => {
       const item = document.createElement('li'), link = document.createElement('a'), text = document.createElement('p');

@@ -5,8 +5,10 @@ import { dirname, join, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { chromium } from 'playwright-core';
 import { causalCells } from './figures/causal-map.mjs';
-import { figureKinds } from './figures/kinds.mjs';
+import { draws, figures } from './figures/kinds.mjs';
+import { ranges } from './figures/paint.mjs';
 import { readResults } from './figures/results.mjs';
+import { waitsOf } from './figures/timeline.mjs';
 import { slugOf } from './markdown.mjs';
 
 const programs = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome', '/snap/bin/chromium'];
@@ -80,6 +82,63 @@ function testResults() {
     }
     expect(/no points|no forward stage/.test(message), `${JSON.stringify(wrong)} is taken: ${message}`);
   }
+}
+
+/// The committed pictures are what the modules draw of the committed facts.
+function testPictures(root) {
+  let pictures = 0;
+  const folders = [...readdirSync(join(root, 'chapters')).map((chapter) => join(root, 'chapters', chapter, 'pictures')), join(root, 'notes/figures')];
+  for (const folder of folders.filter((f) => existsSync(f))) {
+    for (const name of readdirSync(folder).filter((file) => file.endsWith('.svg'))) {
+      const facts = JSON.parse(readFileSync(join(folder, name.replace(/svg$/, 'json')), 'utf8'));
+      expect(draws[facts.kind](facts).file(facts.title) === readFileSync(join(folder, name), 'utf8'), `${folder}/${name} is not what its facts say`);
+      ++pictures;
+    }
+  }
+  expect(pictures >= 25, `only ${pictures} pictures`);
+}
+
+function testWaits() {
+  // Warp 2 copies twice, to a place that it has to wait for; warps 0 and 1 wait for both copies, warp 3 for one.
+  const wait = (warp, what, begin, end) => ({ warp, what: `${what}, phase 0 (parity 0): 0 of 8 bytes`, begin, end });
+  const facts = {
+    flights: [{ what: 'K 0', barrier: 'full[0]', begin: 0, end: 3 }, { what: 'K 1', barrier: 'full[0]', begin: 5, end: 7 }],
+    waits: [wait(0, 'full[0]', 0, 3), wait(1, 'full[0]', 1, 3), wait(2, 'empty[0]', 2, 5), wait(0, 'full[0]', 3, 7), wait(1, 'full[0]', 4, 7), wait(3, 'full[0]', 5, 7)],
+  };
+  const text = (first, count) => waitsOf(facts, first, count).rows.map(({ name, bars }) =>
+    `${name}:${bars.map((bar) => ` ${bar.text}${bar.before ? '<' : ' '}${bar.first}-${bar.last}`).join('')}`);
+  expectEqual(waitsOf(facts, 0, 100).steps, 4, 'steps: the ends are 3, 5 and 7');
+  expectEqual(text(0, 100), ['copies, full[0]: K 0 0-1 K 1 2-3', 'warps 0-1: full[0] 0-1 full[0] 1-3', 'warp 2: empty[0] 0-2', 'warp 3: full[0] 2-3'], 'all steps');
+  // In the last steps alone, warps 0, 1 and 3 still differ: two of them wait already.
+  expectEqual(text(2, 1), ['copies, full[0]: K 1 2-3', 'warps 0-1: full[0]<2-3', 'warp 3: full[0] 2-3'], 'one step');
+  expectEqual(ranges([0, 1, 2, 5, 7, 8]), '0-2, 5, 7-8', 'numbers');
+}
+
+/// As many blocks of code in a page as its text has: fenced ones, and indented ones outside of lists.
+function testCode(root, out, pages) {
+  let indented = 0;
+  for (const { url, path } of pages.filter((page) => page.path.endsWith('.md'))) {
+    let fences = 0, open = false, before = '', inList = false;
+    for (const line of readFileSync(join(root, path), 'utf8').split('\n')) {
+      if (/^\s*```/.test(line)) {
+        if (!open) ++fences;
+        open = !open;
+      } else if (!open) {
+        if (/^(\d+\.|[-*]) /.test(line)) inList = true;
+        else if (/^\S/.test(line)) inList = false;
+        if (/^ {4}\S/.test(line) && before === '' && !inList) {
+          ++fences;
+          ++indented;
+          before = line;
+          continue;
+        }
+      }
+      before = /^ {4}/.test(line) || (line === '' && /^ {4}/.test(before)) ? before || line : line;
+    }
+    const html = readFileSync(join(out, url), 'utf8');
+    expectEqual(html.split('<pre ').length - 1, fences, `${url}: blocks of code`);
+  }
+  expect(indented >= 15, `only ${indented} indented blocks`);
 }
 
 const attributes = (html, name) => [...html.matchAll(new RegExp(`\\s${name}="([^"]*)"`, 'g'))].map((match) => match[1]);
@@ -159,7 +218,7 @@ function testAnswers(root, out, pages) {
 
 // --- In Chromium --------------------------------------------------------------------------------------------------
 
-const widths = [360, 768, 1600];
+const widths = [360, 768, 1280, 1600];
 
 /// Opens the page; what it logs, throws or asks of the network is a failure.
 class Reader {
@@ -188,11 +247,16 @@ class Reader {
   quiet() {
     expect(this.heard.length === 0, this.heard.join('; '));
   }
+  /// Nothing is cut: 120 columns of code at 1280 pixels, and no page is wider than the screen.
   async fits(url) {
     for (const width of widths) {
       await this.page.setViewportSize({ width, height: 900 });
       const taken = await this.page.evaluate(() => document.documentElement.scrollWidth);
       expect(taken <= width, `${url} is ${taken} pixels wide on a screen of ${width}`);
+      if (width < 1280) continue;
+      const cut = await this.page.locator('main pre').evaluateAll((all) => all.filter((pre) => pre.scrollWidth > pre.clientWidth)
+        .map((pre) => `${pre.scrollWidth} > ${pre.clientWidth}: ${pre.textContent.split('\n').sort((a, b) => b.length - a.length)[0]}`));
+      expect(cut.length === 0, `code is cut at ${width}: ${cut.join('; ')}`);
     }
   }
   async accessible(url, axe) {
@@ -223,15 +287,17 @@ const figureTests = {
   async fragments(figure, facts) {
     for (const lane of [0, 5, 18, 31]) {
       await set(figure, 'lane', lane);
-      for (const [m, matrix] of facts.matrices.entries()) {
-        const drawn = await figure.locator('figure').nth(m).locator('.cell').evaluateAll((cells) =>
-          cells.map((cell) => [cell.classList.contains('chosen'), Number(cell.dataset.lane)]));
-        // Cells are drawn row by row: where lane's are is where the facts say its elements are.
-        const places = drawn.flatMap(([chosen], i) => (chosen ? [[Math.floor(i / matrix.columns), i % matrix.columns]] : []));
-        const sorted = [...matrix.places[lane]].sort(([a, b], [c, d]) => a - c || b - d);
-        expectEqual(places, sorted, `lane ${lane} of ${matrix.name}`);
+      const cells = await figure.locator('rect[data-lane]').evaluateAll((all) =>
+        all.map((cell) => ({ chosen: cell.classList.contains('chosen'), lane: Number(cell.dataset.lane), place: cell.dataset.place })));
+      let taken = 0;
+      for (const matrix of facts.matrices) {
+        const drawn = cells.slice(taken, (taken += matrix.rows * matrix.columns));
+        const chosen = drawn.filter((cell) => cell.chosen).map((cell) => cell.place.split(',').map(Number));
+        const order = ([a, b], [c, d]) => a - c || b - d;
+        expectEqual(chosen.sort(order), [...matrix.places[lane]].sort(order), `lane ${lane} of ${matrix.name}`);
+        const owner = Object.fromEntries(drawn.map((cell) => [cell.place, cell.lane]));
         matrix.places.forEach((of, l) => of.forEach(([r, c]) =>
-          expect(drawn[r * matrix.columns + c][1] === l, `(${r}, ${c}) of ${matrix.name} is not with lane ${l}`)));
+          expect(owner[`${r},${c}`] === l, `(${r}, ${c}) of ${matrix.name} is not with lane ${l}`)));
         const text = await figure.locator('ul').textContent();
         expect(text.includes(`${matrix.name}[0] = (${matrix.places[lane][0].join(', ')})`), `lane ${lane}: ${text}`);
         if (matrix.use === 'accumulator') {
@@ -241,7 +307,7 @@ const figureTests = {
         }
       }
     }
-    await figure.locator('.cell[data-lane="9"]').first().click();
+    await figure.locator('rect[data-lane="9"]').first().click();
     expect((await said(figure)).startsWith('Lane 9 holds'), 'a click on an element chooses its lane');
   },
   async banks(figure, facts) {
@@ -253,17 +319,17 @@ const figureTests = {
     }
   },
   async swizzle(figure, facts) {
-    for (const [l, layout] of facts.layouts.entries()) {
-      await set(figure, 'layout', String(l));
-      for (const [chunk, wavefronts] of layout.wavefronts.entries()) {
-        await set(figure, 'chunk', chunk);
-        const text = await said(figure);
-        expect(text.startsWith(layout.name) && text.includes(`: ${many(wavefronts, 'wavefront')}.`), `${layout.name}, ${chunk}: ${text}`);
-        const columns = await figure.locator('.chosen rect').evaluateAll((all) => all.map((rect) => rect.getAttribute('x')));
-        expect(columns.length === layout.addresses.length, `${columns.length} chunks are marked`);
+    for (const chunk of facts.layouts[0].wavefronts.keys()) {
+      await set(figure, 'chunk', chunk);
+      const text = await said(figure);
+      const marked = await figure.locator(`rect[data-chunk="${chunk}"]`).evaluateAll((all) => all.map((rect) => [rect.getAttribute('x'), rect.classList.length]));
+      expect(marked.every(([, names]) => names === 2), 'they have an edge');
+      for (const [l, { name, addresses, wavefronts }] of facts.layouts.entries()) {
+        expect(text.includes(`${name}: chunk ${chunk} of`) && text.includes(`: ${many(wavefronts[chunk], 'wavefront')}.`), `${name}, ${chunk}: ${text}`);
         // As many wavefronts as chunks lie in one column of banks.
+        const columns = marked.slice(l * addresses.length, (l + 1) * addresses.length).map(([x]) => x);
         const most = Math.max(...columns.map((x) => columns.filter((other) => other === x).length));
-        expect(most === wavefronts, `${layout.name}, ${chunk}: ${most} chunks in one column, ${wavefronts} wavefronts`);
+        expect(most === wavefronts[chunk], `${name}, ${chunk}: ${most} chunks in one column, ${wavefronts[chunk]} wavefronts`);
       }
     }
   },
@@ -274,8 +340,8 @@ const figureTests = {
       const text = await said(figure), all = cells.join('');
       const number = (cell) => [...all].filter((other) => other === cell).length;
       expectEqual(text, `Of ${all.length} tiles: ${number('#')} computed, ${number('m')} computed and masked, ${number('.')} skipped.`, `call ${c}`);
-      const drawn = await figure.locator('.body > div .tile').evaluateAll((tiles) => tiles.map((tile) => tile.classList[1][0]));
-      expectEqual(drawn.join(''), all.replaceAll('#', 'c').replaceAll('.', 's'), `tiles of call ${c}`);
+      const drawn = await figure.locator('rect[data-cell]').evaluateAll((tiles) => tiles.map((tile) => tile.dataset.cell));
+      expectEqual(drawn.join(''), all, `tiles of call ${c}`);
       expect((await figure.locator('.checked').textContent()).endsWith('it did the same.'), 'the simulator did the same');
     }
     await set(figure, 'queries', 3);
@@ -310,8 +376,33 @@ const figureTests = {
       expect((await figure.locator('.chosen').count()) === running.length, `marks of interval ${interval}`);
     }
   },
+  async waits(figure, facts) {
+    const { steps } = waitsOf(facts, 0, 1);
+    await set(figure, 'shown', 5);
+    for (const first of [0, facts.first, steps - 5]) {
+      await set(figure, 'first', first);
+      const names = await figure.locator('svg title').allTextContents();
+      const bars = waitsOf(facts, first, 5).rows.flatMap((row) => row.bars.map((bar) => `${row.name}: ${bar.text}`));
+      expectEqual(names, bars, `bars from step ${first}`);
+      expect((await said(figure)).startsWith(`Steps ${first} to ${first + 4} of ${steps}:`), await said(figure));
+    }
+  },
+  async walk(figure, facts) {
+    for (const [n, step] of facts.steps.entries()) {
+      await set(figure, 'step', n + 1);
+      const text = await said(figure);
+      for (const name of ['m', 'l']) expect(text.includes(step[name].map((value) => value.toFixed(2)).join(', ')), `${name} of step ${n}: ${text}`);
+      // The definition over all keys that have been read.
+      for (const [i, scores] of facts.S.entries()) {
+        const seen = scores.slice(0, (n + 1) * facts.Bc), m = Math.max(...seen), weights = seen.map((s) => Math.exp(s - m));
+        const l = weights.reduce((sum, w) => sum + w, 0);
+        expect(Math.abs(m - step.m[i]) < 1e-9 && Math.abs(l - step.l[i]) < 1e-9, `m and l of row ${i} in step ${n}`);
+        step.O[i].forEach((o, c) => expect(Math.abs(o - weights.reduce((sum, w, j) => sum + w * facts.V[j][c], 0)) < 1e-9, `O of row ${i} in step ${n}`));
+      }
+    }
+  },
   async roofline(figure, facts) {
-    const dots = () => figure.locator('g[aria-label="dot"] > *').count();
+    const dots = () => figure.locator('circle').count();
     expect((await dots()) === facts.stages.length, 'a dot a stage');
     await set(figure, 'stage', facts.stages[0].name);
     expect((await dots()) === 1 && (await said(figure)).startsWith(`${facts.stages[0].name}: `), 'one stage');
@@ -351,13 +442,14 @@ async function testFigures(reader, tests, pages) {
       await tests.run(`${dirname(url)}: ${source} to touch`, async () => {
         const figure = reader.page.locator(`.touch[data-source="${source}"]`);
         expect((await figure.count()) === 1, 'it is not there');
+        expect(!(await reader.page.locator(`img[src$="${source.split('/').at(-1)}"]`).first().isVisible()), 'the picture is there a second time');
         await figureTests[facts.kind](figure, facts);
         reader.quiet();
       });
       seen.add(facts.kind);
     }
   }
-  await tests.run('there is a figure of every kind', () => expectEqual([...seen].sort(), figureKinds, 'kinds'));
+  await tests.run('there is a figure of every kind', () => expectEqual([...seen].sort(), Object.keys(figures).sort(), 'kinds'));
 }
 
 async function testPage(reader) {
@@ -379,6 +471,12 @@ async function testPage(reader) {
   await page.keyboard.press('/');
   await page.locator('#book-words').fill('bank conflict');
   await page.locator('#book-results a').first().waitFor({ timeout: 10000 });
+  // The count is of all that was found, and lessons come before notes.
+  const found = Number(/\d+/.exec(await page.locator('#book-found').textContent())[0]);
+  const where = await page.locator('#book-results a').evaluateAll((all) => all.map((link) => link.getAttribute('href')));
+  expect(found >= where.length && (found > 20 || found === where.length), `${found} found, ${where.length} shown`);
+  const firstNote = where.findIndex((href) => href.includes('notes/')), lastLesson = where.findLastIndex((href) => href.includes('chapters/'));
+  expect(firstNote < 0 || firstNote > lastLesson, `lessons before notes: ${where.join(' ')}`);
   await page.keyboard.press('Enter');
   await page.waitForURL((url) => !url.href.includes('notes/results.html'));
   expect(/bank conflict/i.test(await page.locator('main').textContent()), 'what was found is on the page');
@@ -436,7 +534,7 @@ async function testLines(reader, document) {
   }
   expectEqual(all, counted, 'all lines together');
   const part = reader.page.locator('.lines').first();
-  const rows = await part.locator(':scope > .wide tr').evaluateAll((trs) => trs.map((tr) => [...tr.cells].map((c) => c.textContent)));
+  const rows = await part.locator(':scope > div > .scroll tr').evaluateAll((trs) => trs.map((tr) => [...tr.cells].map((c) => c.textContent)));
   for (const { lines } of document.lines) {
     for (const { line, costs } of lines) {
       const row = rows.find((cells) => cells[0] === String(line) && cells[2] === String(costs.shared_wavefronts));
@@ -444,10 +542,9 @@ async function testLines(reader, document) {
     }
   }
   expect(conflicts.length > 0, 'the kernel has conflicts to show');
-  const choice = part.locator('select'), shown = part.locator('.accesses > li:visible');
+  const choice = part.locator('select'), shown = part.locator('.access');
   for (let i = 0; i < conflicts.length; ++i) {
     await choice.selectOption({ index: i });
-    expectEqual(await shown.count(), 1, 'accesses shown');
     const { line, bank, wavefronts, banks, bytes } = conflicts[i];
     const text = await shown.textContent();
     expect(text.includes(`line ${line}: ${wavefronts} wavefronts`), `${text} is of line ${line}`);
@@ -485,7 +582,7 @@ async function testRows(reader, part, slider) {
 async function testPair(browser, trace, axe) {
   const reader = await openTrace(browser, trace);
   expectEqual(await reader.page.locator('.kernel').count(), 2, 'kernels');
-  const [first, second] = [0, 1].map((i) => reader.page.locator('.kernel').nth(i).locator('.time input').first());
+  const [first, second] = [0, 1].map((i) => reader.page.locator('.kernel').nth(i).locator('.time [name=interval]').first());
   await first.focus();
   await reader.page.keyboard.press('End');
   expectEqual(await second.inputValue(), await second.getAttribute('max'), 'the other slider');
@@ -506,24 +603,26 @@ async function testPair(browser, trace, axe) {
 /// One kernel: at its last interval the page says what the trace's counters say.
 async function testTrace(browser, trace, axe) {
   const reader = await openTrace(browser, trace);
-  const part = reader.page.locator('.time').first();
-  const slider = part.locator('input'), shown = part.locator('.intervals li:visible');
-  expect((await shown.count()) === 1 && (await shown.textContent()).startsWith('Interval 0:'), 'it begins at interval 0');
+  const part = reader.page.locator('.time').first(), figure = part.locator('[data-kind=timeline]');
+  const slider = figure.locator('[name=interval]'), shown = figure.locator('.said');
+  expect((await shown.textContent()).startsWith('Interval 0 of'), 'it begins at interval 0');
   await slider.focus();
   await reader.page.keyboard.press('ArrowRight');
-  expect((await shown.textContent()).startsWith('Interval 1:'), 'an arrow key goes on');
-  const marked = await part.locator('.bar.now').evaluateAll((bars) =>
-    bars.every((bar) => Number(bar.dataset.first) <= 1 && Number(bar.dataset.last) >= 1) ? bars.length : -1);
-  expect(marked > 0, 'what happens in interval 1 is marked, and nothing else');
+  expect((await shown.textContent()).startsWith('Interval 1 of'), 'an arrow key goes on');
+  const drawn = await figure.locator('rect.chosen').count(), said = await figure.locator('li').allTextContents();
+  expect(drawn > 0 && drawn === said.filter((line) => !/^(Waits|So far):/.test(line)).length, 'what happens in interval 1 is marked, and nothing else');
   await reader.page.keyboard.press('End');
-  const text = await shown.textContent();
+  const text = (await figure.locator('li').allTextContents()).at(-1);
   const document = document_of(trace), launch = document.launches[0];
   await testLines(reader, document);
   await testRows(reader, part, slider);
-  const product = (sizes) => sizes.reduce((a, b) => a * b), warps = product(launch.block) / 32, mostDrawn = 600;
-  expectEqual(await part.locator('.waits .lane').count(), warps, 'warps');
-  expectEqual(await part.locator('.bar.wait').count(),
-    Math.min(mostDrawn, warps * launch.counters.block_barriers / product(launch.grid)), 'waits, one of a warp at each barrier');
+  const product = (sizes) => sizes.reduce((a, b) => a * b), warps = product(launch.block) / 32;
+  // All of a block's barriers, and at each of them its warps wait.
+  const waits = part.locator('[data-kind=waits]'), steps = Number(/of (\d+):/.exec(await waits.locator('.said').textContent())[1]);
+  expectEqual(steps - 1, launch.counters.block_barriers / product(launch.grid), 'steps, one a barrier');
+  await set(waits, 'shown', 3);
+  expect((await waits.locator('svg title').allTextContents()).join().includes('__syncthreads'), 'waits are named');
+  expect((await waits.locator('.said').textContent()).includes(`${warps} warps`), 'all warps');
   if (launch.grid.every((blocks) => blocks === 1)) {
     for (const { name, counters } of launch.tensors) {
       for (const moved of [counters.load_bytes + counters.async_bytes, counters.store_bytes].filter((bytes) => bytes > 0)) {
@@ -574,8 +673,11 @@ async function testInChromium(tests, executablePath, out, tool, pages, trace) {
 export async function test({ root, tool, out, pages, trace }) {
   const tests = new Tests(), facts = allFacts(root);
   await tests.run('the causal map of the page is the simulator’s', () => testMap(facts));
+  await tests.run('pictures are what the modules draw of their facts', () => testPictures(root));
+  await tests.run('warps that wait alike are one row, and steps end when a wait or a copy does', testWaits);
   await tests.run('results of bench are read, and what is none is told', testResults);
   await tests.run('anchors are GitHub’s', () => expectEqual(slugOf('What `l` is, and O’s 2^x'), 'what-l-is-and-os-2x', 'slug'));
+  await tests.run('every block of code is one', () => testCode(root, out, pages));
   await tests.run('every link leads somewhere', () => testLinks(out, pages));
   await tests.run('an id is there once', () => testIds(out, pages));
   await tests.run('nothing is loaded from elsewhere', () => testNothingLoaded(out, pages));

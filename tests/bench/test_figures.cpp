@@ -1,4 +1,4 @@
-// Which curves go into which figure, and that gnuplot draws them.
+// Which curves go into which figure.
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -8,7 +8,6 @@
 
 #include "common/bench/figures.hpp"
 #include "tests/bench/made_up.hpp"
-#include "tests/book/fixtures/temporary_book.hpp"
 
 using namespace workbook::bench;
 using Catch::Approx;
@@ -99,42 +98,15 @@ TEST_CASE("without a GPU there are no figures") {
   CHECK(figures(results).empty());
 }
 
-TEST_CASE("a script names its axes, and quotes what would end a text") {
-  Figure one{"a figure", "", {{"title \"quoted\" \\", "x label", "y label", false, false, false, {}, true, {}}}};
-  one.panels[0].curves.push_back({"a_b", Curve::Style::line_and_points, 0, 0, {{1, 2}, {3, 4}}});
-  const std::string script = gnuplot_script(one, "/a folder/f.svg");
-  CHECK_THAT(script, ContainsSubstring("set title \"title \\\"quoted\\\" \\\\\""));
-  CHECK_THAT(script, ContainsSubstring("set xlabel \"x label"));
-  CHECK_THAT(script, ContainsSubstring("set ylabel \"y label\""));
-  CHECK_THAT(script, ContainsSubstring("set output \"/a folder/f.svg\""));
-  CHECK_THAT(script, ContainsSubstring("terminal svg"));
-  CHECK_THAT(gnuplot_script(one, "f.png"), ContainsSubstring("terminal pngcairo"));
-}
-
-TEST_CASE("gnuplot draws every figure as SVG and PNG, and leaves nothing beside them") {
-  if (!can_draw()) SKIP("gnuplot is not installed");
-  const workbook::book::TemporaryFolder folder;
-  Results results = made_up_results();
-  results.points.push_back(made_up_point("04_q_split: a step", "step", usual_shape("forward", false, 4096, 64), 100));
-  const auto all = figures(results);
-  draw(all, folder.path());
-  std::size_t files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
-    ++files;
-    const std::string text = workbook::book::read_file(entry.path());
-    const bool svg = entry.path().extension() == ".svg";
-    CHECK(text.substr(0, 4) == (svg ? "<?xm" : "\x89PNG"));
-    CHECK(text.size() > 2000);
-  }
-  CHECK(files == 2 * all.size());
-  CHECK_THAT(workbook::book::read_file(folder / "speed_forward.svg"), ContainsSubstring("04_q_split"));
-  CHECK_THAT(workbook::book::read_file(folder / "speed_forward.svg"), ContainsSubstring("sequence length N"));
-}
-
-TEST_CASE("what gnuplot cannot draw is an error with its words, and no half figure") {
-  if (!can_draw()) SKIP("gnuplot is not installed");
-  const workbook::book::TemporaryFolder folder;
-  Figure empty{"empty", "", {{"nothing", "x", "y", true, false, true, {}, true, {}}}};
-  CHECK_THROWS_WITH(draw({empty}, folder.path()), ContainsSubstring("gnuplot could not draw empty"));
-  CHECK(std::filesystem::is_empty(folder.path()));
+TEST_CASE("a figure's facts hold its panels and curves") {
+  Figure one{"a figure", "what it shows", {{"title", "x label", "y label", false, true, false, {}, true, {}}}};
+  one.panels[0].curves.push_back({"a_b", Curve::Style::dashed, -1, 3, {{1, 2}, {3, 4}}});
+  const auto all = facts(one);
+  CHECK(all["kind"] == "plot");
+  CHECK(all["title"] == "what it shows");
+  CHECK(all["panels"][0]["x_label"] == "x label");
+  CHECK(all["panels"][0]["y_log"] == true);
+  CHECK(all["panels"][0]["curves"][0] ==
+        nlohmann::ordered_json{
+            {"title", "a_b"}, {"style", "dashed"}, {"color", -1}, {"mark", 3}, {"points", {{1., 2.}, {3., 4.}}}});
 }

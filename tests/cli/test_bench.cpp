@@ -54,7 +54,7 @@ std::string made_up_file() {
   return file;
 }
 
-/// No program is found, as on a machine without gnuplot. (The command needs none to show earlier results.)
+/// No program is found, as on a machine without Node. (The command needs none to show earlier results.)
 test::RunOptions without_programs() {
   std::filesystem::create_directories(scratch("empty"));
   test::RunOptions options;
@@ -135,16 +135,16 @@ TEST_CASE("bench refuses stages, folders and files that are not there, before it
   expect_refused(book.run({"bench", "--from", file}), 2, {"--from " + file, "not what ./workbook bench writes"});
 }
 
-TEST_CASE("without gnuplot the results are shown and the plots left out; nothing is published") {
+TEST_CASE("without Node the results are shown and the plots left out; nothing is published") {
   const WorkbookCopy book;
   const std::string page = book.read("notes/results.md");
   const Ran ran = book.run({"bench", "--from", made_up_file()}, without_programs());
   INFO(ran.err);
   CHECK(ran.exit_code == 0);
   CHECK(contains(ran.out, "04_q_split"));
-  CHECK(contains(ran.out, "no plots: gnuplot was not found"));
+  CHECK(contains(ran.out, "no plots: pictures are drawn by Node"));
   expect_refused(book.run({"bench", "--from", made_up_file(), "--publish"}, without_programs()), 3,
-                 {"--publish: gnuplot was not found"});
+                 {"--publish: the page has plots, and pictures are drawn by Node"});
   CHECK(book.read("notes/results.md") == page);
 }
 
@@ -169,7 +169,7 @@ TEST_CASE("without Python, or without PyTorch in it, the peers are left out with
 }
 
 TEST_CASE("--publish fills the page's markers from a run on a GPU, and refuses any other") {
-  if (worker::find_program("gnuplot").empty()) SKIP("gnuplot is not installed");
+  if (worker::find_program("node").empty()) SKIP("Node is not installed");
   const WorkbookCopy book;
   const std::string page = book.read("notes/results.md");
   if (!has_gpu()) {
@@ -182,7 +182,9 @@ TEST_CASE("--publish fills the page's markers from a run on a GPU, and refuses a
   CHECK(contains(book.read("notes/results.md"), "| GPU | Imagined GPU |"));
   CHECK(contains(book.read("notes/results.md"), "(figures/speed_forward.svg)"));
   CHECK(book.exists("notes/figures/speed_forward.svg"));
-  CHECK(book.exists("notes/figures/speed_forward.png"));
+  CHECK(contains(book.read("notes/figures/speed_forward.svg"), "04_q_split"));
+  CHECK(contains(book.read("notes/figures/speed_forward.svg"), "sequence length N"));
+  CHECK(contains(book.read("notes/figures/speed_forward.json"), "\"kind\": \"plot\""));
 
   book.edit("notes/results.md", "<!-- END goals -->", "");
   expect_refused(book.run({"bench", "--from", made_up_file(), "--publish"}), 3, {"notes/results.md", "END goals"});

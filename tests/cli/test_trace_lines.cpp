@@ -126,12 +126,22 @@ TEST_CASE("trace --lines --beside book: conflicts stand in their line, with lane
   }
   CHECK(over > 2 * books_over);
 
-  // The page shows both kernels, and the bank of each such line.
-  const std::string html = book::read_file(page);
-  CHECK(occurrences(html, "<div class=\"kernel\">") == 2);
-  CHECK(contains(html, "(your code, on the simulator)"));
-  CHECK(contains(html, "(the book&apos;s solution, on the simulator)"));
-  CHECK(contains(html, "<table class=\"banks\">"));
+  // The page has both kernels, and the bank of each such line.
+  const json columns = page_facts(book::read_file(page))["columns"];
+  REQUIRE(columns.size() == 2);
+  CHECK(contains(columns[0]["title"], "(your code, on the simulator)"));
+  CHECK(contains(columns[1]["title"], "(the book's solution, on the simulator)"));
+  std::size_t conflicts = 0, told = 0;
+  for (const json& part : document["lines"]) {
+    for (const json& line : part["lines"]) conflicts += !line["worst"].is_null();
+  }
+  for (const json& part : columns[0]["lines"]["parts"]) {
+    for (const json& access : part["worst"]) {
+      CHECK(contains(access["words"], fmt::format("ask for bank {}", access["bank"].get<int>())));
+      ++told;
+    }
+  }
+  CHECK(told == conflicts);
 
   const Ran shown = book.run(traced({"3", "--lines"}));
   CHECK(shown.exit_code == 0);
@@ -212,21 +222,18 @@ TEST_CASE("the page follows a row's m, l and O to what the kernel writes") {
     arguments->insert(arguments->end(), input.begin(), input.end());
     REQUIRE(book.run(*arguments).exit_code == 0);
   }
-  const std::string html = book::read_file(page), begin = "data-values=\"";
-  std::string text = html.substr(html.find(begin) + begin.size());
-  text.erase(text.find('"'));
-  const json values = json::parse(book::replaced(text, "&quot;", "\""));
-  CHECK(values["labels"] == json({"m", "l", "O[0]"}));
+  std::map<std::int64_t, std::map<std::string, json>> rows;  // [INTERVAL, VALUE]s by row and label
+  for (const json& noted : page_facts(book::read_file(page))["columns"][0]["launches"][0]["values"])
+    rows[noted["row"]][noted["label"]] = noted["at"];
   const Tensor<float> O = read_npy(O_file), lse = read_npy(lse_file);
-  REQUIRE(values["rows"].size() == 128);  // no more, so that the page stays small
-  for (const json& row : values["rows"]) {
-    const auto i = row["row"].get<std::size_t>();
-    INFO(row.dump());
-    REQUIRE(row["at"].size() == 3);  // tiles of keys
-    const json& end = row["at"].back();
-    const double m = end[1], l = end[2], O_0 = end[3];
-    CHECK(std::abs((m + std::log2(l)) * std::log(2.0) - lse.values.at(i)) < 1e-4);
-    CHECK(std::abs(O_0 / l - O.values.at(64 * i)) < 1e-3);
-    CHECK(row["at"][0][0] < row["at"][1][0]);
+  REQUIRE(rows.size() == 128);  // no more, so that the page stays small
+  for (const auto& [row, noted] : rows) {
+    INFO(row);
+    REQUIRE(noted.size() == 3);
+    REQUIRE(noted.at("l").size() == 3);  // tiles of keys
+    const double m = noted.at("m").back()[1], l = noted.at("l").back()[1], O_0 = noted.at("O[0]").back()[1];
+    CHECK(std::abs((m + std::log2(l)) * std::log(2.0) - lse.values.at(std::size_t(row))) < 1e-4);
+    CHECK(std::abs(O_0 / l - O.values.at(std::size_t(64 * row))) < 1e-3);
+    CHECK(noted.at("l")[0][0] < noted.at("l")[1][0]);
   }
 }

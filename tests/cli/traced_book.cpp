@@ -37,4 +37,10 @@ WorkbookCopy book_with(const std::string& chapter) {
   return book;
 }
 
+json page_facts(const std::string& html) {
+  const std::string begin = "<script type=\"application/json\">";
+  const std::size_t from = html.find(begin) + begin.size();
+  return json::parse(html.substr(from, html.find("</script>", from) - from));
+}
+
 }  // namespace workbook::test

@@ -13,4 +13,7 @@ void require_counts();
 /// The copy of the book, with a chapter put in: its lesson, solution, tests, and stubs made from the solution.
 WorkbookCopy book_with(const std::string& chapter);
 
+/// The facts that a page of trace --html carries.
+nlohmann::json page_facts(const std::string& html);
+
 }  // namespace workbook::test

@@ -8,7 +8,6 @@
 #include "common/judge/trace_facts.hpp"
 #include "common/judge/trace_launch.hpp"
 #include "common/judge/trace_lines.hpp"
-#include "common/judge/trace_waits.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/text.hpp"
 
@@ -230,40 +229,4 @@ TEST_CASE("what the copy engine moved, and barriers in shared memory, are facts 
   launch.tensors[1].counters["bulk_load_bytes"] = 2048;
   CHECK(fact("copy engine") == "3 loads, 0 stores; K loaded, 2.0 KiB");
   CHECK(fact("mbarriers") == "70 waits and 5 arrivals of threads");
-}
-
-TEST_CASE("warps that wait alike are one row, and steps end when a wait or a copy does") {
-  judge::TracedLaunch launch;
-  // Warp 2 copies twice, to a place that it has to wait for; warps 0 and 1 wait for both copies, warp 3 for one.
-  launch.flights = {{2, "K 0", "full[0]", 0, 3, 0}, {2, "K 1", "full[0]", 5, 7, 0}};
-  launch.waits = {{0, "full[0], phase 0 (parity 0): 0 of 8 bytes", "", 1, 0, 3, 0},
-                  {1, "full[0], phase 0 (parity 0): 0 of 8 bytes", "", 1, 1, 3, 0},
-                  {2, "empty[0], phase 0 (parity 0): 0 of 2 arrivals", "", 1, 2, 5, 0},
-                  {0, "full[0], phase 1 (parity 1): 0 of 8 bytes", "", 1, 3, 7, 0},
-                  {1, "full[0], phase 1 (parity 1): 0 of 8 bytes", "", 1, 4, 7, 0},
-                  {3, "full[0], phase 1 (parity 1): 0 of 8 bytes", "", 1, 5, 7, 0}};
-  const auto text = [](const judge::WaitTimeline& timeline) {
-    std::string all;
-    for (const judge::WaitRow& row : timeline.rows) {
-      all += row.name + ":";
-      for (const judge::WaitBar& bar : row.bars)
-        all += " " + bar.text + (bar.before ? "<" : " ") + std::to_string(bar.first) + "-" + std::to_string(bar.last);
-      all += "\n";
-    }
-    return all;
-  };
-  const judge::WaitTimeline whole = judge::waits_of(launch, 0, 100);
-  CHECK(whole.steps == 4);  // the ends are 3, 5 and 7
-  CHECK(text(whole) ==
-        "copies, full[0]: K 0 0-1 K 1 2-3\n"
-        "warps 0-1: full[0] 0-1 full[0] 1-3\n"
-        "warp 2: empty[0] 0-2\n"
-        "warp 3: full[0] 2-3\n");
-  // In the last steps alone, warps 0, 1 and 3 still differ: two of them wait already.
-  CHECK(text(judge::waits_of(launch, 2, 1)) ==
-        "copies, full[0]: K 1 2-3\n"
-        "warps 0-1: full[0]<2-3\n"
-        "warp 2:\n"
-        "warp 3: full[0] 2-3\n");
-  CHECK(judge::ranges_text({0, 1, 2, 5, 7, 8}) == "0-2, 5, 7-8");
 }

@@ -30,5 +30,8 @@ TEST_CASE("how many blocks a multiprocessor keeps, and which limit says so") {
   check("rtx4090", 128, 49 * 1024, 2, "shared memory");  // 2 · (49 + 1) KiB of 100
   check("t4", 128, 32 * 1024, 2, "shared memory");       // nothing is taken by the system
   check("t4", 1024, 0, 1, "threads");
-  check("rtx3060", 100, 0, 12, "threads");  // 100 threads are four warps
+  check("rtx3060", 100, 0, 12, "threads");                                          // 100 threads are four warps
+  const Occupancy given = occupancy(gpu_class("h100"), 384, 75 * 1024, 384 * 168);  // as setmaxnreg leaves them
+  CHECK(given.blocks == 1);
+  CHECK(given.limit == std::string("registers"));
 }

@@ -471,12 +471,15 @@ TEST_CASE("a trace of a warp-specialised kernel has the copy engine's bytes by l
     INFO(name);
     CHECK(tensor.arrived_bytes == tensor.counters.bulk_load_bytes);
   }
+  // A tile that has arrived ends an interval, as the block's barriers do.
+  CHECK(launch.intervals.size() > launch.counters.block_barriers + 1);
   // Each load is on its way for some time, to the barrier that says so; a stage is not filled while it is.
   CHECK(launch.flights.size() == launch.counters.bulk_loads);
   std::map<std::string, std::uint32_t> free_from;
   for (const simt::Flight& flight : launch.flights) {
     INFO(flight.what << " to " << flight.barrier);
     CHECK(flight.begin <= flight.end);
+    CHECK(flight.interval <= flight.last_interval);
     CHECK(flight.barrier.find("_full") != std::string::npos);
     if (!flight.what.starts_with("Q")) {
       CHECK(free_from[flight.barrier] <= flight.begin);

@@ -8,7 +8,8 @@ export function causalCells({ queries, keys, rowTile, columnTile, causal }) {
   for (let first = 0; first < queries; first += rowTile) {
     let row = '';
     for (let key = 0; key < keys; key += columnTile) {
-      let pairs = 0, rows = 0;
+      let pairs = 0,
+        rows = 0;
       for (let query = first; query < Math.min(first + rowTile, queries); ++query, ++rows)
         pairs += Math.min(columnTile, Math.max(0, seenBy(query) - key));
       row += pairs === 0 ? '.' : pairs === rows * columnTile ? '#' : 'm';

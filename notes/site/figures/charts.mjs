@@ -1,68 +1,193 @@
-// Charts, by Observable Plot: the roofline with the reader's own results beside the book's, and the traffic over N.
-import * as Plot from '@observablehq/plot';
-import { choice, frame, h, slider } from './parts.mjs';
-import { mount } from './mount.mjs';
+// Charts: a device's memories, stages under its roofs, bytes over N, and the plots of benchmarks and of training.
+import { Picture, axis, bytes, colors, digits, logAxis, tile, width } from './paint.mjs';
+import { choice, frame, h, shown, slider } from './parts.mjs';
 import { readResults } from './results.mjs';
 
-const style = { background: 'transparent', color: 'inherit', fontSize: '13px', overflow: 'visible' };
-/// Plot names its groups of marks; only what has a role may have a name.
-const plot = (options) => {
-  const chart = Plot.plot({ ...options, style });
-  for (const group of chart.querySelectorAll('g[aria-label]')) group.setAttribute('role', 'group');
-  return chart;
-};
-const number = (value) => (value >= 100 ? value.toFixed(0) : value.toPrecision(3));
-
-/// The roof of a device, from one byte's work to much.
-const roof = ({ tflops, tb_s }, low, high) => [low, tflops / tb_s, high].map((x) => ({ x, y: Math.min(x * tb_s, tflops) }));
-
-/// One name for stages that lie too close to each other for two.
-function labels(stages) {
-  const near = (a, b) => Math.abs(Math.log(a.tflops / b.tflops)) < 0.12 && Math.abs(Math.log(a.flop_per_byte / b.flop_per_byte)) < 0.5;
-  const groups = [];
-  for (const stage of stages) {
-    const group = groups.find(([first]) => near(first, stage));
-    if (group) group.push(stage);
-    else groups.push([stage]);
+const three = (value) => (value >= 100 ? value.toFixed(0) : digits(value, 3));
+/// So that labels at these heights stay readable: `gap` apart, in their order, between low and high.
+function spread(heights, gap, low, high) {
+  const order = heights.map((y, i) => ({ y, i })).sort((a, b) => a.y - b.y),
+    placed = [];
+  order.forEach(({ y, i }, n) => {
+    placed[i] = Math.max(y, low, n === 0 ? low : placed[order[n - 1].i] + gap);
+  });
+  for (let n = order.length - 1, most = high; n >= 0; --n, most -= gap)
+    placed[order[n].i] = Math.min(placed[order[n].i], most);
+  return placed;
+}
+/// Names beside the right end of an axis, in their colours, each with a line from its point.
+function drawLabels(picture, labels, right, low, high, leaders = 'rule thin') {
+  const heights = spread(
+    labels.map(({ y }) => y),
+    15,
+    low,
+    high,
+  );
+  labels.forEach(({ x, y, text, color }, i) => {
+    if (x < right - 20 || Math.abs(heights[i] - 4 - y) > 8) picture.line(x + 6, y, right + 10, heights[i] - 4, leaders);
+    picture.text(right + 14, heights[i], text, color === undefined ? 'small soft' : `k${color % colors} small`);
+  });
+}
+function drawGrid(picture, x, y, { xTicks, yTicks, xText = digits, yText = digits }) {
+  for (const tick of xTicks) {
+    picture.line(x(tick), y.to, x(tick), y.from, 'rule thin');
+    picture.text(x(tick), y.from + 18, xText(tick), 'small mid soft');
   }
-  return groups.map((group) => ({ ...group[0], name: group.map((stage) => stage.name).join(', ') }));
+  for (const tick of yTicks) {
+    picture.line(x.from, y(tick), x.to, y(tick), 'rule thin');
+    picture.text(x.from - 6, y(tick) + 4, yText(tick), 'small end soft');
+  }
 }
 
-function roofline(facts) {
+// --- A device's memories -------------------------------------------------------------------------------------------
+
+const rate = (tb_s) => (tb_s >= 100 ? `${tb_s.toFixed(0)} TB/s` : `${digits(tb_s, 3)} TB/s`);
+
+export function drawMemory({ device, multiprocessors, clock_ghz: clock, levels }) {
+  const picture = new Picture(),
+    row = 74,
+    top = 34,
+    box = 250,
+    left = 270,
+    bar = logAxis(1, 1000, 0, 290);
+  picture.text(0, 16, device, 'bold');
+  picture.text(box + 20, 16, 'bandwidth, TB/s', 'small soft');
+  for (const tick of [1, 10, 100, 1000]) {
+    picture.line(left + bar(tick), top - 6, left + bar(tick), top + 4 * row - 14, 'rule thin');
+    picture.text(left + bar(tick), top - 8, tick, 'tiny mid');
+  }
+  levels.forEach(({ name, whose, bytes: size, parts, where, tb_s, how, sheet_tb_s: sheet }, i) => {
+    const y = top + i * row,
+      inset = (3 - i) * 18,
+      middle = (box - 10) / 2;
+    const place = parts ? `${parts} x ${digits(size / parts / 1024)} KiB` : where;
+    picture.rect(inset / 2, y, box - 10 - inset, row - 16, tile(i), { round: 4 });
+    picture.text(middle, y + 18, name, 'mid bold');
+    picture.text(middle, y + 34, bytes(size), 'small mid');
+    picture.text(middle, y + 50, `${place}, ${whose}`, 'small mid soft');
+    picture.rect(left, y + 8, bar(tb_s), 16, tile(i));
+    let text = `${rate(tb_s)}, ${how}`;
+    if (sheet) {
+      picture.line(left + bar(sheet), y + 2, left + bar(sheet), y + 30, `s${i} wide`);
+      text += `; ${rate(sheet)} by the data sheet`;
+    }
+    picture.text(left + 4, y + 42, text, 'small');
+    picture.say(`${name} (${whose}): ${bytes(size)}, ${text}. `);
+  });
+  const end = top + 4 * row + 4;
+  picture.text(
+    0,
+    end,
+    `Computed: ${multiprocessors} multiprocessors at ${digits(clock)} GHz; a clock, each of them has 32 banks of 4 bytes,`,
+    'small soft',
+  );
+  picture.text(
+    0,
+    end + 17,
+    'and three operands of 128 multiply-adds. Measured: notes/results.md. Data sheet: notes/hardware.toml.',
+    'small soft',
+  );
+  picture.height = end + 26;
+  return picture;
+}
+
+// --- Under the roofs -----------------------------------------------------------------------------------------------
+
+export function drawRoofline(facts, { own = [], only } = {}) {
+  const picture = new Picture(),
+    { measured, data_sheet: sheet } = facts;
+  const stages = [...facts.stages, ...own.map((stage) => ({ ...stage, own: true }))].filter(
+    ({ name }) => only === undefined || name === only,
+  );
+  const x = logAxis(4, 20000, 60, 490),
+    y = logAxis(10, 2000, 340, 30);
+  picture.text(0, 16, 'TFLOP/s', 'small soft');
+  drawGrid(picture, x, y, { xTicks: [10, 100, 1000, 10000], yTicks: [10, 100, 1000] });
+  picture.text(
+    x.to,
+    y.from + 36,
+    'FLOP for each byte that must move between device memory and the chip',
+    'small end soft',
+  );
+  const roof = ({ tflops, tb_s }, color, more) => {
+    const lowest = Math.max(x.low, y.low / tb_s),
+      ridge = tflops / tb_s;
+    picture.curve(
+      [
+        [x(lowest), y(lowest * tb_s)],
+        [x(ridge), y(tflops)],
+        [x.to, y(tflops)],
+      ],
+      color,
+      `wide${more ?? ''}`,
+    );
+    return ridge;
+  };
+  const sheetRidge = roof(sheet, 7, ' dashed'),
+    ridge = roof(measured, 0);
+  const key = (at, names, text) => {
+    picture.line(60, y.from + at - 4, 90, y.from + at - 4, names);
+    picture.text(96, y.from + at, text, 'small');
+  };
+  key(
+    58,
+    's0 wide',
+    `measured: ${measured.tflops.toFixed(0)} TFLOP/s, ${digits(measured.tb_s)} TB/s; the corner is at ${ridge.toFixed(0)} FLOP a byte`,
+  );
+  key(
+    76,
+    's7 wide dashed',
+    `data sheet: ${sheet.tflops.toFixed(0)} TFLOP/s, ${digits(sheet.tb_s)} TB/s; the corner is at ${sheetRidge.toFixed(0)}`,
+  );
+  const sorted = [...stages].sort((a, b) => b.tflops - a.tflops);
+  const labels = sorted.map(({ name, flop_per_byte: work, tflops, own: mine }, i) => {
+    const color = mine ? 4 : (i % 6) + 1,
+      at = { x: x(Math.min(Math.max(work, x.low), x.high)), y: y(Math.min(Math.max(tflops, y.low), y.high)) };
+    picture.dot(at.x, at.y, mine ? 6 : 5, `k${color}`);
+    picture.say(`${name}: ${digits(tflops)} TFLOP/s at ${work.toFixed(0)} FLOP for each byte. `);
+    return { ...at, text: `${name}: ${digits(tflops, 3)}`, color };
+  });
+  drawLabels(picture, labels, x.to, y.to + 4, y.from);
+  picture.say(
+    `The measured roof is a slope of ${digits(measured.tb_s)} TB/s up to ${ridge.toFixed(0)} FLOP a byte and then flat at ` +
+      `${measured.tflops.toFixed(0)} TFLOP/s; the data sheet's corner is at ${sheetRidge.toFixed(0)}.`,
+  );
+  picture.height = y.from + 86;
+  return picture;
+}
+
+export function roofline(facts) {
   const body = h('div');
   let own = [];
   const change = () => {
-    const stages = [
-      ...facts.stages.map((stage) => ({ ...stage, whose: 'the book’s' })),
-      ...own.map((stage) => ({ ...stage, whose: 'yours' })),
-    ];
-    const chosen = stage.value === 'all' ? stages : stages.filter((s) => s.name === stage.value);
-    const low = 1, high = 20000;
-    body.replaceChildren(plot({
-      width: 640, height: 380, marginLeft: 50, marginBottom: 40, ariaLabel: facts.title,
-      x: { type: 'log', domain: [low, high], label: 'FLOP for each byte of device memory', tickFormat: (v) => String(v), grid: true },
-      y: { type: 'log', domain: [1, 2000], label: 'TFLOP/s', tickFormat: (v) => String(v), grid: true },
-      symbol: { domain: ['the book’s', 'yours'], legend: own.length > 0 },
-      marks: [
-        Plot.line(roof(facts.data_sheet, low, high), { x: 'x', y: 'y', strokeDasharray: '4 4', clip: true }),
-        Plot.line(roof(facts.measured, low, high), { x: 'x', y: 'y', strokeWidth: 2, clip: true }),
-        Plot.dot(chosen, { x: 'flop_per_byte', y: 'tflops', symbol: 'whose', r: 5, stroke: 'var(--strong)', fill: 'var(--chosen)', title: 'name' }),
-        Plot.text(labels(chosen), { x: 'flop_per_byte', y: 'tflops', text: 'name', textAnchor: 'end', dx: -9, stroke: 'var(--panel)', fill: 'currentColor', strokeWidth: 4 }),
-      ],
-    }));
-    const ridge = facts.measured.tflops / facts.measured.tb_s;
-    figure.querySelector('.said').textContent = chosen.map((s) =>
-      `${s.name}${s.whose === 'yours' ? ' (yours)' : ''}: ${number(s.tflops)} TFLOP/s at ${number(s.flop_per_byte)} FLOP a byte, ` +
-      `${number((100 * s.tflops) / Math.min(s.flop_per_byte * facts.measured.tb_s, facts.measured.tflops))} % of the measured roof`).join('; ') +
-      `. The roof's corner is at ${number(ridge)}; dashed: the data sheet's.`;
+    const only = stage.value === 'all' ? undefined : stage.value;
+    body.replaceChildren(shown(drawRoofline(facts, { own, only }), facts.title));
+    const chosen = [...facts.stages, ...own.map((s) => ({ ...s, name: `${s.name} (yours)` }))].filter(
+      (s) => only === undefined || s.name === only,
+    );
+    figure.querySelector('.said').textContent =
+      chosen
+        .map(
+          (s) =>
+            `${s.name}: ${three(s.tflops)} TFLOP/s at ${three(s.flop_per_byte)} FLOP a byte, ` +
+            `${three((100 * s.tflops) / Math.min(s.flop_per_byte * facts.measured.tb_s, facts.measured.tflops))} % of the measured roof`,
+        )
+        .join('; ') +
+      `. The roof's corner is at ${three(facts.measured.tflops / facts.measured.tb_s)}; dashed: the data sheet's.`;
   };
   const stage = choice({
-    name: 'stage', label: 'Stage', value: 'all', change,
+    name: 'stage',
+    label: 'Stage',
+    value: 'all',
+    change,
     options: [['all', 'all'], ...facts.stages.map((s) => [s.name, s.name])],
   });
   const message = h('span', { class: 'message', role: 'status' });
   const file = h('input', {
-    id: `file-${facts.device}`.replace(/\W/g, '-'), type: 'file', accept: '.json', name: 'results',
+    id: `file-${facts.device}`.replace(/\W/g, '-'),
+    type: 'file',
+    accept: '.json',
+    name: 'results',
     onchange: async () => {
       try {
         own = readResults(JSON.parse(await file.files[0].text()), facts);
@@ -74,48 +199,207 @@ function roofline(facts) {
       change();
     },
   });
-  const load = { element: h('div', { class: 'control' }, h('label', { for: file.id }, 'Your own results (bench --json)'), file, message) };
+  const load = {
+    element: h(
+      'div',
+      { class: 'control' },
+      h('label', { for: file.id }, 'Your own results (bench --json)'),
+      file,
+      message,
+    ),
+  };
   const figure = frame(facts, { controls: [stage, load], body: [body] });
   change();
   return figure;
 }
 
-const bytes = (value) => {
-  const units = ['B', 'KiB', 'MiB', 'GiB'];
-  const power = Math.min(Math.floor(Math.log2(value) / 10), units.length - 1);
-  return `${number(value / 1024 ** power)} ${units[power]}`;
-};
+// --- Bytes over N --------------------------------------------------------------------------------------------------
 
-function traffic(facts) {
+export function drawTraffic({ lengths, curves }, { at = lengths.length - 1 } = {}) {
+  const picture = new Picture(),
+    lowest = Math.min(...curves.flatMap((c) => c.least)),
+    highest = Math.max(...curves.flatMap((c) => c.asked));
+  const x = logAxis(lengths[0] / 1.15, lengths.at(-1) * 1.15, 80, 500);
+  const y = logAxis(2 ** Math.floor(Math.log2(lowest)), 2 ** Math.ceil(Math.log2(highest)), 330, 30),
+    ticks = [];
+  for (let tick = y.low; tick <= y.high * 1.01; tick *= 4) ticks.push(tick);
+  picture.text(0, 16, 'bytes of one head', 'small soft');
+  drawGrid(picture, x, y, { xTicks: lengths, yTicks: ticks, yText: bytes });
+  picture.text(x.to, y.from + 36, 'sequence length N', 'small end soft');
+  picture.line(x(lengths[at]), y.to, x(lengths[at]), y.from, 's4');
+  const labels = [];
+  curves.forEach(({ name, asked, least }, i) => {
+    const points = (of) => of.map((value, n) => [x(lengths[n]), y(value)]);
+    picture.curve(points(asked), i);
+    picture.curve(points(least), i, 'wide dashed');
+    for (const [px, py] of points(asked)) picture.dot(px, py, 4, `k${i}`);
+    const end = (of) => y(of.at(-1));
+    labels.push(
+      { x: x.to - 8, y: end(asked) - 14, text: name, color: i },
+      { x: x.to - 8, y: end(asked), text: `asks for ${bytes(asked[at])}`, color: i },
+      { x: x.to - 8, y: end(least), text: `at least ${bytes(least[at])}`, color: i },
+    );
+    picture.say(
+      `${name}: at N = ${lengths[at]} ${bytes(asked[at])} are asked for, at least ${bytes(least[at])} must move. `,
+    );
+  });
+  drawLabels(picture, labels, x.to - 8, y.to, y.from, 'none');
+  picture.text(0, y.from + 60, 'Counted on the simulator. Lines: the bytes that the kernels ask for.', 'small soft');
+  picture.text(
+    0,
+    y.from + 77,
+    'Dashed: each sector of 32 bytes once a launch, which no cache can avoid.',
+    'small soft',
+  );
+  picture.height = y.from + 86;
+  return picture;
+}
+
+export function traffic(facts) {
   const body = h('div');
-  const points = facts.curves.flatMap((curve) => facts.lengths.flatMap((length, i) => [
-    { name: curve.name, length, bytes: curve.asked[i], what: 'asked for' },
-    { name: curve.name, length, bytes: curve.least[i], what: 'at least' },
-  ]));
   const change = () => {
-    const i = at.value, length = facts.lengths[i];
-    body.replaceChildren(plot({
-      width: 640, height: 360, marginLeft: 70, marginBottom: 40, ariaLabel: facts.title,
-      x: { type: 'log', base: 2, label: 'sequence length N', ticks: facts.lengths, tickFormat: (v) => String(v) },
-      y: { type: 'log', base: 2, label: 'bytes of one head', tickFormat: bytes, ticks: 6, grid: true },
-      marks: [
-        Plot.ruleX([length], { stroke: 'var(--strong)' }),
-        Plot.line(points.filter((p) => p.what === 'asked for'), { x: 'length', y: 'bytes', z: 'name', strokeWidth: 2 }),
-        Plot.line(points.filter((p) => p.what === 'at least'), { x: 'length', y: 'bytes', z: 'name', strokeDasharray: '4 4' }),
-        Plot.dot(points, { x: 'length', y: 'bytes', r: (p) => (p.length === length ? 5 : 2.5), fill: 'var(--strong)' }),
-        Plot.text(facts.curves, { x: () => facts.lengths.at(-1), y: (c) => c.asked.at(-1), text: 'name', textAnchor: 'end', dy: -12, stroke: 'var(--panel)', fill: 'currentColor', strokeWidth: 4 }),
-      ],
-    }));
-    figure.querySelector('.said').textContent = `At N = ${length}: ${facts.curves.map((c) =>
-      `${c.name} asks for ${bytes(c.asked[i])}, at least ${bytes(c.least[i])} must move`).join('; ')}. Dashed: at least.`;
+    const i = at.value;
+    body.replaceChildren(shown(drawTraffic(facts, { at: i }), facts.title));
+    figure.querySelector('.said').textContent = `At N = ${facts.lengths[i]}: ${facts.curves
+      .map((c) => `${c.name} asks for ${bytes(c.asked[i], three)}, at least ${bytes(c.least[i], three)} must move`)
+      .join('; ')}. Dashed: at least.`;
   };
   const at = slider({
-    name: 'length', label: 'Sequence length N', low: 0, high: facts.lengths.length - 1, value: facts.lengths.length - 1,
-    text: (i) => String(facts.lengths[i]), change,
+    name: 'length',
+    label: 'Sequence length N',
+    low: 0,
+    high: facts.lengths.length - 1,
+    value: facts.lengths.length - 1,
+    text: (i) => String(facts.lengths[i]),
+    change,
   });
   const figure = frame(facts, { controls: [at], body: [body] });
   change();
   return figure;
 }
 
-mount({ roofline, traffic });
+// --- Plots ---------------------------------------------------------------------------------------------------------
+
+/// About so many round numbers from low to high.
+function roundTicks(low, high, wanted = 5) {
+  const raw = (high - low) / wanted,
+    power = 10 ** Math.floor(Math.log10(raw)),
+    ticks = [];
+  const step = [1, 2, 5, 10].map((n) => n * power).find((size) => size >= raw);
+  for (let n = Math.ceil(low / step - 1e-9); n * step <= high * (1 + 1e-9); ++n) ticks.push(n * step);
+  return ticks;
+}
+const powers = (base, low, high) => {
+  const ticks = [];
+  for (let n = Math.ceil(Math.log(low) / Math.log(base) - 1e-9); base ** n <= high * (1 + 1e-9); ++n)
+    ticks.push(base ** n);
+  return ticks;
+};
+/// Pairs of marks: filled, and hollow.
+function drawMark(picture, x, y, mark, color) {
+  const names = mark % 2 === 0 ? `k${color % colors}` : `page s${color % colors} wide`;
+  if ((mark >> 1) % 3 === 0) picture.dot(x, y, 3.5, names);
+  else if ((mark >> 1) % 3 === 1) picture.rect(x - 3.2, y - 3.2, 6.4, 6.4, names);
+  else
+    picture.curve(
+      [
+        [x, y - 4],
+        [x + 4, y + 3],
+        [x - 4, y + 3],
+        [x, y - 4],
+      ],
+      color,
+    );
+}
+
+/// A panel whose x has names: a row for each, and its values to the right.
+function drawRows(picture, { title, y_label: label, x_ticks: names, curves }, top) {
+  const step = 24,
+    left = Math.min(380, 20 + 6.1 * Math.max(...names.map((name) => name.length))),
+    bottom = top + 44 + names.length * step;
+  const x = axis(0, 1.05 * Math.max(...curves.flatMap((c) => c.points.map(([, v]) => v))), left, width - 10);
+  picture.text(0, top + 14, title, 'bold');
+  for (const tick of roundTicks(0, x.high)) {
+    picture.line(x(tick), top + 30, x(tick), bottom, 'rule thin');
+    picture.text(x(tick), bottom + 16, digits(tick), 'small mid soft');
+  }
+  picture.text(x.to, bottom + 32, label, 'small end soft');
+  names.forEach((name, i) => picture.text(0, top + 58 + i * step, name, 'small'));
+  const at = ([i, v]) => [x(v), top + 54 + i * step];
+  curves.forEach(({ title: what, color, points }, n) => {
+    picture.curve(points.map(at), color, '');
+    for (const point of points) drawMark(picture, ...at(point), 2 * n, color);
+    drawMark(picture, 6, bottom + 42 + 17 * n, 2 * n, color);
+    picture.text(16, bottom + 46 + 17 * n, what, `k${color % colors} small`);
+    picture.say(`${title}, ${what}: ${points.map(([i, v]) => `${names[i]} ${digits(v, 3)}`).join(', ')}. `);
+  });
+  return bottom + 58 + 17 * curves.length;
+}
+
+function drawPanel(picture, panel, top) {
+  const {
+    title,
+    x_label: xLabel,
+    y_label: yLabel,
+    x_log: xLog,
+    y_log: yLog,
+    x_is_length: lengths,
+    y_from_zero: fromZero,
+    curves,
+  } = panel;
+  const all = curves.flatMap((c) => c.points),
+    xs = all.map(([v]) => v),
+    ys = all.map(([, v]) => v);
+  const [xLow, xHigh] = [Math.min(...xs), Math.max(...xs)],
+    [yLow, yHigh] = [Math.min(...ys), Math.max(...ys)];
+  const right = 496,
+    x = (xLog ? logAxis : axis)(xLog ? xLow / 1.1 : xLow, xLog ? xHigh * 1.1 : xHigh, 62, right);
+  const y = yLog
+    ? logAxis(yLow / 1.2, yHigh * 1.2, top + 316, top + 36)
+    : axis(fromZero ? 0 : yLow - (yHigh - yLow) * 0.05, yHigh * 1.04, top + 316, top + 36);
+  title.split('\n').forEach((line, i) => picture.text(0, top + 14 + 15 * i, line, i === 0 ? 'bold' : 'small soft'));
+  picture.text(
+    title.includes('\n') ? x.to : 0,
+    top + 30,
+    yLabel,
+    title.includes('\n') ? 'small end soft' : 'small soft',
+  );
+  const big = (v) => (v >= 1e6 ? v.toExponential(0).replace('e+', 'e') : digits(v));
+  drawGrid(picture, x, y, {
+    xTicks: lengths ? powers(2, x.low, x.high) : xLog ? powers(10, x.low, x.high) : roundTicks(x.low, x.high),
+    yText: big,
+    yTicks: yLog ? powers(10, y.low, y.high) : roundTicks(y.low, y.high),
+  });
+  picture.text(x.to, y.from + 34, xLabel, 'small end soft');
+  const labels = [];
+  for (const { title: name, style, color, mark, points } of curves) {
+    const placed = points.map(([px, py]) => [x(px), y(py)]),
+      roof = color < 0,
+      own = roof ? 7 : color % colors;
+    if (style !== 'points')
+      picture.curve(placed, own, roof ? 'dashed' : style === 'line' ? '' : style === 'dashed' ? 'wide dashed' : 'wide');
+    if (style !== 'line') for (const [px, py] of placed) drawMark(picture, px, py, mark, own);
+    if (!name) continue;
+    // What rises to a roof is labelled where it is flat.
+    labels.push({
+      x: placed.at(-1)[0] - (style === 'points' ? 0 : 6),
+      y: placed.at(-1)[1],
+      text: name,
+      color: roof ? undefined : own,
+    });
+    const told = points.length > 20 ? [points[0], points.at(-1)] : points;
+    picture.say(
+      `${title.split('\n')[0]}, ${name}: ${told.map(([px, py]) => `${digits(py, 3)} at ${digits(px, 4)}`).join(', ')}. `,
+    );
+  }
+  drawLabels(picture, labels, right, y.to, y.from);
+  return y.from + 50;
+}
+
+/// One panel below the other, each with its curves' names beside their ends.
+export function drawPlot({ panels }) {
+  const picture = new Picture();
+  for (const panel of panels)
+    picture.height = (panel.x_ticks?.length > 0 ? drawRows : drawPanel)(picture, panel, picture.height);
+  return picture;
+}

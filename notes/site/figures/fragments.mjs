@@ -1,29 +1,95 @@
 // Which lane holds which element: choose a lane, or touch an element.
-import { count, drawing, frame, h, list, slider, svg } from './parts.mjs';
+import { Picture, count, list, tile, width } from './paint.mjs';
+import { frame, h, shown, slider } from './parts.mjs';
 
-const cell = 26;
+const elementsOf = (matrix) => matrix.places[0].length;
 
-/// The lane and the number of each element: [row][column].
-function ownersOf(matrix) {
-  const owners = Array.from({ length: matrix.rows }, () => Array(matrix.columns));
-  matrix.places.forEach((places, lane) => places.forEach(([row, column], e) => (owners[row][column] = { lane, e })));
-  return owners;
+/// Each element in its cell: the lane that has it, and which of the lane's elements it is; a colour is a register.
+function drawMatrix(picture, matrix, left, top, cell, lane) {
+  matrix.places.forEach((places, owner) =>
+    places.forEach(([row, column], e) => {
+      const x = left + column * cell,
+        y = top + row * cell,
+        mates = lane !== undefined && matrix.use === 'accumulator' ? matrix.row_mates[lane] : [];
+      const names =
+        owner === lane ? 'chosen s4' : mates.includes(owner) ? `faint s4` : tile(Math.floor(e / matrix.per_register));
+      picture.rect(x, y, cell, cell, names, { data: `data-lane="${owner}" data-place="${row},${column}"` });
+      const on = owner === lane ? ' on' : '';
+      picture.text(x + cell / 2, y + cell / 2 - 1, owner, `${cell > 30 ? '' : 'small '}mid bold${on}`);
+      picture.text(x + cell / 2, y + cell - 4, `${matrix.name}[${e}]`, `tiny mid${on}`);
+    }),
+  );
+}
+
+function sayFragments(picture, { matrices }) {
+  const held = matrices.map(
+    (m) =>
+      `${m.name} (${m.rows} x ${m.columns}): ${elementsOf(m)} elements a lane` +
+      (m.per_register > 1 ? `, ${m.per_register} to a register` : ''),
+  );
+  const last = matrices.at(-1),
+    [row, column] = last.places[5][1];
+  picture.say(
+    "Each cell is an element: the number of the lane that holds it, and which of that lane's elements it is. " +
+      `${held.join('; ')}. For example, row ${row} and column ${column} of ${last.name} are with lane 5, its element 1.`,
+  );
+}
+
+export function drawFragments(facts, { lane } = {}) {
+  const picture = new Picture(),
+    { matrices } = facts;
+  sayFragments(picture, facts);
+  if (matrices.length === 1) {
+    const [matrix] = matrices,
+      cell = 40,
+      left = (width - matrix.columns * cell) / 2;
+    for (let c = 0; c < matrix.columns; ++c) picture.text(left + (c + 0.5) * cell, 14, c, 'small mid soft');
+    for (let r = 0; r < matrix.rows; ++r) picture.text(left - 6, 20 + (r + 0.6) * cell, r, 'small end soft');
+    drawMatrix(picture, matrix, left, 20, cell, lane);
+    picture.height = 20 + matrix.rows * cell + 4;
+    return picture;
+  }
+  // As in a product on paper: the left operand beside the result, the right one above it.
+  const [a, b, result] = matrices,
+    cell = 28,
+    gap = 12;
+  const resultLeft = a.columns * cell + gap,
+    resultTop = b.rows * cell + gap;
+  drawMatrix(picture, a, 0, resultTop, cell, lane);
+  drawMatrix(picture, b, resultLeft, 0, cell, lane);
+  drawMatrix(picture, result, resultLeft, resultTop, cell, lane);
+  let y = 0;
+  const say = (text, names) => picture.text(0, (y += 22), text, names);
+  say(`m${result.rows}n${result.columns}k${a.columns}: ${result.name} = ${a.name} ${b.name} + ${result.name}`, 'bold');
+  say('Each cell: the lane that holds it, and which of its elements it is.', 'small');
+  for (const m of matrices) {
+    say(
+      `${m.name} (${m.rows} x ${m.columns}): ${elementsOf(m)} elements a lane` +
+        (m.per_register > 1 ? `, ${m.per_register} to a register of 32 bits: a colour` : ''),
+      'small',
+    );
+  }
+  const fours = (m, what) =>
+    say(`In ${m.name} lanes 0 to 3 share ${what}, lanes 4 to 7 the next one, and so on.`, 'small');
+  fours(a, 'a row');
+  fours(b, 'a column');
+  fours(result, 'a row');
+  picture.height = resultTop + a.rows * cell + 4;
+  return picture;
 }
 
 function held(matrix, lane) {
-  const registers = [];
-  matrix.places[lane].forEach(([row, column], e) => {
-    const register = Math.floor(e / matrix.per_register);
-    (registers[register] ??= []).push(`(${row}, ${column})`);
-  });
-  const text = registers.map((places, r) => `${matrix.name}[${r}] = ${places.join(' and ')}`).join('; ');
-  return `${matrix.name}, as (row, column): ${text}.`;
+  const places = matrix.places[lane].map(([row, column], e) => `${matrix.name}[${e}] = (${row}, ${column})`);
+  return `${matrix.name}, as (row, column): ${places.join('; ')}.`;
 }
 
 /// How the values of a row come together, and how its factor comes back.
 function rowText(matrix, lane) {
   const mates = matrix.row_mates[lane];
-  const distances = mates.map((mate) => mate ^ lane).filter((d) => d > 0 && (d & (d - 1)) === 0).sort((a, b) => a - b);
+  const distances = mates
+    .map((mate) => mate ^ lane)
+    .filter((d) => d > 0 && (d & (d - 1)) === 0)
+    .sort((a, b) => a - b);
   const rows = [...new Set(matrix.places[lane].map(([row]) => row))];
   const shuffles = distances.map((d) => `__shfl_xor_sync(mask, x, ${d})`);
   const factors = rows.map((row) => `__shfl_sync(mask, factor, ${row})`);
@@ -34,41 +100,24 @@ function rowText(matrix, lane) {
   ];
 }
 
-function draw(matrix, lane, choose) {
-  const picture = drawing(matrix.columns * cell + 22, matrix.rows * cell + 20, `${matrix.name}: the lane of each element`);
-  const owners = ownersOf(matrix);
-  for (let column = 0; column < matrix.columns; ++column)
-    picture.append(svg('text', { x: 22 + (column + 0.5) * cell, y: 12, class: 'axis' }, String(column)));
-  owners.forEach((row, r) => {
-    picture.append(svg('text', { x: 10, y: 20 + (r + 0.65) * cell, class: 'axis' }, String(r)));
-    row.forEach((owner, c) => {
-      const mate = matrix.use === 'accumulator' && matrix.row_mates[lane].includes(owner.lane);
-      const state = owner.lane === lane ? 'chosen' : mate ? 'mate' : 'other';
-      picture.append(
-        svg('g', { class: `cell ${state}`, 'data-lane': owner.lane, onclick: () => choose(owner.lane) },
-          svg('rect', { x: 22 + c * cell, y: 20 + r * cell, width: cell, height: cell }),
-          svg('text', { x: 22 + (c + 0.5) * cell, y: 20 + (r + 0.66) * cell }, String(owner.lane))));
-    });
-  });
-  return picture;
-}
-
 export function fragments(facts) {
-  const body = h('div', { class: 'matrices' });
-  const words = h('ul');
+  const body = h('div'),
+    words = h('ul');
+  body.addEventListener('click', (event) => {
+    const owner = event.target.closest('[data-lane]')?.dataset.lane;
+    if (owner === undefined) return;
+    chosen.set(owner);
+    change();
+  });
   const change = () => {
     const lane = chosen.value;
-    const choose = (next) => {
-      chosen.set(next);
-      change();
-    };
-    body.replaceChildren(...facts.matrices.map((matrix) =>
-      h('figure', { style: `flex: ${matrix.columns} 1 ${matrix.columns * 17}px; max-width: ${matrix.columns * 28 + 22}px` }, h('figcaption', {}, `${matrix.name} (${matrix.rows} × ${matrix.columns})`), draw(matrix, lane, choose))));
+    body.replaceChildren(shown(drawFragments(facts, { lane }), facts.title));
     const lines = facts.matrices.flatMap((matrix) =>
-      matrix.use === 'accumulator' ? [held(matrix, lane), ...rowText(matrix, lane)] : [held(matrix, lane)]);
+      matrix.use === 'accumulator' ? [held(matrix, lane), ...rowText(matrix, lane)] : [held(matrix, lane)],
+    );
     words.replaceChildren(...lines.map((line) => h('li', {}, line)));
     figure.querySelector('.said').textContent =
-      `Lane ${lane} holds ${list(facts.matrices.map((m) => `${count(m.places[lane].length, 'element')} of ${m.name}`))}.`;
+      `Lane ${lane} holds ${list(facts.matrices.map((m) => `${count(elementsOf(m), 'element')} of ${m.name}`))}.`;
   };
   const chosen = slider({ name: 'lane', label: 'Lane', low: 0, high: facts.lanes - 1, value: 5, change });
   const figure = frame(facts, { controls: [chosen], body: [body, words] });

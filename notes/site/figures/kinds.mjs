@@ -1,2 +1,28 @@
-// The kinds of facts (chapters/*/pictures/*.json) that there is a figure for. roofline and traffic are charts.
-export const figureKinds = ['banks', 'fragments', 'roofline', 'softmax', 'swizzle', 'tiles', 'timeline', 'traffic'];
+// The kinds of facts, {"kind", "title", …}: how each is drawn, and which have a figure to touch.
+import { drawMemory, drawPlot, drawRoofline, drawTraffic, roofline, traffic } from './charts.mjs';
+import { drawFormats, drawRanges } from './formats.mjs';
+import { drawFragments, fragments } from './fragments.mjs';
+import { banks, drawBanks, drawSwizzle, swizzle } from './shared-memory.mjs';
+import { drawSoftmax, softmax } from './softmax.mjs';
+import { drawOwners, drawTiles, tiles } from './tiles.mjs';
+import { drawTimeline, drawWaits, timeline, waits } from './timeline.mjs';
+import { drawWalk, walk } from './walk.mjs';
+
+export const draws = {
+  banks: drawBanks,
+  formats: drawFormats,
+  fragments: drawFragments,
+  memory: drawMemory,
+  owners: drawOwners,
+  plot: drawPlot,
+  ranges: drawRanges,
+  roofline: drawRoofline,
+  softmax: drawSoftmax,
+  swizzle: drawSwizzle,
+  tiles: drawTiles,
+  timeline: drawTimeline,
+  traffic: drawTraffic,
+  waits: drawWaits,
+  walk: drawWalk,
+};
+export const figures = { banks, fragments, roofline, softmax, swizzle, tiles, timeline, traffic, waits, walk };

@@ -1,11 +1,13 @@
-// Puts figures beside the facts that the page holds for them.
-export function mount(makers) {
-  for (const script of document.querySelectorAll('script[type="application/json"][data-figure]')) {
-    const make = makers[script.dataset.figure];
-    if (!make) continue;
-    const figure = make(JSON.parse(script.textContent));
-    figure.dataset.source = script.dataset.source;
-    // The picture stands in a paragraph of its own, which holds no section.
-    (script.closest('p') ?? script).after(figure);
-  }
+// Puts figures in the place of their pictures, beside the facts that the page holds for them. On paper, and without
+// scripts, the picture stays.
+import { figures } from './kinds.mjs';
+
+for (const script of document.querySelectorAll('script[type="application/json"][data-figure]')) {
+  const figure = figures[script.dataset.figure](JSON.parse(script.textContent));
+  figure.dataset.source = script.dataset.source;
+  const picture = script.previousElementSibling;
+  picture.classList.add('replaced');
+  figure.querySelector('.body').setAttribute('aria-label', picture.querySelector('img').alt);
+  // The picture stands in a paragraph of its own, which holds no section.
+  (script.closest('p') ?? script).after(figure);
 }

@@ -1,18 +1,15 @@
-// What figures are put together from: elements, controls, drawings. A figure gets its facts and makes none of its own.
+// What figures to touch are put together from: elements, controls, a frame. A figure gets its facts and makes none.
 
 /// An element: attributes, `on…` listeners, children (elements or text).
 export function h(tag, attributes = {}, ...children) {
   return fill(document.createElement(tag), attributes, children);
-}
-export function svg(tag, attributes = {}, ...children) {
-  return fill(document.createElementNS('http://www.w3.org/2000/svg', tag), attributes, children);
 }
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (typeof value === 'function') element.addEventListener(name.slice(2), value);
     else if (value !== undefined && value !== false) element.setAttribute(name, value === true ? '' : value);
   }
-  element.append(...children.flat().filter((child) => child !== undefined && child !== null));
+  element.append(...children.flat(Infinity).filter((child) => child || child === 0));
   return element;
 }
 
@@ -23,7 +20,13 @@ export function slider({ name, label, low, high, step = 1, value, text = String,
   const id = `control-${++controls}`;
   const output = h('output', { for: id }, text(value));
   const input = h('input', {
-    id, name, type: 'range', min: low, max: high, step, value,
+    id,
+    name,
+    type: 'range',
+    min: low,
+    max: high,
+    step,
+    value,
     oninput: () => {
       output.textContent = text(Number(input.value));
       input.setAttribute('aria-valuetext', output.textContent);
@@ -31,10 +34,17 @@ export function slider({ name, label, low, high, step = 1, value, text = String,
     },
   });
   input.setAttribute('aria-valuetext', text(value));
-  const element = h('div', { class: 'control' }, h('label', { for: id }, label), h('span', { class: 'value' }, input, output));
+  const element = h(
+    'div',
+    { class: 'control' },
+    h('label', { for: id }, label),
+    h('span', { class: 'value' }, input, output),
+  );
   return {
     element,
-    get value() { return Number(input.value); },
+    get value() {
+      return Number(input.value);
+    },
     set(next, most = input.max) {
       input.max = most;
       input.value = next;
@@ -47,12 +57,19 @@ export function slider({ name, label, low, high, step = 1, value, text = String,
 /// A choice of one of [value, text].
 export function choice({ name, label, options, value, change }) {
   const id = `control-${++controls}`;
-  const select = h('select', { id, name, onchange: change },
-    options.map(([key, text]) => h('option', { value: key, selected: String(key) === String(value) }, text)));
+  const select = h(
+    'select',
+    { id, name, onchange: change },
+    options.map(([key, text]) => h('option', { value: key, selected: String(key) === String(value) }, text)),
+  );
   return {
     element: h('div', { class: 'control' }, h('label', { for: id }, label), select),
-    get value() { return select.value; },
-    set(next) { select.value = next; },
+    get value() {
+      return select.value;
+    },
+    set(next) {
+      select.value = next;
+    },
   };
 }
 
@@ -61,27 +78,34 @@ export function tick({ name, label, value, change }) {
   const input = h('input', { id, name, type: 'checkbox', checked: value, onchange: change });
   return {
     element: h('div', { class: 'control' }, input, h('label', { for: id }, label)),
-    get value() { return input.checked; },
-    set(next) { input.checked = next; },
+    get value() {
+      return input.checked;
+    },
+    set(next) {
+      input.checked = next;
+    },
   };
 }
 
-/// A drawing that shrinks to the page's width, down to `least` pixels; below that it scrolls.
-export function drawing(width, height, label, least = 0) {
-  const picture = svg('svg', { viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': label });
-  picture.style.maxWidth = `${width}px`;
-  picture.style.minWidth = `${Math.min(least, width)}px`;
-  return picture;
+/// A picture in a page: it shrinks to the page's width, down to `least` pixels; below that it scrolls.
+export function shown(picture, label, least = 520) {
+  const place = h('div', { class: 'shown' });
+  place.innerHTML = picture.inline(label);
+  place.firstElementChild.style.minWidth = `${Math.min(least, picture.width)}px`;
+  return place;
 }
 
 /// The figure's frame: its title, controls, what it shows, and a sentence that says what is to be seen.
 export function frame(facts, { controls: all, body, said }) {
-  return h('section', { class: 'touch', 'data-kind': facts.kind, 'aria-label': `${facts.title}: to try` },
-    h('div', { class: 'controls' }, all.map((control) => control.element)),
+  return h(
+    'section',
+    { class: 'touch', 'data-kind': facts.kind, 'aria-label': `${facts.title}: to try` },
+    h(
+      'div',
+      { class: 'controls' },
+      all.map((control) => control.element),
+    ),
     h('div', { class: 'body', tabindex: 0, role: 'group', 'aria-label': 'Drawing' }, body),
-    h('p', { class: 'said', role: 'status' }, said ?? ''));
+    h('p', { class: 'said', role: 'status' }, said ?? ''),
+  );
 }
-
-export const count = (number, one, many = `${one}s`) => `${number} ${number === 1 ? one : many}`;
-export const list = (words) =>
-  words.length < 2 ? words.join('') : `${words.slice(0, -1).join(', ')} and ${words.at(-1)}`;

@@ -1,80 +1,157 @@
 // Shared memory: rows in banks behind a padding of one's choice, and the rows that ldmatrix reads.
-import { choice, count, drawing, frame, h, slider, svg } from './parts.mjs';
+import { Picture, count, pale, tile, width } from './paint.mjs';
+import { choice, frame, h, shown, slider } from './parts.mjs';
 
 const bankOf = (facts, address) => Math.floor(address / facts.bank_bytes) % facts.banks;
 
-const axis = (picture, facts, left, width, every, y) => {
-  for (let bank = 0; bank < facts.banks; bank += every)
-    picture.append(svg('text', { x: left + (bank + every / 2) * width, y, class: 'axis' }, String(bank)));
-  picture.append(svg('text', { x: 0, y, class: 'axis start' }, 'bank'));
-};
+/// One padding from `top` on; returns where it ends.
+function drawPadding(picture, facts, { padding, starts, wavefronts }, top) {
+  const left = 28,
+    wide = 21,
+    tall = 19,
+    line = facts.banks * facts.bank_bytes,
+    stride = facts.row_bytes + padding;
+  const title =
+    padding === 0
+      ? `Rows of ${facts.row_bytes} bytes, one behind the other`
+      : `The same rows, ${padding} bytes of padding behind each`;
+  const result = `${facts.access_bytes} bytes of ${facts.rows} rows: ${count(wavefronts, 'wavefront')}`;
+  picture.say(`${title}: ${result}. `);
+  picture.text(left, top + 14, title, 'bold');
+  picture.text(width, top + 14, result, `k${wavefronts > 1 ? 4 : 2} end bold`);
+  for (let bank = 0; bank < facts.banks; ++bank) picture.text(left + (bank + 0.5) * wide, top + 31, bank, 'tiny mid');
+  picture.text(0, top + 31, 'bank', 'tiny soft');
+  const grid = top + 36,
+    place = (byte) => [left + bankOf(facts, byte) * wide, grid + Math.floor(byte / line) * tall];
+  for (let byte = 0; byte < facts.rows * stride; byte += facts.bank_bytes) {
+    const column = byte % stride,
+      row = Math.floor(byte / stride);
+    const names = column < facts.access_bytes ? tile(row) : column < facts.row_bytes ? pale(row) : 'none rule';
+    picture.rect(...place(byte), wide, tall, names);
+  }
+  starts.forEach((start, row) => {
+    const [x, y] = place(start);
+    picture.text(x + 3, y + 14, `row ${row}`, 'small');
+  });
+  return grid + Math.ceil((facts.rows * stride) / line) * tall;
+}
+
+export function drawBanks(facts, { paddings = facts.shown } = {}) {
+  const picture = new Picture();
+  let top = 4;
+  for (const padding of paddings)
+    top =
+      drawPadding(
+        picture,
+        facts,
+        facts.paddings.find((p) => p.padding === padding),
+        top,
+      ) + 22;
+  picture.text(
+    28,
+    top,
+    `One line is ${facts.banks * facts.bank_bytes} bytes, once through all ${facts.banks} banks of ${facts.bank_bytes} bytes. ` +
+      `Outlined in colour: the first ${facts.access_bytes} bytes of each row.`,
+    'small soft',
+  );
+  picture.text(28, top + 17, 'Empty: padding, which nobody touches. A bank gives one line at a time.', 'small soft');
+  picture.height = top + 26;
+  return picture;
+}
 
 export function banks(facts) {
-  const left = 34, width = 20, height = 19;
   const body = h('div');
   const change = () => {
     const chosen = facts.paddings[padding.value / facts.access_bytes];
-    const line = facts.banks * facts.bank_bytes, end = chosen.starts.at(-1) + facts.row_bytes + chosen.padding;
-    const picture = drawing(left + facts.banks * width, 22 + Math.ceil(end / line) * height,
-      `${facts.rows} rows in ${facts.banks} banks`, 560);
-    axis(picture, facts, left, width, 1, 12);
-    chosen.starts.forEach((start, row) => {
-      for (let byte = 0; byte < facts.row_bytes + chosen.padding; byte += facts.bank_bytes) {
-        const state = byte < facts.access_bytes ? 'chosen' : byte < facts.row_bytes ? 'mate' : 'padding';
-        const x = left + bankOf(facts, start + byte) * width, y = 20 + Math.floor((start + byte) / line) * height;
-        picture.append(svg('g', { class: `cell ${state}` }, svg('rect', { x, y, width, height }),
-          byte === 0 ? svg('text', { x: x + 10, y: y + 13.5 }, String(row)) : undefined));
-      }
-    });
-    body.replaceChildren(picture);
-    const starts = chosen.starts.map((start) => bankOf(facts, start)).join(', ');
+    const both = chosen.padding === 0 ? [0] : [0, chosen.padding];
+    body.replaceChildren(shown(drawBanks(facts, { paddings: both }), facts.title));
     figure.querySelector('.said').textContent =
-      `The rows begin in banks ${starts}. Reading the first ${facts.access_bytes} bytes of all ${facts.rows} rows takes ` +
-      `${count(chosen.wavefronts, 'wavefront')}; a row takes ${facts.row_bytes + chosen.padding} bytes.`;
+      `The rows begin in banks ${chosen.starts.map((start) => bankOf(facts, start)).join(', ')}. Reading the first ` +
+      `${facts.access_bytes} bytes of all ${facts.rows} rows takes ${count(chosen.wavefronts, 'wavefront')}; a row takes ` +
+      `${facts.row_bytes + chosen.padding} bytes.`;
   };
   const padding = slider({
-    name: 'padding', label: 'Padding behind each row', low: 0, high: facts.paddings.at(-1).padding,
-    step: facts.access_bytes, value: 0, text: (bytes) => `${bytes} bytes`, change,
+    name: 'padding',
+    label: 'Padding behind each row',
+    low: 0,
+    high: facts.paddings.at(-1).padding,
+    step: facts.access_bytes,
+    value: facts.shown.at(-1),
+    text: (bytes) => `${bytes} bytes`,
+    change,
   });
   const figure = frame(facts, { controls: [padding], body: [body] });
   change();
   return figure;
 }
 
+export function drawSwizzle(facts, { chunk = facts.chunk } = {}) {
+  const left = 44,
+    cell = 25,
+    gap = 17,
+    top = 58,
+    groups = (facts.banks * facts.bank_bytes) / facts.chunk_bytes;
+  const picture = new Picture(),
+    rows = facts.layouts[0].addresses.length,
+    bottom = top + rows * (cell + 2);
+  let x0 = left;
+  for (const layout of facts.layouts) {
+    picture.text(x0, 14, layout.name, 'bold');
+    picture.text(x0, 31, layout.rule, 'small soft');
+    for (let group = 0; group < groups; ++group)
+      picture.text(x0 + (group + 0.5) * cell, 50, (group * facts.chunk_bytes) / facts.bank_bytes, 'tiny mid');
+    layout.addresses.forEach((addresses, row) =>
+      addresses.forEach((address, c) => {
+        const x = x0 + ((bankOf(facts, address) * facts.bank_bytes) / facts.chunk_bytes) * cell,
+          y = top + row * (cell + 2);
+        picture.rect(x, y, cell, cell, c === chunk ? tile(row) : 'faint', { data: `data-chunk="${c}"` });
+        picture.text(x + cell / 2, y + 17, c, c === chunk ? 'small mid bold' : 'small mid soft');
+      }),
+    );
+    const taken = count(layout.wavefronts[chunk], 'wavefront'),
+      size = `${layout.row_bytes} bytes a row`;
+    picture.text(x0, bottom + 16, taken, `k${layout.wavefronts[chunk] > 1 ? 4 : 2} bold`);
+    picture.text(x0, bottom + 33, size, 'small');
+    picture.say(`${layout.name}: ${taken}, ${size}. `);
+    x0 += groups * cell + gap;
+  }
+  picture.text(0, 50, 'bank', 'tiny soft');
+  for (let row = 0; row < rows; ++row) picture.text(0, top + row * (cell + 2) + 17, `lane ${row}`, 'small soft');
+  picture.text(
+    left,
+    bottom + 58,
+    `ldmatrix: lanes 0 to 7 name chunk ${chunk} of rows 0 to 7, 16 bytes each. A column of cells is four banks.`,
+    'small soft',
+  );
+  picture.height = bottom + 67;
+  return picture;
+}
+
 export function swizzle(facts) {
-  const left = 50, width = 44, height = 28, groupBanks = facts.chunk_bytes / facts.bank_bytes;
   const body = h('div');
   const change = () => {
-    const chosen = facts.layouts[Number(layout.value)], wanted = chunk.value;
-    const picture = drawing(left + (facts.banks / groupBanks) * width, 22 + chosen.addresses.length * (height + 3),
-      `${chosen.name} rows in the banks`);
-    axis(picture, facts, left, width / groupBanks, groupBanks, 12);
-    const used = new Map();
-    chosen.addresses.forEach((row, r) => {
-      const y = 20 + r * (height + 3);
-      picture.append(svg('text', { x: 22, y: y + 18, class: 'axis' }, `lane ${r}`));
-      row.forEach((address, c) => {
-        const group = bankOf(facts, address) / groupBanks;
-        if (c === wanted) used.set(group, (used.get(group) ?? 0) + 1);
-        picture.append(svg('g', { class: `cell ${c === wanted ? 'chosen' : 'other'}` },
-          svg('rect', { x: left + group * width, y, width, height }),
-          svg('text', { x: left + (group + 0.5) * width, y: y + 18 }, String(c))));
-      });
-    });
-    body.replaceChildren(picture);
-    figure.querySelector('.said').textContent =
-      `${chosen.name}: ${chosen.rule}. Chunk ${wanted} of the ${chosen.addresses.length} rows lies in ` +
-      `${count(used.size, 'group')} of ${groupBanks} banks: ${count(chosen.wavefronts[wanted], 'wavefront')}. ` +
-      `A row takes ${chosen.row_bytes} bytes.`;
+    const wanted = chunk.value,
+      groupBanks = facts.chunk_bytes / facts.bank_bytes;
+    body.replaceChildren(shown(drawSwizzle(facts, { chunk: wanted }), facts.title));
+    figure.querySelector('.said').textContent = facts.layouts
+      .map((layout) => {
+        const used = new Set(layout.addresses.map((row) => Math.floor(bankOf(facts, row[wanted]) / groupBanks)));
+        return (
+          `${layout.name}: chunk ${wanted} of the ${layout.addresses.length} rows is in ${count(used.size, 'group')} of ` +
+          `${groupBanks} banks: ${count(layout.wavefronts[wanted], 'wavefront')}.`
+        );
+      })
+      .join(' ');
   };
-  const layout = choice({
-    name: 'layout', label: 'Rows', options: facts.layouts.map((l, i) => [i, l.name]), value: 0, change,
-  });
   const chunk = slider({
-    name: 'chunk', label: 'Chunk that the lanes ask for', low: 0, high: facts.layouts[0].wavefronts.length - 1,
-    value: facts.chunk, change,
+    name: 'chunk',
+    label: 'Chunk that the lanes ask for',
+    low: 0,
+    high: facts.layouts[0].wavefronts.length - 1,
+    value: facts.chunk,
+    change,
   });
-  const figure = frame(facts, { controls: [layout, chunk], body: [body] });
+  const figure = frame(facts, { controls: [chunk], body: [body] });
   change();
   return figure;
 }

@@ -1,47 +1,141 @@
-// Online softmax over one row: how many scores a block has, and step by step what m, the factor and l become.
-import { drawing, frame, h, slider, svg } from './parts.mjs';
+// The running maximum and sum of one row, block by block, with blocks of a length of one's choice.
+import { Picture, digits, tile, width } from './paint.mjs';
+import { frame, h, shown, slider } from './parts.mjs';
 
-const digits = (value) => (value === null ? '−∞' : Number.isInteger(value) ? String(value) : value.toFixed(4));
+const four = (value) => (value === null ? '−∞' : Number.isInteger(value) ? String(value) : value.toFixed(4));
+
+/// `done` blocks of `block` scores.
+export function drawSoftmax(facts, { block = facts.block, done } = {}) {
+  const { scores } = facts,
+    { steps } = facts.walks[block - 1],
+    read = done ?? steps.length;
+  const picture = new Picture(),
+    left = 110,
+    base = 190,
+    unitTop = 40;
+  const wide = (width - left) / steps.length,
+    unit = (base - unitTop) / Math.max(...scores),
+    roomy = wide > 90;
+  picture.text(0, 20, 'scores', 'bold');
+  picture.text(0, 40, 'running', 'k4 small');
+  picture.text(0, 55, 'maximum m', 'k4 small');
+  steps.forEach(({ first, last, m, factor, added, l }, b) => {
+    const x = left + b * wide,
+      middle = x + wide / 2,
+      before = b === 0 ? undefined : steps[b - 1];
+    picture.rect(x + 4, 24, wide - 8, base - 24, 'faint', { round: 4 });
+    picture.text(middle, 16, roomy ? `block ${b}` : b, 'small mid soft');
+    const bar = Math.min(48, (wide - (roomy ? 40 : 20)) / block - (roomy ? 10 : 2)),
+      gap = roomy ? 10 : 2;
+    for (let i = first; i < last; ++i) {
+      const at = middle + (i - first - (last - first) / 2) * (bar + gap) + gap / 2,
+        tall = scores[i] * unit;
+      picture.rect(at, base - tall, bar, tall, b < read ? tile(b) : 'faint rule');
+      picture.text(at + bar / 2, base - tall - (tall < 14 ? 4 : -14), digits(scores[i]), 'small mid');
+    }
+    if (b >= read) return;
+    picture.line(x + 4, base - m * unit, x + wide - 4, base - m * unit, 's4 wide');
+    picture.text(middle, base + 26, digits(m), 'mid');
+    const words = roomy ? 'small mid' : 'tiny mid';
+    picture.text(
+      middle,
+      base + 52,
+      !before
+        ? roomy
+          ? 'exp(-inf) = 0'
+          : '0'
+        : roomy
+          ? `exp(${digits(before.m)} - ${digits(m)}) = ${factor.toFixed(4)}`
+          : factor.toFixed(4),
+      words,
+    );
+    picture.text(middle, base + 78, added.toFixed(4), roomy ? 'mid' : words);
+    if (roomy)
+      picture.text(
+        middle,
+        base + 104,
+        `${(before?.l ?? 0).toFixed(4)} x ${factor.toFixed(4)} + ${added.toFixed(4)}`,
+        words,
+      );
+    picture.text(middle, base + 124, `= ${l.toFixed(4)}`, roomy ? 'mid bold' : 'tiny mid bold');
+    picture.say(`After block ${b}: m = ${digits(m)}, factor ${factor.toFixed(4)}, l = ${l.toFixed(4)}. `);
+  });
+  for (const [y, text] of [
+    [26, 'm'],
+    [52, 'factor for l and O'],
+    [78, 'this block adds'],
+    [104, 'l'],
+  ])
+    picture.text(0, base + y, text, 'small');
+  picture.line(0, base + 136, width, base + 136, 'rule thin');
+  const { m, l } = steps.at(-1);
+  const end = `All at once: m = ${digits(m)}, l = ${l.toFixed(4)}. LSE = ${digits(m)} + log ${l.toFixed(4)} = ${facts.lse.toFixed(4)}.`;
+  picture.text(0, base + 156, end, 'small');
+  picture.say(end);
+  picture.height = base + 166;
+  return picture;
+}
 
 export function softmax(facts) {
-  const { scores } = facts, width = 60, base = 150, unit = 110 / Math.max(...scores);
-  const body = h('div');
-  const table = h('table');
-
-  const draw = (steps, done) => {
-    const picture = drawing(scores.length * width + 10, base + 24, 'The scores of one row, and the maximum so far');
-    const step = done > 0 ? steps[done - 1] : undefined;
-    scores.forEach((score, i) => {
-      const state = step === undefined || i >= step.last ? 'other' : i >= step.first ? 'chosen' : 'mate';
-      const x = 8 + i * width, height = Math.max(score * unit, 1);
-      picture.append(svg('g', { class: `cell ${state}` },
-        svg('rect', { x, y: base - height, width: width - 14, height }),
-        svg('text', { x: x + (width - 14) / 2, y: base + 16, class: 'axis' }, String(score))));
-    });
-    if (step !== undefined)
-      picture.append(svg('line', { class: 'level', x1: 2, x2: scores.length * width + 6, y1: base - step.m * unit, y2: base - step.m * unit }),
-        svg('text', { x: scores.length * width + 4, y: base - step.m * unit - 5, class: 'axis end' }, `m = ${digits(step.m)}`));
-    return picture;
-  };
-
+  const body = h('div'),
+    table = h('table');
   const change = () => {
     const { steps } = facts.walks[block.value - 1];
     done.set(Math.min(done.value, steps.length), steps.length);
-    body.replaceChildren(draw(steps, done.value));
+    body.replaceChildren(shown(drawSoftmax(facts, { block: block.value, done: done.value }), facts.title));
     table.replaceChildren(
-      h('thead', {}, h('tr', {}, ['scores', 'm', 'factor for l and O', 'this block adds', 'l'].map((name) => h('th', { scope: 'col' }, name)))),
-      h('tbody', {}, steps.slice(0, done.value).map((step) =>
-        h('tr', {}, [scores.slice(step.first, step.last).join(', '), digits(step.m), digits(step.factor), digits(step.added), digits(step.l)]
-          .map((text) => h('td', {}, text))))));
+      h(
+        'thead',
+        {},
+        h(
+          'tr',
+          {},
+          ['scores', 'm', 'factor for l and O', 'this block adds', 'l'].map((name) => h('th', { scope: 'col' }, name)),
+        ),
+      ),
+      h(
+        'tbody',
+        {},
+        steps.slice(0, done.value).map((step) =>
+          h(
+            'tr',
+            {},
+            [
+              facts.scores.slice(step.first, step.last).join(', '),
+              four(step.m),
+              four(step.factor),
+              four(step.added),
+              four(step.l),
+            ].map((text) => h('td', {}, text)),
+          ),
+        ),
+      ),
+    );
     const last = steps.at(done.value - 1);
     figure.querySelector('.said').textContent =
-      done.value === 0 ? 'Nothing has been read: m is −∞, l is 0.'
-      : done.value < steps.length ? `After ${last.last} of ${scores.length} scores: m = ${digits(last.m)}, l = ${digits(last.l)}.`
-      : `At the end m = ${digits(last.m)}, l = ${digits(last.l)} and LSE = m + log l = ${digits(facts.lse)}, whatever the ` +
-        `blocks. The weights are ${facts.weights.map(digits).join(', ')}.`;
+      done.value === 0
+        ? 'Nothing has been read: m is −∞, l is 0.'
+        : done.value < steps.length
+          ? `After ${last.last} of ${facts.scores.length} scores: m = ${four(last.m)}, l = ${four(last.l)}.`
+          : `At the end m = ${four(last.m)}, l = ${four(last.l)} and LSE = m + log l = ${four(facts.lse)}, whatever the ` +
+            `blocks. The weights are ${facts.weights.map(four).join(', ')}.`;
   };
-  const block = slider({ name: 'block', label: 'Scores in a block', low: 1, high: scores.length, value: facts.block, change });
-  const done = slider({ name: 'step', label: 'Blocks done', low: 0, high: facts.walks[facts.block - 1].steps.length, value: 1, change });
+  const block = slider({
+    name: 'block',
+    label: 'Scores in a block',
+    low: 1,
+    high: facts.scores.length,
+    value: facts.block,
+    change,
+  });
+  const done = slider({
+    name: 'step',
+    label: 'Blocks done',
+    low: 0,
+    high: facts.walks[facts.block - 1].steps.length,
+    value: facts.walks[facts.block - 1].steps.length,
+    change,
+  });
   const figure = frame(facts, { controls: [block, done], body: [body, table] });
   change();
   return figure;

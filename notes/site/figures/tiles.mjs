@@ -1,65 +1,168 @@
-// Which tiles of S a call computes, masks and skips, for sizes of one's choice.
+// Which tiles of S a call computes, masks and skips, for sizes of one's choice; and whose rows a warp has.
 import { causalCells } from './causal-map.mjs';
-import { choice, drawing, frame, h, slider, svg, tick } from './parts.mjs';
+import { Picture, pale, tile, width } from './paint.mjs';
+import { choice, frame, h, shown, slider, tick } from './parts.mjs';
 
-const side = 420, most = 1024;
 const names = { '#': 'computed', m: 'computed and masked', '.': 'skipped' };
-const classes = { '#': 'computed', m: 'masked', '.': 'skipped' };
+const cellNames = { '#': tile(0), m: tile(1), '.': 'faint rule' };
+const counted = (launch, wanted) => launch.cells.join('').split(wanted).length - 1;
+
+/// The tiles in a rectangle of this width, the last ones as short as they are.
+function drawCells(picture, launch, { queries, keys, causal }, left, top, wide) {
+  const unit = wide / Math.max(queries, keys);
+  const x = (key) => left + Math.min(key, keys) * unit,
+    y = (query) => top + Math.min(query, queries) * unit;
+  const { row_tile: Br, column_tile: Bc } = launch;
+  launch.cells.forEach((row, i) =>
+    [...row].forEach((cell, j) => {
+      picture.rect(x(j * Bc), y(i * Br), x((j + 1) * Bc) - x(j * Bc), y((i + 1) * Br) - y(i * Br), cellNames[cell], {
+        data: `data-cell="${cell}"`,
+      });
+    }),
+  );
+  const first = Math.max(0, queries - keys); // the first query that sees a key
+  if (causal)
+    picture.curve(
+      [
+        [x(first + keys - queries), y(first)],
+        [x(keys), y(queries)],
+      ],
+      4,
+    );
+  for (const [ownFirst, ownLast, from, to] of launch.walks ?? []) {
+    const [own, ownRows, along, alongRows] = launch.blocks_own_keys ? [Bc, keys, Br, queries] : [Br, queries, Bc, keys];
+    const middle = ((ownFirst * own + Math.min((ownLast + 1) * own, ownRows)) / 2) * unit;
+    const begin = from * along * unit + 6,
+      end = Math.min((to + 1) * along, alongRows) * unit - 6;
+    if (launch.blocks_own_keys) picture.line(left + middle, top + begin, left + middle, top + end, 's3 wide');
+    else picture.line(left + begin, top + middle, left + end, top + middle, 's3 wide');
+  }
+}
+
+export function drawTiles(facts) {
+  const picture = new Picture(),
+    { launches, queries, keys } = facts,
+    gap = 46,
+    left = 46,
+    top = 64,
+    single = launches.length === 1;
+  const wide = Math.min(400, (width - left - gap * (launches.length - 1)) / launches.length),
+    unit = wide / Math.max(queries, keys);
+  launches.forEach((launch, n) => {
+    const x0 = left + n * (wide + gap),
+      all = launch.cells.join('').length;
+    if (launch.kernel) picture.text(x0, 16, launch.kernel, 'bold');
+    if (launch.kept)
+      picture.text(
+        x0,
+        33,
+        `a block keeps ${launch.kept} rows of ${launch.blocks_own_keys ? 'K and V' : 'Q'}`,
+        'small soft',
+      );
+    picture.text(x0, 58, `keys, ${launch.column_tile} a tile →`, 'small soft');
+    const every = Math.max(1, Math.floor(launch.cells.length / 8));
+    for (let i = 0; i < launch.cells.length; i += every)
+      picture.text(x0 - 6, top + i * launch.row_tile * unit + 11, i * launch.row_tile, 'small end soft');
+    drawCells(picture, launch, facts, x0, top, wide);
+    picture.say(
+      `${launch.kernel ?? 'S'}: of ${all} tiles of ${launch.row_tile} queries and ${launch.column_tile} keys, ${counted(launch, '#')} are ` +
+        `computed without a mask, ${counted(launch, 'm')} are masked and ${counted(launch, '.')} skipped. `,
+    );
+  });
+  picture.text(0, 58, 'query', 'small soft');
+  const bottom = top + queries * unit;
+  let x = single ? left + wide + 30 : left,
+    y = single ? 80 : bottom + 18;
+  const entry = (text, mark) => {
+    mark();
+    picture.text(x + 20, y + 12, text, 'small');
+    if (single) y += 24;
+    else x += 34 + 7 * text.length;
+  };
+  for (const [cell, name] of Object.entries(names)) {
+    const many = counted(launches[0], cell);
+    if (many > 0)
+      entry(single ? `${name}: ${many} of ${launches[0].cells.join('').length}` : name, () =>
+        picture.rect(x, y, 14, 14, cellNames[cell]),
+      );
+  }
+  if (facts.causal) entry('last visible key', () => picture.line(x, y + 7, x + 15, y + 7, 's4 wide'));
+  if (launches.some((launch) => launch.walks))
+    entry('the way of one block', () => picture.line(x, y + 7, x + 15, y + 7, 's3 wide'));
+  const below = y + (single ? 0 : 20);
+  picture.text(
+    single ? left + wide + 30 : left,
+    below + 14,
+    `Nq = ${queries}, Nk = ${keys}${facts.d ? `, d = ${facts.d}` : ''}`,
+    'small soft',
+  );
+  picture.height = Math.max(bottom, below + 14) + 6;
+  return picture;
+}
+
+const most = 1024;
 
 /// What the simulator ran, launch by launch: {kernel, queries, keys, row_tile, column_tile, causal, cells}.
 function launchesOf(facts) {
   return [facts, ...facts.also].flatMap(({ queries, keys, launches }) =>
-    launches.map((launch) => ({ queries, keys, ...launch, causal: facts.causal })));
+    launches.map((launch) => ({ queries, keys, ...launch, causal: facts.causal })),
+  );
 }
 
 export function tiles(facts) {
   const calls = launchesOf(facts);
-  const sizes = [...new Set([16, 32, 64, 128, ...calls.flatMap((c) => [c.row_tile, c.column_tile])])].sort((a, b) => a - b);
-  const body = h('div');
-  const words = h('p', { class: 'checked' });
-
-  const draw = (cells, { queries, keys, rowTile, columnTile }) => {
-    const unit = side / Math.max(queries, keys), left = 8, top = 18;
-    const picture = drawing(left + keys * unit + 2, top + queries * unit + 2, 'Tiles of S: queries down, keys across');
-    picture.append(svg('text', { x: left, y: 12, class: 'axis start' }, 'keys → (queries go down)'));
-    cells.forEach((row, i) => [...row].forEach((cell, j) => {
-      picture.append(svg('rect', {
-        class: `tile ${classes[cell]}`, x: left + j * columnTile * unit, y: top + i * rowTile * unit,
-        width: (Math.min((j + 1) * columnTile, keys) - j * columnTile) * unit,
-        height: (Math.min((i + 1) * rowTile, queries) - i * rowTile) * unit,
-      }));
-    }));
-    return picture;
-  };
-
+  const sizes = [...new Set([16, 32, 64, 128, ...calls.flatMap((c) => [c.row_tile, c.column_tile])])].sort(
+    (a, b) => a - b,
+  );
+  const body = h('div'),
+    words = h('p', { class: 'checked' });
+  let whole = facts.launches.length > 1; // all kernels beside each other, until something is chosen
   const change = () => {
     const chosen = {
-      queries: queries.value, keys: keys.value, rowTile: Number(rowTile.value), columnTile: Number(columnTile.value),
+      queries: queries.value,
+      keys: keys.value,
+      rowTile: Number(rowTile.value),
+      columnTile: Number(columnTile.value),
       causal: causal.value,
     };
     const cells = causalCells(chosen);
-    body.replaceChildren(draw(cells, chosen));
+    const launch = { row_tile: chosen.rowTile, column_tile: chosen.columnTile, cells };
+    body.replaceChildren(shown(whole ? drawTiles(facts) : drawTiles({ ...chosen, launches: [launch] }), facts.title));
+    whole = false;
     const all = cells.join('');
-    const counts = Object.entries(names).map(([cell, name]) => `${[...all].filter((c) => c === cell).length} ${name}`);
+    const counts = Object.entries(names).map(([cell, name]) => `${counted(launch, cell)} ${name}`);
     figure.querySelector('.said').textContent = `Of ${all.length} tiles: ${counts.join(', ')}.`;
-    const ran = calls.find((c) => c.queries === chosen.queries && c.keys === chosen.keys &&
-      c.row_tile === chosen.rowTile && c.column_tile === chosen.columnTile && c.causal === chosen.causal);
-    words.textContent = ran === undefined ? 'By the definition of the mask; the simulator has not run this call.'
-      : ran.cells.join('/') === cells.join('/') ? `The simulator ran this call of ${ran.kernel}: it did the same.`
-      : `The simulator ran this call of ${ran.kernel}, and it did something else.`;
+    const ran = calls.find(
+      (c) =>
+        c.queries === chosen.queries &&
+        c.keys === chosen.keys &&
+        c.row_tile === chosen.rowTile &&
+        c.column_tile === chosen.columnTile &&
+        c.causal === chosen.causal,
+    );
+    words.textContent =
+      ran === undefined
+        ? 'By the definition of the mask; the simulator has not run this call.'
+        : ran.cells.join('/') === cells.join('/')
+          ? `The simulator ran this call of ${ran.kernel}: it did the same.`
+          : `The simulator ran this call of ${ran.kernel}, and it did something else.`;
   };
 
   const size = (name, label, value) => slider({ name, label, low: 1, high: most, value, change });
-  const queries = size('queries', 'Queries Nq', facts.queries), keys = size('keys', 'Keys Nk', facts.keys);
-  const tileSize = (name, label, value) =>
-    choice({ name, label, options: sizes.map((s) => [s, s]), value, change });
+  const queries = size('queries', 'Queries Nq', facts.queries),
+    keys = size('keys', 'Keys Nk', facts.keys);
+  const tileSize = (name, label, value) => choice({ name, label, options: sizes.map((s) => [s, s]), value, change });
   const rowTile = tileSize('row_tile', 'Br', calls[0].row_tile);
   const columnTile = tileSize('column_tile', 'Bc', calls[0].column_tile);
   const causal = tick({ name: 'causal', label: 'causal', value: facts.causal, change });
   const ran = choice({
-    name: 'ran', label: 'Calls that the simulator ran', value: 0,
-    options: calls.map((c, i) =>
-      [i, `${c.kernel}: Nq = ${c.queries}, Nk = ${c.keys}, Br = ${c.row_tile}, Bc = ${c.column_tile}`]),
+    name: 'ran',
+    label: 'Calls that the simulator ran',
+    value: 0,
+    options: calls.map((c, i) => [
+      i,
+      `${c.kernel}: Nq = ${c.queries}, Nk = ${c.keys}, Br = ${c.row_tile}, Bc = ${c.column_tile}`,
+    ]),
     change: () => {
       const call = calls[Number(ran.value)];
       queries.set(call.queries);
@@ -70,10 +173,82 @@ export function tiles(facts) {
       change();
     },
   });
-  const legend = h('p', { class: 'legend' }, Object.entries(names).map(([cell, name]) =>
-    h('span', {}, svg('svg', { viewBox: '0 0 14 14', 'aria-hidden': 'true' },
-      svg('rect', { class: `tile ${classes[cell]}`, x: 0.5, y: 0.5, width: 13, height: 13 })), ` ${name}`)));
-  const figure = frame(facts, { controls: [queries, keys, rowTile, columnTile, causal, ran], body: [body, legend, words] });
+  const figure = frame(facts, { controls: [queries, keys, rowTile, columnTile, causal, ran], body: [body, words] });
   change();
   return figure;
+}
+
+// --- Owners ------------------------------------------------------------------------------------------------------
+
+/// Which rows or columns of a tile each warp has.
+export function drawOwners({ Br, Bc, d, warps, by_keys: byKeys, rows_per_warp: rowsPerWarp }) {
+  const picture = new Picture(),
+    gap = 52,
+    top = 50,
+    between = 34;
+  const unit = Math.min((width - 2 * gap) / (2 * d + Bc), 400 / (Br + Math.max(Bc, d)));
+  const q = d * unit,
+    s = Bc * unit,
+    br = Br * unit,
+    left = (width - 2 * q - s - 2 * gap) / 2;
+  const xQ = left,
+    xS = xQ + q + gap,
+    xO = xS + s + gap;
+  const yS = top + Math.max(Bc, d) * unit + between,
+    yK = yS - between - q,
+    yV = yS - between - s;
+  const working = byKeys ? warps : Math.min(warps, Br / rowsPerWarp),
+    first = warps - working; // others are no consumers
+  /// A matrix in stripes of the warps, down or across; no stripes: all warps read all of it.
+  const matrix = (x, y, w, tall, stripes, down) => {
+    if (stripes === 0) picture.rect(x, y, w, tall, 'faint rule');
+    for (let i = 0; i < stripes; ++i) {
+      const part = (down ? tall : w) / stripes,
+        sx = down ? x : x + i * part,
+        sy = down ? y + i * part : y;
+      const [sw, sh] = down ? [w, part] : [part, tall],
+        warp = first + (i % working);
+      picture.rect(sx, sy, sw, sh, tile(i % working));
+      if (sw > 14 && sh > 12) picture.text(sx + sw / 2, sy + sh / 2 + 4, warp, 'small mid');
+    }
+  };
+  const stripes = byKeys ? warps : Br / rowsPerWarp;
+  for (const [x, y, text] of [
+    [xQ, yS, `Q (${Br}, ${d})`],
+    [xS, yK, `Kᵀ (${d}, ${Bc})`],
+    [xS, yS, `S, P (${Br}, ${Bc})`],
+    [xO, yV, `V (${Bc}, ${d})`],
+    [xO, yS, `O (${Br}, ${d})`],
+  ])
+    picture.text(x, y - 6, text, 'small');
+  matrix(xQ, yS, q, br, byKeys ? 0 : stripes, true);
+  matrix(xS, yK, s, q, byKeys ? stripes : 0, false);
+  matrix(xS, yS, s, br, stripes, !byKeys);
+  matrix(xO, yV, q, s, byKeys ? stripes : 0, true);
+  if (byKeys) {
+    // every warp has a part of every element of O: sheets that are added
+    const sheet = 9 * (warps - 1);
+    for (let w = warps - 1; w >= 0; --w) picture.rect(xO + w * 9, yS + w * 9, q - sheet, br - sheet, tile(w));
+    picture.text(xO + (q - sheet) / 2, yS + br / 2 - 9, 'one part a warp,', 'small mid');
+    picture.text(xO + (q - sheet) / 2, yS + br / 2 + 7, 'to be added up', 'small mid');
+  } else {
+    matrix(xO, yS, q, br, stripes, true);
+  }
+  const whose = byKeys
+    ? [
+        `Warp w has ${Bc / warps} of the tile's ${Bc} keys: columns of S and P, rows of K and V.`,
+        'For O each warp has a part of every element; the parts are added up.',
+      ]
+    : [
+        `A ${first > 0 ? 'consumer' : 'warp'} has ${rowsPerWarp} of the tile's ${Br} queries: rows of Q, S, P and O.` +
+          (first > 0 ? ` Warps 0 to ${first - 1} are the producer and have none.` : ''),
+        'It needs all of K and V, and nothing of what other warps compute.',
+      ];
+  picture.say(`${warps} warps. ${whose.join(' ')}`);
+  picture.text(0, 16, `A block: ${warps} warps, tiles of ${Br} queries and ${Bc} keys, d = ${d}`, 'bold');
+  const at = whose.some((text) => 6 * text.length > width - left) ? 0 : left;
+  picture.text(at, yS + br + 24, whose[0], 'small soft');
+  picture.text(at, yS + br + 41, `${whose[1]} Grey: read by all warps.`, 'small soft');
+  picture.height = yS + br + 52;
+  return picture;
 }

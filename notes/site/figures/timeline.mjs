@@ -1,44 +1,263 @@
-// What a block does between its barriers, interval by interval.
-import { drawing, frame, h, list, slider, svg } from './parts.mjs';
+// What a block does, over its time: lanes of work between its barriers, and who waits for whom.
+import { Picture, count, list, pale, ranges, tile, width } from './paint.mjs';
+import { frame, h, shown, slider } from './parts.mjs';
+
+const laneColors = { copied: 1, loaded: 0, stored: 6, products: 2, shared: 3, shuffles: 5 };
+const fromTo = ({ first, last }) => (first === last ? `${first}` : `${first} to ${last}`);
+
+/// Bars that overlap go below one another: the bars of each row.
+function rowsOf(bars) {
+  const rows = [];
+  for (const bar of [...bars].sort((a, b) => a.first - b.first)) {
+    const row = rows.find((of) => of.at(-1).last < bar.first);
+    if (row) row.push(bar);
+    else rows.push([bar]);
+  }
+  return rows;
+}
+
+/// Of facts.lanes, the intervals `first` to `first + count`; `now` is marked.
+export function drawTimeline(facts, { first = facts.first, count: wanted = facts.count, now } = {}) {
+  const left = 108,
+    top = 56,
+    row = 27,
+    end = Math.min(first + wanted, facts.intervals);
+  const picture = new Picture(),
+    wide = (width - left - 4) / (end - first),
+    x = (interval) => left + (interval - first) * wide;
+  picture.text(0, 16, `${facts.kernel}: block 0, ${facts.warps} warps, all together`, 'bold');
+  picture.say(`What block 0 of ${facts.kernel} does between two barriers, by the number of the interval. `);
+  let y = top;
+  for (const lane of facts.lanes) {
+    const bars = lane.bars.filter((bar) => bar.last >= first && bar.first < end);
+    if (bars.length === 0) continue;
+    picture.text(0, y + 16, lane.name, 'small');
+    for (const ofRow of rowsOf(bars)) {
+      for (const bar of ofRow) {
+        const from = x(Math.max(bar.first, first)) + 3, to = x(Math.min(bar.last + 1, end)) - 3;
+        const here = bar.first <= now && now <= bar.last, color = laneColors[lane.kind];
+        picture.rect(from, y, to - from, row - 6, here ? `chosen s${color}` : tile(color), { round: 3 });
+        if (to - from > 5.6 * bar.text.length)
+          picture.text((from + to) / 2, y + 15, bar.text, here ? 'small mid on' : 'small mid');
+      }
+      y += row;
+    }
+    picture.say(`${lane.name}: ${bars.map((bar) => `${bar.text} in ${fromTo(bar)}`).join(', ')}. `);
+  }
+  const every = Math.ceil(20 / wide);
+  for (let i = first; i <= end; ++i) {
+    const barrier = i > 0 && i < facts.intervals;
+    picture.line(x(i), top - 8, x(i), y, barrier ? 's4 wide' : 'rule thin');
+    if (i < end && i % every === 0)
+      picture.text(x(i) + wide / 2, top - 12, i, i === now ? 'small mid bold' : 'small mid soft');
+  }
+  picture.text(0, top - 12, 'interval', 'small soft');
+  picture.line(left, y + 16, left + 16, y + 16, 's4 wide');
+  picture.text(left + 22, y + 20, facts.cut ?? 'a barrier of the block', 'small');
+  picture.text(left + 200, y + 20, 'Shared memory: wavefronts. Tensor cores, shuffles: instructions.', 'small soft');
+  picture.height = y + 30;
+  return picture;
+}
+
+/// Where `at` is to be seen, of `all` by `shown`.
+const windowAt = (at, all, shownOnes) => Math.max(0, Math.min(at - Math.floor(shownOnes / 2), all - shownOnes));
+
+/// What warps wait for in one interval: by what, and where.
+function waitsIn(facts, interval) {
+  const said = new Map();
+  for (const wait of facts.waits ?? []) {
+    if (wait.interval !== interval) continue;
+    const at = `at line ${wait.line} (${shortWait(wait.what)})`;
+    said.set(at, (said.get(at) ?? new Set()).add(wait.warp));
+  }
+  return [...said].map(
+    ([at, warps]) => `${warps.size === 1 ? 'warp' : 'warps'} ${ranges([...warps].sort((a, b) => a - b))} ${at}`,
+  );
+}
 
 export function timeline(facts) {
-  const left = 112, width = 82, row = 26, top = 26;
-  const body = h('div');
-  const words = h('ul');
-  const draw = (interval) => {
-    const end = top + facts.lanes.length * row;
-    const picture = drawing(left + facts.intervals * width, end + 8, 'Lanes of work over the intervals', left + facts.intervals * 62);
-    picture.append(svg('rect', { class: 'now', x: left + interval * width, y: 2, width, height: end }));
-    for (let i = 0; i < facts.intervals; ++i) {
-      picture.append(svg('text', { x: left + (i + 0.5) * width, y: 16, class: i === interval ? 'axis bold' : 'axis' }, String(i)));
-      if (i > 0) picture.append(svg('line', { class: 'barrier', x1: left + i * width, x2: left + i * width, y1: top - 6, y2: end }));
-    }
-    facts.lanes.forEach((lane, l) => {
-      const y = top + l * row;
-      picture.append(svg('text', { x: 0, y: y + 16, class: 'axis start' }, lane.name));
-      for (const bar of lane.bars) {
-        const here = bar.first <= interval && interval <= bar.last;
-        const x = left + bar.first * width + 3, span = (bar.last - bar.first + 1) * width - 6;
-        picture.append(svg('g', { class: `cell ${here ? 'chosen' : 'mate'}` },
-          svg('rect', { x, y, width: span, height: row - 6, rx: 3 }),
-          svg('text', { x: x + span / 2, y: y + 14 }, bar.text)));
-      }
-    });
-    return picture;
-  };
+  const body = h('div'),
+    words = h('ul');
+  const all = facts.intervals;
   const change = () => {
-    const interval = now.value;
-    body.replaceChildren(draw(interval));
-    const running = facts.lanes.flatMap((lane) => lane.bars
-      .filter((bar) => bar.first <= interval && interval <= bar.last)
-      .map((bar) => ({ name: lane.name, ...bar })));
-    words.replaceChildren(...running.map((bar) => h('li', {},
-      `${bar.name}: ${bar.text}${bar.first === bar.last ? '' : `, from interval ${bar.first} to ${bar.last}`}`)));
+    const interval = now.value,
+      zoom = Math.min(all, many.value);
+    body.replaceChildren(
+      shown(drawTimeline(facts, { first: windowAt(interval, all, zoom), count: zoom, now: interval }), facts.title),
+    );
+    const running = facts.lanes.flatMap((lane) =>
+      lane.bars
+        .filter((bar) => bar.first <= interval && interval <= bar.last)
+        .map((bar) => ({ name: lane.name, ...bar })),
+    );
+    const lines = running.map(
+      (bar) => `${bar.name}: ${bar.text}${bar.first === bar.last ? '' : `, from interval ${bar.first} to ${bar.last}`}`,
+    );
+    const waits = waitsIn(facts, interval);
+    if (waits.length > 0) lines.push(`Waits: ${waits.join('; ')}.`);
+    if (facts.moved) lines.push(`So far: ${facts.moved[interval]}.`);
+    words.replaceChildren(...lines.map((line) => h('li', {}, line)));
     figure.querySelector('.said').textContent =
-      `Interval ${interval} of ${facts.intervals}, between two barriers: ${list(running.map((bar) => bar.name)) || 'nothing'}.`;
+      `Interval ${interval} of ${all}, between two barriers: ${list(running.map((bar) => bar.name)) || 'nothing that is counted'}.`;
   };
-  const now = slider({ name: 'interval', label: 'Interval', low: 0, high: facts.intervals - 1, value: Math.min(1, facts.intervals - 1), change });
-  const figure = frame(facts, { controls: [now], body: [body, words] });
+  const now = slider({
+    name: 'interval',
+    label: 'Interval',
+    low: 0,
+    high: all - 1,
+    value: Math.min(facts.now ?? 1, all - 1),
+    change,
+  });
+  const many = slider({
+    name: 'shown',
+    label: 'Intervals shown',
+    low: 1,
+    high: Math.min(all, 40),
+    value: Math.min(all, facts.count),
+    change,
+  });
+  const figure = frame(facts, { controls: all > 1 ? [now, many] : [now], body: [body, words] });
+  change();
+  return figure;
+}
+
+// --- Waits -------------------------------------------------------------------------------------------------------
+
+/// "full[0]" of "full[0], phase 2 (parity 0): 1 of 1 arrivals"
+const shortWait = (what) => /^[^,:]*/.exec(what)[0];
+
+/// Steps of block 0: from one moment at which a wait or a copy ends to the next. Warps that wait alike are one row.
+/// Of `wanted` steps from `first` on: {steps, rows: [{name, copies, bars: [{first, last, text, before}]}]}.
+export function waitsOf({ waits, flights }, first, wanted) {
+  const ends = [...new Set([...waits, ...flights].map(({ end }) => end))].sort((a, b) => a - b);
+  const steps = ends.length + 1,
+    stepAt = new Map(),
+    end = Math.min(first + wanted, steps);
+  const at = (time) => {
+    if (!stepAt.has(time)) {
+      const later = ends.findIndex((moment) => moment > time);
+      stepAt.set(time, later < 0 ? ends.length : later);
+    }
+    return stepAt.get(time);
+  };
+  const rows = new Map(),
+    warps = new Map();
+  const add = (to, key, { begin, end: over }, text) => {
+    const bars = to.get(key) ?? to.set(key, []).get(key);
+    const bar = { first: Math.max(at(begin), first), last: Math.min(at(over), end), text, before: at(begin) < first };
+    if (bar.first < bar.last) bars.push(bar);
+  };
+  for (const flight of flights) add(rows, `copies, ${flight.barrier}`, flight, flight.what);
+  const named = ({ what, line }) => shortWait(what) + (line === undefined ? '' : `, line ${line}`);
+  for (const wait of waits) add(warps, wait.warp, wait, named(wait));
+  const alike = new Map();
+  for (const [warp, bars] of [...warps].sort(([a], [b]) => a - b)) {
+    const key = JSON.stringify(bars);
+    (alike.get(key) ?? alike.set(key, { bars, of: [] }).get(key)).of.push(warp);
+  }
+  return {
+    steps,
+    rows: [
+      ...[...rows].map(([name, bars]) => ({ name, copies: true, bars })),
+      ...[...alike.values()].map(({ bars, of }) => ({
+        name: `${of.length === 1 ? 'warp' : 'warps'} ${ranges(of)}`,
+        many: of.length > 1,
+        bars,
+      })),
+    ].filter(({ bars }) => bars.length > 0), // others run all the time, or have ended
+  };
+}
+
+/// "Kf0" of "K_full[0]"
+const initials = (text) => text.match(/[a-z]+|\d+/gi).map((word) => (/\d/.test(word) ? word : word[0])).join('');
+
+export function drawWaits(facts, { first = facts.first, count: wanted = facts.count } = {}) {
+  // In a step, what can run runs first, and begins to wait then.
+  const left = 116,
+    top = 44,
+    tall = 24,
+    runs = 0.25,
+    narrow = 60,
+    runColor = 2,
+    copyColor = 1;
+  const shortened = new Map();
+  const { rows, steps } = waitsOf(facts, first, wanted),
+    end = Math.min(first + wanted, steps);
+  const picture = new Picture(),
+    wide = (width - left) / (end - first),
+    x = (step) => left + (step - first) * wide;
+  picture.text(0, 16, `Block 0, ${facts.warps} warps, in the simulator's order`, 'bold');
+  picture.say('Steps end when a wait or a copy ends. ');
+  const every = Math.ceil(20 / wide);
+  for (let i = first; i < end; ++i) if (i % every === 0) picture.text(x(i + 0.5), top - 8, i, 'small mid soft');
+  picture.text(0, top - 8, 'step', 'small soft');
+  let y = top;
+  for (const row of rows) {
+    picture.text(0, y + 16, row.name, 'small');
+    if (!row.copies) picture.rect(x(first), y, (end - first) * wide, tall, pale(runColor), { round: 3 });
+    for (const bar of row.bars) {
+      const from = x(bar.first + (bar.before ? 0 : runs)),
+        to = x(bar.last),
+        text = bar.text.startsWith('wgmma') ? 'wgmma' : shortWait(bar.text);
+      picture.named(`${row.name}: ${bar.text}`, () => {
+        picture.rect(from, y, to - from, tall, row.copies ? tile(copyColor) : 'faint rule', { round: 3 });
+        if (to - from > 5.2 * text.length) {
+          picture.text((from + to) / 2, y + 16, text, to - from < narrow ? 'tiny mid' : 'small mid');
+        } else if (to - from > 5.2 * initials(text).length) {
+          picture.text((from + to) / 2, y + 16, initials(text), 'tiny mid');
+          shortened.set(initials(text), text);
+        }
+      });
+    }
+    const does = row.copies ? '' : row.many ? ' wait for' : ' waits for';
+    picture.say(
+      `${row.name}${does}: ${row.bars.map((bar) => `${bar.text} from step ${bar.first} to ${bar.last}`).join(', ')}. `,
+    );
+    y += tall + 6;
+  }
+  for (let i = first; i <= end; ++i) picture.line(x(i), top - 4, x(i), y, 'rule thin');
+  const key = (at, names, meaning) => {
+    picture.rect(at, y + 8, 16, 14, names, { round: 3 });
+    picture.text(at + 22, y + 20, meaning, 'small');
+  };
+  key(left, pale(runColor), 'runs');
+  key(left + 90, 'faint rule', 'waits for what is named');
+  key(left + 290, tile(copyColor), 'a copy on its way');
+  picture.height = y + 30;
+  if (shortened.size === 0) return picture;
+  picture.text(left, y + 40, [...shortened].sort().map(([text, meaning]) => `${text}: ${meaning}`).join(', '), 'small soft');
+  picture.height = y + 50;
+  return picture;
+}
+
+export function waits(facts) {
+  const body = h('div'),
+    all = waitsOf(facts, 0, 1).steps;
+  const change = () => {
+    const zoom = Math.min(all, many.value);
+    from.set(Math.min(from.value, all - zoom), all - zoom);
+    const picture = drawWaits(facts, { first: from.value, count: zoom });
+    body.replaceChildren(shown(picture, facts.title));
+    figure.querySelector('.said').textContent =
+      `Steps ${from.value} to ${from.value + zoom - 1} of ${all}: ${count(facts.warps, 'warp')} of block 0.`;
+  };
+  const from = slider({
+    name: 'first',
+    label: 'From step',
+    low: 0,
+    high: Math.max(0, all - facts.count),
+    value: Math.min(facts.first, all - 1),
+    change,
+  });
+  const many = slider({
+    name: 'shown',
+    label: 'Steps shown',
+    low: Math.min(2, all),
+    high: Math.min(all, 60),
+    value: Math.min(all, facts.count),
+    change,
+  });
+  const figure = frame(facts, { controls: [from, many], body: [body] });
   change();
   return figure;
 }

@@ -1,0 +1,93 @@
+// Number formats: their bits, and where their numbers are over the sizes of gradients.
+import { Picture, digits, pale, tile, width } from './paint.mjs';
+
+const value = (x) => (x >= 0.01 && x < 1e6 ? digits(x) : x.toExponential(2));
+
+export function drawFormats({ formats }) {
+  const picture = new Picture(),
+    left = 80,
+    bit = 19,
+    tall = 24;
+  const key = (at, color, text) => {
+    picture.rect(left + at, 6, 12, 12, tile(color));
+    picture.text(left + at + 18, 16, text, 'small');
+  };
+  key(0, 4, 'sign');
+  key(60, 0, 'exponent: how far it reaches');
+  key(270, 2, 'mantissa: how finely it divides');
+  let y = 28;
+  for (const { name, exponent, mantissa, largest, smallest_normal: normal, smallest } of formats) {
+    const bits = 1 + exponent + mantissa;
+    picture.text(0, y + 17, name, 'bold');
+    for (let i = 0; i < bits; ++i)
+      picture.rect(left + i * bit, y, bit, tall, tile(i === 0 ? 4 : i <= exponent ? 0 : 2));
+    const facts = `1 + ${exponent} + ${mantissa} = ${bits} bits; largest ${value(largest)}, smallest normal ${value(normal)}, smallest ${value(smallest)}`;
+    picture.text(left, y + tall + 16, facts, 'small soft');
+    picture.say(`${name}: ${facts}. `);
+    y += 64;
+  }
+  picture.height = y - 8;
+  return picture;
+}
+
+export function drawRanges({ formats, over, tensors, lowest, rows, keys, d, gradient, tokens }) {
+  // Powers of two from far below to far above; what reaches further is cut off and says so.
+  const low = lowest,
+    high = 40,
+    left = 80,
+    right = width - 10,
+    row = 30,
+    top = 46,
+    hill = 74,
+    picture = new Picture();
+  const x = (power) => left + ((Math.max(low, Math.min(power, high)) - low) / (high - low)) * (right - left);
+  const chosen = formats.find(({ name }) => name === over);
+  const rangesEnd = top + formats.length * row,
+    end = rangesEnd + 30 + tensors.length * hill;
+  for (let power = -60; power <= high; power += 20) {
+    picture.line(x(power), top - 8, x(power), end, 'rule thin');
+    picture.text(x(power), top - 14, `2^${power}`, 'small mid soft');
+  }
+  picture.text(left, 14, 'Outlined: normal numbers; pale: subnormal ones. An arrow: it reaches further.', 'small soft');
+  let y = top;
+  for (const format of formats) {
+    const [smallest, normal, largest] = [format.smallest, format.smallest_normal, format.largest].map(Math.log2);
+    picture.text(0, y + 15, format.name, format === chosen ? 'bold' : '');
+    picture.rect(x(smallest), y + 2, x(normal) - x(smallest), 18, pale(0));
+    picture.rect(x(normal), y + 2, x(largest) - x(normal), 18, tile(0));
+    if (smallest < low) picture.text(left - 4, y + 15, '◀', 'small end');
+    if (largest > high) picture.text(right - 12, y + 15, '▶', 'small');
+    picture.say(
+      `${format.name}: 2^${Math.round(smallest)} (normal from 2^${Math.round(normal)}) to ${value(format.largest)}. `,
+    );
+    y += row;
+  }
+  for (const bound of [chosen.smallest, chosen.largest])
+    picture.line(x(Math.log2(bound)), top, x(Math.log2(bound)), end, 's4 dashed');
+  y = rangesEnd + 24;
+  tensors.forEach(({ name, bins, zero, all }, i) => {
+    const base = y + hill - 12,
+      most = Math.max(...bins);
+    picture.area(
+      bins.map((many, bin) => [x(lowest + bin + 0.5), base - Math.round(((hill - 26) * many) / most)]),
+      base,
+      i + 1,
+    );
+    picture.text(0, base - 22, name, 'bold');
+    const lost = `${((100 * zero) / all).toFixed(1)} % zero in ${over}`;
+    picture.text(x(Math.log2(chosen.largest)) + 8, base - 8, lost, `k${i + 1} small`);
+    picture.say(`${name}: ${lost}. `);
+    y += hill;
+  });
+  picture.text(x(Math.log2(chosen.smallest)) + 5, rangesEnd + 14, `${over}'s smallest number`, 'k4 small');
+  picture.text(x(Math.log2(chosen.largest)) + 5, rangesEnd + 14, 'its largest', 'k4 small');
+  picture.text(
+    0,
+    end + 18,
+    `Computed for ${rows} rows of one head, ${keys} keys, d = ${d}: Q, K, V normal; dO normal, ${digits(gradient)} a token over ` +
+      `${digits(tokens)} tokens.`,
+    'small soft',
+  );
+  picture.height = end + 28;
+  return picture;
+}
