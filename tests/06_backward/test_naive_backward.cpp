@@ -93,7 +93,6 @@ TEST_CASE("the naive backward agrees with the oracle", "[6.1]") {
   const Input negative = float_input("normal", {1, 1, 1, 20, 30, 16}, ++seed, {.scale = -0.3f});
   expect_gradients(naive(negative), negative.given, negative.name, {}, float32_precision());
   expect_every_kind_in_this_part(
-      {16, 32, 64},
       [](const Input& in) {
         note_kinds(in.kind, in.given.problem);
         expect_gradients(naive(in), in.given, in.name, {}, float32_precision());
