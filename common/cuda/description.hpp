@@ -69,6 +69,7 @@ struct Description {
   int rows_per_warp = 0;                      ///< of Q, that a warp has for itself; 0: its warps share them
   std::function<int(int d, const Sizes&)> keys_per_step;
   float slack = 0;
+  bool last_keys_first = false;
   bool warps_split_keys = false;
   std::vector<ScratchArray> extra;
 

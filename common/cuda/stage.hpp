@@ -63,6 +63,7 @@ struct ForwardStage {
   /// How many keys of a tile enter m, l and O at once, where a lane owns a row; nullptr: no lane does.
   int (*keys_per_step)(int d, const Tiles& tiles) = nullptr;
   float slack = 0;                ///< m moves only if a score exceeds it by more (natural units)
+  bool last_keys_first = false;   ///< the last tile of keys comes first
   bool warps_split_keys = false;  ///< each warp has its own keys of a tile
   Served serves = {};
   std::vector<ScratchArray> extra = {};
@@ -128,6 +129,7 @@ Description description_of(const ForwardStage<Element>& stage) {
   description.element = stage.element;
   description.rows_per_warp = stage.rows_per_warp;
   description.slack = stage.slack;
+  description.last_keys_first = stage.last_keys_first;
   description.warps_split_keys = stage.warps_split_keys;
   if (stage.keys_per_step != nullptr) {
     description.keys_per_step = [get = stage.keys_per_step](int d, const Sizes& s) {

@@ -5,7 +5,9 @@
 #include <map>
 #include <set>
 
+#include "common/attention/inputs.hpp"
 #include "common/book/files.hpp"
+#include "common/book/kinds.hpp"
 #include "common/book/markers.hpp"
 #include "common/book/mutants.hpp"
 #include "common/book/stubs.hpp"
@@ -39,6 +41,7 @@ Texts only_open(const Workspace& workspace, const Chapter& chapter, const std::s
 }
 
 using TestNames = std::map<std::string, std::set<std::string>>;  ///< by exercise
+using KindsGiven = TestNames;
 
 /// The tests that ran are those that chapter.toml names.
 void compare_names(const Workspace& workspace, const Chapter& chapter, const TestNames& ran, Findings& findings) {
@@ -60,6 +63,28 @@ void compare_names(const Workspace& workspace, const Chapter& chapter, const Tes
   };
   for (const Exercise& exercise : chapter.exercises) compare(exercise.id, exercise.tests, exercise.line);
   compare(judge::kWhole, chapter.whole_tests, 1);
+}
+
+/// The tests of each part of a chapter together have given it every kind of input that it takes. with_mask: its stage
+/// has a mask.
+void compare_kinds(const book::Kinds& kinds, const Chapter& chapter, const KindsGiven& given, Findings& findings) {
+  const bool with_mask = std::ranges::any_of(given, [&](const auto& part) {
+    return std::ranges::any_of(kinds.with_mask, [&](const auto& kind) { return part.second.contains(kind); });
+  });
+  const auto expect_all = [&](const std::string& exercise) {
+    const std::string part = book::Kinds::part(chapter, exercise);
+    if (kinds.apart.contains(part)) return;
+    const auto found = given.find(exercise);
+    for (const std::string& kind : kinds.all) {
+      const bool taken = found != given.end() && found->second.contains(kind);
+      const bool needed = with_mask || std::ranges::count(kinds.with_mask, kind) == 0;
+      findings.expect(taken || !needed, fmt::format("no test of {} gives it the kind of input \"{}\": "
+                                                    "tests/kinds.toml, tests/{}",
+                                                    part, kind, chapter.name()));
+    }
+  };
+  for (const Exercise& exercise : chapter.exercises) expect_all(exercise.id);
+  expect_all(judge::kWhole);
 }
 
 /// What the stubs' tests must come to.
@@ -136,17 +161,24 @@ void check_solutions(Inspection& inspection, Findings& findings) {
       }
     }
   };
+  const book::Kinds kinds = book::load_kinds(workspace.book);
+  for (const InputKind& kind : input_kinds())
+    findings.expect(std::ranges::count(kinds.all, kind.name) == 1,
+                    fmt::format("tests/kinds.toml: the kind of input \"{}\" is missing", kind.name));
   std::map<std::string, int> skipped;
   std::map<const Chapter*, TestNames> ran;
+  std::map<const Chapter*, KindsGiven> given;
   for (const auto& [compiled, log, plan, run] : run_variants(inspection, variants, judge, findings)) {
     for (const Verdict& test : run.tests) {
       ran[run.chapter][test.exercise].insert(test.test);
+      given[run.chapter][test.exercise].insert(test.kinds.begin(), test.kinds.end());
       if (test.result == Result::skipped) ++skipped[std::string(name(run.backend)) + ": " + test.message];
     }
   }
   for (const Chapter* chapter : inspection.chapters) {
     if (ran[chapter].empty()) findings.problems.push_back(chapter->name() + ": no test ran");
     compare_names(workspace, *chapter, ran[chapter], findings);
+    compare_kinds(kinds, *chapter, given[chapter], findings);
   }
   findings.detail = fmt::format("{} tests of {} chapters", findings.passed, inspection.chapters.size());
   for (const auto& [why, count] : skipped) findings.detail += fmt::format("; {} skipped on {}", count, why);

@@ -40,7 +40,8 @@ void check_pictures(Inspection& inspection, Findings& findings);
 void check_run(Inspection& inspection, Findings& findings);
 
 // chapter_gates.cpp: the chapters' tests on variants of the solutions.
-/// Every test passes on the solutions, and the tests are those that chapter.toml names.
+/// Every test passes on the solutions, the tests are those that chapter.toml names, and each part of a chapter is given
+/// every kind of input that it takes.
 void check_solutions(Inspection& inspection, Findings& findings);
 /// The stub trees compile, and every test on them is todo or blocked.
 void check_stub_trees(Inspection& inspection, Findings& findings);
@@ -50,8 +51,10 @@ void check_one_open(Inspection& inspection, Findings& findings);
 void check_one_wrong(Inspection& inspection, Findings& findings);
 
 // gpu_gates.cpp: other GPUs than the one that is here.
-/// The whole-chapter tests under the limits of the smallest and of the largest GPU class, on the simulator.
+/// The whole-chapter tests under the limits of the smallest GPU classes, on the simulator; all tests under those of all
+/// classes that students have. Of a chapter for which the class has the instructions none fails, and few are skipped.
 void check_gpu_classes(Inspection& inspection, Findings& findings);
+void check_all_gpu_classes(Inspection& inspection, Findings& findings);
 /// nvcc compiles every kernel for each architecture that readers have; registers and spills go to a table.
 void check_architectures(Inspection& inspection, Findings& findings);
 

@@ -26,7 +26,7 @@ std::string times_text(std::optional<double> times) {
 struct Metric {
   const char *counter, *metric;
 };
-constexpr std::array<Metric, 44> metrics{{
+constexpr std::array<Metric, 45> metrics{{
     {"global.load_requests", "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum, less global.async_requests"},
     {"global.load_sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum, less global.async_sectors"},
     {"global.load_bytes", ""},
@@ -75,6 +75,7 @@ constexpr std::array<Metric, 44> metrics{{
     {"wgmma_partial_waits", ""},
     {"mbarrier_arrivals", ""},
     {"mbarrier_waits", ""},
+    {"fences", ""},
 }};
 
 /// "0-3, 5"

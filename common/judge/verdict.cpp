@@ -70,6 +70,7 @@ json to_json(const Verdict& verdict) {
           {"reports", worker::reports_json(verdict.reports)},
           {"reports_left_out", verdict.reports_left_out},
           {"trials", trials_json(verdict.trials)},
+          {"kinds", verdict.kinds},
           {"unavailable", verdict.unavailable},
           {"blocked_by", verdict.blocked_by.empty() ? json(nullptr) : json(verdict.blocked_by)},
           {"place", place ? json{{"file", place->file}, {"line", place->line}} : json(nullptr)},
@@ -92,6 +93,7 @@ Verdict verdict_from_json(const json& json) {
   verdict.reports = worker::reports_from_json(json.at("reports"));
   verdict.reports_left_out = json.at("reports_left_out");
   for (const auto& trial : json.at("trials")) verdict.trials.push_back(trial_from_json(trial));
+  verdict.kinds = json.value("kinds", verdict.kinds);  // records of earlier gradings have none
   verdict.unavailable = json.at("unavailable");
   if (const auto& exercise = json.at("blocked_by"); !exercise.is_null()) verdict.blocked_by = exercise;
   if (const auto& place = json.at("place"); !place.is_null()) verdict.place = {place.at("file"), place.at("line")};

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -71,6 +72,7 @@ struct Verdict {
       reports;                       ///< the simulator's, places as the reader knows them; the message holds their text
   std::size_t reports_left_out = 0;  ///< so many more there were
   std::vector<Trial> trials;         ///< what it has tried, in order; equal ones once, at most kMostTrials
+  std::set<std::string> kinds;       ///< of input that it has given the code (common/attention/inputs.hpp)
   bool unavailable = false;          ///< of a skipped test: the backend cannot run here
   std::string blocked_by;            ///< of a blocked test: the exercise that is open
   std::optional<SourcePlace> place;  ///< where to look; nothing for the whole chapter

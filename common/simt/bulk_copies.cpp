@@ -436,6 +436,7 @@ void check_publication(Lane& lane, const Tensor& tensor, std::uintptr_t address,
 
 void thread_fence() {
   Lane& lane = *running;
+  ++lane.block->counters.fences;
   if (lane.block->asynchrony == nullptr) return;
   lane.block->asynchrony->for_each_store([&](BulkCopy& copy) { copy.fenced |= copy.issuer == &lane; });
 }

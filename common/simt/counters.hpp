@@ -78,6 +78,7 @@ struct Counters {
   std::uint64_t named_barriers = 0;     ///< barrier.sync and .arrive, counted once a phase. No metric.
   std::uint64_t block_barriers = 0;     ///< __syncthreads, counted once a block. No metric.
   std::uint64_t warp_barriers = 0;      ///< __syncwarp, counted once a warp. No metric.
+  std::uint64_t fences = 0;             ///< __threadfence, of threads. No metric.
   std::uint64_t shuffles = 0;           ///< SHFL instructions: __shfl_*_sync, once a warp. No metric of its own.
   std::uint64_t votes = 0;              ///< VOTE instructions: once a warp. No metric of its own.
   friend bool operator==(const Counters&, const Counters&) = default;

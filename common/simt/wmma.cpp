@@ -128,13 +128,20 @@ void observe_matrix(const MatrixInMemory& matrix, bool writes, const void* pc) {
     pause_for_counting();
 }
 
+/// CUDA leaves it open which element of its accumulator a lane has at which index. Where lanes run in a shuffled order,
+/// the seed decides: at index e it has what it has at e ^ turned_by() otherwise. An even number: pairs stay together.
+int turned_by(const Block& block) {
+  const Options& options = block.launch->options;
+  return options.order == Order::shuffled ? int(options.seed % 4) * 2 : 0;
+}
+
 /// Copies between x[] of an accumulator and memory.
 template <class T, bool kStore>
-void move_accumulator(T* x, const MatrixInMemory& matrix, int lane) {
-  const int count = matrix.type->elements, step = matrix.paired() ? 2 : 1;
-  const Place* places = layout_of(*matrix.type).at[lane];
+void move_accumulator(T* x, const MatrixInMemory& matrix, const Lane& lane) {
+  const int count = matrix.type->elements, step = matrix.paired() ? 2 : 1, turned = turned_by(*lane.block);
+  const Place* places = layout_of(*matrix.type).at[lane.index];
   for (int e = 0; e < count; e += step) {
-    auto* there = at_address<T>(matrix.element(places[e]));
+    auto* there = at_address<T>(matrix.element(places[e ^ turned]));
     for (int i = 0; i < step; ++i) {
       if constexpr (kStore) {
         there[i] = x[e + i];
@@ -238,14 +245,18 @@ void scatter_accumulator(const Warp& warp, const FragmentType& type, const float
 
 /// Between the lanes' order and rows. Neighbours in a row go together, but for 8x32, which is kept as its transpose.
 template <bool kToRows>
-void reorder(const FragmentType& type, float* lanes, float* rows) {
+void reorder(const FragmentType& type, int turned, float* lanes, float* rows) {
   const std::uint16_t* at = indices_of(type);
   if (type.m == 8) {
-    for (int i = 0; i < kMostResults; ++i) (kToRows ? rows[at[i]] : lanes[i]) = kToRows ? lanes[i] : rows[at[i]];
+    for (int i = 0; i < kMostResults; ++i) {
+      float &in_row = rows[at[i ^ turned]], &in_lane = lanes[i];
+      (kToRows ? in_row : in_lane) = kToRows ? in_lane : in_row;
+    }
     return;
   }
   for (int i = 0; i < kMostResults; i += 2) {
-    std::memcpy(kToRows ? rows + at[i] : lanes + i, kToRows ? lanes + i : rows + at[i], 8);
+    float *in_row = rows + at[i ^ turned], *in_lane = lanes + i;
+    std::memcpy(kToRows ? in_row : in_lane, kToRows ? in_lane : in_row, 8);
   }
 }
 
@@ -263,11 +274,12 @@ void multiply_fragments(Warp& warp) {
     report_unset(warp.lanes[0], unset_a ? "matrix_a" : unset_b ? "matrix_b" : "the accumulator", first.pc);
   }
   const bool unset = unset_a || unset_b || unset_c;
-  reorder<true>(*first.type_c, lanes, c);
+  const int turned = turned_by(*warp.block);
+  reorder<true>(*first.type_c, turned, lanes, c);
   multiply_matrices(first.type_d->m, first.type_d->n, first.type_d->k, a, b, c);
   if (unset) [[unlikely]]
     make_nans_ordinary(c, kMostResults);
-  reorder<false>(*first.type_d, lanes, c);
+  reorder<false>(*first.type_d, turned, lanes, c);
   scatter_accumulator(warp, *first.type_d, lanes);
   count_at(*warp.block, first.pc, [&counters = warp.block->counters] {
     ++counters.multiply_calls;
@@ -301,8 +313,8 @@ void matrix_load(void* x, const FragmentType& type, const void* memory, unsigned
   const int lane = running->index;
   const bool two_bytes = bytes_of(type.element) == 2;
   if (type.use == FragmentType::accumulator) {
-    if (two_bytes) return move_accumulator<std::uint16_t, false>(static_cast<std::uint16_t*>(x), matrix, lane);
-    return move_accumulator<std::uint32_t, false>(static_cast<std::uint32_t*>(x), matrix, lane);
+    if (two_bytes) return move_accumulator<std::uint16_t, false>(static_cast<std::uint16_t*>(x), matrix, *running);
+    return move_accumulator<std::uint32_t, false>(static_cast<std::uint32_t*>(x), matrix, *running);
   }
   if (two_bytes) {
     return load_operand(static_cast<std::uint16_t*>(x), type, static_cast<const std::uint16_t*>(memory), leading,
@@ -319,11 +331,10 @@ void matrix_store(void* memory, const FragmentType& type, const void* x, unsigne
   if (any_unset(x, type.elements, type.element)) [[unlikely]] {
     if (!running->block->damaged) report_unset(*running, use_name(type), pc);
   }
-  const int lane = running->index;
   void* values = const_cast<void*>(x);  // read only
   if (bytes_of(type.element) == 2)
-    return move_accumulator<std::uint16_t, true>(static_cast<std::uint16_t*>(values), matrix, lane);
-  move_accumulator<std::uint32_t, true>(static_cast<std::uint32_t*>(values), matrix, lane);
+    return move_accumulator<std::uint16_t, true>(static_cast<std::uint16_t*>(values), matrix, *running);
+  move_accumulator<std::uint32_t, true>(static_cast<std::uint32_t*>(values), matrix, *running);
 }
 
 void matrix_multiply(void* d, const FragmentType& type_d, const void* a, const FragmentType& type_a, const void* b,

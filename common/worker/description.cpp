@@ -43,6 +43,7 @@ StageDescription stage_from(const json& entry) {
   stage.any_tiles = entry.at("any_tiles");
   stage.rows_per_warp = entry.at("rows_per_warp");
   stage.slack = entry.at("slack");
+  stage.last_keys_first = entry.at("last_keys_first");
   stage.warps_split_keys = entry.at("warps_split_keys");
   stage.compute = entry.at("compute");
   stage.compute_only = entry.at("compute_only");

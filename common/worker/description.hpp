@@ -36,7 +36,8 @@ struct StageDescription {
   std::vector<StageTiles> tiles;              ///< none: the stage is untiled
   bool any_tiles = false;
   int rows_per_warp = 0;
-  float slack = 0;  ///< m moves only if a score exceeds it by more (natural units)
+  float slack = 0;               ///< m moves only if a score exceeds it by more (natural units)
+  bool last_keys_first = false;  ///< the last tile of keys comes first
   bool warps_split_keys = false;
   int compute = 0;            ///< the least compute capability that has its kernels' instructions, 80 for 8.0
   bool compute_only = false;  ///< no other has them

@@ -5,7 +5,7 @@
 
 #include "common/worker/sanitizers.hpp"
 #include "tests/01_naive_attention/mistakes.hpp"
-#include "tests/support/subject.hpp"
+#include "tests/support/forward_properties.hpp"
 
 using namespace workbook;
 using namespace workbook::test;
@@ -175,6 +175,7 @@ TEST_CASE("scores compare every query with every key", "[1.1]") {
   for (const std::int64_t d : {1, 3, 64, 128}) expect_scores(one_head("normal", 13, 29, d), "normal");
   expect_scores(one_head("normal", 1, 1, 32), "normal");
   expect_scores(one_head("normal", 64, 64, 64), "normal");  // square: a swapped index is in range
+  expect_every_kind_in_this_part();
 }
 
 TEST_CASE("masked scores are -inf", "[1.1]") {
@@ -203,6 +204,7 @@ TEST_CASE("each row of P sums to one", "[1.2]") {
   }
   expect_P(softmax(scores(1, 1, 1, 0, false, 3), "one score"));
   expect_P(softmax(scores(50, 50, 1, 0, false, 4), "unit normal scores"));
+  expect_every_kind_in_this_part();
 }
 
 TEST_CASE("softmax survives scores of ±100", "[1.2]") {
@@ -248,6 +250,7 @@ TEST_CASE("O is the P-weighted sum of V's rows", "[1.3]") {
     const Problem problem = one_head("value mean", Nq, Nk, d);
     expect_product(weights_of(problem), problem, "value mean");
   }
+  expect_every_kind_in_this_part();
 }
 
 TEST_CASE("a weight of 0 says nothing about the weights after it", "[1.3]") {
@@ -268,6 +271,7 @@ TEST_CASE("attention agrees with the oracle", "[whole]") {
   }
   expect_attention(make_input("normal", {{1, 1, 1, 1, 1, 32}, false, 0, 1}), "normal");
   expect_attention(make_input("normal", {{1, 3, 3, 200, 200, 128}, true, 0.5f, 1}), "normal");
+  expect_every_kind_in_this_part();
 }
 
 TEST_CASE("future positions have zero influence", "[whole]") {

@@ -6,8 +6,8 @@
 
 #include "common/worker/sanitizers.hpp"
 #include "tests/02_online_softmax/mistakes.hpp"
+#include "tests/support/forward_properties.hpp"
 #include "tests/support/outcome.hpp"
-#include "tests/support/subject.hpp"
 
 using namespace workbook;
 using namespace workbook::test;
@@ -221,6 +221,7 @@ TEST_CASE("tiled attention agrees with the oracle", "[2.3]") {
       expect_tiled(make_input(kind.name, {{1, 1, 1, 150, 90, 32}, causal, 0, 3}), kind.name, 64, 16);
     }
   }
+  expect_every_kind_in_this_part();
 }
 
 TEST_CASE("the answer does not depend on the tile size", "[2.3]") {
@@ -291,6 +292,7 @@ TEST_CASE("tiled attention agrees with chapter 1", "[whole]") {
     expect_close(tiled.O, {widened(naive.O), bounds, layout, output_mistakes(problem, {32, 32}),
                            describe(problem, "rising maximum")});
   }
+  expect_every_kind_in_this_part();
 }
 
 TEST_CASE("states of two halves merge to the state of the row", "[whole]") {

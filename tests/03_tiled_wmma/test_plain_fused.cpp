@@ -21,7 +21,7 @@ Input spike_at(std::int64_t key, float spike, float base, std::int64_t Nk) {
   Input given = input("normal", {1, 1, 1, 40, Nk, 64}, 62);
   const float g = std::sqrt(std::max(std::abs(spike), std::abs(base)));
   add_to_scores(
-      given.problem, [&](std::int64_t) { return g; }, [&](std::int64_t j) { return (j == key ? spike : base) / g; });
+      given, [&](std::int64_t) { return g; }, [&](std::int64_t j) { return (j == key ? spike : base) / g; });
   return given;
 }
 
@@ -31,6 +31,8 @@ TEST_CASE("the plain kernel agrees with the oracle", "[3.5]") {
   expect_plain(input("normal", {1, 2, 2, 2, 130, 64}, 60));
   for (const auto& [Nq, Nk] : {std::pair{1, 1}, {65, 32}, {64, 33}, {70, 95}})
     expect_plain(input("normal", {2, 2, 2, Nq, Nk, 64}, 61));
+  for (const InputKind& kind : input_kinds()) expect_plain(input(kind.name, {1, 1, 1, 40, 70, 64}, 65));
+  for (const float scale : {-0.2f, 0.0f}) expect_plain(with_scale(input("normal", {1, 1, 1, 40, 70, 64}, 66), scale));
 }
 
 TEST_CASE("the plain kernel's maximum may rise in a later tile", "[3.5]") {

@@ -6,7 +6,7 @@
 #include "common/attention/element.hpp"
 #include "common/attention/half.hpp"
 #include "tests/03_tiled_wmma/mistakes.hpp"
-#include "tests/support/kernel_stage.hpp"
+#include "tests/support/forward_stage.hpp"
 #include "tests/support/subject.hpp"
 
 using namespace workbook;

@@ -2,7 +2,7 @@
 // need.
 #include <catch2/catch_test_macros.hpp>
 
-#include "tests/support/kernel_stage.hpp"
+#include "tests/support/forward_stage.hpp"
 #include "tests/support/lab.hpp"
 
 using namespace workbook;

@@ -92,6 +92,12 @@ TEST_CASE("the naive backward agrees with the oracle", "[6.1]") {
   expect_gradients(naive(wide), wide.given, wide.name, {}, float32_precision());
   const Input negative = float_input("normal", {1, 1, 1, 20, 30, 16}, ++seed, {.scale = -0.3f});
   expect_gradients(naive(negative), negative.given, negative.name, {}, float32_precision());
+  expect_every_kind_in_this_part(
+      [](const Input& in) {
+        note_kinds(in.kind, in.given.problem);
+        expect_gradients(naive(in), in.given, in.name, {}, float32_precision());
+      },
+      "float32");
 }
 
 TEST_CASE("a key that is not seen has P = 0, whatever the scale", "[6.1]") {
@@ -209,6 +215,7 @@ TEST_CASE("D is the sum over a row of dO∘O", "[6.2]") {
     for (const auto& [H, Nq] : {std::pair{1, 1}, {3, 37}, {2, 130}})
       expect_D(input("normal", {1, H, H, Nq, 10, d}, ++seed));
   }
+  expect_every_kind_of({"dV", "dK", "dQ"});
 }
 
 TEST_CASE("D is summed in float32", "[6.2]") {

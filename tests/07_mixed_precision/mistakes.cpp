@@ -10,7 +10,8 @@ const judge::Declared declared(
      .claimed = judge::words(
          "atomic-per-lane atomic-per-turn backoff-grows barriers chance-upside-down extra-memory flag-ignored "
          "momentum-not-kept "
-         "momentum-one-step-old no-momentum not-by-chance random-bits-above tail-not-updated uncoalesced  "
+         "momentum-one-step-old no-momentum not-by-chance random-bits-above random-upper-half tail-not-updated "
+         "uncoalesced  "
          "backoff-missing checked-before-unscaling "
          "copy-before-update copy-rounds-toward-zero counter-kept-after-growth "
          "counter-not-reset decode-bias decode-e4m3-infinity decode-infinity "

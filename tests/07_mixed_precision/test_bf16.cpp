@@ -10,7 +10,7 @@
 #include "common/attention/half.hpp"
 #include "common/attention/inputs.hpp"
 #include "tests/support/context.hpp"
-#include "tests/support/kernel_stage.hpp"
+#include "tests/support/forward_properties.hpp"
 
 using namespace workbook;
 using namespace workbook::test;
@@ -135,12 +135,6 @@ Input attention_input(const std::string& kind, const Shape& shape, std::uint64_t
   return given;
 }
 
-AttentionResult expect_forward(const Input& given, int Br = 128, int Bc = 64) {
-  const std::int64_t d = given.problem.shape.d;
-  return expect_attention(given.problem, given.name, {{"Br", Br}, {"Bc", Bc}},
-                          {d <= 64 ? 32 : Bc, 8 * 0.69314718F});  // as chapter 5's lanes own their rows
-}
-
 BackwardResult expect_backward(const std::string& kind, const Shape& shape, std::uint64_t seed,
                                const Options& options = {}) {
   const Input given = attention_input(kind, shape, seed, options);
@@ -221,17 +215,19 @@ TEST_CASE("every bf16 is a float", "[7.2]") {
 }
 
 TEST_CASE("by chance a float goes up as often as it is near to the next bf16", "[7.2]") {
-  // All 65536 values that the low 16 bits of a random number may have, with others above them: then the share that goes
-  // up is exact. `steps`: how many 65536ths of the way up it has gone.
+  // All 65536 values that the low 16 bits of a random number may have: then the share that goes up is exact. The bits
+  // above them have half of the values only, so that they would give another share. `steps`: how many 65536ths of the
+  // way up it has gone.
   std::vector<std::int32_t> random(65536);
   for (std::size_t i = 0; i < random.size(); ++i)
-    random[i] = std::bit_cast<std::int32_t>(std::uint32_t(i) | std::uint32_t(i * 40503u) << 16);
+    random[i] = std::bit_cast<std::int32_t>(std::uint32_t(i) | std::uint32_t(i / 2 + 0x4000) << 16);
   struct Share {
     float x, lower;
-    std::size_t steps, up, down;
+    std::size_t steps, up, down, by_upper_half;
   };
   std::vector<Share> shares;
-  for (const auto& [lower, steps] : {std::pair{1.0f, 0x4000u},
+  for (const auto& [lower, steps] : {std::pair{1.0f, 0x6000u},
+                                     {1.0f, 0x4000u},
                                      {1.0f, 0u},
                                      {-1.5f, 0x8000u},
                                      {0x1.fep0f, 1u},
@@ -246,13 +242,17 @@ TEST_CASE("by chance a float goes up as often as it is near to the next bf16", "
     const auto count = [&](int more) {
       return std::size_t(std::ranges::count(codes, std::uint16_t(upper_half(bits) + more)));
     };
-    shares.push_back({x[0], std::bit_cast<float>(bits), steps, count(1), count(0)});
+    const auto by_upper_half = std::size_t(std::ranges::count_if(
+        random, [&](std::int32_t number) { return steps + (std::uint32_t(number) >> 16) > 0xffff; }));
+    shares.push_back({x[0], std::bit_cast<float>(bits), steps, count(1), count(0), by_upper_half});
   }
   // A mistake has to explain all of them.
   const std::size_t all = random.size();
   const auto each = [&](auto holds) { return std::ranges::all_of(shares, holds); };
   const char *cause = "", *diagnosis = "unknown";
-  if (each([](const Share& s) { return s.up == 0; }))
+  if (each([](const Share& s) { return s.up == s.by_upper_half; }))
+    cause = "the upper half of the random number decides, not the low 16 bits", diagnosis = "random-upper-half";
+  else if (each([](const Share& s) { return s.up == 0; }))
     cause = "the float is cut off, whatever the random number is", diagnosis = "rounds-toward-zero";
   else if (each([=](const Share& s) { return s.up == 0 || s.up == all; }))
     cause = "the float is rounded to the nearest, whatever the random number is", diagnosis = "not-by-chance";
@@ -260,7 +260,7 @@ TEST_CASE("by chance a float goes up as often as it is near to the next bf16", "
     cause = "it goes up as often as it should go down", diagnosis = "chance-upside-down";
   else if (each([=](const Share& s) { return s.up + s.down != all; }))
     cause = "more than the low 16 bits of the random number are added", diagnosis = "random-bits-above";
-  for (const auto& [x, lower, steps, up, down] : shares)
+  for (const auto& [x, lower, steps, up, down, by_upper_half] : shares)
     expect(up == steps && up + down == all,
            fmt::format("{:a} is {} 65536ths of a step above {:a}: of all 65536 random numbers {} took it up, {} down, "
                        "{} elsewhere",
@@ -290,11 +290,12 @@ TEST_CASE("what is infinite or NaN stays so by chance", "[7.2]") {
 TEST_CASE("chapter 5 in bf16 agrees with the oracle", "[7.2]") {
   expect_conversions();
   for (const bool causal : {false, true}) {
-    expect_forward(attention_input("normal", {1, 2, 2, 130, 200, 64}, 1, {.causal = causal}));
-    expect_forward(attention_input("value mean", {1, 1, 1, 100, 300, 32}, 2, {.causal = causal}), 32, 32);
-    expect_forward(attention_input("rising maximum", {1, 1, 1, 70, 150, 128}, 3, {.causal = causal}), 64, 64);
-    expect_forward(attention_input("large logits", {1, 1, 1, 65, 130, 64}, 4, {.causal = causal}), 128, 32);
+    expect_right(attention_input("normal", {1, 2, 2, 130, 200, 64}, 1, {.causal = causal}));
+    expect_right(attention_input("value mean", {1, 1, 1, 100, 300, 32}, 2, {.causal = causal}), {32, 32});
+    expect_right(attention_input("rising maximum", {1, 1, 1, 70, 150, 128}, 3, {.causal = causal}), {64, 64});
+    expect_right(attention_input("large logits", {1, 1, 1, 65, 130, 64}, 4, {.causal = causal}), {128, 32});
   }
+  expect_every_kind_in_this_part();
 }
 
 TEST_CASE("chapter 6 in bf16 agrees with the oracle", "[7.2]") {
@@ -309,7 +310,7 @@ TEST_CASE("chapter 6 in bf16 agrees with the oracle", "[7.2]") {
 TEST_CASE("what overflows fp16 stays finite in bf16", "[7.2]") {
   expect_conversions();
   // fp16 ends at 65504. V and dO go beyond; so do O, dP and dS.
-  expect_forward(attention_input("normal", {1, 1, 1, 70, 100, 64}, 8, {.V_size = 1e6f}));
+  expect_right(attention_input("normal", {1, 1, 1, 70, 100, 64}, 8, {.V_size = 1e6f}));
   expect_backward("normal", {1, 1, 1, 70, 100, 64}, 9, {.dO_size = 1e6f});
   expect_backward("normal", {1, 1, 1, 70, 100, 64}, 10, {.V_size = 1e4f, .dO_size = 1e4f});
 }
@@ -347,12 +348,13 @@ TEST_CASE("bf16's error is about eight times that of fp16", "[whole]") {
                     "less make it 8 times",
                     ratio, kind));
   }
+  expect_every_kind_in_this_part();
 }
 
 TEST_CASE("in bf16 the backward pass follows the forward pass, with its O and LSE", "[whole]") {
   const Input given = attention_input("value mean", {2, 1, 1, 150, 170, 64}, 13, {.causal = true});
   const Problem problem = in_element(given.problem);
-  const AttentionResult forward = expect_forward(given);
+  const AttentionResult forward = expect_right(given);
   Tensor<float> dO({2, 1, 150, 64});
   dO.values = normal_values(dO.values.size(), 14);
   BackwardProblem backward_given = worker::backward_problem(problem, dO, context().element, forward_oracle(problem));

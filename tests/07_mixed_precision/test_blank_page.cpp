@@ -4,7 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "common/attention/element.hpp"
-#include "tests/support/kernel_stage.hpp"
+#include "tests/support/forward_stage.hpp"
 
 using namespace workbook;
 using namespace workbook::test;

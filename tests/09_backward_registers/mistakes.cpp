@@ -304,7 +304,7 @@ const judge::Declared declared(
      .claimed = judge::words("barriers dlse-added dlse-left-out extra-memory future-leaks masked-too-little "
                              "masked-too-much matrix-loads matrix-stores not-repeatable order-dependent products "
                              "shared-traffic swizzle-conflicts tiles-not-skipped tiles-skipped traffic "
-                             "turn-not-waited turn-without-syncwarp turns uncoalesced"),
+                             "turn-not-waited turn-without-fence turn-without-syncwarp turns uncoalesced"),
      .without_mutant = {{judge::one_claim_of_several,
                          judge::words("extra-memory future-leaks masked-too-little not-repeatable order-dependent "
                                       "products shared-traffic traffic")}}});

@@ -28,17 +28,20 @@ struct Sizes {
   Numbers numbers() const { return {{"owned", double(Bc)}, {"passing", double(Br)}, {"warps", double(warps)}}; }
   std::string text() const { return fmt::format("Bc={}, Br={}, {} warps", Bc, Br, warps); }
 };
-Sizes default_sizes(std::int64_t d) {
-  return d == 128 ? Sizes{128, 64, 8} : Sizes{128, 64, 4};
+/// Those that the stage, or its variant, has for d, and room for on this device; the first is what it takes by itself.
+std::vector<Sizes> all_sizes(std::int64_t d, bool in_turns = false) {
+  std::vector<Sizes> all;
+  for (const worker::StageTiles& tiles : stage_of("backward", {{"deterministic", double(in_turns)}}).tiles)
+    if (!tiles.d || *tiles.d == d)
+      all.push_back({tiles.sizes.at("owned"), tiles.sizes.at("passing"), tiles.sizes.at("warps")});
+  return all;
 }
-Sizes small_sizes(std::int64_t d) {
-  return d == 128 ? Sizes{64, 32, 4} : Sizes{32, 32, 1};
+Sizes default_sizes(std::int64_t d, bool in_turns = false) {
+  return all_sizes(d, in_turns).front();
 }
-std::vector<Sizes> all_sizes(std::int64_t d) {
-  if (d == 128) return {{128, 64, 8}, {64, 32, 4}};
-  return {{128, 64, 4}, {32, 32, 1}};
+Sizes small_sizes(std::int64_t d, bool in_turns = false) {
+  return std::ranges::min(all_sizes(d, in_turns), {}, [](const Sizes& sizes) { return sizes.Bc * sizes.Br; });
 }
-constexpr std::int64_t head_dims[] = {32, 64, 128};
 const std::vector<std::string> all_gradients = {"dV", "dK", "dQ"};
 
 /// How the stage is called, beside its sizes.
@@ -58,6 +61,7 @@ Numbers numbers_of(const Sizes& sizes, const Call& how) {
 BackwardResult expect_right(const Input& in, const Sizes& sizes, const std::vector<std::string>& which = all_gradients,
                             const Call& how = {}) {
   const BackwardResult result = backward(in.given, numbers_of(sizes, how));
+  note_kinds(in.kind, in.given.problem);
   expect_gradients(result, in.given, fmt::format("{}, {}{}", in.name, sizes.text(), how.in_turns ? ", by turns" : ""),
                    {sizes.Bc, sizes.Br}, precision(), which);
   return result;
@@ -67,6 +71,13 @@ BackwardResult expect_right(const Input& in, const std::vector<std::string>& whi
 }
 BackwardResult expect_right_small(const Input& in, const std::vector<std::string>& which = all_gradients) {
   return expect_right(in, small_sizes(in.given.problem.shape.d), which);
+}
+
+/// Every kind of input, small, for the part of the stage that one exercise writes.
+void expect_every_kind(const std::vector<std::string>& which = all_gradients, bool in_turns = false) {
+  expect_every_kind_in_this_part([&](const Input& in) {
+    expect_right(in, small_sizes(in.given.problem.shape.d, in_turns), which, {.in_turns = in_turns});
+  });
 }
 
 /// The kernels for bf16 against the oracle.
@@ -118,7 +129,7 @@ Instructions instructions_of(std::int64_t d, const Sizes& s) {
 }
 void expect_instructions() {
   require_counters();
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : fitting_head_dims()) {
     for (const Sizes& sizes : all_sizes(d)) {
       const Instructions expected = instructions_of(d, sizes);
       const Growth growth(d, sizes);
@@ -147,6 +158,7 @@ Input only_queries(Input in, std::int64_t first, std::int64_t count) {
     const std::int64_t query = std::int64_t(at) / s.d % s.Nq;
     if (query < first || query >= first + count) in.given.dO.values[at] /= 64;
   }
+  in.kind.clear();
   in.name += fmt::format(", dO small but for queries {} to {}", first, first + count - 1);
   return in;
 }
@@ -194,6 +206,7 @@ TEST_CASE("the LSE is taken in units of log2", "[9.1]") {
     expect_right_small(input(kind, {1, 2, 2, 70, 100, 64}, 101));
     expect_right_small(input(kind, {1, 1, 1, 33, 40, 32}, 102));
   }
+  expect_every_kind();
 }
 
 TEST_CASE("queries that see nothing have no part in any gradient", "[9.1]") {
@@ -260,7 +273,7 @@ TEST_CASE("the gradient of the LSE is subtracted from D", "[9.1]") {
 
 TEST_CASE("every 16 columns of Q, K, V and dO count", "[9.2]") {
   // All but 16 columns are small in Q, or in dO.
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : fitting_head_dims()) {
     for (std::int64_t first = 0; first < d; first += 16) {
       Input in = input("normal", {1, 1, 1, 32, 64, d}, 120);
       Problem problem = in.given.problem;
@@ -274,6 +287,7 @@ TEST_CASE("every 16 columns of Q, K, V and dO count", "[9.2]") {
         }
       }
       in.given = worker::backward_problem(problem, dO, "float16");
+      in.kind.clear();
       in.name += fmt::format(", Q and dO small but for columns {} to {}", first, first + 15);
       expect_right_small(in, {"dV", "dK"});
     }
@@ -281,10 +295,11 @@ TEST_CASE("every 16 columns of Q, K, V and dO count", "[9.2]") {
 }
 
 TEST_CASE("every key and every query has a score of its own", "[9.2]") {
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : fitting_head_dims()) {
     expect_right_small(input("normal", {1, 1, 1, 70, 100, d}, 125), {"dV", "dK"});
     expect_right(input("late spike", {1, 1, 1, 64, 128, d}, 126), {"dV", "dK"});
   }
+  expect_every_kind({"dV", "dK"});
 }
 
 TEST_CASE("S and dP take no more instructions than they must", "[9.2]") {
@@ -300,11 +315,12 @@ TEST_CASE("P is recomputed from the LSE", "[9.3]") {
     expect_right_small(input(kind, {1, 1, 1, 40, 70, 128}, ++seed));
   }
   expect_right_small(input("normal", {1, 1, 1, 40, 70, 32}, ++seed, {.scale = -0.3f}));
+  expect_every_kind();
 }
 
 TEST_CASE("each query has its own LSE and D", "[9.3]") {
   // The queries' scores differ by far in size, and so do their LSE.
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : fitting_head_dims()) {
     Input in = input("value mean", {1, 1, 1, 64, 64, d}, 140);
     Problem problem = in.given.problem;
     for (std::int64_t i = 0; i < 64; ++i)
@@ -312,6 +328,7 @@ TEST_CASE("each query has its own LSE and D", "[9.3]") {
     Tensor<float> dO({1, 1, 64, d});
     dO.values = normal_values(dO.values.size(), 141);
     in.given = worker::backward_problem(problem, dO, "float16");
+    in.kind.clear();
     in.name += ", Q of query i times (i % 16)/4";
     expect_right_small(in);
   }
@@ -341,6 +358,7 @@ TEST_CASE("causal agrees with the oracle for Nq above, at and below Nk", "[9.4]"
   for (const auto& [Nq, Nk] : {std::pair{200, 200}, {130, 260}, {260, 130}})
     expect_right(input("normal", {1, 1, 1, Nq, Nk, 64}, ++seed, {true}));
   expect_right(input("normal", {1, 1, 1, 150, 180, 128}, ++seed, {true}));
+  expect_every_kind();
 }
 
 TEST_CASE("keys that do not exist have no part in dQ", "[9.4]") {
@@ -393,7 +411,7 @@ TEST_CASE("only row blocks that the diagonal or the end crosses are masked", "[9
 // ---- 9.5 operands ----
 
 TEST_CASE("dV is Pᵀ dO", "[9.5]") {
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : fitting_head_dims()) {
     expect_right_small(input("one hot", {1, 1, 1, 70, 64, d}, 200), {"dV"});
     for (const std::int64_t first : {0, 16, 32, 48})
       expect_right(only_queries(input("normal", {1, 1, 1, 64, 128, d}, 201), first, 16), {"dV"});
@@ -401,7 +419,7 @@ TEST_CASE("dV is Pᵀ dO", "[9.5]") {
 }
 
 TEST_CASE("dK is scale dSᵀ Q", "[9.5]") {
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : fitting_head_dims()) {
     expect_right_small(input("value mean", {1, 1, 1, 70, 64, d}, 205), {"dK"});
     for (const std::int64_t first : {0, 16, 32, 48})
       expect_right(only_queries(input("normal", {1, 1, 1, 64, 128, d}, 206), first, 16), {"dK"});
@@ -411,6 +429,7 @@ TEST_CASE("dK is scale dSᵀ Q", "[9.5]") {
 TEST_CASE("P and dS are rounded once", "[9.5]") {
   expect_right_small(input("normal", {1, 1, 1, 256, 64, 64}, 210));
   expect_right_small(input("value mean", {1, 1, 1, 128, 32, 32}, 211));
+  expect_every_kind({"dV", "dK"});
 }
 
 TEST_CASE("dK and dV take no more instructions than they must", "[9.5]") {
@@ -426,11 +445,12 @@ TEST_CASE("a team of two exchanges P and dS", "[9.6]") {
     expect_right(input("one hot", {1, 1, 1, 70, 100, 128}, 221), sizes, {"dV", "dK"});
   }
   expect_right(input("normal", {1, 1, 1, 64, 128, 64}, 222), {"dQ"});
+  expect_every_kind();
 }
 
 TEST_CASE("dS is stored once, without a bank conflict", "[9.6]") {
   require_counters();
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : fitting_head_dims()) {
     for (const Sizes& sizes : all_sizes(d)) {
       const Growth growth(d, sizes);
       const double must = instructions_of(d, sizes).stmatrix, got = growth.of("shared.matrix_stores");
@@ -451,15 +471,16 @@ TEST_CASE("dS is stored once, without a bank conflict", "[9.6]") {
 // ---- 9.7 dQ ----
 
 TEST_CASE("dQ is scale dS K", "[9.7]") {
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : fitting_head_dims()) {
     for (const Sizes& sizes : all_sizes(d))
       expect_right(input("value mean", {1, 2, 2, 70, 100, d}, 230), sizes, {"dQ"});
     expect_right(input("normal", {1, 1, 1, 130, 128, d}, 231), {"dQ"});
   }
+  expect_every_kind({"dQ"});
 }
 
 TEST_CASE("every key has its part in dQ", "[9.7]") {
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : fitting_head_dims()) {
     for (std::int64_t first = 0; first < 128; first += 32) {
       Input in = input("normal", {1, 1, 1, 32, 128, d}, 235);
       Problem problem = in.given.problem;
@@ -468,6 +489,7 @@ TEST_CASE("every key has its part in dQ", "[9.7]") {
       Tensor<float> dO({1, 1, 32, d});
       dO.values = normal_values(dO.values.size(), 236);
       in.given = worker::backward_problem(problem, dO, "float16");
+      in.kind.clear();
       in.name += fmt::format(", K small but for keys {} to {}", first, first + 31);
       expect_right(in, {"dQ"});
     }
@@ -476,7 +498,7 @@ TEST_CASE("every key has its part in dQ", "[9.7]") {
 
 TEST_CASE("every addition fills a line of 128 bytes", "[9.7]") {
   require_counters();
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : fitting_head_dims()) {
     for (const Sizes& sizes : all_sizes(d)) {
       const std::int64_t Nq = 128, Nk = 256;
       const worker::Reply reply = backward(input("normal", {1, 1, 1, Nq, Nk, d}, 240).given, sizes.numbers()).reply;
@@ -520,8 +542,8 @@ TEST_CASE("each column block ends its turn", "[9.8]") {
   require_counters();
   // The simulator begins blocks in order, with one worker each after the other's end: nobody waits.
   for (const bool causal : {false, true}) {
-    for (const std::int64_t d : head_dims) {
-      const Sizes sizes = d == 128 ? small_sizes(d) : default_sizes(d);
+    for (const std::int64_t d : fitting_head_dims()) {
+      const Sizes sizes = d == 128 ? small_sizes(d, true) : default_sizes(d, true);
       const Shape s{1, 1, 1, 130, 260, d};
       const BackwardResult got = expect_right(input("normal", s, 250, {causal}), sizes, all_gradients, {true, 1});
       const double turns = double(count_blocks(s, causal, sizes).visited * s.H * sizes.warps);
@@ -532,13 +554,14 @@ TEST_CASE("each column block ends its turn", "[9.8]") {
                    "a warp ends its turn more or less often than once", "turns");
     }
   }
+  expect_every_kind(all_gradients, true);
 }
 
 TEST_CASE("no lane adds before its turn or after it", "[9.8]") {
   require_counters();
   // What lane 0 sees and says for its warp has to be true of all lanes.
   const Input in = input("normal", {1, 1, 1, 130, 260, 64}, 255);
-  const Sizes sizes = default_sizes(64);
+  const Sizes sizes = default_sizes(64, true);
   const worker::Reply reply = backward(in.given, numbers_of(sizes, {true, 1})).reply;
   const worker::Reply other = backward(in.given, numbers_of(sizes, {false, 1})).reply;
   const double turns = double(count_blocks(in.given.problem.shape, false, sizes).visited * sizes.warps);
@@ -548,6 +571,20 @@ TEST_CASE("no lane adds before its turn or after it", "[9.8]") {
          "the lanes of a warp do not wait for each other: once before the additions, when the turn has come, and once "
          "after them, before it ends",
          "turn-without-syncwarp");
+  // The simulator's threads see every write at once, so that a fence that is missing spoils no number: it is counted.
+  worker::Call alone("end_turn"), turns_of_two("take_turns");
+  const double at_end = counter(call(alone.output<std::int32_t>("number", 1)), "fences");
+  turns_of_two.number("workers", 2).output<std::int32_t>("got", 32);
+  const double of_waits = counter(call(turns_of_two), "fences") - at_end;
+  expect(
+      at_end >= 1, "a warp ends its turn without any __threadfence()",
+      "the additions of a turn have to come before the number that ends it, for all threads of the GPU: that is what "
+      "__threadfence() says",
+      "turn-without-fence");
+  expect(of_waits >= 2, fmt::format("two warps wait for their turns with {} __threadfence() together", of_waits),
+         "what a warp adds in its turn has to come after the number that it has waited for: that is what "
+         "__threadfence() says",
+         "turn-without-fence");
 }
 
 // ---- 9.9 the loop ----
@@ -559,6 +596,7 @@ TEST_CASE("ragged tails are part of the answer", "[9.9]") {
     expect_right_small(input("normal", {1, 1, 1, Nq, Nk, 32}, ++seed, {true}));
     expect_right(input("normal", {1, 1, 1, Nq, Nk, 128}, ++seed, {true}));
   }
+  expect_every_kind();
 }
 
 TEST_CASE("every row block counts once", "[9.9]") {
@@ -570,7 +608,7 @@ TEST_CASE("every row block counts once", "[9.9]") {
 
 TEST_CASE("one barrier a row block", "[9.9]") {
   require_counters();
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : fitting_head_dims()) {
     for (const Sizes& sizes : all_sizes(d)) {
       const Shape s{1, 2, 2, 100, 140, d};
       const worker::Reply reply = backward(input("normal", s, 280).given, sizes.numbers()).reply;
@@ -589,9 +627,10 @@ TEST_CASE("one barrier a row block", "[9.9]") {
 }
 
 TEST_CASE("the places do not race, whatever the order of the lanes", "[9.9]") {
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : fitting_head_dims()) {
     for (const int lane_seed : {0, 1}) {
       Input in = input("normal", {1, 1, 1, 130, 140, d}, 285);
+      in.kind.clear();
       in.name += fmt::format(", lanes in the order of seed {}", lane_seed);
       expect_right(in, default_sizes(d), all_gradients, {.lane_seed = lane_seed});
     }
@@ -600,7 +639,7 @@ TEST_CASE("the places do not race, whatever the order of the lanes", "[9.9]") {
 
 TEST_CASE("tiles are copied 16 bytes a thread, without a load", "[9.9]") {
   require_counters();
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : fitting_head_dims()) {
     const Shape s{1, 1, 1, 192, 256, d};
     const Sizes sizes = default_sizes(d);
     const worker::Reply reply = backward(input("normal", s, 290).given, sizes.numbers()).reply;
@@ -628,11 +667,12 @@ TEST_CASE("the gradients agree with the oracle", "[whole]") {
     expect_right_small(input(kind.name, {1, 1, 1, 40, 90, 128}, seed + 1, {seed % 4 < 2}));
     expect_right_small(input(kind.name, {2, 1, 1, 90, 64, 32}, seed + 2, {seed % 2 == 1}));
   }
+  expect_every_kind();
 }
 
 TEST_CASE("bf16 agrees with the oracle", "[whole]") {
   for (const bool causal : {false, true}) {
-    for (const std::int64_t d : head_dims) expect_bf16("normal", {1, 2, 2, 70, 133, d}, 330, causal);
+    for (const std::int64_t d : fitting_head_dims()) expect_bf16("normal", {1, 2, 2, 70, 133, d}, 330, causal);
     expect_bf16("large logits", {1, 1, 1, 133, 70, 64}, 331, causal);
   }
 }
@@ -648,7 +688,7 @@ TEST_CASE("any two lengths agree with the oracle", "[whole]") {
 }
 
 TEST_CASE("the gradients do not depend on how the work is divided", "[whole]") {
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : fitting_head_dims()) {
     for (const Sizes& sizes : all_sizes(d)) {
       expect_right(input("normal", {1, 2, 2, 100, 140, d}, 350), sizes);
       expect_right(input("value mean", {1, 1, 1, 140, 100, d}, 351, {true}), sizes);
@@ -680,8 +720,8 @@ TEST_CASE("future queries and keys have zero influence", "[whole]") {
 
 TEST_CASE("by turns the gradients agree with the oracle", "[whole]") {
   for (const bool causal : {false, true}) {
-    for (const std::int64_t d : head_dims) {
-      const Sizes sizes = d == 128 ? small_sizes(d) : default_sizes(d);
+    for (const std::int64_t d : fitting_head_dims()) {
+      const Sizes sizes = d == 128 ? small_sizes(d, true) : default_sizes(d, true);
       const std::int64_t heads = d == 32 ? 5 : 1;  // four heads' column blocks take their tickets together
       expect_right(input("normal", {1, heads, heads, 70, 150, d}, 360, {causal}), sizes, all_gradients, {true});
       if (causal) expect_right(input("normal", {1, 1, 1, 150, 70, d}, 361, {causal}), sizes, all_gradients, {true});
@@ -690,7 +730,7 @@ TEST_CASE("by turns the gradients agree with the oracle", "[whole]") {
 }
 
 TEST_CASE("200 runs by turns are equal to the last bit", "[whole]") {
-  const Sizes sizes = default_sizes(32);
+  const Sizes sizes = default_sizes(32, true);
   const Input in = input("normal", {1, 1, 1, 3, 260, 32}, 365);
   const BackwardResult first = backward(in.given, numbers_of(sizes, {true}));
   expect_written(first.dQ.values[0], "dQ");
@@ -724,7 +764,7 @@ TEST_CASE("five products, and each operand is loaded for 32 rows", "[whole]") {
 
 TEST_CASE("shared memory holds no P where a warp is a team", "[whole]") {
   require_counters();
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : fitting_head_dims()) {
     for (const Sizes& sizes : all_sizes(d)) {
       const std::string where = fmt::format("d={}, {}", d, sizes.text());
       const Growth growth(d, sizes);
@@ -740,7 +780,7 @@ TEST_CASE("shared memory holds no P where a warp is a team", "[whole]") {
 
 TEST_CASE("no bank conflict", "[whole]") {
   require_counters();
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : fitting_head_dims()) {
     for (const Sizes& sizes : all_sizes(d)) {
       const Growth growth(d, sizes);
       for (const char* way : {"load", "store"}) {
@@ -786,7 +826,7 @@ TEST_CASE("each tensor is moved as often as it must be", "[whole]") {
 TEST_CASE("every size of shared memory has its tiles", "[whole]") {
   // What a block may have on consumer GPUs, on an A100 and on an H100.
   for (const int limit : {99, 163, 227}) {
-    for (const std::int64_t d : head_dims) {
+    for (const std::int64_t d : fitting_head_dims()) {
       const Input in = input("normal", {1, 1, 1, 70, 90, d}, 385);
       for (const bool in_turns : {false, true}) {
         Numbers numbers{{"shared_limit", limit * 1024}};

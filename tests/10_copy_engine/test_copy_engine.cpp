@@ -7,56 +7,16 @@
 #include <limits>
 
 #include "common/attention/element.hpp"
-#include "tests/support/context.hpp"
-#include "tests/support/kernel_stage.hpp"
-#include "tests/support/ragged.hpp"
+#include "tests/support/forward_properties.hpp"
 
 using namespace workbook;
 using namespace workbook::test;
 
 namespace {
 
-constexpr std::int64_t head_dims[] = {32, 64, 128};
-const std::string bf16 = "bfloat16";  // the chapter's second stage; its first is for fp16
+/// A warp has 32 queries, and there is one warp more, the producer. These are built for every d.
+const Tiles small{32, 32, 1};
 
-/// Sizes of the tiles; a warp has 32 queries, and there is one warp more, the producer.
-struct Tiles {
-  int Br = 32, Bc = 32;
-
-  int warps() const { return Br / 32; }
-  Numbers numbers() const { return {{"Br", Br}, {"Bc", Bc}, {"warps", warps()}}; }
-  std::string text() const { return fmt::format("Br={}, Bc={}, {} consumers", Br, Bc, warps()); }
-};
-constexpr Tiles small{};
-Tiles large(std::int64_t d) {
-  return {224, d == 128 ? 32 : 64};
-}
-
-/// A row takes Bc keys at a time, and m lags behind by at most 8 in units of log2.
-judge::LaneRows lane_rows(const Tiles& tiles) {
-  return {tiles.Bc, 8 * judge::ln_2};
-}
-
-AttentionResult expect_right(const Input& given, const Tiles& tiles = small, const std::string& element = "",
-                             int lane_seed = 0) {
-  Numbers numbers = tiles.numbers();
-  std::string name = fmt::format("{}, {}", given.name, tiles.text());
-  if (lane_seed != 0) {
-    numbers["lane_seed"] = lane_seed;
-    name += fmt::format(", threads and copies in the order of seed {}", lane_seed);
-  }
-  return expect_attention(given.problem, name, numbers, lane_rows(tiles), element);
-}
-
-std::int64_t tiles_of(std::int64_t rows, std::int64_t tile) {
-  return (rows + tile - 1) / tile;
-}
-/// How many tiles of keys the queries of tile `t` see.
-std::int64_t tiles_seen(const Problem& problem, const Tiles& tiles, std::int64_t t) {
-  const Shape& s = problem.shape;
-  const std::int64_t last_query = std::min((t + 1) * tiles.Br, s.Nq) - 1;
-  return tiles_of(visible_keys(last_query, s.Nq, s.Nk, problem.causal()), tiles.Bc);
-}
 /// The thread blocks of a call, and the tiles of keys that all of them see together.
 struct Work {
   std::int64_t blocks = 0, tiles = 0;
@@ -69,12 +29,6 @@ Work work_of(const Problem& problem, const Tiles& tiles) {
     work.tiles += s.B * s.H * tiles_seen(problem, tiles, t);
   }
   return work;
-}
-
-std::string text(const Problem& problem, const Tiles& tiles) {
-  const Shape& s = problem.shape;
-  return fmt::format("Nq={}, Nk={}, d={}, causal={}, {}", s.Nq, s.Nk, s.d, problem.causal() ? "yes" : "no",
-                     tiles.text());
 }
 
 /// Ends the test as failed unless got is wanted, element for element. `others`: known ways to get it wrong.
@@ -277,11 +231,12 @@ TEST_CASE("one copy brings a tile, and the barrier expects its bytes", "[10.2]")
 
 TEST_CASE("every chunk is found where the copy engine has put it", "[10.3]") {
   for (const OneTile& one : one_tiles) expect_tile(one);
+  expect_every_kind_in_this_part();
 }
 
 TEST_CASE("ldmatrix and stmatrix meet no bank conflict", "[10.3]") {
   require_counters();
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : head_dims()) {
     const worker::Reply reply = attention(input("normal", {1, 1, 1, 32, 96, d}, 30).problem, small.numbers()).reply;
     for (const char* way : {"load", "store"}) {
       const double wavefronts = counter(reply, fmt::format("shared.{}_wavefronts", way)),
@@ -318,11 +273,12 @@ TEST_CASE("one arrival and one wait fill a stage, one arrival of each warp leave
 // ---- 10.5 the block's barriers ----
 
 TEST_CASE("every phase ends, and none too early", "[10.5]") {
-  for (const std::int64_t d : head_dims) {
-    const Tiles tiles = large(d);
+  for (const std::int64_t d : head_dims()) {
+    const Tiles tiles = usual_tiles(d);
     expect_right(input("normal", {1, 1, 1, 40, 5 * tiles.Bc, d}, 50), tiles);
   }
-  expect_right(input("normal", {1, 1, 1, 32, 200, 64}, 51));
+  expect_right(input("normal", {1, 1, 1, 32, 200, 64}, 51), small);
+  expect_every_kind_in_this_part();
 }
 
 TEST_CASE("all meet once, when the barriers have been made", "[10.5]") {
@@ -357,45 +313,42 @@ TEST_CASE("each tile is brought once, up to the last that a block sees", "[10.6]
 }
 
 TEST_CASE("K and V come in the order in which they are used", "[10.6]") {
-  for (const std::int64_t d : head_dims) {
-    expect_right(input("one hot", {1, 1, 1, 32, 150, d}, 61));
-    expect_right(input("value mean", {1, 1, 1, 32, 150, d}, 62));
+  for (const std::int64_t d : head_dims()) {
+    expect_right(input("one hot", {1, 1, 1, 32, 150, d}, 61), small);
+    expect_right(input("value mean", {1, 1, 1, 32, 150, d}, 62), small);
   }
+  expect_every_kind_in_this_part();
 }
 
 TEST_CASE("each warp gets its own rows of Q, each head its own tensors", "[10.6]") {
-  expect_right(input("value mean", {1, 1, 1, 230, 64, 64}, 63), large(64));
-  expect_right(input("value mean", {1, 1, 1, 100, 40, 128}, 64), large(128));
-  expect_right(input("value mean", {2, 2, 2, 70, 33, 32}, 65));
+  expect_right(input("value mean", {1, 1, 1, 230, 64, 64}, 63), Tiles{});
+  expect_right(input("value mean", {1, 1, 1, 100, 40, 128}, 64), Tiles{});
+  expect_right(input("value mean", {2, 2, 2, 70, 33, 32}, 65), small);
 }
 
 // ---- 10.7 the consumers ----
 
 TEST_CASE("ragged tails are part of the answer", "[10.7]") {
-  for (const auto& [Nq, Nk] : {std::pair{1, 1}, {33, 1}, {31, 97}, {70, 133}}) {
-    expect_right(input("late spike", {1, 2, 2, Nq, Nk, 64}, 70));
-    expect_right(input("late spike", {1, 1, 1, Nq, Nk, 32}, 71, true));
-    expect_right(input("late spike", {1, 1, 1, Nq, Nk, 128}, 72, true));
-  }
+  expect_ragged_tails();
+  expect_every_kind_in_this_part();
 }
 
 TEST_CASE("the stages do not race, whatever the order of threads and copies", "[10.7]") {
-  for (const std::int64_t d : head_dims)
+  for (const std::int64_t d : head_dims())
     for (const int lane_seed : {0, 1, 2, 3})
       expect_right(input("rising maximum", {1, 1, 1, 40, 150, d}, 73), small, "", lane_seed);
   // Seven consumers, which leave a stage in any order.
-  for (const int lane_seed : {4, 5})
-    expect_right(input("normal", {1, 1, 1, 224, 330, 64}, 74), large(64), "", lane_seed);
+  for (const int lane_seed : {4, 5}) expect_right(input("normal", {1, 1, 1, 224, 330, 64}, 74), Tiles{}, "", lane_seed);
 }
 
 TEST_CASE("two waits a tile, and one arrival of each warp for each", "[10.7]") {
   require_counters();
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : head_dims()) {
     const Problem problem = input("normal", {1, 1, 1, 70, 170, d}, 75, true).problem;
-    for (const Tiles& tiles : {small, large(d)}) {
+    for (const Tiles& tiles : {small, usual_tiles(d)}) {
       const worker::Reply reply = attention(problem, tiles.numbers()).reply;
       const auto [blocks, seen] = work_of(problem, tiles);
-      const std::int64_t warps = tiles.warps();
+      const std::int64_t warps = tiles.warps;
       expect_count(
           reply, "mbarrier_waits", double(2 * seen + blocks * warps * 32 + 2 * seen * warps * 32),
           "the producer once a tile; each consumer's lane for Q, and for K and V of each tile, " + text(problem, tiles),
@@ -409,7 +362,7 @@ TEST_CASE("two waits a tile, and one arrival of each warp for each", "[10.7]") {
 
 TEST_CASE("Q, K and V are loaded once for 32 rows", "[10.7]") {
   require_counters();
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : head_dims()) {
     const Problem problem = input("normal", {1, 1, 1, 32, 96, d}, 76).problem;
     const double KV = 2 * (96.0 / 16) * (double(d) / 16), Q = 2 * (double(d) / 16) * (d <= 64 ? 1 : 3);
     expect_count(attention(problem, small.numbers()).reply, "shared.matrix_loads", KV + Q,
@@ -422,12 +375,13 @@ TEST_CASE("Q, K and V are loaded once for 32 rows", "[10.7]") {
 
 TEST_CASE("every element of O is written once, and nothing else", "[10.8]") {
   for (const auto& [Nq, Nk] : {std::pair{1, 3}, {63, 33}, {33, 65}})
-    for (const std::int64_t d : head_dims) expect_right(input("value mean", {1, 2, 2, Nq, Nk, d}, 80));
-  expect_right(input("value mean", {1, 2, 2, 240, 33, 64}, 81), large(64));
+    for (const std::int64_t d : head_dims()) expect_right(input("value mean", {1, 2, 2, Nq, Nk, d}, 80), small);
+  expect_right(input("value mean", {1, 2, 2, 240, 33, 64}, 81), Tiles{});
+  expect_every_kind_in_this_part();
 }
 
 TEST_CASE("O follows Q in its place, whatever the order of threads and copies", "[10.8]") {
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : head_dims()) {
     for (const int lane_seed : {0, 1, 2, 3}) {
       expect_right(input("normal", {1, 1, 1, 40, 33, d}, 82), small, "", lane_seed);
       // Queries that see no key: between Q's coming and O's going there is nothing.
@@ -438,7 +392,7 @@ TEST_CASE("O follows Q in its place, whatever the order of threads and copies", 
 
 TEST_CASE("O leaves by one copy a warp", "[10.8]") {
   require_counters();
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : head_dims()) {
     const Problem problem = input("normal", {1, 2, 2, 70, 40, d}, 83).problem;
     const worker::Reply reply = attention(problem, small.numbers()).reply;
     const Work work = work_of(problem, small);
@@ -456,33 +410,16 @@ TEST_CASE("O leaves by one copy a warp", "[10.8]") {
 // ---- The whole chapter ----
 
 TEST_CASE("the copy engine's kernel agrees with the oracle", "[whole]") {
-  std::uint64_t seed = 100;
-  for (const InputKind& kind : input_kinds()) {
-    for (const bool causal : {false, true}) {
-      expect_right(input(kind.name, {1, 1, 1, 40, 90, 64}, ++seed, causal));
-      expect_right(input(kind.name, {1, 1, 1, 40, 70, causal ? 128 : 32}, ++seed, causal));
-    }
-  }
-  for (const std::int64_t d : head_dims) expect_right(input("normal", {1, 2, 2, 250, 133, d}, 141, true), large(d));
+  expect_every_kind();
+  for (const std::int64_t d : head_dims()) expect_right(input("normal", {1, 2, 2, 250, 133, d}, 141, true));
 }
 
 TEST_CASE("bf16 agrees with the oracle", "[whole]") {
-  for (const bool causal : {false, true}) {
-    for (const std::int64_t d : head_dims) {
-      expect_right(input("rising maximum", {1, 2, 2, 70, 133, d}, 131, causal), small, bf16);
-      expect_right(input("normal", {1, 1, 1, 40, 100, d}, 132, causal), large(d), bf16);
-    }
-  }
+  expect_element("bfloat16");
 }
 
 TEST_CASE("any two lengths agree with the oracle", "[whole]") {
-  // Some of them: tests/cuda/test_any_lengths.cpp has them all.
-  const std::int64_t most = context().backend == Backend::cuda ? kAnyProduct : 65 * 1023 * 64;
-  for_ragged(17, most, [](const Shape& shape, bool causal, std::uint64_t number) {
-    const Input given = input("normal", shape, 140 + number, causal);
-    const std::uint64_t pair = number / 6;
-    expect_right(given, pair % 4 != 0 ? small : large(shape.d), pair % 2 == 0 ? bf16 : "");
-  });
+  expect_any_two_lengths();
 }
 
 TEST_CASE("the warm-ups give one answer in every order", "[whole]") {
@@ -494,64 +431,34 @@ TEST_CASE("the warm-ups give one answer in every order", "[whole]") {
 }
 
 TEST_CASE("rows without keys give zero and -inf, never NaN", "[whole]") {
-  for (const auto& [Nq, Nk] : {std::pair{100, 30}, {40, 39}}) {
-    for (const std::int64_t d : head_dims) {
-      const AttentionResult result = expect_right(input("value mean", {1, 1, 1, Nq, Nk, d}, 142, true));
-      for (std::int64_t i = 0; i < Nq - Nk; ++i) {
-        expect(result.lse(0, 0, i, 0) == -std::numeric_limits<float>::infinity() && result.O(0, 0, i, 0) == 0,
-               fmt::format("query {} sees no key, and has O = {} and LSE = {}: they must be 0 and -inf", i,
-                           result.O(0, 0, i, 0), result.lse(0, 0, i, 0)),
-               "", "row-without-keys");
-      }
-    }
-  }
+  expect_rows_without_keys();
 }
 
 TEST_CASE("a scale of any sign", "[whole]") {
-  for (const float scale : {0.3f, 0.0f, -0.3f}) {
-    Input scaled = input("normal", {1, 1, 1, 40, 70, 64}, 143);
-    scaled.problem.scale = scale;
-    scaled.name += fmt::format(", scale {}", scale);
-    expect_right(scaled);
-  }
+  expect_any_scale();
 }
 
 TEST_CASE("what lies behind the last key never reaches O", "[whole]") {
-  for (const auto& [Nq, Nk] : {std::pair{5, 40}, {40, 5}})
-    expect_nothing_from_behind(input("value mean", {1, 1, 1, Nq, Nk, 64}, 144).problem, small.numbers(), 64);
+  expect_nothing_from_behind();
 }
 
 TEST_CASE("future positions have zero influence", "[whole]") {
-  for (const std::int64_t d : head_dims)
-    for (const std::int64_t query : {0, 37})
-      expect_no_influence_from_the_future(input("value mean", {1, 1, 1, 60, 90, d}, 145, true).problem, query,
-                                          small.numbers());
+  expect_no_future();
 }
 
 TEST_CASE("the number of workers and the order of threads and copies change nothing", "[whole]") {
-  const Tiles tiles = large(64);
-  expect_order_changes_nothing(input("rising maximum", {1, 3, 3, 70, 100, 64}, 146, true).problem, tiles.numbers());
+  expect_order_changes_nothing();
 }
 
 TEST_CASE("50 orders of threads and copies give one answer", "[whole]") {
-  const Problem problem = input("rising maximum", {1, 1, 1, 64, 170, 32}, 147).problem;
-  Numbers numbers = small.numbers();
-  const AttentionResult first = attention(problem, numbers);
-  expect_written(first.O.values[0], "O");
-  for (int lane_seed = 1; lane_seed <= 50; ++lane_seed) {
-    numbers["lane_seed"] = lane_seed;
-    const AttentionResult again = attention(problem, numbers);
-    expect(again.O.values == first.O.values && again.lse.values == first.lse.values,
-           fmt::format("O or the LSE in the order of seed {} is not that of the first run", lane_seed),
-           "something is read before it is written, or while it is", "order-dependent");
-  }
+  expect_repeatable(50, /*in_other_orders=*/true);
 }
 
 TEST_CASE("no thread copies anything by itself", "[whole]") {
   require_counters();
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : head_dims()) {
     const Problem problem = input("normal", {1, 1, 1, 240, 150, d}, 148).problem;
-    const Tiles tiles = large(d);
+    const Tiles tiles = usual_tiles(d);
     const worker::Reply reply = attention(problem, tiles.numbers()).reply;
     const auto [blocks, seen] = work_of(problem, tiles);
     const auto expect_of = [&](const char* name, double expected, const char* why) {
@@ -563,21 +470,14 @@ TEST_CASE("no thread copies anything by itself", "[whole]") {
     expect_of("global.store_bytes", 240 * 4, "the LSE alone is stored by lanes");
     expect_of("shared.load_instructions", 0, "shared memory is read by ldmatrix alone");
     expect_of("shared.store_instructions", 0, "shared memory is written by stmatrix alone");
-    expect_of("bulk_loads", double(blocks * tiles.warps() + 2 * seen), "one copy a tile");
+    expect_of("bulk_loads", double(blocks * tiles.warps + 2 * seen), "one copy a tile");
   }
 }
 
 TEST_CASE("a block fits 99 KB of shared memory", "[whole]") {
-  // What a block may have on consumer GPUs, and on an H100.
-  for (const int limit : {99, 227}) {
-    for (const std::int64_t d : head_dims) {
-      const Problem problem = in_element(input("normal", {1, 1, 1, 40, 90, d}, 149).problem);
-      expect_attention(problem, fmt::format("normal, seed 149, {} KB of shared memory", limit),
-                       {{"shared_limit", limit * 1024}});
-    }
-  }
+  expect_tiles_for_every_size();
 }
 
 TEST_CASE("extra memory does not grow with N", "[whole]") {
-  expect_no_extra_memory(150, true, "S or P");
+  expect_no_extra_memory();
 }

@@ -7,79 +7,27 @@
 #include <limits>
 
 #include "common/attention/element.hpp"
-#include "tests/support/context.hpp"
-#include "tests/support/kernel_stage.hpp"
-#include "tests/support/ragged.hpp"
+#include "tests/support/forward_properties.hpp"
 
 using namespace workbook;
 using namespace workbook::test;
 
 namespace {
 
-/// Sizes of the tiles; a consumer, four warps, has 64 queries, and four more warps are the producer's.
-struct Tiles {
-  int Br, Bc;
-  int step = 5;  ///< to the chapter's kernel (wgmma.hpp)
-
-  int consumers() const { return Br / 64; }
-  Numbers numbers() const {
-    Numbers all{{"Br", Br}, {"Bc", Bc}, {"warps", 4 + 4 * consumers()}};
-    if (step < 5) all["step"] = step;
-    return all;
-  }
-  std::string text() const { return fmt::format("Br={}, Bc={}, step {}", Br, Bc, step); }
-};
-/// The chapter's own for d; the small ones are built for both.
+// A consumer, four warps, has 64 queries, and four more warps are the producer's.
+std::int64_t consumers(const Tiles& tiles) {
+  return tiles.Br / 64;
+}
+/// Built for both d.
+const Tiles small{128, 64, 12};
+/// The chapter's own for d, with the kernel of a step to the chapter's (wgmma.hpp).
 Tiles own(std::int64_t d, int step = 5) {
-  return {192, d == 64 ? 128 : 80, step};
-}
-constexpr Tiles small{128, 64};
-constexpr std::int64_t head_dims[] = {64, 128};
-
-/// A row takes Bc keys at a time; with the last step, m lags behind by at most 8 in units of log2.
-judge::LaneRows lane_rows(const Tiles& tiles) {
-  return {tiles.Bc, tiles.step == 5 ? 8 * judge::ln_2 : 0, true};
-}
-
-AttentionResult expect_right(const Input& given, const Tiles& tiles = small, const std::string& element = "") {
-  return expect_attention(given.problem, fmt::format("{}, {}", given.name, tiles.text()), tiles.numbers(),
-                          lane_rows(tiles), element);
-}
-/// The same with the simulator's lanes and warps, and all that is asynchronous, in the order of this seed.
-AttentionResult expect_right_in_order(const Input& given, const Tiles& tiles, int lane_seed) {
-  Numbers numbers = tiles.numbers();
-  numbers["lane_seed"] = lane_seed;
-  return expect_attention(given.problem, fmt::format("{}, {}, lane seed {}", given.name, tiles.text(), lane_seed),
-                          numbers, lane_rows(tiles));
-}
-
-const std::string bf16 = "bfloat16";  // the chapter's second stage; its first is for fp16
-
-/// The LSE alone, against the oracle.
-void expect_lse(const Input& given, const Tiles& tiles = small) {
-  expect_lse(given, tiles.numbers(), {tiles.Br, tiles.Bc, 0, lane_rows(tiles)});
-}
-
-std::int64_t tiles_of(std::int64_t rows, std::int64_t tile) {
-  return (rows + tile - 1) / tile;
-}
-/// How many tiles of keys the queries of tile `t` take: those that they see, and at least one.
-std::int64_t tiles_taken(const Problem& problem, const Tiles& tiles, std::int64_t t) {
-  const Shape& s = problem.shape;
-  const std::int64_t last_query = std::min((t + 1) * tiles.Br, s.Nq) - 1;
-  return std::max<std::int64_t>(1, tiles_of(visible_keys(last_query, s.Nq, s.Nk, problem.causal()), tiles.Bc));
-}
-/// The sum over the query tiles of all heads.
-template <class Count>
-double over_query_tiles(const Shape& s, const Tiles& tiles, const Count& count) {
-  std::int64_t sum = 0;
-  for (std::int64_t t = 0; t < tiles_of(s.Nq, tiles.Br); ++t) sum += count(t);
-  return double(s.B * s.H * sum);
+  return usual_tiles(d, step == 5 ? Numbers{} : Numbers{{"step", double(step)}});
 }
 
 /// wgmma, one a warp, that one query tile costs with `key_tiles` tiles of keys: S and O of each.
 double products(std::int64_t d, const Tiles& tiles, std::int64_t key_tiles) {
-  return double(4 * tiles.consumers() * key_tiles * (d / 16 + tiles.Bc / 16));
+  return double(4 * consumers(tiles) * key_tiles * (d / 16 + tiles.Bc / 16));
 }
 void expect_wgmma(std::int64_t d, const Tiles& tiles, const char* which) {
   const Problem problem = input("normal", {1, 1, 1, tiles.Br, 3 * tiles.Bc, d}, 7).problem;
@@ -98,14 +46,14 @@ void expect_wgmma(std::int64_t d, const Tiles& tiles, const char* which) {
 void expect_waits(const Tiles& tiles, std::int64_t d) {
   const Problem problem = input("normal", {1, 1, 1, 100, 3 * tiles.Bc, d}, 8).problem;
   const worker::Reply reply = attention(problem, tiles.numbers()).reply;
-  const double key_tiles = 3, threads = 128.0 * tiles.consumers();
+  const double key_tiles = 3, threads = 128.0 * consumers(tiles);
   expect_count(reply, "mbarrier_waits", threads * (1 + 2 * key_tiles) + 2 * key_tiles,
                fmt::format("each thread of a consumer waits for Q once, for K and V once a tile; the producer for each "
                            "place; d={}, {}",
                            d, tiles.text()),
                "some tile is waited for twice, or not at all", "waits");
   // The producer arrives for Q, K and V; one lane of each warp leaves K and V of each tile, where that is of use.
-  const double most = 1 + 2 * key_tiles + 2 * key_tiles * 4 * tiles.consumers();
+  const double most = 1 + 2 * key_tiles + 2 * key_tiles * 4 * consumers(tiles);
   const double arrivals = counter(reply, "mbarrier_arrivals");
   expect(arrivals <= most,
          fmt::format("threads arrive {} times at the barriers of one block, at most {} are of use: d={}, {}", arrivals,
@@ -117,7 +65,7 @@ void expect_waits(const Tiles& tiles, std::int64_t d) {
 void expect_partial_waits(const Tiles& tiles, std::int64_t d) {
   const Problem problem = input("normal", {1, 1, 1, 100, 3 * tiles.Bc, d}, 8).problem;
   const worker::Reply reply = attention(problem, tiles.numbers()).reply;
-  const double waits = counter(reply, "wgmma_partial_waits"), expected = 4.0 * tiles.consumers() * (3 - 1);
+  const double waits = counter(reply, "wgmma_partial_waits"), expected = 4.0 * consumers(tiles) * (3 - 1);
   expect(
       waits == expected,
       fmt::format("warps wait {} times for one product and leave a newer one under way; expected {}: each warp for S "
@@ -219,32 +167,33 @@ TEST_CASE("each thread's elements of D lie where the manual says", "[11.1]") {
 }
 
 TEST_CASE("four warps multiply the columns that they are told", "[11.1]") {
-  for (const std::int64_t d : head_dims) expect_product(false, d);
+  for (const std::int64_t d : head_dims()) expect_product(false, d);
 }
 
 TEST_CASE("four warps multiply the rows that they are told", "[11.1]") {
-  for (const std::int64_t d : head_dims) expect_product(true, d);
+  for (const std::int64_t d : head_dims()) expect_product(true, d);
 }
 
 // ---- 11.2 the barriers and the producer ----
 
 TEST_CASE("every tile of Q, K and V arrives", "[11.2]") {
-  for (const std::int64_t d : head_dims) expect_right(input("normal", {1, 2, 2, 140, 200, d}, 10));
+  for (const std::int64_t d : head_dims()) expect_right(input("normal", {1, 2, 2, 140, 200, d}, 10), small);
   expect_right(input("one hot", {1, 1, 1, 70, 300, 64}, 11), own(64));
-  expect_right(input("late spike", {1, 1, 1, 70, 200, 64}, 12, true));
+  expect_right(input("late spike", {1, 1, 1, 70, 200, 64}, 12, true), small);
+  expect_every_kind_in_this_part();
 }
 
 TEST_CASE("a stage is filled again when all have left it", "[11.2]") {
   // Five tiles in two places each. The simulator reports what is overwritten too early, in whatever order.
   for (const int lane_seed : {0, 1, 2}) {
-    expect_right_in_order(input("normal", {1, 1, 1, 128, 300, 64}, 13), small, lane_seed);
-    expect_right_in_order(input("normal", {1, 1, 1, 40, 300, 64}, 14), own(64, 1), lane_seed);
+    expect_right(input("normal", {1, 1, 1, 128, 300, 64}, 13), small, "", lane_seed);
+    expect_right(input("normal", {1, 1, 1, 40, 300, 64}, 14), own(64, 1), "", lane_seed);
   }
 }
 
 TEST_CASE("the copy engine brings each tile once", "[11.2]") {
   require_counters();
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : head_dims()) {
     for (const Tiles& tiles : {small, own(d, 1)}) {
       const std::int64_t key_tiles = 3, row = d * 2;
       const Problem problem = input("normal", {1, 1, 1, tiles.Br, key_tiles * tiles.Bc, d}, 15).problem;
@@ -258,7 +207,7 @@ TEST_CASE("the copy engine brings each tile once", "[11.2]") {
       expect_bytes("K", key_tiles * tiles.Bc);
       expect_bytes("V", key_tiles * tiles.Bc);
       expect_count(
-          reply, "bulk_loads", double(tiles.consumers() + 2 * key_tiles),
+          reply, "bulk_loads", double(consumers(tiles) + 2 * key_tiles),
           fmt::format("copies: one for each consumer's Q, one for each tile of K and V, d={}, {}", d, tiles.text()),
           "a tile is copied in parts, or more than once", "traffic");
     }
@@ -268,95 +217,68 @@ TEST_CASE("the copy engine brings each tile once", "[11.2]") {
 // ---- 11.3 start_QK ----
 
 TEST_CASE("every 16 columns of Q and K count", "[11.3]") {
-  // Q and K are zero but for 16 columns: the scores are those of these columns alone.
-  for (const std::int64_t d : head_dims) {
-    for (std::int64_t first = 0; first < d; first += 16) {
-      expect_right(with_columns(input("normal", {1, 1, 1, 32, 64, d}, 20), first, 16));
-    }
-  }
+  expect_every_column();
 }
 
 TEST_CASE("every key has a score of its own", "[11.3]") {
-  expect_right(input("one hot", {1, 1, 1, 64, 192, 64}, 21));
+  expect_right(input("one hot", {1, 1, 1, 64, 192, 64}, 21), small);
   expect_right(input("normal", {1, 1, 1, 70, 133, 128}, 22), own(128));
+  expect_every_kind_in_this_part();
 }
 
 TEST_CASE("S takes one wgmma for each 16 columns", "[11.3]") {
   require_counters();
-  for (const std::int64_t d : head_dims) expect_wgmma(d, small, "S");
+  for (const std::int64_t d : head_dims()) expect_wgmma(d, small, "S");
 }
 
 // ---- 11.4 P and O += P V ----
 
 TEST_CASE("P reaches the keys that it belongs to", "[11.4]") {
   // One key of 16 has all the weight: V of another is not near.
-  expect_right(input("one hot", {1, 1, 1, 40, 140, 64}, 30));
-  expect_right(input("late spike", {1, 1, 1, 40, 100, 128}, 31));
+  expect_right(input("one hot", {1, 1, 1, 40, 140, 64}, 30), small);
+  expect_right(input("late spike", {1, 1, 1, 40, 100, 128}, 31), small);
 }
 
 TEST_CASE("every key's value reaches O", "[11.4]") {
-  // V is small but for 16 keys.
-  for (const std::int64_t d : head_dims) {
-    for (std::int64_t first = 0; first < 64; first += 16) {
-      Input some = input("normal", {1, 1, 1, 64, 64, d}, 32);
-      for (std::int64_t j = 0; j < 64; ++j) {
-        for (std::int64_t c = 0; c < d; ++c) {
-          float& value = some.problem.V(0, 0, j, c);
-          value = j >= first && j < first + 16 ? value + 8 : value / 8;
-        }
-      }
-      some.name += fmt::format(", V small but for keys {} to {}", first, first + 15);
-      expect_right(some);
-    }
-  }
+  expect_every_value();
+  expect_every_kind_in_this_part();
 }
 
 TEST_CASE("probabilities keep their precision", "[11.4]") {
-  expect_right(input("normal", {1, 1, 1, 64, 512, 64}, 33));
-  expect_right(input("value mean", {1, 1, 1, 64, 300, 128}, 34));
+  expect_right(input("normal", {1, 1, 1, 64, 512, 64}, 33), small);
+  expect_right(input("value mean", {1, 1, 1, 64, 300, 128}, 34), small);
 }
 
 TEST_CASE("O takes one wgmma for each 16 keys", "[11.4]") {
   require_counters();
-  for (const std::int64_t d : head_dims) expect_wgmma(d, small, "O");
+  for (const std::int64_t d : head_dims()) expect_wgmma(d, small, "O");
 }
 
 // ---- 11.5 write_output ----
 
 TEST_CASE("the LSE is a natural logarithm over all keys", "[11.5]") {
-  for (const char* kind : {"normal", "large logits", "negative logits", "uniform"})
-    expect_lse(input(kind, {1, 1, 1, 70, 100, 64}, 40));
+  expect_lse_over_all_keys();
 }
 
 TEST_CASE("O is divided by l exactly once", "[11.5]") {
-  // With a V of ones O is one; without the division it is l, divided twice it is 1 / l.
-  for (const std::int64_t d : head_dims) {
-    expect_right(with_V_of_ones(input("normal", {1, 1, 1, 40, 90, d}, 41)));
-  }
+  expect_divided_once();
 }
 
 TEST_CASE("rows without keys give zero and -inf, never NaN", "[11.5]") {
-  for (const auto& [Nq, Nk] : {std::pair{100, 30}, {40, 39}, {200, 129}}) {
-    const AttentionResult result = expect_right(input("value mean", {1, 1, 1, Nq, Nk, 64}, 42, true));
-    for (std::int64_t i = 0; i < Nq - Nk; ++i) {
-      expect(result.lse(0, 0, i, 0) == -std::numeric_limits<float>::infinity() && result.O(0, 0, i, 0) == 0,
-             fmt::format("query {} sees no key, and has O = {} and LSE = {}: they must be 0 and -inf", i,
-                         result.O(0, 0, i, 0), result.lse(0, 0, i, 0)),
-             "", "row-without-keys");
-    }
-  }
+  expect_rows_without_keys();
+  expect_every_kind_in_this_part();
 }
 
 TEST_CASE("every element of O is written once, and nothing else", "[11.5]") {
   for (const auto& [Nq, Nk] : {std::pair{1, 3}, {63, 65}, {129, 64}}) {
-    expect_right(input("value mean", {1, 2, 2, Nq, Nk, 64}, 43));
-    expect_right(input("normal", {1, 1, 1, Nq, Nk, 128}, 44));
+    expect_right(input("value mean", {1, 2, 2, Nq, Nk, 64}, 43), small);
+    expect_right(input("normal", {1, 1, 1, Nq, Nk, 128}, 44), small);
   }
 }
 
 TEST_CASE("O leaves by the copy engine", "[11.5]") {
   require_counters();
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : head_dims()) {
     const worker::Reply reply = attention(input("normal", {1, 1, 1, 100, 64, d}, 45).problem, small.numbers()).reply;
     expect_count(reply, "O.bulk_store_bytes", double(100 * d * 2),
                  fmt::format("the copy engine writes the 100 rows that exist, d={}", d),
@@ -379,17 +301,18 @@ TEST_CASE("O leaves by the copy engine", "[11.5]") {
 
 TEST_CASE("in order, it agrees with the oracle", "[11.6]") {
   for (const int step : {1, 2}) {
-    for (const std::int64_t d : head_dims) {
+    for (const std::int64_t d : head_dims()) {
       expect_right(input("rising maximum", {1, 1, 1, 70, 300, d}, 50), own(d, step));
       expect_right(input("normal", {1, 1, 1, 200, 100, d}, 51, true), own(d, step));
     }
+    expect_every_kind_in_this_part({{"step", double(step)}});
   }
 }
 
 TEST_CASE("in order, nothing is touched too early", "[11.6]") {
   // The simulator reports registers and tiles that are touched too early, whatever the numbers are.
   for (const int lane_seed : {0, 1, 2})
-    expect_right_in_order(input("normal", {1, 1, 1, 40, 300, 64}, 52), own(64, 1 + lane_seed % 2), lane_seed);
+    expect_right(input("normal", {1, 1, 1, 40, 300, 64}, 52), own(64, 1 + lane_seed % 2), "", lane_seed);
 }
 
 TEST_CASE("in order, each tile is waited for once", "[11.6]") {
@@ -409,8 +332,8 @@ void expect_turns() {
     const worker::Reply reply =
         attention(input("normal", {1, 1, 1, 100, key_tiles * tiles.Bc, 64}, 72).problem, tiles.numbers()).reply;
     // A turn is a phase of a consumer's barrier; each consumer has one more barrier, before its store of O.
-    expect_count(reply, "named_barriers", double(tiles.consumers() * (key_tiles + 1)),
-                 fmt::format("{} consumers · ({} turns and 1 store), {}", tiles.consumers(), key_tiles, tiles.text()),
+    expect_count(reply, "named_barriers", double(consumers(tiles) * (key_tiles + 1)),
+                 fmt::format("{} consumers · ({} turns and 1 store), {}", consumers(tiles), key_tiles, tiles.text()),
                  "a turn is missing, or one too many", "turns");
   }
 }
@@ -418,21 +341,22 @@ void expect_turns() {
 }  // namespace
 
 TEST_CASE("overlapped, it agrees with the oracle", "[11.7]") {
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : head_dims()) {
     expect_right(input("rising maximum", {1, 1, 1, 70, 300, d}, 60), own(d, 3));
     expect_right(input("normal", {1, 1, 1, 200, 100, d}, 61, true), own(d, 3));
   }
   expect_right(input("normal", {1, 1, 1, 3, 5, 64}, 62), own(64, 3));
+  expect_every_kind_in_this_part({{"step", 3}});
 }
 
 TEST_CASE("overlapped, nothing is touched too early", "[11.7]") {
   for (const int lane_seed : {0, 1, 2})
-    expect_right_in_order(input("normal", {1, 1, 1, 40, 300, 64}, 63), own(64, 3), lane_seed);
+    expect_right(input("normal", {1, 1, 1, 40, 300, 64}, 63), own(64, 3), "", lane_seed);
 }
 
 TEST_CASE("overlapped, each tile is waited for once", "[11.7]") {
   require_counters();
-  for (const std::int64_t d : head_dims) expect_waits(own(d, 3), d);
+  for (const std::int64_t d : head_dims()) expect_waits(own(d, 3), d);
 }
 
 TEST_CASE("overlapped, each tile has its turn", "[11.7]") {
@@ -449,7 +373,7 @@ TEST_CASE("O is rescaled by the factor of its own tile", "[11.7]") {
   for (const Tiles& tiles : {own(64, 3), small}) {
     Input steps = input("uniform", {1, 1, 1, 64, 5 * tiles.Bc, 64}, 64);
     add_to_scores(
-        steps.problem, [](std::int64_t) { return 1; },
+        steps, [](std::int64_t) { return 1; },
         [=](std::int64_t j) {
           constexpr int heights[] = {30, 21, 14, 7, 0};  // the last tile comes first
           return heights[j / tiles.Bc];
@@ -463,9 +387,10 @@ TEST_CASE("O is rescaled by the factor of its own tile", "[11.7]") {
 
 TEST_CASE("in turns, it agrees with the oracle", "[11.8]") {
   for (const int lane_seed : {0, 1, 2}) {
-    expect_right_in_order(input("rising maximum", {1, 1, 1, 140, 300, 64}, 70), own(64, 4), lane_seed);
-    expect_right_in_order(input("rising maximum", {1, 1, 1, 70, 150, 128}, 71), small, lane_seed);
+    expect_right(input("rising maximum", {1, 1, 1, 140, 300, 64}, 70), own(64, 4), "", lane_seed);
+    expect_right(input("rising maximum", {1, 1, 1, 70, 150, 128}, 71), small, "", lane_seed);
   }
+  expect_every_kind_in_this_part();
 }
 
 TEST_CASE("each consumer waits for a turn a tile", "[11.8]") {
@@ -475,48 +400,22 @@ TEST_CASE("each consumer waits for a turn a tile", "[11.8]") {
 // ---- The whole chapter ----
 
 TEST_CASE("wgmma agrees with the oracle", "[whole]") {
-  std::uint64_t seed = 100;
-  for (const InputKind& kind : input_kinds()) {
-    const bool causal = ++seed % 2 == 0;
-    expect_right(input(kind.name, {1, 1, 1, 70, 133, 64}, seed, causal));
-    expect_right(input(kind.name, {1, 1, 1, 70, 90, 128}, seed, !causal));
-  }
-  for (const bool causal : {false, true}) {
-    for (const std::int64_t d : head_dims) {
-      expect_right(input("normal", {2, 3, 3, 200, 150, d}, ++seed, causal), own(d));
-      for (const float scale : {0.0f, -0.05f, -0.3f}) {
-        Input scaled = input("normal", {1, 1, 1, 40, 64, d}, ++seed, causal);
-        scaled.problem.scale = scale;
-        scaled.name += fmt::format(", scale {}", scale);
-        expect_right(scaled);
-      }
-    }
-  }
+  expect_every_kind();
+  for (const bool causal : {false, true})
+    for (const std::int64_t d : head_dims()) expect_right(input("normal", {2, 3, 3, 200, 150, d}, 140, causal));
+  expect_any_scale();
 }
 
 TEST_CASE("bf16 agrees with the oracle", "[whole]") {
-  for (const bool causal : {false, true}) {
-    for (const std::int64_t d : head_dims) {
-      expect_right(input("normal", {1, 2, 2, 70, 133, d}, 130, causal), own(d), bf16);
-      expect_right(input("rising maximum", {1, 1, 1, 133, 70, d}, 131, causal), small, bf16);
-    }
-    expect_right(input("large logits", {1, 1, 1, 64, 128, 64}, 132, causal), small, bf16);
-  }
+  expect_element("bfloat16");
 }
 
 TEST_CASE("any two lengths agree with the oracle", "[whole]") {
-  // Some of them: tests/cuda/test_any_lengths.cpp has them all.
-  const std::int64_t most = context().backend == Backend::cuda ? kAnyProduct : 129 * 1023 * 64;
-  for_ragged(17, most, [](const Shape& shape, bool causal, std::uint64_t number) {
-    if (shape.d == 32) return;  // the chapter has no kernel for it
-    const Input given = input("normal", shape, 140 + number, causal);
-    expect_right(given, number / 6 % 2 == 0 ? own(shape.d) : small);
-    expect_right(given, small, bf16);
-  });
+  expect_any_two_lengths();
 }
 
 TEST_CASE("every step gives the same answer", "[whole]") {
-  for (const std::int64_t d : head_dims)
+  for (const std::int64_t d : head_dims())
     for (const int step : {1, 2, 3, 4, 5}) {
       expect_right(input("rising maximum", {1, 1, 1, 70, 200, d}, 150, true), own(d, step));
       // The first consumer's rows see a third of the block's tiles: it passes over the others.
@@ -525,12 +424,7 @@ TEST_CASE("every step gives the same answer", "[whole]") {
 }
 
 TEST_CASE("the answer does not depend on Br, Bc or the number of warps", "[whole]") {
-  for (const std::int64_t d : head_dims) {
-    for (const Tiles& tiles : {own(d), small}) {
-      expect_right(input("rising maximum", {1, 2, 2, 70, 133, d}, 151), tiles);
-      expect_right(input("large logits", {1, 1, 1, 140, 90, d}, 152, true), tiles);
-    }
-  }
+  expect_tiles_do_not_matter();
 }
 
 TEST_CASE("m moves only when a score exceeds it by more than slack", "[whole]") {
@@ -539,7 +433,7 @@ TEST_CASE("m moves only when a score exceeds it by more than slack", "[whole]") 
     const Tiles tiles = own(64, step);
     Input rising = input("uniform", {1, 1, 1, 16, 2 * tiles.Bc, 64}, 153);
     add_to_scores(
-        rising.problem, [](std::int64_t) { return 1; }, [=](std::int64_t j) { return j < tiles.Bc ? rise : 0; });
+        rising, [](std::int64_t) { return 1; }, [=](std::int64_t j) { return j < tiles.Bc ? rise : 0; });
     rising.name += fmt::format(", scores {} higher before key {}", rise, tiles.Bc);
     const AttentionResult result = expect_right(rising, tiles);
     if (result.reply.counters.empty()) continue;  // nothing counts on the GPU
@@ -553,94 +447,34 @@ TEST_CASE("m moves only when a score exceeds it by more than slack", "[whole]") 
 }
 
 TEST_CASE("future positions have zero influence", "[whole]") {
-  for (const std::int64_t query : {0, 77, 128})
-    expect_no_influence_from_the_future(input("value mean", {1, 1, 1, 160, 200, 64}, 154, true).problem, query,
-                                        small.numbers());
+  expect_no_future();
 }
 
 TEST_CASE("a row's answer depends on no other row of Q", "[whole]") {
-  // All but one row become something else, NaN at last: a maximum or a factor of theirs must not reach it.
-  const std::int64_t Nq = 130, d = 64;
-  const Problem problem = input("rising maximum", {1, 1, 1, Nq, 100, d}, 155).problem;
-  const AttentionResult before = attention(problem, small.numbers());
-  expect_written(before.O.values[0], "O");
-  for (const std::int64_t row : {0, 47, 129}) {
-    for (const float factor : {-3.0f, std::numeric_limits<float>::quiet_NaN()}) {
-      Problem others = problem;
-      for (std::int64_t i = 0; i < Nq; ++i)
-        for (std::int64_t c = 0; c < d; ++c) others.Q(0, 0, i, c) *= i == row ? 1 : factor;
-      const AttentionResult after = attention(others, small.numbers());
-      for (std::int64_t c = 0; c < d; ++c) {
-        const float is = after.O(0, 0, row, c), was = before.O(0, 0, row, c);
-        expect(is == was,
-               fmt::format("O of row {}, column {} is {} when the other rows of Q are multiplied by {}, and was {}",
-                           row, c, is, factor, was),
-               "a maximum, a sum or a factor of one row reaches another", "rows-mixed");
-      }
-    }
-  }
+  expect_rows_independent();
 }
 
 TEST_CASE("what lies behind the last key never reaches O", "[whole]") {
-  for (const auto& [Nq, Nk] : {std::pair{5, 70}, {70, 5}})
-    expect_nothing_from_behind(input("value mean", {1, 1, 1, Nq, Nk, 64}, 156).problem, small.numbers(), 128);
+  expect_nothing_from_behind();
 }
 
 TEST_CASE("the number of workers and the order of lanes change nothing", "[whole]") {
-  expect_order_changes_nothing(input("rising maximum", {1, 3, 3, 70, 100, 64}, 157, true).problem, own(64).numbers());
+  expect_order_changes_nothing();
 }
 
 TEST_CASE("50 orders give one answer", "[whole]") {
-  const Problem problem = input("rising maximum", {1, 1, 1, 140, 150, 64}, 158).problem;
-  Numbers numbers = small.numbers();
-  const AttentionResult first = attention(problem, numbers);
-  expect_written(first.O.values[0], "O");
-  for (int seed = 1; seed <= 50; ++seed) {
-    numbers["lane_seed"] = seed;
-    const AttentionResult again = attention(problem, numbers);
-    expect(again.O.values == first.O.values && again.lse.values == first.lse.values,
-           fmt::format("O or the LSE in the order of seed {} is not that of the natural order", seed),
-           "something is read before it is written, or while it is", "order-dependent");
-  }
+  expect_repeatable(50, /*in_other_orders=*/true);
 }
 
 TEST_CASE("Q is read once, K and V up to the diagonal; O and the LSE are written once", "[whole]") {
-  require_counters();
-  for (const bool causal : {false, true}) {
-    for (const auto& [Nq, Nk] : {std::pair{256, 256}, {200, 333}, {333, 200}}) {
-      const Tiles& tiles = small;
-      const Problem problem = input("normal", {1, 1, 1, Nq, Nk, 64}, 159, causal).problem;
-      const Shape& s = problem.shape;
-      const worker::Reply reply = attention(problem, tiles.numbers()).reply;
-      const double row = double(s.d) * 2;
-      const auto expect_bytes = [&](const std::string& name, double expected, const std::string& why) {
-        expect_count(
-            reply, name, expected,
-            fmt::format("{}, Nq={}, Nk={}, causal={}, {}", why, s.Nq, s.Nk, causal ? "yes" : "no", tiles.text()),
-            "a tensor is moved more or less often than it must be", "traffic");
-      };
-      for (const char* tensor : {"K", "V"}) {
-        expect_bytes(
-            fmt::format("{}.bulk_load_bytes", tensor),
-            row * over_query_tiles(s, tiles, [&](auto t) { return tiles_taken(problem, tiles, t) * tiles.Bc; }),
-            fmt::format("whole tiles of {} up to the last one that a query tile sees, rows that do not exist "
-                        "with them",
-                        tensor));
-      }
-      expect_bytes("Q.bulk_load_bytes", row * over_query_tiles(s, tiles, [&](auto) { return tiles.Br; }),
-                   "whole tiles of Q, once each");
-      expect_bytes("global.load_bytes", 0, "nothing is read but by the copy engine");
-      expect_bytes("O.bulk_store_bytes", double(s.Nq) * row, "O is written once");
-      expect_bytes("lse.store_bytes", double(s.Nq * 4), "the LSE is written once");
-    }
-  }
+  expect_moves({.in = "bulk_load", .out = "bulk_store", .whole_tiles = true, .least_tiles = 1});
 }
 
 TEST_CASE("shared memory holds no S and no P", "[whole]") {
   require_counters();
   // What threads store there by themselves is O, once, 4 bytes a lane; they load nothing.
-  for (const std::int64_t d : head_dims) {
-    for (const std::string& element : {std::string("float16"), bf16}) {
+  for (const std::int64_t d : head_dims()) {
+    for (const std::string& element : {std::string("float16"), std::string("bfloat16")}) {
       const worker::Reply reply =
           attention(input("rising maximum", {1, 1, 1, 128, 192, d}, 160).problem, small.numbers(), element).reply;
       const auto expect_shared = [&](const std::string& name, double expected, const std::string& why) {
@@ -655,5 +489,5 @@ TEST_CASE("shared memory holds no S and no P", "[whole]") {
 }
 
 TEST_CASE("extra memory does not grow with N", "[whole]") {
-  expect_no_extra_memory(161, true, "S or P");
+  expect_no_extra_memory();
 }

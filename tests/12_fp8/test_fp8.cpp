@@ -9,50 +9,20 @@
 #include "common/attention/element.hpp"
 #include "common/attention/half.hpp"
 #include "tests/support/context.hpp"
-#include "tests/support/kernel_stage.hpp"
+#include "tests/support/forward_properties.hpp"
 
 using namespace workbook;
 using namespace workbook::test;
 
 namespace {
 
-/// Sizes of the tiles; a consumer, four warps, has 64 queries, and four more warps are the producer's.
-struct Tiles {
-  int Br, Bc = 128;
-
-  int consumers() const { return Br / 64; }
-  Numbers numbers() const { return {{"Br", Br}, {"Bc", Bc}, {"warps", 4 + 4 * consumers()}}; }
-  std::string text() const { return fmt::format("Br={}, Bc={}", Br, Bc); }
-};
+// A consumer, four warps, has 64 queries, and four more warps are the producer's.
+std::int64_t consumers(const Tiles& tiles) {
+  return tiles.Br / 64;
+}
 /// Built for both head dimensions; and for d = 64 alone.
-constexpr Tiles two{128}, three{192};
-constexpr std::int64_t head_dims[] = {64, 128};
+const Tiles two{128, 128, 12}, three{192, 128, 16};
 constexpr std::int64_t rows_of_block = 128;
-
-judge::LaneRows lane_rows(const Tiles& tiles) {
-  return {tiles.Bc, 0, true};
-}
-
-AttentionResult expect_right(const Input& given, const Tiles& tiles = two) {
-  return expect_attention(given.problem, fmt::format("{}, {}", given.name, tiles.text()), tiles.numbers(),
-                          lane_rows(tiles));
-}
-/// The same with the simulator's lanes and warps, and all that is asynchronous, in the order of this seed.
-AttentionResult expect_right_in_order(const Input& given, const Tiles& tiles, int lane_seed) {
-  Numbers numbers = tiles.numbers();
-  numbers["lane_seed"] = lane_seed;
-  return expect_attention(given.problem, fmt::format("{}, {}, lane seed {}", given.name, tiles.text(), lane_seed),
-                          numbers, lane_rows(tiles));
-}
-
-/// The LSE alone, against the oracle.
-void expect_lse(const Input& given, const Tiles& tiles = two) {
-  expect_lse(given, tiles.numbers(), {tiles.Br, tiles.Bc, 0, lane_rows(tiles)});
-}
-
-std::int64_t tiles_of(std::int64_t rows, std::int64_t tile) {
-  return (rows + tile - 1) / tile;
-}
 
 /// Multiplies rows [first, first + 128) of a tensor, in every head, by a factor.
 void scale_block(Tensor<float>& tensor, std::int64_t block, float factor) {
@@ -136,16 +106,17 @@ TEST_CASE("a scale is the least power of two that fits", "[12.1]") {
 }
 
 TEST_CASE("every element of a block counts", "[12.1]") {
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : head_dims()) {
     Tensor<float> x({1, 1, 16 * rows_of_block, d}, 1.0f);
     for (std::int64_t block = 0; block < 16; ++block)
       x(0, 0, rows_of_block * block + block * 37 % 128, block * 29 % d) = 1000;
     expect_scales(x, rounded(x).scales, fmt::format("ones and one 1000, somewhere, d={}", d));
   }
+  expect_every_kind_in_this_part();
 }
 
 TEST_CASE("a block ends with the last row of its head", "[12.1]") {
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : head_dims()) {
     Tensor<float> x = normal_tensor(3, 130, d, 5);
     for (std::int64_t c = 0; c < d; ++c) x(0, 1, 0, c) = 900, x(0, 1, 129, c) = x(0, 0, 129, c) / 64;
     x.values = from_codes(to_codes(x.values, "float16"), "float16");
@@ -197,24 +168,24 @@ TEST_CASE("each place has the key that its lane holds", "[12.2]") {
 }
 
 TEST_CASE("P reaches the keys that it belongs to", "[12.2]") {
-  expect_right(input("one hot", {1, 1, 1, 40, 140, 64}, 30));
-  expect_right(input("late spike", {1, 1, 1, 40, 100, 128}, 31));
+  expect_right(input("one hot", {1, 1, 1, 40, 140, 64}, 30), two);
+  expect_right(input("late spike", {1, 1, 1, 40, 100, 128}, 31), two);
+  expect_every_kind_in_this_part();
 }
 
 TEST_CASE("rows of P do not change places", "[12.2]") {
   // V is 1 in the first columns for even keys alone; queries look at even and at odd keys in turn.
   Input given = input("uniform", {1, 1, 1, 64, 128, 64}, 32);
   add_to_scores(
-      given.problem, [](std::int64_t i) { return i % 16 < 8 ? 4 : -4; },
-      [](std::int64_t j) { return j % 2 == 0 ? 1 : -1; });
+      given, [](std::int64_t i) { return i % 16 < 8 ? 4 : -4; }, [](std::int64_t j) { return j % 2 == 0 ? 1 : -1; });
   given.name += ", queries 0 to 7 of 16 look at even keys, the others at odd ones";
-  expect_right(given);
+  expect_right(given, two);
 }
 
 // ---- 12.3 V transposed ----
 
 TEST_CASE("V lies by columns, its keys in the order of P", "[12.3]") {
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : head_dims()) {
     const std::int64_t heads = 2, N = 200, keys = 256;
     const Tensor<float> x = normal_tensor(heads, N, d, 6), expected = rounded_in_blocks(x);
     const RoundedTensor got = rounded(x, true);
@@ -236,11 +207,12 @@ TEST_CASE("V lies by columns, its keys in the order of P", "[12.3]") {
     }
     expect(true, "");
   }
+  expect_every_kind_in_this_part();
 }
 
 TEST_CASE("words lie in different banks", "[12.3]") {
   require_counters();
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : head_dims()) {
     const worker::Reply reply = rounded(normal_tensor(1, 128, d, 7), true).reply;
     expect_no_bank_conflicts(reply);
     expect_count(reply, "codes.store_requests", double(d), fmt::format("a warp stores a column of 128 keys, d={}", d),
@@ -257,27 +229,23 @@ TEST_CASE("words lie in different banks", "[12.3]") {
 void expect_wgmma(std::int64_t d, const Tiles& tiles, const char* which) {
   const Problem problem = input("normal", {1, 1, 1, tiles.Br, 3 * tiles.Bc, d}, 7).problem;
   const worker::Reply reply = attention(problem, tiles.numbers()).reply;
-  expect_count(reply, "wgmma_instructions", double(4 * tiles.consumers() * 3 * (d / 32 + tiles.Bc / 32)),
+  expect_count(reply, "wgmma_instructions", double(4 * consumers(tiles) * 3 * (d / 32 + tiles.Bc / 32)),
                fmt::format("wgmma, one a warp: d/32 for S and Bc/32 for O of each of 3 tiles of keys, d={}, {}", d,
                            tiles.text()),
                fmt::format("{} is computed by more or fewer products than it has parts of 32", which), "wgmma-count");
 }
 
 TEST_CASE("every 32 columns of Q and K count", "[12.4]") {
-  // Q and K are zero but for 32 columns: the scores are those of these columns alone.
-  for (const std::int64_t d : head_dims) {
-    for (std::int64_t first = 0; first < d; first += 32) {
-      expect_right(with_columns(input("normal", {1, 1, 1, 32, 64, d}, 20), first, 32));
-    }
-  }
+  expect_every_column(32);
 }
 
 TEST_CASE("each tile of K has its own scale", "[12.4]") {
   Input given = input("normal", {1, 2, 2, 64, 384, 64}, 21);
   scale_block(given.problem.K, 0, 0.25f);
   scale_block(given.problem.K, 2, 4);
+  given.kind.clear();
   given.name += ", K smaller in the first 128 keys and larger in the last";
-  expect_right(given);
+  expect_right(given, two);
 }
 
 TEST_CASE("each block of Q has its own scale", "[12.4]") {
@@ -288,25 +256,26 @@ TEST_CASE("each block of Q has its own scale", "[12.4]") {
     expect_right(given, tiles);
   }
   expect_right(input("normal", {1, 1, 1, 100, 100, 64}, 23), three);  // a consumer without queries
+  expect_every_kind_in_this_part();
 }
 
 TEST_CASE("S takes one wgmma for each 32 columns", "[12.4]") {
   require_counters();
-  for (const std::int64_t d : head_dims) expect_wgmma(d, two, "S");
+  for (const std::int64_t d : head_dims()) expect_wgmma(d, two, "S");
 }
 
 // ---- 12.5 P and its offset ----
 
 TEST_CASE("the LSE is a natural logarithm over all keys", "[12.5]") {
   for (const char* kind : {"normal", "large logits", "negative logits", "uniform"})
-    expect_lse(input(kind, {1, 1, 1, 70, 200, 64}, 40));
+    expect_lse(input(kind, {1, 1, 1, 70, 200, 64}, 40), two);
 }
 
 /// The last key has the score 0, all others that of `low`; V is 0 for the one and 1 for the others.
 Input one_above(float low, std::int64_t Nk) {
   Input given = input("uniform", {1, 1, 1, 64, Nk, 64}, 41);
   add_to_scores(
-      given.problem, [](std::int64_t) { return 1; }, [=](std::int64_t j) { return j == Nk - 1 ? 0.0f : low; });
+      given, [](std::int64_t) { return 1; }, [=](std::int64_t j) { return j == Nk - 1 ? 0.0f : low; });
   for (std::int64_t j = 0; j < Nk; ++j)
     for (std::int64_t c = 0; c < 64; ++c) given.problem.V(0, 0, j, c) = j == Nk - 1 ? 0 : 1;
   given.name += fmt::format(", one key above all others by {}", -low);
@@ -330,93 +299,78 @@ TEST_CASE("P keeps its digits down to 2^-14", "[12.5]") {
 }
 
 TEST_CASE("the maximum may grow from tile to tile", "[12.5]") {
-  for (const std::int64_t d : head_dims) expect_right(input("rising maximum", {1, 1, 1, 70, 300, d}, 42));
-  expect_right(input("falling maximum", {1, 1, 1, 70, 300, 64}, 43));
+  for (const std::int64_t d : head_dims()) expect_right(input("rising maximum", {1, 1, 1, 70, 300, d}, 42), two);
+  expect_right(input("falling maximum", {1, 1, 1, 70, 300, 64}, 43), two);
 }
 
 TEST_CASE("a row may see its first key in a later tile, far below 0", "[12.5]") {
   // The last tile comes first, and queries 0 to 63 see none of its keys. Its scores are about -24, those of the other
   // -20: exp2 of them with the offset is 0 in e4m3.
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : head_dims()) {
     Input below = input("value mean", {1, 1, 1, 128, 192, d}, 47, true);
     for (float& q : below.problem.Q.values) q = 1 + q / 4;
     for (std::int64_t j = 0; j < 192; ++j)
       for (std::int64_t c = 0; c < d; ++c)
         below.problem.K(0, 0, j, c) = below.problem.K(0, 0, j, c) / 4 - (j < 128 ? 20 : 24) / std::sqrt(float(d));
     below.name += ", scores about -20 and -24";
-    expect_right(below);
+    expect_right(below, two);
   }
 }
 
 TEST_CASE("O is divided by l exactly once", "[12.5]") {
-  for (const std::int64_t d : head_dims) {
-    expect_right(with_V_of_ones(input("normal", {1, 1, 1, 40, 90, d}, 44)));
+  for (const std::int64_t d : head_dims()) {
+    expect_right(with_V_of_ones(input("normal", {1, 1, 1, 40, 90, d}, 44)), two);
   }
 }
 
 TEST_CASE("rows without keys give zero and -inf, never NaN", "[12.5]") {
-  for (const auto& [Nq, Nk] : {std::pair{100, 30}, {40, 39}}) {
-    const AttentionResult result = expect_right(input("value mean", {1, 1, 1, Nq, Nk, 64}, 45, true));
-    for (std::int64_t i = 0; i < Nq - Nk; ++i) {
-      expect(result.lse(0, 0, i, 0) == -std::numeric_limits<float>::infinity() && result.O(0, 0, i, 0) == 0,
-             fmt::format("query {} sees no key, and has O = {} and LSE = {}: they must be 0 and -inf", i,
-                         result.O(0, 0, i, 0), result.lse(0, 0, i, 0)),
-             "", "row-without-keys");
-    }
-  }
+  expect_rows_without_keys();
+  expect_every_kind_in_this_part();
 }
 
 // ---- 12.6 O in units of V's scale ----
 
 TEST_CASE("every key's value reaches O", "[12.6]") {
   // V is small but for 32 keys.
-  for (const std::int64_t d : head_dims) {
-    for (std::int64_t first = 0; first < 128; first += 32) {
-      Input some = input("normal", {1, 1, 1, 64, 128, d}, 50);
-      for (std::int64_t j = 0; j < 128; ++j) {
-        for (std::int64_t c = 0; c < d; ++c) {
-          float& value = some.problem.V(0, 0, j, c);
-          value = j >= first && j < first + 32 ? value + 8 : value / 8;
-        }
-      }
-      some.name += fmt::format(", V small but for keys {} to {}", first, first + 31);
-      expect_right(some);
-    }
-  }
+  for (const std::int64_t d : head_dims())
+    for (std::int64_t first = 0; first < 128; first += 32)
+      expect_right(with_values_of(input("normal", {1, 1, 1, 64, 128, d}, 50), first, 32), two);
+  expect_every_kind_in_this_part();
 }
 
 TEST_CASE("each tile of V has its own scale", "[12.6]") {
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : head_dims()) {
     for (const int blocks : {2, 3}) {
       Input given = input("value mean", {1, 1, 1, 64, blocks * 128, d}, 51);
       scale_block(given.problem.V, 0, 16);
       scale_block(given.problem.V, 2, 0.125f);
       given.name += ", V larger in the first 128 keys and smaller in the third";
-      expect_right(given);
+      expect_right(given, two);
     }
   }
 }
 
 TEST_CASE("O takes one wgmma for each 32 keys", "[12.6]") {
   require_counters();
-  for (const std::int64_t d : head_dims) expect_wgmma(d, two, "O");
+  for (const std::int64_t d : head_dims()) expect_wgmma(d, two, "O");
 }
 
 // ---- 12.7 the loop ----
 
 TEST_CASE("overlapped, it agrees with the oracle", "[12.7]") {
-  for (const std::int64_t d : head_dims) {
-    expect_right(input("rising maximum", {1, 1, 1, 70, 400, d}, 60));
-    expect_right(input("normal", {1, 1, 1, 200, 150, d}, 61, true));
+  for (const std::int64_t d : head_dims()) {
+    expect_right(input("rising maximum", {1, 1, 1, 70, 400, d}, 60), two);
+    expect_right(input("normal", {1, 1, 1, 200, 150, d}, 61, true), two);
   }
   expect_right(input("normal", {1, 1, 1, 3, 5, 64}, 62), three);
+  expect_every_kind_in_this_part();
 }
 
 TEST_CASE("overlapped, nothing is touched too early", "[12.7]") {
   // The simulator reports registers and tiles that are touched too early, whatever the numbers are.
   for (const int lane_seed : {0, 1, 2}) {
-    expect_right_in_order(input("normal", {1, 1, 1, 40, 520, 64}, 63), two, lane_seed);
-    expect_right_in_order(input("normal", {1, 1, 1, 140, 300, 64}, 64), three, lane_seed);
+    expect_right(input("normal", {1, 1, 1, 40, 520, 64}, 63), two, "", lane_seed);
+    expect_right(input("normal", {1, 1, 1, 140, 300, 64}, 64), three, "", lane_seed);
   }
 }
 
@@ -424,7 +378,7 @@ TEST_CASE("overlapped, each softmax but the first runs beside a product", "[12.7
   require_counters();
   const Problem problem = input("normal", {1, 1, 1, 100, 3 * two.Bc, 64}, 8).problem;
   const double waits = counter(attention(problem, two.numbers()).reply, "wgmma_partial_waits");
-  const double expected = 4.0 * two.consumers() * (3 - 1);
+  const double expected = 4.0 * double(consumers(two)) * (3 - 1);
   expect(
       waits == expected,
       fmt::format("warps wait {} times for one product and leave a newer one under way; expected {}: each warp for S "
@@ -440,14 +394,14 @@ TEST_CASE("overlapped, each tile is waited for once", "[12.7]") {
   const Problem problem = input("normal", {1, 1, 1, 100, 3 * 128, 64}, 65).problem;
   for (const Tiles& tiles : {two, three}) {
     const worker::Reply reply = attention(problem, tiles.numbers()).reply;
-    expect_count(reply, "mbarrier_waits", 128.0 * tiles.consumers() * (1 + 2 * 3) + 2 * 3,
+    expect_count(reply, "mbarrier_waits", 128.0 * consumers(tiles) * (1 + 2 * 3) + 2 * 3,
                  fmt::format("each thread of a consumer waits for Q once, for K and V once a tile; the producer for "
                              "each place; {}",
                              tiles.text()),
                  "some tile is waited for twice, or not at all", "waits");
     // A turn is a phase of a consumer's barrier; each consumer has one more barrier, before its store of O.
-    expect_count(reply, "named_barriers", double(tiles.consumers() * (3 + 1)),
-                 fmt::format("{} consumers · (3 turns and 1 store), {}", tiles.consumers(), tiles.text()),
+    expect_count(reply, "named_barriers", double(consumers(tiles) * (3 + 1)),
+                 fmt::format("{} consumers · (3 turns and 1 store), {}", consumers(tiles), tiles.text()),
                  "a turn is missing, or one too many", "turns");
   }
 }
@@ -456,7 +410,7 @@ TEST_CASE("O is rescaled by the factor of its own tile", "[12.7]") {
   // Scores that rise, and values that grow and shrink, from tile to tile, by different amounts.
   Input steps = input("uniform", {1, 1, 1, 64, 5 * 128, 64}, 66);
   add_to_scores(
-      steps.problem, [](std::int64_t i) { return 0.25f + float(i % 8) / 8; },
+      steps, [](std::int64_t i) { return 0.25f + float(i % 8) / 8; },
       [](std::int64_t j) {
         constexpr float heights[] = {6, 5, 3, 2, 0};  // the last tile comes first
         return heights[j / 128];
@@ -465,7 +419,7 @@ TEST_CASE("O is rescaled by the factor of its own tile", "[12.7]") {
   for (const auto& [block, factor] : {std::pair{0, 1.0f}, {1, 4.0f}, {2, 2.0f}, {3, 8.0f}, {4, 4.0f}})
     scale_block(steps.problem.V, block, factor);
   steps.name += ", scores rise by 1 to 2 from tile to tile, and V's scale changes";
-  expect_right(steps);
+  expect_right(steps, two);
 }
 
 // ---- 12.8 a rotation ----
@@ -495,7 +449,7 @@ Tensor<double> rotated_exactly(const Tensor<float>& x, bool with_signs = true, s
 }
 
 TEST_CASE("a rotation mixes all columns of a row", "[12.8]") {
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : head_dims()) {
     const std::int64_t N = 40;
     Tensor<float> x = normal_tensor(1, N, d, 70);
     for (std::int64_t row = 0; row < 8; ++row)  // one column at a time: column 9 · row is spread over all
@@ -568,7 +522,7 @@ Problem with_outliers(std::int64_t d, float factor, std::uint64_t seed) {
 }
 
 TEST_CASE("a rotation changes no score but by rounding", "[12.8]") {
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : head_dims()) {
     const Problem problem = rounded_to(input("normal", {1, 1, 1, 100, 200, d}, 71).problem, "float16");
     const double error = rms_error(with_rotation(problem, true), forward_oracle(problem));
     expect(error < 0.02,
@@ -581,7 +535,7 @@ TEST_CASE("a rotation changes no score but by rounding", "[12.8]") {
 }
 
 TEST_CASE("rotated, an outlier costs less", "[12.8]") {
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : head_dims()) {
     const Problem problem = with_outliers(d, 8, 72);
     const double plain = score_error(problem, false).rms, rotated = score_error(problem, true).rms;
     expect(rotated < 0.5 * plain,
@@ -595,46 +549,18 @@ TEST_CASE("rotated, an outlier costs less", "[12.8]") {
 // ---- The whole chapter ----
 
 TEST_CASE("fp8 agrees with the oracle", "[whole]") {
-  std::uint64_t seed = 100;
-  for (const InputKind& kind : input_kinds()) {
-    const bool causal = ++seed % 2 == 0;
-    expect_right(input(kind.name, {1, 1, 1, 70, 150, 64}, seed, causal));
-    expect_right(input(kind.name, {1, 1, 1, 70, 90, 128}, seed, !causal));
-  }
-  for (const bool causal : {false, true}) {
-    expect_right(input("normal", {2, 3, 3, 200, 150, 64}, ++seed, causal), three);
-    expect_right(input("normal", {2, 3, 3, 200, 150, 128}, ++seed, causal));
-    for (const float scale : {0.0f, -0.05f, -0.3f}) {
-      Input scaled = input("normal", {1, 1, 1, 40, 200, 64}, ++seed, causal);
-      scaled.problem.scale = scale;
-      scaled.name += fmt::format(", scale {}", scale);
-      expect_right(scaled);
-    }
-  }
+  expect_every_kind();
+  for (const bool causal : {false, true})
+    for (const std::int64_t d : head_dims()) expect_right(input("normal", {2, 3, 3, 200, 150, d}, 140, causal));
+  expect_any_scale();
 }
 
 TEST_CASE("any two lengths agree with the oracle", "[whole]") {
-  // One in eleven of those that are short enough for the simulator; tests/cuda/test_any_lengths.cpp has them all.
-  constexpr std::int64_t lengths[] = {1, 2, 3, 31, 33, 63, 65, 127, 129, 1000, 1023};
-  std::uint64_t seed = 140;
-  for (const std::int64_t Nq : lengths) {
-    for (const std::int64_t Nk : lengths) {
-      for (const bool causal : {false, true}) {
-        for (const std::int64_t d : head_dims) {
-          ++seed;
-          if (Nq * Nk * d > 129 * 1023 * 64 || seed % 11 != 0) continue;
-          expect_right(input("normal", {1, 1, 1, Nq, Nk, d}, seed, causal), d == 64 && seed % 3 != 0 ? three : two);
-        }
-      }
-    }
-  }
+  expect_any_two_lengths();
 }
 
 TEST_CASE("the answer does not depend on Br or the number of warps", "[whole]") {
-  for (const Tiles& tiles : {two, three}) {
-    expect_right(input("rising maximum", {1, 2, 2, 70, 133, 64}, 151), tiles);
-    expect_right(input("large logits", {1, 1, 1, 140, 90, 64}, 152, true), tiles);
-  }
+  expect_tiles_do_not_matter();
 }
 
 TEST_CASE("future positions have zero influence", "[whole]") {
@@ -644,48 +570,19 @@ TEST_CASE("future positions have zero influence", "[whole]") {
 }
 
 TEST_CASE("a block's answer depends on no other block of Q", "[whole]") {
-  const std::int64_t Nq = 300, d = 64;
-  const Problem problem = input("rising maximum", {1, 1, 1, Nq, 100, d}, 156).problem;
-  const AttentionResult before = attention(problem, two.numbers());
-  expect_written(before.O.values[0], "O");
-  for (const float factor : {-3.0f, std::numeric_limits<float>::quiet_NaN()}) {
-    Problem others = problem;
-    for (std::int64_t i = 0; i < Nq; ++i)
-      for (std::int64_t c = 0; c < d; ++c) others.Q(0, 0, i, c) *= i / 128 == 1 ? 1 : factor;
-    const AttentionResult after = attention(others, two.numbers());
-    for (std::int64_t i = 128; i < 256; ++i) {
-      for (std::int64_t c = 0; c < d; ++c) {
-        const float is = after.O(0, 0, i, c), was = before.O(0, 0, i, c);
-        expect(is == was,
-               fmt::format("O of row {}, column {} is {} when the other blocks of Q are multiplied by {}, and was {}",
-                           i, c, is, factor, was),
-               "a maximum, a sum or a scale of one block reaches another", "rows-mixed");
-      }
-    }
-  }
+  expect_rows_independent(rows_of_block);
 }
 
 TEST_CASE("what lies behind the last key never reaches O", "[whole]") {
-  for (const auto& [Nq, Nk] : {std::pair{5, 70}, {70, 5}})
-    expect_nothing_from_behind(input("value mean", {1, 1, 1, Nq, Nk, 64}, 157).problem, two.numbers(), 128);
+  expect_nothing_from_behind();
 }
 
 TEST_CASE("the number of workers and the order of lanes change nothing", "[whole]") {
-  expect_order_changes_nothing(input("rising maximum", {1, 3, 3, 70, 150, 64}, 158, true).problem, three.numbers());
+  expect_order_changes_nothing();
 }
 
 TEST_CASE("20 orders give one answer", "[whole]") {
-  const Problem problem = input("rising maximum", {1, 1, 1, 140, 270, 64}, 159).problem;
-  Numbers numbers = two.numbers();
-  const AttentionResult first = attention(problem, numbers);
-  expect_written(first.O.values[0], "O");
-  for (int seed = 1; seed <= 20; ++seed) {
-    numbers["lane_seed"] = seed;
-    const AttentionResult again = attention(problem, numbers);
-    expect(again.O.values == first.O.values && again.lse.values == first.lse.values,
-           fmt::format("O or the LSE in the order of seed {} is not that of the natural order", seed),
-           "something is read before it is written, or while it is", "order-dependent");
-  }
+  expect_repeatable(20, /*in_other_orders=*/true);
 }
 
 TEST_CASE("codes are read by the copy engine alone, half as many bytes as fp16", "[whole]") {
@@ -706,7 +603,7 @@ TEST_CASE("codes are read by the copy engine alone, half as many bytes as fp16",
 }
 
 TEST_CASE("the error of a score keeps the bound of the lesson", "[whole]") {
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : head_dims()) {
     for (const float factor : {1.0f, 8.0f}) {
       const ScoreError error = score_error(with_outliers(d, factor, 161), false);
       expect(error.rms > error.bound / 4 && error.rms <= error.bound,
@@ -719,7 +616,7 @@ TEST_CASE("the error of a score keeps the bound of the lesson", "[whole]") {
 }
 
 TEST_CASE("fp8 is off by a few hundredths of what fp16 gives, rotated or not", "[whole]") {
-  for (const std::int64_t d : head_dims) {
+  for (const std::int64_t d : head_dims()) {
     const Problem problem = rounded_to(input("normal", {1, 1, 1, 128, 256, d}, 162).problem, "float16");
     const Forward oracle = forward_oracle(problem);
     double size = 0;

@@ -50,12 +50,18 @@ struct Call {
 BackwardResult expect_right(const Input& in, const std::vector<std::string>& which = all_gradients,
                             const Call& how = {}) {
   const BackwardResult result = backward(in.given, how.numbers());
+  note_kinds(in.kind, in.given.problem);
   expect_gradients(result, in.given, fmt::format("{}, {}", in.name, how.text()), {Bc, Br_of(in.given.problem.shape.d)},
                    precision(), which);
   return result;
 }
 BackwardResult expect_right(const Input& in, const Call& how) {
   return expect_right(in, all_gradients, how);
+}
+
+/// Every kind of input for the part of the stage that one exercise writes.
+void expect_every_kind(const std::vector<std::string>& which = all_gradients, const Call& how = {}) {
+  expect_every_kind_in_this_part([&](const Input& in) { expect_right(in, which, how); });
 }
 
 /// The kernels for bf16 against the oracle.
@@ -83,6 +89,7 @@ Input only_where(Input in, const char* which, const Big& big, const std::string&
   if (tensors.find('K') != std::string::npos) shrink(problem.K, s.Nk);
   if (tensors.find("dO") != std::string::npos) shrink(dO, s.Nq);
   in.given = worker::backward_problem(problem, dO, "float16");
+  in.kind.clear();
   in.name += ", " + name;
   return in;
 }
@@ -204,6 +211,7 @@ TEST_CASE("every key and every query has a score of its own", "[13.1]") {
     expect_right(input("normal", {1, 1, 1, 70, 100, d}, 125), {"dV", "dK"});
     expect_right(input("late spike", {1, 1, 1, 128, 128, d}, 126), {"dV", "dK"});
   }
+  expect_every_kind({"dV", "dK"});
 }
 
 TEST_CASE("S and dP take one wgmma for each 16 columns", "[13.1]") {
@@ -217,6 +225,7 @@ TEST_CASE("every tile arrives, with what its queries bring", "[13.2]") {
     expect_right(input("normal", {1, 2, 2, 300, 140, d}, 10));
     expect_right(input("value mean", {1, 1, 1, 200, 200, d}, 11, {true}));
   }
+  expect_every_kind();
 }
 
 TEST_CASE("a stage is filled again when all have left it", "[13.2]") {
@@ -255,6 +264,7 @@ TEST_CASE("P is recomputed from the LSE", "[13.3]") {
       expect_right(input(kind, {1, 1, 1, 70, 100, d}, ++seed));
     expect_right(input("normal", {1, 1, 1, 40, 70, d}, ++seed, {.scale = -0.3f}));
   }
+  expect_every_kind();
 }
 
 TEST_CASE("each query has its own LSE and D", "[13.3]") {
@@ -285,6 +295,7 @@ TEST_CASE("causal agrees with the oracle for Nq above, at and below Nk", "[13.4]
     expect_right(input("normal", {1, 1, 1, Nq, Nk, 64}, ++seed, {true}));
   for (const auto& [Nq, Nk] : {std::pair{150, 180}, {180, 150}, {65, 129}})
     expect_right(input("normal", {1, 1, 1, Nq, Nk, 128}, ++seed, {true}));
+  expect_every_kind();
 }
 
 TEST_CASE("a pair that does not count has P = 0, whatever the scale", "[13.4]") {
@@ -347,6 +358,7 @@ TEST_CASE("dK is scale dSᵀ Q", "[13.5]") {
 TEST_CASE("P and dS are rounded once", "[13.5]") {
   for (const std::int64_t d : head_dims) expect_right(input("normal", {1, 1, 1, 256, 64, d}, 210));
   expect_right(input("value mean", {1, 1, 1, 128, 64, 64}, 211));
+  expect_every_kind({"dV", "dK"});
 }
 
 TEST_CASE("dK and dV take one wgmma for each 16 queries", "[13.5]") {
@@ -360,6 +372,7 @@ TEST_CASE("dQ is scale dS K", "[13.6]") {
     expect_right(input("value mean", {1, 2, 2, 70, 128, d}, 230), {"dQ"});
     expect_right(input("normal", {1, 1, 1, 130, 128, d}, 231), {"dQ"});
   }
+  expect_every_kind({"dQ"});
 }
 
 TEST_CASE("every key has its part in dQ", "[13.6]") {
@@ -400,6 +413,7 @@ TEST_CASE("every row block's dQ reaches the sum", "[13.7]") {
     for (std::int64_t first = 0; first < 3 * Br_of(d); first += Br_of(d))
       expect_right(only_queries(input("normal", {1, 1, 1, 3 * Br_of(d), 40, d}, 241), first, Br_of(d)), {"dQ"});
   }
+  expect_every_kind({"dQ"});
 }
 
 TEST_CASE("each half of dQ is added once, by TMA", "[13.7]") {
@@ -449,6 +463,7 @@ TEST_CASE("in order, it agrees with the oracle", "[13.8]") {
       expect_right(input("value mean", {1, 1, 1, 150, 200, d}, 261, {true}), Call{.step = step});
     }
   }
+  expect_every_kind(all_gradients, {.step = 2});
 }
 
 TEST_CASE("in order, nothing is touched too early", "[13.8]") {
@@ -471,6 +486,7 @@ TEST_CASE("overlapped, it agrees with the oracle", "[13.9]") {
       expect_right(input("value mean", {1, 1, 1, 150, 200, d}, 271, {true}), Call{.step = step});
     }
   }
+  expect_every_kind();
 }
 
 TEST_CASE("overlapped, nothing is touched too early", "[13.9]") {
@@ -509,6 +525,7 @@ TEST_CASE("the gradients agree with the oracle", "[whole]") {
     expect_right(input(kind.name, {1, 2, 2, 70, 133, 64}, seed, {seed % 2 == 0}));
     expect_right(input(kind.name, {2, 1, 1, 90, 140, 128}, seed + 1, {seed % 4 < 2}));
   }
+  expect_every_kind();
 }
 
 TEST_CASE("bf16 agrees with the oracle", "[whole]") {

@@ -101,7 +101,7 @@ const Stage stage = ForwardStage<half>{
 
 const std::string tests_text = R"(#include <catch2/catch_test_macros.hpp>
 
-#include "tests/support/kernel_stage.hpp"
+#include "tests/support/forward_stage.hpp"
 
 using namespace workbook;
 using namespace workbook::test;

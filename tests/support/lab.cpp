@@ -16,6 +16,7 @@ AttentionResult expect_forward(const std::string& operation, const Input& given,
     if (finds == Finds::are_left) recorded.output<std::uint8_t>("trace", most_of_record);
     return call(recorded);
   };
+  note_kinds(given.kind, problem);
   AttentionResult got = worker::forward(encoded(problem, element), with, send, operation);
   const Forward oracle = forward_oracle(problem);
   judge::Layout O_layout, lse_layout;

@@ -2,7 +2,7 @@
 // that only tools show, as the operation "lab".
 #pragma once
 
-#include "tests/support/kernel_stage.hpp"
+#include "tests/support/forward_stage.hpp"
 
 namespace workbook::test {
 

@@ -13,6 +13,7 @@
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 namespace workbook::test {
 namespace {
@@ -29,6 +30,7 @@ struct Running {
   std::vector<judge::Trial> trials;
   std::string assertions;  // failed CHECKs that are not ours
   std::string printed;     // by the code under test
+  std::set<std::string> kinds;
   std::chrono::steady_clock::time_point start;
 };
 Running running;
@@ -109,6 +111,7 @@ class Listener : public Catch::EventListenerBase {
     verdict.reports_left_out = outcome.reports_left_out;
     verdict.unavailable = outcome.unavailable;
     verdict.trials = judged(running.trials);
+    verdict.kinds = running.kinds;
     verdict.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - running.start).count();
     write_line({{"event", "end"}, {"verdict", judge::to_json(verdict)}});
   }
@@ -128,6 +131,9 @@ judge::Trial& current_trial() {
 }
 void note_printed(const std::string& text) {
   if (!text.empty()) running.printed = text.substr(text.find_first_not_of("\n "));
+}
+void note_kind(const std::string& kind) {
+  running.kinds.insert(kind);
 }
 void end_test(Outcome outcome) {
   running.outcome = std::move(outcome);

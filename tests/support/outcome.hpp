@@ -32,6 +32,9 @@ struct Outcome {
 void begin_trial(const std::map<std::string, double>& numbers);
 judge::Trial& current_trial();
 
+/// The running test gives the code under test an input of this kind.
+void note_kind(const std::string& kind);
+
 /// Ends the running test with this outcome.
 [[noreturn]] void end_test(Outcome outcome);
 

@@ -403,25 +403,6 @@ std::optional<bool> only_l_is_wrong(const Tensor<float>& O, const Tensor<float>&
   return any_off ? std::optional(true) : std::nullopt;
 }
 
-/// What the stage of an operation of the code under test says of itself; a worker is asked once.
-const worker::StageDescription& stage_of(const std::string& operation) {
-  static std::map<std::string, worker::WorkerDescription> known;  // by executable
-  static const worker::StageDescription nothing;
-  const auto subject = context().subjects.find(current_exercise());
-  const std::string executable = subject == context().subjects.end() ? "" : subject->second.executable;
-  auto found = known.find(executable);
-  if (found == known.end()) {
-    worker::WorkerDescription description;
-    try {
-      description = worker::describe(call);
-    } catch (const Failure& unreadable) {
-    }
-    found = known.emplace(executable, std::move(description)).first;
-  }
-  const worker::StageDescription* stage = found->second.find(operation);
-  return stage == nullptr ? nothing : *stage;
-}
-
 /// Notes the tiles that the stage takes by itself where the call does not give any.
 void note_tiles(const worker::StageDescription& stage, std::int64_t d) {
   std::map<std::string, double>& numbers = current_trial().numbers;
@@ -473,14 +454,56 @@ void expect_close(const Tensor<float>& got, const Expectation& expectation) {
   expect_all_close({{got, expectation}});
 }
 
-AttentionResult expect_attention(const Problem& given, const std::string& kind,
-                                 const std::map<std::string, double>& numbers, const judge::LaneRows& lane_rows,
+const worker::StageDescription& stage_of(const std::string& pass, const Numbers& numbers, const std::string& element) {
+  static std::map<std::string, worker::WorkerDescription> known;  // by executable
+  static const worker::StageDescription nothing;
+  const auto subject = context().subjects.find(current_exercise());
+  const std::string executable = subject == context().subjects.end() ? "" : subject->second.executable;
+  auto found = known.find(executable);
+  if (found == known.end()) {
+    worker::WorkerDescription description;
+    try {
+      description = worker::describe(call);
+    } catch (const Failure& unreadable) {
+    }
+    found = known.emplace(executable, std::move(description)).first;
+  }
+  const worker::StageDescription* stage =
+      found->second.find(worker::operation_for(pass, or_own(element), context().element));
+  if (stage == nullptr) return nothing;
+  const auto is_asked = [&](const worker::StageDescription& variant) {
+    return tile(numbers, variant.number.c_str()) == variant.value;
+  };
+  const auto variant = std::ranges::find_if(stage->variants, is_asked);
+  return variant == stage->variants.end() ? *stage : *variant;
+}
+
+judge::Tiling tiling_of(const worker::StageDescription& stage, std::int64_t d, const Numbers& numbers) {
+  judge::Tiling tiling{tile(numbers, "Br"), tile(numbers, "Bc"), stage.warps_split_keys ? tile(numbers, "warps") : 0};
+  for (const worker::StageTiles& tiles : stage.tiles) {
+    const bool same = std::ranges::all_of(tiles.sizes, [&](const auto& size) {
+      return tile(numbers, size.first.c_str()) == size.second || !numbers.contains(size.first);
+    });
+    if (same && tiling.Br > 0 && (!tiles.d || *tiles.d == d) && tiles.keys_per_step > 0)
+      tiling.lane_rows = {tiles.keys_per_step, stage.slack, stage.last_keys_first};
+  }
+  return tiling;
+}
+
+void note_kinds(const std::string& name, const Problem& problem) {
+  if (std::ranges::count(input_kinds(), name, &InputKind::name) > 0) note_kind(name);
+  if (problem.scale < 0) note_kind("a negative scale");
+  if (problem.scale == 0) note_kind("a scale of 0");
+  if (problem.causal() && problem.shape.Nq > problem.shape.Nk) note_kind("rows without keys");
+}
+
+AttentionResult expect_attention(const Problem& given, const std::string& kind, const Numbers& numbers,
                                  const std::string& element) {
   const Problem problem = in_element(given, element);
   const std::int64_t Br = tile(numbers, "Br"), Bc = tile(numbers, "Bc");
-  const std::string operation = forward_for(element);
-  const worker::StageDescription& stage = stage_of(operation);
-  const judge::Tiling tiling{Br, Bc, stage.warps_split_keys ? tile(numbers, "warps") : 0, lane_rows};
+  const worker::StageDescription& stage = stage_of("forward", numbers, element);
+  const judge::Tiling tiling = tiling_of(stage, problem.shape.d, numbers);
+  note_kinds(kind, problem);
   AttentionResult result = attention(problem, numbers, element);
   note_tiles(stage, problem.shape.d);
   const Forward oracle = forward_oracle(problem);

@@ -12,9 +12,12 @@
 #include "common/judge/mistakes.hpp"
 #include "common/judge/verdict.hpp"
 #include "common/worker/calls.hpp"
+#include "common/worker/description.hpp"
 #include "common/worker/worker.hpp"
 
 namespace workbook::test {
+
+using Numbers = std::map<std::string, double>;
 
 /// What any call of the code under test may end in, whatever is expected of it: the ids of those causes.
 std::vector<std::string> diagnoses_of_any_call();
@@ -85,11 +88,20 @@ struct Compared {
 void expect_all_close(const std::vector<Compared>& all);
 void expect_close(const Tensor<float>& got, const Expectation& expectation);
 
+/// What the stage of this pass says of itself on this device, or its variant that `numbers` asks for; a worker is asked
+/// once. Nothing but empty fields where it has no such stage.
+const worker::StageDescription& stage_of(const std::string& pass, const Numbers& numbers = {},
+                                         const std::string& element = "");
+/// How that stage goes through a call with tiles of the sizes in `numbers`, for the diagnosis.
+judge::Tiling tiling_of(const worker::StageDescription& stage, std::int64_t d, const Numbers& numbers);
+
+/// Notes of which kinds a problem is: that of this name, if there is one, and what its scale and its mask make it.
+void note_kinds(const std::string& name, const Problem& problem);
+
 /// `problem`, rounded to the element, through the stage under test against the oracle: O, then the LSE. Returns what
-/// came back, for more checks. lane_rows: how the stage's lanes own rows, for the diagnosis.
-AttentionResult expect_attention(const Problem& problem, const std::string& kind,
-                                 const std::map<std::string, double>& numbers = {},
-                                 const judge::LaneRows& lane_rows = {}, const std::string& element = "");
+/// came back, for more checks.
+AttentionResult expect_attention(const Problem& problem, const std::string& kind, const Numbers& numbers = {},
+                                 const std::string& element = "");
 
 /// Ends the test as failed if this element of an output is NaN: not written, or computed so.
 void expect_written(float value, const std::string& tensor);
