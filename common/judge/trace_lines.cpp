@@ -10,6 +10,7 @@
 #include "common/book/files.hpp"
 #include "common/book/markers.hpp"
 #include "common/book/text.hpp"
+#include "common/judge/trace_timeline.hpp"
 
 namespace workbook::judge {
 namespace {
@@ -29,14 +30,6 @@ LineCosts costs_of(const TracedLine& line) {
   for (const char* name : {"bulk_load_bytes", "bulk_store_bytes"})
     costs.sectors += (line.counter(std::string("global.") + name) + 31) / 32;
   return costs;
-}
-
-/// "load_tile" of "void ch04::(anonymous namespace)::load_tile<64, 64>(…)"
-std::string short_name(const std::string& function) {
-  std::string text = book::replaced(function, "(anonymous namespace)::", "");
-  text.erase(std::min(text.find_first_of("<("), text.size()));
-  const std::size_t last = text.find_last_of(": ");
-  return last == std::string::npos ? text : text.substr(last + 1);
 }
 
 std::string folded(const std::string& text) {

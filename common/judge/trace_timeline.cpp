@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <deque>
 
+#include "common/book/text.hpp"
+
 namespace workbook::judge {
 namespace {
 
@@ -78,10 +80,11 @@ ordered_json counted(const TracedLaunch& launch, const char* counter) {
 
 }  // namespace
 
-std::string short_name(const std::string& kernel) {
-  const std::string name = kernel.substr(0, kernel.find('<'));
-  const std::size_t colon = name.rfind(':');
-  return colon == std::string::npos ? name : name.substr(colon + 1);
+std::string short_name(const std::string& function) {
+  std::string text = book::replaced(function, "(anonymous namespace)::", "");
+  text.erase(std::min(text.find_first_of("<("), text.size()));
+  const std::size_t last = text.find_last_of(": ");
+  return last == std::string::npos ? text : text.substr(last + 1);
 }
 
 ordered_json timeline_facts(const TracedLaunch& launch) {

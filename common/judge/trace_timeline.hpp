@@ -9,7 +9,8 @@
 
 namespace workbook::judge {
 
-/// A kernel's name without namespace and template arguments: "ns::kernel<64>" -> "kernel".
+/// A function's name without namespaces and template arguments: "load_tile" of
+/// "void ch04::(anonymous namespace)::load_tile<64, 64>(…)".
 std::string short_name(const std::string& kernel);
 
 /// {"kernel", "warps", "intervals": N, "lanes": [{"name": "K, copied", "kind": "copied", "bars": [{"first", "last",

@@ -5,9 +5,9 @@
 #include "tests/book/fixtures/temporary_book.hpp"
 
 using namespace workbook::book;
-using workbook::Mask;
 using Catch::Matchers::ContainsSubstring;
 using Catch::Matchers::StartsWith;
+using workbook::Mask;
 
 namespace {
 
