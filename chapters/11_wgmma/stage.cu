@@ -21,6 +21,7 @@ ForwardStage<Element> stage_for() {
       .rows_per_warp = 16,
       .keys_per_step = [](int, const Tiles& tiles) { return tiles.Bc; },
       .slack = step == last_step ? slack * 0.6931471805599453f : 0,
+      .last_keys_first = true,
       .launch = [](const ForwardCall<Element>& call, const Tiles& tiles,
                    const ExtraMemory&) { attention(call, tiles, step); },
   };
