@@ -303,6 +303,7 @@ TEST_CASE("the answer does not depend on the tile size", "[whole]") {
 
 TEST_CASE("any shape agrees with the oracle", "[whole]") {
   expect_any_two_lengths();
+  expect_every_kind();
 }
 
 TEST_CASE("a row's answer depends on no other row of Q", "[whole]") {

@@ -365,6 +365,7 @@ TEST_CASE("the answer does not depend on Br, Bc or the number of warps", "[whole
 
 TEST_CASE("any two lengths agree with the oracle", "[whole]") {
   expect_any_two_lengths();
+  expect_every_kind();
 }
 
 TEST_CASE("a row's answer depends on no other row of Q", "[whole]") {
