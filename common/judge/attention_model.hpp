@@ -152,7 +152,7 @@ class AttentionModel {
   Index Nk() const { return problem->shape.Nk; }
   Index d() const { return problem->shape.d; }
   /// Keys that a query sees by the right mask; any number is a query.
-  Index visible(Index query) const { return problem->mask.count(problem->shape, query); }
+  Index visible(Index query) const { return visible_keys(query, Nq(), Nk(), causal()); }
   /// The last query of the Q tile of `query`.
   Index last_of_tile(Index query) const;
   /// The warp that computes with key j of a step.

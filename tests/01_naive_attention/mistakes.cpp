@@ -601,7 +601,8 @@ Table running() {
       of_several);
   table.add(
       "maximum-of-the-last", "the maximum is that of the last score of a {tile}, not of all",
-      [](Attention& m) { m.after_maximum([right = m](Row& row) { right.raise(row, row.S.back()); }); }, of_several);
+      [](Attention& m) { m.after_maximum([right = m](Row& row) { right.raise(row, row.S.back()); }); },
+      [](const Attention& m) { return m.step != 1 && m.tiling.key_warps <= 1; });  // else of its warps
   table.add("l-overwritten", "each {tile}'s sum overwrites l instead of adding to it",
             [](Attention& m) { m.after_factors([](Row& row) { row.l_factor = 0; }); });
   table.add("tile-maximum", "m is the maximum of the last {tile} alone, not the running one",

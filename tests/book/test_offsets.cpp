@@ -58,8 +58,6 @@ std::vector<std::string> bounded_in(const fs::path& file) {
   if (file == "11_wgmma/phases.hpp" || file == "12_fp8/phases.hpp")
     return {"blockIdx.x / (heads_at_once*call.query_tiles) * heads_at_once", "first_head * call.query_tiles",
             "(call.query_tiles-1-number/heads) * T::Br"};
-  if (file == "13_backward_wgmma/blocks.hpp")
-    return {"number / (call.heads_at_once*call.column_blocks) * call.heads_at_once", "first_head * call.column_blocks"};
   return {};
 }
 

@@ -435,7 +435,7 @@ TEST_CASE("every known mistake in the parts of the forward pass is named") {
   check_all_named({state_case(rising(22, -1, 0.2F), 8, "rising"), state_case(rising(22, 5, -0.2F), 8, "falling"),
                    state_case(rising(24, -1, 0.1F), 8, "whole blocks"), state_case(rising(22, -120, 0.2F), 8, "low"),
                    state_case(rising(22, 80, 1), 8, "high"), state_case(empty, 4, "empty")},
-                  {});
+                  {"sum-rescaled"});
 
   check_all_named(
       {merge_case({0.5F, 1.25F}, {3, 4}, "second larger"), merge_case({1.25F, 0.5F}, {3, 4}, "first larger"),

@@ -22,6 +22,7 @@ worker::WorkerDescription description(const std::string& element) {
   worker::StageDescription stage;
   stage.pass = stage.operation = "forward";
   stage.element = element;
+  stage.masks = {Mask::none, Mask::causal};
   return {{stage}, {"forward"}};
 }
 
