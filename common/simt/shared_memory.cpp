@@ -505,8 +505,14 @@ void SharedMemory::report_race(Lane& lane, const Cell& cell, std::uintptr_t addr
   }
   finding.variable = variable(address);
   if (!i_write && other_writes) {
+    // And a barrier has shown it to the reader: without one, every stage is read too early, the right one too.
+    const Block& block = *lane.block;
+    const int writer = cell.write_thread % kWarpSize;
+    const bool one_warp = cell.write_thread / kWarpSize == lane.warp->index;
     const auto is = [&](const Cell& other, const Reader*) {
-      return other.write_thread == cell.write_thread && has_come_unread(other, *lane.block);
+      return other.write_thread == cell.write_thread && has_come_unread(other, block) &&
+             (other.write_stamp < block.interval_began ||
+              (one_warp && ordered_in_warp(lane, writer, other.write_stamp)));
     };
     if (const std::uintptr_t place = in_another_stage(address, is)) {
       tell_wrong_stage(finding, variable(place));

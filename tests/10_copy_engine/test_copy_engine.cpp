@@ -475,7 +475,7 @@ TEST_CASE("no thread copies anything by itself", "[whole]") {
 }
 
 TEST_CASE("a block fits 99 KB of shared memory", "[whole]") {
-  expect_tiles_for_every_size();
+  expect_tiles_for_every_size(99);
 }
 
 TEST_CASE("extra memory does not grow with N", "[whole]") {

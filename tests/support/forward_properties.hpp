@@ -25,7 +25,7 @@ void expect_ragged_tails();
 /// Every tile that the device has room for.
 void expect_tiles_do_not_matter();
 /// The tiles that each size of shared memory has room for, as GPUs have it, for the stage and its variants.
-void expect_tiles_for_every_size();
+void expect_tiles_for_every_size(int least_KiB = 64);
 /// What the previous chapter gives.
 void expect_agrees_with_previous();
 /// Scales of both signs and 0, where some keys of the last tile do not exist.
