@@ -129,7 +129,7 @@ void expect_agrees_with_previous() {
 void expect_any_scale() {
   for (const float scale : {0.3f, 0.05f, 0.0f, -0.05f, -0.3f}) {
     for (const bool causal : masks()) {
-      for (const std::int64_t Nk : {64, 70, 100}) {
+      for (const std::int64_t Nk : {64, 70, 100, 200}) {
         const Input scaled = with_scale(input("normal", {1, 1, 1, 40, Nk, 64}, 60, causal), scale);
         const Tiles tiles = nearest_tiles(64, {64, 64});
         if (scale <= 0 && Nk % tiles.Bc != 0) {
