@@ -252,7 +252,7 @@ TEST_CASE("by chance a float goes up as often as it is near to the next bf16", "
   const char *cause = "", *diagnosis = "unknown";
   if (each([](const Share& s) { return s.up == s.by_upper_half; }))
     cause = "the upper half of the random number decides, not the low 16 bits", diagnosis = "random-upper-half";
-  else if (each([](const Share& s) { return s.up == 0; }))
+  else if (each([=](const Share& s) { return s.down == all; }))
     cause = "the float is cut off, whatever the random number is", diagnosis = "rounds-toward-zero";
   else if (each([=](const Share& s) { return s.up == 0 || s.up == all; }))
     cause = "the float is rounded to the nearest, whatever the random number is", diagnosis = "not-by-chance";
