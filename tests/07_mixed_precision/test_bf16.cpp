@@ -254,12 +254,12 @@ TEST_CASE("by chance a float goes up as often as it is near to the next bf16", "
     cause = "the upper half of the random number decides, not the low 16 bits", diagnosis = "random-upper-half";
   else if (each([=](const Share& s) { return s.down == all; }))
     cause = "the float is cut off, whatever the random number is", diagnosis = "rounds-toward-zero";
+  else if (each([=](const Share& s) { return s.up + s.down != all; }))
+    cause = "more than the low 16 bits of the random number are added", diagnosis = "random-bits-above";
   else if (each([=](const Share& s) { return s.up == 0 || s.up == all; }))
     cause = "the float is rounded to the nearest, whatever the random number is", diagnosis = "not-by-chance";
   else if (each([=](const Share& s) { return s.steps == 0 || s.up + s.steps == all; }))
     cause = "it goes up as often as it should go down", diagnosis = "chance-upside-down";
-  else if (each([=](const Share& s) { return s.up + s.down != all; }))
-    cause = "more than the low 16 bits of the random number are added", diagnosis = "random-bits-above";
   for (const auto& [x, lower, steps, up, down, by_upper_half] : shares)
     expect(up == steps && up + down == all,
            fmt::format("{:a} is {} 65536ths of a step above {:a}: of all 65536 random numbers {} took it up, {} down, "
