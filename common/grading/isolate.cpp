@@ -13,9 +13,8 @@
 //     others, no ptrace, process_vm, io_uring, and no opening for writing.
 //   - No further program. A filter cannot count, so exec is allowed for one thing only: the descriptor kProgram, which
 //     exec itself closes. No new descriptor can get that number: it lies beyond RLIMIT_NOFILE.
-//   - With --view, a root of its own: files that are not named there do not exist for it. Root mounts that itself; who
-//   is
-//     not root has a user namespace for it, without which there is no protection by another user id either.
+//   - With --view, a root of its own: files that are not named there do not exist for it. Root mounts that itself; an
+//     ordinary user has a user namespace for it, and then no protection by another user id.
 // The program is opened before the user changes, so that its file may be one that this user can execute but not read.
 //
 // `build` has a filter that forbids by name (compilers start processes and write files), and a limit of time.
