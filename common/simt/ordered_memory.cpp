@@ -57,9 +57,11 @@ void explain_touch(Finding& finding, const Lane& lane, const Cell& cell, std::ui
   const PassedPhase passed = all.passed(lane, index);
   const std::string name = name_of(block, barrier);
   const auto waited_for_unread = [&](const Cell& other, const Reader* readers) {
+    const int warp = lane.warp->index;
+    const Reader& group = readers[warp - warp % 4];  // as which the tensor cores' reads are entered
     return other.write_thread >= kFirstBarrierAgent && other.write_thread != cell.write_thread &&
            other.write_stamp >= block.block_began && !(other.flags & Cell::kPending) &&
-           readers[lane.warp->index].stamp < other.write_stamp &&
+           readers[warp].stamp < other.write_stamp && (group.lanes != 0 || group.stamp < other.write_stamp) &&
            ordered_before(lane, other.write_thread, other.write_stamp);
   };
   finding.mistake = Mistake::unfinished_copy;

@@ -91,6 +91,7 @@ void SharedMemory::begin_block(Block& block) {
   static_dirty_low_ = ~std::uintptr_t(0);
   static_dirty_high_ = 0;
   suspects_.clear();
+  touched_too_early_.clear();
   ordering_ = false;
   copies_ = 0;
 }
@@ -163,17 +164,23 @@ Variable SharedMemory::variable(std::uintptr_t address) const {
   return {m->name, index(row) + part};
 }
 
+const SharedMember* SharedMemory::ring_at(std::uintptr_t address) const {
+  const SharedMember* m = dynamic_.contains(address) ? member(address - dynamic_.low()) : nullptr;
+  return m != nullptr && m->rows != 0 ? m : nullptr;
+}
+
 std::uintptr_t SharedMemory::in_another_stage(std::uintptr_t address,
                                               const std::function<bool(const Cell&, const Reader*)>& is) {
+  const SharedMember* m = ring_at(address);
+  if (m == nullptr || touched_too_early_.contains(m)) return 0;
   const std::size_t offset = address - dynamic_.low();
-  const SharedMember* m = dynamic_.contains(address) ? member(offset) : nullptr;
-  if (m == nullptr || m->rows == 0) return 0;
   const std::size_t stage = std::size_t(std::max(m->matrices, 1u)) * m->rows * m->columns * m->element_size;
   for (std::size_t at = (offset - m->offset) % stage; at < m->size; at += stage) {
     const std::uintptr_t there = dynamic_.low() + m->offset + at;
     const Cell* cell = dynamic_.cell(there);
     if (there != address && is(*cell, ordering_ ? dynamic_.readers(cell) : nullptr)) return there;
   }
+  touched_too_early_.insert(m);
   return 0;
 }
 
@@ -518,6 +525,8 @@ void SharedMemory::report_race(Lane& lane, const Cell& cell, std::uintptr_t addr
       tell_wrong_stage(finding, variable(place));
       return note_finding(lane, std::move(finding));
     }
+  } else if (pending) {
+    touched_too_early_.insert(ring_at(address));
   }
   const bool one_warp = other_warp == lane.warp->index;
   const std::string barrier = one_warp ? "__syncwarp()" : "__syncthreads()";

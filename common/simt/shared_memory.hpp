@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -171,7 +172,7 @@ class SharedMemory {
   /// "K", "tile", and which part of it: "[3][16]", " + 128 bytes".
   Variable variable(std::uintptr_t address) const;
   /// The same place in another stage of a ring, an array of three or more dimensions, of which `is` says that it is
-  /// meant; 0: there is none.
+  /// meant; 0: there is none, or the array is one of touched_too_early_.
   std::uintptr_t in_another_stage(std::uintptr_t address,
                                   const std::function<bool(const Cell&, const Reader* readers)>& is);
 
@@ -199,6 +200,7 @@ class SharedMemory {
   void report_race(Lane& lane, const Cell& cell, std::uintptr_t address, bool i_write, bool other_writes,
                    std::uint32_t lanes, std::uint32_t other_lanes, int other_warp, const void* pc);
   const SharedMember* member(std::size_t offset) const;
+  const SharedMember* ring_at(std::uintptr_t address) const;
   Shadowed& shadow(std::uintptr_t address) { return dynamic_.contains(address) ? dynamic_ : statics_; }
   void read_ordered(Lane& lane, Cell* cell, Cell* end, std::uintptr_t address, std::uint32_t lanes, const void* pc,
                     std::uint8_t bytes);
@@ -233,6 +235,8 @@ class SharedMemory {
   bool ordering_ = false;     ///< vector clocks order this block
   std::uint32_t copies_ = 0;  ///< of the block so far
   std::vector<Suspect> suspects_;
+  /// Rings that the block has touched too early, where no other stage was meant: their stages may come unread after it.
+  std::set<const SharedMember*> touched_too_early_;
   static constexpr std::size_t kMostSuspects = 256;
 };
 
