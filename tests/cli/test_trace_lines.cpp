@@ -223,7 +223,8 @@ TEST_CASE("the page follows a row's m, l and O to what the kernel writes") {
     REQUIRE(book.run(*arguments).exit_code == 0);
   }
   std::map<std::int64_t, std::map<std::string, json>> rows;  // [INTERVAL, VALUE]s by row and label
-  for (const json& noted : page_facts(book::read_file(page))["columns"][0]["launches"][0]["values"])
+  const json facts = page_facts(book::read_file(page));
+  for (const json& noted : facts["columns"][0]["launches"][0]["values"])
     rows[noted["row"]][noted["label"]] = noted["at"];
   const Tensor<float> O = read_npy(O_file), lse = read_npy(lse_file);
   REQUIRE(rows.size() == 128);  // no more, so that the page stays small

@@ -360,7 +360,7 @@ function sums(columns) {
   const moved = (which) =>
     total(({ tensors }) =>
       tensors.reduce((sum, { counters }) => sum + which.reduce((s, name) => s + (counters[name] ?? 0), 0), 0),
-    ).map(bytes);
+    ).map((size) => bytes(size));
   const counted = (...names) =>
     total(({ counters }) => names.reduce((sum, name) => sum + (counters[name] ?? 0), 0)).map(String);
   return table({
