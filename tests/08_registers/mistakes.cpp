@@ -223,7 +223,8 @@ Table outputs() {
             [](Attention& m) {
               m.after_last([right = m](Row& row) {
                 const Index other = row.query ^ 8;
-                const float l = other < right.Nq() ? right.attend(*row.head, other).l : 1;
+                // Behind the last query Q is 0, and so are all scores.
+                const float l = other < right.Nq() ? right.attend(*row.head, other).l : float(right.Nk());
                 for (std::size_t c = row.query % 16 < 8 ? 1 : 0; c < row.O.size(); c += 2) row.O[c] *= row.l / l;
               });
             });
