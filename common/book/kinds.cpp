@@ -1,6 +1,7 @@
 #include "common/book/kinds.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "common/book/files.hpp"
 #include "common/book/toml_table.hpp"
@@ -21,10 +22,10 @@ Kinds load_kinds(const Book& book) {
   for (TomlTable& entry : table.tables("apart")) {
     const std::string why = entry.text("why");
     for (const std::string& part : entry.texts("parts")) {
-      const bool exists = std::ranges::any_of(book.chapters, [&](const Chapter& chapter) {
-        return chapter.find(part) != nullptr || Kinds::part(chapter, "") == part;
-      });
-      if (!exists) entry.fail_at("parts", fmt::format("there is no \"{}\"", part));
+      const auto chapter = std::ranges::find(book.chapters, std::atoi(part.c_str()), &Chapter::number);
+      if (chapter == book.chapters.end()) continue;  // this book does not have the chapter
+      if (chapter->find(part) == nullptr && Kinds::part(*chapter, "") != part)
+        entry.fail_at("parts", fmt::format("there is no \"{}\"", part));
       if (!kinds.apart.emplace(part, why).second) entry.fail_at("parts", fmt::format("\"{}\" is named twice", part));
     }
     entry.reject_unknown();

@@ -72,7 +72,7 @@ TEST_CASE("the gate fails for a picture that is not what is drawn, one that is m
     CHECK(contains(ran.out, message));
   };
   expect(0, "0 failed");
-  book.edit(picture, ">running maximum m<", ">the maximum<");
+  book.edit(picture, ">maximum m<", ">the maximum<");
   expect(1, picture + ": it is not what the code says by now");
   CHECK(book.run({"pictures"}).exit_code == 0);
   expect(0, "0 failed");

@@ -5,6 +5,7 @@
 #include "common/attention/tolerance.hpp"
 #include "common/judge/compare.hpp"
 #include "tests/cli/npy_files.hpp"
+#include "tests/cli/traced_book.hpp"
 #include "tests/text.hpp"
 
 using namespace workbook;
@@ -148,7 +149,7 @@ TEST_CASE("Q, K, V from files come back as O and LSE within the bounds") {
 }
 
 TEST_CASE("heads of Q may share heads of K and V where a stage serves it, and others say which do") {
-  const WorkbookCopy book;
+  const WorkbookCopy book = book_with("03_tiled_wmma");
   Problem problem;
   problem.shape = {2, 6, 2, 9, 14, 32};
   problem.scale = 0.25f;
@@ -158,12 +159,12 @@ TEST_CASE("heads of Q may share heads of K and V where a stage serves it, and ot
   problem.V = normal_tensor({2, 2, 14, 32}, 3);
   const std::string q = good_npy("q.npy", problem.Q, 4), k = good_npy("k.npy", problem.K, 4),
                     v = good_npy("v.npy", problem.V, 4), out = scratch("o.npy").string();
-  const auto run = [&](const char* stage, const char* backend) {
-    return book.run({"run", "--json", "--mask", "causal", "--scale", "0.25", "--q", q, "--k", k, "--v", v, "--out", out,
+  const auto run = [&](const char* stage, const char* backend, const char* mask) {
+    return book.run({"run", "--json", "--mask", mask, "--scale", "0.25", "--q", q, "--k", k, "--v", v, "--out", out,
                      "--stage", stage, "--backend", backend});
   };
   for (const char* stage : {"1", "2"}) {
-    const Ran ran = run(stage, "cpu");
+    const Ran ran = run(stage, "cpu", "causal");
     INFO(ran.err);
     CHECK(ran.exit_code == 0);
     CHECK(ran.document()["input"]["Hkv"] == 2);
@@ -188,7 +189,7 @@ TEST_CASE("heads of Q may share heads of K and V where a stage serves it, and ot
     }
     CHECK(largest < 2e-6);
   }
-  const Ran refused = run("8", "sim");
+  const Ran refused = run("3", "sim", "none");
   CHECK(refused.exit_code == 3);
   const json stage = refused.document()["stages"][0];
   CHECK(stage["supported"] == false);
