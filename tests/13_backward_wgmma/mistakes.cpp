@@ -39,6 +39,17 @@ Table scores() {
   table.add("consumer-0-keys", "both consumers form S and dP of the first 64 keys", [](GradientModel& m) {
     m.of_keys_in_scores = [](Index row, Index column) { return Place{round_down(row, 128) + row % 64, column}; };
   });
+  table.add("block-0-keys", "every column block takes the keys and values of the first", [](GradientModel& m) {
+    m.of_keys_in_scores = [](Index row, Index column) { return Place{row % 128, column}; };
+    if (m.of_queries) m.right_row = [](Index key) { return key % 128; };
+  });
+  table.add("lse-for-D", "of each query the LSE, in units of log2, comes in the place of D", [](GradientModel& m) {
+    m.D = [in = m.inputs](Index head, Index i) {
+      return in->saved.lse.values[std::size_t(head * in->problem.shape.Nq + i)] / judge::ln_2;
+    };
+  });
+  table.add("D-without-P", "dS is P∘dP - D: the factor P belongs to D as well",
+            [](GradientModel& m) { m.dS = [](float P, double dP, double D) { return float(double(P) * dP - D); }; });
   table.add("lse-by-halves",
             "of a lane's two queries the LSE is taken by the key's half, e / 2: a query is a column, e % 2",
             [](GradientModel& m) {
@@ -60,6 +71,13 @@ Table masks() {
                 return j < visible || round_down(j, 16) + 16 <= eight + 8;
               };
             });
+  table.add("mask-inverted", "P becomes 0 where a query sees the key, and stays where it does not",
+            [](GradientModel& m) {
+              m.sees = [right = m](Index i, Index j) {
+                const Index visible = i + right.offset() + 1, eight = round_down(i, 8) + right.offset() + 1;
+                return round_down(j, 16) + 16 <= eight || j >= visible;
+              };
+            });
   table.add("mask-one-fewer", "the causal mask is off by one: a query does not see its own key", [](GradientModel& m) {
     m.sees = [right = m](Index i, Index j) {
       const Index visible = i + right.offset() + 1, eight = round_down(i, 8) + right.offset() + 1;
@@ -75,6 +93,22 @@ Table products() {
   table.add("first-16-queries", "{P} of all queries of a row block is multiplied with the rows of its first 16",
             [](GradientModel& m) {
               m.right_row = [Br = m.passing](Index other) { return round_down(other, Br) + other % 16; };
+            });
+  return table;
+}
+
+/// 13.5: the operands that P and dS become. Of 16 queries a thread has for its key, and for the one eight rows below,
+/// two neighbouring queries of the first eight, then of the second: eight elements.
+Table operands() {
+  Table table;
+  table.add("operand-pairs-apart",
+            "a register of Pᵀ and dSᵀ holds an element and the one four behind it: it has to hold two neighbours",
+            [](GradientModel& m) {
+              m.in_left = [](Index i, Index j, int) {
+                const Index element = i % 16 / 8 * 4 + j % 16 / 8 * 2 + i % 2, taken = element / 2 + i % 2 * 4;
+                return Place{round_down(i, 16) + taken / 4 * 8 + i % 8 / 2 * 2 + taken % 2,
+                             round_down(j, 16) + taken / 2 % 2 * 8 + j % 8};
+              };
             });
   return table;
 }
@@ -116,7 +150,7 @@ Table dQ() {
 
 Table gradients() {
   Table table;
-  for (const Table& part : {scores(), masks(), products(), dQ()}) table.add(part);
+  for (const Table& part : {scores(), masks(), operands(), products(), dQ()}) table.add(part);
   return table;
 }
 
