@@ -48,8 +48,6 @@ Table scores() {
       return in->saved.lse.values[std::size_t(head * in->problem.shape.Nq + i)] / judge::ln_2;
     };
   });
-  table.add("D-without-P", "dS is P∘dP - D: the factor P belongs to D as well",
-            [](GradientModel& m) { m.dS = [](float P, double dP, double D) { return float(double(P) * dP - D); }; });
   table.add("lse-by-halves",
             "of a lane's two queries the LSE is taken by the key's half, e / 2: a query is a column, e % 2",
             [](GradientModel& m) {
