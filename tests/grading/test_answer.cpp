@@ -39,18 +39,24 @@ std::string around(const std::string& body) {
          body + "\n  // END 2.1\n}\n}  // namespace ch02\n/* a comment */\n#if 1\nint later;\n#endif\n";
 }
 
-/// What the compiler says of a source; empty: it compiles.
-std::string compiled(const std::string& source, const std::vector<std::string>& more = {"-fsyntax-only"},
-                     const std::string& file = "") {
-  const book::TemporaryFolder folder;
+/// Compiles a source, answer.cpp in this folder, as answers of the CPU are.
+worker::CommandResult compile(const book::TemporaryFolder& folder, const std::string& source,
+                              const std::vector<std::string>& more) {
   folder.write("answer.cpp", source);
   const worker::Toolchain toolchain = worker::load_toolchain(WORKBOOK_BINARY, WORKBOOK_SOURCE);
-  std::vector<std::string> compile = toolchain.backends.at(Backend::cpu).compile;
-  compile.insert(compile.end(), {"-I", WORKBOOK_SOURCE, "-I", WORKBOOK_SOURCE "/solutions/02_online_softmax", "-w"});
-  compile.insert(compile.end(), more.begin(), more.end());
-  compile.push_back((folder / "answer.cpp").string());
-  if (!file.empty()) compile.insert(compile.end(), {"-o", (folder / file).string()});
-  const worker::CommandResult result = worker::run_command(compile);
+  std::vector<std::string> words = toolchain.backends.at(Backend::cpu).compile;
+  words.insert(words.end(), {"-I", WORKBOOK_SOURCE, "-I", WORKBOOK_SOURCE "/solutions/02_online_softmax", "-w",
+                             (folder / "answer.cpp").string()});
+  words.insert(words.end(), more.begin(), more.end());
+  return worker::run_command(words);
+}
+
+/// What the compiler says of a source; empty: it compiles.
+std::string compiled(const std::string& source, std::vector<std::string> more = {"-fsyntax-only"},
+                     const std::string& file = "") {
+  const book::TemporaryFolder folder;
+  if (!file.empty()) more.insert(more.end(), {"-o", (folder / file).string()});
+  const worker::CommandResult result = compile(folder, source, more);
   if (result.exit_code != 0) return result.output.empty() ? "it does not compile" : result.output;
   return file.empty() ? "" : file == "answer.o" ? calls_of(folder / file) : folder.read(file);
 }
@@ -68,19 +74,14 @@ void skip_if_sanitized() {
   if (worker::kSanitized) SKIP("a sanitizer adds to every object file");
 }
 
-/// An answer that is compiled as answers of the CPU are; what its object file may not have.
-std::string refused(const std::string& source, const std::vector<std::string>& more = {}) {
+/// What the object file of a source may not have.
+std::string refused(const std::string& source, std::vector<std::string> more = {}) {
   const book::TemporaryFolder folder;
-  folder.write("answer.cpp", source);
-  const worker::Toolchain toolchain = worker::load_toolchain(WORKBOOK_BINARY, WORKBOOK_SOURCE);
-  std::vector<std::string> compile = toolchain.backends.at(Backend::cpu).compile;
-  const std::string object = (folder / "answer.o").string();
-  compile.insert(compile.end(), {"-I", WORKBOOK_SOURCE, "-c", (folder / "answer.cpp").string(), "-o", object, "-w"});
-  compile.insert(compile.end(), more.begin(), more.end());
-  const worker::CommandResult compiled = worker::run_command(compile);
+  more.insert(more.end(), {"-c", "-o", (folder / "answer.o").string()});
+  const worker::CommandResult compiled = compile(folder, source, more);
   INFO(source << compiled.output);
   REQUIRE(compiled.exit_code == 0);
-  return fmt::format("{}", fmt::join(refused_in_object(object, {}), "\n"));
+  return fmt::format("{}", fmt::join(refused_in_object(folder / "answer.o", {}), "\n"));
 }
 
 }  // namespace
@@ -497,11 +498,7 @@ TEST_CASE("whatever is refused comes with what to write instead, which the page 
        "call what the lesson names; the re"},
   }));
   const fs::path answer = folder / "answer.cpp";
-  folder.write("answer.cpp", source);
-  const worker::Toolchain toolchain = worker::load_toolchain(WORKBOOK_BINARY, WORKBOOK_SOURCE);
-  std::vector<std::string> compile = toolchain.backends.at(Backend::cpu).compile;
-  compile.insert(compile.end(), {"-c", answer.string(), "-o", (folder / "answer.o").string(), "-w"});
-  REQUIRE(worker::run_command(compile).exit_code == 0);
+  REQUIRE(compile(folder, source, {"-c", "-o", (folder / "answer.o").string()}).exit_code == 0);
   worker::WorkerJob job;
   job.sources = {answer};
   worker::WorkerBuilt built;
