@@ -26,7 +26,7 @@ NLOHMANN_JSON_SERIALIZE_ENUM(ItemKind,
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(GradedItem, kind, id, title, chapter, points, max_points, result, has_hidden,
                                    public_passed)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(GradedSubmission, student, path, assignment, items, notes, verified_on, problem,
-                                   hidden_results, leaderboard, isolation, seconds, key)
+                                   hidden_results, leaderboard, isolation, key)
 
 namespace {
 
@@ -75,7 +75,10 @@ Verdict shown(const Verdict& verdict) {
 
 json to_json(const GradedSubmission& graded) {
   json document = graded;
-  document.update({{"points", graded.points()}, {"max_points", graded.max_points()}, {"tests", json::array()}});
+  document.update({{"points", graded.points()},
+                   {"max_points", graded.max_points()},
+                   {"seconds", judge::number_json(graded.seconds)},
+                   {"tests", json::array()}});
   for (const CountedTest& test : graded.tests) {
     document["tests"].push_back(judge::to_json(shown(test.verdict)));
     document["tests"].back()["item"] = test.item;
@@ -85,6 +88,7 @@ json to_json(const GradedSubmission& graded) {
 
 GradedSubmission submission_from_json(const json& document) {
   auto graded = document.get<GradedSubmission>();
+  graded.seconds = judge::number_from_json(document.at("seconds"));
   for (const json& test : document.at("tests"))
     graded.tests.push_back({judge::verdict_from_json(test), test.at("item")});
   return graded;

@@ -108,36 +108,7 @@ TEST_CASE("a region that leaves its function does not compile, however it is wri
   CHECK(said.find(why) != std::string::npos);
 }
 
-TEST_CASE("the book's own answers stay in their regions") {
-  const worker::Toolchain toolchain = worker::load_toolchain(WORKBOOK_BINARY, WORKBOOK_SOURCE);
-  if (!toolchain.can_build(Backend::sim)) SKIP(toolchain.why_not(Backend::sim));
-  int sources = 0;
-  for (const book::Chapter& chapter : the_book().chapters) {
-    const book::TemporaryFolder folder;
-    for (const std::string& file : chapter.files) {
-      const book::MarkedFile solution = book::parse_marked(file, book::read_file(the_book().solution(chapter, file)));
-      std::vector<std::string> ids;
-      for (const book::Region& region : solution.regions) ids.push_back(region.id);
-      folder.write(file, book::with_bodies(solution, solution, ids, "token"));
-    }
-    for (const std::string& file : chapter.files) {
-      const bool kernels = file.ends_with(".cu");
-      if (!kernels && !file.ends_with(".cpp")) continue;
-      const auto& rules = toolchain.backends.at(Backend::sim);
-      std::vector<std::string> compile = kernels ? rules.kernels : rules.compile;
-      compile.insert(compile.end(), {"-O0", "-w", "-fsyntax-only", "-I", folder.path().string(), "-I", WORKBOOK_SOURCE,
-                                     "-I", WORKBOOK_SOURCE "/solutions", (folder / file).string()});
-      worker::CommandOptions options;
-      options.folder = WORKBOOK_SOURCE;
-      const worker::CommandResult said = worker::run_command(compile, options);
-      INFO(chapter.name() << "/" << file << "\n" << said.output);
-      CHECK(said.exit_code == 0);
-      ++sources;
-    }
-  }
-  CHECK(sources > int(the_book().chapters.size()));
-}
-
+// That the book's own answers stay in their regions, each of its mutants proves: they are compiled so.
 TEST_CASE("no region of the book stands in a constexpr function, where a call while compiling would be no call") {
   for (const book::Chapter& chapter : the_book().chapters) {
     for (const book::MarkedFile& file : book::read_solution(the_book(), chapter)) {
@@ -237,6 +208,7 @@ TEST_CASE("names that have no place in an answer are found behind the preprocess
   CHECK(found.find(what) != std::string::npos);
 }
 
+// More ways, and what they earn: each_by_the_other of hostile.toml.
 TEST_CASE("an answer that calls another answer is found, by whatever way it calls it") {
   skip_if_sanitized();
   const book::MarkedFile file = book::parse_reader("answer.cpp", test::solved(the_book()));
@@ -262,12 +234,8 @@ TEST_CASE("an answer that calls another answer is found, by whatever way it call
       "  std::vector<float> v(1); Matrix<float> O(\"O\", v, 1, 1); Matrix<const float> Q(\"Q\", v, 1, 1);\n  ";
   const std::set<std::string> first{"2.1"};
   CHECK(found("2.1", matrices + attend + " return {};") == first);
-  CHECK(found("2.1", matrices + "[&]() -> void { " + attend + " }(); return {};") == first);
   CHECK(found("2.1", matrices + "auto* call = &attend_tile; call(Q, Q, Q, O, {}, 0, 0, 1, 1, false); return {};") ==
         first);
-  CHECK(found("2.1", "#ifdef __NO_INLINE__\nreturn {};\n#endif\n" + matrices + attend + " return {};") == first);
-  CHECK(found("2.1", "#ifndef __OPTIMIZE__\nreturn {};\n#endif\n" + matrices + attend + " return {};") == first);
-  CHECK(found("2.1", "#if 0\nvoid decoy() {\n#endif\n" + matrices + attend + " return {};") == first);
   CHECK(found("2.1",
               "PartialState a, b; (void)std::bsearch(&a, &b, 1, sizeof b, (int (*)(const void*, const void*))&merge); "
               "return {a.m, a.l};",
@@ -491,7 +459,7 @@ TEST_CASE("whatever is refused comes with what to write instead, which the page 
       {"int n;\n__attribute__((constructor)) void f() { ++n; }\n",
        "make it a constant, or a static variable of a function"},
       {"extern \"C\" int main() { return 0; }\n", "choose another name"},
-      {"__attribute__((section(\"own\"))) void f() {}\n", "leave away the attribute"},
+      {"__attribute__((section(\"own\"))) void f() {}\n", "leave out the attribute"},
       {"namespace simt { void run_blocks(); }\nvoid f() { simt::run_blocks(); }\n",
        "call what the lesson names; the si"},
       {"namespace workbook { void oracle(); }\nvoid f() { workbook::oracle(); }\n",
