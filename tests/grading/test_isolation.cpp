@@ -55,12 +55,7 @@ struct Inside {
   explicit Inside(const fs::path& book = WORKBOOK_SOURCE, double build_seconds = 20)
       : toolchain(worker::load_toolchain(WORKBOOK_BINARY, WORKBOOK_SOURCE)),
         isolation((skip_unless_isolated(), prove_isolation(kProgram, {}))),
-        workshop(toolchain, book, isolation, limits(build_seconds), 2) {}
-  static IsolationLimits limits(double build_seconds) {
-    IsolationLimits limits;
-    limits.build_seconds = build_seconds;
-    return limits;
-  }
+        workshop(toolchain, book, isolation, {.build_seconds = build_seconds}, 2) {}
   worker::WorkerBuilt build(const std::string& source, unsigned slot = 0, const std::string& tree = "submission/") {
     const std::string name = fmt::format("{}{}.cpu", tree, ++jobs);  // a workshop builds each job once
     folder.write(name + "/chapters/99_test/answer.cpp",
@@ -71,6 +66,11 @@ struct Inside {
     job.sources = {folder / (name + "/chapters/99_test/answer.cpp")};
     job.include = folder / (name + "/chapters/99_test");
     return workshop.build(slot, {job}).at(name);
+  }
+  worker::Worker run(const worker::WorkerBuilt& built, unsigned slot = 0) const {
+    worker::Limits limits;
+    limits.prefix = workshop.worker_prefix(slot, Backend::cpu);
+    return worker::Worker(built.executable, limits);
   }
   book::TemporaryFolder folder;
   worker::Toolchain toolchain;
@@ -221,9 +221,7 @@ TEST_CASE("a worker keeps to its slot's part of the cores") {
       "  call.output(\"y\")[1] = float(sched_setaffinity(0, sizeof cores, &cores));\n}\n");
   INFO(built.log);
   REQUIRE(built.ok);
-  worker::Limits limits;
-  limits.prefix = inside.workshop.worker_prefix(0, Backend::cpu);
-  worker::Worker runner(built.executable, limits);
+  worker::Worker runner = inside.run(built);
   worker::Call call("answer");
   call.output<float>("y", 2);
   const std::vector<float> y = runner.call(call).output<float>("y");
@@ -243,9 +241,7 @@ TEST_CASE("a worker runs in its isolation as it would outside") {
       "= 0; i < copy.size(); ++i) call.output(\"y\")[i] = 2 * copy[i]; }).join();\n  std::puts(\"done\");\n}\n");
   INFO(built.log);
   REQUIRE(built.ok);
-  worker::Limits limits;
-  limits.prefix = inside.workshop.worker_prefix(0, Backend::cpu);
-  worker::Worker runner(built.executable, limits);
+  worker::Worker runner = inside.run(built);
   const std::vector<float> x{1, 2, 3};
   worker::Call call("answer");
   call.input("x", x).output<float>("y", 3);
@@ -266,9 +262,7 @@ TEST_CASE("another submission's worker cannot be started from this one's slot") 
   Inside inside;
   const worker::WorkerBuilt built = inside.build("void answer(const workbook::cuda::Arguments&) {}\n", 0);
   REQUIRE(built.ok);
-  worker::Limits limits;
-  limits.prefix = inside.workshop.worker_prefix(1, Backend::cpu);
-  worker::Worker runner(built.executable, limits);
+  worker::Worker runner = inside.run(built, 1);
   CHECK_THROWS_AS(runner.call(worker::Call("answer")), worker::Failure);
 }
 
