@@ -502,7 +502,7 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
   if (!built.ok && built.log.ends_with("compiling was interrupted\n"))
     throw std::runtime_error("a signal has ended the compiler");
   if (!built.ok && built.log.find("CPU time limit exceeded signal terminated program") != std::string::npos)
-    built.log = fmt::format("compiling took longer than {:g} seconds and was ended\n", seconds);
+    built.log = fmt::format("compiling took longer than {:.0f} seconds and was ended\n", std::ceil(seconds));
   // The rest of the log is the command.
   const std::size_t ended = built.log.find("compiling took longer than");
   if (!built.ok && ended != std::string::npos) {
