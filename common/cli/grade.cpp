@@ -13,19 +13,14 @@ namespace {
 using grading::ClassOptions, grading::GradedClass, grading::GradedSubmission;
 using nlohmann::json;
 
-struct GradeOptions {
-  std::vector<std::string> submissions;  ///< folders, archives, files
-  std::string assignment;                ///< assignment.toml; empty: the book's folder has it
-  std::string hidden;                    ///< folder with hidden tests: NN_name/test_*.cpp
-  std::string out = "graded";            ///< a folder for each submission, and the class's table
-  std::string results;                   ///< Gradescope's results.json in place of that, for one submission
-  std::string backend;                   ///< "cuda": on a GPU too
-  std::string shard;                     ///< "2/8": the second of eight parts of the submissions
-  std::size_t jobs = 1;                  ///< submissions at a time
-  double time_limit = 10;                ///< seconds a call
-  double total_time = 0;                 ///< seconds a chapter's tests; 0: by how long the book's solution takes
-  double build_time = 30;                ///< seconds of processor time for compiling one file
-  bool unsafe = false, again = false;
+/// What is given as it is, and words that are looked at first.
+struct GradeOptions : ClassOptions {
+  std::string assignment_file;  ///< empty: the book's folder has it
+  std::string hidden_folder;    ///< NN_name/test_*.cpp
+  std::string out_folder = "graded";
+  std::string results_file;
+  std::string backend;   ///< "cuda": on a GPU too
+  std::string shard;     ///< "2/8": the second of eight parts of the submissions
   bool prepare = false;  ///< only build what grading needs
 };
 
@@ -41,33 +36,27 @@ std::pair<std::size_t, std::size_t> shard(const std::string& text) {
 }
 
 ClassOptions class_options(const Session& session, const GradeOptions& options) {
-  ClassOptions chosen;
-  chosen.assignment = options.assignment.empty() ? session.book.root / "assignment.toml" : fs::path(options.assignment);
+  ClassOptions chosen = options;
+  chosen.assignment =
+      options.assignment_file.empty() ? session.book.root / "assignment.toml" : fs::path(options.assignment_file);
   if (!fs::is_regular_file(chosen.assignment)) {
     fail_input("{}: there is no such assignment; allowed: --assignment FILE, as `./workbook release` writes it",
                chosen.assignment.string());
   }
-  if (!options.hidden.empty() && !fs::is_directory(options.hidden)) {
-    fail_input("--hidden {}: there is no such folder", options.hidden);
+  if (!options.hidden_folder.empty() && !fs::is_directory(options.hidden_folder)) {
+    fail_input("--hidden {}: there is no such folder", options.hidden_folder);
   }
   if (options.submissions.empty() && !options.prepare) {
     fail_input("grade needs submissions; allowed: folders, archives (.zip, .tar.gz, …) or single files");
   }
-  if (!options.results.empty() && options.submissions.size() != 1) {
+  if (!options.results_file.empty() && options.submissions.size() != 1) {
     fail_input("--results is for one submission; allowed: --out FOLDER for several");
   }
-  chosen.hidden = options.hidden;
+  chosen.hidden = options.hidden_folder;
   chosen.on_gpu = options.backend == name(Backend::cuda);
-  chosen.unsafe = options.unsafe;
-  chosen.time_limit = options.time_limit;
-  chosen.total_time = options.total_time;
-  chosen.build_time = options.build_time;
-  chosen.submissions = options.submissions;
-  chosen.out = fs::absolute(options.out);
-  chosen.results = options.results;
+  chosen.out = fs::absolute(options.out_folder);
+  chosen.results = options.results_file;
   std::tie(chosen.part, chosen.parts) = shard(options.shard);
-  chosen.jobs = options.jobs;
-  chosen.again = options.again;
   return chosen;
 }
 
@@ -121,12 +110,12 @@ int grade(const Session& session, const GradeOptions& options) {
 Runner declare_grade(Options& options) {
   const auto given = std::make_shared<GradeOptions>();
   options.option("submissions", given->submissions, "Folders, archives or single files");
-  options.option("--assignment", given->assignment, "The assignment.toml of the release")
+  options.option("--assignment", given->assignment_file, "The assignment.toml of the release")
       .allow(not_empty("a file name"));
-  options.option("--hidden", given->hidden, "A folder with hidden tests: NN_name/test_*.cpp")
+  options.option("--hidden", given->hidden_folder, "A folder with hidden tests: NN_name/test_*.cpp")
       .allow(not_empty("a folder"));
-  options.option("--out", given->out, "Where the results go").allow(not_empty("a folder")).show_default();
-  options.option("--results", given->results, "Write just Gradescope's results.json, for one submission")
+  options.option("--out", given->out_folder, "Where the results go").allow(not_empty("a folder")).show_default();
+  options.option("--results", given->results_file, "Write just Gradescope's results.json, for one submission")
       .allow(not_empty("a file name"));
   options.option("--backend", given->backend, "cuda: grade on a GPU too").allow(one_of({"cuda"}, "cuda"));
   options.option("--jobs", given->jobs, "Submissions at a time").allow(whole_number<std::size_t>(1)).show_default();
@@ -140,9 +129,12 @@ Runner declare_grade(Options& options) {
               "Seconds that a chapter's tests may take together, in place of 20 times what the book's solution takes, "
               "at least 60")
       .allow(number(1, 86400, "seconds, from 1 to 86400"));
-  options.option("--build-time", given->build_time, "Seconds of processor time that compiling one file may take")
-      .allow(number(1, 86400, "seconds, from 1 to 86400"))
-      .show_default();
+  options
+      .option(
+          "--build-time", given->build_time,
+          "Seconds of processor time that compiling one file may take, in place of 3 times what the book's solution "
+          "takes, at least 8")
+      .allow(number(1, 86400, "seconds, from 1 to 86400"));
   options.flag("--again", given->again, "Also grade what an earlier run has graded");
   options.flag("--unsafe", given->unsafe, "Run submissions without any protection");
   options.flag("--prepare", given->prepare, "Only build what grading needs");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <sstream>
 
 #include "common/book/files.hpp"
 #include "common/book/markers.hpp"
@@ -27,13 +28,11 @@ void settle(Assignment& assignment, const Book& book) {
   for (const Chapter& chapter : book.chapters) {
     const std::size_t before = ordered.size();
     for (const book::Exercise& exercise : chapter.exercises) {
-      const auto found = std::find_if(assignment.exercises.begin(), assignment.exercises.end(),
-                                      [&](const auto& e) { return e.id == exercise.id; });
+      const auto found = std::ranges::find(assignment.exercises, exercise.id, &Assignment::Exercise::id);
       if (found != assignment.exercises.end()) ordered.push_back(*found);
     }
     if (ordered.size() == before) continue;
-    const auto given = std::find_if(assignment.chapters.begin(), assignment.chapters.end(),
-                                    [&](const auto& w) { return w.chapter == chapter.number; });
+    const auto given = std::ranges::find(assignment.chapters, chapter.number, &Assignment::Whole::chapter);
     wholes.push_back({chapter.number, given == assignment.chapters.end() ? kWholePoints : given->points});
   }
   assignment.exercises = std::move(ordered);
@@ -41,18 +40,11 @@ void settle(Assignment& assignment, const Book& book) {
   if (assignment.files.empty()) assignment.files = open_files(assignment, book);
 }
 
-/// A TOML basic string.
+/// A TOML string.
 std::string quoted(const std::string& text) {
-  std::string result = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') result += '\\';
-    if (static_cast<unsigned char>(c) < 0x20) {
-      result += fmt::format("\\u{:04X}", static_cast<unsigned char>(c));
-    } else {
-      result += c;
-    }
-  }
-  return result + "\"";
+  std::ostringstream stream;
+  stream << toml::toml_formatter(toml::value(text), toml::format_flags::none);
+  return stream.str();
 }
 
 /// A chapter's file as an assignment names it.
@@ -107,7 +99,7 @@ int Assignment::points() const {
 }
 
 bool Assignment::is_open(std::string_view exercise) const {
-  return std::any_of(exercises.begin(), exercises.end(), [&](const Exercise& e) { return e.id == exercise; });
+  return std::ranges::count(exercises, exercise, &Exercise::id) > 0;
 }
 
 std::vector<int> Assignment::open_chapters() const {
@@ -176,28 +168,22 @@ Assignment load_assignment(const fs::path& path, const Book& book) {
     assignment.exercises.push_back(std::move(exercise));
   }
   if (assignment.exercises.empty()) table.fail(1, "the assignment has no [[exercise]]: nothing would be open");
-  const auto has_open = [&](int number) {
-    return std::any_of(assignment.exercises.begin(), assignment.exercises.end(),
-                       [&](const auto& e) { return chapter_of(book, e.id).number == number; });
+  const auto check_open = [&](book::TomlTable& entry, const char* key, int number) {
+    if (std::ranges::none_of(assignment.exercises,
+                             [&](const auto& e) { return chapter_of(book, e.id).number == number; }))
+      entry.fail_at(key, fmt::format("chapter {} has no exercise in this assignment", number));
   };
   for (book::TomlTable& entry : table.tables("chapter")) {
     const Assignment::Whole whole{entry.number("number", 1), entry.number("points", 0)};
-    if (!has_open(whole.chapter)) {
-      entry.fail_at("number", fmt::format("chapter {} has no exercise in this assignment", whole.chapter));
-    }
-    for (const Assignment::Whole& other : assignment.chapters) {
-      if (other.chapter == whole.chapter) {
-        entry.fail_at("number", fmt::format("chapter {} is given twice", whole.chapter));
-      }
-    }
+    check_open(entry, "number", whole.chapter);
+    if (std::ranges::count(assignment.chapters, whole.chapter, &Assignment::Whole::chapter) > 0)
+      entry.fail_at("number", fmt::format("chapter {} is given twice", whole.chapter));
     entry.reject_unknown();
     assignment.chapters.push_back(whole);
   }
   for (book::TomlTable& entry : table.tables("bar")) {
     const Assignment::Bar bar{entry.number("chapter", 1), entry.text("test"), entry.number("points", 0)};
-    if (!has_open(bar.chapter)) {
-      entry.fail_at("chapter", fmt::format("chapter {} has no exercise in this assignment", bar.chapter));
-    }
+    check_open(entry, "chapter", bar.chapter);
     check_bar(assignment, book, bar, entry);
     entry.reject_unknown();
     assignment.bars.push_back(bar);
@@ -206,9 +192,9 @@ Assignment load_assignment(const fs::path& path, const Book& book) {
     bool known = false, has_exercise = false;
     for (const Chapter& chapter : book.chapters) {
       for (const std::string& file : chapter.files) {
-        if (name_in_book(chapter, file) != name) continue;
-        known = true;
-        has_exercise = !exercises_in(book, chapter, file).empty();
+        known = known || name_in_book(chapter, file) == name;
+        has_exercise =
+            has_exercise || (name_in_book(chapter, file) == name && !exercises_in(book, chapter, file).empty());
       }
     }
     if (!known) table.fail_at("files", fmt::format("\"{}\" is no file of a chapter's \"files\"", name));

@@ -24,14 +24,6 @@ std::string hidden_target(const Chapter& chapter) {
   return "hidden_" + chapter.name();
 }
 
-std::vector<fs::path> files_below(const fs::path& folder) {
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-    if (entry.is_regular_file()) files.push_back(entry.path());
-  }
-  return files;
-}
-
 /// The chapter with just the exercises that are graded.
 Chapter graded_part(const Chapter& chapter, const Assignment& assignment) {
   Chapter part = chapter;
@@ -132,8 +124,7 @@ Course load_course(const Workspace& workspace, const CourseOptions& options) {
     course.backends[number] = graded_backends(workspace, chapter, options.on_gpu);
     backends.insert(course.backends[number].begin(), course.backends[number].end());
     for (const book::MarkedFile& solution : book::read_solution(book, chapter)) {
-      const std::string file = solution.name.substr(solution.name.find('/', std::string("solutions/").size()) + 1);
-      course.pristine["chapters/" + chapter.name() + "/" + file] = released_text(solution, course.assignment);
+      course.pristine["chapters/" + in_its_tree(solution)] = released_text(solution, course.assignment);
     }
     const fs::path hidden = options.hidden / chapter.name();
     if (options.hidden.empty() || !fs::is_directory(hidden)) continue;

@@ -19,7 +19,7 @@ struct CourseOptions {
   bool unsafe = false;               ///< without isolation
   double time_limit = 10;            ///< seconds a call
   double total_time = 0;             ///< seconds a chapter's tests; 0: by how long the book's solution takes
-  double build_time = 30;            ///< seconds of processor time for compiling one file
+  double build_time = 0;             ///< seconds of processor time for compiling one file; 0: by the book's solution
 };
 
 struct Course {

@@ -60,10 +60,10 @@ class Mirror {
     return {"submission", folder_ / "composed" / chapter.name(), false, folder_ / "chapters" / chapter.name()};
   }
 
-  /// Puts a chapter together. `compiles`: whether the chapter does, as it lies there. What stands between given lines
-  /// counts if the chapter compiles with it, all of it or each by itself; what does not is noted.
-  /// True if headers are included that the book does not: with_headers has the book's files with them.
-  bool compose(const Chapter& chapter, const Files& handed_in, const std::function<bool()>& compiles,
+  /// Puts a chapter together. `trouble`: what is wrong with the chapter as it lies there, or empty. What stands between
+  /// given lines counts if the chapter compiles with it, all of it or each by itself; what does not is noted. True if
+  /// headers are included that the book does not: with_headers has the book's files with them.
+  bool compose(const Chapter& chapter, const Files& handed_in, const std::function<std::string()>& trouble,
                std::vector<std::string>& notes) {
     std::map<std::string, book::Additions> wanted, taken;
     bool any = false;
@@ -75,18 +75,17 @@ class Mirror {
     }
     if (any) {
       write_given(wanted, handed_in);
-      if (compiles()) {
+      if (trouble().empty()) {
         taken = wanted;
       } else {
         for (const auto& [name, additions] : wanted) {
           for (const book::Additions::Block& block : additions.blocks) {
             taken[name].blocks.push_back(block);
             write_given(taken, handed_in);
-            if (compiles()) continue;
+            const std::string why = trouble();
+            if (why.empty()) continue;
             taken[name].blocks.pop_back();
-            notes.push_back(
-                fmt::format("{}:{}: what was added here does not compile between the given functions, and was left out",
-                            name, block.line));
+            notes.push_back(fmt::format("{}:{}: what was added here {}, and was left out", name, block.line, why));
           }
         }
       }
@@ -207,21 +206,25 @@ CallGraph call_graph(worker::WorkerJob job, const BuildOne& build) {
 }
 
 /// Has an exercise whose answer calls another's judged on the whole chapter, where that is the student's own as well.
-/// Asked of the whole chapter; where that does not compile, of each graft.
-void judge_callers_on_whole(const Course& course, const Chapter& chapter, const CallGraph& books, const BuildOne& build,
-                            judge::Plan& plan, std::vector<std::string>& notes) {
+/// Asked of the whole chapter; where that does not compile, of each graft that does.
+void judge_callers_on_whole(const Course& course, const Chapter& chapter, const CallGraph& books,
+                            const judge::Built& built, const BuildOne& build, judge::Plan& plan,
+                            std::vector<std::string>& notes) {
   std::map<std::string, book::MarkedFile> solution;
   for (const std::string& file : chapter.files)
     solution[file] = book::parse_reader(file, book::read_file(course.workspace.book.solution(chapter, file)));
   std::set<std::string> open;
   for (const book::Exercise& exercise : chapter.exercises) open.insert(exercise.id);
-  const CallGraph own = call_graph(plan.jobs.at(plan.whole), build);
+  // What does not compile, or not in its time, is not compiled once more.
+  const bool whole = built.contains(plan.whole) && built.at(plan.whole).ok;
+  const CallGraph own = whole ? call_graph(plan.jobs.at(plan.whole), build) : CallGraph();
   const std::set<std::string> of_whole =
       own.empty() ? std::set<std::string>() : calls_of_others(books, own, solution, open);
   for (auto& [id, exercise] : plan.exercises) {
     if (exercise.worker.empty() || exercise.worker == plan.whole || exercise.worker.starts_with("solutions/")) continue;
     bool calls = of_whole.contains(id);
     if (own.empty()) {
+      if (!built.at(exercise.worker).ok) continue;
       const CallGraph graft = call_graph(plan.jobs.at(exercise.worker), build);
       calls = graft.empty() || calls_of_others(books, graft, solution, open).contains(id);
     }
@@ -254,7 +257,10 @@ void run_chapter(const Course& course, Mirror& files, const Chapter& chapter, co
       [&] {
         worker::WorkerJob job = whole_job(mirror, chapter, tree, first);
         job.name = fmt::format("{}{}/{}", kTried, ++tries, job.name);  // each is built anew
-        return build(job).ok;
+        const worker::WorkerBuilt tried = build(job);
+        return tried.ok                                  ? ""
+               : tried.log.starts_with("compiling took") ? "takes too long to compile"
+                                                         : "does not compile between the given functions";
       },
       graded.notes);
   if (headers) {
@@ -270,9 +276,9 @@ void run_chapter(const Course& course, Mirror& files, const Chapter& chapter, co
     request.program.clear();
     request.hidden = false;
     judge::Plan plan = make_plan(mirror, chapter, tree, request);
-    if (backend == first)
-      judge_callers_on_whole(course, chapter, shared.calls.at(chapter.number), build, plan, graded.notes);
     const judge::Built built = build_plans(mirror, {plan}, request.build);
+    if (backend == first)
+      judge_callers_on_whole(course, chapter, shared.calls.at(chapter.number), built, build, plan, graded.notes);
     const auto start = std::chrono::steady_clock::now();
     const auto run_all = [&] {
       take_tests(course, chapter, run_plan(mirror, plan, built, request), request.hidden, shared.cannot_run, graded);

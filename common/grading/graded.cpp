@@ -25,6 +25,8 @@ NLOHMANN_JSON_SERIALIZE_ENUM(ItemKind,
                              {{ItemKind::exercise, "exercise"}, {ItemKind::chapter, "chapter"}, {ItemKind::bar, "bar"}})
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(GradedItem, kind, id, title, chapter, points, max_points, result, has_hidden,
                                    public_passed)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(GradedSubmission, student, path, assignment, items, notes, verified_on, problem,
+                                   hidden_results, leaderboard, isolation, key)
 
 namespace {
 
@@ -34,23 +36,6 @@ json cleaned(json document) {
     for (json& part : document) part = cleaned(std::move(part));
   }
   return document;
-}
-
-/// What a record has under its members' names.
-template <class Submission, class Action>
-void for_each_field(Submission& graded, const Action& action) {
-  action("student", graded.student);
-  action("path", graded.path);
-  action("assignment", graded.assignment);
-  action("items", graded.items);
-  action("notes", graded.notes);
-  action("verified_on", graded.verified_on);
-  action("problem", graded.problem);
-  action("hidden_results", graded.hidden_results);
-  action("leaderboard", graded.leaderboard);
-  action("isolation", graded.isolation);
-  action("seconds", graded.seconds);
-  action("key", graded.key);
 }
 
 }  // namespace
@@ -89,18 +74,21 @@ Verdict shown(const Verdict& verdict) {
 }
 
 json to_json(const GradedSubmission& graded) {
-  json document{{"points", graded.points()}, {"max_points", graded.max_points()}, {"tests", json::array()}};
+  json document = graded;
+  document.update({{"points", graded.points()},
+                   {"max_points", graded.max_points()},
+                   {"seconds", judge::number_json(graded.seconds)},
+                   {"tests", json::array()}});
   for (const CountedTest& test : graded.tests) {
     document["tests"].push_back(judge::to_json(shown(test.verdict)));
     document["tests"].back()["item"] = test.item;
   }
-  for_each_field(graded, [&](const char* name, const auto& field) { document[name] = field; });
   return cleaned(document);
 }
 
 GradedSubmission submission_from_json(const json& document) {
-  GradedSubmission graded;
-  for_each_field(graded, [&](const char* name, auto& field) { document.at(name).get_to(field); });
+  auto graded = document.get<GradedSubmission>();
+  graded.seconds = judge::number_from_json(document.at("seconds"));
   for (const json& test : document.at("tests"))
     graded.tests.push_back({judge::verdict_from_json(test), test.at("item")});
   return graded;

@@ -323,17 +323,11 @@ void die_with_parent(pid_t parent, int signal) {
     if (opened < 0) fail(options.command[0]);
     if (::dup3(opened, kProgram, O_CLOEXEC) != kProgram) fail("dup3");
     // 0 to 2, the worker's pipe and its shared memory; nothing else.
-    if (::syscall(SYS_close_range, 5u, unsigned(kProgram) - 1, 0u) != 0) {
-      for (int i = 5; i < kProgram; ++i) ::close(i);
-    }
-    if (::syscall(SYS_close_range, unsigned(kProgram) + 1, ~0u, 0u) != 0) {
-      for (int i = kProgram + 1; i < 4096; ++i) ::close(i);
-    }
+    for (int i = 5; i < kProgram; ++i) ::close(i);
+    ::closefrom(kProgram + 1);
     limit(RLIMIT_NOFILE, options.gpu ? kProgram - 1 : 64);  // a GPU's driver opens its devices again and again
   } else {
-    if (::syscall(SYS_close_range, 3u, ~0u, 0u) != 0) {
-      for (int i = 3; i < 4096; ++i) ::close(i);
-    }
+    ::closefrom(3);
     limit(RLIMIT_NOFILE, 512);
   }
   if (!options.view.empty()) enter_view(options);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -40,6 +41,17 @@ void set_mode(const fs::path& path, unsigned mode) {
 
 void give_to(const fs::path& path, unsigned user, unsigned group) {
   if (::chown(path.c_str(), user, group) != 0) throw std::runtime_error("cannot change the owner of " + path.string());
+}
+
+/// A new folder among the temporary ones, removed with its last owner.
+std::shared_ptr<const fs::path> temporary_folder(const std::string& prefix) {
+  std::string name = (fs::temp_directory_path() / (prefix + "XXXXXX")).string();
+  if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make a folder in " + name);
+  return {new fs::path(fs::canonical(name)), [](const fs::path* path) {
+            std::error_code ignored;
+            fs::remove_all(*path, ignored);
+            delete path;
+          }};
 }
 
 /// For everyone to read, whatever the modes of the book's own files are.
@@ -102,41 +114,21 @@ std::vector<std::string> common_options(const Isolation& isolation, unsigned use
   return words;
 }
 
-/// A copy of a program where every user can run it: the book's folder may be closed to them, and should be.
-class PublicCopy {
- public:
-  explicit PublicCopy(const fs::path& program) {
-    std::string name = (fs::temp_directory_path() / "workbook-probe-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make a folder in " + name);
-    folder_ = name;
-    set_mode(folder_, 0711);
-    fs::copy_file(program, path());
-    set_mode(path(), 0755);
-    fs::create_directory(view());
-  }
-  ~PublicCopy() {
-    std::error_code ignored;
-    fs::remove_all(folder_, ignored);
-  }
-  PublicCopy(const PublicCopy&) = delete;
-  PublicCopy& operator=(const PublicCopy&) = delete;
-  fs::path path() const { return folder_ / "probe"; }
-  fs::path view() const { return folder_ / "view"; }
-
- private:
-  fs::path folder_;
-};
-
 /// What a probe in the isolation found that it can do and should not.
 std::vector<std::string> probe(const Isolation& isolation, const char* mode, unsigned user,
                                const std::vector<fs::path>& paths) {
   std::vector<std::string> argv{isolation.program.string(), mode};
-  // The probe is the isolating program itself.
-  const PublicCopy copy(isolation.program);
-  const std::vector<std::string> options = common_options(isolation, user, copy.view());
+  // The probe is the isolating program itself, copied to where every user can run it: the book's folder may be closed
+  // to them, and should be.
+  const auto folder = temporary_folder("workbook-probe-");
+  const fs::path copy = *folder / "probe", view = *folder / "view";
+  set_mode(*folder, 0711);
+  fs::copy_file(isolation.program, copy);
+  set_mode(copy, 0755);
+  fs::create_directory(view);
+  const std::vector<std::string> options = common_options(isolation, user, view);
   argv.insert(argv.end(), options.begin(), options.end());
-  argv.insert(argv.end(),
-              {"--seconds", "30", "--read", copy.path().string(), "--", copy.path().string(), "probe", mode});
+  argv.insert(argv.end(), {"--seconds", "30", "--read", copy.string(), "--", copy.string(), "probe", mode});
   for (const fs::path& path : paths) argv.push_back(path.string());
   worker::CommandOptions command;
   command.time = 60;
@@ -240,7 +232,7 @@ Workshop::Workshop(const worker::Toolchain& toolchain, const fs::path& book_root
       slots_(slots),
       inside_(toolchain),
       built_(slots),
-      slow_(slots) {
+      lost_(slots) {
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   threads_ = std::clamp(cores / slots_, 1u, UserIds::kCount - 1);
   if (isolation_.other_user) users_ = std::vector<UserIds>(slots_);
@@ -329,7 +321,7 @@ void Workshop::clear(unsigned slot) {
   set_mode(folder / "workers", 0710);
   if (isolation_.other_user) give_to(folder / "workers", 0, user(slot, 0));
   built_[slot].clear();
-  slow_[slot] = false;
+  lost_[slot] = 0;
   std::erase_if(books_names_, [&](const auto& known) { return known.first.first == slot; });
 }
 
@@ -361,6 +353,14 @@ void copy_headers(const fs::path& from, const fs::path& to) {
   }
 }
 
+/// Processor time of what we have started, and of what that has started, as far as it has ended.
+double seconds_of_children() {
+  rusage used{};
+  ::getrusage(RUSAGE_CHILDREN, &used);
+  const auto seconds = [](const timeval& time) { return double(time.tv_sec) + 1e-6 * double(time.tv_usec); };
+  return seconds(used.ru_utime) + seconds(used.ru_stime);
+}
+
 /// Copies everything that a worker is compiled from, and nothing else, into a folder; the job as it lies there.
 WorkerJob stage_sources(const WorkerJob& job, const fs::path& stage) {
   WorkerJob staged;
@@ -390,6 +390,16 @@ WorkerJob stage_sources(const WorkerJob& job, const fs::path& stage) {
 }
 
 }  // namespace
+
+double Workshop::build_seconds(unsigned slot, Backend backend) {
+  const std::lock_guard lock(mutex_);
+  constexpr double least = 8, times_the_books = 3, most_lost = 3, unknown = 300;
+  const auto books = books_seconds_.find(backend);
+  const double first = limits_.build_seconds > 0       ? limits_.build_seconds
+                       : books == books_seconds_.end() ? unknown
+                                                       : std::max(least, times_the_books * books->second);
+  return lost_[slot] == 0 ? first : lost_[slot] < most_lost ? first / 2 : 0;
+}
 
 std::vector<std::string> Workshop::build_prefix(unsigned slot, unsigned thread, const fs::path& stage, Backend backend,
                                                 double seconds) const {
@@ -437,8 +447,12 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
   worker::Toolchain toolchain = inside_;
   toolchain.root = stage;
   toolchain.build_folder = stage / "build";
-  // What took too long once is not waited for as long again: most of a submission's workers share its code.
-  const double seconds = slow_[slot] ? limits_.build_seconds / 4 : limits_.build_seconds;
+  const double seconds = build_seconds(slot, job.backend), before = seconds_of_children();
+  if (seconds == 0) {
+    WorkerBuilt refused;
+    refused.log = "compiling took too long several times: nothing more of this submission is compiled\n";
+    return refused;
+  }
   if (isolation_.on) toolchain.prefix = build_prefix(slot, thread, stage, job.backend, seconds);
   if (isolation_.on && isolation_.other_user) {
     const unsigned id = user(slot, thread + 1);
@@ -448,6 +462,12 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
       give_to(stage / folder, id, id);
   }
   WorkerBuilt built = worker::build_workers(toolchain, {staged}).at("worker");
+  // The book's own jobs come one at a time, before all others.
+  if (job.name.starts_with(kBooks) && !job.name.starts_with(kBooksWithHeaders)) {
+    const std::lock_guard lock(mutex_);
+    double& most = books_seconds_[job.backend];
+    most = std::max(most, seconds_of_children() - before);
+  }
   if (!job.flags.empty()) {
     bool all = true;
     for (const auto& [source, object] : built.objects) {
@@ -482,13 +502,13 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
   if (!built.ok && built.log.ends_with("compiling was interrupted\n"))
     throw std::runtime_error("a signal has ended the compiler");
   if (!built.ok && built.log.find("CPU time limit exceeded signal terminated program") != std::string::npos)
-    built.log = fmt::format("compiling took longer than {:g} seconds and was ended\n", seconds);
+    built.log = fmt::format("compiling took longer than {:.0f} seconds and was ended\n", std::ceil(seconds));
   // The rest of the log is the command.
   const std::size_t ended = built.log.find("compiling took longer than");
   if (!built.ok && ended != std::string::npos) {
     built.log.erase(0, ended);
     const std::lock_guard lock(mutex_);
-    slow_[slot] = true;
+    lost_[slot] += lost_[slot] == 0 ? 1 : 0.5;
   }
   fs::remove_all(stage);
   return built;

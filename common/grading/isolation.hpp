@@ -24,7 +24,8 @@ class NoIsolation : public std::runtime_error {
 };
 
 struct IsolationLimits {
-  double build_seconds = 30;                ///< processor time of compiling one file; four times that by the clock
+  double build_seconds = 0;                 ///< processor time of compiling a file, by the clock four times that; 0: by
+                                            ///< how long the book's own code takes
   std::uint64_t build_memory = 3ull << 30;  ///< address space of a compiler
   std::uint64_t build_file = 256ull << 20;  ///< bytes of one object file or executable
   std::uint64_t worker_cpu = 600;           ///< seconds of processor time of one worker
@@ -96,6 +97,9 @@ class Workshop {
  private:
   /// The part of the machine's cores that is a slot's.
   std::vector<std::string> share_of_cores(unsigned slot) const;
+  /// How long a compiler may work for the slot's submission: half of it once that has been too long, and in the end
+  /// nothing, so that no submission costs a class minutes.
+  double build_seconds(unsigned slot, Backend backend);
   /// What compiles a worker in the isolation.
   std::vector<std::string> build_prefix(unsigned slot, unsigned thread, const std::filesystem::path& stage,
                                         Backend backend, double seconds) const;
@@ -115,11 +119,12 @@ class Workshop {
   unsigned
       umask_before_;  ///< while there is a workshop, what is written can be read by others unless its folder is closed
   worker::Toolchain inside_;  ///< the toolchain with the workshop's paths; root and build folder are a stage's
-  std::mutex mutex_;          ///< of built_, and of building the book's own workers
+  std::mutex mutex_;          ///< of what stands below, and of building the book's own workers
   std::vector<std::map<std::string, worker::WorkerBuilt>> built_;  ///< by slot and job
   /// By slot, or slots_ for all, and source: the names that the book's own file has.
   std::map<std::pair<unsigned, std::string>, judge::NameCounts> books_names_;
-  std::vector<char> slow_;  ///< by slot: something of its submission took too long to compile
+  std::map<Backend, double> books_seconds_;  ///< processor time of compiling the book's code: the most of all chapters
+  std::vector<double> lost_;  ///< by slot: so many times what its submission had to compile in, until it was ended
 };
 
 }  // namespace workbook::grading

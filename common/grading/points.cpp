@@ -59,20 +59,8 @@ std::vector<std::string> without_bars(const Assignment& assignment, int chapter,
   return tests;
 }
 
-bool is_public(const Chapter& chapter, const std::string& test) {
-  const auto in = [&](const std::vector<std::string>& tests) { return std::ranges::count(tests, test) > 0; };
-  return in(chapter.whole_tests) ||
-         std::ranges::any_of(chapter.exercises, [&](const book::Exercise& exercise) { return in(exercise.tests); });
-}
-
 GradedItem new_item(ItemKind kind, const std::string& id, const std::string& title, int chapter, double max_points) {
-  GradedItem item;
-  item.kind = kind;
-  item.id = id;
-  item.title = title;
-  item.chapter = chapter;
-  item.max_points = max_points;
-  return item;
+  return {.kind = kind, .id = id, .title = title, .chapter = chapter, .max_points = max_points};
 }
 
 /// A chapter in which everything works: `exercises` are those that have been judged.
@@ -122,7 +110,7 @@ std::vector<GradedItem> give_points(const Assignment& assignment, const book::Bo
     const Assignment::Bar& bar = assignment.bars[i];
     // A hidden bar is in no list; that it ran is to be seen in its result.
     std::vector<std::string> expected;
-    if (is_public(*book.find(bar.chapter), bar.test)) expected.push_back(bar.test);
+    if (has_test(*book.find(bar.chapter), bar.test)) expected.push_back(bar.test);
     GradedItem item = judged(new_item(ItemKind::bar, bar_item(i), bar.test, bar.chapter, bar.points), tests, expected);
     if (item.points == 0 && item.result == Result::passed) item.result = Result::crashed;  // it never ran
     items.push_back(item);

@@ -36,10 +36,8 @@ void add_file(Files& files, const Book& book, const std::string& relative, bool 
 template <class Filter>
 void add_folder(Files& files, const Book& book, const std::string& folder, Filter is_taken) {
   if (!fs::is_directory(book.root / folder)) return;
-  for (const auto& entry : fs::recursive_directory_iterator(book.root / folder)) {
-    if (!entry.is_regular_file() || !is_taken(entry.path())) continue;
-    add_file(files, book, entry.path().lexically_relative(book.root).generic_string());
-  }
+  for (const fs::path& file : files_below(book.root / folder))
+    if (is_taken(file)) add_file(files, book, file.lexically_relative(book.root).generic_string());
 }
 
 /// The solution's file with a body for each region, // STUB: lines dropped.
@@ -54,26 +52,17 @@ std::string text_with(const MarkedFile& solution, const std::function<bool(const
 }
 
 /// chapter.toml without the hints. The keys stay: the manifest wants two for each exercise.
-std::string without_hints(const std::string& toml) {
-  std::string result;
-  std::istringstream lines(toml);
-  bool inside = false;
-  for (std::string line; std::getline(lines, line);) {
-    if (!inside && line.starts_with("hints")) {
-      result +=
-          "hints = [\n  \"This assignment comes without hints.\",\n"
-          "  \"The chapter's lesson derives what this exercise needs.\",\n]\n";
-      inside = line.find(']') == std::string::npos || line.find('"') != std::string::npos;
-      if (line.find('[') != std::string::npos && line.ends_with("]")) inside = false;
-      continue;
-    }
-    if (inside) {
-      if (line.starts_with("]")) inside = false;
-      continue;
-    }
-    result += line + "\n";
+std::string without_hints(std::string toml) {
+  const std::string none =
+      "\nhints = [\n  \"This assignment comes without hints.\",\n"
+      "  \"The chapter's lesson derives what this exercise needs.\",\n]\n";
+  for (std::size_t at = toml.find("\nhints"); at != std::string::npos;
+       at = toml.find("\nhints", at + none.size() - 1)) {
+    std::size_t end = toml.find('\n', at + 1);
+    if (toml[end - 1] != ']') end = toml.find('\n', toml.find("\n]", at) + 1);
+    toml.replace(at, end + 1 - at, none);
   }
-  return result;
+  return toml;
 }
 
 /// A page whose links to what the book has and the release has not are text alone.
@@ -145,6 +134,17 @@ std::string template_of(const Book& book, const std::string& name) {
 
 }  // namespace
 
+std::vector<fs::path> files_below(const fs::path& folder) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (entry.is_regular_file()) files.push_back(entry.path());
+  return files;
+}
+
+std::string in_its_tree(const MarkedFile& solution) {
+  return fs::path(solution.name).lexically_relative("solutions").generic_string();
+}
+
 bool is_code(const std::string& file) {
   const std::string extension = fs::path(file).extension().string();
   return extension == ".cpp" || extension == ".hpp" || extension == ".cu" || extension == ".cuh";
@@ -193,9 +193,9 @@ Files release_files(const Book& book, const Assignment& assignment) {
     const std::string manifest = book::read_file(book.manifest(*chapter));
     files[folder + "/chapter.toml"] = {assignment.hints ? manifest : without_hints(manifest)};
     for (const MarkedFile& solution : book::read_solution(book, *chapter)) {
-      const std::string file = solution.name.substr(solution.name.find('/', std::string("solutions/").size()) + 1);
-      files[folder + "/" + file] = {released_text(solution, assignment)};
-      files[std::string(book::kPristine) + "/" + chapter->name() + "/" + file] = files[folder + "/" + file];
+      const ArchivedFile released{released_text(solution, assignment)};
+      files["chapters/" + in_its_tree(solution)] = files[fmt::format("{}/{}", book::kPristine, in_its_tree(solution))] =
+          released;
     }
   }
   files["README.md"] = {readme(book, assignment)};
@@ -209,8 +209,7 @@ Files release_files(const Book& book, const Assignment& assignment) {
 Files with_answers(const Book& book, const Assignment& assignment, Files files) {
   for (const Chapter* chapter : released_chapters(book, assignment)) {
     for (const MarkedFile& solution : book::read_solution(book, *chapter)) {
-      const std::string file = solution.name.substr(solution.name.find('/', std::string("solutions/").size()) + 1);
-      files["chapters/" + chapter->name() + "/" + file].text = text_with(solution, [](auto&) { return false; });
+      files["chapters/" + in_its_tree(solution)].text = text_with(solution, [](auto&) { return false; });
     }
   }
   return files;
@@ -238,10 +237,9 @@ Files autograder_files(const Book& book, const Assignment& assignment, const fs:
   }
   files["assignment.toml"] = {to_toml(assignment, book, /*for_students=*/false)};
   if (!hidden.empty()) {
-    for (const auto& entry : fs::recursive_directory_iterator(hidden)) {
-      if (!entry.is_regular_file() || !is_released_kind(entry.path())) continue;
-      files["hidden/" + entry.path().lexically_relative(hidden).generic_string()] = {book::read_file(entry.path())};
-    }
+    for (const fs::path& file : files_below(hidden))
+      if (is_released_kind(file))
+        files["hidden/" + file.lexically_relative(hidden).generic_string()] = {book::read_file(file)};
   }
   files["setup.sh"] = {template_of(book, "setup.sh"), true};
   files["run_autograder"] = {template_of(book, "run_autograder.sh"), true};

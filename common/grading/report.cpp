@@ -50,42 +50,28 @@ std::string tests_text(const std::vector<Verdict>& tests, bool with_hidden) {
   return clean_text(text);
 }
 
-/// One entry of Gradescope's "tests".
-struct Entry {
-  std::string name, number;
-  double score = 0, max_score = 0;
-  bool passed = false;
-  std::string output, visibility;
-};
-
-json entry_json(const GradedItem& item, const Entry& entry) {
-  return {{"name", clean_text(entry.name)},
-          {"number", entry.number},
-          {"score", entry.score},
-          {"max_score", entry.max_score},
-          {"status", entry.passed ? "passed" : "failed"},
-          {"output", entry.output},
-          {"output_format", "text"},
-          {"tags", json::array({name(item.kind), fmt::format("chapter {}", item.chapter)})},
-          {"visibility", entry.visibility},
-          {"extra_data", {{"id", item.id}, {"result", judge::name(item.result)}}}};
-}
-
 /// An item in Gradescope's "tests": one entry, or two where students see its hidden tests later than the others.
 void add_entries(const GradedSubmission& graded, const GradedItem& item, const std::string& number, json& entries) {
   const std::string title = item.kind == ItemKind::exercise  ? item.id + " " + item.title
                             : item.kind == ItemKind::chapter ? fmt::format("chapter {} as a whole", item.chapter)
                                                              : "bar: " + item.title;
+  const auto add = [&](const std::string& what, const std::string& part, bool all, bool passed,
+                       const std::string& visibility) {
+    entries.push_back({{"name", clean_text(title + what)},
+                       {"number", number + part},
+                       {"score", all ? item.points : 0},
+                       {"max_score", all ? item.max_points : 0},
+                       {"status", passed ? "passed" : "failed"},
+                       {"output", tests_text(tests_of(graded, item), all)},
+                       {"output_format", "text"},
+                       {"tags", json::array({name(item.kind), fmt::format("chapter {}", item.chapter)})},
+                       {"visibility", visibility},
+                       {"extra_data", {{"id", item.id}, {"result", judge::name(item.result)}}}});
+  };
   const bool passed = item.points >= item.max_points && item.result == Result::passed;
-  const std::vector<Verdict> tests = tests_of(graded, item);
-  Entry all{title, number, item.points, item.max_points, passed, tests_text(tests, true), "visible"};
-  if (item.has_hidden && graded.hidden_results != "visible") {
-    entries.push_back(entry_json(item, {title + " (public tests)", number + ".1", 0, 0, item.public_passed,
-                                        tests_text(tests, false), "visible"}));
-    all.number = number + ".2";
-    all.visibility = graded.hidden_results;
-  }
-  entries.push_back(entry_json(item, all));
+  if (!item.has_hidden || graded.hidden_results == "visible") return add("", "", true, passed, "visible");
+  add(" (public tests)", ".1", false, item.public_passed, "visible");
+  add("", ".2", true, passed, graded.hidden_results);
 }
 
 // ---- JUnit ----
@@ -277,19 +263,6 @@ std::string feedback_page(const GradedSubmission& graded) {
     text += fmt::format("Verified on {}.\n", markdown_line(fmt::format("{}", fmt::join(graded.verified_on, "; "))));
   }
   return text;
-}
-
-std::string csv_header(const GradedSubmission& any) {
-  std::string header = "student,points,of";
-  for (const GradedItem& item : any.items) header += fmt::format(",{}", csv_cell(item.id));
-  return header + ",problem,path\n";
-}
-
-std::string csv_row(const GradedSubmission& graded) {
-  std::string row =
-      fmt::format("{},{},{}", csv_cell(graded.student), points_text(graded.points()), points_text(graded.max_points()));
-  for (const GradedItem& item : graded.items) row += fmt::format(",{}", points_text(item.points));
-  return fmt::format("{},{},{}\n", row, csv_cell(line_text(graded.problem)), csv_cell(line_text(graded.path)));
 }
 
 }  // namespace workbook::grading

@@ -1,5 +1,5 @@
 // The files that say what grading found out about one submission: Gradescope's results.json, JUnit XML, a Markdown page
-// for the student, a row of the class's CSV. They are made from its data alone (graded.hpp).
+// for the student. They are made from its data alone (graded.hpp).
 //
 // A hidden test is reported as shown() has it: by its name, its result and its likely cause, never by a message.
 #pragma once
@@ -19,9 +19,5 @@ std::string junit_xml(const GradedSubmission& graded);
 
 /// The page for the student.
 std::string feedback_page(const GradedSubmission& graded);
-
-/// {"student,points,of,2.1,…"} and one row.
-std::string csv_header(const GradedSubmission& any);
-std::string csv_row(const GradedSubmission& graded);
 
 }  // namespace workbook::grading

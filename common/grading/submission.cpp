@@ -12,6 +12,7 @@
 #include "common/attention/error.hpp"
 #include "common/book/files.hpp"
 #include "common/book/markers.hpp"
+#include "common/book/text.hpp"
 #include "common/grading/text.hpp"
 
 namespace workbook::grading {
@@ -21,15 +22,8 @@ namespace {
 /// The parts of a path, without "." and empty ones; whatever the separator.
 std::vector<std::string> parts_of(const std::string& path) {
   std::vector<std::string> parts;
-  std::string part;
-  for (const char c : path + "/") {
-    if (c != '/' && c != '\\') {
-      part += c;
-    } else if (!part.empty()) {
-      if (part != ".") parts.push_back(part);
-      part.clear();
-    }
-  }
+  for (const fs::path& part : fs::path(book::replaced(path, "\\", "/")).relative_path())
+    if (!part.empty() && part != ".") parts.push_back(part);
   return parts;
 }
 
@@ -42,12 +36,8 @@ bool is_aside(const std::vector<std::string>& parts) {
 
 /// How many of the wanted path's last parts the path ends in; 0: it is another file.
 std::size_t agreement(const std::vector<std::string>& parts, const std::vector<std::string>& wanted) {
-  std::size_t count = 0;
-  while (count < parts.size() && count < wanted.size() &&
-         parts[parts.size() - 1 - count] == wanted[wanted.size() - 1 - count]) {
-    ++count;
-  }
-  return count;
+  return std::size_t(std::mismatch(parts.rbegin(), parts.rend(), wanted.rbegin(), wanted.rend()).first -
+                     parts.rbegin());
 }
 
 struct Candidate {

@@ -9,7 +9,6 @@
 #include <set>
 #include <tuple>
 
-#include "common/grading/report.hpp"
 #include "common/grading/text.hpp"
 
 namespace workbook::grading {
@@ -149,18 +148,19 @@ std::string not_graded_section(const std::vector<GradedSubmission>& submissions)
 }  // namespace
 
 std::string class_table(const std::vector<GradedSubmission>& submissions) {
-  // Those that could not be graded have no items: the header is one that has.
-  const auto any = std::find_if(submissions.begin(), submissions.end(),
-                                [](const GradedSubmission& graded) { return !graded.items.empty(); });
-  if (any == submissions.end()) return "student,points,of,problem\n";
-  std::string table = csv_header(*any);
+  // Those that could not be graded have no items: the columns are those of one that has.
+  const auto found = std::ranges::find_if(submissions, [](const auto& graded) { return !graded.items.empty(); });
+  const GradedSubmission none;
+  const GradedSubmission& any = found == submissions.end() ? none : *found;
+  std::string table = "student,points,of";
+  for (const GradedItem& item : any.items) table += "," + csv_cell(item.id);
+  table += ",problem,path\n";
   for (const GradedSubmission& graded : submissions) {
-    if (!graded.items.empty()) {
-      table += csv_row(graded);
-      continue;
-    }
-    table += csv_cell(graded.student) + ",0," + points_text(any->max_points()) + std::string(any->items.size(), ',') +
-             "," + csv_cell(graded.problem) + "\n";
+    table +=
+        fmt::format("{},{},{}", csv_cell(graded.student), points_text(graded.points()), points_text(any.max_points()));
+    for (std::size_t i = 0; i < any.items.size(); ++i)
+      table += "," + (graded.items.empty() ? "" : points_text(graded.items[i].points));
+    table += fmt::format(",{},{}\n", csv_cell(line_text(graded.problem)), csv_cell(line_text(graded.path)));
   }
   return table;
 }

@@ -32,7 +32,7 @@ constexpr std::array kInstead{
     Instead{"defines ", "choose another name, since the program around the answer has this one"},
     Instead{"keeps ", "keep what a call needs in its own variables, or in a std::vector"},
     Instead{"has code that runs before", "make it a constant, or a static variable of a function"},
-    Instead{"has ", "leave away the attribute that puts it there"},
+    Instead{"has ", "leave out the attribute that puts it there"},
     Instead{"calls std::thread", kThread},
     Instead{"calls typeinfo for std::thread", kThread},
     Instead{"calls pthread_", kThread},

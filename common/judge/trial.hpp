@@ -26,6 +26,7 @@ struct AxisFinding {
   std::string repetition(std::int64_t rows_per_warp) const;
   friend bool operator==(const AxisFinding&, const AxisFinding&) = default;
 };
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(AxisFinding, axis, size, first, last, dense, period, low, high)
 
 /// One tensor of an answer, compared with what is expected.
 struct TensorFinding {
@@ -42,6 +43,9 @@ struct TensorFinding {
   const AxisFinding* along(const std::string& axis) const;
   friend bool operator==(const TensorFinding&, const TensorFinding&) = default;
 };
+// Records of earlier gradings lack what came later.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(TensorFinding, tensor, right, elements, off, nan, unwritten,
+                                                rows_per_warp, rows_scaled, where)
 
 /// One call of the code under test.
 struct Trial {

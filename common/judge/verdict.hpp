@@ -42,6 +42,7 @@ struct SourcePlace {
   std::string file;  ///< relative to the book
   int line = 0;
 };
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SourcePlace, file, line)
 
 /// Why a test failed, as far as it can be told.
 struct Cause {
@@ -54,6 +55,8 @@ struct Cause {
   /// For a reader: the sentence, then how it was found out.
   std::string text() const { return measure.empty() ? sentence : sentence + ": " + measure; }
 };
+// Records of earlier gradings lack what came later.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(Cause, id, sentence, measure, also, of_cost)
 
 /// What stands in place of a cause's id where it cannot be told.
 inline constexpr const char* kUnknown = "unknown";

@@ -1,8 +1,7 @@
-// grading_class FOLDER [right|bank|beside]: writes a class's submissions, its assignment.toml and expected.csv, the
+// grading_class FOLDER [beside]: writes a class's submissions, its assignment.toml and expected.csv, the
 // table that grading them must give. Without a word: solutions, wrong solutions (the mutants of tests/NN_name),
-// untouched files and hostile ones, 60 in all, three of them of chapter 4 (2.1, 2.3, 4.2 and 4.4 are open). right: 60
-// solutions of chapter 2. bank: every hostile sample that is one file or several, of chapter 2. beside: both, in turn,
-// for class_time.sh. Then, in FOLDER:
+// untouched files and hostile ones, 60 in all, three of them of chapter 4 (2.1, 2.3, 4.2 and 4.4 are open). beside: 60
+// solutions of chapter 2 and in turn with them every hostile sample, for class_time.sh. Then, in FOLDER:
 //
 //   ./workbook grade --assignment assignment.toml --jobs 2 submissions/*
 //   cmp graded/class.csv expected.csv
@@ -151,26 +150,20 @@ void write_mixed_class(Class& students, const fs::path& folder) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string kind = argc == 3 ? argv[2] : "";
-  if (argc < 2 || argc > 3 || (argc == 3 && kind != "right" && kind != "bank" && kind != "beside")) {
-    fmt::print(stderr, "usage: grading_class FOLDER [right|bank|beside]\n");
+  const bool beside = argc == 3 && std::string(argv[2]) == "beside";
+  if (argc != 2 && !beside) {
+    fmt::print(stderr, "usage: grading_class FOLDER [beside]\n");
     return 2;
   }
   const fs::path folder = fs::absolute(argv[1]);
-  Class students(folder, kind.empty() ? std::vector<std::string>{"2.1", "2.3", "4.2", "4.4"}
-                                      : std::vector<std::string>{"2.1", "2.3"});
-  if (kind.empty()) write_mixed_class(students, folder);
-  const auto submit_solved = [&] {
-    students.submit("solved", test::kAnswerFile, test::solved(students.book()), {"2.1", "2.3", "chapter 2"});
-  };
-  if (kind == "right")
-    while (students.count() < kSubmissions) submit_solved();
-  if (kind == "bank")
-    for (const test::Sample& sample : samples(students.book(), folder, "60_solved")) students.submit(sample);
-  if (kind == "beside") {
+  Class students(
+      folder, beside ? std::vector<std::string>{"2.1", "2.3"} : std::vector<std::string>{"2.1", "2.3", "4.2", "4.4"});
+  if (!beside) write_mixed_class(students, folder);
+  if (beside) {
     const std::vector<test::Sample> bank = samples(students.book(), folder, "01_solved");
     for (std::size_t i = 0; i < std::max(kSubmissions, bank.size()); ++i) {
-      if (i < kSubmissions) submit_solved();
+      if (i < kSubmissions)
+        students.submit("solved", test::kAnswerFile, test::solved(students.book()), {"2.1", "2.3", "chapter 2"});
       if (i < bank.size()) students.submit(bank[i]);
     }
   }

@@ -89,7 +89,8 @@ const std::array kStyles{
           "      case 1:\n        if (own_i < 2 and not (own_i > 5)) {\n          own_i += 2;\n          goto "
           "own_again;\n"
           "        }\n    }\n  }(0);"},
-    Style{"  int own_list<:2:> = <% 1, 2 %>;\n  (void)own_list;"},
+    // clang-format would take the brackets apart.
+    Style{"  // clang-format off\n  int own_list<:2:> = <% 1, 2 %>;\n  (void)own_list;\n  // clang-format on"},
     Style{"  for (const int own_i : std::views::iota(0, 3)) (void)own_i;", "#include <ranges>", Where::host},
     Style{"  std::variant<int, float> own_v = 1.5f;\n  (void)std::visit([](auto own_x) { return int(own_x); }, own_v);",
           "#include <variant>", Where::host},

@@ -39,18 +39,24 @@ std::string around(const std::string& body) {
          body + "\n  // END 2.1\n}\n}  // namespace ch02\n/* a comment */\n#if 1\nint later;\n#endif\n";
 }
 
-/// What the compiler says of a source; empty: it compiles.
-std::string compiled(const std::string& source, const std::vector<std::string>& more = {"-fsyntax-only"},
-                     const std::string& file = "") {
-  const book::TemporaryFolder folder;
+/// Compiles a source, answer.cpp in this folder, as answers of the CPU are.
+worker::CommandResult compile(const book::TemporaryFolder& folder, const std::string& source,
+                              const std::vector<std::string>& more) {
   folder.write("answer.cpp", source);
   const worker::Toolchain toolchain = worker::load_toolchain(WORKBOOK_BINARY, WORKBOOK_SOURCE);
-  std::vector<std::string> compile = toolchain.backends.at(Backend::cpu).compile;
-  compile.insert(compile.end(), {"-I", WORKBOOK_SOURCE, "-I", WORKBOOK_SOURCE "/solutions/02_online_softmax", "-w"});
-  compile.insert(compile.end(), more.begin(), more.end());
-  compile.push_back((folder / "answer.cpp").string());
-  if (!file.empty()) compile.insert(compile.end(), {"-o", (folder / file).string()});
-  const worker::CommandResult result = worker::run_command(compile);
+  std::vector<std::string> words = toolchain.backends.at(Backend::cpu).compile;
+  words.insert(words.end(), {"-I", WORKBOOK_SOURCE, "-I", WORKBOOK_SOURCE "/solutions/02_online_softmax", "-w",
+                             (folder / "answer.cpp").string()});
+  words.insert(words.end(), more.begin(), more.end());
+  return worker::run_command(words);
+}
+
+/// What the compiler says of a source; empty: it compiles.
+std::string compiled(const std::string& source, std::vector<std::string> more = {"-fsyntax-only"},
+                     const std::string& file = "") {
+  const book::TemporaryFolder folder;
+  if (!file.empty()) more.insert(more.end(), {"-o", (folder / file).string()});
+  const worker::CommandResult result = compile(folder, source, more);
   if (result.exit_code != 0) return result.output.empty() ? "it does not compile" : result.output;
   return file.empty() ? "" : file == "answer.o" ? calls_of(folder / file) : folder.read(file);
 }
@@ -68,19 +74,14 @@ void skip_if_sanitized() {
   if (worker::kSanitized) SKIP("a sanitizer adds to every object file");
 }
 
-/// An answer that is compiled as answers of the CPU are; what its object file may not have.
-std::string refused(const std::string& source, const std::vector<std::string>& more = {}) {
+/// What the object file of a source may not have.
+std::string refused(const std::string& source, std::vector<std::string> more = {}) {
   const book::TemporaryFolder folder;
-  folder.write("answer.cpp", source);
-  const worker::Toolchain toolchain = worker::load_toolchain(WORKBOOK_BINARY, WORKBOOK_SOURCE);
-  std::vector<std::string> compile = toolchain.backends.at(Backend::cpu).compile;
-  const std::string object = (folder / "answer.o").string();
-  compile.insert(compile.end(), {"-I", WORKBOOK_SOURCE, "-c", (folder / "answer.cpp").string(), "-o", object, "-w"});
-  compile.insert(compile.end(), more.begin(), more.end());
-  const worker::CommandResult compiled = worker::run_command(compile);
+  more.insert(more.end(), {"-c", "-o", (folder / "answer.o").string()});
+  const worker::CommandResult compiled = compile(folder, source, more);
   INFO(source << compiled.output);
   REQUIRE(compiled.exit_code == 0);
-  return fmt::format("{}", fmt::join(refused_in_object(object, {}), "\n"));
+  return fmt::format("{}", fmt::join(refused_in_object(folder / "answer.o", {}), "\n"));
 }
 
 }  // namespace
@@ -107,36 +108,7 @@ TEST_CASE("a region that leaves its function does not compile, however it is wri
   CHECK(said.find(why) != std::string::npos);
 }
 
-TEST_CASE("the book's own answers stay in their regions") {
-  const worker::Toolchain toolchain = worker::load_toolchain(WORKBOOK_BINARY, WORKBOOK_SOURCE);
-  if (!toolchain.can_build(Backend::sim)) SKIP(toolchain.why_not(Backend::sim));
-  int sources = 0;
-  for (const book::Chapter& chapter : the_book().chapters) {
-    const book::TemporaryFolder folder;
-    for (const std::string& file : chapter.files) {
-      const book::MarkedFile solution = book::parse_marked(file, book::read_file(the_book().solution(chapter, file)));
-      std::vector<std::string> ids;
-      for (const book::Region& region : solution.regions) ids.push_back(region.id);
-      folder.write(file, book::with_bodies(solution, solution, ids, "token"));
-    }
-    for (const std::string& file : chapter.files) {
-      const bool kernels = file.ends_with(".cu");
-      if (!kernels && !file.ends_with(".cpp")) continue;
-      const auto& rules = toolchain.backends.at(Backend::sim);
-      std::vector<std::string> compile = kernels ? rules.kernels : rules.compile;
-      compile.insert(compile.end(), {"-O0", "-w", "-fsyntax-only", "-I", folder.path().string(), "-I", WORKBOOK_SOURCE,
-                                     "-I", WORKBOOK_SOURCE "/solutions", (folder / file).string()});
-      worker::CommandOptions options;
-      options.folder = WORKBOOK_SOURCE;
-      const worker::CommandResult said = worker::run_command(compile, options);
-      INFO(chapter.name() << "/" << file << "\n" << said.output);
-      CHECK(said.exit_code == 0);
-      ++sources;
-    }
-  }
-  CHECK(sources > int(the_book().chapters.size()));
-}
-
+// That the book's own answers stay in their regions, each of its mutants proves: they are compiled so.
 TEST_CASE("no region of the book stands in a constexpr function, where a call while compiling would be no call") {
   for (const book::Chapter& chapter : the_book().chapters) {
     for (const book::MarkedFile& file : book::read_solution(the_book(), chapter)) {
@@ -236,6 +208,7 @@ TEST_CASE("names that have no place in an answer are found behind the preprocess
   CHECK(found.find(what) != std::string::npos);
 }
 
+// More ways, and what they earn: each_by_the_other of hostile.toml.
 TEST_CASE("an answer that calls another answer is found, by whatever way it calls it") {
   skip_if_sanitized();
   const book::MarkedFile file = book::parse_reader("answer.cpp", test::solved(the_book()));
@@ -261,12 +234,8 @@ TEST_CASE("an answer that calls another answer is found, by whatever way it call
       "  std::vector<float> v(1); Matrix<float> O(\"O\", v, 1, 1); Matrix<const float> Q(\"Q\", v, 1, 1);\n  ";
   const std::set<std::string> first{"2.1"};
   CHECK(found("2.1", matrices + attend + " return {};") == first);
-  CHECK(found("2.1", matrices + "[&]() -> void { " + attend + " }(); return {};") == first);
   CHECK(found("2.1", matrices + "auto* call = &attend_tile; call(Q, Q, Q, O, {}, 0, 0, 1, 1, false); return {};") ==
         first);
-  CHECK(found("2.1", "#ifdef __NO_INLINE__\nreturn {};\n#endif\n" + matrices + attend + " return {};") == first);
-  CHECK(found("2.1", "#ifndef __OPTIMIZE__\nreturn {};\n#endif\n" + matrices + attend + " return {};") == first);
-  CHECK(found("2.1", "#if 0\nvoid decoy() {\n#endif\n" + matrices + attend + " return {};") == first);
   CHECK(found("2.1",
               "PartialState a, b; (void)std::bsearch(&a, &b, 1, sizeof b, (int (*)(const void*, const void*))&merge); "
               "return {a.m, a.l};",
@@ -490,18 +459,14 @@ TEST_CASE("whatever is refused comes with what to write instead, which the page 
       {"int n;\n__attribute__((constructor)) void f() { ++n; }\n",
        "make it a constant, or a static variable of a function"},
       {"extern \"C\" int main() { return 0; }\n", "choose another name"},
-      {"__attribute__((section(\"own\"))) void f() {}\n", "leave away the attribute"},
+      {"__attribute__((section(\"own\"))) void f() {}\n", "leave out the attribute"},
       {"namespace simt { void run_blocks(); }\nvoid f() { simt::run_blocks(); }\n",
        "call what the lesson names; the si"},
       {"namespace workbook { void oracle(); }\nvoid f() { workbook::oracle(); }\n",
        "call what the lesson names; the re"},
   }));
   const fs::path answer = folder / "answer.cpp";
-  folder.write("answer.cpp", source);
-  const worker::Toolchain toolchain = worker::load_toolchain(WORKBOOK_BINARY, WORKBOOK_SOURCE);
-  std::vector<std::string> compile = toolchain.backends.at(Backend::cpu).compile;
-  compile.insert(compile.end(), {"-c", answer.string(), "-o", (folder / "answer.o").string(), "-w"});
-  REQUIRE(worker::run_command(compile).exit_code == 0);
+  REQUIRE(compile(folder, source, {"-c", "-o", (folder / "answer.o").string()}).exit_code == 0);
   worker::WorkerJob job;
   job.sources = {answer};
   worker::WorkerBuilt built;

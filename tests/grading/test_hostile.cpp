@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <set>
 
@@ -18,6 +20,15 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 namespace {
+
+const fs::path kHidden = fs::path(WORKBOOK_SOURCE) / "tests/grading/hidden";
+
+/// What nobody may read or change.
+Places places_beside(const GradingCopy& copy) {
+  book::write_file(scratch("outside") / "sentinel.txt", "untouched");
+  return {copy / "solutions/02_online_softmax/online_softmax.cpp", kHidden / "02_online_softmax/test_hidden.cpp",
+          scratch("outside") / "sentinel.txt", copy.submissions() / "anna" / kAnswerFile};
+}
 
 /// What lies beside the samples: archives, links, files of other kinds.
 struct Special {
@@ -80,20 +91,19 @@ std::vector<Special> write_special_submissions(const GradingCopy& copy) {
 TEST_CASE("hostile and broken submissions gain nothing, harm nothing, and leave the others alone") {
   if (::geteuid() != 0) SKIP("another user needs root");
   const GradingCopy copy;
-  book::write_file(scratch("outside") / "sentinel.txt", "untouched");
-  const Places places{copy / "solutions/02_online_softmax/online_softmax.cpp",
-                      fs::path(WORKBOOK_SOURCE) / "tests/grading/hidden/02_online_softmax/test_hidden.cpp",
-                      scratch("outside") / "sentinel.txt", copy.submissions() / "anna" / kAnswerFile};
-  const std::vector<Sample> samples = hostile_samples(copy.book(), places);
+  const Places places = places_beside(copy);
+  std::vector<Sample> samples = hostile_samples(copy.book(), places);
+  CHECK(samples.size() >= 120);
+  // The second of five parts of them: WORKBOOK_PART=2/5.
+  std::size_t part = 1, parts = 1, at = 0;
+  if (const char* wanted = std::getenv("WORKBOOK_PART")) REQUIRE(std::sscanf(wanted, "%zu/%zu", &part, &parts) == 2);
+  std::erase_if(samples, [&](const Sample&) { return at++ % parts != part - 1; });
   for (const Sample& sample : samples) write_sample(copy.submissions(), sample);
   const std::vector<Special> special = write_special_submissions(copy);
-  CHECK(samples.size() + special.size() >= 135);
   for (const char* good : {"anna", "mona", "zoe"}) copy.submit(good, solved(copy.book()));
   const std::string solution = copy.read("solutions/02_online_softmax/online_softmax.cpp");
 
-  const Ran ran = copy.grade({"--jobs", "2", "--time-limit", "2", "--build-time", "30", "--hidden",
-                              std::string(WORKBOOK_SOURCE) + "/tests/grading/hidden"},
-                             1500);
+  const Ran ran = copy.grade({"--jobs", "2", "--time-limit", "2", "--hidden", kHidden.string()}, 1500);
   INFO(ran.out << ran.err);
   REQUIRE(ran.exit_code == 0);
 
@@ -101,6 +111,7 @@ TEST_CASE("hostile and broken submissions gain nothing, harm nothing, and leave 
     INFO(sample.name << "\n" << copy.feedback(sample.name));
     const json record = copy.record(sample.name);
     CHECK(record.dump().find("ATTACK SUCCEEDED") == std::string::npos);
+    CHECK(record.at("seconds").get<double>() <= 60);
     CHECK(copy.item(sample.name, "2.1").at("points") == (sample.first ? 3 : 0));
     CHECK(copy.item(sample.name, "2.3").at("points") == (sample.second ? 5 : 0));
     CHECK(copy.item(sample.name, "chapter 2").at("points") == (sample.whole ? 2 : 0));
@@ -117,6 +128,7 @@ TEST_CASE("hostile and broken submissions gain nothing, harm nothing, and leave 
   for (const Special& submission : special) {
     INFO(submission.name << "\n" << copy.feedback(submission.name));
     CHECK(copy.record(submission.name).at("points") == 0);
+    CHECK(copy.record(submission.name).at("seconds").get<double>() <= 60);
     CHECK(copy.record(submission.name).at("notes").dump().find(submission.note) != std::string::npos);
   }
   for (const char* good : {"anna", "mona", "zoe"}) CHECK(copy.record(good).at("points") == 10);
@@ -134,14 +146,10 @@ TEST_CASE("hostile and broken submissions gain nothing, harm nothing, and leave 
 TEST_CASE("what a compiled answer may call holds where nothing is isolated") {
   if (::geteuid() != 0) SKIP("the samples are written for root's isolation");
   const GradingCopy copy;
-  book::write_file(scratch("outside") / "sentinel.txt", "untouched");
-  const Places places{copy / "solutions/02_online_softmax/online_softmax.cpp",
-                      fs::path(WORKBOOK_SOURCE) / "tests/grading/hidden/02_online_softmax/test_hidden.cpp",
-                      scratch("outside") / "sentinel.txt", copy.submissions() / "anna" / kAnswerFile};
   const std::set<std::string> chosen{"reads_the_solution", "edits_files_outside", "signals_the_parent",
                                      "becomes_an_impostor", "connects_to_the_network"};
   std::size_t written = 0;
-  for (const Sample& sample : hostile_samples(copy.book(), places)) {
+  for (const Sample& sample : hostile_samples(copy.book(), places_beside(copy))) {
     if (!chosen.contains(sample.name)) continue;
     write_sample(copy.submissions(), sample);
     ++written;

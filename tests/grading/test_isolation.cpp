@@ -33,19 +33,31 @@ namespace {
 
 const fs::path kProgram = fs::path(WORKBOOK_BINARY) / "bin" / "workbook_isolate";
 
+/// Keeps a compiler at work for minutes.
+const std::string kEndless =
+    "constexpr long spin(long n) { long s = 0; for (long i = 0; i < n; ++i) s += i % 7; return s; }\n"
+    "template <long n> struct Many { static constexpr long value = spin(200000 + n) + Many<n - 1>::value; };\n"
+    "template <> struct Many<0> { static constexpr long value = 0; };\nlong x = Many<800>::value;\n";
+
+/// AddressSanitizer sets limits when a program starts, and its search for leaks watches it: an isolation allows
+/// neither.
+bool isolated_here() {
+  if (worker::kSanitized || !fs::exists(kProgram)) return false;
+  return ::geteuid() == 0 || worker::run_command({kProgram.string(), "view"}).exit_code == 0;
+}
+
+void skip_unless_isolated() {
+  if (!isolated_here()) SKIP("needs libseccomp, root or user namespaces, and a build without sanitizers");
+}
+
 /// A workshop and a job of one source, compiled as submissions are.
 struct Inside {
   explicit Inside(const fs::path& book = WORKBOOK_SOURCE, double build_seconds = 20)
       : toolchain(worker::load_toolchain(WORKBOOK_BINARY, WORKBOOK_SOURCE)),
-        isolation(prove_isolation(kProgram, {})),
-        workshop(toolchain, book, isolation, limits(build_seconds), 2) {}
-  static IsolationLimits limits(double build_seconds) {
-    IsolationLimits limits;
-    limits.build_seconds = build_seconds;
-    return limits;
-  }
-  worker::WorkerBuilt build(const std::string& source, unsigned slot = 0) {
-    const std::string name = fmt::format("submission/{}.cpu", ++jobs);  // a workshop builds each job once
+        isolation((skip_unless_isolated(), prove_isolation(kProgram, {}))),
+        workshop(toolchain, book, isolation, {.build_seconds = build_seconds}, 2) {}
+  worker::WorkerBuilt build(const std::string& source, unsigned slot = 0, const std::string& tree = "submission/") {
+    const std::string name = fmt::format("{}{}.cpu", tree, ++jobs);  // a workshop builds each job once
     folder.write(name + "/chapters/99_test/answer.cpp",
                  "#include \"common/cuda/operations.hpp\"\n" + source +
                      "\nnamespace { const workbook::cuda::Operations table{{\"answer\", answer}}; }\n");
@@ -55,19 +67,17 @@ struct Inside {
     job.include = folder / (name + "/chapters/99_test");
     return workshop.build(slot, {job}).at(name);
   }
+  worker::Worker run(const worker::WorkerBuilt& built, unsigned slot = 0) const {
+    worker::Limits limits;
+    limits.prefix = workshop.worker_prefix(slot, Backend::cpu);
+    return worker::Worker(built.executable, limits);
+  }
   book::TemporaryFolder folder;
   worker::Toolchain toolchain;
   Isolation isolation;
   Workshop workshop;
   int jobs = 0;
 };
-
-/// AddressSanitizer sets limits when a program starts, and its search for leaks watches it: an isolation allows
-/// neither.
-bool isolated_here() {
-  if (worker::kSanitized || !fs::exists(kProgram)) return false;
-  return ::geteuid() == 0 || worker::run_command({kProgram.string(), "view"}).exit_code == 0;
-}
 
 /// Processor time of what we have started, and of what that has started, as far as it has ended.
 double seconds_of_children() {
@@ -106,7 +116,6 @@ bool send_to_isolation(int signal) {
 }  // namespace
 
 TEST_CASE("a compiler can include the book's headers and nothing that is not its own") {
-  if (!isolated_here()) SKIP("needs libseccomp, root or user namespaces, and a build without sanitizers");
   Inside inside;
   const std::string answer = "void answer(const workbook::cuda::Arguments&) {}\n";
   const worker::WorkerBuilt good = inside.build(answer);
@@ -134,7 +143,7 @@ TEST_CASE("a compiler can include the book's headers and nothing that is not its
 }
 
 TEST_CASE("a book that is closed to others, graded with a strict umask, can be compiled with all the same") {
-  if (!isolated_here()) SKIP("needs libseccomp, root or user namespaces, and a build without sanitizers");
+  skip_unless_isolated();
   const book::TemporaryFolder closed;
   fs::copy(fs::path(WORKBOOK_SOURCE) / "common", closed / "common", fs::copy_options::recursive);
   for (const auto& entry : fs::recursive_directory_iterator(closed.path())) {
@@ -150,44 +159,42 @@ TEST_CASE("a book that is closed to others, graded with a strict umask, can be c
   ::umask(before);
 }
 
-TEST_CASE("a compiler's time, memory and files are limited") {
-  if (!isolated_here()) SKIP("needs libseccomp, root or user namespaces, and a build without sanitizers");
+TEST_CASE("a compiler's memory and files are limited") {
   Inside inside;
-  const std::string answer = "void answer(const workbook::cuda::Arguments&) {}\n";
-  CHECK(!inside.build(answer + "char large[1u << 30] = {1};\n").ok);
-  const worker::WorkerBuilt slow = inside.build(
-      "template <int n, long at> struct Tree { static constexpr long value = Tree<n - 1, 2 * at>::value + Tree<n - 1, "
-      "2 * "
-      "at + 1>::value; };\ntemplate <long at> struct Tree<0, at> { static constexpr long value = at; };\nlong x = "
-      "Tree<24, 0>::value;\n" +
-      answer);
-  CHECK(!slow.ok);
-  INFO(slow.log);
-  CHECK(!slow.log.empty());
+  CHECK(!inside.build("void answer(const workbook::cuda::Arguments&) {}\nchar large[1u << 30] = {1};\n").ok);
 }
 
-TEST_CASE("a compiler is ended by its processor time, not by what else runs, and the next has less") {
-  if (!isolated_here()) SKIP("needs libseccomp, root or user namespaces, and a build without sanitizers");
-  Inside inside(WORKBOOK_SOURCE, 4);
-  const std::string endless =
-      "constexpr long spin(long n) { long s = 0; for (long i = 0; i < n; ++i) s += i % 7; return s; }\n"
-      "template <long n> struct Many { static constexpr long value = spin(200000 + n) + Many<n - 1>::value; };\n"
-      "template <> struct Many<0> { static constexpr long value = 0; };\nlong x = Many<800>::value;\n"
-      "void answer(const workbook::cuda::Arguments&) {}\n";
+TEST_CASE("a compiler is ended by its processor time, not by what else runs, the next has less, and the sixth none") {
+  Inside inside(WORKBOOK_SOURCE, 2);
+  const std::string answer = "void answer(const workbook::cuda::Arguments&) {}\n";
   // Longer than both limits by the clock, which are four times as long: where a core is free, those end nothing.
   const auto processor_seconds = [&] {
     const double before = seconds_of_children();
-    const std::string log = inside.build(endless).log;
+    const std::string log = inside.build(kEndless + answer).log;
     INFO(log);
     CHECK(contains(log, "compiling took longer than"));
     return seconds_of_children() - before;
   };
-  CHECK(processor_seconds() < 7);
-  CHECK(processor_seconds() < 3);
+  CHECK(processor_seconds() < 4);
+  for (int i = 0; i < 4; ++i) CHECK(processor_seconds() < 2);
+  const double before = seconds_of_children();
+  CHECK(contains(inside.build(kEndless + answer).log, "nothing more of this submission is compiled"));
+  CHECK(seconds_of_children() - before < 0.1);
+  // Another one's slot has its own time.
+  CHECK(inside.build(answer, 1).ok);
+}
+
+TEST_CASE("without a limit a compiler has three times what the book's own code takes, at least 8 seconds") {
+  Inside inside(WORKBOOK_SOURCE, 0);
+  const std::string answer = "void answer(const workbook::cuda::Arguments&) {}\n";
+  REQUIRE(inside.build(answer, 0, kBooks).ok);
+  const double before = seconds_of_children();
+  CHECK(contains(inside.build(kEndless + answer).log, "compiling took longer than"));
+  CHECK(seconds_of_children() - before > 7);
+  CHECK(seconds_of_children() - before < 12);
 }
 
 TEST_CASE("a signal that ends a compiler is the grader's trouble, and one that the grader ignores ends none") {
-  if (!isolated_here()) SKIP("needs libseccomp, root or user namespaces, and a build without sanitizers");
   Inside inside;
   // Long enough to be met at work.
   const std::string answer =
@@ -206,7 +213,6 @@ TEST_CASE("a signal that ends a compiler is the grader's trouble, and one that t
 }
 
 TEST_CASE("a worker keeps to its slot's part of the cores") {
-  if (!isolated_here()) SKIP("needs libseccomp, root or user namespaces, and a build without sanitizers");
   Inside inside;
   const worker::WorkerBuilt built = inside.build(
       "#include <sched.h>\nvoid answer(const workbook::cuda::Arguments& call) {\n  cpu_set_t cores;\n"
@@ -215,9 +221,7 @@ TEST_CASE("a worker keeps to its slot's part of the cores") {
       "  call.output(\"y\")[1] = float(sched_setaffinity(0, sizeof cores, &cores));\n}\n");
   INFO(built.log);
   REQUIRE(built.ok);
-  worker::Limits limits;
-  limits.prefix = inside.workshop.worker_prefix(0, Backend::cpu);
-  worker::Worker runner(built.executable, limits);
+  worker::Worker runner = inside.run(built);
   worker::Call call("answer");
   call.output<float>("y", 2);
   const std::vector<float> y = runner.call(call).output<float>("y");
@@ -228,7 +232,6 @@ TEST_CASE("a worker keeps to its slot's part of the cores") {
 }
 
 TEST_CASE("a worker runs in its isolation as it would outside") {
-  if (!isolated_here()) SKIP("needs libseccomp, root or user namespaces, and a build without sanitizers");
   Inside inside;
   const worker::WorkerBuilt built = inside.build(
       "#include <cstdio>\n#include <thread>\n#include <vector>\nvoid answer(const workbook::cuda::Arguments& call) "
@@ -238,9 +241,7 @@ TEST_CASE("a worker runs in its isolation as it would outside") {
       "= 0; i < copy.size(); ++i) call.output(\"y\")[i] = 2 * copy[i]; }).join();\n  std::puts(\"done\");\n}\n");
   INFO(built.log);
   REQUIRE(built.ok);
-  worker::Limits limits;
-  limits.prefix = inside.workshop.worker_prefix(0, Backend::cpu);
-  worker::Worker runner(built.executable, limits);
+  worker::Worker runner = inside.run(built);
   const std::vector<float> x{1, 2, 3};
   worker::Call call("answer");
   call.input("x", x).output<float>("y", 3);
@@ -257,19 +258,16 @@ TEST_CASE("a worker runs in its isolation as it would outside") {
 }
 
 TEST_CASE("another submission's worker cannot be started from this one's slot") {
-  if (!isolated_here() || ::geteuid() != 0)
-    SKIP("needs libseccomp, root or user namespaces, and a build without sanitizers");
+  if (::geteuid() != 0) SKIP("a user's workers are all its own");
   Inside inside;
   const worker::WorkerBuilt built = inside.build("void answer(const workbook::cuda::Arguments&) {}\n", 0);
   REQUIRE(built.ok);
-  worker::Limits limits;
-  limits.prefix = inside.workshop.worker_prefix(1, Backend::cpu);
-  worker::Worker runner(built.executable, limits);
+  worker::Worker runner = inside.run(built, 1);
   CHECK_THROWS_AS(runner.call(worker::Call("answer")), worker::Failure);
 }
 
 TEST_CASE("what others could read is found out before anything is graded") {
-  if (!isolated_here()) SKIP("needs libseccomp, root or user namespaces, and a build without sanitizers");
+  skip_unless_isolated();
   const book::TemporaryFolder folder;
   folder.write("hidden.cpp", "// secret\n");
   ::chmod(folder.path().c_str(), 0755);
@@ -287,7 +285,7 @@ TEST_CASE("what others could read is found out before anything is graded") {
 }
 
 TEST_CASE("paths that are no UTF-8, or have quotes and newlines, can be protected") {
-  if (!isolated_here()) SKIP("needs libseccomp, root or user namespaces, and a build without sanitizers");
+  skip_unless_isolated();
   const book::TemporaryFolder folder;
   for (const char* name : {"M\xfcller", "a\nb", "a\"b\\", "x\n{\"end\": true}\n"}) {
     folder.write(std::string(name) + "/secret", "");
