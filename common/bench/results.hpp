@@ -46,7 +46,7 @@ double least_bytes(const Shape& shape);
 
 /// Median and spread of several times.
 struct Times {
-  double median = 0, low = 0, high = 0;  ///< seconds; low and high: the 10th and the 90th hundredth
+  double median = 0, low = 0, high = 0;  ///< seconds; low and high: the 10th and the 90th percentile
   std::int64_t runs = 0;
 };
 /// Of a list that is not empty; std::invalid_argument otherwise.

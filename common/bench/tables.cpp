@@ -34,7 +34,7 @@ std::string time_text(double seconds) {
                            : three_digits(seconds * 1e6) + " us";
 }
 
-/// Half the way from the 10th to the 90th hundredth, relative to the median.
+/// Half the way from the 10th to the 90th percentile, relative to the median.
 std::string spread_text(const Times& times) {
   if (times.runs == 1) return "-";
   return fmt::format("{:.1f}%", 50 * (times.high - times.low) / times.median);

@@ -160,7 +160,7 @@ int bench(const Session& session, const BenchOptions& options) {
     fmt::print("\nwritten:\n");
     for (const std::string& file : written) fmt::print("  {}\n", file);
     fmt::print(
-        "\ntime: the median; spread: half of what lies between the 10th and the 90th hundredth. Operations are "
+        "\ntime: the median; spread: half of what lies between the 10th and the 90th percentile. Operations are "
         "credited\n"
         "as 4*B*H*N*N*d, visible pairs only, and 2.5 times that in a backward pass. of product: of a large matrix\n"
         "product in the same run. GB/s: what the kernels must move at least, and its share of a copy. requested: what\n"

@@ -172,13 +172,15 @@ bool is_lab_line(const Session& session, const judge::SourcePlace& place) {
 std::string next_of(const Session& session, const ChapterRun& run, const Verdict& test) {
   const Chapter& chapter = *run.chapter;
   if (test.exercise == judge::kWhole)
-    return fmt::format("mend chapter {}: its exercises pass one by one, together they do not; then ./workbook test {}",
-                       chapter.number, chapter.number);
+    return fmt::format(
+        "repair chapter {}: its exercises pass one by one, together they do not; then ./workbook test {}",
+        chapter.number, chapter.number);
   if (test.result != Result::todo)
-    return fmt::format("mend exercise {}, then ./workbook test {}", test.exercise, test.exercise);
+    return fmt::format("repair exercise {}, then ./workbook test {}", test.exercise, test.exercise);
   if (test.place && is_lab_line(session, *test.place))
     return fmt::format(
-        "exercise {}, {}: mend what is wrong there, and take out the line with WORKBOOK_MEND ({}:{}): it says that the "
+        "exercise {}, {}: repair what is wrong there, and take out the line with WORKBOOK_MEND ({}:{}): it says that "
+        "the "
         "exercise is open",
         test.exercise, chapter.find(test.exercise)->title, test.place->file, test.place->line);
   return fmt::format("exercise {}, {}: open {}:{}, lesson in {}", test.exercise, chapter.find(test.exercise)->title,

@@ -16,8 +16,8 @@ void print_run(const Session& session, const judge::ChapterRun& run, bool verbos
 /// The backends on which nothing ran, one line each, however many chapters they stand for.
 void print_unavailable(const Session& session, const std::vector<judge::ChapterRun>& runs);
 
-/// "next: …": the first thing to mend or to write; if all is well, what the book has to offer then. `exercise`: the one
-/// that alone was tested, or empty.
+/// "next: …": the first thing to repair or to write; if all is well, what the book has to offer then. `exercise`: the
+/// one that alone was tested, or empty.
 void print_next(const Session& session, const std::vector<judge::ChapterRun>& runs, const std::string& exercise);
 
 }  // namespace workbook::cli

@@ -51,7 +51,7 @@ inline constexpr Verb kVerbs[] = {
      "         ./workbook grade --assignment assignment.toml --hidden hidden --jobs 4 --out graded submissions/*"},
     {"pictures", kLab, "Maintainers: draw the lessons' pictures from what the code says and counts",
      "./workbook pictures\n         ./workbook pictures 5 --check"},
-    {"site", kCourse, "The book as web pages: lessons, notes, figures to touch, search; needs Node and npm",
+    {"site", kCourse, "The book as web pages: lessons, notes, interactive figures, search; needs Node and npm",
      "./workbook site\n         ./workbook site --out pages --with-solutions"},
     {"check", kCourse, "Maintainers: the whole gate of the book", "./workbook check\n         ./workbook check --full"},
 };

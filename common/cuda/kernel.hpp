@@ -32,7 +32,7 @@ namespace workbook::cuda {
 /// The block's dynamic shared memory as a T. The launch gives sizeof(T) bytes.
 template <class T>
 __device__ __forceinline__ T& dynamic_shared() {
-  if constexpr (alignof(T) > 128) {  // tiles that the copy engine swizzles
+  if constexpr (alignof(T) > 128) {  // tiles that TMA swizzles
     static_assert(alignof(T) <= 1024);
     extern __shared__ __align__(1024) unsigned char workbook_aligned_shared[];
     return *reinterpret_cast<T*>(workbook_aligned_shared);

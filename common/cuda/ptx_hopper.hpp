@@ -36,7 +36,7 @@ __device__ __forceinline__ void mbarrier_init(Mbarrier& barrier, int arrivals) {
   simt::mbarrier_init(&barrier, arrivals);
 #endif
 }
-/// fence.mbarrier_init: the copy engine sees the barriers that this thread has made.
+/// fence.mbarrier_init: TMA sees the barriers that this thread has made.
 __device__ __forceinline__ void fence_mbarrier_init() {
 #if defined(__CUDACC__)
   WORKBOOK_HOPPER_ASM("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -99,7 +99,7 @@ __device__ __forceinline__ void barrier_arrive(int number, int threads) {
 #endif
 }
 
-// --- The copy engine (TMA) -------------------------------------------------------------------------------------------
+// --- TMA -------------------------------------------------------------------------------------------
 // "Data Movement and Conversion Instructions: Tensor copy". One thread starts the copy of a box; tensor_map.hpp says
 // what a box is and where its elements lie. `to` and `from` are multiples of 128. Coordinates are those of the box's
 // first element, the fastest dimension first; there are two to five.
@@ -233,14 +233,14 @@ __device__ __forceinline__ void cp_async_bulk_wait_group() {
   simt::bulk_wait(groups, false);
 #endif
 }
-/// prefetch.tensormap: the copy engine fetches what the map says, before the first copy. The simulator has nothing to
+/// prefetch.tensormap: TMA fetches what the map says, before the first copy. The simulator has nothing to
 /// fetch. `tensor` is a parameter of the kernel.
 __device__ __forceinline__ void prefetch_tensormap([[maybe_unused]] const TensorMap& tensor) {
 #if defined(__CUDACC__)
   WORKBOOK_HOPPER_ASM("prefetch.tensormap [%0];" ::"l"(&tensor) : "memory");
 #endif
 }
-/// fence.proxy.async: copy engine and tensor cores see what this thread has written to shared memory (after a barrier:
+/// fence.proxy.async: TMA and the tensor cores see what this thread has written to shared memory (after a barrier:
 /// what others have). "Memory Consistency Model: Proxies".
 __device__ __forceinline__ void fence_proxy_async() {
 #if defined(__CUDACC__)

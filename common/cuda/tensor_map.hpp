@@ -1,4 +1,4 @@
-// Tensor maps: what the copy engine is told of a tensor in device memory. One function makes them for both backends,
+// Tensor maps: what TMA is told of a tensor in device memory. One function makes them for both backends,
 // with the same checks; kernels take them as `const __grid_constant__ TensorMap`.
 //
 //   const TensorMap K = tensor_map(K_memory, {64, N, heads}, {d * 2, N * d * 2}, {64, Bc, 1}, Swizzle::bytes_128);

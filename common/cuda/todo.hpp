@@ -20,6 +20,6 @@ class Todo : public std::exception {
 /// A macro, so that the id can be written as a number: the preprocessor turns 4.4 into "4.4".
 #define WORKBOOK_TODO(id) throw ::workbook::Todo(#id)
 
-/// Stands in a lab's stub before code that runs and is wrong; whoever has mended it takes the line out. As long as it
+/// Stands in a lab's stub before code that runs and is wrong; who has repaired it takes the line out. As long as it
 /// is there, the exercise is open.
 #define WORKBOOK_MEND(id) static_assert(true)

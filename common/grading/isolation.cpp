@@ -181,7 +181,7 @@ UserIds::~UserIds() {
 }
 
 Isolation prove_isolation(const fs::path& program, const std::vector<fs::path>& protected_paths) {
-  constexpr const char* how = "allowed: mend it, or --unsafe to run submissions without any protection";
+  constexpr const char* how = "allowed: repair that, or --unsafe to run submissions without any protection";
   if (!fs::exists(program)) {
     throw NoIsolation(
         fmt::format("submissions cannot be isolated: libseccomp was not found when the book was built "

@@ -100,7 +100,7 @@ DrawnCell drawn(const TileCell& cell, bool counts) {
   return {DrawnCell::Kind::read, counts ? text : "#"};
 }
 
-/// What Hopper's copy engine moved, and the barriers in shared memory; nothing of kernels without them.
+/// What Hopper's TMA moved, and the barriers in shared memory; nothing of kernels without them.
 void add_copy_engine(std::vector<std::pair<std::string, std::string>>& facts, const TracedLaunch& launch) {
   const auto count = [&](const char* name) { return launch.if_any(name); };
   if (count("bulk_loads") + count("bulk_stores") + count("bulk_reductions") > 0) {
@@ -114,7 +114,7 @@ void add_copy_engine(std::vector<std::pair<std::string, std::string>>& facts, co
         if (bytes > 0) text += fmt::format("; {} {}, {}", tensor.name, verb, book::bytes_text(double(bytes)));
       }
     }
-    facts.emplace_back("copy engine", text);
+    facts.emplace_back("TMA", text);
   }
   if (count("mbarrier_waits") + count("mbarrier_arrivals") > 0) {
     facts.emplace_back("mbarriers", fmt::format("{} waits and {} arrivals of threads", count("mbarrier_waits"),

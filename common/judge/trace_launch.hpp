@@ -28,13 +28,13 @@ struct TracedTensor {
   std::map<std::int64_t, std::vector<std::pair<std::int64_t, std::int64_t>>> tiles_of_block;
 
   std::int64_t counter(const std::string& name) const { return counters.at(name); }
-  /// What the copy engine (TMA) moved; 0 where the record names none.
+  /// What TMA moved; 0 where the record names none.
   std::int64_t bulk(const char* name) const;
   std::int64_t read_bytes() const { return counter("load_bytes") + counter("async_bytes") + bulk("bulk_load_bytes"); }
   std::int64_t written_bytes() const {
     return counter("store_bytes") + bulk("bulk_store_bytes") + bulk("bulk_reduce_bytes");
   }
-  /// The copy engine's bytes count as sectors of 32.
+  /// TMA's bytes count as sectors of 32.
   std::int64_t read_sectors() const {
     return counter("load_sectors") + counter("async_sectors") + (bulk("bulk_load_bytes") + 31) / 32;
   }

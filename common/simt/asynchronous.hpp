@@ -23,7 +23,7 @@ SIMT_API void mbarrier_wait(std::uint64_t* barrier, int parity);
 // Barriers with numbers (named_barrier.cpp).
 SIMT_API void named_barrier(int number, int threads, bool waits);
 
-// The copy engine (bulk_copies.cpp).
+// TMA (bulk_copies.cpp).
 SIMT_API void bulk_load(void* to, const TensorMap& map, std::uint64_t* barrier, const int* coordinates, int count);
 SIMT_API void bulk_store(const TensorMap& map, const void* from, const int* coordinates, int count);
 /// Lines: so many bytes, no tensor map. `adds`: floats are added to those in device memory.

@@ -31,7 +31,7 @@ struct Mbarrier {
   std::int64_t phase = 0;
   std::uint16_t init_thread = 0;
   std::uint32_t init_stamp = 0;
-  bool fenced = false;  ///< the copy engine sees it
+  bool fenced = false;  ///< TMA sees it
   const void* init_pc = nullptr;
   const void* expect_pc = nullptr;
   std::uint16_t expect_thread = 0;

@@ -1,4 +1,4 @@
-// The copy engine ("Data Movement and Conversion Instructions": cp.async.bulk.tensor, cp.async.bulk and
+// TMA ("Data Movement and Conversion Instructions": cp.async.bulk.tensor, cp.async.bulk and
 // cp.reduce.async.bulk): boxes of a tensor to shared memory and back, tiled, with 2 to 5 dimensions, where what lies
 // outside of the tensor becomes zeros, or is left out; and lines, so many bytes without a tensor map, which may also be
 // added to the floats in device memory. Not here: multicast to other blocks, im2col, reductions of boxes.
@@ -157,7 +157,7 @@ void check_line(const BulkCopy& copy, std::int64_t bytes) {
   const auto memory = reinterpret_cast<std::uintptr_t>(copy.map.memory);
   if (bytes <= 0 || bytes % kPiece != 0 || bytes > std::int64_t(SharedMemory::kMostDynamic)) {
     refuse(lane, refused(copy, Mistake::misaligned,
-                         "a line of " + std::to_string(bytes) + " bytes; the copy engine moves multiples of 16",
+                         "a line of " + std::to_string(bytes) + " bytes; TMA moves multiples of 16",
                          "fill the line up to 16 bytes, or let threads copy the rest"));
   }
   check_place(copy, "line", kPiece, "declare it with alignas(16)");
@@ -415,8 +415,8 @@ bool check_against_stores(Lane& lane, const Tensor& tensor, std::uintptr_t addre
     if (!writes_to(copy, address, size) || (copy.kind == BulkCopy::Kind::add && access == Access::atomic)) return;
     free = false;
     report_unfinished(lane, copy, tensor, address, access, pc,
-                      writes ? "nothing makes this wait until the copy engine has written here: either may come last"
-                             : "nothing makes this wait until the copy engine has written here: it may see what was "
+                      writes ? "nothing makes this wait until TMA has written here: either may come last"
+                             : "nothing makes this wait until TMA has written here: it may see what was "
                                "there before");
   });
   return free;
@@ -451,10 +451,9 @@ void start_load(BulkCopy copy, std::uint64_t* at, std::int64_t number) {
   Asynchrony& all = *block.asynchrony;
   Mbarrier& barrier = used_barrier(lane, at, copy.action(), copy.pc);
   if (!barrier.fenced && !block.damaged) {
-    Finding finding =
-        refused(copy, Mistake::barrier_misuse, "the copy engine may not see the barrier that the copy ends at",
-                "call fence_mbarrier_init() in the thread that makes the barriers, after it and before "
-                "the __syncthreads()");
+    Finding finding = refused(copy, Mistake::barrier_misuse, "TMA may not see the barrier that the copy ends at",
+                              "call fence_mbarrier_init() in the thread that makes the barriers, after it and before "
+                              "the __syncthreads()");
     finding.variable.name = name_of(block, barrier);
     finding.other_pc = barrier.init_pc;
     finding.other_action = "makes the barrier";

@@ -9,7 +9,7 @@
 // tensor cores, which read shared memory on their own.
 //
 // There are two clocks for each agent, as there are two ways to shared memory (the manual's "proxies"): what a thread
-// writes in the ordinary way is seen by the copy engine and the tensor cores only past a fence.proxy.async.
+// writes in the ordinary way is seen by TMA and the tensor cores only past a fence.proxy.async.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Whether the descriptors of a wgmma fit what lies in shared memory. Of what the copy engine has brought, every 16
+// Whether the descriptors of a wgmma fit what lies in shared memory. Of what TMA has brought, every 16
 // bytes are known by their place in the box: so a wrong swizzle, stride, leading offset or beginning is seen, whichever
 // of them it is, because a row of the operand is then not the next row of the box. Of what threads have written that
 // much is not known; but no two rows of a matrix lie in the same place.
@@ -125,7 +125,7 @@ struct Check {
     });
   }
 
-  /// Against where the copy engine has put the rows of its box.
+  /// Against where TMA has put the rows of its box.
   void origins(const Operand& operand) const {
     const std::uint32_t span = swizzle_span(operand.descriptor.swizzle);
     const int across = span == 0 || !operand.transposed ? operand.pieces() : int(span) / 16;
@@ -162,8 +162,8 @@ struct Check {
     Finding f = finding(Mistake::descriptor, what, "");
     f.variable = shared.variable(shared.at_offset(operand.descriptor.start));
     if (origin.swizzle != operand.descriptor.swizzle) {
-      f.what += std::string("; the descriptor says ") + name_of(operand.descriptor.swizzle) +
-                ", the copy engine has used " + name_of(origin.swizzle);
+      f.what += std::string("; the descriptor says ") + name_of(operand.descriptor.swizzle) + ", TMA has used " +
+                name_of(origin.swizzle);
       f.advice = "use the same swizzle in the tensor map and in the descriptor";
     } else {
       f.advice =

@@ -58,7 +58,7 @@ class Findings {
   std::map<Key, Entry> found_;
 };
 
-/// What an adding store of the copy engine leaves behind when its block ends before anybody has waited for it.
+/// What an adding store by TMA leaves behind when its block ends before anybody has waited for it.
 struct LateSum {
   std::uint64_t block;
   std::uintptr_t to;

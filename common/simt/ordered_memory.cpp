@@ -1,5 +1,5 @@
 // Shared memory in blocks where vector clocks say who is ordered after whom: what the shadow of shared_memory.cpp does
-// for blocks with __syncthreads alone, and more slowly. Besides threads, the copy engine writes and reads here, and the
+// for blocks with __syncthreads alone, and more slowly. Besides threads, TMA writes and reads here, and the
 // tensor cores read.
 #include <algorithm>
 #include <bit>
@@ -65,7 +65,7 @@ void explain_touch(Finding& finding, const Lane& lane, const Cell& cell, std::ui
            ordered_before(lane, other.write_thread, other.write_stamp);
   };
   finding.mistake = Mistake::unfinished_copy;
-  finding.what = pending ? "the copy engine is still bringing the bytes" : "nothing makes this wait for the copy";
+  finding.what = pending ? "TMA is still bringing the bytes" : "nothing makes this wait for the copy";
   finding.advice = "call mbarrier_wait_parity(" + name + ", " + std::to_string(phase & 1) +
                    ") in every warp that reads, before it does";
   set_other(finding, cell.write_pc, copy != nullptr ? copy->action() : block.shared->action_of_load(address),
@@ -183,7 +183,7 @@ bool SharedMemory::judge_earlier_write(const Overwrite& write) {
   if (write.copies && !seen_by_async_proxy(lane, writer, cell.write_stamp)) {
     Finding finding = finding_of_write(write, Mistake::missing_proxy_fence);
     set_other(finding, cell.write_pc, "writes", warp, lanes);
-    finding.what = "the copy engine does not wait for ordinary writes to the same bytes: either may come last";
+    finding.what = "TMA does not wait for ordinary writes to the same bytes: either may come last";
     finding.advice = "call fence_proxy_async() after the writes, in the threads that write, and before the barrier";
     note_finding(lane, std::move(finding));
     return true;
@@ -258,7 +258,7 @@ void SharedMemory::report_over_read(const Overwrite& write, const Reader& reader
                                     : "reads",
             warp, lanes);
   if (unordered) {
-    finding.what = "nothing orders the two: the copy engine may read what was there before, or what this writes";
+    finding.what = "nothing orders the two: TMA may read what was there before, or what this writes";
     finding.advice =
         "if the store is to send what this writes, let the thread that starts it wait for this one, at a barrier; if "
         "it is not, let that thread call cp_async_bulk_wait_group_read, and this one wait for that";
@@ -271,7 +271,7 @@ void SharedMemory::report_over_read(const Overwrite& write, const Reader& reader
     finding.advice = "wait for it (wgmma_wait_group, cp_async_bulk_wait_group_read) before the place is given free";
   } else if (store != nullptr) {
     finding.what =
-        "the copy engine reads what is overwritten until the thread that has started the store waits for that, and "
+        "TMA reads what is overwritten until the thread that has started the store waits for that, and "
         "nothing makes this wait for that thread";
     finding.advice = "let that thread call cp_async_bulk_wait_group_read, and then meet this one at a barrier";
   } else {
@@ -321,7 +321,7 @@ void SharedMemory::write_ordered(Lane& lane, Cell* cell, Cell* end, std::uintptr
   }
 }
 
-// --- The copy engine and the tensor cores ----------------------------------------------------------------------------
+// --- TMA and the tensor cores ----------------------------------------------------------------------------
 
 void SharedMemory::begin_async_write(Lane& lane, const BulkCopy& copy) {
   const std::uint64_t bytes = copy.map.box_bytes();
@@ -396,7 +396,7 @@ void SharedMemory::begin_async_read(Lane& lane, std::uintptr_t address, std::siz
       finding = finding_of(lane, Mistake::missing_proxy_fence, reader.pc, reader.action);
       set_other(finding, cell->write_pc, "writes", int(writer) / kWarpSize, 1u << writer % kWarpSize);
       finding.what =
-          "the copy engine and the tensor cores may not see what threads have written in the ordinary way, even past a "
+          "TMA and the tensor cores may not see what threads have written in the ordinary way, even past a "
           "barrier";
       finding.advice = "call fence_proxy_async() after the writes, in the threads that write, and before the barrier";
     } else {

@@ -34,23 +34,23 @@ enum class Mistake {
   unset_fragment,        ///< a fragment used before it was loaded or filled
   never_written,         ///< elements of an output that no thread wrote
   written_twice,         ///< elements of an output that were written more than once
-  unfinished_copy,       ///< a touch of bytes that the copy engine has not brought yet, or that were not waited for
-  overwritten_early,  ///< a write to what the tensor cores or the copy engine may still read, or a copy to what threads
-                      ///< do
-  wrong_stage,        ///< a read of another place of a ring than the one whose copy has come
-  arrival_count,      ///< a phase of a barrier that ends before all who read have arrived
-  wrong_phase,        ///< a wait for another phase of a barrier than the one that was meant
-  barrier_bytes,      ///< bytes that a barrier expects and that never come, or that come unexpected
-  barrier_misuse,     ///< a barrier in shared memory that was not made, made twice, or not made visible
-  named_barrier,      ///< a numbered barrier with the wrong number or count
-  pending_registers,  ///< registers of a wgmma that is under way
-  wgmma_order,        ///< a wgmma without its fence, commit or wait
-  missing_proxy_fence,  ///< ordinary writes that the asynchronous proxy may not see
-  descriptor,           ///< a wgmma descriptor that does not fit what lies in shared memory
-  unfinished_store,     ///< a bulk store that was not committed, or not waited for
-  register_count,       ///< setmaxnreg that cannot be
-  assertion,            ///< assert() failed
-  exception,            ///< a C++ exception left the kernel
+  unfinished_copy,       ///< a touch of bytes that TMA has not brought yet, or that were not waited for
+  overwritten_early,     ///< a write to what the tensor cores or TMA may still read, or a copy to what threads
+                         ///< do
+  wrong_stage,           ///< a read of another place of a ring than the one whose copy has come
+  arrival_count,         ///< a phase of a barrier that ends before all who read have arrived
+  wrong_phase,           ///< a wait for another phase of a barrier than the one that was meant
+  barrier_bytes,         ///< bytes that a barrier expects and that never come, or that come unexpected
+  barrier_misuse,        ///< a barrier in shared memory that was not made, made twice, or not made visible
+  named_barrier,         ///< a numbered barrier with the wrong number or count
+  pending_registers,     ///< registers of a wgmma that is under way
+  wgmma_order,           ///< a wgmma without its fence, commit or wait
+  missing_proxy_fence,   ///< ordinary writes that the asynchronous proxy may not see
+  descriptor,            ///< a wgmma descriptor that does not fit what lies in shared memory
+  unfinished_store,      ///< a bulk store that was not committed, or not waited for
+  register_count,        ///< setmaxnreg that cannot be
+  assertion,             ///< assert() failed
+  exception,             ///< a C++ exception left the kernel
 };
 inline constexpr Mistake kLastMistake = Mistake::exception;
 SIMT_API const char* name(Mistake mistake);

@@ -51,7 +51,7 @@ enum class AtomicType { int32, uint32, uint64, float32, float64, half, half2, bf
 SIMT_API std::uint64_t atomic(AtomicOperation operation, AtomicType type, void* address, std::uint64_t operand,
                               std::uint64_t compare = 0);
 
-/// __threadfence: it is counted, and concerns the copy engine.
+/// __threadfence: it is counted, and concerns TMA.
 SIMT_API void thread_fence();
 
 // cp.async.

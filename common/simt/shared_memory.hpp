@@ -47,13 +47,13 @@ struct OtherRead {
 
 /// The last read of two bytes by each warp, in blocks with barriers of parts of them (asynchrony.hpp).
 struct Reader {
-  std::uint32_t stamp = 0;  ///< kUnderWay: the copy engine or the tensor cores are still reading
+  std::uint32_t stamp = 0;  ///< kUnderWay: TMA or the tensor cores are still reading
   std::uint32_t pc = 0;
   std::uint32_t lanes = 0;  ///< that have read since their last barrier; 0: the tensor cores, for the warpgroup
   static constexpr std::uint32_t kUnderWay = ~0u;
 };
 
-/// Where 16 bytes of shared memory come from that the copy engine has brought.
+/// Where 16 bytes of shared memory come from that TMA has brought.
 struct Origin {
   std::uint32_t copy = 0;       ///< number of the copy in the block, from 1; 0: none
   std::uint32_t offset = 0;     ///< bytes from the box's beginning, before swizzling
@@ -152,10 +152,10 @@ class SharedMemory {
   // Where vector clocks order the block (ordered_memory.cpp).
   /// From now on in this block.
   void begin_ordering();
-  /// The copy engine begins and ends to write a box.
+  /// TMA begins and ends to write a box.
   void begin_async_write(Lane& lane, const BulkCopy& copy);
   void finish_async_write(Block& block, const BulkCopy& copy);
-  /// The copy engine, for one lane, or the tensor cores, for a warpgroup, begin and end to read.
+  /// TMA, for one lane, or the tensor cores, for a warpgroup, begin and end to read.
   void begin_async_read(Lane& lane, std::uintptr_t address, std::size_t size, AsyncReader& reader);
   void mark_async_read(const Block& block, std::uintptr_t address, std::size_t size, const AsyncReader& reader);
   void finish_async_read(const Block& block, int warp, std::uintptr_t address, std::size_t size, bool tensor_cores);
@@ -213,7 +213,7 @@ class SharedMemory {
     const char* action;
     const void* pc;
     std::uint8_t bytes, flags;  ///< which bytes of the cell; Cell's flags of the write
-    bool copies;                ///< the copy engine writes, for the lane
+    bool copies;                ///< TMA writes, for the lane
   };
   Finding finding_of_write(const Overwrite& write, Mistake mistake) const;
   bool judge_overwritten(const Overwrite& write);

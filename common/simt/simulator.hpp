@@ -71,7 +71,7 @@ struct NotedValue {
 struct Interval {
   struct Tensor {
     GlobalCounters counters;
-    std::uint64_t arrived_bytes = 0;  ///< of copies: by cp.async, waited for; by the copy engine, landed
+    std::uint64_t arrived_bytes = 0;  ///< of copies: by cp.async, waited for; by TMA, landed
   };
   Counters counters;                      ///< but for `global`
   std::map<std::string, Tensor> tensors;  ///< those touched so far
@@ -108,7 +108,7 @@ struct Wait {
   std::size_t interval = 0;          ///< of Launch::intervals
 };
 
-/// A copy of the copy engine to shared memory, of block 0. Times as a wait's.
+/// A copy by TMA to shared memory, of block 0. Times as a wait's.
 struct Flight {
   int warp = 0;         ///< that started it
   std::string what;     ///< "K 3": the tensor, and which box of it, counted by rows

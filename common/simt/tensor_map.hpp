@@ -1,4 +1,4 @@
-// What the copy engine is told of a tensor: where it lies, its sizes and strides, the box that one copy moves, and how
+// What TMA is told of a tensor: where it lies, its sizes and strides, the box that one copy moves, and how
 // the box is swizzled in shared memory. Plain data, passed to kernels by value; common/cuda/tensor_map.hpp makes it.
 #pragma once
 

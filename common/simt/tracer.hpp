@@ -34,7 +34,7 @@ class Tracer {
     end_wait(warp);
   }
 
-  /// A copy of the copy engine to shared memory starts in block 0; what end_copy() is given when it has landed.
+  /// A copy by TMA to shared memory starts in block 0; what end_copy() is given when it has landed.
   std::size_t begin_copy(const Lane& lane, const std::string& what, const std::string& barrier);
   void end_copy(const Block& block, std::size_t flight) {
     flights_[flight - 1].end = time_;

@@ -93,8 +93,8 @@ __forceinline__ unsigned __activemask() {
   return simt::active_mask();
 }
 
-// Memory order: the simulator runs one thread after another, so that every write is seen at once, but for those of the
-// copy engine.
+// Memory order: the simulator runs one thread after another, so that every write is seen at once, but for those of
+// TMA.
 inline void __threadfence() {
   simt::thread_fence();
 }

@@ -60,7 +60,7 @@ void for_each_piece(const Operand& operand, Act act) {
   }
 }
 
-/// Ends the lane if a descriptor cannot be; reports one that does not fit what the copy engine has brought
+/// Ends the lane if a descriptor cannot be; reports one that does not fit what TMA has brought
 /// (descriptors.cpp).
 void check_descriptors(Lane& lane, const Product& product);
 /// Nobody can run: products that all lanes have committed and some wait for. False if there are none.

@@ -137,7 +137,7 @@ struct Reply {
     const auto found = counters.find(name);
     return found == counters.end() ? 0 : found->second;
   }
-  /// Bytes that the kernels asked of device memory: by loads and stores, cp.async, and the copy engine.
+  /// Bytes that the kernels asked of device memory: by loads and stores, cp.async, and TMA.
   double read_bytes() const {
     return counter("global.load_bytes") + counter("global.async_bytes") + counter("global.bulk_load_bytes");
   }

@@ -24,6 +24,16 @@ export function highlighted(text, language) {
   return known ? hljs.highlight(text, { language: known, ignoreIllegals: true }).value : escapeHtml(text);
 }
 
+/// Formulas are written as in the comments of the code: P_ij, Σ_j, m_{t+1}, 2^(S − m). In prose, and in indented blocks,
+/// which are formulas, their indices are set low and their exponents high. Fenced blocks, which may be drawings or
+/// tables, keep every character in its place.
+const index = /(?<![\p{L}\p{N}_./-])(Σ|[δ∂]?(?:\p{L}|d\p{Lu})|LSE|max|min)_(?:\{([^}]+)\}|(\p{L}{1,2}|\d|new|old|safe|max|before))(?![\p{L}\p{Nd}_])/gu;
+const exponent = /(?<![\p{L}\p{N}_])(2|10|e)\^(?:\(((?:[^()]|\([^()]*\))+)\)|([−-]?(?:\d+|\p{L}|∞))(?![\p{L}\p{N}_]))/gu;
+export const withIndices = (html) =>
+  html
+    .replace(index, (all, base, braced, plain) => `${base}<sub>${braced ?? plain}</sub>`)
+    .replace(exponent, (all, base, bracketed, plain) => `${base}<sup>${bracketed ?? plain}</sup>`);
+
 /// A heading's anchor, as GitHub makes it: links that work there work here.
 export const slugOf = (text) =>
   text
@@ -54,7 +64,9 @@ export function makeMarkdown({ root, links }) {
     // Code may wrap on a narrow screen; what is drawn with letters may not.
     return `<pre tabindex="0"${language in languages ? ' class="wraps"' : ''}><code>${highlighted(tokens[i].content, language)}</code></pre>\n`;
   };
-  rules.code_block = (tokens, i) => `<pre tabindex="0"><code>${escapeHtml(tokens[i].content)}</code></pre>\n`;
+  rules.text = (tokens, i) => withIndices(escapeHtml(tokens[i].content));
+  rules.code_block = (tokens, i) =>
+    `<pre tabindex="0"><code>${withIndices(escapeHtml(tokens[i].content))}</code></pre>\n`;
   rules.code_inline = (tokens, i, options, env) => {
     const code = `<code>${escapeHtml(tokens[i].content)}</code>`;
     const inLink = tokens.slice(0, i).reduce((depth, t) => depth + (t.type === 'link_open') - (t.type === 'link_close'), 0);

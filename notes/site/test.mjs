@@ -9,7 +9,7 @@ import { draws, figures } from './figures/kinds.mjs';
 import { ranges } from './figures/paint.mjs';
 import { readResults } from './figures/results.mjs';
 import { waitsOf } from './figures/timeline.mjs';
-import { slugOf } from './markdown.mjs';
+import { slugOf, withIndices } from './markdown.mjs';
 
 const programs = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome', '/snap/bin/chromium'];
 
@@ -66,6 +66,16 @@ function testMap(facts) {
     }
   }
   expect(calls >= 10, `only ${calls} calls to compare with`);
+}
+
+function testIndices() {
+  for (const [text, html] of [
+    ['dS_ij = P_ij (dP_ij - D_i)', 'dS<sub>ij</sub> = P<sub>ij</sub> (dP<sub>ij</sub> - D<sub>i</sub>)'],
+    ['|Σ_before P_j²|, δO_c, m_safe, m_{t+1}', '|Σ<sub>before</sub> P<sub>j</sub>²|, δO<sub>c</sub>, m<sub>safe</sub>, m<sub>t+1</sub>'],
+    ['2^(S − m), 2^−11 and e^x', '2<sup>S − m</sup>, 2<sup>−11</sup> and e<sup>x</sup>'],
+    ...['sm_90', 'K_full[1]', 'log_softmax', 'dQ_sum.hpp', '07_mixed_precision', 'QK^T'].map((name) => [name, name]),
+  ])
+    expectEqual(withIndices(text), html, text);
 }
 
 function testResults() {
@@ -677,6 +687,7 @@ export async function test({ root, tool, out, pages, trace }) {
   await tests.run('warps that wait alike are one row, and steps end when a wait or a copy does', testWaits);
   await tests.run('results of bench are read, and what is none is told', testResults);
   await tests.run('anchors are GitHub’s', () => expectEqual(slugOf('What `l` is, and O’s 2^x'), 'what-l-is-and-os-2x', 'slug'));
+  await tests.run('indices are set low and exponents high, names stay as they are', testIndices);
   await tests.run('every block of code is one', () => testCode(root, out, pages));
   await tests.run('every link leads somewhere', () => testLinks(out, pages));
   await tests.run('an id is there once', () => testIds(out, pages));

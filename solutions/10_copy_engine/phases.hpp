@@ -237,7 +237,7 @@ __device__ __forceinline__ void store_O(Registers<Element, d>& own, Tile<Element
     for (int c = 0; c < d / 16; ++c)  // the places are those of load_A
       stmatrix_x4(swizzled(smem_O, 16 * i + lane % 16, 2 * c + lane / 16),
                   as_A<Element>(own.O[i][2 * c], own.O[i][2 * c + 1]));
-  fence_proxy_async();  // the copy engine sees what this lane has stored
+  fence_proxy_async();  // TMA sees what this lane has stored
   __syncwarp();         // O is there from all lanes
   if (lane == 0) {
     cp_async_bulk_tensor_store(O, smem_O, 0, first_row, 0, head);

@@ -91,7 +91,7 @@ __device__ __forceinline__ void make_barriers(Shared<Element, d, Bc, warps>& sme
       mbarrier_init(smem.full[stage], 1);
       mbarrier_init(smem.empty[stage], warps);
     }
-    fence_mbarrier_init();  // the copy engine sees them
+    fence_mbarrier_init();  // TMA sees them
   }
   __syncthreads();  // the barriers are there for all
   // END 10.5

@@ -164,7 +164,7 @@ std::vector<float> pairs_four_apart(const std::vector<float>& own, const std::ve
 void add_plain_chunks(Table& table) {
   table.add("O-swizzled-on-one-side",
             "O goes through shared memory swizzled on one side alone: stored so and read plainly, or stored plainly "
-            "where the reader, or the copy engine, undoes a swizzle",
+            "where the reader, or TMA, undoes a swizzle",
             [](Attention& m) {
               m.after_last([](Row& row) {
                 const std::size_t d = row.O.size(), side_by_side = d < 64 ? 64 / d : 1;

@@ -1,4 +1,4 @@
-// Chapter 10: barriers in shared memory, tiles by the copy engine, the ring, and the kernel.
+// Chapter 10: barriers in shared memory, tiles by TMA, the ring, and the kernel.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -204,7 +204,7 @@ TEST_CASE("a row costs each lane one wait and one arrival", "[10.1]") {
                "the rounds need no barrier of the whole block", "barriers");
 }
 
-// ---- 10.2 a tile by the copy engine ----
+// ---- 10.2 a tile by TMA ----
 
 TEST_CASE("a tile lies in shared memory section by section, swizzled", "[10.2]") {
   for (const OneTile& one : one_tiles) expect_memory(one);
@@ -229,7 +229,7 @@ TEST_CASE("one copy brings a tile, and the barrier expects its bytes", "[10.2]")
 
 // ---- 10.3 where its elements lie ----
 
-TEST_CASE("every chunk is found where the copy engine has put it", "[10.3]") {
+TEST_CASE("every chunk is found where TMA has put it", "[10.3]") {
   for (const OneTile& one : one_tiles) expect_tile(one);
   expect_every_kind_in_this_part();
 }
@@ -371,7 +371,7 @@ TEST_CASE("Q, K and V are loaded once for 32 rows", "[10.7]") {
   }
 }
 
-// ---- 10.8 O by the copy engine ----
+// ---- 10.8 O by TMA ----
 
 TEST_CASE("every element of O is written once, and nothing else", "[10.8]") {
   for (const auto& [Nq, Nk] : {std::pair{1, 3}, {63, 33}, {33, 65}})
@@ -402,14 +402,14 @@ TEST_CASE("O leaves by one copy a warp", "[10.8]") {
                  "O is written once", "boxes-moved");
     expect_count(reply, "shared.matrix_stores", double(work.blocks * 2 * d / 16), text(problem, small),
                  "O is stored to shared memory once, 16 x 16 an instruction", "shared-traffic");
-    expect_count(reply, "O.store_bytes", 0, "no lane stores to O by itself, " + text(problem, small),
-                 "the copy engine writes O", "boxes-moved");
+    expect_count(reply, "O.store_bytes", 0, "no lane stores to O by itself, " + text(problem, small), "TMA writes O",
+                 "boxes-moved");
   }
 }
 
 // ---- The whole chapter ----
 
-TEST_CASE("the copy engine's kernel agrees with the oracle", "[whole]") {
+TEST_CASE("TMA's kernel agrees with the oracle", "[whole]") {
   expect_every_kind();
   for (const std::int64_t d : head_dims()) expect_right(input("normal", {1, 2, 2, 250, 133, d}, 141, true));
 }
@@ -463,9 +463,9 @@ TEST_CASE("no thread copies anything by itself", "[whole]") {
     const auto [blocks, seen] = work_of(problem, tiles);
     const auto expect_of = [&](const char* name, double expected, const char* why) {
       expect_count(reply, name, expected, fmt::format("{}, {}", why, text(problem, tiles)),
-                   "tiles go by the copy engine, and nothing else goes through shared memory", "shared-traffic");
+                   "tiles go by TMA, and nothing else goes through shared memory", "shared-traffic");
     };
-    expect_of("global.load_bytes", 0, "nothing is read from device memory but by the copy engine");
+    expect_of("global.load_bytes", 0, "nothing is read from device memory but by TMA");
     expect_of("global.async_bytes", 0, "no cp.async");
     expect_of("global.store_bytes", 240 * 4, "the LSE alone is stored by lanes");
     expect_of("shared.load_instructions", 0, "shared memory is read by ldmatrix alone");

@@ -1,4 +1,4 @@
-// What goes wrong where four warps multiply as one and O leaves by the copy engine; the scores and m of a row go wrong
+// What goes wrong where four warps multiply as one and O leaves by TMA; the scores and m of a row go wrong
 // as in chapter 8.
 #include <algorithm>
 #include <vector>

@@ -191,7 +191,7 @@ TEST_CASE("a stage is filled again when all have left it", "[11.2]") {
   }
 }
 
-TEST_CASE("the copy engine brings each tile once", "[11.2]") {
+TEST_CASE("TMA brings each tile once", "[11.2]") {
   require_counters();
   for (const std::int64_t d : head_dims()) {
     for (const Tiles& tiles : {small, own(d, 1)}) {
@@ -200,7 +200,7 @@ TEST_CASE("the copy engine brings each tile once", "[11.2]") {
       const worker::Reply reply = attention(problem, tiles.numbers()).reply;
       const auto expect_bytes = [&](const char* tensor, std::int64_t rows) {
         expect_count(reply, fmt::format("{}.bulk_load_bytes", tensor), double(rows * row),
-                     fmt::format("the copy engine brings {} once, d={}, {}", tensor, d, tiles.text()),
+                     fmt::format("TMA brings {} once, d={}, {}", tensor, d, tiles.text()),
                      "a tile is copied more or less often than once", "traffic");
       };
       expect_bytes("Q", tiles.Br);
@@ -276,12 +276,12 @@ TEST_CASE("every element of O is written once, and nothing else", "[11.5]") {
   }
 }
 
-TEST_CASE("O leaves by the copy engine", "[11.5]") {
+TEST_CASE("O leaves by TMA", "[11.5]") {
   require_counters();
   for (const std::int64_t d : head_dims()) {
     const worker::Reply reply = attention(input("normal", {1, 1, 1, 100, 64, d}, 45).problem, small.numbers()).reply;
     expect_count(reply, "O.bulk_store_bytes", double(100 * d * 2),
-                 fmt::format("the copy engine writes the 100 rows that exist, d={}", d),
+                 fmt::format("TMA writes the 100 rows that exist, d={}", d),
                  "O is written more or less often than once", "traffic");
     expect_count(reply, "O.store_bytes", 0, fmt::format("no lane writes O by itself, d={}", d),
                  "O is written more or less often than once", "traffic");
@@ -292,7 +292,7 @@ TEST_CASE("O leaves by the copy engine", "[11.5]") {
                  "consumers wait for each other: a barrier with a number is for the 128 threads of one", "barriers");
     expect_count(reply, "shared.store_wavefronts", counter(reply, "shared.store_ideal"),
                  fmt::format("wavefronts of the stores to shared memory without bank conflicts, d={}", d),
-                 "the same columns of eight rows lie in the same banks: O is to be swizzled as the copy engine does",
+                 "the same columns of eight rows lie in the same banks: O is to be swizzled as TMA does",
                  "swizzle-conflicts");
   }
 }

@@ -585,7 +585,7 @@ TEST_CASE("20 orders give one answer", "[whole]") {
   expect_repeatable(20, /*in_other_orders=*/true);
 }
 
-TEST_CASE("codes are read by the copy engine alone, half as many bytes as fp16", "[whole]") {
+TEST_CASE("codes are read by TMA alone, half as many bytes as fp16", "[whole]") {
   require_counters();
   const std::int64_t Nq = 200, Nk = 300, d = 64;
   const worker::Reply reply = attention(input("normal", {1, 1, 1, Nq, Nk, d}, 160).problem, two.numbers()).reply;

@@ -53,7 +53,7 @@ std::vector<std::string> bounded_in(const fs::path& file) {
   // The number of a row block among all heads': 2^31 of them would be 2^37 queries, which no memory holds.
   if (file == "09_backward_registers/backward_registers.cu") return {"head * row_blocks"};
   // Chapter 11's block numbers, rounded down to whole groups of heads: no larger than blockIdx.x. And the first query
-  // of a tile, less than Nq, which the copy engine's coordinates have as an int.
+  // of a tile, less than Nq, which TMA's coordinates have as an int.
   // Chapter 12 has them as well.
   if (file == "11_wgmma/phases.hpp" || file == "12_fp8/phases.hpp")
     return {"blockIdx.x / (heads_at_once*call.query_tiles) * heads_at_once", "first_head * call.query_tiles",

@@ -366,7 +366,7 @@ TEST_CASE("an exercise that fails takes at most 30 lines, its first failing test
   CHECK(occurrences(ran.out, "look at:") == 1);
   CHECK(occurrences(ran.out, "  failed ") > 1);
   CHECK(occurrences(ran.out, "failed on the CPU") == 1);
-  CHECK(contains(ran.out, "next: mend exercise 1.1, then ./workbook test 1.1"));
+  CHECK(contains(ran.out, "next: repair exercise 1.1, then ./workbook test 1.1"));
   CHECK(occurrences(book.run({"test", "1.1", "--verbose"}).out, "failed on the CPU") > 1);
 }
 

@@ -51,7 +51,7 @@ TEST_CASE("a tensor map refuses dimensions that do not fit each other") {
   expect_refused([](Told& t) { t.box = {64, 32}; }, "a box of 2 dimensions for a tensor of 3");
 }
 
-TEST_CASE("a tensor map refuses numbers that the copy engine cannot take") {
+TEST_CASE("a tensor map refuses numbers that TMA cannot take") {
   expect_refused([](Told& t) { t.memory += 4; }, "memory has to begin at a multiple of 16 bytes");
   expect_refused([](Told& t) { t.sizes[1] = 0; }, "sizes[1] is 0; allowed are 1 to 2^32");
   expect_refused([](Told& t) { t.sizes[2] = (std::uint64_t(1) << 32) + 1; }, "sizes[2] is 4294967297");

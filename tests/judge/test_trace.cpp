@@ -212,7 +212,7 @@ TEST_CASE("lines of two kernels are matched by their text, within one exercise o
   CHECK(table.at(1) == std::vector<std::string>{"4", "load(a);", "8", "7", "0", "2", "4", "3", "2", "-", "-", "-"});
 }
 
-TEST_CASE("what the copy engine moved, and barriers in shared memory, are facts of a launch that has them") {
+TEST_CASE("what TMA moved, and barriers in shared memory, are facts of a launch that has them") {
   judge::TracedLaunch launch = causal_launch(2);
   for (int i = 0; i < 3; ++i) launch.grid[i] = launch.block[i] = 1;
   for (const char* name : {"tensor_instructions", "multiply_calls", "async_instructions", "block_barriers",
@@ -223,10 +223,10 @@ TEST_CASE("what the copy engine moved, and barriers in shared memory, are facts 
       if (name == named) return text;
     return "";
   };
-  CHECK(fact("copy engine").empty());
+  CHECK(fact("TMA").empty());
   CHECK(fact("mbarriers").empty());
   launch.counters.insert({{"bulk_loads", 3}, {"mbarrier_waits", 70}, {"mbarrier_arrivals", 5}});
   launch.tensors[1].counters["bulk_load_bytes"] = 2048;
-  CHECK(fact("copy engine") == "3 loads, 0 stores; K loaded, 2.0 KiB");
+  CHECK(fact("TMA") == "3 loads, 0 stores; K loaded, 2.0 KiB");
   CHECK(fact("mbarriers") == "70 waits and 5 arrivals of threads");
 }

@@ -39,7 +39,7 @@ std::span<const Case> hopper_mistakes();
 /// The same for what a backward pass needs besides (hopper_lines_right.cu, mistakes_hopper_lines.cu).
 std::span<const Case> line_cases();
 std::span<const Case> line_mistakes();
-/// Sums that 24 blocks have added to by the copy engine, each after the one before or as it comes.
+/// Sums that 24 blocks have added to by TMA, each after the one before or as it comes.
 std::vector<float> added_by_blocks(bool in_turns);
 
 /// Right kernels (right.cu): no report on any.

@@ -1,6 +1,6 @@
-// Right kernels of what a backward pass on Hopper adds to the forward pass, each with its answer: lines that the copy
-// engine moves and adds, D as an output alone, A transposed, and products of what threads have written. No report on
-// any; the same answer in every order, but for the last bits where an order is nobody's promise.
+// Right kernels of what a backward pass on Hopper adds to the forward pass, each with its answer: lines that TMA
+// moves and adds, D as an output alone, A transposed, and products of what threads have written. No report on any; the
+// same answer in every order, but for the last bits where an order is nobody's promise.
 #include "tests/simt/arrays.hpp"
 #include "tests/simt/cases.hpp"
 

@@ -371,7 +371,7 @@ void run_product() {
   synchronize();
 }
 
-/// Operands of 8 bits: P in registers, V's tile in rows of 64 bytes, which the copy engine swizzles by as much.
+/// Operands of 8 bits: P in registers, V's tile in rows of 64 bytes, which TMA swizzles by as much.
 struct alignas(1024) SmallOperands {
   __nv_fp8_e4m3 V[128][64];
   Mbarrier full;

@@ -1,4 +1,4 @@
-// Kernels with one mistake each of what a backward pass on Hopper adds to the forward pass: lines that the copy engine
+// Kernels with one mistake each of what a backward pass on Hopper adds to the forward pass: lines that TMA
 // moves and adds, and products of what threads have written. `m` says which mistake an instance of a kernel has.
 #include "tests/simt/arrays.hpp"
 #include "tests/simt/cases.hpp"

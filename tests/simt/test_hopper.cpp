@@ -275,9 +275,9 @@ TEST_CASE("reports on Hopper's instructions say who waits for what, and what to 
   CHECK(says(report_of("parity_of_the_phase_before"), "the phase before the first (parity 1)"));
   CHECK(says(report_of("product_waits_for_too_few"), "wgmma_wait_group<0>"));
   CHECK(says(report_of("product_not_committed"), "no wgmma_commit_group has put it into a group"));
-  CHECK(says(report_of("product_wrong_swizzle"), "the copy engine has used a swizzle of 128 bytes"));
+  CHECK(says(report_of("product_wrong_swizzle"), "TMA has used a swizzle of 128 bytes"));
   CHECK(says(report_of("registers_never_given_back"), "0 are free"));
-  CHECK(says(report_of("line_odd_size"), "a line of 120 bytes; the copy engine moves multiples of 16"));
+  CHECK(says(report_of("line_odd_size"), "a line of 120 bytes; TMA moves multiples of 16"));
   CHECK(says(report_of("line_odd_source"), "numbers (global)"));
   CHECK(says(report_of("line_past_the_tensor"), "64 bytes past the end of numbers"));
   CHECK(says(report_of("line_into_the_next_member"), "272 bytes, begins in numbers and ends in behind"));
@@ -314,7 +314,7 @@ TEST_CASE("a warp-specialised attention kernel is right against the oracle, ragg
   }
 }
 
-TEST_CASE("what a warp-specialised kernel asks of the copy engine and the tensor cores is what its shape says") {
+TEST_CASE("what a warp-specialised kernel asks of TMA and the tensor cores is what its shape says") {
   require_instrumentation();
   const KeepOptions keep;
   const HalfProblem half({1, 3, 3, 500, 700, 64}, false);
@@ -335,7 +335,7 @@ TEST_CASE("what a warp-specialised kernel asks of the copy engine and the tensor
   CHECK(c.shared.store_wavefronts == c.shared.store_instructions);
 }
 
-TEST_CASE("what the copy engine adds is counted, by the bytes and sectors that it adds to") {
+TEST_CASE("what TMA adds is counted, by the bytes and sectors that it adds to") {
   require_instrumentation();
   const KeepOptions keep;
   zoo::added_by_blocks(false);
@@ -352,7 +352,7 @@ TEST_CASE("what the copy engine adds is counted, by the bytes and sectors that i
   CHECK(sum.written_bytes() == additions * bytes);
 }
 
-TEST_CASE("in which order the copy engine adds depends on the seed, and on nothing else; turns are kept") {
+TEST_CASE("in which order TMA adds depends on the seed, and on nothing else; turns are kept") {
   const KeepOptions keep;
   simt::options().order = simt::Order::shuffled;
   const auto sums = [](std::uint64_t seed, int workers, bool in_turns) {
@@ -408,7 +408,7 @@ TEST_CASE("of the 13 mistakes planted in the warp-specialised kernel 11 are name
     INFO(zoo::name(planted));
     simt::clear_launches();
     if (planted == zoo::Planted::O_not_swizzled) {
-      // Where O's elements lie before the copy engine stores them is known to nobody but the numbers.
+      // Where O's elements lie before TMA stores them is known to nobody but the numbers.
       const zoo::HostResult result = zoo::warp_specialised(half.call, planted);
       CHECK(!half.right(result));
       continue;
@@ -448,7 +448,7 @@ TEST_CASE("every kind of mistake has a name of its own, from which it is known a
   }
 }
 
-TEST_CASE("a trace of a warp-specialised kernel has the copy engine's bytes by line, and who waits at which mbarrier") {
+TEST_CASE("a trace of a warp-specialised kernel has TMA's bytes by line, and who waits at which mbarrier") {
   require_instrumentation();
   const KeepOptions keep;
   simt::options().trace = true;
@@ -466,7 +466,7 @@ TEST_CASE("a trace of a warp-specialised kernel has the copy engine's bytes by l
   };
   CHECK(waits("parity") > 0);
   CHECK(waits("__syncthreads") > 0);
-  // What the copy engine was asked for has landed, boxes that reach past the end too.
+  // What TMA was asked for has landed, boxes that reach past the end too.
   for (const auto& [name, tensor] : launch.intervals.back().tensors) {
     INFO(name);
     CHECK(tensor.arrived_bytes == tensor.counters.bulk_load_bytes);

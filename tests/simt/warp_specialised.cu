@@ -1,4 +1,4 @@
-// The copy engine loads, four warps multiply as one, and nobody waits for a copy or a product that something else could
+// TMA loads, four warps multiply as one, and nobody waits for a copy or a product that something else could
 // run beside.
 //
 // - One thread, the producer, starts copies of whole tiles. Barriers in shared memory count the bytes.
@@ -213,7 +213,7 @@ __device__ __forceinline__ void rescale_O(Fragment<float, n>& O, const float (&r
   for (int i = 0; i < n; ++i) O[i] *= rescale[i % 4 / 2];
 }
 
-/// O / l and the LSE, m + log l. O goes where this consumer's Q was, swizzled, and from there by the copy engine, which
+/// O / l and the LSE, m + log l. O goes where this consumer's Q was, swizzled, and from there by TMA, which
 /// leaves out the rows that do not exist.
 template <int d>
 __device__ __forceinline__ void write_output(Tile<d, 64>& O_tile, const TensorMap& O_tensor, const Call& call,
@@ -338,7 +338,7 @@ __global__ void __launch_bounds__(threads, 1)
   }
 }
 
-/// A tensor (heads, N, d) for the copy engine: as (heads, d / 64, N, 64), of which a box is (1, d / 64, rows, 64), the
+/// A tensor (heads, N, d) for TMA: as (heads, d / 64, N, 64), of which a box is (1, d / 64, rows, 64), the
 /// layout of a Tile. Beyond N there are zeros, not the next head.
 template <int d>
 TensorMap map_of(const half* tensor, int heads, int N, int rows) {

@@ -240,7 +240,7 @@ export function drawOwners({ Br, Bc, d, warps, by_keys: byKeys, rows_per_warp: r
         'For O each warp has a part of every element; the parts are added up.',
       ]
     : [
-        `A ${first > 0 ? 'consumer' : 'warp'} has ${rowsPerWarp} of the tile's ${Br} queries: rows of Q, S, P and O.` +
+        `A warp has ${rowsPerWarp} of the tile's ${Br} queries: rows of Q, S, P and O.` +
           (first > 0 ? ` Warps 0 to ${first - 1} are the producer and have none.` : ''),
         'It needs all of K and V, and nothing of what other warps compute.',
       ];
