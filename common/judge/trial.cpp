@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/worker/json.hpp"
+
 namespace workbook::judge {
 
 using nlohmann::json;
@@ -38,62 +40,26 @@ double number_from_json(const json& value) {
   return text == "nan" ? std::nan("") : text == "inf" ? INFINITY : -INFINITY;
 }
 
-namespace {
-
-json axis_json(const AxisFinding& axis) {
-  return {{"axis", axis.axis},   {"size", axis.size},     {"first", axis.first}, {"last", axis.last},
-          {"dense", axis.dense}, {"period", axis.period}, {"low", axis.low},     {"high", axis.high}};
-}
-
-json tensor_json(const TensorFinding& tensor) {
-  json document{{"tensor", tensor.tensor},
-                {"right", tensor.right},
-                {"elements", tensor.elements},
-                {"off", tensor.off},
-                {"nan", tensor.nan},
-                {"unwritten", tensor.unwritten},
-                {"rows_per_warp", tensor.rows_per_warp},
-                {"rows_scaled", tensor.rows_scaled},
-                {"where", json::array()}};
-  for (const AxisFinding& axis : tensor.where) document["where"].push_back(axis_json(axis));
-  return document;
-}
-
-TensorFinding tensor_from_json(const json& json) {
-  TensorFinding tensor;
-  tensor.tensor = json.at("tensor");
-  tensor.right = json.at("right");
-  tensor.elements = json.at("elements");
-  tensor.off = json.at("off");
-  tensor.nan = json.at("nan");
-  tensor.unwritten = json.at("unwritten");
-  tensor.rows_per_warp = json.at("rows_per_warp");
-  tensor.rows_scaled = json.value("rows_scaled", false);  // records of earlier gradings have none
-  for (const auto& axis : json.at("where")) {
-    tensor.where.push_back({axis.at("axis"), axis.at("size"), axis.at("first"), axis.at("last"), axis.at("dense"),
-                            axis.at("period"), axis.at("low"), axis.at("high")});
-  }
-  return tensor;
-}
-
-}  // namespace
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(AxisFinding, axis, size, first, last, dense, period, low, high)
+// With defaults: records of earlier gradings have no rows_scaled.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(TensorFinding, tensor, right, elements, off, nan, unwritten,
+                                                rows_per_warp, rows_scaled, where)
 
 json to_json(const Trial& trial) {
   json document{{"numbers", json::object()},
-                {"tensors", json::array()},
+                {"tensors", trial.tensors},
                 {"reported", trial.reported},
-                {"only_l_is_wrong", trial.only_l_is_wrong ? json(*trial.only_l_is_wrong) : json(nullptr)}};
+                {"only_l_is_wrong", trial.only_l_is_wrong}};
   for (const auto& [name, value] : trial.numbers) document["numbers"][name] = number_json(value);
-  for (const TensorFinding& tensor : trial.tensors) document["tensors"].push_back(tensor_json(tensor));
   return document;
 }
 
 Trial trial_from_json(const json& json) {
   Trial trial;
   for (const auto& [name, value] : json.at("numbers").items()) trial.numbers[name] = number_from_json(value);
-  for (const auto& tensor : json.at("tensors")) trial.tensors.push_back(tensor_from_json(tensor));
-  trial.reported = json.at("reported");
-  if (const auto& told = json.at("only_l_is_wrong"); !told.is_null()) trial.only_l_is_wrong = told.get<bool>();
+  json.at("tensors").get_to(trial.tensors);
+  json.at("reported").get_to(trial.reported);
+  json.at("only_l_is_wrong").get_to(trial.only_l_is_wrong);
   return trial;
 }
 

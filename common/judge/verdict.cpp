@@ -4,6 +4,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "common/worker/json.hpp"
 #include "common/worker/reports.hpp"
 
 namespace workbook::judge {
@@ -40,14 +41,6 @@ Result result_named(std::string_view name) {
 
 namespace {
 
-json cause_json(const Cause& cause) {
-  return {{"id", cause.id},
-          {"sentence", cause.sentence},
-          {"measure", cause.measure},
-          {"also", cause.also},
-          {"of_cost", cause.of_cost}};
-}
-
 json trials_json(const std::vector<Trial>& trials) {
   json all = json::array();
   for (const Trial& trial : trials) all.push_back(to_json(trial));
@@ -56,8 +49,11 @@ json trials_json(const std::vector<Trial>& trials) {
 
 }  // namespace
 
+// With defaults: records of earlier gradings have no of_cost.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(Cause, id, sentence, measure, also, of_cost)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SourcePlace, file, line)
+
 json to_json(const Verdict& verdict) {
-  const auto& place = verdict.place;
   return {{"chapter", verdict.chapter},
           {"exercise", verdict.exercise},
           {"name", verdict.test},
@@ -66,14 +62,14 @@ json to_json(const Verdict& verdict) {
           {"hidden", verdict.hidden},
           {"finished", verdict.finished},
           {"message", verdict.message},
-          {"cause", verdict.cause ? cause_json(*verdict.cause) : json(nullptr)},
+          {"cause", verdict.cause},
           {"reports", worker::reports_json(verdict.reports)},
           {"reports_left_out", verdict.reports_left_out},
           {"trials", trials_json(verdict.trials)},
           {"kinds", verdict.kinds},
           {"unavailable", verdict.unavailable},
           {"blocked_by", verdict.blocked_by.empty() ? json(nullptr) : json(verdict.blocked_by)},
-          {"place", place ? json{{"file", place->file}, {"line", place->line}} : json(nullptr)},
+          {"place", verdict.place},
           {"seconds", number_json(verdict.seconds)}};
 }
 
@@ -87,16 +83,14 @@ Verdict verdict_from_json(const json& json) {
   verdict.hidden = json.at("hidden");
   verdict.finished = json.at("finished");
   verdict.message = json.at("message");
-  if (const auto& cause = json.at("cause"); !cause.is_null())
-    verdict.cause = {cause.at("id"), cause.at("sentence"), cause.at("measure"), cause.at("also"),
-                     cause.value("of_cost", false)};  // records of earlier gradings have none
+  json.at("cause").get_to(verdict.cause);
   verdict.reports = worker::reports_from_json(json.at("reports"));
   verdict.reports_left_out = json.at("reports_left_out");
   for (const auto& trial : json.at("trials")) verdict.trials.push_back(trial_from_json(trial));
   verdict.kinds = json.value("kinds", verdict.kinds);  // records of earlier gradings have none
   verdict.unavailable = json.at("unavailable");
   if (const auto& exercise = json.at("blocked_by"); !exercise.is_null()) verdict.blocked_by = exercise;
-  if (const auto& place = json.at("place"); !place.is_null()) verdict.place = {place.at("file"), place.at("line")};
+  json.at("place").get_to(verdict.place);
   verdict.seconds = number_from_json(json.at("seconds"));
   return verdict;
 }
