@@ -31,12 +31,6 @@ double flops(const Shape& s) {
   return (s.pass == "backward" ? 2.5 : 1.0) * 4 * double(s.B() * s.H() * s.d()) * pairs;
 }
 
-double least_bytes(const Shape& s) {
-  const double rows = double(s.B() * s.H()) * double(s.N());
-  const double tensors = s.pass == "backward" ? 8 : 4;  // Q K V O dO dQ dK dV, or Q K V O
-  return tensors * 2 * rows * double(s.d()) + 4 * rows;
-}
-
 Times summary(std::vector<double> seconds) {
   if (seconds.empty()) throw std::invalid_argument("summary of no times");
   std::sort(seconds.begin(), seconds.end());

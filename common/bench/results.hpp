@@ -44,10 +44,6 @@ std::string pass_text(const std::string& pass, const Mask& mask);
 /// Floating-point operations that the pass is credited with: forward 4·d for each pair of a query and a key that it
 /// sees, backward 2.5 times that. What a kernel computes beyond that (P again, masked pairs) earns nothing.
 double flops(const Shape& shape);
-/// The fewest bytes of extra memory traffic there can be, in elements of 2 bytes: Q, K, V (and O, dO) read, O (or dQ,
-/// dK, dV) and the LSE written or read, once each.
-double least_bytes(const Shape& shape);
-
 /// Median and spread of several times.
 struct Times {
   double median = 0, low = 0, high = 0;  ///< seconds; low and high: the 10th and the 90th hundredth

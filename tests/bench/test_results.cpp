@@ -26,11 +26,6 @@ TEST_CASE("operations: 4·d for each visible pair, 2.5 times that backward") {
   CHECK(flops(shape_of("forward", false, 1, 32, 16384, 64)) == Approx(2.199e12).epsilon(1e-3));
 }
 
-TEST_CASE("the least bytes count each tensor once") {
-  CHECK(least_bytes(shape_of("forward", false, 1, 1, 10, 8)) == 4 * 2 * 80 + 4 * 10);
-  CHECK(least_bytes(shape_of("backward", false, 1, 1, 10, 8)) == 8 * 2 * 80 + 4 * 10);
-}
-
 TEST_CASE("median and spread do not depend on the order, and one outlier does not move the median") {
   const Times times = summary({5, 1, 2, 4, 3});
   CHECK(times.median == 3);
