@@ -8,6 +8,7 @@
 
 #include "common/attention/error.hpp"
 #include "common/attention/half.hpp"
+#include "common/attention/tensors.hpp"
 
 namespace workbook {
 
@@ -56,25 +57,20 @@ Tensor<float> rounded_in_blocks(const Tensor<float>& tensor) {
 }
 
 EncodedProblem encoded(Problem problem, std::string_view element) {
-  EncodedProblem result{std::string(element), std::move(problem), {}, {}, {}};
+  EncodedProblem result{std::string(element), std::move(problem), {}};
   if (!has_codes(element)) return result;
-  const auto encode = [&](const char* name, Tensor<float>& tensor, std::vector<std::uint16_t>& codes) {
-    codes = to_codes(tensor.values, element);
-    std::vector<float> rounded = from_codes(codes, element);
+  for (std::size_t at = 0; at < 3; ++at) {
+    Tensor<float>& tensor = *result.problem.tensors()[at];
+    result.codes[at] = to_codes(tensor.values, element);
+    std::vector<float> rounded = from_codes(result.codes[at], element);
     for (std::size_t i = 0; i < rounded.size(); ++i) {
       if (std::isinf(rounded[i]) && std::isfinite(tensor.values[i])) {
-        fail_input("{}: the value {} does not fit {}; allowed: up to {}", name, tensor.values[i], element,
-                   element == "bfloat16" ? "3.39e38" : "65504");
+        fail_input("{}: the value {} does not fit {}; allowed: up to {}", forward_tensors[at].name, tensor.values[i],
+                   element, element == "bfloat16" ? "3.39e38" : "65504");
       }
     }
     tensor.values = std::move(rounded);
-  };
-  encode("Q", result.problem.Q, result.Q);
-  encode("K", result.problem.K, result.K);
-  encode("V", result.problem.V, result.V);
-  if (element == "float8") {
-    for (Tensor<float>* tensor : {&result.problem.Q, &result.problem.K, &result.problem.V})
-      *tensor = rounded_in_blocks(*tensor);
+    if (element == "float8") tensor = rounded_in_blocks(tensor);
   }
   return result;
 }

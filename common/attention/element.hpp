@@ -3,6 +3,7 @@
 // each block of rows (rounded_in_blocks), and gives O in fp16.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -37,8 +38,8 @@ Tensor<float> rounded_in_blocks(const Tensor<float>& tensor);
 /// A problem as a stage with this element is given it.
 struct EncodedProblem {
   std::string element;
-  Problem problem;                     ///< Q, K and V rounded to the element: the numbers that the stage multiplies
-  std::vector<std::uint16_t> Q, K, V;  ///< the codes that travel; empty for float32, whose numbers travel as they are
+  Problem problem;  ///< Q, K and V rounded to the element: the numbers that the stage multiplies
+  std::array<std::vector<std::uint16_t>, 3> codes;  ///< of Q, K, V, that travel; empty for float32
 };
 /// InputError naming the tensor and the value if a finite one becomes infinite.
 EncodedProblem encoded(Problem problem, std::string_view element);

@@ -48,6 +48,8 @@ struct Tensor {
 /// The inputs of one attention problem.
 struct Problem : Setting {
   Tensor<float> Q, K, V;
+
+  std::array<Tensor<float>*, 3> tensors() { return {&Q, &K, &V}; }  ///< in the order of forward_tensors
 };
 
 /// The keys that row `row` of (B, H, Nq) sees, in rising order.

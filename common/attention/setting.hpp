@@ -18,6 +18,7 @@ struct Setting {
   float scale = 0;  ///< multiplies QKᵀ, of any sign; usually 1/√d
   Mask mask;        ///< which keys a query sees
   bool causal() const { return mask == Mask::causal; }
+  bool operator==(const Setting&) const = default;
 };
 
 /// take(name, number) for every number of a shape, const or not, by the name under which it travels.

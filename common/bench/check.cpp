@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <tuple>
 #include <vector>
 
 #include "common/attention/element.hpp"
 #include "common/attention/oracle.hpp"
+#include "common/attention/tensors.hpp"
 #include "common/attention/tolerance.hpp"
 #include "common/judge/compare.hpp"
 #include "common/worker/calls.hpp"
@@ -41,19 +43,19 @@ Tensor<T> last_rows(const Tensor<T>& from, std::int64_t rows) {
 /// What is wrong with the last rows of O and the LSE; empty if nothing is.
 std::string check_forward(const worker::Reply& reply, const Point& p) {
   Problem problem;
-  problem.Q = tensor(reply, "Q", p.element, p.shape.d);
-  problem.K = tensor(reply, "K", p.element, p.shape.d);
-  problem.V = tensor(reply, "V", p.element, p.shape.d);
+  problem.Q = tensor(reply, "Q", p.element, p.shape.d());
+  problem.K = tensor(reply, "K", p.element, p.shape.d());
+  problem.V = tensor(reply, "V", p.element, p.shape.d());
   const std::int64_t rows = problem.Q.sizes[2];
-  problem.shape = {1, 1, 1, rows, p.shape.N, p.shape.d};
-  problem.scale = default_scale(p.shape.d);
+  problem.shape = {1, 1, 1, rows, p.shape.N(), p.shape.d()};
+  problem.scale = p.shape.scale;
   problem.mask = p.shape.mask;  // aligned to the last query and key, so the mask of these rows is the same
   problem = rounded_to(std::move(problem), p.element);  // what it is already, but for a stage that rounds by itself
   const Forward oracle = forward_oracle(problem);
   judge::Layout layout;
   layout.tensor = "O";
   const Precision precision = precision_of(p.element);
-  const auto O = judge::compare(tensor(reply, "O", p.element, p.shape.d), oracle.O,
+  const auto O = judge::compare(tensor(reply, "O", p.element, p.shape.d()), oracle.O,
                                 output_bounds(oracle, problem, precision), layout);
   if (!O.close) return "the last rows of O are wrong:\n" + O.text;
   Tensor<float> got({1, 1, rows, 1});
@@ -76,7 +78,7 @@ double relative_error(const Tensor<float>& got, const Tensor<double>& expected) 
 
 /// What is wrong with the last rows of dQ, dK and dV, given the O and the LSE that they were computed from.
 std::string check_backward(const worker::Reply& reply, const Point& p) {
-  const std::int64_t N = p.shape.N, d = p.shape.d;
+  const std::int64_t N = p.shape.N(), d = p.shape.d();
   const Tensor<float> Q = tensor(reply, "Q", p.element, d), K = tensor(reply, "K", p.element, d),
                       V = tensor(reply, "V", p.element, d);
   const Tensor<double> O = doubled(tensor(reply, "O", p.element, d)), dO = doubled(tensor(reply, "dO", p.element, d));
@@ -85,7 +87,7 @@ std::string check_backward(const worker::Reply& reply, const Point& p) {
   std::copy(lse_values.begin(), lse_values.end(), lse.values.begin());
   const Tensor<float> dQ = tensor(reply, "dQ", p.element, d);
   const std::int64_t rows = dQ.sizes[2];
-  const float scale = default_scale(d);
+  const float scale = p.shape.scale;
   // dQ of the last queries needs all keys; dK and dV of the last keys need all queries. Masks are aligned to
   // the last query and the last key, so both are attention problems of their own.
   const Problem queries{{{1, 1, 1, rows, N, d}, scale, p.shape.mask}, last_rows(Q, rows), K, V};
@@ -112,20 +114,15 @@ std::string check_backward(const worker::Reply& reply, const Point& p) {
 }  // namespace
 
 void add_checked_outputs(worker::Call& call, const Shape& s) {
-  const std::int64_t rows = std::min(kCheckedRows, s.N);
-  call.number("rows", double(rows));
-  const auto codes = [&](const char* name, std::int64_t height) {
-    call.output<std::uint16_t>(name, std::size_t(height * s.d));
-  };
+  call.number("rows", double(std::min(kCheckedRows, s.N())));
   const bool backward = s.pass == "backward";
-  codes("Q", backward ? s.N : rows);
-  codes("K", s.N);
-  codes("V", s.N);
-  codes("O", backward ? s.N : rows);
-  call.output<float>("lse", std::size_t(backward ? s.N : rows));
-  if (backward) {
-    codes("dO", s.N);
-    for (const char* gradient : {"dQ", "dK", "dV"}) codes(gradient, rows);
+  const workbook::Shape shape = s.shape;
+  for (const CallTensor& tensor : tensors_of(backward)) {
+    const auto count = std::size_t(rows_to_check(tensor, backward, shape, kCheckedRows) * tensor.columns(shape));
+    if (tensor.kind == CallTensor::of_rows)
+      call.output<float>(tensor.name, count);
+    else
+      call.output<std::uint16_t>(tensor.name, count);
   }
 }
 

@@ -54,7 +54,7 @@ std::optional<Shape> shape_of(const Results& results, const std::string& pass, c
                               std::int64_t d) {
   for (const Point& p : results.points) {
     const Shape& s = p.shape;
-    if (p.backend == Backend::cuda && s.pass == pass && s.mask == mask && s.N == N && s.d == d) return s;
+    if (p.backend == Backend::cuda && s.pass == pass && s.mask == mask && s.N() == N && s.d() == d) return s;
   }
   return std::nullopt;
 }
@@ -119,8 +119,8 @@ Figure speed_up(const Results& results) {
     Panel panel;
     panel.title = fmt::format("fused over standard attention, d = {}", d);
     for (const Point& p : results.points) {
-      if (p.name == *standard && p.result == "out of memory" && p.shape.d == d && p.shape.mask == Mask::none) {
-        panel.title += fmt::format("\nstandard attention: out of memory at N = {}", p.shape.N);
+      if (p.name == *standard && p.result == "out of memory" && p.shape.d() == d && p.shape.mask == Mask::none) {
+        panel.title += fmt::format("\nstandard attention: out of memory at N = {}", p.shape.N());
         break;
       }
     }
@@ -151,7 +151,7 @@ Figure memory(const Results& results) {
             const Point* p = point(results, name, pass, Mask::none, N, d);
             if (p == nullptr || !p->extra_bytes) continue;
             const double lse = p->kind == "stage" && p->shape.pass == "forward" ? 4.0 * double(N) : 0;
-            const double bytes = *p->extra_bytes / double(p->shape.B * p->shape.H) + lse;
+            const double bytes = *p->extra_bytes / double(p->shape.B() * p->shape.H()) + lse;
             if (bytes > 0) return bytes;
           }
           return std::nullopt;
@@ -199,9 +199,9 @@ std::optional<double> dram_bytes(const Point& p) {
 std::int64_t roofline_length(const Results& results) {
   std::int64_t plain = 0, profiled = 0;
   for (const Point& p : results.points) {
-    if (p.backend != Backend::cuda || !p.ok() || p.shape.N > 8192 || p.kind != "stage") continue;
-    plain = std::max(plain, p.shape.N);
-    if (!p.profile.empty()) profiled = std::max(profiled, p.shape.N);
+    if (p.backend != Backend::cuda || !p.ok() || p.shape.N() > 8192 || p.kind != "stage") continue;
+    plain = std::max(plain, p.shape.N());
+    if (!p.profile.empty()) profiled = std::max(profiled, p.shape.N());
   }
   return profiled != 0 ? profiled : plain;
 }
@@ -226,7 +226,7 @@ Panel roofline_panel(const Results& results, const std::string& title, const std
         if (titled) curve.title.clear();
         for (const Point& p : results.points) {
           const auto all = bytes(p);
-          const bool here = p.name == name && p.shape.N == N && p.shape.d == head_dims[i] && p.shape.mask == mask;
+          const bool here = p.name == name && p.shape.N() == N && p.shape.d() == head_dims[i] && p.shape.mask == mask;
           if (!here || p.backend != Backend::cuda || !p.ok() || !all) continue;
           const double x = flops(p.shape) / *all;
           curve.points.emplace_back(x, flops_per_second(p) / 1e12);
@@ -310,7 +310,7 @@ Figure steps(const Results& results) {
     panel.x_ticks = titles;
     for (std::size_t i = 0; i < shapes.size(); ++i) {
       const Shape& s = shapes[i];
-      Curve curve{fmt::format("d = {}, N = {}, {}", s.d, s.N, pass_text(s.pass, s.mask)),
+      Curve curve{fmt::format("d = {}, N = {}, {}", s.d(), s.N(), pass_text(s.pass, s.mask)),
                   Style::line_and_points,
                   int(i),
                   2 * int(i),

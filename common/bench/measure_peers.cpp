@@ -35,15 +35,15 @@ void take_peer(Measurement& m, const json& line) {
   p.backend = Backend::cuda;
   p.element = "float16";
   const json& s = line.at("shape");
-  p.shape = {s.at("pass"), mask_named(s.at("mask").get<std::string>()).value(), s.at("B"), s.at("H"), s.at("N"),
-             s.at("d")};
+  p.shape = shape_of(s.at("pass"), mask_named(s.at("mask").get<std::string>()).value(), s.at("B"), s.at("H"), s.at("N"),
+                     s.at("d"));
   p.result = line.at("result");
   p.message = line.at("message");
   if (p.ok()) {
     p.times = summary(line.at("seconds").get<std::vector<double>>());
     p.extra_bytes = line.at("extra_bytes").get<double>();
   }
-  m.workspace.progress(fmt::format("{}, {}, d = {}, N = {}", p.name, p.shape.pass, p.shape.d, p.shape.N));
+  m.workspace.progress(fmt::format("{}, {}, d = {}, N = {}", p.name, p.shape.pass, p.shape.d(), p.shape.N()));
   m.results.points.push_back(std::move(p));
 }
 
@@ -60,7 +60,8 @@ void time_peers(Measurement& m) {
   for (const char* pass : {"forward", "backward"}) {
     if (!m.wants_pass(pass)) continue;
     for (const Shape& s : m.gpu_shapes(pass, m.masks())) {
-      shapes.push_back({{"pass", s.pass}, {"mask", s.mask.name()}, {"B", s.B}, {"H", s.H}, {"N", s.N}, {"d", s.d}});
+      shapes.push_back(
+          {{"pass", s.pass}, {"mask", s.mask.name()}, {"B", s.B()}, {"H", s.H()}, {"N", s.N()}, {"d", s.d()}});
     }
   }
   const fs::path request = m.workspace.toolchain.build_folder / fmt::format("bench_peers.{}.json", ::getpid());

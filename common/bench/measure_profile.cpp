@@ -56,8 +56,8 @@ void profile_stages(Measurement& m) {
   const auto& chapters = m.workspace.book.chapters;
   for (Point& p : m.results.points) {
     if (std::ranges::count(chapters, p.name, &book::Chapter::name) == 0) continue;  // a version beside the stage
-    if (p.kind != "stage" || p.backend != Backend::cuda || !p.ok() || p.shape.N != profiled_length(m)) continue;
-    m.workspace.progress(fmt::format("ncu: {}, d = {}", p.name, p.shape.d));
+    if (p.kind != "stage" || p.backend != Backend::cuda || !p.ok() || p.shape.N() != profiled_length(m)) continue;
+    m.workspace.progress(fmt::format("ncu: {}, d = {}", p.name, p.shape.d()));
     const std::string text = profiled(m, p);
     p.profile = profiled_metrics(text);
     if (p.profile.empty()) {

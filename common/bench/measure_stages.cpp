@@ -51,13 +51,13 @@ class TrafficCounts {
 
   /// At this shape; nothing where it cannot be told.
   std::optional<Traffic> at(const Chapter& chapter, const Shape& shape) {
-    if (!measurement_.counts || !chapter.runs_on(Backend::sim) || shape.N % kCounted[0] != 0) return std::nullopt;
-    const auto key = std::tuple(chapter.number, shape.pass, shape.mask.kind, shape.d);
+    if (!measurement_.counts || !chapter.runs_on(Backend::sim) || shape.N() % kCounted[0] != 0) return std::nullopt;
+    const auto key = std::tuple(chapter.number, shape.pass, shape.mask.kind, shape.d());
     if (!counted_.contains(key)) counted_[key] = count(chapter, shape);
     if (!counted_.at(key)) return std::nullopt;
-    Traffic all = traffic_at(*counted_.at(key), shape.N);
-    all.requested *= double(shape.B * shape.H);
-    all.unique *= double(shape.B * shape.H);
+    Traffic all = traffic_at(*counted_.at(key), shape.N());
+    all.requested *= double(shape.B() * shape.H());
+    all.unique *= double(shape.B() * shape.H());
     return all;
   }
 
@@ -66,12 +66,12 @@ class TrafficCounts {
     const worker::WorkerBuilt& built = measurement_.built_stage(chapter, Backend::sim);
     if (!built.ok) return std::nullopt;
     worker::Worker worker(built.executable, simulator_limits());
-    shape.B = shape.H = 1;
+    shape.shape.B = shape.shape.H = shape.shape.Hkv = 1;
     CountedTraffic counted;
     try {
       for (std::size_t i = 0; i < kCounted.size(); ++i) {
-        shape.N = kCounted[i];
-        measurement_.workspace.progress(fmt::format("{} on the simulator, N = {}", chapter.name(), shape.N));
+        shape.shape.Nq = shape.shape.Nk = kCounted[i];
+        measurement_.workspace.progress(fmt::format("{} on the simulator, N = {}", chapter.name(), shape.N()));
         worker::Call call = bench_call(shape);
         counted[i] = traffic_of(worker.call(call.output<double>("seconds", 1)));
       }
@@ -119,7 +119,7 @@ bool time_on_gpu(Measurement& m, TrafficCounts& traffic, const Chapter& chapter,
     return true;
   }
   m.workspace.progress(
-      fmt::format("{}, {}, d = {}, N = {}", p.name, pass_text(shape.pass, shape.mask), shape.d, shape.N));
+      fmt::format("{}, {}, d = {}, N = {}", p.name, pass_text(shape.pass, shape.mask), shape.d(), shape.N()));
   if (!worker) worker.emplace(built.executable, gpu_limits());
   if (!has_version(m, *worker, p, version)) return true;
   if (!time_point(m, *worker, chapter, p, version.numbers)) worker.reset();
@@ -147,7 +147,7 @@ void time_on_cpu(const Chapter& chapter, const std::filesystem::path& executable
   limits.memory = kCpuMemory;
   worker::Worker worker(executable, limits);
   InputOptions options;
-  options.shape = {1, 1, 1, p.shape.N, p.shape.N, p.shape.d};
+  options.shape = p.shape.shape;
   options.mask = p.shape.mask;
   const EncodedProblem problem = encoded(make_input("normal", options), p.element);
   std::vector<double> seconds;
@@ -192,7 +192,7 @@ std::vector<Shape> shapes_without_gpu(const Measurement& m, const Chapter& chapt
   for (const std::int64_t d : m.request.head_dims) {
     for (const Mask& mask : m.masks()) {
       if (!chapter.does(mask)) continue;
-      for (const std::int64_t N : lengths) shapes.push_back({chapter.pass, mask, 1, 1, N, d});
+      for (const std::int64_t N : lengths) shapes.push_back(shape_of(chapter.pass, mask, 1, 1, N, d));
     }
   }
   return shapes;
@@ -232,7 +232,7 @@ void time_stages_without_gpu(Measurement& m) {
   const auto time = [&](const Chapter& chapter, Backend backend, const Shape& shape, const Version& version) {
     const worker::WorkerBuilt& built = m.built_stage(chapter, backend);
     Point p = m.point_of(chapter, backend, shape, version);
-    m.workspace.progress(fmt::format("{} on {}, d = {}, N = {}", p.name, name(backend), shape.d, shape.N));
+    m.workspace.progress(fmt::format("{} on {}, d = {}, N = {}", p.name, name(backend), shape.d(), shape.N()));
     if (!built.ok) {
       take_compile_error(p, built);
     } else if (backend == Backend::cpu) {

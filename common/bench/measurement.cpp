@@ -197,8 +197,7 @@ worker::Call bench_call(const Chapter& chapter, const Point& point) {
 
 worker::Call bench_call(const Shape& shape, const std::string& operation) {
   worker::Call call(operation);
-  worker::add_numbers(call,
-                      {{shape.B, shape.H, shape.H, shape.N, shape.N, shape.d}, default_scale(shape.d), shape.mask});
+  worker::add_numbers(call, shape);
   call.number("backward", shape.pass == "backward");  // for a chapter that has both passes
   return call;
 }

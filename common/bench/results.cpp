@@ -6,12 +6,19 @@
 #include <cmath>
 #include <set>
 
+#include "common/attention/problem.hpp"
+
 namespace workbook::bench {
 
 using nlohmann::json;
 
+Shape shape_of(const std::string& pass, const Mask& mask, std::int64_t B, std::int64_t H, std::int64_t N,
+               std::int64_t d) {
+  return {{{B, H, H, N, N, d}, default_scale(d), mask}, pass};
+}
+
 Shape usual_shape(const std::string& pass, const Mask& mask, std::int64_t N, std::int64_t d) {
-  return {pass, mask, std::max<std::int64_t>(1, 16384 / N), std::max<std::int64_t>(1, 2048 / d), N, d};
+  return shape_of(pass, mask, std::max<std::int64_t>(1, 16384 / N), std::max<std::int64_t>(1, 2048 / d), N, d);
 }
 
 std::string pass_text(const std::string& pass, const Mask& mask) {
@@ -20,14 +27,8 @@ std::string pass_text(const std::string& pass, const Mask& mask) {
 
 double flops(const Shape& s) {
   double pairs = 0;
-  for (std::int64_t query = 0; query < s.N; ++query) pairs += double(s.mask.count({.Nq = s.N, .Nk = s.N}, query));
-  return (s.pass == "backward" ? 2.5 : 1.0) * 4 * double(s.B * s.H * s.d) * pairs;
-}
-
-double least_bytes(const Shape& s) {
-  const double rows = double(s.B * s.H) * double(s.N);
-  const double tensors = s.pass == "backward" ? 8 : 4;  // Q K V O dO dQ dK dV, or Q K V O
-  return tensors * 2 * rows * double(s.d) + 4 * rows;
+  for (std::int64_t query = 0; query < s.N(); ++query) pairs += double(s.mask.count(s.shape, query));
+  return (s.pass == "backward" ? 2.5 : 1.0) * 4 * double(s.B() * s.H() * s.d()) * pairs;
 }
 
 Times summary(std::vector<double> seconds) {
@@ -89,14 +90,14 @@ std::vector<std::string> Results::names(const std::string& kind) const {
 std::vector<std::int64_t> Results::lengths() const {
   std::set<std::int64_t> all;
   for (const Point& p : points) {
-    if (p.backend == Backend::cuda && p.kind != "step") all.insert(p.shape.N);
+    if (p.backend == Backend::cuda && p.kind != "step") all.insert(p.shape.N());
   }
   return {all.begin(), all.end()};
 }
 std::vector<std::int64_t> Results::head_dims() const {
   std::set<std::int64_t> all;
   for (const Point& p : points) {
-    if (p.backend == Backend::cuda) all.insert(p.shape.d);
+    if (p.backend == Backend::cuda) all.insert(p.shape.d());
   }
   return {all.begin(), all.end()};
 }
@@ -105,7 +106,7 @@ double flops_per_second(const Point& point) {
   return flops(point.shape) / point.times.value().median;
 }
 double tokens_per_second(const Point& point) {
-  return double(point.shape.B * point.shape.N) / point.times.value().median;
+  return double(point.shape.B() * point.shape.N()) / point.times.value().median;
 }
 
 namespace {
@@ -139,10 +140,10 @@ json to_json(const Point& p, const Roofs& roofs) {
           {"element", p.element},
           {"pass", p.shape.pass},
           {"mask", p.shape.mask.name()},
-          {"B", p.shape.B},
-          {"H", p.shape.H},
-          {"N", p.shape.N},
-          {"d", p.shape.d},
+          {"B", p.shape.B()},
+          {"H", p.shape.H()},
+          {"N", p.shape.N()},
+          {"d", p.shape.d()},
           {"result", p.result},
           {"message", p.message.empty() ? json(nullptr) : json(p.message)},
           {"runs", p.times ? json(p.times->runs) : json(nullptr)},
@@ -170,7 +171,7 @@ Point point_from(const json& j) {
   p.element = j.at("element");
   const std::optional<Mask> mask = mask_named(j.at("mask").get<std::string>());
   if (!mask) throw ResultsError(fmt::format("a point has the mask {}, which there is not", j.at("mask").dump()));
-  p.shape = {j.at("pass"), *mask, j.at("B"), j.at("H"), j.at("N"), j.at("d")};
+  p.shape = shape_of(j.at("pass"), *mask, j.at("B"), j.at("H"), j.at("N"), j.at("d"));
   p.result = j.at("result");
   if (!j.at("message").is_null()) p.message = j.at("message");
   if (!j.at("seconds").is_null()) p.times = {j.at("seconds"), j.at("seconds_low"), j.at("seconds_high"), j.at("runs")};
@@ -179,7 +180,7 @@ Point point_from(const json& j) {
   p.unique_bytes = number(j.at("unique_bytes"));
   p.profile = j.at("profile").get<std::map<std::string, double>>();
   const Shape& s = p.shape;
-  if (s.B < 1 || s.H < 1 || s.N < 1 || s.d < 1) throw ResultsError("a point has a size below 1");
+  if (s.B() < 1 || s.H() < 1 || s.N() < 1 || s.d() < 1) throw ResultsError("a point has a size below 1");
   if (p.times && !(p.times->median > 0)) throw ResultsError("a point has a time of 0 or less");
   return p;
 }

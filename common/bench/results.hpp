@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/attention/mask.hpp"
+#include "common/attention/setting.hpp"
 #include "common/worker/backend.hpp"
 
 namespace workbook::bench {
@@ -23,14 +23,18 @@ class ResultsError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// What is timed: one pass over one shape, Nq = Nk = N.
-struct Shape {
+/// What is timed: one pass over one setting, Nq = Nk = N, with the usual scale.
+struct Shape : Setting {
   std::string pass = "forward";  ///< or "backward"
-  Mask mask;
-  std::int64_t B = 1, H = 1, N = 1, d = 64;
+
+  std::int64_t B() const { return shape.B; }
+  std::int64_t H() const { return shape.H; }
+  std::int64_t N() const { return shape.Nk; }
+  std::int64_t d() const { return shape.d; }
   bool operator==(const Shape&) const = default;
 };
-
+Shape shape_of(const std::string& pass, const Mask& mask, std::int64_t B, std::int64_t H, std::int64_t N,
+               std::int64_t d);
 /// The field's shape for N and d: B·N = 16384, H·d = 2048, at least one of each.
 Shape usual_shape(const std::string& pass, const Mask& mask, std::int64_t N, std::int64_t d);
 
@@ -40,10 +44,6 @@ std::string pass_text(const std::string& pass, const Mask& mask);
 /// Floating-point operations that the pass is credited with: forward 4·d for each pair of a query and a key that it
 /// sees, backward 2.5 times that. What a kernel computes beyond that (P again, masked pairs) earns nothing.
 double flops(const Shape& shape);
-/// The fewest bytes of extra memory traffic there can be, in elements of 2 bytes: Q, K, V (and O, dO) read, O (or dQ,
-/// dK, dV) and the LSE written or read, once each.
-double least_bytes(const Shape& shape);
-
 /// Median and spread of several times.
 struct Times {
   double median = 0, low = 0, high = 0;  ///< seconds; low and high: the 10th and the 90th percentile

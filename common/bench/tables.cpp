@@ -83,7 +83,7 @@ std::string markdown(const std::vector<std::vector<std::string>>& rows) {
 /// The B and H that N and d were timed with, for a heading.
 std::optional<Shape> some_shape(const Results& results, const std::string& pass, const Mask& mask, std::int64_t d) {
   for (const Point& p : results.points) {
-    if (p.backend == Backend::cuda && p.shape.pass == pass && p.shape.mask == mask && p.shape.d == d) return p.shape;
+    if (p.backend == Backend::cuda && p.shape.pass == pass && p.shape.mask == mask && p.shape.d() == d) return p.shape;
   }
   return std::nullopt;
 }
@@ -92,7 +92,7 @@ const Point* at(const Results& results, const std::string& name, const std::stri
                 std::int64_t N, std::int64_t d) {
   for (const Point& p : results.points) {
     const Shape& s = p.shape;
-    if (p.name == name && p.backend == Backend::cuda && s.pass == pass && s.mask == mask && s.N == N && s.d == d)
+    if (p.name == name && p.backend == Backend::cuda && s.pass == pass && s.mask == mask && s.N() == N && s.d() == d)
       return &p;
   }
   return nullptr;
@@ -151,8 +151,8 @@ std::string speed_section(const Results& results) {
           }
           if (any) rows.push_back(row);
         }
-        text += fmt::format("### {}, d = {}, B·N = {}, H = {}\n\n{}\n", pass_text(pass, mask), d, shape->B * shape->N,
-                            shape->H, markdown(rows));
+        text += fmt::format("### {}, d = {}, B·N = {}, H = {}\n\n{}\n", pass_text(pass, mask), d,
+                            shape->B() * shape->N(), shape->H(), markdown(rows));
       }
     }
   }
@@ -226,8 +226,8 @@ std::string memory_section(const Results& results) {
     }
     if (rows.size() == 1) continue;
     const auto shape = some_shape(results, pass, Mask::none, d);
-    text +=
-        fmt::format("### {}, d = {}, B·N = {}, H = {}\n\n{}\n", pass, d, shape->B * shape->N, shape->H, markdown(rows));
+    text += fmt::format("### {}, d = {}, B·N = {}, H = {}\n\n{}\n", pass, d, shape->B() * shape->N(), shape->H(),
+                        markdown(rows));
   }
   return text;
 }
@@ -293,8 +293,8 @@ std::string profile_section(const Results& results) {
                                             ? fmt::format("{:.1f} %", value)
                                             : fmt::format("{:.4g}", value)});
     }
-    text += fmt::format("### {}, {}, d = {}, N = {}\n\n{}\n", p.name, pass_text(p.shape.pass, p.shape.mask), p.shape.d,
-                        p.shape.N, markdown(rows));
+    text += fmt::format("### {}, {}, d = {}, N = {}\n\n{}\n", p.name, pass_text(p.shape.pass, p.shape.mask),
+                        p.shape.d(), p.shape.N(), markdown(rows));
   }
   return text;
 }
@@ -328,9 +328,9 @@ std::string terminal_table(const Results& results) {
                                  name(p.backend),
                                  s.pass,
                                  std::string(s.mask.name()),
-                                 fmt::format("{}", s.d),
-                                 fmt::format("{}", s.N),
-                                 fmt::format("{}", s.B * s.H)};
+                                 fmt::format("{}", s.d()),
+                                 fmt::format("{}", s.N()),
+                                 fmt::format("{}", s.B() * s.H())};
     if (p.times) {
       const bool gpu = p.backend == Backend::cuda, sim = p.backend == Backend::sim;
       const auto speed = sim ? std::nullopt : std::optional(flops_per_second(p));
@@ -347,7 +347,7 @@ std::string terminal_table(const Results& results) {
     }
     rows.push_back(row);
     if (p.result != "ok" && !p.message.empty())
-      messages += fmt::format("{}, {} N={} d={}: {}\n", p.name, s.pass, s.N, s.d, p.message);
+      messages += fmt::format("{}, {} N={} d={}: {}\n", p.name, s.pass, s.N(), s.d(), p.message);
   }
   std::string text = columns(rows, 4);
   if (!messages.empty()) text += '\n' + messages;

@@ -71,19 +71,11 @@ json lines_json(const std::vector<judge::ComparedPart>& parts, const std::vector
   for (const judge::ComparedPart& part : parts) {
     json lines = json::array();
     for (const judge::ComparedLine& line : part.lines) {
-      json entry{{"line", line.line},
-                 {"text", line.text},
-                 {"costs", costs_json(line.costs)},
-                 {"beside", beside_json(beside, line.beside)},
-                 {"worst", nullptr}};
-      if (const auto& worst = line.worst) {
-        entry["worst"] = {{"wavefronts", worst->wavefronts}, {"ideal", worst->ideal},
-                          {"bytes", worst->bytes},           {"rows", worst->rows},
-                          {"lanes", worst->lanes},           {"banks", worst->banks},
-                          {"places", worst->places},         {"bank", worst->bank},
-                          {"in_bank", worst->in_bank}};
-      }
-      lines.push_back(entry);
+      lines.push_back({{"line", line.line},
+                       {"text", line.text},
+                       {"costs", costs_json(line.costs)},
+                       {"beside", beside_json(beside, line.beside)},
+                       {"worst", line.worst}});
     }
     all.push_back({{"file", part.file},
                    {"exercise", part.exercise.empty() ? json(nullptr) : json(part.exercise)},

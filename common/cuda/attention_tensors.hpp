@@ -4,91 +4,101 @@
 
 #include <cstdint>
 #include <span>
+#include <tuple>
 #include <type_traits>
 
+#include "common/attention/tensors.hpp"
 #include "common/cuda/memory.hpp"
 #include "common/cuda/operations.hpp"
 #include "common/cuda/worker_device.hpp"
 
 namespace workbook::cuda {
 
-/// Q (B, H, Nq, d), K, V (B, Hkv, Nk, d) from a call's arrays of 16-bit codes; O (B, H, Nq, d) and lse (B, H, Nq) to be
-/// written. Element is half or __nv_bfloat16. Memory allocated after it is counted as the chapter's.
+namespace detail {
+
+/// How elements on the device travel: those of 16 bits as codes.
+template <class T>
+using Code = std::conditional_t<sizeof(T) == 2, std::uint16_t, float>;
+
+/// Each array with its line of the table, in order.
+template <class Table, class Take, class... Arrays>
+void walk(const Table& table, const Take& take, Arrays&... arrays) {
+  static_assert(sizeof...(Arrays) == std::tuple_size_v<Table>);
+  const CallTensor* tensor = table.data();
+  (take(*tensor++, arrays), ...);
+}
+
+/// Inputs from a call's arrays, outputs to be written. Memory allocated after it is counted as the chapter's.
+struct FromCall {
+  const Arguments& call;
+  template <class T>
+  void operator()(const CallTensor& tensor, DeviceArray<T>& array) const {
+    const std::span<Code<T>> given = call.array<Code<T>>(tensor.name);
+    array = tensor.output ? DeviceArray<T>(tensor.name, given.size(), Role::output)
+                          : DeviceArray<T>(tensor.name, std::span<const Code<T>>(given));
+  }
+};
+
+}  // namespace detail
+
+/// What both passes do with their tensors; Tensors has them, and each(take), which calls take(CallTensor, array).
+template <class Tensors>
+class OnDevice {
+ public:
+  /// Counts the reads by tiles of so many rows (simulator): the counters "K.tiles", … and the tile map of `./workbook
+  /// trace`.
+  void count_tiles(const Shape& shape, std::int64_t of_queries, std::int64_t of_keys) {
+    self().each([&](const CallTensor& tensor, auto& array) {
+      if (!tensor.by_tiles) return;
+      const auto [B, heads, rows, columns] = tensor.sizes(shape);
+      array.count_by_tiles(std::size_t(B * heads), std::size_t(rows), std::size_t(columns),
+                           std::size_t(tensor.kind == CallTensor::of_keys ? of_keys : of_queries));
+    });
+  }
+  /// Waits for the kernels and brings the outputs back.
+  void download(const Arguments& call) {
+    self().each([&]<class T>(const CallTensor& tensor, DeviceArray<T>& array) {
+      if (tensor.output) array.download(call.array<detail::Code<T>>(tensor.name));
+    });
+  }
+
+ private:
+  Tensors& self() { return static_cast<Tensors&>(*this); }
+};
+
+/// Element is half or __nv_bfloat16. Inputs may go on behind the last row.
 template <class Element>
-struct AttentionTensors {
-  explicit AttentionTensors(const Arguments& call)
-      : Q("Q", codes(call, "Q")),
-        K("K", codes(call, "K")),
-        V("V", codes(call, "V")),
-        O("O", call.array<std::uint16_t>("O").size(), Role::output),
-        lse("lse", call.output("lse").size(), Role::output) {
+struct AttentionTensors : OnDevice<AttentionTensors<Element>> {
+  AttentionTensors() = default;
+  explicit AttentionTensors(const Arguments& call) {
+    each(detail::FromCall{call});
     begin_chapter();
   }
-  /// Counts the reads of Q by tiles of Br queries, of K and V by tiles of Bc keys (simulator): the counters "K.tiles",
-  /// … and the tile map of `./workbook trace`.
-  void count_tiles(const Shape& shape, std::int64_t Br, std::int64_t Bc) {
-    const auto d = std::size_t(shape.d), Nk = std::size_t(shape.Nk);
-    Q.count_by_tiles(std::size_t(shape.B * shape.H), std::size_t(shape.Nq), d, std::size_t(Br));
-    K.count_by_tiles(std::size_t(shape.B * shape.Hkv), Nk, d, std::size_t(Bc));
-    V.count_by_tiles(std::size_t(shape.B * shape.Hkv), Nk, d, std::size_t(Bc));
-  }
-  /// Waits for the kernels and brings O and lse back.
-  void download(const Arguments& call) const {
-    O.download(call.array<std::uint16_t>("O"));
-    lse.download(call.output("lse"));
+  template <class Take>
+  void each(const Take& take) {
+    detail::walk(forward_tensors, take, Q, K, V, O, lse);
   }
 
   DeviceArray<Element> Q, K, V, O;
   DeviceArray<float> lse;
-
- private:
-  static std::span<const std::uint16_t> codes(const Arguments& call, const char* name) {
-    return call.array<std::uint16_t>(name);
-  }
 };
 
-/// Q, O, dO (B, H, Nq, d), K, V (B, Hkv, Nk, d) from a call's arrays of 16-bit codes, lse (B, H, Nq) from floats; the
-/// gradients dQ, dK, dV to be written, as codes where Gradient has 16 bits, as floats else. Memory allocated after it
-/// is counted as the chapter's.
-template <class Element, class Gradient>
-struct GradientTensors {
-  using Code = std::conditional_t<sizeof(Gradient) == 2, std::uint16_t, float>;
-
-  explicit GradientTensors(const Arguments& call)
-      : Q("Q", codes(call, "Q")),
-        K("K", codes(call, "K")),
-        V("V", codes(call, "V")),
-        O("O", codes(call, "O")),
-        dO("dO", codes(call, "dO")),
-        lse("lse", call.input("lse")),
-        dQ("dQ", call.array<Code>("dQ").size(), Role::output),
-        dK("dK", call.array<Code>("dK").size(), Role::output),
-        dV("dV", call.array<Code>("dV").size(), Role::output) {
+/// Gradient is Element or float.
+template <class Element, class Gradient = Element>
+struct GradientTensors : OnDevice<GradientTensors<Element, Gradient>> {
+  GradientTensors() = default;
+  explicit GradientTensors(const Arguments& call) {
+    each(detail::FromCall{call});
     begin_chapter();
   }
-  /// Counts the reads of what passes by in tiles of so many rows (simulator): the counters "K.tiles", "Q.tiles", ….
-  void count_tiles(const Shape& shape, std::int64_t rows) {
-    const auto d = std::size_t(shape.d), tile = std::size_t(rows);
-    for (DeviceArray<Element>* tensor : {&Q, &dO})
-      tensor->count_by_tiles(std::size_t(shape.B * shape.H), std::size_t(shape.Nq), d, tile);
-    for (DeviceArray<Element>* tensor : {&K, &V})
-      tensor->count_by_tiles(std::size_t(shape.B * shape.Hkv), std::size_t(shape.Nk), d, tile);
-  }
-  /// Waits for the kernels and brings the gradients back.
-  void download(const Arguments& call) const {
-    dQ.download(call.array<Code>("dQ"));
-    dK.download(call.array<Code>("dK"));
-    dV.download(call.array<Code>("dV"));
+  template <class Take>
+  void each(const Take& take) {
+    detail::walk(backward_tensors, take, Q, K, V, O, dO, lse, dQ, dK, dV);
   }
 
   DeviceArray<Element> Q, K, V, O, dO;
   DeviceArray<float> lse;
   DeviceArray<Gradient> dQ, dK, dV;
-
- private:
-  static std::span<const std::uint16_t> codes(const Arguments& call, const char* name) {
-    return call.array<std::uint16_t>(name);
-  }
 };
 
 }  // namespace workbook::cuda

@@ -6,9 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "common/attention/random.hpp"
+#include "common/cuda/attention_tensors.hpp"
 #include "common/cuda/kernel.hpp"
 #include "common/cuda/memory.hpp"
 #include "common/cuda/operations.hpp"
@@ -58,98 +60,49 @@ void fill(DeviceArray<Element>& array, std::uint64_t seed, float size) {
 
 #endif
 
-/// give_back_rows (timing.hpp) of a tensor (heads, N, columns).
-template <class Element>
-void give_back(const Arguments& call, const char* name, const DeviceArray<Element>& tensor, std::int64_t N,
-               std::int64_t columns, std::int64_t first, std::int64_t rows) {
-  give_back_rows(call, name, {tensor.data(), tensor.size(), sizeof(Element)}, N, columns, first, rows);
-}
-
 }  // namespace bench_detail
 
-/// What one forward call takes and gives. Element is half or __nv_bfloat16.
-template <class Element>
-struct ForwardTensors {
-  ForwardTensors(const Setting& setting, std::uint64_t seed) : ForwardTensors(setting.shape, seed) {}
-  ForwardTensors(const Shape& shape, std::uint64_t seed)
-      : Q("Q", std::size_t(shape.q_size())),
-        K("K", std::size_t(shape.kv_size())),
-        V("V", std::size_t(shape.kv_size())),
-        O("O", std::size_t(shape.q_size()), Role::output),
-        lse("lse", std::size_t(shape.lse_size()), Role::output) {
-    bench_detail::fill(Q, seed, 1);
-    bench_detail::fill(K, seed + 1, 1);
-    bench_detail::fill(V, seed + 2, 1);
-  }
-  static std::size_t bytes(const Shape& shape) {
-    return sizeof(Element) * std::size_t(2 * shape.q_size() + 2 * shape.kv_size());
-  }
-  /// Of the last head: the last `rows` rows of Q, O (rows, d) and lse (rows), and all of K and V (Nk, d). Masks are
-  /// aligned to the last query, so these queries are an attention problem of their own.
-  void give_back(const Arguments& call, std::int64_t rows) const {
-    const Shape s = call.shape();
-    bench_detail::give_back(call, "Q", Q, s.Nq, s.d, s.Nq - rows, rows);
-    bench_detail::give_back(call, "K", K, s.Nk, s.d, 0, s.Nk);
-    bench_detail::give_back(call, "V", V, s.Nk, s.d, 0, s.Nk);
-    bench_detail::give_back(call, "O", O, s.Nq, s.d, s.Nq - rows, rows);
-    bench_detail::give_back(call, "lse", lse, s.Nq, 1, s.Nq - rows, rows);
-  }
-
-  DeviceArray<Element> Q, K, V, O;
-  DeviceArray<float> lse;
-};
-
-/// What one backward call takes and gives; the gradients have the type Gradient.
+/// A set of a call's tensors for timing: inputs at random, outputs to be written.
 ///
-/// O and the LSE come from no forward pass: this worker has none. The scores of normal Q and K with scale 1/√d are
-/// normal too, and the LSE of n of them is ln n + 1/2 on average. With that as the LSE, rows of P add up to about 1,
-/// and O, the mean of n values, has the size 1/√n. To a backward pass both are just inputs.
-template <class Element, class Gradient = Element>
-struct BackwardTensors {
-  BackwardTensors(const Setting& setting, std::uint64_t seed) : BackwardTensors(setting.shape, setting.mask, seed) {}
-  BackwardTensors(const Shape& shape, const Mask& mask, std::uint64_t seed)
-      : Q("Q", std::size_t(shape.q_size())),
-        K("K", std::size_t(shape.kv_size())),
-        V("V", std::size_t(shape.kv_size())),
-        O("O", std::size_t(shape.q_size())),
-        dO("dO", std::size_t(shape.q_size())),
-        lse("lse", std::size_t(shape.lse_size())),
-        dQ("dQ", std::size_t(shape.q_size()), Role::output),
-        dK("dK", std::size_t(shape.kv_size()), Role::output),
-        dV("dV", std::size_t(shape.kv_size()), Role::output) {
-    bench_detail::fill(Q, seed, 1);
-    bench_detail::fill(K, seed + 1, 1);
-    bench_detail::fill(V, seed + 2, 1);
-    bench_detail::fill(O, seed + 3, 1 / std::sqrt(float(shape.Nk)));
-    bench_detail::fill(dO, seed + 4, 1);
-    std::vector<float> values(lse.size());
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const std::int64_t keys = mask.count(shape, std::int64_t(i));
-      values[i] = keys == 0 ? -INFINITY : std::log(float(keys)) + 0.5f;
+/// A backward pass's O and LSE come from no forward pass: this worker has none. The scores of normal Q and K with scale
+/// 1/√d are normal too, and the LSE of n of them is ln n + 1/2 on average. With that as the LSE, rows of P add up to
+/// about 1, and O, the mean of n values, has the size 1/√n. To a backward pass both are just inputs.
+template <class Tensors>
+void make_at_random(Tensors& tensors, const Setting& setting, std::uint64_t seed) {
+  const Shape& shape = setting.shape;
+  tensors.each([&]<class T>(const CallTensor& tensor, DeviceArray<T>& array) {
+    array = DeviceArray<T>(tensor.name, std::size_t(tensor.count(shape)), tensor.output ? Role::output : Role::input);
+    if (tensor.output) return;
+    if constexpr (sizeof(T) == sizeof(float)) {  // the LSE
+      std::vector<float> values(array.size());
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const std::int64_t keys = setting.mask.count(shape, std::int64_t(i));
+        values[i] = keys == 0 ? -INFINITY : std::log(float(keys)) + 0.5f;
+      }
+      array.upload(std::span<const float>(values));
+    } else {
+      bench_detail::fill(array, seed++, tensor.name == std::string_view("O") ? 1 / std::sqrt(float(shape.Nk)) : 1);
     }
-    lse.upload(std::span<const float>(values));
-  }
-  static std::size_t bytes(const Shape& shape) {
-    return sizeof(Element) * std::size_t(3 * shape.q_size() + 2 * shape.kv_size()) +
-           sizeof(Gradient) * std::size_t(shape.q_size() + 2 * shape.kv_size());
-  }
-  /// Of the last head: all of Q, K, V, O, dO (N, d) and lse (Nq); the last `rows` rows of dQ, dK, dV (rows, d).
-  void give_back(const Arguments& call, std::int64_t rows) const {
-    const Shape s = call.shape();
-    bench_detail::give_back(call, "Q", Q, s.Nq, s.d, 0, s.Nq);
-    bench_detail::give_back(call, "K", K, s.Nk, s.d, 0, s.Nk);
-    bench_detail::give_back(call, "V", V, s.Nk, s.d, 0, s.Nk);
-    bench_detail::give_back(call, "O", O, s.Nq, s.d, 0, s.Nq);
-    bench_detail::give_back(call, "dO", dO, s.Nq, s.d, 0, s.Nq);
-    bench_detail::give_back(call, "lse", lse, s.Nq, 1, 0, s.Nq);
-    bench_detail::give_back(call, "dQ", dQ, s.Nq, s.d, s.Nq - rows, rows);
-    bench_detail::give_back(call, "dK", dK, s.Nk, s.d, s.Nk - rows, rows);
-    bench_detail::give_back(call, "dV", dV, s.Nk, s.d, s.Nk - rows, rows);
-  }
+  });
+}
 
-  DeviceArray<Element> Q, K, V, O, dO;
-  DeviceArray<float> lse;
-  DeviceArray<Gradient> dQ, dK, dV;
-};
+/// Bytes of a set, without the LSE.
+template <class Element>
+std::size_t bytes_of_set(bool backward, const Shape& shape) {
+  std::size_t bytes = 0;
+  for (const CallTensor& tensor : tensors_of(backward))
+    bytes += tensor.kind == CallTensor::of_rows ? 0 : sizeof(Element) * std::size_t(tensor.count(shape));
+  return bytes;
+}
+
+/// Of each tensor the last rows of the last head that a check of `rows` rows of the results takes.
+template <class Tensors>
+void give_back(const Arguments& call, Tensors& tensors, bool backward, std::int64_t rows) {
+  const Shape shape = call.shape();
+  tensors.each([&]<class T>(const CallTensor& tensor, DeviceArray<T>& array) {
+    give_back_rows(call, tensor.name, {array.data(), array.size(), sizeof(T)},
+                   std::size_t(rows_to_check(tensor, backward, shape, rows) * tensor.columns(shape)));
+  });
+}
 
 }  // namespace workbook::cuda

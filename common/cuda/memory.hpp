@@ -22,6 +22,7 @@ inline void require_size(std::size_t given, std::size_t size) {
 template <class T>
 class DeviceArray {
  public:
+  DeviceArray() = default;  ///< nothing
   DeviceArray(std::string_view name, std::size_t size, Role role = Role::input)
       : data_(static_cast<T*>(allocate(size * sizeof(T), name, sizeof(T), role))), size_(size) {}
   /// Filled from the host. U may be another type of the same size: codes of 16 bits for half.
@@ -29,7 +30,9 @@ class DeviceArray {
   DeviceArray(std::string_view name, std::span<const U> host) : DeviceArray(name, host.size()) {
     upload(host);
   }
-  ~DeviceArray() { release(data_); }
+  ~DeviceArray() {
+    if (data_ != nullptr) release(data_);
+  }
   DeviceArray(DeviceArray&& other) noexcept : data_(std::exchange(other.data_, nullptr)), size_(other.size_) {}
   DeviceArray& operator=(DeviceArray&& other) noexcept {
     std::swap(data_, other.data_);
@@ -63,8 +66,8 @@ class DeviceArray {
   }
 
  private:
-  T* data_;
-  std::size_t size_;
+  T* data_ = nullptr;
+  std::size_t size_ = 0;
 };
 
 }  // namespace workbook::cuda

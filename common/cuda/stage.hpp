@@ -203,35 +203,38 @@ void run_backward(const Described<BackwardStage<Element>>& stage, const Argument
   if (kernels.*launch == nullptr)
     throw std::invalid_argument("float_gradients = 1: these kernels write gradients as they read; allowed is 0");
   GradientTensors<Element, Gradient> tensors(call);
-  tensors.count_tiles(call.shape(), tiles.passing);
+  tensors.count_tiles(call.shape(), tiles.passing, tiles.passing);
   const ExtraMemory extra(kernels.extra, call.shape());
   (kernels.*launch)(backward_call<Element, Gradient>(call, tensors), tiles, extra);
   tensors.download(call);
 }
 
 /// A stage on sets of Tensors. launch(tensors, extra): the stage on one of them.
-template <class Tensors, class Launch>
+template <class Element, class Tensors, class Launch>
 class TimedOn final : public TimedStage {
  public:
   TimedOn(const std::vector<ScratchArray>& extra, Launch launch) : arrays_(extra), launch_(launch) {}
 
-  std::size_t set_bytes(const Shape& shape) const override { return Tensors::bytes(shape); }
+  std::size_t set_bytes(const Shape& shape) const override { return bytes_of_set<Element>(kBackward, shape); }
   void add_set(const Setting& setting, std::uint64_t seed) override {
-    sets_.push_back(std::make_unique<Tensors>(setting, seed));
+    make_at_random(sets_.emplace_back(), setting, seed);
   }
   void prepare(const Shape& shape) override { extra_ = std::make_unique<ExtraMemory>(arrays_, shape); }
-  void launch(std::size_t set) override { launch_(*sets_[set], *extra_); }
-  void give_back(const Arguments& call, std::int64_t rows) const override { sets_.front()->give_back(call, rows); }
+  void launch(std::size_t set) override { launch_(sets_[set], *extra_); }
+  void give_back(const Arguments& call, std::int64_t rows) override {
+    cuda::give_back(call, sets_.front(), kBackward, rows);
+  }
 
  private:
+  static constexpr bool kBackward = std::is_same_v<Tensors, GradientTensors<Element>>;
   const std::vector<ScratchArray>& arrays_;
   Launch launch_;
-  std::vector<std::unique_ptr<Tensors>> sets_;
+  std::vector<Tensors> sets_;
   std::unique_ptr<ExtraMemory> extra_;
 };
-template <class Tensors, class Launch>
+template <class Element, class Tensors, class Launch>
 void time_on(const Arguments& call, const std::vector<ScratchArray>& extra, const Launch& launch) {
-  TimedOn<Tensors, Launch> timed(extra, launch);
+  TimedOn<Element, Tensors, Launch> timed(extra, launch);
   time_stage(call, timed);
 }
 
@@ -249,8 +252,8 @@ class Stage {
     operations.run = [kept](const Arguments& call) { run_forward(*kept, call); };
     operations.bench = [kept](const Arguments& call) {
       const auto chosen_kernels = chosen<Tiles>(*kept, call);
-      time_on<ForwardTensors<Element>>(
-          call, chosen_kernels.stage.extra, [&](ForwardTensors<Element>& tensors, const ExtraMemory& extra) {
+      time_on<Element, AttentionTensors<Element>>(
+          call, chosen_kernels.stage.extra, [&](AttentionTensors<Element>& tensors, const ExtraMemory& extra) {
             chosen_kernels.stage.launch(forward_call<Element>(call, tensors), chosen_kernels.tiles, extra);
           });
     };
@@ -273,8 +276,8 @@ class Stage {
     };
     operations.bench = [kept](const Arguments& call) {
       const auto chosen_kernels = chosen<GradientTiles>(*kept, call);
-      time_on<BackwardTensors<Element>>(
-          call, chosen_kernels.stage.extra, [&](BackwardTensors<Element>& tensors, const ExtraMemory& extra) {
+      time_on<Element, GradientTensors<Element>>(
+          call, chosen_kernels.stage.extra, [&](GradientTensors<Element>& tensors, const ExtraMemory& extra) {
             chosen_kernels.stage.launch(backward_call<Element, Element>(call, tensors), chosen_kernels.tiles, extra);
           });
     };

@@ -20,8 +20,7 @@ std::span<std::byte> output_bytes(const Arguments& call, const char* name, std::
 
 }  // namespace
 
-void give_back_rows(const Arguments& call, const char* name, const TensorOnDevice& tensor, std::int64_t N,
-                    std::int64_t columns, std::int64_t first, std::int64_t rows) {
+void give_back_rows(const Arguments& call, const char* name, const TensorOnDevice& tensor, std::size_t elements) {
   const std::size_t each = tensor.element_bytes;
   std::vector<std::byte> all(tensor.elements * each);
   download(all.data(), tensor.data, all.size());
@@ -30,9 +29,7 @@ void give_back_rows(const Arguments& call, const char* name, const TensorOnDevic
     if (std::ranges::all_of(bytes.subspan(i * each, each), [](std::byte b) { return b == std::byte{0xff}; }))
       throw Error("element " + std::to_string(i) + " of " + name + " was never written");
   }
-  const std::size_t begin = tensor.elements - std::size_t((N - first) * columns);
-  std::ranges::copy(bytes.subspan(begin * each, std::size_t(rows * columns) * each),
-                    output_bytes(call, name, each).begin());
+  std::ranges::copy(bytes.last(elements * each), output_bytes(call, name, each).begin());
 }
 
 void time_calls(const Arguments& call, const std::function<void(int)>& work) {

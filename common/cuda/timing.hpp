@@ -19,10 +19,9 @@ struct TensorOnDevice {
   const void* data = nullptr;
   std::size_t elements = 0, element_bytes = 0;
 };
-/// Copies rows [first, first + rows) of the last head of a tensor (heads, N, columns) to the call's output `name`.
-/// Throws Error if an element of the tensor was never written.
-void give_back_rows(const Arguments& call, const char* name, const TensorOnDevice& tensor, std::int64_t N,
-                    std::int64_t columns, std::int64_t first, std::int64_t rows);
+/// Copies the last `elements` of a tensor to the call's output `name`. Throws Error if an element of the tensor was
+/// never written.
+void give_back_rows(const Arguments& call, const char* name, const TensorOnDevice& tensor, std::size_t elements);
 
 /// Times work(i), i = 0, 1, …, into the whole output "seconds" of a call, after three calls that do not count.
 void time_calls(const Arguments& call, const std::function<void(int)>& work);
@@ -40,7 +39,7 @@ class TimedStage {
   /// The stage on one set, without waiting for it.
   virtual void launch(std::size_t set) = 0;
   /// Gives back the last `rows` rows of the first set, with what they are computed from.
-  virtual void give_back(const Arguments& call, std::int64_t rows) const = 0;
+  virtual void give_back(const Arguments& call, std::int64_t rows) = 0;
 };
 
 /// Times a stage. The call has the numbers of Arguments::setting(), and

@@ -104,10 +104,6 @@ void Findings::add(const Findings& part) {
   in_full += part.in_full;
 }
 
-std::span<const Gate> all_gates() {
-  return kGates;
-}
-
 Checked run_gates(const judge::Workspace& workspace, const CheckOptions& options,
                   const std::function<void(const GateResult&)>& on_result) {
   refuse_unknown(options.gates);

@@ -6,7 +6,6 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -65,9 +64,6 @@ struct Gate {
   } runs;
   void (*run)(Inspection& inspection, Findings& findings);
 };
-/// All of them, in the order in which they run.
-std::span<const Gate> all_gates();
-
 struct CheckOptions {
   bool full = false;               ///< also the gates that take long
   std::vector<std::string> gates;  ///< only these, also those that take long; empty: all

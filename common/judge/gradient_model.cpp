@@ -43,8 +43,10 @@ float GradientModel::probability(Index head, Index i, double score, double maxim
 
 Tensor<double> GradientModel::compute() const {
   const Shape& shape = inputs->problem.shape;
-  Tensor<double> result({shape.B, shape.H, of_queries ? shape.Nq : shape.Nk, shape.d});
-  for (Index head = 0; head < shape.B * shape.H && factor != 0; ++head) compute_head(head, result);
+  Tensor<double> result(of_queries ? std::array{shape.B, shape.H, shape.Nq, shape.d}
+                                   : std::array{shape.B, shape.Hkv, shape.Nk, shape.d});
+  for (Index head = 0; head < shape.B * shape.H && factor != 0; ++head) add_head(head, result);
+  for (double& value : result.values) value = rounds_gradients ? rounded(float(value)) : value;
   return result;
 }
 
@@ -81,8 +83,8 @@ GradientModel::Weights GradientModel::weights_of(Index head) const {
   const Problem& problem = inputs->problem;
   const auto stored = [&](float x) { return rounds_P ? rounded(x) : x; };
   const std::vector<float> Q = head_of(problem.Q, head, of_queries_in_scores),
-                           K = head_of(problem.K, head, of_keys_in_scores),
-                           V = head_of(dP_of_K ? problem.K : problem.V, head,
+                           K = head_of(problem.K, problem.shape.kv_head(head), of_keys_in_scores),
+                           V = head_of(dP_of_K ? problem.K : problem.V, problem.shape.kv_head(head),
                                        of_keys_in_dP ? of_keys_in_dP : of_keys_in_scores);
   const std::vector<double> dO = head_of(inputs->dO, head, of_queries_in_dP ? of_queries_in_dP : of_queries_in_scores);
   Weights all{std::vector<float>(std::size_t(Nq() * Nk()), 0), {}};
@@ -108,7 +110,7 @@ GradientModel::Weights GradientModel::weights_of(Index head) const {
   return all;
 }
 
-void GradientModel::compute_head(Index head, Tensor<double>& result) const {
+void GradientModel::add_head(Index head, Tensor<double>& result) const {
   const Weights weights = weights_of(head);
   const Problem& problem = inputs->problem;
   const std::vector<float>& own = left_is_P ? weights.P : weights.dS;
@@ -132,7 +134,8 @@ void GradientModel::compute_head(Index head, Tensor<double>& result) const {
     right = head_of(inputs->dO, head, in_right);
   } else {
     const Tensor<float>& of_keys = other_right ? problem.V : problem.K;
-    const std::vector<float> rows = head_of(of_queries ? of_keys : problem.Q, head, in_right);
+    const std::vector<float> rows =
+        of_queries ? head_of(of_keys, problem.shape.kv_head(head), in_right) : head_of(problem.Q, head, in_right);
     right.assign(rows.begin(), rows.end());
   }
   const Index rows = of_queries ? Nq() : Nk(), others = of_queries ? Nk() : Nq();
@@ -147,10 +150,9 @@ void GradientModel::compute_head(Index head, Tensor<double>& result) const {
         sum[std::size_t(c)] += double(left[2 * c >= d()][pair]) * right[std::size_t(at * d() + c)];
     }
     if (sums_to) sums_to(row, sum);
-    for (Index c = 0; c < d(); ++c) {
-      const double value = factor * sum[std::size_t(c)];
-      result.values[std::size_t((head * rows + row) * d() + c)] = rounds_gradients ? rounded(float(value)) : value;
-    }
+    const Index to = of_queries ? head : problem.shape.kv_head(head);
+    for (Index c = 0; c < d(); ++c)
+      result.values[std::size_t((to * rows + row) * d() + c)] += factor * sum[std::size_t(c)];
   }
 }
 

@@ -71,7 +71,7 @@ class GradientModel {
   /// exp(score - LSE) of a query, as the stage forms it: kernels take an LSE of -inf for +inf.
   float probability(Index head, Index i, double score, double maximum) const;
 
-  /// The gradient, (B, H, Nq or Nk, d).
+  /// The gradient, (B, H, Nq, d) or (B, Hkv, Nk, d).
   Tensor<double> compute() const;
   /// Multiply-adds that it takes.
   double cost() const;
@@ -81,7 +81,7 @@ class GradientModel {
     std::vector<float> P, dS;  ///< (Nq, Nk)
   };
   Weights weights_of(Index head) const;
-  void compute_head(Index head, Tensor<double>& result) const;
+  void add_head(Index head, Tensor<double>& result) const;
 };
 
 }  // namespace workbook::judge

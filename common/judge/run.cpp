@@ -369,11 +369,6 @@ ChapterRun run_plan(const Workspace& workspace, const Plan& plan, const Built& b
   return run;
 }
 
-ChapterRun run_tests(const Workspace& workspace, const Chapter& chapter, const Tree& tree, const RunRequest& request) {
-  const Plan plan = make_plan(workspace, chapter, tree, request);
-  return run_plan(workspace, plan, build_plans(workspace, {plan}, request.build), request);
-}
-
 std::vector<Plan> plan_backends(const Workspace& workspace, const Chapter& chapter, const Tree& tree,
                                 RunRequest request, std::optional<Backend> only) {
   std::vector<Plan> plans;
@@ -383,19 +378,6 @@ std::vector<Plan> plan_backends(const Workspace& workspace, const Chapter& chapt
     plans.push_back(make_plan(workspace, chapter, tree, request));
   }
   return plans;
-}
-
-std::vector<ChapterRun> run_on_backends(const Workspace& workspace, const Chapter& chapter, const Tree& tree,
-                                        RunRequest request, std::optional<Backend> only) {
-  const std::vector<Plan> plans = plan_backends(workspace, chapter, tree, request, only);
-  const Built built = build_plans(workspace, plans, request.build);
-  std::vector<ChapterRun> runs;
-  for (const Plan& plan : plans) {
-    request.backend = plan.request.backend;
-    ChapterRun run = run_plan(workspace, plan, built, request);
-    if (!run.tests.empty()) runs.push_back(std::move(run));
-  }
-  return runs;
 }
 
 }  // namespace workbook::judge

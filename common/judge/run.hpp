@@ -50,20 +50,12 @@ struct RunRequest : PlanRequest {
   double total_time = 0;                   ///< seconds that the test program may take; 0: no limit
 };
 
-/// Runs the tests of `chapter` on `tree` and one backend. In a chapter that has the CPU among its backends, the tests
-/// tagged [kernel] run on the others, all the rest on the CPU. Where the backend cannot run here, every test is skipped
-/// and says why.
-ChapterRun run_tests(const Workspace& workspace, const book::Chapter& chapter, const Tree& tree,
-                     const RunRequest& request);
-/// The same with a plan that is built already.
+/// Runs the tests of a plan that is built. In a chapter that has the CPU among its backends, the tests tagged [kernel]
+/// run on the others, all the rest on the CPU. Where the backend cannot run here, every test is skipped and says why.
 ChapterRun run_plan(const Workspace& workspace, const Plan& plan, const Built& built, const RunRequest& request);
 
 /// The plans for each backend of the chapter, or for `only`.
 std::vector<Plan> plan_backends(const Workspace& workspace, const book::Chapter& chapter, const Tree& tree,
                                 RunRequest request, std::optional<Backend> only);
-
-/// The tests on each backend of the chapter, or on `only`, all built in one go; runs without any test are left out.
-std::vector<ChapterRun> run_on_backends(const Workspace& workspace, const book::Chapter& chapter, const Tree& tree,
-                                        RunRequest request, std::optional<Backend> only = {});
 
 }  // namespace workbook::judge

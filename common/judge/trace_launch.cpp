@@ -9,6 +9,13 @@
 #include "common/judge/trial.hpp"
 
 namespace workbook::judge {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TraceTiling, matrices, rows, row_bytes, tile_rows)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TracedInterval, counters, tensors)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TracedLine, file, line, function, counters, worst)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TracedWait, warp, what, file, line, begin, end, interval)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TracedFlight, warp, what, barrier, begin, end, interval, last)
+
 namespace {
 
 using nlohmann::json;
@@ -25,9 +32,7 @@ TracedTensor tensor_of(const json& record) {
   tensor.name = record.at("name");
   tensor.bytes = record.at("bytes");
   tensor.counters = record.at("counters").get<std::map<std::string, std::int64_t>>();
-  if (const json& tiling = record.at("tiling"); !tiling.is_null()) {
-    tensor.tiling = {tiling.at("matrices"), tiling.at("rows"), tiling.at("row_bytes"), tiling.at("tile_rows")};
-  }
+  record.at("tiling").get_to(tensor.tiling);
   for (const json& run : record.at("reads")) {
     tensor.reads.insert(tensor.reads.end(), run.at(0).get<std::size_t>(), run.at(1).get<double>());
   }
@@ -35,26 +40,11 @@ TracedTensor tensor_of(const json& record) {
   return tensor;
 }
 
-TracedLine line_of(const json& record) {
-  TracedLine line;
-  record.at("file").get_to(line.file);
-  record.at("line").get_to(line.line);
-  record.at("function").get_to(line.function);
-  record.at("counters").get_to(line.counters);
-  if (const json& worst = record.at("worst"); !worst.is_null()) {
-    line.worst = {worst.at("wavefronts"), worst.at("ideal"),  worst.at("bytes"), worst.at("rows"),   worst.at("lanes"),
-                  worst.at("banks"),      worst.at("places"), worst.at("bank"),  worst.at("in_bank")};
-  }
-  return line;
-}
-
 TracedLaunch launch_of(const json& record) {
   TracedLaunch launch;
   launch.kernel = record.at("kernel");
-  for (std::size_t axis = 0; axis < 3; ++axis) {
-    launch.grid[axis] = record.at("grid").at(axis);
-    launch.block[axis] = record.at("block").at(axis);
-  }
+  record.at("grid").get_to(launch.grid);
+  record.at("block").get_to(launch.block);
   launch.shared_bytes = record.at("shared_bytes");
   launch.registers = record.value("registers", std::int64_t(0));
   launch.counters = record.at("counters").get<std::map<std::string, std::int64_t>>();
@@ -62,20 +52,10 @@ TracedLaunch launch_of(const json& record) {
   for (const json& note : record.at("notes")) {
     launch.notes.push_back({note.at("label"), runs_of(note.at("values"))});
   }
-  for (const json& interval : record.at("intervals")) {
-    TracedInterval& done = launch.intervals.emplace_back();
-    interval.at("counters").get_to(done.counters);
-    interval.at("tensors").get_to(done.tensors);
-  }
-  for (const json& line : record.at("lines")) launch.lines.push_back(line_of(line));
-  for (const json& wait : record.at("waits")) {
-    launch.waits.push_back({wait.at("warp"), wait.at("what"), wait.at("file"), wait.at("line"), wait.at("begin"),
-                            wait.at("end"), wait.at("interval")});
-  }
-  for (const json& flight : record.at("flights")) {
-    launch.flights.push_back({flight.at("warp"), flight.at("what"), flight.at("barrier"), flight.at("begin"),
-                              flight.at("end"), flight.at("interval"), flight.at("last")});
-  }
+  record.at("intervals").get_to(launch.intervals);
+  record.at("lines").get_to(launch.lines);
+  record.at("waits").get_to(launch.waits);
+  record.at("flights").get_to(launch.flights);
   for (const json& values : record.at("values")) {
     TracedValues& row = launch.values.emplace_back(TracedValues{values.at("label"), values.at("row"), {}});
     for (const json& value : values.at("at")) row.at.emplace_back(value.at(0), number_from_json(value.at(1)));
@@ -237,12 +217,6 @@ double TileMap::most_reads() const {
     for (const TileCell& cell : row) most = std::max(most, cell.reads);
   }
   return most;
-}
-
-bool TileMap::any_masked() const {
-  return std::any_of(cells.begin(), cells.end(), [](const auto& row) {
-    return std::any_of(row.begin(), row.end(), [](const TileCell& cell) { return cell.masked; });
-  });
 }
 
 Trace parse_trace(const std::string& text) {

@@ -9,11 +9,13 @@
 #include <utility>
 #include <vector>
 
+#include "common/worker/json.hpp"
+
 namespace workbook::judge {
 
 /// A tensor's rows in tiles: matrices one behind the other, the last tile of each may be short.
 struct TraceTiling {
-  std::int64_t matrices, rows, row_bytes, tile_rows;
+  std::int64_t matrices = 0, rows = 0, row_bytes = 0, tile_rows = 0;
   std::int64_t tiles() const { return (rows + tile_rows - 1) / tile_rows; }  ///< of one matrix
 };
 
@@ -80,6 +82,7 @@ struct TracedAccess {
   int bank = 0;                     ///< the one with most different words
   std::vector<int> in_bank;         ///< who asks for it: indices of `lanes`
 };
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TracedAccess, wavefronts, ideal, bytes, rows, lanes, banks, places, bank, in_bank)
 
 /// What one line of the kernel's source asked for. What is not named is 0.
 struct TracedLine {
@@ -163,7 +166,6 @@ struct TileMap {
 
   std::size_t columns() const { return cells.empty() ? 0 : cells[0].size(); }
   double most_reads() const;
-  bool any_masked() const;
 };
 /// The maps of a launch. Where each block reads one tile of a tensor (of Q, say), the rows are that tensor's tiles,
 /// otherwise blocks. Tensors without a tiling have none.

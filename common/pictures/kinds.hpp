@@ -3,7 +3,6 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
-#include <span>
 #include <string>
 
 #include "common/judge/trace.hpp"
@@ -26,7 +25,6 @@ struct Kind {
   bool counts;  ///< it runs kernels on the simulator and needs its counters
   Facts (*facts)(const Request&);
 };
-std::span<const Kind> all_kinds();
 
 // machine.cpp: what a GPU can do, from notes/hardware.toml and the results of bench in notes/results.md.
 /// The levels of memory, their sizes and bandwidths. device: a name in hardware.toml.

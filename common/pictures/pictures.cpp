@@ -54,10 +54,6 @@ Facts facts_of(const judge::Workspace& workspace, const fs::path& folder, Parame
 
 }  // namespace
 
-std::span<const Kind> all_kinds() {
-  return kKinds;
-}
-
 std::string facts_text(const Facts& facts) {
   std::string text;
   for (const auto& [key, value] : facts.items())

@@ -39,7 +39,8 @@ void PlainAttention<T>::forward(const AttentionCallOf<T>& call) {
   const auto work = [&, Nq = Nq, Nk = Nk, d = d](std::int64_t first, std::int64_t last) {
     std::vector<T> S(std::size_t(Nq * Nk)), l(static_cast<std::size_t>(Nq));
     for (std::int64_t head = first; head < last; ++head) {
-      scores(S, &call.Q[std::size_t(head * Nq * d)], &call.K[std::size_t(head * Nk * d)], call, head);
+      const auto keys = std::size_t(call.shape.kv_head(head) * Nk * d);
+      scores(S, &call.Q[std::size_t(head * Nq * d)], &call.K[keys], call, head);
       // P = exp(S - m), not yet divided by l; l sums P before it is rounded.
       for (std::int64_t i = 0; i < Nq; ++i) {
         T* row = &S[std::size_t(i * Nk)];
@@ -55,8 +56,7 @@ void PlainAttention<T>::forward(const AttentionCallOf<T>& call) {
       }
       round_to(storage_, std::span<T>(S));
       T* O = &call.O[std::size_t(head * Nq * d)];
-      multiply(O, d, matrix(S.data(), Nq, Nk), matrix(&call.V[std::size_t(head * Nk * d)], Nk, d), Into::overwrite,
-               false);
+      multiply(O, d, matrix(S.data(), Nq, Nk), matrix(&call.V[keys], Nk, d), Into::overwrite, false);
       for (std::int64_t i = 0; i < Nq; ++i) {
         const T sum = l[std::size_t(i)];
         for (std::int64_t c = 0; c < d; ++c) O[i * d + c] = sum == 0 ? T(0) : O[i * d + c] / sum;
@@ -70,10 +70,11 @@ void PlainAttention<T>::forward(const AttentionCallOf<T>& call) {
 template <class T>
 void PlainAttention<T>::backward(const GradientCallOf<T>& call) {
   const auto [B, H, Hkv, Nq, Nk, d] = call.shape;
+  const std::int64_t group = H / Hkv;  // heads that share K and V: their dK and dV are added up, by one thread
   const auto work = [&, Nq = Nq, Nk = Nk, d = d](std::int64_t first, std::int64_t last) {
     std::vector<T> P(std::size_t(Nq * Nk)), dS(P.size());
-    for (std::int64_t head = first; head < last; ++head) {
-      const auto queries = std::size_t(head * Nq * d), keys = std::size_t(head * Nk * d);
+    for (std::int64_t head = first * group; head < last * group; ++head) {
+      const auto queries = std::size_t(head * Nq * d), keys = std::size_t(head / group * Nk * d);
       const T *Q = &call.Q[queries], *K = &call.K[keys], *V = &call.V[keys], *O = &call.O[queries],
               *dO = &call.dO[queries];
       scores(P, Q, K, call, head);
@@ -92,18 +93,20 @@ void PlainAttention<T>::backward(const GradientCallOf<T>& call) {
       }
       round_to(storage_, std::span<T>(P));
       round_to(storage_, std::span<T>(dS));
+      const Into into = head % group == 0 ? Into::overwrite : Into::add;
       // dQ = scale·dS·K, dK = scale·dSᵀ·Q, dV = Pᵀ·dO
       multiply(&call.dQ[queries], d, matrix(dS.data(), Nq, Nk), matrix(K, Nk, d), Into::overwrite, false);
-      multiply(&call.dK[keys], d, matrix(dS.data(), Nq, Nk).transposed(), matrix(Q, Nq, d), Into::overwrite, false);
-      multiply(&call.dV[keys], d, matrix(P.data(), Nq, Nk).transposed(), matrix(dO, Nq, d), Into::overwrite, false);
+      multiply(&call.dK[keys], d, matrix(dS.data(), Nq, Nk).transposed(), matrix(Q, Nq, d), into, false);
+      multiply(&call.dV[keys], d, matrix(P.data(), Nq, Nk).transposed(), matrix(dO, Nq, d), into, false);
       for (T& gradient : call.dQ.subspan(queries, std::size_t(Nq * d))) gradient *= T(call.scale);
-      for (T& gradient : call.dK.subspan(keys, std::size_t(Nk * d))) gradient *= T(call.scale);
       round_to(storage_, call.dQ.subspan(queries, std::size_t(Nq * d)));
+      if (head % group != group - 1) continue;
+      for (T& gradient : call.dK.subspan(keys, std::size_t(Nk * d))) gradient *= T(call.scale);
       round_to(storage_, call.dK.subspan(keys, std::size_t(Nk * d)));
       round_to(storage_, call.dV.subspan(keys, std::size_t(Nk * d)));
     }
   };
-  parallel(B * H, 1, work);
+  parallel(B * Hkv, 1, work);
 }
 
 template class PlainAttention<float>;

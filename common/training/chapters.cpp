@@ -8,6 +8,7 @@
 
 #include "common/attention/element.hpp"
 #include "common/attention/error.hpp"
+#include "common/attention/tensors.hpp"
 #include "common/book/progress.hpp"
 #include "common/judge/plan.hpp"
 #include "common/worker/calls.hpp"
@@ -35,60 +36,41 @@ class ChapterAttention : public AttentionCore<float> {
       : forward_(forward), backward_(backward), element_(std::move(element)) {}
 
   void forward(const AttentionCall& call) override {
-    Call request = request_of(forward_.operation, call);
-    std::vector<std::vector<std::uint16_t>> codes;
-    codes.reserve(3);  // the request keeps pointers to them
-    for (const auto& [name, values] : {std::pair{"Q", call.Q}, {"K", call.K}, {"V", call.V}})
-      add_input(request, name, values, codes);
-    add_output(request, "O", call.O.size());
-    request.output<float>("lse", call.lse.size());
-    const Reply reply = forward_.worker->call(request);
-    take(reply, "O", call.O);
-    const auto lse = reply.output<float>("lse");
-    std::copy(lse.begin(), lse.end(), call.lse.begin());
+    const worker::AttentionResult got =
+        worker::forward(encoded(problem_of(call), element_), kUnobserved, send_to(forward_), forward_.operation);
+    std::copy(got.O.values.begin(), got.O.values.end(), call.O.begin());
+    std::copy(got.lse.values.begin(), got.lse.values.end(), call.lse.begin());
   }
 
   void backward(const GradientCall& call) override {
-    Call request = request_of(backward_.operation, call);
-    std::vector<std::vector<std::uint16_t>> codes;
-    codes.reserve(5);
-    for (const auto& [name, values] :
-         {std::pair{"Q", call.Q}, {"K", call.K}, {"V", call.V}, {"O", call.O}, {"dO", call.dO}})
-      add_input(request, name, values, codes);
-    request.input("lse", call.lse);
-    for (const char* name : {"dQ", "dK", "dV"}) add_output(request, name, call.dQ.size());
-    const Reply reply = backward_.worker->call(request);
-    take(reply, "dQ", call.dQ);
-    take(reply, "dK", call.dK);
-    take(reply, "dV", call.dV);
+    const worker::BackwardProblem given{problem_of(call), tensor<double>(call.dO, CallTensor::of_queries, call.shape),
+                                        Saved{tensor<double>(call.O, CallTensor::of_queries, call.shape),
+                                              tensor<double>(call.lse, CallTensor::of_rows, call.shape)}};
+    const worker::BackwardResult got =
+        worker::backward(backward_.operation, encoded(given, element_), element_, kUnobserved, send_to(backward_));
+    std::copy(got.dQ.values.begin(), got.dQ.values.end(), call.dQ.begin());
+    std::copy(got.dK.values.begin(), got.dK.values.end(), call.dK.begin());
+    std::copy(got.dV.values.begin(), got.dV.values.end(), call.dV.begin());
   }
 
  private:
-  static Call request_of(const std::string& operation, const Setting& setting) {
-    Call request(operation);
-    worker::add_numbers(request, setting);
-    request.number("unobserved", 1);  // the simulator counts for nobody here
-    return request;
+  static inline const std::map<std::string, double> kUnobserved{{"unobserved", 1}};  // the simulator counts for nobody
+
+  template <class T>
+  static Tensor<T> tensor(std::span<const float> values, CallTensor::Kind kind, const Shape& shape) {
+    Tensor<T> tensor;
+    tensor.sizes = CallTensor{"", kind}.sizes(shape);
+    tensor.values.assign(values.begin(), values.end());
+    return tensor;
   }
-  void add_input(Call& request, const char* name, std::span<const float> values,
-                 std::vector<std::vector<std::uint16_t>>& codes) const {
-    if (has_codes(element_)) {
-      codes.push_back(to_codes(values, element_));  // exact: they are numbers of the element
-      request.input(name, codes.back());
-    } else {
-      request.input(name, values);
-    }
+  template <class Call>
+  static Problem problem_of(const Call& call) {
+    return {call, tensor<float>(call.Q, CallTensor::of_queries, call.shape),
+            tensor<float>(call.K, CallTensor::of_keys, call.shape),
+            tensor<float>(call.V, CallTensor::of_keys, call.shape)};
   }
-  void add_output(Call& request, const char* name, std::size_t count) const {
-    if (has_codes(element_))
-      request.output<std::uint16_t>(name, count);
-    else
-      request.output<float>(name, count);
-  }
-  void take(const Reply& reply, const char* name, std::span<float> into) const {
-    const std::vector<float> values =
-        has_codes(element_) ? from_codes(reply.output<std::uint16_t>(name), element_) : reply.output<float>(name);
-    std::copy(values.begin(), values.end(), into.begin());
+  static std::function<Reply(const Call&)> send_to(const Offered& offered) {
+    return [&offered](const Call& call) { return offered.worker->call(call); };
   }
 
   Offered forward_, backward_;

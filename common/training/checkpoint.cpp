@@ -20,52 +20,29 @@ static_assert(std::endian::native == std::endian::little, "the file's numbers ar
 constexpr std::string_view kBegin = "workbook training checkpoint, version ";
 constexpr std::string_view kVersion = "2";
 
-json to_json(const Settings& s) {
-  return {{"context", s.model.context},
-          {"heads", s.model.heads},
-          {"head_dim", s.model.head_dim},
-          {"blocks", s.model.blocks},
-          {"expansion", s.model.expansion},
-          {"sequences", s.sequences},
-          {"micro_batches", s.micro_batches},
-          {"shares", s.shares},
-          {"learning_rate", s.learning_rate},
-          {"warmup", s.warmup},
-          {"beta1", s.beta1},
-          {"beta2", s.beta2},
-          {"epsilon", s.epsilon},
-          {"weight_decay", s.weight_decay},
-          {"seed", s.seed},
-          {"initial_scale", s.scaler.initial},
-          {"growth", s.scaler.growth},
-          {"backoff", s.scaler.backoff},
-          {"growth_interval", s.scaler.growth_interval},
-          {"overflow_at", s.overflow_at}};
-}
-
-Settings settings_from(const json& j) {
-  Settings s;
-  j.at("context").get_to(s.model.context);
-  j.at("heads").get_to(s.model.heads);
-  j.at("head_dim").get_to(s.model.head_dim);
-  j.at("blocks").get_to(s.model.blocks);
-  j.at("expansion").get_to(s.model.expansion);
-  j.at("sequences").get_to(s.sequences);
-  j.at("micro_batches").get_to(s.micro_batches);
-  j.at("shares").get_to(s.shares);
-  j.at("learning_rate").get_to(s.learning_rate);
-  j.at("warmup").get_to(s.warmup);
-  j.at("beta1").get_to(s.beta1);
-  j.at("beta2").get_to(s.beta2);
-  j.at("epsilon").get_to(s.epsilon);
-  j.at("weight_decay").get_to(s.weight_decay);
-  j.at("seed").get_to(s.seed);
-  j.at("initial_scale").get_to(s.scaler.initial);
-  j.at("growth").get_to(s.scaler.growth);
-  j.at("backoff").get_to(s.scaler.backoff);
-  j.at("growth_interval").get_to(s.scaler.growth_interval);
-  j.at("overflow_at").get_to(s.overflow_at);
-  return s;
+/// take(name, member) for every setting, const or not, by the name under which a file has it.
+template <class Some, class Take>
+void for_settings(Some& s, const Take& take) {
+  take("context", s.model.context);
+  take("heads", s.model.heads);
+  take("head_dim", s.model.head_dim);
+  take("blocks", s.model.blocks);
+  take("expansion", s.model.expansion);
+  take("sequences", s.sequences);
+  take("micro_batches", s.micro_batches);
+  take("shares", s.shares);
+  take("learning_rate", s.learning_rate);
+  take("warmup", s.warmup);
+  take("beta1", s.beta1);
+  take("beta2", s.beta2);
+  take("epsilon", s.epsilon);
+  take("weight_decay", s.weight_decay);
+  take("seed", s.seed);
+  take("initial_scale", s.scaler.initial);
+  take("growth", s.scaler.growth);
+  take("backoff", s.scaler.backoff);
+  take("growth_interval", s.scaler.growth_interval);
+  take("overflow_at", s.overflow_at);
 }
 
 void append(std::string& bytes, std::span<const float> values) {
@@ -116,7 +93,8 @@ Experiment parse(std::string_view bytes) {
 
   const json header = json::parse(file.line());
   Experiment experiment;
-  experiment.settings = settings_from(header.at("settings"));
+  for_settings(experiment.settings,
+               [&](const char* name, auto& value) { header.at("settings").at(name).get_to(value); });
   check(experiment.settings);
   experiment.text = file.take(header.at("text_bytes").get<std::size_t>());
   experiment.code = {header.at("tree"), worker::backend_named(header.at("backend").get<std::string>())};
@@ -151,7 +129,8 @@ Experiment parse(std::string_view bytes) {
 }  // namespace
 
 void write_checkpoint(const std::filesystem::path& file, const Experiment& experiment) {
-  json runs = json::array();
+  json settings, runs = json::array();
+  for_settings(experiment.settings, [&](const char* name, const auto& value) { settings[name] = value; });
   for (const RunState& run : experiment.runs) {
     runs.push_back({{"precision", name(run.precision)},
                     {"updates", run.updates},
@@ -161,7 +140,7 @@ void write_checkpoint(const std::filesystem::path& file, const Experiment& exper
                     {"steps", run.steps.size()}});
   }
   std::string content = json{
-      {"settings", to_json(experiment.settings)},
+      {"settings", settings},
       {"text_bytes", experiment.text.size()},
       {"tree", experiment.code.tree},
       {"backend", experiment.code.backend ? name(*experiment.code.backend) : ""},

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/attention/element.hpp"
+#include "common/attention/tensors.hpp"
 
 namespace workbook::worker {
 
@@ -16,29 +17,44 @@ void add_numbers(Call& call, const Setting& setting) {
 
 namespace {
 
-Call call_of(const std::string& operation, const Setting& setting, const std::map<std::string, double>& numbers) {
+/// Sends a call of an operation with the inputs that `give(call, tensor)` adds, and returns the outputs, in the order
+/// of their table, as floats.
+template <class Table, class Give>
+std::vector<Tensor<float>> outputs_of(const Table& table, const std::string& operation, const Setting& setting,
+                                      const std::map<std::string, double>& numbers, const std::string& element,
+                                      Give give, const std::function<Reply(const Call&)>& send, Reply& reply) {
   Call call(operation);
   add_numbers(call, setting);
   for (const auto& [name, value] : numbers) call.number(name, value);
-  return call;
+  const auto element_of = [&](const CallTensor& t) { return t.kind == CallTensor::of_rows ? "float32" : element; };
+  for (const CallTensor& tensor : table) {
+    const auto count = std::size_t(tensor.count(setting.shape));
+    if (!tensor.output)
+      give(call, tensor);
+    else if (has_codes(element_of(tensor)))
+      call.output<std::uint16_t>(tensor.name, count);
+    else
+      call.output<float>(tensor.name, count);
+  }
+  reply = send(call);
+  std::vector<Tensor<float>> outputs;
+  for (const CallTensor& tensor : table) {
+    if (!tensor.output) continue;
+    outputs.emplace_back().sizes = tensor.sizes(setting.shape);
+    outputs.back().values = floats(reply, tensor.name, element_of(tensor));
+  }
+  return outputs;
 }
 
-void add_output(Call& call, const char* name, std::int64_t count, const std::string& element) {
-  if (has_codes(element))
-    call.output<std::uint16_t>(name, std::size_t(count));
-  else
-    call.output<float>(name, std::size_t(count));
-}
-
-std::vector<float> floats(const Tensor<double>& tensor) {
-  return {tensor.values.begin(), tensor.values.end()};
-}
 Tensor<double> as_stored(const std::vector<float>& values, const std::array<std::int64_t, 4>& sizes,
                          const std::string& element) {
   Tensor<double> stored(sizes);
   const std::vector<float> rounded = has_codes(element) ? from_codes(to_codes(values, element), element) : values;
   std::copy(rounded.begin(), rounded.end(), stored.values.begin());
   return stored;
+}
+std::vector<float> floats(const Tensor<double>& tensor) {
+  return {tensor.values.begin(), tensor.values.end()};
 }
 
 }  // namespace
@@ -50,21 +66,17 @@ std::string operation_for(const std::string& pass, const std::string& element, c
 AttentionResult forward(const EncodedProblem& given, const std::map<std::string, double>& numbers,
                         const std::function<Reply(const Call&)>& send, const std::string& operation) {
   const Problem& problem = given.problem;
-  const Shape& shape = problem.shape;
-  Call call = call_of(operation, problem, numbers);
-  if (has_codes(given.element))
-    call.input("Q", given.Q).input("K", given.K).input("V", given.V);
-  else
-    call.input("Q", problem.Q.values).input("K", problem.K.values).input("V", problem.V.values);
-  add_output(call, "O", shape.q_size(), given.element);
-  call.output<float>("lse", std::size_t(shape.lse_size()));
-
+  const auto give = [&, at = std::size_t(0)](Call& call, const CallTensor& tensor) mutable {
+    if (has_codes(given.element))
+      call.input(tensor.name, given.codes[at]);
+    else
+      call.input(tensor.name, std::array{&problem.Q, &problem.K, &problem.V}[at]->values);
+    ++at;
+  };
   AttentionResult result;
-  result.reply = send(call);
-  result.O = Tensor<float>({shape.B, shape.H, shape.Nq, shape.d});
-  result.O.values = floats(result.reply, "O", given.element);
-  result.lse = Tensor<float>({shape.B, shape.H, shape.Nq, 1});
-  result.lse.values = result.reply.output<float>("lse");
+  auto outputs = outputs_of(forward_tensors, operation, problem, numbers, given.element, give, send, result.reply);
+  result.O = std::move(outputs[0]);
+  result.lse = std::move(outputs[1]);
   return result;
 }
 
@@ -99,23 +111,18 @@ EncodedBackward encoded(const BackwardProblem& given, const std::string& element
 
 BackwardResult backward(const std::string& operation, const EncodedBackward& given, const std::string& gradient_element,
                         const std::map<std::string, double>& numbers, const std::function<Reply(const Call&)>& send) {
-  const Shape& shape = given.setting.shape;
-  Call call = call_of(operation, given.setting, numbers);
-  for (const auto& [name, values] : given.codes) call.input(name, values);
-  for (const auto& [name, values] : given.floats) call.input(name, values);
-  for (const char* name : {"dQ", "dK", "dV"})
-    add_output(call, name, std::string_view(name) == "dQ" ? shape.q_size() : shape.kv_size(), gradient_element);
-
-  BackwardResult result;
-  result.reply = send(call);
-  const auto take = [&](const char* name, std::int64_t heads, std::int64_t rows) {
-    Tensor<float> tensor({shape.B, heads, rows, shape.d});
-    tensor.values = floats(result.reply, name, gradient_element);
-    return tensor;
+  const auto give = [&](Call& call, const CallTensor& tensor) {
+    if (const auto codes = given.codes.find(tensor.name); codes != given.codes.end())
+      call.input(tensor.name, codes->second);
+    else
+      call.input(tensor.name, given.floats.at(tensor.name));
   };
-  result.dQ = take("dQ", shape.H, shape.Nq);
-  result.dK = take("dK", shape.Hkv, shape.Nk);
-  result.dV = take("dV", shape.Hkv, shape.Nk);
+  BackwardResult result;
+  auto outputs =
+      outputs_of(backward_tensors, operation, given.setting, numbers, gradient_element, give, send, result.reply);
+  result.dQ = std::move(outputs[0]);
+  result.dK = std::move(outputs[1]);
+  result.dV = std::move(outputs[2]);
   return result;
 }
 

@@ -13,10 +13,13 @@
 #include <vector>
 
 #include "common/attention/element.hpp"
+#include "tests/support/backward_stage.hpp"
 #include "tests/support/outcome.hpp"
 #include "tests/support/subject.hpp"
 
 namespace workbook::test {
+
+using namespace gradients;
 
 /// The warps of a block and of a team: solutions/06_backward/backward.hpp. As a wish, 0 stands for what the stage takes
 /// by itself.
@@ -37,8 +40,7 @@ struct Plan {
 /// Those of the stage, or its variant, that the device has room for; the first is what it takes by itself.
 inline std::vector<Plan> plans(std::int64_t d, const Numbers& variant = {}) {
   std::vector<Plan> all;
-  for (const worker::StageTiles& tiles : stage_of("backward", variant).tiles)
-    if (!tiles.d || *tiles.d == d) all.push_back({tiles.sizes.at("warps"), tiles.sizes.at("passing") / 32});
+  for (const Sizes& sizes : all_sizes(d, variant)) all.push_back({int(sizes.warps), int(sizes.passing / 32)});
   return all;
 }
 inline Plan Plan::resolved(std::int64_t d, const Numbers& variant) const {
@@ -50,45 +52,6 @@ inline Plan Plan::resolved(std::int64_t d, const Numbers& variant) const {
     return std::abs(std::log2(double(plan.warps) / warps)) + std::abs(std::log2(double(plan.team) / team));
   });
 }
-/// The head dimensions that the device has room for.
-inline std::vector<std::int64_t> fitting_head_dims() {
-  std::vector<std::int64_t> some;
-  for (const std::int64_t d : {32, 64, 128})
-    if (!plans(d).empty()) some.push_back(d);
-  return some;
-}
-
-struct Options {
-  bool causal = false;
-  std::optional<float> scale = {};  ///< 1/√d
-  float K_mean = 0, V_mean = 0;     ///< added to every element: D gets large, and an error of it is multiplied
-  bool zeros = false;               ///< every second query is 0: what overflows for the others is not NaN throughout
-};
-
-/// A named input with a unit normal dO, as the code under test sees it.
-struct Input {
-  BackwardProblem given;
-  std::string name;
-  std::string kind = {};  ///< empty where it has been changed
-};
-inline Input input(const std::string& kind, const Shape& shape, std::uint64_t seed, const Options& options = {},
-                   const std::string& element = "float16") {
-  Problem problem = make_input(kind, {shape, options.causal, 0, seed});
-  if (options.scale) problem.scale = *options.scale;
-  for (std::int64_t row = 0; row < shape.B * shape.H * shape.Nq && options.zeros; row += 2)
-    std::fill_n(problem.Q.values.begin() + row * shape.d, shape.d, 0.0f);
-  for (float& value : problem.K.values) value += options.K_mean;
-  for (float& value : problem.V.values) value += options.V_mean;
-  Tensor<float> dO({shape.B, shape.H, shape.Nq, shape.d});
-  dO.values = normal_values(dO.values.size(), seed + 1000);
-  std::string name = fmt::format("{}, seed {}", kind, seed);
-  if (options.scale) name += fmt::format(", scale {}", *options.scale);
-  if (options.zeros) name += ", every second query 0";
-  if (options.V_mean != 0) name += fmt::format(", K + {}, V + {}", options.K_mean, options.V_mean);
-  const bool changed = options.zeros || options.K_mean != 0 || options.V_mean != 0;
-  return {worker::backward_problem(problem, dO, element), name, changed ? "" : kind};
-}
-
 inline Precision gradient_precision(bool in_float) {
   Precision result = precision();
   if (in_float) result.output = 0x1p-24;  // P and dS are rounded to fp16, the gradients are not
@@ -136,18 +99,6 @@ inline BackwardResult expect_simple(const Input& in, const std::vector<std::stri
   return expect_backward(in, {1, 1}, which, {.simple = true});
 }
 
-/// Gives the part of a stage that one exercise writes every kind of input, small.
-template <class Expect>
-void expect_every_kind_in_this_part(const Expect& expect_one, const std::string& element = "float16") {
-  std::uint64_t seed = 2000;
-  const auto expect_input = [&](const std::string& kind, std::int64_t Nq, std::int64_t Nk, const Options& options) {
-    expect_one(input(kind, {1, 1, 1, Nq, Nk, 64}, ++seed, options, element));
-  };
-  for (const InputKind& kind : input_kinds())
-    for (const bool causal : {false, true}) expect_input(kind.name, 40, 70, {causal});
-  for (const float scale : {-0.2f, 0.0f}) expect_input("normal", 40, 70, {.scale = scale});
-  expect_input("value mean", 70, 40, {.causal = true});
-}
 /// Of chapter 6's kernels, small.
 inline void expect_every_kind_of(const std::vector<std::string>& which) {
   expect_every_kind_in_this_part([&](const Input& in) { expect_backward(in, {1, 1}, which); });
@@ -173,10 +124,6 @@ inline nlohmann::json recorded_launches(const BackwardProblem& given, Numbers nu
 /// Ends the test as passed, with something that it has measured: `./workbook test` shows it.
 [[noreturn]] inline void report(const std::string& measured) {
   end_test({Result::passed, measured});
-}
-
-inline std::int64_t tiles_of(std::int64_t rows, std::int64_t tile) {
-  return (rows + tile - 1) / tile;
 }
 
 }  // namespace workbook::test

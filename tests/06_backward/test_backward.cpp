@@ -10,14 +10,6 @@
 using namespace workbook;
 using namespace workbook::test;
 
-namespace {
-
-bool same_bits(const BackwardResult& a, const BackwardResult& b) {
-  return a.dQ.values == b.dQ.values && a.dK.values == b.dK.values && a.dV.values == b.dV.values;
-}
-
-}  // namespace
-
 TEST_CASE("the kernels agree with the naive backward", "[whole]") {
   for (const bool causal : {false, true}) {
     const Input in = input("value mean", {1, 2, 2, 100, 140, 64}, 240, {causal});
@@ -47,7 +39,7 @@ TEST_CASE("gradients agree with the oracle on any shape", "[whole]") {
       {1, 1}, {1, 239}, {113, 203}, {128, 217}, {239, 1}, {257, 257}, {512, 256}, {799, 3}, {1023, 1024}, {1024, 1023}};
   be_patient(3);
   std::uint64_t seed = 250;
-  for (const std::int64_t d : fitting_head_dims()) {
+  for (const std::int64_t d : head_dims()) {
     for (const bool causal : {false, true}) {
       for (const auto& [Nq, Nk] : lengths) expect_backward(input("normal", {1, 1, 1, Nq, Nk, d}, ++seed, {causal}));
       expect_backward(input("value mean", {2, 3, 3, 40, 33, d}, ++seed, {causal}));
@@ -62,7 +54,7 @@ TEST_CASE("gradients agree with the oracle on every input", "[whole]") {
 }
 
 TEST_CASE("the gradients do not depend on the tile size", "[whole]") {
-  for (const std::int64_t d : fitting_head_dims()) {
+  for (const std::int64_t d : head_dims()) {
     for (const Plan& plan : plans(d))
       expect_backward(input("normal", {1, 2, 2, 70, 133, d}, 300, {.causal = true}), plan);
   }
@@ -88,7 +80,7 @@ TEST_CASE("200 runs give the same bits", "[whole]") {
   const bool watched = std::ranges::any_of(context().worker_prefix, [](const std::string& word) {
     return word.ends_with("compute-sanitizer");  // with it a run takes a hundred times as long
   });
-  for (const std::int64_t d : fitting_head_dims()) {
+  for (const std::int64_t d : head_dims()) {
     if (d == 64) continue;
     const Shape shape = gpu ? Shape{4, 33, 33, 140, 140, d} : Shape{1, 1, 1, 33, 40, d};
     const BackwardProblem given = input("normal", shape, 320, {.causal = true}).given;
@@ -180,7 +172,7 @@ TEST_CASE("future queries and keys have zero influence", "[whole]") {
 }
 
 TEST_CASE("queries that see no key have gradient 0 and no part in any other", "[whole]") {
-  for (const std::int64_t d : fitting_head_dims()) {
+  for (const std::int64_t d : head_dims()) {
     if (d == 64) continue;
     const std::int64_t heads = 2, Nq = 150, Nk = 40, masked = Nq - Nk;
     BackwardProblem given = input("normal", {1, heads, heads, Nq, Nk, d}, 345, {.causal = true}).given;
@@ -269,7 +261,7 @@ TEST_CASE("more heads than a grid has rows", "[whole]") {
 }
 
 TEST_CASE("fp16 and fp32 gradients differ by one rounding", "[whole]") {
-  for (const std::int64_t d : fitting_head_dims()) {
+  for (const std::int64_t d : head_dims()) {
     if (d == 64) continue;
     const BackwardProblem given = input("normal", {1, 2, 2, 50, 70, d}, 360, {.causal = true}).given;
     const BackwardResult half = backward(given), full = backward(given, {{"float_gradients", 1}});
@@ -437,7 +429,7 @@ TEST_CASE("every size of shared memory has its tiles", "[whole]") {
   // run are the first that fit; without any the call is refused.
   std::uint64_t seed = 460;
   for (const int kilobytes : {64, 99, 163, 227}) {
-    for (const std::int64_t d : fitting_head_dims()) {
+    for (const std::int64_t d : head_dims()) {
       if (kilobytes == 64 && d == 128) continue;
       const Input in = input("normal", {1, 2, 2, 70, 133, d}, ++seed, {.causal = true});
       const BackwardResult result = backward(in.given, {{"shared_limit", kilobytes * 1024.0}});

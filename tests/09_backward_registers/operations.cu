@@ -1,6 +1,5 @@
 // Chapter 9's kernels with a gradient of the LSE, as an operation that the tests call by name.
 #include <cstdint>
-#include <optional>
 #include <span>
 
 #include "backward_registers.hpp"
@@ -22,14 +21,12 @@ void backward(const Arguments& call) {
   const Shape shape = call.shape();
   DeviceArray<float2> rows("rows", ch09::padded_rows(shape), Role::scratch);
   DeviceArray<float> dQ_sum("dQ_sum", ch09::dQ_sum_size(shape), Role::scratch);
-  const bool in_turns = call.integer("deterministic", 0) != 0, with_dlse = call.integer("with_dlse", 0) != 0;
+  const bool in_turns = call.integer("deterministic", 0) != 0;
   DeviceArray<int> turns("turns", in_turns ? ch09::turn_count(shape) : 0, Role::scratch);
-  std::optional<DeviceArray<float>> dlse;
-  if (with_dlse) dlse.emplace("dlse", call.input("dlse"));
+  DeviceArray<float> dlse("dlse", call.input("dlse"));
   ch09::backward(ch09::BackwardCall<half>{call.setting(), t.Q.data(), t.K.data(), t.V.data(), t.O.data(), t.dO.data(),
                                           t.lse.data(), t.dQ.data(), t.dK.data(), t.dV.data()},
-                 with_dlse ? dlse->data() : nullptr,
-                 ch09::Scratch{rows.data(), dQ_sum.data(), in_turns ? turns.data() : nullptr},
+                 dlse.data(), ch09::Scratch{rows.data(), dQ_sum.data(), in_turns ? turns.data() : nullptr},
                  {int(call.integer("owned")), int(call.integer("passing")), int(call.integer("warps"))});
   t.download(call);
 }

@@ -31,7 +31,7 @@ inline Results made_up_results() {
   for (const std::int64_t N : {4096, 8192}) {
     const Shape full = usual_shape("forward", false, N, 64), causal = usual_shape("forward", true, N, 64);
     Point standard = made_up_point("01_naive_attention", "stage", full, 50);
-    standard.extra_bytes = 6.0 * double(full.B * full.H * N * N);
+    standard.extra_bytes = 6.0 * double(full.B() * full.H() * N * N);
     standard.unique_bytes = 1e9;
     standard.requested_bytes = 2e9;
     if (N == 8192) {

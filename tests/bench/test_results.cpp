@@ -12,23 +12,18 @@ using Catch::Matchers::ContainsSubstring;
 using nlohmann::json;
 
 TEST_CASE("the field's shapes keep B·N = 16384 and H·d = 2048") {
-  CHECK(usual_shape("forward", false, 512, 64) == Shape{"forward", false, 32, 32, 512, 64});
-  CHECK(usual_shape("backward", true, 16384, 128) == Shape{"backward", true, 1, 16, 16384, 128});
-  CHECK(usual_shape("forward", false, 65536, 4096).B == 1);
-  CHECK(usual_shape("forward", false, 65536, 4096).H == 1);
+  CHECK(usual_shape("forward", false, 512, 64) == shape_of("forward", false, 32, 32, 512, 64));
+  CHECK(usual_shape("backward", true, 16384, 128) == shape_of("backward", true, 1, 16, 16384, 128));
+  CHECK(usual_shape("forward", false, 65536, 4096).B() == 1);
+  CHECK(usual_shape("forward", false, 65536, 4096).H() == 1);
 }
 
 TEST_CASE("operations: 4·d for each visible pair, 2.5 times that backward") {
-  const double full = flops({"forward", false, 2, 3, 100, 64});
+  const double full = flops(shape_of("forward", false, 2, 3, 100, 64));
   CHECK(full == 4.0 * 2 * 3 * 100 * 100 * 64);
-  CHECK(flops({"forward", true, 2, 3, 100, 64}) == full * 5050 / 10000);  // 1 + 2 + … + 100 pairs
-  CHECK(flops({"backward", false, 2, 3, 100, 64}) == 2.5 * full);
-  CHECK(flops({"forward", false, 1, 32, 16384, 64}) == Approx(2.199e12).epsilon(1e-3));
-}
-
-TEST_CASE("the least bytes count each tensor once") {
-  CHECK(least_bytes({"forward", false, 1, 1, 10, 8}) == 4 * 2 * 80 + 4 * 10);
-  CHECK(least_bytes({"backward", false, 1, 1, 10, 8}) == 8 * 2 * 80 + 4 * 10);
+  CHECK(flops(shape_of("forward", true, 2, 3, 100, 64)) == full * 5050 / 10000);  // 1 + 2 + … + 100 pairs
+  CHECK(flops(shape_of("backward", false, 2, 3, 100, 64)) == 2.5 * full);
+  CHECK(flops(shape_of("forward", false, 1, 32, 16384, 64)) == Approx(2.199e12).epsilon(1e-3));
 }
 
 TEST_CASE("median and spread do not depend on the order, and one outlier does not move the median") {

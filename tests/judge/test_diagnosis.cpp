@@ -612,9 +612,10 @@ TEST_CASE("in a stage of half precision, P that is rounded to bf16 is told from 
   CHECK(O.id(half(online_attention(setup.problem(), 32, Slip::P_bf16).O)) == "P-rounded-bf16");
 }
 
-TEST_CASE("the attention model is right as it is made") {
+TEST_CASE("the attention model is right as it is made, with heads that share K and V too") {
+  const Setup shared{"normal", {.B = 2, .H = 4, .Hkv = 2, .Nq = 20, .Nk = 30, .d = 32}, true, 16, 16};
   for (const Precision& precision : {float32_precision(), float16_precision()})
-    for (const std::vector<Setup>& list : {setups(), kernel_setups()})
+    for (const std::vector<Setup>& list : {setups(), kernel_setups(), {shared}})
       for (const Setup& setup : list) {
         INFO(setup.name());
         const AttentionModel model(setup.problem(), setup.tiling(), precision);

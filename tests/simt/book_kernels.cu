@@ -37,13 +37,13 @@ HostResult naive_attention(const HostCall& call) {
   DeviceArray<float> S("S", scores, Role::scratch);
   DeviceArray<half> P("P", scores, Role::scratch);
   return run(call, [&](const half* Q, const half* K, const half* V, half* O, float* lse) {
-    ch01::naive_attention({call.shape, call.scale, call.causal, Q, K, V, O, lse}, S.data(), P.data());
+    ch01::naive_attention({{call.shape, call.scale, call.causal}, Q, K, V, O, lse}, S.data(), P.data());
   });
 }
 
 HostResult tiled_wmma(const HostCall& call, int Br, int Bc, int warps) {
   return run(call, [&](const half* Q, const half* K, const half* V, half* O, float* lse) {
-    ch03::tiled_wmma({call.shape, call.scale, call.causal, Q, K, V, O, lse}, {Br, Bc, warps});
+    ch03::tiled_wmma({{call.shape, call.scale, call.causal}, Q, K, V, O, lse}, {Br, Bc, warps});
   });
 }
 

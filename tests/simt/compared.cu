@@ -43,15 +43,15 @@ void run_naive_attention() {
   const auto scores = std::size_t(t.shape.lse_size() * ch01::score_stride(N));
   DeviceArray<float> S("S", scores, Role::scratch);
   DeviceArray<half> P("P", scores, Role::scratch);
-  ch01::naive_attention({t.shape, 0.125f, false, t.Q.data(), t.K.data(), t.V.data(), t.O.data(), t.lse.data()},
-                        S.data(), P.data());
+  ch01::naive_attention({{t.shape, 0.125f, {}}, t.Q.data(), t.K.data(), t.V.data(), t.O.data(), t.lse.data()}, S.data(),
+                        P.data());
   t.check();
 }
 
 template <int N, int d, int Br = 64, int Bc = 64, int warps = 4>
 void run_tiled_wmma() {
   Tensors t(N, d);
-  ch03::tiled_wmma({t.shape, 0.125f, false, t.Q.data(), t.K.data(), t.V.data(), t.O.data(), t.lse.data()},
+  ch03::tiled_wmma({{t.shape, 0.125f, {}}, t.Q.data(), t.K.data(), t.V.data(), t.O.data(), t.lse.data()},
                    {Br, Bc, warps});
   t.check();
 }
@@ -59,16 +59,17 @@ void run_tiled_wmma() {
 template <int N, int d>
 void run_q_split() {
   Tensors t(N, d);
-  ch04::q_split({t.shape, 0.125f, false, t.Q.data(), t.K.data(), t.V.data(), t.O.data(), t.lse.data()}, ch04::built[0]);
+  ch04::q_split({{t.shape, 0.125f, {}}, t.Q.data(), t.K.data(), t.V.data(), t.O.data(), t.lse.data()}, ch04::built[0]);
   t.check();
 }
 
 template <int N, int d>
 void run_causal() {
   Tensors t(N, d);
-  ch05::causal(workbook::cuda::ForwardCall<half>{t.shape, 0.125f, true, t.Q.data(), t.K.data(), t.V.data(), t.O.data(),
-                                                 t.lse.data()},
-               ch05::built[0]);
+  ch05::causal(
+      workbook::cuda::ForwardCall<half>{
+          {t.shape, 0.125f, workbook::Mask::causal}, t.Q.data(), t.K.data(), t.V.data(), t.O.data(), t.lse.data()},
+      ch05::built[0]);
   t.check();
 }
 

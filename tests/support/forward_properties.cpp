@@ -318,7 +318,7 @@ Padded attention_padded(const Problem& problem, std::int64_t rows_behind, float 
     return codes;
   };
   EncodedProblem given = encoded(problem, "float16");
-  given.Q = padded(problem.Q), given.K = padded(problem.K), given.V = padded(problem.V);
+  given.codes = {padded(problem.Q), padded(problem.K), padded(problem.V)};
   const worker::Reply reply = worker::forward(given, usual_tiles(problem.shape.d).numbers(), call).reply;
   return {reply.output<std::uint16_t>("O"), reply.output<float>("lse")};
 }

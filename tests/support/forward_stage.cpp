@@ -218,10 +218,6 @@ bool is_right(const Problem& given, const AttentionResult& result) {
 
 // ---- What a call has to go through ----
 
-std::int64_t tiles_of(std::int64_t rows, std::int64_t tile) {
-  return (rows + tile - 1) / tile;
-}
-
 std::int64_t tiles_seen(const Problem& problem, const Tiles& tiles, std::int64_t t) {
   const Shape& s = problem.shape;
   const std::int64_t last_query = std::min((t + 1) * tiles.Br, s.Nq) - 1;

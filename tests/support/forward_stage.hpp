@@ -100,7 +100,6 @@ bool is_right(const Problem& given, const AttentionResult& result);
 
 // ---- What a call has to go through ----
 
-std::int64_t tiles_of(std::int64_t rows, std::int64_t tile);
 /// How many tiles of keys the queries of tile `t` see: up to the one with the last key of its last query.
 std::int64_t tiles_seen(const Problem& problem, const Tiles& tiles, std::int64_t t);
 /// The sum over the query tiles of all heads.

@@ -639,6 +639,10 @@ void expect_no_influence_from_the_future(const Problem& problem, std::int64_t qu
   }
 }
 
+std::int64_t tiles_of(std::int64_t rows, std::int64_t tile) {
+  return (rows + tile - 1) / tile;
+}
+
 Tensor<float> tensor(const Reply& reply, const std::string& name, std::array<std::int64_t, 4> sizes) {
   Tensor<float> result(sizes);
   result.values = reply.output<float>(name);

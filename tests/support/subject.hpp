@@ -137,6 +137,8 @@ void expect_gradients(const BackwardResult& got, const BackwardProblem& given, c
 void expect_no_influence_from_the_future(const Problem& problem, std::int64_t query,
                                          const std::map<std::string, double>& numbers = {});
 
+std::int64_t tiles_of(std::int64_t rows, std::int64_t tile);
+
 /// A tensor of the given sizes from an output of a reply.
 Tensor<float> tensor(const worker::Reply& reply, const std::string& name, std::array<std::int64_t, 4> sizes);
 Tensor<double> widened(const Tensor<float>& tensor);

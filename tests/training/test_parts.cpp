@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 #include "common/attention/oracle.hpp"
 #include "common/training/attention_core.hpp"
@@ -18,8 +19,8 @@ using Doubles = std::vector<double>;
 using Span = std::span<double>;
 using Input = std::span<const double>;
 
-Problem attention_problem(std::int64_t Nq, std::int64_t Nk, bool causal) {
-  return make_input("normal", {{2, 3, 3, Nq, Nk, 5}, causal, 0, 7});
+Problem attention_problem(std::int64_t Nq, std::int64_t Nk, bool causal, std::int64_t Hkv = 3) {
+  return make_input("normal", {{2, 3, Hkv, Nq, Nk, 5}, causal, 0, 7});
 }
 
 Doubles widened(const Tensor<float>& tensor) {
@@ -31,8 +32,7 @@ struct Attended {
 };
 Attended attend(const Problem& problem, const Doubles& Q, const Doubles& K, const Doubles& V) {
   Attended result{Doubles(Q.size()), Doubles(std::size_t(problem.shape.lse_size()))};
-  PlainAttention<double>(Storage::fp32)
-      .forward({problem.shape, problem.scale, problem.mask, Q, K, V, result.O, result.lse});
+  PlainAttention<double>(Storage::fp32).forward({problem, Q, K, V, result.O, result.lse});
   return result;
 }
 
@@ -145,10 +145,10 @@ TEST_CASE("cross-entropy: forward, and backward against differences") {
   CHECK(std::isfinite(cross_entropy<double>(logits, targets)));
 }
 
-TEST_CASE("attention agrees with the oracle, forward and backward, causal or not") {
-  for (const auto& [Nq, Nk] : {std::pair{6, 6}, {4, 9}, {9, 4}})
+TEST_CASE("attention agrees with the oracle, forward and backward, causal or not, heads sharing K and V or not") {
+  for (const auto& [Nq, Nk, Hkv] : {std::tuple{6, 6, 3}, {4, 9, 3}, {9, 4, 3}, {5, 8, 1}})
     for (const bool causal : {false, true}) {
-      const Problem problem = attention_problem(Nq, Nk, causal);
+      const Problem problem = attention_problem(Nq, Nk, causal, Hkv);
       const Doubles Q = widened(problem.Q), K = widened(problem.K), V = widened(problem.V);
       const Attended got = attend(problem, Q, K, V);
       const Forward oracle = forward_oracle(problem);
@@ -160,8 +160,7 @@ TEST_CASE("attention agrees with the oracle, forward and backward, causal or not
       Tensor<double> dO({2, 3, Nq, 5});
       dO.values = normal_doubles(dO.values.size(), 8);
       Doubles dQ(Q.size()), dK(K.size()), dV(V.size());
-      PlainAttention<double>(Storage::fp32)
-          .backward({{problem.shape, problem.scale, causal}, Q, K, V, got.O, dO.values, got.lse, dQ, dK, dV});
+      PlainAttention<double>(Storage::fp32).backward({problem, Q, K, V, got.O, dO.values, got.lse, dQ, dK, dV});
       const Gradients expected = backward_oracle(problem, dO);
       for (std::size_t i = 0; i < dQ.size(); ++i) CHECK(std::abs(dQ[i] - expected.dQ.values[i]) < 1e-12);
       for (std::size_t i = 0; i < dK.size(); ++i) CHECK(std::abs(dK[i] - expected.dK.values[i]) < 1e-12);
@@ -175,8 +174,7 @@ TEST_CASE("attention's backward pass against differences") {
   const Doubles dO = normal_doubles(Q.size(), 8);
   const Attended forward = attend(problem, Q, K, V);
   Doubles dQ(Q.size()), dK(K.size()), dV(V.size());
-  PlainAttention<double>(Storage::fp32)
-      .backward({problem.shape, problem.scale, problem.mask, Q, K, V, forward.O, dO, forward.lse, dQ, dK, dV});
+  PlainAttention<double>(Storage::fp32).backward({problem, Q, K, V, forward.O, dO, forward.lse, dQ, dK, dV});
   const auto loss = [&] { return dot(attend(problem, Q, K, V).O, dO); };
   expect_gradient("Q", Q, dQ, loss);
   expect_gradient("K", K, dK, loss);
