@@ -233,6 +233,8 @@ Table lses() {
   table.add("lse-max-only", "the LSE is m without log(l)", lse([](float m, float) { return m; }));
   table.add("lse-not-log", "the LSE is m + l: the logarithm of l is missing",
             lse([](float m, float l) { return m + l; }));
+  table.add("lse-log-of-sum", "the LSE is log(m + l): it must be m + log(l)",
+            lse([](float m, float l) { return std::log(m + l); }));
   table.add("lse-sum-only", "the LSE holds l: it must be m + log(l)", lse([](float, float l) { return l; }));
   table.add("lse-base-2", "the LSE is in base 2: it must be the natural logarithm",
             lse([](float m, float l) { return m * log2_e + std::log2(l); }));
@@ -477,10 +479,11 @@ Table masks() {
       "mask-scaled", "the mask is multiplied by the scale too: −∞ becomes +∞ for a negative scale, and NaN for 0",
       [](Attention& m) { masked_scores_are(m.scale * -infinity)(m); }, [](const Attention& m) { return m.scale <= 0; });
   for (const float finite : finite_masks)
-    table.add("finite-mask",
-              "masked scores are a large finite number instead of −∞: a row without a visible key then averages masked "
-              "ones",
-              masked_scores_are(finite));
+    table.add(
+        "finite-mask",
+        "a row without a visible key averages masked keys: masked scores are a large finite number instead of −∞, "
+        "or l = 0 is answered by equal weights",
+        masked_scores_are(finite));
   return table;
 }
 

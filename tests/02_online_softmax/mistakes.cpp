@@ -75,6 +75,15 @@ Table keys() {
       "padding-counted", "keys beyond Nk in the last, ragged tile count with a score of 0: their score must be −∞",
       [](Attention& m) { m.padding_score = 0; }, [](const Attention& m) { return m.tiled() && ragged(m); });
   table.add(
+      "padding-in-maximum",
+      "the maximum takes the scores of 0 of the keys that fill up the last tile: scores far below it underflow",
+      [](Attention& m) {
+        m.after_maximum([right = m](Row& row) {
+          if (row.last) right.raise(row, std::max(row.m_tile, 0.0F));
+        });
+      },
+      [](const Attention& m) { return m.tiled() && ragged(m); });
+  table.add(
       "K-first-tile", "every step reads the first K tile", [=](Attention& m) { m.K = first_tile(m.tiling.Bc); }, tiles);
   table.add(
       "Q-first-tile", "every Q tile reads the rows of the first one",
@@ -281,6 +290,12 @@ judge::MistakeTable<Merge> merges() {
   table.add("merge-second-not-rescaled", "the second state is not rescaled to the new maximum", weights([](Two w) {
               return Two{w[0], 1};
             }));
+  table.add("merge-one-factor", "l of both states is multiplied by the first one's factor: each has its own",
+            [](Merge& s) { s.l_weights[1] = s.l_weights[0]; });
+  table.add("merge-one-factor", "both states are multiplied by the first one's factor: each has its own",
+            weights([](Two w) {
+              return Two{w[0], w[0]};
+            }));
   table.add("merge-wrong-sign", "the rescale factors are upside down: exp(m − m_k), not exp(m_k − m)",
             weights([](Two w) {
               return Two{1 / w[0], 1 / w[1]};
@@ -344,7 +359,8 @@ const judge::Declared declared(
                                       "lse-for-l m-and-l-swapped mask-diagonal-tile-dropped "
                                       "merge-first-lost merge-first-not-rescaled merge-first-only "
                                       "merge-normalised merge-second-lost merge-second-not-rescaled "
-                                      "merge-second-only merge-swapped merge-weighted-by-l merge-wrong-sign")}}});
+                                      "merge-second-only merge-swapped merge-weighted-by-l merge-wrong-sign "
+                                      "padding-in-maximum")}}});
 
 }  // namespace
 

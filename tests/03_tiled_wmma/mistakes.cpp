@@ -176,6 +176,21 @@ Table rows() {
         });
       },
       [](const Attention& m) { return m.tiling.key_warps > 0 && m.tiling.Br > 32; });
+  table.add(
+      "factor-of-the-first-rows",
+      "all rows of a lane rescale l by the factor of its first: row lane + 32·i of the tile has one of its own",
+      [](Attention& m) {
+        m.after_factors([right = m, factors = std::vector<float>()](Row& row) mutable {
+          const Index first = round_down(row.query, right.tiling.Br) + row.query % 32;
+          if (first == row.query) return;
+          if (row.number == 0) {
+            factors.clear();
+            right.attend(*row.head, first, [&](const Row& other) { factors.push_back(other.l_factor); });
+          }
+          row.l_factor = factors[std::size_t(row.number)];
+        });
+      },
+      [](const Attention& m) { return m.tiling.key_warps > 0 && m.tiling.Br > 32; });
   table.add("one-maximum-for-32-rows",
             "the 32 rows that the lanes of a warp have at a time subtract one maximum, the largest: rows far below it "
             "vanish",

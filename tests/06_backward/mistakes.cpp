@@ -63,6 +63,12 @@ Table differences() {
     };
   };
   Table table([](const GradientModel& m) { return !m.of_values; });
+  table.add("D-not-reset", "D is not set back to 0 before each row: it still holds the rows before it",
+            [](GradientModel& m) {
+              m.D = [in = m.inputs, Nq = m.Nq(), d = m.d()](Index head, Index i) {
+                return sum(in->saved.O, in->dO, head * Nq, i + 1, d);
+              };
+            });
   table.add("D-missing", "D is not subtracted: dS is P∘(dP - D), and this is what P∘dP gives",
             D([](const auto&, const auto&, Index) { return 0.0; }));
   table.add("D-added", "D is added to dP, not subtracted",
@@ -172,6 +178,13 @@ Table masks() {
               return pair.visited(m, m.offset()) && (!pair.masked(m, m.offset()) || j <= i);
             }),
             unequal_tiles);
+  table.add("mask-sign",
+            "the causal mask within a tile takes Nk - Nq with the wrong sign: query i sees the keys j <= i + Nk - Nq",
+            mask([](const GradientModel& m, Index i, Index j) {
+              const Pair pair(m, i, j);
+              return pair.visited(m, m.offset()) && (!pair.masked(m, m.offset()) || j <= i - m.offset());
+            }),
+            unequal_tiles);
   table.add("mask-top-left",
             "tiles are skipped and masked as if query i saw the keys j <= i; it sees those with j <= i + Nk - Nq",
             mask([](const GradientModel& m, Index i, Index j) {
@@ -245,6 +258,12 @@ Table tiles() {
         m.query_of = [tile = m.passing](Index i, Index) { return round_down(i, tile) + i % 32; };
       },
       [](const GradientModel& m) { return m.tiled() && !m.of_queries && m.passing > 32; });
+  table.add(
+      "rows-of-first-16",
+      "of each 32 queries the second 16 take the LSE and the D of the first 16: fragment (r, n) has the queries from "
+      "first_query + 16 n on",
+      [](GradientModel& m) { m.query_of = [](Index i, Index) { return round_down(i, 32) + i % 16; }; },
+      [](const GradientModel& m) { return m.tiled() && !m.of_queries; });
   // What a lane has of a fragment (16, 16) begins with row or column i / 2 * 2 of the first eight, or row i of them.
   table.add(
       "D-of-the-first-element", "all elements that a lane has of a fragment take the D of the first one's query",
@@ -292,6 +311,12 @@ Table tiles() {
   table.add(
       "half-tile", "only the first half of each tile counts: the part of the team's second warp is missing",
       [](GradientModel& m) { m.counts = [tile = m.passing](Index, Index other) { return other % tile < tile / 2; }; });
+  table.add(
+      "same-columns-in-a-team", "all warps of a team form the first columns of {gradient}",
+      [](GradientModel& m) {
+        m.in_right = [half = m.d() / 2](Index row, Index column) { return GradientModel::Place{row, column % half}; };
+      },
+      [](const GradientModel& m) { return m.tiled() && (m.passing > 32 || m.d() == 128); });
   table.add("first-tile-again", "the product is taken with the first tile's rows, whichever tile P and dS are of",
             [](GradientModel& m) { m.right_row = [tile = m.passing](Index other) { return other % tile; }; });
   table.add("next-tile", "the product is taken with the tile that arrives next, not with the one that P and dS are of",

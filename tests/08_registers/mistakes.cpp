@@ -87,6 +87,16 @@ Table scores() {
           row.S[j] = right.score(*row.head, row.query, row.first + Index(j) - 8);
     });
   });
+  for (const bool all : {true, false})
+    table.add("Q-of-the-upper-rows",
+              "the lower 16 rows of a warp are multiplied with the Q of the upper 16: each row tile has its own",
+              [=](Attention& m) {
+                m.after_scores([=, right = m](Row& row) {
+                  for (std::size_t j = 0; j < row.S.size(); ++j)
+                    if (row.query % 32 >= 16 && (all || !in_right_part(j)) && row.S[j] > -judge::infinity)
+                      row.S[j] = right.score(*row.head, row.query - 16, row.first + Index(j));
+                });
+              });
   return table;
 }
 
@@ -306,7 +316,7 @@ Table maxima() {
 /// The sum over the quad at the end. O's columns are divided by the l of the lane that holds them; the LSE is that of
 /// the quad's first lane.
 template <class Partner>
-void add_sum(Table& table, const char* id, const char* sentence, Partner partner) {
+void add_sum(Table& table, const char* id, const char* sentence, Partner partner, bool in_O = true) {
   table.add(id, sentence, [=](Attention& m) {
     const auto l = std::make_shared<std::array<float, 4>>();
     m.after_sum([=](Row& row) {
@@ -320,7 +330,7 @@ void add_sum(Table& table, const char* id, const char* sentence, Partner partner
         for (std::size_t other = 0; other < 4; ++other) sum += partner(lane, other) ? (*l)[other] : 0;
         return sum;
       };
-      for (std::size_t c = 0; c < row.O.size(); ++c) row.O[c] *= row.l / sum_of(lane_of(Index(c)));
+      for (std::size_t c = 0; in_O && c < row.O.size(); ++c) row.O[c] *= row.l / sum_of(lane_of(Index(c)));
       row.l = sum_of(0);
     });
   });
@@ -332,6 +342,14 @@ Table sums() {
           [](std::size_t lane, std::size_t other) { return lane == other; });
   add_sum(table, "l-of-half-a-quad", "l is that of two lanes: the second shuffle over the quad is missing",
           [](std::size_t lane, std::size_t other) { return lane / 2 == other / 2; });
+  add_sum(
+      table, "lse-of-a-lane", "the LSE takes the l of one lane: it must be the sum over the quad, as for O",
+      [](std::size_t lane, std::size_t other) { return lane == other; }, false);
+  table.add("lse-m-of-the-other-row", "the LSE of a lane's second row takes the m of its first row", [](Attention& m) {
+    m.after_last([right = m](Row& row) {
+      if (row.query % 16 >= 8) row.m = right.attend(*row.head, row.query ^ 8).m;
+    });
+  });
   table.add("l-of-the-left-part", "l takes only the first eight of each 16 keys", [](Attention& m) {
     m.after_sum([](Row& row) {
       row.sum = 0;

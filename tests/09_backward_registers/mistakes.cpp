@@ -190,12 +190,6 @@ Table products() {
   });
   table.add("first-queries-alone", "only the first 16 of the queries that a warp treats at a time count",
             [](GradientModel& m) { m.counts = [n = at_a_time(m)](Index, Index other) { return other % n < side; }; });
-  table.add(
-      "same-columns-in-a-team", "both warps of a team form the first half of the columns of {gradient}",
-      [](GradientModel& m) {
-        m.in_right = [half = m.d() / 2](Index row, Index column) { return Place{row, column % half}; };
-      },
-      in_teams);
   return table;
 }
 
@@ -206,6 +200,13 @@ Table operands() {
       "operand-parts-exchanged",
       "of each operand of Pᵀ and dSᵀ the lower left and the upper right part have changed places: registers 1 and 2",
       [](GradientModel& m) { m.in_left = [](Index i, Index j, int) { return exchanged(i, j); }; });
+  table.add("operand-parts-overlap", "operand k of Pᵀ and dSᵀ is made of the parts k and k + 1: they are 2k and 2k + 1",
+            [](GradientModel& m) {
+              m.in_left = [n = at_a_time(m)](Index i, Index j, int) {
+                const Index part = i % n / 8;
+                return Place{round_down(i, n) + (part / 2 + part % 2) * 8 + i % 8, j};
+              };
+            });
   table.add("operand-pairs-swapped",
             "the two numbers of each register of Pᵀ and dSᵀ have changed places: the first belongs in its lower half",
             [](GradientModel& m) { m.in_left = [](Index i, Index j, int) {

@@ -88,6 +88,11 @@ Table masks() {
 /// 13.5: dK and dV.
 Table products() {
   Table table(of_keys);
+  table.add("second-half-again",
+            "{P} of the second half of a row block's queries is multiplied with the rows of its first half",
+            [](GradientModel& m) {
+              m.right_row = [Br = m.passing](Index other) { return round_down(other, Br) + other % (Br / 2); };
+            });
   table.add("first-16-queries", "{P} of all queries of a row block is multiplied with the rows of its first 16",
             [](GradientModel& m) {
               m.right_row = [Br = m.passing](Index other) { return round_down(other, Br) + other % 16; };
