@@ -12,7 +12,7 @@ namespace workbook {
 /// What every generator takes. d any positive number; the generator resolves scale = 0 to 1/√d.
 struct InputOptions {
   Shape shape;
-  Mask mask;
+  Mask mask = Mask::none;
   float scale = 0;
   std::uint64_t seed = 1;
 };

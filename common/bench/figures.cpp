@@ -218,7 +218,7 @@ Panel roofline_panel(const Results& results, const std::string& title, const std
   const std::vector<std::int64_t> head_dims = results.head_dims();
   for (const std::string& name : results.names("stage")) {
     bool titled = false;
-    for (const Mask& mask : {Mask::none, Mask::causal}) {
+    for (const Mask mask : {Mask::none, Mask::causal}) {
       for (std::size_t i = 0; i < head_dims.size(); ++i) {
         Curve curve = curve_for(results, name);
         curve.style = Style::points;
