@@ -125,14 +125,13 @@ Row AttentionModel::attend(const Head& head, Index query, const std::function<vo
   const Index tile = tiled() ? step : std::max<Index>(end, 1);
   Row row{.head = &head, .query = query, .m = first_m};
   row.O.assign(head.V.empty() ? 0 : std::size_t(d()), 0);
-  const bool padded = tiled() && padding_score > -infinity;  // a tile is filled up, in all its steps
-  const Index steps = std::max<Index>(0, round_up(end - keys.from, padded ? tiling.Bc : tile) / tile);
+  const Index steps = std::max<Index>(0, round_up(end - keys.from, tile) / tile);
   for (; row.number < steps; ++row.number) {
     row.last = row.number + 1 == steps;
     row.first = keys.from + tile * (tiling.lane_rows.last_first ? steps - 1 - row.number : row.number);
     // S = scale·QKᵀ, masked
-    row.keys = std::clamp<Index>(end - row.first, 0, tile);
-    row.S.assign(std::size_t(padded ? tile : row.keys), padding_score);
+    row.keys = std::min(tile, end - row.first);
+    row.S.assign(std::size_t(padding_score > -infinity ? tile : row.keys), padding_score);
     for (Index j = row.first; j < row.first + row.keys; ++j)
       row.S[std::size_t(j - row.first)] = seen.contains(j) ? score(head, query, j) : -infinity;
     after_scores.reach(row);

@@ -88,6 +88,11 @@ Table ranges_without_mask() {
         };
       },
       [](const Attention& m) { return m.Nk() > m.Nq(); });
+  table.add(
+      "padding-counted-in-all-steps",
+      "keys beyond Nk count with a score of 0, in all steps of the last tile: their score must be −∞",
+      [](Attention& m) { m.padding_score = 0, m.step = m.tiling.Bc; },
+      [](const Attention& m) { return m.Nk() % m.tiling.Bc != 0 && m.step < m.tiling.Bc; });
   return table;
 }
 
