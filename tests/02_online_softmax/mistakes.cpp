@@ -75,15 +75,6 @@ Table keys() {
       "padding-counted", "keys beyond Nk in the last, ragged tile count with a score of 0: their score must be −∞",
       [](Attention& m) { m.padding_score = 0; }, [](const Attention& m) { return m.tiled() && ragged(m); });
   table.add(
-      "padding-in-maximum",
-      "the maximum takes the scores of 0 of the keys that fill up the last tile: scores far below it underflow",
-      [](Attention& m) {
-        m.after_maximum([right = m](Row& row) {
-          if (row.last) right.raise(row, std::max(row.m_tile, 0.0F));
-        });
-      },
-      [](const Attention& m) { return m.tiled() && ragged(m); });
-  table.add(
       "K-first-tile", "every step reads the first K tile", [=](Attention& m) { m.K = first_tile(m.tiling.Bc); }, tiles);
   table.add(
       "Q-first-tile", "every Q tile reads the rows of the first one",
@@ -359,8 +350,7 @@ const judge::Declared declared(
                                       "lse-for-l m-and-l-swapped mask-diagonal-tile-dropped "
                                       "merge-first-lost merge-first-not-rescaled merge-first-only "
                                       "merge-normalised merge-second-lost merge-second-not-rescaled "
-                                      "merge-second-only merge-swapped merge-weighted-by-l merge-wrong-sign "
-                                      "padding-in-maximum")}}});
+                                      "merge-second-only merge-swapped merge-weighted-by-l merge-wrong-sign")}}});
 
 }  // namespace
 

@@ -87,6 +87,8 @@ constexpr Shape square{.B = 1, .H = 2, .Hkv = 2, .Nq = 40, .Nk = 40, .d = 32};
 constexpr Shape long_keys{.B = 1, .H = 1, .Hkv = 1, .Nq = 40, .Nk = 90, .d = 32};
 constexpr Shape long_queries{.B = 1, .H = 1, .Hkv = 1, .Nq = 90, .Nk = 40, .d = 32};
 constexpr Shape several_tiles{.B = 1, .H = 1, .Hkv = 1, .Nq = 100, .Nk = 100, .d = 32};
+/// Nk − Nq is less than a tile: its wrong sign masks a part of the tiles on the diagonal, not all of one and no other.
+constexpr Shape a_few_keys_more{.B = 1, .H = 1, .Hkv = 1, .Nq = 100, .Nk = 106, .d = 32};
 
 /// In float without tiles, as chapter 6's naive backward; in half precision with tiles, as its kernels.
 std::vector<Setup> setups() {
@@ -96,6 +98,7 @@ std::vector<Setup> setups() {
     for (const Shape& shape : {several_tiles, long_keys, long_queries})
       result.push_back({.shape = shape, .causal = causal, .element = "float16", .owned = 32, .passing = 16});
   }
+  result.push_back({.shape = a_few_keys_more, .causal = true, .element = "float16", .owned = 32, .passing = 16});
   result.push_back({.kind = "value mean", .shape = square});
   result.push_back({.shape = square, .scale = -0.3F});
   result.push_back(
