@@ -399,12 +399,12 @@ Conclusion conclude(const std::vector<const Verdict*>& of_one_exercise) {
   if (nothing_written(compared))
     std::erase_if(failures, [](const Verdict* verdict) { return verdict->reports.empty(); });
   conclusion.causes = ranked_causes(failures);
-  if (const auto fact = not_a_number(compared)) say(*fact);
-  if (const auto fact = right_and_wrong(compared)) say(*fact);
-  for (const std::string& fact : scaled_rows(compared)) say(fact);
-  // Where a known mistake gives just these numbers, it says by itself which calls it spoils.
+  // Where a known mistake gives just these numbers, it says by itself which tensors and which calls it spoils.
   const bool matched =
       std::ranges::any_of(conclusion.causes, [](const Cause& cause) { return !cause.measure.empty(); });
+  if (const auto fact = not_a_number(compared)) say(*fact);
+  if (const auto fact = right_and_wrong(compared); fact && !matched) say(*fact);
+  for (const std::string& fact : scaled_rows(compared)) say(fact);
   if (!matched)
     for (const std::string& fact : dependences(wrong, right)) say(fact);
   for (const std::string& fact : places(compared)) say(fact);

@@ -75,6 +75,14 @@ Table keys() {
       "padding-counted", "keys beyond Nk in the last, ragged tile count with a score of 0: their score must be −∞",
       [](Attention& m) { m.padding_score = 0; }, [](const Attention& m) { return m.tiled() && ragged(m); });
   table.add(
+      "one-key-too-many", "one key beyond Nk counts, with a score of 0: the last key is Nk - 1",
+      [](Attention& m) {
+        m.after_scores([](Row& row) {
+          if (row.last) row.S.push_back(0);
+        });
+      },
+      [](const Attention& m) { return m.tiled() && ragged(m); });
+  table.add(
       "K-first-tile", "every step reads the first K tile", [=](Attention& m) { m.K = first_tile(m.tiling.Bc); }, tiles);
   table.add(
       "Q-first-tile", "every Q tile reads the rows of the first one",
