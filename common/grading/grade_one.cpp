@@ -19,10 +19,34 @@ namespace {
 
 using book::Chapter;
 using judge::ChapterRun, judge::Result, judge::RunRequest, judge::Tree, judge::Verdict, judge::Workspace;
+using worker::WorkerBuilt;
 using Files = std::map<std::string, std::string>;  ///< name relative to the book -> text
 
 bool is_of(const Chapter& chapter, const std::string& file) {
   return file.starts_with("chapters/" + chapter.name() + "/");
+}
+
+// A file, a line of it, what the compiler says.
+constexpr const char* kPutBack =
+    "{}:{}: a line that was given stands otherwise here, or is gone. It was graded as it was given: write what you "
+    "need "
+    "between BEGIN and END, or in lines of your own between the given ones";
+constexpr const char* kLeftOut =
+    "{}:{}: what you have added here was left out, since {}. Between the given lines may stand #include <…> of the "
+    "language's own headers, and whole functions, types and macros of yours. No file of your own comes along: write "
+    "what "
+    "you need from it here";
+
+bool took_too_long(const WorkerBuilt& built) {
+  return built.log.starts_with("compiling took");
+}
+
+/// What is wrong with what was added.
+std::string why_left_out(const WorkerBuilt& built) {
+  if (took_too_long(built)) return "it takes too long to compile";
+  const std::size_t error = built.log.find("error: "), end = built.log.find('\n', error);
+  if (error == std::string::npos) return "the chapter does not compile with it";
+  return fmt::format("the chapter does not compile with it ({})", built.log.substr(error, end - error));
 }
 
 /// Part of names that no submission can foresee.
@@ -30,6 +54,9 @@ std::string new_token() {
   std::random_device device;
   return fmt::format("{:08x}{:08x}", device(), device());
 }
+
+/// Builds a chapter as it lies in the mirror, with the regions' bodies or as it is given.
+using BuildChapter = std::function<WorkerBuilt(bool with_bodies)>;
 
 /// A mirror of the book in a folder that only we can read: the chapters as they were handed in, and, in composed/, what
 /// is compiled of them: the pristine chapters with the regions' bodies put in.
@@ -60,48 +87,32 @@ class Mirror {
     return {"submission", folder_ / "composed" / chapter.name(), false, folder_ / "chapters" / chapter.name()};
   }
 
-  /// Puts a chapter together. `trouble`: what is wrong with the chapter as it lies there, or empty. What stands between
-  /// given lines counts if the chapter compiles with it, all of it or each by itself; what does not is noted. True if
-  /// headers are included that the book does not: with_headers has the book's files with them.
-  bool compose(const Chapter& chapter, const Files& handed_in, const std::function<std::string()>& trouble,
+  /// Puts a chapter together. What stands between given lines counts if the chapter compiles with it: all of it, or
+  /// each piece by itself, without anybody's answers. What does not is noted, and so is a given line that was changed.
+  /// True if headers are included that the book does not: with_headers has the book's files with them.
+  bool compose(const Chapter& chapter, const Files& handed_in, const BuildChapter& build,
                std::vector<std::string>& notes) {
-    std::map<std::string, book::Additions> wanted, taken;
+    Added wanted;
     bool any = false;
     for (const auto& [name, text] : handed_in) {
       if (!is_of(chapter, name)) continue;
       wanted[name] = book::additions_of(book::parse_reader(name, text), given(name));
-      taken[name].headers = wanted[name].headers;
       any = any || !wanted[name].blocks.empty();
+      if (wanted[name].changed_line > 0) notes.push_back(fmt::format(kPutBack, name, wanted[name].changed_line));
     }
-    if (any) {
-      write_given(wanted, handed_in);
-      if (trouble().empty()) {
-        taken = wanted;
-      } else {
-        for (const auto& [name, additions] : wanted) {
-          for (const book::Additions::Block& block : additions.blocks) {
-            taken[name].blocks.push_back(block);
-            write_given(taken, handed_in);
-            const std::string why = trouble();
-            if (why.empty()) continue;
-            taken[name].blocks.pop_back();
-            notes.push_back(fmt::format("{}:{}: what was added here {}, and was left out", name, block.line, why));
-          }
-        }
-      }
+    write_composed(wanted, handed_in);
+    const WorkerBuilt whole = any ? build(/*with_bodies=*/true) : WorkerBuilt{};
+    if (any && !whole.ok) {
+      wanted = those_that_compile(wanted, handed_in, !took_too_long(whole), build, notes);
+      write_composed(wanted, handed_in);
     }
     bool headers = false;
-    for (const auto& [name, additions] : taken) headers = headers || !additions.headers.empty();
+    for (const auto& [name, additions] : wanted) headers = headers || !additions.headers.empty();
     if (headers) fs::copy(fs::canonical(folder_ / "solutions" / chapter.name()), with_headers(chapter).folder);
-    for (const auto& [name, additions] : taken) {
-      const book::MarkedFile reader = book::parse_reader(name, handed_in.at(name));
-      const book::MarkedFile base = book::parse_reader(name, with(additions, course_.pristine.at(name), reader));
-      std::vector<std::string> ids;
-      for (const book::Region& region : base.regions)
-        if (reader.find(region.id) != nullptr) ids.push_back(region.id);
-      book::write_file(composed(name), book::with_bodies(base, reader, ids, token_));
+    for (const auto& [name, additions] : wanted) {
       if (additions.blocks.empty() && additions.headers.empty()) continue;
       // What stands beside the exercises stands beside the book's answers to the others too.
+      const book::MarkedFile reader = book::parse_reader(name, handed_in.at(name));
       const fs::path own = own_solutions(chapter);
       const std::string file = fs::path(name).filename().string();
       const std::string text = book::read_file(own / file);
@@ -115,6 +126,39 @@ class Mirror {
   Tree with_headers(const Chapter& chapter) const { return {"headers", folder_ / "headers" / chapter.name()}; }
 
  private:
+  using Added = std::map<std::string, book::Additions>;  ///< by file
+
+  /// Of what was added, the pieces with which the given chapter compiles; the others are noted. `at_once`: all of it
+  /// may be tried first.
+  Added those_that_compile(const Added& wanted, const Files& handed_in, bool at_once, const BuildChapter& build,
+                           std::vector<std::string>& notes) const {
+    write_given(wanted, handed_in);
+    if (at_once && build(/*with_bodies=*/false).ok) return wanted;
+    Added taken;
+    for (const auto& [name, additions] : wanted) taken[name].headers = additions.headers;
+    for (const auto& [name, additions] : wanted) {
+      for (const book::Additions::Block& block : additions.blocks) {
+        taken[name].blocks.push_back(block);
+        write_given(taken, handed_in);
+        const WorkerBuilt tried = build(/*with_bodies=*/false);
+        if (tried.ok) continue;
+        taken[name].blocks.pop_back();
+        notes.push_back(fmt::format(kLeftOut, name, block.line, why_left_out(tried)));
+      }
+    }
+    return taken;
+  }
+  /// The pristine chapter with what was added and the regions' bodies.
+  void write_composed(const Added& added, const Files& handed_in) const {
+    for (const auto& [name, additions] : added) {
+      const book::MarkedFile reader = book::parse_reader(name, handed_in.at(name));
+      const book::MarkedFile base = book::parse_reader(name, with(additions, course_.pristine.at(name), reader));
+      std::vector<std::string> ids;
+      for (const book::Region& region : base.regions)
+        if (reader.find(region.id) != nullptr) ids.push_back(region.id);
+      book::write_file(composed(name), book::with_bodies(base, reader, ids, token_));
+    }
+  }
   static void link(const fs::path& to, const fs::path& from) {
     fs::create_directories(from.parent_path());
     if (!fs::exists(from)) fs::create_directory_symlink(to, from);
@@ -126,7 +170,7 @@ class Mirror {
   std::string with(const book::Additions& additions, const std::string& given, const book::MarkedFile& reader) const {
     return book::with_additions(book::parse_reader(reader.name, given), additions, reader, token_);
   }
-  void write_given(const std::map<std::string, book::Additions>& additions, const Files& handed_in) const {
+  void write_given(const Added& additions, const Files& handed_in) const {
     for (const auto& [name, own] : additions)
       book::write_file(composed(name),
                        with(own, course_.pristine.at(name), book::parse_reader(name, handed_in.at(name))));
@@ -194,7 +238,7 @@ void take_tests(const Course& course, const Chapter& chapter, const ChapterRun& 
   }
 }
 
-using BuildOne = std::function<worker::WorkerBuilt(const worker::WorkerJob&)>;
+using BuildOne = std::function<WorkerBuilt(const worker::WorkerJob&)>;
 
 /// The call graph of what a job builds; empty where it does not compile.
 CallGraph call_graph(worker::WorkerJob job, const BuildOne& build) {
@@ -252,17 +296,14 @@ void run_chapter(const Course& course, Mirror& files, const Chapter& chapter, co
   const Backend first = course.backends.at(chapter.number).front();
   const auto build = [&](const worker::WorkerJob& job) { return shared.workshop.build(slot, {job}).at(job.name); };
   int tries = 0;
-  const bool headers = files.compose(
-      chapter, handed_in,
-      [&] {
-        worker::WorkerJob job = whole_job(mirror, chapter, tree, first);
-        job.name = fmt::format("{}{}/{}", kTried, ++tries, job.name);  // each is built anew
-        const worker::WorkerBuilt tried = build(job);
-        return tried.ok                                  ? ""
-               : tried.log.starts_with("compiling took") ? "takes too long to compile"
-                                                         : "does not compile between the given functions";
-      },
-      graded.notes);
+  const auto build_chapter = [&](bool with_bodies) {
+    worker::WorkerJob job = whole_job(mirror, chapter, tree, first);
+    if (!with_bodies) job.name = fmt::format("{}{}/{}", kTried, ++tries, job.name);  // each is built anew
+    WorkerBuilt built = build(job);
+    if (!built.ok) shared.workshop.forget(slot, job.name);
+    return built;
+  };
+  const bool headers = files.compose(chapter, handed_in, build_chapter, graded.notes);
   if (headers) {
     for (const Backend backend : course.backends.at(chapter.number)) {
       worker::WorkerJob job = whole_job(mirror, chapter, files.with_headers(chapter), backend);

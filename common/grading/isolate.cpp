@@ -2,7 +2,7 @@
 //
 //   workbook_isolate run   OPTIONS -- PROGRAM ARGUMENT…   a submission's worker
 //   workbook_isolate build OPTIONS -- PROGRAM ARGUMENT…   ninja and the compilers, on a submission's source
-//   workbook_isolate probe run|build PATH…                run in the isolation, says what it still can do
+//   workbook_isolate probe run|build PATH…                run in the isolation, says what it still can do, then "end"
 //   workbook_isolate view                                 ends with 0 where --view works
 //
 // Everything is in place before the program's first instruction, its dynamic loader's and its static initialisers'
@@ -39,11 +39,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <initializer_list>
@@ -60,38 +60,42 @@ constexpr int kFailed = 126;  // this program's own failures; the message is on 
 constexpr int kTimedOut = 124;
 constexpr int kProgram = 500;  // the descriptor of the program to run, beyond RLIMIT_NOFILE
 
-struct Options {
-  bool run = true;
-  bool gpu = false;
-  std::uint64_t user = 0;  // 0: stay who we are
-  std::uint64_t seconds = 0, memory = 0, file_size = 0, processes = 0, cpu = 0;
-  std::uint64_t share = 0, shares = 1;        // of the cores: the share-th of so many equal parts
-  std::string view, library_path, temporary;  // view: an empty folder, where the root of its own comes to lie
-  std::vector<std::string> read, write;
-  std::vector<char*> command;
-};
-
 [[noreturn]] void fail(const std::string& what, int error = errno) {
   std::fprintf(stderr, "workbook_isolate: %s%s%s\n", what.c_str(), error != 0 ? ": " : "",
                error != 0 ? std::strerror(error) : "");
   std::_Exit(kFailed);
 }
 
-void limit(int resource, std::uint64_t value) {
-  // Never above what the caller has set.
-  rlimit now{};
-  if (::getrlimit(__rlimit_resource_t(resource), &now) != 0) fail("getrlimit");
-  const rlim_t least = now.rlim_max == RLIM_INFINITY ? value : std::min<rlim_t>(now.rlim_max, value);
-  const rlimit set{least, least};
-  if (::setrlimit(__rlimit_resource_t(resource), &set) != 0) fail("setrlimit");
-}
+constexpr const char* kUsage = "usage: workbook_isolate run|build OPTIONS -- PROGRAM ARGUMENT…";
 
-/// Processor time, in seconds: a signal that compilers name when they report it, and the end a second later.
-void limit_processor_time(std::uint64_t seconds) {
+struct Options {
+  bool run = true;
+  bool gpu = false;
+  /// --user: 0 or none: stay who we are. --share: of the cores, the share-th of --shares equal parts. --view: an empty
+  /// folder, where the root of its own comes to lie. --read and --write: what is seen in it.
+  std::map<std::string, std::vector<std::string>> given{
+      {"--user", {}},  {"--seconds", {}},      {"--memory", {}},   {"--file-size", {}}, {"--processes", {}},
+      {"--cpu", {}},   {"--share", {}},        {"--shares", {}},   {"--view", {}},      {"--read", {}},
+      {"--write", {}}, {"--library-path", {}}, {"--temporary", {}}};
+  std::vector<char*> command;
+
+  const std::vector<std::string>& all(const char* option) const { return given.at(option); }
+  std::string text(const char* option) const { return all(option).empty() ? "" : all(option).back(); }
+  std::uint64_t number(const char* option) const {
+    const std::string value = text(option);
+    char* end = nullptr;
+    const std::uint64_t number = std::strtoull(value.c_str(), &end, 10);
+    if (*end != '\0') fail(std::string(option) + " " + value, 0);
+    return number;
+  }
+};
+
+/// Never above what the caller has set. `more`: so much above it is the end, where the limit itself is a signal.
+void limit(__rlimit_resource_t resource, rlim_t value, rlim_t more = 0) {
   rlimit now{};
-  if (::getrlimit(RLIMIT_CPU, &now) != 0) fail("getrlimit");
-  const rlimit set{std::min<rlim_t>(now.rlim_max, seconds), std::min<rlim_t>(now.rlim_max, seconds + 1)};
-  if (::setrlimit(RLIMIT_CPU, &set) != 0) fail("setrlimit");
+  if (::getrlimit(resource, &now) != 0) fail("getrlimit");
+  const rlimit set{std::min(now.rlim_max, value), std::min(now.rlim_max, value + more)};
+  if (::setrlimit(resource, &set) != 0) fail("setrlimit");
 }
 
 /// Stays on its own part of the cores that we may use: however many threads it has, the other parts' programs do not
@@ -150,7 +154,7 @@ void show_proc(const std::string& view) {
 /// another program.
 void enter_view(const Options& options) {
   const std::string user = std::to_string(::geteuid()), group = std::to_string(::getegid());
-  const std::string& view = options.view;
+  const std::string& view = options.text("--view");
   ::umask(022);  // whoever it becomes may pass through the folders that are made here
   if (::unshare(CLONE_NEWNS | (user == "0" ? 0 : CLONE_NEWUSER)) != 0) fail("no namespace can be made");
   if (user != "0") {
@@ -179,9 +183,9 @@ void enter_view(const Options& options) {
     for (const char* path : {"/sys", "/etc", "/lib", "/lib64", "/bin", "/sbin", "/usr", "/opt", "/dev"})
       show(view, path);
   }
-  if (!options.library_path.empty()) show(view, options.library_path);
-  for (const std::string& path : options.write) show(view, path, /*writable=*/true);
-  for (const std::string& path : options.read) show(view, path);
+  if (!options.text("--library-path").empty()) show(view, options.text("--library-path"));
+  for (const std::string& path : options.all("--write")) show(view, path, /*writable=*/true);
+  for (const std::string& path : options.all("--read")) show(view, path);
   mount_attr only_read{};
   only_read.attr_set = MOUNT_ATTR_RDONLY;
   if (::mount_setattr(AT_FDCWD, view.c_str(), 0, &only_read, sizeof only_read) != 0) fail("cannot protect " + view);
@@ -310,7 +314,7 @@ void change_user(std::uint64_t number) {
   if (::setresuid(0, 0, 0) == 0 || ::getuid() != user || ::geteuid() != user) fail("the user could be changed back", 0);
 }
 
-/// Dies with whoever started us. Changing the user has undone what the parent had asked for.
+/// Dies with whoever started us. (Changing the user undoes what was asked for before.)
 void die_with_parent(pid_t parent, int signal) {
   if (::prctl(PR_SET_PDEATHSIG, signal) != 0) fail("prctl");
   if (::getppid() != parent) std::_Exit(kFailed);
@@ -330,27 +334,29 @@ void die_with_parent(pid_t parent, int signal) {
     ::closefrom(3);
     limit(RLIMIT_NOFILE, 512);
   }
-  if (!options.view.empty()) enter_view(options);
-  change_user(options.user);
+  if (!options.text("--view").empty()) enter_view(options);
+  change_user(options.number("--user"));
   die_with_parent(parent, SIGKILL);
 
   limit(RLIMIT_CORE, 0);
   limit(RLIMIT_MSGQUEUE, 0);
-  limit(RLIMIT_MEMLOCK, options.gpu ? ~std::uint64_t(0) : 64 << 10);
-  if (options.memory > 0) limit(RLIMIT_AS, options.memory);
-  if (options.file_size > 0) limit(RLIMIT_FSIZE, options.file_size);
-  if (options.cpu > 0) limit_processor_time(options.cpu);
-  keep_to_share(options.share, options.shares);
-  if (options.processes > 0 && options.user != 0) limit(RLIMIT_NPROC, options.processes);  // counted for each user
+  limit(RLIMIT_MEMLOCK, options.gpu ? RLIM_INFINITY : 64 << 10);
+  if (const auto bytes = options.number("--memory"); bytes > 0) limit(RLIMIT_AS, bytes);
+  if (const auto bytes = options.number("--file-size"); bytes > 0) limit(RLIMIT_FSIZE, bytes);
+  // Compilers name the signal when they report it.
+  if (const auto seconds = options.number("--cpu"); seconds > 0) limit(RLIMIT_CPU, seconds, 1);
+  keep_to_share(options.number("--share"), options.number("--shares"));
+  const auto processes = options.number("--processes");  // counted for each user
+  if (processes > 0 && options.number("--user") != 0) limit(RLIMIT_NPROC, processes);
 
   std::vector<std::string> variables{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C.UTF-8", "HOME=/nonexistent"};
-  std::string library_path = options.library_path;
+  std::string library_path = options.text("--library-path");
   // A GPU's driver may lie where only the caller's variable says.
   const char* given_path = options.gpu ? std::getenv("LD_LIBRARY_PATH") : nullptr;
   if (given_path != nullptr && *given_path != '\0')
     library_path += (library_path.empty() ? "" : ":") + std::string(given_path);
   if (!library_path.empty()) variables.push_back("LD_LIBRARY_PATH=" + library_path);
-  if (!options.temporary.empty()) variables.push_back("TMPDIR=" + options.temporary);
+  if (!options.text("--temporary").empty()) variables.push_back("TMPDIR=" + options.text("--temporary"));
   for (const char* name : {"CUDA_VISIBLE_DEVICES", "ASAN_OPTIONS", "UBSAN_OPTIONS"}) {
     const char* value = std::getenv(name);
     if (value != nullptr) variables.push_back(std::string(name) + "=" + value);
@@ -390,9 +396,7 @@ void end_descendants() {
 int build(const Options& options) {
   // What compilers start and leave behind becomes our child, and can be ended.
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) fail("prctl");
-  const pid_t parent = ::getppid();
-  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (::getppid() != parent) return kFailed;
+  die_with_parent(::getppid(), SIGTERM);
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGCHLD);
@@ -410,49 +414,34 @@ int build(const Options& options) {
     ::setsid();  // no terminal that a source could #include
     become(options, self);
   }
-  timespec until{};
-  ::clock_gettime(CLOCK_MONOTONIC, &until);
-  const double end = double(until.tv_sec) + 1e-9 * double(until.tv_nsec) + double(options.seconds);
-  int result = kTimedOut;
+  using Clock = std::chrono::steady_clock;
+  const auto seconds = options.number("--seconds");
+  const Clock::time_point end = Clock::now() + std::chrono::seconds(seconds > 0 ? seconds : 1u << 30);
+  int result = kTimedOut, status = 0;
   bool interrupted = false;
-  while (true) {
-    int status = 0;
+  for (Clock::time_point now = Clock::now(); now < end && !interrupted; now = Clock::now()) {
     if (::waitpid(child, &status, WNOHANG) == child) {
       result = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
       break;
     }
-    timespec now{};
-    ::clock_gettime(CLOCK_MONOTONIC, &now);
-    const double left = end - (double(now.tv_sec) + 1e-9 * double(now.tv_nsec));
-    if (options.seconds > 0 && left <= 0) break;
-    const timespec wait{0, 200'000'000};
+    const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(end - now).count();
+    const timespec wait{time_t(left / 1'000'000'000), long(left % 1'000'000'000)};
     const int signal = ::sigtimedwait(&signals, nullptr, &wait);
-    if (signal == SIGTERM || signal == SIGINT || signal == SIGHUP) {
-      result = 128 + signal;
-      interrupted = true;
-      break;
-    }
+    interrupted = signal > 0 && signal != SIGCHLD;
+    if (interrupted) result = 128 + signal;
   }
   end_descendants();
   if (interrupted) std::printf("compiling was interrupted\n");
   if (result == kTimedOut)
-    std::printf("compiling took longer than %llu seconds and was ended\n", (unsigned long long)options.seconds);
+    std::printf("compiling took longer than %llu seconds and was ended\n", (unsigned long long)seconds);
   return result;
 }
 
 // ---- probe: what the isolated process can still do ------------------------------------------------------------------
 
+/// Says what should have been refused and was not.
 void tell(const std::string& what, bool refused) {
-  std::string text;
-  for (const char c : what) {
-    // Whatever bytes a path has: what is said is one line of JSON.
-    const auto byte = static_cast<unsigned char>(c);
-    const bool plain = byte >= 0x20 && byte < 0x7F && c != '"' && c != '\\';
-    char escaped[8];
-    std::snprintf(escaped, sizeof escaped, "%%%02X", unsigned(byte));
-    text += plain ? std::string(1, c) : escaped;
-  }
-  std::printf("{\"try\": \"%s\", \"refused\": %s}\n", text.c_str(), refused ? "true" : "false");
+  if (!refused) std::printf("could do: %s\n", what.c_str());
   std::fflush(stdout);
 }
 
@@ -462,13 +451,14 @@ int probe(bool run, const std::vector<std::string>& paths) {
     if (descriptor >= 0) ::close(descriptor);
     return descriptor >= 0;
   };
-  for (const std::string& path : paths) {
-    tell("read " + path, !opens(path, O_RDONLY));
-    tell("write " + path, !opens(path, O_WRONLY));
-    const std::string beside = path.substr(0, path.rfind('/')) + "/.workbook-probe";
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    const std::string number = " #" + std::to_string(i);  // a path may have any bytes
+    tell("read" + number, !opens(paths[i], O_RDONLY));
+    tell("write" + number, !opens(paths[i], O_WRONLY));
+    const std::string beside = paths[i].substr(0, paths[i].rfind('/')) + "/.workbook-probe";
     const bool written = opens(beside, O_WRONLY | O_CREAT);
     if (written) ::unlink(beside.c_str());
-    tell("write beside " + path, !written);
+    tell("write beside" + number, !written);
   }
   tell("another user", ::setresuid(0, 0, 0) != 0 || ::getuid() != 0);
   tell("a network socket", ::socket(AF_INET, SOCK_STREAM, 0) < 0);
@@ -495,65 +485,41 @@ int probe(bool run, const std::vector<std::string>& paths) {
     // The last: were it allowed, nothing more would be said.
     char* const arguments[] = {const_cast<char*>("true"), nullptr};
     ::execve("/bin/true", arguments, arguments + 1);
-    tell("a program", true);
   }
-  std::printf("{\"end\": true}\n");
+  std::printf("end\n");
   return 0;
 }
 
 /// Whether this system lets us give a program a root of its own.
 int try_view() {
-  Options options;
-  options.view = (fs::temp_directory_path() / "workbook-view-XXXXXX").string();
-  if (::mkdtemp(options.view.data()) == nullptr) fail(options.view);
+  std::string folder = (fs::temp_directory_path() / "workbook-view-XXXXXX").string();
+  if (::mkdtemp(folder.data()) == nullptr) fail(folder);
   const pid_t child = ::fork();
   if (child < 0) fail("fork");
   if (child == 0) {
+    Options options;
+    options.given.at("--view") = {folder};
     enter_view(options);
     std::_Exit(0);
   }
   int status = 0;
   ::waitpid(child, &status, 0);
-  ::rmdir(options.view.c_str());
+  ::rmdir(folder.c_str());
   return status == 0 ? 0 : kFailed;
-}
-
-std::uint64_t number(const char* text) {
-  char* end = nullptr;
-  const std::uint64_t value = std::strtoull(text, &end, 10);
-  if (*text == '\0' || *end != '\0') fail(std::string("not a number: ") + text, 0);
-  return value;
 }
 
 Options read_options(int argc, char** argv) {
   Options options;
-  const std::map<std::string, std::uint64_t*> numbers{
-      {"--user", &options.user},           {"--seconds", &options.seconds},     {"--memory", &options.memory},
-      {"--file-size", &options.file_size}, {"--processes", &options.processes}, {"--cpu", &options.cpu},
-      {"--share", &options.share},         {"--shares", &options.shares}};
-  const std::map<std::string, std::string*> texts{
-      {"--view", &options.view}, {"--library-path", &options.library_path}, {"--temporary", &options.temporary}};
-  const std::map<std::string, std::vector<std::string>*> lists{{"--read", &options.read}, {"--write", &options.write}};
-  for (int i = 2; i < argc; ++i) {
+  for (int i = 2; i < argc && options.command.empty(); ++i) {
     const std::string word = argv[i];
+    options.gpu = options.gpu || word == "--gpu";
+    if (word == "--gpu") continue;
     if (word == "--") {
       options.command.assign(argv + i + 1, argv + argc);
-      break;
-    }
-    if (word == "--gpu") {
-      options.gpu = true;
-      continue;
-    }
-    if (i + 1 >= argc) fail(word + " needs a value", 0);
-    const char* value = argv[++i];
-    if (numbers.contains(word)) {
-      *numbers.at(word) = number(value);
-    } else if (texts.contains(word)) {
-      *texts.at(word) = value;
-    } else if (lists.contains(word)) {
-      lists.at(word)->emplace_back(value);
+    } else if (options.given.contains(word) && i + 1 < argc) {
+      options.given.at(word).emplace_back(argv[++i]);
     } else {
-      fail("unknown option " + word, 0);
+      fail(word + ": " + kUsage, 0);
     }
   }
   return options;
@@ -566,7 +532,7 @@ int main(int argc, char** argv) {
   const std::string verb = words.empty() ? "" : words[0];
   if (verb == "view") return try_view();
   if (verb == "probe") return probe(words.at(1) == "run", {words.begin() + 2, words.end()});
-  if (verb != "run" && verb != "build") fail("usage: workbook_isolate run|build OPTIONS -- PROGRAM ARGUMENT…", 0);
+  if (verb != "run" && verb != "build") fail(kUsage, 0);
   Options options = read_options(argc, argv);
   options.run = verb == "run";
   if (options.command.empty()) fail("no program", 0);

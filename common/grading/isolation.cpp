@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <cmath>
 #include <cstdlib>
 #include <functional>
@@ -70,13 +69,15 @@ bool is_header(const fs::path& path) {
 constexpr const char* kWorkshops = "workbook-grading-";
 constexpr double kPatience = 4;  ///< so many times its processor time a compiler may take by the clock
 
-/// Takes the lock of a workshop's folder, if it is to be had: its owner holds it as long as it lives, in whatever
-/// container that may be. -1 if it is not.
-int lock_folder(const fs::path& folder, int flags) {
-  const int lock = ::open((folder / "lock").c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
-  if (lock < 0 || ::flock(lock, LOCK_EX | LOCK_NB) == 0) return lock;
-  ::close(lock);
-  return -1;
+/// The lock of a file, if it is to be had.
+FileLock take_lock(const fs::path& file, int flags) {
+  const int descriptor = ::open(file.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
+  if (descriptor < 0) return {};
+  const FileLock lock(new int(descriptor), [](const int* held) {
+    ::close(*held);
+    delete held;
+  });
+  return ::flock(descriptor, LOCK_EX | LOCK_NB) == 0 ? lock : FileLock();
 }
 
 /// Workshops of graders that were killed.
@@ -87,22 +88,14 @@ void remove_left_behind() {
     if (!entry.path().filename().string().starts_with(kWorkshops) || ::lstat(entry.path().c_str(), &info) != 0)
       continue;
     if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid()) continue;
-    const int lock = lock_folder(entry.path(), 0);
-    if (lock < 0) continue;
-    fs::remove_all(entry.path(), ignored);
-    ::close(lock);
+    if (take_lock(entry.path() / "lock", 0)) fs::remove_all(entry.path(), ignored);
   }
 }
 
 /// std::runtime_error if nothing more can be written to a folder: a compiler would then say that of the source.
 void require_room(const fs::path& folder) {
-  constexpr std::size_t enough = 4 << 20;
-  const fs::path probe = folder / ".room";
-  const int file = ::open(probe.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC | O_TRUNC, 0600);
-  const int error = file < 0 ? errno : ::posix_fallocate(file, 0, enough);
-  if (file >= 0) ::close(file);
-  ::unlink(probe.c_str());
-  if (error == ENOSPC || error == EDQUOT)
+  constexpr std::uintmax_t enough = 4 << 20;
+  if (fs::space(folder).available < enough)
     throw std::runtime_error(fmt::format("the disk of {} is full: nothing can be compiled", folder.string()));
 }
 
@@ -138,15 +131,11 @@ std::vector<std::string> probe(const Isolation& isolation, const char* mode, uns
   bool end = false;
   std::istringstream lines(result.output);
   for (std::string line; std::getline(lines, line);) {
-    const json said = json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!said.is_object()) {
-      problems.push_back(line);
-    } else if (said.contains("end")) {
-      end = true;
-    } else if (!said.at("refused").get<bool>()) {
-      problems.push_back(fmt::format("a {} could do: {}", std::string(mode) == "run" ? "worker" : "compiler",
-                                     said.at("try").get<std::string>()));
-    }
+    end = end || line == "end";
+    if (line == "end") continue;
+    if (const std::size_t number = line.find('#'); number != std::string::npos && line.starts_with("could "))
+      line = line.substr(0, number) + paths.at(std::stoul(line.substr(number + 1))).string();
+    problems.push_back(fmt::format("a {} {}", std::string(mode) == "run" ? "worker" : "compiler", line));
   }
   if (!end && problems.empty()) problems.push_back(fmt::format("the probe ended with {}", result.exit_code));
   return problems;
@@ -163,12 +152,10 @@ Isolation no_isolation() {
 UserIds::UserIds() {
   // Above those that systems give to people and services, below those that a user namespace may lack.
   constexpr unsigned from = 60800, to = 64800;
+  // The files stay: a lock on one that is gone would hold nobody off.
   for (first_ = from; first_ < to; first_ += kCount) {
-    const fs::path file = fs::temp_directory_path() / fmt::format("workbook-users-{}.lock", first_);
-    lock_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (lock_ < 0) continue;
-    if (::flock(lock_, LOCK_EX | LOCK_NB) == 0) return;
-    ::close(lock_);
+    lock_ = take_lock(fs::temp_directory_path() / fmt::format("workbook-users-{}.lock", first_), O_CREAT);
+    if (lock_) return;
   }
   throw NoIsolation(
       fmt::format("all user ids from {} to {} are taken by other graders on this machine, or the locks in "
@@ -176,8 +163,9 @@ UserIds::UserIds() {
                   from, to - 1, fs::temp_directory_path().string()));
 }
 
-UserIds::~UserIds() {
-  if (lock_ >= 0) ::close(lock_);  // the file stays: a lock on one that is gone would hold nobody off
+Umask::Umask() : before_(::umask(022)) {}
+Umask::~Umask() {
+  ::umask(before_);
 }
 
 Isolation prove_isolation(const fs::path& program, const std::vector<fs::path>& protected_paths) {
@@ -227,84 +215,73 @@ Workshop::Workshop(const worker::Toolchain& toolchain, const fs::path& book_root
                    IsolationLimits limits, unsigned slots)
     : toolchain_(toolchain),
       book_root_(book_root),
+      temporary_(temporary_folder(kWorkshops)),
+      folder_(*temporary_),
+      lock_(take_lock(folder_ / "lock", O_CREAT)),
       isolation_(std::move(isolation)),
       limits_(limits),
       slots_(slots),
       inside_(toolchain),
       built_(slots),
       lost_(slots) {
+  if (!lock_) throw std::runtime_error("cannot lock " + folder_.string());
+  remove_left_behind();
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   threads_ = std::clamp(cores / slots_, 1u, UserIds::kCount - 1);
-  if (isolation_.other_user) users_ = std::vector<UserIds>(slots_);
-  remove_left_behind();
-  std::string name = (fs::temp_directory_path() / fmt::format("{}XXXXXX", kWorkshops)).string();
-  if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make a folder in " + name);
-  folder_ = fs::canonical(name);
-  lock_ = lock_folder(folder_, O_CREAT);
-  if (lock_ < 0) throw std::runtime_error("cannot lock " + folder_.string());
-  umask_before_ = ::umask(022);
-  try {
-    // Others may pass through, to what is theirs; there is nothing to list.
-    set_mode(folder_, 0711);
-    const fs::path headers = folder_ / "headers", objects = folder_ / "objects";
-    for (const auto& entry : fs::recursive_directory_iterator(book_root / "common")) {
-      const fs::path relative = entry.path().lexically_relative(book_root);
-      // Kernels of the book's own are compiled along for the GPU.
-      if (entry.is_regular_file() && (is_header(entry.path()) || entry.path().extension() == ".cu")) {
-        fs::create_directories((headers / relative).parent_path());
-        fs::copy_file(entry.path(), headers / relative);
-      }
-    }
-    fs::create_directories(objects);
-    fs::create_directory(folder_ / "view");
-    const std::string root = book_root.string();
-    // Object files and libraries are copied, whatever folder they lie in; programs stay where they are.
-    const auto moved = [&](const std::string& word) {
-      const fs::path path = word;
-      const std::string extension = path.extension().string();
-      std::error_code ignored;
-      const bool is_linked = extension == ".o" || extension == ".a" || extension == ".so";
-      if (is_linked && path.is_absolute() && fs::is_regular_file(path, ignored)) {
-        // A shared library is found again by its name; object files may share theirs.
-        const std::string name = extension == ".so" ? path.filename().string() : book::hash(word) + extension;
-        if (!fs::exists(objects / name)) fs::copy_file(path, objects / name);
-        return (objects / name).string();
-      }
-      return book::replaced(word, root + "/common", (headers / "common").string());
-    };
-    for (auto& [backend, rules] : inside_.backends) {
-      for (auto* words :
-           {&rules.compile, &rules.kernels, &rules.link, &rules.libraries, &rules.objects, &rules.sources}) {
-        for (std::string& word : *words) word = moved(word);
-      }
-    }
-    // For thousands of errors a compiler looks for as many suggestions; nobody reads them.
-    for (const Backend backend : {Backend::cpu, Backend::sim}) {
-      if (!inside_.backends.contains(backend)) continue;
-      for (auto* words : {&inside_.backends.at(backend).compile, &inside_.backends.at(backend).kernels})
-        if (!words->empty()) words->emplace_back("-fmax-errors=50");
-    }
-    for (const Backend backend : {Backend::cpu, Backend::sim})
-      if (limits_.judge_objects && inside_.backends.contains(backend))
-        for (auto* words : {&inside_.backends.at(backend).compile, &inside_.backends.at(backend).kernels})
-          if (!words->empty()) words->emplace_back("-save-temps=obj");  // the preprocessed source
-    open_to_all(headers);
-    open_to_all(objects);
-    for (unsigned slot = 0; slot < slots_; ++slot) clear(slot);
-  } catch (const std::exception&) {
-    ::umask(umask_before_);
-    std::error_code ignored;
-    fs::remove_all(folder_, ignored);
-    ::close(lock_);
-    throw;
-  }
+  if (isolation_.other_user) users_.resize(slots_);
+  // Others may pass through, to what is theirs; there is nothing to list.
+  set_mode(folder_, 0711);
+  fs::create_directory(folder_ / "view");
+  fs::create_directory(folder_ / "books");
+  set_mode(folder_ / "books", 0700);
+  copy_book();
+  for (unsigned slot = 0; slot < slots_; ++slot) clear(slot);
 }
 
-Workshop::~Workshop() {
-  ::umask(umask_before_);
-  std::error_code ignored;
-  fs::remove_all(folder_, ignored);
-  ::close(lock_);
+void Workshop::copy_book() {
+  const fs::path headers = folder_ / "headers", objects = folder_ / "objects";
+  for (const auto& entry : fs::recursive_directory_iterator(book_root_ / "common")) {
+    const fs::path relative = entry.path().lexically_relative(book_root_);
+    // Kernels of the book's own are compiled along for the GPU.
+    if (entry.is_regular_file() && (is_header(entry.path()) || entry.path().extension() == ".cu")) {
+      fs::create_directories((headers / relative).parent_path());
+      fs::copy_file(entry.path(), headers / relative);
+    }
+  }
+  fs::create_directories(objects);
+  fs::create_directories(headers / "precompiled");
+  // Object files and libraries are copied, whatever folder they lie in; programs stay where they are.
+  const auto moved = [&](const std::string& word) {
+    const fs::path path = word;
+    const std::string extension = path.extension().string();
+    std::error_code ignored;
+    const bool is_linked = extension == ".o" || extension == ".a" || extension == ".so";
+    if (is_linked && path.is_absolute() && fs::is_regular_file(path, ignored)) {
+      // A shared library is found again by its name; object files may share theirs.
+      const std::string name = extension == ".so" ? path.filename().string() : book::hash(word) + extension;
+      if (!fs::exists(objects / name)) fs::copy_file(path, objects / name);
+      return (objects / name).string();
+    }
+    return book::replaced(word, (book_root_ / "common").string(), (headers / "common").string());
+  };
+  for (auto& [backend, rules] : inside_.backends) {
+    for (auto* words : {&rules.compile, &rules.kernels, &rules.link, &rules.libraries, &rules.objects, &rules.sources})
+      for (std::string& word : *words) word = moved(word);
+    for (const char* ending : {"", ".gch"}) {
+      const fs::path header = toolchain_.build_folder / (rules.precompiled + ending);
+      if (fs::is_regular_file(header)) fs::copy_file(header, headers / "precompiled" / header.filename());
+    }
+    if (backend == Backend::cuda) continue;
+    for (auto* words : {&rules.compile, &rules.kernels}) {
+      if (words->empty()) continue;
+      // For thousands of errors a compiler looks for as many suggestions; nobody reads them. And the lines that it
+      // would show are those of the file that was put together.
+      words->insert(words->end(), {"-fmax-errors=50", "-fno-diagnostics-show-caret"});
+      if (limits_.judge_objects) words->emplace_back("-save-temps=obj");  // the preprocessed source
+    }
+  }
+  open_to_all(headers);
+  open_to_all(objects);
 }
 
 fs::path Workshop::mirror(unsigned slot) const {
@@ -435,81 +412,144 @@ void Workshop::hand_over(unsigned slot, const std::string& name, WorkerBuilt& bu
   built.executable = executable;
 }
 
+namespace {
+
+/// A source by its place in the book and how it is compiled, whichever stage it lies in.
+std::string place_of(const WorkerJob& staged, const fs::path& stage, const fs::path& source) {
+  return fmt::format("{} {} {} {}", source.lexically_relative(stage).string(), worker::name(staged.backend),
+                     staged.architecture, fmt::join(staged.flags, " "));
+}
+
+}  // namespace
+
+void Workshop::take_books_objects(const fs::path& stage, WorkerJob& staged, WorkerBuilt& built) const {
+  const auto is_the_books = [&](const auto& file) {
+    return fs::exists(stage / file.first) && book::read_file(stage / file.first) == file.second;
+  };
+  std::erase_if(staged.sources, [&](const fs::path& source) {
+    const auto known = books_objects_.find(place_of(staged, stage, source));
+    if (known == books_objects_.end() || !std::ranges::all_of(known->second.files, is_the_books)) return false;
+    const fs::path object = stage / known->second.object.filename();
+    fs::copy_file(known->second.object, object);
+    staged.libraries.push_back(object.string());
+    built.calls += known->second.calls;
+    return true;
+  });
+}
+
+void Workshop::keep_books_objects(const worker::Toolchain& toolchain, const WorkerJob& staged,
+                                  const WorkerBuilt& built) {
+  std::vector<fs::path> objects;
+  for (const auto& [source, object] : built.objects) objects.push_back(object);
+  const auto read = worker::files_read(toolchain, objects);
+  for (const auto& [source, object] : built.objects) {
+    const std::string place = place_of(staged, toolchain.root, source);
+    BooksObject kept{folder_ / "books" / (book::hash(place) + ".o"), {}, calls_of(object)};
+    if (!read.contains(object)) continue;
+    for (const fs::path& file : read.at(object))
+      if (file.is_relative() && *file.begin() != "common") kept.files[file] = book::read_file(toolchain.root / file);
+    fs::copy_file(object, kept.object, fs::copy_options::overwrite_existing);
+    books_objects_[place] = std::move(kept);
+  }
+}
+
+void Workshop::open_stage(unsigned slot, unsigned thread, const fs::path& stage) const {
+  fs::create_directory_symlink(folder_ / "headers" / "common", stage / "common");
+  for (const char* folder : {"build/workers/objects", "build/workers/worker", "tmp"})
+    fs::create_directories(stage / folder);
+  fs::create_directory_symlink(folder_ / "headers" / "precompiled", stage / "build" / "precompiled");
+  if (!isolation_.on || !isolation_.other_user) return;
+  const unsigned id = user(slot, thread + 1);
+  give_to(stage, 0, id);
+  set_mode(stage, 0750);
+  for (const char* folder : {"tmp", "build/workers", "build/workers/objects", "build/workers/worker"})
+    give_to(stage / folder, id, id);
+}
+
+void Workshop::learn_or_judge(unsigned slot, const std::string& name, const worker::Toolchain& toolchain,
+                              const WorkerJob& staged, WorkerBuilt& built) {
+  const auto place = [&](const fs::path& source) { return place_of(staged, toolchain.root, source); };
+  const bool books = name.starts_with(kBooks);
+  if (books && staged.flags.empty()) {
+    const std::lock_guard lock(mutex_);
+    for (const fs::path& source : staged.sources)
+      books_names_[{slots_, place(source)}] = judge::refused_names(judge::preprocessed(built.objects.at(source)));
+  }
+  // The book's own objects too: where a compiler makes of them what no answer may have, nobody would have a point.
+  if (limits_.judge_objects && staged.flags.empty() && !name.starts_with(kTried)) {
+    const std::string said =
+        judge::not_allowed(staged, built, judge::names_taken(toolchain.backends.at(staged.backend).objects),
+                           [&](const fs::path& source) -> const judge::NameCounts& {
+                             const std::lock_guard lock(mutex_);
+                             const auto own = books_names_.find({slot, place(source)});
+                             return own != books_names_.end() ? own->second : books_names_[{slots_, place(source)}];
+                           });
+    built.ok = said.empty();
+    built.log += said + (built.ok ? "" : "notes/allowed.md has the rules, their reasons, and what to write instead\n");
+  }
+  if (books && built.ok) keep_books_objects(toolchain, staged, built);
+}
+
+void Workshop::explain(unsigned slot, double seconds, WorkerBuilt& built) {
+  require_room(folder_);
+  if (built.log.ends_with("compiling was interrupted\n")) throw std::runtime_error("a signal has ended the compiler");
+  if (built.log.find("CPU time limit exceeded signal terminated program") != std::string::npos)
+    built.log = fmt::format("compiling took longer than {:.0f} seconds and was ended\n", std::ceil(seconds));
+  const std::size_t ended = built.log.find("compiling took longer than");
+  if (ended == std::string::npos) return;
+  built.log.erase(0, ended);  // what stands before it is the command
+  const std::lock_guard lock(mutex_);
+  lost_[slot] += lost_[slot] == 0 ? 1 : 0.5;
+}
+
 WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob& job) {
   // Nobody but its user can enter.
   const fs::path stage = folder_ / fmt::format("slot{}", slot) / fmt::format("stage{}", thread);
   fs::remove_all(stage);
-  const WorkerJob staged = stage_sources(job, stage);
-  fs::create_directory_symlink(folder_ / "headers" / "common", stage / "common");
-  for (const char* folder : {"build/workers/objects", "build/workers/worker", "tmp"}) {
-    fs::create_directories(stage / folder);
-  }
+  WorkerJob staged = stage_sources(job, stage);
+  WorkerBuilt known;
+  take_books_objects(stage, staged, known);
+  open_stage(slot, thread, stage);
   worker::Toolchain toolchain = inside_;
   toolchain.root = stage;
   toolchain.build_folder = stage / "build";
+  const bool names_alone = job.name.starts_with(kBooksWithHeaders);
+  if (names_alone)
+    for (auto* words : {&toolchain.backends.at(job.backend).compile, &toolchain.backends.at(job.backend).kernels})
+      if (!words->empty()) words->emplace_back("-E");
   const double seconds = build_seconds(slot, job.backend), before = seconds_of_children();
   if (seconds == 0) {
-    WorkerBuilt refused;
-    refused.log = "compiling took too long several times: nothing more of this submission is compiled\n";
-    return refused;
+    known.log = "compiling took too long several times: nothing more of this submission is compiled\n";
+    return known;
   }
   if (isolation_.on) toolchain.prefix = build_prefix(slot, thread, stage, job.backend, seconds);
-  if (isolation_.on && isolation_.other_user) {
-    const unsigned id = user(slot, thread + 1);
-    give_to(stage, 0, id);
-    set_mode(stage, 0750);
-    for (const char* folder : {"tmp", "build/workers", "build/workers/objects", "build/workers/worker"})
-      give_to(stage / folder, id, id);
-  }
   WorkerBuilt built = worker::build_workers(toolchain, {staged}).at("worker");
+  if (names_alone) {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [source, text] : built.objects)
+      if (fs::exists(text))
+        books_names_[{slot, place_of(staged, stage, source)}] = judge::refused_names(book::read_file(text));
+    return built;
+  }
   // The book's own jobs come one at a time, before all others.
-  if (job.name.starts_with(kBooks) && !job.name.starts_with(kBooksWithHeaders)) {
+  if (job.name.starts_with(kBooks)) {
     const std::lock_guard lock(mutex_);
     double& most = books_seconds_[job.backend];
     most = std::max(most, seconds_of_children() - before);
   }
   if (!job.flags.empty()) {
-    bool all = true;
+    built.calls = known.calls;
     for (const auto& [source, object] : built.objects) {
       const std::string calls = calls_of(object);
-      all = all && !calls.empty();
+      // Half a graph would say that half of the calls are not made.
+      if (calls.empty()) built.ok = false;
       built.calls += calls;
     }
-    if (!all) built.calls.clear();  // half a graph would say that half of the calls are not made
+    if (!built.ok) built.calls.clear();
   }
-  // By its place in the book, "chapters/02_…/x.cpp", whichever slot it is compiled in.
-  const auto key = [&](const fs::path& source) {
-    return source.lexically_relative(stage).string() + " " + worker::name(job.backend);
-  };
-  if (built.ok && limits_.judge_objects && job.flags.empty() && job.name.starts_with(kBooks)) {
-    const std::lock_guard lock(mutex_);
-    const unsigned of = job.name.starts_with(kBooksWithHeaders) ? slot : slots_;
-    for (const fs::path& source : staged.sources)
-      books_names_[{of, key(source)}] = judge::refused_names(judge::preprocessed(built.objects.at(source)));
-  } else if (built.ok && limits_.judge_objects && job.flags.empty() && !job.name.starts_with(kTried)) {
-    const std::string said =
-        judge::not_allowed(staged, built, judge::names_taken(toolchain.backends.at(job.backend).objects),
-                           [&](const fs::path& source) -> const judge::NameCounts& {
-                             const std::lock_guard lock(mutex_);
-                             const auto own = books_names_.find({slot, key(source)});
-                             return own != books_names_.end() ? own->second : books_names_[{slots_, key(source)}];
-                           });
-    built.ok = said.empty();
-    built.log += said;
-  }
+  if (built.ok) learn_or_judge(slot, job.name, toolchain, staged, built);
   if (built.ok) hand_over(slot, job.name, built);
-  if (!built.ok) require_room(folder_);
-  if (!built.ok && built.log.ends_with("compiling was interrupted\n"))
-    throw std::runtime_error("a signal has ended the compiler");
-  if (!built.ok && built.log.find("CPU time limit exceeded signal terminated program") != std::string::npos)
-    built.log = fmt::format("compiling took longer than {:.0f} seconds and was ended\n", std::ceil(seconds));
-  // The rest of the log is the command.
-  const std::size_t ended = built.log.find("compiling took longer than");
-  if (!built.ok && ended != std::string::npos) {
-    built.log.erase(0, ended);
-    const std::lock_guard lock(mutex_);
-    lost_[slot] += lost_[slot] == 0 ? 1 : 0.5;
-  }
+  if (!built.ok) explain(slot, seconds, built);
   fs::remove_all(stage);
   return built;
 }

@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "common/judge/names.hpp"
@@ -40,20 +39,32 @@ struct Isolation {
   nlohmann::json record;          ///< for results.json
 };
 
+/// Held on a file as long as it lives, in whatever container: closed by the last of its owners.
+using FileLock = std::shared_ptr<const int>;
+
 /// User ids that are nobody else's on this machine while this lives: another grader beside this one takes others.
 class UserIds {
  public:
   static constexpr unsigned kCount = 8;
   /// NoIsolation if none are free.
   UserIds();
-  ~UserIds();
-  UserIds(UserIds&& other) noexcept : first_(other.first_), lock_(std::exchange(other.lock_, -1)) {}
-  UserIds& operator=(UserIds&&) = delete;
   unsigned first() const { return first_; }
 
  private:
   unsigned first_ = 0;
-  int lock_ = -1;
+  FileLock lock_;
+};
+
+/// While this lives, what is written can be read by others unless its folder is closed.
+class Umask {
+ public:
+  Umask();
+  ~Umask();
+  Umask(const Umask&) = delete;
+  Umask& operator=(const Umask&) = delete;
+
+ private:
+  unsigned before_;
 };
 
 /// Chooses: as root another user id, and a root of its own where mounting is allowed; otherwise the latter, in a user
@@ -64,10 +75,11 @@ Isolation prove_isolation(const std::filesystem::path& program,
 /// For --unsafe: none, and the record says so.
 Isolation no_isolation();
 
-/// How jobs of the book's own code begin, from which the names are learned that an answer may have: as it is, and with
-/// the headers that a submission includes beside it.
+/// How jobs of the book's own code begin, from which the names are learned that an answer may have, and whose objects
+/// are taken wherever a job has the same files.
 inline constexpr const char* kBooks = "book/";
-inline constexpr const char* kBooksWithHeaders = "book/headers/";
+/// The book's code with the headers that a submission includes beside it: for its names, so it is only preprocessed.
+inline constexpr const char* kBooksWithHeaders = "headers/";
 /// Jobs that find out whether something compiles, and no more: they are not run, so nothing is refused in them.
 inline constexpr const char* kTried = "tried/";
 
@@ -78,15 +90,14 @@ class Workshop {
   /// Copies what is needed of the book in `book_root`, as `toolchain` has built it. `slots` submissions at a time.
   Workshop(const worker::Toolchain& toolchain, const std::filesystem::path& book_root, Isolation isolation,
            IsolationLimits limits, unsigned slots);
-  ~Workshop();
-  Workshop(const Workshop&) = delete;
-  Workshop& operator=(const Workshop&) = delete;
 
   /// A folder for slot `slot` that only the grader can read: the mirror of the book that holds the submission.
   std::filesystem::path mirror(unsigned slot) const;
   /// Builds a submission's workers, each in a folder that holds its own sources alone. Workers of the book's own
   /// solutions are built as always.
   std::map<std::string, worker::WorkerBuilt> build(unsigned slot, const std::vector<worker::WorkerJob>& jobs);
+  /// Forgets what a job was built to: its files have changed.
+  void forget(unsigned slot, const std::string& job) { built_[slot].erase(job); }
   /// What starts a worker in this slot.
   std::vector<std::string> worker_prefix(unsigned slot, Backend backend) const;
   /// Forgets the slot's submission.
@@ -95,6 +106,8 @@ class Workshop {
   const Isolation& isolation() const { return isolation_; }
 
  private:
+  /// Copies the book's headers and what workers are linked with, and sets the toolchain to the copies.
+  void copy_book();
   /// The part of the machine's cores that is a slot's.
   std::vector<std::string> share_of_cores(unsigned slot) const;
   /// How long a compiler may work for the slot's submission: half of it once that has been too long, and in the end
@@ -105,24 +118,46 @@ class Workshop {
                                         Backend backend, double seconds) const;
   /// Puts a worker that was built where its user may read and run it.
   void hand_over(unsigned slot, const std::string& name, worker::WorkerBuilt& built) const;
+  /// Takes from a job, as it lies in its stage, the sources of which the book's objects are known. Those come to lie in
+  /// the stage and are linked; their objects and calls are added to `built`.
+  void take_books_objects(const std::filesystem::path& stage, worker::WorkerJob& staged,
+                          worker::WorkerBuilt& built) const;
+  /// Keeps the objects of the book's own job.
+  void keep_books_objects(const worker::Toolchain& toolchain, const worker::WorkerJob& staged,
+                          const worker::WorkerBuilt& built);
+  /// A stage as its compiler sees it, and nobody else.
+  void open_stage(unsigned slot, unsigned thread, const std::filesystem::path& stage) const;
+  /// Of the book's own job: keeps its objects and names. Of any that is run: refuses what no answer may have.
+  void learn_or_judge(unsigned slot, const std::string& name, const worker::Toolchain& toolchain,
+                      const worker::WorkerJob& staged, worker::WorkerBuilt& built);
+  /// Why a job was not built, in words for a student; std::runtime_error where it is the grader's trouble.
+  void explain(unsigned slot, double seconds, worker::WorkerBuilt& built);
   worker::WorkerBuilt build_one(unsigned slot, unsigned thread, const worker::WorkerJob& job);
   /// The slot's worker is user 0; what compiles in its thread i, i + 1.
   unsigned user(unsigned slot, unsigned thread) const { return users_.empty() ? 0 : users_[slot].first() + thread; }
 
   const worker::Toolchain& toolchain_;
-  std::filesystem::path book_root_, folder_;
-  int lock_ = -1;  ///< held on the folder while it is in use
+  std::filesystem::path book_root_;
+  std::shared_ptr<const std::filesystem::path> temporary_;  ///< folder_, removed with it
+  std::filesystem::path folder_;
+  FileLock lock_;  ///< on the folder while it is in use
+  Umask umask_;
   Isolation isolation_;
   IsolationLimits limits_;
   std::vector<UserIds> users_;  ///< by slot; none where all runs as one user
   unsigned slots_, threads_;
-  unsigned
-      umask_before_;  ///< while there is a workshop, what is written can be read by others unless its folder is closed
   worker::Toolchain inside_;  ///< the toolchain with the workshop's paths; root and build folder are a stage's
   std::mutex mutex_;          ///< of what stands below, and of building the book's own workers
   std::vector<std::map<std::string, worker::WorkerBuilt>> built_;  ///< by slot and job
   /// By slot, or slots_ for all, and source: the names that the book's own file has.
   std::map<std::pair<unsigned, std::string>, judge::NameCounts> books_names_;
+  /// What the book's own code was compiled to: by source and flags.
+  struct BooksObject {
+    std::filesystem::path object;
+    std::map<std::filesystem::path, std::string> files;  ///< what it was compiled from, relative to the stage -> text
+    std::string calls;                                   ///< calls_of it
+  };
+  std::map<std::string, BooksObject> books_objects_;
   std::map<Backend, double> books_seconds_;  ///< processor time of compiling the book's code: the most of all chapters
   std::vector<double> lost_;  ///< by slot: so many times what its submission had to compile in, until it was ended
 };

@@ -148,7 +148,8 @@ json subjects_json(const Workspace& workspace, const Plan& plan, const Built& bu
     entry["on_host"] = on_host;
     const RegionInTree& in = plan.regions.at(id);
     if (!stands_in) {
-      if (!changed.contains(in.file)) changed[in.file] = book::first_difference(in.reader, in.solution);
+      // What was put together for grading has the book's lines already; what it left out, grading says.
+      if (plan.tree.as_written.empty() && !changed.contains(in.file)) changed[in.file] = book::first_difference(in.reader, in.solution);
       continue;
     }
     changed[in.file] = 0;
@@ -160,8 +161,9 @@ json subjects_json(const Workspace& workspace, const Plan& plan, const Built& bu
   for (const auto& [file, line] : changed) {
     if (line == 0) continue;
     run.notes.push_back(
-        fmt::format("{}:{} is not as it was given, and belongs to no exercise: exercises of this file were tested with "
-                    "the book's lines around them",
+        fmt::format("{}:{} is not as it was given, and stands in no region (BEGIN to END): exercises of this file were "
+                    "tested with the book's lines around them. Grading takes along #include <…> and functions of your "
+                    "own between the given lines; a given line that was changed it puts back",
                     workspace.shown(plan.tree.written() / file), line));
   }
   return subjects;

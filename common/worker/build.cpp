@@ -129,8 +129,7 @@ std::string architecture_rule(const Toolchain& toolchain, const std::string& arc
 }
 
 /// The precompiled header that a kernel file is compiled with, or empty. It is of use with the flags it was made with
-/// alone, and macros that it knows nothing of. (A build in an isolation of its own has another build folder, without
-/// it.)
+/// alone, and macros that it knows nothing of.
 fs::path precompiled_header(const Toolchain& toolchain, Backend backend, const fs::path& source,
                             const std::vector<std::string>& flags) {
   const std::string& header = toolchain.backends.at(backend).precompiled;

@@ -32,14 +32,6 @@ std::string reformatted(const std::string& text) {
   return result.exit_code == 0 ? result.output : text;
 }
 
-enum class Where { anywhere, host, kernels };
-
-/// A way to write that changes nothing: lines of a region, and what they need between the given lines. What the
-/// simulator's kernels may not have (a host's library) is for .cpp files.
-struct Style {
-  const char *body, *between = "";
-  Where where = Where::anywhere;
-};
 /// Ideas: what honest submissions lost points for in an attack on the grader at 07f50e5, then what C++ allows and a
 /// reader of text trips over (comments, texts, macros, names, brackets).
 const std::array kStyles{
@@ -54,6 +46,7 @@ const std::array kStyles{
     Style{"  const auto own_bits = [](unsigned own_x) { return __popc(own_x); };\n  (void)own_bits;", "",
           Where::kernels},
     Style{"#pragma GCC unroll 4\n  for (int own_i = 0; own_i < 4; ++own_i) {\n  }"},
+    Style{"  (void)0;", "#pragma GCC optimize(\"O3\")", Where::host},
     Style{"#pragma omp simd\n  for (int own_i = 0; own_i < 4; ++own_i) {\n  }"},
     Style{"  int größe = 1;\n  (void)größe;"}, Style{"  do {\n  } while (false);  // TODO: tidy up; END of it"},
     Style{"  enum { own_rows = 16 };\n  using own_type = decltype(own_rows);\n  (void)own_type{};"},
@@ -115,14 +108,44 @@ const std::array kStyles{
           "return {}; }\n    void return_void() {}\n    void unhandled_exception() {}\n  };\n};\ninline OwnTask "
           "own_task() { co_return; }",
           Where::host},
+    Style{"  const auto own_owner = std::make_shared<float[]>(4);\n  std::any own_any = own_owner[0];\n"
+          "  const std::function<float(float)> own_twice = [](float own_x) { return 2 * own_x; };\n"
+          "  (void)own_twice(std::any_cast<float>(own_any));",
+          "#include <any>\n#include <functional>\n#include <memory>", Where::host},
+    Style{"  std::mt19937 own_engine(1);\n  std::normal_distribution<float> own_normal;\n  "
+          "(void)own_normal(own_engine);\n"
+          "  (void)(std::regex_match(std::string(\"aa\"), std::regex(\"a+\")) ? std::bitset<9>(7).count() : 0);",
+          "#include <bitset>\n#include <random>\n#include <regex>", Where::host},
+    Style{"  char own_text[32];\n  std::to_chars(own_text, own_text + 32, 1.5f);\n  std::ostringstream own_stream;\n"
+          "  own_stream << std::setprecision(3) << own_text << "
+          "std::chrono::steady_clock::now().time_since_epoch().count() "
+          "<< std::chrono::system_clock::now().time_since_epoch().count();",
+          "#include <charconv>\n#include <chrono>\n#include <iomanip>\n#include <sstream>", Where::host},
+    Style{
+        "  std::priority_queue<float> own_queue;\n  std::unordered_map<int, std::list<float>> own_lists{{1, {1, 2}}};\n"
+        "  std::deque<float> own_deque(own_lists[1].begin(), own_lists[1].end());\n"
+        "  std::stable_sort(own_deque.begin(), own_deque.end());\n"
+        "  for (const float own_x : own_deque | std::views::reverse) own_queue.push(own_x);\n"
+        "  (void)std::reduce(own_deque.begin(), own_deque.end());",
+        "#include <algorithm>\n#include <deque>\n#include <list>\n#include <numeric>\n#include <queue>\n#include "
+        "<ranges>\n#include <unordered_map>",
+        Where::host},
+    Style{
+        "  volatile double own_x = 0.5;\n  int own_e = 0;\n  double own_i = 0;\n  own_x = std::ldexp(std::frexp(own_x, "
+        "&own_e), own_e) + std::modf(own_x, &own_i) + std::fma(own_x, own_x, own_x) + std::lround(own_x) + "
+        "std::nearbyint(own_x) + std::hypot(own_x, 1) + std::log1p(own_x) + std::expm1(own_x) + "
+        "std::nextafter(own_x, 1) + std::scalbn(own_x, 2) + std::lgamma(own_x) + std::erfc(own_x) + "
+        "std::riemann_zeta(own_x);",
+        "#include <cmath>", Where::host},
     Style{"#pragma unroll\n  for (int own_i = 0; own_i < 4; ++own_i) {\n  }", "", Where::kernels},
     Style{"  alignas(16) float own_four[4] = {1, 2, 3, 4};\n  const float4 own_all = *reinterpret_cast<const "
           "float4*>(own_four);\n  (void)own_all;",
           "", Where::kernels}};
 
-/// Whether a region is no part of a function: no statement can stand there.
+/// Whether a region is no part of a function, but of a file or a class: no statement can stand there.
 bool holds_declarations(const book::Region& region) {
-  return !region.body.empty() && !region.body[0].starts_with(" ");
+  return !region.body.empty() &&
+         (!region.body[0].starts_with(" ") || region.body[0].starts_with("  static __device__"));
 }
 
 /// The text with these lines behind its last #include that belongs to no region.
@@ -133,6 +156,10 @@ std::string with_between(const std::string& text, const std::string& lines) {
 }
 
 }  // namespace
+
+std::span<const Style> honest_styles() {
+  return kStyles;
+}
 
 std::string in_other_words(const book::Book& book, const book::Chapter& chapter, const std::string& file) {
   std::string text = book::read_file(book.solution(chapter, file));

@@ -33,6 +33,8 @@ namespace {
 
 const fs::path kProgram = fs::path(WORKBOOK_BINARY) / "bin" / "workbook_isolate";
 
+const std::string kAnswer = "void answer(const workbook::cuda::Arguments&) {}\n";
+
 /// Keeps a compiler at work for minutes.
 const std::string kEndless =
     "constexpr long spin(long n) { long s = 0; for (long i = 0; i < n; ++i) s += i % 7; return s; }\n"
@@ -56,11 +58,13 @@ struct Inside {
       : toolchain(worker::load_toolchain(WORKBOOK_BINARY, WORKBOOK_SOURCE)),
         isolation((skip_unless_isolated(), prove_isolation(kProgram, {}))),
         workshop(toolchain, book, isolation, {.build_seconds = build_seconds}, 2) {}
-  worker::WorkerBuilt build(const std::string& source, unsigned slot = 0, const std::string& tree = "submission/") {
+  worker::WorkerBuilt build(const std::string& source, unsigned slot = 0, const std::string& tree = "submission/",
+                            const std::string& header = "") {
     const std::string name = fmt::format("{}{}.cpu", tree, ++jobs);  // a workshop builds each job once
     folder.write(name + "/chapters/99_test/answer.cpp",
                  "#include \"common/cuda/operations.hpp\"\n" + source +
                      "\nnamespace { const workbook::cuda::Operations table{{\"answer\", answer}}; }\n");
+    folder.write(name + "/chapters/99_test/own.hpp", header);
     worker::WorkerJob job;
     job.name = name;
     job.sources = {folder / (name + "/chapters/99_test/answer.cpp")};
@@ -117,29 +121,28 @@ bool send_to_isolation(int signal) {
 
 TEST_CASE("a compiler can include the book's headers and nothing that is not its own") {
   Inside inside;
-  const std::string answer = "void answer(const workbook::cuda::Arguments&) {}\n";
-  const worker::WorkerBuilt good = inside.build(answer);
+  const worker::WorkerBuilt good = inside.build(kAnswer);
   INFO(good.log);
   REQUIRE(good.ok);
   // Readable by everyone, were it not for the isolation: a root of its own, or else a closed folder.
   inside.folder.write("secret.hpp", "#define SECRET 1\n");
   if (!inside.isolation.view) ::chmod(inside.folder.path().c_str(), 0700);
   const std::string secret = (inside.folder / "secret.hpp").string();
-  const worker::WorkerBuilt include = inside.build(fmt::format("#include \"{}\"\n", secret) + answer);
+  const worker::WorkerBuilt include = inside.build(fmt::format("#include \"{}\"\n", secret) + kAnswer);
   CHECK(!include.ok);
   CHECK((contains(include.log, "Permission denied") || contains(include.log, "No such file")));
-  const worker::WorkerBuilt incbin = inside.build(answer + fmt::format("asm(\".incbin \\\"{}\\\"\");\n", secret));
+  const worker::WorkerBuilt incbin = inside.build(kAnswer + fmt::format("asm(\".incbin \\\"{}\\\"\");\n", secret));
   CHECK(!incbin.ok);
   CHECK(contains(incbin.log, "secret.hpp"));
   // The worker that was built before, of the same submission: it may hold answers to other exercises.
-  CHECK(!inside.build(answer + fmt::format("asm(\".incbin \\\"{}\\\"\");\n", good.executable.string())).ok);
+  CHECK(!inside.build(kAnswer + fmt::format("asm(\".incbin \\\"{}\\\"\");\n", good.executable.string())).ok);
   // Devices that never end, and a terminal.
   for (const char* device : {"/dev/zero", "/dev/tty", "/dev/ptmx"}) {
     INFO(device);
-    CHECK(!inside.build(fmt::format("#include \"{}\"\n", device) + answer).ok);
+    CHECK(!inside.build(fmt::format("#include \"{}\"\n", device) + kAnswer).ok);
   }
   // To a compiler this is an empty file, where it is any.
-  CHECK(inside.build("#include \"/proc/self/mem\"\n" + answer).ok == !inside.isolation.view);
+  CHECK(inside.build("#include \"/proc/self/mem\"\n" + kAnswer).ok == !inside.isolation.view);
 }
 
 TEST_CASE("a book that is closed to others, graded with a strict umask, can be compiled with all the same") {
@@ -152,25 +155,19 @@ TEST_CASE("a book that is closed to others, graded with a strict umask, can be c
   const mode_t before = ::umask(077);
   {
     Inside inside(closed.path());
-    const worker::WorkerBuilt built = inside.build("void answer(const workbook::cuda::Arguments&) {}\n");
+    const worker::WorkerBuilt built = inside.build(kAnswer);
     INFO(built.log);
     CHECK(built.ok);
   }
   ::umask(before);
 }
 
-TEST_CASE("a compiler's memory and files are limited") {
-  Inside inside;
-  CHECK(!inside.build("void answer(const workbook::cuda::Arguments&) {}\nchar large[1u << 30] = {1};\n").ok);
-}
-
 TEST_CASE("a compiler is ended by its processor time, not by what else runs, the next has less, and the sixth none") {
   Inside inside(WORKBOOK_SOURCE, 2);
-  const std::string answer = "void answer(const workbook::cuda::Arguments&) {}\n";
   // Longer than both limits by the clock, which are four times as long: where a core is free, those end nothing.
   const auto processor_seconds = [&] {
     const double before = seconds_of_children();
-    const std::string log = inside.build(kEndless + answer).log;
+    const std::string log = inside.build(kEndless + kAnswer).log;
     INFO(log);
     CHECK(contains(log, "compiling took longer than"));
     return seconds_of_children() - before;
@@ -178,20 +175,40 @@ TEST_CASE("a compiler is ended by its processor time, not by what else runs, the
   CHECK(processor_seconds() < 4);
   for (int i = 0; i < 4; ++i) CHECK(processor_seconds() < 2);
   const double before = seconds_of_children();
-  CHECK(contains(inside.build(kEndless + answer).log, "nothing more of this submission is compiled"));
+  CHECK(contains(inside.build(kEndless + kAnswer).log, "nothing more of this submission is compiled"));
   CHECK(seconds_of_children() - before < 0.1);
   // Another one's slot has its own time.
-  CHECK(inside.build(answer, 1).ok);
+  CHECK(inside.build(kAnswer, 1).ok);
 }
 
 TEST_CASE("without a limit a compiler has three times what the book's own code takes, at least 8 seconds") {
   Inside inside(WORKBOOK_SOURCE, 0);
-  const std::string answer = "void answer(const workbook::cuda::Arguments&) {}\n";
-  REQUIRE(inside.build(answer, 0, kBooks).ok);
+  REQUIRE(inside.build(kAnswer, 0, kBooks).ok);
   const double before = seconds_of_children();
-  CHECK(contains(inside.build(kEndless + answer).log, "compiling took longer than"));
+  CHECK(contains(inside.build(kEndless + kAnswer).log, "compiling took longer than"));
   CHECK(seconds_of_children() - before > 7);
   CHECK(seconds_of_children() - before < 12);
+}
+
+TEST_CASE("the book's object stands for a source whose every file is the book's, and for no other") {
+  Inside inside;
+  const std::string source =
+      "#include \"own.hpp\"\nvoid answer(const workbook::cuda::Arguments& call) { call.output(\"y\")[0] = value";
+  const std::string header = "inline constexpr float value = 1;\n", other = "inline constexpr float value = 2;\n";
+  REQUIRE(inside.build(source + ";}\n", 0, kBooks, header).ok);
+  const auto value = [&](const worker::WorkerBuilt& built) {
+    INFO(built.log);
+    REQUIRE(built.ok);
+    worker::Worker runner = inside.run(built);
+    worker::Call call("answer");
+    call.output<float>("y", 1);
+    return runner.call(call).output<float>("y")[0];
+  };
+  const worker::WorkerBuilt same = inside.build(source + ";}\n", 0, "submission/", header);
+  CHECK(same.objects.empty());  // nothing was compiled
+  CHECK(value(same) == 1);
+  CHECK(value(inside.build(source + ";}\n", 0, "submission/", other)) == 2);
+  CHECK(value(inside.build(source + "+ 2;}\n", 0, "submission/", header)) == 3);
 }
 
 TEST_CASE("a signal that ends a compiler is the grader's trouble, and one that the grader ignores ends none") {
@@ -249,21 +266,10 @@ TEST_CASE("a worker runs in its isolation as it would outside") {
   CHECK(reply.output<float>("y") == std::vector<float>{2, 4, 6});
   CHECK(contains(reply.printed, "done"));
   CHECK(reply.extra_bytes > 0);
-  // Its program can be read by it, and not by the next submission's worker.
-  struct stat info {};
-  REQUIRE(::stat(built.executable.c_str(), &info) == 0);
+  // Its program can be read by it, and not be started from the next submission's slot. (A user's are all its own.)
   if (::geteuid() != 0) return;
-  CHECK((info.st_mode & 0777) == 0750);
-  CHECK(info.st_gid != 0);
-}
-
-TEST_CASE("another submission's worker cannot be started from this one's slot") {
-  if (::geteuid() != 0) SKIP("a user's workers are all its own");
-  Inside inside;
-  const worker::WorkerBuilt built = inside.build("void answer(const workbook::cuda::Arguments&) {}\n", 0);
-  REQUIRE(built.ok);
-  worker::Worker runner = inside.run(built, 1);
-  CHECK_THROWS_AS(runner.call(worker::Call("answer")), worker::Failure);
+  worker::Worker other = inside.run(built, 1);
+  CHECK_THROWS_AS(other.call(worker::Call("answer")), worker::Failure);
 }
 
 TEST_CASE("what others could read is found out before anything is graded") {
@@ -325,15 +331,14 @@ TEST_CASE("a disk that is full is the grader's trouble, not a mistake of the cod
   ::setenv("TMPDIR", disk.c_str(), 1);
   {
     Inside inside;
-    const std::string answer = "void answer(const workbook::cuda::Arguments&) {}\n";
-    const worker::WorkerBuilt before = inside.build(answer);
+    const worker::WorkerBuilt before = inside.build(kAnswer);
     INFO(before.log);
     CHECK(before.ok);
     // Room for the sources, none for what the compiler makes of them.
     const auto free = fs::space(disk).available;
     worker::run_command(
         {"dd", "if=/dev/zero", "of=" + (disk / "full").string(), "bs=4096", fmt::format("count={}", free / 4096 - 24)});
-    CHECK_THROWS_AS(inside.build(answer), std::runtime_error);
+    CHECK_THROWS_AS(inside.build(kAnswer), std::runtime_error);
   }
   ::unsetenv("TMPDIR");
   worker::run_command({"umount", disk.string()});
