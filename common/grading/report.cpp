@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <map>
 
 #include "common/grading/text.hpp"
 
@@ -18,37 +18,64 @@ using judge::Verdict;
 using nlohmann::json;
 
 /// An item's tests, in their order, as they may be shown.
-std::vector<Verdict> tests_of(const GradedSubmission& graded, const GradedItem& item) {
+std::vector<Verdict> tests_of(const GradedSubmission& graded, const GradedItem& item, bool with_hidden = true) {
   std::vector<Verdict> tests;
-  for (const CountedTest& test : graded.tests) {
-    if (test.item == item.id) tests.push_back(shown(test.verdict));
-  }
+  for (const CountedTest& test : graded.tests)
+    if (test.item == item.id && (with_hidden || !test.verdict.hidden)) tests.push_back(shown(test.verdict));
   return tests;
 }
 
 /// The likely cause, or nothing.
 std::string cause_of(const Verdict& test) {
-  return test.cause ? test.cause->text() : "";
+  return test.cause && !test.cause->sentence.empty() ? test.cause->text() : "";
+}
+
+std::string with_backend(const Verdict& test) {
+  return test.backend == Backend::cpu ? "" : fmt::format(" [{}]", name(test.backend));
+}
+
+// ---- what a student reads, in Markdown ----
+
+/// What is said of a test that has not passed.
+std::string feedback_on(const Verdict& test) {
+  std::string text;
+  if (test.result == Result::passed) return text;
+  // Of a hidden test the result has said it all.
+  if (!test.hidden && test.result == Result::blocked) {
+    text += "  " + markdown_line(test.message) + "\n";
+  } else if (!test.hidden && test.result != Result::todo && !test.message.empty()) {
+    text += "\n" + markdown_block(test.message);
+  }
+  if (!cause_of(test).empty()) text += fmt::format("\nLikely cause: {}\n", markdown_line(cause_of(test)));
+  if (test.place) text += fmt::format("\nLook at `{}`, line {}.\n", clean_text(test.place->file), test.place->line);
+  return text + "\n";
+}
+
+/// What has been explained on a page, a cause or else the whole text, and the item that it was explained for.
+using Explained = std::map<std::string, std::string>;
+
+/// Each test by its result and name, and what is said of it: in full for the first of those that have a cause in
+/// common.
+std::string told(const std::vector<Verdict>& tests, const std::string& item, Explained& explained) {
+  std::string text;
+  const bool several = std::ranges::any_of(tests, [&](const auto& test) { return test.backend != tests[0].backend; });
+  for (const Verdict& test : tests) {
+    std::string feedback = feedback_on(test), as_said;
+    const auto [first, is_new] = explained.emplace(test.cause ? test.cause->id : feedback, item);
+    if (!is_new && !feedback.empty()) {
+      feedback.clear();
+      if (test.result != Result::todo)
+        as_said = first->second == item ? " (as above)" : fmt::format(" (as in {})", first->second);
+    }
+    text += fmt::format("- {}: {}{}{}{}\n", markdown_line(name(test.result)), markdown_line(test.test),
+                        several ? ", on " + markdown_line(worker::text(test.backend)) : "",
+                        test.hidden ? " (hidden)" : "", as_said) +
+            feedback;
+  }
+  return text;
 }
 
 // ---- results.json ----
-
-std::string tests_text(const std::vector<Verdict>& tests, bool with_hidden) {
-  std::string text;
-  std::set<std::string> said;
-  for (const Verdict& test : tests) {
-    if (test.hidden && !with_hidden) continue;
-    text += fmt::format("{}: {}{}\n", name(test.result), test.test, test.hidden ? " (hidden)" : "");
-    if (test.result == Result::passed) continue;
-    if (!test.message.empty()) {
-      text += (said.insert(test.message).second ? test.message : "(the same as above)") + "\n";
-    }
-    if (!cause_of(test).empty()) text += fmt::format("likely cause: {}\n", cause_of(test));
-    if (test.place) text += fmt::format("look at: {}:{}\n", test.place->file, test.place->line);
-    text += "\n";
-  }
-  return clean_text(text);
-}
 
 /// An item in Gradescope's "tests": one entry, or two where students see its hidden tests later than the others.
 void add_entries(const GradedSubmission& graded, const GradedItem& item, const std::string& number, json& entries) {
@@ -57,13 +84,14 @@ void add_entries(const GradedSubmission& graded, const GradedItem& item, const s
                                                              : "bar: " + item.title;
   const auto add = [&](const std::string& what, const std::string& part, bool all, bool passed,
                        const std::string& visibility) {
+    Explained explained;
     entries.push_back({{"name", clean_text(title + what)},
                        {"number", number + part},
                        {"score", all ? item.points : 0},
                        {"max_score", all ? item.max_points : 0},
                        {"status", passed ? "passed" : "failed"},
-                       {"output", tests_text(tests_of(graded, item), all)},
-                       {"output_format", "text"},
+                       {"output", told(tests_of(graded, item, all), item.id, explained)},
+                       {"output_format", "md"},
                        {"tags", json::array({name(item.kind), fmt::format("chapter {}", item.chapter)})},
                        {"visibility", visibility},
                        {"extra_data", {{"id", item.id}, {"result", judge::name(item.result)}}}});
@@ -85,10 +113,6 @@ std::string attribute(const std::string& text) {
 
 double finite(double seconds) {
   return std::isfinite(seconds) ? seconds : 0;
-}
-
-std::string with_backend(const Verdict& test) {
-  return test.backend == Backend::cpu ? "" : fmt::format(" [{}]", name(test.backend));
 }
 
 /// The attributes of a suite that count its cases.
@@ -143,40 +167,31 @@ std::string junit_problem(const GradedSubmission& graded) {
       attribute(graded.student), attribute(graded.problem), xml_text(graded.problem));
 }
 
-// ---- the student's page ----
-
-/// What the page says of a test that has not passed.
-std::string feedback_on(const Verdict& test) {
-  std::string text;
-  if (test.result == Result::passed) return text;
-  // Of a hidden test the result has said it all.
-  if (!test.hidden && test.result == Result::blocked) {
-    text += "  " + markdown_line(test.message) + "\n";
-  } else if (!test.hidden && test.result != Result::todo && !test.message.empty()) {
-    text += "\n" + markdown_block(test.message);
-  }
-  if (!cause_of(test).empty()) text += fmt::format("\nLikely cause: {}\n", markdown_line(cause_of(test)));
-  if (test.place) text += fmt::format("\nLook at `{}`, line {}.\n", clean_text(test.place->file), test.place->line);
-  return text + "\n";
+/// What became of an item, in a few words: its result, and the first cause that its tests name.
+std::string outcome(const GradedSubmission& graded, const GradedItem& item) {
+  const std::vector<Verdict> tests = tests_of(graded, item, graded.hidden_results != "hidden");
+  const auto is_good = [](const Verdict& test) { return test.result <= Result::skipped; };
+  const bool exercises = std::ranges::all_of(graded.items, [&](const GradedItem& other) {
+    return other.kind != ItemKind::exercise || other.chapter != item.chapter || other.result <= Result::skipped;
+  });
+  if (item.kind == ItemKind::chapter && !exercises && std::ranges::all_of(tests, is_good))
+    return "its own tests passed, but not every exercise";
+  const auto caused =
+      std::ranges::find_if(tests, [](const Verdict& test) { return test.cause && !test.cause->sentence.empty(); });
+  return name(item.result) + (caused == tests.end() ? "" : ": " + caused->cause->sentence);
 }
 
-std::string feedback_section(const GradedSubmission& graded, const GradedItem& item) {
-  std::string text = fmt::format("## {}: {}\n\n", markdown_line(item.id), markdown_line(item.title));
-  int hidden = 0, hidden_passed = 0;
-  std::string said;  // of the last test: tests of which it is the same stand above it together
-  for (const Verdict& test : tests_of(graded, item)) {
-    hidden += test.hidden;
-    hidden_passed += test.hidden && test.result == Result::passed;
-    if (test.hidden && graded.hidden_results == "hidden") continue;
-    const std::string feedback = feedback_on(test);
-    if (feedback != said) text += said;
-    said = feedback;
-    text += fmt::format("- {}: {}{}{}\n", markdown_line(name(test.result)), markdown_line(test.test),
-                        markdown_line(with_backend(test)), test.hidden ? " (hidden)" : "");
-  }
-  text += said;
-  if (hidden > 0 && graded.hidden_results == "hidden") {
-    text += fmt::format("- hidden tests: {} of {} passed\n", hidden_passed, hidden);
+std::string feedback_section(const GradedSubmission& graded, const GradedItem& item, Explained& explained) {
+  const bool hides = graded.hidden_results == "hidden";
+  std::string text = fmt::format("## {}: {}\n\n", markdown_line(item.id), markdown_line(item.title)) +
+                     told(tests_of(graded, item, !hides), item.id, explained);
+  const auto is_hidden = [](const Verdict& test) { return test.hidden; };
+  const std::vector<Verdict> tests = tests_of(graded, item);
+  if (hides && std::ranges::any_of(tests, is_hidden)) {
+    text +=
+        fmt::format("- hidden tests: {} of {} passed\n",
+                    std::ranges::count_if(tests, [](const auto& t) { return t.hidden && t.result == Result::passed; }),
+                    std::ranges::count_if(tests, is_hidden));
   }
   return text + "\n";
 }
@@ -251,14 +266,14 @@ std::string feedback_page(const GradedSubmission& graded) {
   }
   text += "| | | result | points |\n|---|---|---|---|\n";
   for (const GradedItem& item : graded.items) {
-    text +=
-        fmt::format("| {} | {} | {} | {} of {} |\n", markdown_line(item.id), markdown_line(item.title),
-                    markdown_line(judge::name(item.result)), points_text(item.points), points_text(item.max_points));
+    text += fmt::format("| {} | {} | {} | {} of {} |\n", markdown_line(item.id), markdown_line(item.title),
+                        markdown_line(outcome(graded, item)), points_text(item.points), points_text(item.max_points));
   }
-  text += "\n";
+  text += "\n`./workbook test` shows the same at home.\n\n";
   for (const std::string& note : graded.notes) text += fmt::format("- {}\n", markdown_line(note));
   if (!graded.notes.empty()) text += "\n";
-  for (const GradedItem& item : graded.items) text += feedback_section(graded, item);
+  Explained explained;
+  for (const GradedItem& item : graded.items) text += feedback_section(graded, item, explained);
   if (!graded.verified_on.empty()) {
     text += fmt::format("Verified on {}.\n", markdown_line(fmt::format("{}", fmt::join(graded.verified_on, "; "))));
   }

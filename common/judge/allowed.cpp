@@ -1,6 +1,7 @@
 #include "common/judge/allowed.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -22,6 +23,7 @@ struct Instead {
 };
 constexpr std::string_view kInstruction =
                                "the book's headers have a function for every instruction that a lesson names",
+                           kAttribute = "leave out the attribute that puts it there",
                            kThread = "an answer runs in the thread that calls it; a kernel's threads are its grid's";
 constexpr std::array kInstead{
     Instead{"names asm ", kInstruction},
@@ -32,7 +34,8 @@ constexpr std::array kInstead{
     Instead{"defines ", "choose another name, since the program around the answer has this one"},
     Instead{"keeps ", "keep what a call needs in its own variables, or in a std::vector"},
     Instead{"has code that runs before", "make it a constant, or a static variable of a function"},
-    Instead{"has ", "leave out the attribute that puts it there"},
+    Instead{"has ", kAttribute},
+    Instead{"chooses ", kAttribute},
     Instead{"calls std::thread", kThread},
     Instead{"calls typeinfo for std::thread", kThread},
     Instead{"calls pthread_", kThread},
@@ -47,17 +50,18 @@ std::string_view instead_of(const std::string& what) {
       ->instead;
 }
 
-/// A line for each remedy, with the two shortest of what it is for: the rest are what these bring with them.
-std::string told(const fs::path& source, const std::vector<std::string>& refused) {
+/// What is refused in a source, a line for each remedy, with the two shortest of what it is for: the rest are what
+/// these bring with them. "names asm, which has no place in an answer: the book's headers have …".
+std::vector<std::string> told(const std::vector<std::string>& refused) {
   std::map<std::string_view, std::vector<std::string>> lines;
   for (const std::string& what : refused) lines[instead_of(what)].push_back(what);
-  std::string text;
+  std::vector<std::string> told;
   for (auto& [instead, whats] : lines) {
     std::ranges::stable_sort(whats, {}, &std::string::size);
-    text += fmt::format("{}: the compiled code {}{}, which has no place in an answer: {}\n", source.filename().string(),
-                        whats[0], whats.size() > 1 ? " and " + whats[1] : "", instead);
+    told.push_back(fmt::format("{}{}, which has no place in an answer: {}", whats[0],
+                               whats.size() > 1 ? " and " + whats[1] : "", instead));
   }
-  return text;
+  return told;
 }
 
 /// Whether a file's text, comments and all, has a name that it may not have. The preprocessor knows; this asks quickly
@@ -109,7 +113,7 @@ std::string preprocessed(const fs::path& object) {
 std::string not_allowed(const worker::WorkerJob& job, const worker::WorkerBuilt& built,
                         const std::set<std::string>& taken,
                         const std::function<const NameCounts&(const fs::path&)>& books_names) {
-  std::string said;
+  std::map<std::string, std::vector<std::string>> sources_of;  // of each line: a header is a part of several
   for (const fs::path& source : job.sources) {
     if (!is_answer(source)) continue;
     const fs::path& object = built.objects.at(source);
@@ -118,8 +122,11 @@ std::string not_allowed(const worker::WorkerJob& job, const worker::WorkerBuilt&
     const std::vector<std::string> more =
         refused_in_object(object, {kernels, kernels && job.backend == Backend::cuda, taken});
     refused.insert(refused.end(), more.begin(), more.end());
-    said += told(source, refused);
+    for (const std::string& line : told(refused)) sources_of[line].push_back(source.filename().string());
   }
+  std::string said;
+  for (const auto& [line, sources] : sources_of)
+    said += fmt::format("{}: the compiled code {}\n", fmt::join(sources, ", "), line);
   return said;
 }
 

@@ -5,6 +5,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
 
 #include "common/book/files.hpp"
 #include "common/book/manifest.hpp"
@@ -18,6 +19,7 @@
 #include "common/worker/command.hpp"
 #include "common/worker/sanitizers.hpp"
 #include "tests/book/fixtures/temporary_book.hpp"
+#include "tests/grading/other_words.hpp"
 #include "tests/grading/samples.hpp"
 
 using namespace workbook;
@@ -251,70 +253,18 @@ TEST_CASE("an answer that calls another answer is found, by whatever way it call
             .empty());
 }
 
-TEST_CASE("a compiled answer may define its chapter, call the language's library and print") {
+TEST_CASE("a compiled answer may have names of its own, and call the language's library and the book's types") {
   skip_if_sanitized();
-  CHECK(
-      refused("#include <algorithm>\n#include <cmath>\n#include <cstdio>\n#include <iostream>\n#include <map>\n"
-              "#include <stdexcept>\n#include <string>\n#include <vector>\n#include \"common/attention/matrix.hpp\"\n"
-              "#include \"common/cuda/todo.hpp\"\nnamespace ch02 {\nfloat f(std::vector<float> v, "
-              "workbook::Matrix<float> m) {\n  std::sort(v.begin(), v.end());\n  std::map<std::string, double> all;\n "
-              " all[std::to_string(v[0])] = std::exp(v[1]) + std::log1p(m(0, 0));\n  std::cout << all.size() << "
-              "std::endl;\n  std::printf(\"%f\\n\", v[0]);\n  static std::string kept(\"kept\");\n  if (v.empty()) "
-              "throw std::runtime_error(kept);\n  if (v.size() == 7) WORKBOOK_TODO(2.1);\n  return "
-              "std::fmax(v[0], 0);\n}\n}\n") == "");
-}
-
-TEST_CASE("a compiled answer may have names of its own, and call what compilers and their libraries bring") {
-  skip_if_sanitized();
-  const std::string source = GENERATE(
-      "int helper(int a) { return a; }\nnamespace mine { float total; void add(float x) { total += x; } }\n",
-      "#include <complex>\nnamespace ch02 { std::complex<float> f(std::complex<float> a) { return a * a / a; } }\n",
-      "namespace ch02 { long f(__int128 a, __int128 b) { return long(a / b) + __builtin_popcountll(long(a)); } }\n",
-      "#include <cstdlib>\n#include <cctype>\nnamespace ch02 { int order(const void*, const void*) { return 0; }\nint "
-      "f(int* a) { "
-      "std::qsort(a, 4, 4, order); return std::tolower(a[0]) + std::isdigit(a[1]); } }\n",
-      "#include <string>\n#include <cstdio>\nnamespace ch02 { float f(char* to) { std::sprintf(to, \"%d\", 7); return "
-      "std::stof(to); } }\n",
-      "#include <exception>\nnamespace ch02 { int f(int a) { try { if (a) throw 42; throw \"no\"; } catch (const "
-      "std::exception&) { return 1; } catch (int b) { return b; } return 0; } }\n",
-      "namespace ch02 { float f(int n) { float row[n]; static float kept[1000]; row[0] = 1; return row[n - 1] + "
-      "kept[n]; } "
-      "thread_local int mine; int* g() { return &mine; } }\n",
-      "#include <memory>\nnamespace ch02 { float f(int n) { auto p = std::make_shared<float[]>(n); auto q = p; struct "
-      "A { virtual ~A() = default; }; std::shared_ptr<A> a = std::make_shared<A>(); return q[0] + "
-      "float(a.use_count()); "
-      "} }\n",
-      "#include <any>\n#include <functional>\n#include <optional>\n#include <string>\n#include <variant>\nnamespace "
-      "ch02 { float "
-      "f(std::function<float(float)> g, std::any a) { std::variant<int, std::string> v = 1; std::optional<int> o = 2; "
-      "return g(std::any_cast<float>(a)) + float(std::get<int>(v) + *o); } }\n",
-      "#include <random>\n#include <regex>\n#include <bitset>\nnamespace ch02 { float f(std::string s) { std::mt19937 "
-      "r(1); "
-      "std::normal_distribution<float> n; return std::regex_match(s, std::regex(\"a+\")) ? n(r) : "
-      "float(std::bitset<9>(7).count()); } }\n",
-      "#include <charconv>\n#include <chrono>\n#include <iomanip>\n#include <sstream>\nnamespace ch02 { std::string "
-      "f(float "
-      "x) { char t[32]; std::to_chars(t, t + 32, x); std::ostringstream s; s << std::setprecision(3) << x << t; const "
-      "auto "
-      "b = std::chrono::steady_clock::now(); s << (std::chrono::system_clock::now().time_since_epoch().count() + "
-      "b.time_since_epoch().count()); return s.str(); } }\n",
-      "#include <algorithm>\n#include <array>\n#include <deque>\n#include <list>\n#include <numeric>\n#include "
-      "<queue>\n#include "
-      "<ranges>\n#include <unordered_map>\n#include <valarray>\n#include <vector>\nnamespace ch02 { float "
-      "f(std::vector<float> "
-      "v) { std::priority_queue<float> q(v.begin(), v.end()); std::unordered_map<int, std::list<float>> m; m[1] = {1, "
-      "2}; std::deque<float> d(v.begin(), v.end()); std::valarray<float> w(v.data(), v.size()); for (float x : v | "
-      "std::views::reverse) d.push_back(x); std::stable_sort(v.begin(), v.end()); return q.top() + m[1].front() + "
-      "w.sum() + std::reduce(d.begin(), d.end()) + float(std::inner_product(v.begin(), v.end(), v.begin(), 0.0)); } "
-      "}\n",
-      "#include <cmath>\nnamespace ch02 { double f(double x) { int e; double i; return std::ldexp(std::frexp(x, &e), "
-      "e) + "
-      "std::modf(x, &i) + std::fma(x, x, x) + std::lround(x) + std::nearbyint(x) + std::hypot(x, 1) + std::exp2(x) + "
-      "std::log1p(x) + std::expm1(x) + std::nextafter(x, 1) + std::copysign(x, -1) + std::scalbn(x, 2); } }\n",
-      "#include <cmath>\nnamespace ch02 { double f(double x) { return std::lgamma(x) + std::erfc(x) + "
-      "std::riemann_zeta(x); } }\n");
-  INFO(source);
-  CHECK(refused(source) == "");
+  for (const test::Style& style : test::honest_styles()) {
+    if (style.where == test::Where::kernels) continue;
+    INFO(style.body);
+    CHECK(refused(
+              fmt::format("{0}\n#include \"common/attention/matrix.hpp\"\n#include \"common/cuda/todo.hpp\"\n#include "
+                          "<cassert>\n{1}\nint helper(int a) {{ return a; }}\nnamespace ch02 {{\nfloat total;\nvoid "
+                          "f(workbook::Matrix<float> m) {{\n  total += std::exp(m(0, 0));\n  if (total > 7) "
+                          "WORKBOOK_TODO(2.1);\n{2}\n}}\n}}\n",
+                          "#include <cmath>\n#include <vector>", style.between, style.body)) == "");
+  }
 }
 
 TEST_CASE("a compiler that checks the C library's buffers by itself makes no answer a wrong one") {
@@ -328,65 +278,90 @@ TEST_CASE("a compiler that checks the C library's buffers by itself makes no ans
             .find("calls __open_chk") != std::string::npos);
 }
 
-TEST_CASE("a compiled answer that replaces, calls or starts something else is refused") {
+struct Refused {
+  const char *source, *what, *instead = "";
+};
+const Refused kRefused[] = {
+    {"extern \"C\" long send(int, const void*, unsigned long, int) { return 0; }\n", "defines send"},
+    {"extern \"C\" long recv(int, void*, unsigned long, int);\nnamespace ch02 { long f() { return recv(3, 0, 0, 0); "
+     "} }\n",
+     "calls recv"},
+    {"extern \"C\" int mprotect(void*, unsigned long, int);\nnamespace ch02 { int f() { return mprotect(0, 0, 7); } "
+     "}\n",
+     "calls mprotect"},
+    {"#include <unistd.h>\nnamespace ch02 { void f() { ::_exit(0); } }\n", "calls _exit"},
+    {"extern \"C\" void* sbrk(long);\nnamespace ch02 { void* f() { return sbrk(9); } }\n", "calls sbrk"},
+    {"#include <cstdlib>\nnamespace ch02 { int f() { return std::system(\"id\"); } }\n", "calls system",
+     "files and processes are not its"},
+    {"namespace ch02 { float kept[32 * 1024]; }\n", "keeps 131072 bytes", "keep what a call needs in its own"},
+    {"namespace ch02 { thread_local float kept[32 * 1024]; float* f() { return kept; } }\n", "keeps 131072 bytes"},
+    {"#include <cfenv>\nnamespace ch02 { int f() { return std::fesetround(FE_UPWARD); } }\n", "calls fesetround"},
+    {"void* operator new(unsigned long) { return nullptr; }\n", "defines operator new"},
+    {"namespace workbook::worker { __attribute__((used)) inline bool send_message(int) { return true; } }\n",
+     "defines workbook::worker::send_message"},
+    {"namespace workbook::cuda { struct Operations { static int add(); }; }\nnamespace ch02 { int f() { return "
+     "workbook::cuda::Operations::add(); } }\n",
+     "calls workbook::cuda::Operations::add"},
+    {"namespace workbook::cuda { unsigned long take_peak_bytes(); void start_trace(); }\nnamespace ch02 { unsigned "
+     "long f() { "
+     "workbook::cuda::start_trace(); return workbook::cuda::take_peak_bytes(); } }\n",
+     "calls workbook::cuda::start_trace", "call what the lesson names; the rest"},
+    {"namespace simt { struct Options; Options& options(); }\nnamespace ch02 { void* f() { return &simt::options(); "
+     "} }\n",
+     "calls simt::options", "call what the lesson names; the simulator"},
+    {"namespace workbook { struct Problem; int forward_oracle(const Problem&) { return 1; } }\n",
+     "defines workbook::forward"},
+    {"int main() { return 0; }\n", "defines main", "choose another name"},
+    {"namespace ch02 { int n; __attribute__((constructor)) void f() { ++n; } }\n", "before main",
+     "make it a constant, or a static variable of a function"},
+    {"namespace ch02 { int n; __attribute__((destructor)) void f() { ++n; } }\n", "before or after main"},
+    {"#include <cstdio>\nstatic int done = std::puts(\"early\");\nnamespace ch02 { int* f() { return &done; } }\n",
+     "before main"},
+    {"namespace ch02 { __attribute__((section(\".preinit_array\"), used)) void (*f)() = nullptr; }\n",
+     "before or after main"},
+    {"namespace ch02 { __attribute__((section(\".text\"))) extern const unsigned char code[2] = {15, 5}; }\n",
+     "data among its code"},
+    {"namespace ch02 { __attribute__((section(\".mine\"))) int f() { return 1; } }\n", "a place of its own",
+     "leave out the attribute"},
+    {"extern \"C\" { static void* pick() { return nullptr; } void chosen() __attribute__((ifunc(\"pick\"))); }\n",
+     "when it is loaded"},
+    {"static void f() __attribute__((weakref(\"send\")));\nnamespace ch02 { void g() { f(); } }\n", "calls send"},
+    {"__asm__(\".symver ours, send@GLIBC_2.2.5\");\nextern \"C\" void ours();\nnamespace ch02 { void g() { ours(); } "
+     "}\n",
+     "send"},
+    {"#include <vector>\ntemplate <> void std::vector<char>::push_back(const char&) {}\n", "defines std::vector"},
+    {"#include <thread>\nnamespace ch02 { void f() { std::thread([] {}).detach(); } }\n", "thread",
+     "runs in the thread that calls it"},
+    {"#include <fstream>\nnamespace ch02 { bool f() { return bool(std::ifstream(\"x\")); } }\n", "filebuf"},
+    {"extern \"C\" void _ZN8workbook4cuda11start_traceEv();\nnamespace ch02 { void f() { "
+     "_ZN8workbook4cuda11start_traceEv(); } }\n",
+     "calls workbook::cuda::start_trace"},
+    {"long f() __asm__(\"send\");\nnamespace ch02 { long g() { return f(); } }\n", "calls send"},
+};
+
+// What is said names what to write instead, in words that the page for students has too.
+TEST_CASE("a compiled answer that replaces, calls or starts something else is refused, with what to write instead") {
   skip_if_sanitized();
-  const auto [source, what] = GENERATE(table<std::string, std::string>({
-      {"extern \"C\" long send(int, const void*, unsigned long, int) { return 0; }\n", "defines send"},
-      {"extern \"C\" long recv(int, void*, unsigned long, int);\nnamespace ch02 { long f() { return recv(3, 0, 0, 0); "
-       "} }\n",
-       "calls recv"},
-      {"extern \"C\" int mprotect(void*, unsigned long, int);\nnamespace ch02 { int f() { return mprotect(0, 0, 7); } "
-       "}\n",
-       "calls mprotect"},
-      {"#include <unistd.h>\nnamespace ch02 { void f() { ::_exit(0); } }\n", "calls _exit"},
-      {"extern \"C\" void* sbrk(long);\nnamespace ch02 { void* f() { return sbrk(9); } }\n", "calls sbrk"},
-      {"#include <cstdlib>\nnamespace ch02 { int f() { return std::system(\"id\"); } }\n", "calls system"},
-      {"namespace ch02 { float kept[32 * 1024]; }\n", "keeps 131072 bytes"},
-      {"namespace ch02 { thread_local float kept[32 * 1024]; float* f() { return kept; } }\n", "keeps 131072 bytes"},
-      {"#include <cfenv>\nnamespace ch02 { int f() { return std::fesetround(FE_UPWARD); } }\n", "calls fesetround"},
-      {"void* operator new(unsigned long) { return nullptr; }\n", "defines operator new"},
-      {"namespace workbook::worker { __attribute__((used)) inline bool send_message(int) { return true; } }\n",
-       "defines workbook::worker::send_message"},
-      {"namespace workbook::cuda { struct Operations { static int add(); }; }\nnamespace ch02 { int f() { return "
-       "workbook::cuda::Operations::add(); } }\n",
-       "calls workbook::cuda::Operations::add"},
-      {"namespace workbook::cuda { unsigned long take_peak_bytes(); void start_trace(); }\nnamespace ch02 { unsigned "
-       "long f() { "
-       "workbook::cuda::start_trace(); return workbook::cuda::take_peak_bytes(); } }\n",
-       "calls workbook::cuda::start_trace"},
-      {"namespace simt { struct Options; Options& options(); }\nnamespace ch02 { void* f() { return &simt::options(); "
-       "} }\n",
-       "calls simt::options"},
-      {"namespace workbook { struct Problem; int forward_oracle(const Problem&) { return 1; } }\n",
-       "defines workbook::forward"},
-      {"int main() { return 0; }\n", "defines main"},
-      {"namespace ch02 { int n; __attribute__((constructor)) void f() { ++n; } }\n", "before main"},
-      {"namespace ch02 { int n; __attribute__((destructor)) void f() { ++n; } }\n", "before or after main"},
-      {"#include <cstdio>\nstatic int done = std::puts(\"early\");\nnamespace ch02 { int* f() { return &done; } }\n",
-       "before main"},
-      {"namespace ch02 { __attribute__((section(\".preinit_array\"), used)) void (*f)() = nullptr; }\n",
-       "before or after main"},
-      {"namespace ch02 { __attribute__((section(\".text\"))) extern const unsigned char code[2] = {15, 5}; }\n",
-       "data among its code"},
-      {"namespace ch02 { __attribute__((section(\".mine\"))) int f() { return 1; } }\n", "a place of its own"},
-      {"extern \"C\" { static void* pick() { return nullptr; } void chosen() __attribute__((ifunc(\"pick\"))); }\n",
-       "when it is loaded"},
-      {"static void f() __attribute__((weakref(\"send\")));\nnamespace ch02 { void g() { f(); } }\n", "calls send"},
-      {"__asm__(\".symver ours, send@GLIBC_2.2.5\");\nextern \"C\" void ours();\nnamespace ch02 { void g() { ours(); } "
-       "}\n",
-       "send"},
-      {"#include <vector>\ntemplate <> void std::vector<char>::push_back(const char&) {}\n", "defines std::vector"},
-      {"#include <thread>\nnamespace ch02 { void f() { std::thread([] {}).detach(); } }\n", "thread"},
-      {"#include <fstream>\nnamespace ch02 { bool f() { return bool(std::ifstream(\"x\")); } }\n", "filebuf"},
-      {"extern \"C\" void _ZN8workbook4cuda11start_traceEv();\nnamespace ch02 { void f() { "
-       "_ZN8workbook4cuda11start_traceEv(); } }\n",
-       "calls workbook::cuda::start_trace"},
-      {"long f() __asm__(\"send\");\nnamespace ch02 { long g() { return f(); } }\n", "calls send"},
-  }));
-  INFO(source);
-  const std::string all = refused(source);
+  const Refused row = GENERATE(from_range(kRefused));
+  INFO(row.source);
+  const book::TemporaryFolder folder;
+  const fs::path answer = folder / "answer.cpp", object = folder / "answer.o";
+  REQUIRE(compile(folder, row.source, {"-c", "-o", object.string()}).exit_code == 0);
+  const std::string all = fmt::format("{}", fmt::join(refused_in_object(object, {}), "\n"));
   INFO(all);
-  CHECK(all.find(what) != std::string::npos);
+  CHECK(all.find(row.what) != std::string::npos);
+  worker::WorkerJob job;
+  job.sources = {answer};
+  worker::WorkerBuilt built;
+  built.objects[answer] = object;
+  const judge::NameCounts none;
+  const std::string said = judge::not_allowed(
+      job, built, {}, [&](const fs::path&) -> auto& { return none; });
+  INFO(said);
+  REQUIRE(said.starts_with("answer.cpp: the compiled code "));
+  CHECK(said.find(row.instead) != std::string::npos);
+  const std::string remedy = said.substr(said.find("answer: ") + 8, said.find('\n') - said.find("answer: ") - 8);
+  CHECK(book::read_file(fs::path(WORKBOOK_SOURCE) / "notes/allowed.md").find(remedy) != std::string::npos);
 }
 
 TEST_CASE("an object file that is none, or damaged, is refused") {
@@ -447,37 +422,4 @@ TEST_CASE("the book's own answers have nothing that an answer may not have") {
     }
   }
   CHECK(judged > int(workspace.book.chapters.size()));
-}
-
-TEST_CASE("whatever is refused comes with what to write instead, which the page for students has too") {
-  skip_if_sanitized();
-  const book::TemporaryFolder folder;
-  const auto [source, instead] = GENERATE(table<std::string, std::string>({
-      {"#include <thread>\nvoid f() { std::thread([] {}).join(); }\n", "runs in the thread that calls it"},
-      {"#include <cstdio>\nvoid* f() { return std::fopen(\"a\", \"r\"); }\n", "files and processes are not its"},
-      {"static char kept[100000];\nchar* f(int i) { return kept + i; }\n", "keep what a call needs in its own"},
-      {"int n;\n__attribute__((constructor)) void f() { ++n; }\n",
-       "make it a constant, or a static variable of a function"},
-      {"extern \"C\" int main() { return 0; }\n", "choose another name"},
-      {"__attribute__((section(\"own\"))) void f() {}\n", "leave out the attribute"},
-      {"namespace simt { void run_blocks(); }\nvoid f() { simt::run_blocks(); }\n",
-       "call what the lesson names; the si"},
-      {"namespace workbook { void oracle(); }\nvoid f() { workbook::oracle(); }\n",
-       "call what the lesson names; the re"},
-  }));
-  const fs::path answer = folder / "answer.cpp";
-  REQUIRE(compile(folder, source, {"-c", "-o", (folder / "answer.o").string()}).exit_code == 0);
-  worker::WorkerJob job;
-  job.sources = {answer};
-  worker::WorkerBuilt built;
-  built.objects[answer] = folder / "answer.o";
-  const std::string said = judge::not_allowed(job, built, {}, [](const fs::path&) -> const judge::NameCounts& {
-    static judge::NameCounts none;
-    return none;
-  });
-  INFO(source << said);
-  REQUIRE(said.starts_with("answer.cpp: the compiled code "));
-  CHECK(said.find(instead) != std::string::npos);
-  const std::string remedy = said.substr(said.find("answer: ") + 8, said.find('\n') - said.find("answer: ") - 8);
-  CHECK(book::read_file(fs::path(WORKBOOK_SOURCE) / "notes/allowed.md").find(remedy) != std::string::npos);
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <cmath>
 #include <regex>
 
 #include "common/grading/points.hpp"
@@ -88,6 +89,7 @@ GradedSubmission submission(const std::string& words) {
     if (verdict.result == Result::failed) verdict.cause = Cause{fmt::format("mistake-{}", number++), words, marked};
   }
   graded.items = points_of(graded.tests);
+  graded.seconds = INFINITY;
   return graded;
 }
 
@@ -184,6 +186,7 @@ TEST_CASE("whatever words stand in verdicts, results, points and what is hidden 
     // Each test's fields in the record but for the words, as it is written and as it is read back.
     const json record = to_json(scrambled), expected = to_json(plain);
     CHECK(to_json(submission_from_json(record)) == record);
+    CHECK_THROWS_AS(submission_from_json(json::object()), json::exception);
     REQUIRE(record.at("tests").size() == expected.at("tests").size());
     for (std::size_t i = 0; i < record.at("tests").size(); ++i) {
       json test = record.at("tests")[i], other = expected.at("tests")[i];
