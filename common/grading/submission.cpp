@@ -1,9 +1,6 @@
 #include "common/grading/submission.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
@@ -55,28 +52,16 @@ void keep(std::vector<Candidate>& best, Candidate candidate) {
   if (best.size() > 2) best.pop_back();
 }
 
-/// Reads a regular file, not through a link; false if it is none or too large.
-bool read_plain(const fs::path& path, std::uint64_t longest, Entry& entry) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-  struct stat info {};
-  if (descriptor < 0 || ::fstat(descriptor, &info) != 0 || !S_ISREG(info.st_mode)) {
-    if (descriptor >= 0) ::close(descriptor);
-    entry.regular = false;
-    return false;
-  }
-  entry.size = std::uint64_t(info.st_size);
-  char buffer[1 << 14];
-  ssize_t count = 0;
-  while ((count = ::read(descriptor, buffer, sizeof buffer)) > 0) {
-    entry.text.append(buffer, std::size_t(count));
-    if (entry.text.size() > longest) {
-      entry.too_large = true;
-      entry.text.clear();
-      break;
-    }
-  }
-  ::close(descriptor);
-  return !entry.too_large;
+/// A file on this disk, not through a link.
+Entry plain_file(const fs::path& path, const std::string& name, std::uint64_t longest) {
+  Entry entry;
+  entry.path = name;
+  entry.regular = fs::is_regular_file(fs::symlink_status(path));
+  if (!entry.regular) return entry;
+  entry.size = fs::file_size(path);
+  entry.too_large = entry.size > longest;
+  if (!entry.too_large) entry.text = book::read_file(path);
+  return entry;
 }
 
 void walk_folder(const fs::path& folder, const ArchiveLimits& limits,
@@ -89,13 +74,7 @@ void walk_folder(const fs::path& folder, const ArchiveLimits& limits,
     if (entry.depth() > 32) entry.disable_recursion_pending();
     const std::string relative = entry->path().lexically_relative(folder).generic_string();
     if (!wanted(relative)) continue;
-    Entry found;
-    found.path = relative;
-    const fs::file_status status = entry->symlink_status(error);
-    if (fs::is_directory(status)) continue;
-    found.regular = fs::is_regular_file(status);
-    if (found.regular) read_plain(entry->path(), limits.entry, found);
-    take(std::move(found));
+    if (!fs::is_directory(entry->symlink_status(error))) take(plain_file(entry->path(), relative, limits.entry));
   }
   if (error) throw ArchiveError(fmt::format("the folder cannot be read: {}", error.message()));
 }
@@ -189,10 +168,7 @@ HandedIn read_submission(const Submission& submission, const std::vector<std::st
     } else if (!fs::is_regular_file(status)) {
       throw ArchiveError("neither a folder nor a file");
     } else if (is_wanted(submission.path.filename().string())) {
-      Entry entry;
-      entry.path = submission.path.filename().string();
-      read_plain(submission.path, limits.entry, entry);
-      take(entry);
+      take(plain_file(submission.path, submission.path.filename().string(), limits.entry));
     } else {
       read_archive(submission.path, limits, is_wanted, take);
     }

@@ -1,16 +1,11 @@
 #!/bin/sh
-# tests/grading/elsewhere.sh [PLACE…]: grades a right and an untouched submission of a chapter on the CPU (2) and of one
-# on the simulator (4) as they would be graded elsewhere, and compares the points. To be run as root, with the target
-# grading_elsewhere built; the book and its build folder are copied, and stand in the original's place in a mount
-# namespace of their own.
-#
-#   user              an ordinary user, in a user namespace
-#   container         root in a chroot, with what Docker leaves it: its capabilities, no namespaces, no mounts
-#   image             the same, in the system whose root IMAGE names, which has only what setup.sh has installed there
-#                     (image.sh makes it, and goes Gradescope's whole way); of the same release as this one
+# tests/grading/elsewhere.sh: grades a right and an untouched submission of a chapter on the CPU (2) and of one on the
+# simulator (4) as root in a container: in a chroot, with what Docker leaves it, which are its capabilities, no
+# namespaces, no mounts. To be run as root, with the target grading_elsewhere built; the book and its build folder are
+# copied, and stand in the original's place in a mount namespace of their own. (An ordinary user: tests_grade_chapters.
+# A system with nothing but what setup.sh installs: image.sh.)
 set -eu
 book=$(cd "$(dirname "$0")/../.." && pwd)
-places=${*:-user container}
 here=$(mktemp -d /tmp/workbook-elsewhere-XXXXXX)
 trap 'rm -rf "$here"' EXIT
 chmod 711 "$here"
@@ -37,48 +32,25 @@ TOML
 grade="cd /tmp/class && WORKBOOK_ROOT='$book' WORKBOOK_BUILD='$book/build/default' \
   '$book/build/default/bin/workbook_course' grade --assignment assignment.toml --build-time 300 --time-limit 30 \
   --out graded submissions/right submissions/open && cat graded/class.csv"
-for place in $places; do
-  echo "== $place"
-  copy="$here/$place"
-  mkdir -p "$copy/book" "$copy/tmp"
-  cp -a "$book/." "$copy/book/"
-  cp -a "$here/class" "$copy/tmp/class"
-  chmod 1777 "$copy/tmp"
-  # What must stay hidden is closed to others.
-  chmod 700 "$copy/book/solutions" "$copy/book/tests" "$copy/tmp/class/submissions"
-  bind="mount --bind '$copy/book' '$book' && mount --bind '$copy/tmp' /tmp"
-  case $place in
-    user)
-      chown -R 60123:60123 "$copy/book" "$copy/tmp/class"
-      unshare -m sh -ec "$bind && exec setpriv --reuid 60123 --regid 60123 --clear-groups \
-        --bounding-set=-all env HOME=/tmp sh -ec \"\$0\"" "$grade"
-      ;;
-    container | image)
-      root="$copy/root"
-      mkdir -p "$root"
-      system="mount -t tmpfs tmpfs '$root'
-        for folder in /usr /bin /sbin /lib /lib64 /etc /opt; do
-          [ -e \$folder ] || continue
-          mkdir -p '$root'\$folder && mount --bind \$folder '$root'\$folder && mount -o remount,bind,ro '$root'\$folder
-        done"
-      [ "$place" = container ] || system="mount --bind '${IMAGE:?names the root of a system}' '$root'"
-      unshare -m -p -i -u -n -f sh -ec "
-        $system
-        mkdir -p '$root/proc' '$root/dev' '$root/tmp' '$root$book'
-        mount -t proc proc '$root/proc'
-        mount -t tmpfs tmpfs '$root/dev'
-        for device in null zero full random urandom; do touch '$root/dev/'\$device; mount --bind /dev/\$device '$root/dev/'\$device; done
-        ln -s /proc/self/fd '$root/dev/fd'
-        mkdir '$root/dev/shm' && mount -t tmpfs tmpfs '$root/dev/shm'
-        mount --bind '$copy/book' '$root$book'
-        mount --bind '$copy/tmp' '$root/tmp'
-        exec chroot '$root' '$book/build/default/bin/grading_elsewhere' env HOME=/root sh -ec \"\$0\"" "$grade"
-      ;;
-    *)
-      echo "unknown place: $place" >&2
-      exit 2
-      ;;
-  esac
-  echo
-  rm -rf "$copy"
-done
+copy="$here/copy" root="$here/root"
+mkdir -p "$copy/book" "$copy/tmp" "$root"
+cp -a "$book/." "$copy/book/"
+cp -a "$here/class" "$copy/tmp/class"
+chmod 1777 "$copy/tmp"
+# What must stay hidden is closed to others.
+chmod 700 "$copy/book/solutions" "$copy/book/tests" "$copy/tmp/class/submissions"
+unshare -m -p -i -u -n -f sh -ec "
+  mount -t tmpfs tmpfs '$root'
+  for folder in /usr /bin /sbin /lib /lib64 /etc /opt; do
+    [ -e \$folder ] || continue
+    mkdir -p '$root'\$folder && mount --bind \$folder '$root'\$folder && mount -o remount,bind,ro '$root'\$folder
+  done
+  mkdir -p '$root/proc' '$root/dev' '$root/tmp' '$root$book'
+  mount -t proc proc '$root/proc'
+  mount -t tmpfs tmpfs '$root/dev'
+  for device in null zero full random urandom; do touch '$root/dev/'\$device; mount --bind /dev/\$device '$root/dev/'\$device; done
+  ln -s /proc/self/fd '$root/dev/fd'
+  mkdir '$root/dev/shm' && mount -t tmpfs tmpfs '$root/dev/shm'
+  mount --bind '$copy/book' '$root$book'
+  mount --bind '$copy/tmp' '$root/tmp'
+  exec chroot '$root' '$book/build/default/bin/grading_elsewhere' env HOME=/root sh -ec \"\$0\"" "$grade"

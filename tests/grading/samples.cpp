@@ -144,13 +144,6 @@ void add_bytes(const book::Book& book, std::vector<Sample>& samples) {
       "not compiled");
   const std::string open(60000, '('), close(60000, ')');
   add("nests_brackets_without_end", answer(book, "2.1", "  return {float(" + open + "1" + close + "), 1};\n"), "");
-  samples.push_back({"two_files_that_could_be_meant",
-                     {{"a/online_softmax.cpp", right}, {"b/online_softmax.cpp", right}},
-                     false,
-                     false,
-                     false,
-                     "todo",
-                     "could both be meant"});
 }
 
 }  // namespace
