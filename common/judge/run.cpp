@@ -149,7 +149,8 @@ json subjects_json(const Workspace& workspace, const Plan& plan, const Built& bu
     const RegionInTree& in = plan.regions.at(id);
     if (!stands_in) {
       // What was put together for grading has the book's lines already; what it left out, grading says.
-      if (plan.tree.as_written.empty() && !changed.contains(in.file)) changed[in.file] = book::first_difference(in.reader, in.solution);
+      if (plan.tree.as_written.empty() && !changed.contains(in.file))
+        changed[in.file] = book::first_difference(in.reader, in.solution);
       continue;
     }
     changed[in.file] = 0;
