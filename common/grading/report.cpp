@@ -56,12 +56,18 @@ using Explained = std::map<std::string, std::string>;
 
 /// Each test by its result and name, and what is said of it: in full for the first of those that have a cause in
 /// common.
-std::string told(const std::vector<Verdict>& tests, const std::string& item, Explained& explained) {
+std::string told(std::vector<Verdict> tests, const std::string& item, Explained& explained) {
+  // What is wrong may cost anything: of what was counted no cause is claimed then.
+  if (std::ranges::any_of(tests, [](const Verdict& test) { return test.cause && !test.cause->of_cost; }))
+    for (Verdict& test : tests)
+      if (test.cause && test.cause->of_cost) test.cause.reset();
   std::string text;
   const bool several = std::ranges::any_of(tests, [&](const auto& test) { return test.backend != tests[0].backend; });
   for (const Verdict& test : tests) {
     std::string feedback = feedback_on(test), as_said;
-    const auto [first, is_new] = explained.emplace(test.cause ? test.cause->id : feedback, item);
+    // A hidden test explains less than one that is not.
+    const std::string what = cause_of(test).empty() ? feedback : test.cause->id + (test.hidden ? " (hidden)" : "");
+    const auto [first, is_new] = explained.emplace(what, item);
     if (!is_new && !feedback.empty()) {
       feedback.clear();
       if (test.result != Result::todo)
