@@ -1,6 +1,6 @@
 // What every file of kernels includes, for the simulator: parsed once for all workers, where g++ compiles them
-// (common/worker/CMakeLists.txt). The same files are compiled without it by nvcc, by clang++, for a debugger and in
-// grading. So nothing stands here that a file of kernels does not include by itself: what compiles here compiles there.
+// (common/worker/CMakeLists.txt). The same files are compiled without it by nvcc, by clang++ and for a debugger. So
+// nothing stands here that a file of kernels does not include by itself: what compiles here compiles there.
 #pragma once
 
 #include "common/simt/copies.hpp"
