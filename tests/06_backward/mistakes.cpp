@@ -155,6 +155,23 @@ Table probabilities() {
   return table;
 }
 
+/// The mask of a tile, which says which keys exist and which a query sees, is asked about (query, key).
+Table exchanged_masks() {
+  Table table([](const GradientModel& m) { return m.tiled() && m.of_queries; });
+  table.add("mask-exchanged", "key and query change places in the mask", [](GradientModel& m) {
+    m.sees = [right = m](Index i, Index j) {
+      const Pair pair(right, i, j);
+      const Index query = i - pair.first, key = j - pair.tile, end = pair.tile + right.passing;
+      const Index keys = std::min(right.passing, right.Nk() - pair.tile);
+      if (!right.causal()) return end <= right.Nk() || query < keys;
+      const bool visited = pair.visited(right, right.offset());
+      return end <= pair.first + 1 + right.offset() ||
+             (visited && query < keys && query <= key + pair.first + right.offset() - pair.tile);
+    };
+  });
+  return table;
+}
+
 /// The causal mask.
 Table masks() {
   const auto mask = [](auto seen) {
@@ -369,7 +386,9 @@ Table last() {
 
 Table gradients() {
   Table table;
-  for (const Table& part : {tail(), differences(), of_dV(), probabilities(), masks(), tiles(), last()}) table.add(part);
+  for (const Table& part :
+       {tail(), differences(), of_dV(), probabilities(), exchanged_masks(), masks(), tiles(), last()})
+    table.add(part);
   return table;
 }
 
