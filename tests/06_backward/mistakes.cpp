@@ -110,7 +110,8 @@ Table differences() {
   table.add(
       "dO-for-Q", "dSᵀ is multiplied with dO: dK = scale·dSᵀ·Q", [](GradientModel& m) { m.other_right = true; },
       [](const GradientModel& m) { return !m.of_queries; });
-  table.add("P-for-dS", "the product is taken with P where dS belongs", [](GradientModel& m) { m.left_is_P = true; });
+  for (const char* id : {"P-for-dS", "dS-for-P"})  // dS-for-P: both have changed places
+    table.add(id, "the product is taken with P where dS belongs", [](GradientModel& m) { m.left_is_P = true; });
   return table;
 }
 Table of_dV() {
@@ -219,6 +220,12 @@ Table masks() {
             "tiles on the diagonal are not masked, neither P nor dS or dS alone: every pair of a tile that passes by "
             "counts",
             open_tiles, [](const GradientModel& m) { return m.tiled() && !m.of_values; });
+  table.add("open-tiles",
+            "tiles on the diagonal are not masked: dS of every pair of a tile that passes by the keys counts",
+            mask([](const GradientModel& m, Index i, Index j) {
+              return round_down(i, m.passing) + m.passing > round_down(j, m.owned) - m.offset();
+            }),
+            [](const GradientModel& m) { return m.tiled() && m.of_queries; });
   table.add("hidden-tiles", "tiles in which no query sees any key are computed, and not masked",
             mask([](const GradientModel& m, Index i, Index j) {
               return !Pair(m, i, j).visited(m, m.offset()) || j <= i + m.offset();
