@@ -165,7 +165,8 @@ std::optional<Diagnosis> diagnosis_of(const std::vector<Match>& matches) {
 
 /// Whether a tensor is what the mistake of this id makes of it: right, if it is none there.
 bool is_consistent(const Answered& other, const std::string& id, bool right_is_enough) {
-  if (std::ranges::all_of(other.got->values, is_unwritten)) return true;  // which is no evidence
+  const auto is_nan = [](float value) { return std::isnan(value); };
+  if (std::ranges::all_of(other.got->values, is_nan)) return true;  // which is no evidence
   bool any = false;
   for (const Mistake& mistake : *other.mistakes) {
     if (mistake.id != id) continue;
