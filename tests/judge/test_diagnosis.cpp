@@ -429,7 +429,7 @@ TEST_CASE("every known mistake in the parts of the forward pass is named") {
     lses.push_back(row_lse_case(S, name));
   }
   check_all_named(softmaxes, {"equal-weights", "masked-row-divided"});
-  check_all_named(lses, {});
+  check_all_named(lses, {"l-without-max"});  // gives the LSE of a maximum that only P lacks
 
   check_all_named({product_case(20, 20, 16), product_case(12, 31, 16), product_case(20, 20, 16, true)}, {});
   check_all_named({transposed_product_case()}, {});
