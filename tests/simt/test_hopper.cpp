@@ -331,7 +331,7 @@ TEST_CASE("what a warp-specialised kernel asks of TMA and the tensor cores is wh
   CHECK(c.wgmma_operations == blocks * 3 * key_tiles * 2 * (64ull * 128 * 64 + 64ull * 64 * 128));
   CHECK(c.wgmma_wavefronts == blocks * 3 * key_tiles * (4 * (64 + 128) + 8 * 64) / 4);
   CHECK(c.wgmma_partial_waits == blocks * 3 * 4 * (key_tiles - 1));  // for S, beside O += P V of the tile before
-  CHECK(c.wgmma_after_turn == blocks * 3 * 8 * 4);  // the last O += P V of each consumer
+  CHECK(c.wgmma_after_turn == blocks * 3 * 8 * 4);                   // the last O += P V of each consumer
   CHECK(c.wgmma_waits_in_turn == 0);
   CHECK(c.shuffles_before_arrival == 0);
   CHECK(c.shared.store_instructions == blocks * 3 * 4 * 16);
