@@ -71,7 +71,9 @@ AttentionModel::AttentionModel(std::shared_ptr<const Problem> problem_, const Ti
       round_O(rounding_of(precision.output)),
       keys{0, problem->shape.Nk},
       scale(problem->scale),
-      exponential([](float x) { return std::exp(x); }),
+      // Kernels flush what is below the normal numbers to 0.
+      exponential(rounds_P() ? +[](float x) { return x < -87.33654F ? 0 : std::exp(x); }
+                             : +[](float x) { return std::exp(x); }),
       heads_written(problem->shape.B * problem->shape.H) {
   Q = K = V = written = [](const Tensor<float>& tensor, Index b, Index h, Index row, Index c) {
     return Index(tensor.index(b, h, row, c));

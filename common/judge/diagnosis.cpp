@@ -128,10 +128,6 @@ std::optional<Match> match(const Mistake& mistake, const Tensor<float>& got, con
   return Match{&mistake, from_got.largest, from_got.rms, from_expected.rms, in_numbers};
 }
 
-}  // namespace
-
-namespace {
-
 /// The mistakes that agree, those that do so about equally well: they give the same numbers here.
 std::vector<Match> matches_of(const Tensor<float>& got, const Tensor<double>& expected, const Bounds& bounds,
                               const std::vector<Mistake>& mistakes) {
@@ -168,11 +164,14 @@ std::optional<Diagnosis> diagnosis_of(const std::vector<Match>& matches) {
 }
 
 /// Whether a tensor is what the mistake of this id makes of it: right, if it is none there.
-bool is_consistent(const Answered& other, const std::string& id) {
+bool is_consistent(const Answered& other, const std::string& id, bool right_is_enough) {
+  const auto is_nan = [](float value) { return std::isnan(value); };
+  if (std::ranges::all_of(other.got->values, is_nan)) return true;  // which is no evidence
   bool any = false;
   for (const Mistake& mistake : *other.mistakes) {
     if (mistake.id != id) continue;
     any = true;
+    if (other.right && right_is_enough && mistake.may_spare) return true;
     if (agrees(*other.got, mistake.output(), *other.bounds, relative_precision(*other.expected, *other.bounds)))
       return true;
   }
@@ -187,14 +186,17 @@ std::optional<Diagnosis> diagnose(const Tensor<float>& got, const Tensor<double>
 }
 
 std::optional<Diagnosis> diagnose(const std::vector<Answered>& answer) {
-  // Of several mistakes that give the same numbers here, those that the other tensors show as well.
+  // Those mistakes alone that the other tensors show as well: what does not give every number is not the cause.
   const auto of = [&](const Answered& each) {
     std::vector<Match> matches = matches_of(*each.got, *each.expected, *each.bounds, *each.mistakes);
-    const auto is_shown = [&](const Match& match) {
-      return std::ranges::all_of(
-          answer, [&](const Answered& other) { return &other == &each || is_consistent(other, match.mistake->id); });
-    };
-    if (matches.size() > 1 && std::ranges::any_of(matches, is_shown)) std::erase_if(matches, std::not_fn(is_shown));
+    for (const bool right_is_enough : {true, false}) {
+      const auto is_shown = [&](const Match& match) {
+        return std::ranges::all_of(answer, [&](const Answered& other) {
+          return &other == &each || is_consistent(other, match.mistake->id, right_is_enough);
+        });
+      };
+      if (right_is_enough || std::ranges::any_of(matches, is_shown)) std::erase_if(matches, std::not_fn(is_shown));
+    }
     return diagnosis_of(matches);
   };
   std::vector<const Answered*> wrong;

@@ -17,7 +17,8 @@ struct Mistake {
   std::string id;        ///< "no-scale"; mutants name it. Two entries of a table may share it: two ways to make it
   std::string sentence;  ///< "the scores are not multiplied by the scale 1/√d"
   std::function<Tensor<double>()> output;
-  double cost = 0;  ///< multiply-adds that output() takes, roughly
+  double cost = 0;         ///< multiply-adds that output() takes, roughly
+  bool may_spare = false;  ///< this output, where others show it: it is made in one of several kernels
 };
 
 struct Diagnosis {
@@ -43,9 +44,9 @@ struct Answered {
   const std::vector<Mistake>* mistakes;
   bool right;  ///< within the bounds
 };
-/// The mistake in the first of them that is wrong and holds numbers; of several that give the same numbers in it those
-/// that the others show as well. From a tensor that is nothing but NaN nothing is concluded, since many mistakes end
-/// so; unless all others are right, and of the known mistakes only one does that.
+/// The mistake in the first of them that is wrong and holds numbers, if the others are what that mistake makes of them;
+/// of several that are, the first in the table. From a tensor that is nothing but NaN nothing is concluded, since many
+/// mistakes end so; unless all others are right, and of the known mistakes only one does that.
 std::optional<Diagnosis> diagnose(const std::vector<Answered>& answer);
 
 }  // namespace workbook::judge

@@ -39,7 +39,12 @@ std::vector<Mistake> attention_mistakes(int number, AttentionMistakes::Shows sho
       if (mistakes.shows == AttentionMistakes::in_both || mistakes.shows == shown) tables.push_back(&mistakes);
   std::ranges::stable_sort(tables, {}, [](const AttentionMistakes* mistakes) { return mistakes->turn; });
   std::vector<Mistake> result;
-  for (const AttentionMistakes* mistakes : tables) make(result, mistakes->table, right, output, right.cost());
+  for (const AttentionMistakes* mistakes : tables) {
+    const std::size_t known = result.size();
+    make(result, mistakes->table, right, output, right.cost());
+    for (std::size_t i = known; i < result.size(); ++i)
+      result[i].may_spare = mistakes->turn >= Turn::unwritten_tiles;  // where one output is forgotten, or both
+  }
   return result;
 }
 
@@ -81,6 +86,7 @@ std::vector<Mistake> gradient_mistakes(int number, const GradientModel& right) {
   for (const ChapterMistakes* chapter : chapters_for(number))
     make<GradientModel>(
         result, chapter->gradients, right, [](const GradientModel& model) { return model.compute(); }, right.cost());
+  for (Mistake& mistake : result) mistake.may_spare = true;
   return result;
 }
 

@@ -285,10 +285,11 @@ std::vector<Condition> conditions_on_values(const std::vector<const Trial*>& wro
   return conditions;
 }
 
-/// What all wrong calls have, and how many right ones have it all the same.
+/// What all wrong calls have, how many right ones have it all the same, and how many do not.
 struct Dependence {
-  std::size_t exceptions;
   std::string text;
+  std::size_t exceptions, others;
+  bool of_launch;
 };
 
 /// Whether an experiment shows it: two calls that differ in it alone, of which one is wrong and the other right.
@@ -301,7 +302,7 @@ bool is_shown(const Condition& condition, const std::vector<const Trial*>& wrong
   });
 }
 
-/// "only with d = 128: …", if no call without it is wrong, most calls with it are, and either an experiment shows it or
+/// "with d = 128", if no call without it is wrong, most calls with it are, and either an experiment shows it or
 /// there are so many that it is no chance. Tests take some tiles for some sizes only: how a problem is started matters
 /// only if an experiment shows it.
 std::optional<Dependence> only(const Condition& condition, const std::vector<const Trial*>& wrong,
@@ -322,30 +323,28 @@ std::optional<Dependence> only(const Condition& condition, const std::vector<con
       chance *= double(wrong.size() + with - i) / double(wrong.size() + with + without_it - i);
     if (chance > 0.02) return {};
   }
-  return Dependence{with, fmt::format("only {}: wrong in {} of {} such calls, right in the other {}", condition.text,
-                                      wrong.size(), wrong.size() + with, without_it)};
+  return Dependence{condition.text, with, without_it, condition.of_launch};
 }
 
-/// At most one of a value and one of the sizes, each with the fewest exceptions, the first of those that are equal. The
-/// tests try some values with some inputs only, so that a condition with exceptions may hold by chance: it is not said
-/// beside a better one.
-std::vector<std::string> dependences(const std::vector<const Trial*>& wrong, const std::vector<const Trial*>& right) {
+/// What has the fewest exceptions. The tests try some values with some inputs only: of several that fit equally well
+/// any may hold by chance, so that all of them are said, or none if there are more than two.
+std::optional<std::string> dependence(const std::vector<const Trial*>& wrong, const std::vector<const Trial*>& right) {
   if (wrong.empty()) return {};
   std::vector<Dependence> found;
-  for (const auto& conditions : {conditions_on_values(wrong), conditions_on_sizes()}) {
-    std::optional<Dependence> best;
-    for (const Condition& condition : conditions) {
-      const auto dependence = only(condition, wrong, right);
-      if (dependence && (!best || dependence->exceptions < best->exceptions)) best = dependence;
-    }
-    if (best) found.push_back(*best);
-  }
-  std::vector<std::string> facts;
-  for (const Dependence& each : found) {
-    const std::size_t least = std::ranges::min(found, {}, &Dependence::exceptions).exceptions;
-    if (each.exceptions == 0 || each.exceptions == least) facts.push_back(each.text);
-  }
-  return facts;
+  for (const auto& conditions : {conditions_on_values(wrong), conditions_on_sizes()})
+    for (const Condition& condition : conditions)
+      if (const auto each = only(condition, wrong, right)) found.push_back(*each);
+  if (found.empty()) return {};
+  const std::size_t least = std::ranges::min(found, {}, &Dependence::exceptions).exceptions;
+  std::erase_if(found, [=](const Dependence& each) { return each.exceptions > least; });
+  // Sizes of a launch go together: one of them stands for all.
+  found.erase(std::unique(found.begin(), found.end(),
+                          [](const Dependence& a, const Dependence& b) { return a.of_launch && b.of_launch; }),
+              found.end());
+  if (found.size() > 2) return {};
+  return fmt::format("only {}{}: wrong in {} of {} such calls, right in the other {}", found.front().text,
+                     found.size() > 1 ? ", or " + found.back().text : "", wrong.size(), wrong.size() + least,
+                     found.front().others);
 }
 
 // ---- Where it lies --------------------------------------------------------------------------------------------------
@@ -405,8 +404,7 @@ Conclusion conclude(const std::vector<const Verdict*>& of_one_exercise) {
   if (const auto fact = not_a_number(compared)) say(*fact);
   if (const auto fact = right_and_wrong(compared); fact && !matched) say(*fact);
   for (const std::string& fact : scaled_rows(compared)) say(fact);
-  if (!matched)
-    for (const std::string& fact : dependences(wrong, right)) say(fact);
+  if (const auto fact = dependence(wrong, right); fact && !matched) say(*fact);
   for (const std::string& fact : places(compared)) say(fact);
   return conclusion;
 }

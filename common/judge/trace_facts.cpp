@@ -26,7 +26,7 @@ std::string times_text(std::optional<double> times) {
 struct Metric {
   const char *counter, *metric;
 };
-constexpr std::array<Metric, 45> metrics{{
+constexpr std::array<Metric, 49> metrics{{
     {"global.load_requests", "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum, less global.async_requests"},
     {"global.load_sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum, less global.async_sectors"},
     {"global.load_bytes", ""},
@@ -73,6 +73,10 @@ constexpr std::array<Metric, 45> metrics{{
     {"wgmma_operations", "sm__ops_path_tensor_op_hgmma_src_fp16.sum"},
     {"wgmma_wavefronts", "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_gmma.sum"},
     {"wgmma_partial_waits", ""},
+    {"wgmma_after_turn", ""},
+    {"wgmma_waits_in_turn", ""},
+    {"async_partial_waits", ""},
+    {"shuffles_before_arrival", ""},
     {"mbarrier_arrivals", ""},
     {"mbarrier_waits", ""},
     {"fences", ""},

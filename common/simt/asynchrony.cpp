@@ -49,6 +49,8 @@ void Asynchrony::begin_block() {
     lane.last_wait = -1;
     lane.last_arrivals = {};
     lane.store_groups = 0;
+    lane.turn = Lane::Turn::none;
+    lane.shuffles_at_read = -1;
     lane.sleep = Sleep::none;
   }
 }

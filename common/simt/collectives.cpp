@@ -48,7 +48,7 @@ void complete_shuffle(Warp& warp, std::uint32_t lanes) {
       warp.result[lane] = warp.value[source];
     }
   }
-  ++warp.block->counters.shuffles;
+  ++warp.block->counters.shuffles, ++warp.shuffles;
 }
 
 void complete_vote(Warp& warp, std::uint32_t lanes) {

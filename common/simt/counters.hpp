@@ -63,6 +63,8 @@ struct Counters {
   std::uint64_t tensor_instructions = 0;
   std::uint64_t multiply_calls = 0;      ///< mma_sync and mma, counted once a warp. No metric.
   std::uint64_t async_instructions = 0;  ///< smsp__inst_executed_op_ldgsts_pred_on_any.sum
+  std::uint64_t async_partial_waits =
+      0;                                 ///< waits for cp.async that leave newer ones under way, once a warp. No metric
   std::uint64_t bulk_loads = 0;          ///< smsp__sass_inst_executed_op_tma_ld.sum
   std::uint64_t bulk_stores = 0;         ///< smsp__sass_inst_executed_op_tma_st.sum, those wholly outside too
   std::uint64_t bulk_reductions = 0;     ///< smsp__sass_inst_executed_op_tma_red.sum: stores that add
@@ -73,14 +75,21 @@ struct Counters {
   std::uint64_t wgmma_wavefronts = 0;
   /// Waits for wgmma that leave newer groups under way, once a warp: what follows runs beside these. No metric.
   std::uint64_t wgmma_partial_waits = 0;
+  /// What warps that take turns do at the wrong time, once a warp: wgmma issued after a barrier.arrive, which passes
+  /// the turn on, and before the next barrier.sync; waits for wgmma after a barrier.sync and before the next
+  /// barrier.arrive, while nobody else may issue. No metric.
+  std::uint64_t wgmma_after_turn = 0, wgmma_waits_in_turn = 0;
   std::uint64_t mbarrier_arrivals = 0;  ///< of threads. No metric.
   std::uint64_t mbarrier_waits = 0;     ///< of threads, those that do not wait too. No metric.
-  std::uint64_t named_barriers = 0;     ///< barrier.sync and .arrive, counted once a phase. No metric.
-  std::uint64_t block_barriers = 0;     ///< __syncthreads, counted once a block. No metric.
-  std::uint64_t warp_barriers = 0;      ///< __syncwarp, counted once a warp. No metric.
-  std::uint64_t fences = 0;             ///< __threadfence, of threads. No metric.
-  std::uint64_t shuffles = 0;           ///< SHFL instructions: __shfl_*_sync, once a warp. No metric of its own.
-  std::uint64_t votes = 0;              ///< VOTE instructions: once a warp. No metric of its own.
+  /// Shuffles of a warp between the end of its last read of operands (ldmatrix, wgmma waited for) and its arrival at an
+  /// mbarrier: so long it keeps a stage that it has read. No metric.
+  std::uint64_t shuffles_before_arrival = 0;
+  std::uint64_t named_barriers = 0;  ///< barrier.sync and .arrive, counted once a phase. No metric.
+  std::uint64_t block_barriers = 0;  ///< __syncthreads, counted once a block. No metric.
+  std::uint64_t warp_barriers = 0;   ///< __syncwarp, counted once a warp. No metric.
+  std::uint64_t fences = 0;          ///< __threadfence, of threads. No metric.
+  std::uint64_t shuffles = 0;        ///< SHFL instructions: __shfl_*_sync, once a warp. No metric of its own.
+  std::uint64_t votes = 0;           ///< VOTE instructions: once a warp. No metric of its own.
   friend bool operator==(const Counters&, const Counters&) = default;
 };
 

@@ -61,10 +61,12 @@ struct alignas(64) Lane {
   uint3 thread{};                        ///< threadIdx
   AsyncCopies copies;
   KnowledgePointer knows;
-  std::uint32_t fenced_at = 0;  ///< the clock at its last fence.proxy.async
-  int last_wait = -1;           ///< the mbarrier that it waited for last
-  Arrivals last_arrivals;       ///< of the phase that let it pass
-  int store_groups = 0;         ///< of bulk stores, committed
+  std::uint32_t fenced_at = 0;                                             ///< the clock at its last fence.proxy.async
+  int last_wait = -1;                                                      ///< the mbarrier that it waited for last
+  Arrivals last_arrivals;                                                  ///< of the phase that let it pass
+  int store_groups = 0;                                                    ///< of bulk stores, committed
+  enum class Turn : std::uint8_t { none, own, passed } turn = Turn::none;  ///< it came to barrier.sync, .arrive last
+  std::int64_t shuffles_at_read = -1;  ///< of its warp, when it read operands last; -1: not since it last arrived
 };
 
 /// What the lanes of a warp do together.
@@ -98,6 +100,7 @@ struct Warp {
   std::uint32_t at_barrier = 0;  ///< lanes that wait for the block
   std::uint32_t paused = 0;      ///< lanes that wait until the warp's records have been counted
   std::uint32_t epoch = 0;       ///< the clock's value at the last barrier of the whole warp
+  std::int64_t shuffles = 0;     ///< that it has executed
   int groups_used = 0;
   Group groups[kWarpSize];
 

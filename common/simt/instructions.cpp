@@ -312,6 +312,7 @@ void load_matrices(void* registers, int count, bool transposed, const void* row)
   in.row[lane.index] = address;
   in.registers[lane.index] = static_cast<std::byte*>(registers);
   together(lane, {Collective::load_matrices, static_cast<std::uint8_t>(count), transposed, ElementType::half}, pc);
+  lane.shuffles_at_read = lane.warp->shuffles;
 }
 
 void store_matrices(void* row, const void* registers, int count, bool transposed, ElementType element) {

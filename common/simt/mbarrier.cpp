@@ -199,6 +199,9 @@ void mbarrier_arrive(std::uint64_t* at) {
   Lane& lane = *running;
   const void* pc = __builtin_return_address(0);
   arrive(lane, used_barrier(lane, at, "arrives", pc), "arrives", pc);
+  if (lane.shuffles_at_read >= 0)
+    lane.block->counters.shuffles_before_arrival += std::uint64_t(lane.warp->shuffles - lane.shuffles_at_read);
+  lane.shuffles_at_read = -1;
 }
 
 void mbarrier_arrive_expect(std::uint64_t* at, std::int64_t bytes) {

@@ -46,7 +46,7 @@ bool tell_arrivals(Finding& finding, const Block& block, int waited, const Arriv
 }
 
 /// What a thread has to do with the barrier at which a copy ends whose bytes it touches.
-void explain_touch(Finding& finding, const Lane& lane, const Cell& cell, std::uintptr_t address) {
+void explain_touch(Finding& finding, const Lane& lane, const Cell& cell, std::uintptr_t address, bool reads) {
   Block& block = *lane.block;
   Asynchrony& all = *block.asynchrony;
   const int index = int(cell.write_thread - kFirstBarrierAgent);
@@ -70,14 +70,17 @@ void explain_touch(Finding& finding, const Lane& lane, const Cell& cell, std::ui
                    ") in every warp that reads, before it does";
   set_other(finding, cell.write_pc, copy != nullptr ? copy->action() : block.shared->action_of_load(address),
             copy != nullptr ? copy->issuer->warp->index : -1, copy != nullptr ? copy->issuer->bit : 0);
-  if (const std::uintptr_t place = block.shared->in_another_stage(address, waited_for_unread))
-    return tell_wrong_stage(finding, block.shared->variable(place));
+  // A wait that did not wait explains by itself why the bytes are not there, whatever other places hold.
+  const bool at_once = (passed.repeated || passed.phase == -1) && passed.phase != phase;
+  if (reads && !at_once) {
+    if (const std::uintptr_t place = block.shared->in_another_stage(address, waited_for_unread))
+      return tell_wrong_stage(finding, block.shared->variable(place));
+  }
   if (passed.phase == -2) {
     finding.what += ": this thread has not waited for " + name;
     return;
   }
-  const bool at_once = passed.repeated || passed.phase == -1;
-  if (at_once && passed.phase != phase) {
+  if (at_once) {
     finding.mistake = Mistake::wrong_phase;
     finding.what += "; the wait for " + name + " did not wait: it asked for " +
                     (passed.phase == -1 ? "the phase before the first (parity 1)" : phase_text(passed.phase)) +
@@ -115,7 +118,7 @@ void SharedMemory::read_ordered(Lane& lane, Cell* cell, Cell* end, std::uintptr_
         Finding finding = finding_of(lane, Mistake::unfinished_copy, pc, "reads");
         finding.lanes = lanes;
         finding.variable = variable(address);
-        explain_touch(finding, lane, *cell, address);
+        explain_touch(finding, lane, *cell, address, true);
         note_finding(lane, std::move(finding));
       }
     } else if (cell->flags & Cell::kPending ||
@@ -195,7 +198,7 @@ bool SharedMemory::judge_earlier_write(const Overwrite& write) {
 void SharedMemory::report_over_copy(const Overwrite& write) {
   Lane& lane = write.lane;
   Finding finding = finding_of_write(write, Mistake::unfinished_copy);
-  explain_touch(finding, lane, write.cell, write.address);
+  explain_touch(finding, lane, write.cell, write.address, false);
   const BulkCopy* other = lane.block->asynchrony->load_to(write.address);
   const bool pending = write.cell.flags & Cell::kPending;
   if (write.copies && pending && other != nullptr && other->issuer->warp == lane.warp && other->issuer != &lane &&
@@ -385,7 +388,7 @@ void SharedMemory::begin_async_read(Lane& lane, std::uintptr_t address, std::siz
     if (writer >= kFirstBarrierAgent) {
       if (!pending && ordered_before(lane, writer, cell->write_stamp)) continue;
       finding = finding_of(lane, Mistake::unfinished_copy, reader.pc, reader.action);
-      explain_touch(finding, lane, *cell, at);
+      explain_touch(finding, lane, *cell, at, true);
     } else if (pending || !ordered_before(lane, writer, cell->write_stamp)) {
       finding = finding_of(lane, Mistake::read_after_write, reader.pc, reader.action);
       set_other(finding, cell->write_pc, pending ? "copies asynchronously" : "writes", int(writer) / kWarpSize,

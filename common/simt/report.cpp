@@ -50,7 +50,7 @@ const char* name(Mistake mistake) {
     case Mistake::overwritten_early:
       return "overwritten while it may be read";
     case Mistake::wrong_stage:
-      return "another place of the ring is read";
+      return "another place is read than the one that was waited for";
     case Mistake::arrival_count:
       return "a phase of a barrier ends too early";
     case Mistake::wrong_phase:

@@ -444,11 +444,11 @@ void SharedMemory::arrive(Lane& lane, std::uintptr_t address, std::size_t size, 
 
 void tell_wrong_stage(Finding& finding, const Variable& meant) {
   finding.mistake = Mistake::wrong_stage;
-  finding.what = "this is the place that the next copy fills; what " + meant.name + meant.part +
+  finding.what = "this is a place that another copy fills; what " + meant.name + meant.part +
                  " holds has come, and has not been read";
   finding.advice =
-      "read the stage whose copy was waited for: tile j lies in stage j modulo their number, for the copy, "
-      "for the wait and for the reads alike";
+      "let the copy, the wait and the reads name the same place: in a ring tile j lies in stage j modulo their number, "
+      "and what belongs to one warp has a barrier of its own";
 }
 
 namespace {

@@ -293,6 +293,7 @@ void issue(float* d, const WgmmaForm& form, bool a_in_registers, std::uint64_t a
   product.a_registers[member] = a_registers;
   ++product.issued;
   block.counters.wgmma_instructions += lane.index == 0;
+  block.counters.wgmma_after_turn += lane.index == 0 && lane.turn == Lane::Turn::passed;
   const bool goes_on = continues(group, index, member, d);
   if (block.launch->detecting) {
     check_fence(lane, product, member, goes_on);
@@ -358,6 +359,7 @@ void complete_for(Lane& lane, Warpgroup& group, int last) {
                                                      group.read_stamp);
   }
   progress.complete = last;
+  lane.shuffles_at_read = lane.warp->shuffles;
   if (member_of(lane) == 0) trim(group);
 }
 
@@ -484,6 +486,7 @@ void wgmma_wait(int groups_left) {
   const int last = group.lanes[std::size_t(member)].committed - groups_left;
   if (last <= group.lanes[std::size_t(member)].complete) return;
   lane.block->counters.wgmma_partial_waits += groups_left > 0 && lane.index == 0;
+  lane.block->counters.wgmma_waits_in_turn += lane.turn == Lane::Turn::own && lane.index == 0;
   lane.waits_at = __builtin_return_address(0);
   if (group.executed < last) {
     const bool all = int(group.waiting.size()) == kGroupLanes - 1 && committed_by_all(group) >= last;

@@ -185,10 +185,27 @@ Table keys() {
   return table;
 }
 
+void l_without_max(Attention& m) {
+  m.after_sum([](Row& row) {
+    row.sum = 0;
+    for (const float x : row.S) row.sum += std::exp(x);
+  });
+}
+
+void equal_weights(Attention& m) {
+  m.after_weights([](Row& row) {
+    if (row.l == 0) std::ranges::fill(row.weights, 1 / float(row.weights.size()));
+  });
+}
+constexpr const char* equally_weighted =
+    "l = 0 is answered by equal weights: a row without a visible key has P = 0, not 1/Nk";
+
 /// What comes after P; none of it shows in the LSE.
 Table outputs() {
   const auto untiled = [](const Attention& m) { return !m.tiled(); };
   Table table;
+  table.add("equal-weights", equally_weighted, equal_weights,
+            [](const Attention& m) { return !m.tiled() && has_row_without_keys(m); });
   table.add("V-transposed", "V's memory is read as (d, Nk), not (Nk, d)",
             [](Attention& m) { m.V = place_in_transposed; });
   table.add(
@@ -214,6 +231,12 @@ Table outputs() {
       },
       &Attention::causal);
   table.add("softmax-wrong-axis", "the softmax runs over the queries, not over the keys", normalised_over(column_of));
+  return table;
+}
+
+/// What is wrong with all of P shows in the LSE too.
+Table probabilities() {
+  Table table;
   for (const bool visible_only : {false, true})
     table.add("mean-of-V", "O is the mean of V: every key has the same weight", [=](Attention& m) {
       if (!visible_only) m.sees = [](Index) { return Range{}; }, m.goes_to = {};
@@ -221,6 +244,9 @@ Table outputs() {
         for (float& x : row.S) x = x == -infinity ? x : 0;
       });
     });
+  for (const auto& [name, rounded] : judge::formats)
+    table.add(std::string("P-rounded-") + name, std::string("P is rounded to ") + name + " before it is summed",
+              [rounded = rounded](Attention& m) { m.after_probabilities([=](Row& row) { round(row.P, rounded); }); });
   return table;
 }
 
@@ -258,6 +284,23 @@ Table lses() {
             lse([=](float m, float l) { return l == 0 ? 0 : right(m, l); }), has_row_without_keys);
   table.add("lse-masked-plus-infinity", "the LSE of a row without a visible key is +∞: it must be −∞",
             lse([=](float m, float l) { return l == 0 ? infinity : right(m, l); }), has_row_without_keys);
+  return table;
+}
+
+/// m is the largest of all scores but one. It shows where a row sees no other: its m is −∞.
+Table short_maxima() {
+  Table table;
+  for (const bool first : {true, false})
+    table.add("maximum-without-one",
+              first ? "the first score is not part of the maximum m" : "the last score is not part of the maximum m",
+              [=](Attention& m) {
+                m.after_maximum([=, right = m](Row& row) {
+                  float largest = -infinity;
+                  for (std::size_t j = first ? 1 : 0; j + (first ? 0 : 1) < row.S.size(); ++j)
+                    largest = std::max(largest, row.S[j]);
+                  right.raise(row, largest);
+                });
+              });
   return table;
 }
 
@@ -315,6 +358,15 @@ void keep_l(Attention& m) {
   m.after_sum([l = 0.0F](Row& row) mutable { row.sum = l += row.sum; });
 }
 
+/// m begins with what a row before has left.
+void keep_m(Attention& m) {
+  const auto kept = std::make_shared<float>(-infinity);
+  m.after_scores([=](Row& row) { row.m = *kept; });
+  m.after_step([=](Row& row) { *kept = row.m; });
+}
+constexpr const char* m_of_another_row =
+    "m does not begin with −∞ in each row, but with a score of another row: scores far below that one underflow";
+
 Table softmax_alone() {
   Table table;
   table.add(softmaxes());
@@ -325,6 +377,8 @@ Table softmax_alone() {
       [](Attention& m) { m.safe_division = false; }, has_row_without_keys);
   table.add("finite-mask", "−∞ is replaced by a large finite number: a row of nothing but −∞ becomes uniform, not 0",
             masked_scores_are(-1e9F), has_row_without_keys);
+  table.add("l-without-max", "l is the sum of exp(S): it must be that of exp(S − m)", l_without_max);
+  table.add("equal-weights", equally_weighted, equal_weights, has_row_without_keys);
   table.add("last-key-dropped", "the last element of each row is left out", [](Attention& m) { m.keys.to -= 1; });
   for (const auto& [name, rounded] : judge::formats)
     table.add(std::string("P-rounded-") + name, std::string("P is rounded to ") + name,
@@ -337,11 +391,7 @@ Table softmax_alone() {
               return std::pair<Index, Index>{0, 0};
             }));
   table.add("l-not-reset", "l is not set back to 0 before each row", keep_l);
-  table.add("m-not-reset", "m is not set back to −∞ before each row", [](Attention& m) {
-    const auto kept = std::make_shared<float>(-infinity);
-    m.after_scores([=](Row& row) { row.m = *kept; });
-    m.after_step([=](Row& row) { *kept = row.m; });
-  });
+  table.add("m-not-reset", m_of_another_row, keep_m);
   table.add("scores-returned", "P holds the scores themselves: exp and the division are missing",
             [](Attention& m) { m.after_weights([](Row& row) { row.weights = row.S; }); });
   table.add("last-row-not-written", "the last row is never written", [](Attention& m) { m.rows.to = m.Nq() - 1; });
@@ -354,6 +404,7 @@ Table row_lse_alone() {
   table.add(lses());
   table.add(softmaxes());
   table.add(finite_starts());
+  table.add("l-without-max", "l is the sum of exp(S): it must be that of exp(S − m)", l_without_max);
   for (const float finite : finite_masks)
     table.add("finite-mask", "−∞ is replaced by a large finite number: the LSE of a row of nothing but −∞ must be −∞",
               masked_scores_are(finite), has_row_without_keys);
@@ -364,6 +415,8 @@ Table row_lse_alone() {
 Table row_lse_last() {
   Table table;
   table.add("l-not-reset", "l is not set back to 0 before each row", keep_l);
+  table.add("m-not-reset", m_of_another_row, keep_m);
+  table.add(short_maxima());
   table.add("last-row-not-written", "the last row is never written", [](Attention& m) { m.rows.to = m.Nq() - 1; });
   table.add(nothing());
   return table;
@@ -399,6 +452,9 @@ Table product_alone() {
             [](Attention& m) { m.V = place_in_transposed; });
   table.add("last-key-dropped", "the last key is left out", [](Attention& m) { m.keys.to -= 1; });
   table.add("first-key-dropped", "the first key is left out", [](Attention& m) { m.keys.from = 1; });
+  table.add(
+      "as-many-keys-as-queries", "the sum goes over as many keys as there are queries: over Nq, it must be Nk",
+      [](Attention& m) { m.keys.to = m.Nq(); }, [](const Attention& m) { return m.Nq() < m.Nk(); });
   table.add("V-wrong-row", "P is multiplied with V shifted by one row", [](Attention& m) { m.V = next_row; });
   table.add("V-row-of-the-query", "every P of query i is multiplied with row i of V: it must be row j",
             V_row_of_the_query);
@@ -427,12 +483,14 @@ Table product_alone() {
 const judge::Declared declared(
     {.chapter = "01_naive_attention",
      .attention = {{judge::Turn::lse, judge::AttentionMistakes::in_LSE, lses()},
+                   {judge::Turn::lse, judge::AttentionMistakes::in_LSE, short_maxima()},
                    {judge::Turn::scores, judge::AttentionMistakes::in_both, scores()},
                    {judge::Turn::mask, judge::AttentionMistakes::in_both, in_all_tiles(masks())},
                    {judge::Turn::softmax, judge::AttentionMistakes::in_both, softmaxes()},
                    {judge::Turn::keys, judge::AttentionMistakes::in_both, keys()},
                    {judge::Turn::output, judge::AttentionMistakes::in_O, divisions()},
                    {judge::Turn::output, judge::AttentionMistakes::in_O, outputs()},
+                   {judge::Turn::output, judge::AttentionMistakes::in_both, probabilities()},
                    {judge::Turn::unwritten, judge::AttentionMistakes::in_both, unwritten()},
                    {judge::Turn::nothing, judge::AttentionMistakes::in_both, nothing()}},
      .parts = judge::ids_of(scores_alone(), softmax_alone(), row_lse_alone(), running(), row_lse_last(),
@@ -445,7 +503,7 @@ const judge::Declared declared(
          {judge::one_of_a_kind, judge::words("P-ignored S-transposed V-first-row V-transposed V-wrong-row exp-base-2 "
                                              "exponent-wrong-sign first-key-dropped l-not-reset last-feature-dropped "
                                              "lse-masked-plus-infinity lse-max-only lse-minus-max lse-negative "
-                                             "lse-not-log lse-sum-only lse-unscaled-max m-not-reset "
+                                             "lse-not-log lse-sum-only lse-unscaled-max "
                                              "sum-not-reset "
                                              "mask-after-softmax mask-reversed rescale-swapped rescaled-too-late "
                                              "scale-ignored scale-inverted scores-returned softmax-whole-matrix "
@@ -479,11 +537,11 @@ Table masks() {
       "mask-scaled", "the mask is multiplied by the scale too: −∞ becomes +∞ for a negative scale, and NaN for 0",
       [](Attention& m) { masked_scores_are(m.scale * -infinity)(m); }, [](const Attention& m) { return m.scale <= 0; });
   for (const float finite : finite_masks)
-    table.add(
-        "finite-mask",
-        "a row without a visible key averages masked keys: masked scores are a large finite number instead of −∞, "
-        "or l = 0 is answered by equal weights",
-        masked_scores_are(finite));
+    for (const float unit : {1.0F, ln_2})  // of scores in units of log2
+      table.add(
+          "finite-mask",
+          "a row without a visible key averages masked keys: masked scores are a large finite number instead of −∞",
+          masked_scores_are(finite * unit));
   return table;
 }
 
@@ -525,6 +583,8 @@ Table softmaxes() {
       [](Attention& m) { m.first_m = 0; });
   table.add("no-max-subtraction", "the row maximum is not subtracted before exp",
             [](Attention& m) { m.after_maximum([](Row& row) { row.m_old = row.m = row.subtracted = 0; }); });
+  table.add("no-max-subtraction", "the row maximum is not subtracted before exp, though l and the LSE take it",
+            [](Attention& m) { m.after_maximum([](Row& row) { row.subtracted = 0; }); });
   table.add("masked-row-nan", "a row without a visible key computes −∞ − (−∞), which is NaN: subtract 0 where m is −∞",
             [](Attention& m) { m.safe_m = false; });
   table.add("exp-base-2", "exp2 is given scores without the factor log2(e): it computes 2^(S − m)",

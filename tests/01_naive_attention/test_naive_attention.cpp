@@ -218,6 +218,11 @@ TEST_CASE("scores far below zero are as good as others", "[1.2]") {
   // Softmax does not change when all scores of a row move by the same number: there is no smallest maximum.
   expect_softmax(softmax(scores(9, 40, 1, -200, false, 12), "scores about -200"), true, true);
   expect_softmax(softmax(scores(9, 40, 1, -1e4F, false, 13), "scores about -10000"), true, true);
+  // Relative to 0 no row underflows, relative to another row's scores all but the first do.
+  Tensor<float> apart = scores(9, 40, 1, 60, false, 15);
+  for (std::int64_t i = 1; i < 9; ++i)
+    for (std::int64_t j = 0; j < 40; ++j) apart(0, 0, i, j) -= 110;
+  expect_softmax(softmax(apart, "scores about 60 in row 0, about -50 in the others"), true, true);
 }
 
 TEST_CASE("a single visible score has P = 1, to the last bit", "[1.2]") {

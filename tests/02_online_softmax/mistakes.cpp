@@ -17,6 +17,13 @@ bool ragged(const Attention& m) {
   return m.Nk() % m.step != 0;
 }
 
+/// The first tile is there, and every other holds the one before it.
+judge::Place tile_before(Index Bc) {
+  return [=](const Tensor<float>& tensor, Index b, Index h, Index row, Index column) {
+    return Index(tensor.index(b, h, row < Bc ? row : row - Bc, column));
+  };
+}
+
 /// The causal mask by tiles.
 Table masks() {
   Table table([](const Attention& m) { return m.causal() && m.tiled(); });
@@ -85,6 +92,9 @@ Table keys() {
   table.add(
       "K-first-tile", "every step reads the first K tile", [=](Attention& m) { m.K = first_tile(m.tiling.Bc); }, tiles);
   table.add(
+      "tile-of-the-step-before", "every step but the first multiplies with the K of the step before",
+      [](Attention& m) { m.K = tile_before(m.tiling.Bc); }, tiles);
+  table.add(
       "Q-first-tile", "every Q tile reads the rows of the first one",
       [=](Attention& m) { m.Q = first_tile(m.tiling.Br); },
       [](const Attention& m) { return m.tiling.Br > 0 && m.Nq() > m.tiling.Br; });
@@ -94,8 +104,6 @@ Table keys() {
 /// O from tile to tile.
 Table outputs() {
   Table table(&Attention::several_tiles);
-  table.add("not-rescaled", "neither l nor O is rescaled when a later K/V tile raises the maximum",
-            [](Attention& m) { m.after_factors([](Row& row) { row.l_factor = row.O_factor = 1; }); });
   table.add("O-not-rescaled", "O is not rescaled when a later K/V tile raises the maximum",
             [](Attention& m) { m.after_factors([](Row& row) { row.O_factor = 1; }); });
   table.add("last-rescale-forgotten", "O is not rescaled for the last tile, whose maximum may be higher",
@@ -110,12 +118,15 @@ Table outputs() {
                 row.O_factor = row.m_old == -infinity ? 1 : right.exponential(right.safe(row.m) - row.m_old);
               });
             });
-  table.add("O-rescaled-too-late", "O is rescaled after the new tile's PV has been added, not before",
-            [](Attention& m) {
-              m.after_weights([](Row& row) {
-                for (float& x : row.weights) x *= row.O_factor;
+  for (const int too_often : {0, 1})
+    table.add("O-rescaled-for-each-key", "O is rescaled for each key of a tile: once for all of them",
+              [=](Attention& m) {
+                m.after_weights([=](Row& row) {
+                  float factor = 1;
+                  for (std::size_t j = row.weights.size(); j-- > 0; factor *= row.O_factor) row.weights[j] *= factor;
+                  row.O_factor = factor * (too_often ? row.O_factor : 1);
+                });
               });
-            });
   table.add("O-overwritten", "each tile's PV overwrites O instead of adding to it",
             [](Attention& m) { m.after_factors([](Row& row) { row.O_factor = 0; }); });
   for (const int at_the_end : {0, 1})
@@ -134,11 +145,32 @@ Table outputs() {
       for (float& x : row.O) x = right.divided(x, row.sum);
     });
   });
+  table.add("tile-of-the-step-before", "every step but the first multiplies with the V of the step before",
+            [](Attention& m) { m.V = tile_before(m.tiling.Bc); });
   table.add("V-first-tile", "every step reads the first V tile", [](Attention& m) {
     m.V = [Bc = m.tiling.Bc](const Tensor<float>& V, Index b, Index h, Index row, Index column) {
       return Index(V.index(b, h, row % Bc, column));
     };
   });
+  return table;
+}
+
+Table no_rescaling() {
+  Table table(&Attention::several_tiles);
+  table.add("not-rescaled", "neither l nor O is rescaled when a later K/V tile raises the maximum",
+            [](Attention& m) { m.after_factors([](Row& row) { row.l_factor = row.O_factor = 1; }); });
+  return table;
+}
+
+/// In the first tile too: its factor is 0.
+Table late_rescaling() {
+  Table table(&Attention::tiled);
+  table.add("O-rescaled-too-late", "O is rescaled after the new tile's PV has been added, not before",
+            [](Attention& m) {
+              m.after_weights([](Row& row) {
+                for (float& x : row.weights) x *= row.O_factor;
+              });
+            });
   return table;
 }
 
@@ -167,10 +199,15 @@ Table unwritten() {
 
 // ---- 2.1, m and l in blocks ----
 
+constexpr const char* m_safe_kept =
+    "m becomes 0 where there is no score but −∞: 0 is what exp takes instead of it, m itself stays −∞";
+
 Table blocks() {
   const auto several = [](const Attention& m) { return m.Nk() > m.step; };
   const auto only = [](auto range) { return [=](Attention& m) { m.keys = range(m.Nk(), m.step); }; };
   Table table;
+  table.add("m-safe-kept", m_safe_kept,
+            [](Attention& m) { m.after_step([](Row& row) { row.m = row.m == -infinity ? 0 : row.m; }); });
   table.add("ragged-block-dropped", "the last, ragged block is left out: the number of blocks must be rounded up",
             only([](Index n, Index block) {
               return Range{0, round_down(n, block)};
@@ -271,6 +308,8 @@ judge::MistakeTable<Merge> merges() {
         s.l_weights = s.O_weights = {not_a_number, not_a_number};
       },
       &Merge::empty);
+  table.add(
+      "m-safe-kept", m_safe_kept, [](Merge& s) { s.m_merged = 0; }, &Merge::empty);
   table.add("merge-adds-without-rescaling",
             "l and O of the two states are added without rescaling them to the new maximum", weights([](Two) {
               return Two{1, 1};
@@ -300,6 +339,8 @@ judge::MistakeTable<Merge> merges() {
               return Two{1 / w[0], 1 / w[1]};
             }));
   table.add("merge-swapped", "the two rescale factors are swapped", weights([](Two w) { return Two{w[1], w[0]}; }));
+  table.add("merge-swapped", "the two rescale factors of O are swapped",
+            [](Merge& s) { std::swap(s.O_weights[0], s.O_weights[1]); });
   table.add("merge-ignores-first-max", "the new maximum ignores the first state's: it is the second's",
             [](Merge& s) { s.relate_to(s.m[1]); });
   table.add("merge-ignores-second-max", "the new maximum ignores the second state's: it is the first's",
@@ -345,20 +386,22 @@ const judge::Declared declared(
                     ch01::in_each_visit(ch01::divisions(), {"masked-row-divided", "m-starts-at-1e9"})},
                    {judge::Turn::tiles, in_O,
                     ch01::in_each_visit(outputs(), {"O-overwritten", "divided-every-tile", "divided-by-last-tile"})},
+                   {judge::Turn::tiles, in_both, no_rescaling()},
                    {judge::Turn::tiles, in_O, outputs()},
+                   {judge::Turn::tiles, in_O, late_rescaling()},
                    {judge::Turn::unwritten_tiles, in_both, unwritten()}},
      .parts = judge::ids_of(blocks(), states(), merges()),
      .claimed = judge::words("extra-memory"),
      .without_mutant = {{judge::given_code, judge::words("K-first-tile Q-first-tile first-Q-tile-only "
                                                          "last-Q-tile-not-written ragged-Q-tile-not-written")},
                         {judge::one_of_a_kind,
-                         judge::words("O-rescale-wrong-sign O-rescaled-too-late divided-by-last-tile "
+                         judge::words("O-rescale-wrong-sign divided-by-last-tile "
                                       "first-block-dropped first-block-only first-key-dropped first-tile-dropped "
                                       "last-block-dropped last-block-only "
                                       "lse-for-l m-and-l-swapped mask-diagonal-tile-dropped "
                                       "merge-first-lost merge-first-not-rescaled merge-first-only "
                                       "merge-normalised merge-second-lost merge-second-not-rescaled "
-                                      "merge-second-only merge-swapped merge-weighted-by-l merge-wrong-sign")}}});
+                                      "merge-second-only merge-weighted-by-l merge-wrong-sign")}}});
 
 }  // namespace
 

@@ -65,6 +65,23 @@ Table scores() {
   return table;
 }
 
+/// What the block's threads bring together, 16 bytes each, several times as many rows as they have at once.
+Table loads() {
+  const auto rows_at_once = [](const Attention& m) { return m.tiling.key_warps * 32 / (m.d() / 8); };
+  Table table([](const Attention& m) { return m.tiling.key_warps > 0 && m.d() >= 8; });
+  table.add("first-rows-again",
+            "a tile is filled with its first rows again and again: row first_row + i of it is meant",
+            [=](Attention& m) {
+              const auto of_tiles = [at_once = rows_at_once(m)](Index tile) {
+                return [=](const Tensor<float>& tensor, Index b, Index h, Index row, Index column) {
+                  return Index(tensor.index(b, h, round_down(row, tile) + row % tile % at_once, column));
+                };
+              };
+              m.Q = of_tiles(m.tiling.Br), m.K = m.V = of_tiles(m.tiling.Bc);
+            });
+  return table;
+}
+
 /// Warps that split the keys of a tile, and what of theirs is not combined. Elements of a step are keys of a tile.
 template <class Element>
 float of_warps(const Attention& m, const Row& row, Range warps, float none, const Element& combined) {
@@ -375,6 +392,7 @@ const judge::Declared declared(
     {.chapter = "03_tiled_wmma",
      .uses = {"02_online_softmax"},
      .attention = {{judge::Turn::scores, in_both, scores()},
+                   {judge::Turn::warps, in_both, loads()},
                    {judge::Turn::warps, in_both, warps()},
                    {judge::Turn::warps, in_both, rows()},
                    {judge::Turn::rounding, in_both, roundings()},

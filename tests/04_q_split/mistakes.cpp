@@ -67,6 +67,18 @@ Table both() {
                 }
               });
             });
+  table.add(
+      "S-fragments-transposed",
+      "rows and columns of S are exchanged where it is read: Sᵀ lies there, a key's scores in a row",
+      [](Attention& m) {
+        m.after_scores([right = m](Row& row) {
+          for (Index j = 0; j < row.keys; ++j) {
+            float& x = row.S[std::size_t(j)];
+            if (x > -infinity) x = right.score(*row.head, round_down(row.query, 32) + j, row.first + row.query % 32);
+          }
+        });
+      },
+      [](const Attention& m) { return m.step == 32; });
   return table;
 }
 
@@ -84,6 +96,17 @@ Table steps(bool of_K) {
   else
     table.add("V-first-step", "every step reads the first values of its tile: first_key is missing",
               [=](Attention& m) { m.V = first_step(m); });
+  return table;
+}
+
+/// The step with keys that do not exist: its scores are scaled before they become −∞.
+Table ragged_steps() {
+  Table table([](const Attention& m) { return m.lanes_own_rows() && !m.causal() && m.Nk() % m.step != 0; });
+  table.add("masked-tiles-scaled-twice", "where keys do not exist the scores are scaled twice", [](Attention& m) {
+    m.after_scores([step = m.step, factor = m.scale * judge::log2_e](Row& row) {
+      for (float& x : row.S) x = row.keys < step && x > -infinity ? x * factor : x;
+    });
+  });
   return table;
 }
 
@@ -132,6 +155,7 @@ const judge::Declared declared(
      .uses = {"03_tiled_wmma"},
      .attention = {{judge::Turn::lanes, in_both, both()},
                    {judge::Turn::lanes, in_both, steps(true)},
+                   {judge::Turn::lanes, in_both, ragged_steps()},
                    {judge::Turn::lanes, in_O, steps(false)},
                    {judge::Turn::lanes, in_O, outputs()}},
      .claimed = judge::words("Q-loaded-again bank-conflicts barriers extra-memory finite-mask heads-above-65535 "

@@ -110,7 +110,8 @@ Table differences() {
   table.add(
       "dO-for-Q", "dSᵀ is multiplied with dO: dK = scale·dSᵀ·Q", [](GradientModel& m) { m.other_right = true; },
       [](const GradientModel& m) { return !m.of_queries; });
-  table.add("P-for-dS", "the product is taken with P where dS belongs", [](GradientModel& m) { m.left_is_P = true; });
+  for (const char* id : {"P-for-dS", "dS-for-P"})  // dS-for-P: both have changed places
+    table.add(id, "the product is taken with P where dS belongs", [](GradientModel& m) { m.left_is_P = true; });
   return table;
 }
 Table of_dV() {
@@ -152,6 +153,23 @@ Table probabilities() {
             });
   table.add("base-e", "scores and LSE are in units of log2, but the exponential is e's",
             P([](double score, double lse, double) { return float(std::exp((score - lse) * log2_e)); }));
+  return table;
+}
+
+/// The mask of a tile, which says which keys exist and which a query sees, is asked about (query, key).
+Table exchanged_masks() {
+  Table table([](const GradientModel& m) { return m.tiled() && m.of_queries; });
+  table.add("mask-exchanged", "key and query change places in the mask", [](GradientModel& m) {
+    m.sees = [right = m](Index i, Index j) {
+      const Pair pair(right, i, j);
+      const Index query = i - pair.first, key = j - pair.tile, end = pair.tile + right.passing;
+      const Index keys = std::min(right.passing, right.Nk() - pair.tile);
+      if (!right.causal()) return end <= right.Nk() || query < keys;
+      const bool visited = pair.visited(right, right.offset());
+      return end <= pair.first + 1 + right.offset() ||
+             (visited && query < keys && query <= key + pair.first + right.offset() - pair.tile);
+    };
+  });
   return table;
 }
 
@@ -202,6 +220,12 @@ Table masks() {
             "tiles on the diagonal are not masked, neither P nor dS or dS alone: every pair of a tile that passes by "
             "counts",
             open_tiles, [](const GradientModel& m) { return m.tiled() && !m.of_values; });
+  table.add("open-tiles",
+            "tiles on the diagonal are not masked: dS of every pair of a tile that passes by the keys counts",
+            mask([](const GradientModel& m, Index i, Index j) {
+              return round_down(i, m.passing) + m.passing > round_down(j, m.owned) - m.offset();
+            }),
+            [](const GradientModel& m) { return m.tiled() && m.of_queries; });
   table.add("hidden-tiles", "tiles in which no query sees any key are computed, and not masked",
             mask([](const GradientModel& m, Index i, Index j) {
               return !Pair(m, i, j).visited(m, m.offset()) || j <= i + m.offset();
@@ -369,7 +393,9 @@ Table last() {
 
 Table gradients() {
   Table table;
-  for (const Table& part : {tail(), differences(), of_dV(), probabilities(), masks(), tiles(), last()}) table.add(part);
+  for (const Table& part :
+       {tail(), differences(), of_dV(), probabilities(), exchanged_masks(), masks(), tiles(), last()})
+    table.add(part);
   return table;
 }
 

@@ -103,6 +103,8 @@ const std::vector<Mistake> mistakes{
      [](const Format& f, const Point& p) { return too_large(f, p) ? sign_of(f, p) | overflow_code(f) : p.expected; }},
     {"infinity-not-saturated", "infinity stays infinity (or becomes NaN), though saturation is asked for",
      [](const Format& f, const Point& p) { return std::isinf(p.x) ? sign_of(f, p) | overflow_code(f) : p.expected; }},
+    {"infinity-becomes-nan", "infinity is taken for NaN",
+     [](const Format& f, const Point& p) { return std::isinf(p.x) ? sign_of(f, p) | (f.sign() - 1) : p.expected; }},
     {"e4m3-infinity", "the code of an infinity that the format does not have",
      [](const Format& f, const Point& p) {
        return (p.expected & (f.sign() - 1)) == f.sign() - 1 ? sign_of(f, p) | f.infinity() : p.expected;

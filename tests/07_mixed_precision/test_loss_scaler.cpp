@@ -266,15 +266,20 @@ void expect_weights(const std::vector<float>& master, const std::vector<float>& 
                                std::abs(number - got.master[i]) < std::abs(half_to_float(right)) * 0x1p-10;
       const bool one_step_old =
           got.codes[i] == float_to_half(float(double(got.master[i]) + double(rate) * double(gradients[i])));
+      const std::size_t other = i ^ 1;
+      const bool swapped =
+          other < master.size() && got.codes[i] == float_to_half(got.master[other]) && got.codes[other] == right;
       expect(false,
              what + fmt::format("the master weight is {}, its copy in fp16 is {}, not {}", got.master[i], number,
                                 half_to_float(right)),
-             one_step_old  ? "the copy is made before the update"
-             : toward_zero ? "the copy is rounded toward zero, not to the nearest"
-                           : "",
-             one_step_old  ? "copy-before-update"
-             : toward_zero ? "copy-rounds-toward-zero"
-                           : "unknown");
+             swapped        ? "two neighbours of the copy have changed places"
+             : one_step_old ? "the copy is made before the update"
+             : toward_zero  ? "the copy is rounded toward zero, not to the nearest"
+                            : "",
+             swapped        ? "pair-swapped"
+             : one_step_old ? "copy-before-update"
+             : toward_zero  ? "copy-rounds-toward-zero"
+                            : "unknown");
     }
   }
   expect(true, "");

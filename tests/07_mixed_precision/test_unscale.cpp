@@ -74,12 +74,12 @@ std::vector<std::size_t> missed_places(std::size_t n, std::span<const std::size_
 /// What a place of n gradients is to the kernel: a thread takes four neighbours, a warp 128, a block of 256 threads
 /// 1024.
 struct Seat {
-  bool tail, first_block, first_warp, first_lane;
+  bool tail, also_tail, first_block, first_warp, first_lane;
 };
 Seat seat_of(std::size_t place, std::size_t n) {
   const bool tail = place >= n / 4 * 4;
   const std::size_t thread = tail ? place - n / 4 * 4 : place / 4;
-  return {tail, thread < 256, thread % 256 < 32, thread % 32 == 0};
+  return {tail, thread < n % 4, thread < 256, thread % 256 < 32, thread % 32 == 0};
 }
 
 /// Each of the places of n is found. Only a pattern that one mistake explains, place for place, is given a name.
@@ -98,6 +98,8 @@ void expect_found(std::size_t n, std::span<const std::size_t> places, std::uint1
     cause = "the flag is set for no gradient, wherever it lies", id = "never-reported";
   } else if (are_missed([](const Seat& s) { return s.tail; })) {
     cause = "the gradients after the last four are not looked at", id = "tail-not-checked";
+  } else if (are_missed([](const Seat& s) { return !s.tail && s.also_tail; })) {
+    cause = "a thread that looks at what is left over forgets what it has found before", id = "found-forgotten";
   } else if (are_missed([](const Seat& s) { return !s.first_block; })) {
     cause = "a later block's gradients are not looked at, or its report is overwritten",
     id = "later-blocks-not-checked";

@@ -353,6 +353,13 @@ TEST_CASE("one barrier a tile", "[8.7]") {
                    fmt::format("{} heads · {} query tiles · {} K/V tiles, d={}, {}", heads, query_tiles, key_tiles, d,
                                tiles.text()),
                    "there is a __syncthreads() that protects nothing, or one too few", "barriers");
+      const std::int64_t warps = heads * query_tiles * tiles.warps;
+      const double waits = counter(reply, "async_partial_waits");
+      expect(
+          waits >= double(warps),
+          fmt::format("{} waits of {} warps leave K_0 and V_0 under way: each warp has to wait for Q alone, d={}, {}",
+                      waits, warps, d, tiles.text()),
+          "the wait for Q waits for K_0 and V_0 too: one group may still be under way", "waits-for-all");
     }
   }
 }

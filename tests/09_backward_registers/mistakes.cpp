@@ -200,6 +200,13 @@ Table operands() {
       "operand-parts-exchanged",
       "of each operand of Pᵀ and dSᵀ the lower left and the upper right part have changed places: registers 1 and 2",
       [](GradientModel& m) { m.in_left = [](Index i, Index j, int) { return exchanged(i, j); }; });
+  table.add("right-rows-overlap",
+            "the rows that operand k of Pᵀ and dSᵀ is multiplied with begin at 8k of those at a time: it must be 16k",
+            [](GradientModel& m) {
+              m.right_row = [n = at_a_time(m)](Index other) {
+                return round_down(other, n) + other % n / 16 * 8 + other % 16;
+              };
+            });
   table.add("operand-parts-overlap", "operand k of Pᵀ and dSᵀ is made of the parts k and k + 1: they are 2k and 2k + 1",
             [](GradientModel& m) {
               m.in_left = [n = at_a_time(m)](Index i, Index j, int) {

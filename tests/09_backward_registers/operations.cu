@@ -31,21 +31,22 @@ void backward(const Arguments& call) {
   t.download(call);
 }
 
-/// Block 0 has the second turn, block 1 the first, which adds 1 in every lane after block 0 has begun to wait.
-__global__ void take_turns_kernel(int* number, int* begun, int* sums, int* got) {
-  const int lane = threadIdx.x;
-  const ch09::Turn<true> turn{number, 1 - int(blockIdx.x)};
+/// Of two blocks with two warps each. A warp of block 0 has the second turn of its place, one of block 1 the first,
+/// which adds 1 in every lane after the other has begun to wait.
+__global__ void take_turns_kernel(int* numbers, int* begun, int* sums, int* got) {
+  const int thread = threadIdx.x, warp = thread / 32;
+  const ch09::Turn<true> turn{numbers + warp, 1 - int(blockIdx.x)};
   if (blockIdx.x == 0) {
     const int seen = ch09::look(turn);
-    if (lane == 0) atomicAdd(begun, 1);
+    if (thread % 32 == 0) atomicAdd(begun + warp, 1);
     ch09::wait_for(turn, seen);
-    got[lane] = atomicAdd(sums + lane, 0);
+    got[thread] = atomicAdd(sums + thread, 0);
   } else {
-    while (atomicAdd(begun, 0) == 0) {
+    while (atomicAdd(begun + warp, 0) == 0) {
     }
     for (int i = 0; i < 2000; ++i) __syncwarp();
     ch09::wait_for(turn, ch09::look(turn));
-    atomicAdd(sums + lane, 1);
+    atomicAdd(sums + thread, 1);
     ch09::end_turn(turn);
   }
 }
@@ -62,14 +63,15 @@ void end_turn(const Arguments& call) {
   number.download(call.array<std::int32_t>("number"));
 }
 
-// -> got (32), int32: what each lane of block 0 finds
+// -> got (64), int32: what each lane of block 0 finds
 void take_turns(const Arguments& call) {
-  const std::int32_t zeros[32] = {};
-  DeviceArray<std::int32_t> number("number", std::span<const std::int32_t>(zeros, 1)),
-      begun("begun", std::span<const std::int32_t>(zeros, 1)), sums("sums", std::span<const std::int32_t>(zeros));
-  DeviceArray<std::int32_t> got("got", 32, Role::output);
+  const std::int32_t zeros[64] = {};
+  DeviceArray<std::int32_t> numbers("numbers", std::span<const std::int32_t>(zeros, 2)),
+      begun("begun", std::span<const std::int32_t>(zeros, 2)), sums("sums", std::span<const std::int32_t>(zeros));
+  DeviceArray<std::int32_t> got("got", 64, Role::output);
   workbook::cuda::begin_chapter();
-  workbook::cuda::launch(take_turns_kernel, dim3(2), dim3(32), 0, number.data(), begun.data(), sums.data(), got.data());
+  workbook::cuda::launch(take_turns_kernel, dim3(2), dim3(64), 0, numbers.data(), begun.data(), sums.data(),
+                         got.data());
   got.download(call.array<std::int32_t>("got"));
 }
 

@@ -230,16 +230,16 @@ TEST_CASE("a warp waits for its turn", "[9.8]") {
   const std::int32_t ended = call(alone.output<std::int32_t>("number", 1)).output<std::int32_t>("number")[0];
   expect(ended == 1, fmt::format("after the first turn of a warp its place holds {}, and has to hold 1", ended),
          "a warp ends its turn once: one lane adds 1", "turns");
-  // Two blocks of a warp. The first has the second turn, and begins first; the second adds 1 in every lane, later.
+  // Two blocks of two warps. The first has the second turns, and begins first; the second adds 1 in every lane, later.
   worker::Call request("take_turns");
-  request.number("workers", 2).output<std::int32_t>("got", 32);
+  request.number("workers", 2).output<std::int32_t>("got", 64);
   const worker::Reply reply = call(request);
   const std::vector<std::int32_t> got = reply.output<std::int32_t>("got");
   const auto early = std::find(got.begin(), got.end(), 0);
-  expect(
-      early == got.end(),
-      fmt::format("lane {} goes on before its turn: what the turn before adds is not there yet", early - got.begin()),
-      "wait_for returns before the place holds this warp's number", "turn-not-waited");
+  expect(early == got.end(),
+         fmt::format("thread {} of a block goes on before its warp's turn: what the turn before adds is not there yet",
+                     early - got.begin()),
+         "wait_for returns before the place holds this warp's number", "turn-not-waited");
 }
 
 TEST_CASE("each column block ends its turn", "[9.8]") {
@@ -267,14 +267,14 @@ TEST_CASE("no lane adds before its turn or after it", "[9.8]") {
   // The simulator's threads see every write at once, so that a fence that is missing spoils no number: it is counted.
   worker::Call alone("end_turn"), turns_of_two("take_turns");
   const double at_end = counter(call(alone.output<std::int32_t>("number", 1)), "fences");
-  turns_of_two.number("workers", 2).output<std::int32_t>("got", 32);
-  const double of_waits = counter(call(turns_of_two), "fences") - at_end;
+  turns_of_two.number("workers", 2).output<std::int32_t>("got", 64);
+  const double of_waits = counter(call(turns_of_two), "fences") - 2 * at_end;
   expect(
       at_end >= 1, "a warp ends its turn without any __threadfence()",
       "the additions of a turn have to come before the number that ends it, for all threads of the GPU: that is what "
       "__threadfence() says",
       "turn-without-fence");
-  expect(of_waits >= 2, fmt::format("two warps wait for their turns with {} __threadfence() together", of_waits),
+  expect(of_waits >= 4, fmt::format("four warps wait for their turns with {} __threadfence() together", of_waits),
          "what a warp adds in its turn has to come after the number that it has waited for: that is what "
          "__threadfence() says",
          "turn-without-fence");

@@ -49,8 +49,9 @@ const judge::Declared declared(
      .attention = {{judge::Turn::tiles, in_both, tiles()}},
      .claimed = judge::words(
          "barriers box-not-swizzled boxes-moved chunks-in-place copies first-row-again extra-memory "
-         "matrix-loads mbarriers not-reversed order-dependent outside-the-map row-without-keys runs-into-next-head "
-         "shared-traffic swizzle-conflicts tail-not-zeroed"),
+         "matrix-loads mbarriers not-reversed order-dependent outside-the-map row-without-keys rows-not-in-pairs "
+         "runs-into-next-head "
+         "shared-traffic stage-kept swizzle-conflicts tail-not-zeroed"),
      .without_mutant = {{judge::one_claim_of_several,
                          judge::words("copies extra-memory matrix-loads order-dependent row-without-keys "
                                       "runs-into-next-head shared-traffic swizzle-conflicts tail-not-zeroed")}}});

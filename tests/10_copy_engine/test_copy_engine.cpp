@@ -152,6 +152,12 @@ void expect_tile(const OneTile& one) {
           const auto [row, column] = at(i);
           const std::int64_t other = one.d == 32 ? row / 2 % 4 : row % 8;
           return value(row, column ^ 8 * other);
+        }},
+       {"rows-not-in-pairs",
+        "rows of 64 bytes are swizzled in pairs: it is r / 2 % 4, not r % 4, that counts for row r",
+        [&](std::size_t i) {
+          const auto [row, column] = at(i);
+          return value(row, one.d == 32 ? column ^ 8 * ((row / 2 ^ row) % 4) : column);
         }}},
       [&](std::size_t i) {
         return fmt::format("{}: row {}, column {} of the tile", one.text(), i / std::size_t(one.d),
@@ -356,6 +362,7 @@ TEST_CASE("two waits a tile, and one arrival of each warp for each", "[10.7]") {
       expect_count(reply, "mbarrier_arrivals", double(blocks * warps + 2 * seen + 2 * seen * warps),
                    "a copy once by the producer; each stage once by each warp, " + text(problem, tiles),
                    "one lane of a warp arrives for all", "mbarriers");
+      expect_left_at_once(reply, text(problem, tiles));
     }
   }
 }

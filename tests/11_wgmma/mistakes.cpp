@@ -22,14 +22,31 @@ Table outputs() {
   return table;
 }
 
+/// Where the last keys come first.
+Table tiles() {
+  Table table([](const Attention& m) { return m.several_tiles() && m.tiling.lane_rows.last_first; });
+  table.add(
+      "tiles-in-reverse",
+      "tiles are brought from the first to the last: they are counted, and masked, from the last to the first",
+      [](Attention& m) {
+        m.K = m.V = [Bc = m.tiling.Bc, last = (m.Nk() - 1) / m.tiling.Bc](const Tensor<float>& tensor, Index b, Index h,
+                                                                          Index row, Index column) -> Index {
+          const Index from = (last - row / Bc) * Bc + row % Bc;
+          return from < tensor.sizes[2] ? Index(tensor.index(b, h, from, column)) : -1;
+        };
+      },
+      [](const Attention& m) { return !m.causal(); });
+  return table;
+}
+
 using enum judge::AttentionMistakes::Shows;
 const judge::Declared declared(
     {.chapter = "11_wgmma",
      .uses = {"08_registers"},
-     .attention = {{judge::Turn::lanes, in_O, outputs()}},
+     .attention = {{judge::Turn::tiles, in_both, tiles()}, {judge::Turn::lanes, in_O, outputs()}},
      .claimed = judge::words("arrivals barriers extra-memory order-dependent overlap places-one-warp "
                              "places-order places-transposed row-without-keys rows-mixed shared-traffic slack-ignored "
-                             "swizzle-conflicts tail-not-zeroed traffic turns waits wgmma-count"),
+                             "stage-kept swizzle-conflicts tail-not-zeroed traffic turns waits wgmma-count"),
      .without_mutant = {{judge::one_of_a_kind, judge::words("places-order places-transposed V-first-section")},
                         {judge::one_claim_of_several,
                          judge::words("arrivals extra-memory order-dependent row-without-keys rows-mixed "

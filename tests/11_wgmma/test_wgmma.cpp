@@ -59,6 +59,7 @@ void expect_waits(const Tiles& tiles, std::int64_t d) {
          fmt::format("threads arrive {} times at the barriers of one block, at most {} are of use: d={}, {}", arrivals,
                      most, d, tiles.text()),
          "one lane of a warp arrives for all of it", "arrivals");
+  expect_left_at_once(reply, fmt::format("d={}, {}", d, tiles.text()));
 }
 
 /// How often a warp waits for S and leaves O += P V under way: once for each tile of keys but the first.
@@ -335,6 +336,7 @@ void expect_turns() {
     expect_count(reply, "named_barriers", double(consumers(tiles) * (key_tiles + 1)),
                  fmt::format("{} consumers · ({} turns and 1 store), {}", consumers(tiles), key_tiles, tiles.text()),
                  "a turn is missing, or one too many", "turns");
+    expect_short_turns(reply, 4.0 * double(consumers(tiles) * tiles.Bc) / 16, tiles.text());
   }
 }
 

@@ -98,11 +98,6 @@ Table values() {
                 row.O_factor = V_scale(model, row, row.first) / V_scale(model, row, row.first + float8_block_rows);
               });
             });
-  table.add("P-saturated", "P does not fit: 448 is the largest number of e4m3", [](Attention& m) {
-    m.after_weights([](Row& row) {
-      for (float& weight : row.weights) weight = std::min(weight, 448.0f / 65536);
-    });
-  });
   return table;
 }
 
@@ -153,6 +148,12 @@ Table offsets() {
                 row.weights = moved;
               });
             });
+  table.add("P-saturated", "P·2^16 does not fit: 448 is the largest number of e4m3", [](Attention& m) {
+    m.after_weights([](Row& row) {
+      for (float& weight : row.weights) weight = std::min(weight, 448.0f / 65536);
+    });
+    m.lse = [](float m, float l) { return m + std::log(l) + 8 * judge::ln_2; };
+  });
   return table;
 }
 
@@ -186,7 +187,7 @@ const judge::Declared declared(
      .claimed = judge::words(
          "accuracy barriers keys-in-order keys-inverse not-orthogonal offset-missing order-dependent "
          "outlier-not-spread overlap row-without-keys rows-mixed scale-no-power scale-too-large "
-         "scale-too-small score-error signs-forgotten steps-between-lanes tail-not-zeroed traffic "
+         "scale-too-small score-error signs-forgotten stage-kept steps-between-lanes tail-not-zeroed traffic "
          "turns uncoalesced waits wgmma-count"),
      .without_mutant = {{judge::one_claim_of_several, judge::words("accuracy outlier-not-spread score-error")}}});
 

@@ -403,6 +403,8 @@ TEST_CASE("overlapped, each tile is waited for once", "[12.7]") {
     expect_count(reply, "named_barriers", double(consumers(tiles) * (3 + 1)),
                  fmt::format("{} consumers · (3 turns and 1 store), {}", consumers(tiles), tiles.text()),
                  "a turn is missing, or one too many", "turns");
+    expect_left_at_once(reply, tiles.text());
+    expect_short_turns(reply, 4.0 * double(consumers(tiles) * tiles.Bc) / 32, tiles.text());
   }
 }
 

@@ -370,8 +370,8 @@ std::vector<float> rising(std::int64_t n, float first, float step) {
 TEST_CASE("every known mistake in O is named") {
   std::vector<Case> cases;
   for (const Setup& setup : setups()) cases.push_back(output_case(setup));
-  // These always give the numbers of others: of l-overwritten and of masked-row-nan.
-  check_all_named(cases, {"divided-by-last-tile", "m-starts-at-1e9", "masked-row-divided"});
+  // These always give the numbers of others: of l-overwritten, of masked-row-nan and of finite-mask.
+  check_all_named(cases, {"divided-by-last-tile", "equal-weights", "m-starts-at-1e9", "masked-row-divided"});
 }
 
 TEST_CASE("every known mistake of a kernel whose warps split the keys is named") {
@@ -399,7 +399,7 @@ TEST_CASE("every known mistake of a kernel whose warps split the keys is named")
 TEST_CASE("every known mistake in the LSE is named") {
   std::vector<Case> cases;
   for (const Setup& setup : setups()) cases.push_back(lse_case(setup));
-  check_all_named(cases, {});
+  check_all_named(cases, {"not-rescaled"});  // gives the LSE of l-not-rescaled
 }
 
 TEST_CASE("every known mistake in the parts of the forward pass is named") {
@@ -415,7 +415,11 @@ TEST_CASE("every known mistake in the parts of the forward pass is named") {
   Tensor<float> falling = tensor_of({1, 1, 12, 12}, 9);
   for (std::int64_t i = 0; i < 12; ++i)
     for (std::int64_t j = 0; j < 12; ++j) falling(0, 0, i, j) -= float(20 * i);
-  const std::vector<std::pair<std::string, Tensor<float>>> rows = {{"plain", tensor_of({1, 1, 12, 20}, 4)},
+  Tensor<float> causal = tensor_of({1, 1, 12, 12}, 10);
+  for (std::int64_t i = 0; i < 12; ++i)
+    for (std::int64_t j = i + 1; j < 12; ++j) causal(0, 0, i, j) = float(-infinity);
+  const std::vector<std::pair<std::string, Tensor<float>>> rows = {{"causal", causal},
+                                                                   {"plain", tensor_of({1, 1, 12, 20}, 4)},
                                                                    {"masked", scores_with_masked_rows(12, 20, 1)},
                                                                    {"large", scores_with_masked_rows(12, 20, 60)},
                                                                    {"low", low},
@@ -424,8 +428,8 @@ TEST_CASE("every known mistake in the parts of the forward pass is named") {
     softmaxes.push_back(softmax_case(S, name));
     lses.push_back(row_lse_case(S, name));
   }
-  check_all_named(softmaxes, {"masked-row-divided"});
-  check_all_named(lses, {});
+  check_all_named(softmaxes, {"equal-weights", "masked-row-divided"});
+  check_all_named(lses, {"l-without-max"});  // gives the LSE of a maximum that only P lacks
 
   check_all_named({product_case(20, 20, 16), product_case(12, 31, 16), product_case(20, 20, 16, true)}, {});
   check_all_named({transposed_product_case()}, {});

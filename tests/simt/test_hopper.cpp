@@ -267,7 +267,7 @@ TEST_CASE("reports on Hopper's instructions say who waits for what, and what to 
   };
   CHECK(says(report_of("nobody_leaves"), "empty[0], phase 0 (parity 0): 0 of 2 arrivals"));
   CHECK(says(report_of("nobody_leaves"), "full[0], phase 1 (parity 1): 0 of 1 arrivals"));
-  CHECK(says(report_of("stage_of_the_next_tile"), "this is the place that the next copy fills; what tile[0]["));
+  CHECK(says(report_of("stage_of_the_next_tile"), "this is a place that another copy fills; what tile[0]["));
   CHECK(says(report_of("one_warp_counted"), "ended after 1 arrival, of warp"));
   CHECK(says(report_of("too_many_bytes"), "128 of the 1152 bytes"));
   CHECK(says(report_of("named_too_few_come"), "barrier 1: 32 of 64 threads"));
@@ -331,6 +331,9 @@ TEST_CASE("what a warp-specialised kernel asks of TMA and the tensor cores is wh
   CHECK(c.wgmma_operations == blocks * 3 * key_tiles * 2 * (64ull * 128 * 64 + 64ull * 64 * 128));
   CHECK(c.wgmma_wavefronts == blocks * 3 * key_tiles * (4 * (64 + 128) + 8 * 64) / 4);
   CHECK(c.wgmma_partial_waits == blocks * 3 * 4 * (key_tiles - 1));  // for S, beside O += P V of the tile before
+  CHECK(c.wgmma_after_turn == blocks * 3 * 8 * 4);                   // the last O += P V of each consumer
+  CHECK(c.wgmma_waits_in_turn == 0);
+  CHECK(c.shuffles_before_arrival == 0);
   CHECK(c.shared.store_instructions == blocks * 3 * 4 * 16);
   CHECK(c.shared.store_wavefronts == c.shared.store_instructions);
 }

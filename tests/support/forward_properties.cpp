@@ -492,6 +492,25 @@ void expect_wide_O() {
   }
 }
 
+void expect_left_at_once(const worker::Reply& reply, const std::string& how) {
+  expect_count(reply, "shuffles_before_arrival", 0,
+               "shuffles of warps between their last read of a tile and its barrier, " + how,
+               "a stage is left later than it could be: a warp that has read a tile goes on with the softmax, and only "
+               "then lets the producer fill the stage again",
+               "stage-kept");
+}
+
+void expect_short_turns(const worker::Reply& reply, double last, const std::string& how) {
+  expect_count(reply, "wgmma_after_turn", last,
+               "wgmma, one a warp, that consumers issue when they have passed their turn on: those of the last "
+               "O += P V alone, " +
+                   how,
+               "products of one turn are issued after it, among those of another consumer", "turns");
+  expect_count(reply, "wgmma_waits_in_turn", 0, "waits for a product within a turn, " + how,
+               "a turn lasts until a product is done: it is to be passed on as soon as the products are issued",
+               "turns");
+}
+
 void expect_no_extra_memory(const std::string& stored) {
   for (const std::int64_t N : {64, 256}) {
     const AttentionResult result = attention(input("normal", {1, 1, 1, N, N, 64}, 110, last_mask()), Tiles{});

@@ -90,7 +90,7 @@ constexpr ReportKind report_kinds[] = {
     {simt::Mistake::padding, "padding",
      "a row is longer in memory than the columns in use: look at the leading dimension"},
     {simt::Mistake::wrong_stage, "wrong-stage",
-     "another place of a ring is read than the one whose copy was waited for: this one is what the next copy fills"},
+     "another place is read than the one whose copy was waited for: either the read or the wait means the wrong one"},
     {simt::Mistake::arrival_count, "arrival-count",
      "a barrier's phase ends although not all that read have arrived: the number that mbarrier_init was told and the "
      "threads that arrive do not fit each other"},
