@@ -116,7 +116,7 @@ std::string describe(const std::string& what, const Problem& problem) {
 }  // namespace
 
 Precision float32_precision() {
-  return {.name = "float32",
+  return {.element = float32,
           .input = float32_roundoff,
           .accumulate = float32_roundoff,
           .probability = 0,
@@ -125,7 +125,7 @@ Precision float32_precision() {
 }
 
 Precision float16_precision() {
-  return {.name = "float16",
+  return {.element = float16,
           .input = float16_roundoff,
           .accumulate = float32_roundoff,
           .probability = float16_roundoff,
@@ -135,7 +135,7 @@ Precision float16_precision() {
 }
 
 Precision bfloat16_precision() {
-  return {.name = "bfloat16",
+  return {.element = bfloat16,
           .input = bfloat16_roundoff,
           .accumulate = float32_roundoff,
           .probability = bfloat16_roundoff,
@@ -145,7 +145,7 @@ Precision bfloat16_precision() {
 }
 
 Precision float8_precision() {
-  return {.name = "float8",
+  return {.element = float8,
           .input = e4m3_roundoff,
           .accumulate = float32_roundoff,
           .probability = e4m3_roundoff,
@@ -198,7 +198,7 @@ Bounds output_bounds(const Forward& oracle, const Problem& problem, const Precis
     }
     collector.end_row();
   }
-  return collector.finish(describe(precision.name + " rounding of S, P and O", problem));
+  return collector.finish(describe(name(precision.element) + " rounding of S, P and O", problem));
 }
 
 /// One LSE = m + log(l): an error of a score weighs P_ij, and an error of l is relative.
@@ -227,8 +227,9 @@ Bounds lse_bounds(const Forward& oracle, const Problem& problem, const Precision
     collector.add(row, lse_error(errors, lse, oracle.P_quadratic.values[row], size, spread, n, precision.accumulate));
     collector.end_row();
   }
-  return collector.finish(describe(precision.name == "float32" ? "float32 rounding of S, l and the LSE"
-                                                               : "float32 rounding of S, l and the LSE, truncated sums",
+  return collector.finish(describe(precision.element == float32
+                                       ? "float32 rounding of S, l and the LSE"
+                                       : "float32 rounding of S, l and the LSE, truncated sums",
                                    problem));
 }
 
@@ -422,7 +423,7 @@ class GradientErrors {
         dV.end_row();
       }
     }
-    const auto origin = [&](const char* what) { return describe(precision_.name + " rounding of " + what, problem_); };
+    const auto origin = [&](const char* what) { return describe(name(precision_.element) + " rounding of " + what, problem_); };
     return {dQ.finish(origin("P, dS and dQ")), dK.finish(origin("P, dS and dK")), dV.finish(origin("P and dV")),
             D.finish(fmt::format("float32 rounding of a sum of d={} products", d))};
   }

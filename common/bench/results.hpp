@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/attention/element_type.hpp"
 #include "common/attention/setting.hpp"
 #include "common/worker/backend.hpp"
 
@@ -61,7 +62,7 @@ struct Point {
   std::string kind;    ///< "stage", "peer", or "step": a stage without its later steps, as "03_tiled_wmma: TITLE"
   std::string source;  ///< "solutions" or "chapters"; the library for a peer
   Backend backend = Backend::cpu;
-  std::string element;  ///< "float16", …
+  Element element = float16;
   Shape shape;
   std::string result = "ok";  ///< "ok", or why there is no time: "out of memory", "not supported", "wrong", "todo", …
   std::string message;        ///< for a reader; empty if ok

@@ -72,7 +72,7 @@ void expect_transpose(std::int64_t rows, std::int64_t columns) {
 /// A matrix of numbers that fp16 has.
 Tensor<float> half_matrix(std::uint64_t seed, std::int64_t rows = 16, std::int64_t columns = 16) {
   Tensor<float> matrix({1, 1, rows, columns});
-  matrix.values = from_codes(to_codes(normal_values(std::size_t(rows * columns), seed), "float16"), "float16");
+  matrix.values = from_codes(to_codes(normal_values(std::size_t(rows * columns), seed), float16), float16);
   return matrix;
 }
 
@@ -84,7 +84,7 @@ Tensor<float> identity() {
 
 /// C = A·Bᵀ by the warm-up of that name: "multiply_transposed" or "multiply_tiles".
 worker::Reply product(const std::string& operation, const Tensor<float>& A, const Tensor<float>& B) {
-  const std::vector<std::uint16_t> A_codes = to_codes(A.values, "float16"), B_codes = to_codes(B.values, "float16");
+  const std::vector<std::uint16_t> A_codes = to_codes(A.values, float16), B_codes = to_codes(B.values, float16);
   worker::Call request(operation);
   request.number("depth", double(A.sizes[3])).input("A", A_codes).input("B", B_codes);
   request.output<float>("C", std::size_t(A.sizes[2] * B.sizes[2]));

@@ -55,7 +55,7 @@ std::vector<Block> blocks_of(const Problem& problem, const Tiles& tiles) {
       request.output<std::int64_t>(name, count);
     return call(request);
   };
-  const worker::Reply reply = worker::forward(encoded(problem, "float16"), tiles.numbers(), send, "blocks").reply;
+  const worker::Reply reply = worker::forward(encoded(problem, float16), tiles.numbers(), send, "blocks").reply;
   const auto first_row = reply.output<std::int64_t>("first_row"), K = reply.output<std::int64_t>("K_tiles"),
              V = reply.output<std::int64_t>("V_tiles"), masked = reply.output<std::int64_t>("masked_tiles");
   std::vector<Block> blocks;

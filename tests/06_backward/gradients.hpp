@@ -112,7 +112,7 @@ inline nlohmann::json recorded_launches(const BackwardProblem& given, Numbers nu
     recorded.output<std::uint8_t>("trace", 1 << 20);
     return call(recorded);
   };
-  const worker::Reply reply = worker::backward("backward", encoded(given, "float16"), "float16", numbers, send).reply;
+  const worker::Reply reply = worker::backward("backward", encoded(given, float16), float16, numbers, send).reply;
   std::string text;
   for (const std::byte byte : reply.outputs.at("trace")) {
     if (byte == std::byte{0xFF}) break;  // an output's filling

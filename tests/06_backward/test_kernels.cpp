@@ -344,7 +344,7 @@ TEST_CASE("dQ adds up over all key tiles", "[6.8]") {
       }
       Tensor<float> dO({1, 1, 40, 32});
       dO.values = normal_values(dO.values.size(), 201);
-      const Input in{worker::backward_problem(problem, dO, "float16"),
+      const Input in{worker::backward_problem(problem, dO, float16),
                      fmt::format("normal, seed 200, V small but for keys {} to {}", first, first + 31)};
       expect_backward(in, plan, {"dQ"});
     }

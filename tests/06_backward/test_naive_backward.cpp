@@ -22,7 +22,7 @@ BackwardResult naive(const Input& in) {
   return float_backward(in.given, "naive_backward");
 }
 Input float_input(const std::string& kind, const Shape& shape, std::uint64_t seed, const Options& options = {}) {
-  return input(kind, shape, seed, options, "float32");
+  return input(kind, shape, seed, options, float32);
 }
 
 /// The loss Σ dO∘O, in float64.
@@ -41,7 +41,7 @@ struct Rows {
 Rows prepare_rows(const Tensor<double>& O, const Tensor<double>& dO, const std::vector<float>& lse) {
   const auto [B, H, Nq, d] = O.sizes;
   const auto codes = [](const Tensor<double>& tensor) {
-    return to_codes(std::vector<float>(tensor.values.begin(), tensor.values.end()), "float16");
+    return to_codes(std::vector<float>(tensor.values.begin(), tensor.values.end()), float16);
   };
   const std::vector<std::uint16_t> O_codes = codes(O), dO_codes = codes(dO);
   worker::Call request("prepare_rows");
@@ -97,7 +97,7 @@ TEST_CASE("the naive backward agrees with the oracle", "[6.1]") {
         note_kinds(in.kind, in.given.problem);
         expect_gradients(naive(in), in.given, in.name, {}, float32_precision());
       },
-      "float32");
+      float32);
 }
 
 TEST_CASE("a key that is not seen has P = 0, whatever the scale", "[6.1]") {

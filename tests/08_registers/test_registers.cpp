@@ -115,9 +115,9 @@ TEST_CASE("each lane's elements lie where the manual says", "[8.1]") {
 
 TEST_CASE("one mma multiplies what the places name", "[8.1]") {
   Tensor<float> A({1, 1, 16, 16}), B({1, 1, 16, 8});
-  A.values = from_codes(to_codes(normal_values(256, 1), "float16"), "float16");
-  B.values = from_codes(to_codes(normal_values(128, 2), "float16"), "float16");
-  const std::vector<std::uint16_t> A_codes = to_codes(A.values, "float16"), B_codes = to_codes(B.values, "float16");
+  A.values = from_codes(to_codes(normal_values(256, 1), float16), float16);
+  B.values = from_codes(to_codes(normal_values(128, 2), float16), float16);
+  const std::vector<std::uint16_t> A_codes = to_codes(A.values, float16), B_codes = to_codes(B.values, float16);
   worker::Call request("multiply");
   request.input("A", A_codes).input("B", B_codes).output<float>("C", 128);
   const Tensor<float> C = tensor(call(request), "C", {1, 1, 16, 8});
@@ -159,13 +159,13 @@ TEST_CASE("cp.async and ldmatrix meet no bank conflict", "[8.2]") {
     for (const Tiles& tiles : all_tiles(d)) {
       const Problem problem = input("normal", {1, 1, 1, tiles.Br, 192, d}, 14).problem;
       for (const auto& [element, way] :
-           {std::pair{"float16", "load"}, {"float16", "store"}, {"bfloat16", "load"}, {"bfloat16", "store"}}) {
+           {std::pair{float16, "load"}, {float16, "store"}, {bfloat16, "load"}, {bfloat16, "store"}}) {
         const worker::Reply reply = attention(problem, tiles.numbers(), element).reply;
         const double wavefronts = counter(reply, fmt::format("shared.{}_wavefronts", way)),
                      ideal = counter(reply, fmt::format("shared.{}_ideal", way));
         expect(wavefronts == ideal,
                fmt::format("with d={}, {}, {} the {}s of shared memory take {} wavefronts, {} without bank conflicts",
-                           d, tiles.text(), element, way, wavefronts, ideal),
+                           d, tiles.text(), name(element), way, wavefronts, ideal),
                d < 64
                    ? "the same chunk of eight rows lies in the same banks: two rows lie side by side in them, so the "
                      "exclusive or must differ from pair to pair"
@@ -368,7 +368,7 @@ TEST_CASE("registers agrees with the oracle", "[whole]") {
 }
 
 TEST_CASE("bf16 agrees with the oracle", "[whole]") {
-  expect_element("bfloat16");
+  expect_element(bfloat16);
 }
 
 TEST_CASE("any two lengths agree with the oracle", "[whole]") {
@@ -406,13 +406,14 @@ TEST_CASE("shared memory holds no S and no P", "[whole]") {
   // is loaded: parts of Q, K and V by ldmatrix, and O once, 16 bytes a lane.
   for (const std::int64_t d : head_dims()) {
     for (const auto& [tiles, element] :
-         {std::pair{usual_tiles(d), "float16"}, {small_tiles(d), "float16"}, {usual_tiles(d), "bfloat16"}}) {
+         {std::pair{usual_tiles(d), float16}, {small_tiles(d), float16}, {usual_tiles(d), bfloat16}}) {
       const std::int64_t Nk = 192;
       const worker::Reply reply =
           attention(input("rising maximum", {1, 1, 1, tiles.Br, Nk, d}, 157).problem, tiles.numbers(), element).reply;
       const double O_parts = double(tiles.Br * d) / 256, rows_of_16 = double(tiles.Br * d) / 256;
       const auto expect_shared = [&](const std::string& name, double expected, const std::string& why) {
-        expect_count(reply, "shared." + name, expected, fmt::format("{}, d={}, {}, {}", why, d, tiles.text(), element),
+        expect_count(reply, "shared." + name, expected,
+                     fmt::format("{}, d={}, {}, {}", why, d, tiles.text(), workbook::name(element)),
                      "something else than tiles of Q, K, V and O goes through shared memory", "shared-traffic");
       };
       expect_shared("store_instructions", 0, "no lane stores to shared memory by itself");

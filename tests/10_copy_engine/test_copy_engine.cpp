@@ -100,7 +100,7 @@ struct OneTile {
     for (std::int64_t h = 0; h < heads; ++h)
       for (std::int64_t i = 0; i < N; ++i)
         for (std::int64_t c = 0; c < d; ++c) values.push_back(element(h, i, c));
-    const std::vector<std::uint16_t> codes = to_codes(values, "float16");
+    const std::vector<std::uint16_t> codes = to_codes(values, float16);
     worker::Call request("one_tile");
     request.number("heads", double(heads)).number("N", double(N)).number("d", double(d));
     request.number("first_row", double(first_row)).number("head", double(head));
@@ -124,7 +124,7 @@ Place lies_at(std::int64_t i, std::int64_t d, bool swizzled = true) {
 }
 
 void expect_memory(const OneTile& one) {
-  const std::vector<float> memory = from_codes(one.run().output<std::uint16_t>("memory"), "float16");
+  const std::vector<float> memory = from_codes(one.run().output<std::uint16_t>("memory"), float16);
   const auto lies = [&](bool swizzled, auto value) {
     return [=, &one](std::size_t i) {
       const Place place = lies_at(std::int64_t(i), one.d, swizzled);
@@ -142,7 +142,7 @@ void expect_memory(const OneTile& one) {
                [&](std::size_t i) { return fmt::format("{}: element {} of shared memory", one.text(), i); });
 }
 void expect_tile(const OneTile& one) {
-  const std::vector<float> tile = from_codes(one.run().output<std::uint16_t>("tile"), "float16");
+  const std::vector<float> tile = from_codes(one.run().output<std::uint16_t>("tile"), float16);
   const auto at = [&](std::size_t i) { return Place{std::int64_t(i) / one.d, std::int64_t(i) % one.d}; };
   const auto value = [&](std::int64_t row, std::int64_t column) { return one.at(row, column); };
   expect_equal(
@@ -166,7 +166,7 @@ worker::Reply sum_columns(std::int64_t N, int lane_seed) {
   std::vector<float> values;
   for (std::int64_t i = 0; i < N; ++i)
     for (std::int64_t c = 0; c < 64; ++c) values.push_back(element(i, c));
-  const std::vector<std::uint16_t> codes = to_codes(values, "float16");
+  const std::vector<std::uint16_t> codes = to_codes(values, float16);
   worker::Call request("sum_columns");
   request.input("tensor", codes).output<float>("sums", 64);
   if (lane_seed != 0) request.number("lane_seed", lane_seed);
@@ -415,7 +415,7 @@ TEST_CASE("TMA's kernel agrees with the oracle", "[whole]") {
 }
 
 TEST_CASE("bf16 agrees with the oracle", "[whole]") {
-  expect_element("bfloat16");
+  expect_element(bfloat16);
 }
 
 TEST_CASE("any two lengths agree with the oracle", "[whole]") {

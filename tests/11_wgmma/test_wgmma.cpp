@@ -132,10 +132,10 @@ void expect_product(bool by_rows, std::int64_t d) {
   const std::int64_t k_of_A = by_rows ? 64 : d, columns = by_rows ? d : 64;
   Tensor<float> A({1, 1, 64, k_of_A}), B({1, 1, 64, d});
   for (Tensor<float>* each : {&A, &B}) {
-    const auto codes = to_codes(normal_values(each->values.size(), each == &A ? 1 : 2), "float16");
-    each->values = from_codes(codes, "float16");
+    const auto codes = to_codes(normal_values(each->values.size(), each == &A ? 1 : 2), float16);
+    each->values = from_codes(codes, float16);
   }
-  const std::vector<std::uint16_t> A_codes = to_codes(A.values, "float16"), B_codes = to_codes(B.values, "float16");
+  const std::vector<std::uint16_t> A_codes = to_codes(A.values, float16), B_codes = to_codes(B.values, float16);
   worker::Call request(by_rows ? "multiply_rows" : "multiply_columns");
   request.number("d", double(d)).input("A", A_codes).input("B", B_codes);
   request.output<float>("C", std::size_t(64 * columns));
@@ -407,7 +407,7 @@ TEST_CASE("wgmma agrees with the oracle", "[whole]") {
 }
 
 TEST_CASE("bf16 agrees with the oracle", "[whole]") {
-  expect_element("bfloat16");
+  expect_element(bfloat16);
 }
 
 TEST_CASE("any two lengths agree with the oracle", "[whole]") {
@@ -474,11 +474,11 @@ TEST_CASE("shared memory holds no S and no P", "[whole]") {
   require_counters();
   // What threads store there by themselves is O, once, 4 bytes a lane; they load nothing.
   for (const std::int64_t d : head_dims()) {
-    for (const std::string& element : {std::string("float16"), std::string("bfloat16")}) {
+    for (const Element element : {float16, bfloat16}) {
       const worker::Reply reply =
           attention(input("rising maximum", {1, 1, 1, 128, 192, d}, 160).problem, small.numbers(), element).reply;
       const auto expect_shared = [&](const std::string& name, double expected, const std::string& why) {
-        expect_count(reply, "shared." + name, expected, fmt::format("{}, d={}, {}", why, d, element),
+        expect_count(reply, "shared." + name, expected, fmt::format("{}, d={}, {}", why, d, workbook::name(element)),
                      "something else than tiles of Q, K, V and O goes through shared memory", "shared-traffic");
       };
       expect_shared("store_instructions", double(128 * d * 2) / (32 * 4), "O is stored once, 4 bytes a lane");

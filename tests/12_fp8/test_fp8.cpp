@@ -50,7 +50,7 @@ struct RoundedTensor {
 /// x (1, heads, N, d), numbers of fp16. Where the code under test gives no scale, the test ends.
 RoundedTensor rounded(const Tensor<float>& x, bool transposed = false, bool rotated = false) {
   const std::int64_t heads = x.sizes[1], N = x.sizes[2], d = x.sizes[3], blocks = tiles_of(N, rows_of_block);
-  const std::vector<std::uint16_t> given = to_codes(x.values, "float16");
+  const std::vector<std::uint16_t> given = to_codes(x.values, float16);
   worker::Call request("rounded");
   request.number("heads", double(heads)).number("N", double(N)).number("d", double(d));
   request.number("rotated", rotated).number("transposed", transposed).input("x", given);
@@ -62,7 +62,7 @@ RoundedTensor rounded(const Tensor<float>& x, bool transposed = false, bool rota
 
 Tensor<float> normal_tensor(std::int64_t heads, std::int64_t N, std::int64_t d, std::uint64_t seed) {
   Tensor<float> x({1, heads, N, d});
-  x.values = from_codes(to_codes(normal_values(x.values.size(), seed), "float16"), "float16");
+  x.values = from_codes(to_codes(normal_values(x.values.size(), seed), float16), float16);
   return x;
 }
 
@@ -101,7 +101,7 @@ TEST_CASE("a scale is the least power of two that fits", "[12.1]") {
   Tensor<float> x({1, 1, rows_of_block * std::ssize(sizes), 64});
   for (std::int64_t block = 0; block < std::ssize(sizes); ++block)
     x(0, 0, rows_of_block * block, 0) = block % 2 == 0 ? sizes[block] : -sizes[block];
-  x.values = from_codes(to_codes(x.values, "float16"), "float16");
+  x.values = from_codes(to_codes(x.values, float16), float16);
   expect_scales(x, rounded(x).scales, "one number, of either sign, in a block of zeros");
 }
 
@@ -119,7 +119,7 @@ TEST_CASE("a block ends with the last row of its head", "[12.1]") {
   for (const std::int64_t d : head_dims()) {
     Tensor<float> x = normal_tensor(3, 130, d, 5);
     for (std::int64_t c = 0; c < d; ++c) x(0, 1, 0, c) = 900, x(0, 1, 129, c) = x(0, 0, 129, c) / 64;
-    x.values = from_codes(to_codes(x.values, "float16"), "float16");
+    x.values = from_codes(to_codes(x.values, float16), float16);
     const RoundedTensor got = rounded(x);
     expect_scales(x, got.scales, fmt::format("three heads of 130 rows, d={}", d));
     const Tensor<float> expected = rounded_in_blocks(x);
@@ -518,12 +518,12 @@ Problem with_outliers(std::int64_t d, float factor, std::uint64_t seed) {
   Problem problem = input("normal", {1, 8, 8, 128, 1, d}, seed).problem;
   for (Tensor<float>* tensor : {&problem.Q, &problem.K})
     for (std::size_t at = 5; at < tensor->values.size(); at += std::size_t(d)) tensor->values[at] *= factor;
-  return rounded_to(problem, "float16");
+  return rounded_to(problem, float16);
 }
 
 TEST_CASE("a rotation changes no score but by rounding", "[12.8]") {
   for (const std::int64_t d : head_dims()) {
-    const Problem problem = rounded_to(input("normal", {1, 1, 1, 100, 200, d}, 71).problem, "float16");
+    const Problem problem = rounded_to(input("normal", {1, 1, 1, 100, 200, d}, 71).problem, float16);
     const double error = rms_error(with_rotation(problem, true), forward_oracle(problem));
     expect(error < 0.02,
            fmt::format("with rotate = 1, O is off by {} (root mean square) from that of the same Q, K and V in "
@@ -617,7 +617,7 @@ TEST_CASE("the error of a score keeps the bound of the lesson", "[whole]") {
 
 TEST_CASE("fp8 is off by a few hundredths of what fp16 gives, rotated or not", "[whole]") {
   for (const std::int64_t d : head_dims()) {
-    const Problem problem = rounded_to(input("normal", {1, 1, 1, 128, 256, d}, 162).problem, "float16");
+    const Problem problem = rounded_to(input("normal", {1, 1, 1, 128, 256, d}, 162).problem, float16);
     const Forward oracle = forward_oracle(problem);
     double size = 0;
     for (const double x : oracle.O.values) size += x * x;

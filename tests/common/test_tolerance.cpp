@@ -261,7 +261,7 @@ TEST_CASE("the bounds hold for tensor cores that truncate, and a coarser P is ou
         const Case c(rounded(make_input(kind.name, {test.shape, test.causal}), round), precision);
         worst.include(c.compare_with(mixed_attention(c.problem, round, round)));
       }
-    table += table_row(precision.name, worst);
+    table += table_row(name(precision.element), worst);
     CHECK(worst.O.worst() < 1);
     CHECK(worst.lse.worst() < 1);
 
@@ -272,7 +272,7 @@ TEST_CASE("the bounds hold for tensor cores that truncate, and a coarser P is ou
         return p == 0 ? p : std::nearbyint(p / ulp) * ulp;
       };
       const Comparison result = c.compare_with(mixed_attention(c.problem, coarser, round));
-      table += table_row(fmt::format("{}, P with 3 bits fewer, N={}", precision.name, N), result);
+      table += table_row(fmt::format("{}, P with 3 bits fewer, N={}", name(precision.element), N), result);
       if (result.O.worst() <= 1) FAIL_CHECK("survives" << table);
     }
   }
@@ -287,7 +287,7 @@ TEST_CASE("the bounds hold for e4m3 and sums of 13 bits, and a coarser P is outs
   for (const InputKind& kind : input_kinds())
     for (const TestShape& test : shapes()) {
       if (test.shape.Nk > 1000) continue;
-      const Case c(rounded_to(make_input(kind.name, {test.shape, test.causal}), "float8"), float8_precision());
+      const Case c(rounded_to(make_input(kind.name, {test.shape, test.causal}), float8), float8_precision());
       worst.include(c.compare_with(mixed_attention(c.problem, e4m3, to_fp16, float8_dot)));
     }
   table += table_row("float8", worst);
@@ -296,7 +296,7 @@ TEST_CASE("the bounds hold for e4m3 and sums of 13 bits, and a coarser P is outs
   CHECK(worst.O.worst() > 0.05);  // not needlessly wide
 
   for (const std::int64_t N : {64, 200}) {
-    const Case c(rounded_to(make_input("value mean", {.shape = {1, 1, 1, 100, N, 64}}), "float8"), float8_precision());
+    const Case c(rounded_to(make_input("value mean", {.shape = {1, 1, 1, 100, N, 64}}), float8), float8_precision());
     const auto coarser = [](float p) { return p == 0 ? p : std::ldexp(1.0f, std::ilogb(p)); };  // no mantissa
     const Comparison result = c.compare_with(mixed_attention(c.problem, coarser, to_fp16, float8_dot));
     table += table_row(fmt::format("float8, P with 3 bits fewer, N={}", N), result);
