@@ -29,12 +29,7 @@ void arrive(Lane& lane, std::size_t count) {
 }
 
 [[noreturn]] void refuse(Lane& lane, const void* pc, Mistake mistake, std::string what, std::string advice) {
-  Finding finding = finding_of(lane, mistake, pc, "copies asynchronously");
-  finding.what = std::move(what);
-  finding.advice = std::move(advice);
-  note_finding(lane, std::move(finding));
-  lane.block->damaged = true;
-  end_lane();
+  refuse(lane, finding_of(lane, mistake, pc, "copies asynchronously", std::move(what), std::move(advice)));
 }
 
 }  // namespace

@@ -83,12 +83,6 @@ void wake(Lane& lane) {
   lane.block->runnable |= 1u << lane.warp->index;
 }
 
-void refuse(Lane& lane, Finding finding) {
-  note_finding(lane, std::move(finding));
-  lane.block->damaged = true;
-  end_lane();
-}
-
 void Asynchrony::carry_out(std::size_t copy) {
   BulkCopy one = std::move(copies[copy]);
   copies.erase(copies.begin() + static_cast<std::ptrdiff_t>(copy));
@@ -132,13 +126,14 @@ void Asynchrony::end_lane(Lane& lane) {
     }
     const BulkCopy& copy = copies[i];
     if (!block_.damaged) {
-      Finding finding = finding_of(lane, Mistake::unfinished_store, copy.pc, copy.action());
-      finding.variable = block_.shared->variable(copy.shared);
-      finding.what = copy.group < 0 ? "the thread ends before the store was committed and waited for"
-                                    : "the thread ends without a wait: shared memory may be gone before it was read";
-      finding.advice = std::string(copy.group < 0 ? "call cp_async_bulk_commit_group() after it, and then " : "call ") +
-                       "cp_async_bulk_wait_group_read<0>() in the thread that has issued the store";
-      note_finding(lane, std::move(finding));
+      note_finding(
+          lane,
+          finding_of(lane, Mistake::unfinished_store, copy.pc, copy.action(),
+                     copy.group < 0 ? "the thread ends before the store was committed and waited for"
+                                    : "the thread ends without a wait: shared memory may be gone before it was read",
+                     std::string(copy.group < 0 ? "call cp_async_bulk_commit_group() after it, and then " : "call ") +
+                         "cp_async_bulk_wait_group_read<0>() in the thread that has issued the store",
+                     block_.shared->variable(copy.shared)));
     }
     carry_out(i);
   }
@@ -156,13 +151,13 @@ void Asynchrony::end_block() {
       const bool unexpected = barrier.bytes < 0;
       const Lane& lane = block_.lanes[unexpected ? barrier.copy_thread : barrier.expect_thread];
       Finding finding = finding_of(lane, Mistake::barrier_bytes, unexpected ? barrier.copy_pc : barrier.expect_pc,
-                                   unexpected ? "starts a copy" : "expects bytes");
+                                   unexpected ? "starts a copy" : "expects bytes",
+                                   !unexpected ? "the block ends, and " + std::to_string(barrier.bytes) + " of " +
+                                                     std::to_string(barrier.awaited) + " expected bytes have never come"
+                                               : "the block ends, and " + std::to_string(-barrier.bytes) +
+                                                     " bytes have come that nobody expected",
+                                   "expect exactly the bytes that are loaded, those outside of the tensor included");
       finding.variable.name = name_of(block_, barrier);
-      finding.what = !unexpected ? "the block ends, and " + std::to_string(barrier.bytes) + " of " +
-                                       std::to_string(barrier.awaited) + " expected bytes have never come"
-                                 : "the block ends, and " + std::to_string(-barrier.bytes) +
-                                       " bytes have come that nobody expected";
-      finding.advice = "expect exactly the bytes that are loaded, those outside of the tensor included";
       note_finding(lane, std::move(finding));
     }
     for (int first = 0; first < block_.warp_count; first += 4) {
@@ -175,11 +170,11 @@ void Asynchrony::end_block() {
       int with = first;
       while (registers.calls[with] != most) ++with;
       const Lane& lane = block_.lanes[std::ptrdiff_t(with) * kWarpSize];
-      Finding finding = finding_of(lane, Mistake::register_count, registers.call_pc[with], "calls setmaxnreg");
-      finding.lanes = ~0u;
-      finding.what = "not all warps of the warpgroup " + std::to_string(first) + " to " + std::to_string(last - 1) +
-                     " execute the same setmaxnreg";
-      finding.advice = "let all four warps of a group execute it, before they go different ways";
+      Finding finding = finding_of(lane, Mistake::register_count, registers.call_pc[with], "calls setmaxnreg",
+                                   "not all warps of the warpgroup " + std::to_string(first) + " to " +
+                                       std::to_string(last - 1) + " execute the same setmaxnreg",
+                                   "let all four warps of a group execute it, before they go different ways");
+      finding.side.lanes = ~0u;
       note_finding(lane, std::move(finding));
     }
   }
@@ -229,12 +224,12 @@ bool Asynchrony::report_missing_bytes() {
   for (std::uint32_t m = registers.waiting; m != 0; m &= m - 1) {
     const auto w = std::size_t(std::countr_zero(m));
     const Lane& lane = block_.lanes[w * kWarpSize];
-    Finding finding = finding_of(lane, Mistake::register_count, registers.call_pc[w], "calls setmaxnreg");
-    finding.lanes = ~0u;
-    finding.what = "nobody can go on: the warp waits for " + std::to_string(registers.asked[w]) +
-                   " registers a thread, has " + std::to_string(registers.of_warp[w]) + ", and " +
-                   std::to_string(registers.free) + " are free in all";
-    finding.advice = "let the other warps give back enough: the registers of all threads together are 65536";
+    Finding finding = finding_of(
+        lane, Mistake::register_count, registers.call_pc[w], "calls setmaxnreg",
+        "nobody can go on: the warp waits for " + std::to_string(registers.asked[w]) + " registers a thread, has " +
+            std::to_string(registers.of_warp[w]) + ", and " + std::to_string(registers.free) + " are free in all",
+        "let the other warps give back enough: the registers of all threads together are 65536");
+    finding.side.lanes = ~0u;
     note_finding(lane, std::move(finding));
   }
   for (const Mbarrier& barrier : barriers_) {
@@ -242,13 +237,10 @@ bool Asynchrony::report_missing_bytes() {
     any = true;
     const Lane& waiter = *barrier.waiting.front();
     Finding finding = finding_of(waiter, Mistake::barrier_bytes, barrier.expect_pc, "expects bytes");
-    finding.warp = barrier.expect_thread / kWarpSize;
-    finding.lanes = 1u << barrier.expect_thread % kWarpSize;
+    finding.side.warp = barrier.expect_thread / kWarpSize;
+    finding.side.lanes = 1u << barrier.expect_thread % kWarpSize;
     finding.variable.name = name_of(block_, barrier);
-    finding.other_pc = waiter.waits_at;
-    finding.other_action = "waits";
-    finding.other_warp = waiter.warp->index;
-    finding.other_lanes = waiter.bit;
+    finding.other = {waiter.waits_at, "waits", waiter.warp->index, waiter.bit};
     finding.what = "nobody can go on: " + std::to_string(barrier.bytes) + " of the " + std::to_string(barrier.awaited) +
                    " bytes that phase " + std::to_string(barrier.phase) +
                    " of the barrier expects have not come, and no copy is under way";

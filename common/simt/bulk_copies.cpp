@@ -55,10 +55,7 @@ void for_each_row(const BulkCopy& copy, Row row) {
 /// Marks the sectors of one row as touched; how many are new.
 std::uint64_t touch_sectors(std::atomic<std::uint64_t>* bits, std::uint64_t first, std::uint64_t last) {
   std::uint64_t fresh = 0;
-  for (std::uint64_t sector = first; sector <= last; ++sector) {
-    const std::uint64_t bit = std::uint64_t(1) << sector % 64;
-    fresh += !(bits[sector / 64].fetch_or(bit, std::memory_order_relaxed) & bit);
-  }
+  for (std::uint64_t sector = first; sector <= last; ++sector) fresh += touch(bits, sector);
   return fresh;
 }
 
@@ -87,10 +84,7 @@ Tensor& tensor_of(const BulkCopy& copy) {
 // --- Misuse ----------------------------------------------------------------------------------------------------------
 
 Finding refused(const BulkCopy& copy, Mistake mistake, std::string what, std::string advice) {
-  Finding finding = finding_of(*copy.issuer, mistake, copy.pc, copy.action());
-  finding.what = std::move(what);
-  finding.advice = std::move(advice);
-  return finding;
+  return finding_of(*copy.issuer, mistake, copy.pc, copy.action(), std::move(what), std::move(advice));
 }
 
 /// The place in shared memory, of boxes and lines alike; does not return if it cannot be.
@@ -387,14 +381,10 @@ bool writes_to(const BulkCopy& copy, std::uintptr_t address, std::size_t size) {
 void report_unfinished(Lane& lane, const BulkCopy& copy, const Tensor& tensor, std::uintptr_t address, Access access,
                        const void* pc, std::string what) {
   if (lane.block->damaged) return;
-  Finding finding = finding_of(lane, Mistake::unfinished_store, pc, action_of(access));
+  Finding finding = finding_of(lane, Mistake::unfinished_store, pc, action_of(access), std::move(what));
   finding.variable = {tensor.name,
                       " (global), element " + std::to_string((address - tensor.low) / tensor.element_size)};
-  finding.other_pc = copy.pc;
-  finding.other_action = copy.action();
-  finding.other_warp = copy.issuer->warp->index;
-  finding.other_lanes = copy.issuer->bit;
-  finding.what = std::move(what);
+  finding.other = {copy.pc, copy.action(), copy.issuer->warp->index, copy.issuer->bit};
   if (!copy.bytes.empty())
     finding.what += "; cp_async_bulk_wait_group_read waits for the reading of shared memory alone";
   finding.advice =
@@ -455,10 +445,7 @@ void start_load(BulkCopy copy, std::uint64_t* at, std::int64_t number) {
                               "call fence_mbarrier_init() in the thread that makes the barriers, after it and before "
                               "the __syncthreads()");
     finding.variable.name = name_of(block, barrier);
-    finding.other_pc = barrier.init_pc;
-    finding.other_action = "makes the barrier";
-    finding.other_warp = barrier.init_thread / kWarpSize;
-    finding.other_lanes = 1u << barrier.init_thread % kWarpSize;
+    finding.other = side_of(barrier.init_pc, "makes the barrier", barrier.init_thread);
     note_finding(lane, std::move(finding));
   }
   copy.barrier = all.index_of(barrier);

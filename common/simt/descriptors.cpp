@@ -14,17 +14,10 @@ namespace simt {
 namespace {
 
 const char* name_of(Swizzle swizzle) {
-  switch (swizzle) {
-    case Swizzle::none:
-      return "no swizzle";
-    case Swizzle::bytes_32:
-      return "a swizzle of 32 bytes";
-    case Swizzle::bytes_64:
-      return "a swizzle of 64 bytes";
-    case Swizzle::bytes_128:
-      return "a swizzle of 128 bytes";
-  }
-  return "?";
+  // In the order of Swizzle.
+  static constexpr const char* names[] = {"no swizzle", "a swizzle of 32 bytes", "a swizzle of 64 bytes",
+                                          "a swizzle of 128 bytes"};
+  return names[std::size_t(swizzle)];
 }
 
 struct Check {
@@ -34,10 +27,9 @@ struct Check {
   SharedMemory& shared = *lane.block->shared;
 
   Finding finding(Mistake mistake, std::string what, std::string advice) const {
-    Finding f = finding_of(lane, mistake, product.pc, "multiplies");
-    f.lanes = ~0u;
-    f.what = std::string("matrix ") + which + ": " + std::move(what);
-    f.advice = std::move(advice);
+    Finding f = finding_of(lane, mistake, product.pc, "multiplies",
+                           std::string("matrix ") + which + ": " + std::move(what), std::move(advice));
+    f.side.lanes = ~0u;
     return f;
   }
 
@@ -187,9 +179,8 @@ struct Check {
 void check_descriptors(Lane& lane, const Product& product) {
   const int n = product.form.n;
   if (n < 8 || n > 256 || n % 8 != 0) {
-    Finding f = finding_of(lane, Mistake::descriptor, product.pc, "multiplies");
-    f.what = "a product of " + std::to_string(n) + " columns; allowed are 8 to 256, in steps of 8";
-    refuse(lane, std::move(f));
+    refuse(lane, finding_of(lane, Mistake::descriptor, product.pc, "multiplies",
+                            "a product of " + std::to_string(n) + " columns; allowed are 8 to 256, in steps of 8"));
   }
   if (!product.a_in_registers) Check{lane, product, "A"}.all(operand_a(product));
   Check{lane, product, "B"}.all(operand_b(product));

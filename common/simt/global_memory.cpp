@@ -283,14 +283,11 @@ namespace {
 
 [[noreturn]] void end_outside(Lane& lane, std::uintptr_t address, std::size_t size, Access access, const void* pc,
                               Variable variable, const std::string& where) {
-  Finding finding = finding_of(lane, Mistake::outside_global, pc, action_of(access));
-  finding.variable = std::move(variable);
-  finding.what = std::to_string(size) + " bytes, " + where;
-  finding.advice = address < 4096 ? "check which pointer was passed to the launch"
-                                  : "check the index against the tensor's size; a ragged tail needs a bound";
-  note_finding(lane, std::move(finding));
-  lane.block->damaged = true;
-  end_lane();
+  refuse(lane,
+         finding_of(lane, Mistake::outside_global, pc, action_of(access), std::to_string(size) + " bytes, " + where,
+                    address < 4096 ? "check which pointer was passed to the launch"
+                                   : "check the index against the tensor's size; a ragged tail needs a bound",
+                    std::move(variable)));
 }
 
 Variable element_of(const Tensor& tensor, std::uintptr_t address) {
@@ -307,9 +304,8 @@ void note_write(Lane& lane, Tensor& tensor, std::uintptr_t address, std::size_t 
     // Which of the two came first may depend on how the blocks are spread: told in the order of the code.
     const auto before_code = static_cast<std::uint32_t>(before), mine_code = code_of(pc);
     Finding finding = finding_of(lane, Mistake::written_twice, pc, "writes");
-    finding.other_pc = address_of_code(before_code);
-    finding.other_action = "writes";
-    if (mine_code < before_code) std::swap(finding.pc, finding.other_pc);
+    finding.other = {address_of_code(before_code), "writes"};
+    if (mine_code < before_code) std::swap(finding.side.pc, finding.other.pc);
     finding.variable.name = tensor.name;
     finding.what = "an element of " + tensor.name + " is written more than once, e.g. element " + std::to_string(i);
     finding.advice = "let one thread of one block write each element, once: traffic, and a race if the values differ";

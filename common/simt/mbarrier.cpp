@@ -27,10 +27,7 @@ void Asynchrony::fence_barriers(const Lane& lane) {
 void name_expected(Finding& finding, const Block& block, const Mbarrier& barrier) {
   finding.variable.name = name_of(block, barrier);
   if (barrier.expect_pc == nullptr) return;
-  finding.other_pc = barrier.expect_pc;
-  finding.other_action = "expects bytes";
-  finding.other_warp = barrier.expect_thread / kWarpSize;
-  finding.other_lanes = 1u << barrier.expect_thread % kWarpSize;
+  finding.other = side_of(barrier.expect_pc, "expects bytes", barrier.expect_thread);
 }
 
 /// A phase that ends before copies that were started in it: they were not among what it expects.
@@ -75,11 +72,9 @@ namespace {
 
 Finding misuse(const Lane& lane, const void* pc, const char* action, std::uintptr_t address, std::string what,
                std::string advice) {
-  Finding finding = finding_of(lane, Mistake::barrier_misuse, pc, action);
-  if (lane.block->shared->contains(address)) finding.variable = lane.block->shared->variable(address);
-  finding.what = std::move(what);
-  finding.advice = std::move(advice);
-  return finding;
+  const SharedMemory& shared = *lane.block->shared;
+  return finding_of(lane, Mistake::barrier_misuse, pc, action, std::move(what), std::move(advice),
+                    shared.contains(address) ? shared.variable(address) : Variable{});
 }
 
 }  // namespace
@@ -97,10 +92,7 @@ Mbarrier& used_barrier(Lane& lane, const std::uint64_t* at, const char* action, 
   if (!ordered_before(lane, barrier->init_thread, barrier->init_stamp) && !lane.block->damaged) {
     Finding finding = misuse(lane, pc, action, address, "nothing makes this thread wait until the barrier is made",
                              "put a __syncthreads() between mbarrier_init and the first use by other threads");
-    finding.other_pc = barrier->init_pc;
-    finding.other_action = "makes the barrier";
-    finding.other_warp = barrier->init_thread / kWarpSize;
-    finding.other_lanes = 1u << barrier->init_thread % kWarpSize;
+    finding.other = side_of(barrier->init_pc, "makes the barrier", barrier->init_thread);
     note_finding(lane, std::move(finding));
   }
   return *barrier;
@@ -127,10 +119,7 @@ void mbarrier_init(std::uint64_t* at, int arrivals) {
   if (const Mbarrier* old = all.barrier_at(address)) {
     Finding finding = misuse(lane, pc, action, address, "the barrier is made a second time",
                              "let one thread of the block make it, once");
-    finding.other_pc = old->init_pc;
-    finding.other_action = action;
-    finding.other_warp = old->init_thread / kWarpSize;
-    finding.other_lanes = 1u << old->init_thread % kWarpSize;
+    finding.other = side_of(old->init_pc, action, old->init_thread);
     refuse(lane, std::move(finding));
   }
   if (all.barrier_count() == kMostBarriers) {
@@ -174,21 +163,19 @@ void refuse_refill(Lane& lane, const Mbarrier& barrier, const void* pc) {
   Asynchrony& all = *lane.block->asynchrony;
   for (const BulkCopy& copy : all.copies) {
     if (copy.stores() || copy.barrier != all.index_of(barrier)) continue;
-    Finding finding = finding_of(lane, Mistake::overwritten_early, pc, "expects bytes");
-    finding.variable = lane.block->shared->variable(copy.shared);
-    finding.what = "the copy that fills it in phase " + std::to_string(barrier.phase) + " of " +
-                   name_of(*lane.block, barrier) + " is still under way, and this thread begins to fill it again";
-    finding.advice = "wait, at a barrier, until all have left the stage, before it is filled again";
+    Finding finding =
+        finding_of(lane, Mistake::overwritten_early, pc, "expects bytes",
+                   "the copy that fills it in phase " + std::to_string(barrier.phase) + " of " +
+                       name_of(*lane.block, barrier) + " is still under way, and this thread begins to fill it again",
+                   "wait, at a barrier, until all have left the stage, before it is filled again",
+                   lane.block->shared->variable(copy.shared));
     if (lane.last_wait >= 0 && all.passed(lane, lane.last_wait).repeated) {
       finding.mistake = Mistake::wrong_phase;
       finding.what += "; the wait for " + name_of(*lane.block, all.barrier(lane.last_wait)) +
                       " did not wait: the phase that it asked for had ended before";
       finding.advice = "flip the parity each time that the ring of stages comes round";
     }
-    finding.other_pc = copy.pc;
-    finding.other_action = copy.action();
-    finding.other_warp = copy.issuer->warp->index;
-    finding.other_lanes = copy.issuer->bit;
+    finding.other = {copy.pc, copy.action(), copy.issuer->warp->index, copy.issuer->bit};
     refuse(lane, std::move(finding));
   }
 }

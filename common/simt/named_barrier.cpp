@@ -8,19 +8,14 @@ namespace simt {
 namespace {
 
 Finding misuse(const Lane& lane, const void* pc, int number, std::string what, std::string advice) {
-  Finding finding = finding_of(lane, Mistake::named_barrier, pc, "comes to the barrier");
-  finding.variable.name = "barrier " + std::to_string(number);
-  finding.what = std::move(what);
-  finding.advice = std::move(advice);
-  return finding;
+  return finding_of(lane, Mistake::named_barrier, pc, "comes to the barrier", std::move(what), std::move(advice),
+                    {"barrier " + std::to_string(number), ""});
 }
 
 /// With the first that has come to this phase as the other side.
 Finding against_first(const Block& block, const NamedBarrier& barrier, Finding finding) {
-  finding.other_pc = barrier.first_pc;
-  finding.other_action = "comes to the barrier";
-  finding.other_warp = barrier.first_thread / kWarpSize;
-  finding.other_lanes = block.lanes[barrier.first_thread].bit;
+  finding.other = {barrier.first_pc, "comes to the barrier", barrier.first_thread / kWarpSize,
+                   block.lanes[barrier.first_thread].bit};
   return finding;
 }
 

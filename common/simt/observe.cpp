@@ -24,16 +24,15 @@ std::atomic<bool> has_instrumented_code{false};
 
 [[noreturn]] void end_misaligned(Lane& lane, std::uintptr_t address, unsigned size, Access access, const void* pc,
                                  Variable variable) {
-  Finding finding = finding_of(lane, Mistake::misaligned, pc, action_of(access));
+  Finding finding =
+      finding_of(lane, Mistake::misaligned, pc, action_of(access),
+                 "an access of " + std::to_string(size) + " bytes at an address that is " +
+                     std::to_string(address % size) + " bytes past a multiple of " + std::to_string(size));
   finding.variable = std::move(variable);
-  finding.what = "an access of " + std::to_string(size) + " bytes at an address that is " +
-                 std::to_string(address % size) + " bytes past a multiple of " + std::to_string(size);
   finding.advice =
       "the GPU stops here: keep rows a multiple of 16 bytes apart, and vector accesses at multiples of "
       "their size";
-  note_finding(lane, std::move(finding));
-  lane.block->damaged = true;
-  end_lane();
+  refuse(lane, std::move(finding));
 }
 
 void observe_memory(Lane& lane, std::uintptr_t address, unsigned size, Access access, const void* pc) {
@@ -236,7 +235,7 @@ void out_of_bounds(const OutOfBoundsData& data, void* index) {
     std::abort();
   }
   simt::Finding finding = simt::finding_of(*lane, simt::Mistake::outside_array, nullptr, "indexes");
-  finding.source = {data.location.file, static_cast<int>(data.location.line), ""};
+  finding.side.source = {data.location.file, static_cast<int>(data.location.line), ""};
   finding.what = what;
   finding.advice = "check the index against the array's declared size";
   simt::note_finding(*lane, std::move(finding));

@@ -23,13 +23,6 @@ std::string phase_text(std::int64_t phase) {
   return "phase " + std::to_string(phase) + " (parity " + std::to_string(phase & 1) + ")";
 }
 
-void set_other(Finding& finding, std::uint32_t code, const char* action, int warp, std::uint32_t lanes) {
-  finding.other_pc = address_of_code(code);
-  finding.other_action = action;
-  finding.other_warp = warp;
-  finding.other_lanes = lanes;
-}
-
 /// Makes a finding about a stage that was filled too early one about the barrier that its copy has waited for, if the
 /// phase that let it pass has counted others than `reader`, a warp that reads.
 bool tell_arrivals(Finding& finding, const Block& block, int waited, const Arrivals& arrivals, int reader) {
@@ -68,8 +61,9 @@ void explain_touch(Finding& finding, const Lane& lane, const Cell& cell, std::ui
   finding.what = pending ? "TMA is still bringing the bytes" : "nothing makes this wait for the copy";
   finding.advice = "call mbarrier_wait_parity(" + name + ", " + std::to_string(phase & 1) +
                    ") in every warp that reads, before it does";
-  set_other(finding, cell.write_pc, copy != nullptr ? copy->action() : block.shared->action_of_load(address),
-            copy != nullptr ? copy->issuer->warp->index : -1, copy != nullptr ? copy->issuer->bit : 0);
+  finding.other = {address_of_code(cell.write_pc),
+                   copy != nullptr ? copy->action() : block.shared->action_of_load(address),
+                   copy != nullptr ? copy->issuer->warp->index : -1, copy != nullptr ? copy->issuer->bit : 0};
   if (const std::uintptr_t place = block.shared->in_another_stage(address, waited_for_unread))
     return tell_wrong_stage(finding, block.shared->variable(place));
   if (passed.phase == -2) {
@@ -113,7 +107,7 @@ void SharedMemory::read_ordered(Lane& lane, Cell* cell, Cell* end, std::uintptr_
     } else if (writer >= kFirstBarrierAgent) {
       if (cell->flags & Cell::kPending || !ordered_before(lane, writer, cell->write_stamp)) [[unlikely]] {
         Finding finding = finding_of(lane, Mistake::unfinished_copy, pc, "reads");
-        finding.lanes = lanes;
+        finding.side.lanes = lanes;
         finding.variable = variable(address);
         explain_touch(finding, lane, *cell, address);
         note_finding(lane, std::move(finding));
@@ -174,7 +168,7 @@ bool SharedMemory::judge_earlier_write(const Overwrite& write) {
       return true;
     }
     Finding finding = finding_of_write(write, Mistake::overwritten_early);
-    set_other(finding, cell.write_pc, "writes", warp, lanes);
+    finding.other = {address_of_code(cell.write_pc), "writes", warp, lanes};
     finding.what = "nothing makes the copy wait for the write: either may come last";
     finding.advice = "let the thread that starts the copy wait, at a barrier, for those that write";
     note_finding(lane, std::move(finding));
@@ -182,7 +176,7 @@ bool SharedMemory::judge_earlier_write(const Overwrite& write) {
   }
   if (write.copies && !seen_by_async_proxy(lane, writer, cell.write_stamp)) {
     Finding finding = finding_of_write(write, Mistake::missing_proxy_fence);
-    set_other(finding, cell.write_pc, "writes", warp, lanes);
+    finding.other = {address_of_code(cell.write_pc), "writes", warp, lanes};
     finding.what = "TMA does not wait for ordinary writes to the same bytes: either may come last";
     finding.advice = "call fence_proxy_async() after the writes, in the threads that write, and before the barrier";
     note_finding(lane, std::move(finding));
@@ -251,12 +245,12 @@ void SharedMemory::report_over_read(const Overwrite& write, const Reader& reader
   const bool two_threads =  // an ordinary race
       unordered || (!write.copies && !under_way && store == nullptr && reader.lanes != 0);
   Finding finding = finding_of_write(write, two_threads ? Mistake::write_after_read : Mistake::overwritten_early);
-  set_other(finding, reader.pc,
-            under_way && !unordered ? "is still reading"
-            : store != nullptr      ? store->action
-            : reader.lanes == 0     ? "multiplies"
-                                    : "reads",
-            warp, lanes);
+  finding.other = {address_of_code(reader.pc),
+                   under_way && !unordered ? "is still reading"
+                   : store != nullptr      ? store->action
+                   : reader.lanes == 0     ? "multiplies"
+                                           : "reads",
+                   warp, lanes};
   if (unordered) {
     finding.what = "nothing orders the two: TMA may read what was there before, or what this writes";
     finding.advice =
@@ -291,10 +285,7 @@ void SharedMemory::explain_early_copy(const Overwrite& write, Finding& finding, 
   const Block& block = *lane.block;
   if (write.cell.write_stamp < block.block_began) {
     finding.mistake = Mistake::unfinished_copy;
-    std::swap(finding.pc, finding.other_pc);
-    std::swap(finding.action, finding.other_action);
-    std::swap(finding.warp, finding.other_warp);
-    std::swap(finding.lanes, finding.other_lanes);
+    std::swap(finding.side, finding.other);
     finding.what = "it reads before the copy that brings the bytes has begun, and nothing makes it wait";
     finding.advice = "wait for the barrier at which the copy ends, in every warp that reads";
   } else if (lane.last_wait >= 0 && block.asynchrony->passed(lane, lane.last_wait).repeated) {
@@ -388,13 +379,13 @@ void SharedMemory::begin_async_read(Lane& lane, std::uintptr_t address, std::siz
       explain_touch(finding, lane, *cell, at);
     } else if (pending || !ordered_before(lane, writer, cell->write_stamp)) {
       finding = finding_of(lane, Mistake::read_after_write, reader.pc, reader.action);
-      set_other(finding, cell->write_pc, pending ? "copies asynchronously" : "writes", int(writer) / kWarpSize,
-                1u << writer % kWarpSize);
+      finding.other = {address_of_code(cell->write_pc), pending ? "copies asynchronously" : "writes",
+                       int(writer) / kWarpSize, 1u << writer % kWarpSize};
       finding.what = "nothing makes it wait for the write: it may see what was there before";
       finding.advice = "let the threads that write call fence_proxy_async(), and then meet this one at a barrier";
     } else if (!seen_by_async_proxy(lane, writer, cell->write_stamp)) {
       finding = finding_of(lane, Mistake::missing_proxy_fence, reader.pc, reader.action);
-      set_other(finding, cell->write_pc, "writes", int(writer) / kWarpSize, 1u << writer % kWarpSize);
+      finding.other = {address_of_code(cell->write_pc), "writes", int(writer) / kWarpSize, 1u << writer % kWarpSize};
       finding.what =
           "TMA and the tensor cores may not see what threads have written in the ordinary way, even past a "
           "barrier";
@@ -402,7 +393,7 @@ void SharedMemory::begin_async_read(Lane& lane, std::uintptr_t address, std::siz
     } else {
       continue;
     }
-    finding.lanes = reader.lanes != 0 ? reader.lanes : ~0u;
+    finding.side.lanes = reader.lanes != 0 ? reader.lanes : ~0u;
     finding.variable = variable(at);
     if (!block.damaged) note_finding(lane, std::move(finding));
     reader.reported = true;

@@ -44,10 +44,7 @@ void set_registers(int count, bool increase) {
   rendezvous(~0u, Collective::set_registers, pc);
   const int has = pool.of_warp[w];
   const auto misuse = [&](std::string what, std::string advice) {
-    Finding finding = finding_of(lane, Mistake::register_count, pc, "calls setmaxnreg");
-    finding.what = std::move(what);
-    finding.advice = std::move(advice);
-    refuse(lane, std::move(finding));
+    refuse(lane, finding_of(lane, Mistake::register_count, pc, "calls setmaxnreg", std::move(what), std::move(advice)));
   };
   if (count < 24 || count > 256 || count % 8 != 0) {
     misuse(std::to_string(count) + " registers a thread; allowed are 24 to 256, in steps of 8", "pass such a number");

@@ -1,90 +1,59 @@
 #include "common/simt/report.hpp"
 
+#include <algorithm>
 #include <bit>
+#include <iterator>
 #include <stdexcept>
 
 namespace simt {
 
+// In the order of Mistake.
+constexpr const char* names[] = {
+    "race: read after write",
+    "race: write after read",
+    "race: write after write",
+    "divergent barrier",
+    "divergent warp function",
+    "a lane that does not take part",
+    "deadlock",
+    "out of bounds, global memory",
+    "out of bounds, shared memory",
+    "out of bounds, array",
+    "access to padding",
+    "read of uninitialised shared memory",
+    "read of uninitialised global memory",
+    "a store that the simulator does not see",
+    "misaligned access",
+    "access to bytes of a pending cp.async",
+    "fragment used before it was set",
+    "output never written",
+    "output written twice",
+    "read before the copy is complete",
+    "overwritten while it may be read",
+    "another place of the ring is read",
+    "a phase of a barrier ends too early",
+    "wait for the wrong phase of a barrier",
+    "bytes of a barrier do not add up",
+    "misuse of a barrier in shared memory",
+    "misuse of a named barrier",
+    "registers of a wgmma under way",
+    "wgmma without fence, commit or wait",
+    "missing proxy fence",
+    "descriptor that does not fit the memory",
+    "bulk store not waited for",
+    "misuse of setmaxnreg",
+    "assertion",
+    "exception",
+};
+static_assert(std::size(names) == std::size_t(kLastMistake) + 1);
+
 const char* name(Mistake mistake) {
-  switch (mistake) {
-    case Mistake::read_after_write:
-      return "race: read after write";
-    case Mistake::write_after_read:
-      return "race: write after read";
-    case Mistake::write_after_write:
-      return "race: write after write";
-    case Mistake::divergent_barrier:
-      return "divergent barrier";
-    case Mistake::divergent_collective:
-      return "divergent warp function";
-    case Mistake::inactive_lane:
-      return "a lane that does not take part";
-    case Mistake::deadlock:
-      return "deadlock";
-    case Mistake::outside_global:
-      return "out of bounds, global memory";
-    case Mistake::outside_shared:
-      return "out of bounds, shared memory";
-    case Mistake::outside_array:
-      return "out of bounds, array";
-    case Mistake::padding:
-      return "access to padding";
-    case Mistake::uninitialised_shared:
-      return "read of uninitialised shared memory";
-    case Mistake::uninitialised_global:
-      return "read of uninitialised global memory";
-    case Mistake::unseen_store:
-      return "a store that the simulator does not see";
-    case Mistake::misaligned:
-      return "misaligned access";
-    case Mistake::pending_copy:
-      return "access to bytes of a pending cp.async";
-    case Mistake::unset_fragment:
-      return "fragment used before it was set";
-    case Mistake::never_written:
-      return "output never written";
-    case Mistake::written_twice:
-      return "output written twice";
-    case Mistake::unfinished_copy:
-      return "read before the copy is complete";
-    case Mistake::overwritten_early:
-      return "overwritten while it may be read";
-    case Mistake::wrong_stage:
-      return "another place of the ring is read";
-    case Mistake::arrival_count:
-      return "a phase of a barrier ends too early";
-    case Mistake::wrong_phase:
-      return "wait for the wrong phase of a barrier";
-    case Mistake::barrier_bytes:
-      return "bytes of a barrier do not add up";
-    case Mistake::barrier_misuse:
-      return "misuse of a barrier in shared memory";
-    case Mistake::named_barrier:
-      return "misuse of a named barrier";
-    case Mistake::pending_registers:
-      return "registers of a wgmma under way";
-    case Mistake::wgmma_order:
-      return "wgmma without fence, commit or wait";
-    case Mistake::missing_proxy_fence:
-      return "missing proxy fence";
-    case Mistake::descriptor:
-      return "descriptor that does not fit the memory";
-    case Mistake::unfinished_store:
-      return "bulk store not waited for";
-    case Mistake::register_count:
-      return "misuse of setmaxnreg";
-    case Mistake::assertion:
-      return "assertion";
-    case Mistake::exception:
-      return "exception";
-  }
-  return "?";
+  return names[std::size_t(mistake)];
 }
 
 Mistake mistake_named(std::string_view name) {
-  for (int i = 0; i <= static_cast<int>(kLastMistake); ++i) {
-    if (simt::name(static_cast<Mistake>(i)) == name) return static_cast<Mistake>(i);
-  }
+  const auto found = std::find(std::begin(names), std::end(names), name);
+  if (found != std::end(names)) return static_cast<Mistake>(found - names);
   throw std::invalid_argument("\"" + std::string(name) + "\" is no kind of mistake");
 }
 

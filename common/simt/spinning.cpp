@@ -37,9 +37,7 @@ std::string who_looks(const Lane& lane, const Looking& looking) {
       "ask of each place who should change it next, and why that thread does not: it has ended without passing its "
       "turn "
       "on, or passed it on twice, or waits for another number itself";
-  note_finding(lane, std::move(finding));
-  lane.block->damaged = true;
-  end_lane();
+  refuse(lane, std::move(finding));
 }
 
 }  // namespace

@@ -182,7 +182,7 @@ TEST_CASE("each row of O is rescaled by its own factor", "[4.4]") {
   expect_every_kind_in_this_part();
   // Which element of an accumulator is which nobody promises: on the simulator each seed has another order of them.
   for (const int lane_seed : {1, 2, 3})
-    expect_right(own_rises(20, {1, 1, 1, 64, 128, 64}, 71), {32, 32}, "", lane_seed);
+    expect_right(own_rises(20, {1, 1, 1, 64, 128, 64}, 71), {32, 32}, {}, lane_seed);
   // Only one row of a warp rises, the others keep their maximum.
   for (const std::int64_t row : {0, 13, 16, 31}) {
     Input one_row = input("value mean", {1, 1, 1, 32, 96, 64}, 72);

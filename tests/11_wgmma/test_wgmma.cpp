@@ -186,8 +186,8 @@ TEST_CASE("every tile of Q, K and V arrives", "[11.2]") {
 TEST_CASE("a stage is filled again when all have left it", "[11.2]") {
   // Five tiles in two places each. The simulator reports what is overwritten too early, in whatever order.
   for (const int lane_seed : {0, 1, 2}) {
-    expect_right(input("normal", {1, 1, 1, 128, 300, 64}, 13), small, "", lane_seed);
-    expect_right(input("normal", {1, 1, 1, 40, 300, 64}, 14), own(64, 1), "", lane_seed);
+    expect_right(input("normal", {1, 1, 1, 128, 300, 64}, 13), small, {}, lane_seed);
+    expect_right(input("normal", {1, 1, 1, 40, 300, 64}, 14), own(64, 1), {}, lane_seed);
   }
 }
 
@@ -312,7 +312,7 @@ TEST_CASE("in order, it agrees with the oracle", "[11.6]") {
 TEST_CASE("in order, nothing is touched too early", "[11.6]") {
   // The simulator reports registers and tiles that are touched too early, whatever the numbers are.
   for (const int lane_seed : {0, 1, 2})
-    expect_right(input("normal", {1, 1, 1, 40, 300, 64}, 52), own(64, 1 + lane_seed % 2), "", lane_seed);
+    expect_right(input("normal", {1, 1, 1, 40, 300, 64}, 52), own(64, 1 + lane_seed % 2), {}, lane_seed);
 }
 
 TEST_CASE("in order, each tile is waited for once", "[11.6]") {
@@ -351,7 +351,7 @@ TEST_CASE("overlapped, it agrees with the oracle", "[11.7]") {
 
 TEST_CASE("overlapped, nothing is touched too early", "[11.7]") {
   for (const int lane_seed : {0, 1, 2})
-    expect_right(input("normal", {1, 1, 1, 40, 300, 64}, 63), own(64, 3), "", lane_seed);
+    expect_right(input("normal", {1, 1, 1, 40, 300, 64}, 63), own(64, 3), {}, lane_seed);
 }
 
 TEST_CASE("overlapped, each tile is waited for once", "[11.7]") {
@@ -387,8 +387,8 @@ TEST_CASE("O is rescaled by the factor of its own tile", "[11.7]") {
 
 TEST_CASE("in turns, it agrees with the oracle", "[11.8]") {
   for (const int lane_seed : {0, 1, 2}) {
-    expect_right(input("rising maximum", {1, 1, 1, 140, 300, 64}, 70), own(64, 4), "", lane_seed);
-    expect_right(input("rising maximum", {1, 1, 1, 70, 150, 128}, 71), small, "", lane_seed);
+    expect_right(input("rising maximum", {1, 1, 1, 140, 300, 64}, 70), own(64, 4), {}, lane_seed);
+    expect_right(input("rising maximum", {1, 1, 1, 70, 150, 128}, 71), small, {}, lane_seed);
   }
   expect_every_kind_in_this_part();
 }

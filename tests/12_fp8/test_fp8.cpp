@@ -369,8 +369,8 @@ TEST_CASE("overlapped, it agrees with the oracle", "[12.7]") {
 TEST_CASE("overlapped, nothing is touched too early", "[12.7]") {
   // The simulator reports registers and tiles that are touched too early, whatever the numbers are.
   for (const int lane_seed : {0, 1, 2}) {
-    expect_right(input("normal", {1, 1, 1, 40, 520, 64}, 63), two, "", lane_seed);
-    expect_right(input("normal", {1, 1, 1, 140, 300, 64}, 64), three, "", lane_seed);
+    expect_right(input("normal", {1, 1, 1, 40, 520, 64}, 63), two, {}, lane_seed);
+    expect_right(input("normal", {1, 1, 1, 140, 300, 64}, 64), three, {}, lane_seed);
   }
 }
 

@@ -272,7 +272,7 @@ void expect_every_element_written() {
 void expect_no_race() {
   for (const std::int64_t d : head_dims())
     for (const int lane_seed : {0, 1, 2})
-      expect_right(input("rising maximum", {1, 1, 1, 70, 150, d}, 83), {64, 64}, "", lane_seed);
+      expect_right(input("rising maximum", {1, 1, 1, 70, 150, d}, 83), {64, 64}, {}, lane_seed);
 }
 
 // ---- Independent of what is none of its business ----
