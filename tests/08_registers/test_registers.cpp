@@ -272,17 +272,11 @@ TEST_CASE("m moves only when a score exceeds it by more than slack", "[8.4]") {
   }
 }
 
-TEST_CASE("large logits stay finite", "[8.4]") {
-  expect_finite();
-}
-
-TEST_CASE("rows without keys give zero and -inf, never NaN", "[8.4]") {
-  expect_rows_without_keys();
-}
-
-TEST_CASE("a scale of any sign", "[8.4]") {
-  expect_any_scale();
-}
+const Claims of_8_4 = {
+    {"[8.4]", "large logits stay finite", [] { expect_finite(); }},
+    {"[8.4]", "rows without keys give zero and -inf, never NaN", [] { expect_rows_without_keys(); }},
+    {"[8.4]", "a scale of any sign", [] { expect_any_scale(); }},
+};
 
 TEST_CASE("probabilities keep their precision", "[8.5]") {
   expect_precise_P();
@@ -316,13 +310,10 @@ TEST_CASE("O is divided by l exactly once", "[8.6]") {
   expect_every_kind_in_this_part();
 }
 
-TEST_CASE("every element of O is written once, and nothing else", "[8.6]") {
-  expect_every_element_written();
-}
-
-TEST_CASE("O is written 16 bytes a lane", "[8.6]") {
-  expect_wide_O();
-}
+const Claims of_8_6 = {
+    {"[8.6]", "every element of O is written once, and nothing else", [] { expect_every_element_written(); }},
+    {"[8.6]", "O is written 16 bytes a lane", [] { expect_wide_O(); }},
+};
 
 // ---- 8.7 the pipeline ----
 
@@ -363,33 +354,15 @@ TEST_CASE("tiles are copied 16 bytes a thread, without a load", "[8.7]") {
 
 // ---- The whole chapter ----
 
-TEST_CASE("registers agrees with the oracle", "[whole]") {
-  expect_every_kind();
-}
-
-TEST_CASE("bf16 agrees with the oracle", "[whole]") {
-  expect_element(bfloat16);
-}
-
-TEST_CASE("any two lengths agree with the oracle", "[whole]") {
-  expect_any_two_lengths();
-}
-
-TEST_CASE("the answer does not depend on Br, Bc or the number of warps", "[whole]") {
-  expect_tiles_do_not_matter();
-}
-
-TEST_CASE("future positions have zero influence", "[whole]") {
-  expect_no_future();
-}
-
-TEST_CASE("a row's answer depends on no other row of Q", "[whole]") {
-  expect_rows_independent();
-}
-
-TEST_CASE("the number of workers and the order of lanes change nothing", "[whole]") {
-  expect_order_changes_nothing();
-}
+const Claims of_the_whole = {
+    {"[whole]", "registers agrees with the oracle", [] { expect_every_kind(); }},
+    {"[whole]", "bf16 agrees with the oracle", [] { expect_element(bfloat16); }},
+    {"[whole]", "any two lengths agree with the oracle", [] { expect_any_two_lengths(); }},
+    {"[whole]", "the answer does not depend on Br, Bc or the number of warps", [] { expect_tiles_do_not_matter(); }},
+    {"[whole]", "future positions have zero influence", [] { expect_no_future(); }},
+    {"[whole]", "a row's answer depends on no other row of Q", [] { expect_rows_independent(); }},
+    {"[whole]", "the number of workers and the order of lanes change nothing", [] { expect_order_changes_nothing(); }},
+};
 
 TEST_CASE("200 runs are equal to the last bit", "[whole]") {
   // tests/cuda/test_any_lengths.cpp does it with blocks on all of a GPU, and for bf16.
@@ -423,10 +396,7 @@ TEST_CASE("shared memory holds no S and no P", "[whole]") {
   }
 }
 
-TEST_CASE("the tiles fit 64, 99, 163 and 227 KB of shared memory", "[whole]") {
-  expect_tiles_for_every_size();
-}
-
-TEST_CASE("extra memory does not grow with N", "[whole]") {
-  expect_no_extra_memory();
-}
+const Claims of_the_whole_2 = {
+    {"[whole]", "the tiles fit 64, 99, 163 and 227 KB of shared memory", [] { expect_tiles_for_every_size(); }},
+    {"[whole]", "extra memory does not grow with N", [] { expect_no_extra_memory(); }},
+};

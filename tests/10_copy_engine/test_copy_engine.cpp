@@ -414,13 +414,10 @@ TEST_CASE("TMA's kernel agrees with the oracle", "[whole]") {
   for (const std::int64_t d : head_dims()) expect_right(input("normal", {1, 2, 2, 250, 133, d}, 141, true));
 }
 
-TEST_CASE("bf16 agrees with the oracle", "[whole]") {
-  expect_element(bfloat16);
-}
-
-TEST_CASE("any two lengths agree with the oracle", "[whole]") {
-  expect_any_two_lengths();
-}
+const Claims of_the_whole = {
+    {"[whole]", "bf16 agrees with the oracle", [] { expect_element(bfloat16); }},
+    {"[whole]", "any two lengths agree with the oracle", [] { expect_any_two_lengths(); }},
+};
 
 TEST_CASE("the warm-ups give one answer in every order", "[whole]") {
   for (int lane_seed = 0; lane_seed <= 5; ++lane_seed) {
@@ -430,29 +427,16 @@ TEST_CASE("the warm-ups give one answer in every order", "[whole]") {
   for (const OneTile& one : one_tiles) expect_tile(one);
 }
 
-TEST_CASE("rows without keys give zero and -inf, never NaN", "[whole]") {
-  expect_rows_without_keys();
-}
-
-TEST_CASE("a scale of any sign", "[whole]") {
-  expect_any_scale();
-}
-
-TEST_CASE("what lies behind the last key never reaches O", "[whole]") {
-  expect_nothing_from_behind();
-}
-
-TEST_CASE("future positions have zero influence", "[whole]") {
-  expect_no_future();
-}
-
-TEST_CASE("the number of workers and the order of threads and copies change nothing", "[whole]") {
-  expect_order_changes_nothing();
-}
-
-TEST_CASE("50 orders of threads and copies give one answer", "[whole]") {
-  expect_repeatable(50, /*in_other_orders=*/true);
-}
+const Claims of_the_whole_2 = {
+    {"[whole]", "rows without keys give zero and -inf, never NaN", [] { expect_rows_without_keys(); }},
+    {"[whole]", "a scale of any sign", [] { expect_any_scale(); }},
+    {"[whole]", "what lies behind the last key never reaches O", [] { expect_nothing_from_behind(); }},
+    {"[whole]", "future positions have zero influence", [] { expect_no_future(); }},
+    {"[whole]", "the number of workers and the order of threads and copies change nothing",
+     [] { expect_order_changes_nothing(); }},
+    {"[whole]", "50 orders of threads and copies give one answer",
+     [] { expect_repeatable(50, /*in_other_orders=*/true); }},
+};
 
 TEST_CASE("no thread copies anything by itself", "[whole]") {
   require_counters();
@@ -474,10 +458,7 @@ TEST_CASE("no thread copies anything by itself", "[whole]") {
   }
 }
 
-TEST_CASE("a block fits 99 KB of shared memory", "[whole]") {
-  expect_tiles_for_every_size(99);
-}
-
-TEST_CASE("extra memory does not grow with N", "[whole]") {
-  expect_no_extra_memory();
-}
+const Claims of_the_whole_3 = {
+    {"[whole]", "a block fits 99 KB of shared memory", [] { expect_tiles_for_every_size(99); }},
+    {"[whole]", "extra memory does not grow with N", [] { expect_no_extra_memory(); }},
+};

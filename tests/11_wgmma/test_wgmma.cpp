@@ -256,13 +256,10 @@ TEST_CASE("O takes one wgmma for each 16 keys", "[11.4]") {
 
 // ---- 11.5 write_output ----
 
-TEST_CASE("the LSE is a natural logarithm over all keys", "[11.5]") {
-  expect_lse_over_all_keys();
-}
-
-TEST_CASE("O is divided by l exactly once", "[11.5]") {
-  expect_divided_once();
-}
+const Claims of_11_5 = {
+    {"[11.5]", "the LSE is a natural logarithm over all keys", [] { expect_lse_over_all_keys(); }},
+    {"[11.5]", "O is divided by l exactly once", [] { expect_divided_once(); }},
+};
 
 TEST_CASE("rows without keys give zero and -inf, never NaN", "[11.5]") {
   expect_rows_without_keys();
@@ -406,13 +403,10 @@ TEST_CASE("wgmma agrees with the oracle", "[whole]") {
   expect_any_scale();
 }
 
-TEST_CASE("bf16 agrees with the oracle", "[whole]") {
-  expect_element(bfloat16);
-}
-
-TEST_CASE("any two lengths agree with the oracle", "[whole]") {
-  expect_any_two_lengths();
-}
+const Claims of_the_whole = {
+    {"[whole]", "bf16 agrees with the oracle", [] { expect_element(bfloat16); }},
+    {"[whole]", "any two lengths agree with the oracle", [] { expect_any_two_lengths(); }},
+};
 
 TEST_CASE("every step gives the same answer", "[whole]") {
   for (const std::int64_t d : head_dims())
@@ -446,29 +440,15 @@ TEST_CASE("m moves only when a score exceeds it by more than slack", "[whole]") 
   }
 }
 
-TEST_CASE("future positions have zero influence", "[whole]") {
-  expect_no_future();
-}
-
-TEST_CASE("a row's answer depends on no other row of Q", "[whole]") {
-  expect_rows_independent();
-}
-
-TEST_CASE("what lies behind the last key never reaches O", "[whole]") {
-  expect_nothing_from_behind();
-}
-
-TEST_CASE("the number of workers and the order of lanes change nothing", "[whole]") {
-  expect_order_changes_nothing();
-}
-
-TEST_CASE("50 orders give one answer", "[whole]") {
-  expect_repeatable(50, /*in_other_orders=*/true);
-}
-
-TEST_CASE("Q is read once, K and V up to the diagonal; O and the LSE are written once", "[whole]") {
-  expect_moves({.in = "bulk_load", .out = "bulk_store", .whole_tiles = true, .least_tiles = 1});
-}
+const Claims of_the_whole_2 = {
+    {"[whole]", "future positions have zero influence", [] { expect_no_future(); }},
+    {"[whole]", "a row's answer depends on no other row of Q", [] { expect_rows_independent(); }},
+    {"[whole]", "what lies behind the last key never reaches O", [] { expect_nothing_from_behind(); }},
+    {"[whole]", "the number of workers and the order of lanes change nothing", [] { expect_order_changes_nothing(); }},
+    {"[whole]", "50 orders give one answer", [] { expect_repeatable(50, /*in_other_orders=*/true); }},
+    {"[whole]", "Q is read once, K and V up to the diagonal; O and the LSE are written once",
+     [] { expect_moves({.in = "bulk_load", .out = "bulk_store", .whole_tiles = true, .least_tiles = 1}); }},
+};
 
 TEST_CASE("shared memory holds no S and no P", "[whole]") {
   require_counters();

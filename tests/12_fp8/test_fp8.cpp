@@ -555,13 +555,10 @@ TEST_CASE("fp8 agrees with the oracle", "[whole]") {
   expect_any_scale();
 }
 
-TEST_CASE("any two lengths agree with the oracle", "[whole]") {
-  expect_any_two_lengths();
-}
-
-TEST_CASE("the answer does not depend on Br or the number of warps", "[whole]") {
-  expect_tiles_do_not_matter();
-}
+const Claims of_the_whole = {
+    {"[whole]", "any two lengths agree with the oracle", [] { expect_any_two_lengths(); }},
+    {"[whole]", "the answer does not depend on Br or the number of warps", [] { expect_tiles_do_not_matter(); }},
+};
 
 TEST_CASE("future positions have zero influence", "[whole]") {
   // A future key changes the scale of its own block of K and V, so the queries here see no key of its block.
@@ -569,21 +566,12 @@ TEST_CASE("future positions have zero influence", "[whole]") {
                                       two.numbers());
 }
 
-TEST_CASE("a block's answer depends on no other block of Q", "[whole]") {
-  expect_rows_independent(rows_of_block);
-}
-
-TEST_CASE("what lies behind the last key never reaches O", "[whole]") {
-  expect_nothing_from_behind();
-}
-
-TEST_CASE("the number of workers and the order of lanes change nothing", "[whole]") {
-  expect_order_changes_nothing();
-}
-
-TEST_CASE("20 orders give one answer", "[whole]") {
-  expect_repeatable(20, /*in_other_orders=*/true);
-}
+const Claims of_the_whole_2 = {
+    {"[whole]", "a block's answer depends on no other block of Q", [] { expect_rows_independent(rows_of_block); }},
+    {"[whole]", "what lies behind the last key never reaches O", [] { expect_nothing_from_behind(); }},
+    {"[whole]", "the number of workers and the order of lanes change nothing", [] { expect_order_changes_nothing(); }},
+    {"[whole]", "20 orders give one answer", [] { expect_repeatable(20, /*in_other_orders=*/true); }},
+};
 
 TEST_CASE("codes are read by TMA alone, half as many bytes as fp16", "[whole]") {
   require_counters();

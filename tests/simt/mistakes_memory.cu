@@ -296,52 +296,60 @@ void on_halves() {
 }
 
 constexpr Case cases[] = {
-    {"read_past_end", on_floats<read_past_end, 64, 64, 64>},
-    {"write_past_end", no_input<write_past_end, 64, 64>},
-    {"read_before_beginning", on_floats<read_before_beginning, 64, 64, 64>},
-    {"vector_over_end", on_floats<vector_over_end, 2, 7, 8>},
+    {"read_past_end", on_floats<read_past_end, 64, 64, 64>, "out of bounds, global memory"},
+    {"write_past_end", no_input<write_past_end, 64, 64>, "out of bounds, global memory"},
+    {"read_before_beginning", on_floats<read_before_beginning, 64, 64, 64>, "out of bounds, global memory"},
+    {"vector_over_end", on_floats<vector_over_end, 2, 7, 8>, "out of bounds, global memory", "a"},
     {"null_pointer",
      [] {
        auto b = output("b", 32);
        launch(null_pointer, dim3(1), dim3(32), 0, static_cast<const float*>(nullptr), b.data());
-     }},
-    {"wmma_past_end", on_halves<wmma_past_end, 2, 32, 256 + 128, 512>},
-    {"async_past_end", on_floats<async_past_end, 32, 126, 32>},
+     },
+     "out of bounds, global memory"},
+    {"wmma_past_end", on_halves<wmma_past_end, 2, 32, 256 + 128, 512>, "out of bounds, global memory"},
+    {"async_past_end", on_floats<async_past_end, 32, 126, 32>, "out of bounds, global memory", "a"},
     {"read_unwritten",
      [] {
        DeviceArray<float> scratch("scratch", 64, Role::scratch);
        auto b = output("b", 64);
        launch(read_unwritten, dim3(1), dim3(64), 0, scratch.data(), b.data());
-     }},
+     },
+     "read of uninitialised global memory", "scratch"},
     {"never_written",
      [] {
        auto b = output("b", 50);
        launch(never_written, dim3(1), dim3(64), 0, b.data(), 50);
        values(b);
-     }},
+     },
+     "output never written", "b"},
     {"written_twice",
      [] {
        auto b = output("b", 96);
        launch(written_twice, dim3(2), dim3(64), 0, b.data());
-     }},
-    {"accumulated_in_output", no_input<accumulated_in_output, 32, 32>},
-    {"static_index", no_input<static_index, 64, 64>},
-    {"static_row", no_input<static_row, 64, 64>},
-    {"local_index", on_floats<local_index, 32, 64, 32>},
-    {"dynamic_past_launched", no_input<dynamic_past_launched, 64, 64, 128>},
-    {"struct_larger_than_launched", no_input<struct_larger_than_launched, 32, 32, 1024>},
-    {"member_row", on_floats<member_row, 64, 64, 64, sizeof(Smem)>},
-    {"member_padding", on_halves<member_padding, 1, 32, 256, 32, sizeof(Smem)>},
-    {"member_into_next", on_floats<member_into_next, 32, 64, 32, sizeof(Smem)>},
-    {"wmma_into_next_member", no_input<wmma_into_next_member, 32, 256, sizeof(Smem)>},
-    {"unseen_store", on_floats<unseen_store, 64, 64, 64>},
+     },
+     "output written twice", "b"},
+    {"accumulated_in_output", no_input<accumulated_in_output, 32, 32>, "output written twice", "b"},
+    {"static_index", no_input<static_index, 64, 64>, "out of bounds, array"},
+    {"static_row", no_input<static_row, 64, 64>, "out of bounds, array"},
+    {"local_index", on_floats<local_index, 32, 64, 32>, "out of bounds, array"},
+    {"dynamic_past_launched", no_input<dynamic_past_launched, 64, 64, 128>, "out of bounds, shared memory",
+     "dynamic shared memory"},
+    {"struct_larger_than_launched", no_input<struct_larger_than_launched, 32, 32, 1024>, "out of bounds, shared memory",
+     "Smem"},
+    {"member_row", on_floats<member_row, 64, 64, 64, sizeof(Smem)>, "out of bounds, array"},
+    {"member_padding", on_halves<member_padding, 1, 32, 256, 32, sizeof(Smem)>, "access to padding", "K["},
+    {"member_into_next", on_floats<member_into_next, 32, 64, 32, sizeof(Smem)>, "out of bounds, shared memory"},
+    {"wmma_into_next_member", no_input<wmma_into_next_member, 32, 256, sizeof(Smem)>, "out of bounds, shared memory",
+     "K[8][0]"},
+    {"unseen_store", on_floats<unseen_store, 64, 64, 64>, "a store that the simulator does not see", "s"},
     {"unseen_row",
      [] {
        auto a = floats("a", 64);
        DeviceArray<Row> rows("rows", 64, Role::scratch);
        auto b = output("b", 64);
        launch(unseen_row, dim3(1), dim3(64), 0, a.data(), rows.data(), b.data());
-     }},
+     },
+     "a store that the simulator does not see", "rows"},
     {"unseen_output",
      [] {
        auto a = floats("a", 64);
@@ -349,20 +357,22 @@ constexpr Case cases[] = {
        launch(unseen_output, dim3(1), dim3(64), 0, a.data(), b.data());
        std::vector<Pair> host(64);
        b.download(std::span<Pair>(host));
-     }},
-    {"uninitialised", on_floats<uninitialised, 64, 64, 64>},
-    {"uninitialised_sum", on_floats<uninitialised_sum, 64, 64, 64>},
+     },
+     "a store that the simulator does not see", "b"},
+    {"uninitialised", on_floats<uninitialised, 64, 64, 64>, "read of uninitialised shared memory", "s"},
+    {"uninitialised_sum", on_floats<uninitialised_sum, 64, 64, 64>, "read of uninitialised shared memory", "s"},
     {"uninitialised_tail",
      [] {
        auto a = floats("a", 256);
        auto b = output("b", 256);
        launch(uninitialised_tail, dim3(1), dim3(32), sizeof(Smem), a.data(), b.data(), 200);
-     }},
-    {"misaligned_global", on_floats<misaligned_global, 8, 64, 8>},
-    {"misaligned_shared", no_input<misaligned_shared, 32, 32>},
-    {"misaligned_wmma_pointer", on_halves<misaligned_wmma_pointer, 1, 32, 512, 256>},
-    {"misaligned_wmma_leading", no_input<misaligned_wmma_leading, 32, 32>},
-    {"misaligned_async", on_floats<misaligned_async, 32, 256, 32>},
+     },
+     "read of uninitialised shared memory", "K["},
+    {"misaligned_global", on_floats<misaligned_global, 8, 64, 8>, "misaligned access", "a"},
+    {"misaligned_shared", no_input<misaligned_shared, 32, 32>, "misaligned access", "s"},
+    {"misaligned_wmma_pointer", on_halves<misaligned_wmma_pointer, 1, 32, 512, 256>, "misaligned access", "a"},
+    {"misaligned_wmma_leading", no_input<misaligned_wmma_leading, 32, 32>, "misaligned access", "s"},
+    {"misaligned_async", on_floats<misaligned_async, 32, 256, 32>, "misaligned access"},
 };
 
 }  // namespace

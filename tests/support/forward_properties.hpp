@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/claims.hpp"
 #include "tests/support/forward_stage.hpp"
 
 namespace workbook::test {
