@@ -8,6 +8,7 @@
 
 #include "common/attention/element.hpp"
 #include "tests/support/forward_properties.hpp"
+#include "tests/support/product.hpp"
 
 using namespace workbook;
 using namespace workbook::test;
@@ -114,25 +115,8 @@ TEST_CASE("each lane's elements lie where the manual says", "[8.1]") {
 }
 
 TEST_CASE("one mma multiplies what the places name", "[8.1]") {
-  Tensor<float> A({1, 1, 16, 16}), B({1, 1, 16, 8});
-  A.values = from_codes(to_codes(normal_values(256, 1), float16), float16);
-  B.values = from_codes(to_codes(normal_values(128, 2), float16), float16);
-  const std::vector<std::uint16_t> A_codes = to_codes(A.values, float16), B_codes = to_codes(B.values, float16);
-  worker::Call request("multiply");
-  request.input("A", A_codes).input("B", B_codes).output<float>("C", 128);
-  const Tensor<float> C = tensor(call(request), "C", {1, 1, 16, 8});
-  Tensor<double> expected({1, 1, 16, 8}), size({1, 1, 16, 8});
-  for (std::int64_t i = 0; i < 16; ++i)
-    for (std::int64_t j = 0; j < 8; ++j)
-      for (std::int64_t k = 0; k < 16; ++k) {
-        const double product = double(A(0, 0, i, k)) * B(0, 0, k, j);
-        expected(0, 0, i, j) += product;
-        size(0, 0, i, j) += std::abs(product);
-      }
-  judge::Layout layout;
-  layout.tensor = "C";
-  layout.axes[0] = layout.axes[1] = "";
-  expect_close(C, {expected, product_bounds(size, 16), layout, {}, "C = A B, normal A and B, seeds 1 and 2"});
+  Product{"multiply", false, half_tensor({1, 1, 16, 16}, 1), half_tensor({1, 1, 16, 8}, 2)}.expect_right(
+      "C = A B, normal A and B, seeds 1 and 2");
 }
 
 // ---- 8.2 swizzled tiles and ldmatrix ----

@@ -10,16 +10,14 @@
 #include "common/attention/half.hpp"
 #include "tests/support/context.hpp"
 #include "tests/support/forward_properties.hpp"
+#include "tests/support/product.hpp"
+#include "tests/support/warp_specialised.hpp"
 
 using namespace workbook;
 using namespace workbook::test;
 
 namespace {
 
-// A consumer, four warps, has 64 queries, and four more warps are the producer's.
-std::int64_t consumers(const Tiles& tiles) {
-  return tiles.Br / 64;
-}
 /// Built for both head dimensions; and for d = 64 alone.
 const Tiles two{128, 128, 12}, three{192, 128, 16};
 constexpr std::int64_t rows_of_block = 128;
@@ -58,12 +56,6 @@ RoundedTensor rounded(const Tensor<float>& x, bool transposed = false, bool rota
   request.output<float>("scales", std::size_t(heads * blocks));
   worker::Reply reply = call(request);
   return {reply.output<std::uint8_t>("codes"), reply.output<float>("scales"), reply};
-}
-
-Tensor<float> normal_tensor(std::int64_t heads, std::int64_t N, std::int64_t d, std::uint64_t seed) {
-  Tensor<float> x({1, heads, N, d});
-  x.values = from_codes(to_codes(normal_values(x.values.size(), seed), float16), float16);
-  return x;
 }
 
 float largest_of(const Tensor<float>& x, std::int64_t head, std::int64_t block) {
@@ -117,7 +109,7 @@ TEST_CASE("every element of a block counts", "[12.1]") {
 
 TEST_CASE("a block ends with the last row of its head", "[12.1]") {
   for (const std::int64_t d : head_dims()) {
-    Tensor<float> x = normal_tensor(3, 130, d, 5);
+    Tensor<float> x = half_tensor({1, 3, 130, d}, 5);
     for (std::int64_t c = 0; c < d; ++c) x(0, 1, 0, c) = 900, x(0, 1, 129, c) = x(0, 0, 129, c) / 64;
     x.values = from_codes(to_codes(x.values, float16), float16);
     const RoundedTensor got = rounded(x);
@@ -187,7 +179,7 @@ TEST_CASE("rows of P do not change places", "[12.2]") {
 TEST_CASE("V lies by columns, its keys in the order of P", "[12.3]") {
   for (const std::int64_t d : head_dims()) {
     const std::int64_t heads = 2, N = 200, keys = 256;
-    const Tensor<float> x = normal_tensor(heads, N, d, 6), expected = rounded_in_blocks(x);
+    const Tensor<float> x = half_tensor({1, heads, N, d}, 6), expected = rounded_in_blocks(x);
     const RoundedTensor got = rounded(x, true);
     for (std::int64_t head = 0; head < heads; ++head) {
       for (std::int64_t c = 0; c < d; ++c) {
@@ -213,7 +205,7 @@ TEST_CASE("V lies by columns, its keys in the order of P", "[12.3]") {
 TEST_CASE("words lie in different banks", "[12.3]") {
   require_counters();
   for (const std::int64_t d : head_dims()) {
-    const worker::Reply reply = rounded(normal_tensor(1, 128, d, 7), true).reply;
+    const worker::Reply reply = rounded(half_tensor({1, 1, 128, d}, 7), true).reply;
     expect_no_bank_conflicts(reply);
     expect_count(reply, "codes.store_requests", double(d), fmt::format("a warp stores a column of 128 keys, d={}", d),
                  "lanes of a warp store to different columns", "uncoalesced");
@@ -224,16 +216,6 @@ TEST_CASE("words lie in different banks", "[12.3]") {
 }
 
 // ---- 12.4 S and its scales ----
-
-/// wgmma, one a warp, that one query tile costs with `key_tiles` tiles of keys: S and O of each.
-void expect_wgmma(std::int64_t d, const Tiles& tiles, const char* which) {
-  const Problem problem = input("normal", {1, 1, 1, tiles.Br, 3 * tiles.Bc, d}, 7).problem;
-  const worker::Reply reply = attention(problem, tiles.numbers()).reply;
-  expect_count(reply, "wgmma_instructions", double(4 * consumers(tiles) * 3 * (d / 32 + tiles.Bc / 32)),
-               fmt::format("wgmma, one a warp: d/32 for S and Bc/32 for O of each of 3 tiles of keys, d={}, {}", d,
-                           tiles.text()),
-               fmt::format("{} is computed by more or fewer products than it has parts of 32", which), "wgmma-count");
-}
 
 TEST_CASE("every 32 columns of Q and K count", "[12.4]") {
   expect_every_column(32);
@@ -261,7 +243,7 @@ TEST_CASE("each block of Q has its own scale", "[12.4]") {
 
 TEST_CASE("S takes one wgmma for each 32 columns", "[12.4]") {
   require_counters();
-  for (const std::int64_t d : head_dims()) expect_wgmma(d, two, "S");
+  for (const std::int64_t d : head_dims()) expect_wgmma(d, two, 32, "S");
 }
 
 // ---- 12.5 P and its offset ----
@@ -352,7 +334,7 @@ TEST_CASE("each tile of V has its own scale", "[12.6]") {
 
 TEST_CASE("O takes one wgmma for each 32 keys", "[12.6]") {
   require_counters();
-  for (const std::int64_t d : head_dims()) expect_wgmma(d, two, "O");
+  for (const std::int64_t d : head_dims()) expect_wgmma(d, two, 32, "O");
 }
 
 // ---- 12.7 the loop ----
@@ -376,33 +358,14 @@ TEST_CASE("overlapped, nothing is touched too early", "[12.7]") {
 
 TEST_CASE("overlapped, each softmax but the first runs beside a product", "[12.7]") {
   require_counters();
-  const Problem problem = input("normal", {1, 1, 1, 100, 3 * two.Bc, 64}, 8).problem;
-  const double waits = counter(attention(problem, two.numbers()).reply, "wgmma_partial_waits");
-  const double expected = 4.0 * double(consumers(two)) * (3 - 1);
-  expect(
-      waits == expected,
-      fmt::format("warps wait {} times for one product and leave a newer one under way; expected {}: each warp for S "
-                  "of every tile but the first, while O += P V runs",
-                  waits, expected),
-      waits < expected ? "the softmax begins when no product is under way: the tensor cores rest until it is done"
-                       : "there are more waits of that kind than tiles",
-      "overlap");
+  expect_partial_waits(two, 64);
 }
 
 TEST_CASE("overlapped, each tile is waited for once", "[12.7]") {
   require_counters();
-  const Problem problem = input("normal", {1, 1, 1, 100, 3 * 128, 64}, 65).problem;
   for (const Tiles& tiles : {two, three}) {
-    const worker::Reply reply = attention(problem, tiles.numbers()).reply;
-    expect_count(reply, "mbarrier_waits", 128.0 * consumers(tiles) * (1 + 2 * 3) + 2 * 3,
-                 fmt::format("each thread of a consumer waits for Q once, for K and V once a tile; the producer for "
-                             "each place; {}",
-                             tiles.text()),
-                 "some tile is waited for twice, or not at all", "waits");
-    // A turn is a phase of a consumer's barrier; each consumer has one more barrier, before its store of O.
-    expect_count(reply, "named_barriers", double(consumers(tiles) * (3 + 1)),
-                 fmt::format("{} consumers · (3 turns and 1 store), {}", consumers(tiles), tiles.text()),
-                 "a turn is missing, or one too many", "turns");
+    expect_waits(tiles, 64);
+    expect_turns(tiles, 64);
   }
 }
 
@@ -451,7 +414,7 @@ Tensor<double> rotated_exactly(const Tensor<float>& x, bool with_signs = true, s
 TEST_CASE("a rotation mixes all columns of a row", "[12.8]") {
   for (const std::int64_t d : head_dims()) {
     const std::int64_t N = 40;
-    Tensor<float> x = normal_tensor(1, N, d, 70);
+    Tensor<float> x = half_tensor({1, 1, N, d}, 70);
     for (std::int64_t row = 0; row < 8; ++row)  // one column at a time: column 9 · row is spread over all
       for (std::int64_t c = 0; c < d; ++c) x(0, 0, row, c) = c == 9 * row % d ? 1 : 0;
     const RoundedTensor got = rounded(x, false, true);
