@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <map>
@@ -102,6 +103,12 @@ inline BackwardResult expect_simple(const Input& in, const std::vector<std::stri
 /// Of chapter 6's kernels, small.
 inline void expect_every_kind_of(const std::vector<std::string>& which) {
   expect_every_kind_in_this_part([&](const Input& in) { expect_backward(in, {1, 1}, which); });
+}
+
+inline bool all_finite(const BackwardResult& result) {
+  return std::ranges::all_of(std::array{&result.dQ, &result.dK, &result.dV}, [](const Tensor<float>* gradient) {
+    return std::ranges::all_of(gradient->values, [](float value) { return std::isfinite(value); });
+  });
 }
 
 /// The record of a call's launches, as common/cuda/trace_record.hpp describes it.
