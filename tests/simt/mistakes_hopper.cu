@@ -273,12 +273,6 @@ __global__ void __launch_bounds__(512, 1) registers_of_two_warps(float* b) {
   if (threadIdx.x < 64) setmaxnreg_dec<32>();  // bug: registers_of_two_warps
   b[threadIdx.x] = 1;
 }
-template <auto kKernel, int kThreads>
-void alone() {
-  auto b = output("b", kThreads);
-  launch(kKernel, dim3(1), dim3(kThreads), 0, b.data());
-  synchronize();
-}
 
 // --- Products --------------------------------------------------------------------------------------------------------
 
@@ -448,12 +442,12 @@ __global__ void half_a_warpgroup(float* b) {
 }
 
 constexpr Case cases[] = {
-    {"barrier_never_made", alone<barrier_never_made, 64>, "misuse of a barrier in shared memory"},
-    {"barrier_made_twice", alone<barrier_made_twice, 64>, "misuse of a barrier in shared memory"},
-    {"barrier_for_nobody", alone<barrier_for_nobody, 64>, "misuse of a barrier in shared memory"},
-    {"barrier_used_too_early", alone<barrier_used_too_early, 64>, "misuse of a barrier in shared memory"},
-    {"too_few_arrivals", alone<too_few_arrivals, 64>, "deadlock"},
-    {"phase_that_never_comes", alone<phase_that_never_comes, 64>, "deadlock"},
+    {"barrier_never_made", planted<barrier_never_made, 64>, "misuse of a barrier in shared memory"},
+    {"barrier_made_twice", planted<barrier_made_twice, 64>, "misuse of a barrier in shared memory"},
+    {"barrier_for_nobody", planted<barrier_for_nobody, 64>, "misuse of a barrier in shared memory"},
+    {"barrier_used_too_early", planted<barrier_used_too_early, 64>, "misuse of a barrier in shared memory"},
+    {"too_few_arrivals", planted<too_few_arrivals, 64>, "deadlock"},
+    {"phase_that_never_comes", planted<phase_that_never_comes, 64>, "deadlock"},
     {"barrier_not_fenced", run_copies<Copy::barrier_not_fenced>, "misuse of a barrier in shared memory"},
     {"too_many_arrivals", run_copies<Copy::too_many_arrivals>, "misuse of a barrier in shared memory"},
     {"not_waited_for", run_copies<Copy::not_waited_for>, "read before the copy is complete"},
@@ -481,18 +475,18 @@ constexpr Case cases[] = {
     {"nobody_leaves", run_ring<InRing::nobody_leaves>, "deadlock"},
     {"stage_of_the_next_tile", run_ring<InRing::stage_of_the_next_tile>, "another place of the ring is read"},
     {"one_warp_counted", run_ring<InRing::one_warp_counted>, "a phase of a barrier ends too early"},
-    {"named_counts_differ", alone<named_counts_differ, 64>, "misuse of a named barrier"},
-    {"named_number_zero", alone<named_number_zero, 64>, "misuse of a named barrier"},
-    {"named_count_odd", alone<named_count_odd, 64>, "misuse of a named barrier"},
-    {"named_too_few_come", alone<named_too_few_come, 64>, "deadlock"},
-    {"named_half_a_warp", alone<named_half_a_warp, 64>, "misuse of a named barrier"},
-    {"named_twice", alone<named_twice, 64>, "misuse of a named barrier"},
-    {"named_orders_too_few", alone<named_orders_too_few, 96>, "race: read after write"},
-    {"registers_never_given_back", alone<registers_never_given_back, 512>, "misuse of setmaxnreg"},
+    {"named_counts_differ", planted<named_counts_differ, 64>, "misuse of a named barrier"},
+    {"named_number_zero", planted<named_number_zero, 64>, "misuse of a named barrier"},
+    {"named_count_odd", planted<named_count_odd, 64>, "misuse of a named barrier"},
+    {"named_too_few_come", planted<named_too_few_come, 64>, "deadlock"},
+    {"named_half_a_warp", planted<named_half_a_warp, 64>, "misuse of a named barrier"},
+    {"named_twice", planted<named_twice, 64>, "misuse of a named barrier"},
+    {"named_orders_too_few", planted<named_orders_too_few, 96>, "race: read after write"},
+    {"registers_never_given_back", planted<registers_never_given_back, 512>, "misuse of setmaxnreg"},
 #if !defined(ZOO_FOR_GPU)
-    {"registers_given_back_upwards", alone<registers_given_back_upwards, 512>, "misuse of setmaxnreg"},
+    {"registers_given_back_upwards", planted<registers_given_back_upwards, 512>, "misuse of setmaxnreg"},
 #endif
-    {"registers_of_two_warps", alone<registers_of_two_warps, 512>, "misuse of setmaxnreg"},
+    {"registers_of_two_warps", planted<registers_of_two_warps, 512>, "misuse of setmaxnreg"},
     {"product_without_fence", run_product<InProduct::without_fence>, "wgmma without fence, commit or wait"},
     {"product_not_committed", run_product<InProduct::not_committed>, "registers of a wgmma under way"},
     {"product_not_waited_for", run_product<InProduct::not_waited_for>, "registers of a wgmma under way"},
@@ -517,11 +511,7 @@ constexpr Case cases[] = {
     {"product_without_proxy_fence", run_product_of_ordinary_writes<false, true>, "missing proxy fence"},
     {"product_without_barrier", run_product_of_ordinary_writes<true, false>, "race: read after write", "", "overwritten while it may be read"},
     {"half_a_warpgroup",
-     [] {
-       auto b = output("b", 64);
-       launch(half_a_warpgroup, dim3(1), dim3(64), sizeof(Operands), b.data());
-       synchronize();
-     }, "a lane that does not take part"},
+ planted<half_a_warpgroup, 64, 0, 64, sizeof(Operands)>, "a lane that does not take part"},
 };
 
 }  // namespace

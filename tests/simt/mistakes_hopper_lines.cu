@@ -287,11 +287,7 @@ constexpr Case cases[] = {
        synchronize();
      }, "bulk store not waited for"},
     {"line_stored_twice",
-     [] {
-       auto b = output("b", 128);
-       launch(line_stored_twice, dim3(1), dim3(64), 0, b.data());
-       synchronize();
-     }, "overwritten while it may be read"},
+ planted<line_stored_twice, 64, 0, 128>, "overwritten while it may be read"},
     {"own_wrong_stride", run_own<InOwn::wrong_stride>, "descriptor that does not fit the memory"},
     {"own_wrong_leading", run_own<InOwn::wrong_leading>, "descriptor that does not fit the memory"},
     {"own_stage_overwritten", run_own<InOwn::stage_overwritten>, "overwritten while it may be read"},
