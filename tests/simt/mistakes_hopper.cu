@@ -1,7 +1,7 @@
 // Kernels with one mistake each of Hopper's instructions: barriers in shared memory and by number, copies of boxes,
 // rings of stages, products of warpgroups, registers handed over. `m` says which mistake an instance of a kernel has.
-#include "tests/simt/arrays.hpp"
 #include "tests/simt/cases.hpp"
+#include "tests/simt/hopper.hpp"
 
 // A line that several mistakes meet at carries the marks of all of them, and stays one line.
 // clang-format off
@@ -10,14 +10,6 @@ namespace zoo {
 namespace {
 
 using namespace workbook::cuda;
-
-__device__ __forceinline__ void make_barrier(Mbarrier& barrier, int arrivals) {
-  if (threadIdx.x == 0) {
-    mbarrier_init(barrier, arrivals);
-    fence_mbarrier_init();
-  }
-  __syncthreads();
-}
 
 // --- Barriers in shared memory ---------------------------------------------------------------------------------------
 
