@@ -22,9 +22,8 @@ SourceLine source_of(const Where& where) {
 
 std::string place(const SourceLine& line) {
   const std::size_t slash = line.file.rfind('/');
-  return line.line == 0
-             ? "an unknown line"
-             : (slash == std::string::npos ? line.file : line.file.substr(slash + 1)) + ":" + std::to_string(line.line);
+  return line.line == 0 ? "an unknown line"
+                        : words(slash == std::string::npos ? line.file : line.file.substr(slash + 1), ":", line.line);
 }
 
 }  // namespace
@@ -178,11 +177,10 @@ void report_not_in_mask(const Lane& lane, std::uint32_t mask, const void* pc) {
 
 void report_inactive_source(const Warp& warp, int lane, int source, const void* pc) {
   if (warp.block->damaged) return;
-  note_finding(
-      warp.lanes[lane],
-      finding_of(warp.lanes[lane], Mistake::inactive_lane, pc, "shuffles",
-                 "reads the value of lane " + std::to_string(source) + ", which does not take part: it is undefined",
-                 "let all lanes that are read from make the call, and name them in the mask"));
+  note_finding(warp.lanes[lane],
+               finding_of(warp.lanes[lane], Mistake::inactive_lane, pc, "shuffles",
+                          words("reads the value of lane ", source, ", which does not take part: it is undefined"),
+                          "let all lanes that are read from make the call, and name them in the mask"));
 }
 
 // --- Findings --------------------------------------------------------------------------------------------------------

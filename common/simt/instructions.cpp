@@ -40,8 +40,8 @@ void check_row(Lane& lane, std::uintptr_t row, Access access, const char* instru
   if (!inside || row % kRowBytes != 0) [[unlikely]] {
     Finding finding = finding_of(lane, inside ? Mistake::misaligned : Mistake::outside_shared, pc, action_of(access));
     if (inside) finding.variable = shared.variable(row);
-    finding.what = inside ? std::string(instruction) + " needs rows at multiples of 16 bytes; this one begins " +
-                                std::to_string(row % kRowBytes) + " bytes past one"
+    finding.what = inside ? words(instruction, " needs rows at multiples of 16 bytes; this one begins ",
+                                  row % kRowBytes, " bytes past one")
                           : "a row of " + std::string(instruction) + " is not in shared memory";
     finding.advice = inside
                          ? "keep rows a multiple of 16 bytes apart, and columns at multiples of 8 elements"

@@ -42,8 +42,8 @@ void Asynchrony::report_early_end(const Mbarrier& barrier) {
   if (late == nullptr || block_.damaged) return;
   Finding finding = finding_of(*late->issuer, Mistake::barrier_bytes, late->pc, late->action());
   name_expected(finding, block_, barrier);
-  finding.what = "phase " + std::to_string(barrier.phase) + " of the barrier ends while " + std::to_string(bytes) +
-                 " bytes are still under way that it did not expect; it expected " + std::to_string(barrier.awaited);
+  finding.what = words("phase ", barrier.phase, " of the barrier ends while ", bytes,
+                       " bytes are still under way that it did not expect; it expected ", barrier.awaited);
   finding.advice = kExpectAll;
   note_finding(*late->issuer, std::move(finding));
   block_.damaged = true;  // what follows from it is not reported
@@ -112,9 +112,9 @@ void mbarrier_init(std::uint64_t* at, int arrivals) {
   shared.check_bounds(lane, address, 8, Access::write, pc);
   constexpr int kMostArrivals = (1 << 20) - 1;
   if (arrivals < 1 || arrivals > kMostArrivals) {
-    refuse(lane, misuse(lane, pc, action, address,
-                        "a barrier for " + std::to_string(arrivals) + " arrivals; allowed are 1 to 1048575",
-                        "pass the number of threads that arrive in each phase"));
+    refuse(lane,
+           misuse(lane, pc, action, address, words("a barrier for ", arrivals, " arrivals; allowed are 1 to 1048575"),
+                  "pass the number of threads that arrive in each phase"));
   }
   if (const Mbarrier* old = all.barrier_at(address)) {
     Finding finding = misuse(lane, pc, action, address, "the barrier is made a second time",
@@ -144,10 +144,10 @@ void arrive(Lane& lane, Mbarrier& barrier, const char* action, const void* pc) {
   Asynchrony& all = *lane.block->asynchrony;
   ++lane.block->counters.mbarrier_arrivals;
   if (barrier.missing == 0) {
-    Finding finding = misuse(lane, pc, action, barrier.address,
-                             "phase " + std::to_string(barrier.phase) + " has all of its " +
-                                 std::to_string(barrier.arrivals) + " arrivals already, and waits for bytes",
-                             "make the barrier for as many arrivals as there are in each phase");
+    Finding finding = misuse(
+        lane, pc, action, barrier.address,
+        words("phase ", barrier.phase, " has all of its ", barrier.arrivals, " arrivals already, and waits for bytes"),
+        "make the barrier for as many arrivals as there are in each phase");
     refuse(lane, std::move(finding));
   }
   --barrier.missing;
@@ -165,8 +165,8 @@ void refuse_refill(Lane& lane, const Mbarrier& barrier, const void* pc) {
     if (copy.stores() || copy.barrier != all.index_of(barrier)) continue;
     Finding finding =
         finding_of(lane, Mistake::overwritten_early, pc, "expects bytes",
-                   "the copy that fills it in phase " + std::to_string(barrier.phase) + " of " +
-                       name_of(*lane.block, barrier) + " is still under way, and this thread begins to fill it again",
+                   words("the copy that fills it in phase ", barrier.phase, " of ", name_of(*lane.block, barrier),
+                         " is still under way, and this thread begins to fill it again"),
                    "wait, at a barrier, until all have left the stage, before it is filled again",
                    lane.block->shared->variable(copy.shared));
     if (lane.last_wait >= 0 && all.passed(lane, lane.last_wait).repeated) {
@@ -194,7 +194,7 @@ void mbarrier_arrive_expect(std::uint64_t* at, std::int64_t bytes) {
   Mbarrier& barrier = used_barrier(lane, at, "expects bytes", pc);
   if (bytes < 0 || bytes >= 1 << 20) {
     refuse(lane, misuse(lane, pc, "expects bytes", barrier.address,
-                        std::to_string(bytes) + " bytes are expected; a phase counts 0 to 1048575",
+                        words(bytes, " bytes are expected; a phase counts 0 to 1048575"),
                         "pass the bytes of the boxes that are loaded"));
   }
   if (barrier.missing == 0) refuse_refill(lane, barrier, pc);

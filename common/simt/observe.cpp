@@ -24,10 +24,9 @@ std::atomic<bool> has_instrumented_code{false};
 
 [[noreturn]] void end_misaligned(Lane& lane, std::uintptr_t address, unsigned size, Access access, const void* pc,
                                  Variable variable) {
-  Finding finding =
-      finding_of(lane, Mistake::misaligned, pc, action_of(access),
-                 "an access of " + std::to_string(size) + " bytes at an address that is " +
-                     std::to_string(address % size) + " bytes past a multiple of " + std::to_string(size));
+  Finding finding = finding_of(lane, Mistake::misaligned, pc, action_of(access),
+                               words("an access of ", size, " bytes at an address that is ", address % size,
+                                     " bytes past a multiple of ", size));
   finding.variable = std::move(variable);
   finding.advice =
       "the GPU stops here: keep rows a multiple of 16 bytes apart, and vector accesses at multiples of "
@@ -229,7 +228,7 @@ void out_of_bounds(const OutOfBoundsData& data, void* index) {
   const unsigned bits = 1u << (data.index->info >> 1);
   auto value = reinterpret_cast<std::intptr_t>(index);
   if (bits < 64 && (data.index->info & 1)) value = static_cast<std::intptr_t>(value << (64 - bits)) >> (64 - bits);
-  const std::string what = "index " + std::to_string(value) + " of an array of type " + data.array->name;
+  const std::string what = simt::words("index ", value, " of an array of type ", data.array->name);
   if (lane == nullptr) {
     std::fprintf(stderr, "%s:%u: %s\n", data.location.file, data.location.line, what.c_str());
     std::abort();

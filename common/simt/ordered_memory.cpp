@@ -20,7 +20,7 @@ void SharedMemory::begin_ordering() {
 namespace {
 
 std::string phase_text(std::int64_t phase) {
-  return "phase " + std::to_string(phase) + " (parity " + std::to_string(phase & 1) + ")";
+  return words("phase ", phase, " (parity ", phase & 1, ")");
 }
 
 /// Makes a finding about a stage that was filled too early one about the barrier that its copy has waited for, if the
@@ -28,10 +28,10 @@ std::string phase_text(std::int64_t phase) {
 bool tell_arrivals(Finding& finding, const Block& block, int waited, const Arrivals& arrivals, int reader) {
   if (waited < 0 || arrivals.warps == 0 || arrivals.warps >> reader & 1) return false;
   finding.mistake = Mistake::arrival_count;
-  finding.what = phase_text(arrivals.phase) + " of " + name_of(block, block.asynchrony->barrier(waited)) +
-                 " ended after " + std::to_string(arrivals.count) +
-                 (arrivals.count == 1 ? " arrival, of " : " arrivals, of ") + warps_text(arrivals.warps) + "; " +
-                 warps_text(1u << reader) + " reads the place too, and had not arrived";
+  finding.what =
+      words(phase_text(arrivals.phase), " of ", name_of(block, block.asynchrony->barrier(waited)), " ended after ",
+            arrivals.count, arrivals.count == 1 ? " arrival, of " : " arrivals, of ", warps_text(arrivals.warps), "; ",
+            warps_text(1u << reader), " reads the place too, and had not arrived");
   finding.advice =
       "let as many arrive in each phase as mbarrier_init was told, and tell it of all that read: one lane of each "
       "warp, or every thread";
@@ -59,8 +59,8 @@ void explain_touch(Finding& finding, const Lane& lane, const Cell& cell, std::ui
   };
   finding.mistake = Mistake::unfinished_copy;
   finding.what = pending ? "TMA is still bringing the bytes" : "nothing makes this wait for the copy";
-  finding.advice = "call mbarrier_wait_parity(" + name + ", " + std::to_string(phase & 1) +
-                   ") in every warp that reads, before it does";
+  finding.advice =
+      words("call mbarrier_wait_parity(", name, ", ", phase & 1, ") in every warp that reads, before it does");
   finding.other = {address_of_code(cell.write_pc),
                    copy != nullptr ? copy->action() : block.shared->action_of_load(address),
                    copy != nullptr ? copy->issuer->warp->index : -1, copy != nullptr ? copy->issuer->bit : 0};

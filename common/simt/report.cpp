@@ -87,7 +87,7 @@ namespace {
 
 std::string place_text(const SourceLine& source) {
   if (!source.known_as.empty()) return source.known_as;
-  return source.line == 0 ? "an unknown line" : source.file + ":" + std::to_string(source.line);
+  return source.line == 0 ? "an unknown line" : words(source.file, ":", source.line);
 }
 
 std::string side_text(const Side& side) {
@@ -95,7 +95,7 @@ std::string side_text(const Side& side) {
   text += side.action;
   text += " at ";
   text += place_text(side.source);
-  if (side.warp >= 0) text += ", warp " + std::to_string(side.warp);
+  if (side.warp >= 0) text += words(", warp ", side.warp);
   if (side.lanes != 0) text += ", " + lanes_text(side.lanes);
   return text + "\n";
 }
@@ -109,8 +109,8 @@ std::string Report::text() const {
   if (other) text += side_text(*other);
   if (!side.action.empty()) {
     text += side_text(side);
-    text += "  in block (" + std::to_string(block[0]) + ", " + std::to_string(block[1]) + ", " +
-            std::to_string(block[2]) + ")" + (count > 1 ? ", " + std::to_string(count) + " times in all" : "") + "\n";
+    text += words("  in block (", block[0], ", ", block[1], ", ", block[2], ")",
+                  count > 1 ? words(", ", count, " times in all") : "", "\n");
   }
   if (!advice.empty()) text += "  what to do: " + advice + "\n";
   return text;

@@ -21,7 +21,7 @@ void* map_zeroed(std::size_t bytes) {
 }
 
 Variable with_offset(const std::string& name, std::size_t bytes) {
-  return {name, bytes == 0 ? "" : " + " + std::to_string(bytes) + " bytes"};
+  return {name, bytes == 0 ? "" : words(" + ", bytes, " bytes")};
 }
 
 }  // namespace
@@ -105,8 +105,7 @@ std::uint32_t shared_offset(const void* pointer) {
 void SharedMemory::use_layout(Lane& lane, std::size_t size, const SharedLayout* layout, const void* pc) {
   if (size > dynamic_bytes_) {
     Finding finding = finding_of(lane, Mistake::outside_shared, pc, "asks for dynamic shared memory",
-                                 "the struct has " + std::to_string(size) + " bytes, the launch gave the block " +
-                                     std::to_string(dynamic_bytes_),
+                                 words("the struct has ", size, " bytes, the launch gave the block ", dynamic_bytes_),
                                  "launch with sizeof the struct as the number of bytes of dynamic shared memory");
     finding.variable.name = layout != nullptr ? layout->name : "dynamic shared memory";
     refuse(lane, std::move(finding));
@@ -150,7 +149,7 @@ Variable SharedMemory::variable(std::uintptr_t address) const {
   if (m == nullptr) return with_offset("dynamic shared memory", offset);
   const std::size_t element = (offset - m->offset) / m->element_size;
   if (m->size == m->element_size) return {m->name, ""};
-  const auto index = [](std::size_t i) { return "[" + std::to_string(i) + "]"; };
+  const auto index = [](std::size_t i) { return words("[", i, "]"); };
   if (m->columns == 0) return {m->name, index(element)};
   std::size_t row = element / m->columns;
   std::string part = index(element % m->columns);
@@ -186,13 +185,13 @@ void SharedMemory::check_bounds(Lane& lane, std::uintptr_t address, std::size_t 
   if (!dynamic_.contains(address)) {
     if (static_variable_holds(address, size)) return;
     refuse(lane, finding_of(lane, Mistake::outside_shared, pc, action_of(access),
-                            std::to_string(size) + " bytes reach beyond the end of a __shared__ variable",
+                            words(size, " bytes reach beyond the end of a __shared__ variable"),
                             "check the index against the array's declared size", variable(address)));
   }
   const std::size_t first = address - dynamic_.low(), last = first + size - 1;
   if (last >= dynamic_bytes_) [[unlikely]] {
     refuse(lane, finding_of(lane, Mistake::outside_shared, pc, action_of(access),
-                            "the launch gave the block " + std::to_string(dynamic_bytes_) + " bytes",
+                            words("the launch gave the block ", dynamic_bytes_, " bytes"),
                             "check the index, or launch with more bytes of dynamic shared memory",
                             with_offset("dynamic shared memory", first)));
   }
@@ -206,9 +205,8 @@ void SharedMemory::check_bounds(Lane& lane, std::uintptr_t address, std::size_t 
   finding.variable = variable(address);
   if (from == kPadding || to == kPadding) {
     finding.mistake = Mistake::padding;
-    finding.what = "touches padding: a row of " + std::string(m->name) + " has " + std::to_string(m->used_columns) +
-                   " columns in use, and " + std::to_string(m->columns - m->used_columns) +
-                   " that only keep rows apart";
+    finding.what = words("touches padding: a row of ", m->name, " has ", m->used_columns, " columns in use, and ",
+                         m->columns - m->used_columns, " that only keep rows apart");
     finding.advice = "check the column's bound";
     note_finding(lane, std::move(finding));
     return;  // harmless in itself: the thread goes on

@@ -421,9 +421,9 @@ void check_registers(Lane& lane, std::uintptr_t address, unsigned size, bool wri
                    std::string(of_d ? "the product is still being computed" : "the product may still read it"));
     finding.variable.name = of_d ? "D" : "A";
     finding.other = {product.pc, "multiplies", lane.warp->index, ~0u};
-    finding.what += committed ? ", in a group with " + std::to_string(newer) + " newer after it"
+    finding.what += committed ? words(", in a group with ", newer, " newer after it")
                               : ", and no wgmma_commit_group has put it into a group";
-    finding.advice = committed ? "call wgmma_wait_group<" + std::to_string(newer) + "> between the two"
+    finding.advice = committed ? words("call wgmma_wait_group<", newer, "> between the two")
                                : "call wgmma_commit_group() after the last product, then wgmma_wait_group<0>";
     note_finding(lane, std::move(finding));
   }
