@@ -12,24 +12,20 @@
 
 namespace workbook {
 
-Precision precision_of(std::string_view element) {
-  if (element == "float32") return float32_precision();
-  if (element == "float16") return float16_precision();
-  if (element == "bfloat16") return bfloat16_precision();
-  if (element == "float8") return float8_precision();
-  fail_input("element \"{}\": unknown; allowed: \"float32\", \"float16\", \"bfloat16\", \"float8\"", element);
+Precision precision_of(Element element) {
+  const std::array all{float32_precision(), float16_precision(), bfloat16_precision(), float8_precision()};
+  return all[std::size_t(element)];
 }
 
-std::vector<std::uint16_t> to_codes(std::span<const float> values, std::string_view element) {
+std::vector<std::uint16_t> to_codes(std::span<const float> values, Element element) {
   std::vector<std::uint16_t> codes(values.size());
-  std::transform(values.begin(), values.end(), codes.begin(),
-                 element == "bfloat16" ? float_to_bfloat16 : float_to_half);
+  std::transform(values.begin(), values.end(), codes.begin(), element == bfloat16 ? float_to_bfloat16 : float_to_half);
   return codes;
 }
 
-std::vector<float> from_codes(std::span<const std::uint16_t> codes, std::string_view element) {
+std::vector<float> from_codes(std::span<const std::uint16_t> codes, Element element) {
   std::vector<float> values(codes.size());
-  std::transform(codes.begin(), codes.end(), values.begin(), element == "bfloat16" ? bfloat16_to_float : half_to_float);
+  std::transform(codes.begin(), codes.end(), values.begin(), element == bfloat16 ? bfloat16_to_float : half_to_float);
   return values;
 }
 
@@ -56,8 +52,8 @@ Tensor<float> rounded_in_blocks(const Tensor<float>& tensor) {
   return result;
 }
 
-EncodedProblem encoded(Problem problem, std::string_view element) {
-  EncodedProblem result{std::string(element), std::move(problem), {}};
+EncodedProblem encoded(Problem problem, Element element) {
+  EncodedProblem result{element, std::move(problem), {}};
   if (!has_codes(element)) return result;
   for (std::size_t at = 0; at < 3; ++at) {
     Tensor<float>& tensor = *result.problem.tensors()[at];
@@ -66,16 +62,16 @@ EncodedProblem encoded(Problem problem, std::string_view element) {
     for (std::size_t i = 0; i < rounded.size(); ++i) {
       if (std::isinf(rounded[i]) && std::isfinite(tensor.values[i])) {
         fail_input("{}: the value {} does not fit {}; allowed: up to {}", forward_tensors[at].name, tensor.values[i],
-                   element, element == "bfloat16" ? "3.39e38" : "65504");
+                   name(element), element == bfloat16 ? "3.39e38" : "65504");
       }
     }
     tensor.values = std::move(rounded);
-    if (element == "float8") tensor = rounded_in_blocks(tensor);
+    if (element == float8) tensor = rounded_in_blocks(tensor);
   }
   return result;
 }
 
-Problem rounded_to(Problem problem, std::string_view element) {
+Problem rounded_to(Problem problem, Element element) {
   return encoded(std::move(problem), element).problem;
 }
 

@@ -116,7 +116,7 @@ std::string describe(const std::string& what, const Problem& problem) {
 }  // namespace
 
 Precision float32_precision() {
-  return {.name = "float32",
+  return {.element = float32,
           .input = float32_roundoff,
           .accumulate = float32_roundoff,
           .probability = 0,
@@ -125,7 +125,7 @@ Precision float32_precision() {
 }
 
 Precision float16_precision() {
-  return {.name = "float16",
+  return {.element = float16,
           .input = float16_roundoff,
           .accumulate = float32_roundoff,
           .probability = float16_roundoff,
@@ -135,7 +135,7 @@ Precision float16_precision() {
 }
 
 Precision bfloat16_precision() {
-  return {.name = "bfloat16",
+  return {.element = bfloat16,
           .input = bfloat16_roundoff,
           .accumulate = float32_roundoff,
           .probability = bfloat16_roundoff,
@@ -145,7 +145,7 @@ Precision bfloat16_precision() {
 }
 
 Precision float8_precision() {
-  return {.name = "float8",
+  return {.element = float8,
           .input = e4m3_roundoff,
           .accumulate = float32_roundoff,
           .probability = e4m3_roundoff,
@@ -198,7 +198,7 @@ Bounds output_bounds(const Forward& oracle, const Problem& problem, const Precis
     }
     collector.end_row();
   }
-  return collector.finish(describe(precision.name + " rounding of S, P and O", problem));
+  return collector.finish(describe(name(precision.element) + " rounding of S, P and O", problem));
 }
 
 /// One LSE = m + log(l): an error of a score weighs P_ij, and an error of l is relative.
@@ -227,21 +227,31 @@ Bounds lse_bounds(const Forward& oracle, const Problem& problem, const Precision
     collector.add(row, lse_error(errors, lse, oracle.P_quadratic.values[row], size, spread, n, precision.accumulate));
     collector.end_row();
   }
-  return collector.finish(describe(precision.name == "float32" ? "float32 rounding of S, l and the LSE"
-                                                               : "float32 rounding of S, l and the LSE, truncated sums",
+  return collector.finish(describe(precision.element == float32
+                                       ? "float32 rounding of S, l and the LSE"
+                                       : "float32 rounding of S, l and the LSE, truncated sums",
                                    problem));
 }
 
-Bounds score_bounds(const Tensor<double>& sizes, std::int64_t d) {
-  const double u = float32_roundoff;
+/// A sum of `terms` products, whose squares add up to at most its size²; terms - 1 sums of at most that size; and so
+/// many roundings `more` of the sum.
+static Bounds sum_bounds(const Tensor<double>& sizes, std::int64_t terms, int more, std::string origin) {
   Collector collector(sizes.sizes);
   for (std::size_t i = 0; i < sizes.values.size(); ++i) {
-    // d products, whose squares add up to at most size²; d-1 sums of at most `size`; the scale.
     if (std::isfinite(sizes.values[i]))
-      collector.add(i, {.random_square = (d + 1.0) * square(u * sizes.values[i]) + d * square(float32_underflow)});
+      collector.add(i, {.random_square = double(terms + more) * square(float32_roundoff * sizes.values[i]) +
+                                         double(terms) * square(float32_underflow)});
     if ((i + 1) % sizes.sizes[3] == 0) collector.end_row();
   }
-  return collector.finish(fmt::format("float32 rounding of a sum of d={} products", d));
+  return collector.finish(std::move(origin));
+}
+
+Bounds score_bounds(const Tensor<double>& sizes, std::int64_t d) {
+  return sum_bounds(sizes, d, /*more=*/1, fmt::format("float32 rounding of a sum of d={} products", d));  // the scale
+}
+
+Bounds product_bounds(const Tensor<double>& sizes, std::int64_t terms) {
+  return sum_bounds(sizes, terms, /*more=*/0, fmt::format("float32 rounding of a sum of {} products", terms));
 }
 
 /// A row of given scores: those that are not -inf are visible.
@@ -307,19 +317,6 @@ Bounds row_lse_bounds(const Tensor<double>& scores) {
     collector.end_row();
   }
   return collector.finish(fmt::format("float32 rounding of exp and of a sum of {} terms", keys));
-}
-
-Bounds product_bounds(const Tensor<double>& sizes, std::int64_t terms) {
-  const double u = float32_roundoff;
-  Collector collector(sizes.sizes);
-  for (std::size_t i = 0; i < sizes.values.size(); ++i) {
-    // `terms` products, whose squares add up to at most size²; terms-1 sums of at most `size`.
-    if (std::isfinite(sizes.values[i]))
-      collector.add(i, {.random_square =
-                            double(terms) * square(u * sizes.values[i]) + double(terms) * square(float32_underflow)});
-    if ((i + 1) % sizes.sizes[3] == 0) collector.end_row();
-  }
-  return collector.finish(fmt::format("float32 rounding of a sum of {} products", terms));
 }
 
 namespace {
@@ -422,7 +419,9 @@ class GradientErrors {
         dV.end_row();
       }
     }
-    const auto origin = [&](const char* what) { return describe(precision_.name + " rounding of " + what, problem_); };
+    const auto origin = [&](const char* what) {
+      return describe(name(precision_.element) + " rounding of " + what, problem_);
+    };
     return {dQ.finish(origin("P, dS and dQ")), dK.finish(origin("P, dS and dK")), dV.finish(origin("P and dV")),
             D.finish(fmt::format("float32 rounding of a sum of d={} products", d))};
   }

@@ -4,13 +4,14 @@
 
 #include <string>
 
+#include "common/attention/element_type.hpp"
 #include "common/attention/oracle.hpp"
 
 namespace workbook {
 
 /// The roundings of a stage.
 struct Precision {
-  std::string name;      ///< "float32", "float16", …
+  Element element;       ///< of Q, K, V and O
   double input;          ///< unit roundoff of the element type of Q, K, V (they are given rounded: no error from it)
   double accumulate;     ///< unit roundoff of sums and of S, m, l
   double probability;    ///< unit roundoff to which P is rounded before PV; 0 where it stays in `accumulate`

@@ -21,8 +21,7 @@ namespace {
 constexpr std::int64_t kCheckedRows = 16;
 
 /// Codes of rows as a tensor (1, 1, rows, columns).
-Tensor<float> tensor(const worker::Reply& reply, const std::string& name, const std::string& element,
-                     std::int64_t columns) {
+Tensor<float> tensor(const worker::Reply& reply, const std::string& name, Element element, std::int64_t columns) {
   Tensor<float> tensor;
   tensor.values = worker::floats(reply, name, element);
   tensor.sizes = {1, 1, std::int64_t(tensor.values.size()) / columns, columns};

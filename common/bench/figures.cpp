@@ -49,20 +49,10 @@ Panel over_lengths(const Results& results, const std::vector<std::string>& names
   return panel;
 }
 
-/// The shape among the points with this pass, mask, N and d.
-std::optional<Shape> shape_of(const Results& results, const std::string& pass, const Mask& mask, std::int64_t N,
-                              std::int64_t d) {
-  for (const Point& p : results.points) {
-    const Shape& s = p.shape;
-    if (p.backend == Backend::cuda && s.pass == pass && s.mask == mask && s.N() == N && s.d() == d) return s;
-  }
-  return std::nullopt;
-}
-
-const Point* point(const Results& results, const std::string& name, const std::string& pass, const Mask& mask,
+const Point* timed(const Results& results, const std::string& name, const std::string& pass, const Mask& mask,
                    std::int64_t N, std::int64_t d) {
-  const auto shape = shape_of(results, pass, mask, N, d);
-  return shape ? results.find(name, *shape) : nullptr;
+  const Point* found = results.find(name, pass, mask, N, d);
+  return found && found->ok() && found->times ? found : nullptr;
 }
 
 /// Those figures whose panels have curves.
@@ -82,7 +72,7 @@ Figure speed(const Results& results, const std::string& pass, const Mask& mask) 
     panel.y_label = "TFLOP/s";
     panel = over_lengths(results, results.names(), panel,
                          [&](const std::string& name, std::int64_t N) -> std::optional<double> {
-                           const Point* p = point(results, name, pass, mask, N, d);
+                           const Point* p = timed(results, name, pass, mask, N, d);
                            return p ? std::optional(flops_per_second(*p) / 1e12) : std::nullopt;
                          });
     const auto roof = [&](const std::string& title, std::optional<double> value) {
@@ -127,8 +117,8 @@ Figure speed_up(const Results& results) {
     panel.y_label = "times faster";
     figure.panels.push_back(
         over_lengths(results, fused, panel, [&](const std::string& name, std::int64_t N) -> std::optional<double> {
-          const Point* a = point(results, *standard, "forward", false, N, d);
-          const Point* b = point(results, name, "forward", false, N, d);
+          const Point* a = timed(results, *standard, "forward", false, N, d);
+          const Point* b = timed(results, name, "forward", false, N, d);
           return a && b ? std::optional(a->times->median / b->times->median) : std::nullopt;
         }));
   }
@@ -148,7 +138,7 @@ Figure memory(const Results& results) {
     figure.panels.push_back(over_lengths(
         results, results.names(), panel, [&](const std::string& name, std::int64_t N) -> std::optional<double> {
           for (const std::int64_t d : results.head_dims()) {
-            const Point* p = point(results, name, pass, Mask::none, N, d);
+            const Point* p = timed(results, name, pass, Mask::none, N, d);
             if (p == nullptr || !p->extra_bytes) continue;
             const double lse = p->kind == "stage" && p->shape.pass == "forward" ? 4.0 * double(N) : 0;
             const double bytes = *p->extra_bytes / double(p->shape.B() * p->shape.H()) + lse;
@@ -172,8 +162,8 @@ Figure causal_gain(const Results& results) {
       panel.y_label = "times faster with the mask";
       panel = over_lengths(results, results.names(), panel,
                            [&](const std::string& name, std::int64_t N) -> std::optional<double> {
-                             const Point* a = point(results, name, pass, Mask::none, N, d);
-                             const Point* b = point(results, name, pass, Mask::causal, N, d);
+                             const Point* a = timed(results, name, pass, Mask::none, N, d);
+                             const Point* b = timed(results, name, pass, Mask::causal, N, d);
                              return a && b ? std::optional(a->times->median / b->times->median) : std::nullopt;
                            });
       if (!panel.curves.empty()) {
@@ -279,6 +269,11 @@ Figure roofline(const Results& results) {
   return figure;
 }
 
+template <class T>
+void add_once(std::vector<T>& list, const T& value) {
+  if (std::ranges::find(list, value) == list.end()) list.push_back(value);
+}
+
 /// The steps that led to a stage, in their order.
 Figure steps(const Results& results) {
   Figure figure{"steps",
@@ -290,7 +285,7 @@ Figure steps(const Results& results) {
     const std::size_t colon = p.name.find(": ");
     if (p.kind != "step" || !p.ok() || colon == std::string::npos) continue;
     const std::string stage = p.name.substr(0, colon);
-    if (std::find(stages.begin(), stages.end(), stage) == stages.end()) stages.push_back(stage);
+    add_once(stages, stage);
   }
   for (const std::string& stage : stages) {
     Panel panel;
@@ -299,9 +294,6 @@ Figure steps(const Results& results) {
     panel.y_label = "TFLOP/s";
     std::vector<Shape> shapes;
     std::vector<std::string> titles;
-    const auto add_once = [](auto& list, const auto& value) {
-      if (std::find(list.begin(), list.end(), value) == list.end()) list.push_back(value);
-    };
     for (const Point& p : results.points) {
       if (p.kind != "step" || !p.name.starts_with(stage + ": ")) continue;
       add_once(titles, p.name.substr(stage.size() + 2));

@@ -23,7 +23,7 @@ struct MeasureRequest {
   std::vector<Mask> masks;    ///< empty: all
   /// Only stages for these; of a chapter that has several each is timed in turn at every shape. Empty: each chapter's
   /// own.
-  std::vector<std::string> elements = {};
+  std::vector<Element> elements = {};
   /// Asks for a variant of a stage, which is timed in turn with the stage itself, where there is one; empty: none.
   std::map<std::string, double> numbers = {};
   double budget = 0.2;  ///< seconds for the timed calls of one shape
@@ -38,7 +38,8 @@ std::vector<const book::Chapter*> wanted_chapters(const judge::Workspace& worksp
 
 /// What is timed of a chapter: its stage for an element, or a variant of it.
 struct Version {
-  std::string name, element;  ///< "08_registers, bfloat16" beside "08_registers"
+  std::string name;  ///< "08_registers, bfloat16" beside "08_registers"
+  Element element;
   std::map<std::string, double> numbers;
 };
 /// Those that are asked for, the chapter's own element first, each without the numbers of the request and with them;

@@ -33,7 +33,7 @@ void take_peer(Measurement& m, const json& line) {
   p.kind = "peer";
   p.source = line.value("library", "PyTorch");
   p.backend = Backend::cuda;
-  p.element = "float16";
+  p.element = float16;
   const json& s = line.at("shape");
   p.shape = shape_of(s.at("pass"), mask_named(s.at("mask").get<std::string>()).value(), s.at("B"), s.at("H"), s.at("N"),
                      s.at("d"));

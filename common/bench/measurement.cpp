@@ -68,15 +68,15 @@ bool Measurement::is_wanted(const Chapter& chapter, Backend backend) const {
 
 std::vector<Version> versions_of(const Chapter& chapter, Backend backend, const MeasureRequest& request) {
   if (!chapter.runs_on(backend)) return {};
-  const std::string own = chapter.element_on(backend);
-  std::vector<std::string> elements;
-  for (const std::string& element : request.elements.empty() ? std::vector{own} : request.elements) {
+  const Element own = chapter.element_on(backend);
+  std::vector<Element> elements;
+  for (const Element element : request.elements.empty() ? std::vector{own} : request.elements) {
     if (chapter.takes(element, backend)) elements.insert(element == own ? elements.begin() : elements.end(), element);
   }
   std::vector<Version> versions;
-  for (const std::string& element : elements) {
+  for (const Element element : elements) {
     std::string name = chapter.name();
-    if (elements.size() > 1 && element != own) name += ", " + element;
+    if (elements.size() > 1 && element != own) name += ", " + workbook::name(element);
     versions.push_back({name, element, {}});
     if (request.numbers.empty() || backend == Backend::cpu) continue;  // variants are kernels
     for (const auto& [number, value] : request.numbers) name += fmt::format(", {}={:g}", number, value);

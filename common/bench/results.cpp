@@ -71,9 +71,11 @@ bool Results::on_gpu() const {
   return std::any_of(points.begin(), points.end(), [](const Point& p) { return p.backend == Backend::cuda && p.ok(); });
 }
 
-const Point* Results::find(const std::string& name, const Shape& shape) const {
-  const auto found = std::find_if(points.begin(), points.end(), [&](const Point& p) {
-    return p.name == name && p.shape == shape && p.ok() && p.times && p.backend == Backend::cuda;
+const Point* Results::find(const std::string& name, const std::string& pass, const Mask& mask, std::int64_t N,
+                           std::int64_t d) const {
+  const auto found = std::ranges::find_if(points, [&](const Point& p) {
+    const Shape& s = p.shape;
+    return p.name == name && p.backend == Backend::cuda && s.pass == pass && s.mask == mask && s.N() == N && s.d() == d;
   });
   return found == points.end() ? nullptr : &*found;
 }
@@ -124,7 +126,8 @@ std::optional<double> share(std::optional<double> part, std::optional<double> wh
   return part && whole && *whole > 0 ? std::optional(*part / *whole) : std::nullopt;
 }
 
-json to_json(const Point& p, const Roofs& roofs) {
+/// In the order of the columns of a CSV file.
+nlohmann::ordered_json to_json(const Point& p, const Roofs& roofs) {
   const bool gpu = p.backend == Backend::cuda;
   std::optional<double> speed, tokens, bandwidth;
   if (p.times) {
@@ -189,7 +192,7 @@ Point point_from(const json& j) {
 
 json to_json(const Results& results) {
   json points = json::array();
-  for (const Point& point : results.points) points.push_back(to_json(point, results.roofs));
+  for (const Point& point : results.points) points.push_back(json(to_json(point, results.roofs)));
   return {{"environment", results.environment},
           {"roofs",
            {{"peak_flops", number(results.roofs.peak_flops)},
@@ -216,31 +219,11 @@ Results from_json(const json& document) {
 }
 
 std::string to_csv(const Results& results) {
-  const std::vector<std::string> columns{"name",
-                                         "kind",
-                                         "source",
-                                         "backend",
-                                         "element",
-                                         "pass",
-                                         "mask",
-                                         "B",
-                                         "H",
-                                         "N",
-                                         "d",
-                                         "result",
-                                         "runs",
-                                         "seconds",
-                                         "seconds_low",
-                                         "seconds_high",
-                                         "tflops",
-                                         "share_of_peak",
-                                         "share_of_product",
-                                         "tokens_per_second",
-                                         "extra_bytes",
-                                         "requested_bytes",
-                                         "unique_bytes",
-                                         "gigabytes_per_second",
-                                         "share_of_copy"};
+  std::vector<std::string> columns;
+  const nlohmann::ordered_json no_point = to_json(Point{}, results.roofs);
+  for (const auto& [column, value] : no_point.items()) {
+    if (column != "message" && column != "profile") columns.push_back(column);
+  }
   const auto cell = [](const json& value) -> std::string {
     if (value.is_null()) return "";
     if (!value.is_string()) return value.dump();
@@ -252,7 +235,7 @@ std::string to_csv(const Results& results) {
   for (const auto& [key, value] : results.environment) text += fmt::format("# {}: {}\n", key, value);
   text += fmt::format("{}\n", fmt::join(columns, ","));
   for (const Point& point : results.points) {
-    const json values = to_json(point, results.roofs);
+    const nlohmann::ordered_json values = to_json(point, results.roofs);
     std::vector<std::string> cells;
     for (const std::string& column : columns) cells.push_back(cell(values.at(column)));
     text += fmt::format("{}\n", fmt::join(cells, ","));

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/attention/element_type.hpp"
 #include "common/attention/setting.hpp"
 #include "common/worker/backend.hpp"
 
@@ -61,7 +62,7 @@ struct Point {
   std::string kind;    ///< "stage", "peer", or "step": a stage without its later steps, as "03_tiled_wmma: TITLE"
   std::string source;  ///< "solutions" or "chapters"; the library for a peer
   Backend backend = Backend::cpu;
-  std::string element;  ///< "float16", …
+  Element element = float16;
   Shape shape;
   std::string result = "ok";  ///< "ok", or why there is no time: "out of memory", "not supported", "wrong", "todo", …
   std::string message;        ///< for a reader; empty if ok
@@ -89,8 +90,10 @@ struct Results {
   std::vector<Point> points;
   std::vector<std::string> skipped;  ///< what could not be timed here, and why
 
-  bool on_gpu() const;                                                   ///< a time of a GPU is among them
-  const Point* find(const std::string& name, const Shape& shape) const;  ///< with a time; null if there is none
+  bool on_gpu() const;  ///< a time of a GPU is among them
+  /// Of a GPU, with a time or without; null if there is none.
+  const Point* find(const std::string& name, const std::string& pass, const Mask& mask, std::int64_t N,
+                    std::int64_t d) const;
   /// Names in their order, those of `kind` ("stage", "peer", or "" for both, never "step") with a time on a GPU.
   std::vector<std::string> names(const std::string& kind = "") const;
   std::vector<std::int64_t> lengths() const;    ///< the N there are, rising

@@ -6,19 +6,12 @@
 #include <functional>
 #include <set>
 
+#include "common/book/text.hpp"
+
 namespace workbook::bench {
 namespace {
 
-std::string bytes_text(double bytes) {
-  const char* units[] = {"B", "KiB", "MiB", "GiB"};
-  int unit = 0;
-  while (bytes >= 1024 && unit < 3) {
-    bytes /= 1024;
-    ++unit;
-  }
-  return bytes < 10 && unit > 0 ? fmt::format("{:.1f} {}", bytes, units[unit])
-                                : fmt::format("{:.0f} {}", bytes, units[unit]);
-}
+using book::bytes_text;
 
 /// Three digits that count, never as a power of ten: "0.00123", "56.2", "1840".
 std::string three_digits(double value) {
@@ -80,24 +73,6 @@ std::string markdown(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
-/// The B and H that N and d were timed with, for a heading.
-std::optional<Shape> some_shape(const Results& results, const std::string& pass, const Mask& mask, std::int64_t d) {
-  for (const Point& p : results.points) {
-    if (p.backend == Backend::cuda && p.shape.pass == pass && p.shape.mask == mask && p.shape.d() == d) return p.shape;
-  }
-  return std::nullopt;
-}
-
-const Point* at(const Results& results, const std::string& name, const std::string& pass, const Mask& mask,
-                std::int64_t N, std::int64_t d) {
-  for (const Point& p : results.points) {
-    const Shape& s = p.shape;
-    if (p.name == name && p.backend == Backend::cuda && s.pass == pass && s.mask == mask && s.N() == N && s.d() == d)
-      return &p;
-  }
-  return nullptr;
-}
-
 /// Names with a point on the GPU, good or not, that is no step.
 std::vector<std::string> all_names(const Results& results) {
   std::vector<std::string> names;
@@ -130,29 +105,36 @@ std::string environment_section(const Results& results) {
   return text;
 }
 
-/// Speeds over N for each pass, mask and d.
+/// A row for each name and a column for each N with what `cell` says of that point; empty if there is no point.
+std::string over_lengths(const Results& results, const std::string& title, const std::string& pass, const Mask& mask,
+                         std::int64_t d, std::string (*cell)(const Point&)) {
+  std::vector<std::vector<std::string>> rows{{title}};
+  for (const std::int64_t N : results.lengths()) rows[0].push_back(fmt::format("N = {}", N));
+  const Point* first = nullptr;
+  for (const std::string& name : all_names(results)) {
+    std::vector<std::string> row{name};
+    bool any = false;
+    for (const std::int64_t N : results.lengths()) {
+      const Point* p = results.find(name, pass, mask, N, d);
+      any = any || p != nullptr;
+      if (first == nullptr) first = p;
+      row.push_back(p == nullptr ? "" : cell(*p));
+    }
+    if (any) rows.push_back(row);
+  }
+  if (first == nullptr) return "";
+  return fmt::format("### {}, d = {}, B·N = {}, H = {}\n\n{}\n", pass_text(pass, mask), d,
+                     first->shape.B() * first->shape.N(), first->shape.H(), markdown(rows));
+}
+
 std::string speed_section(const Results& results) {
   std::string text;
-  const std::vector<std::int64_t> lengths = results.lengths();
   for (const char* pass : {"forward", "backward"}) {
     for (const auto& [mask_name, mask] : all_masks) {
       for (const std::int64_t d : results.head_dims()) {
-        const auto shape = some_shape(results, pass, mask, d);
-        if (!shape) continue;
-        std::vector<std::vector<std::string>> rows{{"TFLOP/s"}};
-        for (const std::int64_t N : lengths) rows[0].push_back(fmt::format("N = {}", N));
-        for (const std::string& name : all_names(results)) {
-          std::vector<std::string> row{name};
-          bool any = false;
-          for (const std::int64_t N : lengths) {
-            const Point* p = at(results, name, pass, mask, N, d);
-            any = any || p != nullptr;
-            row.push_back(p == nullptr ? "" : p->times ? three_digits(flops_per_second(*p) / 1e12) : p->result);
-          }
-          if (any) rows.push_back(row);
-        }
-        text += fmt::format("### {}, d = {}, B·N = {}, H = {}\n\n{}\n", pass_text(pass, mask), d,
-                            shape->B() * shape->N(), shape->H(), markdown(rows));
+        text += over_lengths(results, "TFLOP/s", pass, mask, d, [](const Point& p) {
+          return p.times ? three_digits(flops_per_second(p) / 1e12) : p.result;
+        });
       }
     }
   }
@@ -178,9 +160,9 @@ std::string details_section(const Results& results) {
     for (const auto& [mask_name, mask] : all_masks) {
       for (const std::int64_t d : results.head_dims()) {
         std::vector<std::vector<std::string>> rows{detail_header()};
-        const Point* fa2 = at(results, kFA2, pass, mask, N, d);
+        const Point* fa2 = results.find(kFA2, pass, mask, N, d);
         for (const std::string& name : all_names(results)) {
-          const Point* p = at(results, name, pass, mask, N, d);
+          const Point* p = results.find(name, pass, mask, N, d);
           if (p == nullptr) continue;
           if (!p->times) {
             rows.push_back({name, p->result, "", "", "", "", "", "", "", "", ""});
@@ -205,29 +187,11 @@ std::string details_section(const Results& results) {
 
 std::string memory_section(const Results& results) {
   std::string text;
+  if (results.head_dims().empty()) return text;
   for (const char* pass : {"forward", "backward"}) {
-    const std::vector<std::int64_t> lengths = results.lengths();
-    if (results.head_dims().empty()) continue;
-    const std::int64_t d = results.head_dims().front();
-    std::vector<std::vector<std::string>> rows{{"extra memory"}};
-    for (const std::int64_t N : lengths) rows[0].push_back(fmt::format("N = {}", N));
-    for (const std::string& name : all_names(results)) {
-      std::vector<std::string> row{name};
-      bool any = false;
-      for (const std::int64_t N : lengths) {
-        const Point* p = at(results, name, pass, Mask::none, N, d);
-        any = any || p != nullptr;
-        row.push_back(p == nullptr        ? ""
-                      : p->result != "ok" ? p->result
-                      : p->extra_bytes    ? bytes_text(*p->extra_bytes)
-                                          : "-");
-      }
-      if (any) rows.push_back(row);
-    }
-    if (rows.size() == 1) continue;
-    const auto shape = some_shape(results, pass, Mask::none, d);
-    text += fmt::format("### {}, d = {}, B·N = {}, H = {}\n\n{}\n", pass, d, shape->B() * shape->N(), shape->H(),
-                        markdown(rows));
+    text += over_lengths(results, "extra memory", pass, Mask::none, results.head_dims().front(), [](const Point& p) {
+      return !p.ok() ? p.result : p.extra_bytes ? bytes_text(*p.extra_bytes) : "-";
+    });
   }
   return text;
 }
@@ -249,9 +213,9 @@ Reached reached_of(const Results& results, const book::Chapter& chapter, const b
   const bool itself = goal.over == book::Goal::kUnmasked;
   for (const std::int64_t N : results.lengths()) {
     if (N < goal.least_N || (goal.most_N != 0 && N > goal.most_N)) continue;
-    const Point* stage = at(results, chapter.name(), chapter.pass, goal.mask, N, goal.d);
+    const Point* stage = results.find(chapter.name(), chapter.pass, goal.mask, N, goal.d);
     const Point* other =
-        at(results, itself ? chapter.name() : goal.over, chapter.pass, itself ? Mask::none : goal.mask, N, goal.d);
+        results.find(itself ? chapter.name() : goal.over, chapter.pass, itself ? Mask::none : goal.mask, N, goal.d);
     if (stage == nullptr || other == nullptr || !stage->times || !other->times) continue;
     const double speed = other->times->median / stage->times->median;
     reached.least = std::min(reached.least.value_or(speed), speed);

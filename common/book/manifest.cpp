@@ -146,11 +146,11 @@ std::string Chapter::does_not_do(const Setting& setting, Backend backend) const 
   if (!does(setting.mask)) return std::string(setting.mask.name());
   return setting.shape.H != setting.shape.Hkv && std::ranges::count(shared_heads, backend) == 0 ? "Hkv < H" : "";
 }
-std::string Chapter::element_on(Backend backend) const {
-  return backend != Backend::cpu && element == "float32" ? "float16" : element;
+Element Chapter::element_on(Backend backend) const {
+  return backend != Backend::cpu && element == float32 ? float16 : element;
 }
 
-bool Chapter::takes(const std::string& asked, Backend backend) const {
+bool Chapter::takes(Element asked, Backend backend) const {
   const bool has_more = backend != Backend::cpu && std::ranges::count(more_elements, asked) > 0;
   return runs_on(backend) && (element_on(backend) == asked || has_more);
 }
@@ -213,10 +213,12 @@ Chapter load_chapter(const fs::path& manifest) {
   chapter.slug = read_slug(table);
   chapter.title = table.text("title");
   chapter.summary = table.text("summary");
-  chapter.element = table.choice("element", {"float32", "float16", "bfloat16", "float8"});
-  if (table.has("more_elements")) chapter.more_elements = table.texts("more_elements", {"float16", "bfloat16"});
+  chapter.element = element_named(table.choice("element", {element_names.begin(), element_names.end()})).value();
+  if (table.has("more_elements"))
+    for (const std::string& more : table.texts("more_elements", {"float16", "bfloat16"}))
+      chapter.more_elements.push_back(element_named(more).value());
   if (std::ranges::count(chapter.more_elements, chapter.element) > 0)
-    table.fail_at("more_elements", fmt::format("\"{}\" is its element already", chapter.element));
+    table.fail_at("more_elements", fmt::format("\"{}\" is its element already", name(chapter.element)));
   chapter.pass = table.choice("pass", {"forward", "backward"});
   for (const std::string& mask : table.texts("masks")) chapter.masks.push_back(read_mask(table, "masks", mask));
   if (table.has("architecture")) {

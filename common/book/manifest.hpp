@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/attention/element_type.hpp"
 #include "common/attention/setting.hpp"
 #include "common/worker/backend.hpp"
 
@@ -45,17 +46,17 @@ struct Goal {
 
 struct Chapter {
   int number = 0;
-  std::string slug;     ///< "naive_attention"
-  std::string title;    ///< "Naive attention"
-  std::string summary;  ///< one sentence
-  std::string element;  ///< type of Q, K, V, O on its first backend: "float32", "float16", "bfloat16", "float8"
-  std::vector<std::string> more_elements;  ///< for which its kernels have a stage of the same pass beside that
-  std::string pass;                        ///< what op "forward"/"backward" the chapter ends in: "forward", "backward"
-  std::vector<Mask> masks;                 ///< that the stage serves
-  std::vector<Backend> shared_heads;       ///< where it serves heads of Q that share one of K and V
-  std::string architecture;                ///< "sm_90a": the one that nvcc compiles it for; empty: any
-  std::vector<Backend> backends;   ///< the CPU, or the simulator and the GPU, or all: exercises run on the first
-  std::vector<std::string> files;  ///< the exercise's source files, given headers included, relative to the folder
+  std::string slug;                    ///< "naive_attention"
+  std::string title;                   ///< "Naive attention"
+  std::string summary;                 ///< one sentence
+  Element element = float32;           ///< type of Q, K, V, O on its first backend
+  std::vector<Element> more_elements;  ///< for which its kernels have a stage of the same pass beside that
+  std::string pass;                    ///< what op "forward"/"backward" the chapter ends in: "forward", "backward"
+  std::vector<Mask> masks;             ///< that the stage serves
+  std::vector<Backend> shared_heads;   ///< where it serves heads of Q that share one of K and V
+  std::string architecture;            ///< "sm_90a": the one that nvcc compiles it for; empty: any
+  std::vector<Backend> backends;       ///< the CPU, or the simulator and the GPU, or all: exercises run on the first
+  std::vector<std::string> files;      ///< the exercise's source files, given headers included, relative to the folder
   std::vector<std::string> whole_tests;  ///< names of the whole-chapter tests
   std::vector<std::string> given_tests;  ///< those of them that reach no exercise: they test given code alone
   std::vector<std::string> uses;         ///< earlier chapters whose files it includes, by name: "05_causal"
@@ -69,9 +70,9 @@ struct Chapter {
   std::string does_not_do(const Setting& setting, Backend backend) const;
   bool does(const Mask& mask) const;
   /// Type of Q, K, V, O on one of its backends: a chapter of the CPU whose kernels are given takes float16 in those.
-  std::string element_on(Backend backend) const;
+  Element element_on(Backend backend) const;
   /// Whether it has a stage for this element there.
-  bool takes(const std::string& element, Backend backend) const;
+  bool takes(Element element, Backend backend) const;
 };
 
 /// The book: the folder it lies in and its chapters in order.

@@ -221,7 +221,6 @@ class Parser {
   Region region_;  ///< the one being read, if not outside
 };
 
-/// A body's code with comments and the contents of literals taken out.
 class CodeReader {
  public:
   explicit CodeReader(std::string text) : text_(std::move(text)) {}
@@ -231,8 +230,8 @@ class CodeReader {
       if (starts("//")) {
         skip_line_comment();
       } else if (starts("/*")) {
-        at_ = after("*/", at_ + 2);
         code_ += ' ';
+        skip_to(after("*/", at_ + 2));
       } else if (text_[at_] == '"' && is_raw()) {
         skip_raw_string();
       } else if (text_[at_] == '"' || (text_[at_] == '\'' && !is_digit_separator())) {
@@ -266,29 +265,31 @@ class CodeReader {
 
   bool is_digit_separator() const { return !last_word().empty() && is_digit(last_word()[0]); }
 
+  /// Of what is left out the line ends stay.
+  void skip_to(std::size_t end) {
+    for (; at_ < end; ++at_) {
+      if (text_[at_] == '\n') code_ += '\n';
+    }
+  }
+
   void skip_line_comment() {
     do {
-      at_ = after("\n", at_);
+      skip_to(after("\n", at_));
     } while (at_ < text_.size() && at_ >= 2 && text_[at_ - 2] == '\\');  // a backslash continues the comment
-    code_ += '\n';
   }
 
   void skip_raw_string() {
     const std::size_t open = text_.find('(', at_);
-    if (open == std::string::npos) {
-      at_ = text_.size();
-      return;
-    }
-    at_ = after(")" + text_.substr(at_ + 1, open - at_ - 1) + "\"", open);
     code_ += "\"\"";
+    skip_to(open == std::string::npos ? text_.size() : after(")" + text_.substr(at_ + 1, open - at_ - 1) + "\"", open));
   }
 
   void skip_literal(char quote) {
-    for (++at_; at_ < text_.size() && text_[at_] != quote && text_[at_] != '\n'; ++at_) {
-      if (text_[at_] == '\\') ++at_;
-    }
-    at_ = std::min(at_ + 1, text_.size());
+    std::size_t end = at_ + 1;
+    while (end < text_.size() && text_[end] != quote && text_[end] != '\n') end += text_[end] == '\\' ? 2 : 1;
+    if (end < text_.size() && text_[end] == quote) ++end;
     code_ += "\"\"";
+    skip_to(std::min(end, text_.size()));
   }
 
   std::string text_, code_;
@@ -402,8 +403,12 @@ std::string make_stub(const MarkedFile& solution) {
   return text;
 }
 
+std::string code_of(std::string text) {
+  return CodeReader(std::move(text)).read();
+}
+
 bool is_open(const Region& region) {
-  const std::string code = CodeReader(join_lines(region.body)).read();
+  const std::string code = code_of(join_lines(region.body));
   if (code.find_first_not_of(" \t\v\f\r\n") == std::string::npos) return true;
   for (const std::string_view todo : {"WORKBOOK_TODO", "WORKBOOK_MEND"}) {
     for (std::size_t at = code.find(todo); at != std::string::npos; at = code.find(todo, at + 1)) {

@@ -70,6 +70,9 @@ std::vector<std::string> stub_body(const Region& region);
 /// body is not open: an unsolved exercise would count as solved.
 std::string make_stub(const MarkedFile& solution);
 
+/// C++ without comments and without what stands in texts and characters, which are "" here; its lines stay.
+std::string code_of(std::string text);
+
 /// True if the region still asks for work: its body contains WORKBOOK_TODO( or WORKBOOK_MEND( outside comments, or
 /// nothing but comments and white space.
 bool is_open(const Region& region);

@@ -3,6 +3,8 @@
 #include <cctype>
 #include <set>
 
+#include "common/book/markers.hpp"
+
 namespace workbook::book {
 namespace {
 
@@ -15,28 +17,17 @@ bool in_name(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
 }
 
-/// Names, with their members ("blockIdx.x"), numbers and signs; no comments, texts and directives.
+/// Names, with their members ("blockIdx.x"), numbers and signs; no directives. `source`: from code_of().
 std::vector<Token> tokens_of(std::string_view source) {
   std::vector<Token> tokens;
   int line = 1;
   for (std::size_t i = 0; i < source.size();) {
-    const auto skip_to = [&](std::string_view end) {
-      const std::size_t at = std::min(source.find(end, i), source.size());
-      for (; i < at; ++i) line += source[i] == '\n';
-    };
     const char c = source[i];
     if (c == '\n' || std::isspace(static_cast<unsigned char>(c))) {
       line += c == '\n';
       ++i;
-    } else if (source.substr(i, 2) == "//" || c == '#') {
-      skip_to("\n");
-    } else if (source.substr(i, 2) == "/*") {
-      skip_to("*/");
-      i = std::min(i + 2, source.size());
-    } else if (c == '"') {
-      for (++i; i < source.size() && source[i] != '"' && source[i] != '\n'; ++i) i += source[i] == '\\';
-      ++i;
-      tokens.push_back({"\"\"", line});
+    } else if (c == '#') {
+      i = std::min(source.find('\n', i), source.size());
     } else if (in_name(c)) {
       std::size_t end = i;
       const auto goes_on = [&](std::string_view by) {
@@ -49,7 +40,8 @@ std::vector<Token> tokens_of(std::string_view source) {
       i = end;
     } else {
       const bool two = source.substr(i, 2) == "->" || source.substr(i, 2) == "&&" || source.substr(i, 2) == "*=" ||
-                       source.substr(i, 2) == "/=" || source.substr(i, 2) == "++" || source.substr(i, 2) == "--";
+                       source.substr(i, 2) == "/=" || source.substr(i, 2) == "++" || source.substr(i, 2) == "--" ||
+                       source.substr(i, 2) == "\"\"";
       tokens.push_back({std::string(source.substr(i, two ? 2 : 1)), line});
       i += two ? 2 : 1;
     }
@@ -76,7 +68,7 @@ bool is_number(const Token& token) {
 
 class Reader {
  public:
-  explicit Reader(std::string_view source) : tokens_(tokens_of(source)) {}
+  explicit Reader(std::string_view source) : tokens_(tokens_of(code_of(std::string(source)))) {}
 
   std::vector<NarrowProduct> products() {
     for (at_ = 0; at_ < tokens_.size();) step();

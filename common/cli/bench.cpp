@@ -25,9 +25,10 @@ using nlohmann::json;
 struct BenchOptions : bench::MeasureRequest {
   std::string causal = "both";   ///< or "yes", "no"
   std::vector<std::string> set;  ///< "deterministic=1": numbers, as they are given
-  std::string out;               ///< a folder; empty: bench/ in the build folder
-  std::string from;              ///< a results.json to show again, in place of measuring
-  bool publish = false;          ///< into notes/results.md
+  std::vector<std::string> element_words;
+  std::string out;       ///< a folder; empty: bench/ in the build folder
+  std::string from;      ///< a results.json to show again, in place of measuring
+  bool publish = false;  ///< into notes/results.md
 };
 
 /// A folder that can be written to, made if only its last part is missing. Before anything is measured.
@@ -192,7 +193,8 @@ Runner declare_bench(Options& options) {
   options.option("--causal", given->causal, "With the causal mask: yes, no or both")
       .allow(one_of({"yes", "no", "both"}, "yes, no or both"))
       .show_default();
-  options.option("--element", given->elements, "Only stages for this type; of several, each in turn at every shape")
+  options
+      .option("--element", given->element_words, "Only stages for this type; of several, each in turn at every shape")
       .separated_by(',')
       .allow(one_of({"float32", "float16", "bfloat16"}, "float32, float16 or bfloat16"));
   options.option("--set", given->set, "Also the variant that this number asks for, in turn: deterministic=1")
@@ -223,6 +225,7 @@ Runner declare_bench(Options& options) {
   }
   return [given](Session& session) {
     given->libraries = library_files(*given);
+    for (const std::string& word : given->element_words) given->elements.push_back(element_named(word).value());
     given->numbers = numbers_set(given->set);
     if (given->causal != "both") given->masks = {given->causal == "yes"};
     return bench(session, *given);

@@ -97,14 +97,14 @@ Problem problem_from_text(const Session& session, const ProblemOptions& options)
   // In fp16 numbers, so that every stage is given the same ones.
   return rounded_to(embed_text(text, shape, options.mask,
                                options.scale_given ? float(options.scale) : default_scale(shape.d), options.seed),
-                    "float16");
+                    float16);
 }
 
 }  // namespace
 
 void declare_element(Options& options, std::string& element) {
   options.option("--element", element, "Only stages for this type of Q, K, V and O (default: each chapter's own)")
-      .allow(one_of({"float32", "float16", "bfloat16", "float8"}, "float32, float16, bfloat16 or float8"));
+      .allow(one_of({element_names.begin(), element_names.end()}, "float32, float16, bfloat16 or float8"));
 }
 
 std::map<std::string, double> numbers_set(const std::vector<std::string>& set) {

@@ -113,7 +113,7 @@ int run(const Session& session, const RunOptions& options) {
   job.stage = options.stage;
   job.own = options.chapters;
   job.backend = worker::backend_named(options.backend);
-  job.element = options.element;
+  job.element = element_named(options.element);
   if (!options.memory.empty()) job.memory = parse_bytes(options.memory);
   stages_of(session, job);  // an unknown one is said before anything is read
   const Problem problem = make_problem(session, options);

@@ -13,19 +13,9 @@ namespace {
 using book::Progress;
 
 const char* symbol(Progress state) {
-  switch (state) {
-    case Progress::open:
-      return "·";
-    case Progress::untested:
-      return "?";
-    case Progress::passing:
-      return "✓";
-    case Progress::failing:
-      return "✗";
-    case Progress::lost:
-      return "!";
-  }
-  return " ";
+  // In the order of Progress.
+  static constexpr const char* names[] = {"·", "?", "✓", "✗", "!"};
+  return names[std::size_t(state)];
 }
 
 const char* color(Progress state) {

@@ -49,8 +49,8 @@ const Chapter& kernel_chapter(const Session& session, const std::string& which) 
 
 /// What its kernels take on the simulator, for messages.
 std::vector<std::string> elements_of(const Chapter& chapter) {
-  std::vector<std::string> all{chapter.element_on(Backend::sim)};
-  all.insert(all.end(), chapter.more_elements.begin(), chapter.more_elements.end());
+  std::vector<std::string> all{name(chapter.element_on(Backend::sim))};
+  for (const Element more : chapter.more_elements) all.push_back(name(more));
   return all;
 }
 
@@ -168,7 +168,8 @@ int trace(const Session& session, const TraceOptions& options) {
     fail_input("{}: chapter {} chooses its own tiles; allowed: leave it out", options.Br > 0 ? "--br" : "--bc",
                chapter.number);
   }
-  if (!options.element.empty() && !chapter.takes(options.element, Backend::sim)) {
+  const std::optional<Element> element = element_named(options.element);
+  if (element && !chapter.takes(*element, Backend::sim)) {
     fail_input("--element {}: chapter {} has no kernels for it; allowed: {}", options.element, chapter.number,
                fmt::join(elements_of(chapter), ", "));
   }
@@ -178,8 +179,8 @@ int trace(const Session& session, const TraceOptions& options) {
   if (options.solutions && !session.book.has_solutions(chapter)) {
     fail_input("--solutions: there is no solution of chapter {} here; allowed: your own code", chapter.number);
   }
-  const judge::TraceRequest request{options.Br,   options.Bc,      numbers_set(options.set),
-                                    options.seed, options.element, options.operation};
+  const judge::TraceRequest request{options.Br,   options.Bc, numbers_set(options.set),
+                                    options.seed, element,    options.operation};
   require_counts(session);
   const Problem problem = make_problem(session, options);
   check(problem.shape);

@@ -30,7 +30,7 @@ class CpuStage {
   CpuStage(const CpuForwardStage& stage) {
     Description description;
     description.pass = description.operation = "forward";
-    description.element = "float32";
+    description.element = float32;
     description.serves = stage.serves;
     description.any_sizes = true;
     if (stage.tiles != Tiles{}) description.sizes = {{stage.tiles.Br, stage.tiles.Bc, stage.tiles.warps}};
@@ -47,7 +47,7 @@ class CpuStage {
     Description description;
     description.pass = "backward";
     description.operation = stage.operation;
-    description.element = "float32";
+    description.element = float32;
     description.serves = stage.serves;
     // The numbers and arrays of Arguments::gradient_call().
     const auto run = [=](const Arguments& call) {

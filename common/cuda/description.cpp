@@ -228,13 +228,13 @@ void describe(const Arguments& call) {
   answer_text(call, document.dump());
 }
 
-// See timing.hpp. The number "backward" says which pass; without it, the first stage that can be timed. An element that
-// is not empty leaves the stages for others out.
-void bench(const Arguments& call, const std::string& element) {
+// See timing.hpp. The number "backward" says which pass; without it, the first stage that can be timed. An element
+// leaves the stages for others out.
+void bench(const Arguments& call, std::optional<Element> element) {
   for (const StageOperations& stage : stages()) {
     const bool pass_wanted =
         !call.has("backward") || (stage.description.pass == "backward") == (call.integer("backward") != 0);
-    const bool element_wanted = element.empty() || stage.description.element == element;
+    const bool element_wanted = !element || stage.description.element == element;
     if (stage.bench && pass_wanted && element_wanted) return stage.bench(call);
   }
   throw std::invalid_argument("backward = " + std::to_string(call.integer("backward")) +
@@ -320,8 +320,8 @@ void add_stage(StageOperations stage) {
     return other.description.operation == description.operation && other.description.element != description.element;
   };
   const std::string suffix =
-      std::any_of(stages().begin(), stages().end(), same_operation) ? "_" + description.element : "";
-  const std::string element = suffix.empty() ? "" : description.element;
+      std::any_of(stages().begin(), stages().end(), same_operation) ? "_" + name(description.element) : "";
+  const std::optional<Element> element = suffix.empty() ? std::nullopt : std::optional(description.element);
   description.operation += suffix;
   if (stages().empty()) Operations::add({"describe", describe});
   if (stage.bench && Operations::all().count("bench" + suffix) == 0)

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "common/attention/element_type.hpp"
 #include "common/cuda/calls.hpp"
 #include "common/cuda/operations.hpp"
 
@@ -51,9 +52,9 @@ struct Description {
   /// The same stage by other kernels, when a call's number `number` has the value `value`.
   void add_variant(const char* number, int value, const Description& description);
 
-  std::string pass;       ///< "forward", "backward"
-  std::string operation;  ///< its name as an operation
-  std::string element;    ///< of Q, K, V, O: "float32", "float16", "bfloat16", "float8"
+  std::string pass;           ///< "forward", "backward"
+  std::string operation;      ///< its name as an operation
+  Element element = float32;  ///< of Q, K, V, O
   bool float_gradients = false;
   Served serves;
   std::vector<int> head_dims;  ///< none: any

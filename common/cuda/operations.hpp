@@ -45,6 +45,7 @@ class Arguments {
   }
   std::span<const float> input(std::string_view name) const { return array<float>(name); }
   std::span<float> output(std::string_view name) const { return array<float>(name); }
+  std::span<const std::uint16_t> codes(std::string_view name) const { return array<std::uint16_t>(name); }
 
   /// The numbers of a shape, and of a setting (for_numbers).
   Shape shape() const {

@@ -44,15 +44,15 @@ struct Variant {
 };
 
 namespace detail {
-template <class Element>
-constexpr const char* name_of_element = "float16";
+template <class T>
+constexpr Element element_of = float16;
 template <>
-inline constexpr const char* name_of_element<__nv_bfloat16> = "bfloat16";
+inline constexpr Element element_of<__nv_bfloat16> = bfloat16;
 }  // namespace detail
 
 template <class Element>
 struct ForwardStage {
-  const char* element = detail::name_of_element<Element>;  ///< "float8": it rounds Q, K and V itself (element.hpp)
+  workbook::Element element = detail::element_of<Element>;  ///< float8: it rounds Q, K and V itself (element.hpp)
   std::vector<int> head_dims = {};
   std::span<const Tiles> tiles = {};  ///< that kernels are built for; the first that fits the device is the default
   /// Bytes of a block's shared memory; 0: no kernel has these tiles for this d.
@@ -142,7 +142,7 @@ template <class Element>
 Description description_of(const BackwardStage<Element>& stage) {
   Description description = common_description<GradientTiles>(stage);
   description.pass = description.operation = "backward";
-  description.element = name_of_element<Element>;
+  description.element = element_of<Element>;
   description.size_names = {"owned", "passing", "warps"};
   description.float_gradients = stage.launch_to_float != nullptr;
   return description;

@@ -47,7 +47,7 @@ constexpr std::pair<const char*, const char*> kShown[] = {
 Counters count_stage(const Chapter& chapter, const worker::WorkerBuilt& built) {
   worker::Worker worker(built.executable);
   const auto send = [&](const worker::Call& call) { return worker.call(call); };
-  const std::string element = chapter.element_on(Backend::sim);
+  const Element element = chapter.element_on(Backend::sim);
   const Problem problem = rounded_to(
       make_input("normal", {{1, 1, 1, kLength, kLength, kHeadDim}, chapter.masks.back(), 0, kSeed}), element);
   if (chapter.pass != "backward") return worker::forward(encoded(problem, element), {}, send).reply.counters;

@@ -13,7 +13,8 @@ namespace workbook::judge {
 /// A stage of kernels for one head dimension, with the tiles that it takes where a call names none.
 struct DefaultKernel {
   const book::Chapter* chapter = nullptr;
-  std::string pass, element;
+  std::string pass;
+  Element element = float16;
   int compute = 0;            ///< the least compute capability that has its instructions, 80 for 8.0
   bool compute_only = false;  ///< no other has them
   int d = 0;

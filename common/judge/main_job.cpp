@@ -48,7 +48,7 @@ class Problems {
  public:
   Problems(const Workspace& workspace, const Problem& problem) : workspace_(workspace), problem_(problem) {}
 
-  Given& in(const std::string& element) {
+  Given& in(Element element) {
     const auto found = given_.find(element);
     if (found != given_.end()) return found->second;
     Given given{encoded(problem_, element), false, {}, {}, {}};
@@ -59,7 +59,7 @@ class Problems {
   }
 
   const Forward& oracle(const Given& given) {
-    const std::string& numbers = given.exact ? "" : given.encoded.element;
+    const std::optional<Element> numbers = given.exact ? std::nullopt : std::optional(given.encoded.element);
     const auto found = oracles_.find(numbers);
     if (found != oracles_.end()) return found->second;
     workspace_.progress("the oracle, in float64");
@@ -70,11 +70,11 @@ class Problems {
   BackwardGiven& backward(Given& given) {
     if (given.backward) return *given.backward;
     const Problem& problem = given.encoded.problem;
-    const std::string& element = given.encoded.element;
+    const Element element = given.encoded.element;
     Tensor<float> dO({problem.shape.B, problem.shape.H, problem.shape.Nq, problem.shape.d});
     dO.values = normal_values(dO.values.size(), kGradientSeed);
     worker::BackwardProblem backward = worker::backward_problem(problem, dO, element, oracle(given));
-    worker::EncodedBackward codes = encoded(backward, element), floats = encoded(backward, "float32");
+    worker::EncodedBackward codes = encoded(backward, element), floats = encoded(backward, float32);
     given.backward = BackwardGiven{std::move(backward), std::move(codes), std::move(floats), {}, {}};
     return *given.backward;
   }
@@ -82,8 +82,8 @@ class Problems {
  private:
   const Workspace& workspace_;
   const Problem& problem_;
-  std::map<std::string, Given> given_;      // by element
-  std::map<std::string, Forward> oracles_;  // by element; "": of the problem itself
+  std::map<Element, Given> given_;
+  std::map<std::optional<Element>, Forward> oracles_;  // nothing: of the problem itself
 };
 
 double largest_difference(const Tensor<float>& a, const Tensor<float>& b) {
@@ -195,8 +195,8 @@ class Running {
  private:
   bool own(const Chapter& chapter) const { return job_.own || !workspace_.book.has_solutions(chapter); }
 
-  std::string element_of(const StageToRun& stage) const {
-    return job_.element.empty() ? stage.chapter->element_on(stage.backend) : job_.element;
+  Element element_of(const StageToRun& stage) const {
+    return job_.element.value_or(stage.chapter->element_on(stage.backend));
   }
   /// The operation of the row's stage, which disagreement() has found.
   static std::string operation_of(const StageRow& row) {
@@ -298,7 +298,7 @@ class Running {
   }
 
   void forward(StageRow& row, worker::Worker& worker) {
-    const std::string& element = row.element;
+    const Element element = row.element;
     Given& given = problems_.in(element);
     worker::AttentionResult got = worker::forward(
         given.encoded, {}, [&](const worker::Call& call) { return worker.call(call); }, operation_of(row));
@@ -312,7 +312,7 @@ class Running {
     if (result_.O) row.previous_difference = largest_difference(got.O, *result_.O);
     take_counters(row, got.reply);
     // What is written, and what the next stage is compared with, is of the finer format where there is a choice.
-    if (!result_.O || (element != "bfloat16" && element != "float8")) {
+    if (!result_.O || (element != bfloat16 && element != float8)) {
       result_.O = std::move(got.O);
       result_.lse = std::move(got.lse);
     }
@@ -320,7 +320,7 @@ class Running {
 
   /// The gradients against float64 and against the chapter's own backward in float, where it has one.
   void backward(StageRow& row, worker::Worker& worker, const worker::WorkerDescription& description) {
-    const std::string& element = row.element;
+    const Element element = row.element;
     BackwardGiven& given = problems_.backward(problems_.in(element));
     const auto send = [&](const worker::Call& call) { return worker.call(call); };
     const worker::BackwardResult got = worker::backward(operation_of(row), given.encoded, element, {}, send);
@@ -333,10 +333,10 @@ class Running {
     take_gradients(row, {compared("dQ", got.dQ, given.oracle->dQ, given.bounds.dQ),
                          compared("dK", got.dK, given.oracle->dK, given.bounds.dK),
                          compared("dV", got.dV, given.oracle->dV, given.bounds.dV)});
-    const worker::StageDescription* in_float = description.find("backward", "float32");
+    const worker::StageDescription* in_float = description.find("backward", float32);
     if (in_float == nullptr) return;
     try {
-      const worker::BackwardResult naive = worker::backward(in_float->operation, given.in_float, "float32", {}, send);
+      const worker::BackwardResult naive = worker::backward(in_float->operation, given.in_float, float32, {}, send);
       row.previous_difference = std::max({largest_difference(got.dQ, naive.dQ), largest_difference(got.dK, naive.dK),
                                           largest_difference(got.dV, naive.dV)});
     } catch (const worker::Failure& failure) {
@@ -370,11 +370,11 @@ std::vector<StageToRun> stages_of(const Workspace& workspace, const MainJob& job
   for (const Chapter* chapter : chapters) {
     for (const Backend backend : chapter->backends) {
       const bool wanted = job.backend ? backend == *job.backend : backend != Backend::cuda || worker::gpu_present();
-      if (wanted && (job.element.empty() || chapter->takes(job.element, backend))) stages.push_back({chapter, backend});
+      if (wanted && (!job.element || chapter->takes(*job.element, backend))) stages.push_back({chapter, backend});
     }
   }
-  if (stages.empty() && !job.element.empty())
-    fail_input("--element {}: none of these stages takes it{}", job.element,
+  if (stages.empty() && job.element)
+    fail_input("--element {}: none of these stages takes it{}", name(*job.element),
                job.backend ? fmt::format(" on {}", name(*job.backend)) : "");
   if (stages.empty())
     fail_input("--backend {}: none of these stages runs on it", job.backend ? name(*job.backend) : "");

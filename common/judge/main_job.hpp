@@ -19,7 +19,7 @@ struct MainJob {
   std::string stage;                              ///< a chapter; empty: all
   bool own = false;                               ///< the reader's stages in place of the book's
   std::optional<Backend> backend;                 ///< only this one; nothing: all, a GPU where there is one
-  std::string element;                            ///< only stages for it; empty: each chapter's own
+  std::optional<Element> element;                 ///< only stages for it; nothing: each chapter's own
   std::uint64_t memory = std::uint64_t(1) << 46;  ///< bytes of addresses that a stage may use
 };
 
@@ -36,7 +36,7 @@ struct StageRow {
   const book::Chapter* chapter = nullptr;
   std::string source;  ///< "chapters" or "solutions"
   Backend backend = Backend::cpu;
-  std::string element;        ///< of Q, K, V and O: "float32", "float16", "bfloat16", "float8"
+  Element element = float32;  ///< of Q, K, V and O
   std::string result = "ok";  ///< "ok", "failed", or why there is no result: "todo", "refused", "not compiled", …
   std::string message;
   bool supported = true;  ///< false: it says of itself, or of this machine, that it cannot

@@ -77,7 +77,7 @@ struct Plan {
   std::map<std::string, PlannedExercise> exercises;  ///< those that are asked for
   std::string whole;                                 ///< job of the whole chapter
   std::string previous;                              ///< job of the chapter to compare with; empty: there is none
-  std::string previous_element;
+  Element previous_element = float32;
   std::map<std::string, worker::WorkerJob> jobs;  ///< by name
   std::map<std::string, std::string> known_as;    ///< a file of a graft: the file that it is a copy of
 };

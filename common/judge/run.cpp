@@ -203,7 +203,7 @@ json context_json(const Workspace& workspace, const Plan& plan, const Built& bui
           {"time_limit", request.time_limit},
           {"worker_prefix", watching.command.empty() ? request.worker_prefix : watching.command},
           {"previous", compared ? previous->second.executable.string() : ""},
-          {"previous_element", compared ? plan.previous_element : ""},
+          {"previous_element", plan.previous_element},
           {"subjects", subjects_json(workspace, plan, built, run)}};
 }
 

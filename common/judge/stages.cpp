@@ -16,16 +16,16 @@ std::string disagreement(const book::Chapter& chapter, Backend backend, const wo
     return fmt::format("chapter.toml has pass = \"{}\", but {} has no such stage", chapter.pass, file);
   if (stage->element != chapter.element_on(backend))
     return fmt::format("on \"{}\" chapter.toml has the element \"{}\", {} has \"{}\"", name(backend),
-                       chapter.element_on(backend), file, stage->element);
-  for (const std::string& element : chapter.more_elements) {
+                       name(chapter.element_on(backend)), file, name(stage->element));
+  for (const Element element : chapter.more_elements) {
     if (backend != Backend::cpu && description.find(chapter.pass, element) == nullptr)
-      return fmt::format("chapter.toml has more_elements = [\"{}\"], but {} has no such stage", element, file);
+      return fmt::format("chapter.toml has more_elements = [\"{}\"], but {} has no such stage", name(element), file);
   }
   for (const worker::StageDescription& more : description.stages) {
-    const bool named = more.element == "float32" || chapter.takes(more.element, backend);
+    const bool named = more.element == float32 || chapter.takes(more.element, backend);
     if (more.pass == chapter.pass && !named)
       return fmt::format("{} has a stage for \"{}\", which chapter.toml has not among its more_elements", file,
-                         more.element);
+                         name(more.element));
   }
   const auto names = [](const std::vector<Mask>& masks) {
     std::vector<std::string_view> names;

@@ -33,7 +33,7 @@ worker::Reply call_traced(worker::Worker& worker, const Chapter& chapter, const 
   numbers["trace"] = 1;
   if (request.Br > 0) numbers["Br"] = double(request.Br);
   if (request.Bc > 0) numbers["Bc"] = double(request.Bc);
-  const std::string own = chapter.element_on(Backend::sim), element = request.element.empty() ? own : request.element;
+  const Element own = chapter.element_on(Backend::sim), element = request.element.value_or(own);
   const std::string operation =
       request.operation.empty() ? worker::operation_for(chapter.pass, element, own) : request.operation;
   const auto send = [&](const worker::Call& call) {

@@ -16,7 +16,7 @@ struct TraceRequest {
   std::int64_t Br = 0, Bc = 0;            ///< rows of a tile; 0: as the chapter has them
   std::map<std::string, double> numbers;  ///< for the chapter's operation beside the usual ones
   std::uint64_t seed = 1;                 ///< of the dO that a backward stage is given
-  std::string element = {};               ///< empty: the chapter's own
+  std::optional<Element> element = {};    ///< nothing: the chapter's own
   std::string operation = {};             ///< another of the chapter's, of its pass: "lab"; empty: its stage
 };
 

@@ -109,19 +109,9 @@ std::vector<Picture> draw(const judge::Workspace& workspace, const std::vector<s
 }
 
 const char* name(State state) {
-  switch (state) {
-    case State::current:
-      return "current";
-    case State::missing:
-      return "missing";
-    case State::differs:
-      return "differs";
-    case State::unasked:
-      return "unasked";
-    case State::unknown:
-      return "unknown";
-  }
-  return "";
+  // In the order of State.
+  static constexpr const char* names[] = {"current", "missing", "differs", "unasked", "unknown"};
+  return names[std::size_t(state)];
 }
 
 std::vector<Compared> compare(const std::vector<Picture>& pictures) {

@@ -29,12 +29,7 @@ void arrive(Lane& lane, std::size_t count) {
 }
 
 [[noreturn]] void refuse(Lane& lane, const void* pc, Mistake mistake, std::string what, std::string advice) {
-  Finding finding = finding_of(lane, mistake, pc, "copies asynchronously");
-  finding.what = std::move(what);
-  finding.advice = std::move(advice);
-  note_finding(lane, std::move(finding));
-  lane.block->damaged = true;
-  end_lane();
+  refuse(lane, finding_of(lane, mistake, pc, "copies asynchronously", std::move(what), std::move(advice)));
 }
 
 }  // namespace
@@ -45,7 +40,7 @@ void copy_async(void* shared, const void* global, std::size_t size, std::size_t 
   const void* pc = __builtin_return_address(0);
   const auto to = reinterpret_cast<std::uintptr_t>(shared), from = reinterpret_cast<std::uintptr_t>(global);
   if (size != 4 && size != 8 && size != 16) {
-    refuse(lane, pc, Mistake::misaligned, "cp.async copies 4, 8 or 16 bytes, here " + std::to_string(size),
+    refuse(lane, pc, Mistake::misaligned, words("cp.async copies 4, 8 or 16 bytes, here ", size),
            "copy 16 bytes at a time");
   }
   if (zero_fill > size) {
@@ -61,7 +56,7 @@ void copy_async(void* shared, const void* global, std::size_t size, std::size_t 
   const std::size_t bytes = size - zero_fill;
   if (to % size != 0 || (bytes > 0 && from % size != 0)) {
     refuse(lane, pc, Mistake::misaligned,
-           "both addresses of a cp.async of " + std::to_string(size) + " bytes have to be multiples of that",
+           words("both addresses of a cp.async of ", size, " bytes have to be multiples of that"),
            "keep rows a multiple of 16 bytes apart");
   }
   if (observed != nullptr) {

@@ -85,12 +85,6 @@ void wake(Lane& lane) {
   lane.block->runnable |= 1u << lane.warp->index;
 }
 
-void refuse(Lane& lane, Finding finding) {
-  note_finding(lane, std::move(finding));
-  lane.block->damaged = true;
-  end_lane();
-}
-
 void Asynchrony::carry_out(std::size_t copy) {
   BulkCopy one = std::move(copies[copy]);
   copies.erase(copies.begin() + static_cast<std::ptrdiff_t>(copy));
@@ -134,13 +128,14 @@ void Asynchrony::end_lane(Lane& lane) {
     }
     const BulkCopy& copy = copies[i];
     if (!block_.damaged) {
-      Finding finding = finding_of(lane, Mistake::unfinished_store, copy.pc, copy.action());
-      finding.variable = block_.shared->variable(copy.shared);
-      finding.what = copy.group < 0 ? "the thread ends before the store was committed and waited for"
-                                    : "the thread ends without a wait: shared memory may be gone before it was read";
-      finding.advice = std::string(copy.group < 0 ? "call cp_async_bulk_commit_group() after it, and then " : "call ") +
-                       "cp_async_bulk_wait_group_read<0>() in the thread that has issued the store";
-      note_finding(lane, std::move(finding));
+      note_finding(
+          lane,
+          finding_of(lane, Mistake::unfinished_store, copy.pc, copy.action(),
+                     copy.group < 0 ? "the thread ends before the store was committed and waited for"
+                                    : "the thread ends without a wait: shared memory may be gone before it was read",
+                     std::string(copy.group < 0 ? "call cp_async_bulk_commit_group() after it, and then " : "call ") +
+                         "cp_async_bulk_wait_group_read<0>() in the thread that has issued the store",
+                     block_.shared->variable(copy.shared)));
     }
     carry_out(i);
   }
@@ -157,14 +152,14 @@ void Asynchrony::end_block() {
       if (barrier.bytes == 0) continue;
       const bool unexpected = barrier.bytes < 0;
       const Lane& lane = block_.lanes[unexpected ? barrier.copy_thread : barrier.expect_thread];
-      Finding finding = finding_of(lane, Mistake::barrier_bytes, unexpected ? barrier.copy_pc : barrier.expect_pc,
-                                   unexpected ? "starts a copy" : "expects bytes");
+      Finding finding = finding_of(
+          lane, Mistake::barrier_bytes, unexpected ? barrier.copy_pc : barrier.expect_pc,
+          unexpected ? "starts a copy" : "expects bytes",
+          !unexpected
+              ? words("the block ends, and ", barrier.bytes, " of ", barrier.awaited, " expected bytes have never come")
+              : words("the block ends, and ", -barrier.bytes, " bytes have come that nobody expected"),
+          "expect exactly the bytes that are loaded, those outside of the tensor included");
       finding.variable.name = name_of(block_, barrier);
-      finding.what = !unexpected ? "the block ends, and " + std::to_string(barrier.bytes) + " of " +
-                                       std::to_string(barrier.awaited) + " expected bytes have never come"
-                                 : "the block ends, and " + std::to_string(-barrier.bytes) +
-                                       " bytes have come that nobody expected";
-      finding.advice = "expect exactly the bytes that are loaded, those outside of the tensor included";
       note_finding(lane, std::move(finding));
     }
     for (int first = 0; first < block_.warp_count; first += 4) {
@@ -177,11 +172,11 @@ void Asynchrony::end_block() {
       int with = first;
       while (registers.calls[with] != most) ++with;
       const Lane& lane = block_.lanes[std::ptrdiff_t(with) * kWarpSize];
-      Finding finding = finding_of(lane, Mistake::register_count, registers.call_pc[with], "calls setmaxnreg");
-      finding.lanes = ~0u;
-      finding.what = "not all warps of the warpgroup " + std::to_string(first) + " to " + std::to_string(last - 1) +
-                     " execute the same setmaxnreg";
-      finding.advice = "let all four warps of a group execute it, before they go different ways";
+      Finding finding =
+          finding_of(lane, Mistake::register_count, registers.call_pc[with], "calls setmaxnreg",
+                     words("not all warps of the warpgroup ", first, " to ", last - 1, " execute the same setmaxnreg"),
+                     "let all four warps of a group execute it, before they go different ways");
+      finding.side.lanes = ~0u;
       note_finding(lane, std::move(finding));
     }
   }
@@ -201,27 +196,22 @@ std::string Asynchrony::awaited(const Lane& lane) const {
       break;
     case Sleep::mbarrier: {
       const Mbarrier& barrier = barriers_[std::size_t(lane.sleeps_for)];
-      std::string text = name_of(block_, barrier) + ", phase " + std::to_string(barrier.phase) + " (parity " +
-                         std::to_string(barrier.phase & 1) +
-                         "): " + std::to_string(barrier.arrivals - barrier.missing) + " of " +
-                         std::to_string(barrier.arrivals) + " arrivals";
+      std::string text = words(name_of(block_, barrier), ", phase ", barrier.phase, " (parity ", barrier.phase & 1,
+                               "): ", barrier.arrivals - barrier.missing, " of ", barrier.arrivals, " arrivals");
       if (barrier.awaited != 0) {
-        text += ", " + std::to_string(barrier.awaited - barrier.bytes) + " of " + std::to_string(barrier.awaited) +
-                " bytes";
+        text += words(", ", barrier.awaited - barrier.bytes, " of ", barrier.awaited, " bytes");
       }
       return text;
     }
     case Sleep::named_barrier: {
       const NamedBarrier& barrier = named[lane.sleeps_for];
-      return "barrier " + std::to_string(lane.sleeps_for) + ": " + std::to_string(barrier.arrived) + " of " +
-             std::to_string(barrier.threads) + " threads";
+      return words("barrier ", lane.sleeps_for, ": ", barrier.arrived, " of ", barrier.threads, " threads");
     }
     case Sleep::products:
-      return "wgmma_wait_group of warpgroup " + std::to_string(lane.sleeps_for) + ": " +
-             std::to_string(warpgroups[std::size_t(lane.sleeps_for)].waiting.size()) + " of 128 threads";
+      return words("wgmma_wait_group of warpgroup ", lane.sleeps_for, ": ",
+                   warpgroups[std::size_t(lane.sleeps_for)].waiting.size(), " of 128 threads");
     case Sleep::registers:
-      return "setmaxnreg to " + std::to_string(lane.sleep_detail) + ": " + std::to_string(registers.free) +
-             " registers are free";
+      return words("setmaxnreg to ", lane.sleep_detail, ": ", registers.free, " registers are free");
   }
   return "";
 }
@@ -231,12 +221,12 @@ bool Asynchrony::report_missing_bytes() {
   for (std::uint32_t m = registers.waiting; m != 0; m &= m - 1) {
     const auto w = std::size_t(std::countr_zero(m));
     const Lane& lane = block_.lanes[w * kWarpSize];
-    Finding finding = finding_of(lane, Mistake::register_count, registers.call_pc[w], "calls setmaxnreg");
-    finding.lanes = ~0u;
-    finding.what = "nobody can go on: the warp waits for " + std::to_string(registers.asked[w]) +
-                   " registers a thread, has " + std::to_string(registers.of_warp[w]) + ", and " +
-                   std::to_string(registers.free) + " are free in all";
-    finding.advice = "let the other warps give back enough: the registers of all threads together are 65536";
+    Finding finding =
+        finding_of(lane, Mistake::register_count, registers.call_pc[w], "calls setmaxnreg",
+                   words("nobody can go on: the warp waits for ", registers.asked[w], " registers a thread, has ",
+                         registers.of_warp[w], ", and ", registers.free, " are free in all"),
+                   "let the other warps give back enough: the registers of all threads together are 65536");
+    finding.side.lanes = ~0u;
     note_finding(lane, std::move(finding));
   }
   for (const Mbarrier& barrier : barriers_) {
@@ -244,16 +234,12 @@ bool Asynchrony::report_missing_bytes() {
     any = true;
     const Lane& waiter = *barrier.waiting.front();
     Finding finding = finding_of(waiter, Mistake::barrier_bytes, barrier.expect_pc, "expects bytes");
-    finding.warp = barrier.expect_thread / kWarpSize;
-    finding.lanes = 1u << barrier.expect_thread % kWarpSize;
+    finding.side.warp = barrier.expect_thread / kWarpSize;
+    finding.side.lanes = 1u << barrier.expect_thread % kWarpSize;
     finding.variable.name = name_of(block_, barrier);
-    finding.other_pc = waiter.waits_at;
-    finding.other_action = "waits";
-    finding.other_warp = waiter.warp->index;
-    finding.other_lanes = waiter.bit;
-    finding.what = "nobody can go on: " + std::to_string(barrier.bytes) + " of the " + std::to_string(barrier.awaited) +
-                   " bytes that phase " + std::to_string(barrier.phase) +
-                   " of the barrier expects have not come, and no copy is under way";
+    finding.other = {waiter.waits_at, "waits", waiter.warp->index, waiter.bit};
+    finding.what = words("nobody can go on: ", barrier.bytes, " of the ", barrier.awaited, " bytes that phase ",
+                         barrier.phase, " of the barrier expects have not come, and no copy is under way");
     finding.advice = "expect exactly the bytes that are loaded";
     note_finding(waiter, std::move(finding));
   }

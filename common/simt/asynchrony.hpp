@@ -216,9 +216,6 @@ void release(Lane& lane, Gathering& into);
 void sleep(Sleep reason, int what, int detail = 0);
 void wake(Lane& lane);
 
-/// A finding about the running lane, which ends here.
-[[noreturn]] void refuse(Lane& lane, Finding finding);
-
 /// The barrier that an instruction of the lane names; ends the lane if there is none (mbarrier.cpp).
 Mbarrier& used_barrier(Lane& lane, const std::uint64_t* at, const char* action, const void* pc);
 /// "K_full[1]", the barrier's name.

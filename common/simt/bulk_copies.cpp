@@ -55,10 +55,7 @@ void for_each_row(const BulkCopy& copy, Row row) {
 /// Marks the sectors of one row as touched; how many are new.
 std::uint64_t touch_sectors(std::atomic<std::uint64_t>* bits, std::uint64_t first, std::uint64_t last) {
   std::uint64_t fresh = 0;
-  for (std::uint64_t sector = first; sector <= last; ++sector) {
-    const std::uint64_t bit = std::uint64_t(1) << sector % 64;
-    fresh += !(bits[sector / 64].fetch_or(bit, std::memory_order_relaxed) & bit);
-  }
+  for (std::uint64_t sector = first; sector <= last; ++sector) fresh += touch(bits, sector);
   return fresh;
 }
 
@@ -87,10 +84,7 @@ Tensor& tensor_of(const BulkCopy& copy) {
 // --- Misuse ----------------------------------------------------------------------------------------------------------
 
 Finding refused(const BulkCopy& copy, Mistake mistake, std::string what, std::string advice) {
-  Finding finding = finding_of(*copy.issuer, mistake, copy.pc, copy.action());
-  finding.what = std::move(what);
-  finding.advice = std::move(advice);
-  return finding;
+  return finding_of(*copy.issuer, mistake, copy.pc, copy.action(), std::move(what), std::move(advice));
 }
 
 /// The place in shared memory, of boxes and lines alike; does not return if it cannot be.
@@ -105,11 +99,10 @@ void check_place(const BulkCopy& copy, const char* noun, unsigned alignment, con
                                    : "pass the address in shared memory first, then the tensor map"));
   }
   if (copy.shared % alignment != 0) {
-    Finding finding =
-        refused(copy, Mistake::misaligned,
-                std::string("a ") + noun + " in shared memory begins at a multiple of " + std::to_string(alignment) +
-                    " bytes; this one begins " + std::to_string(copy.shared % alignment) + " bytes past one",
-                aligned_how);
+    Finding finding = refused(copy, Mistake::misaligned,
+                              words("a ", noun, " in shared memory begins at a multiple of ", alignment,
+                                    " bytes; this one begins ", copy.shared % alignment, " bytes past one"),
+                              aligned_how);
     finding.variable = shared.variable(copy.shared);
     refuse(lane, std::move(finding));
   }
@@ -118,11 +111,11 @@ void check_place(const BulkCopy& copy, const char* noun, unsigned alignment, con
   shared.check_bounds(lane, copy.shared, 16, access, copy.pc);
   shared.check_bounds(lane, copy.shared + bytes - 16, 16, access, copy.pc);
   if (!shared.same_member(copy.shared, copy.shared + bytes - 16)) {
-    Finding finding = refused(
-        copy, Mistake::outside_shared,
-        std::string("the ") + noun + " has " + std::to_string(bytes) + " bytes, begins in " +
-            shared.variable(copy.shared).name + " and ends in " + shared.variable(copy.shared + bytes - 16).name,
-        copy.is_line() ? "pass the bytes of what is copied" : "make the tensor map's box as large as the tile");
+    Finding finding =
+        refused(copy, Mistake::outside_shared,
+                words("the ", noun, " has ", bytes, " bytes, begins in ", shared.variable(copy.shared).name,
+                      " and ends in ", shared.variable(copy.shared + bytes - 16).name),
+                copy.is_line() ? "pass the bytes of what is copied" : "make the tensor map's box as large as the tile");
     finding.variable = shared.variable(copy.shared);
     refuse(lane, std::move(finding));
   }
@@ -132,10 +125,10 @@ void check_box(const BulkCopy& copy, int count) {
   Lane& lane = *copy.issuer;
   const TensorMap& map = copy.map;
   if (count != map.dimensions) {
-    refuse(lane, refused(copy, Mistake::descriptor,
-                         "the tensor map has " + std::to_string(map.dimensions) + " dimensions, and " +
-                             std::to_string(count) + " coordinates are given",
-                         "pass one coordinate for each dimension, the fastest first"));
+    refuse(lane,
+           refused(copy, Mistake::descriptor,
+                   words("the tensor map has ", map.dimensions, " dimensions, and ", count, " coordinates are given"),
+                   "pass one coordinate for each dimension, the fastest first"));
   }
   check_place(copy, "box", 128, "declare the tile with alignas(128), or alignas(1024) if it is swizzled by 128 bytes");
   const auto memory = reinterpret_cast<std::uintptr_t>(map.memory);
@@ -145,8 +138,8 @@ void check_box(const BulkCopy& copy, int count) {
   if (tensor == nullptr || last > tensor->high) {
     refuse(lane, refused(copy, Mistake::outside_global,
                          tensor == nullptr ? "the tensor map names memory that is not allocated"
-                                           : "the tensor map reaches " + std::to_string(last - tensor->high) +
-                                                 " bytes past the end of " + tensor->name,
+                                           : words("the tensor map reaches ", last - tensor->high,
+                                                   " bytes past the end of ", tensor->name),
                          "check the sizes and strides of the tensor map"));
   }
 }
@@ -156,8 +149,7 @@ void check_line(const BulkCopy& copy, std::int64_t bytes) {
   Lane& lane = *copy.issuer;
   const auto memory = reinterpret_cast<std::uintptr_t>(copy.map.memory);
   if (bytes <= 0 || bytes % kPiece != 0 || bytes > std::int64_t(SharedMemory::kMostDynamic)) {
-    refuse(lane, refused(copy, Mistake::misaligned,
-                         "a line of " + std::to_string(bytes) + " bytes; TMA moves multiples of 16",
+    refuse(lane, refused(copy, Mistake::misaligned, words("a line of ", bytes, " bytes; TMA moves multiples of 16"),
                          "fill the line up to 16 bytes, or let threads copy the rest"));
   }
   check_place(copy, "line", kPiece, "declare it with alignas(16)");
@@ -165,10 +157,10 @@ void check_line(const BulkCopy& copy, std::int64_t bytes) {
   if (tensor == nullptr || memory + std::uint64_t(bytes) > tensor->high) {
     Finding finding =
         refused(copy, Mistake::outside_global,
-                std::to_string(bytes) + " bytes, " +
-                    (tensor == nullptr ? describe_stray(memory)
-                                       : "which reach " + std::to_string(memory + std::uint64_t(bytes) - tensor->high) +
-                                             " bytes past the end of " + tensor->name),
+                words(bytes, " bytes, ",
+                      tensor == nullptr ? describe_stray(memory)
+                                        : words("which reach ", memory + std::uint64_t(bytes) - tensor->high,
+                                                " bytes past the end of ", tensor->name)),
                 "check the address in device memory and the bytes; a ragged tail needs a shorter line, or "
                 "memory that is filled up");
     if (tensor != nullptr) finding.variable = {tensor->name, " (global)"};
@@ -176,8 +168,8 @@ void check_line(const BulkCopy& copy, std::int64_t bytes) {
   }
   if (memory % kPiece != 0) {
     Finding finding = refused(copy, Mistake::misaligned,
-                              "a line in device memory begins at a multiple of 16 bytes; this one begins " +
-                                  std::to_string(memory % kPiece) + " bytes past one",
+                              words("a line in device memory begins at a multiple of 16 bytes; this one begins ",
+                                    memory % kPiece, " bytes past one"),
                               "keep rows a multiple of 16 bytes apart");
     finding.variable = {tensor->name, " (global)"};
     refuse(lane, std::move(finding));
@@ -246,11 +238,10 @@ void land_load(Block& block, const BulkCopy& copy) {
   barrier.gathering.add(kFirstBarrierAgent + Agent(copy.barrier), ++block.clock);
   if (barrier.phase != copy.phase || (barrier.missing == 0 && barrier.bytes < std::int64_t(bytes))) {
     if (!block.damaged) {  // where the phase has ended, complete_phase has said so
-      Finding finding =
-          refused(copy, Mistake::barrier_bytes,
-                  std::to_string(bytes) + " bytes come, and phase " + std::to_string(barrier.phase) +
-                      " of the barrier expects " + std::to_string(std::max<std::int64_t>(barrier.bytes, 0)) + " more",
-                  kExpectAll);
+      Finding finding = refused(copy, Mistake::barrier_bytes,
+                                words(bytes, " bytes come, and phase ", barrier.phase, " of the barrier expects ",
+                                      std::max<std::int64_t>(barrier.bytes, 0), " more"),
+                                kExpectAll);
       name_expected(finding, block, barrier);
       note_finding(*copy.issuer, std::move(finding));
       block.damaged = true;  // what follows from it is not reported
@@ -387,14 +378,9 @@ bool writes_to(const BulkCopy& copy, std::uintptr_t address, std::size_t size) {
 void report_unfinished(Lane& lane, const BulkCopy& copy, const Tensor& tensor, std::uintptr_t address, Access access,
                        const void* pc, std::string what) {
   if (lane.block->damaged) return;
-  Finding finding = finding_of(lane, Mistake::unfinished_store, pc, action_of(access));
-  finding.variable = {tensor.name,
-                      " (global), element " + std::to_string((address - tensor.low) / tensor.element_size)};
-  finding.other_pc = copy.pc;
-  finding.other_action = copy.action();
-  finding.other_warp = copy.issuer->warp->index;
-  finding.other_lanes = copy.issuer->bit;
-  finding.what = std::move(what);
+  Finding finding = finding_of(lane, Mistake::unfinished_store, pc, action_of(access), std::move(what));
+  finding.variable = {tensor.name, words(" (global), element ", (address - tensor.low) / tensor.element_size)};
+  finding.other = {copy.pc, copy.action(), copy.issuer->warp->index, copy.issuer->bit};
   if (!copy.bytes.empty())
     finding.what += "; cp_async_bulk_wait_group_read waits for the reading of shared memory alone";
   finding.advice =
@@ -455,10 +441,7 @@ void start_load(BulkCopy copy, std::uint64_t* at, std::int64_t number) {
                               "call fence_mbarrier_init() in the thread that makes the barriers, after it and before "
                               "the __syncthreads()");
     finding.variable.name = name_of(block, barrier);
-    finding.other_pc = barrier.init_pc;
-    finding.other_action = "makes the barrier";
-    finding.other_warp = barrier.init_thread / kWarpSize;
-    finding.other_lanes = 1u << barrier.init_thread % kWarpSize;
+    finding.other = side_of(barrier.init_pc, "makes the barrier", barrier.init_thread);
     note_finding(lane, std::move(finding));
   }
   copy.barrier = all.index_of(barrier);
@@ -478,8 +461,7 @@ void start_load(BulkCopy copy, std::uint64_t* at, std::int64_t number) {
   }
   if (block.launch->detecting) block.shared->begin_async_write(lane, copy);
   if (block.tracer != nullptr) [[unlikely]] {
-    copy.flight =
-        block.tracer->begin_copy(lane, tensor_of(copy).name + " " + std::to_string(number), name_of(block, barrier));
+    copy.flight = block.tracer->begin_copy(lane, words(tensor_of(copy).name, " ", number), name_of(block, barrier));
   }
   all.copies.push_back(std::move(copy));
 }

@@ -69,10 +69,10 @@ bool whole_warp(Warp& warp, std::uint32_t lanes, Collective operation) {
   if (warp.block->damaged) return false;
   const Lane& lane = warp.lanes[std::countr_zero(lanes)];
   const std::string name = name_of(operation);
-  Finding finding = finding_of(lane, Mistake::inactive_lane, lane.waits_at, "calls");
-  finding.lanes = lanes;
-  finding.what = name + " without " + lanes_text(~lanes) + ", which have ended or do not exist";
-  finding.advice = name + " needs all 32 lanes: let whole warps leave early, never single lanes";
+  Finding finding = finding_of(lane, Mistake::inactive_lane, lane.waits_at, "calls",
+                               name + " without " + lanes_text(~lanes) + ", which have ended or do not exist",
+                               name + " needs all 32 lanes: let whole warps leave early, never single lanes");
+  finding.side.lanes = lanes;
   note_finding(lane, std::move(finding));
   return false;
 }

@@ -72,9 +72,7 @@ std::uint64_t touch(std::atomic<std::uint64_t>* bits, std::uint64_t first_sector
                     int count) {
   std::uint64_t fresh = 0;
   for (int i = 0; i < count; ++i) {
-    const std::uint64_t at = sectors[i] - first_sector, bit = std::uint64_t(1) << (at % 64);
-    if (bits[at / 64].load(std::memory_order_relaxed) & bit) continue;
-    fresh += !(bits[at / 64].fetch_or(bit, std::memory_order_relaxed) & bit);
+    fresh += simt::touch(bits, sectors[i] - first_sector);
   }
   return fresh;
 }

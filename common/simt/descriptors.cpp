@@ -14,17 +14,10 @@ namespace simt {
 namespace {
 
 const char* name_of(Swizzle swizzle) {
-  switch (swizzle) {
-    case Swizzle::none:
-      return "no swizzle";
-    case Swizzle::bytes_32:
-      return "a swizzle of 32 bytes";
-    case Swizzle::bytes_64:
-      return "a swizzle of 64 bytes";
-    case Swizzle::bytes_128:
-      return "a swizzle of 128 bytes";
-  }
-  return "?";
+  // In the order of Swizzle.
+  static constexpr const char* names[] = {"no swizzle", "a swizzle of 32 bytes", "a swizzle of 64 bytes",
+                                          "a swizzle of 128 bytes"};
+  return names[std::size_t(swizzle)];
 }
 
 struct Check {
@@ -34,10 +27,9 @@ struct Check {
   SharedMemory& shared = *lane.block->shared;
 
   Finding finding(Mistake mistake, std::string what, std::string advice) const {
-    Finding f = finding_of(lane, mistake, product.pc, "multiplies");
-    f.lanes = ~0u;
-    f.what = std::string("matrix ") + which + ": " + std::move(what);
-    f.advice = std::move(advice);
+    Finding f = finding_of(lane, mistake, product.pc, "multiplies",
+                           std::string("matrix ") + which + ": " + std::move(what), std::move(advice));
+    f.side.lanes = ~0u;
     return f;
   }
 
@@ -56,20 +48,21 @@ struct Check {
     const std::uint32_t beyond = span == 0 ? 0 : d.start % (8 * span) / 128 * 128;
     if (beyond != 0 && d.base_offset == 0) {
       Finding f = finding(Mistake::descriptor,
-                          "its first row lies " + std::to_string(beyond) + " bytes past a multiple of " +
-                              std::to_string(8 * span) + ", where the pattern of the swizzle begins",
+                          words("its first row lies ", beyond, " bytes past a multiple of ", 8 * span,
+                                ", where the pattern of the swizzle begins"),
                           "let swizzled tiles begin at multiples of 1024 bytes: alignas(1024)");
       f.variable = shared.variable(shared.at_offset(d.start));
       if (shared.same_member(shared.at_offset(d.start), shared.at_offset(d.start - beyond)))
-        f.advice = "add no more to a descriptor than the bytes of a row, " + std::to_string(span) +
-                   ": what lies in the next section begins a whole section further. If the tile itself begins there: " +
-                   f.advice;
+        f.advice =
+            words("add no more to a descriptor than the bytes of a row, ", span,
+                  ": what lies in the next section begins a whole section further. If the tile itself begins there: ",
+                  f.advice);
       refuse(lane, std::move(f));
     }
     if (operand.transposed && d.leading == 0 && operand.rows * 2 > int(span)) {
       Finding f = finding(Mistake::descriptor,
-                          "it has " + std::to_string(operand.rows) + " columns in sections of " +
-                              std::to_string(span / 2) + ", and a leading offset of 0: all sections are the first one",
+                          words("it has ", operand.rows, " columns in sections of ", span / 2,
+                                ", and a leading offset of 0: all sections are the first one"),
                           "pass the bytes from one section to the next as the leading offset");
       f.variable = shared.variable(shared.at_offset(d.start));
       refuse(lane, std::move(f));
@@ -90,11 +83,10 @@ struct Check {
         if (apart >= pattern) continue;
         Finding f = finding(
             Mistake::descriptor,
-            (section == 0 ? std::string("eight rows and the next eight begin ")
-             : eight == 0 ? "sections of " + std::to_string(pattern / 16) + " columns begin "
-                          : "eight rows of a section and other eight of the next begin ") +
-                std::to_string(apart) + " bytes apart, and a pattern of the swizzle has " + std::to_string(pattern) +
-                ": they lie one on the other",
+            words(section == 0 ? std::string("eight rows and the next eight begin ")
+                  : eight == 0 ? words("sections of ", pattern / 16, " columns begin ")
+                               : "eight rows of a section and other eight of the next begin ",
+                  apart, " bytes apart, and a pattern of the swizzle has ", pattern, ": they lie one on the other"),
             "pass the bytes from eight rows to the next eight as the stride, those from one section to the next as the "
             "leading offset");
         f.variable = shared.variable(shared.at_offset(d.start));
@@ -113,9 +105,9 @@ struct Check {
       const bool inside = shared.contains(address) && shared.contains(address + 15);
       if (inside && shared.same_member(first, address)) return;
       Finding f = finding(Mistake::outside_shared,
-                          "line " + std::to_string(line) + " of " + std::to_string(operand.lines()) +
-                              (inside ? " lies in " + shared.variable(address).name : " is not in shared memory") +
-                              ", the first one in " + shared.variable(first).name,
+                          words("line ", line, " of ", operand.lines(),
+                                inside ? " lies in " + shared.variable(address).name : " is not in shared memory",
+                                ", the first one in ", shared.variable(first).name),
                           "check n, the descriptor's offsets, and that the tile has as many rows");
       f.variable = shared.variable(first);
       refuse(lane, std::move(f));
@@ -136,7 +128,7 @@ struct Check {
       if (section == 0) first_of_all = first;
       if (section > 0 && first_of_all != nullptr && first->copy == first_of_all->copy &&
           first->offset == first_of_all->offset) {
-        return mismatch(operand, *first, "section " + std::to_string(section) + " is the first one again");
+        return mismatch(operand, *first, words("section ", section, " is the first one again"));
       }
       for (int line = 0; line < operand.lines(); ++line) {
         for (int piece = 0; piece < across; ++piece) {
@@ -147,11 +139,10 @@ struct Check {
                               wanted_column = column + std::uint32_t(piece) * 16;
           const std::uint32_t has_row = here->offset / here->row_bytes, has_column = here->offset % here->row_bytes;
           if (has_row == wanted_row && has_column == wanted_column) continue;
-          return mismatch(operand, *here,
-                          "where row " + std::to_string(wanted_row) + " of the box, bytes " +
-                              std::to_string(wanted_column) + " to " + std::to_string(wanted_column + 15) +
-                              ", should be, row " + std::to_string(has_row) + ", bytes " + std::to_string(has_column) +
-                              " to " + std::to_string(has_column + 15) + " lie");
+          return mismatch(
+              operand, *here,
+              words("where row ", wanted_row, " of the box, bytes ", wanted_column, " to ", wanted_column + 15,
+                    ", should be, row ", has_row, ", bytes ", has_column, " to ", has_column + 15, " lie"));
         }
       }
     }
@@ -187,9 +178,8 @@ struct Check {
 void check_descriptors(Lane& lane, const Product& product) {
   const int n = product.form.n;
   if (n < 8 || n > 256 || n % 8 != 0) {
-    Finding f = finding_of(lane, Mistake::descriptor, product.pc, "multiplies");
-    f.what = "a product of " + std::to_string(n) + " columns; allowed are 8 to 256, in steps of 8";
-    refuse(lane, std::move(f));
+    refuse(lane, finding_of(lane, Mistake::descriptor, product.pc, "multiplies",
+                            words("a product of ", n, " columns; allowed are 8 to 256, in steps of 8")));
   }
   if (!product.a_in_registers) Check{lane, product, "A"}.all(operand_a(product));
   Check{lane, product, "B"}.all(operand_b(product));

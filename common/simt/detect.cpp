@@ -22,74 +22,46 @@ SourceLine source_of(const Where& where) {
 
 std::string place(const SourceLine& line) {
   const std::size_t slash = line.file.rfind('/');
-  return line.line == 0
-             ? "an unknown line"
-             : (slash == std::string::npos ? line.file : line.file.substr(slash + 1)) + ":" + std::to_string(line.line);
+  return line.line == 0 ? "an unknown line"
+                        : words(slash == std::string::npos ? line.file : line.file.substr(slash + 1), ":", line.line);
 }
 
 }  // namespace
 
 const char* action_of(Access access) {
-  switch (access) {
-    case Access::read:
-      return "reads";
-    case Access::write:
-      return "writes";
-    case Access::atomic:
-      return "atomically updates";
-    case Access::async:
-      return "copies asynchronously";
-    case Access::matrix_read:
-      return "loads a matrix";
-    case Access::matrix_write:
-      return "stores a matrix";
-  }
-  return "touches";
+  // In the order of Access.
+  static constexpr const char* names[] = {
+      "reads", "writes", "atomically updates", "copies asynchronously", "loads a matrix", "stores a matrix"};
+  return names[std::size_t(access)];
 }
 
 const char* name_of(Collective operation) {
-  switch (operation) {
-    case Collective::barrier:
-      return "__syncwarp";
-    case Collective::shuffle_index:
-      return "__shfl_sync";
-    case Collective::shuffle_up:
-      return "__shfl_up_sync";
-    case Collective::shuffle_down:
-      return "__shfl_down_sync";
-    case Collective::shuffle_xor:
-      return "__shfl_xor_sync";
-    case Collective::vote:
-      return "a vote";
-    case Collective::multiply:
-      return "mma_sync";
-    case Collective::load_matrices:
-      return "ldmatrix";
-    case Collective::store_matrices:
-      return "stmatrix";
-    case Collective::multiply_registers:
-      return "mma";
-    case Collective::set_registers:
-      return "setmaxnreg";
-    case Collective::elect:
-      return "elect.sync";
-  }
-  return "?";
+  // In the order of Collective.
+  static constexpr const char* names[] = {"__syncwarp",      "__shfl_sync", "__shfl_up_sync", "__shfl_down_sync",
+                                          "__shfl_xor_sync", "a vote",      "mma_sync",       "ldmatrix",
+                                          "stmatrix",        "mma",         "setmaxnreg",     "elect.sync"};
+  return names[std::size_t(operation)];
 }
 
-Finding finding_of(const Lane& lane, Mistake mistake, const void* pc, const char* action) {
-  Finding finding{};
-  finding.mistake = mistake;
-  finding.pc = pc;
-  finding.action = action;
-  finding.warp = lane.warp->index;
-  finding.lanes = lane.bit;
-  finding.block = lane.block->number;
-  return finding;
+Finding finding_of(const Lane& lane, Mistake mistake, const void* pc, const char* action, std::string what,
+                   std::string advice, Variable variable) {
+  return {mistake,
+          {pc, action, lane.warp->index, lane.bit},
+          {},
+          std::move(variable),
+          std::move(what),
+          std::move(advice),
+          lane.block->number};
 }
 
 void note_finding(const Lane& lane, Finding finding) {
   lane.block->launch->findings.add(std::move(finding));
+}
+
+void refuse(Lane& lane, Finding finding) {
+  note_finding(lane, std::move(finding));
+  lane.block->damaged = true;
+  end_lane();
 }
 
 void begin_block(Block& block) {
@@ -106,9 +78,9 @@ void end_block(Block& block) {
 }
 
 void report_exception(const Lane& lane, const char* text) {
-  Finding finding = finding_of(lane, Mistake::exception, nullptr, "throws");
-  finding.what = std::string("a C++ exception left the kernel: ") + text;
-  finding.advice = "kernels cannot throw on a GPU: return, or use assert";
+  Finding finding =
+      finding_of(lane, Mistake::exception, nullptr, "throws", std::string("a C++ exception left the kernel: ") + text,
+                 "kernels cannot throw on a GPU: return, or use assert");
   lane.block->damaged = true;
   note_finding(lane, std::move(finding));
 }
@@ -120,7 +92,7 @@ void report_deadlock(const Block& block) {
   for (int w = 0; w < block.warp_count; ++w) {
     const Warp& warp = block.warps[w];
     std::uint32_t left = warp.alive;
-    if (left != 0 && finding.warp < 0)
+    if (left != 0 && finding.side.warp < 0)
       finding = finding_of(warp.lanes[std::countr_zero(left)], Mistake::deadlock,
                            warp.lanes[std::countr_zero(left)].waits_at, "waits");
     while (left != 0) {
@@ -168,13 +140,14 @@ void report_deadlock(const Block& block) {
 
 void report_divergent_barrier(const Lane& lane, Where where) {
   Finding finding = finding_of(lane, Mistake::divergent_barrier, nullptr, "waits");
-  finding.source = source_of(where);
-  finding.other_source = source_of(lane.block->barrier_where);
-  finding.other_action = "waits";
-  if (finding.source.line < finding.other_source.line) {  // told in the order of the source, not in that of the threads
-    std::swap(finding.source, finding.other_source);
-    finding.warp = -1;
-    finding.lanes = 0;
+  finding.side.source = source_of(where);
+  finding.other.source = source_of(lane.block->barrier_where);
+  finding.other.action = "waits";
+  if (finding.side.source.line <
+      finding.other.source.line) {  // told in the order of the source, not in that of the threads
+    std::swap(finding.side.source, finding.other.source);
+    finding.side.warp = -1;
+    finding.side.lanes = 0;
   }
   finding.what = "threads of one block wait at different __syncthreads";
   finding.advice = "all threads have to come to the same __syncthreads: move it out of the branch";
@@ -183,13 +156,11 @@ void report_divergent_barrier(const Lane& lane, Where where) {
 
 void report_divergent_collective(const Lane& lane, const Group& group, const void* pc) {
   Finding finding = finding_of(lane, Mistake::divergent_collective, pc, "calls");
-  finding.other_pc = lane.warp->lanes[std::countr_zero(group.arrived)].waits_at;
-  finding.other_action = "calls";
-  finding.other_warp = lane.warp->index;
-  finding.other_lanes = group.arrived;
-  if (finding.pc < finding.other_pc) {  // told in the order of the code, not in that of the lanes
-    std::swap(finding.pc, finding.other_pc);
-    std::swap(finding.lanes, finding.other_lanes);
+  finding.other = {lane.warp->lanes[std::countr_zero(group.arrived)].waits_at, "calls", lane.warp->index,
+                   group.arrived};
+  if (finding.side.pc < finding.other.pc) {  // told in the order of the code, not in that of the lanes
+    std::swap(finding.side.pc, finding.other.pc);
+    std::swap(finding.side.lanes, finding.other.lanes);
   }
   finding.what = "lanes of one mask call different warp functions";
   finding.advice =
@@ -199,37 +170,36 @@ void report_divergent_collective(const Lane& lane, const Group& group, const voi
 }
 
 void report_not_in_mask(const Lane& lane, std::uint32_t mask, const void* pc) {
-  Finding finding = finding_of(lane, Mistake::divergent_collective, pc, "calls");
-  finding.what = "the calling lane is not in the mask, which names " + lanes_text(mask);
-  finding.advice = "the mask has to name exactly the lanes that make the call";
-  note_finding(lane, std::move(finding));
+  note_finding(lane, finding_of(lane, Mistake::divergent_collective, pc, "calls",
+                                "the calling lane is not in the mask, which names " + lanes_text(mask),
+                                "the mask has to name exactly the lanes that make the call"));
 }
 
 void report_inactive_source(const Warp& warp, int lane, int source, const void* pc) {
   if (warp.block->damaged) return;
-  Finding finding = finding_of(warp.lanes[lane], Mistake::inactive_lane, pc, "shuffles");
-  finding.what = "reads the value of lane " + std::to_string(source) + ", which does not take part: it is undefined";
-  finding.advice = "let all lanes that are read from make the call, and name them in the mask";
-  note_finding(warp.lanes[lane], std::move(finding));
+  note_finding(warp.lanes[lane],
+               finding_of(warp.lanes[lane], Mistake::inactive_lane, pc, "shuffles",
+                          words("reads the value of lane ", source, ", which does not take part: it is undefined"),
+                          "let all lanes that are read from make the call, and name them in the mask"));
 }
 
 // --- Findings --------------------------------------------------------------------------------------------------------
 
 void Findings::add(Finding finding) {
-  const Key key{finding.mistake,           finding.pc,           finding.other_pc, finding.source.line,
-                finding.other_source.line, finding.variable.name};
+  const Key key{finding.mistake,          finding.side.pc,           finding.other.pc,
+                finding.side.source.line, finding.other.source.line, finding.variable.name};
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto [at, fresh] = found_.try_emplace(key);
   Entry& entry = at->second;
   ++entry.count;
   // The one to tell of: between two warps, which takes the stronger barrier, before within one; then the lowest block.
-  const auto rank = [](const Finding& f) { return std::pair(f.warp == f.other_warp, f.block); };
+  const auto rank = [](const Finding& f) { return std::pair(f.side.warp == f.other.warp, f.block); };
   if (fresh || rank(finding) < rank(entry.first)) {
     entry.first = std::move(finding);
-  } else if (finding.block == entry.first.block && finding.warp == entry.first.warp &&
-             finding.other_warp == entry.first.other_warp) {
-    entry.first.lanes |= finding.lanes;
-    entry.first.other_lanes |= finding.other_lanes;
+  } else if (finding.block == entry.first.block && finding.side.warp == entry.first.side.warp &&
+             finding.other.warp == entry.first.other.warp) {
+    entry.first.side.lanes |= finding.side.lanes;
+    entry.first.other.lanes |= finding.other.lanes;
   }
 }
 
@@ -243,10 +213,11 @@ std::vector<Report> Findings::reports(dim3 grid) const {
     report.variable = f.variable.name + f.variable.part;
     report.what = f.what;
     report.advice = f.advice;
-    report.side = {f.action, f.pc != nullptr ? source_line(f.pc) : f.source, f.warp, f.lanes};
-    if (f.other_pc != nullptr || f.other_source.line != 0) {
-      report.other = Side{f.other_action, f.other_pc != nullptr ? source_line(f.other_pc) : f.other_source,
-                          f.other_warp, f.other_lanes};
+    report.side = {f.side.action, f.side.pc != nullptr ? source_line(f.side.pc) : f.side.source, f.side.warp,
+                   f.side.lanes};
+    if (f.other.pc != nullptr || f.other.source.line != 0) {
+      report.other = Side{f.other.action, f.other.pc != nullptr ? source_line(f.other.pc) : f.other.source,
+                          f.other.warp, f.other.lanes};
     }
     report.block = {static_cast<unsigned>(f.block % grid.x), static_cast<unsigned>(f.block / grid.x % grid.y),
                     static_cast<unsigned>(f.block / grid.x / grid.y)};
@@ -285,12 +256,10 @@ void assertion_failed(const char* expression, Where where) {
   }
   Lane& lane = *running;
   Finding finding = finding_of(lane, Mistake::assertion, nullptr, "asserts");
-  finding.source = source_of(where);
+  finding.side.source = source_of(where);
   finding.what = std::string("assertion failed: ") + expression;
   finding.advice = "see the condition";
-  note_finding(lane, std::move(finding));
-  lane.block->damaged = true;
-  end_lane();
+  refuse(lane, std::move(finding));
 }
 
 void end_thread_open(const char* exercise) {

@@ -13,7 +13,12 @@
 namespace simt {
 
 /// A finding about the running lane at `pc`.
-Finding finding_of(const Lane& lane, Mistake mistake, const void* pc, const char* action);
+Finding finding_of(const Lane& lane, Mistake mistake, const void* pc, const char* action, std::string what = "",
+                   std::string advice = "", Variable variable = {});
+/// The side of one thread of a block.
+inline Finding::Side side_of(const void* pc, const char* action, int thread) {
+  return {pc, action, thread / kWarpSize, 1u << thread % kWarpSize};
+}
 /// What to say of memory that no store was seen to write, and that holds something all the same. The compiler tells of
 /// no access that a call makes for a struct: it stores the result of a function that is not inlined without a word.
 inline constexpr const char* kUnseenStore =
@@ -26,6 +31,8 @@ inline constexpr const char* kUnseenStoreAdvice =
 void tell_wrong_stage(Finding& finding, const Variable& meant);
 /// Notes it in the lane's launch.
 void note_finding(const Lane& lane, Finding finding);
+/// And ends the running lane, whose finding it is.
+[[noreturn]] void refuse(Lane& lane, Finding finding);
 
 /// A volatile read of device memory: perhaps one of many, until another block has written there. Ends the lane if that
 /// can no longer come (spinning.cpp).

@@ -188,9 +188,8 @@ std::vector<Report> check_output(const void* memory) {
     return {report};
   }
   report.mistake = Mistake::never_written;
-  report.variable = tensor.name + ", from element " + std::to_string(first);
-  report.what = std::to_string(missing) + " of " + std::to_string(tensor.elements) + " elements of " + tensor.name +
-                " were never written";
+  report.variable = words(tensor.name, ", from element ", first);
+  report.what = words(missing, " of ", tensor.elements, " elements of ", tensor.name, " were never written");
   report.advice = "check the grid's size and the bounds of the loop that writes them, the tail's above all";
   report.count = missing;
   return {report};
@@ -212,13 +211,13 @@ const std::vector<std::unique_ptr<Tensor>>& all_tensors() {
 std::string describe_stray(std::uintptr_t address) {
   for (const auto& tensor : tensors()) {
     if (address >= tensor->high && address - tensor->high < kGuard) {
-      return std::to_string(address - tensor->high) + " bytes past the end of " + tensor->name;
+      return words(address - tensor->high, " bytes past the end of ", tensor->name);
     }
     if (address < tensor->low && tensor->low - address <= kGuard) {
-      return std::to_string(tensor->low - address) + " bytes before the beginning of " + tensor->name;
+      return words(tensor->low - address, " bytes before the beginning of ", tensor->name);
     }
   }
-  if (address < 4096) return "the null pointer" + (address ? " + " + std::to_string(address) : std::string());
+  if (address < 4096) return "the null pointer" + (address ? words(" + ", address) : std::string());
   return "no allocation is near it (host memory, or another thread's local variable?)";
 }
 
@@ -283,18 +282,14 @@ namespace {
 
 [[noreturn]] void end_outside(Lane& lane, std::uintptr_t address, std::size_t size, Access access, const void* pc,
                               Variable variable, const std::string& where) {
-  Finding finding = finding_of(lane, Mistake::outside_global, pc, action_of(access));
-  finding.variable = std::move(variable);
-  finding.what = std::to_string(size) + " bytes, " + where;
-  finding.advice = address < 4096 ? "check which pointer was passed to the launch"
-                                  : "check the index against the tensor's size; a ragged tail needs a bound";
-  note_finding(lane, std::move(finding));
-  lane.block->damaged = true;
-  end_lane();
+  refuse(lane, finding_of(lane, Mistake::outside_global, pc, action_of(access), words(size, " bytes, ", where),
+                          address < 4096 ? "check which pointer was passed to the launch"
+                                         : "check the index against the tensor's size; a ragged tail needs a bound",
+                          std::move(variable)));
 }
 
 Variable element_of(const Tensor& tensor, std::uintptr_t address) {
-  return {tensor.name, " (global), element " + std::to_string((address - tensor.low) / tensor.element_size)};
+  return {tensor.name, words(" (global), element ", (address - tensor.low) / tensor.element_size)};
 }
 
 void note_write(Lane& lane, Tensor& tensor, std::uintptr_t address, std::size_t size, Access access, const void* pc) {
@@ -307,11 +302,10 @@ void note_write(Lane& lane, Tensor& tensor, std::uintptr_t address, std::size_t 
     // Which of the two came first may depend on how the blocks are spread: told in the order of the code.
     const auto before_code = static_cast<std::uint32_t>(before), mine_code = code_of(pc);
     Finding finding = finding_of(lane, Mistake::written_twice, pc, "writes");
-    finding.other_pc = address_of_code(before_code);
-    finding.other_action = "writes";
-    if (mine_code < before_code) std::swap(finding.pc, finding.other_pc);
+    finding.other = {address_of_code(before_code), "writes"};
+    if (mine_code < before_code) std::swap(finding.side.pc, finding.other.pc);
     finding.variable.name = tensor.name;
-    finding.what = "an element of " + tensor.name + " is written more than once, e.g. element " + std::to_string(i);
+    finding.what = words("an element of ", tensor.name, " is written more than once, e.g. element ", i);
     finding.advice = "let one thread of one block write each element, once: traffic, and a race if the values differ";
     note_finding(lane, std::move(finding));
     return;
@@ -326,9 +320,8 @@ void check_was_written(Lane& lane, const Tensor& tensor, std::uintptr_t address,
     const bool unseen = holds_something(tensor, i);
     Finding finding = finding_of(lane, unseen ? Mistake::unseen_store : Mistake::uninitialised_global, pc, "reads");
     finding.variable.name = tensor.name;
-    finding.what =
-        unseen ? kUnseenStore
-               : "element " + std::to_string(i) + " of " + tensor.name + " has not been written by any kernel or copy";
+    finding.what = unseen ? kUnseenStore
+                          : words("element ", i, " of ", tensor.name, " has not been written by any kernel or copy");
     finding.advice = unseen ? kUnseenStoreAdvice : "write it first: outputs and scratch memory hold NaN until then";
     note_finding(lane, std::move(finding));
     return;

@@ -35,6 +35,13 @@ struct Tensor {
   std::size_t sectors() const { return (high - low + 31) / 32; }
 };
 
+/// Sets a sector's bit; whether it is new.
+inline bool touch(std::atomic<std::uint64_t>* bits, std::uint64_t sector) {
+  const std::uint64_t bit = std::uint64_t(1) << sector % 64;
+  std::atomic<std::uint64_t>& word = bits[sector / 64];
+  return !(word.load(std::memory_order_relaxed) & bit) && !(word.fetch_or(bit, std::memory_order_relaxed) & bit);
+}
+
 /// The allocation that holds this address, or null. Allocations do not change while a kernel runs.
 Tensor* find_tensor(std::uintptr_t address);
 /// All allocations, by address; for the begin and end of a launch.

@@ -40,15 +40,13 @@ void check_row(Lane& lane, std::uintptr_t row, Access access, const char* instru
   if (!inside || row % kRowBytes != 0) [[unlikely]] {
     Finding finding = finding_of(lane, inside ? Mistake::misaligned : Mistake::outside_shared, pc, action_of(access));
     if (inside) finding.variable = shared.variable(row);
-    finding.what = inside ? std::string(instruction) + " needs rows at multiples of 16 bytes; this one begins " +
-                                std::to_string(row % kRowBytes) + " bytes past one"
+    finding.what = inside ? words(instruction, " needs rows at multiples of 16 bytes; this one begins ",
+                                  row % kRowBytes, " bytes past one")
                           : "a row of " + std::string(instruction) + " is not in shared memory";
     finding.advice = inside
                          ? "keep rows a multiple of 16 bytes apart, and columns at multiples of 8 elements"
                          : "each lane passes the address of one row in shared memory: lane 8 i + r row r of matrix i";
-    note_finding(lane, std::move(finding));
-    lane.block->damaged = true;
-    end_lane();
+    refuse(lane, std::move(finding));
   }
   if (observed == nullptr) return;
   if (access == Access::matrix_read) {
@@ -65,10 +63,9 @@ void report_unset(const Warp& warp, const char* action, std::string what, std::s
   std::uint32_t lanes = 0;
   for (int lane = 0; lane < kWarpSize; ++lane) lanes |= std::uint32_t(unset(lane)) << lane;
   const Lane& lane = warp.lanes[std::countr_zero(lanes)];
-  Finding finding = finding_of(lane, Mistake::unset_fragment, lane.waits_at, action);
-  finding.lanes = lanes;
-  finding.what = std::move(what);
-  finding.advice = std::move(advice);
+  Finding finding =
+      finding_of(lane, Mistake::unset_fragment, lane.waits_at, action, std::move(what), std::move(advice));
+  finding.side.lanes = lanes;
   note_finding(lane, std::move(finding));
 }
 
@@ -111,14 +108,11 @@ bool same_instruction(const Warp& warp, Collective operation) {
   if (!warp.block->damaged) {
     const Lane& other = lanes[std::countr_zero(others)];
     Finding finding = finding_of(lanes[0], Mistake::divergent_collective, lanes[0].waits_at, "calls");
-    finding.lanes = ~others;
-    finding.other_pc = other.waits_at;
-    finding.other_action = "calls";
-    finding.other_warp = warp.index;
-    finding.other_lanes = others;
-    if (finding.pc < finding.other_pc) {  // told in the order of the code, not in that of the lanes
-      std::swap(finding.pc, finding.other_pc);
-      std::swap(finding.lanes, finding.other_lanes);
+    finding.side.lanes = ~others;
+    finding.other = {other.waits_at, "calls", warp.index, others};
+    if (finding.side.pc < finding.other.pc) {  // told in the order of the code, not in that of the lanes
+      std::swap(finding.side.pc, finding.other.pc);
+      std::swap(finding.side.lanes, finding.other.lanes);
     }
     const std::string name = name_of(operation);
     finding.what = "the lanes of the warp do not execute the same " + name;

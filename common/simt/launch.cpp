@@ -108,7 +108,7 @@ std::vector<Launch>& history() {
 }
 
 std::string text(dim3 v) {
-  return "(" + std::to_string(v.x) + ", " + std::to_string(v.y) + ", " + std::to_string(v.z) + ")";
+  return words("(", v.x, ", ", v.y, ", ", v.z, ")");
 }
 
 void check_configuration(const std::string& kernel, dim3 grid, dim3 block, std::size_t shared_bytes) {
@@ -123,7 +123,7 @@ void check_configuration(const std::string& kernel, dim3 grid, dim3 block, std::
   }
   const std::size_t most = std::min(options().shared_limit, SharedMemory::kMostDynamic);
   if (shared_bytes > most) {
-    refuse(std::to_string(shared_bytes) + " bytes of dynamic shared memory; a block can have " + std::to_string(most));
+    refuse(words(shared_bytes, " bytes of dynamic shared memory; a block can have ", most));
   }
 }
 

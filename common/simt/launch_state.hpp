@@ -21,17 +21,18 @@ struct Variable {
 
 /// A mistake as it is noticed: addresses in the code, resolved only when the launch has ended.
 struct Finding {
+  struct Side {
+    const void* pc = nullptr;  ///< a return address
+    const char* action = "";   ///< what it does
+    int warp = -1;
+    std::uint32_t lanes = 0;
+    SourceLine source = {};  ///< where there is no pc
+  };
   Mistake mistake;
-  const void* pc = nullptr;  ///< a return address
-  const void* other_pc = nullptr;
-  const char* action = "";  ///< what the side at `pc` does
-  const char* other_action = "";
+  Side side, other;
   Variable variable;
   std::string what, advice;
-  int warp = -1, other_warp = -1;
-  std::uint32_t lanes = 0, other_lanes = 0;
-  std::uint64_t block = 0;          ///< number in the grid
-  SourceLine source, other_source;  ///< where there is no pc
+  std::uint64_t block = 0;  ///< number in the grid
 };
 
 /// The findings of a launch, each mistake once: the same kind at the same places in the same variable is one.

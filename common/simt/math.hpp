@@ -144,36 +144,19 @@ inline unsigned __umulhi(unsigned a, unsigned b) {
   return static_cast<unsigned>(std::uint64_t(a) * b >> 32);
 }
 
-constexpr int min(int a, int b) {
-  return b < a ? b : a;
-}
-constexpr int max(int a, int b) {
-  return a < b ? b : a;
-}
-constexpr unsigned min(unsigned a, unsigned b) {
-  return b < a ? b : a;
-}
-constexpr unsigned max(unsigned a, unsigned b) {
-  return a < b ? b : a;
-}
-constexpr long long min(long long a, long long b) {
-  return b < a ? b : a;
-}
-constexpr long long max(long long a, long long b) {
-  return a < b ? b : a;
-}
-constexpr long min(long a, long b) {
-  return b < a ? b : a;
-}
-constexpr long max(long a, long b) {
-  return a < b ? b : a;
-}
-constexpr unsigned long min(unsigned long a, unsigned long b) {
-  return b < a ? b : a;
-}
-constexpr unsigned long max(unsigned long a, unsigned long b) {
-  return a < b ? b : a;
-}
+#define SIMT_MIN_AND_MAX(T)   \
+  constexpr T min(T a, T b) { \
+    return b < a ? b : a;     \
+  }                           \
+  constexpr T max(T a, T b) { \
+    return a < b ? b : a;     \
+  }
+SIMT_MIN_AND_MAX(int)
+SIMT_MIN_AND_MAX(unsigned)
+SIMT_MIN_AND_MAX(long)
+SIMT_MIN_AND_MAX(unsigned long)
+SIMT_MIN_AND_MAX(long long)
+#undef SIMT_MIN_AND_MAX
 inline float min(float a, float b) {
   return fminf(a, b);
 }

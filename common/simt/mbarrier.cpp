@@ -27,10 +27,7 @@ void Asynchrony::fence_barriers(const Lane& lane) {
 void name_expected(Finding& finding, const Block& block, const Mbarrier& barrier) {
   finding.variable.name = name_of(block, barrier);
   if (barrier.expect_pc == nullptr) return;
-  finding.other_pc = barrier.expect_pc;
-  finding.other_action = "expects bytes";
-  finding.other_warp = barrier.expect_thread / kWarpSize;
-  finding.other_lanes = 1u << barrier.expect_thread % kWarpSize;
+  finding.other = side_of(barrier.expect_pc, "expects bytes", barrier.expect_thread);
 }
 
 /// A phase that ends before copies that were started in it: they were not among what it expects.
@@ -45,8 +42,8 @@ void Asynchrony::report_early_end(const Mbarrier& barrier) {
   if (late == nullptr || block_.damaged) return;
   Finding finding = finding_of(*late->issuer, Mistake::barrier_bytes, late->pc, late->action());
   name_expected(finding, block_, barrier);
-  finding.what = "phase " + std::to_string(barrier.phase) + " of the barrier ends while " + std::to_string(bytes) +
-                 " bytes are still under way that it did not expect; it expected " + std::to_string(barrier.awaited);
+  finding.what = words("phase ", barrier.phase, " of the barrier ends while ", bytes,
+                       " bytes are still under way that it did not expect; it expected ", barrier.awaited);
   finding.advice = kExpectAll;
   note_finding(*late->issuer, std::move(finding));
   block_.damaged = true;  // what follows from it is not reported
@@ -75,11 +72,9 @@ namespace {
 
 Finding misuse(const Lane& lane, const void* pc, const char* action, std::uintptr_t address, std::string what,
                std::string advice) {
-  Finding finding = finding_of(lane, Mistake::barrier_misuse, pc, action);
-  if (lane.block->shared->contains(address)) finding.variable = lane.block->shared->variable(address);
-  finding.what = std::move(what);
-  finding.advice = std::move(advice);
-  return finding;
+  const SharedMemory& shared = *lane.block->shared;
+  return finding_of(lane, Mistake::barrier_misuse, pc, action, std::move(what), std::move(advice),
+                    shared.contains(address) ? shared.variable(address) : Variable{});
 }
 
 }  // namespace
@@ -97,10 +92,7 @@ Mbarrier& used_barrier(Lane& lane, const std::uint64_t* at, const char* action, 
   if (!ordered_before(lane, barrier->init_thread, barrier->init_stamp) && !lane.block->damaged) {
     Finding finding = misuse(lane, pc, action, address, "nothing makes this thread wait until the barrier is made",
                              "put a __syncthreads() between mbarrier_init and the first use by other threads");
-    finding.other_pc = barrier->init_pc;
-    finding.other_action = "makes the barrier";
-    finding.other_warp = barrier->init_thread / kWarpSize;
-    finding.other_lanes = 1u << barrier->init_thread % kWarpSize;
+    finding.other = side_of(barrier->init_pc, "makes the barrier", barrier->init_thread);
     note_finding(lane, std::move(finding));
   }
   return *barrier;
@@ -120,17 +112,14 @@ void mbarrier_init(std::uint64_t* at, int arrivals) {
   shared.check_bounds(lane, address, 8, Access::write, pc);
   constexpr int kMostArrivals = (1 << 20) - 1;
   if (arrivals < 1 || arrivals > kMostArrivals) {
-    refuse(lane, misuse(lane, pc, action, address,
-                        "a barrier for " + std::to_string(arrivals) + " arrivals; allowed are 1 to 1048575",
-                        "pass the number of threads that arrive in each phase"));
+    refuse(lane,
+           misuse(lane, pc, action, address, words("a barrier for ", arrivals, " arrivals; allowed are 1 to 1048575"),
+                  "pass the number of threads that arrive in each phase"));
   }
   if (const Mbarrier* old = all.barrier_at(address)) {
     Finding finding = misuse(lane, pc, action, address, "the barrier is made a second time",
                              "let one thread of the block make it, once");
-    finding.other_pc = old->init_pc;
-    finding.other_action = action;
-    finding.other_warp = old->init_thread / kWarpSize;
-    finding.other_lanes = 1u << old->init_thread % kWarpSize;
+    finding.other = side_of(old->init_pc, action, old->init_thread);
     refuse(lane, std::move(finding));
   }
   if (all.barrier_count() == kMostBarriers) {
@@ -155,10 +144,10 @@ void arrive(Lane& lane, Mbarrier& barrier, const char* action, const void* pc) {
   Asynchrony& all = *lane.block->asynchrony;
   ++lane.block->counters.mbarrier_arrivals;
   if (barrier.missing == 0) {
-    Finding finding = misuse(lane, pc, action, barrier.address,
-                             "phase " + std::to_string(barrier.phase) + " has all of its " +
-                                 std::to_string(barrier.arrivals) + " arrivals already, and waits for bytes",
-                             "make the barrier for as many arrivals as there are in each phase");
+    Finding finding = misuse(
+        lane, pc, action, barrier.address,
+        words("phase ", barrier.phase, " has all of its ", barrier.arrivals, " arrivals already, and waits for bytes"),
+        "make the barrier for as many arrivals as there are in each phase");
     refuse(lane, std::move(finding));
   }
   --barrier.missing;
@@ -174,21 +163,19 @@ void refuse_refill(Lane& lane, const Mbarrier& barrier, const void* pc) {
   Asynchrony& all = *lane.block->asynchrony;
   for (const BulkCopy& copy : all.copies) {
     if (copy.stores() || copy.barrier != all.index_of(barrier)) continue;
-    Finding finding = finding_of(lane, Mistake::overwritten_early, pc, "expects bytes");
-    finding.variable = lane.block->shared->variable(copy.shared);
-    finding.what = "the copy that fills it in phase " + std::to_string(barrier.phase) + " of " +
-                   name_of(*lane.block, barrier) + " is still under way, and this thread begins to fill it again";
-    finding.advice = "wait, at a barrier, until all have left the stage, before it is filled again";
+    Finding finding =
+        finding_of(lane, Mistake::overwritten_early, pc, "expects bytes",
+                   words("the copy that fills it in phase ", barrier.phase, " of ", name_of(*lane.block, barrier),
+                         " is still under way, and this thread begins to fill it again"),
+                   "wait, at a barrier, until all have left the stage, before it is filled again",
+                   lane.block->shared->variable(copy.shared));
     if (lane.last_wait >= 0 && all.passed(lane, lane.last_wait).repeated) {
       finding.mistake = Mistake::wrong_phase;
       finding.what += "; the wait for " + name_of(*lane.block, all.barrier(lane.last_wait)) +
                       " did not wait: the phase that it asked for had ended before";
       finding.advice = "flip the parity each time that the ring of stages comes round";
     }
-    finding.other_pc = copy.pc;
-    finding.other_action = copy.action();
-    finding.other_warp = copy.issuer->warp->index;
-    finding.other_lanes = copy.issuer->bit;
+    finding.other = {copy.pc, copy.action(), copy.issuer->warp->index, copy.issuer->bit};
     refuse(lane, std::move(finding));
   }
 }
@@ -210,7 +197,7 @@ void mbarrier_arrive_expect(std::uint64_t* at, std::int64_t bytes) {
   Mbarrier& barrier = used_barrier(lane, at, "expects bytes", pc);
   if (bytes < 0 || bytes >= 1 << 20) {
     refuse(lane, misuse(lane, pc, "expects bytes", barrier.address,
-                        std::to_string(bytes) + " bytes are expected; a phase counts 0 to 1048575",
+                        words(bytes, " bytes are expected; a phase counts 0 to 1048575"),
                         "pass the bytes of the boxes that are loaded"));
   }
   if (barrier.missing == 0) refuse_refill(lane, barrier, pc);

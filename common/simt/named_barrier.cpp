@@ -8,19 +8,14 @@ namespace simt {
 namespace {
 
 Finding misuse(const Lane& lane, const void* pc, int number, std::string what, std::string advice) {
-  Finding finding = finding_of(lane, Mistake::named_barrier, pc, "comes to the barrier");
-  finding.variable.name = "barrier " + std::to_string(number);
-  finding.what = std::move(what);
-  finding.advice = std::move(advice);
-  return finding;
+  return finding_of(lane, Mistake::named_barrier, pc, "comes to the barrier", std::move(what), std::move(advice),
+                    {words("barrier ", number), ""});
 }
 
 /// With the first that has come to this phase as the other side.
 Finding against_first(const Block& block, const NamedBarrier& barrier, Finding finding) {
-  finding.other_pc = barrier.first_pc;
-  finding.other_action = "comes to the barrier";
-  finding.other_warp = barrier.first_thread / kWarpSize;
-  finding.other_lanes = block.lanes[barrier.first_thread].bit;
+  finding.other = {barrier.first_pc, "comes to the barrier", barrier.first_thread / kWarpSize,
+                   block.lanes[barrier.first_thread].bit};
   return finding;
 }
 
@@ -30,9 +25,9 @@ void check_whole_warps(const Lane& lane, const NamedBarrier& barrier, int number
   for (int w = 0; w < block.warp_count; ++w) {
     const std::uint32_t absent = block.warps[w].alive & ~barrier.lanes[w];
     if (barrier.lanes[w] == 0 || absent == 0 || block.damaged) continue;
-    Finding finding = misuse(lane, pc, number,
-                             "of warp " + std::to_string(w) + " only " + lanes_text(barrier.lanes[w]) + " have come",
-                             "all lanes of a warp have to come to it together: a GPU counts whole warps");
+    Finding finding =
+        misuse(lane, pc, number, words("of warp ", w, " only ", lanes_text(barrier.lanes[w]), " have come"),
+               "all lanes of a warp have to come to it together: a GPU counts whole warps");
     note_finding(lane, std::move(finding));
   }
 }
@@ -61,7 +56,7 @@ void named_barrier(int number, int threads, bool waits) {
                         "use a number from 1 to 15"));
   }
   if (threads <= 0 || threads % kWarpSize != 0 || threads > kMaxThreads) {
-    refuse(lane, misuse(lane, pc, number, "a barrier for " + std::to_string(threads) + " threads",
+    refuse(lane, misuse(lane, pc, number, words("a barrier for ", threads, " threads"),
                         "pass a multiple of 32: the threads of all warps that come, those that arrive included"));
   }
   NamedBarrier& barrier = all.named[number];
@@ -73,16 +68,15 @@ void named_barrier(int number, int threads, bool waits) {
   if (barrier.threads != threads) {
     refuse(lane, against_first(*lane.block, barrier,
                                misuse(lane, pc, number,
-                                      "the barrier is for " + std::to_string(threads) + " threads here, and for " +
-                                          std::to_string(barrier.threads) + " at the other side",
+                                      words("the barrier is for ", threads, " threads here, and for ", barrier.threads,
+                                            " at the other side"),
                                       "pass the same number everywhere: all threads that sync or arrive in a phase")));
   }
   if (barrier.lanes[lane.warp->index] & lane.bit) {
     refuse(lane, against_first(*lane.block, barrier,
                                misuse(lane, pc, number,
-                                      "this warp comes a second time before the others have come: " +
-                                          std::to_string(barrier.arrived) + " of " + std::to_string(threads) +
-                                          " threads are there",
+                                      words("this warp comes a second time before the others have come: ",
+                                            barrier.arrived, " of ", threads, " threads are there"),
                                       "let those who wait come in between, or use another number")));
   }
   barrier.lanes[lane.warp->index] |= lane.bit;

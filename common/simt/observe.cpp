@@ -24,16 +24,14 @@ std::atomic<bool> has_instrumented_code{false};
 
 [[noreturn]] void end_misaligned(Lane& lane, std::uintptr_t address, unsigned size, Access access, const void* pc,
                                  Variable variable) {
-  Finding finding = finding_of(lane, Mistake::misaligned, pc, action_of(access));
+  Finding finding = finding_of(lane, Mistake::misaligned, pc, action_of(access),
+                               words("an access of ", size, " bytes at an address that is ", address % size,
+                                     " bytes past a multiple of ", size));
   finding.variable = std::move(variable);
-  finding.what = "an access of " + std::to_string(size) + " bytes at an address that is " +
-                 std::to_string(address % size) + " bytes past a multiple of " + std::to_string(size);
   finding.advice =
       "the GPU stops here: keep rows a multiple of 16 bytes apart, and vector accesses at multiples of "
       "their size";
-  note_finding(lane, std::move(finding));
-  lane.block->damaged = true;
-  end_lane();
+  refuse(lane, std::move(finding));
 }
 
 void observe_memory(Lane& lane, std::uintptr_t address, unsigned size, Access access, const void* pc) {
@@ -230,13 +228,13 @@ void out_of_bounds(const OutOfBoundsData& data, void* index) {
   const unsigned bits = 1u << (data.index->info >> 1);
   auto value = reinterpret_cast<std::intptr_t>(index);
   if (bits < 64 && (data.index->info & 1)) value = static_cast<std::intptr_t>(value << (64 - bits)) >> (64 - bits);
-  const std::string what = "index " + std::to_string(value) + " of an array of type " + data.array->name;
+  const std::string what = simt::words("index ", value, " of an array of type ", data.array->name);
   if (lane == nullptr) {
     std::fprintf(stderr, "%s:%u: %s\n", data.location.file, data.location.line, what.c_str());
     std::abort();
   }
   simt::Finding finding = simt::finding_of(*lane, simt::Mistake::outside_array, nullptr, "indexes");
-  finding.source = {data.location.file, static_cast<int>(data.location.line), ""};
+  finding.side.source = {data.location.file, static_cast<int>(data.location.line), ""};
   finding.what = what;
   finding.advice = "check the index against the array's declared size";
   simt::note_finding(*lane, std::move(finding));

@@ -20,14 +20,7 @@ void SharedMemory::begin_ordering() {
 namespace {
 
 std::string phase_text(std::int64_t phase) {
-  return "phase " + std::to_string(phase) + " (parity " + std::to_string(phase & 1) + ")";
-}
-
-void set_other(Finding& finding, std::uint32_t code, const char* action, int warp, std::uint32_t lanes) {
-  finding.other_pc = address_of_code(code);
-  finding.other_action = action;
-  finding.other_warp = warp;
-  finding.other_lanes = lanes;
+  return words("phase ", phase, " (parity ", phase & 1, ")");
 }
 
 /// Makes a finding about a stage that was filled too early one about the barrier that its copy has waited for, if the
@@ -35,10 +28,10 @@ void set_other(Finding& finding, std::uint32_t code, const char* action, int war
 bool tell_arrivals(Finding& finding, const Block& block, int waited, const Arrivals& arrivals, int reader) {
   if (waited < 0 || arrivals.warps == 0 || arrivals.warps >> reader & 1) return false;
   finding.mistake = Mistake::arrival_count;
-  finding.what = phase_text(arrivals.phase) + " of " + name_of(block, block.asynchrony->barrier(waited)) +
-                 " ended after " + std::to_string(arrivals.count) +
-                 (arrivals.count == 1 ? " arrival, of " : " arrivals, of ") + warps_text(arrivals.warps) + "; " +
-                 warps_text(1u << reader) + " reads the place too, and had not arrived";
+  finding.what =
+      words(phase_text(arrivals.phase), " of ", name_of(block, block.asynchrony->barrier(waited)), " ended after ",
+            arrivals.count, arrivals.count == 1 ? " arrival, of " : " arrivals, of ", warps_text(arrivals.warps), "; ",
+            warps_text(1u << reader), " reads the place too, and had not arrived");
   finding.advice =
       "let as many arrive in each phase as mbarrier_init was told, and tell it of all that read: one lane of each "
       "warp, or every thread";
@@ -66,10 +59,11 @@ void explain_touch(Finding& finding, const Lane& lane, const Cell& cell, std::ui
   };
   finding.mistake = Mistake::unfinished_copy;
   finding.what = pending ? "TMA is still bringing the bytes" : "nothing makes this wait for the copy";
-  finding.advice = "call mbarrier_wait_parity(" + name + ", " + std::to_string(phase & 1) +
-                   ") in every warp that reads, before it does";
-  set_other(finding, cell.write_pc, copy != nullptr ? copy->action() : block.shared->action_of_load(address),
-            copy != nullptr ? copy->issuer->warp->index : -1, copy != nullptr ? copy->issuer->bit : 0);
+  finding.advice =
+      words("call mbarrier_wait_parity(", name, ", ", phase & 1, ") in every warp that reads, before it does");
+  finding.other = {address_of_code(cell.write_pc),
+                   copy != nullptr ? copy->action() : block.shared->action_of_load(address),
+                   copy != nullptr ? copy->issuer->warp->index : -1, copy != nullptr ? copy->issuer->bit : 0};
   // A wait that did not wait explains by itself why the bytes are not there, whatever other places hold.
   const bool at_once = (passed.repeated || passed.phase == -1) && passed.phase != phase;
   if (reads && !at_once) {
@@ -116,7 +110,7 @@ void SharedMemory::read_ordered(Lane& lane, Cell* cell, Cell* end, std::uintptr_
     } else if (writer >= kFirstBarrierAgent) {
       if (cell->flags & Cell::kPending || !ordered_before(lane, writer, cell->write_stamp)) [[unlikely]] {
         Finding finding = finding_of(lane, Mistake::unfinished_copy, pc, "reads");
-        finding.lanes = lanes;
+        finding.side.lanes = lanes;
         finding.variable = variable(address);
         explain_touch(finding, lane, *cell, address, true);
         note_finding(lane, std::move(finding));
@@ -177,7 +171,7 @@ bool SharedMemory::judge_earlier_write(const Overwrite& write) {
       return true;
     }
     Finding finding = finding_of_write(write, Mistake::overwritten_early);
-    set_other(finding, cell.write_pc, "writes", warp, lanes);
+    finding.other = {address_of_code(cell.write_pc), "writes", warp, lanes};
     finding.what = "nothing makes the copy wait for the write: either may come last";
     finding.advice = "let the thread that starts the copy wait, at a barrier, for those that write";
     note_finding(lane, std::move(finding));
@@ -185,7 +179,7 @@ bool SharedMemory::judge_earlier_write(const Overwrite& write) {
   }
   if (write.copies && !seen_by_async_proxy(lane, writer, cell.write_stamp)) {
     Finding finding = finding_of_write(write, Mistake::missing_proxy_fence);
-    set_other(finding, cell.write_pc, "writes", warp, lanes);
+    finding.other = {address_of_code(cell.write_pc), "writes", warp, lanes};
     finding.what = "TMA does not wait for ordinary writes to the same bytes: either may come last";
     finding.advice = "call fence_proxy_async() after the writes, in the threads that write, and before the barrier";
     note_finding(lane, std::move(finding));
@@ -254,12 +248,12 @@ void SharedMemory::report_over_read(const Overwrite& write, const Reader& reader
   const bool two_threads =  // an ordinary race
       unordered || (!write.copies && !under_way && store == nullptr && reader.lanes != 0);
   Finding finding = finding_of_write(write, two_threads ? Mistake::write_after_read : Mistake::overwritten_early);
-  set_other(finding, reader.pc,
-            under_way && !unordered ? "is still reading"
-            : store != nullptr      ? store->action
-            : reader.lanes == 0     ? "multiplies"
-                                    : "reads",
-            warp, lanes);
+  finding.other = {address_of_code(reader.pc),
+                   under_way && !unordered ? "is still reading"
+                   : store != nullptr      ? store->action
+                   : reader.lanes == 0     ? "multiplies"
+                                           : "reads",
+                   warp, lanes};
   if (unordered) {
     finding.what = "nothing orders the two: TMA may read what was there before, or what this writes";
     finding.advice =
@@ -294,10 +288,7 @@ void SharedMemory::explain_early_copy(const Overwrite& write, Finding& finding, 
   const Block& block = *lane.block;
   if (write.cell.write_stamp < block.block_began) {
     finding.mistake = Mistake::unfinished_copy;
-    std::swap(finding.pc, finding.other_pc);
-    std::swap(finding.action, finding.other_action);
-    std::swap(finding.warp, finding.other_warp);
-    std::swap(finding.lanes, finding.other_lanes);
+    std::swap(finding.side, finding.other);
     finding.what = "it reads before the copy that brings the bytes has begun, and nothing makes it wait";
     finding.advice = "wait for the barrier at which the copy ends, in every warp that reads";
   } else if (lane.last_wait >= 0 && block.asynchrony->passed(lane, lane.last_wait).repeated) {
@@ -391,13 +382,13 @@ void SharedMemory::begin_async_read(Lane& lane, std::uintptr_t address, std::siz
       explain_touch(finding, lane, *cell, at, true);
     } else if (pending || !ordered_before(lane, writer, cell->write_stamp)) {
       finding = finding_of(lane, Mistake::read_after_write, reader.pc, reader.action);
-      set_other(finding, cell->write_pc, pending ? "copies asynchronously" : "writes", int(writer) / kWarpSize,
-                1u << writer % kWarpSize);
+      finding.other = {address_of_code(cell->write_pc), pending ? "copies asynchronously" : "writes",
+                       int(writer) / kWarpSize, 1u << writer % kWarpSize};
       finding.what = "nothing makes it wait for the write: it may see what was there before";
       finding.advice = "let the threads that write call fence_proxy_async(), and then meet this one at a barrier";
     } else if (!seen_by_async_proxy(lane, writer, cell->write_stamp)) {
       finding = finding_of(lane, Mistake::missing_proxy_fence, reader.pc, reader.action);
-      set_other(finding, cell->write_pc, "writes", int(writer) / kWarpSize, 1u << writer % kWarpSize);
+      finding.other = {address_of_code(cell->write_pc), "writes", int(writer) / kWarpSize, 1u << writer % kWarpSize};
       finding.what =
           "TMA and the tensor cores may not see what threads have written in the ordinary way, even past a "
           "barrier";
@@ -405,7 +396,7 @@ void SharedMemory::begin_async_read(Lane& lane, std::uintptr_t address, std::siz
     } else {
       continue;
     }
-    finding.lanes = reader.lanes != 0 ? reader.lanes : ~0u;
+    finding.side.lanes = reader.lanes != 0 ? reader.lanes : ~0u;
     finding.variable = variable(at);
     if (!block.damaged) note_finding(lane, std::move(finding));
     reader.reported = true;

@@ -59,23 +59,25 @@ __attribute__((always_inline)) inline void multiply_rows(const float* a, const f
   }
 }
 
-/// The same for rows of eight, each one vector (g++ finds none in the loops above), eight rows at a time to hide the
-/// latency of the additions.
-template <int M, int K>
-__attribute__((always_inline)) inline void multiply_rows_of_eight(const float* a, const float* b, float* c) {
+/// The same, eight columns and eight rows at a time: each row one vector (g++ finds none in the loops above), several
+/// of them to hide the latency of the additions.
+__attribute__((always_inline)) inline void multiply_by_eights(int m, std::ptrdiff_t n, std::ptrdiff_t k, const float* a,
+                                                              const float* b, float* c) {
   using Eight = float __attribute__((vector_size(32)));
-  for (std::ptrdiff_t i = 0; i < M; i += 8) {
-    Eight sum[8];
-    for (int r = 0; r < 8; ++r) std::memcpy(&sum[r], c + (i + r) * 8, 32);
-    for (std::ptrdiff_t k = 0; k < K; ++k) {
-      Eight row;
-      std::memcpy(&row, b + k * 8, 32);
-      for (int r = 0; r < 8; ++r) {
-        const float x = a[(i + r) * K + k];
-        sum[r] += Eight{x, x, x, x, x, x, x, x} * row;
+  for (std::ptrdiff_t j = 0; j < n; j += 8) {
+    for (std::ptrdiff_t i = 0; i < m; i += 8) {
+      Eight sum[8];
+      for (int r = 0; r < 8; ++r) std::memcpy(&sum[r], c + (i + r) * n + j, 32);
+      for (std::ptrdiff_t l = 0; l < k; ++l) {
+        Eight row;
+        std::memcpy(&row, b + l * n + j, 32);
+        for (int r = 0; r < 8; ++r) {
+          const float x = a[(i + r) * k + l];
+          sum[r] += Eight{x, x, x, x, x, x, x, x} * row;
+        }
       }
+      for (int r = 0; r < 8; ++r) std::memcpy(c + (i + r) * n + j, &sum[r], 32);
     }
-    for (int r = 0; r < 8; ++r) std::memcpy(c + (i + r) * 8, &sum[r], 32);
   }
 }
 
@@ -99,30 +101,14 @@ void widen(const void* elements, ElementType element, float* values, int count) 
 SIMT_FOR_EACH_PROCESSOR
 void multiply_matrices(int m, int n, int k, const float* a, const float* b, float* c) {
   if (m == 16 && n == 16) return k == 16 ? multiply_rows<16, 16, 16>(a, b, c) : multiply_rows<16, 16, 8>(a, b, c);
-  if (m == 16) return k == 16 ? multiply_rows_of_eight<16, 16>(a, b, c) : multiply_rows_of_eight<16, 8>(a, b, c);
+  if (m == 16) return k == 16 ? multiply_by_eights(16, 8, 16, a, b, c) : multiply_by_eights(16, 8, 8, a, b, c);
   if (m == 32) return multiply_rows<32, 8, 16>(a, b, c);
   return multiply_rows<8, 32, 16>(a, b, c);
 }
 
 SIMT_FOR_EACH_PROCESSOR
 void multiply_rows_by_columns(int m, int n, int k, const float* a, const float* b, float* c) {
-  using Eight = float __attribute__((vector_size(32)));
-  const std::ptrdiff_t across = n, deep = k;
-  for (std::ptrdiff_t j = 0; j < n; j += 8) {
-    for (std::ptrdiff_t i = 0; i < m; i += 8) {
-      Eight sum[8];
-      for (int r = 0; r < 8; ++r) std::memcpy(&sum[r], c + (i + r) * across + j, 32);
-      for (std::ptrdiff_t l = 0; l < k; ++l) {
-        Eight row;
-        std::memcpy(&row, b + l * across + j, 32);
-        for (int r = 0; r < 8; ++r) {
-          const float x = a[(i + r) * deep + l];
-          sum[r] += Eight{x, x, x, x, x, x, x, x} * row;
-        }
-      }
-      for (int r = 0; r < 8; ++r) std::memcpy(c + (i + r) * across + j, &sum[r], 32);
-    }
-  }
+  multiply_by_eights(m, n, k, a, b, c);
 }
 
 void fill_unset(void* x, int count, ElementType element) {

@@ -44,13 +44,10 @@ void set_registers(int count, bool increase) {
   rendezvous(~0u, Collective::set_registers, pc);
   const int has = pool.of_warp[w];
   const auto misuse = [&](std::string what, std::string advice) {
-    Finding finding = finding_of(lane, Mistake::register_count, pc, "calls setmaxnreg");
-    finding.what = std::move(what);
-    finding.advice = std::move(advice);
-    refuse(lane, std::move(finding));
+    refuse(lane, finding_of(lane, Mistake::register_count, pc, "calls setmaxnreg", std::move(what), std::move(advice)));
   };
   if (count < 24 || count > 256 || count % 8 != 0) {
-    misuse(std::to_string(count) + " registers a thread; allowed are 24 to 256, in steps of 8", "pass such a number");
+    misuse(words(count, " registers a thread; allowed are 24 to 256, in steps of 8"), "pass such a number");
   }
   if (pool.waiting >> w & 1) {  // another lane of the warp has seen that there are too few
     sleep(Sleep::registers, int(w), count);
@@ -58,8 +55,8 @@ void set_registers(int count, bool increase) {
   }
   if (has == count) return;
   if (increase != (count > has)) {
-    misuse(std::string(increase ? "setmaxnreg.inc to " : "setmaxnreg.dec to ") + std::to_string(count) +
-               " registers, and the warp has " + std::to_string(has) + " a thread",
+    misuse(words(increase ? "setmaxnreg.inc to " : "setmaxnreg.dec to ", count, " registers, and the warp has ", has,
+                 " a thread"),
            increase ? "ask for more than the warp has: at first 65536 / threads of the block, rounded down to 8"
                     : "give back down to fewer than the warp has: at first 65536 / threads of the block, rounded down "
                       "to 8");

@@ -1,90 +1,59 @@
 #include "common/simt/report.hpp"
 
+#include <algorithm>
 #include <bit>
+#include <iterator>
 #include <stdexcept>
 
 namespace simt {
 
+// In the order of Mistake.
+constexpr const char* names[] = {
+    "race: read after write",
+    "race: write after read",
+    "race: write after write",
+    "divergent barrier",
+    "divergent warp function",
+    "a lane that does not take part",
+    "deadlock",
+    "out of bounds, global memory",
+    "out of bounds, shared memory",
+    "out of bounds, array",
+    "access to padding",
+    "read of uninitialised shared memory",
+    "read of uninitialised global memory",
+    "a store that the simulator does not see",
+    "misaligned access",
+    "access to bytes of a pending cp.async",
+    "fragment used before it was set",
+    "output never written",
+    "output written twice",
+    "read before the copy is complete",
+    "overwritten while it may be read",
+    "another place is read than the one that was waited for",
+    "a phase of a barrier ends too early",
+    "wait for the wrong phase of a barrier",
+    "bytes of a barrier do not add up",
+    "misuse of a barrier in shared memory",
+    "misuse of a named barrier",
+    "registers of a wgmma under way",
+    "wgmma without fence, commit or wait",
+    "missing proxy fence",
+    "descriptor that does not fit the memory",
+    "bulk store not waited for",
+    "misuse of setmaxnreg",
+    "assertion",
+    "exception",
+};
+static_assert(std::size(names) == std::size_t(kLastMistake) + 1);
+
 const char* name(Mistake mistake) {
-  switch (mistake) {
-    case Mistake::read_after_write:
-      return "race: read after write";
-    case Mistake::write_after_read:
-      return "race: write after read";
-    case Mistake::write_after_write:
-      return "race: write after write";
-    case Mistake::divergent_barrier:
-      return "divergent barrier";
-    case Mistake::divergent_collective:
-      return "divergent warp function";
-    case Mistake::inactive_lane:
-      return "a lane that does not take part";
-    case Mistake::deadlock:
-      return "deadlock";
-    case Mistake::outside_global:
-      return "out of bounds, global memory";
-    case Mistake::outside_shared:
-      return "out of bounds, shared memory";
-    case Mistake::outside_array:
-      return "out of bounds, array";
-    case Mistake::padding:
-      return "access to padding";
-    case Mistake::uninitialised_shared:
-      return "read of uninitialised shared memory";
-    case Mistake::uninitialised_global:
-      return "read of uninitialised global memory";
-    case Mistake::unseen_store:
-      return "a store that the simulator does not see";
-    case Mistake::misaligned:
-      return "misaligned access";
-    case Mistake::pending_copy:
-      return "access to bytes of a pending cp.async";
-    case Mistake::unset_fragment:
-      return "fragment used before it was set";
-    case Mistake::never_written:
-      return "output never written";
-    case Mistake::written_twice:
-      return "output written twice";
-    case Mistake::unfinished_copy:
-      return "read before the copy is complete";
-    case Mistake::overwritten_early:
-      return "overwritten while it may be read";
-    case Mistake::wrong_stage:
-      return "another place is read than the one that was waited for";
-    case Mistake::arrival_count:
-      return "a phase of a barrier ends too early";
-    case Mistake::wrong_phase:
-      return "wait for the wrong phase of a barrier";
-    case Mistake::barrier_bytes:
-      return "bytes of a barrier do not add up";
-    case Mistake::barrier_misuse:
-      return "misuse of a barrier in shared memory";
-    case Mistake::named_barrier:
-      return "misuse of a named barrier";
-    case Mistake::pending_registers:
-      return "registers of a wgmma under way";
-    case Mistake::wgmma_order:
-      return "wgmma without fence, commit or wait";
-    case Mistake::missing_proxy_fence:
-      return "missing proxy fence";
-    case Mistake::descriptor:
-      return "descriptor that does not fit the memory";
-    case Mistake::unfinished_store:
-      return "bulk store not waited for";
-    case Mistake::register_count:
-      return "misuse of setmaxnreg";
-    case Mistake::assertion:
-      return "assertion";
-    case Mistake::exception:
-      return "exception";
-  }
-  return "?";
+  return names[std::size_t(mistake)];
 }
 
 Mistake mistake_named(std::string_view name) {
-  for (int i = 0; i <= static_cast<int>(kLastMistake); ++i) {
-    if (simt::name(static_cast<Mistake>(i)) == name) return static_cast<Mistake>(i);
-  }
+  const auto found = std::find(std::begin(names), std::end(names), name);
+  if (found != std::end(names)) return static_cast<Mistake>(found - names);
   throw std::invalid_argument("\"" + std::string(name) + "\" is no kind of mistake");
 }
 
@@ -118,7 +87,7 @@ namespace {
 
 std::string place_text(const SourceLine& source) {
   if (!source.known_as.empty()) return source.known_as;
-  return source.line == 0 ? "an unknown line" : source.file + ":" + std::to_string(source.line);
+  return source.line == 0 ? "an unknown line" : words(source.file, ":", source.line);
 }
 
 std::string side_text(const Side& side) {
@@ -126,7 +95,7 @@ std::string side_text(const Side& side) {
   text += side.action;
   text += " at ";
   text += place_text(side.source);
-  if (side.warp >= 0) text += ", warp " + std::to_string(side.warp);
+  if (side.warp >= 0) text += words(", warp ", side.warp);
   if (side.lanes != 0) text += ", " + lanes_text(side.lanes);
   return text + "\n";
 }
@@ -140,8 +109,8 @@ std::string Report::text() const {
   if (other) text += side_text(*other);
   if (!side.action.empty()) {
     text += side_text(side);
-    text += "  in block (" + std::to_string(block[0]) + ", " + std::to_string(block[1]) + ", " +
-            std::to_string(block[2]) + ")" + (count > 1 ? ", " + std::to_string(count) + " times in all" : "") + "\n";
+    text += words("  in block (", block[0], ", ", block[1], ", ", block[2], ")",
+                  count > 1 ? words(", ", count, " times in all") : "", "\n");
   }
   if (!advice.empty()) text += "  what to do: " + advice + "\n";
   return text;

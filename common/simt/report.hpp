@@ -7,11 +7,26 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "common/simt/api.hpp"
 
 namespace simt {
+
+/// A text from its parts, numbers among them.
+template <class... Parts>
+std::string words(const Parts&... parts) {
+  std::string text;
+  const auto add = [&](const auto& part) {
+    if constexpr (std::is_arithmetic_v<std::remove_cvref_t<decltype(part)>>)
+      text += std::to_string(part);
+    else
+      text += part;
+  };
+  (add(parts), ...);
+  return text;
+}
 
 /// The kinds of mistakes.
 enum class Mistake {

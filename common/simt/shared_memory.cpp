@@ -21,7 +21,7 @@ void* map_zeroed(std::size_t bytes) {
 }
 
 Variable with_offset(const std::string& name, std::size_t bytes) {
-  return {name, bytes == 0 ? "" : " + " + std::to_string(bytes) + " bytes"};
+  return {name, bytes == 0 ? "" : words(" + ", bytes, " bytes")};
 }
 
 }  // namespace
@@ -104,14 +104,11 @@ std::uint32_t shared_offset(const void* pointer) {
 
 void SharedMemory::use_layout(Lane& lane, std::size_t size, const SharedLayout* layout, const void* pc) {
   if (size > dynamic_bytes_) {
-    Finding finding = finding_of(lane, Mistake::outside_shared, pc, "asks for dynamic shared memory");
+    Finding finding = finding_of(lane, Mistake::outside_shared, pc, "asks for dynamic shared memory",
+                                 words("the struct has ", size, " bytes, the launch gave the block ", dynamic_bytes_),
+                                 "launch with sizeof the struct as the number of bytes of dynamic shared memory");
     finding.variable.name = layout != nullptr ? layout->name : "dynamic shared memory";
-    finding.what = "the struct has " + std::to_string(size) + " bytes, the launch gave the block " +
-                   std::to_string(dynamic_bytes_);
-    finding.advice = "launch with sizeof the struct as the number of bytes of dynamic shared memory";
-    note_finding(lane, std::move(finding));
-    lane.block->damaged = true;
-    end_lane();
+    refuse(lane, std::move(finding));
   }
   if (layout == nullptr || layout == layout_) return;
   layout_ = layout;
@@ -152,7 +149,7 @@ Variable SharedMemory::variable(std::uintptr_t address) const {
   if (m == nullptr) return with_offset("dynamic shared memory", offset);
   const std::size_t element = (offset - m->offset) / m->element_size;
   if (m->size == m->element_size) return {m->name, ""};
-  const auto index = [](std::size_t i) { return "[" + std::to_string(i) + "]"; };
+  const auto index = [](std::size_t i) { return words("[", i, "]"); };
   if (m->columns == 0) return {m->name, index(element)};
   std::size_t row = element / m->columns;
   std::string part = index(element % m->columns);
@@ -187,23 +184,16 @@ std::uintptr_t SharedMemory::in_another_stage(std::uintptr_t address,
 void SharedMemory::check_bounds(Lane& lane, std::uintptr_t address, std::size_t size, Access access, const void* pc) {
   if (!dynamic_.contains(address)) {
     if (static_variable_holds(address, size)) return;
-    Finding finding = finding_of(lane, Mistake::outside_shared, pc, action_of(access));
-    finding.variable = variable(address);
-    finding.what = std::to_string(size) + " bytes reach beyond the end of a __shared__ variable";
-    finding.advice = "check the index against the array's declared size";
-    note_finding(lane, std::move(finding));
-    lane.block->damaged = true;
-    end_lane();
+    refuse(lane, finding_of(lane, Mistake::outside_shared, pc, action_of(access),
+                            words(size, " bytes reach beyond the end of a __shared__ variable"),
+                            "check the index against the array's declared size", variable(address)));
   }
   const std::size_t first = address - dynamic_.low(), last = first + size - 1;
   if (last >= dynamic_bytes_) [[unlikely]] {
-    Finding finding = finding_of(lane, Mistake::outside_shared, pc, action_of(access));
-    finding.variable = with_offset("dynamic shared memory", first);
-    finding.what = "the launch gave the block " + std::to_string(dynamic_bytes_) + " bytes";
-    finding.advice = "check the index, or launch with more bytes of dynamic shared memory";
-    note_finding(lane, std::move(finding));
-    lane.block->damaged = true;
-    end_lane();
+    refuse(lane, finding_of(lane, Mistake::outside_shared, pc, action_of(access),
+                            words("the launch gave the block ", dynamic_bytes_, " bytes"),
+                            "check the index, or launch with more bytes of dynamic shared memory",
+                            with_offset("dynamic shared memory", first)));
   }
   if (map_.empty()) return;
   const std::uint8_t from = map_[first / 2], to = map_[last / 2];
@@ -215,9 +205,8 @@ void SharedMemory::check_bounds(Lane& lane, std::uintptr_t address, std::size_t 
   finding.variable = variable(address);
   if (from == kPadding || to == kPadding) {
     finding.mistake = Mistake::padding;
-    finding.what = "touches padding: a row of " + std::string(m->name) + " has " + std::to_string(m->used_columns) +
-                   " columns in use, and " + std::to_string(m->columns - m->used_columns) +
-                   " that only keep rows apart";
+    finding.what = words("touches padding: a row of ", m->name, " has ", m->used_columns, " columns in use, and ",
+                         m->columns - m->used_columns, " that only keep rows apart");
     finding.advice = "check the column's bound";
     note_finding(lane, std::move(finding));
     return;  // harmless in itself: the thread goes on
@@ -230,9 +219,7 @@ void SharedMemory::check_bounds(Lane& lane, std::uintptr_t address, std::size_t 
                    (next != nullptr && next != m ? " into " + std::string(next->name) : std::string());
   }
   finding.advice = "check the row's bound against the member's size";
-  note_finding(lane, std::move(finding));
-  lane.block->damaged = true;
-  end_lane();
+  refuse(lane, std::move(finding));
 }
 
 bool SharedMemory::same_member(std::uintptr_t a, std::uintptr_t b) const {
@@ -256,9 +243,7 @@ void SharedMemory::check_same_member(Lane& lane, std::uintptr_t first, std::uint
   finding.variable = variable(first);
   finding.what = "the matrix begins in " + finding.variable.name + " and ends in " + variable(last).name;
   finding.advice = "check the pointer and the leading dimension";
-  note_finding(lane, std::move(finding));
-  lane.block->damaged = true;
-  end_lane();
+  refuse(lane, std::move(finding));
 }
 
 // --- Races -----------------------------------------------------------------------------------------------------------
@@ -499,16 +484,14 @@ void SharedMemory::report_race(Lane& lane, const Cell& cell, std::uintptr_t addr
     mistake = (i_write == i_am_later) ? Mistake::write_after_read : Mistake::read_after_write;
   }
   Finding finding = finding_of(lane, mistake, pc, i_write ? "writes" : "reads");
-  finding.lanes = lanes;
-  finding.other_pc = address_of_code(other_code);
-  finding.other_action = pending ? "copies asynchronously" : other_writes ? "writes" : "reads";
-  finding.other_warp = other_warp;
-  finding.other_lanes = other_lanes;
+  finding.side.lanes = lanes;
+  finding.other = {address_of_code(other_code),
+                   pending        ? "copies asynchronously"
+                   : other_writes ? "writes"
+                                  : "reads",
+                   other_warp, other_lanes};
   if (!i_am_later) {
-    std::swap(finding.pc, finding.other_pc);
-    std::swap(finding.action, finding.other_action);
-    std::swap(finding.warp, finding.other_warp);
-    std::swap(finding.lanes, finding.other_lanes);
+    std::swap(finding.side, finding.other);
   }
   finding.variable = variable(address);
   if (!i_write && other_writes) {
@@ -576,12 +559,12 @@ void SharedMemory::end_interval(Block& block) {
     if (race || block.damaged) continue;
     const Lane& lane = block.lanes[suspect.thread];
     const Mistake mistake = suspect.holds_something ? Mistake::unseen_store : Mistake::uninitialised_shared;
-    Finding finding = finding_of(lane, mistake, suspect.pc, "reads");
-    finding.variable = variable(suspect.address);
-    finding.what = suspect.holds_something ? kUnseenStore : "no thread of the block has written it";
-    finding.advice = suspect.holds_something
-                         ? kUnseenStoreAdvice
-                         : "write every element that is read: check the loop that fills it, and its tail";
+    Finding finding = finding_of(lane, mistake, suspect.pc, "reads",
+                                 suspect.holds_something ? kUnseenStore : "no thread of the block has written it",
+                                 suspect.holds_something
+                                     ? kUnseenStoreAdvice
+                                     : "write every element that is read: check the loop that fills it, and its tail",
+                                 variable(suspect.address));
     const auto is = [&](const Cell& other, const Reader*) {
       return other.write_thread / kWarpSize == suspect.thread / kWarpSize && has_come_unread(other, block);
     };

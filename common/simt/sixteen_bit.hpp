@@ -9,6 +9,9 @@
 #include <cmath>
 #include <cstdint>
 
+#include "common/simt/half_codes.hpp"
+#include "common/simt/vector_types.hpp"
+
 namespace simt {
 
 /// A float whose last bit is 1 if `value` was not exactly a float ("rounding to odd"). Rounding it once more, to 22
@@ -35,175 +38,185 @@ inline float fused_multiply_add(float a, float b, float c) {
 
 }  // namespace simt
 
-/// Arithmetic of type T and its pair T2, where T converts to float explicitly through simt_widen and from float through
-/// simt_narrow. Sums, products and quotients of 11-bit numbers may be rounded to float first: 24 bits are enough for
-/// the second rounding to be harmless.
-#define SIMT_SIXTEEN_BIT_ARITHMETIC(T, T2)                                                                             \
-  inline T __hadd(T a, T b) {                                                                                          \
-    return T::simt_narrow(a.simt_widen() + b.simt_widen());                                                            \
-  }                                                                                                                    \
-  inline T __hsub(T a, T b) {                                                                                          \
-    return T::simt_narrow(a.simt_widen() - b.simt_widen());                                                            \
-  }                                                                                                                    \
-  inline T __hmul(T a, T b) {                                                                                          \
-    return T::simt_narrow(a.simt_widen() * b.simt_widen());                                                            \
-  }                                                                                                                    \
-  inline T __hdiv(T a, T b) {                                                                                          \
-    return T::simt_narrow(a.simt_widen() / b.simt_widen());                                                            \
-  }                                                                                                                    \
-  inline T __hadd_rn(T a, T b) {                                                                                       \
-    return __hadd(a, b);                                                                                               \
-  }                                                                                                                    \
-  inline T __hsub_rn(T a, T b) {                                                                                       \
-    return __hsub(a, b);                                                                                               \
-  }                                                                                                                    \
-  inline T __hmul_rn(T a, T b) {                                                                                       \
-    return __hmul(a, b);                                                                                               \
-  }                                                                                                                    \
-  inline T __hfma(T a, T b, T c) {                                                                                     \
-    return T::simt_narrow(simt::fused_multiply_add(a.simt_widen(), b.simt_widen(), c.simt_widen()));                   \
-  }                                                                                                                    \
-  inline T __hneg(T a) {                                                                                               \
-    return T::simt_code(static_cast<std::uint16_t>(a.simt_code() ^ 0x8000u));                                          \
-  }                                                                                                                    \
-  inline T __habs(T a) {                                                                                               \
-    return T::simt_code(static_cast<std::uint16_t>(a.simt_code() & 0x7fffu));                                          \
-  }                                                                                                                    \
-  inline bool __heq(T a, T b) {                                                                                        \
-    return a.simt_widen() == b.simt_widen();                                                                           \
-  }                                                                                                                    \
-  inline bool __hne(T a, T b) {                                                                                        \
-    return a.simt_widen() < b.simt_widen() || a.simt_widen() > b.simt_widen();                                         \
-  }                                                                                                                    \
-  inline bool __hlt(T a, T b) {                                                                                        \
-    return a.simt_widen() < b.simt_widen();                                                                            \
-  }                                                                                                                    \
-  inline bool __hle(T a, T b) {                                                                                        \
-    return a.simt_widen() <= b.simt_widen();                                                                           \
-  }                                                                                                                    \
-  inline bool __hgt(T a, T b) {                                                                                        \
-    return a.simt_widen() > b.simt_widen();                                                                            \
-  }                                                                                                                    \
-  inline bool __hge(T a, T b) {                                                                                        \
-    return a.simt_widen() >= b.simt_widen();                                                                           \
-  }                                                                                                                    \
-  inline bool __hneu(T a, T b) {                                                                                       \
-    return a.simt_widen() != b.simt_widen();                                                                           \
-  }                                                                                                                    \
-  inline bool __hisnan(T a) {                                                                                          \
-    return a.simt_widen() != a.simt_widen();                                                                           \
-  }                                                                                                                    \
-  inline T __hmax(T a, T b) { /* the number if the other is NaN; +0 above -0 */                                        \
-    if (__hisnan(a) || __hisnan(b)) {                                                                                  \
-      return __hisnan(a) ? (__hisnan(b) ? T::simt_code(0x7fff) : b) : a;                                               \
-    }                                                                                                                  \
-    return a.simt_widen() > b.simt_widen() || (a.simt_widen() == b.simt_widen() && !(a.simt_code() & 0x8000u)) ? a     \
-                                                                                                               : b;    \
-  }                                                                                                                    \
-  inline T __hmin(T a, T b) {                                                                                          \
-    if (__hisnan(a) || __hisnan(b)) {                                                                                  \
-      return __hisnan(a) ? (__hisnan(b) ? T::simt_code(0x7fff) : b) : a;                                               \
-    }                                                                                                                  \
-    return a.simt_widen() < b.simt_widen() || (a.simt_widen() == b.simt_widen() && (a.simt_code() & 0x8000u)) ? a : b; \
-  }                                                                                                                    \
-  inline T operator+(T a, T b) {                                                                                       \
-    return __hadd(a, b);                                                                                               \
-  }                                                                                                                    \
-  inline T operator-(T a, T b) {                                                                                       \
-    return __hsub(a, b);                                                                                               \
-  }                                                                                                                    \
-  inline T operator*(T a, T b) {                                                                                       \
-    return __hmul(a, b);                                                                                               \
-  }                                                                                                                    \
-  inline T operator/(T a, T b) {                                                                                       \
-    return __hdiv(a, b);                                                                                               \
-  }                                                                                                                    \
-  inline T operator-(T a) {                                                                                            \
-    return __hneg(a);                                                                                                  \
-  }                                                                                                                    \
-  inline T operator+(T a) {                                                                                            \
-    return a;                                                                                                          \
-  }                                                                                                                    \
-  inline T& operator+=(T& a, T b) {                                                                                    \
-    return a = __hadd(a, b);                                                                                           \
-  }                                                                                                                    \
-  inline T& operator-=(T& a, T b) {                                                                                    \
-    return a = __hsub(a, b);                                                                                           \
-  }                                                                                                                    \
-  inline T& operator*=(T& a, T b) {                                                                                    \
-    return a = __hmul(a, b);                                                                                           \
-  }                                                                                                                    \
-  inline T& operator/=(T& a, T b) {                                                                                    \
-    return a = __hdiv(a, b);                                                                                           \
-  }                                                                                                                    \
-  inline bool operator==(T a, T b) {                                                                                   \
-    return __heq(a, b);                                                                                                \
-  }                                                                                                                    \
-  inline bool operator!=(T a, T b) {                                                                                   \
-    return __hneu(a, b);                                                                                               \
-  }                                                                                                                    \
-  inline bool operator<(T a, T b) {                                                                                    \
-    return __hlt(a, b);                                                                                                \
-  }                                                                                                                    \
-  inline bool operator<=(T a, T b) {                                                                                   \
-    return __hle(a, b);                                                                                                \
-  }                                                                                                                    \
-  inline bool operator>(T a, T b) {                                                                                    \
-    return __hgt(a, b);                                                                                                \
-  }                                                                                                                    \
-  inline bool operator>=(T a, T b) {                                                                                   \
-    return __hge(a, b);                                                                                                \
-  }                                                                                                                    \
-  inline T2 __hadd2(T2 a, T2 b) {                                                                                      \
-    return T2(__hadd(a.x, b.x), __hadd(a.y, b.y));                                                                     \
-  }                                                                                                                    \
-  inline T2 __hsub2(T2 a, T2 b) {                                                                                      \
-    return T2(__hsub(a.x, b.x), __hsub(a.y, b.y));                                                                     \
-  }                                                                                                                    \
-  inline T2 __hmul2(T2 a, T2 b) {                                                                                      \
-    return T2(__hmul(a.x, b.x), __hmul(a.y, b.y));                                                                     \
-  }                                                                                                                    \
-  inline T2 __h2div(T2 a, T2 b) {                                                                                      \
-    return T2(__hdiv(a.x, b.x), __hdiv(a.y, b.y));                                                                     \
-  }                                                                                                                    \
-  inline T2 __hfma2(T2 a, T2 b, T2 c) {                                                                                \
-    return T2(__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y));                                                           \
-  }                                                                                                                    \
-  inline T2 __hneg2(T2 a) {                                                                                            \
-    return T2(__hneg(a.x), __hneg(a.y));                                                                               \
-  }                                                                                                                    \
-  inline T2 __habs2(T2 a) {                                                                                            \
-    return T2(__habs(a.x), __habs(a.y));                                                                               \
-  }                                                                                                                    \
-  inline T2 __hmax2(T2 a, T2 b) {                                                                                      \
-    return T2(__hmax(a.x, b.x), __hmax(a.y, b.y));                                                                     \
-  }                                                                                                                    \
-  inline T2 __hmin2(T2 a, T2 b) {                                                                                      \
-    return T2(__hmin(a.x, b.x), __hmin(a.y, b.y));                                                                     \
-  }                                                                                                                    \
-  inline T2 operator+(const T2& a, const T2& b) {                                                                      \
-    return __hadd2(a, b);                                                                                              \
-  }                                                                                                                    \
-  inline T2 operator-(const T2& a, const T2& b) {                                                                      \
-    return __hsub2(a, b);                                                                                              \
-  }                                                                                                                    \
-  inline T2 operator*(const T2& a, const T2& b) {                                                                      \
-    return __hmul2(a, b);                                                                                              \
-  }                                                                                                                    \
-  inline T2 operator/(const T2& a, const T2& b) {                                                                      \
-    return __h2div(a, b);                                                                                              \
-  }                                                                                                                    \
-  inline T2& operator+=(T2& a, const T2& b) {                                                                          \
-    return a = __hadd2(a, b);                                                                                          \
-  }                                                                                                                    \
-  inline T2& operator*=(T2& a, const T2& b) {                                                                          \
-    return a = __hmul2(a, b);                                                                                          \
-  }                                                                                                                    \
-  inline float __low2float(T2 a) {                                                                                     \
-    return a.x.simt_widen();                                                                                           \
-  }                                                                                                                    \
-  inline float __high2float(T2 a) {                                                                                    \
-    return a.y.simt_widen();                                                                                           \
+// Of type T and its pair T2, where T converts to float explicitly through simt_widen and from float through
+// simt_narrow.
+
+/// A function of two numbers, and the same for both numbers of a pair.
+#define SIMT_SIXTEEN_BIT_FUNCTION(T, T2, name, name2, result) \
+  inline T name(T a, T b) {                                   \
+    return result;                                            \
+  }                                                           \
+  inline T2 name2(T2 a, T2 b) {                               \
+    return T2(name(a.x, b.x), name(a.y, b.y));                \
+  }
+/// And with its operator. Sums, products and quotients of 11-bit numbers may be rounded to float first: 24 bits are
+/// enough for the second rounding to be harmless.
+#define SIMT_SIXTEEN_BIT_OPERATION(T, T2, name, name2, symbol)                                        \
+  SIMT_SIXTEEN_BIT_FUNCTION(T, T2, name, name2, T::simt_narrow(a.simt_widen() symbol b.simt_widen())) \
+  inline T operator symbol(T a, T b) {                                                                \
+    return name(a, b);                                                                                \
+  }                                                                                                   \
+  inline T& operator symbol##=(T& a, T b) {                                                           \
+    return a = name(a, b);                                                                            \
+  }                                                                                                   \
+  inline T2 operator symbol(const T2& a, const T2& b) {                                               \
+    return name2(a, b);                                                                               \
+  }                                                                                                   \
+  inline T2& operator symbol##=(T2& a, const T2& b) {                                                 \
+    return a = name2(a, b);                                                                           \
+  }
+/// The greater or the smaller: the number if the other is NaN; +0 lies above -0.
+#define SIMT_SIXTEEN_BIT_CHOICE(T, T2, name, name2, symbol, negative)                                       \
+  SIMT_SIXTEEN_BIT_FUNCTION(T, T2, name, name2,                                                             \
+                            __hisnan(a) ? (__hisnan(b) ? T::simt_code(0x7fff) : b)                          \
+                            : __hisnan(b) || a.simt_widen() symbol b.simt_widen() ||                        \
+                                    (a.simt_widen() == b.simt_widen() && (a.simt_code() >> 15) == negative) \
+                                ? a                                                                         \
+                                : b)
+#define SIMT_SIXTEEN_BIT_COMPARISON(T, name, symbol) \
+  inline bool name(T a, T b) {                       \
+    return a.simt_widen() symbol b.simt_widen();     \
+  }                                                  \
+  inline bool operator symbol(T a, T b) {            \
+    return name(a, b);                               \
+  }
+/// The bits of a number's code, changed; and the same for a pair.
+#define SIMT_SIXTEEN_BIT_SIGN(T, T2, name, name2, change)                  \
+  inline T name(T a) {                                                     \
+    return T::simt_code(static_cast<std::uint16_t>(a.simt_code() change)); \
+  }                                                                        \
+  inline T2 name2(T2 a) {                                                  \
+    return T2(name(a.x), name(a.y));                                       \
+  }
+
+#define SIMT_SIXTEEN_BIT_ARITHMETIC(T, T2)                                                           \
+  SIMT_SIXTEEN_BIT_OPERATION(T, T2, __hadd, __hadd2, +)                                              \
+  SIMT_SIXTEEN_BIT_OPERATION(T, T2, __hsub, __hsub2, -)                                              \
+  SIMT_SIXTEEN_BIT_OPERATION(T, T2, __hmul, __hmul2, *)                                              \
+  SIMT_SIXTEEN_BIT_OPERATION(T, T2, __hdiv, __h2div, /)                                              \
+  SIMT_SIXTEEN_BIT_COMPARISON(T, __heq, ==)                                                          \
+  SIMT_SIXTEEN_BIT_COMPARISON(T, __hneu, !=)                                                         \
+  SIMT_SIXTEEN_BIT_COMPARISON(T, __hlt, <)                                                           \
+  SIMT_SIXTEEN_BIT_COMPARISON(T, __hle, <=)                                                          \
+  SIMT_SIXTEEN_BIT_COMPARISON(T, __hgt, >)                                                           \
+  SIMT_SIXTEEN_BIT_COMPARISON(T, __hge, >=)                                                          \
+  SIMT_SIXTEEN_BIT_SIGN(T, T2, __hneg, __hneg2, ^0x8000u)                                            \
+  SIMT_SIXTEEN_BIT_SIGN(T, T2, __habs, __habs2, &0x7fffu)                                            \
+  inline T __hadd_rn(T a, T b) {                                                                     \
+    return __hadd(a, b);                                                                             \
+  }                                                                                                  \
+  inline T __hsub_rn(T a, T b) {                                                                     \
+    return __hsub(a, b);                                                                             \
+  }                                                                                                  \
+  inline T __hmul_rn(T a, T b) {                                                                     \
+    return __hmul(a, b);                                                                             \
+  }                                                                                                  \
+  inline T __hfma(T a, T b, T c) {                                                                   \
+    return T::simt_narrow(simt::fused_multiply_add(a.simt_widen(), b.simt_widen(), c.simt_widen())); \
+  }                                                                                                  \
+  inline T2 __hfma2(T2 a, T2 b, T2 c) {                                                              \
+    return T2(__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y));                                         \
+  }                                                                                                  \
+  inline bool __hne(T a, T b) {                                                                      \
+    return a.simt_widen() < b.simt_widen() || a.simt_widen() > b.simt_widen();                       \
+  }                                                                                                  \
+  inline bool __hisnan(T a) {                                                                        \
+    return a.simt_widen() != a.simt_widen();                                                         \
+  }                                                                                                  \
+  SIMT_SIXTEEN_BIT_CHOICE(T, T2, __hmax, __hmax2, >, 0)                                              \
+  SIMT_SIXTEEN_BIT_CHOICE(T, T2, __hmin, __hmin2, <, 1)                                              \
+  inline T operator-(T a) {                                                                          \
+    return __hneg(a);                                                                                \
+  }                                                                                                  \
+  inline T operator+(T a) {                                                                          \
+    return a;                                                                                        \
+  }
+
+/// From and to float, from and to pairs, by CUDA's names, in which `word` stands for the type. `infinity`: its code.
+#define SIMT_SIXTEEN_BIT_CONVERSIONS(T, T2, word, infinity)                                    \
+  inline bool __hisinf(T a) {                                                                  \
+    return (a.simt_code() & 0x7fffu) == infinity;                                              \
+  }                                                                                            \
+  inline T __float2##word(float f) {                                                           \
+    return T(f);                                                                               \
+  }                                                                                            \
+  inline T __float2##word##_rn(float f) {                                                      \
+    return T(f);                                                                               \
+  }                                                                                            \
+  inline T __float2##word##_rz(float f) {                                                      \
+    return T::simt_code(simt::round_to_zero<simt::float_to_##word, simt::word##_to_float>(f)); \
+  }                                                                                            \
+  inline T __float2##word##_rd(float f) {                                                      \
+    return T::simt_code(simt::round_down<simt::float_to_##word, simt::word##_to_float>(f));    \
+  }                                                                                            \
+  inline T __float2##word##_ru(float f) {                                                      \
+    return T::simt_code(simt::round_up<simt::float_to_##word, simt::word##_to_float>(f));      \
+  }                                                                                            \
+  inline T __double2##word(double d) {                                                         \
+    return T(d);                                                                               \
+  }                                                                                            \
+  inline float __##word##2float(T h) {                                                         \
+    return h.simt_widen();                                                                     \
+  }                                                                                            \
+  inline T __ushort_as_##word(unsigned short code) {                                           \
+    return T::simt_code(code);                                                                 \
+  }                                                                                            \
+  inline unsigned short __##word##_as_ushort(T h) {                                            \
+    return h.simt_code();                                                                      \
+  }                                                                                            \
+  inline T __short_as_##word(short code) {                                                     \
+    return T::simt_code(static_cast<std::uint16_t>(code));                                     \
+  }                                                                                            \
+  inline short __##word##_as_short(T h) {                                                      \
+    return static_cast<short>(h.simt_code());                                                  \
+  }                                                                                            \
+  inline T2 __##word##2##word##2(T h) {                                                        \
+    return T2(h, h);                                                                           \
+  }                                                                                            \
+  inline T2 __halves2##word##2(T low, T high) {                                                \
+    return T2(low, high);                                                                      \
+  }                                                                                            \
+  inline T2 make_##word##2(T x, T y) {                                                         \
+    return T2(x, y);                                                                           \
+  }                                                                                            \
+  inline T2 __float2##word##2_rn(float f) {                                                    \
+    return T2(T(f), T(f));                                                                     \
+  }                                                                                            \
+  inline T2 __floats2##word##2_rn(float low, float high) {                                     \
+    return T2(T(low), T(high));                                                                \
+  }                                                                                            \
+  inline T2 __float22##word##2_rn(float2 f) {                                                  \
+    return T2(T(f.x), T(f.y));                                                                 \
+  }                                                                                            \
+  inline float2 __##word##22float2(T2 h) {                                                     \
+    return float2(h.x.simt_widen(), h.y.simt_widen());                                         \
+  }                                                                                            \
+  inline float __low2float(T2 h) {                                                             \
+    return h.x.simt_widen();                                                                   \
+  }                                                                                            \
+  inline float __high2float(T2 h) {                                                            \
+    return h.y.simt_widen();                                                                   \
+  }                                                                                            \
+  inline T __low2##word(T2 h) {                                                                \
+    return h.x;                                                                                \
+  }                                                                                            \
+  inline T __high2##word(T2 h) {                                                               \
+    return h.y;                                                                                \
+  }                                                                                            \
+  inline T2 __low2##word##2(T2 h) {                                                            \
+    return T2(h.x, h.x);                                                                       \
+  }                                                                                            \
+  inline T2 __high2##word##2(T2 h) {                                                           \
+    return T2(h.y, h.y);                                                                       \
+  }                                                                                            \
+  inline T2 __lowhigh2highlow(T2 h) {                                                          \
+    return T2(h.y, h.x);                                                                       \
+  }                                                                                            \
+  inline T2 __lows2##word##2(T2 a, T2 b) {                                                     \
+    return T2(a.x, b.x);                                                                       \
+  }                                                                                            \
+  inline T2 __highs2##word##2(T2 a, T2 b) {                                                    \
+    return T2(a.y, b.y);                                                                       \
   }
 
 /// The members of T: a code of 16 bits, converting implicitly from and to float as CUDA's types do. Its assignment is

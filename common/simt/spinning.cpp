@@ -15,10 +15,10 @@ constexpr std::uint32_t kLooks = 1 << 17;  ///< of a block in which nothing else
 
 std::string who_looks(const Lane& lane, const Looking& looking) {
   const Tensor* tensor = find_tensor(looking.address);
-  std::string text = "block " + std::to_string(lane.block->number) + ", warp " + std::to_string(lane.warp->index) +
-                     ", at " + (tensor == nullptr ? "a place" : tensor->name);
-  if (tensor != nullptr) text += ", element " + std::to_string((looking.address - tensor->low) / tensor->element_size);
-  return text + ", which holds " + std::to_string(std::int64_t(looking.value));
+  std::string text = words("block ", lane.block->number, ", warp ", lane.warp->index, ", at ",
+                           tensor == nullptr ? "a place" : tensor->name);
+  if (tensor != nullptr) text += words(", element ", (looking.address - tensor->low) / tensor->element_size);
+  return words(text, ", which holds ", std::int64_t(looking.value));
 }
 
 [[noreturn]] void give_up_looking(Lane& lane, const Looking& looking, const void* pc) {
@@ -31,15 +31,13 @@ std::string who_looks(const Lane& lane, const Looking& looking) {
     for (const auto& [block, who] : launch.looking)
       finding.what += (block == launch.looking.begin()->first ? "" : "; ") + who;
     if (const std::uint64_t begun = launch.next_block; begun < launch.block_count)
-      finding.what += "; " + std::to_string(launch.block_count - begun) + " blocks have not begun";
+      finding.what += words("; ", launch.block_count - begun, " blocks have not begun");
   }
   finding.advice =
       "ask of each place who should change it next, and why that thread does not: it has ended without passing its "
       "turn "
       "on, or passed it on twice, or waits for another number itself";
-  note_finding(lane, std::move(finding));
-  lane.block->damaged = true;
-  end_lane();
+  refuse(lane, std::move(finding));
 }
 
 }  // namespace

@@ -101,10 +101,8 @@ void for_each_pair(const Product& product, float* rows, Move move) {
 void report_unset(const Block& block, int group, const Product& product, const char* what, const char* advice) {
   if (block.damaged) return;
   const Lane& lane = block.lanes[std::ptrdiff_t(group) * kGroupLanes];
-  Finding finding = finding_of(lane, Mistake::unset_fragment, product.pc, "multiplies");
-  finding.lanes = ~0u;
-  finding.what = what;
-  finding.advice = advice;
+  Finding finding = finding_of(lane, Mistake::unset_fragment, product.pc, "multiplies", what, advice);
+  finding.side.lanes = ~0u;
   note_finding(lane, std::move(finding));
 }
 
@@ -196,10 +194,8 @@ void execute_and_wake(Block& block, int number, int last) {
 // --- Issue -----------------------------------------------------------------------------------------------------------
 
 [[noreturn]] void refuse_product(Lane& lane, Mistake mistake, const void* pc, std::string what, std::string advice) {
-  Finding finding = finding_of(lane, mistake, pc, "multiplies");
-  finding.lanes = ~0u;
-  finding.what = std::move(what);
-  finding.advice = std::move(advice);
+  Finding finding = finding_of(lane, mistake, pc, "multiplies", std::move(what), std::move(advice));
+  finding.side.lanes = ~0u;
   refuse(lane, std::move(finding));
 }
 
@@ -216,10 +212,10 @@ void check_fence(Lane& lane, const Product& product, int member, bool goes_on) {
   const bool d = !goes_on && registers.need_fence(lane, product.d[member], product.form.n / 2);
   const bool a = product.a_in_registers && registers.need_fence(lane, product.a_registers[member], 4);
   if ((!d && !a) || lane.block->damaged) return;
-  Finding finding = finding_of(lane, Mistake::wgmma_order, product.pc, "multiplies");
-  finding.what = std::string(d ? "D" : "matrix A") + " was written, or used before, with no wgmma_fence since";
-  finding.advice = "call wgmma_fence() after the last write to registers of D and A, before the first product";
-  note_finding(lane, std::move(finding));
+  note_finding(lane,
+               finding_of(lane, Mistake::wgmma_order, product.pc, "multiplies",
+                          std::string(d ? "D" : "matrix A") + " was written, or used before, with no wgmma_fence since",
+                          "call wgmma_fence() after the last write to registers of D and A, before the first product"));
 }
 
 void mark_registers(Lane& lane, const Product& product, int member, bool goes_on, bool begin) {
@@ -282,11 +278,10 @@ void issue(float* d, const WgmmaForm& form, bool a_in_registers, std::uint64_t a
   }
   Product& product = group.products[std::size_t(index)];
   if (!(product.form == form && product.a_in_registers == a_in_registers && product.a == a && product.b == b)) {
-    Finding finding = finding_of(lane, Mistake::divergent_collective, pc, "multiplies");
-    finding.other_pc = product.pc;
-    finding.other_action = "multiplies";
-    finding.what = "the 128 threads of a warpgroup do not issue the same wgmma";
-    finding.advice = "operands may depend on the warpgroup, not on the warp or the lane";
+    Finding finding = finding_of(lane, Mistake::divergent_collective, pc, "multiplies",
+                                 "the 128 threads of a warpgroup do not issue the same wgmma",
+                                 "operands may depend on the warpgroup, not on the warp or the lane");
+    finding.other = {product.pc, "multiplies"};
     refuse(lane, std::move(finding));
   }
   product.d[member] = d;
@@ -423,16 +418,14 @@ void check_registers(Lane& lane, std::uintptr_t address, unsigned size, bool wri
                                       group.group_ends.begin() + (progress.committed - group.first_group), i);
     const bool committed = end != group.group_ends.begin() + (progress.committed - group.first_group);
     const int newer = progress.committed - 1 - group.first_group - int(end - group.group_ends.begin());
-    Finding finding = finding_of(lane, Mistake::pending_registers, pc, writes ? "writes" : "reads");
+    Finding finding =
+        finding_of(lane, Mistake::pending_registers, pc, writes ? "writes" : "reads",
+                   std::string(of_d ? "the product is still being computed" : "the product may still read it"));
     finding.variable.name = of_d ? "D" : "A";
-    finding.other_pc = product.pc;
-    finding.other_action = "multiplies";
-    finding.other_warp = lane.warp->index;
-    finding.other_lanes = ~0u;
-    finding.what = std::string(of_d ? "the product is still being computed" : "the product may still read it");
-    finding.what += committed ? ", in a group with " + std::to_string(newer) + " newer after it"
+    finding.other = {product.pc, "multiplies", lane.warp->index, ~0u};
+    finding.what += committed ? words(", in a group with ", newer, " newer after it")
                               : ", and no wgmma_commit_group has put it into a group";
-    finding.advice = committed ? "call wgmma_wait_group<" + std::to_string(newer) + "> between the two"
+    finding.advice = committed ? words("call wgmma_wait_group<", newer, "> between the two")
                                : "call wgmma_commit_group() after the last product, then wgmma_wait_group<0>";
     note_finding(lane, std::move(finding));
   }

@@ -18,10 +18,9 @@ namespace simt {
 namespace {
 
 void report_unset(const Lane& lane, const char* which, const void* pc) {
-  Finding finding = finding_of(lane, Mistake::unset_fragment, pc, "uses a fragment");
-  finding.what = std::string(which) + " has elements that were never loaded, filled or computed";
-  finding.advice = "fill_fragment it with 0, or load it, first";
-  note_finding(lane, std::move(finding));
+  note_finding(lane, finding_of(lane, Mistake::unset_fragment, pc, "uses a fragment",
+                                std::string(which) + " has elements that were never loaded, filled or computed",
+                                "fill_fragment it with 0, or load it, first"));
 }
 
 const char* use_name(const FragmentType& t) {
@@ -44,9 +43,7 @@ void check_matrix_alignment(Lane& lane, const MatrixInMemory& matrix, bool share
   finding.what = bad_pointer ? "WMMA needs a pointer that is a multiple of 32 bytes"
                              : "WMMA needs a leading dimension that is a multiple of 16 bytes";
   finding.advice = "pad rows by a multiple of 8 halves or 4 floats, and start tiles at multiples of 16 elements";
-  note_finding(lane, std::move(finding));
-  lane.block->damaged = true;
-  end_lane();
+  refuse(lane, std::move(finding));
 }
 
 /// An accumulator: each lane its own elements.
@@ -115,9 +112,9 @@ void observe_matrix(const MatrixInMemory& matrix, bool writes, const void* pc) {
   Record& record = lane->warp->recorder.add(lane->position, lane->index, pc, matrix.address, 0, access,
                                             shared ? Space::shared : Space::global);
   if (record.type != nullptr && (record.leading != matrix.leading || record.type != matrix.type)) [[unlikely]] {
-    Finding finding = finding_of(*lane, Mistake::divergent_collective, pc, action_of(access));
-    finding.what = "the lanes of the warp pass different leading dimensions or fragments";
-    finding.advice = "all 32 lanes have to pass the same arguments";
+    Finding finding = finding_of(*lane, Mistake::divergent_collective, pc, action_of(access),
+                                 "the lanes of the warp pass different leading dimensions or fragments",
+                                 "all 32 lanes have to pass the same arguments");
     note_finding(*lane, std::move(finding));
   }
   record.tensor = tensor;
@@ -295,10 +292,10 @@ void check_matrix_lanes(const Warp& warp, const Record& record) {
     if (record.mask >> lane & 1) same &= record.address[lane] == record.address[first];
   }
   if (same && record.mask == ~0u) return;
-  Finding finding = finding_of(warp.lanes[first], Mistake::divergent_collective, record.pc, action_of(record.access));
-  finding.lanes = record.mask;
-  finding.what = same ? "only some lanes of the warp execute this WMMA access"
-                      : "the lanes of the warp pass different pointers to this WMMA access";
+  Finding finding = finding_of(warp.lanes[first], Mistake::divergent_collective, record.pc, action_of(record.access),
+                               same ? "only some lanes of the warp execute this WMMA access"
+                                    : "the lanes of the warp pass different pointers to this WMMA access");
+  finding.side.lanes = record.mask;
   finding.advice =
       "all 32 lanes have to execute it, with the same arguments: pointers may depend on the warp, not on "
       "the lane";

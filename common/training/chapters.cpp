@@ -32,8 +32,8 @@ struct Offered {
 /// Attention by two stages of one element.
 class ChapterAttention : public AttentionCore<float> {
  public:
-  ChapterAttention(const Offered& forward, const Offered& backward, std::string element)
-      : forward_(forward), backward_(backward), element_(std::move(element)) {}
+  ChapterAttention(const Offered& forward, const Offered& backward, Element element)
+      : forward_(forward), backward_(backward), element_(element) {}
 
   void forward(const AttentionCall& call) override {
     const worker::AttentionResult got =
@@ -74,23 +74,24 @@ class ChapterAttention : public AttentionCore<float> {
   }
 
   Offered forward_, backward_;
-  std::string element_;
+  Element element_;
 };
 
-std::string element_of(MixedPrecision precision) {
-  return precision == MixedPrecision::fp32 ? "float32" : precision == MixedPrecision::bf16 ? "bfloat16" : "float16";
+Element element_of(MixedPrecision precision) {
+  return precision == MixedPrecision::fp32 ? float32 : precision == MixedPrecision::bf16 ? bfloat16 : float16;
 }
 
 /// What training needs of some chapter: a causal pass in this element, or operations that can be called alone.
 struct Need {
-  std::string pass, element;
+  std::string pass;
+  Element element = float32;
   std::vector<std::string> operations;
   Backend backend = Backend::cpu;
   friend auto operator<=>(const Need&, const Need&) = default;
 
   std::string text() const {
     return pass.empty() ? fmt::format("the operations {}", fmt::join(operations, " and "))
-                        : fmt::format("a causal {} pass in {}", pass, element);
+                        : fmt::format("a causal {} pass in {}", pass, name(element));
   }
 };
 Need need_of(MixedPrecision precision, const std::string& pass, Backend kernels) {
@@ -99,7 +100,7 @@ Need need_of(MixedPrecision precision, const std::string& pass, Backend kernels)
 }
 /// An exercise of that name tells the chapter that has them.
 Need need_of_scaling(Backend kernels) {
-  return {"", "", {"unscale", "scaler"}, kernels};
+  return {"", {}, {"unscale", "scaler"}, kernels};
 }
 
 /// Whether the manifest says that the chapter has that pass, its own or that of a chapter whose kernels it compiles.
@@ -285,7 +286,7 @@ ScalingParts TrainingChapters::scaling(const RunState& run) {
   Worker& worker = *workers_->offered.at(need_of_scaling(workers_->kernels)).worker;
   ScalingParts parts;
   parts.unscale = [&worker](std::span<float> gradients, float scale) {
-    const std::vector<std::uint16_t> scaled = to_codes(gradients, "float16");  // exact: they are stored so
+    const std::vector<std::uint16_t> scaled = to_codes(gradients, float16);  // exact: they are stored so
     Call request("unscale");
     request.number("scale", scale).number("flag", 0).number("unobserved", 1).input("scaled", scaled);
     request.output<float>("unscaled", scaled.size()).output<std::int32_t>("found", 1);

@@ -16,17 +16,9 @@ constexpr float kOverflow = 0x1p32f;  // times a gradient of about 1e-3 and any 
 }  // namespace
 
 const char* name(MixedPrecision precision) {
-  switch (precision) {
-    case MixedPrecision::fp32:
-      return "fp32";
-    case MixedPrecision::fp16:
-      return "fp16";
-    case MixedPrecision::fp16_scaled:
-      return "fp16-scaled";
-    case MixedPrecision::bf16:
-      return "bf16";
-  }
-  return "";
+  // In the order of MixedPrecision.
+  static constexpr const char* names[] = {"fp32", "fp16", "fp16-scaled", "bf16"};
+  return names[std::size_t(precision)];
 }
 
 Storage storage_of(MixedPrecision precision) {

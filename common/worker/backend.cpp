@@ -8,27 +8,15 @@
 namespace workbook::worker {
 
 const char* name(Backend backend) {
-  switch (backend) {
-    case Backend::cpu:
-      return "cpu";
-    case Backend::sim:
-      return "sim";
-    case Backend::cuda:
-      break;
-  }
-  return "cuda";
+  // In the order of Backend.
+  static constexpr const char* names[] = {"cpu", "sim", "cuda"};
+  return names[std::size_t(backend)];
 }
 
 const char* text(Backend backend) {
-  switch (backend) {
-    case Backend::cpu:
-      return "the CPU";
-    case Backend::sim:
-      return "the simulator";
-    case Backend::cuda:
-      break;
-  }
-  return "the GPU";
+  // In the order of Backend.
+  static constexpr const char* names[] = {"the CPU", "the simulator", "the GPU"};
+  return names[std::size_t(backend)];
 }
 
 std::optional<Backend> backend_named(std::string_view name) {

@@ -7,7 +7,7 @@
 
 namespace workbook::worker {
 
-std::vector<float> floats(const Reply& reply, const std::string& name, const std::string& element) {
+std::vector<float> floats(const Reply& reply, const std::string& name, Element element) {
   return has_codes(element) ? from_codes(reply.output<std::uint16_t>(name), element) : reply.output<float>(name);
 }
 
@@ -21,12 +21,12 @@ namespace {
 /// of their table, as floats.
 template <class Table, class Give>
 std::vector<Tensor<float>> outputs_of(const Table& table, const std::string& operation, const Setting& setting,
-                                      const std::map<std::string, double>& numbers, const std::string& element,
-                                      Give give, const std::function<Reply(const Call&)>& send, Reply& reply) {
+                                      const std::map<std::string, double>& numbers, Element element, Give give,
+                                      const std::function<Reply(const Call&)>& send, Reply& reply) {
   Call call(operation);
   add_numbers(call, setting);
   for (const auto& [name, value] : numbers) call.number(name, value);
-  const auto element_of = [&](const CallTensor& t) { return t.kind == CallTensor::of_rows ? "float32" : element; };
+  const auto element_of = [&](const CallTensor& t) { return t.kind == CallTensor::of_rows ? float32 : element; };
   for (const CallTensor& tensor : table) {
     const auto count = std::size_t(tensor.count(setting.shape));
     if (!tensor.output)
@@ -46,8 +46,7 @@ std::vector<Tensor<float>> outputs_of(const Table& table, const std::string& ope
   return outputs;
 }
 
-Tensor<double> as_stored(const std::vector<float>& values, const std::array<std::int64_t, 4>& sizes,
-                         const std::string& element) {
+Tensor<double> as_stored(const std::vector<float>& values, const std::array<std::int64_t, 4>& sizes, Element element) {
   Tensor<double> stored(sizes);
   const std::vector<float> rounded = has_codes(element) ? from_codes(to_codes(values, element), element) : values;
   std::copy(rounded.begin(), rounded.end(), stored.values.begin());
@@ -59,8 +58,8 @@ std::vector<float> floats(const Tensor<double>& tensor) {
 
 }  // namespace
 
-std::string operation_for(const std::string& pass, const std::string& element, const std::string& first_element) {
-  return element == first_element ? pass : pass + "_" + element;
+std::string operation_for(const std::string& pass, Element element, Element first_element) {
+  return element == first_element ? pass : pass + "_" + name(element);
 }
 
 AttentionResult forward(const EncodedProblem& given, const std::map<std::string, double>& numbers,
@@ -80,20 +79,20 @@ AttentionResult forward(const EncodedProblem& given, const std::map<std::string,
   return result;
 }
 
-BackwardProblem backward_problem(const Problem& problem, const Tensor<float>& dO, const std::string& element) {
+BackwardProblem backward_problem(const Problem& problem, const Tensor<float>& dO, Element element) {
   const Problem rounded = rounded_to(problem, element);
   return backward_problem(rounded, dO, element, forward_oracle(rounded));
 }
 
-BackwardProblem backward_problem(const Problem& problem, const Tensor<float>& dO, const std::string& element,
+BackwardProblem backward_problem(const Problem& problem, const Tensor<float>& dO, Element element,
                                  const Forward& forward) {
   return {problem,
           as_stored(dO.values, dO.sizes, element),
           {as_stored(floats(forward.O), forward.O.sizes, element),
-           as_stored(floats(forward.lse), forward.lse.sizes, "float32")}};
+           as_stored(floats(forward.lse), forward.lse.sizes, float32)}};
 }
 
-EncodedBackward encoded(const BackwardProblem& given, const std::string& element) {
+EncodedBackward encoded(const BackwardProblem& given, Element element) {
   const Problem& problem = given.problem;
   EncodedBackward result{element, problem, {}, {}};
   result.floats = {{"Q", problem.Q.values},
@@ -109,7 +108,7 @@ EncodedBackward encoded(const BackwardProblem& given, const std::string& element
   return result;
 }
 
-BackwardResult backward(const std::string& operation, const EncodedBackward& given, const std::string& gradient_element,
+BackwardResult backward(const std::string& operation, const EncodedBackward& given, Element gradient_element,
                         const std::map<std::string, double>& numbers, const std::function<Reply(const Call&)>& send) {
   const auto give = [&](Call& call, const CallTensor& tensor) {
     if (const auto codes = given.codes.find(tensor.name); codes != given.codes.end())

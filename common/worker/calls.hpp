@@ -22,7 +22,7 @@ struct AttentionResult {
 
 /// The operation of a stage of this pass for `element`, in a worker whose first stage of that pass is for
 /// `first_element`: "forward", "forward_bfloat16" (common/cuda/description.hpp).
-std::string operation_for(const std::string& pass, const std::string& element, const std::string& first_element);
+std::string operation_for(const std::string& pass, Element element, Element first_element);
 
 /// Adds every number of a setting (for_numbers).
 void add_numbers(Call& call, const Setting& setting);
@@ -39,19 +39,19 @@ struct BackwardProblem {
   Saved saved;        ///< O and the LSE of the forward pass
 };
 /// The problem and dO rounded to the element, O and the LSE as a forward stage stores them.
-BackwardProblem backward_problem(const Problem& problem, const Tensor<float>& dO, const std::string& element);
+BackwardProblem backward_problem(const Problem& problem, const Tensor<float>& dO, Element element);
 /// The same with the O and LSE of an oracle that is there already; `problem` is rounded already.
-BackwardProblem backward_problem(const Problem& problem, const Tensor<float>& dO, const std::string& element,
+BackwardProblem backward_problem(const Problem& problem, const Tensor<float>& dO, Element element,
                                  const Forward& forward);
 
 /// The same as it travels. One encoding serves any number of calls.
 struct EncodedBackward {
-  std::string element;
+  Element element;
   Setting setting;
   std::map<std::string, std::vector<float>> floats;         ///< lse; without codes Q, K, V, O, dO too
   std::map<std::string, std::vector<std::uint16_t>> codes;  ///< Q, K, V, O, dO
 };
-EncodedBackward encoded(const BackwardProblem& given, const std::string& element);
+EncodedBackward encoded(const BackwardProblem& given, Element element);
 
 /// What a backward stage gave.
 struct BackwardResult {
@@ -61,10 +61,10 @@ struct BackwardResult {
 
 /// Sends the numbers of forward(), arrays Q, K, V, O, dO as floats or as the element's codes and lse as floats to the
 /// operation; it gives dQ, dK, dV as floats or as codes of gradient_element.
-BackwardResult backward(const std::string& operation, const EncodedBackward& given, const std::string& gradient_element,
+BackwardResult backward(const std::string& operation, const EncodedBackward& given, Element gradient_element,
                         const std::map<std::string, double>& numbers, const std::function<Reply(const Call&)>& send);
 
 /// An output of a reply, as floats.
-std::vector<float> floats(const Reply& reply, const std::string& name, const std::string& element);
+std::vector<float> floats(const Reply& reply, const std::string& name, Element element);
 
 }  // namespace workbook::worker

@@ -81,7 +81,7 @@ const StageDescription* WorkerDescription::find(const std::string& operation) co
   return found == stages.end() ? nullptr : &*found;
 }
 
-const StageDescription* WorkerDescription::find(const std::string& pass, const std::string& element) const {
+const StageDescription* WorkerDescription::find(const std::string& pass, Element element) const {
   const auto found = std::find_if(stages.begin(), stages.end(),
                                   [&](const StageDescription& s) { return s.pass == pass && s.element == element; });
   return found == stages.end() ? nullptr : &*found;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/attention/element_type.hpp"
 #include "common/attention/setting.hpp"
 #include "common/worker/worker.hpp"
 
@@ -28,7 +29,8 @@ struct ExtraArray {
 };
 
 struct StageDescription {
-  std::string pass, operation, element;
+  std::string pass, operation;
+  Element element = float32;
   bool float_gradients = false;
   std::vector<Mask> masks;                    ///< that it serves
   bool shared_heads = false;                  ///< whether several heads of Q may share one of K and V
@@ -61,7 +63,7 @@ struct WorkerDescription {
   /// The stage of that operation; nullptr if there is none.
   const StageDescription* find(const std::string& operation) const;
   /// The first of that pass and element; nullptr if there is none.
-  const StageDescription* find(const std::string& pass, const std::string& element) const;
+  const StageDescription* find(const std::string& pass, Element element) const;
 };
 
 /// Asks a worker; `send` calls it. Throws Failure.

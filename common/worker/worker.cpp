@@ -149,39 +149,12 @@ Usage usage_of(pid_t pid) {
 }  // namespace
 
 const char* name(Ending ending) {
-  switch (ending) {
-    case Ending::todo:
-      return "todo";
-    case Ending::refused:
-      return "refused";
-    case Ending::unavailable:
-      return "unavailable";
-    case Ending::threw:
-      return "threw";
-    case Ending::reported:
-      return "reported mistakes";
-    case Ending::read_outside:
-      return "read outside";
-    case Ending::crashed:
-      return "crashed";
-    case Ending::exited:
-      return "exited";
-    case Ending::timed_out:
-      return "timed out";
-    case Ending::out_of_memory:
-      return "out of memory";
-    case Ending::output_flood:
-      return "printed too much";
-    case Ending::broke_protocol:
-      return "broke the protocol";
-    case Ending::wrote_outside:
-      return "wrote outside";
-    case Ending::changed_input:
-      return "changed an input";
-    case Ending::not_started:
-      return "not started";
-  }
-  return "?";
+  // In the order of Ending.
+  static constexpr const char* names[] = {
+      "todo",          "refused",          "unavailable", "threw",         "reported mistakes", "read outside",
+      "crashed",       "exited",           "timed out",   "out of memory", "printed too much",  "broke the protocol",
+      "wrote outside", "changed an input", "not started"};
+  return names[std::size_t(ending)];
 }
 
 Call& Call::number(const std::string& name, double value) {

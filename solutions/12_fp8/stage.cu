@@ -17,7 +17,7 @@ std::size_t transposed_size(const Shape& shape) {
 template <bool rotated>
 ForwardStage<half> stage_for() {
   return {
-      .element = "float8",
+      .element = workbook::Element::float8,
       .head_dims = {64, 128},
       .tiles = built,
       .shared_bytes = shared_bytes,

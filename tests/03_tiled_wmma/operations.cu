@@ -1,6 +1,5 @@
 // Chapter 3's warm-ups, its plain kernel and its lab as operations that the tests call by name.
 #include <cstdint>
-#include <span>
 
 #include "common/cuda/forward_operation.hpp"
 #include "common/cuda/memory.hpp"
@@ -15,13 +14,9 @@ namespace {
 using workbook::cuda::Arguments, workbook::cuda::Operations;
 using workbook::cuda::DeviceArray, workbook::cuda::Role;
 
-std::span<const std::uint16_t> codes(const Arguments& call, const char* name) {
-  return call.array<std::uint16_t>(name);
-}
-
 // from (n) -> to (n), as 16-bit codes
 void copy(const Arguments& call) {
-  const DeviceArray<half> from("from", codes(call, "from"));
+  const DeviceArray<half> from("from", call.codes("from"));
   DeviceArray<half> to("to", from.size(), Role::output);
   workbook::cuda::begin_chapter();
   ch03::copy(from.data(), to.data(), std::int64_t(from.size()));
@@ -39,7 +34,7 @@ void transpose(const Arguments& call) {
 
 // A, B (16, 16) as 16-bit codes -> C (16, 16), floats
 void multiply_transposed(const Arguments& call) {
-  const DeviceArray<half> A("A", codes(call, "A")), B("B", codes(call, "B"));
+  const DeviceArray<half> A("A", call.codes("A")), B("B", call.codes("B"));
   DeviceArray<float> C("C", call.output("C").size(), Role::output);
   workbook::cuda::begin_chapter();
   ch03::multiply_transposed(A.data(), B.data(), C.data());
@@ -48,7 +43,7 @@ void multiply_transposed(const Arguments& call) {
 
 // depth; A, B (64, depth) as 16-bit codes -> C (64, 64), floats
 void multiply_tiles(const Arguments& call) {
-  const DeviceArray<half> A("A", codes(call, "A")), B("B", codes(call, "B"));
+  const DeviceArray<half> A("A", call.codes("A")), B("B", call.codes("B"));
   DeviceArray<float> C("C", call.output("C").size(), Role::output);
   workbook::cuda::begin_chapter();
   ch03::multiply_tiles(A.data(), B.data(), C.data(), call.integer("depth"));

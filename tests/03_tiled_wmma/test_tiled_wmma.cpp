@@ -83,23 +83,17 @@ TEST_CASE("ragged tails are part of the answer", "[3.6]") {
   expect_every_kind_in_this_part();
 }
 
-TEST_CASE("what lies behind the last key never reaches O", "[3.6]") {
-  expect_nothing_from_behind();
-}
-
-TEST_CASE("tiles are read 16 bytes a thread", "[3.6]") {
-  expect_wide_tiles("load");
-}
+const Claims of_3_6 = {
+    {"[3.6]", "what lies behind the last key never reaches O", [] { expect_nothing_from_behind(); }},
+    {"[3.6]", "tiles are read 16 bytes a thread", [] { expect_wide_tiles("load"); }},
+};
 
 // ---- 3.7 multiply_QK ----
 
-TEST_CASE("fused attention agrees with the oracle", "[3.7]") {
-  expect_every_kind();
-}
-
-TEST_CASE("every part of d and every key counts", "[3.7]") {
-  expect_every_column();
-}
+const Claims of_3_7 = {
+    {"[3.7]", "fused attention agrees with the oracle", [] { expect_every_kind(); }},
+    {"[3.7]", "every part of d and every key counts", [] { expect_every_column(); }},
+};
 
 TEST_CASE("a warp may have more than 16 keys", "[3.7]") {
   for (const Tiles& tiles : {Tiles{32, 64, 2}, {64, 128, 4}, {32, 32, 1}})
@@ -221,13 +215,14 @@ TEST_CASE("every element of O is written once, and nothing else", "[3.11]") {
   expect_every_kind_in_this_part();
 }
 
-TEST_CASE("O is written 16 bytes a thread", "[3.11]") {
-  expect_wide_O();
-}
-
-TEST_CASE("a row whose scores are all -inf is divided by no l", "[3.11]") {
-  expect_rows_without_scores("l is 0 in that row, and O is divided by it: 0 · (1 / 0) is NaN", "masked-row-divided");
-}
+const Claims of_3_11 = {
+    {"[3.11]", "O is written 16 bytes a thread", [] { expect_wide_O(); }},
+    {"[3.11]", "a row whose scores are all -inf is divided by no l",
+     [] {
+       expect_rows_without_scores("l is 0 in that row, and O is divided by it: 0 · (1 / 0) is NaN",
+                                  "masked-row-divided");
+     }},
+};
 
 TEST_CASE("O is divided by l in fp32", "[3.11]") {
   // With Q = 0 every P is 1 and l is Nk, exactly; with whole numbers in V their sum is exact too. Then O is the fp16
@@ -293,38 +288,24 @@ TEST_CASE("three barriers for a pair of tiles, one more for a query tile", "[3.1
 
 // ---- The whole chapter ----
 
-TEST_CASE("fused attention agrees with chapter 2", "[whole]") {
-  expect_agrees_with_previous();
-}
-
-TEST_CASE("the answer does not depend on the tile size", "[whole]") {
-  expect_tiles_do_not_matter();
-}
+const Claims of_the_whole = {
+    {"[whole]", "fused attention agrees with chapter 2", [] { expect_agrees_with_previous(); }},
+    {"[whole]", "the answer does not depend on the tile size", [] { expect_tiles_do_not_matter(); }},
+};
 
 TEST_CASE("any shape agrees with the oracle", "[whole]") {
   expect_any_two_lengths();
   expect_every_kind();
 }
 
-TEST_CASE("a row's answer depends on no other row of Q", "[whole]") {
-  expect_rows_independent();
-}
-
-TEST_CASE("every GPU gets tiles that fit it", "[whole]") {
-  expect_tiles_for_every_size();
-}
-
-TEST_CASE("the number of workers and the order of lanes change nothing", "[whole]") {
-  expect_order_changes_nothing();
-}
-
-TEST_CASE("more heads than a grid has rows", "[whole]") {
-  expect_every_head();
-}
-
-TEST_CASE("Q is read once, O and LSE are written once, K and V are read once per query tile", "[whole]") {
-  expect_moves({.in = "load"});
-}
+const Claims of_the_whole_2 = {
+    {"[whole]", "a row's answer depends on no other row of Q", [] { expect_rows_independent(); }},
+    {"[whole]", "every GPU gets tiles that fit it", [] { expect_tiles_for_every_size(); }},
+    {"[whole]", "the number of workers and the order of lanes change nothing", [] { expect_order_changes_nothing(); }},
+    {"[whole]", "more heads than a grid has rows", [] { expect_every_head(); }},
+    {"[whole]", "Q is read once, O and LSE are written once, K and V are read once per query tile",
+     [] { expect_moves({.in = "load"}); }},
+};
 
 TEST_CASE("another K/V tile costs no bank conflicts but those of S", "[whole]") {
   // With d = 32 the eight lanes that store 128 bytes of a tile cover two rows, and these overlap in four banks.

@@ -7,7 +7,7 @@
 #include "common/attention/half.hpp"
 #include "tests/03_tiled_wmma/mistakes.hpp"
 #include "tests/support/forward_stage.hpp"
-#include "tests/support/subject.hpp"
+#include "tests/support/product.hpp"
 
 using namespace workbook;
 using namespace workbook::test;
@@ -69,11 +69,8 @@ void expect_transpose(std::int64_t rows, std::int64_t columns) {
                 fmt::format("from ({}, {}) to ({}, {}), element i is i", rows, columns, columns, rows)});
 }
 
-/// A matrix of numbers that fp16 has.
 Tensor<float> half_matrix(std::uint64_t seed, std::int64_t rows = 16, std::int64_t columns = 16) {
-  Tensor<float> matrix({1, 1, rows, columns});
-  matrix.values = from_codes(to_codes(normal_values(std::size_t(rows * columns), seed), "float16"), "float16");
-  return matrix;
+  return half_tensor({1, 1, rows, columns}, seed);
 }
 
 Tensor<float> identity() {
@@ -82,47 +79,24 @@ Tensor<float> identity() {
   return matrix;
 }
 
-/// C = A·Bᵀ by the warm-up of that name: "multiply_transposed" or "multiply_tiles".
-worker::Reply product(const std::string& operation, const Tensor<float>& A, const Tensor<float>& B) {
-  const std::vector<std::uint16_t> A_codes = to_codes(A.values, "float16"), B_codes = to_codes(B.values, "float16");
-  worker::Call request(operation);
-  request.number("depth", double(A.sizes[3])).input("A", A_codes).input("B", B_codes);
-  request.output<float>("C", std::size_t(A.sizes[2] * B.sizes[2]));
-  return call(request);
-}
-Tensor<float> multiply_transposed(const Tensor<float>& A, const Tensor<float>& B) {
-  return tensor(product("multiply_transposed", A, B), "C", {1, 1, 16, 16});
-}
-
-/// C = A·Bᵀ in steps of `step` columns, against the sum in double.
-void expect_product(const Tensor<float>& C, const Tensor<float>& A, const Tensor<float>& B, std::int64_t step,
-                    const std::string& what) {
-  const std::int64_t rows = A.sizes[2], columns = B.sizes[2], depth = A.sizes[3];
-  Tensor<double> expected({1, 1, rows, columns}), size({1, 1, rows, columns});
-  for (std::int64_t i = 0; i < rows; ++i) {
-    for (std::int64_t j = 0; j < columns; ++j) {
-      for (std::int64_t k = 0; k < depth; ++k) {
-        const double product = double(A(0, 0, i, k)) * B(0, 0, j, k);
-        expected(0, 0, i, j) += product;
-        size(0, 0, i, j) += std::abs(product);
-      }
-    }
-  }
-  judge::Layout layout;
-  layout.tensor = "C";
-  layout.axes[0] = layout.axes[1] = "";
-  expect_close(C, {expected, product_bounds(size, depth), layout, ch03::product_mistakes(A, B, step), what});
-}
 void expect_product(const Tensor<float>& A, const Tensor<float>& B, const std::string& what) {
-  expect_product(multiply_transposed(A, B), A, B, 16, what);
+  Product{"multiply_transposed", true, A, B}.expect_right(what, ch03::product_mistakes(A, B, 16));
 }
 
 constexpr std::int64_t tile = 64;  // of multiply_tiles
 
+Product tiled_product(const Tensor<float>& A, const Tensor<float>& B) {
+  return {"multiply_tiles", true, A, B, {{"depth", double(A.sizes[3])}}};
+}
+Product tiled_product(std::int64_t depth, std::uint64_t seed) {
+  return tiled_product(half_matrix(seed, tile, depth), half_matrix(seed + 1, tile, depth));
+}
+void expect_tiled_product(const Product& given, const std::string& what) {
+  given.expect_right(fmt::format("depth={}, {}", given.A.sizes[3], what),
+                     ch03::product_mistakes(given.A, given.B, tile));
+}
 void expect_tiled_product(std::int64_t depth, std::uint64_t seed) {
-  const Tensor<float> A = half_matrix(seed, tile, depth), B = half_matrix(seed + 1, tile, depth);
-  expect_product(tensor(product("multiply_tiles", A, B), "C", {1, 1, tile, tile}), A, B, tile,
-                 fmt::format("depth={}, normal A and B, seeds {} and {}", depth, seed, seed + 1));
+  expect_tiled_product(tiled_product(depth, seed), fmt::format("normal A and B, seeds {} and {}", seed, seed + 1));
 }
 
 }  // namespace
@@ -137,16 +111,8 @@ TEST_CASE("a copy takes 16 bytes a thread", "[3.1]") {
   require_counters();
   const std::size_t n = 24 * 256;  // groups of eight for 24 warps
   const worker::Reply reply = copy(numbered_codes(n));
-  const double bytes = double(n) * 2;
-  for (const char* side : {"from.load", "to.store"}) {
-    const std::string name = side;
-    expect_count(reply, name + "_bytes", bytes, "every byte once", "elements are copied more than once", "traffic");
-    expect_count(reply, name + "_sectors", bytes / 32, "every sector of 32 bytes once",
-                 "neighbouring lanes do not take neighbouring bytes, so that each sector is asked for several times",
-                 "uncoalesced");
-    expect_count(reply, name + "_requests", bytes / 512, "32 lanes with 16 bytes each a request",
-                 "a thread takes fewer than 16 bytes at a time", "narrow-access");
-  }
+  for (const auto& [tensor, way] : {std::pair{"from", "load"}, {"to", "store"}})
+    expect_wide(reply, tensor, way, double(n) * 2, "every byte once");
 }
 
 TEST_CASE("every shape is transposed", "[3.2]") {
@@ -203,8 +169,7 @@ TEST_CASE("every warp has its own columns, every fragment its own rows", "[3.4]"
   for (const auto& [row, column] : {std::pair{0, 0}, {17, 40}, {35, 20}, {63, 63}}) {
     Tensor<float> A({1, 1, tile, 128}), B({1, 1, tile, 128});
     for (std::int64_t k = 0; k < 128; ++k) A(0, 0, row, k) = float(k % 5 + 1), B(0, 0, column, k) = float(k % 3 + 1);
-    expect_product(tensor(product("multiply_tiles", A, B), "C", {1, 1, tile, tile}), A, B, tile,
-                   fmt::format("depth=128, zeros but for row {} of A and row {} of B", row, column));
+    expect_tiled_product(tiled_product(A, B), fmt::format("zeros but for row {} of A and row {} of B", row, column));
   }
 }
 
@@ -212,25 +177,13 @@ TEST_CASE("tiles of A and B are read once, 16 bytes a thread", "[3.4]") {
   require_counters();
   const std::int64_t depth = 256;
   const double bytes = double(tile * depth * 2);
-  const worker::Reply reply = product("multiply_tiles", half_matrix(20, tile, depth), half_matrix(21, tile, depth));
-  for (const char* tensor : {"A", "B"}) {
-    const std::string name = tensor;
-    expect_count(reply, name + ".load_bytes", bytes, name + " is read once",
-                 "an element is read more than once: what is in shared memory need not be read again", "traffic");
-    expect_count(reply, name + ".load_sectors", bytes / 32, name + " is read once, 32 bytes a sector",
-                 "neighbouring lanes do not take neighbouring bytes, so that each sector is asked for several times",
-                 "uncoalesced");
-    expect_count(reply, name + ".load_requests", bytes / 512, "32 lanes with 16 bytes each a request",
-                 "a thread takes fewer than 16 bytes at a time", "narrow-access");
-  }
+  const worker::Reply reply = tiled_product(depth, 20).reply();
+  for (const std::string tensor : {"A", "B"}) expect_wide(reply, tensor, "load", bytes, tensor + " is read once");
 }
 
 TEST_CASE("a product of tiles has two barriers a step and no bank conflicts", "[3.4]") {
   require_counters();
-  const auto run = [](std::int64_t depth) {
-    return product("multiply_tiles", half_matrix(22, tile, depth), half_matrix(23, tile, depth));
-  };
-  const worker::Reply two = run(128), three = run(192);
+  const worker::Reply two = tiled_product(128, 22).reply(), three = tiled_product(192, 22).reply();
   const double barriers = counter(three, "block_barriers") - counter(two, "block_barriers");
   expect(barriers == 2, fmt::format("another 64 columns of A and B cost {} barriers, expected 2", barriers),
          "one barrier completes the tiles, and one keeps the next tiles from overwriting them; there is one that "
@@ -244,7 +197,7 @@ TEST_CASE("the warm-ups give back what they were given", "[whole]") {
   expect_copy(1024 * 256 * 8 + 3);
   expect_transpose(33, 70);
   const Tensor<float> A = half_matrix(6);
-  const Tensor<float> product = multiply_transposed(A, identity());
+  const Tensor<float> product = Product{"multiply_transposed", true, A, identity()}.C();
   expect(product.values == A.values, "A times the identity is not A", "", "unknown");
   expect_product(A, half_matrix(7), "normal A and B, seeds 6 and 7");
   expect_tiled_product(448, 8);

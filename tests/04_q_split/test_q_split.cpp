@@ -58,13 +58,10 @@ TEST_CASE("each block takes one tile of one head's queries", "[4.1]") {
 
 // ---- 4.2 multiply_QK ----
 
-TEST_CASE("Q split agrees with the oracle", "[4.2]") {
-  expect_every_kind();
-}
-
-TEST_CASE("every part of d and every key counts", "[4.2]") {
-  expect_every_column();
-}
+const Claims of_4_2 = {
+    {"[4.2]", "Q split agrees with the oracle", [] { expect_every_kind(); }},
+    {"[4.2]", "every part of d and every key counts", [] { expect_every_column(); }},
+};
 
 TEST_CASE("S is stored and read without bank conflicts", "[4.2]") {
   require_counters();
@@ -112,13 +109,10 @@ TEST_CASE("a maximum that rises in the last tile", "[4.3]") {
   expect_every_kind_in_this_part();
 }
 
-TEST_CASE("each row has its own maximum", "[4.3]") {
-  expect_own_maxima();
-}
-
-TEST_CASE("large logits stay finite", "[4.3]") {
-  expect_finite();
-}
+const Claims of_4_3 = {
+    {"[4.3]", "each row has its own maximum", [] { expect_own_maxima(); }},
+    {"[4.3]", "large logits stay finite", [] { expect_finite(); }},
+};
 
 TEST_CASE("negative scores need a maximum of -inf to start from", "[4.3]") {
   expect_right(input("negative logits", {1, 1, 1, 64, 128, 64}, 58));
@@ -182,7 +176,7 @@ TEST_CASE("each row of O is rescaled by its own factor", "[4.4]") {
   expect_every_kind_in_this_part();
   // Which element of an accumulator is which nobody promises: on the simulator each seed has another order of them.
   for (const int lane_seed : {1, 2, 3})
-    expect_right(own_rises(20, {1, 1, 1, 64, 128, 64}, 71), {32, 32}, "", lane_seed);
+    expect_right(own_rises(20, {1, 1, 1, 64, 128, 64}, 71), {32, 32}, {}, lane_seed);
   // Only one row of a warp rises, the others keep their maximum.
   for (const std::int64_t row : {0, 13, 16, 31}) {
     Input one_row = input("value mean", {1, 1, 1, 32, 96, 64}, 72);
@@ -211,13 +205,10 @@ TEST_CASE("every key's value reaches O", "[4.5]") {
   expect_every_kind_in_this_part();
 }
 
-TEST_CASE("sums keep their precision over many tiles", "[4.5]") {
-  expect_precise_sums();
-}
-
-TEST_CASE("S, P and O of a warp do not race", "[4.5]") {
-  expect_no_race();
-}
+const Claims of_4_5 = {
+    {"[4.5]", "sums keep their precision over many tiles", [] { expect_precise_sums(); }},
+    {"[4.5]", "S, P and O of a warp do not race", [] { expect_no_race(); }},
+};
 
 // ---- 4.6 write_output ----
 
@@ -230,13 +221,10 @@ TEST_CASE("O is divided by l exactly once", "[4.6]") {
   expect_every_kind_in_this_part();
 }
 
-TEST_CASE("every element of O is written once, and nothing else", "[4.6]") {
-  expect_every_element_written();
-}
-
-TEST_CASE("O is written 16 bytes a thread", "[4.6]") {
-  expect_wide_O();
-}
+const Claims of_4_6 = {
+    {"[4.6]", "every element of O is written once, and nothing else", [] { expect_every_element_written(); }},
+    {"[4.6]", "O is written 16 bytes a thread", [] { expect_wide_O(); }},
+};
 
 TEST_CASE("O is read eight neighbours a lane", "[4.6]") {
   require_counters();
@@ -289,13 +277,10 @@ TEST_CASE("ragged tails are part of the answer", "[4.7]") {
   expect_every_kind_in_this_part();
 }
 
-TEST_CASE("what lies behind the last key never reaches O", "[4.7]") {
-  expect_nothing_from_behind();
-}
-
-TEST_CASE("tiles are copied 16 bytes a thread, without a load", "[4.7]") {
-  expect_wide_tiles("async");
-}
+const Claims of_4_7 = {
+    {"[4.7]", "what lies behind the last key never reaches O", [] { expect_nothing_from_behind(); }},
+    {"[4.7]", "tiles are copied 16 bytes a thread, without a load", [] { expect_wide_tiles("async"); }},
+};
 
 // ---- 4.8 new_maximum ----
 
@@ -386,38 +371,24 @@ TEST_CASE("d = 128 copies each tile once", "[4.9]") {
 
 // ---- The whole chapter ----
 
-TEST_CASE("Q split agrees with chapter 3", "[whole]") {
-  expect_agrees_with_previous();
-}
-
-TEST_CASE("the answer does not depend on Br, Bc or the number of warps", "[whole]") {
-  expect_tiles_do_not_matter();
-}
+const Claims of_the_whole = {
+    {"[whole]", "Q split agrees with chapter 3", [] { expect_agrees_with_previous(); }},
+    {"[whole]", "the answer does not depend on Br, Bc or the number of warps", [] { expect_tiles_do_not_matter(); }},
+};
 
 TEST_CASE("any two lengths agree with the oracle", "[whole]") {
   expect_any_two_lengths();
   expect_every_kind();
 }
 
-TEST_CASE("a row's answer depends on no other row of Q", "[whole]") {
-  expect_rows_independent();
-}
-
-TEST_CASE("the number of workers and the order of lanes change nothing", "[whole]") {
-  expect_order_changes_nothing();
-}
-
-TEST_CASE("200 runs are equal to the last bit", "[whole]") {
-  expect_repeatable(200);
-}
-
-TEST_CASE("more heads than a grid has rows", "[whole]") {
-  expect_every_head();
-}
-
-TEST_CASE("Q is read once, O and LSE are written once, K and V are read once per query tile", "[whole]") {
-  expect_moves();
-}
+const Claims of_the_whole_2 = {
+    {"[whole]", "a row's answer depends on no other row of Q", [] { expect_rows_independent(); }},
+    {"[whole]", "the number of workers and the order of lanes change nothing", [] { expect_order_changes_nothing(); }},
+    {"[whole]", "200 runs are equal to the last bit", [] { expect_repeatable(200); }},
+    {"[whole]", "more heads than a grid has rows", [] { expect_every_head(); }},
+    {"[whole]", "Q is read once, O and LSE are written once, K and V are read once per query tile",
+     [] { expect_moves(); }},
+};
 
 TEST_CASE("one barrier a tile for d up to 64, two for d = 128", "[whole]") {
   require_counters();

@@ -55,7 +55,7 @@ std::vector<Block> blocks_of(const Problem& problem, const Tiles& tiles) {
       request.output<std::int64_t>(name, count);
     return call(request);
   };
-  const worker::Reply reply = worker::forward(encoded(problem, "float16"), tiles.numbers(), send, "blocks").reply;
+  const worker::Reply reply = worker::forward(encoded(problem, float16), tiles.numbers(), send, "blocks").reply;
   const auto first_row = reply.output<std::int64_t>("first_row"), K = reply.output<std::int64_t>("K_tiles"),
              V = reply.output<std::int64_t>("V_tiles"), masked = reply.output<std::int64_t>("masked_tiles");
   std::vector<Block> blocks;
@@ -364,17 +364,11 @@ TEST_CASE("causal agrees with the oracle", "[whole]") {
   expect_any_two_lengths();
 }
 
-TEST_CASE("without the mask it agrees with chapter 4", "[whole]") {
-  expect_agrees_with_previous();
-}
-
-TEST_CASE("the answer does not depend on Br, Bc or the number of warps", "[whole]") {
-  expect_tiles_do_not_matter();
-}
-
-TEST_CASE("future positions have zero influence", "[whole]") {
-  expect_no_future();
-}
+const Claims of_the_whole = {
+    {"[whole]", "without the mask it agrees with chapter 4", [] { expect_agrees_with_previous(); }},
+    {"[whole]", "the answer does not depend on Br, Bc or the number of warps", [] { expect_tiles_do_not_matter(); }},
+    {"[whole]", "future positions have zero influence", [] { expect_no_future(); }},
+};
 
 TEST_CASE("causal with one query equals full attention", "[whole]") {
   for (const std::int64_t Nk : {1, 64, 239}) {
@@ -392,26 +386,11 @@ TEST_CASE("causal with one query equals full attention", "[whole]") {
   }
 }
 
-TEST_CASE("the number of workers and the order of lanes change nothing", "[whole]") {
-  expect_order_changes_nothing();
-}
-
-TEST_CASE("200 runs are equal, bit for bit", "[whole]") {
-  expect_repeatable(200);
-}
-
-TEST_CASE("more heads than a grid has rows", "[whole]") {
-  expect_every_head();
-}
-
-TEST_CASE("K and V are read up to the diagonal, Q once; O and the LSE are written once", "[whole]") {
-  expect_moves();
-}
-
-TEST_CASE("every size of shared memory has tiles that fit", "[whole]") {
-  expect_tiles_for_every_size();
-}
-
-TEST_CASE("extra memory does not grow with N", "[whole]") {
-  expect_no_extra_memory("S, P or the mask");
-}
+const Claims of_the_whole_2 = {
+    {"[whole]", "the number of workers and the order of lanes change nothing", [] { expect_order_changes_nothing(); }},
+    {"[whole]", "200 runs are equal, bit for bit", [] { expect_repeatable(200); }},
+    {"[whole]", "more heads than a grid has rows", [] { expect_every_head(); }},
+    {"[whole]", "K and V are read up to the diagonal, Q once; O and the LSE are written once", [] { expect_moves(); }},
+    {"[whole]", "every size of shared memory has tiles that fit", [] { expect_tiles_for_every_size(); }},
+    {"[whole]", "extra memory does not grow with N", [] { expect_no_extra_memory("S, P or the mask"); }},
+};

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <map>
@@ -104,6 +105,12 @@ inline void expect_every_kind_of(const std::vector<std::string>& which) {
   expect_every_kind_in_this_part([&](const Input& in) { expect_backward(in, {1, 1}, which); });
 }
 
+inline bool all_finite(const BackwardResult& result) {
+  return std::ranges::all_of(std::array{&result.dQ, &result.dK, &result.dV}, [](const Tensor<float>* gradient) {
+    return std::ranges::all_of(gradient->values, [](float value) { return std::isfinite(value); });
+  });
+}
+
 /// The record of a call's launches, as common/cuda/trace_record.hpp describes it.
 inline nlohmann::json recorded_launches(const BackwardProblem& given, Numbers numbers) {
   numbers["trace"] = 1;
@@ -112,7 +119,7 @@ inline nlohmann::json recorded_launches(const BackwardProblem& given, Numbers nu
     recorded.output<std::uint8_t>("trace", 1 << 20);
     return call(recorded);
   };
-  const worker::Reply reply = worker::backward("backward", encoded(given, "float16"), "float16", numbers, send).reply;
+  const worker::Reply reply = worker::backward("backward", encoded(given, float16), float16, numbers, send).reply;
   std::string text;
   for (const std::byte byte : reply.outputs.at("trace")) {
     if (byte == std::byte{0xFF}) break;  // an output's filling

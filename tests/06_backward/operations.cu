@@ -16,8 +16,7 @@ using workbook::cuda::Arguments, workbook::cuda::DeviceArray, workbook::cuda::Op
 
 // O, dO (B, H, Nq, d) as 16-bit codes, lse (B, H, Nq) -> rows (B, H, Nq, 2), floats
 void prepare_rows(const Arguments& call) {
-  const DeviceArray<half> O("O", std::span<const std::uint16_t>(call.array<std::uint16_t>("O"))),
-      dO("dO", std::span<const std::uint16_t>(call.array<std::uint16_t>("dO")));
+  const DeviceArray<half> O("O", call.codes("O")), dO("dO", call.codes("dO"));
   const DeviceArray<float> lse("lse", call.input("lse"));
   DeviceArray<float2> rows("rows", lse.size(), Role::output);
   workbook::cuda::begin_chapter();

@@ -99,7 +99,7 @@ TEST_CASE("200 runs give the same bits", "[whole]") {
 TEST_CASE("the loss decreases along the negative gradient", "[whole]") {
   // L = ½ Σ (O - T)², so dO = O - T. A small step down the gradient lowers L by step · |gradient|², up to the
   // curvature.
-  Problem problem = rounded_to(make_input("normal", {{1, 2, 2, 40, 48, 32}, true, 0, 330}), "float16");
+  Problem problem = rounded_to(make_input("normal", {{1, 2, 2, 40, 48, 32}, true, 0, 330}), float16);
   const std::vector<float> target = normal_values(std::size_t(problem.shape.q_size()), 331);
   const auto loss = [&](const Problem& at, Tensor<float>* dO) {
     const Forward forward = forward_oracle(at);
@@ -113,7 +113,7 @@ TEST_CASE("the loss decreases along the negative gradient", "[whole]") {
   };
   Tensor<float> dO({1, 2, 40, 32});
   const double before = loss(problem, &dO);
-  const BackwardResult got = backward(worker::backward_problem(problem, dO, "float16"));
+  const BackwardResult got = backward(worker::backward_problem(problem, dO, float16));
   double square = 0;
   for (const Tensor<float>* gradient : {&got.dQ, &got.dK, &got.dV})
     for (const float g : gradient->values) square += double(g) * g;
@@ -268,7 +268,7 @@ TEST_CASE("fp16 and fp32 gradients differ by one rounding", "[whole]") {
     const std::pair<const Tensor<float>*, const Tensor<float>*> pairs[] = {
         {&half.dQ, &full.dQ}, {&half.dK, &full.dK}, {&half.dV, &full.dV}};
     for (const auto& [rounded, exact] : pairs) {
-      expect(rounded->values == from_codes(to_codes(exact->values, "float16"), "float16"),
+      expect(rounded->values == from_codes(to_codes(exact->values, float16), float16),
              fmt::format("with d={} a gradient in fp16 is not the one in float, rounded", d),
              "it is rounded before the scale, or twice", "rounded-twice");
     }

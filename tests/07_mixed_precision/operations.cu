@@ -26,10 +26,6 @@ namespace {
 using workbook::cuda::Arguments, workbook::cuda::Operations;
 using workbook::cuda::DeviceArray, workbook::cuda::Role;
 
-std::span<const std::uint16_t> codes(const Arguments& call, const char* name) {
-  return call.array<std::uint16_t>(name);
-}
-
 ch07::Format format_of(const Arguments& call) {
   return {"", int(call.integer("exponent_bits")), int(call.integer("mantissa_bits")), call.flag("has_infinity")};
 }
@@ -108,7 +104,7 @@ void scaler(const Arguments& call) {
 // scale, flag: what the flag holds before; scaled (n), codes -> unscaled (n), found (1), int32
 void unscale(const Arguments& call) {
   const workbook::cuda::Unobserved unobserved(call.integer("unobserved", 0) != 0);
-  const DeviceArray<half> scaled("scaled", codes(call, "scaled"));
+  const DeviceArray<half> scaled("scaled", call.codes("scaled"));
   DeviceArray<float> unscaled("unscaled", scaled.size(), Role::output);
   DeviceArray<std::int32_t> found("found", 1, Role::scratch);
   const std::int32_t flag = std::int32_t(call.integer("flag"));
@@ -174,7 +170,7 @@ void to_bf16_by_chance(const Arguments& call) {
 
 // codes (n) of bf16 -> x (n)
 void to_float(const Arguments& call) {
-  const DeviceArray<__nv_bfloat16> rounded("rounded", codes(call, "codes"));
+  const DeviceArray<__nv_bfloat16> rounded("rounded", call.codes("codes"));
   DeviceArray<float> x("x", rounded.size(), Role::output);
   workbook::cuda::begin_chapter();
   ch07::cast(rounded.data(), x.data(), std::int64_t(x.size()));

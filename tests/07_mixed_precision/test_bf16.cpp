@@ -331,7 +331,7 @@ TEST_CASE("bf16's error is about eight times that of fp16", "[whole]") {
     const Forward oracle = forward_oracle(problem);
     const AttentionResult in_bf16 = attention(problem), in_fp16 = previous_attention(problem);
     const Bounds wide = output_bounds(oracle, problem, precision());
-    const Bounds narrow = output_bounds(oracle, problem, precision_of("float16"));
+    const Bounds narrow = output_bounds(oracle, problem, precision_of(float16));
     double bf16_error = 0, fp16_error = 0;
     for (std::size_t i = 0; i < oracle.O.values.size(); ++i) {
       bf16_error += std::pow(in_bf16.O.values[i] - oracle.O.values[i], 2);

@@ -16,22 +16,22 @@ AttentionResult blank_page(const Problem& problem) {
   worker::Call request("blank_page");
   request.number("B", double(s.B)).number("H", double(s.H)).number("Nq", double(s.Nq)).number("Nk", double(s.Nk));
   request.number("scale", problem.scale);
-  const auto Q = to_codes(problem.Q.values, "float16"), K = to_codes(problem.K.values, "float16"),
-             V = to_codes(problem.V.values, "float16");
+  const auto Q = to_codes(problem.Q.values, float16), K = to_codes(problem.K.values, float16),
+             V = to_codes(problem.V.values, float16);
   request.input("Q", Q).input("K", K).input("V", V);
   request.output<std::uint16_t>("O", std::size_t(s.q_size())).output<float>("lse", std::size_t(s.lse_size()));
   const worker::Reply reply = call(request);
   Tensor<float> O({s.B, s.H, s.Nq, s.d});
-  O.values = from_codes(reply.output<std::uint16_t>("O"), "float16");
+  O.values = from_codes(reply.output<std::uint16_t>("O"), float16);
   return {O, tensor(reply, "lse", {s.B, s.H, s.Nq, 1}), reply};
 }
 
 /// In fp16, whatever the chapter's other kernels take.
 void expect_right(const std::string& kind, const Shape& shape, std::uint64_t seed) {
   const Input given = input(kind, shape, seed);
-  const Problem problem = rounded_to(given.problem, "float16");
+  const Problem problem = rounded_to(given.problem, float16);
   const AttentionResult got = blank_page(problem);
-  const Precision precision = precision_of("float16");
+  const Precision precision = precision_of(float16);
   const Forward oracle = forward_oracle(problem);
   judge::Layout O_layout, lse_layout;
   O_layout.tensor = "O";
@@ -66,7 +66,7 @@ TEST_CASE("a kernel of your own keeps to its bytes", "[7.7]") {
   require_counters();
   for (const auto& [Nq, Nk] : {std::pair{64, 64}, {200, 130}}) {
     const Input given = input("normal", {1, 2, 2, Nq, Nk, 64}, 93);
-    const worker::Reply reply = blank_page(rounded_to(given.problem, "float16")).reply;
+    const worker::Reply reply = blank_page(rounded_to(given.problem, float16)).reply;
     const auto moved = [&](const std::string& tensor, const char* way) {
       return counter(reply, fmt::format("{}.{}_bytes", tensor, way));
     };
@@ -90,7 +90,7 @@ TEST_CASE("a kernel of your own keeps to its barriers", "[7.7]") {
   require_counters();
   for (const auto& [Nq, Nk] : {std::pair{64, 64}, {200, 300}}) {
     const Input given = input("normal", {1, 1, 1, Nq, Nk, 64}, 94);
-    const double barriers = counter(blank_page(rounded_to(given.problem, "float16")).reply, "block_barriers");
+    const double barriers = counter(blank_page(rounded_to(given.problem, float16)).reply, "block_barriers");
     const double most = double(groups(Nq) * (2 * groups(Nk) + 2));
     expect(barriers <= most,
            fmt::format("{} barriers, at most {} = {} groups of 64 queries · (2 · {} groups of 64 keys + 2)", barriers,

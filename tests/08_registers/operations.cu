@@ -1,6 +1,5 @@
 // Chapter 8's warm-up and its lab as operations that the tests call by name.
 #include <cstdint>
-#include <span>
 
 #include "common/cuda/forward_operation.hpp"
 #include "common/cuda/memory.hpp"
@@ -14,13 +13,9 @@ namespace {
 using workbook::cuda::Arguments, workbook::cuda::Operations;
 using workbook::cuda::DeviceArray, workbook::cuda::Role;
 
-std::span<const std::uint16_t> codes(const Arguments& call, const char* name) {
-  return call.array<std::uint16_t>(name);
-}
-
 // A (16, 16), B (16, 8) as 16-bit codes -> C (16, 8), floats
 void multiply(const Arguments& call) {
-  const DeviceArray<half> A("A", codes(call, "A")), B("B", codes(call, "B"));
+  const DeviceArray<half> A("A", call.codes("A")), B("B", call.codes("B"));
   DeviceArray<float> C("C", call.output("C").size(), Role::output);
   workbook::cuda::begin_chapter();
   ch08::multiply(A.data(), B.data(), C.data());

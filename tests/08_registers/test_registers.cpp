@@ -8,6 +8,7 @@
 
 #include "common/attention/element.hpp"
 #include "tests/support/forward_properties.hpp"
+#include "tests/support/product.hpp"
 
 using namespace workbook;
 using namespace workbook::test;
@@ -114,25 +115,8 @@ TEST_CASE("each lane's elements lie where the manual says", "[8.1]") {
 }
 
 TEST_CASE("one mma multiplies what the places name", "[8.1]") {
-  Tensor<float> A({1, 1, 16, 16}), B({1, 1, 16, 8});
-  A.values = from_codes(to_codes(normal_values(256, 1), "float16"), "float16");
-  B.values = from_codes(to_codes(normal_values(128, 2), "float16"), "float16");
-  const std::vector<std::uint16_t> A_codes = to_codes(A.values, "float16"), B_codes = to_codes(B.values, "float16");
-  worker::Call request("multiply");
-  request.input("A", A_codes).input("B", B_codes).output<float>("C", 128);
-  const Tensor<float> C = tensor(call(request), "C", {1, 1, 16, 8});
-  Tensor<double> expected({1, 1, 16, 8}), size({1, 1, 16, 8});
-  for (std::int64_t i = 0; i < 16; ++i)
-    for (std::int64_t j = 0; j < 8; ++j)
-      for (std::int64_t k = 0; k < 16; ++k) {
-        const double product = double(A(0, 0, i, k)) * B(0, 0, k, j);
-        expected(0, 0, i, j) += product;
-        size(0, 0, i, j) += std::abs(product);
-      }
-  judge::Layout layout;
-  layout.tensor = "C";
-  layout.axes[0] = layout.axes[1] = "";
-  expect_close(C, {expected, product_bounds(size, 16), layout, {}, "C = A B, normal A and B, seeds 1 and 2"});
+  Product{"multiply", false, half_tensor({1, 1, 16, 16}, 1), half_tensor({1, 1, 16, 8}, 2)}.expect_right(
+      "C = A B, normal A and B, seeds 1 and 2");
 }
 
 // ---- 8.2 swizzled tiles and ldmatrix ----
@@ -159,13 +143,13 @@ TEST_CASE("cp.async and ldmatrix meet no bank conflict", "[8.2]") {
     for (const Tiles& tiles : all_tiles(d)) {
       const Problem problem = input("normal", {1, 1, 1, tiles.Br, 192, d}, 14).problem;
       for (const auto& [element, way] :
-           {std::pair{"float16", "load"}, {"float16", "store"}, {"bfloat16", "load"}, {"bfloat16", "store"}}) {
+           {std::pair{float16, "load"}, {float16, "store"}, {bfloat16, "load"}, {bfloat16, "store"}}) {
         const worker::Reply reply = attention(problem, tiles.numbers(), element).reply;
         const double wavefronts = counter(reply, fmt::format("shared.{}_wavefronts", way)),
                      ideal = counter(reply, fmt::format("shared.{}_ideal", way));
         expect(wavefronts == ideal,
                fmt::format("with d={}, {}, {} the {}s of shared memory take {} wavefronts, {} without bank conflicts",
-                           d, tiles.text(), element, way, wavefronts, ideal),
+                           d, tiles.text(), name(element), way, wavefronts, ideal),
                d < 64
                    ? "the same chunk of eight rows lies in the same banks: two rows lie side by side in them, so the "
                      "exclusive or must differ from pair to pair"
@@ -272,17 +256,11 @@ TEST_CASE("m moves only when a score exceeds it by more than slack", "[8.4]") {
   }
 }
 
-TEST_CASE("large logits stay finite", "[8.4]") {
-  expect_finite();
-}
-
-TEST_CASE("rows without keys give zero and -inf, never NaN", "[8.4]") {
-  expect_rows_without_keys();
-}
-
-TEST_CASE("a scale of any sign", "[8.4]") {
-  expect_any_scale();
-}
+const Claims of_8_4 = {
+    {"[8.4]", "large logits stay finite", [] { expect_finite(); }},
+    {"[8.4]", "rows without keys give zero and -inf, never NaN", [] { expect_rows_without_keys(); }},
+    {"[8.4]", "a scale of any sign", [] { expect_any_scale(); }},
+};
 
 TEST_CASE("probabilities keep their precision", "[8.5]") {
   expect_precise_P();
@@ -316,13 +294,10 @@ TEST_CASE("O is divided by l exactly once", "[8.6]") {
   expect_every_kind_in_this_part();
 }
 
-TEST_CASE("every element of O is written once, and nothing else", "[8.6]") {
-  expect_every_element_written();
-}
-
-TEST_CASE("O is written 16 bytes a lane", "[8.6]") {
-  expect_wide_O();
-}
+const Claims of_8_6 = {
+    {"[8.6]", "every element of O is written once, and nothing else", [] { expect_every_element_written(); }},
+    {"[8.6]", "O is written 16 bytes a lane", [] { expect_wide_O(); }},
+};
 
 // ---- 8.7 the pipeline ----
 
@@ -338,7 +313,7 @@ TEST_CASE("what lies behind the last key never reaches O", "[8.7]") {
 TEST_CASE("the stages do not race, whatever the order of the lanes", "[8.7]") {
   for (const std::int64_t d : head_dims())
     for (const int lane_seed : {0, 1, 2})
-      expect_right(input("rising maximum", {1, 1, 1, 70, 150, d}, 74), {}, "", lane_seed);
+      expect_right(input("rising maximum", {1, 1, 1, 70, 150, d}, 74), {}, {}, lane_seed);
 }
 
 TEST_CASE("one barrier a tile", "[8.7]") {
@@ -370,33 +345,15 @@ TEST_CASE("tiles are copied 16 bytes a thread, without a load", "[8.7]") {
 
 // ---- The whole chapter ----
 
-TEST_CASE("registers agrees with the oracle", "[whole]") {
-  expect_every_kind();
-}
-
-TEST_CASE("bf16 agrees with the oracle", "[whole]") {
-  expect_element("bfloat16");
-}
-
-TEST_CASE("any two lengths agree with the oracle", "[whole]") {
-  expect_any_two_lengths();
-}
-
-TEST_CASE("the answer does not depend on Br, Bc or the number of warps", "[whole]") {
-  expect_tiles_do_not_matter();
-}
-
-TEST_CASE("future positions have zero influence", "[whole]") {
-  expect_no_future();
-}
-
-TEST_CASE("a row's answer depends on no other row of Q", "[whole]") {
-  expect_rows_independent();
-}
-
-TEST_CASE("the number of workers and the order of lanes change nothing", "[whole]") {
-  expect_order_changes_nothing();
-}
+const Claims of_the_whole = {
+    {"[whole]", "registers agrees with the oracle", [] { expect_every_kind(); }},
+    {"[whole]", "bf16 agrees with the oracle", [] { expect_element(bfloat16); }},
+    {"[whole]", "any two lengths agree with the oracle", [] { expect_any_two_lengths(); }},
+    {"[whole]", "the answer does not depend on Br, Bc or the number of warps", [] { expect_tiles_do_not_matter(); }},
+    {"[whole]", "future positions have zero influence", [] { expect_no_future(); }},
+    {"[whole]", "a row's answer depends on no other row of Q", [] { expect_rows_independent(); }},
+    {"[whole]", "the number of workers and the order of lanes change nothing", [] { expect_order_changes_nothing(); }},
+};
 
 TEST_CASE("200 runs are equal to the last bit", "[whole]") {
   // tests/cuda/test_any_lengths.cpp does it with blocks on all of a GPU, and for bf16.
@@ -413,13 +370,14 @@ TEST_CASE("shared memory holds no S and no P", "[whole]") {
   // is loaded: parts of Q, K and V by ldmatrix, and O once, 16 bytes a lane.
   for (const std::int64_t d : head_dims()) {
     for (const auto& [tiles, element] :
-         {std::pair{usual_tiles(d), "float16"}, {small_tiles(d), "float16"}, {usual_tiles(d), "bfloat16"}}) {
+         {std::pair{usual_tiles(d), float16}, {small_tiles(d), float16}, {usual_tiles(d), bfloat16}}) {
       const std::int64_t Nk = 192;
       const worker::Reply reply =
           attention(input("rising maximum", {1, 1, 1, tiles.Br, Nk, d}, 157).problem, tiles.numbers(), element).reply;
       const double O_parts = double(tiles.Br * d) / 256, rows_of_16 = double(tiles.Br * d) / 256;
       const auto expect_shared = [&](const std::string& name, double expected, const std::string& why) {
-        expect_count(reply, "shared." + name, expected, fmt::format("{}, d={}, {}, {}", why, d, tiles.text(), element),
+        expect_count(reply, "shared." + name, expected,
+                     fmt::format("{}, d={}, {}, {}", why, d, tiles.text(), workbook::name(element)),
                      "something else than tiles of Q, K, V and O goes through shared memory", "shared-traffic");
       };
       expect_shared("store_instructions", 0, "no lane stores to shared memory by itself");
@@ -429,10 +387,7 @@ TEST_CASE("shared memory holds no S and no P", "[whole]") {
   }
 }
 
-TEST_CASE("the tiles fit 64, 99, 163 and 227 KB of shared memory", "[whole]") {
-  expect_tiles_for_every_size();
-}
-
-TEST_CASE("extra memory does not grow with N", "[whole]") {
-  expect_no_extra_memory();
-}
+const Claims of_the_whole_2 = {
+    {"[whole]", "the tiles fit 64, 99, 163 and 227 KB of shared memory", [] { expect_tiles_for_every_size(); }},
+    {"[whole]", "extra memory does not grow with N", [] { expect_no_extra_memory(); }},
+};

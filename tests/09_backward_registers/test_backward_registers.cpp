@@ -88,45 +88,27 @@ TEST_CASE("the gradient of the LSE is subtracted from D", "[9.1]") {
 
 // ---- 9.2 multiply_transposed ----
 
-TEST_CASE("every 16 columns of Q, K, V and dO count", "[9.2]") {
-  expect_every_column();
-}
-
-TEST_CASE("every key and every query has a score of its own", "[9.2]") {
-  expect_own_scores();
-}
-
-TEST_CASE("S and dP take no more instructions than they must", "[9.2]") {
-  expect_instructions();
-}
+const Claims of_9_2 = {
+    {"[9.2]", "every 16 columns of Q, K, V and dO count", [] { expect_every_column(); }},
+    {"[9.2]", "every key and every query has a score of its own", [] { expect_own_scores(); }},
+    {"[9.2]", "S and dP take no more instructions than they must", [] { expect_instructions(); }},
+};
 
 // ---- 9.3 form_P_and_dS ----
 
-TEST_CASE("P is recomputed from the LSE", "[9.3]") {
-  expect_P_from_the_lse();
-}
-
-TEST_CASE("each query has its own LSE and D", "[9.3]") {
-  expect_own_lse_and_D();
-}
-
-TEST_CASE("D is subtracted before anything is rounded", "[9.3]") {
-  expect_D_before_rounding();
-}
-
-TEST_CASE("a pair that does not count has P = 0, whatever the scale", "[9.3]") {
-  expect_uncounted_pairs();
-}
+const Claims of_9_3 = {
+    {"[9.3]", "P is recomputed from the LSE", [] { expect_P_from_the_lse(); }},
+    {"[9.3]", "each query has its own LSE and D", [] { expect_own_lse_and_D(); }},
+    {"[9.3]", "D is subtracted before anything is rounded", [] { expect_D_before_rounding(); }},
+    {"[9.3]", "a pair that does not count has P = 0, whatever the scale", [] { expect_uncounted_pairs(); }},
+};
 
 // ---- 9.4 the mask ----
 
-TEST_CASE("causal agrees with the oracle for Nq above, at and below Nk", "[9.4]") {
-  expect_causal(70);
-}
-
-TEST_CASE("keys that do not exist have no part in dQ", "[9.4]") {
-  expect_no_keys_behind();
-}
+const Claims of_9_4 = {
+    {"[9.4]", "causal agrees with the oracle for Nq above, at and below Nk", [] { expect_causal(70); }},
+    {"[9.4]", "keys that do not exist have no part in dQ", [] { expect_no_keys_behind(); }},
+};
 
 TEST_CASE("only row blocks that see a key are loaded", "[9.4]") {
   require_counters();
@@ -150,21 +132,12 @@ TEST_CASE("only row blocks that the diagonal or the end crosses are masked", "[9
 
 // ---- 9.5 operands ----
 
-TEST_CASE("dV is Pᵀ dO", "[9.5]") {
-  expect_dV();
-}
-
-TEST_CASE("dK is scale dSᵀ Q", "[9.5]") {
-  expect_dK();
-}
-
-TEST_CASE("P and dS are rounded once", "[9.5]") {
-  expect_rounded_once();
-}
-
-TEST_CASE("dK and dV take no more instructions than they must", "[9.5]") {
-  expect_instructions();
-}
+const Claims of_9_5 = {
+    {"[9.5]", "dV is Pᵀ dO", [] { expect_dV(); }},
+    {"[9.5]", "dK is scale dSᵀ Q", [] { expect_dK(); }},
+    {"[9.5]", "P and dS are rounded once", [] { expect_rounded_once(); }},
+    {"[9.5]", "dK and dV take no more instructions than they must", [] { expect_instructions(); }},
+};
 
 // ---- 9.6 what goes through shared memory ----
 
@@ -192,13 +165,10 @@ TEST_CASE("dS is stored once, without a bank conflict", "[9.6]") {
 
 // ---- 9.7 dQ ----
 
-TEST_CASE("dQ is scale dS K", "[9.7]") {
-  expect_dQ();
-}
-
-TEST_CASE("every key has its part in dQ", "[9.7]") {
-  expect_every_key_in_dQ();
-}
+const Claims of_9_7 = {
+    {"[9.7]", "dQ is scale dS K", [] { expect_dQ(); }},
+    {"[9.7]", "every key has its part in dQ", [] { expect_every_key_in_dQ(); }},
+};
 
 TEST_CASE("every addition fills a line of 128 bytes", "[9.7]") {
   require_counters();
@@ -345,45 +315,18 @@ TEST_CASE("tiles are copied 16 bytes a thread, without a load", "[9.9]") {
 
 // ---- The whole chapter ----
 
-TEST_CASE("the gradients agree with the oracle", "[whole]") {
-  expect_every_kind_whole();
-}
-
-TEST_CASE("bf16 agrees with the oracle", "[whole]") {
-  expect_bf16();
-}
-
-TEST_CASE("any two lengths agree with the oracle", "[whole]") {
-  expect_any_two_lengths(129 * 129 * 128);
-}
-
-TEST_CASE("the gradients do not depend on how the work is divided", "[whole]") {
-  expect_sizes_do_not_matter();
-}
-
-TEST_CASE("future queries and keys have zero influence", "[whole]") {
-  expect_no_future();
-}
-
-TEST_CASE("by turns the gradients agree with the oracle", "[whole]") {
-  expect_right_by_turns();
-}
-
-TEST_CASE("200 runs by turns are equal to the last bit", "[whole]") {
-  expect_repeatable_by_turns(200);
-}
-
-TEST_CASE("dQ differs from run to run, within its bounds; dK and dV do not", "[whole]") {
-  expect_only_dQ_differs();
-}
-
-TEST_CASE("the order of lanes changes nothing but dQ's last bits", "[whole]") {
-  expect_order_changes_only_dQ();
-}
-
-TEST_CASE("five products, and each operand is loaded for 32 rows", "[whole]") {
-  expect_instructions();
-}
+const Claims of_the_whole = {
+    {"[whole]", "the gradients agree with the oracle", [] { expect_every_kind_whole(); }},
+    {"[whole]", "bf16 agrees with the oracle", [] { expect_bf16(); }},
+    {"[whole]", "any two lengths agree with the oracle", [] { expect_any_two_lengths(129 * 129 * 128); }},
+    {"[whole]", "the gradients do not depend on how the work is divided", [] { expect_sizes_do_not_matter(); }},
+    {"[whole]", "future queries and keys have zero influence", [] { expect_no_future(); }},
+    {"[whole]", "by turns the gradients agree with the oracle", [] { expect_right_by_turns(); }},
+    {"[whole]", "200 runs by turns are equal to the last bit", [] { expect_repeatable_by_turns(200); }},
+    {"[whole]", "dQ differs from run to run, within its bounds; dK and dV do not", [] { expect_only_dQ_differs(); }},
+    {"[whole]", "the order of lanes changes nothing but dQ's last bits", [] { expect_order_changes_only_dQ(); }},
+    {"[whole]", "five products, and each operand is loaded for 32 rows", [] { expect_instructions(); }},
+};
 
 TEST_CASE("shared memory holds no P where a warp is a team", "[whole]") {
   require_counters();
@@ -405,14 +348,8 @@ TEST_CASE("no bank conflict", "[whole]") {
       for (const char* way : {"load", "store"}) Growth(d, sizes).expect_no_bank_conflict(way);
 }
 
-TEST_CASE("each tensor is moved as often as it must be", "[whole]") {
-  expect_moves({});
-}
-
-TEST_CASE("every size of shared memory has its tiles", "[whole]") {
-  expect_sizes_for_every_memory(99);
-}
-
-TEST_CASE("extra memory grows like N", "[whole]") {
-  expect_extra_memory(8, 4);
-}
+const Claims of_the_whole_2 = {
+    {"[whole]", "each tensor is moved as often as it must be", [] { expect_moves({}); }},
+    {"[whole]", "every size of shared memory has its tiles", [] { expect_sizes_for_every_memory(99); }},
+    {"[whole]", "extra memory grows like N", [] { expect_extra_memory(8, 4); }},
+};

@@ -1,6 +1,5 @@
 // Chapter 10's warm-ups as operations that the tests call by name.
 #include <cstdint>
-#include <span>
 
 #include "common/cuda/backend.hpp"
 #include "common/cuda/memory.hpp"
@@ -20,14 +19,9 @@ void begin() {
   workbook::cuda::begin_chapter();
 }
 
-template <class T>
-std::span<const T> given(const Arguments& call, const char* name) {
-  return call.array<T>(name);
-}
-
 // from (rounds, 32), floats -> to, likewise
 void hand_over(const Arguments& call) {
-  const DeviceArray<float> from("from", given<float>(call, "from"));
+  const DeviceArray<float> from("from", call.input("from"));
   DeviceArray<float> to("to", from.size(), Role::output);
   begin();
   ch10::hand_over(from.data(), to.data(), int(from.size() / 32));
@@ -37,7 +31,7 @@ void hand_over(const Arguments& call) {
 // tensor (heads, N, d) as 16-bit codes, first_row, head -> memory (32·d) and tile (32, d), codes
 void one_tile(const Arguments& call) {
   const int d = int(call.integer("d"));
-  const DeviceArray<half> tensor("tensor", given<std::uint16_t>(call, "tensor"));
+  const DeviceArray<half> tensor("tensor", call.codes("tensor"));
   DeviceArray<half> memory("memory", 32 * d, Role::output), tile("tile", 32 * d, Role::output);
   begin();
   const auto number = [&](const char* name) { return int(call.integer(name)); };
@@ -49,7 +43,7 @@ void one_tile(const Arguments& call) {
 
 // tensor (N, 64) as 16-bit codes -> sums (64), floats
 void sum_columns(const Arguments& call) {
-  const DeviceArray<half> tensor("tensor", given<std::uint16_t>(call, "tensor"));
+  const DeviceArray<half> tensor("tensor", call.codes("tensor"));
   DeviceArray<float> sums("sums", 64, Role::output);
   begin();
   ch10::sum_columns(tensor.data(), int(tensor.size() / 64), sums.data());

@@ -100,7 +100,7 @@ struct OneTile {
     for (std::int64_t h = 0; h < heads; ++h)
       for (std::int64_t i = 0; i < N; ++i)
         for (std::int64_t c = 0; c < d; ++c) values.push_back(element(h, i, c));
-    const std::vector<std::uint16_t> codes = to_codes(values, "float16");
+    const std::vector<std::uint16_t> codes = to_codes(values, float16);
     worker::Call request("one_tile");
     request.number("heads", double(heads)).number("N", double(N)).number("d", double(d));
     request.number("first_row", double(first_row)).number("head", double(head));
@@ -124,7 +124,7 @@ Place lies_at(std::int64_t i, std::int64_t d, bool swizzled = true) {
 }
 
 void expect_memory(const OneTile& one) {
-  const std::vector<float> memory = from_codes(one.run().output<std::uint16_t>("memory"), "float16");
+  const std::vector<float> memory = from_codes(one.run().output<std::uint16_t>("memory"), float16);
   const auto lies = [&](bool swizzled, auto value) {
     return [=, &one](std::size_t i) {
       const Place place = lies_at(std::int64_t(i), one.d, swizzled);
@@ -142,7 +142,7 @@ void expect_memory(const OneTile& one) {
                [&](std::size_t i) { return fmt::format("{}: element {} of shared memory", one.text(), i); });
 }
 void expect_tile(const OneTile& one) {
-  const std::vector<float> tile = from_codes(one.run().output<std::uint16_t>("tile"), "float16");
+  const std::vector<float> tile = from_codes(one.run().output<std::uint16_t>("tile"), float16);
   const auto at = [&](std::size_t i) { return Place{std::int64_t(i) / one.d, std::int64_t(i) % one.d}; };
   const auto value = [&](std::int64_t row, std::int64_t column) { return one.at(row, column); };
   expect_equal(
@@ -172,7 +172,7 @@ worker::Reply sum_columns(std::int64_t N, int lane_seed) {
   std::vector<float> values;
   for (std::int64_t i = 0; i < N; ++i)
     for (std::int64_t c = 0; c < 64; ++c) values.push_back(element(i, c));
-  const std::vector<std::uint16_t> codes = to_codes(values, "float16");
+  const std::vector<std::uint16_t> codes = to_codes(values, float16);
   worker::Call request("sum_columns");
   request.input("tensor", codes).output<float>("sums", 64);
   if (lane_seed != 0) request.number("lane_seed", lane_seed);
@@ -342,9 +342,9 @@ TEST_CASE("ragged tails are part of the answer", "[10.7]") {
 TEST_CASE("the stages do not race, whatever the order of threads and copies", "[10.7]") {
   for (const std::int64_t d : head_dims())
     for (const int lane_seed : {0, 1, 2, 3})
-      expect_right(input("rising maximum", {1, 1, 1, 40, 150, d}, 73), small, "", lane_seed);
+      expect_right(input("rising maximum", {1, 1, 1, 40, 150, d}, 73), small, {}, lane_seed);
   // Seven consumers, which leave a stage in any order.
-  for (const int lane_seed : {4, 5}) expect_right(input("normal", {1, 1, 1, 224, 330, 64}, 74), Tiles{}, "", lane_seed);
+  for (const int lane_seed : {4, 5}) expect_right(input("normal", {1, 1, 1, 224, 330, 64}, 74), Tiles{}, {}, lane_seed);
 }
 
 TEST_CASE("two waits a tile, and one arrival of each warp for each", "[10.7]") {
@@ -390,9 +390,9 @@ TEST_CASE("every element of O is written once, and nothing else", "[10.8]") {
 TEST_CASE("O follows Q in its place, whatever the order of threads and copies", "[10.8]") {
   for (const std::int64_t d : head_dims()) {
     for (const int lane_seed : {0, 1, 2, 3}) {
-      expect_right(input("normal", {1, 1, 1, 40, 33, d}, 82), small, "", lane_seed);
+      expect_right(input("normal", {1, 1, 1, 40, 33, d}, 82), small, {}, lane_seed);
       // Queries that see no key: between Q's coming and O's going there is nothing.
-      expect_right(input("normal", {1, 1, 1, 40, 5, d}, 84, true), small, "", lane_seed);
+      expect_right(input("normal", {1, 1, 1, 40, 5, d}, 84, true), small, {}, lane_seed);
     }
   }
 }
@@ -421,13 +421,10 @@ TEST_CASE("TMA's kernel agrees with the oracle", "[whole]") {
   for (const std::int64_t d : head_dims()) expect_right(input("normal", {1, 2, 2, 250, 133, d}, 141, true));
 }
 
-TEST_CASE("bf16 agrees with the oracle", "[whole]") {
-  expect_element("bfloat16");
-}
-
-TEST_CASE("any two lengths agree with the oracle", "[whole]") {
-  expect_any_two_lengths();
-}
+const Claims of_the_whole = {
+    {"[whole]", "bf16 agrees with the oracle", [] { expect_element(bfloat16); }},
+    {"[whole]", "any two lengths agree with the oracle", [] { expect_any_two_lengths(); }},
+};
 
 TEST_CASE("the warm-ups give one answer in every order", "[whole]") {
   for (int lane_seed = 0; lane_seed <= 5; ++lane_seed) {
@@ -437,29 +434,16 @@ TEST_CASE("the warm-ups give one answer in every order", "[whole]") {
   for (const OneTile& one : one_tiles) expect_tile(one);
 }
 
-TEST_CASE("rows without keys give zero and -inf, never NaN", "[whole]") {
-  expect_rows_without_keys();
-}
-
-TEST_CASE("a scale of any sign", "[whole]") {
-  expect_any_scale();
-}
-
-TEST_CASE("what lies behind the last key never reaches O", "[whole]") {
-  expect_nothing_from_behind();
-}
-
-TEST_CASE("future positions have zero influence", "[whole]") {
-  expect_no_future();
-}
-
-TEST_CASE("the number of workers and the order of threads and copies change nothing", "[whole]") {
-  expect_order_changes_nothing();
-}
-
-TEST_CASE("50 orders of threads and copies give one answer", "[whole]") {
-  expect_repeatable(50, /*in_other_orders=*/true);
-}
+const Claims of_the_whole_2 = {
+    {"[whole]", "rows without keys give zero and -inf, never NaN", [] { expect_rows_without_keys(); }},
+    {"[whole]", "a scale of any sign", [] { expect_any_scale(); }},
+    {"[whole]", "what lies behind the last key never reaches O", [] { expect_nothing_from_behind(); }},
+    {"[whole]", "future positions have zero influence", [] { expect_no_future(); }},
+    {"[whole]", "the number of workers and the order of threads and copies change nothing",
+     [] { expect_order_changes_nothing(); }},
+    {"[whole]", "50 orders of threads and copies give one answer",
+     [] { expect_repeatable(50, /*in_other_orders=*/true); }},
+};
 
 TEST_CASE("no thread copies anything by itself", "[whole]") {
   require_counters();
@@ -481,10 +465,7 @@ TEST_CASE("no thread copies anything by itself", "[whole]") {
   }
 }
 
-TEST_CASE("a block fits 99 KB of shared memory", "[whole]") {
-  expect_tiles_for_every_size(99);
-}
-
-TEST_CASE("extra memory does not grow with N", "[whole]") {
-  expect_no_extra_memory();
-}
+const Claims of_the_whole_3 = {
+    {"[whole]", "a block fits 99 KB of shared memory", [] { expect_tiles_for_every_size(99); }},
+    {"[whole]", "extra memory does not grow with N", [] { expect_no_extra_memory(); }},
+};

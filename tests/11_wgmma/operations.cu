@@ -1,6 +1,5 @@
 // Chapter 11's warm-up as operations that the tests call by name.
 #include <cstdint>
-#include <span>
 
 #include "common/cuda/backend.hpp"
 #include "common/cuda/description.hpp"
@@ -14,15 +13,11 @@ namespace {
 using workbook::cuda::Arguments, workbook::cuda::Operations;
 using workbook::cuda::DeviceArray, workbook::cuda::Role;
 
-std::span<const std::uint16_t> codes(const Arguments& call, const char* name) {
-  return call.array<std::uint16_t>(name);
-}
-
 // Number d; A (64, d) or (64, 64), B (64, d) as 16-bit codes -> C (64, 64) or (64, d), floats
 template <auto& product>
 void multiply(const Arguments& call) {
   workbook::cuda::require_compute(workbook::cuda::compute_capability(), 90, true);
-  const DeviceArray<half> A("A", codes(call, "A")), B("B", codes(call, "B"));
+  const DeviceArray<half> A("A", call.codes("A")), B("B", call.codes("B"));
   DeviceArray<float> C("C", call.output("C").size(), Role::output);
   workbook::cuda::begin_chapter();
   product(A.data(), B.data(), C.data(), int(call.integer("d")));

@@ -8,73 +8,19 @@
 
 #include "common/attention/element.hpp"
 #include "tests/support/forward_properties.hpp"
+#include "tests/support/product.hpp"
+#include "tests/support/warp_specialised.hpp"
 
 using namespace workbook;
 using namespace workbook::test;
 
 namespace {
 
-// A consumer, four warps, has 64 queries, and four more warps are the producer's.
-std::int64_t consumers(const Tiles& tiles) {
-  return tiles.Br / 64;
-}
 /// Built for both d.
 const Tiles small{128, 64, 12};
 /// The chapter's own for d, with the kernel of a step to the chapter's (wgmma.hpp).
 Tiles own(std::int64_t d, int step = 5) {
   return usual_tiles(d, step == 5 ? Numbers{} : Numbers{{"step", double(step)}});
-}
-
-/// wgmma, one a warp, that one query tile costs with `key_tiles` tiles of keys: S and O of each.
-double products(std::int64_t d, const Tiles& tiles, std::int64_t key_tiles) {
-  return double(4 * consumers(tiles) * key_tiles * (d / 16 + tiles.Bc / 16));
-}
-void expect_wgmma(std::int64_t d, const Tiles& tiles, const char* which) {
-  const Problem problem = input("normal", {1, 1, 1, tiles.Br, 3 * tiles.Bc, d}, 7).problem;
-  const worker::Reply reply = attention(problem, tiles.numbers()).reply;
-  expect_count(reply, "wgmma_instructions", products(d, tiles, 3),
-               fmt::format("wgmma, one a warp: d/16 for S and Bc/16 for O of each of 3 tiles of keys, d={}, {}", d,
-                           tiles.text()),
-               fmt::format("{} is computed by more or fewer products than it has parts of 16", which), "wgmma-count");
-  expect_count(reply, "wgmma_operations", double(3 * 4) * tiles.Br * tiles.Bc * double(d),
-               fmt::format("operations of wgmma: 2·Br·Bc·d for S and for O of each tile, d={}, {}", d, tiles.text()),
-               "the products have another shape", "wgmma-count");
-}
-
-/// How often threads wait for barriers in shared memory: for Q, and for K and V of each tile; the producer for each
-/// stage to be empty.
-void expect_waits(const Tiles& tiles, std::int64_t d) {
-  const Problem problem = input("normal", {1, 1, 1, 100, 3 * tiles.Bc, d}, 8).problem;
-  const worker::Reply reply = attention(problem, tiles.numbers()).reply;
-  const double key_tiles = 3, threads = 128.0 * consumers(tiles);
-  expect_count(reply, "mbarrier_waits", threads * (1 + 2 * key_tiles) + 2 * key_tiles,
-               fmt::format("each thread of a consumer waits for Q once, for K and V once a tile; the producer for each "
-                           "place; d={}, {}",
-                           d, tiles.text()),
-               "some tile is waited for twice, or not at all", "waits");
-  // The producer arrives for Q, K and V; one lane of each warp leaves K and V of each tile, where that is of use.
-  const double most = 1 + 2 * key_tiles + 2 * key_tiles * 4 * consumers(tiles);
-  const double arrivals = counter(reply, "mbarrier_arrivals");
-  expect(arrivals <= most,
-         fmt::format("threads arrive {} times at the barriers of one block, at most {} are of use: d={}, {}", arrivals,
-                     most, d, tiles.text()),
-         "one lane of a warp arrives for all of it", "arrivals");
-  expect_left_at_once(reply, fmt::format("d={}, {}", d, tiles.text()));
-}
-
-/// How often a warp waits for S and leaves O += P V under way: once for each tile of keys but the first.
-void expect_partial_waits(const Tiles& tiles, std::int64_t d) {
-  const Problem problem = input("normal", {1, 1, 1, 100, 3 * tiles.Bc, d}, 8).problem;
-  const worker::Reply reply = attention(problem, tiles.numbers()).reply;
-  const double waits = counter(reply, "wgmma_partial_waits"), expected = 4.0 * consumers(tiles) * (3 - 1);
-  expect(
-      waits == expected,
-      fmt::format("warps wait {} times for one product and leave a newer one under way; expected {}: each warp for S "
-                  "of every tile but the first, while O += P V runs; d={}, {}",
-                  waits, expected, d, tiles.text()),
-      waits < expected ? "the softmax begins when no product is under way: the tensor cores rest until it is done"
-                       : "there are more waits of that kind than tiles",
-      "overlap");
 }
 
 // ---- 11.1 ----
@@ -128,35 +74,11 @@ void expect_places() {
                       : "unknown");
 }
 
-/// C of one of the warm-up's products against A Bᵀ, or A B if `by_rows`.
+/// One of the warm-up's products, A Bᵀ, or A B if `by_rows`.
 void expect_product(bool by_rows, std::int64_t d) {
-  const std::int64_t k_of_A = by_rows ? 64 : d, columns = by_rows ? d : 64;
-  Tensor<float> A({1, 1, 64, k_of_A}), B({1, 1, 64, d});
-  for (Tensor<float>* each : {&A, &B}) {
-    const auto codes = to_codes(normal_values(each->values.size(), each == &A ? 1 : 2), "float16");
-    each->values = from_codes(codes, "float16");
-  }
-  const std::vector<std::uint16_t> A_codes = to_codes(A.values, "float16"), B_codes = to_codes(B.values, "float16");
-  worker::Call request(by_rows ? "multiply_rows" : "multiply_columns");
-  request.number("d", double(d)).input("A", A_codes).input("B", B_codes);
-  request.output<float>("C", std::size_t(64 * columns));
-  const Tensor<float> C = tensor(call(request), "C", {1, 1, 64, columns});
-  Tensor<double> expected({1, 1, 64, columns}), size({1, 1, 64, columns});
-  for (std::int64_t i = 0; i < 64; ++i)
-    for (std::int64_t j = 0; j < columns; ++j)
-      for (std::int64_t k = 0; k < k_of_A; ++k) {
-        const double product = double(A(0, 0, i, k)) * (by_rows ? B(0, 0, k, j) : B(0, 0, j, k));
-        expected(0, 0, i, j) += product;
-        size(0, 0, i, j) += std::abs(product);
-      }
-  judge::Layout layout;
-  layout.tensor = "C";
-  layout.axes[0] = layout.axes[1] = "";
-  expect_close(C, {expected,
-                   product_bounds(size, int(k_of_A)),
-                   layout,
-                   {},
-                   fmt::format("C = A {}, normal A and B, d={}", by_rows ? "B" : "Bᵀ", d)});
+  const Tensor<float> A = half_tensor({1, 1, 64, by_rows ? 64 : d}, 1), B = half_tensor({1, 1, 64, d}, 2);
+  Product{by_rows ? "multiply_rows" : "multiply_columns", !by_rows, A, B, {{"d", double(d)}}}.expect_right(
+      fmt::format("C = A {}, normal A and B, d={}", by_rows ? "B" : "Bᵀ", d));
 }
 
 }  // namespace
@@ -187,8 +109,8 @@ TEST_CASE("every tile of Q, K and V arrives", "[11.2]") {
 TEST_CASE("a stage is filled again when all have left it", "[11.2]") {
   // Five tiles in two places each. The simulator reports what is overwritten too early, in whatever order.
   for (const int lane_seed : {0, 1, 2}) {
-    expect_right(input("normal", {1, 1, 1, 128, 300, 64}, 13), small, "", lane_seed);
-    expect_right(input("normal", {1, 1, 1, 40, 300, 64}, 14), own(64, 1), "", lane_seed);
+    expect_right(input("normal", {1, 1, 1, 128, 300, 64}, 13), small, {}, lane_seed);
+    expect_right(input("normal", {1, 1, 1, 40, 300, 64}, 14), own(64, 1), {}, lane_seed);
   }
 }
 
@@ -229,7 +151,7 @@ TEST_CASE("every key has a score of its own", "[11.3]") {
 
 TEST_CASE("S takes one wgmma for each 16 columns", "[11.3]") {
   require_counters();
-  for (const std::int64_t d : head_dims()) expect_wgmma(d, small, "S");
+  for (const std::int64_t d : head_dims()) expect_wgmma(d, small, 16, "S");
 }
 
 // ---- 11.4 P and O += P V ----
@@ -252,18 +174,15 @@ TEST_CASE("probabilities keep their precision", "[11.4]") {
 
 TEST_CASE("O takes one wgmma for each 16 keys", "[11.4]") {
   require_counters();
-  for (const std::int64_t d : head_dims()) expect_wgmma(d, small, "O");
+  for (const std::int64_t d : head_dims()) expect_wgmma(d, small, 16, "O");
 }
 
 // ---- 11.5 write_output ----
 
-TEST_CASE("the LSE is a natural logarithm over all keys", "[11.5]") {
-  expect_lse_over_all_keys();
-}
-
-TEST_CASE("O is divided by l exactly once", "[11.5]") {
-  expect_divided_once();
-}
+const Claims of_11_5 = {
+    {"[11.5]", "the LSE is a natural logarithm over all keys", [] { expect_lse_over_all_keys(); }},
+    {"[11.5]", "O is divided by l exactly once", [] { expect_divided_once(); }},
+};
 
 TEST_CASE("rows without keys give zero and -inf, never NaN", "[11.5]") {
   expect_rows_without_keys();
@@ -313,7 +232,7 @@ TEST_CASE("in order, it agrees with the oracle", "[11.6]") {
 TEST_CASE("in order, nothing is touched too early", "[11.6]") {
   // The simulator reports registers and tiles that are touched too early, whatever the numbers are.
   for (const int lane_seed : {0, 1, 2})
-    expect_right(input("normal", {1, 1, 1, 40, 300, 64}, 52), own(64, 1 + lane_seed % 2), "", lane_seed);
+    expect_right(input("normal", {1, 1, 1, 40, 300, 64}, 52), own(64, 1 + lane_seed % 2), {}, lane_seed);
 }
 
 TEST_CASE("in order, each tile is waited for once", "[11.6]") {
@@ -322,25 +241,6 @@ TEST_CASE("in order, each tile is waited for once", "[11.6]") {
 }
 
 // ---- 11.7 overlapped ----
-
-namespace {
-
-/// A consumer that issues the products of a tile waits for its turn first, and passes it on: once a tile.
-void expect_turns() {
-  require_counters();
-  for (const Tiles& tiles : {own(64, 4), small}) {
-    const std::int64_t key_tiles = 3;
-    const worker::Reply reply =
-        attention(input("normal", {1, 1, 1, 100, key_tiles * tiles.Bc, 64}, 72).problem, tiles.numbers()).reply;
-    // A turn is a phase of a consumer's barrier; each consumer has one more barrier, before its store of O.
-    expect_count(reply, "named_barriers", double(consumers(tiles) * (key_tiles + 1)),
-                 fmt::format("{} consumers · ({} turns and 1 store), {}", consumers(tiles), key_tiles, tiles.text()),
-                 "a turn is missing, or one too many", "turns");
-    expect_short_turns(reply, 4.0 * double(consumers(tiles) * tiles.Bc) / 16, tiles.text());
-  }
-}
-
-}  // namespace
 
 TEST_CASE("overlapped, it agrees with the oracle", "[11.7]") {
   for (const std::int64_t d : head_dims()) {
@@ -353,7 +253,7 @@ TEST_CASE("overlapped, it agrees with the oracle", "[11.7]") {
 
 TEST_CASE("overlapped, nothing is touched too early", "[11.7]") {
   for (const int lane_seed : {0, 1, 2})
-    expect_right(input("normal", {1, 1, 1, 40, 300, 64}, 63), own(64, 3), "", lane_seed);
+    expect_right(input("normal", {1, 1, 1, 40, 300, 64}, 63), own(64, 3), {}, lane_seed);
 }
 
 TEST_CASE("overlapped, each tile is waited for once", "[11.7]") {
@@ -362,7 +262,8 @@ TEST_CASE("overlapped, each tile is waited for once", "[11.7]") {
 }
 
 TEST_CASE("overlapped, each tile has its turn", "[11.7]") {
-  expect_turns();
+  require_counters();
+  for (const Tiles& tiles : {own(64, 4), small}) expect_turns(tiles, 64, 16);
 }
 
 TEST_CASE("overlapped, each softmax but the first runs beside a product", "[11.7]") {
@@ -389,14 +290,15 @@ TEST_CASE("O is rescaled by the factor of its own tile", "[11.7]") {
 
 TEST_CASE("in turns, it agrees with the oracle", "[11.8]") {
   for (const int lane_seed : {0, 1, 2}) {
-    expect_right(input("rising maximum", {1, 1, 1, 140, 300, 64}, 70), own(64, 4), "", lane_seed);
-    expect_right(input("rising maximum", {1, 1, 1, 70, 150, 128}, 71), small, "", lane_seed);
+    expect_right(input("rising maximum", {1, 1, 1, 140, 300, 64}, 70), own(64, 4), {}, lane_seed);
+    expect_right(input("rising maximum", {1, 1, 1, 70, 150, 128}, 71), small, {}, lane_seed);
   }
   expect_every_kind_in_this_part();
 }
 
 TEST_CASE("each consumer waits for a turn a tile", "[11.8]") {
-  expect_turns();
+  require_counters();
+  for (const Tiles& tiles : {own(64, 4), small}) expect_turns(tiles, 64, 16);
 }
 
 // ---- The whole chapter ----
@@ -408,13 +310,10 @@ TEST_CASE("wgmma agrees with the oracle", "[whole]") {
   expect_any_scale();
 }
 
-TEST_CASE("bf16 agrees with the oracle", "[whole]") {
-  expect_element("bfloat16");
-}
-
-TEST_CASE("any two lengths agree with the oracle", "[whole]") {
-  expect_any_two_lengths();
-}
+const Claims of_the_whole = {
+    {"[whole]", "bf16 agrees with the oracle", [] { expect_element(bfloat16); }},
+    {"[whole]", "any two lengths agree with the oracle", [] { expect_any_two_lengths(); }},
+};
 
 TEST_CASE("every step gives the same answer", "[whole]") {
   for (const std::int64_t d : head_dims())
@@ -448,39 +347,25 @@ TEST_CASE("m moves only when a score exceeds it by more than slack", "[whole]") 
   }
 }
 
-TEST_CASE("future positions have zero influence", "[whole]") {
-  expect_no_future();
-}
-
-TEST_CASE("a row's answer depends on no other row of Q", "[whole]") {
-  expect_rows_independent();
-}
-
-TEST_CASE("what lies behind the last key never reaches O", "[whole]") {
-  expect_nothing_from_behind();
-}
-
-TEST_CASE("the number of workers and the order of lanes change nothing", "[whole]") {
-  expect_order_changes_nothing();
-}
-
-TEST_CASE("50 orders give one answer", "[whole]") {
-  expect_repeatable(50, /*in_other_orders=*/true);
-}
-
-TEST_CASE("Q is read once, K and V up to the diagonal; O and the LSE are written once", "[whole]") {
-  expect_moves({.in = "bulk_load", .out = "bulk_store", .whole_tiles = true, .least_tiles = 1});
-}
+const Claims of_the_whole_2 = {
+    {"[whole]", "future positions have zero influence", [] { expect_no_future(); }},
+    {"[whole]", "a row's answer depends on no other row of Q", [] { expect_rows_independent(); }},
+    {"[whole]", "what lies behind the last key never reaches O", [] { expect_nothing_from_behind(); }},
+    {"[whole]", "the number of workers and the order of lanes change nothing", [] { expect_order_changes_nothing(); }},
+    {"[whole]", "50 orders give one answer", [] { expect_repeatable(50, /*in_other_orders=*/true); }},
+    {"[whole]", "Q is read once, K and V up to the diagonal; O and the LSE are written once",
+     [] { expect_moves({.in = "bulk_load", .out = "bulk_store", .whole_tiles = true, .least_tiles = 1}); }},
+};
 
 TEST_CASE("shared memory holds no S and no P", "[whole]") {
   require_counters();
   // What threads store there by themselves is O, once, 4 bytes a lane; they load nothing.
   for (const std::int64_t d : head_dims()) {
-    for (const std::string& element : {std::string("float16"), std::string("bfloat16")}) {
+    for (const Element element : {float16, bfloat16}) {
       const worker::Reply reply =
           attention(input("rising maximum", {1, 1, 1, 128, 192, d}, 160).problem, small.numbers(), element).reply;
       const auto expect_shared = [&](const std::string& name, double expected, const std::string& why) {
-        expect_count(reply, "shared." + name, expected, fmt::format("{}, d={}, {}", why, d, element),
+        expect_count(reply, "shared." + name, expected, fmt::format("{}, d={}, {}", why, d, workbook::name(element)),
                      "something else than tiles of Q, K, V and O goes through shared memory", "shared-traffic");
       };
       expect_shared("store_instructions", double(128 * d * 2) / (32 * 4), "O is stored once, 4 bytes a lane");

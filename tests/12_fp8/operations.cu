@@ -27,8 +27,7 @@ void rounded(const Arguments& call) {
   workbook::cuda::require_compute(workbook::cuda::compute_capability(), 90, true);
   const std::int64_t heads = call.integer("heads"), N = call.integer("N");
   const int d = int(call.integer("d"));
-  const std::span<const std::uint16_t> given = call.array<std::uint16_t>("x");
-  DeviceArray<half> x("x", given);
+  const DeviceArray<half> x("x", call.codes("x"));
   const std::span<std::uint8_t> codes = call.array<std::uint8_t>("codes");
   DeviceArray<ch12::E4m3> on_device("codes", codes.size(), Role::output);
   DeviceArray<float> scales("scales", call.output("scales").size(), Role::output);

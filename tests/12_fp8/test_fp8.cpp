@@ -10,16 +10,14 @@
 #include "common/attention/half.hpp"
 #include "tests/support/context.hpp"
 #include "tests/support/forward_properties.hpp"
+#include "tests/support/product.hpp"
+#include "tests/support/warp_specialised.hpp"
 
 using namespace workbook;
 using namespace workbook::test;
 
 namespace {
 
-// A consumer, four warps, has 64 queries, and four more warps are the producer's.
-std::int64_t consumers(const Tiles& tiles) {
-  return tiles.Br / 64;
-}
 /// Built for both head dimensions; and for d = 64 alone.
 const Tiles two{128, 128, 12}, three{192, 128, 16};
 constexpr std::int64_t rows_of_block = 128;
@@ -50,7 +48,7 @@ struct RoundedTensor {
 /// x (1, heads, N, d), numbers of fp16. Where the code under test gives no scale, the test ends.
 RoundedTensor rounded(const Tensor<float>& x, bool transposed = false, bool rotated = false) {
   const std::int64_t heads = x.sizes[1], N = x.sizes[2], d = x.sizes[3], blocks = tiles_of(N, rows_of_block);
-  const std::vector<std::uint16_t> given = to_codes(x.values, "float16");
+  const std::vector<std::uint16_t> given = to_codes(x.values, float16);
   worker::Call request("rounded");
   request.number("heads", double(heads)).number("N", double(N)).number("d", double(d));
   request.number("rotated", rotated).number("transposed", transposed).input("x", given);
@@ -58,12 +56,6 @@ RoundedTensor rounded(const Tensor<float>& x, bool transposed = false, bool rota
   request.output<float>("scales", std::size_t(heads * blocks));
   worker::Reply reply = call(request);
   return {reply.output<std::uint8_t>("codes"), reply.output<float>("scales"), reply};
-}
-
-Tensor<float> normal_tensor(std::int64_t heads, std::int64_t N, std::int64_t d, std::uint64_t seed) {
-  Tensor<float> x({1, heads, N, d});
-  x.values = from_codes(to_codes(normal_values(x.values.size(), seed), "float16"), "float16");
-  return x;
 }
 
 float largest_of(const Tensor<float>& x, std::int64_t head, std::int64_t block) {
@@ -101,7 +93,7 @@ TEST_CASE("a scale is the least power of two that fits", "[12.1]") {
   Tensor<float> x({1, 1, rows_of_block * std::ssize(sizes), 64});
   for (std::int64_t block = 0; block < std::ssize(sizes); ++block)
     x(0, 0, rows_of_block * block, 0) = block % 2 == 0 ? sizes[block] : -sizes[block];
-  x.values = from_codes(to_codes(x.values, "float16"), "float16");
+  x.values = from_codes(to_codes(x.values, float16), float16);
   expect_scales(x, rounded(x).scales, "one number, of either sign, in a block of zeros");
 }
 
@@ -117,9 +109,9 @@ TEST_CASE("every element of a block counts", "[12.1]") {
 
 TEST_CASE("a block ends with the last row of its head", "[12.1]") {
   for (const std::int64_t d : head_dims()) {
-    Tensor<float> x = normal_tensor(3, 130, d, 5);
+    Tensor<float> x = half_tensor({1, 3, 130, d}, 5);
     for (std::int64_t c = 0; c < d; ++c) x(0, 1, 0, c) = 900, x(0, 1, 129, c) = x(0, 0, 129, c) / 64;
-    x.values = from_codes(to_codes(x.values, "float16"), "float16");
+    x.values = from_codes(to_codes(x.values, float16), float16);
     const RoundedTensor got = rounded(x);
     expect_scales(x, got.scales, fmt::format("three heads of 130 rows, d={}", d));
     const Tensor<float> expected = rounded_in_blocks(x);
@@ -187,7 +179,7 @@ TEST_CASE("rows of P do not change places", "[12.2]") {
 TEST_CASE("V lies by columns, its keys in the order of P", "[12.3]") {
   for (const std::int64_t d : head_dims()) {
     const std::int64_t heads = 2, N = 200, keys = 256;
-    const Tensor<float> x = normal_tensor(heads, N, d, 6), expected = rounded_in_blocks(x);
+    const Tensor<float> x = half_tensor({1, heads, N, d}, 6), expected = rounded_in_blocks(x);
     const RoundedTensor got = rounded(x, true);
     for (std::int64_t head = 0; head < heads; ++head) {
       for (std::int64_t c = 0; c < d; ++c) {
@@ -213,7 +205,7 @@ TEST_CASE("V lies by columns, its keys in the order of P", "[12.3]") {
 TEST_CASE("words lie in different banks", "[12.3]") {
   require_counters();
   for (const std::int64_t d : head_dims()) {
-    const worker::Reply reply = rounded(normal_tensor(1, 128, d, 7), true).reply;
+    const worker::Reply reply = rounded(half_tensor({1, 1, 128, d}, 7), true).reply;
     expect_no_bank_conflicts(reply);
     expect_count(reply, "codes.store_requests", double(d), fmt::format("a warp stores a column of 128 keys, d={}", d),
                  "lanes of a warp store to different columns", "uncoalesced");
@@ -224,16 +216,6 @@ TEST_CASE("words lie in different banks", "[12.3]") {
 }
 
 // ---- 12.4 S and its scales ----
-
-/// wgmma, one a warp, that one query tile costs with `key_tiles` tiles of keys: S and O of each.
-void expect_wgmma(std::int64_t d, const Tiles& tiles, const char* which) {
-  const Problem problem = input("normal", {1, 1, 1, tiles.Br, 3 * tiles.Bc, d}, 7).problem;
-  const worker::Reply reply = attention(problem, tiles.numbers()).reply;
-  expect_count(reply, "wgmma_instructions", double(4 * consumers(tiles) * 3 * (d / 32 + tiles.Bc / 32)),
-               fmt::format("wgmma, one a warp: d/32 for S and Bc/32 for O of each of 3 tiles of keys, d={}, {}", d,
-                           tiles.text()),
-               fmt::format("{} is computed by more or fewer products than it has parts of 32", which), "wgmma-count");
-}
 
 TEST_CASE("every 32 columns of Q and K count", "[12.4]") {
   expect_every_column(32);
@@ -261,7 +243,7 @@ TEST_CASE("each block of Q has its own scale", "[12.4]") {
 
 TEST_CASE("S takes one wgmma for each 32 columns", "[12.4]") {
   require_counters();
-  for (const std::int64_t d : head_dims()) expect_wgmma(d, two, "S");
+  for (const std::int64_t d : head_dims()) expect_wgmma(d, two, 32, "S");
 }
 
 // ---- 12.5 P and its offset ----
@@ -352,7 +334,7 @@ TEST_CASE("each tile of V has its own scale", "[12.6]") {
 
 TEST_CASE("O takes one wgmma for each 32 keys", "[12.6]") {
   require_counters();
-  for (const std::int64_t d : head_dims()) expect_wgmma(d, two, "O");
+  for (const std::int64_t d : head_dims()) expect_wgmma(d, two, 32, "O");
 }
 
 // ---- 12.7 the loop ----
@@ -369,42 +351,21 @@ TEST_CASE("overlapped, it agrees with the oracle", "[12.7]") {
 TEST_CASE("overlapped, nothing is touched too early", "[12.7]") {
   // The simulator reports registers and tiles that are touched too early, whatever the numbers are.
   for (const int lane_seed : {0, 1, 2}) {
-    expect_right(input("normal", {1, 1, 1, 40, 520, 64}, 63), two, "", lane_seed);
-    expect_right(input("normal", {1, 1, 1, 140, 300, 64}, 64), three, "", lane_seed);
+    expect_right(input("normal", {1, 1, 1, 40, 520, 64}, 63), two, {}, lane_seed);
+    expect_right(input("normal", {1, 1, 1, 140, 300, 64}, 64), three, {}, lane_seed);
   }
 }
 
 TEST_CASE("overlapped, each softmax but the first runs beside a product", "[12.7]") {
   require_counters();
-  const Problem problem = input("normal", {1, 1, 1, 100, 3 * two.Bc, 64}, 8).problem;
-  const double waits = counter(attention(problem, two.numbers()).reply, "wgmma_partial_waits");
-  const double expected = 4.0 * double(consumers(two)) * (3 - 1);
-  expect(
-      waits == expected,
-      fmt::format("warps wait {} times for one product and leave a newer one under way; expected {}: each warp for S "
-                  "of every tile but the first, while O += P V runs",
-                  waits, expected),
-      waits < expected ? "the softmax begins when no product is under way: the tensor cores rest until it is done"
-                       : "there are more waits of that kind than tiles",
-      "overlap");
+  expect_partial_waits(two, 64);
 }
 
 TEST_CASE("overlapped, each tile is waited for once", "[12.7]") {
   require_counters();
-  const Problem problem = input("normal", {1, 1, 1, 100, 3 * 128, 64}, 65).problem;
   for (const Tiles& tiles : {two, three}) {
-    const worker::Reply reply = attention(problem, tiles.numbers()).reply;
-    expect_count(reply, "mbarrier_waits", 128.0 * consumers(tiles) * (1 + 2 * 3) + 2 * 3,
-                 fmt::format("each thread of a consumer waits for Q once, for K and V once a tile; the producer for "
-                             "each place; {}",
-                             tiles.text()),
-                 "some tile is waited for twice, or not at all", "waits");
-    // A turn is a phase of a consumer's barrier; each consumer has one more barrier, before its store of O.
-    expect_count(reply, "named_barriers", double(consumers(tiles) * (3 + 1)),
-                 fmt::format("{} consumers · (3 turns and 1 store), {}", consumers(tiles), tiles.text()),
-                 "a turn is missing, or one too many", "turns");
-    expect_left_at_once(reply, tiles.text());
-    expect_short_turns(reply, 4.0 * double(consumers(tiles) * tiles.Bc) / 32, tiles.text());
+    expect_waits(tiles, 64);
+    expect_turns(tiles, 64, 32);
   }
 }
 
@@ -453,7 +414,7 @@ Tensor<double> rotated_exactly(const Tensor<float>& x, bool with_signs = true, s
 TEST_CASE("a rotation mixes all columns of a row", "[12.8]") {
   for (const std::int64_t d : head_dims()) {
     const std::int64_t N = 40;
-    Tensor<float> x = normal_tensor(1, N, d, 70);
+    Tensor<float> x = half_tensor({1, 1, N, d}, 70);
     for (std::int64_t row = 0; row < 8; ++row)  // one column at a time: column 9 · row is spread over all
       for (std::int64_t c = 0; c < d; ++c) x(0, 0, row, c) = c == 9 * row % d ? 1 : 0;
     const RoundedTensor got = rounded(x, false, true);
@@ -520,12 +481,12 @@ Problem with_outliers(std::int64_t d, float factor, std::uint64_t seed) {
   Problem problem = input("normal", {1, 8, 8, 128, 1, d}, seed).problem;
   for (Tensor<float>* tensor : {&problem.Q, &problem.K})
     for (std::size_t at = 5; at < tensor->values.size(); at += std::size_t(d)) tensor->values[at] *= factor;
-  return rounded_to(problem, "float16");
+  return rounded_to(problem, float16);
 }
 
 TEST_CASE("a rotation changes no score but by rounding", "[12.8]") {
   for (const std::int64_t d : head_dims()) {
-    const Problem problem = rounded_to(input("normal", {1, 1, 1, 100, 200, d}, 71).problem, "float16");
+    const Problem problem = rounded_to(input("normal", {1, 1, 1, 100, 200, d}, 71).problem, float16);
     const double error = rms_error(with_rotation(problem, true), forward_oracle(problem));
     expect(error < 0.02,
            fmt::format("with rotate = 1, O is off by {} (root mean square) from that of the same Q, K and V in "
@@ -557,13 +518,10 @@ TEST_CASE("fp8 agrees with the oracle", "[whole]") {
   expect_any_scale();
 }
 
-TEST_CASE("any two lengths agree with the oracle", "[whole]") {
-  expect_any_two_lengths();
-}
-
-TEST_CASE("the answer does not depend on Br or the number of warps", "[whole]") {
-  expect_tiles_do_not_matter();
-}
+const Claims of_the_whole = {
+    {"[whole]", "any two lengths agree with the oracle", [] { expect_any_two_lengths(); }},
+    {"[whole]", "the answer does not depend on Br or the number of warps", [] { expect_tiles_do_not_matter(); }},
+};
 
 TEST_CASE("future positions have zero influence", "[whole]") {
   // A future key changes the scale of its own block of K and V, so the queries here see no key of its block.
@@ -571,21 +529,12 @@ TEST_CASE("future positions have zero influence", "[whole]") {
                                       two.numbers());
 }
 
-TEST_CASE("a block's answer depends on no other block of Q", "[whole]") {
-  expect_rows_independent(rows_of_block);
-}
-
-TEST_CASE("what lies behind the last key never reaches O", "[whole]") {
-  expect_nothing_from_behind();
-}
-
-TEST_CASE("the number of workers and the order of lanes change nothing", "[whole]") {
-  expect_order_changes_nothing();
-}
-
-TEST_CASE("20 orders give one answer", "[whole]") {
-  expect_repeatable(20, /*in_other_orders=*/true);
-}
+const Claims of_the_whole_2 = {
+    {"[whole]", "a block's answer depends on no other block of Q", [] { expect_rows_independent(rows_of_block); }},
+    {"[whole]", "what lies behind the last key never reaches O", [] { expect_nothing_from_behind(); }},
+    {"[whole]", "the number of workers and the order of lanes change nothing", [] { expect_order_changes_nothing(); }},
+    {"[whole]", "20 orders give one answer", [] { expect_repeatable(20, /*in_other_orders=*/true); }},
+};
 
 TEST_CASE("codes are read by TMA alone, half as many bytes as fp16", "[whole]") {
   require_counters();
@@ -619,7 +568,7 @@ TEST_CASE("the error of a score keeps the bound of the lesson", "[whole]") {
 
 TEST_CASE("fp8 is off by a few hundredths of what fp16 gives, rotated or not", "[whole]") {
   for (const std::int64_t d : head_dims()) {
-    const Problem problem = rounded_to(input("normal", {1, 1, 1, 128, 256, d}, 162).problem, "float16");
+    const Problem problem = rounded_to(input("normal", {1, 1, 1, 128, 256, d}, 162).problem, float16);
     const Forward oracle = forward_oracle(problem);
     double size = 0;
     for (const double x : oracle.O.values) size += x * x;

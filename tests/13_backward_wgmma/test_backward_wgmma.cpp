@@ -73,17 +73,11 @@ void expect_waits(int step) {
 
 // ---- 13.1 scores ----
 
-TEST_CASE("every 16 columns of Q, K, V and dO count", "[13.1]") {
-  expect_every_column();
-}
-
-TEST_CASE("every key and every query has a score of its own", "[13.1]") {
-  expect_own_scores();
-}
-
-TEST_CASE("S and dP take one wgmma for each 16 columns", "[13.1]") {
-  expect_wgmma();
-}
+const Claims of_13_1 = {
+    {"[13.1]", "every 16 columns of Q, K, V and dO count", [] { expect_every_column(); }},
+    {"[13.1]", "every key and every query has a score of its own", [] { expect_own_scores(); }},
+    {"[13.1]", "S and dP take one wgmma for each 16 columns", [] { expect_wgmma(); }},
+};
 
 // ---- 13.2 the producer ----
 
@@ -122,31 +116,19 @@ TEST_CASE("TMA brings each tile and each line once", "[13.2]") {
 
 // ---- 13.3 P and dS ----
 
-TEST_CASE("P is recomputed from the LSE", "[13.3]") {
-  expect_P_from_the_lse();
-}
-
-TEST_CASE("each query has its own LSE and D", "[13.3]") {
-  expect_own_lse_and_D();
-}
-
-TEST_CASE("D is subtracted before anything is rounded", "[13.3]") {
-  expect_D_before_rounding();
-}
+const Claims of_13_3 = {
+    {"[13.3]", "P is recomputed from the LSE", [] { expect_P_from_the_lse(); }},
+    {"[13.3]", "each query has its own LSE and D", [] { expect_own_lse_and_D(); }},
+    {"[13.3]", "D is subtracted before anything is rounded", [] { expect_D_before_rounding(); }},
+};
 
 // ---- 13.4 the mask ----
 
-TEST_CASE("causal agrees with the oracle for Nq above, at and below Nk", "[13.4]") {
-  expect_causal(150);
-}
-
-TEST_CASE("a pair that does not count has P = 0, whatever the scale", "[13.4]") {
-  expect_uncounted_pairs();
-}
-
-TEST_CASE("keys that do not exist have no part in dQ", "[13.4]") {
-  expect_no_keys_behind();
-}
+const Claims of_13_4 = {
+    {"[13.4]", "causal agrees with the oracle for Nq above, at and below Nk", [] { expect_causal(150); }},
+    {"[13.4]", "a pair that does not count has P = 0, whatever the scale", [] { expect_uncounted_pairs(); }},
+    {"[13.4]", "keys that do not exist have no part in dQ", [] { expect_no_keys_behind(); }},
+};
 
 TEST_CASE("only row blocks that see a key are loaded", "[13.4]") {
   require_counters();
@@ -163,31 +145,19 @@ TEST_CASE("only row blocks that see a key are loaded", "[13.4]") {
 
 // ---- 13.5 operands ----
 
-TEST_CASE("dV is Pᵀ dO", "[13.5]") {
-  expect_dV();
-}
-
-TEST_CASE("dK is scale dSᵀ Q", "[13.5]") {
-  expect_dK();
-}
-
-TEST_CASE("P and dS are rounded once", "[13.5]") {
-  expect_rounded_once();
-}
-
-TEST_CASE("dK and dV take one wgmma for each 16 queries", "[13.5]") {
-  expect_wgmma();
-}
+const Claims of_13_5 = {
+    {"[13.5]", "dV is Pᵀ dO", [] { expect_dV(); }},
+    {"[13.5]", "dK is scale dSᵀ Q", [] { expect_dK(); }},
+    {"[13.5]", "P and dS are rounded once", [] { expect_rounded_once(); }},
+    {"[13.5]", "dK and dV take one wgmma for each 16 queries", [] { expect_wgmma(); }},
+};
 
 // ---- 13.6 dS and dQ ----
 
-TEST_CASE("dQ is scale dS K", "[13.6]") {
-  expect_dQ();
-}
-
-TEST_CASE("every key has its part in dQ", "[13.6]") {
-  expect_every_key_in_dQ();
-}
+const Claims of_13_6 = {
+    {"[13.6]", "dQ is scale dS K", [] { expect_dQ(); }},
+    {"[13.6]", "every key has its part in dQ", [] { expect_every_key_in_dQ(); }},
+};
 
 TEST_CASE("dS is stored once, without a bank conflict", "[13.6]") {
   require_counters();
@@ -231,13 +201,13 @@ TEST_CASE("each half of dQ is added once, by TMA", "[13.7]") {
   }
 }
 
-TEST_CASE("a place is overwritten when it has been read", "[13.7]") {
-  expect_no_race({1, 1, 1, 300, 260, 128}, 245, {{}}, 4);
-}
-
-TEST_CASE("each column block ends its turn", "[13.7]") {
-  expect_turns(false);
-}
+const Claims of_13_7 = {
+    {"[13.7]", "a place is overwritten when it has been read",
+     [] {
+       expect_no_race({1, 1, 1, 300, 260, 128}, 245, {{}}, 4);
+     }},
+    {"[13.7]", "each column block ends its turn", [] { expect_turns(false); }},
+};
 
 // ---- 13.8 in order ----
 
@@ -300,17 +270,11 @@ TEST_CASE("overlapped, products run beside P, dV and the hand-over", "[13.9]") {
 
 // ---- The whole chapter ----
 
-TEST_CASE("the gradients agree with the oracle", "[whole]") {
-  expect_every_kind_whole();
-}
-
-TEST_CASE("bf16 agrees with the oracle", "[whole]") {
-  expect_bf16();
-}
-
-TEST_CASE("any two lengths agree with the oracle", "[whole]") {
-  expect_any_two_lengths(129 * 1000 * 64);
-}
+const Claims of_the_whole = {
+    {"[whole]", "the gradients agree with the oracle", [] { expect_every_kind_whole(); }},
+    {"[whole]", "bf16 agrees with the oracle", [] { expect_bf16(); }},
+    {"[whole]", "any two lengths agree with the oracle", [] { expect_any_two_lengths(129 * 1000 * 64); }},
+};
 
 TEST_CASE("every step gives the same gradients", "[whole]") {
   for (const std::int64_t d : head_dims()) {
@@ -323,33 +287,15 @@ TEST_CASE("every step gives the same gradients", "[whole]") {
   }
 }
 
-TEST_CASE("queries that see nothing have no part in any gradient", "[whole]") {
-  expect_rows_without_keys();
-}
-
-TEST_CASE("the gradient of the LSE is subtracted from D", "[whole]") {
-  expect_lse_gradient();
-}
-
-TEST_CASE("future queries and keys have zero influence", "[whole]") {
-  expect_no_future();
-}
-
-TEST_CASE("by turns the gradients agree with the oracle", "[whole]") {
-  expect_right_by_turns();
-}
-
-TEST_CASE("50 runs by turns are equal to the last bit", "[whole]") {
-  expect_repeatable_by_turns(50);
-}
-
-TEST_CASE("dQ differs from run to run, within its bounds; dK and dV do not", "[whole]") {
-  expect_only_dQ_differs();
-}
-
-TEST_CASE("the order of lanes changes nothing but dQ's last bits", "[whole]") {
-  expect_order_changes_only_dQ();
-}
+const Claims of_the_whole_2 = {
+    {"[whole]", "queries that see nothing have no part in any gradient", [] { expect_rows_without_keys(); }},
+    {"[whole]", "the gradient of the LSE is subtracted from D", [] { expect_lse_gradient(); }},
+    {"[whole]", "future queries and keys have zero influence", [] { expect_no_future(); }},
+    {"[whole]", "by turns the gradients agree with the oracle", [] { expect_right_by_turns(); }},
+    {"[whole]", "50 runs by turns are equal to the last bit", [] { expect_repeatable_by_turns(50); }},
+    {"[whole]", "dQ differs from run to run, within its bounds; dK and dV do not", [] { expect_only_dQ_differs(); }},
+    {"[whole]", "the order of lanes changes nothing but dQ's last bits", [] { expect_order_changes_only_dQ(); }},
+};
 
 TEST_CASE("five products, and each operand is where it was formed", "[whole]") {
   expect_wgmma();

@@ -14,7 +14,7 @@ inline Point made_up_point(const std::string& name, const std::string& kind, con
   p.kind = kind;
   p.source = kind == "peer" ? "PyTorch" : "solutions";
   p.backend = Backend::cuda;
-  p.element = "float16";
+  p.element = float16;
   p.shape = shape;
   const double seconds = flops(shape) / (tflops * 1e12);
   p.times = Times{seconds, 0.99 * seconds, 1.01 * seconds, 20};

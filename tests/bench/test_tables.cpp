@@ -85,7 +85,7 @@ TEST_CASE("the page's sections hold the run's environment, speeds, memory and fi
   CHECK_THAT(sections.at("speed"), ContainsSubstring("### forward, causal, d = 64, B·N = 16384, H = 32"));
   CHECK_THAT(sections.at("details"),
              ContainsSubstring("| 04_q_split | 5.50 ms | 1.0% | 200 | 20% | 25% | 0.50 | 1000 | 25% |"));
-  CHECK_THAT(sections.at("memory"), ContainsSubstring("| 01_naive_attention | 12 GiB | out of memory |"));
+  CHECK_THAT(sections.at("memory"), ContainsSubstring("| 01_naive_attention | 12.0 GiB | out of memory |"));
   CHECK_THAT(sections.at("profile"), ContainsSubstring("without `--profile`"));
   CHECK_THAT(sections.at("figures"), ContainsSubstring("![Speed over N.](figures/speed_forward.svg)"));
 }

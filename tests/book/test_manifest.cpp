@@ -7,6 +7,7 @@
 using namespace workbook::book;
 using Catch::Matchers::ContainsSubstring;
 using Catch::Matchers::StartsWith;
+using workbook::bfloat16, workbook::float16, workbook::float32;
 using workbook::Mask;
 
 namespace {
@@ -34,7 +35,7 @@ TEST_CASE("a chapter is read as it is written") {
   CHECK(chapter.name() == "01_sums");
   CHECK(chapter.title == "Sums");
   CHECK(chapter.summary == "Adding and multiplying.");
-  CHECK(chapter.element == "float32");
+  CHECK(chapter.element == float32);
   CHECK(chapter.pass == "forward");
   CHECK(chapter.masks == std::vector<Mask>{Mask::none});
   CHECK(chapter.backends == std::vector{workbook::Backend::cpu});
@@ -234,14 +235,14 @@ TEST_CASE("a chapter takes its element, and its kernels more of them") {
              ContainsSubstring("more_elements: \"fp16\" is none of float16, bfloat16"));
   const TemporaryBook folder;
   Chapter chapter = folder.load().chapters[0];
-  CHECK(chapter.takes("float32", Backend::cpu));
-  CHECK_FALSE(chapter.takes("bfloat16", Backend::cpu));
-  CHECK_FALSE(chapter.takes("float16", Backend::sim));  // it does not run there
+  CHECK(chapter.takes(float32, Backend::cpu));
+  CHECK_FALSE(chapter.takes(bfloat16, Backend::cpu));
+  CHECK_FALSE(chapter.takes(float16, Backend::sim));  // it does not run there
   chapter.backends = {Backend::cpu, Backend::sim};
-  chapter.more_elements = {"bfloat16"};
-  CHECK(chapter.takes("float16", Backend::sim));
-  CHECK(chapter.takes("bfloat16", Backend::sim));
-  CHECK_FALSE(chapter.takes("bfloat16", Backend::cpu));
+  chapter.more_elements = {bfloat16};
+  CHECK(chapter.takes(float16, Backend::sim));
+  CHECK(chapter.takes(bfloat16, Backend::sim));
+  CHECK_FALSE(chapter.takes(bfloat16, Backend::cpu));
 }
 
 TEST_CASE("a chapter uses earlier chapters only, from solutions/ where they are there") {

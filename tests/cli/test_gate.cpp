@@ -3,6 +3,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <functional>
+#include <tuple>
 
 #include "tests/cli/schema.hpp"
 #include "tests/cli/workbook_copy.hpp"
@@ -117,22 +118,14 @@ TEST_CASE("the gate fails for an exercise whose test does not exist, and for a t
   expect_failure(book, "solutions", manifest, line, "the test \"scores are scaled once\" of 1.1 is not named there");
 }
 
-TEST_CASE("the gate fails for a mutant that survives") {
+TEST_CASE("the gate fails for a mutant that survives, no longer matches, or is diagnosed as another") {
   const WorkbookCopy book;
-  only_mutant(book, "scale * dot", "dot * scale");
-  expect_failure(book, "mutants", mutants, book.line_of(mutants, "[[mutant]]"), "survives");
-}
-
-TEST_CASE("the gate fails for a mutant that no longer matches") {
-  const WorkbookCopy book;
-  only_mutant(book, "scale * product", "product");
-  expect_failure(book, "mutants", mutants, book.line_of(mutants, "[[mutant]]"), "occurs 0 times");
-}
-
-TEST_CASE("the gate fails for a mutant that is diagnosed as another") {
-  const WorkbookCopy book;
-  only_mutant(book, "scale * dot", "scale * scale * dot");
-  expect_failure(book, "mutants", mutants, book.line_of(mutants, "[[mutant]]"), "declared is \"no-scale\"");
+  for (const auto& [from, to, said] : {std::tuple{"scale * dot", "dot * scale", "survives"},
+                                       {"scale * product", "product", "occurs 0 times"},
+                                       {"scale * dot", "scale * scale * dot", "declared is \"no-scale\""}}) {
+    only_mutant(book, from, to);
+    expect_failure(book, "mutants", mutants, book.line_of(mutants, "[[mutant]]"), said);
+  }
 }
 
 TEST_CASE("a result that is as it must be is kept; --fresh, a change and a damaged entry have it run again") {

@@ -445,20 +445,9 @@ TEST_CASE("trace refuses what it cannot trace, with exit code 2") {
     std::vector<std::string> arguments{"trace"};
     arguments.insert(arguments.end(), wrong.arguments.begin(), wrong.arguments.end());
     arguments.insert(arguments.end(), {"--json", "--html", page});
-    const Ran ran = book.run(arguments);
-    INFO(fmt::format("{}", fmt::join(arguments, " ")) << "\nstdout: " << ran.out << "\nstderr: " << ran.err);
-    CHECK(ran.exit_code == 2);
-    CHECK(ran.out.empty());
-    CHECK_FALSE(fs::exists(page));
-    for (const std::string& part : wrong.said) {
-      INFO(part);
-      CHECK(contains(ran.err, part));
-    }
+    expect_refused(book, arguments, wrong.said);
   }
-  const Ran ran = book.run({"trace", "1", "--html", folder});
-  CHECK(ran.exit_code == 2);
-  CHECK(contains(ran.err, "--html " + folder));
-  CHECK(contains(ran.err, "does not exist"));
+  expect_refused(book, {"trace", "1", "--html", folder}, {"--html " + folder, "does not exist"});
 }
 
 TEST_CASE("without the simulator, or without its counters, trace says why, with exit code 3") {

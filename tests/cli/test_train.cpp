@@ -108,12 +108,7 @@ TEST_CASE("a training that is stopped goes on from its checkpoint to the same lo
 TEST_CASE("train refuses what it cannot do, and writes nothing") {
   const WorkbookCopy book;
   const auto refused = [&](const std::vector<std::string>& more, const std::string& what) {
-    const Ran ran = book.run(small("refused", more));
-    INFO(ran.err);
-    CHECK(ran.exit_code == 2);
-    CHECK(ran.out.empty());
-    CHECK(contains(ran.err, what));
-    CHECK_FALSE(fs::exists(scratch("refused")));
+    expect_refused(book, small("refused", more), {what});
   };
   refused({"--steps", "0"}, "--steps");
   refused({"--precision", "fp8"}, "--precision");
@@ -126,8 +121,5 @@ TEST_CASE("train refuses what it cannot do, and writes nothing") {
   refused({"--chapters"}, "this book has no chapter with the operations unscale and scaler");
   refused({"--chapters", "--solutions"}, "--chapters");
   refused({"--resume", scratch("missing").string()}, "allowed beside it");
-  const Ran missing =
-      book.run({"train", "--resume", scratch("missing").string(), "--out", scratch("refused").string()});
-  CHECK(missing.exit_code == 2);
-  CHECK_FALSE(fs::exists(scratch("refused")));
+  expect_refused(book, {"train", "--resume", scratch("missing").string(), "--out", scratch("refused").string()}, {});
 }

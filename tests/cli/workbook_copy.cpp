@@ -12,6 +12,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <cctype>
 #include <chrono>
+#include <set>
 #include <stdexcept>
 #include <thread>
 
@@ -268,6 +269,26 @@ bool WorkbookCopy::Background::prints(const std::string& text, int times, double
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   return false;
+}
+
+void expect_refused(const WorkbookCopy& book, const std::vector<std::string>& arguments,
+                    const std::vector<std::string>& said) {
+  const auto files = [] {
+    std::set<fs::path> all;
+    for (const auto& entry : fs::recursive_directory_iterator(scratch_folder)) all.insert(entry.path());
+    return all;
+  };
+  const std::set<fs::path> before = files();
+  const Ran ran = book.run(arguments);
+  INFO("arguments: " << fmt::format("{}", fmt::join(arguments, " ")) << "\nstdout: " << ran.out
+                     << "\nstderr: " << ran.err);
+  CHECK(ran.exit_code == 2);
+  CHECK(ran.out.empty());
+  CHECK(files() == before);
+  for (const std::string& part : said) {
+    INFO("must say: " << part);
+    CHECK(ran.err.find(part) != std::string::npos);
+  }
 }
 
 int occurrences(const std::string& text, const std::string& part) {

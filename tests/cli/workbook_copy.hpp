@@ -60,6 +60,11 @@ class WorkbookCopy {
   void solve(const std::string& id) const { fill_in(id, solution_body(id)); }
 };
 
+/// The command refuses these arguments: exit code 2, nothing on stdout, no file written beside the book, and each of
+/// `said` on stderr: argument, value, what is allowed.
+void expect_refused(const WorkbookCopy& book, const std::vector<std::string>& arguments,
+                    const std::vector<std::string>& said);
+
 class WorkbookCopy::Background {
  public:
   Background(const WorkbookCopy& book, const std::vector<std::string>& arguments);

@@ -123,11 +123,8 @@ Result online_attention(const Problem& problem, std::int64_t Bc, bool base2, con
   return result;
 }
 
-struct TestShape {
-  Shape shape;
-  bool causal;
-};
-std::vector<TestShape> shapes() {
+/// With the mask: causal or none.
+std::vector<std::pair<Shape, bool>> shapes() {
   return {
       {{1, 1, 1, 64, 64, 32}, false},   {{1, 2, 2, 70, 70, 64}, true},   {{1, 1, 1, 20, 1000, 64}, false},
       {{1, 1, 1, 20, 1000, 128}, true}, {{1, 1, 1, 37, 333, 32}, true},  {{2, 1, 1, 133, 77, 64}, true},
@@ -201,9 +198,9 @@ TEST_CASE("the bounds hold for correct float32 code") {
   Comparison worst_of_all;
   for (const InputKind& kind : input_kinds()) {
     Comparison worst;
-    for (const TestShape& test : shapes())
+    for (const auto& [shape, causal] : shapes())
       for (std::uint64_t seed = 1; seed <= 2; ++seed) {
-        const Case c(make_input(kind.name, {test.shape, test.causal, 0, seed}));
+        const Case c(make_input(kind.name, {shape, causal, 0, seed}));
         for (const auto& implementation : correct_implementations())
           worst.include(c.compare_with(implementation(c.problem)));
       }
@@ -256,12 +253,12 @@ TEST_CASE("the bounds hold for tensor cores that truncate, and a coarser P is ou
     const Precision precision = fp16 ? float16_precision() : bfloat16_precision();
     Comparison worst;
     for (const InputKind& kind : input_kinds())
-      for (const TestShape& test : shapes()) {
-        if (test.shape.Nk > 1000) continue;
-        const Case c(rounded(make_input(kind.name, {test.shape, test.causal}), round), precision);
+      for (const auto& [shape, causal] : shapes()) {
+        if (shape.Nk > 1000) continue;
+        const Case c(rounded(make_input(kind.name, {shape, causal}), round), precision);
         worst.include(c.compare_with(mixed_attention(c.problem, round, round)));
       }
-    table += table_row(precision.name, worst);
+    table += table_row(name(precision.element), worst);
     CHECK(worst.O.worst() < 1);
     CHECK(worst.lse.worst() < 1);
 
@@ -272,7 +269,7 @@ TEST_CASE("the bounds hold for tensor cores that truncate, and a coarser P is ou
         return p == 0 ? p : std::nearbyint(p / ulp) * ulp;
       };
       const Comparison result = c.compare_with(mixed_attention(c.problem, coarser, round));
-      table += table_row(fmt::format("{}, P with 3 bits fewer, N={}", precision.name, N), result);
+      table += table_row(fmt::format("{}, P with 3 bits fewer, N={}", name(precision.element), N), result);
       if (result.O.worst() <= 1) FAIL_CHECK("survives" << table);
     }
   }
@@ -285,9 +282,9 @@ TEST_CASE("the bounds hold for e4m3 and sums of 13 bits, and a coarser P is outs
   std::string table = table_head();
   Comparison worst;
   for (const InputKind& kind : input_kinds())
-    for (const TestShape& test : shapes()) {
-      if (test.shape.Nk > 1000) continue;
-      const Case c(rounded_to(make_input(kind.name, {test.shape, test.causal}), "float8"), float8_precision());
+    for (const auto& [shape, causal] : shapes()) {
+      if (shape.Nk > 1000) continue;
+      const Case c(rounded_to(make_input(kind.name, {shape, causal}), float8), float8_precision());
       worst.include(c.compare_with(mixed_attention(c.problem, e4m3, to_fp16, float8_dot)));
     }
   table += table_row("float8", worst);
@@ -296,7 +293,7 @@ TEST_CASE("the bounds hold for e4m3 and sums of 13 bits, and a coarser P is outs
   CHECK(worst.O.worst() > 0.05);  // not needlessly wide
 
   for (const std::int64_t N : {64, 200}) {
-    const Case c(rounded_to(make_input("value mean", {.shape = {1, 1, 1, 100, N, 64}}), "float8"), float8_precision());
+    const Case c(rounded_to(make_input("value mean", {.shape = {1, 1, 1, 100, N, 64}}), float8), float8_precision());
     const auto coarser = [](float p) { return p == 0 ? p : std::ldexp(1.0f, std::ilogb(p)); };  // no mantissa
     const Comparison result = c.compare_with(mixed_attention(c.problem, coarser, to_fp16, float8_dot));
     table += table_row(fmt::format("float8, P with 3 bits fewer, N={}", N), result);

@@ -81,7 +81,7 @@ class Subjects {
            worker::describe([&](const worker::Call& call) { return worker.call(call); }).stages) {
         if (!has_codes(stage.element)) continue;
         all_.push_back({chapters[i], &worker, stage.operation, stage});
-        if (stage.element == "float8") continue;  // its variant rounds other numbers than the oracle is given
+        if (stage.element == float8) continue;  // its variant rounds other numbers than the oracle is given
         for (worker::StageDescription variant : stage.variants)
           all_.push_back({chapters[i], &worker, stage.operation, variant});
       }
@@ -89,8 +89,7 @@ class Subjects {
   }
 
   /// Those of this pass and element that do d, and the mask.
-  std::vector<const Subject*> that_do(const std::string& pass, const std::string& element, std::int64_t d,
-                                      bool causal) const {
+  std::vector<const Subject*> that_do(const std::string& pass, Element element, std::int64_t d, bool causal) const {
     std::vector<const Subject*> some;
     for (const Subject& subject : all_) {
       const worker::StageDescription& s = subject.stage;
@@ -154,7 +153,7 @@ void expect_close(const Subject& subject, const char* name, const Tensor<float>&
 template <class Work>
 void for_each_problem(const Subjects& subjects, const std::string& pass, const Work& work) {
   std::set<std::int64_t> lengths, head_dims, masks;
-  for (const char* element : {"float16", "bfloat16", "float8"}) {
+  for (const Element element : {float16, bfloat16, float8}) {
     test::for_ragged(subjects.on_gpu() ? 1 : 19, subjects.on_gpu() ? test::kAnyProduct : 129 * 129 * 128,
                      [&](const Shape& shape, bool causal, std::uint64_t number) {
                        const std::vector<const Subject*> stages = subjects.that_do(pass, element, shape.d, causal);
@@ -170,7 +169,7 @@ void for_each_problem(const Subjects& subjects, const std::string& pass, const W
 }
 
 /// What a backward stage gets beside the problem: a unit normal dO.
-worker::BackwardProblem with_dO(const Problem& problem, const std::string& element) {
+worker::BackwardProblem with_dO(const Problem& problem, Element element) {
   Tensor<float> dO(problem.Q.sizes);
   dO.values = normal_values(dO.values.size(), 7);
   return worker::backward_problem(problem, dO, element);
@@ -180,7 +179,7 @@ worker::BackwardProblem with_dO(const Problem& problem, const std::string& eleme
 
 TEST_CASE("forward stages agree with the oracle at any two lengths") {
   const Subjects subjects;
-  for_each_problem(subjects, "forward", [](const auto& stages, const Problem& given, const std::string& element) {
+  for_each_problem(subjects, "forward", [](const auto& stages, const Problem& given, Element element) {
     const EncodedProblem problem = encoded(given, element);
     const Forward oracle = forward_oracle(problem.problem);
     const Precision precision = precision_of(element);
@@ -194,7 +193,7 @@ TEST_CASE("forward stages agree with the oracle at any two lengths") {
 
 TEST_CASE("backward stages agree with the oracle at any two lengths") {
   const Subjects subjects;
-  for_each_problem(subjects, "backward", [](const auto& stages, const Problem& given, const std::string& element) {
+  for_each_problem(subjects, "backward", [](const auto& stages, const Problem& given, Element element) {
     const worker::BackwardProblem problem = with_dO(given, element);
     const worker::EncodedBackward codes = encoded(problem, element);
     const Gradients oracle = backward_oracle(problem.problem, problem.dO, problem.saved);
@@ -211,7 +210,7 @@ TEST_CASE("backward stages agree with the oracle at any two lengths") {
 
 TEST_CASE("forward stages give the same bits every time") {
   const Subjects subjects;
-  for (const char* element : {"float16", "bfloat16", "float8"}) {
+  for (const Element element : {float16, bfloat16, float8}) {
     for (const std::int64_t d : {32, 64, 128}) {
       for (const Subject* subject : subjects.that_do("forward", element, d, false)) {
         const Mask mask = subject->stage.masks.back();
@@ -232,7 +231,7 @@ TEST_CASE("forward stages give the same bits every time") {
 
 TEST_CASE("backward stages give the same bits every time, or the same dQ within its bounds") {
   const Subjects subjects;
-  for (const char* element : {"float16", "bfloat16", "float8"}) {
+  for (const Element element : {float16, bfloat16, float8}) {
     for (const std::int64_t d : {32, 64, 128}) {
       const std::vector<const Subject*> stages = subjects.that_do("backward", element, d, true);
       if (stages.empty()) continue;

@@ -49,7 +49,7 @@ Reply send(const Call& call) {
 
 AttentionResult run(std::int64_t Nq, std::int64_t Nk, std::int64_t d, const Numbers& numbers = {},
                     bool causal = false) {
-  return forward(encoded(make_input("normal", {{1, 1, 1, Nq, Nk, d}, causal, 0, 1}), "float16"), numbers, send);
+  return forward(encoded(make_input("normal", {{1, 1, 1, Nq, Nk, d}, causal, 0, 1}), float16), numbers, send);
 }
 
 /// The sizes that a call was run with: the made-up stage writes Br to the LSE.
@@ -124,7 +124,7 @@ TEST_CASE("describe answers with all that the stage says of itself") {
   CHECK(description.find("forward") == &stage);
   CHECK(description.find("backward") == nullptr);
   CHECK(stage.pass == "forward");
-  CHECK(stage.element == "float16");
+  CHECK(stage.element == float16);
   CHECK(stage.masks == std::vector<Mask>{Mask::none});
   CHECK(stage.head_dims == std::vector<int>{32, 64});
   CHECK(stage.does(64));
@@ -152,13 +152,13 @@ TEST_CASE("describe answers with all that the stage says of itself") {
 
 TEST_CASE("a second stage of a pass is for another element, and is asked for by it") {
   const WorkerDescription description = describe(send, {1, 1, 1, 70, 40, 64});
-  const StageDescription* stage = description.find("forward", "bfloat16");
+  const StageDescription* stage = description.find("forward", bfloat16);
   REQUIRE(stage != nullptr);
-  CHECK(stage->operation == operation_for("forward", "bfloat16", "float16"));
+  CHECK(stage->operation == operation_for("forward", bfloat16, float16));
   CHECK(stage->head_dims == std::vector<int>{64});
   const Problem problem = make_input("normal", {{1, 1, 1, 70, 40, 64}, false, 0, 1});
-  const AttentionResult got = forward(encoded(problem, "bfloat16"), {}, send, stage->operation);
-  const Problem rounded = rounded_to(problem, "bfloat16");
+  const AttentionResult got = forward(encoded(problem, bfloat16), {}, send, stage->operation);
+  const Problem rounded = rounded_to(problem, bfloat16);
   for (std::size_t c = 0; c < 64; ++c) CHECK(got.O.values[c] == rounded.V.values[c]);
   CHECK(got.lse.values[0] == 16);
 }

@@ -21,12 +21,13 @@ struct Setup {
   float V_mean = 0;    ///< added to K and V: dP and D are then large and close to each other
   bool zeros = false;  ///< every second query is 0: its scores are, whatever those of the others
   /// Another than float32: a tiled stage that gives its gradients in float.
-  std::string element = "float32";
+  Element element = float32;
   std::int64_t owned = 0, passing = 0;
 
   std::string name() const {
     return fmt::format("{}, B={} H={} Nq={} Nk={} d={} causal={} scale={} V_mean={} {} owned={} passing={}", kind,
-                       shape.B, shape.H, shape.Nq, shape.Nk, shape.d, causal, scale, V_mean, element, owned, passing);
+                       shape.B, shape.H, shape.Nq, shape.Nk, shape.d, causal, scale, V_mean, workbook::name(element),
+                       owned, passing);
   }
 };
 
@@ -39,7 +40,7 @@ struct Given {
   GradientBounds bounds;
   Precision precision;
 };
-float nearest(float x, const std::string& element) {
+float nearest(float x, Element element) {
   return has_codes(element) ? from_codes(to_codes({&x, 1}, element), element)[0] : x;
 }
 Given given(const Setup& setup) {
@@ -96,20 +97,19 @@ std::vector<Setup> setups() {
   for (const bool causal : {false, true}) {
     for (const Shape& shape : {square, long_keys, long_queries}) result.push_back({.shape = shape, .causal = causal});
     for (const Shape& shape : {several_tiles, long_keys, long_queries})
-      result.push_back({.shape = shape, .causal = causal, .element = "float16", .owned = 32, .passing = 16});
+      result.push_back({.shape = shape, .causal = causal, .element = float16, .owned = 32, .passing = 16});
   }
-  result.push_back({.shape = a_few_keys_more, .causal = true, .element = "float16", .owned = 32, .passing = 16});
+  result.push_back({.shape = a_few_keys_more, .causal = true, .element = float16, .owned = 32, .passing = 16});
   result.push_back({.kind = "value mean", .shape = square});
   result.push_back({.shape = square, .scale = -0.3F});
-  result.push_back(
-      {.kind = "negative logits", .shape = several_tiles, .element = "float16", .owned = 32, .passing = 16});
+  result.push_back({.kind = "negative logits", .shape = several_tiles, .element = float16, .owned = 32, .passing = 16});
   result.push_back({.kind = "negative logits",
                     .shape = several_tiles,
                     .zeros = true,
-                    .element = "float16",
+                    .element = float16,
                     .owned = 32,
                     .passing = 16});
-  for (const char* element : {"float16", "bfloat16"})
+  for (const Element element : {float16, bfloat16})
     result.push_back({.shape = several_tiles, .V_mean = 3, .element = element, .owned = 32, .passing = 16});
   return result;
 }
@@ -247,8 +247,7 @@ TEST_CASE("the gradient model is right as it is made, with heads that share K an
 TEST_CASE("every known mistake in D and in the LSE of base 2 is named") {
   constexpr Shape shape{.B = 1, .H = 2, .Hkv = 2, .Nq = 70, .Nk = 30, .d = 64};
   check_all_named(
-      {D_case({.shape = shape, .element = "float16"}), D_case({.shape = shape, .V_mean = 3, .element = "float16"})},
-      {});
+      {D_case({.shape = shape, .element = float16}), D_case({.shape = shape, .V_mean = 3, .element = float16})}, {});
   check_all_named({log2_lse_case({.shape = shape}), log2_lse_case({.shape = shape, .causal = true})}, {});
 }
 
@@ -259,7 +258,7 @@ TEST_CASE("mistakes that another program makes in the backward pass are named") 
     Setup setup = {.shape = square};
   };
   const Setup masked{.shape = long_keys, .causal = true};
-  const Setup in_bf16{.shape = several_tiles, .element = "bfloat16", .owned = 32, .passing = 16};
+  const Setup in_bf16{.shape = several_tiles, .element = bfloat16, .owned = 32, .passing = 16};
   for (const Made& made : {Made{{.without_D = true}, "dQ", "D-missing"},
                            {{.without_D = true}, "dK", "D-missing"},
                            Made{{.D_of_dO = true}, "dQ", "D-of-dO"},
@@ -317,7 +316,7 @@ TEST_CASE("right gradients, and wrong ones that no known mistake gives, are not 
 
 TEST_CASE("of mistakes that give the same numbers in one gradient the others decide") {
   // Both give keys 16 to 31 the dK and dV of keys 0 to 15; only one of them is in S and dP, and so in dQ.
-  const Setup setup{.shape = several_tiles, .element = "float16", .owned = 32, .passing = 32};
+  const Setup setup{.shape = several_tiles, .element = float16, .owned = 32, .passing = 32};
   const Given in = given(setup);
   for (const std::string id : {"first-keys-twice", "first-keys-again"}) {
     INFO(id);

@@ -184,7 +184,7 @@ TEST_CASE("elements within their bounds that are off together") {
 }
 
 TEST_CASE("codes that were not written are told from NaN that was computed, in every format") {
-  for (const std::string element : {"float16", "bfloat16"}) {
+  for (const Element element : {float16, bfloat16}) {
     const std::vector<std::uint16_t> codes{0xffff, 0xfe00, 0x7fff, 0xfff5};
     const std::vector<float> floats = from_codes(codes, element);
     CHECK(is_unwritten(floats[0]));

@@ -21,7 +21,7 @@ TEST_CASE("of a tree for the first element alone the other elements' files are t
   book::Chapter chapter;
   chapter.number = 3;
   chapter.slug = "tiles";
-  chapter.more_elements = {"bfloat16"};
+  chapter.more_elements = {bfloat16};
   chapter.files = {"kernel.cu", "kernel_bf16.cu"};
   Tree tree{"open", folder / "tree"};
   const auto is_of_tree = [&](const char* file) {

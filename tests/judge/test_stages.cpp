@@ -10,7 +10,7 @@ namespace {
 
 book::Chapter chapter() {
   book::Chapter chapter;
-  chapter.element = "float32";
+  chapter.element = float32;
   chapter.pass = "forward";
   chapter.masks = {Mask::none, Mask::causal};
   chapter.backends = {Backend::cpu, Backend::sim};
@@ -18,7 +18,7 @@ book::Chapter chapter() {
   return chapter;
 }
 
-worker::WorkerDescription description(const std::string& element) {
+worker::WorkerDescription description(Element element) {
   worker::StageDescription stage;
   stage.pass = stage.operation = "forward";
   stage.element = element;
@@ -29,23 +29,23 @@ worker::WorkerDescription description(const std::string& element) {
 }  // namespace
 
 TEST_CASE("a manifest that says what the stage says") {
-  CHECK(disagreement(chapter(), Backend::cpu, description("float32")).empty());
-  CHECK(disagreement(chapter(), Backend::sim, description("float16")).empty());
+  CHECK(disagreement(chapter(), Backend::cpu, description(float32)).empty());
+  CHECK(disagreement(chapter(), Backend::sim, description(float16)).empty());
 }
 
 TEST_CASE("another element, pass, mask or backend is named") {
-  CHECK(disagreement(chapter(), Backend::sim, description("bfloat16")) ==
+  CHECK(disagreement(chapter(), Backend::sim, description(bfloat16)) ==
         "on \"sim\" chapter.toml has the element \"float16\", stage.cu has \"bfloat16\"");
   book::Chapter other = chapter();
   other.pass = "backward";
-  CHECK(disagreement(other, Backend::cpu, description("float32")) ==
+  CHECK(disagreement(other, Backend::cpu, description(float32)) ==
         "chapter.toml has pass = \"backward\", but stage.cpp has no such stage");
   other = chapter();
   other.masks = {Mask::none};
-  CHECK(disagreement(other, Backend::cpu, description("float32")) ==
+  CHECK(disagreement(other, Backend::cpu, description(float32)) ==
         "chapter.toml has the masks none, stage.cpp has none, causal");
   other = chapter();
   other.files = {"stage.cu"};
-  CHECK(disagreement(other, Backend::cpu, description("float32")) ==
+  CHECK(disagreement(other, Backend::cpu, description(float32)) ==
         "chapter.toml has the backend \"cpu\", but no stage.cpp among its files");
 }

@@ -40,7 +40,7 @@ int next_number() {
   return last + 1;
 }
 const int number = next_number();
-const std::string digits = fmt::format("{:02}", number), name = digits + "_split_again";
+const std::string digits = fmt::format("{:02}", number), chapter = digits + "_split_again";
 
 /// Everything but what a build or a reader made, and the tests of the book's own parts, which would be built too.
 void copy_book() {
@@ -144,15 +144,15 @@ tests = ["tails are part of it"]
 /// All that a chapter is made of.
 void write_chapter() {
   const std::string of_number = fmt::format("{}", number);
-  const fs::path old = source / "solutions" / "04_q_split", solution = copy / "solutions" / name;
+  const fs::path old = source / "solutions" / "04_q_split", solution = copy / "solutions" / chapter;
   for (const char* file : {"layout.hpp", "phases.hpp"})
     book::write_file(solution / file, adapted(book::read_file(old / file)));
   book::write_file(solution / "split_again.hpp", adapted(book::read_file(old / "q_split.hpp")));
   book::write_file(solution / "split_again.cu", adapted(book::read_file(old / "q_split.cu")));
   book::write_file(solution / "stage.cu", replaced(stage_text, "DD", digits));
-  book::write_file(copy / "chapters" / name / "chapter.toml", replaced(manifest_text, "NN", of_number));
-  book::write_file(copy / "chapters" / name / "README.md", "# Split again\n\nExercise " + of_number + ".1.\n");
-  book::write_file(copy / "tests" / name / "test_split_again.cpp", replaced(tests_text, "NN", of_number));
+  book::write_file(copy / "chapters" / chapter / "chapter.toml", replaced(manifest_text, "NN", of_number));
+  book::write_file(copy / "chapters" / chapter / "README.md", "# Split again\n\nExercise " + of_number + ".1.\n");
+  book::write_file(copy / "tests" / chapter / "test_split_again.cpp", replaced(tests_text, "NN", of_number));
 }
 
 struct Ran {
@@ -180,8 +180,8 @@ Ran workbook_run(std::vector<std::string> arguments) {
 
 /// The reader's file with the exercise solved.
 void solve() {
-  const fs::path stub = copy / "chapters" / name / "split_again.cu",
-                 solution = copy / "solutions" / name / "split_again.cu";
+  const fs::path stub = copy / "chapters" / chapter / "split_again.cu",
+                 solution = copy / "solutions" / chapter / "split_again.cu";
   const std::string id = fmt::format("{}.1", number);
   const book::MarkedFile answer = book::parse_marked("solution", book::read_file(solution));
   const book::MarkedFile open = book::parse_reader("stub", book::read_file(stub));
@@ -332,7 +332,7 @@ TEST_CASE("one more chapter is files under chapters/, solutions/ and tests/, and
   const Ran run = workbook_run({"run", "--json", "--stage", which, "--seq", "200"});
   const json stage = run.document().at("stages").at(0);
   CHECK(run.exit_code == 0);
-  CHECK(stage.at("chapter") == name);
+  CHECK(stage.at("chapter") == chapter);
   CHECK(stage.at("backend") == "sim");
   CHECK(stage.at("result") == "ok");
   CHECK(stage.at("tiles") == 4 * 4 * 7);  // 4 heads, 200 queries in tiles of 64, 200 keys in tiles of 32
@@ -344,12 +344,12 @@ TEST_CASE("one more chapter is files under chapters/, solutions/ and tests/, and
   solve();
   const json solved = workbook_run({"test", which, "--json"}).document().at("runs").at(0);
   CHECK(solved.at("passed") == 2);
-  const fs::path stub = copy / "chapters" / name / "split_again.cu";
+  const fs::path stub = copy / "chapters" / chapter / "split_again.cu";
   const std::string right = book::read_file(stub);
   book::write_file(stub, replaced(right, "? largest : m;", "? m : largest;"));
   const json wrong = workbook_run({"test", id, "--json"}).document().at("runs").at(0);
   CHECK(wrong.at("failed") == 1);
-  CHECK(wrong.at("tests").at(0).at("place").at("file") == "chapters/" + name + "/split_again.cu");
+  CHECK(wrong.at("tests").at(0).at("place").at("file") == "chapters/" + chapter + "/split_again.cu");
   book::write_file(stub, right);
 
   // trace: the map of its own tiles.
@@ -364,7 +364,7 @@ TEST_CASE("one more chapter is files under chapters/, solutions/ and tests/, and
   CHECK(bench.exit_code == 0);
   const json points = json::parse(book::read_file(results / "results.json")).at("points");
   bool measured = false;
-  for (const json& point : points) measured = measured || (point.at("name") == name && point.at("result") == "ok");
+  for (const json& point : points) measured = measured || (point.at("name") == chapter && point.at("result") == "ok");
   CHECK(measured);
 
   // train: a forward pass without the causal mask is none that a language model can use; the others do it still.
@@ -382,7 +382,7 @@ TEST_CASE("one more chapter is files under chapters/, solutions/ and tests/, and
   const fs::path handed_in = copy / "handed in";
   book::write_file(handed_in / "ada" / "split_again.cu", right);
   book::write_file(handed_in / "bob" / "split_again.cu",
-                   book::read_file(release / "chapters" / name / "split_again.cu"));
+                   book::read_file(release / "chapters" / chapter / "split_again.cu"));
   const Ran graded =
       workbook_run({"grade", "--assignment", (release / "assignment.toml").string(), "--unsafe", "--json", "--out",
                     (copy / "graded").string(), (handed_in / "ada").string(), (handed_in / "bob").string()});

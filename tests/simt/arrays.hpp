@@ -5,6 +5,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "common/cuda/kernel.hpp"
@@ -34,6 +35,11 @@ inline DeviceArray<half> random_halves(const char* name, std::size_t count, unsi
   }
   return DeviceArray<half>(name, std::span<const half>(host));
 }
+/// `count` ones.
+inline DeviceArray<half> halves(const char* name, std::size_t count) {
+  const std::vector<half> host(count, __float2half(1.f));
+  return DeviceArray<half>(name, std::span<const half>(host));
+}
 inline std::vector<float> values(const DeviceArray<float>& array) {
   std::vector<float> host(array.size());
   array.download(std::span<float>(host));
@@ -51,6 +57,28 @@ void expect(const DeviceArray<float>& array, F f) {
       throw std::logic_error("element " + std::to_string(i) + " is " + std::to_string(host[i]) + ", expected " +
                              std::to_string(wanted));
     }
+  }
+}
+
+template <class First, class... Rest>
+First first_argument(void (*)(First, Rest...));
+
+/// Launches a kernel with a planted mistake: on `in` floats or halves, if it takes any, `out` floats, and `rest`.
+template <auto kernel, int threads = 32, int in = 1024, int out = threads, int shared = 0, int blocks = 1,
+          class... Rest>
+void planted(Rest... rest) {
+  auto b = output("b", out);
+  const auto start = [&](auto... a) {
+    launch(kernel, dim3(blocks), dim3(threads), shared, a..., b.data(), rest...);
+    workbook::cuda::synchronize();
+  };
+  using First = decltype(first_argument(kernel));
+  if constexpr (std::is_same_v<First, const float*>) {
+    start(floats("a", in).data());
+  } else if constexpr (std::is_same_v<First, const half*>) {
+    start(halves("a", in).data());
+  } else {
+    start();
   }
 }
 

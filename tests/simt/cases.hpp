@@ -8,10 +8,13 @@
 namespace zoo {
 
 /// One kernel, launched on its own device memory. Where the answer can be checked, `run` throws std::logic_error if it
-/// is wrong.
+/// is wrong. Of a kernel with a mistake: what the simulator calls it (report.hpp), and what the report's variable
+/// begins with.
 struct Case {
   const char* name;
   void (*run)();
+  const char *mistake = "", *variable = "";
+  const char* or_else = mistake;  ///< in another order of threads another face of it may be seen first
 };
 
 /// Kernels for the counters (counted.cu), among them an attention forward pass of 64x64 tiles and 4 warps.

@@ -1,21 +1,13 @@
 // Right kernels of what a backward pass on Hopper adds to the forward pass, each with its answer: lines that TMA
 // moves and adds, D as an output alone, A transposed, and products of what threads have written. No report on any; the
 // same answer in every order, but for the last bits where an order is nobody's promise.
-#include "tests/simt/arrays.hpp"
 #include "tests/simt/cases.hpp"
+#include "tests/simt/hopper.hpp"
 
 namespace zoo {
 namespace {
 
 using namespace workbook::cuda;
-
-__device__ __forceinline__ void make_barrier(Mbarrier& barrier, int arrivals) {
-  if (threadIdx.x == 0) {
-    mbarrier_init(barrier, arrivals);
-    fence_mbarrier_init();
-  }
-  __syncthreads();
-}
 
 // --- Lines -----------------------------------------------------------------------------------------------------------
 
@@ -201,23 +193,6 @@ void run_sum_read_back() {
 
 // --- Products --------------------------------------------------------------------------------------------------------
 
-__host__ __device__ inline int small_number(int i) {
-  return i * 7 % 61 % 16;
-}
-template <class T>
-DeviceArray<T> small_numbers(const char* name, int count, int first) {
-  std::vector<T> host;
-  for (int i = 0; i < count; ++i) host.push_back(T(float(small_number(i + first))));
-  return DeviceArray<T>(name, std::span<const T>(host));
-}
-/// D's places in a matrix (64, n) in device memory.
-template <int n>
-__device__ void store(float* b, const Fragment<float, n / 2>& D) {
-  const int warp = threadIdx.x % 128 / 32, quad = threadIdx.x % 32 / 4, in_quad = threadIdx.x % 4;
-  for (int j = 0; j < n / 8; ++j)
-    for (int e = 0; e < 4; ++e) b[(16 * warp + quad + e / 2 * 8) * n + 8 * j + 2 * in_quad + e % 2] = D[4 * j + e];
-}
-
 /// D (64, 80) = Aᵀ Bᵀ, of A as (k, 64) and B as (80, k) in shared memory. D is declared once and is an output twice: of
 /// what it held before nothing is left.
 template <class T>
@@ -229,12 +204,7 @@ struct alignas(1024) Transposed {
 template <class T>
 __global__ void transposed(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B, float* b) {
   Transposed<T>& s = dynamic_shared<Transposed<T>>();
-  make_barrier(s.full, 1);
-  if (threadIdx.x == 0) {
-    mbarrier_arrive_expect_tx(s.full, sizeof s.A + sizeof s.B);
-    cp_async_bulk_tensor_load(s.A, A, s.full, 0, 0);
-    cp_async_bulk_tensor_load(s.B, B, s.full, 0, 0);
-  }
+  load_operands(s, A, B);
   mbarrier_wait_parity(s.full, 0);
   const WgmmaMatrix a = wgmma_matrix(s.A, 0, 1024, Swizzle::bytes_128);
   const WgmmaMatrix c = wgmma_matrix(s.B, 0, 1024, Swizzle::bytes_128);

@@ -1,31 +1,10 @@
 // Right kernels of Hopper's instructions, each with its answer: copies of boxes, barriers in shared memory and by
 // number, rings of stages, products of warpgroups. No report on any, and the same answer in every order.
-#include "tests/simt/arrays.hpp"
 #include "tests/simt/cases.hpp"
+#include "tests/simt/hopper.hpp"
 
 namespace zoo {
-namespace {
 
-using namespace workbook::cuda;
-
-/// `count` values 0, 1, … 15 in an order that repeats only after 61, exact in every format.
-template <class T>
-DeviceArray<T> small_numbers(const char* name, std::size_t count, int first);
-__host__ __device__ inline int small_number(std::size_t i) {
-  return int(i * 7 % 61 % 16);
-}
-template <>
-DeviceArray<half> small_numbers(const char* name, std::size_t count, int first) {
-  std::vector<half> host(count);
-  for (std::size_t i = 0; i < count; ++i) host[i] = __float2half(float(small_number(i + std::size_t(first))));
-  return DeviceArray<half>(name, std::span<const half>(host));
-}
-template <>
-DeviceArray<__nv_bfloat16> small_numbers(const char* name, std::size_t count, int first) {
-  std::vector<__nv_bfloat16> host(count);
-  for (std::size_t i = 0; i < count; ++i) host[i] = __float2bfloat16(float(small_number(i + std::size_t(first))));
-  return DeviceArray<__nv_bfloat16>(name, std::span<const __nv_bfloat16>(host));
-}
 template <>
 DeviceArray<__nv_fp8_e4m3> small_numbers(const char* name, std::size_t count, int first) {
   constexpr std::uint8_t codes[16] = {0x00, 0x38, 0x40, 0x44, 0x48, 0x4a, 0x4c, 0x4e,
@@ -35,13 +14,9 @@ DeviceArray<__nv_fp8_e4m3> small_numbers(const char* name, std::size_t count, in
   return DeviceArray<__nv_fp8_e4m3>(name, std::span<const std::uint8_t>(host));
 }
 
-__device__ __forceinline__ void make_barrier(Mbarrier& barrier, int arrivals) {
-  if (threadIdx.x == 0) {
-    mbarrier_init(barrier, arrivals);
-    fence_mbarrier_init();
-  }
-  __syncthreads();
-}
+namespace {
+
+using namespace workbook::cuda;
 
 // --- Copies of boxes -------------------------------------------------------------------------------------------------
 
@@ -263,15 +238,10 @@ __global__ void product(const __grid_constant__ TensorMap A, const __grid_consta
   using Shared = Operands<T, n>;
   constexpr int step = 32 / sizeof(T);
   Shared& s = dynamic_shared<Shared>();
-  make_barrier(s.full, 1);
-  if (threadIdx.x == 0) {
-    mbarrier_arrive_expect_tx(s.full, sizeof s.A + sizeof s.B);
-    cp_async_bulk_tensor_load(s.A, A, s.full, 0, 0);
-    cp_async_bulk_tensor_load(s.B, B, s.full, 0, 0);
-  }
-  const int warp = threadIdx.x / 32, quad = threadIdx.x % 32 / 4, in_quad = threadIdx.x % 4;
+  load_operands(s, A, B);
   Fragment<T, 4> a[4];
   if constexpr (A_in_registers) {
+    const int warp = threadIdx.x / 32, quad = threadIdx.x % 32 / 4, in_quad = threadIdx.x % 4;
     constexpr int together = 4 / sizeof(T);  // elements of a register
     for (int i = 0; i < 4; ++i)
       for (int r = 0; r < 4; ++r) {
@@ -295,8 +265,7 @@ __global__ void product(const __grid_constant__ TensorMap A, const __grid_consta
   if (waits == 1) wgmma_commit_group();
   if (waits > 1) wgmma_wait_group<1>(D);
   wgmma_wait_group<0>(D);
-  for (int j = 0; j < n / 8; ++j)
-    for (int e = 0; e < 4; ++e) b[(16 * warp + quad + e / 2 * 8) * n + 8 * j + 2 * in_quad + e % 2] = D[4 * j + e];
+  store<n>(b, D);
 }
 template <class T, int n, bool A_in_registers, int waits = 1>
 void run_product() {
@@ -325,12 +294,7 @@ struct alignas(1024) ShortRows {
 __global__ void product_of_short_rows(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B,
                                       float* b) {
   ShortRows& s = dynamic_shared<ShortRows>();
-  make_barrier(s.full, 1);
-  if (threadIdx.x == 0) {
-    mbarrier_arrive_expect_tx(s.full, sizeof s.A + sizeof s.B);
-    cp_async_bulk_tensor_load(s.A, A, s.full, 0, 0);
-    cp_async_bulk_tensor_load(s.B, B, s.full, 0, 0);
-  }
+  load_operands(s, A, B);
   mbarrier_wait_parity(s.full, 0);
   const WgmmaMatrix a = wgmma_matrix(s.A, 0, 512, Swizzle::bytes_64), c = wgmma_matrix(s.B, 0, 512, Swizzle::bytes_64);
   Fragment<float, 8> D;
@@ -339,9 +303,7 @@ __global__ void product_of_short_rows(const __grid_constant__ TensorMap A, const
   wgmma_mma_async<__nv_fp8_e4m3>(D, a + 32, c + 32, true);
   wgmma_commit_group();
   wgmma_wait_group<0>(D);
-  const int warp = threadIdx.x / 32, quad = threadIdx.x % 32 / 4, in_quad = threadIdx.x % 4;
-  for (int j = 0; j < 2; ++j)
-    for (int e = 0; e < 4; ++e) b[(16 * warp + quad + e / 2 * 8) * 16 + 8 * j + 2 * in_quad + e % 2] = D[4 * j + e];
+  store<16>(b, D);
 }
 void run_product_of_short_rows() {
   auto A = small_numbers<__nv_fp8_e4m3>("A", 64 * 64, 0), B = small_numbers<__nv_fp8_e4m3>("B", 16 * 64, 11);
@@ -381,9 +343,7 @@ __global__ void product_of_sections(const half* A, const half* B, float* b) {
                                   wgmma_matrix(s.B, sizeof s.B[0], 1024, Swizzle::bytes_128), true);
   wgmma_commit_group();
   wgmma_wait_group<0>(D);
-  const int warp = threadIdx.x / 32, quad = threadIdx.x % 32 / 4, in_quad = threadIdx.x % 4;
-  for (int j = 0; j < 16; ++j)
-    for (int e = 0; e < 4; ++e) b[(16 * warp + quad + e / 2 * 8) * 128 + 8 * j + 2 * in_quad + e % 2] = D[4 * j + e];
+  store<128>(b, D);
 }
 void run_product_of_sections() {
   auto A = small_numbers<half>("A", 64 * 64, 0), B = small_numbers<half>("B", 16 * 128, 5);

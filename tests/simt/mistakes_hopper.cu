@@ -1,7 +1,7 @@
 // Kernels with one mistake each of Hopper's instructions: barriers in shared memory and by number, copies of boxes,
 // rings of stages, products of warpgroups, registers handed over. `m` says which mistake an instance of a kernel has.
-#include "tests/simt/arrays.hpp"
 #include "tests/simt/cases.hpp"
+#include "tests/simt/hopper.hpp"
 
 // A line that several mistakes meet at carries the marks of all of them, and stays one line.
 // clang-format off
@@ -10,14 +10,6 @@ namespace zoo {
 namespace {
 
 using namespace workbook::cuda;
-
-__device__ __forceinline__ void make_barrier(Mbarrier& barrier, int arrivals) {
-  if (threadIdx.x == 0) {
-    mbarrier_init(barrier, arrivals);
-    fence_mbarrier_init();
-  }
-  __syncthreads();
-}
 
 // --- Barriers in shared memory ---------------------------------------------------------------------------------------
 
@@ -273,12 +265,6 @@ __global__ void __launch_bounds__(512, 1) registers_of_two_warps(float* b) {
   if (threadIdx.x < 64) setmaxnreg_dec<32>();  // bug: registers_of_two_warps
   b[threadIdx.x] = 1;
 }
-template <auto kKernel, int kThreads>
-void alone() {
-  auto b = output("b", kThreads);
-  launch(kKernel, dim3(1), dim3(kThreads), 0, b.data());
-  synchronize();
-}
 
 // --- Products --------------------------------------------------------------------------------------------------------
 
@@ -448,80 +434,76 @@ __global__ void half_a_warpgroup(float* b) {
 }
 
 constexpr Case cases[] = {
-    {"barrier_never_made", alone<barrier_never_made, 64>},
-    {"barrier_made_twice", alone<barrier_made_twice, 64>},
-    {"barrier_for_nobody", alone<barrier_for_nobody, 64>},
-    {"barrier_used_too_early", alone<barrier_used_too_early, 64>},
-    {"too_few_arrivals", alone<too_few_arrivals, 64>},
-    {"phase_that_never_comes", alone<phase_that_never_comes, 64>},
-    {"barrier_not_fenced", run_copies<Copy::barrier_not_fenced>},
-    {"too_many_arrivals", run_copies<Copy::too_many_arrivals>},
-    {"not_waited_for", run_copies<Copy::not_waited_for>},
-    {"waited_for_by_one_warp", run_copies<Copy::waited_for_by_one_warp>},
-    {"wait_on_the_wrong_barrier", run_copies<Copy::wait_on_the_wrong_barrier>},
-    {"too_few_bytes", run_copies<Copy::too_few_bytes>},
-    {"too_many_bytes", run_copies<Copy::too_many_bytes>},
-    {"bytes_not_expected", run_copies<Copy::bytes_not_expected>},
-    {"every_lane_copies", run_copies<Copy::every_lane_copies>},
-    {"misaligned", run_copies<Copy::misaligned>},
-    {"larger_than_the_tile", run_copies<Copy::larger_than_the_tile>},
-    {"wrong_coordinates", run_copies<Copy::wrong_coordinates>},
-    {"past_the_tensor", run_copies<Copy::past_the_tensor>},
-    {"without_proxy_fence", run_stores<Store::without_proxy_fence>},
-    {"without_barrier", run_stores<Store::without_barrier>},
-    {"not_committed", run_stores<Store::not_committed>},
-    {"store_not_waited_for", run_stores<Store::not_waited_for>},
-    {"overwritten", run_stores<Store::overwritten>},
-    {"parity_not_flipped", run_ring<InRing::parity_not_flipped>},
-    {"parity_of_the_phase_before", run_ring<InRing::parity_of_the_phase_before>},
-    {"producer_parity_not_flipped", run_ring<InRing::producer_parity_not_flipped>},
-    {"stage_not_left", run_ring<InRing::stage_not_left>},
-    {"left_before_reading", run_ring<InRing::left_before_reading>},
-    {"left_without_syncwarp", run_ring<InRing::left_without_syncwarp>},
-    {"nobody_leaves", run_ring<InRing::nobody_leaves>},
-    {"stage_of_the_next_tile", run_ring<InRing::stage_of_the_next_tile>},
-    {"one_warp_counted", run_ring<InRing::one_warp_counted>},
-    {"named_counts_differ", alone<named_counts_differ, 64>},
-    {"named_number_zero", alone<named_number_zero, 64>},
-    {"named_count_odd", alone<named_count_odd, 64>},
-    {"named_too_few_come", alone<named_too_few_come, 64>},
-    {"named_half_a_warp", alone<named_half_a_warp, 64>},
-    {"named_twice", alone<named_twice, 64>},
-    {"named_orders_too_few", alone<named_orders_too_few, 96>},
-    {"registers_never_given_back", alone<registers_never_given_back, 512>},
+    {"barrier_never_made", planted<barrier_never_made, 64>, "misuse of a barrier in shared memory"},
+    {"barrier_made_twice", planted<barrier_made_twice, 64>, "misuse of a barrier in shared memory"},
+    {"barrier_for_nobody", planted<barrier_for_nobody, 64>, "misuse of a barrier in shared memory"},
+    {"barrier_used_too_early", planted<barrier_used_too_early, 64>, "misuse of a barrier in shared memory"},
+    {"too_few_arrivals", planted<too_few_arrivals, 64>, "deadlock"},
+    {"phase_that_never_comes", planted<phase_that_never_comes, 64>, "deadlock"},
+    {"barrier_not_fenced", run_copies<Copy::barrier_not_fenced>, "misuse of a barrier in shared memory"},
+    {"too_many_arrivals", run_copies<Copy::too_many_arrivals>, "misuse of a barrier in shared memory"},
+    {"not_waited_for", run_copies<Copy::not_waited_for>, "read before the copy is complete"},
+    {"waited_for_by_one_warp", run_copies<Copy::waited_for_by_one_warp>, "read before the copy is complete"},
+    {"wait_on_the_wrong_barrier", run_copies<Copy::wait_on_the_wrong_barrier>, "read before the copy is complete"},
+    {"too_few_bytes", run_copies<Copy::too_few_bytes>, "bytes of a barrier do not add up"},
+    {"too_many_bytes", run_copies<Copy::too_many_bytes>, "bytes of a barrier do not add up"},
+    {"bytes_not_expected", run_copies<Copy::bytes_not_expected>, "bytes of a barrier do not add up"},
+    {"every_lane_copies", run_copies<Copy::every_lane_copies>, "overwritten while it may be read"},
+    {"misaligned", run_copies<Copy::misaligned>, "misaligned access"},
+    {"larger_than_the_tile", run_copies<Copy::larger_than_the_tile>, "out of bounds, shared memory"},
+    {"wrong_coordinates", run_copies<Copy::wrong_coordinates>, "descriptor that does not fit the memory"},
+    {"past_the_tensor", run_copies<Copy::past_the_tensor>, "out of bounds, global memory"},
+    {"without_proxy_fence", run_stores<Store::without_proxy_fence>, "missing proxy fence"},
+    {"without_barrier", run_stores<Store::without_barrier>, "race: read after write", "", "race: write after read"},
+    {"not_committed", run_stores<Store::not_committed>, "bulk store not waited for"},
+    {"store_not_waited_for", run_stores<Store::not_waited_for>, "bulk store not waited for"},
+    {"overwritten", run_stores<Store::overwritten>, "overwritten while it may be read"},
+    {"parity_not_flipped", run_ring<InRing::parity_not_flipped>, "wait for the wrong phase of a barrier", "", "read before the copy is complete"},
+    {"parity_of_the_phase_before", run_ring<InRing::parity_of_the_phase_before>, "wait for the wrong phase of a barrier", "", "deadlock"},
+    {"producer_parity_not_flipped", run_ring<InRing::producer_parity_not_flipped>, "wait for the wrong phase of a barrier", "", "overwritten while it may be read"},
+    {"stage_not_left", run_ring<InRing::stage_not_left>, "overwritten while it may be read"},
+    {"left_before_reading", run_ring<InRing::left_before_reading>, "overwritten while it may be read"},
+    {"left_without_syncwarp", run_ring<InRing::left_without_syncwarp>, "overwritten while it may be read"},
+    {"nobody_leaves", run_ring<InRing::nobody_leaves>, "deadlock"},
+    {"stage_of_the_next_tile", run_ring<InRing::stage_of_the_next_tile>, "another place of the ring is read"},
+    {"one_warp_counted", run_ring<InRing::one_warp_counted>, "a phase of a barrier ends too early"},
+    {"named_counts_differ", planted<named_counts_differ, 64>, "misuse of a named barrier"},
+    {"named_number_zero", planted<named_number_zero, 64>, "misuse of a named barrier"},
+    {"named_count_odd", planted<named_count_odd, 64>, "misuse of a named barrier"},
+    {"named_too_few_come", planted<named_too_few_come, 64>, "deadlock"},
+    {"named_half_a_warp", planted<named_half_a_warp, 64>, "misuse of a named barrier"},
+    {"named_twice", planted<named_twice, 64>, "misuse of a named barrier"},
+    {"named_orders_too_few", planted<named_orders_too_few, 96>, "race: read after write"},
+    {"registers_never_given_back", planted<registers_never_given_back, 512>, "misuse of setmaxnreg"},
 #if !defined(ZOO_FOR_GPU)
-    {"registers_given_back_upwards", alone<registers_given_back_upwards, 512>},
+    {"registers_given_back_upwards", planted<registers_given_back_upwards, 512>, "misuse of setmaxnreg"},
 #endif
-    {"registers_of_two_warps", alone<registers_of_two_warps, 512>},
-    {"product_without_fence", run_product<InProduct::without_fence>},
-    {"product_not_committed", run_product<InProduct::not_committed>},
-    {"product_not_waited_for", run_product<InProduct::not_waited_for>},
-    {"product_waits_for_too_few", run_product<InProduct::waits_for_too_few>},
-    {"product_never_waited_for", run_product<InProduct::never_waited_for>},
-    {"product_A_overwritten", run_product<InProduct::A_overwritten>},
-    {"product_of_a_pending_copy", run_product<InProduct::of_a_pending_copy>},
-    {"product_wrong_swizzle", run_product<InProduct::wrong_swizzle>},
-    {"product_wrong_stride", run_product<InProduct::wrong_stride>},
-    {"product_tile_at_512", run_product<InProduct::tile_at_512>},
-    {"product_section_missing", run_product<InProduct::section_missing>},
-    {"product_too_many_rows", run_product<InProduct::too_many_rows>},
-    {"product_tile_overwritten", run_product<InProduct::tile_overwritten>},
-    {"product_D_never_filled", run_product<InProduct::D_never_filled>},
-    {"product_A_never_loaded", run_product<InProduct::A_never_loaded>},
-    {"product_different_products", run_product<InProduct::different_products>},
-    {"product_written_between", run_product<InProduct::written_between>},
-    {"product_e4m3_wrong_swizzle", run_small_product<InSmallProduct::wrong_swizzle>},
-    {"product_e4m3_wrong_stride", run_small_product<InSmallProduct::wrong_stride>},
-    {"product_e4m3_A_overwritten", run_small_product<InSmallProduct::A_overwritten>},
-    {"product_e4m3_without_fence", run_small_product<InSmallProduct::without_fence>},
-    {"product_without_proxy_fence", run_product_of_ordinary_writes<false, true>},
-    {"product_without_barrier", run_product_of_ordinary_writes<true, false>},
+    {"registers_of_two_warps", planted<registers_of_two_warps, 512>, "misuse of setmaxnreg"},
+    {"product_without_fence", run_product<InProduct::without_fence>, "wgmma without fence, commit or wait"},
+    {"product_not_committed", run_product<InProduct::not_committed>, "registers of a wgmma under way"},
+    {"product_not_waited_for", run_product<InProduct::not_waited_for>, "registers of a wgmma under way"},
+    {"product_waits_for_too_few", run_product<InProduct::waits_for_too_few>, "registers of a wgmma under way"},
+    {"product_never_waited_for", run_product<InProduct::never_waited_for>, "wgmma without fence, commit or wait"},
+    {"product_A_overwritten", run_product<InProduct::A_overwritten>, "registers of a wgmma under way"},
+    {"product_of_a_pending_copy", run_product<InProduct::of_a_pending_copy>, "read before the copy is complete"},
+    {"product_wrong_swizzle", run_product<InProduct::wrong_swizzle>, "descriptor that does not fit the memory"},
+    {"product_wrong_stride", run_product<InProduct::wrong_stride>, "descriptor that does not fit the memory"},
+    {"product_tile_at_512", run_product<InProduct::tile_at_512>, "descriptor that does not fit the memory"},
+    {"product_section_missing", run_product<InProduct::section_missing>, "descriptor that does not fit the memory"},
+    {"product_too_many_rows", run_product<InProduct::too_many_rows>, "out of bounds, shared memory"},
+    {"product_tile_overwritten", run_product<InProduct::tile_overwritten>, "overwritten while it may be read"},
+    {"product_D_never_filled", run_product<InProduct::D_never_filled>, "fragment used before it was set"},
+    {"product_A_never_loaded", run_product<InProduct::A_never_loaded>, "fragment used before it was set"},
+    {"product_different_products", run_product<InProduct::different_products>, "divergent warp function"},
+    {"product_written_between", run_product<InProduct::written_between>, "registers of a wgmma under way"},
+    {"product_e4m3_wrong_swizzle", run_small_product<InSmallProduct::wrong_swizzle>, "descriptor that does not fit the memory"},
+    {"product_e4m3_wrong_stride", run_small_product<InSmallProduct::wrong_stride>, "descriptor that does not fit the memory"},
+    {"product_e4m3_A_overwritten", run_small_product<InSmallProduct::A_overwritten>, "registers of a wgmma under way"},
+    {"product_e4m3_without_fence", run_small_product<InSmallProduct::without_fence>, "wgmma without fence, commit or wait"},
+    {"product_without_proxy_fence", run_product_of_ordinary_writes<false, true>, "missing proxy fence"},
+    {"product_without_barrier", run_product_of_ordinary_writes<true, false>, "race: read after write", "", "overwritten while it may be read"},
     {"half_a_warpgroup",
-     [] {
-       auto b = output("b", 64);
-       launch(half_a_warpgroup, dim3(1), dim3(64), sizeof(Operands), b.data());
-       synchronize();
-     }},
+ planted<half_a_warpgroup, 64, 0, 64, sizeof(Operands)>, "a lane that does not take part"},
 };
 
 }  // namespace

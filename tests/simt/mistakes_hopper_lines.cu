@@ -256,48 +256,44 @@ void run_own() {
 }
 
 constexpr Case cases[] = {
-    {"line_odd_size", run_lines<Line::odd_size>},
-    {"line_odd_source", run_lines<Line::odd_source>},
-    {"line_odd_place", run_lines<Line::odd_place>},
-    {"line_past_the_tensor", run_lines<Line::past_the_tensor>},
-    {"line_into_the_next_member", run_lines<Line::into_the_next_member>},
-    {"line_swapped", run_lines<Line::swapped>},
-    {"line_barrier_not_fenced", run_lines<Line::barrier_not_fenced>},
-    {"line_not_expected", run_lines<Line::not_expected>},
-    {"line_not_waited_for", run_lines<Line::not_waited_for>},
-    {"line_stage_left_early", run_lines<Line::stage_left_early>},
-    {"sum_not_cleared", run_additions<Sum::not_cleared>},
-    {"sum_odd_place", run_additions<Sum::odd_place>},
-    {"sum_past_the_sum", run_additions<Sum::past_the_sum>},
-    {"sum_without_proxy_fence", run_additions<Sum::without_proxy_fence>},
-    {"sum_given_before_written", run_additions<Sum::given_before_written>},
-    {"sum_overwritten", run_additions<Sum::overwritten>},
-    {"sum_place_given_too_early", run_additions<Sum::place_given_too_early>},
-    {"sum_place_given_before_the_wait", run_additions<Sum::place_given_before_the_wait>},
-    {"sum_not_committed", run_additions<Sum::not_committed>},
-    {"sum_not_waited_for", run_additions<Sum::not_waited_for>},
-    {"sum_read_too_early", run_additions<Sum::read_too_early>},
-    {"sum_cleared_too_late", run_additions<Sum::cleared_too_late>},
-    {"sum_turn_passed_early", run_additions<Sum::turn_passed_early>},
+    {"line_odd_size", run_lines<Line::odd_size>, "misaligned access"},
+    {"line_odd_source", run_lines<Line::odd_source>, "misaligned access"},
+    {"line_odd_place", run_lines<Line::odd_place>, "misaligned access"},
+    {"line_past_the_tensor", run_lines<Line::past_the_tensor>, "out of bounds, global memory"},
+    {"line_into_the_next_member", run_lines<Line::into_the_next_member>, "out of bounds, shared memory"},
+    {"line_swapped", run_lines<Line::swapped>, "out of bounds, shared memory"},
+    {"line_barrier_not_fenced", run_lines<Line::barrier_not_fenced>, "misuse of a barrier in shared memory"},
+    {"line_not_expected", run_lines<Line::not_expected>, "bytes of a barrier do not add up"},
+    {"line_not_waited_for", run_lines<Line::not_waited_for>, "read before the copy is complete"},
+    {"line_stage_left_early", run_lines<Line::stage_left_early>, "overwritten while it may be read", "", "read before the copy is complete"},
+    {"sum_not_cleared", run_additions<Sum::not_cleared>, "read of uninitialised global memory"},
+    {"sum_odd_place", run_additions<Sum::odd_place>, "misaligned access"},
+    {"sum_past_the_sum", run_additions<Sum::past_the_sum>, "out of bounds, global memory"},
+    {"sum_without_proxy_fence", run_additions<Sum::without_proxy_fence>, "missing proxy fence"},
+    {"sum_given_before_written", run_additions<Sum::given_before_written>, "race: read after write", "", "overwritten while it may be read"},
+    {"sum_overwritten", run_additions<Sum::overwritten>, "overwritten while it may be read"},
+    {"sum_place_given_too_early", run_additions<Sum::place_given_too_early>, "overwritten while it may be read"},
+    {"sum_place_given_before_the_wait", run_additions<Sum::place_given_before_the_wait>, "overwritten while it may be read"},
+    {"sum_not_committed", run_additions<Sum::not_committed>, "bulk store not waited for"},
+    {"sum_not_waited_for", run_additions<Sum::not_waited_for>, "bulk store not waited for"},
+    {"sum_read_too_early", run_additions<Sum::read_too_early>, "bulk store not waited for"},
+    {"sum_cleared_too_late", run_additions<Sum::cleared_too_late>, "bulk store not waited for"},
+    {"sum_turn_passed_early", run_additions<Sum::turn_passed_early>, "bulk store not waited for"},
     {"store_read_after_a_barrier",
      [] {
        DeviceArray<float> b("b", 64, Role::scratch);
        auto c = output("c", 64);
        launch(store_read_after_a_barrier, dim3(1), dim3(64), 0, b.data(), c.data());
        synchronize();
-     }},
+     }, "bulk store not waited for"},
     {"line_stored_twice",
-     [] {
-       auto b = output("b", 128);
-       launch(line_stored_twice, dim3(1), dim3(64), 0, b.data());
-       synchronize();
-     }},
-    {"own_wrong_stride", run_own<InOwn::wrong_stride>},
-    {"own_wrong_leading", run_own<InOwn::wrong_leading>},
-    {"own_stage_overwritten", run_own<InOwn::stage_overwritten>},
-    {"own_without_proxy_fence", run_own<InOwn::without_proxy_fence>},
-    {"own_D_added_to", run_own<InOwn::D_added_to>},
-    {"own_A_transposed_past_the_end", run_own<InOwn::A_transposed_past_the_end>},
+ planted<line_stored_twice, 64, 0, 128>, "overwritten while it may be read"},
+    {"own_wrong_stride", run_own<InOwn::wrong_stride>, "descriptor that does not fit the memory"},
+    {"own_wrong_leading", run_own<InOwn::wrong_leading>, "descriptor that does not fit the memory"},
+    {"own_stage_overwritten", run_own<InOwn::stage_overwritten>, "overwritten while it may be read"},
+    {"own_without_proxy_fence", run_own<InOwn::without_proxy_fence>, "missing proxy fence"},
+    {"own_D_added_to", run_own<InOwn::D_added_to>, "fragment used before it was set"},
+    {"own_A_transposed_past_the_end", run_own<InOwn::A_transposed_past_the_end>, "descriptor that does not fit the memory", "", "out of bounds, shared memory"},
 };
 
 }  // namespace

@@ -451,77 +451,54 @@ __global__ void stmatrix_of_nothing(float* b) {
 // --- Launches --------------------------------------------------------------------------------------------------------
 
 template <auto kKernel, int kThreads = 32, class... Rest>
-void no_input(Rest... rest) {
-  auto b = output("b", kThreads);
-  launch(kKernel, dim3(1), dim3(kThreads), sizeof(Smem), b.data(), rest...);
-  workbook::cuda::synchronize();
-}
-template <auto kKernel, int kThreads = 32, class... Rest>
-void on_halves(Rest... rest) {
-  const auto a = random_halves("a", 1024, 1);
-  auto b = output("b", kThreads);
-  launch(kKernel, dim3(1), dim3(kThreads), sizeof(Smem), a.data(), b.data(), rest...);
-  workbook::cuda::synchronize();
-}
-
-template <void (*kernel)(float*)>
-void on_four_warps() {
-  auto b = output("b", 128);
-  launch(kernel, dim3(1), dim3(128), 0, b.data());
-  workbook::cuda::synchronize();
+void with_tiles(Rest... rest) {
+  planted<kKernel, kThreads, 1024, kThreads, sizeof(Smem)>(rest...);
 }
 
 constexpr Case cases[] = {
-    {"ldmatrix_without_barrier", no_input<ldmatrix_without_barrier>},
-    {"ldmatrix_tile_overwritten", no_input<ldmatrix_tile_overwritten, 64>},
-    {"stmatrix_then_read", no_input<stmatrix_then_read>},
-    {"stmatrix_of_two_warps", no_input<stmatrix_of_two_warps, 64>},
-    {"stmatrix_rows_overlap", no_input<stmatrix_rows_overlap>},
-    {"ldmatrix_of_pending_copy", on_halves<ldmatrix_of_pending_copy>},
-    {"wait_for_too_few_groups", on_halves<wait_for_too_few_groups>},
-    {"stage_of_the_next_copy",
-     [] {
-       const std::vector<half> host(256, __float2half(1.f));
-       DeviceArray<half> a("a", std::span<const half>(host));
-       auto b = output("b", 32);
-       launch(stage_of_the_next_copy, dim3(1), dim3(32), sizeof(Stages), a.data(), b.data());
-       workbook::cuda::synchronize();
-     }},
-    {"group_never_committed", on_halves<group_never_committed>},
-    {"copy_over_rows_still_loaded", on_halves<copy_over_rows_still_loaded, 64>},
-    {"named_barrier_of_another_pair", on_four_warps<named_barrier_of_another_pair>},
-    {"named_barrier_before_the_read_only", on_four_warps<named_barrier_before_the_read_only>},
-    {"ldmatrix_misaligned", no_input<ldmatrix_misaligned>},
-    {"stmatrix_misaligned", no_input<stmatrix_misaligned>},
-    {"ldmatrix_of_global_memory", on_halves<ldmatrix_of_global_memory>},
-    {"ldmatrix_past_launched",
-     [] {
-       auto b = output("b", 32);
-       launch(ldmatrix_past_launched, dim3(1), dim3(32), 256, b.data());
-       workbook::cuda::synchronize();
-     }},
-    {"ldmatrix_into_next_member", no_input<ldmatrix_into_next_member>},
-    {"ldmatrix_of_padding", no_input<ldmatrix_of_padding>},
-    {"stmatrix_into_padding", no_input<stmatrix_into_padding>},
-    {"ldmatrix_uninitialised", [] { no_input<ldmatrix_uninitialised>(12); }},
-    {"copy_of_too_many_bytes", [] { on_halves<copy_of_too_many_bytes>(32); }},
-    {"ldmatrix_in_a_branch", no_input<ldmatrix_in_a_branch>},
-    {"ldmatrix_in_two_branches", no_input<ldmatrix_in_two_branches>},
-    {"ldmatrix_of_two_kinds", no_input<ldmatrix_of_two_kinds>},
-    {"ldmatrix_after_exit", [] { no_input<ldmatrix_after_exit>(24); }},
-    {"stmatrix_after_exit", [] { no_input<stmatrix_after_exit>(24); }},
-    {"mma_after_exit", [] { no_input<mma_after_exit>(24); }},
-    {"mma_against_shuffle", no_input<mma_against_shuffle>},
-    {"A_never_loaded", no_input<A_never_loaded>},
-    {"A_partly_computed", no_input<A_partly_computed>},
-    {"B_never_loaded", no_input<B_never_loaded>},
-    {"B_of_some_lanes", no_input<B_of_some_lanes>},
-    {"D_never_filled", no_input<D_never_filled>},
-    {"D_scaled_but_never_filled", [] { no_input<D_scaled_but_never_filled>(0.f); }},
-    {"D_declared_in_the_loop", no_input<D_declared_in_the_loop>},
-    {"P_of_scores_never_set", no_input<P_of_scores_never_set>},
-    {"tf32_never_loaded", no_input<tf32_never_loaded>},
-    {"stmatrix_of_nothing", no_input<stmatrix_of_nothing>},
+    {"ldmatrix_without_barrier", with_tiles<ldmatrix_without_barrier>, "race: read after write", "K["},
+    {"ldmatrix_tile_overwritten", with_tiles<ldmatrix_tile_overwritten, 64>, "race: write after read", "K["},
+    {"stmatrix_then_read", with_tiles<stmatrix_then_read>, "race: read after write", "K["},
+    {"stmatrix_of_two_warps", with_tiles<stmatrix_of_two_warps, 64>, "race: write after write", "K["},
+    {"stmatrix_rows_overlap", with_tiles<stmatrix_rows_overlap>, "race: write after write", "K["},
+    {"ldmatrix_of_pending_copy", with_tiles<ldmatrix_of_pending_copy>, "access to bytes of a pending cp.async", "K["},
+    {"wait_for_too_few_groups", with_tiles<wait_for_too_few_groups>, "access to bytes of a pending cp.async", "K"},
+    {"stage_of_the_next_copy", planted<stage_of_the_next_copy, 32, 256, 32, sizeof(Stages)>,
+     "another place of the ring is read", "K["},
+    {"group_never_committed", with_tiles<group_never_committed>, "access to bytes of a pending cp.async", "K["},
+    {"copy_over_rows_still_loaded", with_tiles<copy_over_rows_still_loaded, 64>, "race: write after read", "K"},
+    {"named_barrier_of_another_pair", planted<named_barrier_of_another_pair, 128>, "race: read after write", "s"},
+    {"named_barrier_before_the_read_only", planted<named_barrier_before_the_read_only, 128>, "race: write after read",
+     "s"},
+    {"ldmatrix_misaligned", with_tiles<ldmatrix_misaligned>, "misaligned access", "K"},
+    {"stmatrix_misaligned", with_tiles<stmatrix_misaligned>, "misaligned access", "K["},
+    {"ldmatrix_of_global_memory", with_tiles<ldmatrix_of_global_memory>, "out of bounds, shared memory"},
+    {"ldmatrix_past_launched", planted<ldmatrix_past_launched, 32, 0, 32, 256>, "out of bounds, shared memory",
+     "dynamic shared memory"},
+    {"ldmatrix_into_next_member", with_tiles<ldmatrix_into_next_member>, "out of bounds, shared memory", "V["},
+    {"ldmatrix_of_padding", with_tiles<ldmatrix_of_padding>, "access to padding", "K["},
+    {"stmatrix_into_padding", with_tiles<stmatrix_into_padding>, "access to padding", "K["},
+    {"ldmatrix_uninitialised", [] { with_tiles<ldmatrix_uninitialised>(12); }, "read of uninitialised shared memory",
+     "K["},
+    {"copy_of_too_many_bytes", [] { with_tiles<copy_of_too_many_bytes>(32); }, "misaligned access"},
+    {"ldmatrix_in_a_branch", with_tiles<ldmatrix_in_a_branch>, "divergent warp function"},
+    {"ldmatrix_in_two_branches", with_tiles<ldmatrix_in_two_branches>, "divergent warp function"},
+    {"ldmatrix_of_two_kinds", with_tiles<ldmatrix_of_two_kinds>, "divergent warp function"},
+    {"ldmatrix_after_exit", [] { with_tiles<ldmatrix_after_exit>(24); }, "a lane that does not take part"},
+    {"stmatrix_after_exit", [] { with_tiles<stmatrix_after_exit>(24); }, "a lane that does not take part"},
+    {"mma_after_exit", [] { with_tiles<mma_after_exit>(24); }, "a lane that does not take part"},
+    {"mma_against_shuffle", with_tiles<mma_against_shuffle>, "divergent warp function"},
+    {"A_never_loaded", with_tiles<A_never_loaded>, "fragment used before it was set"},
+    {"A_partly_computed", with_tiles<A_partly_computed>, "fragment used before it was set"},
+    {"B_never_loaded", with_tiles<B_never_loaded>, "fragment used before it was set"},
+    {"B_of_some_lanes", with_tiles<B_of_some_lanes>, "fragment used before it was set"},
+    {"D_never_filled", with_tiles<D_never_filled>, "fragment used before it was set"},
+    {"D_scaled_but_never_filled", [] { with_tiles<D_scaled_but_never_filled>(0.f); },
+     "fragment used before it was set"},
+    {"D_declared_in_the_loop", with_tiles<D_declared_in_the_loop>, "fragment used before it was set"},
+    {"P_of_scores_never_set", with_tiles<P_of_scores_never_set>, "fragment used before it was set"},
+    {"tf32_never_loaded", with_tiles<tf32_never_loaded>, "fragment used before it was set"},
+    {"stmatrix_of_nothing", with_tiles<stmatrix_of_nothing>, "fragment used before it was set"},
 };
 
 }  // namespace

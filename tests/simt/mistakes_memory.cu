@@ -271,77 +271,56 @@ __global__ void misaligned_async(const float* a, float* b) {
 
 // --- Launches ---
 
-DeviceArray<half> halves(const char* name, std::size_t count) {
-  const std::vector<half> host(count, __float2half(1.f));
-  return DeviceArray<half>(name, std::span<const half>(host));
-}
-
-/// kKernel(a, b) with so many floats in each.
-template <auto kKernel, int kThreads, int kIn, int kOut, int kShared = 0>
-void on_floats() {
-  auto a = floats("a", kIn);
-  auto b = output("b", kOut);
-  launch(kKernel, dim3(1), dim3(kThreads), kShared, a.data(), b.data());
-}
-template <auto kKernel, int kThreads, int kOut, int kShared = 0>
-void no_input() {
-  auto b = output("b", kOut);
-  launch(kKernel, dim3(1), dim3(kThreads), kShared, b.data());
-}
-template <auto kKernel, int kBlocks, int kThreads, int kIn, int kOut, int kShared = 0>
-void on_halves() {
-  auto a = halves("a", kIn);
-  auto b = output("b", kOut);
-  launch(kKernel, dim3(kBlocks), dim3(kThreads), kShared, a.data(), b.data());
-}
-
 constexpr Case cases[] = {
-    {"read_past_end", on_floats<read_past_end, 64, 64, 64>},
-    {"write_past_end", no_input<write_past_end, 64, 64>},
-    {"read_before_beginning", on_floats<read_before_beginning, 64, 64, 64>},
-    {"vector_over_end", on_floats<vector_over_end, 2, 7, 8>},
+    {"read_past_end", planted<read_past_end, 64, 64>, "out of bounds, global memory"},
+    {"write_past_end", planted<write_past_end, 64>, "out of bounds, global memory"},
+    {"read_before_beginning", planted<read_before_beginning, 64, 64>, "out of bounds, global memory"},
+    {"vector_over_end", planted<vector_over_end, 2, 7, 8>, "out of bounds, global memory", "a"},
     {"null_pointer",
      [] {
        auto b = output("b", 32);
        launch(null_pointer, dim3(1), dim3(32), 0, static_cast<const float*>(nullptr), b.data());
-     }},
-    {"wmma_past_end", on_halves<wmma_past_end, 2, 32, 256 + 128, 512>},
-    {"async_past_end", on_floats<async_past_end, 32, 126, 32>},
+     },
+     "out of bounds, global memory"},
+    {"wmma_past_end", planted<wmma_past_end, 32, 256 + 128, 512, 0, 2>, "out of bounds, global memory"},
+    {"async_past_end", planted<async_past_end, 32, 126>, "out of bounds, global memory", "a"},
     {"read_unwritten",
      [] {
        DeviceArray<float> scratch("scratch", 64, Role::scratch);
        auto b = output("b", 64);
        launch(read_unwritten, dim3(1), dim3(64), 0, scratch.data(), b.data());
-     }},
+     },
+     "read of uninitialised global memory", "scratch"},
     {"never_written",
      [] {
        auto b = output("b", 50);
        launch(never_written, dim3(1), dim3(64), 0, b.data(), 50);
        values(b);
-     }},
-    {"written_twice",
-     [] {
-       auto b = output("b", 96);
-       launch(written_twice, dim3(2), dim3(64), 0, b.data());
-     }},
-    {"accumulated_in_output", no_input<accumulated_in_output, 32, 32>},
-    {"static_index", no_input<static_index, 64, 64>},
-    {"static_row", no_input<static_row, 64, 64>},
-    {"local_index", on_floats<local_index, 32, 64, 32>},
-    {"dynamic_past_launched", no_input<dynamic_past_launched, 64, 64, 128>},
-    {"struct_larger_than_launched", no_input<struct_larger_than_launched, 32, 32, 1024>},
-    {"member_row", on_floats<member_row, 64, 64, 64, sizeof(Smem)>},
-    {"member_padding", on_halves<member_padding, 1, 32, 256, 32, sizeof(Smem)>},
-    {"member_into_next", on_floats<member_into_next, 32, 64, 32, sizeof(Smem)>},
-    {"wmma_into_next_member", no_input<wmma_into_next_member, 32, 256, sizeof(Smem)>},
-    {"unseen_store", on_floats<unseen_store, 64, 64, 64>},
+     },
+     "output never written", "b"},
+    {"written_twice", planted<written_twice, 64, 0, 96, 0, 2>, "output written twice", "b"},
+    {"accumulated_in_output", planted<accumulated_in_output>, "output written twice", "b"},
+    {"static_index", planted<static_index, 64>, "out of bounds, array"},
+    {"static_row", planted<static_row, 64>, "out of bounds, array"},
+    {"local_index", planted<local_index, 32, 64>, "out of bounds, array"},
+    {"dynamic_past_launched", planted<dynamic_past_launched, 64, 0, 64, 128>, "out of bounds, shared memory",
+     "dynamic shared memory"},
+    {"struct_larger_than_launched", planted<struct_larger_than_launched, 32, 0, 32, 1024>,
+     "out of bounds, shared memory", "Smem"},
+    {"member_row", planted<member_row, 64, 64, 64, sizeof(Smem)>, "out of bounds, array"},
+    {"member_padding", planted<member_padding, 32, 256, 32, sizeof(Smem)>, "access to padding", "K["},
+    {"member_into_next", planted<member_into_next, 32, 64, 32, sizeof(Smem)>, "out of bounds, shared memory"},
+    {"wmma_into_next_member", planted<wmma_into_next_member, 32, 0, 256, sizeof(Smem)>, "out of bounds, shared memory",
+     "K[8][0]"},
+    {"unseen_store", planted<unseen_store, 64, 64>, "a store that the simulator does not see", "s"},
     {"unseen_row",
      [] {
        auto a = floats("a", 64);
        DeviceArray<Row> rows("rows", 64, Role::scratch);
        auto b = output("b", 64);
        launch(unseen_row, dim3(1), dim3(64), 0, a.data(), rows.data(), b.data());
-     }},
+     },
+     "a store that the simulator does not see", "rows"},
     {"unseen_output",
      [] {
        auto a = floats("a", 64);
@@ -349,20 +328,17 @@ constexpr Case cases[] = {
        launch(unseen_output, dim3(1), dim3(64), 0, a.data(), b.data());
        std::vector<Pair> host(64);
        b.download(std::span<Pair>(host));
-     }},
-    {"uninitialised", on_floats<uninitialised, 64, 64, 64>},
-    {"uninitialised_sum", on_floats<uninitialised_sum, 64, 64, 64>},
-    {"uninitialised_tail",
-     [] {
-       auto a = floats("a", 256);
-       auto b = output("b", 256);
-       launch(uninitialised_tail, dim3(1), dim3(32), sizeof(Smem), a.data(), b.data(), 200);
-     }},
-    {"misaligned_global", on_floats<misaligned_global, 8, 64, 8>},
-    {"misaligned_shared", no_input<misaligned_shared, 32, 32>},
-    {"misaligned_wmma_pointer", on_halves<misaligned_wmma_pointer, 1, 32, 512, 256>},
-    {"misaligned_wmma_leading", no_input<misaligned_wmma_leading, 32, 32>},
-    {"misaligned_async", on_floats<misaligned_async, 32, 256, 32>},
+     },
+     "a store that the simulator does not see", "b"},
+    {"uninitialised", planted<uninitialised, 64, 64>, "read of uninitialised shared memory", "s"},
+    {"uninitialised_sum", planted<uninitialised_sum, 64, 64>, "read of uninitialised shared memory", "s"},
+    {"uninitialised_tail", [] { planted<uninitialised_tail, 32, 256, 256, sizeof(Smem)>(200); },
+     "read of uninitialised shared memory", "K["},
+    {"misaligned_global", planted<misaligned_global, 8, 64>, "misaligned access", "a"},
+    {"misaligned_shared", planted<misaligned_shared>, "misaligned access", "s"},
+    {"misaligned_wmma_pointer", planted<misaligned_wmma_pointer, 32, 512, 256>, "misaligned access", "a"},
+    {"misaligned_wmma_leading", planted<misaligned_wmma_leading>, "misaligned access", "s"},
+    {"misaligned_async", planted<misaligned_async, 32, 256>, "misaligned access"},
 };
 
 }  // namespace

@@ -298,55 +298,37 @@ __global__ void async_own_bytes_touched(const float* a, float* b) {
 
 // --- Launches ---
 
-template <auto kKernel, int kThreads>
-void on_input() {
-  auto a = floats("a", 1024);
-  auto b = output("b", kThreads);
-  launch(kKernel, dim3(1), dim3(kThreads), 0, a.data(), b.data());
-}
-template <auto kKernel, int kThreads>
-void no_input() {
-  auto b = output("b", kThreads);
-  launch(kKernel, dim3(1), dim3(kThreads), 0, b.data());
-}
-template <auto kKernel, int kThreads>
-void with_tiles() {
-  auto a = floats("a", 1024);
-  auto b = output("b", 256);
-  launch(kKernel, dim3(1), dim3(kThreads), sizeof(Tiles), a.data(), b.data());
-}
-
 constexpr Case cases[] = {
-    {"missing_barrier", on_input<missing_barrier, 64>},
-    {"missing_barrier_before_overwrite", on_input<missing_barrier_before_overwrite, 64>},
-    {"two_writers", no_input<two_writers, 64>},
-    {"partial_maximum_ignored", on_input<partial_maximum_ignored, 128>},
-    {"flag_of_one_thread", no_input<flag_of_one_thread, 64>},
-    {"reduction_without_barriers", on_input<reduction_without_barriers, 128>},
-    {"histogram_without_atomics", on_input<histogram_without_atomics, 64>},
-    {"atomic_and_plain", no_input<atomic_and_plain, 64>},
-    {"halves_read_in_pairs", on_input<halves_read_in_pairs, 64>},
-    {"missing_syncwarp", on_input<missing_syncwarp, 32>},
-    {"missing_syncwarp_before_overwrite", on_input<missing_syncwarp_before_overwrite, 32>},
-    {"own_read_before_the_other", on_input<own_read_before_the_other, 32>},
-    {"own_read_after_the_other", on_input<own_read_after_the_other, 32>},
-    {"two_lanes_write", no_input<two_lanes_write, 32>},
-    {"shuffle_is_no_barrier", on_input<shuffle_is_no_barrier, 32>},
-    {"half_warp_barrier", on_input<half_warp_barrier, 32>},
-    {"wmma_load_without_barrier", with_tiles<wmma_load_without_barrier, 64>},
-    {"wmma_store_then_read", with_tiles<wmma_store_then_read, 32>},
-    {"wmma_tile_overwritten", with_tiles<wmma_tile_overwritten, 64>},
-    {"wmma_two_warps_store",
-     [] {
-       auto b = output("b", 256);
-       launch(wmma_two_warps_store, dim3(1), dim3(64), sizeof(Tiles), b.data());
-     }},
-    {"async_not_waited_for", on_input<async_not_waited_for, 64>},
-    {"async_without_barrier", on_input<async_without_barrier, 64>},
-    {"async_waits_for_too_few", on_input<async_waits_for_too_few, 64>},
-    {"async_never_committed", on_input<async_never_committed, 64>},
-    {"async_over_data_still_read", on_input<async_over_data_still_read, 64>},
-    {"async_own_bytes_touched", on_input<async_own_bytes_touched, 64>},
+    {"missing_barrier", planted<missing_barrier, 64>, "race: read after write", "tile"},
+    {"missing_barrier_before_overwrite", planted<missing_barrier_before_overwrite, 64>, "race: write after read",
+     "tile"},
+    {"two_writers", planted<two_writers, 64>, "race: write after write", "maximum"},
+    {"partial_maximum_ignored", planted<partial_maximum_ignored, 128>, "race: read after write", "warp_sum"},
+    {"flag_of_one_thread", planted<flag_of_one_thread, 64>, "race: read after write", "flag"},
+    {"reduction_without_barriers", planted<reduction_without_barriers, 128>, "race: read after write", "s"},
+    {"histogram_without_atomics", planted<histogram_without_atomics, 64>, "race: write after write", "bins"},
+    {"atomic_and_plain", planted<atomic_and_plain, 64>, "race: read after write", "count"},
+    {"halves_read_in_pairs", planted<halves_read_in_pairs, 64>, "race: read after write", "tile"},
+    {"missing_syncwarp", planted<missing_syncwarp>, "race: read after write", "tile"},
+    {"missing_syncwarp_before_overwrite", planted<missing_syncwarp_before_overwrite>, "race: write after read", "tile"},
+    {"own_read_before_the_other", planted<own_read_before_the_other>, "race: write after read", "tile"},
+    {"own_read_after_the_other", planted<own_read_after_the_other>, "race: write after read", "tile"},
+    {"two_lanes_write", planted<two_lanes_write>, "race: write after write", "tile"},
+    {"shuffle_is_no_barrier", planted<shuffle_is_no_barrier>, "race: read after write", "tile"},
+    {"half_warp_barrier", planted<half_warp_barrier>, "race: read after write", "tile"},
+    {"wmma_load_without_barrier", planted<wmma_load_without_barrier, 64, 1024, 256, sizeof(Tiles)>,
+     "race: read after write", "A["},
+    {"wmma_store_then_read", planted<wmma_store_then_read, 32, 1024, 256, sizeof(Tiles)>, "race: read after write",
+     "C["},
+    {"wmma_tile_overwritten", planted<wmma_tile_overwritten, 64, 1024, 256, sizeof(Tiles)>, "race: write after read",
+     "A["},
+    {"wmma_two_warps_store", planted<wmma_two_warps_store, 64, 0, 256, sizeof(Tiles)>, "race: write after write", "C["},
+    {"async_not_waited_for", planted<async_not_waited_for, 64>, "access to bytes of a pending cp.async", "tile"},
+    {"async_without_barrier", planted<async_without_barrier, 64>, "race: read after write", "tile"},
+    {"async_waits_for_too_few", planted<async_waits_for_too_few, 64>, "access to bytes of a pending cp.async", "tile"},
+    {"async_never_committed", planted<async_never_committed, 64>, "access to bytes of a pending cp.async", "tile"},
+    {"async_over_data_still_read", planted<async_over_data_still_read, 64>, "race: write after read", "tile"},
+    {"async_own_bytes_touched", planted<async_own_bytes_touched, 64>, "access to bytes of a pending cp.async", "tile"},
 };
 
 }  // namespace

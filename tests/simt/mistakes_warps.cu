@@ -154,51 +154,24 @@ __global__ void turn_never_passed(int* turns, float* b) {
   b[32 * blockIdx.x + threadIdx.x] = 1;
 }
 
-template <auto kKernel, int kThreads>
-void no_input() {
-  auto b = output("b", kThreads);
-  launch(kKernel, dim3(1), dim3(kThreads), 0, b.data());
-}
-template <auto kKernel, int kOut>
-void on_halves() {
-  const std::vector<half> host(1024, __float2half(1.f));
-  DeviceArray<half> a("a", std::span<const half>(host));
-  auto b = output("b", kOut);
-  launch(kKernel, dim3(1), dim3(32), 0, a.data(), b.data());
-}
-
 constexpr Case cases[] = {
-    {"barrier_in_both_branches", no_input<barrier_in_both_branches, 64>},
-    {"barrier_in_one_branch", no_input<barrier_in_one_branch, 64>},
-    {"barrier_for_half_a_warp", no_input<barrier_for_half_a_warp, 64>},
-    {"syncwarp_against_syncthreads", no_input<syncwarp_against_syncthreads, 32>},
-    {"shuffle_in_a_branch", no_input<shuffle_in_a_branch, 32>},
-    {"masks_that_overlap", no_input<masks_that_overlap, 32>},
-    {"different_functions", no_input<different_functions, 32>},
-    {"caller_not_in_mask", no_input<caller_not_in_mask, 32>},
-    {"shuffle_from_outside", no_input<shuffle_from_outside, 32>},
-    {"shuffle_after_exit",
-     [] {
-       auto a = floats("a", 32);
-       auto b = output("b", 32);
-       launch(shuffle_after_exit, dim3(1), dim3(32), 0, a.data(), b.data(), 20);
-     }},
-    {"mma_without_all_lanes", no_input<mma_without_all_lanes, 32>},
-    {"matrix_load_in_a_branch", on_halves<matrix_load_in_a_branch, 32>},
-    {"matrix_pointer_by_lane", on_halves<matrix_pointer_by_lane, 32>},
-    {"accumulator_not_cleared", on_halves<accumulator_not_cleared, 256>},
-    {"operand_not_loaded", on_halves<operand_not_loaded, 256>},
-    {"stored_without_a_product",
-     [] {
-       auto b = output("b", 256);
-       launch(stored_without_a_product, dim3(1), dim3(32), 0, b.data());
-     }},
-    {"failed_assertion",
-     [] {
-       auto a = floats("a", 32);
-       auto b = output("b", 32);
-       launch(failed_assertion, dim3(1), dim3(32), 0, a.data(), b.data());
-     }},
+    {"barrier_in_both_branches", planted<barrier_in_both_branches, 64>, "divergent barrier"},
+    {"barrier_in_one_branch", planted<barrier_in_one_branch, 64>, "divergent barrier"},
+    {"barrier_for_half_a_warp", planted<barrier_for_half_a_warp, 64>, "divergent barrier"},
+    {"syncwarp_against_syncthreads", planted<syncwarp_against_syncthreads>, "deadlock"},
+    {"shuffle_in_a_branch", planted<shuffle_in_a_branch>, "deadlock"},
+    {"masks_that_overlap", planted<masks_that_overlap>, "deadlock"},
+    {"different_functions", planted<different_functions>, "divergent warp function"},
+    {"caller_not_in_mask", planted<caller_not_in_mask>, "divergent warp function"},
+    {"shuffle_from_outside", planted<shuffle_from_outside>, "a lane that does not take part"},
+    {"shuffle_after_exit", [] { planted<shuffle_after_exit>(20); }, "a lane that does not take part"},
+    {"mma_without_all_lanes", planted<mma_without_all_lanes>, "a lane that does not take part"},
+    {"matrix_load_in_a_branch", planted<matrix_load_in_a_branch>, "divergent warp function"},
+    {"matrix_pointer_by_lane", planted<matrix_pointer_by_lane>, "divergent warp function"},
+    {"accumulator_not_cleared", planted<accumulator_not_cleared, 32, 1024, 256>, "fragment used before it was set"},
+    {"operand_not_loaded", planted<operand_not_loaded, 32, 1024, 256>, "fragment used before it was set"},
+    {"stored_without_a_product", planted<stored_without_a_product, 32, 0, 256>, "fragment used before it was set"},
+    {"failed_assertion", planted<failed_assertion>, "assertion"},
 #if !defined(ZOO_FOR_GPU)  // there it would wait for ever
     {"turn_never_passed",
      [] {
@@ -206,7 +179,8 @@ constexpr Case cases[] = {
        DeviceArray<int> turns("turns", std::span<const int>(first));
        auto b = output("b", 64);
        launch(turn_never_passed, dim3(2), dim3(32), 0, turns.data(), b.data());
-     }},
+     },
+     "deadlock", "turns"},
 #endif
 };
 

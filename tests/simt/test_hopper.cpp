@@ -15,8 +15,7 @@
 #include "common/judge/compare.hpp"
 #include "common/simt/clocks.hpp"
 #include "common/simt/simulator.hpp"
-#include "tests/simt/cases.hpp"
-#include "tests/simt/sources.hpp"
+#include "tests/simt/planted.hpp"
 #include "tests/simt/warp_specialised.hpp"
 
 using namespace workbook;
@@ -24,122 +23,11 @@ using namespace workbook;
 namespace {
 
 using simt::Mistake;
+using zoo::require_instrumentation;
 
 /// Options as they were, whatever a test does to them.
 struct KeepOptions {
   ~KeepOptions() { simt::options() = simt::Options(); }
-};
-
-/// What a mistake may be called: in another order of threads another face of it may be seen first.
-struct Expected {
-  const char* name;
-  Mistake mistake, or_else;
-  Expected(const char* of, Mistake first, Mistake second) : name(of), mistake(first), or_else(second) {}
-  Expected(const char* of, Mistake only) : Expected(of, only, only) {}
-};
-
-const Expected expected[] = {
-    {"barrier_never_made", Mistake::barrier_misuse},
-    {"barrier_made_twice", Mistake::barrier_misuse},
-    {"barrier_for_nobody", Mistake::barrier_misuse},
-    {"barrier_used_too_early", Mistake::barrier_misuse},
-    {"too_few_arrivals", Mistake::deadlock},
-    {"phase_that_never_comes", Mistake::deadlock},
-    {"barrier_not_fenced", Mistake::barrier_misuse},
-    {"too_many_arrivals", Mistake::barrier_misuse},
-    {"not_waited_for", Mistake::unfinished_copy},
-    {"waited_for_by_one_warp", Mistake::unfinished_copy},
-    {"wait_on_the_wrong_barrier", Mistake::unfinished_copy},
-    {"too_few_bytes", Mistake::barrier_bytes},
-    {"too_many_bytes", Mistake::barrier_bytes},
-    {"bytes_not_expected", Mistake::barrier_bytes},
-    {"every_lane_copies", Mistake::overwritten_early},
-    {"misaligned", Mistake::misaligned},
-    {"larger_than_the_tile", Mistake::outside_shared},
-    {"wrong_coordinates", Mistake::descriptor},
-    {"past_the_tensor", Mistake::outside_global},
-    {"without_proxy_fence", Mistake::missing_proxy_fence},
-    {"without_barrier", Mistake::read_after_write, Mistake::write_after_read},
-    {"not_committed", Mistake::unfinished_store},
-    {"store_not_waited_for", Mistake::unfinished_store},
-    {"overwritten", Mistake::overwritten_early},
-    {"parity_not_flipped", Mistake::wrong_phase, Mistake::unfinished_copy},
-    {"parity_of_the_phase_before", Mistake::wrong_phase, Mistake::deadlock},
-    {"producer_parity_not_flipped", Mistake::wrong_phase, Mistake::overwritten_early},
-    {"stage_not_left", Mistake::overwritten_early},
-    {"left_before_reading", Mistake::overwritten_early},
-    {"left_without_syncwarp", Mistake::overwritten_early},
-    {"nobody_leaves", Mistake::deadlock},
-    {"stage_of_the_next_tile", Mistake::wrong_stage},
-    {"one_warp_counted", Mistake::arrival_count},
-    {"named_counts_differ", Mistake::named_barrier},
-    {"named_number_zero", Mistake::named_barrier},
-    {"named_count_odd", Mistake::named_barrier},
-    {"named_too_few_come", Mistake::deadlock},
-    {"named_half_a_warp", Mistake::named_barrier},
-    {"named_twice", Mistake::named_barrier},
-    {"named_orders_too_few", Mistake::read_after_write},
-    {"registers_never_given_back", Mistake::register_count},
-    {"registers_given_back_upwards", Mistake::register_count},
-    {"registers_of_two_warps", Mistake::register_count},
-    {"product_without_fence", Mistake::wgmma_order},
-    {"product_not_committed", Mistake::pending_registers},
-    {"product_not_waited_for", Mistake::pending_registers},
-    {"product_waits_for_too_few", Mistake::pending_registers},
-    {"product_never_waited_for", Mistake::wgmma_order},
-    {"product_A_overwritten", Mistake::pending_registers},
-    {"product_of_a_pending_copy", Mistake::unfinished_copy},
-    {"product_wrong_swizzle", Mistake::descriptor},
-    {"product_wrong_stride", Mistake::descriptor},
-    {"product_tile_at_512", Mistake::descriptor},
-    {"product_section_missing", Mistake::descriptor},
-    {"product_too_many_rows", Mistake::outside_shared},
-    {"product_tile_overwritten", Mistake::overwritten_early},
-    {"product_D_never_filled", Mistake::unset_fragment},
-    {"product_A_never_loaded", Mistake::unset_fragment},
-    {"product_different_products", Mistake::divergent_collective},
-    {"product_written_between", Mistake::pending_registers},
-    {"product_e4m3_wrong_swizzle", Mistake::descriptor},
-    {"product_e4m3_wrong_stride", Mistake::descriptor},
-    {"product_e4m3_A_overwritten", Mistake::pending_registers},
-    {"product_e4m3_without_fence", Mistake::wgmma_order},
-    {"product_without_proxy_fence", Mistake::missing_proxy_fence},
-    {"product_without_barrier", Mistake::read_after_write, Mistake::overwritten_early},
-    {"half_a_warpgroup", Mistake::inactive_lane},
-};
-
-const Expected expected_of_lines[] = {
-    {"line_odd_size", Mistake::misaligned},
-    {"line_odd_source", Mistake::misaligned},
-    {"line_odd_place", Mistake::misaligned},
-    {"line_past_the_tensor", Mistake::outside_global},
-    {"line_into_the_next_member", Mistake::outside_shared},
-    {"line_swapped", Mistake::outside_shared},
-    {"line_barrier_not_fenced", Mistake::barrier_misuse},
-    {"line_not_expected", Mistake::barrier_bytes},
-    {"line_not_waited_for", Mistake::unfinished_copy},
-    {"line_stage_left_early", Mistake::overwritten_early, Mistake::unfinished_copy},
-    {"sum_not_cleared", Mistake::uninitialised_global},
-    {"sum_odd_place", Mistake::misaligned},
-    {"sum_past_the_sum", Mistake::outside_global},
-    {"sum_without_proxy_fence", Mistake::missing_proxy_fence},
-    {"sum_given_before_written", Mistake::read_after_write, Mistake::overwritten_early},
-    {"sum_overwritten", Mistake::overwritten_early},
-    {"sum_place_given_too_early", Mistake::overwritten_early},
-    {"sum_place_given_before_the_wait", Mistake::overwritten_early},
-    {"sum_not_committed", Mistake::unfinished_store},
-    {"sum_not_waited_for", Mistake::unfinished_store},
-    {"sum_read_too_early", Mistake::unfinished_store},
-    {"sum_cleared_too_late", Mistake::unfinished_store},
-    {"sum_turn_passed_early", Mistake::unfinished_store},
-    {"store_read_after_a_barrier", Mistake::unfinished_store},
-    {"line_stored_twice", Mistake::overwritten_early},
-    {"own_wrong_stride", Mistake::descriptor},
-    {"own_wrong_leading", Mistake::descriptor},
-    {"own_stage_overwritten", Mistake::overwritten_early},
-    {"own_without_proxy_fence", Mistake::missing_proxy_fence},
-    {"own_D_added_to", Mistake::unset_fragment},
-    {"own_A_transposed_past_the_end", Mistake::descriptor, Mistake::outside_shared},
 };
 
 /// The attention problem with Q, K and V rounded to fp16.
@@ -172,40 +60,6 @@ struct HalfProblem {
            judge::compare(lse, oracle.lse, lse_bounds(oracle, problem, float16_precision()), lse_layout).close;
   }
 };
-
-void require_instrumentation() {
-  if (!simt::instrumented()) SKIP("kernel files are compiled without the instrumentation");
-}
-
-/// Every case is reported as what it is, at its line, and nothing else is.
-void check_all(std::span<const zoo::Case> cases, std::span<const Expected> all, const std::string& file) {
-  const zoo::MarkedLines lines = zoo::marked_lines(ZOO_SOURCES "/" + file);
-  REQUIRE(cases.size() == all.size());
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const zoo::Case& c = cases[i];
-    const Expected& e = all[i];
-    INFO(c.name);
-    REQUIRE(std::string(e.name) == c.name);
-    simt::clear_launches();
-    CHECK_THROWS(c.run());
-    const std::vector<simt::Report>& reports = simt::last_launch().reports;
-    INFO(simt::text(reports));
-    const auto at = [&](const auto& by_name, int line) {
-      const auto found = by_name.find(c.name);
-      return found != by_name.end() && found->second.contains(line);
-    };
-    REQUIRE(lines.bug.contains(c.name));
-    CHECK(std::any_of(reports.begin(), reports.end(), [&](const simt::Report& r) {
-      return (r.mistake == e.mistake || r.mistake == e.or_else) && at(lines.bug, r.side.source.line) &&
-             (!r.other || !lines.other.contains(c.name) || at(lines.other, r.other->source.line)) && !r.what.empty() &&
-             !r.advice.empty() && r.count > 0;
-    }));
-    for (const simt::Report& r : reports) {
-      CHECK(r.side.source.file.find(file) != std::string::npos);
-      CHECK((at(lines.bug, r.side.source.line) || at(lines.other, r.side.source.line)));
-    }
-  }
-}
 
 }  // namespace
 
@@ -244,10 +98,10 @@ TEST_CASE("every planted mistake with Hopper's instructions is reported at its l
   require_instrumentation();
   const KeepOptions keep;
   simt::options().order = GENERATE(simt::Order::natural, simt::Order::reversed, simt::Order::shuffled);
-  CHECK(std::size(expected) >= 40);
-  check_all(zoo::hopper_mistakes(), expected, "mistakes_hopper.cu");
-  CHECK(std::size(expected_of_lines) >= 25);
-  check_all(zoo::line_mistakes(), expected_of_lines, "mistakes_hopper_lines.cu");
+  CHECK(zoo::hopper_mistakes().size() >= 40);
+  check_planted(zoo::hopper_mistakes(), "mistakes_hopper.cu", /*alone=*/false);
+  CHECK(zoo::line_mistakes().size() >= 25);
+  check_planted(zoo::line_mistakes(), "mistakes_hopper_lines.cu", /*alone=*/false);
 }
 
 TEST_CASE("reports on Hopper's instructions say who waits for what, and what to do") {

@@ -13,7 +13,7 @@
 namespace workbook::test::gradients {
 namespace {
 
-const std::string bf16 = "bfloat16";
+constexpr Element bf16 = bfloat16;
 
 BackwardResult expect_bf16_right(const std::string& kind, const Shape& shape, std::uint64_t seed, bool causal) {
   return expect_right(input(kind, shape, seed, {causal}, bf16), all_gradients, {}, {}, bf16);
@@ -195,7 +195,7 @@ void expect_lse_gradient() {
       return call(with_dlse);
     };
     const BackwardResult got =
-        worker::backward("backward_dlse", encoded(in.given, "float16"), "float16", sizes.numbers(), send);
+        worker::backward("backward_dlse", encoded(in.given, float16), float16, sizes.numbers(), send);
     const auto distance = [&](double sign) {
       const BackwardProblem given = with(sign);
       const Gradients oracle = backward_oracle(given.problem, given.dO, given.saved);

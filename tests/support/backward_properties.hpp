@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/support/backward_stage.hpp"
+#include "tests/support/claims.hpp"
 
 namespace workbook::test::gradients {
 

@@ -57,8 +57,7 @@ std::vector<std::int64_t> head_dims() {
 
 // ---- Inputs ----
 
-Input input(const std::string& kind, const Shape& shape, std::uint64_t seed, const Options& options,
-            const std::string& element) {
+Input input(const std::string& kind, const Shape& shape, std::uint64_t seed, const Options& options, Element element) {
   Problem problem = make_input(kind, {shape, options.causal, 0, seed});
   if (options.scale) problem.scale = *options.scale;
   for (std::int64_t row = 0; row < shape.B * shape.H * shape.Nq && options.zeros; row += 2)
@@ -93,17 +92,17 @@ Input with_rows_apart(const Input& in) {
     for (std::int64_t c = 0; c < s.d; ++c) problem.Q.values[std::size_t(row * s.d + c)] *= float(row % s.Nq % 16) / 4;
   Tensor<float> dO({s.B, s.H, s.Nq, s.d});
   dO.values.assign(in.given.dO.values.begin(), in.given.dO.values.end());
-  return {worker::backward_problem(problem, dO, "float16"), in.name + ", Q of query i times (i % 16)/4"};
+  return {worker::backward_problem(problem, dO, float16), in.name + ", Q of query i times (i % 16)/4"};
 }
 
 // ---- Against the oracle ----
 
 BackwardResult expect_right(const Input& in, const std::vector<std::string>& which, const Sizes& wish,
-                            const Order& order, const std::string& element) {
+                            const Order& order, std::optional<Element> element) {
   const Sizes sizes = wish.owned > 0 ? wish : usual_sizes(in.given.problem.shape.d, wish.variant);
   Numbers numbers = sizes.numbers();
   std::string name = in.name;
-  if (!element.empty()) name += ", " + element;
+  if (element) name += ", " + workbook::name(*element);
   if (order.workers != 0) numbers["workers"] = order.workers;
   if (order.lane_seed != 0) {
     numbers["lane_seed"] = order.lane_seed;

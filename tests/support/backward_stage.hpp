@@ -53,7 +53,7 @@ struct Input {
   std::string kind = {};  ///< empty where it has been changed
 };
 Input input(const std::string& kind, const Shape& shape, std::uint64_t seed, const Options& options = {},
-            const std::string& element = "float16");
+            Element element = float16);
 
 /// The same, of which each tensor named in `tensors` ("Q dO") is small but for the rows and columns where big(row,
 /// column); what follows from them is computed anew.
@@ -69,7 +69,7 @@ Input only_where(Input in, const std::string& tensors, const Big& big, const std
     for (std::size_t at = 0; at < tensor->values.size(); ++at)
       if (!big(std::int64_t(at) / s.d % rows, std::int64_t(at) % s.d)) tensor->values[at] /= 16;
   }
-  in.given = worker::backward_problem(problem, dO, "float16");
+  in.given = worker::backward_problem(problem, dO, float16);
   in.kind.clear();
   in.name += fmt::format(", {} small but for {}", tensors, name);
   return in;
@@ -89,14 +89,14 @@ struct Order {
 };
 /// The gradients named in `which` of the stage, or of that for another element.
 BackwardResult expect_right(const Input& in, const std::vector<std::string>& which = all_gradients,
-                            const Sizes& wish = {}, const Order& order = {}, const std::string& element = "");
+                            const Sizes& wish = {}, const Order& order = {}, std::optional<Element> element = {});
 /// The same with the smallest sizes of the stage, or of its variant.
 BackwardResult expect_right_small(const Input& in, const std::vector<std::string>& which = all_gradients,
                                   const Numbers& variant = {});
 
 /// Gives the part of a stage that one exercise writes every kind of input, small.
 template <class Expect>
-void expect_every_kind_in_this_part(const Expect& expect_one, const std::string& element = "float16") {
+void expect_every_kind_in_this_part(const Expect& expect_one, Element element = float16) {
   std::uint64_t seed = 2000;
   const auto expect_input = [&](const std::string& kind, std::int64_t Nq, std::int64_t Nk, const Options& options) {
     expect_one(input(kind, {1, 1, 1, Nq, Nk, 64}, ++seed, options, element));

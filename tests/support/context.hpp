@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "common/attention/element_type.hpp"
 #include "common/worker/backend.hpp"
 
 namespace workbook::test {
@@ -27,14 +28,15 @@ struct Subject {
 struct Context {
   int chapter = 0;
   Backend backend = Backend::cpu;
-  std::string unavailable;  ///< why nothing can run on it here; empty if it can
-  bool counts = false;      ///< the backend counts accesses and looks for races
-  std::string element;      ///< type of Q, K, V and O of the code under test: "float32", "float16", "bfloat16"
-  std::string debugger;     ///< starts the code under test; empty: none
+  std::string unavailable;    ///< why nothing can run on it here; empty if it can
+  bool counts = false;        ///< the backend counts accesses and looks for races
+  Element element = float32;  ///< type of Q, K, V and O of the code under test
+  std::string debugger;       ///< starts the code under test; empty: none
   double time_limit = 10;
   std::vector<std::string> worker_prefix;   ///< starts the code under test in its isolation; empty: none
   std::map<std::string, Subject> subjects;  ///< by exercise id, and "whole"
-  std::string previous, previous_element;
+  std::string previous;
+  Element previous_element = float32;
 };
 
 /// Reads the file that WORKBOOK_CONTEXT names, once. std::runtime_error if there is none: these tests are run by

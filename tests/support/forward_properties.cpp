@@ -29,7 +29,7 @@ std::int64_t head_dim(std::uint64_t number) {
 
 // ---- Right, on any input ----
 
-void expect_every_kind(const std::string& element) {
+void expect_every_kind(std::optional<Element> element) {
   std::uint64_t seed = 100;
   for (const InputKind& kind : input_kinds()) {
     for (const bool causal : masks()) {
@@ -55,7 +55,7 @@ void expect_every_kind_in_this_part(const Numbers& variant) {
   if (last_mask()) expect_one(input("value mean", {1, 1, 1, 70, 40, d}, ++seed, true));
 }
 
-void expect_element(const std::string& element) {
+void expect_element(Element element) {
   for (const bool causal : masks()) {
     for (const std::int64_t d : head_dims()) {
       expect_right(input("normal", {1, 2, 2, 70, 133, d}, 130, causal), {}, element);
@@ -68,7 +68,7 @@ void expect_element(const std::string& element) {
 
 void expect_any_two_lengths() {
   const std::int64_t most = context().backend == Backend::cuda ? kAnyProduct : 65 * 1023 * 64;
-  const std::vector<std::string> all_elements = elements();
+  const std::vector<std::optional<Element>> all_elements = elements();
   for_ragged(17, most, [&](const Shape& shape, bool causal, std::uint64_t number) {
     if (std::ranges::count(masks(), causal) == 0 || std::ranges::count(head_dims(), shape.d) == 0) return;
     const Input given = input("normal", shape, 140 + number, causal);
@@ -272,7 +272,7 @@ void expect_every_element_written() {
 void expect_no_race() {
   for (const std::int64_t d : head_dims())
     for (const int lane_seed : {0, 1, 2})
-      expect_right(input("rising maximum", {1, 1, 1, 70, 150, d}, 83), {64, 64}, "", lane_seed);
+      expect_right(input("rising maximum", {1, 1, 1, 70, 150, d}, 83), {64, 64}, {}, lane_seed);
 }
 
 // ---- Independent of what is none of its business ----
@@ -313,11 +313,11 @@ struct Padded {
 };
 Padded attention_padded(const Problem& problem, std::int64_t rows_behind, float behind) {
   const auto padded = [&](const Tensor<float>& tensor) {
-    std::vector<std::uint16_t> codes = to_codes(tensor.values, "float16");
+    std::vector<std::uint16_t> codes = to_codes(tensor.values, float16);
     codes.resize(codes.size() + std::size_t(rows_behind * problem.shape.d), float_to_half(behind));
     return codes;
   };
-  EncodedProblem given = encoded(problem, "float16");
+  EncodedProblem given = encoded(problem, float16);
   given.codes = {padded(problem.Q), padded(problem.K), padded(problem.V)};
   const worker::Reply reply = worker::forward(given, usual_tiles(problem.shape.d).numbers(), call).reply;
   return {reply.output<std::uint16_t>("O"), reply.output<float>("lse")};

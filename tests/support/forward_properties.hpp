@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/claims.hpp"
 #include "tests/support/forward_stage.hpp"
 
 namespace workbook::test {
@@ -13,11 +14,11 @@ namespace workbook::test {
 // ---- Right, on any input ----
 
 /// Every kind of input (inputs.hpp) with every mask, for every head dimension, on large and on small tiles.
-void expect_every_kind(const std::string& element = "");
+void expect_every_kind(std::optional<Element> element = {});
 /// The same for the part of the stage, or of its variant, that one exercise writes: each kind once, small.
 void expect_every_kind_in_this_part(const Numbers& variant = {});
 /// Kinds that a stage for a second element may get wrong.
-void expect_element(const std::string& element);
+void expect_element(Element element);
 /// Some of all pairs of lengths, with every mask, head dimension and element: tests/cuda/test_any_lengths.cpp has all.
 void expect_any_two_lengths();
 /// For what one block does at its ends: short lengths around tiles and warps.

@@ -77,9 +77,9 @@ std::vector<std::int64_t> head_dims() {
 std::vector<bool> masks() {
   return stage_of("forward").has(Mask::causal) ? std::vector{false, true} : std::vector{false};
 }
-std::vector<std::string> elements() {
-  std::vector<std::string> all{""};
-  for (const char* element : {"float16", "bfloat16"})
+std::vector<std::optional<Element>> elements() {
+  std::vector<std::optional<Element>> all{std::nullopt};
+  for (const Element element : {float16, bfloat16})
     if (element != context().element && !stage_of("forward", {}, element).pass.empty()) all.emplace_back(element);
   return all;
 }
@@ -153,7 +153,7 @@ AttentionResult attention(const Input& given, const Tiles& wish) {
   return attention(given.problem, nearest_tiles(given.problem.shape.d, wish).numbers());
 }
 
-AttentionResult expect_right(const Input& given, const Tiles& wish, const std::string& element, int lane_seed) {
+AttentionResult expect_right(const Input& given, const Tiles& wish, std::optional<Element> element, int lane_seed) {
   const Tiles tiles = nearest_tiles(given.problem.shape.d, wish);
   Numbers numbers = tiles.numbers();
   std::string name = given.name;

@@ -37,8 +37,8 @@ Tiles nearest_tiles(std::int64_t d, const Tiles& wish);
 std::vector<std::int64_t> head_dims();
 /// The masks that it does: none, and the causal one if it does that.
 std::vector<bool> masks();
-/// The elements that the chapter has stages for: its own as "", and others by name.
-std::vector<std::string> elements();
+/// The elements that the chapter has stages for: its own as nothing, and others.
+std::vector<std::optional<Element>> elements();
 
 // ---- Inputs ----
 
@@ -83,7 +83,7 @@ void add_to_scores(Input& given, const Row& row, const Key& key) {
 
 /// O and the LSE of the stage, with the tiles that are nearest to `wish`. lane_seed: the simulator's lanes, warps and
 /// copies in another order.
-AttentionResult expect_right(const Input& given, const Tiles& wish = {}, const std::string& element = "",
+AttentionResult expect_right(const Input& given, const Tiles& wish = {}, std::optional<Element> element = {},
                              int lane_seed = 0);
 /// The LSE alone; O is not looked at.
 void expect_lse(const Input& given, const Tiles& wish = {});

@@ -6,7 +6,7 @@ namespace workbook::test {
 
 AttentionResult expect_forward(const std::string& operation, const Input& given, const judge::Tiling& tiling,
                                const Numbers& numbers, Finds finds) {
-  const std::string element = "float16";
+  const Element element = float16;
   const Problem problem = rounded_to(given.problem, element);
   constexpr std::size_t most_of_record = std::size_t(1) << 20;
   std::map<std::string, double> with = numbers;

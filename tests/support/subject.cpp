@@ -310,17 +310,17 @@ Reply call_previous(const Call& call) {
 
 namespace {
 
-const std::string& or_own(const std::string& element) {
-  return element.empty() ? context().element : element;
+Element or_own(std::optional<Element> element) {
+  return element.value_or(context().element);
 }
-std::string forward_for(const std::string& element) {
+std::string forward_for(std::optional<Element> element) {
   return worker::operation_for("forward", or_own(element), context().element);
 }
 
 }  // namespace
 
 AttentionResult attention(const Problem& problem, const std::map<std::string, double>& numbers,
-                          const std::string& element) {
+                          std::optional<Element> element) {
   return worker::forward(encoded(problem, or_own(element)), numbers, call, forward_for(element));
 }
 
@@ -328,11 +328,11 @@ AttentionResult previous_attention(const Problem& problem, const std::map<std::s
   return worker::forward(encoded(problem, context().previous_element), numbers, call_previous);
 }
 
-Problem in_element(const Problem& problem, const std::string& element) {
+Problem in_element(const Problem& problem, std::optional<Element> element) {
   return rounded_to(problem, or_own(element));
 }
 
-Precision precision(const std::string& element) {
+Precision precision(std::optional<Element> element) {
   return precision_of(or_own(element));
 }
 
@@ -362,11 +362,11 @@ std::string describe(const Problem& problem, const std::string& kind) {
 }
 
 std::vector<judge::Mistake> output_mistakes(const Problem& problem, const judge::Tiling& tiling,
-                                            const std::string& element) {
+                                            std::optional<Element> element) {
   return judge::output_mistakes(context().chapter, problem, tiling, precision(element));
 }
 std::vector<judge::Mistake> lse_mistakes(const Problem& problem, const judge::Tiling& tiling,
-                                         const std::string& element) {
+                                         std::optional<Element> element) {
   return judge::lse_mistakes(context().chapter, problem, tiling, precision(element));
 }
 std::vector<judge::Mistake> gradient_mistakes(const std::string& gradient, const worker::BackwardProblem& given,
@@ -454,7 +454,8 @@ void expect_close(const Tensor<float>& got, const Expectation& expectation) {
   expect_all_close({{got, expectation}});
 }
 
-const worker::StageDescription& stage_of(const std::string& pass, const Numbers& numbers, const std::string& element) {
+const worker::StageDescription& stage_of(const std::string& pass, const Numbers& numbers,
+                                         std::optional<Element> element) {
   static std::map<std::string, worker::WorkerDescription> known;  // by executable
   static const worker::StageDescription nothing;
   const auto subject = context().subjects.find(current_exercise());
@@ -498,7 +499,7 @@ void note_kinds(const std::string& name, const Problem& problem) {
 }
 
 AttentionResult expect_attention(const Problem& given, const std::string& kind, const Numbers& numbers,
-                                 const std::string& element) {
+                                 std::optional<Element> element) {
   const Problem problem = in_element(given, element);
   const std::int64_t Br = tile(numbers, "Br"), Bc = tile(numbers, "Bc");
   const worker::StageDescription& stage = stage_of("forward", numbers, element);
@@ -509,7 +510,7 @@ AttentionResult expect_attention(const Problem& given, const std::string& kind, 
   const Forward oracle = forward_oracle(problem);
   std::string input = describe(problem, kind);
   if (Br > 0) input += fmt::format(", Br={}, Bc={}", Br, Bc);
-  if (or_own(element) != context().element) input += ", " + element;
+  if (or_own(element) != context().element) input += ", " + name(*element);
   judge::Layout O_layout, lse_layout;
   O_layout.tensor = "O";
   lse_layout.tensor = "lse";
@@ -537,15 +538,15 @@ void expect_written(float value, const std::string& tensor) {
 }
 
 BackwardResult backward(const BackwardProblem& given, const std::map<std::string, double>& numbers,
-                        const std::string& operation, const std::string& element) {
+                        const std::string& operation, std::optional<Element> element) {
   const auto found = numbers.find("float_gradients");
   const bool in_float = found != numbers.end() && found->second != 0;
   return worker::backward(worker::operation_for(operation, or_own(element), context().element),
-                          encoded(given, or_own(element)), in_float ? "float32" : or_own(element), numbers, call);
+                          encoded(given, or_own(element)), in_float ? float32 : or_own(element), numbers, call);
 }
 
 BackwardResult float_backward(const BackwardProblem& given, const std::string& operation) {
-  return worker::backward(operation, encoded(given, "float32"), "float32", {}, call);
+  return worker::backward(operation, encoded(given, float32), float32, {}, call);
 }
 
 void expect_gradients(const BackwardResult& got, const BackwardProblem& given, const std::string& input,

@@ -41,13 +41,13 @@ using worker::AttentionResult;
 /// element, here and below: that of the chapter's stage if it is empty; else one of the chapter's more_elements, or its
 /// own.
 AttentionResult attention(const Problem& problem, const std::map<std::string, double>& numbers = {},
-                          const std::string& element = "");
+                          std::optional<Element> element = {});
 AttentionResult previous_attention(const Problem& problem, const std::map<std::string, double>& numbers = {});
 
 /// The problem with Q, K and V as the code under test sees them: rounded to its element. What the oracle is given.
-Problem in_element(const Problem& problem, const std::string& element = "");
+Problem in_element(const Problem& problem, std::optional<Element> element = {});
 /// The roundings of the code under test.
-Precision precision(const std::string& element = "");
+Precision precision(std::optional<Element> element = {});
 /// Skips the test where the backend counts nothing (on a GPU, and where the simulator is not instrumented).
 void require_counters();
 /// A counter of a reply by its name in common/cuda/simulator_backend.cpp; 0 for one that counted nothing.
@@ -72,9 +72,9 @@ struct Expectation {
 /// What the chapter of this run knows of mistakes in O and in the LSE, as a stage with the element's roundings makes
 /// them; and in a gradient, "dQ", "dK" or "dV".
 std::vector<judge::Mistake> output_mistakes(const Problem& problem, const judge::Tiling& tiling,
-                                            const std::string& element = "");
+                                            std::optional<Element> element = {});
 std::vector<judge::Mistake> lse_mistakes(const Problem& problem, const judge::Tiling& tiling,
-                                         const std::string& element = "");
+                                         std::optional<Element> element = {});
 std::vector<judge::Mistake> gradient_mistakes(const std::string& gradient, const worker::BackwardProblem& given,
                                               const GradientTiles& tiles, const Precision& precision);
 
@@ -91,7 +91,7 @@ void expect_close(const Tensor<float>& got, const Expectation& expectation);
 /// What the stage of this pass says of itself on this device, or its variant that `numbers` asks for; a worker is asked
 /// once. Nothing but empty fields where it has no such stage.
 const worker::StageDescription& stage_of(const std::string& pass, const Numbers& numbers = {},
-                                         const std::string& element = "");
+                                         std::optional<Element> element = {});
 /// How that stage goes through a call with tiles of the sizes in `numbers`, for the diagnosis.
 judge::Tiling tiling_of(const worker::StageDescription& stage, std::int64_t d, const Numbers& numbers);
 
@@ -101,7 +101,7 @@ void note_kinds(const std::string& name, const Problem& problem);
 /// `problem`, rounded to the element, through the stage under test against the oracle: O, then the LSE. Returns what
 /// came back, for more checks.
 AttentionResult expect_attention(const Problem& problem, const std::string& kind, const Numbers& numbers = {},
-                                 const std::string& element = "");
+                                 std::optional<Element> element = {});
 
 /// Ends the test as failed if this element of an output is NaN: not written, or computed so.
 void expect_written(float value, const std::string& tensor);
@@ -121,7 +121,7 @@ void expect_products(double tensor_instructions, const Shape& shape, bool causal
 using worker::BackwardProblem, worker::BackwardResult;
 /// The operation "backward", or another of that kind; the number float_gradients = 1 asks for gradients in float.
 BackwardResult backward(const BackwardProblem& given, const std::map<std::string, double>& numbers = {},
-                        const std::string& operation = "backward", const std::string& element = "");
+                        const std::string& operation = "backward", std::optional<Element> element = {});
 /// A stage that takes and gives floats, such as a chapter's naive backward.
 BackwardResult float_backward(const BackwardProblem& given, const std::string& operation);
 

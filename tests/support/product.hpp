@@ -1,0 +1,27 @@
+// A product of two matrices by tensor cores, as warm-ups make it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tests/support/subject.hpp"
+
+namespace workbook::test {
+
+/// Normal numbers that fp16 has.
+Tensor<float> half_tensor(const std::array<std::int64_t, 4>& sizes, std::uint64_t seed);
+
+/// What an operation is given: A (rows, depth) and B, as codes of fp16, for C = A·B or, transposed, A·Bᵀ, in floats.
+struct Product {
+  std::string operation;
+  bool transposed = true;
+  Tensor<float> A, B;
+  Numbers numbers = {};  ///< beside them
+
+  worker::Reply reply() const;
+  Tensor<float> C() const;
+  /// C against the sum in float64.
+  void expect_right(const std::string& what, const std::vector<judge::Mistake>& mistakes = {}) const;
+};
+
+}  // namespace workbook::test

@@ -1,0 +1,78 @@
+// What a forward stage counts in which one warp group has TMA bring tiles and the others, consumers of 64 queries each,
+// multiply them by wgmma.
+#pragma once
+
+#include "tests/support/forward_properties.hpp"
+#include "tests/support/forward_stage.hpp"
+
+namespace workbook::test {
+
+// A consumer, four warps, has 64 queries, and four more warps are the producer's.
+inline std::int64_t consumers(const Tiles& tiles) {
+  return tiles.Br / 64;
+}
+
+/// What a call counts with three tiles of keys.
+inline worker::Reply over_three_tiles(std::int64_t queries, std::int64_t d, const Tiles& tiles) {
+  return attention(input("normal", {1, 1, 1, queries, 3 * tiles.Bc, d}, 8).problem, tiles.numbers()).reply;
+}
+
+/// wgmma, one a warp, that one tile of queries costs: S and O of each tile of keys, in parts of `k`.
+inline void expect_wgmma(std::int64_t d, const Tiles& tiles, int k, const char* which) {
+  const worker::Reply reply = over_three_tiles(tiles.Br, d, tiles);
+  expect_count(reply, "wgmma_instructions", double(4 * consumers(tiles) * 3 * (d / k + tiles.Bc / k)),
+               fmt::format("wgmma, one a warp: d/{0} for S and Bc/{0} for O of each of 3 tiles of keys, d={1}, {2}", k,
+                           d, tiles.text()),
+               fmt::format("{} is computed by more or fewer products than it has parts of {}", which, k),
+               "wgmma-count");
+  expect_count(reply, "wgmma_operations", double(3 * 4) * tiles.Br * tiles.Bc * double(d),
+               fmt::format("operations of wgmma: 2·Br·Bc·d for S and for O of each tile, d={}, {}", d, tiles.text()),
+               "the products have another shape", "wgmma-count");
+}
+
+/// How often threads wait for barriers in shared memory: for Q, and for K and V of each tile; the producer for each
+/// stage to be empty.
+inline void expect_waits(const Tiles& tiles, std::int64_t d) {
+  const worker::Reply reply = over_three_tiles(100, d, tiles);
+  const double key_tiles = 3, threads = 128.0 * consumers(tiles);
+  expect_count(reply, "mbarrier_waits", threads * (1 + 2 * key_tiles) + 2 * key_tiles,
+               fmt::format("each thread of a consumer waits for Q once, for K and V once a tile; the producer for each "
+                           "place; d={}, {}",
+                           d, tiles.text()),
+               "some tile is waited for twice, or not at all", "waits");
+  // The producer arrives for Q, K and V; one lane of each warp leaves K and V of each tile, where that is of use.
+  const double most = 1 + 2 * key_tiles + 2 * key_tiles * 4 * consumers(tiles);
+  const double arrivals = counter(reply, "mbarrier_arrivals");
+  expect(arrivals <= most,
+         fmt::format("threads arrive {} times at the barriers of one block, at most {} are of use: d={}, {}", arrivals,
+                     most, d, tiles.text()),
+         "one lane of a warp arrives for all of it", "arrivals");
+  expect_left_at_once(reply, fmt::format("d={}, {}", d, tiles.text()));
+}
+
+/// How often a warp waits for S and leaves O += P V under way: once for each tile of keys but the first.
+inline void expect_partial_waits(const Tiles& tiles, std::int64_t d) {
+  const double waits = counter(over_three_tiles(100, d, tiles), "wgmma_partial_waits");
+  const double expected = 4.0 * consumers(tiles) * (3 - 1);
+  expect(
+      waits == expected,
+      fmt::format("warps wait {} times for one product and leave a newer one under way; expected {}: each warp for S "
+                  "of every tile but the first, while O += P V runs; d={}, {}",
+                  waits, expected, d, tiles.text()),
+      waits < expected ? "the softmax begins when no product is under way: the tensor cores rest until it is done"
+                       : "there are more waits of that kind than tiles",
+      "overlap");
+}
+
+/// A consumer that issues the products of a tile waits for its turn first, and passes it on: once a tile. A wgmma
+/// multiplies `k` columns at a time.
+inline void expect_turns(const Tiles& tiles, std::int64_t d, int k) {
+  const worker::Reply reply = over_three_tiles(100, d, tiles);
+  // A turn is a phase of a consumer's barrier; each consumer has one more barrier, before its store of O.
+  expect_count(reply, "named_barriers", double(consumers(tiles) * (3 + 1)),
+               fmt::format("{} consumers · (3 turns and 1 store), {}", consumers(tiles), tiles.text()),
+               "a turn is missing, or one too many", "turns");
+  expect_short_turns(reply, 4.0 * double(consumers(tiles) * tiles.Bc) / k, tiles.text());
+}
+
+}  // namespace workbook::test
