@@ -465,7 +465,7 @@ constexpr Case cases[] = {
     {"left_before_reading", run_ring<InRing::left_before_reading>, "overwritten while it may be read"},
     {"left_without_syncwarp", run_ring<InRing::left_without_syncwarp>, "overwritten while it may be read"},
     {"nobody_leaves", run_ring<InRing::nobody_leaves>, "deadlock"},
-    {"stage_of_the_next_tile", run_ring<InRing::stage_of_the_next_tile>, "another place of the ring is read"},
+    {"stage_of_the_next_tile", run_ring<InRing::stage_of_the_next_tile>, "another place is read than the one that was waited for"},
     {"one_warp_counted", run_ring<InRing::one_warp_counted>, "a phase of a barrier ends too early"},
     {"named_counts_differ", planted<named_counts_differ, 64>, "misuse of a named barrier"},
     {"named_number_zero", planted<named_number_zero, 64>, "misuse of a named barrier"},

@@ -464,7 +464,7 @@ constexpr Case cases[] = {
     {"ldmatrix_of_pending_copy", with_tiles<ldmatrix_of_pending_copy>, "access to bytes of a pending cp.async", "K["},
     {"wait_for_too_few_groups", with_tiles<wait_for_too_few_groups>, "access to bytes of a pending cp.async", "K"},
     {"stage_of_the_next_copy", planted<stage_of_the_next_copy, 32, 256, 32, sizeof(Stages)>,
-     "another place of the ring is read", "K["},
+     "another place is read than the one that was waited for", "K["},
     {"group_never_committed", with_tiles<group_never_committed>, "access to bytes of a pending cp.async", "K["},
     {"copy_over_rows_still_loaded", with_tiles<copy_over_rows_still_loaded, 64>, "race: write after read", "K"},
     {"named_barrier_of_another_pair", planted<named_barrier_of_another_pair, 128>, "race: read after write", "s"},
