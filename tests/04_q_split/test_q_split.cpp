@@ -124,22 +124,22 @@ TEST_CASE("a scale of any sign", "[4.3]") {
 }
 
 TEST_CASE("scores at the end of what a float holds", "[4.3]") {
-  // Q and K are as far from 0 as fp16 goes. Up to a scale of 10^26 such scores fit a float, so that the m of every step
-  // is a number: the lesson says so of 4.3, which has no m_safe. All scores are equal, and so is the LSE, but for
-  // log(Nk), which a float does not show beside it.
+  // Up to a scale of 10^26 the scores of fp16 fit a float, so that the m of every step is a number: the lesson says so
+  // of 4.3, which has no m_safe. All scores are equal, and so is the LSE, but for log(Nk), which a float does not show
+  // beside it. A score is a power of two, so that score · scale is rounded nowhere: an FMA of score · scale - m is 0.
   for (const std::int64_t d : head_dims()) {
     for (const float scale : {1e26f, -1e26f}) {
       for (const std::int64_t Nk : {40, 64}) {
         Input far = with_scale(input("uniform", {1, 1, 1, 40, Nk, d}, 61), scale);
-        std::ranges::fill(far.problem.Q.values, 65504.0f);
-        std::ranges::fill(far.problem.K.values, -65504.0f);
-        const double score = -65504.0 * 65504.0 * double(d) * scale;
+        std::ranges::fill(far.problem.Q.values, 32768.0f);
+        std::ranges::fill(far.problem.K.values, -32768.0f);
+        const double score = -32768.0 * 32768.0 * double(d) * scale;
         const AttentionResult result = attention(far, {});
         for (const float lse : result.lse.values) {
           const bool another_score = lse > score && lse < -1e6;
           expect(
               std::abs(lse / score - 1) < 1e-5,
-              fmt::format("with Q of 65504, K of -65504, d={}, Nk={} and a scale of {} every score is {:.4g}, and so "
+              fmt::format("with Q of 32768, K of -32768, d={}, Nk={} and a scale of {} every score is {:.4g}, and so "
                           "is the LSE; it came back as {:.4g}",
                           d, Nk, scale, score, lse),
               another_score ? "a key that does not exist has a finite score, or m starts from a finite number: both "
