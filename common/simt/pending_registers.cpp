@@ -15,15 +15,19 @@ constexpr std::size_t kOfLane = Stacks::kSize / 4 + 8;  // registers
 }
 
 PendingRegisters::~PendingRegisters() {
-  if (memory_ != nullptr) munmap(memory_, kMaxThreads * kOfLane * sizeof(Register));
+  if (memory_ != nullptr) munmap(memory_, lanes_mapped_ * kOfLane * sizeof(Register));
 }
 
 PendingRegisters::Register* PendingRegisters::at(const Lane& lane, std::uintptr_t address) {
-  if (memory_ == nullptr) {
-    void* memory = mmap(nullptr, kMaxThreads * kOfLane * sizeof(Register), PROT_READ | PROT_WRITE,
+  // As many as the block has: each of the host's cores has these addresses for a block of its own.
+  if (const auto lanes = std::size_t(lane.block->threads); lanes_mapped_ < lanes) {
+    if (memory_ != nullptr) munmap(memory_, lanes_mapped_ * kOfLane * sizeof(Register));  // of a smaller block before
+    memory_ = nullptr;
+    void* memory = mmap(nullptr, lanes * kOfLane * sizeof(Register), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
     memory_ = static_cast<Register*>(memory);
+    lanes_mapped_ = lanes;
   }
   return memory_ + lane.linear * kOfLane + (address - lane.stack_low) / 4;
 }

@@ -3,6 +3,7 @@
 // and its wait is noticed, and what was written since the last wgmma.fence. Internal.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -44,7 +45,8 @@ class PendingRegisters {
   Register* at(const Lane& lane, std::uintptr_t address);
   static std::uint16_t now(const OfLane& of) { return static_cast<std::uint16_t>(of.fences % 0xffff + 1); }
 
-  Register* memory_ = nullptr;
+  Register* memory_ = nullptr;  ///< of lanes_mapped_ lanes
+  std::size_t lanes_mapped_ = 0;
   OfLane lanes_[kMaxThreads] = {};
 };
 

@@ -21,6 +21,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
+#include <thread>
 #include <utility>
 
 #include "common/worker/protocol.hpp"
@@ -160,6 +161,11 @@ const char* name(Ending ending) {
 Call& Call::number(const std::string& name, double value) {
   numbers_[name] = value;
   return *this;
+}
+
+std::uint64_t usual_memory() {
+  constexpr std::uint64_t GiB = std::uint64_t(1) << 30;
+  return 4 * GiB + std::thread::hardware_concurrency() * (GiB / 4);
 }
 
 Call& Call::memory(std::uint64_t bytes) {

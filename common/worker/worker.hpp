@@ -57,13 +57,16 @@ class Failure : public std::runtime_error {
   std::size_t reports_left_out = 0;  ///< so many more there were than a reply has room for
 };
 
+/// Bytes of address space for a worker: on the simulator each core has a block of its own, with stacks for its threads.
+std::uint64_t usual_memory();
+
 struct Limits {
   static constexpr std::chrono::hours kLongest{24};  ///< for calls that a person waits for: as good as no limit
   std::chrono::duration<double> time{10};            ///< per call, wall clock
-  std::uint64_t memory = 4ull << 30;    ///< bytes of address space, 0: no limit; not applied in sanitizer builds
-  std::uint64_t stack = 0;              ///< bytes of its stack, so that no large array hides there; 0: the system's
-  std::uint64_t printed = 16ull << 20;  ///< bytes written to stdout and stderr, per call
-  std::string debugger;                 ///< a shell's command that starts it on this terminal, without limits; or none
+  std::uint64_t memory = usual_memory();  ///< bytes of address space, 0: no limit; not applied in sanitizer builds
+  std::uint64_t stack = 0;                ///< bytes of its stack, so that no large array hides there; 0: the system's
+  std::uint64_t printed = 16ull << 20;    ///< bytes written to stdout and stderr, per call
+  std::string debugger;  ///< a shell's command that starts it on this terminal, without limits; or none
   /// How long it may take to end when it is told to, before it is killed: a tool that watches it writes its report
   /// then.
   std::chrono::duration<double> patience{0};

@@ -5,6 +5,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <cmath>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <span>
@@ -166,6 +167,21 @@ TEST_CASE("a warp-specialised attention kernel is right against the oracle, ragg
       CHECK(result.lse == first.lse);
     }
   }
+}
+
+TEST_CASE("each core that runs blocks takes no more addresses than a worker has for it") {
+  const KeepOptions keep;
+  const auto mapped = [] {
+    std::ifstream statm("/proc/self/statm");
+    std::uint64_t pages = 0;
+    statm >> pages;
+    return pages * 4096;
+  };
+  simt::options().workers = 12;
+  const HalfProblem half({1, 24, 24, 192, 128, 64}, false);
+  const std::uint64_t before = mapped();
+  zoo::warp_specialised(half.call);
+  CHECK(mapped() - before <= 12 * (std::uint64_t(1) << 28));  // usual_memory (common/worker/worker.cpp)
 }
 
 TEST_CASE("what a warp-specialised kernel asks of TMA and the tensor cores is what its shape says") {
