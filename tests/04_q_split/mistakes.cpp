@@ -130,6 +130,14 @@ Table outputs() {
                 if (lane >= 16) row.O_factor = warp.of(row)[std::size_t(lane - 16)][std::size_t(row.number)].O_factor;
               });
             });
+  table.add(
+      "columns-of-first-part", "each part of the columns of O is written from the fragments of the first part",
+      [](Attention& m) {
+        m.after_last([columns = m.step](Row& row) {
+          for (Index c = columns; c < Index(row.O.size()); ++c) row.O[std::size_t(c)] = row.O[std::size_t(c % columns)];
+        });
+      },
+      [](const Attention& m) { return m.lanes_own_rows() && m.step < m.d(); });
   table.add("own-l", "each lane divides by the l of its own row, not by that of the row whose part of O it writes",
             [](Attention& m) {
               m.after_last([right = m, warp = Warp(m)](Row& row) mutable {

@@ -183,7 +183,10 @@ TEST_CASE("causal agrees with the oracle for Nq above, at and below Nk", "[6.6]"
   expect_every_kind_of({"dV", "dK", "dQ"});
 }
 
-TEST_CASE("causal loads only tiles with a visible pair", "[6.6]") {
+namespace {
+
+/// Ends the test as failed unless the tiles that pass by are those with a pair that counts.
+void expect_visible_tiles() {
   require_counters();
   for (const auto& [d, wish] : {std::pair{32, Plan{4, 1}}, {32, Plan{1, 1}}, {128, Plan{8, 2}}}) {
     if (plans(d).empty()) continue;
@@ -239,7 +242,8 @@ TEST_CASE("causal loads only tiles with a visible pair", "[6.6]") {
   }
 }
 
-TEST_CASE("only tiles that the diagonal or the end crosses are masked", "[6.6]") {
+/// Ends the test as failed unless the tiles that are masked are those with a pair that does not count.
+void expect_masked_tiles() {
   require_counters();
   for (const auto& [Nq, Nk] : lengths_of_every_kind()) {
     for (const bool causal : {true, false}) {
@@ -258,6 +262,16 @@ TEST_CASE("only tiles that the diagonal or the end crosses are masked", "[6.6]")
           got > double(needed.masked) ? "masked-too-much" : "masked-too-little");
     }
   }
+}
+
+}  // namespace
+
+TEST_CASE("causal loads only tiles with a visible pair", "[6.6]") {
+  expect_visible_tiles();
+}
+
+TEST_CASE("only tiles that the diagonal or the end crosses are masked", "[6.6]") {
+  expect_masked_tiles();
 }
 
 // ---- 6.7 and 6.8, the loops ----
@@ -314,6 +328,11 @@ TEST_CASE("the loop of dK and dV waits once for each row block, and once more fo
   expect_barriers("key_gradients", 100, 152);
 }
 
+TEST_CASE("the loop of dK and dV takes the row blocks that it is told, and masks those that need it", "[6.7]") {
+  expect_visible_tiles();
+  expect_masked_tiles();
+}
+
 TEST_CASE("dQ does not depend on how the work is divided", "[6.8]") {
   std::uint64_t seed = 280;
   expect_any_plan({"dQ"}, 64, 130, seed);
@@ -342,4 +361,9 @@ TEST_CASE("dQ adds up over all key tiles", "[6.8]") {
 
 TEST_CASE("the loop of dQ waits once for each column block, and once more for a team", "[6.8]") {
   expect_barriers("query_gradients", 152, 100);
+}
+
+TEST_CASE("the loop of dQ takes the column blocks that it is told, and masks those that need it", "[6.8]") {
+  expect_visible_tiles();
+  expect_masked_tiles();
 }
