@@ -2,7 +2,7 @@
 // warps has every 96th key. What they share goes through shared memory. It is slow, and small enough to be read at one
 // go.
 //
-// See it: ./workbook trace 3 --operation lab --seq 200 --heads 1
+// See it: ./workbook trace 3 --operation lab --seq 130 --heads 1
 // Test it: ./workbook test 3.13
 #include "lab.hpp"
 

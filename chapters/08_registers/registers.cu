@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps) attention(const Element
   };
 
   // TODO(8.7) The pipeline of two stages (about 17 lines):
-  //   start the copies of Q and, as a group of their own, of K_0 and V_0; wait for Q alone, and load it if d <= 64
+  //   start the copies of Q and, as a group of their own, of K_0 and V_0; wait for Q; load it if Q_in_registers<d>
   //   for each tile j:
   //     wait for K_j and V_j, until all threads have done so; start the copies of tile j + 1 to the other stage
   //     S = Q K_jᵀ; softmax; O += P V_j

@@ -132,8 +132,10 @@ void report_deadlock(const Block& block) {
       "of the branch or loop that only some execute";
   if (block.asynchrony != nullptr) {
     finding.advice =
-        "ask of each barrier who should arrive next, and why that thread cannot: it waits for another phase or parity "
-        "than the running one, a ring has too few stages, or the barrier counts more arrivals than come";
+        "ask of each barrier who should arrive next, and why that thread does not: it waits itself for the running "
+        "phase "
+        "where it should name the other parity, or for a tile that nobody loads; a stage is never left; a ring has too "
+        "few stages; or the barrier counts more arrivals than come";
   }
   block.launch->findings.add(std::move(finding));
 }
