@@ -1,6 +1,7 @@
 // Chapter 14: heads that share K and V, packed into the rows of a tile.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 
 #include "tests/support/forward_properties.hpp"
@@ -10,16 +11,328 @@ using namespace workbook::test;
 
 namespace {
 
-TEST_CASE("grouped queries agree with the oracle", "[whole]") {
-  for (const double pack : {0, 1, 2})
-    for (const bool causal : {false, true})
-      for (const std::int64_t d : head_dims())
-        for (const std::int64_t G : {1, 2, 3, 8}) {
-          const Input given = input("normal", {2, 2 * G, 2, 37, 100, d}, 7, causal);
-          Numbers numbers = small_tiles(d).numbers();
-          if (pack > 0) numbers["pack"] = pack;
-          expect_attention(given.problem, given.name, numbers);
-        }
+// ---- Groups ----
+
+constexpr int never = 1, always = 2;  // the number "pack" of the stage's variants; 0: where it pays
+
+Numbers packing(int pack) {
+  return pack == 0 ? Numbers{} : Numbers{{"pack", double(pack)}};
+}
+/// H = groups·G heads of Q that share `groups` heads of K and V.
+Shape grouped(std::int64_t B, std::int64_t groups, std::int64_t G, std::int64_t Nq, std::int64_t Nk, std::int64_t d) {
+  return {B, groups * G, groups, Nq, Nk, d};
+}
+/// O and the LSE, on small tiles.
+AttentionResult expect_group(const Input& given, int pack, const std::string& element = "") {
+  Numbers numbers = small_tiles(given.problem.shape.d, packing(pack)).numbers();
+  return expect_attention(given.problem,
+                          fmt::format("{}, {} heads of Q share one of K and V", given.name,
+                                      given.problem.shape.H / given.problem.shape.Hkv),
+                          numbers, element);
+}
+/// Every kind of input with every mask, three heads a group, packed or not.
+void expect_every_kind_in_groups(int pack) {
+  std::uint64_t seed = 300;
+  const Shape shape = grouped(1, 2, 3, 25, 70, 64);
+  for (const InputKind& kind : input_kinds())
+    for (const bool causal : masks()) expect_group(input(kind.name, shape, ++seed, causal), pack);
+  for (const float scale : {-0.2f, 0.0f}) expect_group(with_scale(input("normal", shape, ++seed), scale), pack);
+  expect_group(input("value mean", grouped(1, 2, 3, 70, 40, 64), ++seed, true), pack);
+}
+
+/// The sum of `count` over the tiles of rows of all blocks, if `packed` heads are put together. It gets the number of
+/// keys that the tile's last row sees.
+template <class Count>
+std::int64_t over_row_tiles(const Problem& problem, const Tiles& tiles, std::int64_t packed, const Count& count) {
+  const Shape& s = problem.shape;
+  std::int64_t sum = 0;
+  for (std::int64_t first = 0; first < packed * s.Nq; first += tiles.Br) {
+    const std::int64_t last_query = (std::min(first + tiles.Br, packed * s.Nq) - 1) / packed;
+    sum += count(visible_keys(last_query, s.Nq, s.Nk, problem.causal()));
+  }
+  return s.B * s.H / packed * sum;
+}
+/// Tiles of keys that all blocks go through; and keys that they read: the last tile may be short.
+std::int64_t tiles_visited(const Problem& problem, const Tiles& tiles, std::int64_t packed) {
+  return over_row_tiles(problem, tiles, packed, [&](std::int64_t seen) { return tiles_of(seen, tiles.Bc); });
+}
+std::int64_t keys_visited(const Problem& problem, const Tiles& tiles, std::int64_t packed) {
+  return over_row_tiles(problem, tiles, packed, [&](std::int64_t seen) {
+    return std::min(problem.shape.Nk, tiles_of(seen, tiles.Bc) * tiles.Bc);
+  });
+}
+
+/// K and V are read so often that this many heads were packed.
+void expect_keys_read(const Problem& problem, const Tiles& tiles, int pack, std::int64_t packed,
+                      const std::string& cause, const std::string& diagnosis) {
+  Numbers numbers = tiles.numbers();
+  numbers.merge(packing(pack));
+  const worker::Reply reply = attention(problem, numbers).reply;
+  const double bytes = double(keys_visited(problem, tiles, packed) * problem.shape.d * 2);
+  expect_count(reply, "block_barriers", double(tiles_visited(problem, tiles, packed)),
+               fmt::format("a barrier for each tile of keys that a block's rows see, H={}, Hkv={}, {}", problem.shape.H,
+                           problem.shape.Hkv, text(problem, tiles)),
+               cause, diagnosis);
+  for (const char* tensor : {"K", "V"})
+    expect_count(
+        reply, fmt::format("{}.async_bytes", tensor), bytes,
+        fmt::format("{} is read by each tile of {} rows of {} heads together, up to the last key that the tile "
+                    "sees; H={}, Hkv={}, {}",
+                    tensor, tiles.Br, packed, problem.shape.H, problem.shape.Hkv, text(problem, tiles)),
+        cause, diagnosis);
 }
 
 }  // namespace
+
+// ---- 14.1 which head of K and V ----
+
+TEST_CASE("each head of Q meets the K and V of its group", "[14.1]") {
+  for (const int pack : {never, always})
+    for (const std::int64_t G : {2, 3, 4})
+      for (const std::int64_t groups : {1, 2, 3})
+        expect_group(input("value mean", grouped(1, groups, G, 20, 40, 64), 10), pack);
+  expect_every_kind_in_groups(never);
+}
+
+TEST_CASE("heads are counted through the batch", "[14.1]") {
+  for (const int pack : {never, always})
+    for (const std::int64_t d : head_dims()) expect_group(input("value mean", grouped(3, 2, 2, 20, 40, d), 11), pack);
+}
+
+// ---- 14.2 packed rows ----
+
+TEST_CASE("a packed row is a query of a head", "[14.2]") {
+  for (const std::int64_t heads : {1, 2, 3, 8}) {
+    for (const std::int64_t Nq : {1, 5, 40}) {
+      worker::Call request("rows");
+      request.number("heads", double(heads)).number("Nq", double(Nq));
+      request.output<std::int32_t>("query", std::size_t(heads * Nq));
+      request.output<std::int64_t>("place", std::size_t(heads * Nq));
+      const worker::Reply reply = call(request);
+      const auto query = reply.output<std::int32_t>("query");
+      const auto place = reply.output<std::int64_t>("place");
+      for (std::int64_t r = 0; r < heads * Nq; ++r) {
+        const std::int64_t i = r / heads, h = r % heads;
+        const auto at = std::size_t(r);
+        const bool head_by_head = query[at] == r % Nq && place[at] == r;
+        expect(query[at] == i && place[at] == h * Nq + i,
+               fmt::format("of {} heads with {} queries each, row {} is said to be query {} at place {}: it is query "
+                           "{} of head {}, at place {}·{} + {} = {}",
+                           heads, Nq, r, query[at], place[at], i, h, h, Nq, i, h * Nq + i),
+               head_by_head ? "the rows go head by head: neighbouring rows must be the heads of one query"
+               : place[at] == i * heads + h
+                   ? "the place is counted as if the heads of a query were neighbours in memory: a head's queries are"
+                   : "",
+               head_by_head                 ? "rows-head-by-head"
+               : place[at] == i * heads + h ? "place-query-by-query"
+                                            : "unknown");
+      }
+    }
+  }
+}
+
+TEST_CASE("each row of Q reaches its own row of O", "[14.2]") {
+  expect_every_kind_in_groups(always);
+}
+
+// ---- 14.3 load_rows ----
+
+TEST_CASE("every column of packed rows counts", "[14.3]") {
+  for (const std::int64_t d : head_dims())
+    for (std::int64_t first = 0; first < d; first += 16)
+      expect_group(with_columns(input("normal", grouped(1, 2, 3, 20, 64, d), 20), first, 16), always);
+  expect_every_kind_in_groups(always);
+}
+
+TEST_CASE("rows of Q cost as many sectors packed as not", "[14.3]") {
+  require_counters();
+  for (const std::int64_t d : head_dims()) {
+    for (const int pack : {never, always}) {
+      const Tiles tiles = usual_tiles(d, packing(pack));
+      const Problem problem = input("normal", grouped(1, 2, 8, 64, 64, d), 21).problem;
+      expect_wide(attention(problem, tiles.numbers()).reply, "Q", "async", double(16 * 64 * d * 2),
+                  fmt::format("Q is read once, d={}, {}", d, pack == always ? "packed" : "not packed"));
+    }
+  }
+}
+
+TEST_CASE("rows that do not exist are not read", "[14.3]") {
+  // Behind the last row of the last group Q ends: the simulator reports a read there.
+  for (const std::int64_t d : head_dims())
+    for (const std::int64_t Nq : {1, 7, 33})
+      for (const std::int64_t G : {2, 5}) {
+        const Input given = input("normal", grouped(1, 1, G, Nq, 70, d), 22);
+        const worker::Reply reply = expect_group(given, always).reply;
+        if (reply.counters.empty()) continue;  // nothing counts on the GPU
+        expect_count(reply, "Q.async_bytes", double(G * Nq * d * 2),
+                     fmt::format("each of {} rows of Q is read once, d={}", G * Nq, d),
+                     "rows are read that do not exist, or some twice", "traffic");
+      }
+}
+
+// ---- 14.4 what rows see ----
+
+TEST_CASE("each packed row sees the keys of its query", "[14.4]") {
+  for (const std::int64_t G : {2, 3, 8})
+    for (const auto& [Nq, Nk] : {std::pair{40, 40}, {20, 90}, {90, 20}, {1, 100}})
+      expect_group(input("value mean", grouped(1, 1, G, Nq, Nk, 64), 30, true), always);
+  expect_every_kind_in_groups(always);
+}
+
+TEST_CASE("a block reads the tiles that its last row sees, and no others", "[14.4]") {
+  require_counters();
+  for (const std::int64_t d : head_dims())
+    for (const std::int64_t G : {1, 3, 8})
+      for (const auto& [Nq, Nk] : {std::pair{70, 70}, {60, 64}, {40, 200}, {200, 40}, {1, 100}})
+        for (const bool causal : masks())
+          expect_keys_read(
+              input("normal", grouped(1, 2, G, Nq, Nk, d), 31, causal).problem, small_tiles(d, packing(always)), always,
+              G, "tiles are read that no row of the block sees, or not all that some row sees", "packed-tiles");
+}
+
+TEST_CASE("rows without keys give zero and -inf, never NaN", "[14.4]") {
+  expect_rows_without_keys();
+  for (const std::int64_t G : {2, 5}) expect_group(input("value mean", grouped(1, 1, G, 70, 30, 64), 32, true), always);
+}
+
+// ---- 14.5 store_rows ----
+
+TEST_CASE("every element of O and of the LSE is written once, and nothing else", "[14.5]") {
+  for (const std::int64_t d : head_dims())
+    for (const std::int64_t Nq : {1, 7, 33, 64})
+      for (const std::int64_t G : {2, 3, 8}) expect_group(input("value mean", grouped(2, 2, G, Nq, 40, d), 40), always);
+  expect_every_kind_in_groups(always);
+}
+
+TEST_CASE("O is written 16 bytes a lane", "[14.5]") {
+  expect_wide_O();
+  require_counters();
+  for (const std::int64_t d : head_dims()) {
+    const Problem problem = input("normal", grouped(1, 2, 8, 64, 64, d), 41).problem;
+    expect_wide(attention(problem, usual_tiles(d, packing(always)).numbers()).reply, "O", "store",
+                double(16 * 64 * d * 2), fmt::format("O is written once, packed, d={}", d));
+  }
+}
+
+// ---- 14.6 when packing pays ----
+
+TEST_CASE("a single query is packed, a long sequence is not", "[14.6]") {
+  expect_every_kind_in_groups(0);
+  require_counters();
+  const Tiles tiles = usual_tiles(64);
+  for (const auto& [Nq, packed] : {std::pair{1, 8}, {16, 8}, {tiles.Br, 1}, {2 * tiles.Br, 1}}) {
+    const Problem problem = input("normal", grouped(1, 2, 8, Nq, 256, 64), 50).problem;
+    const worker::Reply reply = attention(problem, tiles.numbers()).reply;
+    // Packed or not, 128 queries of 8 heads are 8 tiles. What differs is the LSE: neighbouring rows of one head share
+    // their sectors of 32 bytes.
+    const bool in_packs = counter(reply, "lse.store_sectors") * 4 > counter(reply, "lse.store_bytes") / 4;
+    if (Nq >= tiles.Br)
+      expect(
+          !in_packs,
+          fmt::format("{} queries of 8 heads fill tiles of {} rows without being packed, and are packed", Nq, tiles.Br),
+          "heads are packed where no row of a tile is won", "packed-without-need");
+    expect_keys_read(problem, tiles, 0, packed, "heads are not packed where a tile is nearly empty without it",
+                     "not-packed");
+  }
+}
+
+TEST_CASE("heads are packed where it fills a tenth more of the tiles", "[14.6]") {
+  require_counters();
+  for (const std::int64_t G : {2, 3, 4, 8}) {
+    const Tiles tiles = small_tiles(64);
+    for (std::int64_t Nq = 1; Nq <= 3 * tiles.Br; Nq += 5) {
+      const auto used = [&](std::int64_t rows) { return double(rows) / double(tiles_of(rows, tiles.Br) * tiles.Br); };
+      const bool pays = used(Nq) < 0.9 * used(G * Nq);
+      expect_keys_read(input("uniform", grouped(1, 1, G, Nq, 64, 64), 51).problem, tiles, 0, pays ? G : 1,
+                       "the shares of rows that exist are compared otherwise than the rule says", "packing-rule");
+    }
+  }
+}
+
+// ---- The whole chapter ----
+
+TEST_CASE("grouped queries agree with the oracle", "[whole]") {
+  expect_every_kind();
+  for (const int pack : {0, never, always}) {
+    expect_every_kind_in_groups(pack);
+    for (const bool causal : masks())
+      for (const std::int64_t d : head_dims())
+        for (const std::int64_t G : {2, 8})
+          expect_right(input("rising maximum", grouped(2, 2, G, 37, 100, d), 100, causal),
+                       usual_tiles(d, packing(pack)));
+  }
+}
+
+TEST_CASE("bf16 agrees with the oracle", "[whole]") {
+  expect_element("bfloat16");
+  for (const int pack : {never, always})
+    for (const bool causal : masks())
+      for (const std::int64_t d : head_dims())
+        expect_group(input("normal", grouped(1, 2, 3, 37, 100, d), 101, causal), pack, "bfloat16");
+}
+
+TEST_CASE("any group and any two lengths agree with the oracle", "[whole]") {
+  expect_any_two_lengths();
+  std::uint64_t seed = 102;
+  for (const std::int64_t G : {1, 2, 3, 5, 7, 8, 16})
+    for (const auto& [Nq, Nk] : {std::pair{1, 1}, {1, 130}, {31, 33}, {65, 64}, {7, 3}})
+      for (const bool causal : masks())
+        expect_group(input("normal", grouped(1, 1 + G % 2, G, Nq, Nk, 64), ++seed, causal), int(seed % 3));
+}
+
+TEST_CASE("packed or not, O and the LSE are the same, bit for bit", "[whole]") {
+  for (const bool causal : masks()) {
+    for (const std::int64_t d : head_dims()) {
+      const Problem problem = input("normal", grouped(1, 2, 4, 37, 100, d), 103, causal).problem;
+      const auto with = [&](int pack) { return attention(problem, small_tiles(d, packing(pack)).numbers()); };
+      const AttentionResult apart = with(never), together = with(always);
+      expect_written(apart.O.values[0], "O");
+      expect(
+          apart.O.values == together.O.values && apart.lse.values == together.lse.values,
+          fmt::format("with d={}, causal={} O or the LSE of packed rows is not that of rows by themselves", d, causal),
+          "what is computed for a row depends on which rows are beside it", "rows-mixed");
+    }
+  }
+}
+
+TEST_CASE("future positions have zero influence", "[whole]") {
+  expect_no_future();
+}
+
+TEST_CASE("a row's answer depends on no other row of Q", "[whole]") {
+  expect_rows_independent();
+}
+
+TEST_CASE("the number of workers and the order of lanes change nothing", "[whole]") {
+  expect_order_changes_nothing();
+}
+
+TEST_CASE("50 runs are equal to the last bit", "[whole]") {
+  expect_repeatable(50);
+}
+
+TEST_CASE("Q, K and V are read, and O and the LSE written, as often as the formulas say", "[whole]") {
+  expect_moves();
+  require_counters();
+  // B·Hkv·⌈G·Nq/Br⌉ tiles of rows read K and V, which is 4·Nk·d bytes.
+  for (const auto& [G, Nq] : {std::pair{8, 1}, {4, 1}, {8, 40}, {3, 200}}) {
+    for (const std::int64_t d : head_dims()) {
+      const Tiles tiles = usual_tiles(d, packing(always));
+      const Problem problem = input("normal", grouped(2, 2, G, Nq, 200, d), 104).problem;
+      const worker::Reply reply = attention(problem, tiles.numbers()).reply;
+      const double bytes = double(2 * 2 * tiles_of(G * Nq, tiles.Br)) * 4 * 200 * double(d);
+      expect(counter(reply, "K.async_bytes") + counter(reply, "V.async_bytes") == bytes,
+             fmt::format("K and V are read in {} bytes, expected B·Hkv·⌈G·Nq/Br⌉·4·Nk·d = {}, G={}, Nq={}, d={}",
+                         counter(reply, "K.async_bytes") + counter(reply, "V.async_bytes"), bytes, G, Nq, d),
+             "K and V are not read once for each tile of packed rows", "traffic");
+    }
+  }
+}
+
+TEST_CASE("the tiles fit 64, 99, 163 and 227 KB of shared memory", "[whole]") {
+  expect_tiles_for_every_size();
+}
+
+TEST_CASE("extra memory does not grow with N", "[whole]") {
+  expect_no_extra_memory();
+}

@@ -1,0 +1,100 @@
+// What goes wrong where heads of Q share heads of K and V, and are packed into the rows of a tile.
+#include <algorithm>
+
+#include "tests/01_naive_attention/mistakes.hpp"
+
+namespace workbook::test {
+namespace {
+
+using ch01::Attention;
+using judge::Index, judge::infinity, judge::Place, judge::round_down, judge::Row;
+using Table = ch01::AttentionTable;
+
+bool shares_heads(const Attention& m) {
+  return m.problem->shape.H > m.problem->shape.Hkv;
+}
+
+/// Which head of K and V a head of Q meets.
+Table heads() {
+  Table table([](const Attention& m) { return shares_heads(m) && m.problem->shape.Hkv > 1; });
+  table.add("kv-head-modulo", "head h of Q meets head h mod Hkv of K and V: neighbours share one, head h meets h / G",
+            [](Attention& m) { m.kv_head = [Hkv = m.problem->shape.Hkv](Index h) { return h % Hkv; }; });
+  table.add("kv-head-first", "every head of Q meets the first head of K and V",
+            [](Attention& m) { m.kv_head = [](Index) { return 0; }; });
+  table.add("kv-head-of-h", "head h of Q meets head h of K and V: it must be head h / G",
+            [](Attention& m) { m.kv_head = [Hkv = m.problem->shape.Hkv](Index h) { return std::min(h, Hkv - 1); }; });
+  return table;
+}
+
+/// Packed row i·G + h % G in place of row i of head h: as if packed rows were neighbours in memory.
+Place neighbours(const Attention& m) {
+  return
+      [G = m.problem->shape.H / m.problem->shape.Hkv](const Tensor<float>& tensor, Index b, Index h, Index i, Index c) {
+        const Index Nq = tensor.sizes[2], row = i * G + h % G;
+        return Index(tensor.index(b, round_down(h, G) + row / Nq, row % Nq, c));
+      };
+}
+bool packs_rows(const Attention& m) {
+  return shares_heads(m) && m.Nq() > 1;
+}
+Table read_places() {
+  Table table(packs_rows);
+  table.add("Q-rows-neighbours",
+            "the packed rows of Q are taken for neighbours in memory: a group's heads follow each other there",
+            [](Attention& m) { m.Q = neighbours(m); });
+  return table;
+}
+Table written_places() {
+  Table table(packs_rows);
+  table.add("O-rows-neighbours",
+            "packed rows are written as if they were neighbours in memory: a group's heads follow each other there",
+            [](Attention& m) { m.written = neighbours(m); });
+  return table;
+}
+
+/// Which keys a packed row sees.
+Table packed_masks() {
+  Table table([](const Attention& m) { return shares_heads(m) && m.causal() && m.tiled(); });
+  // A row sees what some number of a query sees, by `of`.
+  const auto seen_by = [](auto of) {
+    return [=](Attention& m) {
+      m.after_scores([=, right = m](Row& row) {
+        const Index G = right.problem->shape.H / right.problem->shape.Hkv;
+        const Index visible = right.visible(of(right, row.query, row.query * G + row.head->h % G));
+        for (Index j = row.first; j < row.first + row.keys; ++j)
+          row.S[std::size_t(j - row.first)] = j < visible ? right.score(*row.head, row.query, j) : -infinity;
+      });
+      m.goes_to = {};
+    };
+  };
+  table.add("mask-by-row", "the mask takes the number of the packed row for that of its query: it must be row / G",
+            seen_by([](const Attention&, Index, Index packed_row) { return packed_row; }));
+  return table;
+}
+
+/// The mask of a call that has none.
+Table masks_without_mask() {
+  Table table([](const Attention& m) { return !m.causal() && m.Nk() > 1; });
+  table.add("mask-without-mask", "rows see only the keys up to their query without the mask too", [](Attention& m) {
+    m.sees = [Nq = m.Nq(), Nk = m.Nk()](Index query) {
+      return judge::Range{0, std::max<Index>(0, query + 1 + Nk - Nq)};
+    };
+  });
+  return table;
+}
+
+using enum judge::AttentionMistakes::Shows;
+const judge::Declared declared(
+    {.chapter = "14_grouped_queries",
+     .uses = {"08_registers"},
+     .attention = {{judge::Turn::mask, in_both, heads()},
+                   {judge::Turn::mask, in_both, read_places()},
+                   {judge::Turn::mask, in_O, written_places()},
+                   {judge::Turn::mask, in_both, packed_masks()},
+                   {judge::Turn::mask, in_both, masks_without_mask()}},
+     .claimed = judge::words("not-packed packed-tiles packed-without-need packing-rule place-query-by-query "
+                             "rows-head-by-head barriers extra-memory future-tile-used narrow-access not-repeatable "
+                             "order-dependent row-without-keys rows-mixed traffic uncoalesced")});
+
+}  // namespace
+}  // namespace workbook::test
