@@ -1,4 +1,4 @@
-// Chapter 14, given: tiles with swizzled rows in shared memory, and the operands of mma.m16n8k16. Chapter 8 builds them.
+// Chapter 14, given: tiles with swizzled rows in shared memory, and operands of mma.m16n8k16, as in chapter 8.
 #pragma once
 
 #include "common/cuda/kernel.hpp"

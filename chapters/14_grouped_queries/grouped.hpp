@@ -2,10 +2,10 @@
 //
 // What changes: H heads of Q go with Hkv of K and V, and G = H / Hkv neighbouring heads of Q, a group, read the same K
 // and V. A kernel that gives every head blocks of its own is right with one more line, but its blocks read K and V G
-// times. So the rows of a tile are taken from all heads of a group: row r is query r / G of head r % G. Then K and V are
-// read once for G·Nq rows where they were read once for Nq. With one query, as in decoding, that is G times fewer bytes.
-// What it costs: a tile's rows of Q and O are no longer one piece of memory, and neighbouring rows of the mask are not
-// neighbouring queries.
+// times. So the rows of a tile are taken from all heads of a group: row r is query r / G of head r % G. Then K and V
+// are read once for G·Nq rows where they were read once for Nq. With one query, as in decoding, that is G times fewer
+// bytes. What it costs: a tile's rows of Q and O are no longer one piece of memory, and neighbouring rows of the mask
+// are not neighbouring queries.
 //
 // Source: Shazeer 2019 (one head of K and V for all), Ainslie et al. 2023 (GQA); FlashAttention-3's PackGQA.
 // Test it: ./workbook test 14

@@ -69,8 +69,8 @@ __device__ __forceinline__ void scale_and_mask(Scores<Bc> (&S)[row_tiles], float
       }
 }
 
-/// O, which is in shared memory, (32, d), and the LSE of the lane's rows go to device memory: 16 bytes a lane. O and lse
-/// are the first packed head's.
+/// O, which is in shared memory, (32, d), and the LSE of the lane's rows go to device memory: 16 bytes a lane. O and
+/// lse are the first packed head's.
 template <class Element, int d>
 __device__ __forceinline__ void store_rows(Element (&tile)[32][d], const float (&row_lse)[row_tiles][2],
                                            Element* __restrict__ O, float* __restrict__ lse, const PackedRows& rows,

@@ -1,5 +1,5 @@
-// Chapter 14, grouped queries: the kernel as a sequence of the phases of phases.hpp and packed_rows.hpp, and the launch.
-// grouped_bf16.cu compiles this file once more, for bf16.
+// Chapter 14, grouped queries: the kernel as a sequence of the phases of phases.hpp and packed_rows.hpp, and the
+// launch. grouped_bf16.cu compiles this file once more, for bf16.
 //
 // Source: Ainslie et al. 2023 (GQA), section 2.2; Dao 2023 (FlashAttention-2), sections 3.1 to 3.3.
 // Test it: ./workbook test 14
