@@ -11,7 +11,7 @@
 namespace ch14 {
 namespace {
 
-/// `heads` heads of Q that are packed, each with Nq queries: heads·Nq rows. One head is packed with nobody.
+/// `heads` heads of Q that are packed, each with Nq queries: heads·Nq rows. One head is packed with no other.
 struct PackedRows {
   int heads, Nq;
   __device__ int count() const { return heads * Nq; }
@@ -53,20 +53,50 @@ struct SeenKeys {
   // END 14.4
 };
 
-/// S·scale, and -inf for keys that a row does not see: row r of row tile i sees the first ends[i][r] keys of the tile.
+/// How many keys the rows of a lane see, as row r of row tile i; and all of its warp's rows, which begin at first_row.
+struct Ends {
+  int of_lane[row_tiles][2], of_all;
+};
+__device__ __forceinline__ Ends ends_of(const SeenKeys& seen, const PackedRows& rows, int first_row) {
+  const auto end = [&](int row) { return min(seen.of(rows, row), seen.Nk); };  // rows that do not exist may exceed Nk
+  Ends ends;
+  ends.of_all = end(first_row);  // later rows see no fewer
+#pragma unroll
+  for (int i = 0; i < row_tiles; ++i)
+#pragma unroll
+    for (int r = 0; r < 2; ++r) ends.of_lane[i][r] = end(first_row + 16 * i + place_in_D(threadIdx.x % 32, 2 * r).row);
+  return ends;
+}
+
+/// S·scale of the Bc keys from first_key on, and -inf for keys that a row does not see.
 template <int Bc>
-__device__ __forceinline__ void scale_and_mask(Scores<Bc> (&S)[row_tiles], float scale,
-                                               const int (&ends)[row_tiles][2]) {
+__device__ __forceinline__ void scale_and_mask(Scores<Bc> (&S)[row_tiles], float scale, const Ends& ends,
+                                               int first_key) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int i = 0; i < row_tiles; ++i)
 #pragma unroll
-    for (int e = 0; e < 4; ++e)
+    for (int e = 0; e < 4; ++e) {
+      const int end = ends.of_lane[i][e / 2] - first_key;
 #pragma unroll
-      for (int j = 0; j < Bc / 8; ++j) {
-        const int key = 8 * j + place_in_D(lane, e).column;
-        S[i][j][e] = key < ends[i][e / 2] ? S[i][j][e] * scale : -INFINITY;
-      }
+      for (int j = 0; j < Bc / 8; ++j)
+        S[i][j][e] = 8 * j + place_in_D(lane, e).column < end ? S[i][j][e] * scale : -INFINITY;
+    }
+}
+
+/// S of tile `tile` becomes the exponents of P; O and l are brought to the new m. A tile of which every row sees all
+/// keys is not masked, and subtract_maximum scales it. That wants a scale > 0, so that other scales take the way of the
+/// mask.
+template <class Element, int d, int Bc>
+__device__ __forceinline__ void move_to_maximum(Registers<Element, d>& own, Scores<Bc> (&S)[row_tiles], float scale,
+                                                const Ends& ends, int tile) {
+  const bool masked = ends.of_all < (tile + 1) * Bc, scaled = masked || scale <= 0;
+  if (masked) workbook::cuda::note("masked tile", tile);
+  if (scaled) scale_and_mask<Bc>(S, scale, ends, tile * Bc);
+  float rescale[row_tiles][2];
+#pragma unroll
+  for (int i = 0; i < row_tiles; ++i) subtract_maximum(S[i], own.m[i], own.l[i], rescale[i], scaled ? 1 : scale);
+  rescale_O(own, rescale, tile);
 }
 
 /// O, which is in shared memory, (32, d), and the LSE of the lane's rows go to device memory: 16 bytes a lane. O and

@@ -32,25 +32,20 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps) attention(const Element
                                                                    float* __restrict__ lse,        // (B·H, Nq)
                                                                    Sizes sizes, int tiles_of_rows, float scale) {
   auto& smem = workbook::cuda::dynamic_shared<Shared<Element, d, Bc, warps>>();
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp = threadIdx.x / 32;
   const int pack = blockIdx.x / tiles_of_rows, tile = blockIdx.x % tiles_of_rows;
   const int block_row = (sizes.causal ? tiles_of_rows - 1 - tile : tile) * Br, first_row = block_row + 32 * warp;
   const PackedRows rows{sizes.packed, sizes.Nq};
   const SeenKeys seen{sizes.Nk, sizes.causal};
   // TODO(14.1) The first of this block's heads of Q, and the head of K and V that they share, both counted through the
-  // batch. Then move the pointers there, in 64 bits (about 5 lines).
+  // batch. Then move the pointers there, in 64 bits (about 3 lines).
   // BEGIN 14.1
   const std::int64_t first_head = std::int64_t(pack) * sizes.packed, kv_head = first_head / sizes.group;
   Q += first_head * sizes.Nq * d, O += first_head * sizes.Nq * d, lse += first_head * sizes.Nq;
   K += kv_head * sizes.Nk * d, V += kv_head * sizes.Nk * d;
   // END 14.1
   const int tiles = seen.template tiles<Bc>(rows, block_row, Br);
-  int ends[row_tiles][2];  // how many keys the lane's rows see
-#pragma unroll
-  for (int i = 0; i < row_tiles; ++i)
-#pragma unroll
-    for (int r = 0; r < 2; ++r) ends[i][r] = seen.of(rows, first_row + 16 * i + place_in_D(lane, 2 * r).row);
-  const int all_see = seen.of(rows, first_row);  // every row of the warp sees these keys
+  const Ends ends = ends_of(seen, rows, first_row);
   Registers<Element, d> own;
   clear(own);
   const auto load_KV = [&](int j) {  // starts the copies of K_j and V_j, (Bc, d) each, and ends a group
@@ -76,22 +71,8 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps) attention(const Element
     load_KV(j + 1);
     Scores<Bc> S[row_tiles];
     multiply_QK<Element, d, Bc>(S, own, smem.Q[warp], smem.K[j % 2]);  // S = Q Kᵀ, (32, Bc) per warp
-    const bool masked = min(all_see, sizes.Nk) < (j + 1) * Bc, scaled = masked || scale <= 0;
-    if (masked) workbook::cuda::note("masked tile", j);
-    if (scaled) {
-      int left[row_tiles][2];
-#pragma unroll
-      for (int i = 0; i < row_tiles; ++i)
-#pragma unroll
-        for (int r = 0; r < 2; ++r) left[i][r] = min(ends[i][r], sizes.Nk) - j * Bc;
-      scale_and_mask<Bc>(S, scale, left);
-    }
-    float rescale[row_tiles][2];
-#pragma unroll
-    for (int i = 0; i < row_tiles; ++i)
-      subtract_maximum(S[i], own.m[i], own.l[i], rescale[i], scaled ? 1 : scale);  // S = S·scale - m
-    rescale_O(own, rescale, j);
-    accumulate_PV<Element, d, Bc>(own, S, smem.V[j % 2]);  // O += exp2(S) V, (32, d)
+    move_to_maximum<Element, d, Bc>(own, S, scale, ends, j);           // S = S·scale - m, O = O·rescale
+    accumulate_PV<Element, d, Bc>(own, S, smem.V[j % 2]);              // O += exp2(S) V, (32, d)
   }
   float row_lse[row_tiles][2];
   finish(own, smem.Q[warp], row_lse);  // O / l, m + log l

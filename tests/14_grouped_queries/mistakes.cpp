@@ -21,8 +21,6 @@ Table heads() {
             [](Attention& m) { m.kv_head = [Hkv = m.problem->shape.Hkv](Index h) { return h % Hkv; }; });
   table.add("kv-head-first", "every head of Q meets the first head of K and V",
             [](Attention& m) { m.kv_head = [](Index) { return 0; }; });
-  table.add("kv-head-of-h", "head h of Q meets head h of K and V: it must be head h / G",
-            [](Attention& m) { m.kv_head = [Hkv = m.problem->shape.Hkv](Index h) { return std::min(h, Hkv - 1); }; });
   return table;
 }
 
@@ -93,7 +91,7 @@ const judge::Declared declared(
                    {judge::Turn::mask, in_both, packed_masks()},
                    {judge::Turn::mask, in_both, masks_without_mask()}},
      .claimed = judge::words("not-packed packed-tiles packed-without-need packing-rule place-query-by-query "
-                             "rows-head-by-head barriers extra-memory future-tile-used narrow-access not-repeatable "
+                             "rows-head-by-head extra-memory future-tile-used narrow-access not-repeatable "
                              "order-dependent row-without-keys rows-mixed traffic uncoalesced")});
 
 }  // namespace

@@ -144,7 +144,10 @@ TEST_CASE("kernel files and kernels can be read at one go") {
                            "13_backward_wgmma/dQ.hpp",
                            "13_backward_wgmma/consumer.hpp",
                            "13_backward_wgmma/prepare_rows.hpp",
-                           "13_backward_wgmma/backward_wgmma.cu"}) {
+                           "13_backward_wgmma/backward_wgmma.cu",
+                           "14_grouped_queries/packed_rows.hpp",
+                           "14_grouped_queries/phases.hpp",
+                           "14_grouped_queries/grouped.cu"}) {
     INFO(file);
     const std::string text = book::read_file(fs::path(WORKBOOK_SOURCE) / "solutions" / file);
     CHECK(std::ranges::count(text, '\n') <= 250);
