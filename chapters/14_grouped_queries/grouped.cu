@@ -89,7 +89,7 @@ template <int d, int Br, int Bc, int warps>
 void start(const ForwardCall<Element>& call, Packing packing) {
   const auto& [B, H, Hkv, Nq, Nk, d_] = call.shape;
   const int packed = heads_packed(Nq, H / Hkv, Br, packing);
-  const std::int64_t tiles_of_rows = (packed * Nq + Br - 1) / Br;
+  const std::int64_t tiles_of_rows = (std::int64_t(packed) * Nq + Br - 1) / Br;
   const dim3 grid = workbook::cuda::grid_of(tiles_of_rows * B * H / packed, "B·H/packed·⌈packed·Nq/Br⌉");
   // The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)).
   workbook::cuda::launch(attention<d, Br, Bc, warps>, grid, dim3(32 * warps), sizeof(Shared<Element, d, Bc, warps>),

@@ -198,8 +198,8 @@ TEST_CASE("heads of Q may share heads of K and V where a stage serves it, and ot
   CHECK(input["Nq"] == 3);
   CHECK(input["Nk"] == 64);
   expect_right(of_text.document()["stages"][0]);
-  for (const Ran& refused :
-       {run("3", "sim", "none"), book.run({"run", "--json", "--seq", "64", "--kv-heads", "2", "--stage", "3"})}) {
+  for (const Ran& refused : {run("3", "sim", "none"), book.run({"run", "--json", "--seq", "64", "--kv-heads", "2",
+                                                                "--stage", "3", "--backend", "sim"})}) {
     CHECK(refused.exit_code == 3);
     const json stage = refused.document()["stages"][0];
     CHECK(stage["supported"] == false);
