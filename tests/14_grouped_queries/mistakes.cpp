@@ -32,21 +32,37 @@ Place neighbours(const Attention& m) {
         return Index(tensor.index(b, round_down(h, G) + row / Nq, row % Nq, c));
       };
 }
+/// Whether packed rows are not neighbours in memory: with a single query they are.
 bool packs_rows(const Attention& m) {
   return shares_heads(m) && m.Nq() > 1;
 }
+/// Chunks of 8 columns of packed row i·G + h % G, in the order of one side's swizzle.
+Place plain_chunks(const Attention& m) {
+  return
+      [G = m.problem->shape.H / m.problem->shape.Hkv](const Tensor<float>& tensor, Index b, Index h, Index i, Index c) {
+        return Index(tensor.index(b, h, i, (c / 8 ^ (i * G + h % G) % 8) * 8 + c % 8));
+      };
+}
 Table read_places() {
-  Table table(packs_rows);
-  table.add("Q-rows-neighbours",
-            "the packed rows of Q are taken for neighbours in memory: a group's heads follow each other there",
-            [](Attention& m) { m.Q = neighbours(m); });
+  Table table(shares_heads);
+  table.add("Q-swizzled-on-one-side",
+            "the packed rows of Q are stored plainly, and read swizzled: chunk c of row r is at chunk c ^ (r % 8)",
+            [](Attention& m) { m.Q = plain_chunks(m); });
+  table.add(
+      "Q-rows-neighbours",
+      "the packed rows of Q are taken for neighbours in memory: a group's heads follow each other there",
+      [](Attention& m) { m.Q = neighbours(m); }, packs_rows);
   return table;
 }
 Table written_places() {
-  Table table(packs_rows);
-  table.add("O-rows-neighbours",
-            "packed rows are written as if they were neighbours in memory: a group's heads follow each other there",
-            [](Attention& m) { m.written = neighbours(m); });
+  Table table(shares_heads);
+  table.add("packed-O-swizzled-on-one-side",
+            "the packed rows of O are stored swizzled, and read plainly: chunk c of row r is at chunk c ^ (r % 8)",
+            [](Attention& m) { m.written = plain_chunks(m); });
+  table.add(
+      "O-rows-neighbours",
+      "packed rows are written as if they were neighbours in memory: a group's heads follow each other there",
+      [](Attention& m) { m.written = neighbours(m); }, packs_rows);
   return table;
 }
 
@@ -90,9 +106,10 @@ const judge::Declared declared(
                    {judge::Turn::mask, in_O, written_places()},
                    {judge::Turn::mask, in_both, packed_masks()},
                    {judge::Turn::mask, in_both, masks_without_mask()}},
-     .claimed = judge::words("not-packed packed-tiles packed-without-need packing-rule place-query-by-query "
-                             "rows-head-by-head extra-memory future-tile-used narrow-access not-repeatable "
-                             "order-dependent row-without-keys rows-mixed traffic uncoalesced")});
+     .claimed = judge::words(
+         "negative-count not-packed packed-tiles packing-ignored packed-without-need packing-rule place-query-by-query "
+         "rows-head-by-head extra-memory future-tile-used narrow-access not-repeatable "
+         "order-dependent row-without-keys rows-mixed traffic uncoalesced")});
 
 }  // namespace
 }  // namespace workbook::test

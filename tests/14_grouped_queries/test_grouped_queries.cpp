@@ -60,6 +60,8 @@ std::int64_t keys_visited(const Problem& problem, const Tiles& tiles, std::int64
   });
 }
 
+constexpr const char* other_tiles = "tiles are counted that no row of the block sees, or not all that some row sees";
+
 /// K and V are read so often that this many heads were packed.
 void expect_keys_read(const Problem& problem, const Tiles& tiles, int pack, std::int64_t packed,
                       const std::string& cause, const std::string& diagnosis) {
@@ -170,6 +172,45 @@ TEST_CASE("rows that do not exist are not read", "[14.3]") {
 
 // ---- 14.4 what rows see ----
 
+TEST_CASE("keys and tiles are counted by the queries of the rows", "[14.4]") {
+  constexpr std::int64_t Br = 32, Bc = 32;
+  for (const std::int64_t heads : {1, 3, 8}) {
+    for (const auto& [Nq, Nk] : {std::pair{40, 40}, {20, 90}, {90, 20}, {1, 100}, {100, 64}}) {
+      for (const bool causal : masks()) {
+        const std::int64_t count = heads * Nq, blocks = tiles_of(count, Br);
+        worker::Call request("seen");
+        request.number("heads", double(heads)).number("Nq", double(Nq)).number("Nk", double(Nk));
+        request.number("causal", causal).number("Br", double(Br));
+        request.output<std::int32_t>("keys", std::size_t(count)).output<std::int32_t>("tiles", std::size_t(blocks));
+        const worker::Reply reply = call(request);
+        const auto keys = reply.output<std::int32_t>("keys"), tiles = reply.output<std::int32_t>("tiles");
+        const std::string of = fmt::format("{} heads, Nq={}, Nk={}, causal={}", heads, Nq, Nk, causal ? "yes" : "no");
+        for (std::int64_t r = 0; r < count; ++r) {
+          const std::int64_t right = visible_keys(r / heads, Nq, Nk, causal), got = keys[std::size_t(r)];
+          const bool by_row = got == std::max<std::int64_t>(0, r + 1 + Nk - Nq);
+          expect(got == right,
+                 fmt::format("row {} is said to see {} keys: it is query {}, which sees {}; {}", r, got, r / heads,
+                             right, of),
+                 got < 0            ? "a query that sees no key is said to see a negative number of them"
+                 : causal && by_row ? "the mask takes the number of the packed row for that of its query"
+                                    : "",
+                 got < 0            ? "negative-count"
+                 : causal && by_row ? "mask-by-row"
+                                    : "unknown");
+        }
+        for (std::int64_t block = 0; block < blocks; ++block) {
+          const std::int64_t last = std::min((block + 1) * Br, count) - 1, got = tiles[std::size_t(block)];
+          const std::int64_t right = tiles_of(visible_keys(last / heads, Nq, Nk, causal), Bc);
+          expect(got == right,
+                 fmt::format("rows {} to {} are said to need {} tiles of {} keys: they need {}; {}", block * Br, last,
+                             got, Bc, right, of),
+                 other_tiles, "packed-tiles");
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("each packed row sees the keys of its query", "[14.4]") {
   for (const std::int64_t G : {2, 3, 8})
     for (const auto& [Nq, Nk] : {std::pair{40, 40}, {20, 90}, {90, 20}, {1, 100}})
@@ -183,9 +224,8 @@ TEST_CASE("a block reads the tiles that its last row sees, and no others", "[14.
     for (const std::int64_t G : {1, 3, 8})
       for (const auto& [Nq, Nk] : {std::pair{70, 70}, {60, 64}, {40, 200}, {200, 40}, {1, 100}})
         for (const bool causal : masks())
-          expect_keys_read(
-              input("normal", grouped(1, 2, G, Nq, Nk, d), 31, causal).problem, small_tiles(d, packing(always)), always,
-              G, "tiles are read that no row of the block sees, or not all that some row sees", "packed-tiles");
+          expect_keys_read(input("normal", grouped(1, 2, G, Nq, Nk, d), 31, causal).problem,
+                           small_tiles(d, packing(always)), always, G, other_tiles, "packed-tiles");
 }
 
 TEST_CASE("rows without keys give zero and -inf, never NaN", "[14.4]") {
@@ -245,6 +285,17 @@ TEST_CASE("heads are packed where it fills a tenth more of the tiles", "[14.6]")
                        "the shares of rows that exist are compared otherwise than the rule says", "packing-rule");
     }
   }
+}
+
+TEST_CASE("packing can be asked for and forbidden", "[14.6]") {
+  require_counters();
+  const Tiles tiles = small_tiles(64);
+  // By the rule the first are packed; the others are not: 19 tiles in place of 20 are too little.
+  for (const auto& [G, Nq] : {std::pair{8, 1}, {2, 9 * 32 + 16}})
+    for (const int pack : {never, always})
+      expect_keys_read(input("uniform", grouped(1, 1, G, Nq, 32, 64), 52).problem, tiles, pack, pack == always ? G : 1,
+                       "`packing` is ignored: never is 1 head and always the group, whatever the rule says",
+                       "packing-ignored");
 }
 
 // ---- The whole chapter ----
