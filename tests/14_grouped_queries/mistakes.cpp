@@ -106,10 +106,10 @@ const judge::Declared declared(
                    {judge::Turn::mask, in_O, written_places()},
                    {judge::Turn::mask, in_both, packed_masks()},
                    {judge::Turn::mask, in_both, masks_without_mask()}},
-     .claimed = judge::words(
-         "negative-count not-packed packed-tiles packing-ignored packed-without-need packing-rule place-query-by-query "
-         "rows-head-by-head extra-memory future-tile-used narrow-access not-repeatable "
-         "order-dependent row-without-keys rows-mixed traffic uncoalesced")});
+     .claimed = judge::words("diagonal-sign negative-count not-packed packed-tiles packing-ignored packed-without-need "
+                             "packing-rule place-query-by-query "
+                             "rows-head-by-head extra-memory future-tile-used narrow-access not-repeatable "
+                             "order-dependent row-without-keys rows-mixed traffic uncoalesced")});
 
 }  // namespace
 }  // namespace workbook::test

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <iterator>
+#include <vector>
 
 #include "tests/support/forward_properties.hpp"
 
@@ -172,39 +174,77 @@ TEST_CASE("rows that do not exist are not read", "[14.3]") {
 
 // ---- 14.4 what rows see ----
 
+namespace {
+
+/// A row of packed heads, and what is known of it.
+struct CountedRow {
+  std::int64_t row, query, Nq, Nk;
+  bool causal;
+  std::int64_t seen() const { return visible_keys(query, Nq, Nk, causal); }
+};
+/// What may be counted in place of the keys that a row sees.
+struct OtherCount {
+  const char *id, *sentence;
+  std::int64_t (*of)(const CountedRow&);
+};
+const OtherCount other_counts[] = {
+    {"negative-count", "a query that sees no key is said to see a negative number of them",
+     [](const CountedRow& r) { return r.causal ? r.query + 1 + r.Nk - r.Nq : r.Nk; }},
+    {"mask-by-row", "the mask takes the number of the packed row for that of its query: it must be row / G",
+     [](const CountedRow& r) { return r.causal ? std::max<std::int64_t>(0, r.row + 1 + r.Nk - r.Nq) : r.Nk; }},
+    {"mask-one-too-few", "the mask is off by one: query i does not see key i + (Nk − Nq)",
+     [](const CountedRow& r) { return r.causal ? std::max<std::int64_t>(0, r.query + r.Nk - r.Nq) : r.Nk; }},
+    {"mask-one-too-many", "the mask is off by one: query i also sees key i + (Nk − Nq) + 1",
+     [](const CountedRow& r) { return r.causal ? std::max<std::int64_t>(0, r.query + 2 + r.Nk - r.Nq) : r.Nk; }},
+    {"mask-top-left", "the mask is aligned top left, j ≤ i: it must be j ≤ i + (Nk − Nq)",
+     [](const CountedRow& r) { return r.causal ? r.query + 1 : r.Nk; }},
+    {"diagonal-sign", "the mask has Nk − Nq with the wrong sign: it must be j ≤ i + (Nk − Nq)",
+     [](const CountedRow& r) { return r.causal ? std::max<std::int64_t>(0, r.query + 1 + r.Nq - r.Nk) : r.Nk; }},
+    {"no-mask", "the causal mask is missing: queries see future keys", [](const CountedRow& r) { return r.Nk; }},
+    {"mask-without-mask", "rows see only the keys up to their query without the mask too",
+     [](const CountedRow& r) { return visible_keys(r.query, r.Nq, r.Nk, true); }},
+};
+
+/// `keys` holds what each of these rows is said to see.
+void expect_counted(const std::vector<CountedRow>& rows, const std::vector<std::int32_t>& keys,
+                    const std::string& call) {
+  const auto are = [&](const auto& count) {
+    return std::ranges::equal(rows, keys, {}, [&](const CountedRow& row) { return count(row); });
+  };
+  const auto* const other = std::ranges::find_if(other_counts, [&](const OtherCount& each) { return are(each.of); });
+  const bool known = other != std::ranges::end(other_counts);
+  for (const CountedRow& row : rows)
+    expect(keys[std::size_t(row.row)] == row.seen(),
+           fmt::format("row {} is said to see {} keys: it is query {}, which sees {}; {}", row.row,
+                       keys[std::size_t(row.row)], row.query, row.seen(), call),
+           known ? other->sentence : "", known ? other->id : "unknown");
+}
+
+}  // namespace
+
 TEST_CASE("keys and tiles are counted by the queries of the rows", "[14.4]") {
   constexpr std::int64_t Br = 32, Bc = 32;
   for (const std::int64_t heads : {1, 3, 8}) {
     for (const auto& [Nq, Nk] : {std::pair{40, 40}, {20, 90}, {90, 20}, {1, 100}, {100, 64}}) {
       for (const bool causal : masks()) {
-        const std::int64_t count = heads * Nq, blocks = tiles_of(count, Br);
+        std::vector<CountedRow> rows;
+        for (std::int64_t r = 0; r < heads * Nq; ++r) rows.push_back({r, r / heads, Nq, Nk, causal});
         worker::Call request("seen");
         request.number("heads", double(heads)).number("Nq", double(Nq)).number("Nk", double(Nk));
         request.number("causal", causal).number("Br", double(Br));
-        request.output<std::int32_t>("keys", std::size_t(count)).output<std::int32_t>("tiles", std::size_t(blocks));
+        request.output<std::int32_t>("keys", rows.size());
+        request.output<std::int32_t>("tiles", std::size_t(tiles_of(heads * Nq, Br)));
         const worker::Reply reply = call(request);
-        const auto keys = reply.output<std::int32_t>("keys"), tiles = reply.output<std::int32_t>("tiles");
         const std::string of = fmt::format("{} heads, Nq={}, Nk={}, causal={}", heads, Nq, Nk, causal ? "yes" : "no");
-        for (std::int64_t r = 0; r < count; ++r) {
-          const std::int64_t right = visible_keys(r / heads, Nq, Nk, causal), got = keys[std::size_t(r)];
-          const bool by_row = got == std::max<std::int64_t>(0, r + 1 + Nk - Nq);
-          expect(got == right,
-                 fmt::format("row {} is said to see {} keys: it is query {}, which sees {}; {}", r, got, r / heads,
-                             right, of),
-                 got < 0            ? "a query that sees no key is said to see a negative number of them"
-                 : causal && by_row ? "the mask takes the number of the packed row for that of its query"
-                                    : "",
-                 got < 0            ? "negative-count"
-                 : causal && by_row ? "mask-by-row"
-                                    : "unknown");
-        }
-        for (std::int64_t block = 0; block < blocks; ++block) {
-          const std::int64_t last = std::min((block + 1) * Br, count) - 1, got = tiles[std::size_t(block)];
-          const std::int64_t right = tiles_of(visible_keys(last / heads, Nq, Nk, causal), Bc);
-          expect(got == right,
-                 fmt::format("rows {} to {} are said to need {} tiles of {} keys: they need {}; {}", block * Br, last,
-                             got, Bc, right, of),
+        expect_counted(rows, reply.output<std::int32_t>("keys"), of);
+        std::int64_t first = 0;
+        for (const std::int32_t tiles : reply.output<std::int32_t>("tiles")) {
+          const CountedRow& last = rows[std::size_t(std::min(first + Br, heads * Nq) - 1)];
+          expect(tiles == tiles_of(last.seen(), Bc),
+                 fmt::format("rows {} to {} are said to need {} tiles of {} keys: they need {}; {}", first, last.row,
+                             tiles, Bc, tiles_of(last.seen(), Bc), of),
                  other_tiles, "packed-tiles");
+          first += Br;
         }
       }
     }
