@@ -24,6 +24,14 @@ Table heads() {
   return table;
 }
 
+Table values() {
+  Table table([](const Attention& m) { return m.problem->shape.B * m.problem->shape.Hkv > 1; });
+  table.add("V-of-the-first-head", "every head of Q meets the V of the first head of all", [](Attention& m) {
+    m.V = [](const Tensor<float>& V, Index, Index, Index j, Index c) { return Index(V.index(0, 0, j, c)); };
+  });
+  return table;
+}
+
 /// Packed row i·G + h % G in place of row i of head h: as if packed rows were neighbours in memory.
 Place neighbours(const Attention& m) {
   return
@@ -48,6 +56,17 @@ Table read_places() {
   table.add("Q-swizzled-on-one-side",
             "the packed rows of Q are stored plainly, and read swizzled: chunk c of row r is at chunk c ^ (r % 8)",
             [](Attention& m) { m.Q = plain_chunks(m); });
+  table.add("Q-of-the-first-head", "all rows have the Q of the group's first head", [](Attention& m) {
+    m.Q = [G = m.problem->shape.H / m.problem->shape.Hkv](const Tensor<float>& Q, Index b, Index h, Index i, Index c) {
+      return Index(Q.index(b, round_down(h, G), i, c));
+    };
+  });
+  table.add("Q-of-the-first-rows", "every warp has the Q of the group's first 32 packed rows", [](Attention& m) {
+    m.Q = [G = m.problem->shape.H / m.problem->shape.Hkv](const Tensor<float>& Q, Index b, Index h, Index i, Index c) {
+      const Index row = (i * G + h % G) % 32;
+      return Index(Q.index(b, round_down(h, G) + row % G, row / G, c));
+    };
+  });
   table.add(
       "Q-rows-neighbours",
       "the packed rows of Q are taken for neighbours in memory: a group's heads follow each other there",
@@ -102,6 +121,7 @@ const judge::Declared declared(
     {.chapter = "14_grouped_queries",
      .uses = {"08_registers"},
      .attention = {{judge::Turn::mask, in_both, heads()},
+                   {judge::Turn::mask, in_O, values()},
                    {judge::Turn::mask, in_both, read_places()},
                    {judge::Turn::mask, in_O, written_places()},
                    {judge::Turn::mask, in_both, packed_masks()},
