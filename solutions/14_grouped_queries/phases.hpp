@@ -18,7 +18,7 @@ using workbook::cuda::cvt_rn_x2, workbook::cuda::exp2_ftz, workbook::cuda::mma_m
 constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 constexpr unsigned all_lanes = 0xffffffff;
 
-// A warp has 32 rows, two row tiles of 16: each part of K and V that it loads is used twice.
+// A warp has 32 rows of Q, two row tiles of 16: each part of K and V that it loads is used twice.
 constexpr int row_tiles = 2;
 // With d = 128 the registers have no room for Q beside O: it is loaded again for each tile of keys.
 template <int d>
@@ -199,7 +199,7 @@ __device__ __forceinline__ void finish(Registers<Element, d>& own, Element (&sme
       for (Fragment<float, 4>& part : own.O[i]) part[2 * r] *= inverse, part[2 * r + 1] *= inverse;
     }
 #pragma unroll
-    for (int c = 0; c < d / 16; ++c)
+    for (int c = 0; c < d / 16; ++c)  // the places are those of load_A
       stmatrix_x4(swizzled(smem_O, 16 * i + lane % 16, 2 * c + lane / 16),
                   as_A<Element>(own.O[i][2 * c], own.O[i][2 * c + 1]));
   }

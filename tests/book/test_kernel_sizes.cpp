@@ -109,6 +109,11 @@ TEST_CASE("chapter 5 is chapter 4's kernel and a mask") {
   CHECK(changed <= 120);
 }
 
+TEST_CASE("chapter 14 is chapter 8's kernel and the rows that it takes") {
+  CHECK(changed_between("08_registers/registers.cu", "14_grouped_queries/grouped.cu") <= 60);
+  CHECK(changed_between("08_registers/phases.hpp", "14_grouped_queries/phases.hpp") <= 60);
+}
+
 TEST_CASE("kernel files and kernels can be read at one go") {
   for (const char* file : {"03_tiled_wmma/tiled_wmma.cu",
                            "03_tiled_wmma/warmups.cu",
