@@ -106,7 +106,8 @@ struct Other {
   judge::Tree tree;
   Mask mask;
 };
-Other other_of(const Session& session, const Chapter& chapter, const judge::Tree& tree, const TraceOptions& options) {
+Other other_of(const Session& session, const Chapter& chapter, const judge::Tree& tree, const Problem& problem,
+               const TraceOptions& options) {
   if (options.beside == "causal") {
     if (!chapter.does(Mask::causal))
       fail_input("--beside causal: chapter {} has no causal mask; allowed: a chapter", chapter.number);
@@ -121,6 +122,9 @@ Other other_of(const Session& session, const Chapter& chapter, const judge::Tree
     fail_input("--beside {}: chapter {} has no {} mask; allowed: leave out --{}", options.beside, other.number,
                options.mask.name(), options.mask.name());
   }
+  if (const std::string what = other.does_not_do(problem, Backend::sim); !what.empty())
+    fail_input("--beside {}: chapter {} does not do {} on the simulator; allowed: as many heads as Q has",
+               options.beside, other.number, what);
   const bool book = options.beside == "book" || options.solutions;
   if (book && !session.book.has_solutions(other)) {
     fail_input("--beside {}: there is no solution of chapter {} here", options.beside, other.number);
@@ -135,7 +139,7 @@ void write_page(const Session& session, const Chapter& chapter, const judge::Tre
       {title_of(chapter, tree), input_text(problem, options), &traced.trace, lines.parts, lines.beside}};
   judge::Traced other_traced;
   if (!options.beside.empty()) {
-    const Other other = other_of(session, chapter, tree, options);
+    const Other other = other_of(session, chapter, tree, problem, options);
     Problem same = problem;
     same.mask = other.mask;
     TraceOptions with = options;
@@ -197,7 +201,8 @@ int trace(const Session& session, const TraceOptions& options) {
                }));
   const judge::Tree tree = options.solutions ? solutions_tree(session, chapter) : readers_tree(session, chapter);
 
-  if (!options.beside.empty()) other_of(session, chapter, tree, options);  // says what is wrong before anything runs
+  if (!options.beside.empty())
+    other_of(session, chapter, tree, problem, options);  // says what is wrong before anything runs
 
   const judge::Traced traced = run_traced(session, chapter, tree, problem, request);
   if (traced.trace.too_large > 0) {

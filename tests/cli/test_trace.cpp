@@ -421,6 +421,10 @@ TEST_CASE("trace 14: the heads of a group read K and V together") {
   CHECK(count_of(apart, "K", "async_bytes") == 4096 * 1024);
   CHECK(tensor_of(packed, "K")["times_read"] == 1);
   CHECK(tensor_of(apart, "K")["times_read"] == 8);
+  expect_refused(
+      book,
+      {"trace", "14", "--solutions", "--kv-heads", "2", "--html", scratch("trace.html").string(), "--beside", "1"},
+      {"--beside 1", "chapter 1 does not do Hkv < H on the simulator", "allowed: as many heads as Q has"});
 }
 
 TEST_CASE("trace --json follows notes/json.md") {
