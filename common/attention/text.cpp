@@ -1,5 +1,6 @@
 #include "common/attention/text.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -7,18 +8,6 @@
 
 namespace workbook {
 namespace {
-
-/// Y (rows, columns) = X (rows, inner) · W (inner, columns), in double.
-std::vector<double> multiply(const std::vector<double>& X, const std::vector<double>& W, std::int64_t rows,
-                             std::int64_t inner, std::int64_t columns) {
-  std::vector<double> Y(rows * columns);
-  for (std::int64_t i = 0; i < rows; ++i)
-    for (std::int64_t k = 0; k < inner; ++k) {
-      const double x = X[i * inner + k];
-      for (std::int64_t c = 0; c < columns; ++c) Y[i * columns + c] += x * W[k * columns + c];
-    }
-  return Y;
-}
 
 /// A (width, width) matrix of normal numbers with variance 1/width: it keeps the size of what it multiplies.
 std::vector<double> projection(std::int64_t width, std::uint64_t seed) {
@@ -28,13 +17,23 @@ std::vector<double> projection(std::int64_t width, std::uint64_t seed) {
   return result;
 }
 
-/// (N, width) to the tensor (1, H, N, d): head h takes columns [h·d, (h+1)·d).
-Tensor<float> split_heads(const std::vector<double>& X, const Shape& shape, double factor) {
-  Tensor<float> result({1, shape.H, shape.Nq, shape.d});
-  for (std::int64_t h = 0; h < shape.H; ++h)
-    for (std::int64_t i = 0; i < shape.Nq; ++i)
-      for (std::int64_t c = 0; c < shape.d; ++c)
-        result(0, h, i, c) = float(factor * X[(i * shape.H + h) * shape.d + c]);
+/// X W, (Nk, H·d) times (H·d, H·d), as a tensor (1, heads, rows, d), times `factor`: the last `rows` rows of it, and of
+/// each H / heads neighbours among its H heads the first. In double.
+Tensor<float> project(const std::vector<double>& X, const std::vector<double>& W, const Shape& shape,
+                      std::int64_t heads, std::int64_t rows, double factor) {
+  Tensor<float> result({1, heads, rows, shape.d});
+  const std::int64_t width = shape.H * shape.d, first_row = shape.Nk - rows;
+  std::vector<double> Y(shape.d);
+  for (std::int64_t h = 0; h < heads; ++h)
+    for (std::int64_t i = 0; i < rows; ++i) {
+      const std::int64_t first_column = h * (shape.H / heads) * shape.d;
+      std::fill(Y.begin(), Y.end(), 0);
+      for (std::int64_t k = 0; k < width; ++k) {
+        const double x = X[(first_row + i) * width + k];
+        for (std::int64_t c = 0; c < shape.d; ++c) Y[c] += x * W[k * width + first_column + c];
+      }
+      for (std::int64_t c = 0; c < shape.d; ++c) result(0, h, i, c) = float(factor * Y[c]);
+    }
   return result;
 }
 
@@ -42,14 +41,13 @@ Tensor<float> split_heads(const std::vector<double>& X, const Shape& shape, doub
 
 Problem embed_text(const std::string& text, const Shape& shape, const Mask& mask, float scale, std::uint64_t seed) {
   check(shape, /*any_d=*/true);
-  if (shape.B != 1 || shape.Nq != shape.Nk || shape.H != shape.Hkv)
-    fail_input("a text gives B = 1, Nq = Nk and Hkv = H; asked for were B = {}, Nq = {}, Nk = {}, H = {}, Hkv = {}",
-               shape.B, shape.Nq, shape.Nk, shape.H, shape.Hkv);
-  if (std::int64_t(text.size()) < shape.Nq)
-    fail_input("the text has {} bytes; N = {} needs as many (a token is a byte)", text.size(), shape.Nq);
+  if (shape.B != 1 || shape.Nq > shape.Nk)
+    fail_input("a text gives B = 1 and Nq <= Nk; asked for were B = {}, Nq = {}, Nk = {}", shape.B, shape.Nq, shape.Nk);
+  if (std::int64_t(text.size()) < shape.Nk)
+    fail_input("the text has {} bytes; N = {} needs as many (a token is a byte)", text.size(), shape.Nk);
   if (!std::isfinite(scale) || scale < 0)
     fail_input("scale = {}: allowed are positive numbers, or 0 for 1/sqrt(d)", scale);
-  const std::int64_t N = shape.Nq, width = shape.H * shape.d;
+  const std::int64_t N = shape.Nk, width = shape.H * shape.d;
 
   // X (N, width): the embedding of each byte, plus sinusoidal positions as in "Attention Is All You Need", section 3.5;
   // then each row divided by its root mean square.
@@ -79,9 +77,9 @@ Problem embed_text(const std::string& text, const Shape& shape, const Mask& mask
   const std::vector<double> Wv = projection(width, seed + 3);
 
   return {{shape, scale > 0 ? scale : default_scale(shape.d), mask},
-          split_heads(multiply(X, Wq, N, width, width), shape, gain),
-          split_heads(multiply(X, Wk, N, width, width), shape, 1),
-          split_heads(multiply(X, Wv, N, width, width), shape, 1)};
+          project(X, Wq, shape, shape.H, shape.Nq, gain),
+          project(X, Wk, shape, shape.Hkv, N, 1),
+          project(X, Wv, shape, shape.Hkv, N, 1)};
 }
 
 }  // namespace workbook

@@ -9,9 +9,10 @@
 
 namespace workbook {
 
-/// Q, K, V (1, H, N, d) from the first `shape.Nq` bytes of `text` (Nq = Nk): byte embeddings and sinusoidal positions
-/// of width H·d, RMS-normalised, times three seeded projections. scale 0 is 1/√d. InputError if the text has fewer
-/// bytes than N, B is not 1 or Nq is not Nk.
+/// Q, K, V from the first `shape.Nk` bytes of `text`: byte embeddings and sinusoidal positions of width H·d,
+/// RMS-normalised, times three seeded projections. Q (1, H, Nq, d) is of the last Nq bytes; K and V (1, Hkv, Nk, d)
+/// have one of the H heads for each group. scale 0 is 1/√d. InputError if the text has fewer bytes than Nk, B is not 1
+/// or Nq exceeds Nk.
 Problem embed_text(const std::string& text, const Shape& shape, const Mask& mask, float scale, std::uint64_t seed);
 
 }  // namespace workbook

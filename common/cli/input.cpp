@@ -81,6 +81,13 @@ Problem problem_from_files(const ProblemOptions& options) {
   return problem;
 }
 
+std::vector<std::int64_t> divisors(std::int64_t number) {
+  std::vector<std::int64_t> found;
+  for (std::int64_t i = 1; i <= number; ++i)
+    if (number % i == 0) found.push_back(i);
+  return found;
+}
+
 Problem problem_from_text(const Session& session, const ProblemOptions& options) {
   const std::string text = text_bytes(session, options.text);
   constexpr std::int64_t widest = 4096;  // the three projections are (H·d)² numbers each
@@ -92,7 +99,15 @@ Problem problem_from_text(const Session& session, const ProblemOptions& options)
     fail_input("--seq {}: {} has {} bytes; allowed: at most that many, or another file with --text", options.seq,
                options.text.empty() ? "the book's own text" : options.text, text.size());
   }
-  const Shape shape{1, options.heads, options.heads, options.seq, options.seq, options.head_dim};
+  const std::int64_t queries = options.queries == 0 ? options.seq : options.queries;
+  if (queries > options.seq)
+    fail_input("--queries {}: they are the last of the sequence; allowed with --seq {}: 1 to {}", queries, options.seq,
+               options.seq);
+  const std::int64_t kv_heads = options.kv_heads == 0 ? options.heads : options.kv_heads;
+  if (options.heads % kv_heads != 0)
+    fail_input("--kv-heads {}: each is shared by equally many heads of Q; allowed with --heads {}: {}", kv_heads,
+               options.heads, fmt::join(divisors(options.heads), ", "));
+  const Shape shape{1, options.heads, kv_heads, queries, options.seq, options.head_dim};
   check(shape);
   // In fp16 numbers, so that every stage is given the same ones.
   return rounded_to(embed_text(text, shape, options.mask,
@@ -155,7 +170,9 @@ Problem make_problem(const Session& session, const ProblemOptions& options) {
   const int files = !options.q.empty() + !options.k.empty() + !options.v.empty();
   if (files != 0 && files != 3) fail_input("--q, --k and --v: {} of them given; allowed: all three or none", files);
   if (files == 3 && (!options.text.empty() || options.shape_given)) {
-    fail_input("--q, --k, --v come with their own shape; not allowed beside them: --text, --seq, --heads, --head-dim");
+    fail_input(
+        "--q, --k, --v come with their own shape; not allowed beside them: --text, --seq, --queries, --heads, "
+        "--kv-heads, --head-dim");
   }
   return files == 3 ? problem_from_files(options) : problem_from_text(session, options);
 }
@@ -210,6 +227,10 @@ std::function<void()> declare_problem(Options& options, ProblemOptions& given) {
       options.option("--seq", given.seq, "Sequence length N").allow(whole_number<std::int64_t>(1)).show_default();
   const Option heads =
       options.option("--heads", given.heads, "Heads H").allow(whole_number<std::int64_t>(1)).show_default();
+  const Option queries = options.option("--queries", given.queries, "Queries, the last of the sequence (default: all)")
+                             .allow(whole_number<std::int64_t>(1));
+  const Option kv_heads = options.option("--kv-heads", given.kv_heads, "Heads of K and V, a divisor of H (default: H)")
+                              .allow(whole_number<std::int64_t>(1));
   const Option head_dim = options.option("--head-dim", given.head_dim, "Head dimension d: 32, 64 or 128")
                               .allow(one_of({"32", "64", "128"}, "32, 64 or 128"))
                               .show_default();
@@ -228,9 +249,9 @@ std::function<void()> declare_problem(Options& options, ProblemOptions& given) {
   options.option("--q", given.q, "Q as .npy, (B, H, Nq, d) or (H, Nq, d)").allow(a_file);
   options.option("--k", given.k, "K as .npy").allow(a_file);
   options.option("--v", given.v, "V as .npy").allow(a_file);
-  return [&given, seq, heads, head_dim, scale, mask, causal] {
+  return [&given, seq, queries, heads, kv_heads, head_dim, scale, mask, causal] {
     given.mask = *causal ? Mask::causal : mask_named(*mask).value();
-    given.shape_given = seq.given() || heads.given() || head_dim.given();
+    given.shape_given = seq.given() || queries.given() || heads.given() || kv_heads.given() || head_dim.given();
     given.scale_given = scale.given();
   };
 }

@@ -19,7 +19,9 @@ struct ProblemOptions {
   std::string text;     ///< a file whose bytes are attended over; empty: the book's own text
   std::string q, k, v;  ///< .npy files
   std::int64_t seq = 1024, heads = 4, head_dim = 64;
-  bool shape_given = false;  ///< --seq, --heads or --head-dim was given
+  std::int64_t queries = 0;   ///< the last ones of the sequence; 0: all
+  std::int64_t kv_heads = 0;  ///< 0: as many as heads
+  bool shape_given = false;   ///< one of these was given
   Mask mask;
   double scale = 0;  ///< 0: 1/√d
   bool scale_given = false;

@@ -34,17 +34,22 @@ struct TraceOptions : ProblemOptions {
   bool lines = false;            ///< what each line asked for, beside the book's and the chapter before
 };
 
+/// "a chapter with kernels: 1, 3": those that `serves` holds of.
+template <class Serves>
+std::string kernel_chapters(const Session& session, const Serves& serves) {
+  std::vector<int> numbers;
+  for (const Chapter& chapter : session.book.chapters)
+    if (chapter.runs_on(Backend::sim) && serves(chapter)) numbers.push_back(chapter.number);
+  return numbers.empty() ? "a chapter with kernels, of which this book has none"
+                         : fmt::format("a chapter with kernels: {}", fmt::join(numbers, ", "));
+}
+
 /// A chapter that launches kernels; InputError naming those that do.
 const Chapter& kernel_chapter(const Session& session, const std::string& which) {
   const Chapter& chapter = session.book.chapter(which);
   if (chapter.runs_on(Backend::sim)) return chapter;
-  std::vector<int> others;
-  for (const Chapter& other : session.book.chapters) {
-    if (other.runs_on(Backend::sim)) others.push_back(other.number);
-  }
   fail_input("trace {}: chapter {} runs on the CPU and launches no kernels; allowed: {}", which, chapter.number,
-             others.empty() ? "a chapter with kernels, of which this book has none"
-                            : fmt::format("a chapter with kernels: {}", fmt::join(others, ", ")));
+             kernel_chapters(session, [](const Chapter&) { return true; }));
 }
 
 /// What its kernels take on the simulator, for messages.
@@ -101,7 +106,8 @@ struct Other {
   judge::Tree tree;
   Mask mask;
 };
-Other other_of(const Session& session, const Chapter& chapter, const judge::Tree& tree, const TraceOptions& options) {
+Other other_of(const Session& session, const Chapter& chapter, const judge::Tree& tree, const Problem& problem,
+               const TraceOptions& options) {
   if (options.beside == "causal") {
     if (!chapter.does(Mask::causal))
       fail_input("--beside causal: chapter {} has no causal mask; allowed: a chapter", chapter.number);
@@ -116,6 +122,9 @@ Other other_of(const Session& session, const Chapter& chapter, const judge::Tree
     fail_input("--beside {}: chapter {} has no {} mask; allowed: leave out --{}", options.beside, other.number,
                options.mask.name(), options.mask.name());
   }
+  if (const std::string what = other.does_not_do(problem, Backend::sim); !what.empty())
+    fail_input("--beside {}: chapter {} does not do {} on the simulator; allowed: as many heads as Q has",
+               options.beside, other.number, what);
   const bool book = options.beside == "book" || options.solutions;
   if (book && !session.book.has_solutions(other)) {
     fail_input("--beside {}: there is no solution of chapter {} here", options.beside, other.number);
@@ -130,7 +139,7 @@ void write_page(const Session& session, const Chapter& chapter, const judge::Tre
       {title_of(chapter, tree), input_text(problem, options), &traced.trace, lines.parts, lines.beside}};
   judge::Traced other_traced;
   if (!options.beside.empty()) {
-    const Other other = other_of(session, chapter, tree, options);
+    const Other other = other_of(session, chapter, tree, problem, options);
     Problem same = problem;
     same.mask = other.mask;
     TraceOptions with = options;
@@ -185,11 +194,15 @@ int trace(const Session& session, const TraceOptions& options) {
   const Problem problem = make_problem(session, options);
   check(problem.shape);
   if (const std::string what = chapter.does_not_do(problem, Backend::sim); !what.empty())
-    fail_input("--k: chapter {} does not do {} on the simulator; allowed: as many heads as --q has", chapter.number,
-               what);
+    fail_input("{}: chapter {} does not do {} on the simulator; allowed: as many heads as Q has, or {}",
+               options.k.empty() ? fmt::format("--kv-heads {}", options.kv_heads) : "--k " + options.k, chapter.number,
+               what, kernel_chapters(session, [&](const Chapter& other) {
+                 return other.does_not_do(problem, Backend::sim).empty();
+               }));
   const judge::Tree tree = options.solutions ? solutions_tree(session, chapter) : readers_tree(session, chapter);
 
-  if (!options.beside.empty()) other_of(session, chapter, tree, options);  // says what is wrong before anything runs
+  if (!options.beside.empty())
+    other_of(session, chapter, tree, problem, options);  // says what is wrong before anything runs
 
   const judge::Traced traced = run_traced(session, chapter, tree, problem, request);
   if (traced.trace.too_large > 0) {

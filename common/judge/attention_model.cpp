@@ -78,6 +78,7 @@ AttentionModel::AttentionModel(std::shared_ptr<const Problem> problem_, const Ti
   Q = K = V = written = [](const Tensor<float>& tensor, Index b, Index h, Index row, Index c) {
     return Index(tensor.index(b, h, row, c));
   };
+  kv_head = [shape = problem->shape](Index h) { return h / (shape.H / shape.Hkv); };
   sees = [given = problem](Index query) {
     Range seen{0, 0};
     given->mask.for_ranges(given->shape, query, [&](const KeyRange& keys) { seen = {keys.first, keys.last}; });
@@ -105,7 +106,7 @@ Index AttentionModel::last_of_tile(Index query) const {
 }
 
 Head AttentionModel::read(Index b, Index h) const {
-  const Index of_KV = h / (problem->shape.H / problem->shape.Hkv);
+  const Index of_KV = kv_head(h);
   return {b, h, read_rows(problem->Q, Q, b, h), read_rows(problem->K, K, b, of_KV), read_rows(problem->V, V, b, of_KV)};
 }
 

@@ -115,10 +115,11 @@ class AttentionModel {
 
   // Which numbers enter.
   Place Q, K, V, written;
-  Range keys;                           ///< that the stage loops over
-  std::function<Index(Index)> goes_to;  ///< query -> key up to whose tile its loop goes; empty: through all keys
-  std::function<Range(Index)> sees;     ///< query -> keys that the mask leaves it
-  float padding_score = -infinity;      ///< of keys that fill up the last tile
+  std::function<Index(Index h)> kv_head;  ///< head of Q -> its head of K and V
+  Range keys;                             ///< that the stage loops over
+  std::function<Index(Index)> goes_to;    ///< query -> key up to whose tile its loop goes; empty: through all keys
+  std::function<Range(Index)> sees;       ///< query -> keys that the mask leaves it
+  float padding_score = -infinity;        ///< of keys that fill up the last tile
   float scale;
   Range features;  ///< columns of Q and K that enter
   // The softmax.

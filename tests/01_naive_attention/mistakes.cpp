@@ -509,8 +509,7 @@ const judge::Declared declared(
                                              "scale-ignored scale-inverted scores-returned softmax-whole-matrix "
                                              "sum-overwritten")},
          {"needs an element of 16 bits, and S stays in float there",
-          judge::words("S-rounded-bf16 S-rounded-fp16 P-rounded-fp16")},
-         {judge::one_claim_of_several, judge::words("mask")}}});
+          judge::words("S-rounded-bf16 S-rounded-fp16 P-rounded-fp16")}}});
 
 }  // namespace
 

@@ -375,7 +375,7 @@ const judge::Declared declared(
      .without_mutant = {{judge::one_of_a_kind, judge::words("l-of-half-a-quad odd-columns-not-divided")},
                         {judge::one_claim_of_several,
                          judge::words("narrow-access not-repeatable order-dependent products row-without-keys "
-                                      "rows-mixed shared-traffic tail-not-zeroed traffic uncoalesced extra-memory")}}});
+                                      "rows-mixed shared-traffic tail-not-zeroed uncoalesced extra-memory")}}});
 
 }  // namespace
 }  // namespace workbook::test

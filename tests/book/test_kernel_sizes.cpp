@@ -109,6 +109,11 @@ TEST_CASE("chapter 5 is chapter 4's kernel and a mask") {
   CHECK(changed <= 120);
 }
 
+TEST_CASE("chapter 14 is chapter 8's kernel and the rows that it takes") {
+  CHECK(changed_between("08_registers/registers.cu", "14_grouped_queries/grouped.cu") <= 60);
+  CHECK(changed_between("08_registers/phases.hpp", "14_grouped_queries/phases.hpp") <= 60);
+}
+
 TEST_CASE("kernel files and kernels can be read at one go") {
   for (const char* file : {"03_tiled_wmma/tiled_wmma.cu",
                            "03_tiled_wmma/warmups.cu",
@@ -144,7 +149,10 @@ TEST_CASE("kernel files and kernels can be read at one go") {
                            "13_backward_wgmma/dQ.hpp",
                            "13_backward_wgmma/consumer.hpp",
                            "13_backward_wgmma/prepare_rows.hpp",
-                           "13_backward_wgmma/backward_wgmma.cu"}) {
+                           "13_backward_wgmma/backward_wgmma.cu",
+                           "14_grouped_queries/packed_rows.hpp",
+                           "14_grouped_queries/phases.hpp",
+                           "14_grouped_queries/grouped.cu"}) {
     INFO(file);
     const std::string text = book::read_file(fs::path(WORKBOOK_SOURCE) / "solutions" / file);
     CHECK(std::ranges::count(text, '\n') <= 250);

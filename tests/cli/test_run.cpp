@@ -189,12 +189,23 @@ TEST_CASE("heads of Q may share heads of K and V where a stage serves it, and ot
     }
     CHECK(largest < 2e-6);
   }
-  const Ran refused = run("3", "sim", "none");
-  CHECK(refused.exit_code == 3);
-  const json stage = refused.document()["stages"][0];
-  CHECK(stage["supported"] == false);
-  CHECK(stage["result"] == "does not do Hkv < H");
-  CHECK(stage["message"] == "these do: chapter 1 on cpu, chapter 2 on cpu");
+  const Ran of_text =
+      book.run({"run", "--json", "--seq", "64", "--queries", "3", "--kv-heads", "2", "--causal", "--stage", "2"});
+  CHECK(of_text.exit_code == 0);
+  const json input = of_text.document()["input"];
+  CHECK(input["H"] == 4);
+  CHECK(input["Hkv"] == 2);
+  CHECK(input["Nq"] == 3);
+  CHECK(input["Nk"] == 64);
+  expect_right(of_text.document()["stages"][0]);
+  for (const Ran& refused : {run("3", "sim", "none"), book.run({"run", "--json", "--seq", "64", "--kv-heads", "2",
+                                                                "--stage", "3", "--backend", "sim"})}) {
+    CHECK(refused.exit_code == 3);
+    const json stage = refused.document()["stages"][0];
+    CHECK(stage["supported"] == false);
+    CHECK(stage["result"] == "does not do Hkv < H");
+    CHECK(stage["message"] == "these do: chapter 1 on cpu, chapter 2 on cpu");
+  }
 }
 
 TEST_CASE("the same from another folder, with relative paths") {

@@ -400,6 +400,33 @@ TEST_CASE("trace --html writes a page that needs nothing beside it and says the 
   CHECK(launch["waits"].size() == 4 * (launch["timeline"]["intervals"].get<std::size_t>() - 1));
 }
 
+TEST_CASE("trace 14: the heads of a group read K and V together") {
+  require_counts();
+  const WorkbookCopy book = book_with("14_grouped_queries");
+  // The answers to the lesson's "Predict before you run".
+  std::vector<std::string> arguments{"trace",      "14", "--solutions", "--json", "--heads", "32",
+                                     "--kv-heads", "4",  "--queries",   "1",      "--seq",   "1024"};
+  const auto traced = [&] {
+    const json document = book.run(arguments).document();
+    CHECK(document["input"]["Hkv"] == 4);
+    CHECK(document["input"]["Nq"] == 1);
+    return document["launches"][0];
+  };
+  const json packed = traced();
+  arguments.insert(arguments.end(), {"--set", "pack=1"});
+  const json apart = traced();
+  CHECK(packed["grid"] == json({4, 1, 1}));
+  CHECK(apart["grid"] == json({32, 1, 1}));
+  CHECK(count_of(packed, "K", "async_bytes") == 512 * 1024);
+  CHECK(count_of(apart, "K", "async_bytes") == 4096 * 1024);
+  CHECK(tensor_of(packed, "K")["times_read"] == 1);
+  CHECK(tensor_of(apart, "K")["times_read"] == 8);
+  expect_refused(
+      book,
+      {"trace", "14", "--solutions", "--kv-heads", "2", "--html", scratch("trace.html").string(), "--beside", "1"},
+      {"--beside 1", "chapter 1 does not do Hkv < H on the simulator", "allowed: as many heads as Q has"});
+}
+
 TEST_CASE("trace --json follows notes/json.md") {
   require_counts();
   const WorkbookCopy book = book_with(ch03);
@@ -426,6 +453,9 @@ TEST_CASE("trace refuses what it cannot trace, with exit code 2") {
            Case{{"17"}, {"17"}},
            Case{{}, {"chapter", "required"}},
            Case{{"3", "--causal"}, {"--causal", "chapter 3 has no causal mask", "allowed"}},
+           Case{{"3", "--kv-heads", "2"},
+                {"--kv-heads 2", "chapter 3 does not do Hkv < H on the simulator",
+                 "allowed: as many heads as Q has, or a chapter with kernels"}},
            Case{{"3", "--seq", "0"}, {"--seq", "\"0\"", "allowed"}},
            Case{{"3", "--br", "0"}, {"--br", "\"0\"", "allowed"}},
            Case{{"3", "--bc", "x"}, {"--bc", "\"x\"", "allowed"}},

@@ -42,6 +42,24 @@ TEST_CASE("a text gives tensors of the asked shape, the same for the same seed")
   CHECK(embed_text(text, shape, false, 0.5f, 1).scale == 0.5f);
 }
 
+TEST_CASE("fewer queries are the last ones, and fewer heads of K and V one for each group") {
+  const Problem all = embed_text(text, {1, 4, 4, 50, 50, 32}, true, 0, 1);
+  const Problem some = embed_text(text, {1, 4, 2, 3, 50, 32}, true, 0, 1);
+  CHECK(some.Q.sizes == std::array<std::int64_t, 4>{1, 4, 3, 32});
+  CHECK(some.K.sizes == std::array<std::int64_t, 4>{1, 2, 50, 32});
+  CHECK(some.V.sizes == some.K.sizes);
+  bool same = true;
+  for (std::int64_t c = 0; c < 32; ++c) {
+    for (std::int64_t h = 0; h < 4; ++h)
+      for (std::int64_t i = 0; i < 3; ++i) same = same && some.Q(0, h, i, c) == all.Q(0, h, 47 + i, c);
+    for (std::int64_t group = 0; group < 2; ++group)
+      for (std::int64_t j = 0; j < 50; ++j)
+        same = same && some.K(0, group, j, c) == all.K(0, 2 * group, j, c) &&
+               some.V(0, group, j, c) == all.V(0, 2 * group, j, c);
+  }
+  CHECK(same);
+}
+
 TEST_CASE("a token depends on its byte and its place only") {
   // So a later byte changes nothing before it.
   const Shape shape{1, 1, 1, 50, 50, 64};
@@ -85,7 +103,7 @@ TEST_CASE("a text of any bytes will do, a text that is too short will not") {
                        Catch::Matchers::MessageMatches(Catch::Matchers::ContainsSubstring("4 bytes") &&
                                                        Catch::Matchers::ContainsSubstring("N = 5")));
   CHECK_THROWS_AS(embed_text("", {1, 1, 1, 1, 1, 64}, true, 0, 1), InputError);
-  CHECK_THROWS_AS(embed_text(text, {1, 1, 1, 5, 6, 64}, true, 0, 1), InputError);
+  CHECK_THROWS_AS(embed_text(text, {1, 1, 1, 6, 5, 64}, true, 0, 1), InputError);
   CHECK_THROWS_AS(embed_text(text, {2, 1, 1, 5, 5, 64}, true, 0, 1), InputError);
   CHECK_THROWS_AS(embed_text(text, {1, 1, 1, 5, 5, 64}, true, -1, 1), InputError);
 }

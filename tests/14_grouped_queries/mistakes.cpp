@@ -1,0 +1,135 @@
+// What goes wrong where heads of Q share heads of K and V, and are packed into the rows of a tile.
+#include <algorithm>
+
+#include "tests/01_naive_attention/mistakes.hpp"
+
+namespace workbook::test {
+namespace {
+
+using ch01::Attention;
+using judge::Index, judge::infinity, judge::Place, judge::round_down, judge::Row;
+using Table = ch01::AttentionTable;
+
+bool shares_heads(const Attention& m) {
+  return m.problem->shape.H > m.problem->shape.Hkv;
+}
+
+/// Which head of K and V a head of Q meets.
+Table heads() {
+  Table table([](const Attention& m) { return shares_heads(m) && m.problem->shape.Hkv > 1; });
+  table.add("kv-head-modulo", "head h of Q meets head h mod Hkv of K and V: neighbours share one, head h meets h / G",
+            [](Attention& m) { m.kv_head = [Hkv = m.problem->shape.Hkv](Index h) { return h % Hkv; }; });
+  table.add("kv-head-first", "every head of Q meets the first head of K and V",
+            [](Attention& m) { m.kv_head = [](Index) { return 0; }; });
+  return table;
+}
+
+Table values() {
+  Table table([](const Attention& m) { return m.problem->shape.B * m.problem->shape.Hkv > 1; });
+  table.add("V-of-the-first-head", "every head of Q meets the V of the first head of all", [](Attention& m) {
+    m.V = [](const Tensor<float>& V, Index, Index, Index j, Index c) { return Index(V.index(0, 0, j, c)); };
+  });
+  return table;
+}
+
+/// Packed row i·G + h % G in place of row i of head h: as if packed rows were neighbours in memory.
+Place neighbours(const Attention& m) {
+  return
+      [G = m.problem->shape.H / m.problem->shape.Hkv](const Tensor<float>& tensor, Index b, Index h, Index i, Index c) {
+        const Index Nq = tensor.sizes[2], row = i * G + h % G;
+        return Index(tensor.index(b, round_down(h, G) + row / Nq, row % Nq, c));
+      };
+}
+/// Whether packed rows are not neighbours in memory: with a single query they are.
+bool packs_rows(const Attention& m) {
+  return shares_heads(m) && m.Nq() > 1;
+}
+/// Chunks of 8 columns of packed row i·G + h % G, in the order of one side's swizzle.
+Place plain_chunks(const Attention& m) {
+  return
+      [G = m.problem->shape.H / m.problem->shape.Hkv](const Tensor<float>& tensor, Index b, Index h, Index i, Index c) {
+        return Index(tensor.index(b, h, i, (c / 8 ^ (i * G + h % G) % 8) * 8 + c % 8));
+      };
+}
+Table read_places() {
+  Table table(shares_heads);
+  table.add("Q-swizzled-on-one-side",
+            "the packed rows of Q are stored plainly, and read swizzled: chunk c of row r is at chunk c ^ (r % 8)",
+            [](Attention& m) { m.Q = plain_chunks(m); });
+  table.add("Q-of-the-first-head", "all rows have the Q of the group's first head", [](Attention& m) {
+    m.Q = [G = m.problem->shape.H / m.problem->shape.Hkv](const Tensor<float>& Q, Index b, Index h, Index i, Index c) {
+      return Index(Q.index(b, round_down(h, G), i, c));
+    };
+  });
+  table.add("Q-of-the-first-rows", "every warp has the Q of the group's first 32 packed rows", [](Attention& m) {
+    m.Q = [G = m.problem->shape.H / m.problem->shape.Hkv](const Tensor<float>& Q, Index b, Index h, Index i, Index c) {
+      const Index row = (i * G + h % G) % 32;
+      return Index(Q.index(b, round_down(h, G) + row % G, row / G, c));
+    };
+  });
+  table.add(
+      "Q-rows-neighbours",
+      "the packed rows of Q are taken for neighbours in memory: a group's heads follow each other there",
+      [](Attention& m) { m.Q = neighbours(m); }, packs_rows);
+  return table;
+}
+Table written_places() {
+  Table table(shares_heads);
+  table.add("packed-O-swizzled-on-one-side",
+            "the packed rows of O are stored swizzled, and read plainly: chunk c of row r is at chunk c ^ (r % 8)",
+            [](Attention& m) { m.written = plain_chunks(m); });
+  table.add(
+      "O-rows-neighbours",
+      "packed rows are written as if they were neighbours in memory: a group's heads follow each other there",
+      [](Attention& m) { m.written = neighbours(m); }, packs_rows);
+  return table;
+}
+
+/// Which keys a packed row sees.
+Table packed_masks() {
+  Table table([](const Attention& m) { return shares_heads(m) && m.causal() && m.tiled(); });
+  // A row sees what some number of a query sees, by `of`.
+  const auto seen_by = [](auto of) {
+    return [=](Attention& m) {
+      m.after_scores([=, right = m](Row& row) {
+        const Index G = right.problem->shape.H / right.problem->shape.Hkv;
+        const Index visible = right.visible(of(right, row.query, row.query * G + row.head->h % G));
+        for (Index j = row.first; j < row.first + row.keys; ++j)
+          row.S[std::size_t(j - row.first)] = j < visible ? right.score(*row.head, row.query, j) : -infinity;
+      });
+      m.goes_to = {};
+    };
+  };
+  table.add("mask-by-row", "the mask takes the number of the packed row for that of its query: it must be row / G",
+            seen_by([](const Attention&, Index, Index packed_row) { return packed_row; }));
+  return table;
+}
+
+/// The mask of a call that has none.
+Table masks_without_mask() {
+  Table table([](const Attention& m) { return !m.causal() && m.Nk() > 1; });
+  table.add("mask-without-mask", "rows see only the keys up to their query without the mask too", [](Attention& m) {
+    m.sees = [Nq = m.Nq(), Nk = m.Nk()](Index query) {
+      return judge::Range{0, std::max<Index>(0, query + 1 + Nk - Nq)};
+    };
+  });
+  return table;
+}
+
+using enum judge::AttentionMistakes::Shows;
+const judge::Declared declared(
+    {.chapter = "14_grouped_queries",
+     .uses = {"08_registers"},
+     .attention = {{judge::Turn::mask, in_both, heads()},
+                   {judge::Turn::mask, in_O, values()},
+                   {judge::Turn::mask, in_both, read_places()},
+                   {judge::Turn::mask, in_O, written_places()},
+                   {judge::Turn::mask, in_both, packed_masks()},
+                   {judge::Turn::mask, in_both, masks_without_mask()}},
+     .claimed = judge::words("diagonal-sign negative-count not-packed packed-tiles packing-ignored packed-without-need "
+                             "packing-rule place-query-by-query "
+                             "rows-head-by-head extra-memory future-tile-used narrow-access not-repeatable "
+                             "order-dependent row-without-keys rows-mixed traffic uncoalesced")});
+
+}  // namespace
+}  // namespace workbook::test

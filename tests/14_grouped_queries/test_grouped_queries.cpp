@@ -1,0 +1,412 @@
+// Chapter 14: heads that share K and V, packed into the rows of a tile.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <iterator>
+#include <vector>
+
+#include "tests/support/forward_properties.hpp"
+
+using namespace workbook;
+using namespace workbook::test;
+
+namespace {
+
+// ---- Groups ----
+
+constexpr int never = 1, always = 2;  // the number "pack" of the stage's variants; 0: where it pays
+
+Numbers packing(int pack) {
+  return pack == 0 ? Numbers{} : Numbers{{"pack", double(pack)}};
+}
+/// H = groups·G heads of Q that share `groups` heads of K and V.
+Shape grouped(std::int64_t B, std::int64_t groups, std::int64_t G, std::int64_t Nq, std::int64_t Nk, std::int64_t d) {
+  return {B, groups * G, groups, Nq, Nk, d};
+}
+/// O and the LSE, on small tiles.
+AttentionResult expect_group(Input given, int pack, std::optional<Element> element = {}) {
+  const Shape& s = given.problem.shape;
+  given.name += fmt::format(", {} heads of Q share one of K and V", s.H / s.Hkv);
+  return expect_right(given, small_tiles(s.d, packing(pack)), element);
+}
+/// Every kind of input with every mask, three heads a group, packed or not.
+void expect_every_kind_in_groups(int pack) {
+  std::uint64_t seed = 300;
+  const Shape shape = grouped(1, 2, 3, 25, 70, 64);
+  for (const InputKind& kind : input_kinds())
+    for (const bool causal : masks()) expect_group(input(kind.name, shape, ++seed, causal), pack);
+  for (const float scale : {-0.2f, 0.0f}) expect_group(with_scale(input("normal", shape, ++seed), scale), pack);
+  expect_group(input("value mean", grouped(1, 2, 3, 70, 40, 64), ++seed, true), pack);
+}
+
+/// The sum of `count` over the tiles of rows of all blocks, if `packed` heads are put together. It gets the number of
+/// keys that the tile's last row sees.
+template <class Count>
+std::int64_t over_row_tiles(const Problem& problem, const Tiles& tiles, std::int64_t packed, const Count& count) {
+  const Shape& s = problem.shape;
+  std::int64_t sum = 0;
+  for (std::int64_t first = 0; first < packed * s.Nq; first += tiles.Br) {
+    const std::int64_t last_query = (std::min(first + tiles.Br, packed * s.Nq) - 1) / packed;
+    sum += count(visible_keys(last_query, s.Nq, s.Nk, problem.causal()));
+  }
+  return s.B * s.H / packed * sum;
+}
+/// Tiles of keys that all blocks go through; and keys that they read: the last tile may be short.
+std::int64_t tiles_visited(const Problem& problem, const Tiles& tiles, std::int64_t packed) {
+  return over_row_tiles(problem, tiles, packed, [&](std::int64_t seen) { return tiles_of(seen, tiles.Bc); });
+}
+std::int64_t keys_visited(const Problem& problem, const Tiles& tiles, std::int64_t packed) {
+  return over_row_tiles(problem, tiles, packed, [&](std::int64_t seen) {
+    return std::min(problem.shape.Nk, tiles_of(seen, tiles.Bc) * tiles.Bc);
+  });
+}
+
+constexpr const char* other_tiles = "tiles are counted that no row of the block sees, or not all that some row sees";
+
+/// K and V are read so often that this many heads were packed.
+void expect_keys_read(const Problem& problem, const Tiles& tiles, int pack, std::int64_t packed,
+                      const std::string& cause, const std::string& diagnosis) {
+  Numbers numbers = tiles.numbers();
+  numbers.merge(packing(pack));
+  const worker::Reply reply = attention(problem, numbers).reply;
+  const double bytes = double(keys_visited(problem, tiles, packed) * problem.shape.d * 2);
+  expect_count(reply, "block_barriers", double(tiles_visited(problem, tiles, packed)),
+               fmt::format("a barrier for each tile of keys that a block's rows see, H={}, Hkv={}, {}", problem.shape.H,
+                           problem.shape.Hkv, text(problem, tiles)),
+               cause, diagnosis);
+  for (const char* tensor : {"K", "V"})
+    expect_count(
+        reply, fmt::format("{}.async_bytes", tensor), bytes,
+        fmt::format("{} is read by each tile of {} rows of {} heads together, up to the last key that the tile "
+                    "sees; H={}, Hkv={}, {}",
+                    tensor, tiles.Br, packed, problem.shape.H, problem.shape.Hkv, text(problem, tiles)),
+        cause, diagnosis);
+}
+
+}  // namespace
+
+// ---- 14.1 which head of K and V ----
+
+TEST_CASE("each head of Q meets the K and V of its group", "[14.1]") {
+  for (const int pack : {never, always})
+    for (const std::int64_t G : {2, 3, 4})
+      for (const std::int64_t groups : {1, 2, 3})
+        expect_group(input("value mean", grouped(1, groups, G, 20, 40, 64), 10), pack);
+  expect_every_kind_in_groups(never);
+}
+
+TEST_CASE("heads are counted through the batch", "[14.1]") {
+  for (const int pack : {never, always})
+    for (const std::int64_t d : head_dims()) expect_group(input("value mean", grouped(3, 2, 2, 20, 40, d), 11), pack);
+}
+
+// ---- 14.2 packed rows ----
+
+TEST_CASE("a packed row is a query of a head", "[14.2]") {
+  for (const std::int64_t heads : {1, 2, 3, 8}) {
+    for (const std::int64_t Nq : {1, 5, 40}) {
+      worker::Call request("rows");
+      request.number("heads", double(heads)).number("Nq", double(Nq));
+      request.output<std::int32_t>("query", std::size_t(heads * Nq));
+      request.output<std::int64_t>("place", std::size_t(heads * Nq));
+      const worker::Reply reply = call(request);
+      const auto query = reply.output<std::int32_t>("query");
+      const auto place = reply.output<std::int64_t>("place");
+      for (std::int64_t r = 0; r < heads * Nq; ++r) {
+        const std::int64_t i = r / heads, h = r % heads;
+        const auto at = std::size_t(r);
+        const bool head_by_head = query[at] == r % Nq && place[at] == r;
+        expect(query[at] == i && place[at] == h * Nq + i,
+               fmt::format("of {} heads with {} queries each, row {} is said to be query {} at place {}: it is query "
+                           "{} of head {}, at place {}·{} + {} = {}",
+                           heads, Nq, r, query[at], place[at], i, h, h, Nq, i, h * Nq + i),
+               head_by_head ? "the rows go head by head: neighbouring rows must be the heads of one query"
+               : place[at] == i * heads + h
+                   ? "the place is counted as if the heads of a query were neighbours in memory: a head's queries are"
+                   : "",
+               head_by_head                 ? "rows-head-by-head"
+               : place[at] == i * heads + h ? "place-query-by-query"
+                                            : "unknown");
+      }
+    }
+  }
+}
+
+TEST_CASE("each row of Q reaches its own row of O", "[14.2]") {
+  expect_every_kind_in_groups(always);
+}
+
+// ---- 14.3 load_rows ----
+
+TEST_CASE("every column of packed rows counts", "[14.3]") {
+  for (const std::int64_t d : head_dims())
+    for (std::int64_t first = 0; first < d; first += 16)
+      expect_group(with_columns(input("normal", grouped(1, 2, 3, 20, 64, d), 20), first, 16), always);
+  expect_every_kind_in_groups(always);
+}
+
+TEST_CASE("rows of Q cost as many sectors packed as not", "[14.3]") {
+  require_counters();
+  for (const std::int64_t d : head_dims()) {
+    for (const int pack : {never, always}) {
+      const Tiles tiles = usual_tiles(d, packing(pack));
+      const Problem problem = input("normal", grouped(1, 2, 8, 64, 64, d), 21).problem;
+      expect_wide(attention(problem, tiles.numbers()).reply, "Q", "async", double(16 * 64 * d * 2),
+                  fmt::format("Q is read once, d={}, {}", d, pack == always ? "packed" : "not packed"));
+    }
+  }
+}
+
+TEST_CASE("rows that do not exist are not read", "[14.3]") {
+  // Behind the last row of the last group Q ends: the simulator reports a read there.
+  for (const std::int64_t d : head_dims())
+    for (const std::int64_t Nq : {1, 7, 33})
+      for (const std::int64_t G : {2, 5}) {
+        const Input given = input("normal", grouped(1, 1, G, Nq, 70, d), 22);
+        const worker::Reply reply = expect_group(given, always).reply;
+        if (reply.counters.empty()) continue;  // nothing counts on the GPU
+        expect_count(reply, "Q.async_bytes", double(G * Nq * d * 2),
+                     fmt::format("each of {} rows of Q is read once, d={}", G * Nq, d),
+                     "rows are read that do not exist, or some twice", "traffic");
+      }
+}
+
+// ---- 14.4 what rows see ----
+
+namespace {
+
+/// A row of packed heads, and what is known of it.
+struct CountedRow {
+  std::int64_t row, query, Nq, Nk;
+  bool causal;
+  std::int64_t seen() const { return visible_keys(query, Nq, Nk, causal); }
+};
+/// What may be counted in place of the keys that a row sees.
+struct OtherCount {
+  const char *id, *sentence;
+  std::int64_t (*of)(const CountedRow&);
+};
+const OtherCount other_counts[] = {
+    {"negative-count", "a query that sees no key is said to see a negative number of them",
+     [](const CountedRow& r) { return r.causal ? r.query + 1 + r.Nk - r.Nq : r.Nk; }},
+    {"mask-by-row", "the mask takes the number of the packed row for that of its query: it must be row / G",
+     [](const CountedRow& r) { return r.causal ? std::max<std::int64_t>(0, r.row + 1 + r.Nk - r.Nq) : r.Nk; }},
+    {"mask-one-too-few", "the mask is off by one: query i does not see key i + (Nk − Nq)",
+     [](const CountedRow& r) { return r.causal ? std::max<std::int64_t>(0, r.query + r.Nk - r.Nq) : r.Nk; }},
+    {"mask-one-too-many", "the mask is off by one: query i also sees key i + (Nk − Nq) + 1",
+     [](const CountedRow& r) { return r.causal ? std::max<std::int64_t>(0, r.query + 2 + r.Nk - r.Nq) : r.Nk; }},
+    {"mask-top-left", "the mask is aligned top left, j ≤ i: it must be j ≤ i + (Nk − Nq)",
+     [](const CountedRow& r) { return r.causal ? r.query + 1 : r.Nk; }},
+    {"diagonal-sign", "the mask has Nk − Nq with the wrong sign: it must be j ≤ i + (Nk − Nq)",
+     [](const CountedRow& r) { return r.causal ? std::max<std::int64_t>(0, r.query + 1 + r.Nq - r.Nk) : r.Nk; }},
+    {"no-mask", "the causal mask is missing: queries see future keys", [](const CountedRow& r) { return r.Nk; }},
+    {"mask-without-mask", "rows see only the keys up to their query without the mask too",
+     [](const CountedRow& r) { return visible_keys(r.query, r.Nq, r.Nk, true); }},
+};
+
+/// `keys` holds what each of these rows is said to see.
+void expect_counted(const std::vector<CountedRow>& rows, const std::vector<std::int32_t>& keys,
+                    const std::string& call) {
+  const auto are = [&](const auto& count) {
+    return std::ranges::equal(rows, keys, {}, [&](const CountedRow& row) { return count(row); });
+  };
+  const auto* const other = std::ranges::find_if(other_counts, [&](const OtherCount& each) { return are(each.of); });
+  const bool known = other != std::ranges::end(other_counts);
+  for (const CountedRow& row : rows)
+    expect(keys[std::size_t(row.row)] == row.seen(),
+           fmt::format("row {} is said to see {} keys: it is query {}, which sees {}; {}", row.row,
+                       keys[std::size_t(row.row)], row.query, row.seen(), call),
+           known ? other->sentence : "", known ? other->id : "unknown");
+}
+
+}  // namespace
+
+TEST_CASE("keys and tiles are counted by the queries of the rows", "[14.4]") {
+  constexpr std::int64_t Br = 32, Bc = 32;
+  for (const std::int64_t heads : {1, 3, 8}) {
+    for (const auto& [Nq, Nk] : {std::pair{40, 40}, {20, 90}, {90, 20}, {1, 100}, {100, 64}}) {
+      for (const bool causal : masks()) {
+        std::vector<CountedRow> rows;
+        for (std::int64_t r = 0; r < heads * Nq; ++r) rows.push_back({r, r / heads, Nq, Nk, causal});
+        worker::Call request("seen");
+        request.number("heads", double(heads)).number("Nq", double(Nq)).number("Nk", double(Nk));
+        request.number("causal", causal).number("Br", double(Br));
+        request.output<std::int32_t>("keys", rows.size());
+        request.output<std::int32_t>("tiles", std::size_t(tiles_of(heads * Nq, Br)));
+        const worker::Reply reply = call(request);
+        const std::string of = fmt::format("{} heads, Nq={}, Nk={}, causal={}", heads, Nq, Nk, causal ? "yes" : "no");
+        expect_counted(rows, reply.output<std::int32_t>("keys"), of);
+        std::int64_t first = 0;
+        for (const std::int32_t tiles : reply.output<std::int32_t>("tiles")) {
+          const CountedRow& last = rows[std::size_t(std::min(first + Br, heads * Nq) - 1)];
+          expect(tiles == tiles_of(last.seen(), Bc),
+                 fmt::format("rows {} to {} are said to need {} tiles of {} keys: they need {}; {}", first, last.row,
+                             tiles, Bc, tiles_of(last.seen(), Bc), of),
+                 other_tiles, "packed-tiles");
+          first += Br;
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("each packed row sees the keys of its query", "[14.4]") {
+  for (const std::int64_t G : {2, 3, 8})
+    for (const auto& [Nq, Nk] : {std::pair{40, 40}, {20, 90}, {90, 20}, {1, 100}})
+      expect_group(input("value mean", grouped(1, 1, G, Nq, Nk, 64), 30, true), always);
+  expect_every_kind_in_groups(always);
+}
+
+TEST_CASE("a block reads the tiles that its last row sees, and no others", "[14.4]") {
+  require_counters();
+  for (const std::int64_t d : head_dims())
+    for (const std::int64_t G : {1, 3, 8})
+      for (const auto& [Nq, Nk] : {std::pair{70, 70}, {60, 64}, {40, 200}, {200, 40}, {1, 100}})
+        for (const bool causal : masks())
+          expect_keys_read(input("normal", grouped(1, 2, G, Nq, Nk, d), 31, causal).problem,
+                           small_tiles(d, packing(always)), always, G, other_tiles, "packed-tiles");
+}
+
+TEST_CASE("rows without keys give zero and -inf, never NaN", "[14.4]") {
+  expect_rows_without_keys();
+  for (const std::int64_t G : {2, 5}) expect_group(input("value mean", grouped(1, 1, G, 70, 30, 64), 32, true), always);
+}
+
+// ---- 14.5 store_rows ----
+
+TEST_CASE("every element of O and of the LSE is written once, and nothing else", "[14.5]") {
+  for (const std::int64_t d : head_dims())
+    for (const std::int64_t Nq : {1, 7, 33, 64})
+      for (const std::int64_t G : {2, 3, 8}) expect_group(input("value mean", grouped(2, 2, G, Nq, 40, d), 40), always);
+  expect_every_kind_in_groups(always);
+}
+
+TEST_CASE("O is written 16 bytes a lane", "[14.5]") {
+  expect_wide_O();
+  require_counters();
+  for (const std::int64_t d : head_dims()) {
+    const Problem problem = input("normal", grouped(1, 2, 8, 64, 64, d), 41).problem;
+    expect_wide(attention(problem, usual_tiles(d, packing(always)).numbers()).reply, "O", "store",
+                double(16 * 64 * d * 2), fmt::format("O is written once, packed, d={}", d));
+  }
+}
+
+// ---- 14.6 when packing pays ----
+
+TEST_CASE("a single query is packed, a long sequence is not", "[14.6]") {
+  expect_every_kind_in_groups(0);
+  require_counters();
+  const Tiles tiles = usual_tiles(64);
+  for (const auto& [Nq, packed] : {std::pair{1, 8}, {16, 8}, {tiles.Br, 1}, {2 * tiles.Br, 1}}) {
+    const Problem problem = input("normal", grouped(1, 2, 8, Nq, 256, 64), 50).problem;
+    const worker::Reply reply = attention(problem, tiles.numbers()).reply;
+    // Packed or not, 128 queries of 8 heads are 8 tiles. What differs is the LSE: neighbouring rows of one head share
+    // their sectors of 32 bytes.
+    const bool in_packs = counter(reply, "lse.store_sectors") * 4 > counter(reply, "lse.store_bytes") / 4;
+    if (Nq >= tiles.Br)
+      expect(
+          !in_packs,
+          fmt::format("{} queries of 8 heads fill tiles of {} rows without being packed, and are packed", Nq, tiles.Br),
+          "heads are packed where no row of a tile is won", "packed-without-need");
+    expect_keys_read(problem, tiles, 0, packed, "heads are not packed where a tile is nearly empty without it",
+                     "not-packed");
+  }
+}
+
+TEST_CASE("heads are packed where it fills a tenth more of the tiles", "[14.6]") {
+  require_counters();
+  for (const std::int64_t G : {2, 3, 4, 8}) {
+    const Tiles tiles = small_tiles(64);
+    for (std::int64_t Nq = 1; Nq <= 3 * tiles.Br; Nq += 5) {
+      const auto used = [&](std::int64_t rows) { return double(rows) / double(tiles_of(rows, tiles.Br) * tiles.Br); };
+      const bool pays = used(Nq) < 0.9 * used(G * Nq);
+      expect_keys_read(input("uniform", grouped(1, 1, G, Nq, 64, 64), 51).problem, tiles, 0, pays ? G : 1,
+                       "the shares of rows that exist are compared otherwise than the rule says", "packing-rule");
+    }
+  }
+}
+
+TEST_CASE("packing can be asked for and forbidden", "[14.6]") {
+  require_counters();
+  const Tiles tiles = small_tiles(64);
+  // By the rule the first are packed; the others are not: 19 tiles in place of 20 are too little.
+  for (const auto& [G, Nq] : {std::pair{8, 1}, {2, 9 * 32 + 16}})
+    for (const int pack : {never, always})
+      expect_keys_read(input("uniform", grouped(1, 1, G, Nq, 32, 64), 52).problem, tiles, pack, pack == always ? G : 1,
+                       "`packing` is ignored: never is 1 head and always the group, whatever the rule says",
+                       "packing-ignored");
+}
+
+// ---- The whole chapter ----
+
+TEST_CASE("grouped queries agree with the oracle", "[whole]") {
+  expect_every_kind();
+  for (const int pack : {0, never, always}) {
+    expect_every_kind_in_groups(pack);
+    for (const bool causal : masks())
+      for (const std::int64_t d : head_dims())
+        for (const std::int64_t G : {2, 8})
+          expect_right(input("rising maximum", grouped(2, 2, G, 37, 100, d), 100, causal),
+                       usual_tiles(d, packing(pack)));
+  }
+}
+
+TEST_CASE("bf16 agrees with the oracle", "[whole]") {
+  expect_element(bfloat16);
+  for (const int pack : {never, always})
+    for (const bool causal : masks())
+      for (const std::int64_t d : head_dims())
+        expect_group(input("normal", grouped(1, 2, 3, 37, 100, d), 101, causal), pack, bfloat16);
+}
+
+TEST_CASE("any group and any two lengths agree with the oracle", "[whole]") {
+  expect_any_two_lengths();
+  std::uint64_t seed = 102;
+  for (const std::int64_t G : {1, 2, 3, 5, 7, 8, 16})
+    for (const auto& [Nq, Nk] : {std::pair{1, 1}, {1, 130}, {31, 33}, {65, 64}, {7, 3}})
+      for (const bool causal : masks())
+        expect_group(input("normal", grouped(1, 1 + G % 2, G, Nq, Nk, 64), ++seed, causal), int(seed % 3));
+}
+
+TEST_CASE("packed or not, O and the LSE are the same, bit for bit", "[whole]") {
+  for (const bool causal : masks()) {
+    for (const std::int64_t d : head_dims()) {
+      const Problem problem = input("normal", grouped(1, 2, 4, 37, 100, d), 103, causal).problem;
+      const auto with = [&](int pack) { return attention(problem, small_tiles(d, packing(pack)).numbers()); };
+      const AttentionResult apart = with(never), together = with(always);
+      expect_written(apart.O.values[0], "O");
+      expect(
+          apart.O.values == together.O.values && apart.lse.values == together.lse.values,
+          fmt::format("with d={}, causal={} O or the LSE of packed rows is not that of rows by themselves", d, causal),
+          "what is computed for a row depends on which rows are beside it", "rows-mixed");
+    }
+  }
+}
+
+TEST_CASE("Q, K and V are read, and O and the LSE written, as often as the formulas say", "[whole]") {
+  expect_moves();
+  require_counters();
+  // B·Hkv·⌈G·Nq/Br⌉ tiles of rows read K and V, which is 4·Nk·d bytes.
+  for (const auto& [G, Nq] : {std::pair{8, 1}, {4, 1}, {8, 40}, {3, 200}}) {
+    for (const std::int64_t d : head_dims()) {
+      const Tiles tiles = usual_tiles(d);  // it pays in all of these
+      const Problem problem = input("normal", grouped(2, 2, G, Nq, 200, d), 104).problem;
+      const worker::Reply reply = attention(problem, tiles.numbers()).reply;
+      const double bytes = double(2 * 2 * tiles_of(G * Nq, tiles.Br)) * 4 * 200 * double(d);
+      expect(counter(reply, "K.async_bytes") + counter(reply, "V.async_bytes") == bytes,
+             fmt::format("K and V are read in {} bytes, expected B·Hkv·⌈G·Nq/Br⌉·4·Nk·d = {}, G={}, Nq={}, d={}",
+                         counter(reply, "K.async_bytes") + counter(reply, "V.async_bytes"), bytes, G, Nq, d),
+             "K and V are not read once for each tile of packed rows", "traffic");
+    }
+  }
+}
+
+const Claims of_the_whole = {
+    {"[whole]", "future positions have zero influence", [] { expect_no_future(); }},
+    {"[whole]", "a row's answer depends on no other row of Q", [] { expect_rows_independent(); }},
+    {"[whole]", "the number of workers and the order of lanes change nothing", [] { expect_order_changes_nothing(); }},
+    {"[whole]", "50 runs are equal to the last bit", [] { expect_repeatable(50); }},
+    {"[whole]", "the tiles fit 64, 99, 163 and 227 KB of shared memory", [] { expect_tiles_for_every_size(); }},
+    {"[whole]", "extra memory does not grow with N", [] { expect_no_extra_memory(); }},
+};
