@@ -173,7 +173,7 @@ std::string next_of(const Session& session, const ChapterRun& run, const Verdict
   const Chapter& chapter = *run.chapter;
   if (test.exercise == judge::kWhole)
     return fmt::format(
-        "repair chapter {}: its exercises pass one by one, and the whole chapter is asked for more, or they do not fit "
+        "repair chapter {}: its exercises pass one by one; the whole chapter is asked for more, or they do not fit "
         "each other; then ./workbook test {}",
         chapter.number, chapter.number);
   if (test.result != Result::todo)
