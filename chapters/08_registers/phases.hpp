@@ -168,8 +168,8 @@ __device__ __forceinline__ void accumulate_PV(Registers<Element, d>& own, Scores
 }
 // END 8.5
 
-/// O / l as Element and the LSE, m + log l, to device memory: the first `rows` of this warp's rows, (32, d) and (32).
-/// O goes through this warp's place for Q, where nobody needs Q any more, so that a lane stores 16 bytes.
+/// O / l as Element and the LSE, (m + log2 l) ln 2, to device memory: the first `rows` of this warp's rows, (32, d) and
+/// (32). O goes through this warp's place for Q, where nobody needs Q any more, so that a lane stores 16 bytes.
 template <class Element, int d>
 __device__ __forceinline__ void write_output(Registers<Element, d>& own, Element (&smem_O)[32][d],
                                              Element* __restrict__ O, float* __restrict__ lse, int rows) {

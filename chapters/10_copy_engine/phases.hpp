@@ -201,7 +201,7 @@ __device__ __forceinline__ void accumulate_PV(Registers<Element, d>& own, Scores
   }
 }
 
-/// O / l, and the LSE, m + log l, of the first `rows` of this warp's rows: (32), to device memory.
+/// O / l, and the LSE, (m + log2 l) ln 2, of the first `rows` of this warp's rows: (32), to device memory.
 template <class Element, int d>
 __device__ __forceinline__ void divide_by_l(Registers<Element, d>& own, float* __restrict__ lse, int rows) {
   const int lane = threadIdx.x % 32;

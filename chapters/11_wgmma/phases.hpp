@@ -203,9 +203,9 @@ __device__ __forceinline__ void start_PV(typename T::Output& O, const typename T
 }
 // END 11.4
 
-/// O / l as Element and the LSE, m + log l, to device memory: rows first_query to first_query + 63 of a head. O goes
-/// where this consumer's Q was, which nobody needs any more, and from there by TMA, which leaves out the
-/// rows that do not exist. number: the consumer's.
+/// O / l as Element and the LSE, (m + log2 l) ln 2, to device memory: rows first_query to first_query + 63 of a head. O
+/// goes where this consumer's Q was, which nobody needs any more, and from there by TMA, which leaves out the rows that
+/// do not exist. number: the consumer's.
 template <class T>
 __device__ __forceinline__ void write_output(Tile<typename T::Element, T::d, 64>& smem_O, const TensorMap& tensor_O,
                                              const Call& call, const typename T::Output& O, const float (&m)[2],

@@ -210,8 +210,8 @@ __device__ inline void change_units(float (&rescale)[2], float& V_scale, float V
 }
 // END 12.6
 
-/// O·V_scale / l as fp16 and the LSE, m + log l, to device memory: rows first_query to first_query + 63 of a head, by
-/// TMA. l holds the offset, and so does O. number: the consumer's.
+/// O·V_scale / l as fp16 and the LSE, (m + log2 l) ln 2, to device memory: rows first_query to first_query + 63 of a
+/// head, by TMA. l holds the offset, and so does O. number: the consumer's.
 template <class T>
 __device__ __forceinline__ void write_output(OutputTile<T::d>& smem_O, const TensorMap& tensor_O, const Call& call,
                                              const typename T::Output& O, const float (&m)[2], const float (&l)[2],

@@ -180,7 +180,8 @@ __device__ __forceinline__ void accumulate_PV(Workspace<d, step>& own, Fragments
   __syncwarp();  // P has been read: the next S may overwrite it
 }
 
-/// O / l, rounded, and the LSE, m + log l, to device memory: the first `rows` of this warp's rows, (32, d) and (32).
+/// O / l, rounded, and the LSE, (m + log2 l) ln 2, to device memory: the first `rows` of this warp's rows, (32, d) and
+/// (32).
 template <int d, int step>
 __device__ __forceinline__ void write_output(Workspace<d, step>& own, const Fragments<d>& fragments,
                                              const RowState& row, Element* __restrict__ O_rows,
