@@ -145,7 +145,8 @@ const std::array kStyles{
 /// Whether a region is no part of a function, but of a file or a class: no statement can stand there.
 bool holds_declarations(const book::Region& region) {
   return !region.body.empty() &&
-         (!region.body[0].starts_with(" ") || region.body[0].starts_with("  static __device__"));
+         (!region.body[0].starts_with(" ") || region.body[0].starts_with("  static __device__") ||
+          region.body[0].starts_with("  __device__"));
 }
 
 /// The text with these lines behind its last #include that belongs to no region.
