@@ -56,9 +56,11 @@ inline std::span<const CallTensor> tensors_of(bool backward) {
 
 /// A measurement is checked by the last rows of the last head, which are an attention problem of their own, since masks
 /// are aligned to the last query and key: how many rows of this tensor that takes, for `checked` rows of each result.
+/// dK and dV are sums over the heads of Q that share a head of K and V, so a backward pass takes all of these.
 inline std::int64_t rows_to_check(const CallTensor& tensor, bool backward, const Shape& shape, std::int64_t checked) {
   const bool few = backward ? tensor.output : tensor.kind != CallTensor::of_keys;
-  return few ? std::min(checked, tensor.rows(shape)) : tensor.rows(shape);
+  const std::int64_t heads = backward && tensor.kind != CallTensor::of_keys ? shape.H / shape.Hkv : 1;
+  return few ? std::min(checked, tensor.rows(shape)) : heads * tensor.rows(shape);
 }
 
 }  // namespace workbook

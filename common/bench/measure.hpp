@@ -19,6 +19,8 @@ struct MeasureRequest {
   bool own = false;                   ///< the reader's stages in place of the book's
   std::vector<std::int64_t> lengths;  ///< N; empty: 256 … 16384 on a GPU, 128 … 1024 elsewhere
   std::vector<std::int64_t> head_dims{64, 128};
+  std::int64_t group = 1;     ///< heads of Q that share one of K and V
+  std::int64_t queries = 0;   ///< Nq; 0: N
   std::string pass = "both";  ///< or "forward", "backward"
   std::vector<Mask> masks;    ///< empty: all
   /// Only stages for these; of a chapter that has several each is timed in turn at every shape. Empty: each chapter's

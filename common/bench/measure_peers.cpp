@@ -37,6 +37,7 @@ void take_peer(Measurement& m, const json& line) {
   const json& s = line.at("shape");
   p.shape = shape_of(s.at("pass"), mask_named(s.at("mask").get<std::string>()).value(), s.at("B"), s.at("H"), s.at("N"),
                      s.at("d"));
+  p.shape.shape.Hkv = s.at("Hkv"), p.shape.shape.Nq = s.at("Nq");
   p.result = line.at("result");
   p.message = line.at("message");
   if (p.ok()) {
@@ -60,8 +61,14 @@ void time_peers(Measurement& m) {
   for (const char* pass : {"forward", "backward"}) {
     if (!m.wants_pass(pass)) continue;
     for (const Shape& s : m.gpu_shapes(pass, m.masks())) {
-      shapes.push_back(
-          {{"pass", s.pass}, {"mask", s.mask.name()}, {"B", s.B()}, {"H", s.H()}, {"N", s.N()}, {"d", s.d()}});
+      shapes.push_back({{"pass", s.pass},
+                        {"mask", s.mask.name()},
+                        {"B", s.B()},
+                        {"H", s.H()},
+                        {"Hkv", s.Hkv()},
+                        {"Nq", s.Nq()},
+                        {"N", s.N()},
+                        {"d", s.d()}});
     }
   }
   const fs::path request = m.workspace.toolchain.build_folder / fmt::format("bench_peers.{}.json", ::getpid());

@@ -22,7 +22,7 @@ constexpr int kRunsOnCpu = 4;                                   // the first one
 constexpr std::array<std::int64_t, 3> kCounted{256, 512, 768};  // N at which the simulator counts: whole tiles
 constexpr auto kCpuMemory = std::uint64_t(1) << 46;             // bytes of addresses: as good as no limit
 
-/// Bytes that one head's kernels ask for, and the least that they must move.
+/// Bytes that the kernels ask for, for one head of K and V, and the least that they must move.
 struct Traffic {
   double requested = 0, unique = 0;
 };
@@ -32,7 +32,7 @@ Traffic traffic_of(const worker::Reply& reply) {
           sector * (reply.counter("global.unique_read_sectors") + reply.counter("global.unique_written_sectors"))};
 }
 
-/// Traffic of one head at the counted N. For whole tiles it is a polynomial of the second degree in N, so three tell
+/// Traffic at the counted N. For whole tiles it is a polynomial of the second degree in N, so three tell
 /// all.
 using CountedTraffic = std::array<Traffic, kCounted.size()>;
 Traffic traffic_at(const CountedTraffic& counted, std::int64_t N) {
@@ -56,8 +56,8 @@ class TrafficCounts {
     if (!counted_.contains(key)) counted_[key] = count(chapter, shape);
     if (!counted_.at(key)) return std::nullopt;
     Traffic all = traffic_at(*counted_.at(key), shape.N());
-    all.requested *= double(shape.B() * shape.H());
-    all.unique *= double(shape.B() * shape.H());
+    all.requested *= double(shape.B() * shape.Hkv());
+    all.unique *= double(shape.B() * shape.Hkv());
     return all;
   }
 
@@ -66,11 +66,12 @@ class TrafficCounts {
     const worker::WorkerBuilt& built = measurement_.built_stage(chapter, Backend::sim);
     if (!built.ok) return std::nullopt;
     worker::Worker worker(built.executable, simulator_limits());
-    shape.shape.B = shape.shape.H = shape.shape.Hkv = 1;
+    shape = measurement_.asked(shape_of(shape.pass, shape.mask, 1, measurement_.request.group, shape.N(), shape.d()));
     CountedTraffic counted;
     try {
       for (std::size_t i = 0; i < kCounted.size(); ++i) {
-        shape.shape.Nq = shape.shape.Nk = kCounted[i];
+        shape.shape.Nk = kCounted[i];
+        if (measurement_.request.queries == 0) shape.shape.Nq = shape.N();
         measurement_.workspace.progress(fmt::format("{} on the simulator, N = {}", chapter.name(), shape.N()));
         worker::Call call = bench_call(shape);
         counted[i] = traffic_of(worker.call(call.output<double>("seconds", 1)));
@@ -136,6 +137,7 @@ bool time_on_gpu(Measurement& m, TrafficCounts& traffic, const Chapter& chapter,
 void time_on_gpu(Measurement& m, TrafficCounts& traffic, const Chapter& chapter, const std::string& pass) {
   std::optional<worker::Worker> worker;
   for (const Shape& shape : m.gpu_shapes(pass, chapter.masks)) {
+    if (!m.serves(chapter, shape, Backend::cuda)) return;
     for (const Version& version : m.versions_of(chapter, Backend::cuda)) {
       if (!time_on_gpu(m, traffic, chapter, shape, version, worker)) return;  // at every other shape too
     }
@@ -184,7 +186,7 @@ void run_on_simulator(const Chapter& chapter, worker::Worker& worker, const Vers
   }
 }
 
-/// The shapes that are timed without a GPU: one head, and on the simulator one short length.
+/// The shapes that are timed without a GPU: one head of K and V, and on the simulator one short length.
 std::vector<Shape> shapes_without_gpu(const Measurement& m, const Chapter& chapter, Backend backend) {
   std::vector<std::int64_t> lengths = m.lengths();
   if (backend == Backend::sim) lengths = {std::min(*std::min_element(lengths.begin(), lengths.end()), kCounted[0])};
@@ -192,7 +194,8 @@ std::vector<Shape> shapes_without_gpu(const Measurement& m, const Chapter& chapt
   for (const std::int64_t d : m.request.head_dims) {
     for (const Mask& mask : m.masks()) {
       if (!chapter.does(mask)) continue;
-      for (const std::int64_t N : lengths) shapes.push_back(shape_of(chapter.pass, mask, 1, 1, N, d));
+      for (const std::int64_t N : lengths)
+        shapes.push_back(m.asked(shape_of(chapter.pass, mask, 1, m.request.group, N, d)));
     }
   }
   return shapes;
@@ -248,6 +251,7 @@ void time_stages_without_gpu(Measurement& m) {
     if (!m.wants_pass(chapter->pass)) continue;
     for (const Backend backend : m.backends_of(*chapter)) {
       for (const Shape& shape : shapes_without_gpu(m, *chapter, backend)) {
+        if (!m.serves(*chapter, shape, backend)) continue;
         for (const Version& version : m.versions_of(*chapter, backend)) time(*chapter, backend, shape, version);
       }
     }

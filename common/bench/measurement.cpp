@@ -98,12 +98,18 @@ std::vector<std::int64_t> Measurement::lengths() const {
              : std::vector<std::int64_t>{128, 256, 512, 1024};
 }
 
+Shape Measurement::asked(Shape shape) const {
+  shape.shape.Hkv = shape.H() / request.group;
+  if (request.queries != 0) shape.shape.Nq = request.queries;
+  return shape;
+}
+
 std::vector<Shape> Measurement::gpu_shapes(const std::string& pass, const std::vector<Mask>& served) const {
   std::vector<Shape> shapes;
   for (const std::int64_t d : request.head_dims) {
     for (const Mask& mask : masks()) {
       if (std::ranges::count(served, mask) == 0) continue;
-      for (const std::int64_t N : lengths()) shapes.push_back(usual_shape(pass, mask, N, d));
+      for (const std::int64_t N : lengths()) shapes.push_back(asked(usual_shape(pass, mask, N, d)));
     }
   }
   return shapes;
@@ -116,6 +122,16 @@ std::vector<Backend> Measurement::backends_of(const Chapter& chapter) const {
     if (wanted && is_wanted(chapter, backend) && workspace.toolchain.can_build(backend)) backends.push_back(backend);
   }
   return backends;
+}
+
+bool Measurement::serves(const Chapter& chapter, const Shape& shape, Backend backend) {
+  if (chapter.does_not_do(shape, backend).empty()) return true;
+  std::vector<std::string> others;
+  for (const Chapter& other : workspace.book.chapters)
+    if (other.does_not_do(shape, backend).empty()) others.push_back(other.name());
+  skip(fmt::format("{} with --group {}: in it no heads share K and V; allowed: {}", chapter.name(), request.group,
+                   fmt::join(others, ", ")));
+  return false;
 }
 
 std::vector<std::string> Measurement::passes_of(const Chapter& chapter) const {

@@ -40,12 +40,16 @@ struct Measurement {
   bool is_wanted(const book::Chapter& chapter, Backend backend) const;
   std::vector<Mask> masks() const;
   std::vector<std::int64_t> lengths() const;
+  /// A shape with as many queries, and as many heads for each of K and V, as are asked for.
+  Shape asked(Shape shape) const;
   /// The shapes that are timed on a GPU in this pass.
   std::vector<Shape> gpu_shapes(const std::string& pass, const std::vector<Mask>& served) const;
   /// The backends of the chapter on which anything of it is measured here.
   std::vector<Backend> backends_of(const book::Chapter& chapter) const;
   /// What a chapter ends in; one that compiles others' kernels once more has theirs too.
   std::vector<std::string> passes_of(const book::Chapter& chapter) const;
+  /// False, said once, of a chapter in which no heads share K and V where that is asked for.
+  bool serves(const book::Chapter& chapter, const Shape& shape, Backend backend);
 
   const worker::WorkerBuilt& built_stage(const book::Chapter& chapter, Backend backend) const;
   const worker::WorkerBuilt& built_step(const Variant& variant) const;

@@ -1,7 +1,8 @@
 """Times PyTorch's scaled_dot_product_attention, one backend after the other, on the shapes that ./workbook bench gives.
 
 ./workbook bench --peers runs this. Reads one JSON document from the file named as its argument:
-  {"budget": seconds a shape, "shapes": [{"pass": "forward", "mask": "none" or "causal", "B": 1, "H": 32, "N": 4096, "d": 64}, ...],
+  {"budget": seconds a shape, "shapes": [{"pass": "forward", "mask": "none" or "causal", "B": 1, "H": 32, "Hkv": 32,
+    "Nq": 4096, "N": 4096, "d": 64}, ...],
    "libraries": [path of a shared library, ...]}
 A library is a peer by its file's name (fa3.so: "fa3"), in the passes that it exports:
   int forward(const void* Q, const void* K, const void* V, void* O, float* LSE, int heads, int Nq, int Nk, int d,
@@ -9,9 +10,9 @@ A library is a peer by its file's name (fa3.so: "fa3"), in the passes that it ex
   int backward(const void* Q, const void* K, const void* V, const void* O, const void* dO, const float* LSE, void* dQ,
                void* dK, void* dV, float* rows, float* dQ_sum, int heads, int Nq, int Nk, int d, int causal,
                float scale, cudaStream_t stream)
-with fp16 tensors of shape (heads, N, d), heads = B·H, LSE of (heads, Nq); rows and dQ_sum are memory for it, two floats
-for each query and d, with Nq filled up to a multiple of 128. Both return a cudaError_t. A library is timed only where
-its results are those of PyTorch, up to the rounding of fp16.
+with fp16 tensors of shape (heads, N, d), heads = B·H, LSE of (heads, Nq); rows and dQ_sum are memory for it, two
+floats for each query and d, with Nq filled up to a multiple of 128. Both return a cudaError_t. A library is timed only
+where its results are those of PyTorch, up to the rounding of fp16.
 
 Writes one JSON object a line to descriptor 3: first {"environment": {...}} or {"missing": why nothing can be timed},
 then for each shape and peer {"name", "library", "shape", "result", "message", "seconds": [...], "extra_bytes"}.
@@ -53,6 +54,10 @@ BACKENDS = [
 ]
 
 
+class NotSupported(RuntimeError):
+    """A shape that the peer does not do."""
+
+
 def events(calls, count):
     """Seconds of call i for i in range(count)."""
     pairs = [(torch.cuda.Event(True), torch.cuda.Event(True)) for _ in range(count)]
@@ -66,12 +71,13 @@ def events(calls, count):
 
 def tensors_of(shape, copies_anyway):
     """Sets of Q, K, V, dO, together larger than L2; one set where the peer's own memory is larger than that."""
-    B, H, N, d = (shape[key] for key in "BHNd")
-    one_set = 4 * 2 * B * H * N * d
+    B, H, Hkv, Nq, N, d = (shape[key] for key in ("B", "H", "Hkv", "Nq", "N", "d"))
+    sizes = [(B, H, Nq, d), (B, Hkv, N, d), (B, Hkv, N, d), (B, H, Nq, d)]
+    one_set = sum(2 * math.prod(size) for size in sizes)
     count = max(2, math.ceil(2 * torch.cuda.get_device_properties(0).L2_cache_size / one_set))
     torch.manual_seed(1)
     return [
-        [torch.randn(B, H, N, d, device="cuda").half() for _ in range(4)] for _ in range(1 if copies_anyway else count)
+        [torch.randn(size, device="cuda").half() for size in sizes] for _ in range(1 if copies_anyway else count)
     ]
 
 
@@ -84,8 +90,8 @@ def timed(call, shape, budget):
     torch.cuda.reset_peak_memory_stats()
     call(0)
     torch.cuda.synchronize()
-    results = 3 if shape["pass"] == "backward" else 1
-    results_bytes = results * 2 * shape["B"] * shape["H"] * shape["N"] * shape["d"]
+    of_keys = 2 * shape["Hkv"] * shape["N"] if shape["pass"] == "backward" else 0  # rows of dK and dV
+    results_bytes = 2 * shape["B"] * (shape["H"] * shape["Nq"] + of_keys) * shape["d"]
     extra = torch.cuda.max_memory_allocated() - before - results_bytes
     first = events(call, 1)[0]
     return events(call, int(min(max(budget / max(first, 1e-7), 3), 50))), max(extra, 0)
@@ -93,19 +99,22 @@ def timed(call, shape, budget):
 
 def measure_backend(shape, backend, budget):
     backward = shape["pass"] == "backward"
+    if shape["mask"] == "causal" and shape["Nq"] != shape["N"]:
+        raise NotSupported("PyTorch's causal mask begins at the first key, ours ends at the last")
+    options = {"is_causal": shape["mask"] == "causal", "enable_gqa": shape["H"] != shape["Hkv"]}
     sets = tensors_of(shape, backward and backend == SDPBackend.MATH)  # it keeps S and P of every set
     with sdpa_kernel(backend):
         if not backward:
 
             @torch.no_grad()
             def call(i):
-                return scaled_dot_product_attention(*sets[i % len(sets)][:3], is_causal=shape["mask"] == "causal")
+                return scaled_dot_product_attention(*sets[i % len(sets)][:3], **options)
 
             return timed(call, shape, budget)
         for tensors in sets:
             for tensor in tensors[:3]:
                 tensor.requires_grad_(True)
-        results = [scaled_dot_product_attention(*s[:3], is_causal=shape["mask"] == "causal") for s in sets]
+        results = [scaled_dot_product_attention(*s[:3], **options) for s in sets]
 
         def gradients(i):
             Q, K, V, dO = sets[i % len(sets)]
@@ -120,6 +129,8 @@ def pointers(tensors):
 
 def numbers_of(shape):
     """The arguments behind the tensors."""
+    if (shape["H"], shape["Nq"]) != (shape["Hkv"], shape["N"]):
+        raise NotSupported("a library is given as many heads and rows of K and V as of Q")
     B, H, N, d = (shape[key] for key in "BHNd")
     stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
     return B * H, N, N, d, int(shape["mask"] == "causal"), ctypes.c_float(1 / math.sqrt(d)), stream
@@ -148,6 +159,7 @@ def measure_forward(shape, library, budget):
 
 def measure_backward(shape, library, budget):
     B, H, N, d = (shape[key] for key in "BHNd")
+    numbers = numbers_of(shape)
     sets = tensors_of(shape, False)
     rows = B * H * ((N + 127) // 128 * 128)
     scratch = [torch.empty(rows * floats, device="cuda") for floats in (2, d)]
@@ -158,7 +170,7 @@ def measure_backward(shape, library, budget):
         Q, K, V, dO = sets[i % len(sets)]
         gradients = [torch.empty_like(Q) for _ in range(3)]
         tensors = (Q, K, V, results[i % len(sets)][0], dO, results[i % len(sets)][1], *gradients, *scratch)
-        error = library.backward(*pointers(tensors), *numbers_of(shape))
+        error = library.backward(*pointers(tensors), *numbers)
         if error != 0:
             raise RuntimeError(f"backward() returned {error}")
         return gradients
@@ -198,7 +210,7 @@ def main():
             except torch.OutOfMemoryError as error:
                 answer["result"], answer["message"] = "out of memory", str(error).splitlines()[0]
             except RuntimeError as error:
-                refused = "No available kernel" in str(error)
+                refused = isinstance(error, NotSupported) or "No available kernel" in str(error)
                 answer["result"] = "not supported" if refused else "failed"
                 answer["message"] = str(error).splitlines()[0]
             torch.cuda.empty_cache()

@@ -27,7 +27,7 @@ std::string pass_text(const std::string& pass, const Mask& mask) {
 
 double flops(const Shape& s) {
   double pairs = 0;
-  for (std::int64_t query = 0; query < s.N(); ++query) pairs += double(s.mask.count(s.shape, query));
+  for (std::int64_t query = 0; query < s.Nq(); ++query) pairs += double(s.mask.count(s.shape, query));
   return (s.pass == "backward" ? 2.5 : 1.0) * 4 * double(s.B() * s.H() * s.d()) * pairs;
 }
 
@@ -108,7 +108,7 @@ double flops_per_second(const Point& point) {
   return flops(point.shape) / point.times.value().median;
 }
 double tokens_per_second(const Point& point) {
-  return double(point.shape.B() * point.shape.N()) / point.times.value().median;
+  return double(point.shape.B() * point.shape.Nq()) / point.times.value().median;
 }
 
 namespace {
@@ -145,6 +145,8 @@ nlohmann::ordered_json to_json(const Point& p, const Roofs& roofs) {
           {"mask", p.shape.mask.name()},
           {"B", p.shape.B()},
           {"H", p.shape.H()},
+          {"Hkv", p.shape.Hkv()},
+          {"Nq", p.shape.Nq()},
           {"N", p.shape.N()},
           {"d", p.shape.d()},
           {"result", p.result},
@@ -175,6 +177,8 @@ Point point_from(const json& j) {
   const std::optional<Mask> mask = mask_named(j.at("mask").get<std::string>());
   if (!mask) throw ResultsError(fmt::format("a point has the mask {}, which there is not", j.at("mask").dump()));
   p.shape = shape_of(j.at("pass"), *mask, j.at("B"), j.at("H"), j.at("N"), j.at("d"));
+  p.shape.shape.Hkv = j.value("Hkv", p.shape.H());  // absent in results from before there were shared heads
+  p.shape.shape.Nq = j.value("Nq", p.shape.N());
   p.result = j.at("result");
   if (!j.at("message").is_null()) p.message = j.at("message");
   if (!j.at("seconds").is_null()) p.times = {j.at("seconds"), j.at("seconds_low"), j.at("seconds_high"), j.at("runs")};
@@ -183,7 +187,8 @@ Point point_from(const json& j) {
   p.unique_bytes = number(j.at("unique_bytes"));
   p.profile = j.at("profile").get<std::map<std::string, double>>();
   const Shape& s = p.shape;
-  if (s.B() < 1 || s.H() < 1 || s.N() < 1 || s.d() < 1) throw ResultsError("a point has a size below 1");
+  if (s.B() < 1 || s.Hkv() < 1 || s.H() < s.Hkv() || s.Nq() < 1 || s.N() < 1 || s.d() < 1)
+    throw ResultsError("a point has a size below 1");
   if (p.times && !(p.times->median > 0)) throw ResultsError("a point has a time of 0 or less");
   return p;
 }

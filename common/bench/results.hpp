@@ -24,16 +24,19 @@ class ResultsError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// What is timed: one pass over one setting, Nq = Nk = N, with the usual scale.
+/// What is timed: one pass over one setting, Nk = N, with the usual scale.
 struct Shape : Setting {
   std::string pass = "forward";  ///< or "backward"
 
   std::int64_t B() const { return shape.B; }
   std::int64_t H() const { return shape.H; }
+  std::int64_t Hkv() const { return shape.Hkv; }
+  std::int64_t Nq() const { return shape.Nq; }
   std::int64_t N() const { return shape.Nk; }
   std::int64_t d() const { return shape.d; }
   bool operator==(const Shape&) const = default;
 };
+/// With Nq = N queries, and K and V for each head.
 Shape shape_of(const std::string& pass, const Mask& mask, std::int64_t B, std::int64_t H, std::int64_t N,
                std::int64_t d);
 /// The field's shape for N and d: B·N = 16384, H·d = 2048, at least one of each.
@@ -102,7 +105,7 @@ struct Results {
 
 // What is derived from a time.
 double flops_per_second(const Point& point);
-double tokens_per_second(const Point& point);  ///< B·N a time
+double tokens_per_second(const Point& point);  ///< B·Nq a time
 
 /// As notes/json.md documents it (section bench).
 nlohmann::json to_json(const Results& results);

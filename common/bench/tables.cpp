@@ -277,6 +277,14 @@ std::string trimmed(std::string text) {
   return text + '\n';
 }
 
+/// N, or Nq and N where they differ; B·H, and how many heads share one of K and V if several do.
+std::string length_text(const Shape& s) {
+  return s.Nq() == s.N() ? fmt::format("{}", s.N()) : fmt::format("{} by {}", s.Nq(), s.N());
+}
+std::string heads_text(const Shape& s) {
+  return s.H() == s.Hkv() ? fmt::format("{}", s.B() * s.H()) : fmt::format("{} / {}", s.B() * s.H(), s.H() / s.Hkv());
+}
+
 }  // namespace
 
 std::string terminal_table(const Results& results) {
@@ -288,13 +296,9 @@ std::string terminal_table(const Results& results) {
   std::string messages;
   for (const Point& p : results.points) {
     const Shape& s = p.shape;
-    std::vector<std::string> row{p.name,
-                                 name(p.backend),
-                                 s.pass,
-                                 std::string(s.mask.name()),
-                                 fmt::format("{}", s.d()),
-                                 fmt::format("{}", s.N()),
-                                 fmt::format("{}", s.B() * s.H())};
+    std::vector<std::string> row{
+        p.name,         name(p.backend), s.pass, std::string(s.mask.name()), fmt::format("{}", s.d()),
+        length_text(s), heads_text(s)};
     if (p.times) {
       const bool gpu = p.backend == Backend::cuda, sim = p.backend == Backend::sim;
       const auto speed = sim ? std::nullopt : std::optional(flops_per_second(p));

@@ -109,8 +109,11 @@ int bench(const Session& session, const BenchOptions& options) {
     fail_input("--publish, --library {}: the page holds what anyone can measure again; allowed: one of them",
                options.libraries.front());
   }
-  if (options.publish && !(options.elements.empty() && options.numbers.empty())) {
-    fail_input("--publish, --element, --set: the page shows each chapter as it is by itself; allowed: --publish alone");
+  if (options.publish &&
+      !(options.elements.empty() && options.numbers.empty() && options.group == 1 && options.queries == 0)) {
+    fail_input(
+        "--publish, --element, --set, --group, --queries: the page shows each chapter as it is by itself; "
+        "allowed: --publish alone");
   }
   if (options.publish && !fs::exists(session.book.root / "notes" / "results.md")) {
     fail_input("--publish: there is no notes/results.md to put the results into");
@@ -187,6 +190,11 @@ Runner declare_bench(Options& options) {
       .separated_by(',')
       .allow(one_of({"32", "64", "128"}, "32, 64 or 128"))
       .show_default();
+  options.option("--group", given->group, "Heads of Q that share one of K and V: 1, 2, 4, 8 or 16")
+      .allow(one_of({"1", "2", "4", "8", "16"}, "1, 2, 4, 8 or 16"))
+      .show_default();
+  options.option("--queries", given->queries, "Queries, where there are not as many as keys")
+      .allow(number(1, 1 << 20, "whole numbers from 1 to 1048576"));
   options.option("--pass", given->pass, "forward, backward or both")
       .allow(one_of({"forward", "backward", "both"}, "forward, backward or both"))
       .show_default();

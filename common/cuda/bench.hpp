@@ -76,7 +76,7 @@ void make_at_random(Tensors& tensors, const Setting& setting, std::uint64_t seed
     if constexpr (sizeof(T) == sizeof(float)) {  // the LSE
       std::vector<float> values(array.size());
       for (std::size_t i = 0; i < values.size(); ++i) {
-        const std::int64_t keys = setting.mask.count(shape, std::int64_t(i));
+        const std::int64_t keys = setting.mask.count(shape, std::int64_t(i) % shape.Nq);
         values[i] = keys == 0 ? -INFINITY : std::log(float(keys)) + 0.5f;
       }
       array.upload(std::span<const float>(values));
@@ -95,7 +95,7 @@ std::size_t bytes_of_set(bool backward, const Shape& shape) {
   return bytes;
 }
 
-/// Of each tensor the last rows of the last head that a check of `rows` rows of the results takes.
+/// Of each tensor the last rows of the last heads that a check of `rows` rows of the results takes.
 template <class Tensors>
 void give_back(const Arguments& call, Tensors& tensors, bool backward, std::int64_t rows) {
   const Shape shape = call.shape();

@@ -24,6 +24,9 @@ TEST_CASE("operations: 4·d for each visible pair, 2.5 times that backward") {
   CHECK(flops(shape_of("forward", true, 2, 3, 100, 64)) == full * 5050 / 10000);  // 1 + 2 + … + 100 pairs
   CHECK(flops(shape_of("backward", false, 2, 3, 100, 64)) == 2.5 * full);
   CHECK(flops(shape_of("forward", false, 1, 32, 16384, 64)) == Approx(2.199e12).epsilon(1e-3));
+  Shape last = shape_of("forward", true, 2, 3, 100, 64);
+  last.shape.Nq = 10;  // the last ten queries: 91 + … + 100 pairs
+  CHECK(flops(last) == full * 955 / 10000);
 }
 
 TEST_CASE("median and spread do not depend on the order, and one outlier does not move the median") {
@@ -74,6 +77,16 @@ TEST_CASE("results survive JSON, and shares are of what was measured in the same
   CHECK(failed.at("result") == "out of memory");
   CHECK(failed.at("seconds").is_null());
   CHECK(failed.at("tflops").is_null());
+
+  Results grouped = results;
+  grouped.points[1].shape.shape.Hkv = 8, grouped.points[1].shape.shape.Nq = 1;
+  const json point = to_json(grouped).at("points").at(1);
+  CHECK(point.at("Hkv") == 8);
+  CHECK(point.at("Nq") == 1);
+  CHECK(from_json(to_json(grouped)).points[1].shape == grouped.points[1].shape);
+  json older = document;  // of a version that had no such columns
+  for (json& each : older["points"]) each.erase("Hkv"), each.erase("Nq");
+  CHECK(to_json(from_json(older)) == document);
 }
 
 TEST_CASE("a file that is no result is refused") {

@@ -88,6 +88,15 @@ TEST_CASE("bench without a GPU times the CPU's chapters, says what it cannot, an
   CHECK(contains(book::read_file(scratch("results") / "results.csv"), "\n\"02_online_softmax\",\"stage\""));
 }
 
+TEST_CASE("bench --group and --queries: heads that share K and V, and fewer queries than keys") {
+  if (has_gpu()) SKIP("this machine has a GPU");
+  const WorkbookCopy book;
+  const json point = book.run(small_bench({"--group", "4", "--queries", "8", "--json"})).document()["points"].at(1);
+  INFO(point.dump());
+  CHECK(point["result"] == "ok");
+  CHECK((point["H"] == 4 && point["Hkv"] == 1 && point["Nq"] == 8 && point["N"] == 32));
+}
+
 TEST_CASE("bench --json follows notes/json.md, from a run and from a file") {
   const WorkbookCopy book;
   const json shown = book.run({"bench", "--json", "--from", made_up_file()}).document();
@@ -116,6 +125,8 @@ TEST_CASE("bench refuses stages, folders and files that are not there, before it
   expect_refused(book.run({"bench", "2", "--n", "0"}), 2, {"--n", "\"0\" is not allowed", "1 to 1048576"});
   expect_refused(book.run({"bench", "--n", "64", "99"}), 2, {"bench 99: there is no chapter \"99\""});
   expect_refused(book.run({"bench", "2", "--head-dim", "48"}), 2, {"--head-dim", "48", "32, 64 or 128"});
+  expect_refused(book.run({"bench", "2", "--group", "3"}), 2, {"--group", "3", "1, 2, 4, 8 or 16"});
+  expect_refused(book.run({"bench", "2", "--queries", "0"}), 2, {"--queries", "\"0\" is not allowed"});
   expect_refused(book.run({"bench", "2", "--element", "float16,fp8"}), 2, {"--element", "fp8", "float16 or bfloat16"});
   expect_refused(book.run({"bench", "2", "--set", "deterministic"}), 2, {"--set deterministic", "NAME=NUMBER"});
   expect_refused(book.run({"bench", "2", "--pass", "sideways"}), 2,
