@@ -30,11 +30,12 @@ struct TrainOptions {
   std::string out;                ///< a folder; empty: .workbook/train
   std::string text;               ///< a file; empty: the book's own text
   std::uint64_t seed = 1;
-  std::int64_t context = 128, sequences = 8, micro_batches = 1, shares = 256;
+  std::int64_t head_dim = 32, context = 128, sequences = 8, micro_batches = 1, shares = 256;
   double learning_rate = 2e-3, initial_scale = 65536;
   std::int64_t growth_interval = 2000;
   std::int64_t overflow_at = 0;              ///< the step of fp16-scaled that overflows; 0: none
   bool chapters = false, solutions = false;  ///< attention by the reader's chapters, or by the book's
+  std::vector<std::int64_t> attention;       ///< of these chapters alone; empty: of any
   std::string backend;                       ///< on which: "sim" or "cuda"; empty: on the GPU where there is one
   bool settings_given = false;               ///< any of those from `precision` on that a checkpoint has of its own
 };
@@ -76,6 +77,7 @@ Experiment experiment_of(const Session& session, const TrainOptions& options) {
   Settings s;
   s.seed = options.seed;
   s.model.context = options.context;
+  s.model.head_dim = options.head_dim;
   s.sequences = options.sequences;
   s.micro_batches = options.micro_batches;
   s.shares = options.shares;
@@ -88,11 +90,15 @@ Experiment experiment_of(const Session& session, const TrainOptions& options) {
     fail_input("--backend {}: the book's plain attention runs on the CPU; allowed with --chapters or --solutions",
                options.backend);
   }
+  if (!options.attention.empty() && !options.chapters && !options.solutions) {
+    fail_input("--attention {}: the book's plain attention is no chapter's; allowed with --chapters or --solutions",
+               fmt::join(options.attention, ","));
+  }
   CodeUnderTraining code;
   if (options.chapters || options.solutions) {
     const bool on_gpu = options.backend.empty() ? session.toolchain.can_build(Backend::cuda) && worker::gpu_present()
                                                 : options.backend == name(Backend::cuda);
-    code = {options.chapters ? "chapters" : "solutions", on_gpu ? Backend::cuda : Backend::sim};
+    code = {options.chapters ? "chapters" : "solutions", on_gpu ? Backend::cuda : Backend::sim, options.attention};
   }
   std::vector<MixedPrecision> precisions;
   for (const MixedPrecision precision : kPrecisions) {
@@ -123,7 +129,7 @@ int train(const Session& session, const TrainOptions& options) {
   if (!experiment.code.tree.empty()) {
     std::vector<MixedPrecision> precisions;
     for (const RunState& run : experiment.runs) precisions.push_back(run.precision);
-    chapters.emplace(session, experiment.code, precisions);
+    chapters.emplace(session, experiment.code, precisions, experiment.settings.model.head_dim);
     if (const std::vector<std::string> open = chapters->open_exercises(); !open.empty()) {
       session.progress("");
       fmt::print(stderr, "still open in {}: {}; what needs one of them stops there\n", chapters->text(),
@@ -196,6 +202,9 @@ Runner declare_train(Options& options) {
       .allow(not_empty("a folder"));
   setting("--text", given->text, "A file to train on (default: the book's own text)", not_empty("a file name"));
   setting("--seed", given->seed, "Seed of the weights and the batches", whole_number<std::uint64_t>(0)).show_default();
+  setting("--head-dim", given->head_dim, "Head dimension of the model, which has two heads: 32, 64 or 128",
+          one_of({"32", "64", "128"}, "32, 64 or 128"))
+      .show_default();
   setting("--context", given->context, "Tokens of a sequence", counted).show_default();
   setting("--sequences", given->sequences, "Sequences of a batch", counted).show_default();
   setting("--micro-batches", given->micro_batches, "Batches that make one step", counted).show_default();
@@ -213,6 +222,9 @@ Runner declare_train(Options& options) {
   setting("--overflow-at", given->overflow_at, "A step of fp16-scaled whose gradients are made to overflow", counted);
   settings.push_back(options.flag("--chapters", given->chapters, "Attention and the loss scale by your chapters"));
   settings.push_back(options.flag("--solutions", given->solutions, "The same by the book's").excludes({"--chapters"}));
+  setting("--attention", given->attention, "With --chapters or --solutions: by kernels of these chapters alone, as 8,9",
+          number(1, 99, "numbers of chapters"))
+      .separated_by(',');
   setting("--backend", given->backend, "With --chapters or --solutions: where kernels run",
           one_of({"sim", "cuda"}, "sim or cuda"));
   return [given, settings](Session& session) {

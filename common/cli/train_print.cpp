@@ -51,8 +51,8 @@ void print_results(const Session& session, const Experiment& experiment, const s
              s.tokens() / s.shares, s.tokens(), s.shares, s.shares == 1 ? "" : "s", s.seed, experiment.text.size());
   fmt::print("Loss in nats a byte, mean since the row above:\n\n");
   print_curves(trained);
-  fmt::print("\n  {:<12} {:>6} {:>9} {:>10} {:>10} {:>8} {:>10}   {}\n", "run", "steps", "loss", "validation",
-             "above fp32", "skipped", "scale", "gradients that are 0: Wq, Wk, Wv, others");
+  fmt::print("\n  {:<12} {:>6} {:>9} {:>10} {:>10} {:>8} {:>10} {:>9}   {}\n", "run", "steps", "loss", "validation",
+             "above fp32", "skipped", "scale", "tokens/s", "gradients that are 0: Wq, Wk, Wv, others");
   for (const RunResult& result : trained.runs) {
     std::string zeros = "-";
     if (result.gradients) {
@@ -60,10 +60,10 @@ void print_results(const Session& session, const Experiment& experiment, const s
                           100 * result.gradients->zero_Wk, 100 * result.gradients->zero_Wv,
                           100 * result.gradients->zero_others);
     }
-    fmt::print("  {:<12} {:>6} {:>9} {:>10} {:>10} {:>8} {:>10}   {}\n", name(result.run->precision),
+    fmt::print("  {:<12} {:>6} {:>9} {:>10} {:>10} {:>8} {:>10} {:>9}   {}\n", name(result.run->precision),
                result.run->steps.size(), number_or(result.loss, "{:.4f}"), number_or(result.validation_loss, "{:.4f}"),
                result.above_fp32 ? fmt::format("{:+.2f}%", 100 * *result.above_fp32) : "-", result.skipped(),
-               fmt::format("{}", result.run->scaler.scale), zeros);
+               fmt::format("{}", result.run->scaler.scale), number_or(result.tokens_per_second, "{:.0f}"), zeros);
   }
   fmt::print("\nloss: mean of the last tenth of the steps; gradients that are 0: in the last step.\n");
   for (const RunResult& result : trained.runs) {
@@ -105,6 +105,7 @@ json results_json(const Experiment& experiment, const Trained& trained, const st
                     {"losses", losses},
                     {"scales", scales},
                     {"skipped_steps", skips},
+                    {"tokens_per_second", number_json(result.tokens_per_second)},
                     {"problem", result.problem.empty() ? json(nullptr) : json(result.problem)}});
   }
   const Settings& s = experiment.settings;

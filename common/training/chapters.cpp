@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <compare>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -109,17 +110,20 @@ bool has_pass(const book::Book& book, const book::Chapter& chapter, const std::s
                                              [&](const std::string& used) { return book.chapter(used).pass == pass; });
 }
 
-/// The chapters that may offer it, by their manifests: the last one first. Those whose element is another come after
-/// them: beside their kernels they may have a pass in float.
-std::vector<const book::Chapter*> candidates(const book::Book& book, const Need& need) {
+/// The chapters that may offer it, by their manifests: the last one first, and on a GPU those for one kind of it before
+/// all others. Those whose element is another come last: beside their kernels they may have a pass in float. allowed:
+/// the numbers of those whose attention may be taken; empty: of all.
+std::vector<const book::Chapter*> candidates(const book::Book& book, const Need& need,
+                                             const std::vector<std::int64_t>& allowed) {
   std::vector<const book::Chapter*> likely, possible;
   for (auto chapter = book.chapters.rbegin(); chapter != book.chapters.rend(); ++chapter) {
     if (!chapter->runs_on(need.backend)) continue;
-    if (!chapter->architecture.empty()) continue;  // for one GPU alone: models are trained wherever the book is read
     if (need.pass.empty()) {
       if (std::any_of(chapter->exercises.begin(), chapter->exercises.end(),
                       [&](const book::Exercise& e) { return e.slug == need.operations.front(); }))
         likely.push_back(&*chapter);
+    } else if (!allowed.empty() && need.backend != Backend::cpu && std::ranges::count(allowed, chapter->number) == 0) {
+      continue;
     } else if (chapter->does(Mask::causal) && has_pass(book, *chapter, need.pass)) {
       if (chapter->element_on(need.backend) == need.element ||
           (chapter->pass == need.pass && chapter->takes(need.element, need.backend)))
@@ -128,6 +132,11 @@ std::vector<const book::Chapter*> candidates(const book::Book& book, const Need&
         possible.push_back(&*chapter);
     }
   }
+  const auto is_for_any = [](const book::Chapter* chapter) { return chapter->architecture.empty(); };
+  if (need.backend == Backend::cuda)
+    std::stable_partition(likely.begin(), likely.end(), std::not_fn(is_for_any));
+  else  // what is made for one kind of GPU takes the simulator longest
+    std::erase_if(likely, std::not_fn(is_for_any));
   likely.insert(likely.end(), possible.begin(), possible.end());
   return likely;
 }
@@ -153,6 +162,7 @@ struct TrainingChapters::Workers {
   const judge::Workspace& workspace;
   std::string tree;
   Backend kernels;
+  std::int64_t head_dim;
   std::map<std::string, Worker> by_job;
   std::map<Need, Offered> offered;
 
@@ -209,17 +219,18 @@ struct TrainingChapters::Workers {
                         [&](const std::string& operation) { return description.has(operation); }))
           return {chapter, &worker, ""};
       } else if (const worker::StageDescription* stage = description.find(need.pass, need.element);
-                 stage != nullptr && stage->has(Mask::causal) && stage->runs_here) {
+                 stage != nullptr && stage->has(Mask::causal) && stage->does(head_dim) && stage->runs_here) {
         return {chapter, &worker, stage->operation};
       }
     }
-    fail_input("--{}: this book has no chapter with {}", tree, need.text());
+    fail_input("--{}: this book has no chapter with {}{}", tree, need.text(),
+               need.pass.empty() ? "" : fmt::format(" for d = {}", head_dim));
   }
 };
 
 TrainingChapters::TrainingChapters(const judge::Workspace& workspace, const CodeUnderTraining& code,
-                                   const std::vector<MixedPrecision>& precisions)
-    : workers_(new Workers{workspace, code.tree, code.backend.value_or(Backend::sim), {}, {}}) {
+                                   const std::vector<MixedPrecision>& precisions, std::int64_t head_dim)
+    : workers_(new Workers{workspace, code.tree, code.backend.value_or(Backend::sim), head_dim, {}, {}}) {
   if (code.tree != "chapters" && code.tree != "solutions")
     fail_input("attention by \"{}\": allowed are \"chapters\" and \"solutions\"", code.tree);
   const Backend kernels = workers_->kernels;
@@ -233,8 +244,10 @@ TrainingChapters::TrainingChapters(const judge::Workspace& workspace, const Code
   }
   std::vector<std::pair<const book::Chapter*, Backend>> first;
   for (auto& [need, from] : needs) {
-    from = candidates(workspace.book, need);
+    from = candidates(workspace.book, need, code.chapters);
     if (code.tree == "chapters") put_done_first(workspace.book, from);
+    if (from.empty() && !code.chapters.empty())
+      fail_input("--attention {}: none of them has {} that runs here", fmt::join(code.chapters, ","), need.text());
     if (from.empty()) fail_input("--{}: this book has no chapter with {}", code.tree, need.text());
     first.emplace_back(from.front(), need.backend);
     if (code.tree == "solutions" && !workspace.book.has_solutions(*from.front()))

@@ -17,15 +17,16 @@ class TrainingChapters {
   /// Builds what these precisions need. InputError if no chapter has it, EnvironmentError if the backend cannot be
   /// built here. The workspace must outlive it.
   TrainingChapters(const judge::Workspace& workspace, const CodeUnderTraining& code,
-                   const std::vector<MixedPrecision>& precisions);
+                   const std::vector<MixedPrecision>& precisions, std::int64_t head_dim);
   ~TrainingChapters();
 
   /// "your chapters 2, 5 and 6": whose code it is.
   std::string text() const;
   /// Those of the reader's exercises that are still open in these chapters, and in what they use; none for the book's.
   std::vector<std::string> open_exercises() const;
-  /// For each pass the last chapter that has it, with the mask of language models, in the element of the precision; in
-  /// fp32 the forward pass is one of the CPU. The calls throw worker::Failure. Lives no longer than this object.
+  /// For each pass the last chapter that has it, with the mask of language models, in the element of the precision, for
+  /// the model's head dimension; a chapter for this GPU alone comes before them. In fp32 the forward pass is one of the
+  /// CPU. The calls throw worker::Failure. Lives no longer than this object.
   std::unique_ptr<AttentionCore<float>> attention(MixedPrecision precision);
   /// The operations "unscale" and "scaler" of a chapter for fp16-scaled, given for others. `run` has what came before:
   /// the scaler counts from the first step on.

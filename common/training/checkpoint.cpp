@@ -97,7 +97,8 @@ Experiment parse(std::string_view bytes) {
                [&](const char* name, auto& value) { header.at("settings").at(name).get_to(value); });
   check(experiment.settings);
   experiment.text = file.take(header.at("text_bytes").get<std::size_t>());
-  experiment.code = {header.at("tree"), worker::backend_named(header.at("backend").get<std::string>())};
+  experiment.code = {header.at("tree"), worker::backend_named(header.at("backend").get<std::string>()),
+                     header.value("chapters", std::vector<std::int64_t>{})};
   const auto weights = std::size_t(weight_count(experiment.settings.model));
   for (const json& j : header.at("runs")) {
     RunState run;
@@ -144,6 +145,7 @@ void write_checkpoint(const std::filesystem::path& file, const Experiment& exper
       {"text_bytes", experiment.text.size()},
       {"tree", experiment.code.tree},
       {"backend", experiment.code.backend ? name(*experiment.code.backend) : ""},
+      {"chapters", experiment.code.chapters},
       {"runs", runs}}.dump();
   content += '\n';
   content += experiment.text;

@@ -12,8 +12,9 @@ namespace workbook::training {
 
 /// Whose code does attention: nobody's, that is PlainAttention; or a tree of the book on a backend.
 struct CodeUnderTraining {
-  std::string tree;                ///< "chapters" or "solutions"; empty: the book's plain attention
-  std::optional<Backend> backend;  ///< nothing where `tree` is empty
+  std::string tree;                         ///< "chapters" or "solutions"; empty: the book's plain attention
+  std::optional<Backend> backend;           ///< nothing where `tree` is empty
+  std::vector<std::int64_t> chapters = {};  ///< whose attention may be taken; empty: of any that has it
   bool operator==(const CodeUnderTraining&) const = default;
 };
 

@@ -57,6 +57,11 @@ RunResult train_run(const judge::Workspace& workspace, const Experiment& experim
                                    run.steps.size(), steps, record.loss, record.scale,
                                    record.skipped ? ", skipped" : "", seconds.count() / double(done)));
   }
+  if (done > 0) {
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    const Settings& settings = experiment.settings;
+    result.tokens_per_second = double(done * (settings.tokens() / settings.shares)) / seconds.count();
+  }
   result.loss = mean_of_last_tenth(run);
   if (done > 0 && result.problem.empty()) result.gradients = trainer.gradient_facts();
   if (!run.steps.empty() && result.problem.empty()) result.validation_loss = trainer.validation_loss(run);

@@ -25,6 +25,7 @@ struct RunResult {
   std::optional<double> validation_loss;            ///< on text that it has not seen
   std::optional<double> above_fp32;                 ///< loss / fp32's - 1, at as many steps
   std::optional<Trainer::GradientFacts> gradients;  ///< of its last step, if that was made here
+  std::optional<double> tokens_per_second;          ///< of the steps that were made here
   std::string problem;                              ///< why the chapters' code could not go on; empty if it could
   std::int64_t skipped() const;
 };

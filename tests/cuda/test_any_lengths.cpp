@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 #include <cstdlib>
 #include <map>
 #include <set>
@@ -15,6 +17,7 @@
 #include "common/attention/tolerance.hpp"
 #include "common/judge/compare.hpp"
 #include "common/judge/plan.hpp"
+#include "common/training/chapters.hpp"
 #include "common/worker/calls.hpp"
 #include "common/worker/description.hpp"
 #include "tests/support/ragged.hpp"
@@ -54,6 +57,12 @@ struct Subject {
            ((chapter->number == 9 || chapter->number == 13) && stage.number != "deterministic");
   }
 };
+
+Workspace open() {
+  ::setenv("WORKBOOK_ROOT", WORKBOOK_SOURCE, 1);
+  ::setenv("WORKBOOK_BUILD", WORKBOOK_BINARY, 1);
+  return open_workspace();
+}
 
 /// The workers of the chapters that WORKBOOK_STAGES names, or of all that have kernels, built and started.
 class Subjects {
@@ -113,11 +122,6 @@ class Subjects {
   }
 
  private:
-  static Workspace open() {
-    ::setenv("WORKBOOK_ROOT", WORKBOOK_SOURCE, 1);
-    ::setenv("WORKBOOK_BUILD", WORKBOOK_BINARY, 1);
-    return open_workspace();
-  }
   static bool is_asked_for(const book::Chapter& chapter) {
     const char* numbers = std::getenv("WORKBOOK_STAGES");
     return numbers == nullptr ||
@@ -257,4 +261,26 @@ TEST_CASE("backward stages give the same bits every time, or the same dQ within 
       }
     }
   }
+}
+
+TEST_CASE("a model is trained by chapters that do its head dimension") {
+  const Workspace workspace = open();
+  const Backend kernels = worker::gpu_present() ? Backend::cuda : Backend::sim;
+  if (const std::string why = why_unavailable(workspace, kernels); !why.empty()) SKIP(why);
+  for (const std::int64_t d : {32, 64}) {
+    training::TrainingChapters chapters(workspace, {"solutions", kernels}, {training::MixedPrecision::fp16}, d);
+    INFO(chapters.text());
+    const Problem problem = make_input("normal", {{1, 2, 2, 40, 40, d}, true, 0, 157});
+    std::vector<float> O(problem.Q.values.size()), lse(2 * 40);
+    chapters.attention(training::MixedPrecision::fp16)
+        ->forward({problem, problem.Q.values, problem.K.values, problem.V.values, O, lse});
+    Tensor<float> got(problem.Q.sizes);
+    got.values = O;
+    const Problem rounded = rounded_to(problem, float16);
+    const Forward oracle = forward_oracle(rounded);
+    CHECK(is_close("O", got, oracle.O, output_bounds(oracle, rounded, precision_of(float16))));
+  }
+  CHECK_THROWS_WITH(
+      training::TrainingChapters(workspace, {"solutions", kernels, {5}}, {training::MixedPrecision::fp16}, 64),
+      Catch::Matchers::ContainsSubstring("--attention 5: none of them has a causal backward pass in float16"));
 }
