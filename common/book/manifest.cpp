@@ -136,6 +136,11 @@ const Exercise* Chapter::find(std::string_view id) const {
   const auto found = std::find_if(exercises.begin(), exercises.end(), [&](const Exercise& e) { return e.id == id; });
   return found == exercises.end() ? nullptr : &*found;
 }
+std::vector<std::string> Chapter::passes() const {
+  std::vector<std::string> all{pass};
+  all.insert(all.end(), more_passes.begin(), more_passes.end());
+  return all;
+}
 bool Chapter::runs_on(Backend backend) const {
   return std::find(backends.begin(), backends.end(), backend) != backends.end();
 }
@@ -220,6 +225,9 @@ Chapter load_chapter(const fs::path& manifest) {
   if (std::ranges::count(chapter.more_elements, chapter.element) > 0)
     table.fail_at("more_elements", fmt::format("\"{}\" is its element already", name(chapter.element)));
   chapter.pass = table.choice("pass", {"forward", "backward"});
+  if (table.has("more_passes")) chapter.more_passes = table.texts("more_passes", {"forward", "backward"});
+  if (std::ranges::count(chapter.more_passes, chapter.pass) > 0)
+    table.fail_at("more_passes", fmt::format("\"{}\" is its pass already", chapter.pass));
   for (const std::string& mask : table.texts("masks")) chapter.masks.push_back(read_mask(table, "masks", mask));
   if (table.has("architecture")) {
     chapter.architecture = table.text("architecture");

@@ -46,17 +46,18 @@ struct Goal {
 
 struct Chapter {
   int number = 0;
-  std::string slug;                    ///< "naive_attention"
-  std::string title;                   ///< "Naive attention"
-  std::string summary;                 ///< one sentence
-  Element element = float32;           ///< type of Q, K, V, O on its first backend
-  std::vector<Element> more_elements;  ///< for which its kernels have a stage of the same pass beside that
-  std::string pass;                    ///< what op "forward"/"backward" the chapter ends in: "forward", "backward"
-  std::vector<Mask> masks;             ///< that the stage serves
-  std::vector<Backend> shared_heads;   ///< where it serves heads of Q that share one of K and V
-  std::string architecture;            ///< "sm_90a": the one that nvcc compiles it for; empty: any
-  std::vector<Backend> backends;       ///< the CPU, or the simulator and the GPU, or all: exercises run on the first
-  std::vector<std::string> files;      ///< the exercise's source files, given headers included, relative to the folder
+  std::string slug;                      ///< "naive_attention"
+  std::string title;                     ///< "Naive attention"
+  std::string summary;                   ///< one sentence
+  Element element = float32;             ///< type of Q, K, V, O on its first backend
+  std::vector<Element> more_elements;    ///< for which its kernels have a stage of the same pass beside that
+  std::string pass;                      ///< what op "forward"/"backward" the chapter ends in: "forward", "backward"
+  std::vector<std::string> more_passes;  ///< that it has a stage for beside that, with the same elements and masks
+  std::vector<Mask> masks;               ///< that the stage serves
+  std::vector<Backend> shared_heads;     ///< where it serves heads of Q that share one of K and V
+  std::string architecture;              ///< "sm_90a": the one that nvcc compiles it for; empty: any
+  std::vector<Backend> backends;         ///< the CPU, or the simulator and the GPU, or all: exercises run on the first
+  std::vector<std::string> files;  ///< the exercise's source files, given headers included, relative to the folder
   std::vector<std::string> whole_tests;  ///< names of the whole-chapter tests
   std::vector<std::string> given_tests;  ///< those of them that reach no exercise: they test given code alone
   std::vector<std::string> uses;         ///< earlier chapters whose files it includes, by name: "05_causal"
@@ -65,6 +66,7 @@ struct Chapter {
 
   std::string name() const;  ///< "01_naive_attention", also the folder's name
   const Exercise* find(std::string_view id) const;
+  std::vector<std::string> passes() const;  ///< the first is `pass`
   bool runs_on(Backend backend) const;
   /// What of the problem its stage does not serve: its mask, or "Hkv < H"; empty if it serves it.
   std::string does_not_do(const Setting& setting, Backend backend) const;

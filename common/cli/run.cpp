@@ -24,6 +24,7 @@ struct RunOptions : ProblemOptions {
   std::string memory;     ///< "1G": the most that a stage may use
   std::string backend;    ///< only this one: "cpu", "sim" or "cuda"
   std::string element;    ///< only stages for it; empty: each chapter's own
+  std::string pass;       ///< only stages of it; empty: both
   std::string gpu;        ///< whose limits the simulator takes on; empty: its own
 };
 
@@ -69,7 +70,9 @@ void print_head(const Problem& problem, const RunOptions& options) {
 }
 
 void print_row(const Session& session, const StageRow& row) {
-  fmt::print("{:<21} {:<9} {:<4} ", row.chapter->name(), row.source, name(row.backend));
+  const std::string stage =
+      row.pass == row.chapter->pass ? row.chapter->name() : fmt::format("{:02}, {}", row.chapter->number, row.pass);
+  fmt::print("{:<21} {:<9} {:<4} ", stage, row.source, name(row.backend));
   if (row.ran()) {
     fmt::print("{:>7} {:>7} {:>7} {:>7} {:>8} {:>9} {:>9} {:>9} {:>6.2f}s  {}\n", cell(row.max_error), cell(row.bound),
                cell(row.rms_error), cell(row.rms_bound), cell(row.previous_difference), bytes_cell(row.extra_bytes),
@@ -114,6 +117,8 @@ int run(const Session& session, const RunOptions& options) {
   job.own = options.chapters;
   job.backend = worker::backend_named(options.backend);
   job.element = element_named(options.element);
+  job.pass = options.pass;
+  job.kv_heads = options.k.empty() ? fmt::format("--kv-heads {}", options.kv_heads) : "--k " + options.k;
   if (!options.memory.empty()) job.memory = parse_bytes(options.memory);
   stages_of(session, job);  // an unknown one is said before anything is read
   const Problem problem = make_problem(session, options);
@@ -162,6 +167,8 @@ Runner declare_run(Options& options) {
   options.option("--backend", given->backend, "Only on this backend")
       .allow(one_of({"cpu", "sim", "cuda"}, "cpu, sim or cuda"));
   declare_element(options, given->element);
+  options.option("--pass", given->pass, "Only the forward or the backward pass")
+      .allow(one_of({"forward", "backward"}, "forward or backward"));
   declare_gpu(options, given->gpu);
   options.option("--memory", given->memory, "The most memory that a stage may use, e.g. 512M or 2G")
       .allow(not_empty("a size"));

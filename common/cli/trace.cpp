@@ -31,6 +31,7 @@ struct TraceOptions : ProblemOptions {
   std::string html;              ///< a page to write
   std::string beside;            ///< what the page shows beside: a chapter, "causal", "book"; empty: nothing
   std::string operation;         ///< another of the chapter's kernels; empty: its stage
+  std::string pass;              ///< empty: the chapter's first
   bool lines = false;            ///< what each line asked for, beside the book's and the chapter before
 };
 
@@ -114,9 +115,9 @@ Other other_of(const Session& session, const Chapter& chapter, const judge::Tree
     return {&chapter, tree, options.mask == Mask::causal ? Mask::none : Mask::causal};
   }
   const Chapter& other = options.beside == "book" ? chapter : kernel_chapter(session, options.beside);
-  if (other.pass != chapter.pass) {
+  if (std::ranges::count(other.passes(), options.pass) == 0) {
     fail_input("--beside {}: chapter {} is for the {} pass, chapter {} for the {} pass; allowed: chapters of one pass",
-               options.beside, other.number, other.pass, chapter.number, chapter.pass);
+               options.beside, other.number, other.pass, chapter.number, options.pass);
   }
   if (!other.does(options.mask)) {
     fail_input("--beside {}: chapter {} has no {} mask; allowed: leave out --{}", options.beside, other.number,
@@ -146,6 +147,7 @@ void write_page(const Session& session, const Chapter& chapter, const judge::Tre
     with.mask = other.mask;
     judge::TraceRequest request;
     request.seed = options.seed;
+    request.pass = options.pass;
     if (other.chapter == &chapter) request.operation = options.operation;
     other_traced = run_traced(session, *other.chapter, other.tree, same, request);
     if (other_traced.result == "ok") {
@@ -168,16 +170,16 @@ void write_page(const Session& session, const Chapter& chapter, const judge::Tre
                               columns));
 }
 
-int trace(const Session& session, const TraceOptions& options) {
-  require_writable("--html", options.html);
-  if (!options.beside.empty() && options.html.empty())
-    fail_input("--beside {}: two kernels are shown on a page; allowed: with --html FILE", options.beside);
-  const Chapter& chapter = kernel_chapter(session, options.chapter);
-  if (chapter.pass == "backward" && (options.Br > 0 || options.Bc > 0)) {
+/// InputError for what the chapter does not have on the simulator.
+void require_served(const Session& session, const Chapter& chapter, const TraceOptions& options,
+                    std::optional<Element> element) {
+  if (std::ranges::count(chapter.passes(), options.pass) == 0)
+    fail_input("--pass {}: chapter {} has no such pass; allowed: {}", options.pass, chapter.number,
+               fmt::join(chapter.passes(), ", "));
+  if (options.pass == "backward" && (options.Br > 0 || options.Bc > 0)) {
     fail_input("{}: chapter {} chooses its own tiles; allowed: leave it out", options.Br > 0 ? "--br" : "--bc",
                chapter.number);
   }
-  const std::optional<Element> element = element_named(options.element);
   if (element && !chapter.takes(*element, Backend::sim)) {
     fail_input("--element {}: chapter {} has no kernels for it; allowed: {}", options.element, chapter.number,
                fmt::join(elements_of(chapter), ", "));
@@ -188,8 +190,18 @@ int trace(const Session& session, const TraceOptions& options) {
   if (options.solutions && !session.book.has_solutions(chapter)) {
     fail_input("--solutions: there is no solution of chapter {} here; allowed: your own code", chapter.number);
   }
-  const judge::TraceRequest request{options.Br,   options.Bc, numbers_set(options.set),
-                                    options.seed, element,    options.operation};
+}
+
+int trace(const Session& session, TraceOptions options) {
+  require_writable("--html", options.html);
+  if (!options.beside.empty() && options.html.empty())
+    fail_input("--beside {}: two kernels are shown on a page; allowed: with --html FILE", options.beside);
+  const Chapter& chapter = kernel_chapter(session, options.chapter);
+  if (options.pass.empty()) options.pass = chapter.pass;
+  const std::optional<Element> element = element_named(options.element);
+  require_served(session, chapter, options, element);
+  const judge::TraceRequest request{options.Br,        options.Bc,  numbers_set(options.set), options.seed, element,
+                                    options.operation, options.pass};
   require_counts(session);
   const Problem problem = make_problem(session, options);
   check(problem.shape);
@@ -264,6 +276,8 @@ Runner declare_trace(Options& options) {
   options.option("--operation", given->operation, "Another of the chapter's kernels, e.g. lab")
       .allow(not_empty("a name"));
   declare_element(options, given->element);
+  options.option("--pass", given->pass, "The forward or the backward pass (default: the chapter's first)")
+      .allow(one_of({"forward", "backward"}, "forward or backward"));
   declare_gpu(options, given->gpu);
   options.option("--html", given->html, "Also write a page that shows it").allow(not_empty("a file name"));
   options.option("--beside", given->beside, "On that page too: a chapter, \"causal\" (or not), or \"book\"")

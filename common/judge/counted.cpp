@@ -44,17 +44,25 @@ constexpr std::pair<const char*, const char*> kShown[] = {
     {"shuffles", "shuffles"},
 };
 
-Counters count_stage(const Chapter& chapter, const worker::WorkerBuilt& built) {
-  worker::Worker worker(built.executable);
+Counters count_pass(const Chapter& chapter, const std::string& pass, worker::Worker& worker) {
   const auto send = [&](const worker::Call& call) { return worker.call(call); };
   const Element element = chapter.element_on(Backend::sim);
   const Problem problem = rounded_to(
       make_input("normal", {{1, 1, 1, kLength, kLength, kHeadDim}, chapter.masks.back(), 0, kSeed}), element);
-  if (chapter.pass != "backward") return worker::forward(encoded(problem, element), {}, send).reply.counters;
+  if (pass != "backward") return worker::forward(encoded(problem, element), {}, send).reply.counters;
   Tensor<float> dO(problem.Q.sizes);
   dO.values = normal_values(dO.values.size(), kSeed);
   const worker::EncodedBackward given = encoded(worker::backward_problem(problem, dO, element), element);
   return worker::backward("backward", given, element, {}, send).reply.counters;
+}
+
+/// Over all of its passes.
+Counters count_stage(const Chapter& chapter, const worker::WorkerBuilt& built) {
+  worker::Worker worker(built.executable);
+  Counters sums;
+  for (const std::string& pass : chapter.passes())
+    for (const auto& [name, count] : count_pass(chapter, pass, worker)) sums[name] += count;
+  return sums;
 }
 
 }  // namespace

@@ -200,7 +200,7 @@ class Running {
   }
   /// The operation of the row's stage, which disagreement() has found.
   static std::string operation_of(const StageRow& row) {
-    return worker::operation_for(row.chapter->pass, row.element, row.chapter->element_on(row.backend));
+    return worker::operation_for(row.pass, row.element, row.chapter->element_on(row.backend));
   }
 
   worker::WorkerJob worker_job(const StageToRun& stage) const {
@@ -218,7 +218,8 @@ class Running {
       if (!why_unavailable(workspace_, stage.backend).empty()) continue;
       const std::vector<std::string>& more = workspace_.toolchain.backends.at(stage.backend).targets;
       targets.insert(targets.end(), more.begin(), more.end());
-      jobs.push_back(worker_job(stage));
+      worker::WorkerJob job = worker_job(stage);
+      if (jobs.empty() || jobs.back().name != job.name) jobs.push_back(std::move(job));  // one for both passes
     }
     worker::build_targets(workspace_.toolchain, targets);
     built_ = worker::build_workers(workspace_.toolchain, jobs);
@@ -229,6 +230,7 @@ class Running {
     StageRow row;
     row.chapter = &chapter;
     row.backend = stage.backend;
+    row.pass = stage.pass;
     row.element = element_of(stage);
     row.source = own(chapter) ? "chapters" : "solutions";
     if (const std::string why = why_unavailable(workspace_, stage.backend); !why.empty()) {
@@ -241,15 +243,16 @@ class Running {
     } else if (const std::string not_done = chapter.does_not_do(problem_, stage.backend); !not_done.empty()) {
       row.supported = false;
       row.result = "does not do " + not_done;
-      if (!job_.stage.empty()) row.message = who_does();
+      if (!job_.stage.empty()) row.message = who_does(not_done == problem_.mask.name());
     } else {
       call(row, built.executable);
     }
     return row;
   }
 
-  /// "chapter 1 on cpu, chapter 2 on cpu": which stages serve the problem.
-  std::string who_does() const {
+  /// "--kv-heads 2 with 4 heads of Q: allowed: …": what of the input is not served, by its mask or by its heads, and
+  /// which stages serve it.
+  std::string who_does(bool by_mask) const {
     std::vector<std::string> stages;
     for (const Chapter& chapter : workspace_.book.chapters) {
       for (const Backend backend : chapter.backends) {
@@ -257,7 +260,12 @@ class Running {
           stages.push_back(fmt::format("chapter {} on {}", chapter.number, name(backend)));
       }
     }
-    return stages.empty() ? "no chapter does" : fmt::format("these do: {}", fmt::join(stages, ", "));
+    const std::string asked = by_mask ? fmt::format("--mask {}", problem_.mask.name())
+                                      : fmt::format("{} with {} heads of Q", job_.kv_heads, problem_.shape.H);
+    const std::string allowed = by_mask ? "" : fmt::format("{} heads of K and V, or ", problem_.shape.H);
+    return stages.empty()
+               ? asked + ": no chapter serves it"
+               : fmt::format("{}: allowed: {}a stage that serves it: {}", asked, allowed, fmt::join(stages, ", "));
   }
 
   void call(StageRow& row, const std::filesystem::path& executable) {
@@ -271,11 +279,10 @@ class Running {
       if (std::string wrong = disagreement(*row.chapter, row.backend, description); !wrong.empty()) {
         row.result = "failed";
         row.message = std::move(wrong);
-      } else if (const std::string dims = dims_not_done(description, row.chapter->pass, problem_.shape.d);
-                 !dims.empty()) {
+      } else if (const std::string dims = dims_not_done(description, row.pass, problem_.shape.d); !dims.empty()) {
         row.supported = false;
         row.result = fmt::format("kernels do d = {}, not {}", dims, problem_.shape.d);
-      } else if (row.chapter->pass == "backward") {
+      } else if (row.pass == "backward") {
         backward(row, worker, description);
       } else {
         forward(row, worker);
@@ -370,12 +377,17 @@ std::vector<StageToRun> stages_of(const Workspace& workspace, const MainJob& job
   for (const Chapter* chapter : chapters) {
     for (const Backend backend : chapter->backends) {
       const bool wanted = job.backend ? backend == *job.backend : backend != Backend::cuda || worker::gpu_present();
-      if (wanted && (!job.element || chapter->takes(*job.element, backend))) stages.push_back({chapter, backend});
+      if (!wanted || (job.element && !chapter->takes(*job.element, backend))) continue;
+      for (const std::string& pass : chapter->passes())
+        if (job.pass.empty() || pass == job.pass) stages.push_back({chapter, backend, pass});
     }
   }
   if (stages.empty() && job.element)
     fail_input("--element {}: none of these stages takes it{}", name(*job.element),
                job.backend ? fmt::format(" on {}", name(*job.backend)) : "");
+  if (stages.empty() && !job.pass.empty())
+    fail_input("--pass {}: none of these stages is one{}", job.pass,
+               chapters.size() == 1 ? fmt::format("; allowed: {}", fmt::join(chapters[0]->passes(), ", ")) : "");
   if (stages.empty())
     fail_input("--backend {}: none of these stages runs on it", job.backend ? name(*job.backend) : "");
   return stages;
@@ -385,7 +397,7 @@ json to_json(const StageRow& row) {
   return {{"chapter", row.chapter->name()},
           {"source", row.source},
           {"backend", name(row.backend)},
-          {"pass", row.chapter->pass},
+          {"pass", row.pass},
           {"element", row.element},
           {"supported", row.supported},
           {"result", row.result},

@@ -20,13 +20,16 @@ struct MainJob {
   bool own = false;                               ///< the reader's stages in place of the book's
   std::optional<Backend> backend;                 ///< only this one; nothing: all, a GPU where there is one
   std::optional<Element> element;                 ///< only stages for it; nothing: each chapter's own
+  std::string pass;                               ///< only stages of it; empty: both
+  std::string kv_heads;                           ///< what gives the heads of K and V, for messages: "--kv-heads 2"
   std::uint64_t memory = std::uint64_t(1) << 46;  ///< bytes of addresses that a stage may use
 };
 
-/// A chapter on one of its backends.
+/// A pass of a chapter on one of its backends.
 struct StageToRun {
   const book::Chapter* chapter;
   Backend backend;
+  std::string pass;
 };
 /// What the job asks for. InputError naming the option if there is no such stage.
 std::vector<StageToRun> stages_of(const Workspace& workspace, const MainJob& job);
@@ -36,6 +39,7 @@ struct StageRow {
   const book::Chapter* chapter = nullptr;
   std::string source;  ///< "chapters" or "solutions"
   Backend backend = Backend::cpu;
+  std::string pass;
   Element element = float32;  ///< of Q, K, V and O
   std::string result = "ok";  ///< "ok", "failed", or why there is no result: "todo", "refused", "not compiled", …
   std::string message;

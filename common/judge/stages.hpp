@@ -10,7 +10,7 @@
 namespace workbook::judge {
 
 /// The first thing in which chapter.toml and the stages of the chapter's worker on `backend` disagree, as a sentence;
-/// empty if they agree: the pass, the element, the mask, and the file that describes the stage.
+/// empty if they agree: the passes, the element, the masks, and the file that describes the stage.
 std::string disagreement(const book::Chapter& chapter, Backend backend, const worker::WorkerDescription& description);
 
 }  // namespace workbook::judge

@@ -34,14 +34,15 @@ worker::Reply call_traced(worker::Worker& worker, const Chapter& chapter, const 
   if (request.Br > 0) numbers["Br"] = double(request.Br);
   if (request.Bc > 0) numbers["Bc"] = double(request.Bc);
   const Element own = chapter.element_on(Backend::sim), element = request.element.value_or(own);
+  const std::string& pass = request.pass.empty() ? chapter.pass : request.pass;
   const std::string operation =
-      request.operation.empty() ? worker::operation_for(chapter.pass, element, own) : request.operation;
+      request.operation.empty() ? worker::operation_for(pass, element, own) : request.operation;
   const auto send = [&](const worker::Call& call) {
     worker::Call with_record = call;
     with_record.output<std::uint8_t>("trace", kMostOfRecord);
     return worker.call(with_record);
   };
-  if (chapter.pass != "backward") return worker::forward(encoded(problem, element), numbers, send, operation).reply;
+  if (pass != "backward") return worker::forward(encoded(problem, element), numbers, send, operation).reply;
   Tensor<float> dO(problem.Q.sizes);  // any will do: what is counted does not depend on the numbers
   dO.values = normal_values(dO.values.size(), request.seed);
   const auto given = encoded(worker::backward_problem(problem, dO, element), element);

@@ -17,7 +17,8 @@ struct TraceRequest {
   std::map<std::string, double> numbers;  ///< for the chapter's operation beside the usual ones
   std::uint64_t seed = 1;                 ///< of the dO that a backward stage is given
   std::optional<Element> element = {};    ///< nothing: the chapter's own
-  std::string operation = {};             ///< another of the chapter's, of its pass: "lab"; empty: its stage
+  std::string operation = {};             ///< another of the chapter's, of that pass: "lab"; empty: its stage
+  std::string pass = {};                  ///< empty: the chapter's first
 };
 
 /// How the run ended, and what it did.

@@ -140,8 +140,9 @@ std::vector<TraceBeside> traces_beside(const Workspace& workspace, const book::C
   }
   if (!request.operation.empty()) return beside;  // the chapter before has nothing like it
   const book::Chapter* before = nullptr;
+  const std::string& pass = request.pass.empty() ? chapter.pass : request.pass;
   for (const book::Chapter& other : workspace.book.chapters) {
-    if (other.number < chapter.number && other.pass == chapter.pass && other.runs_on(Backend::sim)) before = &other;
+    if (other.number < chapter.number && other.pass == pass && other.runs_on(Backend::sim)) before = &other;
   }
   if (before == nullptr || !before->does_not_do(problem, Backend::sim).empty() ||
       !workspace.book.has_solutions(*before))

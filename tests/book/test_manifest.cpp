@@ -229,6 +229,13 @@ TEST_CASE("kernels may be for one architecture alone") {
   CHECK(folder.load().chapters[0].architecture.empty());
 }
 
+TEST_CASE("a chapter may have another pass beside its first") {
+  CHECK_THAT(error_after("masks = [\"none\"]", "masks = [\"none\"]\nmore_passes = [\"forward\"]"),
+             ContainsSubstring("\"forward\" is its pass already"));
+  CHECK_THAT(error_after("masks = [\"none\"]", "masks = [\"none\"]\nmore_passes = [\"both\"]"),
+             ContainsSubstring("\"both\" is none of forward, backward"));
+}
+
 TEST_CASE("a chapter takes its element, and its kernels more of them") {
   using workbook::Backend;
   CHECK_THAT(error_after("masks = [\"none\"]", "masks = [\"none\"]\nmore_elements = [\"fp16\"]"),

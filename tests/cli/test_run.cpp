@@ -198,13 +198,20 @@ TEST_CASE("heads of Q may share heads of K and V where a stage serves it, and ot
   CHECK(input["Nq"] == 3);
   CHECK(input["Nk"] == 64);
   expect_right(of_text.document()["stages"][0]);
-  for (const Ran& refused : {run("3", "sim", "none"), book.run({"run", "--json", "--seq", "64", "--kv-heads", "2",
-                                                                "--stage", "3", "--backend", "sim"})}) {
-    CHECK(refused.exit_code == 3);
-    const json stage = refused.document()["stages"][0];
+  expect_refused(book, {"run", "--seq", "64", "--stage", "3", "--pass", "backward"},
+                 {"--pass backward", "allowed: forward"});
+  const Ran of_files = run("3", "sim", "none"),
+            of_heads =
+                book.run({"run", "--json", "--seq", "64", "--kv-heads", "2", "--stage", "3", "--backend", "sim"});
+  const std::string with_6 = "--k " + k + " with 6 heads of Q: allowed: 6",
+                    with_4 = "--kv-heads 2 with 4 heads of Q: allowed: 4";
+  for (const auto& [refused, said] : {std::pair{&of_files, with_6}, {&of_heads, with_4}}) {
+    CHECK(refused->exit_code == 3);
+    const json stage = refused->document()["stages"][0];
     CHECK(stage["supported"] == false);
     CHECK(stage["result"] == "does not do Hkv < H");
-    CHECK(stage["message"] == "these do: chapter 1 on cpu, chapter 2 on cpu");
+    CHECK(stage["message"] ==
+          said + " heads of K and V, or a stage that serves it: chapter 1 on cpu, chapter 2 on cpu");
   }
 }
 

@@ -41,6 +41,10 @@ TEST_CASE("another element, pass, mask or backend is named") {
   CHECK(disagreement(other, Backend::cpu, description(float32)) ==
         "chapter.toml has pass = \"backward\", but stage.cpp has no such stage");
   other = chapter();
+  other.more_passes = {"backward"};
+  CHECK(disagreement(other, Backend::cpu, description(float32)) ==
+        "chapter.toml has more_passes = \"backward\", but stage.cpp has no such stage");
+  other = chapter();
   other.masks = {Mask::none};
   CHECK(disagreement(other, Backend::cpu, description(float32)) ==
         "chapter.toml has the masks none, stage.cpp has none, causal");
