@@ -21,6 +21,10 @@ GradientModel::GradientModel(const std::string& gradient, const worker::Backward
       score_scale(given.problem.scale),
       left_is_P(of_values),
       factor(of_values ? 1 : double(given.problem.scale)) {
+  heads = [shape = given.problem.shape, of_queries = of_queries](Index head) {
+    const Index kv_head = shape.kv_head(head);
+    return Heads{kv_head, head, head, of_queries ? head : kv_head};
+  };
   D = [in = inputs](Index head, Index i) {
     const Shape& shape = in->problem.shape;
     double sum = 0;
@@ -79,63 +83,67 @@ double product(const T* a, const float* b, Index d) {
 
 }  // namespace
 
-GradientModel::Weights GradientModel::weights_of(Index head) const {
+GradientModel::Weights GradientModel::weights_of(const Heads& taken) const {
   const Problem& problem = inputs->problem;
   const auto stored = [&](float x) { return rounds_P ? rounded(x) : x; };
-  const std::vector<float> Q = head_of(problem.Q, head, of_queries_in_scores),
-                           K = head_of(problem.K, problem.shape.kv_head(head), of_keys_in_scores),
-                           V = head_of(dP_of_K ? problem.K : problem.V, problem.shape.kv_head(head),
+  const auto visible = [&](Index i, Index j) { return !taken.masked || sees(i, j); };
+  const std::vector<float> Q = head_of(problem.Q, taken.of_queries, of_queries_in_scores),
+                           K = head_of(problem.K, taken.of_keys, of_keys_in_scores),
+                           V = head_of(dP_of_K ? problem.K : problem.V, taken.of_keys,
                                        of_keys_in_dP ? of_keys_in_dP : of_keys_in_scores);
-  const std::vector<double> dO = head_of(inputs->dO, head, of_queries_in_dP ? of_queries_in_dP : of_queries_in_scores);
+  const std::vector<double> dO =
+      head_of(inputs->dO, taken.of_queries, of_queries_in_dP ? of_queries_in_dP : of_queries_in_scores);
   Weights all{std::vector<float>(std::size_t(Nq() * Nk()), 0), {}};
   all.dS = all.P;
   std::vector<double> scores(static_cast<std::size_t>(Nk())), D_of(static_cast<std::size_t>(Nq()));
-  for (Index i = 0; i < Nq(); ++i) D_of[std::size_t(i)] = D(head, i);
+  for (Index i = 0; i < Nq(); ++i) D_of[std::size_t(i)] = D(taken.of_rows, i);
   for (Index i = 0; i < Nq(); ++i) {
     double maximum = -infinity;
     for (Index j = 0; j < Nk(); ++j) {
       scores[std::size_t(j)] = score_scale * product(&Q[std::size_t(i * d())], &K[std::size_t(j * d())], d());
-      if (sees(i, j)) maximum = std::max(maximum, scores[std::size_t(j)]);
+      if (visible(i, j)) maximum = std::max(maximum, scores[std::size_t(j)]);
     }
     for (Index j = 0; j < Nk(); ++j) {
       const Index query = query_of(i, j), of_D = query_of_D ? query_of_D(i, j) : query;
-      if ((!sees(i, j) && masks_P) || query >= Nq()) continue;  // queries that do not exist have P = 0
+      if ((!visible(i, j) && masks_P) || query >= Nq()) continue;  // queries that do not exist have P = 0
       const double dP = product(&dO[std::size_t(i * d())], &V[std::size_t(j * d())], d());
-      const float P_ij = probability(head, query, scores[std::size_t(j)], maximum);
+      const float P_ij = probability(taken.of_rows, query, scores[std::size_t(j)], maximum);
       const auto at = std::size_t(i * Nk() + j);
       all.P[at] = stored(P_ij);
-      all.dS[at] = sees(i, j) ? stored(dS(P_ij, dP, of_D < Nq() ? D_of[std::size_t(of_D)] : 0)) : 0;
+      all.dS[at] = visible(i, j) ? stored(dS(P_ij, dP, of_D < Nq() ? D_of[std::size_t(of_D)] : 0)) : 0;
     }
   }
   return all;
 }
 
 void GradientModel::add_head(Index head, Tensor<double>& result) const {
-  const Weights weights = weights_of(head);
   const Problem& problem = inputs->problem;
+  const Heads taken = heads(head);
+  if (taken.to < 0) return;
+  const Weights weights = weights_of(taken);
   const std::vector<float>& own = left_is_P ? weights.P : weights.dS;
   // dQ = scale·dS·K, dK = scale·dSᵀ·Q, dV = Pᵀ·dO; the left factor for the first and for the second half of the
   // columns.
   const auto left_of = [&](int half) {
     if (!in_left) return own;
-    std::vector<float> taken(own.size(), 0);
+    std::vector<float> moved(own.size(), 0);
     for (Index i = 0; i < Nq(); ++i) {
       for (Index j = 0; j < Nk(); ++j) {
         const auto [row, column] = in_left(i, j, half);
         if (row >= 0 && row < Nq() && column >= 0 && column < Nk())
-          taken[std::size_t(i * Nk() + j)] = own[std::size_t(row * Nk() + column)];
+          moved[std::size_t(i * Nk() + j)] = own[std::size_t(row * Nk() + column)];
       }
     }
-    return taken;
+    return moved;
   };
   const std::vector<float> left[2] = {left_of(0), left_of(1)};
   std::vector<double> right;
   if (!of_queries && of_values != other_right) {
-    right = head_of(inputs->dO, head, in_right);
+    right = head_of(inputs->dO, taken.of_queries, in_right);
   } else {
     const Tensor<float>& of_keys = other_right ? problem.V : problem.K;
     const std::vector<float> rows =
-        of_queries ? head_of(of_keys, problem.shape.kv_head(head), in_right) : head_of(problem.Q, head, in_right);
+        of_queries ? head_of(of_keys, taken.of_keys, in_right) : head_of(problem.Q, taken.of_queries, in_right);
     right.assign(rows.begin(), rows.end());
   }
   const Index rows = of_queries ? Nq() : Nk(), others = of_queries ? Nk() : Nq();
@@ -150,9 +158,8 @@ void GradientModel::add_head(Index head, Tensor<double>& result) const {
         sum[std::size_t(c)] += double(left[2 * c >= d()][pair]) * right[std::size_t(at * d() + c)];
     }
     if (sums_to) sums_to(row, sum);
-    const Index to = of_queries ? head : problem.shape.kv_head(head);
     for (Index c = 0; c < d(); ++c)
-      result.values[std::size_t((to * rows + row) * d() + c)] += factor * sum[std::size_t(c)];
+      result.values[std::size_t((taken.to * rows + row) * d() + c)] += factor * sum[std::size_t(c)];
   }
 }
 

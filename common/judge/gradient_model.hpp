@@ -29,6 +29,13 @@ class GradientModel {
   std::map<std::string, std::string> words;  ///< {gradient}, {element}, {P}: what stands for them in a sentence
 
   // The parts. (i, j): a query and a key of a head.
+  /// Of a head of Q, counted through the batch: whose K and V, Q and dO, and LSE and D are taken for it, the head of
+  /// the gradient that its part is added to, -1 for none, and whether it is masked.
+  struct Heads {
+    Index of_keys, of_queries, of_rows, to;
+    bool masked = true;
+  };
+  std::function<Heads(Index head)> heads;
   std::function<double(Index head, Index i)> D;  ///< rowsum(dO∘O)
   std::function<bool(Index i, Index j)> sees;
   bool masks_P = true;  ///< P is 0 where i does not see j; false: only dS is
@@ -80,7 +87,7 @@ class GradientModel {
   struct Weights {
     std::vector<float> P, dS;  ///< (Nq, Nk)
   };
-  Weights weights_of(Index head) const;
+  Weights weights_of(const Heads& taken) const;
   void add_head(Index head, Tensor<double>& result) const;
 };
 
