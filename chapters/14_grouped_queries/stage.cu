@@ -1,14 +1,17 @@
-// Chapter 14's kernel as stages, given: what it is built for, and how to start it. The first one is the chapter's; the
-// second is the same for bf16, and its operation is "forward_bfloat16". With the number pack = 1 or 2 heads are packed
-// never or always.
+// Chapter 14's kernels as stages, given: what they are built for, and how to start them. The first one is the
+// chapter's; the second is the same for bf16, and its operation is "forward_bfloat16". With the number pack = 1 or 2
+// heads are packed never or always. The last two are the backward pass, in which the additions to dQ come by turns with
+// the number deterministic = 1.
 #include "common/cuda/stage.hpp"
 
 #include "grouped.hpp"
+#include "grouped_backward.hpp"
 
 namespace ch14 {
 namespace {
 
-using workbook::cuda::ExtraMemory, workbook::cuda::ForwardStage, workbook::cuda::Stage, workbook::cuda::Variant;
+using workbook::cuda::BackwardStage, workbook::cuda::ExtraMemory, workbook::cuda::ForwardStage;
+using workbook::cuda::scratch, workbook::cuda::Stage;
 
 template <class Element, Packing packing>
 void launch(const ForwardCall<Element>& call, const Tiles& tiles, const ExtraMemory&) {
@@ -34,7 +37,36 @@ ForwardStage<Element> stage_for() {
   return stage;
 }
 
+template <class Element, bool in_turns = false>
+BackwardStage<Element> backward_stage_for() {
+  BackwardStage<Element> stage{
+      .head_dims = {64, 128},
+      .tiles = built_backward,
+      .shared_bytes = backward_shared_bytes<Element>,
+      .compute = 80,  // mma.m16n8k16 and cp.async
+      .serves = {.shared_heads = true},
+      .extra = {scratch<float2>("rows", padded_rows), scratch<float>("dQ_sum", dQ_sum_size)},
+      .launch =
+          [](const BackwardCall<Element>& call, const GradientTiles& tiles, const ExtraMemory& extra) {
+            int* turns = in_turns ? extra.array<int>("turns") : nullptr;
+            grouped_backward(call, {extra.array<float2>("rows"), extra.array<float>("dQ_sum"), turns}, tiles);
+          },
+  };
+  if (in_turns) {
+    stage.tiles = built_with_turns;
+    stage.extra.push_back(scratch<int>("turns", turn_count));
+  }
+  return stage;
+}
+
+BackwardStage<half> backward_with_variant() {
+  BackwardStage<half> stage = backward_stage_for<half>();
+  stage.variants = {{"deterministic", 1, backward_stage_for<half, true>()}};
+  return stage;
+}
+
 const Stage stage = stage_for<half>(), bf16_stage = stage_for<__nv_bfloat16>();
+const Stage backward_stage = backward_with_variant(), bf16_backward_stage = backward_stage_for<__nv_bfloat16>();
 
 }  // namespace
 }  // namespace ch14

@@ -315,7 +315,7 @@ const judge::Declared declared(
                              "turn-not-waited turn-without-fence turn-without-syncwarp turns uncoalesced"),
      .without_mutant = {{judge::one_claim_of_several,
                          judge::words("extra-memory future-leaks masked-too-little not-repeatable order-dependent "
-                                      "products shared-traffic traffic")}}});
+                                      "products shared-traffic")}}});
 
 }  // namespace
 }  // namespace workbook::test

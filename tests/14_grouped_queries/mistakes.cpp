@@ -116,20 +116,82 @@ Table masks_without_mask() {
   return table;
 }
 
+// ---- The gradients ----
+
+using judge::GradientModel;
+using GradientTable = judge::MistakeTable<GradientModel>;
+using Heads = GradientModel::Heads;
+
+/// Takes other heads for those of head h of Q, which are given, with the number of its group's first head.
+auto with_heads(void (*change)(Heads& heads, Index h, Index first, Index G)) {
+  return [=](GradientModel& m) {
+    const Index G = m.inputs->problem.shape.H / m.inputs->problem.shape.Hkv;
+    m.heads = [=, own = m.heads](Index h) {
+      Heads heads = own(h);
+      change(heads, h, round_down(h, G), G);
+      return heads;
+    };
+  };
+}
+GradientTable gradients() {
+  GradientTable table([](const GradientModel& m) { return m.inputs->problem.shape.H > m.inputs->problem.shape.Hkv; });
+  const auto of_keys = [](const GradientModel& m) { return !m.of_queries; };
+  const auto of_queries = [](const GradientModel& m) { return m.of_queries; };
+  const auto several_groups = [](const GradientModel& m) {
+    return m.inputs->problem.shape.B * m.inputs->problem.shape.Hkv > 1;
+  };
+  const auto first_alone = with_heads([](Heads& heads, Index h, Index first, Index) {
+    if (h != first) heads.to = -1;
+  });
+  table.add("group-first-head-alone", "{gradient} has the part of the first head of each group alone", first_alone,
+            of_keys);
+  table.add("group-last-head-alone", "{gradient} has the part of the last head of each group alone",
+            with_heads([](Heads& heads, Index h, Index first, Index G) {
+              if (h != first + G - 1) heads.to = -1;
+            }),
+            of_keys);
+  table.add("dQ-of-the-first-head-alone", "only the first head of each group gets a dQ", first_alone, of_queries);
+  table.add("dQ-to-the-first-head", "dQ of all heads of a group is added to the first one's",
+            with_heads([](Heads& heads, Index, Index first, Index) { heads.to = first; }), of_queries);
+  table.add("queries-of-the-first-head", "all heads of a group bring the Q and dO of the first one",
+            with_heads([](Heads& heads, Index, Index first, Index) { heads.of_queries = first; }));
+  table.add("rows-of-the-first-head", "all heads of a group bring the LSE and D of the first one",
+            with_heads([](Heads& heads, Index, Index first, Index) { heads.of_rows = first; }));
+  table.add(
+      "first-head-not-times-group",
+      "the heads of Q that go with head k of K and V are taken to begin with head k: they begin with head k · G",
+      [](GradientModel& m) {
+        with_heads([](Heads& heads, Index h, Index first, Index G) {
+          if (heads.to == h) heads.to = first / G + h - first;
+          heads.of_queries = heads.of_rows = first / G + h - first;
+        })(m);
+      },
+      several_groups);
+  table.add(
+      "first-head-alone-masked",
+      "only the first head of each group is masked: the mask takes the number of the step for that of the row block",
+      with_heads([](Heads& heads, Index h, Index first, Index) { heads.masked = h == first; }),
+      [](const GradientModel& m) { return m.causal(); });
+  return table;
+}
+
 using enum judge::AttentionMistakes::Shows;
 const judge::Declared declared(
     {.chapter = "14_grouped_queries",
-     .uses = {"08_registers"},
+     .uses = {"08_registers", "09_backward_registers"},
      .attention = {{judge::Turn::mask, in_both, heads()},
                    {judge::Turn::mask, in_O, values()},
                    {judge::Turn::mask, in_both, read_places()},
                    {judge::Turn::mask, in_O, written_places()},
                    {judge::Turn::mask, in_both, packed_masks()},
                    {judge::Turn::mask, in_both, masks_without_mask()}},
+     .gradients = gradients(),
      .claimed = judge::words("diagonal-sign negative-count not-packed packed-tiles packing-ignored packed-without-need "
                              "packing-rule place-query-by-query "
                              "rows-head-by-head extra-memory future-tile-used narrow-access not-repeatable "
-                             "order-dependent row-without-keys rows-mixed traffic uncoalesced")});
+                             "order-dependent row-without-keys rows-mixed traffic uncoalesced gradients-by-atomics "
+                             "groups-mixed walk-by-row-blocks walk-from-0 walk-of-one-head"),
+     .without_mutant = {{judge::one_claim_of_several, judge::words("gradients-by-atomics groups-mixed")}}});
 
 }  // namespace
 }  // namespace workbook::test

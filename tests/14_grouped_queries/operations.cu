@@ -1,4 +1,4 @@
-// Chapter 14's packed rows and its rule, as operations that the tests call by name.
+// Chapter 14's packed rows and its walk, as operations that the tests call by name.
 #include <cstdint>
 #include <vector>
 
@@ -6,6 +6,7 @@
 #include "common/cuda/operations.hpp"
 #include "common/cuda/worker_device.hpp"
 #include "packed_rows.hpp"
+#include "walk.hpp"
 
 namespace {
 
@@ -50,6 +51,28 @@ void seen(const Arguments& call) {
   tiles.download(call.array<std::int32_t>("tiles"));
 }
 
-const Operations operations{{"rows", rows}, {"seen", seen}};
+__global__ void list_steps(ch14::Walk walk, int room, std::int32_t* count, std::int32_t* steps) {
+  if (threadIdx.x == 0) count[0] = walk.steps();
+  for (int step = threadIdx.x; step < room; step += 32) {
+    const auto [head, number] = step < walk.steps() ? walk.at(step) : ch14::RowBlock{-1, -1};
+    steps[2 * step] = head, steps[2 * step + 1] = number;
+  }
+}
+
+// first_head, group, begin, end -> count (1), int32: the steps of that walk, and steps (room, 2), int32: the head and
+// the row block of each
+void walk(const Arguments& call) {
+  const auto number = [&](const char* name) { return int(call.integer(name)); };
+  const std::size_t room = call.array<std::int32_t>("steps").size();
+  DeviceArray<std::int32_t> count("count", 1, Role::output), steps("steps", room, Role::output);
+  workbook::cuda::begin_chapter();
+  workbook::cuda::launch(list_steps, dim3(1), dim3(32), 0,
+                         ch14::Walk{number("first_head"), number("group"), number("begin"), number("end")},
+                         int(room / 2), count.data(), steps.data());
+  count.download(call.array<std::int32_t>("count"));
+  steps.download(call.array<std::int32_t>("steps"));
+}
+
+const Operations operations{{"rows", rows}, {"seen", seen}, {"walk", walk}};
 
 }  // namespace

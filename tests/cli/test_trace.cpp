@@ -421,6 +421,15 @@ TEST_CASE("trace 14: the heads of a group read K and V together") {
   CHECK(count_of(apart, "K", "async_bytes") == 4096 * 1024);
   CHECK(tensor_of(packed, "K")["times_read"] == 1);
   CHECK(tensor_of(apart, "K")["times_read"] == 8);
+  const json backward = book.run({"trace", "14", "--solutions", "--json", "--pass", "backward", "--heads", "8",
+                                  "--kv-heads", "2", "--seq", "512"})
+                            .document()["launches"][1];
+  CHECK(backward["grid"] == json({8, 1, 1}));
+  CHECK(count_of(backward, "dK", "store_bytes") == 128 * 1024);
+  CHECK(count_of(backward, "dV", "store_bytes") == 128 * 1024);
+  CHECK(tensor_of(backward, "K")["times_read"] == 1);
+  expect_refused(book, {"trace", "1", "--pass", "backward"},
+                 {"--pass backward", "chapter 1 has no such pass", "allowed: forward"});
   expect_refused(
       book,
       {"trace", "14", "--solutions", "--kv-heads", "2", "--html", scratch("trace.html").string(), "--beside", "1"},

@@ -1,0 +1,231 @@
+// Chapter 14, backward, given: what a thread block keeps in shared memory, and the phases for one row block. Chapter 9
+// builds them. What is new is only that a row block's place is given by name: it is no longer the number modulo 2.
+//
+// Source: Dao 2023 (FlashAttention-2), section 3.1.2, Algorithm 2.
+#pragma once
+
+#include <cstdint>
+
+#include "fragments.hpp"
+
+namespace ch14 {
+namespace {
+
+using Element = WORKBOOK_ELEMENT;  // half; grouped_backward_bf16.cu compiles the kernels again, with bf16
+
+/// What a lane holds of a result (16, 8), four floats; and of a left operand (16, 16), or of 16 columns of a right one.
+using Part = Fragment<float, 4>;
+using Operand = Fragment<Element, 4>;
+
+/// 32 rows and 8·parts columns of a result: two row tiles of 16. And, rounded, what the next product takes of them.
+template <int parts>
+using Result = Part[2][parts];
+template <int parts>
+using Operands = Operand[2][parts / 2];
+
+/// 16 columns of C, from column 16·j on, += A B: A (32, 16) as two row tiles, B (16, 16).
+template <int parts>
+__device__ __forceinline__ void multiply_16(Result<parts>& C, int j, const Operand& upper, const Operand& lower,
+                                            const Operand& B) {
+  mma_m16n8k16(C[0][2 * j], upper, B[0], B[1]);
+  mma_m16n8k16(C[0][2 * j + 1], upper, B[2], B[3]);
+  mma_m16n8k16(C[1][2 * j], lower, B[0], B[1]);
+  mma_m16n8k16(C[1][2 * j + 1], lower, B[2], B[3]);
+}
+
+template <int parts>
+__device__ __forceinline__ void clear(Result<parts>& C) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+#pragma unroll
+    for (Part& part : C[i]) part.fill(0);
+}
+
+/// How a thread block divides its work. It has a column block of Bc keys, past which row blocks of Br queries go. 32
+/// keys belong to a team: one warp, or two where one warp's registers cannot hold dK and dV of 32 keys. A warp
+/// accumulates `columns` columns of them, at most 64. It forms P and dS of half of a row block at a time, `queries`
+/// queries, which are `parts` parts of eight.
+template <int d_, int Bc_, int Br_, int warps_>
+struct Plan {
+  static constexpr int d = d_, Bc = Bc_, Br = Br_, warps = warps_, threads = 32 * warps;
+  static constexpr int team = 32 * warps / Bc, columns = d / team, queries = Br / 2, parts = queries / 8;
+  static constexpr int dQ_columns = d * Br / 32 / warps;  // a warp forms 32 rows of a row block's dQ
+};
+
+/// What a thread block keeps in shared memory. There are two places for what belongs to a row block. P is kept for the
+/// other warp of a team; a team of one needs none.
+template <class T>
+struct Shared {
+  Element K[T::Bc][T::d], V[T::Bc][T::d];
+  Element Q[2][T::Br][T::d], dO[2][T::Br][T::d];
+  Element P[T::team == 1 ? 1 : T::Bc][T::Br], dS[2][T::Bc][T::Br];  // Pᵀ and dSᵀ: a row is a key
+  float2 rows[2][T::Br];
+  int ticket;
+  SHARED_LAYOUT(Shared, K, V, Q, dO, P, dS, rows, ticket);
+};
+
+/// Starts to copy a row block of a head, `queries` queries if it is the last one: of Q and dO (Br, d) each, and what
+/// its queries bring. All three pointers are at its first row.
+template <class T>
+__device__ __forceinline__ void load_row_block(Shared<T>& smem, int place, const Element* __restrict__ Q,
+                                               const Element* __restrict__ dO, const float2* __restrict__ rows,
+                                               int queries) {
+  load_tile<T::threads>(smem.Q[place], Q, queries);
+  load_tile<T::threads>(smem.dO[place], dO, queries);
+  const int query = 2 * threadIdx.x;  // 16 bytes are what two queries bring; `rows` is filled up to whole row blocks
+  if (query < T::Br) cp_async_16(&smem.rows[place][query], rows + query);
+}
+
+/// C = A Bᵀ of 32 rows of tile A and 8·parts rows of tile B: (32, d), (8·parts, d) -> (32, 8·parts). A row of B becomes
+/// a column of C.
+template <int parts, int A_rows, int B_rows, int d>
+__device__ __forceinline__ void multiply_transposed(Result<parts>& C, Element (&A)[A_rows][d], int A_row,
+                                                    Element (&B)[B_rows][d], int B_row) {
+  clear<parts>(C);
+#pragma unroll
+  for (int c = 0; c < d; c += 16) {
+    Operand upper, lower, right;
+    load_A(upper, A, A_row, c), load_A(lower, A, A_row + 16, c);
+#pragma unroll
+    for (int j = 0; j < parts / 2; ++j) {
+      load_B_by_columns(right, B, B_row + 16 * j, c);
+      multiply_16<parts>(C, j, upper, lower, right);
+    }
+  }
+}
+
+/// Which pairs of a key and a query count, both numbered from the first of those whose P a warp forms: key k counts for
+/// query q if it exists, k < keys, and if q sees it, k <= q + diagonal.
+struct Mask {
+  bool needed;  // false: every pair counts
+  int keys, diagonal;
+};
+
+/// Sᵀ -> Pᵀ = exp2(S·scale - LSE) and dPᵀ -> dSᵀ = P∘(dP - D), (32, 8·parts), all in fp32. scale holds log2(e). rows:
+/// what the queries bring, LSE·log2(e) in x and D in y. Where a pair does not count, P and dS are 0.
+template <int parts>
+__device__ __forceinline__ void form_P_and_dS(Result<parts>& S, Result<parts>& dP, const float2* rows, float scale,
+                                              const Mask& mask) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int j = 0; j < parts; ++j) {
+    const float4 two = reinterpret_cast<const float4*>(rows)[4 * j + lane % 4];  // LSE, D, and those of the next query
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const auto [row, column] = place_in_D(lane, e);
+        const int key = 16 * i + row, query = 8 * j + column;
+        float P = exp2_ftz(S[i][j][e] * scale - (e % 2 == 0 ? two.x : two.z));
+        if (mask.needed && (key >= mask.keys || key > query + mask.diagonal)) P = 0;
+        S[i][j][e] = P;
+        dP[i][j][e] = P * (dP[i][j][e] - (e % 2 == 0 ? two.y : two.w));
+      }
+  }
+}
+
+/// The first row block of a head with a query that sees any key of the column block: query i sees its keys up to
+/// i + diagonal, numbered from its first one on. It may be a row block that does not exist.
+template <class T>
+__device__ __forceinline__ int first_row_block(int diagonal, bool causal) {
+  return causal ? max(0, -diagonal) / T::Br : 0;
+}
+/// The mask of a head's row block i for the keys from `own` on and the queries from q on, both within their blocks.
+/// `keys` of the column block exist, more than Bc if others follow.
+template <class T>
+__device__ __forceinline__ Mask mask_of(int i, int own, int q, int keys, int diagonal, bool causal) {
+  const int first_query = i * T::Br;
+  const bool needed = keys < T::Bc || (causal && first_query + diagonal < T::Bc - 1);
+  if (needed) workbook::cuda::note("masked tile", i);
+  return {needed, keys - own, causal ? first_query + q + diagonal - own : T::Bc};
+}
+
+/// Pᵀ and dSᵀ are left operands where they are.
+template <int parts>
+__device__ __forceinline__ void round_to_operands(Operands<parts>& A, const Result<parts>& C) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+#pragma unroll
+    for (int k = 0; k < parts / 2; ++k) A[i][k] = as_A<Element>(C[i][2 * k], C[i][2 * k + 1]);
+}
+/// C += A B: (32, 8·parts), (8·parts, 8·n) -> (32, 8·n), where B is the tile from this row and column on.
+template <int parts, int n, int rows, int columns>
+__device__ __forceinline__ void accumulate(Part (&C)[2][n], const Operands<parts>& A, Element (&B)[rows][columns],
+                                           int row, int column) {
+#pragma unroll
+  for (int k = 0; k < parts / 2; ++k)
+#pragma unroll
+    for (int j = 0; j < n / 2; ++j) {
+      Operand right;
+      load_B_by_rows(right, B, row + 16 * k, column + 16 * j);
+      multiply_16<n>(C, j, A[0][k], A[1][k], right);
+    }
+}
+
+/// What others need of a warp's Pᵀ and dSᵀ goes to shared memory, a row for each key, from this row and column on, and
+/// comes back as it was.
+template <int parts, int rows, int columns>
+__device__ __forceinline__ void store_operands(Element (&tile)[rows][columns], int row, int column,
+                                               const Operands<parts>& A) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+#pragma unroll
+    for (int k = 0; k < parts / 2; ++k)
+      stmatrix_x4(swizzled(tile, row + 16 * i + lane % 16, column / 8 + 2 * k + lane / 16), A[i][k]);
+}
+template <int parts, int rows, int columns>
+__device__ __forceinline__ void load_operands(Operands<parts>& A, Element (&tile)[rows][columns], int row, int column) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+#pragma unroll
+    for (int k = 0; k < parts / 2; ++k) load_A(A[i][k], tile, row + 16 * i, column + 16 * k);
+}
+
+/// P and dS of this warp's keys, from `own` on, and of the queries from q on of the row block in this place, as
+/// operands. dSᵀ is stored for dQ, Pᵀ for the other warp of a team.
+template <class T>
+__device__ __forceinline__ void form_operands(Operands<T::parts>& P, Operands<T::parts>& dS, Shared<T>& smem, int place,
+                                              int own, int q, float scale, const Mask& mask) {
+  Result<T::parts> S_own, dP_own;
+  multiply_transposed<T::parts>(S_own, smem.K, own, smem.Q[place], q);    // Sᵀ = K Qᵀ, (32, queries)
+  multiply_transposed<T::parts>(dP_own, smem.V, own, smem.dO[place], q);  // dPᵀ = V dOᵀ, (32, queries)
+  if (mask.needed)
+    form_P_and_dS<T::parts>(S_own, dP_own, smem.rows[place] + q, scale, mask);
+  else
+    form_P_and_dS<T::parts>(S_own, dP_own, smem.rows[place] + q, scale, {false, 0, 0});  // nothing to compare
+  round_to_operands<T::parts>(P, S_own);
+  round_to_operands<T::parts>(dS, dP_own);
+  store_operands<T::parts>(smem.dS[place], own, q, dS);
+  if constexpr (T::team == 2) store_operands<T::parts>(smem.P, own, q, P);
+}
+
+/// P and dS of the team's keys and of the queries from q on, which the other warp of the team forms and stores.
+template <class T>
+__device__ __forceinline__ void take_operands(Operands<T::parts>& P, Operands<T::parts>& dS, Shared<T>& smem, int place,
+                                              int own, int q) {
+  workbook::cuda::barrier_sync(1 + own / 32, 64);  // the team's two warps have stored P and dS
+  load_operands<T::parts>(P, smem.P, own, q);
+  load_operands<T::parts>(dS, smem.dS[place], own, q);
+}
+
+/// C·scale, rounded, to T::columns columns of the first `rows` of 32 rows of a gradient.
+template <class T>
+__device__ __forceinline__ void write_gradient(Element* __restrict__ gradient, const Result<T::columns / 8>& C,
+                                               float scale, int rows) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+#pragma unroll
+    for (int e = 0; e < 4; e += 2) {
+      const auto [row, column] = place_in_D(lane, e);
+      if (16 * i + row >= rows) continue;
+#pragma unroll
+      for (int j = 0; j < T::columns / 8; ++j)
+        *reinterpret_cast<std::uint32_t*>(gradient + (16 * i + row) * T::d + 8 * j + column) =
+            cvt_rn_x2<Element>(C[i][j][e] * scale, C[i][j][e + 1] * scale);
+    }
+}
+
+}  // namespace
+}  // namespace ch14

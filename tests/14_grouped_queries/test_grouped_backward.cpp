@@ -1,0 +1,355 @@
+// Chapter 14, backward: dK and dV as sums over the heads of a group, by one writer.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tests/support/backward_properties.hpp"
+
+using namespace workbook;
+using namespace workbook::test;
+using namespace workbook::test::gradients;
+
+namespace {
+
+/// H = groups·G heads of Q that share `groups` heads of K and V.
+Shape grouped(std::int64_t B, std::int64_t groups, std::int64_t G, std::int64_t Nq, std::int64_t Nk, std::int64_t d) {
+  return {B, groups * G, groups, Nq, Nk, d};
+}
+/// The input, of which head h of Q has (1 + h % G)/4 times its Q and (1 + (h + 1) % G)/2 times its dO: the scores and
+/// gradients of a group's heads differ by far, and so do their LSE and D.
+Input heads_apart(const Input& in) {
+  Problem problem = in.given.problem;
+  const Shape& s = problem.shape;
+  const std::int64_t G = s.H / s.Hkv, size = s.Nq * s.d;
+  Tensor<float> dO(problem.Q.sizes);
+  for (std::int64_t at = 0; at < s.B * s.H * size; ++at) {
+    const std::int64_t h = at / size;
+    problem.Q.values[std::size_t(at)] *= float(1 + h % G) / 4;
+    dO.values[std::size_t(at)] = float(in.given.dO.values[std::size_t(at)]) * float(1 + (h + 1) % G) / 2;
+  }
+  return {worker::backward_problem(problem, dO, float16), in.name + ", heads of a group apart"};
+}
+/// Every kind of input with every mask, three heads a group.
+void expect_every_kind_in_groups(const std::vector<std::string>& which = all_gradients, const Numbers& variant = {}) {
+  std::uint64_t seed = 500;
+  for (const InputKind& kind : input_kinds())
+    for (const bool causal : {false, true})
+      expect_right_small(input(kind.name, grouped(1, 2, 3, 40, 70, 64), ++seed, {causal}), which, variant);
+  for (const float scale : {-0.2f, 0.0f})
+    expect_right_small(input("normal", grouped(1, 2, 3, 40, 70, 64), ++seed, {.scale = scale}), which, variant);
+  expect_right_small(input("value mean", grouped(1, 2, 3, 70, 40, 64), ++seed, {true}), which, variant);
+}
+
+/// What the kernels do for one head of Q, H times: rows of Q that pass by, and row blocks.
+BlockCount count_all_blocks(const Shape& s, bool causal, const Sizes& sizes) {
+  BlockCount count = count_blocks(s, causal, sizes);
+  count.visited *= s.B * s.H, count.masked *= s.B * s.H, count.queries *= s.B * s.H;
+  return count;
+}
+void expect_bytes(const worker::Reply& reply, const std::string& name, std::int64_t expected, const std::string& why,
+                  const Problem& problem, const std::string& cause, const std::string& diagnosis = "traffic") {
+  expect_count(reply, name, double(expected), fmt::format("{} ({})", why, describe(problem)), cause, diagnosis);
+}
+
+}  // namespace
+
+// ---- 14.7 one writer ----
+
+TEST_CASE("dK and dV are sums over the heads of a group", "[14.7]") {
+  for (const std::int64_t d : head_dims())
+    for (const std::int64_t G : {2, 3, 4})
+      for (const std::int64_t groups : {1, 2})
+        expect_right_small(heads_apart(input("value mean", grouped(1, groups, G, 40, 40, d), 60)), {"dV", "dK"});
+  expect_every_kind_in_groups({"dV", "dK"});
+}
+
+TEST_CASE("heads of K and V are counted through the batch in the backward pass", "[14.7]") {
+  for (const std::int64_t d : head_dims())
+    for (const bool causal : {false, true})
+      expect_right_small(input("value mean", grouped(3, 2, 2, 40, 70, d), 61, {causal}));
+}
+
+TEST_CASE("dK and dV are written once, by one writer, and K and V read once", "[14.7]") {
+  require_counters();
+  for (const std::int64_t G : {1, 4, 6}) {
+    for (const std::int64_t d : head_dims()) {
+      const Shape s = grouped(2, 2, G, 70, 200, d);
+      const Input in = input("normal", s, 62, {G == 4});
+      const worker::Reply reply = backward(in.given, usual_sizes(d).numbers()).reply;
+      const std::int64_t bytes = s.B * s.Hkv * s.Nk * s.d * 2;
+      for (const char* tensor : {"dK", "dV"}) {
+        const double atomics = counter(reply, fmt::format("{}.atomic_requests", tensor));
+        expect(atomics == 0, fmt::format("{} is added to by {} atomic instructions of warps", tensor, atomics),
+               "the parts of a group's heads are added up in device memory: one block can form the sum in registers",
+               "gradients-by-atomics");
+        expect_bytes(reply, fmt::format("{}.store_bytes", tensor), bytes,
+                     "B·Hkv·Nk·d elements, each written once; dK and dV together are 4·B·Hkv·Nk·d bytes",
+                     in.given.problem, "dK or dV is written more or less often than once");
+      }
+      for (const char* tensor : {"K", "V"})
+        expect_bytes(reply, fmt::format("{}.async_bytes", tensor), bytes,
+                     "each tile of K and V is read by one block, once", in.given.problem,
+                     "K or V is read more or less often than once: a block has all heads of its group");
+    }
+  }
+}
+
+// ---- 14.8 the walk ----
+
+TEST_CASE("the row blocks of a group pass one head after the other", "[14.8]") {
+  struct Given {
+    int first_head, heads, begin, end;
+  };
+  for (const Given& given :
+       {Given{0, 1, 0, 1}, {0, 2, 1, 4}, {6, 3, 0, 5}, {4, 4, 2, 3}, {5, 1, 3, 8}, {8, 8, 4, 4}, {8, 8, 5, 4}}) {
+    const auto [first_head, heads, begin, end] = given;
+    const int each = std::max(0, end - begin), steps = heads * each;
+    const std::string of = fmt::format("first_head={}, heads={}, begin={}, end={}", first_head, heads, begin, end);
+    worker::Call request("walk");
+    request.number("first_head", first_head).number("group", heads).number("begin", begin).number("end", end);
+    request.output<std::int32_t>("count", 1).output<std::int32_t>("steps", std::size_t(2 * std::max(1, steps)));
+    const worker::Reply reply = call(request);
+    const std::int32_t count = reply.output<std::int32_t>("count")[0];
+    expect(count == steps,
+           fmt::format("{} row blocks are said to pass by: it is {} of each of {} heads, {}; {}", count, each, heads,
+                       steps, of),
+           count < 0       ? "a column block that no query sees has a negative number of steps"
+           : count == each ? "the row blocks of one head alone are counted"
+                           : "",
+           count < 0       ? "negative-count"
+           : count == each ? "walk-of-one-head"
+                           : "unknown");
+    const auto at = reply.output<std::int32_t>("steps");
+    for (int step = 0; step < steps; ++step) {
+      const int head = first_head + step / each, number = begin + step % each;
+      const int got_head = at[std::size_t(2 * step)], got = at[std::size_t(2 * step + 1)];
+      const bool from_0 = got_head == head && got == number - begin && begin > 0;
+      const bool by_rows = got_head == first_head + step % heads && got == begin + step / heads;
+      expect(got_head == head && got == number,
+             fmt::format("step {} is said to be row block {} of head {}: it is row block {} of head {}; {}", step, got,
+                         got_head, number, head, of),
+             from_0    ? "row blocks are counted from 0: the first that sees a key is number `begin`"
+             : by_rows ? "row blocks pass by head by head, not row block by row block"
+                       : "",
+             from_0    ? "walk-from-0"
+             : by_rows ? "walk-by-row-blocks"
+                       : "unknown");
+    }
+  }
+}
+
+TEST_CASE("every head of a group has its part in dK and dV", "[14.8]") {
+  for (const std::int64_t d : head_dims()) {
+    constexpr std::int64_t G = 4;
+    for (std::int64_t one = 0; one < G; ++one) {
+      Input in = input("normal", grouped(1, 1, G, 70, 70, d), 63, {one % 2 == 1});
+      for (std::size_t at = 0; at < in.given.dO.values.size(); ++at)
+        if (std::int64_t(at) / (70 * d) != one) in.given.dO.values[at] /= 64;
+      in.kind.clear();
+      in.name += fmt::format(", dO small but for head {}", one);
+      expect_right_small(in);
+    }
+  }
+  expect_every_kind_in_groups();
+}
+
+TEST_CASE("only row blocks that see a key pass by, of every head", "[14.8]") {
+  require_counters();
+  for (const auto& [Nq, Nk] : {std::pair{70, 70}, {70, 200}, {200, 70}, {100, 64}, {64, 100}}) {
+    for (const bool causal : {false, true}) {
+      for (const std::int64_t G : {1, 3}) {
+        for (const Sizes& sizes : all_sizes(64)) {
+          const BackwardProblem given = input("normal", grouped(1, 2, G, Nq, Nk, 64), 64, {causal}).given;
+          const worker::Reply reply = backward(given, sizes.numbers()).reply;
+          const BlockCount count = count_all_blocks(given.problem.shape, causal, sizes);
+          for (const char* tensor : {"Q", "dO"}) {
+            const std::string name = fmt::format("{}.async_bytes", tensor);
+            const bool more = counter(reply, name) > double(count.queries * 64 * 2);
+            expect_bytes(reply, name, count.queries * 64 * 2,
+                         fmt::format("{} row blocks of all column blocks and heads have a query that sees a key, {}",
+                                     count.visited, sizes.text()),
+                         given.problem,
+                         more ? "row blocks of which no query sees any key are not skipped"
+                              : "row blocks are skipped of which some query sees a key",
+                         more ? "tiles-not-skipped" : "tiles-skipped");
+          }
+        }
+      }
+    }
+  }
+}
+
+// ---- 14.9 a step's row block ----
+
+TEST_CASE("each head of Q brings its own Q, dO, LSE and D", "[14.9]") {
+  for (const std::int64_t d : head_dims())
+    for (const std::int64_t Nq : {31, 64, 70})
+      expect_right_small(heads_apart(input("value mean", grouped(2, 2, 3, Nq, 40, d), 65)));
+  expect_every_kind_in_groups();
+}
+
+TEST_CASE("each head of Q gets its own dQ", "[14.9]") {
+  for (const std::int64_t d : head_dims())
+    for (const Sizes& sizes : all_sizes(d))
+      expect_right(heads_apart(input("value mean", grouped(1, 2, 3, 70, 133, d), 66)), {"dQ"}, sizes);
+  expect_every_kind_in_groups({"dQ"});
+}
+
+TEST_CASE("the mask asks for the row block within its head", "[14.9]") {
+  std::uint64_t seed = 67;
+  for (const auto& [Nq, Nk] : {std::pair{70, 70}, {40, 100}, {100, 40}, {96, 96}, {33, 65}})
+    for (const std::int64_t G : {2, 3}) {
+      const Input in = input("normal", grouped(1, 1, G, Nq, Nk, 64), ++seed, {true});
+      const worker::Reply reply = expect_right_small(in).reply;
+      // A block notes each number of a row block that it masks, once for all heads.
+      Problem of_one = in.given.problem;
+      of_one.shape.H = of_one.shape.Hkv;
+      if (!reply.counters.empty()) expect_blocks_masked(reply, of_one, small_sizes(64));
+    }
+  expect_right(input("normal", grouped(1, 1, 3, 200, 260, 128), ++seed, {true}));
+}
+
+TEST_CASE("the places do not race, whatever the number of row blocks", "[14.9]") {
+  // 1 to 5 row blocks a head: with an odd number the next head begins in the other place.
+  for (const std::int64_t d : head_dims()) {
+    const std::int64_t Br = small_sizes(d).passing;
+    for (const std::int64_t row_blocks : {1, 2, 3, 5})
+      for (int lane_seed = 0; lane_seed < 2; ++lane_seed)
+        expect_right(input("normal", grouped(1, 1, 3, row_blocks * Br - 3, 40, d), 80), all_gradients, small_sizes(d),
+                     {.lane_seed = lane_seed});
+  }
+  expect_right(input("normal", grouped(1, 1, 2, 190, 140, 64), 81));
+  expect_right(input("normal", grouped(1, 1, 2, 190, 140, 128), 81));
+}
+
+TEST_CASE("each column block ends its turn in the row blocks of every head", "[14.9]") {
+  expect_every_kind_in_groups(all_gradients, by_turns);
+  require_counters();
+  for (const bool causal : {false, true}) {
+    const Shape s = grouped(1, 2, 3, 130, 260, 64);
+    const Sizes sizes = usual_sizes(64, by_turns);
+    const Input in = input("normal", s, 82, {causal});
+    const BackwardResult got = expect_right(in, all_gradients, sizes, {.workers = 1});
+    const std::int64_t turns = count_all_blocks(s, causal, sizes).visited * sizes.warps;
+    const std::int64_t tickets = s.Hkv * tiles_of(s.Nk, sizes.owned);
+    expect_count(got.reply, "turns.atomic_requests", double(turns + tickets),
+                 fmt::format("{} turns of warps in the row blocks of all heads, and {} tickets, causal={}", turns,
+                             tickets, causal),
+                 "a turn in a row block is ended more or less often than once", "turns");
+  }
+}
+
+// ---- The whole chapter ----
+
+TEST_CASE("the gradients of any group and any two lengths agree with the oracle", "[whole]") {
+  expect_any_two_lengths(129 * 129 * 64);
+  std::uint64_t seed = 400;
+  for (const std::int64_t G : {1, 2, 3, 4, 7, 8})
+    for (const auto& [Nq, Nk] : {std::pair{1, 1}, {1, 130}, {33, 31}, {65, 64}, {70, 3}})
+      for (const bool causal : {false, true}) {
+        const std::int64_t d = seed % 2 == 0 ? 64 : 128;
+        expect_right(input("normal", grouped(1 + seed % 2, 1 + G % 2, G, Nq, Nk, d), ++seed, {causal}));
+      }
+}
+
+TEST_CASE("the gradients in bf16 agree with the oracle", "[whole]") {
+  expect_bf16();
+  for (const bool causal : {false, true})
+    for (const std::int64_t d : head_dims())
+      expect_right(input("normal", grouped(1, 2, 4, 70, 133, d), 410, {causal}, bfloat16), all_gradients, {}, {},
+                   bfloat16);
+}
+
+TEST_CASE("a group beside it changes no bit of a gradient", "[whole]") {
+  // Everything of the middle one of three groups is NaN: nothing of it may come to the other two.
+  for (const std::int64_t d : head_dims()) {
+    for (const bool causal : {false, true}) {
+      constexpr std::int64_t G = 3, Nq = 70, Nk = 133;
+      const Numbers numbers = (d == 128 ? small_sizes(d, by_turns) : usual_sizes(d, by_turns)).numbers();
+      const BackwardProblem given = input("normal", grouped(1, 3, G, Nq, Nk, d), 415, {causal}).given;
+      const BackwardResult alone = backward(given, numbers);
+      BackwardProblem poisoned = given;
+      const auto poison = [](auto& values) {
+        const auto third = std::ptrdiff_t(values.size() / 3);
+        std::fill_n(values.begin() + third, third, std::numeric_limits<float>::quiet_NaN());
+      };
+      poison(poisoned.problem.Q.values), poison(poisoned.problem.K.values), poison(poisoned.problem.V.values);
+      poison(poisoned.dO.values), poison(poisoned.saved.O.values), poison(poisoned.saved.lse.values);
+      const BackwardResult beside = backward(poisoned, numbers);
+      expect_written(alone.dQ.values[0], "dQ");
+      const auto expect_same = [&](const char* name, const Tensor<float>& a, const Tensor<float>& b) {
+        const std::size_t third = a.values.size() / 3;
+        for (std::size_t at = 0; at < a.values.size(); ++at)
+          expect(at / third == 1 || a.values[at] == b.values[at],
+                 fmt::format("element {} of {} is {} when all of the group beside it is NaN, and was {} (d={}, "
+                             "causal={})",
+                             at, name, b.values[at], a.values[at], d, causal),
+                 "a gradient depends on a group that is not its own", "groups-mixed");
+      };
+      expect_same("dQ", alone.dQ, beside.dQ);
+      expect_same("dK", alone.dK, beside.dK);
+      expect_same("dV", alone.dV, beside.dV);
+    }
+  }
+}
+
+TEST_CASE("by turns the gradients agree with the oracle", "[whole]") {
+  expect_right_by_turns();
+  for (const bool causal : {false, true})
+    expect_right(input("normal", grouped(1, 5, 2, 70, 260, 64), 420, {causal}), all_gradients,
+                 usual_sizes(64, by_turns), {.workers = 4});
+}
+
+TEST_CASE("50 runs by turns are equal to the last bit", "[whole]") {
+  expect_repeatable_by_turns(10);
+  const Numbers numbers = usual_sizes(64, by_turns).numbers();
+  const BackwardProblem given = input("normal", grouped(1, 1, 3, 3, 300, 64), 425).given;
+  const BackwardResult first = backward(given, numbers);
+  for (int run = 2; run <= 50; ++run)
+    expect(same_bits(backward(given, numbers), first),
+           fmt::format("a gradient of run {} is not that of the first", run),
+           "column blocks add to dQ in another order, or something is read before it is written", "not-repeatable");
+}
+
+TEST_CASE("each tensor is moved as often as the backward pass must", "[whole]") {
+  expect_moves({});
+  require_counters();
+  for (const bool causal : {false, true}) {
+    for (const std::int64_t G : {4, 7}) {
+      const Shape s = grouped(2, 2, G, 100, 233, 64);
+      const Sizes sizes = usual_sizes(64);
+      const Input in = input("normal", s, 430, {causal});
+      const worker::Reply reply = backward(in.given, sizes.numbers()).reply;
+      const BlockCount count = count_all_blocks(s, causal, sizes);
+      const std::int64_t keys = s.B * s.Hkv * s.Nk * s.d * 2;
+      const auto expect_moved = [&](const std::string& name, std::int64_t bytes, const std::string& why) {
+        expect_bytes(reply, name, bytes, why, in.given.problem, "a tensor is moved more or less often than it must be");
+      };
+      for (const char* tensor : {"K", "V"})
+        expect_moved(fmt::format("{}.async_bytes", tensor), keys, "K and V are read once");
+      for (const char* tensor : {"dK", "dV"})
+        expect_moved(fmt::format("{}.store_bytes", tensor), keys, "dK and dV are written once");
+      for (const char* tensor : {"Q", "dO"})
+        expect_moved(fmt::format("{}.async_bytes", tensor), count.queries * s.d * 2,
+                     "Q and dO are read by each column block that they see");
+      expect_moved("dQ.store_bytes", s.B * s.H * s.Nq * s.d * 2, "dQ is written once");
+      expect_moved("dQ_sum.atomic_sectors", count.visited * sizes.passing * s.d * 4 / 32,
+                   "a row block's dQ is added to once for each column block");
+    }
+  }
+}
+
+const Claims of_the_whole = {
+    {"[whole]", "the gradients agree with the oracle",
+     [] { expect_every_kind_whole(), expect_every_kind_in_groups(); }},
+    {"[whole]", "the gradients do not depend on how the work is divided", [] { expect_sizes_do_not_matter(); }},
+    {"[whole]", "future queries and keys have zero influence", [] { expect_no_future(); }},
+    {"[whole]", "dQ differs from run to run, within its bounds; dK and dV do not", [] { expect_only_dQ_differs(); }},
+    {"[whole]", "the order of lanes changes nothing but dQ's last bits", [] { expect_order_changes_only_dQ(); }},
+    {"[whole]", "every size of shared memory has tiles for the gradients", [] { expect_sizes_for_every_memory(99); }},
+    {"[whole]", "extra memory of the backward pass grows like N", [] { expect_extra_memory(8, 4); }},
+};
