@@ -6,7 +6,8 @@
 
 #include <cstdint>
 
-#include "fragments.hpp"
+#include "common/cuda/convert.hpp"
+#include "phases.hpp"
 
 namespace ch14 {
 namespace {
@@ -55,19 +56,19 @@ struct Plan {
 /// What a thread block keeps in shared memory. There are two places for what belongs to a row block. P is kept for the
 /// other warp of a team; a team of one needs none.
 template <class T>
-struct Shared {
+struct GradientShared {
   Element K[T::Bc][T::d], V[T::Bc][T::d];
   Element Q[2][T::Br][T::d], dO[2][T::Br][T::d];
   Element P[T::team == 1 ? 1 : T::Bc][T::Br], dS[2][T::Bc][T::Br];  // Pᵀ and dSᵀ: a row is a key
   float2 rows[2][T::Br];
   int ticket;
-  SHARED_LAYOUT(Shared, K, V, Q, dO, P, dS, rows, ticket);
+  SHARED_LAYOUT(GradientShared, K, V, Q, dO, P, dS, rows, ticket);
 };
 
 /// Starts to copy a row block of a head, `queries` queries if it is the last one: of Q and dO (Br, d) each, and what
 /// its queries bring. All three pointers are at its first row.
 template <class T>
-__device__ __forceinline__ void load_row_block(Shared<T>& smem, int place, const Element* __restrict__ Q,
+__device__ __forceinline__ void load_row_block(GradientShared<T>& smem, int place, const Element* __restrict__ Q,
                                                const Element* __restrict__ dO, const float2* __restrict__ rows,
                                                int queries) {
   load_tile<T::threads>(smem.Q[place], Q, queries);
@@ -185,8 +186,8 @@ __device__ __forceinline__ void load_operands(Operands<parts>& A, Element (&tile
 /// P and dS of this warp's keys, from `own` on, and of the queries from q on of the row block in this place, as
 /// operands. dSᵀ is stored for dQ, Pᵀ for the other warp of a team.
 template <class T>
-__device__ __forceinline__ void form_operands(Operands<T::parts>& P, Operands<T::parts>& dS, Shared<T>& smem, int place,
-                                              int own, int q, float scale, const Mask& mask) {
+__device__ __forceinline__ void form_operands(Operands<T::parts>& P, Operands<T::parts>& dS, GradientShared<T>& smem,
+                                              int place, int own, int q, float scale, const Mask& mask) {
   Result<T::parts> S_own, dP_own;
   multiply_transposed<T::parts>(S_own, smem.K, own, smem.Q[place], q);    // Sᵀ = K Qᵀ, (32, queries)
   multiply_transposed<T::parts>(dP_own, smem.V, own, smem.dO[place], q);  // dPᵀ = V dOᵀ, (32, queries)
@@ -202,8 +203,8 @@ __device__ __forceinline__ void form_operands(Operands<T::parts>& P, Operands<T:
 
 /// P and dS of the team's keys and of the queries from q on, which the other warp of the team forms and stores.
 template <class T>
-__device__ __forceinline__ void take_operands(Operands<T::parts>& P, Operands<T::parts>& dS, Shared<T>& smem, int place,
-                                              int own, int q) {
+__device__ __forceinline__ void take_operands(Operands<T::parts>& P, Operands<T::parts>& dS, GradientShared<T>& smem,
+                                              int place, int own, int q) {
   workbook::cuda::barrier_sync(1 + own / 32, 64);  // the team's two warps have stored P and dS
   load_operands<T::parts>(P, smem.P, own, q);
   load_operands<T::parts>(dS, smem.dS[place], own, q);

@@ -56,7 +56,8 @@ __device__ __forceinline__ float* place_in_sum(float* dQ_sum, std::int64_t row_t
 /// A warp's piece of dS K, (32, Bc), (Bc, 8·parts) -> (32, 8·parts), from this row and column of the row block on. In
 /// smem.dS[place] a row is a key: a left operand (16, 16) is a part of it, transposed.
 template <int parts, class T>
-__device__ __forceinline__ void multiply_dS_K(Result<parts>& dQ, Shared<T>& smem, int place, int row, int column) {
+__device__ __forceinline__ void multiply_dS_K(Result<parts>& dQ, GradientShared<T>& smem, int place, int row,
+                                              int column) {
   const int lane = threadIdx.x % 32, key_of_lane = lane / 16 * 8 + lane % 8, chunk = row / 8 + lane / 8 % 2;
   clear<parts>(dQ);
 #pragma unroll
@@ -105,7 +106,7 @@ __device__ __forceinline__ void end_turn(const Turn<true>& turn) {
 /// dQ += dS K: (Br, Bc), (Bc, d) -> (Br, d), of which each warp has 32 rows and T::dQ_columns columns. dSᵀ lies in
 /// smem.dS[place]. dQ_sum: the sums of this row block.
 template <class T, bool in_turns>
-__device__ __forceinline__ void add_dQ(float* dQ_sum, Shared<T>& smem, int place, const Turn<in_turns>& turn) {
+__device__ __forceinline__ void add_dQ(float* dQ_sum, GradientShared<T>& smem, int place, const Turn<in_turns>& turn) {
   constexpr int parts = T::dQ_columns / 8, row_groups = T::Br / 32;
   const int warp = threadIdx.x / 32, row = warp % row_groups * 32, column = warp / row_groups * T::dQ_columns;
   [[maybe_unused]] int seen = 0;
@@ -129,12 +130,12 @@ __global__ void write_dQ(float* dQ_sum,             // (heads, padded(Nq), d), s
                          std::int64_t parts, int Nq, float scale) {
   const std::int64_t part = (std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / 32, row_tile = part / (d / 8);
   if (part >= parts) return;
-  const int row_tiles = padded(Nq) / 16, lane = threadIdx.x % 32, column_part = part % (d / 8);
-  const std::int64_t head = row_tile / row_tiles;
+  const int tiles_of_head = padded(Nq) / 16, lane = threadIdx.x % 32, column_part = part % (d / 8);
+  const std::int64_t head = row_tile / tiles_of_head;
 #pragma unroll
   for (int e = 0; e < 4; e += 2) {
     const auto [row, column] = place_in_D(lane, e);
-    const int query = row_tile % row_tiles * 16 + row;
+    const int query = row_tile % tiles_of_head * 16 + row;
     if (query < Nq)
       *reinterpret_cast<std::uint32_t*>(dQ + (head * Nq + query) * d + 8 * column_part + column) =
           cvt_rn_x2<Element>(*place_in_sum<d>(dQ_sum, row_tile, column_part, e) * scale,

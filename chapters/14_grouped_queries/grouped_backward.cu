@@ -54,7 +54,7 @@ __device__ __forceinline__ Turn<true> turn_of(int* turns, std::int64_t row_block
 
 /// The number of this thread block in the order in which they begin, for all of its threads. It is the first barrier.
 template <class T>
-__device__ __forceinline__ int take_ticket(Shared<T>& smem, int* tickets) {
+__device__ __forceinline__ int take_ticket(GradientShared<T>& smem, int* tickets) {
   if (threadIdx.x == 0) smem.ticket = atomicAdd(tickets, 1);
   __syncthreads();  // the ticket is there for all threads
   return smem.ticket;
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
               Element* __restrict__ dK,         // (B·Hkv, Nk, d)
               Element* __restrict__ dV,         // (B·Hkv, Nk, d)
               Sizes sizes, float scale) {
-  auto& smem = workbook::cuda::dynamic_shared<Shared<T>>();
+  auto& smem = workbook::cuda::dynamic_shared<GradientShared<T>>();
   const auto [kv_heads, group, Nq, Nk, causal] = sizes;
   const int number = in_turns ? take_ticket(smem, turns) : int(blockIdx.x);  // nobody waits for one that has not begun
   const auto [kv_head, column_block] = task_of(number, kv_heads, (Nk + T::Bc - 1) / T::Bc, causal, in_turns);
@@ -157,8 +157,8 @@ void start(const BackwardCall<Element>& call, const Scratch& scratch) {
   launch(prepare_rows<T::d>, grid_of((count * (T::d / 8) + 127) / 128, "B·H·Nq·d"), dim3(128), 0, call.O, call.dO,
          call.lse, scratch.rows, scratch.dQ_sum, scratch.turns, count, sizes.Nq);
   launch(gradients<T, in_turns>, grid_of((Nk + T::Bc - 1) / T::Bc * B * Hkv, "B·Hkv·⌈Nk/Bc⌉"), dim3(T::threads),
-         sizeof(Shared<T>), call.Q, call.K, call.V, call.dO, scratch.rows, scratch.dQ_sum, scratch.turns, call.dK,
-         call.dV, sizes, call.scale);
+         sizeof(GradientShared<T>), call.Q, call.K, call.V, call.dO, scratch.rows, scratch.dQ_sum, scratch.turns,
+         call.dK, call.dV, sizes, call.scale);
   launch(write_dQ<T::d>, grid_of((parts + 7) / 8, "B·H·Nq·d"), dim3(256), 0, scratch.dQ_sum, call.dQ, parts, sizes.Nq,
          call.scale);
 }
@@ -181,7 +181,7 @@ void grouped_backward(const BackwardCall<Element>& call, const Scratch& scratch,
 template <>
 std::size_t backward_shared_bytes<Element>(int d, const GradientTiles& tiles) {
   std::size_t bytes = 0;
-  with_plan(d, tiles, [&](auto plan) { bytes = sizeof(Shared<decltype(plan)>); });
+  with_plan(d, tiles, [&](auto plan) { bytes = sizeof(GradientShared<decltype(plan)>); });
   return bytes;
 }
 

@@ -12,6 +12,10 @@
 namespace ch14 {
 namespace {
 
+using workbook::cuda::cp_async_16, workbook::cuda::cp_async_commit_group, workbook::cuda::cp_async_wait_group;
+using workbook::cuda::cvt_rn_x2, workbook::cuda::exp2_ftz, workbook::cuda::mma_m16n8k16, workbook::cuda::stmatrix_x4;
+
+constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 constexpr unsigned all_lanes = 0xffffffff;
 
 // A warp has 32 rows of Q, two row tiles of 16: each part of K and V that it loads is used twice.
@@ -51,6 +55,18 @@ __device__ __forceinline__ void clear(Registers<Element, d>& own) {
     for (Fragment<float, 4>& part : own.O[i]) part.fill(0);
 #pragma unroll
     for (int r = 0; r < 2; ++r) own.m[i][r] = -INFINITY, own.l[i][r] = 0;
+  }
+}
+
+/// Starts to copy rows x d elements from device memory into a tile of K or V, by `threads` threads; the rest of the
+/// tile becomes zeros.
+template <int threads, class Element, int tile_rows, int d>
+__device__ __forceinline__ void load_tile(Element (&tile)[tile_rows][d], const Element* __restrict__ source, int rows) {
+  const int first_row = threadIdx.x / (d / 8), chunk = threadIdx.x % (d / 8);
+#pragma unroll
+  for (int i = 0; i < tile_rows; i += threads / (d / 8)) {
+    const int row = first_row + i;
+    cp_async_16(swizzled(tile, row, chunk), source + row * d + 8 * chunk, row < rows ? 16 : 0);
   }
 }
 
@@ -123,6 +139,15 @@ __device__ __forceinline__ void rescale_O(Registers<Element, d>& own, const floa
     for (Fragment<float, 4>& part : own.O[i])
 #pragma unroll
       for (int e = 0; e < 4; ++e) part[e] *= rescale[i][e / 2];
+}
+
+/// Two parts (16, 8), side by side and rounded to Element, are a left operand (16, 16).
+template <class Element>
+__device__ __forceinline__ Fragment<Element, 4> as_A(const Fragment<float, 4>& left, const Fragment<float, 4>& right) {
+  Fragment<Element, 4> A;
+  A[0] = cvt_rn_x2<Element>(left[0], left[1]), A[1] = cvt_rn_x2<Element>(left[2], left[3]);
+  A[2] = cvt_rn_x2<Element>(right[0], right[1]), A[3] = cvt_rn_x2<Element>(right[2], right[3]);
+  return A;
 }
 
 /// O += P V of this warp's rows: exponents of P (32, Bc), V (Bc, d) -> (32, d); l takes this lane's part of P's sum.

@@ -6,7 +6,6 @@
 #include "grouped.hpp"
 
 #include <cstdint>
-#include <stdexcept>
 
 #include "common/cuda/convert.hpp"
 #include "common/cuda/dispatch.hpp"
@@ -108,15 +107,13 @@ void start(const ForwardCall<Element>& call, Packing packing) {
 // E is the element type that this file is compiled for.
 template <class E>
 void grouped(const ForwardCall<E>& call, const Tiles& tiles, Packing packing) {
-  workbook::cuda::with_sizes<built>(call.shape.d, tiles, [&](auto d, auto t) {
-    if constexpr (d > 32) return start<d, t.Br, t.Bc, t.warps>(call, packing);
-    throw std::invalid_argument("d = 32 is not built");
-  });
+  workbook::cuda::with_sizes<built>(call.shape.d, tiles,
+                                    [&](auto d, auto t) { start<d, t.Br, t.Bc, t.warps>(call, packing); });
 }
 template <class E>
 std::size_t shared_bytes(int d, const Tiles& tiles) {
-  return workbook::cuda::with_sizes<built>(
-      d, tiles, [](auto d, auto t) -> std::size_t { return d > 32 ? sizeof(Shared<E, d, t.Bc, t.warps>) : 0; });
+  return workbook::cuda::with_sizes<built>(d, tiles,
+                                           [](auto d, auto t) { return sizeof(Shared<E, d, t.Bc, t.warps>); });
 }
 template void grouped(const ForwardCall<Element>&, const Tiles&, Packing);
 template std::size_t shared_bytes<Element>(int, const Tiles&);
