@@ -10,6 +10,8 @@
 #include <stdexcept>
 #include <vector>
 
+#include "common/judge/elsewhere.hpp"
+
 namespace workbook::judge {
 namespace {
 
@@ -223,27 +225,43 @@ class Parts {
   std::vector<Pattern> patterns_;
 };
 
-/// Whether each row that is off, of four elements or more, is what is expected but for one factor.
-bool are_rows_scaled(const Tensor<float>& got, const Tensor<double>& expected, const Bounds& bounds) {
-  const auto columns = std::size_t(got.sizes[3]);
+/// Whether what is off is what is expected but for a factor: one for all columns c of a row that have the same
+/// c % period / run, of which there are four or more.
+bool are_scaled(const Tensor<float>& got, const Tensor<double>& expected, const Bounds& bounds, std::int64_t period,
+                std::int64_t run) {
+  const std::int64_t columns = got.sizes[3];
+  if (run <= 0 || columns % period != 0 || columns / period * run < 4) return false;
   bool any = false;
-  for (std::size_t row = 0; columns >= 4 && row < got.values.size(); row += columns) {
-    double product = 0, square = 0;
-    bool off = false;
-    for (std::size_t i = row; i < row + columns; ++i) {
-      off = off || is_off(error_of(got.values[i], expected.values[i]), bounds.element.values[i]);
-      product += double(got.values[i]) * expected.values[i], square += expected.values[i] * expected.values[i];
+  for (std::int64_t row = 0; row < std::int64_t(got.values.size()); row += columns) {
+    for (std::int64_t first = 0; first < period; first += run) {
+      std::vector<std::size_t> together;
+      for (std::int64_t c = first; c < columns; c += period)
+        for (std::int64_t i = c; i < c + run; ++i) together.push_back(std::size_t(row + i));
+      double product = 0, square = 0;
+      bool off = false;
+      for (const std::size_t i : together) {
+        off = off || is_off(error_of(got.values[i], expected.values[i]), bounds.element.values[i]);
+        product += double(got.values[i]) * expected.values[i], square += expected.values[i] * expected.values[i];
+      }
+      if (!off) continue;
+      const double factor = product / square;
+      if (!std::isfinite(factor) || std::abs(factor) < 1e-3) return false;
+      for (const std::size_t i : together) {
+        const double allowed = 4 * bounds.element.values[i] * (1 + std::abs(factor));
+        if (!(std::abs(got.values[i] - factor * expected.values[i]) <= allowed)) return false;
+      }
+      any = true;
     }
-    if (!off) continue;
-    const double factor = product / square;
-    if (!std::isfinite(factor) || std::abs(factor) < 1e-3) return false;
-    for (std::size_t i = row; i < row + columns; ++i) {
-      const double allowed = 4 * bounds.element.values[i] * (1 + std::abs(factor));
-      if (!(std::abs(got.values[i] - factor * expected.values[i]) <= allowed)) return false;
-    }
-    any = true;
   }
   return any;
+}
+std::string scaled_together(const Tensor<float>& got, const Tensor<double>& expected, const Bounds& bounds) {
+  const std::int64_t columns = got.sizes[3];
+  if (are_scaled(got, expected, bounds, columns, columns)) return "row";
+  if (are_scaled(got, expected, bounds, columns, columns / 2)) return fmt::format("columns 0 to {}", columns / 2 - 1);
+  for (const std::int64_t run : {4, 2})
+    if (are_scaled(got, expected, bounds, 8, run)) return fmt::format("columns 0 to {} of every 8", run - 1);
+  return "";
 }
 
 void check_sizes(const Tensor<float>& got, const Tensor<double>& expected, const Bounds& bounds) {
@@ -295,7 +313,10 @@ Comparison compare(const Tensor<float>& got, const Tensor<double>& expected, con
   if (result.off == 0 && rms_off)
     for (TensorFinding& finding : result.findings) finding.right = false;
   if (result.close) return result;
-  if (result.findings.size() == 1) result.findings[0].rows_scaled = are_rows_scaled(got, expected, bounds);
+  if (result.findings.size() == 1) {
+    result.findings[0].scaled_together = scaled_together(got, expected, bounds);
+    result.findings[0].elsewhere = belongs_elsewhere(got, expected, bounds, layout);
+  }
 
   const std::string of_tensor = layout.tensor.empty() ? "" : " of " + layout.tensor;
   const std::string origin = bounds.origin.empty() ? "" : " (" + bounds.origin + ")";

@@ -93,7 +93,7 @@ GradientModel::Weights GradientModel::weights_of(const Heads& taken) const {
                                        of_keys_in_dP ? of_keys_in_dP : of_keys_in_scores);
   const std::vector<double> dO =
       head_of(inputs->dO, taken.of_queries, of_queries_in_dP ? of_queries_in_dP : of_queries_in_scores);
-  Weights all{std::vector<float>(std::size_t(Nq() * Nk()), 0), {}};
+  Weights all{std::vector<float>(std::size_t(Nq() * Nk()), unseen), {}};
   all.dS = all.P;
   std::vector<double> scores(static_cast<std::size_t>(Nk())), D_of(static_cast<std::size_t>(Nq()));
   for (Index i = 0; i < Nq(); ++i) D_of[std::size_t(i)] = D(taken.of_rows, i);

@@ -39,6 +39,7 @@ class GradientModel {
   std::function<double(Index head, Index i)> D;  ///< rowsum(dO∘O)
   std::function<bool(Index i, Index j)> sees;
   bool masks_P = true;  ///< P is 0 where i does not see j; false: only dS is
+  float unseen = 0;     ///< what P and dS are there
   float score_scale;
   /// From a scaled score, the row's LSE and the largest score that it sees.
   std::function<float(double score, double lse, double maximum)> P;

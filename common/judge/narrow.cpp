@@ -110,7 +110,9 @@ struct Consequence {
   const char* text;
 };
 const Consequence consequences[] = {
-    {{"lse"}, {"O"}, "m and l are fine, look at which P meets which V, and at what touches O"},
+    {{"lse"},
+     {"O"},
+     "m and l are fine, look at what O alone goes through, from the product with V to where it is written"},
     {{"lse"}, {"P"}, "m and l are fine, look at what P is divided by, and when"},
     {{"O"}, {"lse"}, "m and l serve O well, look at the line that makes the LSE of them"},
     {{"P"}, {"lse"}, "m and l serve P well, look at the line that makes the LSE of them"},
@@ -175,19 +177,42 @@ std::optional<std::string> not_a_number(const std::vector<const Trial*>& wrong_t
                      pronoun(tensors));
 }
 
-/// Where each row of a tensor is what it should be, times a factor.
+/// Where a tensor is what it should be but for factors, each of which belongs to a row, or to some columns of one.
 std::vector<std::string> scaled_rows(const std::vector<const Trial*>& wrong_trials) {
-  Names scaled, others;
+  std::map<std::string, Names> found;  // by tensor
   for (const Trial* trial : wrong_trials)
     for (const TensorFinding& tensor : trial->tensors)
-      if (!tensor.right) (tensor.rows_scaled ? scaled : others).insert(tensor.tensor);
+      if (!tensor.right) found[tensor.tensor].insert(tensor.scaled_together);
   std::vector<std::string> facts;
-  for (const std::string& tensor : scaled)
-    if (!others.contains(tensor))
+  for (auto& [tensor, together] : found) {
+    if (together.contains("")) continue;
+    if (together.size() > 1) together.erase("row");  // some columns of one: a row of the same factors is one too
+    if (together == Names{"row"})
       facts.push_back(
           fmt::format("each row of {} is what it should be but for a factor: look at what rows are multiplied "
                       "with or divided by",
                       called(tensor)));
+    else
+      facts.push_back(
+          fmt::format("{} is what it should be but for factors, and {} of a row have another one than the next: the "
+                      "lanes that share a row do not take the same m, l or factor",
+                      called(tensor), *together.begin()));
+  }
+  return facts;
+}
+
+/// Of a tensor, numbers that are right in another place. What half of the calls show, or more, is said.
+std::vector<std::string> places_of_others(const std::vector<const Trial*>& wrong_trials) {
+  std::map<std::string, std::vector<std::string>> found;
+  for (const Trial* trial : wrong_trials)
+    for (const TensorFinding& tensor : trial->tensors)
+      if (!tensor.right) found[tensor.tensor].push_back(tensor.elsewhere);
+  std::vector<std::string> facts;
+  for (const auto& [tensor, texts] : found) {
+    const auto first = std::ranges::find_if(texts, [](const std::string& text) { return !text.empty(); });
+    if (first != texts.end() && 2 * std::ranges::count(texts, std::string()) <= std::ssize(texts))
+      facts.push_back(fmt::format("numbers of {} are right, but in a wrong place: {}", tensor, *first));
+  }
   return facts;
 }
 
@@ -291,13 +316,23 @@ struct Dependence {
   bool of_launch;
 };
 
+/// What is left of a call besides a condition: its other numbers, and what of the conditions on other sizes it has.
+std::pair<Numbers, std::vector<bool>> rest_of(const Trial& trial, const Condition& condition) {
+  std::pair<Numbers, std::vector<bool>> rest{without(trial.numbers, condition), {}};
+  const Names own(condition.names.begin(), condition.names.end());
+  for (const Condition& other : conditions_on_sizes())
+    if (!condition.of_launch && Names(other.names.begin(), other.names.end()) != own)
+      rest.second.push_back(other.holds(trial.numbers).value_or(false));
+  return rest;
+}
+
 /// Whether an experiment shows it: two calls that differ in it alone, of which one is wrong and the other right.
 bool is_shown(const Condition& condition, const std::vector<const Trial*>& wrong,
               const std::vector<const Trial*>& right) {
-  std::set<Numbers> spoilt;
-  for (const Trial* trial : wrong) spoilt.insert(without(trial->numbers, condition));
+  std::set<std::pair<Numbers, std::vector<bool>>> spoilt;
+  for (const Trial* trial : wrong) spoilt.insert(rest_of(*trial, condition));
   return std::ranges::any_of(right, [&](const Trial* trial) {
-    return !condition.holds(trial->numbers).value_or(true) && spoilt.contains(without(trial->numbers, condition));
+    return !condition.holds(trial->numbers).value_or(true) && spoilt.contains(rest_of(*trial, condition));
   });
 }
 
@@ -403,6 +438,8 @@ Conclusion conclude(const std::vector<const Verdict*>& of_one_exercise) {
   if (const auto fact = not_a_number(compared)) say(*fact);
   if (const auto fact = right_and_wrong(compared); fact && !matched) say(*fact);
   for (const std::string& fact : scaled_rows(compared)) say(fact);
+  if (!matched)
+    for (const std::string& fact : places_of_others(compared)) say(fact);
   if (const auto fact = dependence(wrong, right); fact && !matched) say(*fact);
   for (const std::string& fact : places(compared)) say(fact);
   return conclusion;

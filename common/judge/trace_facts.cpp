@@ -132,7 +132,8 @@ const char* const traffic_legend =
     "sectors: 32 bytes each, as the kernel asks for them, before any cache; at least: different sectors, which a cache "
     "of any size would leave; times: how many times over";
 const char* const shared_legend =
-    "LDSM: loads of fragments, eight rows of 16 bytes at a time; wavefronts: passes through the 32 banks; at least: "
+    "LDSM, STSM: fragments loaded and stored, eight rows of 16 bytes at a time; wavefronts: passes through the 32 "
+    "banks; at least: "
     "without bank conflicts; conflicts: the share of the wavefronts that they cause";
 
 std::string launch_shape(const TracedLaunch& launch) {
@@ -210,7 +211,7 @@ TraceTable all_traffic_table(const std::vector<TracedLaunch>& launches) {
 }
 
 TraceTable shared_table(const TracedLaunch& launch) {
-  TraceTable table{{{"shared memory", "instructions", "of them LDSM", "wavefronts", "at least", "conflicts"}}};
+  TraceTable table{{{"shared memory", "instructions", "of them LDSM, STSM", "wavefronts", "at least", "conflicts"}}};
   const auto add = [&](const char* what, std::int64_t instructions, std::int64_t matrix, std::int64_t wavefronts,
                        std::int64_t ideal) {
     if (instructions + matrix == 0) return;
@@ -221,8 +222,8 @@ TraceTable shared_table(const TracedLaunch& launch) {
   };
   add("loads", launch.counter("shared.load_instructions"), launch.counter("shared.matrix_loads"),
       launch.counter("shared.load_wavefronts"), launch.counter("shared.load_ideal"));
-  add("stores", launch.counter("shared.store_instructions"), 0, launch.counter("shared.store_wavefronts"),
-      launch.counter("shared.store_ideal"));
+  add("stores", launch.counter("shared.store_instructions"), launch.counter("shared.matrix_stores"),
+      launch.counter("shared.store_wavefronts"), launch.counter("shared.store_ideal"));
   return table;
 }
 

@@ -36,7 +36,10 @@ struct TensorFinding {
   std::int64_t nan = 0;                ///< of those that are off: computed as NaN
   std::int64_t unwritten = 0;          ///< of those that are off: still what outputs hold before the call
   std::int64_t rows_per_warp = 0;      ///< 0: not known
-  bool rows_scaled = false;            ///< each row that is off is what it should be, times a factor of its own
+  /// What is off is what it should be but for a factor: "row", one for each row; "columns 0 to 3 of every 8", one for
+  /// these columns of a row, one for the next four. Empty where that is not so.
+  std::string scaled_together;
+  std::string elsewhere;           ///< what is off and right in another place; see elsewhere.hpp
   std::vector<AxisFinding> where;  ///< its axes that have a name and more than one index; empty where nothing is off
 
   /// The axis of this name; null if there is none.
@@ -45,7 +48,7 @@ struct TensorFinding {
 };
 // Records of earlier gradings lack what came later.
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(TensorFinding, tensor, right, elements, off, nan, unwritten,
-                                                rows_per_warp, rows_scaled, where)
+                                                rows_per_warp, scaled_together, elsewhere, where)
 
 /// One call of the code under test.
 struct Trial {

@@ -236,6 +236,56 @@ TEST_CASE("a comparison says as data where it is off") {
   }
 }
 
+TEST_CASE("numbers that are right in another place are told by their place") {
+  const auto with_numbers = [] {
+    Fixture fixture({1, 1, 32, 32}, 0, 1e-4);
+    for (std::int64_t i = 0; i < 32; ++i)
+      for (std::int64_t c = 0; c < 32; ++c) fixture.expected(0, 0, i, c) = std::sin(double(100 * i + c * c));
+    return fixture;
+  };
+  const auto taken_from = [&](auto place) {
+    Fixture fixture = with_numbers();
+    for (std::int64_t i = 0; i < 32; ++i)
+      for (std::int64_t c = 0; c < 32; ++c) {
+        const auto [row, column] = place(i, c);
+        fixture.got(0, 0, i, c) = float(fixture.expected(0, 0, row, column));
+      }
+    return fixture.compare().findings[0].elsewhere;
+  };
+  using Place = std::pair<std::int64_t, std::int64_t>;
+  CHECK(taken_from([](auto i, auto c) { return Place(i, c); }).empty());
+  CHECK(taken_from([](auto i, auto c) { return Place(i ^ 16, c); }) ==
+        "row 0 holds what belongs in row 16, row 1 what belongs in row 17");
+  CHECK(taken_from([](auto i, auto c) { return Place(i, c ^ 8); }) ==
+        "columns 0 to 7 hold what belongs in columns 8 to 15, columns 8 to 15 what belongs in columns 0 to 7");
+  CHECK(taken_from([](auto i, auto c) { return Place(i, c % 8 >= 4 ? c - 4 : c); }) ==
+        "columns 4 to 7 hold what belongs in columns 0 to 3, columns 12 to 15 what belongs in columns 8 to 11");
+  // Wrong numbers belong nowhere, and a number that stands in many places has no place of its own.
+  Fixture fixture = with_numbers();
+  for (float& x : fixture.got.values) x = 0.7F;
+  CHECK(fixture.compare().findings[0].elsewhere.empty());
+  Fixture same({1, 1, 32, 32});
+  same.put(0, 3, 5, 0.2F);
+  CHECK(same.compare().findings[0].elsewhere.empty());
+}
+
+TEST_CASE("what is off but for factors says which elements share one") {
+  const auto times = [](auto factor) {
+    Fixture fixture({1, 1, 8, 32}, 0, 1e-4);
+    for (std::int64_t i = 0; i < 8; ++i)
+      for (std::int64_t c = 0; c < 32; ++c) {
+        fixture.expected(0, 0, i, c) = std::sin(double(100 * i + c * c));
+        fixture.got(0, 0, i, c) = float(fixture.expected(0, 0, i, c) * factor(i, c));
+      }
+    return fixture.compare().findings[0].scaled_together;
+  };
+  CHECK(times([](auto i, auto) { return 1.5 + 0.1 * double(i); }) == "row");
+  CHECK(times([](auto, auto c) { return c < 16 ? 1 : 1.5; }) == "columns 0 to 15");
+  CHECK(times([](auto i, auto c) { return 1.5 + double(i + c % 8 / 4); }) == "columns 0 to 3 of every 8");
+  CHECK(times([](auto, auto c) { return 1.5 + double(c % 8 / 2); }) == "columns 0 to 1 of every 8");
+  CHECK(times([](auto, auto c) { return 1.5 + double(c % 2); }).empty());
+}
+
 TEST_CASE("axes without a name are left out") {
   Fixture fixture({1, 1, 50, 20});
   fixture.layout = {.tensor = "S", .axes = {"", "", "query", "key"}};

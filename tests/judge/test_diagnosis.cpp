@@ -370,8 +370,9 @@ std::vector<float> rising(std::int64_t n, float first, float step) {
 TEST_CASE("every known mistake in O is named") {
   std::vector<Case> cases;
   for (const Setup& setup : setups()) cases.push_back(output_case(setup));
-  // These always give the numbers of others: of l-overwritten, of masked-row-nan and of finite-mask.
-  check_all_named(cases, {"divided-by-last-tile", "equal-weights", "m-starts-at-1e9", "masked-row-divided"});
+  // These always give the numbers of others: of l-overwritten, of masked-row-nan, of finite-mask and of m-starts-at-0.
+  check_all_named(
+      cases, {"divided-by-last-tile", "equal-weights", "m-starts-at-1e9", "masked-row-divided", "padding-in-maximum"});
 }
 
 TEST_CASE("every known mistake of a kernel whose warps split the keys is named") {
@@ -399,7 +400,8 @@ TEST_CASE("every known mistake of a kernel whose warps split the keys is named")
 TEST_CASE("every known mistake in the LSE is named") {
   std::vector<Case> cases;
   for (const Setup& setup : setups()) cases.push_back(lse_case(setup));
-  check_all_named(cases, {"not-rescaled"});  // gives the LSE of l-not-rescaled
+  // The LSE of l-not-rescaled, and of m-starts-at-0.
+  check_all_named(cases, {"not-rescaled", "padding-in-maximum"});
 }
 
 TEST_CASE("every known mistake in the parts of the forward pass is named") {

@@ -232,9 +232,15 @@ TEST_CASE("what is right and what is wrong halves the search") {
   const auto twice = [](const Trial& tried) { return of({failed({tried, tried})}); };
   CHECK(says(twice(trial({}, {wrong("O"), right("lse")})), "the LSE is right, O is wrong: m and l are fine"));
   TensorFinding scaled = wrong("O");
-  scaled.rows_scaled = true;
+  scaled.scaled_together = "row";
   CHECK(says(of({failed({trial({}, {scaled})})}), "each row of O is what it should be but for a factor"));
   CHECK_FALSE(says(of({failed({trial({}, {scaled})}), failed({trial({}, {wrong("O")})})}), "factor"));
+  scaled.scaled_together = "columns 0 to 3 of every 8";
+  CHECK(says(of({failed({trial({}, {scaled})})}), "columns 0 to 3 of every 8 of a row have another one than the next"));
+  TensorFinding moved = wrong("O");
+  moved.elsewhere = "row 0 holds what belongs in row 16";
+  CHECK(says(of({failed({trial({}, {moved}), trial({}, {wrong("O")})})}), "row 0 holds what belongs in row 16"));
+  CHECK_FALSE(says(of({failed({trial({}, {moved}), trial({}, {wrong("O")}), trial({}, {wrong("O")})})}), "belongs"));
   CHECK(says(twice(trial({}, {right("m"), wrong("l")})), "m is right, l is wrong"));
   CHECK(says(twice(trial({}, {right("dV"), wrong("dQ"), wrong("dK")})), "dV is right, dK and dQ are wrong: P is fine"));
   Trial l = trial({}, {wrong("O"), wrong("lse")});
@@ -283,6 +289,12 @@ TEST_CASE("coincidence is no fact") {
   CHECK(of({passed(right_ones), failed(wrong_ones)}).facts.empty());
   right_ones.push_back(trial({{"mask", 0}, {"Nk", 90}}, {right("O")}));
   CHECK(says(of({passed(right_ones), failed(wrong_ones)}), "only with the causal mask"));
+  // Sizes that differ in more than one way: nothing says which of them matters.
+  right_ones.clear(), wrong_ones.clear();
+  for (const double Nq : {64, 96, 128})
+    right_ones.push_back(trial({{"Nq", Nq}, {"Nk", 128}, {"Br", 32}}, {right("O")}));
+  for (const double Nq : {63, 65, 70}) wrong_ones.push_back(trial({{"Nq", Nq}, {"Nk", 33}, {"Br", 32}}, {wrong("O")}));
+  CHECK(of({passed(right_ones), failed(wrong_ones)}).facts.empty());
 }
 
 TEST_CASE("ragged tiles, and a few right answers among many wrong ones") {
