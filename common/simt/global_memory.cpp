@@ -292,10 +292,26 @@ Variable element_of(const Tensor& tensor, std::uintptr_t address) {
   return {tensor.name, words(" (global), element ", (address - tensor.low) / tensor.element_size)};
 }
 
+/// Who wrote an element: what is kept of it beside the place in the code.
+struct Writer {
+  static constexpr std::uint64_t kMostBlocks = (1 << 20) - 1;  ///< those with a number above are not told apart
+  std::uint64_t block;
+  int thread;
+  auto operator<=>(const Writer&) const = default;
+
+  static Writer of(const Lane& lane) { return {std::min(lane.block->number, kMostBlocks), lane.linear}; }
+  static Writer from(std::uint64_t bits) { return {bits >> 43 & kMostBlocks, int(bits >> 32 & 0x7ff)}; }
+  std::uint64_t bits() const { return block << 43 | std::uint64_t(thread) << 32; }
+  std::string text() const {
+    const std::string of_block = block == kMostBlocks ? words("a later block") : words("block ", block);
+    return words(of_block, ", warp ", thread / kWarpSize, ", lane ", thread % kWarpSize);
+  }
+};
+
 void note_write(Lane& lane, Tensor& tensor, std::uintptr_t address, std::size_t size, Access access, const void* pc) {
   const std::size_t first = (address - tensor.low) / tensor.element_size;
   const std::size_t last = (address + size - 1 - tensor.low) / tensor.element_size;
-  const std::uint64_t mine = kByThread | std::uint64_t(lane.linear) << 32 | code_of(pc);
+  const std::uint64_t mine = kByThread | Writer::of(lane).bits() | code_of(pc);
   for (std::size_t i = first; i <= last && i < tensor.elements; ++i) {
     const std::uint64_t before = tensor.writers[i].exchange(mine, std::memory_order_relaxed);
     if (!(before & kByThread) || tensor.role != Role::output || access == Access::atomic) continue;
@@ -305,7 +321,9 @@ void note_write(Lane& lane, Tensor& tensor, std::uintptr_t address, std::size_t 
     finding.other = {address_of_code(before_code), "writes"};
     if (mine_code < before_code) std::swap(finding.side.pc, finding.other.pc);
     finding.variable.name = tensor.name;
-    finding.what = words("an element of ", tensor.name, " is written more than once, e.g. element ", i);
+    const auto [first_writer, second_writer] = std::minmax({Writer::of(lane), Writer::from(before)});
+    finding.what = words("an element of ", tensor.name, " is written more than once, e.g. element ", i, ": by ",
+                         first_writer.text(), " and by ", second_writer.text());
     finding.advice = "let one thread of one block write each element, once: traffic, and a race if the values differ";
     note_finding(lane, std::move(finding));
     return;
