@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <limits>
 #include <vector>
 
 #include "common/cuda/operations.hpp"
@@ -47,7 +48,8 @@ void ask_for_memory(const workbook::Shape& shape) {
 void naive_backward(const workbook::GradientCall& call) {
   ask_for_memory(call.shape);
   const std::int64_t heads = call.shape.B * call.shape.H, Nq = call.shape.Nq, Nk = call.shape.Nk, d = call.shape.d;
-  std::vector<float> P_values(std::size_t(heads * Nq * Nk)), dS_values(P_values.size());
+  constexpr float unset = std::numeric_limits<float>::quiet_NaN();  // what nobody fills shows
+  std::vector<float> P_values(std::size_t(heads * Nq * Nk), unset), dS_values(P_values.size(), unset);
   const std::span<float> P_all(P_values), dS_all(dS_values);
   for (std::int64_t n = 0; n < heads; ++n) {
     const auto of_queries = [&](const char* name, auto all) { return workbook::head(name, all, 0, n, heads, Nq, d); };

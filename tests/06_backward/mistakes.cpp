@@ -151,25 +151,76 @@ Table probabilities() {
                 return float(std::exp(score - scale * log2_e * lse));
               };
             });
+  table.add("log2-e-missing", "the exponent of 2 lacks the factor log2(e): P = 2^((S − LSE)·log2(e))",
+            P([](double score, double lse, double) { return float(std::exp2(score - lse)); }));
+  table.add("lse-added", "the LSE is added to the score: it must be subtracted",
+            P([](double score, double lse, double) { return float(std::exp(score + lse)); }));
   table.add("base-e", "scores and LSE are in units of log2, but the exponential is e's",
             P([](double score, double lse, double) { return float(std::exp((score - lse) * log2_e)); }));
   return table;
 }
 
-/// The mask of a tile, which says which keys exist and which a query sees, is asked about (query, key).
-Table exchanged_masks() {
-  Table table([](const GradientModel& m) { return m.tiled() && m.of_queries; });
-  table.add("mask-exchanged", "key and query change places in the mask", [](GradientModel& m) {
-    m.sees = [right = m](Index i, Index j) {
-      const Pair pair(right, i, j);
-      const Index query = i - pair.first, key = j - pair.tile, end = pair.tile + right.passing;
-      const Index keys = std::min(right.passing, right.Nk() - pair.tile);
-      if (!right.causal()) return end <= right.Nk() || query < keys;
-      const bool visited = pair.visited(right, right.offset());
-      return end <= pair.first + 1 + right.offset() ||
-             (visited && query < keys && query <= key + pair.first + right.offset() - pair.tile);
+/// The mask of a tile that passes by: which of its keys exist, and which of them a query sees. Keys and queries are
+/// numbered from the first of their blocks on.
+struct TileMask {
+  bool needed;
+  Index keys, diagonal;  ///< key k counts for query q if k < keys and k <= q + diagonal
+  Index key, query;      ///< of the pair
+
+  /// always: every tile is masked, needed or not.
+  TileMask(const GradientModel& m, const Pair& pair, bool always) {
+    const Index first_query = m.of_queries ? pair.first : pair.tile, first_key = m.of_queries ? pair.tile : pair.first;
+    needed = always || (m.of_queries && pair.tile + m.passing > m.Nk());
+    if (m.causal()) needed = needed || pair.masked(m, m.offset());
+    keys = m.of_queries ? std::min(m.passing, m.Nk() - pair.tile) : pair.last - pair.first + 1;
+    diagonal = m.causal() ? first_query + m.offset() - first_key : m.passing;
+    key = pair.j - first_key, query = pair.i - first_query;
+  }
+  bool counts() const { return !needed || (key < keys && key <= query + diagonal); }
+};
+
+/// Where each tile's mask is changed alike; tiles that nobody sees are passed over.
+Table tile_masks() {
+  const auto in_tiles = [](auto change, bool always = false) {
+    return [=](GradientModel& m) {
+      m.sees = [=, right = m](Index i, Index j) {
+        const Pair pair(right, i, j);
+        if (right.causal() && !pair.visited(right, right.offset())) return false;
+        TileMask mask(right, pair, always);
+        change(mask, right, pair);
+        return mask.counts();
+      };
     };
-  });
+  };
+  Table table(&GradientModel::tiled);
+  for (const bool always : {false, true}) {
+    table.add("mask-exchanged", "key and query change places in the mask",
+              in_tiles([](TileMask& mask, const auto&, const auto&) { std::swap(mask.key, mask.query); }, always));
+    table.add("mask-without-place",
+              "the mask is asked about places in a fragment: key and query are numbered from the first of their blocks "
+              "on, so that it begins at `key` and `query`",
+              in_tiles([](TileMask& mask, const auto&, const auto&) { mask.key %= 16, mask.query %= 16; }, always));
+  }
+  Table diagonals(&GradientModel::causal);
+  constexpr const char* sentence =
+      "the diagonal of a tile is wrong: of its keys a block's first query sees those up to first query + (Nk − Nq) − "
+      "first key";
+  diagonals.add("tile-diagonal", sentence,
+                in_tiles([](TileMask& mask, const auto&, const auto&) { mask.diagonal = -mask.diagonal; }));
+  for (const Index sign : {0, 1})
+    diagonals.add("tile-diagonal", sentence, in_tiles([=](TileMask& mask, const GradientModel& m, const auto&) {
+                    mask.diagonal = m.offset() - sign * (mask.diagonal - m.offset());
+                  }));
+  diagonals.add("tile-diagonal", sentence, in_tiles([](TileMask& mask, const GradientModel& m, const Pair& pair) {
+                  mask.diagonal += 2 * (m.of_queries ? pair.tile : pair.first);
+                }));
+  diagonals.add("tile-diagonal", sentence, in_tiles([](TileMask& mask, const GradientModel& m, const Pair& pair) {
+                  mask.diagonal -= m.of_queries ? pair.first : pair.tile;
+                }));
+  diagonals.add("tile-diagonal", sentence, in_tiles([](TileMask& mask, const GradientModel& m, const Pair& pair) {
+                  mask.diagonal += m.of_queries ? pair.tile : pair.first;
+                }));
+  for (const auto& entry : diagonals.entries) table.add(entry.id, entry.sentence, entry.change, entry.when);
   return table;
 }
 
@@ -181,6 +232,10 @@ Table masks() {
   const auto unequal = [](const GradientModel& m) { return m.Nq() != m.Nk(); };
   const auto unequal_tiles = [](const GradientModel& m) { return m.tiled() && m.Nq() != m.Nk(); };
   Table table(&GradientModel::causal);
+  table.add(
+      "unseen-not-set",
+      "P and dS are not set where a query does not see a key: both are 0 there, and are summed as all others",
+      [](GradientModel& m) { m.unseen = judge::not_a_number; }, [](const GradientModel& m) { return !m.tiled(); });
   table.add("no-mask", "no key is masked: queries see keys that come after them",
             mask([](const GradientModel&, Index, Index) { return true; }));
   table.add("mask-one-more", "the causal mask is off by one: a query sees one key too many",
@@ -370,11 +425,24 @@ Table last() {
   const auto square = [](const GradientModel& m) { return m.Nq() == m.Nk(); };
   const auto rounds = [](const GradientModel& m) { return !m.of_values && m.rounds_P; };
   const auto transposed = [](GradientModel& m) { m.left_is_transposed = true; };
+  // Of each tile pieces of this size have changed places with those across the diagonal.
+  const auto in_each_tile = [](Index size) {
+    return [=](GradientModel& m) {
+      m.in_left = [=, side = m.owned](Index i, Index j, int) {
+        const Index row = i % side / size * size, column = j % side / size * size;
+        return GradientModel::Place{i - row + column, j - column + row};
+      };
+    };
+  };
   Table table;
   table.add("not-transposed", "dQ is scale·dSᵀK: dS is transposed where it must not be", transposed,
             [=](const GradientModel& m) { return square(m) && m.of_queries; });
   table.add("not-transposed", "{gradient} is formed from {P}, not from its transpose: a row of it is a key", transposed,
             [=](const GradientModel& m) { return square(m) && !m.of_queries; });
+  for (const Index size : {1, 16})
+    table.add("transposed-in-tiles",
+              "{P} is stored with row and column exchanged: a row of its tile belongs to what the block owns",
+              in_each_tile(size), [](const GradientModel& m) { return m.tiled() && m.owned == m.passing; });
   table.add(
       "D-half", "D is rounded to {element}: where dP and D are close, their difference is lost",
       [](GradientModel& m) {
@@ -393,8 +461,7 @@ Table last() {
 
 Table gradients() {
   Table table;
-  for (const Table& part :
-       {tail(), differences(), of_dV(), probabilities(), exchanged_masks(), masks(), tiles(), last()})
+  for (const Table& part : {tail(), differences(), of_dV(), probabilities(), masks(), tile_masks(), tiles(), last()})
     table.add(part);
   return table;
 }
