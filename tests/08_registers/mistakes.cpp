@@ -78,6 +78,21 @@ Table loads() {
   return table;
 }
 
+/// The lab, whose two stages take turns.
+Table stages() {
+  Table table([](const Attention& m) { return m.several_tiles() && !m.lanes_own_rows(); });
+  table.add("tile-after-next",
+            "K_j and V_j are those of tile j + 2, which goes to the same stage: its copies begin, and are waited for, "
+            "before tile j has been read",
+            [](Attention& m) {
+              m.K = m.V = [Bc = m.tiling.Bc](const Tensor<float>& tensor, Index b, Index h, Index row, Index column) {
+                const Index later = row + 2 * Bc;
+                return Index(tensor.index(b, h, later < tensor.sizes[2] ? later : row, column));
+              };
+            });
+  return table;
+}
+
 Table scores() {
   Table table(&Attention::lanes_own_rows);
   table.add("first-eight-keys-twice", "of each 16 keys the first eight give the scores of all 16", [](Attention& m) {
@@ -247,10 +262,34 @@ Table outputs() {
   return table;
 }
 
+/// The steps of another row, each done right.
+class Steps {
+ public:
+  /// Where row `query` is after the step that `row` is at.
+  const Row& at(const Attention& right, const Row& row, Index query) {
+    if (row.number == 0) {
+      steps_.clear();
+      right.attend(*row.head, query, [&](const Row& other) { steps_.push_back(other); });
+    }
+    return steps_[std::size_t(row.number)];
+  }
+
+ private:
+  std::vector<Row> steps_;
+};
+
+constexpr const char* shuffled_over_rows =
+    "a shuffle reaches beyond the quad: lane ^ 4 has another row; a quad's four lanes are lane ^ 1 and lane ^ 2";
+/// Whether lanes of a quad have the same after one shuffle by lane ^ step.
+auto same_after(std::size_t step) {
+  return [=](std::size_t lane, std::size_t other) { return other == lane || other == (lane ^ step); };
+}
+
 /// A maximum that is not the whole quad's: each lane has an m of its own, by which it scales its columns of P and of O.
-/// The LSE is that of the quad's first lane.
+/// The LSE is that of the quad's first lane. other_row: a lane takes also its partners' scores of row query ^
+/// other_row.
 template <class Partner>
-void add_maximum(Table& table, const char* id, const char* sentence, Partner partner) {
+void add_maximum(Table& table, const char* id, const char* sentence, Partner partner, Index other_row = 0) {
   table.add(id, sentence, [=](Attention& m) {
     struct Lane {
       float m = -judge::infinity, l = 0;
@@ -258,7 +297,14 @@ void add_maximum(Table& table, const char* id, const char* sentence, Partner par
     const auto lanes = std::make_shared<std::array<Lane, 4>>();
     const auto O = std::make_shared<std::vector<float>>();
     const auto scores = std::make_shared<std::vector<float>>();
-    m.after_scores([=](Row& row) { *scores = row.S; });
+    const auto others = std::make_shared<std::vector<float>>();
+    m.after_scores([=, right = m](Row& row) {
+      *scores = row.S;
+      others->assign(row.S.size(), -judge::infinity);
+      for (Index j = 0; other_row != 0 && j < row.keys; ++j)
+        if (right.sees(row.query ^ other_row).contains(row.first + j))
+          (*others)[std::size_t(j)] = right.score(*row.head, row.query ^ other_row, row.first + j);
+    });
     m.after_step([=, model = m](Row& row) {
       if (row.number == 0) *lanes = {}, O->assign(std::size_t(model.d()), 0);
       std::array<float, 4> subtracted{}, factor{};
@@ -266,7 +312,7 @@ void add_maximum(Table& table, const char* id, const char* sentence, Partner par
         Lane& lane = (*lanes)[k];
         float largest = -judge::infinity;
         for (std::size_t j = 0; j < scores->size(); ++j)
-          if (partner(k, lane_of(Index(j)))) largest = std::max(largest, (*scores)[j]);
+          if (partner(k, lane_of(Index(j)))) largest = std::max({largest, (*scores)[j], (*others)[j]});
         const float before = lane.m;
         if (largest > lane.m + model.tiling.lane_rows.slack) lane.m = largest;
         subtracted[k] = model.safe(lane.m);
@@ -310,24 +356,46 @@ Table maxima() {
               [](std::size_t lane, std::size_t other) { return lane == other; });
   add_maximum(table, "m-of-half-a-quad", "the maximum is that of two lanes: a shuffle over the quad is missing",
               [](std::size_t lane, std::size_t other) { return lane / 2 == other / 2; });
+  for (const std::size_t step : {1, 2})
+    add_maximum(table, "shuffle-over-rows", shuffled_over_rows, same_after(step), 1);
+  table.add("rows-by-columns",
+            "m of a lane's first row is subtracted from every second score of both of its rows: elements 0 and 1 of a "
+            "part are its first row, 2 and 3 its second one",
+            [](Attention& m) {
+              m.after_probabilities([right = m, of_other = Steps()](Row& row) mutable {
+                const float other = of_other.at(right, row, row.query ^ 8).m;
+                for (std::size_t j = row.query % 16 < 8 ? 1 : 0; j < row.P.size(); j += 2)
+                  row.P[j] = right.exponential(row.S[j] - right.safe(other));
+              });
+            });
   return table;
 }
 
+/// l of each lane of a quad, from its own columns.
+std::array<float, 4> sums_of_lanes(const Attention& right, const Row& row, Index query) {
+  std::array<float, 4> l{};
+  right.attend(*row.head, query, [&](const Row& step) {
+    for (float& x : l) x *= step.l_factor;
+    for (std::size_t j = 0; j < step.P.size(); ++j) l[lane_of(Index(j))] += step.P[j];
+  });
+  return l;
+}
+
 /// The sum over the quad at the end. O's columns are divided by the l of the lane that holds them; the LSE is that of
-/// the quad's first lane.
+/// the quad's first lane. other_row: as in add_maximum.
 template <class Partner>
-void add_sum(Table& table, const char* id, const char* sentence, Partner partner, bool in_O = true) {
+void add_sum(Table& table, const char* id, const char* sentence, Partner partner, bool in_O = true,
+             Index other_row = 0) {
   table.add(id, sentence, [=](Attention& m) {
-    const auto l = std::make_shared<std::array<float, 4>>();
-    m.after_sum([=](Row& row) {
-      if (row.number == 0) *l = {};
-      for (float& x : *l) x *= row.l_factor;
-      for (std::size_t j = 0; j < row.P.size(); ++j) (*l)[lane_of(Index(j))] += row.P[j];
-    });
-    m.after_last([=](Row& row) {
+    m.after_last([=, right = m](Row& row) {
+      std::array<float, 4> l = sums_of_lanes(right, row, row.query);
+      if (other_row != 0) {
+        const std::array<float, 4> others = sums_of_lanes(right, row, row.query ^ other_row);
+        for (std::size_t lane = 0; lane < 4; ++lane) l[lane] += others[lane];
+      }
       const auto sum_of = [&](std::size_t lane) {
         float sum = 0;
-        for (std::size_t other = 0; other < 4; ++other) sum += partner(lane, other) ? (*l)[other] : 0;
+        for (std::size_t other = 0; other < 4; ++other) sum += partner(lane, other) ? l[other] : 0;
         return sum;
       };
       for (std::size_t c = 0; in_O && c < row.O.size(); ++c) row.O[c] *= row.l / sum_of(lane_of(Index(c)));
@@ -345,6 +413,25 @@ Table sums() {
   add_sum(
       table, "lse-of-a-lane", "the LSE takes the l of one lane: it must be the sum over the quad, as for O",
       [](std::size_t lane, std::size_t other) { return lane == other; }, false);
+  for (const std::size_t step : {1, 2})
+    add_sum(table, "shuffle-over-rows", shuffled_over_rows, same_after(step), true, 1);
+  table.add("rows-by-columns",
+            "l of a lane's first row adds every second P of both of its rows: elements 0 and 1 of a part are its first "
+            "row, 2 and 3 its second one",
+            [](Attention& m) {
+              m.after_sum([right = m, of_other = Steps()](Row& row) mutable {
+                const std::vector<float>& others = of_other.at(right, row, row.query ^ 8).P;
+                row.sum = 0;
+                for (std::size_t j = row.query % 16 < 8 ? 0 : 1; j < row.P.size(); j += 2)
+                  row.sum += row.P[j] + at_or_zero(others, j);
+              });
+            });
+  table.add("l-of-exponents", "l adds the exponents S − m: it must add P, their exponentials", [](Attention& m) {
+    m.after_sum([right = m](Row& row) {
+      row.sum = 0;
+      for (const float x : row.S) row.sum += (x - right.safe(row.subtracted)) * judge::log2_e;
+    });
+  });
   table.add("lse-m-of-the-other-row", "the LSE of a lane's second row takes the m of its first row", [](Attention& m) {
     m.after_last([right = m](Row& row) {
       if (row.query % 16 >= 8) row.m = right.attend(*row.head, row.query ^ 8).m;
@@ -364,6 +451,7 @@ const judge::Declared declared(
     {.chapter = "08_registers",
      .uses = {"05_causal"},
      .attention = {{judge::Turn::lanes, in_both, loads()},
+                   {judge::Turn::tiles, in_both, stages()},
                    {judge::Turn::lanes, in_both, scores()},
                    {judge::Turn::lanes, in_both, maxima()},
                    {judge::Turn::lanes, in_both, sums()},
