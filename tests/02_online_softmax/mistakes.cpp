@@ -82,6 +82,15 @@ Table keys() {
       "padding-counted", "keys beyond Nk in the last, ragged tile count with a score of 0: their score must be −∞",
       [](Attention& m) { m.padding_score = 0; }, [](const Attention& m) { return m.tiled() && ragged(m); });
   table.add(
+      "padding-in-maximum",
+      "the maximum takes a score of 0 from keys beyond Nk in the last, ragged tile: their score must be −∞",
+      [](Attention& m) {
+        m.after_maximum([right = m](Row& row) {
+          if (row.keys < right.step) right.raise(row, std::max(row.m_tile, 0.0F));
+        });
+      },
+      [](const Attention& m) { return m.tiled() && ragged(m); });
+  table.add(
       "one-key-too-many", "one key beyond Nk counts, with a score of 0: the last key is Nk - 1",
       [](Attention& m) {
         m.after_scores([](Row& row) {
@@ -95,6 +104,14 @@ Table keys() {
   table.add(
       "tile-of-the-step-before", "every step but the first multiplies with the K of the step before",
       [](Attention& m) { m.K = tile_before(m.tiling.Bc); }, tiles);
+  table.add(
+      "tile-number-as-row", "tile j of K and V begins at row j: it must be row j·Bc",
+      [](Attention& m) {
+        m.K = m.V = [Bc = m.tiling.Bc](const Tensor<float>& tensor, Index b, Index h, Index row, Index column) {
+          return Index(tensor.index(b, h, row / Bc + row % Bc, column));
+        };
+      },
+      tiles);
   table.add(
       "Q-first-tile", "every Q tile reads the rows of the first one",
       [=](Attention& m) { m.Q = first_tile(m.tiling.Br); },
@@ -119,6 +136,13 @@ Table outputs() {
                 row.O_factor = row.m_old == -infinity ? 1 : right.exponential(right.safe(row.m) - row.m_old);
               });
             });
+  for (const bool last_alone : {false, true})
+    table.add("O-rescaled-twice", "O is multiplied by the factor of a tile twice: once, before its PV is added",
+              [=](Attention& m) {
+                m.after_factors([=](Row& row) {
+                  if (row.last || !last_alone) row.O_factor *= row.O_factor;
+                });
+              });
   for (const int too_often : {0, 1})
     table.add("O-rescaled-for-each-key", "O is rescaled for each key of a tile: once for all of them",
               [=](Attention& m) {

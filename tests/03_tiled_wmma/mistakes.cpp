@@ -35,6 +35,12 @@ Table scores() {
       },
       several_fragments);
   table.add(
+      "QK-first-half", "QKᵀ sums only the first half of the d columns",
+      [](Attention& m) {
+        m.features = {0, m.d() / 2};
+      },
+      [](const Attention& m) { return m.d() > 32; });
+  table.add(
       "Q-first-fragment", "all columns of K are multiplied with the first 16 of Q",
       [](Attention& m) {
         m.Q = [](const Tensor<float>& Q, Index b, Index h, Index row, Index column) {

@@ -54,6 +54,15 @@ bool all_move(const std::vector<std::vector<Warp::Step>>& rows, Index step) {
 
 Table both() {
   Table table(&Attention::lanes_own_rows);
+  for (const Index rows : {16, 32, 64})
+    table.add(
+        "Q-of-the-first-warps", "all warps of a block take the Q of its first: each has rows of its own",
+        [=](Attention& m) {
+          m.Q = [=, Br = m.tiling.Br](const Tensor<float>& Q, Index b, Index h, Index row, Index column) {
+            return Index(Q.index(b, h, round_down(row, Br) + row % rows, column));
+          };
+        },
+        [=](const Attention& m) { return m.tiling.Br > rows; });
   table.add("S-fragments-transposed",
             "the 16 × 16 pieces of S are stored with rows and columns exchanged: Sᵀ = K·Qᵀ is stored row-major",
             [](Attention& m) {
@@ -79,6 +88,28 @@ Table both() {
         });
       },
       [](const Attention& m) { return m.step == 32; });
+  return table;
+}
+
+/// The scale, and m, which holds it. A step that is masked is scaled before.
+Table scaled_maxima() {
+  const auto masked = [](const Attention& m, const Row& row) {
+    return row.first + m.step > m.visible(row.query / 32 * 32);
+  };
+  Table table([](const Attention& m) { return m.lanes_own_rows() && m.scale > 0; });
+  table.add("m-scaled-again", "`scale` multiplies S − m: m holds it already, it belongs to S alone", [=](Attention& m) {
+    m.after_maximum([=, right = m](Row& row) {
+      if (!masked(right, row)) row.subtracted *= right.scale * judge::log2_e;
+    });
+  });
+  table.add("m-not-scaled",
+            "m is the largest score before it is multiplied by `scale`: what is subtracted has to be of the same "
+            "scores as P",
+            [=](Attention& m) {
+              m.after_maximum([=, right = m](Row& row) {
+                if (!masked(right, row)) right.raise(row, row.m_tile / right.scale * judge::ln_2);
+              });
+            });
   return table;
 }
 
@@ -115,6 +146,11 @@ Table outputs() {
   table.add("PV-first-keys", "only the first 16 keys of each step enter PV", [](Attention& m) {
     m.after_weights([](Row& row) {
       for (std::size_t j = 16; j < row.weights.size(); ++j) row.weights[j] = 0;
+    });
+  });
+  table.add("PV-first-half", "only the first half of each step's keys enter PV", [](Attention& m) {
+    m.after_weights([step = m.step](Row& row) {
+      for (std::size_t j = std::size_t(step) / 2; j < row.weights.size(); ++j) row.weights[j] = 0;
     });
   });
   table.add("all-must-move", "O is rescaled only where the maxima of all 32 rows of a warp move: one is enough",
@@ -164,6 +200,7 @@ const judge::Declared declared(
      .attention = {{judge::Turn::lanes, in_both, both()},
                    {judge::Turn::lanes, in_both, steps(true)},
                    {judge::Turn::lanes, in_both, ragged_steps()},
+                   {judge::Turn::lanes, in_both, scaled_maxima()},
                    {judge::Turn::lanes, in_O, steps(false)},
                    {judge::Turn::lanes, in_O, outputs()}},
      .claimed = judge::words("Q-loaded-again bank-conflicts barriers extra-memory finite-mask heads-above-65535 "

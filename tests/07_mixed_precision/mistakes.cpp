@@ -24,7 +24,8 @@ const judge::Declared declared(
          "only-some-checked overflow-in-fp16 pair-swapped read-as-fp16 returns-wrong "
          "rounds-toward-zero saturates-always scale-multiplied sign-lost "
          "step-on-non-finite subnormals-flushed tail-not-checked through-fp16 "
-         "ties-away ties-even ties-odd ties-toward-zero traffic underflow-in-fp16 "
+         "ties-away ties-even tiny-rounded-up gradient-of-a-neighbour ties-odd ties-toward-zero traffic "
+         "underflow-in-fp16 "
          "unscaled-in-fp16 unscaled-twice update-sign weights-left-out"),
      .without_mutant = {
          {judge::one_claim_of_several,

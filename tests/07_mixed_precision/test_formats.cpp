@@ -117,6 +117,12 @@ const std::vector<Mistake> mistakes{
      [](const Format& f, const Point& p) {
        return std::abs(double(p.x)) < f.value(1u << f.mantissa_bits) ? sign_of(f, p) : p.expected;
      }},
+    {"tiny-rounded-up", "a number below half of the smallest becomes the smallest: it is shifted by too few places",
+     [](const Format& f, const Point& p) {
+       int exponent = 0;
+       const bool tiny = p.below == 0 && std::abs(double(p.x)) < f.value(1) / 2;
+       return tiny && std::abs(std::frexp(p.x, &exponent)) > 0.5F ? sign_of(f, p) | 1 : p.expected;
+     }},
     {"sign-lost", "the sign is lost", [](const Format& f, const Point& p) { return p.expected & (f.sign() - 1); }},
     {"rounds-toward-zero", "what does not fit is cut off, not rounded",
      [](const Format& f, const Point& p) { return sign_of(f, p) | p.below; }},
@@ -147,20 +153,20 @@ void expect_codes(const Format& format, const std::vector<Point>& points, Ties t
     first = i;
   }
   if (wrong == 0) return expect(true, "");
-  std::string cause, diagnosis = "unknown";
+  std::string cause;
+  std::vector<std::string> fitting;
   for (const Mistake& mistake : mistakes) {
     bool all = true;
     for (std::size_t i = 0; i < points.size() && all; ++i)
       all = got[i] == mistake.code(format, points[i]) || (std::isnan(points[i].x) && right(i));
     if (!all) continue;
-    cause = mistake.sentence;
-    diagnosis = mistake.id;
-    break;
+    if (fitting.empty()) cause = mistake.sentence;
+    fitting.push_back(mistake.id);
   }
   expect(false,
          fmt::format("{} of {} numbers have another code in {}; the first: {} ({:a}) became {:#x}, not {:#x}", wrong,
                      points.size(), format.name, x[first], x[first], got[first], points[first].expected),
-         cause, diagnosis);
+         cause, fitting);
 }
 
 Point with_sign(const Format& format, Point point) {

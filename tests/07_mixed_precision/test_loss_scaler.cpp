@@ -247,16 +247,24 @@ void expect_weights(const std::vector<float>& master, const std::vector<float>& 
       const bool left_out = got.master[i] == master[i] && some_right;
       const bool without_rate = std::abs(double(got.master[i]) - (master[i] - double(steps) * gradients[i])) <=
                                 allowed + steps * std::abs(double(gradients[i])) * 0x1p-22;
+      const auto takes = [&](std::size_t j) {
+        return j < gradients.size() &&
+               std::abs(got.master[i] - (double(master[i]) - double(steps) * double(rate) * double(gradients[j]))) <=
+                   allowed;
+      };
+      const bool of_a_neighbour = takes(i ^ 1) || takes(i ^ 2) || takes(i ^ 3);
       expect(false, what + fmt::format("the master weight is {}, not {}", got.master[i], expected),
              got.master[i] == wrong_way ? "the update goes up the gradient, not down"
              : without_rate             ? "the learning rate is left out"
-             : in_fp16  ? "the master weights are kept in fp16: an update below half a step of fp16 vanishes"
-             : left_out ? "some weights are not updated, others are"
-                        : "",
+             : in_fp16        ? "the master weights are kept in fp16: an update below half a step of fp16 vanishes"
+             : left_out       ? "some weights are not updated, others are"
+             : of_a_neighbour ? "a weight takes the gradient of a neighbour among its group of four"
+                              : "",
              got.master[i] == wrong_way ? "update-sign"
              : without_rate             ? "no-learning-rate"
              : in_fp16                  ? "master-in-fp16"
              : left_out                 ? "weights-left-out"
+             : of_a_neighbour           ? "gradient-of-a-neighbour"
                                         : "unknown");
     }
     const std::uint16_t right = float_to_half(got.master[i]);
