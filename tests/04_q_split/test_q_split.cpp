@@ -56,6 +56,33 @@ TEST_CASE("each block takes one tile of one head's queries", "[4.1]") {
   }
 }
 
+TEST_CASE("a warp has up to 32 rows, and a head may have more than an int counts", "[4.1]") {
+  struct Place {
+    std::int64_t block, warp, query_tiles, Nq, head, first_query, rows;  ///< where Br = 128
+  };
+  constexpr std::int64_t tiles = 1 << 26;
+  for (const Place& p : {Place{3, 2, 2, 200, 1, 192, 8},
+                         {3, 1, 2, 200, 1, 160, 32},
+                         {0, 0, tiles, 128 * tiles, 0, 0, 32},
+                         {tiles / 2 + 3, 2, tiles, 128 * tiles, 0, 64 * tiles + 448, 32},
+                         {2 * tiles - 1, 3, tiles, 128 * tiles - 40, 1, 128 * tiles - 32, -8}}) {
+    worker::Call request("work");
+    request.number("block", double(p.block)).number("warp", double(p.warp));
+    request.number("query_tiles", double(p.query_tiles)).number("Nq", double(p.Nq));
+    request.output<std::int64_t>("work", 3);
+    const auto got = call(request).output<std::int64_t>("work");
+    const std::string what = fmt::format("block {}, warp {}, {} tiles of 128 queries a head, Nq = {}: ", p.block,
+                                         p.warp, p.query_tiles, p.Nq);
+    expect(got[0] == p.head, what + fmt::format("head {}, not {}", got[0], p.head));
+    expect(got[1] == p.first_query, what + fmt::format("first query {}, not {}", got[1], p.first_query),
+           "the first query is multiplied as an int, which ends at 2^31: queries are numbers of 64 bits",
+           (got[1] - p.first_query) % (std::int64_t(1) << 32) == 0 ? "first-query-of-32-bits" : judge::kUnknown);
+    expect(p.rows > 0 ? got[2] == p.rows : got[2] <= 0, what + fmt::format("{} rows, not {}", got[2], p.rows),
+           "a warp has 32 rows of a tile for itself, however many follow",
+           p.rows == 32 && got[2] > 32 ? "rows-of-the-next-warps" : judge::kUnknown);
+  }
+}
+
 // ---- 4.2 multiply_QK ----
 
 const Claims of_4_2 = {

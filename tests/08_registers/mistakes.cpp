@@ -212,6 +212,21 @@ Table outputs() {
         if (in_right_part(c)) row.O[c] = row.O[c - 8];
     });
   });
+  table.add("P-parts-overlap", "P of 16 keys is made of the parts k and k + 1 of S: they are 2k and 2k + 1",
+            [](Attention& m) {
+              m.after_weights([](Row& row) {
+                for (std::size_t j = row.weights.size(); j-- > 0;) row.weights[j] = row.weights[j / 16 * 8 + j % 16];
+              });
+            });
+  table.add(
+      "scores-for-P", "V is multiplied with the scores: P is rounded before the exponential has been taken",
+      [](Attention& m) {
+        m.after_weights([right = m](Row& row) {
+          for (std::size_t j = 0; j < row.weights.size(); ++j)
+            row.weights[j] = right.round_P(right.score(*row.head, row.query, row.first + Index(j)) / right.scale);
+        });
+      },
+      [](const Attention& m) { return m.scale != 0; });
   table.add("V-first-keys", "every 16 keys are multiplied with the V of the tile's first 16", [](Attention& m) {
     m.V = [Bc = m.tiling.Bc](const Tensor<float>& tensor, Index b, Index h, Index row, Index column) {
       return Index(tensor.index(b, h, judge::round_down(row, Bc) + row % 16, column));
