@@ -24,8 +24,8 @@ struct PackedRows {
   // STUB: __device__ int query(int row) const { WORKBOOK_TODO(14.2); }
   // STUB: __device__ std::int64_t place(int row) const { WORKBOOK_TODO(14.2); }
   // BEGIN 14.2
-  __device__ int query(int row) const { return row / heads; }
-  __device__ std::int64_t place(int row) const { return std::int64_t(row % heads) * Nq + query(row); }
+  __device__ int query(int row) const { return heads == 1 ? row : row / heads; }  // a division is slow
+  __device__ std::int64_t place(int row) const { return std::int64_t(row - heads * query(row)) * Nq + query(row); }
   // END 14.2
 };
 
@@ -68,18 +68,19 @@ struct SeenKeys {
   // END 14.4
 };
 
-/// How many keys the rows of a lane see, as row r of row tile i; and all of its warp's rows, which begin at first_row.
+/// How many keys the rows of a warp see, which begin at first_row: each of them, and all. Only masked tiles ask for each,
+/// and there are few, so that no registers hold these numbers.
 struct Ends {
-  int of_lane[row_tiles][2], of_all;
+  SeenKeys seen;
+  PackedRows rows;
+  int first_row, of_all;
+  __device__ int of(int row) const {
+    return min(seen.of(rows, first_row + row), seen.Nk);  // rows that do not exist may exceed Nk
+  }
 };
 __device__ __forceinline__ Ends ends_of(const SeenKeys& seen, const PackedRows& rows, int first_row) {
-  const auto end = [&](int row) { return min(seen.of(rows, row), seen.Nk); };  // rows that do not exist may exceed Nk
-  Ends ends;
-  ends.of_all = end(first_row);  // later rows see no fewer
-#pragma unroll
-  for (int i = 0; i < row_tiles; ++i)
-#pragma unroll
-    for (int r = 0; r < 2; ++r) ends.of_lane[i][r] = end(first_row + 16 * i + place_in_D(threadIdx.x % 32, 2 * r).row);
+  Ends ends{seen, rows, first_row, 0};
+  ends.of_all = ends.of(0);  // later rows see no fewer
   return ends;
 }
 
@@ -92,7 +93,7 @@ __device__ __forceinline__ void scale_and_mask(Scores<Bc> (&S)[row_tiles], float
   for (int i = 0; i < row_tiles; ++i)
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      const int end = ends.of_lane[i][e / 2] - first_key;
+      const int end = ends.of(16 * i + place_in_D(lane, e).row) - first_key;
 #pragma unroll
       for (int j = 0; j < Bc / 8; ++j)
         S[i][j][e] = 8 * j + place_in_D(lane, e).column < end ? S[i][j][e] * scale : -INFINITY;
