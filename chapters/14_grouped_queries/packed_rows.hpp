@@ -53,8 +53,8 @@ struct SeenKeys {
   // END 14.4
 };
 
-/// How many keys the rows of a warp see, which begin at first_row: each of them, and all. Only masked tiles ask for each,
-/// and there are few, so that no registers hold these numbers.
+/// How many keys the rows of a warp see, which begin at first_row: each of them, and all. Only masked tiles ask for
+/// each, and there are few, so that no registers hold these numbers.
 struct Ends {
   SeenKeys seen;
   PackedRows rows;
