@@ -86,7 +86,7 @@ double product(const T* a, const float* b, Index d) {
 GradientModel::Weights GradientModel::weights_of(const Heads& taken) const {
   const Problem& problem = inputs->problem;
   const auto stored = [&](float x) { return rounds_P ? rounded(x) : x; };
-  const auto visible = [&](Index i, Index j) { return !taken.masked || sees(i, j); };
+  const auto visible = [&](Index i, Index j) { return taken.sees ? taken.sees(i, j) : sees(i, j); };
   const std::vector<float> Q = head_of(problem.Q, taken.of_queries, of_queries_in_scores),
                            K = head_of(problem.K, taken.of_keys, of_keys_in_scores),
                            V = head_of(dP_of_K ? problem.K : problem.V, taken.of_keys,

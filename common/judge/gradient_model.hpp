@@ -30,10 +30,10 @@ class GradientModel {
 
   // The parts. (i, j): a query and a key of a head.
   /// Of a head of Q, counted through the batch: whose K and V, Q and dO, and LSE and D are taken for it, the head of
-  /// the gradient that its part is added to, -1 for none, and whether it is masked.
+  /// the gradient that its part is added to, -1 for none, and which keys its queries see, if others than `sees` says.
   struct Heads {
     Index of_keys, of_queries, of_rows, to;
-    bool masked = true;
+    std::function<bool(Index i, Index j)> sees = {};
   };
   std::function<Heads(Index head)> heads;
   std::function<double(Index head, Index i)> D;  ///< rowsum(dO∘O)

@@ -133,6 +133,22 @@ auto with_heads(void (*change)(Heads& heads, Index h, Index first, Index G)) {
     };
   };
 }
+/// In row block i of a head a column block takes the mask of row block n, its number in the column block's walk.
+void mask_of_the_step(GradientModel& m) {
+  const Shape shape = m.inputs->problem.shape;
+  const Index Bc = m.owned, Br = m.passing, end = (m.Nq() + Br - 1) / Br, offset = m.offset();
+  m.heads = [=, own = m.heads](Index h) {
+    Heads heads = own(h);
+    heads.sees = [=, nth = h % (shape.H / shape.Hkv)](Index i, Index j) {
+      const Index begin = std::max<Index>(0, round_down(j, Bc) - offset) / Br;
+      if (i / Br < begin) return false;  // it does not pass by
+      const Index step = nth * (end - begin) + i / Br - begin;
+      const bool masked = step * Br + offset - round_down(j, Bc) < Bc - 1 || round_down(j, Bc) + Bc > shape.Nk;
+      return !masked || j <= step * Br + i % Br + offset;
+    };
+    return heads;
+  };
+}
 GradientTable gradients() {
   GradientTable table([](const GradientModel& m) { return m.inputs->problem.shape.H > m.inputs->problem.shape.Hkv; });
   const auto of_keys = [](const GradientModel& m) { return !m.of_queries; };
@@ -150,6 +166,9 @@ GradientTable gradients() {
               if (h != first + G - 1) heads.to = -1;
             }),
             of_keys);
+  table.add(
+      "gradient-averaged", "{gradient} is the mean of what the heads of a group give: it is their sum",
+      [](GradientModel& m) { m.factor /= double(m.inputs->problem.shape.H / m.inputs->problem.shape.Hkv); }, of_keys);
   table.add("dQ-of-the-first-head-alone", "only the first head of each group gets a dQ", first_alone, of_queries);
   table.add("dQ-to-the-first-head", "dQ of all heads of a group is added to the first one's",
             with_heads([](Heads& heads, Index, Index first, Index) { heads.to = first; }), of_queries);
@@ -168,10 +187,9 @@ GradientTable gradients() {
       },
       several_groups);
   table.add(
-      "first-head-alone-masked",
-      "only the first head of each group is masked: the mask takes the number of the step for that of the row block",
-      with_heads([](Heads& heads, Index h, Index first, Index) { heads.masked = h == first; }),
-      [](const GradientModel& m) { return m.causal(); });
+      "mask-of-the-step",
+      "the mask takes the number of the step for that of the row block: it asks for the row block within its head",
+      mask_of_the_step, [](const GradientModel& m) { return m.causal() && m.tiled(); });
   return table;
 }
 
