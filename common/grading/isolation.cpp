@@ -277,7 +277,8 @@ void Workshop::copy_book() {
       // For thousands of errors a compiler looks for as many suggestions; nobody reads them. And the lines that it
       // would show are those of the file that was put together.
       words->insert(words->end(), {"-fmax-errors=50", "-fno-diagnostics-show-caret"});
-      if (limits_.judge_objects) words->emplace_back("-save-temps=obj");  // the preprocessed source
+      // The preprocessed source, and lines.
+      if (limits_.judge_objects) words->insert(words->end(), {"-save-temps=obj", judge::kNamesLines});
     }
   }
   open_to_all(headers);
@@ -478,7 +479,7 @@ void Workshop::learn_or_judge(unsigned slot, const std::string& name, const work
   // The book's own objects too: where a compiler makes of them what no answer may have, nobody would have a point.
   if (limits_.judge_objects && staged.flags.empty() && !name.starts_with(kTried)) {
     const std::string said =
-        judge::not_allowed(staged, built, judge::names_taken(toolchain.backends.at(staged.backend).objects),
+        judge::not_allowed(toolchain, staged, built, judge::names_taken(toolchain.backends.at(staged.backend).objects),
                            [&](const fs::path& source) -> const judge::NameCounts& {
                              const std::lock_guard lock(mutex_);
                              const auto own = books_names_.find({slot, place(source)});

@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <map>
 #include <sstream>
 
 #include "common/book/files.hpp"
 #include "common/judge/object.hpp"
+#include "common/worker/command.hpp"
 
 namespace workbook::judge {
 namespace fs = std::filesystem;
@@ -50,16 +52,36 @@ std::string_view instead_of(const std::string& what) {
       ->instead;
 }
 
+/// The line of a chapter's file that this code was compiled from, as its debug information says; empty: of none.
+std::string place_of(const worker::Toolchain& toolchain, const fs::path& object, const Refusal& refused) {
+  const fs::path addr2line = worker::find_program("addr2line");
+  if (refused.section.empty() || addr2line.empty()) return refused.place;
+  std::vector<std::string> argv = toolchain.prefix;  // the object is the student's too
+  argv.insert(argv.end(), {addr2line.string(), "-i", "-e", object.string(), "-j", refused.section,
+                           fmt::format("{:#x}", refused.offset)});
+  // From an inlined function to its caller: "/tmp/…/chapters/02_online_softmax/online_softmax.cpp:31 (discriminator
+  // 2)".
+  std::istringstream frames(worker::run_command(argv).output);
+  const std::string root = toolchain.root.string() + "/";
+  for (std::string frame; std::getline(frames, frame);) {
+    if (frame.starts_with(root + "chapters/") && !frame.ends_with('?'))
+      return frame.substr(root.size(), frame.find(" (") - root.size());
+  }
+  return "";
+}
+
 /// What is refused in a source, a line for each remedy, with the two shortest of what it is for: the rest are what
-/// these bring with them. "names asm, which has no place in an answer: the book's headers have …".
-std::vector<std::string> told(const std::vector<std::string>& refused) {
-  std::map<std::string_view, std::vector<std::string>> lines;
-  for (const std::string& what : refused) lines[instead_of(what)].push_back(what);
-  std::vector<std::string> told;
-  for (auto& [instead, whats] : lines) {
-    std::ranges::stable_sort(whats, {}, &std::string::size);
-    told.push_back(fmt::format("{}{}, which has no place in an answer: {}", whats[0],
-                               whats.size() > 1 ? " and " + whats[1] : "", instead));
+/// these bring with them. "names asm, which has no place in an answer: the book's headers have …". The place is that of
+/// the first of them.
+std::vector<Refusal> told(std::vector<Refusal> refused, const std::function<std::string(const Refusal&)>& place) {
+  std::map<std::string_view, std::vector<Refusal>> lines;
+  for (Refusal& one : refused) lines[instead_of(one.what)].push_back(std::move(one));
+  std::vector<Refusal> told;
+  for (auto& [instead, all] : lines) {
+    std::ranges::stable_sort(all, {}, [](const Refusal& one) { return one.what.size(); });
+    told.push_back({fmt::format("{}{}, which has no place in an answer: {}", all[0].what,
+                                all.size() > 1 ? " and " + all[1].what : "", instead),
+                    place(all[0])});
   }
   return told;
 }
@@ -83,10 +105,10 @@ std::vector<worker::WorkerJob> readers_jobs(const Plan& plan) {
   return jobs;
 }
 
-/// The same, built so that the preprocessor's text lies beside each object file.
+/// The same, built so that the preprocessor's text lies beside each object file, which names its lines.
 worker::WorkerBuilt built_in_steps(const Workspace& workspace, worker::WorkerJob job) {
   job.name += ".names";
-  job.flags = {"-save-temps=obj"};
+  job.flags = {"-save-temps=obj", kNamesLines};
   return worker::build_workers(workspace.toolchain, {job}).at(job.name);
 }
 
@@ -110,23 +132,27 @@ std::string preprocessed(const fs::path& object) {
   return fs::exists(text) ? book::read_file(text) : "";
 }
 
-std::string not_allowed(const worker::WorkerJob& job, const worker::WorkerBuilt& built,
-                        const std::set<std::string>& taken,
+std::string not_allowed(const worker::Toolchain& toolchain, const worker::WorkerJob& job,
+                        const worker::WorkerBuilt& built, const std::set<std::string>& taken,
                         const std::function<const NameCounts&(const fs::path&)>& books_names) {
-  std::map<std::string, std::vector<std::string>> sources_of;  // of each line: a header is a part of several
+  using Line = std::pair<std::string, std::string>;     // what is said, and its place
+  std::map<Line, std::vector<std::string>> sources_of;  // a header is a part of several
   for (const fs::path& source : job.sources) {
     if (!is_answer(source)) continue;
     const fs::path& object = built.objects.at(source);
     const bool kernels = source.extension() == ".cu";
-    std::vector<std::string> refused = more_than(refused_names(preprocessed(object)), books_names(source));
-    const std::vector<std::string> more =
+    std::vector<Refusal> refused = more_than(refused_names(preprocessed(object)), books_names(source));
+    const std::vector<Refusal> more =
         refused_in_object(object, {kernels, kernels && job.backend == Backend::cuda, taken});
     refused.insert(refused.end(), more.begin(), more.end());
-    for (const std::string& line : told(refused)) sources_of[line].push_back(source.filename().string());
+    const auto place = [&](const Refusal& one) { return place_of(toolchain, object, one); };
+    for (const Refusal& line : told(std::move(refused), place))
+      sources_of[{line.what, line.place}].push_back(source.filename().string());
   }
   std::string said;
   for (const auto& [line, sources] : sources_of)
-    said += fmt::format("{}: the compiled code {}\n", fmt::join(sources, ", "), line);
+    said += fmt::format("{}: the compiled code {}\n",
+                        line.second.empty() ? fmt::format("{}", fmt::join(sources, ", ")) : line.second, line.first);
   return said;
 }
 
@@ -139,14 +165,19 @@ std::vector<std::string> not_gradable(const Workspace& workspace, const Plan& pl
     if (found == built.end() || !found->second.ok || !job.flags.empty()) continue;
     worker::WorkerBuilt own = found->second;
     std::map<fs::path, NameCounts> books;
-    if (std::ranges::any_of(job.sources, [](const fs::path& s) { return is_answer(s) && is_suspicious(s); })) {
+    const auto refused = [&] {
+      return not_allowed(workspace.toolchain, job, own,
+                         names_taken(workspace.toolchain.backends.at(job.backend).objects),
+                         [&](const fs::path& source) -> const NameCounts& { return books[source]; });
+    };
+    if (std::ranges::any_of(job.sources, [](const fs::path& s) { return is_answer(s) && is_suspicious(s); }) ||
+        !refused().empty()) {
       own = built_in_steps(workspace, job);
       if (!own.ok) continue;
       for (const fs::path& source : job.sources)
         if (is_answer(source)) books[source] = books_names_of(workspace, plan, job.backend, source);
     }
-    std::istringstream said(not_allowed(job, own, names_taken(workspace.toolchain.backends.at(job.backend).objects),
-                                        [&](const fs::path& source) -> const NameCounts& { return books[source]; }));
+    std::istringstream said(refused());
     for (std::string line; std::getline(said, line);)
       if (std::ranges::find(lines, line) == lines.end()) lines.push_back(line);
   }

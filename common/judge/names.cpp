@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cstdlib>
+#include <optional>
 
 namespace workbook::judge {
 namespace {
@@ -54,13 +56,27 @@ bool is_word(char c) {
          static_cast<unsigned char>(c) >= 128;
 }
 
-/// Where a line of the preprocessor's says that another source begins, `# 1 "…/x.cu" 1`, its name; "" else.
-std::string source_begun(std::string_view line) {
+/// Where the preprocessor is: a line of it says `# 31 "…/x.cu" 1` where another file begins.
+struct Position {
+  std::string_view file;
+  int line = 0;
+  bool begins = false;  ///< the file is included here
+
+  /// Where it is in a file of a chapter; empty in any other.
+  std::string place() const { return file.starts_with("chapters/") ? fmt::format("{}:{}", file, line) : ""; }
+};
+std::optional<Position> position_said(std::string_view line) {
   const std::size_t begin = line.find('"'), end = line.rfind('"');
-  if (!line.starts_with("# ") || begin == line.npos || end <= begin || line.find('1', end) == line.npos) return "";
-  const std::string_view file = line.substr(begin + 1, end - begin - 1);
-  if (!file.ends_with(".cu") && !file.ends_with(".cpp")) return "";
-  return fmt::format("#include {}", file.substr(file.rfind('/') + 1));
+  if (!line.starts_with("# ") || begin == line.npos || end <= begin) return {};
+  return Position{line.substr(begin + 1, end - begin - 1), std::atoi(line.data() + 2),
+                  line.find('1', end) != line.npos};
+}
+
+/// Adds one of a name that stands here.
+void count(NameCounts& counts, const std::string& name, const Position& here) {
+  NameCount& found = counts[name];
+  ++found.count;
+  if (found.place.empty()) found.place = here.place();
 }
 
 }  // namespace
@@ -75,13 +91,19 @@ std::string why_refused(std::string_view name) {
 NameCounts refused_names(std::string_view preprocessed) {
   NameCounts counts;
   std::map<std::string, bool, std::less<>> known;  // most names come again and again
+  Position here;
   for (std::size_t i = 0; i < preprocessed.size();) {
     if (preprocessed[i] == '#' && (i == 0 || preprocessed[i - 1] == '\n')) {
       const std::size_t end = std::min(preprocessed.size(), preprocessed.find('\n', i));
-      if (const std::string begun = source_begun(preprocessed.substr(i, end - i)); !begun.empty()) ++counts[begun];
+      if (const auto said = position_said(preprocessed.substr(i, end - i))) {
+        if (said->begins && (said->file.ends_with(".cu") || said->file.ends_with(".cpp")))
+          count(counts, fmt::format("#include {}", said->file.substr(said->file.rfind('/') + 1)), here);
+        here = *said;
+        --here.line;  // it speaks of the line behind this one
+      }
       i = end;
     }
-    if (i < preprocessed.size() && !is_word(preprocessed[i])) ++i;
+    if (i < preprocessed.size() && !is_word(preprocessed[i])) here.line += preprocessed[i++] == '\n';
     if (i >= preprocessed.size() || !is_word(preprocessed[i])) continue;
     std::size_t end = i;
     while (end < preprocessed.size() && is_word(preprocessed[end])) ++end;
@@ -89,17 +111,19 @@ NameCounts refused_names(std::string_view preprocessed) {
     i = end;
     auto found = known.find(name);
     if (found == known.end()) found = known.emplace(name, !why_refused(name).empty()).first;
-    if (found->second) ++counts[std::string(name)];
+    if (found->second) count(counts, std::string(name), here);
   }
   return counts;
 }
 
-std::vector<std::string> more_than(const NameCounts& own, const NameCounts& book) {
-  std::vector<std::string> more;
-  for (const auto& [name, count] : own) {
+std::vector<Refusal> more_than(const NameCounts& own, const NameCounts& book) {
+  std::vector<Refusal> more;
+  for (const auto& [name, mine] : own) {
     const auto found = book.find(name);
-    if (count > (found == book.end() ? 0 : found->second))
-      more.push_back(fmt::format("names {} ({})", name.substr(0, 60), why_refused(name)));
+    const NameCount books = found == book.end() ? NameCount{} : found->second;
+    if (mine.count > books.count)
+      more.push_back(
+          {fmt::format("names {} ({})", name.substr(0, 60), why_refused(name)), books.place.empty() ? mine.place : ""});
   }
   return more;
 }

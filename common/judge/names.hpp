@@ -3,6 +3,7 @@
 // some too.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
@@ -10,14 +11,28 @@
 
 namespace workbook::judge {
 
-/// How often each name stands in a preprocessed source that has no place in an answer.
-using NameCounts = std::map<std::string, int, std::less<>>;
+/// What is refused of an answer, "names asm (inline assembly)", and where it stands as far as the compiler says so:
+/// "chapters/02_online_softmax/online_softmax.cpp:31".
+struct Refusal {
+  std::string what, place = {};
+  std::string section = {};  ///< of an object file, where the compiled code does so
+  std::uint64_t offset = 0;  ///< in that section
+};
+
+/// How often a name that has no place in an answer stands in a preprocessed source, and where first in a file of a
+/// chapter.
+struct NameCount {
+  int count = 0;
+  std::string place;
+};
+using NameCounts = std::map<std::string, NameCount, std::less<>>;
 NameCounts refused_names(std::string_view preprocessed);
 
 /// Why a name is none for an answer; empty if it may stand.
 std::string why_refused(std::string_view name);
 
-/// What `own` has more of than `book`, each with its reason: "names asm (inline assembly)".
-std::vector<std::string> more_than(const NameCounts& own, const NameCounts& book);
+/// What `own` has more of than `book`, each with its reason. Its place is known where the book's chapter has none of
+/// it.
+std::vector<Refusal> more_than(const NameCounts& own, const NameCounts& book);
 
 }  // namespace workbook::judge

@@ -51,6 +51,7 @@ class Object {
   struct Relocation {
     Symbol symbol;
     std::int64_t addend;
+    std::uint64_t offset;  ///< where in the section it is written
   };
   std::vector<Elf64_Shdr> sections;
   std::vector<std::string> section_names;
@@ -63,7 +64,7 @@ class Object {
       if (section.sh_type != SHT_RELA || section.sh_info != target) continue;
       for (std::uint64_t i = 0; i < section.sh_size / sizeof(Elf64_Rela); ++i) {
         const auto rela = at<Elf64_Rela>(section.sh_offset + i * sizeof(Elf64_Rela));
-        found.push_back({symbols.at(ELF64_R_SYM(rela.r_info)), rela.r_addend});
+        found.push_back({symbols.at(ELF64_R_SYM(rela.r_info)), rela.r_addend, rela.r_offset});
       }
     }
     return found;
@@ -251,7 +252,7 @@ class Judge {
  public:
   Judge(const Object& object, const ObjectRules& rules) : object_(object), rules_(rules) {}
 
-  std::vector<std::string> run() {
+  std::vector<Refusal> run() {
     for (std::size_t i = 0; i < object_.sections.size(); ++i) section(i);
     if (static_bytes_ > kStaticBytes && !rules_.kernels)
       refuse(fmt::format("keeps {} bytes of memory beside what it allocates", static_bytes_));
@@ -260,7 +261,7 @@ class Judge {
       if (symbol.name.find('@') != std::string::npos) refuse("gives a version to " + readable(symbol.name));
       if (symbol.type == STT_GNU_IFUNC) refuse("chooses a function when it is loaded: " + readable(symbol.name));
       if (symbol.section == SHN_UNDEF) {
-        if (!may_call(symbol.name)) refuse("calls " + readable(symbol.name));
+        if (!may_call(symbol.name)) refuse("calls " + readable(symbol.name), caller_of(symbol.name));
       } else {
         defined(symbol);
       }
@@ -269,8 +270,23 @@ class Judge {
   }
 
  private:
-  void refuse(std::string what) {
-    if (std::find(refusals_.begin(), refusals_.end(), what) == refusals_.end()) refusals_.push_back(std::move(what));
+  /// A place in the compiled code; a section of 0 is none.
+  struct Code {
+    std::size_t section;
+    std::uint64_t offset;
+  };
+  void refuse(const std::string& what, Code code = {0, 0}) {
+    if (std::ranges::find(refusals_, what, &Refusal::what) != refusals_.end()) return;
+    refusals_.push_back({what, "", is_code(code.section) ? object_.section_names[code.section] : "", code.offset});
+  }
+  /// The first code that refers to a name.
+  Code caller_of(const std::string& name) const {
+    for (std::size_t i = 0; i < object_.sections.size(); ++i) {
+      if (!is_code(i)) continue;
+      for (const Object::Relocation& entry : object_.relocations(i))
+        if (entry.symbol.name == name) return {i, entry.offset};
+    }
+    return {0, 0};
   }
   bool is_code(std::size_t section) const {
     return section < object_.sections.size() && (object_.sections[section].sh_flags & SHF_EXECINSTR) != 0;
@@ -310,7 +326,7 @@ class Judge {
     const bool reserved = is_standard(symbol.name) || is_of_the_book(symbol.name) || symbol.name.starts_with("__") ||
                           (rules_.kernels && is_of_kernel_headers(symbol.name));
     const bool taken = rules_.taken.contains(symbol.name) || !library_of(symbol.name).empty() || symbol.name == "main";
-    if (reserved || taken) refuse("defines " + readable(symbol.name));
+    if (reserved || taken) refuse("defines " + readable(symbol.name), {symbol.section, symbol.value});
   }
 
   void section(std::size_t i) {
@@ -362,7 +378,7 @@ class Judge {
   const Object& object_;
   const ObjectRules& rules_;
   std::uint64_t static_bytes_ = 0;  ///< of variables that outlive a call; in kernels, what is checked lies there too
-  std::vector<std::string> refusals_;
+  std::vector<Refusal> refusals_;
 };
 
 }  // namespace
@@ -380,11 +396,11 @@ std::set<std::string> names_taken(const std::vector<std::string>& files) {
   return names;
 }
 
-std::vector<std::string> refused_in_object(const std::filesystem::path& object, const ObjectRules& rules) {
+std::vector<Refusal> refused_in_object(const std::filesystem::path& object, const ObjectRules& rules) {
   try {
     return Judge(Object(book::read_file(object)), rules).run();
   } catch (const std::exception& error) {
-    return {fmt::format("cannot be read: {}", error.what())};
+    return {{fmt::format("cannot be read: {}", error.what())}};
   }
 }
 

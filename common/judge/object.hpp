@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/judge/names.hpp"
+
 namespace workbook::judge {
 
 struct ObjectRules {
@@ -25,7 +27,7 @@ std::set<std::string> names_taken(const std::vector<std::string>& files);
 /// (templates, inline functions) of the language's library, of the book's own types and, in kernels, of the headers
 /// that make a kernel, unless their names are taken; and calls of the language, its library but for threads and files
 /// of programs, and what kernels are made of. Empty: all is well.
-std::vector<std::string> refused_in_object(const std::filesystem::path& object, const ObjectRules& rules);
+std::vector<Refusal> refused_in_object(const std::filesystem::path& object, const ObjectRules& rules);
 
 /// Who refers to whom in an object file that was compiled with -ffunction-sections and -fdata-sections: functions by
 /// the names of their symbols, tables and variables by names that are no symbol's.

@@ -6,6 +6,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "common/book/files.hpp"
 #include "common/book/manifest.hpp"
@@ -76,6 +77,13 @@ void skip_if_sanitized() {
   if (worker::kSanitized) SKIP("a sanitizer adds to every object file");
 }
 
+/// What is refused, a line each.
+std::string whats(const std::vector<judge::Refusal>& refused) {
+  std::string text;
+  for (const judge::Refusal& one : refused) text += one.what + "\n";
+  return text;
+}
+
 /// What the object file of a source may not have.
 std::string refused(const std::string& source, std::vector<std::string> more = {}) {
   const book::TemporaryFolder folder;
@@ -83,7 +91,7 @@ std::string refused(const std::string& source, std::vector<std::string> more = {
   const worker::CommandResult compiled = compile(folder, source, more);
   INFO(source << compiled.output);
   REQUIRE(compiled.exit_code == 0);
-  return fmt::format("{}", fmt::join(refused_in_object(folder / "answer.o", {}), "\n"));
+  return whats(refused_in_object(folder / "answer.o", {}));
 }
 
 }  // namespace
@@ -187,7 +195,7 @@ TEST_CASE("names that have no place in an answer are found behind the preprocess
   const auto more = [&](const std::string& source) {
     const std::string before = compiled("#include <cmath>\n#include <vector>\n", {"-E"}, "answer.ii");
     const std::string after = compiled("#include <cmath>\n#include <vector>\n" + source, {"-E"}, "answer.ii");
-    return fmt::format("{}", fmt::join(more_than(refused_names(after), refused_names(before)), "\n"));
+    return whats(more_than(refused_names(after), refused_names(before)));
   };
   const auto [source, what] = GENERATE(table<std::string, std::string>({
       {"void f() { asm(\"nop\"); }", "names asm (inline assembly)"},
@@ -347,7 +355,7 @@ TEST_CASE("a compiled answer that replaces, calls or starts something else is re
   const book::TemporaryFolder folder;
   const fs::path answer = folder / "answer.cpp", object = folder / "answer.o";
   REQUIRE(compile(folder, row.source, {"-c", "-o", object.string()}).exit_code == 0);
-  const std::string all = fmt::format("{}", fmt::join(refused_in_object(object, {}), "\n"));
+  const std::string all = whats(refused_in_object(object, {}));
   INFO(all);
   CHECK(all.find(row.what) != std::string::npos);
   worker::WorkerJob job;
@@ -356,12 +364,46 @@ TEST_CASE("a compiled answer that replaces, calls or starts something else is re
   built.objects[answer] = object;
   const judge::NameCounts none;
   const std::string said = judge::not_allowed(
-      job, built, {}, [&](const fs::path&) -> auto& { return none; });
+      {}, job, built, {}, [&](const fs::path&) -> auto& { return none; });
   INFO(said);
   REQUIRE(said.starts_with("answer.cpp: the compiled code "));
   CHECK(said.find(row.instead) != std::string::npos);
   const std::string remedy = said.substr(said.find("answer: ") + 8, said.find('\n') - said.find("answer: ") - 8);
   CHECK(book::read_file(fs::path(WORKBOOK_SOURCE) / "notes/allowed.md").find(remedy) != std::string::npos);
+}
+
+TEST_CASE("what is refused is named by its line, where the compiler says which it is") {
+  skip_if_sanitized();
+  const auto [source, said] = GENERATE(table<std::string, std::string>({
+      {"extern \"C\" int socket(int, int, int);\nnamespace ch02 {\nint f(int a) {\n  return socket(a, 1, 0) + "
+       "a;\n}\n}\n",
+       "chapters/02_x/x.cpp:34: the compiled code calls socket,"},
+      {"void f() {\n  asm(\"nop\");\n}\n", "chapters/02_x/x.cpp:32: the compiled code names asm "},
+      {"#define PASTE(a, b) a##b\n/* a\ncomment */ void f() {\n  PASTE(a, sm)(\"nop\");\n}\n",
+       "chapters/02_x/x.cpp:34: the compiled code names asm "},
+      {"static int strange() { return 1; }\nint main() { return strange(); }\n",
+       "chapters/02_x/x.cpp:32: the compiled code defines main,"},
+      {"extern \"C\" int socket(int, int, int);\n#line 77 \"chapters/02_x/x.hpp\"\ntemplate <class T>\nT f(T a) {\n  "
+       "return socket(a, 1, 0) + a;\n}\n#line 2 \"chapters/02_x/x.cpp\"\ntemplate int f(int);\n",
+       "chapters/02_x/x.hpp:79: the compiled code calls socket,"},
+      {"int kept[50000];\nint* f() { return kept; }\n", "answer.cpp: the compiled code keeps "},
+  }));
+  const book::TemporaryFolder folder;
+  const fs::path answer = folder / "answer.cpp", object = folder / "answer.o";
+  const worker::CommandResult compiled = compile(folder, "#line 31 \"chapters/02_x/x.cpp\"\n" + source,
+                                                 {"-save-temps=obj", judge::kNamesLines, "-c", "-o", object.string()});
+  INFO(compiled.output);
+  REQUIRE(compiled.exit_code == 0);
+  worker::WorkerJob job;
+  job.sources = {answer};
+  worker::WorkerBuilt built;
+  built.objects[answer] = object;
+  worker::Toolchain toolchain;
+  toolchain.root = fs::current_path();  // where the compiler worked
+  const judge::NameCounts none;
+  CHECK_THAT(judge::not_allowed(
+                 toolchain, job, built, {}, [&](const fs::path&) -> auto& { return none; }),
+             Catch::Matchers::StartsWith(said));
 }
 
 TEST_CASE("an object file that is none, or damaged, is refused") {
@@ -391,7 +433,7 @@ TEST_CASE("what the program around an answer defines is taken, an inline functio
   const worker::CommandResult compiled = worker::run_command(
       {toolchain.backends.at(Backend::cpu).compile.at(0), "-c", (folder / "answer.cpp").string(), "-o", object});
   REQUIRE(compiled.exit_code == 0);
-  CHECK(refused_in_object(object, rules) == std::vector<std::string>{"defines simt::in_kernel()"});
+  CHECK(whats(refused_in_object(object, rules)) == "defines simt::in_kernel()\n");
 }
 
 TEST_CASE("the book's own answers have nothing that an answer may not have") {
@@ -416,8 +458,7 @@ TEST_CASE("the book's own answers have nothing that an answer may not have") {
     for (const auto& [source, object] : built.at(job.name).objects) {
       if (source.stem() == "stage" || source.stem() == "operations") continue;
       INFO(source);
-      CHECK(fmt::format("{}",
-                        fmt::join(refused_in_object(object, {source.extension() == ".cu", false, taken}), "\n")) == "");
+      CHECK(whats(refused_in_object(object, {source.extension() == ".cu", false, taken})) == "");
       ++judged;
     }
   }
