@@ -13,8 +13,10 @@
 namespace workbook::grading {
 
 const std::vector<std::string>& call_graph_flags() {
-  // Optimised as the answer itself, as far as a source can find out: no branch is for this one alone.
-  static const std::vector<std::string> flags{"-O1",
+  // Optimised as the answer itself, as far as a source can find out: no branch is for this one alone. What else would
+  // tell (__builtin_constant_p, __builtin_object_size) no answer may name.
+  static const std::vector<std::string> flags{"-O0",
+                                              "-D__OPTIMIZE__=1",
                                               "-fno-inline",
                                               "-U__NO_INLINE__",
                                               "-fkeep-static-functions",

@@ -300,7 +300,9 @@ void Workshop::clear(unsigned slot) {
   if (isolation_.other_user) give_to(folder / "workers", 0, user(slot, 0));
   built_[slot].clear();
   lost_[slot] = 0;
-  std::erase_if(books_names_, [&](const auto& known) { return known.first.first == slot; });
+  const auto is_the_slots = [&](const auto& known) { return known.first.first == slot; };
+  std::erase_if(books_names_, is_the_slots);
+  std::erase_if(known_objects_, is_the_slots);
 }
 
 std::vector<std::string> Workshop::share_of_cores(unsigned slot) const {
@@ -423,34 +425,43 @@ std::string place_of(const WorkerJob& staged, const fs::path& stage, const fs::p
 
 }  // namespace
 
-void Workshop::take_books_objects(const fs::path& stage, WorkerJob& staged, WorkerBuilt& built) const {
-  const auto is_the_books = [&](const auto& file) {
+void Workshop::take_known_objects(unsigned slot, const fs::path& stage, WorkerJob& staged, WorkerBuilt& built) {
+  const auto is_the_same = [&](const auto& file) {
     return fs::exists(stage / file.first) && book::read_file(stage / file.first) == file.second;
   };
+  const std::lock_guard lock(mutex_);
   std::erase_if(staged.sources, [&](const fs::path& source) {
-    const auto known = books_objects_.find(place_of(staged, stage, source));
-    if (known == books_objects_.end() || !std::ranges::all_of(known->second.files, is_the_books)) return false;
-    const fs::path object = stage / known->second.object.filename();
-    fs::copy_file(known->second.object, object);
-    staged.libraries.push_back(object.string());
-    built.calls += known->second.calls;
-    return true;
+    for (const unsigned whose : {slots_, slot}) {
+      for (const KnownObject& known : known_objects_[{whose, place_of(staged, stage, source)}]) {
+        if (!std::ranges::all_of(known.files, is_the_same)) continue;
+        const fs::path object = stage / known.object.filename();
+        fs::copy_file(known.object, object);
+        staged.libraries.push_back(object.string());
+        built.calls += known.calls;
+        return true;
+      }
+    }
+    return false;
   });
 }
 
-void Workshop::keep_books_objects(const worker::Toolchain& toolchain, const WorkerJob& staged,
-                                  const WorkerBuilt& built) {
+void Workshop::keep_objects(unsigned slot, const worker::Toolchain& toolchain, const WorkerJob& staged,
+                            const WorkerBuilt& built) {
   std::vector<fs::path> objects;
   for (const auto& [source, object] : built.objects) objects.push_back(object);
   const auto read = worker::files_read(toolchain, objects);
+  const fs::path folder = slot == slots_ ? folder_ / "books" : mirror(slot) / "objects";
+  fs::create_directories(folder);
+  const std::lock_guard lock(mutex_);
   for (const auto& [source, object] : built.objects) {
-    const std::string place = place_of(staged, toolchain.root, source);
-    BooksObject kept{folder_ / "books" / (book::hash(place) + ".o"), {}, calls_of(object)};
     if (!read.contains(object)) continue;
+    const std::string place = place_of(staged, toolchain.root, source);
+    std::vector<KnownObject>& known = known_objects_[{slot, place}];
+    KnownObject kept{folder / fmt::format("{}.{}.o", book::hash(place), known.size()), {}, calls_of(object)};
     for (const fs::path& file : read.at(object))
       if (file.is_relative() && *file.begin() != "common") kept.files[file] = book::read_file(toolchain.root / file);
-    fs::copy_file(object, kept.object, fs::copy_options::overwrite_existing);
-    books_objects_[place] = std::move(kept);
+    fs::copy_file(object, kept.object);
+    known.push_back(std::move(kept));
   }
 }
 
@@ -488,7 +499,8 @@ void Workshop::learn_or_judge(unsigned slot, const std::string& name, const work
     built.ok = said.empty();
     built.log += said + (built.ok ? "" : "notes/allowed.md has the rules, their reasons, and what to write instead\n");
   }
-  if (books && built.ok) keep_books_objects(toolchain, staged, built);
+  // What is only tried is not judged.
+  if (built.ok && !name.starts_with(kTried)) keep_objects(books ? slots_ : slot, toolchain, staged, built);
 }
 
 void Workshop::explain(unsigned slot, double seconds, WorkerBuilt& built) {
@@ -509,7 +521,7 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
   fs::remove_all(stage);
   WorkerJob staged = stage_sources(job, stage);
   WorkerBuilt known;
-  take_books_objects(stage, staged, known);
+  take_known_objects(slot, stage, staged, known);
   open_stage(slot, thread, stage);
   worker::Toolchain toolchain = inside_;
   toolchain.root = stage;

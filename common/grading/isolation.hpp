@@ -76,7 +76,7 @@ Isolation prove_isolation(const std::filesystem::path& program,
 Isolation no_isolation();
 
 /// How jobs of the book's own code begin, from which the names are learned that an answer may have, and whose objects
-/// are taken wherever a job has the same files.
+/// are taken in every slot where a job has the same files.
 inline constexpr const char* kBooks = "book/";
 /// The book's code with the headers that a submission includes beside it: for its names, so it is only preprocessed.
 inline constexpr const char* kBooksWithHeaders = "headers/";
@@ -118,16 +118,17 @@ class Workshop {
                                         Backend backend, double seconds) const;
   /// Puts a worker that was built where its user may read and run it.
   void hand_over(unsigned slot, const std::string& name, worker::WorkerBuilt& built) const;
-  /// Takes from a job, as it lies in its stage, the sources of which the book's objects are known. Those come to lie in
-  /// the stage and are linked; their objects and calls are added to `built`.
-  void take_books_objects(const std::filesystem::path& stage, worker::WorkerJob& staged,
-                          worker::WorkerBuilt& built) const;
-  /// Keeps the objects of the book's own job.
-  void keep_books_objects(const worker::Toolchain& toolchain, const worker::WorkerJob& staged,
-                          const worker::WorkerBuilt& built);
+  /// Takes from a job, as it lies in its stage, the sources of which the objects are known: the book's, and those that
+  /// another job of the slot's submission has compiled from the same files. They come to lie in the stage and are
+  /// linked; their calls are added to `built`.
+  void take_known_objects(unsigned slot, const std::filesystem::path& stage, worker::WorkerJob& staged,
+                          worker::WorkerBuilt& built);
+  /// Keeps the objects of a job that nothing was refused of; slots_ for the book's own.
+  void keep_objects(unsigned slot, const worker::Toolchain& toolchain, const worker::WorkerJob& staged,
+                    const worker::WorkerBuilt& built);
   /// A stage as its compiler sees it, and nobody else.
   void open_stage(unsigned slot, unsigned thread, const std::filesystem::path& stage) const;
-  /// Of the book's own job: keeps its objects and names. Of any that is run: refuses what no answer may have.
+  /// Of the book's own job: keeps its names. Of any that is run: refuses what no answer may have, or keeps its objects.
   void learn_or_judge(unsigned slot, const std::string& name, const worker::Toolchain& toolchain,
                       const worker::WorkerJob& staged, worker::WorkerBuilt& built);
   /// Why a job was not built, in words for a student; std::runtime_error where it is the grader's trouble.
@@ -151,13 +152,13 @@ class Workshop {
   std::vector<std::map<std::string, worker::WorkerBuilt>> built_;  ///< by slot and job
   /// By slot, or slots_ for all, and source: the names that the book's own file has.
   std::map<std::pair<unsigned, std::string>, judge::NameCounts> books_names_;
-  /// What the book's own code was compiled to: by source and flags.
-  struct BooksObject {
+  struct KnownObject {
     std::filesystem::path object;
     std::map<std::filesystem::path, std::string> files;  ///< what it was compiled from, relative to the stage -> text
     std::string calls;                                   ///< calls_of it
   };
-  std::map<std::string, BooksObject> books_objects_;
+  /// By slot, or slots_ for all, and source and flags.
+  std::map<std::pair<unsigned, std::string>, std::vector<KnownObject>> known_objects_;
   std::map<Backend, double> books_seconds_;  ///< processor time of compiling the book's code: the most of all chapters
   std::vector<double> lost_;  ///< by slot: so many times what its submission had to compile in, until it was ended
 };

@@ -335,8 +335,9 @@ std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, con
 std::map<fs::path, std::vector<fs::path>> files_read(const Toolchain& toolchain, const std::vector<fs::path>& objects) {
   std::map<std::string, fs::path> named;  // as ninja knows them
   for (const fs::path& object : objects) named[from_root(toolchain, object).string()] = object;
-  std::vector<std::string> argv{toolchain.ninja, "-f", (toolchain.build_folder / "workers" / "build.ninja").string(),
-                                "-t", "deps"};
+  std::vector<std::string> argv = toolchain.prefix;
+  argv.insert(argv.end(),
+              {toolchain.ninja, "-f", (toolchain.build_folder / "workers" / "build.ninja").string(), "-t", "deps"});
   for (const auto& [name, object] : named) argv.push_back(name);
   CommandOptions options;
   options.folder = toolchain.root;
