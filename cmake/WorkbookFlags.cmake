@@ -56,12 +56,12 @@ function(workbook_together)
   endif()
 endfunction()
 
-# workbook_tests(NAME LABEL SOURCES... [LONG] [NUMERIC] [READS chapters...] [LINK libraries...]): a Catch2 program of the
-# book's own parts, known to CTest. LONG: it takes minutes; `check` leaves it to `check --full`. NUMERIC: it computes much
-# by itself. READS: numbers of the only chapters of which it takes any file ("0": of none), so that `check` need not run
-# it again when another one has changed.
+# workbook_tests(NAME LABEL SOURCES... [LONG | GRADED] [NUMERIC] [READS chapters...] [LINK libraries...]): a Catch2 program
+# of the book's own parts, known to CTest. LONG: it takes minutes; `check` leaves it to `check --full`. GRADED: as LONG,
+# by a gate of its own. NUMERIC: it computes much by itself. READS: numbers of the only chapters of which it takes any
+# file ("0": of none), so that `check` need not run it again when another one has changed.
 function(workbook_tests name label)
-  cmake_parse_arguments(ARG "LONG;NUMERIC" "" "READS;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "LONG;GRADED;NUMERIC" "" "READS;LINK" ${ARGN})
   workbook_program(${name} ${ARG_UNPARSED_ARGUMENTS} LINK ${ARG_LINK} test_outcome Catch2::Catch2WithMain)
   if(NOT ARG_NUMERIC)
     workbook_quick(${name})
@@ -70,10 +70,12 @@ function(workbook_tests name label)
     set(ARG_READS all)
   endif()
   list(JOIN ARG_READS " " reads)
+  set(list part)
   if(ARG_LONG)
-    set_property(GLOBAL APPEND PROPERTY WORKBOOK_LONG_TESTS "${name} ${reads}")
-  else()
-    set_property(GLOBAL APPEND PROPERTY WORKBOOK_PART_TESTS "${name} ${reads}")
+    set(list long)
+  elseif(ARG_GRADED)
+    set(list graded)
   endif()
+  set_property(GLOBAL APPEND PROPERTY WORKBOOK_${list}_TESTS "${name} ${reads}")
   catch_discover_tests(${name} TEST_PREFIX "${label}: " PROPERTIES LABELS ${label} TIMEOUT 300)
 endfunction()

@@ -16,6 +16,7 @@ using nlohmann::json;
 struct CheckOptions {
   bool full = false;               ///< both compilers, the sanitizer builds, clang-tidy
   std::vector<std::string> gates;  ///< only these
+  std::vector<std::string> also;   ///< beside those that run anyway
   std::string chapter;             ///< gates that go through chapters take only this one; empty: all
   bool fresh = false;              ///< takes no result from an earlier check
 };
@@ -73,7 +74,7 @@ json to_json(const Checked& checked) {
 }
 
 int check(const Session& session, const CheckOptions& options) {
-  gates::CheckOptions wanted{options.full, options.gates, {}, options.fresh};
+  gates::CheckOptions wanted{options.full, options.gates, options.also, {}, options.fresh};
   if (!options.chapter.empty()) wanted.chapter = session.book.chapter(options.chapter).number;
   const Checked checked = run_gates(session, wanted, [&](const GateResult& result) {
     if (!session.json) print_gate(session, result);
@@ -93,6 +94,7 @@ Runner declare_check(Options& options) {
   options.flag("--full", given->full, "Also both compilers, the sanitizer builds and clang-tidy");
   options.flag("--fresh", given->fresh, "Run everything again: no result that an earlier check has kept is taken");
   options.option("--gate", given->gates, "Only the gate of this name; may be given again");
+  options.option("--also", given->also, "This gate too, one of those that take long; may be given again");
   options.option("--chapter", given->chapter, "Only this chapter's solutions, stubs and mutants")
       .allow(not_empty("a chapter"));
   return [given](Session& session) { return check(session, *given); };

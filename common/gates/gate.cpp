@@ -35,22 +35,24 @@ constexpr Gate kGates[] = {
     {"all gpu classes", Gate::Runs::in_full_check, check_all_gpu_classes},
     {"architectures", Gate::Runs::in_full_check, check_architectures},
     {"grading", Gate::Runs::in_full_check, check_long_parts},
+    {"graded chapters", Gate::Runs::in_full_check, check_graded_chapters},
     {"g++ sanitizers", Gate::Runs::in_full_check, check_sanitized_by_gcc},
     {"clang++ sanitizers", Gate::Runs::in_full_check, check_sanitized_by_clang},
     {"clang-tidy", Gate::Runs::in_full_check, check_tidy},
 };
 
 bool is_wanted(const Gate& gate, const CheckOptions& options) {
+  if (std::ranges::count(options.also, gate.name) > 0) return true;
   if (!options.gates.empty()) return std::ranges::count(options.gates, gate.name) > 0;
   return options.full || gate.runs == Gate::Runs::always || (gate.runs == Gate::Runs::whole_book && !options.chapter);
 }
 
-void refuse_unknown(const std::vector<std::string>& names) {
+void refuse_unknown(const char* option, const std::vector<std::string>& names) {
   std::set<std::string> known;
   for (const Gate& gate : kGates) known.insert(gate.name);
   for (const std::string& name : names) {
     if (!known.contains(name)) {
-      fail_input("--gate {}: there is no such gate; allowed: {}", name, fmt::format("{}", fmt::join(known, ", ")));
+      fail_input("{} {}: there is no such gate; allowed: {}", option, name, fmt::format("{}", fmt::join(known, ", ")));
     }
   }
 }
@@ -106,7 +108,8 @@ void Findings::add(const Findings& part) {
 
 Checked run_gates(const judge::Workspace& workspace, const CheckOptions& options,
                   const std::function<void(const GateResult&)>& on_result) {
-  refuse_unknown(options.gates);
+  refuse_unknown("--gate", options.gates);
+  refuse_unknown("--also", options.also);
   const KeptResults results(cache_folder());
   Inspection inspection{workspace, wanted_chapters(workspace.book, options), {}, options.fresh ? nullptr : &results};
   Checked checked;

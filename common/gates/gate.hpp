@@ -67,6 +67,7 @@ struct Gate {
 struct CheckOptions {
   bool full = false;               ///< also the gates that take long
   std::vector<std::string> gates;  ///< only these, also those that take long; empty: all
+  std::vector<std::string> also;   ///< beside those that run anyway
   std::optional<int> chapter;      ///< only this chapter, and no gate of the whole book
   bool fresh = false;              ///< runs everything, whatever earlier checks have kept, and keeps nothing
 };

@@ -34,6 +34,8 @@ void check_site(Inspection& inspection, Findings& findings);
 /// The tests of the book's own parts, and those of them that take long.
 void check_parts(Inspection& inspection, Findings& findings);
 void check_long_parts(Inspection& inspection, Findings& findings);
+/// Every chapter is graded with all of its exercises opened, answered in other words, by two graders at a time.
+void check_graded_chapters(Inspection& inspection, Findings& findings);
 /// The lessons' pictures are what the command would draw now.
 void check_pictures(Inspection& inspection, Findings& findings);
 /// The main job, through the command itself.

@@ -40,6 +40,7 @@ Findings run_part(const Workspace& workspace, const std::string& program) {
     const Verdict verdict = judge::verdict_from_json(event.at("verdict"));
     if (verdict.result == Result::skipped) {
       ++findings.skipped;
+      findings.detail = verdict.message;
     } else {
       findings.expect(verdict.result == Result::passed,
                       fmt::format("{}: \"{}\": {}\n{}", program, verdict.test, name(verdict.result), verdict.message));
@@ -97,14 +98,24 @@ void check_list(Inspection& inspection, const std::string& list, Findings& findi
     found[i].kept = 1;
     kept->at("passed").get_to(found[i].passed);
     kept->at("skipped").get_to(found[i].skipped);
+    found[i].detail = kept->value("detail", "");
   }
   share(to_run.size(), [&](std::size_t i) { found[to_run[i]].add(run_part(workspace, parts[to_run[i]].program)); });
   for (const std::size_t i : to_run) {
     if (inspection.results != nullptr && found[i].problems.empty() && digests.stood_still())
-      inspection.results->keep(keys[i], {}, json{{"passed", found[i].passed}, {"skipped", found[i].skipped}});
+      inspection.results->keep(
+          keys[i], {}, json{{"passed", found[i].passed}, {"skipped", found[i].skipped}, {"detail", found[i].detail}});
   }
   for (const Findings& part : found) findings.add(part);
   findings.detail = fmt::format("{} tests of {} programs", findings.passed, parts.size());
+  // Why what was skipped cannot run, of one program.
+  for (const Findings& part : found)
+    if (!part.detail.empty() && parts.size() == 1) findings.detail += "; skipped: " + part.detail;
+}
+
+/// They use the machine's other users, and count their processes.
+void one_after_the_other(std::size_t count, const std::function<void(std::size_t)>& task) {
+  for (std::size_t i = 0; i < count; ++i) task(i);
 }
 
 }  // namespace
@@ -115,10 +126,11 @@ void check_parts(Inspection& inspection, Findings& findings) {
 }
 
 void check_long_parts(Inspection& inspection, Findings& findings) {
-  // One after the other: they use the machine's other users, and count their processes.
-  check_list(inspection, "long_tests.txt", findings, [](std::size_t count, const auto& task) {
-    for (std::size_t i = 0; i < count; ++i) task(i);
-  });
+  check_list(inspection, "long_tests.txt", findings, one_after_the_other);
+}
+
+void check_graded_chapters(Inspection& inspection, Findings& findings) {
+  check_list(inspection, "graded_tests.txt", findings, one_after_the_other);
 }
 
 void check_pictures(Inspection& inspection, Findings& findings) {
