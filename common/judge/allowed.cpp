@@ -174,8 +174,13 @@ std::vector<std::string> not_gradable(const Workspace& workspace, const Plan& pl
         !refused().empty()) {
       own = built_in_steps(workspace, job);
       if (!own.ok) continue;
-      for (const fs::path& source : job.sources)
-        if (is_answer(source)) books[source] = books_names_of(workspace, plan, job.backend, source);
+      for (const fs::path& source : job.sources) {
+        if (!is_answer(source)) continue;
+        books[source] = books_names_of(workspace, plan, job.backend, source);
+        // What only headers name is not the reader's: the book's file need not include them.
+        for (const auto& [name, mine] : refused_names(preprocessed(own.objects.at(source))))
+          if (mine.place.empty()) books[source][name] = mine;
+      }
     }
     std::istringstream said(refused());
     for (std::string line; std::getline(said, line);)
