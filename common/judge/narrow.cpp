@@ -170,8 +170,8 @@ std::optional<std::string> not_a_number(const std::vector<const Trial*>& wrong_t
   if (nan < off) return {};
   if (nan == elements && (tensors.contains("O") || tensors.contains("lse")))  // a backward pass has neither m nor l
     return fmt::format(
-        "{} NaN everywhere, whatever the input: before the first tile m is −∞ and l is 0, so that exp(m_old − m_new) "
-        "is 0 there; the other way round it is ∞, and ∞ · 0 is NaN, as −∞ − (−∞) is",
+        "{} NaN everywhere, whatever the input: before the first tile m is −∞ and l is 0. If m stays −∞, S − m is ∞; "
+        "exp(m_old − m_new) is 0 there, the other way round ∞, and ∞ · 0 is NaN, as −∞ − (−∞) is",
         called(tensors));
   return fmt::format("{} wrong only where {} NaN, and the NaN was computed: −∞ − (−∞), 0 · ∞ or 0 / 0", called(tensors),
                      pronoun(tensors));

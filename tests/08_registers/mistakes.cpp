@@ -373,16 +373,6 @@ Table maxima() {
               [](std::size_t lane, std::size_t other) { return lane / 2 == other / 2; });
   for (const std::size_t step : {1, 2})
     add_maximum(table, "shuffle-over-rows", shuffled_over_rows, same_after(step), 1);
-  table.add("rows-by-columns",
-            "m of a lane's first row is subtracted from every second score of both of its rows: elements 0 and 1 of a "
-            "part are its first row, 2 and 3 its second one",
-            [](Attention& m) {
-              m.after_probabilities([right = m, of_other = Steps()](Row& row) mutable {
-                const float other = of_other.at(right, row, row.query ^ 8).m;
-                for (std::size_t j = row.query % 16 < 8 ? 1 : 0; j < row.P.size(); j += 2)
-                  row.P[j] = right.exponential(row.S[j] - right.safe(other));
-              });
-            });
   return table;
 }
 
@@ -430,7 +420,7 @@ Table sums() {
       [](std::size_t lane, std::size_t other) { return lane == other; }, false);
   for (const std::size_t step : {1, 2})
     add_sum(table, "shuffle-over-rows", shuffled_over_rows, same_after(step), true, 1);
-  table.add("rows-by-columns",
+  table.add("l-rows-by-columns",
             "l of a lane's first row adds every second P of both of its rows: elements 0 and 1 of a part are its first "
             "row, 2 and 3 its second one",
             [](Attention& m) {
