@@ -417,7 +417,9 @@ const judge::Declared declared(
                    {judge::Turn::unwritten_tiles, in_both, unwritten()}},
      .parts = judge::ids_of(blocks(), states(), merges()),
      .claimed = judge::words("extra-memory"),
-     .without_mutant = {{judge::given_code, judge::words("K-first-tile Q-first-tile first-Q-tile-only "
+     .without_mutant = {{"gives what m-starts-at-0 gives where the last tile is short, and is said beside it",
+                         judge::words("padding-in-maximum")},
+                        {judge::given_code, judge::words("K-first-tile Q-first-tile first-Q-tile-only "
                                                          "last-Q-tile-not-written ragged-Q-tile-not-written")},
                         {judge::one_of_a_kind,
                          judge::words("O-rescale-wrong-sign divided-by-last-tile "
