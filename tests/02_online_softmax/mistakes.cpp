@@ -1,10 +1,13 @@
 // What goes wrong in attention tile by tile, in the running state, and in the merge of two.
 #include "tests/02_online_softmax/mistakes.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 namespace workbook::test::ch02 {
 namespace {
@@ -104,14 +107,18 @@ Table keys() {
   table.add(
       "tile-of-the-step-before", "every step but the first multiplies with the K of the step before",
       [](Attention& m) { m.K = tile_before(m.tiling.Bc); }, tiles);
-  table.add(
-      "tile-number-as-row", "tile j of K and V begins at row j: it must be row j·Bc",
-      [](Attention& m) {
-        m.K = m.V = [Bc = m.tiling.Bc](const Tensor<float>& tensor, Index b, Index h, Index row, Index column) {
-          return Index(tensor.index(b, h, row / Bc + row % Bc, column));
-        };
-      },
-      tiles);
+  for (const auto& [of_K, of_V, name] : {std::tuple{true, true, "K and V"}, {true, false, "K"}, {false, true, "V"}})
+    table.add(
+        "tiles-one-row-apart", fmt::format("tile j of {} begins at row j: it must be row j·Bc", name),
+        [=, of_K = of_K, of_V = of_V](Attention& m) {
+          const auto from_row_j = [Bc = m.tiling.Bc](const Tensor<float>& tensor, Index b, Index h, Index row,
+                                                     Index column) {
+            return Index(tensor.index(b, h, row / Bc + row % Bc, column));
+          };
+          if (of_K) m.K = from_row_j;
+          if (of_V) m.V = from_row_j;
+        },
+        tiles);
   table.add(
       "Q-first-tile", "every Q tile reads the rows of the first one",
       [=](Attention& m) { m.Q = first_tile(m.tiling.Br); },

@@ -56,7 +56,7 @@ Table both() {
   Table table(&Attention::lanes_own_rows);
   for (const Index rows : {16, 32, 64})
     table.add(
-        "Q-of-the-first-warps", "all warps of a block take the Q of its first: each has rows of its own",
+        "Q-of-the-first-warp", "all warps of a block take the Q of its first: each has rows of its own",
         [=](Attention& m) {
           m.Q = [=, Br = m.tiling.Br](const Tensor<float>& Q, Index b, Index h, Index row, Index column) {
             return Index(Q.index(b, h, round_down(row, Br) + row % rows, column));

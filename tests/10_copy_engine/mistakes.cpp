@@ -20,25 +20,6 @@ ch01::AttentionTable tiles() {
               std::swap(exchanged.K, exchanged.V);
               m.problem = std::make_shared<const Problem>(std::move(exchanged));
             });
-  const auto from_row_j = [](const Attention& m) {
-    return [Bc = m.tiling.Bc](const Tensor<float>& tensor, Index b, Index h, Index row, Index column) {
-      return Index(tensor.index(b, h, row / Bc + row % Bc, column));
-    };
-  };
-  table.add(
-      "tiles-one-row-apart", "tile j of V begins at row j: it must be row j·Bc",
-      [=](Attention& m) { m.V = from_row_j(m); }, &Attention::several_tiles);
-  table.add(
-      "tiles-one-row-apart", "tile j of K begins at row j: it must be row j·Bc",
-      [=](Attention& m) { m.K = from_row_j(m); }, &Attention::several_tiles);
-  table.add(
-      "Q-of-the-first-warp", "every warp of a block has the rows of Q of the first one",
-      [](Attention& m) {
-        m.Q = [Br = m.tiling.Br](const Tensor<float>& Q, Index b, Index h, Index row, Index column) {
-          return Index(Q.index(b, h, judge::round_down(row, Br) + row % 32, column));
-        };
-      },
-      [](const Attention& m) { return m.tiling.Br > 32 && m.Nq() > 32; });
   return table;
 }
 
