@@ -209,7 +209,8 @@ const judge::Declared declared(
                              "rows-head-by-head extra-memory future-tile-used narrow-access not-repeatable "
                              "order-dependent row-without-keys rows-mixed traffic uncoalesced gradients-by-atomics "
                              "groups-mixed walk-by-row-blocks walk-from-0 walk-of-one-head"),
-     .without_mutant = {{judge::one_claim_of_several, judge::words("gradients-by-atomics groups-mixed")}}});
+     .without_mutant = {{judge::one_claim_of_several, judge::words("gradients-by-atomics groups-mixed")},
+                        {"the last head alone, and dQ of the first alone, have mutants", {"group-first-head-alone"}}}});
 
 }  // namespace
 }  // namespace workbook::test
