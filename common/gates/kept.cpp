@@ -49,7 +49,7 @@ json folder_digests(const Workspace& workspace, const fs::path& folder, Digests&
 std::optional<json> backend_key(const Workspace& workspace, Backend backend, Digests& digests) {
   const worker::Toolchain::Rules& rules = workspace.toolchain.backends.at(backend);
   const std::vector<fs::path> precompiled = files_precompiled(workspace.toolchain, backend);
-  if (!rules.precompiled.empty() && precompiled.empty()) return {};
+  if (!rules.all_precompiled().empty() && precompiled.empty()) return {};
   return json{{"compile", anywhere(workspace, rules.compile)},
               {"kernels", anywhere(workspace, rules.kernels)},
               {"link", anywhere(workspace, rules.link)},

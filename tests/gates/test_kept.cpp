@@ -28,6 +28,8 @@ class SmallBook {
     folder_.write("build/bin/tests_01_sums", "a program");
     folder_.write("build/server.o", "an object");
     folder_.write("build/precompiled/kernels.hpp.gch.d", "kernels.hpp.gch: common/simt/api.hpp \\\n common/warp.hpp\n");
+    folder_.write("build/precompiled/host.hpp.gch.d", "host.hpp.gch: common/host.hpp\n");
+    folder_.write("common/host.hpp", "// host");
     folder_.write("common/simt/api.hpp", "// api");
     folder_.write("common/warp.hpp", "// warp");
     chapter_.number = 1;
@@ -42,6 +44,7 @@ class SmallBook {
     sim.libraries = {"-Wl,-rpath," + (folder_ / "build/lib").string()};
     sim.objects = {(folder_ / "build/server.o").string()};
     sim.precompiled = "precompiled/kernels.hpp";
+    sim.precompiled_host = "precompiled/host.hpp";
     request_.backend = Backend::sim;
     request_.only = "sums are right";
   }
@@ -170,7 +173,8 @@ TEST_CASE("a result is not found when anything that went into it has changed") {
   CHECK(misses_file("solutions/01_sums/sums.hpp"));
   CHECK(misses_file("chapters/01_sums/chapter.toml"));
   CHECK(misses_file("common/simt/api.hpp"));  // a header that the compiler has read,
-  CHECK(misses_file("common/warp.hpp"));      // one that is precompiled
+  CHECK(misses_file("common/warp.hpp"));      // one that is precompiled,
+  CHECK(misses_file("common/host.hpp"));      // for kernels or for other files
   CHECK(misses_file("build/bin/tests_01_sums"));
   CHECK(misses_file("build/server.o"));
   worker::Toolchain::Rules& sim = book.workspace_.toolchain.backends.at(Backend::sim);
