@@ -30,14 +30,68 @@ book::MarkedFile marked(const Chapter& chapter, const std::string& file, const s
 
 constexpr double kSanitizedTime = 4;  ///< how many times as long a call may take where sanitizers look at each access
 
-/// The solution with only exercise `id` open.
-Texts only_open(const Workspace& workspace, const Chapter& chapter, const std::string& id) {
+/// The solution with only these exercises open.
+Texts only_open(const Workspace& workspace, const Chapter& chapter, const std::set<std::string>& exercises) {
   Texts texts = solution_texts(workspace, chapter);
   for (auto& [file, text] : texts) {
-    const book::MarkedFile solution = marked(chapter, file, text);
-    if (solution.find(id) != nullptr) text = book::replace_body(solution, id, book::stub_body(*solution.find(id)));
+    for (const std::string& id : exercises) {
+      const book::MarkedFile now = marked(chapter, file, text);
+      if (now.find(id) != nullptr) text = book::replace_body(now, id, book::stub_body(*now.find(id)));
+    }
   }
   return texts;
+}
+
+/// The tests of the whole chapter on the first element's kernels, with only these exercises open.
+Variant open_variant(const Workspace& workspace, const Chapter& chapter, const std::string& name,
+                     const std::set<std::string>& exercises) {
+  Variant variant = write_variant(workspace, chapter, "open/" + name, only_open(workspace, chapter, exercises));
+  // What is open is told from the tree; that a whole test stops there is shown by the first element's kernels.
+  variant.tree.first_element_only = true;
+  variant.request.groups = {judge::kWhole};
+  return variant;
+}
+
+constexpr std::size_t kFirstTests = 3;  ///< of the whole chapter: they tell exercises that the stage does without
+
+/// Exercises of a chapter that the same tests reach, as far as its first tests tell, and the tests of the whole chapter
+/// that pass with all of them open. Such a test reaches none of them, so it passes with any one of them open too, and
+/// is run once for all.
+struct Alike {
+  std::set<std::string> exercises;
+  std::vector<std::string> unreached;
+};
+/// variants[i]: with only open[i] open. Two for each chapter: those without which most of its first tests pass, and the
+/// others.
+std::map<std::pair<const Chapter*, bool>, Alike> find_alike(const Inspection& inspection,
+                                                            const std::vector<const Exercise*>& open,
+                                                            std::vector<Variant> variants) {
+  const auto any = [](std::size_t, const VariantRun&, Findings&) {};  // a test may well be blocked
+  Findings found;
+  std::map<std::pair<const Chapter*, bool>, Alike> all;
+  for (Variant& variant : variants) {
+    const std::vector<std::string>& tests = variant.chapter->whole_tests;
+    variant.request.without.assign(tests.begin() + std::ptrdiff_t(std::min(kFirstTests, tests.size())), tests.end());
+  }
+  const std::vector<VariantRun> first = run_variants(inspection, variants, any, found);
+  for (std::size_t i = 0; i < variants.size(); ++i) {
+    const judge::ChapterRun& run = first[i].run;
+    all[{variants[i].chapter, 2 * std::size_t(run.count(Result::passed)) > run.tests.size()}].exercises.insert(
+        open[i]->id);
+  }
+  std::erase_if(all, [](const auto& entry) { return entry.second.exercises.size() < 2; });
+  std::vector<Variant> together;
+  std::vector<Alike*> groups;
+  for (auto& [key, alike] : all) {
+    groups.push_back(&alike);
+    together.push_back(
+        open_variant(inspection.workspace, *key.first, "alike-" + *alike.exercises.begin(), alike.exercises));
+  }
+  const std::vector<VariantRun> runs = run_variants(inspection, together, any, found);
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    for (const Verdict& test : runs[i].run.tests)
+      if (test.result == Result::passed) groups[i]->unreached.push_back(test.test);
+  return all;
 }
 
 using TestNames = std::map<std::string, std::set<std::string>>;  ///< by exercise
@@ -115,7 +169,8 @@ bool stands_apart(const Workspace& workspace, const Chapter& chapter, const Exer
          });
 }
 
-/// The tests of `exercise` and of the whole chapter, with only `exercise` open.
+/// The tests of `exercise` and of the whole chapter, with only `exercise` open; those that pass with more open as well
+/// are not among them.
 void judge_one_open(const Workspace& workspace, const Exercise& exercise, const ChapterRun& run, Findings& findings) {
   for (const Verdict& test : run.tests) {
     const bool right = test.exercise == exercise.id ? test.result == Result::todo
@@ -218,13 +273,17 @@ void check_one_open(Inspection& inspection, Findings& findings) {
   for (const Chapter* chapter : inspection.chapters) {
     for (const Exercise& exercise : chapter->exercises) {
       open.push_back(&exercise);
-      variants.push_back(
-          write_variant(workspace, *chapter, "open/" + exercise.id, only_open(workspace, *chapter, exercise.id)));
-      // What is open is told from the tree; that a whole test stops there is shown by the first element's kernels.
-      variants.back().tree.first_element_only = true;
-      variants.back().request.groups = {exercise.id, judge::kWhole};
+      variants.push_back(open_variant(workspace, *chapter, exercise.id, {exercise.id}));
     }
   }
+  for (const auto& [key, alike] : find_alike(inspection, open, variants)) {
+    for (std::size_t i = 0; i < variants.size(); ++i) {
+      if (variants[i].chapter != key.first || !alike.exercises.contains(open[i]->id)) continue;
+      variants[i].request.without = alike.unreached;
+      findings.passed += int(alike.unreached.size());
+    }
+  }
+  for (std::size_t i = 0; i < variants.size(); ++i) variants[i].request.groups.push_back(open[i]->id);
   const auto judge = [&](std::size_t i, const VariantRun& ran, Findings& found) {
     expect_others_untouched(workspace, ran, open[i]->id, found);
     judge_one_open(workspace, *open[i], ran.run, found);
