@@ -127,12 +127,13 @@ TEST_CASE("a program's result counts while no file that it may read has changed"
        {"chapters/02_products/lesson.md", "solutions/02_products/x.cu", "tests/02_products/test_x.cpp",
         "tests/steps/02_products.toml", "tests/worker/test_a.cpp", "notes/a.md"})
     book.folder_.write(file, "first");
-  const auto key = [&](const std::optional<std::set<int>>& chapters) {
+  const auto key = [&](const std::optional<OfChapters>& reads) {
     Digests digests(book.workspace_);
-    return part_key(book.workspace_, "tests_a", chapters, digests);
+    return part_key(book.workspace_, "tests_a", reads, digests);
   };
+  const OfChapters one{{1}, {}};
   if (worker::gpu_present()) SKIP("nothing is kept where there is a GPU");
-  const std::string first = key(std::set{1}), all = key({});
+  const std::string first = key(one), all = key({});
   CHECK(all != first);
   Digests digests(book.workspace_);
   results.keep(first, {}, nlohmann::json{{"passed", 3}});
@@ -142,14 +143,20 @@ TEST_CASE("a program's result counts while no file that it may read has changed"
   for (const char* file : {"chapters/02_products/lesson.md", "solutions/02_products/x.cu",
                            "tests/02_products/test_x.cpp", "tests/steps/02_products.toml"}) {
     book.folder_.write(file, "second");
-    CHECK(key(std::set{1}) == first);
+    CHECK(key(one) == first);
     CHECK(key({}) != std::exchange(last, key({})));
   }
   for (const char* file : {"tests/worker/test_a.cpp", "notes/a.md", "common/warp.hpp", "solutions/01_sums/sums.cu"}) {
-    last = key(std::set{1});
+    last = key(one);
     book.folder_.write(file, "second");
-    CHECK(key(std::set{1}) != last);
+    CHECK(key(one) != last);
   }
+  const OfChapters named{{1}, {"mistakes.cpp"}};
+  last = key(named);
+  const std::string without = key(one);
+  book.folder_.write("tests/02_products/mistakes.cpp", "second");
+  CHECK(key(named) != last);
+  CHECK(key(one) == without);
 }
 
 TEST_CASE("a result is not found when anything that went into it has changed") {
