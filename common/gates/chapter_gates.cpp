@@ -54,44 +54,50 @@ Variant open_variant(const Workspace& workspace, const Chapter& chapter, const s
 
 constexpr std::size_t kFirstTests = 3;  ///< of the whole chapter: they tell exercises that the stage does without
 
-/// Exercises of a chapter that the same tests reach, as far as its first tests tell, and the tests of the whole chapter
-/// that pass with all of them open. Such a test reaches none of them, so it passes with any one of them open too, and
-/// is run once for all.
-struct Alike {
-  std::set<std::string> exercises;
-  std::vector<std::string> unreached;
-};
-/// variants[i]: with only open[i] open. Two for each chapter: those without which most of its first tests pass, and the
-/// others.
-std::map<std::pair<const Chapter*, bool>, Alike> find_alike(const Inspection& inspection,
-                                                            const std::vector<const Exercise*>& open,
-                                                            std::vector<Variant> variants) {
+/// Leaves tests of the whole chapter out of variants[i], with only open[i] open, that are known to pass there: of its
+/// first tests those that do, and others that pass with more exercises open, this one among them. Such a test reaches
+/// none of them, so it is run once for all. They are two groups for each chapter: exercises without which most of the
+/// first tests pass, and the others.
+void leave_out_unreached(const Inspection& inspection, const std::vector<const Exercise*>& open,
+                         std::vector<Variant>& variants) {
   const auto any = [](std::size_t, const VariantRun&, Findings&) {};  // a test may well be blocked
+  const auto passed = [](const ChapterRun& run) {
+    std::vector<std::string> tests;
+    for (const Verdict& test : run.tests)
+      if (test.result == Result::passed) tests.push_back(test.test);
+    return tests;
+  };
+  const auto split = [](const Chapter& chapter) {  // behind the first tests
+    return chapter.whole_tests.begin() + std::ptrdiff_t(std::min(kFirstTests, chapter.whole_tests.size()));
+  };
   Findings found;
-  std::map<std::pair<const Chapter*, bool>, Alike> all;
-  for (Variant& variant : variants) {
-    const std::vector<std::string>& tests = variant.chapter->whole_tests;
-    variant.request.without.assign(tests.begin() + std::ptrdiff_t(std::min(kFirstTests, tests.size())), tests.end());
-  }
-  const std::vector<VariantRun> first = run_variants(inspection, variants, any, found);
+  std::vector<Variant> first = variants;
+  for (Variant& variant : first)
+    variant.request.without.assign(split(*variant.chapter), variant.chapter->whole_tests.end());
+  const std::vector<VariantRun> first_runs = run_variants(inspection, first, any, found);
+  std::map<std::pair<const Chapter*, bool>, std::vector<std::size_t>> alike;
   for (std::size_t i = 0; i < variants.size(); ++i) {
-    const judge::ChapterRun& run = first[i].run;
-    all[{variants[i].chapter, 2 * std::size_t(run.count(Result::passed)) > run.tests.size()}].exercises.insert(
-        open[i]->id);
+    std::vector<std::string>& without = variants[i].request.without;
+    without = passed(first_runs[i].run);
+    alike[{variants[i].chapter, 2 * without.size() > first_runs[i].run.tests.size()}].push_back(i);
   }
-  std::erase_if(all, [](const auto& entry) { return entry.second.exercises.size() < 2; });
+  std::erase_if(alike, [](const auto& group) { return group.second.size() < 2; });
   std::vector<Variant> together;
-  std::vector<Alike*> groups;
-  for (auto& [key, alike] : all) {
-    groups.push_back(&alike);
-    together.push_back(
-        open_variant(inspection.workspace, *key.first, "alike-" + *alike.exercises.begin(), alike.exercises));
+  for (const auto& [key, members] : alike) {
+    std::set<std::string> ids;
+    for (const std::size_t i : members) ids.insert(open[i]->id);
+    together.push_back(open_variant(inspection.workspace, *key.first, "alike-" + *ids.begin(), ids));
+    together.back().request.without.assign(key.first->whole_tests.begin(), split(*key.first));
   }
   const std::vector<VariantRun> runs = run_variants(inspection, together, any, found);
-  for (std::size_t i = 0; i < runs.size(); ++i)
-    for (const Verdict& test : runs[i].run.tests)
-      if (test.result == Result::passed) groups[i]->unreached.push_back(test.test);
-  return all;
+  std::size_t group = 0;
+  for (const auto& [key, members] : alike) {
+    const std::vector<std::string> unreached = passed(runs[group++].run);
+    for (const std::size_t i : members) {
+      std::vector<std::string>& without = variants[i].request.without;
+      without.insert(without.end(), unreached.begin(), unreached.end());
+    }
+  }
 }
 
 using TestNames = std::map<std::string, std::set<std::string>>;  ///< by exercise
@@ -169,8 +175,7 @@ bool stands_apart(const Workspace& workspace, const Chapter& chapter, const Exer
          });
 }
 
-/// The tests of `exercise` and of the whole chapter, with only `exercise` open; those that pass with more open as well
-/// are not among them.
+/// The tests of `exercise` and of the whole chapter, with only `exercise` open, but for those that are known to pass.
 void judge_one_open(const Workspace& workspace, const Exercise& exercise, const ChapterRun& run, Findings& findings) {
   for (const Verdict& test : run.tests) {
     const bool right = test.exercise == exercise.id ? test.result == Result::todo
@@ -276,14 +281,11 @@ void check_one_open(Inspection& inspection, Findings& findings) {
       variants.push_back(open_variant(workspace, *chapter, exercise.id, {exercise.id}));
     }
   }
-  for (const auto& [key, alike] : find_alike(inspection, open, variants)) {
-    for (std::size_t i = 0; i < variants.size(); ++i) {
-      if (variants[i].chapter != key.first || !alike.exercises.contains(open[i]->id)) continue;
-      variants[i].request.without = alike.unreached;
-      findings.passed += int(alike.unreached.size());
-    }
+  leave_out_unreached(inspection, open, variants);
+  for (std::size_t i = 0; i < variants.size(); ++i) {
+    variants[i].request.groups.push_back(open[i]->id);
+    findings.passed += int(variants[i].request.without.size());
   }
-  for (std::size_t i = 0; i < variants.size(); ++i) variants[i].request.groups.push_back(open[i]->id);
   const auto judge = [&](std::size_t i, const VariantRun& ran, Findings& found) {
     expect_others_untouched(workspace, ran, open[i]->id, found);
     judge_one_open(workspace, *open[i], ran.run, found);
