@@ -48,15 +48,15 @@ json folder_digests(const Workspace& workspace, const fs::path& folder, Digests&
 /// How workers of a backend are made. Nothing if it is not known what is precompiled for them.
 std::optional<json> backend_key(const Workspace& workspace, Backend backend, Digests& digests) {
   const worker::Toolchain::Rules& rules = workspace.toolchain.backends.at(backend);
-  const std::vector<fs::path> precompiled = files_precompiled(workspace.toolchain, backend);
-  if (!rules.all_precompiled().empty() && precompiled.empty()) return {};
+  const auto precompiled = files_precompiled(workspace.toolchain, backend);
+  if (!precompiled) return {};
   return json{{"compile", anywhere(workspace, rules.compile)},
               {"kernels", anywhere(workspace, rules.kernels)},
               {"link", anywhere(workspace, rules.link)},
               {"libraries", anywhere(workspace, rules.libraries)},
               {"objects", digests_of(workspace, rules.objects, digests)},
               {"sources", digests_of(workspace, rules.sources, digests)},
-              {"precompiled", digests_of(workspace, precompiled, digests)},
+              {"precompiled", digests_of(workspace, *precompiled, digests)},
               {"counts", workspace.toolchain.counts_on(backend)}};
 }
 

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -78,8 +79,8 @@ std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, con
 /// files_precompiled.)
 std::map<std::filesystem::path, std::vector<std::filesystem::path>> files_read(
     const Toolchain& toolchain, const std::vector<std::filesystem::path>& objects);
-/// The same for what a backend's files are compiled with, precompiled; empty if that is nothing, or not known.
-std::vector<std::filesystem::path> files_precompiled(const Toolchain& toolchain, Backend backend);
+/// The same for what a backend's files are compiled with, precompiled; nothing if that is not known.
+std::optional<std::vector<std::filesystem::path>> files_precompiled(const Toolchain& toolchain, Backend backend);
 
 /// Builds CMake targets (test programs, worker_server) unless nothing has changed since they were built.
 /// std::runtime_error with the end of the log if that fails.

@@ -30,6 +30,8 @@ class SmallBook {
     folder_.write("build/precompiled/kernels.hpp.gch.d", "kernels.hpp.gch: common/simt/api.hpp \\\n common/warp.hpp\n");
     folder_.write("build/precompiled/host.hpp.gch.d", "host.hpp.gch: common/host.hpp\n");
     folder_.write("common/host.hpp", "// host");
+    for (const char* header : {"kernels", "host"})
+      folder_.write(std::string("build/precompiled/") + header + ".hpp.gch", "precompiled");
     folder_.write("common/simt/api.hpp", "// api");
     folder_.write("common/warp.hpp", "// warp");
     chapter_.number = 1;
