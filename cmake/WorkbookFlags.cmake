@@ -59,14 +59,15 @@ endfunction()
 # workbook_tests(NAME LABEL SOURCES... [LONG | GRADED] [NUMERIC] [READS chapters...] [LINK libraries...]): a Catch2 program
 # of the book's own parts, known to CTest. LONG: it takes minutes; `check` leaves it to `check --full`. GRADED: as LONG,
 # by a gate of its own. NUMERIC: it computes much by itself. READS: numbers of the only chapters of which it takes any
-# file ("0": of none), so that `check` need not run it again when another one has changed.
+# file ("0": of none), and names of files that it takes of every chapter, so that `check` need not run it again when
+# another one has changed.
 function(workbook_tests name label)
   cmake_parse_arguments(ARG "LONG;GRADED;NUMERIC" "" "READS;LINK" ${ARGN})
   workbook_program(${name} ${ARG_UNPARSED_ARGUMENTS} LINK ${ARG_LINK} test_outcome Catch2::Catch2WithMain)
   if(NOT ARG_NUMERIC)
     workbook_quick(${name})
   endif()
-  if(NOT ARG_READS)
+  if(NOT DEFINED ARG_READS)  # "0" is false
     set(ARG_READS all)
   endif()
   list(JOIN ARG_READS " " reads)

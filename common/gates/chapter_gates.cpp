@@ -30,14 +30,74 @@ book::MarkedFile marked(const Chapter& chapter, const std::string& file, const s
 
 constexpr double kSanitizedTime = 4;  ///< how many times as long a call may take where sanitizers look at each access
 
-/// The solution with only exercise `id` open.
-Texts only_open(const Workspace& workspace, const Chapter& chapter, const std::string& id) {
+/// The solution with only these exercises open.
+Texts only_open(const Workspace& workspace, const Chapter& chapter, const std::set<std::string>& exercises) {
   Texts texts = solution_texts(workspace, chapter);
   for (auto& [file, text] : texts) {
-    const book::MarkedFile solution = marked(chapter, file, text);
-    if (solution.find(id) != nullptr) text = book::replace_body(solution, id, book::stub_body(*solution.find(id)));
+    for (const std::string& id : exercises) {
+      const book::MarkedFile now = marked(chapter, file, text);
+      if (now.find(id) != nullptr) text = book::replace_body(now, id, book::stub_body(*now.find(id)));
+    }
   }
   return texts;
+}
+
+/// The tests of the whole chapter on the first element's kernels, with only these exercises open.
+Variant open_variant(const Workspace& workspace, const Chapter& chapter, const std::string& name,
+                     const std::set<std::string>& exercises) {
+  Variant variant = write_variant(workspace, chapter, "open/" + name, only_open(workspace, chapter, exercises));
+  // What is open is told from the tree; that a whole test stops there is shown by the first element's kernels.
+  variant.tree.first_element_only = true;
+  variant.request.groups = {judge::kWhole};
+  return variant;
+}
+
+constexpr std::size_t kFirstTests = 3;  ///< of the whole chapter: they tell exercises that the stage does without
+
+/// Leaves tests of the whole chapter out of variants[i], with only open[i] open, that are known to pass there: of its
+/// first tests those that do, and others that pass with more exercises open, this one among them. Such a test reaches
+/// none of them, so it is run once for all. They are two groups for each chapter: exercises without which most of the
+/// first tests pass, and the others.
+void leave_out_unreached(const Inspection& inspection, const std::vector<const Exercise*>& open,
+                         std::vector<Variant>& variants) {
+  const auto any = [](std::size_t, const VariantRun&, Findings&) {};  // a test may well be blocked
+  const auto passed = [](const ChapterRun& run) {
+    std::vector<std::string> tests;
+    for (const Verdict& test : run.tests)
+      if (test.result == Result::passed) tests.push_back(test.test);
+    return tests;
+  };
+  const auto split = [](const Chapter& chapter) {  // behind the first tests
+    return chapter.whole_tests.begin() + std::ptrdiff_t(std::min(kFirstTests, chapter.whole_tests.size()));
+  };
+  Findings found;
+  std::vector<Variant> first = variants;
+  for (Variant& variant : first)
+    variant.request.without.assign(split(*variant.chapter), variant.chapter->whole_tests.end());
+  const std::vector<VariantRun> first_runs = run_variants(inspection, first, any, found);
+  std::map<std::pair<const Chapter*, bool>, std::vector<std::size_t>> alike;
+  for (std::size_t i = 0; i < variants.size(); ++i) {
+    std::vector<std::string>& without = variants[i].request.without;
+    without = passed(first_runs[i].run);
+    alike[{variants[i].chapter, 2 * without.size() > first_runs[i].run.tests.size()}].push_back(i);
+  }
+  std::erase_if(alike, [](const auto& group) { return group.second.size() < 2; });
+  std::vector<Variant> together;
+  for (const auto& [key, members] : alike) {
+    std::set<std::string> ids;
+    for (const std::size_t i : members) ids.insert(open[i]->id);
+    together.push_back(open_variant(inspection.workspace, *key.first, "alike-" + *ids.begin(), ids));
+    together.back().request.without.assign(key.first->whole_tests.begin(), split(*key.first));
+  }
+  const std::vector<VariantRun> runs = run_variants(inspection, together, any, found);
+  std::size_t group = 0;
+  for (const auto& [key, members] : alike) {
+    const std::vector<std::string> unreached = passed(runs[group++].run);
+    for (const std::size_t i : members) {
+      std::vector<std::string>& without = variants[i].request.without;
+      without.insert(without.end(), unreached.begin(), unreached.end());
+    }
+  }
 }
 
 using TestNames = std::map<std::string, std::set<std::string>>;  ///< by exercise
@@ -115,7 +175,7 @@ bool stands_apart(const Workspace& workspace, const Chapter& chapter, const Exer
          });
 }
 
-/// The tests of `exercise` and of the whole chapter, with only `exercise` open.
+/// The tests of `exercise` and of the whole chapter, with only `exercise` open, but for those that are known to pass.
 void judge_one_open(const Workspace& workspace, const Exercise& exercise, const ChapterRun& run, Findings& findings) {
   for (const Verdict& test : run.tests) {
     const bool right = test.exercise == exercise.id ? test.result == Result::todo
@@ -218,12 +278,13 @@ void check_one_open(Inspection& inspection, Findings& findings) {
   for (const Chapter* chapter : inspection.chapters) {
     for (const Exercise& exercise : chapter->exercises) {
       open.push_back(&exercise);
-      variants.push_back(
-          write_variant(workspace, *chapter, "open/" + exercise.id, only_open(workspace, *chapter, exercise.id)));
-      // What is open is told from the tree; that a whole test stops there is shown by the first element's kernels.
-      variants.back().tree.first_element_only = true;
-      variants.back().request.groups = {exercise.id, judge::kWhole};
+      variants.push_back(open_variant(workspace, *chapter, exercise.id, {exercise.id}));
     }
+  }
+  leave_out_unreached(inspection, open, variants);
+  for (std::size_t i = 0; i < variants.size(); ++i) {
+    variants[i].request.groups.push_back(open[i]->id);
+    findings.passed += int(variants[i].request.without.size());
   }
   const auto judge = [&](std::size_t i, const VariantRun& ran, Findings& found) {
     expect_others_untouched(workspace, ran, open[i]->id, found);

@@ -48,15 +48,15 @@ json folder_digests(const Workspace& workspace, const fs::path& folder, Digests&
 /// How workers of a backend are made. Nothing if it is not known what is precompiled for them.
 std::optional<json> backend_key(const Workspace& workspace, Backend backend, Digests& digests) {
   const worker::Toolchain::Rules& rules = workspace.toolchain.backends.at(backend);
-  const std::vector<fs::path> precompiled = files_precompiled(workspace.toolchain, backend);
-  if (!rules.precompiled.empty() && precompiled.empty()) return {};
+  const auto precompiled = files_precompiled(workspace.toolchain, backend);
+  if (!precompiled) return {};
   return json{{"compile", anywhere(workspace, rules.compile)},
               {"kernels", anywhere(workspace, rules.kernels)},
               {"link", anywhere(workspace, rules.link)},
               {"libraries", anywhere(workspace, rules.libraries)},
               {"objects", digests_of(workspace, rules.objects, digests)},
               {"sources", digests_of(workspace, rules.sources, digests)},
-              {"precompiled", digests_of(workspace, precompiled, digests)},
+              {"precompiled", digests_of(workspace, *precompiled, digests)},
               {"counts", workspace.toolchain.counts_on(backend)}};
 }
 
@@ -83,6 +83,7 @@ json request_key(const judge::RunRequest& request) {
           {"whole_stands_in", request.whole_stands_in},
           {"token", request.token},
           {"groups", request.groups},
+          {"without", request.without},
           {"only", request.only},
           {"until_failure", request.until_failure},
           {"time_limit", request.time_limit},
@@ -155,15 +156,6 @@ json machine_key(const Workspace& workspace, Digests& digests) {
   return {digests.of("/var/lib/dpkg/status"), toolchain.compiler_id, digests.of(toolchain.compiler)};
 }
 
-/// The number of the chapter that a file belongs to; nothing for one that is of no chapter.
-std::optional<int> chapter_of(const fs::path& relative) {
-  for (const fs::path& part : relative) {
-    const std::string name = part.string();
-    if (name.size() > 2 && name[2] == '_' && name.find_first_not_of("0123456789") == 2) return std::stoi(name);
-  }
-  return {};
-}
-
 }  // namespace
 
 Digests::Digests(const Workspace& workspace)
@@ -219,8 +211,8 @@ std::string key_of(const Workspace& workspace, const Plan& plan, const judge::Ru
       .dump();
 }
 
-std::string part_key(const Workspace& workspace, const std::string& program,
-                     const std::optional<std::set<int>>& chapters, Digests& digests) {
+std::string part_key(const Workspace& workspace, const std::string& program, const std::optional<OfChapters>& reads,
+                     Digests& digests) {
   if (worker::gpu_present()) return {};
   std::set<fs::path> files;
   for (const char* name : {"chapters", "cmake", "common", "notes", "solutions", "tests", "CMakeLists.txt",
@@ -231,8 +223,7 @@ std::string part_key(const Workspace& workspace, const std::string& program,
       continue;
     }
     for (const auto& entry : fs::recursive_directory_iterator(path)) {
-      const std::optional<int> chapter = chapter_of(fs::relative(entry.path(), workspace.book.root));
-      if (entry.is_regular_file() && (!chapter || !chapters || chapters->contains(*chapter)))
+      if (entry.is_regular_file() && (!reads || reads->take(fs::relative(entry.path(), workspace.book.root))))
         files.insert(entry.path());
     }
   }

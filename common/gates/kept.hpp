@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "common/gates/reads.hpp"
 #include "common/judge/run.hpp"
 
 namespace workbook::gates {
@@ -49,10 +50,10 @@ class Digests {
 std::string key_of(const judge::Workspace& workspace, const judge::Plan& plan, const judge::RunRequest& request,
                    Digests& digests);
 
-/// All that a test program of the book's own is made of and reads: the book's files, of its chapters only those with
-/// these numbers (nothing: all), and how they are compiled. Empty where there is a GPU.
+/// All that such a program is made of and reads: the book's files, of chapters only these (nothing: all), and how they
+/// are compiled. Empty where there is a GPU.
 std::string part_key(const judge::Workspace& workspace, const std::string& program,
-                     const std::optional<std::set<int>>& chapters, Digests& digests);
+                     const std::optional<OfChapters>& reads, Digests& digests);
 
 /// What the compiler has read for the workers of each plan, each file with its digest. Nothing where that is not known.
 using FilesRead = std::map<std::string, std::string>;

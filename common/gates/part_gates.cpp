@@ -23,10 +23,11 @@ using nlohmann::json;
 /// A test program of the book's own parts.
 struct Part {
   std::string program;
-  std::optional<std::set<int>> chapters;  ///< it reads files of these alone; nothing: of all
+  std::optional<OfChapters> reads;  ///< of chapters no other files; nothing: all
 };
 
-Findings run_part(const Workspace& workspace, const std::string& program) {
+Findings run_part(const Workspace& workspace, const Part& part) {
+  const std::string& program = part.program;
   Findings findings;
   bool done = false;
   worker::CommandOptions options;
@@ -46,13 +47,21 @@ Findings run_part(const Workspace& workspace, const std::string& program) {
                       fmt::format("{}: \"{}\": {}\n{}", program, verdict.test, name(verdict.result), verdict.message));
     }
   };
-  const worker::CommandResult ended = worker::run_command(
-      {(workspace.toolchain.build_folder / "bin" / program).string(), "--warn", "NoAssertions"}, options);
+  worker::CommandResult ended;
+  const auto run = [&] {
+    ended = worker::run_command(
+        {(workspace.toolchain.build_folder / "bin" / program).string(), "--warn", "NoAssertions"}, options);
+  };
+  if (part.reads)
+    with_only(*part.reads, workspace.book.root, run);
+  else
+    run();
   if (!done) findings.problems.push_back(fmt::format("{} ended early:\n{}", program, ended.output));
   return findings;
 }
 
-/// The programs that a list of the build names, built. A line each: its name, then "all" or numbers of chapters.
+/// The programs that a list of the build names, built. A line each: its name, then "all", or numbers of chapters and
+/// names of files.
 std::vector<Part> built_parts(const Workspace& workspace, const std::string& list) {
   std::istringstream lines(book::read_file(workspace.toolchain.build_folder / list));
   std::vector<Part> parts;
@@ -62,10 +71,16 @@ std::vector<Part> built_parts(const Workspace& workspace, const std::string& lis
     Part part;
     std::string word;
     if (!(words >> part.program)) continue;
-    part.chapters.emplace();
+    part.reads.emplace();
     while (words >> word) {
-      if (word == "all") part.chapters.reset();
-      if (part.chapters) part.chapters->insert(std::stoi(word));
+      if (word == "all") {
+        part.reads.reset();
+        break;
+      }
+      if (word.find_first_not_of("0123456789") == std::string::npos)
+        part.reads->chapters.insert(std::stoi(word));
+      else
+        part.reads->names.insert(word);
     }
     targets.push_back(part.program);
     parts.push_back(std::move(part));
@@ -87,7 +102,7 @@ void check_list(Inspection& inspection, const std::string& list, Findings& findi
   for (std::size_t i = 0; i < parts.size(); ++i) {
     std::optional<json> kept;
     if (inspection.results != nullptr) {
-      keys[i] = part_key(workspace, parts[i].program, parts[i].chapters, digests);
+      keys[i] = part_key(workspace, parts[i].program, parts[i].reads, digests);
       kept = inspection.results->find(keys[i], digests);
     }
     found[i].trees = 1;
@@ -100,7 +115,7 @@ void check_list(Inspection& inspection, const std::string& list, Findings& findi
     kept->at("skipped").get_to(found[i].skipped);
     found[i].detail = kept->value("detail", "");
   }
-  share(to_run.size(), [&](std::size_t i) { found[to_run[i]].add(run_part(workspace, parts[to_run[i]].program)); });
+  share(to_run.size(), [&](std::size_t i) { found[to_run[i]].add(run_part(workspace, parts[to_run[i]])); });
   for (const std::size_t i : to_run) {
     if (inspection.results != nullptr && found[i].problems.empty() && digests.stood_still())
       inspection.results->keep(

@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <regex>
 #include <sstream>
 
 #include "common/book/files.hpp"
 #include "common/gates/groups.hpp"
+#include "common/gates/kept.hpp"
 #include "common/gates/share_cores.hpp"
 #include "common/worker/command.hpp"
 
@@ -162,6 +165,16 @@ void check_site(Inspection& inspection, Findings& findings) {
     return;
   }
   const Workspace& workspace = inspection.workspace;
+  // What it is made of is the book, and packages of versions that the book names.
+  Digests digests(workspace);
+  const std::string key = inspection.results == nullptr ? "" : part_key(workspace, "site", {}, digests);
+  findings.trees = 1;
+  if (const auto kept = key.empty() ? std::nullopt : inspection.results->find(key, digests)) {
+    kept->at("passed").get_to(findings.passed);
+    kept->at("detail").get_to(findings.detail);
+    findings.kept = 1;
+    return;
+  }
   std::vector<std::string> argv{"node", (workspace.book.root / "notes" / "site" / "site.mjs").string(), "test"};
   if (const fs::path page = trace_page_of(workspace); !page.empty())
     argv.insert(argv.end(), {"--trace", page.string()});
@@ -172,8 +185,11 @@ void check_site(Inspection& inspection, Findings& findings) {
     return;
   }
   take_lines(result, findings);
-  if (result.output.find("skipped: Chromium") != std::string::npos)
+  if (result.output.find("skipped: Chromium") != std::string::npos) {
     findings.detail += "; no page was opened: Chromium is not here";
+  } else if (!key.empty() && findings.problems.empty() && findings.skipped == 0 && digests.stood_still()) {
+    inspection.results->keep(key, {}, {{"passed", findings.passed}, {"detail", findings.detail}});
+  }
 }
 
 void check_sanitized_by_gcc(Inspection& inspection, Findings& findings) {

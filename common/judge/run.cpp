@@ -211,7 +211,7 @@ json context_json(const Workspace& workspace, const Plan& plan, const Built& bui
 std::string exact(const std::string& name) {
   std::string spec;
   for (const char c : name) {
-    if (c == ',' || c == '[' || c == '\\' || c == '*') spec += '\\';
+    if (c == ',' || c == '[' || c == '"' || c == '\\' || c == '*') spec += '\\';
     spec += c;
   }
   return spec;
@@ -221,6 +221,7 @@ std::string exact(const std::string& name) {
 std::string test_spec(const Chapter& chapter, const RunRequest& request) {
   std::string spec;
   if (chapter.runs_on(Backend::cpu)) spec = request.backend == Backend::cpu ? "~[kernel]" : "[kernel]";
+  for (const std::string& name : request.without) spec += "~\"" + exact(name) + '"';
   if (!request.only.empty()) return spec + exact(request.only);  // in this order: after a name "~" is a part of it
   std::vector<std::string> groups = request.groups;
   if (groups.empty() && !request.exercise.empty()) groups = {request.exercise};

@@ -270,6 +270,7 @@ void end_thread_open(const char* exercise) {
     LaunchState& launch = *lane.block->launch;
     const std::lock_guard<std::mutex> lock(launch.mutex);
     if (launch.open_exercise.empty()) launch.open_exercise = exercise;
+    launch.next_block = launch.block_count;  // the launch comes to nothing: no other block begins
   }
   lane.block->damaged = true;
   end_lane();

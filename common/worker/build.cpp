@@ -128,13 +128,14 @@ std::string architecture_rule(const Toolchain& toolchain, const std::string& arc
   return compile_rule(kernel_rule(Backend::cuda, architecture), Backend::cuda, std::move(compile));
 }
 
-/// The precompiled header that a kernel file is compiled with, or empty. It is of use with the flags it was made with
+/// The precompiled header that a file is compiled with, or empty. It is of use with the flags it was made with
 /// alone, and macros that it knows nothing of.
 fs::path precompiled_header(const Toolchain& toolchain, Backend backend, const fs::path& source,
                             const std::vector<std::string>& flags) {
-  const std::string& header = toolchain.backends.at(backend).precompiled;
+  const Toolchain::Rules& rules = toolchain.backends.at(backend);
+  const std::string& header = is_kernel_file(source) ? rules.precompiled : rules.precompiled_host;
   const auto is_macro = [](const std::string& flag) { return flag.starts_with("-D"); };
-  if (header.empty() || !is_kernel_file(source) || !std::ranges::all_of(flags, is_macro)) return {};
+  if (header.empty() || !std::ranges::all_of(flags, is_macro)) return {};
   const fs::path precompiled = toolchain.build_folder / (header + ".gch");
   std::error_code ignored;
   return fs::exists(precompiled, ignored) ? precompiled : fs::path();
@@ -225,8 +226,9 @@ Toolchain load_toolchain(const fs::path& build_folder, const fs::path& root) {
       toolchain.backends[backend_of(name)] = {backend.at("compile"), backend.at("link"),    backend.at("libraries"),
                                               backend.at("objects"), backend.at("kernels"), backend.at("sources"),
                                               backend.at("targets")};
-      for (const auto& header : backend.at("precompiled"))  // one, or none
-        toolchain.backends[backend_of(name)].precompiled = header;
+      Toolchain::Rules& rules = toolchain.backends.at(backend_of(name));
+      for (const auto& header : backend.at("precompiled")) rules.precompiled = header;  // one, or none
+      for (const auto& header : backend.at("precompiled_host")) rules.precompiled_host = header;
     }
     for (const auto& [name, why] : file.at("unavailable").items()) toolchain.unavailable[backend_of(name)] = why;
     toolchain.counts = file.at("counts");
@@ -238,6 +240,12 @@ Toolchain load_toolchain(const fs::path& build_folder, const fs::path& root) {
                                          build_folder.string()));
   }
   return toolchain;
+}
+
+std::vector<std::string> Toolchain::Rules::all_precompiled() const {
+  std::vector<std::string> headers{precompiled, precompiled_host};
+  std::erase(headers, "");
+  return headers;
 }
 
 std::string Toolchain::why_not(Backend backend) const {
@@ -359,15 +367,19 @@ std::map<fs::path, std::vector<fs::path>> files_read(const Toolchain& toolchain,
   return read;
 }
 
-std::vector<fs::path> files_precompiled(const Toolchain& toolchain, Backend backend) {
-  const std::string& header = toolchain.backends.at(backend).precompiled;
+std::optional<std::vector<fs::path>> files_precompiled(const Toolchain& toolchain, Backend backend) {
   std::vector<fs::path> files;
-  if (header.empty()) return files;
-  // HEADER.gch: FILE FILE \
-  //  FILE …
-  std::istringstream words(contents(toolchain.build_folder / (header + ".gch.d")));
-  for (std::string word; words >> word;) {
-    if (word != "\\" && !word.ends_with(':')) files.push_back(from_root(toolchain, fs::path(word).lexically_normal()));
+  for (const std::string& header : toolchain.backends.at(backend).all_precompiled()) {
+    const fs::path precompiled = toolchain.build_folder / (header + ".gch");
+    if (!fs::exists(precompiled)) continue;  // then nothing is compiled with it
+    // HEADER.gch: FILE FILE …, each line but the last ending in a backslash
+    const std::size_t known = files.size();
+    std::istringstream words(contents(precompiled.string() + ".d"));
+    for (std::string word; words >> word;) {
+      if (word != "\\" && !word.ends_with(':'))
+        files.push_back(from_root(toolchain, fs::path(word).lexically_normal()));
+    }
+    if (files.size() == known) return {};
   }
   return files;
 }

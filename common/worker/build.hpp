@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,11 @@ struct Toolchain {
     std::vector<std::string> kernels;  ///< how a .cu file is compiled; `compile` is for all others
     std::vector<std::string> sources;  ///< of the book, compiled once and linked into every worker
     std::vector<std::string> targets;  ///< CMake targets that must be there before
-    /// A header of the build folder that kernels are compiled with, precompiled; empty: there is none.
-    std::string precompiled = {};
+    /// Headers of the build folder that kernels, and all other files, are compiled with, precompiled; empty: none.
+    std::string precompiled = {}, precompiled_host = {};
+
+    /// Those that there are.
+    std::vector<std::string> all_precompiled() const;
   };
   std::filesystem::path build_folder;  ///< build/default
   std::filesystem::path root;          ///< the book; sources are named relative to it in messages
@@ -75,8 +79,8 @@ std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, con
 /// files_precompiled.)
 std::map<std::filesystem::path, std::vector<std::filesystem::path>> files_read(
     const Toolchain& toolchain, const std::vector<std::filesystem::path>& objects);
-/// The same for what a backend's kernels are compiled with, precompiled; empty if that is nothing, or not known.
-std::vector<std::filesystem::path> files_precompiled(const Toolchain& toolchain, Backend backend);
+/// The same for what a backend's files are compiled with, precompiled; nothing if that is not known.
+std::optional<std::vector<std::filesystem::path>> files_precompiled(const Toolchain& toolchain, Backend backend);
 
 /// Builds CMake targets (test programs, worker_server) unless nothing has changed since they were built.
 /// std::runtime_error with the end of the log if that fails.

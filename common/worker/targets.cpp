@@ -49,7 +49,8 @@ std::string state_of_made(const Toolchain& toolchain, const std::string& target)
   std::string state = state_of(toolchain.build_folder / "bin" / target);
   for (const auto& [backend, how] : toolchain.backends) {
     for (const std::string& object : how.objects) state += state_of(object);
-    if (!how.precompiled.empty()) state += state_of(toolchain.build_folder / (how.precompiled + ".gch"));
+    for (const std::string& header : how.all_precompiled())
+      state += state_of(toolchain.build_folder / (header + ".gch"));
   }
   return state;
 }

@@ -27,12 +27,13 @@ namespace fs = std::filesystem;
 namespace {
 
 const fs::path source = WORKBOOK_SOURCE, binary = WORKBOOK_BINARY;
-const fs::path place = binary / "tests of the command";
+// One for each program: they run at the same time.
+const fs::path place = binary / "tests of the command" / fs::read_symlink("/proc/self/exe").filename();
 const fs::path book_folder = place / "Bücher mit Raum" / "book";
 const fs::path build_folder = book_folder / "build" / "default";
 const fs::path scratch_folder = place / "scratch";
 
-/// Held until the process ends: two programs must not share the copy.
+/// Held until the process ends: two runs of a program must not share the copy.
 void lock_place() {
   static const int descriptor = [] {
     fs::create_directories(place);

@@ -1,7 +1,7 @@
 // A copy of the book in a folder of its own, and the command run on it as a reader runs it: as a program.
 //
 // The folder lies in the build folder and stays there between runs, so that only what a test changes is compiled again;
-// its name has a space and letters beyond ASCII, as a reader's may. One process at a time uses it. Every test begins
+// its name has a space and letters beyond ASCII, as a reader's may. Each test program has its own. Every test begins
 // with a fresh book: the stubs as `./workbook stubs` writes them, no .workbook.
 #pragma once
 

@@ -28,6 +28,10 @@ class SmallBook {
     folder_.write("build/bin/tests_01_sums", "a program");
     folder_.write("build/server.o", "an object");
     folder_.write("build/precompiled/kernels.hpp.gch.d", "kernels.hpp.gch: common/simt/api.hpp \\\n common/warp.hpp\n");
+    folder_.write("build/precompiled/host.hpp.gch.d", "host.hpp.gch: common/host.hpp\n");
+    folder_.write("common/host.hpp", "// host");
+    for (const char* header : {"kernels", "host"})
+      folder_.write(std::string("build/precompiled/") + header + ".hpp.gch", "precompiled");
     folder_.write("common/simt/api.hpp", "// api");
     folder_.write("common/warp.hpp", "// warp");
     chapter_.number = 1;
@@ -42,6 +46,7 @@ class SmallBook {
     sim.libraries = {"-Wl,-rpath," + (folder_ / "build/lib").string()};
     sim.objects = {(folder_ / "build/server.o").string()};
     sim.precompiled = "precompiled/kernels.hpp";
+    sim.precompiled_host = "precompiled/host.hpp";
     request_.backend = Backend::sim;
     request_.only = "sums are right";
   }
@@ -124,12 +129,13 @@ TEST_CASE("a program's result counts while no file that it may read has changed"
        {"chapters/02_products/lesson.md", "solutions/02_products/x.cu", "tests/02_products/test_x.cpp",
         "tests/steps/02_products.toml", "tests/worker/test_a.cpp", "notes/a.md"})
     book.folder_.write(file, "first");
-  const auto key = [&](const std::optional<std::set<int>>& chapters) {
+  const auto key = [&](const std::optional<OfChapters>& reads) {
     Digests digests(book.workspace_);
-    return part_key(book.workspace_, "tests_a", chapters, digests);
+    return part_key(book.workspace_, "tests_a", reads, digests);
   };
+  const OfChapters one{{1}, {}};
   if (worker::gpu_present()) SKIP("nothing is kept where there is a GPU");
-  const std::string first = key(std::set{1}), all = key({});
+  const std::string first = key(one), all = key({});
   CHECK(all != first);
   Digests digests(book.workspace_);
   results.keep(first, {}, nlohmann::json{{"passed", 3}});
@@ -139,14 +145,20 @@ TEST_CASE("a program's result counts while no file that it may read has changed"
   for (const char* file : {"chapters/02_products/lesson.md", "solutions/02_products/x.cu",
                            "tests/02_products/test_x.cpp", "tests/steps/02_products.toml"}) {
     book.folder_.write(file, "second");
-    CHECK(key(std::set{1}) == first);
+    CHECK(key(one) == first);
     CHECK(key({}) != std::exchange(last, key({})));
   }
   for (const char* file : {"tests/worker/test_a.cpp", "notes/a.md", "common/warp.hpp", "solutions/01_sums/sums.cu"}) {
-    last = key(std::set{1});
+    last = key(one);
     book.folder_.write(file, "second");
-    CHECK(key(std::set{1}) != last);
+    CHECK(key(one) != last);
   }
+  const OfChapters named{{1}, {"mistakes.cpp"}};
+  last = key(named);
+  const std::string without = key(one);
+  book.folder_.write("tests/02_products/mistakes.cpp", "second");
+  CHECK(key(named) != last);
+  CHECK(key(one) == without);
 }
 
 TEST_CASE("a result is not found when anything that went into it has changed") {
@@ -170,7 +182,8 @@ TEST_CASE("a result is not found when anything that went into it has changed") {
   CHECK(misses_file("solutions/01_sums/sums.hpp"));
   CHECK(misses_file("chapters/01_sums/chapter.toml"));
   CHECK(misses_file("common/simt/api.hpp"));  // a header that the compiler has read,
-  CHECK(misses_file("common/warp.hpp"));      // one that is precompiled
+  CHECK(misses_file("common/warp.hpp"));      // one that is precompiled,
+  CHECK(misses_file("common/host.hpp"));      // for kernels or for other files
   CHECK(misses_file("build/bin/tests_01_sums"));
   CHECK(misses_file("build/server.o"));
   worker::Toolchain::Rules& sim = book.workspace_.toolchain.backends.at(Backend::sim);

@@ -6,7 +6,7 @@
 namespace zoo {
 
 void run_annotated();
-void run_open_exercise();
+void run_open_exercise(unsigned blocks = 1);
 void run_with(unsigned grid_y, unsigned threads, std::size_t shared_bytes);
 void run_scaled(float factor);
 void run_long_loop(int n);

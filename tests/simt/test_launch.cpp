@@ -30,6 +30,10 @@ TEST_CASE("an open exercise in a kernel is thrown by the launch, and what follow
     CHECK(std::string(todo.what()) == "4.2");
   }
   CHECK(simt::last_launch().reports.empty());
+  simt::options().workers = 2;
+  CHECK_THROWS_AS(zoo::run_open_exercise(1000), workbook::Todo);
+  simt::options().workers = 0;
+  CHECK(simt::last_launch().notes.size() <= 2);  // no block begins once it is known that the launch comes to nothing
 }
 
 TEST_CASE("annotations are kept by block") {

@@ -309,6 +309,7 @@ TEST_CASE("kernels are compiled with the precompiled header, and anew when it ch
   Toolchain::Rules sim = book.toolchain.backends.at(Backend::cpu);
   sim.kernels = {book.toolchain.compiler, "-x", "c++"};
   sim.precompiled = "all.hpp";
+  sim.precompiled_host = "host.hpp";
   book.toolchain.backends[Backend::sim] = sim;
   book.write("src/a.cu", "int main() { return number; }");
   WorkerJob job{"a", Backend::sim, {book / "src/a.cu"}, book / "src"};
@@ -327,6 +328,11 @@ TEST_CASE("kernels are compiled with the precompiled header, and anew when it ch
   job.flags.clear();
   job.sources_flags = {"-DOTHER=1,2"};  // a macro that it knows nothing of
   CHECK(result_of(build_workers(book.toolchain, {job}).at("a.debug")) == 6);
+  book.write("src/b.cpp", "int main() { return number; }");  // what is no kernel has another one
+  book.write("build/host.hpp", "constexpr int number = 7;");
+  book.write("build/host.hpp.gch", "first");
+  CHECK(result_of(build_workers(book.toolchain, {{"b", Backend::sim, {book / "src/b.cpp"}, book / "src"}}).at("b")) ==
+        7);
 }
 
 TEST_CASE("flags of a job's own sources reach none of the book's, which other jobs share") {
