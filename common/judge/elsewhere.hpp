@@ -8,7 +8,7 @@
 namespace workbook::judge {
 
 /// "row 16 holds what belongs in row 0, row 17 what belongs in row 1": of what is off, half and more is what is
-/// expected in one other place, and in no third one. Empty where that is not so.
+/// expected in one other place, and in no third one. Of many that are off some are asked. Empty where that is not so.
 std::string belongs_elsewhere(const Tensor<float>& got, const Tensor<double>& expected, const Bounds& bounds,
                               const Layout& layout);
 
