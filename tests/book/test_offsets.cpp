@@ -58,7 +58,8 @@ std::vector<std::string> bounded_in(const fs::path& file) {
   if (file == "11_wgmma/phases.hpp" || file == "12_fp8/phases.hpp")
     return {"blockIdx.x / (heads_at_once*call.query_tiles) * heads_at_once", "first_head * call.query_tiles",
             "(call.query_tiles-1-number/heads) * T::Br"};
-  // The rows of the heads that are packed: no memory holds 2^31 of them. And heads * query(row) is no more than the row.
+  // The rows of the heads that are packed: no memory holds 2^31 of them. And heads * query(row) is no more than the
+  // row.
   if (file == "14_grouped_queries/packed_rows.hpp") return {"heads * Nq", "heads * queryrow)"};
   return {};
 }
