@@ -26,8 +26,7 @@ struct Part {
   std::optional<OfChapters> reads;  ///< of chapters no other files; nothing: all
 };
 
-Findings run_part(const Workspace& workspace, const Part& part) {
-  const std::string& program = part.program;
+Findings run_part(const Workspace& workspace, const std::string& program) {
   Findings findings;
   bool done = false;
   worker::CommandOptions options;
@@ -47,15 +46,8 @@ Findings run_part(const Workspace& workspace, const Part& part) {
                       fmt::format("{}: \"{}\": {}\n{}", program, verdict.test, name(verdict.result), verdict.message));
     }
   };
-  worker::CommandResult ended;
-  const auto run = [&] {
-    ended = worker::run_command(
-        {(workspace.toolchain.build_folder / "bin" / program).string(), "--warn", "NoAssertions"}, options);
-  };
-  if (part.reads)
-    with_only(*part.reads, workspace.book.root, run);
-  else
-    run();
+  const worker::CommandResult ended = worker::run_command(
+      {(workspace.toolchain.build_folder / "bin" / program).string(), "--warn", "NoAssertions"}, options);
   if (!done) findings.problems.push_back(fmt::format("{} ended early:\n{}", program, ended.output));
   return findings;
 }
@@ -115,7 +107,7 @@ void check_list(Inspection& inspection, const std::string& list, Findings& findi
     kept->at("skipped").get_to(found[i].skipped);
     found[i].detail = kept->value("detail", "");
   }
-  share(to_run.size(), [&](std::size_t i) { found[to_run[i]].add(run_part(workspace, parts[to_run[i]])); });
+  share(to_run.size(), [&](std::size_t i) { found[to_run[i]].add(run_part(workspace, parts[to_run[i]].program)); });
   for (const std::size_t i : to_run) {
     if (inspection.results != nullptr && found[i].problems.empty() && digests.stood_still())
       inspection.results->keep(
