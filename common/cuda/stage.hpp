@@ -183,7 +183,7 @@ BackwardCall<Element, Gradient> backward_call(const Arguments& call, Tensors& t)
 /// Q, K, V as 16-bit codes, which may go on behind the last row -> O as codes, lse.
 template <class Element>
 Tiles run_forward(const Described<ForwardStage<Element>>& stage, const Arguments& call) {
-  const Unobserved unobserved(call.integer("unobserved", 0) != 0);
+  const Unobserved unobserved(call.integer("unobserved", 0));
   const auto [kernels, tiles] = chosen<Tiles>(stage, call);
   AttentionTensors<Element> tensors(call);
   tensors.count_tiles(call.shape(), tiles.Br, tiles.Bc);
@@ -198,7 +198,7 @@ Tiles run_forward(const Described<ForwardStage<Element>>& stage, const Arguments
 template <class Element, class Gradient, class Launch>
 void run_backward(const Described<BackwardStage<Element>>& stage, const Arguments& call,
                   Launch BackwardStage<Element>::*launch) {
-  const Unobserved unobserved(call.integer("unobserved", 0) != 0);
+  const Unobserved unobserved(call.integer("unobserved", 0));
   const auto [kernels, tiles] = chosen<GradientTiles>(stage, call);
   if (kernels.*launch == nullptr)
     throw std::invalid_argument("float_gradients = 1: these kernels write gradients as they read; allowed is 0");

@@ -38,6 +38,8 @@ struct Worker {
     shared.begin_launch(launch.shared_bytes);
     global.begin_launch();
     for (std::uint64_t number; (number = launch.next_block++) < launch.block_count;) {
+      const std::uint64_t ends = launch.options.ends;
+      if (ends > 0 && number >= ends && number + ends < launch.block_count) continue;
       run_block(block, number);
       ++launch.changes;
     }

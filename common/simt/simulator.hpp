@@ -29,6 +29,7 @@ struct Options {
   bool count = true;                            ///< count accesses
   bool detect = true;                           ///< look for races and uninitialised reads (needs `count`)
   bool throw_on_mistakes = true;                ///< a launch with reports throws KernelMistakes
+  std::uint64_t ends = 0;                       ///< run so many first blocks and so many last ones alone; 0: all
   bool trace = false;                           ///< record Launch::lines, waits, flights and values too (slower)
   GpuClass gpu = gpu_class(kDefaultGpu);        ///< whose limits hold
   std::size_t shared_limit = gpu.shared_block;  ///< bytes of dynamic shared memory that a block may ask for

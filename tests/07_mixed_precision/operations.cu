@@ -103,7 +103,7 @@ void scaler(const Arguments& call) {
 
 // scale, flag: what the flag holds before; scaled (n), codes -> unscaled (n), found (1), int32
 void unscale(const Arguments& call) {
-  const workbook::cuda::Unobserved unobserved(call.integer("unobserved", 0) != 0);
+  const workbook::cuda::Unobserved unobserved(call.integer("unobserved", 0));
   const DeviceArray<half> scaled("scaled", call.codes("scaled"));
   DeviceArray<float> unscaled("unscaled", scaled.size(), Role::output);
   DeviceArray<std::int32_t> found("found", 1, Role::scratch);

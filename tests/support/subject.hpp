@@ -2,6 +2,7 @@
 // failure of any kind ends the test with an outcome that says what happened and, where it can be told, why.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -34,6 +35,13 @@ void allow_memory(std::uint64_t bytes, const judge::Cause& cause);
 
 /// Calls the previous chapter's stage (the book's own, unless the reader asked for theirs).
 worker::Reply call_previous(const worker::Call& call);
+
+/// Each of so many heads, more than a grid has rows, is right. call_with(numbers): calls the code under test, and gives
+/// what says of a head what is wrong with it, or nothing. The first and the last blocks of each launch run, which
+/// tells; only if some of their heads are not right, all do: blocks may be numbered otherwise than heads.
+using WrongWithHead = std::function<std::string(std::int64_t head)>;
+void expect_many_heads(std::int64_t heads, Numbers numbers,
+                       const std::function<WrongWithHead(const Numbers&)>& call_with);
 
 using worker::AttentionResult;
 /// The operation "forward" with B, H, Hkv, Nq, Nk, d, scale, causal and `numbers` (Br, Bc, warps), arrays Q, K, V -> O,
