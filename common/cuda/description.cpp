@@ -314,7 +314,23 @@ void answer_text(const Arguments& call, const std::string& text) {
   std::copy(text.begin(), text.end(), bytes.begin());
 }
 
+std::string folder_of(const char* file) {
+  const std::string path = file;
+  const std::size_t end = path.rfind('/');
+  if (end == std::string::npos) return "";
+  const std::size_t before = path.rfind('/', end - 1);
+  return path.substr(before + 1, end - before - 1);
+}
+
+const std::vector<StageOperations>& all_stages() {
+  return stages();
+}
+
 void add_stage(StageOperations stage) {
+  if (!stages().empty() && stages().front().folder != stage.folder) {
+    stages().push_back(std::move(stage));
+    return;
+  }
   Description& description = stage.description;
   const auto same_operation = [&](const StageOperations& other) {
     return other.description.operation == description.operation && other.description.element != description.element;
