@@ -1,4 +1,5 @@
 // The C interface of workbook.h over the stages that are linked with it, for either backend. Knows no chapter.
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <mutex>
@@ -124,15 +125,23 @@ void require_tensor(const CallTensor& expected, const workbook_tensor& tensor, c
   }
 }
 
-/// The numbers and arrays of a call, as a stage asks for them.
+bool has_deterministic(const Description& stage) {
+  return std::ranges::any_of(stage.variants, [](const auto& variant) { return variant.number == "deterministic"; });
+}
+
+/// The numbers and arrays of a call, as a stage asks for them. tensors: nullptr, or those of the pass's table.
 class LibraryCall final : public Arguments {
  public:
-  LibraryCall(const workbook_problem& problem, std::span<const CallTensor> table, const workbook_tensor* tensors)
-      : setting_(setting_of(problem)), table_(table), tensors_(tensors) {
+  LibraryCall(const Description& stage, const workbook_problem& problem, const workbook_tensor* tensors)
+      : setting_(setting_of(problem)), table_(tensors_of(stage.pass == "backward")), tensors_(tensors) {
     for_numbers(setting_, [&](std::string_view name, auto value) { numbers_[count_++] = {name, double(value)}; });
-    if (problem.deterministic != 0) numbers_[count_++] = {"deterministic", 1};
+    if (problem.deterministic != 0 && has_deterministic(stage)) {
+      numbers_[count_++] = {"deterministic", 1};
+    } else if (problem.deterministic != 0 && stage.pass == "backward") {
+      throw std::invalid_argument("deterministic = 1: this stage adds dQ up in any order; allowed: 0");
+    }
     if (tensors == nullptr) return;
-    for (std::size_t i = 0; i < table.size(); ++i) require_tensor(table[i], tensors[i], setting_.shape);
+    for (std::size_t i = 0; i < table_.size(); ++i) require_tensor(table_[i], tensors[i], setting_.shape);
   }
   const Shape& sizes() const { return setting_.shape; }
 
@@ -192,7 +201,7 @@ void run(int index, const char* pass, const workbook_problem* problem, const wor
          std::size_t bytes, void* stream) {
   require_backend();
   const StageOperations& stage = stage_for(index, pass);
-  const LibraryCall call(given("problem", problem), tensors_of(stage.description.pass == "backward"), tensors);
+  const LibraryCall call(stage.description, given("problem", problem), tensors);
   if (!on_gpu()) {
     static std::mutex one_at_a_time;  // there is one simulated device
     const std::lock_guard lock(one_at_a_time);
@@ -213,8 +222,6 @@ void run(int index, const char* pass, const workbook_problem* problem, const wor
 struct InC {
   explicit InC(const StageOperations& stage) : of(stage), element(name(stage.description.element)) {
     for (const Mask& mask : of.description.serves.masks) mask_names.push_back(mask.name().data());  // of literals
-    for (const Description::Variant& variant : of.description.variants)
-      deterministic |= variant.number == "deterministic";
   }
   workbook_stage stage() const {
     const Description& d = of.description;
@@ -227,14 +234,13 @@ struct InC {
             .masks = mask_names.data(),
             .mask_count = int(mask_names.size()),
             .shared_heads = d.serves.shared_heads,
-            .deterministic = deterministic,
+            .deterministic = d.pass == "forward" || has_deterministic(d),
             .compute = d.compute,
             .compute_only = d.compute_only};
   }
   const StageOperations& of;
   std::string element;
   std::vector<const char*> mask_names;
-  bool deterministic = false;
 };
 
 const std::vector<InC>& stages_in_C() {
@@ -284,8 +290,7 @@ int workbook_workspace(int index, const workbook_problem* problem, size_t* bytes
   return status_of([&] {
     require_backend();
     const Description& stage = stage_at(index).description;
-    const std::size_t needed = workspace_for(
-        stage, LibraryCall(given("problem", problem), workbook::tensors_of(stage.pass == "backward"), nullptr));
+    const std::size_t needed = workspace_for(stage, LibraryCall(stage, given("problem", problem), nullptr));
     given("bytes", bytes);
     *bytes = needed;
   });

@@ -53,7 +53,7 @@ typedef struct workbook_stage {
   const char* const* masks; /* "none", "causal": the last query sees all keys, the one before it all but the last… */
   int mask_count;
   int shared_heads;  /* 1: H may be any multiple of Hkv; 0: H = Hkv */
-  int deterministic; /* 1: a problem may ask for a result that is the same in every run, bit by bit */
+  int deterministic; /* 1: a problem may ask for results that are the same in every run, bit by bit */
   int compute;       /* the least compute capability, 80 for 8.0 */
   int compute_only;  /* 1: no other one */
 } workbook_stage;

@@ -39,7 +39,7 @@ def main():
     os.environ["FLASH_ATTENTION_CHECKOUT"] = str(checkout)
     return suite.run(
         "FlashAttention-2, tests/test_flash_attn.py", given, checkout / "tests" / "test_flash_attn.py", FUNCTIONS,
-        accepts, [suite.HERE / "shims" / "flash_attn_2"],
+        accepts, [suite.HERE / "shims" / "flash_attn_2"], "flash_attn",
     )  # fmt: skip
 
 

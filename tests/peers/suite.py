@@ -7,6 +7,7 @@ order of the cases is shuffled, the same in every run, so that a short run takes
 
 import argparse
 import collections
+import importlib
 import os
 import pathlib
 import random
@@ -65,7 +66,8 @@ class Selection:
         elif report.failed:
             self.results[name]["failed"] += 1
             text = str(report.longrepr).strip().splitlines()
-            self.failures.append((report.nodeid.rpartition("::")[2], text[-1] if text else ""))
+            why = next((line[1:].strip() for line in text if line.startswith("E ")), text[-1] if text else "")
+            self.failures.append((report.nodeid.rpartition("::")[2], why))
         elif report.when == "call":
             self.results[name]["passed"] += 1
 
@@ -98,11 +100,17 @@ def arguments(description):
     return given
 
 
-def run(title, given, file, functions, accepts, folders):
-    """Runs the cases of `file`; `folders` come first on sys.path. The exit code: 0 if some passed and none failed."""
+def run(title, given, file, functions, accepts, folders, shim=None):
+    """Runs the cases of `file`; `folders` come first on sys.path. The exit code: 0 if some passed and none failed.
+
+    shim: a module that is imported first, since pytest puts the folder of `file`, which may have the real one, in front.
+    """
     import pytest
 
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     sys.path[:0] = [str(folder) for folder in (*folders, BOOK / "python")]
+    if shim:
+        importlib.import_module(shim)
     selection = Selection(functions, accepts, 0 if given.list else given.limit)
     options = ["-q", "-p", "no:cacheprovider", "--tb=short", "--no-header", "-W", "ignore",
                "--show-capture=no", "-r", "N", "--rootdir", str(given.checkout)]  # fmt: skip

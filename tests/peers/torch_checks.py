@@ -463,6 +463,7 @@ def main():
         os.environ["WORKBOOK_LIBRARY"] = given.libraries
     sys.path.insert(0, str(BOOK / "python"))
     import torch
+    import torch._dynamo  # it is not there by itself
 
     import flash_attention_workbook as workbook
 
