@@ -15,8 +15,9 @@ namespace {
 
 /// The job for one chapter's objects.
 worker::WorkerJob part_of(const Workspace& workspace, const book::Chapter& chapter, const LibraryRequest& request) {
-  if (!chapter.runs_on(request.backend))
-    fail_input("--chapters {}: chapter {} has no kernels; allowed: chapters that have", chapter.number, chapter.number);
+  if (!chapter.runs_on(request.backend) || chapter.element_on(request.backend) == float32)
+    fail_input("--chapters {}: chapter {} has no kernels for 16 bits; allowed: chapters that have", chapter.number,
+               chapter.number);
   const bool own = request.tree == "chapters";
   if (!own && !workspace.book.has_solutions(chapter))
     fail_input("--solutions: this book comes without solutions; without the option it is the code in chapters/");
@@ -51,8 +52,7 @@ fs::path build_library(const Workspace& workspace, const LibraryRequest& request
 
   workspace.progress(fmt::format("building {}", library.name));
   const auto& rules = toolchain.backends.at(request.backend);
-  std::vector<std::string> targets = rules.shared_targets;
-  worker::build_targets(toolchain, targets);
+  worker::build_targets(toolchain, rules.shared_targets);
   const auto built = worker::build_workers(toolchain, jobs);
   for (std::size_t i = 0; i < numbers.size(); ++i)
     if (!built.at(jobs[i].name).ok)

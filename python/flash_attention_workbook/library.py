@@ -8,6 +8,7 @@ given, that WORKBOOK_LIBRARY names (a file, or several with ":" between them), o
 import ctypes
 import os
 import pathlib
+import struct
 import threading
 
 INTERFACE = 1
@@ -110,7 +111,7 @@ class Library:
         for name, tensors in (("forward", 5), ("backward", 9)):
             call = getattr(c, f"workbook_{name}")
             call.argtypes = [ctypes.c_int] + [ctypes.c_void_p] * 3 + [ctypes.c_size_t, ctypes.c_void_p]
-            self._calls[name] = (call, ctypes.c_void_p * (2 * tensors))  # of each tensor: where it lies, no strides
+            self._calls[name] = (call, struct.Struct("Q8x" * tensors).pack)  # of each: where it lies, no strides
         self.backend = c.workbook_backend().decode()
         self.stages = []
         for index in range(c.workbook_stage_count()):
@@ -161,9 +162,8 @@ class Library:
 
     def run(self, plan, addresses, workspace=None, stream=None):
         """Starts a stage. addresses: of the tensors in the order of workbook.h, without gaps, aligned to 16 bytes."""
-        call, pointers = self._calls[plan.stage.pass_]
-        tensors = pointers(*[word for address in addresses for word in (address, None)])
-        status = call(plan.stage.index, plan.address, tensors, workspace, plan.workspace, stream)
+        call, pack = self._calls[plan.stage.pass_]
+        status = call(plan.stage.index, plan.address, pack(*addresses), workspace, plan.workspace, stream)
         if status != 0:
             self._check(status)
 

@@ -108,7 +108,7 @@ def main():
     refused(workbook.NotServed, "window_size = (4, 0)", lambda: workbook.flash_attn_func(a, a, a, window_size=(4, 0)))
     library = workbook.library_for("sim")
     plan = library.plan("forward", "float16", (1, 4, 4, 8, 8, 64), 0.125, "none")
-    refused(workbook.NotServed, "K.data = NULL", lambda: library.run(plan, [a.ctypes.data, None, a.ctypes.data, None, None]))
+    refused(workbook.NotServed, "K.data = NULL", lambda: library.run(plan, [a.ctypes.data, 0, a.ctypes.data, 0, 0]))
     odd = a.ctypes.data + 2
     refused(workbook.NotServed, "Q.data is at an address that is 2 bytes off: allowed: a multiple of 16 bytes",
             lambda: library.run(plan, [odd] * 5))  # fmt: skip
