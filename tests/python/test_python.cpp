@@ -42,10 +42,10 @@ TEST_CASE("the header is C, and a program in C can call the library") {
   const std::string compiler = worker::find_program("cc");
   if (compiler.empty()) SKIP("there is no compiler of C");
   const std::string program = std::string(WORKBOOK_BINARY) + "/tests/python_in_C";
-  const auto made = worker::run_command({compiler, "-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic",
-                                         std::string("-I") + WORKBOOK_SOURCE + "/common/cuda",
-                                         std::string(WORKBOOK_SOURCE) + "/tests/python/in_C.c", library(), "-lm", "-o",
-                                         program});
+  const auto made =
+      worker::run_command({compiler, "-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic",
+                           std::string("-I") + WORKBOOK_SOURCE + "/common/cuda",
+                           std::string(WORKBOOK_SOURCE) + "/tests/python/in_C.c", library(), "-lm", "-o", program});
   INFO(made.output);
   REQUIRE(made.exit_code == 0);
   const auto ran = worker::run_command({program});
