@@ -6,6 +6,7 @@ given, that WORKBOOK_LIBRARY names (a file, or several with ":" between them), o
 """
 
 import ctypes
+import functools
 import os
 import pathlib
 import struct
@@ -86,11 +87,11 @@ class Stage:
 class Plan:
     """The stage that does a problem, and the bytes of device memory that it needs beside the tensors."""
 
-    __slots__ = ("stage", "problem", "address", "workspace")
+    __slots__ = ("stage", "problem", "workspace", "start", "pack")
 
-    def __init__(self, stage, problem, workspace):
-        self.stage, self.problem, self.workspace = stage, problem, workspace
-        self.address = ctypes.addressof(problem)
+    def __init__(self, stage, problem, workspace, call, pack):
+        self.stage, self.problem, self.workspace, self.pack = stage, problem, workspace, pack
+        self.start = functools.partial(call, stage.index, ctypes.addressof(problem))
 
 
 class Library:
@@ -157,13 +158,12 @@ class Library:
                 refusals.append(f"chapter {stage.chapter}, {pass_}: {error}")
                 worst = type(error)
                 continue
-            return Plan(stage, problem, needed.value)
+            return Plan(stage, problem, needed.value, *self._calls[pass_])
         raise worst("\n".join(refusals))
 
     def run(self, plan, addresses, workspace=None, stream=None):
         """Starts a stage. addresses: of the tensors in the order of workbook.h, without gaps, aligned to 16 bytes."""
-        call, pack = self._calls[plan.stage.pass_]
-        status = call(plan.stage.index, plan.address, pack(*addresses), workspace, plan.workspace, stream)
+        status = plan.start(plan.pack(*addresses), workspace, plan.workspace, stream)
         if status != 0:
             self._check(status)
 

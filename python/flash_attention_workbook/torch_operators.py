@@ -3,6 +3,10 @@
 Tensors on a GPU go to the library for "cuda", those on the CPU to the one for "sim". The operators are declared by
 torch.library's functions for it (PyTorch 2.4 or newer), as its decorator custom_op does, without the checks that this
 one adds to every call in Python.
+
+Where nothing wants to see an operator (no compiler, mode, transform or tracer, and plain tensors), attention() does not
+go by PyTorch's dispatcher, which costs more than the call: an autograd.Function, or without gradients nothing at all,
+stands between the tensors and the library.
 """
 
 import math
@@ -10,13 +14,16 @@ import os
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
-from .library import NotServed, library_for
+from .library import LONGEST_MEMORY, NotServed, library_for
 
 _NAMESPACE = "flash_attention_workbook"
 _ELEMENTS = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
 _SYNCHRONIZE = os.environ.get("WORKBOOK_SYNCHRONIZE", "") not in ("", "0")
 _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # the stream's number alone, without an object
+_current_device = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
+_PLAIN = (Tensor, torch.nn.Parameter)
 
 _OF_INPUTS = "Tensor query, Tensor key, Tensor value"
 _OF_BOTH = "float scale, bool causal, bool deterministic"
@@ -53,51 +60,71 @@ def sizes_of(query: Tensor, key: Tensor, value: Tensor) -> tuple:
     return B, H, Hkv, Nq, Nk, d
 
 
+_plans = {}  # by all that a plan depends on: what has been checked once is looked up from there on
+
+
 def plan_for(pass_, query, key, value, scale, causal, deterministic):
-    """The library, and how it does this problem. NotServed or Unavailable if it does not."""
+    """The library, and how it does this problem. NotServed or Unavailable if it does not, in both passes where
+    deterministic is asked for: said by the forward one, not later."""
     library = library_for("cuda" if query.is_cuda else "sim")
-    element = _ELEMENTS.get(query.dtype) or str(query.dtype).removeprefix("torch.")
-    mask = "causal" if causal else "none"
-    return library, library.plan(pass_, element, sizes_of(query, key, value), scale, mask, deterministic)
+    which = (
+        library, pass_, query.shape, key.shape, value.shape, query.dtype, key.dtype, value.dtype, query.device,
+        key.device, value.device, scale, causal, deterministic,
+    )  # fmt: skip
+    plan = _plans.get(which)
+    if plan is None:
+        element = _ELEMENTS.get(query.dtype) or str(query.dtype).removeprefix("torch.")
+        problem = (element, sizes_of(query, key, value), scale, "causal" if causal else "none")
+        plan = library.plan(pass_, *problem, bool(deterministic) and pass_ == "backward")
+        if deterministic:
+            library.plan("backward", *problem, True)
+        if len(_plans) >= LONGEST_MEMORY:
+            _plans.clear()
+        _plans[which] = plan
+    return library, plan
 
 
 def _run(library, plan, tensors):
-    device = tensors[0].device
-    if device.type != "cuda":
+    first = tensors[0]
+    if not first.is_cuda:
         return library.run(plan, [tensor.data_ptr() for tensor in tensors])
-    index = device.index
-    if index != torch.cuda.current_device():
-        with torch.cuda.device(device):
+    index = first.get_device()
+    if index != _current_device():
+        with torch.cuda.device(index):
             return _run(library, plan, tensors)
-    stream = _raw_stream(index) if _raw_stream is not None else torch.cuda.current_stream(device).cuda_stream
+    stream = _raw_stream(index) if _raw_stream is not None else torch.cuda.current_stream(index).cuda_stream
     room = workspace = None
     if plan.workspace:
-        room = torch.empty(plan.workspace, dtype=torch.uint8, device=device)  # aligned to 512 bytes
+        room = torch.empty(plan.workspace, dtype=torch.uint8, device=first.device)  # aligned to 512 bytes
         workspace = room.data_ptr()
     library.run(plan, [tensor.data_ptr() for tensor in tensors], workspace, stream)
     if _SYNCHRONIZE and not torch.cuda.is_current_stream_capturing():
         library.synchronize()
 
 
+def _run_forward(query, key, value, scale, causal, deterministic):
+    """The inputs without gaps, O and LSE."""
+    library, plan = plan_for("forward", query, key, value, scale, causal, deterministic)
+    query, key, value = dense(query), dense(key), dense(value)
+    O = torch.empty_like(query)
+    lse = torch.empty(query.shape[:3], dtype=torch.float32, device=query.device)
+    tensors = (query, key, value, O, lse)
+    _run(library, plan, tensors)
+    return tensors
+
+
 def run_forward(query, key, value, scale, causal, deterministic):
     """O and LSE, without gradients."""
-    library, plan = plan_for("forward", query, key, value, scale, causal, False)
-    if deterministic:  # said here, not in the backward pass
-        plan_for("backward", query, key, value, scale, causal, True)
-    query = dense(query)
-    O = torch.empty(query.shape, dtype=query.dtype, device=query.device)
-    lse = torch.empty(query.shape[:3], dtype=torch.float32, device=query.device)
-    _run(library, plan, (query, dense(key), dense(value), O, lse))
-    return O, lse
+    return _run_forward(query, key, value, scale, causal, deterministic)[3:]
 
 
 def run_backward(dO, query, key, value, O, lse, scale, causal, deterministic):
     """dQ, dK and dV."""
     library, plan = plan_for("backward", query, key, value, scale, causal, deterministic)
-    inputs = [dense(tensor) for tensor in (query, key, value, O, dO, lse)]
-    gradients = [torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device) for tensor in inputs[:3]]
-    _run(library, plan, (*inputs, *gradients))
-    return tuple(gradients)
+    query, key, value = dense(query), dense(key), dense(value)
+    gradients = (torch.empty_like(query), torch.empty_like(key), torch.empty_like(value))
+    _run(library, plan, (query, key, value, dense(O), dense(dO), dense(lse), *gradients))
+    return gradients
 
 
 torch.library.impl(f"{_NAMESPACE}::forward", ("cpu", "cuda"), run_forward)
@@ -141,6 +168,52 @@ _forward = getattr(torch.ops, _NAMESPACE).forward.default
 _backward = getattr(torch.ops, _NAMESPACE).backward.default
 
 
+class Attention(torch.autograd.Function):
+    """The forward pass without the dispatcher. It keeps inputs without gaps: backward need not copy them again."""
+
+    @staticmethod
+    def forward(ctx, query, key, value, *options):
+        tensors = _run_forward(query, key, value, *options)
+        ctx.options = options
+        ctx.save_for_backward(*tensors)
+        ctx.set_materialize_grads(False)
+        O, lse = tensors[3:]
+        ctx.mark_non_differentiable(lse)
+        return O, lse
+
+    @staticmethod
+    def backward(ctx, dO, dlse):
+        if dO is None:
+            return (None,) * 6
+        # create_graph=True: the operator's own gradients say that there are no second ones.
+        run = run_backward if not torch.is_grad_enabled() and _is_eager(dO) else _backward
+        return (*run(dO, *ctx.saved_tensors, *ctx.options), None, None, None)
+
+
+def _is_eager(*tensors):
+    """Whether no compiler, mode, transform, tracer or forward derivative wants to see an operator."""
+    return not torch.compiler.is_compiling() and (  # constant for the compiler: it looks no further
+        all([type(tensor) in _PLAIN for tensor in tensors])
+        and torch._C._len_torch_dispatch_stack() == 0
+        and torch._C._len_torch_function_stack() == 0
+        and not torch._C._are_functorch_transforms_active()
+        and forward_ad._current_level < 0
+        and torch._C._get_tracing_state() is None
+    )
+
+
+def _attention(query, key, value, *options):
+    """O and LSE, the shortest way."""
+    if not _is_eager(query, key, value):
+        if not torch.compiler.is_compiling() and forward_ad._current_level >= 0:  # the dispatcher would drop them
+            if any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in (query, key, value)):
+                raise NotServed("no stage has forward derivatives; allowed: backward ones")
+        return _forward(query, key, value, *options)
+    if torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
+        return Attention.apply(query, key, value, *options)
+    return run_forward(query, key, value, *options)
+
+
 def by_pytorch(query, key, value, causal, scale, dropout_p=0.0):
     """The same by PyTorch: with the mask that ends at the last query and key."""
     Nq, Nk = query.shape[-2], key.shape[-2]
@@ -173,5 +246,5 @@ def attention(query, key, value, causal, scale, deterministic, return_lse, fallb
         if return_lse:
             raise NotServed("return_lse = True: PyTorch gives none; allowed with what a stage serves")
         return by_pytorch(query, key, value, causal, scale)
-    O, lse = _forward(query, key, value, scale, causal, deterministic)
+    O, lse = _attention(query, key, value, scale, causal, deterministic)
     return (O, lse) if return_lse else O

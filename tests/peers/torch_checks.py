@@ -113,6 +113,66 @@ def gradients_against_float64():
     say(f"largest error is {worst:.2f} of what is allowed, d = {dims()}, {dtypes()}")
 
 
+@step(60)
+def eager():
+    """The way without the dispatcher: the operator's results; what it leaves to the operator; what is an error."""
+    from flash_attention_workbook import torch_operators
+
+    Q, K, V = inputs(2, 3, 200, 64, torch.float16, requires_grad=True)
+    expected = torch_operators._forward(Q, K, V, 0.125, True, False)
+    got = workbook.attention(Q, K, V, causal=True, return_lse=True)
+    require(type(got[0].grad_fn).__name__ == "AttentionBackward", f"not the short way: {got[0].grad_fn}")
+    require(all(map(torch.equal, got, expected)), "O or LSE differ from the operator's")
+    require(not got[1].requires_grad, "LSE has a gradient")
+    dO = torch.randn_like(Q)
+    mine, theirs = (torch.autograd.grad(O, (Q, K, V), dO, retain_graph=True) for O in (got[0], expected[0]))
+    for name, a, b in zip(("dQ", "dK", "dV"), mine, theirs):
+        require(torch.allclose(a, b, atol=0 if name != "dQ" else 4e-3), f"{name} differs from the operator's")
+    only_V = workbook.attention(Q.detach(), K.detach(), V, causal=True)
+    require(torch.equal(torch.autograd.grad(only_V, V, dO)[0], mine[2]), "dV where V alone has a gradient")
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            O = workbook.attention(Q, K, V, causal=True)
+        require(torch.equal(O, expected[0]) and not O.requires_grad, f"{mode.__name__}")
+    with torch.autocast("cuda", torch.bfloat16):  # casts nothing: as the package flash_attn
+        require(torch.equal(workbook.attention(Q, K, V, causal=True), expected[0]), "autocast")
+
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.autograd import forward_ad
+
+    with FakeTensorMode():
+        fake = workbook.attention(*[torch.empty(2, 3, 200, 64, device="cuda", dtype=torch.float16)] * 3)
+    require(type(fake).__name__ == "FakeTensor" and fake.shape == Q.shape, "fake tensors")
+    with torch.device("cuda"):  # a mode of functions
+        require(torch.equal(workbook.attention(Q, K, V, causal=True), expected[0]), "under a mode")
+
+    def dual():
+        with forward_ad.dual_level():
+            workbook.attention(forward_ad.make_dual(Q.detach(), dO), K.detach(), V.detach())
+
+    def second():
+        first = torch.autograd.grad(workbook.attention(Q, K, V), Q, dO, create_graph=True)[0]
+        first.sum().backward()
+
+    errors = {"second derivatives": second, "forward derivatives": dual}
+    for name, call in errors.items():
+        try:
+            call()
+        except workbook.NotServed as error:
+            say(f"{name}: {error}")
+        else:
+            raise AssertionError(f"{name}: no error")
+    transformed = torch.func.grad(lambda v: (workbook.attention(Q.detach(), K.detach(), v, causal=True) * dO).sum())
+    require(torch.allclose(transformed(V.detach()), mine[2], atol=4e-3), "torch.func.grad")
+    if torch.cuda.device_count() > 1:
+        there = [x.detach().to("cuda:1").requires_grad_() for x in (Q, K, V)]
+        O = workbook.attention(*there, causal=True)
+        require(torch.equal(O.cpu(), expected[0].cpu()), "on a second GPU")
+        require(torch.equal(torch.autograd.grad(O, there, dO.to("cuda:1"))[1].cpu(), mine[1].cpu()), "its dK")
+        say("a second GPU: equal")
+    say("gradients, no_grad, inference_mode, autocast, modes, fake tensors: as the operator")
+
+
 @step(120)
 def compiled():
     """torch.compile(fullgraph=True), forward and backward, lengths fixed and dynamic: the same as without."""
@@ -284,13 +344,22 @@ def cost():
 
     found = {}
     Q, K, V = inputs(1, 1, 64, 64, torch.float16)
+    lse = torch.empty(1, 1, 64, device="cuda")
+
+    def library_call(pass_, tensors, lse, gradients=0):
+        library, plan = torch_operators.plan_for(pass_, Q, K, V, 0.125, True, False)
+        tensors = (*tensors, lse, *(torch.empty_like(Q) for _ in range(gradients)))
+        room = torch.empty(max(plan.workspace, 1), dtype=torch.uint8, device="cuda")
+        addresses, stream = [x.data_ptr() for x in tensors], torch.cuda.current_stream().cuda_stream
+        kept.append((tensors, room))
+        return lambda: library.run(plan, addresses, room.data_ptr(), stream)
+
+    kept = []
     with torch.no_grad():
+        microseconds(lambda: torch_operators._forward(Q, K, V, 0.125, True, False))  # until clocks are up
         found["ours, operator"] = microseconds(lambda: torch_operators._forward(Q, K, V, 0.125, True, False))
         found["ours, attention()"] = microseconds(lambda: workbook.attention(Q, K, V, causal=True))
-        library, plan = torch_operators.plan_for("forward", Q, K, V, 0.125, True, False)
-        O, lse = torch_operators._forward(Q, K, V, 0.125, True, False)
-        addresses, stream = [x.data_ptr() for x in (Q, K, V, O, lse)], torch.cuda.current_stream().cuda_stream
-        found["ours, library"] = microseconds(lambda: library.run(plan, addresses, None, stream))
+        found["ours, library"] = microseconds(library_call("forward", (Q, K, V, torch.empty_like(Q)), lse))
         with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
             found["SDPA"] = microseconds(lambda: scaled_dot_product_attention(Q, K, V, is_causal=True))
     for x in (Q, K, V):
@@ -303,9 +372,12 @@ def cost():
         found["SDPA, forward and backward"] = microseconds(
             lambda: torch.autograd.grad(scaled_dot_product_attention(Q, K, V, is_causal=True), (Q, K, V), dO), 300
         )
+    with torch.no_grad():
+        found["ours, library, backward"] = microseconds(library_call("backward", (Q, K, V, Q, dO), lse, 3))
     for name, value in found.items():
         say(f"{name}: {value:.1f} us")
-    say(f"attention() costs {found['ours, attention()'] - found['SDPA']:+.1f} us beside SDPA")
+    for ours, theirs in (("attention()", "SDPA"), ("forward and backward", "SDPA, forward and backward")):
+        say(f"{ours} costs {found['ours, ' + ours] - found[theirs]:+.1f} us beside SDPA")
 
 
 # --- A small GPT -----------------------------------------------------------------------------------------------------
