@@ -162,8 +162,6 @@ def eager():
             say(f"{name}: {error}")
         else:
             raise AssertionError(f"{name}: no error")
-    transformed = torch.func.grad(lambda v: (workbook.attention(Q.detach(), K.detach(), v, causal=True) * dO).sum())
-    require(torch.allclose(transformed(V.detach()), mine[2], atol=4e-3), "torch.func.grad")
     if torch.cuda.device_count() > 1:
         there = [x.detach().to("cuda:1").requires_grad_() for x in (Q, K, V)]
         O = workbook.attention(*there, causal=True)
