@@ -107,15 +107,6 @@ Experiment experiment_of(const Session& session, const TrainOptions& options) {
   return new_experiment(s, precisions, text_bytes(session, options.text), code);
 }
 
-void require_folder(const fs::path& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error || !fs::is_directory(folder))
-    fail_input("--out {}: the folder cannot be made ({}); allowed: a folder that can be written to", folder.string(),
-               error ? error.message() : "a file has that name");
-  require_writable("--out", (folder / kCheckpoint).string());
-}
-
 int train(const Session& session, const TrainOptions& options) {
   if (!options.resume.empty() && options.settings_given) {
     fail_input("--resume {}: it comes with its own settings and text; allowed beside it: --steps and --out",
@@ -136,8 +127,9 @@ int train(const Session& session, const TrainOptions& options) {
                  fmt::join(open, ", "));
     }
   }
-  require_folder(folder);
+  require_folder("--out", folder);
   const fs::path checkpoint = folder / kCheckpoint;
+  require_writable("--out", checkpoint.string());
 
   Trained trained;
   {

@@ -44,6 +44,8 @@ inline constexpr Verb kVerbs[] = {
     {"train", kLab, "Train a small language model in fp32, fp16, fp16 with a scaled loss, and bf16",
      "./workbook train --steps 400\n         ./workbook train --chapters\n"
      "         ./workbook train --resume .workbook/train/train.checkpoint"},
+    {"library", kReader, "Your kernels as a library with a C interface, for PyTorch and numpy",
+     "./workbook library --chapters 8,9\n         ./workbook library --chapters 11,13 --solutions --backend sim"},
     {"bench", kLab, "Time the stages on the GPU: speed, memory, against the device's limits and PyTorch",
      "./workbook bench\n         ./workbook bench 4 --n 4096,8192 --peers"},
     {"grade", kCourse, "Instructors: grade submissions, isolated from the machine",
@@ -72,6 +74,7 @@ Runner declare_solution(Options& options);
 Runner declare_stubs(Options& options);
 Runner declare_release(Options& options);
 Runner declare_train(Options& options);
+Runner declare_library(Options& options);
 Runner declare_bench(Options& options);
 Runner declare_grade(Options& options);
 Runner declare_pictures(Options& options);

@@ -27,7 +27,7 @@ struct CpuBackwardStage {
 /// Makes a description a part of this worker.
 class CpuStage {
  public:
-  CpuStage(const CpuForwardStage& stage) {
+  CpuStage(const CpuForwardStage& stage, const char* file = __builtin_FILE()) {
     Description description;
     description.pass = description.operation = "forward";
     description.element = float32;
@@ -40,10 +40,10 @@ class CpuStage {
       const Sizes sizes = chosen_sizes(description, call);
       stage.compute(call.attention_call(), {sizes[0], sizes[1], sizes[2]});
     };
-    add_stage({description, run, {}, {}});
+    add_stage({description, run, {}, {}, {}, folder_of(file)});
   }
 
-  CpuStage(const CpuBackwardStage& stage) {
+  CpuStage(const CpuBackwardStage& stage, const char* file = __builtin_FILE()) {
     Description description;
     description.pass = "backward";
     description.operation = stage.operation;
@@ -55,7 +55,7 @@ class CpuStage {
       chosen_sizes(description, call);
       stage.compute(call.gradient_call());
     };
-    add_stage({description, run, {}, {}});
+    add_stage({description, run, {}, {}, {}, folder_of(file)});
   }
 };
 

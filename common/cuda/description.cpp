@@ -101,19 +101,24 @@ void require_room(const Description& stage, const Arguments& call, int d) {
 constexpr const char* kNumbers[] = {"unobserved", "float_gradients", "workers",  "lane_seed", "shared_limit",
                                     "trace",      "budget",          "backward", "rows",      "profile"};
 
+bool is_known(const Description& stage, std::string_view name) {
+  const auto is_it = [&](std::string_view known) { return known == name; };
+  bool known = std::ranges::any_of(stage.size_names, is_it) || std::ranges::any_of(kNumbers, is_it) ||
+               std::ranges::any_of(stage.variants, is_it, &Description::Variant::number);
+  for_numbers(Setting(), [&](std::string_view number, auto) { known |= is_it(number); });
+  return known;
+}
+
 void require_known_numbers(const Description& stage, const Arguments& call) {
-  std::vector<std::string> own(stage.size_names.begin(), stage.size_names.end());
-  for (const Description::Variant& variant : stage.variants) {
-    if (std::find(own.begin(), own.end(), variant.number) == own.end()) own.push_back(variant.number);
-  }
-  std::vector<std::string> known(own);
-  known.insert(known.end(), std::begin(kNumbers), std::end(kNumbers));
-  for_numbers(Setting(), [&](std::string_view name, auto) { known.emplace_back(name); });
   for (const std::string& name : call.names()) {
-    if (std::find(known.begin(), known.end(), name) == known.end())
-      throw std::invalid_argument(name + " = " + std::to_string(call.integer(name)) +
-                                  ": this stage has no such number; allowed are " +
-                                  list(own, [](const std::string& each) { return each; }));
+    if (is_known(stage, name)) continue;
+    std::vector<std::string> own(stage.size_names.begin(), stage.size_names.end());
+    for (const Description::Variant& variant : stage.variants) {
+      if (std::find(own.begin(), own.end(), variant.number) == own.end()) own.push_back(variant.number);
+    }
+    throw std::invalid_argument(name + " = " + std::to_string(call.integer(name)) +
+                                ": this stage has no such number; allowed are " +
+                                list(own, [](const std::string& each) { return each; }));
   }
 }
 
@@ -314,7 +319,23 @@ void answer_text(const Arguments& call, const std::string& text) {
   std::copy(text.begin(), text.end(), bytes.begin());
 }
 
+std::string folder_of(const char* file) {
+  const std::string path = file;
+  const std::size_t end = path.rfind('/');
+  if (end == std::string::npos) return "";
+  const std::size_t before = path.rfind('/', end - 1);
+  return path.substr(before + 1, end - before - 1);
+}
+
+const std::vector<StageOperations>& all_stages() {
+  return stages();
+}
+
 void add_stage(StageOperations stage) {
+  if (!stages().empty() && stages().front().folder != stage.folder) {
+    stages().push_back(std::move(stage));
+    return;
+  }
   Description& description = stage.description;
   const auto same_operation = [&](const StageOperations& other) {
     return other.description.operation == description.operation && other.description.element != description.element;

@@ -98,12 +98,21 @@ Sizes chosen_sizes(const Description& stage, const Arguments& call);
 struct StageOperations {
   Description description;
   std::function<void(const Arguments&)> run, bench, blocks;
+  /// On the GPU: starts the kernels on this stream. The call's arrays are device memory, `workspace` what
+  /// workspace_bytes() (extra_memory.hpp) says. Empty on the simulator and the CPU.
+  std::function<void(const Arguments&, void* workspace, void* stream)> start;
+  std::string folder;  ///< of the chapter whose stage it is: "04_q_split"
 };
+/// The folder that a file lies in, by its name alone.
+std::string folder_of(const char* file);
 
-/// Adds a stage to this worker, before main: the operations of its name and "blocks"; and, once for all stages of the
-/// worker, "bench" and "describe". A second stage of one name is one for another element, and has that in the names of
+/// All stages of this program: a worker has those of one chapter, a library (workbook.h) those of several.
+const std::vector<StageOperations>& all_stages();
+
+/// Adds a stage to this program, before main: the operations of its name and "blocks"; and, once for all stages of the
+/// program, "bench" and "describe". A second stage of one name is one for another element, and has that in the names of
 /// its operations: "forward_bfloat16", "blocks_bfloat16", "bench_bfloat16". std::logic_error if it has the same
-/// element.
+/// element. A stage of another chapter than the first one is among all_stages(), and no operation.
 void add_stage(StageOperations stage);
 
 }  // namespace workbook::cuda

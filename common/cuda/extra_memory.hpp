@@ -1,6 +1,7 @@
 // The memory that a stage needs beside its call's tensors.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <string>
@@ -16,17 +17,19 @@ namespace workbook::cuda {
 class ExtraMemory {
  public:
   ExtraMemory(const std::vector<ScratchArray>& arrays, const Shape& shape);
+  /// In memory that the caller has: workspace_bytes() of it, aligned to 256 bytes.
+  ExtraMemory(const std::vector<ScratchArray>& arrays, const Shape& shape, void* workspace);
   template <class T>
   T* array(const char* name) const {
     return static_cast<T*>(find(name));
   }
 
  private:
-  struct Release {
-    void operator()(void* memory) const noexcept { release(memory); }
-  };
   void* find(const char* name) const;
-  std::map<std::string, std::unique_ptr<void, Release>> memory_;
+  std::map<std::string, std::unique_ptr<void, void (*)(void*)>> memory_;
 };
+
+/// What all arrays take together, one behind the other, each from a multiple of 256 bytes on.
+std::size_t workspace_bytes(const std::vector<ScratchArray>& arrays, const Shape& shape);
 
 }  // namespace workbook::cuda

@@ -19,9 +19,24 @@ namespace workbook::cuda {
 #if defined(__CUDACC__)
 
 namespace detail {
+/// Where this thread's launches go: the default stream, unless an OnStream says otherwise.
+inline thread_local cudaStream_t stream = nullptr;
+
 /// Makes synchronize() look whether a kernel of this file met an open exercise (gpu_backend.cu).
 void watch_open_exercise(void (*read)(char (&id)[32]));
 }  // namespace detail
+
+/// While it lives, this thread's launches go to this stream.
+class OnStream {
+ public:
+  explicit OnStream(void* stream) : before_(std::exchange(detail::stream, static_cast<cudaStream_t>(stream))) {}
+  ~OnStream() { detail::stream = before_; }
+  OnStream(const OnStream&) = delete;
+  OnStream& operator=(const OnStream&) = delete;
+
+ private:
+  cudaStream_t before_;
+};
 
 /// kernel<<<grid, block, shared_bytes>>>(arguments…). Throws Error if the launch is refused; what goes wrong in the
 /// kernel shows at the next synchronize().
@@ -43,7 +58,8 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
                                  static_cast<int>(shared_bytes));
   }
   if (error == cudaSuccess) {
-    kernel<<<grid, block, shared_bytes>>>(static_cast<Parameters>(std::forward<Arguments>(arguments))...);
+    kernel<<<grid, block, shared_bytes, detail::stream>>>(
+        static_cast<Parameters>(std::forward<Arguments>(arguments))...);
     error = cudaGetLastError();
   }
   if (error != cudaSuccess) {

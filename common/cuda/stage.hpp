@@ -209,6 +209,38 @@ void run_backward(const Described<BackwardStage<Element>>& stage, const Argument
   tensors.download(call);
 }
 
+#if defined(__CUDACC__)
+/// A call's arrays of 16-bit codes as the elements that they are.
+template <class Element>
+struct GivenTensors {
+  const Arguments& call;
+  Element* operator()(const char* name) const {
+    return reinterpret_cast<Element*>(call.array<std::uint16_t>(name).data());
+  }
+};
+
+/// On the GPU: the operation "forward" on arrays that are device memory already, on a stream.
+template <class Element>
+void start_forward(const Described<ForwardStage<Element>>& stage, const Arguments& call, void* workspace,
+                   void* stream) {
+  const OnStream on(stream);
+  const auto [kernels, tiles] = chosen<Tiles>(stage, call);
+  GivenTensors<Element> t{call};
+  kernels.launch({call.setting(), t("Q"), t("K"), t("V"), t("O"), call.array<float>("lse").data()}, tiles,
+                 ExtraMemory(kernels.extra, call.shape(), workspace));
+}
+template <class Element>
+void start_backward(const Described<BackwardStage<Element>>& stage, const Arguments& call, void* workspace,
+                    void* stream) {
+  const OnStream on(stream);
+  const auto [kernels, tiles] = chosen<GradientTiles>(stage, call);
+  GivenTensors<Element> t{call};
+  kernels.launch({call.setting(), t("Q"), t("K"), t("V"), t("O"), t("dO"), call.array<float>("lse").data(), t("dQ"),
+                  t("dK"), t("dV")},
+                 tiles, ExtraMemory(kernels.extra, call.shape(), workspace));
+}
+#endif
+
 /// A stage on sets of Tensors. launch(tensors, extra): the stage on one of them.
 template <class Element, class Tensors, class Launch>
 class TimedOn final : public TimedStage {
@@ -240,15 +272,15 @@ void time_on(const Arguments& call, const std::vector<ScratchArray>& extra, cons
 
 }  // namespace detail
 
-/// Makes a description a part of this worker.
+/// Makes a description a part of this worker. file: where it stands, in the chapter's folder.
 class Stage {
  public:
   template <class Element>
-  Stage(const ForwardStage<Element>& stage) {
+  Stage(const ForwardStage<Element>& stage, const char* file = __builtin_FILE()) {
     using namespace detail;
     const std::shared_ptr<const Described<ForwardStage<Element>>> kept(
         new Described<ForwardStage<Element>>{stage, description_of(stage)});
-    StageOperations operations{kept->description, {}, {}, {}};
+    StageOperations operations{kept->description, {}, {}, {}, {}, folder_of(file)};
     operations.run = [kept](const Arguments& call) { run_forward(*kept, call); };
     operations.bench = [kept](const Arguments& call) {
       const auto chosen_kernels = chosen<Tiles>(*kept, call);
@@ -257,18 +289,27 @@ class Stage {
             chosen_kernels.stage.launch(forward_call<Element>(call, tensors), chosen_kernels.tiles, extra);
           });
     };
-#if !defined(__CUDACC__)
+#if defined(__CUDACC__)
+    operations.start = [kept](const Arguments& call, void* workspace, void* stream) {
+      start_forward(*kept, call, workspace, stream);
+    };
+#else
     operations.blocks = [kept](const Arguments& call) { record_blocks(call, run_forward(*kept, call)); };
 #endif
     add_stage(std::move(operations));
   }
 
   template <class Element>
-  Stage(const BackwardStage<Element>& stage) {
+  Stage(const BackwardStage<Element>& stage, const char* file = __builtin_FILE()) {
     using namespace detail;
     const std::shared_ptr<const Described<BackwardStage<Element>>> kept(
         new Described<BackwardStage<Element>>{stage, description_of(stage)});
-    StageOperations operations{kept->description, {}, {}, {}};
+    StageOperations operations{kept->description, {}, {}, {}, {}, folder_of(file)};
+#if defined(__CUDACC__)
+    operations.start = [kept](const Arguments& call, void* workspace, void* stream) {
+      start_backward(*kept, call, workspace, stream);
+    };
+#endif
     operations.run = [kept](const Arguments& call) {
       if (call.integer("float_gradients", 0) != 0)
         return run_backward<Element, float>(*kept, call, &BackwardStage<Element>::launch_to_float);

@@ -11,6 +11,7 @@
 #include "common/attention/error.hpp"
 #include "common/attention/tensors.hpp"
 #include "common/book/progress.hpp"
+#include "common/judge/library.hpp"
 #include "common/judge/plan.hpp"
 #include "common/worker/calls.hpp"
 #include "common/worker/description.hpp"
@@ -261,18 +262,9 @@ TrainingChapters::~TrainingChapters() = default;
 
 std::vector<std::string> TrainingChapters::open_exercises() const {
   if (workers_->tree != "chapters") return {};
-  std::set<std::string> names;
-  for (const auto& [need, offered] : workers_->offered) {
-    names.insert(offered.chapter->name());
-    names.insert(offered.chapter->uses.begin(), offered.chapter->uses.end());
-  }
-  const auto progress = book::load_progress(workers_->workspace.book);
-  std::vector<std::string> open;
-  for (const std::string& name : names) {
-    for (const book::Exercise& exercise : workers_->workspace.book.chapter(name).exercises)
-      if (progress.at(exercise.id).state == book::Progress::open) open.push_back(exercise.id);
-  }
-  return open;
+  std::vector<const book::Chapter*> chapters;
+  for (const auto& [need, offered] : workers_->offered) chapters.push_back(offered.chapter);
+  return judge::open_exercises(workers_->workspace.book, chapters);
 }
 
 std::string TrainingChapters::text() const {

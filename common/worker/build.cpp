@@ -103,8 +103,15 @@ std::string ninja_rules(const Toolchain& toolchain) {
       rules += compile_rule(rule, backend, *compiler);
     }
     // The book's own first: of an inline function that both define, the first counts.
-    rules += fmt::format("rule link_{}\n  command = {} {} $inputs {} -o $output > $output.log 2>&1\n", name(backend),
-                         command_line(how.link), command_line(how.objects), command_line(how.libraries));
+    const auto link = [&, &backend = backend, &how = how](const char* rule, const std::vector<std::string>& options,
+                                                          const std::vector<std::string>& objects) {
+      rules += fmt::format("rule {}_{}\n  command = {} {} {} $inputs {} -o $output > $output.log 2>&1\n", rule,
+                           name(backend), command_line(how.link), command_line(options), command_line(objects),
+                           command_line(how.libraries));
+    };
+    link("link", {}, how.objects);
+    link("link_library", {"-shared", "-Xlinker", "--version-script=common/cuda/library.map", "-Xlinker", "-zdefs"},
+         how.shared_objects);
   }
   return rules;
 }
@@ -179,12 +186,15 @@ std::string link_step(const Toolchain& toolchain, const WorkerJob& job, const st
     inputs.push_back(object.string());
   }
   inputs.insert(inputs.end(), job.libraries.begin(), job.libraries.end());
-  for (const std::string& object : toolchain.backends.at(job.backend).objects) {
+  const bool library = job.makes == WorkerJob::library;
+  const Toolchain::Rules& backend = toolchain.backends.at(job.backend);
+  for (const std::string& object : library ? backend.shared_objects : backend.objects) {
     implicit += ' ';
     implicit += in_ninja(object);
   }
-  return fmt::format("build {}: link_{}{} |{}\n  inputs = {}\n  output = {}\n", in_ninja(executable), name(job.backend),
-                     in_build, implicit, command_line(inputs), command_line({executable.string()}));
+  return fmt::format("build {}: {}_{}{} |{}\n  inputs = {}\n  output = {}\n", in_ninja(executable),
+                     library ? "link_library" : "link", name(job.backend), in_build, implicit, command_line(inputs),
+                     command_line({executable.string()}));
 }
 
 /// Whether ninja reports that the step with this output failed. (Those that depend on it are not run, nor reported.)
@@ -225,9 +235,10 @@ Toolchain load_toolchain(const fs::path& build_folder, const fs::path& root) {
       toolchain.*member = file.at(key).get<std::string>();
     }
     for (const auto& [name, backend] : file.at("backends").items()) {
-      toolchain.backends[backend_of(name)] = {backend.at("compile"), backend.at("link"),    backend.at("libraries"),
-                                              backend.at("objects"), backend.at("kernels"), backend.at("sources"),
-                                              backend.at("targets")};
+      toolchain.backends[backend_of(name)] = {
+          backend.at("compile"), backend.at("link"),           backend.at("libraries"),
+          backend.at("objects"), backend.at("kernels"),        backend.at("sources"),
+          backend.at("targets"), backend.at("shared_objects"), backend.at("shared_targets")};
       Toolchain::Rules& rules = toolchain.backends.at(backend_of(name));
       for (const auto& header : backend.at("precompiled")) rules.precompiled = header;  // one, or none
       for (const auto& header : backend.at("precompiled_host")) rules.precompiled_host = header;
@@ -275,6 +286,7 @@ std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, con
       text += architecture_rule(toolchain, job.architecture);
   std::set<fs::path> known_objects;
   std::map<std::string, std::vector<fs::path>> objects_of;
+  std::set<std::string> parts;
   for (const WorkerJob& job : jobs) {
     if (!toolchain.can_build(job.backend)) {
       throw std::runtime_error(
@@ -282,7 +294,7 @@ std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, con
     }
     const Toolchain::Rules& backend = toolchain.backends.at(job.backend);
     WorkerBuilt& worker = built[job.name];
-    worker.executable = folder / job.name / "worker";
+    worker.executable = folder / job.name / (job.makes == WorkerJob::library ? "library.so" : "worker");
     const fs::path missing = missing_source(job);
     if (!missing.empty()) {
       worker.log = from_root(toolchain, missing).string() + " is not there\n";
@@ -303,11 +315,28 @@ std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, con
         text += compile_step(toolchain, job.backend, source, include, used, flags, architecture, objects.back());
       }
     };
+    // A library's code may lie anywhere. nvcc hands the word on to the compiler of the host's code.
+    const auto compiled_with = [&](const fs::path& source, std::vector<std::string> flags) {
+      const bool nvcc = job.backend == Backend::cuda && is_kernel_file(source);
+      if (job.makes != WorkerJob::worker) flags.emplace_back(nvcc ? "-Xcompiler=-fPIC" : "-fPIC");
+      return flags;
+    };
     std::vector<std::string> flags = job.flags;
     flags.insert(flags.end(), job.sources_flags.begin(), job.sources_flags.end());
-    for (const fs::path& source : job.sources) add(source, job.include, job.used, flags);
-    for (const fs::path& source : job.books_sources) add(source, job.books_include, job.used, job.flags);
-    for (const fs::path source : backend.sources) add(source, source.parent_path(), {}, job.flags, true);
+    for (const fs::path& source : job.sources) add(source, job.include, job.used, compiled_with(source, flags));
+    for (const fs::path& source : job.books_sources)
+      add(source, job.books_include, job.used, compiled_with(source, job.flags));
+    if (job.makes == WorkerJob::part) {
+      parts.insert(job.name);
+      continue;
+    }
+    for (const fs::path source : backend.sources)
+      add(source, source.parent_path(), {}, compiled_with(source, job.flags), true);
+    for (const std::string& part : job.parts) {
+      const auto of_part = objects_of.find(part);
+      if (of_part != objects_of.end())  // a source was missing: the part says so
+        objects.insert(objects.end(), of_part->second.begin(), of_part->second.end());
+    }
     text += link_step(toolchain, job, objects, from_root(toolchain, worker.executable));
     // What an earlier link had to say is not this one's.
     std::error_code ignored;
@@ -333,9 +362,9 @@ std::map<std::string, WorkerBuilt> build_workers(const Toolchain& toolchain, con
     const fs::path target = from_root(toolchain, worker.executable);
     const auto has_failed = [&](const fs::path& output) { return says_failed(result.output, output); };
     // After a failure an executable of before may still lie there. Ninja knows whether it is up to date.
-    worker.ok =
-        result.exit_code == 0 || (std::none_of(objects.begin(), objects.end(), has_failed) && !has_failed(target) &&
-                                  toolchain.prefix.empty() && ninja({target.string()}).exit_code == 0);
+    const auto is_current = [&] { return toolchain.prefix.empty() && ninja({target.string()}).exit_code == 0; };
+    worker.ok = result.exit_code == 0 || (std::none_of(objects.begin(), objects.end(), has_failed) &&
+                                          (parts.contains(name) || (!has_failed(target) && is_current())));
     for (const fs::path& object : objects) worker.log += contents(toolchain.root / (object.string() + ".log"));
     if (!worker.ok) worker.log += contents(worker.executable.string() + ".log");
     if (!worker.ok && worker.log.empty()) worker.log = result.output;

@@ -21,6 +21,8 @@ struct Toolchain {
     std::vector<std::string> kernels;  ///< how a .cu file is compiled; `compile` is for all others
     std::vector<std::string> sources;  ///< of the book, compiled once and linked into every worker
     std::vector<std::string> targets;  ///< CMake targets that must be there before
+    /// The same for libraries of stages: what they are linked with, instead of `objects`.
+    std::vector<std::string> shared_objects, shared_targets;
     /// Headers of the build folder that kernels, and all other files, are compiled with, precompiled; empty: none.
     std::string precompiled = {}, precompiled_host = {};
     /// As `precompiled`, for kernels with kQuick behind their flags; empty: they are not to have it.
@@ -53,8 +55,11 @@ Toolchain load_toolchain(const std::filesystem::path& build_folder, const std::f
 /// same, but g++ does not see the store of a struct that a call has returned: the book's own code has none.
 inline constexpr const char* kQuick = "-Og";
 
-/// One worker executable to build.
+/// One worker executable to build; or the parts of a library of stages, and the library.
 struct WorkerJob {
+  /// part: its objects alone, for a library. library: a shared object with the interface of common/cuda/workbook.h.
+  enum Makes { worker, part, library };
+
   std::string name;  ///< unique: "solutions/01_naive_attention"; becomes a folder
   Backend backend = Backend::cpu;
   std::vector<std::filesystem::path> sources;  ///< the chapter's .cpp and .cu files and its special operations
@@ -67,11 +72,13 @@ struct WorkerJob {
   std::string architecture = {};                 ///< that nvcc compiles it for, "sm_90a"; empty: the toolchain's
   std::vector<std::string> flags = {};           ///< of the compiler, behind its own
   std::vector<std::string> sources_flags = {};   ///< behind those, for `sources` alone
+  Makes makes = worker;
+  std::vector<std::string> parts = {};  ///< a library's: jobs of the same build, before it
 };
 
 struct WorkerBuilt {
   bool ok = false;
-  std::filesystem::path executable;
+  std::filesystem::path executable;                                ///< or the library
   std::string log;                                                 ///< what the compiler said: errors, or warnings
   std::map<std::filesystem::path, std::filesystem::path> objects;  ///< by source
   std::string calls;  ///< what -fcallgraph-info wrote of them, where that is among the flags and all compiled

@@ -48,7 +48,8 @@ std::string state_of_sources(const Toolchain& toolchain) {
 std::string state_of_made(const Toolchain& toolchain, const std::string& target) {
   std::string state = state_of(toolchain.build_folder / "bin" / target);
   for (const auto& [backend, how] : toolchain.backends) {
-    for (const std::string& object : how.objects) state += state_of(object);
+    for (const auto* objects : {&how.objects, &how.shared_objects})
+      for (const std::string& object : *objects) state += state_of(object);
     for (const std::string& header : how.all_precompiled())
       state += state_of(toolchain.build_folder / (header + ".gch"));
   }

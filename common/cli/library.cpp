@@ -1,0 +1,86 @@
+// library: the stages of chapters as a shared object with a C interface, for programs that are not the book's.
+#include "common/judge/library.hpp"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "common/attention/error.hpp"
+#include "common/cli/input.hpp"
+#include "common/cli/verbs.hpp"
+
+namespace workbook::cli {
+namespace fs = std::filesystem;
+namespace {
+
+struct LibraryOptions {
+  std::vector<std::int64_t> chapters;
+  bool solutions = false;
+  std::string out;      ///< a folder; empty: .workbook/library
+  std::string backend;  ///< "sim" or "cuda"; empty: for the GPU where there is one
+};
+
+/// Copies a file; a library that a program has loaded stays as it is, under its old name no more.
+void put(const fs::path& from, const fs::path& to) {
+  const fs::path next = to.string() + ".new";
+  std::error_code error;
+  fs::copy_file(from, next, fs::copy_options::overwrite_existing, error);
+  if (!error) fs::rename(next, to, error);
+  if (error) throw EnvironmentError(fmt::format("{} cannot be written: {}", to.string(), error.message()));
+}
+
+int library(const Session& session, const LibraryOptions& options) {
+  judge::LibraryRequest request;
+  request.tree = options.solutions ? "solutions" : "chapters";
+  const bool on_gpu = options.backend.empty() ? session.toolchain.can_build(Backend::cuda) && worker::gpu_present()
+                                              : options.backend == name(Backend::cuda);
+  request.backend = on_gpu ? Backend::cuda : Backend::sim;
+  for (const std::int64_t number : options.chapters) {
+    const book::Chapter* chapter = &session.book.chapter(std::to_string(number));
+    if (std::ranges::count(request.chapters, chapter) == 0) request.chapters.push_back(chapter);
+  }
+  const std::vector<std::string> open =
+      options.solutions ? std::vector<std::string>() : judge::open_exercises(session.book, request.chapters);
+  const fs::path folder = options.out.empty() ? session.book.root / ".workbook" / "library" : fs::path(options.out);
+  require_folder("--out", folder);
+  const fs::path built = judge::build_library(session, request);
+  const fs::path file = folder / fmt::format("libworkbook_{}.so", name(request.backend)),
+                 header = folder / "workbook.h";
+  put(built, file);
+  put(session.book.root / "common" / "cuda" / "workbook.h", header);
+  if (session.json) {
+    print_json({{"library", session.shown(file)},
+                {"header", session.shown(header)},
+                {"backend", name(request.backend)},
+                {"tree", request.tree},
+                {"chapters", options.chapters},
+                {"open", open}});
+    return kDone;
+  }
+  fmt::print("{}, {}: {} chapter{} {}, on {}\n", session.shown(file), session.shown(header),
+             options.solutions ? "the book's" : "your", request.chapters.size() == 1 ? "" : "s",
+             fmt::join(options.chapters, ", "), text(request.backend));
+  if (!open.empty())
+    fmt::print("still open: {}; a call that comes to one of them ends with an error\n", fmt::join(open, ", "));
+  return kDone;
+}
+
+}  // namespace
+
+Runner declare_library(Options& options) {
+  const auto given = std::make_shared<LibraryOptions>();
+  options.option("--chapters", given->chapters, "Whose stages, as 8,9: of several that can do a call the first does it")
+      .allow(number(1, 99, "numbers of chapters"))
+      .separated_by(',')
+      .required();
+  options.flag("--solutions", given->solutions, "The book's code, not yours");
+  options.option("--out", given->out, "Folder for the library and its header (.workbook/library)")
+      .allow(not_empty("a folder"));
+  options
+      .option(
+          "--backend", given->backend,
+          "What it runs on: a GPU, or the simulator that it then brings along (default: the GPU where there is one)")
+      .allow(one_of({"sim", "cuda"}, "sim or cuda"));
+  return [given](Session& session) { return library(session, *given); };
+}
+
+}  // namespace workbook::cli

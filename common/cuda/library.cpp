@@ -1,0 +1,315 @@
+// The C interface of workbook.h over the stages that are linked with it, for either backend. Knows no chapter.
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <mutex>
+#include <new>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "common/attention/tensors.hpp"
+#include "common/cuda/backend.hpp"
+#include "common/cuda/description.hpp"
+#include "common/cuda/extra_memory.hpp"
+#include "common/cuda/todo.hpp"
+#include "common/cuda/workbook.h"
+
+namespace workbook::cuda {
+namespace {
+
+thread_local std::string last_error;
+
+/// What `work` throws, as a status and a text.
+template <class Work>
+int status_of(const Work& work) noexcept {
+  const auto failed = [](workbook_status status, const std::string& text) {
+    last_error = text;
+    return status;
+  };
+  try {
+    work();
+    return WORKBOOK_OK;
+  } catch (const Todo& todo) {
+    return failed(WORKBOOK_OPEN_EXERCISE, std::string("exercise ") + todo.what() + " is still open");
+  } catch (const Error& error) {
+    return failed(WORKBOOK_KERNEL_FAILED, error.what());
+  } catch (const Unavailable& error) {
+    return failed(WORKBOOK_UNAVAILABLE, error.what());
+  } catch (const Refused& error) {
+    return failed(WORKBOOK_OUT_OF_MEMORY, error.what());
+  } catch (const std::bad_alloc&) {
+    return failed(WORKBOOK_OUT_OF_MEMORY, "there is not enough memory for this");
+  } catch (const std::invalid_argument& error) {
+    return failed(WORKBOOK_NOT_SERVED, error.what());
+  } catch (const std::exception& error) {
+    return failed(WORKBOOK_FAILED, error.what());
+  } catch (...) {
+    return failed(WORKBOOK_FAILED, "something was thrown that is not a std::exception");
+  }
+}
+
+bool on_gpu() {
+  return std::string_view(backend_name()) == "cuda";
+}
+
+/// Unavailable if no kernel can run here.
+void require_backend() {
+  static const std::optional<std::string> why_not = unavailable();
+  if (why_not) throw Unavailable(*why_not);
+}
+
+const StageOperations& stage_at(int index) {
+  const auto& all = all_stages();
+  if (index < 0 || std::size_t(index) >= all.size())
+    throw std::invalid_argument("stage = " + std::to_string(index) + ": allowed are 0 to " +
+                                std::to_string(int(all.size()) - 1));
+  return all[std::size_t(index)];
+}
+
+// --- A problem -------------------------------------------------------------------------------------------------------
+
+template <class T>
+const T& given(const char* name, const T* pointer) {
+  if (pointer == nullptr) throw std::invalid_argument(std::string(name) + " = NULL: allowed: what it points to");
+  return *pointer;
+}
+
+/// std::invalid_argument for sizes that no stage takes, or a mask that there is not.
+Setting setting_of(const workbook_problem& problem) {
+  const Shape shape{problem.B, problem.H, problem.Hkv, problem.Nq, problem.Nk, problem.d};
+  for_shape_numbers(shape, [](std::string_view name, std::int64_t value) {
+    if (value < 1)
+      throw std::invalid_argument(std::string(name) + " = " + std::to_string(value) + ": allowed: a number from 1 on");
+  });
+  if (problem.H % problem.Hkv != 0)
+    throw std::invalid_argument("H = " + std::to_string(problem.H) +
+                                ": allowed: a multiple of Hkv = " + std::to_string(problem.Hkv));
+  const std::optional<Mask> mask = mask_named(problem.mask == nullptr ? "" : problem.mask);
+  if (!mask) {
+    std::string names;
+    for (const NamedMask& known : all_masks) names += (names.empty() ? "" : ", ") + std::string(known.name);
+    throw std::invalid_argument(std::string("mask = ") + (problem.mask == nullptr ? "NULL" : problem.mask) +
+                                ": allowed: " + names);
+  }
+  return {shape, problem.scale, *mask};
+}
+
+// --- A call ----------------------------------------------------------------------------------------------------------
+
+std::string text_of(std::span<const std::int64_t> numbers) {
+  std::string text;
+  for (const std::int64_t number : numbers) text += (text.empty() ? "(" : ", ") + std::to_string(number);
+  return text + ")";
+}
+
+/// std::invalid_argument for a tensor that is not there, is not aligned, or has gaps.
+void require_tensor(const CallTensor& expected, const workbook_tensor& tensor, const Shape& shape) {
+  const std::string name = expected.name;
+  if (tensor.data == nullptr) throw std::invalid_argument(name + ".data = NULL: allowed: where the tensor lies");
+  constexpr std::uintptr_t kAlignment = 16;
+  if (reinterpret_cast<std::uintptr_t>(tensor.data) % kAlignment != 0)
+    throw std::invalid_argument(name + ".data is at an address that is " +
+                                std::to_string(reinterpret_cast<std::uintptr_t>(tensor.data) % kAlignment) +
+                                " bytes off: allowed: a multiple of 16 bytes");
+  if (tensor.strides == nullptr) return;
+  const std::array<std::int64_t, 4> sizes = expected.sizes(shape);
+  const std::array<std::int64_t, 4> dense{sizes[1] * sizes[2] * sizes[3], sizes[2] * sizes[3], sizes[3], 1};
+  const std::size_t given_strides = expected.kind == CallTensor::of_rows ? 3 : 4;  // lse: (B, H, Nq)
+  for (std::size_t i = 0; i < given_strides; ++i) {
+    if (sizes[i] == 1 || tensor.strides[i] == dense[i]) continue;
+    throw std::invalid_argument(
+        name + ".strides = " + text_of({tensor.strides, given_strides}) +
+        ": stages take tensors without gaps; allowed: " + text_of(std::span(dense).first(given_strides)));
+  }
+}
+
+bool has_deterministic(const Description& stage) {
+  return std::ranges::any_of(stage.variants, [](const auto& variant) { return variant.number == "deterministic"; });
+}
+
+/// The numbers and arrays of a call, as a stage asks for them. tensors: nullptr, or those of the pass's table.
+class LibraryCall final : public Arguments {
+ public:
+  LibraryCall(const Description& stage, const workbook_problem& problem, const workbook_tensor* tensors)
+      : setting_(setting_of(problem)), table_(tensors_of(stage.pass == "backward")), tensors_(tensors) {
+    for_numbers(setting_, [&](std::string_view name, auto value) { numbers_[count_++] = {name, double(value)}; });
+    if (problem.deterministic != 0 && has_deterministic(stage)) {
+      numbers_[count_++] = {"deterministic", 1};
+    } else if (problem.deterministic != 0 && stage.pass == "backward") {
+      throw std::invalid_argument("deterministic = 1: this stage adds dQ up in any order; allowed: 0");
+    }
+    if (tensors == nullptr) return;
+    for (std::size_t i = 0; i < table_.size(); ++i) require_tensor(table_[i], tensors[i], setting_.shape);
+  }
+  const Shape& sizes() const { return setting_.shape; }
+
+  double number(std::string_view name) const override {
+    if (const Number* known = find(name)) return known->value;
+    throw std::logic_error("the call has no number \"" + std::string(name) + "\"");
+  }
+  bool has(std::string_view name) const override { return find(name) != nullptr; }
+  std::vector<std::string> names() const override {
+    std::vector<std::string> all;
+    for (std::size_t i = 0; i < count_; ++i) all.emplace_back(numbers_[i].name);
+    return all;
+  }
+
+ private:
+  struct Number {
+    std::string_view name;
+    double value = 0;
+  };
+  const Number* find(std::string_view name) const {
+    for (std::size_t i = 0; i < count_; ++i)
+      if (numbers_[i].name == name) return &numbers_[i];
+    return nullptr;
+  }
+  std::span<std::byte> raw(std::string_view name, std::size_t element_size) const override {
+    for (std::size_t i = 0; tensors_ != nullptr && i < table_.size(); ++i) {
+      if (table_[i].name == name)
+        return {static_cast<std::byte*>(tensors_[i].data), std::size_t(table_[i].count(setting_.shape)) * element_size};
+    }
+    throw std::logic_error("the call has no array \"" + std::string(name) + "\"");
+  }
+
+  Setting setting_;
+  std::array<Number, 9> numbers_;
+  std::size_t count_ = 0;
+  std::span<const CallTensor> table_;
+  const workbook_tensor* tensors_;
+};
+
+std::size_t workspace_for(const Description& stage, const LibraryCall& call) {
+  const int variant = chosen_variant(stage, call);
+  const Description& kernels = variant < 0 ? stage : stage.variants[std::size_t(variant)].description;
+  chosen_sizes(kernels, call);
+  return on_gpu() ? workspace_bytes(kernels.extra, call.sizes()) : 0;
+}
+
+const StageOperations& stage_for(int index, const char* pass) {
+  const StageOperations& stage = stage_at(index);
+  if (stage.description.pass != pass)
+    throw std::invalid_argument("stage = " + std::to_string(index) + ": it is a " + stage.description.pass +
+                                " pass; allowed: one that is a " + pass + " pass");
+  return stage;
+}
+
+/// tensors: in the order of the table of the pass.
+void run(int index, const char* pass, const workbook_problem* problem, const workbook_tensor* tensors, void* workspace,
+         std::size_t bytes, void* stream) {
+  require_backend();
+  const StageOperations& stage = stage_for(index, pass);
+  const LibraryCall call(stage.description, given("problem", problem), tensors);
+  if (!on_gpu()) {
+    static std::mutex one_at_a_time;  // there is one simulated device
+    const std::lock_guard lock(one_at_a_time);
+    stage.run(call);
+    take_counters();  // it keeps what launches counted until somebody asks
+    return;
+  }
+  const std::size_t needed = workspace_for(stage.description, call);
+  if (bytes < needed || (needed > 0 && workspace == nullptr))
+    throw std::invalid_argument("workspace_bytes = " + std::to_string(workspace == nullptr ? 0 : bytes) +
+                                ": allowed: " + std::to_string(needed) + " or more, by workbook_workspace()");
+  stage.start(call, workspace, stream);
+}
+
+// --- What there is ---------------------------------------------------------------------------------------------------
+
+/// A stage's description in C's types.
+struct InC {
+  explicit InC(const StageOperations& stage) : of(stage), element(name(stage.description.element)) {
+    for (const Mask& mask : of.description.serves.masks) mask_names.push_back(mask.name().data());  // of literals
+  }
+  workbook_stage stage() const {
+    const Description& d = of.description;
+    return {.chapter = std::atoi(of.folder.c_str()),
+            .folder = of.folder.c_str(),
+            .pass = d.pass.c_str(),
+            .element = element.c_str(),
+            .head_dims = d.head_dims.data(),
+            .head_dim_count = int(d.head_dims.size()),
+            .masks = mask_names.data(),
+            .mask_count = int(mask_names.size()),
+            .shared_heads = d.serves.shared_heads,
+            .deterministic = d.pass == "forward" || has_deterministic(d),
+            .compute = d.compute,
+            .compute_only = d.compute_only};
+  }
+  const StageOperations& of;
+  std::string element;
+  std::vector<const char*> mask_names;
+};
+
+const std::vector<InC>& stages_in_C() {
+  static const std::vector<InC> all = [] {
+    std::vector<InC> made;
+    for (const StageOperations& stage : all_stages()) made.emplace_back(stage);
+    return made;
+  }();
+  return all;
+}
+
+}  // namespace
+}  // namespace workbook::cuda
+
+using namespace workbook::cuda;
+
+const char* workbook_error() {
+  return last_error.c_str();
+}
+int workbook_interface() {
+  return WORKBOOK_INTERFACE;
+}
+const char* workbook_backend() {
+  return backend_name();
+}
+int workbook_stage_count() {
+  return int(all_stages().size());
+}
+
+int workbook_stage_at(int index, workbook_stage* stage) {
+  return status_of([&] {
+    stage_at(index);
+    given("stage", stage);
+    *stage = stages_in_C()[std::size_t(index)].stage();
+  });
+}
+
+int workbook_stage_runs_here(int index) {
+  return status_of([&] {
+    require_backend();
+    const Description& stage = stage_at(index).description;
+    require_compute(compute_capability(), stage.compute, stage.compute_only);
+  });
+}
+
+int workbook_workspace(int index, const workbook_problem* problem, size_t* bytes) {
+  return status_of([&] {
+    require_backend();
+    const Description& stage = stage_at(index).description;
+    const std::size_t needed = workspace_for(stage, LibraryCall(stage, given("problem", problem), nullptr));
+    given("bytes", bytes);
+    *bytes = needed;
+  });
+}
+
+int workbook_forward(int index, const workbook_problem* problem, const workbook_forward_tensors* tensors,
+                     void* workspace, size_t workspace_bytes, void* stream) {
+  static_assert(sizeof *tensors == workbook::forward_tensors.size() * sizeof tensors->Q);  // in the table's order
+  return status_of(
+      [&] { run(index, "forward", problem, &given("tensors", tensors).Q, workspace, workspace_bytes, stream); });
+}
+
+int workbook_backward(int index, const workbook_problem* problem, const workbook_backward_tensors* tensors,
+                      void* workspace, size_t workspace_bytes, void* stream) {
+  static_assert(sizeof *tensors == workbook::backward_tensors.size() * sizeof tensors->Q);
+  return status_of(
+      [&] { run(index, "backward", problem, &given("tensors", tensors).Q, workspace, workspace_bytes, stream); });
+}
+
+int workbook_synchronize() {
+  return status_of([] { synchronize(); });
+}

@@ -1,0 +1,108 @@
+/* The stages of chapters as a library with a C interface: ./workbook library --chapters 8,9 makes it.
+ *
+ * A stage computes attention in one pass, forward or backward, for one element type. Tensors are those of one problem:
+ * Q, O, dO, dQ (B, H, Nq, d); K, V, dK, dV (B, Hkv, Nk, d); lse (B, H, Nq), float, natural logarithms, -inf in rows
+ * that see no key. Elements of 16 bits, but for lse.
+ *
+ * On CUDA, pointers are device memory, and a call only starts kernels on the stream that it is given: it allocates
+ * nothing, waits for nothing, and never uses another stream, so that a CUDA graph can capture it. Call a stage once
+ * before capturing: its kernels are loaded then. On the simulator, pointers are host memory, a call returns when all is
+ * done, and what the simulator reports (races, accesses outside of a tensor, elements never written) is its error.
+ *
+ * Any number of threads may call at once. Every function that returns int returns a workbook_status.
+ */
+#ifndef WORKBOOK_H
+#define WORKBOOK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Counts changes of what follows; workbook_interface() is the library's. */
+#define WORKBOOK_INTERFACE 1
+
+enum workbook_status {
+  WORKBOOK_OK = 0,
+  WORKBOOK_NOT_SERVED =
+      1, /* an argument that this stage does not take: the text names it, its value, what is allowed */
+  WORKBOOK_UNAVAILABLE = 2,   /* this device cannot run the stage */
+  WORKBOOK_OPEN_EXERCISE = 3, /* the code comes to an exercise that is still open */
+  WORKBOOK_KERNEL_FAILED = 4, /* a launch was refused, a kernel failed, or the simulator reports mistakes of it */
+  WORKBOOK_OUT_OF_MEMORY = 5,
+  WORKBOOK_FAILED = 6 /* anything else */
+};
+
+/* What went wrong in this thread's last call that did not return WORKBOOK_OK, as text. Valid until the next call. */
+const char* workbook_error(void);
+
+int workbook_interface(void);
+/* "cuda" or "sim". */
+const char* workbook_backend(void);
+
+/* What a stage is and serves. Pointers are valid as long as the library is loaded. */
+typedef struct workbook_stage {
+  int chapter;
+  const char* folder;  /* "08_registers" */
+  const char* pass;    /* "forward" or "backward" */
+  const char* element; /* "float16", "bfloat16"; "float8": Q, K and V are float16, and rounded by the stage */
+  const int* head_dims;
+  int head_dim_count;
+  const char* const* masks; /* "none", "causal": the last query sees all keys, the one before it all but the last… */
+  int mask_count;
+  int shared_heads;  /* 1: H may be any multiple of Hkv; 0: H = Hkv */
+  int deterministic; /* 1: a problem may ask for results that are the same in every run, bit by bit */
+  int compute;       /* the least compute capability, 80 for 8.0 */
+  int compute_only;  /* 1: no other one */
+} workbook_stage;
+
+int workbook_stage_count(void);
+/* NOT_SERVED for an index that there is not. */
+int workbook_stage_at(int index, workbook_stage* stage);
+/* OK if this machine's device (the current one) can run the stage, otherwise UNAVAILABLE. */
+int workbook_stage_runs_here(int index);
+
+typedef struct workbook_problem {
+  int64_t B, H, Hkv, Nq, Nk, d; /* from 1 on; H is a multiple of Hkv */
+  float scale;                  /* multiplies Q Kᵀ; usually 1/√d */
+  int deterministic;
+  const char* mask;
+} workbook_problem;
+
+/* data: aligned to 16 bytes. strides: from one element to the next, in elements, in the order of the sizes above; NULL
+ * for a tensor without gaps. Stages take tensors without gaps: others are NOT_SERVED. */
+typedef struct workbook_tensor {
+  void* data;
+  const int64_t* strides;
+} workbook_tensor;
+
+typedef struct workbook_forward_tensors {
+  workbook_tensor Q, K, V; /* in */
+  workbook_tensor O, lse;  /* out */
+} workbook_forward_tensors;
+
+typedef struct workbook_backward_tensors {
+  workbook_tensor Q, K, V, O, dO, lse; /* in */
+  workbook_tensor dQ, dK, dV;          /* out */
+} workbook_backward_tensors;
+
+/* Bytes of device memory that a call for this problem needs beside its tensors, aligned to 256 bytes; its contents do
+ * not matter. 0 on the simulator, which watches memory of its own. Checks the problem as the call does. */
+int workbook_workspace(int index, const workbook_problem* problem, size_t* bytes);
+
+/* stream: a cudaStream_t. */
+int workbook_forward(int index, const workbook_problem* problem, const workbook_forward_tensors* tensors,
+                     void* workspace, size_t workspace_bytes, void* stream);
+int workbook_backward(int index, const workbook_problem* problem, const workbook_backward_tensors* tensors,
+                      void* workspace, size_t workspace_bytes, void* stream);
+
+/* Waits for the device. KERNEL_FAILED or OPEN_EXERCISE if a kernel since the last time came to that. */
+int workbook_synchronize(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,94 @@
+"""Chapter 6 in Triton: dQ, dK and dV, recomputing P, without atomics. README.md beside this reads it line by line.
+
+    python3 tests/peers/triton_beside.py           # against float64, and timed beside the book's chapters 5 and 6
+"""
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+from forward import rows_of
+
+
+@triton.jit(do_not_specialize=["count"])
+def prepare_rows(O, dO, D, count, d: tl.constexpr, rows: tl.constexpr):
+    """D = rowsum(dO∘O), in fp32."""
+    own = tl.program_id(0).to(tl.int64) * rows + tl.arange(0, rows)
+    products = rows_of(O, own, count, d).to(tl.float32) * rows_of(dO, own, count, d).to(tl.float32)
+    tl.store(D + own, tl.sum(products, 1), mask=own < count)
+
+
+@triton.jit
+def P_and_dS(left, right, left_of_dP, right_of_dP, lse, D, seen, scale):
+    """P and dS of a pair of tiles, transposed if the keys are on the left. lse in log2 units, scale has log2(e)."""
+    S = tl.dot(left, tl.trans(right)) * scale
+    P = tl.where(seen, tl.exp2(S - lse), 0.0)
+    return P, P * (tl.dot(left_of_dP, tl.trans(right_of_dP)) - D)
+
+
+@triton.jit(do_not_specialize=["Nq", "Nk"])
+def key_gradients(Q, K, V, dO, lse, D, dK, dV, Nq, Nk, scale, d: tl.constexpr, Br: tl.constexpr, Bc: tl.constexpr,
+                  causal: tl.constexpr):  # fmt: skip
+    """A program for each head and tile of Bc keys; the first tiles, which the most queries see, start first."""
+    head, first_key = tl.program_id(0).to(tl.int64), tl.program_id(1) * Bc
+    keys = first_key + tl.arange(0, Bc)
+    K_tile, V_tile = rows_of(K + head * Nk * d, keys, Nk, d), rows_of(V + head * Nk * d, keys, Nk, d)
+    dK_tile, dV_tile = tl.zeros([Bc, d], tl.float32), tl.zeros([Bc, d], tl.float32)
+    begin = first_key * 0
+    if causal:
+        begin = tl.maximum(first_key - (Nk - Nq), 0) // Br * Br
+    for first_query in range(begin, Nq, Br):
+        rows = first_query + tl.arange(0, Br)
+        Q_tile, dO_tile = rows_of(Q + head * Nq * d, rows, Nq, d), rows_of(dO + head * Nq * d, rows, Nq, d)
+        row_lse = tl.load(lse + head * Nq + rows, mask=rows < Nq, other=0.0) * 1.4426950408889634
+        row_D = tl.load(D + head * Nq + rows, mask=rows < Nq, other=0.0)
+        seen = (keys[:, None] < Nk) & (rows[None, :] < Nq)
+        if causal:
+            seen = seen & (keys[:, None] <= rows[None, :] + (Nk - Nq))
+        P, dS = P_and_dS(K_tile, Q_tile, V_tile, dO_tile, row_lse[None, :], row_D[None, :], seen,
+                         scale * 1.4426950408889634)  # fmt: skip
+        dV_tile = tl.dot(P.to(dO_tile.dtype), dO_tile, dV_tile)
+        dK_tile = tl.dot(dS.to(Q_tile.dtype), Q_tile, dK_tile)
+    places = head * Nk * d + keys[:, None] * d + tl.arange(0, d)[None, :]
+    tl.store(dK + places, (dK_tile * scale).to(dK.dtype.element_ty), mask=keys[:, None] < Nk)
+    tl.store(dV + places, dV_tile.to(dV.dtype.element_ty), mask=keys[:, None] < Nk)
+
+
+@triton.jit(do_not_specialize=["Nq", "Nk"])
+def query_gradients(Q, K, V, dO, lse, D, dQ, Nq, Nk, scale, d: tl.constexpr, Br: tl.constexpr, Bc: tl.constexpr,
+                    causal: tl.constexpr):  # fmt: skip
+    """The same with the roles exchanged: a program for each head and tile of Br queries, the last ones first."""
+    head, first_query = tl.program_id(0).to(tl.int64), (tl.num_programs(1) - 1 - tl.program_id(1)) * Br
+    rows = first_query + tl.arange(0, Br)
+    Q_tile, dO_tile = rows_of(Q + head * Nq * d, rows, Nq, d), rows_of(dO + head * Nq * d, rows, Nq, d)
+    row_lse = tl.load(lse + head * Nq + rows, mask=rows < Nq, other=0.0) * 1.4426950408889634
+    row_D = tl.load(D + head * Nq + rows, mask=rows < Nq, other=0.0)
+    dQ_tile = tl.zeros([Br, d], tl.float32)
+    end = first_query * 0 + Nk
+    if causal:
+        end = tl.minimum(end, tl.minimum(first_query + Br, Nq) + (Nk - Nq))
+    for first_key in range(0, end, Bc):
+        keys = first_key + tl.arange(0, Bc)
+        K_tile, V_tile = rows_of(K + head * Nk * d, keys, Nk, d), rows_of(V + head * Nk * d, keys, Nk, d)
+        seen = (keys[None, :] < Nk) & (rows[:, None] < Nq)
+        if causal:
+            seen = seen & (keys[None, :] <= rows[:, None] + (Nk - Nq))
+        P, dS = P_and_dS(Q_tile, K_tile, dO_tile, V_tile, row_lse[:, None], row_D[:, None], seen,
+                         scale * 1.4426950408889634)  # fmt: skip
+        dQ_tile = tl.dot(dS.to(K_tile.dtype), K_tile, dQ_tile)
+    places = head * Nq * d + rows[:, None] * d + tl.arange(0, d)[None, :]
+    tl.store(dQ + places, (dQ_tile * scale).to(dQ.dtype.element_ty), mask=rows[:, None] < Nq)
+
+
+def backward(dO, Q, K, V, O, lse, causal=True):
+    """dQ, dK and dV. Shapes as in forward(), whose results O and lse are; all without gaps."""
+    (B, H, Nq, d), Nk = Q.shape, K.shape[2]
+    D = torch.empty_like(lse)
+    dQ, dK, dV = (torch.empty_like(x) for x in (Q, K, V))
+    prepare_rows[(triton.cdiv(B * H * Nq, 64),)](O, dO, D, B * H * Nq, d, 64)
+    sizes = (Nq, Nk, 1 / math.sqrt(d), d, 64, 64, causal)
+    options = {"num_warps": 4 if d <= 64 else 8, "num_stages": 2}
+    key_gradients[(B * H, triton.cdiv(Nk, 64))](Q, K, V, dO, lse, D, dK, dV, *sizes, **options)
+    query_gradients[(B * H, triton.cdiv(Nq, 64))](Q, K, V, dO, lse, D, dQ, *sizes, **options)
+    return dQ, dK, dV

@@ -1,0 +1,111 @@
+"""The book's kernels, or yours, from Python.
+
+    ./workbook library --chapters 8,9              # your chapters; --solutions: the book's
+    export PYTHONPATH=python                       # of the book
+
+    from flash_attention_workbook import attention, flash_attn_func
+    O = attention(Q, K, V, causal=True)            # (B, H, N, d), as scaled_dot_product_attention
+    o = flash_attn_func(q, k, v, causal=True)      # (B, N, H, d), as the package flash_attn
+
+numpy arrays, and PyTorch's tensors on the CPU, go to the simulator; tensors on a GPU go to the GPU. There the functions
+are operators of PyTorch: they have gradients, torch.compile knows them, CUDA graphs capture them. activate() puts them
+behind PyTorch's own scaled_dot_product_attention. What no stage of the library does is an error that says what is
+allowed; fallback=True gives it to PyTorch instead.
+
+A mistake of a kernel on the simulator is an error with the simulator's report. On a GPU a kernel fails after its call
+has returned: synchronize() says how, and so does every call if WORKBOOK_SYNCHRONIZE=1 is set.
+"""
+
+from .library import KernelFailed, Library, NotServed, OpenExercise, Unavailable, WorkbookError, library_for, load
+
+__all__ = [
+    "KernelFailed", "Library", "NotServed", "OpenExercise", "Unavailable", "WorkbookError", "activate", "attention",
+    "attention_gradients", "flash_attn_func", "library_for", "load", "register", "stages", "synchronize",
+]  # fmt: skip
+
+
+def _is_torch(array):
+    return hasattr(array, "requires_grad")
+
+
+def stages(backend):
+    """What the library for "sim" or "cuda" holds."""
+    return list(library_for(backend).stages)
+
+
+def synchronize(backend="cuda"):
+    """Waits for the device. KernelFailed or OpenExercise for what kernels came to since the last time."""
+    library_for(backend).synchronize()
+
+
+def attention(query, key, value, causal=False, scale=None, deterministic=False, return_lse=False, fallback=False):
+    """softmax(scale·Q Kᵀ) V, with the layout of PyTorch's scaled_dot_product_attention.
+
+    query: (B, H, Nq, d); key, value: (B, Hkv, Nk, d), H a multiple of Hkv; float16 or bfloat16. scale: 1/√d if it is
+    None. causal: the mask of FlashAttention, which ends at the last query and key (PyTorch's begins at the first ones;
+    the two differ where Nq is not Nk); a row that sees no key becomes 0. deterministic: gradients that are the same in
+    every run, bit by bit. return_lse: gives (O, LSE), LSE (B, H, Nq) in float32. fallback: what no stage serves is
+    computed by PyTorch. NotServed otherwise.
+    """
+    if _is_torch(query):
+        from . import torch_operators as of
+    else:
+        from . import numpy_arrays as of
+    return of.attention(query, key, value, causal, scale, deterministic, return_lse, fallback)
+
+
+def attention_gradients(dO, query, key, value, O, lse, causal=False, scale=None, deterministic=False):
+    """dQ, dK and dV of numpy arrays: what the arguments of attention() and its results, with return_lse, say."""
+    from . import numpy_arrays
+
+    return numpy_arrays.attention_gradients(dO, query, key, value, O, lse, causal, scale, deterministic)
+
+
+def flash_attn_func(
+    q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
+    deterministic=False, return_attn_probs=False, fallback=False,
+):  # fmt: skip
+    """The function of this name of FlashAttention 2, with its layout: q (B, Nq, H, d); k, v (B, Nk, Hkv, d).
+
+    return_attn_probs: gives (out, softmax_lse, None), softmax_lse (B, H, Nq). Of the options dropout_p, window_size,
+    softcap and alibi_slopes only the values shown do nothing, and no others are served: NotServed.
+    """
+    given = {
+        "window_size": (tuple(window_size), (-1, -1)),
+        "softcap": (softcap, 0.0),
+        "alibi_slopes": (alibi_slopes, None),
+    }
+    if not (fallback and not return_attn_probs and _is_torch(q)):
+        given["dropout_p"] = (dropout_p, 0.0)
+    for name, (value, allowed) in given.items():
+        if value is not allowed and value != allowed:
+            raise NotServed(f"{name} = {value}: no stage has it; allowed: {allowed}")
+    if dropout_p != 0.0:
+        from . import torch_operators
+
+        result = torch_operators.by_pytorch(*[x.transpose(1, 2) for x in (q, k, v)], causal, softmax_scale, dropout_p)
+        return result.transpose(1, 2)
+    transposed = [x.transpose(1, 2) if _is_torch(x) else x.swapaxes(1, 2) for x in (q, k, v)]
+    result = attention(*transposed, causal, softmax_scale, deterministic, return_attn_probs, fallback)
+    O, lse = result if return_attn_probs else (result, None)
+    O = O.transpose(1, 2) if _is_torch(O) else O.swapaxes(1, 2)
+    return (O, lse, None) if return_attn_probs else O
+
+
+def register(fallback=False):
+    """Makes the stages known to PyTorch's scaled_dot_product_attention, as its FlashAttention "Workbook".
+
+    torch.nn.attention.activate_flash_attention_impl("Workbook") then puts them in place of its own. Unavailable where
+    PyTorch has no such registry. fallback: what no stage serves goes to PyTorch's own FlashAttention.
+    """
+    from . import sdpa
+
+    sdpa.register(fallback)
+
+
+def activate(fallback=False):
+    """register(), and puts the stages in place. torch.nn.attention.restore_flash_attention_impl() undoes it."""
+    from . import sdpa
+
+    sdpa.register(fallback)
+    sdpa.activate()

@@ -1,0 +1,205 @@
+"""The C interface of common/cuda/workbook.h in Python: which stages a library has, and calls of them by address.
+
+Knows neither numpy nor PyTorch. A library is loaded once for each backend, "sim" or "cuda": the one that load() was
+given, that WORKBOOK_LIBRARY names (a file, or several with ":" between them), or that ./workbook library has put in
+.workbook/library of this clone of the book.
+"""
+
+import ctypes
+import functools
+import os
+import pathlib
+import struct
+import threading
+
+INTERFACE = 1
+LONGEST_MEMORY = 4096  # of plans that are kept
+
+
+class WorkbookError(RuntimeError):
+    """What a call of the library ended with, in its own words."""
+
+
+class NotServed(WorkbookError, ValueError):
+    """An argument that no stage of the library takes: the text names it, its value, and what is allowed."""
+
+
+class Unavailable(WorkbookError):
+    """This machine cannot run the stage, or there is no library for it."""
+
+
+class OpenExercise(WorkbookError):
+    """The code came to an exercise that is still open."""
+
+
+class KernelFailed(WorkbookError):
+    """A kernel failed, or the simulator reports its mistakes: races, accesses outside of a tensor, …"""
+
+
+_ERRORS = {1: NotServed, 2: Unavailable, 3: OpenExercise, 4: KernelFailed, 5: MemoryError}
+
+
+class _Stage(ctypes.Structure):
+    _fields_ = [
+        ("chapter", ctypes.c_int),
+        ("folder", ctypes.c_char_p),
+        ("pass_", ctypes.c_char_p),
+        ("element", ctypes.c_char_p),
+        ("head_dims", ctypes.POINTER(ctypes.c_int)),
+        ("head_dim_count", ctypes.c_int),
+        ("masks", ctypes.POINTER(ctypes.c_char_p)),
+        ("mask_count", ctypes.c_int),
+        ("shared_heads", ctypes.c_int),
+        ("deterministic", ctypes.c_int),
+        ("compute", ctypes.c_int),
+        ("compute_only", ctypes.c_int),
+    ]
+
+
+class _Problem(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int64) for name in ("B", "H", "Hkv", "Nq", "Nk", "d")] + [
+        ("scale", ctypes.c_float),
+        ("deterministic", ctypes.c_int),
+        ("mask", ctypes.c_char_p),
+    ]
+
+
+class Stage:
+    """One pass of one chapter for one element type."""
+
+    def __init__(self, index, c):
+        self.index = index
+        self.chapter, self.folder = c.chapter, c.folder.decode()
+        self.pass_, self.element = c.pass_.decode(), c.element.decode()
+        self.head_dims = tuple(c.head_dims[: c.head_dim_count])
+        self.masks = tuple(mask.decode() for mask in c.masks[: c.mask_count])
+        self.shared_heads, self.deterministic = bool(c.shared_heads), bool(c.deterministic)
+        self.compute, self.compute_only = c.compute, bool(c.compute_only)
+
+    def __repr__(self):
+        return (
+            f"<stage {self.index}: chapter {self.chapter}, {self.pass_}, {self.element}, d in {self.head_dims}, "
+            f"masks {', '.join(self.masks)}{', shared heads' if self.shared_heads else ''}"
+            f"{', deterministic' if self.deterministic else ''}>"
+        )
+
+
+class Plan:
+    """The stage that does a problem, and the bytes of device memory that it needs beside the tensors."""
+
+    __slots__ = ("stage", "problem", "workspace", "start", "pack")
+
+    def __init__(self, stage, problem, workspace, call, pack):
+        self.stage, self.problem, self.workspace, self.pack = stage, problem, workspace, pack
+        self.start = functools.partial(call, stage.index, ctypes.addressof(problem))
+
+
+class Library:
+    """A shared object that ./workbook library has made."""
+
+    def __init__(self, path):
+        self.path = str(path)
+        try:
+            self._c = c = ctypes.CDLL(self.path)
+        except OSError as error:
+            raise Unavailable(f"library {path}: {error}") from None
+        c.workbook_error.restype = c.workbook_backend.restype = ctypes.c_char_p
+        if c.workbook_interface() != INTERFACE:
+            raise Unavailable(f"library {path}: its interface is {c.workbook_interface()}; allowed: {INTERFACE}")
+        c.workbook_stage_at.argtypes = [ctypes.c_int, ctypes.POINTER(_Stage)]
+        c.workbook_workspace.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t)]
+        self._calls = {}
+        for name, tensors in (("forward", 5), ("backward", 9)):
+            call = getattr(c, f"workbook_{name}")
+            call.argtypes = [ctypes.c_int] + [ctypes.c_void_p] * 3 + [ctypes.c_size_t, ctypes.c_void_p]
+            self._calls[name] = (call, struct.Struct("Q8x" * tensors).pack)  # of each: where it lies, no strides
+        self.backend = c.workbook_backend().decode()
+        self.stages = []
+        for index in range(c.workbook_stage_count()):
+            stage = _Stage()
+            self._check(c.workbook_stage_at(index, stage))
+            self.stages.append(Stage(index, stage))
+        self._plans = {}
+
+    def _check(self, status):
+        if status != 0:
+            raise _ERRORS.get(status, WorkbookError)(self._c.workbook_error().decode(errors="replace"))
+
+    def plan(self, pass_, element, sizes, scale, mask, deterministic=False):
+        """How a problem is done: by the first stage that serves it.
+
+        pass_: "forward" or "backward"; element: "float16", "bfloat16"; sizes: (B, H, Hkv, Nq, Nk, d); mask: "none" or
+        "causal". NotServed, with what each stage says, if none does; Unavailable if it cannot run here.
+        """
+        key = (pass_, element, sizes, scale, mask, deterministic)
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._make_plan(*key)
+            if len(self._plans) >= LONGEST_MEMORY:
+                self._plans = {}
+            self._plans[key] = plan
+        return plan
+
+    def _make_plan(self, pass_, element, sizes, scale, mask, deterministic):
+        of_pass = [stage for stage in self.stages if stage.pass_ == pass_]
+        stages = [stage for stage in of_pass if stage.element == element]
+        if not stages:
+            allowed = sorted({f"{stage.element} (chapter {stage.chapter})" for stage in of_pass})
+            raise NotServed(
+                f"dtype = {element}: no {pass_} pass of {self.path} takes it; allowed: {', '.join(allowed) or 'none'}"
+            )
+        problem = _Problem(*sizes, scale, int(deterministic), mask.encode())
+        refusals, worst = [], NotServed
+        for stage in stages:
+            needed = ctypes.c_size_t()
+            try:
+                self._check(self._c.workbook_workspace(stage.index, ctypes.addressof(problem), needed))
+            except (NotServed, Unavailable) as error:
+                refusals.append(f"chapter {stage.chapter}, {pass_}: {error}")
+                worst = type(error)
+                continue
+            return Plan(stage, problem, needed.value, *self._calls[pass_])
+        raise worst("\n".join(refusals))
+
+    def run(self, plan, addresses, workspace=None, stream=None):
+        """Starts a stage. addresses: of the tensors in the order of workbook.h, without gaps, aligned to 16 bytes."""
+        status = plan.start(plan.pack(*addresses), workspace, plan.workspace, stream)
+        if status != 0:
+            self._check(status)
+
+    def synchronize(self):
+        """Waits for the device. KernelFailed or OpenExercise for what kernels came to since the last time."""
+        self._check(self._c.workbook_synchronize())
+
+
+_loaded = {}
+_lock = threading.Lock()
+
+
+def load(path):
+    """Loads a library; calls on its backend are its from here on. Gives it."""
+    library = Library(path)
+    _loaded[library.backend] = library
+    return library
+
+
+def library_for(backend):
+    """The library of a backend, "sim" or "cuda". Unavailable, with the command that makes it, if there is none."""
+    library = _loaded.get(backend)
+    if library is not None:
+        return library
+    with _lock:
+        named = [path for path in os.environ.get("WORKBOOK_LIBRARY", "").split(os.pathsep) if path]
+        for path in named:
+            if not any(known.path == path for known in _loaded.values()):
+                load(path)
+        book = pathlib.Path(__file__).resolve().parents[2]
+        default = book / ".workbook" / "library" / f"libworkbook_{backend}.so"
+        if backend not in _loaded and default.exists():
+            load(default)
+    if backend not in _loaded:
+        raise Unavailable(
+            f"there is no library for the backend {backend}: ./workbook library --chapters 8,9 --backend {backend} "
+            f"makes {default}; WORKBOOK_LIBRARY = {os.pathsep.join(named) or 'nothing'} may name another"
+        )
+    return _loaded[backend]

@@ -1,0 +1,68 @@
+"""numpy arrays on the simulator."""
+
+import math
+
+import numpy
+
+from .library import NotServed, library_for
+
+
+def dense(array):
+    """The array without gaps, aligned to 16 bytes: itself, or a copy."""
+    array = numpy.ascontiguousarray(array)
+    if array.ctypes.data % 16 == 0:
+        return array
+    room = numpy.empty(array.nbytes + 16, numpy.uint8)
+    begin = -room.ctypes.data % 16
+    aligned = room[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
+    aligned[...] = array
+    return aligned
+
+
+def sizes_of(Q, K, V):
+    """(B, H, Hkv, Nq, Nk, d). NotServed for shapes that do not fit together, or element types that differ."""
+    for name, array in (("query", Q), ("key", K), ("value", V)):
+        if array.ndim != 4:
+            raise NotServed(f"{name}.shape = {tuple(array.shape)}: allowed: (B, H, N, d)")
+        if array.dtype != Q.dtype:
+            raise NotServed(f"{name}.dtype = {array.dtype}: allowed: {Q.dtype}, that of query")
+    B, H, Nq, d = Q.shape
+    _, Hkv, Nk, _ = K.shape
+    for name, array in (("key", K), ("value", V)):
+        if tuple(array.shape) != (B, Hkv, Nk, d):
+            raise NotServed(f"{name}.shape = {tuple(array.shape)}: allowed: {(B, Hkv, Nk, d)}")
+    return B, H, Hkv, Nq, Nk, d
+
+
+def _arguments(Q, K, V, causal, scale):
+    sizes = sizes_of(Q, K, V)
+    if scale is None:
+        scale = 1 / math.sqrt(max(sizes[-1], 1))
+    return Q.dtype.name, sizes, scale, "causal" if causal else "none"
+
+
+def attention(Q, K, V, causal, scale, deterministic, return_lse, fallback):
+    if fallback:
+        raise NotServed("fallback = True: allowed with PyTorch's tensors")
+    Q, K, V = (dense(array) for array in (Q, K, V))
+    library = library_for("sim")
+    plan = library.plan("forward", *_arguments(Q, K, V, causal, scale))
+    O, lse = dense(numpy.empty_like(Q)), dense(numpy.empty(Q.shape[:3], numpy.float32))
+    library.run(plan, [array.ctypes.data for array in (Q, K, V, O, lse)])
+    return (O, lse) if return_lse else O
+
+
+def attention_gradients(dO, Q, K, V, O, lse, causal, scale, deterministic):
+    for name, array, expected in (("dO", dO, Q), ("O", O, Q)):
+        if array.shape != expected.shape or array.dtype != expected.dtype:
+            raise NotServed(
+                f"{name}: {array.shape}, {array.dtype}; allowed: as query, {expected.shape}, {expected.dtype}"
+            )
+    if lse.shape != Q.shape[:3] or lse.dtype != numpy.float32:
+        raise NotServed(f"lse: {lse.shape}, {lse.dtype}; allowed: {Q.shape[:3]}, float32")
+    inputs = [dense(array) for array in (Q, K, V, O, dO, lse)]
+    library = library_for("sim")
+    plan = library.plan("backward", *_arguments(*inputs[:3], causal, scale), deterministic)
+    gradients = [dense(numpy.empty_like(array)) for array in inputs[:3]]
+    library.run(plan, [array.ctypes.data for array in (*inputs, *gradients)])
+    return tuple(gradients)

@@ -1,0 +1,250 @@
+"""PyTorch's tensors: operators with gradients, which torch.compile and CUDA graphs take as they take PyTorch's own.
+
+Tensors on a GPU go to the library for "cuda", those on the CPU to the one for "sim". The operators are declared by
+torch.library's functions for it (PyTorch 2.4 or newer), as its decorator custom_op does, without the checks that this
+one adds to every call in Python.
+
+Where nothing wants to see an operator (no compiler, mode, transform or tracer, and plain tensors), attention() does not
+go by PyTorch's dispatcher, which costs more than the call: an autograd.Function, or without gradients nothing at all,
+stands between the tensors and the library.
+"""
+
+import math
+import os
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from .library import LONGEST_MEMORY, NotServed, library_for
+
+_NAMESPACE = "flash_attention_workbook"
+_ELEMENTS = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
+_SYNCHRONIZE = os.environ.get("WORKBOOK_SYNCHRONIZE", "") not in ("", "0")
+_raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # the stream's number alone, without an object
+_current_device = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+_OF_INPUTS = "Tensor query, Tensor key, Tensor value"
+_OF_BOTH = "float scale, bool causal, bool deterministic"
+torch.library.define(f"{_NAMESPACE}::forward", f"({_OF_INPUTS}, {_OF_BOTH}) -> (Tensor, Tensor)",
+                     tags=(torch.Tag.pt2_compliant_tag,))  # fmt: skip
+torch.library.define(
+    f"{_NAMESPACE}::backward",
+    f"(Tensor dO, {_OF_INPUTS}, Tensor O, Tensor lse, {_OF_BOTH}) -> (Tensor, Tensor, Tensor)",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+
+
+def dense(tensor: Tensor) -> Tensor:
+    """The tensor without gaps, aligned to 16 bytes: itself, or a copy."""
+    tensor = tensor.contiguous()
+    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone(memory_format=torch.contiguous_format)
+
+
+def sizes_of(query: Tensor, key: Tensor, value: Tensor) -> tuple:
+    """(B, H, Hkv, Nq, Nk, d). NotServed for shapes that do not fit together, types or devices that differ."""
+    if query.dim() != 4:
+        raise NotServed(f"query.shape = {tuple(query.shape)}: allowed: (B, H, N, d)")
+    B, H, Nq, d = query.shape
+    if key.dim() != 4:
+        raise NotServed(f"key.shape = {tuple(key.shape)}: allowed: (B, Hkv, Nk, d)")
+    Hkv, Nk = key.shape[1], key.shape[2]
+    for name, tensor in (("key", key), ("value", value)):
+        if tensor.shape != (B, Hkv, Nk, d):
+            raise NotServed(f"{name}.shape = {tuple(tensor.shape)}: allowed: {(B, Hkv, Nk, d)}")
+        if tensor.dtype != query.dtype or tensor.device != query.device:
+            raise NotServed(
+                f"{name}: {tensor.dtype} on {tensor.device}; allowed: as query, {query.dtype} on {query.device}"
+            )
+    return B, H, Hkv, Nq, Nk, d
+
+
+_plans = {}  # by all that a plan depends on: what has been checked once is looked up from there on
+
+
+def plan_for(pass_, query, key, value, scale, causal, deterministic):
+    """The library, and how it does this problem. NotServed or Unavailable if it does not, in both passes where
+    deterministic is asked for: said by the forward one, not later."""
+    library = library_for("cuda" if query.is_cuda else "sim")
+    which = (
+        library, pass_, query.shape, key.shape, value.shape, query.dtype, key.dtype, value.dtype, query.device,
+        key.device, value.device, scale, causal, deterministic,
+    )  # fmt: skip
+    plan = _plans.get(which)
+    if plan is None:
+        element = _ELEMENTS.get(query.dtype) or str(query.dtype).removeprefix("torch.")
+        problem = (element, sizes_of(query, key, value), scale, "causal" if causal else "none")
+        plan = library.plan(pass_, *problem, bool(deterministic) and pass_ == "backward")
+        if deterministic:
+            library.plan("backward", *problem, True)
+        if len(_plans) >= LONGEST_MEMORY:
+            _plans.clear()
+        _plans[which] = plan
+    return library, plan
+
+
+def _run(library, plan, tensors):
+    first = tensors[0]
+    if not first.is_cuda:
+        return library.run(plan, [tensor.data_ptr() for tensor in tensors])
+    index = first.get_device()
+    if index != _current_device():
+        with torch.cuda.device(index):
+            return _run(library, plan, tensors)
+    stream = _raw_stream(index) if _raw_stream is not None else torch.cuda.current_stream(index).cuda_stream
+    room = workspace = None
+    if plan.workspace:
+        room = torch.empty(plan.workspace, dtype=torch.uint8, device=first.device)  # aligned to 512 bytes
+        workspace = room.data_ptr()
+    library.run(plan, [tensor.data_ptr() for tensor in tensors], workspace, stream)
+    if _SYNCHRONIZE and not torch.cuda.is_current_stream_capturing():
+        library.synchronize()
+
+
+def _run_forward(query, key, value, scale, causal, deterministic):
+    """The inputs without gaps, O and LSE."""
+    library, plan = plan_for("forward", query, key, value, scale, causal, deterministic)
+    query, key, value = dense(query), dense(key), dense(value)
+    O = torch.empty_like(query)
+    lse = torch.empty(query.shape[:3], dtype=torch.float32, device=query.device)
+    tensors = (query, key, value, O, lse)
+    _run(library, plan, tensors)
+    return tensors
+
+
+def run_forward(query, key, value, scale, causal, deterministic):
+    """O and LSE, without gradients."""
+    return _run_forward(query, key, value, scale, causal, deterministic)[3:]
+
+
+def run_backward(dO, query, key, value, O, lse, scale, causal, deterministic):
+    """dQ, dK and dV."""
+    library, plan = plan_for("backward", query, key, value, scale, causal, deterministic)
+    query, key, value = dense(query), dense(key), dense(value)
+    gradients = (torch.empty_like(query), torch.empty_like(key), torch.empty_like(value))
+    _run(library, plan, (query, key, value, dense(O), dense(dO), dense(lse), *gradients))
+    return gradients
+
+
+torch.library.impl(f"{_NAMESPACE}::forward", ("cpu", "cuda"), run_forward)
+torch.library.impl(f"{_NAMESPACE}::backward", ("cpu", "cuda"), run_backward)
+
+
+@torch.library.register_fake(f"{_NAMESPACE}::forward")
+def _(query, key, value, scale, causal, deterministic):
+    torch._check(query.dim() == 4, lambda: "query: allowed: (B, H, N, d)")
+    return query.new_empty(query.shape), query.new_empty(query.shape[:3], dtype=torch.float32)
+
+
+@torch.library.register_fake(f"{_NAMESPACE}::backward")
+def _(dO, query, key, value, O, lse, scale, causal, deterministic):
+    return tuple(tensor.new_empty(tensor.shape) for tensor in (query, key, value))
+
+
+def _keep(ctx, inputs, output):
+    query, key, value, *ctx.options = inputs
+    O, lse = output
+    ctx.save_for_backward(query, key, value, O, lse)
+    ctx.mark_non_differentiable(lse)
+    ctx.set_materialize_grads(False)
+
+
+def _gradients(ctx, dO, dlse):
+    if dO is None:
+        return (None,) * 6
+    query, key, value, O, lse = ctx.saved_tensors
+    return (*_backward(dO, query, key, value, O, lse, *ctx.options), None, None, None)
+
+
+def _no_second_gradients(ctx, *gradients):
+    raise NotServed("no stage has second derivatives; allowed: first ones")
+
+
+torch.library.register_autograd(f"{_NAMESPACE}::forward", _gradients, setup_context=_keep)
+torch.library.register_autograd(f"{_NAMESPACE}::backward", _no_second_gradients)
+
+_forward = getattr(torch.ops, _NAMESPACE).forward.default
+_backward = getattr(torch.ops, _NAMESPACE).backward.default
+
+
+class Attention(torch.autograd.Function):
+    """The forward pass without the dispatcher. It keeps inputs without gaps: backward need not copy them again."""
+
+    @staticmethod
+    def forward(ctx, query, key, value, *options):
+        tensors = _run_forward(query, key, value, *options)
+        ctx.options = options
+        ctx.save_for_backward(*tensors)
+        ctx.set_materialize_grads(False)
+        O, lse = tensors[3:]
+        ctx.mark_non_differentiable(lse)
+        return O, lse
+
+    @staticmethod
+    def backward(ctx, dO, dlse):
+        if dO is None:
+            return (None,) * 6
+        # create_graph=True: the operator's own gradients say that there are no second ones.
+        run = run_backward if not torch.is_grad_enabled() and _is_eager(dO) else _backward
+        return (*run(dO, *ctx.saved_tensors, *ctx.options), None, None, None)
+
+
+def _is_eager(*tensors):
+    """Whether no compiler, mode, transform, tracer or forward derivative wants to see an operator."""
+    return not torch.compiler.is_compiling() and (  # constant for the compiler: it looks no further
+        all([type(tensor) in _PLAIN for tensor in tensors])
+        and torch._C._len_torch_dispatch_stack() == 0
+        and torch._C._len_torch_function_stack() == 0
+        and not torch._C._are_functorch_transforms_active()
+        and forward_ad._current_level < 0
+        and torch._C._get_tracing_state() is None
+    )
+
+
+def _attention(query, key, value, *options):
+    """O and LSE, the shortest way."""
+    if not _is_eager(query, key, value):
+        if not torch.compiler.is_compiling() and forward_ad._current_level >= 0:  # the dispatcher would drop them
+            if any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in (query, key, value)):
+                raise NotServed("no stage has forward derivatives; allowed: backward ones")
+        return _forward(query, key, value, *options)
+    if torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
+        return Attention.apply(query, key, value, *options)
+    return run_forward(query, key, value, *options)
+
+
+def by_pytorch(query, key, value, causal, scale, dropout_p=0.0):
+    """The same by PyTorch: with the mask that ends at the last query and key."""
+    Nq, Nk = query.shape[-2], key.shape[-2]
+    mask = None
+    if causal and Nq != Nk:
+        mask = torch.ones(Nq, Nk, dtype=torch.bool, device=query.device).tril(Nk - Nq)
+    heads = query.shape[1] // key.shape[1]
+    if heads > 1:
+        key, value = (tensor.repeat_interleave(heads, 1) for tensor in (key, value))
+    return torch.nn.functional.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, dropout_p=dropout_p, is_causal=causal and mask is None, scale=scale
+    )
+
+
+def _is_served(query, key, value, scale, causal, deterministic):
+    try:
+        plan_for("forward", query, key, value, scale, causal, False)
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value)):
+            plan_for("backward", query, key, value, scale, causal, deterministic)
+    except NotServed:
+        return False
+    return True
+
+
+def attention(query, key, value, causal, scale, deterministic, return_lse, fallback):
+    """See the package's attention()."""
+    if scale is None:
+        scale = 1 / math.sqrt(max(query.shape[-1], 1))
+    if fallback and not _is_served(query, key, value, scale, causal, deterministic):
+        if return_lse:
+            raise NotServed("return_lse = True: PyTorch gives none; allowed with what a stage serves")
+        return by_pytorch(query, key, value, causal, scale)
+    O, lse = _attention(query, key, value, scale, causal, deterministic)
+    return (O, lse) if return_lse else O

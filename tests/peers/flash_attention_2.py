@@ -1,0 +1,47 @@
+"""FlashAttention-2's tests/test_flash_attn.py against the book's package: its cases without dropout, window, softcap,
+ALiBi, packing and cache.
+
+    python3 tests/peers/flash_attention_2.py CHECKOUT [--limit SECONDS] [--libraries libworkbook_cuda.so]
+
+CHECKOUT: of github.com/Dao-AILab/flash-attention. Its rule: the error against fp32 is at most twice that of the same
+computed in the low precision by PyTorch (three times for the gradients in the output test).
+"""
+
+import os
+import pathlib
+import sys
+
+import suite
+
+FUNCTIONS = [
+    "test_flash_attn_qkvpacked", "test_flash_attn_output", "test_flash_attn_causal", "test_flash_attn_splitkv",
+    "test_flash_attn_race_condition", "test_flash_attn_bwd_overflow", "test_flash_attn_bwd_transpose",
+    "test_flash_attn_deterministic",
+]  # fmt: skip
+OFF = {"dropout_p": 0.0, "local": False, "alibi": False, "softcap": 0.0}
+
+
+def accepts(name, parameters):
+    import torch
+
+    for option, off in OFF.items():
+        if parameters.get(option, off) != off:
+            return option
+    if parameters.get("mha_type", "mha") != "mha" and not suite.shared_heads():
+        return "mqa and gqa"
+    d = parameters["d"]
+    return "" if d in suite.head_dims(parameters.get("dtype", torch.float16)) else f"d = {d}"
+
+
+def main():
+    given = suite.arguments(__doc__)
+    checkout = pathlib.Path(given.checkout).resolve()
+    os.environ["FLASH_ATTENTION_CHECKOUT"] = str(checkout)
+    return suite.run(
+        "FlashAttention-2, tests/test_flash_attn.py", given, checkout / "tests" / "test_flash_attn.py", FUNCTIONS,
+        accepts, [suite.HERE / "shims" / "flash_attn_2"], "flash_attn",
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())

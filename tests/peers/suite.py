@@ -1,0 +1,141 @@
+"""Runs a test suite that somebody else wrote, by pytest, against the book's package: which of its cases, for how long.
+
+A suite is a file of a checkout, with shims: folders with modules of the names that it imports. Cases that ask for what
+the book has not are left out before they run, counted by their reason; what is not run in time is counted too. The
+order of the cases is shuffled, the same in every run, so that a short run takes some of every kind.
+"""
+
+import argparse
+import collections
+import importlib
+import os
+import pathlib
+import random
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+BOOK = HERE.parents[1]
+
+
+class Selection:
+    """A plugin of pytest. functions: what the names of the tests begin with. accepts(test, parameters): why a case is
+    left out, or an empty text."""
+
+    def __init__(self, functions, accepts, limit):
+        self.functions, self.accepts, self.limit = functions, accepts, limit
+        self.begin = time.monotonic()
+        self.left_out, self.skipped = collections.Counter(), collections.Counter()
+        self.results = collections.defaultdict(collections.Counter)
+        self.failures = []
+
+    def function_of(self, name):
+        return next((function for function in self.functions if name.startswith(function)), "")
+
+    def pytest_pycollect_makeitem(self, collector, name, obj):
+        if name.startswith("test_") and not self.function_of(name):  # hundreds of thousands of cases are not even made
+            return []
+        return None
+
+    def pytest_collection_modifyitems(self, items):
+        chosen = []
+        for item in items:
+            name = self.function_of(item.name)
+            reason = self.accepts(name, item.callspec.params if hasattr(item, "callspec") else {})
+            if reason:
+                self.left_out[f"{name}: {reason}"] += 1
+            else:
+                chosen.append(item)
+                self.results[name]["chosen"] += 1
+        random.Random(1).shuffle(chosen)
+        items[:] = chosen
+        self.begin = time.monotonic()
+
+    def pytest_runtest_setup(self, item):
+        if time.monotonic() - self.begin > self.limit:
+            import pytest
+
+            pytest.skip(f"not run within {self.limit} s")
+
+    def pytest_runtest_logreport(self, report):
+        name = self.function_of(report.nodeid.partition("[")[0].rpartition("::")[2])
+        if report.skipped and report.when in ("setup", "call"):
+            why = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+            self.results[name]["skipped"] += 1
+            self.skipped[why.removeprefix("Skipped: ").splitlines()[0][:160]] += 1
+        elif report.failed:
+            self.results[name]["failed"] += 1
+            text = str(report.longrepr).strip().splitlines()
+            why = next((line[1:].strip() for line in text if line.startswith("E ")), text[-1] if text else "")
+            self.failures.append((report.nodeid.rpartition("::")[2], why))
+        elif report.when == "call":
+            self.results[name]["passed"] += 1
+
+    def report(self, title):
+        """Prints the counts; gives whether cases ran and none failed."""
+        print(f"\n{title}: {time.monotonic() - self.begin:.0f} s")
+        total = collections.Counter()
+        for name, counts in sorted(self.results.items()):
+            total.update(counts)
+            print(f"  {name}: {counts['chosen']} chosen; {counts['passed']} passed, {counts['failed']} failed, "
+                  f"{counts['skipped']} skipped")  # fmt: skip
+        for kind, counter in (("left out", self.left_out), ("skipped", self.skipped)):
+            for reason, count in counter.most_common(20):
+                print(f"  {kind}: {count} x {reason}")
+        for case, why in self.failures[:40]:
+            print(f"  FAILED {case}: {why[:300]}")
+        print(f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped")
+        return total["passed"] > 0 and total["failed"] == 0
+
+
+def arguments(description):
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("checkout", help="a checkout of the repository that the suite is from")
+    parser.add_argument("--limit", type=float, default=600, help="seconds after which no further case is begun")
+    parser.add_argument("--libraries", help="libraries of ./workbook library, with ':' between them")
+    parser.add_argument("--list", action="store_true", help="count the cases and run none")
+    given = parser.parse_args()
+    if given.libraries:
+        os.environ["WORKBOOK_LIBRARY"] = given.libraries
+    return given
+
+
+def run(title, given, file, functions, accepts, folders, shim=None):
+    """Runs the cases of `file`; `folders` come first on sys.path. The exit code: 0 if some passed and none failed.
+
+    shim: a module that is imported first, since pytest puts the folder of `file`, which may have the real one, in front.
+    """
+    import pytest
+
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    sys.path[:0] = [str(folder) for folder in (*folders, BOOK / "python")]
+    if shim:
+        importlib.import_module(shim)
+    selection = Selection(functions, accepts, 0 if given.list else given.limit)
+    options = ["-q", "-p", "no:cacheprovider", "--tb=short", "--no-header", "-W", "ignore",
+               "--show-capture=no", "-r", "N", "--rootdir", str(given.checkout)]  # fmt: skip
+    code = pytest.main([*options, str(file)], plugins=[selection])
+    passed = selection.report(title)
+    if code not in (0, 1, 5):
+        print(f"pytest ended with {int(code)}")
+    return 0 if passed and code == 0 else 1
+
+
+def head_dims(dtype):
+    """Those that both passes of the libraries have, on the GPU, for a dtype of PyTorch."""
+    import flash_attention_workbook as workbook
+
+    name = str(dtype).removeprefix("torch.")
+    of = lambda pass_: {
+        d for s in workbook.stages("cuda") if s.pass_ == pass_ and s.element == name for d in s.head_dims
+    }
+    return of("forward") & of("backward")
+
+
+def shared_heads():
+    """Whether both passes have H > Hkv."""
+    import flash_attention_workbook as workbook
+
+    return all(
+        any(s.shared_heads for s in workbook.stages("cuda") if s.pass_ == pass_) for pass_ in ("forward", "backward")
+    )

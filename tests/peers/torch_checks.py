@@ -1,0 +1,557 @@
+"""What PyTorch asks of an operator, asked of the book's package on a GPU; what a call costs; a small GPT beside SDPA.
+
+    python3 tests/peers/torch_checks.py [--libraries libworkbook_cuda.so] [--only opcheck,cost] [--limit SECONDS]
+
+Every step prints its numbers and ends in "ok" or "FAILED: why"; one that takes longer than its limit is given up. The
+exit code is 0 if none failed.
+"""
+
+import argparse
+import json
+import math
+import os
+import pathlib
+import signal
+import statistics
+import sys
+import threading
+import time
+import traceback
+
+BOOK = pathlib.Path(__file__).resolve().parents[2]
+STEPS = []
+
+
+def step(limit):
+    def add(function):
+        STEPS.append((function.__name__, limit, function))
+        return function
+
+    return add
+
+
+def say(*words):
+    print("   ", *words, flush=True)
+
+
+def require(condition, text):
+    if not condition:
+        raise AssertionError(text)
+
+
+def inputs(B, H, N, d, dtype, seed=0, Nk=None, requires_grad=False):
+    generator = torch.Generator("cuda").manual_seed(seed)
+    sizes = [(B, H, N, d)] + [(B, H, Nk or N, d)] * 2
+    return [
+        torch.randn(size, generator=generator, device="cuda").to(dtype).requires_grad_(requires_grad) for size in sizes
+    ]
+
+
+def reference(Q, K, V, causal, scale=None):
+    """In the type of Q, by the definition; 0 in rows that see no key."""
+    S = Q @ K.transpose(-1, -2) * (1 / math.sqrt(Q.shape[-1]) if scale is None else scale)
+    if causal:
+        Nq, Nk = S.shape[-2:]
+        S = S.masked_fill(~torch.ones(Nq, Nk, dtype=torch.bool, device=S.device).tril(Nk - Nq), -math.inf)
+    return torch.nan_to_num(torch.softmax(S, -1), nan=0.0) @ V
+
+
+def dtypes():
+    elements = {s.element for s in workbook.stages("cuda")}
+    return [getattr(torch, name) for name in ("float16", "bfloat16") if name in elements]
+
+
+def dims():
+    of = lambda pass_: {d for s in workbook.stages("cuda") if s.pass_ == pass_ for d in s.head_dims}
+    return sorted(of("forward") & of("backward"))
+
+
+@step(90)
+def opcheck():
+    """torch.library.opcheck of both operators: schema, autograd, fake tensors, AOT dispatch with dynamic shapes."""
+    from flash_attention_workbook import torch_operators
+
+    for dtype in dtypes():
+        Q, K, V = inputs(1, 2, 128, 64, dtype, requires_grad=True)
+        results = torch.library.opcheck(torch_operators._forward, (Q, K, V, 0.125, True, False), rtol=1e-2, atol=1e-2)
+        say(dtype, "forward", results)
+        q, k, v = (x.detach() for x in (Q, K, V))
+        O, lse = torch_operators._forward(q, k, v, 0.125, True, False)
+        # The order of the additions to dQ is any: what two runs differ by is no mistake.
+        tests = ("test_schema", "test_faketensor")
+        results = torch.library.opcheck(
+            torch_operators._backward, (torch.randn_like(O), q, k, v, O, lse, 0.125, True, False), test_utils=tests
+        )
+        say(dtype, "backward", results)
+
+
+@step(90)
+def gradients_against_float64():
+    """O, dQ, dK, dV against float64, beside SDPA's math backend in the same precision: at most twice its error."""
+    worst = 0.0
+    for dtype in dtypes():
+        for d in dims():
+            for N, Nk in ((1, 1), (64, 64), (113, 203), (257, 257), (512, 256), (1024, 1024)):
+                for causal in (False, True):
+                    Q, K, V = inputs(2, 3, N, d, dtype, Nk=Nk, requires_grad=True)
+                    dO = torch.randn(Q.shape, device="cuda").to(dtype)
+                    O = workbook.attention(Q, K, V, causal=causal)
+                    got = (O, *torch.autograd.grad(O, (Q, K, V), dO))
+                    exact_in = [x.detach().double().requires_grad_() for x in (Q, K, V)]
+                    exact = reference(*exact_in, causal)
+                    exact = (exact, *torch.autograd.grad(exact, exact_in, dO.double()))
+                    low_in = [x.detach().requires_grad_() for x in (Q, K, V)]
+                    low = reference(*low_in, causal)
+                    low = (low, *torch.autograd.grad(low, low_in, dO))
+                    for name, mine, theirs, right in zip(("O", "dQ", "dK", "dV"), got, low, exact):
+                        error = (mine.double() - right).abs().max().item()
+                        last_place = torch.finfo(dtype).eps * max(right.abs().max().item(), 1e-3)
+                        allowed = 2 * (theirs.double() - right).abs().max().item() + 2 * last_place
+                        worst = max(worst, error / allowed)
+                        require(error <= allowed, f"{name}, {dtype}, d = {d}, N = {N}, {Nk}, causal = {causal}: "
+                                                  f"error {error:.3g}, allowed {allowed:.3g}")  # fmt: skip
+    say(f"largest error is {worst:.2f} of what is allowed, d = {dims()}, {dtypes()}")
+
+
+@step(60)
+def eager():
+    """The way without the dispatcher: the operator's results; what it leaves to the operator; what is an error."""
+    from flash_attention_workbook import torch_operators
+
+    Q, K, V = inputs(2, 3, 200, 64, torch.float16, requires_grad=True)
+    expected = torch_operators._forward(Q, K, V, 0.125, True, False)
+    got = workbook.attention(Q, K, V, causal=True, return_lse=True)
+    require(type(got[0].grad_fn).__name__ == "AttentionBackward", f"not the short way: {got[0].grad_fn}")
+    require(all(map(torch.equal, got, expected)), "O or LSE differ from the operator's")
+    require(not got[1].requires_grad, "LSE has a gradient")
+    dO = torch.randn_like(Q)
+    mine, theirs = (torch.autograd.grad(O, (Q, K, V), dO, retain_graph=True) for O in (got[0], expected[0]))
+    for name, a, b in zip(("dQ", "dK", "dV"), mine, theirs):
+        require(torch.allclose(a, b, atol=0 if name != "dQ" else 4e-3), f"{name} differs from the operator's")
+    only_V = workbook.attention(Q.detach(), K.detach(), V, causal=True)
+    require(torch.equal(torch.autograd.grad(only_V, V, dO)[0], mine[2]), "dV where V alone has a gradient")
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            O = workbook.attention(Q, K, V, causal=True)
+        require(torch.equal(O, expected[0]) and not O.requires_grad, f"{mode.__name__}")
+    with torch.autocast("cuda", torch.bfloat16):  # casts nothing: as the package flash_attn
+        require(torch.equal(workbook.attention(Q, K, V, causal=True), expected[0]), "autocast")
+
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.autograd import forward_ad
+
+    with FakeTensorMode():
+        fake = workbook.attention(*[torch.empty(2, 3, 200, 64, device="cuda", dtype=torch.float16)] * 3)
+    require(type(fake).__name__ == "FakeTensor" and fake.shape == Q.shape, "fake tensors")
+    with torch.device("cuda"):  # a mode of functions
+        require(torch.equal(workbook.attention(Q, K, V, causal=True), expected[0]), "under a mode")
+
+    def dual():
+        with forward_ad.dual_level():
+            workbook.attention(forward_ad.make_dual(Q.detach(), dO), K.detach(), V.detach())
+
+    def second():
+        first = torch.autograd.grad(workbook.attention(Q, K, V), Q, dO, create_graph=True)[0]
+        first.sum().backward()
+
+    errors = {"second derivatives": second, "forward derivatives": dual}
+    for name, call in errors.items():
+        try:
+            call()
+        except workbook.NotServed as error:
+            say(f"{name}: {error}")
+        else:
+            raise AssertionError(f"{name}: no error")
+    if torch.cuda.device_count() > 1:
+        there = [x.detach().to("cuda:1").requires_grad_() for x in (Q, K, V)]
+        O = workbook.attention(*there, causal=True)
+        require(torch.equal(O.cpu(), expected[0].cpu()), "on a second GPU")
+        require(torch.equal(torch.autograd.grad(O, there, dO.to("cuda:1"))[1].cpu(), mine[1].cpu()), "its dK")
+        say("a second GPU: equal")
+    say("gradients, no_grad, inference_mode, autocast, modes, fake tensors: as the operator")
+
+
+@step(120)
+def compiled():
+    """torch.compile(fullgraph=True), forward and backward, lengths fixed and dynamic: the same as without."""
+    for function, layout in ((workbook.attention, "BHNd"), (workbook.flash_attn_func, "BNHd")):
+        for dynamic in (False, None):  # None: what has changed once is dynamic from there on
+            torch._dynamo.reset()
+            made = torch.compile(lambda q, k, v: function(q, k, v, causal=True) * 2, fullgraph=True, dynamic=dynamic)
+            for N in (128, 200):
+                Q, K, V = inputs(2, 4, N, 64, torch.float16, requires_grad=True)
+                if layout == "BNHd":
+                    Q, K, V = (x.detach().transpose(1, 2).contiguous().requires_grad_() for x in (Q, K, V))
+                O, expected = made(Q, K, V), function(Q, K, V, causal=True) * 2
+                require(torch.equal(O, expected), f"{layout}: O differs by {(O - expected).abs().max().item()}")
+                dO = torch.randn_like(O)
+                mine, theirs = (torch.autograd.grad(x, (Q, K, V), dO) for x in (O, expected))
+                for name, a, b in zip(("dQ", "dK", "dV"), mine, theirs):
+                    require(torch.allclose(a, b, rtol=1e-2, atol=1e-2), f"{layout}: {name} differs")
+            say(layout, "fixed lengths" if dynamic is False else "dynamic lengths", "no graph break, results equal")
+
+
+@step(60)
+def cuda_graph():
+    """A graph of forward and backward, replayed with new inputs: bit by bit what calls give (dQ up to its order)."""
+    Q, K, V = inputs(2, 4, 500, 64, torch.float16, requires_grad=True)
+    dO = torch.randn_like(Q)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            torch.autograd.grad(workbook.attention(Q, K, V, causal=True), (Q, K, V), dO)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        O = workbook.attention(Q, K, V, causal=True)
+        gradients = torch.autograd.grad(O, (Q, K, V), dO)
+    for seed in (1, 2, 3):
+        new = inputs(2, 4, 500, 64, torch.float16, seed)
+        with torch.no_grad():
+            for tensor, value in zip((Q, K, V), new):
+                tensor.copy_(value)
+        graph.replay()
+        torch.cuda.synchronize()
+        again = [x.clone().requires_grad_() for x in new]
+        expected = workbook.attention(*again, causal=True)
+        require(torch.equal(O, expected), f"seed {seed}: O differs by {(O - expected).abs().max().item()}")
+        for name, a, b in zip(("dQ", "dK", "dV"), gradients, torch.autograd.grad(expected, again, dO)):
+            difference = (a - b).abs().max().item()
+            require(difference <= (0 if name != "dQ" else 4e-3), f"seed {seed}: {name} differs by {difference}")
+    say("3 replays with new inputs: O, dK, dV equal, dQ up to the order of its sums")
+
+
+@step(60)
+def non_contiguous():
+    """Views, transposes, slices that begin at odd addresses, gradients that are no dense tensors."""
+    wide = torch.randn(2, 300, 3, 4, 64, device="cuda", dtype=torch.float16)
+    qkv = wide[:, 7:].requires_grad_(False)
+    q, k, v = (x.detach() for x in qkv.unbind(2))
+    out = workbook.flash_attn_func(q, k, v, causal=True)
+    expected = workbook.flash_attn_func(q.contiguous(), k.contiguous(), v.contiguous(), causal=True)
+    require(torch.equal(out, expected), "slices of a packed tensor")
+    odd = torch.randn(2 * 4 * 100 * 64 + 1, device="cuda", dtype=torch.float16)[1:].view(2, 4, 100, 64)
+    require(odd.data_ptr() % 16 != 0, "this address was meant to be odd")
+    require(torch.equal(workbook.attention(odd, odd, odd), workbook.attention(*[odd.clone()] * 3)), "an odd address")
+    Q, K, V = inputs(2, 4, 100, 64, torch.float16, requires_grad=True)
+    workbook.attention(Q, K, V).sum().backward()  # its gradient is one number, expanded
+    a = [x.grad.clone() for x in (Q, K, V)]
+    for x in (Q, K, V):
+        x.grad = None
+    O = workbook.attention(Q, K, V)
+    O.backward(torch.ones_like(O))
+    require(all(torch.allclose(x, y.grad, atol=4e-3) for x, y in zip(a, (Q, K, V))), "an expanded dO")
+    say("packed, odd addresses, expanded dO: equal to dense tensors")
+
+
+@step(60)
+def streams_and_threads():
+    """On another stream, nothing waits for the default one; two threads at once, each on its stream."""
+    Q, K, V = inputs(2, 8, 1024, 64, torch.float16)
+    expected = workbook.attention(Q, K, V)
+    torch.cuda.synchronize()
+    stream, end = torch.cuda.Stream(), torch.cuda.Event()
+    with torch.cuda.stream(stream):
+        workbook.attention(Q, K, V)  # so that its memory is there
+    torch.cuda.synchronize()
+    torch.cuda._sleep(200_000_000)  # the default stream is busy for about a tenth of a second
+    with torch.cuda.stream(stream):
+        O = workbook.attention(Q, K, V)
+        end.record()
+    end.synchronize()
+    require(not torch.cuda.default_stream().query(), "the call waited for the default stream, or used it")
+    torch.cuda.synchronize()
+    require(torch.equal(O, expected), "another stream")
+
+    wrong = []
+
+    def work(seed):
+        with torch.cuda.stream(torch.cuda.Stream()):
+            tensors = inputs(1, 4, 300 + seed, 64, torch.float16, seed, requires_grad=True)
+            first = None
+            for _ in range(200):
+                result = workbook.attention(*tensors, causal=True)
+                dK = torch.autograd.grad(result, tensors, torch.ones_like(result))[1]
+                now = (result.detach().clone(), dK.clone())
+                first = first or now
+                if not all(torch.equal(a, b) for a, b in zip(first, now)):
+                    wrong.append(seed)
+            torch.cuda.current_stream().synchronize()
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    require(not wrong, f"threads {sorted(set(wrong))} got other results in other calls")
+    say("another stream: equal, and it did not wait; two threads, 200 calls each: O and dK equal in all")
+
+
+@step(60)
+def refused():
+    """What no stage does is an error that names argument, value and what is allowed."""
+    f16 = torch.float16
+    cases = {
+        "length 0": lambda: workbook.attention(*inputs(1, 2, 0, 64, f16, Nk=4)),
+        "no keys": lambda: workbook.attention(torch.zeros(1, 2, 4, 64, device="cuda", dtype=f16),
+                                              *[torch.zeros(1, 2, 0, 64, device="cuda", dtype=f16)] * 2),
+        "batch 0": lambda: workbook.attention(*[torch.zeros(0, 2, 4, 64, device="cuda", dtype=f16)] * 3),
+        "head dimension": lambda: workbook.attention(*inputs(1, 2, 64, 72, f16)),
+        "float32": lambda: workbook.attention(*inputs(1, 2, 64, 64, torch.float32)),
+        "shapes": lambda: workbook.attention(*inputs(1, 2, 64, 64, f16)[:2], inputs(1, 2, 32, 64, f16)[2]),
+        "dropout": lambda: workbook.flash_attn_func(*inputs(1, 64, 2, 64, f16), dropout_p=0.1),
+        "window": lambda: workbook.flash_attn_func(*inputs(1, 64, 2, 64, f16), window_size=(16, 0)),
+    }  # fmt: skip
+    if not any(s.shared_heads for s in workbook.stages("cuda")):
+        cases["heads"] = lambda: workbook.attention(inputs(1, 4, 8, 64, f16)[0], *inputs(1, 2, 8, 64, f16)[1:])
+    for name, call in cases.items():
+        try:
+            call()
+        except workbook.NotServed as error:
+            require("allowed" in str(error), f"{name}: {error}")
+            say(f"{name}: {error}".replace("\n", " | "))
+        else:
+            raise AssertionError(f"{name} was taken")
+    Q, K, V = inputs(1, 2, 64, 72, f16)
+    O = workbook.attention(Q, K, V, fallback=True)
+    require(torch.allclose(O, reference(Q, K, V, False), atol=2e-2), "fallback=True")
+    say("with fallback=True, d = 72 goes to PyTorch")
+
+
+def microseconds(call, count=1000):
+    """Of the host, for a call of which the GPU has little to do."""
+    times = []
+    for _ in range(7):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for _ in range(count):
+            call()
+        times.append((time.perf_counter() - begin) / count * 1e6)
+    torch.cuda.synchronize()
+    return statistics.median(times[2:])
+
+
+@step(90)
+def cost():
+    """Microseconds of the host for a call on a tiny problem, beside SDPA's FlashAttention."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.functional import scaled_dot_product_attention
+
+    from flash_attention_workbook import torch_operators
+
+    found = {}
+    Q, K, V = inputs(1, 1, 64, 64, torch.float16)
+    lse = torch.empty(1, 1, 64, device="cuda")
+
+    def library_call(pass_, tensors, lse, gradients=0):
+        library, plan = torch_operators.plan_for(pass_, Q, K, V, 0.125, True, False)
+        tensors = (*tensors, lse, *(torch.empty_like(Q) for _ in range(gradients)))
+        room = torch.empty(max(plan.workspace, 1), dtype=torch.uint8, device="cuda")
+        addresses, stream = [x.data_ptr() for x in tensors], torch.cuda.current_stream().cuda_stream
+        kept.append((tensors, room))
+        return lambda: library.run(plan, addresses, room.data_ptr(), stream)
+
+    kept = []
+    with torch.no_grad():
+        microseconds(lambda: torch_operators._forward(Q, K, V, 0.125, True, False))  # until clocks are up
+        found["ours, operator"] = microseconds(lambda: torch_operators._forward(Q, K, V, 0.125, True, False))
+        found["ours, attention()"] = microseconds(lambda: workbook.attention(Q, K, V, causal=True))
+        found["ours, library"] = microseconds(library_call("forward", (Q, K, V, torch.empty_like(Q)), lse))
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            found["SDPA"] = microseconds(lambda: scaled_dot_product_attention(Q, K, V, is_causal=True))
+    for x in (Q, K, V):
+        x.requires_grad_()
+    dO = torch.randn_like(Q)
+    found["ours, forward and backward"] = microseconds(
+        lambda: torch.autograd.grad(workbook.attention(Q, K, V, causal=True), (Q, K, V), dO), 300
+    )
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        found["SDPA, forward and backward"] = microseconds(
+            lambda: torch.autograd.grad(scaled_dot_product_attention(Q, K, V, is_causal=True), (Q, K, V), dO), 300
+        )
+    with torch.no_grad():
+        found["ours, library, backward"] = microseconds(library_call("backward", (Q, K, V, Q, dO), lse, 3))
+    for name, value in found.items():
+        say(f"{name}: {value:.1f} us")
+    for ours, theirs in (("attention()", "SDPA"), ("forward and backward", "SDPA, forward and backward")):
+        say(f"{ours} costs {found['ours, ' + ours] - found[theirs]:+.1f} us beside SDPA")
+
+
+# --- A small GPT -----------------------------------------------------------------------------------------------------
+
+
+def make_gpt(attend, vocabulary=256, width=512, heads=8, layers=6, context=512):
+    nn = torch.nn
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.before, self.between = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+        def forward(self, x):
+            B, N, _ = x.shape
+            qkv = self.qkv(self.before(x)).view(B, N, 3, heads, width // heads)
+            q, k, v = (part.transpose(1, 2) for part in qkv.unbind(2))
+            x = x + self.out(attend(q, k, v).transpose(1, 2).reshape(B, N, width))
+            return x + self.down(nn.functional.gelu(self.up(self.between(x))))
+
+    class GPT(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tokens, self.places = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
+            self.blocks = nn.ModuleList(Block() for _ in range(layers))
+            self.last, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
+
+        def forward(self, ids):
+            x = self.tokens(ids) + self.places.weight[: ids.shape[1]]
+            for block in self.blocks:
+                x = block(x)
+            return self.head(self.last(x))
+
+    return GPT()
+
+
+def train_gpt(attend, text, seed, steps, batch=16, context=512):
+    """The mean loss of the last 20 steps, and tokens a second. bf16 by autocast, AdamW."""
+    torch.manual_seed(seed)
+    model = make_gpt(attend, context=context).cuda()
+    optimiser = torch.optim.AdamW(model.parameters(), lr=6e-4)
+    generator = torch.Generator().manual_seed(seed)
+    losses, begin = [], 0.0
+    for number in range(steps):
+        if number == 20:
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+        starts = torch.randint(len(text) - context - 1, (batch,), generator=generator)
+        rows = torch.stack([text[s : s + context + 1] for s in starts.tolist()]).cuda(non_blocking=True).long()
+        with torch.autocast("cuda", torch.bfloat16):
+            logits = model(rows[:, :-1])
+            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), rows[:, 1:].flatten())
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        losses.append(loss.detach())
+    torch.cuda.synchronize()
+    rate = (steps - 20) * batch * context / (time.perf_counter() - begin)
+    return torch.stack(losses[-20:]).mean().item(), rate
+
+
+@step(240)
+def gpt():
+    """500 steps of a GPT of 19 million weights on the book's text: the loss with each attention, three seeds."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.functional import scaled_dot_product_attention
+
+    text = torch.frombuffer(bytearray((BOOK / "common" / "attention" / "text.txt").read_bytes()), dtype=torch.uint8)
+    ours = lambda q, k, v: workbook.attention(q, k, v, causal=True)
+    sdpa = lambda q, k, v: scaled_dot_product_attention(q, k, v, is_causal=True)
+    ways = {
+        "ours": (ours, SDPBackend.MATH),  # which it does not ask
+        "SDPA FlashAttention-2": (sdpa, SDPBackend.FLASH_ATTENTION),
+        "SDPA cuDNN": (sdpa, SDPBackend.CUDNN_ATTENTION),
+    }
+    steps = int(os.environ.get("WORKBOOK_GPT_STEPS", "500"))
+    found = {name: [] for name in ways}
+    for seed in (1, 2, 3):
+        for name, (attend, backend) in ways.items():
+            try:
+                with sdpa_kernel(backend):
+                    loss, rate = train_gpt(attend, text, seed, steps)
+            except RuntimeError as error:
+                if name == "ours":
+                    raise
+                say(f"{name}: {str(error).splitlines()[0]}")
+                continue
+            found[name].append((loss, rate))
+            say(f"seed {seed}, {name}: loss {loss:.4f}, {rate:,.0f} tokens/s")
+    for name, runs in found.items():
+        if runs:
+            losses = [loss for loss, _ in runs]
+            say(f"{name}: loss {statistics.mean(losses):.4f}, {min(losses):.4f} to {max(losses):.4f}; "
+                f"{statistics.median(rate for _, rate in runs):,.0f} tokens/s")  # fmt: skip
+    mine, theirs = ([loss for loss, _ in found[name]] for name in ("ours", "SDPA FlashAttention-2"))
+    if mine and theirs:
+        difference = abs(statistics.mean(mine) - statistics.mean(theirs))
+        noise = max(max(losses) - min(losses) for losses in (mine, theirs))
+        say(f"the means differ by {difference:.4f}; three seeds differ by {noise:.4f}")
+        require(difference <= noise, "the loss differs by more than seeds do")
+
+
+@step(60)
+def timeline():
+    """torch.profiler: the kernels of one forward and backward pass, with their times."""
+    from torch.profiler import ProfilerActivity, profile
+
+    Q, K, V = inputs(4, 16, 2048, 64, torch.bfloat16, requires_grad=True)
+    for _ in range(3):
+        workbook.attention(Q, K, V, causal=True).sum().backward()
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+        workbook.attention(Q, K, V, causal=True).sum().backward()
+        torch.cuda.synchronize()
+    for event in profiler.events():
+        if str(event.device_type).endswith("CUDA"):
+            time_on_device = event.device_time if hasattr(event, "device_time") else event.cuda_time
+            say(f"{time_on_device:9.1f} us  {event.name[:100]}")
+
+
+# --- Running ---------------------------------------------------------------------------------------------------------
+
+
+def run_step(name, limit, function):
+    print(f"{name}: {' '.join((function.__doc__ or '').split())}", flush=True)
+
+    def too_long(*_):
+        raise TimeoutError(f"longer than {limit} s")
+
+    signal.signal(signal.SIGALRM, too_long)
+    signal.alarm(int(limit))
+    begin, why = time.monotonic(), ""
+    try:
+        function()
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        traceback.print_exc(limit=-6, file=sys.stdout)
+    finally:
+        signal.alarm(0)
+    result = f"FAILED: {why.splitlines()[0]}" if why else "ok"
+    print(f"{name}: {result} ({time.monotonic() - begin:.1f} s)\n", flush=True)
+    return not why
+
+
+def main():
+    global torch, workbook
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--libraries", help="libraries of ./workbook library, with ':' between them")
+    parser.add_argument("--only", help="steps, with ',' between them: " + ", ".join(name for name, *_ in STEPS))
+    parser.add_argument("--limit", type=float, default=0, help="seconds for each step, instead of its own limit")
+    given = parser.parse_args()
+    if given.libraries:
+        os.environ["WORKBOOK_LIBRARY"] = given.libraries
+    sys.path.insert(0, str(BOOK / "python"))
+    import torch
+    import torch._dynamo  # it is not there by itself
+
+    import flash_attention_workbook as workbook
+
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    print(f"PyTorch {torch.__version__}, CUDA {torch.version.cuda}, {device}")
+    for stage in workbook.stages("cuda"):
+        print(" ", stage)
+    wanted = given.only.split(",") if given.only else [name for name, *_ in STEPS]
+    unknown = set(wanted) - {name for name, *_ in STEPS}
+    if unknown:
+        parser.error(f"--only {','.join(sorted(unknown))}: allowed: {', '.join(name for name, *_ in STEPS)}")
+    results = {
+        name: run_step(name, given.limit or limit, function) for name, limit, function in STEPS if name in wanted
+    }
+    print(json.dumps(results))
+    print(f"{sum(results.values())} passed, {len(results) - sum(results.values())} failed")
+    return 0 if all(results.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+// The package in python/ on numpy arrays, over a library of the book's kernels with the simulator in it; and the C
+// interface from C.
+#include <catch2/catch_test_macros.hpp>
+#include <cstdlib>
+#include <filesystem>
+
+#include "common/judge/library.hpp"
+#include "tests/python/python.hpp"
+
+using namespace workbook;
+namespace fs = std::filesystem;
+
+namespace {
+
+judge::Workspace workspace() {
+  ::setenv("WORKBOOK_ROOT", WORKBOOK_SOURCE, 1);
+  ::setenv("WORKBOOK_BUILD", WORKBOOK_BINARY, 1);
+  return judge::open_workspace();
+}
+
+const fs::path& library() {
+  static const fs::path built = [] {
+    const judge::Workspace book = workspace();
+    return judge::build_library(book, {{&book.book.chapter("8"), &book.book.chapter("9")}, "solutions", Backend::sim});
+  }();
+  return built;
+}
+
+}  // namespace
+
+TEST_CASE("numpy arrays on the simulator: results, gradients, layouts, threads, what is refused") {
+  const std::string python = test::python_with_numpy();
+  if (python.empty()) SKIP("no Python with numpy was found; WORKBOOK_PYTHON may name one");
+  const auto ran = test::run_python(python, WORKBOOK_SOURCE,
+                                    {std::string(WORKBOOK_SOURCE) + "/tests/python/numpy_arrays.py"}, library());
+  INFO(ran.output);
+  CHECK(ran.exit_code == 0);
+  CHECK(ran.output.ends_with("refused\n"));
+}
+
+TEST_CASE("the header is C, and a program in C can call the library") {
+  const std::string compiler = worker::find_program("cc");
+  if (compiler.empty()) SKIP("there is no compiler of C");
+  const std::string program = std::string(WORKBOOK_BINARY) + "/tests/python_in_C";
+  const auto made =
+      worker::run_command({compiler, "-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic",
+                           std::string("-I") + WORKBOOK_SOURCE + "/common/cuda",
+                           std::string(WORKBOOK_SOURCE) + "/tests/python/in_C.c", library(), "-lm", "-o", program});
+  INFO(made.output);
+  REQUIRE(made.exit_code == 0);
+  const auto ran = worker::run_command({program});
+  INFO(ran.output);
+  CHECK(ran.exit_code == 0);
+  CHECK(ran.output.find("O.strides = (128, 64, 32, 2): stages take tensors without gaps") != std::string::npos);
+}
