@@ -23,6 +23,7 @@ struct ProblemOptions {
   std::int64_t kv_heads = 0;  ///< 0: as many as heads
   bool shape_given = false;   ///< one of these was given
   Mask mask;
+  std::string sink;  ///< a .npy file of H logits
   double scale = 0;  ///< 0: 1/√d
   bool scale_given = false;
   std::uint64_t seed = 1;

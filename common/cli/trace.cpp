@@ -121,7 +121,7 @@ Other other_of(const Session& session, const Chapter& chapter, const judge::Tree
   }
   if (!other.does(options.mask)) {
     fail_input("--beside {}: chapter {} has no {} mask; allowed: leave out --{}", options.beside, other.number,
-               options.mask.name(), options.mask.name());
+               options.mask.name(), options.mask.kind == Mask::causal ? "causal" : "mask and what changes scores");
   }
   if (const std::string what = other.does_not_do(problem, Backend::sim); !what.empty())
     fail_input("--beside {}: chapter {} does not do {} on the simulator; allowed: as many heads as Q has",
@@ -185,7 +185,8 @@ void require_served(const Session& session, const Chapter& chapter, const TraceO
                fmt::join(elements_of(chapter), ", "));
   }
   if (!chapter.does(options.mask)) {
-    fail_input("--{0}: chapter {1} has no {0} mask; allowed: leave it out", options.mask.name(), chapter.number);
+    fail_input("--{}{}: chapter {} has no {} mask; allowed: leave it out", options.mask == Mask::causal ? "" : "mask ",
+               options.mask.name(), chapter.number, options.mask.name());
   }
   if (options.solutions && !session.book.has_solutions(chapter)) {
     fail_input("--solutions: there is no solution of chapter {} here; allowed: your own code", chapter.number);
