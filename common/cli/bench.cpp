@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "common/attention/error.hpp"
+#include "common/attention/mask_text.hpp"
 #include "common/bench/figures.hpp"
 #include "common/bench/measure.hpp"
 #include "common/bench/results.hpp"
@@ -201,6 +202,10 @@ Runner declare_bench(Options& options) {
   options.option("--causal", given->causal, "With the causal mask: yes, no or both")
       .allow(one_of({"yes", "no", "both"}, "yes, no or both"))
       .show_default();
+  const auto mask = std::make_shared<std::string>();
+  options.option("--mask", *mask, "Only stages with this mask: window=512,0")
+      .allow(a_mask())
+      .excludes({"--causal", "--peers"});
   options
       .option("--element", given->element_words, "Only stages for this type; of several, each in turn at every shape")
       .separated_by(',')
@@ -231,11 +236,12 @@ Runner declare_bench(Options& options) {
     if (word == "--out") ++i;
     if (!word.starts_with("--out")) given->command += " " + word;
   }
-  return [given](Session& session) {
+  return [given, mask](Session& session) {
     given->libraries = library_files(*given);
     for (const std::string& word : given->element_words) given->elements.push_back(element_named(word).value());
     given->numbers = numbers_set(given->set);
     if (given->causal != "both") given->masks = {given->causal == "yes"};
+    if (!mask->empty()) given->masks = {mask_of(*mask).value()};
     return bench(session, *given);
   };
 }

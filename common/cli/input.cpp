@@ -4,17 +4,16 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <memory>
 #include <numeric>
-#include <optional>
 #include <vector>
 
 #include "common/attention/element.hpp"
 #include "common/attention/error.hpp"
+#include "common/attention/mask_text.hpp"
 #include "common/attention/npy.hpp"
 #include "common/attention/text.hpp"
 #include "common/book/files.hpp"
@@ -84,24 +83,6 @@ Problem problem_from_files(const ProblemOptions& options) {
   return problem;
 }
 
-constexpr const char* kMasks = "none, causal, or window=LEFT,RIGHT with whole numbers from 0 on";
-
-/// What --mask says; nothing if it is no mask.
-std::optional<Mask> mask_of(const std::string& text) {
-  if (const std::optional<Mask> named = mask_named(text)) return named;
-  const std::string_view prefix = "window=";
-  if (!text.starts_with(prefix)) return {};
-  std::array<std::int64_t, 2> sizes{-1, -1};
-  const char *at = text.data() + prefix.size(), *const last = text.data() + text.size();
-  for (std::int64_t& size : sizes) {
-    const auto [end, error] = std::from_chars(at, last, size);
-    const char* const expected = &size == sizes.data() ? "," : "";
-    if (error != std::errc() || size < 0 || (*expected == ',' ? end == last || *end != ',' : end != last)) return {};
-    at = end == last ? end : end + 1;
-  }
-  return Mask::within(sizes[0], sizes[1]);
-}
-
 std::vector<std::int64_t> divisors(std::int64_t number) {
   std::vector<std::int64_t> found;
   for (std::int64_t i = 1; i <= number; ++i)
@@ -137,6 +118,10 @@ Problem problem_from_text(const Session& session, const ProblemOptions& options)
 }
 
 }  // namespace
+
+Allowed a_mask() {
+  return [](const std::string& text) { return mask_of(text) ? "" : fmt::format("{}: allowed: {}", text, mask_texts); };
+}
 
 void declare_element(Options& options, std::string& element) {
   options.option("--element", element, "Only stages for this type of Q, K, V and O (default: each chapter's own)")
@@ -278,7 +263,7 @@ std::function<void()> declare_problem(Options& options, ProblemOptions& given) {
                               .show_default();
   const auto mask = std::make_shared<std::string>("none");
   options.option("--mask", *mask, "Which keys a query sees: window=LEFT,RIGHT are so many before and after its own")
-      .allow([](const std::string& text) { return mask_of(text) ? "" : fmt::format("{}: allowed: {}", text, kMasks); })
+      .allow(a_mask())
       .show_default();
   const auto softcap = std::make_shared<double>(0);
   options.option("--softcap", *softcap, "A score s becomes C·tanh(s/C)")

@@ -5,57 +5,43 @@
 // Test it: ./workbook test 15
 #include "which_pairs.hpp"
 
-#include <algorithm>
 #include <cstdint>
 
+#include "asked_for.hpp"
 #include "common/cuda/convert.hpp"
 #include "common/cuda/dispatch.hpp"
-#include "masks.hpp"
-#include "scores.hpp"
-#include "sequences.hpp"
 
 namespace ch15 {
 namespace {
 
 using Element = WORKBOOK_ELEMENT;  // half; in which_pairs_bf16.cu __nv_bfloat16
 
-/// What a head brings beside Q, K and V: the number of heads, their sinks (H), and where packed sequences start.
-struct Given {
-  int heads;
-  const float* sink;  // nullptr: none
-  const int* starts;  // nullptr: one sequence
-};
-
 /// One block per tile of queries and head, the last ones first: they see the most keys. Warp w owns rows 32·w to
 /// 32·w + 31 and shares K and V with the others.
 template <int d, int Br, int Bc, int warps, class Change>
-__global__ void __launch_bounds__(32 * warps, 8 / warps)
-    attention(const Element* __restrict__ Q,  // (heads, Nq, d)
-              const Element* __restrict__ K,  // (heads, Nk, d)
-              const Element* __restrict__ V,  // (heads, Nk, d)
-              Element* __restrict__ O,        // (heads, Nq, d)
-              float* __restrict__ lse,        // (heads, Nq)
-              SeenKeys seen, Change any_head, Given given, int query_tiles) {
+__global__ void __launch_bounds__(32 * warps, 8 / warps) attention(const Element* __restrict__ Q,  // (heads, Nq, d)
+                                                                   const Element* __restrict__ K,  // (heads, Nk, d)
+                                                                   const Element* __restrict__ V,  // (heads, Nk, d)
+                                                                   Element* __restrict__ O,        // (heads, Nq, d)
+                                                                   float* __restrict__ lse,        // (heads, Nq)
+                                                                   SeenKeys seen, Change any_head, Given given) {
   auto& smem = workbook::cuda::dynamic_shared<Shared<Element, d, Bc, warps>>();
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-  const int head = blockIdx.x / query_tiles, tile = query_tiles - 1 - blockIdx.x % query_tiles;
-  Sequence own_rows{0, seen.Nq, tile};
+  const int head = blockIdx.x / given.query_tiles, tile = given.query_tiles - 1 - blockIdx.x % given.query_tiles;
   std::int64_t first_row = std::int64_t(head) * seen.Nq, first_key = std::int64_t(head) * seen.Nk;
-  if (given.starts != nullptr) {  // from here on there is no other sequence
-    own_rows = sequence_of(given.starts, tile, Br);
-    first_row += own_rows.first, first_key += own_rows.first;
-    seen.Nq = seen.Nk = own_rows.length;
-  }
-  const int block_query = own_rows.tile * Br, first_query = block_query + 32 * warp;
-  first_row += first_query;                // of this warp, in Q, O and lse
-  const int rows = seen.Nq - first_query;  // up to 32 are its own, none if negative
+  const Sequence sequence = enter_sequence(seen, given, tile, Br);  // from here on there is no other
+  const int block_query = sequence.tile * Br, first_query = block_query + 32 * warp;
+  first_row += sequence.first + first_query, first_key += sequence.first;  // of this warp, and the first that may count
+  const int rows = seen.Nq - first_query;                                  // up to 32 are its own, none if negative
   const Range queries{first_query, min(seen.Nq, first_query + 32)};
   const Range tiles = seen.template tiles<Bc>({block_query, min(seen.Nq, block_query + Br)});
   const Change change = any_head.of_head(head % given.heads, given.heads);
   std::int64_t next = (first_key + tiles.first * Bc) * d;  // the first element of the tile that is copied next
   Registers<Element, d> own;
   begin_with_sink(own, given.sink == nullptr ? -INFINITY : given.sink[head % given.heads] * log2_e);
-  const auto load_KV = [&](int j) {  // starts the copies of K_j and V_j, (Bc, d) each, and ends a group
+  // Starts the copies of K_j and V_j, (Bc, d) each, to stage j % 2, and ends a group; without a tile j an empty one.
+  // The tiles are asked for in their order.
+  const auto load_KV = [&](int j) {
     if (j < tiles.last) {
       load_tile<32 * warps>(smem.K[j % 2], K + next, seen.Nk - j * Bc, thread);
       load_tile<32 * warps>(smem.V[j % 2], V + next, seen.Nk - j * Bc, thread);
@@ -86,41 +72,15 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps)
   write_output(own, smem.Q[warp], O + first_row * d, lse + first_row, rows);  // O / l, m + log l
 }
 
-/// How many blocks a head has: one for each Br rows of each sequence.
-std::int64_t blocks_of_head(const ForwardCall<Element>& call, int Br) {
-  if (call.mask.lengths.empty()) return (call.shape.Nq + Br - 1) / Br;
-  std::int64_t blocks = 0;
-  for (const std::int64_t length : call.mask.lengths) blocks += (length + Br - 1) / Br;
-  return blocks;
-}
-
-/// The mask's window; a side that has no end has more keys than there are.
-SeenKeys seen_keys(const ForwardCall<Element>& call) {
-  using workbook::Mask;
-  const std::int64_t Nq = call.shape.Nq, Nk = call.shape.Nk, all = Nq + Nk;
-  const std::int64_t left = call.mask.kind == Mask::window ? std::min(call.mask.left, all) : all;
-  const std::int64_t right = call.mask.kind == Mask::none ? all : std::min(call.mask.right, all);
-  return {int(Nq), int(Nk), int(left), int(right)};
-}
-
 template <int d, int Br, int Bc, int warps, class Change>
 void start(const ForwardCall<Element>& call, const Change& change) {
+  const auto& [B, H, Hkv, Nq, Nk, d_] = call.shape;
   const std::int64_t query_tiles = blocks_of_head(call, Br);
-  const dim3 grid = workbook::cuda::grid_of(query_tiles * call.shape.B * call.shape.H, "B·H·⌈Nq/Br⌉");
+  const dim3 grid = workbook::cuda::grid_of(query_tiles * B * H, "B·H·⌈Nq/Br⌉");
+  // The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)): `change` gives scores in units of log2.
   workbook::cuda::launch(attention<d, Br, Bc, warps, Change>, grid, dim3(32 * warps),
                          sizeof(Shared<Element, d, Bc, warps>), call.Q, call.K, call.V, call.O, call.lse,
-                         seen_keys(call), change, Given{int(call.shape.H), call.sink, call.starts}, int(query_tiles));
-}
-
-/// take(change): the change of scores that the call's mask asks for. The GPU has an instruction for exp2, and
-/// exp(x) = exp2(x · log2(e)).
-template <class Take>
-void with_change(const ForwardCall<Element>& call, const Take& take) {
-  const float scale = call.scale * log2_e, cap = call.mask.softcap * log2_e;
-  const auto perhaps_alibi = [&](auto change) {
-    call.mask.alibi ? take(WithAlibi<decltype(change)>{change, scale}) : take(change);
-  };
-  cap > 0 ? perhaps_alibi(Softcap{scale, cap, scale / cap}) : perhaps_alibi(Scaled{scale});
+                         seen_keys(call), change, Given{int(query_tiles), int(H), call.sink, call.starts});
 }
 
 }  // namespace
