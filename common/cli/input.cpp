@@ -288,6 +288,7 @@ std::function<void()> declare_problem(Options& options, ProblemOptions& given) {
   return [&given, seq, queries, heads, kv_heads, head_dim, scale, mask, causal, softcap, alibi, lengths] {
     given.mask = *causal ? Mask(Mask::causal) : mask_of(*mask).value();
     given.mask.softcap = float(*softcap), given.mask.alibi = *alibi, given.mask.lengths = *lengths;
+    if (!given.sink.empty()) given.mask.sink = {0};  // until the file is read
     given.shape_given = seq.given() || queries.given() || heads.given() || kv_heads.given() || head_dim.given();
     given.scale_given = scale.given();
   };
