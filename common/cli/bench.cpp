@@ -202,10 +202,6 @@ Runner declare_bench(Options& options) {
   options.option("--causal", given->causal, "With the causal mask: yes, no or both")
       .allow(one_of({"yes", "no", "both"}, "yes, no or both"))
       .show_default();
-  const auto mask = std::make_shared<std::string>();
-  options.option("--mask", *mask, "Only stages with this mask: window=512,0")
-      .allow(a_mask())
-      .excludes({"--causal", "--peers"});
   options
       .option("--element", given->element_words, "Only stages for this type; of several, each in turn at every shape")
       .separated_by(',')
@@ -216,6 +212,10 @@ Runner declare_bench(Options& options) {
       .allow(number(0.001, 60, "seconds, from 0.001 to 60"))
       .show_default();
   options.flag("--peers", given->peers, "Also PyTorch's attention, on the same shapes");
+  const auto mask = std::make_shared<std::string>();
+  options.option("--mask", *mask, "Only stages with this mask: window=512,0")
+      .allow(a_mask())
+      .excludes({"--causal", "--peers"});
   options
       .option("--library", given->libraries,
               "With --peers: also this shared library's forward() (common/bench/peers.py)")
