@@ -438,17 +438,23 @@ TEST_CASE("with no mask and the causal one it gives what chapter 14 gives, to th
     }
 }
 
-TEST_CASE("packed sequences are read once for each of their blocks", "[whole]") {
+TEST_CASE("windows and packed sequences are read by the blocks that need them", "[whole]") {
   require_counters();
-  const std::vector<std::int64_t> lengths{100, 37, 63};
   const Tiles tiles = small_tiles(64);
-  const worker::Reply reply =
-      attention(masked("normal", {1, 2, 2, 200, 200, 64}, 260, packed(Mask::none, lengths)), tiles).reply;
+  const auto expect_keys = [&](const Input& given, std::int64_t keys, const std::string& why) {
+    const worker::Reply reply = attention(given, tiles).reply;
+    for (const char* tensor : {"K", "V"})
+      expect_count(reply, fmt::format("{}.async_bytes", tensor), double(keys * 64 * 2), why,
+                   "tiles are read that no query of a block sees, or not all that some query sees", "traffic");
+  };
   std::int64_t keys = 0;
-  for (const std::int64_t length : lengths) keys += tiles_of(length, tiles.Br) * length;
-  expect_count(reply, "K.async_bytes", double(2 * keys * 64 * 2),
-               "each of the ⌈length/Br⌉ blocks of a sequence reads the keys of that sequence",
-               "keys of other sequences are read", "traffic");
+  for (const std::int64_t length : {96, 37, 64}) keys += tiles_of(length, tiles.Br) * length;
+  expect_keys(masked("normal", {1, 2, 2, 197, 197, 64}, 260, packed(Mask::none, {96, 37, 64})), 2 * keys,
+              "each of the ⌈length/Br⌉ blocks of a sequence reads the keys of that sequence");
+  // Blocks of 32 queries, which stand at keys 128 to 255: each begins 64 keys, two tiles, before its first query.
+  if (tiles.Br == 32 && tiles.Bc == 32)
+    expect_keys(masked("normal", {1, 1, 1, 128, 256, 64}, 261, Mask::within(64, 0)), 4 * 3 * 32,
+                "each block of 32 queries needs three tiles of 32 keys");
 }
 
 const Claims of_the_whole = {
