@@ -1,13 +1,16 @@
-// Which keys a query sees, and what is added to its scores: a value. A mask more is, here, a kind, its name, its keys
-// and what it adds; everything else asks. Header-only: calls on a device hold one.
+// Which keys a query sees, and what becomes of its scores: a value. A mask more is, here, a kind, its name, its keys
+// and what it does to a score; everything else asks. Header-only: calls on a device hold one.
 #pragma once
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <concepts>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/attention/shape.hpp"
 
@@ -20,28 +23,83 @@ struct KeyRange {
 
 /// Rows count through (B, H, Nq): a mask may be another for each head.
 struct Mask {
-  enum Kind : std::int32_t { none, causal };
+  enum Kind : std::int32_t { none, causal, window };
 
   Kind kind = none;
+  /// Of a window, bottom-right aligned: query i sees the keys j with -left <= j - (i + Nk - Nq) <= right.
+  std::int64_t left = 0, right = 0;
+  float softcap = 0;   ///< > 0: a scaled score s becomes softcap·tanh(s / softcap) (Gemma 2, section 2)
+  bool alibi = false;  ///< then slope·|i + Nk - Nq - j| is subtracted, slope = 2^(-8(h + 1) / H) in head h (ALiBi)
+  std::vector<float> sink;            ///< (H) or empty: e^sink is added to l of each row of the head, and nothing to O
+  std::vector<std::int64_t> lengths;  ///< of sequences packed one after the other, Nq = Nk together; empty: one
 
-  constexpr Mask() = default;
-  constexpr Mask(Kind kind_) : kind(kind_) {}
+  Mask() = default;
+  Mask(Kind kind_) : kind(kind_) {}
   /// From whether it is causal, for loops over both.
-  constexpr Mask(std::same_as<bool> auto is_causal) : kind(is_causal ? causal : none) {}
-  friend constexpr bool operator==(const Mask&, const Mask&) = default;
+  Mask(std::same_as<bool> auto is_causal) : kind(is_causal ? causal : none) {}
+  static Mask within(std::int64_t left, std::int64_t right) {
+    Mask mask = window;
+    mask.left = left, mask.right = right;
+    return mask;
+  }
+  friend bool operator==(const Mask&, const Mask&) = default;
 
   /// Calls take(KeyRange) for the keys that a row sees, in rising order; not at all for a row that sees none.
   template <class Take>
   void for_ranges(const Shape& shape, std::int64_t row, const Take& take) const {
+    if (lengths.empty()) return for_ranges_of_kind(shape, row, take);
+    const KeyRange own = sequence(row % shape.Nq);
+    for_ranges_of_kind(shape, row, [&](const KeyRange& keys) {
+      const KeyRange both{std::max(keys.first, own.first), std::min(keys.last, own.last)};
+      if (both.first < both.last) take(both);
+    });
+  }
+  /// The keys of the packed sequence that a query belongs to.
+  KeyRange sequence(std::int64_t query) const {
+    KeyRange own;
+    for (const std::int64_t length : lengths) {
+      own = {own.last, own.last + length};
+      if (query < own.last) break;
+    }
+    return own;
+  }
+  template <class Take>
+  void for_ranges_of_kind(const Shape& shape, std::int64_t row, const Take& take) const {
     switch (kind) {
       case none:
         return take(KeyRange{0, shape.Nk});
       case causal:
         if (const std::int64_t n = visible_keys(row % shape.Nq, shape.Nq, shape.Nk, true); n > 0) take(KeyRange{0, n});
+        return;
+      case window:
+        const std::int64_t end = shape.Nk, diagonal = row % shape.Nq + end - shape.Nq, width = shape.Nq + end;
+        const KeyRange keys{std::max<std::int64_t>(0, diagonal - std::min(left, width)),
+                            std::min(end, diagonal + std::min(right, width) + 1)};
+        if (keys.first < keys.last) take(keys);
     }
   }
-  /// What is added to scale·Q_i·K_j, for a key that the row sees.
-  double added(const Shape&, std::int64_t /*row*/, std::int64_t /*key*/) const { return 0; }
+  /// What becomes of a scaled score scale·Q_i·K_j, for a key that the row sees.
+  double changed(const Shape& shape, std::int64_t row, std::int64_t key, double score) const {
+    return (softcap > 0 ? softcap * std::tanh(score / softcap) : score) + added(shape, row, key);
+  }
+  /// Its derivative by the score.
+  double derivative(double score) const {
+    const double tanh = softcap > 0 ? std::tanh(score / softcap) : 0;
+    return 1 - tanh * tanh;
+  }
+  /// What the terms of a changed score add up to at most, where those of the score itself add up to `score_size`.
+  double size(const Shape& shape, std::int64_t row, std::int64_t key, double score_size) const {
+    return score_size + softcap + std::abs(added(shape, row, key));
+  }
+  double added(const Shape& shape, std::int64_t row, std::int64_t key) const {
+    if (!alibi) return 0;
+    const double slope = std::exp2(-8.0 * double(row / shape.Nq % shape.H + 1) / double(shape.H));
+    return -slope * std::abs(double(row % shape.Nq + shape.Nk - shape.Nq - key));
+  }
+  /// The sink of a row's head; nothing if it has none.
+  std::optional<double> sink_of(const Shape& shape, std::int64_t row) const {
+    return sink.empty() ? std::nullopt : std::optional<double>(sink[std::size_t(row / shape.Nq % shape.H)]);
+  }
 
   /// Calls take(key) for every key that a row sees, in rising order.
   template <class Take>
@@ -62,28 +120,70 @@ struct Mask {
     return seen;
   }
 
-  std::string_view name() const;
+  /// "causal", "window=256,0+softcap=50+alibi": as options and results call it.
+  std::string name() const;
   /// How a sentence says it: "causal", "not causal".
-  std::string_view text() const { return kind == none ? "not causal" : name(); }
+  std::string text() const { return *this == none ? "not causal" : name(); }
 };
 
-/// All masks, by what options, manifests and results call them.
+/// All masks without numbers, by what options, manifests and results call them: those that are timed.
 struct NamedMask {
   std::string_view name;
   Mask mask;
 };
-inline constexpr std::array all_masks{NamedMask{"none", Mask::none}, NamedMask{"causal", Mask::causal}};
-
-inline std::string_view Mask::name() const {
-  const auto found =
-      std::find_if(all_masks.begin(), all_masks.end(), [&](const auto& each) { return each.mask == *this; });
-  return found == all_masks.end() ? "no mask of the book" : found->name;
+inline const std::array all_masks{NamedMask{"none", Mask::none}, NamedMask{"causal", Mask::causal}};
+/// And what else a mask is made of. A stage lists the parts that it serves, and serves every mask that is made of them.
+inline std::vector<NamedMask> mask_parts() {
+  std::vector<NamedMask> parts(all_masks.begin(), all_masks.end());
+  const auto add = [&](std::string_view name, auto change) { change(parts.emplace_back(name).mask); };
+  add("window", [](Mask& mask) { mask.kind = Mask::window; });
+  add("softcap", [](Mask& mask) { mask.softcap = 1; });
+  add("alibi", [](Mask& mask) { mask.alibi = true; });
+  add("sink", [](Mask& mask) { mask.sink = {0}; });
+  add("packed", [](Mask& mask) { mask.lengths = {1}; });
+  return parts;
 }
-/// Nothing for a name that no mask has.
+inline std::string_view part_name(const Mask& part) {
+  for (const NamedMask& each : mask_parts())
+    if (each.mask == part) return each.name;
+  return "no part of a mask";
+}
+/// The first part of a mask that is not among those that a stage serves; empty if it serves all.
+inline std::string_view part_not_in(const std::vector<Mask>& served, const Mask& mask) {
+  const auto any = [&](auto has) { return std::any_of(served.begin(), served.end(), has); };
+  if (!any([&](const Mask& each) { return each == Mask(mask.kind); })) return part_name(mask.kind);
+  if (mask.softcap > 0 && !any([](const Mask& each) { return each.softcap > 0; })) return "softcap";
+  if (mask.alibi && !any([](const Mask& each) { return each.alibi; })) return "alibi";
+  if (!mask.sink.empty() && !any([](const Mask& each) { return !each.sink.empty(); })) return "sink";
+  if (!mask.lengths.empty() && !any([](const Mask& each) { return !each.lengths.empty(); })) return "packed";
+  return "";
+}
+
+inline std::string Mask::name() const {
+  std::string text(part_name(kind));
+  if (kind == window) text += "=" + std::to_string(left) + "," + std::to_string(right);
+  if (softcap > 0) {
+    std::string number = std::to_string(softcap);
+    number.erase(number.find_last_not_of('0') + 1);
+    text += "+softcap=" + number.substr(0, number.back() == '.' ? number.size() - 1 : number.size());
+  }
+  if (alibi) text += "+alibi";
+  if (!sink.empty()) text += "+sink";
+  for (const std::int64_t& length : lengths)
+    text += (&length == lengths.data() ? "+lengths=" : ",") + std::to_string(length);
+  return text;
+}
+/// Nothing for a name that no mask without numbers has.
 inline std::optional<Mask> mask_named(std::string_view name) {
-  const auto found =
-      std::find_if(all_masks.begin(), all_masks.end(), [&](const NamedMask& each) { return each.name == name; });
-  return found == all_masks.end() ? std::nullopt : std::optional(found->mask);
+  for (const NamedMask& each : all_masks)
+    if (each.name == name) return each.mask;
+  return std::nullopt;
+}
+/// The same for parts.
+inline std::optional<Mask> part_named(std::string_view name) {
+  for (const NamedMask& each : mask_parts())
+    if (each.name == name) return each.mask;
+  return std::nullopt;
 }
 
 }  // namespace workbook

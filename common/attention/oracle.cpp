@@ -27,11 +27,11 @@ void check_tensors(const Problem& problem) {
   check_sizes("V", problem.V, {shape.B, shape.Hkv, shape.Nk, shape.d});
 }
 
-/// P_i = softmax of the scores of one row, in place. Returns the LSE.
-double softmax(std::vector<double>& row) {
-  double m = -infinity;
+/// P_i = softmax of the scores of one row, in place. A sink is one more score, whose P is left out. Returns the LSE.
+double softmax(std::vector<double>& row, double sink) {
+  double m = sink;
   for (const double score : row) m = std::max(m, score);
-  double l = 0;
+  double l = std::exp(sink - m);
   for (double& score : row) {
     score = std::exp(score - m);
     l += score;
@@ -78,24 +78,30 @@ Forward forward_oracle(const Problem& problem, unsigned threads) {
   const auto forward_row = [&, Nq = Nq, Nk = Nk, d = d, P = std::vector<double>()](std::int64_t row) mutable {
     const std::int64_t first_key = problem.shape.kv_head(row / Nq) * Nk;
     const std::vector<std::int64_t> seen = seen_keys(problem, row);
-    if (seen.empty()) return;  // fully masked: O = 0 and LSE = -inf, as they were filled
+    const double sink = problem.mask.sink_of(problem.shape, row).value_or(-infinity);
+    if (seen.empty()) {  // fully masked: O = 0 and LSE = -inf, as they were filled, or the sink alone
+      result.lse.values[row] = sink;
+      result.score_size.values[row] = result.score_spread.values[row] = sink == -infinity ? 0 : std::abs(sink);
+      return;
+    }
 
-    // S_i = scale·Q_i·Kᵀ + what the mask adds, (n,)
-    double highest = -infinity, lowest = infinity, size = 0;
+    // S_i = what becomes of scale·Q_i·Kᵀ, (n,)
+    const bool has_sink = sink != -infinity;
+    double highest = sink, lowest = has_sink ? sink : infinity, size = has_sink ? std::abs(sink) : 0;
     P.clear();
     for (const std::int64_t j : seen) {
       const std::int64_t key = (first_key + j) * d;
-      const double added = problem.mask.added(problem.shape, row, j);
-      P.push_back(scale * dot(&Q[row * d], &K[key], d) + added);
+      P.push_back(problem.mask.changed(problem.shape, row, j, scale * dot(&Q[row * d], &K[key], d)));
       highest = std::max(highest, P.back());
       lowest = std::min(lowest, P.back());
-      size = std::max(size, std::abs(scale) * dot(&Q_absolute[row * d], &K_absolute[key], d) + std::abs(added));
+      const double products = std::abs(scale) * dot(&Q_absolute[row * d], &K_absolute[key], d);
+      size = std::max(size, problem.mask.size(problem.shape, row, j, products));
     }
     result.score_size.values[row] = size;
     result.score_spread.values[row] = std::max(highest - lowest, std::abs(highest));
 
     // P_i = softmax(S_i), (n,)
-    result.lse.values[row] = softmax(P);
+    result.lse.values[row] = softmax(P, sink);
 
     // O_i = P_i·V, (d,)
     const auto V_of = [&](std::size_t n) { return &V[(first_key + seen[n]) * d]; };
@@ -144,14 +150,15 @@ Gradients backward_oracle(const Problem& problem, const Tensor<double>& dO_tenso
   std::vector<double> D(B * H * Nq);
   for (std::int64_t i = 0; i < B * H * Nq; ++i) D[i] = dot(&dO[i * d], &O[i * d], d);
 
-  /// P_ij and dS_ij = P_ij (dP_ij − D_i), dP = dO·Vᵀ, for rows i of Q and j of K, each counted over all heads.
+  /// P_ij and dS_ij = P_ij (dP_ij − D_i), dP = dO·Vᵀ, times the derivative of what becomes of a score; for rows i of Q
+  /// and j of K, each counted over all heads.
   struct Pair {
     double P, dS;
   };
   const auto pair = [&, Nk = Nk, d = d](std::int64_t i, std::int64_t j) -> Pair {
-    const double S = scale * dot(&Q[i * d], &K[j * d], d) + problem.mask.added(problem.shape, i, j % Nk);
-    const double P = std::exp(S - lse[i]);
-    return {P, P * (dot(&dO[i * d], &V[j * d], d) - D[i])};
+    const double S = scale * dot(&Q[i * d], &K[j * d], d);
+    const double P = std::exp(problem.mask.changed(problem.shape, i, j % Nk, S) - lse[i]);
+    return {P, P * (dot(&dO[i * d], &V[j * d], d) - D[i]) * problem.mask.derivative(S)};
   };
 
   // dQ_i = scale·Σ_j dS_ij K_j. `row` counts through (B, H, Nq).

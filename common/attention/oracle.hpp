@@ -8,8 +8,9 @@ namespace workbook {
 
 /// The forward pass in float64, and the magnitudes that the error bounds need.
 struct Forward {
-  Tensor<double> O;    ///< (B, H, Nq, d); rows without a visible key are 0
-  Tensor<double> lse;  ///< (B, H, Nq, 1), natural logarithm over scaled scores; -inf for rows without a visible key
+  Tensor<double> O;  ///< (B, H, Nq, d); rows without a visible key are 0
+  /// (B, H, Nq, 1), natural logarithm over scaled scores and the sink; -inf for rows with neither
+  Tensor<double> lse;
 
   // Magnitudes, see notes/numerics.md.
   Tensor<double> score_size;    ///< (B, H, Nq, 1): max over visible keys j of scale·Σ_c |Q_ic||K_jc|
@@ -22,7 +23,7 @@ struct Forward {
   Tensor<double> P_quadratic;         ///< (B, H, Nq, 1): sqrt(Σ_j P_ij²)
 };
 
-/// Forward pass (FlashAttention, section 2.2, in float64): S = scale·QKᵀ and what the mask adds, over the keys that it
+/// Forward pass (FlashAttention, section 2.2, in float64): S = scale·QKᵀ as the mask changes it, over the keys that it
 /// lets a query see; H / Hkv heads of Q share one of K and V. Uses all cores, or as many threads as given; the result
 /// does not depend on how many. S and P are never stored: O(Nk) memory a thread. Any d. InputError when a tensor does
 /// not have the sizes that the shape says.
@@ -33,9 +34,9 @@ struct Gradients {
   Tensor<double> dQ, dK, dV;
 };
 
-/// Backward pass: P from the LSE, dP = dO·Vᵀ, D = rowsum(dO∘O), dS = P∘(dP − D), dQ = scale·dS·K, dK = scale·dSᵀ·Q,
-/// dV = Pᵀ·dO (FlashAttention-2, section 3.1.2). dO: (B, H, Nq, d). A row without a visible key has P = 0: it adds
-/// nothing to dK and dV, and its dQ is 0.
+/// Backward pass: P from the LSE, dP = dO·Vᵀ, D = rowsum(dO∘O), dS = P∘(dP − D) times the derivative of a changed
+/// score, dQ = scale·dS·K, dK = scale·dSᵀ·Q, dV = Pᵀ·dO (FlashAttention-2, section 3.1.2). dO: (B, H, Nq, d). A row
+/// without a visible key has P = 0: it adds nothing to dK and dV, and its dQ is 0.
 Gradients backward_oracle(const Problem& problem, const Tensor<double>& dO, unsigned threads = 0);
 
 /// What a recomputing backward pass is given beside Q, K, V and dO, rounded as it is stored.

@@ -16,7 +16,7 @@ namespace workbook {
 struct Setting {
   Shape shape;
   float scale = 0;  ///< multiplies QKᵀ, of any sign; usually 1/√d
-  Mask mask;        ///< which keys a query sees
+  Mask mask;        ///< which keys a query sees, and what becomes of its scores
   bool causal() const { return mask == Mask::causal; }
   bool operator==(const Setting&) const = default;
 };
@@ -33,6 +33,8 @@ void for_numbers(S&& setting, const Take& take) {
   for_shape_numbers(setting.shape, take);
   take("scale", setting.scale);
   take("mask", setting.mask.kind);
+  take("window_left", setting.mask.left), take("window_right", setting.mask.right);
+  take("softcap", setting.mask.softcap), take("alibi", setting.mask.alibi);
 }
 /// The numbers that arrived: number(name) for each.
 template <class Number>

@@ -219,7 +219,7 @@ Bounds lse_bounds(const Forward& oracle, const Problem& problem, const Precision
   const Shape& shape = problem.shape;
   Collector collector(oracle.lse.sizes);
   for (std::int64_t row = 0; row < shape.lse_size(); ++row) {
-    const double n = double(problem.mask.count(shape, row));
+    const double n = double(problem.mask.count(shape, row)) + (problem.mask.sink.empty() ? 0 : 1);
     const double lse = oracle.lse.values[row];
     if (!std::isfinite(lse)) continue;  // -inf must be -inf
     const double size = oracle.score_size.values[row], spread = oracle.score_spread.values[row];
@@ -445,11 +445,13 @@ class GradientErrors {
     double A = 0, spread = 0;  // what a score and its distance from the LSE are at most
     problem_.mask.for_keys(problem_.shape, i, [&](std::int64_t j) {
       const std::int64_t key = head * Nk + j;
-      const double added = problem_.mask.added(problem_.shape, i, j);
-      const double score = problem_.scale * dot(&Q_[i * d], &K_[key * d], d) + added, P = std::exp(score - lse);
-      A = std::max(A, factor() * dot(&Q_size_[i * d], &K_size_[key * d], d) + std::abs(added));
+      const double products = problem_.scale * dot(&Q_[i * d], &K_[key * d], d);
+      const double score = problem_.mask.changed(problem_.shape, i, j, products), P = std::exp(score - lse);
+      const double size = factor() * dot(&Q_size_[i * d], &K_size_[key * d], d);
+      A = std::max(A, problem_.mask.size(problem_.shape, i, j, size));
       spread = std::max(spread, std::abs(score - lse));
-      pairs_[row * Nk + j] = {P, P * (dot(dO, &V_[key * d], d) - errors.D), dot(dO_size, &V_size_[key * d], d)};
+      const double dS = P * (dot(dO, &V_[key * d], d) - errors.D) * problem_.mask.derivative(products);
+      pairs_[row * Nk + j] = {P, dS, dot(dO_size, &V_size_[key * d], d)};
     });
     errors.own_square = (double(d) + 2) * square(A) + 2 * square(spread) + square(two_ulp);
     errors.shared_square = square(A) + 2 * square(lse);  // a scaled Q; LSE·log2(e), and the LSE in exp's argument

@@ -108,7 +108,7 @@ std::vector<Shape> Measurement::gpu_shapes(const std::string& pass, const std::v
   std::vector<Shape> shapes;
   for (const std::int64_t d : request.head_dims) {
     for (const Mask& mask : masks()) {
-      if (std::ranges::count(served, mask) == 0) continue;
+      if (!part_not_in(served, mask).empty()) continue;
       for (const std::int64_t N : lengths()) shapes.push_back(asked(usual_shape(pass, mask, N, d)));
     }
   }

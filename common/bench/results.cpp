@@ -6,6 +6,7 @@
 #include <cmath>
 #include <set>
 
+#include "common/attention/mask_text.hpp"
 #include "common/attention/problem.hpp"
 
 namespace workbook::bench {
@@ -174,7 +175,7 @@ Point point_from(const json& j) {
   p.source = j.at("source");
   p.backend = worker::backend_of(j.at("backend").get<std::string>());
   p.element = j.at("element");
-  const std::optional<Mask> mask = mask_named(j.at("mask").get<std::string>());
+  const std::optional<Mask> mask = mask_of(j.at("mask").get<std::string>());
   if (!mask) throw ResultsError(fmt::format("a point has the mask {}, which there is not", j.at("mask").dump()));
   p.shape = shape_of(j.at("pass"), *mask, j.at("B"), j.at("H"), j.at("N"), j.at("d"));
   p.shape.shape.Hkv = j.value("Hkv", p.shape.H());  // absent in results from before there were shared heads

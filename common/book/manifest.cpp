@@ -88,10 +88,10 @@ Exercise read_exercise(TomlTable table, const Chapter& chapter) {
 }
 
 Mask read_mask(const TomlTable& table, std::string_view key, const std::string& name) {
-  const std::optional<Mask> mask = mask_named(name);
+  const std::optional<Mask> mask = part_named(name);
   if (mask) return *mask;
   std::vector<std::string_view> names;
-  for (const NamedMask& each : all_masks) names.push_back(each.name);
+  for (const NamedMask& each : mask_parts()) names.push_back(each.name);
   table.fail_at(key, fmt::format("\"{}\" is no mask; allowed: {}", name, fmt::join(names, ", ")));
 }
 
@@ -145,10 +145,10 @@ bool Chapter::runs_on(Backend backend) const {
   return std::find(backends.begin(), backends.end(), backend) != backends.end();
 }
 bool Chapter::does(const Mask& mask) const {
-  return std::ranges::count(masks, mask) > 0;
+  return part_not_in(masks, mask).empty();
 }
 std::string Chapter::does_not_do(const Setting& setting, Backend backend) const {
-  if (!does(setting.mask)) return std::string(setting.mask.name());
+  if (!does(setting.mask)) return std::string(part_not_in(masks, setting.mask));
   return setting.shape.H != setting.shape.Hkv && std::ranges::count(shared_heads, backend) == 0 ? "Hkv < H" : "";
 }
 Element Chapter::element_on(Backend backend) const {

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "common/attention/error.hpp"
+#include "common/attention/mask_text.hpp"
 #include "common/bench/figures.hpp"
 #include "common/bench/measure.hpp"
 #include "common/bench/results.hpp"
@@ -211,6 +212,10 @@ Runner declare_bench(Options& options) {
       .allow(number(0.001, 60, "seconds, from 0.001 to 60"))
       .show_default();
   options.flag("--peers", given->peers, "Also PyTorch's attention, on the same shapes");
+  const auto mask = std::make_shared<std::string>();
+  options.option("--mask", *mask, "Only stages with this mask: window=512,0")
+      .allow(a_mask())
+      .excludes({"--causal", "--peers"});
   options
       .option("--library", given->libraries,
               "With --peers: also this shared library's forward() (common/bench/peers.py)")
@@ -231,11 +236,12 @@ Runner declare_bench(Options& options) {
     if (word == "--out") ++i;
     if (!word.starts_with("--out")) given->command += " " + word;
   }
-  return [given](Session& session) {
+  return [given, mask](Session& session) {
     given->libraries = library_files(*given);
     for (const std::string& word : given->element_words) given->elements.push_back(element_named(word).value());
     given->numbers = numbers_set(given->set);
     if (given->causal != "both") given->masks = {given->causal == "yes"};
+    if (!mask->empty()) given->masks = {mask_of(*mask).value()};
     return bench(session, *given);
   };
 }

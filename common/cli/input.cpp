@@ -8,10 +8,12 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "common/attention/element.hpp"
 #include "common/attention/error.hpp"
+#include "common/attention/mask_text.hpp"
 #include "common/attention/npy.hpp"
 #include "common/attention/text.hpp"
 #include "common/book/files.hpp"
@@ -117,6 +119,10 @@ Problem problem_from_text(const Session& session, const ProblemOptions& options)
 
 }  // namespace
 
+Allowed a_mask() {
+  return [](const std::string& text) { return mask_of(text) ? "" : fmt::format("{}: allowed: {}", text, mask_texts); };
+}
+
 void declare_element(Options& options, std::string& element) {
   options.option("--element", element, "Only stages for this type of Q, K, V and O (default: each chapter's own)")
       .allow(one_of({element_names.begin(), element_names.end()}, "float32, float16, bfloat16 or float8"));
@@ -166,6 +172,25 @@ std::string text_bytes(const Session& session, const std::string& file) {
   }
 }
 
+namespace {
+
+/// The mask with what comes with the input: a sink for each head. And lengths have to be those of the sequence.
+void complete_mask(Problem& problem, const ProblemOptions& options) {
+  const auto& lengths = problem.mask.lengths;
+  if (!options.sink.empty()) {
+    problem.mask.sink = read_input("--sink", options.sink).values;
+    if (std::int64_t(problem.mask.sink.size()) != problem.shape.H)
+      fail_input("--sink {}: {} numbers; allowed: one for each of {} heads", options.sink, problem.mask.sink.size(),
+                 problem.shape.H);
+  }
+  const std::int64_t sum = std::accumulate(lengths.begin(), lengths.end(), std::int64_t(0));
+  if (!lengths.empty() && (problem.shape.Nq != sum || problem.shape.Nk != sum))
+    fail_input("--lengths {}: together {}, with {} queries and {} keys; allowed: lengths that add up to both",
+               fmt::join(lengths, ","), sum, problem.shape.Nq, problem.shape.Nk);
+}
+
+}  // namespace
+
 Problem make_problem(const Session& session, const ProblemOptions& options) {
   const int files = !options.q.empty() + !options.k.empty() + !options.v.empty();
   if (files != 0 && files != 3) fail_input("--q, --k and --v: {} of them given; allowed: all three or none", files);
@@ -174,7 +199,9 @@ Problem make_problem(const Session& session, const ProblemOptions& options) {
         "--q, --k, --v come with their own shape; not allowed beside them: --text, --seq, --queries, --heads, "
         "--kv-heads, --head-dim");
   }
-  return files == 3 ? problem_from_files(options) : problem_from_text(session, options);
+  Problem problem = files == 3 ? problem_from_files(options) : problem_from_text(session, options);
+  complete_mask(problem, options);
+  return problem;
 }
 
 nlohmann::json input_json(const Problem& problem, const ProblemOptions& options) {
@@ -242,12 +269,21 @@ std::function<void()> declare_problem(Options& options, ProblemOptions& given) {
   const Option head_dim = options.option("--head-dim", given.head_dim, "Head dimension d: 32, 64 or 128")
                               .allow(one_of({"32", "64", "128"}, "32, 64 or 128"))
                               .show_default();
-  std::vector<std::string> masks;
-  for (const NamedMask& each : all_masks) masks.emplace_back(each.name);
   const auto mask = std::make_shared<std::string>("none");
-  options.option("--mask", *mask, "Which keys a query sees")
-      .allow(one_of(masks, fmt::format("{}", fmt::join(masks, ", "))))
+  options.option("--mask", *mask, "Which keys a query sees: window=LEFT,RIGHT are so many before and after its own")
+      .allow(a_mask())
       .show_default();
+  const auto softcap = std::make_shared<double>(0);
+  options.option("--softcap", *softcap, "A score s becomes C·tanh(s/C)")
+      .allow(number(1e-3, 1e6, "a number from 0.001 to 1000000"));
+  const auto alibi = std::make_shared<bool>(false);
+  options.flag("--alibi", *alibi, "ALiBi: scores fall with the distance, in head h by 2^(-8(h + 1)/H) a key");
+  options.option("--sink", given.sink, "A logit for each head in the softmax's sum alone: .npy, (H, 1, 1)")
+      .allow(a_file);
+  const auto lengths = std::make_shared<std::vector<std::int64_t>>();
+  options.option("--lengths", *lengths, "Lengths of sequences that are packed one after the other")
+      .separated_by(',')
+      .allow(whole_number<std::int64_t>(1));
   const auto causal = std::make_shared<bool>(false);
   options.flag("--causal", *causal, "Causal mask, bottom-right aligned: --mask causal").excludes({"--mask"});
   const Option scale = options.option("--scale", given.scale, "Scale of QKᵀ (default 1/√d)")
@@ -257,8 +293,10 @@ std::function<void()> declare_problem(Options& options, ProblemOptions& given) {
   options.option("--q", given.q, "Q as .npy, (B, H, Nq, d) or (H, Nq, d)").allow(a_file);
   options.option("--k", given.k, "K as .npy").allow(a_file);
   options.option("--v", given.v, "V as .npy").allow(a_file);
-  return [&given, seq, queries, heads, kv_heads, head_dim, scale, mask, causal] {
-    given.mask = *causal ? Mask::causal : mask_named(*mask).value();
+  return [&given, seq, queries, heads, kv_heads, head_dim, scale, mask, causal, softcap, alibi, lengths] {
+    given.mask = *causal ? Mask(Mask::causal) : mask_of(*mask).value();
+    given.mask.softcap = float(*softcap), given.mask.alibi = *alibi, given.mask.lengths = *lengths;
+    if (!given.sink.empty()) given.mask.sink = {0};  // until the file is read
     given.shape_given = seq.given() || queries.given() || heads.given() || kv_heads.given() || head_dim.given();
     given.scale_given = scale.given();
   };

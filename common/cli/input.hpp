@@ -23,6 +23,7 @@ struct ProblemOptions {
   std::int64_t kv_heads = 0;  ///< 0: as many as heads
   bool shape_given = false;   ///< one of these was given
   Mask mask;
+  std::string sink;  ///< a .npy file of H logits
   double scale = 0;  ///< 0: 1/√d
   bool scale_given = false;
   std::uint64_t seed = 1;
@@ -31,6 +32,8 @@ struct ProblemOptions {
 /// Declares them, as run and trace take them. What it returns is to be called when the command line has been read.
 std::function<void()> declare_problem(Options& options, ProblemOptions& given);
 
+/// What --mask may be given.
+Allowed a_mask();
 /// Declares --element: only stages for this type of Q, K, V and O.
 void declare_element(Options& options, std::string& element);
 /// What --set gives: numbers that a chapter's operation knows, beside those that other options give it. InputError for

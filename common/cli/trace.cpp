@@ -101,6 +101,16 @@ std::string title_of(const Chapter& chapter, const judge::Tree& tree) {
                      tree.name == "solutions" ? "the book's solution" : "your code");
 }
 
+/// What of a mask a chapter does not serve, and the option that asks for it.
+std::string lacking(const Chapter& chapter, const Mask& mask) {
+  const std::string_view part = part_not_in(chapter.masks, mask);
+  return part == "causal" ? "causal mask" : std::string(part);
+}
+std::string_view flag_of(const Chapter& chapter, const Mask& mask) {
+  const std::string_view part = part_not_in(chapter.masks, mask);
+  return part == "window" ? "mask" : part == "packed" ? "lengths" : part;
+}
+
 /// What --beside names, to be run on the same input.
 struct Other {
   const Chapter* chapter;
@@ -120,8 +130,8 @@ Other other_of(const Session& session, const Chapter& chapter, const judge::Tree
                options.beside, other.number, other.pass, chapter.number, options.pass);
   }
   if (!other.does(options.mask)) {
-    fail_input("--beside {}: chapter {} has no {} mask; allowed: leave out --{}", options.beside, other.number,
-               options.mask.name(), options.mask.name());
+    fail_input("--beside {}: chapter {} has no {}; allowed: leave out --{}", options.beside, other.number,
+               lacking(other, options.mask), flag_of(other, options.mask));
   }
   if (const std::string what = other.does_not_do(problem, Backend::sim); !what.empty())
     fail_input("--beside {}: chapter {} does not do {} on the simulator; allowed: as many heads as Q has",
@@ -185,7 +195,8 @@ void require_served(const Session& session, const Chapter& chapter, const TraceO
                fmt::join(elements_of(chapter), ", "));
   }
   if (!chapter.does(options.mask)) {
-    fail_input("--{0}: chapter {1} has no {0} mask; allowed: leave it out", options.mask.name(), chapter.number);
+    fail_input("--{}: chapter {} has no {}; allowed: leave it out", flag_of(chapter, options.mask), chapter.number,
+               lacking(chapter, options.mask));
   }
   if (options.solutions && !session.book.has_solutions(chapter)) {
     fail_input("--solutions: there is no solution of chapter {} here; allowed: your own code", chapter.number);

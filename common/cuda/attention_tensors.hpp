@@ -6,6 +6,7 @@
 #include <span>
 #include <tuple>
 #include <type_traits>
+#include <vector>
 
 #include "common/attention/tensors.hpp"
 #include "common/cuda/memory.hpp"
@@ -72,6 +73,13 @@ struct AttentionTensors : OnDevice<AttentionTensors<Element>> {
   AttentionTensors() = default;
   explicit AttentionTensors(const Arguments& call) {
     each(detail::FromCall{call});
+    const Mask mask = call.setting().mask;
+    if (!mask.sink.empty()) sink = DeviceArray<float>("sink", std::span<const float>(mask.sink));
+    if (!mask.lengths.empty()) {
+      std::vector<std::int32_t> ends{0};
+      for (const std::int64_t length : mask.lengths) ends.push_back(ends.back() + std::int32_t(length));
+      starts = DeviceArray<std::int32_t>("starts", std::span<const std::int32_t>(ends));
+    }
     begin_chapter();
   }
   template <class Take>
@@ -81,6 +89,8 @@ struct AttentionTensors : OnDevice<AttentionTensors<Element>> {
 
   DeviceArray<Element> Q, K, V, O;
   DeviceArray<float> lse;
+  DeviceArray<float> sink;           ///< of the mask; empty: none
+  DeviceArray<std::int32_t> starts;  ///< of its packed sequences, (S + 1)
 };
 
 /// Gradient is Element or float.

@@ -98,8 +98,9 @@ void require_room(const Description& stage, const Arguments& call, int d) {
 
 /// What every stage's call may have beside its setting, sizes and variants: see stage.hpp, timing.hpp and
 /// worker_device.cpp.
-constexpr const char* kNumbers[] = {"unobserved", "float_gradients", "workers",  "lane_seed", "shared_limit",
-                                    "trace",      "budget",          "backward", "rows",      "profile"};
+constexpr const char* kNumbers[] = {"unobserved",   "float_gradients", "workers", "lane_seed",
+                                    "shared_limit", "trace",           "budget",  "backward",
+                                    "rows",         "profile",         "sinks",   "sequences"};
 
 bool is_known(const Description& stage, std::string_view name) {
   const auto is_it = [&](std::string_view known) { return known == name; };
@@ -137,15 +138,13 @@ Sizes any_sizes(const Description& stage, const Arguments& call) {
 
 std::vector<std::string> mask_names(const Description& stage) {
   std::vector<std::string> names;
-  for (const Mask& mask : stage.serves.masks) names.emplace_back(mask.name());
+  for (const Mask& mask : stage.serves.masks) names.emplace_back(part_name(mask));
   return names;
 }
 
 void require_served(const Description& stage, const Setting& setting) {
-  const std::vector<Mask>& masks = stage.serves.masks;
-  if (std::find(masks.begin(), masks.end(), setting.mask) == masks.end())
-    throw std::invalid_argument("mask = " + std::string(setting.mask.name()) +
-                                ": this stage does not have it; allowed: " +
+  if (!part_not_in(stage.serves.masks, setting.mask).empty())
+    throw std::invalid_argument("mask = " + setting.mask.name() + ": this stage does not have it; allowed: " +
                                 list(mask_names(stage), [](const std::string& each) { return each; }));
   const auto [B, H, Hkv, Nq, Nk, d] = setting.shape;
   if (H != Hkv && !stage.serves.shared_heads)

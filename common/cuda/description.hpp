@@ -28,8 +28,8 @@ ScratchArray scratch(const char* name, std::function<std::size_t(const Shape&)> 
   return {name, sizeof(T), std::move(size)};
 }
 
-/// Which problems a stage serves, beside its head dimensions: masks, and whether several heads of Q may share one of K
-/// and V (Hkv < H).
+/// Which problems a stage serves, beside its head dimensions: parts of masks, and whether several heads of Q may share
+/// one of K and V (Hkv < H).
 struct Served {
   std::vector<Mask> masks = {Mask::none, Mask::causal};
   bool shared_heads = false;

@@ -47,14 +47,17 @@ class Arguments {
   std::span<float> output(std::string_view name) const { return array<float>(name); }
   std::span<const std::uint16_t> codes(std::string_view name) const { return array<std::uint16_t>(name); }
 
-  /// The numbers of a shape, and of a setting (for_numbers).
+  /// The numbers of a shape, and of a setting (for_numbers), with the arrays of its mask.
   Shape shape() const {
     Shape shape;
     for_shape_numbers(shape, [&](std::string_view name, std::int64_t& value) { value = integer(name); });
     return shape;
   }
   Setting setting() const {
-    return setting_from([&](std::string_view name) { return number(name); });
+    Setting setting = setting_from([&](std::string_view name) { return number(name); });
+    if (integer("sinks", 0) > 0) take_all(setting.mask.sink, "sink");
+    if (integer("sequences", 0) > 0) take_all(setting.mask.lengths, "lengths");
+    return setting;
   }
   /// A setting and the arrays Q, K, V, O, lse.
   AttentionCall attention_call() const {
@@ -67,6 +70,11 @@ class Arguments {
   }
 
  private:
+  template <class T>
+  void take_all(std::vector<T>& values, std::string_view name) const {
+    const std::span<T> given = array<T>(name);
+    values.assign(given.begin(), given.end());
+  }
   virtual std::span<std::byte> raw(std::string_view name, std::size_t element_size) const = 0;
 };
 

@@ -171,7 +171,14 @@ Chosen<Stage, Tiles> chosen(const Described<Stage>& of, const Arguments& call) {
 
 template <class Element, class Tensors>
 ForwardCall<Element> forward_call(const Arguments& call, Tensors& t) {
-  return {call.setting(), t.Q.data(), t.K.data(), t.V.data(), t.O.data(), t.lse.data()};
+  return {call.setting(),
+          t.Q.data(),
+          t.K.data(),
+          t.V.data(),
+          t.O.data(),
+          t.lse.data(),
+          t.sink.size() > 0 ? t.sink.data() : nullptr,
+          t.starts.size() > 0 ? t.starts.data() : nullptr};
 }
 template <class Element, class Gradient, class Tensors>
 BackwardCall<Element, Gradient> backward_call(const Arguments& call, Tensors& t) {

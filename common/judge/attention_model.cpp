@@ -84,11 +84,18 @@ AttentionModel::AttentionModel(std::shared_ptr<const Problem> problem_, const Ti
     given->mask.for_ranges(given->shape, query, [&](const KeyRange& keys) { seen = {keys.first, keys.last}; });
     return seen;
   };
+  changed = [given = problem](const Head& head, Index query, Index key, float score) {
+    const Mask& mask = given->mask;
+    const Index row = (head.b * given->shape.H + head.h) * given->shape.Nq + query;
+    return mask.alibi || mask.softcap > 0 ? float(mask.changed(given->shape, row, key, score)) : score;
+  };
+  if (!problem->mask.sink.empty())
+    sink = [given = problem](const Head& head) { return given->mask.sink[std::size_t(head.h)]; };
   lse = [](float m, float l) { return m + std::log(l); };
   // Stages whose lanes own rows skip the tiles that no query of theirs sees; of others it is not known.
   if (lanes_own_rows() && problem->mask != Mask::none)
-    goes_to = [shape = problem->shape, Br = tiling.Br](Index query) {
-      return visible_keys(std::min(shape.Nq, round_down(query, Br) + Br) - 1, shape.Nq, shape.Nk, true);
+    goes_to = [seen = sees, shape = problem->shape, Br = tiling.Br](Index query) {
+      return seen(std::min(shape.Nq, round_down(query, Br) + Br) - 1).to;
     };
 }
 
@@ -114,7 +121,9 @@ float AttentionModel::score(const Head& head, Index query, Index key) const {
   if (query >= Nq() || key >= Nk()) return 0;
   if (given_S) return (*given_S)(0, 0, query, key);
   const Index first = features.from, last = std::min(d(), features.to);
-  return scale * dot(&head.Q[std::size_t(query * d() + first)], &head.K[std::size_t(key * d() + first)], last - first);
+  const float score =
+      scale * dot(&head.Q[std::size_t(query * d() + first)], &head.K[std::size_t(key * d() + first)], last - first);
+  return changed(head, query, key, score);
 }
 
 void AttentionModel::raise(Row& row, float largest) const {
@@ -170,6 +179,12 @@ Row AttentionModel::attend(const Head& head, Index query, const std::function<vo
     }
     after_step.reach(row);
     if (look) look(row);
+  }
+  if (sink) {
+    row.m_old = row.m, row.m = std::max(row.m, sink(head));
+    row.O_factor = exponential(row.m_old - row.m);
+    row.l = row.l * row.O_factor + exponential(sink(head) - row.m);
+    for (float& x : row.O) x *= row.O_factor;
   }
   for (int done = !tiled() && divisions == 1; done < divisions; ++done)
     for (float& x : row.O) x = divided(x, row.l);

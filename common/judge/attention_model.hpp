@@ -119,7 +119,10 @@ class AttentionModel {
   Range keys;                             ///< that the stage loops over
   std::function<Index(Index)> goes_to;    ///< query -> key up to whose tile its loop goes; empty: through all keys
   std::function<Range(Index)> sees;       ///< query -> keys that the mask leaves it
-  float padding_score = -infinity;        ///< of keys that fill up the last tile
+  /// What becomes of a scaled score.
+  std::function<float(const Head&, Index query, Index key, float score)> changed;
+  std::function<float(const Head&)> sink;  ///< a logit that l has beside the keys; empty: none
+  float padding_score = -infinity;         ///< of keys that fill up the last tile
   float scale;
   Range features;  ///< columns of Q and K that enter
   // The softmax.
@@ -145,6 +148,7 @@ class AttentionModel {
   Point after_last;  ///< step, and the division by l
 
   bool causal() const { return problem->causal(); }
+  bool unmasked() const { return problem->mask.kind == Mask::none; }
   bool tiled() const { return tiling.Bc > 0; }
   bool several_tiles() const { return tiled() && Nk() > step; }
   bool rounds_P() const { return round_P != unrounded; }

@@ -48,7 +48,7 @@ Counters count_pass(const Chapter& chapter, const std::string& pass, worker::Wor
   const auto send = [&](const worker::Call& call) { return worker.call(call); };
   const Element element = chapter.element_on(Backend::sim);
   const Problem problem = rounded_to(
-      make_input("normal", {{1, 1, 1, kLength, kLength, kHeadDim}, chapter.masks.back(), 0, kSeed}), element);
+      make_input("normal", {{1, 1, 1, kLength, kLength, kHeadDim}, chapter.does(Mask::causal), 0, kSeed}), element);
   if (pass != "backward") return worker::forward(encoded(problem, element), {}, send).reply.counters;
   Tensor<float> dO(problem.Q.sizes);
   dO.values = normal_values(dO.values.size(), kSeed);

@@ -243,7 +243,7 @@ class Running {
     } else if (const std::string not_done = chapter.does_not_do(problem_, stage.backend); !not_done.empty()) {
       row.supported = false;
       row.result = "does not do " + not_done;
-      if (!job_.stage.empty()) row.message = who_does(not_done == problem_.mask.name());
+      if (!job_.stage.empty()) row.message = who_does(not_done != "Hkv < H");
     } else {
       call(row, built.executable);
     }
@@ -260,7 +260,7 @@ class Running {
           stages.push_back(fmt::format("chapter {} on {}", chapter.number, name(backend)));
       }
     }
-    const std::string asked = by_mask ? fmt::format("--mask {}", problem_.mask.name())
+    const std::string asked = by_mask ? fmt::format("the mask {}", problem_.mask.name())
                                       : fmt::format("{} with {} heads of Q", job_.kv_heads, problem_.shape.H);
     const std::string allowed = by_mask ? "" : fmt::format("{} heads of K and V, or ", problem_.shape.H);
     return stages.empty()

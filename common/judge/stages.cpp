@@ -11,7 +11,7 @@ namespace {
 
 std::string names_of(const std::vector<Mask>& masks) {
   std::vector<std::string_view> names;
-  for (const Mask& mask : masks) names.push_back(mask.name());
+  for (const Mask& mask : masks) names.emplace_back(part_name(mask));
   return fmt::format("{}", fmt::join(names, ", "));
 }
 

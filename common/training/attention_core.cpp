@@ -25,7 +25,7 @@ void scores(std::vector<T>& S, const T* Q, const T* K, const Setting& setting, s
       mask_until(j);
       masked_from = j + 1;
       T& s = S[std::size_t(i * Nk + j)];
-      s = T(setting.scale) * s + T(setting.mask.added(setting.shape, row, j));
+      s = T(setting.mask.changed(setting.shape, row, j, double(T(setting.scale) * s)));
     });
     mask_until(Nk);
   }

@@ -13,6 +13,10 @@ std::vector<float> floats(const Reply& reply, const std::string& name, Element e
 
 void add_numbers(Call& call, const Setting& setting) {
   for_numbers(setting, [&](const char* name, auto value) { call.number(name, double(value)); });
+  if (const auto& sink = setting.mask.sink; !sink.empty())
+    call.number("sinks", double(sink.size())).input("sink", sink);
+  if (const auto& lengths = setting.mask.lengths; !lengths.empty())
+    call.number("sequences", double(lengths.size())).input("lengths", lengths);
 }
 
 namespace {

@@ -24,7 +24,7 @@ struct AttentionResult {
 /// `first_element`: "forward", "forward_bfloat16" (common/cuda/description.hpp).
 std::string operation_for(const std::string& pass, Element element, Element first_element);
 
-/// Adds every number of a setting (for_numbers).
+/// Adds every number of a setting (for_numbers), and its mask's arrays, which have to live until the call is sent.
 void add_numbers(Call& call, const Setting& setting);
 
 /// Sends the numbers of the problem's setting and `numbers` (Br, Bc, …), arrays Q, K, V -> O, lse, as floats or

@@ -36,7 +36,7 @@ StageDescription stage_from(const json& entry) {
   stage.operation = entry.at("operation");
   stage.element = entry.at("element");
   stage.float_gradients = entry.at("float_gradients");
-  for (const std::string name : entry.at("masks")) stage.masks.push_back(mask_named(name).value());
+  for (const std::string name : entry.at("masks")) stage.masks.push_back(part_named(name).value());
   stage.shared_heads = entry.at("shared_heads");
   if (!entry.at("head_dims").is_null()) stage.head_dims = entry.at("head_dims").get<std::vector<int>>();
   for (const json& tiles : entry.at("tiles")) stage.tiles.push_back(tiles_from(tiles));
@@ -62,7 +62,7 @@ bool StageDescription::does(std::int64_t d) const {
 }
 
 bool StageDescription::has(const Mask& mask) const {
-  return std::find(masks.begin(), masks.end(), mask) != masks.end();
+  return part_not_in(masks, mask).empty();
 }
 
 const StageTiles* StageDescription::default_tiles(std::int64_t d) const {

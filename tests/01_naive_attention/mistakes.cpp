@@ -334,7 +334,7 @@ Table scores_alone() {
       [](Attention& m) { m.sees = [last = m.Nk() - 1](Index) {
                            return Range{0, last};
                          }; },
-      [](const Attention& m) { return !m.causal(); });
+      [](const Attention& m) { return m.unmasked(); });
   table.add("S-transposed", "S is written as (Nk, Nq): row i of S belongs to query i",
             [](Attention& m) { m.written = place_in_transposed; });
   table.add("sum-not-reset", "the sum of QKᵀ is not set back to 0 before each key: it still holds the keys before it",

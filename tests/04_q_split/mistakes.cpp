@@ -132,7 +132,7 @@ Table steps(bool of_K) {
 
 /// The step with keys that do not exist: its scores are scaled before they become −∞.
 Table ragged_steps() {
-  Table table([](const Attention& m) { return m.lanes_own_rows() && !m.causal() && m.Nk() % m.step != 0; });
+  Table table([](const Attention& m) { return m.lanes_own_rows() && m.unmasked() && m.Nk() % m.step != 0; });
   table.add("masked-tiles-scaled-twice", "where keys do not exist the scores are scaled twice", [](Attention& m) {
     m.after_scores([step = m.step, factor = m.scale * judge::log2_e](Row& row) {
       for (float& x : row.S) x = row.keys < step && x > -infinity ? x * factor : x;

@@ -78,7 +78,7 @@ Table ranges() {
 
 /// The same where there is no mask.
 Table ranges_without_mask() {
-  Table table([](const Attention& m) { return !m.causal() && m.tiled(); });
+  Table table([](const Attention& m) { return m.unmasked() && m.tiled(); });
   table.add(
       "range-without-mask",
       "without the mask too, a Q tile goes only as far as a mask would let it see: it must go through all keys",

@@ -35,7 +35,7 @@ Table tiles() {
           return from < tensor.sizes[2] ? Index(tensor.index(b, h, from, column)) : -1;
         };
       },
-      [](const Attention& m) { return !m.causal(); });
+      [](const Attention& m) { return m.unmasked(); });
   return table;
 }
 

@@ -107,7 +107,7 @@ Table packed_masks() {
 
 /// The mask of a call that has none.
 Table masks_without_mask() {
-  Table table([](const Attention& m) { return !m.causal() && m.Nk() > 1; });
+  Table table([](const Attention& m) { return m.unmasked() && m.Nk() > 1; });
   table.add("mask-without-mask", "rows see only the keys up to their query without the mask too", [](Attention& m) {
     m.sees = [Nq = m.Nq(), Nk = m.Nk()](Index query) {
       return judge::Range{0, std::max<Index>(0, query + 1 + Nk - Nq)};

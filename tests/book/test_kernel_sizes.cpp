@@ -114,6 +114,11 @@ TEST_CASE("chapter 14 is chapter 8's kernel and the rows that it takes") {
   CHECK(changed_between("08_registers/phases.hpp", "14_grouped_queries/phases.hpp") <= 60);
 }
 
+TEST_CASE("chapter 15 is chapter 8's kernel and a mask") {
+  CHECK(changed_between("08_registers/registers.cu", "15_which_pairs/which_pairs.cu") <= 60);
+  CHECK(changed_between("08_registers/phases.hpp", "15_which_pairs/phases.hpp") <= 60);
+}
+
 TEST_CASE("kernel files and kernels can be read at one go") {
   for (const char* file : {"03_tiled_wmma/tiled_wmma.cu",
                            "03_tiled_wmma/warmups.cu",
@@ -152,7 +157,11 @@ TEST_CASE("kernel files and kernels can be read at one go") {
                            "13_backward_wgmma/backward_wgmma.cu",
                            "14_grouped_queries/packed_rows.hpp",
                            "14_grouped_queries/phases.hpp",
-                           "14_grouped_queries/grouped.cu"}) {
+                           "14_grouped_queries/grouped.cu",
+                           "15_which_pairs/masks.hpp",
+                           "15_which_pairs/scores.hpp",
+                           "15_which_pairs/phases.hpp",
+                           "15_which_pairs/which_pairs.cu"}) {
     INFO(file);
     const std::string text = book::read_file(fs::path(WORKBOOK_SOURCE) / "solutions" / file);
     CHECK(std::ranges::count(text, '\n') <= 250);

@@ -165,6 +165,63 @@ TEST_CASE("a mask says which keys a row sees, one way in all its questions") {
   CHECK_FALSE(mask_named("diagonal"));
 }
 
+TEST_CASE("a window is bottom-right aligned, as wide as the sequence it is another mask, and packed sequences cut it") {
+  const auto seen = [](const Shape& shape, const Mask& mask, std::int64_t row) {
+    return seen_keys({shape, 1, mask}, row);
+  };
+  using Keys = std::vector<std::int64_t>;
+  const Shape shape{1, 1, 1, 4, 6, 64};
+  CHECK(seen(shape, Mask::within(1, 0), 0) == Keys{1, 2});
+  CHECK(seen(shape, Mask::within(1, 2), 3) == Keys{4, 5});
+  CHECK(seen({1, 1, 1, 6, 4, 64}, Mask::within(3, 0), 1).empty());
+  const std::int64_t far = std::numeric_limits<std::int64_t>::max();
+  for (const Shape& each : shapes)
+    for (std::int64_t row = 0; row < each.lse_size(); ++row) {
+      CHECK(seen(each, Mask::within(far, far), row) == seen(each, Mask::none, row));
+      CHECK(seen(each, Mask::within(far, 0), row) == seen(each, Mask::causal, row));
+    }
+  Mask packed = Mask::causal;
+  packed.lengths = {2, 3};
+  const Shape five{1, 1, 1, 5, 5, 64};
+  CHECK(seen(five, packed, 1) == Keys{0, 1});
+  CHECK(seen(five, packed, 2) == Keys{2});
+  CHECK(seen(five, packed, 4) == Keys{2, 3, 4});
+  packed.kind = Mask::none;
+  CHECK(seen(five, packed, 2) == Keys{2, 3, 4});
+}
+
+TEST_CASE("a softcap, ALiBi and a sink are what their formulas say") {
+  Mask mask;
+  const Shape shape{1, 2, 2, 3, 5, 64};
+  mask.softcap = 2, mask.alibi = true;  // slopes 2^-4 and 2^-8; row 4 is query 1 of head 1, at key 3
+  CHECK(std::abs(mask.changed(shape, 4, 0, 1) - (2 * std::tanh(0.5) - 3.0 / 256)) < 1e-15);
+  CHECK(std::abs(mask.changed(shape, 1, 4, 1) - (2 * std::tanh(0.5) - 1.0 / 16)) < 1e-15);
+  CHECK(std::abs((mask.changed(shape, 1, 4, 1 + 1e-6) - mask.changed(shape, 1, 4, 1 - 1e-6)) / 2e-6 -
+                 mask.derivative(1)) < 1e-8);
+  // With a sink the weights add up to what is left of 1: V = 1 gives O = 1 - e^(sink - LSE).
+  Problem problem = make_input("normal", {shape, Mask::causal, 0, 3});
+  std::fill(problem.V.values.begin(), problem.V.values.end(), 1.0F);
+  problem.mask.sink = {0.5F, -1};
+  const Forward with = forward_oracle(problem);
+  for (std::int64_t row = 0; row < 6; ++row)
+    CHECK(
+        std::abs(with.O.values[std::size_t(row * 64)] - (1 - std::exp(double(problem.mask.sink[std::size_t(row / 3)]) -
+                                                                      with.lse.values[std::size_t(row)]))) < 1e-12);
+}
+
+TEST_CASE("a stage serves a mask if it serves all of its parts, and the first other one is named") {
+  Mask mask = Mask::within(3, 0);
+  mask.softcap = 2;
+  const Mask window = part_named("window").value(), softcap = part_named("softcap").value();
+  CHECK(part_not_in({Mask::none, Mask::causal}, mask) == "window");
+  CHECK(part_not_in({Mask::none, window}, mask) == "softcap");
+  CHECK(part_not_in({Mask::none, window, softcap}, mask).empty());
+  mask.sink = {1}, mask.lengths = {4, 5};
+  CHECK(part_not_in({Mask::none, window, softcap}, mask) == "sink");
+  CHECK(part_not_in({Mask::none, window, softcap, part_named("sink").value()}, mask) == "packed");
+  CHECK(mask.name() == "window=3,0+softcap=2+sink+lengths=4,5");
+}
+
 TEST_CASE("every number of a setting travels, and comes back") {
   const Setting sent{{2, 6, 3, 5, 7, 64}, -0.25f, Mask::causal};
   std::vector<std::pair<std::string, double>> numbers;

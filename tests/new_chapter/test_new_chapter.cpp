@@ -212,7 +212,7 @@ std::set<std::string> changed_in_common() {
 /// A mask: a key is seen where j is even.
 void add_mask() {
   const std::string file = "common/attention/mask.hpp";
-  edit(file, "{ none, causal };", "{ none, causal, even };");
+  edit(file, "{ none, causal, window };", "{ none, causal, window, even };");
   edit(file, "      case causal:\n", R"(      case even:
         for (std::int64_t key = 0; key < shape.Nk; key += 2) take(KeyRange{key, key + 1});
         return;
@@ -221,25 +221,25 @@ void add_mask() {
   edit(file, "NamedMask{\"causal\", Mask::causal}",
        "NamedMask{\"causal\", Mask::causal}, NamedMask{\"even\", Mask::even}");
 }
-/// A number of the problem: scores are capped, S = softcap·tanh(S / softcap), before the mask.
+/// A number of the problem: scores are squashed, S = squash·tanh(S / squash), before the mask.
 void add_number() {
   edit("common/attention/setting.hpp", "  bool causal() const",
-       "  float softcap = 0;  ///< 0: none\n  bool causal() const");
+       "  float squash = 0;  ///< 0: none\n  bool causal() const");
   edit("common/attention/setting.hpp", "  take(\"mask\", setting.mask.kind);",
-       "  take(\"mask\", setting.mask.kind), take(\"softcap\", setting.softcap);");
+       "  take(\"mask\", setting.mask.kind), take(\"squash\", setting.squash);");
   const std::string oracle = "common/attention/oracle.cpp";
   edit(oracle, "/// P_i = softmax", R"(double capped(double S, double cap) {
   return cap == 0 ? S : cap * std::tanh(S / cap);
 }
 
 /// P_i = softmax)");
-  edit(oracle, "P.push_back(scale * dot(&Q[row * d], &K[key], d) + added);",
-       "P.push_back(capped(scale * dot(&Q[row * d], &K[key], d), problem.softcap) + added);");
-  edit("common/cli/input.hpp", "  double scale = 0;", "  double softcap = 0;\n  double scale = 0;");
+  edit(oracle, "P.push_back(problem.mask.changed(problem.shape, row, j, scale * dot(&Q[row * d], &K[key], d)));",
+       "P.push_back(capped(scale * dot(&Q[row * d], &K[key], d), problem.squash));");
+  edit("common/cli/input.hpp", "  double scale = 0;", "  double squash = 0;\n  double scale = 0;");
   edit("common/cli/input.cpp", "  problem.mask = options.mask;\n",
-       "  problem.mask = options.mask;\n  problem.softcap = float(options.softcap);\n");
+       "  problem.mask = options.mask;\n  problem.squash = float(options.squash);\n");
   edit("common/cli/input.cpp", "  const Option scale = ",
-       "  options.option(\"--softcap\", given.softcap, \"Cap\").allow(number(0, 1e6, \"a number\"));\n  const Option "
+       "  options.option(\"--squash\", given.squash, \"Cap\").allow(number(0, 1e6, \"a number\"));\n  const Option "
        "scale = ");
 }
 /// Chapter 1 serves both, on the CPU.
@@ -248,7 +248,7 @@ void serve_both() {
   edit(folder + "naive_attention.cpp", "S(n), call.scale, call.causal());", R"(S(n), call.scale, call.causal());
   for (std::size_t at = 0; at < S_values.size(); ++at) {
     float& s = S_values[at];
-    if (call.softcap > 0 && std::isfinite(s)) s = call.softcap * std::tanh(s / call.softcap);
+    if (call.squash > 0 && std::isfinite(s)) s = call.squash * std::tanh(s / call.squash);
     if (call.mask == workbook::Mask::even && std::int64_t(at) % Nk % 2 != 0) s = -INFINITY;
   })");
   edit(folder + "stage.cpp", "{.shared_heads = true}",

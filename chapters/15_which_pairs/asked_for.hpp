@@ -1,0 +1,62 @@
+// Chapter 15, given: what a call asks for, as the kernel takes it: its mask, its change of scores, its sinks and its
+// packed sequences.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "masks.hpp"
+#include "scores.hpp"
+#include "sequences.hpp"
+
+namespace ch15 {
+namespace {
+
+/// How many blocks a head has, and what it brings beside Q, K and V: its number among `heads`, their sinks (H), and
+/// where packed sequences start.
+struct Given {
+  int query_tiles, heads;
+  const float* sink;  // nullptr: none
+  const int* starts;  // nullptr: one sequence
+};
+
+/// The rows that belong together with those of a head's block number `tile`: all of them, or those of a packed
+/// sequence, of which alone `seen` knows then.
+__device__ inline Sequence enter_sequence(SeenKeys& seen, const Given& given, int tile, int Br) {
+  if (given.starts == nullptr) return {0, seen.Nq, tile};
+  const Sequence own = sequence_of(given.starts, tile, Br);
+  seen.Nq = seen.Nk = own.length;
+  return own;
+}
+
+/// How many blocks a head has: one for each Br rows of each sequence.
+template <class Element>
+std::int64_t blocks_of_head(const ForwardCall<Element>& call, int Br) {
+  if (call.mask.lengths.empty()) return (call.shape.Nq + Br - 1) / Br;
+  std::int64_t blocks = 0;
+  for (const std::int64_t length : call.mask.lengths) blocks += (length + Br - 1) / Br;
+  return blocks;
+}
+
+/// The mask's window; a side that has no end has more keys than there are.
+template <class Element>
+SeenKeys seen_keys(const ForwardCall<Element>& call) {
+  using workbook::Mask;
+  const std::int64_t Nq = call.shape.Nq, Nk = call.shape.Nk, all = Nq + Nk;
+  const std::int64_t left = call.mask.kind == Mask::window ? std::min(call.mask.left, all) : all;
+  const std::int64_t right = call.mask.kind == Mask::none ? all : std::min(call.mask.right, all);
+  return {int(Nq), int(Nk), int(left), int(right)};
+}
+
+/// take(change): the change of scores that the call's mask asks for.
+template <class Element, class Take>
+void with_change(const ForwardCall<Element>& call, const Take& take) {
+  const float scale = call.scale * log2_e, cap = call.mask.softcap * log2_e;
+  const auto perhaps_alibi = [&](auto change) {
+    call.mask.alibi ? take(WithAlibi<decltype(change)>{change, scale}) : take(change);
+  };
+  cap > 0 ? perhaps_alibi(Softcap{scale, cap, scale / cap}) : perhaps_alibi(Scaled{scale});
+}
+
+}  // namespace
+}  // namespace ch15

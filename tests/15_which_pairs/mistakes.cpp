@@ -1,0 +1,133 @@
+// What goes wrong with masks that are ranges, and with changes of scores.
+#include <algorithm>
+#include <cmath>
+
+#include "tests/01_naive_attention/mistakes.hpp"
+
+namespace workbook::test {
+namespace {
+
+using ch01::Attention;
+using judge::Index, judge::Range;
+using Table = ch01::AttentionTable;
+
+/// A window's range with other numbers: (diagonal, Nk, left, right) -> range.
+template <class Other>
+auto seen_as(Other other) {
+  return [=](Attention& m) {
+    m.sees = [other, mask = m.problem->mask, shape = m.problem->shape](Index query) {
+      const Range keys = other(query, query + shape.Nk - shape.Nq, mask.left, mask.right, shape.Nk);
+      return Range{std::max<Index>(0, keys.from), std::min(keys.to, shape.Nk)};
+    };
+    m.goes_to = {};
+  };
+}
+Table windows() {
+  Table table([](const Attention& m) { return m.problem->mask.kind == Mask::window; });
+  table.add("window-top-left", "the window is aligned top left: query i stands at key i + (Nk − Nq)",
+            seen_as([](Index i, Index, Index left, Index right, Index) {
+              return Range{i - left, i + right + 1};
+            }));
+  table.add("window-without-left", "the range begins at key 0, whatever `left` is",
+            seen_as([](Index, Index at, Index, Index right, Index) {
+              return Range{0, at + right + 1};
+            }));
+  table.add("window-without-right", "the range ends at the last key, whatever `right` is",
+            seen_as([](Index, Index at, Index left, Index, Index Nk) {
+              return Range{at - left, Nk};
+            }));
+  table.add("window-left-one-too-few", "the range begins one key late: key i + (Nk − Nq) − left is in it",
+            seen_as([](Index, Index at, Index left, Index right, Index) {
+              return Range{at - left + 1, at + right + 1};
+            }));
+  table.add("window-right-one-too-few", "the range ends one key early: key i + (Nk − Nq) + right is in it",
+            seen_as([](Index, Index at, Index left, Index right, Index) {
+              return Range{at - left, at + right};
+            }));
+  return table;
+}
+
+/// A pair of a query and a key, and its scaled score.
+struct Pair {
+  const Problem& problem;
+  Index head, query, key;
+  double score;
+  double distance() const { return double(query + problem.shape.Nk - problem.shape.Nq - key); }
+  double slope(double head_number) const { return std::exp2(-8 * head_number / double(problem.shape.H)); }
+  double capped() const {
+    const float cap = problem.mask.softcap;
+    return cap > 0 ? cap * std::tanh(score / cap) : score;
+  }
+};
+template <class Other>
+auto changed_to(Other other) {
+  return [=](Attention& m) {
+    m.changed = [other, given = m.problem](const judge::Head& head, Index query, Index key, float score) {
+      return float(other(Pair{*given, head.h, query, key, score}));
+    };
+  };
+}
+Table alibi() {
+  Table table([](const Attention& m) { return m.problem->mask.alibi; });
+  table.add("alibi-natural-units", "the slope is not multiplied by log2(e), as the scores are",
+            changed_to([](const Pair& p) {
+              return p.capped() - p.slope(double(p.head + 1)) * double(judge::ln_2) * std::abs(p.distance());
+            }));
+  table.add("alibi-heads-from-0", "head h has the slope 2^(−8h/H): it is 2^(−8(h + 1)/H)",
+            changed_to([](const Pair& p) { return p.capped() - p.slope(double(p.head)) * std::abs(p.distance()); }));
+  table.add("alibi-one-slope", "all heads have the slope of the first",
+            changed_to([](const Pair& p) { return p.capped() - p.slope(1) * std::abs(p.distance()); }),
+            [](const Attention& m) { return m.problem->shape.H > 1; });
+  table.add("alibi-added", "the distance raises the score: it has to lower it", changed_to([](const Pair& p) {
+              return p.capped() + p.slope(double(p.head + 1)) * std::abs(p.distance());
+            }));
+  table.add("alibi-signed", "keys after the diagonal gain by their distance: it counts in both directions",
+            changed_to([](const Pair& p) { return p.capped() - p.slope(double(p.head + 1)) * p.distance(); }));
+  table.add("alibi-missing", "nothing is subtracted for the distance",
+            changed_to([](const Pair& p) { return p.capped(); }));
+  return table;
+}
+Table softcaps() {
+  Table table([](const Attention& m) { return m.problem->mask.softcap > 0 && !m.problem->mask.alibi; });
+  const auto capped = [](double factor, double before) {
+    return changed_to([=](const Pair& p) {
+      const double cap = p.problem.mask.softcap;
+      return factor * cap * std::tanh(before * p.score / cap);
+    });
+  };
+  table.add("softcap-natural-units", "the exponent of 2 is 2x: e^2x is 2^(2x·log2(e))", capped(1, judge::ln_2));
+  table.add("softcap-half", "the exponent is x in place of 2x", capped(1, 0.5));
+  table.add("softcap-negative", "the score is capped with the wrong sign", capped(-1, 1));
+  table.add(
+      "softcap-not-multiplied", "tanh is not multiplied by the cap",  // which is in units of log2
+      changed_to([](const Pair& p) { return std::tanh(p.score / p.problem.mask.softcap) * double(judge::ln_2); }));
+  table.add("softcap-missing", "scores are not capped", changed_to([](const Pair& p) { return p.score; }));
+  return table;
+}
+Table sinks() {
+  Table table([](const Attention& m) { return !m.problem->mask.sink.empty(); });
+  table.add("sink-four-times", "each of the four lanes of a quad counts the sink", [](Attention& m) {
+    m.sink = [right = m.sink](const judge::Head& head) { return right(head) + float(std::log(4.0)); };
+  });
+  table.add("sink-missing", "the sink is not in l", [](Attention& m) { m.sink = {}; });
+  return table;
+}
+
+using enum judge::AttentionMistakes::Shows;
+const judge::Declared declared(
+    {.chapter = "15_which_pairs",
+     .uses = {"08_registers"},
+     .attention = {{judge::Turn::mask, in_both, windows()},
+                   {judge::Turn::mask, in_both, alibi()},
+                   {judge::Turn::mask, in_both, softcaps()},
+                   {judge::Turn::mask, in_both, sinks()}},
+     .claimed = judge::words(
+         "window-before-0 window-behind-Nk tile-called-full tile-called-empty tile-called-partial "
+         "tiles-from-0 block-tiles sequence-of-block sequences-mixed other-bits extra-memory "
+         "future-tile-used narrow-access not-repeatable order-dependent row-without-keys rows-mixed "
+         "traffic uncoalesced"),
+     .without_mutant = {
+         {judge::one_claim_of_several, judge::words("sequences-mixed other-bits traffic future-tile-used")}}});
+
+}  // namespace
+}  // namespace workbook::test

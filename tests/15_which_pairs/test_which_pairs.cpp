@@ -1,0 +1,468 @@
+// Chapter 15: which pairs count, and what becomes of a score.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "tests/support/forward_properties.hpp"
+
+using namespace workbook;
+using namespace workbook::test;
+
+namespace {
+
+// ---- Masks and inputs ----
+
+Mask changed(Mask mask, float softcap, bool alibi) {
+  mask.softcap = softcap, mask.alibi = alibi;
+  return mask;
+}
+Mask with_sink(Mask mask, std::int64_t heads, float first = 0.5f) {
+  for (std::int64_t h = 0; h < heads; ++h) mask.sink.push_back(first + 1.5f * float(h));
+  return mask;
+}
+Mask packed(Mask mask, std::vector<std::int64_t> lengths) {
+  mask.lengths = std::move(lengths);
+  return mask;
+}
+Input masked(const std::string& kind, const Shape& shape, std::uint64_t seed, const Mask& mask) {
+  return {make_input(kind, {shape, mask, 0, seed}), fmt::format("{}, seed {}", kind, seed), kind};
+}
+/// On small tiles.
+AttentionResult expect_masked(const std::string& kind, const Shape& shape, std::uint64_t seed, const Mask& mask) {
+  return expect_right(masked(kind, shape, seed, mask), small_tiles(shape.d));
+}
+/// Kinds of input that tell masks apart, and those whose scores a change of them may spoil.
+void expect_some_kinds(const Shape& shape, std::uint64_t seed, const Mask& mask) {
+  for (const char* kind : {"uniform", "normal", "value mean", "large logits"}) expect_masked(kind, shape, ++seed, mask);
+}
+
+struct Window {
+  std::int64_t Nq, Nk, left, right;
+  std::int64_t first(std::int64_t query) const { return std::max<std::int64_t>(0, query + Nk - Nq - left); }
+  std::int64_t last(std::int64_t query) const { return std::min(Nk, query + Nk - Nq + right + 1); }
+  bool sees(std::int64_t query, std::int64_t key) const { return first(query) <= key && key < last(query); }
+  std::string text() const { return fmt::format("Nq={}, Nk={}, left={}, right={}", Nq, Nk, left, right); }
+};
+constexpr std::int64_t all = 1000;  // more keys than there are: no end on that side
+const Window windows[] = {{70, 70, all, all}, {70, 100, all, 0}, {100, 70, all, 0}, {130, 130, 40, 0},
+                          {130, 170, 40, 9},  {170, 130, 33, 0}, {97, 97, 0, 0},    {97, 129, 64, 31},
+                          {64, 200, 31, 32},  {33, 65, 0, all}};
+
+worker::Reply ask(const char* operation, const Window& window, std::size_t numbers, std::int64_t Br = 0) {
+  worker::Call request(operation);
+  request.number("Nq", double(window.Nq)).number("Nk", double(window.Nk));
+  request.number("left", double(window.left)).number("right", double(window.right)).number("Br", double(Br));
+  request.output<std::int32_t>("numbers", numbers);
+  return call(request);
+}
+
+/// What may be taken for a query's range.
+struct OtherRange {
+  const char *id, *sentence;
+  std::int64_t (*first)(const Window&, std::int64_t);
+  std::int64_t (*last)(const Window&, std::int64_t);
+};
+std::int64_t right_first(const Window& w, std::int64_t i) {
+  return w.first(i);
+}
+std::int64_t right_last(const Window& w, std::int64_t i) {
+  return w.last(i);
+}
+const OtherRange other_ranges[] = {
+    {"window-top-left", "the window is aligned top left: query i stands at key i + (Nk − Nq)",
+     [](const Window& w, std::int64_t i) { return std::max<std::int64_t>(0, i - w.left); },
+     [](const Window& w, std::int64_t i) { return std::min(w.Nk, i + w.right + 1); }},
+    {"window-without-left", "the range begins at key 0, whatever `left` is",
+     [](const Window&, std::int64_t) { return std::int64_t(0); }, right_last},
+    {"window-without-right", "the range ends at the last key, whatever `right` is", right_first,
+     [](const Window& w, std::int64_t) { return w.Nk; }},
+    {"window-left-one-too-few", "the range begins one key late: key i + (Nk − Nq) − left is in it",
+     [](const Window& w, std::int64_t i) { return std::max<std::int64_t>(0, i + w.Nk - w.Nq - w.left + 1); },
+     right_last},
+    {"window-right-one-too-few", "the range ends one key early: key i + (Nk − Nq) + right is in it", right_first,
+     [](const Window& w, std::int64_t i) { return std::min(w.Nk, i + w.Nk - w.Nq + w.right); }},
+    {"window-before-0", "the range begins before key 0",
+     [](const Window& w, std::int64_t i) { return i + w.Nk - w.Nq - w.left; }, right_last},
+    {"window-behind-Nk", "the range ends behind the last key", right_first,
+     [](const Window& w, std::int64_t i) { return i + w.Nk - w.Nq + w.right + 1; }},
+};
+
+}  // namespace
+
+// ---- 15.1 the keys that a query sees ----
+
+TEST_CASE("each query sees the keys of its window", "[15.1]") {
+  std::vector<bool> fits(std::size(other_ranges), true);
+  std::string wrong;
+  for (const Window& window : windows) {
+    const auto numbers = ask("ranges", window, std::size_t(2 * window.Nq)).output<std::int32_t>("numbers");
+    for (std::int64_t i = 0; i < window.Nq; ++i) {
+      const std::int64_t first = numbers[std::size_t(2 * i)], last = numbers[std::size_t(2 * i + 1)];
+      for (std::size_t n = 0; n < fits.size(); ++n)
+        if (first != other_ranges[n].first(window, i) || last != other_ranges[n].last(window, i)) fits[n] = false;
+      const bool none = window.last(i) <= window.first(i) && last <= first && first >= 0;
+      if (!wrong.empty() || none || (first == window.first(i) && last == window.last(i))) continue;
+      wrong = fmt::format("query {} is said to see the keys {} to {}: it sees {} to {}; {}", i, first, last - 1,
+                          window.first(i), window.last(i) - 1, window.text());
+    }
+  }
+  const auto found = std::ranges::find(fits, true);
+  const OtherRange* const other = found == fits.end() ? nullptr : &other_ranges[found - fits.begin()];
+  expect(wrong.empty(), wrong, other == nullptr ? "" : other->sentence, other == nullptr ? "unknown" : other->id);
+}
+
+TEST_CASE("windows agree with the oracle", "[15.1]") {
+  expect_every_kind_in_this_part();
+  std::uint64_t seed = 10;
+  for (const Window& w : {windows[3], windows[4], windows[5], windows[7]})
+    expect_some_kinds({1, 1, 1, w.Nq, w.Nk, 64}, seed += 10, Mask::within(w.left, w.right));
+}
+
+// ---- 15.2 empty, full or partial ----
+
+namespace {
+
+const char* const class_names[] = {"empty", "full", "partial"};
+
+int class_by_pairs(const Window& window, std::int64_t first_query, std::int64_t first_key) {
+  std::int64_t seen = 0, queries = std::max<std::int64_t>(0, std::min<std::int64_t>(window.Nq - first_query, 32));
+  for (std::int64_t i = 0; i < queries; ++i)
+    for (std::int64_t j = 0; j < 32; ++j) seen += window.sees(first_query + i, first_key + j);
+  return seen == 0 ? 0 : seen == 32 * queries ? 1 : 2;
+}
+
+}  // namespace
+
+TEST_CASE("a tile is classed by all of its pairs", "[15.2]") {
+  for (const Window& window : windows) {
+    const std::int64_t rows = tiles_of(window.Nq, 32) + 1, columns = tiles_of(window.Nk, 32);
+    const auto numbers = ask("classes", window, std::size_t(rows * columns)).output<std::int32_t>("numbers");
+    for (std::int64_t n = 0; n < rows * columns; ++n) {
+      const std::int64_t query = n / columns * 32, key = n % columns * 32;
+      const int right = class_by_pairs(window, query, key), got = numbers[std::size_t(n)];
+      expect(
+          got == right,
+          fmt::format("queries {} to {} and keys {} to {} are said to be {}: the tile is {}; {}", query,
+                      std::min(query + 32, window.Nq) - 1, key, key + 31,
+                      got >= 0 && got < 3 ? class_names[got] : "none of the three", class_names[right], window.text()),
+          got == 1   ? "a tile is called full of which some query does not see a key: both ends count, for the "
+                       "first query and for the last"
+          : got == 0 ? "a tile is called empty of which some query sees a key"
+                     : "a tile is called partial that is empty or full: it costs what need not be done",
+          got == 1   ? "tile-called-full"
+          : got == 0 ? "tile-called-empty"
+                     : "tile-called-partial");
+    }
+  }
+  expect_every_kind_in_this_part();
+}
+
+TEST_CASE("a window of 512 reads 10 tiles for 128 queries, 4 of them masked", "[15.2]") {
+  require_counters();
+  const Tiles tiles = nearest_tiles(64, {128, 64});
+  if (tiles.Br != 128) return;  // the device has no room for them
+  const Input given = masked("normal", {1, 1, 1, 128, 768, 64}, 21, Mask::within(512, 0));
+  const worker::Reply reply = attention(given, tiles).reply;
+  expect_count(reply, "K.async_bytes", 10 * 64 * 64 * 2, "the queries stand at keys 640 to 767: keys 128 to 767 count",
+               "tiles are read that no query of the block sees, or not all that some query sees", "block-tiles");
+  expect_count(reply, "note.masked tile", 4, "two tiles at either end of the window hold pairs that do not count",
+               "full tiles are asked for each pair, or partial ones are not", "tile-called-partial");
+}
+
+TEST_CASE("a warp multiplies no tile that is empty for it", "[15.2]") {
+  require_counters();
+  for (const auto& [mask, warp_tiles] :
+       {std::pair{Mask(Mask::causal), 1 + 1 + 2 + 2}, {Mask::within(32, 0), 1 + 1 + 2 + 1}}) {
+    const Tiles tiles = nearest_tiles(64, {128, 64});
+    if (tiles.Br != 128) return;
+    const worker::Reply reply = attention(masked("normal", {1, 1, 1, 128, 128, 64}, 22, mask), tiles).reply;
+    expect_count(reply, "tensor_instructions", double(warp_tiles * 2 * 2 * (64 / 8) * (64 / 16)),
+                 fmt::format("4 warps of 32 queries need {} tiles of 64 keys together, {}", warp_tiles, mask.name()),
+                 "a warp multiplies a tile of which none of its queries sees a key", "tile-called-partial");
+  }
+}
+
+// ---- 15.3 the tiles of a block ----
+
+TEST_CASE("a block goes from its first query's first key to its last query's last", "[15.3]") {
+  for (const Window& window : windows) {
+    for (const std::int64_t Br : {32, 64}) {
+      const std::int64_t blocks = tiles_of(window.Nq, Br);
+      const auto numbers = ask("tiles", window, std::size_t(2 * blocks), Br).output<std::int32_t>("numbers");
+      for (std::int64_t b = 0; b < blocks; ++b) {
+        const std::int64_t first = window.first(b * Br) / 32,
+                           last = tiles_of(
+                               std::max<std::int64_t>(0, window.last(std::min((b + 1) * Br, window.Nq) - 1)), 32);
+        const std::int64_t got_first = numbers[std::size_t(2 * b)], got_last = numbers[std::size_t(2 * b + 1)];
+        if (last <= first && got_last <= got_first) continue;  // none
+        expect(
+            got_first == first && got_last == last,
+            fmt::format("queries {} to {} are said to need the tiles {} to {}: they need {} to {}; {}", b * Br,
+                        std::min((b + 1) * Br, window.Nq) - 1, got_first, got_last - 1, first, last - 1, window.text()),
+            got_first == 0 && got_last == last ? "a block begins at tile 0, whatever its first query sees"
+                                               : "tiles are counted that no query of the block sees, or not all",
+            got_first == 0 && got_last == last ? "tiles-from-0" : "block-tiles");
+      }
+    }
+  }
+  expect_every_kind_in_this_part();
+}
+
+TEST_CASE("K and V are read where the window is, and nowhere else", "[15.3]") {
+  require_counters();
+  for (const auto& [left, right] : {std::pair{100, 0}, {30, 30}}) {
+    const Tiles tiles = small_tiles(64);
+    const Input given = masked("normal", {1, 1, 1, 70, 300, 64}, 31, Mask::within(left, right));
+    const Window window{70, 300, left, right};
+    std::int64_t keys = 0;
+    for (std::int64_t first = 0; first < 70; first += tiles.Br)
+      keys += std::min<std::int64_t>(
+                  300, tiles_of(window.last(std::min<std::int64_t>(first + tiles.Br, 70) - 1), tiles.Bc) * tiles.Bc) -
+              window.first(first) / tiles.Bc * tiles.Bc;
+    const AttentionResult result = attention(given, tiles);
+    for (const char* tensor : {"K", "V"})
+      expect_count(result.reply, fmt::format("{}.async_bytes", tensor), double(keys * 64 * 2),
+                   fmt::format("each block reads the tiles from its first key to its last, {}", window.text()),
+                   "tiles are read that no query of the block sees, or not all that some query sees", "block-tiles");
+  }
+}
+
+// ---- 15.4 partial tiles ----
+
+TEST_CASE("each pair of a partial tile counts or does not", "[15.4]") {
+  std::uint64_t seed = 40;
+  for (const Window& w : {windows[4], windows[6], windows[7], windows[8]})
+    expect_masked("uniform", {1, 1, 1, w.Nq, w.Nk, 64}, ++seed, Mask::within(w.left, w.right));
+  expect_masked("normal", {1, 1, 1, 70, 100, 128}, ++seed, Mask::within(40, 9));
+  expect_masked("value mean", {1, 2, 2, 70, 100, 64}, ++seed, changed(Mask::within(40, 9), 0, true));
+  expect_every_kind_in_this_part();
+}
+
+const Claims of_15_4 = {
+    {"[15.4]", "rows without keys give zero and -inf, never NaN", [] { expect_rows_without_keys(); }},
+    {"[15.4]", "a scale of any sign", [] { expect_any_scale(); }},
+};
+
+// ---- 15.5 ALiBi ----
+
+TEST_CASE("ALiBi: scores fall with the distance", "[15.5]") {
+  std::uint64_t seed = 50;
+  for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal), Mask::within(30, 20)})
+    for (const auto& [Nq, Nk] : {std::pair{70, 70}, {40, 90}})
+      for (const char* kind : {"uniform", "normal"})
+        expect_masked(kind, {1, 2, 2, Nq, Nk, 64}, ++seed, changed(mask, 0, true));
+  expect_masked("normal", {1, 1, 1, 40, 70, 128}, ++seed, changed(Mask::none, 0, true));
+  expect_every_kind_in_this_part();
+}
+
+TEST_CASE("each head has its slope", "[15.5]") {
+  for (const std::int64_t H : {1, 3, 8})
+    expect_masked("uniform", {2, H, H, 33, 64, 64}, 59, changed(Mask::causal, 0, true));
+}
+
+// ---- 15.6 softcap ----
+
+TEST_CASE("softcap: no score exceeds the cap", "[15.6]") {
+  std::uint64_t seed = 60;
+  for (const float cap : {1.5f, 20.0f})
+    for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal)})
+      expect_some_kinds({1, 1, 1, 40, 70, 64}, seed += 10, changed(mask, cap, false));
+  expect_masked("normal", {1, 1, 1, 40, 70, 128}, ++seed, changed(Mask::within(30, 5), 4, false));
+  expect_every_kind_in_this_part();
+}
+
+TEST_CASE("large scores are capped on both sides", "[15.6]") {
+  for (const char* kind : {"large logits", "negative logits", "one hot"})
+    expect_masked(kind, {1, 1, 1, 40, 70, 64}, 68, changed(Mask::none, 10, false));
+  // Far beyond what a float can hold as e^2x.
+  expect_right(with_scale(masked("large logits", {1, 1, 1, 40, 70, 64}, 69, changed(Mask::none, 3, false)), 8),
+               small_tiles(64));
+}
+
+// ---- 15.7 the sink ----
+
+TEST_CASE("the sink counts in l and in nothing else", "[15.7]") {
+  std::uint64_t seed = 70;
+  for (const float first : {-1.0f, 4.0f, 12.0f})
+    for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal)})
+      for (const char* kind : {"uniform", "normal", "value mean"})
+        expect_masked(kind, {1, 2, 2, 40, 70, 64}, ++seed, with_sink(mask, 2, first));
+  expect_masked("rising maximum", {2, 2, 2, 40, 70, 128}, ++seed, with_sink(Mask::within(30, 5), 2));
+  expect_every_kind_in_this_part();
+}
+
+TEST_CASE("a row without keys has the LSE of its sink", "[15.7]") {
+  expect_masked("value mean", {1, 2, 2, 70, 40, 64}, 79, with_sink(Mask::causal, 2));
+}
+
+// ---- 15.8 packed sequences ----
+
+TEST_CASE("each block finds its sequence", "[15.8]") {
+  for (const std::int64_t Br : {32, 128}) {
+    for (const std::vector<std::int64_t>& lengths :
+         {std::vector<std::int64_t>{100, 37}, {32, 64, 128, 1}, {1, 1, 1}, {129}, {300, 5, 128}}) {
+      std::vector<std::int32_t> starts{0}, expected;
+      for (const std::int64_t length : lengths) {
+        for (std::int64_t tile = 0; tile < tiles_of(length, Br); ++tile)
+          expected.insert(expected.end(), {starts.back(), std::int32_t(length), std::int32_t(tile)});
+        starts.push_back(starts.back() + std::int32_t(length));
+      }
+      worker::Call request("sequences");
+      request.number("Br", double(Br)).number("blocks", double(expected.size() / 3)).input("starts", starts);
+      request.output<std::int32_t>("numbers", expected.size());
+      const auto numbers = call(request).output<std::int32_t>("numbers");
+      for (std::size_t at = 0; at < expected.size(); at += 3)
+        expect(std::equal(&numbers[at], &numbers[at] + 3, &expected[at]),
+               fmt::format("block {} is said to have tile {} of {} rows that begin at row {}: it has tile {} of the {} "
+                           "rows from row {} on; lengths {}, Br={}",
+                           at / 3, numbers[at + 2], numbers[at + 1], numbers[at], expected[at + 2], expected[at + 1],
+                           expected[at], fmt::join(lengths, ", "), Br),
+               "a sequence has ⌈length/Br⌉ blocks, and a block's number begins anew with each sequence",
+               "sequence-of-block");
+    }
+  }
+  expect_every_kind_in_this_part();
+}
+
+namespace {
+
+constexpr std::int64_t packed_heads = 2;
+
+/// Rows [first, first + length) of every tensor, as a problem of its own.
+Problem cut(const Problem& problem, std::int64_t first, std::int64_t length) {
+  Problem part = problem;
+  part.mask.lengths.clear();
+  part.shape.Nq = part.shape.Nk = length;
+  const auto tensors = part.tensors();
+  Problem whole = problem;
+  for (std::size_t n = 0; n < 3; ++n) {
+    const Tensor<float>& from = *whole.tensors()[n];
+    *tensors[n] = Tensor<float>({from.sizes[0], from.sizes[1], length, from.sizes[3]});
+    for (std::int64_t h = 0; h < from.sizes[1]; ++h)
+      for (std::int64_t i = 0; i < length; ++i)
+        std::copy_n(&from.values[from.index(0, h, first + i, 0)], from.sizes[3], &(*tensors[n])(0, h, i, 0));
+  }
+  return part;
+}
+
+}  // namespace
+
+TEST_CASE("packed sequences are what each is by itself", "[15.8]") {
+  const std::vector<std::int64_t> lengths{50, 1, 33, 64};
+  for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal), changed(Mask::within(20, 3), 0, true)}) {
+    const Input given = masked("normal", {1, packed_heads, packed_heads, 148, 148, 64}, 81, packed(mask, lengths));
+    const Tiles tiles = small_tiles(64);
+    const AttentionResult together = expect_right(given, tiles);
+    std::int64_t first = 0;
+    for (const std::int64_t length : lengths) {
+      const AttentionResult alone = attention(cut(given.problem, first, length), tiles.numbers());
+      for (std::int64_t h = 0; h < packed_heads; ++h)
+        for (std::int64_t i = 0; i < length; ++i)
+          expect(
+              std::equal(&alone.O.values[alone.O.index(0, h, i, 0)], &alone.O.values[alone.O.index(0, h, i, 0)] + 64,
+                         &together.O.values[together.O.index(0, h, first + i, 0)]),
+              fmt::format("row {} of the sequence of {} rows from row {} on is not what it is where that sequence is "
+                          "alone, mask {}",
+                          i, length, first, mask.name()),
+              "what is computed for a sequence depends on what is packed beside it", "sequences-mixed");
+      first += length;
+    }
+  }
+}
+
+TEST_CASE("a neighbour changes no bit, whatever it holds", "[15.8]") {
+  Input given = masked("normal", {1, packed_heads, packed_heads, 120, 120, 64}, 82, packed(Mask::causal, {50, 33, 37}));
+  const Tiles tiles = small_tiles(64);
+  const AttentionResult before = attention(given, tiles);
+  for (const auto& tensor : given.problem.tensors())
+    for (std::int64_t h = 0; h < packed_heads; ++h)
+      for (std::int64_t i = 0; i < 120; ++i)
+        if (i < 50 || i >= 83) std::fill_n(&(*tensor)(0, h, i, 0), 64, std::numeric_limits<float>::quiet_NaN());
+  const AttentionResult after = attention(given, tiles);
+  for (std::int64_t h = 0; h < packed_heads; ++h)
+    for (std::int64_t i = 50; i < 83; ++i)
+      for (std::int64_t c = 0; c < 64; ++c)
+        expect(after.O(0, h, i, c) == before.O(0, h, i, c),
+               fmt::format("O of row {}, which is in the second of three sequences, column {}, was {} and became {} "
+                           "when the other two became NaN",
+                           i, c, before.O(0, h, i, c), after.O(0, h, i, c)),
+               "what is computed for a sequence depends on what is packed beside it", "sequences-mixed");
+}
+
+// ---- The whole chapter ----
+
+TEST_CASE("all masks and changes of scores agree with the oracle", "[whole]") {
+  expect_every_kind();
+  std::uint64_t seed = 200;
+  for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal), Mask::within(50, 0), Mask::within(20, 30)})
+    for (const float softcap : {0.0f, 5.0f})
+      for (const bool alibi : {false, true})
+        for (const std::int64_t d : head_dims()) {
+          const Mask both = changed(mask, softcap, alibi);
+          seed += 2;
+          expect_right(masked("normal", {1, 2, 2, 70, 133, d}, seed, both), alibi ? usual_tiles(d) : small_tiles(d));
+          expect_masked("rising maximum", {1, 2, 2, 90, 64, d}, seed + 1, with_sink(both, 2));
+        }
+}
+
+TEST_CASE("bf16 agrees with the oracle", "[whole]") {
+  expect_element(bfloat16);
+  for (const std::int64_t d : head_dims())
+    expect_right(masked("normal", {1, 2, 2, 70, 133, d}, 230, with_sink(changed(Mask::within(40, 9), 5, true), 2)),
+                 small_tiles(d), bfloat16);
+  expect_right(masked("normal", {1, 2, 2, 100, 100, 64}, 231, packed(Mask::causal, {63, 37})), {}, bfloat16);
+}
+
+TEST_CASE("any two lengths agree with the oracle", "[whole]") {
+  expect_any_two_lengths();
+  std::uint64_t seed = 240;
+  for (const auto& [Nq, Nk] : {std::pair{1, 1}, {1, 130}, {31, 33}, {65, 64}, {7, 3}, {129, 200}})
+    for (const auto& [left, right] : {std::pair{0, 0}, {3, 2}, {64, 0}, {0, 64}})
+      expect_masked("normal", {1, 1, 1, Nq, Nk, 64}, ++seed, Mask::within(left, right));
+}
+
+TEST_CASE("with no mask and the causal one it gives what chapter 14 gives, to the last bit", "[whole]") {
+  for (const bool causal : masks())
+    for (const std::int64_t d : head_dims()) {
+      const Problem problem = in_element(input("normal", {1, 2, 2, 133, 150, d}, 250, causal).problem);
+      const AttentionResult now = attention(problem, usual_tiles(d).numbers()), before = previous_attention(problem);
+      expect_written(now.O.values[0], "O");
+      expect(now.O.values == before.O.values && now.lse.values == before.lse.values,
+             fmt::format("with d={}, {} O or the LSE is not that of the kernel without other masks, bit for bit", d,
+                         problem.mask.name()),
+             "no mask and the causal one go another way than before", "other-bits");
+    }
+}
+
+TEST_CASE("windows and packed sequences are read by the blocks that need them", "[whole]") {
+  require_counters();
+  const Tiles tiles = small_tiles(64);
+  const auto expect_keys = [&](const Input& given, std::int64_t keys, const std::string& why) {
+    const worker::Reply reply = attention(given, tiles).reply;
+    for (const char* tensor : {"K", "V"})
+      expect_count(reply, fmt::format("{}.async_bytes", tensor), double(keys * 64 * 2), why,
+                   "tiles are read that no query of a block sees, or not all that some query sees", "traffic");
+  };
+  std::int64_t keys = 0;
+  for (const std::int64_t length : {96, 37, 64}) keys += tiles_of(length, tiles.Br) * length;
+  expect_keys(masked("normal", {1, 2, 2, 197, 197, 64}, 260, packed(Mask::none, {96, 37, 64})), 2 * keys,
+              "each of the ⌈length/Br⌉ blocks of a sequence reads the keys of that sequence");
+  // Blocks of 32 queries, which stand at keys 128 to 255: each begins 64 keys, two tiles, before its first query.
+  if (tiles.Br == 32 && tiles.Bc == 32)
+    expect_keys(masked("normal", {1, 1, 1, 128, 256, 64}, 261, Mask::within(64, 0)), 4 * 3 * 32,
+                "each block of 32 queries needs three tiles of 32 keys");
+}
+
+const Claims of_the_whole = {
+    {"[whole]", "with no mask and the causal one it reads what chapter 8 reads", [] { expect_moves(); }},
+    {"[whole]", "future positions have zero influence", [] { expect_no_future(); }},
+    {"[whole]", "a row's answer depends on no other row of Q", [] { expect_rows_independent(); }},
+    {"[whole]", "the number of workers and the order of lanes change nothing", [] { expect_order_changes_nothing(); }},
+    {"[whole]", "50 runs are equal to the last bit", [] { expect_repeatable(50); }},
+    {"[whole]", "the tiles fit 64, 99, 163 and 227 KB of shared memory", [] { expect_tiles_for_every_size(); }},
+    {"[whole]", "extra memory does not grow with N", [] { expect_no_extra_memory(); }},
+};
