@@ -18,7 +18,8 @@ namespace fs = std::filesystem;
 namespace {
 
 using book::Chapter;
-using judge::ChapterRun, judge::Result, judge::RunRequest, judge::Tree, judge::Verdict, judge::Workspace;
+using judge::CallGraph, judge::ChapterRun, judge::Result, judge::RunRequest, judge::Tree, judge::Verdict,
+    judge::Workspace;
 using worker::WorkerBuilt;
 using Files = std::map<std::string, std::string>;  ///< name relative to the book -> text
 
@@ -243,7 +244,7 @@ using BuildOne = std::function<WorkerBuilt(const worker::WorkerJob&)>;
 /// The call graph of what a job builds; empty where it does not compile.
 CallGraph call_graph(worker::WorkerJob job, const BuildOne& build) {
   job.name += ".calls";
-  job.flags = call_graph_flags();
+  job.flags = judge::call_graph_flags();
   CallGraph graph;
   graph.add(build(job).calls);
   return graph;
@@ -263,14 +264,14 @@ void judge_callers_on_whole(const Course& course, const Chapter& chapter, const 
   const bool whole = built.contains(plan.whole) && built.at(plan.whole).ok;
   const CallGraph own = whole ? call_graph(plan.jobs.at(plan.whole), build) : CallGraph();
   const std::set<std::string> of_whole =
-      own.empty() ? std::set<std::string>() : calls_of_others(books, own, solution, open);
+      own.empty() ? std::set<std::string>() : judge::calls_of_others(books, own, solution, open);
   for (auto& [id, exercise] : plan.exercises) {
     if (exercise.worker.empty() || exercise.worker == plan.whole || exercise.worker.starts_with("solutions/")) continue;
     bool calls = of_whole.contains(id);
     if (own.empty()) {
       if (!built.at(exercise.worker).ok) continue;
       const CallGraph graft = call_graph(plan.jobs.at(exercise.worker), build);
-      calls = graft.empty() || calls_of_others(books, graft, solution, open).contains(id);
+      calls = graft.empty() || judge::calls_of_others(books, graft, solution, open).contains(id);
     }
     if (!calls) continue;
     exercise.worker = plan.whole;
@@ -331,7 +332,7 @@ void run_chapter(const Course& course, Mirror& files, const Chapter& chapter, co
     request.hidden = true;
     // What the public tests have left, but enough for a few calls.
     const double taken = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    request.total_time = std::max(request.total_time - taken, 3 * request.time_limit);
+    request.total_time = std::max(request.total_time - taken, 2 * request.time_limit);
     run_all();
   }
 }

@@ -8,11 +8,11 @@
 #include <set>
 #include <string>
 
-#include "common/grading/call_graph.hpp"
 #include "common/grading/course.hpp"
 #include "common/grading/graded.hpp"
 #include "common/grading/isolation.hpp"
 #include "common/grading/submission.hpp"
+#include "common/judge/call_graph.hpp"
 
 namespace workbook::grading {
 
@@ -30,9 +30,9 @@ class Untouched {
 /// What the submissions of a class share while they are graded.
 struct Shared {
   Workshop& workshop;
-  std::map<int, CallGraph> calls;    ///< of each chapter's solution
-  std::map<int, double> total_time;  ///< seconds that a chapter's tests may take, public and hidden together
-  std::set<std::string> cannot_run;  ///< as in Proved
+  std::map<int, judge::CallGraph> calls;  ///< of each chapter's solution
+  std::map<int, double> total_time;       ///< seconds that a chapter's tests may take, public and hidden together
+  std::set<std::string> cannot_run;       ///< as in Proved
   Untouched untouched;
 };
 
@@ -41,7 +41,7 @@ struct Shared {
 GradedSubmission grade_one(const Course& course, Shared& shared, unsigned slot, const HandedIn& handed_in);
 
 /// Compiles the book's own solutions as submissions are: the names that they have, and who calls whom.
-std::map<int, CallGraph> learn_solutions(const Course& course, Workshop& workshop);
+std::map<int, judge::CallGraph> learn_solutions(const Course& course, Workshop& workshop);
 
 /// The book's own solution has to pass as submissions will run before anybody's is graded: a GPU's driver may refuse to
 /// work for another user or in the filter, a container may forbid what a worker needs. EnvironmentError with what does
