@@ -197,6 +197,8 @@ std::string outcome(const GradedSubmission& graded, const GradedItem& item) {
 /// What a student does about an item that is not solved.
 std::string what_next(const GradedSubmission& graded, const GradedItem& item) {
   if (item.public_passed || item.kind == ItemKind::bar) return "";
+  if (item.kind == ItemKind::exercise && item.result == Result::not_compiled)
+    return fmt::format("`./workbook test {}` says the same at home.\n", item.id);
   if (item.kind == ItemKind::exercise)
     return fmt::format(
         "\n`./workbook test {0}` shows each of these tests in full at home; `./workbook hint {0}` helps.\n", item.id);

@@ -56,6 +56,14 @@ std::string_view instead_of(const std::string& what) {
   return std::ranges::find_if(kInstead, fits)->instead;
 }
 
+/// What is refused as its writer would call it: of a stream of files the compiled code has many a name.
+std::string as_written(const std::string& what) {
+  for (const char* name : {"std::__basic_file", "std::basic_filebuf", "std::basic_ifstream", "std::basic_ofstream"})
+    if (what.starts_with("calls ") && what.find(name) != what.npos)
+      return "opens a file (std::ifstream, std::ofstream, std::fstream)";
+  return what;
+}
+
 /// The line of a chapter's file that this code was compiled from, as its debug information says; empty: of none.
 std::string place_of(const worker::Toolchain& toolchain, const fs::path& object, const Refusal& refused) {
   const fs::path addr2line = worker::find_program("addr2line");
@@ -83,8 +91,10 @@ std::vector<Refusal> told(std::vector<Refusal> refused, const std::function<std:
   std::vector<Refusal> told;
   for (auto& [instead, all] : lines) {
     std::ranges::stable_sort(all, {}, [](const Refusal& one) { return one.what.size(); });
-    told.push_back({fmt::format("{}{}, which has no place in an answer: {}", all[0].what,
-                                all.size() > 1 ? " and " + all[1].what : "", instead),
+    const std::string first = as_written(all[0].what),
+                      second = as_written(all[std::min<std::size_t>(1, all.size() - 1)].what);
+    told.push_back({fmt::format("{}{}, which has no place in an answer: {}", first,
+                                second != first ? " and " + second : "", instead),
                     place(all[0])});
   }
   return told;

@@ -390,7 +390,7 @@ TEST_CASE("the class's summary counts a mistake once for each student") {
   CHECK(contains(text, "| 2 | 2.1 | crashed |"));
   CHECK(contains(text, "3 submissions"));
   CHECK(class_table(submissions) ==
-        "student,points,of,2.1,2.3,chapter 2,bar "
-        "1,problem,path\ns0,0,11,0,0,0,0,,\ns1,0,11,0,0,0,0,,\ns2,0,11,0,0,0,0,,\n");
+        "student,points,of,2.1,2.3,chapter 2,bar 1,problem,path\n"
+        "s0,1,11,0,0,0,1,,\ns1,1,11,0,0,0,1,,\ns2,1,11,0,0,0,1,,\n");
   CHECK(contains(class_plot(submissions, "/x/class.svg"), "set output '/x/class.svg'"));
 }

@@ -384,6 +384,10 @@ TEST_CASE("what is refused is named by its line, where the compiler says which i
       {"unsigned long f(char* a) {\n  return __builtin_object_size(a, 0);\n}\n",
        "chapters/02_x/x.cpp:32: the compiled code names __builtin_object_size (a way round the language), which has no "
        "place in an answer: write one code for all cases, and call functions by the names that C++ gives them"},
+      {"#include <fstream>\nvoid f() {\n  std::ofstream(\"x\") << 1;\n}\n",
+       "chapters/02_x/x.cpp:33: the compiled code opens a file (std::ifstream, std::ofstream, std::fstream), which has "
+       "no "
+       "place in an answer: an answer works on its arguments and may print; files and processes are not its business"},
       {"static int strange() { return 1; }\nint main() { return strange(); }\n",
        "chapters/02_x/x.cpp:32: the compiled code defines main,"},
       {"extern \"C\" int socket(int, int, int);\n#line 77 \"chapters/02_x/x.hpp\"\ntemplate <class T>\nT f(T a) {\n  "
