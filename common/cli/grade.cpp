@@ -127,7 +127,7 @@ Runner declare_grade(Options& options) {
   options
       .option("--total-time", given->total_time,
               "Seconds that a chapter's tests may take together, in place of 20 times what the book's solution takes, "
-              "at least 40")
+              "at least 60")
       .allow(number(1, 86400, "seconds, from 1 to 86400"));
   options
       .option(

@@ -152,7 +152,7 @@ class Run {
 /// How long each chapter's tests may take: as the options say, or else in proportion to the book's own solution on this
 /// machine, so that what is slow on purpose costs a class little of its time.
 std::map<int, double> total_times(const Course& course, std::map<int, double> solution_seconds) {
-  constexpr double least = 40, times_the_solution = 20;
+  constexpr double least = 60, times_the_solution = 20;
   for (auto& [chapter, seconds] : solution_seconds)
     seconds = course.options.total_time > 0 ? course.options.total_time : std::max(least, times_the_solution * seconds);
   return solution_seconds;
