@@ -202,7 +202,7 @@ GradedClass grade_class(const judge::Workspace& workspace, const ClassOptions& o
   Workshop workshop(workspace.toolchain, workspace.book.root, isolation, limits, slots);
   std::map<int, judge::CallGraph> calls = learn_solutions(course, workshop);
   Proved proved = prove_solutions(course, workshop);
-  Shared shared{workshop, std::move(calls), total_times(course, proved.seconds), std::move(proved.cannot_run), {}};
+  Shared shared{workshop, std::move(calls), total_times(course, proved.seconds), std::move(proved.cannot_run)};
 
   Run run(course, options, mine, shared, on_graded);
   run.grade_all(slots);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <random>
 #include <set>
@@ -351,21 +352,6 @@ std::string what_failed(const ChapterRun& run) {
 
 }  // namespace
 
-void Untouched::add(int chapter, GradedSubmission& graded, const std::function<void(GradedSubmission&)>& find_out) {
-  const std::lock_guard lock(mutex_);
-  const auto [known, is_new] = known_.try_emplace(chapter);
-  if (is_new) {
-    try {
-      find_out(known->second);
-    } catch (...) {
-      known_.erase(known);
-      throw;
-    }
-  }
-  graded.tests.insert(graded.tests.end(), known->second.tests.begin(), known->second.tests.end());
-  graded.notes.insert(graded.notes.end(), known->second.notes.begin(), known->second.notes.end());
-}
-
 GradedSubmission grade_one(const Course& course, Shared& shared, unsigned slot, const HandedIn& handed_in) {
   const auto start = std::chrono::steady_clock::now();
   GradedSubmission graded;
@@ -381,9 +367,14 @@ GradedSubmission grade_one(const Course& course, Shared& shared, unsigned slot, 
     });
     if (touched) {
       run(graded);
-    } else {
-      shared.untouched.add(chapter.number, graded, run);
+      continue;
     }
+    const std::lock_guard lock(shared.mutex);
+    GradedSubmission found;
+    if (!shared.untouched.contains(chapter.number)) run(found);
+    const GradedSubmission& untouched = shared.untouched.try_emplace(chapter.number, std::move(found)).first->second;
+    graded.tests.insert(graded.tests.end(), untouched.tests.begin(), untouched.tests.end());
+    graded.notes.insert(graded.notes.end(), untouched.notes.begin(), untouched.notes.end());
   }
   shared.workshop.clear(slot);
   graded.items = give_points(course.assignment, course.workspace.book, graded.tests);

@@ -2,7 +2,6 @@
 // their points.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <mutex>
 #include <set>
@@ -16,24 +15,15 @@
 
 namespace workbook::grading {
 
-/// What the tests say of chapters that nobody has touched: found out once, however many hand them in so.
-class Untouched {
- public:
-  /// Adds the chapter's tests and notes; `find_out` does so to an empty submission, once for each chapter.
-  void add(int chapter, GradedSubmission& graded, const std::function<void(GradedSubmission&)>& find_out);
-
- private:
-  std::mutex mutex_;
-  std::map<int, GradedSubmission> known_;  ///< by chapter
-};
-
 /// What the submissions of a class share while they are graded.
 struct Shared {
   Workshop& workshop;
   std::map<int, judge::CallGraph> calls;  ///< of each chapter's solution
   std::map<int, double> total_time;       ///< seconds that a chapter's tests may take, public and hidden together
   std::set<std::string> cannot_run;       ///< as in Proved
-  Untouched untouched;
+  std::mutex mutex = {};                  ///< of what stands below
+  /// Tests and notes of chapters that nobody has touched: found out once, however many hand them in so.
+  std::map<int, GradedSubmission> untouched = {};
 };
 
 /// Grades what was handed in, in a slot of the workshop. Several slots may be in use at the same time. Who handed it
