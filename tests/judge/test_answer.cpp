@@ -410,7 +410,7 @@ TEST_CASE("what is refused is named by its line, where the compiler says which i
   const NameCounts none;
   CHECK_THAT(not_allowed(
                  toolchain, job, built, {}, [&](const fs::path&) -> auto& { return none; }),
-             Catch::Matchers::StartsWith(said));
+             Catch::Matchers::ContainsSubstring(said));
 }
 
 TEST_CASE("an object file that is none, or damaged, is refused") {
