@@ -2,9 +2,9 @@
 #include <cstdio>
 
 #include "common/attention/error.hpp"
+#include "common/book/foreign_text.hpp"
 #include "common/cli/verbs.hpp"
 #include "common/grading/class_run.hpp"
-#include "common/grading/text.hpp"
 
 namespace workbook::cli {
 namespace fs = std::filesystem;
@@ -68,8 +68,8 @@ void print_line(const Session& session, const grading::Graded& graded) {
   }
   const std::string points = !submission.problem.empty()
                                  ? session.colored("not graded: " + submission.problem, "red")
-                                 : fmt::format("{:>5} of {}", grading::points_text(submission.points()),
-                                               grading::points_text(submission.max_points()));
+                                 : fmt::format("{:>5} of {}", book::points_text(submission.points()),
+                                               book::points_text(submission.max_points()));
   fmt::print("[{}/{}] {:<24} {}{}{}\n", graded.at, graded.count, submission.student, points, items,
              graded.known ? "  (graded before)" : "");
   std::fflush(stdout);

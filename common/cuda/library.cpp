@@ -221,7 +221,8 @@ void run(int index, const char* pass, const workbook_problem* problem, const wor
 /// A stage's description in C's types.
 struct InC {
   explicit InC(const StageOperations& stage) : of(stage), element(name(stage.description.element)) {
-    for (const Mask& mask : of.description.serves.masks) mask_names.push_back(mask.name().data());  // of literals
+    for (const NamedMask& mask : all_masks)
+      if (part_not_in(of.description.serves.masks, mask.mask).empty()) mask_names.push_back(mask.name.data());
   }
   workbook_stage stage() const {
     const Description& d = of.description;

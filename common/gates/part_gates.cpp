@@ -24,9 +24,13 @@ using nlohmann::json;
 struct Part {
   std::string program;
   std::optional<OfChapters> reads;  ///< of chapters no other files; nothing: all
+  std::string tests = {};           ///< only those with this tag; empty: all
+
+  std::string name() const { return tests.empty() ? program : program + " " + tests; }
 };
 
-Findings run_part(const Workspace& workspace, const std::string& program) {
+Findings run_part(const Workspace& workspace, const Part& part) {
+  const std::string program = part.name();
   Findings findings;
   bool done = false;
   worker::CommandOptions options;
@@ -46,9 +50,12 @@ Findings run_part(const Workspace& workspace, const std::string& program) {
                       fmt::format("{}: \"{}\": {}\n{}", program, verdict.test, name(verdict.result), verdict.message));
     }
   };
-  const worker::CommandResult ended = worker::run_command(
-      {(workspace.toolchain.build_folder / "bin" / program).string(), "--warn", "NoAssertions"}, options);
-  if (!done) findings.problems.push_back(fmt::format("{} ended early:\n{}", program, ended.output));
+  std::vector<std::string> argv{(workspace.toolchain.build_folder / "bin" / part.program).string(), "--warn",
+                                "NoAssertions"};
+  if (!part.tests.empty()) argv.push_back(part.tests);
+  const worker::CommandResult ended = worker::run_command(argv, options);
+  if (!done || findings.passed + findings.skipped + int(findings.problems.size()) == 0)
+    findings.problems.push_back(fmt::format("{} ended early:\n{}", program, ended.output));
   return findings;
 }
 
@@ -81,12 +88,11 @@ std::vector<Part> built_parts(const Workspace& workspace, const std::string& lis
   return parts;
 }
 
-/// The programs of a list. One that an earlier check has seen pass on the same files is not run again. `share` runs the
-/// others: task(0) … task(count - 1).
-void check_list(Inspection& inspection, const std::string& list, Findings& findings,
+/// Runs what is built. What an earlier check has seen pass on the same files is not run again. `share` runs the others:
+/// task(0) … task(count - 1).
+void check_list(Inspection& inspection, const std::vector<Part>& parts, Findings& findings,
                 void (*share)(std::size_t count, const std::function<void(std::size_t)>& task)) {
   const Workspace& workspace = inspection.workspace;
-  const std::vector<Part> parts = built_parts(workspace, list);
   Digests digests(workspace);
   std::vector<Findings> found(parts.size());
   std::vector<std::string> keys(parts.size());
@@ -94,7 +100,7 @@ void check_list(Inspection& inspection, const std::string& list, Findings& findi
   for (std::size_t i = 0; i < parts.size(); ++i) {
     std::optional<json> kept;
     if (inspection.results != nullptr) {
-      keys[i] = part_key(workspace, parts[i].program, parts[i].reads, digests);
+      keys[i] = part_key(workspace, parts[i].name(), parts[i].reads, digests);
       kept = inspection.results->find(keys[i], digests);
     }
     found[i].trees = 1;
@@ -107,7 +113,7 @@ void check_list(Inspection& inspection, const std::string& list, Findings& findi
     kept->at("skipped").get_to(found[i].skipped);
     found[i].detail = kept->value("detail", "");
   }
-  share(to_run.size(), [&](std::size_t i) { found[to_run[i]].add(run_part(workspace, parts[to_run[i]].program)); });
+  share(to_run.size(), [&](std::size_t i) { found[to_run[i]].add(run_part(workspace, parts[to_run[i]])); });
   for (const std::size_t i : to_run) {
     if (inspection.results != nullptr && found[i].problems.empty() && digests.stood_still())
       inspection.results->keep(
@@ -128,16 +134,25 @@ void one_after_the_other(std::size_t count, const std::function<void(std::size_t
 }  // namespace
 
 void check_parts(Inspection& inspection, Findings& findings) {
-  check_list(inspection, "part_tests.txt", findings,
+  check_list(inspection, built_parts(inspection.workspace, "part_tests.txt"), findings,
              [](std::size_t count, const auto& task) { share_cores(count, task); });
 }
 
 void check_long_parts(Inspection& inspection, Findings& findings) {
-  check_list(inspection, "long_tests.txt", findings, one_after_the_other);
+  check_list(inspection, built_parts(inspection.workspace, "long_tests.txt"), findings, one_after_the_other);
 }
 
 void check_graded_chapters(Inspection& inspection, Findings& findings) {
-  check_list(inspection, "graded_tests.txt", findings, one_after_the_other);
+  // Each chapter by itself: what has changed in a later one says nothing of it.
+  std::vector<Part> parts;
+  for (const Part& part : built_parts(inspection.workspace, "graded_tests.txt")) {
+    for (const book::Chapter* chapter : inspection.chapters) {
+      OfChapters reads{{}, {"chapter.toml"}};
+      for (int number = 1; number <= chapter->number; ++number) reads.chapters.insert(number);
+      parts.push_back({part.program, reads, fmt::format("[{}]", chapter->number)});
+    }
+  }
+  check_list(inspection, parts, findings, one_after_the_other);
 }
 
 void check_pictures(Inspection& inspection, Findings& findings) {

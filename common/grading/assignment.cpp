@@ -21,7 +21,16 @@ const Chapter& chapter_of(const Book& book, const std::string& exercise) {
   return book.chapter(exercise.substr(0, exercise.find('.')));
 }
 
-/// In the book's order, and one entry for each chapter.
+/// Whether an open exercise's region lies in a chapter's file, of the solution or, where there is none, the reader's.
+bool holds_open(const Assignment& assignment, const Book& book, const Chapter& chapter, const std::string& file) {
+  const fs::path solution = book.solution(chapter, file), reader = book.reader(chapter, file);
+  const fs::path& path = fs::exists(solution) ? solution : reader;
+  return fs::exists(path) &&
+         std::ranges::any_of(book::parse_reader(file, book::read_file(path)).regions,
+                             [&](const book::Region& region) { return assignment.is_open(region.id); });
+}
+
+/// In the book's order, one entry for each chapter, and the files that are edited for them.
 void settle(Assignment& assignment, const Book& book) {
   std::vector<Assignment::Exercise> ordered;
   std::vector<Assignment::Whole> wholes;
@@ -34,10 +43,13 @@ void settle(Assignment& assignment, const Book& book) {
     if (ordered.size() == before) continue;
     const auto given = std::ranges::find(assignment.chapters, chapter.number, &Assignment::Whole::chapter);
     wholes.push_back({chapter.number, given == assignment.chapters.end() ? kWholePoints : given->points});
+    for (const std::string& file : chapter.files) {
+      if (holds_open(assignment, book, chapter, file))
+        assignment.files.push_back((fs::path("chapters") / chapter.name() / file).generic_string());
+    }
   }
   assignment.exercises = std::move(ordered);
   assignment.chapters = std::move(wholes);
-  if (assignment.files.empty()) assignment.files = open_files(assignment, book);
 }
 
 /// A TOML string.
@@ -45,22 +57,6 @@ std::string quoted(const std::string& text) {
   std::ostringstream stream;
   stream << toml::toml_formatter(toml::value(text), toml::format_flags::none);
   return stream.str();
-}
-
-/// A chapter's file as an assignment names it.
-std::string name_in_book(const Chapter& chapter, const std::string& file) {
-  return (fs::path("chapters") / chapter.name() / file).generic_string();
-}
-
-/// The exercises whose regions lie in a chapter's file, of the solution or of the reader's own where there is none.
-std::vector<std::string> exercises_in(const Book& book, const Chapter& chapter, const std::string& file) {
-  const fs::path solution = book.solution(chapter, file), reader = book.reader(chapter, file);
-  const fs::path& path = fs::exists(solution) ? solution : reader;
-  std::vector<std::string> exercises;
-  if (!fs::exists(path)) return exercises;
-  for (const book::Region& region : book::parse_reader(file, book::read_file(path)).regions)
-    exercises.push_back(region.id);
-  return exercises;
 }
 
 /// A bar that nobody could pass, or that counts twice. (Whether there is a test of its name is known where the hidden
@@ -108,18 +104,6 @@ std::vector<int> Assignment::open_chapters() const {
   return numbers;
 }
 
-std::vector<std::string> open_files(const Assignment& assignment, const Book& book) {
-  std::vector<std::string> files;
-  for (const Chapter& chapter : book.chapters) {
-    for (const std::string& file : chapter.files) {
-      const std::vector<std::string> exercises = exercises_in(book, chapter, file);
-      if (std::ranges::any_of(exercises, [&](const std::string& id) { return assignment.is_open(id); }))
-        files.push_back(name_in_book(chapter, file));
-    }
-  }
-  return files;
-}
-
 Assignment make_assignment(const Book& book, const std::vector<std::string>& exercises,
                            const std::vector<std::string>& chapters) {
   Assignment assignment;
@@ -152,7 +136,6 @@ Assignment load_assignment(const fs::path& path, const Book& book) {
     assignment.hidden_results =
         table.choice("hidden_results", {"hidden", "after_due_date", "after_published", "visible"});
   }
-  if (table.has("files")) assignment.files = table.texts("files");
   for (book::TomlTable& entry : table.tables("exercise")) {
     Assignment::Exercise exercise;
     exercise.id = entry.text("id");
@@ -188,18 +171,6 @@ Assignment load_assignment(const fs::path& path, const Book& book) {
     entry.reject_unknown();
     assignment.bars.push_back(bar);
   }
-  for (const std::string& name : assignment.files) {
-    bool known = false, has_exercise = false;
-    for (const Chapter& chapter : book.chapters) {
-      for (const std::string& file : chapter.files) {
-        known = known || name_in_book(chapter, file) == name;
-        has_exercise =
-            has_exercise || (name_in_book(chapter, file) == name && !exercises_in(book, chapter, file).empty());
-      }
-    }
-    if (!known) table.fail_at("files", fmt::format("\"{}\" is no file of a chapter's \"files\"", name));
-    if (!has_exercise) table.fail_at("files", fmt::format("\"{}\" holds no exercise: it is given", name));
-  }
   table.reject_unknown();
   settle(assignment, book);
   return assignment;
@@ -214,11 +185,6 @@ std::string to_toml(const Assignment& assignment, const Book& book, bool for_stu
     text += fmt::format("hidden_results = {}\nleaderboard = {}\n", quoted(assignment.hidden_results),
                         assignment.leaderboard);
   }
-  text += "files = [";
-  for (const std::string& file : assignment.files) {
-    text += fmt::format("{}{}", &file == &assignment.files.front() ? "" : ", ", quoted(file));
-  }
-  text += "]\n";
   for (const Assignment::Exercise& exercise : assignment.exercises) {
     text += fmt::format("\n[[exercise]]\nid = {}\npoints = {}\n", quoted(exercise.id), exercise.points);
   }

@@ -1,25 +1,5 @@
 // assignment.toml: which exercises a class gets, what they are worth, and until when. Written by hand or by
-// `./workbook release`. Knows nothing of submissions.
-//
-//   title = "Assignment 1: online softmax"
-//   due = "2027-01-31 23:59"          # optional; shown to the students, enforced by nobody
-//   hints = true                      # optional
-//   hidden_results = "after_published"  # optional: when students see how hidden tests went
-//   leaderboard = false               # optional
-//   files = ["chapters/02_online_softmax/online_softmax.cpp"]  # optional: what students may edit
-//
-//   [[exercise]]
-//   id = "2.1"
-//   points = 3                        # optional: chapter.toml's
-//
-//   [[chapter]]                       # optional: points for a chapter in which everything works
-//   number = 2
-//   points = 2
-//
-//   [[bar]]                           # optional: a test, of the chapter's or a hidden one, that has points of its own
-//   chapter = 2
-//   test = "extra memory does not grow with N"
-//   points = 1
+// `./workbook release`: notes/instructors.md has its keys. Knows nothing of submissions.
 #pragma once
 
 #include <filesystem>
@@ -47,7 +27,7 @@ struct Assignment {
   std::string title, due;
   bool hints = true, leaderboard = false;
   std::string hidden_results = "after_published";  ///< Gradescope's names: hidden, after_due_date, after_published, …
-  std::vector<std::string> files;                  ///< relative to the book: what a student may edit
+  std::vector<std::string> files;                  ///< that hold an open exercise, relative to the book: to be edited
   std::vector<Exercise> exercises;                 ///< open ones, in the book's order
   std::vector<Whole> chapters;                     ///< one for each chapter with an open exercise
   std::vector<Bar> bars;
@@ -69,7 +49,7 @@ Assignment make_assignment(const book::Book& book, const std::vector<std::string
 /// Reads assignment.toml. ManifestError with FILE:LINE for: TOML errors, a missing, mistyped or unknown key, no
 /// exercise, an exercise that the book does not have or that is given twice, points of a chapter without an open
 /// exercise, a bar without its test's name, that is given twice or whose test is another chapter's or of an exercise
-/// that is not open, a file that is none of the chapters' or holds no exercise.
+/// that is not open.
 Assignment load_assignment(const std::filesystem::path& path, const book::Book& book);
 
 /// The assignment as TOML. Bars on tests that the chapters do not have (hidden ones) are left out with `for_students`.
@@ -77,9 +57,5 @@ std::string to_toml(const Assignment& assignment, const book::Book& book, bool f
 
 /// Whether the chapter has a public test of this name.
 bool has_test(const book::Chapter& chapter, const std::string& name);
-
-/// The files that hold an open exercise, relative to the book: what students may edit if the assignment does not say.
-/// Needs solutions/, or the reader's own files where there are none.
-std::vector<std::string> open_files(const Assignment& assignment, const book::Book& book);
 
 }  // namespace workbook::grading

@@ -9,18 +9,19 @@
 #include <thread>
 
 #include "common/book/files.hpp"
+#include "common/book/foreign_text.hpp"
 #include "common/grading/grade_one.hpp"
 #include "common/grading/isolation.hpp"
 #include "common/grading/report.hpp"
 #include "common/grading/submission.hpp"
 #include "common/grading/summary.hpp"
-#include "common/grading/text.hpp"
 #include "common/worker/command.hpp"
 
 namespace workbook::grading {
 namespace fs = std::filesystem;
 namespace {
 
+using book::line_text;
 using nlohmann::json;
 
 std::string dump(const json& document) {
@@ -199,9 +200,9 @@ GradedClass grade_class(const judge::Workspace& workspace, const ClassOptions& o
   // Results lie where only we can write; a worker's user could read them otherwise. The folder's mode is our umask's.
   if (options.results.empty()) fs::create_directories(options.out);
   Workshop workshop(workspace.toolchain, workspace.book.root, isolation, limits, slots);
-  std::map<int, CallGraph> calls = learn_solutions(course, workshop);
+  std::map<int, judge::CallGraph> calls = learn_solutions(course, workshop);
   Proved proved = prove_solutions(course, workshop);
-  Shared shared{workshop, std::move(calls), total_times(course, proved.seconds), std::move(proved.cannot_run), {}};
+  Shared shared{workshop, std::move(calls), total_times(course, proved.seconds), std::move(proved.cannot_run)};
 
   Run run(course, options, mine, shared, on_graded);
   run.grade_all(slots);

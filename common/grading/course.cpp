@@ -1,10 +1,10 @@
 #include "common/grading/course.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
-#include <sstream>
 
 #include "common/attention/error.hpp"
 #include "common/book/files.hpp"
@@ -78,14 +78,6 @@ std::set<std::string> test_names(const std::vector<fs::path>& files) {
   return names;
 }
 
-/// How many words two names of tests share.
-std::size_t likeness(const std::string& a, const std::string& b) {
-  std::istringstream words(a);
-  std::size_t shared = 0;
-  for (std::string word; words >> word;) shared += (" " + b + " ").find(" " + word + " ") != std::string::npos;
-  return shared;
-}
-
 /// InputError for a bar on a test that there is not: everybody would fail it.
 void check_bars(const Course& course) {
   for (const Assignment::Bar& bar : course.assignment.bars) {
@@ -94,18 +86,11 @@ void check_bars(const Course& course) {
     const std::set<std::string> names =
         hidden == course.hidden.end() ? std::set<std::string>{} : test_names(hidden->second);
     if (has_test(chapter, bar.test) || names.contains(bar.test)) continue;
-    std::vector<std::string> known = chapter.whole_tests;
-    for (const book::Exercise& exercise : chapter.exercises)
-      known.insert(known.end(), exercise.tests.begin(), exercise.tests.end());
-    known.insert(known.end(), names.begin(), names.end());
-    const auto nearest =
-        std::ranges::max_element(known, {}, [&](const std::string& name) { return likeness(bar.test, name); });
     fail_input(
-        "the bar \"{}\": chapter {} has no such test, and there is no hidden test of that name{}; allowed: a name as "
-        "it "
-        "stands in chapter.toml or in the hidden tests, such as \"{}\"",
+        "the bar \"{}\": chapter {} has no such test, and there is no hidden test of that name{}; allowed: \"{}\", or "
+        "the name of another test in chapter.toml or in the hidden tests",
         bar.test, bar.chapter, course.options.hidden.empty() ? " (no --hidden)" : "",
-        nearest == known.end() ? "" : *nearest);
+        fmt::join(chapter.whole_tests, "\", \""));
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <random>
 #include <set>
@@ -18,7 +19,8 @@ namespace fs = std::filesystem;
 namespace {
 
 using book::Chapter;
-using judge::ChapterRun, judge::Result, judge::RunRequest, judge::Tree, judge::Verdict, judge::Workspace;
+using judge::CallGraph, judge::ChapterRun, judge::Result, judge::RunRequest, judge::Tree, judge::Verdict,
+    judge::Workspace;
 using worker::WorkerBuilt;
 using Files = std::map<std::string, std::string>;  ///< name relative to the book -> text
 
@@ -243,7 +245,7 @@ using BuildOne = std::function<WorkerBuilt(const worker::WorkerJob&)>;
 /// The call graph of what a job builds; empty where it does not compile.
 CallGraph call_graph(worker::WorkerJob job, const BuildOne& build) {
   job.name += ".calls";
-  job.flags = call_graph_flags();
+  job.flags = judge::call_graph_flags();
   CallGraph graph;
   graph.add(build(job).calls);
   return graph;
@@ -263,14 +265,14 @@ void judge_callers_on_whole(const Course& course, const Chapter& chapter, const 
   const bool whole = built.contains(plan.whole) && built.at(plan.whole).ok;
   const CallGraph own = whole ? call_graph(plan.jobs.at(plan.whole), build) : CallGraph();
   const std::set<std::string> of_whole =
-      own.empty() ? std::set<std::string>() : calls_of_others(books, own, solution, open);
+      own.empty() ? std::set<std::string>() : judge::calls_of_others(books, own, solution, open);
   for (auto& [id, exercise] : plan.exercises) {
     if (exercise.worker.empty() || exercise.worker == plan.whole || exercise.worker.starts_with("solutions/")) continue;
     bool calls = of_whole.contains(id);
     if (own.empty()) {
       if (!built.at(exercise.worker).ok) continue;
       const CallGraph graft = call_graph(plan.jobs.at(exercise.worker), build);
-      calls = graft.empty() || calls_of_others(books, graft, solution, open).contains(id);
+      calls = graft.empty() || judge::calls_of_others(books, graft, solution, open).contains(id);
     }
     if (!calls) continue;
     exercise.worker = plan.whole;
@@ -350,21 +352,6 @@ std::string what_failed(const ChapterRun& run) {
 
 }  // namespace
 
-void Untouched::add(int chapter, GradedSubmission& graded, const std::function<void(GradedSubmission&)>& find_out) {
-  const std::lock_guard lock(mutex_);
-  const auto [known, is_new] = known_.try_emplace(chapter);
-  if (is_new) {
-    try {
-      find_out(known->second);
-    } catch (...) {
-      known_.erase(known);
-      throw;
-    }
-  }
-  graded.tests.insert(graded.tests.end(), known->second.tests.begin(), known->second.tests.end());
-  graded.notes.insert(graded.notes.end(), known->second.notes.begin(), known->second.notes.end());
-}
-
 GradedSubmission grade_one(const Course& course, Shared& shared, unsigned slot, const HandedIn& handed_in) {
   const auto start = std::chrono::steady_clock::now();
   GradedSubmission graded;
@@ -380,9 +367,14 @@ GradedSubmission grade_one(const Course& course, Shared& shared, unsigned slot, 
     });
     if (touched) {
       run(graded);
-    } else {
-      shared.untouched.add(chapter.number, graded, run);
+      continue;
     }
+    const std::lock_guard lock(shared.mutex);
+    GradedSubmission found;
+    if (!shared.untouched.contains(chapter.number)) run(found);
+    const GradedSubmission& untouched = shared.untouched.try_emplace(chapter.number, std::move(found)).first->second;
+    graded.tests.insert(graded.tests.end(), untouched.tests.begin(), untouched.tests.end());
+    graded.notes.insert(graded.notes.end(), untouched.notes.begin(), untouched.notes.end());
   }
   shared.workshop.clear(slot);
   graded.items = give_points(course.assignment, course.workspace.book, graded.tests);

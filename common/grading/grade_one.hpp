@@ -2,38 +2,28 @@
 // their points.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <mutex>
 #include <set>
 #include <string>
 
-#include "common/grading/call_graph.hpp"
 #include "common/grading/course.hpp"
 #include "common/grading/graded.hpp"
 #include "common/grading/isolation.hpp"
 #include "common/grading/submission.hpp"
+#include "common/judge/call_graph.hpp"
 
 namespace workbook::grading {
-
-/// What the tests say of chapters that nobody has touched: found out once, however many hand them in so.
-class Untouched {
- public:
-  /// Adds the chapter's tests and notes; `find_out` does so to an empty submission, once for each chapter.
-  void add(int chapter, GradedSubmission& graded, const std::function<void(GradedSubmission&)>& find_out);
-
- private:
-  std::mutex mutex_;
-  std::map<int, GradedSubmission> known_;  ///< by chapter
-};
 
 /// What the submissions of a class share while they are graded.
 struct Shared {
   Workshop& workshop;
-  std::map<int, CallGraph> calls;    ///< of each chapter's solution
-  std::map<int, double> total_time;  ///< seconds that a chapter's tests may take, public and hidden together
-  std::set<std::string> cannot_run;  ///< as in Proved
-  Untouched untouched;
+  std::map<int, judge::CallGraph> calls;  ///< of each chapter's solution
+  std::map<int, double> total_time;       ///< seconds that a chapter's tests may take, public and hidden together
+  std::set<std::string> cannot_run;       ///< as in Proved
+  std::mutex mutex = {};                  ///< of what stands below
+  /// Tests and notes of chapters that nobody has touched: found out once, however many hand them in so.
+  std::map<int, GradedSubmission> untouched = {};
 };
 
 /// Grades what was handed in, in a slot of the workshop. Several slots may be in use at the same time. Who handed it
@@ -41,7 +31,7 @@ struct Shared {
 GradedSubmission grade_one(const Course& course, Shared& shared, unsigned slot, const HandedIn& handed_in);
 
 /// Compiles the book's own solutions as submissions are: the names that they have, and who calls whom.
-std::map<int, CallGraph> learn_solutions(const Course& course, Workshop& workshop);
+std::map<int, judge::CallGraph> learn_solutions(const Course& course, Workshop& workshop);
 
 /// The book's own solution has to pass as submissions will run before anybody's is graded: a GPU's driver may refuse to
 /// work for another user or in the filter, a container may forbid what a worker needs. EnvironmentError with what does

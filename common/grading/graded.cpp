@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "common/grading/text.hpp"
+#include "common/book/foreign_text.hpp"
 
 namespace workbook::judge {
 
@@ -17,6 +17,7 @@ static void from_json(const nlohmann::json& document, Result& result) {
 
 namespace workbook::grading {
 
+using book::clean_text;
 using judge::Result;
 using judge::Verdict;
 using nlohmann::json;

@@ -19,10 +19,10 @@
 #include <thread>
 
 #include "common/book/files.hpp"
+#include "common/book/foreign_text.hpp"
 #include "common/book/text.hpp"
-#include "common/grading/call_graph.hpp"
-#include "common/grading/text.hpp"
 #include "common/judge/allowed.hpp"
+#include "common/judge/call_graph.hpp"
 #include "common/judge/object.hpp"
 #include "common/worker/command.hpp"
 
@@ -30,6 +30,7 @@ namespace workbook::grading {
 namespace fs = std::filesystem;
 namespace {
 
+using judge::calls_of;
 using nlohmann::json;
 using worker::WorkerBuilt;
 using worker::WorkerJob;
@@ -67,7 +68,10 @@ bool is_header(const fs::path& path) {
 }
 
 constexpr const char* kWorkshops = "workbook-grading-";
-constexpr double kPatience = 4;  ///< so many times its processor time a compiler may take by the clock
+constexpr double kPatience = 4;                ///< so many times its processor time a compiler may take by the clock
+constexpr const char *kWorkerSeconds = "600",  ///< of processor time
+    *kCompilersMemory = "3221225472",          ///< bytes of address space
+        *kCompilersFile = "268435456";         ///< bytes of one object file or executable
 
 /// The lock of a file, if it is to be had.
 FileLock take_lock(const fs::path& file, int flags) {
@@ -99,18 +103,17 @@ void require_room(const fs::path& folder) {
     throw std::runtime_error(fmt::format("the disk of {} is full: nothing can be compiled", folder.string()));
 }
 
-/// `folder`: where the root of its own is mounted, an empty folder.
-std::vector<std::string> common_options(const Isolation& isolation, unsigned user, const fs::path& folder) {
-  std::vector<std::string> words;
+/// The isolating program and its first options. `folder`: where the root of its own is mounted, an empty folder.
+std::vector<std::string> isolated(const Isolation& isolation, const char* mode, unsigned user, const fs::path& folder) {
+  std::vector<std::string> words{isolation.program.string(), mode};
   if (isolation.other_user) words.insert(words.end(), {"--user", std::to_string(user)});
   if (isolation.view) words.insert(words.end(), {"--view", folder.string()});
   return words;
 }
 
-/// What a probe in the isolation found that it can do and should not.
-std::vector<std::string> probe(const Isolation& isolation, const char* mode, unsigned user,
-                               const std::vector<fs::path>& paths) {
-  std::vector<std::string> argv{isolation.program.string(), mode};
+/// Adds what a probe in the isolation found that it can do and should not.
+void probe(const Isolation& isolation, const char* mode, unsigned user, const std::vector<fs::path>& paths,
+           std::set<std::string>& problems) {
   // The probe is the isolating program itself, copied to where every user can run it: the book's folder may be closed
   // to them, and should be.
   const auto folder = temporary_folder("workbook-probe-");
@@ -119,15 +122,13 @@ std::vector<std::string> probe(const Isolation& isolation, const char* mode, uns
   fs::copy_file(isolation.program, copy);
   set_mode(copy, 0755);
   fs::create_directory(view);
-  const std::vector<std::string> options = common_options(isolation, user, view);
-  argv.insert(argv.end(), options.begin(), options.end());
+  std::vector<std::string> argv = isolated(isolation, mode, user, view);
   argv.insert(argv.end(), {"--seconds", "30", "--read", copy.string(), "--", copy.string(), "probe", mode});
   for (const fs::path& path : paths) argv.push_back(path.string());
   worker::CommandOptions command;
   command.time = 60;
   command.folder = "/";
   const worker::CommandResult result = worker::run_command(argv, command);
-  std::vector<std::string> problems;
   bool end = false;
   std::istringstream lines(result.output);
   for (std::string line; std::getline(lines, line);) {
@@ -135,10 +136,9 @@ std::vector<std::string> probe(const Isolation& isolation, const char* mode, uns
     if (line == "end") continue;
     if (const std::size_t number = line.find('#'); number != std::string::npos && line.starts_with("could "))
       line = line.substr(0, number) + paths.at(std::stoul(line.substr(number + 1))).string();
-    problems.push_back(fmt::format("a {} {}", std::string(mode) == "run" ? "worker" : "compiler", line));
+    problems.insert(fmt::format("a {} {}", std::string(mode) == "run" ? "worker" : "compiler", line));
   }
-  if (!end && problems.empty()) problems.push_back(fmt::format("the probe ended with {}", result.exit_code));
-  return problems;
+  if (!end && problems.empty()) problems.insert(fmt::format("the probe ended with {}", result.exit_code));
 }
 
 }  // namespace
@@ -163,11 +163,6 @@ UserIds::UserIds() {
                   from, to - 1, fs::temp_directory_path().string()));
 }
 
-Umask::Umask() : before_(::umask(022)) {}
-Umask::~Umask() {
-  ::umask(before_);
-}
-
 Isolation prove_isolation(const fs::path& program, const std::vector<fs::path>& protected_paths) {
   constexpr const char* how = "allowed: repair that, or --unsafe to run submissions without any protection";
   if (!fs::exists(program)) {
@@ -187,21 +182,17 @@ Isolation prove_isolation(const fs::path& program, const std::vector<fs::path>& 
         "namespace (on Ubuntu: sysctl kernel.apparmor_restrict_unprivileged_userns=0); {}",
         how));
   }
-  std::vector<std::string> problems;
+  std::set<std::string> problems;
   const std::optional<UserIds> users = isolation.other_user ? std::optional<UserIds>(std::in_place) : std::nullopt;
-  for (const char* mode : {"run", "build"}) {
-    const std::vector<std::string> found = probe(isolation, mode, users ? users->first() : 0, protected_paths);
-    problems.insert(problems.end(), found.begin(), found.end());
-  }
+  for (const char* mode : {"run", "build"})
+    probe(isolation, mode, users ? users->first() : 0, protected_paths, problems);
   if (!problems.empty()) {
-    std::sort(problems.begin(), problems.end());
-    problems.erase(std::unique(problems.begin(), problems.end()), problems.end());
     const std::size_t shown = std::min<std::size_t>(problems.size(), 12);
     throw NoIsolation(fmt::format(
         "the isolation does not hold here ({}):\n  {}{}\nWhat must stay hidden has to be closed to other users: chmod "
         "-R go-rwx on the book, the hidden tests and the submissions, or on a folder above them; {}",
         isolation.view ? "with a root of its own" : "root may not mount here",
-        fmt::join(problems.begin(), problems.begin() + std::ptrdiff_t(shown), "\n  "),
+        fmt::join(problems.begin(), std::next(problems.begin(), std::ptrdiff_t(shown)), "\n  "),
         problems.size() > shown ? fmt::format("\n  and {} more", problems.size() - shown) : "", how));
   }
   json layers = json::array({"no_new_privs", "resource limits", "seccomp", "closed descriptors"});
@@ -225,6 +216,7 @@ Workshop::Workshop(const worker::Toolchain& toolchain, const fs::path& book_root
       built_(slots),
       lost_(slots) {
   if (!lock_) throw std::runtime_error("cannot lock " + folder_.string());
+  ::umask(022);  // what is written here can be read by others, unless its folder is closed
   remove_left_behind();
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   threads_ = std::clamp(cores / slots_, 1u, UserIds::kCount - 1);
@@ -305,19 +297,16 @@ void Workshop::clear(unsigned slot) {
   std::erase_if(known_objects_, is_the_slots);
 }
 
-std::vector<std::string> Workshop::share_of_cores(unsigned slot) const {
-  return {"--share", std::to_string(slot), "--shares", std::to_string(slots_)};
+std::vector<std::string> Workshop::prefix(const char* mode, unsigned slot, unsigned user) const {
+  std::vector<std::string> words = isolated(isolation_, mode, user, folder_ / "view");
+  words.insert(words.end(), {"--share", std::to_string(slot), "--shares", std::to_string(slots_)});
+  return words;
 }
 
 std::vector<std::string> Workshop::worker_prefix(unsigned slot, Backend backend) const {
   if (!isolation_.on) return {};
-  std::vector<std::string> words{isolation_.program.string(), "run"};
-  const std::vector<std::string> common = common_options(isolation_, user(slot, 0), folder_ / "view");
-  words.insert(words.end(), common.begin(), common.end());
-  words.insert(words.end(),
-               {"--cpu", std::to_string(limits_.worker_cpu), "--library-path", (folder_ / "objects").string()});
-  const std::vector<std::string> share = share_of_cores(slot);
-  words.insert(words.end(), share.begin(), share.end());
+  std::vector<std::string> words = prefix("run", slot, user(slot, 0));
+  words.insert(words.end(), {"--cpu", kWorkerSeconds, "--library-path", (folder_ / "objects").string()});
   if (backend == Backend::cuda) words.emplace_back("--gpu");
   words.emplace_back("--");
   return words;
@@ -383,27 +372,19 @@ double Workshop::build_seconds(unsigned slot, Backend backend) {
 
 std::vector<std::string> Workshop::build_prefix(unsigned slot, unsigned thread, const fs::path& stage, Backend backend,
                                                 double seconds) const {
-  std::vector<std::string> prefix{isolation_.program.string(), "build"};
-  const auto add = [&](const std::vector<std::string>& words) {
-    prefix.insert(prefix.end(), words.begin(), words.end());
-  };
-  add(common_options(isolation_, user(slot, thread + 1), folder_ / "view"));
+  std::vector<std::string> words = prefix("build", slot, user(slot, thread + 1));
   // What else runs on the machine must not end a compiler that has had little of its time.
-  add({"--seconds", fmt::format("{:.0f}", std::ceil(kPatience * seconds))});
-  add({"--cpu", fmt::format("{:.0f}", std::ceil(seconds))});
-  add(share_of_cores(slot));
-  add({"--memory", std::to_string(backend == Backend::cuda ? 0 : limits_.build_memory)});
-  add({"--file-size", std::to_string(limits_.build_file)});
-  add({"--processes", "128"});
-  add({"--temporary", (stage / "tmp").string()});
-  add({"--write", stage.string()});
+  words.insert(words.end(), {"--seconds", fmt::format("{:.0f}", std::ceil(kPatience * seconds)), "--cpu",
+                             fmt::format("{:.0f}", std::ceil(seconds)), "--memory",
+                             backend == Backend::cuda ? "0" : kCompilersMemory, "--file-size", kCompilersFile,
+                             "--processes", "128", "--temporary", (stage / "tmp").string(), "--write", stage.string()});
   const std::string compiler = fs::path(toolchain_.compiler).parent_path().parent_path().string();
   for (const std::string& path : {(folder_ / "headers").string(), (folder_ / "objects").string(), compiler,
                                   fs::path(toolchain_.ninja).parent_path().string()}) {
-    if (path.size() > 1) add({"--read", path});
+    if (path.size() > 1) words.insert(words.end(), {"--read", path});
   }
-  add({"--"});
-  return prefix;
+  words.emplace_back("--");
+  return words;
 }
 
 void Workshop::hand_over(unsigned slot, const std::string& name, WorkerBuilt& built) const {

@@ -23,12 +23,8 @@ class NoIsolation : public std::runtime_error {
 };
 
 struct IsolationLimits {
-  double build_seconds = 0;                 ///< processor time of compiling a file, by the clock four times that; 0: by
-                                            ///< how long the book's own code takes
-  std::uint64_t build_memory = 3ull << 30;  ///< address space of a compiler
-  std::uint64_t build_file = 256ull << 20;  ///< bytes of one object file or executable
-  std::uint64_t worker_cpu = 600;           ///< seconds of processor time of one worker
-  bool judge_objects = false;               ///< refuses what no answer may define or call (object.hpp)
+  double build_seconds = 0;    ///< processor time of compiling a file; 0: by how long the book's own code takes
+  bool judge_objects = false;  ///< refuses what no answer may define or call (object.hpp)
 };
 
 struct Isolation {
@@ -53,18 +49,6 @@ class UserIds {
  private:
   unsigned first_ = 0;
   FileLock lock_;
-};
-
-/// While this lives, what is written can be read by others unless its folder is closed.
-class Umask {
- public:
-  Umask();
-  ~Umask();
-  Umask(const Umask&) = delete;
-  Umask& operator=(const Umask&) = delete;
-
- private:
-  unsigned before_;
 };
 
 /// Chooses: as root another user id, and a root of its own where mounting is allowed; otherwise the latter, in a user
@@ -108,8 +92,8 @@ class Workshop {
  private:
   /// Copies the book's headers and what workers are linked with, and sets the toolchain to the copies.
   void copy_book();
-  /// The part of the machine's cores that is a slot's.
-  std::vector<std::string> share_of_cores(unsigned slot) const;
+  /// What compilers and workers in a slot have in common: its user's id, its root, its part of the cores.
+  std::vector<std::string> prefix(const char* mode, unsigned slot, unsigned user) const;
   /// How long a compiler may work for the slot's submission: half of it once that has been too long, and in the end
   /// nothing, so that no submission costs a class minutes.
   double build_seconds(unsigned slot, Backend backend);
@@ -142,7 +126,6 @@ class Workshop {
   std::shared_ptr<const std::filesystem::path> temporary_;  ///< folder_, removed with it
   std::filesystem::path folder_;
   FileLock lock_;  ///< on the folder while it is in use
-  Umask umask_;
   Isolation isolation_;
   IsolationLimits limits_;
   std::vector<UserIds> users_;  ///< by slot; none where all runs as one user

@@ -83,53 +83,32 @@ std::string without_lost_links(const std::string& page, const std::string& path,
   return result;
 }
 
-std::string due_line(const Assignment& assignment) {
-  return assignment.due.empty() ? "" : fmt::format("\nDue: {}\n", assignment.due);
-}
-
-std::string readme(const Book& book, const Assignment& assignment) {
-  std::string text = fmt::format("# {}\n{}\n", assignment.title, due_line(assignment));
-  text +=
-      "This folder is a part of the FlashAttention Workbook. What is open is yours to solve; everything else is given\n"
-      "complete.\n\n| exercise | | points |\n|---|---|---|\n";
-  for (const Assignment::Exercise& exercise : assignment.exercises) {
-    text += fmt::format("| {} | {} | {} |\n", exercise.id, book.exercise(exercise.id).title, exercise.points);
-  }
-  for (const Assignment::Whole& whole : assignment.chapters) {
-    const Chapter& chapter = *book.find(whole.chapter);
-    text += fmt::format("| chapter {} | everything in it works: its exercises, and its own tests | {} |\n",
-                        chapter.number, whole.points);
-  }
-  for (const Assignment::Bar& bar : assignment.bars) {
-    text += fmt::format("| chapter {} | {} | {} |\n", bar.chapter, bar.test, bar.points);
-  }
-  text +=
-      "\nAn exercise's points are given if all of its tests pass. Your teacher may run further tests.\n\n## Read\n\n";
-  for (const int number : assignment.open_chapters()) {
-    const Chapter& chapter = *book.find(number);
-    text += fmt::format("- [chapter {}: {}](chapters/{}/README.md)\n", number, chapter.title, chapter.name());
-  }
-  text += "\n## Edit\n\n";
-  for (const std::string& file : assignment.files) text += fmt::format("- `{}`\n", file);
-  text += fmt::format(
-      "\nYour answer goes between the `// BEGIN` and `// END` lines of an exercise; leave those lines as they are. "
-      "Changes to\nother files are for your own experiments: they are not handed in.\n\n## Run\n\nOn Linux or WSL2:\n\n"
-      "```\n./workbook              # what is open, and what to do next\n./workbook test {0}       # the tests of "
-      "chapter "
-      "{0}\n./workbook hint {1}     # {2}\n./workbook reset {1}    # an exercise back to its TODO; your work is kept "
-      "in .workbook/backup/\n```\n\nThe first call looks for a compiler and libraries, and says what is missing. "
-      "notes/installing.md tells more.\n\n## Hand in\n\n",
-      assignment.open_chapters().front(), assignment.exercises.front().id,
-      assignment.hints ? "the next hint of an exercise" : "(there are none in this assignment)");
-  text += assignment.files.size() == 1 ? "This file, alone or in an archive (.zip, .tar.gz) of this folder:\n\n"
-                                       : "These files, in an archive (.zip, .tar.gz) of this folder:\n\n";
-  for (const std::string& file : assignment.files) text += fmt::format("- `{}`\n", file);
-  return text;
-}
-
 /// What stands beside a release, as it is or nearly so.
 std::string template_of(const Book& book, const std::string& name) {
   return book::read_file(book.root / "common/grading/templates" / name);
+}
+
+std::string readme(const Book& book, const Assignment& assignment) {
+  std::string points, lessons, files;
+  for (const Assignment::Exercise& exercise : assignment.exercises)
+    points += fmt::format("| {} | {} | {} |\n", exercise.id, book.exercise(exercise.id).title, exercise.points);
+  for (const Assignment::Whole& whole : assignment.chapters)
+    points += fmt::format("| chapter {} | everything in it works: its exercises, and its own tests | {} |\n",
+                          whole.chapter, whole.points);
+  for (const Assignment::Bar& bar : assignment.bars)
+    points += fmt::format("| chapter {} | {} | {} |\n", bar.chapter, bar.test, bar.points);
+  for (const int number : assignment.open_chapters())
+    lessons += fmt::format("- [chapter {}: {}](chapters/{}/README.md)\n", number, book.find(number)->title,
+                           book.find(number)->name());
+  for (const std::string& file : assignment.files) files += fmt::format("- `{}`\n", file);
+  using fmt::arg;
+  return fmt::format(
+      fmt::runtime(template_of(book, "README.md")), arg("title", assignment.title),
+      arg("due", assignment.due.empty() ? "" : fmt::format("\nDue: {}\n", assignment.due)), arg("points", points),
+      arg("lessons", lessons), arg("files", files), arg("chapter", assignment.open_chapters().front()),
+      arg("exercise", assignment.exercises.front().id),
+      arg("hint", assignment.hints ? "the next hint of an exercise" : "(there are none in this assignment)"),
+      arg("these", assignment.files.size() == 1 ? "This file, alone or" : "These files,"));
 }
 
 }  // namespace

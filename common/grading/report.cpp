@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
-#include "common/grading/text.hpp"
+#include "common/book/foreign_text.hpp"
 
 namespace workbook::grading {
 namespace {
 
+using book::clean_text, book::xml_text, book::markdown_block, book::markdown_line, book::points_text;
 using judge::number_json;
 using judge::Result;
 using judge::Verdict;
@@ -47,7 +49,9 @@ std::string feedback_on(const Verdict& test) {
     text += "\n" + markdown_block(test.message);
   }
   if (!cause_of(test).empty()) text += fmt::format("\nLikely cause: {}\n", markdown_line(cause_of(test)));
-  if (test.place) text += fmt::format("\nLook at `{}`, line {}.\n", clean_text(test.place->file), test.place->line);
+  // A compiler's message has its places.
+  if (test.place && test.result != Result::not_compiled)
+    text += fmt::format("\nLook at `{}`, line {}.\n", clean_text(test.place->file), test.place->line);
   return text + "\n";
 }
 
@@ -55,13 +59,21 @@ std::string feedback_on(const Verdict& test) {
 using Explained = std::map<std::string, std::string>;
 
 /// Each test by its result and name, and what is said of it: in full for the first of those that have a cause in
-/// common.
+/// common, and for the first that has none.
 std::string told(std::vector<Verdict> tests, const std::string& item, Explained& explained) {
   // What is wrong may cost anything: of what was counted no cause is claimed then.
   if (std::ranges::any_of(tests, [](const Verdict& test) { return test.cause && !test.cause->of_cost; }))
     for (Verdict& test : tests)
       if (test.cause && test.cause->of_cost) test.cause.reset();
+  const auto not_compiled = [](const Verdict& test) { return test.result == Result::not_compiled; };
+  if (tests.size() > 1 && std::ranges::all_of(tests, not_compiled)) {
+    const auto [first, is_new] = explained.emplace(feedback_on(tests[0]), item);
+    return fmt::format("- not compiled, so none of its {} tests could run{}\n", tests.size(),
+                       is_new ? "" : fmt::format(" (as in {})", first->second)) +
+           (is_new ? feedback_on(tests[0]) : "");
+  }
   std::string text;
+  std::set<Result> in_full;  // of those without a cause
   const bool several = std::ranges::any_of(tests, [&](const auto& test) { return test.backend != tests[0].backend; });
   for (const Verdict& test : tests) {
     std::string feedback = feedback_on(test), as_said;
@@ -72,6 +84,8 @@ std::string told(std::vector<Verdict> tests, const std::string& item, Explained&
       feedback.clear();
       if (test.result != Result::todo)
         as_said = first->second == item ? " (as above)" : fmt::format(" (as in {})", first->second);
+    } else if (cause_of(test).empty() && test.result >= Result::failed && !in_full.insert(test.result).second) {
+      feedback.clear();
     }
     text += fmt::format("- {}: {}{}{}{}\n", markdown_line(name(test.result)), markdown_line(test.test),
                         several ? ", on " + markdown_line(worker::text(test.backend)) : "",
@@ -180,6 +194,23 @@ std::string outcome(const GradedSubmission& graded, const GradedItem& item) {
   return name(item.result) + (caused == tests.end() ? "" : ": " + caused->cause->sentence);
 }
 
+/// What a student does about an item that is not solved.
+std::string what_next(const GradedSubmission& graded, const GradedItem& item) {
+  if (item.public_passed || item.kind == ItemKind::bar) return "";
+  if (item.kind == ItemKind::exercise && item.result == Result::not_compiled)
+    return fmt::format("`./workbook test {}` says the same at home.\n", item.id);
+  if (item.kind == ItemKind::exercise)
+    return fmt::format(
+        "\n`./workbook test {0}` shows each of these tests in full at home; `./workbook hint {0}` helps.\n", item.id);
+  std::vector<std::string> first;
+  for (const GradedItem& other : graded.items)
+    if (other.kind == ItemKind::exercise && other.chapter == item.chapter && !other.public_passed)
+      first.push_back(other.id);
+  return first.empty() ? ""
+                       : fmt::format("\nThese tests run on all of your answers together: look at {} first.\n",
+                                     fmt::join(first, " and "));
+}
+
 std::string feedback_section(const GradedSubmission& graded, const GradedItem& item, Explained& explained) {
   const bool hides = graded.hidden_results == "hidden";
   std::string text = fmt::format("## {}: {}\n\n", markdown_line(item.id), markdown_line(item.title)) +
@@ -192,7 +223,7 @@ std::string feedback_section(const GradedSubmission& graded, const GradedItem& i
                     std::ranges::count_if(tests, [](const auto& t) { return t.hidden && t.result == Result::passed; }),
                     std::ranges::count_if(tests, is_hidden));
   }
-  return text + "\n";
+  return text + what_next(graded, item) + "\n";
 }
 
 }  // namespace

@@ -8,13 +8,15 @@
 
 #include "common/attention/error.hpp"
 #include "common/book/files.hpp"
+#include "common/book/foreign_text.hpp"
 #include "common/book/markers.hpp"
 #include "common/book/text.hpp"
-#include "common/grading/text.hpp"
 
 namespace workbook::grading {
 namespace fs = std::filesystem;
 namespace {
+
+using book::line_text, book::name_text;
 
 /// The parts of a path, without "." and empty ones; whatever the separator.
 std::vector<std::string> parts_of(const std::string& path) {
@@ -112,9 +114,9 @@ std::pair<std::string, bool> shown_name(const fs::path& path) {
   if (name[0] == '.' || name[0] == '-') name[0] = '_';
   const bool needs_suffix = !lossless || is_reserved(name) || name.size() > longest;
   if (name.size() > longest) {
-    name.resize(longest);
-    while (!name.empty() && (static_cast<unsigned char>(name.back()) & 0xC0) == 0x80) name.pop_back();
-    if (!name.empty() && static_cast<unsigned char>(name.back()) >= 0xC0) name.pop_back();
+    std::size_t end = longest;
+    while ((static_cast<unsigned char>(name[end]) & 0xC0) == 0x80) --end;  // not within a letter
+    name.resize(end);
   }
   return {name, needs_suffix};
 }

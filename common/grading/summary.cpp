@@ -9,11 +9,12 @@
 #include <set>
 #include <tuple>
 
-#include "common/grading/text.hpp"
+#include "common/book/foreign_text.hpp"
 
 namespace workbook::grading {
 namespace {
 
+using book::line_text, book::markdown_line, book::csv_cell, book::points_text;
 using judge::Result;
 
 /// Points in tenths of the maximum: how many submissions lie in each.

@@ -17,8 +17,8 @@ namespace workbook::judge {
 namespace fs = std::filesystem;
 namespace {
 
-/// What to write instead, by the beginning of what is refused; the first that fits. notes/allowed.md has each, with its
-/// reason.
+/// What to write instead, by the beginning of what is refused or by the reason at its end; the first that fits.
+/// notes/allowed.md has each, with its reason.
 struct Instead {
   std::string_view beginning;
   std::string_view instead;
@@ -28,6 +28,8 @@ constexpr std::string_view kInstruction =
                            kAttribute = "leave out the attribute that puts it there",
                            kThread = "an answer runs in the thread that calls it; a kernel's threads are its grid's";
 constexpr std::array kInstead{
+    Instead{"(a way round the language)",
+            "write one code for all cases, and call functions by the names that C++ gives them"},
     Instead{"names asm ", kInstruction},
     Instead{"names __asm", kInstruction},
     Instead{"names __builtin_", "write the access in plain C++, so that the simulator sees it"},
@@ -48,8 +50,18 @@ constexpr std::array kInstead{
     Instead{"", "write it in plain C++"}};
 
 std::string_view instead_of(const std::string& what) {
-  return std::ranges::find_if(kInstead, [&](const Instead& instead) { return what.starts_with(instead.beginning); })
-      ->instead;
+  const auto fits = [&](const Instead& instead) {
+    return instead.beginning.starts_with('(') ? what.ends_with(instead.beginning) : what.starts_with(instead.beginning);
+  };
+  return std::ranges::find_if(kInstead, fits)->instead;
+}
+
+/// What is refused as its writer would call it: of a stream of files the compiled code has many a name.
+std::string as_written(const std::string& what) {
+  for (const char* name : {"std::__basic_file", "std::basic_filebuf", "std::basic_ifstream", "std::basic_ofstream"})
+    if (what.starts_with("calls ") && what.find(name) != what.npos)
+      return "opens a file (std::ifstream, std::ofstream, std::fstream)";
+  return what;
 }
 
 /// The line of a chapter's file that this code was compiled from, as its debug information says; empty: of none.
@@ -79,8 +91,10 @@ std::vector<Refusal> told(std::vector<Refusal> refused, const std::function<std:
   std::vector<Refusal> told;
   for (auto& [instead, all] : lines) {
     std::ranges::stable_sort(all, {}, [](const Refusal& one) { return one.what.size(); });
-    told.push_back({fmt::format("{}{}, which has no place in an answer: {}", all[0].what,
-                                all.size() > 1 ? " and " + all[1].what : "", instead),
+    const std::string first = as_written(all[0].what),
+                      second = as_written(all[std::min<std::size_t>(1, all.size() - 1)].what);
+    told.push_back({fmt::format("{}{}, which has no place in an answer: {}", first,
+                                second != first ? " and " + second : "", instead),
                     place(all[0])});
   }
   return told;

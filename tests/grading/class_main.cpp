@@ -35,16 +35,26 @@ constexpr const char* kKernelFile = "chapters/04_q_split/phases.hpp";
 class Class {
  public:
   Class(const fs::path& folder, const std::vector<std::string>& exercises)
-      : folder_(folder), book_(book::load_book(WORKBOOK_SOURCE)), assignment_(make_assignment(exercises)) {}
-
-  const book::Book& book() const { return book_; }
-  const grading::Assignment& assignment() const { return assignment_; }
+      : book(book::load_book(WORKBOOK_SOURCE)),
+        assignment(grading::make_assignment(book, exercises, {})),
+        folder_(folder) {
+    assignment.title = "A class of 60";
+  }
   std::size_t count() const { return expected_.size(); }
 
   /// `earned`: "2.1", "chapter 2", … that must be given their points.
-  void submit(const std::string& name, const std::string& file, const std::string& text,
+  void submit(const std::string& name, const std::map<std::string, std::string>& files,
               const std::set<std::string>& earned) {
-    submit(name, {{file, text}}, earned);
+    grading::GradedSubmission graded;
+    graded.student = fmt::format("{:02}_{}", expected_.size() + 1, name);
+    graded.path = "submissions/" + graded.student;
+    for (const auto& [file, text] : files) book::write_file(folder_ / graded.path / file, text);
+    const auto add = [&](const std::string& id, double points) {
+      graded.items.push_back({.id = id, .points = earned.contains(id) ? points : 0, .max_points = points});
+    };
+    for (const auto& exercise : assignment.exercises) add(exercise.id, exercise.points);
+    for (const auto& whole : assignment.chapters) add(fmt::format("chapter {}", whole.chapter), whole.points);
+    expected_.push_back(graded);
   }
   void submit(const test::Sample& sample) {
     std::set<std::string> earned;
@@ -53,98 +63,64 @@ class Class {
     if (sample.whole) earned.insert("chapter 2");
     submit("hostile_" + sample.name, sample.files, earned);
   }
-  void submit(const std::string& name, const std::map<std::string, std::string>& files,
-              const std::set<std::string>& earned) {
-    grading::GradedSubmission graded;
-    graded.student = fmt::format("{:02}_{}", expected_.size() + 1, name);
-    graded.path = "submissions/" + graded.student;
-    for (const auto& [file, text] : files) book::write_file(folder_ / graded.path / file, text);
-    const auto add = [&](const std::string& id, double points) {
-      grading::GradedItem item;
-      item.id = id;
-      item.max_points = points;
-      item.points = earned.contains(id) ? points : 0;
-      graded.items.push_back(item);
-    };
-    for (const auto& exercise : assignment_.exercises) add(exercise.id, exercise.points);
-    for (const auto& whole : assignment_.chapters) add(fmt::format("chapter {}", whole.chapter), whole.points);
-    expected_.push_back(graded);
+  void submit_solved() { submit("solved", {{test::kAnswerFile, test::solved(book)}}, {"2.1", "2.3", "chapter 2"}); }
+  /// A wrong solution: a mutant of the chapter.
+  void submit_wrong(const std::string& name, const char* chapter, const std::string& id, const char* file,
+                    const std::set<std::string>& earned) {
+    const std::vector<book::Mutant> mutants = book::load_mutants(book, book.chapter(chapter));
+    const auto found = std::ranges::find(mutants, id, &book::Mutant::id);
+    if (found == mutants.end()) throw std::runtime_error("there is no mutant " + id);
+    const auto files = book::apply(book, book.chapter(chapter), *found);
+    submit(name, {{file, files.at(fs::path(file).filename().string())}}, earned);
   }
-
   void write_tables() {
     std::ranges::sort(expected_, {}, &grading::GradedSubmission::student);  // as grading them does
-    book::write_file(folder_ / "assignment.toml", grading::to_toml(assignment_, book_, /*for_students=*/false));
+    book::write_file(folder_ / "assignment.toml", grading::to_toml(assignment, book, /*for_students=*/false));
     book::write_file(folder_ / "expected.csv", grading::class_table(expected_));
   }
-
- private:
-  grading::Assignment make_assignment(const std::vector<std::string>& exercises) const {
-    grading::Assignment made = grading::make_assignment(book_, exercises, {});
-    made.title = "A class of 60";
-    return made;
+  /// The hostile samples, with what they want to read in the folder and in the book. `other`: somebody else's.
+  std::vector<test::Sample> samples(const std::string& other) const {
+    return test::hostile_samples(book, {book.root / "solutions/02_online_softmax/online_softmax.cpp",
+                                        book.root / "tests/grading/hidden/02_online_softmax/test_hidden.cpp",
+                                        folder_ / "outside.txt", folder_ / "submissions" / other / test::kAnswerFile});
   }
 
+  const book::Book book;
+  grading::Assignment assignment;
+
+ private:
   fs::path folder_;
-  book::Book book_;
-  grading::Assignment assignment_;
   std::vector<grading::GradedSubmission> expected_;
 };
 
-/// A wrong solution's file.
-std::string wrong(const book::Book& book, const std::string& chapter, const std::string& id, const std::string& file) {
-  for (const book::Mutant& mutant : book::load_mutants(book, book.chapter(chapter))) {
-    if (mutant.id == id) return book::apply(book, book.chapter(chapter), mutant).at(file);
-  }
-  throw std::runtime_error("there is no mutant " + id);
-}
-
-/// The hostile samples, with what they want to read in `folder` and in the book. `other`: somebody else's submission.
-std::vector<test::Sample> samples(const book::Book& book, const fs::path& folder, const std::string& other) {
-  const test::Places places{book.root / "solutions/02_online_softmax/online_softmax.cpp",
-                            book.root / "tests/grading/hidden/02_online_softmax/test_hidden.cpp",
-                            folder / "outside.txt", folder / "submissions" / other / test::kAnswerFile};
-  return test::hostile_samples(book, places);
-}
-
-void write_mixed_class(Class& students, const fs::path& folder) {
-  const book::Book& book = students.book();
+void write_mixed_class(Class& students) {
+  const book::Book& book = students.book;
   // Chapter 4: right in other words than the book's, and wrong in each exercise.
   std::string kernel = book::read_file(book.root / "solutions/04_q_split/phases.hpp");
-  for (const char* begin : {"// BEGIN 4.2\n", "// BEGIN 4.4\n"}) {
+  for (const char* begin : {"// BEGIN 4.2\n", "// BEGIN 4.4\n"})
     kernel.insert(kernel.find(begin) + std::string(begin).size(), "  // As I have understood it.\n");
-  }
-  students.submit("kernel_solved", kKernelFile, kernel, {"4.2", "4.4", "chapter 4"});
-  for (const char* id : {"4.2-first-fragment-only", "4.4-O-not-rescaled"}) {
-    students.submit(fmt::format("kernel_mutant_{}", id), kKernelFile, wrong(book, "4", id, "phases.hpp"),
-                    {std::string(id).starts_with("4.2") ? "4.4" : "4.2"});
-  }
+  students.submit("kernel_solved", {{kKernelFile, kernel}}, {"4.2", "4.4", "chapter 4"});
+  students.submit_wrong("kernel_mutant", "4", "4.2-first-fragment-only", kKernelFile, {"4.4"});
+  students.submit_wrong("kernel_mutant", "4", "4.4-O-not-rescaled", kKernelFile, {"4.2"});
 
   // Chapter 2: every second wrong solution of the open exercises. It loses its exercise and the chapter; or the chapter
   // alone, where what it does wrong is counted by a test of the whole chapter.
   const std::vector<std::string>& whole_tests = book.chapter("2").whole_tests;
-  int wrong_ones = 0;
+  int wrong_ones = 0, hostile = 0;
   for (const book::Mutant& mutant : book::load_mutants(book, book.chapter("2"))) {
-    if (!students.assignment().is_open(mutant.exercise) || wrong_ones++ % 2 != 0) continue;
+    if (!students.assignment.is_open(mutant.exercise) || wrong_ones++ % 2 != 0) continue;
     std::set<std::string> earned{"2.1", "2.3"};
-    if (std::find(whole_tests.begin(), whole_tests.end(), mutant.test) == whole_tests.end()) {
-      earned.erase(mutant.exercise);
-    }
-    students.submit("mutant_" + mutant.id, test::kAnswerFile,
-                    book::apply(book, book.chapter("2"), mutant).at("online_softmax.cpp"), earned);
+    if (std::ranges::count(whole_tests, mutant.test) == 0) earned.erase(mutant.exercise);
+    students.submit_wrong("mutant_" + mutant.id, "2", mutant.id, test::kAnswerFile, earned);
   }
-  int hostile = 0;
-  for (const test::Sample& sample : samples(book, folder, "60_solved"))
+  for (const test::Sample& sample : students.samples("60_solved"))
     if (sample.files.size() == 1 && sample.files.contains(test::kAnswerFile) && hostile++ % 5 == 0)
       students.submit(sample);
   // What the summary must name first.
-  for (int i = 0; i < 8; ++i) {
-    students.submit("commonest_mistake", test::kAnswerFile,
-                    wrong(book, "2", "2.1-l-not-rescaled", "online_softmax.cpp"), {"2.3"});
-  }
-  for (int i = 0; i < 4; ++i) students.submit("untouched", test::kAnswerFile, test::untouched(book), {});
-  while (students.count() < kSubmissions) {
-    students.submit("solved", test::kAnswerFile, test::solved(book), {"2.1", "2.3", "chapter 2"});
-  }
+  for (int i = 0; i < 8; ++i)
+    students.submit_wrong("commonest_mistake", "2", "2.1-l-not-rescaled", test::kAnswerFile, {"2.3"});
+  for (int i = 0; i < 4; ++i) students.submit("untouched", {{test::kAnswerFile, test::untouched(book)}}, {});
+  while (students.count() < kSubmissions) students.submit_solved();
 }
 
 }  // namespace
@@ -155,19 +131,18 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "usage: grading_class FOLDER [beside]\n");
     return 2;
   }
-  const fs::path folder = fs::absolute(argv[1]);
-  Class students(
-      folder, beside ? std::vector<std::string>{"2.1", "2.3"} : std::vector<std::string>{"2.1", "2.3", "4.2", "4.4"});
-  if (!beside) write_mixed_class(students, folder);
+  std::vector<std::string> exercises{"2.1", "2.3"};
+  if (!beside) exercises.insert(exercises.end(), {"4.2", "4.4"});
+  Class students(fs::absolute(argv[1]), exercises);
+  if (!beside) write_mixed_class(students);
   if (beside) {
-    const std::vector<test::Sample> bank = samples(students.book(), folder, "01_solved");
+    const std::vector<test::Sample> bank = students.samples("01_solved");
     for (std::size_t i = 0; i < std::max(kSubmissions, bank.size()); ++i) {
-      if (i < kSubmissions)
-        students.submit("solved", test::kAnswerFile, test::solved(students.book()), {"2.1", "2.3", "chapter 2"});
+      if (i < kSubmissions) students.submit_solved();
       if (i < bank.size()) students.submit(bank[i]);
     }
   }
   students.write_tables();
-  fmt::print("{} submissions in {}\n", students.count(), folder.string());
+  fmt::print("{} submissions in {}\n", students.count(), argv[1]);
   return 0;
 }

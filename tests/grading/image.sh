@@ -1,6 +1,7 @@
 #!/bin/sh
 # tests/grading/image.sh IMAGE [EXERCISES]: Gradescope's way from end to end, in an image like one of its own. IMAGE is
-# the root of a system with nothing but Debian 12's base (debootstrap --variant=minbase bookworm IMAGE makes it). The
+# the root of a system with nothing but its base: of Debian 12 (debootstrap --variant=minbase bookworm IMAGE) or of
+# Ubuntu 24.04, as Gradescope's are (debootstrap --variant=minbase --components=main,universe noble IMAGE). The
 # autograder's zip of a release (EXERCISES: 2.1,4.4) is unpacked there; its setup.sh installs and builds with the
 # network, as when an image is made; then run_autograder grades the solutions and the untouched files, each in a network
 # namespace of its own. All of it as root in a chroot, with what Docker leaves to a container: its capabilities, no user

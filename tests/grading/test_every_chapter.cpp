@@ -12,7 +12,7 @@
 #include "common/book/markers.hpp"
 #include "common/worker/command.hpp"
 #include "tests/book/fixtures/temporary_book.hpp"
-#include "tests/grading/other_words.hpp"
+#include "tests/judge/other_words.hpp"
 
 using namespace workbook;
 namespace fs = std::filesystem;

@@ -225,18 +225,17 @@ TEST_CASE("bad input is refused before anything is graded") {
   refused({"grade", anna}, "assignment");
   refused({"grade", "--assignment", assignment}, "needs submissions");
   refused({"grade", "--assignment", assignment, "no/such/folder"}, "there is no such submission");
-  refused({"grade", "--assignment", assignment, "--shard", "3/2", anna}, "--shard 3/2");
-  refused({"grade", "--assignment", assignment, "--shard", "x", anna}, "--shard x");
-  refused({"grade", "--assignment", assignment, "--hidden", "no/such", anna}, "--hidden no/such");
+  for (const auto& [option, value] : {std::pair{"--shard", "3/2"}, {"--shard", "x"}, {"--hidden", "no/such"}})
+    refused({"grade", "--assignment", assignment, option, value, anna}, fmt::format("{} {}", option, value));
   refused({"grade", "--assignment", assignment, "--backend", "abacus", anna}, "abacus");
   refused({"grade", "--assignment", assignment, "--jobs", "0", anna}, "--jobs");
-  book::write_file(scratch("bad.toml"), "title = \"x\"\n\n[[exercise]]\nid = \"9.9\"\n");
-  refused({"grade", "--assignment", scratch("bad.toml").string(), anna}, "bad.toml:4");
-  book::write_file(scratch("bad.toml"), book::read_file(assignment) +
-                                            "\n[[bar]]\nchapter = 2\ntest = \"extra memory grows with N\"\npoints = "
-                                            "1\n");
-  refused({"grade", "--assignment", scratch("bad.toml").string(), anna}, "\"extra memory does not grow with N\"");
-  refused({"grade", "--assignment", scratch("bad.toml").string(), "--hidden", hidden_folder(), anna}, "no hidden test");
+  const std::string bad = scratch("bad.toml").string();
+  book::write_file(bad, "title = \"x\"\n\n[[exercise]]\nid = \"9.9\"\n");
+  refused({"grade", "--assignment", bad, anna}, "bad.toml:4");
+  book::write_file(
+      bad, book::read_file(assignment) + "\n[[bar]]\nchapter = 2\ntest = \"extra memory grows with N\"\npoints = 1\n");
+  refused({"grade", "--assignment", bad, anna}, "\"extra memory does not grow with N\"");
+  refused({"grade", "--assignment", bad, "--hidden", hidden_folder(), anna}, "no hidden test");
 }
 
 TEST_CASE("without an isolation that holds, grade refuses, and --unsafe says what it is") {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -47,11 +48,17 @@ TEST_CASE("hostile and broken submissions gain nothing, harm nothing, and leave 
   INFO(ran.out << ran.err);
   REQUIRE(ran.exit_code == 0);
 
+  // A minute; on a machine that is busy, 15 times what a right answer takes beside them.
+  double longest = 60;
+  for (const char* good : {"anna", "mona", "zoe"}) {
+    CHECK(copy.record(good).at("points") == 10);
+    longest = std::max(longest, 15 * copy.record(good).at("seconds").get<double>());
+  }
   for (const Sample& sample : samples) {
     INFO(sample.name << "\n" << copy.feedback(sample.name));
     const json record = copy.record(sample.name);
     CHECK(record.dump().find("ATTACK SUCCEEDED") == std::string::npos);
-    CHECK(record.at("seconds").get<double>() <= 60);
+    CHECK(record.at("seconds").get<double>() <= longest);
     CHECK(copy.item(sample.name, "2.1").at("points") == (sample.first ? 3 : 0));
     CHECK(copy.item(sample.name, "2.3").at("points") == (sample.second ? 5 : 0));
     CHECK(copy.item(sample.name, "chapter 2").at("points") == (sample.whole ? 2 : 0));
@@ -65,7 +72,6 @@ TEST_CASE("hostile and broken submissions gain nothing, harm nothing, and leave 
       CHECK(test.at("message") == "a hidden test: its message is not shown");
     }
   }
-  for (const char* good : {"anna", "mona", "zoe"}) CHECK(copy.record(good).at("points") == 10);
 
   // Nothing of theirs is anywhere.
   CHECK(book::read_file(places.outside) == "untouched");

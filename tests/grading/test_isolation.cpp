@@ -72,9 +72,18 @@ struct Inside {
     return workshop.build(slot, {job}).at(name);
   }
   worker::Worker run(const worker::WorkerBuilt& built, unsigned slot = 0) const {
+    INFO(built.log);
+    REQUIRE(built.ok);
     worker::Limits limits;
     limits.prefix = workshop.worker_prefix(slot, Backend::cpu);
     return worker::Worker(built.executable, limits);
+  }
+  /// What its answer puts out.
+  std::vector<float> output(const worker::WorkerBuilt& built, std::size_t count) const {
+    worker::Worker runner = run(built);
+    worker::Call call("answer");
+    call.output<float>("y", count);
+    return runner.call(call).output<float>("y");
   }
   book::TemporaryFolder folder;
   worker::Toolchain toolchain;
@@ -196,19 +205,11 @@ TEST_CASE("the book's object stands for a source whose every file is the book's,
       "#include \"own.hpp\"\nvoid answer(const workbook::cuda::Arguments& call) { call.output(\"y\")[0] = value";
   const std::string header = "inline constexpr float value = 1;\n", other = "inline constexpr float value = 2;\n";
   REQUIRE(inside.build(source + ";}\n", 0, kBooks, header).ok);
-  const auto value = [&](const worker::WorkerBuilt& built) {
-    INFO(built.log);
-    REQUIRE(built.ok);
-    worker::Worker runner = inside.run(built);
-    worker::Call call("answer");
-    call.output<float>("y", 1);
-    return runner.call(call).output<float>("y")[0];
-  };
   const worker::WorkerBuilt same = inside.build(source + ";}\n", 0, "submission/", header);
   CHECK(same.objects.empty());  // nothing was compiled
-  CHECK(value(same) == 1);
-  CHECK(value(inside.build(source + ";}\n", 0, "submission/", other)) == 2);
-  CHECK(value(inside.build(source + "+ 2;}\n", 0, "submission/", header)) == 3);
+  CHECK(inside.output(same, 1)[0] == 1);
+  CHECK(inside.output(inside.build(source + ";}\n", 0, "submission/", other), 1)[0] == 2);
+  CHECK(inside.output(inside.build(source + "+ 2;}\n", 0, "submission/", header), 1)[0] == 3);
 }
 
 TEST_CASE("a signal that ends a compiler is the grader's trouble, and one that the grader ignores ends none") {
@@ -236,12 +237,7 @@ TEST_CASE("a worker keeps to its slot's part of the cores") {
       "  sched_getaffinity(0, sizeof cores, &cores);\n  call.output(\"y\")[0] = float(CPU_COUNT(&cores));\n"
       "  for (int i = 0; i < CPU_SETSIZE; ++i) CPU_SET(i, &cores);\n"
       "  call.output(\"y\")[1] = float(sched_setaffinity(0, sizeof cores, &cores));\n}\n");
-  INFO(built.log);
-  REQUIRE(built.ok);
-  worker::Worker runner = inside.run(built);
-  worker::Call call("answer");
-  call.output<float>("y", 2);
-  const std::vector<float> y = runner.call(call).output<float>("y");
+  const std::vector<float> y = inside.output(built, 2);
   cpu_set_t cores;
   REQUIRE(::sched_getaffinity(0, sizeof cores, &cores) == 0);
   CHECK(y[0] == float(std::max(1, CPU_COUNT(&cores) / 2)));  // the workshop has two slots
@@ -256,8 +252,6 @@ TEST_CASE("a worker runs in its isolation as it would outside") {
       "std::vector<float> copy(call.input(\"x\").begin(), call.input(\"x\").end());\n  std::thread([&] { for "
       "(std::size_t i "
       "= 0; i < copy.size(); ++i) call.output(\"y\")[i] = 2 * copy[i]; }).join();\n  std::puts(\"done\");\n}\n");
-  INFO(built.log);
-  REQUIRE(built.ok);
   worker::Worker runner = inside.run(built);
   const std::vector<float> x{1, 2, 3};
   worker::Call call("answer");

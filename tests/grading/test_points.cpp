@@ -1,14 +1,18 @@
-// From verdicts to points and reports: what counts is their fields, never what is written in them.
+// From verdicts to points and reports, field by field: what counts is their fields, never what is written in them.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
+#include <filesystem>
 #include <regex>
+#include <set>
 
 #include "common/grading/points.hpp"
 #include "common/grading/report.hpp"
 #include "common/grading/summary.hpp"
+#include "common/worker/command.hpp"
+#include "tests/book/fixtures/temporary_book.hpp"
 #include "tests/text.hpp"
 
 using namespace workbook;
@@ -64,17 +68,25 @@ std::vector<GradedItem> points_of(const std::vector<CountedTest>& tests) {
   return give_points(assignment(), the_book(), tests);
 }
 
+/// What a hostile program may have printed.
+const std::string kNasty = "\x1b[31mred\x1b[0m ]]> </failure> ``` \xff\xfe \x01 | <script>\nsecond line";
+
 /// A submission in which everything has happened, with these words wherever words may stand.
-GradedSubmission submission(const std::string& words) {
+GradedSubmission submission(const std::string& words, bool with_hidden = true) {
   GradedSubmission graded;
-  graded.student = "anna";
+  graded.student = "an\"na<&>";
   graded.assignment = assignment().title;
+  graded.notes = {"a note with \x1b[1mescapes\x1b[0m"};
+  graded.verified_on = {"the CPU (GNU 12.2.0)"};
+  graded.isolation = {{"on", true}};
+  graded.leaderboard = true;
   graded.tests = all_passed();
   std::size_t at = 0;
   for (const Result result : {Result::failed, Result::crashed, Result::timed_out, Result::blocked, Result::skipped})
     graded.tests[at++].verdict.result = result;
   for (const Result result : judge::kResults) {
-    graded.tests.push_back(counted("2.1", fmt::format("hidden {}", name(result)), result, /*hidden=*/true));
+    if (with_hidden)
+      graded.tests.push_back(counted("2.1", fmt::format("hidden {}", name(result)), result, /*hidden=*/true));
     graded.tests.push_back(counted("2.3", fmt::format("more {}", name(result)), result));
   }
   int number = 0;
@@ -87,6 +99,7 @@ GradedSubmission submission(const std::string& words) {
     verdict.reports.back().what = marked;
     verdict.trials.push_back({});
     if (verdict.result == Result::failed) verdict.cause = Cause{fmt::format("mistake-{}", number++), words, marked};
+    verdict.seconds = number == 1 ? NAN : 0.25;
   }
   graded.items = points_of(graded.tests);
   graded.seconds = INFINITY;
@@ -254,4 +267,130 @@ TEST_CASE("tests of one's own code are items with the book's points") {
   CHECK(item(report.items, "2.3").points == item(report.items, "2.3").max_points);
   CHECK(item(report.items, "chapter 2").max_points == 0);
   CHECK(report.tests.size() == verdicts.size());
+}
+
+namespace {
+
+std::set<std::string> keys_of(const json& object) {
+  std::set<std::string> keys;
+  for (const auto& [key, value] : object.items()) keys.insert(key);
+  return keys;
+}
+
+bool is_valid(const std::string& xml) {
+  const book::TemporaryFolder folder;
+  folder.write("junit.xml", xml);
+  const auto checked = worker::run_command(
+      {"xmllint", "--noout", "--schema", WORKBOOK_SOURCE "/common/grading/junit.xsd", (folder / "junit.xml").string()});
+  INFO(checked.output << xml);
+  return checked.exit_code == 0;
+}
+
+}  // namespace
+
+TEST_CASE("Gradescope's results.json has the documented fields, and nothing else at its top") {
+  const GradedSubmission graded = submission(kNasty);
+  const json results = gradescope_results(graded);
+  CHECK(keys_of(results) == std::set<std::string>{"execution_time", "output", "output_format", "visibility",
+                                                  "stdout_visibility", "tests", "leaderboard",
+                                                  "extra_data"});  // no "score": the tests add up to it
+  CHECK(results["execution_time"] == "inf");
+  CHECK(results["output"].is_string());
+  CHECK(results["output_format"] == "text");
+  CHECK(results["visibility"] == "visible");
+  CHECK(results["stdout_visibility"] == "hidden");
+  CHECK(results["extra_data"]["isolation"]["on"] == true);
+  double score = 0, max = 0;
+  std::set<std::string> numbers;
+  for (const json& entry : results["tests"]) {
+    CHECK(keys_of(entry) == std::set<std::string>{"name", "number", "score", "max_score", "status", "output",
+                                                  "output_format", "tags", "visibility", "extra_data"});
+    CHECK(entry["name"].is_string());
+    CHECK(numbers.insert(entry["number"].get<std::string>()).second);
+    CHECK((entry["status"] == "passed" || entry["status"] == "failed"));
+    CHECK(entry["output_format"] == "md");
+    for (const json& tag : entry["tags"]) CHECK(tag.is_string());
+    CHECK((entry["visibility"] == "after_published" || entry["visibility"] == "visible"));
+    score += entry["score"].get<double>();
+    max += entry["max_score"].get<double>();
+  }
+  CHECK(score == graded.points());
+  CHECK(max == graded.max_points());
+  REQUIRE(results["leaderboard"].size() == 1);
+  CHECK(results["leaderboard"][0]["name"].is_string());
+  CHECK(results["leaderboard"][0]["value"].is_number());
+  CHECK(results["leaderboard"][0]["order"] == "desc");
+  CHECK_NOTHROW(results.dump());  // strict: valid UTF-8 throughout
+  CHECK(!contains(results.dump(), "\\u001b"));
+}
+
+TEST_CASE("without hidden tests, everything is visible with its points") {
+  const json results = gradescope_results(submission(kNasty, /*with_hidden=*/false));
+  REQUIRE(results["tests"].size() == 4);
+  for (const json& entry : results["tests"]) CHECK(entry["visibility"] == "visible");
+  CHECK(contains(results["output"], "of 11 points"));
+}
+
+TEST_CASE("what could not be graded is still a result in every format") {
+  GradedSubmission graded;
+  graded.student = "anna";
+  graded.assignment = "A";
+  graded.problem = "the disk is full";
+  const json results = gradescope_results(graded);
+  CHECK(results["tests"].empty());
+  CHECK(contains(results["output"], "the disk is full"));
+  CHECK(contains(junit_xml(graded), "type=\"not graded\""));
+  CHECK(contains(feedback_page(graded), "the disk is full"));
+  CHECK(contains(class_table({graded, submission(kNasty)}), "anna,0,11,,,,,the disk is full"));
+}
+
+TEST_CASE("JUnit XML is valid against the schema, each result in its element") {
+  const std::string xml = junit_xml(submission(kNasty));
+  for (const char* element :
+       {"<failure type=\"failed\"", "<failure type=\"todo\"", "<failure type=\"blocked\"", "<error type=\"crashed\"",
+        "<error type=\"timed out\"", "<error type=\"not compiled\"", "<skipped message="})
+    CHECK(contains(xml, element));
+  CHECK(!contains(xml, "\x1b"));
+  if (worker::find_program("xmllint").empty()) SKIP("xmllint is not here");
+  GradedSubmission problem;
+  problem.student = "b";
+  problem.problem = "no <result>";
+  for (const std::string& text : {xml, junit_xml(submission(kNasty, false)), junit_xml(problem)}) CHECK(is_valid(text));
+  // The schema refuses what is not so.
+  std::string broken = xml;
+  CHECK(!is_valid(broken.replace(broken.find("type=\"todo\""), 11, "type=\"open\"")));
+}
+
+TEST_CASE("the student's page cannot be broken out of, and hidden tests say little") {
+  GradedSubmission graded = submission(kNasty);
+  const std::string page = feedback_page(graded);
+  CHECK(contains(page, "````"));  // a longer fence than the text's
+  CHECK(contains(page, "Likely cause: "));
+  CHECK(contains(page, "(hidden)"));
+  graded.hidden_results = "hidden";
+  CHECK(contains(feedback_page(graded), "hidden tests: 1 of 8 passed"));
+  CHECK(!contains(feedback_page(graded), "(hidden)"));
+}
+
+TEST_CASE("the class's summary counts a mistake once for each student") {
+  std::vector<GradedSubmission> submissions(3, submission(kNasty));
+  for (std::size_t i = 0; i < submissions.size(); ++i) {
+    std::vector<CountedTest>& tests = submissions[i].tests;
+    submissions[i].student = fmt::format("s{}", i);
+    tests.clear();
+    for (const Result result : {Result::failed, Result::failed, Result::crashed})
+      tests.push_back(counted("2.1", "a test", i == 2 ? Result::todo : result));
+    if (i == 2) continue;
+    // One test may name more mistakes that fit than another: they are the same one.
+    tests[0].verdict.cause = Cause{"no-scale", "the scale is missing", "your output …"};
+    tests[1].verdict.cause = Cause{"no-scale", "the scale is missing, or the mask is", "your output …"};
+  }
+  const std::string text = class_summary(submissions);
+  CHECK(contains(text, "| 2 | 2.1 | the scale is missing |"));
+  CHECK(contains(text, "| 2 | 2.1 | crashed |"));
+  CHECK(contains(text, "3 submissions"));
+  CHECK(class_table(submissions) ==
+        "student,points,of,2.1,2.3,chapter 2,bar 1,problem,path\n"
+        "s0,1,11,0,0,0,1,,\ns1,1,11,0,0,0,1,,\ns2,1,11,0,0,0,1,,\n");
+  CHECK(contains(class_plot(submissions, "/x/class.svg"), "set output '/x/class.svg'"));
 }

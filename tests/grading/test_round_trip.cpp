@@ -172,7 +172,7 @@ TEST_CASE("a kernel chapter: released, solved in the release, attacked, and grad
   }
   const std::string file = "chapters/04_q_split/phases.hpp",
                     solution = (kSource / "solutions/04_q_split/phases.hpp").string();
-  CHECK(contains(folder.read("a4/assignment.toml"), file));
+  CHECK(contains(folder.read("a4/README.md"), file));
   CHECK(!fs::exists(folder / "a4/chapters/05_causal"));
   for (const char* student : {"solved", "untouched"}) {
     fs::copy(folder / "a4", folder / student, fs::copy_options::recursive);

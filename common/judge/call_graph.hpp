@@ -11,7 +11,7 @@
 
 #include "common/book/markers.hpp"
 
-namespace workbook::grading {
+namespace workbook::judge {
 
 /// The flags that a chapter is compiled with for its call graph. always_inline is taken from the book's functions.
 const std::vector<std::string>& call_graph_flags();
@@ -46,4 +46,4 @@ std::set<std::string> calls_of_others(const CallGraph& book, const CallGraph& ow
                                       const std::map<std::string, book::MarkedFile>& files,
                                       const std::set<std::string>& open);
 
-}  // namespace workbook::grading
+}  // namespace workbook::judge

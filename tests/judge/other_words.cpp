@@ -1,4 +1,4 @@
-#include "tests/grading/other_words.hpp"
+#include "tests/judge/other_words.hpp"
 
 #include <fmt/format.h>
 

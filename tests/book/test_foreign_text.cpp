@@ -3,9 +3,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "common/grading/text.hpp"
+#include "common/book/foreign_text.hpp"
 
-using namespace workbook::grading;
+using namespace workbook::book;
 
 TEST_CASE("escapes and control characters go, text stays") {
   CHECK(clean_text("plain\ttext\nof two lines") == "plain\ttext\nof two lines");

@@ -1,4 +1,4 @@
-#include "common/grading/text.hpp"
+#include "common/book/foreign_text.hpp"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 #include "common/book/text.hpp"
 
-namespace workbook::grading {
+namespace workbook::book {
 namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
@@ -125,7 +125,7 @@ std::string name_text(std::string_view text, bool& lossless) {
 }
 
 std::string xml_text(std::string_view text, std::size_t longest) {
-  return book::xml_escaped(clean_text(text, longest));
+  return xml_escaped(clean_text(text, longest));
 }
 
 std::string markdown_block(std::string_view text) {
@@ -169,4 +169,4 @@ std::string points_text(double points) {
   return fmt::format("{:g}", points);
 }
 
-}  // namespace workbook::grading
+}  // namespace workbook::book

@@ -1,4 +1,4 @@
-#include "common/grading/call_graph.hpp"
+#include "common/judge/call_graph.hpp"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include "common/book/files.hpp"
 #include "common/judge/object.hpp"
 
-namespace workbook::grading {
+namespace workbook::judge {
 
 const std::vector<std::string>& call_graph_flags() {
   // Optimised as the answer itself, as far as a source can find out: no branch is for this one alone. What else would
@@ -31,7 +31,7 @@ std::string calls_of(const std::filesystem::path& object) {
   const auto calls = std::filesystem::path(object).replace_extension(".ci");
   if (!std::filesystem::exists(calls) || !std::filesystem::exists(object)) return "";
   std::string text = book::read_file(calls);
-  for (const auto& [from, to] : judge::references(object))
+  for (const auto& [from, to] : references(object))
     text += fmt::format("edge: {{ sourcename: \"{}\" targetname: \"{}\" }}\n", from, to);
   return text;
 }
@@ -102,4 +102,4 @@ std::set<std::string> calls_of_others(const CallGraph& book, const CallGraph& ow
   return found;
 }
 
-}  // namespace workbook::grading
+}  // namespace workbook::judge

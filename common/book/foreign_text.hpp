@@ -1,11 +1,11 @@
 // Text that came out of somebody else's program, made fit for a file that other programs read: JSON, XML, Markdown,
-// CSV. Knows nothing of grading.
+// CSV.
 #pragma once
 
 #include <string>
 #include <string_view>
 
-namespace workbook::grading {
+namespace workbook::book {
 
 /// The text as valid UTF-8 without terminal escapes and control characters: a CSI or OSC sequence goes as a whole, a
 /// carriage return before a newline too, any other control character but newline and tab alone, and so do the code
@@ -34,4 +34,4 @@ std::string csv_cell(std::string_view text);
 /// "3", "2.5": points without a tail of zeros.
 std::string points_text(double points);
 
-}  // namespace workbook::grading
+}  // namespace workbook::book
