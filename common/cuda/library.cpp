@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <iterator>
 #include <mutex>
 #include <new>
 #include <span>
@@ -60,8 +61,19 @@ void require_backend() {
   if (why_not) throw Unavailable(*why_not);
 }
 
+/// The stages of the interface: those of kernels. What a chapter computes on the CPU, in fp32, has no place in it.
+const std::vector<StageOperations>& kernel_stages() {
+  static const std::vector<StageOperations> chosen = [] {
+    std::vector<StageOperations> kernels;
+    std::ranges::copy_if(all_stages(), std::back_inserter(kernels),
+                         [](const auto& stage) { return stage.description.element != float32; });
+    return kernels;
+  }();
+  return chosen;
+}
+
 const StageOperations& stage_at(int index) {
-  const auto& all = all_stages();
+  const auto& all = kernel_stages();
   if (index < 0 || std::size_t(index) >= all.size())
     throw std::invalid_argument("stage = " + std::to_string(index) + ": allowed are 0 to " +
                                 std::to_string(int(all.size()) - 1));
@@ -247,7 +259,7 @@ struct InC {
 const std::vector<InC>& stages_in_C() {
   static const std::vector<InC> all = [] {
     std::vector<InC> made;
-    for (const StageOperations& stage : all_stages()) made.emplace_back(stage);
+    for (const StageOperations& stage : kernel_stages()) made.emplace_back(stage);
     return made;
   }();
   return all;
@@ -268,7 +280,7 @@ const char* workbook_backend() {
   return backend_name();
 }
 int workbook_stage_count() {
-  return int(all_stages().size());
+  return int(kernel_stages().size());
 }
 
 int workbook_stage_at(int index, workbook_stage* stage) {

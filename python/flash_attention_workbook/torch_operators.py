@@ -191,9 +191,9 @@ class Attention(torch.autograd.Function):
 
 
 def _is_eager(*tensors):
-    """Whether no compiler, mode, transform, tracer or forward derivative wants to see an operator."""
+    """Whether these have data, and no compiler, mode, transform, tracer or forward derivative wants an operator."""
     return not torch.compiler.is_compiling() and (  # constant for the compiler: it looks no further
-        all([type(tensor) in _PLAIN for tensor in tensors])
+        all([type(tensor) in _PLAIN and not tensor.is_meta for tensor in tensors])
         and torch._C._len_torch_dispatch_stack() == 0
         and torch._C._len_torch_function_stack() == 0
         and not torch._C._are_functorch_transforms_active()

@@ -143,6 +143,8 @@ def eager():
     with FakeTensorMode():
         fake = workbook.attention(*[torch.empty(2, 3, 200, 64, device="cuda", dtype=torch.float16)] * 3)
     require(type(fake).__name__ == "FakeTensor" and fake.shape == Q.shape, "fake tensors")
+    meta = workbook.attention(*[torch.empty(2, 3, 200, 64, device="meta", dtype=torch.float16)] * 3)
+    require(meta.is_meta and meta.shape == Q.shape, "tensors without data")
     with torch.device("cuda"):  # a mode of functions
         require(torch.equal(workbook.attention(Q, K, V, causal=True), expected[0]), "under a mode")
 
