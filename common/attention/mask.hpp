@@ -161,16 +161,17 @@ inline std::string_view part_not_in(const std::vector<Mask>& served, const Mask&
 
 inline std::string Mask::name() const {
   std::string text(part_name(kind));
-  if (kind == window) text += "=" + std::to_string(left) + "," + std::to_string(right);
+  if (kind == window) text.append("=").append(std::to_string(left)).append(",").append(std::to_string(right));
   if (softcap > 0) {
     std::string number = std::to_string(softcap);
     number.erase(number.find_last_not_of('0') + 1);
-    text += "+softcap=" + number.substr(0, number.back() == '.' ? number.size() - 1 : number.size());
+    if (number.back() == '.') number.pop_back();
+    text.append("+softcap=").append(number);
   }
   if (alibi) text += "+alibi";
   if (!sink.empty()) text += "+sink";
   for (const std::int64_t& length : lengths)
-    text += (&length == lengths.data() ? "+lengths=" : ",") + std::to_string(length);
+    text.append(&length == lengths.data() ? "+lengths=" : ",").append(std::to_string(length));
   return text;
 }
 /// Nothing for a name that no mask without numbers has.
