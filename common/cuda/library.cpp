@@ -146,9 +146,10 @@ class LibraryCall final : public Arguments {
  public:
   LibraryCall(const Description& stage, const workbook_problem& problem, const workbook_tensor* tensors)
       : setting_(setting_of(problem)), table_(tensors_of(stage.pass == "backward")), tensors_(tensors) {
-    for_numbers(setting_, [&](std::string_view name, auto value) { numbers_[count_++] = {name, double(value)}; });
+    numbers_.reserve(16);  // allocated once
+    for_numbers(setting_, [&](std::string_view name, auto value) { numbers_.push_back({name, double(value)}); });
     if (problem.deterministic != 0 && has_deterministic(stage)) {
-      numbers_[count_++] = {"deterministic", 1};
+      numbers_.push_back({"deterministic", 1});
     } else if (problem.deterministic != 0 && stage.pass == "backward") {
       throw std::invalid_argument("deterministic = 1: this stage adds dQ up in any order; allowed: 0");
     }
@@ -164,7 +165,7 @@ class LibraryCall final : public Arguments {
   bool has(std::string_view name) const override { return find(name) != nullptr; }
   std::vector<std::string> names() const override {
     std::vector<std::string> all;
-    for (std::size_t i = 0; i < count_; ++i) all.emplace_back(numbers_[i].name);
+    for (const Number& each : numbers_) all.emplace_back(each.name);
     return all;
   }
 
@@ -174,8 +175,8 @@ class LibraryCall final : public Arguments {
     double value = 0;
   };
   const Number* find(std::string_view name) const {
-    for (std::size_t i = 0; i < count_; ++i)
-      if (numbers_[i].name == name) return &numbers_[i];
+    for (const Number& each : numbers_)
+      if (each.name == name) return &each;
     return nullptr;
   }
   std::span<std::byte> raw(std::string_view name, std::size_t element_size) const override {
@@ -187,8 +188,7 @@ class LibraryCall final : public Arguments {
   }
 
   Setting setting_;
-  std::array<Number, 9> numbers_;
-  std::size_t count_ = 0;
+  std::vector<Number> numbers_;
   std::span<const CallTensor> table_;
   const workbook_tensor* tensors_;
 };
