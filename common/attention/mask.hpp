@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <concepts>
 #include <cstdint>
@@ -131,10 +130,12 @@ struct NamedMask {
   std::string_view name;
   Mask mask;
 };
-inline const std::array all_masks{NamedMask{"none", Mask::none}, NamedMask{"causal", Mask::causal}};
+inline std::vector<NamedMask> all_masks() {
+  return {{"none", Mask::none}, {"causal", Mask::causal}};
+}
 /// And what else a mask is made of. A stage lists the parts that it serves, and serves every mask that is made of them.
 inline std::vector<NamedMask> mask_parts() {
-  std::vector<NamedMask> parts(all_masks.begin(), all_masks.end());
+  std::vector<NamedMask> parts = all_masks();
   const auto add = [&](std::string_view name, auto change) { change(parts.emplace_back(name).mask); };
   add("window", [](Mask& mask) { mask.kind = Mask::window; });
   add("softcap", [](Mask& mask) { mask.softcap = 1; });
@@ -176,7 +177,7 @@ inline std::string Mask::name() const {
 }
 /// Nothing for a name that no mask without numbers has.
 inline std::optional<Mask> mask_named(std::string_view name) {
-  for (const NamedMask& each : all_masks)
+  for (const NamedMask& each : all_masks())
     if (each.name == name) return each.mask;
   return std::nullopt;
 }

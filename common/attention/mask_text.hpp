@@ -29,4 +29,14 @@ inline std::optional<Mask> mask_of(std::string_view text) {
   return Mask::within(sizes[0], sizes[1]);
 }
 
+/// What of a mask a chapter that serves these does not, and the option that asks for it.
+inline std::string lacking_part(const std::vector<Mask>& served, const Mask& mask) {
+  const std::string_view part = part_not_in(served, mask);
+  return part == "causal" ? "causal mask" : std::string(part);
+}
+inline std::string_view lacking_option(const std::vector<Mask>& served, const Mask& mask) {
+  const std::string_view part = part_not_in(served, mask);
+  return part == "window" ? "mask" : part == "packed" ? "lengths" : part;
+}
+
 }  // namespace workbook

@@ -17,7 +17,7 @@ struct Setting {
   Shape shape;
   float scale = 0;  ///< multiplies QKᵀ, of any sign; usually 1/√d
   Mask mask;        ///< which keys a query sees, and what becomes of its scores
-  bool causal() const { return mask == Mask::causal; }
+  bool causal() const { return mask.kind == Mask::causal; }
   bool operator==(const Setting&) const = default;
 };
 

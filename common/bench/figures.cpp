@@ -325,7 +325,7 @@ Figure steps(const Results& results) {
 std::vector<Figure> figures(const Results& results) {
   std::vector<Figure> all;
   for (const char* pass : {"forward", "backward"}) {
-    for (const NamedMask& each : all_masks) add(all, speed(results, pass, each.mask));
+    for (const NamedMask& each : all_masks()) add(all, speed(results, pass, each.mask));
   }
   add(all, speed_up(results));
   add(all, memory(results));

@@ -88,7 +88,7 @@ std::vector<Version> versions_of(const Chapter& chapter, Backend backend, const 
 std::vector<Mask> Measurement::masks() const {
   if (!request.masks.empty()) return request.masks;
   std::vector<Mask> all;
-  for (const NamedMask& each : all_masks) all.push_back(each.mask);
+  for (const NamedMask& each : all_masks()) all.push_back(each.mask);
   return all;
 }
 

@@ -37,7 +37,7 @@ std::vector<Variant> load_variants(const book::Book& book, const book::Chapter& 
   const toml::table parsed = book::parse_toml(book::read_file(book.root / file), file);
   book::TomlTable table(parsed, file, "file");
   std::vector<std::string> names;
-  for (const NamedMask& each : all_masks) names.emplace_back(each.name);
+  for (const NamedMask& each : all_masks()) names.emplace_back(each.name);
   const Mask mask = mask_named(table.choice("mask", names)).value();
   std::vector<book::TomlTable> steps = table.tables("step");
   table.reject_unknown();

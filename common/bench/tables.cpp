@@ -130,7 +130,7 @@ std::string over_lengths(const Results& results, const std::string& title, const
 std::string speed_section(const Results& results) {
   std::string text;
   for (const char* pass : {"forward", "backward"}) {
-    for (const auto& [mask_name, mask] : all_masks) {
+    for (const auto& [mask_name, mask] : all_masks()) {
       for (const std::int64_t d : results.head_dims()) {
         text += over_lengths(results, "TFLOP/s", pass, mask, d, [](const Point& p) {
           return p.times ? three_digits(flops_per_second(p) / 1e12) : p.result;
@@ -157,7 +157,7 @@ std::string details_section(const Results& results) {
   }
   std::string text;
   for (const char* pass : {"forward", "backward"}) {
-    for (const auto& [mask_name, mask] : all_masks) {
+    for (const auto& [mask_name, mask] : all_masks()) {
       for (const std::int64_t d : results.head_dims()) {
         std::vector<std::vector<std::string>> rows{detail_header()};
         const Point* fa2 = results.find(kFA2, pass, mask, N, d);

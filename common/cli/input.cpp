@@ -232,14 +232,6 @@ std::string input_text(const Problem& problem, const ProblemOptions& options) {
                      problem.scale);
 }
 
-void require_folder(const char* flag, const fs::path& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error || !fs::is_directory(folder))
-    fail_input("{} {}: the folder cannot be made ({}); allowed: a folder that can be written to", flag, folder.string(),
-               error ? error.message() : "a file has that name");
-}
-
 void require_writable(const char* flag, const std::string& path) {
   if (path.empty()) return;
   const fs::path folder = fs::absolute(path).parent_path();

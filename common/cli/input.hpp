@@ -59,8 +59,6 @@ nlohmann::json input_json(const Problem& problem, const ProblemOptions& options)
 /// "Attention over the book's own text: B=1, H=4, …"
 std::string input_text(const Problem& problem, const ProblemOptions& options);
 
-/// Makes the folder that `flag` names, if it is not there. InputError if it cannot be made.
-void require_folder(const char* flag, const std::filesystem::path& folder);
 /// Before anything is computed: InputError if the file that `flag` names cannot be written. Empty path: nothing to
 /// write.
 void require_writable(const char* flag, const std::string& path);

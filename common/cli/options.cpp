@@ -5,12 +5,15 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <limits>
 #include <map>
 
+#include "common/attention/error.hpp"
 #include "common/cli/session.hpp"
 
 namespace workbook::cli {
+namespace fs = std::filesystem;
 namespace {
 
 std::string refusal(const std::string& value, const std::string& allowed) {
@@ -155,6 +158,14 @@ CommandLine read_command_line(const std::vector<ListedVerb>& verbs, const std::v
   line.verb = asked.empty() ? verbs.front().name : asked.front()->get_name();
   line.run = runners[line.verb];
   return line;
+}
+
+void require_folder(const char* flag, const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error || !fs::is_directory(folder))
+    fail_input("{} {}: the folder cannot be made ({}); allowed: a folder that can be written to", flag, folder.string(),
+               error ? error.message() : "a file has that name");
 }
 
 }  // namespace workbook::cli

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -80,5 +81,8 @@ struct CommandLine {
 };
 /// Reads it; prints help, or what is wrong with it and what is allowed. Without a verb: the first one.
 CommandLine read_command_line(const std::vector<ListedVerb>& verbs, const std::vector<std::string>& words);
+
+/// Makes the folder that `flag` names, if it is not there. InputError if it cannot be made.
+void require_folder(const char* flag, const std::filesystem::path& folder);
 
 }  // namespace workbook::cli

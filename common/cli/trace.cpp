@@ -6,6 +6,7 @@
 #include <map>
 
 #include "common/attention/error.hpp"
+#include "common/attention/mask_text.hpp"
 #include "common/book/files.hpp"
 #include "common/cli/input.hpp"
 #include "common/cli/trace_json.hpp"
@@ -101,16 +102,6 @@ std::string title_of(const Chapter& chapter, const judge::Tree& tree) {
                      tree.name == "solutions" ? "the book's solution" : "your code");
 }
 
-/// What of a mask a chapter does not serve, and the option that asks for it.
-std::string lacking(const Chapter& chapter, const Mask& mask) {
-  const std::string_view part = part_not_in(chapter.masks, mask);
-  return part == "causal" ? "causal mask" : std::string(part);
-}
-std::string_view flag_of(const Chapter& chapter, const Mask& mask) {
-  const std::string_view part = part_not_in(chapter.masks, mask);
-  return part == "window" ? "mask" : part == "packed" ? "lengths" : part;
-}
-
 /// What --beside names, to be run on the same input.
 struct Other {
   const Chapter* chapter;
@@ -131,7 +122,7 @@ Other other_of(const Session& session, const Chapter& chapter, const judge::Tree
   }
   if (!other.does(options.mask)) {
     fail_input("--beside {}: chapter {} has no {}; allowed: leave out --{}", options.beside, other.number,
-               lacking(other, options.mask), flag_of(other, options.mask));
+               lacking_part(other.masks, options.mask), lacking_option(other.masks, options.mask));
   }
   if (const std::string what = other.does_not_do(problem, Backend::sim); !what.empty())
     fail_input("--beside {}: chapter {} does not do {} on the simulator; allowed: as many heads as Q has",
@@ -195,8 +186,8 @@ void require_served(const Session& session, const Chapter& chapter, const TraceO
                fmt::join(elements_of(chapter), ", "));
   }
   if (!chapter.does(options.mask)) {
-    fail_input("--{}: chapter {} has no {}; allowed: leave it out", flag_of(chapter, options.mask), chapter.number,
-               lacking(chapter, options.mask));
+    fail_input("--{}: chapter {} has no {}; allowed: leave it out", lacking_option(chapter.masks, options.mask),
+               chapter.number, lacking_part(chapter.masks, options.mask));
   }
   if (options.solutions && !session.book.has_solutions(chapter)) {
     fail_input("--solutions: there is no solution of chapter {} here; allowed: your own code", chapter.number);

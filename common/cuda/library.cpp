@@ -101,7 +101,7 @@ Setting setting_of(const workbook_problem& problem) {
   const std::optional<Mask> mask = mask_named(problem.mask == nullptr ? "" : problem.mask);
   if (!mask) {
     std::string names;
-    for (const NamedMask& known : all_masks) names += (names.empty() ? "" : ", ") + std::string(known.name);
+    for (const NamedMask& known : all_masks()) names += (names.empty() ? "" : ", ") + std::string(known.name);
     throw std::invalid_argument(std::string("mask = ") + (problem.mask == nullptr ? "NULL" : problem.mask) +
                                 ": allowed: " + names);
   }
@@ -233,7 +233,7 @@ void run(int index, const char* pass, const workbook_problem* problem, const wor
 /// A stage's description in C's types.
 struct InC {
   explicit InC(const StageOperations& stage) : of(stage), element(name(stage.description.element)) {
-    for (const NamedMask& mask : all_masks)
+    for (const NamedMask& mask : all_masks())
       if (part_not_in(of.description.serves.masks, mask.mask).empty()) mask_names.push_back(mask.name.data());
   }
   workbook_stage stage() const {

@@ -262,7 +262,7 @@ std::vector<Condition> conditions_on_sizes() {
                 [](double a, double b) { return a != b; }),
       condition("with more than one head", "B", "H", [](double B, double H) { return B * H > 1; }),
   };
-  for (const NamedMask& each : all_masks) {
+  for (const NamedMask& each : all_masks()) {
     if (each.mask == Mask::none) continue;
     const auto has_it = [=](const Numbers& numbers) -> std::optional<bool> {
       const auto found = numbers.find("mask");

@@ -80,7 +80,7 @@ TEST_CASE("library --json follows notes/json.md; Python is told of what is open,
 TEST_CASE("library refuses chapters without kernels, and folders that cannot be made") {
   const WorkbookCopy book;
   expect_refused(book, {"library"}, {"--chapters"});
-  expect_refused(book, {"library", "--chapters", "1", "--backend", "sim"}, {"--chapters 1", "allowed"});
+  expect_refused(book, {"library", "--chapters", "2", "--backend", "sim"}, {"--chapters 2", "allowed"});
   expect_refused(book, {"library", "--chapters", "77"}, {"77"});
   expect_refused(book, {"library", "--chapters", "1", "--backend", "cpu"}, {"--backend", "sim or cuda"});
   expect_refused(book, {"library", "--chapters", "1", "--out", "README.md"}, {"--out README.md", "allowed"});

@@ -145,7 +145,7 @@ TEST_CASE("heads that share K and V: the bounds of O, LSE and dQ are those with 
 }
 
 TEST_CASE("a mask says which keys a row sees, one way in all its questions") {
-  for (const NamedMask& each : all_masks) {
+  for (const NamedMask& each : all_masks()) {
     for (const Shape& shape : shapes) {
       for (std::int64_t row = 0; row < shape.lse_size(); ++row) {
         const std::vector<std::int64_t> seen = seen_keys({shape, 1, each.mask}, row);

@@ -169,8 +169,9 @@ TEST_CASE("blocks tells what each block read and masked") {
   const std::vector<std::uint16_t> Q(Nq * d), K(Nk * d), V(Nk * d);
   const auto blocks = [&](std::size_t room) {
     Call call("blocks");
-    call.number("B", 1).number("H", 1).number("Hkv", 1).number("Nq", Nq).number("Nk", Nk).number("d", d);
-    call.number("scale", 1).number("mask", 0).input("Q", Q).input("K", K).input("V", V);
+    for_numbers(Setting{{1, 1, 1, Nq, Nk, d}, 1, {}},
+                [&](std::string_view name, auto value) { call.number(std::string(name), double(value)); });
+    call.input("Q", Q).input("K", K).input("V", V);
     call.output<std::uint16_t>("O", Nq * d).output<float>("lse", Nq);
     for (const char* name : {"first_row", "K_tiles", "V_tiles", "masked_tiles"}) call.output<std::int64_t>(name, room);
     return send(call);
