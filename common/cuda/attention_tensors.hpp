@@ -73,7 +73,7 @@ struct AttentionTensors : OnDevice<AttentionTensors<Element>> {
   AttentionTensors() = default;
   explicit AttentionTensors(const Arguments& call) {
     each(detail::FromCall{call});
-    const Mask mask = call.setting().mask;
+    const Mask mask = call.has("mask") ? call.setting().mask : Mask::none;
     if (!mask.sink.empty()) sink = DeviceArray<float>("sink", std::span<const float>(mask.sink));
     if (!mask.lengths.empty()) {
       std::vector<std::int32_t> ends{0};
