@@ -25,9 +25,9 @@ struct ForwardCall : Setting {
   const Element *Q, *K, *V;
   Element* O;
   float* lse;
-  const float* sink = nullptr;  ///< (H), natural units, or none
-  const std::int32_t* starts =
-      nullptr;  ///< of packed sequences: the first row of each, and the end of the last; or none
+  /// Of the mask, or nullptr: sinks (H), natural units; the first row of each packed sequence, and the last one's end.
+  const float* sink = nullptr;
+  const std::int32_t* starts = nullptr;
 };
 
 /// A backward pass, likewise. Gradient is Element or float.

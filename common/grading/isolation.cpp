@@ -69,9 +69,9 @@ bool is_header(const fs::path& path) {
 
 constexpr const char* kWorkshops = "workbook-grading-";
 constexpr double kPatience = 4;                ///< so many times its processor time a compiler may take by the clock
-constexpr const char *kWorkerSeconds = "600",  ///< of processor time
-    *kCompilersMemory = "3221225472",          ///< bytes of address space
-        *kCompilersFile = "268435456";         ///< bytes of one object file or executable
+constexpr const char* kWorkerSeconds = "600";  ///< of processor time
+constexpr const char* kCompilersMemory = "3221225472";  ///< bytes of address space
+constexpr const char* kCompilersFile = "268435456";     ///< bytes of one object file or executable
 
 /// The lock of a file, if it is to be had.
 FileLock take_lock(const fs::path& file, int flags) {

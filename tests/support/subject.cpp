@@ -309,11 +309,13 @@ void expect_many_heads(std::int64_t heads, Numbers numbers,
   numbers["unobserved"] = 1;
   be_patient(6);
   const WrongWithHead of_all = call_with(numbers);
-  for (std::int64_t head = 0; head < heads; ++head)
-    expect(of_all(head).empty(), of_all(head),
+  for (std::int64_t head = 0; head < heads; ++head) {
+    const std::string wrong = of_all(head);
+    expect(wrong.empty(), wrong,
            "heads from 65536 on are not computed, or confused with others: a grid has at most 65535 blocks in y and z, "
            "and 16 bits do not hold a head's number",
            "heads-above-65535");
+  }
 }
 
 void allow_memory(std::uint64_t bytes, const Cause& cause) {
