@@ -48,6 +48,7 @@ Variant open_variant(const Workspace& workspace, const Chapter& chapter, const s
   Variant variant = write_variant(workspace, chapter, "open/" + name, only_open(workspace, chapter, exercises));
   // What is open is told from the tree; that a whole test stops there is shown by the first element's kernels.
   variant.tree.first_element_only = true;
+  variant.tree.flags = quick_flags(workspace, variant.request.backend);
   variant.request.groups = {judge::kWhole};
   return variant;
 }

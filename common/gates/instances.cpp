@@ -56,7 +56,9 @@ std::vector<std::string> flags_for(const Inspection& inspection, const Chapter& 
     numbers.insert(found->second.begin(), found->second.end());
   }
   if (numbers.empty()) numbers.insert("0");  // no number of any
-  return {fmt::format("-DWORKBOOK_INSTANCES={}u", fmt::join(numbers, "u,"))};
+  std::vector<std::string> flags = quick_flags(inspection.workspace, first_backend(inspection.workspace, chapter));
+  flags.push_back(fmt::format("-DWORKBOOK_INSTANCES={}u", fmt::join(numbers, "u,")));
+  return flags;
 }
 
 bool asked_for_more(const judge::ChapterRun& run) {

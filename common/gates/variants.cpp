@@ -123,12 +123,19 @@ std::vector<VariantRun> run_variants(const Inspection& inspection, const std::ve
   return std::move(all.runs);
 }
 
+std::vector<std::string> quick_flags(const Workspace& workspace, Backend backend) {
+  const auto how = workspace.toolchain.backends.find(backend);
+  if (how == workspace.toolchain.backends.end() || how->second.precompiled_quick.empty()) return {};
+  return {worker::kQuick};
+}
+
 void build_tests(const Workspace& workspace, const std::vector<const Chapter*>& chapters) {
   std::vector<std::string> targets;
   for (const Chapter* chapter : chapters) {
     const std::vector<std::string> more = test_targets(workspace, *chapter);
     targets.insert(targets.end(), more.begin(), more.end());
   }
+  if (!quick_flags(workspace, Backend::sim).empty()) targets.emplace_back("kernels_quick_precompiled");
   worker::build_targets(workspace.toolchain, targets);
 }
 

@@ -40,6 +40,9 @@ using JudgeVariant = std::function<void(std::size_t, const VariantRun&, Findings
 std::vector<VariantRun> run_variants(const Inspection& inspection, const std::vector<Variant>& variants,
                                      const JudgeVariant& judge, Findings& findings);
 
+/// What compiles a variant's kernels in two thirds of the time, or nothing where that is not known to be right.
+std::vector<std::string> quick_flags(const judge::Workspace& workspace, Backend backend);
+
 /// The chapters' test programs, and what their workers need.
 void build_tests(const judge::Workspace& workspace, const std::vector<const book::Chapter*>& chapters);
 

@@ -140,9 +140,11 @@ std::string architecture_rule(const Toolchain& toolchain, const std::string& arc
 fs::path precompiled_header(const Toolchain& toolchain, Backend backend, const fs::path& source,
                             const std::vector<std::string>& flags) {
   const Toolchain::Rules& rules = toolchain.backends.at(backend);
-  const std::string& header = is_kernel_file(source) ? rules.precompiled : rules.precompiled_host;
-  const auto is_macro = [](const std::string& flag) { return flag.starts_with("-D"); };
-  if (header.empty() || !std::ranges::all_of(flags, is_macro)) return {};
+  const bool quick = std::ranges::count(flags, kQuick) > 0;
+  const std::string& for_kernels = quick ? rules.precompiled_quick : rules.precompiled;
+  const std::string& header = is_kernel_file(source) ? for_kernels : rules.precompiled_host;
+  const auto is_known = [](const std::string& flag) { return flag.starts_with("-D") || flag == kQuick; };
+  if (header.empty() || !std::ranges::all_of(flags, is_known)) return {};
   const fs::path precompiled = toolchain.build_folder / (header + ".gch");
   std::error_code ignored;
   return fs::exists(precompiled, ignored) ? precompiled : fs::path();
@@ -240,6 +242,7 @@ Toolchain load_toolchain(const fs::path& build_folder, const fs::path& root) {
       Toolchain::Rules& rules = toolchain.backends.at(backend_of(name));
       for (const auto& header : backend.at("precompiled")) rules.precompiled = header;  // one, or none
       for (const auto& header : backend.at("precompiled_host")) rules.precompiled_host = header;
+      for (const auto& header : backend.at("precompiled_quick")) rules.precompiled_quick = header;
     }
     for (const auto& [name, why] : file.at("unavailable").items()) toolchain.unavailable[backend_of(name)] = why;
     toolchain.counts = file.at("counts");
@@ -254,7 +257,7 @@ Toolchain load_toolchain(const fs::path& build_folder, const fs::path& root) {
 }
 
 std::vector<std::string> Toolchain::Rules::all_precompiled() const {
-  std::vector<std::string> headers{precompiled, precompiled_host};
+  std::vector<std::string> headers{precompiled, precompiled_host, precompiled_quick};
   std::erase(headers, "");
   return headers;
 }

@@ -25,6 +25,8 @@ struct Toolchain {
     std::vector<std::string> shared_objects, shared_targets;
     /// Headers of the build folder that kernels, and all other files, are compiled with, precompiled; empty: none.
     std::string precompiled = {}, precompiled_host = {};
+    /// As `precompiled`, for kernels with kQuick behind their flags; empty: they are not to have it.
+    std::string precompiled_quick = {};
 
     /// Those that there are.
     std::vector<std::string> all_precompiled() const;
@@ -48,6 +50,10 @@ struct Toolchain {
 };
 /// std::runtime_error if the file is missing or damaged.
 Toolchain load_toolchain(const std::filesystem::path& build_folder, const std::filesystem::path& root);
+
+/// A flag for kernels that are compiled for one run: it takes two thirds of the time. What they ask of memory is the
+/// same, but g++ does not see the store of a struct that a call has returned: the book's own code has none.
+inline constexpr const char* kQuick = "-Og";
 
 /// One worker executable to build; or the parts of a library of stages, and the library.
 struct WorkerJob {
