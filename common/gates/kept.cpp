@@ -79,7 +79,7 @@ json request_key(const judge::RunRequest& request) {
   return {{"backend", name(request.backend)},
           {"exercise", request.exercise},
           {"previous_readers", request.previous_readers},
-          {"gpu_grafts", request.gpu_grafts},
+          {"grafts", request.grafts.value_or(request.backend != Backend::cuda)},
           {"whole_stands_in", request.whole_stands_in},
           {"token", request.token},
           {"groups", request.groups},

@@ -283,13 +283,54 @@ void judge_callers_on_whole(const Course& course, const Chapter& chapter, const 
   }
 }
 
+bool has_failed(const CountedTest& test) {
+  return test.verdict.result > Result::skipped;
+}
+
+/// Runs the tests of a plan that is built, and then the hidden ones.
+void run_tests(const Course& course, const Workspace& mirror, const Chapter& chapter, const judge::Plan& plan,
+               const judge::Built& built, RunRequest request, const Shared& shared, GradedSubmission& graded) {
+  const auto start = std::chrono::steady_clock::now();
+  take_tests(course, chapter, run_plan(mirror, plan, built, request), request.hidden, shared.cannot_run, graded);
+  const auto hidden = course.hidden_programs.find(chapter.number);
+  if (hidden == course.hidden_programs.end()) return;
+  if (request.until_failure && std::ranges::any_of(graded.tests, has_failed)) return;
+  request.program = hidden->second;
+  request.hidden = true;
+  // What the public tests have left, but enough for a few calls.
+  const double taken = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  request.total_time = std::max(request.total_time - taken, 3 * request.time_limit);
+  take_tests(course, chapter, run_plan(mirror, plan, built, request), request.hidden, shared.cannot_run, graded);
+}
+
+/// Runs all tests on the whole chapter, one backend after the other, as long as they pass. True if everything in it has
+/// passed: then grafts, of which each takes as long to compile as the chapter does, cannot say more.
+bool passes_whole(const Course& course, const Workspace& mirror, const Chapter& chapter, const Tree& tree,
+                  RunRequest request, const Shared& shared, unsigned slot, GradedSubmission& graded) {
+  request.grafts = false;
+  request.until_failure = true;
+  request.groups = {judge::kWhole};
+  for (const book::Exercise& exercise : chapter.exercises) request.groups.push_back(exercise.id);
+  for (const Backend backend : course.backends.at(chapter.number)) {
+    request.backend = backend;
+    request.worker_prefix = shared.workshop.worker_prefix(slot, backend);
+    const judge::Plan plan = make_plan(mirror, chapter, tree, request);
+    const auto is_answered = [](const auto& exercise) { return !exercise.second.worker.empty(); };
+    if (!std::ranges::all_of(plan.exercises, is_answered)) return false;
+    run_tests(course, mirror, chapter, plan, build_plans(mirror, {plan}, request.build), request, shared, graded);
+    if (std::ranges::any_of(graded.tests, has_failed)) return false;
+  }
+  return std::ranges::all_of(
+      give_points(course.assignment, course.workspace.book, graded.tests),
+      [&](const GradedItem& item) { return item.chapter != chapter.number || item.result == Result::passed; });
+}
+
 /// Runs a chapter's tests, public and hidden, on each of its backends.
 void run_chapter(const Course& course, Mirror& files, const Chapter& chapter, const Files& handed_in, Shared& shared,
                  unsigned slot, GradedSubmission& graded) {
   RunRequest request;
   request.time_limit = course.options.time_limit;
   request.total_time = shared.total_time.at(chapter.number);
-  request.gpu_grafts = true;
   request.build = [&](const std::vector<worker::WorkerJob>& jobs) { return shared.workshop.build(slot, jobs); };
   request.token = files.token();
   request.whole_stands_in = false;
@@ -313,28 +354,21 @@ void run_chapter(const Course& course, Mirror& files, const Chapter& chapter, co
       build(job);
     }
   }
+  GradedSubmission whole;
+  if (passes_whole(course, mirror, chapter, tree, request, shared, slot, whole)) {
+    graded.tests.insert(graded.tests.end(), whole.tests.begin(), whole.tests.end());
+    graded.notes.insert(graded.notes.end(), whole.notes.begin(), whole.notes.end());
+    return;
+  }
+  request.grafts = true;
   for (const Backend backend : course.backends.at(chapter.number)) {
     request.backend = backend;
     request.worker_prefix = shared.workshop.worker_prefix(slot, backend);
-    request.program.clear();
-    request.hidden = false;
     judge::Plan plan = make_plan(mirror, chapter, tree, request);
     const judge::Built built = build_plans(mirror, {plan}, request.build);
     if (backend == first)
       judge_callers_on_whole(course, chapter, shared.calls.at(chapter.number), built, build, plan, graded.notes);
-    const auto start = std::chrono::steady_clock::now();
-    const auto run_all = [&] {
-      take_tests(course, chapter, run_plan(mirror, plan, built, request), request.hidden, shared.cannot_run, graded);
-    };
-    run_all();
-    const auto hidden = course.hidden_programs.find(chapter.number);
-    if (hidden == course.hidden_programs.end()) continue;
-    request.program = hidden->second;
-    request.hidden = true;
-    // What the public tests have left, but enough for a few calls.
-    const double taken = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    request.total_time = std::max(request.total_time - taken, 3 * request.time_limit);
-    run_all();
+    run_tests(course, mirror, chapter, plan, built, request, shared, graded);
   }
 }
 

@@ -256,7 +256,7 @@ Plan make_plan(const Workspace& workspace, const Chapter& chapter, const Tree& t
   plan.whole = whole.name;
   plan.jobs.try_emplace(whole.name, std::move(whole));  // always: exercises fall back on it
   const bool graft = workspace.book.has_solutions(chapter) && tree.name != "solutions" &&
-                     (request.backend != Backend::cuda || request.gpu_grafts);
+                     request.grafts.value_or(request.backend != Backend::cuda);
   for (const Exercise& exercise : chapter.exercises) {
     if (!request.exercise.empty() && request.exercise != exercise.id) continue;
     plan.exercises[exercise.id] = plan_exercise(workspace, plan, exercise.id, graft);

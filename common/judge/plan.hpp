@@ -60,7 +60,8 @@ struct PlanRequest {
   Backend backend = Backend::cpu;  ///< one of the chapter's
   std::string exercise;            ///< only this exercise's tests, or kWhole; empty: all
   bool previous_readers = false;   ///< the previous chapter, to compare with, is the reader's own
-  bool gpu_grafts = false;         ///< judges each exercise on a graft on the GPU too, not on the whole chapter
+  /// Whether each exercise is judged on a graft, or on the whole chapter; not said: on the GPU alone on the latter.
+  std::optional<bool> grafts = {};
   /// An exercise whose graft does not compile is judged on the whole chapter, which may hold what it needs.
   bool whole_stands_in = true;
   /// Part of the names that guard a graft's region (book::with_bodies).
