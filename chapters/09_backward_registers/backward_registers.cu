@@ -147,7 +147,7 @@ void backward(const BackwardCall<Element>& call, const float* dlse, const Scratc
   const bool found = with_plan(call.shape.d, tiles, [&](auto plan) {
     using T = decltype(plan);
     if (scratch.turns == nullptr) return start<T, false>(call, dlse, scratch);
-    if constexpr (is_half && T::Bc > 32) return start<T, true>(call, dlse, scratch);
+    if constexpr (T::Bc > 32) return start<T, true>(call, dlse, scratch);
     throw std::invalid_argument("owned = " + std::to_string(tiles.owned) +
                                 ", passing = " + std::to_string(tiles.passing) + " is not built with turns");
   });

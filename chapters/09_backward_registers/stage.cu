@@ -1,6 +1,6 @@
 // Chapter 9's kernels as stages, given: what they are built for, the memory that they need, and how to start them; a
 // variant, ./workbook trace 9 --set deterministic=1, in which the additions to dQ come by turns. The first stage is the
-// chapter's; the second is the same for bf16, without turns, and its operation is "backward_bfloat16".
+// chapter's; the second is the same for bf16, and its operation is "backward_bfloat16".
 #include "common/cuda/stage.hpp"
 
 #include "backward_registers.hpp"
@@ -31,13 +31,14 @@ BackwardStage<Element> stage_for() {
   return stage;
 }
 
-BackwardStage<half> with_variant() {
-  BackwardStage<half> stage = stage_for<half>();
-  stage.variants = {{"deterministic", 1, stage_for<half, true>()}};
+template <class Element>
+BackwardStage<Element> with_variant() {
+  BackwardStage<Element> stage = stage_for<Element>();
+  stage.variants = {{"deterministic", 1, stage_for<Element, true>()}};
   return stage;
 }
 
-const Stage stage = with_variant(), bf16_stage = stage_for<__nv_bfloat16>();
+const Stage stage = with_variant<half>(), bf16_stage = with_variant<__nv_bfloat16>();
 
 }  // namespace
 }  // namespace ch09

@@ -33,16 +33,27 @@ BackwardStage<Element> stage_for() {
   return stage;
 }
 
+template <class Element>
+BackwardStage<Element> in_turns() {
+  return stage_for<Element, last_step, true>();
+}
+
 BackwardStage<half> with_variants() {
   BackwardStage<half> stage = stage_for<half>();
   stage.variants = {{"step", 1, stage_for<half, 1>()},
                     {"step", 2, stage_for<half, 2>()},
                     {"step", 3, stage_for<half, 3>()},
-                    {"deterministic", 1, stage_for<half, last_step, true>()}};
+                    {"deterministic", 1, in_turns<half>()}};
   return stage;
 }
 
-const Stage stage = with_variants(), bf16_stage = stage_for<__nv_bfloat16>();
+BackwardStage<__nv_bfloat16> with_turns() {
+  BackwardStage<__nv_bfloat16> stage = stage_for<__nv_bfloat16>();
+  stage.variants = {{"deterministic", 1, in_turns<__nv_bfloat16>()}};
+  return stage;
+}
+
+const Stage stage = with_variants(), bf16_stage = with_turns();
 
 }  // namespace
 }  // namespace ch13

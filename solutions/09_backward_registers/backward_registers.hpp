@@ -27,7 +27,7 @@ using workbook::cuda::BackwardCall, workbook::cuda::GradientTiles;
 /// the first that fits is taken. Shared memory: the first 65 KB for d = 32 and 97 KB for d = 64; for d = 128 the second
 /// 177 KB and the third 77 KB. The last is as small as can be, for tests.
 inline constexpr GradientTiles built[] = {{128, 64, 4}, {128, 64, 8}, {64, 32, 4}, {32, 32, 1}};
-/// Those that there are kernels with turns for; and, without turns, kernels for bf16.
+/// Those that there are kernels with turns for, and kernels for bf16.
 inline constexpr GradientTiles built_with_turns[] = {{128, 64, 4}, {128, 64, 8}, {64, 32, 4}};
 
 /// What the kernels need beside the tensors, in device memory. Rows of all heads are filled up to a multiple of 64.
