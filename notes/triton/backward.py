@@ -21,8 +21,8 @@ def prepare_rows(O, dO, D, count, d: tl.constexpr, rows: tl.constexpr):
 
 @triton.jit
 def P_and_dS(left, right, left_of_dP, right_of_dP, lse, D, seen, scale):
-    """P and dS of a pair of tiles, transposed if the keys are on the left. lse in log2 units, scale has log2(e)."""
-    S = tl.dot(left, tl.trans(right)) * scale
+    """P and dS of a pair of tiles, transposed if the keys are on the left. lse in log2 units."""
+    S = tl.dot(left, tl.trans(right)) * (scale * 1.4426950408889634)
     P = tl.where(seen, tl.exp2(S - lse), 0.0)
     return P, P * (tl.dot(left_of_dP, tl.trans(right_of_dP)) - D)
 
@@ -46,8 +46,7 @@ def key_gradients(Q, K, V, dO, lse, D, dK, dV, Nq, Nk, scale, d: tl.constexpr, B
         seen = (keys[:, None] < Nk) & (rows[None, :] < Nq)
         if causal:
             seen = seen & (keys[:, None] <= rows[None, :] + (Nk - Nq))
-        P, dS = P_and_dS(K_tile, Q_tile, V_tile, dO_tile, row_lse[None, :], row_D[None, :], seen,
-                         scale * 1.4426950408889634)  # fmt: skip
+        P, dS = P_and_dS(K_tile, Q_tile, V_tile, dO_tile, row_lse[None, :], row_D[None, :], seen, scale)
         dV_tile = tl.dot(P.to(dO_tile.dtype), dO_tile, dV_tile)
         dK_tile = tl.dot(dS.to(Q_tile.dtype), Q_tile, dK_tile)
     places = head * Nk * d + keys[:, None] * d + tl.arange(0, d)[None, :]
@@ -65,17 +64,14 @@ def query_gradients(Q, K, V, dO, lse, D, dQ, Nq, Nk, scale, d: tl.constexpr, Br:
     row_lse = tl.load(lse + head * Nq + rows, mask=rows < Nq, other=0.0) * 1.4426950408889634
     row_D = tl.load(D + head * Nq + rows, mask=rows < Nq, other=0.0)
     dQ_tile = tl.zeros([Br, d], tl.float32)
-    end = first_query * 0 + Nk
-    if causal:
-        end = tl.minimum(end, tl.minimum(first_query + Br, Nq) + (Nk - Nq))
+    end = tl.minimum(first_query + Br, Nq) + (Nk - Nq) if causal else Nk
     for first_key in range(0, end, Bc):
         keys = first_key + tl.arange(0, Bc)
         K_tile, V_tile = rows_of(K + head * Nk * d, keys, Nk, d), rows_of(V + head * Nk * d, keys, Nk, d)
         seen = (keys[None, :] < Nk) & (rows[:, None] < Nq)
         if causal:
             seen = seen & (keys[None, :] <= rows[:, None] + (Nk - Nq))
-        P, dS = P_and_dS(Q_tile, K_tile, dO_tile, V_tile, row_lse[:, None], row_D[:, None], seen,
-                         scale * 1.4426950408889634)  # fmt: skip
+        P, dS = P_and_dS(Q_tile, K_tile, dO_tile, V_tile, row_lse[:, None], row_D[:, None], seen, scale)
         dQ_tile = tl.dot(dS.to(K_tile.dtype), K_tile, dQ_tile)
     places = head * Nq * d + rows[:, None] * d + tl.arange(0, d)[None, :]
     tl.store(dQ + places, (dQ_tile * scale).to(dQ.dtype.element_ty), mask=rows[:, None] < Nq)
@@ -84,8 +80,7 @@ def query_gradients(Q, K, V, dO, lse, D, dQ, Nq, Nk, scale, d: tl.constexpr, Br:
 def backward(dO, Q, K, V, O, lse, causal=True):
     """dQ, dK and dV. Shapes as in forward(), whose results O and lse are; all without gaps."""
     (B, H, Nq, d), Nk = Q.shape, K.shape[2]
-    D = torch.empty_like(lse)
-    dQ, dK, dV = (torch.empty_like(x) for x in (Q, K, V))
+    D, dQ, dK, dV = (torch.empty_like(x) for x in (lse, Q, K, V))
     prepare_rows[(triton.cdiv(B * H * Nq, 64),)](O, dO, D, B * H * Nq, d, 64)
     sizes = (Nq, Nk, 1 / math.sqrt(d), d, 64, 64, causal)
     options = {"num_warps": 4 if d <= 64 else 8, "num_stages": 2}

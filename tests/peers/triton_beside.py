@@ -26,6 +26,17 @@ import torch_checks  # noqa: E402
 from backward import backward  # noqa: E402
 from forward import forward  # noqa: E402
 
+if INTERPRETED:  # its numbers are arrays of one element, of which NumPy since 2.4 makes no int
+    from triton.runtime import interpreter
+
+    patch_tensor = interpreter._patch_lang_tensor
+
+    def patch_tensor_and_index(tensor, scope):
+        patch_tensor(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
+
+    interpreter._patch_lang_tensor = patch_tensor_and_index
+
 torch_checks.torch = torch  # its main() imports it
 DEVICE = "cpu" if INTERPRETED else "cuda"
 
