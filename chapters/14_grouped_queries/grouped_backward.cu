@@ -170,7 +170,7 @@ void grouped_backward(const BackwardCall<Element>& call, const Scratch& scratch,
   const bool found = with_plan(call.shape.d, tiles, [&](auto plan) {
     using T = decltype(plan);
     if (scratch.turns == nullptr) return start<T, false>(call, scratch);
-    if constexpr (is_half && T::Bc > 32) return start<T, true>(call, scratch);
+    if constexpr (T::Bc > 32) return start<T, true>(call, scratch);
     throw std::invalid_argument("owned = " + std::to_string(tiles.owned) +
                                 ", passing = " + std::to_string(tiles.passing) + " is not built with turns");
   });

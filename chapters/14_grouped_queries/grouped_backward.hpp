@@ -23,7 +23,7 @@ using workbook::cuda::BackwardCall, workbook::cuda::GradientTiles;
 /// The keys of a column block, the queries of a row block, and the warps of a thread block that there are kernels for,
 /// as in chapter 9: the first for d = 64, the next two for d = 128. The last is as small as can be, for tests.
 inline constexpr GradientTiles built_backward[] = {{128, 64, 4}, {128, 64, 8}, {64, 32, 4}, {32, 32, 1}};
-/// Those that there are kernels with turns for; and, without turns, kernels for bf16.
+/// Those that there are kernels with turns for, and kernels for bf16.
 inline constexpr GradientTiles built_with_turns[] = {{128, 64, 4}, {128, 64, 8}, {64, 32, 4}};
 
 /// What the kernels need beside the tensors, in device memory, by heads of Q. Rows are filled up to a multiple of 64.

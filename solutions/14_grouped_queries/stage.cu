@@ -59,14 +59,16 @@ BackwardStage<Element> backward_stage_for() {
   return stage;
 }
 
-BackwardStage<half> backward_with_variant() {
-  BackwardStage<half> stage = backward_stage_for<half>();
-  stage.variants = {{"deterministic", 1, backward_stage_for<half, true>()}};
+template <class Element>
+BackwardStage<Element> backward_with_variant() {
+  BackwardStage<Element> stage = backward_stage_for<Element>();
+  stage.variants = {{"deterministic", 1, backward_stage_for<Element, true>()}};
   return stage;
 }
 
 const Stage stage = stage_for<half>(), bf16_stage = stage_for<__nv_bfloat16>();
-const Stage backward_stage = backward_with_variant(), bf16_backward_stage = backward_stage_for<__nv_bfloat16>();
+const Stage backward_stage = backward_with_variant<half>(),
+            bf16_backward_stage = backward_with_variant<__nv_bfloat16>();
 
 }  // namespace
 }  // namespace ch14
