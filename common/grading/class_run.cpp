@@ -63,11 +63,7 @@ Isolation isolation_for(const Course& course, const std::vector<Submission>& sub
   std::vector<fs::path> paths = protected_files(course);
   for (std::size_t i = 0; i < std::min(submissions.size(), most_submissions); ++i)
     paths.push_back(fs::absolute(submissions[i].path));
-  try {
-    return prove_isolation(course.workspace.toolchain.build_folder / "bin" / "workbook_isolate", paths);
-  } catch (const NoIsolation& error) {
-    throw judge::EnvironmentError(error.what());
-  }
+  return prove_isolation(course.workspace.toolchain.build_folder / "bin" / "workbook_isolate", paths);
 }
 
 /// The submissions of one run, graded by several threads.

@@ -157,7 +157,7 @@ UserIds::UserIds() {
     lock_ = take_lock(fs::temp_directory_path() / fmt::format("workbook-users-{}.lock", first_), O_CREAT);
     if (lock_) return;
   }
-  throw NoIsolation(
+  throw judge::EnvironmentError(
       fmt::format("all user ids from {} to {} are taken by other graders on this machine, or the locks in "
                   "{} cannot be made",
                   from, to - 1, fs::temp_directory_path().string()));
@@ -166,7 +166,7 @@ UserIds::UserIds() {
 Isolation prove_isolation(const fs::path& program, const std::vector<fs::path>& protected_paths) {
   constexpr const char* how = "allowed: repair that, or --unsafe to run submissions without any protection";
   if (!fs::exists(program)) {
-    throw NoIsolation(
+    throw judge::EnvironmentError(
         fmt::format("submissions cannot be isolated: libseccomp was not found when the book was built "
                     "(package libseccomp-dev); {}",
                     how));
@@ -177,7 +177,7 @@ Isolation prove_isolation(const fs::path& program, const std::vector<fs::path>& 
   isolation.other_user = ::geteuid() == 0;
   isolation.view = worker::run_command({program.string(), "view"}).exit_code == 0;
   if (!isolation.other_user && !isolation.view) {
-    throw NoIsolation(fmt::format(
+    throw judge::EnvironmentError(fmt::format(
         "submissions cannot be isolated: you are not root, and this system lets nobody else mount in a user "
         "namespace (on Ubuntu: sysctl kernel.apparmor_restrict_unprivileged_userns=0); {}",
         how));
@@ -188,7 +188,7 @@ Isolation prove_isolation(const fs::path& program, const std::vector<fs::path>& 
     probe(isolation, mode, users ? users->first() : 0, protected_paths, problems);
   if (!problems.empty()) {
     const std::size_t shown = std::min<std::size_t>(problems.size(), 12);
-    throw NoIsolation(fmt::format(
+    throw judge::EnvironmentError(fmt::format(
         "the isolation does not hold here ({}):\n  {}{}\nWhat must stay hidden has to be closed to other users: chmod "
         "-R go-rwx on the book, the hidden tests and the submissions, or on a folder above them; {}",
         isolation.view ? "with a root of its own" : "root may not mount here",

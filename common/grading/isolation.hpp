@@ -7,20 +7,14 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "common/judge/names.hpp"
+#include "common/judge/workspace.hpp"
 #include "common/worker/build.hpp"
 
 namespace workbook::grading {
-
-/// There is no isolation here that holds; what() says what is missing and what to do.
-class NoIsolation : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 struct IsolationLimits {
   double build_seconds = 0;    ///< processor time of compiling a file; 0: by how long the book's own code takes
@@ -42,7 +36,7 @@ using FileLock = std::shared_ptr<const int>;
 class UserIds {
  public:
   static constexpr unsigned kCount = 8;
-  /// NoIsolation if none are free.
+  /// EnvironmentError if none are free.
   UserIds();
   unsigned first() const { return first_; }
 
@@ -53,7 +47,7 @@ class UserIds {
 
 /// Chooses: as root another user id, and a root of its own where mounting is allowed; otherwise the latter, in a user
 /// namespace. Then proves it: a probe runs as a worker and as a compiler would, and must fail to read any of
-/// `protected_paths` and to do everything that it must not. NoIsolation with what is wrong and how to repair that.
+/// `protected_paths` and to do everything that it must not. EnvironmentError with what is wrong and how to repair that.
 Isolation prove_isolation(const std::filesystem::path& program,
                           const std::vector<std::filesystem::path>& protected_paths);
 /// For --unsafe: none, and the record says so.

@@ -277,11 +277,11 @@ TEST_CASE("what others could read is found out before anything is graded") {
     CHECK_NOTHROW(prove_isolation(kProgram, {folder / "hidden.cpp"}));
     CHECK(isolation.record.at("layers").back() == "a root of its own");
   } else {
-    CHECK_THROWS_AS(prove_isolation(kProgram, {folder / "hidden.cpp"}), NoIsolation);
+    CHECK_THROWS_AS(prove_isolation(kProgram, {folder / "hidden.cpp"}), judge::EnvironmentError);
   }
   // A file in a place that the isolation leaves open: everyone's header folder.
-  CHECK_THROWS_AS(prove_isolation(kProgram, {"/usr/include/stdio.h"}), NoIsolation);
-  CHECK_THROWS_AS(prove_isolation(folder / "no_such_program", {}), NoIsolation);
+  CHECK_THROWS_AS(prove_isolation(kProgram, {"/usr/include/stdio.h"}), judge::EnvironmentError);
+  CHECK_THROWS_AS(prove_isolation(folder / "no_such_program", {}), judge::EnvironmentError);
 }
 
 TEST_CASE("paths that are no UTF-8, or have quotes and newlines, can be protected") {
