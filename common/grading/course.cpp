@@ -8,6 +8,7 @@
 
 #include "common/attention/error.hpp"
 #include "common/book/files.hpp"
+#include "common/book/folders.hpp"
 #include "common/book/markers.hpp"
 #include "common/book/stubs.hpp"
 #include "common/grading/release.hpp"
@@ -113,7 +114,7 @@ Course load_course(const Workspace& workspace, const CourseOptions& options) {
     }
     const fs::path hidden = options.hidden / chapter.name();
     if (options.hidden.empty() || !fs::is_directory(hidden)) continue;
-    course.hidden[number] = files_below(hidden);
+    course.hidden[number] = book::files_below(hidden);
     course.hidden_programs[number] = workspace.toolchain.build_folder / "bin" / hidden_target(chapter);
   }
   check_bars(course);
@@ -159,7 +160,7 @@ std::string course_key(const Course& course) {
     hashes.push_back(name + " " + book::hash(book::read_file(file)));
   };
   for (const fs::path& folder : folders) {
-    for (const fs::path& file : files_below(folder)) {
+    for (const fs::path& file : book::files_below(folder)) {
       if (!file.filename().string().starts_with(".")) add(file, file.lexically_relative(folder).string());
     }
   }

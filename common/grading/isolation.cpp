@@ -19,6 +19,7 @@
 #include <thread>
 
 #include "common/book/files.hpp"
+#include "common/book/folders.hpp"
 #include "common/book/foreign_text.hpp"
 #include "common/book/text.hpp"
 #include "common/judge/allowed.hpp"
@@ -41,17 +42,6 @@ void set_mode(const fs::path& path, unsigned mode) {
 
 void give_to(const fs::path& path, unsigned user, unsigned group) {
   if (::chown(path.c_str(), user, group) != 0) throw std::runtime_error("cannot change the owner of " + path.string());
-}
-
-/// A new folder among the temporary ones, removed with its last owner.
-std::shared_ptr<const fs::path> temporary_folder(const std::string& prefix) {
-  std::string name = (fs::temp_directory_path() / (prefix + "XXXXXX")).string();
-  if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make a folder in " + name);
-  return {new fs::path(fs::canonical(name)), [](const fs::path* path) {
-            std::error_code ignored;
-            fs::remove_all(*path, ignored);
-            delete path;
-          }};
 }
 
 /// For everyone to read, whatever the modes of the book's own files are.
@@ -116,7 +106,7 @@ void probe(const Isolation& isolation, const char* mode, unsigned user, const st
            std::set<std::string>& problems) {
   // The probe is the isolating program itself, copied to where every user can run it: the book's folder may be closed
   // to them, and should be.
-  const auto folder = temporary_folder("workbook-probe-");
+  const auto folder = book::temporary_folder(fs::temp_directory_path(), "workbook-probe-");
   const fs::path copy = *folder / "probe", view = *folder / "view";
   set_mode(*folder, 0711);
   fs::copy_file(isolation.program, copy);
@@ -206,7 +196,7 @@ Workshop::Workshop(const worker::Toolchain& toolchain, const fs::path& book_root
                    IsolationLimits limits, unsigned slots)
     : toolchain_(toolchain),
       book_root_(book_root),
-      temporary_(temporary_folder(kWorkshops)),
+      temporary_(book::temporary_folder(fs::temp_directory_path(), kWorkshops)),
       folder_(*temporary_),
       lock_(take_lock(folder_ / "lock", O_CREAT)),
       isolation_(std::move(isolation)),
@@ -232,13 +222,10 @@ Workshop::Workshop(const worker::Toolchain& toolchain, const fs::path& book_root
 
 void Workshop::copy_book() {
   const fs::path headers = folder_ / "headers", objects = folder_ / "objects";
-  for (const auto& entry : fs::recursive_directory_iterator(book_root_ / "common")) {
-    const fs::path relative = entry.path().lexically_relative(book_root_);
+  for (const fs::path& file : book::files_below(book_root_ / "common")) {
     // Kernels of the book's own are compiled along for the GPU.
-    if (entry.is_regular_file() && (is_header(entry.path()) || entry.path().extension() == ".cu")) {
-      fs::create_directories((headers / relative).parent_path());
-      fs::copy_file(entry.path(), headers / relative);
-    }
+    if (is_header(file) || file.extension() == ".cu")
+      book::write_file(headers / file.lexically_relative(book_root_), book::read_file(file));
   }
   fs::create_directories(objects);
   fs::create_directories(headers / "precompiled");
