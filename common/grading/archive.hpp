@@ -47,8 +47,8 @@ struct ArchivedFile {
   std::string text;
   bool executable = false;
 };
-/// Writes path -> file as .tar.gz, .zip, … by the name's ending; owned by nobody in particular. To a temporary name
-/// first, so that nothing half-written is left. ArchiveError if that fails.
+/// Writes path -> file as .tar.gz, .zip, … by the name's ending; owned by nobody in particular. ArchiveError if that
+/// fails, which may leave a part of it.
 void write_archive(const std::filesystem::path& path, const std::map<std::string, ArchivedFile>& files);
 
 }  // namespace workbook::grading
