@@ -297,13 +297,10 @@ void run_chapter(const Course& course, Mirror& files, const Chapter& chapter, co
   const Tree tree = files.tree(chapter);
   const Backend first = course.backends.at(chapter.number).front();
   const auto build = [&](const worker::WorkerJob& job) { return shared.workshop.build(slot, {job}).at(job.name); };
-  int tries = 0;
   const auto build_chapter = [&](bool with_bodies) {
     worker::WorkerJob job = whole_job(mirror, chapter, tree, first);
-    if (!with_bodies) job.name = fmt::format("{}{}/{}", kTried, ++tries, job.name);  // each is built anew
-    WorkerBuilt built = build(job);
-    if (!built.ok) shared.workshop.forget(slot, job.name);
-    return built;
+    if (!with_bodies) job.name = kTried + job.name;
+    return build(job);
   };
   const bool headers = files.compose(chapter, handed_in, build_chapter, graded.notes);
   if (headers) {

@@ -72,11 +72,11 @@ struct Options {
   bool run = true;
   bool gpu = false;
   /// --user: 0 or none: stay who we are. --share: of the cores, the share-th of --shares equal parts. --view: an empty
-  /// folder, where the root of its own comes to lie. --read and --write: what is seen in it.
+  /// folder, where the root of its own comes to lie. --read and --write: what is seen in it; a compiler's temporary
+  /// files go to tmp in what it may write.
   std::map<std::string, std::vector<std::string>> given{
-      {"--user", {}},  {"--seconds", {}},      {"--memory", {}},   {"--file-size", {}}, {"--processes", {}},
-      {"--cpu", {}},   {"--share", {}},        {"--shares", {}},   {"--view", {}},      {"--read", {}},
-      {"--write", {}}, {"--library-path", {}}, {"--temporary", {}}};
+      {"--user", {}},   {"--seconds", {}}, {"--memory", {}}, {"--cpu", {}},   {"--share", {}},
+      {"--shares", {}}, {"--view", {}},    {"--read", {}},   {"--write", {}}, {"--library-path", {}}};
   std::vector<char*> command;
 
   const std::vector<std::string>& all(const char* option) const { return given.at(option); }
@@ -342,12 +342,11 @@ void die_with_parent(pid_t parent, int signal) {
   limit(RLIMIT_MSGQUEUE, 0);
   limit(RLIMIT_MEMLOCK, options.gpu ? RLIM_INFINITY : 64 << 10);
   if (const auto bytes = options.number("--memory"); bytes > 0) limit(RLIMIT_AS, bytes);
-  if (const auto bytes = options.number("--file-size"); bytes > 0) limit(RLIMIT_FSIZE, bytes);
   // Compilers name the signal when they report it.
   if (const auto seconds = options.number("--cpu"); seconds > 0) limit(RLIMIT_CPU, seconds, 1);
   keep_to_share(options.number("--share"), options.number("--shares"));
-  const auto processes = options.number("--processes");  // counted for each user
-  if (processes > 0 && options.number("--user") != 0) limit(RLIMIT_NPROC, processes);
+  if (!options.run) limit(RLIMIT_FSIZE, 256 << 20);                             // of one object file or executable
+  if (!options.run && options.number("--user") != 0) limit(RLIMIT_NPROC, 128);  // counted for each user
 
   std::vector<std::string> variables{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C.UTF-8", "HOME=/nonexistent"};
   std::string library_path = options.text("--library-path");
@@ -356,7 +355,7 @@ void die_with_parent(pid_t parent, int signal) {
   if (given_path != nullptr && *given_path != '\0')
     library_path += (library_path.empty() ? "" : ":") + std::string(given_path);
   if (!library_path.empty()) variables.push_back("LD_LIBRARY_PATH=" + library_path);
-  if (!options.text("--temporary").empty()) variables.push_back("TMPDIR=" + options.text("--temporary"));
+  if (!options.text("--write").empty()) variables.push_back("TMPDIR=" + options.text("--write") + "/tmp");
   for (const char* name : {"CUDA_VISIBLE_DEVICES", "ASAN_OPTIONS", "UBSAN_OPTIONS"}) {
     const char* value = std::getenv(name);
     if (value != nullptr) variables.push_back(std::string(name) + "=" + value);

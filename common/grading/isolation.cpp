@@ -13,6 +13,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <functional>
+#include <future>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -61,7 +62,6 @@ constexpr const char* kWorkshops = "workbook-grading-";
 constexpr double kPatience = 4;                ///< so many times its processor time a compiler may take by the clock
 constexpr const char* kWorkerSeconds = "600";  ///< of processor time
 constexpr const char* kCompilersMemory = "3221225472";  ///< bytes of address space
-constexpr const char* kCompilersFile = "268435456";     ///< bytes of one object file or executable
 
 /// The lock of a file, if it is to be had.
 FileLock take_lock(const fs::path& file, int flags) {
@@ -203,7 +203,6 @@ Workshop::Workshop(const worker::Toolchain& toolchain, const fs::path& book_root
       limits_(limits),
       slots_(slots),
       inside_(toolchain),
-      built_(slots),
       lost_(slots) {
   if (!lock_) throw std::runtime_error("cannot lock " + folder_.string());
   ::umask(022);  // what is written here can be read by others, unless its folder is closed
@@ -277,11 +276,8 @@ void Workshop::clear(unsigned slot) {
   set_mode(folder / "mirror", 0700);
   set_mode(folder / "workers", 0710);
   if (isolation_.other_user) give_to(folder / "workers", 0, user(slot, 0));
-  built_[slot].clear();
   lost_[slot] = 0;
-  const auto is_the_slots = [&](const auto& known) { return known.first.first == slot; };
-  std::erase_if(books_names_, is_the_slots);
-  std::erase_if(known_objects_, is_the_slots);
+  std::erase_if(known_, [&](const auto& known) { return known.first.first == slot; });
 }
 
 std::vector<std::string> Workshop::prefix(const char* mode, unsigned slot, unsigned user) const {
@@ -363,8 +359,7 @@ std::vector<std::string> Workshop::build_prefix(unsigned slot, unsigned thread, 
   // What else runs on the machine must not end a compiler that has had little of its time.
   words.insert(words.end(), {"--seconds", fmt::format("{:.0f}", std::ceil(kPatience * seconds)), "--cpu",
                              fmt::format("{:.0f}", std::ceil(seconds)), "--memory",
-                             backend == Backend::cuda ? "0" : kCompilersMemory, "--file-size", kCompilersFile,
-                             "--processes", "128", "--temporary", (stage / "tmp").string(), "--write", stage.string()});
+                             backend == Backend::cuda ? "0" : kCompilersMemory, "--write", stage.string()});
   const std::string compiler = fs::path(toolchain_.compiler).parent_path().parent_path().string();
   for (const std::string& path : {(folder_ / "headers").string(), (folder_ / "objects").string(), compiler,
                                   fs::path(toolchain_.ninja).parent_path().string()}) {
@@ -400,7 +395,7 @@ void Workshop::take_known_objects(unsigned slot, const fs::path& stage, WorkerJo
   const std::lock_guard lock(mutex_);
   std::erase_if(staged.sources, [&](const fs::path& source) {
     for (const unsigned whose : {slots_, slot}) {
-      for (const KnownObject& known : known_objects_[{whose, place_of(staged, stage, source)}]) {
+      for (const KnownObject& known : known_[{whose, place_of(staged, stage, source)}].objects) {
         if (!std::ranges::all_of(known.files, is_the_same)) continue;
         const fs::path object = stage / known.object.filename();
         fs::copy_file(known.object, object);
@@ -424,7 +419,7 @@ void Workshop::keep_objects(unsigned slot, const worker::Toolchain& toolchain, c
   for (const auto& [source, object] : built.objects) {
     if (!read.contains(object)) continue;
     const std::string place = place_of(staged, toolchain.root, source);
-    std::vector<KnownObject>& known = known_objects_[{slot, place}];
+    std::vector<KnownObject>& known = known_[{slot, place}].objects;
     KnownObject kept{folder / fmt::format("{}.{}.o", book::hash(place), known.size()), {}, calls_of(object)};
     for (const fs::path& file : read.at(object))
       if (file.is_relative() && *file.begin() != "common") kept.files[file] = book::read_file(toolchain.root / file);
@@ -453,7 +448,7 @@ void Workshop::learn_or_judge(unsigned slot, const std::string& name, const work
   if (books && staged.flags.empty()) {
     const std::lock_guard lock(mutex_);
     for (const fs::path& source : staged.sources)
-      books_names_[{slots_, place(source)}] = judge::refused_names(judge::preprocessed(built.objects.at(source)));
+      known_[{slots_, place(source)}].books_names = judge::refused_names(judge::preprocessed(built.objects.at(source)));
   }
   // The book's own objects too: where a compiler makes of them what no answer may have, nobody would have a point.
   if (limits_.judge_objects && staged.flags.empty() && !name.starts_with(kTried)) {
@@ -461,8 +456,8 @@ void Workshop::learn_or_judge(unsigned slot, const std::string& name, const work
         judge::not_allowed(toolchain, staged, built, judge::names_taken(toolchain.backends.at(staged.backend).objects),
                            [&](const fs::path& source) -> const judge::NameCounts& {
                              const std::lock_guard lock(mutex_);
-                             const auto own = books_names_.find({slot, place(source)});
-                             return own != books_names_.end() ? own->second : books_names_[{slots_, place(source)}];
+                             const auto& with_headers = known_[{slot, place(source)}].books_names;
+                             return with_headers.empty() ? known_[{slots_, place(source)}].books_names : with_headers;
                            });
     built.ok = said.empty();
     built.log += said + (built.ok ? "" : "notes/allowed.md has the rules, their reasons, and what to write instead\n");
@@ -509,7 +504,7 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
     const std::lock_guard lock(mutex_);
     for (const auto& [source, text] : built.objects)
       if (fs::exists(text))
-        books_names_[{slot, place_of(staged, stage, source)}] = judge::refused_names(book::read_file(text));
+        known_[{slot, place_of(staged, stage, source)}].books_names = judge::refused_names(book::read_file(text));
     return built;
   }
   // The book's own jobs come one at a time, before all others.
@@ -535,61 +530,39 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
   return built;
 }
 
-std::map<std::string, WorkerBuilt> Workshop::build(unsigned slot, const std::vector<WorkerJob>& jobs) {
-  std::map<std::string, WorkerBuilt> built;
-  std::vector<const WorkerJob*> own, others;
+judge::Built Workshop::build(unsigned slot, const std::vector<WorkerJob>& jobs) {
+  std::vector<WorkerJob> own, others;
   for (const WorkerJob& job : jobs) {
-    const auto known = built_[slot].find(job.name);
-    if (known != built_[slot].end()) {
-      built[job.name] = known->second;
-    } else {
-      // The book's own solution, unless something of the submission stands in it.
-      const bool books =
-          job.name.starts_with("solutions/") &&
-          !fs::canonical(job.include).lexically_relative(book_root_ / "solutions").string().starts_with("..");
-      (books ? own : others).push_back(&job);
-    }
+    // The book's own solution, unless something of the submission stands in it.
+    const bool books =
+        job.name.starts_with("solutions/") &&
+        !fs::canonical(job.include).lexically_relative(book_root_ / "solutions").string().starts_with("..");
+    (books ? own : others).push_back(job);
   }
-  std::mutex mutex;
   std::atomic<std::size_t> next{0};
-  std::exception_ptr problem;
   const auto work = [&](unsigned thread) {
-    while (true) {
-      const std::size_t i = next++;
-      if (i >= others.size()) return;
-      try {
-        WorkerBuilt result = build_one(slot, thread, *others[i]);
-        const std::lock_guard lock(mutex);
-        built[others[i]->name] = std::move(result);
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        problem = std::current_exception();
-      }
-    }
+    judge::Built built;
+    for (std::size_t i = next++; i < others.size(); i = next++)
+      built[others[i].name] = build_one(slot, thread, others[i]);
+    return built;
   };
-  {
-    std::vector<std::jthread> threads;
-    for (unsigned thread = 0; thread < std::min<std::size_t>(threads_, others.size()); ++thread) {
-      threads.emplace_back(work, thread);
-    }
+  std::vector<std::future<judge::Built>> threads;
+  for (unsigned thread = 0; thread < std::min<std::size_t>(threads_, others.size()); ++thread)
+    threads.push_back(std::async(std::launch::async, work, thread));
+  judge::Built built;
+  for (auto& thread : threads) built.merge(thread.get());
+  if (own.empty()) return built;
+  // The solution itself is built where it always is, once for all submissions.
+  const std::lock_guard lock(mutex_);
+  for (WorkerJob& job : own) {
+    for (auto* sources : {&job.sources, &job.books_sources})
+      for (fs::path& source : *sources) source = fs::canonical(source);
+    for (fs::path* include : {&job.include, &job.books_include}) *include = fs::canonical(*include);
   }
-  if (problem) std::rethrow_exception(problem);
-  if (!own.empty()) {
-    // The solution itself: the book's own code, built where it always is, once for all submissions.
-    const std::lock_guard lock(mutex_);
-    std::vector<WorkerJob> list;
-    for (const WorkerJob* job : own) {
-      list.push_back(*job);
-      for (auto* sources : {&list.back().sources, &list.back().books_sources})
-        for (fs::path& source : *sources) source = fs::canonical(source);
-      for (fs::path* include : {&list.back().include, &list.back().books_include}) *include = fs::canonical(*include);
-    }
-    for (auto& [name, result] : worker::build_workers(toolchain_, list)) {
-      if (result.ok) hand_over(slot, name, result);
-      built[name] = result;
-    }
+  for (auto& [name, result] : worker::build_workers(toolchain_, own)) {
+    if (result.ok) hand_over(slot, name, result);
+    built[name] = std::move(result);
   }
-  for (const auto& [name, result] : built) built_[slot][name] = result;
   return built;
 }
 

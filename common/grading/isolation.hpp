@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/judge/names.hpp"
+#include "common/judge/plan.hpp"
 #include "common/judge/workspace.hpp"
 #include "common/worker/build.hpp"
 
@@ -73,9 +74,7 @@ class Workshop {
   std::filesystem::path mirror(unsigned slot) const;
   /// Builds a submission's workers, each in a folder that holds its own sources alone. Workers of the book's own
   /// solutions are built as always.
-  std::map<std::string, worker::WorkerBuilt> build(unsigned slot, const std::vector<worker::WorkerJob>& jobs);
-  /// Forgets what a job was built to: its files have changed.
-  void forget(unsigned slot, const std::string& job) { built_[slot].erase(job); }
+  judge::Built build(unsigned slot, const std::vector<worker::WorkerJob>& jobs);
   /// What starts a worker in this slot.
   std::vector<std::string> worker_prefix(unsigned slot, Backend backend) const;
   /// Forgets the slot's submission.
@@ -126,16 +125,17 @@ class Workshop {
   unsigned slots_, threads_;
   worker::Toolchain inside_;  ///< the toolchain with the workshop's paths; root and build folder are a stage's
   std::mutex mutex_;          ///< of what stands below, and of building the book's own workers
-  std::vector<std::map<std::string, worker::WorkerBuilt>> built_;  ///< by slot and job
-  /// By slot, or slots_ for all, and source: the names that the book's own file has.
-  std::map<std::pair<unsigned, std::string>, judge::NameCounts> books_names_;
   struct KnownObject {
     std::filesystem::path object;
     std::map<std::filesystem::path, std::string> files;  ///< what it was compiled from, relative to the stage -> text
     std::string calls;                                   ///< calls_of it
   };
+  struct KnownSource {
+    judge::NameCounts books_names;  ///< that the book's own file has
+    std::vector<KnownObject> objects;
+  };
   /// By slot, or slots_ for all, and source and flags.
-  std::map<std::pair<unsigned, std::string>, std::vector<KnownObject>> known_objects_;
+  std::map<std::pair<unsigned, std::string>, KnownSource> known_;
   std::map<Backend, double> books_seconds_;  ///< processor time of compiling the book's code: the most of all chapters
   std::vector<double> lost_;  ///< by slot: so many times what its submission had to compile in, until it was ended
 };
