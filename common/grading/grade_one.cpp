@@ -94,33 +94,35 @@ class Mirror {
   /// True if headers are included that the book does not: with_headers has the book's files with them.
   bool compose(const Chapter& chapter, const Files& handed_in, const BuildChapter& build,
                std::vector<std::string>& notes) {
-    Added wanted;
-    bool any = false;
+    std::vector<Composed> files;
+    bool blocks = false, headers = false;
     for (const auto& [name, text] : handed_in) {
       if (!is_of(chapter, name)) continue;
-      wanted[name] = book::additions_of(book::parse_reader(name, text), given(name));
-      any = any || !wanted[name].blocks.empty();
-      if (wanted[name].changed_line > 0) notes.push_back(fmt::format(kPutBack, name, wanted[name].changed_line));
+      const book::MarkedFile reader = book::parse_reader(name, text);
+      files.push_back({reader, book::additions_of(reader, book::parse_reader(name, course_.pristine.at(name)))});
+      const book::Additions& added = files.back().added;
+      blocks = blocks || !added.blocks.empty();
+      headers = headers || !added.headers.empty();
+      if (added.changed_line > 0) notes.push_back(fmt::format(kPutBack, name, added.changed_line));
     }
-    write_composed(wanted, handed_in);
-    const WorkerBuilt whole = any ? build(/*with_bodies=*/true) : WorkerBuilt{};
-    if (any && !whole.ok) {
-      wanted = those_that_compile(wanted, handed_in, !took_too_long(whole), build, notes);
-      write_composed(wanted, handed_in);
+    write(files, /*with_bodies=*/true);
+    const WorkerBuilt whole = blocks ? build(/*with_bodies=*/true) : WorkerBuilt{};
+    if (blocks && !whole.ok) {
+      leave_out(files, !took_too_long(whole), build, notes);
+      write(files, /*with_bodies=*/true);
     }
-    bool headers = false;
-    for (const auto& [name, additions] : wanted) headers = headers || !additions.headers.empty();
-    if (headers) fs::copy(fs::canonical(folder_ / "solutions" / chapter.name()), with_headers(chapter).folder);
-    for (const auto& [name, additions] : wanted) {
-      if (additions.blocks.empty() && additions.headers.empty()) continue;
-      // What stands beside the exercises stands beside the book's answers to the others too.
-      const book::MarkedFile reader = book::parse_reader(name, handed_in.at(name));
-      const fs::path own = own_solutions(chapter);
-      const std::string file = fs::path(name).filename().string();
-      const std::string text = book::read_file(own / file);
-      book::write_file(own / file, with(additions, text, reader));
-      if (headers)
-        book::write_file(with_headers(chapter).folder / file, with({additions.headers, {}, 0}, text, reader));
+    if (!blocks && !headers) return false;
+    // What stands beside the exercises stands beside the book's answers to the others too.
+    const fs::path own = folder_ / "solutions" / chapter.name(), books = fs::canonical(own);
+    fs::remove(own);
+    fs::copy(books, own);
+    fs::copy(books, with_headers(chapter).folder);
+    for (const auto& [reader, added] : files) {
+      if (added.blocks.empty() && added.headers.empty()) continue;
+      const fs::path file = fs::path(reader.name).filename();
+      const std::string text = book::read_file(books / file);
+      book::write_file(own / file, with(added, text, reader));
+      book::write_file(with_headers(chapter).folder / file, with({added.headers, {}, 0}, text, reader));
     }
     return headers;
   }
@@ -128,37 +130,41 @@ class Mirror {
   Tree with_headers(const Chapter& chapter) const { return {"headers", folder_ / "headers" / chapter.name()}; }
 
  private:
-  using Added = std::map<std::string, book::Additions>;  ///< by file
+  /// A file that was handed in, and what of it comes along beside the regions' bodies.
+  struct Composed {
+    book::MarkedFile reader;
+    book::Additions added;
+  };
 
-  /// Of what was added, the pieces with which the given chapter compiles; the others are noted. `at_once`: all of it
-  /// may be tried first.
-  Added those_that_compile(const Added& wanted, const Files& handed_in, bool at_once, const BuildChapter& build,
-                           std::vector<std::string>& notes) const {
-    write_given(wanted, handed_in);
-    if (at_once && build(/*with_bodies=*/false).ok) return wanted;
-    Added taken;
-    for (const auto& [name, additions] : wanted) taken[name].headers = additions.headers;
-    for (const auto& [name, additions] : wanted) {
-      for (const book::Additions::Block& block : additions.blocks) {
-        taken[name].blocks.push_back(block);
-        write_given(taken, handed_in);
+  /// Takes out the pieces with which the given chapter does not compile, and notes them. `at_once`: all of them may be
+  /// tried first.
+  void leave_out(std::vector<Composed>& files, bool at_once, const BuildChapter& build,
+                 std::vector<std::string>& notes) const {
+    write(files, /*with_bodies=*/false);
+    if (at_once && build(/*with_bodies=*/false).ok) return;
+    std::vector<Composed> wanted = files;
+    for (Composed& file : files) file.added.blocks.clear();
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      for (const book::Additions::Block& block : wanted[i].added.blocks) {
+        files[i].added.blocks.push_back(block);
+        write(files, /*with_bodies=*/false);
         const WorkerBuilt tried = build(/*with_bodies=*/false);
         if (tried.ok) continue;
-        taken[name].blocks.pop_back();
-        notes.push_back(fmt::format(kLeftOut, name, block.line, why_left_out(tried)));
+        files[i].added.blocks.pop_back();
+        notes.push_back(fmt::format(kLeftOut, files[i].reader.name, block.line, why_left_out(tried)));
       }
     }
-    return taken;
   }
-  /// The pristine chapter with what was added and the regions' bodies.
-  void write_composed(const Added& added, const Files& handed_in) const {
-    for (const auto& [name, additions] : added) {
-      const book::MarkedFile reader = book::parse_reader(name, handed_in.at(name));
-      const book::MarkedFile base = book::parse_reader(name, with(additions, course_.pristine.at(name), reader));
+  /// The pristine chapter with what was added, and with the regions' bodies or without.
+  void write(const std::vector<Composed>& files, bool with_bodies) const {
+    for (const auto& [reader, added] : files) {
+      std::string text = with(added, course_.pristine.at(reader.name), reader);
+      const book::MarkedFile base = book::parse_reader(reader.name, text);
       std::vector<std::string> ids;
       for (const book::Region& region : base.regions)
         if (reader.find(region.id) != nullptr) ids.push_back(region.id);
-      book::write_file(composed(name), book::with_bodies(base, reader, ids, token_));
+      if (with_bodies) text = book::with_bodies(base, reader, ids, token_);
+      book::write_file(composed(reader.name), text);
     }
   }
   static void link(const fs::path& to, const fs::path& from) {
@@ -168,24 +174,8 @@ class Mirror {
   fs::path composed(const std::string& name) const {
     return folder_ / "composed" / fs::path(name).lexically_relative("chapters");
   }
-  book::MarkedFile given(const std::string& name) const { return book::parse_reader(name, course_.pristine.at(name)); }
   std::string with(const book::Additions& additions, const std::string& given, const book::MarkedFile& reader) const {
     return book::with_additions(book::parse_reader(reader.name, given), additions, reader, token_);
-  }
-  void write_given(const Added& additions, const Files& handed_in) const {
-    for (const auto& [name, own] : additions)
-      book::write_file(composed(name),
-                       with(own, course_.pristine.at(name), book::parse_reader(name, handed_in.at(name))));
-  }
-  /// The chapter's solution as files of this mirror's own.
-  fs::path own_solutions(const Chapter& chapter) const {
-    const fs::path own = folder_ / "solutions" / chapter.name();
-    if (fs::is_symlink(own)) {
-      const fs::path books = fs::canonical(own);
-      fs::remove(own);
-      fs::copy(books, own);
-    }
-    return own;
   }
 
   const Course& course_;
@@ -283,16 +273,18 @@ void judge_callers_on_whole(const Course& course, const Chapter& chapter, const 
   }
 }
 
+RunRequest request_for(const Course& course, Workshop& workshop, unsigned slot, Backend backend) {
+  RunRequest request;
+  request.backend = backend;
+  request.time_limit = course.options.time_limit;
+  request.build = [&workshop, slot](const std::vector<worker::WorkerJob>& jobs) { return workshop.build(slot, jobs); };
+  request.worker_prefix = workshop.worker_prefix(slot, backend);
+  return request;
+}
+
 /// Runs a chapter's tests, public and hidden, on each of its backends.
 void run_chapter(const Course& course, Mirror& files, const Chapter& chapter, const Files& handed_in, Shared& shared,
                  unsigned slot, GradedSubmission& graded) {
-  RunRequest request;
-  request.time_limit = course.options.time_limit;
-  request.total_time = shared.total_time.at(chapter.number);
-  request.gpu_grafts = true;
-  request.build = [&](const std::vector<worker::WorkerJob>& jobs) { return shared.workshop.build(slot, jobs); };
-  request.token = files.token();
-  request.whole_stands_in = false;
   const Workspace& mirror = files.workspace();
   const Tree tree = files.tree(chapter);
   const Backend first = course.backends.at(chapter.number).front();
@@ -303,18 +295,17 @@ void run_chapter(const Course& course, Mirror& files, const Chapter& chapter, co
     return build(job);
   };
   const bool headers = files.compose(chapter, handed_in, build_chapter, graded.notes);
-  if (headers) {
-    for (const Backend backend : course.backends.at(chapter.number)) {
+  for (const Backend backend : course.backends.at(chapter.number)) {
+    if (headers) {
       worker::WorkerJob job = whole_job(mirror, chapter, files.with_headers(chapter), backend);
       job.name = kBooksWithHeaders + job.name;
       build(job);
     }
-  }
-  for (const Backend backend : course.backends.at(chapter.number)) {
-    request.backend = backend;
-    request.worker_prefix = shared.workshop.worker_prefix(slot, backend);
-    request.program.clear();
-    request.hidden = false;
+    RunRequest request = request_for(course, shared.workshop, slot, backend);
+    request.total_time = shared.total_time.at(chapter.number);
+    request.gpu_grafts = true;
+    request.token = files.token();
+    request.whole_stands_in = false;
     judge::Plan plan = make_plan(mirror, chapter, tree, request);
     const judge::Built built = build_plans(mirror, {plan}, request.build);
     if (backend == first)
@@ -406,12 +397,8 @@ Proved prove_solutions(const Course& course, Workshop& workshop) {
   for (const Chapter& chapter : course.chapters) {
     for (const Backend backend : course.backends.at(chapter.number)) {
       workspace.progress(fmt::format("chapter {}: the book's solution on {}", chapter.number, text(backend)));
-      RunRequest request;
-      request.backend = backend;
-      request.time_limit = course.options.time_limit;
+      RunRequest request = request_for(course, workshop, 0, backend);
       request.total_time = course.options.total_time;
-      request.build = [&](const std::vector<worker::WorkerJob>& jobs) { return workshop.build(0, jobs); };
-      request.worker_prefix = workshop.worker_prefix(0, backend);
       const Chapter& all = *workspace.book.find(chapter.number);  // with the exercises that are not graded
       // Handed in, as it were: compiled, and judged once compiled, as a submission is.
       const Tree tree{"submission", solutions_tree(workspace, all).folder};
