@@ -88,7 +88,6 @@ void read_archive(const fs::path& path, const ArchiveLimits& limits,
     if (name == nullptr) name = archive_entry_pathname(header);
     entry.path = name != nullptr ? name : "";
     entry.regular = archive_entry_filetype(header) == AE_IFREG && archive_entry_hardlink(header) == nullptr;
-    entry.size = std::uint64_t(archive_entry_size(header));
     const bool is_wanted = entry.regular && wanted(entry.path);
     // Everything is read through, wanted or not, so that what it unpacks to is counted whatever its header says.
     const void* block = nullptr;

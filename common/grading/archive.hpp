@@ -29,8 +29,7 @@ struct ArchiveLimits {
 
 /// One entry of an archive, or one file of a folder.
 struct Entry {
-  std::string path;  ///< as it stands there
-  std::uint64_t size = 0;
+  std::string path;        ///< as it stands there
   bool regular = true;     ///< a file: no link, folder or device
   std::string text;        ///< filled in if it was wanted
   bool too_large = false;  ///< wanted, but over the limit: text is empty

@@ -180,7 +180,6 @@ GradedClass grade_class(const judge::Workspace& workspace, const ClassOptions& o
   threads.clear();  // waits for them
   if (options.results.empty()) result.in_tables = write_tables(options.out, submissions, result.submissions);
   result.all = submissions.size();
-  result.isolated = isolation.on;
   result.isolation = isolation.record;
   result.verified_on = course.verified_on;
   return result;

@@ -32,15 +32,11 @@ Chapter graded_part(const Chapter& chapter, const Assignment& assignment) {
   return part;
 }
 
-std::string gpu_name() {
+std::string backend_text(const Workspace& workspace, Backend backend) {
+  if (backend != Backend::cuda) return fmt::format("{} ({})", text(backend), workspace.toolchain.compiler_id);
   if (worker::find_program("nvidia-smi").empty()) return "a GPU";
   std::string name = worker::run_command({"nvidia-smi", "--query-gpu=name", "--format=csv,noheader"}).output;
   return "a GPU (" + name.substr(0, name.find('\n')) + ")";
-}
-
-std::string backend_text(const Workspace& workspace, Backend backend) {
-  if (backend == Backend::cuda) return gpu_name();
-  return fmt::format("{} ({})", text(backend), workspace.toolchain.compiler_id);
 }
 
 /// On what a chapter is graded: all of its backends but the GPU, which has to be asked for.
@@ -124,11 +120,11 @@ Course load_course(const Workspace& workspace, const CourseOptions& options) {
 
 void build_course(const Course& course) {
   const Workspace& workspace = course.workspace;
-  std::vector<std::string> targets{"workbook_isolate"};
+  std::set<std::string> targets{"workbook_isolate"};
   for (const Chapter& chapter : course.chapters) {
     const std::vector<std::string> more = test_targets(workspace, chapter);
-    targets.insert(targets.end(), more.begin(), more.end());
-    if (course.hidden.contains(chapter.number)) targets.push_back(hidden_target(chapter));
+    targets.insert(more.begin(), more.end());
+    if (course.hidden.contains(chapter.number)) targets.insert(hidden_target(chapter));
   }
   if (!course.hidden.empty()) {
     workspace.progress("configuring the hidden tests");
@@ -140,9 +136,7 @@ void build_course(const Course& course) {
     }
   }
   workspace.progress("building what grading needs");
-  std::sort(targets.begin(), targets.end());
-  targets.erase(std::unique(targets.begin(), targets.end()), targets.end());
-  worker::build_targets(workspace.toolchain, targets);
+  worker::build_targets(workspace.toolchain, {targets.begin(), targets.end()});
   workspace.progress("");
 }
 

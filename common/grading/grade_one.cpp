@@ -31,13 +31,11 @@ bool is_of(const Chapter& chapter, const std::string& file) {
 // A file, a line of it, what the compiler says.
 constexpr const char* kPutBack =
     "{}:{}: a line that was given stands otherwise here, or is gone. It was graded as it was given: write what you "
-    "need "
-    "between BEGIN and END, or in lines of your own between the given ones";
+    "need between BEGIN and END, or in lines of your own between the given ones";
 constexpr const char* kLeftOut =
     "{}:{}: what you have added here was left out, since {}. Between the given lines may stand #include <…> of the "
     "language's own headers, and whole functions, types and macros of yours. No file of your own comes along: write "
-    "what "
-    "you need from it here";
+    "what you need from it here";
 
 bool took_too_long(const WorkerBuilt& built) {
   return built.log.starts_with("compiling took");
@@ -188,22 +186,6 @@ void add_test(const Course& course, const Chapter& chapter, const Verdict& verdi
   graded.tests.push_back({verdict, item_of(course.assignment, chapter.number, verdict)});
 }
 
-/// Of the hidden tests that a program did not get to, nobody knows the names: each exercise fails one that stands for
-/// them.
-void add_unfinished(const Course& course, const ChapterRun& run, const Chapter& chapter, GradedSubmission& graded) {
-  for (const book::Exercise& exercise : chapter.exercises) {
-    Verdict verdict;
-    verdict.chapter = chapter.name();
-    verdict.exercise = exercise.id;
-    verdict.test = "the hidden tests came to an end";
-    verdict.backend = run.backend;
-    verdict.result = Result::timed_out;
-    verdict.hidden = true;
-    verdict.finished = false;
-    add_test(course, chapter, verdict, graded);
-  }
-}
-
 /// A test on a backend.
 std::string key_of(const ChapterRun& run, const Verdict& verdict) {
   return fmt::format("{} {} {}", verdict.chapter, name(run.backend), verdict.test);
@@ -224,7 +206,19 @@ void take_tests(const Course& course, const Chapter& chapter, const ChapterRun& 
     verdict.unavailable = verdict.unavailable && !cannot_run.contains(key_of(run, verdict));
     add_test(course, chapter, verdict, graded);
   }
-  if (hidden && !run.finished) add_unfinished(course, run, chapter, graded);
+  // Of the hidden tests that a program did not get to, nobody knows the names: each exercise fails one that stands for
+  // them.
+  Verdict unfinished;
+  unfinished.chapter = chapter.name();
+  unfinished.test = "the hidden tests came to an end";
+  unfinished.backend = run.backend;
+  unfinished.result = Result::timed_out;
+  unfinished.hidden = true;
+  unfinished.finished = false;
+  for (const book::Exercise& exercise : chapter.exercises) {
+    unfinished.exercise = exercise.id;
+    if (hidden && !run.finished) add_test(course, chapter, unfinished, graded);
+  }
   for (const std::string& note : run.notes) {
     if (!std::ranges::count(graded.notes, note)) graded.notes.push_back(note);
   }
@@ -237,7 +231,7 @@ CallGraph call_graph(worker::WorkerJob job, const BuildOne& build) {
   job.name += ".calls";
   job.flags = judge::call_graph_flags();
   CallGraph graph;
-  graph.add(build(job).calls);
+  if (const WorkerBuilt built = build(job); built.ok) graph.add(built.calls);
   return graph;
 }
 

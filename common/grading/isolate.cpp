@@ -276,29 +276,26 @@ constexpr const char* kNeverNeeded =
     adjtimex shmget shmat msgget semget mq_open)";
 
 /// Compilers, and workers on a GPU, whose driver wants more than can be listed: what they never need is forbidden.
-void filter_by_name(bool run, bool gpu) {
+void filter_by_name(bool worker) {
   Filter filter(SCMP_ACT_ALLOW);
   constexpr std::uint32_t refused = SCMP_ACT_ERRNO(EPERM);
   filter.rules(refused, kNeverNeeded);
-  // CUDA's driver waits at a local socket, where nobody comes. It may make one; connecting, accepting and messages stay
-  // forbidden.
-  if (gpu) {
-    filter.rule(refused, SCMP_SYS(socket), {when(0, SCMP_CMP_NE, AF_UNIX)});
-    filter.rules(refused, "socketpair");
-  } else {
-    filter.rules(refused, "socket socketpair bind listen sched_setaffinity");
-  }
   filter.rule(refused, SCMP_SYS(tgkill), {when(2, SCMP_CMP_NE, SIGABRT)});
   filter.rules(SCMP_ACT_ERRNO(ENOSYS), "clone3");
   for (const std::uint64_t flag :
        {CLONE_NEWUSER, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWNET, CLONE_NEWIPC, CLONE_NEWUTS, CLONE_NEWCGROUP}) {
     filter.rule(refused, SCMP_SYS(clone), {when(0, SCMP_CMP_MASKED_EQ, flag, flag)});
   }
-  if (run) {
-    filter.rules(refused, "fork vfork execve setsid setpgid");
+  if (worker) {
+    // CUDA's driver waits at a local socket, where nobody comes. It may make one; connecting, accepting and messages
+    // stay forbidden.
+    filter.rule(refused, SCMP_SYS(socket), {when(0, SCMP_CMP_NE, AF_UNIX)});
+    filter.rules(refused, "socketpair fork vfork execve setsid setpgid");
     filter.rule(refused, SCMP_SYS(sendto), {when(4, SCMP_CMP_NE, 0)});  // only to the other end of its pipe
     filter.rule(refused, SCMP_SYS(execveat), {when(0, SCMP_CMP_NE, kProgram)});
     filter.rule(refused, SCMP_SYS(clone), {when(0, SCMP_CMP_MASKED_EQ, CLONE_THREAD, 0)});
+  } else {
+    filter.rules(refused, "socket socketpair bind listen sched_setaffinity");
   }
   filter.load();
 }
@@ -368,7 +365,7 @@ void die_with_parent(pid_t parent, int signal) {
   if (options.run && !options.gpu) {
     filter_run();
   } else {
-    filter_by_name(options.run, options.gpu);
+    filter_by_name(/*worker=*/options.run);
   }
   if (options.run) {
     ::syscall(SYS_execveat, kProgram, "", options.command.data(), environment.data(), AT_EMPTY_PATH);

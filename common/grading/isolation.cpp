@@ -409,7 +409,7 @@ void Workshop::take_known_objects(unsigned slot, const fs::path& stage, WorkerJo
 }
 
 void Workshop::keep_objects(unsigned slot, const worker::Toolchain& toolchain, const WorkerJob& staged,
-                            const WorkerBuilt& built) {
+                            WorkerBuilt& built) {
   std::vector<fs::path> objects;
   for (const auto& [source, object] : built.objects) objects.push_back(object);
   const auto read = worker::files_read(toolchain, objects);
@@ -417,10 +417,13 @@ void Workshop::keep_objects(unsigned slot, const worker::Toolchain& toolchain, c
   fs::create_directories(folder);
   const std::lock_guard lock(mutex_);
   for (const auto& [source, object] : built.objects) {
+    const std::string calls = calls_of(object), place = place_of(staged, toolchain.root, source);
+    // Half a graph would say that half of the calls are not made.
+    if (!staged.flags.empty() && calls.empty()) built.ok = false;
+    built.calls += calls;
     if (!read.contains(object)) continue;
-    const std::string place = place_of(staged, toolchain.root, source);
     std::vector<KnownObject>& known = known_[{slot, place}].objects;
-    KnownObject kept{folder / fmt::format("{}.{}.o", book::hash(place), known.size()), {}, calls_of(object)};
+    KnownObject kept{folder / fmt::format("{}.{}.o", book::hash(place), known.size()), {}, calls};
     for (const fs::path& file : read.at(object))
       if (file.is_relative() && *file.begin() != "common") kept.files[file] = book::read_file(toolchain.root / file);
     fs::copy_file(object, kept.object);
@@ -513,16 +516,7 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
     double& most = books_seconds_[job.backend];
     most = std::max(most, seconds_of_children() - before);
   }
-  if (!job.flags.empty()) {
-    built.calls = known.calls;
-    for (const auto& [source, object] : built.objects) {
-      const std::string calls = calls_of(object);
-      // Half a graph would say that half of the calls are not made.
-      if (calls.empty()) built.ok = false;
-      built.calls += calls;
-    }
-    if (!built.ok) built.calls.clear();
-  }
+  built.calls = known.calls;
   if (built.ok) learn_or_judge(slot, job.name, toolchain, staged, built);
   if (built.ok) hand_over(slot, job.name, built);
   if (!built.ok) explain(slot, seconds, built);

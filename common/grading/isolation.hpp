@@ -100,9 +100,9 @@ class Workshop {
   /// linked; their calls are added to `built`.
   void take_known_objects(unsigned slot, const std::filesystem::path& stage, worker::WorkerJob& staged,
                           worker::WorkerBuilt& built);
-  /// Keeps the objects of a job that nothing was refused of; slots_ for the book's own.
+  /// Keeps the objects of a job that nothing was refused of, and adds their calls; slots_ for the book's own.
   void keep_objects(unsigned slot, const worker::Toolchain& toolchain, const worker::WorkerJob& staged,
-                    const worker::WorkerBuilt& built);
+                    worker::WorkerBuilt& built);
   /// A stage as its compiler sees it, and nobody else.
   void open_stage(unsigned slot, unsigned thread, const std::filesystem::path& stage) const;
   /// Of the book's own job: keeps its names. Of any that is run: refuses what no answer may have, or keeps its objects.
