@@ -57,7 +57,7 @@ std::string submission_key(const std::string& course_key, const HandedIn& handed
 }
 
 Isolation isolation_for(const Course& course, const std::vector<Submission>& submissions) {
-  if (course.options.unsafe) return no_isolation();
+  if (course.options.unsafe) return {};
   // Nobody may read the solutions, the hidden tests, or what others have handed in.
   constexpr std::size_t most_submissions = 100;
   std::vector<fs::path> paths = protected_files(course);
@@ -105,15 +105,6 @@ bool grade(const Course& course, const ClassOptions& options, const std::string&
   return known;
 }
 
-/// How long each chapter's tests may take: as the options say, or else in proportion to the book's own solution on this
-/// machine, so that what is slow on purpose costs a class little of its time.
-std::map<int, double> total_times(const Course& course, std::map<int, double> solution_seconds) {
-  constexpr double least = 60, times_the_solution = 20;
-  for (auto& [chapter, seconds] : solution_seconds)
-    seconds = course.options.total_time > 0 ? course.options.total_time : std::max(least, times_the_solution * seconds);
-  return solution_seconds;
-}
-
 /// Writes the class's tables: of what has just been graded, and of all else whose records are there, so that the last
 /// of several parts has everyone. Returns how many they have.
 std::size_t write_tables(const fs::path& out, const std::vector<Submission>& submissions,
@@ -156,9 +147,9 @@ GradedClass grade_class(const judge::Workspace& workspace, const ClassOptions& o
   // Results lie where only we can write; a worker's user could read them otherwise. The folder's mode is our umask's.
   if (options.results.empty()) fs::create_directories(options.out);
   Workshop workshop(workspace.toolchain, workspace.book.root, isolation, limits, slots);
-  std::map<int, judge::CallGraph> calls = learn_solutions(course, workshop);
-  Proved proved = prove_solutions(course, workshop);
-  Shared shared{workshop, std::move(calls), total_times(course, proved.seconds), std::move(proved.cannot_run)};
+  Shared shared{workshop};
+  learn_solutions(course, shared);
+  prove_solutions(course, shared);
 
   const std::string key = course_key(course);
   GradedClass result;

@@ -364,34 +364,33 @@ GradedSubmission grade_one(const Course& course, Shared& shared, unsigned slot, 
   return graded;
 }
 
-std::map<int, CallGraph> learn_solutions(const Course& course, Workshop& workshop) {
-  std::map<int, CallGraph> calls;
+void learn_solutions(const Course& course, Shared& shared) {
   for (const Chapter& chapter : course.chapters) {
     const Tree tree{"book", solutions_tree(course.workspace, chapter).folder};
     const auto build = [&](worker::WorkerJob job) {
       job.name = kBooks + job.name;
-      return workshop.build(0, {job}).at(job.name);
+      return shared.workshop.build(0, {job}).at(job.name);
     };
     for (const Backend backend : course.backends.at(chapter.number))
       build(whole_job(course.workspace, chapter, tree, backend));
-    calls[chapter.number] =
-        call_graph(whole_job(course.workspace, chapter, tree, course.backends.at(chapter.number).front()), build);
-    if (calls[chapter.number].empty())
+    CallGraph& calls = shared.calls[chapter.number];
+    calls = call_graph(whole_job(course.workspace, chapter, tree, course.backends.at(chapter.number).front()), build);
+    if (calls.empty())
       throw judge::EnvironmentError(
           fmt::format("chapter {}: the compiler does not say who calls whom (-fcallgraph-info): grading wants g++",
                       chapter.number));
   }
-  workshop.clear(0);
-  return calls;
+  shared.workshop.clear(0);
 }
 
-Proved prove_solutions(const Course& course, Workshop& workshop) {
+void prove_solutions(const Course& course, Shared& shared) {
   const Workspace& workspace = course.workspace;
-  Proved proved;
+  constexpr double least = 60, times_the_solution = 20;
   for (const Chapter& chapter : course.chapters) {
+    double seconds = 0;
     for (const Backend backend : course.backends.at(chapter.number)) {
       workspace.progress(fmt::format("chapter {}: the book's solution on {}", chapter.number, text(backend)));
-      RunRequest request = request_for(course, workshop, 0, backend);
+      RunRequest request = request_for(course, shared.workshop, 0, backend);
       request.total_time = course.options.total_time;
       const Chapter& all = *workspace.book.find(chapter.number);  // with the exercises that are not graded
       // Handed in, as it were: compiled, and judged once compiled, as a submission is.
@@ -401,8 +400,8 @@ Proved prove_solutions(const Course& course, Workshop& workshop) {
       const auto start = std::chrono::steady_clock::now();
       const ChapterRun run = run_plan(workspace, plan, built, request);
       for (const Verdict& verdict : run.tests)
-        if (verdict.unavailable) proved.cannot_run.insert(key_of(run, verdict));
-      proved.seconds[chapter.number] += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        if (verdict.unavailable) shared.cannot_run.insert(key_of(run, verdict));
+      seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       workspace.progress("");
       const std::string why = what_failed(run);
       if (why.empty()) continue;
@@ -410,8 +409,9 @@ Proved prove_solutions(const Course& course, Workshop& workshop) {
           fmt::format("the book's own solution of chapter {} does not pass on {} as submissions would run there: {}",
                       chapter.number, text(backend), why));
     }
+    shared.total_time[chapter.number] =
+        course.options.total_time > 0 ? course.options.total_time : std::max(least, times_the_solution * seconds);
   }
-  return proved;
 }
 
 }  // namespace workbook::grading

@@ -133,12 +133,6 @@ void probe(const Isolation& isolation, const char* mode, unsigned user, const st
 
 }  // namespace
 
-Isolation no_isolation() {
-  Isolation isolation;
-  isolation.record = {{"on", false}, {"layers", json::array()}, {"proved", false}, {"unreadable", 0}};
-  return isolation;
-}
-
 UserIds::UserIds() {
   // Above those that systems give to people and services, below those that a user namespace may lack.
   constexpr unsigned from = 60800, to = 64800;

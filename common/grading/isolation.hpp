@@ -22,12 +22,14 @@ struct IsolationLimits {
   bool judge_objects = false;  ///< refuses what no answer may define or call (object.hpp)
 };
 
+/// As it is made, none, and the record says so: --unsafe.
 struct Isolation {
   bool on = false;
   bool other_user = false;        ///< as root, another user id: files can be closed to it by their mode
   bool view = false;              ///< a root of its own, without what is not named in it
   std::filesystem::path program;  ///< workbook_isolate
-  nlohmann::json record;          ///< for results.json
+  /// For results.json.
+  nlohmann::json record = {{"on", false}, {"layers", nlohmann::json::array()}, {"proved", false}, {"unreadable", 0}};
 };
 
 /// Held on a file as long as it lives, in whatever container: closed by the last of its owners.
@@ -51,8 +53,6 @@ class UserIds {
 /// `protected_paths` and to do everything that it must not. EnvironmentError with what is wrong and how to repair that.
 Isolation prove_isolation(const std::filesystem::path& program,
                           const std::vector<std::filesystem::path>& protected_paths);
-/// For --unsafe: none, and the record says so.
-Isolation no_isolation();
 
 /// How jobs of the book's own code begin, from which the names are learned that an answer may have, and whose objects
 /// are taken in every slot where a job has the same files.

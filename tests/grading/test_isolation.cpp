@@ -304,10 +304,10 @@ TEST_CASE("a workshop that is in use is left alone, whatever process is said to 
   REQUIRE(::flock(lock, LOCK_EX) == 0);
   {
     const worker::Toolchain toolchain = worker::load_toolchain(WORKBOOK_BINARY, WORKBOOK_SOURCE);
-    const Workshop workshop(toolchain, WORKBOOK_SOURCE, no_isolation(), {}, 1);
+    const Workshop workshop(toolchain, WORKBOOK_SOURCE, Isolation(), {}, 1);
     CHECK(fs::exists(used));
     CHECK(!fs::exists(left));
-    const Workshop second(toolchain, WORKBOOK_SOURCE, no_isolation(), {}, 1);
+    const Workshop second(toolchain, WORKBOOK_SOURCE, Isolation(), {}, 1);
     CHECK(fs::exists(workshop.mirror(0)));
   }
   ::close(lock);
