@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/book/files.hpp"
+#include "common/book/folders.hpp"
 #include "common/book/markers.hpp"
 #include "common/book/stubs.hpp"
 
@@ -42,12 +43,9 @@ bool is_no_test(const fs::path& file) {
 /// The chapter's test sources, as one text that changes with any of them.
 std::string test_sources(const Book& book, const Chapter& chapter) {
   const fs::path folder = book.root / "tests" / chapter.name();
-  std::vector<fs::path> files;
-  std::error_code error;
-  for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    const bool hidden = entry->path().filename().string().starts_with('.');  // an editor's swap files
-    if (!hidden && !is_no_test(entry->path()) && entry->is_regular_file()) files.push_back(entry->path());
-  }
+  std::vector<fs::path> files = files_below(folder);
+  // Not an editor's swap files either.
+  std::erase_if(files, [](const fs::path& file) { return file.filename().string()[0] == '.' || is_no_test(file); });
   std::sort(files.begin(), files.end());
   std::string text;
   for (const fs::path& file : files) {

@@ -86,7 +86,7 @@ void print_class(const Session& session, const ClassOptions& options, const Grad
     fmt::print("written: {}, with a folder for each submission; class.csv and class.md have {} of {}\n",
                options.out.string(), graded.in_tables, graded.all);
   }
-  if (!graded.isolated) {
+  if (graded.isolation.at("on") == false) {
     fmt::print("nothing was isolated (--unsafe): the submissions' code ran with all of your rights\n");
   }
 }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/book/files.hpp"
+#include "common/book/folders.hpp"
 
 namespace workbook::gates {
 namespace fs = std::filesystem;
@@ -222,10 +223,8 @@ std::string part_key(const Workspace& workspace, const std::string& program, con
       files.insert(path);
       continue;
     }
-    for (const auto& entry : fs::recursive_directory_iterator(path)) {
-      if (entry.is_regular_file() && (!reads || reads->take(fs::relative(entry.path(), workspace.book.root))))
-        files.insert(entry.path());
-    }
+    for (const fs::path& file : book::files_below(path))
+      if (!reads || reads->take(fs::relative(file, workspace.book.root))) files.insert(file);
   }
   const worker::Toolchain& toolchain = workspace.toolchain;
   json backends = json::object();

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "common/book/files.hpp"
+#include "common/book/folders.hpp"
 #include "common/gates/groups.hpp"
 #include "common/gates/kept.hpp"
 #include "common/gates/share_cores.hpp"
@@ -82,10 +83,9 @@ void check_format(Inspection& inspection, Findings& findings) {
   std::vector<std::string> argv{program.string(), "--dry-run", "-Werror", "--style=file"};
   std::size_t files = 0;
   for (const char* folder : {"common", "solutions", "tests"}) {
-    for (const auto& entry : fs::recursive_directory_iterator(workspace.book.root / folder)) {
-      const std::string extension = entry.path().extension().string();
-      if (extension != ".cpp" && extension != ".hpp" && extension != ".cu" && extension != ".cuh") continue;
-      argv.push_back(fs::relative(entry.path(), workspace.book.root).string());
+    for (const fs::path& file : book::files_below(workspace.book.root / folder)) {
+      if (!book::is_code(file)) continue;
+      argv.push_back(fs::relative(file, workspace.book.root).string());
       ++files;
     }
   }
@@ -214,9 +214,9 @@ void check_tidy(Inspection& inspection, Findings& findings) {
   }
   std::vector<std::string> files;
   for (const char* folder : {"common", "solutions"}) {
-    for (const auto& entry : fs::recursive_directory_iterator(workspace.book.root / folder)) {
-      const bool kernels = entry.path().extension() == ".cu" && std::string(folder) == "solutions";
-      if (entry.path().extension() == ".cpp" || kernels) files.push_back(entry.path().string());
+    for (const fs::path& file : book::files_below(workspace.book.root / folder)) {
+      const bool kernels = file.extension() == ".cu" && std::string(folder) == "solutions";
+      if (file.extension() == ".cpp" || kernels) files.push_back(file.string());
     }
   }
   std::sort(files.begin(), files.end());

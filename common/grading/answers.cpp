@@ -6,6 +6,7 @@
 #include <set>
 #include <sstream>
 
+#include "common/book/folders.hpp"
 #include "common/book/stubs.hpp"
 
 namespace workbook::grading {
@@ -124,7 +125,7 @@ AnswerSearch find_answers(const book::Book& book, const Assignment& assignment, 
   const std::vector<Answer> answers = open_answers(book, assignment);
   std::set<std::string> in_code;
   for (const auto& [path, file] : files) {
-    if (!is_code(path)) continue;
+    if (!book::is_code(path)) continue;
     for (std::string& line : lines_of(file.text)) in_code.insert(std::move(line));
   }
   AnswerSearch found;
@@ -132,7 +133,7 @@ AnswerSearch find_answers(const book::Book& book, const Assignment& assignment, 
     if (path == kTextOfRun) continue;
     const std::vector<std::string> lines = lines_of(file.text);
     for (const Answer& answer : answers) {
-      if (is_code(path)) {
+      if (book::is_code(path)) {
         search_code(answer, path, lines, found);
       } else {
         search_prose(answer, path, lines, in_code, found);

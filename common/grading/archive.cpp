@@ -5,7 +5,6 @@
 #ifdef WORKBOOK_HAS_LIBARCHIVE
 #include <archive.h>
 #include <archive_entry.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <ctime>
@@ -89,7 +88,6 @@ void read_archive(const fs::path& path, const ArchiveLimits& limits,
     if (name == nullptr) name = archive_entry_pathname(header);
     entry.path = name != nullptr ? name : "";
     entry.regular = archive_entry_filetype(header) == AE_IFREG && archive_entry_hardlink(header) == nullptr;
-    entry.size = std::uint64_t(archive_entry_size(header));
     const bool is_wanted = entry.regular && wanted(entry.path);
     // Everything is read through, wanted or not, so that what it unpacks to is counted whatever its header says.
     const void* block = nullptr;
@@ -120,37 +118,26 @@ void read_archive(const fs::path& path, const ArchiveLimits& limits,
 }
 
 void write_archive(const fs::path& path, const std::map<std::string, ArchivedFile>& files) {
-  if (path.has_parent_path()) fs::create_directories(path.parent_path());
-  // libarchive chooses the format by the name's ending, so the temporary name keeps it.
-  const fs::path part = path.parent_path() / fmt::format(".part-{}-{}", ::getpid(), path.filename().string());
-  try {
-    const Reader writer(archive_write_new(), archive_write_free);
-    archive* a = writer.get();
-    const auto check = [&](int status) {
-      if (status < ARCHIVE_WARN) fail(path, "cannot be written: " + reason_of(a));
-    };
-    check(archive_write_set_format_filter_by_ext(a, part.c_str()));
-    check(archive_write_open_filename(a, part.c_str()));
-    const std::time_t now = std::time(nullptr);
-    for (const auto& [name, file] : files) {
-      const std::unique_ptr<archive_entry, void (*)(archive_entry*)> entry(archive_entry_new(), archive_entry_free);
-      archive_entry_set_pathname_utf8(entry.get(), name.c_str());
-      archive_entry_set_size(entry.get(), la_int64_t(file.text.size()));
-      archive_entry_set_filetype(entry.get(), AE_IFREG);
-      archive_entry_set_perm(entry.get(), file.executable ? 0755 : 0644);
-      archive_entry_set_mtime(entry.get(), now, 0);
-      check(archive_write_header(a, entry.get()));
-      if (archive_write_data(a, file.text.data(), file.text.size()) != la_ssize_t(file.text.size())) {
-        fail(path, "cannot be written: " + reason_of(a));
-      }
-    }
-    check(archive_write_close(a));
-    fs::rename(part, path);
-  } catch (const std::exception&) {
-    std::error_code ignored;
-    fs::remove(part, ignored);
-    throw;
+  const Reader writer(archive_write_new(), archive_write_free);
+  archive* a = writer.get();
+  const auto check = [&](int status) {
+    if (status < ARCHIVE_WARN) fail(path, "cannot be written: " + reason_of(a));
+  };
+  check(archive_write_set_format_filter_by_ext(a, path.c_str()));
+  check(archive_write_open_filename(a, path.c_str()));
+  const std::time_t now = std::time(nullptr);
+  for (const auto& [name, file] : files) {
+    const std::unique_ptr<archive_entry, void (*)(archive_entry*)> entry(archive_entry_new(), archive_entry_free);
+    archive_entry_set_pathname_utf8(entry.get(), name.c_str());
+    archive_entry_set_size(entry.get(), la_int64_t(file.text.size()));
+    archive_entry_set_filetype(entry.get(), AE_IFREG);
+    archive_entry_set_perm(entry.get(), file.executable ? 0755 : 0644);
+    archive_entry_set_mtime(entry.get(), now, 0);
+    check(archive_write_header(a, entry.get()));
+    if (archive_write_data(a, file.text.data(), file.text.size()) != la_ssize_t(file.text.size()))
+      fail(path, "cannot be written: " + reason_of(a));
   }
+  check(archive_write_close(a));
 }
 
 #endif

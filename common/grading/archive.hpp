@@ -29,8 +29,7 @@ struct ArchiveLimits {
 
 /// One entry of an archive, or one file of a folder.
 struct Entry {
-  std::string path;  ///< as it stands there
-  std::uint64_t size = 0;
+  std::string path;        ///< as it stands there
   bool regular = true;     ///< a file: no link, folder or device
   std::string text;        ///< filled in if it was wanted
   bool too_large = false;  ///< wanted, but over the limit: text is empty
@@ -47,8 +46,8 @@ struct ArchivedFile {
   std::string text;
   bool executable = false;
 };
-/// Writes path -> file as .tar.gz, .zip, … by the name's ending; owned by nobody in particular. To a temporary name
-/// first, so that nothing half-written is left. ArchiveError if that fails.
+/// Writes path -> file as .tar.gz, .zip, … by the name's ending; owned by nobody in particular. ArchiveError if that
+/// fails, which may leave a part of it.
 void write_archive(const std::filesystem::path& path, const std::map<std::string, ArchivedFile>& files);
 
 }  // namespace workbook::grading

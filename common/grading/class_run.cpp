@@ -57,105 +57,52 @@ std::string submission_key(const std::string& course_key, const HandedIn& handed
 }
 
 Isolation isolation_for(const Course& course, const std::vector<Submission>& submissions) {
-  if (course.options.unsafe) return no_isolation();
+  if (course.options.unsafe) return {};
   // Nobody may read the solutions, the hidden tests, or what others have handed in.
   constexpr std::size_t most_submissions = 100;
   std::vector<fs::path> paths = protected_files(course);
   for (std::size_t i = 0; i < std::min(submissions.size(), most_submissions); ++i)
     paths.push_back(fs::absolute(submissions[i].path));
+  return prove_isolation(course.workspace.toolchain.build_folder / "bin" / "workbook_isolate", paths);
+}
+
+/// What goes wrong is not the student's fault: it is reported as such, and graded again next time.
+template <class Step>
+void guarded(GradedSubmission& graded, const Step& step) {
   try {
-    return prove_isolation(course.workspace.toolchain.build_folder / "bin" / "workbook_isolate", paths);
-  } catch (const NoIsolation& error) {
-    throw judge::EnvironmentError(error.what());
+    step();
+  } catch (const std::exception& error) {
+    graded.problem = line_text(error.what());
   }
 }
 
-/// The submissions of one run, graded by several threads.
-class Run {
- public:
-  Run(const Course& course, const ClassOptions& options, std::vector<Submission> mine, Shared& shared,
-      const std::function<void(const Graded&)>& on_graded)
-      : course_(course),
-        options_(options),
-        mine_(std::move(mine)),
-        shared_(shared),
-        on_graded_(on_graded),
-        key_(course_key(course)),
-        graded_(mine_.size()) {}
-
-  void grade_all(unsigned slots) {
-    std::vector<std::jthread> threads;
-    for (unsigned slot = 0; slot < slots; ++slot) {
-      threads.emplace_back([this, slot] {
-        for (std::size_t i = next_++; i < mine_.size(); i = next_++) grade(i, slot);
-      });
-    }
-  }
-
-  std::vector<GradedSubmission> take() { return std::move(graded_); }
-  bool trouble() const { return trouble_; }
-
- private:
-  bool writes_records() const { return options_.results.empty(); }
-
-  void grade(std::size_t i, unsigned slot) {
-    GradedSubmission& graded = graded_[i];
-    bool known = false;
-    guarded(graded, [&] {
-      const HandedIn handed_in = read_submission(mine_[i], course_.assignment.files);
-      const std::string key = submission_key(key_, handed_in);
-      std::optional<GradedSubmission> record;
-      if (writes_records() && !options_.again) record = read_record(options_.out / mine_[i].student);
-      known = record && record->key == key;
-      graded = known ? *record : grade_one(course_, shared_, slot, handed_in);
-      graded.key = key;
-    });
-    graded.student = mine_[i].student;
-    graded.path = line_text(mine_[i].path.string());
-    graded.assignment = course_.assignment.title;
-    graded.verified_on = course_.verified_on;
-    graded.isolation = shared_.workshop.isolation().record;
-    graded.hidden_results = course_.assignment.hidden_results;
-    graded.leaderboard = course_.assignment.leaderboard;
-    guarded(graded, [&] {
-      if (!writes_records()) book::write_file(options_.results, dump(gradescope_results(graded)));
-      if (writes_records() && !known) write_reports(options_.out / mine_[i].student, graded);
-    });
-    const std::lock_guard lock(mutex_);
-    on_graded_({graded, known, ++done_, mine_.size()});
-  }
-
-  /// What goes wrong is not the student's fault: it is reported as such, and graded again next time.
-  template <class Step>
-  void guarded(GradedSubmission& graded, const Step& step) {
-    try {
-      step();
-    } catch (const std::exception& error) {
-      trouble_ = true;
-      graded.problem = line_text(error.what());
-    }
-  }
-
-  const Course& course_;
-  const ClassOptions& options_;
-  const std::vector<Submission> mine_;
-  Shared& shared_;
-  const std::function<void(const Graded&)>& on_graded_;
-  const std::string key_;
-  std::vector<GradedSubmission> graded_;
-  std::atomic<std::size_t> next_{0};
-  std::atomic<bool> trouble_{false};
-  std::mutex mutex_;  ///< of done_, and of calling on_graded_
-  std::size_t done_ = 0;
-};
-
-/// How long each chapter's tests may take: as the options say, or else in proportion to the book's own solution on this
-/// machine, so that what is slow on purpose costs a class little of its time.
-std::map<int, double> total_times(const Course& course, std::map<int, double> solution_seconds) {
-  constexpr double least = 60, times_the_solution = 20;
-  for (auto& [chapter, seconds] : solution_seconds)
-    seconds = course.options.total_time > 0 ? course.options.total_time : std::max(least, times_the_solution * seconds);
-  return solution_seconds;
+/// Grades a submission and writes its reports. True if the record of an earlier run has said all.
+bool grade(const Course& course, const ClassOptions& options, const std::string& key_of_course, Shared& shared,
+           unsigned slot, const Submission& submission, GradedSubmission& graded) {
+  const bool writes_records = options.results.empty();
+  const fs::path folder = options.out / submission.student;
+  bool known = false;
+  guarded(graded, [&] {
+    const HandedIn handed_in = read_submission(submission, course.assignment.files);
+    const std::string key = submission_key(key_of_course, handed_in);
+    std::optional<GradedSubmission> record;
+    if (writes_records && !options.again) record = read_record(folder);
+    known = record && record->key == key;
+    graded = known ? *record : grade_one(course, shared, slot, handed_in);
+    graded.key = key;
+  });
+  graded.student = submission.student;
+  graded.path = line_text(submission.path.string());
+  graded.assignment = course.assignment.title;
+  graded.verified_on = course.verified_on;
+  graded.isolation = shared.workshop.isolation().record;
+  graded.hidden_results = course.assignment.hidden_results;
+  graded.leaderboard = course.assignment.leaderboard;
+  guarded(graded, [&] {
+    if (!writes_records) book::write_file(options.results, dump(gradescope_results(graded)));
+    if (writes_records && !known) write_reports(folder, graded);
+  });
+  return known;
 }
 
 /// Writes the class's tables: of what has just been graded, and of all else whose records are there, so that the last
@@ -200,18 +147,30 @@ GradedClass grade_class(const judge::Workspace& workspace, const ClassOptions& o
   // Results lie where only we can write; a worker's user could read them otherwise. The folder's mode is our umask's.
   if (options.results.empty()) fs::create_directories(options.out);
   Workshop workshop(workspace.toolchain, workspace.book.root, isolation, limits, slots);
-  std::map<int, judge::CallGraph> calls = learn_solutions(course, workshop);
-  Proved proved = prove_solutions(course, workshop);
-  Shared shared{workshop, std::move(calls), total_times(course, proved.seconds), std::move(proved.cannot_run)};
+  Shared shared{workshop};
+  learn_solutions(course, shared);
+  prove_solutions(course, shared);
 
-  Run run(course, options, mine, shared, on_graded);
-  run.grade_all(slots);
+  const std::string key = course_key(course);
   GradedClass result;
-  result.submissions = run.take();
-  result.trouble = run.trouble();
+  result.submissions.resize(mine.size());
+  std::atomic<std::size_t> next{0};
+  std::mutex mutex;  // of done, and of calling on_graded
+  std::size_t done = 0;
+  const auto work = [&](unsigned slot) {
+    for (std::size_t i = next++; i < mine.size(); i = next++) {
+      GradedSubmission& graded = result.submissions[i];
+      const bool known = grade(course, options, key, shared, slot, mine[i], graded);
+      const std::lock_guard lock(mutex);
+      result.trouble = result.trouble || !graded.problem.empty();
+      on_graded({graded, known, ++done, mine.size()});
+    }
+  };
+  std::vector<std::jthread> threads;
+  for (unsigned slot = 0; slot < slots; ++slot) threads.emplace_back(work, slot);
+  threads.clear();  // waits for them
   if (options.results.empty()) result.in_tables = write_tables(options.out, submissions, result.submissions);
   result.all = submissions.size();
-  result.isolated = isolation.on;
   result.isolation = isolation.record;
   result.verified_on = course.verified_on;
   return result;

@@ -31,10 +31,9 @@ struct GradedClass {
   std::vector<GradedSubmission> submissions;  ///< of this part
   std::size_t in_tables = 0;                  ///< how many the class's tables have, with earlier runs' …
   std::size_t all = 0;                        ///< … of so many
-  bool isolated = false;
-  nlohmann::json isolation;              ///< how code was kept from the machine
-  std::vector<std::string> verified_on;  ///< "the CPU (GNU 12.2.0)", …
-  bool trouble = false;                  ///< some could not be graded, or their reports not be written
+  nlohmann::json isolation;                   ///< how code was kept from the machine
+  std::vector<std::string> verified_on;       ///< "the CPU (GNU 12.2.0)", …
+  bool trouble = false;                       ///< some could not be graded, or their reports not be written
 };
 
 /// Builds all that grading needs, and grades nothing.

@@ -8,6 +8,7 @@
 
 #include "common/attention/error.hpp"
 #include "common/book/files.hpp"
+#include "common/book/folders.hpp"
 #include "common/book/markers.hpp"
 #include "common/book/stubs.hpp"
 #include "common/grading/release.hpp"
@@ -31,15 +32,11 @@ Chapter graded_part(const Chapter& chapter, const Assignment& assignment) {
   return part;
 }
 
-std::string gpu_name() {
+std::string backend_text(const Workspace& workspace, Backend backend) {
+  if (backend != Backend::cuda) return fmt::format("{} ({})", text(backend), workspace.toolchain.compiler_id);
   if (worker::find_program("nvidia-smi").empty()) return "a GPU";
   std::string name = worker::run_command({"nvidia-smi", "--query-gpu=name", "--format=csv,noheader"}).output;
   return "a GPU (" + name.substr(0, name.find('\n')) + ")";
-}
-
-std::string backend_text(const Workspace& workspace, Backend backend) {
-  if (backend == Backend::cuda) return gpu_name();
-  return fmt::format("{} ({})", text(backend), workspace.toolchain.compiler_id);
 }
 
 /// On what a chapter is graded: all of its backends but the GPU, which has to be asked for.
@@ -113,7 +110,7 @@ Course load_course(const Workspace& workspace, const CourseOptions& options) {
     }
     const fs::path hidden = options.hidden / chapter.name();
     if (options.hidden.empty() || !fs::is_directory(hidden)) continue;
-    course.hidden[number] = files_below(hidden);
+    course.hidden[number] = book::files_below(hidden);
     course.hidden_programs[number] = workspace.toolchain.build_folder / "bin" / hidden_target(chapter);
   }
   check_bars(course);
@@ -123,11 +120,11 @@ Course load_course(const Workspace& workspace, const CourseOptions& options) {
 
 void build_course(const Course& course) {
   const Workspace& workspace = course.workspace;
-  std::vector<std::string> targets{"workbook_isolate"};
+  std::set<std::string> targets{"workbook_isolate"};
   for (const Chapter& chapter : course.chapters) {
     const std::vector<std::string> more = test_targets(workspace, chapter);
-    targets.insert(targets.end(), more.begin(), more.end());
-    if (course.hidden.contains(chapter.number)) targets.push_back(hidden_target(chapter));
+    targets.insert(more.begin(), more.end());
+    if (course.hidden.contains(chapter.number)) targets.insert(hidden_target(chapter));
   }
   if (!course.hidden.empty()) {
     workspace.progress("configuring the hidden tests");
@@ -139,9 +136,7 @@ void build_course(const Course& course) {
     }
   }
   workspace.progress("building what grading needs");
-  std::sort(targets.begin(), targets.end());
-  targets.erase(std::unique(targets.begin(), targets.end()), targets.end());
-  worker::build_targets(workspace.toolchain, targets);
+  worker::build_targets(workspace.toolchain, {targets.begin(), targets.end()});
   workspace.progress("");
 }
 
@@ -159,7 +154,7 @@ std::string course_key(const Course& course) {
     hashes.push_back(name + " " + book::hash(book::read_file(file)));
   };
   for (const fs::path& folder : folders) {
-    for (const fs::path& file : files_below(folder)) {
+    for (const fs::path& file : book::files_below(folder)) {
       if (!file.filename().string().starts_with(".")) add(file, file.lexically_relative(folder).string());
     }
   }

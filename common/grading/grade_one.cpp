@@ -31,13 +31,11 @@ bool is_of(const Chapter& chapter, const std::string& file) {
 // A file, a line of it, what the compiler says.
 constexpr const char* kPutBack =
     "{}:{}: a line that was given stands otherwise here, or is gone. It was graded as it was given: write what you "
-    "need "
-    "between BEGIN and END, or in lines of your own between the given ones";
+    "need between BEGIN and END, or in lines of your own between the given ones";
 constexpr const char* kLeftOut =
     "{}:{}: what you have added here was left out, since {}. Between the given lines may stand #include <…> of the "
     "language's own headers, and whole functions, types and macros of yours. No file of your own comes along: write "
-    "what "
-    "you need from it here";
+    "what you need from it here";
 
 bool took_too_long(const WorkerBuilt& built) {
   return built.log.starts_with("compiling took");
@@ -94,33 +92,35 @@ class Mirror {
   /// True if headers are included that the book does not: with_headers has the book's files with them.
   bool compose(const Chapter& chapter, const Files& handed_in, const BuildChapter& build,
                std::vector<std::string>& notes) {
-    Added wanted;
-    bool any = false;
+    std::vector<Composed> files;
+    bool blocks = false, headers = false;
     for (const auto& [name, text] : handed_in) {
       if (!is_of(chapter, name)) continue;
-      wanted[name] = book::additions_of(book::parse_reader(name, text), given(name));
-      any = any || !wanted[name].blocks.empty();
-      if (wanted[name].changed_line > 0) notes.push_back(fmt::format(kPutBack, name, wanted[name].changed_line));
+      const book::MarkedFile reader = book::parse_reader(name, text);
+      files.push_back({reader, book::additions_of(reader, book::parse_reader(name, course_.pristine.at(name)))});
+      const book::Additions& added = files.back().added;
+      blocks = blocks || !added.blocks.empty();
+      headers = headers || !added.headers.empty();
+      if (added.changed_line > 0) notes.push_back(fmt::format(kPutBack, name, added.changed_line));
     }
-    write_composed(wanted, handed_in);
-    const WorkerBuilt whole = any ? build(/*with_bodies=*/true) : WorkerBuilt{};
-    if (any && !whole.ok) {
-      wanted = those_that_compile(wanted, handed_in, !took_too_long(whole), build, notes);
-      write_composed(wanted, handed_in);
+    write(files, /*with_bodies=*/true);
+    const WorkerBuilt whole = blocks ? build(/*with_bodies=*/true) : WorkerBuilt{};
+    if (blocks && !whole.ok) {
+      leave_out(files, !took_too_long(whole), build, notes);
+      write(files, /*with_bodies=*/true);
     }
-    bool headers = false;
-    for (const auto& [name, additions] : wanted) headers = headers || !additions.headers.empty();
-    if (headers) fs::copy(fs::canonical(folder_ / "solutions" / chapter.name()), with_headers(chapter).folder);
-    for (const auto& [name, additions] : wanted) {
-      if (additions.blocks.empty() && additions.headers.empty()) continue;
-      // What stands beside the exercises stands beside the book's answers to the others too.
-      const book::MarkedFile reader = book::parse_reader(name, handed_in.at(name));
-      const fs::path own = own_solutions(chapter);
-      const std::string file = fs::path(name).filename().string();
-      const std::string text = book::read_file(own / file);
-      book::write_file(own / file, with(additions, text, reader));
-      if (headers)
-        book::write_file(with_headers(chapter).folder / file, with({additions.headers, {}, 0}, text, reader));
+    if (!blocks && !headers) return false;
+    // What stands beside the exercises stands beside the book's answers to the others too.
+    const fs::path own = folder_ / "solutions" / chapter.name(), books = fs::canonical(own);
+    fs::remove(own);
+    fs::copy(books, own);
+    fs::copy(books, with_headers(chapter).folder);
+    for (const auto& [reader, added] : files) {
+      if (added.blocks.empty() && added.headers.empty()) continue;
+      const fs::path file = fs::path(reader.name).filename();
+      const std::string text = book::read_file(books / file);
+      book::write_file(own / file, with(added, text, reader));
+      book::write_file(with_headers(chapter).folder / file, with({added.headers, {}, 0}, text, reader));
     }
     return headers;
   }
@@ -128,37 +128,41 @@ class Mirror {
   Tree with_headers(const Chapter& chapter) const { return {"headers", folder_ / "headers" / chapter.name()}; }
 
  private:
-  using Added = std::map<std::string, book::Additions>;  ///< by file
+  /// A file that was handed in, and what of it comes along beside the regions' bodies.
+  struct Composed {
+    book::MarkedFile reader;
+    book::Additions added;
+  };
 
-  /// Of what was added, the pieces with which the given chapter compiles; the others are noted. `at_once`: all of it
-  /// may be tried first.
-  Added those_that_compile(const Added& wanted, const Files& handed_in, bool at_once, const BuildChapter& build,
-                           std::vector<std::string>& notes) const {
-    write_given(wanted, handed_in);
-    if (at_once && build(/*with_bodies=*/false).ok) return wanted;
-    Added taken;
-    for (const auto& [name, additions] : wanted) taken[name].headers = additions.headers;
-    for (const auto& [name, additions] : wanted) {
-      for (const book::Additions::Block& block : additions.blocks) {
-        taken[name].blocks.push_back(block);
-        write_given(taken, handed_in);
+  /// Takes out the pieces with which the given chapter does not compile, and notes them. `at_once`: all of them may be
+  /// tried first.
+  void leave_out(std::vector<Composed>& files, bool at_once, const BuildChapter& build,
+                 std::vector<std::string>& notes) const {
+    write(files, /*with_bodies=*/false);
+    if (at_once && build(/*with_bodies=*/false).ok) return;
+    std::vector<Composed> wanted = files;
+    for (Composed& file : files) file.added.blocks.clear();
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      for (const book::Additions::Block& block : wanted[i].added.blocks) {
+        files[i].added.blocks.push_back(block);
+        write(files, /*with_bodies=*/false);
         const WorkerBuilt tried = build(/*with_bodies=*/false);
         if (tried.ok) continue;
-        taken[name].blocks.pop_back();
-        notes.push_back(fmt::format(kLeftOut, name, block.line, why_left_out(tried)));
+        files[i].added.blocks.pop_back();
+        notes.push_back(fmt::format(kLeftOut, files[i].reader.name, block.line, why_left_out(tried)));
       }
     }
-    return taken;
   }
-  /// The pristine chapter with what was added and the regions' bodies.
-  void write_composed(const Added& added, const Files& handed_in) const {
-    for (const auto& [name, additions] : added) {
-      const book::MarkedFile reader = book::parse_reader(name, handed_in.at(name));
-      const book::MarkedFile base = book::parse_reader(name, with(additions, course_.pristine.at(name), reader));
+  /// The pristine chapter with what was added, and with the regions' bodies or without.
+  void write(const std::vector<Composed>& files, bool with_bodies) const {
+    for (const auto& [reader, added] : files) {
+      std::string text = with(added, course_.pristine.at(reader.name), reader);
+      const book::MarkedFile base = book::parse_reader(reader.name, text);
       std::vector<std::string> ids;
       for (const book::Region& region : base.regions)
         if (reader.find(region.id) != nullptr) ids.push_back(region.id);
-      book::write_file(composed(name), book::with_bodies(base, reader, ids, token_));
+      if (with_bodies) text = book::with_bodies(base, reader, ids, token_);
+      book::write_file(composed(reader.name), text);
     }
   }
   static void link(const fs::path& to, const fs::path& from) {
@@ -168,24 +172,8 @@ class Mirror {
   fs::path composed(const std::string& name) const {
     return folder_ / "composed" / fs::path(name).lexically_relative("chapters");
   }
-  book::MarkedFile given(const std::string& name) const { return book::parse_reader(name, course_.pristine.at(name)); }
   std::string with(const book::Additions& additions, const std::string& given, const book::MarkedFile& reader) const {
     return book::with_additions(book::parse_reader(reader.name, given), additions, reader, token_);
-  }
-  void write_given(const Added& additions, const Files& handed_in) const {
-    for (const auto& [name, own] : additions)
-      book::write_file(composed(name),
-                       with(own, course_.pristine.at(name), book::parse_reader(name, handed_in.at(name))));
-  }
-  /// The chapter's solution as files of this mirror's own.
-  fs::path own_solutions(const Chapter& chapter) const {
-    const fs::path own = folder_ / "solutions" / chapter.name();
-    if (fs::is_symlink(own)) {
-      const fs::path books = fs::canonical(own);
-      fs::remove(own);
-      fs::copy(books, own);
-    }
-    return own;
   }
 
   const Course& course_;
@@ -196,22 +184,6 @@ class Mirror {
 
 void add_test(const Course& course, const Chapter& chapter, const Verdict& verdict, GradedSubmission& graded) {
   graded.tests.push_back({verdict, item_of(course.assignment, chapter.number, verdict)});
-}
-
-/// Of the hidden tests that a program did not get to, nobody knows the names: each exercise fails one that stands for
-/// them.
-void add_unfinished(const Course& course, const ChapterRun& run, const Chapter& chapter, GradedSubmission& graded) {
-  for (const book::Exercise& exercise : chapter.exercises) {
-    Verdict verdict;
-    verdict.chapter = chapter.name();
-    verdict.exercise = exercise.id;
-    verdict.test = "the hidden tests came to an end";
-    verdict.backend = run.backend;
-    verdict.result = Result::timed_out;
-    verdict.hidden = true;
-    verdict.finished = false;
-    add_test(course, chapter, verdict, graded);
-  }
 }
 
 /// A test on a backend.
@@ -234,7 +206,19 @@ void take_tests(const Course& course, const Chapter& chapter, const ChapterRun& 
     verdict.unavailable = verdict.unavailable && !cannot_run.contains(key_of(run, verdict));
     add_test(course, chapter, verdict, graded);
   }
-  if (hidden && !run.finished) add_unfinished(course, run, chapter, graded);
+  // Of the hidden tests that a program did not get to, nobody knows the names: each exercise fails one that stands for
+  // them.
+  Verdict unfinished;
+  unfinished.chapter = chapter.name();
+  unfinished.test = "the hidden tests came to an end";
+  unfinished.backend = run.backend;
+  unfinished.result = Result::timed_out;
+  unfinished.hidden = true;
+  unfinished.finished = false;
+  for (const book::Exercise& exercise : chapter.exercises) {
+    unfinished.exercise = exercise.id;
+    if (hidden && !run.finished) add_test(course, chapter, unfinished, graded);
+  }
   for (const std::string& note : run.notes) {
     if (!std::ranges::count(graded.notes, note)) graded.notes.push_back(note);
   }
@@ -247,7 +231,7 @@ CallGraph call_graph(worker::WorkerJob job, const BuildOne& build) {
   job.name += ".calls";
   job.flags = judge::call_graph_flags();
   CallGraph graph;
-  graph.add(build(job).calls);
+  if (const WorkerBuilt built = build(job); built.ok) graph.add(built.calls);
   return graph;
 }
 
@@ -306,14 +290,14 @@ void run_tests(const Course& course, const Workspace& mirror, const Chapter& cha
 /// Runs all tests on the whole chapter, one backend after the other, as long as they pass. True if everything in it has
 /// passed: then grafts, of which each takes as long to compile as the chapter does, cannot say more.
 bool passes_whole(const Course& course, const Workspace& mirror, const Chapter& chapter, const Tree& tree,
-                  RunRequest request, const Shared& shared, unsigned slot, GradedSubmission& graded) {
-  request.grafts = false;
-  request.until_failure = true;
-  request.groups = {judge::kWhole};
-  for (const book::Exercise& exercise : chapter.exercises) request.groups.push_back(exercise.id);
+                  const std::function<RunRequest(Backend)>& request_on, const Shared& shared,
+                  GradedSubmission& graded) {
   for (const Backend backend : course.backends.at(chapter.number)) {
-    request.backend = backend;
-    request.worker_prefix = shared.workshop.worker_prefix(slot, backend);
+    RunRequest request = request_on(backend);
+    request.grafts = false;
+    request.until_failure = true;
+    request.groups = {judge::kWhole};
+    for (const book::Exercise& exercise : chapter.exercises) request.groups.push_back(exercise.id);
     const judge::Plan plan = make_plan(mirror, chapter, tree, request);
     const auto is_answered = [](const auto& exercise) { return !exercise.second.worker.empty(); };
     if (!std::ranges::all_of(plan.exercises, is_answered)) return false;
@@ -325,26 +309,26 @@ bool passes_whole(const Course& course, const Workspace& mirror, const Chapter& 
       [&](const GradedItem& item) { return item.chapter != chapter.number || item.result == Result::passed; });
 }
 
+RunRequest request_for(const Course& course, Workshop& workshop, unsigned slot, Backend backend) {
+  RunRequest request;
+  request.backend = backend;
+  request.time_limit = course.options.time_limit;
+  request.build = [&workshop, slot](const std::vector<worker::WorkerJob>& jobs) { return workshop.build(slot, jobs); };
+  request.worker_prefix = workshop.worker_prefix(slot, backend);
+  return request;
+}
+
 /// Runs a chapter's tests, public and hidden, on each of its backends.
 void run_chapter(const Course& course, Mirror& files, const Chapter& chapter, const Files& handed_in, Shared& shared,
                  unsigned slot, GradedSubmission& graded) {
-  RunRequest request;
-  request.time_limit = course.options.time_limit;
-  request.total_time = shared.total_time.at(chapter.number);
-  request.build = [&](const std::vector<worker::WorkerJob>& jobs) { return shared.workshop.build(slot, jobs); };
-  request.token = files.token();
-  request.whole_stands_in = false;
   const Workspace& mirror = files.workspace();
   const Tree tree = files.tree(chapter);
   const Backend first = course.backends.at(chapter.number).front();
   const auto build = [&](const worker::WorkerJob& job) { return shared.workshop.build(slot, {job}).at(job.name); };
-  int tries = 0;
   const auto build_chapter = [&](bool with_bodies) {
     worker::WorkerJob job = whole_job(mirror, chapter, tree, first);
-    if (!with_bodies) job.name = fmt::format("{}{}/{}", kTried, ++tries, job.name);  // each is built anew
-    WorkerBuilt built = build(job);
-    if (!built.ok) shared.workshop.forget(slot, job.name);
-    return built;
+    if (!with_bodies) job.name = kTried + job.name;
+    return build(job);
   };
   const bool headers = files.compose(chapter, handed_in, build_chapter, graded.notes);
   if (headers) {
@@ -354,16 +338,22 @@ void run_chapter(const Course& course, Mirror& files, const Chapter& chapter, co
       build(job);
     }
   }
+  const auto request_on = [&](Backend backend) {
+    RunRequest request = request_for(course, shared.workshop, slot, backend);
+    request.total_time = shared.total_time.at(chapter.number);
+    request.token = files.token();
+    request.whole_stands_in = false;
+    request.grafts = true;
+    return request;
+  };
   GradedSubmission whole;
-  if (passes_whole(course, mirror, chapter, tree, request, shared, slot, whole)) {
+  if (passes_whole(course, mirror, chapter, tree, request_on, shared, whole)) {
     graded.tests.insert(graded.tests.end(), whole.tests.begin(), whole.tests.end());
     graded.notes.insert(graded.notes.end(), whole.notes.begin(), whole.notes.end());
     return;
   }
-  request.grafts = true;
   for (const Backend backend : course.backends.at(chapter.number)) {
-    request.backend = backend;
-    request.worker_prefix = shared.workshop.worker_prefix(slot, backend);
+    const RunRequest request = request_on(backend);
     judge::Plan plan = make_plan(mirror, chapter, tree, request);
     const judge::Built built = build_plans(mirror, {plan}, request.build);
     if (backend == first)
@@ -416,39 +406,34 @@ GradedSubmission grade_one(const Course& course, Shared& shared, unsigned slot, 
   return graded;
 }
 
-std::map<int, CallGraph> learn_solutions(const Course& course, Workshop& workshop) {
-  std::map<int, CallGraph> calls;
+void learn_solutions(const Course& course, Shared& shared) {
   for (const Chapter& chapter : course.chapters) {
     const Tree tree{"book", solutions_tree(course.workspace, chapter).folder};
     const auto build = [&](worker::WorkerJob job) {
       job.name = kBooks + job.name;
-      return workshop.build(0, {job}).at(job.name);
+      return shared.workshop.build(0, {job}).at(job.name);
     };
     for (const Backend backend : course.backends.at(chapter.number))
       build(whole_job(course.workspace, chapter, tree, backend));
-    calls[chapter.number] =
-        call_graph(whole_job(course.workspace, chapter, tree, course.backends.at(chapter.number).front()), build);
-    if (calls[chapter.number].empty())
+    CallGraph& calls = shared.calls[chapter.number];
+    calls = call_graph(whole_job(course.workspace, chapter, tree, course.backends.at(chapter.number).front()), build);
+    if (calls.empty())
       throw judge::EnvironmentError(
           fmt::format("chapter {}: the compiler does not say who calls whom (-fcallgraph-info): grading wants g++",
                       chapter.number));
   }
-  workshop.clear(0);
-  return calls;
+  shared.workshop.clear(0);
 }
 
-Proved prove_solutions(const Course& course, Workshop& workshop) {
+void prove_solutions(const Course& course, Shared& shared) {
   const Workspace& workspace = course.workspace;
-  Proved proved;
+  constexpr double least = 60, times_the_solution = 20;
   for (const Chapter& chapter : course.chapters) {
+    double seconds = 0;
     for (const Backend backend : course.backends.at(chapter.number)) {
       workspace.progress(fmt::format("chapter {}: the book's solution on {}", chapter.number, text(backend)));
-      RunRequest request;
-      request.backend = backend;
-      request.time_limit = course.options.time_limit;
+      RunRequest request = request_for(course, shared.workshop, 0, backend);
       request.total_time = course.options.total_time;
-      request.build = [&](const std::vector<worker::WorkerJob>& jobs) { return workshop.build(0, jobs); };
-      request.worker_prefix = workshop.worker_prefix(0, backend);
       const Chapter& all = *workspace.book.find(chapter.number);  // with the exercises that are not graded
       // Handed in, as it were: compiled, and judged once compiled, as a submission is.
       const Tree tree{"submission", solutions_tree(workspace, all).folder};
@@ -457,8 +442,8 @@ Proved prove_solutions(const Course& course, Workshop& workshop) {
       const auto start = std::chrono::steady_clock::now();
       const ChapterRun run = run_plan(workspace, plan, built, request);
       for (const Verdict& verdict : run.tests)
-        if (verdict.unavailable) proved.cannot_run.insert(key_of(run, verdict));
-      proved.seconds[chapter.number] += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        if (verdict.unavailable) shared.cannot_run.insert(key_of(run, verdict));
+      seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       workspace.progress("");
       const std::string why = what_failed(run);
       if (why.empty()) continue;
@@ -466,8 +451,9 @@ Proved prove_solutions(const Course& course, Workshop& workshop) {
           fmt::format("the book's own solution of chapter {} does not pass on {} as submissions would run there: {}",
                       chapter.number, text(backend), why));
     }
+    shared.total_time[chapter.number] =
+        course.options.total_time > 0 ? course.options.total_time : std::max(least, times_the_solution * seconds);
   }
-  return proved;
 }
 
 }  // namespace workbook::grading

@@ -18,10 +18,10 @@ namespace workbook::grading {
 /// What the submissions of a class share while they are graded.
 struct Shared {
   Workshop& workshop;
-  std::map<int, judge::CallGraph> calls;  ///< of each chapter's solution
-  std::map<int, double> total_time;       ///< seconds that a chapter's tests may take, public and hidden together
-  std::set<std::string> cannot_run;       ///< as in Proved
-  std::mutex mutex = {};                  ///< of what stands below
+  std::map<int, judge::CallGraph> calls = {};  ///< of each chapter's solution
+  std::map<int, double> total_time = {};       ///< seconds that a chapter's tests may take, public and hidden together
+  std::set<std::string> cannot_run = {};       ///< tests that the backend has no room for, the book's solution neither
+  std::mutex mutex = {};                       ///< of what stands below
   /// Tests and notes of chapters that nobody has touched: found out once, however many hand them in so.
   std::map<int, GradedSubmission> untouched = {};
 };
@@ -31,15 +31,12 @@ struct Shared {
 GradedSubmission grade_one(const Course& course, Shared& shared, unsigned slot, const HandedIn& handed_in);
 
 /// Compiles the book's own solutions as submissions are: the names that they have, and who calls whom.
-std::map<int, judge::CallGraph> learn_solutions(const Course& course, Workshop& workshop);
+void learn_solutions(const Course& course, Shared& shared);
 
 /// The book's own solution has to pass as submissions will run before anybody's is graded: a GPU's driver may refuse to
 /// work for another user or in the filter, a container may forbid what a worker needs. EnvironmentError with what does
-/// not.
-struct Proved {
-  std::map<int, double> seconds;     ///< how long the tests of each chapter took
-  std::set<std::string> cannot_run;  ///< tests that the backend has no room for, the book's solution neither
-};
-Proved prove_solutions(const Course& course, Workshop& workshop);
+/// not. A chapter's tests may take as long as the options say, or else in proportion to what the solution's take on
+/// this machine, so that what is slow on purpose costs a class little of its time.
+void prove_solutions(const Course& course, Shared& shared);
 
 }  // namespace workbook::grading

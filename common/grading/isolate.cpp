@@ -72,11 +72,11 @@ struct Options {
   bool run = true;
   bool gpu = false;
   /// --user: 0 or none: stay who we are. --share: of the cores, the share-th of --shares equal parts. --view: an empty
-  /// folder, where the root of its own comes to lie. --read and --write: what is seen in it.
+  /// folder, where the root of its own comes to lie. --read and --write: what is seen in it; a compiler's temporary
+  /// files go to tmp in what it may write.
   std::map<std::string, std::vector<std::string>> given{
-      {"--user", {}},  {"--seconds", {}},      {"--memory", {}},   {"--file-size", {}}, {"--processes", {}},
-      {"--cpu", {}},   {"--share", {}},        {"--shares", {}},   {"--view", {}},      {"--read", {}},
-      {"--write", {}}, {"--library-path", {}}, {"--temporary", {}}};
+      {"--user", {}},   {"--seconds", {}}, {"--memory", {}}, {"--cpu", {}},   {"--share", {}},
+      {"--shares", {}}, {"--view", {}},    {"--read", {}},   {"--write", {}}, {"--library-path", {}}};
   std::vector<char*> command;
 
   const std::vector<std::string>& all(const char* option) const { return given.at(option); }
@@ -276,29 +276,26 @@ constexpr const char* kNeverNeeded =
     adjtimex shmget shmat msgget semget mq_open)";
 
 /// Compilers, and workers on a GPU, whose driver wants more than can be listed: what they never need is forbidden.
-void filter_by_name(bool run, bool gpu) {
+void filter_by_name(bool worker) {
   Filter filter(SCMP_ACT_ALLOW);
   constexpr std::uint32_t refused = SCMP_ACT_ERRNO(EPERM);
   filter.rules(refused, kNeverNeeded);
-  // CUDA's driver waits at a local socket, where nobody comes. It may make one; connecting, accepting and messages stay
-  // forbidden.
-  if (gpu) {
-    filter.rule(refused, SCMP_SYS(socket), {when(0, SCMP_CMP_NE, AF_UNIX)});
-    filter.rules(refused, "socketpair");
-  } else {
-    filter.rules(refused, "socket socketpair bind listen sched_setaffinity");
-  }
   filter.rule(refused, SCMP_SYS(tgkill), {when(2, SCMP_CMP_NE, SIGABRT)});
   filter.rules(SCMP_ACT_ERRNO(ENOSYS), "clone3");
   for (const std::uint64_t flag :
        {CLONE_NEWUSER, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWNET, CLONE_NEWIPC, CLONE_NEWUTS, CLONE_NEWCGROUP}) {
     filter.rule(refused, SCMP_SYS(clone), {when(0, SCMP_CMP_MASKED_EQ, flag, flag)});
   }
-  if (run) {
-    filter.rules(refused, "fork vfork execve setsid setpgid");
+  if (worker) {
+    // CUDA's driver waits at a local socket, where nobody comes. It may make one; connecting, accepting and messages
+    // stay forbidden.
+    filter.rule(refused, SCMP_SYS(socket), {when(0, SCMP_CMP_NE, AF_UNIX)});
+    filter.rules(refused, "socketpair fork vfork execve setsid setpgid");
     filter.rule(refused, SCMP_SYS(sendto), {when(4, SCMP_CMP_NE, 0)});  // only to the other end of its pipe
     filter.rule(refused, SCMP_SYS(execveat), {when(0, SCMP_CMP_NE, kProgram)});
     filter.rule(refused, SCMP_SYS(clone), {when(0, SCMP_CMP_MASKED_EQ, CLONE_THREAD, 0)});
+  } else {
+    filter.rules(refused, "socket socketpair bind listen sched_setaffinity");
   }
   filter.load();
 }
@@ -342,12 +339,11 @@ void die_with_parent(pid_t parent, int signal) {
   limit(RLIMIT_MSGQUEUE, 0);
   limit(RLIMIT_MEMLOCK, options.gpu ? RLIM_INFINITY : 64 << 10);
   if (const auto bytes = options.number("--memory"); bytes > 0) limit(RLIMIT_AS, bytes);
-  if (const auto bytes = options.number("--file-size"); bytes > 0) limit(RLIMIT_FSIZE, bytes);
   // Compilers name the signal when they report it.
   if (const auto seconds = options.number("--cpu"); seconds > 0) limit(RLIMIT_CPU, seconds, 1);
   keep_to_share(options.number("--share"), options.number("--shares"));
-  const auto processes = options.number("--processes");  // counted for each user
-  if (processes > 0 && options.number("--user") != 0) limit(RLIMIT_NPROC, processes);
+  if (!options.run) limit(RLIMIT_FSIZE, 256 << 20);                             // of one object file or executable
+  if (!options.run && options.number("--user") != 0) limit(RLIMIT_NPROC, 128);  // counted for each user
 
   std::vector<std::string> variables{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C.UTF-8", "HOME=/nonexistent"};
   std::string library_path = options.text("--library-path");
@@ -356,7 +352,7 @@ void die_with_parent(pid_t parent, int signal) {
   if (given_path != nullptr && *given_path != '\0')
     library_path += (library_path.empty() ? "" : ":") + std::string(given_path);
   if (!library_path.empty()) variables.push_back("LD_LIBRARY_PATH=" + library_path);
-  if (!options.text("--temporary").empty()) variables.push_back("TMPDIR=" + options.text("--temporary"));
+  if (!options.text("--write").empty()) variables.push_back("TMPDIR=" + options.text("--write") + "/tmp");
   for (const char* name : {"CUDA_VISIBLE_DEVICES", "ASAN_OPTIONS", "UBSAN_OPTIONS"}) {
     const char* value = std::getenv(name);
     if (value != nullptr) variables.push_back(std::string(name) + "=" + value);
@@ -369,7 +365,7 @@ void die_with_parent(pid_t parent, int signal) {
   if (options.run && !options.gpu) {
     filter_run();
   } else {
-    filter_by_name(options.run, options.gpu);
+    filter_by_name(/*worker=*/options.run);
   }
   if (options.run) {
     ::syscall(SYS_execveat, kProgram, "", options.command.data(), environment.data(), AT_EMPTY_PATH);

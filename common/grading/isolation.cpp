@@ -13,12 +13,14 @@
 #include <cmath>
 #include <cstdlib>
 #include <functional>
+#include <future>
 #include <optional>
 #include <set>
 #include <sstream>
 #include <thread>
 
 #include "common/book/files.hpp"
+#include "common/book/folders.hpp"
 #include "common/book/foreign_text.hpp"
 #include "common/book/text.hpp"
 #include "common/judge/allowed.hpp"
@@ -43,17 +45,6 @@ void give_to(const fs::path& path, unsigned user, unsigned group) {
   if (::chown(path.c_str(), user, group) != 0) throw std::runtime_error("cannot change the owner of " + path.string());
 }
 
-/// A new folder among the temporary ones, removed with its last owner.
-std::shared_ptr<const fs::path> temporary_folder(const std::string& prefix) {
-  std::string name = (fs::temp_directory_path() / (prefix + "XXXXXX")).string();
-  if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make a folder in " + name);
-  return {new fs::path(fs::canonical(name)), [](const fs::path* path) {
-            std::error_code ignored;
-            fs::remove_all(*path, ignored);
-            delete path;
-          }};
-}
-
 /// For everyone to read, whatever the modes of the book's own files are.
 void open_to_all(const fs::path& folder) {
   set_mode(folder, 0755);
@@ -71,7 +62,6 @@ constexpr const char* kWorkshops = "workbook-grading-";
 constexpr double kPatience = 4;                ///< so many times its processor time a compiler may take by the clock
 constexpr const char* kWorkerSeconds = "600";  ///< of processor time
 constexpr const char* kCompilersMemory = "3221225472";  ///< bytes of address space
-constexpr const char* kCompilersFile = "268435456";     ///< bytes of one object file or executable
 
 /// The lock of a file, if it is to be had.
 FileLock take_lock(const fs::path& file, int flags) {
@@ -116,7 +106,7 @@ void probe(const Isolation& isolation, const char* mode, unsigned user, const st
            std::set<std::string>& problems) {
   // The probe is the isolating program itself, copied to where every user can run it: the book's folder may be closed
   // to them, and should be.
-  const auto folder = temporary_folder("workbook-probe-");
+  const auto folder = book::temporary_folder(fs::temp_directory_path(), "workbook-probe-");
   const fs::path copy = *folder / "probe", view = *folder / "view";
   set_mode(*folder, 0711);
   fs::copy_file(isolation.program, copy);
@@ -143,12 +133,6 @@ void probe(const Isolation& isolation, const char* mode, unsigned user, const st
 
 }  // namespace
 
-Isolation no_isolation() {
-  Isolation isolation;
-  isolation.record = {{"on", false}, {"layers", json::array()}, {"proved", false}, {"unreadable", 0}};
-  return isolation;
-}
-
 UserIds::UserIds() {
   // Above those that systems give to people and services, below those that a user namespace may lack.
   constexpr unsigned from = 60800, to = 64800;
@@ -157,7 +141,7 @@ UserIds::UserIds() {
     lock_ = take_lock(fs::temp_directory_path() / fmt::format("workbook-users-{}.lock", first_), O_CREAT);
     if (lock_) return;
   }
-  throw NoIsolation(
+  throw judge::EnvironmentError(
       fmt::format("all user ids from {} to {} are taken by other graders on this machine, or the locks in "
                   "{} cannot be made",
                   from, to - 1, fs::temp_directory_path().string()));
@@ -166,7 +150,7 @@ UserIds::UserIds() {
 Isolation prove_isolation(const fs::path& program, const std::vector<fs::path>& protected_paths) {
   constexpr const char* how = "allowed: repair that, or --unsafe to run submissions without any protection";
   if (!fs::exists(program)) {
-    throw NoIsolation(
+    throw judge::EnvironmentError(
         fmt::format("submissions cannot be isolated: libseccomp was not found when the book was built "
                     "(package libseccomp-dev); {}",
                     how));
@@ -177,7 +161,7 @@ Isolation prove_isolation(const fs::path& program, const std::vector<fs::path>& 
   isolation.other_user = ::geteuid() == 0;
   isolation.view = worker::run_command({program.string(), "view"}).exit_code == 0;
   if (!isolation.other_user && !isolation.view) {
-    throw NoIsolation(fmt::format(
+    throw judge::EnvironmentError(fmt::format(
         "submissions cannot be isolated: you are not root, and this system lets nobody else mount in a user "
         "namespace (on Ubuntu: sysctl kernel.apparmor_restrict_unprivileged_userns=0); {}",
         how));
@@ -188,7 +172,7 @@ Isolation prove_isolation(const fs::path& program, const std::vector<fs::path>& 
     probe(isolation, mode, users ? users->first() : 0, protected_paths, problems);
   if (!problems.empty()) {
     const std::size_t shown = std::min<std::size_t>(problems.size(), 12);
-    throw NoIsolation(fmt::format(
+    throw judge::EnvironmentError(fmt::format(
         "the isolation does not hold here ({}):\n  {}{}\nWhat must stay hidden has to be closed to other users: chmod "
         "-R go-rwx on the book, the hidden tests and the submissions, or on a folder above them; {}",
         isolation.view ? "with a root of its own" : "root may not mount here",
@@ -206,14 +190,13 @@ Workshop::Workshop(const worker::Toolchain& toolchain, const fs::path& book_root
                    IsolationLimits limits, unsigned slots)
     : toolchain_(toolchain),
       book_root_(book_root),
-      temporary_(temporary_folder(kWorkshops)),
+      temporary_(book::temporary_folder(fs::temp_directory_path(), kWorkshops)),
       folder_(*temporary_),
       lock_(take_lock(folder_ / "lock", O_CREAT)),
       isolation_(std::move(isolation)),
       limits_(limits),
       slots_(slots),
       inside_(toolchain),
-      built_(slots),
       lost_(slots) {
   if (!lock_) throw std::runtime_error("cannot lock " + folder_.string());
   ::umask(022);  // what is written here can be read by others, unless its folder is closed
@@ -232,13 +215,10 @@ Workshop::Workshop(const worker::Toolchain& toolchain, const fs::path& book_root
 
 void Workshop::copy_book() {
   const fs::path headers = folder_ / "headers", objects = folder_ / "objects";
-  for (const auto& entry : fs::recursive_directory_iterator(book_root_ / "common")) {
-    const fs::path relative = entry.path().lexically_relative(book_root_);
+  for (const fs::path& file : book::files_below(book_root_ / "common")) {
     // Kernels of the book's own are compiled along for the GPU.
-    if (entry.is_regular_file() && (is_header(entry.path()) || entry.path().extension() == ".cu")) {
-      fs::create_directories((headers / relative).parent_path());
-      fs::copy_file(entry.path(), headers / relative);
-    }
+    if (is_header(file) || file.extension() == ".cu")
+      book::write_file(headers / file.lexically_relative(book_root_), book::read_file(file));
   }
   fs::create_directories(objects);
   fs::create_directories(headers / "precompiled");
@@ -290,11 +270,8 @@ void Workshop::clear(unsigned slot) {
   set_mode(folder / "mirror", 0700);
   set_mode(folder / "workers", 0710);
   if (isolation_.other_user) give_to(folder / "workers", 0, user(slot, 0));
-  built_[slot].clear();
   lost_[slot] = 0;
-  const auto is_the_slots = [&](const auto& known) { return known.first.first == slot; };
-  std::erase_if(books_names_, is_the_slots);
-  std::erase_if(known_objects_, is_the_slots);
+  std::erase_if(known_, [&](const auto& known) { return known.first.first == slot; });
 }
 
 std::vector<std::string> Workshop::prefix(const char* mode, unsigned slot, unsigned user) const {
@@ -376,8 +353,7 @@ std::vector<std::string> Workshop::build_prefix(unsigned slot, unsigned thread, 
   // What else runs on the machine must not end a compiler that has had little of its time.
   words.insert(words.end(), {"--seconds", fmt::format("{:.0f}", std::ceil(kPatience * seconds)), "--cpu",
                              fmt::format("{:.0f}", std::ceil(seconds)), "--memory",
-                             backend == Backend::cuda ? "0" : kCompilersMemory, "--file-size", kCompilersFile,
-                             "--processes", "128", "--temporary", (stage / "tmp").string(), "--write", stage.string()});
+                             backend == Backend::cuda ? "0" : kCompilersMemory, "--write", stage.string()});
   const std::string compiler = fs::path(toolchain_.compiler).parent_path().parent_path().string();
   for (const std::string& path : {(folder_ / "headers").string(), (folder_ / "objects").string(), compiler,
                                   fs::path(toolchain_.ninja).parent_path().string()}) {
@@ -413,7 +389,7 @@ void Workshop::take_known_objects(unsigned slot, const fs::path& stage, WorkerJo
   const std::lock_guard lock(mutex_);
   std::erase_if(staged.sources, [&](const fs::path& source) {
     for (const unsigned whose : {slots_, slot}) {
-      for (const KnownObject& known : known_objects_[{whose, place_of(staged, stage, source)}]) {
+      for (const KnownObject& known : known_[{whose, place_of(staged, stage, source)}].objects) {
         if (!std::ranges::all_of(known.files, is_the_same)) continue;
         const fs::path object = stage / known.object.filename();
         fs::copy_file(known.object, object);
@@ -427,7 +403,7 @@ void Workshop::take_known_objects(unsigned slot, const fs::path& stage, WorkerJo
 }
 
 void Workshop::keep_objects(unsigned slot, const worker::Toolchain& toolchain, const WorkerJob& staged,
-                            const WorkerBuilt& built) {
+                            WorkerBuilt& built) {
   std::vector<fs::path> objects;
   for (const auto& [source, object] : built.objects) objects.push_back(object);
   const auto read = worker::files_read(toolchain, objects);
@@ -435,10 +411,13 @@ void Workshop::keep_objects(unsigned slot, const worker::Toolchain& toolchain, c
   fs::create_directories(folder);
   const std::lock_guard lock(mutex_);
   for (const auto& [source, object] : built.objects) {
+    const std::string calls = calls_of(object), place = place_of(staged, toolchain.root, source);
+    // Half a graph would say that half of the calls are not made.
+    if (!staged.flags.empty() && calls.empty()) built.ok = false;
+    built.calls += calls;
     if (!read.contains(object)) continue;
-    const std::string place = place_of(staged, toolchain.root, source);
-    std::vector<KnownObject>& known = known_objects_[{slot, place}];
-    KnownObject kept{folder / fmt::format("{}.{}.o", book::hash(place), known.size()), {}, calls_of(object)};
+    std::vector<KnownObject>& known = known_[{slot, place}].objects;
+    KnownObject kept{folder / fmt::format("{}.{}.o", book::hash(place), known.size()), {}, calls};
     for (const fs::path& file : read.at(object))
       if (file.is_relative() && *file.begin() != "common") kept.files[file] = book::read_file(toolchain.root / file);
     fs::copy_file(object, kept.object);
@@ -466,7 +445,7 @@ void Workshop::learn_or_judge(unsigned slot, const std::string& name, const work
   if (books && staged.flags.empty()) {
     const std::lock_guard lock(mutex_);
     for (const fs::path& source : staged.sources)
-      books_names_[{slots_, place(source)}] = judge::refused_names(judge::preprocessed(built.objects.at(source)));
+      known_[{slots_, place(source)}].books_names = judge::refused_names(judge::preprocessed(built.objects.at(source)));
   }
   // The book's own objects too: where a compiler makes of them what no answer may have, nobody would have a point.
   if (limits_.judge_objects && staged.flags.empty() && !name.starts_with(kTried)) {
@@ -474,8 +453,8 @@ void Workshop::learn_or_judge(unsigned slot, const std::string& name, const work
         judge::not_allowed(toolchain, staged, built, judge::names_taken(toolchain.backends.at(staged.backend).objects),
                            [&](const fs::path& source) -> const judge::NameCounts& {
                              const std::lock_guard lock(mutex_);
-                             const auto own = books_names_.find({slot, place(source)});
-                             return own != books_names_.end() ? own->second : books_names_[{slots_, place(source)}];
+                             const auto& with_headers = known_[{slot, place(source)}].books_names;
+                             return with_headers.empty() ? known_[{slots_, place(source)}].books_names : with_headers;
                            });
     built.ok = said.empty();
     built.log += said + (built.ok ? "" : "notes/allowed.md has the rules, their reasons, and what to write instead\n");
@@ -522,7 +501,7 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
     const std::lock_guard lock(mutex_);
     for (const auto& [source, text] : built.objects)
       if (fs::exists(text))
-        books_names_[{slot, place_of(staged, stage, source)}] = judge::refused_names(book::read_file(text));
+        known_[{slot, place_of(staged, stage, source)}].books_names = judge::refused_names(book::read_file(text));
     return built;
   }
   // The book's own jobs come one at a time, before all others.
@@ -531,16 +510,7 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
     double& most = books_seconds_[job.backend];
     most = std::max(most, seconds_of_children() - before);
   }
-  if (!job.flags.empty()) {
-    built.calls = known.calls;
-    for (const auto& [source, object] : built.objects) {
-      const std::string calls = calls_of(object);
-      // Half a graph would say that half of the calls are not made.
-      if (calls.empty()) built.ok = false;
-      built.calls += calls;
-    }
-    if (!built.ok) built.calls.clear();
-  }
+  built.calls = known.calls;
   if (built.ok) learn_or_judge(slot, job.name, toolchain, staged, built);
   if (built.ok) hand_over(slot, job.name, built);
   if (!built.ok) explain(slot, seconds, built);
@@ -548,61 +518,39 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
   return built;
 }
 
-std::map<std::string, WorkerBuilt> Workshop::build(unsigned slot, const std::vector<WorkerJob>& jobs) {
-  std::map<std::string, WorkerBuilt> built;
-  std::vector<const WorkerJob*> own, others;
+judge::Built Workshop::build(unsigned slot, const std::vector<WorkerJob>& jobs) {
+  std::vector<WorkerJob> own, others;
   for (const WorkerJob& job : jobs) {
-    const auto known = built_[slot].find(job.name);
-    if (known != built_[slot].end()) {
-      built[job.name] = known->second;
-    } else {
-      // The book's own solution, unless something of the submission stands in it.
-      const bool books =
-          job.name.starts_with("solutions/") &&
-          !fs::canonical(job.include).lexically_relative(book_root_ / "solutions").string().starts_with("..");
-      (books ? own : others).push_back(&job);
-    }
+    // The book's own solution, unless something of the submission stands in it.
+    const bool books =
+        job.name.starts_with("solutions/") &&
+        !fs::canonical(job.include).lexically_relative(book_root_ / "solutions").string().starts_with("..");
+    (books ? own : others).push_back(job);
   }
-  std::mutex mutex;
   std::atomic<std::size_t> next{0};
-  std::exception_ptr problem;
   const auto work = [&](unsigned thread) {
-    while (true) {
-      const std::size_t i = next++;
-      if (i >= others.size()) return;
-      try {
-        WorkerBuilt result = build_one(slot, thread, *others[i]);
-        const std::lock_guard lock(mutex);
-        built[others[i]->name] = std::move(result);
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        problem = std::current_exception();
-      }
-    }
+    judge::Built built;
+    for (std::size_t i = next++; i < others.size(); i = next++)
+      built[others[i].name] = build_one(slot, thread, others[i]);
+    return built;
   };
-  {
-    std::vector<std::jthread> threads;
-    for (unsigned thread = 0; thread < std::min<std::size_t>(threads_, others.size()); ++thread) {
-      threads.emplace_back(work, thread);
-    }
+  std::vector<std::future<judge::Built>> threads;
+  for (unsigned thread = 0; thread < std::min<std::size_t>(threads_, others.size()); ++thread)
+    threads.push_back(std::async(std::launch::async, work, thread));
+  judge::Built built;
+  for (auto& thread : threads) built.merge(thread.get());
+  if (own.empty()) return built;
+  // The solution itself is built where it always is, once for all submissions.
+  const std::lock_guard lock(mutex_);
+  for (WorkerJob& job : own) {
+    for (auto* sources : {&job.sources, &job.books_sources})
+      for (fs::path& source : *sources) source = fs::canonical(source);
+    for (fs::path* include : {&job.include, &job.books_include}) *include = fs::canonical(*include);
   }
-  if (problem) std::rethrow_exception(problem);
-  if (!own.empty()) {
-    // The solution itself: the book's own code, built where it always is, once for all submissions.
-    const std::lock_guard lock(mutex_);
-    std::vector<WorkerJob> list;
-    for (const WorkerJob* job : own) {
-      list.push_back(*job);
-      for (auto* sources : {&list.back().sources, &list.back().books_sources})
-        for (fs::path& source : *sources) source = fs::canonical(source);
-      for (fs::path* include : {&list.back().include, &list.back().books_include}) *include = fs::canonical(*include);
-    }
-    for (auto& [name, result] : worker::build_workers(toolchain_, list)) {
-      if (result.ok) hand_over(slot, name, result);
-      built[name] = result;
-    }
+  for (auto& [name, result] : worker::build_workers(toolchain_, own)) {
+    if (result.ok) hand_over(slot, name, result);
+    built[name] = std::move(result);
   }
-  for (const auto& [name, result] : built) built_[slot][name] = result;
   return built;
 }
 

@@ -7,32 +7,29 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "common/judge/names.hpp"
+#include "common/judge/plan.hpp"
+#include "common/judge/workspace.hpp"
 #include "common/worker/build.hpp"
 
 namespace workbook::grading {
-
-/// There is no isolation here that holds; what() says what is missing and what to do.
-class NoIsolation : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 struct IsolationLimits {
   double build_seconds = 0;    ///< processor time of compiling a file; 0: by how long the book's own code takes
   bool judge_objects = false;  ///< refuses what no answer may define or call (object.hpp)
 };
 
+/// As it is made, none, and the record says so: --unsafe.
 struct Isolation {
   bool on = false;
   bool other_user = false;        ///< as root, another user id: files can be closed to it by their mode
   bool view = false;              ///< a root of its own, without what is not named in it
   std::filesystem::path program;  ///< workbook_isolate
-  nlohmann::json record;          ///< for results.json
+  /// For results.json.
+  nlohmann::json record = {{"on", false}, {"layers", nlohmann::json::array()}, {"proved", false}, {"unreadable", 0}};
 };
 
 /// Held on a file as long as it lives, in whatever container: closed by the last of its owners.
@@ -42,7 +39,7 @@ using FileLock = std::shared_ptr<const int>;
 class UserIds {
  public:
   static constexpr unsigned kCount = 8;
-  /// NoIsolation if none are free.
+  /// EnvironmentError if none are free.
   UserIds();
   unsigned first() const { return first_; }
 
@@ -53,11 +50,9 @@ class UserIds {
 
 /// Chooses: as root another user id, and a root of its own where mounting is allowed; otherwise the latter, in a user
 /// namespace. Then proves it: a probe runs as a worker and as a compiler would, and must fail to read any of
-/// `protected_paths` and to do everything that it must not. NoIsolation with what is wrong and how to repair that.
+/// `protected_paths` and to do everything that it must not. EnvironmentError with what is wrong and how to repair that.
 Isolation prove_isolation(const std::filesystem::path& program,
                           const std::vector<std::filesystem::path>& protected_paths);
-/// For --unsafe: none, and the record says so.
-Isolation no_isolation();
 
 /// How jobs of the book's own code begin, from which the names are learned that an answer may have, and whose objects
 /// are taken in every slot where a job has the same files.
@@ -79,9 +74,7 @@ class Workshop {
   std::filesystem::path mirror(unsigned slot) const;
   /// Builds a submission's workers, each in a folder that holds its own sources alone. Workers of the book's own
   /// solutions are built as always.
-  std::map<std::string, worker::WorkerBuilt> build(unsigned slot, const std::vector<worker::WorkerJob>& jobs);
-  /// Forgets what a job was built to: its files have changed.
-  void forget(unsigned slot, const std::string& job) { built_[slot].erase(job); }
+  judge::Built build(unsigned slot, const std::vector<worker::WorkerJob>& jobs);
   /// What starts a worker in this slot.
   std::vector<std::string> worker_prefix(unsigned slot, Backend backend) const;
   /// Forgets the slot's submission.
@@ -107,9 +100,9 @@ class Workshop {
   /// linked; their calls are added to `built`.
   void take_known_objects(unsigned slot, const std::filesystem::path& stage, worker::WorkerJob& staged,
                           worker::WorkerBuilt& built);
-  /// Keeps the objects of a job that nothing was refused of; slots_ for the book's own.
+  /// Keeps the objects of a job that nothing was refused of, and adds their calls; slots_ for the book's own.
   void keep_objects(unsigned slot, const worker::Toolchain& toolchain, const worker::WorkerJob& staged,
-                    const worker::WorkerBuilt& built);
+                    worker::WorkerBuilt& built);
   /// A stage as its compiler sees it, and nobody else.
   void open_stage(unsigned slot, unsigned thread, const std::filesystem::path& stage) const;
   /// Of the book's own job: keeps its names. Of any that is run: refuses what no answer may have, or keeps its objects.
@@ -132,16 +125,17 @@ class Workshop {
   unsigned slots_, threads_;
   worker::Toolchain inside_;  ///< the toolchain with the workshop's paths; root and build folder are a stage's
   std::mutex mutex_;          ///< of what stands below, and of building the book's own workers
-  std::vector<std::map<std::string, worker::WorkerBuilt>> built_;  ///< by slot and job
-  /// By slot, or slots_ for all, and source: the names that the book's own file has.
-  std::map<std::pair<unsigned, std::string>, judge::NameCounts> books_names_;
   struct KnownObject {
     std::filesystem::path object;
     std::map<std::filesystem::path, std::string> files;  ///< what it was compiled from, relative to the stage -> text
     std::string calls;                                   ///< calls_of it
   };
+  struct KnownSource {
+    judge::NameCounts books_names;  ///< that the book's own file has
+    std::vector<KnownObject> objects;
+  };
   /// By slot, or slots_ for all, and source and flags.
-  std::map<std::pair<unsigned, std::string>, std::vector<KnownObject>> known_objects_;
+  std::map<std::pair<unsigned, std::string>, KnownSource> known_;
   std::map<Backend, double> books_seconds_;  ///< processor time of compiling the book's code: the most of all chapters
   std::vector<double> lost_;  ///< by slot: so many times what its submission had to compile in, until it was ended
 };

@@ -12,6 +12,14 @@ using book::Chapter;
 using judge::Result;
 using judge::Verdict;
 
+/// The ids of items: "chapter 2", "bar 1".
+std::string chapter_item(int chapter) {
+  return fmt::format("chapter {}", chapter);
+}
+std::string bar_item(std::size_t position) {
+  return fmt::format("bar {}", position + 1);
+}
+
 /// What the tests of one name came to, on all backends.
 struct Named {
   bool passed = false, all_good = true;
@@ -80,13 +88,6 @@ GradedItem judged_chapter(const Assignment& assignment, const Assignment::Whole&
 }
 
 }  // namespace
-
-std::string chapter_item(int chapter) {
-  return fmt::format("chapter {}", chapter);
-}
-std::string bar_item(std::size_t position) {
-  return fmt::format("bar {}", position + 1);
-}
 
 std::string item_of(const Assignment& assignment, int chapter, const Verdict& verdict) {
   if (const Assignment::Bar* bar = bar_of(assignment, chapter, verdict.test))

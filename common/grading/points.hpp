@@ -10,10 +10,6 @@
 
 namespace workbook::grading {
 
-/// The ids of items.
-std::string chapter_item(int chapter);       ///< "chapter 2"
-std::string bar_item(std::size_t position);  ///< of the assignment's bars, from 0: "bar 1"
-
 /// What a test of this chapter counts for: the bar that names it, or else its exercise, or the chapter as a whole.
 std::string item_of(const Assignment& assignment, int chapter, const judge::Verdict& verdict);
 

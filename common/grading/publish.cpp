@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <set>
 #include <stdexcept>
 
 #include "common/book/files.hpp"
+#include "common/book/folders.hpp"
 #include "common/judge/verdict.hpp"
 #include "common/worker/command.hpp"
 
@@ -17,27 +17,6 @@ namespace {
 
 using judge::Result, judge::Verdict, judge::Workspace;
 using nlohmann::json;
-
-/// A folder that is removed with its owner.
-class Staging {
- public:
-  explicit Staging(fs::path path) : path_(std::move(path)) { fs::remove_all(path_); }
-  ~Staging() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  Staging(const Staging&) = delete;
-  Staging& operator=(const Staging&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
-
-/// ".NAME.verify-PID" beside the target.
-fs::path hidden_beside(const fs::path& target, const std::string& purpose) {
-  return target.parent_path() / fmt::format(".{}.{}-{}", target.filename().string(), purpose, ::getpid());
-}
 
 void write_files(const fs::path& folder, const Files& files) {
   for (const auto& [name, file] : files) {
@@ -81,58 +60,37 @@ std::vector<Verdict> test_release(const Workspace& workspace, const fs::path& fo
   return tests;
 }
 
-bool passed_or_skipped(const Verdict& test) {
-  return test.result == Result::passed || test.result == Result::skipped;
-}
-
-/// What is wrong with a chapter as the students get it: an open exercise that is not todo, a test that fails.
+/// What is wrong with a chapter's tests: with the answers, one that does not pass; as the students get it, one of an
+/// open exercise that is not todo, or of another that fails.
 void find_problems(const Assignment& assignment, const book::Chapter& chapter, const std::vector<Verdict>& tests,
-                   std::vector<std::string>& problems) {
-  std::set<std::string> seen;
+                   bool answers, std::vector<std::string>& problems) {
+  std::set<std::string> seen;  // exercises with a test; with the answers, with one that passed
   for (const Verdict& test : tests) {
     const bool waits = test.result == Result::todo || test.result == Result::blocked;
-    if (assignment.is_open(test.exercise)) {
-      seen.insert(test.exercise);
-      if (!waits)
-        problems.push_back(fmt::format("{} \"{}\": {}, not todo", test.exercise, test.test, name(test.result)));
-    } else if (!waits && !passed_or_skipped(test)) {
-      problems.push_back(fmt::format("{} \"{}\": {}\n{}", test.exercise, test.test, name(test.result), test.message));
-    }
+    const bool open = !answers && assignment.is_open(test.exercise);
+    if (!answers || test.result == Result::passed) seen.insert(test.exercise);
+    if (open ? waits : test.result <= Result::skipped || (waits && !answers)) continue;
+    problems.push_back(fmt::format("{}{} \"{}\": {}{}\n{}", answers ? "with its answer, " : "", test.exercise,
+                                   test.test, name(test.result), open ? ", not todo" : "", test.message));
   }
+  if (answers && seen.empty()) problems.push_back(fmt::format("no test of chapter {} passed", chapter.number));
   for (const book::Exercise& exercise : chapter.exercises) {
-    if (assignment.is_open(exercise.id) && !seen.contains(exercise.id))
+    if (!answers && assignment.is_open(exercise.id) && !seen.contains(exercise.id))
       problems.push_back(fmt::format("{}: none of its tests ran", exercise.id));
   }
-}
-
-/// What is wrong with a chapter that has its answers.
-void find_problems_with_answers(const book::Chapter& chapter, const std::vector<Verdict>& tests,
-                                std::vector<std::string>& problems) {
-  bool any_passed = false;
-  for (const Verdict& test : tests) {
-    any_passed = any_passed || test.result == Result::passed;
-    if (!passed_or_skipped(test)) {
-      problems.push_back(
-          fmt::format("with its answer, {} \"{}\": {}\n{}", test.exercise, test.test, name(test.result), test.message));
-    }
-  }
-  if (!any_passed) problems.push_back(fmt::format("with its answers, no test of chapter {} passed", chapter.number));
 }
 
 /// The release compiles and runs by itself, its open exercises are open, and their answers pass.
 void verify(const Workspace& workspace, const Assignment& assignment, const Files& files, const fs::path& folder) {
   std::vector<std::string> problems;
-  write_files(folder, files);
-  for (const int number : assignment.open_chapters()) {
-    const book::Chapter& chapter = *workspace.book.find(number);
-    workspace.progress(fmt::format("verifying: chapter {} as the students get it", number));
-    find_problems(assignment, chapter, test_release(workspace, folder, chapter), problems);
-  }
-  write_files(folder, with_answers(workspace.book, assignment, files));
-  for (const int number : assignment.open_chapters()) {
-    const book::Chapter& chapter = *workspace.book.find(number);
-    workspace.progress(fmt::format("verifying: chapter {} with the answers", number));
-    find_problems_with_answers(chapter, test_release(workspace, folder, chapter), problems);
+  for (const bool answers : {false, true}) {
+    write_files(folder, answers ? with_answers(workspace.book, assignment, files) : files);
+    for (const int number : assignment.open_chapters()) {
+      const book::Chapter& chapter = *workspace.book.find(number);
+      workspace.progress(
+          fmt::format("verifying: chapter {} {}", number, answers ? "with the answers" : "as the students get it"));
+      find_problems(assignment, chapter, test_release(workspace, folder, chapter), answers, problems);
+    }
   }
   workspace.progress("");
   if (!problems.empty()) {
@@ -165,28 +123,26 @@ Published publish(const Workspace& workspace, const Assignment& assignment, cons
   published.given = given_lines(workspace.book, assignment, files);
   published.files = files.size();
   const fs::path& target = options.folder;
-  if (options.verify) {
-    const Staging staging(hidden_beside(target, "verify"));
-    verify(workspace, assignment, files, staging.path());
-  }
+  const fs::path beside = fs::absolute(target).parent_path();
+  fs::create_directories(beside);
+  if (options.verify) verify(workspace, assignment, files, *book::temporary_folder(beside, ".verify-"));
 
-  // Under a temporary name first: a release is there whole or not at all.
-  const std::vector<fs::path> paths = release_paths(target);
-  const Staging part(hidden_beside(target, "part"));
-  write_files(part.path(), files);
-  std::error_code ignored;
-  fs::remove_all(target, ignored);
-  fs::rename(part.path(), target);
-  published.written.push_back(target);
+  // In a folder that goes away first: a release is there whole or not at all.
+  const auto staging = book::temporary_folder(beside, ".release-");
+  published.written = release_paths(target);
+  const auto staged = [&](const fs::path& path) { return *staging / path.filename(); };
+  write_files(staged(target), files);
   if (archives_supported()) {
     Files in_folder;
     for (const auto& [name, file] : files) in_folder[target.filename().string() + "/" + name] = file;
-    write_archive(paths[1], in_folder);
-    published.written.push_back(paths[1]);
+    write_archive(staged(published.written[1]), in_folder);
   }
-  if (options.gradescope) {
-    write_archive(paths[2], autograder_files(workspace.book, assignment, options.hidden));
-    published.written.push_back(paths[2]);
+  if (options.gradescope)
+    write_archive(staged(published.written[2]), autograder_files(workspace.book, assignment, options.hidden));
+  std::erase_if(published.written, [&](const fs::path& path) { return !fs::exists(staged(path)); });
+  for (const fs::path& path : published.written) {
+    fs::remove_all(path);
+    fs::rename(staged(path), path);
   }
   return published;
 }

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "common/book/files.hpp"
+#include "common/book/folders.hpp"
 #include "common/book/markers.hpp"
 #include "common/book/stubs.hpp"
 #include "common/book/text.hpp"
@@ -35,8 +36,7 @@ void add_file(Files& files, const Book& book, const std::string& relative, bool 
 
 template <class Filter>
 void add_folder(Files& files, const Book& book, const std::string& folder, Filter is_taken) {
-  if (!fs::is_directory(book.root / folder)) return;
-  for (const fs::path& file : files_below(book.root / folder))
+  for (const fs::path& file : book::files_below(book.root / folder))
     if (is_taken(file)) add_file(files, book, file.lexically_relative(book.root).generic_string());
 }
 
@@ -113,20 +113,8 @@ std::string readme(const Book& book, const Assignment& assignment) {
 
 }  // namespace
 
-std::vector<fs::path> files_below(const fs::path& folder) {
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::recursive_directory_iterator(folder))
-    if (entry.is_regular_file()) files.push_back(entry.path());
-  return files;
-}
-
 std::string in_its_tree(const MarkedFile& solution) {
   return fs::path(solution.name).lexically_relative("solutions").generic_string();
-}
-
-bool is_code(const std::string& file) {
-  const std::string extension = fs::path(file).extension().string();
-  return extension == ".cpp" || extension == ".hpp" || extension == ".cu" || extension == ".cuh";
 }
 
 std::vector<const Chapter*> released_chapters(const Book& book, const Assignment& assignment) {
@@ -215,11 +203,9 @@ Files autograder_files(const Book& book, const Assignment& assignment, const fs:
     }
   }
   files["assignment.toml"] = {to_toml(assignment, book, /*for_students=*/false)};
-  if (!hidden.empty()) {
-    for (const fs::path& file : files_below(hidden))
-      if (is_released_kind(file))
-        files["hidden/" + file.lexically_relative(hidden).generic_string()] = {book::read_file(file)};
-  }
+  for (const fs::path& file : book::files_below(hidden))
+    if (is_released_kind(file))
+      files["hidden/" + file.lexically_relative(hidden).generic_string()] = {book::read_file(file)};
   files["setup.sh"] = {template_of(book, "setup.sh"), true};
   files["run_autograder"] = {template_of(book, "run_autograder.sh"), true};
   return files;

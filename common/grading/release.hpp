@@ -13,14 +13,8 @@ namespace workbook::grading {
 
 using Files = std::map<std::string, ArchivedFile>;  ///< path relative to the folder -> file
 
-/// The regular files below a folder.
-std::vector<std::filesystem::path> files_below(const std::filesystem::path& folder);
-
 /// The solution's file without "solutions/": "02_online_softmax/online_softmax.cpp".
 std::string in_its_tree(const book::MarkedFile& solution);
-
-/// Whether a file is C++ or CUDA.
-bool is_code(const std::string& file);
 
 /// The chapters that an assignment needs: all up to the last open one.
 std::vector<const book::Chapter*> released_chapters(const book::Book& book, const Assignment& assignment);

@@ -170,14 +170,18 @@ std::string junit_case(const std::string& class_name, const Verdict& test) {
                      attribute(first), xml_text(text));
 }
 
-/// The suite of a submission that could not be graded.
-std::string junit_problem(const GradedSubmission& graded) {
-  return fmt::format(
-      "  <testsuite name=\"grading\" tests=\"1\" failures=\"0\" errors=\"1\" skipped=\"0\" "
-      "time=\"0.000\">\n    <testcase classname=\"{}\" name=\"the submission can be graded\" "
-      "time=\"0.000\">\n      <error type=\"not graded\" message=\"{}\">{}</error>\n    "
-      "</testcase>\n  </testsuite>\n",
-      attribute(graded.student), attribute(graded.problem), xml_text(graded.problem));
+/// A suite of these tests, added to `all`. `inside`: what comes before its cases.
+std::string junit_suite(const std::string& name, const std::string& class_name, const std::vector<Verdict>& tests,
+                        SuiteCounts& all, const std::string& inside = "") {
+  SuiteCounts counts;
+  std::string cases;
+  for (const Verdict& test : tests) {
+    counts.add(test);
+    all.add(test);
+    cases += junit_case(class_name, test);
+  }
+  return fmt::format("  <testsuite name=\"{}\" {}>\n{}{}  </testsuite>\n", attribute(name), counts.text(), inside,
+                     cases);
 }
 
 /// What became of an item, in a few words: its result, and the first cause that its tests name.
@@ -264,24 +268,19 @@ std::string junit_xml(const GradedSubmission& graded) {
   SuiteCounts all;
   std::string suites;
   for (const GradedItem& item : graded.items) {
-    SuiteCounts counts;
-    std::string cases;
-    for (const Verdict& test : tests_of(graded, item)) {
-      counts.add(test);
-      all.add(test);
-      cases += junit_case(fmt::format("{}.{}", graded.student, item.id), test);
-    }
-    suites += fmt::format("  <testsuite name=\"{}\" {}>\n    <properties>\n", attribute(item.id + " " + item.title),
-                          counts.text());
-    suites += fmt::format(
-        "      <property name=\"points\" value=\"{}\"/>\n      <property name=\"max_points\" "
-        "value=\"{}\"/>\n    </properties>\n{}  </testsuite>\n",
-        points_text(item.points), points_text(item.max_points), cases);
+    const std::string points = fmt::format(
+        "    <properties>\n      <property name=\"points\" value=\"{}\"/>\n      <property name=\"max_points\" "
+        "value=\"{}\"/>\n    </properties>\n",
+        points_text(item.points), points_text(item.max_points));
+    suites += junit_suite(item.id + " " + item.title, fmt::format("{}.{}", graded.student, item.id),
+                          tests_of(graded, item), all, points);
   }
   if (!graded.problem.empty()) {
-    ++all.tests;
-    ++all.errors;
-    suites += junit_problem(graded);
+    Verdict problem;
+    problem.test = "the submission can be graded";
+    problem.result = Result::crashed;
+    problem.message = graded.problem;
+    suites += junit_suite("grading", graded.student, {problem}, all);
   }
   return fmt::format("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"{}\" {}>\n{}</testsuites>\n",
                      attribute(graded.assignment), all.text(), suites);

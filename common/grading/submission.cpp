@@ -60,8 +60,7 @@ Entry plain_file(const fs::path& path, const std::string& name, std::uint64_t lo
   entry.path = name;
   entry.regular = fs::is_regular_file(fs::symlink_status(path));
   if (!entry.regular) return entry;
-  entry.size = fs::file_size(path);
-  entry.too_large = entry.size > longest;
+  entry.too_large = fs::file_size(path) > longest;
   if (!entry.too_large) entry.text = book::read_file(path);
   return entry;
 }
@@ -175,7 +174,6 @@ HandedIn read_submission(const Submission& submission, const std::vector<std::st
       read_archive(submission.path, limits, is_wanted, take);
     }
   } catch (const ArchiveError& error) {
-    result.readable = false;
     result.notes.push_back(line_text(error.what(), 500));
     return result;
   }

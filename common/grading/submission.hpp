@@ -24,7 +24,6 @@ std::vector<Submission> name_submissions(const std::vector<std::string>& paths);
 struct HandedIn {
   std::map<std::string, std::string> files;  ///< name as the assignment has it -> text, LF line ends, no BOM
   std::vector<std::string> notes;            ///< what was found where, what is missing or cannot be used, and why
-  bool readable = true;                      ///< false: an archive that is none, too large, a bomb, …
 };
 
 /// Looks for each of `wanted` ("chapters/02_online_softmax/online_softmax.cpp"). A file counts if its path ends in all

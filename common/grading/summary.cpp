@@ -90,50 +90,39 @@ std::string exercises_section(const std::vector<GradedSubmission>& submissions) 
   return text;
 }
 
-/// A mistake that some share: a cause, or a result without one, in an item.
+/// A cause, or a result without one, in an item.
 struct SharedMistake {
-  std::string where, sentence;
+  std::string sentence;
   std::set<std::string> students;  ///< a mistake counts once for each, however many tests show it
 };
 
 /// The most frequent first.
-std::vector<SharedMistake> shared_mistakes(const std::vector<GradedSubmission>& submissions) {
+std::string mistakes_section(const std::vector<GradedSubmission>& submissions) {
   std::map<std::tuple<std::string, std::string, Result>, SharedMistake> mistakes;  // by item and cause, or result
   for (const GradedSubmission& graded : submissions) {
-    for (const GradedItem& item : graded.items) {
-      for (const CountedTest& test : graded.tests) {
-        const judge::Verdict& verdict = test.verdict;
-        if (item.kind == ItemKind::chapter || test.item != item.id || verdict.result < Result::failed) continue;
-        const std::string sentence = verdict.cause ? verdict.cause->sentence
-                                     : verdict.result == Result::failed
-                                         ? "wrong, and none of the mistakes that the book knows"
-                                         : name(verdict.result);
-        SharedMistake& mistake = verdict.cause ? mistakes[{item.id, verdict.cause->id, Result::failed}]
-                                               : mistakes[{item.id, "", verdict.result}];
-        mistake.where = item.id;
-        // One test may name more mistakes that fit than another: the shortest sentence is what they agree on.
-        if (mistake.sentence.empty() || sentence.size() < mistake.sentence.size()) mistake.sentence = sentence;
-        mistake.students.insert(graded.student);
-      }
+    for (const auto& [verdict, item] : graded.tests) {
+      const auto of = std::ranges::find(graded.items, item, &GradedItem::id);
+      if (of == graded.items.end() || of->kind == ItemKind::chapter || verdict.result < Result::failed) continue;
+      const std::string sentence = verdict.cause ? verdict.cause->sentence
+                                   : verdict.result == Result::failed
+                                       ? "wrong, and none of the mistakes that the book knows"
+                                       : name(verdict.result);
+      SharedMistake& mistake =
+          verdict.cause ? mistakes[{item, verdict.cause->id, Result::failed}] : mistakes[{item, "", verdict.result}];
+      // One test may name more mistakes that fit than another: the shortest sentence is what they agree on.
+      if (mistake.sentence.empty() || sentence.size() < mistake.sentence.size()) mistake.sentence = sentence;
+      mistake.students.insert(graded.student);
     }
   }
-  std::vector<SharedMistake> ordered;
-  for (auto& [key, mistake] : mistakes) ordered.push_back(std::move(mistake));
-  std::ranges::sort(ordered, [](const SharedMistake& a, const SharedMistake& b) {
-    if (a.students.size() != b.students.size()) return a.students.size() > b.students.size();
-    return std::tie(a.where, a.sentence) < std::tie(b.where, b.sentence);
-  });
-  return ordered;
-}
-
-std::string mistakes_section(const std::vector<GradedSubmission>& submissions) {
-  const std::vector<SharedMistake> mistakes = shared_mistakes(submissions);
+  std::vector<std::tuple<int, std::string, std::string>> rows;  // minus how many, item, sentence
+  for (const auto& [key, mistake] : mistakes)
+    rows.emplace_back(-int(mistake.students.size()), std::get<0>(key), mistake.sentence);
+  std::ranges::sort(rows);
   std::string text = "\n## Most frequent mistakes\n\n";
-  text += mistakes.empty() ? "None.\n" : "| submissions | where | |\n|---|---|---|\n";
-  for (std::size_t i = 0; i < std::min<std::size_t>(mistakes.size(), 20); ++i) {
-    text += fmt::format("| {} | {} | {} |\n", mistakes[i].students.size(), mistakes[i].where,
-                        markdown_line(mistakes[i].sentence));
-  }
+  text += rows.empty() ? "None.\n" : "| submissions | where | |\n|---|---|---|\n";
+  rows.resize(std::min<std::size_t>(rows.size(), 20));
+  for (const auto& [count, where, sentence] : rows)
+    text += fmt::format("| {} | {} | {} |\n", -count, where, markdown_line(sentence));
   return text;
 }
 

@@ -277,11 +277,11 @@ TEST_CASE("what others could read is found out before anything is graded") {
     CHECK_NOTHROW(prove_isolation(kProgram, {folder / "hidden.cpp"}));
     CHECK(isolation.record.at("layers").back() == "a root of its own");
   } else {
-    CHECK_THROWS_AS(prove_isolation(kProgram, {folder / "hidden.cpp"}), NoIsolation);
+    CHECK_THROWS_AS(prove_isolation(kProgram, {folder / "hidden.cpp"}), judge::EnvironmentError);
   }
   // A file in a place that the isolation leaves open: everyone's header folder.
-  CHECK_THROWS_AS(prove_isolation(kProgram, {"/usr/include/stdio.h"}), NoIsolation);
-  CHECK_THROWS_AS(prove_isolation(folder / "no_such_program", {}), NoIsolation);
+  CHECK_THROWS_AS(prove_isolation(kProgram, {"/usr/include/stdio.h"}), judge::EnvironmentError);
+  CHECK_THROWS_AS(prove_isolation(folder / "no_such_program", {}), judge::EnvironmentError);
 }
 
 TEST_CASE("paths that are no UTF-8, or have quotes and newlines, can be protected") {
@@ -304,10 +304,10 @@ TEST_CASE("a workshop that is in use is left alone, whatever process is said to 
   REQUIRE(::flock(lock, LOCK_EX) == 0);
   {
     const worker::Toolchain toolchain = worker::load_toolchain(WORKBOOK_BINARY, WORKBOOK_SOURCE);
-    const Workshop workshop(toolchain, WORKBOOK_SOURCE, no_isolation(), {}, 1);
+    const Workshop workshop(toolchain, WORKBOOK_SOURCE, Isolation(), {}, 1);
     CHECK(fs::exists(used));
     CHECK(!fs::exists(left));
-    const Workshop second(toolchain, WORKBOOK_SOURCE, no_isolation(), {}, 1);
+    const Workshop second(toolchain, WORKBOOK_SOURCE, Isolation(), {}, 1);
     CHECK(fs::exists(workshop.mirror(0)));
   }
   ::close(lock);
