@@ -95,19 +95,18 @@ def _run(library, plan, tensors):
     stream = _raw_stream(index) if _raw_stream is not None else torch.cuda.current_stream(index).cuda_stream
     room = workspace = None
     if plan.workspace:
-        room = torch.empty(plan.workspace, dtype=torch.uint8, device=first.device)  # aligned to 512 bytes
+        room = first.new_empty(plan.workspace, dtype=torch.uint8)  # aligned to 512 bytes
         workspace = room.data_ptr()
     library.run(plan, [tensor.data_ptr() for tensor in tensors], workspace, stream)
     if _SYNCHRONIZE and not torch.cuda.is_current_stream_capturing():
         library.synchronize()
 
 
-def _run_forward(query, key, value, scale, causal, deterministic):
+def _run_forward(library, plan, query, key, value):
     """The inputs without gaps, O and LSE."""
-    library, plan = plan_for("forward", query, key, value, scale, causal, deterministic)
     query, key, value = dense(query), dense(key), dense(value)
     O = torch.empty_like(query)
-    lse = torch.empty(query.shape[:3], dtype=torch.float32, device=query.device)
+    lse = query.new_empty(query.shape[:3], dtype=torch.float32)
     tensors = (query, key, value, O, lse)
     _run(library, plan, tensors)
     return tensors
@@ -115,12 +114,17 @@ def _run_forward(query, key, value, scale, causal, deterministic):
 
 def run_forward(query, key, value, scale, causal, deterministic):
     """O and LSE, without gradients."""
-    return _run_forward(query, key, value, scale, causal, deterministic)[3:]
+    how = plan_for("forward", query, key, value, scale, causal, deterministic)
+    return _run_forward(*how, query, key, value)[3:]
 
 
 def run_backward(dO, query, key, value, O, lse, scale, causal, deterministic):
     """dQ, dK and dV."""
-    library, plan = plan_for("backward", query, key, value, scale, causal, deterministic)
+    how = plan_for("backward", query, key, value, scale, causal, deterministic)
+    return _run_backward(*how, dO, query, key, value, O, lse)
+
+
+def _run_backward(library, plan, dO, query, key, value, O, lse):
     query, key, value = dense(query), dense(key), dense(value)
     gradients = (torch.empty_like(query), torch.empty_like(key), torch.empty_like(value))
     _run(library, plan, (query, key, value, dense(O), dense(dO), dense(lse), *gradients))
@@ -173,8 +177,9 @@ class Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, query, key, value, *options):
-        tensors = _run_forward(query, key, value, *options)
-        ctx.options = options
+        library, plan = plan_for("forward", query, key, value, *options)
+        tensors = _run_forward(library, plan, query, key, value)
+        ctx.library, ctx.plan, ctx.options = library, plan, options
         ctx.save_for_backward(*tensors)
         ctx.set_materialize_grads(False)
         O, lse = tensors[3:]
@@ -185,9 +190,15 @@ class Attention(torch.autograd.Function):
     def backward(ctx, dO, dlse):
         if dO is None:
             return (None,) * 6
-        # create_graph=True: the operator's own gradients say that there are no second ones.
-        run = run_backward if not torch.is_grad_enabled() and _is_eager(dO) else _backward
-        return (*run(dO, *ctx.saved_tensors, *ctx.options), None, None, None)
+        if torch.is_grad_enabled() or not _is_eager(dO):
+            # create_graph=True: the operator's own gradients say that there are no second ones.
+            return (*_backward(dO, *ctx.saved_tensors, *ctx.options), None, None, None)
+        plan = ctx.library.plan("backward", *ctx.plan.of, ctx.options[2])
+        return (*_run_backward(ctx.library, plan, dO, *ctx.saved_tensors), None, None, None)
+
+
+# What Function.apply comes to where no transform of functorch is active, as _is_eager() has found.
+_differentiable = super(torch.autograd.Function, Attention).apply
 
 
 def _is_eager(*tensors):
@@ -210,7 +221,7 @@ def _attention(query, key, value, *options):
                 raise NotServed("no stage has forward derivatives; allowed: backward ones")
         return _forward(query, key, value, *options)
     if torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
-        return Attention.apply(query, key, value, *options)
+        return _differentiable(query, key, value, *options)
     return run_forward(query, key, value, *options)
 
 
