@@ -176,25 +176,28 @@ class Attention(torch.autograd.Function):
     """The forward pass without the dispatcher. It keeps inputs without gaps: backward need not copy them again."""
 
     @staticmethod
-    def forward(ctx, query, key, value, *options):
+    def forward(ctx, query, key, value, with_lse, options):
         library, plan = plan_for("forward", query, key, value, *options)
         tensors = _run_forward(library, plan, query, key, value)
-        ctx.library, ctx.plan, ctx.options = library, plan, options
+        ctx.how = library, plan, options
         ctx.save_for_backward(*tensors)
-        ctx.set_materialize_grads(False)
         O, lse = tensors[3:]
+        if not with_lse:  # a second result costs microseconds in both passes
+            return O
+        ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(lse)
         return O, lse
 
     @staticmethod
-    def backward(ctx, dO, dlse):
+    def backward(ctx, dO, dlse=None):
         if dO is None:
-            return (None,) * 6
+            return (None,) * 5
+        library, plan, options = ctx.how
         if torch.is_grad_enabled() or not _is_eager(dO):
             # create_graph=True: the operator's own gradients say that there are no second ones.
-            return (*_backward(dO, *ctx.saved_tensors, *ctx.options), None, None, None)
-        plan = ctx.library.plan("backward", *ctx.plan.of, ctx.options[2])
-        return (*_run_backward(ctx.library, plan, dO, *ctx.saved_tensors), None, None, None)
+            return (*_backward(dO, *ctx.saved_tensors, *options), None, None)
+        plan = library.plan("backward", *plan.of, options[2])
+        return (*_run_backward(library, plan, dO, *ctx.saved_tensors), None, None)
 
 
 # What Function.apply comes to where no transform of functorch is active, as _is_eager() has found.
@@ -213,16 +216,18 @@ def _is_eager(*tensors):
     )
 
 
-def _attention(query, key, value, *options):
-    """O and LSE, the shortest way."""
+def _attention(query, key, value, with_lse, *options):
+    """O and LSE, or O alone, the shortest way."""
     if not _is_eager(query, key, value):
         if not torch.compiler.is_compiling() and forward_ad._current_level >= 0:  # the dispatcher would drop them
             if any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in (query, key, value)):
                 raise NotServed("no stage has forward derivatives; allowed: backward ones")
-        return _forward(query, key, value, *options)
-    if torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
-        return _differentiable(query, key, value, *options)
-    return run_forward(query, key, value, *options)
+        results = _forward(query, key, value, *options)
+    elif torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
+        return _differentiable(query, key, value, with_lse, options)
+    else:
+        results = run_forward(query, key, value, *options)
+    return results if with_lse else results[0]
 
 
 def by_pytorch(query, key, value, causal, scale, dropout_p=0.0):
@@ -257,5 +262,4 @@ def attention(query, key, value, causal, scale, deterministic, return_lse, fallb
         if return_lse:
             raise NotServed("return_lse = True: PyTorch gives none; allowed with what a stage serves")
         return by_pytorch(query, key, value, causal, scale)
-    O, lse = _attention(query, key, value, scale, causal, deterministic)
-    return (O, lse) if return_lse else O
+    return _attention(query, key, value, return_lse, scale, causal, deterministic)

@@ -130,6 +130,9 @@ def eager():
         require(torch.allclose(a, b, atol=0 if name != "dQ" else 4e-3), f"{name} differs from the operator's")
     only_V = workbook.attention(Q.detach(), K.detach(), V, causal=True)
     require(torch.equal(torch.autograd.grad(only_V, V, dO)[0], mine[2]), "dV where V alone has a gradient")
+    with torch.autograd.graph.save_on_cpu():  # what is kept for backward is not what it gets
+        O = workbook.attention(Q, K, V, causal=True)
+    require(torch.equal(torch.autograd.grad(O, (Q, K, V), dO)[1], mine[1]), "dK under save_on_cpu()")
     for mode in (torch.no_grad, torch.inference_mode):
         with mode():
             O = workbook.attention(Q, K, V, causal=True)
@@ -244,7 +247,19 @@ def non_contiguous():
     O = workbook.attention(Q, K, V)
     O.backward(torch.ones_like(O))
     require(all(torch.allclose(x, y.grad, atol=4e-3) for x, y in zip(a, (Q, K, V))), "an expanded dO")
-    say("packed, odd addresses, expanded dO: equal to dense tensors")
+
+    wide.requires_grad_()  # views of which the gradient is one tensor again, a dO that is transposed
+    views = [x.transpose(1, 2) for x in wide[:, 7:].unbind(2)]
+    dO = torch.randn(2, 293, 4, 64, device="cuda", dtype=torch.float16).transpose(1, 2)
+    (packed,) = torch.autograd.grad(workbook.attention(*views, causal=True), wide, dO)
+    dense = [x.detach().contiguous().requires_grad_() for x in views]
+    expected = torch.autograd.grad(workbook.attention(*dense, causal=True), dense, dO.contiguous())
+    require(not packed[:, :7].any(), "a gradient outside of the slice")
+    for name, x, y in zip(("dQ", "dK", "dV"), packed[:, 7:].unbind(2), expected):
+        require(torch.allclose(x.transpose(1, 2), y, atol=0 if name != "dQ" else 4e-3), f"{name} of a packed tensor")
+    shared = K.detach()[:, :1].expand(2, 4, 100, 64)  # one head of K for all, with the stride 0
+    require(torch.equal(workbook.attention(Q, shared, V), workbook.attention(Q, shared.contiguous(), V)), "stride 0")
+    say("packed, odd addresses, expanded K and dO, transposed dO, gradients of views: equal to dense tensors")
 
 
 @step(60)
