@@ -395,6 +395,37 @@ def cost():
         say(f"{ours} costs {found['ours, ' + ours] - found[theirs]:+.1f} us beside SDPA")
 
 
+@step(60)
+def strides():
+    """Microseconds of the GPU for calls on tensors without gaps and on views, which are copied."""
+
+    def on_gpu(call, count=20):
+        times, events = [], [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+        for _ in range(7):
+            events[0].record()
+            for _ in range(count):
+                call()
+            events[1].record()
+            torch.cuda.synchronize()
+            times.append(events[0].elapsed_time(events[1]) * 1e3 / count)
+        return statistics.median(times[2:])
+
+    def both(tensors, dO):
+        return lambda: torch.autograd.grad(workbook.attention(*tensors, causal=True), tensors, dO)
+
+    for N in (2048, 8192):
+        packed = torch.randn(4, N, 4, 16, 64, device="cuda").to(dtypes()[-1])  # (B, N, 4, H, d)
+        *views, dO = (x.transpose(1, 2) for x in packed.unbind(2))
+        dense = [x.contiguous() for x in views]
+        forward = [on_gpu(lambda x=x: workbook.attention(*x, causal=True)) for x in (dense, views)]
+        copy = on_gpu(views[0].contiguous)
+        say(f"N = {N}: forward {forward[0]:.0f} us, of views {forward[1]:.0f} us; a copy alone {copy:.0f} us")
+        for x in (*dense, *views):
+            x.requires_grad_()
+        cases = {"": (dense, dO.contiguous()), "dO a view": (dense, dO), "all views": (views, dO)}
+        say(f"N = {N}: forward and backward", *(f"{name} {on_gpu(both(*x)):.0f} us;" for name, x in cases.items()))
+
+
 # --- A small GPT -----------------------------------------------------------------------------------------------------
 
 
