@@ -163,11 +163,7 @@ class LibraryCall final : public Arguments {
     throw std::logic_error("the call has no number \"" + std::string(name) + "\"");
   }
   bool has(std::string_view name) const override { return find(name) != nullptr; }
-  std::vector<std::string> names() const override {
-    std::vector<std::string> all;
-    for (const Number& each : numbers_) all.emplace_back(each.name);
-    return all;
-  }
+  std::vector<std::string> names() const override { return {}; }  // to be checked: all are the interface's own
 
  private:
   struct Number {
@@ -193,10 +189,11 @@ class LibraryCall final : public Arguments {
   const workbook_tensor* tensors_;
 };
 
-std::size_t workspace_for(const Description& stage, const LibraryCall& call) {
+/// checked: what the stage does not serve is an error. Starting it checks that too.
+std::size_t workspace_for(const Description& stage, const LibraryCall& call, bool checked = true) {
   const int variant = chosen_variant(stage, call);
   const Description& kernels = variant < 0 ? stage : stage.variants[std::size_t(variant)].description;
-  chosen_sizes(kernels, call);
+  if (checked) chosen_sizes(kernels, call);
   return on_gpu() ? workspace_bytes(kernels.extra, call.sizes()) : 0;
 }
 
@@ -221,10 +218,12 @@ void run(int index, const char* pass, const workbook_problem* problem, const wor
     take_counters();  // it keeps what launches counted until somebody asks
     return;
   }
-  const std::size_t needed = workspace_for(stage.description, call);
-  if (bytes < needed || (needed > 0 && workspace == nullptr))
+  const std::size_t needed = workspace_for(stage.description, call, false);
+  if (bytes < needed || (needed > 0 && workspace == nullptr)) {
+    workspace_for(stage.description, call);
     throw std::invalid_argument("workspace_bytes = " + std::to_string(workspace == nullptr ? 0 : bytes) +
                                 ": allowed: " + std::to_string(needed) + " or more, by workbook_workspace()");
+  }
   stage.start(call, workspace, stream);
 }
 

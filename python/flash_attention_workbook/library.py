@@ -85,12 +85,15 @@ class Stage:
 
 
 class Plan:
-    """The stage that does a problem, and the bytes of device memory that it needs beside the tensors."""
+    """The stage that does a problem, and the bytes of device memory that it needs beside the tensors.
 
-    __slots__ = ("stage", "problem", "workspace", "start", "pack")
+    of: the problem as arguments of Library.plan(), which gives the other pass's plan of it.
+    """
 
-    def __init__(self, stage, problem, workspace, call, pack):
-        self.stage, self.problem, self.workspace, self.pack = stage, problem, workspace, pack
+    __slots__ = ("stage", "of", "problem", "workspace", "start", "pack")
+
+    def __init__(self, stage, of, problem, workspace, call, pack):
+        self.stage, self.of, self.problem, self.workspace, self.pack = stage, of, problem, workspace, pack
         self.start = functools.partial(call, stage.index, ctypes.addressof(problem))
 
 
@@ -158,7 +161,7 @@ class Library:
                 refusals.append(f"chapter {stage.chapter}, {pass_}: {error}")
                 worst = type(error)
                 continue
-            return Plan(stage, problem, needed.value, *self._calls[pass_])
+            return Plan(stage, (element, sizes, scale, mask), problem, needed.value, *self._calls[pass_])
         raise worst("\n".join(refusals))
 
     def run(self, plan, addresses, workspace=None, stream=None):

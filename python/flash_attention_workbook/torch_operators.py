@@ -95,19 +95,18 @@ def _run(library, plan, tensors):
     stream = _raw_stream(index) if _raw_stream is not None else torch.cuda.current_stream(index).cuda_stream
     room = workspace = None
     if plan.workspace:
-        room = torch.empty(plan.workspace, dtype=torch.uint8, device=first.device)  # aligned to 512 bytes
+        room = first.new_empty(plan.workspace, dtype=torch.uint8)  # aligned to 512 bytes
         workspace = room.data_ptr()
     library.run(plan, [tensor.data_ptr() for tensor in tensors], workspace, stream)
     if _SYNCHRONIZE and not torch.cuda.is_current_stream_capturing():
         library.synchronize()
 
 
-def _run_forward(query, key, value, scale, causal, deterministic):
+def _run_forward(library, plan, query, key, value):
     """The inputs without gaps, O and LSE."""
-    library, plan = plan_for("forward", query, key, value, scale, causal, deterministic)
     query, key, value = dense(query), dense(key), dense(value)
     O = torch.empty_like(query)
-    lse = torch.empty(query.shape[:3], dtype=torch.float32, device=query.device)
+    lse = query.new_empty(query.shape[:3], dtype=torch.float32)
     tensors = (query, key, value, O, lse)
     _run(library, plan, tensors)
     return tensors
@@ -115,12 +114,17 @@ def _run_forward(query, key, value, scale, causal, deterministic):
 
 def run_forward(query, key, value, scale, causal, deterministic):
     """O and LSE, without gradients."""
-    return _run_forward(query, key, value, scale, causal, deterministic)[3:]
+    how = plan_for("forward", query, key, value, scale, causal, deterministic)
+    return _run_forward(*how, query, key, value)[3:]
 
 
 def run_backward(dO, query, key, value, O, lse, scale, causal, deterministic):
     """dQ, dK and dV."""
-    library, plan = plan_for("backward", query, key, value, scale, causal, deterministic)
+    how = plan_for("backward", query, key, value, scale, causal, deterministic)
+    return _run_backward(*how, dO, query, key, value, O, lse)
+
+
+def _run_backward(library, plan, dO, query, key, value, O, lse):
     query, key, value = dense(query), dense(key), dense(value)
     gradients = (torch.empty_like(query), torch.empty_like(key), torch.empty_like(value))
     _run(library, plan, (query, key, value, dense(O), dense(dO), dense(lse), *gradients))
@@ -172,22 +176,32 @@ class Attention(torch.autograd.Function):
     """The forward pass without the dispatcher. It keeps inputs without gaps: backward need not copy them again."""
 
     @staticmethod
-    def forward(ctx, query, key, value, *options):
-        tensors = _run_forward(query, key, value, *options)
-        ctx.options = options
+    def forward(ctx, query, key, value, with_lse, options):
+        library, plan = plan_for("forward", query, key, value, *options)
+        tensors = _run_forward(library, plan, query, key, value)
+        ctx.how = library, plan, options
         ctx.save_for_backward(*tensors)
-        ctx.set_materialize_grads(False)
         O, lse = tensors[3:]
+        if not with_lse:  # a second result costs microseconds in both passes
+            return O
+        ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(lse)
         return O, lse
 
     @staticmethod
-    def backward(ctx, dO, dlse):
+    def backward(ctx, dO, dlse=None):
         if dO is None:
-            return (None,) * 6
-        # create_graph=True: the operator's own gradients say that there are no second ones.
-        run = run_backward if not torch.is_grad_enabled() and _is_eager(dO) else _backward
-        return (*run(dO, *ctx.saved_tensors, *ctx.options), None, None, None)
+            return (None,) * 5
+        library, plan, options = ctx.how
+        if torch.is_grad_enabled() or not _is_eager(dO):
+            # create_graph=True: the operator's own gradients say that there are no second ones.
+            return (*_backward(dO, *ctx.saved_tensors, *options), None, None)
+        plan = library.plan("backward", *plan.of, options[2])
+        return (*_run_backward(library, plan, dO, *ctx.saved_tensors), None, None)
+
+
+# What Function.apply comes to where no transform of functorch is active, as _is_eager() has found.
+_differentiable = super(torch.autograd.Function, Attention).apply
 
 
 def _is_eager(*tensors):
@@ -202,16 +216,18 @@ def _is_eager(*tensors):
     )
 
 
-def _attention(query, key, value, *options):
-    """O and LSE, the shortest way."""
+def _attention(query, key, value, with_lse, *options):
+    """O and LSE, or O alone, the shortest way."""
     if not _is_eager(query, key, value):
         if not torch.compiler.is_compiling() and forward_ad._current_level >= 0:  # the dispatcher would drop them
             if any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in (query, key, value)):
                 raise NotServed("no stage has forward derivatives; allowed: backward ones")
-        return _forward(query, key, value, *options)
-    if torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
-        return Attention.apply(query, key, value, *options)
-    return run_forward(query, key, value, *options)
+        results = _forward(query, key, value, *options)
+    elif torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
+        return _differentiable(query, key, value, with_lse, options)
+    else:
+        results = run_forward(query, key, value, *options)
+    return results if with_lse else results[0]
 
 
 def by_pytorch(query, key, value, causal, scale, dropout_p=0.0):
@@ -246,5 +262,4 @@ def attention(query, key, value, causal, scale, deterministic, return_lse, fallb
         if return_lse:
             raise NotServed("return_lse = True: PyTorch gives none; allowed with what a stage serves")
         return by_pytorch(query, key, value, causal, scale)
-    O, lse = _attention(query, key, value, scale, causal, deterministic)
-    return (O, lse) if return_lse else O
+    return _attention(query, key, value, return_lse, scale, causal, deterministic)

@@ -130,6 +130,9 @@ def eager():
         require(torch.allclose(a, b, atol=0 if name != "dQ" else 4e-3), f"{name} differs from the operator's")
     only_V = workbook.attention(Q.detach(), K.detach(), V, causal=True)
     require(torch.equal(torch.autograd.grad(only_V, V, dO)[0], mine[2]), "dV where V alone has a gradient")
+    with torch.autograd.graph.save_on_cpu():  # what is kept for backward is not what it gets
+        O = workbook.attention(Q, K, V, causal=True)
+    require(torch.equal(torch.autograd.grad(O, (Q, K, V), dO)[1], mine[1]), "dK under save_on_cpu()")
     for mode in (torch.no_grad, torch.inference_mode):
         with mode():
             O = workbook.attention(Q, K, V, causal=True)
@@ -244,7 +247,19 @@ def non_contiguous():
     O = workbook.attention(Q, K, V)
     O.backward(torch.ones_like(O))
     require(all(torch.allclose(x, y.grad, atol=4e-3) for x, y in zip(a, (Q, K, V))), "an expanded dO")
-    say("packed, odd addresses, expanded dO: equal to dense tensors")
+
+    wide.requires_grad_()  # views of which the gradient is one tensor again, a dO that is transposed
+    views = [x.transpose(1, 2) for x in wide[:, 7:].unbind(2)]
+    dO = torch.randn(2, 293, 4, 64, device="cuda", dtype=torch.float16).transpose(1, 2)
+    (packed,) = torch.autograd.grad(workbook.attention(*views, causal=True), wide, dO)
+    dense = [x.detach().contiguous().requires_grad_() for x in views]
+    expected = torch.autograd.grad(workbook.attention(*dense, causal=True), dense, dO.contiguous())
+    require(not packed[:, :7].any(), "a gradient outside of the slice")
+    for name, x, y in zip(("dQ", "dK", "dV"), packed[:, 7:].unbind(2), expected):
+        require(torch.allclose(x.transpose(1, 2), y, atol=0 if name != "dQ" else 4e-3), f"{name} of a packed tensor")
+    shared = K.detach()[:, :1].expand(2, 4, 100, 64)  # one head of K for all, with the stride 0
+    require(torch.equal(workbook.attention(Q, shared, V), workbook.attention(Q, shared.contiguous(), V)), "stride 0")
+    say("packed, odd addresses, expanded K and dO, transposed dO, gradients of views: equal to dense tensors")
 
 
 @step(60)
@@ -378,6 +393,37 @@ def cost():
         say(f"{name}: {value:.1f} us")
     for ours, theirs in (("attention()", "SDPA"), ("forward and backward", "SDPA, forward and backward")):
         say(f"{ours} costs {found['ours, ' + ours] - found[theirs]:+.1f} us beside SDPA")
+
+
+@step(60)
+def strides():
+    """Microseconds of the GPU for calls on tensors without gaps and on views, which are copied."""
+
+    def on_gpu(call, count=20):
+        times, events = [], [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+        for _ in range(7):
+            events[0].record()
+            for _ in range(count):
+                call()
+            events[1].record()
+            torch.cuda.synchronize()
+            times.append(events[0].elapsed_time(events[1]) * 1e3 / count)
+        return statistics.median(times[2:])
+
+    def both(tensors, dO):
+        return lambda: torch.autograd.grad(workbook.attention(*tensors, causal=True), tensors, dO)
+
+    for N in (2048, 8192):
+        packed = torch.randn(4, N, 4, 16, 64, device="cuda").to(dtypes()[-1])  # (B, N, 4, H, d)
+        *views, dO = (x.transpose(1, 2) for x in packed.unbind(2))
+        dense = [x.contiguous() for x in views]
+        forward = [on_gpu(lambda x=x: workbook.attention(*x, causal=True)) for x in (dense, views)]
+        copy = on_gpu(views[0].contiguous)
+        say(f"N = {N}: forward {forward[0]:.0f} us, of views {forward[1]:.0f} us; a copy alone {copy:.0f} us")
+        for x in (*dense, *views):
+            x.requires_grad_()
+        cases = {"": (dense, dO.contiguous()), "dO a view": (dense, dO), "all views": (views, dO)}
+        say(f"N = {N}: forward and backward", *(f"{name} {on_gpu(both(*x)):.0f} us;" for name, x in cases.items()))
 
 
 # --- A small GPT -----------------------------------------------------------------------------------------------------

@@ -78,6 +78,14 @@ def main():
     wide = np.zeros((1, 2, 50, 33), np.float16)
     wide[..., 1:] = Q  # rows with gaps, at odd addresses
     assert np.array_equal(workbook.attention(wide[..., 1:], K, V, causal=True), O), "gaps"
+    views = [Q, K[:, :, ::-1], V[:, :1].repeat(2, 1)]
+    views = [np.broadcast_to(view[:, :1], view.shape) for view in views]  # strides of 0, and negative ones
+    dense = [np.ascontiguousarray(view) for view in views]
+    dO = normal(1, 50, 2, 32, seed=9).swapaxes(1, 2)
+    given = [(*x, *workbook.attention(*x, causal=True, return_lse=True)) for x in (views, dense)]
+    for name, x, y in zip(("dQ", "dK", "dV"), *(workbook.attention_gradients(dO, *x, causal=True) for x in given)):
+        assert np.allclose(x, y, atol=4e-3 if name == "dQ" else 0), f"{name} of arrays with gaps"
+    assert np.array_equal(given[0][3], given[1][3]), "O of arrays with gaps"
     scaled = workbook.attention(Q, K, V, scale=0.5)
     assert not np.array_equal(scaled, workbook.attention(Q, K, V))
     print("layouts, gaps, scale")
