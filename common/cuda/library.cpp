@@ -163,7 +163,7 @@ class LibraryCall final : public Arguments {
     throw std::logic_error("the call has no number \"" + std::string(name) + "\"");
   }
   bool has(std::string_view name) const override { return find(name) != nullptr; }
-  std::vector<std::string> names() const override { return {}; }  // to be checked: all are the interface's own
+  std::vector<std::string> names() const override { return {}; }  // a stage knows all of ours
 
  private:
   struct Number {

@@ -206,18 +206,19 @@ void take_tests(const Course& course, const Chapter& chapter, const ChapterRun& 
     verdict.unavailable = verdict.unavailable && !cannot_run.contains(key_of(run, verdict));
     add_test(course, chapter, verdict, graded);
   }
-  // Of the hidden tests that a program did not get to, nobody knows the names: each exercise fails one that stands for
-  // them.
-  Verdict unfinished;
-  unfinished.chapter = chapter.name();
-  unfinished.test = "the hidden tests came to an end";
-  unfinished.backend = run.backend;
-  unfinished.result = Result::timed_out;
-  unfinished.hidden = true;
-  unfinished.finished = false;
-  for (const book::Exercise& exercise : chapter.exercises) {
-    unfinished.exercise = exercise.id;
-    if (hidden && !run.finished) add_test(course, chapter, unfinished, graded);
+  if (hidden && !run.finished) {
+    // Of those that the program did not get to, nobody knows the names: each exercise fails one that stands for them.
+    Verdict unfinished;
+    unfinished.chapter = chapter.name();
+    unfinished.test = "the hidden tests came to an end";
+    unfinished.backend = run.backend;
+    unfinished.result = Result::timed_out;
+    unfinished.hidden = true;
+    unfinished.finished = false;
+    for (const book::Exercise& exercise : chapter.exercises) {
+      unfinished.exercise = exercise.id;
+      add_test(course, chapter, unfinished, graded);
+    }
   }
   for (const std::string& note : run.notes) {
     if (!std::ranges::count(graded.notes, note)) graded.notes.push_back(note);
@@ -309,6 +310,7 @@ bool passes_whole(const Course& course, const Workspace& mirror, const Chapter& 
       [&](const GradedItem& item) { return item.chapter != chapter.number || item.result == Result::passed; });
 }
 
+/// What every run of a course's tests on a backend has in common.
 RunRequest request_for(const Course& course, Workshop& workshop, unsigned slot, Backend backend) {
   RunRequest request;
   request.backend = backend;
