@@ -236,11 +236,33 @@ CallGraph call_graph(worker::WorkerJob job, const BuildOne& build) {
   return graph;
 }
 
+/// The book's own answers of a chapter, compiled as a submission is.
+worker::WorkerJob books_job(const Course& course, const Chapter& chapter, Backend backend) {
+  const Tree tree{"book", solutions_tree(course.workspace, chapter).folder};
+  worker::WorkerJob job = whole_job(course.workspace, chapter, tree, backend);
+  job.name = kBooks + job.name;
+  return job;
+}
+
+/// Who calls whom in the book's own answers: compiled for the first submission that is compared with them.
+const CallGraph& books_calls(const Course& course, Shared& shared, const Chapter& chapter, const BuildOne& build) {
+  const std::lock_guard lock(shared.calls_mutex);
+  CallGraph& calls = shared.calls[chapter.number];
+  if (calls.empty()) calls = call_graph(books_job(course, chapter, course.backends.at(chapter.number).front()), build);
+  if (calls.empty()) throw std::runtime_error("the compiler does not say who calls whom in the book's own answers");
+  return calls;
+}
+
 /// Has an exercise whose answer calls another's judged on the whole chapter, where that is the student's own as well.
 /// Asked of the whole chapter; where that does not compile, of each graft that does.
-void judge_callers_on_whole(const Course& course, const Chapter& chapter, const CallGraph& books,
-                            const judge::Built& built, const BuildOne& build, judge::Plan& plan,
-                            std::vector<std::string>& notes) {
+void judge_callers_on_whole(const Course& course, Shared& shared, const Chapter& chapter, const judge::Built& built,
+                            const BuildOne& build, judge::Plan& plan, std::vector<std::string>& notes) {
+  std::map<std::string, judge::PlannedExercise*> grafts;
+  for (auto& [id, exercise] : plan.exercises)
+    if (!exercise.worker.empty() && exercise.worker != plan.whole && !exercise.worker.starts_with("solutions/"))
+      grafts[id] = &exercise;
+  if (grafts.empty()) return;
+  const CallGraph& books = books_calls(course, shared, chapter, build);
   std::map<std::string, book::MarkedFile> solution;
   for (const std::string& file : chapter.files)
     solution[file] = book::parse_reader(file, book::read_file(course.workspace.book.solution(chapter, file)));
@@ -251,21 +273,25 @@ void judge_callers_on_whole(const Course& course, const Chapter& chapter, const 
   const CallGraph own = whole ? call_graph(plan.jobs.at(plan.whole), build) : CallGraph();
   const std::set<std::string> of_whole =
       own.empty() ? std::set<std::string>() : judge::calls_of_others(books, own, solution, open);
-  for (auto& [id, exercise] : plan.exercises) {
-    if (exercise.worker.empty() || exercise.worker == plan.whole || exercise.worker.starts_with("solutions/")) continue;
+  for (const auto& [id, exercise] : grafts) {
     bool calls = of_whole.contains(id);
     if (own.empty()) {
-      if (!built.at(exercise.worker).ok) continue;
-      const CallGraph graft = call_graph(plan.jobs.at(exercise.worker), build);
+      if (!built.at(exercise->worker).ok) continue;
+      const CallGraph graft = call_graph(plan.jobs.at(exercise->worker), build);
       calls = graft.empty() || judge::calls_of_others(books, graft, solution, open).contains(id);
     }
     if (!calls) continue;
-    exercise.worker = plan.whole;
+    exercise->worker = plan.whole;
     notes.push_back(
         fmt::format("the answer to {} calls the answer to another exercise, or something through a pointer, of which "
                     "nobody can tell what it is: it was tested with your own answers to the others",
                     id));
   }
+}
+
+void take_over(const GradedSubmission& from, GradedSubmission& graded) {
+  graded.tests.insert(graded.tests.end(), from.tests.begin(), from.tests.end());
+  graded.notes.insert(graded.notes.end(), from.notes.begin(), from.notes.end());
 }
 
 bool has_failed(const CountedTest& test) {
@@ -350,16 +376,14 @@ void run_chapter(const Course& course, Mirror& files, const Chapter& chapter, co
   };
   GradedSubmission whole;
   if (passes_whole(course, mirror, chapter, tree, request_on, shared, whole)) {
-    graded.tests.insert(graded.tests.end(), whole.tests.begin(), whole.tests.end());
-    graded.notes.insert(graded.notes.end(), whole.notes.begin(), whole.notes.end());
+    take_over(whole, graded);
     return;
   }
   for (const Backend backend : course.backends.at(chapter.number)) {
     const RunRequest request = request_on(backend);
     judge::Plan plan = make_plan(mirror, chapter, tree, request);
     const judge::Built built = build_plans(mirror, {plan}, request.build);
-    if (backend == first)
-      judge_callers_on_whole(course, chapter, shared.calls.at(chapter.number), built, build, plan, graded.notes);
+    if (backend == first) judge_callers_on_whole(course, shared, chapter, built, build, plan, graded.notes);
     run_tests(course, mirror, chapter, plan, built, request, shared, graded);
   }
 }
@@ -395,12 +419,10 @@ GradedSubmission grade_one(const Course& course, Shared& shared, unsigned slot, 
       run(graded);
       continue;
     }
-    const std::lock_guard lock(shared.mutex);
+    const std::lock_guard lock(shared.untouched_mutex);
     GradedSubmission found;
     if (!shared.untouched.contains(chapter.number)) run(found);
-    const GradedSubmission& untouched = shared.untouched.try_emplace(chapter.number, std::move(found)).first->second;
-    graded.tests.insert(graded.tests.end(), untouched.tests.begin(), untouched.tests.end());
-    graded.notes.insert(graded.notes.end(), untouched.notes.begin(), untouched.notes.end());
+    take_over(shared.untouched.try_emplace(chapter.number, std::move(found)).first->second, graded);
   }
   shared.workshop.clear(slot);
   graded.items = give_points(course.assignment, course.workspace.book, graded.tests);
@@ -409,21 +431,12 @@ GradedSubmission grade_one(const Course& course, Shared& shared, unsigned slot, 
 }
 
 void learn_solutions(const Course& course, Shared& shared) {
-  for (const Chapter& chapter : course.chapters) {
-    const Tree tree{"book", solutions_tree(course.workspace, chapter).folder};
-    const auto build = [&](worker::WorkerJob job) {
-      job.name = kBooks + job.name;
-      return shared.workshop.build(0, {job}).at(job.name);
-    };
+  if (!course.workspace.toolchain.compiler_id.starts_with("GNU"))
+    throw judge::EnvironmentError("grading wants g++, which says who calls whom; this book is built by " +
+                                  course.workspace.toolchain.compiler_id);
+  for (const Chapter& chapter : course.chapters)
     for (const Backend backend : course.backends.at(chapter.number))
-      build(whole_job(course.workspace, chapter, tree, backend));
-    CallGraph& calls = shared.calls[chapter.number];
-    calls = call_graph(whole_job(course.workspace, chapter, tree, course.backends.at(chapter.number).front()), build);
-    if (calls.empty())
-      throw judge::EnvironmentError(
-          fmt::format("chapter {}: the compiler does not say who calls whom (-fcallgraph-info): grading wants g++",
-                      chapter.number));
-  }
+      shared.workshop.build(0, {books_job(course, chapter, backend)});
   shared.workshop.clear(0);
 }
 

@@ -18,10 +18,10 @@ namespace workbook::grading {
 /// What the submissions of a class share while they are graded.
 struct Shared {
   Workshop& workshop;
-  std::map<int, judge::CallGraph> calls = {};  ///< of each chapter's solution
-  std::map<int, double> total_time = {};       ///< seconds that a chapter's tests may take, public and hidden together
-  std::set<std::string> cannot_run = {};       ///< tests that the backend has no room for, the book's solution neither
-  std::mutex mutex = {};                       ///< of what stands below
+  std::map<int, double> total_time = {};  ///< seconds that a chapter's tests may take, public and hidden together
+  std::set<std::string> cannot_run = {};  ///< tests that the backend has no room for, the book's solution neither
+  std::mutex calls_mutex = {}, untouched_mutex = {};
+  std::map<int, judge::CallGraph> calls = {};  ///< of each chapter's solution, where it was asked for
   /// Tests and notes of chapters that nobody has touched: found out once, however many hand them in so.
   std::map<int, GradedSubmission> untouched = {};
 };
@@ -30,7 +30,8 @@ struct Shared {
 /// in, and what all submissions have in common, is left to the caller.
 GradedSubmission grade_one(const Course& course, Shared& shared, unsigned slot, const HandedIn& handed_in);
 
-/// Compiles the book's own solutions as submissions are: the names that they have, and who calls whom.
+/// Compiles the book's own solutions as submissions are, for the names that they have. EnvironmentError if the compiler
+/// is none that says who calls whom.
 void learn_solutions(const Course& course, Shared& shared);
 
 /// The book's own solution has to pass as submissions will run before anybody's is graded: a GPU's driver may refuse to

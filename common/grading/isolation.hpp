@@ -87,9 +87,9 @@ class Workshop {
   void copy_book();
   /// What compilers and workers in a slot have in common: its user's id, its root, its part of the cores.
   std::vector<std::string> prefix(const char* mode, unsigned slot, unsigned user) const;
-  /// How long a compiler may work for the slot's submission: half of it once that has been too long, and in the end
-  /// nothing, so that no submission costs a class minutes.
-  double build_seconds(unsigned slot, Backend backend);
+  /// How long a compiler may work for a job. For the slot's submission half of it once that has been too long, and in
+  /// the end nothing, so that no submission costs a class minutes.
+  double build_seconds(unsigned slot, const worker::WorkerJob& job);
   /// What compiles a worker in the isolation.
   std::vector<std::string> build_prefix(unsigned slot, unsigned thread, const std::filesystem::path& stage,
                                         Backend backend, double seconds) const;

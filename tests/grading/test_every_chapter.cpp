@@ -30,16 +30,20 @@ struct Graded {
   json record;
 };
 
-/// `as`: words in front of the grader's.
-Graded grade_whole(const book::Book& book, const book::Chapter& chapter, std::vector<std::string> as) {
+/// `as`: words in front of the grader's. `wrong`: what is handed in has std::exp2 for its first std::exp.
+Graded grade_whole(const book::Book& book, const book::Chapter& chapter, std::vector<std::string> as,
+                   bool wrong = false) {
   const book::TemporaryFolder folder;
   std::string toml = fmt::format("title = \"{}\"\n", chapter.name());
   for (const book::Exercise& exercise : chapter.exercises)
     toml += fmt::format("\n[[exercise]]\nid = \"{}\"\n", exercise.id);
   folder.write("assignment.toml", toml);
-  for (const std::string& file : chapter.files)
-    if (!book::parse_reader("", book::read_file(book.solution(chapter, file))).regions.empty())
-      folder.write("anna/chapters/" + chapter.name() + "/" + file, test::in_other_words(book, chapter, file));
+  for (const std::string& file : chapter.files) {
+    if (book::parse_reader("", book::read_file(book.solution(chapter, file))).regions.empty()) continue;
+    std::string text = test::in_other_words(book, chapter, file);
+    if (const std::size_t at = text.find("std::exp("); wrong && at != std::string::npos) text.insert(at + 8, "2");
+    folder.write("anna/chapters/" + chapter.name() + "/" + file, text);
+  }
   worker::CommandOptions options;
   options.folder = folder.path();
   options.environment = {{"WORKBOOK_ROOT", kSource.string()}, {"WORKBOOK_BUILD", kBinary.string()}};
@@ -112,6 +116,21 @@ const bool registered = [] {
 }();
 
 }  // namespace
+
+TEST_CASE("a mistake costs its exercise alone, whoever grades", "[2]") {
+  if (!fs::exists(kBinary / "bin" / "workbook_isolate")) SKIP("submissions cannot be isolated without libseccomp");
+  const book::Book book = book::load_book(kSource);
+  for (const std::vector<std::string>& as : {std::vector<std::string>{}, without_root()}) {
+    const Graded graded = grade_whole(book, *book.find(2), as, /*wrong=*/true);
+    INFO(graded.ran.output);
+    REQUIRE(graded.ran.exit_code == 0);
+    for (const json& item : graded.record.at("items")) {
+      INFO(item.dump());
+      const bool right = item.at("id") == "2.2" || item.at("id") == "2.3";
+      CHECK((item.at("points") == item.at("max_points")) == right);
+    }
+  }
+}
 
 TEST_CASE("there are chapters to grade") {
   CHECK(registered == !book::load_book(kSource).chapters.empty());
