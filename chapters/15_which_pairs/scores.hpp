@@ -6,6 +6,7 @@
 //   of_head(head, heads)        the change for one head
 //   change(product, distance)   the score in units of log2, of a product Q_i·K_j whose key j is `distance` before the
 //                               diagonal i + (Nk - Nq) of its query, or -distance after it
+//   derivative(product)         its derivative by the scaled product, for the backward pass
 //
 // and the sink, which is a score of its own.
 //
@@ -23,6 +24,7 @@ struct Scaled {
   static constexpr bool of_each_score = false;
   __device__ Scaled of_head(int, int) const { return *this; }
   __device__ float operator()(float product, float) const { return product * scale; }
+  __device__ float derivative(float) const { return 1; }
 };
 
 /// A change First, and then ALiBi: slope·|distance| is subtracted, with slope = 2^(-8(h + 1) / H) for head h of H.
@@ -37,6 +39,7 @@ struct WithAlibi {
   __device__ WithAlibi of_head(int head, int heads) const { WORKBOOK_TODO(15.5); }
   __device__ float operator()(float product, float distance) const { WORKBOOK_TODO(15.5); }
   // END 15.5
+  __device__ float derivative(float product) const { return first.derivative(product); }
 };
 
 /// cap·tanh(scale·Q_i·K_j / cap): scores stay within ±cap. cap is in units of log2 too.
@@ -49,6 +52,11 @@ struct Softcap {
   // BEGIN 15.6
   __device__ float operator()(float product, float) const { WORKBOOK_TODO(15.6); }
   // END 15.6
+  // TODO(15.10) The derivative of cap·tanh(x), by x·cap. What you wrote for 15.6 gives the score, which has tanh(x) in
+  // it (2 lines).
+  // BEGIN 15.10
+  __device__ float derivative(float product) const { WORKBOOK_TODO(15.10); }
+  // END 15.10
 };
 
 /// The state before the first key. The sink, in units of log2, is a score without a key: it counts in m and l and adds

@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps) attention(const Element
                                                                    SeenKeys seen, Change any_head, Given given) {
   auto& smem = workbook::cuda::dynamic_shared<Shared<Element, d, Bc, warps>>();
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-  const int head = blockIdx.x / given.query_tiles, tile = given.query_tiles - 1 - blockIdx.x % given.query_tiles;
+  const int head = blockIdx.x / given.blocks, tile = given.blocks - 1 - blockIdx.x % given.blocks;
   std::int64_t first_row = std::int64_t(head) * seen.Nq, first_key = std::int64_t(head) * seen.Nk;
   const Sequence sequence = enter_sequence(seen, given, tile, Br);  // from here on there is no other
   const int block_query = sequence.tile * Br, first_query = block_query + 32 * warp;
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps) attention(const Element
 template <int d, int Br, int Bc, int warps, class Change>
 void start(const ForwardCall<Element>& call, const Change& change) {
   const auto& [B, H, Hkv, Nq, Nk, d_] = call.shape;
-  const std::int64_t query_tiles = blocks_of_head(call, Br);
+  const std::int64_t query_tiles = blocks_of_head(call.mask, call.shape.Nq, Br);
   const dim3 grid = workbook::cuda::grid_of(query_tiles * B * H, "B·H·⌈Nq/Br⌉");
   // The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)): `change` gives scores in units of log2.
   workbook::cuda::launch(attention<d, Br, Bc, warps, Change>, grid, dim3(32 * warps),

@@ -146,7 +146,8 @@ Gradients backward_oracle(const Problem& problem, const Tensor<double>& dO_tenso
 
   Gradients result{.dQ = Tensor<double>({B, H, Nq, d}),
                    .dK = Tensor<double>({B, Hkv, Nk, d}),
-                   .dV = Tensor<double>({B, Hkv, Nk, d})};
+                   .dV = Tensor<double>({B, Hkv, Nk, d}),
+                   .dsink = problem.mask.sink.empty() ? Tensor<double>() : Tensor<double>(sink_sizes(problem))};
   std::vector<double> D(B * H * Nq);
   for (std::int64_t i = 0; i < B * H * Nq; ++i) D[i] = dot(&dO[i * d], &O[i * d], d);
 
@@ -182,6 +183,9 @@ Gradients backward_oracle(const Problem& problem, const Tensor<double>& dO_tenso
     }
   };
   for_every_row(B * Hkv * Nk, threads, key_row);
+
+  for (std::int64_t i = 0; i < B * H * Nq && !problem.mask.sink.empty(); ++i)
+    result.dsink.values[i / Nq % H] -= std::exp(*problem.mask.sink_of(problem.shape, i) - lse[i]) * D[i];
   return result;
 }
 

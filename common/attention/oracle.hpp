@@ -32,10 +32,16 @@ Forward forward_oracle(const Problem& problem, unsigned threads = 0);
 /// The gradients of a scalar loss for a given dO.
 struct Gradients {
   Tensor<double> dQ, dK, dV;
+  Tensor<double> dsink;  ///< sink_sizes(); empty where the mask has no sinks
 };
+/// One number for each head.
+inline std::array<std::int64_t, 4> sink_sizes(const Setting& setting) {
+  return {1, setting.shape.H, 1, 1};
+}
 
 /// Backward pass: P from the LSE, dP = dO·Vᵀ, D = rowsum(dO∘O), dS = P∘(dP − D) times the derivative of a changed
-/// score, dQ = scale·dS·K, dK = scale·dSᵀ·Q, dV = Pᵀ·dO (FlashAttention-2, section 3.1.2). dO: (B, H, Nq, d). A row
+/// score, dQ = scale·dS·K, dK = scale·dSᵀ·Q, dV = Pᵀ·dO (FlashAttention-2, section 3.1.2). A sink is a key whose value
+/// is 0, so that its dP is 0: dsink = −Σ_i exp(sink − LSE_i)·D_i over the rows of its head. dO: (B, H, Nq, d). A row
 /// without a visible key has P = 0: it adds nothing to dK and dV, and its dQ is 0.
 Gradients backward_oracle(const Problem& problem, const Tensor<double>& dO, unsigned threads = 0);
 

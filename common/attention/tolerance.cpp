@@ -21,6 +21,10 @@ constexpr double mean_square = 1.0 / 3;
 constexpr double rms_safety = 2;
 // A function accurate to 2 units in the last place is off by at most 4u, relatively: one such unit is at most 2u.
 constexpr double two_ulp = 4;
+// tanh(x) = 1 - 2 / (1 + e^2x), absolutely: 2 / (1 + e^2x) is at most 2 and off by an exponential, whose argument is
+// rounded and of which it takes at most a quarter, a sum and a division to two units in the last place; then it is
+// subtracted, multiplied by the cap and divided by it.
+constexpr double of_tanh = two_ulp / 2 + 1 + 2 + 2 * two_ulp + 3;
 // A tensor core adds (at least) 4 products at a time to the running sum: it cuts each product and the sum, and a cut
 // takes u of the largest of them on average.
 constexpr double cuts_per_term = 5.0 / 4;
@@ -352,6 +356,8 @@ struct RowOfErrors {
 /// What a pair of a query and a key adds to a gradient, and what its errors go by.
 struct Pair {
   double P, dS, dP_size;
+  double derivative = 1;        ///< of its changed score
+  double derivative_error = 0;  ///< what dS moves if that is off by its own error, in units of `accumulate`
 };
 /// What the pairs of one query have in common.
 struct QueryErrors {
@@ -422,8 +428,11 @@ class GradientErrors {
     const auto origin = [&](const char* what) {
       return describe(name(precision_.element) + " rounding of " + what, problem_);
     };
-    return {dQ.finish(origin("P, dS and dQ")), dK.finish(origin("P, dS and dK")), dV.finish(origin("P and dV")),
-            D.finish(fmt::format("float32 rounding of a sum of d={} products", d))};
+    return {dQ.finish(origin("P, dS and dQ")),
+            dK.finish(origin("P, dS and dK")),
+            dV.finish(origin("P and dV")),
+            D.finish(fmt::format("float32 rounding of a sum of d={} products", d)),
+            {}};
   }
 
  private:
@@ -450,8 +459,9 @@ class GradientErrors {
       const double size = factor() * dot(&Q_size_[i * d], &K_size_[key * d], d);
       A = std::max(A, problem_.mask.size(problem_.shape, i, j, size));
       spread = std::max(spread, std::abs(score - lse));
-      const double dS = P * (dot(dO, &V_[key * d], d) - errors.D) * problem_.mask.derivative(products);
-      pairs_[row * Nk + j] = {P, dS, dot(dO_size, &V_size_[key * d], d)};
+      const double before = P * (dot(dO, &V_[key * d], d) - errors.D), slope = problem_.mask.derivative(products);
+      pairs_[row * Nk + j] = {P, before * slope, dot(dO_size, &V_size_[key * d], d), slope,
+                              std::abs(before) * derivative_error(slope, size)};
     });
     errors.own_square = (double(d) + 2) * square(A) + 2 * square(spread) + square(two_ulp);
     errors.shared_square = square(A) + 2 * square(lse);  // a scaled Q; LSE·log2(e), and the LSE in exp's argument
@@ -462,14 +472,25 @@ class GradientErrors {
     form_dQ(head, i, &pairs_[row * Nk]);
   }
 
+  /// An error of 1 - tanh², absolutely and in units of `accumulate`: tanh is off by what its exponential and its
+  /// division are off, absolutely; and by what its argument is, the score's error, of which it takes 1 - tanh². Then
+  /// the square and the subtraction.
+  double derivative_error(double derivative, double score_size) const {
+    const double cap = problem_.mask.softcap;
+    if (cap <= 0) return 0;
+    const double tanh = std::sqrt(1 - derivative);
+    const double of_argument = (std::sqrt(double(problem_.shape.d) + 2) + truncation()) * score_size / cap * derivative;
+    return 2 * tanh * (of_tanh + of_argument) + 2;
+  }
   /// The random square of dS without its rounding, in units of `accumulate`: dP has d products and d-1 sums of at most
-  /// dP_size; then the subtraction and the product with P.
+  /// dP_size; then the subtraction, the product with P, and that with the derivative, if there is one.
   double dS_own(const QueryErrors& errors, const Pair& pair) const {
-    return (errors.own_square + 2) * square(pair.dS) + double(problem_.shape.d) * square(pair.P * pair.dP_size);
+    return (errors.own_square + 2) * square(pair.dS) +
+           double(problem_.shape.d) * square(pair.P * pair.derivative * pair.dP_size) + square(pair.derivative_error);
   }
   double dS_bias(const QueryErrors& errors, const Pair& pair) const {
     return precision_.accumulate * errors.inflate *
-           (errors.P_bias * std::abs(pair.dS) + truncation() * pair.P * pair.dP_size);
+           (errors.P_bias * std::abs(pair.dS) + truncation() * pair.P * pair.derivative * pair.dP_size);
   }
   double unit(const QueryErrors& errors) const { return square(precision_.accumulate * errors.inflate); }
   /// Of P or dS, as it is stored.
@@ -479,12 +500,12 @@ class GradientErrors {
     const std::int64_t d = problem_.shape.d, Nk = problem_.shape.Nk;
     const QueryErrors& errors = queries_[i];
     RowOfErrors sum(d);
-    std::vector<double> P_K(d);  // Σ_j P_ij K_jc: what an error of D moves
+    std::vector<double> P_K(d);  // Σ_j P_ij K_jc, times the derivative: what an error of D moves
     problem_.mask.for_keys(problem_.shape, i, [&](std::int64_t j) {
       const Pair& pair = pairs[j];
       const std::int64_t key = (head * Nk + j) * d;
       sum.add(pair.dS, unit(errors) * dS_own(errors, pair) + stored(pair.dS), dS_bias(errors, pair), &K_size_[key]);
-      add_scaled(P_K.data(), pair.P, &K_[key], d);
+      add_scaled(P_K.data(), pair.P * pair.derivative, &K_[key], d);
     });
     for (std::int64_t c = 0; c < d; ++c) {
       const double gradient = oracle_.dQ.values[i * d + c];
@@ -498,7 +519,8 @@ class GradientErrors {
   void add_to_key(RowOfErrors& dK, RowOfErrors& dV, std::int64_t i, const Pair& pair) const {
     const std::int64_t d = problem_.shape.d;
     const QueryErrors& errors = queries_[i];
-    const double shared = errors.shared_square * square(pair.dS) + errors.D_square(double(d)) * square(pair.P);
+    const double shared =
+        errors.shared_square * square(pair.dS) + errors.D_square(double(d)) * square(pair.P * pair.derivative);
     dK.add(pair.dS, unit(errors) * (dS_own(errors, pair) + shared) + stored(pair.dS), dS_bias(errors, pair),
            &Q_size_[i * d]);
     dV.add(pair.P, unit(errors) * (errors.own_square + errors.shared_square) * square(pair.P) + stored(pair.P),
@@ -518,9 +540,42 @@ class GradientErrors {
 
 }  // namespace
 
+/// dsink of a head is a sum over its rows, in float: of each the exponential of sink - LSE, whose terms are rounded to
+/// units of log2, times D.
+static Bounds sink_bounds(const Gradients& oracle, const Problem& problem, const Tensor<double>& dO,
+                          const Saved& saved) {
+  const auto& [B, H, Hkv, Nq, Nk, d] = problem.shape;
+  const double u = float32_roundoff;
+  Collector collector(sink_sizes(problem));
+  for (std::int64_t head = 0; head < H; ++head) {
+    double random = 0, bias = 0, size = 0;
+    for (std::int64_t n = 0; n < B * Nq; ++n) {
+      const std::int64_t i = (n / Nq * H + head) * Nq + n % Nq;
+      const double sink = problem.mask.sink[head], lse = saved.lse.values[i];
+      double D = 0, D_size = 0;
+      for (std::int64_t c = i * d; c < (i + 1) * d; ++c) {
+        const double product = dO.values[c] * saved.O.values[c];
+        D += product, D_size += std::abs(product);
+      }
+      const double P = lse == -std::numeric_limits<double>::infinity() ? 0 : std::exp(sink - lse);
+      random += square(P * D) * (2 * square(sink) + 2 * square(lse) + square(sink - lse) + square(two_ulp) + 1) +
+                square(P) * double(d) * square(D_size);
+      bias += P * std::abs(D) * (std::abs(sink) + std::abs(lse) + two_ulp);  // log2(e), exp
+      size += P * std::abs(D);
+    }
+    random += double(B * Nq) * square(size) + square(oracle.dsink.values[head]);
+    collector.add(std::size_t(head),
+                  {.random_square = square(u) * random + square(float32_underflow), .bias = u * bias});
+    collector.end_row();
+  }
+  return collector.finish(fmt::format("float32 rounding of a sum of {} products of P and D", B * Nq));
+}
+
 GradientBounds gradient_bounds(const Gradients& oracle, const Problem& problem, const Tensor<double>& dO,
                                const Saved& saved, const Precision& precision) {
-  return GradientErrors(oracle, problem, dO, saved, precision).bounds();
+  GradientBounds bounds = GradientErrors(oracle, problem, dO, saved, precision).bounds();
+  if (!problem.mask.sink.empty()) bounds.dsink = sink_bounds(oracle, problem, dO, saved);
+  return bounds;
 }
 
 }  // namespace workbook

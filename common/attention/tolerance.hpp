@@ -45,7 +45,8 @@ Bounds lse_bounds(const Forward& oracle, const Problem& problem, const Precision
 /// the products, the gradients stored as `output`. `oracle` holds the exact gradients.
 struct GradientBounds {
   Bounds dQ, dK, dV;
-  Bounds D;  ///< (B, H, Nq, 1)
+  Bounds D;      ///< (B, H, Nq, 1)
+  Bounds dsink;  ///< sink_sizes(); of float, whatever the stage's element is
 };
 GradientBounds gradient_bounds(const Gradients& oracle, const Problem& problem, const Tensor<double>& dO,
                                const Saved& saved, const Precision& precision);

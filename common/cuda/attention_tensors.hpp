@@ -40,6 +40,27 @@ struct FromCall {
   }
 };
 
+/// What a mask has in device memory.
+struct MaskArrays {
+  DeviceArray<float> sink;           ///< (H); empty: none
+  DeviceArray<std::int32_t> starts;  ///< of its packed sequences, (S + 1); empty: one
+
+  MaskArrays() = default;
+  explicit MaskArrays(const Arguments& call) {
+    const Mask mask = call.has("mask") ? call.setting().mask : Mask::none;
+    if (!mask.sink.empty()) sink = DeviceArray<float>("sink", std::span<const float>(mask.sink));
+    if (mask.lengths.empty()) return;
+    std::vector<std::int32_t> ends{0};
+    for (const std::int64_t length : mask.lengths) ends.push_back(ends.back() + std::int32_t(length));
+    starts = DeviceArray<std::int32_t>("starts", std::span<const std::int32_t>(ends));
+  }
+};
+/// What a kernel takes of an array that a call may have: nullptr if it has not.
+template <class T>
+T* data_or_none(DeviceArray<T>& array) {
+  return array.size() > 0 ? array.data() : nullptr;
+}
+
 }  // namespace detail
 
 /// What both passes do with their tensors; Tensors has them, and each(take), which calls take(CallTensor, array).
@@ -73,13 +94,7 @@ struct AttentionTensors : OnDevice<AttentionTensors<Element>> {
   AttentionTensors() = default;
   explicit AttentionTensors(const Arguments& call) {
     each(detail::FromCall{call});
-    const Mask mask = call.has("mask") ? call.setting().mask : Mask::none;
-    if (!mask.sink.empty()) sink = DeviceArray<float>("sink", std::span<const float>(mask.sink));
-    if (!mask.lengths.empty()) {
-      std::vector<std::int32_t> ends{0};
-      for (const std::int64_t length : mask.lengths) ends.push_back(ends.back() + std::int32_t(length));
-      starts = DeviceArray<std::int32_t>("starts", std::span<const std::int32_t>(ends));
-    }
+    of_mask = detail::MaskArrays(call);
     begin_chapter();
   }
   template <class Take>
@@ -89,8 +104,7 @@ struct AttentionTensors : OnDevice<AttentionTensors<Element>> {
 
   DeviceArray<Element> Q, K, V, O;
   DeviceArray<float> lse;
-  DeviceArray<float> sink;           ///< of the mask; empty: none
-  DeviceArray<std::int32_t> starts;  ///< of its packed sequences, (S + 1)
+  detail::MaskArrays of_mask;
 };
 
 /// Gradient is Element or float.
@@ -99,7 +113,14 @@ struct GradientTensors : OnDevice<GradientTensors<Element, Gradient>> {
   GradientTensors() = default;
   explicit GradientTensors(const Arguments& call) {
     each(detail::FromCall{call});
+    of_mask = detail::MaskArrays(call);
+    if (of_mask.sink.size() > 0) dsink = DeviceArray<float>("dsink", of_mask.sink.size(), Role::output);
     begin_chapter();
+  }
+  /// And the gradient of the sinks.
+  void download(const Arguments& call) {
+    OnDevice<GradientTensors>::download(call);
+    if (dsink.size() > 0) dsink.download(call.array<float>("dsink"));
   }
   template <class Take>
   void each(const Take& take) {
@@ -109,6 +130,8 @@ struct GradientTensors : OnDevice<GradientTensors<Element, Gradient>> {
   DeviceArray<Element> Q, K, V, O, dO;
   DeviceArray<float> lse;
   DeviceArray<Gradient> dQ, dK, dV;
+  DeviceArray<float> dsink;  ///< (H); empty: the mask has no sinks
+  detail::MaskArrays of_mask;
 };
 
 }  // namespace workbook::cuda

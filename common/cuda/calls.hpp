@@ -36,6 +36,10 @@ struct BackwardCall : Setting {
   const Element *Q, *K, *V, *O, *dO;
   const float* lse;        ///< (B, H, Nq), of the forward pass: natural logarithm, -inf in fully masked rows
   Gradient *dQ, *dK, *dV;  ///< as Q, K and V
+  /// As in ForwardCall; and the gradient of the sinks, (H), or nullptr.
+  const float* sink = nullptr;
+  const std::int32_t* starts = nullptr;
+  float* dsink = nullptr;
 };
 
 }  // namespace workbook::cuda

@@ -177,7 +177,7 @@ json extra_json(const Description& stage, const Arguments& call) {
   json all = json::array();
   for (const ScratchArray& array : stage.extra) {
     json entry{{"name", array.name}, {"element_bytes", array.element_bytes}};
-    if (call.has("Nq")) entry["bytes"] = array.element_bytes * array.size(call.shape());
+    if (call.has("Nq")) entry["bytes"] = array.element_bytes * array.size({.shape = call.shape(), .mask = {}});
     all.push_back(std::move(entry));
   }
   return all;

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "common/attention/element_type.hpp"
@@ -21,11 +23,15 @@ namespace workbook::cuda {
 struct ScratchArray {
   std::string name;
   std::size_t element_bytes = 0;
-  std::function<std::size_t(const Shape&)> size;  ///< in elements
+  std::function<std::size_t(const Setting&)> size;  ///< in elements
 };
-template <class T>
-ScratchArray scratch(const char* name, std::function<std::size_t(const Shape&)> size) {
-  return {name, sizeof(T), std::move(size)};
+/// size: the elements by a call's shape, or by its whole setting, where the mask has a part in it.
+template <class T, class Size>
+ScratchArray scratch(const char* name, Size size) {
+  if constexpr (std::is_invocable_v<Size, const Setting&>)
+    return {name, sizeof(T), std::move(size)};
+  else
+    return {name, sizeof(T), [size](const Setting& setting) { return size(setting.shape); }};
 }
 
 /// Which problems a stage serves, beside its head dimensions: parts of masks, and whether several heads of Q may share

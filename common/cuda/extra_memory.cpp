@@ -3,20 +3,20 @@
 namespace workbook::cuda {
 namespace {
 
-std::size_t bytes_of(const ScratchArray& array, const Shape& shape) {
-  return array.size(shape) * array.element_bytes;
+std::size_t bytes_of(const ScratchArray& array, const Setting& setting) {
+  return array.size(setting) * array.element_bytes;
 }
-std::size_t in_workspace(const ScratchArray& array, const Shape& shape) {
+std::size_t in_workspace(const ScratchArray& array, const Setting& setting) {
   constexpr std::size_t kAlignment = 256;  // that allocate() has too
-  return (bytes_of(array, shape) + kAlignment - 1) / kAlignment * kAlignment;
+  return (bytes_of(array, setting) + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 }  // namespace
 
-ExtraMemory::ExtraMemory(const std::vector<ScratchArray>& arrays, const Shape& shape) {
+ExtraMemory::ExtraMemory(const std::vector<ScratchArray>& arrays, const Setting& setting) {
   for (const ScratchArray& array : arrays) {
     try {
-      void* memory = allocate(bytes_of(array, shape), array.name, array.element_bytes, Role::scratch);
+      void* memory = allocate(bytes_of(array, setting), array.name, array.element_bytes, Role::scratch);
       memory_.try_emplace(array.name, memory, [](void* allocated) { release(allocated); });
     } catch (const Error& error) {
       throw Refused(error.what());
@@ -24,11 +24,11 @@ ExtraMemory::ExtraMemory(const std::vector<ScratchArray>& arrays, const Shape& s
   }
 }
 
-ExtraMemory::ExtraMemory(const std::vector<ScratchArray>& arrays, const Shape& shape, void* workspace) {
+ExtraMemory::ExtraMemory(const std::vector<ScratchArray>& arrays, const Setting& setting, void* workspace) {
   auto* next = static_cast<std::byte*>(workspace);
   for (const ScratchArray& array : arrays) {
     memory_.try_emplace(array.name, next, [](void*) {});
-    next += in_workspace(array, shape);
+    next += in_workspace(array, setting);
   }
 }
 
@@ -36,9 +36,9 @@ void* ExtraMemory::find(const char* name) const {
   return memory_.at(name).get();
 }
 
-std::size_t workspace_bytes(const std::vector<ScratchArray>& arrays, const Shape& shape) {
+std::size_t workspace_bytes(const std::vector<ScratchArray>& arrays, const Setting& setting) {
   std::size_t bytes = 0;
-  for (const ScratchArray& array : arrays) bytes += in_workspace(array, shape);
+  for (const ScratchArray& array : arrays) bytes += in_workspace(array, setting);
   return bytes;
 }
 

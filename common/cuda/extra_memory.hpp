@@ -16,9 +16,9 @@ namespace workbook::cuda {
 /// refused, not failed.
 class ExtraMemory {
  public:
-  ExtraMemory(const std::vector<ScratchArray>& arrays, const Shape& shape);
+  ExtraMemory(const std::vector<ScratchArray>& arrays, const Setting& setting);
   /// In memory that the caller has: workspace_bytes() of it, aligned to 256 bytes.
-  ExtraMemory(const std::vector<ScratchArray>& arrays, const Shape& shape, void* workspace);
+  ExtraMemory(const std::vector<ScratchArray>& arrays, const Setting& setting, void* workspace);
   template <class T>
   T* array(const char* name) const {
     return static_cast<T*>(find(name));
@@ -30,6 +30,6 @@ class ExtraMemory {
 };
 
 /// What all arrays take together, one behind the other, each from a multiple of 256 bytes on.
-std::size_t workspace_bytes(const std::vector<ScratchArray>& arrays, const Shape& shape);
+std::size_t workspace_bytes(const std::vector<ScratchArray>& arrays, const Setting& setting);
 
 }  // namespace workbook::cuda

@@ -156,7 +156,6 @@ class LibraryCall final : public Arguments {
     if (tensors == nullptr) return;
     for (std::size_t i = 0; i < table_.size(); ++i) require_tensor(table_[i], tensors[i], setting_.shape);
   }
-  const Shape& sizes() const { return setting_.shape; }
 
   double number(std::string_view name) const override {
     if (const Number* known = find(name)) return known->value;
@@ -194,7 +193,7 @@ std::size_t workspace_for(const Description& stage, const LibraryCall& call, boo
   const int variant = chosen_variant(stage, call);
   const Description& kernels = variant < 0 ? stage : stage.variants[std::size_t(variant)].description;
   if (checked) chosen_sizes(kernels, call);
-  return on_gpu() ? workspace_bytes(kernels.extra, call.sizes()) : 0;
+  return on_gpu() ? workspace_bytes(kernels.extra, call.setting()) : 0;
 }
 
 const StageOperations& stage_for(int index, const char* pass) {

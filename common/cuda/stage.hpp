@@ -177,13 +177,24 @@ ForwardCall<Element> forward_call(const Arguments& call, Tensors& t) {
           t.V.data(),
           t.O.data(),
           t.lse.data(),
-          t.sink.size() > 0 ? t.sink.data() : nullptr,
-          t.starts.size() > 0 ? t.starts.data() : nullptr};
+          data_or_none(t.of_mask.sink),
+          data_or_none(t.of_mask.starts)};
 }
 template <class Element, class Gradient, class Tensors>
 BackwardCall<Element, Gradient> backward_call(const Arguments& call, Tensors& t) {
-  return {call.setting(), t.Q.data(),   t.K.data(),  t.V.data(),  t.O.data(),
-          t.dO.data(),    t.lse.data(), t.dQ.data(), t.dK.data(), t.dV.data()};
+  return {call.setting(),
+          t.Q.data(),
+          t.K.data(),
+          t.V.data(),
+          t.O.data(),
+          t.dO.data(),
+          t.lse.data(),
+          t.dQ.data(),
+          t.dK.data(),
+          t.dV.data(),
+          data_or_none(t.of_mask.sink),
+          data_or_none(t.of_mask.starts),
+          data_or_none(t.dsink)};
 }
 
 /// The numbers of Arguments::setting(); Br, Bc and warps; a variant's number; unobserved; shared_limit.
@@ -194,7 +205,7 @@ Tiles run_forward(const Described<ForwardStage<Element>>& stage, const Arguments
   const auto [kernels, tiles] = chosen<Tiles>(stage, call);
   AttentionTensors<Element> tensors(call);
   tensors.count_tiles(call.shape(), tiles.Br, tiles.Bc);
-  const ExtraMemory extra(kernels.extra, call.shape());
+  const ExtraMemory extra(kernels.extra, call.setting());
   kernels.launch(forward_call<Element>(call, tensors), tiles, extra);
   tensors.download(call);
   return tiles;
@@ -211,7 +222,7 @@ void run_backward(const Described<BackwardStage<Element>>& stage, const Argument
     throw std::invalid_argument("float_gradients = 1: these kernels write gradients as they read; allowed is 0");
   GradientTensors<Element, Gradient> tensors(call);
   tensors.count_tiles(call.shape(), tiles.passing, tiles.passing);
-  const ExtraMemory extra(kernels.extra, call.shape());
+  const ExtraMemory extra(kernels.extra, call.setting());
   (kernels.*launch)(backward_call<Element, Gradient>(call, tensors), tiles, extra);
   tensors.download(call);
 }
@@ -234,7 +245,7 @@ void start_forward(const Described<ForwardStage<Element>>& stage, const Argument
   const auto [kernels, tiles] = chosen<Tiles>(stage, call);
   GivenTensors<Element> t{call};
   kernels.launch({call.setting(), t("Q"), t("K"), t("V"), t("O"), call.array<float>("lse").data()}, tiles,
-                 ExtraMemory(kernels.extra, call.shape(), workspace));
+                 ExtraMemory(kernels.extra, call.setting(), workspace));
 }
 template <class Element>
 void start_backward(const Described<BackwardStage<Element>>& stage, const Arguments& call, void* workspace,
@@ -244,7 +255,7 @@ void start_backward(const Described<BackwardStage<Element>>& stage, const Argume
   GivenTensors<Element> t{call};
   kernels.launch({call.setting(), t("Q"), t("K"), t("V"), t("O"), t("dO"), call.array<float>("lse").data(), t("dQ"),
                   t("dK"), t("dV")},
-                 tiles, ExtraMemory(kernels.extra, call.shape(), workspace));
+                 tiles, ExtraMemory(kernels.extra, call.setting(), workspace));
 }
 #endif
 
@@ -258,7 +269,7 @@ class TimedOn final : public TimedStage {
   void add_set(const Setting& setting, std::uint64_t seed) override {
     make_at_random(sets_.emplace_back(), setting, seed);
   }
-  void prepare(const Shape& shape) override { extra_ = std::make_unique<ExtraMemory>(arrays_, shape); }
+  void prepare(const Setting& setting) override { extra_ = std::make_unique<ExtraMemory>(arrays_, setting); }
   void launch(std::size_t set) override { launch_(sets_[set], *extra_); }
   void give_back(const Arguments& call, std::int64_t rows) override {
     cuda::give_back(call, sets_.front(), kBackward, rows);

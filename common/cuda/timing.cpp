@@ -46,7 +46,7 @@ void time_stage(const Arguments& call, TimedStage& stage) {
   for (std::size_t i = 0; i < sets; ++i) stage.add_set(setting, 16 * i + 1);
   synchronize();
   begin_chapter();
-  stage.prepare(shape);
+  stage.prepare(setting);
 
   const auto next = [&](int i) { stage.launch(std::size_t(i) % sets); };
   if (call.integer("profile", 0) != 0) {

@@ -35,7 +35,7 @@ class TimedStage {
   /// Makes one set more.
   virtual void add_set(const Setting& setting, std::uint64_t seed) = 0;
   /// The sets are made: what is allocated from here on is the stage's.
-  virtual void prepare(const Shape& shape) = 0;
+  virtual void prepare(const Setting& setting) = 0;
   /// The stage on one set, without waiting for it.
   virtual void launch(std::size_t set) = 0;
   /// Gives back the last `rows` rows of the first set, with what they are computed from.

@@ -33,6 +33,12 @@ GradientModel::GradientModel(const std::string& gradient, const worker::Backward
     return sum;
   };
   sees = [in = inputs](Index i, Index j) { return in->problem.mask.sees(in->problem.shape, i, j); };
+  if (given.problem.mask.alibi || given.problem.mask.softcap > 0) {
+    changed = [in = inputs](Index head, Index i, Index j, double score) {
+      return in->problem.mask.changed(in->problem.shape, head * in->problem.shape.Nq + i, j, score);
+    };
+    derivative = [in = inputs](double score) { return in->problem.mask.derivative(score); };
+  }
   P = [](double score, double lse, double) { return float(std::exp(score - lse)); };
   dS = [](float P, double dP, double D) { return float(P * (dP - D)); };
   query_of = [](Index i, Index) { return i; };
@@ -95,12 +101,15 @@ GradientModel::Weights GradientModel::weights_of(const Heads& taken) const {
       head_of(inputs->dO, taken.of_queries, of_queries_in_dP ? of_queries_in_dP : of_queries_in_scores);
   Weights all{std::vector<float>(std::size_t(Nq() * Nk()), unseen), {}};
   all.dS = all.P;
+  std::vector<float> slopes(static_cast<std::size_t>(Nk()));
   std::vector<double> scores(static_cast<std::size_t>(Nk())), D_of(static_cast<std::size_t>(Nq()));
   for (Index i = 0; i < Nq(); ++i) D_of[std::size_t(i)] = D(taken.of_rows, i);
   for (Index i = 0; i < Nq(); ++i) {
     double maximum = -infinity;
     for (Index j = 0; j < Nk(); ++j) {
-      scores[std::size_t(j)] = score_scale * product(&Q[std::size_t(i * d())], &K[std::size_t(j * d())], d());
+      const double score = score_scale * product(&Q[std::size_t(i * d())], &K[std::size_t(j * d())], d());
+      scores[std::size_t(j)] = changed ? changed(taken.of_queries, i, j, score) : score;
+      slopes[std::size_t(j)] = derivative ? float(derivative(score)) : 1;
       if (visible(i, j)) maximum = std::max(maximum, scores[std::size_t(j)]);
     }
     for (Index j = 0; j < Nk(); ++j) {
@@ -110,7 +119,8 @@ GradientModel::Weights GradientModel::weights_of(const Heads& taken) const {
       const float P_ij = probability(taken.of_rows, query, scores[std::size_t(j)], maximum);
       const auto at = std::size_t(i * Nk() + j);
       all.P[at] = stored(P_ij);
-      all.dS[at] = visible(i, j) ? stored(dS(P_ij, dP, of_D < Nq() ? D_of[std::size_t(of_D)] : 0)) : 0;
+      const float dS_ij = dS(P_ij, dP, of_D < Nq() ? D_of[std::size_t(of_D)] : 0) * slopes[std::size_t(j)];
+      all.dS[at] = visible(i, j) ? stored(dS_ij) : 0;
     }
   }
   return all;

@@ -41,6 +41,9 @@ class GradientModel {
   bool masks_P = true;  ///< P is 0 where i does not see j; false: only dS is
   float unseen = 0;     ///< what P and dS are there
   float score_scale;
+  /// Of a pair: what becomes of its scaled score, and the derivative of that; empty: the score, and 1.
+  std::function<double(Index head, Index i, Index j, double score)> changed;
+  std::function<double(double score)> derivative;
   /// From a scaled score, the row's LSE and the largest score that it sees.
   std::function<float(double score, double lse, double maximum)> P;
   bool dP_of_K = false;  ///< dP = dO·Kᵀ

@@ -98,7 +98,8 @@ double largest_difference(const Tensor<float>& a, const Tensor<float>& b) {
 Comparison compared(const char* name, const Tensor<float>& got, const Tensor<double>& expected, const Bounds& bounds) {
   Layout layout;
   layout.tensor = name;
-  if (layout.tensor == "lse") layout.axes[3] = "";  // one number a row
+  if (layout.tensor == "lse") layout.axes[3] = "";                                      // one number a row
+  if (layout.tensor == "dsink") layout.axes[0] = layout.axes[2] = layout.axes[3] = "";  // one a head
   return compare(got, expected, bounds, layout);
 }
 
@@ -337,9 +338,12 @@ class Running {
       given.oracle = backward_oracle(problem, dO, saved);
       given.bounds = gradient_bounds(*given.oracle, problem, dO, saved, precision_of(element));
     }
-    take_gradients(row, {compared("dQ", got.dQ, given.oracle->dQ, given.bounds.dQ),
-                         compared("dK", got.dK, given.oracle->dK, given.bounds.dK),
-                         compared("dV", got.dV, given.oracle->dV, given.bounds.dV)});
+    std::vector<Comparison> gradients{compared("dQ", got.dQ, given.oracle->dQ, given.bounds.dQ),
+                                      compared("dK", got.dK, given.oracle->dK, given.bounds.dK),
+                                      compared("dV", got.dV, given.oracle->dV, given.bounds.dV)};
+    if (!got.dsink.values.empty())
+      gradients.push_back(compared("dsink", got.dsink, given.oracle->dsink, given.bounds.dsink));
+    take_gradients(row, gradients);
     const worker::StageDescription* in_float = description.find("backward", float32);
     if (in_float == nullptr) return;
     try {

@@ -120,12 +120,23 @@ BackwardResult backward(const std::string& operation, const EncodedBackward& giv
     else
       call.input(tensor.name, given.floats.at(tensor.name));
   };
+  const std::size_t sinks = given.setting.mask.sink.size();
+  const auto send_with_dsink = [&](const Call& call) {
+    if (sinks == 0) return send(call);
+    Call more = call;
+    more.output<float>("dsink", sinks);
+    return send(more);
+  };
   BackwardResult result;
-  auto outputs =
-      outputs_of(backward_tensors, operation, given.setting, numbers, gradient_element, give, send, result.reply);
+  auto outputs = outputs_of(backward_tensors, operation, given.setting, numbers, gradient_element, give,
+                            send_with_dsink, result.reply);
   result.dQ = std::move(outputs[0]);
   result.dK = std::move(outputs[1]);
   result.dV = std::move(outputs[2]);
+  if (sinks > 0) {
+    result.dsink.sizes = sink_sizes(given.setting);
+    result.dsink.values = result.reply.output<float>("dsink");
+  }
   return result;
 }
 

@@ -56,11 +56,12 @@ EncodedBackward encoded(const BackwardProblem& given, Element element);
 /// What a backward stage gave.
 struct BackwardResult {
   Tensor<float> dQ, dK, dV;  ///< (B, H, Nq, d), (B, Hkv, Nk, d), (B, Hkv, Nk, d)
+  Tensor<float> dsink;       ///< (1, H, 1, 1); empty: the mask has no sinks
   Reply reply;
 };
 
 /// Sends the numbers of forward(), arrays Q, K, V, O, dO as floats or as the element's codes and lse as floats to the
-/// operation; it gives dQ, dK, dV as floats or as codes of gradient_element.
+/// operation; it gives dQ, dK, dV as floats or as codes of gradient_element, and dsink as floats.
 BackwardResult backward(const std::string& operation, const EncodedBackward& given, Element gradient_element,
                         const std::map<std::string, double>& numbers, const std::function<Reply(const Call&)>& send);
 

@@ -15,7 +15,7 @@ namespace {
 /// How many blocks a head has, and what it brings beside Q, K and V: its number among `heads`, their sinks (H), and
 /// where packed sequences start.
 struct Given {
-  int query_tiles, heads;
+  int blocks, heads;
   const float* sink;  // nullptr: none
   const int* starts;  // nullptr: one sequence
 };
@@ -29,18 +29,8 @@ __device__ inline Sequence enter_sequence(SeenKeys& seen, const Given& given, in
   return own;
 }
 
-/// How many blocks a head has: one for each Br rows of each sequence.
-template <class Element>
-std::int64_t blocks_of_head(const ForwardCall<Element>& call, int Br) {
-  if (call.mask.lengths.empty()) return (call.shape.Nq + Br - 1) / Br;
-  std::int64_t blocks = 0;
-  for (const std::int64_t length : call.mask.lengths) blocks += (length + Br - 1) / Br;
-  return blocks;
-}
-
 /// The mask's window; a side that has no end has more keys than there are.
-template <class Element>
-SeenKeys seen_keys(const ForwardCall<Element>& call) {
+inline SeenKeys seen_keys(const workbook::Setting& call) {
   using workbook::Mask;
   const std::int64_t Nq = call.shape.Nq, Nk = call.shape.Nk, all = Nq + Nk;
   const std::int64_t left = call.mask.kind == Mask::window ? std::min(call.mask.left, all) : all;
@@ -49,8 +39,8 @@ SeenKeys seen_keys(const ForwardCall<Element>& call) {
 }
 
 /// take(change): the change of scores that the call's mask asks for.
-template <class Element, class Take>
-void with_change(const ForwardCall<Element>& call, const Take& take) {
+template <class Take>
+void with_change(const workbook::Setting& call, const Take& take) {
   const float scale = call.scale * log2_e, cap = call.mask.softcap * log2_e;
   const auto perhaps_alibi = [&](auto change) {
     call.mask.alibi ? take(WithAlibi<decltype(change)>{change, scale}) : take(change);

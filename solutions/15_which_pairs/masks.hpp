@@ -59,6 +59,24 @@ struct SeenKeys {
     return {of(queries.first).first / Bc, (max(0, of(queries.last - 1).last) + Bc - 1) / Bc};
   }
   // END 15.3
+
+  // TODO(15.9) The other way round: the queries that see any of the keys of `keys`, of which there is at least one; and
+  // the row blocks of Br queries that hold them. There may be none: then both are {0, 0} (about 3 lines).
+  // STUB: __device__ Range queries(const Range& keys) const { WORKBOOK_TODO(15.9); }
+  // STUB: template <int Br>
+  // STUB: __device__ Range row_blocks(const Range& keys) const {
+  // STUB:   WORKBOOK_TODO(15.9);
+  // STUB: }
+  // BEGIN 15.9
+  __device__ Range queries(const Range& keys) const {
+    const int diagonal = Nq - Nk;  // key j is the diagonal of query j + diagonal
+    return {max(0, keys.first - right + diagonal), max(0, min(Nq, keys.last + left + diagonal))};
+  }
+  template <int Br>
+  __device__ Range row_blocks(const Range& keys) const {
+    return {queries(keys).first / Br, (queries(keys).last + Br - 1) / Br};
+  }
+  // END 15.9
 };
 
 /// What becomes of the products Q_i·K_j of a tile, (32, Bc), which begins at first_query and first_key: a score by

@@ -6,6 +6,7 @@
 //   of_head(head, heads)        the change for one head
 //   change(product, distance)   the score in units of log2, of a product Q_i·K_j whose key j is `distance` before the
 //                               diagonal i + (Nk - Nq) of its query, or -distance after it
+//   derivative(product)         its derivative by the scaled product, for the backward pass
 //
 // and the sink, which is a score of its own.
 //
@@ -23,6 +24,7 @@ struct Scaled {
   static constexpr bool of_each_score = false;
   __device__ Scaled of_head(int, int) const { return *this; }
   __device__ float operator()(float product, float) const { return product * scale; }
+  __device__ float derivative(float) const { return 1; }
 };
 
 /// A change First, and then ALiBi: slope·|distance| is subtracted, with slope = 2^(-8(h + 1) / H) for head h of H.
@@ -43,6 +45,7 @@ struct WithAlibi {
     return first(product, distance) - slope * fabsf(distance);
   }
   // END 15.5
+  __device__ float derivative(float product) const { return first.derivative(product); }
 };
 
 /// cap·tanh(scale·Q_i·K_j / cap): scores stay within ±cap. cap is in units of log2 too.
@@ -59,6 +62,15 @@ struct Softcap {
     return cap * (1 - __fdividef(2, 1 + exp2_ftz(2 * log2_e * x)));
   }
   // END 15.6
+  // TODO(15.10) The derivative of cap·tanh(x), by x·cap. What you wrote for 15.6 gives the score, which has tanh(x) in
+  // it (2 lines).
+  // STUB: __device__ float derivative(float product) const { WORKBOOK_TODO(15.10); }
+  // BEGIN 15.10
+  __device__ float derivative(float product) const {
+    const float tanh = (*this)(product, 0) * (1 / cap);
+    return 1 - tanh * tanh;
+  }
+  // END 15.10
 };
 
 /// The state before the first key. The sink, in units of log2, is a score without a key: it counts in m and l and adds

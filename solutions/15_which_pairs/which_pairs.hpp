@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "common/cuda/calls.hpp"
 #include "common/cuda/kernel.hpp"
@@ -20,6 +21,14 @@
 namespace ch15 {
 
 using workbook::cuda::ForwardCall, workbook::cuda::Tiles;
+
+/// How many blocks a head has, one for each `size` rows of each sequence; there are `rows` rows, Nq or Nk.
+inline std::int64_t blocks_of_head(const workbook::Mask& mask, std::int64_t rows, int size) {
+  if (mask.lengths.empty()) return (rows + size - 1) / size;
+  std::int64_t blocks = 0;
+  for (const std::int64_t length : mask.lengths) blocks += (length + size - 1) / size;
+  return blocks;
+}
 
 /// The sizes of the tiles and the warps of a block that there are kernels for; a warp has 32 rows of Q: Br = 32·warps.
 inline constexpr Tiles built[] = {{128, 64, 4}, {32, 32, 1}};

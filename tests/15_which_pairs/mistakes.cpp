@@ -113,21 +113,94 @@ Table sinks() {
   return table;
 }
 
+// ---- The gradients ----
+
+using judge::GradientModel;
+using GradientTable = judge::MistakeTable<GradientModel>;
+
+bool is_changed(const GradientModel& m) {
+  return bool(m.changed);
+}
+bool is_capped(const GradientModel& m) {
+  return m.inputs->problem.mask.softcap > 0;
+}
+bool has_window(const GradientModel& m) {
+  return m.inputs->problem.mask.kind == Mask::window && m.inputs->problem.mask.lengths.empty() && m.tiled();
+}
+/// The derivative of a softcap, from tanh and the cap.
+auto derivative_as(double (*of)(double tanh, double cap)) {
+  return [=](GradientModel& m) {
+    m.derivative = [of, cap = double(m.inputs->problem.mask.softcap)](double score) {
+      return of(std::tanh(score / cap), cap);
+    };
+  };
+}
+/// A window of which one end alone is asked, in the row blocks that pass by a column block.
+auto seen_within(bool left, bool right) {
+  return [=](GradientModel& m) {
+    m.sees = [=, shape = m.inputs->problem.shape, mask = m.inputs->problem.mask, Bc = m.owned, Br = m.passing](
+                 Index i, Index j) {
+      const Index diagonal = shape.Nq - shape.Nk, first_key = judge::round_down(j, Bc);
+      const Index first = first_key - mask.right + diagonal;
+      const Index last = std::min(first_key + Bc, shape.Nk) - 1 + mask.left + diagonal;
+      if (last < 0 || i < judge::round_down(std::max<Index>(0, first), Br) || i / Br > last / Br) return false;
+      const Index distance = i - diagonal - j;
+      return (!left || distance <= mask.left) && (!right || -distance <= mask.right);
+    };
+  };
+}
+GradientTable gradients() {
+  GradientTable table([](const GradientModel& m) { return is_changed(m) || has_window(m); });
+  table.add(
+      "derivative-missing", "dS does not take the derivative of the softcap, 1 − tanh²",
+      [](GradientModel& m) { m.derivative = {}; }, is_capped);
+  table.add("derivative-not-squared", "the derivative of a softcap is taken for 1 − tanh: it is 1 − tanh²",
+            derivative_as([](double tanh, double) { return 1 - tanh; }), is_capped);
+  table.add("derivative-added", "the derivative of a softcap is taken for 1 + tanh²: it is 1 − tanh²",
+            derivative_as([](double tanh, double) { return 1 + tanh * tanh; }), is_capped);
+  table.add("derivative-of-the-score", "the score is taken for tanh: it is cap·tanh",
+            derivative_as([](double tanh, double cap) {
+              const double score = tanh * cap / double(judge::ln_2);
+              return 1 - score * score;
+            }),
+            is_capped);
+  table.add(
+      "P-unchanged", "P is recomputed from the scaled product: it takes the changed score, as in the forward pass",
+      [](GradientModel& m) { m.changed = {}; }, is_capped);
+  table.add(
+      "P-without-distance", "P is recomputed with a distance of 0 for every pair",
+      [](GradientModel& m) {
+        m.changed = [mask = m.inputs->problem.mask](Index, Index, Index, double score) {
+          return mask.softcap > 0 ? mask.softcap * std::tanh(score / mask.softcap) : score;
+        };
+      },
+      [](const GradientModel& m) { return m.inputs->problem.mask.alibi; });
+  table.add("gradient-without-left", "{gradient} has pairs whose key is before the window of its query",
+            seen_within(false, true), has_window);
+  table.add("gradient-without-right", "{gradient} has pairs whose key is behind the window of its query",
+            seen_within(true, false), has_window);
+  return table;
+}
+
 using enum judge::AttentionMistakes::Shows;
 const judge::Declared declared(
     {.chapter = "15_which_pairs",
-     .uses = {"08_registers"},
+     .uses = {"08_registers", "09_backward_registers"},
      .attention = {{judge::Turn::mask, in_both, windows()},
                    {judge::Turn::mask, in_both, alibi()},
                    {judge::Turn::mask, in_both, softcaps()},
                    {judge::Turn::mask, in_both, sinks()}},
+     .gradients = gradients(),
      .claimed = judge::words(
+         "queries-before-0 queries-from-0 queries-to-the-end left-for-right last-row-block row-blocks dsink-sign "
+         "dsink-without-D dsink-without-weight dsink-first-rows "
+         "dsink-last-batch gradients-by-atomics "
          "window-before-0 window-behind-Nk tile-called-full tile-called-empty tile-called-partial "
          "tiles-from-0 block-tiles sequence-of-block sequences-mixed other-bits extra-memory "
          "future-tile-used narrow-access not-repeatable order-dependent row-without-keys rows-mixed "
          "traffic uncoalesced"),
-     .without_mutant = {
-         {judge::one_claim_of_several, judge::words("sequences-mixed other-bits traffic future-tile-used")}}});
+     .without_mutant = {{judge::one_claim_of_several,
+                         judge::words("sequences-mixed other-bits traffic future-tile-used gradients-by-atomics")}}});
 
 }  // namespace
 }  // namespace workbook::test

@@ -63,6 +63,22 @@ void tiles(const Arguments& call) {
   list(call, list_tiles, int(call.integer("Nq") + Br - 1) / Br, seen_keys(call), Br);
 }
 
+template <int Br>
+__global__ void list_queries(ch15::SeenKeys seen, int Bc, int count, std::int32_t* numbers) {
+  const int block = int(blockIdx.x * blockDim.x + threadIdx.x);
+  if (block >= count) return;
+  const ch15::Range keys{block * Bc, min(seen.Nk, (block + 1) * Bc)};
+  const ch15::Range queries = seen.queries(keys), blocks = seen.template row_blocks<Br>(keys);
+  numbers[4 * block] = queries.first, numbers[4 * block + 1] = queries.last;
+  numbers[4 * block + 2] = blocks.first, numbers[4 * block + 3] = blocks.last;
+}
+// Nq, Nk, left, right, Bc, Br: 32 or 64 -> numbers (⌈Nk/Bc⌉, 4), int32: the queries that see each column block, and
+// their row blocks
+void queries(const Arguments& call) {
+  const int Bc = int(call.integer("Bc")), blocks = int((call.integer("Nk") + Bc - 1) / Bc);
+  list(call, call.integer("Br") == 32 ? list_queries<32> : list_queries<64>, blocks, seen_keys(call), Bc);
+}
+
 __global__ void list_sequences(const int* starts, int Br, int count, std::int32_t* numbers) {
   const int block = int(blockIdx.x * blockDim.x + threadIdx.x);
   if (block >= count) return;
@@ -77,6 +93,7 @@ void sequences(const Arguments& call) {
        int(call.integer("Br")));
 }
 
-const Operations operations{{"ranges", ranges}, {"classes", classes}, {"tiles", tiles}, {"sequences", sequences}};
+const Operations operations{
+    {"ranges", ranges}, {"classes", classes}, {"tiles", tiles}, {"queries", queries}, {"sequences", sequences}};
 
 }  // namespace

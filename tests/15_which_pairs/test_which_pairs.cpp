@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "tests/15_which_pairs/asked_masks.hpp"
 #include "tests/support/forward_properties.hpp"
 
 using namespace workbook;
@@ -14,20 +15,8 @@ using namespace workbook::test;
 
 namespace {
 
-// ---- Masks and inputs ----
+// ---- Inputs ----
 
-Mask changed(Mask mask, float softcap, bool alibi) {
-  mask.softcap = softcap, mask.alibi = alibi;
-  return mask;
-}
-Mask with_sink(Mask mask, std::int64_t heads, float first = 0.5f) {
-  for (std::int64_t h = 0; h < heads; ++h) mask.sink.push_back(first + 1.5f * float(h));
-  return mask;
-}
-Mask packed(Mask mask, std::vector<std::int64_t> lengths) {
-  mask.lengths = std::move(lengths);
-  return mask;
-}
 Input masked(const std::string& kind, const Shape& shape, std::uint64_t seed, const Mask& mask) {
   return {make_input(kind, {shape, mask, 0, seed}), fmt::format("{}, seed {}", kind, seed), kind};
 }
@@ -39,18 +28,6 @@ AttentionResult expect_masked(const std::string& kind, const Shape& shape, std::
 void expect_some_kinds(const Shape& shape, std::uint64_t seed, const Mask& mask) {
   for (const char* kind : {"uniform", "normal", "value mean", "large logits"}) expect_masked(kind, shape, ++seed, mask);
 }
-
-struct Window {
-  std::int64_t Nq, Nk, left, right;
-  std::int64_t first(std::int64_t query) const { return std::max<std::int64_t>(0, query + Nk - Nq - left); }
-  std::int64_t last(std::int64_t query) const { return std::min(Nk, query + Nk - Nq + right + 1); }
-  bool sees(std::int64_t query, std::int64_t key) const { return first(query) <= key && key < last(query); }
-  std::string text() const { return fmt::format("Nq={}, Nk={}, left={}, right={}", Nq, Nk, left, right); }
-};
-constexpr std::int64_t all = 1000;  // more keys than there are: no end on that side
-const Window windows[] = {{70, 70, all, all}, {70, 100, all, 0}, {100, 70, all, 0}, {130, 130, 40, 0},
-                          {130, 170, 40, 9},  {170, 130, 33, 0}, {97, 97, 0, 0},    {97, 129, 64, 31},
-                          {64, 200, 31, 32},  {33, 65, 0, all}};
 
 worker::Reply ask(const char* operation, const Window& window, std::size_t numbers, std::int64_t Br = 0) {
   worker::Call request(operation);

@@ -160,6 +160,7 @@ TEST_CASE("kernel files and kernels can be read at one go") {
                            "14_grouped_queries/grouped.cu",
                            "15_which_pairs/masks.hpp",
                            "15_which_pairs/scores.hpp",
+                           "15_which_pairs/score_gradients.hpp",
                            "15_which_pairs/phases.hpp",
                            "15_which_pairs/which_pairs.cu"}) {
     INFO(file);

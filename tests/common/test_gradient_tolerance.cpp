@@ -18,15 +18,16 @@ namespace {
 constexpr float log2_e = 1.44269504088896340736f;
 
 struct Result {
-  std::vector<float> dQ, dK, dV, D;
+  std::vector<float> dQ, dK, dV, D, dsink;
 };
 struct Comparison {
-  Ratio dQ, dK, dV, D;
+  Ratio dQ, dK, dV, D, dsink;
   void include(const Comparison& other) {
     dQ.include(other.dQ);
     dK.include(other.dK);
     dV.include(other.dV);
     D.include(other.D);
+    dsink.include(other.dsink);
   }
   double worst() const { return std::max({dQ.worst(), dK.worst(), dV.worst(), D.worst()}); }
   double worst_gradient() const { return std::max({dQ.worst(), dK.worst(), dV.worst()}); }
@@ -60,7 +61,8 @@ struct Case {
   }
   Comparison compare_with(const Result& result) const {
     return {compare(result.dQ, oracle.dQ, bounds.dQ), compare(result.dK, oracle.dK, bounds.dK),
-            compare(result.dV, oracle.dV, bounds.dV), compare(result.D, D, bounds.D)};
+            compare(result.dV, oracle.dV, bounds.dV), compare(result.D, D, bounds.D),
+            result.dsink.empty() ? Ratio() : compare(result.dsink, oracle.dsink, bounds.dsink)};
   }
 };
 
@@ -97,11 +99,23 @@ Stage float16_stage() {
   return {.base2 = true, .product = tensor_core_dot, .P = to_fp16, .dS = to_fp16, .gradient = to_fp16};
 }
 
+/// What becomes of the scaled score of row i, counted over all heads, with key j, and the derivative of that.
+struct Changed {
+  float score, derivative;
+};
+Changed changed(const Problem& p, std::int64_t i, std::int64_t j, float score) {
+  const float cap = p.mask.softcap, distance = float(p.mask.added(p.shape, i, j));
+  if (cap <= 0) return {score + distance, 1};
+  const float tanh = 1 - 2 / (1 + std::exp(2 * (score / cap)));
+  return {cap * tanh + distance, 1 - tanh * tanh};
+}
+
 Result backward(const Case& at, const Stage& stage) {
   const Problem& p = at.problem;
   const auto [B, H, Hkv, Nq, Nk, d] = p.shape;
   Result result{std::vector<float>(B * H * Nq * d), std::vector<float>(B * H * Nk * d),
-                std::vector<float>(B * H * Nk * d), std::vector<float>(B * H * Nq)};
+                std::vector<float>(B * H * Nk * d), std::vector<float>(B * H * Nq),
+                std::vector<float>(p.mask.sink.size())};
   const auto row = [d = d](const auto& values, std::int64_t i) {
     return std::vector<float>(values.begin() + i * d, values.begin() + (i + 1) * d);
   };
@@ -114,14 +128,17 @@ Result backward(const Case& at, const Stage& stage) {
                                                      : stage.product(dO_i, row(at.saved.O.values, i));
       const float D = stage.D(result.D[i]);
       const auto lse = float(at.saved.lse.values[i]);
-      for (std::int64_t j = 0; j < visible_keys(query, Nq, Nk, p.causal()); ++j) {
+      if (!p.mask.sink.empty()) result.dsink[head % H] -= std::exp(p.mask.sink[head % H] - lse) * D;
+      p.mask.for_keys(p.shape, i, [&](std::int64_t j) {
         const std::vector<float> K_j = row(p.K.values, head * Nk + j), V_j = row(p.V.values, head * Nk + j);
         const float dot = stage.S(stage.product(Q_i, K_j));
-        const float exact =
-            stage.base2 ? std::exp2(dot * (p.scale * log2_e) - lse * log2_e) : std::exp(dot * p.scale - lse);
+        const bool as_it_is = !p.mask.alibi && p.mask.softcap <= 0;
+        const auto [score, derivative] = as_it_is ? Changed{dot * p.scale, 1} : changed(p, i, j, dot * p.scale);
+        const float in_base2 = as_it_is ? dot * (p.scale * log2_e) : score * log2_e;
+        const float exact = stage.base2 ? std::exp2(in_base2 - lse * log2_e) : std::exp(score - lse);
         P[j][query] = stage.P(exact);
-        dS[j][query] = stage.dS(stage.P_of_dS(exact) * (stage.dP(stage.product(dO_i, V_j)) - D));
-      }
+        dS[j][query] = stage.dS(stage.P_of_dS(exact) * (stage.dP(stage.product(dO_i, V_j)) - D) * derivative);
+      });
     }
     const auto column = [&, d = d](const auto& values, std::int64_t first, std::int64_t c, std::int64_t n) {
       std::vector<float> result_column(n);
@@ -198,6 +215,30 @@ TEST_CASE("the bounds of the gradients hold for correct float32 code") {
   other.base2 = true;
   other.product = strided_dot;
   check_all_kinds(float32_precision(), keep, {float32_stage(), other});
+}
+
+TEST_CASE("the bounds of the gradients hold with every change of scores") {
+  Mask hard = Mask::causal, soft = Mask::within(30, 5), distance = Mask::none;
+  hard.softcap = 1.5F, hard.sink = {0.5F, 3};
+  soft.softcap = 20, soft.alibi = true, soft.sink = {-2, 1};
+  distance.alibi = true;
+  Stage other = float32_stage();
+  other.base2 = true, other.product = strided_dot;
+  Comparison in_float, in_half;
+  for (const InputKind& kind : input_kinds())
+    for (const Mask& mask : {hard, soft, distance})
+      for (const Shape& shape : {Shape{1, 2, 2, 40, 70, 64}, Shape{2, 2, 2, 70, 40, 32}}) {
+        const Problem problem = make_input(kind.name, {shape, mask});
+        const Case exact(problem, float32_precision(), keep), half(problem, float16_precision(), to_fp16);
+        for (const Stage& stage : {float32_stage(), other})
+          in_float.include(exact.compare_with(backward(exact, stage)));
+        in_half.include(half.compare_with(backward(half, float16_stage())));
+      }
+  for (const auto& [name, worst] : {std::pair{"float32", in_float}, {"float16", in_half}}) {
+    INFO(table_head() << table_row(name, worst) << "dsink: " << worst.dsink.worst());
+    CHECK((0.05 < worst.worst() && worst.worst() < 1));
+    CHECK((0.01 < worst.dsink.worst() && worst.dsink.worst() < 1));
+  }
 }
 
 TEST_CASE("a float32 backward that rounds too early is outside the bounds of the gradients") {

@@ -197,13 +197,19 @@ TEST_CASE("the gradients equal central differences") {
   // a float exactly; four points leave an error of the order of the step to the fourth power.
   struct Case {
     Shape shape;
-    bool causal;
+    Mask mask;
     std::string kind;
   };
-  for (const Case& test : {Case{{1, 2, 2, 5, 7, 4}, false, "normal"}, Case{{2, 1, 1, 7, 7, 3}, true, "normal"},
-                           Case{{1, 1, 1, 8, 5, 2}, true, "value mean"}, Case{{1, 1, 1, 3, 10, 1}, false, "normal"},
-                           Case{{1, 1, 1, 10, 33, 32}, true, "normal"}}) {
-    Problem problem = make_input(test.kind, {test.shape, test.causal});
+  Mask capped = Mask::causal, everything = Mask::within(3, 1), packed = Mask::causal;
+  capped.softcap = 1.5;
+  everything.softcap = 2, everything.alibi = true, everything.sink = {0.5f, -1.25f};
+  packed.lengths = {4, 0, 5}, packed.sink = {1};
+  for (const Case& test :
+       {Case{{1, 2, 2, 5, 7, 4}, false, "normal"}, Case{{2, 1, 1, 7, 7, 3}, true, "normal"},
+        Case{{1, 1, 1, 8, 5, 2}, true, "value mean"}, Case{{1, 1, 1, 3, 10, 1}, false, "normal"},
+        Case{{1, 1, 1, 10, 33, 32}, true, "normal"}, Case{{1, 1, 1, 8, 9, 16}, capped, "normal"},
+        Case{{2, 2, 2, 9, 7, 8}, everything, "normal"}, Case{{1, 1, 1, 9, 9, 8}, packed, "normal"}}) {
+    Problem problem = make_input(test.kind, {test.shape, test.mask});
     const auto coarsen = [](Tensor<float>& tensor) {
       for (float& value : tensor.values) value = std::round(value * 0x1p8f) * 0x1p-8f;
     };
@@ -219,19 +225,20 @@ TEST_CASE("the gradients equal central differences") {
       for (std::size_t i = 0; i < dO.values.size(); ++i) sum += dO.values[i] * forward.O.values[i];
       return sum;
     };
-    for (const int which : {0, 1, 2})
-      for (std::uint64_t seed = 1; seed <= 4; ++seed) {
-        const auto tensor_of = [&](Problem& p) -> Tensor<float>& { return which == 0 ? p.Q : which == 1 ? p.K : p.V; };
-        const std::vector<double>& gradient = which == 0   ? gradients.dQ.values
-                                              : which == 1 ? gradients.dK.values
-                                                           : gradients.dV.values;
+    const std::vector<const std::vector<double>*> all{&gradients.dQ.values, &gradients.dK.values, &gradients.dV.values,
+                                                      &gradients.dsink.values};
+    for (const int which : {0, 1, 2, 3})
+      for (std::uint64_t seed = 1; seed <= (test.mask.sink.empty() && which == 3 ? 0 : 4); ++seed) {
+        const auto values_of = [&](Problem& p) -> std::vector<float>& {
+          return which == 0 ? p.Q.values : which == 1 ? p.K.values : which == 2 ? p.V.values : p.mask.sink;
+        };
+        const std::vector<double>& gradient = *all[std::size_t(which)];
         std::vector<float> direction = normal_values(gradient.size(), 100 + seed);
         for (float& value : direction) value = std::round(value * 4) / 4;
         const double step = 0x1p-9;
         const auto loss_at = [&](int steps) {
           Problem moved = problem;
-          for (std::size_t i = 0; i < gradient.size(); ++i)
-            tensor_of(moved).values[i] += float(steps * step) * direction[i];
+          for (std::size_t i = 0; i < gradient.size(); ++i) values_of(moved)[i] += float(steps * step) * direction[i];
           return loss(moved);
         };
         const double difference = (8 * (loss_at(1) - loss_at(-1)) - (loss_at(2) - loss_at(-2))) / (12 * step);

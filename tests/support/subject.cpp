@@ -595,6 +595,13 @@ void expect_gradients(const BackwardResult& got, const BackwardProblem& given, c
                    decides});
   };
   for (const std::string& name : which) compare_with(name, true);
+  if (!got.dsink.values.empty()) {
+    judge::Layout layout;
+    layout.tensor = "dsink";
+    layout.axes[0] = layout.axes[2] = layout.axes[3] = "";  // one number a head
+    const bool decides = which.size() == 3 || std::ranges::count(which, "dsink") > 0;
+    all.push_back({got.dsink, {oracle.dsink, bounds.dsink, layout, {}, describe(problem, input)}, decides});
+  }
   for (const char* other : {"dQ", "dK", "dV"})
     if (std::ranges::count(which, other) == 0) compare_with(other, false);
   expect_all_close(all);

@@ -1,0 +1,498 @@
+// Chapter 15, backward: which queries see a key, what a changed score's gradient is, and that of a sink.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <vector>
+
+#include "tests/15_which_pairs/asked_masks.hpp"
+#include "tests/support/backward_properties.hpp"
+
+using namespace workbook;
+using namespace workbook::test;
+using namespace workbook::test::gradients;
+
+namespace {
+
+// ---- Inputs, and what a call has to go through ----
+
+Input of_problem(const Problem& problem, const std::string& name, std::uint64_t seed, Element element = float16) {
+  Tensor<float> dO(problem.Q.sizes);
+  dO.values = normal_values(dO.values.size(), seed + 1000);
+  return {worker::backward_problem(problem, dO, element), name};
+}
+Input masked(const std::string& kind, const Shape& shape, std::uint64_t seed, const Mask& mask,
+             Element element = float16) {
+  Input in =
+      of_problem(make_input(kind, {shape, mask, 0, seed}), fmt::format("{}, seed {}", kind, seed), seed, element);
+  in.kind = kind;
+  return in;
+}
+Input with_scale(const std::string& kind, const Shape& shape, std::uint64_t seed, const Mask& mask, float scale) {
+  Problem problem = make_input(kind, {shape, mask, 0, seed});
+  problem.scale = scale;
+  return of_problem(problem, fmt::format("{}, seed {}, scale {}", kind, seed, scale), seed);
+}
+void expect_masked(const std::string& kind, const Shape& shape, std::uint64_t seed, const Mask& mask,
+                   const std::vector<std::string>& which = all_gradients) {
+  expect_right_small(masked(kind, shape, seed, mask), which);
+}
+
+/// Pairs of a row block and a column block that have a pair that counts, of one head; those that need a mask; and the
+/// rows of Q of the former. Counted pair by pair.
+BlockCount count_seen(const Mask& mask, const Shape& shape, const Sizes& sizes) {
+  BlockCount count;
+  if (!mask.lengths.empty()) {
+    Mask alone = mask;
+    alone.lengths.clear();
+    for (const std::int64_t length : mask.lengths) {
+      Shape one = shape;
+      one.Nq = one.Nk = length;
+      const BlockCount more = count_seen(alone, one, sizes);
+      count.visited += more.visited, count.masked += more.masked, count.queries += more.queries;
+    }
+    return count;
+  }
+  const std::int64_t column_blocks = tiles_of(shape.Nk, sizes.owned);
+  for (std::int64_t first = 0; first < shape.Nq; first += sizes.passing) {
+    const std::int64_t queries = std::min(shape.Nq - first, sizes.passing);
+    std::vector<std::int64_t> pairs(std::size_t(column_blocks), 0);
+    for (std::int64_t i = first; i < first + queries; ++i)
+      mask.for_keys(shape, i, [&](std::int64_t key) { ++pairs[std::size_t(key / sizes.owned)]; });
+    for (const std::int64_t seen : pairs) {
+      count.visited += seen > 0, count.queries += seen > 0 ? queries : 0;
+      count.masked += seen > 0 && seen < queries * sizes.owned;
+    }
+  }
+  return count;
+}
+void expect_row_blocks(const Input& in, const Sizes& sizes) {
+  const Problem& problem = in.given.problem;
+  const worker::Reply reply = backward(in.given, sizes.numbers()).reply;
+  const BlockCount count = count_seen(problem.mask, problem.shape, sizes);
+  const double heads = double(problem.shape.B * problem.shape.H),
+               must = heads * double(count.queries * problem.shape.d * 2);
+  for (const char* tensor : {"Q", "dO"}) {
+    const std::string name = fmt::format("{}.async_bytes", tensor);
+    const bool more = counter(reply, name) > must;
+    expect_count(reply, name, must,
+                 fmt::format("{} row blocks of the column blocks of a head have a query that sees a key, {}, {}",
+                             count.visited, describe(problem), sizes.text()),
+                 more ? "row blocks of which no query sees any key of the column block are not skipped"
+                      : "row blocks are skipped of which some query sees a key of the column block",
+                 more ? "tiles-not-skipped" : "tiles-skipped");
+  }
+  const double notes = counter(reply, "note.masked tile"), masks = heads * double(count.masked);
+  expect(notes == masks,
+         fmt::format("{} row blocks were masked, and {} have to be ({}, {})", notes, masks, describe(problem),
+                     sizes.text()),
+         notes > masks ? "row blocks of which every query sees every key need no mask"
+                       : "a row block needs a mask if one of its pairs does not count",
+         notes > masks ? "masked-too-much" : "masked-too-little");
+}
+
+}  // namespace
+
+// ---- 15.9 the queries that see a key ----
+
+TEST_CASE("each key is seen by the queries of its window", "[15.9]") {
+  for (const Window& w : windows) {
+    for (const auto& [Bc, Br] : {std::pair{32, 32}, {64, 32}, {128, 64}, {1, 64}}) {
+      const std::int64_t blocks = tiles_of(w.Nk, Bc);
+      worker::Call request("queries");
+      request.number("Nq", double(w.Nq)).number("Nk", double(w.Nk)).number("left", double(w.left));
+      request.number("right", double(w.right)).number("Bc", Bc).number("Br", Br);
+      request.output<std::int32_t>("numbers", std::size_t(4 * blocks));
+      const auto numbers = call(request).output<std::int32_t>("numbers");
+      for (std::int64_t b = 0; b < blocks; ++b) {
+        const std::int64_t first_key = b * Bc, end_key = std::min(w.Nk, first_key + Bc);
+        std::int64_t first = 0, last = 0;
+        for (std::int64_t i = w.Nq - 1; i >= 0; --i)
+          for (std::int64_t j = first_key; j < end_key; ++j)
+            if (w.sees(i, j)) first = i, last = std::max(last, i + 1);
+        const std::int32_t* const got = &numbers[std::size_t(4 * b)];
+        const bool from_0 = got[0] == 0 && got[1] == last, to_the_end = got[0] == first && got[1] == w.Nq;
+        const bool mirrored = got[0] == std::max<std::int64_t>(0, first_key - w.left + w.Nq - w.Nk) &&
+                              got[1] == std::clamp<std::int64_t>(end_key + w.right + w.Nq - w.Nk, 0, w.Nq);
+        const std::string of = fmt::format("keys {} to {}, {}", first_key, end_key - 1, w.text());
+        expect(got[0] == first && got[1] == last,
+               fmt::format("queries {} to {} are said to see one of the {}: it is queries {} to {}", got[0], got[1] - 1,
+                           of, first, last - 1),
+               got[1] < 0   ? "where no query sees the keys the range ends before 0"
+               : from_0     ? "queries are counted from 0, whatever `right` is"
+               : to_the_end ? "the range ends with the last query, whatever `left` is"
+               : mirrored
+                   ? "the range begins `left` before the diagonal: from a key it is the queries `right` before it"
+                   : "",
+               got[1] < 0   ? "queries-before-0"
+               : from_0     ? "queries-from-0"
+               : to_the_end ? "queries-to-the-end"
+               : mirrored   ? "left-for-right"
+                            : "unknown");
+        const std::int64_t first_block = first / Br, last_block = tiles_of(last, Br);
+        expect(got[2] == first_block && got[3] == last_block,
+               fmt::format("row blocks {} to {} of {} queries are said to hold them: it is {} to {}; {}", got[2],
+                           got[3] - 1, Br, first_block, last_block - 1, of),
+               got[3] == last / Br ? "the last row block is rounded down: it need not be full"
+                                   : "row blocks are counted that hold no such query, or not all",
+               got[3] == last / Br ? "last-row-block" : "row-blocks");
+      }
+    }
+  }
+  expect_every_kind();
+}
+
+TEST_CASE("with a window of 512 ten row blocks pass by a column block", "[15.9]") {
+  require_counters();
+  const Sizes sizes = usual_sizes(64);
+  const Input in = masked("normal", {1, 1, 1, 768, 768, 64}, 90, Mask::within(512, 0));
+  if (sizes.owned == 128 && sizes.passing == 64) {
+    // Keys 0 to 127 are seen by queries 0 to 639, which are ten row blocks; the second column block has ten, too, and
+    // then the queries come to an end: 8, 6, 4 and 2. Four of ten are masked, two at either end of the window.
+    const worker::Reply reply = backward(in.given, sizes.numbers()).reply;
+    expect_count(reply, "Q.async_bytes", (10 + 10 + 8 + 6 + 4 + 2) * 64 * 64 * 2, "row blocks of 64 queries",
+                 "row blocks are read of which no query sees the column block, or not all", "tiles-not-skipped");
+    expect_count(reply, "note.masked tile", 4 + 4 + 2 + 2 + 2 + 2, "two row blocks at either end of the window",
+                 "full row blocks are asked for each pair, or partial ones are not", "masked-too-much");
+  }
+  expect_row_blocks(in, sizes);
+}
+
+TEST_CASE("only row blocks that see a key pass by, whatever the mask", "[15.9]") {
+  require_counters();
+  std::uint64_t seed = 91;
+  for (const Window& w : windows)
+    for (const Sizes& sizes : all_sizes(64))
+      expect_row_blocks(masked("normal", {1, 2, 2, w.Nq, w.Nk, 64}, ++seed, Mask::within(w.left, w.right)), sizes);
+  for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal), Mask::within(20, 3)})
+    expect_row_blocks(masked("normal", {1, 1, 1, 230, 230, 64}, ++seed, packed(mask, {100, 0, 1, 64, 65})),
+                      small_sizes(64));
+}
+
+// ---- 15.10 the derivative of a softcap ----
+
+TEST_CASE("dS takes the derivative of a capped score", "[15.10]") {
+  std::uint64_t seed = 100;
+  for (const float cap : {1.5f, 20.0f})
+    for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal)})
+      for (const char* kind : {"normal", "value mean", "uniform"})
+        expect_masked(kind, {1, 2, 2, 40, 70, 64}, ++seed, changed(mask, cap, false));
+  expect_masked("normal", {1, 1, 1, 40, 70, 128}, ++seed, changed(Mask::within(30, 5), 4, false));
+  expect_masked("normal", {1, 2, 2, 40, 70, 64}, ++seed, changed(Mask::causal, 2, true));
+  expect_every_kind();
+}
+
+TEST_CASE("where scores are capped no gradient is left", "[15.10]") {
+  for (const char* kind : {"large logits", "negative logits", "one hot"})
+    expect_masked(kind, {1, 1, 1, 40, 70, 64}, 120, changed(Mask::none, 10, false));
+  // Far beyond what a float can hold as e^2x.
+  expect_right_small(with_scale("large logits", {1, 1, 1, 40, 70, 64}, 121, changed(Mask::causal, 3, false), 2));
+}
+
+// ---- 15.11 P and dS of a pair ----
+
+TEST_CASE("P is recomputed from the changed score", "[15.11]") {
+  std::uint64_t seed = 130;
+  for (const float cap : {4.0f, 0.0f})
+    for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal), Mask::within(30, 20)})
+      for (const auto& [Nq, Nk] : {std::pair{70, 70}, {40, 90}})
+        for (const char* kind : {"normal", "uniform"})
+          expect_masked(kind, {1, 2, 2, Nq, Nk, 64}, ++seed, changed(mask, cap, true));
+  for (const std::int64_t d : head_dims())
+    expect_masked("value mean", {1, 3, 3, 70, 100, d}, ++seed, changed(Mask::none, 4, true));
+  expect_every_kind();
+}
+
+TEST_CASE("pairs that do not count have no part in any gradient", "[15.11]") {
+  std::uint64_t seed = 150;
+  for (const Window& w : windows)
+    expect_masked("normal", {1, 1, 1, w.Nq, w.Nk, 64}, ++seed, Mask::within(w.left, w.right));
+  for (const float scale : {-0.3f, 0.0f, 2.0f})
+    for (const float cap : {0.0f, 5.0f})
+      expect_right_small(
+          with_scale("normal", {1, 1, 1, 70, 40, 64}, ++seed, changed(Mask::within(20, 4), cap, false), scale));
+  expect_uncounted_pairs();
+  expect_no_keys_behind();
+}
+
+TEST_CASE("each pair of the backward pass takes its query's LSE and D", "[15.11]") {
+  expect_own_lse_and_D();
+  for (const std::int64_t d : head_dims())
+    expect_right_small(with_rows_apart(masked("value mean", {1, 1, 1, 128, 64, d}, 170, Mask::within(40, 40))));
+}
+
+// ---- 15.12 the sink's gradient ----
+
+namespace {
+
+/// What may be taken for the sum's terms: of a row of a head, of which D and the LSE are known.
+struct SinkRow {
+  double sink, lse, D;
+  std::int64_t batch, query;
+};
+struct OtherSum {
+  const char *id, *sentence;
+  double (*term)(const SinkRow& row);
+};
+const OtherSum other_sums[] = {
+    {"dsink-sign", "dsink is taken with the other sign: the sink takes weight from all keys",
+     [](const SinkRow& row) { return std::exp(row.sink - row.lse) * row.D; }},
+    {"dsink-without-D", "the weights of the sink are added up without D",
+     [](const SinkRow& row) { return -std::exp(row.sink - row.lse); }},
+    {"dsink-without-weight", "D of all rows is added up without the weight of the sink",
+     [](const SinkRow& row) { return -row.D; }},
+    {"dsink-first-rows", "only the first 32 rows of a head count",
+     [](const SinkRow& row) { return row.query < 32 ? -std::exp(row.sink - row.lse) * row.D : 0; }},
+    {"dsink-last-batch", "only the last batch counts",
+     [](const SinkRow& row) { return row.batch == 1 ? -std::exp(row.sink - row.lse) * row.D : 0; }},
+};
+
+/// dsink, with terms of this kind.
+Tensor<double> dsink_of(const BackwardProblem& given, double (*term)(const SinkRow& row)) {
+  const Shape& s = given.problem.shape;
+  Tensor<double> sums(sink_sizes(given.problem));
+  for (std::int64_t i = 0; i < s.lse_size(); ++i) {
+    const double lse = given.saved.lse.values[std::size_t(i)];
+    const auto first = std::ptrdiff_t(i * s.d);
+    const double D = std::inner_product(given.dO.values.begin() + first, given.dO.values.begin() + first + s.d,
+                                        given.saved.O.values.begin() + first, 0.0);
+    const std::int64_t head = i / s.Nq % s.H;
+    sums.values[std::size_t(head)] +=
+        term({given.problem.mask.sink[std::size_t(head)], lse, D, i / (s.Nq * s.H), i % s.Nq});
+  }
+  return sums;
+}
+void expect_dsink(const Input& in) {
+  const auto& [problem, dO, saved] = in.given;
+  const Sizes sizes = small_sizes(problem.shape.d);
+  const BackwardResult got = backward(in.given, sizes.numbers());
+  const Gradients oracle = backward_oracle(problem, dO, saved);
+  std::vector<judge::Mistake> mistakes;
+  for (const OtherSum& other : other_sums)
+    mistakes.push_back({other.id, other.sentence, [=, given = in.given] { return dsink_of(given, other.term); }});
+  judge::Layout layout;
+  layout.tensor = "dsink";
+  layout.axes[0] = layout.axes[2] = layout.axes[3] = "";
+  expect_close(got.dsink, {oracle.dsink, gradient_bounds(oracle, problem, dO, saved, precision()).dsink, layout,
+                           mistakes, describe(problem, in.name)});
+}
+
+}  // namespace
+
+TEST_CASE("the sink's gradient agrees with the oracle", "[15.12]") {
+  std::uint64_t seed = 180;
+  for (const float first : {-1.0f, 4.0f, 12.0f})
+    for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal)})
+      for (const char* kind : {"uniform", "normal", "value mean"})
+        expect_dsink(masked(kind, {1, 2, 2, 70, 40, 64}, ++seed, with_sink(mask, 2, first)));
+  for (const std::int64_t d : head_dims())
+    expect_dsink(masked("value mean", {1, 2, 2, 130, 130, d}, ++seed,
+                        with_sink(packed(changed(Mask::causal, 5, true), {33, 0, 97}), 2)));
+  for (const InputKind& kind : input_kinds())
+    expect_dsink(masked(kind.name, {1, 1, 1, 40, 70, 64}, ++seed, with_sink(Mask::within(30, 5), 1)));
+  expect_every_kind();
+}
+
+TEST_CASE("a sink has a gradient in each head, over the whole batch", "[15.12]") {
+  for (const std::int64_t heads : {1, 3})
+    for (const std::int64_t Nq : {31, 64, 100})
+      expect_dsink(masked("value mean", {2, heads, heads, Nq, 40, 64}, 200, with_sink(Mask::none, heads)));
+  expect_right_small(masked("normal", {2, 3, 3, 100, 70, 128}, 201, with_sink(Mask::causal, 3)));
+}
+
+// ---- The whole chapter ----
+
+TEST_CASE("the gradients of all masks and changes of scores agree with the oracle", "[whole]") {
+  expect_every_kind_whole();
+  std::uint64_t seed = 300;
+  for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal), Mask::within(50, 0), Mask::within(20, 30)})
+    for (const float softcap : {0.0f, 5.0f})
+      for (const bool alibi : {false, true})
+        for (const std::int64_t d : head_dims()) {
+          const Mask both = changed(mask, softcap, alibi);
+          seed += 2;
+          expect_right(masked("normal", {1, 2, 2, 70, 133, d}, seed, both), all_gradients,
+                       alibi ? usual_sizes(d) : small_sizes(d));
+          expect_masked("rising maximum", {1, 2, 2, 90, 64, d}, seed + 1, with_sink(both, 2));
+        }
+  for (const std::int64_t d : head_dims())
+    expect_right(masked("normal", {1, 2, 2, 230, 230, d}, 350,
+                        with_sink(packed(changed(Mask::within(40, 9), 5, true), {100, 0, 1, 64, 65}), 2)));
+}
+
+TEST_CASE("the gradients in bf16 agree with the oracle", "[whole]") {
+  expect_bf16();
+  for (const std::int64_t d : head_dims()) {
+    const Mask all = with_sink(changed(Mask::within(40, 9), 5, true), 2);
+    expect_right(masked("normal", {1, 2, 2, 70, 133, d}, 360, all, bfloat16), all_gradients, {}, {}, bfloat16);
+    expect_right(masked("normal", {1, 2, 2, 100, 100, d}, 361, packed(all, {63, 0, 37}), bfloat16), all_gradients, {},
+                 {}, bfloat16);
+  }
+}
+
+TEST_CASE("the gradients of any two lengths agree with the oracle", "[whole]") {
+  expect_any_two_lengths(129 * 129 * 64);
+  std::uint64_t seed = 370;
+  for (const auto& [Nq, Nk] : {std::pair{1, 1}, {1, 130}, {31, 33}, {65, 64}, {7, 3}, {129, 200}})
+    for (const auto& [left, right] : {std::pair{0, 0}, {3, 2}, {64, 0}, {0, 64}})
+      expect_masked("normal", {1, 1, 1, Nq, Nk, 64}, ++seed, Mask::within(left, right));
+}
+
+namespace {
+
+const std::vector<std::int64_t> lengths{50, 0, 1, 33, 64, 0};
+constexpr std::int64_t packed_rows = 148;
+
+/// Rows [first, first + length) of every tensor, as a call of its own.
+BackwardProblem cut(const BackwardProblem& given, std::int64_t first, std::int64_t length) {
+  BackwardProblem part = given;
+  part.problem.mask.lengths.clear();
+  part.problem.shape.Nq = part.problem.shape.Nk = length;
+  const auto take = [&](auto& tensor) {
+    auto whole = tensor;
+    tensor = std::remove_reference_t<decltype(tensor)>({whole.sizes[0], whole.sizes[1], length, whole.sizes[3]});
+    for (std::int64_t h = 0; h < whole.sizes[1]; ++h)
+      std::copy_n(whole.values.begin() + std::ptrdiff_t(whole.index(0, h, first, 0)), length * whole.sizes[3],
+                  tensor.values.begin() + std::ptrdiff_t(tensor.index(0, h, 0, 0)));
+  };
+  take(part.problem.Q), take(part.problem.K), take(part.problem.V), take(part.dO);
+  take(part.saved.O), take(part.saved.lse);
+  return part;
+}
+/// Row i of `a` and row first + i of `b` are the same in every head.
+bool same_rows(const Tensor<float>& a, const Tensor<float>& b, std::int64_t first) {
+  for (std::int64_t h = 0; h < a.sizes[1]; ++h)
+    if (!std::equal(&a(0, h, 0, 0), &a(0, h, 0, 0) + a.sizes[2] * a.sizes[3], &b(0, h, first, 0))) return false;
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("packed sequences have the gradients that each has by itself", "[whole]") {
+  for (const Mask& mask : {Mask(Mask::none), changed(Mask::within(20, 3), 4, true)}) {
+    const Sizes sizes = usual_sizes(64, by_turns);
+    const Input in = masked("normal", {1, 2, 2, packed_rows, packed_rows, 64}, 400, packed(mask, lengths));
+    const BackwardResult together = expect_right(in, all_gradients, sizes);
+    std::int64_t first = 0;
+    for (const std::int64_t length : lengths) {
+      if (length > 0) {
+        const BackwardResult alone = backward(cut(in.given, first, length), sizes.numbers());
+        expect(same_rows(alone.dQ, together.dQ, first) && same_rows(alone.dK, together.dK, first) &&
+                   same_rows(alone.dV, together.dV, first),
+               fmt::format("a gradient of the sequence of {} rows from row {} on is not what it is where that sequence "
+                           "is alone, mask {}",
+                           length, first, mask.name()),
+               "what is computed for a sequence depends on what is packed beside it", "sequences-mixed");
+      }
+      first += length;
+    }
+  }
+}
+
+TEST_CASE("a neighbour changes no bit of a gradient", "[whole]") {
+  for (const std::int64_t d : head_dims()) {
+    const Numbers numbers = (d == 128 ? small_sizes(d, by_turns) : usual_sizes(d, by_turns)).numbers();
+    const Mask mask = packed(changed(Mask::causal, 5, false), {50, 33, 37});
+    const BackwardProblem given = masked("normal", {1, 2, 2, 120, 120, d}, 410, mask).given;
+    const BackwardResult before = backward(given, numbers);
+    BackwardProblem poisoned = given;
+    const auto poison = [&](auto& tensor) {
+      for (std::size_t at = 0; at < tensor.values.size(); ++at)
+        if (const auto row = std::int64_t(at) / tensor.sizes[3] % 120; row < 50 || row >= 83)
+          tensor.values[at] = std::numeric_limits<float>::quiet_NaN();
+    };
+    poison(poisoned.problem.Q), poison(poisoned.problem.K), poison(poisoned.problem.V);
+    poison(poisoned.dO), poison(poisoned.saved.O), poison(poisoned.saved.lse);
+    const BackwardResult after = backward(poisoned, numbers);
+    for (const auto& [name, was, is] :
+         {std::tuple{"dQ", &before.dQ, &after.dQ}, {"dK", &before.dK, &after.dK}, {"dV", &before.dV, &after.dV}})
+      for (std::int64_t h = 0; h < 2; ++h)
+        for (std::int64_t i = 50; i < 83; ++i)
+          for (std::int64_t c = 0; c < d; ++c)
+            expect((*is)(0, h, i, c) == (*was)(0, h, i, c),
+                   fmt::format("{} of row {}, which is in the second of three sequences, column {}, was {} and became "
+                               "{} when the other two became NaN (d={})",
+                               name, i, c, (*was)(0, h, i, c), (*is)(0, h, i, c), d),
+                   "what is computed for a sequence depends on what is packed beside it", "sequences-mixed");
+  }
+}
+
+TEST_CASE("by turns the gradients agree with the oracle", "[whole]") {
+  expect_right_by_turns();
+  std::uint64_t seed = 420;
+  const Sizes sizes = usual_sizes(64, by_turns);
+  for (const Mask& mask : {Mask::within(100, 0), Mask::within(30, 150), packed(Mask::causal, {100, 0, 200})}) {
+    const Input in = masked("normal", {1, 5, 5, 300, 300, 64}, ++seed, mask);
+    const BackwardResult got = expect_right(in, all_gradients, sizes, {.workers = 1});
+    expect_right(in, all_gradients, sizes, {.workers = 4});
+    if (got.reply.counters.empty()) continue;
+    std::int64_t tickets = mask.lengths.empty() ? tiles_of(300, sizes.owned) : 0;
+    for (const std::int64_t length : mask.lengths) tickets += tiles_of(length, sizes.owned);
+    const std::int64_t turns = count_seen(mask, in.given.problem.shape, sizes).visited * sizes.warps;
+    expect_count(got.reply, "turns.atomic_requests", double(5 * (turns + tickets)),
+                 fmt::format("{} turns of warps in the row blocks of each head, and {} tickets, mask {}", turns,
+                             tickets, mask.name()),
+                 "a turn in a row block is ended more or less often than once", "turns");
+  }
+}
+
+TEST_CASE("50 runs by turns are equal to the last bit", "[whole]") {
+  expect_repeatable_by_turns(10);
+  const Numbers numbers = usual_sizes(64, by_turns).numbers();
+  const Mask mask = with_sink(changed(Mask::within(200, 0), 5, true), 1);
+  const BackwardProblem given = masked("normal", {1, 1, 1, 40, 300, 64}, 430, mask).given;
+  const BackwardResult first = backward(given, numbers);
+  for (int run = 2; run <= 50; ++run) {
+    const BackwardResult next = backward(given, numbers);
+    expect(same_bits(next, first) && next.dsink.values == first.dsink.values,
+           fmt::format("a gradient of run {} is not that of the first", run),
+           "column blocks add to dQ in another order, or something is read before it is written", "not-repeatable");
+  }
+}
+
+TEST_CASE("row blocks pass by where a pair counts, and are masked where one does not", "[whole]") {
+  require_counters();
+  std::uint64_t seed = 435;
+  for (const std::int64_t d : head_dims()) {
+    for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal), Mask::within(64, 31), Mask::within(200, 0)})
+      expect_row_blocks(masked("normal", {1, 2, 2, 300, 333, d}, ++seed, mask), usual_sizes(d));
+    expect_row_blocks(masked("normal", {1, 1, 1, 300, 300, d}, ++seed, packed(Mask::within(64, 0), {100, 0, 200})),
+                      usual_sizes(d));
+  }
+}
+
+TEST_CASE("dK and dV are written once, without additions", "[whole]") {
+  require_counters();
+  for (const Mask& mask : {Mask(Mask::causal), Mask::within(40, 3), packed(Mask::none, {100, 0, 33, 67})}) {
+    const Input in = masked("normal", {2, 2, 2, 200, 200, 64}, 440, mask);
+    const worker::Reply reply = backward(in.given, usual_sizes(64).numbers()).reply;
+    for (const char* tensor : {"dK", "dV"}) {
+      expect_count(reply, fmt::format("{}.atomic_requests", tensor), 0, fmt::format("{} is not added to", tensor),
+                   "parts of a sum are added up in device memory: one block forms it in registers",
+                   "gradients-by-atomics");
+      expect_count(reply, fmt::format("{}.store_bytes", tensor), 4 * 200 * 64 * 2,
+                   fmt::format("B·H·Nk·d elements, each written once, mask {}", mask.name()),
+                   "dK or dV is written more or less often than once", "traffic");
+    }
+    for (const char* tensor : {"K", "V"})
+      expect_count(reply, fmt::format("{}.async_bytes", tensor), 4 * 200 * 64 * 2, "each tile is read by one block",
+                   "K or V is read more or less often than once", "traffic");
+  }
+}
+
+const Claims of_the_whole = {
+    {"[whole]", "the gradients do not depend on how the work is divided", [] { expect_sizes_do_not_matter(); }},
+    {"[whole]", "future queries and keys have zero influence", [] { gradients::expect_no_future(); }},
+    {"[whole]", "dQ differs from run to run, within its bounds; dK and dV do not", [] { expect_only_dQ_differs(); }},
+    {"[whole]", "the order of lanes changes nothing but dQ's last bits", [] { expect_order_changes_only_dQ(); }},
+    {"[whole]", "each tensor is moved as often as the backward pass must", [] { gradients::expect_moves({}); }},
+    {"[whole]", "every size of shared memory has tiles for the gradients", [] { expect_sizes_for_every_memory(99); }},
+    {"[whole]", "extra memory of the backward pass grows like N", [] { expect_extra_memory(8, 4); }},
+};
