@@ -1,32 +1,55 @@
 // A mask as it is written on a command line and in results.
 #pragma once
 
-#include <array>
+#include <algorithm>
 #include <charconv>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/attention/mask.hpp"
 
 namespace workbook {
 
-inline constexpr const char* mask_texts = "none, causal, or window=LEFT,RIGHT with whole numbers from 0 on";
+inline constexpr const char* mask_texts =
+    "none, causal, or window=LEFT,RIGHT with whole numbers from 0 on; behind it +softcap=C, +alibi, +lengths=N,N,…";
 
-/// "none", "causal", "window=256,0"; nothing for another text.
-inline std::optional<Mask> mask_of(std::string_view text) {
-  if (const std::optional<Mask> named = mask_named(text)) return named;
-  const std::string_view prefix = "window=";
-  if (!text.starts_with(prefix)) return {};
-  std::array<std::int64_t, 2> sizes{-1, -1};
-  const char *at = text.data() + prefix.size(), *const last = text.data() + text.size();
-  for (std::int64_t& size : sizes) {
-    const auto [end, error] = std::from_chars(at, last, size);
-    const bool ends = &size == sizes.data() ? end != last && *end == ',' : end == last;
-    if (error != std::errc() || size < 0 || !ends) return {};
-    at = end == last ? end : end + 1;
+/// "256,0" with a comma between numbers that are 0 or more; empty for another text.
+template <class Number>
+std::vector<Number> numbers_of(std::string_view text) {
+  std::vector<Number> numbers;
+  const char* const last = text.data() + text.size();
+  for (const char* at = text.data(); at <= last; ++at) {
+    const auto [end, error] = std::from_chars(at, last, numbers.emplace_back());
+    if (error != std::errc() || numbers.back() < 0 || (end != last && *end != ',')) return {};
+    at = end;
   }
-  return Mask::within(sizes[0], sizes[1]);
+  return numbers;
+}
+/// What Mask::name() gives, "causal" or "window=256,0+softcap=50", but for sinks; nothing for another text.
+inline std::optional<Mask> mask_of(std::string_view text) {
+  Mask mask;
+  for (bool first = true; first || !text.empty(); first = false) {
+    const std::string_view part = text.substr(0, text.find('+'));
+    text.remove_prefix(std::min(text.size(), part.size() + 1));
+    const std::size_t equals = std::min(part.find('='), part.size());
+    const std::string_view name = part.substr(0, equals), rest = part.substr(std::min(part.size(), equals + 1));
+    const std::optional<Mask> kind = first ? mask_named(part) : std::nullopt;
+    if (const auto sizes = numbers_of<std::int64_t>(rest); first && name == "window" && sizes.size() == 2)
+      mask = Mask::within(sizes[0], sizes[1]);
+    else if (kind)
+      mask = *kind;
+    else if (const auto cap = numbers_of<float>(rest); !first && name == "softcap" && cap.size() == 1 && cap[0] > 0)
+      mask.softcap = cap[0];
+    else if (!first && part == "alibi")
+      mask.alibi = true;
+    else if (!first && name == "lengths" && !sizes.empty())
+      mask.lengths = sizes;
+    else
+      return {};
+  }
+  return mask;
 }
 
 /// What of a mask a chapter that serves these does not, and the option that asks for it.

@@ -39,26 +39,38 @@ Tensor<T> last_rows(const Tensor<T>& from, std::int64_t rows) {
   return to;
 }
 
+/// How many of the last keys a last query sees at most: all N, or those of the last packed sequence, which is a problem
+/// of its own. What is left of the mask is aligned to the last query and key.
+std::int64_t last_keys(const Shape& shape) {
+  return shape.mask.lengths.empty() ? shape.N() : shape.mask.lengths.back();
+}
+Mask mask_of_last(const Shape& shape) {
+  Mask mask = shape.mask;
+  mask.lengths.clear();
+  return mask;
+}
+
 /// What is wrong with the last rows of O and the LSE; empty if nothing is.
 std::string check_forward(const worker::Reply& reply, const Point& p) {
   Problem problem;
-  problem.Q = tensor(reply, "Q", p.element, p.shape.d());
-  problem.K = tensor(reply, "K", p.element, p.shape.d());
-  problem.V = tensor(reply, "V", p.element, p.shape.d());
-  const std::int64_t rows = problem.Q.sizes[2];
-  problem.shape = {1, 1, 1, rows, p.shape.N(), p.shape.d()};
+  const auto last_of = [&](const char* name, std::int64_t rows) {
+    return last_rows(tensor(reply, name, p.element, p.shape.d()), rows);
+  };
+  const std::int64_t keys = last_keys(p.shape), rows = std::min(kCheckedRows, std::min(p.shape.Nq(), keys));
+  problem.Q = last_of("Q", rows), problem.K = last_of("K", keys), problem.V = last_of("V", keys);
+  problem.shape = {1, 1, 1, rows, keys, p.shape.d()};
   problem.scale = p.shape.scale;
-  problem.mask = p.shape.mask;  // aligned to the last query and key, so the mask of these rows is the same
+  problem.mask = mask_of_last(p.shape);
   problem = rounded_to(std::move(problem), p.element);  // what it is already, but for a stage that rounds by itself
   const Forward oracle = forward_oracle(problem);
   judge::Layout layout;
   layout.tensor = "O";
   const Precision precision = precision_of(p.element);
-  const auto O = judge::compare(tensor(reply, "O", p.element, p.shape.d()), oracle.O,
-                                output_bounds(oracle, problem, precision), layout);
+  const auto O = judge::compare(last_of("O", rows), oracle.O, output_bounds(oracle, problem, precision), layout);
   if (!O.close) return "the last rows of O are wrong:\n" + O.text;
+  const std::vector<float> all_lse = reply.output<float>("lse");
   Tensor<float> got({1, 1, rows, 1});
-  got.values = reply.output<float>("lse");
+  std::copy(all_lse.end() - rows, all_lse.end(), got.values.begin());
   layout.tensor = "lse";
   layout.axes[3] = "";
   const auto lse = judge::compare(got, oracle.lse, lse_bounds(oracle, problem, precision), layout);
@@ -77,26 +89,32 @@ double relative_error(const Tensor<float>& got, const Tensor<double>& expected) 
 
 /// What is wrong with the last rows of dQ, dK and dV, given the O and the LSE that they were computed from.
 std::string check_backward(const worker::Reply& reply, const Point& p) {
-  const std::int64_t Nq = p.shape.Nq(), N = p.shape.N(), d = p.shape.d(), group = p.shape.H() / p.shape.Hkv();
+  const std::int64_t d = p.shape.d(), group = p.shape.H() / p.shape.Hkv(), N = last_keys(p.shape);
+  const std::int64_t Nq = p.shape.mask.lengths.empty() ? p.shape.Nq() : N;
   const auto of_group = [&](auto tensor) {  // (1, G, Nq, columns)
+    tensor = last_rows(tensor, group * Nq);
     tensor.sizes = {1, group, Nq, tensor.sizes[3]};
     return tensor;
   };
-  const Tensor<float> Q = of_group(tensor(reply, "Q", p.element, d)), K = tensor(reply, "K", p.element, d),
-                      V = tensor(reply, "V", p.element, d);
+  const Tensor<float> Q = of_group(tensor(reply, "Q", p.element, d)),
+                      K = last_rows(tensor(reply, "K", p.element, d), N),
+                      V = last_rows(tensor(reply, "V", p.element, d), N);
   const Tensor<double> O = of_group(doubled(tensor(reply, "O", p.element, d))),
                        dO = of_group(doubled(tensor(reply, "dO", p.element, d)));
   Tensor<double> lse({1, group, Nq, 1});
   const std::vector<float> lse_values = reply.output<float>("lse");
-  std::copy(lse_values.begin(), lse_values.end(), lse.values.begin());
-  const Tensor<float> dQ = tensor(reply, "dQ", p.element, d), dK = tensor(reply, "dK", p.element, d);
-  const std::int64_t queries_rows = dQ.sizes[2], keys_rows = dK.sizes[2];
+  std::copy(lse_values.end() - std::ptrdiff_t(lse.values.size()), lse_values.end(), lse.values.begin());
+  const std::int64_t queries_rows = std::min(kCheckedRows, Nq), keys_rows = std::min(kCheckedRows, N);
+  const Tensor<float> dQ = last_rows(tensor(reply, "dQ", p.element, d), queries_rows),
+                      dK = last_rows(tensor(reply, "dK", p.element, d), keys_rows),
+                      dV = last_rows(tensor(reply, "dV", p.element, d), keys_rows);
+  const Mask mask = mask_of_last(p.shape);
   const float scale = p.shape.scale;
   // dQ of a head's last queries needs all keys; dK and dV of the last keys need all queries of the heads that share
   // them. Masks are aligned to the last query and the last key, so both are attention problems of their own.
-  const Problem queries{{{1, 1, 1, queries_rows, N, d}, scale, p.shape.mask}, last_rows(Q, queries_rows), K, V};
+  const Problem queries{{{1, 1, 1, queries_rows, N, d}, scale, mask}, last_rows(Q, queries_rows), K, V};
   const Problem keys{
-      {{1, group, 1, Nq, keys_rows, d}, scale, p.shape.mask}, Q, last_rows(K, keys_rows), last_rows(V, keys_rows)};
+      {{1, group, 1, Nq, keys_rows, d}, scale, mask}, Q, last_rows(K, keys_rows), last_rows(V, keys_rows)};
   const Gradients of_queries = backward_oracle(queries, last_rows(dO, queries_rows),
                                                Saved{last_rows(O, queries_rows), last_rows(lse, queries_rows)});
   const Gradients of_keys = backward_oracle(keys, dO, Saved{O, lse});
@@ -104,7 +122,7 @@ std::string check_backward(const worker::Reply& reply, const Point& p) {
   // roundoff each, relative to terms of independent sign.
   const double allowed = 4 * precision_of(p.element).output;
   const std::vector<std::tuple<const char*, Tensor<float>, const Tensor<double>*>> all{
-      {"dQ", dQ, &of_queries.dQ}, {"dK", dK, &of_keys.dK}, {"dV", tensor(reply, "dV", p.element, d), &of_keys.dV}};
+      {"dQ", dQ, &of_queries.dQ}, {"dK", dK, &of_keys.dK}, {"dV", dV, &of_keys.dV}};
   for (const auto& [name, got, expected] : all) {
     const double error = relative_error(got, *expected);
     if (!(error <= allowed)) {

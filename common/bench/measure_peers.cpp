@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "common/attention/mask_text.hpp"
 #include "common/bench/measurement.hpp"
 #include "common/book/files.hpp"
 #include "common/worker/command.hpp"
@@ -35,7 +36,7 @@ void take_peer(Measurement& m, const json& line) {
   p.backend = Backend::cuda;
   p.element = float16;
   const json& s = line.at("shape");
-  p.shape = shape_of(s.at("pass"), mask_named(s.at("mask").get<std::string>()).value(), s.at("B"), s.at("H"), s.at("N"),
+  p.shape = shape_of(s.at("pass"), mask_of(s.at("mask").get<std::string>()).value(), s.at("B"), s.at("H"), s.at("N"),
                      s.at("d"));
   p.shape.shape.Hkv = s.at("Hkv"), p.shape.shape.Nq = s.at("Nq");
   p.result = line.at("result");
@@ -58,9 +59,11 @@ void time_peers(Measurement& m) {
     return;
   }
   json shapes = json::array();
+  std::vector<Mask> any;
+  for (const NamedMask& part : mask_parts()) any.push_back(part.mask);
   for (const char* pass : {"forward", "backward"}) {
     if (!m.wants_pass(pass)) continue;
-    for (const Shape& s : m.gpu_shapes(pass, m.masks())) {
+    for (const Shape& s : m.gpu_shapes(pass, any)) {
       shapes.push_back({{"pass", s.pass},
                         {"mask", s.mask.name()},
                         {"B", s.B()},

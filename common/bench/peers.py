@@ -1,8 +1,10 @@
-"""Times PyTorch's scaled_dot_product_attention, one backend after the other, on the shapes that ./workbook bench gives.
+"""Times PyTorch's scaled_dot_product_attention, one backend after the other, and its flex_attention, on the shapes that
+./workbook bench gives.
 
 ./workbook bench --peers runs this. Reads one JSON document from the file named as its argument:
-  {"budget": seconds a shape, "shapes": [{"pass": "forward", "mask": "none" or "causal", "B": 1, "H": 32, "Hkv": 32,
+  {"budget": seconds a shape, "shapes": [{"pass": "forward", "mask": "none", "B": 1, "H": 32, "Hkv": 32,
     "Nq": 4096, "N": 4096, "d": 64}, ...],
+A mask is "none", "causal" or "window=LEFT,RIGHT", and behind it perhaps "+softcap=C", "+alibi", "+lengths=N,N,…".
    "libraries": [path of a shared library, ...]}
 A library is a peer by its file's name (fa3.so: "fa3"), in the passes that it exports:
   int forward(const void* Q, const void* K, const void* V, void* O, float* LSE, int heads, int Nq, int Nk, int d,
@@ -38,6 +40,7 @@ def say(**values):
 try:
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
     from torch.nn.functional import scaled_dot_product_attention
 except ImportError as error:
     say(missing=f"PyTorch was not found by {sys.executable} ({error})")
@@ -97,30 +100,98 @@ def timed(call, shape, budget):
     return events(call, int(min(max(budget / max(first, 1e-7), 3), 50))), max(extra, 0)
 
 
+def measure_function(attention, sets, shape, budget):
+    """Of attention(Q, K, V), or of its gradients."""
+    if shape["pass"] == "forward":
+
+        @torch.no_grad()
+        def call(i):
+            return attention(*sets[i % len(sets)][:3])
+
+        return timed(call, shape, budget)
+    for tensors in sets:
+        for tensor in tensors[:3]:
+            tensor.requires_grad_(True)
+    results = [attention(*s[:3]) for s in sets]
+
+    def gradients(i):
+        Q, K, V, dO = sets[i % len(sets)]
+        return torch.autograd.grad(results[i % len(sets)], (Q, K, V), dO, retain_graph=True)
+
+    return timed(gradients, shape, budget)
+
+
 def measure_backend(shape, backend, budget):
-    backward = shape["pass"] == "backward"
+    if shape["mask"] not in ("none", "causal"):
+        raise NotSupported("scaled_dot_product_attention has no such mask but as a matrix")
     if shape["mask"] == "causal" and shape["Nq"] != shape["N"]:
         raise NotSupported("PyTorch's causal mask begins at the first key, ours ends at the last")
     options = {"is_causal": shape["mask"] == "causal", "enable_gqa": shape["H"] != shape["Hkv"]}
-    sets = tensors_of(shape, backward and backend == SDPBackend.MATH)  # it keeps S and P of every set
+    # The first one keeps S and P of every set.
+    sets = tensors_of(shape, shape["pass"] == "backward" and backend == SDPBackend.MATH)
     with sdpa_kernel(backend):
-        if not backward:
+        return measure_function(lambda Q, K, V: scaled_dot_product_attention(Q, K, V, **options), sets, shape, budget)
 
-            @torch.no_grad()
-            def call(i):
-                return scaled_dot_product_attention(*sets[i % len(sets)][:3], **options)
 
-            return timed(call, shape, budget)
-        for tensors in sets:
-            for tensor in tensors[:3]:
-                tensor.requires_grad_(True)
-        results = [scaled_dot_product_attention(*s[:3], **options) for s in sets]
+def measure_flex(shape, _, budget):
+    """flex_attention as its documentation has it: compiled, with the mask as a block mask and changes of scores."""
+    kind, *parts = shape["mask"].split("+")
+    values = dict(part.partition("=")[::2] for part in parts)
+    diagonal, heads = shape["N"] - shape["Nq"], shape["H"]
+    sees, changes = [], []
+    if kind == "causal":
+        sees.append(lambda q, k: k <= q + diagonal)
+    elif kind != "none":
+        left, right = map(int, kind.removeprefix("window=").split(","))
+        sees.append(lambda q, k: (k - q - diagonal >= -left) & (k - q - diagonal <= right))
+    if "lengths" in values:
+        lengths = torch.tensor([int(length) for length in values["lengths"].split(",")], device="cuda")
+        document = torch.repeat_interleave(torch.arange(len(lengths), device="cuda"), lengths)
+        sees.append(lambda q, k: document[q] == document[k])
+    if "softcap" in values:
+        cap = float(values["softcap"])
+        changes.append(lambda score, h, q, k: cap * torch.tanh(score / cap))
+    if "alibi" in values:
+        changes.append(lambda score, h, q, k: score - torch.exp2(-8.0 * (h + 1) / heads) * (q + diagonal - k).abs())
 
-        def gradients(i):
-            Q, K, V, dO = sets[i % len(sets)]
-            return torch.autograd.grad(results[i % len(sets)], (Q, K, V), dO, retain_graph=True)
+    def mask(b, h, q, k):
+        seen = sees[0](q, k)
+        for also in sees[1:]:
+            seen = seen & also(q, k)
+        return seen
 
-        return timed(gradients, shape, budget)
+    def change(score, b, h, q, k):
+        for next_one in changes:
+            score = next_one(score, h, q, k)
+        return score
+
+    options = {"enable_gqa": shape["H"] != shape["Hkv"]}
+    if sees:
+        options["block_mask"] = create_block_mask(mask, None, None, shape["Nq"], shape["N"], device="cuda")
+    if changes:
+        options["score_mod"] = change
+    torch._dynamo.reset()  # of another shape it would make a kernel for any shape
+    compiled = torch.compile(flex_attention)
+    return measure_function(lambda Q, K, V: compiled(Q, K, V, **options), tensors_of(shape, False), shape, budget)
+
+
+def measure_window(shape, _, budget):
+    """PyTorch's FlashAttention-2 with its window, which scaled_dot_product_attention has no word for."""
+    left, right = map(int, shape["mask"].removeprefix("window=").split(","))
+    window = {"window_size_left": left, "window_size_right": right}
+    lengths = (None, None, shape["Nq"], shape["N"])
+    ops = torch.ops.aten
+    sets = [[tensor.transpose(1, 2) for tensor in tensors] for tensors in tensors_of(shape, False)]  # (B, N, H, d)
+    results = [ops._flash_attention_forward(*s[:3], *lengths, 0.0, False, False, **window) for s in sets]
+
+    def forward(i):
+        return ops._flash_attention_forward(*sets[i % len(sets)][:3], *lengths, 0.0, False, False, **window)
+
+    def backward(i):
+        (Q, K, V, dO), (O, lse, state, unused, _) = sets[i % len(sets)], results[i % len(sets)]
+        return ops._flash_attention_backward(dO, Q, K, V, O, lse, *lengths, 0.0, False, state, unused, **window)
+
+    return timed(backward if shape["pass"] == "backward" else forward, shape, budget)
 
 
 def pointers(tensors):
@@ -129,8 +200,8 @@ def pointers(tensors):
 
 def numbers_of(shape):
     """The arguments behind the tensors."""
-    if (shape["H"], shape["Nq"]) != (shape["Hkv"], shape["N"]):
-        raise NotSupported("a library is given as many heads and rows of K and V as of Q")
+    if (shape["H"], shape["Nq"]) != (shape["Hkv"], shape["N"]) or shape["mask"] not in ("none", "causal"):
+        raise NotSupported("a library is given as many heads and rows of K and V as of Q, and no mask or the causal one")
     B, H, N, d = (shape[key] for key in "BHNd")
     stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
     return B * H, N, N, d, int(shape["mask"] == "causal"), ctypes.c_float(1 / math.sqrt(d)), stream
@@ -200,6 +271,9 @@ def main():
     libraries = [(path, ctypes.CDLL(str(path))) for path in map(pathlib.Path, request.get("libraries", []))]
     for shape in request["shapes"]:
         peers = [(name, "PyTorch", measure_backend, backend) for name, backend in BACKENDS]
+        peers.append(("FlexAttention", "PyTorch", measure_flex, None))
+        if shape["mask"].startswith("window=") and "+" not in shape["mask"]:
+            peers.append(("FlashAttention-2 window", "PyTorch", measure_window, None))
         for path, exports in libraries:
             if hasattr(exports, shape["pass"]):
                 peers.append((path.stem, path.name, passes[shape["pass"]], exports))
@@ -209,7 +283,7 @@ def main():
                 answer["seconds"], answer["extra_bytes"] = measure(shape, of, request["budget"])
             except torch.OutOfMemoryError as error:
                 answer["result"], answer["message"] = "out of memory", str(error).splitlines()[0]
-            except RuntimeError as error:
+            except Exception as error:  # a compiler's errors too
                 refused = isinstance(error, NotSupported) or "No available kernel" in str(error)
                 answer["result"] = "not supported" if refused else "failed"
                 answer["message"] = str(error).splitlines()[0]

@@ -1,8 +1,10 @@
 // bench: what each stage takes, on the GPU where there is one, beside the device's own limits and, if asked, PyTorch.
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <numeric>
 
 #include "common/attention/error.hpp"
 #include "common/attention/mask_text.hpp"
@@ -213,9 +215,9 @@ Runner declare_bench(Options& options) {
       .show_default();
   options.flag("--peers", given->peers, "Also PyTorch's attention, on the same shapes");
   const auto mask = std::make_shared<std::string>();
-  options.option("--mask", *mask, "Only stages with this mask: window=512,0")
+  options.option("--mask", *mask, "Only stages with this mask: window=512,0 or causal+alibi")
       .allow(a_mask())
-      .excludes({"--causal", "--peers"});
+      .excludes({"--causal"});
   options
       .option("--library", given->libraries,
               "With --peers: also this shared library's forward() (common/bench/peers.py)")
@@ -242,6 +244,14 @@ Runner declare_bench(Options& options) {
     given->numbers = numbers_set(given->set);
     if (given->causal != "both") given->masks = {given->causal == "yes"};
     if (!mask->empty()) given->masks = {mask_of(*mask).value()};
+    for (const Mask& packed : given->masks) {
+      if (packed.lengths.empty()) continue;
+      const std::int64_t N = std::accumulate(packed.lengths.begin(), packed.lengths.end(), std::int64_t(0));
+      if (!given->lengths.empty() && given->lengths != std::vector{N})
+        fail_input("--n {}: the sequences of --mask have {} rows together; allowed: {}, or no --n",
+                   fmt::join(given->lengths, ","), N, N);
+      given->lengths = {N};
+    }
     return bench(session, *given);
   };
 }

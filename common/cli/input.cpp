@@ -287,7 +287,9 @@ std::function<void()> declare_problem(Options& options, ProblemOptions& given) {
   options.option("--v", given.v, "V as .npy").allow(a_file);
   return [&given, seq, queries, heads, kv_heads, head_dim, scale, mask, causal, softcap, alibi, lengths] {
     given.mask = *causal ? Mask(Mask::causal) : mask_of(*mask).value();
-    given.mask.softcap = float(*softcap), given.mask.alibi = *alibi, given.mask.lengths = *lengths;
+    if (*softcap > 0) given.mask.softcap = float(*softcap);
+    if (*alibi) given.mask.alibi = true;
+    if (!lengths->empty()) given.mask.lengths = *lengths;
     if (!given.sink.empty()) given.mask.sink = {0};  // until the file is read
     given.shape_given = seq.given() || queries.given() || heads.given() || kv_heads.given() || head_dim.given();
     given.scale_given = scale.given();

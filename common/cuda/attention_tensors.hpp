@@ -46,8 +46,8 @@ struct MaskArrays {
   DeviceArray<std::int32_t> starts;  ///< of its packed sequences, (S + 1); empty: one
 
   MaskArrays() = default;
-  explicit MaskArrays(const Arguments& call) {
-    const Mask mask = call.has("mask") ? call.setting().mask : Mask::none;
+  explicit MaskArrays(const Arguments& call) : MaskArrays(call.has("mask") ? call.setting().mask : Mask::none) {}
+  explicit MaskArrays(const Mask& mask) {
     if (!mask.sink.empty()) sink = DeviceArray<float>("sink", std::span<const float>(mask.sink));
     if (mask.lengths.empty()) return;
     std::vector<std::int32_t> ends{0};

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/attention/inputs.hpp"
+#include "common/attention/mask_text.hpp"
 #include "common/attention/oracle.hpp"
 #include "common/attention/tolerance.hpp"
 
@@ -220,6 +221,21 @@ TEST_CASE("a stage serves a mask if it serves all of its parts, and the first ot
   CHECK(part_not_in({Mask::none, window, softcap}, mask) == "sink");
   CHECK(part_not_in({Mask::none, window, softcap, part_named("sink").value()}, mask) == "packed");
   CHECK(mask.name() == "window=3,0+softcap=2+sink+lengths=4,5");
+}
+
+TEST_CASE("a mask is read back from its name, and from nothing like it") {
+  Mask mask = Mask::within(3, 0);
+  mask.softcap = 2.5;
+  mask.lengths = {4, 5};
+  CHECK(mask_of(mask.name()) == mask);
+  Mask alibi = Mask::causal;
+  alibi.alibi = true;
+  CHECK(mask_of("causal+alibi") == alibi);
+  CHECK(mask_of("none") == Mask(Mask::none));
+  for (const char* other :
+       {"", "alibi", "causal+", "causal+sink", "causal+none", "window=3", "window=3,-1", "window=3,0,1", "window=3,",
+        "none+softcap=0", "none+softcap=1,2", "none+lengths=", "none+lengths=4,x"})
+    CHECK(!mask_of(other));
 }
 
 TEST_CASE("every number of a setting travels, and comes back") {
