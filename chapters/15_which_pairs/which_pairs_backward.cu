@@ -79,8 +79,8 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
   // What belongs to row block n is in places n % 2.
   const auto load_next = [&](int n) {  // ends a group, empty after the last row block
     if (n < walk.last) {
-      const int first = n * T::Br;
-      load_row_block(smem, n % 2, Q + first * T::d, dO + first * T::d, rows + first, seen.Nq - first);
+      const std::int64_t first = std::int64_t(n) * T::Br;
+      load_row_block(smem, n % 2, Q + first * T::d, dO + first * T::d, rows + first, int(seen.Nq - first));
     }
     cp_async_commit_group();
   };
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
       const int last_seen = seen.of((n + 1) * T::Br - 1).last - 1;
       turn = {turns + 1 + (padded / T::Br + n) * T::warps + warp, last_seen / T::Bc - sequence.tile};
     }
-    add_dQ(dQ_sum + n * T::Br * T::d, smem, n % 2, turn);
+    add_dQ(dQ_sum + std::int64_t(n) * T::Br * T::d, smem, n % 2, turn);
   };
   load_tile<T::threads>(smem.K, K, keys, threadIdx.x);  // (Bc, d)
   load_tile<T::threads>(smem.V, V, keys, threadIdx.x);  // (Bc, d)
