@@ -2,6 +2,9 @@
 // and the launches. It is chapter 9's kernel, in which a column block is of one sequence, and has the row blocks that
 // see it. which_pairs_backward_bf16.cu compiles this file once more, for bf16.
 //
+// A thread has no more than 255 registers, and most of these kernels need all of them: for sm_90 and fp16, ptxas of
+// CUDA 13.0 spills up to 28 bytes without a softcap, and up to 56 with one (nvcc -Xptxas -v).
+//
 // Source: Dao 2023 (FlashAttention-2), section 3.1.2, Algorithm 2; section 3.2 for the parts of thread blocks and
 // warps. Test it: ./workbook test 15
 #include "which_pairs_backward.hpp"
