@@ -30,9 +30,10 @@ std::vector<Number> numbers_of(std::string_view text) {
 /// What Mask::name() gives, "causal" or "window=256,0+softcap=50", but for sinks; nothing for another text.
 inline std::optional<Mask> mask_of(std::string_view text) {
   Mask mask;
-  for (bool first = true; first || !text.empty(); first = false) {
-    const std::string_view part = text.substr(0, text.find('+'));
-    text.remove_prefix(std::min(text.size(), part.size() + 1));
+  for (std::size_t at = 0, end = 0; at <= text.size(); at = end + 1) {
+    end = std::min(text.find('+', at), text.size());
+    const std::string_view part = text.substr(at, end - at);
+    const bool first = at == 0;
     const std::size_t equals = std::min(part.find('='), part.size());
     const std::string_view name = part.substr(0, equals), rest = part.substr(std::min(part.size(), equals + 1));
     const std::optional<Mask> kind = first ? mask_named(part) : std::nullopt;
@@ -44,7 +45,7 @@ inline std::optional<Mask> mask_of(std::string_view text) {
       mask.softcap = cap[0];
     else if (!first && part == "alibi")
       mask.alibi = true;
-    else if (!first && name == "lengths" && !sizes.empty())
+    else if (!first && name == "lengths" && !sizes.empty() && std::ranges::count(sizes, 0) == 0)
       mask.lengths = sizes;
     else
       return {};

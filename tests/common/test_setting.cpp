@@ -234,7 +234,7 @@ TEST_CASE("a mask is read back from its name, and from nothing like it") {
   CHECK(mask_of("none") == Mask(Mask::none));
   for (const char* other :
        {"", "alibi", "causal+", "causal+sink", "causal+none", "window=3", "window=3,-1", "window=3,0,1", "window=3,",
-        "none+softcap=0", "none+softcap=1,2", "none+lengths=", "none+lengths=4,x"})
+        "none+softcap=0", "none+softcap=1,2", "none+lengths=", "none+lengths=4,0", "none+lengths=4,x"})
     CHECK(!mask_of(other));
 }
 
