@@ -439,7 +439,7 @@ const judge::Declared declared(
                                       "first-block-dropped first-block-only first-key-dropped first-tile-dropped "
                                       "last-block-dropped last-block-only "
                                       "lse-for-l m-and-l-swapped mask-diagonal-tile-dropped "
-                                      "merge-first-lost merge-first-not-rescaled merge-first-only "
+                                      "merge-first-lost merge-first-only "
                                       "merge-normalised merge-second-lost merge-second-not-rescaled "
                                       "merge-second-only merge-weighted-by-l merge-wrong-sign")}}});
 
