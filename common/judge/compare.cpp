@@ -226,7 +226,8 @@ class Parts {
 };
 
 /// Whether what is off is what is expected but for a factor: one for all columns c of a row that have the same
-/// c % period / run, of which there are four or more.
+/// c % period / run, of which there are four or more. The factor has to explain nearly all of the difference: where
+/// that is hardly more than what rounding may do, any factor near 1 would fit.
 bool are_scaled(const Tensor<float>& got, const Tensor<double>& expected, const Bounds& bounds, std::int64_t period,
                 std::int64_t run) {
   const std::int64_t columns = got.sizes[3];
@@ -246,10 +247,14 @@ bool are_scaled(const Tensor<float>& got, const Tensor<double>& expected, const 
       if (!off) continue;
       const double factor = product / square;
       if (!std::isfinite(factor) || std::abs(factor) < 1e-3) return false;
+      double difference = 0, left = 0;
       for (const std::size_t i : together) {
         const double allowed = 4 * bounds.element.values[i] * (1 + std::abs(factor));
-        if (!(std::abs(got.values[i] - factor * expected.values[i]) <= allowed)) return false;
+        const double rest = got.values[i] - factor * expected.values[i], all = got.values[i] - expected.values[i];
+        if (!(std::abs(rest) <= allowed)) return false;
+        difference += all * all, left += rest * rest;
       }
+      if (16 * left > difference) return false;
       any = true;
     }
   }

@@ -56,6 +56,7 @@ Tensor<double> GradientModel::compute() const {
   Tensor<double> result(of_queries ? std::array{shape.B, shape.H, shape.Nq, shape.d}
                                    : std::array{shape.B, shape.Hkv, shape.Nk, shape.d});
   for (Index head = 0; head < shape.B * shape.H && factor != 0; ++head) add_head(head, result);
+  if (moved) moved(result);
   for (double& value : result.values) value = rounds_gradients ? rounded(float(value)) : value;
   return result;
 }

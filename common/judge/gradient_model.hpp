@@ -72,6 +72,7 @@ class GradientModel {
   std::function<double(Index head, Index row)> added;                 ///< to each element of a row; empty: nothing
   std::function<void(Index row, std::vector<double>& sums)> sums_to;  ///< what becomes of a row's sums; empty: nothing
   double factor;
+  std::function<void(Tensor<double>& sums)> moved;  ///< what becomes of all sums, times factor; empty: nothing
 
   Index Nq() const { return inputs->problem.shape.Nq; }
   Index Nk() const { return inputs->problem.shape.Nk; }

@@ -66,8 +66,17 @@ bool is_wrong(const Verdict& verdict) {
   return verdict.result != Result::failed || std::ranges::any_of(verdict.trials, &Trial::wrong);
 }
 
+/// What the simulator has seen is what other mistakes lead to: threads that wait for nothing, places that nobody
+/// filled.
+bool may_follow(const Verdict& verdict) {
+  using enum simt::Mistake;
+  return !verdict.reports.empty() &&
+         (verdict.reports[0].mistake == deadlock || verdict.reports[0].mistake == uninitialised_shared);
+}
+
 /// The one that explains most failures, then the one that explains most of the rest, and so on. Where an answer is
-/// wrong what is counted says nothing: it may be off for the same reason.
+/// wrong what is counted says nothing: it may be off for the same reason. And what may follow from a cause that is
+/// known is none beside it.
 std::vector<Cause> ranked_causes(const std::vector<const Verdict*>& failures) {
   std::vector<Cause> causes;
   std::vector<const Verdict*> left = failures;
@@ -75,6 +84,8 @@ std::vector<Cause> ranked_causes(const std::vector<const Verdict*>& failures) {
   std::erase_if(left, [&](const Verdict* verdict) {
     return !verdict->cause || is_chance(*verdict, failures) || (wrong && verdict->cause->of_cost);
   });
+  if (!std::ranges::all_of(left, [](const Verdict* verdict) { return may_follow(*verdict); }))
+    std::erase_if(left, [](const Verdict* verdict) { return may_follow(*verdict); });
   while (!left.empty()) {
     const auto explains = [&](const Verdict* named) {
       const auto count = std::ranges::count_if(left, [&](const Verdict* v) { return may_be(*v, named->cause->id); });

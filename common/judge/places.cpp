@@ -60,12 +60,30 @@ void name_place(const Workspace& workspace, const Plan& plan, simt::SourceLine& 
                         : "the book's " + exercise;
 }
 
+/// Whether a line that the reader knows is none that an exercise asks for.
+bool is_given(const Workspace& workspace, const simt::SourceLine& source) {
+  const fs::path path = workspace.book.root / source.file;
+  return !source.known_as.empty() || (fs::is_regular_file(path) && exercise_at(path, source.line).empty());
+}
+
+/// Of an address that cannot be: given lines take it from those of the exercise.
+void explain_given_line(const Workspace& workspace, simt::Report& report) {
+  using enum simt::Mistake;
+  constexpr simt::Mistake of_addresses[] = {outside_global, outside_shared, outside_array, misaligned};
+  if (std::ranges::count(of_addresses, report.mistake) == 0 || !is_given(workspace, report.side.source)) return;
+  report.advice =
+      "this line is none of yours: look at what your lines hand it, a pointer, an index, or the number of a head, a "
+      "tile or rows; " +
+      report.advice;
+}
+
 }  // namespace
 
 void name_places(const Workspace& workspace, const Plan& plan, std::vector<simt::Report>& reports) {
   for (simt::Report& report : reports) {
     name_place(workspace, plan, report.side.source);
     if (report.other) name_place(workspace, plan, report.other->source);
+    explain_given_line(workspace, report);
   }
 }
 

@@ -48,6 +48,7 @@ void Asynchrony::begin_block() {
     lane.fenced_at = 0;
     lane.last_wait = -1;
     lane.last_arrivals = {};
+    lane.expects_again_at = nullptr;
     lane.store_groups = 0;
     lane.turn = Lane::Turn::none;
     lane.shuffles_at_read = -1;

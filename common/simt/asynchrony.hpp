@@ -43,6 +43,7 @@ struct Mbarrier {
   Gathering gathering;
   std::vector<Lane*> waiting;
   Arrivals arrived, arrived_before;  ///< in the running phase and in the one before
+  std::uint32_t lanes_ever = 0;      ///< that have arrived in any phase
 };
 
 struct NamedBarrier {
@@ -207,6 +208,8 @@ Asynchrony& asynchrony(Lane& lane);
 
 /// Whether what `agent` did at this stamp is ordered before what the lane does now.
 bool ordered_before(const Lane& lane, Agent agent, std::uint32_t stamp);
+/// Ends the lane if it has expected bytes where a copy is still under way; `to`: where its next copy goes, 0 if none.
+void refuse_refill(Lane& lane, std::uintptr_t to);
 /// Whether the asynchronous proxy sees, for this lane, what a thread has written at this stamp.
 bool seen_by_async_proxy(const Lane& lane, Agent writer, std::uint32_t stamp);
 /// What the lane knows and has done goes to whoever takes from `into`.

@@ -436,6 +436,7 @@ void start_load(BulkCopy copy, std::uint64_t* at, std::int64_t number) {
   Block& block = *lane.block;
   Asynchrony& all = *block.asynchrony;
   Mbarrier& barrier = used_barrier(lane, at, copy.action(), copy.pc);
+  refuse_refill(lane, copy.shared);
   if (!barrier.fenced && !block.damaged) {
     Finding finding = refused(copy, Mistake::barrier_misuse, "TMA may not see the barrier that the copy ends at",
                               "call fence_mbarrier_init() in the thread that makes the barriers, after it and before "

@@ -36,6 +36,7 @@ struct Arrivals {
   std::int64_t phase = -1;
   int count = 0;
   std::uint32_t warps = 0;
+  std::uint32_t lanes = 0;  ///< of any of these warps
 };
 
 /// What a lane waits for that is neither its warp nor the whole block (asynchrony.hpp).
@@ -61,10 +62,12 @@ struct alignas(64) Lane {
   uint3 thread{};                        ///< threadIdx
   AsyncCopies copies;
   KnowledgePointer knows;
-  std::uint32_t fenced_at = 0;                                             ///< the clock at its last fence.proxy.async
-  int last_wait = -1;                                                      ///< the mbarrier that it waited for last
-  Arrivals last_arrivals;                                                  ///< of the phase that let it pass
-  int store_groups = 0;                                                    ///< of bulk stores, committed
+  std::uint32_t fenced_at = 0;             ///< the clock at its last fence.proxy.async
+  int last_wait = -1;                      ///< the mbarrier that it waited for last
+  Arrivals last_arrivals;                  ///< of the phase that let it pass
+  const void* expects_again_at = nullptr;  ///< bytes at `expects_again`, whose copy is still under way; null: nowhere
+  int expects_again = -1;                  ///< an mbarrier
+  int store_groups = 0;                    ///< of bulk stores, committed
   enum class Turn : std::uint8_t { none, own, passed } turn = Turn::none;  ///< it came to barrier.sync, .arrive last
   std::int64_t shuffles_at_read = -1;  ///< of its warp, when it read operands last; -1: not since it last arrived
 };

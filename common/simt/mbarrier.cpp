@@ -138,7 +138,48 @@ void mbarrier_fence_init() {
   asynchrony(*running).fence_barriers(*running);
 }
 
+/// The lane expects bytes for a phase that still waits for those of an earlier copy. If its next copy goes to the same
+/// place, the stage is being filled again before anybody can have left it; otherwise the barrier is that of another
+/// place. `to`: where the copy goes, 0 where none has come.
+void refuse_refill(Lane& lane, std::uintptr_t to) {
+  if (lane.expects_again_at == nullptr) return;
+  Asynchrony& all = *lane.block->asynchrony;
+  const Mbarrier& barrier = all.barrier(lane.expects_again);
+  const void* pc = lane.expects_again_at;
+  const std::string name = name_of(*lane.block, barrier);
+  lane.expects_again_at = nullptr;
+  for (const BulkCopy& copy : all.copies) {
+    if (copy.stores() || copy.barrier != lane.expects_again) continue;
+    Finding finding = finding_of(lane, Mistake::overwritten_early, pc, "expects bytes",
+                                 words("the copy that fills it in phase ", barrier.phase, " of ", name,
+                                       " is still under way, and this thread begins to fill it again"),
+                                 "wait, at a barrier, until all have left the stage, before it is filled again",
+                                 lane.block->shared->variable(copy.shared));
+    if (to != 0 && to != copy.shared) {
+      const Variable other = lane.block->shared->variable(to);
+      finding.mistake = Mistake::barrier_misuse;
+      finding.what = words("the copy that fills it ends phase ", barrier.phase, " of ", name,
+                           " and is still under way; this thread expects the bytes of another there, to ", other.name,
+                           other.part, ", for which the phase has no arrival");
+      finding.advice = "give each place that is filled by itself a barrier of its own, and name that one";
+    } else if (lane.last_wait >= 0 && all.passed(lane, lane.last_wait).repeated) {
+      finding.mistake = Mistake::wrong_phase;
+      finding.what += "; the wait for " + name_of(*lane.block, all.barrier(lane.last_wait)) +
+                      " did not wait: the phase that it asked for had ended before";
+      finding.advice = "flip the parity each time that the ring of stages comes round";
+    }
+    finding.other = {copy.pc, copy.action(), copy.issuer->warp->index, copy.issuer->bit};
+    refuse(lane, std::move(finding));
+  }
+}
+
 namespace {
+
+/// Whether a copy that ends at the barrier is under way.
+bool is_awaited(const Asynchrony& all, const Mbarrier& barrier) {
+  return std::ranges::any_of(
+      all.copies, [&](const BulkCopy& copy) { return !copy.stores() && copy.barrier == all.index_of(barrier); });
+}
 
 void arrive(Lane& lane, Mbarrier& barrier, const char* action, const void* pc) {
   Asynchrony& all = *lane.block->asynchrony;
@@ -153,31 +194,10 @@ void arrive(Lane& lane, Mbarrier& barrier, const char* action, const void* pc) {
   --barrier.missing;
   ++barrier.arrived.count;
   barrier.arrived.warps |= 1u << lane.warp->index;
+  barrier.arrived.lanes |= lane.bit;
+  barrier.lanes_ever |= lane.bit;
   release(lane, barrier.gathering);
   all.complete_phase(barrier);
-}
-
-/// A thread expects bytes for a phase that still waits for those of an earlier copy: if such a copy is under way, the
-/// stage is being filled again before anybody can have left it.
-void refuse_refill(Lane& lane, const Mbarrier& barrier, const void* pc) {
-  Asynchrony& all = *lane.block->asynchrony;
-  for (const BulkCopy& copy : all.copies) {
-    if (copy.stores() || copy.barrier != all.index_of(barrier)) continue;
-    Finding finding =
-        finding_of(lane, Mistake::overwritten_early, pc, "expects bytes",
-                   words("the copy that fills it in phase ", barrier.phase, " of ", name_of(*lane.block, barrier),
-                         " is still under way, and this thread begins to fill it again"),
-                   "wait, at a barrier, until all have left the stage, before it is filled again",
-                   lane.block->shared->variable(copy.shared));
-    if (lane.last_wait >= 0 && all.passed(lane, lane.last_wait).repeated) {
-      finding.mistake = Mistake::wrong_phase;
-      finding.what += "; the wait for " + name_of(*lane.block, all.barrier(lane.last_wait)) +
-                      " did not wait: the phase that it asked for had ended before";
-      finding.advice = "flip the parity each time that the ring of stages comes round";
-    }
-    finding.other = {copy.pc, copy.action(), copy.issuer->warp->index, copy.issuer->bit};
-    refuse(lane, std::move(finding));
-  }
 }
 
 }  // namespace
@@ -185,6 +205,7 @@ void refuse_refill(Lane& lane, const Mbarrier& barrier, const void* pc) {
 void mbarrier_arrive(std::uint64_t* at) {
   Lane& lane = *running;
   const void* pc = __builtin_return_address(0);
+  refuse_refill(lane, 0);
   arrive(lane, used_barrier(lane, at, "arrives", pc), "arrives", pc);
   if (lane.shuffles_at_read >= 0)
     lane.block->counters.shuffles_before_arrival += std::uint64_t(lane.warp->shuffles - lane.shuffles_at_read);
@@ -194,13 +215,17 @@ void mbarrier_arrive(std::uint64_t* at) {
 void mbarrier_arrive_expect(std::uint64_t* at, std::int64_t bytes) {
   Lane& lane = *running;
   const void* pc = __builtin_return_address(0);
+  refuse_refill(lane, 0);
   Mbarrier& barrier = used_barrier(lane, at, "expects bytes", pc);
   if (bytes < 0 || bytes >= 1 << 20) {
     refuse(lane, misuse(lane, pc, "expects bytes", barrier.address,
                         words(bytes, " bytes are expected; a phase counts 0 to 1048575"),
                         "pass the bytes of the boxes that are loaded"));
   }
-  if (barrier.missing == 0) refuse_refill(lane, barrier, pc);
+  if (barrier.missing == 0 && is_awaited(*lane.block->asynchrony, barrier)) {
+    lane.expects_again_at = pc, lane.expects_again = lane.block->asynchrony->index_of(barrier);
+    return;  // where the copy goes will tell
+  }
   barrier.bytes += bytes;
   barrier.awaited += bytes;
   barrier.expect_pc = pc;
@@ -211,6 +236,7 @@ void mbarrier_arrive_expect(std::uint64_t* at, std::int64_t bytes) {
 void mbarrier_wait(std::uint64_t* at, int parity) {
   Lane& lane = *running;
   const void* pc = __builtin_return_address(0);
+  refuse_refill(lane, 0);
   Mbarrier& barrier = used_barrier(lane, at, "waits", pc);
   Asynchrony& all = *lane.block->asynchrony;
   ++lane.block->counters.mbarrier_waits;

@@ -475,6 +475,10 @@ void SharedMemory::report_race(Lane& lane, const Cell& cell, std::uintptr_t addr
                                std::uint32_t lanes, std::uint32_t other_lanes, int other_warp, const void* pc) {
   const std::uint32_t other_code = other_writes ? cell.write_pc : cell.read_pc;
   const bool pending = other_writes && (cell.flags & Cell::kPending);
+  if (pending && lane.block->damaged) {
+    const Lane& issuer = lane.block->lanes[cell.write_thread];
+    if (!(issuer.warp->alive & issuer.bit)) return;  // a mistake has ended it before its wait
+  }
   const int other_step = other_writes ? cell.write_step : cell.read_step;
   // Lanes run one after another here: which of the two accesses comes first in the kernel is told by how many shared
   // accesses each thread had made since the last barrier.
@@ -568,7 +572,10 @@ void SharedMemory::end_interval(Block& block) {
                                      : "write every element that is read: check the loop that fills it, and its tail",
                                  variable(suspect.address));
     const auto is = [&](const Cell& other, const Reader*) {
-      return other.write_thread / kWarpSize == suspect.thread / kWarpSize && has_come_unread(other, block);
+      const bool is_bulk_copy = other.write_thread >= kFirstBarrierAgent;
+      return has_come_unread(other, block) &&
+             (is_bulk_copy ? block.asynchrony->passed(lane, int(other.write_thread - kFirstBarrierAgent)).phase >= 0
+                           : other.write_thread / kWarpSize == suspect.thread / kWarpSize);
     };
     if (const std::uintptr_t place = in_another_stage(suspect.address, is)) tell_wrong_stage(finding, variable(place));
     note_finding(lane, std::move(finding));

@@ -662,6 +662,10 @@ Table running() {
       },
       of_several);
   table.add(
+      "l-and-sum-rescaled", "the factor multiplies the new {tile}'s sum too: it belongs to the l before it alone",
+      [](Attention& m) { m.after_sum([](Row& row) { row.sum *= row.l_factor; }); },
+      [=](const Attention& m) { return of_several(m) && m.given_S == nullptr; });
+  table.add(
       "maximum-of-the-last", "the maximum is that of the last score of a {tile}, not of all",
       [](Attention& m) { m.after_maximum([right = m](Row& row) { right.raise(row, row.S.back()); }); },
       [](const Attention& m) { return m.step != 1 && m.tiling.key_warps <= 1; });  // else of its warps

@@ -197,12 +197,16 @@ Table no_rescaling() {
 /// In the first tile too: its factor is 0.
 Table late_rescaling() {
   Table table(&Attention::tiled);
-  table.add("O-rescaled-too-late", "O is rescaled after the new tile's PV has been added, not before",
-            [](Attention& m) {
-              m.after_weights([](Row& row) {
-                for (float& x : row.weights) x *= row.O_factor;
+  for (const bool last_alone : {false, true})
+    table.add("O-rescaled-too-late",
+              last_alone ? "for the last tile O is rescaled after its PV has been added, not before"
+                         : "O is rescaled after the new tile's PV has been added, not before",
+              [=](Attention& m) {
+                m.after_weights([=](Row& row) {
+                  if (row.last || !last_alone)
+                    for (float& x : row.weights) x *= row.O_factor;
+                });
               });
-            });
   return table;
 }
 
@@ -377,6 +381,8 @@ judge::MistakeTable<Merge> merges() {
             [](Merge& s) { s.relate_to(s.m[1]); });
   table.add("merge-ignores-second-max", "the new maximum ignores the second state's: it is the first's",
             [](Merge& s) { s.relate_to(s.m[0]); });
+  table.add("merge-smaller-maximum", "the new maximum is the smaller of the two states': it must be the larger",
+            [](Merge& s) { s.relate_to(std::min(s.m[0], s.m[1])); });
   table.add("merge-first-only", "the merged state is the first one: the second is lost", [](Merge& s) {
     s.m_merged = s.m[0], s.l_weights = s.O_weights = {1, 0};
   });
@@ -433,7 +439,7 @@ const judge::Declared declared(
                                       "first-block-dropped first-block-only first-key-dropped first-tile-dropped "
                                       "last-block-dropped last-block-only "
                                       "lse-for-l m-and-l-swapped mask-diagonal-tile-dropped "
-                                      "merge-first-lost merge-first-not-rescaled merge-first-only "
+                                      "merge-first-lost merge-first-only "
                                       "merge-normalised merge-second-lost merge-second-not-rescaled "
                                       "merge-second-only merge-weighted-by-l merge-wrong-sign")}}});
 

@@ -58,6 +58,18 @@ Table scores() {
       "K-fragments-row-major",
       "the 16 × 16 fragments of K are not transposed: as the right factor of QKᵀ they are col_major",
       [](Attention& m) { m.K = exchanged_in_fragments; }, whole_fragments);
+  const auto keys_of_warp = [](const Attention& m) {
+    return m.tiling.key_warps > 0 ? m.tiling.Bc / m.tiling.key_warps : m.step;
+  };
+  table.add(
+      "K-first-16-keys",
+      "each 16 keys that are multiplied are the first 16 again: the row of K is that of the loop over the keys",
+      [=](Attention& m) {
+        m.K = [keys = keys_of_warp(m)](const Tensor<float>& K, Index b, Index h, Index row, Index column) {
+          return Index(K.index(b, h, round_down(row, keys) + row % keys % 16, column));
+        };
+      },
+      [=](const Attention& m) { return m.tiled() && keys_of_warp(m) > 16; });
   table.add(
       "accumulators-kept",
       "a warp's accumulators are not cleared before its second 16 keys: their scores add to the first",

@@ -500,6 +500,15 @@ judge::MistakeTable<RowSums> row_sums() {
             D([](const auto& O, const auto&, Index row) { return sum(O, O, row, 1, O.sizes[3]); }));
   table.add("D-of-eight", "D holds the first eight products of a row: the lanes' sums are not added up",
             D([](const auto& O, const auto& dO, Index row) { return sum(O, dO, row, 1, 8); }));
+  table.add("D-of-every-second-lane",
+            "D holds the products of every second lane, eight columns each: the last step of the shuffles, between "
+            "neighbours, is missing",
+            D([](const auto& O, const auto& dO, Index row) {
+              double result = 0;
+              for (Index at = row * O.sizes[3]; at < (row + 1) * O.sizes[3]; ++at)
+                if (at / 8 % 2 == 0) result += O.values[std::size_t(at)] * dO.values[std::size_t(at)];
+              return result;
+            }));
   table.add("D-of-half-a-row", "D holds the first half of a row's products: one step of the shuffles is missing",
             D([](const auto& O, const auto& dO, Index row) { return sum(O, dO, row, 1, O.sizes[3] / 2); }));
   table.add("D-of-warp", "D is the sum over all queries of a warp: the shuffles reach beyond the lanes of one query",

@@ -138,12 +138,16 @@ TEST_CASE("any gradient that is not finite is found", "[7.5]") {
 
 TEST_CASE("a product that is not finite is found too", "[7.5]") {
   // 60000 · 2^120 is beyond fp32: finite as it came, infinite for the optimiser.
-  std::vector<std::uint16_t> scaled = numbered_codes(1000);
-  for (std::uint16_t& code : scaled) code = 0x3c00;  // 1
-  scaled[700] = float_to_half(60000);
-  expect(unscale(scaled, 0x1p-120f).output<std::int32_t>("found")[0] == 1,
-         "a gradient of 60000 with the scale 2^-120 is infinite when unscaled, and the flag is 0",
-         "what is looked at is the scaled gradient, not what the optimiser is given", "checked-before-unscaling");
+  const auto is_found = [](float gradient, float scale) {
+    std::vector<std::uint16_t> scaled(1000, 0x3c00);  // 1
+    scaled[700] = float_to_half(gradient);
+    return unscale(scaled, scale).output<std::int32_t>("found")[0] == 1;
+  };
+  // Where an infinity in this place is missed too, it is not when it is looked for that is wrong.
+  const bool found = is_found(60000, 0x1p-120f), alone = !found && is_found(INFINITY, 1);
+  expect(found, "a gradient of 60000 with the scale 2^-120 is infinite when unscaled, and the flag is 0",
+         alone ? "what is looked at is the scaled gradient, not what the optimiser is given" : "",
+         alone ? "checked-before-unscaling" : "unknown");
 }
 
 TEST_CASE("a flag that is set stays set", "[7.5]") {

@@ -185,10 +185,10 @@ const judge::Declared declared(
                    {judge::Turn::lanes, in_both, offsets()},
                    {judge::Turn::lanes, in_O, values()}},
      .claimed = judge::words(
-         "accuracy barriers keys-in-order keys-inverse not-orthogonal offset-missing order-dependent "
+         "accuracy barriers difference-turned keys-in-order keys-inverse not-orthogonal offset-missing order-dependent "
          "outlier-not-spread overlap row-without-keys rows-mixed scale-no-power scale-too-large "
          "scale-too-small score-error signs-forgotten stage-kept steps-between-lanes tail-not-zeroed traffic "
-         "turns uncoalesced waits wgmma-count"),
+         "turns uncoalesced waits wgmma-count words-swizzled-once"),
      .without_mutant = {{judge::one_claim_of_several, judge::words("accuracy outlier-not-spread score-error")}}});
 
 }  // namespace

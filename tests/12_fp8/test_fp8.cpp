@@ -181,19 +181,40 @@ TEST_CASE("V lies by columns, its keys in the order of P", "[12.3]") {
     const std::int64_t heads = 2, N = 200, keys = 256;
     const Tensor<float> x = half_tensor({1, heads, N, d}, 6), expected = rounded_in_blocks(x);
     const RoundedTensor got = rounded(x, true);
+    const auto wanted_at = [&](std::int64_t head, std::int64_t c, std::int64_t place) {
+      const std::int64_t key = place / 128 * 128 + key_at(place % 128);
+      return key < N ? expected(0, head, key, c) : 0;
+    };
+    const auto is_at = [&](std::int64_t head, std::int64_t c, std::int64_t place) {
+      return value_of(got.codes[std::size_t((head * d + c) * keys + place)]) *
+             got.scales[std::size_t(head * 2 + place / 128)];
+    };
+    // Whether each word of a column is the one that lies in its place in shared memory, or goes there.
+    const auto swizzled_once = [&](std::int64_t head, std::int64_t c) {
+      for (std::int64_t place = 0; place < keys; ++place) {
+        const std::int64_t word = place / 4 ^ c / 8 * (256 / d) % 32;
+        if (is_at(head, c, place) != wanted_at(head, c, 4 * word + place % 4)) return false;
+      }
+      return true;
+    };
     for (std::int64_t head = 0; head < heads; ++head) {
       for (std::int64_t c = 0; c < d; ++c) {
         for (std::int64_t place = 0; place < keys; ++place) {
           const std::int64_t key = place / 128 * 128 + key_at(place % 128);
-          const float wanted = key < N ? expected(0, head, key, c) : 0;
-          const float is = value_of(got.codes[std::size_t((head * d + c) * keys + place)]) *
-                           got.scales[std::size_t(head * 2 + place / 128)];
+          const float wanted = wanted_at(head, c, place), is = is_at(head, c, place);
           if (is == wanted) continue;
           const float in_order = place < N ? expected(0, head, place, c) : 0;
+          const bool once = swizzled_once(head, c), own_order = !once && is == in_order;
           expect(false,
                  fmt::format("d={}, head {}, column {}, place {}: {}, expected {}, V's key {}{}", d, head, c, place, is,
                              wanted, key, key < N ? "" : ", which does not exist"),
-                 is == in_order ? "the keys are in their own order" : "", is == in_order ? "keys-in-order" : "unknown");
+                 once        ? "V's words go through shared memory swizzled on one side alone: place() says where a "
+                               "word lies, to whoever stores it and to whoever reads it"
+                 : own_order ? "the keys are in their own order"
+                             : "",
+                 once        ? "words-swizzled-once"
+                 : own_order ? "keys-in-order"
+                             : "unknown");
         }
       }
     }
@@ -392,7 +413,9 @@ bool turns_sign(std::int64_t column) {
   return signs >> column % 64 & 1;
 }
 /// Every row times its signs and Hadamard's matrix, in float64. `steps`: how many of the log2 d there are.
-Tensor<double> rotated_exactly(const Tensor<float>& x, bool with_signs = true, std::int64_t steps = 7) {
+/// From the distance `turned` on the difference has the wrong sign.
+Tensor<double> rotated_exactly(const Tensor<float>& x, bool with_signs = true, std::int64_t steps = 7,
+                               std::int64_t turned = 128) {
   const std::int64_t d = x.sizes[3];
   Tensor<double> result = widened(x);
   for (std::size_t row = 0; row < result.values.size(); row += std::size_t(d)) {
@@ -404,7 +427,7 @@ Tensor<double> rotated_exactly(const Tensor<float>& x, bool with_signs = true, s
       for (std::int64_t c = 0; c < d; ++c) {
         if (c & distance) continue;
         const double sum = y[c] + y[c + distance], difference = y[c] - y[c + distance];
-        y[c] = sum, y[c + distance] = difference;
+        y[c] = sum, y[c + distance] = distance < turned ? difference : -difference;
       }
     }
   }
@@ -433,14 +456,17 @@ TEST_CASE("a rotation mixes all columns of a row", "[12.8]") {
       continue;
     }
     const bool no_signs = off(rotated_exactly(x, false)) < 0, in_threads = off(rotated_exactly(x, true, 3)) < 0;
+    const bool turned = off(rotated_exactly(x, true, 7, 8)) < 0 || off(rotated_exactly(x, true, 7, 1)) < 0;
     expect(false,
            fmt::format("d={}: row {}, column {} becomes {}, expected {}", d, at / d, at % d,
                        value_of(got.codes[std::size_t(at)]) * got.scales[0], expected.values[std::size_t(at)]),
            no_signs     ? "no column changes its sign before the steps"
            : in_threads ? "a thread's eight columns are mixed with each other alone"
-                        : "",
+           : turned ? "the difference is the wrong way round: a column with the bit gets the one without it less itself"
+                    : "",
            no_signs     ? "signs-forgotten"
            : in_threads ? "steps-between-lanes"
+           : turned     ? "difference-turned"
                         : "unknown");
   }
 }

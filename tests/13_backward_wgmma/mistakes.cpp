@@ -54,6 +54,9 @@ Table scores() {
               m.query_of_D = m.query_of;
               m.query_of = [](Index i, Index j) { return round_down(i, 2) + j % 16 / 8; };
             });
+  table.add("D-by-halves",
+            "of a lane's two queries the D is taken by the key's half, e / 2: a query is a column, e % 2",
+            [](GradientModel& m) { m.query_of_D = [](Index i, Index j) { return round_down(i, 2) + j % 16 / 8; }; });
   table.add("first-line", "every row block takes the LSE and D of the head's first queries",
             [](GradientModel& m) { m.query_of = [Br = m.passing](Index i, Index) { return i % Br; }; });
   return table;
@@ -140,6 +143,18 @@ Table dQ() {
               } else {
                 m.in_right = [](Index row, Index column) { return Place{row, column % 64}; };
               }
+            });
+  table.add("halves-at-one-place", "both consumers' halves of dQ are added in the place of the first",
+            [](GradientModel& m) {
+              m.moved = [](Tensor<double>& dQ) {
+                const Index rows = dQ.sizes[2], d = dQ.sizes[3];
+                for (Index at = 0; at < Index(dQ.values.size()); ++at) {
+                  const Index row = at / d % rows, column = at % d;
+                  const bool of_second = d == 64 ? row % 128 >= 64 : column >= 64;
+                  if (of_second) dQ.values[std::size_t(at - (d == 64 ? 64 * d : 64))] += dQ.values[std::size_t(at)];
+                  if (of_second) dQ.values[std::size_t(at)] = 0;
+                }
+              };
             });
   table.add("halves-exchanged", "each consumer's half of dQ is added where the other's belongs", [](GradientModel& m) {
     if (m.d() == 64) {

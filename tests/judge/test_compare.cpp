@@ -270,8 +270,8 @@ TEST_CASE("numbers that are right in another place are told by their place") {
 }
 
 TEST_CASE("what is off but for factors says which elements share one") {
-  const auto times = [](auto factor) {
-    Fixture fixture({1, 1, 8, 32}, 0, 1e-4);
+  const auto times = [](auto factor, double bound = 1e-4) {
+    Fixture fixture({1, 1, 8, 32}, 0, bound);
     for (std::int64_t i = 0; i < 8; ++i)
       for (std::int64_t c = 0; c < 32; ++c) {
         fixture.expected(0, 0, i, c) = std::sin(double(100 * i + c * c));
@@ -284,6 +284,8 @@ TEST_CASE("what is off but for factors says which elements share one") {
   CHECK(times([](auto i, auto c) { return 1.5 + double(i + c % 8 / 4); }) == "columns 0 to 3 of every 8");
   CHECK(times([](auto, auto c) { return 1.5 + double(c % 8 / 2); }) == "columns 0 to 1 of every 8");
   CHECK(times([](auto, auto c) { return 1.5 + double(c % 2); }).empty());
+  // Hardly more than what rounding may do: any factor near 1 is as far from these numbers as what is expected.
+  CHECK(times([](auto, auto c) { return c % 2 == 0 ? 1.03 : 0.98; }, 1e-2).empty());
 }
 
 TEST_CASE("axes without a name are left out") {

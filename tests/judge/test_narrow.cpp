@@ -218,6 +218,16 @@ TEST_CASE("what the simulator saw comes before what numbers suggest") {
   CHECK(of({failed({}, Cause{"no-scale", "no scale", "", {}}), reported}).causes.at(0).id == "race");
 }
 
+TEST_CASE("what other mistakes lead to is no cause beside one that is known") {
+  Verdict waiting = failed({}, Cause{"deadlock", "some threads wait for others", "", {}});
+  waiting.reports = {race()};
+  waiting.reports[0].mistake = simt::Mistake::deadlock;
+  CHECK(of({waiting}).causes.at(0).id == "deadlock");
+  const Conclusion conclusion = of({waiting, failed({}, Cause{"turn-not-ended", "no turn ends", "", {}})});
+  REQUIRE(conclusion.causes.size() == 1);
+  CHECK(conclusion.causes[0].id == "turn-not-ended");
+}
+
 TEST_CASE("of a hidden test neither the measure nor what it tried is told") {
   Verdict hidden =
       failed({trial({{"d", 64}}, {right("lse"), wrong("O")})}, Cause{"no-scale", "no scale", "to 3e-7", {}});

@@ -23,8 +23,8 @@ const std::string readers =
     "// TODO(3.2) Another.\n// BEGIN 3.2\nint mine;\n\nint more;\n// END 3.2\n"
     "int behind();\n";
 
-/// Where the reader of this file is sent for a line of the book's.
-simt::SourceLine named(const std::string& own, int line) {
+/// A report of an address at a line of the book's, as the reader of this file is told of it.
+simt::Report told(const std::string& own, int line) {
   const TemporaryFolder folder;
   folder.write("solutions/03_tiles/kernel.cu", solution);
   folder.write("chapters/03_tiles/kernel.cu", own);
@@ -36,11 +36,15 @@ simt::SourceLine named(const std::string& own, int line) {
   Plan plan;
   plan.chapter = &chapter;
   plan.tree = readers_tree(workspace, chapter);
-  simt::Report report{};
+  simt::Report report{simt::Mistake::outside_global, "", "", "check the index", {}, {}, {}, 1};
   report.side.source = {"solutions/03_tiles/kernel.cu", line, "", ""};
   std::vector<simt::Report> reports{report};
   name_places(workspace, plan, reports);
-  return reports[0].side.source;
+  return reports[0];
+}
+/// Where they are sent.
+simt::SourceLine named(const std::string& own, int line) {
+  return told(own, line).side.source;
 }
 
 }  // namespace
@@ -64,4 +68,10 @@ TEST_CASE("of a file that is the book's own every line is the reader's") {
     CHECK(named(solution, line).file == "chapters/03_tiles/kernel.cu");
     CHECK(named(solution, line).line == line);
   }
+}
+
+TEST_CASE("an address that a given line takes from the reader's is told as theirs") {
+  CHECK(told(readers, 1).advice.starts_with("this line is none of yours: look at what your lines hand it"));
+  CHECK(told(readers, 5).advice.starts_with("this line is none of yours"));  // another exercise, as the book has it
+  CHECK(told(solution, 4).advice == "check the index");
 }

@@ -49,6 +49,21 @@ __global__ void too_few_arrivals(float* b) {
   b[threadIdx.x] = 1;
 }
 
+__global__ void one_lane_counted(float* b) {
+  __shared__ Mbarrier left;
+  __shared__ float box[32];
+  if (threadIdx.x < 32) box[threadIdx.x] = 1;
+  make_barrier(left, 1);
+  if (threadIdx.x < 32) {
+    mbarrier_wait_parity(left, 0);
+    box[threadIdx.x] = 2;  // bug: one_lane_counted
+    b[threadIdx.x] = 1;
+  } else if (threadIdx.x < 63) {
+    b[threadIdx.x] = box[threadIdx.x - 32];  // other: one_lane_counted
+    mbarrier_arrive(left);
+  }
+}
+
 __global__ void phase_that_never_comes(float* b) {
   __shared__ Mbarrier barrier;
   make_barrier(barrier, 64);
@@ -76,6 +91,7 @@ enum class Copy {
   too_many_bytes,
   bytes_not_expected,
   every_lane_copies,
+  barrier_of_another_place,
   misaligned,
   larger_than_the_tile,
   wrong_coordinates,
@@ -103,11 +119,12 @@ __global__ void copies(const __grid_constant__ TensorMap a, float* b) {
     if constexpr (m == Copy::wrong_coordinates) {
       cp_async_bulk_tensor_load(to, a, s.K_full, 0, 0, 0);  // bug: wrong_coordinates
     } else {
-      cp_async_bulk_tensor_load(to, a, s.K_full, 0, 0);  // bug: barrier_not_fenced bug: too_few_bytes bug: bytes_not_expected bug: every_lane_copies bug: misaligned bug: larger_than_the_tile bug: past_the_tensor other: not_waited_for other: waited_for_by_one_warp other: every_lane_copies
+      cp_async_bulk_tensor_load(to, a, s.K_full, 0, 0);  // bug: barrier_not_fenced bug: too_few_bytes bug: bytes_not_expected bug: every_lane_copies bug: misaligned bug: larger_than_the_tile bug: past_the_tensor other: not_waited_for other: waited_for_by_one_warp other: every_lane_copies other: barrier_of_another_place
     }
     if (threadIdx.x == 0) {
-      mbarrier_arrive_expect_tx(s.V_full, sizeof s.V);
-      cp_async_bulk_tensor_load(s.V, a, s.V_full, 0, 8);  // bug: barrier_not_fenced other: wait_on_the_wrong_barrier
+      Mbarrier& full = m == Copy::barrier_of_another_place ? s.K_full : s.V_full;
+      mbarrier_arrive_expect_tx(full, sizeof s.V);  // bug: barrier_of_another_place
+      cp_async_bulk_tensor_load(s.V, a, full, 0, 8);  // bug: barrier_not_fenced other: wait_on_the_wrong_barrier
     }
   }
   if (m != Copy::not_waited_for && (m != Copy::waited_for_by_one_warp || threadIdx.x < 32)) {
@@ -439,6 +456,7 @@ constexpr Case cases[] = {
     {"barrier_for_nobody", planted<barrier_for_nobody, 64>, "misuse of a barrier in shared memory"},
     {"barrier_used_too_early", planted<barrier_used_too_early, 64>, "misuse of a barrier in shared memory"},
     {"too_few_arrivals", planted<too_few_arrivals, 64>, "deadlock"},
+    {"one_lane_counted", planted<one_lane_counted, 64>, "a phase of a barrier ends too early"},
     {"phase_that_never_comes", planted<phase_that_never_comes, 64>, "deadlock"},
     {"barrier_not_fenced", run_copies<Copy::barrier_not_fenced>, "misuse of a barrier in shared memory"},
     {"too_many_arrivals", run_copies<Copy::too_many_arrivals>, "misuse of a barrier in shared memory"},
@@ -448,6 +466,7 @@ constexpr Case cases[] = {
     {"too_few_bytes", run_copies<Copy::too_few_bytes>, "bytes of a barrier do not add up"},
     {"too_many_bytes", run_copies<Copy::too_many_bytes>, "bytes of a barrier do not add up"},
     {"bytes_not_expected", run_copies<Copy::bytes_not_expected>, "bytes of a barrier do not add up"},
+    {"barrier_of_another_place", run_copies<Copy::barrier_of_another_place>, "misuse of a barrier in shared memory"},
     {"every_lane_copies", run_copies<Copy::every_lane_copies>, "overwritten while it may be read"},
     {"misaligned", run_copies<Copy::misaligned>, "misaligned access"},
     {"larger_than_the_tile", run_copies<Copy::larger_than_the_tile>, "out of bounds, shared memory"},

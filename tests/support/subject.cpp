@@ -138,8 +138,8 @@ constexpr ReportKind report_kinds[] = {
      "fragment is loaded, at its leading dimension"},
     {simt::Mistake::uninitialised_global, "uninitialised-global", "scratch memory is read before it is written"},
     {simt::Mistake::written_twice, "written-twice",
-     "an element is written twice: two blocks or threads do the same work, or an index or a bound is off, so that one "
-     "row's place is another's"},
+     "an element is written twice: two blocks or threads do the same work, or an index or a bound is off, so that what "
+     "belongs in two places goes to one"},
     {simt::Mistake::never_written, "never-written",
      "some threads or rows are left out: look at loops and branches that end too early, at a return for threads that "
      "have nothing to read but something to write, and at the coordinates of a copy that stores"},
@@ -171,7 +171,12 @@ Outcome outcome_of_reports(const Failure& failure, const Call& call) {
   outcome.reports = failure.reports;
   outcome.reports_left_out = failure.reports_left_out;
   const auto* const kind = telling_kind(failure.reports);
-  if (kind != std::end(report_kinds)) outcome.cause = Cause{kind->id, kind->cause, ""};
+  if (kind != std::end(report_kinds)) {
+    outcome.cause = Cause{kind->id, kind->cause, ""};
+    // What speaks for them is read first.
+    std::ranges::stable_partition(outcome.reports,
+                                  [=](const simt::Report& report) { return report.mistake == kind->mistake; });
+  }
   return outcome;
 }
 
