@@ -7,6 +7,7 @@
 #include <new>
 
 #include "common/simt/asynchronous.hpp"
+#include "common/simt/asynchrony.hpp"
 #include "common/simt/detect.hpp"
 #include "common/simt/program.hpp"
 

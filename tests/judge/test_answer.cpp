@@ -350,7 +350,7 @@ const Refused kRefused[] = {
 // What is said names what to write instead, in words that the page for students has too.
 TEST_CASE("a compiled answer that replaces, calls or starts something else is refused, with what to write instead") {
   skip_if_sanitized();
-  const Refused row = GENERATE(from_range(kRefused));
+  const Refused row = GENERATE(from_range(std::begin(kRefused), std::end(kRefused)));
   INFO(row.source);
   const book::TemporaryFolder folder;
   const fs::path answer = folder / "answer.cpp", object = folder / "answer.o";
