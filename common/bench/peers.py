@@ -40,7 +40,6 @@ def say(**values):
 try:
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
     from torch.nn.functional import scaled_dot_product_attention
 except ImportError as error:
     say(missing=f"PyTorch was not found by {sys.executable} ({error})")
@@ -135,6 +134,10 @@ def measure_backend(shape, backend, budget):
 
 def measure_flex(shape, _, budget):
     """flex_attention as its documentation has it: compiled, with the mask as a block mask and changes of scores."""
+    try:
+        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+    except ImportError:
+        raise NotSupported("this PyTorch has no flex_attention") from None
     kind, *parts = shape["mask"].split("+")
     values = dict(part.partition("=")[::2] for part in parts)
     diagonal, heads = shape["N"] - shape["Nq"], shape["H"]
