@@ -126,7 +126,7 @@ def measure_backend(shape, backend, budget):
     if shape["mask"] == "causal" and shape["Nq"] != shape["N"]:
         raise NotSupported("PyTorch's causal mask begins at the first key, ours ends at the last")
     options = {"is_causal": shape["mask"] == "causal", "enable_gqa": shape["H"] != shape["Hkv"]}
-    # The first one keeps S and P of every set.
+    # Standard attention keeps S and P of every set.
     sets = tensors_of(shape, shape["pass"] == "backward" and backend == SDPBackend.MATH)
     with sdpa_kernel(backend):
         return measure_function(lambda Q, K, V: scaled_dot_product_attention(Q, K, V, **options), sets, shape, budget)

@@ -3,11 +3,9 @@
 // has found out.
 //
 //   -DWORKBOOK_INSTANCES       everything is compiled, and every choice of a head dimension is noted, until a kernel
-//   has
-//                              run with a second one: that ends the process
+//                              has run with a second one: that ends the process
 //   -DWORKBOOK_INSTANCES=1,2   only the choices with these numbers are compiled; any other is noted as left out, and
-//   ends
-//                              the process
+//                              ends the process
 //
 // A choice is a call of with_head_dim with one d, whose work knows the tiles too. It is noted in the file that
 // $WORKBOOK_INSTANCES_FILE names, a line each: its number, then "left out" if it was. (gates/instances.hpp)

@@ -289,6 +289,7 @@ void judge_callers_on_whole(const Course& course, Shared& shared, const Chapter&
   }
 }
 
+/// Tests and notes.
 void take_over(const GradedSubmission& from, GradedSubmission& graded) {
   graded.tests.insert(graded.tests.end(), from.tests.begin(), from.tests.end());
   graded.notes.insert(graded.notes.end(), from.notes.begin(), from.notes.end());

@@ -20,8 +20,8 @@ struct Shared {
   Workshop& workshop;
   std::map<int, double> total_time = {};  ///< seconds that a chapter's tests may take, public and hidden together
   std::set<std::string> cannot_run = {};  ///< tests that the backend has no room for, the book's solution neither
-  std::mutex calls_mutex = {}, untouched_mutex = {};
-  std::map<int, judge::CallGraph> calls = {};  ///< of each chapter's solution, where it was asked for
+  std::mutex calls_mutex = {}, untouched_mutex = {};  ///< of what stands below, each of its own
+  std::map<int, judge::CallGraph> calls = {};         ///< of each chapter's solution, where it was asked for
   /// Tests and notes of chapters that nobody has touched: found out once, however many hand them in so.
   std::map<int, GradedSubmission> untouched = {};
 };

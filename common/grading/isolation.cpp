@@ -505,7 +505,7 @@ WorkerBuilt Workshop::build_one(unsigned slot, unsigned thread, const WorkerJob&
         known_[{slot, place_of(staged, stage, source)}].books_names = judge::refused_names(book::read_file(text));
     return built;
   }
-  // These jobs come one at a time, before all others; those for calls come when they are wanted.
+  // The book's own jobs come one at a time, before all others, but for call graphs, beside which others are compiled.
   if (job.name.starts_with(kBooks) && job.flags.empty()) {
     const std::lock_guard lock(mutex_);
     double& most = books_seconds_[job.backend];
