@@ -47,6 +47,14 @@ Table windows() {
   return table;
 }
 
+/// How many heads of Q share one of K and V.
+Index group_of(const Problem& problem) {
+  return problem.shape.H / problem.shape.Hkv;
+}
+bool shares_heads(const Attention& m) {
+  return group_of(*m.problem) > 1;
+}
+
 /// A pair of a query and a key, and its scaled score.
 struct Pair {
   const Problem& problem;
@@ -83,6 +91,13 @@ Table alibi() {
             }));
   table.add("alibi-signed", "keys after the diagonal gain by their distance: it counts in both directions",
             changed_to([](const Pair& p) { return p.capped() - p.slope(double(p.head + 1)) * p.distance(); }));
+  table.add("slope-of-the-kv-head",
+            "a head of Q has the slope that its head of K and V would have: slopes count heads of Q",
+            changed_to([](const Pair& p) {
+              const Index G = group_of(p.problem);
+              return p.capped() - p.slope(double((p.head / G + 1) * G)) * std::abs(p.distance());
+            }),
+            shares_heads);
   table.add("alibi-missing", "nothing is subtracted for the distance",
             changed_to([](const Pair& p) { return p.capped(); }));
   return table;
@@ -110,6 +125,14 @@ Table sinks() {
     m.sink = [right = m.sink](const judge::Head& head) { return right(head) + float(std::log(4.0)); };
   });
   table.add("sink-missing", "the sink is not in l", [](Attention& m) { m.sink = {}; });
+  table.add(
+      "sink-of-the-kv-head", "a head of Q has the sink with the number of its head of K and V: sinks count heads of Q",
+      [](Attention& m) {
+        m.sink = [given = m.problem](const judge::Head& head) {
+          return given->mask.sink[std::size_t(head.h / group_of(*given))];
+        };
+      },
+      shares_heads);
   return table;
 }
 
@@ -175,6 +198,29 @@ GradientTable gradients() {
         };
       },
       [](const GradientModel& m) { return m.inputs->problem.mask.alibi; });
+  const auto slope_of = [&](const char* id, const char* sentence, Index (*row)(Index head, Index i, const Shape& s)) {
+    table.add(
+        id, sentence,
+        [=](GradientModel& m) {
+          m.changed = [=, mask = m.inputs->problem.mask, shape = m.inputs->problem.shape](Index head, Index i, Index j,
+                                                                                          double score) {
+            return mask.changed(shape, row(head, i, shape), j, score);
+          };
+        },
+        [](const GradientModel& m) { return m.inputs->problem.mask.alibi && group_of(m.inputs->problem) > 1; });
+  };
+  slope_of("gradient-slope-of-the-kv-head",
+           "P is recomputed with the slope that the head of K and V would have: slopes count heads of Q",
+           [](Index head, Index i, const Shape& s) {  // the last head of a group has it
+             const Index G = s.H / s.Hkv;
+             return (head / G * G + G - 1) * s.Nq + i;
+           });
+  slope_of("gradient-slope-of-the-first-head",
+           "P of all heads of a group is recomputed with the slope of its first head",
+           [](Index head, Index i, const Shape& s) {
+             const Index G = s.H / s.Hkv;
+             return head / G * G * s.Nq + i;
+           });
   table.add("gradient-without-left", "{gradient} has pairs whose key is before the window of its query",
             seen_within(false, true), has_window);
   table.add("gradient-without-right", "{gradient} has pairs whose key is behind the window of its query",
@@ -185,7 +231,7 @@ GradientTable gradients() {
 using enum judge::AttentionMistakes::Shows;
 const judge::Declared declared(
     {.chapter = "15_which_pairs",
-     .uses = {"08_registers", "09_backward_registers"},
+     .uses = {"08_registers", "09_backward_registers", "14_grouped_queries"},
      .attention = {{judge::Turn::mask, in_both, windows()},
                    {judge::Turn::mask, in_both, alibi()},
                    {judge::Turn::mask, in_both, softcaps()},
