@@ -16,14 +16,14 @@ namespace {
 
 using Element = WORKBOOK_ELEMENT;  // half; in which_pairs_bf16.cu __nv_bfloat16
 
-/// One block per tile of queries and head, the last ones first: they see the most keys. Warp w owns rows 32·w to
-/// 32·w + 31 and shares K and V with the others.
+/// One block per tile of queries and head of Q, the last ones first: they see the most keys. Warp w owns rows 32·w to
+/// 32·w + 31 and shares K and V with the others. Of K and V there may be fewer heads: one for `given.group` of Q.
 template <int d, int Br, int Bc, int warps, class Change>
-__global__ void __launch_bounds__(32 * warps, 8 / warps) attention(const Element* __restrict__ Q,  // (B·H, Nq, d)
-                                                                   const Element* __restrict__ K,  // (B·Hkv, Nk, d)
-                                                                   const Element* __restrict__ V,  // (B·Hkv, Nk, d)
-                                                                   Element* __restrict__ O,        // (B·H, Nq, d)
-                                                                   float* __restrict__ lse,        // (B·H, Nq)
+__global__ void __launch_bounds__(32 * warps, 8 / warps) attention(const Element* __restrict__ Q,  // (heads, Nq, d)
+                                                                   const Element* __restrict__ K,  // (heads, Nk, d)
+                                                                   const Element* __restrict__ V,  // (heads, Nk, d)
+                                                                   Element* __restrict__ O,        // (heads, Nq, d)
+                                                                   float* __restrict__ lse,        // (heads, Nq)
                                                                    SeenKeys seen, Change any_head, Given given) {
   auto& smem = workbook::cuda::dynamic_shared<Shared<Element, d, Bc, warps>>();
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;

@@ -30,7 +30,7 @@ inline Mask packed(Mask mask, std::vector<std::int64_t> lengths) {
 /// alone, and with all of them.
 template <class Use>
 void for_every_mask_and_group(std::int64_t d, const Use& use) {
-  for (const auto& [H, Hkv] : {std::pair{2, 2}, {8, 2}, {3, 1}}) {
+  for (const auto& [H, Hkv] : {std::pair{8, 2}, {3, 1}, {2, 2}}) {
     const Mask rich = with_sink(changed(Mask::within(40, 9), 5, true), H, -1.0f);
     for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal), Mask::within(30, 5), changed(Mask::none, 0, true),
                              changed(Mask::none, 5, false), with_sink(Mask::none, H, -1.0f), rich})

@@ -198,6 +198,24 @@ GradientTable gradients() {
         };
       },
       [](const GradientModel& m) { return m.inputs->problem.mask.alibi; });
+  table.add("gradient-without-left", "{gradient} has pairs whose key is before the window of its query",
+            seen_within(false, true), has_window);
+  table.add("gradient-without-right", "{gradient} has pairs whose key is behind the window of its query",
+            seen_within(true, false), has_window);
+  return table;
+}
+
+/// Where heads of Q share K and V.
+GradientTable shared_heads() {
+  GradientTable table([](const GradientModel& m) { return group_of(m.inputs->problem) > 1; });
+  table.add("first-head-passes-alone", "of each group the row blocks of the first head alone pass by a column block",
+            [](GradientModel& m) {
+              m.heads = [own = m.heads, G = group_of(m.inputs->problem)](Index h) {
+                GradientModel::Heads heads = own(h);
+                if (h % G != 0) heads.to = -1;
+                return heads;
+              };
+            });
   const auto slope_of = [&](const char* id, const char* sentence, Index (*row)(Index head, Index i, const Shape& s)) {
     table.add(
         id, sentence,
@@ -207,7 +225,7 @@ GradientTable gradients() {
             return mask.changed(shape, row(head, i, shape), j, score);
           };
         },
-        [](const GradientModel& m) { return m.inputs->problem.mask.alibi && group_of(m.inputs->problem) > 1; });
+        [](const GradientModel& m) { return m.inputs->problem.mask.alibi; });
   };
   slope_of("gradient-slope-of-the-kv-head",
            "P is recomputed with the slope that the head of K and V would have: slopes count heads of Q",
@@ -221,10 +239,11 @@ GradientTable gradients() {
              const Index G = s.H / s.Hkv;
              return head / G * G * s.Nq + i;
            });
-  table.add("gradient-without-left", "{gradient} has pairs whose key is before the window of its query",
-            seen_within(false, true), has_window);
-  table.add("gradient-without-right", "{gradient} has pairs whose key is behind the window of its query",
-            seen_within(true, false), has_window);
+  return table;
+}
+GradientTable all_gradients() {
+  GradientTable table = shared_heads();
+  table.add(gradients());
   return table;
 }
 
@@ -236,7 +255,7 @@ const judge::Declared declared(
                    {judge::Turn::mask, in_both, alibi()},
                    {judge::Turn::mask, in_both, softcaps()},
                    {judge::Turn::mask, in_both, sinks()}},
-     .gradients = gradients(),
+     .gradients = all_gradients(),
      .claimed = judge::words(
          "queries-before-0 queries-from-0 queries-to-the-end left-for-right last-row-block row-blocks dsink-sign "
          "dsink-without-D dsink-without-weight dsink-first-rows "
