@@ -4,7 +4,7 @@
 // more, for bf16.
 //
 // A thread has no more than 255 registers, and most of these kernels need all of them: for sm_90 and fp16, ptxas of
-// CUDA 13.0 spills up to 36 bytes without a softcap, and up to 52 with one (nvcc -Xptxas -v).
+// CUDA 13.0 spills up to 8 bytes without a softcap, up to 24 with one, and up to 96 with turns (nvcc -Xptxas -v).
 //
 // Source: Dao 2023 (FlashAttention-2), section 3.1.2, Algorithm 2; section 3.2 for the parts of thread blocks and
 // warps. Test it: ./workbook test 15
@@ -52,22 +52,6 @@ struct Sizes {
   int kv_heads, padded;
 };
 
-/// A row block: of which head of a group, and its number there.
-struct RowBlock {
-  int head, number;
-};
-
-/// The row blocks that pass by a column block: `blocks` of each of `group` heads of Q, one head after the other.
-struct Walk {
-  Range blocks;
-  int group;
-  __device__ int steps() const { return group * (blocks.last - blocks.first); }
-  __device__ RowBlock at(int step) const {
-    const int head = group == 1 ? 0 : step / (blocks.last - blocks.first);  // a division is slow
-    return {head, blocks.first + step - head * (blocks.last - blocks.first)};
-  }
-};
-
 /// dK, dV and each column block's part of dQ. A thread block for each column block of each head of K and V: nobody else
 /// writes these rows of dK and dV. in_turns: the column blocks of a row block add to dQ_sum one after the other.
 template <class T, bool in_turns, class Change>
@@ -85,68 +69,67 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
   auto& smem = workbook::cuda::dynamic_shared<GradientShared<T>>();
   const int number = in_turns ? take_ticket(smem, turns) : int(blockIdx.x);
   const Task task = task_of(number, sizes.kv_heads, given.blocks, seen.right < seen.Nk, in_turns);
-  const int first_head = task.kv_head * given.group, head_rows = seen.Nq;  // of Q, counted through the batch
-  std::int64_t query = std::int64_t(first_head) * head_rows, key = std::int64_t(task.kv_head) * seen.Nk;
+  const int first_head = task.kv_head * given.group;  // of Q, counted through the batch
+  const std::int64_t head_size = std::int64_t(seen.Nq) * T::d;
+  std::int64_t query = std::int64_t(first_head) * seen.Nq, key = std::int64_t(task.kv_head) * seen.Nk;
   const Sequence sequence = enter_sequence(seen, given, task.column_block, T::Bc);  // from here on there is no other
   const int first_key = sequence.tile * T::Bc, keys = seen.Nk - first_key;  // of the column block; from there on
   query += sequence.first, key += sequence.first + first_key;
   const std::int64_t padded = std::int64_t(first_head) * sizes.padded + padded_before(given.starts, sequence.first);
   Q += query * T::d, dO += query * T::d, rows += padded, dQ_sum += padded * T::d;
   K += key * T::d, V += key * T::d, dK += key * T::d, dV += key * T::d;
-  const Walk walk{seen.template row_blocks<T::Br>({first_key, min(seen.Nk, first_key + T::Bc)}), given.group};
-  const int steps = walk.steps();
+  const Range walk = seen.template row_blocks<T::Br>({first_key, min(seen.Nk, first_key + T::Bc)});
   // This warp's team has the keys from `own` on. The warp is number `part` of it, and has the columns from `column` on.
   const int warp = threadIdx.x / 32, own = warp / T::team * 32, part = warp % T::team, column = part * T::columns;
-  // What belongs to step n of the walk is in places n % 2.
-  const auto load_next = [&](int n) {  // ends a group, empty after the last step
-    if (n < steps) {
-      const auto [head, i] = walk.at(n);
-      const std::int64_t first = std::int64_t(head) * head_rows + i * T::Br;
-      load_row_block(smem, n % 2, Q + first * T::d, dO + first * T::d,
-                     rows + std::int64_t(head) * sizes.padded + i * T::Br, seen.Nq - i * T::Br);
+  if (in_turns) turns += 1 + padded / T::Br * T::warps + warp;  // this warp's, in row block 0
+  // What belongs to row block n is in places n % 2.
+  const auto load_next = [&](int n) {  // ends a group, empty after the last row block
+    if (n < walk.last) {
+      const std::int64_t first = std::int64_t(n) * T::Br;
+      load_row_block(smem, n % 2, Q + first * T::d, dO + first * T::d, rows + first, int(seen.Nq - first));
     }
     cp_async_commit_group();
   };
   // Column blocks take turns in a row block, from the last one that any of its queries sees to the first. All of them
   // walk in the same order, so that nobody waits for one that waits for him.
   const auto add_dQ_of = [&](int n) {
-    const auto [head, i] = walk.at(n);
-    const std::int64_t row = std::int64_t(head) * sizes.padded + i * T::Br;
     Turn<in_turns> turn;
-    if constexpr (in_turns)
-      turn = {turns + 1 + (padded + row) / T::Br * T::warps + warp,
-              (seen.of((i + 1) * T::Br - 1).last - 1) / T::Bc - sequence.tile};
-    add_dQ(dQ_sum + row * T::d, smem, n % 2, turn);
+    if constexpr (in_turns) {
+      const int last_seen = seen.of((n + 1) * T::Br - 1).last - 1;
+      turn = {turns + std::int64_t(n) * T::warps, last_seen / T::Bc - sequence.tile};
+    }
+    add_dQ(dQ_sum + std::int64_t(n) * T::Br * T::d, smem, n % 2, turn);
   };
   load_tile<T::threads>(smem.K, K, keys, threadIdx.x);  // (Bc, d)
   load_tile<T::threads>(smem.V, V, keys, threadIdx.x);  // (Bc, d)
-  load_next(0);
-  Result<T::columns / 8> dK_own, dV_own;  // (32, columns) per warp
+  Result<T::columns / 8> dK_own, dV_own;                // (32, columns) per warp
   clear<T::columns / 8>(dK_own), clear<T::columns / 8>(dV_own);
-  Change change = any_head;
-  for (int n = 0; n < steps; ++n) {
-    const auto [head, row_block] = walk.at(n);
-    if (row_block == walk.blocks.first) change = any_head.of_head((first_head + head) % given.heads, given.heads);
-    cp_async_wait_group<0>();
-    __syncthreads();  // the row block is there, and dS of the one before; nobody reads what is overwritten from here on
-    load_next(n + 1);
-    if (n > 0 && warp < T::warps / 2) add_dQ_of(n - 1);
+  for (int head = first_head; head < first_head + given.group; ++head) {
+    const Change change = any_head.of_head(head % given.heads, given.heads);
+    load_next(walk.first);
+    for (int n = walk.first; n < walk.last; ++n) {
+      cp_async_wait_group<0>();
+      __syncthreads();  // the row block is there, and dS of the one before; nobody reads what is overwritten from here
+      load_next(n + 1);
+      if (n > walk.first && warp < T::warps / 2) add_dQ_of(n - 1);
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int q = (h ^ part) * T::queries;
-      Operands<T::parts> P, dS;
-      if (T::team == 1 || h == 0)
-        form_operands(P, dS, smem, n % 2, own, q, change, seen, first_key + own, row_block * T::Br + q);
-      else
-        take_operands(P, dS, smem, n % 2, own, q);
-      accumulate<T::parts>(dV_own, P, smem.dO[n % 2], q, column);  // dV += Pᵀ dO, (32, columns)
-      accumulate<T::parts>(dK_own, dS, smem.Q[n % 2], q, column);  // dK += dSᵀ Q, (32, columns)
+      for (int h = 0; h < 2; ++h) {
+        const int q = (h ^ part) * T::queries;
+        Operands<T::parts> P, dS;
+        if (T::team == 1 || h == 0)
+          form_operands(P, dS, smem, n % 2, own, q, change, seen, first_key + own, n * T::Br + q);
+        else
+          take_operands(P, dS, smem, n % 2, own, q);
+        accumulate<T::parts>(dV_own, P, smem.dO[n % 2], q, column);  // dV += Pᵀ dO, (32, columns)
+        accumulate<T::parts>(dK_own, dS, smem.Q[n % 2], q, column);  // dK += dSᵀ Q, (32, columns)
+      }
+      if (n > walk.first && warp >= T::warps / 2) add_dQ_of(n - 1);
     }
-    if (n > 0 && warp >= T::warps / 2) add_dQ_of(n - 1);
-  }
-  if (steps > 0) {
-    __syncthreads();  // dS of the last row block is there
-    add_dQ_of(steps - 1);
+    __syncthreads();  // dS of the last row block is there; nobody reads the row blocks of this head any more
+    if (walk.first < walk.last) add_dQ_of(walk.last - 1);
+    Q += head_size, dO += head_size;
+    rows += sizes.padded, dQ_sum += std::int64_t(sizes.padded) * T::d;
+    if (in_turns) turns += sizes.padded / T::Br * T::warps;
   }
   write_gradient<T>(dK + own * T::d + column, dK_own, scale, keys - own);
   write_gradient<T>(dV + own * T::d + column, dV_own, 1, keys - own);

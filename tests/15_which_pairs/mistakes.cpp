@@ -242,7 +242,8 @@ GradientTable shared_heads() {
   return table;
 }
 GradientTable all_gradients() {
-  GradientTable table = shared_heads();
+  GradientTable table;
+  table.add(shared_heads());
   table.add(gradients());
   return table;
 }
