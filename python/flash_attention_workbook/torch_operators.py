@@ -134,9 +134,10 @@ def run_forward(query, key, value, scale, mask, deterministic, sink=None, starts
 
 
 def run_backward(dO, query, key, value, O, lse, scale, mask, deterministic, sink=None, starts=None):
-    """dQ, dK, dV and dsink, which is empty without sinks."""
+    """dQ, dK, dV and dsink, which is empty without sinks: an operator's results are tensors."""
     how = plan_for("backward", query, key, value, scale, mask, deterministic)
-    return _run_backward(*how, dO, query, key, value, O, lse, sink, starts)
+    *gradients, dsink = _run_backward(*how, dO, query, key, value, O, lse, sink, starts)
+    return (*gradients, _empty_dsink(query, sink) if dsink is None else dsink)
 
 
 def _empty_dsink(query, sink):
@@ -146,8 +147,8 @@ def _empty_dsink(query, sink):
 def _run_backward(library, plan, dO, query, key, value, O, lse, sink, starts):
     query, key, value = dense(query), dense(key), dense(value)
     gradients = (torch.empty_like(query), torch.empty_like(key), torch.empty_like(value))
-    dsink = _empty_dsink(query, sink)
-    extras = (*_extras(query, sink, starts), None if sink is None else dsink)
+    dsink = None if sink is None else _empty_dsink(query, sink)
+    extras = (*_extras(query, sink, starts), dsink)
     _run(library, plan, (query, key, value, dense(O), dense(dO), dense(lse), *gradients), extras)
     return (*gradients, dsink)
 
