@@ -12,9 +12,9 @@ namespace {
 using workbook::cuda::BackwardStage, workbook::cuda::ExtraMemory, workbook::cuda::ForwardStage;
 using workbook::cuda::scratch, workbook::cuda::Served, workbook::cuda::Stage;
 
-/// Every part of a mask that there is.
+/// Every part of a mask that there is, and heads that share K and V.
 Served all_masks() {
-  Served served;
+  Served served{.shared_heads = true};
   for (const char* part : {"window", "softcap", "alibi", "sink", "packed"})
     served.masks.push_back(workbook::part_named(part).value());
   return served;

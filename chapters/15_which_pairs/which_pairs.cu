@@ -16,8 +16,8 @@ namespace {
 
 using Element = WORKBOOK_ELEMENT;  // half; in which_pairs_bf16.cu __nv_bfloat16
 
-/// One block per tile of queries and head, the last ones first: they see the most keys. Warp w owns rows 32·w to
-/// 32·w + 31 and shares K and V with the others.
+/// One block per tile of queries and head of Q, the last ones first: they see the most keys. Warp w owns rows 32·w to
+/// 32·w + 31 and shares K and V with the others. Of K and V there may be fewer heads: one for `given.group` of Q.
 template <int d, int Br, int Bc, int warps, class Change>
 __global__ void __launch_bounds__(32 * warps, 8 / warps) attention(const Element* __restrict__ Q,  // (heads, Nq, d)
                                                                    const Element* __restrict__ K,  // (heads, Nk, d)
@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps) attention(const Element
   auto& smem = workbook::cuda::dynamic_shared<Shared<Element, d, Bc, warps>>();
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   const int head = blockIdx.x / given.blocks, tile = given.blocks - 1 - blockIdx.x % given.blocks;
-  std::int64_t first_row = std::int64_t(head) * seen.Nq, first_key = std::int64_t(head) * seen.Nk;
+  std::int64_t first_row = std::int64_t(head) * seen.Nq, first_key = std::int64_t(head / given.group) * seen.Nk;
   const Sequence sequence = enter_sequence(seen, given, tile, Br);  // from here on there is no other
   const int block_query = sequence.tile * Br, first_query = block_query + 32 * warp;
   first_row += sequence.first + first_query, first_key += sequence.first;  // of this warp, and the first that may count
@@ -80,7 +80,8 @@ void start(const ForwardCall<Element>& call, const Change& change) {
   // The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)): `change` gives scores in units of log2.
   workbook::cuda::launch(attention<d, Br, Bc, warps, Change>, grid, dim3(32 * warps),
                          sizeof(Shared<Element, d, Bc, warps>), call.Q, call.K, call.V, call.O, call.lse,
-                         seen_keys(call), change, Given{int(query_tiles), int(H), call.sink, call.starts});
+                         seen_keys(call), change,
+                         Given{int(query_tiles), int(H), int(H / Hkv), call.sink, call.starts});
 }
 
 }  // namespace

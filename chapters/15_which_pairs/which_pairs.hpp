@@ -37,8 +37,9 @@ inline constexpr Tiles built[] = {{128, 64, 4}, {32, 32, 1}};
 inline constexpr float slack = 8;
 
 /// O = softmax(change(scale·QKᵀ)) V over the pairs that the call's mask lets count, and the LSE, for every head, in one
-/// kernel; no extra memory. d is 64 or 128. Rows that see no key give O = 0, and an LSE of -inf or of the sink. Element
-/// is half or __nv_bfloat16. std::invalid_argument for sizes that are not built.
+/// kernel; head h of Q reads head h / (H / Hkv) of K and V. No extra memory. d is 64 or 128. Rows that see no key give
+/// O = 0, and an LSE of -inf or of the sink. Element is half or __nv_bfloat16. std::invalid_argument for sizes that are
+/// not built.
 template <class Element>
 void which_pairs(const ForwardCall<Element>& call, const Tiles& tiles);
 

@@ -42,8 +42,8 @@ inline std::size_t turn_count(const workbook::Setting& setting) {
   return 1 + padded_rows(setting) / 4;
 }
 
-/// The gradients, and dsink if the call has sinks. d is 64 or 128. Element is half or __nv_bfloat16.
-/// std::invalid_argument for sizes that are not built.
+/// The gradients, and dsink if the call has sinks; dK and dV are sums over the heads of Q that share a head. d is 64 or
+/// 128. Element is half or __nv_bfloat16. std::invalid_argument for sizes that are not built.
 template <class Element>
 void which_pairs_backward(const BackwardCall<Element>& call, const Scratch& scratch, const GradientTiles& tiles);
 

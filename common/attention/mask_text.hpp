@@ -27,8 +27,9 @@ std::vector<Number> numbers_of(std::string_view text) {
   }
   return numbers;
 }
-/// What Mask::name() gives, "causal" or "window=256,0+softcap=50", but for sinks; nothing for another text.
-inline std::optional<Mask> mask_of(std::string_view text) {
+/// What Mask::name() gives, "causal" or "window=256,0+softcap=50"; nothing for another text. "+sink" stands for `sinks`
+/// zeros, whose values come from elsewhere, and is no part of a mask where that is 0.
+inline std::optional<Mask> mask_of(std::string_view text, std::int64_t sinks = 0) {
   Mask mask;
   for (std::size_t at = 0, end = 0; at <= text.size(); at = end + 1) {
     end = std::min(text.find('+', at), text.size());
@@ -45,6 +46,8 @@ inline std::optional<Mask> mask_of(std::string_view text) {
       mask.softcap = cap[0];
     else if (!first && part == "alibi")
       mask.alibi = true;
+    else if (!first && part == "sink" && sinks > 0)
+      mask.sink.assign(std::size_t(sinks), 0);
     else if (!first && name == "lengths" && !sizes.empty() && std::ranges::count(sizes, 0) == 0)
       mask.lengths = sizes;
     else

@@ -208,7 +208,7 @@ void read_values(Reader& reader, std::vector<float>& values, const Convert& conv
 
 }  // namespace
 
-Tensor<float> read_npy(const std::filesystem::path& path) {
+Tensor<float> read_npy(const std::filesystem::path& path, bool rank_1) {
   Reader reader(path);
   const std::string text = read_header(reader);
   const std::map<std::string, Value> header = HeaderParser(reader.name(), text).parse();
@@ -223,9 +223,9 @@ Tensor<float> read_npy(const std::filesystem::path& path) {
     if (key != "descr" && key != "fortran_order" && key != "shape")
       fail_input("{}: the header has an unknown key '{}'", reader.name(), printable(key));
 
-  if (shape.size() != 3 && shape.size() != 4)
-    fail_input("{}: has {} dimensions, shape {}; allowed are 3 (H, N, d) and 4 (B, H, N, d)", reader.name(),
-               shape.size(), sizes_text(shape));
+  if (rank_1 ? shape.size() != 1 : shape.size() != 3 && shape.size() != 4)
+    fail_input("{}: has {} dimensions, shape {}; allowed {}", reader.name(), shape.size(), sizes_text(shape),
+               rank_1 ? "is 1" : "are 3 (H, N, d) and 4 (B, H, N, d)");
   std::array<std::int64_t, 4> sizes{1, 1, 1, 1};
   std::copy(shape.begin(), shape.end(), sizes.begin() + std::ptrdiff_t(4 - shape.size()));
   const std::int64_t count = checked_size(reader.name(), {sizes[0], sizes[1], sizes[2], sizes[3]});

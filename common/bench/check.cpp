@@ -113,11 +113,20 @@ std::string check_backward(const worker::Reply& reply, const Point& p) {
   // dQ of a head's last queries needs all keys; dK and dV of the last keys need all queries of the heads that share
   // them. Masks are aligned to the last query and the last key, so both are attention problems of their own.
   const Problem queries{{{1, 1, 1, queries_rows, N, d}, scale, mask}, last_rows(Q, queries_rows), K, V};
-  const Problem keys{
-      {{1, group, 1, Nq, keys_rows, d}, scale, mask}, Q, last_rows(K, keys_rows), last_rows(V, keys_rows)};
+  // Slopes are those of H heads: then the heads before the group come along, with a dO of 0.
+  const std::int64_t heads = mask.alibi && group > 1 ? p.shape.H() : group;
+  const auto behind_others = [&]<class T>(const Tensor<T>& last) {
+    Tensor<T> all({1, heads, Nq, last.sizes[3]});
+    std::copy(last.values.begin(), last.values.end(), all.values.end() - std::ptrdiff_t(last.values.size()));
+    return all;
+  };
+  const Problem keys{{{1, heads, 1, Nq, keys_rows, d}, scale, mask},
+                     behind_others(Q),
+                     last_rows(K, keys_rows),
+                     last_rows(V, keys_rows)};
   const Gradients of_queries = backward_oracle(queries, last_rows(dO, queries_rows),
                                                Saved{last_rows(O, queries_rows), last_rows(lse, queries_rows)});
-  const Gradients of_keys = backward_oracle(keys, dO, Saved{O, lse});
+  const Gradients of_keys = backward_oracle(keys, behind_others(dO), Saved{behind_others(O), behind_others(lse)});
   // P, dS and the result are each rounded to the element, and sums are truncated by tensor cores: by at most one unit
   // roundoff each, relative to terms of independent sign.
   const double allowed = 4 * precision_of(p.element).output;

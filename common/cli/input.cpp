@@ -40,10 +40,10 @@ void require_finite(const std::string& name, const Tensor<float>& tensor) {
 }
 
 /// One of --q, --k, --v; what is wrong with the file is said with the flag in front.
-Tensor<float> read_input(const std::string& flag, const std::string& path) {
+Tensor<float> read_input(const std::string& flag, const std::string& path, bool rank_1 = false) {
   Tensor<float> tensor;
   try {
-    tensor = read_npy(path);
+    tensor = read_npy(path, rank_1);
   } catch (const InputError& error) {
     fail_input("{} {}", flag, error.what());
   }
@@ -178,7 +178,7 @@ namespace {
 void complete_mask(Problem& problem, const ProblemOptions& options) {
   const auto& lengths = problem.mask.lengths;
   if (!options.sink.empty()) {
-    problem.mask.sink = read_input("--sink", options.sink).values;
+    problem.mask.sink = read_input("--sink", options.sink, true).values;
     if (std::int64_t(problem.mask.sink.size()) != problem.shape.H)
       fail_input("--sink {}: {} numbers; allowed: one for each of {} heads", options.sink, problem.mask.sink.size(),
                  problem.shape.H);
@@ -270,10 +270,9 @@ std::function<void()> declare_problem(Options& options, ProblemOptions& given) {
       .allow(number(1e-3, 1e6, "a number from 0.001 to 1000000"));
   const auto alibi = std::make_shared<bool>(false);
   options.flag("--alibi", *alibi, "ALiBi: scores fall with the distance, in head h by 2^(-8(h + 1)/H) a key");
-  options.option("--sink", given.sink, "A logit for each head in the softmax's sum alone: .npy, (H, 1, 1)")
-      .allow(a_file);
+  options.option("--sink", given.sink, "A logit for each head in the softmax's sum alone: .npy, (H)").allow(a_file);
   const auto lengths = std::make_shared<std::vector<std::int64_t>>();
-  options.option("--lengths", *lengths, "Lengths of sequences that are packed one after the other")
+  options.option("--lengths", *lengths, "Lengths of sequences that are packed one after the other (together N)")
       .separated_by(',')
       .allow(whole_number<std::int64_t>(1));
   const auto causal = std::make_shared<bool>(false);
@@ -290,6 +289,8 @@ std::function<void()> declare_problem(Options& options, ProblemOptions& given) {
     if (*softcap > 0) given.mask.softcap = float(*softcap);
     if (*alibi) given.mask.alibi = true;
     if (!lengths->empty()) given.mask.lengths = *lengths;
+    const auto& packed = given.mask.lengths;
+    if (!packed.empty() && !seq.given()) given.seq = std::accumulate(packed.begin(), packed.end(), std::int64_t(0));
     if (!given.sink.empty()) given.mask.sink = {0};  // until the file is read
     given.shape_given = seq.given() || queries.given() || heads.given() || kv_heads.given() || head_dim.given();
     given.scale_given = scale.given();

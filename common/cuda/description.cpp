@@ -143,9 +143,10 @@ std::vector<std::string> mask_names(const Description& stage) {
 }
 
 void require_served(const Description& stage, const Setting& setting) {
-  if (!part_not_in(stage.serves.masks, setting.mask).empty())
-    throw std::invalid_argument("mask = " + setting.mask.name() + ": this stage does not have it; allowed: " +
-                                list(mask_names(stage), [](const std::string& each) { return each; }));
+  if (const std::string_view lacking = part_not_in(stage.serves.masks, setting.mask); !lacking.empty())
+    throw std::invalid_argument("mask = " + setting.mask.name() + ": this stage does not have " +
+                                (lacking == part_name(setting.mask) ? "it" : std::string(lacking)) +
+                                "; allowed: " + list(mask_names(stage), [](const std::string& each) { return each; }));
   const auto [B, H, Hkv, Nq, Nk, d] = setting.shape;
   if (H != Hkv && !stage.serves.shared_heads)
     throw std::invalid_argument("Hkv = " + std::to_string(Hkv) + ", H = " + std::to_string(H) +

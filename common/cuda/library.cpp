@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "common/attention/mask_text.hpp"
 #include "common/attention/tensors.hpp"
 #include "common/cuda/backend.hpp"
 #include "common/cuda/description.hpp"
@@ -98,14 +99,19 @@ Setting setting_of(const workbook_problem& problem) {
   if (problem.H % problem.Hkv != 0)
     throw std::invalid_argument("H = " + std::to_string(problem.H) +
                                 ": allowed: a multiple of Hkv = " + std::to_string(problem.Hkv));
-  const std::optional<Mask> mask = mask_named(problem.mask == nullptr ? "" : problem.mask);
-  if (!mask) {
-    std::string names;
-    for (const NamedMask& known : all_masks()) names += (names.empty() ? "" : ", ") + std::string(known.name);
+  const std::string_view text = problem.mask == nullptr ? "" : problem.mask;
+  std::optional<Mask> mask = mask_named(text);  // most have no more, and reading one takes longer
+  if (!mask) mask = mask_of(text, problem.H);
+  if (!mask)
     throw std::invalid_argument(std::string("mask = ") + (problem.mask == nullptr ? "NULL" : problem.mask) +
-                                ": allowed: " + names);
-  }
-  return {shape, problem.scale, *mask};
+                                ": allowed: " + mask_texts + ", +sink");
+  std::int64_t rows = 0;
+  for (const std::int64_t length : mask->lengths) rows += length;
+  if (!mask->lengths.empty() && (rows != shape.Nq || rows != shape.Nk))
+    throw std::invalid_argument("mask = " + mask->name() + ": lengths of " + std::to_string(rows) +
+                                " rows with Nq = " + std::to_string(shape.Nq) + ", Nk = " + std::to_string(shape.Nk) +
+                                ": allowed: lengths that add up to both");
+  return {shape, problem.scale, std::move(*mask)};
 }
 
 // --- A call ----------------------------------------------------------------------------------------------------------
@@ -137,6 +143,23 @@ void require_tensor(const CallTensor& expected, const workbook_tensor& tensor, c
   }
 }
 
+/// What a call brings beside the tensors of its table, behind them and in this order.
+enum Extra : std::size_t { sink, starts, dsink };
+constexpr std::array extra_names{"sink", "starts", "dsink"};
+
+/// std::invalid_argument for an array that the mask asks for and is not there, or the other way round.
+void require_extra(Extra extra, const workbook_tensor& tensor, bool asked, const Mask& mask) {
+  const std::string name = extra_names[extra];
+  if (asked != (tensor.data != nullptr))
+    throw std::invalid_argument(name + ".data = " + (asked ? "NULL" : "an address") + ": with mask = " + mask.name() +
+                                " allowed: " + (asked ? "where it lies" : "NULL"));
+  if (reinterpret_cast<std::uintptr_t>(tensor.data) % sizeof(float) != 0)
+    throw std::invalid_argument(name + ".data is at an odd address: allowed: a multiple of 4 bytes");
+  if (tensor.strides != nullptr && tensor.strides[0] != 1)
+    throw std::invalid_argument(name + ".strides = (" + std::to_string(tensor.strides[0]) +
+                                "): stages take tensors without gaps; allowed: (1)");
+}
+
 bool has_deterministic(const Description& stage) {
   return std::ranges::any_of(stage.variants, [](const auto& variant) { return variant.number == "deterministic"; });
 }
@@ -153,8 +176,15 @@ class LibraryCall final : public Arguments {
     } else if (problem.deterministic != 0 && stage.pass == "backward") {
       throw std::invalid_argument("deterministic = 1: this stage adds dQ up in any order; allowed: 0");
     }
+    Mask& mask = setting_.mask;
+    numbers_.push_back({"sinks", double(mask.sink.size())});
+    numbers_.push_back({"sequences", double(mask.lengths.size())});
     if (tensors == nullptr) return;
     for (std::size_t i = 0; i < table_.size(); ++i) require_tensor(table_[i], tensors[i], setting_.shape);
+    require_extra(sink, extra(sink), !mask.sink.empty(), mask);
+    require_extra(starts, extra(starts), !mask.lengths.empty(), mask);
+    if (stage.pass == "backward") require_extra(dsink, extra(dsink), !mask.sink.empty(), mask);
+    if (!on_gpu()) read_extras();
   }
 
   double number(std::string_view name) const override {
@@ -169,6 +199,25 @@ class LibraryCall final : public Arguments {
     std::string_view name;
     double value = 0;
   };
+  const workbook_tensor& extra(Extra which) const { return tensors_[table_.size() + which]; }
+  /// On the simulator, whose tensors lie in host memory: the sinks, and that starts and lengths say the same.
+  void read_extras() {
+    std::copy_n(static_cast<const float*>(extra(sink).data), setting_.mask.sink.size(), setting_.mask.sink.begin());
+    const auto* start = static_cast<const std::int32_t*>(extra(starts).data);
+    std::int64_t first = 0;
+    for (std::size_t s = 0; start != nullptr && s <= setting_.mask.lengths.size(); ++s) {
+      if (start[s] != first)
+        throw std::invalid_argument("starts[" + std::to_string(s) + "] = " + std::to_string(start[s]) +
+                                    ": allowed with mask = " + setting_.mask.name() + ": " + std::to_string(first));
+      if (s < setting_.mask.lengths.size()) first += setting_.mask.lengths[s];
+    }
+  }
+  /// Of the mask what is in host memory, whatever the backend: on the GPU sinks are zeros there.
+  template <class T>
+  static std::span<std::byte> bytes_of(const std::vector<T>& values) {
+    const auto bytes = std::as_bytes(std::span(values));
+    return {const_cast<std::byte*>(bytes.data()), bytes.size()};
+  }
   const Number* find(std::string_view name) const {
     for (const Number& each : numbers_)
       if (each.name == name) return &each;
@@ -179,6 +228,15 @@ class LibraryCall final : public Arguments {
       if (table_[i].name == name)
         return {static_cast<std::byte*>(tensors_[i].data), std::size_t(table_[i].count(setting_.shape)) * element_size};
     }
+    if (name == "sink") return bytes_of(setting_.mask.sink);
+    if (name == "lengths") return bytes_of(setting_.mask.lengths);
+    const std::size_t sinks = setting_.mask.sink.size(), sequences = setting_.mask.lengths.size();
+    const auto given_to = [&](Extra which, std::size_t count) -> std::span<std::byte> {
+      return {static_cast<std::byte*>(extra(which).data), count * element_size};
+    };
+    if (name == "given sink") return given_to(sink, sinks);
+    if (name == "given starts") return given_to(starts, sequences == 0 ? 0 : sequences + 1);
+    if (name == "dsink") return given_to(dsink, sinks);
     throw std::logic_error("the call has no array \"" + std::string(name) + "\"");
   }
 
@@ -204,7 +262,7 @@ const StageOperations& stage_for(int index, const char* pass) {
   return stage;
 }
 
-/// tensors: in the order of the table of the pass.
+/// tensors: in the order of the table of the pass, and then of Extra.
 void run(int index, const char* pass, const workbook_problem* problem, const workbook_tensor* tensors, void* workspace,
          std::size_t bytes, void* stream) {
   require_backend();
@@ -231,8 +289,8 @@ void run(int index, const char* pass, const workbook_problem* problem, const wor
 /// A stage's description in C's types.
 struct InC {
   explicit InC(const StageOperations& stage) : of(stage), element(name(stage.description.element)) {
-    for (const NamedMask& mask : all_masks())
-      if (part_not_in(of.description.serves.masks, mask.mask).empty()) mask_names.push_back(mask.name.data());
+    for (const NamedMask& part : mask_parts())
+      if (std::ranges::count(of.description.serves.masks, part.mask) > 0) mask_names.push_back(part.name.data());
   }
   workbook_stage stage() const {
     const Description& d = of.description;
@@ -309,14 +367,14 @@ int workbook_workspace(int index, const workbook_problem* problem, size_t* bytes
 
 int workbook_forward(int index, const workbook_problem* problem, const workbook_forward_tensors* tensors,
                      void* workspace, size_t workspace_bytes, void* stream) {
-  static_assert(sizeof *tensors == workbook::forward_tensors.size() * sizeof tensors->Q);  // in the table's order
+  static_assert(sizeof *tensors == (workbook::forward_tensors.size() + starts + 1) * sizeof tensors->Q);
   return status_of(
       [&] { run(index, "forward", problem, &given("tensors", tensors).Q, workspace, workspace_bytes, stream); });
 }
 
 int workbook_backward(int index, const workbook_problem* problem, const workbook_backward_tensors* tensors,
                       void* workspace, size_t workspace_bytes, void* stream) {
-  static_assert(sizeof *tensors == workbook::backward_tensors.size() * sizeof tensors->Q);
+  static_assert(sizeof *tensors == (workbook::backward_tensors.size() + dsink + 1) * sizeof tensors->Q);
   return status_of(
       [&] { run(index, "backward", problem, &given("tensors", tensors).Q, workspace, workspace_bytes, stream); });
 }

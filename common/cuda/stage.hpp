@@ -235,6 +235,12 @@ struct GivenTensors {
   Element* operator()(const char* name) const {
     return reinterpret_cast<Element*>(call.array<std::uint16_t>(name).data());
   }
+  /// What only calls with some masks bring: nullptr for others.
+  template <class T>
+  T* perhaps(const char* name) const {
+    const std::span<T> given = call.array<T>(name);
+    return given.empty() ? nullptr : given.data();
+  }
 };
 
 /// On the GPU: the operation "forward" on arrays that are device memory already, on a stream.
@@ -244,8 +250,9 @@ void start_forward(const Described<ForwardStage<Element>>& stage, const Argument
   const OnStream on(stream);
   const auto [kernels, tiles] = chosen<Tiles>(stage, call);
   GivenTensors<Element> t{call};
-  kernels.launch({call.setting(), t("Q"), t("K"), t("V"), t("O"), call.array<float>("lse").data()}, tiles,
-                 ExtraMemory(kernels.extra, call.setting(), workspace));
+  kernels.launch({call.setting(), t("Q"), t("K"), t("V"), t("O"), call.array<float>("lse").data(),
+                  t.template perhaps<float>("given sink"), t.template perhaps<std::int32_t>("given starts")},
+                 tiles, ExtraMemory(kernels.extra, call.setting(), workspace));
 }
 template <class Element>
 void start_backward(const Described<BackwardStage<Element>>& stage, const Arguments& call, void* workspace,
@@ -254,7 +261,8 @@ void start_backward(const Described<BackwardStage<Element>>& stage, const Argume
   const auto [kernels, tiles] = chosen<GradientTiles>(stage, call);
   GivenTensors<Element> t{call};
   kernels.launch({call.setting(), t("Q"), t("K"), t("V"), t("O"), t("dO"), call.array<float>("lse").data(), t("dQ"),
-                  t("dK"), t("dV")},
+                  t("dK"), t("dV"), t.template perhaps<float>("given sink"),
+                  t.template perhaps<std::int32_t>("given starts"), t.template perhaps<float>("dsink")},
                  tiles, ExtraMemory(kernels.extra, call.setting(), workspace));
 }
 #endif

@@ -22,7 +22,7 @@ extern "C" {
 #endif
 
 /* Counts changes of what follows; workbook_interface() is the library's. */
-#define WORKBOOK_INTERFACE 1
+#define WORKBOOK_INTERFACE 2
 
 enum workbook_status {
   WORKBOOK_OK = 0,
@@ -50,7 +50,7 @@ typedef struct workbook_stage {
   const char* element; /* "float16", "bfloat16"; "float8": Q, K and V are float16, and rounded by the stage */
   const int* head_dims;
   int head_dim_count;
-  const char* const* masks; /* "none", "causal": the last query sees all keys, the one before it all but the last… */
+  const char* const* masks; /* parts of masks: "none", "causal", "window", "softcap", "alibi", "sink", "packed" */
   int mask_count;
   int shared_heads;  /* 1: H may be any multiple of Hkv; 0: H = Hkv */
   int deterministic; /* 1: a problem may ask for results that are the same in every run, bit by bit */
@@ -68,6 +68,10 @@ typedef struct workbook_problem {
   int64_t B, H, Hkv, Nq, Nk, d; /* from 1 on; H is a multiple of Hkv */
   float scale;                  /* multiplies Q Kᵀ; usually 1/√d */
   int deterministic;
+  /* Which keys a query sees: "none", "causal" (the last query sees all keys, the one before it all but the last…) or
+   * "window=256,0" (so many keys before and after its own). Behind it, where the stage serves them: "+softcap=50",
+   * "+alibi", "+sink" (the call brings sinks), "+lengths=100,37" (sequences packed one after the other, Nq = Nk
+   * together). */
   const char* mask;
 } workbook_problem;
 
@@ -81,11 +85,16 @@ typedef struct workbook_tensor {
 typedef struct workbook_forward_tensors {
   workbook_tensor Q, K, V; /* in */
   workbook_tensor O, lse;  /* out */
+  /* in, where the mask has "+sink" and "+lengths=…"; otherwise NULL: a logit for each head, (H), float; and where each
+   * sequence begins and the last one ends, (S + 1), int32_t. */
+  workbook_tensor sink, starts;
 } workbook_forward_tensors;
 
 typedef struct workbook_backward_tensors {
   workbook_tensor Q, K, V, O, dO, lse; /* in */
   workbook_tensor dQ, dK, dV;          /* out */
+  workbook_tensor sink, starts;        /* in, as above */
+  workbook_tensor dsink;               /* out, (H), float, where the mask has "+sink" */
 } workbook_backward_tensors;
 
 /* Bytes of device memory that a call for this problem needs beside its tensors, aligned to 256 bytes; its contents do

@@ -8,6 +8,7 @@
 #include <sstream>
 #include <utility>
 
+#include "common/attention/mask_text.hpp"
 #include "common/judge/trace_timeline.hpp"
 #include "common/pictures/kinds.hpp"
 
@@ -126,23 +127,35 @@ std::vector<Panel> panels_of(const judge::Trace& trace) {
 
 }  // namespace
 
-/// Of the picture, and of what `also` asks for: "queries keys Br Bc" each.
+/// Of the picture, and of what `also` asks for: "queries keys Br Bc" each, or with another mask behind it.
 Facts tiles_facts(const Request& request) {
   Parameters& p = request.parameters;
   const std::int64_t Nq = p.count("queries"), Nk = p.count("keys"), d = p.count("d");
-  const bool causal = p.flag("causal"), walks = p.flag("walks");
-  const std::vector<Panel> panels = panels_of(traced(request, own_chapter(request), Nq, Nk, d, causal));
+  const bool walks = p.flag("walks"), any_mask = p.has("mask");
+  const auto mask_named = [&](const std::string& text) {
+    const std::optional<Mask> mask = mask_of(text);
+    if (!mask) p.fail("mask: " + std::string(mask_texts) + ", not " + text);
+    return *mask;
+  };
+  const Mask mask = any_mask ? mask_named(p.text("mask")) : Mask(p.flag("causal"));
+  const std::vector<Panel> panels = panels_of(traced(request, own_chapter(request), Nq, Nk, d, mask));
   if (panels.empty()) p.fail("no launch of this chapter reads Q and K by tiles");
   Facts facts = panels_facts(panels, Nq, Nk, walks), more = Facts::array();
   facts["d"] = d;
-  facts["causal"] = causal;
+  if (any_mask)
+    facts["mask"] = mask.name();
+  else
+    facts["causal"] = mask.kind == Mask::causal;
   for (const std::string& text : p.has("also") ? p.texts("also") : std::vector<std::string>{}) {
     std::istringstream words(text);
     std::int64_t queries = 0, keys = 0;
     judge::TraceRequest tiles;
     if (!(words >> queries >> keys >> tiles.Br >> tiles.Bc)) p.fail("also: \"queries keys Br Bc\" each, not " + text);
-    const std::vector<Panel> others = panels_of(traced(request, own_chapter(request), queries, keys, d, causal, tiles));
+    std::string other_mask;
+    const Mask other = words >> other_mask ? mask_named(other_mask) : mask;
+    const std::vector<Panel> others = panels_of(traced(request, own_chapter(request), queries, keys, d, other, tiles));
     more.push_back(panels_facts(others, queries, keys, false));
+    if (!other_mask.empty()) more.back()["mask"] = other.name();
   }
   facts["also"] = more;
   return facts;

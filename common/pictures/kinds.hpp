@@ -43,7 +43,7 @@ Facts swizzle_facts(const Request& request);
 
 // kernels.cpp: what kernels do, from the record of a run on the simulator and from what stages say of themselves.
 /// Which tiles of S a call computes, masks and skips, of each launch that reads Q and K by tiles. queries, keys, d,
-/// causal; walks: whether each block's way is drawn; also, if given: for the facts alone, other calls.
+/// causal or mask; walks: whether each block's way is drawn; also, if given: for the facts alone, other calls.
 Facts tiles_facts(const Request& request);
 /// What a block does between its barriers, from the `first` on. launch: a part of the kernel's name; queries, keys, d,
 /// causal, count.

@@ -4,9 +4,9 @@ import { existsSync, readFileSync, readdirSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { chromium } from 'playwright-core';
-import { causalCells } from './figures/causal-map.mjs';
 import { draws, figures } from './figures/kinds.mjs';
-import { ranges } from './figures/paint.mjs';
+import { edgesOf, maskCells } from './figures/mask-map.mjs';
+import { bytes, ranges } from './figures/paint.mjs';
 import { readResults } from './figures/results.mjs';
 import { waitsOf } from './figures/timeline.mjs';
 import { slugOf, withIndices } from './markdown.mjs';
@@ -60,12 +60,20 @@ function testMap(facts) {
     for (const call of [map, ...map.also]) {
       for (const launch of call.launches) {
         const sizes = { queries: call.queries, keys: call.keys, rowTile: launch.row_tile, columnTile: launch.column_tile };
-        expectEqual(causalCells({ ...sizes, causal: map.causal }), launch.cells, `${file}, ${launch.kernel}, ${JSON.stringify(sizes)}`);
+        const mask = call.mask ?? map.mask ?? (map.causal ? 'causal' : 'none');
+        expectEqual(maskCells({ ...sizes, mask }).cells, launch.cells, `${file}, ${launch.kernel}, ${mask}, ${JSON.stringify(sizes)}`);
         ++calls;
       }
     }
   }
   expect(calls >= 10, `only ${calls} calls to compare with`);
+  // Packed sequences: each has the tiles that it has alone, and none with another.
+  expectEqual(edgesOf(100, 32, [40, 60]), [0, 32, 40, 72, 100], 'tiles of packed sequences');
+  const packed = { queries: 100, keys: 100, rowTile: 32, columnTile: 32 };
+  expectEqual(maskCells({ ...packed, mask: 'none+lengths=40,60' }), { cells: ['#m..', '#m..', '..#m', '..#m'], keysRead: 200 }, 'packed');
+  expectEqual(maskCells({ ...packed, mask: 'causal+lengths=40,60' }), { cells: ['m...', '#m..', '..m.', '..#m'], keysRead: 164 }, 'packed, causal');
+  // The lesson's: ten tiles of 64 keys for 128 queries within a window of 512, four of them masked.
+  expectEqual(maskCells({ queries: 128, keys: 768, rowTile: 128, columnTile: 64, mask: 'window=512,0' }), { cells: ['..mm######mm'], keysRead: 640 }, 'a window of 512');
 }
 
 function testIndices() {
@@ -349,15 +357,26 @@ const figureTests = {
       await set(figure, 'ran', String(c));
       const text = await said(figure), all = cells.join('');
       const number = (cell) => [...all].filter((other) => other === cell).length;
-      expectEqual(text, `Of ${all.length} tiles: ${number('#')} computed, ${number('m')} computed and masked, ${number('.')} skipped.`, `call ${c}`);
+      const counts = `Of ${all.length} tiles: ${number('#')} computed, ${number('m')} computed and masked, ${number('.')} skipped.`;
+      expect(text.startsWith(counts), `call ${c}: ${text} instead of ${counts}`);
       const drawn = await figure.locator('rect[data-cell]').evaluateAll((tiles) => tiles.map((tile) => tile.dataset.cell));
       expectEqual(drawn.join(''), all, `tiles of call ${c}`);
       expect((await figure.locator('.checked').textContent()).endsWith('it did the same.'), 'the simulator did the same');
     }
     await set(figure, 'queries', 3);
     expect((await figure.locator('.checked').textContent()).includes('has not run this call'), 'a call that nobody ran');
-    await set(figure, 'causal', false);
+    await set(figure, 'mask', 'none');
     expect((await said(figure)).includes(' 0 skipped'), 'without the mask nothing is skipped');
+    // A head of 1024 queries and keys, Br = 128, Bc = 64, a window of 128: blocks of 2 tiles, 3 more but for the first.
+    for (const [name, value] of Object.entries({ mask: 'window', queries: 1024, keys: 1024, left: 128, right: 0, row_tile: 128, column_tile: 64 }))
+      await set(figure, name, value);
+    const row = { bytes: 64 * 2 * 2 * facts.d, tiles: 2 + 7 * 4 };
+    expect((await said(figure)).includes(`A head reads ${bytes(row.tiles * row.bytes)} of K and V; without a mask ${bytes(8 * 16 * row.bytes)}.`), await said(figure));
+    await set(figure, 'mask', 'both');
+    await set(figure, 'sequences', 2);
+    const packed = maskCells({ queries: 1024, keys: 1024, rowTile: 128, columnTile: 64, mask: 'causal+lengths=512,512' });
+    expectEqual((await figure.locator('rect[data-cell]').evaluateAll((tiles) => tiles.map((tile) => tile.dataset.cell))).join(''), packed.cells.join(''), 'packed and causal');
+    expect(!(await figure.locator('[name="left"]').isVisible()) && (await figure.locator('[name="sequences"]').isVisible()), 'the controls of the mask');
   },
   async softmax(figure, facts) {
     for (const { block, steps } of facts.walks) {

@@ -38,7 +38,10 @@ def synchronize(backend="cuda"):
     library_for(backend).synchronize()
 
 
-def attention(query, key, value, causal=False, scale=None, deterministic=False, return_lse=False, fallback=False):
+def attention(
+    query, key, value, causal=False, scale=None, deterministic=False, return_lse=False, fallback=False, *, mask=None,
+    sink=None, lengths=None,
+):  # fmt: skip
     """softmax(scale·Q Kᵀ) V, with the layout of PyTorch's scaled_dot_product_attention.
 
     query: (B, H, Nq, d); key, value: (B, Hkv, Nk, d), H a multiple of Hkv; float16 or bfloat16. scale: 1/√d if it is
@@ -46,19 +49,40 @@ def attention(query, key, value, causal=False, scale=None, deterministic=False, 
     the two differ where Nq is not Nk); a row that sees no key becomes 0. deterministic: gradients that are the same in
     every run, bit by bit. return_lse: gives (O, LSE), LSE (B, H, Nq) in float32. fallback: what no stage serves is
     computed by PyTorch. NotServed otherwise.
+
+    For libraries with a stage of chapter 15: mask, in place of causal, as ./workbook run --mask takes it,
+    "window=256,0+softcap=50+alibi"; sink: (H), float32, a logit for each head of Q in the softmax's sum alone; lengths:
+    those of sequences that are packed one after the other, N together, on the host.
     """
     if _is_torch(query):
         from . import torch_operators as of
     else:
         from . import numpy_arrays as of
-    return of.attention(query, key, value, causal, scale, deterministic, return_lse, fallback)
+    return of.attention(query, key, value, causal, scale, deterministic, return_lse, fallback, mask, sink, lengths)
 
 
-def attention_gradients(dO, query, key, value, O, lse, causal=False, scale=None, deterministic=False):
-    """dQ, dK and dV of numpy arrays: what the arguments of attention() and its results, with return_lse, say."""
+def attention_gradients(
+    dO, query, key, value, O, lse, causal=False, scale=None, deterministic=False, *, mask=None, sink=None, lengths=None
+):
+    """dQ, dK, dV, and with sinks dsink, of numpy arrays: what the arguments of attention() and its results, with
+    return_lse, say."""
     from . import numpy_arrays
 
-    return numpy_arrays.attention_gradients(dO, query, key, value, O, lse, causal, scale, deterministic)
+    return numpy_arrays.attention_gradients(
+        dO, query, key, value, O, lse, causal, scale, deterministic, mask, sink, lengths
+    )
+
+
+def _flash_mask(causal, window_size, softcap, rows):
+    """causal or mask of attention(), from FlashAttention's options. rows: more than any window has."""
+    left, right = window_size
+    if causal:
+        right = 0
+    if (left, right) == (-1, -1) or (left, right) == (-1, 0):
+        mask = "none" if right == -1 else "causal"
+    else:
+        mask = f"window={rows if left == -1 else left},{rows if right == -1 else right}"
+    return f"{mask}+softcap={softcap}" if softcap > 0 else mask
 
 
 def flash_attn_func(
@@ -67,14 +91,15 @@ def flash_attn_func(
 ):  # fmt: skip
     """The function of this name of FlashAttention 2, with its layout: q (B, Nq, H, d); k, v (B, Nk, Hkv, d).
 
-    return_attn_probs: gives (out, softmax_lse, None), softmax_lse (B, H, Nq). Of the options dropout_p, window_size,
-    softcap and alibi_slopes only the values shown do nothing, and no others are served: NotServed.
+    return_attn_probs: gives (out, softmax_lse, None), softmax_lse (B, H, Nq). window_size and softcap want a library
+    that serves them. Of dropout_p and alibi_slopes only the values shown do nothing, and no others are served:
+    NotServed. (ALiBi's usual slopes: attention(mask="causal+alibi").)
     """
-    given = {
-        "window_size": (tuple(window_size), (-1, -1)),
-        "softcap": (softcap, 0.0),
-        "alibi_slopes": (alibi_slopes, None),
-    }
+    window_size = tuple(window_size)
+    masked = window_size != (-1, -1) or softcap != 0.0
+    given = {"alibi_slopes": (alibi_slopes, None)}
+    if dropout_p != 0.0:
+        given |= {"window_size": (window_size, (-1, -1)), "softcap": (softcap, 0.0)}
     if not (fallback and not return_attn_probs and _is_torch(q)):
         given["dropout_p"] = (dropout_p, 0.0)
     for name, (value, allowed) in given.items():
@@ -86,7 +111,15 @@ def flash_attn_func(
         result = torch_operators.by_pytorch(*[x.transpose(1, 2) for x in (q, k, v)], causal, softmax_scale, dropout_p)
         return result.transpose(1, 2)
     transposed = [x.transpose(1, 2) if _is_torch(x) else x.swapaxes(1, 2) for x in (q, k, v)]
-    result = attention(*transposed, causal, softmax_scale, deterministic, return_attn_probs, fallback)
+    options = softmax_scale, deterministic, return_attn_probs, fallback
+    if not masked:
+        result = attention(*transposed, causal, *options)
+    else:
+        mask = _flash_mask(causal, window_size, softcap, q.shape[1] + k.shape[1])
+        try:
+            result = attention(*transposed, False, *options, mask=mask)
+        except NotServed as error:
+            raise NotServed(f"window_size = {window_size}, softcap = {softcap}: {error}") from None
     O, lse = result if return_attn_probs else (result, None)
     O = O.transpose(1, 2) if _is_torch(O) else O.swapaxes(1, 2)
     return (O, lse, None) if return_attn_probs else O

@@ -7,12 +7,14 @@ given, that WORKBOOK_LIBRARY names (a file, or several with ":" between them), o
 
 import ctypes
 import functools
+import itertools
 import os
 import pathlib
+import re
 import struct
 import threading
 
-INTERFACE = 1
+INTERFACE = 2
 LONGEST_MEMORY = 4096  # of plans that are kept
 
 
@@ -64,6 +66,41 @@ class _Problem(ctypes.Structure):
     ]
 
 
+def mask_text(causal, mask, sink, lengths):
+    """The mask of a call as workbook.h has it."""
+    if mask is None:
+        mask = "causal" if causal else "none"
+    elif causal:
+        raise NotServed(f"causal = True, mask = {mask}: allowed: one of both")
+    if sink is not None:
+        mask += "+sink"
+    if lengths is not None:
+        mask += "+lengths=" + ",".join(str(int(length)) for length in lengths)
+    return mask
+
+
+def starts_of(mask):
+    """Where the packed sequences of a mask begin, and the last one ends; None if there is but one."""
+    lengths = re.search(r"\+lengths=([0-9,]+)", mask)
+    return lengths and [0, *itertools.accumulate(int(length) for length in lengths[1].split(",") if length)]
+
+
+def _parts(mask):
+    """The parts of masks, as stages name them, that a mask is made of."""
+    names = [part.partition("=")[0] for part in mask.split("+")]
+    return ["packed" if name == "lengths" else name for name in names]
+
+
+def _chapters_with(part):
+    """The book's chapters that serve a part of masks."""
+    found = []
+    for file in sorted(pathlib.Path(__file__).resolve().parents[2].glob("chapters/*/chapter.toml")):
+        masks = re.search(r"^masks = \[(.*)\]", file.read_text(encoding="utf-8"), re.MULTILINE)
+        if masks and f'"{part}"' in masks[1]:
+            found.append(str(int(file.parent.name.partition("_")[0])))
+    return found
+
+
 class Stage:
     """One pass of one chapter for one element type."""
 
@@ -87,13 +124,16 @@ class Stage:
 class Plan:
     """The stage that does a problem, and the bytes of device memory that it needs beside the tensors.
 
-    of: the problem as arguments of Library.plan(), which gives the other pass's plan of it.
+    of: the problem as arguments of Library.plan(), which gives the other pass's plan of it. extras: whether a call has
+    addresses of sinks and of packed sequences' starts behind those of the tensors, and a backward one that of dsink.
     """
 
-    __slots__ = ("stage", "of", "problem", "workspace", "start", "pack")
+    __slots__ = ("stage", "of", "problem", "workspace", "start", "pack", "extras")
 
-    def __init__(self, stage, of, problem, workspace, call, pack):
-        self.stage, self.of, self.problem, self.workspace, self.pack = stage, of, problem, workspace, pack
+    def __init__(self, stage, of, problem, workspace, call, packs):
+        self.stage, self.of, self.problem, self.workspace = stage, of, problem, workspace
+        self.extras = "+" in of[-1]
+        self.pack = packs[self.extras]
         self.start = functools.partial(call, stage.index, ctypes.addressof(problem))
 
 
@@ -112,10 +152,12 @@ class Library:
         c.workbook_stage_at.argtypes = [ctypes.c_int, ctypes.POINTER(_Stage)]
         c.workbook_workspace.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t)]
         self._calls = {}
-        for name, tensors in (("forward", 5), ("backward", 9)):
+        for name, tensors, extras in (("forward", 5, 2), ("backward", 9, 3)):
             call = getattr(c, f"workbook_{name}")
             call.argtypes = [ctypes.c_int] + [ctypes.c_void_p] * 3 + [ctypes.c_size_t, ctypes.c_void_p]
-            self._calls[name] = (call, struct.Struct("Q8x" * tensors).pack)  # of each: where it lies, no strides
+            # Of each: where it lies, no strides.
+            formats = ("Q8x" * tensors + "16x" * extras, "Q8x" * (tensors + extras))
+            self._calls[name] = (call, [struct.Struct(each).pack for each in formats])
         self.backend = c.workbook_backend().decode()
         self.stages = []
         for index in range(c.workbook_stage_count()):
@@ -131,8 +173,9 @@ class Library:
     def plan(self, pass_, element, sizes, scale, mask, deterministic=False):
         """How a problem is done: by the first stage that serves it.
 
-        pass_: "forward" or "backward"; element: "float16", "bfloat16"; sizes: (B, H, Hkv, Nq, Nk, d); mask: "none" or
-        "causal". NotServed, with what each stage says, if none does; Unavailable if it cannot run here.
+        pass_: "forward" or "backward"; element: "float16", "bfloat16"; sizes: (B, H, Hkv, Nq, Nk, d); mask: as
+        workbook.h has it, "causal" or "window=256,0+softcap=50+alibi+sink+lengths=100,37". NotServed, with what each
+        stage says, if none does; Unavailable if it cannot run here.
         """
         key = (pass_, element, sizes, scale, mask, deterministic)
         plan = self._plans.get(key)
@@ -162,10 +205,15 @@ class Library:
                 worst = type(error)
                 continue
             return Plan(stage, (element, sizes, scale, mask), problem, needed.value, *self._calls[pass_])
+        for part in _parts(mask):
+            if not any(part in stage.masks for stage in stages) and (chapters := _chapters_with(part)):
+                serves = f"chapter {', '.join(chapters)}"
+                refusals.append(f"mask = {mask}: {part} is served by {serves}; allowed: a library of it")
         raise worst("\n".join(refusals))
 
     def run(self, plan, addresses, workspace=None, stream=None):
-        """Starts a stage. addresses: of the tensors in the order of workbook.h, without gaps, aligned to 16 bytes."""
+        """Starts a stage. addresses: of the tensors in the order of workbook.h, without gaps, aligned to 16 bytes.
+        Behind them, where the plan has extras, those of sinks and so on: 0 for what the mask does not ask for."""
         status = plan.start(plan.pack(*addresses), workspace, plan.workspace, stream)
         if status != 0:
             self._check(status)

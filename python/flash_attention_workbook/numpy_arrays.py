@@ -4,7 +4,7 @@ import math
 
 import numpy
 
-from .library import NotServed, library_for
+from .library import NotServed, library_for, mask_text, starts_of
 
 
 def dense(array):
@@ -34,25 +34,42 @@ def sizes_of(Q, K, V):
     return B, H, Hkv, Nq, Nk, d
 
 
-def _arguments(Q, K, V, causal, scale):
+def _arguments(Q, K, V, mask, scale):
     sizes = sizes_of(Q, K, V)
     if scale is None:
         scale = 1 / math.sqrt(max(sizes[-1], 1))
-    return Q.dtype.name, sizes, scale, "causal" if causal else "none"
+    return Q.dtype.name, sizes, scale, mask
 
 
-def attention(Q, K, V, causal, scale, deterministic, return_lse, fallback):
+def _extras(mask, sink, H):
+    """Sinks and the starts of packed sequences, None where there are none."""
+    if sink is not None:
+        sink = numpy.asarray(sink)
+        if sink.shape != (H,):
+            raise NotServed(f"sink.shape = {sink.shape}: allowed: {(H,)}, one for each head of Q")
+        sink = dense(sink.astype(numpy.float32))
+    starts = starts_of(mask)
+    return sink, None if starts is None else numpy.array(starts, numpy.int32)
+
+
+def _run(library, plan, arrays, extras):
+    arrays = [*arrays, *extras] if plan.extras else arrays
+    library.run(plan, [0 if array is None else array.ctypes.data for array in arrays])
+
+
+def attention(Q, K, V, causal, scale, deterministic, return_lse, fallback, mask, sink, lengths):
     if fallback:
         raise NotServed("fallback = True: allowed with PyTorch's tensors")
     Q, K, V = (dense(array) for array in (Q, K, V))
+    mask = mask_text(causal, mask, sink, lengths)
     library = library_for("sim")
-    plan = library.plan("forward", *_arguments(Q, K, V, causal, scale))
+    plan = library.plan("forward", *_arguments(Q, K, V, mask, scale))
     O, lse = dense(numpy.empty_like(Q)), dense(numpy.empty(Q.shape[:3], numpy.float32))
-    library.run(plan, [array.ctypes.data for array in (Q, K, V, O, lse)])
+    _run(library, plan, (Q, K, V, O, lse), _extras(mask, sink, Q.shape[1]))
     return (O, lse) if return_lse else O
 
 
-def attention_gradients(dO, Q, K, V, O, lse, causal, scale, deterministic):
+def attention_gradients(dO, Q, K, V, O, lse, causal, scale, deterministic, mask, sink, lengths):
     for name, array, expected in (("dO", dO, Q), ("O", O, Q)):
         if array.shape != expected.shape or array.dtype != expected.dtype:
             raise NotServed(
@@ -62,7 +79,10 @@ def attention_gradients(dO, Q, K, V, O, lse, causal, scale, deterministic):
         raise NotServed(f"lse: {lse.shape}, {lse.dtype}; allowed: {Q.shape[:3]}, float32")
     inputs = [dense(array) for array in (Q, K, V, O, dO, lse)]
     library = library_for("sim")
-    plan = library.plan("backward", *_arguments(*inputs[:3], causal, scale), deterministic)
+    mask = mask_text(causal, mask, sink, lengths)
+    plan = library.plan("backward", *_arguments(*inputs[:3], mask, scale), deterministic)
     gradients = [dense(numpy.empty_like(array)) for array in inputs[:3]]
-    library.run(plan, [array.ctypes.data for array in (*inputs, *gradients)])
-    return tuple(gradients)
+    sink, starts = _extras(mask, sink, Q.shape[1])
+    dsink = None if sink is None else numpy.empty_like(sink)
+    _run(library, plan, (*inputs, *gradients), (sink, starts, dsink))
+    return tuple(gradients) if sink is None else (*gradients, dsink)

@@ -59,10 +59,11 @@ class _Registered:
 
     def _forward(self, keys, query, key, value, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):
         factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+        mask = "causal" if is_causal else "none"
 
         def served():  # both passes: the backward one has to be by the same implementation
             for pass_ in ("forward", "backward"):
-                torch_operators.plan_for(pass_, query, key, value, factor, is_causal, False)
+                torch_operators.plan_for(pass_, query, key, value, factor, mask, False)
 
         try:
             _require(served, query, key, is_causal, dropout_p, return_debug_mask)
@@ -70,7 +71,7 @@ class _Registered:
             return self._by_pytorch(
                 _FORWARD, keys, error, query, key, value, dropout_p, is_causal, return_debug_mask, scale=scale
             )
-        O, lse = torch_operators.run_forward(query, key, value, factor, is_causal, False)
+        O, lse = torch_operators.run_forward(query, key, value, factor, mask, False)
         out = _in_layout_of(query, O)
         seed = torch.empty(2, dtype=torch.uint64, device=query.device)  # of the dropout that there is not
         offset = torch.empty((), dtype=torch.uint64, device=query.device)
@@ -82,9 +83,10 @@ class _Registered:
         is_causal, philox_seed, philox_offset, *, scale=None,
     ):  # fmt: skip
         factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+        mask = "causal" if is_causal else "none"
 
         def served():
-            torch_operators.plan_for("backward", query, key, value, factor, is_causal, False)
+            torch_operators.plan_for("backward", query, key, value, factor, mask, False)
 
         try:
             _require(served, query, key, is_causal, dropout_p, False)
@@ -95,9 +97,9 @@ class _Registered:
             )  # fmt: skip
         deterministic = torch.are_deterministic_algorithms_enabled()
         gradients = torch_operators.run_backward(
-            grad_out, query, key, value, out, logsumexp, factor, is_causal, deterministic
+            grad_out, query, key, value, out, logsumexp, factor, mask, deterministic
         )
-        return tuple(map(_in_layout_of, (query, key, value), gradients))
+        return tuple(map(_in_layout_of, (query, key, value), gradients[:3]))
 
 
 def register(fallback=False):

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from .library import LONGEST_MEMORY, NotServed, library_for
+from .library import LONGEST_MEMORY, NotServed, library_for, mask_text, starts_of
 
 _NAMESPACE = "flash_attention_workbook"
 _ELEMENTS = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
@@ -26,12 +26,12 @@ _current_device = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 _OF_INPUTS = "Tensor query, Tensor key, Tensor value"
-_OF_BOTH = "float scale, bool causal, bool deterministic"
+_OF_BOTH = "float scale, str mask, bool deterministic, Tensor? sink=None, Tensor? starts=None"
 torch.library.define(f"{_NAMESPACE}::forward", f"({_OF_INPUTS}, {_OF_BOTH}) -> (Tensor, Tensor)",
                      tags=(torch.Tag.pt2_compliant_tag,))  # fmt: skip
 torch.library.define(
     f"{_NAMESPACE}::backward",
-    f"(Tensor dO, {_OF_INPUTS}, Tensor O, Tensor lse, {_OF_BOTH}) -> (Tensor, Tensor, Tensor)",
+    f"(Tensor dO, {_OF_INPUTS}, Tensor O, Tensor lse, {_OF_BOTH}) -> (Tensor, Tensor, Tensor, Tensor)",
     tags=(torch.Tag.pt2_compliant_tag,),
 )
 
@@ -63,18 +63,18 @@ def sizes_of(query: Tensor, key: Tensor, value: Tensor) -> tuple:
 _plans = {}  # by all that a plan depends on: what has been checked once is looked up from there on
 
 
-def plan_for(pass_, query, key, value, scale, causal, deterministic):
+def plan_for(pass_, query, key, value, scale, mask, deterministic):
     """The library, and how it does this problem. NotServed or Unavailable if it does not, in both passes where
     deterministic is asked for: said by the forward one, not later."""
     library = library_for("cuda" if query.is_cuda else "sim")
     which = (
         library, pass_, query.shape, key.shape, value.shape, query.dtype, key.dtype, value.dtype, query.device,
-        key.device, value.device, scale, causal, deterministic,
+        key.device, value.device, scale, mask, deterministic,
     )  # fmt: skip
     plan = _plans.get(which)
     if plan is None:
         element = _ELEMENTS.get(query.dtype) or str(query.dtype).removeprefix("torch.")
-        problem = (element, sizes_of(query, key, value), scale, "causal" if causal else "none")
+        problem = (element, sizes_of(query, key, value), scale, mask)
         plan = library.plan(pass_, *problem, bool(deterministic) and pass_ == "backward")
         if deterministic:
             library.plan("backward", *problem, True)
@@ -84,51 +84,73 @@ def plan_for(pass_, query, key, value, scale, causal, deterministic):
     return library, plan
 
 
-def _run(library, plan, tensors):
+def _extras(query, sink, starts):
+    """Sinks and starts without gaps. NotServed for sinks that are not (H), float32, where the query is."""
+    if sink is not None:
+        if sink.shape != query.shape[1:2] or sink.dtype != torch.float32 or sink.device != query.device:
+            raise NotServed(
+                f"sink: {tuple(sink.shape)}, {sink.dtype} on {sink.device}; allowed: {tuple(query.shape[1:2])}, "
+                f"torch.float32 on {query.device}"
+            )
+        sink = sink.contiguous()
+    return sink, starts
+
+
+def _run(library, plan, tensors, extras):
     first = tensors[0]
+    addresses = [tensor.data_ptr() for tensor in tensors]
+    if plan.extras:
+        addresses += [0 if tensor is None else tensor.data_ptr() for tensor in extras]
     if not first.is_cuda:
-        return library.run(plan, [tensor.data_ptr() for tensor in tensors])
+        return library.run(plan, addresses)
     index = first.get_device()
     if index != _current_device():
         with torch.cuda.device(index):
-            return _run(library, plan, tensors)
+            return _run(library, plan, tensors, extras)
     stream = _raw_stream(index) if _raw_stream is not None else torch.cuda.current_stream(index).cuda_stream
     room = workspace = None
     if plan.workspace:
         room = first.new_empty(plan.workspace, dtype=torch.uint8)  # aligned to 512 bytes
         workspace = room.data_ptr()
-    library.run(plan, [tensor.data_ptr() for tensor in tensors], workspace, stream)
+    library.run(plan, addresses, workspace, stream)
     if _SYNCHRONIZE and not torch.cuda.is_current_stream_capturing():
         library.synchronize()
 
 
-def _run_forward(library, plan, query, key, value):
+def _run_forward(library, plan, query, key, value, sink, starts):
     """The inputs without gaps, O and LSE."""
     query, key, value = dense(query), dense(key), dense(value)
     O = torch.empty_like(query)
     lse = query.new_empty(query.shape[:3], dtype=torch.float32)
     tensors = (query, key, value, O, lse)
-    _run(library, plan, tensors)
+    _run(library, plan, tensors, _extras(query, sink, starts))
     return tensors
 
 
-def run_forward(query, key, value, scale, causal, deterministic):
+def run_forward(query, key, value, scale, mask, deterministic, sink=None, starts=None):
     """O and LSE, without gradients."""
-    how = plan_for("forward", query, key, value, scale, causal, deterministic)
-    return _run_forward(*how, query, key, value)[3:]
+    how = plan_for("forward", query, key, value, scale, mask, deterministic)
+    return _run_forward(*how, query, key, value, sink, starts)[3:]
 
 
-def run_backward(dO, query, key, value, O, lse, scale, causal, deterministic):
-    """dQ, dK and dV."""
-    how = plan_for("backward", query, key, value, scale, causal, deterministic)
-    return _run_backward(*how, dO, query, key, value, O, lse)
+def run_backward(dO, query, key, value, O, lse, scale, mask, deterministic, sink=None, starts=None):
+    """dQ, dK, dV and dsink, which is empty without sinks: an operator's results are tensors."""
+    how = plan_for("backward", query, key, value, scale, mask, deterministic)
+    *gradients, dsink = _run_backward(*how, dO, query, key, value, O, lse, sink, starts)
+    return (*gradients, _empty_dsink(query, sink) if dsink is None else dsink)
 
 
-def _run_backward(library, plan, dO, query, key, value, O, lse):
+def _empty_dsink(query, sink):
+    return query.new_empty(0 if sink is None else sink.shape, dtype=torch.float32)
+
+
+def _run_backward(library, plan, dO, query, key, value, O, lse, sink, starts):
     query, key, value = dense(query), dense(key), dense(value)
     gradients = (torch.empty_like(query), torch.empty_like(key), torch.empty_like(value))
-    _run(library, plan, (query, key, value, dense(O), dense(dO), dense(lse), *gradients))
-    return gradients
+    dsink = None if sink is None else _empty_dsink(query, sink)
+    extras = (*_extras(query, sink, starts), dsink)
+    _run(library, plan, (query, key, value, dense(O), dense(dO), dense(lse), *gradients), extras)
+    return (*gradients, dsink)
 
 
 torch.library.impl(f"{_NAMESPACE}::forward", ("cpu", "cuda"), run_forward)
@@ -136,29 +158,32 @@ torch.library.impl(f"{_NAMESPACE}::backward", ("cpu", "cuda"), run_backward)
 
 
 @torch.library.register_fake(f"{_NAMESPACE}::forward")
-def _(query, key, value, scale, causal, deterministic):
+def _(query, key, value, scale, mask, deterministic, sink=None, starts=None):
     torch._check(query.dim() == 4, lambda: "query: allowed: (B, H, N, d)")
     return query.new_empty(query.shape), query.new_empty(query.shape[:3], dtype=torch.float32)
 
 
 @torch.library.register_fake(f"{_NAMESPACE}::backward")
-def _(dO, query, key, value, O, lse, scale, causal, deterministic):
-    return tuple(tensor.new_empty(tensor.shape) for tensor in (query, key, value))
+def _(dO, query, key, value, O, lse, scale, mask, deterministic, sink=None, starts=None):
+    gradients = tuple(tensor.new_empty(tensor.shape) for tensor in (query, key, value))
+    return (*gradients, _empty_dsink(query, sink))
 
 
 def _keep(ctx, inputs, output):
-    query, key, value, *ctx.options = inputs
+    query, key, value, scale, mask, deterministic, sink, starts = (*inputs, None, None)[:8]
+    ctx.options = scale, mask, deterministic
     O, lse = output
-    ctx.save_for_backward(query, key, value, O, lse)
+    ctx.save_for_backward(query, key, value, O, lse, sink, starts)
     ctx.mark_non_differentiable(lse)
     ctx.set_materialize_grads(False)
 
 
 def _gradients(ctx, dO, dlse):
     if dO is None:
-        return (None,) * 6
-    query, key, value, O, lse = ctx.saved_tensors
-    return (*_backward(dO, query, key, value, O, lse, *ctx.options), None, None, None)
+        return (None,) * 8
+    query, key, value, O, lse, sink, starts = ctx.saved_tensors
+    dQ, dK, dV, dsink = _backward(dO, query, key, value, O, lse, *ctx.options, sink, starts)
+    return dQ, dK, dV, None, None, None, None if sink is None else dsink, None
 
 
 def _no_second_gradients(ctx, *gradients):
@@ -176,11 +201,11 @@ class Attention(torch.autograd.Function):
     """The forward pass without the dispatcher. It keeps inputs without gaps: backward need not copy them again."""
 
     @staticmethod
-    def forward(ctx, query, key, value, with_lse, options):
+    def forward(ctx, query, key, value, sink, with_lse, options, starts):
         library, plan = plan_for("forward", query, key, value, *options)
-        tensors = _run_forward(library, plan, query, key, value)
-        ctx.how = library, plan, options
-        ctx.save_for_backward(*tensors)
+        tensors = _run_forward(library, plan, query, key, value, sink, starts)
+        ctx.how = library, plan, options, starts
+        ctx.save_for_backward(*tensors, sink)
         O, lse = tensors[3:]
         if not with_lse:  # a second result costs microseconds in both passes
             return O
@@ -191,13 +216,16 @@ class Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx, dO, dlse=None):
         if dO is None:
-            return (None,) * 5
-        library, plan, options = ctx.how
+            return (None,) * 7
+        library, plan, options, starts = ctx.how
+        *tensors, sink = ctx.saved_tensors
         if torch.is_grad_enabled() or not _is_eager(dO):
             # create_graph=True: the operator's own gradients say that there are no second ones.
-            return (*_backward(dO, *ctx.saved_tensors, *options), None, None)
-        plan = library.plan("backward", *plan.of, options[2])
-        return (*_run_backward(library, plan, dO, *ctx.saved_tensors), None, None)
+            gradients = _backward(dO, *tensors, *options, sink, starts)
+        else:
+            plan = library.plan("backward", *plan.of, options[2])
+            gradients = _run_backward(library, plan, dO, *tensors, sink, starts)
+        return (*gradients[:3], None if sink is None else gradients[3], None, None, None)
 
 
 # What Function.apply comes to where no transform of functorch is active, as _is_eager() has found.
@@ -216,17 +244,18 @@ def _is_eager(*tensors):
     )
 
 
-def _attention(query, key, value, with_lse, *options):
+def _attention(query, key, value, sink, starts, with_lse, *options):
     """O and LSE, or O alone, the shortest way."""
-    if not _is_eager(query, key, value):
+    tensors = (query, key, value) if sink is None else (query, key, value, sink)
+    if not _is_eager(*tensors):
         if not torch.compiler.is_compiling() and forward_ad._current_level >= 0:  # the dispatcher would drop them
-            if any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in (query, key, value)):
+            if any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
                 raise NotServed("no stage has forward derivatives; allowed: backward ones")
-        results = _forward(query, key, value, *options)
-    elif torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
-        return _differentiable(query, key, value, with_lse, options)
+        results = _forward(query, key, value, *options, sink, starts)
+    elif torch.is_grad_enabled() and any([tensor.requires_grad for tensor in tensors]):
+        return _differentiable(query, key, value, sink, with_lse, options, starts)
     else:
-        results = run_forward(query, key, value, *options)
+        results = run_forward(query, key, value, *options, sink, starts)
     return results if with_lse else results[0]
 
 
@@ -244,22 +273,40 @@ def by_pytorch(query, key, value, causal, scale, dropout_p=0.0):
     )
 
 
-def _is_served(query, key, value, scale, causal, deterministic):
+def _is_served(query, key, value, scale, mask, deterministic):
     try:
-        plan_for("forward", query, key, value, scale, causal, False)
+        plan_for("forward", query, key, value, scale, mask, False)
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value)):
-            plan_for("backward", query, key, value, scale, causal, deterministic)
+            plan_for("backward", query, key, value, scale, mask, deterministic)
     except NotServed:
         return False
     return True
 
 
-def attention(query, key, value, causal, scale, deterministic, return_lse, fallback):
+_starts = {}  # by mask and device: on a GPU they would be copied for each call otherwise
+
+
+def _starts_on(device, mask):
+    if "+lengths=" not in mask:
+        return None
+    known = _starts.get((mask, device))
+    if known is None:
+        if len(_starts) >= LONGEST_MEMORY:
+            _starts.clear()
+        known = _starts[mask, device] = torch.tensor(starts_of(mask), dtype=torch.int32, device=device)
+    return known
+
+
+def attention(query, key, value, causal, scale, deterministic, return_lse, fallback, mask, sink, lengths):
     """See the package's attention()."""
     if scale is None:
         scale = 1 / math.sqrt(max(query.shape[-1], 1))
-    if fallback and not _is_served(query, key, value, scale, causal, deterministic):
+    mask = mask_text(causal, mask, sink, lengths)
+    if fallback and not _is_served(query, key, value, scale, mask, deterministic):
         if return_lse:
             raise NotServed("return_lse = True: PyTorch gives none; allowed with what a stage serves")
-        return by_pytorch(query, key, value, causal, scale)
-    return _attention(query, key, value, return_lse, scale, causal, deterministic)
+        if mask not in ("none", "causal"):
+            raise NotServed(f"fallback = True, mask = {mask}: PyTorch is given none and causal alone")
+        return by_pytorch(query, key, value, mask == "causal", scale)
+    starts = _starts_on(query.device, mask)
+    return _attention(query, key, value, sink, starts, return_lse, scale, mask, deterministic)

@@ -12,10 +12,10 @@
 namespace ch15 {
 namespace {
 
-/// How many blocks a head has, and what it brings beside Q, K and V: its number among `heads`, their sinks (H), and
-/// where packed sequences start.
+/// How many blocks a head has; and what it brings beside Q, K and V: its number among `heads` heads of Q, of which
+/// `group` neighbours share a head of K and V, as in chapter 14; their sinks (H), and where packed sequences start.
 struct Given {
-  int blocks, heads;
+  int blocks, heads, group;
   const float* sink;  // nullptr: none
   const int* starts;  // nullptr: one sequence
 };

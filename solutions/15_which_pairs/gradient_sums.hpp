@@ -30,12 +30,12 @@ __device__ __forceinline__ int padded_before(const int* __restrict__ starts, int
 /// For each padded row, of `padded` a head: LSE·log2(e), or +inf if its P is to be 0, as for rows that see nothing or
 /// do not exist; and D = rowsum(dO∘O). d / 8 neighbouring lanes a row. Clears dQ_sum and turns, if there are any.
 template <int d>
-__global__ void prepare_rows(const Element* __restrict__ O,   // (heads, Nq, d)
-                             const Element* __restrict__ dO,  // (heads, Nq, d)
-                             const float* __restrict__ lse,   // (heads, Nq), natural logarithm, -inf: sees nothing
-                             float2* __restrict__ rows,       // (heads, padded)
-                             float* __restrict__ dQ_sum,      // (heads, padded, d)
-                             int* __restrict__ turns,         // (1 + heads·padded / 4), or nullptr
+__global__ void prepare_rows(const Element* __restrict__ O,   // (B·H, Nq, d)
+                             const Element* __restrict__ dO,  // (B·H, Nq, d)
+                             const float* __restrict__ lse,   // (B·H, Nq), natural logarithm, -inf: sees nothing
+                             float2* __restrict__ rows,       // (B·H, padded)
+                             float* __restrict__ dQ_sum,      // (B·H, padded, d)
+                             int* __restrict__ turns,         // (1 + B·H·padded / 4), or nullptr
                              const int* __restrict__ starts, std::int64_t count, int padded, int Nq) {
   constexpr int lanes = d / 8;
   const std::int64_t thread = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x, place = thread / lanes;
@@ -137,8 +137,8 @@ __device__ __forceinline__ void add_dQ(float* dQ_sum, GradientShared<T>& smem, i
 
 /// dQ = scale·dQ_sum, a warp for each part (16, 8).
 template <int d>
-__global__ void write_dQ(float* dQ_sum,             // (heads, padded, d), see place_in_sum
-                         Element* __restrict__ dQ,  // (heads, Nq, d)
+__global__ void write_dQ(float* dQ_sum,             // (B·H, padded, d), see place_in_sum
+                         Element* __restrict__ dQ,  // (B·H, Nq, d)
                          const int* __restrict__ starts, std::int64_t parts, int padded, int Nq, float scale) {
   const std::int64_t part = (std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / 32, row_tile = part / (d / 8);
   if (part >= parts) return;

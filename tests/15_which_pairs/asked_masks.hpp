@@ -26,6 +26,19 @@ inline Mask packed(Mask mask, std::vector<std::int64_t> lengths) {
   return mask;
 }
 
+/// Calls use(shape, mask) for heads of Q that share K and V, and for those that do not, with every part of a mask
+/// alone, and with all of them.
+template <class Use>
+void for_every_mask_and_group(std::int64_t d, const Use& use) {
+  for (const auto& [H, Hkv] : {std::pair{8, 2}, {3, 1}, {2, 2}}) {
+    const Mask rich = with_sink(changed(Mask::within(40, 9), 5, true), H, -1.0f);
+    for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal), Mask::within(30, 5), changed(Mask::none, 0, true),
+                             changed(Mask::none, 5, false), with_sink(Mask::none, H, -1.0f), rich})
+      use(Shape{1, H, Hkv, 40, 70, d}, mask);
+    for (const Mask& mask : {Mask(Mask::none), rich}) use(Shape{1, H, Hkv, 98, 98, d}, packed(mask, {33, 0, 1, 64}));
+  }
+}
+
 struct Window {
   std::int64_t Nq, Nk, left, right;
   std::int64_t first(std::int64_t query) const { return std::max<std::int64_t>(0, query + Nk - Nq - left); }

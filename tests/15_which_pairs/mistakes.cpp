@@ -47,6 +47,14 @@ Table windows() {
   return table;
 }
 
+/// How many heads of Q share one of K and V.
+Index group_of(const Problem& problem) {
+  return problem.shape.H / problem.shape.Hkv;
+}
+bool shares_heads(const Attention& m) {
+  return group_of(*m.problem) > 1;
+}
+
 /// A pair of a query and a key, and its scaled score.
 struct Pair {
   const Problem& problem;
@@ -83,6 +91,13 @@ Table alibi() {
             }));
   table.add("alibi-signed", "keys after the diagonal gain by their distance: it counts in both directions",
             changed_to([](const Pair& p) { return p.capped() - p.slope(double(p.head + 1)) * p.distance(); }));
+  table.add("slope-of-the-kv-head",
+            "a head of Q has the slope that its head of K and V would have: slopes count heads of Q",
+            changed_to([](const Pair& p) {
+              const Index G = group_of(p.problem);
+              return p.capped() - p.slope(double((p.head / G + 1) * G)) * std::abs(p.distance());
+            }),
+            shares_heads);
   table.add("alibi-missing", "nothing is subtracted for the distance",
             changed_to([](const Pair& p) { return p.capped(); }));
   return table;
@@ -110,6 +125,14 @@ Table sinks() {
     m.sink = [right = m.sink](const judge::Head& head) { return right(head) + float(std::log(4.0)); };
   });
   table.add("sink-missing", "the sink is not in l", [](Attention& m) { m.sink = {}; });
+  table.add(
+      "sink-of-the-kv-head", "a head of Q has the sink with the number of its head of K and V: sinks count heads of Q",
+      [](Attention& m) {
+        m.sink = [given = m.problem](const judge::Head& head) {
+          return given->mask.sink[std::size_t(head.h / group_of(*given))];
+        };
+      },
+      shares_heads);
   return table;
 }
 
@@ -182,15 +205,58 @@ GradientTable gradients() {
   return table;
 }
 
+/// Where heads of Q share K and V.
+GradientTable shared_heads() {
+  GradientTable table([](const GradientModel& m) { return group_of(m.inputs->problem) > 1; });
+  table.add("first-head-passes-alone", "of each group the row blocks of the first head alone pass by a column block",
+            [](GradientModel& m) {
+              m.heads = [own = m.heads, G = group_of(m.inputs->problem)](Index h) {
+                GradientModel::Heads heads = own(h);
+                if (h % G != 0) heads.to = -1;
+                return heads;
+              };
+            });
+  const auto slope_of = [&](const char* id, const char* sentence, Index (*row)(Index head, Index i, const Shape& s)) {
+    table.add(
+        id, sentence,
+        [=](GradientModel& m) {
+          m.changed = [=, mask = m.inputs->problem.mask, shape = m.inputs->problem.shape](Index head, Index i, Index j,
+                                                                                          double score) {
+            return mask.changed(shape, row(head, i, shape), j, score);
+          };
+        },
+        [](const GradientModel& m) { return m.inputs->problem.mask.alibi; });
+  };
+  slope_of("gradient-slope-of-the-kv-head",
+           "P is recomputed with the slope that the head of K and V would have: slopes count heads of Q",
+           [](Index head, Index i, const Shape& s) {  // the last head of a group has it
+             const Index G = s.H / s.Hkv;
+             return (head / G * G + G - 1) * s.Nq + i;
+           });
+  slope_of("gradient-slope-of-the-first-head",
+           "P of all heads of a group is recomputed with the slope of its first head",
+           [](Index head, Index i, const Shape& s) {
+             const Index G = s.H / s.Hkv;
+             return head / G * G * s.Nq + i;
+           });
+  return table;
+}
+GradientTable all_gradients() {
+  GradientTable table;
+  table.add(shared_heads());
+  table.add(gradients());
+  return table;
+}
+
 using enum judge::AttentionMistakes::Shows;
 const judge::Declared declared(
     {.chapter = "15_which_pairs",
-     .uses = {"08_registers", "09_backward_registers"},
+     .uses = {"08_registers", "09_backward_registers", "14_grouped_queries"},
      .attention = {{judge::Turn::mask, in_both, windows()},
                    {judge::Turn::mask, in_both, alibi()},
                    {judge::Turn::mask, in_both, softcaps()},
                    {judge::Turn::mask, in_both, sinks()}},
-     .gradients = gradients(),
+     .gradients = all_gradients(),
      .claimed = judge::words(
          "queries-before-0 queries-from-0 queries-to-the-end left-for-right last-row-block row-blocks dsink-sign "
          "dsink-without-D dsink-without-weight dsink-first-rows "

@@ -5,6 +5,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 #include <limits>
+#include <tuple>
 #include <vector>
 
 #include "tests/15_which_pairs/asked_masks.hpp"
@@ -384,6 +385,18 @@ TEST_CASE("all masks and changes of scores agree with the oracle", "[whole]") {
         }
 }
 
+TEST_CASE("heads that share K and V agree with the oracle, whatever the mask", "[whole]") {
+  std::uint64_t seed = 220;
+  for (const std::int64_t d : head_dims())
+    for_every_mask_and_group(d, [&](const Shape& shape, const Mask& mask) {
+      const Input given = masked("value mean", shape, ++seed, mask);
+      expect_right(given, small_tiles(d));
+      expect_right(given, usual_tiles(d), bfloat16);
+    });
+  // Through the batch, by several tiles of keys and of queries.
+  expect_right(masked("normal", {2, 6, 2, 150, 200, 64}, 229, with_sink(changed(Mask::causal, 0, true), 6)));
+}
+
 TEST_CASE("bf16 agrees with the oracle", "[whole]") {
   expect_element(bfloat16);
   for (const std::int64_t d : head_dims())
@@ -401,9 +414,10 @@ TEST_CASE("any two lengths agree with the oracle", "[whole]") {
 }
 
 TEST_CASE("with no mask and the causal one it gives what chapter 14 gives, to the last bit", "[whole]") {
-  for (const bool causal : masks())
+  // Two heads share K and V for the second time; chapter 14 does not pack their 256 rows.
+  for (const auto& [Hkv, Nq, causal] : {std::tuple{2, 133, false}, {2, 133, true}, {1, 256, true}})
     for (const std::int64_t d : head_dims()) {
-      const Problem problem = in_element(input("normal", {1, 2, 2, 133, 150, d}, 250, causal).problem);
+      const Problem problem = in_element(input("normal", {1, 2, Hkv, Nq, 150, d}, 250, causal).problem);
       const AttentionResult now = attention(problem, usual_tiles(d).numbers()), before = previous_attention(problem);
       expect_written(now.O.values[0], "O");
       expect(now.O.values == before.O.values && now.lse.values == before.lse.values,
@@ -411,6 +425,20 @@ TEST_CASE("with no mask and the causal one it gives what chapter 14 gives, to th
                          problem.mask.name()),
              "no mask and the causal one go another way than before", "other-bits");
     }
+}
+
+TEST_CASE("heads that share K and V read them as heads with their own do", "[whole]") {
+  require_counters();
+  const Tiles tiles = small_tiles(64);
+  for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal), Mask::within(40, 9)}) {
+    const Input shared = masked("normal", {2, 4, 1, 70, 133, 64}, 255, mask);
+    const Input own = masked("normal", {2, 4, 4, 70, 133, 64}, 255, mask);
+    const worker::Reply reply = attention(shared, tiles).reply, must = attention(own, tiles).reply;
+    for (const char* counted : {"Q.async_bytes", "K.async_bytes", "V.async_bytes", "O.store_bytes", "lse.store_bytes"})
+      expect_count(reply, counted, counter(must, counted),
+                   fmt::format("each head of Q has blocks of its own, and they read what they need, {}", mask.name()),
+                   "a head of Q goes through other tiles when it shares K and V", "traffic");
+  }
 }
 
 TEST_CASE("windows and packed sequences are read by the blocks that need them", "[whole]") {

@@ -89,7 +89,9 @@ void expect_row_blocks(const Input& in, const Sizes& sizes) {
                       : "row blocks are skipped of which some query sees a key of the column block",
                  more ? "tiles-not-skipped" : "tiles-skipped");
   }
-  const double notes = counter(reply, "note.masked tile"), masks = heads * double(count.masked);
+  // Heads of a group are masked alike, and a block's note counts once.
+  const double notes = counter(reply, "note.masked tile"),
+               masks = double(problem.shape.B * problem.shape.Hkv * count.masked);
   expect(notes == masks,
          fmt::format("{} row blocks were masked, and {} have to be ({}, {})", notes, masks, describe(problem),
                      sizes.text()),
@@ -327,6 +329,35 @@ TEST_CASE("the gradients of all masks and changes of scores agree with the oracl
                         with_sink(packed(changed(Mask::within(40, 9), 5, true), {100, 0, 1, 64, 65}), 2)));
 }
 
+namespace {
+
+/// The heads of Q of a group apart: head h has (1 + h % G)/2 times its Q, so that their scores, LSE and D differ by
+/// far.
+Input heads_apart(const std::string& kind, const Shape& s, std::uint64_t seed, const Mask& mask, Element element) {
+  Problem problem = make_input(kind, {s, mask, 0, seed});
+  for (std::size_t at = 0; at < problem.Q.values.size(); ++at)
+    problem.Q.values[at] *= float(1 + std::int64_t(at) / (s.Nq * s.d) % (s.H / s.Hkv)) / 2;
+  return of_problem(problem, fmt::format("{}, seed {}, heads of a group apart", kind, seed), seed, element);
+}
+
+}  // namespace
+
+TEST_CASE("heads that share K and V have the oracle's gradients, whatever the mask", "[whole]") {
+  std::uint64_t seed = 330;
+  for (const std::int64_t d : head_dims())
+    for_every_mask_and_group(d, [&](const Shape& shape, const Mask& mask) {
+      expect_right_small(heads_apart("value mean", shape, ++seed, mask, float16));
+      expect_right(heads_apart("value mean", shape, seed, mask, bfloat16), all_gradients, {}, {}, bfloat16);
+      expect_right(heads_apart("value mean", shape, seed, mask, float16), all_gradients, usual_sizes(d, by_turns));
+      if (!mask.sink.empty()) expect_dsink(heads_apart("value mean", shape, seed, mask, float16));
+    });
+  // Through the batch, by several column blocks and row blocks.
+  const Mask rich = with_sink(changed(Mask::within(100, 0), 5, true), 6, -1.0f);
+  for (const Numbers& variant : {Numbers(), by_turns})
+    expect_right(heads_apart("normal", {2, 6, 2, 150, 300, 64}, 340, rich, float16), all_gradients,
+                 usual_sizes(64, variant));
+}
+
 TEST_CASE("the gradients in bf16 agree with the oracle", "[whole]") {
   expect_bf16();
   for (const std::int64_t d : head_dims()) {
@@ -428,17 +459,22 @@ TEST_CASE("by turns the gradients agree with the oracle", "[whole]") {
   expect_right_by_turns();
   std::uint64_t seed = 420;
   const Sizes sizes = usual_sizes(64, by_turns);
-  for (const Mask& mask : {Mask::within(100, 0), Mask::within(30, 150), packed(Mask::causal, {100, 0, 200})}) {
-    const Input in = masked("normal", {1, 5, 5, 300, 300, 64}, ++seed, mask);
+  for (const auto& [mask, H, Hkv] : {std::tuple{Mask::within(100, 0), 5, 5},
+                                     {Mask::within(30, 150), 5, 5},
+                                     {Mask::within(30, 150), 6, 2},
+                                     {packed(Mask::causal, {100, 0, 200}), 5, 5},
+                                     {packed(Mask::causal, {100, 0, 200}), 5, 1}}) {
+    const Input in = masked("normal", {1, H, Hkv, 300, 300, 64}, ++seed, mask);
     const BackwardResult got = expect_right(in, all_gradients, sizes, {.workers = 1});
     expect_right(in, all_gradients, sizes, {.workers = 4});
     if (got.reply.counters.empty()) continue;
     std::int64_t tickets = mask.lengths.empty() ? tiles_of(300, sizes.owned) : 0;
     for (const std::int64_t length : mask.lengths) tickets += tiles_of(length, sizes.owned);
     const std::int64_t turns = count_seen(mask, in.given.problem.shape, sizes).visited * sizes.warps;
-    expect_count(got.reply, "turns.atomic_requests", double(5 * (turns + tickets)),
-                 fmt::format("{} turns of warps in the row blocks of each head, and {} tickets, mask {}", turns,
-                             tickets, mask.name()),
+    expect_count(got.reply, "turns.atomic_requests", double(H * turns + Hkv * tickets),
+                 fmt::format("{} turns of warps in the row blocks of each head of Q, and {} tickets of each head of K "
+                             "and V, mask {}",
+                             turns, tickets, mask.name()),
                  "a turn in a row block is ended more or less often than once", "turns");
   }
 }
@@ -446,8 +482,8 @@ TEST_CASE("by turns the gradients agree with the oracle", "[whole]") {
 TEST_CASE("50 runs by turns are equal to the last bit", "[whole]") {
   expect_repeatable_by_turns(10);
   const Numbers numbers = usual_sizes(64, by_turns).numbers();
-  const Mask mask = with_sink(changed(Mask::within(200, 0), 5, true), 1);
-  const BackwardProblem given = masked("normal", {1, 1, 1, 40, 300, 64}, 430, mask).given;
+  const Mask mask = with_sink(changed(Mask::within(200, 0), 5, true), 2);
+  const BackwardProblem given = masked("normal", {1, 2, 1, 40, 300, 64}, 430, mask).given;
   const BackwardResult first = backward(given, numbers);
   for (int run = 2; run <= 50; ++run) {
     const BackwardResult next = backward(given, numbers);
@@ -462,7 +498,8 @@ TEST_CASE("row blocks pass by where a pair counts, and are masked where one does
   std::uint64_t seed = 435;
   for (const std::int64_t d : head_dims()) {
     for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal), Mask::within(64, 31), Mask::within(200, 0)})
-      expect_row_blocks(masked("normal", {1, 2, 2, 300, 333, d}, ++seed, mask), usual_sizes(d));
+      for (const std::int64_t Hkv : {1, 2})
+        expect_row_blocks(masked("normal", {1, 2, Hkv, 300, 333, d}, ++seed, mask), usual_sizes(d));
     expect_row_blocks(masked("normal", {1, 1, 1, 300, 300, d}, ++seed, packed(Mask::within(64, 0), {100, 0, 200})),
                       usual_sizes(d));
   }
@@ -470,15 +507,21 @@ TEST_CASE("row blocks pass by where a pair counts, and are masked where one does
 
 TEST_CASE("dK and dV are written once, without additions", "[whole]") {
   require_counters();
-  for (const Mask& mask : {Mask(Mask::causal), Mask::within(40, 3), packed(Mask::none, {100, 0, 33, 67})}) {
-    const Input in = masked("normal", {2, 2, 2, 200, 200, 64}, 440, mask);
+  for (const auto& [mask, H] : {std::pair{Mask(Mask::causal), 2},
+                                {Mask::within(40, 3), 2},
+                                {packed(Mask::none, {100, 0, 33, 67}), 2},
+                                {Mask(Mask::causal), 8},
+                                {packed(Mask::within(40, 3), {100, 0, 33, 67}), 6}}) {
+    const Input in = masked("normal", {2, H, 2, 200, 200, 64}, 440, mask);
     const worker::Reply reply = backward(in.given, usual_sizes(64).numbers()).reply;
     for (const char* tensor : {"dK", "dV"}) {
       expect_count(reply, fmt::format("{}.atomic_requests", tensor), 0, fmt::format("{} is not added to", tensor),
                    "parts of a sum are added up in device memory: one block forms it in registers",
                    "gradients-by-atomics");
       expect_count(reply, fmt::format("{}.store_bytes", tensor), 4 * 200 * 64 * 2,
-                   fmt::format("B·H·Nk·d elements, each written once, mask {}", mask.name()),
+                   fmt::format("B·Hkv·Nk·d elements, each written once, H={}, Hkv=2, mask {}; dK and dV together are "
+                               "4·B·Hkv·Nk·d bytes",
+                               H, mask.name()),
                    "dK or dV is written more or less often than once", "traffic");
     }
     for (const char* tensor : {"K", "V"})

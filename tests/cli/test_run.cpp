@@ -215,6 +215,35 @@ TEST_CASE("heads of Q may share heads of K and V where a stage serves it, and ot
   }
 }
 
+TEST_CASE("a mask of every part, with sinks from a file, packed sequences and heads that share K and V") {
+  const WorkbookCopy book = book_with("15_which_pairs");
+  const std::string sinks = raw_npy("sinks.npy", "<f4", false, "(4,)", 16);
+  const std::vector<std::string> call{"run",    "--json",       "--stage",   "15", "--kv-heads", "2",
+                                      "--mask", "window=256,0", "--softcap", "50", "--alibi",    "--sink"};
+  const auto with = [&](const std::string& sink, const std::string& lengths) {
+    std::vector<std::string> arguments = call;
+    arguments.insert(arguments.end(), {sink, "--lengths", lengths, "--backend", "sim"});
+    return arguments;
+  };
+  const Ran ran = book.run(with(sinks, "100,37"));
+  INFO(ran.err);
+  CHECK(ran.exit_code == 0);
+  const json document = ran.document();
+  CHECK(document["input"]["mask"] == "window=256,0+softcap=50+alibi+sink+lengths=100,37");
+  CHECK(document["input"]["Nq"] == 137);  // without --seq as many as the lengths are together
+  CHECK(document["input"]["Hkv"] == 2);
+  REQUIRE(document["stages"].size() == 2);
+  for (const json& stage : document["stages"]) {
+    INFO(stage.dump(2));
+    CHECK(stage["result"] == "ok");
+    CHECK(stage["max_error"] <= stage["bound"]);
+  }
+  expect_refused(book, with(raw_npy("three.npy", "<f4", false, "(3,)", 12), "100,37"),
+                 {"--sink", "3 numbers", "allowed: one for each of 4 heads"});
+  expect_refused(book, with(raw_npy("four.npy", "<f4", false, "(4, 1, 1)", 16), "100,37"),
+                 {"--sink", "has 3 dimensions", "allowed is 1"});
+}
+
 TEST_CASE("the same from another folder, with relative paths") {
   const WorkbookCopy book;
   good_npy("q.npy", normal_tensor({1, 1, 8, 32}, 1));

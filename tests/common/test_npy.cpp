@@ -67,6 +67,8 @@ TEST_CASE("float32, float64 and float16 are read, rank 3 and 4, versions 1 to 3"
     CHECK(x.values == expected);
   }
   CHECK(read(npy(header_of("<f4", "(3, 1, 1, 2)"), six_floats)).sizes == std::array<std::int64_t, 4>{3, 1, 1, 2});
+  write_file(folder / "x.npy", npy(header_of("<f4", "(6,)"), six_floats));
+  CHECK(read_npy(folder / "x.npy", true).sizes == std::array<std::int64_t, 4>{1, 1, 1, 6});
   CHECK(read(npy(header_of("<f8", "(1, 3, 2)"), bytes_of(std::vector<double>{1, 2, 3, 4, 5, 6}))).values == expected);
   std::vector<std::uint16_t> codes;
   for (const float value : expected) codes.push_back(float_to_half(value));

@@ -73,14 +73,15 @@ def opcheck():
 
     for dtype in dtypes():
         Q, K, V = inputs(1, 2, 128, 64, dtype, requires_grad=True)
-        results = torch.library.opcheck(torch_operators._forward, (Q, K, V, 0.125, True, False), rtol=1e-2, atol=1e-2)
+        given = (Q, K, V, 0.125, "causal", False)
+        results = torch.library.opcheck(torch_operators._forward, given, rtol=1e-2, atol=1e-2)
         say(dtype, "forward", results)
         q, k, v = (x.detach() for x in (Q, K, V))
-        O, lse = torch_operators._forward(q, k, v, 0.125, True, False)
+        O, lse = torch_operators._forward(q, k, v, 0.125, "causal", False)
         # The order of the additions to dQ is any: what two runs differ by is no mistake.
         tests = ("test_schema", "test_faketensor")
         results = torch.library.opcheck(
-            torch_operators._backward, (torch.randn_like(O), q, k, v, O, lse, 0.125, True, False), test_utils=tests
+            torch_operators._backward, (torch.randn_like(O), q, k, v, O, lse, 0.125, "causal", False), test_utils=tests
         )
         say(dtype, "backward", results)
 
@@ -119,7 +120,7 @@ def eager():
     from flash_attention_workbook import torch_operators
 
     Q, K, V = inputs(2, 3, 200, 64, torch.float16, requires_grad=True)
-    expected = torch_operators._forward(Q, K, V, 0.125, True, False)
+    expected = torch_operators._forward(Q, K, V, 0.125, "causal", False)
     got = workbook.attention(Q, K, V, causal=True, return_lse=True)
     require(type(got[0].grad_fn).__name__ == "AttentionBackward", f"not the short way: {got[0].grad_fn}")
     require(all(map(torch.equal, got, expected)), "O or LSE differ from the operator's")
@@ -262,6 +263,46 @@ def non_contiguous():
     say("packed, odd addresses, expanded K and dO, transposed dO, gradients of views: equal to dense tensors")
 
 
+@step(90)
+def masks():
+    """A window, softcap, ALiBi, sinks and packed sequences at once, with shared heads: eagerly and as an operator."""
+    if not all("packed" in s.masks and s.shared_heads for s in workbook.stages("cuda")):
+        return say("not asked: not every stage of the library serves them")
+    from flash_attention_workbook import torch_operators
+
+    H, G, lengths, cap = 8, 4, (100, 37, 300), 5.0
+    N = sum(lengths)
+    for dtype in dtypes():
+        Q = inputs(2, H, N, 64, dtype, requires_grad=True)[0]
+        K, V = inputs(2, H // G, N, 64, dtype, 1, requires_grad=True)[1:]
+        sink = torch.linspace(-1, 2, H, device="cuda").requires_grad_()
+        dO = torch.randn_like(Q)
+        options = {"mask": "window=50,3+softcap=5+alibi", "lengths": lengths}
+        O = workbook.attention(Q, K, V, sink=sink, **options)
+        got = (O, *torch.autograd.grad(O, (Q, K, V, sink), dO))
+        text = options["mask"] + "+sink+lengths=" + ",".join(map(str, lengths))
+        starts = torch_operators._starts_on(Q.device, text)
+        by_operator = torch_operators._forward(Q, K, V, 0.125, text, False, sink, starts)[0]
+        operators = (by_operator, *torch.autograd.grad(by_operator, (Q, K, V, sink), dO))
+        q, k, v, s = (x.detach().double().requires_grad_() for x in (Q, K, V, sink))
+        distance = torch.arange(N, device="cuda")[:, None] - torch.arange(N, device="cuda")
+        of = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths)).cuda()
+        sees = (distance <= 50) & (distance >= -3) & (of[:, None] == of)
+        slope = 2.0 ** (-8 * torch.arange(1, H + 1, device="cuda").double() / H)
+        S = cap * torch.tanh(q @ k.repeat_interleave(G, 1).transpose(-1, -2) * 0.125 / cap)
+        S = (S - slope[:, None, None] * distance.abs()).masked_fill(~sees, -math.inf)
+        S = torch.cat([S, s[:, None, None].expand(2, H, N, 1)], -1)
+        exact = torch.softmax(S, -1)[..., :-1] @ v.repeat_interleave(G, 1)
+        exact = (exact, *torch.autograd.grad(exact, (q, k, v, s), dO.double()))
+        for name, x, y, right in zip(("O", "dQ", "dK", "dV", "dsink"), got, operators, exact):
+            require(x.shape == right.shape, f"{name} has the shape {tuple(x.shape)}")
+            for result in (x, y):
+                error = ((result.double() - right).norm() / right.norm()).item()
+                allowed = 5e-3 if dtype == torch.float16 else 3e-2
+                require(error <= allowed, f"{name}, {dtype}: relative error {error:.2g}, allowed {allowed:.2g}")
+        say(dtype, "O, dQ, dK, dV and dsink, eagerly and by the operator: as in float64")
+
+
 @step(60)
 def streams_and_threads():
     """On another stream, nothing waits for the default one; two threads at once, each on its stream."""
@@ -318,8 +359,9 @@ def refused():
         "float32": lambda: workbook.attention(*inputs(1, 2, 64, 64, torch.float32)),
         "shapes": lambda: workbook.attention(*inputs(1, 2, 64, 64, f16)[:2], inputs(1, 2, 32, 64, f16)[2]),
         "dropout": lambda: workbook.flash_attn_func(*inputs(1, 64, 2, 64, f16), dropout_p=0.1),
-        "window": lambda: workbook.flash_attn_func(*inputs(1, 64, 2, 64, f16), window_size=(16, 0)),
     }  # fmt: skip
+    if not any("window" in s.masks for s in workbook.stages("cuda")):
+        cases["window"] = lambda: workbook.flash_attn_func(*inputs(1, 64, 2, 64, f16), window_size=(16, 0))
     if not any(s.shared_heads for s in workbook.stages("cuda")):
         cases["heads"] = lambda: workbook.attention(inputs(1, 4, 8, 64, f16)[0], *inputs(1, 2, 8, 64, f16)[1:])
     for name, call in cases.items():
@@ -362,7 +404,7 @@ def cost():
     lse = torch.empty(1, 1, 64, device="cuda")
 
     def library_call(pass_, tensors, lse, gradients=0):
-        library, plan = torch_operators.plan_for(pass_, Q, K, V, 0.125, True, False)
+        library, plan = torch_operators.plan_for(pass_, Q, K, V, 0.125, "causal", False)
         tensors = (*tensors, lse, *(torch.empty_like(Q) for _ in range(gradients)))
         room = torch.empty(max(plan.workspace, 1), dtype=torch.uint8, device="cuda")
         addresses, stream = [x.data_ptr() for x in tensors], torch.cuda.current_stream().cuda_stream
@@ -382,8 +424,8 @@ def cost():
 
     kept = []
     with torch.no_grad():
-        microseconds(lambda: torch_operators._forward(Q, K, V, 0.125, True, False))  # until clocks are up
-        found["ours, operator"] = microseconds(lambda: torch_operators._forward(Q, K, V, 0.125, True, False))
+        microseconds(lambda: torch_operators._forward(Q, K, V, 0.125, "causal", False))  # until clocks are up
+        found["ours, operator"] = microseconds(lambda: torch_operators._forward(Q, K, V, 0.125, "causal", False))
         found["ours, attention()"] = microseconds(lambda: workbook.attention(Q, K, V, causal=True))
         found["ours, library"] = microseconds(library_call("forward", (Q, K, V, torch.empty_like(Q)), lse))
         with sdpa_kernel(SDPBackend.FLASH_ATTENTION):

@@ -24,7 +24,8 @@ int main(void) {
   for (int i = 0; i < 64; ++i) V[i] = (uint16_t)(0x3c00 + i); /* 1 and more */
 
   workbook_problem problem = {.B = 1, .H = 1, .Hkv = 1, .Nq = 1, .Nk = 1, .d = 64, .scale = 1, .mask = "none"};
-  workbook_forward_tensors tensors = {{Q, NULL}, {K, NULL}, {V, NULL}, {O, NULL}, {lse, NULL}};
+  workbook_forward_tensors tensors = {
+      .Q = {Q, NULL}, .K = {K, NULL}, .V = {V, NULL}, .O = {O, NULL}, .lse = {lse, NULL}};
   size_t bytes = 1;
   if (workbook_workspace(index, &problem, &bytes) != WORKBOOK_OK || bytes != 0) return failed("workspace");
   if (workbook_forward(index, &problem, &tensors, NULL, 0, NULL) != WORKBOOK_OK) return failed("forward");

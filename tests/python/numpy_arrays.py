@@ -114,6 +114,9 @@ def main():
             lambda: workbook.attention(a, a, a[:, :, :4]))  # fmt: skip
     refused(workbook.NotServed, "dropout_p = 0.1", lambda: workbook.flash_attn_func(a, a, a, 0.1))
     refused(workbook.NotServed, "window_size = (4, 0)", lambda: workbook.flash_attn_func(a, a, a, window_size=(4, 0)))
+    refused(workbook.NotServed, "mask = causal+softcap=5: this stage does not have softcap; allowed: none and causal",
+            lambda: workbook.attention(a, a, a, mask="causal+softcap=5"))  # fmt: skip
+    refused(workbook.NotServed, "sink is served by chapter 15", lambda: workbook.attention(a, a, a, sink=[0] * 4))
     library = workbook.library_for("sim")
     plan = library.plan("forward", "float16", (1, 4, 4, 8, 8, 64), 0.125, "none")
     refused(workbook.NotServed, "K.data = NULL", lambda: library.run(plan, [a.ctypes.data, 0, a.ctypes.data, 0, 0]))
@@ -126,4 +129,5 @@ def main():
     print("refused")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -19,26 +19,36 @@ judge::Workspace workspace() {
   return judge::open_workspace();
 }
 
+fs::path library_of(const std::vector<const char*>& numbers) {
+  const judge::Workspace book = workspace();
+  std::vector<const book::Chapter*> chapters;
+  for (const char* number : numbers) chapters.push_back(&book.book.chapter(number));
+  return judge::build_library(book, {chapters, "solutions", Backend::sim});
+}
 const fs::path& library() {
-  static const fs::path built = [] {
-    const judge::Workspace book = workspace();
-    // Chapter 6, which nothing is left for: its code for the CPU has to link as well.
-    const std::vector chapters{&book.book.chapter("8"), &book.book.chapter("9"), &book.book.chapter("6")};
-    return judge::build_library(book, {chapters, "solutions", Backend::sim});
-  }();
+  // Chapter 6, which nothing is left for: its code for the CPU has to link as well.
+  static const fs::path built = library_of({"8", "9", "6"});
   return built;
+}
+/// What a script of tests/python prints; it has to pass all of its checks.
+std::string printed_by(const std::string& script, const fs::path& libraries) {
+  const std::string python = test::python_with_numpy();
+  if (python.empty()) SKIP("no Python with numpy was found; WORKBOOK_PYTHON may name one");
+  const auto ran =
+      test::run_python(python, WORKBOOK_SOURCE, {std::string(WORKBOOK_SOURCE) + "/tests/python/" + script}, libraries);
+  INFO(ran.output);
+  CHECK(ran.exit_code == 0);
+  return ran.output;
 }
 
 }  // namespace
 
 TEST_CASE("numpy arrays on the simulator: results, gradients, layouts, threads, what is refused") {
-  const std::string python = test::python_with_numpy();
-  if (python.empty()) SKIP("no Python with numpy was found; WORKBOOK_PYTHON may name one");
-  const auto ran = test::run_python(python, WORKBOOK_SOURCE,
-                                    {std::string(WORKBOOK_SOURCE) + "/tests/python/numpy_arrays.py"}, library());
-  INFO(ran.output);
-  CHECK(ran.exit_code == 0);
-  CHECK(ran.output.ends_with("refused\n"));
+  CHECK(printed_by("numpy_arrays.py", library()).ends_with("refused\n"));
+}
+
+TEST_CASE("masks, sinks, packed sequences and shared heads of numpy arrays on the simulator") {
+  CHECK(printed_by("numpy_masks.py", library_of({"15"})).ends_with("refused\n"));
 }
 
 TEST_CASE("the header is C, and a program in C can call the library") {

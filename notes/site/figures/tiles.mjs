@@ -1,32 +1,55 @@
 // Which tiles of S a call computes, masks and skips, for sizes of one's choice; and whose rows a warp has.
-import { causalCells } from './causal-map.mjs';
-import { Picture, pale, tile, width } from './paint.mjs';
-import { choice, frame, h, shown, slider, tick } from './parts.mjs';
+import { edgesOf, maskCells, maskOf, sequencesOf } from './mask-map.mjs';
+import { Picture, bytes, tile, width } from './paint.mjs';
+import { choice, frame, h, shown, slider } from './parts.mjs';
 
 const names = { '#': 'computed', m: 'computed and masked', '.': 'skipped' };
 const cellNames = { '#': tile(0), m: tile(1), '.': 'faint rule' };
 const counted = (launch, wanted) => launch.cells.join('').split(wanted).length - 1;
+const maskText = ({ mask, causal }) => mask ?? (causal ? 'causal' : 'none');
+
+/// Where the range of keys that a query sees ends, as lines from [key, query] to [key, query], one for each sequence.
+function endsOf({ queries, keys, ...given }) {
+  const { left, right, lengths } = maskOf(maskText(given)),
+    offset = keys - queries;
+  return sequencesOf(keys, lengths).flatMap(([first, last]) => {
+    const line = (to) => {
+      const from = Math.max(lengths.length === 0 ? 0 : first, first - offset - to),
+        until = Math.min(lengths.length === 0 ? queries : last, last - offset - to);
+      return from < until
+        ? [
+            [
+              [from + offset + to, from],
+              [until + offset + to, until],
+            ],
+          ]
+        : [];
+    };
+    return [...(right < Infinity ? line(right) : []), ...(left < Infinity ? line(-left) : [])];
+  });
+}
 
 /// The tiles in a rectangle of this width, the last ones as short as they are.
-function drawCells(picture, launch, { queries, keys, causal }, left, top, wide) {
+function drawCells(picture, launch, facts, left, top, wide) {
+  const { queries, keys } = facts,
+    { lengths } = maskOf(maskText(facts));
   const unit = wide / Math.max(queries, keys);
   const x = (key) => left + Math.min(key, keys) * unit,
     y = (query) => top + Math.min(query, queries) * unit;
-  const { row_tile: Br, column_tile: Bc } = launch;
+  const { row_tile: Br, column_tile: Bc } = launch,
+    down = edgesOf(queries, Br, lengths),
+    across = edgesOf(keys, Bc, lengths);
   launch.cells.forEach((row, i) =>
     [...row].forEach((cell, j) => {
-      picture.rect(x(j * Bc), y(i * Br), x((j + 1) * Bc) - x(j * Bc), y((i + 1) * Br) - y(i * Br), cellNames[cell], {
+      const [x0, y0] = [x(across[j]), y(down[i])];
+      picture.rect(x0, y0, x(across[j + 1]) - x0, y(down[i + 1]) - y0, cellNames[cell], {
         data: `data-cell="${cell}"`,
       });
     }),
   );
-  const first = Math.max(0, queries - keys); // the first query that sees a key
-  if (causal)
+  for (const line of endsOf(facts))
     picture.curve(
-      [
-        [x(first + keys - queries), y(first)],
-        [x(keys), y(queries)],
-      ],
+      line.map(([key, query]) => [x(key), y(query)]),
       4,
     );
   for (const [ownFirst, ownLast, from, to] of launch.walks ?? []) {
@@ -61,8 +84,9 @@ export function drawTiles(facts) {
       );
     picture.text(x0, 58, `keys, ${launch.column_tile} a tile →`, 'small soft');
     const every = Math.max(1, Math.floor(launch.cells.length / 8));
+    const edges = edgesOf(queries, launch.row_tile, maskOf(maskText(facts)).lengths);
     for (let i = 0; i < launch.cells.length; i += every)
-      picture.text(x0 - 6, top + i * launch.row_tile * unit + 11, i * launch.row_tile, 'small end soft');
+      picture.text(x0 - 6, top + edges[i] * unit + 11, edges[i], 'small end soft');
     drawCells(picture, launch, facts, x0, top, wide);
     picture.say(
       `${launch.kernel ?? 'S'}: of ${all} tiles of ${launch.row_tile} queries and ${launch.column_tile} keys, ${counted(launch, '#')} are ` +
@@ -86,7 +110,10 @@ export function drawTiles(facts) {
         picture.rect(x, y, 14, 14, cellNames[cell]),
       );
   }
-  if (facts.causal) entry('last visible key', () => picture.line(x, y + 7, x + 15, y + 7, 's4 wide'));
+  if (endsOf(facts).length > 0)
+    entry(maskOf(maskText(facts)).left < Infinity ? 'first and last visible key' : 'last visible key', () =>
+      picture.line(x, y + 7, x + 15, y + 7, 's4 wide'),
+    );
   if (launches.some((launch) => launch.walks))
     entry('the way of one block', () => picture.line(x, y + 7, x + 15, y + 7, 's3 wide'));
   const below = y + (single ? 0 : 20);
@@ -96,17 +123,29 @@ export function drawTiles(facts) {
     `Nq = ${queries}, Nk = ${keys}${facts.d ? `, d = ${facts.d}` : ''}`,
     'small soft',
   );
-  picture.height = Math.max(bottom, below + 14) + 6;
+  if (single && facts.mask && facts.mask.length < 40)
+    picture.text(left + wide + 30, below + 31, facts.mask, 'small soft');
+  picture.height = Math.max(bottom, below + (single && facts.mask ? 31 : 14)) + 6;
   return picture;
 }
 
 const most = 1024;
 
-/// What the simulator ran, launch by launch: {kernel, queries, keys, row_tile, column_tile, causal, cells}.
+/// What the simulator ran, launch by launch: {kernel, queries, keys, row_tile, column_tile, mask, cells}.
 function launchesOf(facts) {
-  return [facts, ...facts.also].flatMap(({ queries, keys, launches }) =>
-    launches.map((launch) => ({ queries, keys, ...launch, causal: facts.causal })),
+  return [facts, ...facts.also].flatMap(({ queries, keys, mask, launches }) =>
+    launches.map((launch) => ({ queries, keys, ...launch, mask: mask ?? maskText(facts) })),
   );
+}
+
+const masks = { none: 'none', causal: 'causal', window: 'window', packed: 'packed sequences', both: 'packed and causal' };
+
+/// Sequences of so many rows together: each has half of what is left.
+function lengthsOf(rows, count) {
+  const lengths = [];
+  for (let left = rows; left > 0; left -= lengths.at(-1))
+    lengths.push(lengths.length + 1 === count ? left : Math.ceil(left / 2));
+  return lengths;
 }
 
 export function tiles(facts) {
@@ -118,27 +157,44 @@ export function tiles(facts) {
     words = h('p', { class: 'checked' });
   let whole = facts.launches.length > 1; // all kernels beside each other, until something is chosen
   const change = () => {
+    const kind = mask.value,
+      packed = kind === 'packed' || kind === 'both',
+      lengths = packed ? `+lengths=${lengthsOf(keys.value, sequences.value)}` : '';
+    for (const [control, has] of [
+      [left, kind === 'window'],
+      [right, kind === 'window'],
+      [sequences, packed],
+      [queries, !packed], // as many as keys
+    ])
+      control.element.hidden = !has;
     const chosen = {
-      queries: queries.value,
+      queries: packed ? keys.value : queries.value,
       keys: keys.value,
       rowTile: Number(rowTile.value),
       columnTile: Number(columnTile.value),
-      causal: causal.value,
+      mask:
+        kind === 'window'
+          ? `window=${left.value},${right.value}`
+          : (kind === 'causal' || kind === 'both' ? 'causal' : 'none') + lengths,
     };
-    const cells = causalCells(chosen);
+    const { cells, keysRead } = maskCells(chosen);
     const launch = { row_tile: chosen.rowTile, column_tile: chosen.columnTile, cells };
     body.replaceChildren(shown(whole ? drawTiles(facts) : drawTiles({ ...chosen, launches: [launch] }), facts.title));
     whole = false;
     const all = cells.join('');
     const counts = Object.entries(names).map(([cell, name]) => `${counted(launch, cell)} ${name}`);
-    figure.querySelector('.said').textContent = `Of ${all.length} tiles: ${counts.join(', ')}.`;
+    const { keysRead: unmasked } = maskCells({ ...chosen, mask: 'none' }),
+      size = (rows) => bytes(rows * 2 * 2 * facts.d); // of K and V, 2 bytes an element
+    figure.querySelector('.said').textContent =
+      `Of ${all.length} tiles: ${counts.join(', ')}.` +
+      (facts.d ? ` A head reads ${size(keysRead)} of K and V; without a mask ${size(unmasked)}.` : '');
     const ran = calls.find(
       (c) =>
         c.queries === chosen.queries &&
         c.keys === chosen.keys &&
         c.row_tile === chosen.rowTile &&
         c.column_tile === chosen.columnTile &&
-        c.causal === chosen.causal,
+        c.mask === chosen.mask,
     );
     words.textContent =
       ran === undefined
@@ -154,14 +210,27 @@ export function tiles(facts) {
   const tileSize = (name, label, value) => choice({ name, label, options: sizes.map((s) => [s, s]), value, change });
   const rowTile = tileSize('row_tile', 'Br', calls[0].row_tile);
   const columnTile = tileSize('column_tile', 'Bc', calls[0].column_tile);
-  const causal = tick({ name: 'causal', label: 'causal', value: facts.causal, change });
+  const kindOf = (text) => (text.startsWith('window') ? 'window' : text),
+    window = maskOf(maskText(facts)),
+    side = (name, label, end, value) =>
+      slider({ name, label, low: 0, high: most, value: end < Infinity && end > 0 ? end : value, change });
+  const mask = choice({
+    name: 'mask',
+    label: 'mask',
+    value: kindOf(maskText(facts)),
+    options: Object.entries(masks),
+    change,
+  });
+  const left = side('left', 'keys before', window.left, 128),
+    right = side('right', 'keys after', window.right, 0);
+  const sequences = slider({ name: 'sequences', label: 'sequences', low: 2, high: 6, value: 3, change });
   const ran = choice({
     name: 'ran',
     label: 'Calls that the simulator ran',
     value: 0,
     options: calls.map((c, i) => [
       i,
-      `${c.kernel}: Nq = ${c.queries}, Nk = ${c.keys}, Br = ${c.row_tile}, Bc = ${c.column_tile}`,
+      `${c.kernel}: Nq = ${c.queries}, Nk = ${c.keys}, Br = ${c.row_tile}, Bc = ${c.column_tile}, ${c.mask}`,
     ]),
     change: () => {
       const call = calls[Number(ran.value)];
@@ -169,11 +238,15 @@ export function tiles(facts) {
       keys.set(call.keys);
       rowTile.set(call.row_tile);
       columnTile.set(call.column_tile);
-      causal.set(call.causal);
+      mask.set(kindOf(call.mask));
+      if (kindOf(call.mask) === 'window') {
+        const ends = maskOf(call.mask);
+        left.set(ends.left), right.set(ends.right);
+      }
       change();
     },
   });
-  const figure = frame(facts, { controls: [queries, keys, rowTile, columnTile, causal, ran], body: [body, words] });
+  const figure = frame(facts, { controls: [mask, left, right, sequences, queries, keys, rowTile, columnTile, ran], body: [body, words] });
   change();
   return figure;
 }
