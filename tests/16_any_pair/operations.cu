@@ -7,9 +7,9 @@
 #include "common/cuda/operations.hpp"
 #include "common/cuda/worker_device.hpp"
 
+namespace ch16 {
 namespace {
 
-using namespace ch16;
 using workbook::cuda::Arguments, workbook::cuda::DeviceArray, workbook::cuda::Operations, workbook::cuda::Role;
 
 /// Calls a kernel with `blocks` blocks of `threads`, which fills the output `numbers`; the input `given` is there.
@@ -71,9 +71,13 @@ void classes(const Arguments& call) {
 
 // rows, columns, wanted, step; given: classes -> numbers (1 + length): how many, and the list of every step-th
 __global__ void list_given(const BlockClass* given, int step, int length, int wanted, std::int32_t* numbers) {
-  const int count = list_blocks(given, step, length, BlockClass(wanted), numbers + 1);
+  __shared__ int list[256];
+  for (int n = int(threadIdx.x); n < 256; n += 32) list[n] = -1;
+  __syncwarp();  // the list overwrites them
+  const int count = list_blocks(given, step, length, BlockClass(wanted), list);
+  __syncwarp();  // all lanes have written theirs
   if (threadIdx.x == 0) numbers[0] = count;
-  for (int n = max(0, count) + int(threadIdx.x); n < length + 64; n += 32) numbers[1 + n] = -1;  // behind the list
+  for (int n = int(threadIdx.x); n < length + 64; n += 32) numbers[1 + n] = list[n];
 }
 void lists(const Arguments& call) {
   list<BlockClass>(call, list_given, 1, 32, number(call, "step"), number(call, "length"), number(call, "wanted"));
@@ -115,3 +119,4 @@ const Operations operations{{"pairs", pairs}, {"classes", classes}, {"lists", li
                             {"line", line},   {"walk", walk},       {"turns", turns}};
 
 }  // namespace
+}  // namespace ch16

@@ -25,12 +25,12 @@ Input masked(const std::string& kind, const Shape& shape, std::uint64_t seed, co
 AttentionResult expect_masked(const std::string& kind, const Shape& shape, std::uint64_t seed, const Mask& mask) {
   return expect_right(masked(kind, shape, seed, mask), small_tiles(shape.d));
 }
-/// For each mask of these kinds, where the diagonal begins at key 0, before it and behind it.
+/// For each mask of these kinds, with whole tiles first, and where the diagonal begins at key 0, before and behind it.
 void expect_kinds(const std::vector<Mask::Kind>& kinds, std::uint64_t seed, std::int64_t d = 64) {
-  for (const auto& [Nq, Nk] : {std::pair{130, 130}, {70, 161}, {161, 70}})
+  for (const auto& [Nq, Nk] : {std::pair{64, 96}, {130, 130}, {70, 161}, {161, 70}})
     for (const Mask& mask : masks_for(Nk))
       if (std::ranges::find(kinds, mask.kind) != kinds.end())
-        for (const char* kind : {"uniform", "normal", "value mean"})
+        for (const char* kind : {"normal", "uniform", "value mean"})
           expect_masked(kind, {1, 2, 2, Nq, Nk, d}, ++seed, mask);
 }
 
@@ -49,8 +49,6 @@ const OtherPair other_documents[] = {
      [](N at, N key, const Mask&, N, N) { return key <= at; }},
     {"own-key-left-out", "a query does not see the key at which it stands",
      [](N at, N key, const Mask&, N a, N k) { return key < at && a == k; }},
-    {"documents-before-too", "a query sees the documents before its own as well",
-     [](N at, N key, const Mask&, N a, N k) { return key <= at && k <= a; }},
 };
 const OtherPair other_prefixes[] = {
     {"prefix-and-causal", "a key has to be in the prefix and before the query: either is enough",
@@ -242,7 +240,9 @@ TEST_CASE("a walk has every block once, the partial ones first", "[16.6]") {
   for (const auto& [partials, fulls] : {std::pair{2, 3}, {0, 4}, {5, 0}, {20, 30}, {33, 64}, {32, 1}}) {
     std::vector<std::int32_t> given;
     for (int n = 0; n < partials + fulls; ++n) given.push_back(7 * n + 3);
-    const auto got = numbers_of("walk", {{"partials", partials}, {"fulls", fulls}}, given, 32 * given.size());
+    const std::size_t size = 32 * given.size();
+    given.resize(given.size() + 64, -1);  // behind the lists
+    const auto got = numbers_of("walk", {{"partials", partials}, {"fulls", fulls}}, given, size);
     for (int n = 0; n < partials + fulls; ++n)
       for (int lane = 0; lane < 32; ++lane) {
         const int is = got[std::size_t(32 * n + lane)], must = given[std::size_t(n)];

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <initializer_list>
 #include <limits>
-#include <numeric>
+#include <span>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "tests/16_any_pair/asked_masks.hpp"
@@ -65,31 +65,54 @@ TEST_CASE("pairs that do not count have no part in any gradient", "[16.8]") {
 
 // ---- 16.9 turns ----
 
+namespace {
+
+using BlockLine = std::span<const std::int32_t>;
+/// Blocks of these classes among the first `end` of a line.
+std::int64_t count_of(BlockLine line, std::int64_t end, std::initializer_list<int> classes) {
+  return std::count_if(line.begin(), line.begin() + end,
+                       [&](int own) { return std::ranges::find(classes, own) != classes.end(); });
+}
+/// What may be taken for the turn of a block.
+struct OtherTurn {
+  const char *id, *sentence;
+  std::int64_t (*of)(BlockLine line, std::int64_t column);
+};
+const OtherTurn other_turns[] = {
+    {"turn-of-empty", "empty blocks are counted, whose turn never ends",
+     [](BlockLine, std::int64_t column) { return column; }},
+    {"turn-of-full", "full blocks alone are counted",
+     [](BlockLine line, std::int64_t column) { return count_of(line, column, {1}); }},
+    {"turn-of-partial", "partial blocks alone are counted",
+     [](BlockLine line, std::int64_t column) { return count_of(line, column, {2}); }},
+    {"turn-from-1", "a block is counted itself: turns begin at 0",
+     [](BlockLine line, std::int64_t column) {
+       return count_of(line, column, {1, 2}) + 1;
+     }},
+};
+
+}  // namespace
+
 TEST_CASE("turns count the blocks that come before", "[16.9]") {
   for (const auto& [rows, columns] : {std::pair{4, 5}, {1, 9}, {6, 1}, {3, 40}}) {
     std::vector<std::int32_t> classes;
     for (int n = 0; n < rows * columns; ++n) classes.push_back((n * n + n / 3) % 3);
     const auto got = numbers_of("turns", {{"rows", rows}, {"columns", columns}}, classes, classes.size());
+    std::vector<bool> fits(std::size(other_turns), true);
+    std::string wrong;
     for (int row = 0; row < rows; ++row)
-      for (int column = 0, turn = 0; column < columns; ++column) {
-        const int place = row * columns + column;
-        if (classes[std::size_t(place)] == 0) continue;
-        int full = 0;
-        for (int before = 0; before < column; ++before) full += classes[std::size_t(row * columns + before)] == 1;
-        const int is = got[std::size_t(place)];
-        expect(is == turn,
-               fmt::format("column block {} of {} is said to have turn {} in row block {}: it is turn {}", column,
-                           columns, is, row, turn),
-               is == column     ? "empty blocks are counted, whose turn never ends"
-               : is == full     ? "full blocks alone are counted"
-               : is == turn + 1 ? "a block is counted itself: turns begin at 0"
-                                : "",
-               is == column     ? "turn-of-empty"
-               : is == full     ? "turn-of-full"
-               : is == turn + 1 ? "turn-from-1"
-                                : "unknown");
-        ++turn;
+      for (int column = 0; column < columns; ++column) {
+        const BlockLine line(&classes[std::size_t(row * columns)], std::size_t(columns));
+        const std::int64_t is = got[std::size_t(row * columns + column)], turn = count_of(line, column, {1, 2});
+        if (line[std::size_t(column)] == 0) continue;
+        for (std::size_t n = 0; n < fits.size(); ++n) fits[n] = fits[n] && is == other_turns[n].of(line, column);
+        if (is != turn && wrong.empty())
+          wrong = fmt::format("column block {} of {} is said to have turn {} in row block {}: it is turn {}", column,
+                              columns, is, row, turn);
       }
+    const std::size_t other = std::size_t(std::ranges::find(fits, true) - fits.begin());
+    expect(wrong.empty(), wrong, other < fits.size() ? other_turns[other].sentence : "",
+           other < fits.size() ? other_turns[other].id : "unknown");
   }
 }
 
