@@ -1,7 +1,8 @@
 // Chapter 16, any pair: the kernel as a sequence of the phases of phases.hpp and scores.hpp, and the launch.
 // any_pair_bf16.cu compiles this file once more, for bf16.
 //
-// For sm_90, d = 128 and fp16, ptxas of CUDA 13.0 spills 32 bytes with a prefix and 88 with strides, 8 in the small tiles.
+// For sm_90, d = 128 and fp16, ptxas of CUDA 13.0 spills 32 bytes with a prefix and 88 with strides, 8 in the small
+// tiles.
 //
 // Source: Dao 2023 (FlashAttention-2), sections 3.1 to 3.3; Dong et al. 2024 (FlexAttention), section 3.
 // Test it: ./workbook test 16

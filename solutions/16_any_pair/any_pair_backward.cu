@@ -2,7 +2,8 @@
 // launches. It is chapter 9's kernel, in which a column block goes through its list of row blocks.
 // any_pair_backward_bf16.cu compiles this file once more, for bf16.
 //
-// A thread has no more than 255 registers: for sm_90 and fp16, ptxas of CUDA 13.0 spills up to 64 bytes (nvcc -Xptxas -v).
+// A thread has no more than 255 registers: for sm_90 and fp16, ptxas of CUDA 13.0 spills up to 64 bytes (nvcc -Xptxas
+// -v).
 //
 // Source: Dao 2023 (FlashAttention-2), section 3.1.2, Algorithm 2; section 3.2 for the parts of thread blocks and
 // warps. Test it: ./workbook test 16

@@ -18,7 +18,7 @@ namespace workbook::test {
 inline std::vector<Mask> masks_for(std::int64_t Nk) {
   std::vector<std::int64_t> lengths;
   std::int64_t left = Nk;
-  for (const std::int64_t length : {37, 1, 64, 20})
+  for (const std::int64_t length : {37, 1, 64, 40})
     if (length < left) lengths.push_back(length), left -= length;
   lengths.push_back(left);
   return {Mask::of_documents(lengths), Mask::of_prefix(std::min<std::int64_t>(Nk, 45)), Mask::in_strides(3, 7),

@@ -173,6 +173,7 @@ TEST_CASE("a block is classed by all of its pairs", "[16.3]") {
                        one_of(query, key, otherwise));
     expect_classes(Nq, Nk, "causal", [](N i, N j) { return j <= i; });
   }
+  expect_every_kind_in_this_part();
 }
 
 // ---- 16.4 and 16.5 lists ----
@@ -211,6 +212,7 @@ TEST_CASE("lists hold the blocks of their class, in order", "[16.4]") {
                                : "a block's place is what stands before it: `count`, and the lanes below its own",
                sorted == right ? "list-order" : "list-places");
       }
+  expect_every_kind_in_this_part();
 }
 
 TEST_CASE("rows and columns of blocks are listed", "[16.5]") {
@@ -232,6 +234,7 @@ TEST_CASE("rows and columns of blocks are listed", "[16.5]") {
                got == other ? "rows and columns change places" : "the table lies row by row",
                got == other ? "line-transposed" : "line-places");
       }
+  expect_every_kind_in_this_part();
 }
 
 // ---- 16.6 walks ----
@@ -322,6 +325,9 @@ TEST_CASE("all masks agree with the oracle", "[whole]") {
       }
   for (const InputKind& kind : input_kinds())
     for (const Mask& mask : masks_for(90)) expect_masked(kind.name, {1, 1, 1, 70, 90, 64}, ++seed, mask);
+  // Walks of more than 32 blocks of either class, on small tiles.
+  for (const Mask& mask : {Mask::in_strides(3, 7), Mask::of_prefix(1300)})
+    expect_masked("normal", {1, 1, 1, 40, 1400, 64}, ++seed, mask);
 }
 
 TEST_CASE("bf16 agrees with the oracle", "[whole]") {
