@@ -40,7 +40,7 @@ inline std::optional<Mask> mask_of(std::string_view text) {
     const std::optional<Mask> kind = first ? mask_named(part) : std::nullopt;
     if (const auto sizes = numbers_of<std::int64_t>(rest); first && name == "window" && sizes.size() == 2)
       mask = Mask::within(sizes[0], sizes[1]);
-    else if (first && name == "strided" && sizes.size() == 2 && sizes[1] > 0)
+    else if (first && name == "strided" && sizes.size() == 2 && std::ranges::count(sizes, 0) == 0)
       mask = Mask::in_strides(sizes[0], sizes[1]);
     else if (first && name == "prefix" && sizes.size() == 1)
       mask = Mask::of_prefix(sizes[0]);

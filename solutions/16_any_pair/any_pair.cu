@@ -1,14 +1,10 @@
 // Chapter 16, any pair: the kernel as a sequence of the phases of phases.hpp and scores.hpp, and the launch.
-// any_pair_bf16.cu compiles this file once more, for bf16.
-//
-// For sm_90, d = 128 and fp16, ptxas of CUDA 13.0 spills 32 bytes with a prefix and 88 with strides, 8 in the small
-// tiles.
+// any_pair_bf16.cu compiles this file once more, for bf16. At d = 128 ptxas of CUDA 13.0 spills up to 88 bytes.
 //
 // Source: Dao 2023 (FlashAttention-2), sections 3.1 to 3.3; Dong et al. 2024 (FlexAttention), section 3.
 // Test it: ./workbook test 16
 #include "any_pair.hpp"
 
-#include <algorithm>
 #include <cstdint>
 
 #include "common/cuda/convert.hpp"
@@ -64,7 +60,7 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps)
   for (int c = 0; c < d / 16 && Q_in_registers<d>; ++c)
     load_A(own.Q[0][c], smem.Q[warp], 0, 16 * c), load_A(own.Q[1][c], smem.Q[warp], 16, 16 * c);
   for (int n = 0; n < walk.blocks; ++n) {
-    const int j = next;
+    const int j = next;  // this tile
     cp_async_wait_group<0>();
     __syncthreads();  // K_j and V_j are there for all threads; nobody reads the stage that the next copies fill
     load_KV(n + 1);

@@ -52,9 +52,9 @@ struct Sizes {
 
 /// Of each block, its turn: turn_of().
 __global__ void number_turns(BlockTable table, int* __restrict__ turn_numbers) {
-  const int block = int(blockIdx.x * blockDim.x + threadIdx.x);
-  if (block < table.rows * table.columns)
-    turn_numbers[block] = turn_of(table, block / table.columns, block % table.columns);
+  const std::int64_t block = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (block < std::int64_t(table.rows) * table.columns)
+    turn_numbers[block] = turn_of(table, int(block / table.columns), int(block % table.columns));
 }
 
 /// dK, dV and each column block's part of dQ. A thread block for each column block of each head: nobody else writes

@@ -5,6 +5,8 @@
 // Test it: ./workbook test 16.3
 #pragma once
 
+#include <cstdint>
+
 #include "any_pair.hpp"
 #include "pairs.hpp"
 
@@ -94,7 +96,8 @@ struct Walk {
 /// The walk of a line, whose lists have room for `length` blocks.
 __device__ inline Walk walk_of(const BlockLists& lists, int line, int length) {
   const int partials = lists.partial_count[line], fulls = lists.full_count[line];
-  return {lists.partial + line * length, lists.full + line * length, partials, partials + fulls, 0};
+  const std::int64_t first = std::int64_t(line) * length;
+  return {lists.partial + first, lists.full + first, partials, partials + fulls, 0};
 }
 
 /// For the backward pass by turns: whose turn it is when the column blocks add to a row block's dQ, one after the other

@@ -12,7 +12,7 @@ namespace {
 
 /// The document of each token. starts: (documents + 1), where each begins.
 __global__ void number_tokens(const int* __restrict__ starts, int* __restrict__ document, int tokens) {
-  const int token = int(blockIdx.x * blockDim.x + threadIdx.x);
+  const std::int64_t token = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
   if (token >= tokens) return;
   int number = 0;
   while (starts[number + 1] <= token) ++number;
@@ -22,9 +22,9 @@ __global__ void number_tokens(const int* __restrict__ starts, int* __restrict__ 
 /// The classes of all blocks, a warp for each.
 template <int Br, int Bc, class Predicate>
 __global__ void class_blocks(Pairs<Predicate> pairs, BlockTable table) {
-  const int block = int((blockIdx.x * blockDim.x + threadIdx.x) / 32);
-  if (block >= table.rows * table.columns) return;
-  const BlockClass own = class_of<Br, Bc>(pairs, block / table.columns * Br, block % table.columns * Bc);
+  const std::int64_t block = (std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
+  if (block >= std::int64_t(table.rows) * table.columns) return;
+  const BlockClass own = class_of<Br, Bc>(pairs, int(block / table.columns) * Br, int(block % table.columns) * Bc);
   if (threadIdx.x % 32 == 0) table.classes[block] = own;
 }
 
@@ -32,8 +32,8 @@ __global__ void class_blocks(Pairs<Predicate> pairs, BlockTable table) {
 __global__ void list_lines(BlockTable table, bool of_columns, BlockLists lists) {
   const int number = int(blockIdx.x);
   const Line line = line_of(table, number, of_columns);
-  int* const partial = lists.partial + number * line.length;
-  int* const full = lists.full + number * line.length;
+  const std::int64_t place = std::int64_t(number) * line.length;
+  int *const partial = lists.partial + place, *const full = lists.full + place;
   const int partials = list_blocks(line.first, line.step, line.length, BlockClass::partial, partial);
   const int fulls = list_blocks(line.first, line.step, line.length, BlockClass::full, full);
   if (threadIdx.x == 0) lists.partial_count[number] = partials, lists.full_count[number] = fulls;
@@ -55,16 +55,18 @@ BlockTable make_lists(const Pairs<Predicate>& pairs, const Scratch& scratch, boo
 template <class Take>
 void with_pairs(const workbook::Setting& call, const int* starts, int* documents, const Take& take) {
   using workbook::Mask;
-  const int Nq = int(call.shape.Nq), Nk = int(call.shape.Nk), left = int(std::min<std::int64_t>(call.mask.left, Nk));
+  const int Nq = int(call.shape.Nq), Nk = int(call.shape.Nk);
+  // No distance is that large: what is more stands for the same.
+  const auto within = [&](std::int64_t keys) { return int(std::min(keys, call.shape.Nq + call.shape.Nk)); };
   switch (call.mask.kind) {
     case Mask::documents:
       if (starts == nullptr) break;
       workbook::cuda::launch(number_tokens, dim3(unsigned(Nk + 127) / 128), dim3(128), 0, starts, documents, Nk);
       return take(Pairs<Documents>{{documents}, Nq, Nk});
     case Mask::strided:
-      return take(Pairs<Strided>{{int(call.mask.left), int(call.mask.right)}, Nq, Nk});
+      return take(Pairs<Strided>{{within(call.mask.left), within(call.mask.right)}, Nq, Nk});
     case Mask::prefix:
-      return take(Pairs<Prefix>{{left}, Nq, Nk});
+      return take(Pairs<Prefix>{{std::min(Nk, within(call.mask.left))}, Nq, Nk});
     case Mask::none:
       return take(Pairs<Prefix>{{Nk}, Nq, Nk});
     default:
