@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/attention/shape.hpp"
@@ -22,15 +23,19 @@ struct KeyRange {
 
 /// Rows count through (B, H, Nq): a mask may be another for each head.
 struct Mask {
-  enum Kind : std::int32_t { none, causal, window };
+  enum Kind : std::int32_t { none, causal, window, documents, prefix, strided };
 
   Kind kind = none;
   /// Of a window, bottom-right aligned: query i sees the keys j with -left <= j - (i + Nk - Nq) <= right.
+  /// Of a prefix: its `left` first keys are seen by all queries, the others causally. Strided: each query sees the last
+  /// `left` of the `right` keys up to its own, and again of the `right` keys before these, and so on.
   std::int64_t left = 0, right = 0;
   float softcap = 0;   ///< > 0: a scaled score s becomes softcap·tanh(s / softcap) (Gemma 2, section 2)
   bool alibi = false;  ///< then slope·|i + Nk - Nq - j| is subtracted, slope = 2^(-8(h + 1) / H) in head h (ALiBi)
-  std::vector<float> sink;            ///< (H) or empty: e^sink is added to l of each row of the head, and nothing to O
-  std::vector<std::int64_t> lengths;  ///< of sequences packed one after the other, Nq = Nk together; empty: one
+  std::vector<float> sink;  ///< (H) or empty: e^sink is added to l of each row of the head, and nothing to O
+  /// Of sequences packed one after the other, Nq = Nk together; empty: one. Or of documents, Nk together: causally each
+  /// query sees the keys of the document in which it stands.
+  std::vector<std::int64_t> lengths;
 
   Mask() = default;
   Mask(Kind kind_) : kind(kind_) {}
@@ -41,13 +46,31 @@ struct Mask {
     mask.left = left, mask.right = right;
     return mask;
   }
+  static Mask of_documents(std::vector<std::int64_t> lengths) {
+    Mask mask = documents;
+    mask.lengths = std::move(lengths);
+    return mask;
+  }
+  static Mask of_prefix(std::int64_t length) {
+    Mask mask = prefix;
+    mask.left = length;
+    return mask;
+  }
+  static Mask in_strides(std::int64_t width, std::int64_t stride) {
+    Mask mask = strided;
+    mask.left = width, mask.right = stride;
+    return mask;
+  }
   friend bool operator==(const Mask&, const Mask&) = default;
+  /// Sequences that know nothing of each other, not even where the others are.
+  bool packed() const { return !lengths.empty() && kind != documents; }
 
   /// Calls take(KeyRange) for the keys that a row sees, in rising order; not at all for a row that sees none.
   template <class Take>
   void for_ranges(const Shape& shape, std::int64_t row, const Take& take) const {
     if (lengths.empty()) return for_ranges_of_kind(shape, row, take);
-    const KeyRange own = sequence(row % shape.Nq);
+    const std::int64_t query = row % shape.Nq;
+    const KeyRange own = sequence(kind == documents ? query + shape.Nk - shape.Nq : query);
     for_ranges_of_kind(shape, row, [&](const KeyRange& keys) {
       const KeyRange both{std::max(keys.first, own.first), std::min(keys.last, own.last)};
       if (both.first < both.last) take(both);
@@ -68,13 +91,25 @@ struct Mask {
       case none:
         return take(KeyRange{0, shape.Nk});
       case causal:
+      case documents:
         if (const std::int64_t n = visible_keys(row % shape.Nq, shape.Nq, shape.Nk, true); n > 0) take(KeyRange{0, n});
         return;
-      case window:
+      case window: {
         const std::int64_t end = shape.Nk, diagonal = row % shape.Nq + end - shape.Nq, width = shape.Nq + end;
         const KeyRange keys{std::max<std::int64_t>(0, diagonal - std::min(left, width)),
                             std::min(end, diagonal + std::min(right, width) + 1)};
         if (keys.first < keys.last) take(keys);
+        return;
+      }
+      case prefix:
+        if (const std::int64_t n = visible_keys(row % shape.Nq, shape.Nq, shape.Nk, true); std::max(n, left) > 0)
+          take(KeyRange{0, std::min(shape.Nk, std::max(n, left))});
+        return;
+      case strided: {
+        const std::int64_t own = row % shape.Nq + shape.Nk - shape.Nq + 1, width = std::min(left, right);
+        for (std::int64_t last = own - (own - 1) / right * right; 0 < own && last <= own; last += right)
+          if (width > 0) take(KeyRange{std::max<std::int64_t>(0, last - width), last});
+      }
     }
   }
   /// What becomes of a scaled score scale·Q_i·K_j, for a key that the row sees.
@@ -142,6 +177,9 @@ inline std::vector<NamedMask> mask_parts() {
   std::vector<NamedMask> parts = all_masks();
   const auto add = [&](std::string_view name, auto change) { change(parts.emplace_back(name).mask); };
   add("window", [](Mask& mask) { mask.kind = Mask::window; });
+  add("documents", [](Mask& mask) { mask.kind = Mask::documents; });
+  add("prefix", [](Mask& mask) { mask.kind = Mask::prefix; });
+  add("strided", [](Mask& mask) { mask.kind = Mask::strided; });
   add("softcap", [](Mask& mask) { mask.softcap = 1; });
   add("alibi", [](Mask& mask) { mask.alibi = true; });
   add("sink", [](Mask& mask) { mask.sink = {0}; });
@@ -160,13 +198,23 @@ inline std::string_view part_not_in(const std::vector<Mask>& served, const Mask&
   if (mask.softcap > 0 && !any([](const Mask& each) { return each.softcap > 0; })) return "softcap";
   if (mask.alibi && !any([](const Mask& each) { return each.alibi; })) return "alibi";
   if (!mask.sink.empty() && !any([](const Mask& each) { return !each.sink.empty(); })) return "sink";
-  if (!mask.lengths.empty() && !any([](const Mask& each) { return !each.lengths.empty(); })) return "packed";
+  if (mask.packed() && !any([](const Mask& each) { return !each.lengths.empty(); })) return "packed";
   return "";
 }
 
 inline std::string Mask::name() const {
   std::string text(part_name(kind));
-  if (kind == window) text.append("=").append(std::to_string(left)).append(",").append(std::to_string(right));
+  if (kind == window || kind == strided)
+    text.append("=").append(std::to_string(left)).append(",").append(std::to_string(right));
+  if (kind == prefix) text.append("=").append(std::to_string(left));
+  const auto append_lengths = [&] {
+    for (const std::int64_t& length : lengths)
+      text.append(&length != lengths.data() ? ","
+                  : kind == documents       ? "="
+                                            : "+lengths=")
+          .append(std::to_string(length));
+  };
+  if (kind == documents) append_lengths();
   if (softcap > 0) {
     std::string number = std::to_string(softcap);
     number.erase(number.find_last_not_of('0') + 1);
@@ -175,8 +223,7 @@ inline std::string Mask::name() const {
   }
   if (alibi) text += "+alibi";
   if (!sink.empty()) text += "+sink";
-  for (const std::int64_t& length : lengths)
-    text.append(&length == lengths.data() ? "+lengths=" : ",").append(std::to_string(length));
+  if (kind != documents) append_lengths();
   return text;
 }
 /// Nothing for a name that no mask without numbers has.

@@ -13,7 +13,8 @@
 namespace workbook {
 
 inline constexpr const char* mask_texts =
-    "none, causal, or window=LEFT,RIGHT with whole numbers from 0 on; behind it +softcap=C, +alibi, +lengths=N,N,…";
+    "none, causal, window=LEFT,RIGHT with whole numbers from 0 on, documents=N,N,…, prefix=N, or strided=WIDTH,STRIDE; "
+    "behind it +softcap=C, +alibi, +lengths=N,N,…";
 
 /// "256,0" with a comma between numbers that are 0 or more; empty for another text.
 template <class Number>
@@ -40,6 +41,12 @@ inline std::optional<Mask> mask_of(std::string_view text, std::int64_t sinks = 0
     const std::optional<Mask> kind = first ? mask_named(part) : std::nullopt;
     if (const auto sizes = numbers_of<std::int64_t>(rest); first && name == "window" && sizes.size() == 2)
       mask = Mask::within(sizes[0], sizes[1]);
+    else if (first && name == "strided" && sizes.size() == 2 && std::ranges::count(sizes, 0) == 0)
+      mask = Mask::in_strides(sizes[0], sizes[1]);
+    else if (first && name == "prefix" && sizes.size() == 1)
+      mask = Mask::of_prefix(sizes[0]);
+    else if (first && name == "documents" && !sizes.empty() && std::ranges::count(sizes, 0) == 0)
+      mask = Mask::of_documents(sizes);
     else if (kind)
       mask = *kind;
     else if (const auto cap = numbers_of<float>(rest); !first && name == "softcap" && cap.size() == 1 && cap[0] > 0)
@@ -48,7 +55,8 @@ inline std::optional<Mask> mask_of(std::string_view text, std::int64_t sinks = 0
       mask.alibi = true;
     else if (!first && part == "sink" && sinks > 0)
       mask.sink.assign(std::size_t(sinks), 0);
-    else if (!first && name == "lengths" && !sizes.empty() && std::ranges::count(sizes, 0) == 0)
+    else if (!first && name == "lengths" && mask.kind != Mask::documents && !sizes.empty() &&
+             std::ranges::count(sizes, 0) == 0)
       mask.lengths = sizes;
     else
       return {};
@@ -63,7 +71,7 @@ inline std::string lacking_part(const std::vector<Mask>& served, const Mask& mas
 }
 inline std::string_view lacking_option(const std::vector<Mask>& served, const Mask& mask) {
   const std::string_view part = part_not_in(served, mask);
-  return part == "window" ? "mask" : part == "packed" ? "lengths" : part;
+  return part_named(part).value_or(Mask::none).kind > Mask::causal ? "mask" : part == "packed" ? "lengths" : part;
 }
 
 }  // namespace workbook

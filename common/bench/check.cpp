@@ -40,13 +40,15 @@ Tensor<T> last_rows(const Tensor<T>& from, std::int64_t rows) {
 }
 
 /// How many of the last keys a last query sees at most: all N, or those of the last packed sequence, which is a problem
-/// of its own. What is left of the mask is aligned to the last query and key.
+/// of its own, and so is the last document. What is left of the mask, for so many of the last keys, is aligned to the
+/// last query and key.
 std::int64_t last_keys(const Shape& shape) {
   return shape.mask.lengths.empty() ? shape.N() : shape.mask.lengths.back();
 }
-Mask mask_of_last(const Shape& shape) {
+Mask mask_of_last(const Shape& shape, std::int64_t keys) {
   Mask mask = shape.mask;
   mask.lengths.clear();
+  if (mask.kind == Mask::prefix) mask.left = std::max<std::int64_t>(0, mask.left - (shape.N() - keys));
   return mask;
 }
 
@@ -60,7 +62,7 @@ std::string check_forward(const worker::Reply& reply, const Point& p) {
   problem.Q = last_of("Q", rows), problem.K = last_of("K", keys), problem.V = last_of("V", keys);
   problem.shape = {1, 1, 1, rows, keys, p.shape.d()};
   problem.scale = p.shape.scale;
-  problem.mask = mask_of_last(p.shape);
+  problem.mask = mask_of_last(p.shape, keys);
   problem = rounded_to(std::move(problem), p.element);  // what it is already, but for a stage that rounds by itself
   const Forward oracle = forward_oracle(problem);
   judge::Layout layout;
@@ -108,19 +110,19 @@ std::string check_backward(const worker::Reply& reply, const Point& p) {
   const Tensor<float> dQ = last_rows(tensor(reply, "dQ", p.element, d), queries_rows),
                       dK = last_rows(tensor(reply, "dK", p.element, d), keys_rows),
                       dV = last_rows(tensor(reply, "dV", p.element, d), keys_rows);
-  const Mask mask = mask_of_last(p.shape);
   const float scale = p.shape.scale;
   // dQ of a head's last queries needs all keys; dK and dV of the last keys need all queries of the heads that share
   // them. Masks are aligned to the last query and the last key, so both are attention problems of their own.
-  const Problem queries{{{1, 1, 1, queries_rows, N, d}, scale, mask}, last_rows(Q, queries_rows), K, V};
+  const Problem queries{
+      {{1, 1, 1, queries_rows, N, d}, scale, mask_of_last(p.shape, N)}, last_rows(Q, queries_rows), K, V};
   // Slopes are those of H heads: then the heads before the group come along, with a dO of 0.
-  const std::int64_t heads = mask.alibi && group > 1 ? p.shape.H() : group;
+  const std::int64_t heads = p.shape.mask.alibi && group > 1 ? p.shape.H() : group;
   const auto behind_others = [&]<class T>(const Tensor<T>& last) {
     Tensor<T> all({1, heads, Nq, last.sizes[3]});
     std::copy(last.values.begin(), last.values.end(), all.values.end() - std::ptrdiff_t(last.values.size()));
     return all;
   };
-  const Problem keys{{{1, heads, 1, Nq, keys_rows, d}, scale, mask},
+  const Problem keys{{{1, heads, 1, Nq, keys_rows, d}, scale, mask_of_last(p.shape, keys_rows)},
                      behind_others(Q),
                      last_rows(K, keys_rows),
                      last_rows(V, keys_rows)};

@@ -4,7 +4,8 @@
 ./workbook bench --peers runs this. Reads one JSON document from the file named as its argument:
   {"budget": seconds a shape, "shapes": [{"pass": "forward", "mask": "none", "B": 1, "H": 32, "Hkv": 32,
     "Nq": 4096, "N": 4096, "d": 64}, ...],
-A mask is "none", "causal" or "window=LEFT,RIGHT", and behind it perhaps "+softcap=C", "+alibi", "+lengths=N,N,…".
+A mask is "none", "causal", "window=LEFT,RIGHT", "documents=N,N,…", "prefix=N" or "strided=WIDTH,STRIDE", and behind it
+perhaps "+softcap=C", "+alibi", "+lengths=N,N,…".
    "libraries": [path of a shared library, ...]}
 A library is a peer by its file's name (fa3.so: "fa3"), in the passes that it exports:
   int forward(const void* Q, const void* K, const void* V, void* O, float* LSE, int heads, int Nq, int Nk, int d,
@@ -139,14 +140,22 @@ def measure_flex(shape, _, budget):
     except ImportError:
         raise NotSupported("this PyTorch has no flex_attention") from None
     kind, *parts = shape["mask"].split("+")
+    kind, _, sizes = kind.partition("=")
     values = dict(part.partition("=")[::2] for part in parts)
+    if kind == "documents":
+        values["lengths"] = sizes
     diagonal, heads = shape["N"] - shape["Nq"], shape["H"]
     sees, changes = [], []
-    if kind == "causal":
+    if kind in ("causal", "documents"):
         sees.append(lambda q, k: k <= q + diagonal)
+    elif kind == "prefix":
+        sees.append(lambda q, k: (k <= q + diagonal) | (k < int(sizes)))
     elif kind != "none":
-        left, right = map(int, kind.removeprefix("window=").split(","))
-        sees.append(lambda q, k: (k - q - diagonal >= -left) & (k - q - diagonal <= right))
+        left, right = map(int, sizes.split(","))
+        if kind == "window":
+            sees.append(lambda q, k: (k - q - diagonal >= -left) & (k - q - diagonal <= right))
+        else:
+            sees.append(lambda q, k: (k <= q + diagonal) & ((q + diagonal - k) % right < left))
     if "lengths" in values:
         lengths = torch.tensor([int(length) for length in values["lengths"].split(",")], device="cuda")
         document = torch.repeat_interleave(torch.arange(len(lengths), device="cuda"), lengths)

@@ -184,7 +184,10 @@ void complete_mask(Problem& problem, const ProblemOptions& options) {
                  problem.shape.H);
   }
   const std::int64_t sum = std::accumulate(lengths.begin(), lengths.end(), std::int64_t(0));
-  if (!lengths.empty() && (problem.shape.Nq != sum || problem.shape.Nk != sum))
+  if (problem.mask.kind == Mask::documents && problem.shape.Nk != sum)
+    fail_input("--mask {}: together {}, with {} keys; allowed: documents that add up to them", problem.mask.name(), sum,
+               problem.shape.Nk);
+  if (problem.mask.packed() && (problem.shape.Nq != sum || problem.shape.Nk != sum))
     fail_input("--lengths {}: together {}, with {} queries and {} keys; allowed: lengths that add up to both",
                fmt::join(lengths, ","), sum, problem.shape.Nq, problem.shape.Nk);
 }

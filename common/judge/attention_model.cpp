@@ -81,9 +81,13 @@ AttentionModel::AttentionModel(std::shared_ptr<const Problem> problem_, const Ti
   kv_head = [shape = problem->shape](Index h) { return h / (shape.H / shape.Hkv); };
   sees = [given = problem](Index query) {
     Range seen{0, 0};
-    given->mask.for_ranges(given->shape, query, [&](const KeyRange& keys) { seen = {keys.first, keys.last}; });
+    given->mask.for_ranges(given->shape, query, [&](const KeyRange& keys) {
+      seen = {seen.to == 0 ? keys.first : seen.from, keys.last};
+    });
     return seen;
   };
+  if (problem->mask.kind == Mask::strided)
+    counts = [given = problem](Index query, Index key) { return given->mask.sees(given->shape, query, key); };
   changed = [given = problem](const Head& head, Index query, Index key, float score) {
     const Mask& mask = given->mask;
     const Index row = (head.b * given->shape.H + head.h) * given->shape.Nq + query;
@@ -145,7 +149,8 @@ Row AttentionModel::attend(const Head& head, Index query, const std::function<vo
     row.keys = std::min(tile, end - row.first);
     row.S.assign(std::size_t(padding_score > -infinity ? tile : row.keys), padding_score);
     for (Index j = row.first; j < row.first + row.keys; ++j)
-      row.S[std::size_t(j - row.first)] = seen.contains(j) ? score(head, query, j) : -infinity;
+      row.S[std::size_t(j - row.first)] =
+          seen.contains(j) && (!counts || counts(query, j)) ? score(head, query, j) : -infinity;
     after_scores.reach(row);
 
     // m, and P = exp(S - m)

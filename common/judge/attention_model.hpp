@@ -118,7 +118,8 @@ class AttentionModel {
   std::function<Index(Index h)> kv_head;  ///< head of Q -> its head of K and V
   Range keys;                             ///< that the stage loops over
   std::function<Index(Index)> goes_to;    ///< query -> key up to whose tile its loop goes; empty: through all keys
-  std::function<Range(Index)> sees;       ///< query -> keys that the mask leaves it
+  std::function<Range(Index)> sees;       ///< query -> keys that the mask leaves it, from the first to the last
+  std::function<bool(Index query, Index key)> counts;  ///< which of them it does; empty: all
   /// What becomes of a scaled score.
   std::function<float(const Head&, Index query, Index key, float score)> changed;
   std::function<float(const Head&)> sink;  ///< a logit that l has beside the keys; empty: none

@@ -161,6 +161,24 @@ Facts tiles_facts(const Request& request) {
   return facts;
 }
 
+Facts blocks_facts(const Request& request) {
+  Parameters& p = request.parameters;
+  const std::int64_t Nq = p.count("queries"), Nk = p.count("keys"), d = p.count("d");
+  Facts facts;
+  for (const std::string& text : p.texts("masks")) {
+    const std::optional<Mask> mask = mask_of(text);
+    if (!mask) p.fail(fmt::format("masks: \"{}\" is none; allowed: {}", text, mask_texts));
+    Facts more = panels_facts(panels_of(traced(request, own_chapter(request), Nq, Nk, d, *mask)), Nq, Nk, false);
+    for (Facts& launch : more["launches"]) {
+      launch["kernel"] = text;
+      if (!facts.is_null()) facts["launches"].push_back(launch);
+    }
+    if (facts.is_null()) facts = more;
+  }
+  facts["d"] = d;
+  return facts;
+}
+
 Facts timeline_facts(const Request& request) {
   Parameters& p = request.parameters;
   const auto first = std::size_t(p.number("first")), count = std::size_t(p.count("count"));

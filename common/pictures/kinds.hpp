@@ -45,6 +45,8 @@ Facts swizzle_facts(const Request& request);
 /// Which tiles of S a call computes, masks and skips, of each launch that reads Q and K by tiles. queries, keys, d,
 /// causal or mask; walks: whether each block's way is drawn; also, if given: for the facts alone, other calls.
 Facts tiles_facts(const Request& request);
+/// The same for each of several `masks`, side by side. queries, keys, d.
+Facts blocks_facts(const Request& request);
 /// What a block does between its barriers, from the `first` on. launch: a part of the kernel's name; queries, keys, d,
 /// causal, count.
 Facts timeline_facts(const Request& request);

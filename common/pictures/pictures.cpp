@@ -22,7 +22,7 @@ constexpr Kind kKinds[] = {
     {"fragments", false, fragments_facts}, {"swizzle", false, swizzle_facts},   {"tiles", true, tiles_facts},
     {"timeline", true, timeline_facts},    {"owners", true, owners_facts},      {"waits", true, waits_facts},
     {"traffic", true, traffic_facts},      {"softmax", false, softmax_facts},   {"formats", false, formats_facts},
-    {"ranges", false, ranges_facts},       {"walk", false, walk_facts},
+    {"ranges", false, ranges_facts},       {"walk", false, walk_facts},         {"blocks", true, blocks_facts},
 };
 
 const Kind& kind_of(Parameters& parameters) {

@@ -119,6 +119,11 @@ TEST_CASE("chapter 15 is chapter 8's kernel and a mask") {
   CHECK(changed_between("08_registers/phases.hpp", "15_which_pairs/phases.hpp") <= 60);
 }
 
+TEST_CASE("chapter 16 is chapter 15's kernel and a walk") {
+  CHECK(changed_between("15_which_pairs/which_pairs.cu", "16_any_pair/any_pair.cu") <= 60);
+  CHECK(changed_between("15_which_pairs/phases.hpp", "16_any_pair/phases.hpp") <= 10);
+}
+
 TEST_CASE("kernel files and kernels can be read at one go") {
   for (const char* file : {"03_tiled_wmma/tiled_wmma.cu",
                            "03_tiled_wmma/warmups.cu",
@@ -162,7 +167,12 @@ TEST_CASE("kernel files and kernels can be read at one go") {
                            "15_which_pairs/scores.hpp",
                            "15_which_pairs/score_gradients.hpp",
                            "15_which_pairs/phases.hpp",
-                           "15_which_pairs/which_pairs.cu"}) {
+                           "15_which_pairs/which_pairs.cu",
+                           "16_any_pair/pairs.hpp",
+                           "16_any_pair/blocks.hpp",
+                           "16_any_pair/scores.hpp",
+                           "16_any_pair/phases.hpp",
+                           "16_any_pair/any_pair.cu"}) {
     INFO(file);
     const std::string text = book::read_file(fs::path(WORKBOOK_SOURCE) / "solutions" / file);
     CHECK(std::ranges::count(text, '\n') <= 250);

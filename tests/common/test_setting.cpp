@@ -191,6 +191,26 @@ TEST_CASE("a window is bottom-right aligned, as wide as the sequence it is anoth
   CHECK(seen(five, packed, 2) == Keys{2, 3, 4});
 }
 
+TEST_CASE("documents, prefixes and strides let those pairs count that they say, wherever the diagonal begins") {
+  for (const auto& [Nq, Nk] : {std::pair<std::int64_t, std::int64_t>{9, 9}, {4, 9}, {12, 9}}) {
+    const Shape shape{1, 2, 2, Nq, Nk, 64};
+    const std::int64_t document[] = {0, 0, 0, 1, 1, 1, 1, 2, 2};
+    for (std::int64_t row = 0; row < shape.lse_size(); ++row) {
+      const std::int64_t at = row % Nq + Nk - Nq;
+      std::vector<std::int64_t> own, prefix, strided;
+      for (std::int64_t key = 0; key < Nk; ++key) {
+        if (key <= at && document[at] == document[key]) own.push_back(key);
+        if (key <= at || key < 3) prefix.push_back(key);
+        if (key <= at && (at - key) % 5 < 2) strided.push_back(key);
+      }
+      CHECK(seen_keys({shape, 1, Mask::of_documents({3, 4, 2})}, row) == own);
+      CHECK(seen_keys({shape, 1, Mask::of_prefix(3)}, row) == prefix);
+      CHECK(seen_keys({shape, 1, Mask::in_strides(2, 5)}, row) == strided);
+      CHECK(seen_keys({shape, 1, Mask::in_strides(7, 5)}, row) == seen_keys({shape, 1, Mask::causal}, row));
+    }
+  }
+}
+
 TEST_CASE("a softcap, ALiBi and a sink are what their formulas say") {
   Mask mask;
   const Shape shape{1, 2, 2, 3, 5, 64};
@@ -216,6 +236,8 @@ TEST_CASE("a stage serves a mask if it serves all of its parts, and the first ot
   const Mask window = part_named("window").value(), softcap = part_named("softcap").value();
   CHECK(part_not_in({Mask::none, Mask::causal}, mask) == "window");
   CHECK(part_not_in({Mask::none, window}, mask) == "softcap");
+  CHECK(part_not_in({Mask::none, window, part_named("packed").value()}, Mask::of_documents({4, 5})) == "documents");
+  CHECK(part_not_in({part_named("documents").value()}, Mask::of_documents({4, 5})).empty());
   CHECK(part_not_in({Mask::none, window, softcap}, mask).empty());
   mask.sink = {1}, mask.lengths = {4, 5};
   CHECK(part_not_in({Mask::none, window, softcap}, mask) == "sink");
@@ -232,9 +254,31 @@ TEST_CASE("a mask is read back from its name, and from nothing like it") {
   alibi.alibi = true;
   CHECK(mask_of("causal+alibi") == alibi);
   CHECK(mask_of("none") == Mask(Mask::none));
-  for (const char* other :
-       {"", "alibi", "causal+", "causal+sink", "causal+none", "window=3", "window=3,-1", "window=3,0,1", "window=3,",
-        "none+softcap=0", "none+softcap=1,2", "none+lengths=", "none+lengths=4,0", "none+lengths=4,x"})
+  for (const Mask& each : {Mask::of_documents({3, 4}), Mask::of_prefix(0), Mask::in_strides(2, 5)})
+    CHECK(mask_of(each.name()) == each);
+  for (const char* other : {"",
+                            "alibi",
+                            "causal+",
+                            "causal+sink",
+                            "causal+none",
+                            "window=3",
+                            "window=3,-1",
+                            "window=3,0,1",
+                            "window=3,",
+                            "none+softcap=0",
+                            "none+softcap=1,2",
+                            "none+lengths=",
+                            "none+lengths=4,0",
+                            "none+lengths=4,x",
+                            "documents",
+                            "documents=",
+                            "documents=4,0",
+                            "documents=4+lengths=4",
+                            "prefix",
+                            "prefix=1,2",
+                            "strided=1",
+                            "strided=0,3",
+                            "strided=1,0"})
     CHECK(!mask_of(other));
 }
 

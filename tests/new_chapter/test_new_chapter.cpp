@@ -212,14 +212,13 @@ std::set<std::string> changed_in_common() {
 /// A mask: a key is seen where j is even.
 void add_mask() {
   const std::string file = "common/attention/mask.hpp";
-  edit(file, "{ none, causal, window };", "{ none, causal, window, even };");
+  edit(file, "prefix, strided };", "prefix, strided, even };");
   edit(file, "      case causal:\n", R"(      case even:
         for (std::int64_t key = 0; key < shape.Nk; key += 2) take(KeyRange{key, key + 1});
         return;
       case causal:
 )");
-  edit(file, "NamedMask{\"causal\", Mask::causal}",
-       "NamedMask{\"causal\", Mask::causal}, NamedMask{\"even\", Mask::even}");
+  edit(file, "{\"causal\", Mask::causal}};", "{\"causal\", Mask::causal}, {\"even\", Mask::even}};");
 }
 /// A number of the problem: scores are squashed, S = squash·tanh(S / squash), before the mask.
 void add_number() {

@@ -382,7 +382,7 @@ std::string describe(const Problem& problem, const std::string& kind) {
   const Shape& shape = problem.shape;
   std::string text =
       fmt::format("Nq={}, Nk={}, d={}, causal={}", shape.Nq, shape.Nk, shape.d, problem.causal() ? "yes" : "no");
-  if (const Mask& mask = problem.mask; mask != Mask(mask.kind) || mask.kind == Mask::window)
+  if (const Mask& mask = problem.mask; mask != Mask(mask.kind) || mask.kind > Mask::causal)
     text += ", mask " + mask.name();
   if (shape.B * shape.H > 1) text = fmt::format("B={}, H={}, ", shape.B, shape.H) + text;
   return kind.empty() ? text : text + fmt::format(", input \"{}\"", kind);

@@ -10,6 +10,7 @@ import { drawWalk, walk } from './walk.mjs';
 
 export const draws = {
   banks: drawBanks,
+  blocks: drawTiles,
   formats: drawFormats,
   fragments: drawFragments,
   memory: drawMemory,

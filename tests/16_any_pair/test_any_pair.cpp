@@ -1,0 +1,407 @@
+// Chapter 16: masks that are any function of a query and a key, as lists of blocks. The forward pass.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/16_any_pair/asked_masks.hpp"
+#include "tests/support/forward_properties.hpp"
+
+using namespace workbook;
+using namespace workbook::test;
+
+namespace {
+
+// ---- Inputs ----
+
+Input masked(const std::string& kind, const Shape& shape, std::uint64_t seed, const Mask& mask) {
+  return {make_input(kind, {shape, mask, 0, seed}), fmt::format("{}, seed {}", kind, seed), kind};
+}
+AttentionResult expect_masked(const std::string& kind, const Shape& shape, std::uint64_t seed, const Mask& mask) {
+  return expect_right(masked(kind, shape, seed, mask), small_tiles(shape.d));
+}
+/// For each mask of these kinds, with whole tiles first, and where the diagonal begins at key 0, before and behind it.
+void expect_kinds(const std::vector<Mask::Kind>& kinds, std::uint64_t seed, std::int64_t d = 64) {
+  for (const auto& [Nq, Nk] : {std::pair{64, 96}, {130, 130}, {70, 161}, {161, 70}})
+    for (const Mask& mask : masks_for(Nk))
+      if (std::ranges::find(kinds, mask.kind) != kinds.end())
+        for (const char* kind : {"normal", "uniform", "value mean"})
+          expect_masked(kind, {1, 2, 2, Nq, Nk, d}, ++seed, mask);
+}
+
+// ---- What may be taken for a predicate ----
+
+struct OtherPair {
+  const char *id, *sentence;
+  bool (*counts)(std::int64_t at, std::int64_t key, const Mask& mask, std::int64_t document_at,
+                 std::int64_t document_key);
+};
+using N = std::int64_t;
+const OtherPair other_documents[] = {
+    {"documents-not-causal", "a query sees the keys of its document that come after it",
+     [](N, N, const Mask&, N a, N k) { return a == k; }},
+    {"documents-ignored", "a query sees all keys up to its own, whatever their document",
+     [](N at, N key, const Mask&, N, N) { return key <= at; }},
+    {"own-key-left-out", "a query does not see the key at which it stands",
+     [](N at, N key, const Mask&, N a, N k) { return key < at && a == k; }},
+};
+const OtherPair other_prefixes[] = {
+    {"prefix-and-causal", "a key has to be in the prefix and before the query: either is enough",
+     [](N at, N key, const Mask& m, N, N) { return key < m.left && key <= at; }},
+    {"prefix-one-too-long", "key number `length` is taken for a part of the prefix",
+     [](N at, N key, const Mask& m, N, N) { return key <= m.left || key <= at; }},
+    {"prefix-without-causal", "keys behind the prefix are not seen",
+     [](N, N key, const Mask& m, N, N) { return key < m.left; }},
+    {"prefix-ignored", "the prefix is seen no further than other keys",
+     [](N at, N key, const Mask&, N, N) { return key <= at; }},
+};
+const OtherPair other_strides[] = {
+    {"stride-width-plus-one", "runs are one key too wide",
+     [](N at, N key, const Mask& m, N, N) { return key <= at && (at - key) % m.right <= m.left; }},
+    {"stride-from-key-0", "runs are counted from key 0 on: they end at the query's own place",
+     [](N at, N key, const Mask& m, N, N) { return key <= at && key % m.right < m.left; }},
+    {"stride-not-causal", "runs behind the query are seen, too",
+     [](N at, N key, const Mask& m, N, N) { return (at - key) % m.right < m.left; }},
+    {"stride-once", "only the run at the query's own place is seen",
+     [](N at, N key, const Mask& m, N, N) { return key <= at && at - key < m.left; }},
+    {"stride-swapped", "width and stride change places",
+     [](N at, N key, const Mask& m, N, N) { return key <= at && (at - key) % m.left < m.right; }},
+};
+
+/// The predicate of each mask of this kind is asked for all pairs.
+void expect_predicate(Mask::Kind kind, std::span<const OtherPair> others) {
+  std::vector<bool> fits(others.size(), true);
+  std::string wrong;
+  for (const auto& [Nq, Nk] : {std::pair{70, 70}, {40, 90}, {90, 40}}) {
+    for (const Mask& mask : masks_for(Nk)) {
+      if (mask.kind != kind) continue;
+      std::vector<std::int32_t> document{0};
+      for (std::size_t n = 0; n < mask.lengths.size(); ++n)
+        document.insert(document.end(), std::size_t(mask.lengths[n]), std::int32_t(n));
+      document.erase(document.begin());
+      if (document.empty()) document = {0};
+      const auto got = numbers_of("pairs",
+                                  {{"Nq", Nq},
+                                   {"Nk", Nk},
+                                   {"kind", double(kind - Mask::documents)},
+                                   {"left", double(mask.left)},
+                                   {"right", double(mask.right)}},
+                                  document, std::size_t(Nq) * std::size_t(Nk));
+      const Shape shape{1, 1, 1, Nq, Nk, 64};
+      for (N i = 0; i < Nq; ++i)
+        for (N key = 0; key < Nk; ++key) {
+          const bool right = mask.sees(shape, i, key), is = got[std::size_t(i * Nk + key)] != 0;
+          const N at = i + Nk - Nq;
+          const auto document_of = [&](N token) {
+            return mask.lengths.empty() || token < 0 ? N(-1) : N(document[std::size_t(token)]);
+          };
+          for (std::size_t n = 0; n < others.size(); ++n)
+            if (is != others[n].counts(at, key, mask, document_of(at), document_of(key))) fits[n] = false;
+          if (is != right && wrong.empty())
+            wrong = fmt::format("the query at key {} is said {} see key {}: it does{}; {}, {} queries, {} keys", at,
+                                is ? "to" : "not to", key, right ? "" : " not", mask.name(), Nq, Nk);
+        }
+    }
+  }
+  const auto found = std::ranges::find(fits, true);
+  const OtherPair* const other = found == fits.end() ? nullptr : &others[std::size_t(found - fits.begin())];
+  expect(wrong.empty(), wrong, other == nullptr ? "" : other->sentence, other == nullptr ? "unknown" : other->id);
+}
+
+}  // namespace
+
+// ---- 16.1 and 16.2, predicates ----
+
+TEST_CASE("documents: a query sees its own document up to its own place", "[16.1]") {
+  expect_predicate(Mask::documents, other_documents);
+}
+TEST_CASE("documents agree with the oracle", "[16.1]") {
+  expect_kinds({Mask::documents}, 10);
+  expect_every_kind_in_this_part();
+}
+TEST_CASE("prefixes and strides: which pairs count", "[16.2]") {
+  expect_predicate(Mask::prefix, other_prefixes);
+  expect_predicate(Mask::strided, other_strides);
+}
+TEST_CASE("prefixes and strides agree with the oracle", "[16.2]") {
+  expect_kinds({Mask::prefix, Mask::strided}, 40);
+  expect_every_kind_in_this_part();
+}
+
+// ---- 16.3 classes ----
+
+namespace {
+const char* const class_names[] = {"empty", "full", "partial"};
+}
+
+TEST_CASE("a block is classed by all of its pairs", "[16.3]") {
+  const auto one_of = [](N query, N key, bool otherwise) {
+    return [=](N i, N j) { return i == query && j == key ? !otherwise : otherwise; };
+  };
+  const auto expect_classes = [](N Nq, N Nk, const std::string& what, const auto& counts) {
+    std::vector<std::int32_t> given;
+    for (N pair = 0; pair < Nq * Nk; ++pair) given.push_back(counts(pair / Nk, pair % Nk) ? 1 : 0);
+    const ClassedBlocks right(Nq, Nk, 32, 64, counts);
+    const auto got =
+        numbers_of("classes", {{"Nq", double(Nq)}, {"Nk", double(Nk)}}, given, std::size_t(right.rows * right.columns));
+    for (std::size_t n = 0; n < got.size(); ++n) {
+      const int must = right.classes[n], is = got[n];
+      const N query = N(n) / right.columns * 32, key = N(n) % right.columns * 64;
+      expect(is == must,
+             fmt::format("queries {} to {} and keys {} to {} are said to be {}: the block is {}; {}, Nq={}, Nk={}",
+                         query, std::min(Nq, query + 32) - 1, key, key + 63,
+                         is >= 0 && is < 3 ? class_names[is] : "none of the three", class_names[must], what, Nq, Nk),
+             is == 1   ? "a block is called full of which some pair does not count, or whose last keys do not exist"
+             : is == 0 ? "a block is called empty of which some pair counts: every lane's pairs have to be asked"
+                       : "a block is called partial that is empty or full: queries that do not exist have no say",
+             is == 1   ? "block-called-full"
+             : is == 0 ? "block-called-empty"
+                       : "block-called-partial");
+    }
+  };
+  for (const auto& [Nq, Nk] : {std::pair<N, N>{64, 128}, {70, 150}, {5, 64}, {33, 65}}) {
+    expect_classes(Nq, Nk, "every pair counts", [](N, N) { return true; });
+    expect_classes(Nq, Nk, "no pair counts", [](N, N) { return false; });
+    for (const auto& [query, key] : {std::pair<N, N>{0, 0}, {Nq - 1, Nk - 1}, {4, 63}, {3, 31}, {2, 32}})
+      for (const bool otherwise : {false, true})
+        expect_classes(Nq, Nk, fmt::format("pair ({}, {}) alone {}", query, key, otherwise ? "does not" : "counts"),
+                       one_of(query, key, otherwise));
+    expect_classes(Nq, Nk, "causal", [](N i, N j) { return j <= i; });
+  }
+  expect_every_kind_in_this_part();
+}
+
+// ---- 16.4 and 16.5 lists ----
+
+namespace {
+std::vector<std::int32_t> some_classes(N count, std::uint32_t seed) {
+  std::vector<std::int32_t> classes;
+  for (N n = 0; n < count; ++n) classes.push_back(std::int32_t((seed = seed * 1664525U + 1013904223U) >> 24) % 3);
+  return classes;
+}
+}  // namespace
+
+TEST_CASE("lists hold the blocks of their class, in order", "[16.4]") {
+  for (const N length : {1, 31, 32, 33, 100})
+    for (const N step : {1, 3})
+      for (const std::int32_t wanted : {1, 2}) {
+        std::vector<std::int32_t> classes = some_classes(length * step + 40, std::uint32_t(length)), right;
+        std::fill(classes.begin() + length * step, classes.end(), wanted);  // behind the line
+        for (N n = 0; n < length; ++n)
+          if (classes[std::size_t(n * step)] == wanted) right.push_back(std::int32_t(n));
+        const auto got =
+            numbers_of("lists", {{"step", double(step)}, {"length", double(length)}, {"wanted", double(wanted)}},
+                       classes, std::size_t(length) + 65);
+        const std::string where = fmt::format("a line of {} blocks, {} apart", length, step);
+        const std::vector<std::int32_t> list(got.begin() + 1, got.begin() + 1 + N(right.size()));
+        std::vector<std::int32_t> sorted = list;
+        std::ranges::sort(sorted);
+        expect(
+            N(got[0]) == N(right.size()),
+            fmt::format("{} {} blocks are counted, there are {}: {}", got[0], class_names[wanted], right.size(), where),
+            N(got[0]) > N(right.size()) ? "blocks behind the line's end, or of another class, are counted"
+                                        : "not all blocks of the class are counted",
+            "list-count");
+        expect(list == right, fmt::format("the list is {}: it is {}; {}", list, right, where),
+               sorted == right ? "the blocks are listed in another order than their own"
+                               : "a block's place is what stands before it: `count`, and the lanes below its own",
+               sorted == right ? "list-order" : "list-places");
+      }
+  expect_every_kind_in_this_part();
+}
+
+TEST_CASE("rows and columns of blocks are listed", "[16.5]") {
+  for (const auto& [rows, columns] : {std::pair{3, 5}, {5, 3}, {1, 4}, {4, 1}})
+    for (const bool of_columns : {false, true})
+      for (int n = 0; n < (of_columns ? columns : rows); ++n) {
+        const auto got =
+            numbers_of("line", {{"rows", rows}, {"columns", columns}, {"of_columns", of_columns ? 1 : 0}, {"line", n}},
+                       some_classes(rows * columns, 1), 3);
+        const std::vector<std::int32_t> right = of_columns ? std::vector<std::int32_t>{n, columns, rows}
+                                                           : std::vector<std::int32_t>{n * columns, 1, columns};
+        const std::vector<std::int32_t> other = of_columns ? std::vector<std::int32_t>{n * columns, 1, columns}
+                                                           : std::vector<std::int32_t>{n, columns, rows};
+        expect(got == right,
+               fmt::format("{} {} of {} x {} blocks is said to begin at place {}, with {} blocks that are {} apart: it "
+                           "begins at {}, with {} that are {} apart",
+                           of_columns ? "column" : "row", n, rows, columns, got[0], got[2], got[1], right[0], right[2],
+                           right[1]),
+               got == other ? "rows and columns change places" : "the table lies row by row",
+               got == other ? "line-transposed" : "line-places");
+      }
+  expect_every_kind_in_this_part();
+}
+
+// ---- 16.6 walks ----
+
+TEST_CASE("a walk has every block once, the partial ones first", "[16.6]") {
+  for (const auto& [partials, fulls] : {std::pair{2, 3}, {0, 4}, {5, 0}, {20, 30}, {33, 64}, {32, 1}}) {
+    std::vector<std::int32_t> given;
+    for (int n = 0; n < partials + fulls; ++n) given.push_back(7 * n + 3);
+    const std::size_t size = 32 * given.size();
+    given.resize(given.size() + 64, -1);  // behind the lists
+    const auto got = numbers_of("walk", {{"partials", partials}, {"fulls", fulls}}, given, size);
+    for (int n = 0; n < partials + fulls; ++n)
+      for (int lane = 0; lane < 32; ++lane) {
+        const int is = got[std::size_t(32 * n + lane)], must = given[std::size_t(n)];
+        expect(is == must,
+               fmt::format("lane {} has {} for block {} of a walk of {} partial and {} full ones: it is {}", lane, is,
+                           n, partials, fulls, must),
+               lane > 0 && is != got[std::size_t(32 * n)] ? "lanes have different blocks"
+               : n >= 32                                  ? "from the 33rd block on others have to be held"
+               : n >= partials                            ? "full blocks are counted on from the partial ones"
+                                                          : "",
+               lane > 0 && is != got[std::size_t(32 * n)] ? "walk-of-lanes"
+               : n >= 32                                  ? "walk-not-renewed"
+               : n >= partials                            ? "walk-of-full"
+                                                          : "unknown");
+      }
+  }
+}
+
+namespace {
+
+/// Of a forward pass: K and V of each block that is not empty, and 4 bytes for its index in each warp.
+void expect_reads(const Input& given, const Tiles& tiles) {
+  const Shape& shape = given.problem.shape;
+  const ClassedBlocks blocks = blocks_of(given.problem, tiles.Br, tiles.Bc);
+  const worker::Reply reply = attention(given, tiles).reply;
+  const N heads = shape.B * shape.H;
+  N keys = 0;
+  for (N block = 0; block < blocks.rows * blocks.columns; ++block)
+    if (blocks.classes[std::size_t(block)] != 0)
+      keys += std::min(tiles.Bc, shape.Nk - block % blocks.columns * tiles.Bc);
+  const std::string what = fmt::format("{} of {} blocks are not empty, {}", blocks.visited(),
+                                       blocks.rows * blocks.columns, describe(given.problem, given.name));
+  for (const char* tensor : {"K", "V"})
+    expect_count(reply, fmt::format("{}.async_bytes", tensor), double(heads * keys * shape.d * 2), what,
+                 "tiles are read of which no query sees a key, or not all that some query sees", "blocks-read");
+  expect_count(reply, "note.masked tile", double(heads * blocks.count(2)), what + "; partial ones are asked",
+               "full blocks are asked, or partial ones are not", "blocks-asked");
+  // Once for each head: the class of a list's blocks is in which list they are.
+  const N indices = heads * tiles.warps;
+  expect_count(reply, "partial_blocks.load_bytes", double(4 * indices * blocks.count(2)), what + "; 4 bytes an index",
+               "indices are read more or less often than once by each warp", "index-bytes");
+  expect_count(reply, "full_blocks.load_bytes", double(4 * indices * blocks.count(1)), what + "; 4 bytes an index",
+               "indices are read more or less often than once by each warp", "index-bytes");
+}
+
+}  // namespace
+
+TEST_CASE("an index costs a warp 4 bytes", "[16.6]") {
+  require_counters();
+  expect_reads(masked("normal", {1, 1, 1, 33, 1200, 64}, 61, Mask::in_strides(3, 7)), small_tiles(64));
+  expect_reads(masked("normal", {1, 1, 1, 64, 1200, 64}, 62, Mask::in_strides(70, 180)), small_tiles(64));
+  expect_every_kind_in_this_part();
+}
+
+// ---- 16.7 partial blocks ----
+
+TEST_CASE("each pair of a partial block counts or does not", "[16.7]") {
+  expect_kinds({Mask::documents, Mask::prefix, Mask::strided}, 70);
+  expect_kinds({Mask::strided}, 110, 128);
+  expect_every_kind_in_this_part();
+}
+const Claims of_16_7 = {
+    {"[16.7]", "rows without keys give zero and -inf, never NaN", [] { expect_rows_without_keys(); }},
+    {"[16.7]", "a scale of any sign", [] { expect_any_scale(); }},
+};
+
+// ---- The whole chapter ----
+
+TEST_CASE("all masks agree with the oracle", "[whole]") {
+  expect_every_kind();
+  std::uint64_t seed = 200;
+  for (const N d : head_dims())
+    for (const auto& [Nq, Nk] : {std::pair{200, 333}, {333, 200}})
+      for (const Mask& mask : masks_for(Nk)) {
+        expect_right(masked("normal", {2, 2, 2, Nq, Nk, d}, ++seed, mask), usual_tiles(d));
+        expect_masked("rising maximum", {1, 1, 1, Nq, Nk, d}, ++seed, mask);
+      }
+  for (const InputKind& kind : input_kinds())
+    for (const Mask& mask : masks_for(90)) expect_masked(kind.name, {1, 1, 1, 70, 90, 64}, ++seed, mask);
+  // Walks of more than 32 blocks of either class, on small tiles.
+  for (const Mask& mask : {Mask::in_strides(3, 7), Mask::of_prefix(1300)})
+    expect_masked("normal", {1, 1, 1, 40, 1400, 64}, ++seed, mask);
+}
+
+TEST_CASE("bf16 agrees with the oracle", "[whole]") {
+  expect_element(bfloat16);
+  for (const N d : head_dims())
+    for (const Mask& mask : masks_for(133))
+      expect_right(masked("normal", {1, 2, 2, 70, 133, d}, 260, mask), small_tiles(d), bfloat16);
+}
+
+TEST_CASE("any two lengths agree with the oracle", "[whole]") {
+  expect_any_two_lengths();
+  std::uint64_t seed = 270;
+  for (const auto& [Nq, Nk] : {std::pair{1, 1}, {1, 130}, {31, 33}, {65, 64}, {7, 3}, {129, 200}})
+    for (const Mask& mask : masks_for(Nk)) expect_masked("normal", {1, 1, 1, Nq, Nk, 64}, ++seed, mask);
+}
+
+TEST_CASE("each block that is not empty is read once, by 4 bytes of index", "[whole]") {
+  require_counters();
+  std::uint64_t seed = 300;
+  for (const N d : head_dims())
+    for (const Tiles& tiles : {usual_tiles(d), small_tiles(d)})
+      for (const Mask& mask : masks_for(333))
+        expect_reads(masked("normal", {1, 2, 2, 200, 333, d}, ++seed, mask), tiles);
+  expect_reads(masked("normal", {1, 2, 2, 200, 333, 64}, ++seed, Mask::none), small_tiles(64));
+  expect_reads(masked("normal", {1, 2, 2, 200, 333, 64}, ++seed, Mask::causal), small_tiles(64));
+}
+
+TEST_CASE("the lists are made once for all heads", "[whole]") {
+  require_counters();
+  const auto stored = [](N heads) {
+    return counter(
+        attention(masked("normal", {1, heads, heads, 200, 200, 64}, 320, Mask::in_strides(70, 180)), small_tiles(64))
+            .reply,
+        "classes.store_bytes");
+  };
+  expect(stored(1) == 7 * 7 && stored(3) == 7 * 7,
+         fmt::format("with 1 and 3 heads {} and {} bytes of classes are written: there are 7 x 7 blocks", stored(1),
+                     stored(3)),
+         "blocks are classed more or less often than once", "blocks-classed-again");
+}
+
+TEST_CASE("a key that nobody sees changes no bit", "[whole]") {
+  const Shape shape{1, 2, 2, 40, 400, 64};
+  for (const Mask& mask : {Mask::of_documents({100, 260, 40}), Mask::in_strides(64, 300)}) {
+    Input given = masked("normal", shape, 330, mask);
+    const Tiles tiles = small_tiles(64);
+    const ClassedBlocks blocks = blocks_of(given.problem, shape.Nq, tiles.Bc);
+    const AttentionResult before = attention(given, tiles);
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    N poisoned = 0;
+    for (N h = 0; h < shape.H; ++h)
+      for (N key = 0; key < shape.Nk; ++key) {
+        bool seen = false;
+        for (N i = 0; i < shape.Nq; ++i) seen = seen || mask.sees(shape, i, key);
+        if (seen) continue;
+        ++poisoned;
+        std::fill_n(&given.problem.K(0, h, key, 0), shape.d, nan);
+        // In a block that is not empty its V is multiplied by 0, and 0·NaN would be NaN.
+        const bool read = blocks.classes[std::size_t(key / tiles.Bc)] != 0;
+        std::fill_n(&given.problem.V(0, h, key, 0), shape.d, read ? 100.0f : nan);
+      }
+    const AttentionResult after = attention(given, tiles);
+    expect_written(after.O.values[0], "O");
+    expect(
+        after.O.values == before.O.values && after.lse.values == before.lse.values && poisoned > 0,
+        fmt::format("O or the LSE changed when {} keys that no query sees became NaN, mask {}", poisoned, mask.name()),
+        "a pair counts that does not, or an empty block is read", "unseen-key-used");
+  }
+}
+
+const Claims of_the_whole = {
+    {"[whole]", "future positions have zero influence", [] { expect_no_future(); }},
+    {"[whole]", "a row's answer depends on no other row of Q", [] { expect_rows_independent(); }},
+    {"[whole]", "the number of workers and the order of lanes change nothing", [] { expect_order_changes_nothing(); }},
+    {"[whole]", "50 runs are equal to the last bit", [] { expect_repeatable(50); }},
+    {"[whole]", "the tiles fit 64, 99, 163 and 227 KB of shared memory", [] { expect_tiles_for_every_size(); }},
+};

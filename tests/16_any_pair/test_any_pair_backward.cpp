@@ -1,0 +1,260 @@
+// Chapter 16, backward: the transposed lists, and turns that are counted.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <initializer_list>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tests/16_any_pair/asked_masks.hpp"
+#include "tests/support/backward_properties.hpp"
+
+using namespace workbook;
+using namespace workbook::test;
+using namespace workbook::test::gradients;
+
+namespace {
+
+Input of_problem(const Problem& problem, const std::string& name, std::uint64_t seed, Element element = float16) {
+  Tensor<float> dO(problem.Q.sizes);
+  dO.values = normal_values(dO.values.size(), seed + 1000);
+  return {worker::backward_problem(problem, dO, element), name};
+}
+Input masked(const std::string& kind, const Shape& shape, std::uint64_t seed, const Mask& mask,
+             Element element = float16) {
+  Input in =
+      of_problem(make_input(kind, {shape, mask, 0, seed}), fmt::format("{}, seed {}", kind, seed), seed, element);
+  in.kind = kind;
+  return in;
+}
+void expect_masked(const std::string& kind, const Shape& shape, std::uint64_t seed, const Mask& mask) {
+  expect_right_small(masked(kind, shape, seed, mask));
+}
+const std::vector<std::pair<std::int64_t, std::int64_t>> some_lengths{{130, 130}, {70, 161}, {161, 70}};
+
+}  // namespace
+
+// ---- 16.8 P and dS ----
+
+TEST_CASE("P and dS of pairs that count", "[16.8]") {
+  std::uint64_t seed = 10;
+  for (const auto& [Nq, Nk] : some_lengths)
+    for (const Mask& mask : masks_for(Nk))
+      for (const char* kind : {"normal", "value mean"}) expect_masked(kind, {1, 2, 2, Nq, Nk, 64}, ++seed, mask);
+  for (const Mask& mask : masks_for(161)) expect_masked("normal", {1, 1, 1, 70, 161, 128}, ++seed, mask);
+  expect_own_lse_and_D();
+  expect_every_kind();
+}
+
+TEST_CASE("pairs that do not count have no part in any gradient", "[16.8]") {
+  std::uint64_t seed = 60;
+  for (const float scale : {-0.3f, 0.0f, 2.0f})
+    for (const Mask& mask : masks_for(90)) {
+      Problem problem = make_input("normal", {{1, 1, 1, 70, 90, 64}, mask, 0, ++seed});
+      problem.scale = scale;
+      expect_right_small(of_problem(problem, fmt::format("normal, seed {}, scale {}", seed, scale), seed));
+    }
+  for (const char* kind : {"large logits", "negative logits", "one hot"})
+    for (const Mask& mask : masks_for(90)) expect_masked(kind, {1, 1, 1, 70, 90, 64}, ++seed, mask);
+  expect_uncounted_pairs();
+  expect_no_keys_behind();
+}
+
+// ---- 16.9 turns ----
+
+namespace {
+
+using BlockLine = std::span<const std::int32_t>;
+/// Blocks of these classes among the first `end` of a line.
+std::int64_t count_of(BlockLine line, std::int64_t end, std::initializer_list<int> classes) {
+  return std::count_if(line.begin(), line.begin() + end,
+                       [&](int own) { return std::ranges::find(classes, own) != classes.end(); });
+}
+/// What may be taken for the turn of a block.
+struct OtherTurn {
+  const char *id, *sentence;
+  std::int64_t (*of)(BlockLine line, std::int64_t column);
+};
+const OtherTurn other_turns[] = {
+    {"turn-of-empty", "empty blocks are counted, whose turn never ends",
+     [](BlockLine, std::int64_t column) { return column; }},
+    {"turn-of-full", "full blocks alone are counted",
+     [](BlockLine line, std::int64_t column) { return count_of(line, column, {1}); }},
+    {"turn-of-partial", "partial blocks alone are counted",
+     [](BlockLine line, std::int64_t column) { return count_of(line, column, {2}); }},
+    {"turn-from-1", "a block is counted itself: turns begin at 0",
+     [](BlockLine line, std::int64_t column) {
+       return count_of(line, column, {1, 2}) + 1;
+     }},
+};
+
+}  // namespace
+
+TEST_CASE("turns count the blocks that come before", "[16.9]") {
+  for (const auto& [rows, columns] : {std::pair{4, 5}, {1, 9}, {6, 1}, {3, 40}}) {
+    std::vector<std::int32_t> classes;
+    for (int n = 0; n < rows * columns; ++n) classes.push_back((n * n + n / 3) % 3);
+    const auto got = numbers_of("turns", {{"rows", rows}, {"columns", columns}}, classes, classes.size());
+    std::vector<bool> fits(std::size(other_turns), true);
+    std::string wrong;
+    for (int row = 0; row < rows; ++row)
+      for (int column = 0; column < columns; ++column) {
+        const BlockLine line(&classes[std::size_t(row * columns)], std::size_t(columns));
+        const std::int64_t is = got[std::size_t(row * columns + column)], turn = count_of(line, column, {1, 2});
+        if (line[std::size_t(column)] == 0) continue;
+        for (std::size_t n = 0; n < fits.size(); ++n) fits[n] = fits[n] && is == other_turns[n].of(line, column);
+        if (is != turn && wrong.empty())
+          wrong = fmt::format("column block {} of {} is said to have turn {} in row block {}: it is turn {}", column,
+                              columns, is, row, turn);
+      }
+    const std::size_t other = std::size_t(std::ranges::find(fits, true) - fits.begin());
+    expect(wrong.empty(), wrong, other < fits.size() ? other_turns[other].sentence : "",
+           other < fits.size() ? other_turns[other].id : "unknown");
+  }
+}
+
+TEST_CASE("by turns dQ is right, whatever the mask", "[16.9]") {
+  std::uint64_t seed = 90;
+  for (const std::int64_t d : head_dims())
+    for (const Mask& mask : masks_for(300))
+      for (const int workers : {1, 4})
+        expect_right(masked("normal", {1, 2, 2, 200, 300, d}, ++seed, mask), all_gradients, usual_sizes(d, by_turns),
+                     {.workers = workers});
+  expect_every_kind({"dQ"}, by_turns);
+}
+
+// ---- The whole chapter ----
+
+TEST_CASE("the gradients of all masks agree with the oracle", "[whole]") {
+  expect_every_kind_whole();
+  std::uint64_t seed = 200;
+  for (const std::int64_t d : head_dims())
+    for (const auto& [Nq, Nk] : {std::pair{200, 333}, {333, 200}})
+      for (const Mask& mask : masks_for(Nk)) {
+        expect_right(masked("normal", {1, 2, 2, Nq, Nk, d}, ++seed, mask), all_gradients, usual_sizes(d));
+        expect_masked("rising maximum", {1, 1, 1, Nq, Nk, d}, ++seed, mask);
+      }
+}
+
+TEST_CASE("the gradients in bf16 agree with the oracle", "[whole]") {
+  expect_bf16();
+  for (const std::int64_t d : head_dims())
+    for (const Mask& mask : masks_for(133))
+      expect_right(masked("normal", {1, 2, 2, 70, 133, d}, 240, mask, bfloat16), all_gradients, {}, {}, bfloat16);
+}
+
+TEST_CASE("the gradients of any two lengths agree with the oracle", "[whole]") {
+  expect_any_two_lengths(129 * 129 * 64);
+  std::uint64_t seed = 250;
+  for (const auto& [Nq, Nk] : {std::pair{1, 1}, {1, 130}, {31, 33}, {65, 64}, {7, 3}, {129, 200}})
+    for (const Mask& mask : masks_for(Nk)) expect_masked("normal", {1, 1, 1, Nq, Nk, 64}, ++seed, mask);
+}
+
+TEST_CASE("a key that nobody sees has no gradient and changes none", "[whole]") {
+  const Shape shape{1, 2, 2, 40, 400, 64};
+  const Sizes sizes = small_sizes(64);
+  for (const Mask& mask : {Mask::of_documents({100, 260, 40}), Mask::in_strides(64, 300)}) {
+    BackwardProblem given = masked("normal", shape, 270, mask).given;
+    const ClassedBlocks blocks = blocks_of(given.problem, shape.Nq, sizes.owned);
+    const auto is_read = [&](std::int64_t key) { return blocks.classes[std::size_t(key / sizes.owned)] != 0; };
+    const BackwardResult before = backward(given, sizes.numbers());
+    // In a column block that some query sees, dS = 0 is multiplied by what a key holds, and 0·NaN would be NaN.
+    for (Tensor<float>* tensor : {&given.problem.K, &given.problem.V})
+      for (std::int64_t h = 0; h < shape.H; ++h)
+        for (std::int64_t key = 0; key < shape.Nk; ++key)
+          if (!is_read(key)) std::fill_n(&(*tensor)(0, h, key, 0), shape.d, std::numeric_limits<float>::quiet_NaN());
+    const BackwardResult after = backward(given, sizes.numbers());
+    expect(after.dK.values == before.dK.values && after.dV.values == before.dV.values,
+           fmt::format("dK or dV changed when keys that no query sees became NaN, mask {}", mask.name()),
+           "a pair counts that does not, or an empty block is read", "unseen-key-used");
+    expect(std::ranges::none_of(after.dQ.values, [](float x) { return x != x; }),
+           fmt::format("dQ has NaN since keys that no query sees are NaN, mask {}", mask.name()),
+           "an empty block is read", "unseen-key-used");
+    for (std::int64_t key = 0; key < shape.Nk; ++key)
+      for (std::int64_t h = 0; h < shape.H && !is_read(key); ++h)
+        expect(after.dK(0, h, key, 0) == 0 && after.dV(0, h, key, 0) == 0,
+               fmt::format("key {}, which no query sees, has dK = {} and dV = {}", key, after.dK(0, h, key, 0),
+                           after.dV(0, h, key, 0)),
+               "column blocks without row blocks have to write zeros", "unseen-key-used");
+  }
+}
+
+TEST_CASE("by turns the gradients agree with the oracle", "[whole]") {
+  expect_right_by_turns();
+  std::uint64_t seed = 280;
+  const Sizes sizes = usual_sizes(64, by_turns);
+  for (const Mask& mask : masks_for(300)) {
+    const BackwardResult got =
+        expect_right(masked("normal", {1, 5, 5, 300, 300, 64}, ++seed, mask), all_gradients, sizes, {.workers = 4});
+    if (got.reply.counters.empty()) continue;
+    const Setting setting{{1, 5, 5, 300, 300, 64}, 1, mask};
+    const ClassedBlocks blocks = blocks_of(setting, sizes.passing, sizes.owned);
+    expect_count(got.reply, "turns.atomic_requests", double(5 * (blocks.visited() * sizes.warps + blocks.columns)),
+                 fmt::format("{} blocks of each head are not empty, and {} tickets are taken, mask {}",
+                             blocks.visited(), blocks.columns, mask.name()),
+                 "a turn in a row block is ended more or less often than once", "turns");
+  }
+}
+
+TEST_CASE("50 runs by turns are equal to the last bit", "[whole]") {
+  expect_repeatable_by_turns(10);
+  const Numbers numbers = usual_sizes(64, by_turns).numbers();
+  const BackwardProblem given = masked("normal", {1, 1, 1, 40, 400, 64}, 300, Mask::in_strides(70, 180)).given;
+  const BackwardResult first = backward(given, numbers);
+  for (int run = 2; run <= 50; ++run)
+    expect(same_bits(backward(given, numbers), first),
+           fmt::format("a gradient of run {} is not that of the first", run),
+           "column blocks add to dQ in another order, or something is read before it is written", "not-repeatable");
+}
+
+TEST_CASE("each row block that is not empty passes by once, by 4 bytes of index", "[whole]") {
+  require_counters();
+  std::uint64_t seed = 310;
+  for (const std::int64_t d : head_dims())
+    for (const Sizes& sizes : {usual_sizes(d), small_sizes(d)})
+      for (const Mask& mask : masks_for(333)) {
+        const Input in = masked("normal", {1, 2, 2, 200, 333, d}, ++seed, mask);
+        const ClassedBlocks blocks = blocks_of(in.given.problem, sizes.passing, sizes.owned);
+        const worker::Reply reply = backward(in.given, sizes.numbers()).reply;
+        std::int64_t queries = 0;
+        for (std::int64_t n = 0; n < blocks.rows * blocks.columns; ++n)
+          if (blocks.classes[std::size_t(n)] != 0)
+            queries += std::min(sizes.passing, 200 - n / blocks.columns * sizes.passing);
+        const std::string what = fmt::format("{} of {} blocks are not empty, {}", blocks.visited(),
+                                             blocks.rows * blocks.columns, describe(in.given.problem, in.name));
+        for (const char* tensor : {"Q", "dO"})
+          expect_count(reply, fmt::format("{}.async_bytes", tensor), double(2 * queries * d * 2), what,
+                       "row blocks are read of which no query sees a key, or not all that see one", "blocks-read");
+        for (const auto& [list, of_class] : {std::pair{"full_blocks", 1}, {"partial_blocks", 2}})
+          expect_count(reply, fmt::format("{}.load_bytes", list), double(4 * 2 * sizes.warps * blocks.count(of_class)),
+                       what + "; 4 bytes an index", "indices are read more or less often than once by each warp",
+                       "index-bytes");
+      }
+}
+
+TEST_CASE("dK and dV are written once, without additions", "[whole]") {
+  require_counters();
+  for (const Mask& mask : masks_for(200)) {
+    const Input in = masked("normal", {2, 2, 2, 200, 200, 64}, 340, mask);
+    const worker::Reply reply = backward(in.given, usual_sizes(64).numbers()).reply;
+    for (const char* tensor : {"dK", "dV"}) {
+      expect_count(reply, fmt::format("{}.atomic_requests", tensor), 0, fmt::format("{} is not added to", tensor),
+                   "parts of a sum are added up in device memory: one block forms it in registers",
+                   "gradients-by-atomics");
+      expect_count(reply, fmt::format("{}.store_bytes", tensor), 4 * 200 * 64 * 2,
+                   fmt::format("B·H·Nk·d elements, each written once, mask {}", mask.name()),
+                   "dK or dV is written more or less often than once", "traffic");
+    }
+  }
+}
+
+const Claims of_the_whole = {
+    {"[whole]", "the gradients do not depend on how the work is divided", [] { expect_sizes_do_not_matter(); }},
+    {"[whole]", "future queries and keys have zero influence", [] { gradients::expect_no_future(); }},
+    {"[whole]", "dQ differs from run to run, within its bounds; dK and dV do not", [] { expect_only_dQ_differs(); }},
+    {"[whole]", "the order of lanes changes nothing but dQ's last bits", [] { expect_order_changes_only_dQ(); }},
+    {"[whole]", "every size of shared memory has tiles for the gradients", [] { expect_sizes_for_every_memory(99); }},
+};
