@@ -168,6 +168,10 @@ struct NamedMask {
 inline std::vector<NamedMask> all_masks() {
   return {{"none", Mask::none}, {"causal", Mask::causal}};
 }
+/// What a stage serves that says nothing else of it.
+inline std::vector<Mask> plain_masks() {
+  return {Mask::none, Mask::causal};
+}
 /// And what else a mask is made of. A stage lists the parts that it serves, and serves every mask that is made of them.
 inline std::vector<NamedMask> mask_parts() {
   std::vector<NamedMask> parts = all_masks();

@@ -35,6 +35,8 @@ Mutant read_mutant(TomlTable table, const Chapter& chapter, const std::string& f
   mutant.find = table.text("find");
   mutant.replace = table.any_text("replace");  // empty: the text is left out
   mutant.test = table.text("test");
+  if (!chapter.whole_tests.empty()) mutant.whole = chapter.whole_tests.front();
+  if (table.has("whole")) mutant.whole = table.choice("whole", chapter.whole_tests);
   mutant.diagnosis = table.text("diagnosis");
   if (table.has("property")) mutant.property = table.text("property");
   if (table.has("death")) mutant.death = table.choice("death", {"failed", "crashed", "timed out"});

@@ -20,6 +20,7 @@ struct Mutant {
   std::string find;      ///< must occur exactly once in the region's body, or outside all regions of all files
   std::string replace;
   std::string test;       ///< name of the test that must kill it
+  std::string whole;      ///< name of a whole-chapter test that fails with it, too; the chapter's first if not given
   std::string diagnosis;  ///< id of the known mistake that the message must name, or "unknown": honestly not told
   std::string property;   ///< what of the problem it is wrong about, for the gate that counts them; may be empty
   std::string death = "failed";  ///< "failed", "crashed", "timed out", … as the result is expected to be called

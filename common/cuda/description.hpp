@@ -37,7 +37,7 @@ ScratchArray scratch(const char* name, Size size) {
 /// Which problems a stage serves, beside its head dimensions: parts of masks, and whether several heads of Q may share
 /// one of K and V (Hkv < H).
 struct Served {
-  std::vector<Mask> masks = {Mask::none, Mask::causal};
+  std::vector<Mask> masks = plain_masks();
   bool shared_heads = false;
 };
 

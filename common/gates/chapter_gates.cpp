@@ -189,14 +189,15 @@ void judge_one_open(const Workspace& workspace, const Exercise& exercise, const 
     findings.problems.push_back(fmt::format("with only {} open: {}", exercise.id, note));
 }
 
-/// An exercise that is wrong must fail a test of the whole chapter.
-void judge_one_wrong(const Workspace& workspace, const Mutant& mutant, const ChapterRun& run, Findings& findings) {
+/// An exercise that is wrong must fail the test of the whole chapter that its mutant names.
+void judge_one_wrong(const Mutant& mutant, const ChapterRun& run, Findings& findings) {
   const Exercise& exercise = *run.chapter->find(mutant.exercise);
   const std::string where = fmt::format("{}:{}: mutant {}", mutant.file, mutant.line, mutant.id);
   findings.expect(std::ranges::count(exercise.tests, mutant.test) > 0,
                   where + " names no test of its exercise: the first of an exercise does");
-  findings.expect(!run.none_failed() || stands_apart(workspace, *run.chapter, exercise),
-                  where + " fails no whole-chapter test");
+  findings.expect(run.tests.size() == 1 && !run.none_failed(),
+                  fmt::format("{} does not fail \"{}\": its key \"whole\" names a whole-chapter test that it fails",
+                              where, mutant.whole));
 }
 
 }  // namespace
@@ -312,6 +313,7 @@ void check_one_wrong(Inspection& inspection, Findings& findings) {
                                                 exercise.id));
         continue;
       }
+      if (stands_apart(workspace, *chapter, exercise)) continue;  // the whole chapter's tests do not see it
       wrong.push_back(*first);
       tests.push_back(tests_of(*chapter, *first, mutants));
       all_tests[chapter].insert(tests.back().begin(), tests.back().end());
@@ -319,11 +321,7 @@ void check_one_wrong(Inspection& inspection, Findings& findings) {
           write_variant(workspace, *chapter, "mutants/" + first->id, book::apply(workspace.book, *chapter, *first)));
       variants.back().tree.first_element_only = true;
       variants.back().request.time_limit = 2;
-      variants.back().request.until_failure = true;
-      if (stands_apart(workspace, *chapter, exercise))
-        variants.back().request.only = first->test;  // the whole chapter's all pass, and say nothing of it
-      else
-        variants.back().request.groups = {judge::kWhole};  // the gate "mutants" runs the exercise's own
+      variants.back().request.only = first->whole;  // the gate "mutants" runs the exercise's own
     }
   }
   note_instances(inspection, all_tests);
@@ -331,7 +329,7 @@ void check_one_wrong(Inspection& inspection, Findings& findings) {
     variants[i].tree.flags = flags_for(inspection, *variants[i].chapter, tests[i]);
   const auto judge = [&](std::size_t i, const VariantRun& ran, Findings& found) {
     expect_others_untouched(workspace, ran, wrong[i].exercise, found);
-    judge_one_wrong(workspace, wrong[i], ran.run, found);
+    judge_one_wrong(wrong[i], ran.run, found);
   };
   run_variants(inspection, variants, judge, findings);
   findings.detail = fmt::format("{} results", findings.passed);

@@ -49,7 +49,8 @@ void check_solutions(Inspection& inspection, Findings& findings);
 void check_stub_trees(Inspection& inspection, Findings& findings);
 /// With only one exercise open, only its tests are todo, and the whole chapter is blocked by it.
 void check_one_open(Inspection& inspection, Findings& findings);
-/// With only one exercise wrong (its first mutant), only its tests and whole-chapter tests fail.
+/// With only one exercise wrong (its first mutant), the whole-chapter test that the mutant names fails, and every other
+/// exercise is judged on the book's worker.
 void check_one_wrong(Inspection& inspection, Findings& findings);
 
 // gpu_gates.cpp: other GPUs than the one that is here.

@@ -40,8 +40,8 @@ std::set<std::string> tests_of(const Chapter& chapter, const book::Mutant& mutan
                                const std::vector<book::Mutant>& mutants) {
   std::set<std::string> tests{mutant.test};
   const auto first = std::ranges::find(mutants, mutant.exercise, &book::Mutant::exercise);
-  if (first->id == mutant.id && mutant.exercise != book::kGivenCode && !chapter.whole_tests.empty())
-    tests.insert(chapter.whole_tests.front());
+  if (first->id == mutant.id && mutant.exercise != book::kGivenCode && !mutant.whole.empty())
+    tests.insert(mutant.whole);
   return tests;
 }
 

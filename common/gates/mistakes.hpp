@@ -37,7 +37,7 @@ inline constexpr const char* kProperties[] = {
     "Nq is not Nk",      // right for Nq = Nk, or where one is the smaller
     "head dimension",    // wrong at one d alone
     "last tile",         // wrong in the last tile, of the last head alone too
-    "mask",              // causal and not, at more than one tile
+    "mask",              // with one and without, at more than one tile
     "scale",             // its sign and its size, and scores of any size
     "hidden tile",       // all keys of a tile are masked
     "row without keys",  // a row of -inf

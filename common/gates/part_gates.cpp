@@ -7,6 +7,7 @@
 #include <set>
 #include <sstream>
 
+#include "common/attention/mask.hpp"
 #include "common/book/files.hpp"
 #include "common/gates/groups.hpp"
 #include "common/gates/kept.hpp"
@@ -190,20 +191,20 @@ void check_pictures(Inspection& inspection, Findings& findings) {
 void check_run(Inspection& inspection, Findings& findings) {
   const Workspace& workspace = inspection.workspace;
   const std::string command = (workspace.toolchain.build_folder / "bin" / "workbook_cli").string();
-  for (const char* flags : {"", "--causal"}) {
-    std::vector<std::string> argv{command, "run", "--json", "--seq", "384"};
-    if (*flags != '\0') argv.push_back(flags);
+  for (const auto& [mask, as_value] : all_masks()) {
+    const std::vector<std::string> argv{command, "run", "--json", "--seq", "384", "--mask", std::string(mask)};
     const worker::CommandResult result = worker::run_command(argv);
     findings.expect(result.exit_code == 0,
-                    fmt::format("run {} ended with {}:\n{}", flags, result.exit_code, result.output));
+                    fmt::format("run --mask {} ended with {}:\n{}", mask, result.exit_code, result.output));
     if (result.exit_code != 0) continue;
     const json document = json::parse(result.output);
     findings.expect(document.at("stages").size() >= inspection.chapters.size(), "run left a stage out");
     for (const json& stage : document.at("stages")) {
       if (!stage.at("supported").get<bool>()) continue;
-      findings.expect(stage.at("max_error").get<double>() <= stage.at("bound").get<double>() &&
-                          stage.at("rms_error").get<double>() <= stage.at("rms_bound").get<double>(),
-                      fmt::format("run {}: {} is outside its bounds", flags, stage.at("chapter").get<std::string>()));
+      findings.expect(
+          stage.at("max_error").get<double>() <= stage.at("bound").get<double>() &&
+              stage.at("rms_error").get<double>() <= stage.at("rms_bound").get<double>(),
+          fmt::format("run --mask {}: {} is outside its bounds", mask, stage.at("chapter").get<std::string>()));
     }
   }
   findings.detail = "every stage inside its bounds";
