@@ -184,12 +184,10 @@ void complete_mask(Problem& problem, const ProblemOptions& options) {
                  problem.shape.H);
   }
   const std::int64_t sum = std::accumulate(lengths.begin(), lengths.end(), std::int64_t(0));
-  if (problem.mask.kind == Mask::documents && problem.shape.Nk != sum)
-    fail_input("--mask {}: together {}, with {} keys; allowed: documents that add up to them", problem.mask.name(), sum,
-               problem.shape.Nk);
-  if (problem.mask.packed() && (problem.shape.Nq != sum || problem.shape.Nk != sum))
-    fail_input("--lengths {}: together {}, with {} queries and {} keys; allowed: lengths that add up to both",
-               fmt::join(lengths, ","), sum, problem.shape.Nq, problem.shape.Nk);
+  if (!lengths.empty() && (problem.shape.Nk != sum || (problem.mask.packed() && problem.shape.Nq != sum)))
+    fail_input("{} {}: together {}, with {} queries and {} keys; allowed: lengths that add up to {}",
+               problem.mask.packed() ? "--lengths" : "--mask documents", fmt::join(lengths, ","), sum, problem.shape.Nq,
+               problem.shape.Nk, problem.mask.packed() ? "both" : "the keys");
 }
 
 }  // namespace
@@ -290,13 +288,13 @@ std::function<void()> declare_problem(Options& options, ProblemOptions& given) {
   return [&given, seq, queries, heads, kv_heads, head_dim, scale, mask, causal, softcap, alibi, lengths] {
     given.mask = *causal ? Mask(Mask::causal) : mask_of(*mask).value();
     if (*softcap > 0) given.mask.softcap = float(*softcap);
-    if (*alibi) given.mask.alibi = true;
+    if (!lengths->empty() && given.mask.kind == Mask::documents) fail_input("--lengths: allowed: another --mask");
     if (!lengths->empty()) given.mask.lengths = *lengths;
     const auto& packed = given.mask.lengths;
     if (!packed.empty() && !seq.given()) given.seq = std::accumulate(packed.begin(), packed.end(), std::int64_t(0));
     if (!given.sink.empty()) given.mask.sink = {0};  // until the file is read
     given.shape_given = seq.given() || queries.given() || heads.given() || kv_heads.given() || head_dim.given();
-    given.scale_given = scale.given();
+    given.scale_given = scale.given(), given.mask.alibi |= *alibi;
   };
 }
 

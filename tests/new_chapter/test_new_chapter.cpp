@@ -299,8 +299,8 @@ TEST_CASE("one more mask and one more number of the problem touch at most five f
   }
   const std::string out = (copy / "o.npy").string();
   const auto run = [&](const char* stage, const char* mask, const char* softcap) {
-    std::vector<std::string> arguments{"run",    "--json", "--stage",   stage,   "--backend", "cpu",
-                                       "--mask", mask,     "--softcap", softcap, "--out",     out};
+    std::vector<std::string> arguments{"run",    "--json", "--stage",  stage,   "--backend", "cpu",
+                                       "--mask", mask,     "--squash", softcap, "--out",     out};
     arguments.insert(arguments.end(), files.begin(), files.end());
     return workbook_run(arguments);
   };
