@@ -16,8 +16,8 @@ namespace workbook::gates {
 /// Sees to it that inspection.noted has these tests of chapters, as far as they run here and on the simulator.
 void note_instances(Inspection& inspection, const std::map<const book::Chapter*, std::set<std::string>>& tests);
 
-/// The tests that kernels of a chapter's mutant are compiled for: its own, and, of the first mutant of an exercise, that
-/// of the whole chapter which the gate "one wrong" runs.
+/// The tests that kernels of a chapter's mutant are compiled for: its own, and, of the first mutant of an exercise, the
+/// one of the whole chapter that the gate "one wrong" runs.
 std::set<std::string> tests_of(const book::Chapter& chapter, const book::Mutant& mutant,
                                const std::vector<book::Mutant>& mutants);
 /// The compiler's flags for a tree that these tests run on; none if that is not known of one of them.
