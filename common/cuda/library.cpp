@@ -107,10 +107,10 @@ Setting setting_of(const workbook_problem& problem) {
                                 ": allowed: " + mask_texts + ", +sink");
   std::int64_t rows = 0;
   for (const std::int64_t length : mask->lengths) rows += length;
-  if (!mask->lengths.empty() && (rows != shape.Nq || rows != shape.Nk))
+  if (!mask->lengths.empty() && (rows != shape.Nk || (mask->packed() && rows != shape.Nq)))
     throw std::invalid_argument("mask = " + mask->name() + ": lengths of " + std::to_string(rows) +
                                 " rows with Nq = " + std::to_string(shape.Nq) + ", Nk = " + std::to_string(shape.Nk) +
-                                ": allowed: lengths that add up to both");
+                                ": allowed: lengths that add up to " + (mask->packed() ? "both" : "the keys"));
   return {shape, problem.scale, std::move(*mask)};
 }
 

@@ -50,7 +50,7 @@ typedef struct workbook_stage {
   const char* element; /* "float16", "bfloat16"; "float8": Q, K and V are float16, and rounded by the stage */
   const int* head_dims;
   int head_dim_count;
-  const char* const* masks; /* parts of masks: "none", "causal", "window", "softcap", "alibi", "sink", "packed" */
+  const char* const* masks; /* parts of masks: "none", "causal", "window", "softcap", "alibi", "sink", "packed"… */
   int mask_count;
   int shared_heads;  /* 1: H may be any multiple of Hkv; 0: H = Hkv */
   int deterministic; /* 1: a problem may ask for results that are the same in every run, bit by bit */
@@ -71,7 +71,8 @@ typedef struct workbook_problem {
   /* Which keys a query sees: "none", "causal" (the last query sees all keys, the one before it all but the last…) or
    * "window=256,0" (so many keys before and after its own). Behind it, where the stage serves them: "+softcap=50",
    * "+alibi", "+sink" (the call brings sinks), "+lengths=100,37" (sequences packed one after the other, Nq = Nk
-   * together). */
+   * together). Chapter 16 also has "prefix=100" (keys that all see), "strided=64,256" (64 of each 256 keys, backward
+   * from the query's own) and "documents=100,37" (lengths of texts; with starts, as packed sequences). */
   const char* mask;
 } workbook_problem;
 

@@ -50,8 +50,8 @@ def attention(
     every run, bit by bit. return_lse: gives (O, LSE), LSE (B, H, Nq) in float32. fallback: what no stage serves is
     computed by PyTorch. NotServed otherwise.
 
-    For libraries with a stage of chapter 15: mask, in place of causal, as ./workbook run --mask takes it,
-    "window=256,0+softcap=50+alibi"; sink: (H), float32, a logit for each head of Q in the softmax's sum alone; lengths:
+    For libraries with a stage of chapter 15 or 16: mask, in place of causal, as ./workbook run --mask takes it,
+    "window=256,0+softcap=50+alibi" or "documents=600,424"; sink: (H), float32, a logit for each head of Q in the softmax's sum alone; lengths:
     those of sequences that are packed one after the other, N together, on the host.
     """
     if _is_torch(query):

@@ -80,8 +80,8 @@ def mask_text(causal, mask, sink, lengths):
 
 
 def starts_of(mask):
-    """Where the packed sequences of a mask begin, and the last one ends; None if there is but one."""
-    lengths = re.search(r"\+lengths=([0-9,]+)", mask)
+    """Where the packed sequences or the documents of a mask begin, and the last one ends; None if it has none."""
+    lengths = re.search(r"(?:\+lengths|^documents)=([0-9,]+)", mask)
     return lengths and [0, *itertools.accumulate(int(length) for length in lengths[1].split(",") if length)]
 
 
@@ -132,7 +132,7 @@ class Plan:
 
     def __init__(self, stage, of, problem, workspace, call, packs):
         self.stage, self.of, self.problem, self.workspace = stage, of, problem, workspace
-        self.extras = "+" in of[-1]
+        self.extras = "+" in of[-1] or starts_of(of[-1]) is not None
         self.pack = packs[self.extras]
         self.start = functools.partial(call, stage.index, ctypes.addressof(problem))
 

@@ -1,4 +1,4 @@
-"""Chapter 15's masks, sinks and packed sequences on numpy arrays: results and gradients, and what is refused.
+"""Chapter 15's and 16's masks, sinks and packed sequences on numpy arrays: results and gradients, and what is refused.
 
 test_python.cpp runs it with WORKBOOK_LIBRARY; it ends with 1 at the first check that fails.
 """
@@ -40,7 +40,8 @@ def gradients(Q, K, V, dO, *options):
 
 
 def main():
-    assert all("packed" in s.masks and "sink" in s.masks and s.shared_heads for s in workbook.stages("sim"))
+    stages = [s for s in workbook.stages("sim") if s.chapter == 15]
+    assert stages and all("packed" in s.masks and "sink" in s.masks and s.shared_heads for s in stages)
     far = 1000
     for H, Hkv, Nq, Nk, text, left, right, softcap, alibi, sink, lengths in (
         (2, 2, 70, 70, "none", far, far, 0, False, None, None),
@@ -76,10 +77,18 @@ def main():
     assert np.array_equal(workbook.attention(*[poisoned] * 3, **packed)[:, :, :40],
                           workbook.attention(a, a, a, **packed)[:, :, :40])  # fmt: skip
 
+    # Chapter 16's documents are such sequences, as a mask.
+    O, lse = workbook.attention(a, a, a, return_lse=True, **packed)
+    got = workbook.attention(a, a, a, mask="documents=40,24")
+    close("O of documents", got, O.astype(np.float64))
+    for x, y in zip(workbook.attention_gradients(a, a, a, a, O, lse, mask="documents=40,24"),
+                    workbook.attention_gradients(a, a, a, a, O, lse, **packed)):  # fmt: skip
+        close("a gradient of documents", x, y.astype(np.float64))
+
     NotServed = workbook.NotServed
     refused(NotServed, "causal = True, mask = none: allowed: one of both",
             lambda: workbook.attention(a, a, a, causal=True, mask="none"))  # fmt: skip
-    refused(NotServed, "mask = window=4: allowed: none, causal, or window=LEFT,RIGHT",
+    refused(NotServed, "mask = window=4: allowed: none, causal, window=LEFT,RIGHT",
             lambda: workbook.attention(a, a, a, mask="window=4"))  # fmt: skip
     refused(NotServed, "lengths of 60 rows with Nq = 64, Nk = 64: allowed: lengths that add up to both",
             lambda: workbook.attention(a, a, a, lengths=(40, 20)))  # fmt: skip
