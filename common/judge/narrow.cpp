@@ -181,11 +181,12 @@ std::optional<std::string> not_a_number(const std::vector<const Trial*>& wrong_t
   if (nan < off) return {};
   if (nan == elements && (tensors.contains("O") || tensors.contains("lse")))  // a backward pass has neither m nor l
     return fmt::format(
-        "{} NaN everywhere, whatever the input: before the first tile m is −∞ and l is 0. If m stays −∞, S − m is ∞; "
-        "exp(m_old − m_new) is 0 there, the other way round ∞, and ∞ · 0 is NaN, as −∞ − (−∞) is",
+        "{} NaN everywhere in such calls, and it was computed: −∞ − (−∞), 0 · ∞, ∞ / ∞ or 0 / 0. If other inputs give "
+        "it too, look before the first tile, where m is −∞ and l is 0: if m stays −∞, S − m is ∞; exp(m_old − m_new) "
+        "is 0 there, the other way round ∞, and ∞ · 0 is NaN, as −∞ − (−∞) is",
         called(tensors));
-  return fmt::format("{} wrong only where {} NaN, and the NaN was computed: −∞ − (−∞), 0 · ∞ or 0 / 0", called(tensors),
-                     pronoun(tensors));
+  return fmt::format("{} wrong only where {} NaN, and the NaN was computed: −∞ − (−∞), 0 · ∞, ∞ / ∞ or 0 / 0",
+                     called(tensors), pronoun(tensors));
 }
 
 /// Where a tensor is what it should be but for factors, each of which belongs to a row, or to some columns of one.

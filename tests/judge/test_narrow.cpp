@@ -364,7 +364,7 @@ TEST_CASE("NaN that was computed is told from what was not written") {
   O.nan = O.off;
   CHECK(says(of({failed({trial({}, {O})})}), "the NaN was computed"));
   O.elements = O.off;
-  CHECK(says(of({failed({trial({}, {O})})}), "O is NaN everywhere"));
+  CHECK(says(of({failed({trial({}, {O})})}), "O is NaN everywhere in such calls"));
   O.nan = 0;
   O.unwritten = O.off;
   CHECK(says(of({failed({trial({}, {O})})}), "nothing was written"));
