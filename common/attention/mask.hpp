@@ -6,6 +6,7 @@
 #include <cmath>
 #include <concepts>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -64,6 +65,8 @@ struct Mask {
   friend bool operator==(const Mask&, const Mask&) = default;
   /// Sequences that know nothing of each other, not even where the others are.
   bool packed() const { return !lengths.empty() && kind != documents; }
+  /// That its lengths have together; 0 without.
+  std::int64_t rows() const { return std::accumulate(lengths.begin(), lengths.end(), std::int64_t(0)); }
 
   /// Calls take(KeyRange) for the keys that a row sees, in rising order; not at all for a row that sees none.
   template <class Take>

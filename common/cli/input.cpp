@@ -8,7 +8,6 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
-#include <numeric>
 #include <vector>
 
 #include "common/attention/element.hpp"
@@ -176,18 +175,18 @@ namespace {
 
 /// The mask with what comes with the input: a sink for each head. And lengths have to be those of the sequence.
 void complete_mask(Problem& problem, const ProblemOptions& options) {
-  const auto& lengths = problem.mask.lengths;
+  const auto& [B, H, Hkv, Nq, Nk, d] = problem.shape;
   if (!options.sink.empty()) {
-    problem.mask.sink = read_input("--sink", options.sink, true).values;
-    if (std::int64_t(problem.mask.sink.size()) != problem.shape.H)
-      fail_input("--sink {}: {} numbers; allowed: one for each of {} heads", options.sink, problem.mask.sink.size(),
-                 problem.shape.H);
+    const auto& sink = problem.mask.sink = read_input("--sink", options.sink, true).values;
+    if (std::int64_t(sink.size()) != H)
+      fail_input("--sink {}: {} numbers; allowed: one for each of {} heads", options.sink, sink.size(), H);
   }
-  const std::int64_t sum = std::accumulate(lengths.begin(), lengths.end(), std::int64_t(0));
-  if (!lengths.empty() && (problem.shape.Nk != sum || (problem.mask.packed() && problem.shape.Nq != sum)))
+  const std::int64_t sum = problem.mask.rows();
+  const bool packed = problem.mask.packed();
+  if (sum > 0 && (Nk != sum || (packed && Nq != sum)))
     fail_input("{} {}: together {}, with {} queries and {} keys; allowed: lengths that add up to {}",
-               problem.mask.packed() ? "--lengths" : "--mask documents", fmt::join(lengths, ","), sum, problem.shape.Nq,
-               problem.shape.Nk, problem.mask.packed() ? "both" : "the keys");
+               packed ? "--lengths" : "--mask documents", fmt::join(problem.mask.lengths, ","), sum, Nq, Nk,
+               packed ? "both" : "the keys");
 }
 
 }  // namespace
@@ -290,8 +289,7 @@ std::function<void()> declare_problem(Options& options, ProblemOptions& given) {
     if (*softcap > 0) given.mask.softcap = float(*softcap);
     if (!lengths->empty() && given.mask.kind == Mask::documents) fail_input("--lengths: allowed: another --mask");
     if (!lengths->empty()) given.mask.lengths = *lengths;
-    const auto& packed = given.mask.lengths;
-    if (!packed.empty() && !seq.given()) given.seq = std::accumulate(packed.begin(), packed.end(), std::int64_t(0));
+    if (!given.mask.lengths.empty() && !seq.given()) given.seq = given.mask.rows();
     if (!given.sink.empty()) given.mask.sink = {0};  // until the file is read
     given.shape_given = seq.given() || queries.given() || heads.given() || kv_heads.given() || head_dim.given();
     given.scale_given = scale.given(), given.mask.alibi |= *alibi;

@@ -105,9 +105,8 @@ Setting setting_of(const workbook_problem& problem) {
   if (!mask)
     throw std::invalid_argument(std::string("mask = ") + (problem.mask == nullptr ? "NULL" : problem.mask) +
                                 ": allowed: " + mask_texts + ", +sink");
-  std::int64_t rows = 0;
-  for (const std::int64_t length : mask->lengths) rows += length;
-  if (!mask->lengths.empty() && (rows != shape.Nk || (mask->packed() && rows != shape.Nq)))
+  const std::int64_t rows = mask->rows();
+  if (rows > 0 && (rows != shape.Nk || (mask->packed() && rows != shape.Nq)))
     throw std::invalid_argument("mask = " + mask->name() + ": lengths of " + std::to_string(rows) +
                                 " rows with Nq = " + std::to_string(shape.Nq) + ", Nk = " + std::to_string(shape.Nk) +
                                 ": allowed: lengths that add up to " + (mask->packed() ? "both" : "the keys"));
