@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps)
   cp_async_commit_group();
   load_KV(0);
   cp_async_wait_group<1>();
-  __syncwarp();  // Q is there for all lanes of its warp; the first K and V are still under way
+  __syncwarp();  // Q is there for all lanes of its warp; K_0 and V_0 are still under way
 #pragma unroll
   for (int c = 0; c < d / 16 && Q_in_registers<d>; ++c)
     load_A(own.Q[0][c], smem.Q[warp], 0, 16 * c), load_A(own.Q[1][c], smem.Q[warp], 16, 16 * c);
