@@ -100,7 +100,7 @@ Setting setting_of(const workbook_problem& problem) {
     throw std::invalid_argument("H = " + std::to_string(problem.H) +
                                 ": allowed: a multiple of Hkv = " + std::to_string(problem.Hkv));
   const std::string_view text = problem.mask == nullptr ? "" : problem.mask;
-  std::optional<Mask> mask = mask_named(text);  // most have no more, and reading one takes longer
+  std::optional<Mask> mask = mask_named(text);  // most calls have such a one, and need no parsing
   if (!mask) mask = mask_of(text, problem.H);
   if (!mask)
     throw std::invalid_argument(std::string("mask = ") + (problem.mask == nullptr ? "NULL" : problem.mask) +

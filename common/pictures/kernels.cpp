@@ -125,6 +125,13 @@ std::vector<Panel> panels_of(const judge::Trace& trace) {
   return panels;
 }
 
+/// The mask that a picture's text says.
+Mask mask_said(const Parameters& p, const std::string& text) {
+  const std::optional<Mask> mask = mask_of(text);
+  if (!mask) p.fail(fmt::format("mask: {}, not {}", mask_texts, text));
+  return *mask;
+}
+
 }  // namespace
 
 /// Of the picture, and of what `also` asks for: "queries keys Br Bc" each, or with another mask behind it.
@@ -132,12 +139,7 @@ Facts tiles_facts(const Request& request) {
   Parameters& p = request.parameters;
   const std::int64_t Nq = p.count("queries"), Nk = p.count("keys"), d = p.count("d");
   const bool walks = p.flag("walks"), any_mask = p.has("mask");
-  const auto mask_named = [&](const std::string& text) {
-    const std::optional<Mask> mask = mask_of(text);
-    if (!mask) p.fail("mask: " + std::string(mask_texts) + ", not " + text);
-    return *mask;
-  };
-  const Mask mask = any_mask ? mask_named(p.text("mask")) : Mask(p.flag("causal"));
+  const Mask mask = any_mask ? mask_said(p, p.text("mask")) : Mask(p.flag("causal"));
   const std::vector<Panel> panels = panels_of(traced(request, own_chapter(request), Nq, Nk, d, mask));
   if (panels.empty()) p.fail("no launch of this chapter reads Q and K by tiles");
   Facts facts = panels_facts(panels, Nq, Nk, walks), more = Facts::array();
@@ -152,7 +154,7 @@ Facts tiles_facts(const Request& request) {
     judge::TraceRequest tiles;
     if (!(words >> queries >> keys >> tiles.Br >> tiles.Bc)) p.fail("also: \"queries keys Br Bc\" each, not " + text);
     std::string other_mask;
-    const Mask other = words >> other_mask ? mask_named(other_mask) : mask;
+    const Mask other = words >> other_mask ? mask_said(p, other_mask) : mask;
     const std::vector<Panel> others = panels_of(traced(request, own_chapter(request), queries, keys, d, other, tiles));
     more.push_back(panels_facts(others, queries, keys, false));
     if (!other_mask.empty()) more.back()["mask"] = other.name();
@@ -166,9 +168,8 @@ Facts blocks_facts(const Request& request) {
   const std::int64_t Nq = p.count("queries"), Nk = p.count("keys"), d = p.count("d");
   Facts facts;
   for (const std::string& text : p.texts("masks")) {
-    const std::optional<Mask> mask = mask_of(text);
-    if (!mask) p.fail(fmt::format("masks: \"{}\" is none; allowed: {}", text, mask_texts));
-    Facts more = panels_facts(panels_of(traced(request, own_chapter(request), Nq, Nk, d, *mask)), Nq, Nk, false);
+    Facts more =
+        panels_facts(panels_of(traced(request, own_chapter(request), Nq, Nk, d, mask_said(p, text))), Nq, Nk, false);
     for (Facts& launch : more["launches"]) {
       launch["kernel"] = text;
       if (!facts.is_null()) facts["launches"].push_back(launch);
