@@ -190,6 +190,7 @@ void visit_counters(const simt::Counters& c, const std::function<void(const std:
   take_if_any("wgmma_after_turn", c.wgmma_after_turn);
   take_if_any("wgmma_waits_in_turn", c.wgmma_waits_in_turn);
   take_if_any("async_partial_waits", c.async_partial_waits);
+  take_if_any("multiplies_beside_copies", c.multiplies_beside_copies);
   take_if_any("shuffles_before_arrival", c.shuffles_before_arrival);
   take_if_any("mbarrier_arrivals", c.mbarrier_arrivals);
   take_if_any("mbarrier_waits", c.mbarrier_waits);

@@ -63,8 +63,9 @@ struct Counters {
   std::uint64_t tensor_instructions = 0;
   std::uint64_t multiply_calls = 0;      ///< mma_sync and mma, counted once a warp. No metric.
   std::uint64_t async_instructions = 0;  ///< smsp__inst_executed_op_ldgsts_pred_on_any.sum
-  std::uint64_t async_partial_waits =
-      0;                                 ///< waits for cp.async that leave newer ones under way, once a warp. No metric
+  /// Waits for cp.async that leave newer ones under way; products (mma_sync and mma) while some are under way: once a
+  /// warp. No metric.
+  std::uint64_t async_partial_waits = 0, multiplies_beside_copies = 0;
   std::uint64_t bulk_loads = 0;          ///< smsp__sass_inst_executed_op_tma_ld.sum
   std::uint64_t bulk_stores = 0;         ///< smsp__sass_inst_executed_op_tma_st.sum, those wholly outside too
   std::uint64_t bulk_reductions = 0;     ///< smsp__sass_inst_executed_op_tma_red.sum: stores that add

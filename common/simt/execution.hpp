@@ -5,6 +5,7 @@
 // return to the scheduler, which picks the next warp.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <memory>
@@ -150,6 +151,11 @@ struct Warp {
 
   Recorder recorder;
 };
+
+/// Whether any of the warp's 32 lanes has a cp.async under way.
+inline bool copies_under_way(const Warp& warp) {
+  return std::any_of(warp.lanes, warp.lanes + kWarpSize, [](const Lane& lane) { return !lane.copies.copies.empty(); });
+}
 
 /// A place that the threads of a block look at again and again, and nothing else happens in it.
 struct Looking {

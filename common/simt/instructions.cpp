@@ -270,9 +270,10 @@ void multiply(Warp& warp) {
     make_nans_ordinary(c, kResults);
   to_lanes<2>(results, c, lanes);
   for (std::ptrdiff_t lane = 0; lane < kWarpSize; ++lane) std::memcpy(in.registers[lane], lanes + 4 * lane, 16);
-  count_at(*warp.block, warp.lanes[0].waits_at, [&counters = warp.block->counters] {
+  count_at(*warp.block, warp.lanes[0].waits_at, [&warp, &counters = warp.block->counters] {
     ++counters.multiply_calls;
     ++counters.tensor_instructions;
+    counters.multiplies_beside_copies += copies_under_way(warp);
   });
 }
 

@@ -38,22 +38,6 @@ bool tell_arrivals(Finding& finding, const Block& block, int waited, const Arriv
   return true;
 }
 
-/// The same for a race of `lane`, which has waited at a barrier, with lanes of another warp each of which arrives there
-/// itself: the phase that let it pass has counted none of them, and the barrier was made for fewer than come.
-void tell_arrivals_of_lanes(Finding& finding, const Lane& lane, int warp, std::uint32_t lanes) {
-  if (lane.last_wait < 0 || warp == lane.warp->index) return;
-  const Mbarrier& barrier = lane.block->asynchrony->barrier(lane.last_wait);
-  const Arrivals& arrivals = lane.last_arrivals;
-  if (arrivals.count == 0 || arrivals.lanes & lanes || (barrier.lanes_ever & lanes) != lanes) return;
-  if (barrier.arrivals >= std::popcount(barrier.lanes_ever)) return;  // it was made for all of them
-  finding.mistake = Mistake::arrival_count;
-  finding.what =
-      words(phase_text(arrivals.phase), " of ", name_of(*lane.block, barrier), " ended after ", arrivals.count,
-            arrivals.count == 1 ? " arrival, of " : " arrivals, of ", lanes_text(arrivals.lanes), ", without that of ",
-            lanes_text(lanes), " of ", warps_text(1u << warp), ", which comes there too");
-  finding.advice = "tell mbarrier_init of all that arrive in a phase: here every one of these lanes does";
-}
-
 /// What a thread has to do with the barrier at which a copy ends whose bytes it touches.
 void explain_touch(Finding& finding, const Lane& lane, const Cell& cell, std::uintptr_t address, bool reads) {
   Block& block = *lane.block;
@@ -110,6 +94,20 @@ void explain_touch(Finding& finding, const Lane& lane, const Cell& cell, std::ui
 }
 
 }  // namespace
+
+void tell_arrivals_of_lanes(Finding& finding, const Lane& lane, int warp, std::uint32_t lanes) {
+  if (lane.last_wait < 0 || warp == lane.warp->index) return;
+  const Mbarrier& barrier = lane.block->asynchrony->barrier(lane.last_wait);
+  const Arrivals& arrivals = lane.last_arrivals;
+  if (arrivals.count == 0 || arrivals.lanes & lanes || (barrier.lanes_ever & lanes) != lanes) return;
+  if (barrier.arrivals >= std::popcount(barrier.lanes_ever)) return;  // it was made for all of them
+  finding.mistake = Mistake::arrival_count;
+  finding.what =
+      words(phase_text(arrivals.phase), " of ", name_of(*lane.block, barrier), " ended after ", arrivals.count,
+            arrivals.count == 1 ? " arrival, of " : " arrivals, of ", lanes_text(arrivals.lanes), ", without that of ",
+            lanes_text(lanes), " of ", warps_text(1u << warp), ", which comes there too");
+  finding.advice = "tell mbarrier_init of all that arrive in a phase: here every one of these lanes does";
+}
 
 // --- Ordinary accesses -----------------------------------------------------------------------------------------------
 

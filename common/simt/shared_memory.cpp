@@ -519,7 +519,8 @@ void SharedMemory::report_race(Lane& lane, const Cell& cell, std::uintptr_t addr
     touched_too_early_.insert(ring_at(address));
   }
   const bool one_warp = other_warp == lane.warp->index;
-  const std::string barrier = one_warp ? "__syncwarp()" : "__syncthreads()";
+  // Where warps have parts of their own, they may meet at other barriers than the block's.
+  const std::string barrier = one_warp ? "__syncwarp()" : ordering_ ? "barrier" : "__syncthreads()";
   switch (mistake) {
     case Mistake::pending_copy:
       describe_pending(finding, lane, lane.block->lanes[cell.write_thread], address);
@@ -540,6 +541,7 @@ void SharedMemory::report_race(Lane& lane, const Cell& cell, std::uintptr_t addr
   if (one_warp && mistake != Mistake::pending_copy) {
     finding.advice += " (lanes of one warp do not run in step by themselves)";
   }
+  if (ordering_ && mistake == Mistake::read_after_write) tell_arrivals_of_lanes(finding, lane, other_warp, other_lanes);
   note_finding(lane, std::move(finding));
 }
 

@@ -278,9 +278,10 @@ void multiply_fragments(Warp& warp) {
     make_nans_ordinary(c, kMostResults);
   reorder<false>(*first.type_d, turned, lanes, c);
   scatter_accumulator(warp, *first.type_d, lanes);
-  count_at(*warp.block, first.pc, [&counters = warp.block->counters] {
+  count_at(*warp.block, first.pc, [&warp, &counters = warp.block->counters] {
     ++counters.multiply_calls;
     counters.tensor_instructions += 2;  // all shapes here are two HMMA
+    counters.multiplies_beside_copies += copies_under_way(warp);
   });
 }
 

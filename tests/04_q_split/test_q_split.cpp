@@ -403,6 +403,10 @@ TEST_CASE("d = 128 copies each tile once", "[4.9]") {
   }
 }
 
+TEST_CASE("d = 128 multiplies while it copies", "[4.9]") {
+  expect_products_beside_copies(128, 0.5);
+}
+
 // ---- The whole chapter ----
 
 const Claims of_the_whole = {

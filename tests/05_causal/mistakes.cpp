@@ -104,7 +104,7 @@ const judge::Declared declared(
                    {judge::Turn::mask, in_both, ch01::in_right_tiles(masks())},
                    {judge::Turn::range, in_both, ranges()},
                    {judge::Turn::range, in_both, ranges_without_mask()}},
-     .claimed = judge::words("barriers extra-memory future-tile-used heads-above-65535 heads-together "
+     .claimed = judge::words("late-copies barriers extra-memory future-tile-used heads-above-65535 heads-together "
                              "launch-order mask-below-diagonal masked-tiles order-dependent "
                              "row-without-keys slack-ignored tail-not-zeroed tiles-above-diagonal traffic"),
      .without_mutant = {{judge::one_claim_of_several,

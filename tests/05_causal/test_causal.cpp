@@ -357,6 +357,10 @@ TEST_CASE("a tile is copied once for each query tile that sees it, and none for 
   }
 }
 
+TEST_CASE("tiles are copied while others are multiplied", "[5.5]") {
+  for (const std::int64_t d : head_dims()) expect_products_beside_copies(d, d == 128 ? 0.5 : 1);
+}
+
 // ---- The whole chapter ----
 
 TEST_CASE("causal agrees with the oracle", "[whole]") {

@@ -561,7 +561,7 @@ const judge::Declared declared(
      .uses = {"05_causal"},
      .gradients = gradients(),
      .parts = judge::ids_of(row_sums(), log2_lses()),
-     .claimed = judge::words("dS-rows extra-memory heads-above-65535 heads-mixed masked-row "
+     .claimed = judge::words("late-copies dS-rows extra-memory heads-above-65535 heads-mixed masked-row "
                              "barriers begin-not-rounded mask-times-scale masked-too-much "
                              "narrow-access not-the-gradient order-dependent "
                              "rounded-twice tiles-not-skipped tiles-skipped uncoalesced"),

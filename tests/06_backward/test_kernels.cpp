@@ -301,6 +301,9 @@ void expect_barriers(const std::string& name, std::int64_t Nq, std::int64_t Nk) 
              got > double(expected) ? "there is a __syncthreads() in the loop that protects nothing"
                                     : "the loop has a __syncthreads() too few",
              "barriers");
+      expect_beside_copies(launch.at("counters").value("multiply_calls", 0.0),
+                           launch.at("counters").value("multiplies_beside_copies", 0.0), 1 / double(steps),
+                           fmt::format("{}, all but those of the last of {} steps, d={}", name, steps, d));
     }
   }
 }

@@ -461,7 +461,7 @@ const judge::Declared declared(
                    {judge::Turn::lanes, in_both, maxima()},
                    {judge::Turn::lanes, in_both, sums()},
                    {judge::Turn::lanes, in_O, outputs()}},
-     .claimed = judge::words("swizzle-conflicts barriers extra-memory matrix-loads narrow-access not-repeatable "
+     .claimed = judge::words("late-copies swizzle-conflicts barriers extra-memory matrix-loads narrow-access not-repeatable "
                              "order-dependent places-apart places-order places-transposed products row-without-keys "
                              "rows-mixed shared-traffic shuffles slack-ignored tail-not-zeroed traffic uncoalesced "
                              "waits-for-all"),

@@ -339,6 +339,10 @@ TEST_CASE("one barrier a tile", "[8.7]") {
   }
 }
 
+TEST_CASE("the next tiles are copied while these are multiplied", "[8.7]") {
+  for (const std::int64_t d : head_dims()) expect_products_beside_copies(d, 1);
+}
+
 TEST_CASE("tiles are copied 16 bytes a thread, without a load", "[8.7]") {
   expect_wide_tiles("async");
 }

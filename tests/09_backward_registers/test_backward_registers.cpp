@@ -293,6 +293,22 @@ TEST_CASE("the places do not race, whatever the order of the lanes", "[9.9]") {
   for (const std::int64_t d : head_dims()) expect_no_race({1, 1, 1, 130, 140, d}, 285, {{}}, 2);
 }
 
+TEST_CASE("the next row block is copied while this one is multiplied", "[9.9]") {
+  require_counters();
+  for (const std::int64_t d : head_dims()) {
+    for (const Sizes& sizes : all_sizes(d)) {
+      const std::int64_t row_blocks = 4;
+      const Shape s{1, 1, 1, row_blocks * sizes.passing, sizes.owned, d};
+      const worker::Reply reply = backward(input("normal", s, 288).given, sizes.numbers()).reply;
+      // Of a row block's five products dQ comes a round later, and that of the last one behind the loop.
+      expect_beside_copies(counter(reply, "multiply_calls"), counter(reply, "multiplies_beside_copies"),
+                           (4.0 / 5 + 2.0 / 5) / double(row_blocks),
+                           fmt::format("all but those of the last of {} row blocks, and the two last dQ, d={}, {}",
+                                       row_blocks, d, sizes.text()));
+    }
+  }
+}
+
 TEST_CASE("tiles are copied 16 bytes a thread, without a load", "[9.9]") {
   require_counters();
   for (const std::int64_t d : head_dims()) {

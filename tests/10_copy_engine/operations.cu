@@ -6,6 +6,7 @@
 #include "common/cuda/operations.hpp"
 #include "common/cuda/worker_device.hpp"
 #include "copy_engine.hpp"
+#include "ring.hpp"
 
 namespace {
 
@@ -50,6 +51,34 @@ void sum_columns(const Arguments& call) {
   sums.download(call.output("sums"));
 }
 
-const Operations operations{{"hand_over", hand_over}, {"one_tile", one_tile}, {"sum_columns", sum_columns}};
+/// Two consumers leave each stage and go on only when it has been filled again, before they look at the next one. So
+/// its copy has to start as soon as both have left it.
+__global__ void refill_kernel(const __grid_constant__ ch10::TensorMap tensor, int tiles) {
+  auto& smem = workbook::cuda::dynamic_shared<ch10::Shared<half, 64, 16, 2>>();
+  ch10::make_barriers(smem);
+  ch10::Position at;
+  if (threadIdx.x / 32 == 2) {
+    for (int j = 0; threadIdx.x % 32 == 0 && j < tiles; ++j) ch10::fill(smem, at, tensor, 16 * j, 0);
+    return;
+  }
+  for (int j = 0; j < tiles; ++j) {
+    ch10::wait_until_full(smem, at);
+    const ch10::Position left = at;
+    ch10::leave(smem, at);
+    if (j + ch10::stages < tiles) ch10::mbarrier_wait_parity(smem.full[left.stage], left.parity ^ 1);
+  }
+}
+
+// tensor (N, 64) as 16-bit codes
+void refill(const Arguments& call) {
+  const DeviceArray<half> tensor("tensor", call.codes("tensor"));
+  begin();
+  const int N = int(tensor.size() / 64);
+  workbook::cuda::launch(refill_kernel, dim3(1), dim3(96), sizeof(ch10::Shared<half, 64, 16, 2>),
+                         ch10::tile_map<half, 16, 64>(tensor.data(), 1, N), N / 16);
+}
+
+const Operations operations{
+    {"hand_over", hand_over}, {"one_tile", one_tile}, {"sum_columns", sum_columns}, {"refill", refill}};
 
 }  // namespace

@@ -265,6 +265,13 @@ TEST_CASE("no stage is read too early or filled too early, whatever the order", 
   for (int lane_seed = 1; lane_seed <= 8; ++lane_seed) sum_columns(16 * 13, lane_seed);
 }
 
+TEST_CASE("a stage that all have left is filled again, whatever becomes of the next one", "[10.4]") {
+  const std::vector<std::uint16_t> codes(16 * 9 * 64);
+  worker::Call request("refill");
+  request.input("tensor", codes);
+  call(request);
+}
+
 TEST_CASE("one arrival and one wait fill a stage, one arrival of each warp leaves it", "[10.4]") {
   require_counters();
   const int tiles = 10, consumers = 2;

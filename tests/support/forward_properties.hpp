@@ -85,6 +85,9 @@ struct Moves {
 void expect_moves(const Moves& moves = {});
 /// Q, K and V are read 16 bytes a thread: "load" or "async".
 void expect_wide_tiles(const std::string& way);
+/// The next tiles are copied while the products of a tile are computed; `alone`: how much of the last tile's products
+/// has no copy to run beside, 1 if all of them.
+void expect_products_beside_copies(std::int64_t d, double alone);
 /// O is written 16 bytes a thread.
 void expect_wide_O();
 /// A warp leaves a stage as soon as it has read it, before the softmax.

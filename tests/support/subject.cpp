@@ -92,7 +92,7 @@ constexpr ReportKind report_kinds[] = {
     {simt::Mistake::wrong_stage, "wrong-stage",
      "another place is read than the one whose copy was waited for: either the read or the wait means the wrong one"},
     {simt::Mistake::arrival_count, "arrival-count",
-     "a barrier's phase ends although not all that read have arrived: the number that mbarrier_init was told and the "
+     "a barrier's phase ends although not all that take part have arrived: the number that mbarrier_init was told and the "
      "threads that arrive do not fit each other"},
     {simt::Mistake::pending_copy, "pending-copy",
      "a copy is used before the wait for it, or it begins too early: where it goes, something else is still to be "
@@ -632,6 +632,14 @@ void expect_count(const Reply& reply, const std::string& name, double expected, 
                   const std::string& cause, const std::string& diagnosis) {
   const double got = counter(reply, name);
   expect(got == expected, fmt::format("{} is {}, expected {}: {}", name, got, expected, why), cause, diagnosis);
+}
+
+void expect_beside_copies(double products, double beside, double alone, const std::string& how) {
+  const double expected = products * (1 - alone);
+  expect(beside >= expected - 0.5,
+         fmt::format("{} of {} products of warps are issued while a copy is under way, expected {}: {}", beside,
+                     products, expected, how),
+         "a copy is begun too late: behind products that it could run beside", "late-copies");
 }
 
 void expect_products(double tensor_instructions, const Shape& shape, bool causal, int products,

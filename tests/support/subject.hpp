@@ -124,6 +124,10 @@ void expect(bool condition, const std::string& message, const std::string& cause
 void expect_count(const worker::Reply& reply, const std::string& name, double expected, const std::string& why,
                   const std::string& cause, const std::string& diagnosis);
 
+/// Ends the test as failed unless warps issue their products while cp.async brings the next tiles, all but a share
+/// `alone` of them: what the last tile, or a tile that has no second place, takes.
+void expect_beside_copies(double products, double beside, double alone, const std::string& how);
+
 /// Ends the test as failed if tensor cores have multiplied less than `products` products of queries with keys, such as
 /// S = Q Kᵀ, need: for each of 16 queries, 16 keys and 16 columns two HMMA, where a query sees a key. How much more
 /// they do is not asked.
