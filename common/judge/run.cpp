@@ -50,10 +50,11 @@ std::string narrow_offsets(const Workspace& workspace, const Plan& plan, const s
       continue;
     for (const book::NarrowProduct& product : book::narrow_products(book::join_lines(in.reader.lines))) {
       if (product.line <= region->begin_line || product.line >= region->end_line) continue;
-      warnings += fmt::format(
+      const std::string warning = fmt::format(
           "{}:{}: {} is computed in 32 bits, and wrong from 2^31 on, more than a test can hold: "
           "make its first factor a std::int64_t\n",
           workspace.shown(plan.tree.written() / in.file), product.line, product.text);
+      if (!warnings.ends_with(warning)) warnings += warning;  // a line may move four pointers by one product
     }
   }
   return warnings;

@@ -203,11 +203,12 @@ const judge::Declared declared(
                    {judge::Turn::lanes, in_both, scaled_maxima()},
                    {judge::Turn::lanes, in_O, steps(false)},
                    {judge::Turn::lanes, in_O, outputs()}},
-     .claimed = judge::words("late-copies Q-loaded-again bank-conflicts barriers extra-memory finite-mask first-query-of-32-bits "
-                             "rows-of-the-next-warps heads-above-65535 "
-                             "inverse-in-fp16 mask-scaled narrow-access narrow-shared-reads no-vote not-asynchronous "
-                             "not-repeatable order-dependent rows-mixed shared-traffic slack-ignored slack-too-large "
-                             "tail-not-zeroed traffic uncoalesced"),
+     .claimed = judge::words(
+         "late-copies Q-loaded-again bank-conflicts barriers extra-memory finite-mask first-query-of-32-bits "
+         "rows-of-the-next-warps heads-above-65535 "
+         "inverse-in-fp16 mask-scaled narrow-access narrow-shared-reads no-vote not-asynchronous "
+         "not-repeatable order-dependent rows-mixed shared-traffic slack-ignored slack-too-large "
+         "tail-not-zeroed traffic uncoalesced"),
      .without_mutant = {
          {judge::one_of_a_kind, judge::words("all-must-move")},
          {judge::one_claim_of_several, judge::words("narrow-access not-repeatable order-dependent rows-mixed")}}});

@@ -238,6 +238,15 @@ Table masks() {
       [](GradientModel& m) { m.unseen = judge::not_a_number; }, [](const GradientModel& m) { return !m.tiled(); });
   table.add("no-mask", "no key is masked: queries see keys that come after them",
             mask([](const GradientModel&, Index, Index) { return true; }));
+  for (const bool every_tile : {true, false})
+    table.add("tail-not-masked",
+              "the score of a pair that does not count is 0, and P is exp(-LSE): the mask has to make P itself 0",
+              [=](GradientModel& m) {
+                m.changed = [right = m](Index, Index i, Index j, double score) { return right.sees(i, j) ? score : 0; };
+                m.sees = [=, right = m](Index i, Index j) {
+                  return every_tile || !right.tiled() || Pair(right, i, j).visited(right, right.offset());
+                };
+              });
   table.add("mask-one-more", "the causal mask is off by one: a query sees one key too many",
             mask([](const GradientModel& m, Index i, Index j) { return j <= i + m.offset() + 1; }));
   table.add("mask-one-fewer", "the causal mask is off by one: a query does not see its own key",
@@ -409,8 +418,8 @@ Table tail() {
   Table table;
   table.add(
       "tail-not-masked",
-      "keys behind the last one of a short tile are not masked: their score of 0 gives an infinite dS in fp16, and "
-      "infinity times a row of zeros is NaN",
+      "keys behind the last one of a short tile count with a score of 0: they are not masked, or the mask multiplies "
+      "the score instead of making P 0. That gives an infinite dS in fp16, and infinity times a row of zeros is NaN",
       [](GradientModel& m) {
         m.added = [right = m](Index head, Index i) {
           const float dS = right.dS(right.probability(head, i, 0, 0), 0, right.D(head, i));

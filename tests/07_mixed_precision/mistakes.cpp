@@ -9,8 +9,9 @@ const judge::Declared declared(
      .uses = {"06_backward"},
      .claimed = judge::words(
          "atomic-per-lane atomic-per-turn backoff-grows barriers chance-upside-down extra-memory flag-ignored "
-         "momentum-not-kept "
-         "momentum-one-step-old no-momentum not-by-chance random-bits-above random-upper-half tail-not-updated "
+         "momentum-is-a-mean momentum-not-kept "
+         "momentum-one-step-old rate-in-momentum no-momentum not-by-chance random-bits-above random-upper-half "
+         "tail-not-updated "
          "uncoalesced  "
          "backoff-missing checked-before-unscaling "
          "copy-before-update copy-rounds-toward-zero counter-kept-after-growth "

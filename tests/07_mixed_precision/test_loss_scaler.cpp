@@ -435,38 +435,60 @@ TEST_CASE("every weight is updated once, for every length", "[7.6]") {
 TEST_CASE("momentum is the sum of the gradients, each weighed by how long ago it was", "[7.6]") {
   const std::vector<float> master = normal_values(301, 7), gradients = normal_values(301, 8),
                            before = normal_values(301, 9);
-  const double decay = 0.75, rate = 0.125;
+  constexpr double decay = 0.75, rate = 0.125;
   const int steps = 5;
+  struct Step {
+    double momentum, moved;  // the new one, and by how much the weight falls
+  };
+  struct Rule {
+    Step (*step)(double momentum, double gradient);
+    const char *cause, *id;
+  };
+  using D = double;
+  static constexpr Rule right{[](D m, D g) { return Step{decay * m + g, rate * (decay * m + g)}; }, "", ""};
+  static constexpr Rule others[] = {
+      {[](D m, D g) {
+         return Step{m, rate * g};
+       },
+       "the weight moves by the gradient, not by the momentum", "no-momentum"},
+      {[](D m, D g) {
+         return Step{decay * m + g, rate * m};
+       },
+       "the weight moves by the momentum of the step before", "momentum-one-step-old"},
+      {[](D m, D g) {
+         return Step{m, rate * (decay * m + g)};
+       },
+       "the new momentum is not kept for the next step", "momentum-not-kept"},
+      {[](D m, D g) {
+         return Step{decay * m + (1 - decay) * g, rate * (decay * m + (1 - decay) * g)};
+       },
+       "the gradient is weighed by 1 - decay: here momentum is a sum, not a mean", "momentum-is-a-mean"},
+      {[](D m, D g) {
+         return Step{decay * m + rate * g, decay * m + rate * g};
+       },
+       "the momentum has the rate in it: here it is a sum of gradients, and the weight moves by rate times that",
+       "rate-in-momentum"}};
   const Weights got = updated(master, gradients, {float(rate), float(decay), steps, false, before});
   for (std::size_t i = 0; i < master.size(); ++i) {
-    double weight = master[i], momentum = before[i], last = 0, swapped = master[i], swapped_momentum = before[i];
-    double size = std::abs(weight), momentum_size = std::abs(momentum), forgotten = master[i];
-    for (int step = 0; step < steps; ++step) {
-      momentum = decay * momentum + gradients[i];
-      weight -= rate * momentum;
-      swapped -= rate * swapped_momentum;
-      swapped_momentum = decay * swapped_momentum + gradients[i];
-      last = decay * before[i] + gradients[i];
-      forgotten -= rate * last;
-      momentum_size = std::max(momentum_size, std::abs(momentum) + std::abs(double(gradients[i])));
-      size = std::max(size, std::abs(weight) + rate * momentum_size);
-    }
-    const double allowed = steps * 4 * size * 0x1p-24, momentum_allowed = steps * 4 * momentum_size * 0x1p-24;
-    const auto is = [&](double value) { return std::abs(double(got.master[i]) - value) <= allowed; };
-    const bool right = is(weight) && std::abs(double(got.momentum[i]) - momentum) <= momentum_allowed;
-    const bool plain = is(master[i] - steps * rate * double(gradients[i]));
-    expect(right,
+    const auto after = [&](const Rule& rule) {
+      Step now{before[i], 0};
+      double weight = master[i];
+      for (int step = 0; step < steps; ++step) now = rule.step(now.momentum, gradients[i]), weight -= now.moved;
+      return std::pair{weight, now.momentum};
+    };
+    const auto [weight, momentum] = after(right);
+    // No value on the way is larger.
+    const double most = std::abs(before[i]) + steps * std::abs(double(gradients[i])), error = steps * 4 * 0x1p-24;
+    const auto is = [&](double value) {
+      return std::abs(double(got.master[i]) - value) <= error * (std::abs(master[i]) + steps * rate * most);
+    };
+    const Rule* other = std::ranges::find_if(others, [&](const Rule& rule) { return is(after(rule).first); });
+    const bool known = other != std::end(others);
+    expect(is(weight) && std::abs(double(got.momentum[i]) - momentum) <= error * most,
            fmt::format("weight {} of {}, momentum {}, gradient {} in each of {} steps: weight {} and momentum {}, not "
                        "{} and {}",
                        i, master[i], before[i], gradients[i], steps, got.master[i], got.momentum[i], weight, momentum),
-           plain           ? "the weight moves by the gradient, not by the momentum"
-           : is(swapped)   ? "the weight moves by the momentum of the step before"
-           : is(forgotten) ? "the new momentum is not kept for the next step"
-                           : "",
-           plain           ? "no-momentum"
-           : is(swapped)   ? "momentum-one-step-old"
-           : is(forgotten) ? "momentum-not-kept"
-                           : "unknown");
+           known ? other->cause : "", known ? other->id : "unknown");
   }
 }
 

@@ -461,10 +461,11 @@ const judge::Declared declared(
                    {judge::Turn::lanes, in_both, maxima()},
                    {judge::Turn::lanes, in_both, sums()},
                    {judge::Turn::lanes, in_O, outputs()}},
-     .claimed = judge::words("late-copies swizzle-conflicts barriers extra-memory matrix-loads narrow-access not-repeatable "
-                             "order-dependent places-apart places-order places-transposed products row-without-keys "
-                             "rows-mixed shared-traffic shuffles slack-ignored tail-not-zeroed traffic uncoalesced "
-                             "waits-for-all"),
+     .claimed = judge::words(
+         "late-copies swizzle-conflicts barriers extra-memory matrix-loads narrow-access not-repeatable "
+         "order-dependent places-apart places-order places-transposed products row-without-keys "
+         "rows-mixed shared-traffic shuffles slack-ignored tail-not-zeroed traffic uncoalesced "
+         "waits-for-all"),
      .without_mutant = {{judge::one_of_a_kind, judge::words("l-of-half-a-quad odd-columns-not-divided")},
                         {judge::one_claim_of_several,
                          judge::words("narrow-access not-repeatable order-dependent products row-without-keys "

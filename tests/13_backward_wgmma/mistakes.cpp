@@ -65,13 +65,14 @@ Table scores() {
 /// 13.4: the mask.
 Table masks() {
   Table table(&GradientModel::causal);
-  table.add("border-early", "eights of queries are passed over of which some do not see all of a warp's 16 keys",
-            [](GradientModel& m) {
-              m.sees = [right = m](Index i, Index j) {
-                const Index visible = i + right.offset() + 1, eight = round_down(i, 8) + right.offset() + 1;
-                return j < visible || round_down(j, 16) + 16 <= eight + 8;
-              };
-            });
+  for (const Index early : {8, 16})
+    table.add("border-early", "eights of queries are passed over of which some do not see all of a warp's 16 keys",
+              [=](GradientModel& m) {
+                m.sees = [=, right = m](Index i, Index j) {
+                  const Index visible = i + right.offset() + 1, eight = round_down(i, 8) + right.offset() + 1;
+                  return j < visible || round_down(j, 16) + 16 <= eight + early;
+                };
+              });
   table.add("mask-inverted", "P becomes 0 where a query sees the key, and stays where it does not",
             [](GradientModel& m) {
               m.sees = [right = m](Index i, Index j) {

@@ -485,10 +485,10 @@ void expect_products_beside_copies(std::int64_t d, double alone) {
     const std::int64_t key_tiles = 4;
     const worker::Reply reply =
         attention(input("normal", {1, 1, 1, tiles.Br, key_tiles * tiles.Bc, d}, 5).problem, tiles.numbers()).reply;
-    expect_beside_copies(
-        counter(reply, "multiply_calls"), counter(reply, "multiplies_beside_copies"), alone / double(key_tiles),
-        fmt::format("all but {} of the last of {} K/V tiles, d={}, {}", alone == 1 ? "those" : "O += P V", key_tiles, d,
-                    tiles.text()));
+    expect_beside_copies(counter(reply, "multiply_calls"), counter(reply, "multiplies_beside_copies"),
+                         alone / double(key_tiles),
+                         fmt::format("all but {} of the last of {} K/V tiles, d={}, {}",
+                                     alone == 1 ? "those" : "O += P V", key_tiles, d, tiles.text()));
   }
 }
 

@@ -92,7 +92,8 @@ constexpr ReportKind report_kinds[] = {
     {simt::Mistake::wrong_stage, "wrong-stage",
      "another place is read than the one whose copy was waited for: either the read or the wait means the wrong one"},
     {simt::Mistake::arrival_count, "arrival-count",
-     "a barrier's phase ends although not all that take part have arrived: the number that mbarrier_init was told and the "
+     "a barrier's phase ends although not all that take part have arrived: the number that mbarrier_init was told and "
+     "the "
      "threads that arrive do not fit each other"},
     {simt::Mistake::pending_copy, "pending-copy",
      "a copy is used before the wait for it, or it begins too early: where it goes, something else is still to be "
