@@ -21,12 +21,12 @@ using Element = WORKBOOK_ELEMENT;  // half; in any_pair_bf16.cu __nv_bfloat16
 /// rows 32·w to 32·w + 31 and shares K and V with the others.
 template <int d, int Br, int Bc, int warps, class Predicate>
 __global__ void __launch_bounds__(32 * warps, 8 / warps)
-    attention(const Element* __restrict__ Q,  // (heads, Nq, d)
-              const Element* __restrict__ K,  // (heads, Nk, d)
-              const Element* __restrict__ V,  // (heads, Nk, d)
-              Element* __restrict__ O,        // (heads, Nq, d)
-              float* __restrict__ lse,        // (heads, Nq)
-              Pairs<Predicate> pairs, BlockLists lists, float scale_log2) {
+    attention(const Element* __restrict__ Q,  // (B·H, Nq, d)
+              const Element* __restrict__ K,  // (B·Hkv, Nk, d), for `group` heads of Q each, as in chapter 14
+              const Element* __restrict__ V,  // (B·Hkv, Nk, d)
+              Element* __restrict__ O,        // (B·H, Nq, d)
+              float* __restrict__ lse,        // (B·H, Nq)
+              Pairs<Predicate> pairs, BlockLists lists, int group, float scale_log2) {
   auto& smem = workbook::cuda::dynamic_shared<Shared<Element, d, Bc, warps>>();
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   const int query_tiles = (pairs.Nq + Br - 1) / Br, key_tiles = (pairs.Nk + Bc - 1) / Bc;
@@ -34,7 +34,8 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps)
   const int first_query = query_tile * Br + 32 * warp;  // of this warp
   const int rows = pairs.Nq - first_query;              // up to 32 are its own, none if negative
   const std::int64_t first_row = std::int64_t(head) * pairs.Nq + first_query;
-  K += std::int64_t(head) * pairs.Nk * d, V += std::int64_t(head) * pairs.Nk * d;
+  const std::int64_t first_key = std::int64_t(head / group) * pairs.Nk;
+  K += first_key * d, V += first_key * d;
   Registers<Element, d> own;
   clear(own, -INFINITY, 0);
   Walk walk = walk_of(lists, query_tile, key_tiles);
@@ -79,7 +80,7 @@ void start(const ForwardCall<Element>& call, const Scratch& scratch, const Pairs
   // The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)).
   workbook::cuda::launch(attention<d, Br, Bc, warps, Predicate>, grid, dim3(32 * warps),
                          sizeof(Shared<Element, d, Bc, warps>), call.Q, call.K, call.V, call.O, call.lse, pairs,
-                         scratch.lists, call.scale * log2_e);
+                         scratch.lists, int(call.shape.H / call.shape.Hkv), call.scale * log2_e);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Chapter 16, the backward pass: the kernel as a sequence of the phases of gradient_phases.hpp and scores.hpp, and the
-// launches. It is chapter 9's kernel, in which a column block goes through its list of row blocks.
+// launches. It is chapter 9's kernel, in which a column block goes through its list of row blocks, for each head of Q that
+// shares its keys.
 // any_pair_backward_bf16.cu compiles this file once more, for bf16.
 //
 // A thread has no more than 255 registers: for sm_90 and fp16, ptxas of CUDA 13.0 spills up to 64 bytes (nvcc -Xptxas
@@ -23,17 +24,17 @@ namespace {
 
 constexpr bool is_half = std::is_same_v<Element, half>;
 
-/// Which column block of which head a thread block has.
+/// Which column block of which head of K and V a thread block has.
 struct Task {
-  int head, column_block;
+  int kv_head, column_block;
 };
 /// Task number `number`, in the order in which thread blocks begin: those of eight heads go together, with turns of
 /// four, and of each the first column blocks first. Many masks let the most queries see these; and their turn comes
 /// first.
-__device__ __forceinline__ Task task_of(int number, int heads, int column_blocks, bool in_turns) {
+__device__ __forceinline__ Task task_of(int number, int kv_heads, int column_blocks, bool in_turns) {
   const int heads_at_once = in_turns ? 4 : 8;
   const int first_head = number / (heads_at_once * column_blocks) * heads_at_once;
-  const int count = min(heads_at_once, heads - first_head), within = number - first_head * column_blocks;
+  const int count = min(heads_at_once, kv_heads - first_head), within = number - first_head * column_blocks;
   return {first_head + within % count, within / count};
 }
 
@@ -45,9 +46,9 @@ __device__ __forceinline__ int take_ticket(GradientShared<T>& smem, int* tickets
   return smem.ticket;
 }
 
-/// B·H heads, and the padded rows of each.
+/// B·Hkv heads of K and V, for `group` heads of Q each, and the padded rows of each of those.
 struct Sizes {
-  int heads, padded;
+  int kv_heads, group, padded;
 };
 
 /// Of each block, its turn: turn_of().
@@ -57,34 +58,36 @@ __global__ void number_turns(BlockTable table, int* __restrict__ turn_numbers) {
     turn_numbers[block] = turn_of(table, int(block / table.columns), int(block % table.columns));
 }
 
-/// dK, dV and each column block's part of dQ. A thread block for each column block of each head: nobody else writes
-/// these rows of dK and dV. in_turns: the column blocks of a row block add to dQ_sum one after the other.
+/// dK, dV and each column block's part of dQ. A thread block for each column block of each head of K and V: nobody
+/// else writes these rows of dK and dV. in_turns: the column blocks of a row block add to dQ_sum one after the other.
 template <class T, bool in_turns, class Predicate>
 __global__ void __launch_bounds__(T::threads, 8 / T::warps)
-    gradients(const Element* __restrict__ Q,    // (heads, Nq, d)
-              const Element* __restrict__ K,    // (heads, Nk, d)
-              const Element* __restrict__ V,    // (heads, Nk, d)
-              const Element* __restrict__ dO,   // (heads, Nq, d)
-              const float2* __restrict__ rows,  // (heads, padded)
-              float* dQ_sum,                    // (heads, padded, d), see place_in_sum
-              int* turns,                       // if in_turns: one for all, then (heads, padded / Br, warps)
+    gradients(const Element* __restrict__ Q,    // (B·H, Nq, d)
+              const Element* __restrict__ K,    // (B·Hkv, Nk, d)
+              const Element* __restrict__ V,    // (B·Hkv, Nk, d)
+              const Element* __restrict__ dO,   // (B·H, Nq, d)
+              const float2* __restrict__ rows,  // (B·H, padded)
+              float* dQ_sum,                    // (B·H, padded, d), see place_in_sum
+              int* turns,                       // if in_turns: one for all, then (B·H, padded / Br, warps)
               const int* turn_numbers,          // if in_turns: (row blocks, column blocks)
-              Element* __restrict__ dK,         // (heads, Nk, d)
-              Element* __restrict__ dV,         // (heads, Nk, d)
+              Element* __restrict__ dK,         // (B·Hkv, Nk, d)
+              Element* __restrict__ dV,         // (B·Hkv, Nk, d)
               Pairs<Predicate> pairs, BlockLists lists, Sizes sizes, float scale) {
   auto& smem = workbook::cuda::dynamic_shared<GradientShared<T>>();
   const int number = in_turns ? take_ticket(smem, turns) : int(blockIdx.x);
   const int row_blocks = (pairs.Nq + T::Br - 1) / T::Br, column_blocks = (pairs.Nk + T::Bc - 1) / T::Bc;
-  const Task task = task_of(number, sizes.heads, column_blocks, in_turns);
+  const Task task = task_of(number, sizes.kv_heads, column_blocks, in_turns);
   const int first_key = task.column_block * T::Bc, keys = pairs.Nk - first_key;  // of the column block; from there on
-  const std::int64_t query = std::int64_t(task.head) * pairs.Nq, key = std::int64_t(task.head) * pairs.Nk + first_key;
-  const std::int64_t padded = std::int64_t(task.head) * sizes.padded;
+  const std::int64_t first_head = std::int64_t(task.kv_head) * sizes.group;      // of Q
+  const std::int64_t query = first_head * pairs.Nq, key = std::int64_t(task.kv_head) * pairs.Nk + first_key;
+  const std::int64_t padded = first_head * sizes.padded;
   Q += query * T::d, dO += query * T::d, rows += padded, dQ_sum += padded * T::d;
   K += key * T::d, V += key * T::d, dK += key * T::d, dV += key * T::d;
   Walk walk = walk_of(lists, task.column_block, row_blocks);
   // This warp's team has the keys from `own` on. The warp is number `part` of it, and has the columns from `column` on.
   const int warp = threadIdx.x / 32, own = warp / T::team * 32, part = warp % T::team, column = part * T::columns;
-  int before = 0, now = 0, next = 0;  // row blocks: block n - 1, n and n + 1 of the walk
+  if (in_turns) turns += 1 + padded / T::Br * T::warps + warp;  // this warp's, in row block 0
+  int before = 0, now = 0, next = 0;                            // row blocks: block n - 1, n and n + 1 of the walk
   // What belongs to block n of the walk is in places n % 2.
   const auto load_next = [&](int n) {  // ends a group, empty after the last row block
     before = now, now = next;
@@ -100,37 +103,39 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
   const auto add_dQ_of = [&](int n, int row_block) {
     Turn<in_turns> turn;
     if constexpr (in_turns)
-      turn = {turns + 1 + (padded / T::Br + row_block) * T::warps + warp,
-              turn_numbers[row_block * column_blocks + task.column_block]};
+      turn = {turns + std::int64_t(row_block) * T::warps, turn_numbers[row_block * column_blocks + task.column_block]};
     add_dQ(dQ_sum + std::int64_t(row_block) * T::Br * T::d, smem, n % 2, turn);
   };
   load_tile<T::threads>(smem.K, K, keys, threadIdx.x);  // (Bc, d)
   load_tile<T::threads>(smem.V, V, keys, threadIdx.x);  // (Bc, d)
-  load_next(0);
-  Result<T::columns / 8> dK_own, dV_own;  // (32, columns) per warp
+  Result<T::columns / 8> dK_own, dV_own;                // (32, columns) per warp
   clear<T::columns / 8>(dK_own), clear<T::columns / 8>(dV_own);
-  for (int n = 0; n < walk.blocks; ++n) {
-    cp_async_wait_group<0>();
-    __syncthreads();  // the row block is there, and dS of the one before; nobody reads what is overwritten from here on
-    load_next(n + 1);
-    if (n > 0 && warp < T::warps / 2) add_dQ_of(n - 1, before);
+  for (int nth = 0; nth < sizes.group; ++nth) {  // the heads of Q that share K and V
+    load_next(0);
+    for (int n = 0; n < walk.blocks; ++n) {
+      cp_async_wait_group<0>();
+      __syncthreads();  // the row block is there, and dS of the one before; nobody reads what is overwritten from here
+      load_next(n + 1);
+      if (n > 0 && warp < T::warps / 2) add_dQ_of(n - 1, before);
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int q = (h ^ part) * T::queries;
-      Operands<T::parts> P, dS;
-      if (T::team == 1 || h == 0)
-        form_operands(P, dS, smem, n % 2, own, q, scale * log2_e, pairs, n < walk.partials, first_key + own,
-                      now * T::Br + q);
-      else
-        take_operands(P, dS, smem, n % 2, own, q);
-      accumulate<T::parts>(dV_own, P, smem.dO[n % 2], q, column);  // dV += Pᵀ dO, (32, columns)
-      accumulate<T::parts>(dK_own, dS, smem.Q[n % 2], q, column);  // dK += dSᵀ Q, (32, columns)
+      for (int h = 0; h < 2; ++h) {
+        const int q = (h ^ part) * T::queries;
+        Operands<T::parts> P, dS;
+        if (T::team == 1 || h == 0)
+          form_operands(P, dS, smem, n % 2, own, q, scale * log2_e, pairs, n < walk.partials, first_key + own,
+                        now * T::Br + q);
+        else
+          take_operands(P, dS, smem, n % 2, own, q);
+        accumulate<T::parts>(dV_own, P, smem.dO[n % 2], q, column);  // dV += Pᵀ dO, (32, columns)
+        accumulate<T::parts>(dK_own, dS, smem.Q[n % 2], q, column);  // dK += dSᵀ Q, (32, columns)
+      }
+      if (n > 0 && warp >= T::warps / 2) add_dQ_of(n - 1, before);
     }
-    if (n > 0 && warp >= T::warps / 2) add_dQ_of(n - 1, before);
-  }
-  if (walk.blocks > 0) {
-    __syncthreads();  // dS of the last row block is there
-    add_dQ_of(walk.blocks - 1, now);
+    __syncthreads();  // dS of the last row block is there; nobody reads the row blocks of this head any more
+    if (walk.blocks > 0) add_dQ_of(walk.blocks - 1, now);
+    Q += std::int64_t(pairs.Nq) * T::d, dO += std::int64_t(pairs.Nq) * T::d;
+    rows += sizes.padded, dQ_sum += std::int64_t(sizes.padded) * T::d;
+    if (in_turns) turns += sizes.padded / T::Br * T::warps;
   }
   write_gradient<T>(dK + own * T::d + column, dK_own, scale, keys - own);
   write_gradient<T>(dV + own * T::d + column, dV_own, 1, keys - own);
@@ -157,14 +162,14 @@ void start(const BackwardCall<Element>& call, const Scratch& scratch, const Sums
   using workbook::cuda::grid_of, workbook::cuda::launch;
   const auto& [B, H, Hkv, Nq, Nk, d] = call.shape;
   const std::int64_t count = std::int64_t(padded_rows(call.shape)), parts = count / 16 * (T::d / 8);
-  const Sizes sizes{int(B * H), int(count / (B * H))};
+  const Sizes sizes{int(B * Hkv), int(H / Hkv), int(count / (B * H))};
   const BlockTable table = make_lists<T::Br, T::Bc>(pairs, scratch, /*of_columns=*/true);
   if constexpr (in_turns)
     launch(number_turns, grid_of((std::int64_t(table.rows) * table.columns + 127) / 128, "⌈Nq/Br⌉·⌈Nk/Bc⌉"), dim3(128),
            0, table, sums.turn_numbers);
   launch(prepare_rows<T::d>, grid_of((count * (T::d / 8) + 127) / 128, "B·H·Nq·d"), dim3(128), 0, call.O, call.dO,
          call.lse, sums.rows, sums.dQ_sum, sums.turns, count, sizes.padded, int(Nq));
-  launch(gradients<T, in_turns, Predicate>, grid_of(std::int64_t(table.columns) * sizes.heads, "B·H·⌈Nk/Bc⌉"),
+  launch(gradients<T, in_turns, Predicate>, grid_of(std::int64_t(table.columns) * sizes.kv_heads, "B·Hkv·⌈Nk/Bc⌉"),
          dim3(T::threads), sizeof(GradientShared<T>), call.Q, call.K, call.V, call.dO, sums.rows, sums.dQ_sum,
          sums.turns, sums.turn_numbers, call.dK, call.dV, pairs, scratch.lists, sizes, call.scale);
   launch(write_dQ<T::d>, grid_of((parts + 7) / 8, "B·H·Nq·d"), dim3(256), 0, sums.dQ_sum, call.dQ, parts, sizes.padded,

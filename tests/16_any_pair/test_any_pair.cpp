@@ -330,6 +330,17 @@ TEST_CASE("all masks agree with the oracle", "[whole]") {
     expect_masked("normal", {1, 1, 1, 40, 1400, 64}, ++seed, mask);
 }
 
+TEST_CASE("heads that share K and V agree with the oracle, whatever the mask", "[whole]") {
+  std::uint64_t seed = 255;
+  for (const N d : head_dims())
+    for (const N Hkv : {1, 2})
+      for (const Mask& mask : masks_for(133)) {
+        const Input given = masked("value mean", {2, 4, Hkv, 70, 133, d}, ++seed, mask);
+        expect_right(given, small_tiles(d));
+        expect_right(given, usual_tiles(d), bfloat16);
+      }
+}
+
 TEST_CASE("bf16 agrees with the oracle", "[whole]") {
   expect_element(bfloat16);
   for (const N d : head_dims())
