@@ -51,9 +51,10 @@ void sum_columns(const Arguments& call) {
   sums.download(call.output("sums"));
 }
 
-/// Two consumers leave each stage and go on only when it has been filled again, before they look at the next one. So
-/// its copy has to start as soon as both have left it.
-__global__ void refill_kernel(const __grid_constant__ ch10::TensorMap tensor, int tiles) {
+/// Two consumers add up the first rows of all tiles. They leave each stage and go on only when it has been filled
+/// again, before they look at the next one. So its copy has to start as soon as both have left it.
+__global__ void refill_kernel(const __grid_constant__ ch10::TensorMap tensor, int tiles,
+                              float* __restrict__ sums) {  // (64)
   auto& smem = workbook::cuda::dynamic_shared<ch10::Shared<half, 64, 16, 2>>();
   ch10::make_barriers(smem);
   ch10::Position at;
@@ -61,21 +62,27 @@ __global__ void refill_kernel(const __grid_constant__ ch10::TensorMap tensor, in
     for (int j = 0; threadIdx.x % 32 == 0 && j < tiles; ++j) ch10::fill(smem, at, tensor, 16 * j, 0);
     return;
   }
+  const int column = threadIdx.x;
+  float sum = 0;
   for (int j = 0; j < tiles; ++j) {
     ch10::wait_until_full(smem, at);
+    sum += __half2float(ch10::swizzled(smem.ring[at.stage], 0, column / 8)[column % 8]);
     const ch10::Position left = at;
     ch10::leave(smem, at);
     if (j + ch10::stages < tiles) ch10::mbarrier_wait_parity(smem.full[left.stage], left.parity ^ 1);
   }
+  sums[column] = sum;
 }
 
-// tensor (N, 64) as 16-bit codes
+// tensor (N, 64) as 16-bit codes -> sums (64), floats
 void refill(const Arguments& call) {
   const DeviceArray<half> tensor("tensor", call.codes("tensor"));
+  DeviceArray<float> sums("sums", 64, Role::output);
   begin();
   const int N = int(tensor.size() / 64);
   workbook::cuda::launch(refill_kernel, dim3(1), dim3(96), sizeof(ch10::Shared<half, 64, 16, 2>),
-                         ch10::tile_map<half, 16, 64>(tensor.data(), 1, N), N / 16);
+                         ch10::tile_map<half, 16, 64>(tensor.data(), 1, N), N / 16, sums.data());
+  sums.download(call.output("sums"));
 }
 
 const Operations operations{

@@ -266,10 +266,19 @@ TEST_CASE("no stage is read too early or filled too early, whatever the order", 
 }
 
 TEST_CASE("a stage that all have left is filled again, whatever becomes of the next one", "[10.4]") {
-  const std::vector<std::uint16_t> codes(16 * 9 * 64);
+  const std::size_t tiles = 9, size = 16 * 64;
+  std::vector<float> values(tiles * size);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = float(i / size + i % 7);
+  const std::vector<std::uint16_t> codes = to_codes(values, float16);
   worker::Call request("refill");
-  request.input("tensor", codes);
-  call(request);
+  request.input("tensor", codes).output<float>("sums", 64);
+  const auto sum = [&](std::size_t column) {
+    float all = 0;
+    for (std::size_t tile = 0; tile < tiles; ++tile) all += values[tile * size + column];
+    return all;
+  };
+  expect_equal(call(request).output<float>("sums"), sum, {},
+               [](std::size_t column) { return fmt::format("column {} of the tiles' first rows", column); });
 }
 
 TEST_CASE("one arrival and one wait fill a stage, one arrival of each warp leaves it", "[10.4]") {

@@ -683,7 +683,10 @@ void expect_no_influence_from_the_future(const Problem& problem, std::int64_t qu
                          "became {}",
                          i, std::int64_t(at) % shape.d, before.O.values[at], after.O.values[at], first_hidden,
                          shape.Nk - 1, value),
-             "the causal mask lets a query see keys that come after it", "mask");
+             "a key that comes after a query has a part in its O: the mask lets it through, or its V counts although "
+             "its P "
+             "is 0",
+             "mask");
     }
   }
 }
