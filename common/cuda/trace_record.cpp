@@ -194,6 +194,7 @@ void visit_counters(const simt::Counters& c, const std::function<void(const std:
   take_if_any("shuffles_before_arrival", c.shuffles_before_arrival);
   take_if_any("mbarrier_arrivals", c.mbarrier_arrivals);
   take_if_any("mbarrier_waits", c.mbarrier_waits);
+  take_if_any("mbarrier_waits_together", c.mbarrier_waits_together);
   take_if_any("fences", c.fences);
   take("named_barriers", c.named_barriers);
   take("block_barriers", c.block_barriers);

@@ -26,7 +26,7 @@ std::string times_text(std::optional<double> times) {
 struct Metric {
   const char *counter, *metric;
 };
-constexpr std::array<Metric, 50> metrics{{
+constexpr std::array<Metric, 51> metrics{{
     {"global.load_requests", "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum, less global.async_requests"},
     {"global.load_sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum, less global.async_sectors"},
     {"global.load_bytes", ""},
@@ -80,6 +80,7 @@ constexpr std::array<Metric, 50> metrics{{
     {"shuffles_before_arrival", ""},
     {"mbarrier_arrivals", ""},
     {"mbarrier_waits", ""},
+    {"mbarrier_waits_together", ""},
     {"fences", ""},
 }};
 

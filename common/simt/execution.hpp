@@ -70,6 +70,7 @@ struct alignas(64) Lane {
   int expects_again = -1;                  ///< an mbarrier
   int store_groups = 0;                    ///< of bulk stores, committed
   enum class Turn : std::uint8_t { none, own, passed } turn = Turn::none;  ///< it came to barrier.sync, .arrive last
+  std::uint16_t waits_since_product = 0;                                   ///< at mbarriers
   std::int64_t shuffles_at_read = -1;  ///< of its warp, when it read operands last; -1: not since it last arrived
 };
 
@@ -151,6 +152,12 @@ struct Warp {
 
   Recorder recorder;
 };
+
+/// Counts the lane's waits at mbarriers before the product that it comes to, but for the last of them.
+inline void count_waits_together(Lane& lane, std::uint64_t& counter) {
+  if (lane.index == 0 && lane.waits_since_product > 1) counter += std::uint64_t(lane.waits_since_product) - 1;
+  lane.waits_since_product = 0;
+}
 
 /// Whether any of the warp's 32 lanes has a cp.async under way.
 inline bool copies_under_way(const Warp& warp) {

@@ -274,6 +274,7 @@ void multiply(Warp& warp) {
     ++counters.multiply_calls;
     ++counters.tensor_instructions;
     counters.multiplies_beside_copies += copies_under_way(warp);
+    count_waits_together(warp.lanes[0], counters.mbarrier_waits_together);
   });
 }
 

@@ -288,6 +288,7 @@ void issue(float* d, const WgmmaForm& form, bool a_in_registers, std::uint64_t a
   product.a_registers[member] = a_registers;
   ++product.issued;
   block.counters.wgmma_instructions += lane.index == 0;
+  count_waits_together(lane, block.counters.mbarrier_waits_together);
   block.counters.wgmma_after_turn += lane.index == 0 && lane.turn == Lane::Turn::passed;
   const bool goes_on = continues(group, index, member, d);
   if (block.launch->detecting) {

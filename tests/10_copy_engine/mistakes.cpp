@@ -29,7 +29,7 @@ const judge::Declared declared(
      .uses = {"08_registers"},
      .attention = {{judge::Turn::tiles, in_both, tiles()}},
      .claimed = judge::words(
-         "barriers box-not-swizzled boxes-moved chunks-in-place copies first-row-again extra-memory "
+         "waits-early barriers box-not-swizzled boxes-moved chunks-in-place copies first-row-again extra-memory "
          "matrix-loads mbarriers not-reversed order-dependent outside-the-map row-without-keys rows-not-in-pairs "
          "runs-into-next-head "
          "shared-traffic stage-kept swizzle-conflicts tail-not-zeroed"),

@@ -379,6 +379,7 @@ TEST_CASE("two waits a tile, and one arrival of each warp for each", "[10.7]") {
                    "a copy once by the producer; each stage once by each warp, " + text(problem, tiles),
                    "one lane of a warp arrives for all", "mbarriers");
       expect_left_at_once(reply, text(problem, tiles));
+      expect_waits_apart(reply, double(blocks * warps), "each warp once, for Q, " + text(problem, tiles));
     }
   }
 }

@@ -44,7 +44,7 @@ const judge::Declared declared(
     {.chapter = "11_wgmma",
      .uses = {"08_registers"},
      .attention = {{judge::Turn::tiles, in_both, tiles()}, {judge::Turn::lanes, in_O, outputs()}},
-     .claimed = judge::words("arrivals barriers extra-memory order-dependent overlap places-one-warp "
+     .claimed = judge::words("waits-early arrivals barriers extra-memory order-dependent overlap places-one-warp "
                              "places-order places-transposed row-without-keys rows-mixed shared-traffic slack-ignored "
                              "stage-kept swizzle-conflicts tail-not-zeroed traffic turns waits wgmma-count"),
      .without_mutant = {{judge::one_of_a_kind, judge::words("places-order places-transposed V-first-section")},

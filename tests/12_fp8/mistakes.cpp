@@ -185,7 +185,8 @@ const judge::Declared declared(
                    {judge::Turn::lanes, in_both, offsets()},
                    {judge::Turn::lanes, in_O, values()}},
      .claimed = judge::words(
-         "accuracy barriers difference-turned keys-in-order keys-inverse not-orthogonal offset-missing order-dependent "
+         "waits-early accuracy barriers difference-turned keys-in-order keys-inverse not-orthogonal offset-missing "
+         "order-dependent "
          "outlier-not-spread overlap row-without-keys rows-mixed scale-no-power scale-too-large "
          "scale-too-small score-error signs-forgotten stage-kept steps-between-lanes tail-not-zeroed traffic "
          "turns uncoalesced waits wgmma-count words-swizzled-once"),

@@ -176,7 +176,7 @@ Table gradients() {
 const judge::Declared declared({.chapter = "13_backward_wgmma",
                                 .uses = {"09_backward_registers", "11_wgmma"},
                                 .gradients = gradients(),
-                                .claimed = judge::words("dQ-added"),
+                                .claimed = judge::words("waits-early dQ-added"),
                                 .without_mutant = {}});
 
 }  // namespace

@@ -56,6 +56,9 @@ void expect_waits(int step) {
                              "producer for each stage; d={}, step {}",
                              d, step),
                  "some tile is waited for twice, or not at all", "waits");
+    expect_waits_apart(
+        reply, 2 * consumer_warps,
+        fmt::format("each warp for K with the first Q and for V with the first dO, d={}, step {}", d, step));
     const double most = 2 + 2 * row_blocks + row_blocks * consumer_warps, got = counter(reply, "mbarrier_arrivals");
     expect(got <= most,
            fmt::format("threads arrive {} times at the barriers of one block, at most {} are of use: d={}, step {}",

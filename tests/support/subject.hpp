@@ -128,6 +128,10 @@ void expect_count(const worker::Reply& reply, const std::string& name, double ex
 /// `alone` of them: what the last tile, or a tile that has no second place, takes.
 void expect_beside_copies(double products, double beside, double alone, const std::string& how);
 
+/// Ends the test as failed unless warps wait for a tile when they come to the product that takes it, not for several
+/// together: but `first` times, before its first product.
+void expect_waits_apart(const worker::Reply& reply, double first, const std::string& how);
+
 /// Ends the test as failed if tensor cores have multiplied less than `products` products of queries with keys, such as
 /// S = Q Kᵀ, need: for each of 16 queries, 16 keys and 16 columns two HMMA, where a query sees a key. How much more
 /// they do is not asked.

@@ -48,6 +48,8 @@ inline void expect_waits(const Tiles& tiles, std::int64_t d) {
                      most, d, tiles.text()),
          "one lane of a warp arrives for all of it", "arrivals");
   expect_left_at_once(reply, fmt::format("d={}, {}", d, tiles.text()));
+  expect_waits_apart(reply, 4 * double(consumers(tiles)),
+                     fmt::format("each warp once, for Q, d={}, {}", d, tiles.text()));
 }
 
 /// How often a warp waits for S and leaves O += P V under way: once for each tile of keys but the first.
