@@ -379,7 +379,10 @@ TEST_CASE("two waits a tile, and one arrival of each warp for each", "[10.7]") {
                    "a copy once by the producer; each stage once by each warp, " + text(problem, tiles),
                    "one lane of a warp arrives for all", "mbarriers");
       expect_left_at_once(reply, text(problem, tiles));
-      expect_waits_apart(reply, double(blocks * warps), "each warp once, for Q, " + text(problem, tiles));
+      // Where each warp has rows, and sees all keys.
+      const Problem full = input("normal", {1, 1, 1, tiles.Br, 2 * tiles.Bc, d}, 77).problem;
+      expect_waits_apart(attention(full, tiles.numbers()).reply, double(warps),
+                         "each warp once, for Q, " + text(full, tiles));
     }
   }
 }
