@@ -92,12 +92,16 @@ Verdicts::const_iterator shown_in_full(const Verdicts& tests) {
 }
 
 /// The tests of one exercise, or those of the whole chapter. `shown`: messages that stand there already, such as a
-/// compiler's log that all tests have.
+/// compiler's log that all tests have. `earlier`: an exercise of the chapter that fails; what tests of the whole say
+/// together would be guessed, since its mistake is in what they run.
 void print_exercise(const Session& session, const std::string& heading, const Verdicts& tests, bool verbose,
-                    std::set<std::string>& shown) {
+                    std::set<std::string>& shown, const std::string& earlier = "") {
   if (tests.empty()) return;
   const auto failing = shown_in_full(tests);
-  const Lines end = failing == tests.end() ? Lines() : conclusion(session, tests, **failing);
+  Lines end;
+  if (failing != tests.end() && earlier.empty()) end = conclusion(session, tests, **failing);
+  if (failing != tests.end() && !earlier.empty())
+    end = {fmt::format("    exercise {} fails, and these tests run it too: repair it first", earlier)};
   const std::size_t others = 1 + tests.size() + end.size();
   const std::size_t room = verbose ? SIZE_MAX : std::max(kLeastOfMessage, kMostLines - std::min(kMostLines, others));
   Lines lines{heading};
@@ -107,7 +111,7 @@ void print_exercise(const Session& session, const std::string& heading, const Ve
     Lines more;
     if (test->result == Result::passed) {
       more = cut(lines_of(test->message, "           "), verbose ? SIZE_MAX : kMostPrinted, "           ");
-    } else if (verbose || test == *failing) {
+    } else if (verbose || (test == *failing && earlier.empty())) {
       more = shown.insert(test->message).second ? cut(lines_of(test->message, "    "), room, "    ")
                                                 : Lines{"    (the same as above)"};
     }
@@ -214,9 +218,14 @@ void print_run(const Session& session, const ChapterRun& run, bool verbose) {
     for (const std::string& line : lines_of(run.own_warnings, "    ")) fmt::print("{}\n", line);
   }
   std::set<std::string> shown;
-  for (const book::Exercise& exercise : chapter.exercises)
-    print_exercise(session, exercise.id + " " + exercise.title, tests_of(run, exercise.id), verbose, shown);
-  print_exercise(session, "the whole chapter", tests_of(run, judge::kWhole), verbose, shown);
+  std::string fails;
+  for (const book::Exercise& exercise : chapter.exercises) {
+    const Verdicts tests = tests_of(run, exercise.id);
+    print_exercise(session, exercise.id + " " + exercise.title, tests, verbose, shown);
+    if (fails.empty() && std::ranges::any_of(tests, [](const Verdict* test) { return is_failure(*test); }))
+      fails = exercise.id;
+  }
+  print_exercise(session, "the whole chapter", tests_of(run, judge::kWhole), verbose, shown, fails);
   for (const std::string& note : run.notes) fmt::print("note: {}\n", note);
   fmt::print("{}\n", counts_text(run));
 }
@@ -232,9 +241,10 @@ void print_unavailable(const Session& session, const std::vector<ChapterRun>& ru
 void print_next(const Session& session, const std::vector<ChapterRun>& runs, const std::string& exercise) {
   // What fails comes before what is open.
   for (const ChapterRun& run : runs) {
-    const auto failing = std::ranges::find_if(run.tests, is_failure);
-    if (failing == run.tests.end()) continue;
-    fmt::print("next: {}\n", next_of(session, run, *failing));
+    const Verdicts tests = in_order_of_exercises(run);
+    const auto failing = std::ranges::find_if(tests, [](const Verdict* test) { return is_failure(*test); });
+    if (failing == tests.end()) continue;
+    fmt::print("next: {}\n", next_of(session, run, **failing));
     return;
   }
   const ChapterRun* passed = nullptr;

@@ -324,10 +324,12 @@ void note_write(Lane& lane, Tensor& tensor, std::uintptr_t address, std::size_t 
     const auto [first_writer, second_writer] = std::minmax({Writer::of(lane), Writer::from(before)});
     finding.what = words("an element of ", tensor.name, " is written more than once, e.g. element ", i, ": by ",
                          first_writer.text(), " and by ", second_writer.text());
-    finding.advice = first_writer == second_writer
-                         ? "one thread writes it in two turns of a loop: let its index hold all that the loops count"
-                         : "let one thread of one block write each element, once: traffic, and a race if the values "
-                           "differ";
+    finding.advice =
+        first_writer != second_writer
+            ? "let one thread of one block write each element, once: traffic, and a race if the values differ"
+        : mine_code == before_code
+            ? "one thread writes it in two turns of a loop: let its index hold all that the loops count"
+            : "one thread writes it at two places of the code: let the second begin where the first has ended";
     note_finding(lane, std::move(finding));
     return;
   }

@@ -318,10 +318,25 @@ Table unwritten() {
 
 // ---- 1.1, S = scale·QKᵀ ----
 
+/// Where there are more keys than queries, or fewer.
+Table lengths() {
+  Table table([](const Attention& m) { return m.Nq() != m.Nk(); });
+  constexpr const char* sentence =
+      "the keys that a query sees are limited by Nq: there are Nk (have the two changed places in the mask?)";
+  table.add("limited-by-Nq", sentence, mask([](const Attention& m, Index i) {
+              return Range{0, std::clamp<Index>(visible_keys(i, m.Nk(), m.Nq(), m.causal()), 0, m.Nk())};
+            }));
+  table.add("limited-by-Nq", sentence, mask([](const Attention& m, Index i) {
+              return Range{0, std::min(m.visible(i), m.Nq())};
+            }));
+  return table;
+}
+
 Table scores_alone() {
   Table table;
   table.add(scores());
   table.add(masks());
+  table.add(lengths());
   table.add("K-row-of-the-query", "query i is multiplied with row i of K for every key: it must be row j",
             [](Attention& m) {
               m.after_scores([right = m](Row& row) {
@@ -486,6 +501,7 @@ const judge::Declared declared(
                    {judge::Turn::lse, judge::AttentionMistakes::in_LSE, short_maxima()},
                    {judge::Turn::scores, judge::AttentionMistakes::in_both, scores()},
                    {judge::Turn::mask, judge::AttentionMistakes::in_both, in_all_tiles(masks())},
+                   {judge::Turn::mask, judge::AttentionMistakes::in_both, lengths()},
                    {judge::Turn::softmax, judge::AttentionMistakes::in_both, softmaxes()},
                    {judge::Turn::keys, judge::AttentionMistakes::in_both, keys()},
                    {judge::Turn::output, judge::AttentionMistakes::in_O, divisions()},

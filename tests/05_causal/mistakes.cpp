@@ -49,6 +49,13 @@ Table masks() {
   all.add("last-boundary-tile-only", "only the last tile of a Q tile is masked: the diagonal may cross several",
           sees_up_to(
               [](const Attention& m, Index i) { return round_down(m.visible(m.last_of_tile(i)) - 1, m.tiling.Bc); }));
+  all.add("step-taken-for-the-first",
+          "a query sees as many keys of each step of a tile as of all keys: what it sees is to be counted from the "
+          "step's first key on",
+          sees_up_to([](const Attention& m, Index i) {
+            const Index visible = m.visible(i), Bc = m.tiling.Bc;
+            return visible < m.step ? visible : std::min(m.Nk(), round_down(m.visible(m.last_of_tile(i)) + Bc - 1, Bc));
+          }));
   Table table([](const Attention& m) { return m.causal() && m.tiled(); });
   table.add(all);
   return table;
