@@ -14,7 +14,7 @@ using workbook::cuda::BackwardStage, workbook::cuda::ExtraMemory, workbook::cuda
 using workbook::cuda::scratch, workbook::cuda::ScratchArray, workbook::cuda::Served, workbook::cuda::Stage;
 
 Served all_masks() {
-  return {.shared_heads = true, .masks = {Mask::none, Mask::causal, Mask::documents, Mask::prefix, Mask::strided}};
+  return {.masks = {Mask::none, Mask::causal, Mask::documents, Mask::prefix, Mask::strided}, .shared_heads = true};
 }
 std::vector<ScratchArray> lists() {
   return {scratch<BlockClass>("classes", scratch_blocks),
