@@ -101,7 +101,7 @@ class Reader {
   }
   bool begins_factor(std::size_t i) const {
     return i < tokens_.size() && (is_name(tokens_[i]) || is_number(tokens_[i]) || text(i) == "(") &&
-           !kKeywords.contains(text(i)) && !kNarrow.contains(text(i));
+           !kKeywords.contains(text(i)) && (!kNarrow.contains(text(i)) || text(i + 1) == "(");
   }
 
   /// A declaration's names: "std::int64_t Nq, Nk", "int head = blockIdx.x / tiles, rows". A narrow one is as large as
@@ -145,7 +145,7 @@ class Reader {
   /// A name, a number, a call or a parenthesis, with what is indexed behind it.
   Factor factor() {
     Factor result;
-    const bool call = is_name_at(at_);
+    const bool call = is_name_at(at_), narrowed = kNarrow.contains(text(at_));  // int(N)
     result.number = is_number(tokens_[at_]);
     result.text = text(at_);
     note(result, at_);
@@ -162,13 +162,16 @@ class Reader {
       for (; at_ < tokens_.size(); ++at_) {
         depth += (text(at_) == open) - (text(at_) == close);
         if (open == "(" && !bounded) note(result, at_);
-        if (at_ > from) result.text += text(at_);
+        if (at_ > from || call) result.text += text(at_);
         if (depth == 0) break;
       }
+      // What was too wide for an int is as large in it as that may be.
+      for (std::size_t i = from; narrowed && i < at_; ++i) result.large = result.large || wide_.contains(text(i));
       inner_.emplace_back(from + 1, at_);
       ++at_;
       if (open == "[") result = {true, false, false, result.text};  // an element of an array is no shape
     }
+    if (narrowed) result.wide = false;
     return result;
   }
   void note(Factor& factor, std::size_t i) const {

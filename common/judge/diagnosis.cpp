@@ -160,6 +160,8 @@ std::optional<Diagnosis> diagnosis_of(const std::vector<Match>& matches) {
     result.also.push_back(each.mistake->id);
     if (result.also.size() <= 2) result.sentence += ", or " + each.mistake->sentence;
   }
+  if (result.also.size() > 2)
+    result.sentence += fmt::format(", or one of {} others that would give the same here", result.also.size() - 2);
   return result;
 }
 

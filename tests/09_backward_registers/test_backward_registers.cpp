@@ -254,7 +254,8 @@ TEST_CASE("no lane adds before its turn or after it", "[9.8]") {
 
 TEST_CASE("ragged tails are part of the answer", "[9.9]") {
   std::uint64_t seed = 260;
-  for (const auto& [Nq, Nk] : {std::pair{1, 1}, {1, 33}, {33, 1}, {65, 95}, {31, 97}, {70, 133}}) {
+  // With one key or one query many mistakes look alike: the others are asked first.
+  for (const auto& [Nq, Nk] : {std::pair{70, 133}, {65, 95}, {31, 97}, {1, 33}, {33, 1}, {1, 1}}) {
     expect_right(input("normal", {1, 2, 2, Nq, Nk, 64}, ++seed));
     expect_right_small(input("normal", {1, 1, 1, Nq, Nk, 32}, ++seed, {true}));
     expect_right(input("normal", {1, 1, 1, Nq, Nk, 128}, ++seed, {true}));

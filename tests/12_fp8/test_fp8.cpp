@@ -437,6 +437,15 @@ Tensor<double> rotated_exactly(const Tensor<float>& x, bool with_signs = true, s
 TEST_CASE("a rotation mixes all columns of a row", "[12.8]") {
   for (const std::int64_t d : head_dims()) {
     const std::int64_t N = 40;
+    Tensor<float> one({1, 1, N, d});
+    std::fill_n(one.values.begin(), d, 1.0F);
+    const RoundedTensor of_one = rounded(one, false, true);
+    for (auto at = std::size_t(d); at < of_one.codes.size(); ++at)
+      expect(value_of(of_one.codes[at]) == 0,
+             fmt::format("d={}: row 0 holds ones, the others zeros, and row {} becomes {} in column {}", d,
+                         std::int64_t(at) / d, value_of(of_one.codes[at]), std::int64_t(at) % d),
+             "another row has a part in a rotated row: the steps between lanes go beyond the d / 8 lanes of a row",
+             "rows-mixed");
     Tensor<float> x = half_tensor({1, 1, N, d}, 70);
     for (std::int64_t row = 0; row < 8; ++row)  // one column at a time: column 9 · row is spread over all
       for (std::int64_t c = 0; c < d; ++c) x(0, 0, row, c) = c == 9 * row % d ? 1 : 0;
@@ -527,11 +536,13 @@ TEST_CASE("rotated, an outlier costs less", "[12.8]") {
   for (const std::int64_t d : head_dims()) {
     const Problem problem = with_outliers(d, 8, 72);
     const double plain = score_error(problem, false).rms, rotated = score_error(problem, true).rms;
+    // Far more than without a rotation is another mistake.
+    const bool no_gain = rotated < 1.5 * plain;
     expect(rotated < 0.5 * plain,
            fmt::format("one column of Q and K is 8 times as large: scores are off by {} without and by {} with a "
                        "rotation (root mean square), d={}; it should be less than half",
                        plain, rotated, d),
-           "the outlier is not spread over all columns", "outlier-not-spread");
+           no_gain ? "the outlier is not spread over all columns" : "", no_gain ? "outlier-not-spread" : "unknown");
   }
 }
 

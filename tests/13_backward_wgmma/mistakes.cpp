@@ -54,6 +54,12 @@ Table scores() {
               m.query_of_D = m.query_of;
               m.query_of = [](Index i, Index j) { return round_down(i, 2) + j % 16 / 8; };
             });
+  table.add("lse-of-first-half",
+            "P of the second half of a row block's queries is formed with the LSE of the first half",
+            [](GradientModel& m) {
+              m.query_of_D = m.query_of;
+              m.query_of = [Br = m.passing](Index i, Index) { return i % Br < Br / 2 ? i : i - Br / 2; };
+            });
   table.add("D-by-halves",
             "of a lane's two queries the D is taken by the key's half, e / 2: a query is a column, e % 2",
             [](GradientModel& m) { m.query_of_D = [](Index i, Index j) { return round_down(i, 2) + j % 16 / 8; }; });

@@ -86,6 +86,8 @@ const Claims of_13_1 = {
 
 TEST_CASE("every tile arrives, with what its queries bring", "[13.2]") {
   for (const std::int64_t d : head_dims()) {
+    // The second head's queries begin where no line of 16 bytes does, but for what fills up a head.
+    expect_right(input("normal", {1, 2, 2, 70, 140, d}, 12));
     expect_right(input("normal", {1, 2, 2, 300, 140, d}, 10));
     expect_right(input("value mean", {1, 1, 1, 200, 200, d}, 11, {true}));
   }
@@ -210,6 +212,7 @@ const Claims of_13_7 = {
        expect_no_race({1, 1, 1, 300, 260, 128}, 245, {{}}, 4);
      }},
     {"[13.7]", "each column block ends its turn", [] { expect_turns(false); }},
+    {"[13.7]", "no half of dQ is added before its turn", [] { expect_repeatable_by_turns(8); }},
 };
 
 // ---- 13.8 in order ----

@@ -32,6 +32,8 @@ TEST_CASE("a product of shape numbers in 32 bits is found, with its line") {
   CHECK(found_in("const std::int64_t i = std::int64_t(blockIdx.x * blockDim.x);") == "1: blockIdx.x * blockDim.x;");
   CHECK(found_in("std::int64_t i = blockIdx.x * blockDim.x;") == "1: blockIdx.x * blockDim.x;");
   CHECK(found_in("const int Nq = sizes.Nq;\nuse(head, Nq * d);") == "2: Nq * d;");
+  CHECK(found_in("void f(std::int64_t N) { const std::uint64_t stride = int(N) * d * bytes; }") ==
+        "1: int(N) * d;1: int(N) * d * bytes;");
   CHECK(found_in("use(a, gridDim.x * blockDim.x)") == "1: gridDim.x * blockDim.x;");
 }
 
@@ -62,7 +64,9 @@ std::vector<std::string> bounded_in(const fs::path& file) {
   if (file == "15_which_pairs/which_pairs_backward.cu") return {"(n+1) * T::Br"};
   // The rows of the heads that are packed: no memory holds 2^31 of them. And heads * query(row) is no more than the
   // row.
-  if (file == "14_grouped_queries/packed_rows.hpp") return {"heads * Nq", "heads * queryrow)"};
+  if (file == "14_grouped_queries/packed_rows.hpp") return {"heads * Nq", "heads * query(row)"};
+  // A block's first query and first key: no more than Nq and Nk.
+  if (file == "16_any_pair/lists.hpp") return {"int(block/table.columns) * Br", "int(block%table.columns) * Bc"};
   return {};
 }
 

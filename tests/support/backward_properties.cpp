@@ -306,14 +306,20 @@ void expect_no_future() {
 
 void expect_repeatable_by_turns(int runs) {
   const std::int64_t d = head_dims().front();
-  const Numbers numbers = usual_sizes(d, by_turns).numbers();
-  const Input in = input("normal", {1, 1, 1, 3, 300, d}, 365);
+  const Sizes sizes = usual_sizes(d, by_turns);
+  Numbers numbers = sizes.numbers();
+  // A row block, and five column blocks. The simulator's workers take blocks in their order, so that one worker alone
+  // adds in turn, whatever waits; several, with lanes in other orders, do if they wait.
+  const Input in = input("normal", {1, 1, 1, sizes.passing, 5 * sizes.owned - 1, d}, 365);
+  numbers["workers"] = 1;
   const BackwardResult first = backward(in.given, numbers);
   expect_written(first.dQ.values[0], "dQ");
-  for (int run = 2; run <= runs; ++run)
+  for (int run = 2; run <= runs; ++run) {
+    numbers["workers"] = 2 + run % 4, numbers["lane_seed"] = run % 8;
     expect(same_bits(backward(in.given, numbers), first),
            fmt::format("a gradient of run {} is not that of the first", run),
            "column blocks add to dQ in another order, or something is read before it is written", "not-repeatable");
+  }
 }
 
 void expect_only_dQ_differs() {
