@@ -185,12 +185,15 @@ class Reader {
     const int line = tokens_[at_].line;
     const std::size_t inner_before = inner_.size();
     const bool condition = at_ > 0 && kKeywords.contains(text(at_ - 1)) && text(at_ - 1) != "return";
+    // What is taken away from a number of 32 bits is no more than that, as in row - heads * (row / heads).
+    const bool subtracted = at_ > 1 && text(at_ - 1) == "-" && narrow_.contains(text(at_ - 2));
     Factor left = factor();
     while (!condition && (text(at_) == "*" || text(at_) == "/" || text(at_) == "%") && begins_factor(at_ + 1)) {
       const std::string sign = text(at_++);
       const Factor right = factor();
       const std::string both = left.text + " " + sign + " " + right.text;
-      if (sign == "*" && !left.wide && !right.wide && (left.large || right.large) && !left.number && !right.number)
+      if (sign == "*" && !subtracted && !left.wide && !right.wide && (left.large || right.large) && !left.number &&
+          !right.number)
         found_.push_back({line, both});
       left = {left.wide || right.wide, sign == "%" ? right.large : left.large || (sign == "*" && right.large),
               left.number && right.number, both};

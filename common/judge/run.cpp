@@ -54,7 +54,7 @@ std::string narrow_offsets(const Workspace& workspace, const Plan& plan, const s
           "{}:{}: {} is computed in 32 bits, and wrong from 2^31 on, more than a test can hold: "
           "make its first factor a std::int64_t\n",
           workspace.shown(plan.tree.written() / in.file), product.line, product.text);
-      if (!warnings.ends_with(warning)) warnings += warning;  // a line may move four pointers by one product
+      if (warnings.find(warning) == std::string::npos) warnings += warning;  // four pointers may move by one product
     }
   }
   return warnings;

@@ -212,7 +212,6 @@ const Claims of_13_7 = {
        expect_no_race({1, 1, 1, 300, 260, 128}, 245, {{}}, 4);
      }},
     {"[13.7]", "each column block ends its turn", [] { expect_turns(false); }},
-    {"[13.7]", "no half of dQ is added before its turn", [] { expect_repeatable_by_turns(8); }},
 };
 
 // ---- 13.8 in order ----
