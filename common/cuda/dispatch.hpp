@@ -26,10 +26,10 @@ inline dim3 grid_of(std::int64_t blocks, const std::string& what) {
 }
 
 /// Calls work with d as a constant, a std::integral_constant<int, d>, and gives what it gives. std::invalid_argument
-/// for a d that no kernel is built for.
+/// for a d that no kernel is built for. `file`: where it is called.
 #ifndef WORKBOOK_INSTANCES
 template <class Work>
-auto with_head_dim(std::int64_t d, Work work) {
+auto with_head_dim(std::int64_t d, Work work, [[maybe_unused]] const char* file = __builtin_FILE()) {
   if (d == 32) return work(std::integral_constant<int, 32>());
   if (d == 64) return work(std::integral_constant<int, 64>());
   if (d == 128) return work(std::integral_constant<int, 128>());
@@ -46,10 +46,11 @@ struct TilesConstant {
 /// Calls work with d and the tiles as constants, and gives what it gives. built: the Tiles that kernels are built for,
 /// an array. std::invalid_argument for others.
 template <const auto& built, std::size_t i = 0, class Work>
-auto with_sizes(std::int64_t d, const Tiles& tiles, Work work) {
+auto with_sizes(std::int64_t d, const Tiles& tiles, Work work, const char* file = __builtin_FILE()) {
   if (tiles == built[i])
-    return with_head_dim(d, [&](auto d_constant) { return work(d_constant, TilesConstant<built[i]>()); });
-  if constexpr (i + 1 < std::size(built)) return with_sizes<built, i + 1>(d, tiles, work);
+    return with_head_dim(
+        d, [&](auto d_constant) { return work(d_constant, TilesConstant<built[i]>()); }, file);
+  if constexpr (i + 1 < std::size(built)) return with_sizes<built, i + 1>(d, tiles, work, file);
   throw std::invalid_argument("Br, Bc, warps = " + std::to_string(tiles.Br) + ", " + std::to_string(tiles.Bc) + ", " +
                               std::to_string(tiles.warps) + " is not built");
 }

@@ -8,7 +8,8 @@
 //                              ends the process
 //
 // A choice is a call of with_head_dim with one d, whose work knows the tiles too. It is noted in the file that
-// $WORKBOOK_INSTANCES_FILE names, a line each: its number, then "left out" if it was. (gates/instances.hpp)
+// $WORKBOOK_INSTANCES_FILE names, a line each: its number, the file of the call, then "left out" if it was.
+// (gates/instances.hpp)
 #pragma once
 
 #include <cstdint>
@@ -42,11 +43,12 @@ constexpr bool is_compiled(std::uint64_t number) {
   return kAll;
 }
 
-inline void note(std::uint64_t number, const char* what = "") {
+inline void note(std::uint64_t number, std::string_view source, const char* what = "") {
   const char* const name = std::getenv("WORKBOOK_INSTANCES_FILE");
   std::FILE* const file = name == nullptr ? nullptr : std::fopen(name, "a");
   if (file == nullptr) return;
-  std::fprintf(file, "%llu%s\n", static_cast<unsigned long long>(number), what);
+  source.remove_prefix(source.rfind('/') + 1);
+  std::fprintf(file, "%llu %s%s\n", static_cast<unsigned long long>(number), source.data(), what);
   std::fclose(file);
 }
 
@@ -54,6 +56,7 @@ inline void note(std::uint64_t number, const char* what = "") {
 struct Noted {
   std::uint64_t number;
   int d;
+  const char* file;
   std::size_t launches_before = simt::launches().size();
   static inline int d_of_first_launch = 0;
 
@@ -62,7 +65,7 @@ struct Noted {
       if (d_of_first_launch == 0) d_of_first_launch = d;
       if (d_of_first_launch != d) std::_Exit(0);
     }
-    note(number);
+    note(number, file);
   }
 };
 
@@ -75,13 +78,13 @@ template <class Work>
 using Result = std::invoke_result_t<Work&, std::integral_constant<int, any_d<Work>()>>;
 
 template <int d, class Work>
-Result<Work> call(Work& work) {
+Result<Work> call(Work& work, const char* file) {
   constexpr std::uint64_t number = number_of<d, Work>();
   if constexpr (!is_compiled(number)) {
-    note(number, " left out");
+    note(number, file, " left out");
     std::abort();
   } else if constexpr (kAll) {
-    const Noted noted{number, d};
+    const Noted noted{number, d, file};
     return work(std::integral_constant<int, d>());
   } else {
     return work(std::integral_constant<int, d>());
@@ -91,10 +94,10 @@ Result<Work> call(Work& work) {
 }  // namespace instances
 
 template <class Work>
-auto with_head_dim(std::int64_t d, Work work) -> instances::Result<Work> {
-  if (d == 32) return instances::call<32>(work);
-  if (d == 64) return instances::call<64>(work);
-  if (d == 128) return instances::call<128>(work);
+auto with_head_dim(std::int64_t d, Work work, const char* file = __builtin_FILE()) -> instances::Result<Work> {
+  if (d == 32) return instances::call<32>(work, file);
+  if (d == 64) return instances::call<64>(work, file);
+  if (d == 128) return instances::call<128>(work, file);
   throw std::invalid_argument("d = " + std::to_string(d) + " is not supported; allowed are 32, 64 and 128");
 }
 

@@ -326,7 +326,7 @@ void check_one_wrong(Inspection& inspection, Findings& findings) {
   }
   note_instances(inspection, all_tests);
   for (std::size_t i = 0; i < variants.size(); ++i)
-    variants[i].tree.flags = flags_for(inspection, *variants[i].chapter, tests[i]);
+    ask_for(inspection, *variants[i].chapter, tests[i], variants[i].tree);
   const auto judge = [&](std::size_t i, const VariantRun& ran, Findings& found) {
     expect_others_untouched(workspace, ran, wrong[i].exercise, found);
     judge_one_wrong(wrong[i], ran.run, found);

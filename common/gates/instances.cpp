@@ -45,20 +45,26 @@ std::set<std::string> tests_of(const Chapter& chapter, const book::Mutant& mutan
   return tests;
 }
 
-std::vector<std::string> flags_for(const Inspection& inspection, const Chapter& chapter,
-                                   const std::set<std::string>& tests) {
+void ask_for(const Inspection& inspection, const Chapter& chapter, const std::set<std::string>& tests,
+             judge::Tree& tree) {
   const auto noted = inspection.noted.find(&chapter);
-  if (noted == inspection.noted.end()) return {};
-  std::set<std::string> numbers;
+  if (noted == inspection.noted.end()) return;
+  std::set<std::string> numbers, files;
   for (const std::string& test : tests) {
     const auto found = noted->second.find(test);
-    if (found == noted->second.end()) return {};
-    numbers.insert(found->second.begin(), found->second.end());
+    if (found == noted->second.end()) return;
+    for (const std::string& line : found->second) {
+      const std::size_t space = line.find(' ');
+      numbers.insert(line.substr(0, space));
+      files.insert(line.substr(space + 1));
+    }
   }
   if (numbers.empty()) numbers.insert("0");  // no number of any
-  std::vector<std::string> flags = quick_flags(inspection.workspace, first_backend(inspection.workspace, chapter));
-  flags.push_back(fmt::format("-DWORKBOOK_INSTANCES={}u", fmt::join(numbers, "u,")));
-  return flags;
+  tree.flags = quick_flags(inspection.workspace, first_backend(inspection.workspace, chapter));
+  tree.flags.push_back(fmt::format("-DWORKBOOK_INSTANCES={}u", fmt::join(numbers, "u,")));
+  // What chooses in a header is of any file.
+  const bool in_header = std::ranges::any_of(files, [](const std::string& file) { return file.ends_with(".hpp"); });
+  if (!files.empty() && !in_header) tree.asked = files;
 }
 
 bool asked_for_more(const judge::ChapterRun& run) {

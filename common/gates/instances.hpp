@@ -1,7 +1,8 @@
 // A wrong answer that one test is to find out is compiled with the kernels alone that this test asks for first: most of
 // the time of a compiler goes into others. Which they are is seen on the solution, compiled so that it notes them
-// (common/cuda/instances.hpp). Should a wrong answer come to ask for another one, it is compiled in full and run again
-// (run_variants).
+// (common/cuda/instances.hpp). Files of which nothing is asked are not compiled again for each wrong answer: the book's
+// stand for them, also where they include a header that was changed. Should a wrong answer come to ask for another
+// kernel, or not be found out, it is compiled in full and run again (run_variants).
 #pragma once
 
 #include <set>
@@ -20,9 +21,9 @@ void note_instances(Inspection& inspection, const std::map<const book::Chapter*,
 /// one of the whole chapter that the gate "one wrong" runs.
 std::set<std::string> tests_of(const book::Chapter& chapter, const book::Mutant& mutant,
                                const std::vector<book::Mutant>& mutants);
-/// The compiler's flags for a tree that these tests run on; none if that is not known of one of them.
-std::vector<std::string> flags_for(const Inspection& inspection, const book::Chapter& chapter,
-                                   const std::set<std::string>& tests);
+/// Has a tree that these tests run on compiled with what they ask for alone, if that is known of all of them.
+void ask_for(const Inspection& inspection, const book::Chapter& chapter, const std::set<std::string>& tests,
+             judge::Tree& tree);
 
 /// Whether a run has asked for a kernel that was left out: it says nothing of the tree.
 bool asked_for_more(const judge::ChapterRun& run);

@@ -98,7 +98,7 @@ void check_mutants(Inspection& inspection, Findings& findings) {
   for (const Chapter* chapter : inspection.chapters) plan_mutants(workspace, *chapter, planned, findings);
   note_instances(inspection, planned.all_tests);
   for (std::size_t i = 0; i < planned.variants.size(); ++i)
-    planned.variants[i].tree.flags = flags_for(inspection, *planned.variants[i].chapter, planned.tests[i]);
+    ask_for(inspection, *planned.variants[i].chapter, planned.tests[i], planned.variants[i].tree);
   std::vector<MutantVerdict>& verdicts = inspection.mutants;
   verdicts.resize(planned.mutants.size());
   const auto judge = [&](std::size_t i, const VariantRun& ran, Findings& found) {

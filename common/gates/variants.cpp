@@ -61,9 +61,11 @@ bool take_kept(Running& all, std::size_t i) {
   return true;
 }
 
-/// Whether a variant that was built with a part of its kernels has to be built with all of them.
-bool needs_all(const VariantRun& ran) {
-  return !ran.plan.tree.flags.empty() && (!ran.compiled || asked_for_more(ran.run));
+/// Whether a variant that was built with a part of its kernels has to be built with all of them: it has asked for more,
+/// or something else is wrong.
+bool needs_all(const VariantRun& ran, const Findings& found) {
+  return !ran.plan.tree.flags.empty() &&
+         (!ran.compiled || asked_for_more(ran.run) || (ran.plan.tree.asked && !found.problems.empty()));
 }
 
 /// Runs a variant that is built, and keeps what it came to if nothing is wrong with it.
@@ -73,8 +75,9 @@ void run_built(Running& all, std::size_t i, const judge::Built& built, const std
   ran.compiled = whole != built.end() && whole->second.ok;
   if (whole != built.end() && !whole->second.ok) ran.log = whole->second.log;
   ran.run = run_plan(all.inspection.workspace, ran.plan, built, all.variants[i].request);
-  if (needs_all(ran)) return;  // it is run again
+  all.found[i] = {};
   all.judge(i, ran, all.found[i]);
+  if (needs_all(ran, all.found[i])) return;  // it is run again
   if (all.inspection.results != nullptr && read && all.found[i].problems.empty() && all.digests.stood_still())
     all.inspection.results->keep(all.keys[i], *read, ran.run);
 }
@@ -110,10 +113,11 @@ std::vector<VariantRun> run_variants(const Inspection& inspection, const std::ve
   build_and_run(all, to_run);
   std::vector<std::size_t> in_full;
   for (const std::size_t i : to_run) {
-    if (!needs_all(all.runs[i])) continue;
+    if (!needs_all(all.runs[i], all.found[i])) continue;
     in_full.push_back(i);
     judge::Tree tree = variants[i].tree;
     tree.flags.clear();
+    tree.asked.reset();
     all.runs[i].plan = make_plan(workspace, *variants[i].chapter, tree, variants[i].request);
   }
   if (!in_full.empty()) build_and_run(all, in_full);

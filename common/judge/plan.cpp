@@ -124,7 +124,8 @@ Tree write_graft(const Workspace& workspace, Plan& plan, const RegionInTree& in,
                workspace.toolchain.build_folder / "grafts" / plan.tree.name / id / chapter.name(),
                plan.tree.first_element_only,
                {},
-               plan.tree.flags};
+               plan.tree.flags,
+               plan.tree.asked};
   for (const std::string& file : chapter.files) {
     const fs::path copied = workspace.book.solution(chapter, file), own = plan.tree.written() / file;
     const std::string text =
@@ -223,8 +224,9 @@ worker::WorkerJob stages_job(const Workspace& workspace, const Chapter& chapter,
     const bool other_stage = backend == Backend::cpu ? is_kernel_file(file) : file == "stage.cpp";
     if (!is_source(file) || other_stage) continue;
     const fs::path books_file = job.books_include / file;
-    const bool books = tree.first_element_only && is_for_other_element(chapter, books_file) &&
-                       has_same_text(tree.folder / file, books_file);
+    const bool unasked = (tree.first_element_only && is_for_other_element(chapter, books_file)) ||
+                         (tree.asked && !tree.asked->contains(file));
+    const bool books = unasked && has_same_text(tree.folder / file, books_file);
     if (!books && (is_own(workspace, chapter, tree, books_file) || is_changed(workspace, chapter, tree, file)))
       job.sources.push_back(tree.folder / file);
     else
@@ -239,7 +241,9 @@ worker::WorkerJob whole_job(const Workspace& workspace, const Chapter& chapter, 
   for (const char* special : {"operations.cpp", "operations.cu"}) {
     const fs::path path = workspace.book.root / "tests" / chapter.name() / special;
     if (!fs::exists(path) || (backend == Backend::cpu && is_kernel_file(special))) continue;
-    const bool own = is_own(workspace, chapter, tree, path) || includes_changed(workspace, chapter, tree, path);
+    const bool asked = !tree.asked || tree.asked->contains(special);
+    const bool own =
+        is_own(workspace, chapter, tree, path) || (asked && includes_changed(workspace, chapter, tree, path));
     (own ? job.sources : job.books_sources).push_back(path);
   }
   return job;

@@ -29,6 +29,9 @@ struct Tree {
   /// Of the compiler for the tree's own files. Of the solution itself these are the ones that kernels are chosen in, by
   /// their sizes (common/cuda/dispatch.hpp).
   std::vector<std::string> flags = {};
+  /// The files whose kernels are asked for: the others are the book's too, whatever of the tree they include, unless
+  /// their own text is another. Nothing: that is not known.
+  std::optional<std::set<std::string>> asked = {};
 
   const std::filesystem::path& written() const { return as_written.empty() ? folder : as_written; }
 };
