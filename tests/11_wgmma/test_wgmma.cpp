@@ -352,7 +352,7 @@ TEST_CASE("the answer does not depend on Br, Bc or the number of warps", "[whole
 TEST_CASE("m moves only when a score exceeds it by more than slack", "[whole]") {
   // The scores rise by this much from the first tile that is taken to the second: 5 is about 7 in units of log2.
   const auto attend = [](const Tiles& tiles, float rise) {
-    Input rising = input("uniform", {1, 1, 1, 16, 2 * tiles.Bc, 64}, 153);
+    Input rising = input("uniform", {1, 1, 1, 129, 2 * tiles.Bc, 64}, 153);  // each consumer has a row
     add_to_scores(
         rising, [](std::int64_t) { return 1; }, [=](std::int64_t j) { return j < tiles.Bc ? rise : 0; });
     rising.name += fmt::format(", scores {} higher before key {}", rise, tiles.Bc);
