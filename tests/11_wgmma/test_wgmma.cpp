@@ -334,7 +334,7 @@ const Claims of_the_whole = {
 TEST_CASE("every step gives the same answer", "[whole]") {
   for (const std::int64_t d : head_dims())
     for (const int step : {1, 2, 3, 4, 5, 6}) {
-      expect_right(input("rising maximum", {1, 1, 1, 70, 200, d}, 150, true), own(d, step));
+      expect_right(input("rising maximum", {1, 1, 1, 129, 200, d}, 150), own(d, step));
       // The first consumer's rows see a third of the block's tiles: it passes over the others.
       expect_right(input("normal", {1, 1, 1, 192, 192, d}, 158, true), own(d, step));
     }
