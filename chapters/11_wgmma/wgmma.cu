@@ -57,10 +57,12 @@ struct Consumer {
     if (elect_sync()) mbarrier_arrive(smem.V_empty[at_V.stage]);
     at_V.advance();
   }
-  /// Nor Q.
+  /// Nor Q and its number. That has been read by all lanes, not by the tensor cores for them: hence __syncwarp.
   __device__ __forceinline__ void leave_Q() {
-    if constexpr (T::stays)
+    if constexpr (T::stays) {
+      __syncwarp();
       if (elect_sync()) mbarrier_arrive(smem.Q_empty);
+    }
   }
   __device__ __forceinline__ void start_S() { start_QK<T>(S, smem.Q[number], smem.K[at_K.stage]); }  // S = Q Kᵀ
   __device__ __forceinline__ void start_O() { start_PV<T>(O, P, smem.V[at_V.stage]); }               // O += P V
