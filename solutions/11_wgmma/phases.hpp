@@ -171,7 +171,7 @@ __device__ __forceinline__ void produce_all(typename T::Shared& smem, const Tens
     mbarrier_wait_parity(smem.Q_empty, round % 2);
   }
   smem.number = call.heads * call.query_tiles;
-  mbarrier_arrive(smem.Q_full);
+  mbarrier_arrive_expect_tx(smem.Q_full, 0);
 }
 
 /// Starts S = Q Kᵀ, unscaled: (64, d), (Bc, d) -> (64, Bc).
