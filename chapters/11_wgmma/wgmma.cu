@@ -57,7 +57,7 @@ struct Consumer {
     if (elect_sync()) mbarrier_arrive(smem.V_empty[at_V.stage]);
     at_V.advance();
   }
-  /// Nor Q and its number. That has been read by all lanes, not by the tensor cores for them: hence __syncwarp.
+  /// Nor Q and its number. A lane has read that, not the tensor cores for all of them: hence __syncwarp.
   __device__ __forceinline__ void leave_Q() {
     if constexpr (T::stays) {
       __syncwarp();
@@ -66,8 +66,8 @@ struct Consumer {
   }
   __device__ __forceinline__ void start_S() { start_QK<T>(S, smem.Q[number], smem.K[at_K.stage]); }  // S = Q Kᵀ
   __device__ __forceinline__ void start_O() { start_PV<T>(O, P, smem.V[at_V.stage]); }               // O += P V
-  /// S of tile j becomes P in fp32; m and l. It is masked where some row does not see all keys. With the last
-  /// tile's S, j = 0, all products of Q are done.
+  /// S of tile j becomes P in fp32; m and l. It is masked where some row does not see all keys. When S of the last
+  /// tile, j = 0, is there, no product reads Q any more.
   __device__ __forceinline__ void softmax(int j) {
     if (j == 0) leave_Q();
     const int keys = call.Nk - j * T::Bc,
@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(T::threads, 1)
     for (int round = 0;; ++round) {
       mbarrier_wait_parity(smem.Q_full, round % 2);
       __syncwarp();  // the compiler sees: no lane is elsewhere, and what follows is the same for the warp
-      const int number = T::stays ? __shfl_sync(all_lanes, smem.number, 0) : blockIdx.x;
+      const int number = T::stays ? __shfl_sync(all_lanes, threadIdx.x % 32 == 0 ? smem.number : 0, 0) : blockIdx.x;
       if (number == call.heads * call.query_tiles) break;
       const Work<T> work(call, number);
       own.begin(work);
