@@ -5,12 +5,16 @@
 // Test it: ./workbook test 11
 #include "wgmma.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
 
 #include "common/cuda/convert.hpp"
+#include "common/cuda/device_memory.hpp"
 #include "common/cuda/dispatch.hpp"
 #include "phases.hpp"
 
@@ -18,9 +22,10 @@ namespace ch11 {
 namespace {
 
 using Element = WORKBOOK_ELEMENT;  // half; in wgmma_bf16.cu __nv_bfloat16
-using workbook::cuda::setmaxnreg_dec, workbook::cuda::setmaxnreg_inc;
+using workbook::cuda::elect_sync, workbook::cuda::setmaxnreg_dec, workbook::cuda::setmaxnreg_inc;
 
-/// Consumer number `number` of a block: 64 rows of Q from first_query on, against the block's tiles of keys.
+/// Consumer number `number` of a block. begin() gives it a tile of queries: 64 rows of Q from first_query on, against
+/// the tile's keys.
 template <class T>
 struct Consumer {
   typename T::Shared& smem;
@@ -29,12 +34,15 @@ struct Consumer {
   typename T::Scores S;
   typename T::Probabilities P;
   typename T::Output O;
-  float m[2] = {-INFINITY, -INFINITY}, l[2] = {0, 0}, rescale[2];
+  float m[2], l[2], rescale[2];
   Position<T::stages> at_K, at_V;
 
-  __device__ __forceinline__ Consumer(typename T::Shared& shared, const Call& numbers, const Work<T>& work, int own)
-      : smem(shared), call(numbers), number(own), first_query(work.first_query + 64 * own), tiles(work.tiles) {
+  __device__ __forceinline__ Consumer(typename T::Shared& shared, const Call& numbers, int own)
+      : smem(shared), call(numbers), number(own) {}
+  __device__ __forceinline__ void begin(const Work<T>& work) {
+    first_query = work.first_query + 64 * number, tiles = work.tiles;
     O.fill(0);
+    m[0] = m[1] = -INFINITY, l[0] = l[1] = 0;
   }
 
   /// Waits until the next tile of K, or of V, is there.
@@ -42,24 +50,35 @@ struct Consumer {
   __device__ __forceinline__ void wait_V() { mbarrier_wait_parity(smem.V_full[at_V.stage], at_V.parity); }
   /// This warp will not read that tile any more: one lane says so, for all that its warp has done.
   __device__ __forceinline__ void leave_K() {
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(smem.K_empty[at_K.stage]);
+    if (elect_sync()) mbarrier_arrive(smem.K_empty[at_K.stage]);
     at_K.advance();
   }
   __device__ __forceinline__ void leave_V() {
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(smem.V_empty[at_V.stage]);
+    if (elect_sync()) mbarrier_arrive(smem.V_empty[at_V.stage]);
     at_V.advance();
+  }
+  /// Nor Q and its number. A lane has read that, not the tensor cores for all of them: hence __syncwarp.
+  __device__ __forceinline__ void leave_Q() {
+    if constexpr (T::stays) {
+      __syncwarp();
+      if (elect_sync()) mbarrier_arrive(smem.Q_empty);
+    }
   }
   __device__ __forceinline__ void start_S() { start_QK<T>(S, smem.Q[number], smem.K[at_K.stage]); }  // S = Q Kᵀ
   __device__ __forceinline__ void start_O() { start_PV<T>(O, P, smem.V[at_V.stage]); }               // O += P V
-  /// S of tile j becomes P in fp32; m and l. It is masked where some row does not see all keys. A tile without a mask
-  /// is scaled as part of S·scale - m, which wants a scale > 0: other scales take the way of the mask.
+  /// S of tile j becomes P in fp32; m and l. It is masked where some row does not see all keys. When S of the last
+  /// tile, j = 0, is there, no product reads Q any more.
   __device__ __forceinline__ void softmax(int j) {
+    if (j == 0) leave_Q();
     const int keys = call.Nk - j * T::Bc,
               visible = call.causal ? first_query + 1 + call.Nk - call.Nq - j * T::Bc : keys;
-    const bool masked = min(keys, visible) < T::Bc, scaled = masked || call.scale <= 0;
-    if (masked) workbook::cuda::note("masked tile", j);
-    if (scaled) scale_and_mask(S, call.scale, keys, visible);
-    online_softmax(S, m, l, rescale, scaled ? 1 : call.scale, T::slack);
+    if (call.negative)
+      for (int e = 0; e < T::Bc / 2; ++e) S[e] = -S[e];
+    if (min(keys, visible) < T::Bc) {
+      workbook::cuda::note("masked tile", j);
+      mask_unseen(S, keys, visible);
+    }
+    online_softmax(S, m, l, rescale, call.scale, T::slack);
   }
 };
 
@@ -105,11 +124,11 @@ __device__ __forceinline__ void consume_overlapped(Consumer<T>& own) {
   [[maybe_unused]] const auto end_turn = [&] {
     if constexpr (T::in_turn) pass_turn<T>(own.number);
   };
-  if constexpr (T::in_turn) open_turns<T>(own.number);
   // The block's last rows may see tiles that this consumer's 64 rows do not: it passes over them, in its turn. It waits
   // for each of them all the same, since a parity tells a barrier's phase from the one before, not from the one before
-  // that: a consumer must not be a round ahead of the copies.
-  for (const int seen = tiles_seen<T>(own.call, own.first_query + 64); own.tiles > seen; --own.tiles) {
+  // that: a consumer must not be a round ahead of the copies. For rows that do not exist one tile is enough.
+  const int seen = own.first_query < own.call.Nq ? tiles_seen<T>(own.call, own.first_query + 64) : 1;
+  for (; own.tiles > seen; --own.tiles) {
     own.wait_K();
     own.leave_K();
     own.wait_V();
@@ -120,13 +139,14 @@ __device__ __forceinline__ void consume_overlapped(Consumer<T>& own) {
   // TODO(11.7) Both products in the loop are issued in one turn: S = Q K_jᵀ, and O += P V_{j+1} of the tile before. The
   // softmax of tile j runs beside the latter. The first S and the last O += P V stand alone, the S in a turn of its
   // own, the O in none. The wait for the next K stands before the wait for O if T::K_before_O, otherwise before the
-  // turn (about 27 lines).
+  // turn (about 28 lines).
   // BEGIN 11.7
   WORKBOOK_TODO(11.7);
   // END 11.7
 }
 
-/// One block per tile of queries and head: the producer's four warps, of which one thread works, and the consumers.
+/// A block has the producer's four warps, of which one thread works, and the consumers. There is one for each tile of
+/// queries of a head or, if blocks stay, one for each multiprocessor.
 template <class T>
 __global__ void __launch_bounds__(T::threads, 1)
     attention_kernel(const __grid_constant__ TensorMap Q, const __grid_constant__ TensorMap K,
@@ -134,31 +154,49 @@ __global__ void __launch_bounds__(T::threads, 1)
                      const __grid_constant__ Call call) {
   auto& smem = workbook::cuda::dynamic_shared<typename T::Shared>();
   if (threadIdx.x == 0) make_barriers<T>(smem);
-  __syncthreads();  // the barriers are there
-  const Work<T> work(call);
+  __syncthreads();                                                      // the barriers are there
   const int group = __shfl_sync(all_lanes, int(threadIdx.x) / 128, 0);  // the compiler sees: the same for the warp
   if (group == 0) {
     setmaxnreg_dec<T::producer_registers>();
-    if (threadIdx.x == 0) produce<T>(smem, Q, K, V, work);
+    if (threadIdx.x == 0) produce_all<T>(smem, Q, K, V, call);
   } else {
     setmaxnreg_inc<T::consumer_registers>();
-    Consumer<T> own(smem, call, work, group - 1);
-    mbarrier_wait_parity(smem.Q_full, 0);
-    if constexpr (T::overlapped)
-      consume_overlapped(own);
-    else
-      consume_in_order(own);
-    write_output<T>(smem.Q[own.number], O, call, own.O, own.m, own.l, work.head, own.first_query, own.number);
+    Consumer<T> own(smem, call, group - 1);
+    if constexpr (T::in_turn) open_turns<T>(own.number);
+    for (int round = 0;; ++round) {
+      mbarrier_wait_parity(smem.Q_full, round % 2);
+      __syncwarp();  // the compiler sees: no lane is elsewhere, and what follows is the same for the warp
+      const int number = T::stays ? __shfl_sync(all_lanes, threadIdx.x % 32 == 0 ? smem.number : 0, 0) : blockIdx.x;
+      if (number == call.heads * call.query_tiles) break;
+      const Work<T> work(call, number);
+      own.begin(work);
+      if constexpr (T::overlapped)
+        consume_overlapped(own);
+      else
+        consume_in_order(own);
+      write_output<T>(smem.place_of_O(own.number), O, call, own.O, own.m, own.l, work.head, own.first_query,
+                      own.number);
+      if constexpr (!T::stays) break;
+    }
+    if (threadIdx.x % 128 == 0)
+      cp_async_bulk_wait_group_read<0>();  // a block's shared memory ends with its last thread
   }
 }
 
 template <class T>
-void start(const ForwardCall<Element>& call) {
+void start(const ForwardCall<Element>& call, int* taken) {
   const auto& [B, H, Hkv, Nq, Nk, d] = call.shape;
   const std::int64_t heads = B * H, query_tiles = (Nq + T::Br - 1) / T::Br;
-  const dim3 grid = workbook::cuda::grid_of(query_tiles * heads, "B·H·⌈Nq/Br⌉");
-  // The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)).
-  const Call numbers{call.lse, int(Nq), int(Nk), int(heads), int(query_tiles), call.scale * log2_e, call.causal()};
+  dim3 grid = workbook::cuda::grid_of(query_tiles * heads, "B·H·⌈Nq/Br⌉");
+  if constexpr (T::stays) {
+    grid.x = std::min(int(grid.x), workbook::cuda::multiprocessors());
+    workbook::cuda::clear(taken, sizeof *taken);
+  }
+  // The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)). With a scale of 0 all S·scale are 0, as with
+  // the least that is more.
+  const float scale = std::max(std::abs(call.scale) * log2_e, std::numeric_limits<float>::min());
+  const Call numbers{call.lse,         taken, int(Nq),       int(Nk),       int(heads),
+                     int(query_tiles), scale, call.causal(), call.scale < 0};
   workbook::cuda::launch(attention_kernel<T>, grid, dim3(T::threads), sizeof(typename T::Shared),
                          map_of<T::d>(call.Q, heads, Nq, 64), map_of<T::d>(call.K, heads, Nk, T::Bc),
                          map_of<T::d>(call.V, heads, Nk, T::Bc), map_of<T::d>(call.O, heads, Nq, 64), numbers);
@@ -180,16 +218,16 @@ auto with_kernel(int asked, std::int64_t head_dim, const Tiles& tiles, Do work) 
 
 // E is the element type that this file is compiled for.
 template <class E>
-void attention(const ForwardCall<E>& call, const Tiles& tiles, int step) {
+void attention(const ForwardCall<E>& call, const Tiles& tiles, int step, int* taken) {
   if (!is_built(call.shape.d, tiles, step))
     throw std::invalid_argument("d = " + std::to_string(call.shape.d) + " with these tiles is not built");
-  with_kernel(step, call.shape.d, tiles, [&](auto kernel) { start<decltype(kernel)>(call); });
+  with_kernel(step, call.shape.d, tiles, [&](auto kernel) { start<decltype(kernel)>(call, taken); });
 }
 template <class E>
 std::size_t shared_bytes(int d, const Tiles& tiles, int step) {
   return with_kernel(step, d, tiles, [](auto kernel) { return sizeof(typename decltype(kernel)::Shared); });
 }
-template void attention(const ForwardCall<Element>&, const Tiles&, int);
+template void attention(const ForwardCall<Element>&, const Tiles&, int, int*);
 template std::size_t shared_bytes<Element>(int, const Tiles&, int);
 
 }  // namespace ch11

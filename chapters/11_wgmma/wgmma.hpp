@@ -10,6 +10,8 @@
 // - So a consumer issues S = Q Kᵀ of the next tile and O += P V of this one together, and the softmax of the next tile
 //   runs beside O += P V.
 // - The consumers issue in turn (ping-pong), so that the softmax of one falls into the products of the others.
+// - A block stays. When a tile of queries is done it takes the next one, whose Q, K and V are copied beside the end of
+//   the one before.
 // S, P, m, l and O lie in registers exactly as in chapter 8, and the softmax is the same text. What it costs: the
 // program is asynchronous. Each hand-over has a barrier of its own, and a GPU does not say which one is missing.
 //
@@ -37,8 +39,9 @@ inline constexpr Tiles built[] = {{192, 128, 16}, {192, 80, 16}, {128, 64, 12}};
 /// 2 two places each, a ring of two stages;
 /// 3 S of the next tile beside O += P V;
 /// 4 the consumers issue in turn;
-/// 5 m may stay behind a row's maximum: O is rescaled only where m moves.
-inline constexpr int last_step = 5;
+/// 5 m may stay behind a row's maximum: O is rescaled only where m moves;
+/// 6 blocks stay: as many as there are multiprocessors, and each takes one tile of queries after another.
+inline constexpr int last_step = 6;
 
 /// Whether there is a kernel for them; of the steps before the last one, only with the tiles for long sequences.
 constexpr bool is_built(int d, const Tiles& tiles, int step) {
@@ -49,11 +52,11 @@ constexpr bool is_built(int d, const Tiles& tiles, int step) {
 // In units of log2, m may stay behind by this much: P is at most 2^8.
 inline constexpr float slack = 8;
 
-/// O = softmax(scale·QKᵀ) V and the LSE for every head, in one kernel; no extra memory. d is 64 or 128. Rows that see
-/// no key give O = 0 and an LSE of -inf. Element is half or, for the last step, __nv_bfloat16. std::invalid_argument
-/// for what is not built.
+/// O = softmax(scale·QKᵀ) V and the LSE for every head, in one kernel. d is 64 or 128. Rows that see no key give O = 0
+/// and an LSE of -inf. Element is half or, for the last step, __nv_bfloat16. The last step counts in `taken`, an int,
+/// how many tiles of queries have been taken beside each block's first. std::invalid_argument for what is not built.
 template <class Element>
-void attention(const ForwardCall<Element>& call, const Tiles& tiles, int step);
+void attention(const ForwardCall<Element>& call, const Tiles& tiles, int step, int* taken);
 
 /// Bytes of shared memory that a block takes; 0: no kernel has these tiles.
 template <class Element>

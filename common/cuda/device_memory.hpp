@@ -20,6 +20,11 @@ enum class Role {
 void* allocate(std::size_t bytes, std::string_view name, std::size_t element_size, Role role);
 void release(void* memory) noexcept;
 void upload(void* device, const void* host, std::size_t bytes);
+/// Sets bytes to zero, in turn with this thread's launches.
+void clear(void* device, std::size_t bytes);
+/// The device's multiprocessors; on the simulator those of an H100, or as many as there are blocks where it runs only
+/// some of them (unobserved.hpp).
+int multiprocessors();
 /// Waits for all launches first. Throws Error if a kernel failed, if the guard bands were written, or (simulator) if
 /// elements of an output were not.
 void download(void* host, const void* device, std::size_t bytes);

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "common/cuda/backend.hpp"
+#include "common/cuda/launch.hpp"
 #include "common/cuda/todo.hpp"
 #include "common/simt/gpu_class.hpp"
 
@@ -104,6 +105,17 @@ std::size_t take_peak_bytes() {
 
 void upload(void* device, const void* host, std::size_t bytes) {
   check(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice), "copying to the device");
+}
+
+void clear(void* device, std::size_t bytes) {
+  check(cudaMemsetAsync(device, 0, bytes, detail::stream), "setting device memory to zero");
+}
+
+int multiprocessors() {
+  int device = 0, count = 0;
+  check(cudaGetDevice(&device), "asking for the device");
+  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "asking for its multiprocessors");
+  return count;
 }
 
 void download(void* host, const void* device, std::size_t bytes) {

@@ -89,6 +89,18 @@ __device__ __forceinline__ std::uint32_t cvt_rn_x2(float low, float high) {
 #endif
 }
 
+/// mov from %tid.x: threadIdx.x, read where this stands. The compiler reads threadIdx.x once, and what it computes from
+/// it may stay in registers throughout a loop. "Special Registers: %tid".
+__device__ __forceinline__ unsigned mov_tid_x() {
+#if defined(__CUDACC__)
+  unsigned x;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
+  return x;
+#else
+  return threadIdx.x;
+#endif
+}
+
 // --- Asynchronous copies ---------------------------------------------------------------------------------------------
 // "Data Movement and Conversion Instructions: Non-bulk copy". Each thread has copies and groups of its own.
 

@@ -1,11 +1,14 @@
 // The backend on the simulator.
 #include <algorithm>
+#include <cstddef>
 #include <cstdlib>
+#include <limits>
 #include <map>
 #include <new>
 #include <set>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 #include "common/cuda/backend.hpp"
 #include "common/cuda/todo.hpp"
@@ -76,6 +79,12 @@ std::size_t take_peak_bytes() {
 }
 void upload(void* device, const void* host, std::size_t bytes) {
   simt::copy_in(device, host, bytes);
+}
+void clear(void* device, std::size_t bytes) {
+  upload(device, std::vector<std::byte>(bytes).data(), bytes);
+}
+int multiprocessors() {
+  return simt::options().ends == 0 ? 132 : std::numeric_limits<int>::max();
 }
 
 void download(void* host, const void* device, std::size_t bytes) {

@@ -16,7 +16,8 @@ using workbook::cuda::cp_async_bulk_tensor_load, workbook::cuda::cp_async_bulk_t
 using workbook::cuda::cp_async_bulk_wait_group_read, workbook::cuda::cvt_rn_x2, workbook::cuda::exp2_ftz;
 using workbook::cuda::fence_mbarrier_init, workbook::cuda::fence_proxy_async, workbook::cuda::Major;
 using workbook::cuda::Mbarrier, workbook::cuda::mbarrier_arrive, workbook::cuda::mbarrier_arrive_expect_tx;
-using workbook::cuda::mbarrier_init, workbook::cuda::mbarrier_wait_parity, workbook::cuda::TensorMap;
+using workbook::cuda::mbarrier_init, workbook::cuda::mbarrier_wait_parity, workbook::cuda::mov_tid_x;
+using workbook::cuda::TensorMap;
 using workbook::cuda::wgmma_commit_group, workbook::cuda::wgmma_fence, workbook::cuda::wgmma_mma_async;
 using workbook::cuda::wgmma_wait_group;
 
@@ -29,7 +30,7 @@ struct Kernel {
   using Element = Element_;
   static constexpr int d = d_, Bc = Bc_, consumers = consumers_, Br = 64 * consumers, threads = 128 * (1 + consumers);
   static constexpr int stages = step == 1 ? 1 : 2;
-  static constexpr bool overlapped = step >= 3, in_turn = step >= 4;
+  static constexpr bool overlapped = step >= 3, in_turn = step >= 4, stays = step >= 6;
   static constexpr float slack = step >= 5 ? ch11::slack : 0;
   /// Whether the wait for the next K stands before the wait for O (consume_overlapped).
   static constexpr bool K_before_O = d == 64;
@@ -40,10 +41,18 @@ struct Kernel {
   /// What a block keeps in shared memory. A barrier says that a tile is full or, of a stage, that all consumers have
   /// left it.
   struct alignas(pattern_bytes) Shared {
-    Tile<Element, d, 64> Q[consumers];  // later O
+    Tile<Element, d, 64> Q[consumers];  // later O, where a block does not stay
     Tile<Element, d, Bc> K[stages], V[stages];
-    Mbarrier Q_full, K_full[stages], K_empty[stages], V_full[stages], V_empty[stages];
-    SHARED_LAYOUT(Shared, Q, K, V, Q_full, K_full, K_empty, V_full, V_empty);
+    Tile<Element, d, 64> O[stays ? consumers : 1];
+    Mbarrier Q_full, Q_empty, K_full[stages], K_empty[stages], V_full[stages], V_empty[stages];
+    int number;  // of the tile of queries that Q belongs to
+    SHARED_LAYOUT(Shared, Q, K, V, O, Q_full, Q_empty, K_full, K_empty, V_full, V_empty, number);
+    __device__ __forceinline__ auto& place_of_O(int consumer) {
+      if constexpr (stays)
+        return O[consumer];
+      else
+        return Q[consumer];
+    }
   };
 
   // What a thread holds of a consumer's matrices: S (64, Bc), P as A of the next product, O (64, d). See place_in_D.
@@ -55,9 +64,10 @@ struct Kernel {
 /// A call's numbers. Query i sees all keys or, if causal, those up to i + (Nk - Nq).
 struct Call {
   float* lse;  // (heads, Nq)
+  int* taken;  // how many tiles of queries have been taken beside each block's first one
   int Nq, Nk, heads, query_tiles;
-  float scale;  // holds log2(e)
-  bool causal;
+  float scale;  // its magnitude, more than 0; holds log2(e)
+  bool causal, negative;
 };
 
 /// How many tiles of keys the queries before `end` see, from the first tile on. If they see no key: one tile, all of it
@@ -69,19 +79,18 @@ __device__ __forceinline__ int tiles_seen(const Call& call, int end) {
 }
 
 /// What a block has to do: a tile of queries of a head against so many tiles of keys, from the last one to the first,
-/// so that those with a mask come first. Blocks start in the order of their numbers. Some heads at a time, whose K and
-/// V the L2 cache holds; of all these, with the causal mask, the longest first, so that short ones fill the gaps at the
-/// end. The gaps are filled from the last heads alone, so that there should be many of them.
+/// so that those with a mask come first. Tiles of queries are taken in the order of their numbers. Some heads at a
+/// time, whose K and V the L2 cache holds; of all these, with the causal mask, the longest first, so that short ones
+/// fill the gaps at the end. The gaps are filled from the last heads alone, so that there should be many of them.
 template <class T>
 struct Work {
   int head, first_query, tiles;
-  __device__ explicit Work(const Call& call) {
+  __device__ Work(const Call& call, int number) {
     const int heads_at_once = call.causal ? 16 : 4;
-    const int first_head = blockIdx.x / (heads_at_once * call.query_tiles) * heads_at_once;
-    const int heads = min(heads_at_once, call.heads - first_head);
-    const int number = blockIdx.x - first_head * call.query_tiles;
-    head = first_head + number % heads;
-    first_query = (call.query_tiles - 1 - number / heads) * T::Br;
+    const int first_head = number / (heads_at_once * call.query_tiles) * heads_at_once;
+    const int heads = min(heads_at_once, call.heads - first_head), of_these = number - first_head * call.query_tiles;
+    head = first_head + of_these % heads;
+    first_query = (call.query_tiles - 1 - of_these / heads) * T::Br;
     tiles = tiles_seen<T>(call, first_query + T::Br);
   }
 };
@@ -104,22 +113,22 @@ struct Position {
 // what the producer needs in its first round, where nobody has to leave a stage: it waits for parity ^ 1.
 //
 // TODO(11.2) By one thread: the barriers, and a fence that shows them to TMA. Then the producer, also one
-// thread: all consumers' Q; and for each tile of keys, from the last to the first, K and V. Before a tile's copy it
-// waits for the stage to be empty and says how many bytes to expect. A tensor's coordinates: 0, row, 0, head (about 22
-// lines).
+// thread: all consumers' Q; and for each tile of keys, from the last to the first, K and V, from the stage `at` on.
+// Before a tile's copy it waits for the stage to be empty and says how many bytes to expect. A tensor's coordinates: 0,
+// row, 0, head (about 22 lines).
 // STUB: template <class T>
 // STUB: __device__ __forceinline__ void make_barriers(typename T::Shared& smem) {
 // STUB:   WORKBOOK_TODO(11.2);
 // STUB: }
 // STUB: template <class T>
 // STUB: __device__ __forceinline__ void produce(typename T::Shared& smem, const TensorMap& Q, const TensorMap& K,
-// STUB:                                         const TensorMap& V, const Work<T>& work) {
+// STUB:                                         const TensorMap& V, const Work<T>& work, Position<T::stages>& at) {
 // STUB:   WORKBOOK_TODO(11.2);
 // STUB: }
 // BEGIN 11.2
 template <class T>
 __device__ __forceinline__ void make_barriers(typename T::Shared& smem) {
-  mbarrier_init(smem.Q_full, 1);
+  mbarrier_init(smem.Q_full, 1), mbarrier_init(smem.Q_empty, 4 * T::consumers);
   for (int i = 0; i < T::stages; ++i) {
     mbarrier_init(smem.K_full[i], 1), mbarrier_init(smem.V_full[i], 1);  // the producer
     mbarrier_init(smem.K_empty[i], 4 * T::consumers);                    // the consumers' warps
@@ -129,11 +138,10 @@ __device__ __forceinline__ void make_barriers(typename T::Shared& smem) {
 }
 template <class T>
 __device__ __forceinline__ void produce(typename T::Shared& smem, const TensorMap& Q, const TensorMap& K,
-                                        const TensorMap& V, const Work<T>& work) {
+                                        const TensorMap& V, const Work<T>& work, Position<T::stages>& at) {
   mbarrier_arrive_expect_tx(smem.Q_full, sizeof smem.Q);
   for (int i = 0; i < T::consumers; ++i)
     cp_async_bulk_tensor_load(smem.Q[i], Q, smem.Q_full, 0, work.first_query + 64 * i, 0, work.head);
-  Position<T::stages> at;
   const auto load = [&](auto& tiles, const TensorMap& tensor, auto& full, auto& empty, int j) {
     mbarrier_wait_parity(empty[at.stage], at.parity ^ 1);
     mbarrier_arrive_expect_tx(full[at.stage], sizeof tiles[0]);
@@ -146,6 +154,25 @@ __device__ __forceinline__ void produce(typename T::Shared& smem, const TensorMa
   }
 }
 // END 11.2
+
+/// The producer's way through its block's tiles of queries. One that stays takes the next number when all copies of a
+/// tile are under way, no sooner: who takes numbers early keeps long tiles from those who are free. Consumers read the
+/// number when Q is full; one behind the last tells them that there is nothing more to do. Q and the number give way to
+/// the next when all consumers have left Q.
+template <class T>
+__device__ __forceinline__ void produce_all(typename T::Shared& smem, const TensorMap& Q, const TensorMap& K,
+                                            const TensorMap& V, const Call& call) {
+  Position<T::stages> at;
+  for (int number = blockIdx.x, round = 0; number < call.heads * call.query_tiles; ++round) {
+    smem.number = number;
+    produce<T>(smem, Q, K, V, Work<T>(call, number), at);
+    if constexpr (!T::stays) return;
+    number = gridDim.x + atomicAdd(call.taken, 1);
+    mbarrier_wait_parity(smem.Q_empty, round % 2);
+  }
+  smem.number = call.heads * call.query_tiles;
+  mbarrier_arrive_expect_tx(smem.Q_full, 0);
+}
 
 /// Starts S = Q Kᵀ, unscaled: (64, d), (Bc, d) -> (64, Bc).
 template <class T>
@@ -162,16 +189,17 @@ __device__ __forceinline__ void start_QK(typename T::Scores& S, const Tile<typen
   // END 11.3
 }
 
-/// S·scale, and -inf for keys that a row does not see. The consumer's first row sees the first `visible` keys of the
-/// tile, each later row one more if causal, and none sees more than `keys`.
+/// -inf for keys that a row does not see. The consumer's first row sees the first `visible` keys of the tile, each
+/// later row one more if causal, and none sees more than `keys`.
 template <int n>
-__device__ __forceinline__ void scale_and_mask(Fragment<float, n>& S, float scale, int keys, int visible) {
+__device__ __forceinline__ void mask_unseen(Fragment<float, n>& S, int keys, int visible) {
 #pragma unroll
   for (int e = 0; e < 4; ++e) {
     const auto [row, column] = place_in_D(threadIdx.x % 128, e);
-    const int end = min(keys, visible + row);
+    const int end = min(keys, visible + row) - column;
 #pragma unroll
-    for (int j = 0; j < n / 4; ++j) S[4 * j + e] = 8 * j + column < end ? S[4 * j + e] * scale : -INFINITY;
+    for (int j = 0; j < n / 4; ++j)
+      if (8 * j >= end) S[4 * j + e] = -INFINITY;
   }
 }
 
@@ -252,17 +280,24 @@ __device__ __forceinline__ void start_PV(typename T::Output& O, const typename T
 // END 11.4
 
 /// O / l as Element and the LSE, (m + log2 l) ln 2, to device memory: rows first_query to first_query + 63 of a head. O
-/// goes where this consumer's Q was, which nobody needs any more, and from there by TMA, which leaves out the rows that
-/// do not exist. number: the consumer's.
+/// goes to smem_O, and from there by TMA, which leaves out the rows that do not exist. In a block that stays this is a
+/// place of its own, since the next Q comes early. Otherwise it is where this consumer's Q was, which nobody needs any
+/// more. number: the consumer's.
 template <class T>
 __device__ __forceinline__ void write_output(Tile<typename T::Element, T::d, 64>& smem_O, const TensorMap& tensor_O,
                                              const Call& call, const typename T::Output& O, const float (&m)[2],
                                              const float (&l)[2], int head, int first_query, int number) {
   using Element [[maybe_unused]] = typename T::Element;
-  const int thread = threadIdx.x % 128, in_quad = thread % 4, barrier = 1 + T::consumers + number;
+  // The thread's number is read anew: what the compiler computes from threadIdx.x it would keep in registers throughout
+  // the loop over tiles of queries, and a consumer's are all taken.
+  const int thread = mov_tid_x() % 128, in_quad = thread % 4, barrier = 1 + T::consumers + number;
+  if constexpr (T::stays) {
+    if (thread == 0) cp_async_bulk_wait_group_read<0>();
+    barrier_sync(barrier, 128);  // the store of the tile before has read smem_O
+  }
   // TODO(11.5) For both rows of this lane: l over the quad, the LSE by one lane of it, O / l to its swizzled place,
   // two neighbours at a time. Then show the rows to TMA; when all 128 threads have, one thread starts the
-  // store and waits until it has read shared memory (about 21 lines).
+  // store, as a group (about 20 lines).
   // BEGIN 11.5
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -284,7 +319,6 @@ __device__ __forceinline__ void write_output(Tile<typename T::Element, T::d, 64>
   if (thread == 0) {
     cp_async_bulk_tensor_store(tensor_O, smem_O, 0, first_query, 0, head);
     cp_async_bulk_commit_group();
-    cp_async_bulk_wait_group_read<0>();  // a block's shared memory ends with its last thread
   }
   // END 11.5
 }

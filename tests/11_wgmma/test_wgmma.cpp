@@ -19,8 +19,8 @@ namespace {
 /// Built for both d.
 const Tiles small{128, 64, 12};
 /// The chapter's own for d, with the kernel of a step to the chapter's (wgmma.hpp).
-Tiles own(std::int64_t d, int step = 5) {
-  return usual_tiles(d, step == 5 ? Numbers{} : Numbers{{"step", double(step)}});
+Tiles own(std::int64_t d, int step = 6) {
+  return usual_tiles(d, step == 6 ? Numbers{} : Numbers{{"step", double(step)}});
 }
 
 // ---- 11.1 ----
@@ -81,6 +81,12 @@ void expect_product(bool by_rows, std::int64_t d) {
       fmt::format("C = A {}, normal A and B, d={}", by_rows ? "B" : "Bᵀ", d));
 }
 
+/// More tiles of queries than there are blocks that stay. With three tiles of keys each begins at another stage.
+void expect_many_tiles_of_queries() {
+  for (const int lane_seed : {0, 1, 2})
+    expect_right(input("normal", {140, 1, 1, 20, 150, 64}, 16, lane_seed == 1), small, {}, lane_seed);
+}
+
 }  // namespace
 
 // ---- 11.1 operands ----
@@ -112,6 +118,10 @@ TEST_CASE("a stage is filled again when all have left it", "[11.2]") {
     expect_right(input("normal", {1, 1, 1, 128, 300, 64}, 13), small, {}, lane_seed);
     expect_right(input("normal", {1, 1, 1, 40, 300, 64}, 14), own(64, 1), {}, lane_seed);
   }
+}
+
+TEST_CASE("the tiles of the next queries follow in the same rings", "[11.2]") {
+  expect_many_tiles_of_queries();
 }
 
 TEST_CASE("TMA brings each tile once", "[11.2]") {
@@ -263,12 +273,17 @@ TEST_CASE("overlapped, each tile is waited for once", "[11.7]") {
 
 TEST_CASE("overlapped, each tile has its turn", "[11.7]") {
   require_counters();
-  for (const Tiles& tiles : {own(64, 4), small}) expect_turns(tiles, 64, 16);
+  expect_turns(own(64, 4), 64, 16);
+  expect_turns(small, 64, 16, 2);
 }
 
 TEST_CASE("overlapped, each softmax but the first runs beside a product", "[11.7]") {
   require_counters();
   expect_partial_waits(own(64, 3), 64);
+}
+
+TEST_CASE("overlapped, one tile of queries follows another", "[11.7]") {
+  expect_many_tiles_of_queries();
 }
 
 TEST_CASE("O is rescaled by the factor of its own tile", "[11.7]") {
@@ -298,7 +313,8 @@ TEST_CASE("in turns, it agrees with the oracle", "[11.8]") {
 
 TEST_CASE("each consumer waits for a turn a tile", "[11.8]") {
   require_counters();
-  for (const Tiles& tiles : {own(64, 4), small}) expect_turns(tiles, 64, 16);
+  expect_turns(own(64, 4), 64, 16);
+  expect_turns(small, 64, 16, 2);
 }
 
 // ---- The whole chapter ----
@@ -317,11 +333,16 @@ const Claims of_the_whole = {
 
 TEST_CASE("every step gives the same answer", "[whole]") {
   for (const std::int64_t d : head_dims())
-    for (const int step : {1, 2, 3, 4, 5}) {
-      expect_right(input("rising maximum", {1, 1, 1, 70, 200, d}, 150, true), own(d, step));
+    for (const int step : {1, 2, 3, 4, 5, 6}) {
+      expect_right(input("rising maximum", {1, 1, 1, 129, 200, d}, 150), own(d, step));
       // The first consumer's rows see a third of the block's tiles: it passes over the others.
       expect_right(input("normal", {1, 1, 1, 192, 192, d}, 158, true), own(d, step));
     }
+}
+
+TEST_CASE("a block takes one tile of queries after another", "[whole]") {
+  expect_many_tiles_of_queries();
+  for (const std::int64_t d : head_dims()) expect_right(input("rising maximum", {1, 70, 70, 200, 100, d}, 159), own(d));
 }
 
 TEST_CASE("the answer does not depend on Br, Bc or the number of warps", "[whole]") {
@@ -331,7 +352,7 @@ TEST_CASE("the answer does not depend on Br, Bc or the number of warps", "[whole
 TEST_CASE("m moves only when a score exceeds it by more than slack", "[whole]") {
   // The scores rise by this much from the first tile that is taken to the second: 5 is about 7 in units of log2.
   const auto attend = [](const Tiles& tiles, float rise) {
-    Input rising = input("uniform", {1, 1, 1, 16, 2 * tiles.Bc, 64}, 153);
+    Input rising = input("uniform", {1, 1, 1, 129, 2 * tiles.Bc, 64}, 153);  // each consumer has a row
     add_to_scores(
         rising, [](std::int64_t) { return 1; }, [=](std::int64_t j) { return j < tiles.Bc ? rise : 0; });
     rising.name += fmt::format(", scores {} higher before key {}", rise, tiles.Bc);
@@ -365,7 +386,8 @@ const Claims of_the_whole_2 = {
 
 TEST_CASE("shared memory holds no S and no P", "[whole]") {
   require_counters();
-  // What threads store there by themselves is O, once: 4 bytes a lane, or 16 x 16 an stmatrix. They load nothing.
+  // What threads store there by themselves is O, once: 4 bytes a lane, or 16 x 16 an stmatrix. And the producer stores
+  // the number of the tile of queries, and one behind the last; each warp of the consumers loads both.
   for (const std::int64_t d : head_dims()) {
     for (const Element element : {float16, bfloat16}) {
       const worker::Reply reply =
@@ -375,15 +397,16 @@ TEST_CASE("shared memory holds no S and no P", "[whole]") {
                      "something else than tiles of Q, K, V and O goes through shared memory", "shared-traffic");
       };
       if (const double parts = double(128 * d) / 256; counter(reply, "shared.matrix_stores") == parts)
-        expect_shared("store_instructions", 0, "O is stored once, 16 x 16 an stmatrix");
+        expect_shared("store_instructions", 2, "O is stored once, 16 x 16 an stmatrix; and two numbers");
       else
-        expect_shared("store_instructions", double(128 * d * 2) / (32 * 4), "O is stored once, 4 bytes a lane");
-      expect_shared("load_instructions", 0, "no lane loads from shared memory");
+        expect_shared("store_instructions", double(128 * d * 2) / (32 * 4) + 2,
+                      "O is stored once, 4 bytes a lane; and two numbers");
+      expect_shared("load_instructions", double(2 * 4 * consumers(small)), "a warp loads two numbers");
       expect_shared("matrix_loads", 0, "nor by ldmatrix");
     }
   }
 }
 
 TEST_CASE("extra memory does not grow with N", "[whole]") {
-  expect_no_extra_memory();
+  expect_no_extra_memory("S or P", sizeof(std::int32_t));  // the count of tiles that have been taken
 }

@@ -95,7 +95,8 @@ void expect_left_at_once(const worker::Reply& reply, const std::string& how);
 /// A consumer issues its products in its turn, but for the last O += P V, `last` wgmma of all warps, and waits for none
 /// of them in it.
 void expect_short_turns(const worker::Reply& reply, double last, const std::string& how);
-/// The stage allocates no device memory beside Q, K, V, O and the LSE. `stored`: what it most likely stores there.
-void expect_no_extra_memory(const std::string& stored = "S or P");
+/// The stage allocates no device memory beside Q, K, V, O and the LSE but the bytes it needs, whatever N is. `stored`:
+/// what it most likely stores there.
+void expect_no_extra_memory(const std::string& stored = "S or P", std::int64_t needed = 0);
 
 }  // namespace workbook::test

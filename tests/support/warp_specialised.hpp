@@ -54,7 +54,8 @@ inline void expect_waits(const Tiles& tiles, std::int64_t d) {
 
 /// How often a warp waits for S and leaves O += P V under way: once for each tile of keys but the first.
 inline void expect_partial_waits(const Tiles& tiles, std::int64_t d) {
-  const double waits = counter(over_three_tiles(100, d, tiles), "wgmma_partial_waits");
+  // Each consumer has rows.
+  const double waits = counter(over_three_tiles(tiles.Br - 20, d, tiles), "wgmma_partial_waits");
   const double expected = 4.0 * consumers(tiles) * (3 - 1);
   expect(
       waits == expected,
@@ -68,11 +69,12 @@ inline void expect_partial_waits(const Tiles& tiles, std::int64_t d) {
 
 /// A consumer that issues the products of a tile waits for its turn first, and passes it on: once a tile. A wgmma
 /// multiplies `k` columns at a time.
-inline void expect_turns(const Tiles& tiles, std::int64_t d, int k) {
-  const worker::Reply reply = over_three_tiles(100, d, tiles);
-  // A turn is a phase of a consumer's barrier; each consumer has one more barrier, before its store of O.
-  expect_count(reply, "named_barriers", double(consumers(tiles) * (3 + 1)),
-               fmt::format("{} consumers · (3 turns and 1 store), {}", consumers(tiles), tiles.text()),
+inline void expect_turns(const Tiles& tiles, std::int64_t d, int k, int barriers_of_O = 1) {
+  const worker::Reply reply = over_three_tiles(tiles.Br - 20, d, tiles);
+  // A turn is a phase of a consumer's barrier; each consumer has one more barrier, before its store of O, and another
+  // one if O has a place of its own, before it is written.
+  expect_count(reply, "named_barriers", double(consumers(tiles) * (3 + barriers_of_O)),
+               fmt::format("{} consumers · (3 turns and {} for O), {}", consumers(tiles), barriers_of_O, tiles.text()),
                "a turn is missing, or one too many", "turns");
   expect_short_turns(reply, 4.0 * double(consumers(tiles) * tiles.Bc) / k, tiles.text());
 }
