@@ -1,7 +1,6 @@
 // Chapter 16, the backward pass: the kernel as a sequence of the phases of gradient_phases.hpp and scores.hpp, and the
-// launches. It is chapter 9's kernel, in which a column block goes through its list of row blocks, for each head of Q that
-// shares its keys.
-// any_pair_backward_bf16.cu compiles this file once more, for bf16.
+// launches. It is chapter 9's kernel, in which a column block goes through its list of row blocks, for each head of Q
+// that shares its keys. any_pair_backward_bf16.cu compiles this file once more, for bf16.
 //
 // A thread has no more than 255 registers: for sm_90 and fp16, ptxas of CUDA 13.0 spills up to 64 bytes (nvcc -Xptxas
 // -v).
