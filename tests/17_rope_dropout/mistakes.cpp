@@ -142,6 +142,14 @@ const Dropping droppings[] = {
      [](const Setting& s, Index head, Index i, Index j) { return any_pair(s, head, i % 32, j % 32); }},
     {"dropout-of-other-part", "a part takes the bits of its neighbour",
      [](const Setting& s, Index head, Index i, Index j) { return any_pair(s, head, i, j / 16 * 16 + (j + 8) % 16); }},
+    {"dropout-of-half", "of two parts the second is not dropped",
+     [](const Setting& s, Index head, Index i, Index j) {
+       return j / 8 % 2 == 0 ? right_of(s, head, i, j) : s.mask.kept_scale();
+     }},
+    {"dropout-of-half", "of two parts the first is not dropped",
+     [](const Setting& s, Index head, Index i, Index j) {
+       return j / 8 % 2 != 0 ? right_of(s, head, i, j) : s.mask.kept_scale();
+     }},
     {"dropout-of-first-part", "both parts take the bits of the first",
      [](const Setting& s, Index head, Index i, Index j) { return any_pair(s, head, i, j / 16 * 16 + j % 8); }},
 };
@@ -191,6 +199,22 @@ GradientTable gradients() {
   table.add(
       "dS-of-kept-P", "dS has P of kept pairs alone: of a pair that was dropped it is −P·D",
       [](GradientModel& m) { m.kept_dS = true; }, drops_dP);
+  table.add(
+      "D-scaled", "D is multiplied with 1/(1 − p): it is of an O that has been already",
+      [](GradientModel& m) {
+        m.D = [right = m.D, scale = m.inputs->problem.mask.kept_scale()](Index head, Index i) {
+          return scale * right(head, i);
+        };
+      },
+      drops_dP);
+  table.add(
+      "bits-from-the-first-part", "the second half of a row block takes the bits of the first: it begins at part 2",
+      [](GradientModel& m) {
+        m.kept = m.kept_P = kept_as(
+            [](const Setting& s, Index head, Index i, Index j) { return any_pair(s, head, i / 32 * 32 + i % 16, j); },
+            m);
+      },
+      [=](const GradientModel& m) { return drops(m) && m.passing == 32; });
   for (const Dropping& each : droppings)
     table.add(
         std::string("gradient-") + each.id, std::string("in {gradient} ") + each.sentence,
@@ -225,6 +249,22 @@ GradientTable gradients() {
       },
       turns);
   table.add(
+      "rotated-back-by-other-columns", "the second warp of a team takes the angles of the first one's columns",
+      [](GradientModel& m) {
+        m.rotated_back = [in = m.inputs](Tensor<double>& sums) {
+          const Index d = in->problem.shape.d, half = d / 2;
+          for (Index row = 0; row < Index(sums.values.size()) / d; ++row)
+            for (Index c = 0; c < half; ++c) {
+              const double angle =
+                  double(row % sums.sizes[2]) * std::pow(10000, -2 * double(c % (half / 2)) / double(d));
+              double &x = sums.values[std::size_t(row * d + c)], &y = sums.values[std::size_t(row * d + c + half)];
+              const double old = x;
+              x = x * std::cos(angle) + y * std::sin(angle), y = y * std::cos(angle) - old * std::sin(angle);
+            }
+        };
+      },
+      [turns](const GradientModel& m) { return turns(m) && !m.of_queries && m.d() == 128; });
+  table.add(
       "rotated-back-by-another-row", "rows of dK are rotated back by the angles of the first of 16 rows",
       [](GradientModel& m) {
         m.rotated_back = [in = m.inputs](Tensor<double>& sums) {
@@ -249,7 +289,8 @@ const judge::Declared declared(
      .claimed = judge::words(
          "philox-rounds philox-key-first philox-one-key philox-multipliers philox-halves philox-words philox-keys "
          "philox-sequential bits-opposite bits-one-too-many bits-of-one-head bits-word-and-byte bits-counters-swapped "
-         "bits-place-in-block bits-mirrored bits-of-first-block bits-without-seed bits-of-one-column angle-of-c "
+         "bits-place-in-block bits-mirrored bits-of-first-block bits-counter-step bits-of-elements angle-of-next "
+         "turned-sign-of-x turned-sign-of-y bits-without-seed bits-of-one-column angle-of-c "
          "angle-grows sine-first angle-opposite angle-in-float turned-back turned-one-after-the-other "
          "turned-neighbours turned-by-the-neighbour turned-half-alone dropped-by-tiles dropped-share table-filled "
          "table-read drawn-blocks")});

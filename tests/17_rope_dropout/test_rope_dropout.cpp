@@ -197,14 +197,38 @@ const std::vector<Other<KeptPair>> other_bits{
      [](const AskedPair& p, std::uint32_t l, std::uint32_t h) {
        return own_byte({p.dropped, p.head, p.first_query, 0, p.query, p.key}, l, h) >= p.dropped;
      }},
+    {"bits-counter-step", "a block of 32 queries or keys has eight numbers in the counter: its first one / 4 and on",
+     [](const AskedPair& p, std::uint32_t l, std::uint32_t h) {
+       return own_byte({p.dropped, p.head, p.first_query / 8, p.first_key, p.query, p.key}, l, h) >= p.dropped;
+     }},
+    {"bits-counter-step", "a block of 32 queries or keys has eight numbers in the counter: its first one / 4 and on",
+     [](const AskedPair& p, std::uint32_t l, std::uint32_t h) {
+       return own_byte({p.dropped, p.head, p.first_query / 8, p.first_key / 8, p.query, p.key}, l, h) >= p.dropped;
+     }},
     {"bits-without-seed", "the seed has no part in it",
      [](const AskedPair& p, std::uint32_t, std::uint32_t) { return own_byte(p, 0, 0) >= p.dropped; }},
+};
+
+/// And which pair is taken for the one of a bit: row and column in the block, of row tile i, part j and element e.
+using PairOfBit = std::pair<int, int> (*)(int lane, int i, int j, int e);
+const PairOfBit pair_of_bit = [](int lane, int i, int j, int e) {
+  return std::pair{16 * i + lane / 4 + e / 2 * 8, 8 * j + lane % 4 * 2 + e % 2};
+};
+const std::vector<Other<PairOfBit>> other_pairs{
+    {"bits-of-one-column", "both columns of a lane take the numbers of the first",
+     [](int lane, int i, int j, int e) {
+       return std::pair{16 * i + lane / 4 + e / 2 * 8, 8 * j + lane % 4 * 2};
+     }},
+    {"bits-of-elements", "elements 1 and 2 of a part change places: element 2 lies eight rows below element 0",
+     [](int lane, int i, int j, int e) {
+       return std::pair{16 * i + lane / 4 + e % 2 * 8, 8 * j + lane % 4 * 2 + e / 2};
+     }},
 };
 
 /// Lanes and bits of one block, in which a row is a query or, transposed, a key.
 void expect_bits(bool transposed) {
   std::string wrong;
-  std::vector<bool> fits(other_bits.size(), true), one_column(1, true);
+  std::vector<bool> fits(other_bits.size(), true), fit_pairs(other_pairs.size(), true);
   const std::int32_t seed[] = {77, 5};
   for (const auto& [dropped, head, first_query, first_key] :
        {std::array{128, 0, 0, 0}, {26, 3, 64, 96}, {230, 1, 32, 0}, {128, 65536, 0, 1 << 20}}) {
@@ -217,22 +241,17 @@ void expect_bits(bool transposed) {
                                               {seed[0], seed[1]}, 32);
     for (int lane = 0; lane < 32; ++lane)
       for (int bit = 0; bit < 32; ++bit) {
-        const int i = bit / 16, j = bit / 4 % 4, e = bit % 4;
-        const int row = 16 * i + lane / 4 + e / 2 * 8, column = 8 * j + lane % 4 * 2 + e % 2;
-        const AskedPair pair{
-            dropped, head, first_query, first_key, transposed ? column : row, transposed ? row : column};
+        const auto pair_by = [&](PairOfBit of) {
+          const auto [row, column] = of(lane, bit / 16, bit / 4 % 4, bit % 4);
+          return AskedPair{dropped, head, first_query, first_key, transposed ? column : row, transposed ? row : column};
+        };
+        const AskedPair pair = pair_by(pair_of_bit);
         const bool is = (std::uint32_t(got[std::size_t(lane)]) >> bit & 1) != 0;
-        const bool right = own_byte(pair, 77, 5) >= dropped;
         for (std::size_t n = 0; n < fits.size(); ++n)
           if (is != other_bits[n].of(pair, 77, 5)) fits[n] = false;
-        const AskedPair left{dropped,
-                             head,
-                             first_query,
-                             first_key,
-                             pair.query - (transposed ? e % 2 : 0),
-                             pair.key - (transposed ? 0 : e % 2)};
-        if (is != (own_byte(left, 77, 5) >= dropped)) one_column[0] = false;
-        if (is != right && wrong.empty())
+        for (std::size_t n = 0; n < fit_pairs.size(); ++n)
+          if (is != (own_byte(pair_by(other_pairs[n].of), 77, 5) >= dropped)) fit_pairs[n] = false;
+        if (is != (own_byte(pair, 77, 5) >= dropped) && wrong.empty())
           wrong = fmt::format(
               "lane {} is told that query {} and key {} of head {} are {}: their byte is {}, and pairs "
               "below {} are dropped, {}",
@@ -241,14 +260,9 @@ void expect_bits(bool transposed) {
       }
   }
   const auto found = std::size_t(std::ranges::find(fits, true) - fits.begin());
-  const bool one = found == fits.size() && one_column[0];
-  expect(wrong.empty(), wrong,
-         one                   ? "both columns of a lane take the numbers of the first"
-         : found < fits.size() ? other_bits[found].sentence
-                               : "",
-         one                   ? "bits-of-one-column"
-         : found < fits.size() ? other_bits[found].id
-                               : "unknown");
+  if (!wrong.empty() && found < fits.size())
+    expect(false, wrong, other_bits[found].sentence, std::string(other_bits[found].id));
+  expect_part(wrong, other_pairs, [&](PairOfBit of) { return fit_pairs[of == other_pairs[0].of ? 0 : 1]; });
 }
 
 }  // namespace
@@ -287,6 +301,11 @@ const std::vector<Other<Rotation>> other_rotations{
      [](double position, double c, bool sine) {
        const double angle = position * std::pow(10000, -2 * c / 64);
        return sine ? std::cos(angle) : std::sin(angle);
+     }},
+    {"angle-of-next", "the angle is that of the next position: the first key stands at 0",
+     [](double position, double c, bool sine) {
+       const double angle = (position + 1) * std::pow(10000, -2 * c / 64);
+       return sine ? std::sin(angle) : std::cos(angle);
      }},
     {"angle-opposite", "the angle has the opposite sign",
      [](double position, double c, bool sine) {
@@ -341,6 +360,14 @@ const std::vector<Other<Turned>> other_turns{
     {"turned-back", "pairs are turned the other way: x takes −y·sin, y takes +x·sin",
      [](const Chunks& c, std::size_t k) {
        return std::pair{c.x[k] * c.cos[k] + c.y[k] * c.sin[k], c.y[k] * c.cos[k] - c.x[k] * c.sin[k]};
+     }},
+    {"turned-sign-of-y", "y takes −x·sin: it takes +x·sin where x takes −y·sin",
+     [](const Chunks& c, std::size_t k) {
+       return std::pair{c.x[k] * c.cos[k] - c.y[k] * c.sin[k], c.y[k] * c.cos[k] - c.x[k] * c.sin[k]};
+     }},
+    {"turned-sign-of-x", "x takes +y·sin: it takes −y·sin where y takes +x·sin",
+     [](const Chunks& c, std::size_t k) {
+       return std::pair{c.x[k] * c.cos[k] + c.y[k] * c.sin[k], c.y[k] * c.cos[k] + c.x[k] * c.sin[k]};
      }},
     {"turned-one-after-the-other", "y is turned with the x that has been turned already",
      [](const Chunks& c, std::size_t k) {
