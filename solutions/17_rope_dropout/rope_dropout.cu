@@ -45,6 +45,8 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps)
   const int tiles = (max(0, last_seen) + Bc - 1) / Bc;
   // TODO(17.6) What this thread has copied of Q, and of K_j, is rotated (rotate_tile), if there is a table: by the rows
   // of the table from which one on, how many rows, and as which of how many threads (about 6 lines)?
+  // STUB: const auto rotate_Q = [&] { WORKBOOK_TODO(17.6); };
+  // STUB: const auto rotate_K = [&](int) { WORKBOOK_TODO(17.6); };
   // BEGIN 17.6
   const int longest = max(sizes.Nq, sizes.Nk);
   const auto rotate_Q = [&] {

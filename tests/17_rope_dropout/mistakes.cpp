@@ -15,90 +15,65 @@ using judge::GradientModel, judge::Head, judge::Index;
 using Table = ch01::AttentionTable;
 using GradientTable = judge::MistakeTable<GradientModel>;
 
-// ---- Rotations: rows of Q or K, each to another position, or other pairs ----
+// ---- Rotations: rows of Q or K, each to another position ----
 
-/// What may be off in a rotation of row `row` of so many: its position, which pairs, and by how much of the angle.
-struct Turn {
-  Index position;
-  bool neighbours = false, back = false, rotated = true;
-};
-using Other = Turn (*)(bool of_queries, Index row, const Shape& shape, Index Br, Index Bc);
+/// The position that a row is rotated to.
+using Position = Index (*)(bool of_queries, Index row, const Shape& shape, Index Br, Index Bc);
 Index position_of(bool of_queries, Index row, const Shape& shape) {
   return of_queries ? row + shape.Nk - shape.Nq : row;
 }
-void turn_row(float* row, Index d, const Turn& turn, float (*rounded)(float)) {
-  if (!turn.rotated) return;
-  for (Index c = 0; c < d / 2; ++c) {
-    const double angle = double(turn.position) * std::pow(10000, -2 * double(c) / double(d));
-    const double cos = std::cos(angle), sin = turn.back ? -std::sin(angle) : std::sin(angle);
-    float &x = row[turn.neighbours ? 2 * c : c], &y = row[turn.neighbours ? 2 * c + 1 : c + d / 2];
-    const double old_x = double(x), old_y = double(y);
-    x = rounded(float(old_x * cos - old_y * sin)), y = rounded(float(old_y * cos + old_x * sin));
-  }
-}
-auto rotated_as(Other other, const Problem& problem, Index Br, Index Bc, judge::Rounding rounded) {
+auto rotated_to(Position position, const Problem& problem, Index Br, Index Bc, judge::Rounding rounded) {
   return [=, shape = problem.shape](std::vector<float>& rows, bool of_queries) {
     const Index d = shape.d;
-    for (Index row = 0; row < Index(rows.size()) / d; ++row)
-      turn_row(&rows[std::size_t(row * d)], d, other(of_queries, row, shape, Br, Bc), rounded);
+    for (Index row = 0; row < Index(rows.size()) / d; ++row) {
+      std::vector<float> one(rows.begin() + row * d, rows.begin() + (row + 1) * d);
+      rotate(one, 1, d, position(of_queries, row, shape, Br, Bc));
+      std::ranges::transform(one, rows.begin() + row * d, rounded);
+    }
   };
 }
 
 struct Rotation {
   const char *id, *sentence;
-  Other other;
+  Position position;
   bool (*when)(const Problem& problem) = nullptr;
 };
 const Rotation rotations[] = {
-    {"rope-missing", "neither Q nor K is rotated",
-     [](bool, Index, const Shape&, Index, Index) { return Turn{.position = 0}; }},
+    {"rope-missing", "neither Q nor K is rotated", [](bool, Index, const Shape&, Index, Index) { return Index(0); }},
     {"rope-of-queries-alone", "K is not rotated",
      [](bool of_queries, Index row, const Shape& s, Index, Index) {
-       return Turn{.position = of_queries ? position_of(true, row, s) : 0};
+       return of_queries ? position_of(true, row, s) : Index(0);
      }},
     {"rope-of-keys-alone", "Q is not rotated",
      [](bool of_queries, Index row, const Shape& s, Index, Index) {
-       return Turn{.position = of_queries ? 0 : position_of(false, row, s)};
+       return of_queries ? Index(0) : position_of(false, row, s);
      }},
     {"rope-top-left", "query i stands at position i: the last query stands where the last key does",
-     [](bool, Index row, const Shape&, Index, Index) { return Turn{.position = row}; },
+     [](bool, Index row, const Shape&, Index, Index) { return row; },
      [](const Problem& p) { return p.shape.Nq != p.shape.Nk; }},
     {"rope-of-tile", "positions of keys begin anew with each tile",
      [](bool of_queries, Index row, const Shape& s, Index, Index Bc) {
-       return Turn{.position = of_queries || Bc == 0 ? position_of(of_queries, row, s) : row % Bc};
+       return of_queries || Bc == 0 ? position_of(of_queries, row, s) : row % Bc;
      },
      [](const Problem& p) { return p.shape.Nk > 32; }},
     {"rope-of-query-tile", "positions of queries begin anew with each tile",
      [](bool of_queries, Index row, const Shape& s, Index Br, Index) {
-       return Turn{.position = position_of(of_queries, of_queries && Br > 0 ? row % Br : row, s)};
+       return position_of(of_queries, of_queries && Br > 0 ? row % Br : row, s);
      },
      [](const Problem& p) { return p.shape.Nq > 32; }},
     {"rope-of-block", "all warps take the positions of the block's first queries",
      [](bool of_queries, Index row, const Shape& s, Index Br, Index) {
-       return Turn{.position = position_of(of_queries, of_queries && Br > 0 ? row / Br * Br + row % 32 : row, s)};
+       return position_of(of_queries, of_queries && Br > 0 ? row / Br * Br + row % 32 : row, s);
      },
      [](const Problem& p) { return p.shape.Nq > 32; }},
-    {"rope-opposite-in-K", "K is turned the other way than Q",
-     [](bool of_queries, Index row, const Shape& s, Index, Index) {
-       return Turn{.position = position_of(of_queries, row, s), .back = !of_queries};
-     }},
-    {"rope-opposite", "pairs are turned the other way: x takes −y·sin, y takes +x·sin",
-     [](bool of_queries, Index row, const Shape& s, Index, Index) {
-       return Turn{.position = position_of(of_queries, row, s), .back = true};
-     }},
-    {"rope-neighbours", "neighbours are turned: an element's partner is half a head behind it",
-     [](bool of_queries, Index row, const Shape& s, Index, Index) {
-       return Turn{.position = position_of(of_queries, row, s), .neighbours = true};
-     }},
 };
-/// Those that a pass whose tiles have `queries` and `keys` may have made.
 Table rope() {
   Table table([](const Attention& m) { return m.problem->mask.rope; });
   for (const Rotation& each : rotations)
     table.add(
         each.id, each.sentence,
-        [other = each.other](Attention& m) {
-          m.rotated = rotated_as(other, *m.problem, m.tiling.Br, m.tiling.Bc, m.round_O);
+        [position = each.position](Attention& m) {
+          m.rotated = rotated_to(position, *m.problem, m.tiling.Br, m.tiling.Bc, m.round_O);
         },
         [when = each.when](const Attention& m) { return when == nullptr || when(*m.problem); });
   return table;
@@ -120,26 +95,20 @@ struct Dropping {
   const char *id, *sentence;
   Kept kept;
 };
+double unscaled(const Setting& s, Index head, Index i, Index j) {
+  return right_of(s, head, i, j) > 0 ? 1.0 : 0.0;
+}
+/// In either pass.
 const Dropping droppings[] = {
-    {"dropout-missing", "nothing is dropped", [](const Setting&, Index, Index, Index) { return 1.0; }},
     {"dropout-missing-but-scaled", "nothing is dropped, and everything is multiplied with 1/(1 − p)",
      [](const Setting& s, Index, Index, Index) { return s.mask.kept_scale(); }},
-    {"dropout-unscaled", "what is kept is not multiplied with 1/(1 − p)",
-     [](const Setting& s, Index head, Index i, Index j) { return right_of(s, head, i, j) > 0 ? 1.0 : 0.0; }},
     {"dropout-opposite", "what is to be kept is dropped, and the other way round",
      [](const Setting& s, Index head, Index i, Index j) {
        return right_of(s, head, i, j) > 0 ? 0.0 : s.mask.kept_scale();
      }},
-    {"dropout-mirrored", "query and key change places where bits are drawn",
-     [](const Setting& s, Index head, Index i, Index j) { return any_pair(s, head, j, i); }},
-    {"dropout-mirrored", "rows are taken for queries where they are keys, or the other way round",
-     [](const Setting& s, Index head, Index i, Index j) {
-       return any_pair(s, head, i / 32 * 32 + j % 32, j / 32 * 32 + i % 32);
-     }},
-    {"dropout-of-one-head", "all heads drop the same pairs",
-     [](const Setting& s, Index, Index i, Index j) { return any_pair(s, 0, i, j); }},
-    {"dropout-of-first-block", "all blocks drop the pairs of the first one",
-     [](const Setting& s, Index head, Index i, Index j) { return any_pair(s, head, i % 32, j % 32); }},
+};
+/// In the forward pass: a part of eight keys takes other bits than its own.
+const Dropping of_parts[] = {
     {"dropout-of-other-part", "a part takes the bits of its neighbour",
      [](const Setting& s, Index head, Index i, Index j) { return any_pair(s, head, i, j / 16 * 16 + (j + 8) % 16); }},
     {"dropout-of-half", "of two parts the second is not dropped",
@@ -153,6 +122,17 @@ const Dropping droppings[] = {
     {"dropout-of-first-part", "both parts take the bits of the first",
      [](const Setting& s, Index head, Index i, Index j) { return any_pair(s, head, i, j / 16 * 16 + j % 8); }},
 };
+/// In the backward pass, which asks for blocks itself.
+const Dropping of_blocks[] = {
+    {"dropout-mirrored", "rows are taken for queries where they are keys, or the other way round",
+     [](const Setting& s, Index head, Index i, Index j) {
+       return any_pair(s, head, i / 32 * 32 + j % 32, j / 32 * 32 + i % 32);
+     }},
+    {"dropout-of-one-head", "all heads drop the same pairs",
+     [](const Setting& s, Index, Index i, Index j) { return any_pair(s, 0, i, j); }},
+    {"dropout-of-first-block", "all blocks drop the pairs of the first one",
+     [](const Setting& s, Index head, Index i, Index j) { return any_pair(s, head, i % 32, j % 32); }},
+};
 Table dropout() {
   Table table([](const Attention& m) { return m.problem->mask.dropped > 0; });
   table.add("dropped-before-the-sum", "l is the sum of what is kept: it has to be that of all of P", [](Attention& m) {
@@ -165,12 +145,14 @@ Table dropout() {
       }
     });
   });
-  for (const Dropping& each : droppings)
+  const auto add = [&](const Dropping& each) {
     table.add(each.id, each.sentence, [of = each.kept](Attention& m) {
       m.kept = [of, given = m.problem](const Head& head, Index query, Index key) {
         return float(of(*given, head.b * given->shape.H + head.h, query, key));
       };
     });
+  };
+  std::ranges::for_each(droppings, add), std::ranges::for_each(of_parts, add);
   return table;
 }
 
@@ -194,8 +176,8 @@ GradientTable gradients() {
       "dP-not-dropped", "dP is neither dropped nor multiplied with 1/(1 − p)", [](GradientModel& m) { m.kept = {}; },
       drops_dP);
   table.add(
-      "dP-unscaled", "dP is not multiplied with 1/(1 − p)",
-      [](GradientModel& m) { m.kept = kept_as(droppings[2].kept, m); }, drops_dP);
+      "dP-unscaled", "dP is not multiplied with 1/(1 − p)", [](GradientModel& m) { m.kept = kept_as(unscaled, m); },
+      drops_dP);
   table.add(
       "dS-of-kept-P", "dS has P of kept pairs alone: of a pair that was dropped it is −P·D",
       [](GradientModel& m) { m.kept_dS = true; }, drops_dP);
@@ -215,10 +197,12 @@ GradientTable gradients() {
             m);
       },
       [=](const GradientModel& m) { return drops(m) && m.passing == 32; });
-  for (const Dropping& each : droppings)
+  const auto add = [&](const Dropping& each) {
     table.add(
         std::string("gradient-") + each.id, std::string("in {gradient} ") + each.sentence,
         [of = each.kept](GradientModel& m) { m.kept = m.kept_P = kept_as(of, m); }, drops);
+  };
+  std::ranges::for_each(droppings, add), std::ranges::for_each(of_blocks, add);
   table.add(
       "dV-scaled-twice", "P is multiplied with 1/(1 − p), and so is dV",
       [](GradientModel& m) {
@@ -227,16 +211,6 @@ GradientTable gradients() {
         };
       },
       [=](const GradientModel& m) { return drops(m) && m.of_values; });
-  for (const Rotation& each : rotations)
-    table.add(
-        std::string("gradient-") + each.id,
-        std::string("P is recomputed otherwise than in the forward pass: ") + each.sentence,
-        [other = each.other](GradientModel& m) {
-          m.rotated = rotated_as(other, m.inputs->problem, m.passing, m.owned, m.rounded);
-        },
-        [turns, when = each.when](const GradientModel& m) {
-          return turns(m) && (when == nullptr || when(m.inputs->problem));
-        });
   table.add(
       "not-rotated-back", "{gradient} is that of the rotated rows: it has to be rotated back",
       [](GradientModel& m) { m.rotated_back = {}; }, turns);
@@ -293,7 +267,12 @@ const judge::Declared declared(
          "turned-sign-of-x turned-sign-of-y bits-without-seed bits-of-one-column angle-of-c "
          "angle-grows sine-first angle-opposite angle-in-float turned-back turned-one-after-the-other "
          "turned-neighbours turned-by-the-neighbour turned-half-alone dropped-by-tiles dropped-share table-filled "
-         "table-read drawn-blocks")});
+         "table-read drawn-blocks"),
+     .without_mutant = {
+         {judge::one_of_a_kind, judge::words("philox-keys philox-multipliers philox-words turned-sign-of-x "
+                                             "bits-mirrored bits-without-seed rope-missing")},
+         {judge::one_claim_of_several,
+          judge::words("drawn-blocks dropped-by-tiles dropped-share table-filled table-read")}}});
 
 }  // namespace
 }  // namespace workbook::test
