@@ -1,6 +1,5 @@
 // Chapter 17, the backward pass, given: the kernel as a sequence of the phases of gradient_phases.hpp, and the
 // launches. It is chapter 9's kernel, in which rows of K and Q are rotated where they lie, and dK and dQ back.
-// rope_dropout_backward_bf16.cu compiles this file once more, for bf16.
 //
 // Source: Dao 2023 (FlashAttention-2), section 3.1.2, Algorithm 2; section 3.2 for the parts of thread blocks and
 // warps. Test it: ./workbook test 17
@@ -84,10 +83,7 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
   // This warp's team has the keys from `own` on, and the warp is number `part` of it.
   const int warp = threadIdx.x / 32, own = warp / T::team * 32, part = warp % T::team;
   const auto load_next = [&](int i) {  // starts to copy row block i, if there is one, and ends the group
-    if (i < row_blocks) {
-      const std::int64_t first = std::int64_t(i) * T::Br;
-      load_row_block(smem, i % 2, Q + first * T::d, dO + first * T::d, rows + first, int(Nq - first));
-    }
+    if (i < row_blocks) load_row_block(smem, Q, dO, rows, i, Nq);
     cp_async_commit_group();
   };
   const auto add_dQ_of = [&](int i) {  // this warp's piece of row block i's dQ, from smem.dS
@@ -102,12 +98,9 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
   clear<T::columns / 8>(dK_own), clear<T::columns / 8>(dV_own);
   for (int i = begin; i < row_blocks; ++i) {
     cp_async_wait_group<0>();
-    if (of_queries != nullptr) {  // what this thread has copied, before the others see it
-      if (i == begin)
-        rotate_tile<T::threads>(smem.K, of_keys + std::int64_t(first_key) * (T::d / 2), keys, threadIdx.x);
-      const std::int64_t first = std::int64_t(i) * T::Br;
-      rotate_tile<T::threads>(smem.Q[i % 2], of_queries + first * (T::d / 2), int(Nq - first), threadIdx.x);
-    }
+    if (i == begin) rotate_tile<T::threads>(smem.K, of_keys, first_key, keys, threadIdx.x);
+    const int first_query = i * T::Br;
+    rotate_tile<T::threads>(smem.Q[i % 2], of_queries, first_query, Nq - first_query, threadIdx.x);
     __syncthreads();  // row block i is there, and dS of i - 1; nobody reads what is overwritten from here on
     load_next(i + 1);
     if (i > begin && warp < T::warps / 2) add_dQ_of(i - 1);
@@ -117,9 +110,9 @@ __global__ void __launch_bounds__(T::threads, 8 / T::warps)
       Operands<T::parts> P, dS;
       if (T::team == 1 || h == 0)
         form_operands(P, dS, smem, i, own, q, scale * log2_e, mask_of<T>(i, own, q, keys, diagonal, causal), dropout,
-                      {head, i * T::Br + q, first_key + own});
+                      {head, first_query + q, first_key + own});
       else
-        take_operands(P, dS, smem, i % 2, own, q);
+        take_operands(P, dS, smem, i, own, q);
       accumulate<T>(dV_own, P, smem.dO[i % 2], q, part);  // dV += Pᵀ dO, (32, columns)
       accumulate<T>(dK_own, dS, smem.Q[i % 2], q, part);  // dK += dSᵀ Q, (32, columns)
     }

@@ -186,7 +186,7 @@ Bounds output_bounds(const Forward& oracle, const Problem& problem, const Precis
     const double score_spread = oracle.score_spread.values[row];
     RowErrors errors = row_errors(oracle.score_size.values[row], score_spread, n, d, precision.cut);
     add_rotation(errors, problem, precision, oracle.score_size.values[row], oracle.rotation.values[row]);
-    const double inflate = second_order(errors, score_spread, u);
+    const double inflate = second_order(errors, score_spread, u), of_kept = problem.mask.dropped > 0 ? 2 : 0;
 
     for (std::int64_t c = 0; c < shape.d; ++c) {
       const std::size_t i = row * shape.d + c;
@@ -194,13 +194,14 @@ Bounds output_bounds(const Forward& oracle, const Problem& problem, const Precis
       if (!std::isfinite(O)) continue;  // bound 0
       const double size = oracle.O_size.values[i], quadratic = oracle.O_quadratic.values[i];
       const double spread = oracle.O_spread.values[i], spread_quadratic = oracle.O_spread_quadratic.values[i];
-      const double accumulated = errors.own_square * square(spread_quadratic) +    // P_ij, each its own way
-                                 errors.shared_square * square(spread) +           // all P_ij of a row together
-                                 errors.rescale_square * square(spread / 2) +      // those before a tile
-                                 2 * square(quadratic) +                           // p·V, and p/l where P is stored
-                                 n * square(unit_of_sums(precision.cut) * size) +  // n sums
-                                 n * square(size) +                                // n rescalings of O
-                                 (errors.sum_square + square(two_ulp) + 2) * square(O);  // l, the division, 1/(1 - p)
+      const double accumulated =
+          errors.own_square * square(spread_quadratic) +                // P_ij, each its own way
+          errors.shared_square * square(spread) +                       // all P_ij of a row together
+          errors.rescale_square * square(spread / 2) +                  // those before a tile
+          2 * square(quadratic) +                                       // p·V, and p/l where P is stored
+          n * square(unit_of_sums(precision.cut) * size) +              // n sums
+          n * square(size) +                                            // n rescalings of O
+          (errors.sum_square + square(two_ulp) + of_kept) * square(O);  // l, the division, 1/(1 - p)
       const double stored = square(precision.probability * quadratic) + square(precision.output * O) +
                             square(precision.underflow * problem.mask.kept_scale()) *
                                 (V_squares[shape.kv_head(row / shape.Nq) * shape.d + c] + n + 1);
@@ -425,7 +426,8 @@ class GradientErrors {
         });
       }
       for (std::int64_t i = head * queries; i < (head + 1) * queries; ++i) {
-        D.add(i, {.random_square = square(precision_.accumulate) * queries_[i].D_square(double(d))});
+        D.add(i, {.random_square = square(precision_.accumulate) * queries_[i].D_square(double(d)) +
+                                   double(d) * square(float32_underflow)});
         D.end_row();
         const bool sees_some = problem_.mask.count(problem_.shape, i) > 0;
         for (std::int64_t c = 0; c < d && sees_some; ++c) dQ.add(i * d + c, dQ_[i * d + c]);
@@ -459,6 +461,7 @@ class GradientErrors {
     rotate_rows(values, problem, tensor.sizes[2]);
     return values;
   }
+  double of_kept() const { return problem_.mask.dropped > 0 ? 2 : 0; }  ///< a product with 1/(1 - p)
   double factor() const { return std::abs(double(problem_.scale)); }
   double truncation() const {  // in units of the sums' rounding
     return cuts_per_term * double(problem_.shape.d) * precision_.cut / precision_.accumulate;
@@ -512,7 +515,7 @@ class GradientErrors {
   /// dP_size; then the subtraction, the product with P, and that with the derivative, if there is one.
   double dS_own(const QueryErrors& errors, const Pair& pair) const {
     return (errors.own_square + 2) * square(pair.dS) +
-           double(problem_.shape.d + 2) * square(pair.P * pair.derivative * pair.dP_size) +  // + 2: times 1/(1 - p)
+           (double(problem_.shape.d) + of_kept()) * square(pair.P * pair.derivative * pair.dP_size) +
            square(pair.derivative_error);
   }
   double dS_bias(const QueryErrors& errors, const Pair& pair) const {
@@ -558,7 +561,7 @@ class GradientErrors {
            &Q_size_[i * d]);
     const double kept_P = pair.kept * pair.P;
     dV.add(kept_P,
-           unit(errors) * (errors.own_square + errors.shared_square + 2) * square(kept_P) +
+           unit(errors) * (errors.own_square + errors.shared_square + of_kept()) * square(kept_P) +
                square(pair.kept) * stored(pair.P),
            precision_.accumulate * errors.inflate * errors.P_bias * kept_P, &dO_size_[i * d]);
   }

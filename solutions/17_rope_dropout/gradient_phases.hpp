@@ -41,16 +41,16 @@ struct GradientShared {
   SHARED_LAYOUT(GradientShared, K, V, Q, dO, P, dS, rows, ticket);
 };
 
-/// Starts to copy a row block, `queries` queries if it is the last one: of Q and dO (Br, d) each, and what its queries
-/// bring. All three pointers are at its first row.
+/// Starts to copy row block i of a head's Q and dO, (Br, d) each, and what its queries bring, to place i % 2.
 template <class T>
-__device__ __forceinline__ void load_row_block(GradientShared<T>& smem, int place, const Element* __restrict__ Q,
-                                               const Element* __restrict__ dO, const float2* __restrict__ rows,
-                                               int queries) {
-  load_tile<T::threads>(smem.Q[place], Q, queries, threadIdx.x);
-  load_tile<T::threads>(smem.dO[place], dO, queries, threadIdx.x);
+__device__ __forceinline__ void load_row_block(GradientShared<T>& smem, const Element* __restrict__ Q,
+                                               const Element* __restrict__ dO, const float2* __restrict__ rows, int i,
+                                               int Nq) {
+  const std::int64_t first = std::int64_t(i) * T::Br * T::d;
+  load_tile<T::threads>(smem.Q[i % 2], Q + first, Nq - i * T::Br, threadIdx.x);
+  load_tile<T::threads>(smem.dO[i % 2], dO + first, Nq - i * T::Br, threadIdx.x);
   const int query = 2 * threadIdx.x;  // 16 bytes are what two queries bring; `rows` is filled up to whole row blocks
-  if (query < T::Br) cp_async_16(&smem.rows[place][query], rows + query);
+  if (query < T::Br) cp_async_16(&smem.rows[i % 2][query], rows + i * T::Br + query);
 }
 
 /// C = A Bᵀ of 32 rows of tile A and 8·parts rows of tile B: (32, d), (8·parts, d) -> (32, 8·parts). A row of B becomes
@@ -154,10 +154,10 @@ __device__ __forceinline__ void form_operands(Operands<T::parts>& P, Operands<T:
 /// P and dS of the team's keys and of the queries from q on, which the other warp of the team forms and stores.
 template <class T>
 __device__ __forceinline__ void take_operands(Operands<T::parts>& P, Operands<T::parts>& dS, GradientShared<T>& smem,
-                                              int place, int own, int q) {
+                                              int i, int own, int q) {
   workbook::cuda::barrier_sync(1 + own / 32, 64);  // the team's two warps have stored P and dS
   load_operands<T::parts>(P, smem.P, own, q);
-  load_operands<T::parts>(dS, smem.dS[place], own, q);
+  load_operands<T::parts>(dS, smem.dS[i % 2], own, q);
 }
 
 /// C·scale, rounded, to the columns of warp `number` of its team, of the first `rows` of 32 rows of a gradient.

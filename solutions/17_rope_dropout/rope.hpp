@@ -32,9 +32,9 @@ __device__ __forceinline__ float2 rotation_of(int position, int c) {
 /// Fills the table, a thread for each of `count` pairs.
 template <int d>
 __global__ void fill_table(float2* __restrict__ table,  // (rows, d / 2)
-                           int count, int first_position) {
-  const int at = int(blockIdx.x * blockDim.x + threadIdx.x);
-  if (at < count) table[at] = rotation_of<d>(first_position + at / (d / 2), at % (d / 2));
+                           std::int64_t count, int first_position) {
+  const std::int64_t at = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (at < count) table[at] = rotation_of<d>(first_position + int(at / (d / 2)), int(at % (d / 2)));
 }
 
 /// Starts to fill the table of a call that rotates.
@@ -43,7 +43,7 @@ void make_table(const workbook::Setting& call, float2* table) {
   if (!call.mask.rope) return;
   const std::int64_t rows = table_rows(call.shape), count = rows * (d / 2);
   workbook::cuda::launch(fill_table<d>, workbook::cuda::grid_of((count + 127) / 128, "max(Nq, Nk)·d/2"), dim3(128), 0,
-                         table, int(count), int(call.shape.Nk - rows));
+                         table, count, int(call.shape.Nk - rows));
 }
 
 /// Turns eight pairs: element k of `left` and element k of `right`, which is half a head behind it, by by[k]. They are
@@ -80,11 +80,12 @@ struct OwnChunks {
   }
 };
 
-/// Rotates what this thread has copied of a tile (load_tile), once it is there: of the first `rows` rows. `table` has
-/// the rotations of the tile's first row, and so on.
+/// Rotates what this thread has copied of a tile (load_tile), once it is there: of the first `rows` rows, if there
+/// is a table. The rotations of the tile's first row are in row `place` of it.
 template <int threads, class Element, int tile_rows, int d>
-__device__ __forceinline__ void rotate_tile(Element (&tile)[tile_rows][d], const float2* __restrict__ table, int rows,
-                                            int thread) {
+__device__ __forceinline__ void rotate_tile(Element (&tile)[tile_rows][d], const float2* __restrict__ table,
+                                            std::int64_t place, int rows, int thread) {
+  if (table == nullptr) return;
   const OwnChunks<d> own(thread);
 #pragma unroll
   for (int i = 0; i < tile_rows; i += threads / own.threads_of_row) {
@@ -93,7 +94,7 @@ __device__ __forceinline__ void rotate_tile(Element (&tile)[tile_rows][d], const
     uint4& left = *reinterpret_cast<uint4*>(swizzled(tile, row, own.chunk));
     uint4& right = *reinterpret_cast<uint4*>(swizzled(tile, row, own.chunk + own.apart));
     uint4 x = left, y = right;
-    rotate_chunks<Element>(x, y, table + row * (d / 2) + 8 * own.chunk);
+    rotate_chunks<Element>(x, y, table + (place + row) * (d / 2) + 8 * own.chunk);
     left = x, right = y;
   }
 }

@@ -43,19 +43,15 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps)
   const int diagonal = sizes.Nk - sizes.Nq;  // query i sees the keys up to i + diagonal
   const int last_seen = sizes.causal ? min(sizes.Nq, block_query + Br) + diagonal : sizes.Nk;
   const int tiles = (max(0, last_seen) + Bc - 1) / Bc;
-  // TODO(17.6) What this thread has copied of Q, and of K_j, is rotated (rotate_tile), if there is a table: by the rows
-  // of the table from which one on, how many rows, and as which of how many threads (about 6 lines)?
+  // TODO(17.6) What this thread has copied of Q, and of K_j, is rotated (rotate_tile): from which row of the table on,
+  // how many rows, and as which of how many threads (about 4 lines)?
   // STUB: const auto rotate_Q = [&] { WORKBOOK_TODO(17.6); };
   // STUB: const auto rotate_K = [&](int) { WORKBOOK_TODO(17.6); };
   // BEGIN 17.6
-  const int longest = max(sizes.Nq, sizes.Nk);
-  const auto rotate_Q = [&] {
-    const std::int64_t place = longest - sizes.Nq + first_query;
-    if (table != nullptr) rotate_tile<32>(smem.Q[warp], table + place * (d / 2), rows, lane);
-  };
+  const int of_Q = max(0, diagonal) + first_query, of_K = max(0, -diagonal);  // rows of the table
+  const auto rotate_Q = [&] { rotate_tile<32>(smem.Q[warp], table, of_Q, rows, lane); };
   const auto rotate_K = [&](int j) {
-    const std::int64_t place = longest - sizes.Nk + j * Bc;
-    if (table != nullptr) rotate_tile<32 * warps>(smem.K[j % 2], table + place * (d / 2), sizes.Nk - j * Bc, thread);
+    rotate_tile<32 * warps>(smem.K[j % 2], table, of_K + j * Bc, sizes.Nk - j * Bc, thread);
   };
   // END 17.6
   Registers<Element, d> own;
@@ -69,11 +65,6 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps)
       K += Bc * d, V += Bc * d;  // to tile j + 1
     }
     cp_async_commit_group();
-  };
-  // S = S·scale - m, masked where some row of the warp does not see all keys of tile j; O = O·rescale.
-  const auto softmax = [&](Scores<Bc>(&S)[row_tiles], int j) {
-    const int keys = sizes.Nk - j * Bc, visible = sizes.causal ? first_query + diagonal + 1 - j * Bc : keys;
-    move_to_maximum<Element, d, Bc>(own, S, scale, keys, visible, j);
   };
 
   load_tile<32>(smem.Q[warp], Q + first_row * d, rows, lane);  // (32, d)
@@ -90,9 +81,10 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps)
     rotate_K(j);
     __syncthreads();  // K_j and V_j are there for all threads; nobody reads the stage that the next copies fill
     load_KV(j + 1);
+    const int keys = sizes.Nk - j * Bc, visible = sizes.causal ? first_query + diagonal + 1 - j * Bc : keys;
     Scores<Bc> S[row_tiles];
     multiply_QK<Element, d, Bc>(S, own, smem.Q[warp], smem.K[j % 2]);  // S = Q Kᵀ, (32, Bc) per warp
-    softmax(S, j);                                                     // S = S·scale - m, O = O·rescale
+    move_to_maximum<Element, d, Bc>(own, S, scale, keys, visible, j);  // S = S·scale - m, O = O·rescale
     accumulate_PV<Element, d, Bc>(own, S, smem.V[j % 2], dropout, head, first_query, j * Bc);  // O += P V, (32, d)
   }
   write_output(own, smem.Q[warp], O + first_row * d, lse + first_row, rows, dropout.kept_scale);  // O / l, m + log l
