@@ -1,5 +1,5 @@
-// Which keys a query sees, and what becomes of its scores: a value. A mask more is, here, a kind, its name, its keys
-// and what it does to a score; everything else asks. Header-only: calls on a device hold one.
+// Which keys a query sees, and what becomes of its scores and of P: a value. A mask more is, here, a kind, its name,
+// its keys and what it does to a score; everything else asks. Header-only: calls on a device hold one.
 #pragma once
 
 #include <algorithm>
@@ -37,6 +37,10 @@ struct Mask {
   /// Of sequences packed one after the other, Nq = Nk together; empty: one. Or of documents, Nk together: causally each
   /// query sees the keys of the document in which it stands.
   std::vector<std::int64_t> lengths;
+  bool rope = false;         ///< Q and K are rotated to their positions before they are multiplied (RoFormer)
+  std::int32_t dropped = 0;  ///< of 256 elements of P so many become 0, by chance, and the others are multiplied with
+                             ///< kept_scale(); l is the sum of all
+  std::int64_t seed = 0;     ///< of that chance, below 2^53
 
   Mask() = default;
   Mask(Kind kind_) : kind(kind_) {}
@@ -63,6 +67,8 @@ struct Mask {
     return mask;
   }
   friend bool operator==(const Mask&, const Mask&) = default;
+  /// 1/(1 - p), where p is the part that is dropped.
+  double kept_scale() const { return 256.0 / double(256 - dropped); }
   /// Sequences that know nothing of each other, not even where the others are.
   bool packed() const { return !lengths.empty() && kind != documents; }
   /// That its lengths have together; 0 without.
@@ -187,6 +193,8 @@ inline std::vector<NamedMask> mask_parts() {
   add("alibi", [](Mask& mask) { mask.alibi = true; });
   add("sink", [](Mask& mask) { mask.sink = {0}; });
   add("packed", [](Mask& mask) { mask.lengths = {1}; });
+  add("rope", [](Mask& mask) { mask.rope = true; });
+  add("dropout", [](Mask& mask) { mask.dropped = 1; });
   return parts;
 }
 inline std::string_view part_name(const Mask& part) {
@@ -202,6 +210,8 @@ inline std::string_view part_not_in(const std::vector<Mask>& served, const Mask&
   if (mask.alibi && !any([](const Mask& each) { return each.alibi; })) return "alibi";
   if (!mask.sink.empty() && !any([](const Mask& each) { return !each.sink.empty(); })) return "sink";
   if (mask.packed() && !any([](const Mask& each) { return !each.lengths.empty(); })) return "packed";
+  if (mask.rope && !any([](const Mask& each) { return each.rope; })) return "rope";
+  if (mask.dropped > 0 && !any([](const Mask& each) { return each.dropped > 0; })) return "dropout";
   return "";
 }
 
@@ -218,15 +228,18 @@ inline std::string Mask::name() const {
           .append(std::to_string(length));
   };
   if (kind == documents) append_lengths();
-  if (softcap > 0) {
-    std::string number = std::to_string(softcap);
+  const auto append_number = [&](const char* name, double value) {
+    std::string number = std::to_string(value);
     number.erase(number.find_last_not_of('0') + 1);
     if (number.back() == '.') number.pop_back();
-    text.append("+softcap=").append(number);
-  }
+    text.append(name).append(number);
+  };
+  if (softcap > 0) append_number("+softcap=", softcap);
   if (alibi) text += "+alibi";
   if (!sink.empty()) text += "+sink";
   if (kind != documents) append_lengths();
+  if (rope) text += "+rope";
+  if (dropped > 0) append_number("+dropout=", dropped / 256.0), text.append(",").append(std::to_string(seed));
   return text;
 }
 /// Nothing for a name that no mask without numbers has.

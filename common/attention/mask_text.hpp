@@ -14,7 +14,7 @@ namespace workbook {
 
 inline constexpr const char* mask_texts =
     "none, causal, window=LEFT,RIGHT with whole numbers from 0 on, documents=N,N,…, prefix=N, or strided=WIDTH,STRIDE; "
-    "behind it +softcap=C, +alibi, +lengths=N,N,…";
+    "behind it +softcap=C, +alibi, +lengths=N,N,…, +rope, +dropout=P,SEED";
 
 /// "256,0" with a comma between numbers that are 0 or more; empty for another text.
 template <class Number>
@@ -53,6 +53,11 @@ inline std::optional<Mask> mask_of(std::string_view text, std::int64_t sinks = 0
       mask.softcap = cap[0];
     else if (!first && part == "alibi")
       mask.alibi = true;
+    else if (!first && part == "rope")
+      mask.rope = true;
+    else if (const auto chance = numbers_of<double>(rest);
+             !first && name == "dropout" && chance.size() == 2 && chance[0] < 1 && chance[1] < 0x1p53)
+      mask.dropped = std::min(255, int(chance[0] * 256 + 0.5)), mask.seed = std::int64_t(chance[1]);
     else if (!first && part == "sink" && sinks > 0)
       mask.sink.assign(std::size_t(sinks), 0);
     else if (!first && name == "lengths" && mask.kind != Mask::documents && !sizes.empty() &&

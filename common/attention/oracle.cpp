@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "common/attention/positions.hpp"
 #include "common/attention/rows.hpp"
 
 namespace workbook {
@@ -40,12 +41,12 @@ double softmax(std::vector<double>& row, double sink) {
   return m + std::log(l);
 }
 
-/// What one key adds to the magnitudes of a row of O, for d columns: p = P_ij, V = V_j.
-void add_magnitudes(double p, const double* __restrict V, const double* __restrict O, double* __restrict size,
+/// What one key adds to the magnitudes of a row of O, for d columns: p = P_ij, w = what of it is kept, V = V_j.
+void add_magnitudes(double p, double w, const double* __restrict V, const double* __restrict O, double* __restrict size,
                     double* __restrict quadratic, double* __restrict spread, double* __restrict spread_quadratic,
                     std::int64_t d) {
   for (std::int64_t c = 0; c < d; ++c) {
-    const double value = p * V[c], distance = p * (V[c] - O[c]);
+    const double value = w * V[c], distance = value - p * O[c];
     size[c] += std::abs(value);
     quadratic[c] += value * value;
     spread[c] += std::abs(distance);
@@ -59,9 +60,10 @@ Forward forward_oracle(const Problem& problem, unsigned threads) {
   check_tensors(problem);
   const auto [B, H, Hkv, Nq, Nk, d] = problem.shape;
   const double scale = problem.scale;
-  const std::vector<double> Q = to_double(problem.Q.values), K = to_double(problem.K.values),
-                            V = to_double(problem.V.values);
-  const std::vector<double> Q_absolute = absolute(Q), K_absolute = absolute(K);
+  std::vector<double> Q = to_double(problem.Q.values), K = to_double(problem.K.values);
+  const std::vector<double> V = to_double(problem.V.values);
+  rotate_rows(Q, problem, Nq), rotate_rows(K, problem, Nk);
+  const std::vector<double> Q_absolute = sizes_of(Q, problem), K_absolute = sizes_of(K, problem);
 
   const std::array<std::int64_t, 4> O_sizes{B, H, Nq, d}, row_sizes{B, H, Nq, 1};
   Forward result{.O = Tensor<double>(O_sizes),
@@ -72,7 +74,8 @@ Forward forward_oracle(const Problem& problem, unsigned threads) {
                  .O_quadratic = Tensor<double>(O_sizes),
                  .O_spread = Tensor<double>(O_sizes),
                  .O_spread_quadratic = Tensor<double>(O_sizes),
-                 .P_quadratic = Tensor<double>(row_sizes)};
+                 .P_quadratic = Tensor<double>(row_sizes),
+                 .rotation = Tensor<double>(row_sizes)};
 
   // `row` counts through (B, H, Nq). P is one row of scores, then of probabilities, of the n keys that it sees.
   const auto forward_row = [&, Nq = Nq, Nk = Nk, d = d, P = std::vector<double>()](std::int64_t row) mutable {
@@ -96,6 +99,10 @@ Forward forward_oracle(const Problem& problem, unsigned threads) {
       lowest = std::min(lowest, P.back());
       const double products = std::abs(scale) * dot(&Q_absolute[row * d], &K_absolute[key], d);
       size = std::max(size, problem.mask.size(problem.shape, row, j, products));
+      if (problem.mask.rope) {
+        double& rotation = result.rotation.values[row];
+        rotation = std::max(rotation, std::abs(scale) * rounded_products(&Q[row * d], &K[key], d));
+      }
     }
     result.score_size.values[row] = size;
     result.score_spread.values[row] = std::max(highest - lowest, std::abs(highest));
@@ -103,18 +110,19 @@ Forward forward_oracle(const Problem& problem, unsigned threads) {
     // P_i = softmax(S_i), (n,)
     result.lse.values[row] = softmax(P, sink);
 
-    // O_i = P_i·V, (d,)
+    // O_i = P_i·V, (d,), of what is kept of P
     const auto V_of = [&](std::size_t n) { return &V[(first_key + seen[n]) * d]; };
+    const auto weight = [&](std::size_t n) { return P[n] * kept(problem, row, seen[n]); };
     double* O = &result.O.values[row * d];
-    for (std::size_t n = 0; n < seen.size(); ++n) add_scaled(O, P[n], V_of(n), d);
+    for (std::size_t n = 0; n < seen.size(); ++n) add_scaled(O, weight(n), V_of(n), d);
 
     // The magnitudes of this row.
     double *quadratic = &result.O_quadratic.values[row * d],
            *spread_quadratic = &result.O_spread_quadratic.values[row * d];
     double P_squares = 0;
     for (std::size_t n = 0; n < seen.size(); ++n) {
-      add_magnitudes(P[n], V_of(n), O, &result.O_size.values[row * d], quadratic, &result.O_spread.values[row * d],
-                     spread_quadratic, d);
+      add_magnitudes(P[n], weight(n), V_of(n), O, &result.O_size.values[row * d], quadratic,
+                     &result.O_spread.values[row * d], spread_quadratic, d);
       P_squares += P[n] * P[n];
     }
     for (std::int64_t c = 0; c < d; ++c) {
@@ -140,8 +148,9 @@ Gradients backward_oracle(const Problem& problem, const Tensor<double>& dO_tenso
   check_sizes("O", saved.O, {B, H, Nq, d});
   check_sizes("lse", saved.lse, {B, H, Nq, 1});
   const double scale = problem.scale;
-  const std::vector<double> Q = to_double(problem.Q.values), K = to_double(problem.K.values),
-                            V = to_double(problem.V.values);
+  std::vector<double> Q = to_double(problem.Q.values), K = to_double(problem.K.values);
+  rotate_rows(Q, problem, Nq), rotate_rows(K, problem, Nk);
+  const std::vector<double> V = to_double(problem.V.values);
   const std::vector<double>&dO = dO_tensor.values, &O = saved.O.values, &lse = saved.lse.values;
 
   Gradients result{.dQ = Tensor<double>({B, H, Nq, d}),
@@ -151,15 +160,16 @@ Gradients backward_oracle(const Problem& problem, const Tensor<double>& dO_tenso
   std::vector<double> D(B * H * Nq);
   for (std::int64_t i = 0; i < B * H * Nq; ++i) D[i] = dot(&dO[i * d], &O[i * d], d);
 
-  /// P_ij and dS_ij = P_ij (dP_ij − D_i), dP = dO·Vᵀ, times the derivative of what becomes of a score; for rows i of Q
-  /// and j of K, each counted over all heads.
+  /// What is kept of P_ij, and dS_ij = P_ij (dP_ij − D_i), dP = dO·Vᵀ where P_ij is kept, times the derivative of what
+  /// becomes of a score; for rows i of Q and j of K, each counted over all heads.
   struct Pair {
     double P, dS;
   };
   const auto pair = [&, Nk = Nk, d = d](std::int64_t i, std::int64_t j) -> Pair {
     const double S = scale * dot(&Q[i * d], &K[j * d], d);
     const double P = std::exp(problem.mask.changed(problem.shape, i, j % Nk, S) - lse[i]);
-    return {P, P * (dot(&dO[i * d], &V[j * d], d) - D[i]) * problem.mask.derivative(S)};
+    const double keep = kept(problem, i, j % Nk);
+    return {keep * P, P * (keep * dot(&dO[i * d], &V[j * d], d) - D[i]) * problem.mask.derivative(S)};
   };
 
   // dQ_i = scale·Σ_j dS_ij K_j. `row` counts through (B, H, Nq).
@@ -183,6 +193,7 @@ Gradients backward_oracle(const Problem& problem, const Tensor<double>& dO_tenso
     }
   };
   for_every_row(B * Hkv * Nk, threads, key_row);
+  rotate_rows(result.dQ.values, problem, Nq, /*back=*/true), rotate_rows(result.dK.values, problem, Nk, /*back=*/true);
 
   for (std::int64_t i = 0; i < B * H * Nq && !problem.mask.sink.empty(); ++i)
     result.dsink.values[i / Nq % H] -= std::exp(*problem.mask.sink_of(problem.shape, i) - lse[i]) * D[i];

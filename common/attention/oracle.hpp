@@ -21,12 +21,14 @@ struct Forward {
   Tensor<double> O_spread;            ///< (B, H, Nq, d): Σ_j P_ij |V_jc − O_ic|
   Tensor<double> O_spread_quadratic;  ///< (B, H, Nq, d): sqrt(Σ_j P_ij² (V_jc − O_ic)²)
   Tensor<double> P_quadratic;         ///< (B, H, Nq, 1): sqrt(Σ_j P_ij²)
+  /// (B, H, Nq, 1), 0 unless Q and K are rotated: max_j scale·sqrt(Σ_c Q_ic² K_jc²), how roundings of them add up
+  Tensor<double> rotation;
 };
 
 /// Forward pass (FlashAttention, section 2.2, in float64): S = scale·QKᵀ as the mask changes it, over the keys that it
-/// lets a query see; H / Hkv heads of Q share one of K and V. Uses all cores, or as many threads as given; the result
-/// does not depend on how many. S and P are never stored: O(Nk) memory a thread. Any d. InputError when a tensor does
-/// not have the sizes that the shape says.
+/// lets a query see, of Q and K that it rotates; P is dropped where it says so; H / Hkv heads of Q share one of K and
+/// V. Uses all cores, or as many threads as given; the result does not depend on how many. S and P are never stored:
+/// O(Nk) memory a thread. Any d. InputError when a tensor does not have the sizes that the shape says.
 Forward forward_oracle(const Problem& problem, unsigned threads = 0);
 
 /// The gradients of a scalar loss for a given dO.

@@ -35,6 +35,7 @@ void for_numbers(S&& setting, const Take& take) {
   take("mask", setting.mask.kind);
   take("window_left", setting.mask.left), take("window_right", setting.mask.right);
   take("softcap", setting.mask.softcap), take("alibi", setting.mask.alibi);
+  take("rope", setting.mask.rope), take("dropped", setting.mask.dropped), take("dropout_seed", setting.mask.seed);
 }
 /// The numbers that arrived: number(name) for each.
 template <class Number>

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "common/attention/positions.hpp"
 #include "common/attention/rows.hpp"
 
 namespace workbook {
@@ -105,6 +106,15 @@ RowErrors row_errors(double size, double spread, double n, double d, double cut)
   };
 }
 
+/// Q and K that are rotated: in float, by products with a rounded cosine and sine and a sum, which move an element by
+/// at most 3u of its pair's length; then to the element, of which each element of Q moves the scores of a row its own
+/// way, and each of K one score. `rotation` is the row's.
+void add_rotation(RowErrors& errors, const Problem& problem, const Precision& precision, double size, double rotation) {
+  if (!problem.mask.rope) return;
+  const double of_each = square(3 * size) + square(precision.input / precision.accumulate * rotation);
+  errors.own_square += of_each, errors.shared_square += of_each;
+}
+
 /// exp(ε) - 1 is ε only to first order: P and l may each be off by a further factor exp(ε). ε is the largest error of
 /// a score in this row; from 1 on the scores have no digits left, and no bound means anything.
 double second_order(const RowErrors& row, double spread, double u) {
@@ -174,8 +184,9 @@ Bounds output_bounds(const Forward& oracle, const Problem& problem, const Precis
     const double n = double(problem.mask.count(shape, row));
     if (n == 0) continue;  // O must be exactly 0
     const double score_spread = oracle.score_spread.values[row];
-    const RowErrors errors = row_errors(oracle.score_size.values[row], score_spread, n, d, precision.cut);
-    const double inflate = second_order(errors, score_spread, u);
+    RowErrors errors = row_errors(oracle.score_size.values[row], score_spread, n, d, precision.cut);
+    add_rotation(errors, problem, precision, oracle.score_size.values[row], oracle.rotation.values[row]);
+    const double inflate = second_order(errors, score_spread, u), of_kept = problem.mask.dropped > 0 ? 2 : 0;
 
     for (std::int64_t c = 0; c < shape.d; ++c) {
       const std::size_t i = row * shape.d + c;
@@ -183,16 +194,17 @@ Bounds output_bounds(const Forward& oracle, const Problem& problem, const Precis
       if (!std::isfinite(O)) continue;  // bound 0
       const double size = oracle.O_size.values[i], quadratic = oracle.O_quadratic.values[i];
       const double spread = oracle.O_spread.values[i], spread_quadratic = oracle.O_spread_quadratic.values[i];
-      const double accumulated = errors.own_square * square(spread_quadratic) +      // P_ij, each its own way
-                                 errors.shared_square * square(spread) +             // all P_ij of a row together
-                                 errors.rescale_square * square(spread / 2) +        // those before a tile
-                                 2 * square(quadratic) +                             // p·V, and p/l where P is stored
-                                 n * square(unit_of_sums(precision.cut) * size) +    // n sums
-                                 n * square(size) +                                  // n rescalings of O
-                                 (errors.sum_square + square(two_ulp)) * square(O);  // l, and the division
-      const double stored =
-          square(precision.probability * quadratic) + square(precision.output * O) +
-          square(precision.underflow) * (V_squares[shape.kv_head(row / shape.Nq) * shape.d + c] + n + 1);
+      const double accumulated =
+          errors.own_square * square(spread_quadratic) +                // P_ij, each its own way
+          errors.shared_square * square(spread) +                       // all P_ij of a row together
+          errors.rescale_square * square(spread / 2) +                  // those before a tile
+          2 * square(quadratic) +                                       // p·V, and p/l where P is stored
+          n * square(unit_of_sums(precision.cut) * size) +              // n sums
+          n * square(size) +                                            // n rescalings of O
+          (errors.sum_square + square(two_ulp) + of_kept) * square(O);  // l, the division, 1/(1 - p)
+      const double stored = square(precision.probability * quadratic) + square(precision.output * O) +
+                            square(precision.underflow * problem.mask.kept_scale()) *
+                                (V_squares[shape.kv_head(row / shape.Nq) * shape.d + c] + n + 1);
       // The stored constant scale·log2(e) is off by at most u for all scores alike; exp may be off for all keys alike
       // but the largest, where exp(0) = 1 is exact.
       const double bias =
@@ -227,7 +239,8 @@ Bounds lse_bounds(const Forward& oracle, const Problem& problem, const Precision
     const double lse = oracle.lse.values[row];
     if (!std::isfinite(lse)) continue;  // -inf must be -inf
     const double size = oracle.score_size.values[row], spread = oracle.score_spread.values[row];
-    const RowErrors errors = row_errors(size, spread, n, double(shape.d), precision.cut);
+    RowErrors errors = row_errors(size, spread, n, double(shape.d), precision.cut);
+    add_rotation(errors, problem, precision, size, oracle.rotation.values[row]);
     collector.add(row, lse_error(errors, lse, oracle.P_quadratic.values[row], size, spread, n, precision.accumulate));
     collector.end_row();
   }
@@ -344,18 +357,22 @@ struct RowOfErrors {
       sizes[c] += weight_size * x;
     }
   }
-  /// Of the whole gradient: its terms summed, times `factor`, stored.
-  Error finish(std::size_t c, double gradient, double factor, const Precision& precision) const {
+  /// Of the whole gradient: its terms summed, times `factor`, stored. rotated: back, before it is stored. X are then
+  /// lengths of pairs, and what may be wrong with a pair is the same whichever way it is turned, but for what points
+  /// one way in both of its elements; the rotation itself is off by 3u of the pair's length.
+  Error finish(std::size_t c, double gradient, double factor, const Precision& precision, bool rotated) const {
     const double u = precision.accumulate, Z = factor * size[c];
-    return {.random_square = square(factor) * random_square[c] + square(u) * ((terms + 1) * square(Z)) +
-                             square(u * gradient) + square(precision.output * gradient) + square(precision.underflow),
-            .bias = factor * bias[c] + cuts_per_term * terms * precision.cut * Z};
+    return {.random_square = square(factor) * random_square[c] +
+                             square(u) * ((terms + (rotated ? 10 : 1)) * square(Z)) + square(u * gradient) +
+                             square(precision.output * gradient) + square(precision.underflow),
+            .bias = factor * bias[c] + cuts_per_term * terms * precision.cut * Z * (rotated ? std::sqrt(2.0) : 1)};
   }
 };
 
 /// What a pair of a query and a key adds to a gradient, and what its errors go by.
 struct Pair {
   double P, dS, dP_size;
+  double kept = 1;              ///< what P is multiplied with in dV, and dP
   double derivative = 1;        ///< of its changed score
   double derivative_error = 0;  ///< what dS moves if that is off by its own error, in units of `accumulate`
 };
@@ -380,11 +397,11 @@ class GradientErrors {
         dO_(dO.values),
         saved_(saved),
         precision_(precision),
-        Q_(to_double(problem.Q.values)),
-        K_(to_double(problem.K.values)),
+        Q_(rotated(problem.Q, problem)),
+        K_(rotated(problem.K, problem)),
         V_(to_double(problem.V.values)),
-        Q_size_(absolute(Q_)),
-        K_size_(absolute(K_)),
+        Q_size_(sizes_of(Q_, problem)),
+        K_size_(sizes_of(K_, problem)),
         V_size_(absolute(V_)),
         dO_size_(absolute(dO_)),
         pairs_(std::size_t(std::min(kBlock, problem.shape.lse_size()) * problem.shape.Nk)),
@@ -409,7 +426,8 @@ class GradientErrors {
         });
       }
       for (std::int64_t i = head * queries; i < (head + 1) * queries; ++i) {
-        D.add(i, {.random_square = square(precision_.accumulate) * queries_[i].D_square(double(d))});
+        D.add(i, {.random_square = square(precision_.accumulate) * queries_[i].D_square(double(d)) +
+                                   double(d) * square(float32_underflow)});
         D.end_row();
         const bool sees_some = problem_.mask.count(problem_.shape, i) > 0;
         for (std::int64_t c = 0; c < d && sees_some; ++c) dQ.add(i * d + c, dQ_[i * d + c]);
@@ -418,8 +436,8 @@ class GradientErrors {
       for (std::int64_t j = 0; j < Nk; ++j) {
         for (std::int64_t c = 0; c < d && dV_rows[j].terms > 0; ++c) {  // a key that no query sees: exactly 0
           const std::size_t at = (head * Nk + j) * d + c;
-          dK.add(at, dK_rows[j].finish(c, oracle_.dK.values[at], factor(), precision_));
-          dV.add(at, dV_rows[j].finish(c, oracle_.dV.values[at], 1, precision_));
+          dK.add(at, dK_rows[j].finish(c, oracle_.dK.values[at], factor(), precision_, problem_.mask.rope));
+          dV.add(at, dV_rows[j].finish(c, oracle_.dV.values[at], 1, precision_, /*rotated=*/false));
         }
         dK.end_row();
         dV.end_row();
@@ -438,6 +456,12 @@ class GradientErrors {
  private:
   static constexpr std::int64_t kBlock = 256;
 
+  static std::vector<double> rotated(const Tensor<float>& tensor, const Problem& problem) {
+    std::vector<double> values = to_double(tensor.values);
+    rotate_rows(values, problem, tensor.sizes[2]);
+    return values;
+  }
+  double of_kept() const { return problem_.mask.dropped > 0 ? 2 : 0; }  ///< a product with 1/(1 - p)
   double factor() const { return std::abs(double(problem_.scale)); }
   double truncation() const {  // in units of the sums' rounding
     return cuts_per_term * double(problem_.shape.d) * precision_.cut / precision_.accumulate;
@@ -451,20 +475,25 @@ class GradientErrors {
     QueryErrors& errors = queries_[i];
     const std::vector<double> O(&saved_.O.values[i * d], &saved_.O.values[i * d] + d), O_size = absolute(O);
     errors.D = dot(dO, O.data(), d), errors.D_size = dot(dO_size, O_size.data(), d);
-    double A = 0, spread = 0;  // what a score and its distance from the LSE are at most
+    double A = 0, spread = 0, rotation = 0;  // what a score, its distance from the LSE, and its move by roundings of Q
+                                             // and K that are rotated, are at most
     problem_.mask.for_keys(problem_.shape, i, [&](std::int64_t j) {
       const std::int64_t key = head * Nk + j;
       const double products = problem_.scale * dot(&Q_[i * d], &K_[key * d], d);
       const double score = problem_.mask.changed(problem_.shape, i, j, products), P = std::exp(score - lse);
-      const double size = factor() * dot(&Q_size_[i * d], &K_size_[key * d], d);
+      const double size = factor() * dot(&Q_size_[i * d], &K_size_[key * d], d), keep = kept(problem_, i, j);
+      if (problem_.mask.rope) rotation = std::max(rotation, factor() * rounded_products(&Q_[i * d], &K_[key * d], d));
       A = std::max(A, problem_.mask.size(problem_.shape, i, j, size));
       spread = std::max(spread, std::abs(score - lse));
-      const double before = P * (dot(dO, &V_[key * d], d) - errors.D), slope = problem_.mask.derivative(products);
-      pairs_[row * Nk + j] = {P, before * slope, dot(dO_size, &V_size_[key * d], d), slope,
-                              std::abs(before) * derivative_error(slope, size)};
+      const double before = P * (keep * dot(dO, &V_[key * d], d) - errors.D),
+                   slope = problem_.mask.derivative(products);
+      pairs_[row * Nk + j] = {P,    before * slope, keep * dot(dO_size, &V_size_[key * d], d),
+                              keep, slope,          std::abs(before) * derivative_error(slope, size)};
     });
     errors.own_square = (double(d) + 2) * square(A) + 2 * square(spread) + square(two_ulp);
     errors.shared_square = square(A) + 2 * square(lse);  // a scaled Q; LSE·log2(e), and the LSE in exp's argument
+    const double of_rotation = square(3 * A) + square(precision_.input / precision_.accumulate * rotation);
+    if (problem_.mask.rope) errors.own_square += of_rotation, errors.shared_square += of_rotation;
     errors.P_bias = truncation() * A + A + std::abs(lse) + two_ulp;  // scale·log2(e), log2(e), exp
     const double u = precision_.accumulate;
     const double error = lambda * u * std::sqrt(errors.own_square + errors.shared_square) + u * errors.P_bias;
@@ -486,7 +515,8 @@ class GradientErrors {
   /// dP_size; then the subtraction, the product with P, and that with the derivative, if there is one.
   double dS_own(const QueryErrors& errors, const Pair& pair) const {
     return (errors.own_square + 2) * square(pair.dS) +
-           double(problem_.shape.d) * square(pair.P * pair.derivative * pair.dP_size) + square(pair.derivative_error);
+           (double(problem_.shape.d) + of_kept()) * square(pair.P * pair.derivative * pair.dP_size) +
+           square(pair.derivative_error);
   }
   double dS_bias(const QueryErrors& errors, const Pair& pair) const {
     return precision_.accumulate * errors.inflate *
@@ -495,6 +525,10 @@ class GradientErrors {
   double unit(const QueryErrors& errors) const { return square(precision_.accumulate * errors.inflate); }
   /// Of P or dS, as it is stored.
   double stored(double x) const { return square(precision_.probability * x) + square(precision_.underflow); }
+  /// Of dS, and of what it is multiplied with, where that is rotated and rounded.
+  double stored_for_product(double dS) const {
+    return stored(dS) + (problem_.mask.rope ? square(precision_.input * dS) : 0);
+  }
 
   void form_dQ(std::int64_t head, std::int64_t i, const Pair* pairs) {
     const std::int64_t d = problem_.shape.d, Nk = problem_.shape.Nk;
@@ -504,12 +538,14 @@ class GradientErrors {
     problem_.mask.for_keys(problem_.shape, i, [&](std::int64_t j) {
       const Pair& pair = pairs[j];
       const std::int64_t key = (head * Nk + j) * d;
-      sum.add(pair.dS, unit(errors) * dS_own(errors, pair) + stored(pair.dS), dS_bias(errors, pair), &K_size_[key]);
+      sum.add(pair.dS, unit(errors) * dS_own(errors, pair) + stored_for_product(pair.dS), dS_bias(errors, pair),
+              &K_size_[key]);
       add_scaled(P_K.data(), pair.P * pair.derivative, &K_[key], d);
     });
+    P_K = sizes_of(P_K, problem_);  // that much of it an element of dQ may get as it is rotated back
     for (std::int64_t c = 0; c < d; ++c) {
       const double gradient = oracle_.dQ.values[i * d + c];
-      Error& total = dQ_[i * d + c] = sum.finish(c, gradient, factor(), precision_);
+      Error& total = dQ_[i * d + c] = sum.finish(c, gradient, factor(), precision_, problem_.mask.rope);
       total.random_square += unit(errors) * (errors.shared_square * square(gradient) +
                                              errors.D_square(double(d)) * square(factor() * P_K[c]));
     }
@@ -521,10 +557,13 @@ class GradientErrors {
     const QueryErrors& errors = queries_[i];
     const double shared =
         errors.shared_square * square(pair.dS) + errors.D_square(double(d)) * square(pair.P * pair.derivative);
-    dK.add(pair.dS, unit(errors) * (dS_own(errors, pair) + shared) + stored(pair.dS), dS_bias(errors, pair),
+    dK.add(pair.dS, unit(errors) * (dS_own(errors, pair) + shared) + stored_for_product(pair.dS), dS_bias(errors, pair),
            &Q_size_[i * d]);
-    dV.add(pair.P, unit(errors) * (errors.own_square + errors.shared_square) * square(pair.P) + stored(pair.P),
-           precision_.accumulate * errors.inflate * errors.P_bias * pair.P, &dO_size_[i * d]);
+    const double kept_P = pair.kept * pair.P;
+    dV.add(kept_P,
+           unit(errors) * (errors.own_square + errors.shared_square + of_kept()) * square(kept_P) +
+               square(pair.kept) * stored(pair.P),
+           precision_.accumulate * errors.inflate * errors.P_bias * kept_P, &dO_size_[i * d]);
   }
 
   const Gradients& oracle_;

@@ -60,7 +60,8 @@ void time_peers(Measurement& m) {
   }
   json shapes = json::array();
   std::vector<Mask> any;
-  for (const NamedMask& part : mask_parts()) any.push_back(part.mask);
+  for (const NamedMask& part : mask_parts())  // those that peers.py can say
+    if (!part.mask.rope && part.mask.dropped == 0) any.push_back(part.mask);
   for (const char* pass : {"forward", "backward"}) {
     if (!m.wants_pass(pass)) continue;
     for (const Shape& s : m.gpu_shapes(pass, any)) {

@@ -72,7 +72,8 @@ typedef struct workbook_problem {
    * "window=256,0" (so many keys before and after its own). Behind it, where the stage serves them: "+softcap=50",
    * "+alibi", "+sink" (the call brings sinks), "+lengths=100,37" (sequences packed one after the other, Nq = Nk
    * together). Chapter 16 also has "prefix=100" (keys that all see), "strided=64,256" (64 of each 256 keys, backward
-   * from the query's own) and "documents=100,37" (lengths of texts; with starts, as packed sequences). */
+   * from the query's own) and "documents=100,37" (lengths of texts; with starts, as packed sequences). Chapter 17 has
+   * "+rope" (rows of Q and K are rotated to their positions) and "+dropout=0.1,7" (a tenth of P, by the seed 7). */
   const char* mask;
 } workbook_problem;
 

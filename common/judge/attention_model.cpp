@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "common/attention/half.hpp"
+#include "common/attention/positions.hpp"
 
 namespace workbook::judge {
 namespace {
@@ -93,6 +94,15 @@ AttentionModel::AttentionModel(std::shared_ptr<const Problem> problem_, const Ti
     const Index row = (head.b * given->shape.H + head.h) * given->shape.Nq + query;
     return mask.alibi || mask.softcap > 0 ? float(mask.changed(given->shape, row, key, score)) : score;
   };
+  if (problem->mask.rope)
+    rotated = [given = problem, round = rounding_of(precision.input)](std::vector<float>& rows, bool of_queries) {
+      rotate_rows(rows, *given, of_queries ? given->shape.Nq : given->shape.Nk);
+      for (float& x : rows) x = round(x);
+    };
+  if (problem->mask.dropped > 0)
+    kept = [given = problem](const Head& head, Index query, Index key) {
+      return float(workbook::kept(*given, (head.b * given->shape.H + head.h) * given->shape.Nq + query, key));
+    };
   if (!problem->mask.sink.empty())
     sink = [given = problem](const Head& head) { return given->mask.sink[std::size_t(head.h)]; };
   lse = [](float m, float l) { return m + std::log(l); };
@@ -118,7 +128,10 @@ Index AttentionModel::last_of_tile(Index query) const {
 
 Head AttentionModel::read(Index b, Index h) const {
   const Index of_KV = kv_head(h);
-  return {b, h, read_rows(problem->Q, Q, b, h), read_rows(problem->K, K, b, of_KV), read_rows(problem->V, V, b, of_KV)};
+  Head head{b, h, read_rows(problem->Q, Q, b, h), read_rows(problem->K, K, b, of_KV),
+            read_rows(problem->V, V, b, of_KV)};
+  if (rotated) rotated(head.Q, true), rotated(head.K, false);
+  return head;
 }
 
 float AttentionModel::score(const Head& head, Index query, Index key) const {
@@ -174,6 +187,7 @@ Row AttentionModel::attend(const Head& head, Index query, const std::function<vo
     // O
     row.weights.assign(row.P.begin(), row.P.begin() + std::ptrdiff_t(row.keys));
     for (float& x : row.weights) x = round_P(!tiled() && divisions == 1 ? divided(x, row.l) : x);
+    for (Index j = 0; j < row.keys && kept; ++j) row.weights[std::size_t(j)] *= kept(head, query, row.first + j);
     after_weights.reach(row);
     for (float& x : row.O) x *= row.O_factor;
     for (Index j = 0; j < row.keys && !row.O.empty(); ++j) {

@@ -115,10 +115,11 @@ class AttentionModel {
 
   // Which numbers enter.
   Place Q, K, V, written;
-  std::function<Index(Index h)> kv_head;  ///< head of Q -> its head of K and V
-  Range keys;                             ///< that the stage loops over
-  std::function<Index(Index)> goes_to;    ///< query -> key up to whose tile its loop goes; empty: through all keys
-  std::function<Range(Index)> sees;       ///< query -> keys that the mask leaves it, from the first to the last
+  std::function<void(std::vector<float>& rows, bool of_queries)> rotated;  ///< of Q or K, as they are read; or nothing
+  std::function<Index(Index h)> kv_head;                                   ///< head of Q -> its head of K and V
+  Range keys;                                                              ///< that the stage loops over
+  std::function<Index(Index)> goes_to;  ///< query -> key up to whose tile its loop goes; empty: through all keys
+  std::function<Range(Index)> sees;     ///< query -> keys that the mask leaves it, from the first to the last
   std::function<bool(Index query, Index key)> counts;  ///< which of them it does; empty: all
   /// What becomes of a scaled score.
   std::function<float(const Head&, Index query, Index key, float score)> changed;
@@ -136,7 +137,8 @@ class AttentionModel {
   // What is written.
   Range rows;
   Index heads_written;
-  float unwritten = unwritten_value;  ///< what the rest holds
+  std::function<float(const Head&, Index query, Index key)> kept;  ///< what P is multiplied with before PV; empty: 1
+  float unwritten = unwritten_value;                               ///< what the rest holds
 
   // The points, as a step reaches them.
   Point after_scores;

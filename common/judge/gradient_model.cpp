@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/attention/positions.hpp"
+
 namespace workbook::judge {
 
 GradientModel::GradientModel(const std::string& gradient, const worker::BackwardProblem& given, Index owned_,
@@ -39,6 +41,20 @@ GradientModel::GradientModel(const std::string& gradient, const worker::Backward
     };
     derivative = [in = inputs](double score) { return in->problem.mask.derivative(score); };
   }
+  if (given.problem.mask.rope) {
+    rotated = [in = inputs, round = rounded](std::vector<float>& rows, bool of_queries) {
+      rotate_rows(rows, in->problem, of_queries ? in->problem.shape.Nq : in->problem.shape.Nk);
+      for (float& x : rows) x = round(x);
+    };
+    if (!of_values)
+      rotated_back = [in = inputs](Tensor<double>& sums) {
+        rotate_rows(sums.values, in->problem, sums.sizes[2], /*back=*/true);
+      };
+  }
+  if (given.problem.mask.dropped > 0)
+    kept = kept_P = [in = inputs](Index head, Index i, Index j) {
+      return workbook::kept(in->problem, head * in->problem.shape.Nq + i, j);
+    };
   P = [](double score, double lse, double) { return float(std::exp(score - lse)); };
   dS = [](float P, double dP, double D) { return float(P * (dP - D)); };
   query_of = [](Index i, Index) { return i; };
@@ -56,6 +72,7 @@ Tensor<double> GradientModel::compute() const {
   Tensor<double> result(of_queries ? std::array{shape.B, shape.H, shape.Nq, shape.d}
                                    : std::array{shape.B, shape.Hkv, shape.Nk, shape.d});
   for (Index head = 0; head < shape.B * shape.H && factor != 0; ++head) add_head(head, result);
+  if (rotated_back) rotated_back(result);
   if (moved) moved(result);
   for (double& value : result.values) value = rounds_gradients ? rounded(float(value)) : value;
   return result;
@@ -94,10 +111,11 @@ GradientModel::Weights GradientModel::weights_of(const Heads& taken) const {
   const Problem& problem = inputs->problem;
   const auto stored = [&](float x) { return rounds_P ? rounded(x) : x; };
   const auto visible = [&](Index i, Index j) { return taken.sees ? taken.sees(i, j) : sees(i, j); };
-  const std::vector<float> Q = head_of(problem.Q, taken.of_queries, of_queries_in_scores),
-                           K = head_of(problem.K, taken.of_keys, of_keys_in_scores),
-                           V = head_of(dP_of_K ? problem.K : problem.V, taken.of_keys,
-                                       of_keys_in_dP ? of_keys_in_dP : of_keys_in_scores);
+  std::vector<float> Q = head_of(problem.Q, taken.of_queries, of_queries_in_scores),
+                     K = head_of(problem.K, taken.of_keys, of_keys_in_scores);
+  if (rotated) rotated(Q, true), rotated(K, false);
+  const std::vector<float> V =
+      head_of(dP_of_K ? problem.K : problem.V, taken.of_keys, of_keys_in_dP ? of_keys_in_dP : of_keys_in_scores);
   const std::vector<double> dO =
       head_of(inputs->dO, taken.of_queries, of_queries_in_dP ? of_queries_in_dP : of_queries_in_scores);
   Weights all{std::vector<float>(std::size_t(Nq() * Nk()), unseen), {}};
@@ -116,12 +134,14 @@ GradientModel::Weights GradientModel::weights_of(const Heads& taken) const {
     for (Index j = 0; j < Nk(); ++j) {
       const Index query = query_of(i, j), of_D = query_of_D ? query_of_D(i, j) : query;
       if ((!visible(i, j) && masks_P) || query >= Nq()) continue;  // queries that do not exist have P = 0
-      const double dP = product(&dO[std::size_t(i * d())], &V[std::size_t(j * d())], d());
+      const double dP =
+          product(&dO[std::size_t(i * d())], &V[std::size_t(j * d())], d()) * (kept ? kept(taken.of_queries, i, j) : 1);
       const float P_ij = probability(taken.of_rows, query, scores[std::size_t(j)], maximum);
       const auto at = std::size_t(i * Nk() + j);
-      all.P[at] = stored(P_ij);
+      all.P[at] = stored(P_ij) * (kept_P ? float(kept_P(taken.of_queries, i, j)) : 1);
       const float dS_ij = dS(P_ij, dP, of_D < Nq() ? D_of[std::size_t(of_D)] : 0) * slopes[std::size_t(j)];
-      all.dS[at] = visible(i, j) ? stored(dS_ij) : 0;
+      const bool is_dropped = kept_dS && kept && kept(taken.of_queries, i, j) == 0;
+      all.dS[at] = visible(i, j) && !is_dropped ? stored(dS_ij) : 0;
     }
   }
   return all;
@@ -153,8 +173,9 @@ void GradientModel::add_head(Index head, Tensor<double>& result) const {
     right = head_of(inputs->dO, taken.of_queries, in_right);
   } else {
     const Tensor<float>& of_keys = other_right ? problem.V : problem.K;
-    const std::vector<float> rows =
+    std::vector<float> rows =
         of_queries ? head_of(of_keys, taken.of_keys, in_right) : head_of(problem.Q, taken.of_queries, in_right);
+    if (rotated && !other_right) rotated(rows, !of_queries);
     right.assign(rows.begin(), rows.end());
   }
   const Index rows = of_queries ? Nq() : Nk(), others = of_queries ? Nk() : Nq();

@@ -72,6 +72,11 @@ class GradientModel {
   std::function<double(Index head, Index row)> added;                 ///< to each element of a row; empty: nothing
   std::function<void(Index row, std::vector<double>& sums)> sums_to;  ///< what becomes of a row's sums; empty: nothing
   double factor;
+  std::function<void(std::vector<float>& rows, bool of_queries)> rotated;  ///< of a head of Q or K; empty: nothing
+  std::function<void(Tensor<double>& sums)> rotated_back;                  ///< dQ or dK, before `moved`
+  std::function<double(Index head, Index i, Index j)> kept;                ///< what dP is multiplied with; empty: 1
+  std::function<double(Index head, Index i, Index j)> kept_P;              ///< and P in dV
+  bool kept_dS = false;                                                    ///< of a pair that is dropped dS is 0
   std::function<void(Tensor<double>& sums)> moved;  ///< what becomes of all sums, times factor; empty: nothing
 
   Index Nq() const { return inputs->problem.shape.Nq; }

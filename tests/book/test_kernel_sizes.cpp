@@ -124,6 +124,13 @@ TEST_CASE("chapter 16 is chapter 15's kernel and a walk") {
   CHECK(changed_between("15_which_pairs/phases.hpp", "16_any_pair/phases.hpp") <= 10);
 }
 
+TEST_CASE("chapter 17 is chapter 8's kernel, with positions and chance") {
+  CHECK(changed_between("08_registers/registers.cu", "17_rope_dropout/rope_dropout.cu") <= 60);
+  CHECK(changed_between("08_registers/phases.hpp", "17_rope_dropout/phases.hpp") <= 60);
+  CHECK(changed_between("09_backward_registers/backward_registers.cu", "17_rope_dropout/rope_dropout_backward.cu") <=
+        60);
+}
+
 TEST_CASE("kernel files and kernels can be read at one go") {
   for (const char* file : {"03_tiled_wmma/tiled_wmma.cu",
                            "03_tiled_wmma/warmups.cu",
@@ -172,7 +179,11 @@ TEST_CASE("kernel files and kernels can be read at one go") {
                            "16_any_pair/blocks.hpp",
                            "16_any_pair/scores.hpp",
                            "16_any_pair/phases.hpp",
-                           "16_any_pair/any_pair.cu"}) {
+                           "16_any_pair/any_pair.cu",
+                           "17_rope_dropout/dropout.hpp",
+                           "17_rope_dropout/rope.hpp",
+                           "17_rope_dropout/gradient_pairs.hpp",
+                           "17_rope_dropout/rope_dropout.cu"}) {
     INFO(file);
     const std::string text = book::read_file(fs::path(WORKBOOK_SOURCE) / "solutions" / file);
     CHECK(std::ranges::count(text, '\n') <= 250);

@@ -55,6 +55,8 @@ namespace {
 std::vector<std::string> bounded_in(const fs::path& file) {
   // The number of a row block among all heads': 2^31 of them would be 2^37 queries, which no memory holds.
   if (file == "09_backward_registers/backward_registers.cu") return {"head * row_blocks"};
+  // The same; and the first query of a row block, less than Nq.
+  if (file == "17_rope_dropout/rope_dropout_backward.cu") return {"head * row_blocks", "i * T::Br"};
   // Chapter 11's block numbers, rounded down to whole groups of heads: no larger than blockIdx.x. And the first query
   // of a tile, less than Nq, which TMA's coordinates have as an int.
   // Chapter 12 has them as well.

@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "common/attention/inputs.hpp"
+#include "common/attention/positions.hpp"
 #include "common/attention/tolerance.hpp"
 #include "tests/common/error_ratio.hpp"
 
@@ -111,8 +112,14 @@ Changed changed(const Problem& p, std::int64_t i, std::int64_t j, float score) {
 }
 
 Result backward(const Case& at, const Stage& stage) {
-  const Problem& p = at.problem;
+  Problem p = at.problem;
   const auto [B, H, Hkv, Nq, Nk, d] = p.shape;
+  if (p.mask.rope) {  // rotated in float, then rounded as gradients are
+    rotate_rows(p.Q.values, p, Nq), rotate_rows(p.K.values, p, Nk);
+    for (auto* values : {&p.Q.values, &p.K.values})
+      for (float& value : *values) value = stage.gradient(value);
+  }
+  const auto stored = [&](float gradient) { return p.mask.rope ? gradient : stage.gradient(gradient); };
   Result result{std::vector<float>(B * H * Nq * d), std::vector<float>(B * H * Nk * d),
                 std::vector<float>(B * H * Nk * d), std::vector<float>(B * H * Nq),
                 std::vector<float>(p.mask.sink.size())};
@@ -136,8 +143,9 @@ Result backward(const Case& at, const Stage& stage) {
         const auto [score, derivative] = as_it_is ? Changed{dot * p.scale, 1} : changed(p, i, j, dot * p.scale);
         const float in_base2 = as_it_is ? dot * (p.scale * log2_e) : score * log2_e;
         const float exact = stage.base2 ? std::exp2(in_base2 - lse * log2_e) : std::exp(score - lse);
-        P[j][query] = stage.P(exact);
-        dS[j][query] = stage.dS(stage.P_of_dS(exact) * (stage.dP(stage.product(dO_i, V_j)) - D) * derivative);
+        const float keep = float(kept(p, i, j));
+        P[j][query] = stage.P(exact) * keep;
+        dS[j][query] = stage.dS(stage.P_of_dS(exact) * (keep * stage.dP(stage.product(dO_i, V_j)) - D) * derivative);
       });
     }
     const auto column = [&, d = d](const auto& values, std::int64_t first, std::int64_t c, std::int64_t n) {
@@ -150,15 +158,20 @@ Result backward(const Case& at, const Stage& stage) {
                                dO_c = column(at.dO.values, head * Nq, c, Nq),
                                K_c = column(p.K.values, head * Nk, c, Nk);
       for (std::int64_t j = 0; j < Nk; ++j) {
-        result.dK[(head * Nk + j) * d + c] = stage.gradient(p.scale * stage.product(dS[j], Q_c));
+        result.dK[(head * Nk + j) * d + c] = stored(p.scale * stage.product(dS[j], Q_c));
         result.dV[(head * Nk + j) * d + c] = stage.gradient(stage.product(P[j], dO_c));
       }
       for (std::int64_t query = 0; query < Nq; ++query) {
         std::vector<float> dS_i(Nk);
         for (std::int64_t j = 0; j < Nk; ++j) dS_i[j] = dS[j][query];
-        result.dQ[(head * Nq + query) * d + c] = stage.gradient(p.scale * stage.product(dS_i, K_c));
+        result.dQ[(head * Nq + query) * d + c] = stored(p.scale * stage.product(dS_i, K_c));
       }
     }
+  }
+  if (p.mask.rope) {
+    rotate_rows(result.dQ, p, Nq, /*back=*/true), rotate_rows(result.dK, p, Nk, /*back=*/true);
+    for (auto* values : {&result.dQ, &result.dK})
+      for (float& value : *values) value = stage.gradient(value);
   }
   return result;
 }
@@ -222,11 +235,14 @@ TEST_CASE("the bounds of the gradients hold with every change of scores") {
   hard.softcap = 1.5F, hard.sink = {0.5F, 3};
   soft.softcap = 20, soft.alibi = true, soft.sink = {-2, 1};
   distance.alibi = true;
+  Mask rotated = Mask::causal, dropped = Mask::none;
+  rotated.rope = true;
+  dropped = rotated, dropped.dropped = 60;
   Stage other = float32_stage();
   other.base2 = true, other.product = strided_dot;
   Comparison in_float, in_half;
   for (const InputKind& kind : input_kinds())
-    for (const Mask& mask : {hard, soft, distance})
+    for (const Mask& mask : {hard, soft, distance, rotated, dropped})
       for (const Shape& shape : {Shape{1, 2, 2, 40, 70, 64}, Shape{2, 2, 2, 70, 40, 32}}) {
         const Problem problem = make_input(kind.name, {shape, mask});
         const Case exact(problem, float32_precision(), keep), half(problem, float16_precision(), to_fp16);

@@ -204,11 +204,14 @@ TEST_CASE("the gradients equal central differences") {
   capped.softcap = 1.5;
   everything.softcap = 2, everything.alibi = true, everything.sink = {0.5f, -1.25f};
   packed.lengths = {4, 0, 5}, packed.sink = {1};
+  Mask rotated = Mask::causal, dropped = Mask::none;
+  rotated.rope = true, dropped = rotated, dropped.dropped = 80, dropped.seed = 3;
   for (const Case& test :
        {Case{{1, 2, 2, 5, 7, 4}, false, "normal"}, Case{{2, 1, 1, 7, 7, 3}, true, "normal"},
         Case{{1, 1, 1, 8, 5, 2}, true, "value mean"}, Case{{1, 1, 1, 3, 10, 1}, false, "normal"},
         Case{{1, 1, 1, 10, 33, 32}, true, "normal"}, Case{{1, 1, 1, 8, 9, 16}, capped, "normal"},
-        Case{{2, 2, 2, 9, 7, 8}, everything, "normal"}, Case{{1, 1, 1, 9, 9, 8}, packed, "normal"}}) {
+        Case{{2, 2, 2, 9, 7, 8}, everything, "normal"}, Case{{1, 1, 1, 9, 9, 8}, packed, "normal"},
+        Case{{1, 2, 1, 8, 9, 16}, rotated, "normal"}, Case{{2, 2, 2, 9, 12, 8}, dropped, "normal"}}) {
     Problem problem = make_input(test.kind, {test.shape, test.mask});
     const auto coarsen = [](Tensor<float>& tensor) {
       for (float& value : tensor.values) value = std::round(value * 0x1p8f) * 0x1p-8f;

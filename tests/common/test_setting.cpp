@@ -254,6 +254,12 @@ TEST_CASE("a mask is read back from its name, and from nothing like it") {
   alibi.alibi = true;
   CHECK(mask_of("causal+alibi") == alibi);
   CHECK(mask_of("none") == Mask(Mask::none));
+  Mask chance = Mask::causal;
+  chance.rope = true, chance.dropped = 26, chance.seed = 7;
+  CHECK(chance.name() == "causal+rope+dropout=0.101562,7");
+  CHECK(mask_of(chance.name()) == chance);
+  CHECK(mask_of("causal+rope+dropout=0.1,7") == chance);
+  CHECK(part_not_in({Mask::none, Mask::causal}, chance) == "rope");
   for (const Mask& each : {Mask::of_documents({3, 4}), Mask::of_prefix(0), Mask::in_strides(2, 5)})
     CHECK(mask_of(each.name()) == each);
   for (const char* other : {"",
@@ -275,6 +281,9 @@ TEST_CASE("a mask is read back from its name, and from nothing like it") {
                             "documents=4,0",
                             "documents=4+lengths=4",
                             "prefix",
+                            "none+dropout=0.1",
+                            "none+dropout=1,7",
+                            "none+rope=1",
                             "prefix=1,2",
                             "strided=1",
                             "strided=0,3",
@@ -283,7 +292,8 @@ TEST_CASE("a mask is read back from its name, and from nothing like it") {
 }
 
 TEST_CASE("every number of a setting travels, and comes back") {
-  const Setting sent{{2, 6, 3, 5, 7, 64}, -0.25f, Mask::causal};
+  Setting sent{{2, 6, 3, 5, 7, 64}, -0.25f, Mask::causal};
+  sent.mask.rope = true, sent.mask.dropped = 26, sent.mask.seed = (1LL << 53) - 1;
   std::vector<std::pair<std::string, double>> numbers;
   for_numbers(sent, [&](const char* name, auto value) { numbers.emplace_back(name, double(value)); });
   const Setting back = setting_from([&](std::string_view name) {

@@ -1,0 +1,182 @@
+// Chapter 17, backward, given: what a thread block keeps in shared memory, and the phases for one row block. Chapter 9
+// builds them. What is new: which columns a warp has (Plan::column).
+//
+// Source: Dao 2023 (FlashAttention-2), section 3.1.2, Algorithm 2.
+#pragma once
+
+#include <cstdint>
+
+#include "gradient_pairs.hpp"
+
+namespace ch17 {
+namespace {
+
+/// 16 columns of C, from column 16·j on, += A B: A (32, 16) as two row tiles, B (16, 16).
+template <int parts>
+__device__ __forceinline__ void multiply_16(Result<parts>& C, int j, const Operand& upper, const Operand& lower,
+                                            const Operand& B) {
+  mma_m16n8k16(C[0][2 * j], upper, B[0], B[1]);
+  mma_m16n8k16(C[0][2 * j + 1], upper, B[2], B[3]);
+  mma_m16n8k16(C[1][2 * j], lower, B[0], B[1]);
+  mma_m16n8k16(C[1][2 * j + 1], lower, B[2], B[3]);
+}
+
+template <int parts>
+__device__ __forceinline__ void clear(Result<parts>& C) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+#pragma unroll
+    for (Part& part : C[i]) part.fill(0);
+}
+
+/// What a thread block keeps in shared memory. There are two places for what belongs to a row block. P is kept for the
+/// other warp of a team; a team of one needs none.
+template <class T>
+struct GradientShared {
+  Element K[T::Bc][T::d], V[T::Bc][T::d];
+  Element Q[2][T::Br][T::d], dO[2][T::Br][T::d];
+  Element P[T::team == 1 ? 1 : T::Bc][T::Br], dS[2][T::Bc][T::Br];  // Pᵀ and dSᵀ: a row is a key
+  float2 rows[2][T::Br];
+  int ticket;
+  SHARED_LAYOUT(GradientShared, K, V, Q, dO, P, dS, rows, ticket);
+};
+
+/// Starts to copy row block i of a head's Q and dO, (Br, d) each, and what its queries bring, to place i % 2.
+template <class T>
+__device__ __forceinline__ void load_row_block(GradientShared<T>& smem, const Element* __restrict__ Q,
+                                               const Element* __restrict__ dO, const float2* __restrict__ rows, int i,
+                                               int Nq) {
+  const std::int64_t first = std::int64_t(i) * T::Br * T::d;
+  load_tile<T::threads>(smem.Q[i % 2], Q + first, Nq - i * T::Br, threadIdx.x);
+  load_tile<T::threads>(smem.dO[i % 2], dO + first, Nq - i * T::Br, threadIdx.x);
+  const int query = 2 * threadIdx.x;  // 16 bytes are what two queries bring; `rows` is filled up to whole row blocks
+  if (query < T::Br) cp_async_16(&smem.rows[i % 2][query], rows + i * T::Br + query);
+}
+
+/// C = A Bᵀ of 32 rows of tile A and 8·parts rows of tile B: (32, d), (8·parts, d) -> (32, 8·parts). A row of B becomes
+/// a column of C.
+template <int parts, int A_rows, int B_rows, int d>
+__device__ __forceinline__ void multiply_transposed(Result<parts>& C, Element (&A)[A_rows][d], int A_row,
+                                                    Element (&B)[B_rows][d], int B_row) {
+  clear<parts>(C);
+#pragma unroll
+  for (int c = 0; c < d; c += 16) {
+    Operand upper, lower, right;
+    load_A(upper, A, A_row, c), load_A(lower, A, A_row + 16, c);
+#pragma unroll
+    for (int j = 0; j < parts / 2; ++j) {
+      load_B_by_columns(right, B, B_row + 16 * j, c);
+      multiply_16<parts>(C, j, upper, lower, right);
+    }
+  }
+}
+
+/// Pᵀ and dSᵀ are left operands where they are.
+template <int parts>
+__device__ __forceinline__ void round_to_operands(Operands<parts>& A, const Result<parts>& C) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+#pragma unroll
+    for (int k = 0; k < parts / 2; ++k) A[i][k] = as_A<Element>(C[i][2 * k], C[i][2 * k + 1]);
+}
+/// C += A B: (32, 8·parts), (8·parts, columns) -> (32, columns) of warp `number` of its team, where B is the tile from
+/// this row on.
+template <class T, int rows>
+__device__ __forceinline__ void accumulate(Result<T::columns / 8>& C, const Operands<T::parts>& A,
+                                           Element (&B)[rows][T::d], int row, int number) {
+#pragma unroll
+  for (int k = 0; k < T::parts / 2; ++k)
+#pragma unroll
+    for (int j = 0; j < T::columns / 16; ++j) {
+      Operand right;
+      load_B_by_rows(right, B, row + 16 * k, T::column(number, 2 * j));
+      multiply_16<T::columns / 8>(C, j, A[0][k], A[1][k], right);
+    }
+}
+
+/// What others need of a warp's Pᵀ and dSᵀ goes to shared memory, a row for each key, from this row and column on, and
+/// comes back as it was.
+template <int parts, int rows, int columns>
+__device__ __forceinline__ void store_operands(Element (&tile)[rows][columns], int row, int column,
+                                               const Operands<parts>& A) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+#pragma unroll
+    for (int k = 0; k < parts / 2; ++k)
+      stmatrix_x4(swizzled(tile, row + 16 * i + lane % 16, column / 8 + 2 * k + lane / 16), A[i][k]);
+}
+template <int parts, int rows, int columns>
+__device__ __forceinline__ void load_operands(Operands<parts>& A, Element (&tile)[rows][columns], int row, int column) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+#pragma unroll
+    for (int k = 0; k < parts / 2; ++k) load_A(A[i][k], tile, row + 16 * i, column + 16 * k);
+}
+
+/// The causal mask from the side of the keys: query i of a head sees the keys of this column block up to i + diagonal,
+/// numbered from its first one on. The first row block with a query that sees any of them; it may not exist.
+template <class T>
+__device__ __forceinline__ int first_row_block(int diagonal, bool causal) {
+  return causal ? max(0, -diagonal) / T::Br : 0;
+}
+/// The mask of row block i for the keys from `own` on and the queries from q on, both within their blocks. `keys` keys
+/// exist, more than Bc if others follow.
+template <class T>
+__device__ __forceinline__ Mask mask_of(int i, int own, int q, int keys, int diagonal, bool causal) {
+  const int first_query = i * T::Br;
+  const bool needed = keys < T::Bc || (causal && first_query + diagonal < T::Bc - 1);
+  return {needed, keys - own, causal ? first_query + q + diagonal - own : T::Bc};
+}
+
+/// P and dS of this warp's keys, from `own` on, and of the queries from q on of row block i, as operands. dSᵀ is stored
+/// for dQ, Pᵀ for the other warp of a team.
+template <class T>
+__device__ __forceinline__ void form_operands(Operands<T::parts>& P, Operands<T::parts>& dS, GradientShared<T>& smem,
+                                              int i, int own, int q, float scale, const Mask& mask,
+                                              const Dropout& dropout, const Pairs& pairs) {
+  const int place = i % 2;
+  Result<T::parts> S_own, dP_own;
+  multiply_transposed<T::parts>(S_own, smem.K, own, smem.Q[place], q);    // Sᵀ = K Qᵀ, (32, queries)
+  multiply_transposed<T::parts>(dP_own, smem.V, own, smem.dO[place], q);  // dPᵀ = V dOᵀ, (32, queries)
+  if (mask.needed) {
+    workbook::cuda::note("masked tile", i);
+    form_P_and_dS<T::parts>(S_own, dP_own, smem.rows[place] + q, scale, mask, dropout, pairs);
+  } else {  // nothing to compare
+    form_P_and_dS<T::parts>(S_own, dP_own, smem.rows[place] + q, scale, {false, 0, 0}, dropout, pairs);
+  }
+  round_to_operands<T::parts>(P, S_own);
+  round_to_operands<T::parts>(dS, dP_own);
+  store_operands<T::parts>(smem.dS[place], own, q, dS);
+  if constexpr (T::team == 2) store_operands<T::parts>(smem.P, own, q, P);
+}
+
+/// P and dS of the team's keys and of the queries from q on, which the other warp of the team forms and stores.
+template <class T>
+__device__ __forceinline__ void take_operands(Operands<T::parts>& P, Operands<T::parts>& dS, GradientShared<T>& smem,
+                                              int i, int own, int q) {
+  workbook::cuda::barrier_sync(1 + own / 32, 64);  // the team's two warps have stored P and dS
+  load_operands<T::parts>(P, smem.P, own, q);
+  load_operands<T::parts>(dS, smem.dS[i % 2], own, q);
+}
+
+/// C·scale, rounded, to the columns of warp `number` of its team, of the first `rows` of 32 rows of a gradient.
+template <class T>
+__device__ __forceinline__ void write_gradient(Element* __restrict__ gradient, const Result<T::columns / 8>& C,
+                                               float scale, int rows, int number) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+#pragma unroll
+    for (int e = 0; e < 4; e += 2) {
+      const auto [row, column] = place_in_D(lane, e);
+      if (16 * i + row >= rows) continue;
+#pragma unroll
+      for (int j = 0; j < T::columns / 8; ++j)
+        *reinterpret_cast<std::uint32_t*>(gradient + (16 * i + row) * T::d + T::column(number, j) + column) =
+            cvt_rn_x2<Element>(C[i][j][e] * scale, C[i][j][e + 1] * scale);
+    }
+}
+
+}  // namespace
+}  // namespace ch17

@@ -1,0 +1,117 @@
+// Chapter 17, positions and chance: the kernel as a sequence of the phases of phases.hpp, and the launch.
+// rope_dropout_bf16.cu compiles this file once more, for bf16.
+//
+// Source: Dao 2023 (FlashAttention-2), sections 3.1 to 3.3; Su et al. 2021 (RoFormer), section 3.2.
+// Test it: ./workbook test 17
+#include "rope_dropout.hpp"
+
+#include <cstdint>
+
+#include "common/cuda/convert.hpp"
+#include "common/cuda/dispatch.hpp"
+#include "phases.hpp"
+
+namespace ch17 {
+namespace {
+
+using Element = WORKBOOK_ELEMENT;  // half; in rope_dropout_bf16.cu __nv_bfloat16
+
+/// The sizes of a head, and whether query i sees only the keys j <= i + (Nk - Nq). (No GPU has memory for 2^31 rows.)
+struct Sizes {
+  int Nq, Nk;
+  bool causal;
+};
+
+/// One block per tile of queries and head, with the causal mask the longest first. Warp w owns rows 32·w to 32·w + 31
+/// and shares K and V with the others.
+template <int d, int Br, int Bc, int warps>
+__global__ void __launch_bounds__(32 * warps, 8 / warps)
+    attention(const Element* __restrict__ Q,     // (heads, Nq, d)
+              const Element* __restrict__ K,     // (heads, Nk, d)
+              const Element* __restrict__ V,     // (heads, Nk, d)
+              Element* __restrict__ O,           // (heads, Nq, d)
+              float* __restrict__ lse,           // (heads, Nq)
+              const float2* __restrict__ table,  // or nullptr
+              Sizes sizes, Dropout dropout, int query_tiles, float scale) {
+  auto& smem = workbook::cuda::dynamic_shared<Shared<Element, d, Bc, warps>>();
+  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+  const int head = blockIdx.x / query_tiles, tile = blockIdx.x % query_tiles;
+  const int block_query = (sizes.causal ? query_tiles - 1 - tile : tile) * Br, first_query = block_query + 32 * warp;
+  const std::int64_t first_row = std::int64_t(head) * sizes.Nq + first_query;  // of this warp, in Q, O and lse
+  const int rows = sizes.Nq - first_query;                                     // up to 32 are its own, none if negative
+  K += std::int64_t(head) * sizes.Nk * d, V += std::int64_t(head) * sizes.Nk * d;
+  const int diagonal = sizes.Nk - sizes.Nq;  // query i sees the keys up to i + diagonal
+  const int last_seen = sizes.causal ? min(sizes.Nq, block_query + Br) + diagonal : sizes.Nk;
+  const int tiles = (max(0, last_seen) + Bc - 1) / Bc;
+  // TODO(17.6) What this thread has copied of Q, and of K_j, is rotated (rotate_tile): from which row of the table on,
+  // how many rows, and as which of how many threads (about 4 lines)?
+  // BEGIN 17.6
+  const auto rotate_Q = [&] { WORKBOOK_TODO(17.6); };
+  const auto rotate_K = [&](int) { WORKBOOK_TODO(17.6); };
+  // END 17.6
+  Registers<Element, d> own;
+  clear(own);
+  // Starts the copies of K_j and V_j, (Bc, d) each, to stage j % 2, and ends a group; without a tile j an empty one.
+  // The tiles are asked for in their order.
+  const auto load_KV = [&](int j) {
+    if (j < tiles) {
+      load_tile<32 * warps>(smem.K[j % 2], K, sizes.Nk - j * Bc, thread);
+      load_tile<32 * warps>(smem.V[j % 2], V, sizes.Nk - j * Bc, thread);
+      K += Bc * d, V += Bc * d;  // to tile j + 1
+    }
+    cp_async_commit_group();
+  };
+
+  load_tile<32>(smem.Q[warp], Q + first_row * d, rows, lane);  // (32, d)
+  cp_async_commit_group();
+  load_KV(0);
+  cp_async_wait_group<1>();
+  rotate_Q();
+  __syncwarp();  // Q is there for all lanes of its warp; K_0 and V_0 are still under way
+#pragma unroll
+  for (int c = 0; c < d / 16 && Q_in_registers<d>; ++c)
+    load_A(own.Q[0][c], smem.Q[warp], 0, 16 * c), load_A(own.Q[1][c], smem.Q[warp], 16, 16 * c);
+  for (int j = 0; j < tiles; ++j) {
+    cp_async_wait_group<0>();
+    rotate_K(j);
+    __syncthreads();  // K_j and V_j are there for all threads; nobody reads the stage that the next copies fill
+    load_KV(j + 1);
+    const int keys = sizes.Nk - j * Bc, visible = sizes.causal ? first_query + diagonal + 1 - j * Bc : keys;
+    Scores<Bc> S[row_tiles];
+    multiply_QK<Element, d, Bc>(S, own, smem.Q[warp], smem.K[j % 2]);  // S = Q Kᵀ, (32, Bc) per warp
+    move_to_maximum<Element, d, Bc>(own, S, scale, keys, visible, j);  // S = S·scale - m, O = O·rescale
+    accumulate_PV<Element, d, Bc>(own, S, smem.V[j % 2], dropout, head, first_query, j * Bc);  // O += P V, (32, d)
+  }
+  write_output(own, smem.Q[warp], O + first_row * d, lse + first_row, rows, dropout.kept_scale);  // O / l, m + log l
+}
+
+template <int d, int Br, int Bc, int warps>
+void start(const ForwardCall<Element>& call, float2* table) {
+  const auto& [B, H, Hkv, Nq, Nk, d_] = call.shape;
+  const std::int64_t query_tiles = (Nq + Br - 1) / Br;
+  const dim3 grid = workbook::cuda::grid_of(query_tiles * B * H, "B·H·⌈Nq/Br⌉");
+  make_table<d>(call, table);
+  // The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)).
+  workbook::cuda::launch(attention<d, Br, Bc, warps>, grid, dim3(32 * warps), sizeof(Shared<Element, d, Bc, warps>),
+                         call.Q, call.K, call.V, call.O, call.lse, call.mask.rope ? table : nullptr,
+                         Sizes{int(Nq), int(Nk), call.causal()}, dropout_of(call.mask), query_tiles,
+                         call.scale * log2_e);
+}
+
+}  // namespace
+
+// E is the element type that this file is compiled for.
+template <class E>
+void rope_dropout(const ForwardCall<E>& call, float2* table, const Tiles& tiles) {
+  workbook::cuda::with_sizes<built>(call.shape.d, tiles,
+                                    [&](auto d, auto t) { start<d, t.Br, t.Bc, t.warps>(call, table); });
+}
+template <class E>
+std::size_t shared_bytes(int d, const Tiles& tiles) {
+  return workbook::cuda::with_sizes<built>(d, tiles,
+                                           [](auto d, auto t) { return sizeof(Shared<E, d, t.Bc, t.warps>); });
+}
+template void rope_dropout(const ForwardCall<Element>&, float2*, const Tiles&);
+template std::size_t shared_bytes<Element>(int, const Tiles&);
+
+}  // namespace ch17

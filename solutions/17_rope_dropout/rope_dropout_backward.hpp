@@ -1,0 +1,53 @@
+// Chapter 17, the backward pass: dQ, dK and dV of what was rotated and dropped.
+//
+// What changes against chapter 9: rows of K and Q are rotated where they lie, as in the forward pass, and dK and dQ are
+// rotated back, a lane having both elements of a pair. Which of P was dropped is not kept from the forward pass, it
+// would be Nq·Nk bits a head: it is drawn again.
+//
+// Source: Dao 2023 (FlashAttention-2), section 3.1.2, Algorithm 2; Su et al. 2021 (RoFormer), section 3.2.
+// Test it: ./workbook test 17
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "rope_dropout.hpp"
+
+namespace ch17 {
+
+using workbook::cuda::BackwardCall, workbook::cuda::GradientTiles;
+
+/// The keys of a column block, the queries of a row block, and the warps of a thread block that there are kernels for,
+/// as in chapter 9: the first for d = 32 and 64, the next two for d = 128. The last is as small as can be, for tests.
+inline constexpr GradientTiles built_backward[] = {{128, 64, 4}, {128, 64, 8}, {64, 32, 4}, {32, 32, 1}};
+/// Those that there are kernels with turns for, and kernels for bf16.
+inline constexpr GradientTiles built_with_turns[] = {{128, 64, 4}, {128, 64, 8}, {64, 32, 4}};
+
+/// What the kernels need beside the tensors, in device memory. Rows are filled up to a multiple of 64.
+struct Scratch {
+  float2* table;  ///< table_size(): rotations
+  float2* rows;   ///< padded_rows(): what each query brings, see gradient_sums.hpp
+  float* dQ_sum;  ///< padded_rows()·d: the sums of dQ
+  int* turns;     ///< turn_count(), or nullptr: the additions come in any order
+};
+inline std::size_t padded_rows(const workbook::Shape& shape) {
+  return std::size_t(shape.B * shape.H * ((shape.Nq + 63) / 64 * 64));
+}
+inline std::size_t dQ_sum_size(const workbook::Shape& shape) {
+  return padded_rows(shape) * std::size_t(shape.d);
+}
+/// One for each warp's part of each row block, and one before them.
+inline std::size_t turn_count(const workbook::Shape& shape) {
+  return 1 + padded_rows(shape) / 4;
+}
+
+/// The gradients. d is 32, 64 or 128. Element is half or __nv_bfloat16. std::invalid_argument for sizes that are not
+/// built.
+template <class Element>
+void rope_dropout_backward(const BackwardCall<Element>& call, const Scratch& scratch, const GradientTiles& tiles);
+
+/// Bytes of shared memory that a thread block takes; 0: there is no kernel of these sizes.
+template <class Element>
+std::size_t backward_shared_bytes(int d, const GradientTiles& tiles);
+
+}  // namespace ch17

@@ -1,0 +1,562 @@
+// Chapter 17: rotated rows of Q and K, and elements of P that are dropped by chance. The forward pass.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "common/attention/half.hpp"
+#include "tests/17_rope_dropout/masks.hpp"
+#include "tests/support/forward_properties.hpp"
+
+using namespace workbook;
+using namespace workbook::test;
+
+namespace {
+
+Input masked(const std::string& kind, const Shape& shape, std::uint64_t seed, const Mask& mask) {
+  return {make_input(kind, {shape, mask, 0, seed}), fmt::format("{}, seed {}", kind, seed), kind};
+}
+AttentionResult expect_masked(const std::string& kind, const Shape& shape, std::uint64_t seed, const Mask& mask) {
+  return expect_right(masked(kind, shape, seed, mask), small_tiles(shape.d));
+}
+/// The masks on some lengths, and every kind of input with the first of them.
+void expect_masks(const std::vector<Mask>& masks, std::uint64_t seed) {
+  for (const auto& [Nq, Nk] : some_lengths)
+    for (const Mask& mask : masks) expect_masked("normal", {1, 2, 2, Nq, Nk, 64}, ++seed, mask);
+  for (const InputKind& kind : input_kinds()) expect_masked(kind.name, {1, 1, 1, 40, 70, 64}, ++seed, masks[0]);
+  for (const float scale : {-0.2f, 0.0f})
+    expect_right(with_scale(masked("normal", {1, 1, 1, 40, 70, 64}, ++seed, masks[0]), scale), small_tiles(64));
+  expect_every_kind_in_this_part();
+}
+
+/// What may be made of a part: the first of these that gives all that came back speaks.
+template <class Of>
+struct Other {
+  const char *id, *sentence;
+  Of of;
+};
+template <class Of, class Fits>
+void expect_part(const std::string& wrong, const std::vector<Other<Of>>& others, const Fits& fits) {
+  if (wrong.empty()) return expect(true, "");
+  const auto found = std::ranges::find_if(others, [&](const Other<Of>& other) { return fits(other.of); });
+  expect(false, wrong, found == others.end() ? "" : found->sentence, found == others.end() ? "unknown" : found->id);
+}
+
+}  // namespace
+
+// ---- 17.1 Philox ----
+
+namespace {
+
+using Words = std::array<std::uint32_t, 6>;  // a counter and a key
+/// Philox with deviations.
+struct Philox {
+  int rounds = 10;
+  bool key_first = false, key_steps = true, multipliers_swapped = false, halves_swapped = false, words_swapped = false,
+       keys_swapped = false, sequential = false;
+  std::array<std::uint32_t, 4> operator()(Words w) const {
+    const std::uint32_t M[2] = {multipliers_swapped ? 0xCD9E8D57 : 0xD2511F53,
+                                multipliers_swapped ? 0xD2511F53 : 0xCD9E8D57};
+    for (int round = 0; round < rounds; ++round) {
+      const auto step = [&] {
+        if (key_steps) w[4] += 0x9E3779B9, w[5] += 0xBB67AE85;
+      };
+      if (key_first) step();
+      const auto product = [&](int n) {
+        const std::uint64_t wide = std::uint64_t(M[n]) * w[std::size_t(2 * n)];
+        return halves_swapped ? wide << 32 | wide >> 32 : wide;
+      };
+      std::uint64_t left = product(0), right = product(1);
+      const std::uint32_t key_x = w[keys_swapped ? 5 : 4], key_y = w[keys_swapped ? 4 : 5];
+      if (words_swapped) std::swap(left, right);
+      if (sequential) {  // the third word sees the first one of this round
+        w[0] = std::uint32_t(right >> 32) ^ w[1] ^ key_x, w[1] = std::uint32_t(right), left = product(0);
+        w[2] = std::uint32_t(left >> 32) ^ w[3] ^ key_y, w[3] = std::uint32_t(left);
+      } else {
+        w = {std::uint32_t(right >> 32) ^ w[1] ^ key_x,
+             std::uint32_t(right),
+             std::uint32_t(left >> 32) ^ w[3] ^ key_y,
+             std::uint32_t(left),
+             w[4],
+             w[5]};
+      }
+      if (!key_first) step();
+    }
+    return {w[0], w[1], w[2], w[3]};
+  }
+};
+const std::vector<Other<Philox>> other_philoxes{
+    {"philox-rounds", "there are 9 or 11 rounds: they are ten", {.rounds = 9}},
+    {"philox-rounds", "there are 9 or 11 rounds: they are ten", {.rounds = 11}},
+    {"philox-key-first", "the key takes its step before the first round", {.key_first = true}},
+    {"philox-one-key", "the key is the same in all rounds", {.key_steps = false}},
+    {"philox-multipliers", "the multipliers of x and z change places", {.multipliers_swapped = true}},
+    {"philox-halves", "the high and the low word of a product change places", {.halves_swapped = true}},
+    {"philox-words", "the products of x and z change places: z's makes the new x and y", {.words_swapped = true}},
+    {"philox-keys", "the two words of the key change places", {.keys_swapped = true}},
+    {"philox-sequential", "x is overwritten before its product is formed: keep the old counter", {.sequential = true}},
+};
+
+}  // namespace
+
+TEST_CASE("Philox gives the known answers", "[17.1]") {
+  // Random123's kat_vectors, then numbers of any kind.
+  std::vector<Words> asked{{0, 0, 0, 0, 0, 0},
+                           {~0u, ~0u, ~0u, ~0u, ~0u, ~0u},
+                           {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344, 0xa4093822, 0x299f31d0}};
+  const std::array<std::uint32_t, 4> known[] = {{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
+                                                {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd},
+                                                {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}};
+  for (std::uint32_t n = 0; n < 29; ++n) asked.push_back({n, 7 * n, n * n, 0, 17, n / 2});
+  std::vector<std::int32_t> given;
+  for (const Words& words : asked) given.insert(given.end(), words.begin(), words.end());
+  const auto got = numbers_of("draw", {{"n", double(asked.size())}}, given, 4 * asked.size());
+  const auto gives = [&](const Philox& philox, std::size_t n) {
+    return std::ranges::equal(philox(asked[n]), std::span(got).subspan(4 * n, 4), {}, {},
+                              [](std::int32_t word) { return std::uint32_t(word); });
+  };
+  std::string wrong;
+  for (std::size_t n = 0; n < asked.size() && wrong.empty(); ++n) {
+    const auto right = n < 3 ? known[n] : Philox()(asked[n]);
+    if (gives({}, n) && right == Philox()(asked[n])) continue;
+    wrong = fmt::format(
+        "the counter {:08x} {:08x} {:08x} {:08x} with the key {:08x} {:08x} gives {:08x} {:08x} {:08x} "
+        "{:08x}: it is {:08x} {:08x} {:08x} {:08x}",
+        asked[n][0], asked[n][1], asked[n][2], asked[n][3], asked[n][4], asked[n][5], std::uint32_t(got[4 * n]),
+        std::uint32_t(got[4 * n + 1]), std::uint32_t(got[4 * n + 2]), std::uint32_t(got[4 * n + 3]), right[0], right[1],
+        right[2], right[3]);
+  }
+  expect_part(wrong, other_philoxes, [&](const Philox& other) {
+    for (std::size_t n = 0; n < asked.size(); ++n)
+      if (!gives(other, n)) return false;
+    return true;
+  });
+}
+
+// ---- 17.2 bits ----
+
+namespace {
+
+/// A block of 32 queries and 32 keys of a head, and a pair in it.
+struct AskedPair {
+  int dropped, head, first_query, first_key, query, key;  // the last two from the block's first on
+};
+/// Whether a pair is kept, with deviations: which byte of which word, of which counter.
+using KeptPair = bool (*)(const AskedPair& p, std::uint32_t low, std::uint32_t high);
+int byte_for(const AskedPair& p, std::uint32_t low, std::uint32_t high, int key_counter, int query_counter, int head,
+             int word, int byte) {
+  const auto drawn = Philox()({std::uint32_t(p.first_key / 4 + key_counter),
+                               std::uint32_t(p.first_query / 4 + query_counter), std::uint32_t(head), 0, low, high});
+  return int(drawn[std::size_t(word)] >> 8 * byte & 255);
+}
+int own_byte(const AskedPair& p, std::uint32_t low, std::uint32_t high) {
+  return byte_for(p, low, high, p.key % 8, p.query % 8, p.head, p.query / 8, p.key / 8);
+}
+const std::vector<Other<KeptPair>> other_bits{
+    {"bits-opposite", "a bit is 1 where its pair is dropped: it says that the pair is kept",
+     [](const AskedPair& p, std::uint32_t l, std::uint32_t h) { return own_byte(p, l, h) < p.dropped; }},
+    {"bits-one-too-many", "a pair whose byte is `dropped` is dropped: it is kept",
+     [](const AskedPair& p, std::uint32_t l, std::uint32_t h) { return own_byte(p, l, h) > p.dropped; }},
+    {"bits-of-one-head", "all heads drop the same pairs: the counter has the head",
+     [](const AskedPair& p, std::uint32_t l, std::uint32_t h) {
+       return byte_for(p, l, h, p.key % 8, p.query % 8, 0, p.query / 8, p.key / 8) >= p.dropped;
+     }},
+    {"bits-word-and-byte", "the number of the word and that of the byte change places",
+     [](const AskedPair& p, std::uint32_t l, std::uint32_t h) {
+       return byte_for(p, l, h, p.key % 8, p.query % 8, p.head, p.key / 8, p.query / 8) >= p.dropped;
+     }},
+    {"bits-counters-swapped", "query and key change places in the counter",
+     [](const AskedPair& p, std::uint32_t l, std::uint32_t h) {
+       const auto drawn = Philox()({std::uint32_t(p.first_query / 4 + p.query % 8),
+                                    std::uint32_t(p.first_key / 4 + p.key % 8), std::uint32_t(p.head), 0, l, h});
+       return int(drawn[std::size_t(p.query / 8)] >> 8 * (p.key / 8) & 255) >= p.dropped;
+     }},
+    {"bits-place-in-block",
+     "rows and columns of the block change places in the counter: in a block of Sᵀ a row is a key",
+     [](const AskedPair& p, std::uint32_t l, std::uint32_t h) {
+       return byte_for(p, l, h, p.query % 8, p.key % 8, p.head, p.query / 8, p.key / 8) >= p.dropped;
+     }},
+    {"bits-mirrored", "query and key change places, in the counter and in the bytes: in a block of Sᵀ a row is a key",
+     [](const AskedPair& p, std::uint32_t l, std::uint32_t h) {
+       return byte_for(p, l, h, p.query % 8, p.key % 8, p.head, p.key / 8, p.query / 8) >= p.dropped;
+     }},
+    {"bits-of-first-block", "all blocks drop the same pairs: the counter has their queries and keys",
+     [](const AskedPair& p, std::uint32_t l, std::uint32_t h) {
+       return own_byte({p.dropped, p.head, 0, 0, p.query, p.key}, l, h) >= p.dropped;
+     }},
+    {"bits-of-first-block", "blocks of the same keys drop the same pairs: the counter has their queries, too",
+     [](const AskedPair& p, std::uint32_t l, std::uint32_t h) {
+       return own_byte({p.dropped, p.head, 0, p.first_key, p.query, p.key}, l, h) >= p.dropped;
+     }},
+    {"bits-of-first-block", "blocks of the same queries drop the same pairs: the counter has their keys, too",
+     [](const AskedPair& p, std::uint32_t l, std::uint32_t h) {
+       return own_byte({p.dropped, p.head, p.first_query, 0, p.query, p.key}, l, h) >= p.dropped;
+     }},
+    {"bits-counter-step", "a block of 32 queries or keys has eight numbers in the counter: its first one / 4 and on",
+     [](const AskedPair& p, std::uint32_t l, std::uint32_t h) {
+       return own_byte({p.dropped, p.head, p.first_query / 8, p.first_key, p.query, p.key}, l, h) >= p.dropped;
+     }},
+    {"bits-counter-step", "a block of 32 queries or keys has eight numbers in the counter: its first one / 4 and on",
+     [](const AskedPair& p, std::uint32_t l, std::uint32_t h) {
+       return own_byte({p.dropped, p.head, p.first_query / 8, p.first_key / 8, p.query, p.key}, l, h) >= p.dropped;
+     }},
+    {"bits-without-seed", "the seed has no part in it",
+     [](const AskedPair& p, std::uint32_t, std::uint32_t) { return own_byte(p, 0, 0) >= p.dropped; }},
+};
+
+/// And which pair is taken for the one of a bit: row and column in the block, of row tile i, part j and element e.
+using PairOfBit = std::pair<int, int> (*)(int lane, int i, int j, int e);
+const PairOfBit pair_of_bit = [](int lane, int i, int j, int e) {
+  return std::pair{16 * i + lane / 4 + e / 2 * 8, 8 * j + lane % 4 * 2 + e % 2};
+};
+const std::vector<Other<PairOfBit>> other_pairs{
+    {"bits-of-one-column", "both columns of a lane take the numbers of the first",
+     [](int lane, int i, int j, int e) {
+       return std::pair{16 * i + lane / 4 + e / 2 * 8, 8 * j + lane % 4 * 2};
+     }},
+    {"bits-of-elements", "elements 1 and 2 of a part change places: element 2 lies eight rows below element 0",
+     [](int lane, int i, int j, int e) {
+       return std::pair{16 * i + lane / 4 + e % 2 * 8, 8 * j + lane % 4 * 2 + e / 2};
+     }},
+};
+
+/// Lanes and bits of one block, in which a row is a query or, transposed, a key.
+void expect_bits(bool transposed) {
+  std::string wrong;
+  std::vector<bool> fits(other_bits.size(), true), fit_pairs(other_pairs.size(), true);
+  const std::int32_t seed[] = {77, 5};
+  for (const auto& [dropped, head, first_query, first_key] :
+       {std::array{128, 0, 0, 0}, {26, 3, 64, 96}, {230, 1, 32, 0}, {128, 65536, 0, 1 << 20}}) {
+    const auto got = numbers_of<std::int32_t>("bits",
+                                              {{"dropped", dropped},
+                                               {"head", head},
+                                               {"first_query", first_query},
+                                               {"first_key", first_key},
+                                               {"transposed", transposed ? 1 : 0}},
+                                              {seed[0], seed[1]}, 32);
+    for (int lane = 0; lane < 32; ++lane)
+      for (int bit = 0; bit < 32; ++bit) {
+        const auto pair_by = [&](PairOfBit of) {
+          const auto [row, column] = of(lane, bit / 16, bit / 4 % 4, bit % 4);
+          return AskedPair{dropped, head, first_query, first_key, transposed ? column : row, transposed ? row : column};
+        };
+        const AskedPair pair = pair_by(pair_of_bit);
+        const bool is = (std::uint32_t(got[std::size_t(lane)]) >> bit & 1) != 0;
+        for (std::size_t n = 0; n < fits.size(); ++n)
+          if (is != other_bits[n].of(pair, 77, 5)) fits[n] = false;
+        for (std::size_t n = 0; n < fit_pairs.size(); ++n)
+          if (is != (own_byte(pair_by(other_pairs[n].of), 77, 5) >= dropped)) fit_pairs[n] = false;
+        if (is != (own_byte(pair, 77, 5) >= dropped) && wrong.empty())
+          wrong = fmt::format(
+              "lane {} is told that query {} and key {} of head {} are {}: their byte is {}, and pairs "
+              "below {} are dropped, {}",
+              lane, first_query + pair.query, first_key + pair.key, head, is ? "kept" : "dropped",
+              own_byte(pair, 77, 5), dropped, transposed ? "a row is a key" : "a row is a query");
+      }
+  }
+  const auto found = std::size_t(std::ranges::find(fits, true) - fits.begin());
+  if (!wrong.empty() && found < fits.size())
+    expect(false, wrong, other_bits[found].sentence, std::string(other_bits[found].id));
+  expect_part(wrong, other_pairs, [&](PairOfBit of) { return fit_pairs[of == other_pairs[0].of ? 0 : 1]; });
+}
+
+}  // namespace
+
+TEST_CASE("each pair of a block has a byte of its own", "[17.2]") {
+  expect_bits(false);
+}
+TEST_CASE("a transposed block drops the same pairs", "[17.2]") {
+  expect_bits(true);
+  expect_masks(dropouts(), 20);
+}
+
+// ---- 17.3 dropout ----
+
+TEST_CASE("P is dropped when its sum has been taken", "[17.3]") {
+  expect_masks(dropouts(), 100);
+  for (const Mask& mask : dropouts()) expect_masked("normal", {2, 2, 2, 70, 161, 128}, 150, mask);
+}
+
+// ---- 17.4 the table ----
+
+namespace {
+using Rotation = double (*)(double position, double c, bool sine);
+const std::vector<Other<Rotation>> other_rotations{
+    {"angle-of-c", "the exponent is −c/d: it is −2c/d",
+     [](double position, double c, bool sine) {
+       const double angle = position * std::pow(10000, -c / 64);
+       return sine ? std::sin(angle) : std::cos(angle);
+     }},
+    {"angle-grows", "the angle grows with c: the exponent is negative",
+     [](double position, double c, bool sine) {
+       const double angle = position * std::pow(10000, 2 * c / 64);
+       return sine ? std::sin(angle) : std::cos(angle);
+     }},
+    {"sine-first", "sine and cosine change places",
+     [](double position, double c, bool sine) {
+       const double angle = position * std::pow(10000, -2 * c / 64);
+       return sine ? std::cos(angle) : std::sin(angle);
+     }},
+    {"angle-of-next", "the angle is that of the next position: the first key stands at 0",
+     [](double position, double c, bool sine) {
+       const double angle = (position + 1) * std::pow(10000, -2 * c / 64);
+       return sine ? std::sin(angle) : std::cos(angle);
+     }},
+    {"angle-opposite", "the angle has the opposite sign",
+     [](double position, double c, bool sine) {
+       const double angle = -position * std::pow(10000, -2 * c / 64);
+       return sine ? std::sin(angle) : std::cos(angle);
+     }},
+};
+}  // namespace
+
+TEST_CASE("each pair of columns has its angle at each position", "[17.4]") {
+  const std::vector<float> positions{0, 1, 2, 100, -3, 4095, 131071, 1 << 20};
+  const auto got = numbers_of("rotations", {{"n", double(positions.size())}}, positions, 64 * positions.size());
+  const auto off = [&](Rotation of, std::size_t at) {
+    return std::abs(double(got[at]) - of(positions[at / 64], double(at / 2 % 32), at % 2 != 0));
+  };
+  const Rotation right = [](double position, double c, bool sine) {
+    const double angle = position * std::pow(10000, -2 * c / 64);
+    return sine ? std::sin(angle) : std::cos(angle);
+  };
+  constexpr double allowed = 0x1p-23;  // a rounding to float, of numbers up to 1, and a last place of double's sine
+  std::string wrong;
+  bool near_right = true;  // but for large positions
+  for (std::size_t at = 0; at < got.size(); ++at) {
+    near_right = near_right && (off(right, at) <= 1e-5 || std::abs(positions[at / 64]) > 200);
+    if (!(off(right, at) <= allowed) && wrong.empty())
+      wrong = fmt::format("the {} of pair {} at position {} is {}: it is {}, off by {:.1g}, allowed are {:.1g}",
+                          at % 2 != 0 ? "sine" : "cosine", at / 2 % 32, positions[at / 64], got[at],
+                          right(positions[at / 64], double(at / 2 % 32), at % 2 != 0), off(right, at), allowed);
+  }
+  if (!wrong.empty() && near_right)
+    expect(false, wrong, "the angle is rounded to float: at large positions nothing of its fraction is left",
+           "angle-in-float");
+  expect_part(wrong, other_rotations, [&](Rotation other) {
+    for (std::size_t at = 0; at < got.size(); ++at)
+      if (std::abs(positions[at / 64]) < 200 && !(off(other, at) <= 1e-4)) return false;
+    return true;
+  });
+}
+TEST_CASE("the table turns rows of Q and K", "[17.4]") {
+  expect_masks(rotations(), 200);
+}
+
+// ---- 17.5 a pair of chunks ----
+
+namespace {
+/// Eight pairs, and their cosines and sines.
+struct Chunks {
+  std::array<double, 8> x, y, cos, sin;
+};
+using Turned = std::pair<double, double> (*)(const Chunks& c, std::size_t k);
+const std::vector<Other<Turned>> other_turns{
+    {"turned-back", "pairs are turned the other way: x takes −y·sin, y takes +x·sin",
+     [](const Chunks& c, std::size_t k) {
+       return std::pair{c.x[k] * c.cos[k] + c.y[k] * c.sin[k], c.y[k] * c.cos[k] - c.x[k] * c.sin[k]};
+     }},
+    {"turned-sign-of-y", "y takes −x·sin: it takes +x·sin where x takes −y·sin",
+     [](const Chunks& c, std::size_t k) {
+       return std::pair{c.x[k] * c.cos[k] - c.y[k] * c.sin[k], c.y[k] * c.cos[k] - c.x[k] * c.sin[k]};
+     }},
+    {"turned-sign-of-x", "x takes +y·sin: it takes −y·sin where y takes +x·sin",
+     [](const Chunks& c, std::size_t k) {
+       return std::pair{c.x[k] * c.cos[k] + c.y[k] * c.sin[k], c.y[k] * c.cos[k] + c.x[k] * c.sin[k]};
+     }},
+    {"turned-one-after-the-other", "y is turned with the x that has been turned already",
+     [](const Chunks& c, std::size_t k) {
+       const double x = half_to_float(float_to_half(float(c.x[k] * c.cos[k] - c.y[k] * c.sin[k])));
+       return std::pair{x, c.y[k] * c.cos[k] + x * c.sin[k]};
+     }},
+    {"turned-neighbours", "neighbours are turned: an element's partner is half a head behind it",
+     [](const Chunks& c, std::size_t k) {
+       const std::size_t even = k / 2 * 2;
+       const auto of = [&](const std::array<double, 8>& v) {
+         return k % 2 == 0 ? v[even] * c.cos[k] - v[even + 1] * c.sin[k] : v[even + 1] * c.cos[k] + v[even] * c.sin[k];
+       };
+       return std::pair{of(c.x), of(c.y)};
+     }},
+    {"turned-by-the-neighbour", "two elements are turned by the angle of the first",
+     [](const Chunks& c, std::size_t k) {
+       const double cos = c.cos[k / 2 * 2], sin = c.sin[k / 2 * 2];
+       return std::pair{c.x[k] * cos - c.y[k] * sin, c.y[k] * cos + c.x[k] * sin};
+     }},
+    {"turned-half-alone", "the second half of the head is left as it is",
+     [](const Chunks& c, std::size_t k) {
+       return std::pair{c.x[k] * c.cos[k] - c.y[k] * c.sin[k], c.y[k]};
+     }},
+};
+}  // namespace
+
+TEST_CASE("elements half a head apart are turned as a pair", "[17.5]") {
+  Chunks chunks{};
+  std::vector<float> given(32);
+  for (std::size_t k = 0; k < 8; ++k) {
+    chunks.x[k] = double(k) - 2.5, chunks.y[k] = 0.25 * double(k * k) - 3;
+    chunks.cos[k] = float(std::cos(0.3 * double(k + 1))), chunks.sin[k] = float(std::sin(0.3 * double(k + 1)));
+    given[k] = float(chunks.x[k]), given[8 + k] = float(chunks.y[k]);
+    given[16 + 2 * k] = float(chunks.cos[k]), given[17 + 2 * k] = float(chunks.sin[k]);
+  }
+  const auto got = numbers_of("chunks", {}, given, 16);
+  const auto is = [&](Turned of, std::size_t k) {
+    const auto [x, y] = of(chunks, k);
+    return std::abs(double(got[k]) - x) <= 0.01 && std::abs(double(got[8 + k]) - y) <= 0.01;  // fp16
+  };
+  const Turned right = [](const Chunks& c, std::size_t k) {
+    return std::pair{c.x[k] * c.cos[k] - c.y[k] * c.sin[k], c.y[k] * c.cos[k] + c.x[k] * c.sin[k]};
+  };
+  std::string wrong;
+  for (std::size_t k = 0; k < 8 && wrong.empty(); ++k)
+    if (!is(right, k))
+      wrong = fmt::format(
+          "element {} of both chunks, {} and {}, with cosine {} and sine {}, becomes {} and {}: it is {} "
+          "and {}",
+          k, chunks.x[k], chunks.y[k], chunks.cos[k], chunks.sin[k], got[k], got[8 + k], right(chunks, k).first,
+          right(chunks, k).second);
+  expect_part(wrong, other_turns, [&](Turned other) {
+    for (std::size_t k = 0; k < 8; ++k)
+      if (!is(other, k)) return false;
+    return true;
+  });
+  expect_masks(rotations(), 300);
+}
+
+// ---- 17.6 positions ----
+
+TEST_CASE("queries and keys are rotated to their positions", "[17.6]") {
+  expect_masks(rotations(), 400);
+  // Tiles of several warps, and several tiles of queries.
+  for (const Mask& mask : rotations())
+    for (const auto& [Nq, Nk] : {std::pair{150, 150}, {150, 300}, {300, 150}})
+      expect_right(masked("normal", {1, 1, 1, Nq, Nk, 64}, 450, mask), usual_tiles(64));
+}
+
+TEST_CASE("a product knows nothing of positions but their distance", "[17.6]") {
+  // All rows of Q and of K are the same: so are the scores of all pairs of one distance. Two queries, one key later
+  // each: their LSE over a key less is that of the query before.
+  const std::int64_t N = 96, d = 64;
+  Input given = masked("normal", {1, 1, 1, N, N, d}, 470, rotated(Mask::causal));
+  for (Tensor<float>* tensor : {&given.problem.Q, &given.problem.K})
+    for (std::int64_t i = 1; i < N; ++i) std::copy_n(&(*tensor)(0, 0, 0, 0), d, &(*tensor)(0, 0, i, 0));
+  given.kind.clear();
+  expect_right(given, small_tiles(d));
+}
+
+// ---- The whole chapter ----
+
+TEST_CASE("positions and chance agree with the oracle", "[whole]") {
+  expect_every_kind();
+  std::uint64_t seed = 500;
+  for (const std::int64_t d : head_dims())
+    for (const auto& [Nq, Nk] : {std::pair{200, 333}, {333, 200}})
+      for (const auto& masks : {rotations(), dropouts(), all_together()})
+        for (const Mask& mask : masks)
+          expect_right(masked("normal", {1, 2, 2, Nq, Nk, d}, ++seed, mask), usual_tiles(d));
+  for (const InputKind& kind : input_kinds())
+    for (const Mask& mask : all_together()) expect_masked(kind.name, {1, 1, 1, 70, 90, 64}, ++seed, mask);
+}
+
+TEST_CASE("bf16 agrees with the oracle", "[whole]") {
+  expect_element(bfloat16);
+  for (const std::int64_t d : head_dims())
+    for (const Mask& mask : all_together())
+      expect_right(masked("normal", {1, 2, 2, 70, 133, d}, 560, mask), small_tiles(d), bfloat16);
+}
+
+TEST_CASE("any two lengths agree with the oracle", "[whole]") {
+  expect_any_two_lengths();
+  std::uint64_t seed = 570;
+  for (const auto& [Nq, Nk] : {std::pair{1, 1}, {1, 130}, {31, 33}, {65, 64}, {7, 3}, {129, 200}})
+    for (const Mask& mask : all_together()) expect_masked("normal", {1, 1, 1, Nq, Nk, 64}, ++seed, mask);
+}
+
+TEST_CASE("the same pairs are dropped whatever the tiles", "[whole]") {
+  // With a V that has a 1 for each key in a column of its own, O is P.
+  const std::int64_t N = 64;
+  Input given = masked("uniform", {1, 3, 3, N, N, 64}, 580, dropped(Mask::none, 100));
+  std::fill(given.problem.V.values.begin(), given.problem.V.values.end(), 0.0f);
+  for (std::int64_t h = 0; h < 3; ++h)
+    for (std::int64_t j = 0; j < N; ++j) given.problem.V(0, h, j, j) = 1;
+  given.kind.clear();
+  std::vector<std::vector<bool>> zeros;
+  for (const Tiles& tiles : all_tiles(64)) {
+    const AttentionResult got = expect_right(given, tiles);
+    std::vector<bool>& own = zeros.emplace_back();
+    for (const float P : got.O.values) own.push_back(P == 0);
+    expect(own == zeros[0], "other pairs are dropped with other tiles", "what is dropped depends on tiles or threads",
+           "dropped-by-tiles");
+  }
+  const double share = double(std::ranges::count(zeros[0], true)) / double(zeros[0].size());
+  expect(std::abs(share - 100 / 256.0) < 0.03,
+         fmt::format("{:.1f} % of P are dropped: about {:.1f} % should be", 100 * share, 100 * 100 / 256.0),
+         "another share is dropped than was asked for", "dropped-share");
+}
+
+namespace {
+/// Of a forward pass that rotates: the table is filled once, and read once for each row that a block copies.
+void expect_table_read(const Shape& shape, const Tiles& tiles, const Mask& mask) {
+  const Input given = masked("normal", shape, 590, mask);
+  const worker::Reply reply = attention(given, tiles).reply;
+  std::int64_t rows = shape.B * shape.H * shape.Nq;
+  rows += over_query_tiles(
+      shape, tiles, [&](std::int64_t t) { return std::min(shape.Nk, tiles_seen(given.problem, tiles, t) * tiles.Bc); });
+  const std::string what = text(given.problem, tiles);
+  expect_count(reply, "table.store_bytes", double(std::max(shape.Nq, shape.Nk) * shape.d * 4),
+               "d/2 cosines and sines of 4 bytes for each position, " + what,
+               "the table is filled more or less often than once", "table-filled");
+  expect_count(reply, "table.load_bytes", double(rows * shape.d * 4),
+               fmt::format("{} rows of Q and K are copied, 4·d bytes each, {}", rows, what),
+               "rows are rotated more or less often than they are copied", "table-read");
+}
+}  // namespace
+
+TEST_CASE("the table is read once for each row that is copied", "[whole]") {
+  require_counters();
+  for (const std::int64_t d : head_dims())
+    for (const Tiles& tiles : {usual_tiles(d), small_tiles(d)})
+      for (const Mask& mask : rotations())
+        for (const auto& [Nq, Nk] : {std::pair{200, 333}, {333, 200}})
+          expect_table_read({1, 2, 2, Nq, Nk, d}, tiles, mask);
+}
+
+TEST_CASE("Philox is asked for blocks of 32 x 32 that are computed", "[whole]") {
+  require_counters();
+  for (const std::int64_t d : head_dims())
+    for (const Tiles& tiles : {usual_tiles(d), small_tiles(d)})
+      for (const Mask& mask : both([](const Mask& plain) { return dropped(plain, 26); })) {
+        const Input given = masked("normal", {1, 2, 2, 200, 333, d}, 600, mask);
+        const worker::Reply reply = attention(given, tiles).reply;
+        const std::int64_t blocks = over_query_tiles(given.problem.shape, tiles, [&](std::int64_t t) {
+          return tiles_seen(given.problem, tiles, t) * (tiles.Bc / 32) * (tiles.Br / 32);
+        });
+        expect_count(reply, "note.drawn block", double(blocks),
+                     "two calls a lane for each, " + text(given.problem, tiles),
+                     "bits are drawn more or less often than once for 32 queries and 32 keys", "drawn-blocks");
+      }
+}
+
+TEST_CASE("rotating in shared memory meets no bank conflict", "[whole]") {
+  require_counters();
+  for (const std::int64_t d : head_dims())
+    expect_no_bank_conflicts(
+        attention(masked("normal", {1, 1, 1, 128, 128, d}, 610, rotated(Mask::none)), usual_tiles(d)).reply);
+}
+
+TEST_CASE("without positions and chance nothing else is read or written", "[whole]") {
+  expect_moves();
+}
+
+const Claims of_the_whole = {
+    {"[whole]", "future positions have zero influence", [] { expect_no_future(); }},
+    {"[whole]", "a row's answer depends on no other row of Q", [] { expect_rows_independent(); }},
+    {"[whole]", "the number of workers and the order of lanes change nothing", [] { expect_order_changes_nothing(); }},
+    {"[whole]", "50 runs are equal to the last bit", [] { expect_repeatable(50); }},
+    {"[whole]", "the tiles fit 64, 99, 163 and 227 KB of shared memory", [] { expect_tiles_for_every_size(); }},
+    {"[whole]", "Q, K and V are copied 16 bytes a thread", [] { expect_wide_tiles("async"); }},
+};
