@@ -53,10 +53,11 @@ constexpr bool is_built(int d, const Tiles& tiles, int step) {
 inline constexpr float slack = 8;
 
 /// O = softmax(scale·QKᵀ) V and the LSE for every head, in one kernel. d is 64 or 128. Rows that see no key give O = 0
-/// and an LSE of -inf. Element is half or, for the last step, __nv_bfloat16. The last step counts in `taken`, an int,
-/// how many tiles of queries have been taken beside each block's first. std::invalid_argument for what is not built.
+/// and an LSE of -inf. Element is half or, for the last step, __nv_bfloat16. The last step has `most_blocks`
+/// at most, and counts in `taken`, an int that is 0, how many tiles of queries have been taken beside each one's first.
+/// std::invalid_argument for what is not built.
 template <class Element>
-void attention(const ForwardCall<Element>& call, const Tiles& tiles, int step, int* taken);
+void attention(const ForwardCall<Element>& call, const Tiles& tiles, int step, int* taken, int most_blocks);
 
 /// Bytes of shared memory that a block takes; 0: no kernel has these tiles.
 template <class Element>

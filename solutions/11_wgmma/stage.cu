@@ -23,8 +23,12 @@ ForwardStage<Element> stage_for() {
       .slack = step >= 5 ? slack * 0.6931471805599453f : 0,
       .last_keys_first = true,
       .extra = {scratch<int>("taken", [](const workbook::Shape&) { return std::size_t(1); })},
-      .launch = [](const ForwardCall<Element>& call, const Tiles& tiles,
-                   const ExtraMemory& extra) { attention(call, tiles, step, extra.array<int>("taken")); },
+      .launch =
+          [](const ForwardCall<Element>& call, const Tiles& tiles, const ExtraMemory& extra) {
+            int* const taken = extra.array<int>("taken");
+            if (step == last_step) workbook::cuda::clear(taken, sizeof *taken);
+            attention(call, tiles, step, taken, workbook::cuda::multiprocessors());
+          },
   };
 }
 

@@ -14,7 +14,6 @@
 #include <type_traits>
 
 #include "common/cuda/convert.hpp"
-#include "common/cuda/device_memory.hpp"
 #include "common/cuda/dispatch.hpp"
 #include "phases.hpp"
 
@@ -237,14 +236,11 @@ __global__ void __launch_bounds__(T::threads, 1)
 }
 
 template <class T>
-void start(const ForwardCall<Element>& call, int* taken) {
+void start(const ForwardCall<Element>& call, int* taken, int most_blocks) {
   const auto& [B, H, Hkv, Nq, Nk, d] = call.shape;
   const std::int64_t heads = B * H, query_tiles = (Nq + T::Br - 1) / T::Br;
   dim3 grid = workbook::cuda::grid_of(query_tiles * heads, "B·H·⌈Nq/Br⌉");
-  if constexpr (T::stays) {
-    grid.x = std::min(int(grid.x), workbook::cuda::multiprocessors());
-    workbook::cuda::clear(taken, sizeof *taken);
-  }
+  if constexpr (T::stays) grid.x = std::min(int(grid.x), most_blocks);
   // The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)). With a scale of 0 all S·scale are 0, as with
   // the least that is more.
   const float scale = std::max(std::abs(call.scale) * log2_e, std::numeric_limits<float>::min());
@@ -271,16 +267,16 @@ auto with_kernel(int asked, std::int64_t head_dim, const Tiles& tiles, Do work) 
 
 // E is the element type that this file is compiled for.
 template <class E>
-void attention(const ForwardCall<E>& call, const Tiles& tiles, int step, int* taken) {
+void attention(const ForwardCall<E>& call, const Tiles& tiles, int step, int* taken, int most_blocks) {
   if (!is_built(call.shape.d, tiles, step))
     throw std::invalid_argument("d = " + std::to_string(call.shape.d) + " with these tiles is not built");
-  with_kernel(step, call.shape.d, tiles, [&](auto kernel) { start<decltype(kernel)>(call, taken); });
+  with_kernel(step, call.shape.d, tiles, [&](auto kernel) { start<decltype(kernel)>(call, taken, most_blocks); });
 }
 template <class E>
 std::size_t shared_bytes(int d, const Tiles& tiles, int step) {
   return with_kernel(step, d, tiles, [](auto kernel) { return sizeof(typename decltype(kernel)::Shared); });
 }
-template void attention(const ForwardCall<Element>&, const Tiles&, int, int*);
+template void attention(const ForwardCall<Element>&, const Tiles&, int, int*, int);
 template std::size_t shared_bytes<Element>(int, const Tiles&, int);
 
 }  // namespace ch11
