@@ -82,8 +82,8 @@ struct Counters {
   std::uint64_t wgmma_after_turn = 0, wgmma_waits_in_turn = 0;
   std::uint64_t mbarrier_arrivals = 0;  ///< of threads. No metric.
   std::uint64_t mbarrier_waits = 0;     ///< of threads, those that do not wait too. No metric.
-  std::uint64_t mbarrier_waits_together =
-      0;  ///< of warps that multiply: waits without a product (mma, wgmma) before the next. No metric.
+  /// Products (mma, wgmma) of warps that have waited at mbarriers more than once since the product before. No metric.
+  std::uint64_t mbarrier_waits_together = 0;
   /// Shuffles of a warp between the end of its last read of operands (ldmatrix, wgmma waited for) and its arrival at an
   /// mbarrier: so long it keeps a stage that it has read. No metric.
   std::uint64_t shuffles_before_arrival = 0;

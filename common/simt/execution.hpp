@@ -153,9 +153,9 @@ struct Warp {
   Recorder recorder;
 };
 
-/// Counts the lane's waits at mbarriers before the product that it comes to, but for the last of them.
+/// Counts a product of the lane's warp before which it has waited at mbarriers more than once.
 inline void count_waits_together(Lane& lane, std::uint64_t& counter) {
-  if (lane.index == 0 && lane.waits_since_product > 1) counter += std::uint64_t(lane.waits_since_product) - 1;
+  counter += lane.index == 0 && lane.waits_since_product > 1;
   lane.waits_since_product = 0;
 }
 

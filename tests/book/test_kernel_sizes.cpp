@@ -156,6 +156,7 @@ TEST_CASE("kernel files and kernels can be read at one go") {
                            "10_copy_engine/ring.hpp",
                            "10_copy_engine/copy_engine.cu",
                            "11_wgmma/tiles.hpp",
+                           "11_wgmma/consumer.hpp",
                            "11_wgmma/wgmma.cu",
                            "12_fp8/tiles.hpp",
                            "12_fp8/rounding.cu",

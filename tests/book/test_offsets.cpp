@@ -57,10 +57,9 @@ std::vector<std::string> bounded_in(const fs::path& file) {
   if (file == "09_backward_registers/backward_registers.cu") return {"head * row_blocks"};
   // The same; and the first query of a row block, less than Nq.
   if (file == "17_rope_dropout/rope_dropout_backward.cu") return {"head * row_blocks", "i * T::Br"};
-  // Chapter 11's block numbers, rounded down to whole groups of heads: no larger than blockIdx.x. And the first query
-  // of a tile, less than Nq, which TMA's coordinates have as an int.
-  // Chapter 12 has them as well.
-  if (file == "11_wgmma/phases.hpp" || file == "12_fp8/phases.hpp")
+  // Block numbers, rounded down to whole groups of heads: no larger than blockIdx.x. And the first query of a tile,
+  // less than Nq, which TMA's coordinates have as an int.
+  if (file == "12_fp8/phases.hpp")
     return {"blockIdx.x / (heads_at_once*call.query_tiles) * heads_at_once", "first_head * call.query_tiles",
             "(call.query_tiles-1-number/heads) * T::Br"};
   // The query behind the last one of a row block: less than Nq + Br.

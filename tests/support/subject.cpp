@@ -651,10 +651,10 @@ void expect_beside_copies(double products, double beside, double alone, const st
 
 void expect_waits_apart(const Reply& reply, double first, const std::string& how) {
   const double together = counter(reply, "mbarrier_waits_together");
-  expect(together <= first,
-         fmt::format("{} times a warp waits for a tile and, before any product, for the next one, expected {}: {}",
-                     together, first, how),
-         "a tile is waited for too early: products that do not take it could run until it has come", "waits-early");
+  expect(
+      together <= first,
+      fmt::format("{} times a warp waits for two tiles before its next product, expected {}: {}", together, first, how),
+      "a tile is waited for too early: products that do not take it could run until it has come", "waits-early");
 }
 
 void expect_products(double tensor_instructions, const Shape& shape, bool causal, int products,
