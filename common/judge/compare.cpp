@@ -160,7 +160,7 @@ class Pattern {
         lines.push_back(count == off_ ? std::string("all ") + what : fmt::format("{} of them {}", count, what));
     };
     say(unwritten_, "still hold the NaN that outputs start with: never written, or only added to");
-    say(nan_, "got NaN, and it was computed: −∞ − (−∞), 0 · ∞, 0 / 0, or a NaN that was read");
+    say(nan_, "got NaN, and it was computed: −∞ − (−∞), 0 · ∞, ∞ / ∞, 0 / 0, or a NaN that was read");
     say(infinite_, "got an infinity");
     if (off_ > 1 && zero_ == off_) lines.push_back("all got 0");
     return lines;

@@ -52,10 +52,14 @@ Table masks() {
   all.add("step-taken-for-the-first",
           "a query sees as many keys of each step of a tile as of all keys: what it sees is to be counted from the "
           "step's first key on",
-          sees_up_to([](const Attention& m, Index i) {
-            const Index visible = m.visible(i), Bc = m.tiling.Bc;
-            return visible < m.step ? visible : std::min(m.Nk(), round_down(m.visible(m.last_of_tile(i)) + Bc - 1, Bc));
-          }));
+          [](Attention& m) {
+            m.after_scores([right = m](Row& row) {
+              const Index seen = std::min(right.visible(row.query), Index(row.S.size()));
+              for (Index j = 0; j < seen; ++j)
+                if (row.S[std::size_t(j)] == -infinity)
+                  row.S[std::size_t(j)] = right.score(*row.head, row.query, row.first + j);
+            });
+          });
   Table table([](const Attention& m) { return m.causal() && m.tiled(); });
   table.add(all);
   return table;

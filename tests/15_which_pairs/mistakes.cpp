@@ -83,6 +83,11 @@ Table alibi() {
             }));
   table.add("alibi-heads-from-0", "head h has the slope 2^(−8h/H): it is 2^(−8(h + 1)/H)",
             changed_to([](const Pair& p) { return p.capped() - p.slope(double(p.head)) * std::abs(p.distance()); }));
+  table.add("alibi-whole-exponent", "the exponent of a slope, −8(h + 1)/H, is divided in whole numbers",
+            changed_to([](const Pair& p) {
+              const Index exponent = -8 * (p.head + 1) / p.problem.shape.H;
+              return p.capped() - std::exp2(double(exponent)) * std::abs(p.distance());
+            }));
   table.add("alibi-one-slope", "all heads have the slope of the first",
             changed_to([](const Pair& p) { return p.capped() - p.slope(1) * std::abs(p.distance()); }),
             [](const Attention& m) { return m.problem->shape.H > 1; });
@@ -175,7 +180,8 @@ auto seen_within(bool left, bool right) {
 GradientTable gradients() {
   GradientTable table([](const GradientModel& m) { return is_changed(m) || has_window(m); });
   table.add(
-      "derivative-missing", "dS does not take the derivative of the softcap, 1 − tanh²",
+      "derivative-missing",
+      "dS does not take the derivative of the softcap, 1 − tanh² of the score, or takes it where S holds P by now",
       [](GradientModel& m) { m.derivative = {}; }, is_capped);
   table.add("derivative-not-squared", "the derivative of a softcap is taken for 1 − tanh: it is 1 − tanh²",
             derivative_as([](double tanh, double) { return 1 - tanh; }), is_capped);

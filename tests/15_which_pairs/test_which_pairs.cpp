@@ -127,10 +127,11 @@ TEST_CASE("a tile is classed by all of its pairs", "[15.2]") {
           fmt::format("queries {} to {} and keys {} to {} are said to be {}: the tile is {}; {}", query,
                       std::min(query + 32, window.Nq) - 1, key, key + 31,
                       got >= 0 && got < 3 ? class_names[got] : "none of the three", class_names[right], window.text()),
-          got == 1   ? "a tile is called full of which some query does not see a key: both ends count, for the "
-                       "first query and for the last"
-          : got == 0 ? "a tile is called empty of which some query sees a key"
-                     : "a tile is called partial that is empty or full: it costs what need not be done",
+          query >= window.Nq ? "there is no query here, the first one lies behind the last: such a tile is empty"
+          : got == 1         ? "a tile is called full of which some query does not see a key: both ends count, for the "
+                               "first query and for the last"
+          : got == 0         ? "a tile is called empty of which some query sees a key"
+                             : "a tile is called partial that is empty or full: it costs what need not be done",
           got == 1   ? "tile-called-full"
           : got == 0 ? "tile-called-empty"
                      : "tile-called-partial");

@@ -158,7 +158,8 @@ TEST_CASE("a block is classed by all of its pairs", "[16.3]") {
                          is >= 0 && is < 3 ? class_names[is] : "none of the three", class_names[must], what, Nq, Nk),
              is == 1   ? "a block is called full of which some pair does not count, or whose last keys do not exist"
              : is == 0 ? "a block is called empty of which some pair counts: every lane's pairs have to be asked"
-                       : "a block is called partial that is empty or full: queries that do not exist have no say",
+                       : "a block is called partial that is empty or full: queries that do not exist have no say, nor "
+                         "pairs of another block (pair p is of query p / Bc and key p % Bc)",
              is == 1   ? "block-called-full"
              : is == 0 ? "block-called-empty"
                        : "block-called-partial");

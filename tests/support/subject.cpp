@@ -568,7 +568,8 @@ void expect_written(float value, const std::string& tensor) {
     expect(false, tensor + " was not written: it still holds the NaN that outputs start with",
            "nothing was written, or only added to what was there", "not-written");
   }
-  expect(!std::isnan(value), tensor + " is NaN, and it was computed: −∞ − (−∞), 0 · ∞, 0 / 0, or a NaN that was read");
+  expect(!std::isnan(value),
+         tensor + " is NaN, and it was computed: −∞ − (−∞), 0 · ∞, ∞ / ∞, 0 / 0, or a NaN that was read");
 }
 
 BackwardResult backward(const BackwardProblem& given, const std::map<std::string, double>& numbers,
