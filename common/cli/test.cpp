@@ -204,7 +204,7 @@ int debug_test(const Session& session, const TestOptions& options) {
         if (test.result == Result::passed || test.result == Result::skipped) continue;
         if (request.only.empty()) request.only = test.test;
         if (test.result == Result::todo || test.result == Result::not_compiled || test.result == Result::blocked) {
-          print_run(session, run, options.verbose);
+          print_run(session, runs, run, options.verbose);
           print_next(session, runs, want.exercise);
           return kTestFailed;
         }
@@ -249,7 +249,7 @@ int test(const Session& session, const TestOptions& options) {
     passed = passed && all_passed(runs);
     add_to_report(report, *want.chapter, runs);
     for (const ChapterRun& run : runs) {
-      if (!session.json) print_run(session, run, options.verbose);
+      if (!session.json) print_run(session, runs, run, options.verbose);
     }
     all.insert(all.end(), runs.begin(), runs.end());
   }

@@ -129,6 +129,17 @@ Verdicts tests_of(const ChapterRun& run, const std::string& exercise) {
   return tests;
 }
 
+/// The exercises of which a test fails, in their order.
+std::vector<std::string> failing_exercises(const ChapterRun& run) {
+  std::vector<std::string> failing;
+  for (const book::Exercise& exercise : run.chapter->exercises) {
+    const Verdicts tests = tests_of(run, exercise.id);
+    if (std::ranges::any_of(tests, [](const Verdict* test) { return is_failure(*test); }))
+      failing.push_back(exercise.id);
+  }
+  return failing;
+}
+
 /// One number a kind of result that occurs: "7 passed, 1 failed, 3 todo".
 std::string counts_text(const ChapterRun& run) {
   std::string text;
@@ -205,7 +216,7 @@ Verdicts in_order_of_exercises(const ChapterRun& run) {
 
 }  // namespace
 
-void print_run(const Session& session, const ChapterRun& run, bool verbose) {
+void print_run(const Session& session, const std::vector<ChapterRun>& runs, const ChapterRun& run, bool verbose) {
   if (!run.unavailable.empty()) return;
   const Chapter& chapter = *run.chapter;
   const bool several = chapter.backends.size() > 1;
@@ -217,15 +228,19 @@ void print_run(const Session& session, const ChapterRun& run, bool verbose) {
     fmt::print("warnings:\n");
     for (const std::string& line : lines_of(run.own_warnings, "    ")) fmt::print("{}\n", line);
   }
-  std::set<std::string> shown;
-  std::string fails;
+  // On a GPU each exercise is tested with the reader's other ones: what fails on the backends before is the cause.
+  std::set<std::string> shown, failed_before;
+  for (const ChapterRun* before = runs.data(); before != &run; ++before)
+    for (const std::string& id : failing_exercises(*before)) failed_before.insert(id);
   for (const book::Exercise& exercise : chapter.exercises) {
-    const Verdicts tests = tests_of(run, exercise.id);
-    print_exercise(session, exercise.id + " " + exercise.title, tests, verbose, shown);
-    if (fails.empty() && std::ranges::any_of(tests, [](const Verdict* test) { return is_failure(*test); }))
-      fails = exercise.id;
+    const bool follows = !failed_before.empty() && !failed_before.contains(exercise.id);
+    print_exercise(session, exercise.id + " " + exercise.title, tests_of(run, exercise.id), verbose, shown,
+                   follows ? *failed_before.begin() : "");
   }
-  print_exercise(session, "the whole chapter", tests_of(run, judge::kWhole), verbose, shown, fails);
+  std::vector<std::string> failing = failing_exercises(run);
+  if (!failed_before.empty()) failing.assign(1, *failed_before.begin());
+  print_exercise(session, "the whole chapter", tests_of(run, judge::kWhole), verbose, shown,
+                 failing.empty() ? "" : failing.front());
   for (const std::string& note : run.notes) fmt::print("note: {}\n", note);
   fmt::print("{}\n", counts_text(run));
 }

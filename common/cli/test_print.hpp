@@ -10,8 +10,10 @@
 namespace workbook::cli {
 
 /// A chapter on one backend. Of each exercise the first test that failed is printed in full, the others in one line
-/// each, then what they say together: at most 30 lines, or with `verbose` all there is.
-void print_run(const Session& session, const judge::ChapterRun& run, bool verbose);
+/// each, then what they say together: at most 30 lines, or with `verbose` all there is. `runs`: the chapter's on all
+/// backends, of which this is one.
+void print_run(const Session& session, const std::vector<judge::ChapterRun>& runs, const judge::ChapterRun& run,
+               bool verbose);
 
 /// The backends on which nothing ran, one line each, however many chapters they stand for.
 void print_unavailable(const Session& session, const std::vector<judge::ChapterRun>& runs);

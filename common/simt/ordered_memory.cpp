@@ -99,6 +99,14 @@ void tell_arrivals_of_lanes(Finding& finding, const Lane& lane, int warp, std::u
   if (lane.last_wait < 0 || warp == lane.warp->index) return;
   const Mbarrier& barrier = lane.block->asynchrony->barrier(lane.last_wait);
   const Arrivals& arrivals = lane.last_arrivals;
+  if (finding.mistake == Mistake::write_after_read && arrivals.warps >> warp & 1 && (arrivals.lanes & lanes) == lanes) {
+    // What they had read before they arrived would be ordered.
+    finding.mistake = Mistake::overwritten_early;
+    finding.what = words(lanes_text(lanes), " of ", warps_text(1u << warp), " had arrived at ",
+                         name_of(*lane.block, barrier), ", which let the write pass, and read afterwards");
+    finding.advice = "arrive behind the last read";
+    return;
+  }
   if (arrivals.count == 0 || arrivals.lanes & lanes || (barrier.lanes_ever & lanes) != lanes) return;
   if (barrier.arrivals >= std::popcount(barrier.lanes_ever)) return;  // it was made for all of them
   finding.mistake = Mistake::arrival_count;

@@ -27,7 +27,7 @@ Table tiles() {
   Table table([](const Attention& m) { return m.several_tiles() && m.tiling.lane_rows.last_first; });
   table.add(
       "tiles-in-reverse",
-      "tiles are brought from the first to the last: they are counted, and masked, from the last to the first",
+      "tiles are brought in one order, and counted and masked in the other: both go from the last to the first",
       [](Attention& m) {
         m.K = m.V = [Bc = m.tiling.Bc, last = (m.Nk() - 1) / m.tiling.Bc](const Tensor<float>& tensor, Index b, Index h,
                                                                           Index row, Index column) -> Index {
