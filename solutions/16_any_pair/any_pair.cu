@@ -21,11 +21,11 @@ using Element = WORKBOOK_ELEMENT;  // half; in any_pair_bf16.cu __nv_bfloat16
 /// rows 32·w to 32·w + 31 and shares K and V with the others.
 template <int d, int Br, int Bc, int warps, class Predicate>
 __global__ void __launch_bounds__(32 * warps, 8 / warps)
-    attention(const Element* __restrict__ Q,  // (B·H, Nq, d)
-              const Element* __restrict__ K,  // (B·Hkv, Nk, d), for `group` heads of Q each, as in chapter 14
-              const Element* __restrict__ V,  // (B·Hkv, Nk, d)
-              Element* __restrict__ O,        // (B·H, Nq, d)
-              float* __restrict__ lse,        // (B·H, Nq)
+    attention(const Element* __restrict__ Q,  // (heads, Nq, d)
+              const Element* __restrict__ K,  // (heads, Nk, d), each for `group` heads of Q
+              const Element* __restrict__ V,  // (heads, Nk, d)
+              Element* __restrict__ O,        // (heads, Nq, d)
+              float* __restrict__ lse,        // (heads, Nq)
               Pairs<Predicate> pairs, BlockLists lists, int group, float scale_log2) {
   auto& smem = workbook::cuda::dynamic_shared<Shared<Element, d, Bc, warps>>();
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
@@ -75,12 +75,13 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps)
 
 template <int d, int Br, int Bc, int warps, class Predicate>
 void start(const ForwardCall<Element>& call, const Scratch& scratch, const Pairs<Predicate>& pairs) {
+  const auto& [B, H, Hkv, Nq, Nk, d_] = call.shape;
   const BlockTable table = make_lists<Br, Bc>(pairs, scratch, /*of_columns=*/false);
-  const dim3 grid = workbook::cuda::grid_of(table.rows * call.shape.B * call.shape.H, "B·H·⌈Nq/Br⌉");
+  const dim3 grid = workbook::cuda::grid_of(table.rows * B * H, "B·H·⌈Nq/Br⌉");
   // The GPU has an instruction for exp2, and exp(x) = exp2(x · log2(e)).
   workbook::cuda::launch(attention<d, Br, Bc, warps, Predicate>, grid, dim3(32 * warps),
                          sizeof(Shared<Element, d, Bc, warps>), call.Q, call.K, call.V, call.O, call.lse, pairs,
-                         scratch.lists, int(call.shape.H / call.shape.Hkv), call.scale * log2_e);
+                         scratch.lists, int(H / Hkv), call.scale * log2_e);
 }
 
 }  // namespace

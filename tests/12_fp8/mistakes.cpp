@@ -187,7 +187,7 @@ const judge::Declared declared(
      .claimed = judge::words(
          "waits-early accuracy barriers difference-turned keys-in-order keys-inverse not-orthogonal offset-missing "
          "order-dependent "
-         "outlier-not-spread overlap row-without-keys rows-mixed scale-no-power scale-too-large "
+         "outlier-not-spread overlap row-without-keys rows-mixed rows-rotated-together scale-no-power scale-too-large "
          "scale-too-small score-error signs-forgotten stage-kept steps-between-lanes tail-not-zeroed traffic "
          "turns uncoalesced waits wgmma-count words-swizzled-once"),
      .without_mutant = {{judge::one_claim_of_several, judge::words("accuracy outlier-not-spread score-error")}}});

@@ -445,7 +445,7 @@ TEST_CASE("a rotation mixes all columns of a row", "[12.8]") {
              fmt::format("d={}: row 0 holds ones, the others zeros, and row {} becomes {} in column {}", d,
                          std::int64_t(at) / d, value_of(of_one.codes[at]), std::int64_t(at) % d),
              "another row has a part in a rotated row: the steps between lanes go beyond the d / 8 lanes of a row",
-             "rows-mixed");
+             "rows-rotated-together");
     Tensor<float> x = half_tensor({1, 1, N, d}, 70);
     for (std::int64_t row = 0; row < 8; ++row)  // one column at a time: column 9 · row is spread over all
       for (std::int64_t c = 0; c < d; ++c) x(0, 0, row, c) = c == 9 * row % d ? 1 : 0;
