@@ -133,8 +133,7 @@ __device__ __forceinline__ void consume_overlapped(Consumer<T>& own) {
     round_P(own.P, own.S);  // the product has read P until now
   }
   rescale_O(own.O, own.rescale, 0);
-  own.wait_V();
-  own.start_O();
+  own.wait_V(), own.start_O();
   wgmma_wait_group<0>(own.O);
   own.leave_V();
   // END 11.7
