@@ -26,7 +26,7 @@ inline dim3 grid_of(std::int64_t blocks, const std::string& what) {
 }
 
 /// Calls work with d as a constant, a std::integral_constant<int, d>, and gives what it gives. std::invalid_argument
-/// for a d that no kernel is built for. `file`: where it is called.
+/// for a d that no kernel is built for. `file`: where it is called, which the gates' builds note (instances.hpp).
 #ifndef WORKBOOK_INSTANCES
 template <class Work>
 auto with_head_dim(std::int64_t d, Work work, [[maybe_unused]] const char* file = __builtin_FILE()) {

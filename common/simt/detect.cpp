@@ -134,8 +134,7 @@ void report_deadlock(const Block& block) {
     finding.advice =
         "ask of each barrier who should arrive next, and why that thread does not: it waits itself for the running "
         "phase where it should name the other parity, or for a tile that nobody loads; a stage is never left, or left "
-        "at "
-        "the barrier of another; a ring has too few stages; or the barrier counts more arrivals than come";
+        "at the barrier of another; a ring has too few stages; or the barrier counts more arrivals than come";
   }
   block.launch->findings.add(std::move(finding));
 }

@@ -30,8 +30,8 @@ inline constexpr const char* kUnseenStoreAdvice =
 /// Makes a finding about a read one about the wrong stage of a ring; `meant` is what should have been read.
 void tell_wrong_stage(Finding& finding, const Variable& meant);
 /// Makes a race of `lane`, which has waited at an mbarrier, with lanes of another warp each of which arrives there
-/// itself, one about that barrier, if the phase that let it pass has counted none of them and it was made for fewer
-/// than come.
+/// itself, one about that barrier: if the phase that let it pass has counted none of them and it was made for fewer
+/// than come; or has counted them all, so that what they read they read after they had arrived.
 void tell_arrivals_of_lanes(Finding& finding, const Lane& lane, int warp, std::uint32_t lanes);
 /// Notes it in the lane's launch.
 void note_finding(const Lane& lane, Finding finding);
