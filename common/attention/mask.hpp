@@ -1,12 +1,12 @@
 // Which keys a query sees, and what becomes of its scores and of P: a value. A mask more is, here, a kind, its name,
-// its keys and what it does to a score; everything else asks. Header-only: calls on a device hold one.
+// its keys and what it does to a score; everything else asks. Calls on a device hold one,
+// and every file of kernels includes this: what need not be inlined is compiled once, in mask.cpp.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <concepts>
 #include <cstdint>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -66,13 +66,16 @@ struct Mask {
     mask.left = width, mask.right = stride;
     return mask;
   }
-  friend bool operator==(const Mask&, const Mask&) = default;
+  bool operator==(const Mask&) const;
   /// 1/(1 - p), where p is the part that is dropped.
   double kept_scale() const { return 256.0 / double(256 - dropped); }
   /// Sequences that know nothing of each other, not even where the others are.
   bool packed() const { return !lengths.empty() && kind != documents; }
   /// That its lengths have together; 0 without.
-  std::int64_t rows() const { return std::accumulate(lengths.begin(), lengths.end(), std::int64_t(0)); }
+  std::int64_t rows() const;
+
+  /// The first row of each sequence, and the last one's end.
+  std::vector<std::int32_t> starts() const;
 
   /// Calls take(KeyRange) for the keys that a row sees, in rising order; not at all for a row that sees none.
   template <class Take>
@@ -86,14 +89,7 @@ struct Mask {
     });
   }
   /// The keys of the packed sequence that a query belongs to.
-  KeyRange sequence(std::int64_t query) const {
-    KeyRange own;
-    for (const std::int64_t length : lengths) {
-      own = {own.last, own.last + length};
-      if (query < own.last) break;
-    }
-    return own;
-  }
+  KeyRange sequence(std::int64_t query) const;
   template <class Take>
   void for_ranges_of_kind(const Shape& shape, std::int64_t row, const Take& take) const {
     switch (kind) {
@@ -140,9 +136,7 @@ struct Mask {
     return -slope * std::abs(double(row % shape.Nq + shape.Nk - shape.Nq - key));
   }
   /// The sink of a row's head; nothing if it has none.
-  std::optional<double> sink_of(const Shape& shape, std::int64_t row) const {
-    return sink.empty() ? std::nullopt : std::optional<double>(sink[std::size_t(row / shape.Nq % shape.H)]);
-  }
+  std::optional<double> sink_of(const Shape& shape, std::int64_t row) const;
 
   /// Calls take(key) for every key that a row sees, in rising order.
   template <class Take>
@@ -152,21 +146,13 @@ struct Mask {
     });
   }
   /// How many keys a row sees.
-  std::int64_t count(const Shape& shape, std::int64_t row) const {
-    std::int64_t keys = 0;
-    for_ranges(shape, row, [&](const KeyRange& range) { keys += range.last - range.first; });
-    return keys;
-  }
-  bool sees(const Shape& shape, std::int64_t row, std::int64_t key) const {
-    bool seen = false;
-    for_ranges(shape, row, [&](const KeyRange& range) { seen |= range.first <= key && key < range.last; });
-    return seen;
-  }
+  std::int64_t count(const Shape& shape, std::int64_t row) const;
+  bool sees(const Shape& shape, std::int64_t row, std::int64_t key) const;
 
   /// "causal", "window=256,0+softcap=50+alibi": as options and results call it.
   std::string name() const;
   /// How a sentence says it: "causal", "not causal".
-  std::string text() const { return *this == none ? "not causal" : name(); }
+  std::string text() const;
 };
 
 /// All masks without numbers, by what options, manifests and results call them: those that are timed.
@@ -174,85 +160,17 @@ struct NamedMask {
   std::string_view name;
   Mask mask;
 };
-inline std::vector<NamedMask> all_masks() {
-  return {{"none", Mask::none}, {"causal", Mask::causal}};
-}
+std::vector<NamedMask> all_masks();
 /// What a stage serves that says nothing else of it.
-inline std::vector<Mask> plain_masks() {
-  return {Mask::none, Mask::causal};
-}
+std::vector<Mask> plain_masks();
 /// And what else a mask is made of. A stage lists the parts that it serves, and serves every mask that is made of them.
-inline std::vector<NamedMask> mask_parts() {
-  std::vector<NamedMask> parts = all_masks();
-  const auto add = [&](std::string_view name, auto change) { change(parts.emplace_back(name).mask); };
-  add("window", [](Mask& mask) { mask.kind = Mask::window; });
-  add("documents", [](Mask& mask) { mask.kind = Mask::documents; });
-  add("prefix", [](Mask& mask) { mask.kind = Mask::prefix; });
-  add("strided", [](Mask& mask) { mask.kind = Mask::strided; });
-  add("softcap", [](Mask& mask) { mask.softcap = 1; });
-  add("alibi", [](Mask& mask) { mask.alibi = true; });
-  add("sink", [](Mask& mask) { mask.sink = {0}; });
-  add("packed", [](Mask& mask) { mask.lengths = {1}; });
-  add("rope", [](Mask& mask) { mask.rope = true; });
-  add("dropout", [](Mask& mask) { mask.dropped = 1; });
-  return parts;
-}
-inline std::string_view part_name(const Mask& part) {
-  for (const NamedMask& each : mask_parts())
-    if (each.mask == part) return each.name;
-  return "no part of a mask";
-}
+std::vector<NamedMask> mask_parts();
+std::string_view part_name(const Mask& part);
 /// The first part of a mask that is not among those that a stage serves; empty if it serves all.
-inline std::string_view part_not_in(const std::vector<Mask>& served, const Mask& mask) {
-  const auto any = [&](auto has) { return std::any_of(served.begin(), served.end(), has); };
-  if (!any([&](const Mask& each) { return each == Mask(mask.kind); })) return part_name(mask.kind);
-  if (mask.softcap > 0 && !any([](const Mask& each) { return each.softcap > 0; })) return "softcap";
-  if (mask.alibi && !any([](const Mask& each) { return each.alibi; })) return "alibi";
-  if (!mask.sink.empty() && !any([](const Mask& each) { return !each.sink.empty(); })) return "sink";
-  if (mask.packed() && !any([](const Mask& each) { return !each.lengths.empty(); })) return "packed";
-  if (mask.rope && !any([](const Mask& each) { return each.rope; })) return "rope";
-  if (mask.dropped > 0 && !any([](const Mask& each) { return each.dropped > 0; })) return "dropout";
-  return "";
-}
-
-inline std::string Mask::name() const {
-  std::string text(part_name(kind));
-  if (kind == window || kind == strided)
-    text.append("=").append(std::to_string(left)).append(",").append(std::to_string(right));
-  if (kind == prefix) text.append("=").append(std::to_string(left));
-  const auto append_lengths = [&] {
-    for (const std::int64_t& length : lengths)
-      text.append(&length != lengths.data() ? ","
-                  : kind == documents       ? "="
-                                            : "+lengths=")
-          .append(std::to_string(length));
-  };
-  if (kind == documents) append_lengths();
-  const auto append_number = [&](const char* name, double value) {
-    std::string number = std::to_string(value);
-    number.erase(number.find_last_not_of('0') + 1);
-    if (number.back() == '.') number.pop_back();
-    text.append(name).append(number);
-  };
-  if (softcap > 0) append_number("+softcap=", softcap);
-  if (alibi) text += "+alibi";
-  if (!sink.empty()) text += "+sink";
-  if (kind != documents) append_lengths();
-  if (rope) text += "+rope";
-  if (dropped > 0) append_number("+dropout=", dropped / 256.0), text.append(",").append(std::to_string(seed));
-  return text;
-}
+std::string_view part_not_in(const std::vector<Mask>& served, const Mask& mask);
 /// Nothing for a name that no mask without numbers has.
-inline std::optional<Mask> mask_named(std::string_view name) {
-  for (const NamedMask& each : all_masks())
-    if (each.name == name) return each.mask;
-  return std::nullopt;
-}
+std::optional<Mask> mask_named(std::string_view name);
 /// The same for parts.
-inline std::optional<Mask> part_named(std::string_view name) {
-  for (const NamedMask& each : mask_parts())
-    if (each.name == name) return each.mask;
-  return std::nullopt;
-}
+std::optional<Mask> part_named(std::string_view name);
 
 }  // namespace workbook

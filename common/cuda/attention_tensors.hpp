@@ -6,7 +6,6 @@
 #include <span>
 #include <tuple>
 #include <type_traits>
-#include <vector>
 
 #include "common/attention/tensors.hpp"
 #include "common/cuda/memory.hpp"
@@ -49,10 +48,8 @@ struct MaskArrays {
   explicit MaskArrays(const Arguments& call) : MaskArrays(call.has("mask") ? call.setting().mask : Mask::none) {}
   explicit MaskArrays(const Mask& mask) {
     if (!mask.sink.empty()) sink = DeviceArray<float>("sink", std::span<const float>(mask.sink));
-    if (mask.lengths.empty()) return;
-    std::vector<std::int32_t> ends{0};
-    for (const std::int64_t length : mask.lengths) ends.push_back(ends.back() + std::int32_t(length));
-    starts = DeviceArray<std::int32_t>("starts", std::span<const std::int32_t>(ends));
+    if (!mask.lengths.empty())
+      starts = DeviceArray<std::int32_t>("starts", std::span<const std::int32_t>(mask.starts()));
   }
 };
 /// What a kernel takes of an array that a call may have: nullptr if it has not.

@@ -248,6 +248,17 @@ void bench(const Arguments& call, std::optional<Element> element) {
 
 }  // namespace
 
+Setting Arguments::setting() const {
+  Setting setting = setting_from([&](std::string_view name) { return number(name); });
+  const auto take_all = [&]<class T>(std::vector<T>& values, std::string_view name) {
+    const std::span<T> given = array<T>(name);
+    values.assign(given.begin(), given.end());
+  };
+  if (integer("sinks", 0) > 0) take_all(setting.mask.sink, "sink");
+  if (integer("sequences", 0) > 0) take_all(setting.mask.lengths, "lengths");
+  return setting;
+}
+
 Operations::Operations(std::initializer_list<Operation> added) {
   for (const Operation& operation : added) add(operation);
 }

@@ -5,8 +5,6 @@
 #include <cstddef>
 #include <string_view>
 
-#include "common/cuda/error.hpp"
-
 namespace workbook::cuda {
 
 /// What device memory is for.

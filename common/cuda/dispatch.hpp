@@ -5,12 +5,11 @@
 #include <cstdint>
 #include <iterator>
 #include <limits>
-#include <stdexcept>
-#include <string>
 #include <type_traits>
 
 #include "common/cuda/calls.hpp"
 #include "common/cuda/kernel.hpp"
+#include "common/cuda/refusals.hpp"
 #ifdef WORKBOOK_INSTANCES  // two kinds of builds that the book's own gates make
 #include "common/cuda/instances.hpp"
 #endif
@@ -19,9 +18,8 @@ namespace workbook::cuda {
 
 /// A grid of so many blocks, all in x, where there is room for most. what: how their number came about, for the
 /// message, e.g. "B·H". std::invalid_argument for more than CUDA allows.
-inline dim3 grid_of(std::int64_t blocks, const std::string& what) {
-  if (blocks > std::numeric_limits<int>::max())
-    throw std::invalid_argument(what + " = " + std::to_string(blocks) + ": a grid has at most 2147483647 blocks");
+inline dim3 grid_of(std::int64_t blocks, const char* what) {
+  if (blocks > std::numeric_limits<int>::max()) refuse_grid(blocks, what);
   return dim3(blocks);
 }
 
@@ -33,7 +31,7 @@ auto with_head_dim(std::int64_t d, Work work, [[maybe_unused]] const char* file 
   if (d == 32) return work(std::integral_constant<int, 32>());
   if (d == 64) return work(std::integral_constant<int, 64>());
   if (d == 128) return work(std::integral_constant<int, 128>());
-  throw std::invalid_argument("d = " + std::to_string(d) + " is not supported; allowed are 32, 64 and 128");
+  refuse_head_dim(d);
 }
 #endif
 
@@ -51,8 +49,7 @@ auto with_sizes(std::int64_t d, const Tiles& tiles, Work work, const char* file 
     return with_head_dim(
         d, [&](auto d_constant) { return work(d_constant, TilesConstant<built[i]>()); }, file);
   if constexpr (i + 1 < std::size(built)) return with_sizes<built, i + 1>(d, tiles, work, file);
-  throw std::invalid_argument("Br, Bc, warps = " + std::to_string(tiles.Br) + ", " + std::to_string(tiles.Bc) + ", " +
-                              std::to_string(tiles.warps) + " is not built");
+  refuse_tiles(tiles);
 }
 
 }  // namespace workbook::cuda

@@ -1,5 +1,7 @@
 #include "common/cuda/extra_memory.hpp"
 
+#include "common/cuda/error.hpp"
+
 namespace workbook::cuda {
 namespace {
 

@@ -1,9 +1,6 @@
 // One forward pass as an operation beside a chapter's stage: a kernel that takes one head dimension and one mask.
 #pragma once
 
-#include <stdexcept>
-#include <string>
-
 #include "common/cuda/attention_tensors.hpp"
 #include "common/cuda/calls.hpp"
 #include "common/cuda/operations.hpp"
@@ -14,11 +11,7 @@ namespace workbook::cuda {
 template <class Element>
 void run_forward(const Arguments& call, int d, const Mask& mask, void (*start)(const ForwardCall<Element>&)) {
   const Setting setting = call.setting();
-  const auto text = [](std::int64_t head_dim, const Mask& which) {
-    return "d = " + std::to_string(head_dim) + ", mask = " + std::string(which.name());
-  };
-  if (setting.shape.d != d || setting.mask != mask)
-    throw std::invalid_argument(text(setting.shape.d, setting.mask) + ": this kernel takes " + text(d, mask));
+  if (setting.shape.d != d || setting.mask != mask) refuse_setting(setting, d, mask);
   AttentionTensors<Element> t(call);
   start({setting, t.Q.data(), t.K.data(), t.V.data(), t.O.data(), t.lse.data()});
   t.download(call);

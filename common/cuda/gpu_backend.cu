@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "common/cuda/backend.hpp"
+#include "common/cuda/error.hpp"
 #include "common/cuda/launch.hpp"
 #include "common/cuda/todo.hpp"
 #include "common/simt/gpu_class.hpp"

@@ -15,8 +15,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <stdexcept>
-#include <string>
 #include <string_view>
 #include <type_traits>
 
@@ -98,7 +96,7 @@ auto with_head_dim(std::int64_t d, Work work, const char* file = __builtin_FILE(
   if (d == 32) return instances::call<32>(work, file);
   if (d == 64) return instances::call<64>(work, file);
   if (d == 128) return instances::call<128>(work, file);
-  throw std::invalid_argument("d = " + std::to_string(d) + " is not supported; allowed are 32, 64 and 128");
+  refuse_head_dim(d);
 }
 
 }  // namespace workbook::cuda

@@ -2,16 +2,18 @@
 #pragma once
 
 #include <cstddef>
-#include <string>
 #include <utility>
 
 #if defined(__CUDACC__)
 #include <cuda_runtime.h>
+
+#include <string>
+
+#include "common/cuda/error.hpp"
 #else
 #include "common/simt/launch.hpp"
 #endif
 
-#include "common/cuda/error.hpp"
 #include "common/cuda/open_exercise.hpp"
 
 namespace workbook::cuda {

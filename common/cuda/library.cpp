@@ -14,6 +14,7 @@
 #include "common/attention/tensors.hpp"
 #include "common/cuda/backend.hpp"
 #include "common/cuda/description.hpp"
+#include "common/cuda/error.hpp"
 #include "common/cuda/extra_memory.hpp"
 #include "common/cuda/todo.hpp"
 #include "common/cuda/workbook.h"

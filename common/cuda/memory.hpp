@@ -3,20 +3,14 @@
 
 #include <cstddef>
 #include <span>
-#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 
 #include "common/cuda/device_memory.hpp"
+#include "common/cuda/refusals.hpp"
 
 namespace workbook::cuda {
-
-/// Error if so many elements are to be copied from or to an array of another size.
-inline void require_size(std::size_t given, std::size_t size) {
-  if (given == size) return;
-  throw Error("copying " + std::to_string(given) + " elements from or to device memory of " + std::to_string(size));
-}
 
 /// `size` elements of T on the device, known by a name in counters and reports.
 template <class T>

@@ -53,12 +53,7 @@ class Arguments {
     for_shape_numbers(shape, [&](std::string_view name, std::int64_t& value) { value = integer(name); });
     return shape;
   }
-  Setting setting() const {
-    Setting setting = setting_from([&](std::string_view name) { return number(name); });
-    if (integer("sinks", 0) > 0) take_all(setting.mask.sink, "sink");
-    if (integer("sequences", 0) > 0) take_all(setting.mask.lengths, "lengths");
-    return setting;
-  }
+  Setting setting() const;
   /// A setting and the arrays Q, K, V, O, lse.
   AttentionCall attention_call() const {
     return {setting(), input("Q"), input("K"), input("V"), output("O"), output("lse")};
@@ -70,11 +65,6 @@ class Arguments {
   }
 
  private:
-  template <class T>
-  void take_all(std::vector<T>& values, std::string_view name) const {
-    const std::span<T> given = array<T>(name);
-    values.assign(given.begin(), given.end());
-  }
   virtual std::span<std::byte> raw(std::string_view name, std::size_t element_size) const = 0;
 };
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/cuda/backend.hpp"
+#include "common/cuda/error.hpp"
 #include "common/cuda/todo.hpp"
 #include "common/cuda/trace_record.hpp"
 #include "common/simt/simulator.hpp"

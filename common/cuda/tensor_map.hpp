@@ -17,6 +17,10 @@
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 #include <cuda_runtime.h>
+
+#include <string>
+
+#include "common/cuda/error.hpp"
 #else
 #include "common/simt/bfloat16.hpp"
 #include "common/simt/e4m3.hpp"
@@ -26,11 +30,10 @@
 
 #include <cstdint>
 #include <initializer_list>
-#include <string>
 #include <type_traits>
 #include <vector>
 
-#include "common/cuda/error.hpp"
+#include "common/cuda/refusals.hpp"
 
 namespace workbook::cuda {
 
@@ -43,44 +46,8 @@ using simt::Swizzle;
 using simt::TensorMap;
 #endif
 
-namespace detail {
-
-/// What cuTensorMapEncodeTiled would refuse, and what the simulator does not have, with names and limits. Throws Error.
-inline void check_tensor_map(const void* memory, std::uint64_t element_bytes, const std::vector<std::uint64_t>& sizes,
-                             const std::vector<std::uint64_t>& strides, const std::vector<std::uint32_t>& box,
-                             Swizzle swizzle) {
-  const auto refuse = [](const std::string& why) { throw Error("tensor_map: " + why); };
-  const auto text = [](std::uint64_t x) { return std::to_string(x); };
-  if (sizes.size() < 2 || sizes.size() > 5) refuse(text(sizes.size()) + " sizes; a tensor has 2 to 5 dimensions");
-  if (strides.size() + 1 != sizes.size()) {
-    refuse(text(strides.size()) + " strides for " + text(sizes.size()) +
-           " sizes; all but the first have one, in bytes");
-  }
-  if (box.size() != sizes.size()) {
-    refuse("a box of " + text(box.size()) + " dimensions for a tensor of " + text(sizes.size()));
-  }
-  if (reinterpret_cast<std::uintptr_t>(memory) % 16 != 0) refuse("memory has to begin at a multiple of 16 bytes");
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    if (sizes[i] < 1 || sizes[i] > std::uint64_t(1) << 32) {
-      refuse("sizes[" + text(i) + "] is " + text(sizes[i]) + "; allowed are 1 to 2^32");
-    }
-    if (box[i] < 1 || box[i] > 256) refuse("box[" + text(i) + "] is " + text(box[i]) + "; allowed are 1 to 256");
-  }
-  for (std::size_t i = 0; i < strides.size(); ++i) {
-    if (strides[i] % 16 != 0 || strides[i] == 0 || strides[i] >= std::uint64_t(1) << 40) {
-      refuse("strides[" + text(i) + "] is " + text(strides[i]) + " bytes; allowed are multiples of 16 below 2^40");
-    }
-  }
-  const std::uint64_t row = box[0] * element_bytes;
-  constexpr std::uint64_t kSpans[] = {0, 32, 64, 128};
-  const std::uint64_t span = kSpans[static_cast<unsigned>(swizzle)];
-  if (row % 16 != 0) refuse("a row of the box has " + text(row) + " bytes; allowed are multiples of 16");
-  if (span != 0 && row != span) {
-    refuse("a row of the box has " + text(row) + " bytes; with this swizzle it has to have " + text(span));
-  }
-}
-
 #if defined(__CUDACC__)
+namespace detail {
 template <class T>
 constexpr CUtensorMapDataType tensor_element() {
   if constexpr (std::is_same_v<T, __half>) return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
@@ -88,9 +55,8 @@ constexpr CUtensorMapDataType tensor_element() {
   if constexpr (std::is_same_v<T, float>) return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
   return CU_TENSOR_MAP_DATA_TYPE_UINT8;
 }
-#endif
-
 }  // namespace detail
+#endif
 
 /// The tensor at `memory`, of `sizes` elements, the fastest dimension first; strides[i] is the bytes from one element
 /// of dimension i + 1 to the next. T is float, half, __nv_bfloat16 or __nv_fp8_e4m3. Throws Error.
@@ -98,7 +64,7 @@ template <class T>
 TensorMap tensor_map(const T* memory, const std::vector<std::uint64_t>& sizes,
                      const std::vector<std::uint64_t>& strides, const std::vector<std::uint32_t>& box,
                      Swizzle swizzle = Swizzle::none) {
-  detail::check_tensor_map(memory, sizeof(T), sizes, strides, box, swizzle);
+  check_tensor_map(memory, sizeof(T), sizes, strides, box, static_cast<unsigned>(swizzle));
   TensorMap map{};
 #if defined(__CUDACC__)
   // The driver's function, without linking the driver's library.

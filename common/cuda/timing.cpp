@@ -7,6 +7,7 @@
 
 #include "common/cuda/backend.hpp"
 #include "common/cuda/device_memory.hpp"
+#include "common/cuda/error.hpp"
 #include "common/cuda/worker_device.hpp"
 
 namespace workbook::cuda {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <tuple>
 #include <utility>
 
 #include "common/simt/runtime.hpp"
@@ -13,15 +12,12 @@ namespace simt {
 /// types, as in a CUDA launch. Throws LaunchRefused, OpenExercise, KernelMistakes (error.hpp).
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, Arguments&&... arguments) {
-  struct Call {
-    void (*kernel)(Parameters...);
-    std::tuple<Parameters...> parameters;
+  auto call = [kernel, ... parameters = static_cast<Parameters>(std::forward<Arguments>(arguments))] {
+    kernel(parameters...);
   };
-  Call call{kernel, std::tuple<Parameters...>(static_cast<Parameters>(std::forward<Arguments>(arguments))...)};
   run_grid(
       reinterpret_cast<const void*>(kernel), grid, block, shared_bytes,
-      [](void* c) { std::apply(static_cast<Call*>(c)->kernel, static_cast<Call*>(c)->parameters); }, &call,
-      sizeof call);
+      [](void* c) { (*static_cast<decltype(call)*>(c))(); }, &call, sizeof call);
 }
 
 /// An annotation that the launch's record keeps: nothing on the GPU. E.g. note("masked tile", j).

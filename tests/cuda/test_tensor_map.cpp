@@ -4,6 +4,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <functional>
 
+#include "common/cuda/error.hpp"
 #include "common/cuda/tensor_map.hpp"
 
 using namespace workbook::cuda;

@@ -1,0 +1,28 @@
+// What is refused before a kernel runs. The sentences are put together in refusals.cpp, compiled once: every file of
+// kernels includes this.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "common/cuda/calls.hpp"
+
+namespace workbook::cuda {
+
+// std::invalid_argument. what: how the number of blocks came about, e.g. "B·H".
+[[noreturn]] void refuse_grid(std::int64_t blocks, const char* what);
+[[noreturn]] void refuse_head_dim(std::int64_t d);
+[[noreturn]] void refuse_tiles(const Tiles& tiles);
+[[noreturn]] void refuse_setting(const Setting& given, int d_taken, const Mask& mask_taken);
+
+/// Error if so many elements are to be copied from or to an array of another size.
+void require_size(std::size_t given, std::size_t size);
+
+/// What cuTensorMapEncodeTiled would refuse, and what the simulator does not have, with names and limits. Throws Error.
+/// swizzle: the number of a Swizzle.
+void check_tensor_map(const void* memory, std::uint64_t element_bytes, const std::vector<std::uint64_t>& sizes,
+                      const std::vector<std::uint64_t>& strides, const std::vector<std::uint32_t>& box,
+                      unsigned swizzle);
+
+}  // namespace workbook::cuda
