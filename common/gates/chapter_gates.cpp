@@ -30,75 +30,15 @@ book::MarkedFile marked(const Chapter& chapter, const std::string& file, const s
 
 constexpr double kSanitizedTime = 4;  ///< how many times as long a call may take where sanitizers look at each access
 
-/// The solution with only these exercises open.
-Texts only_open(const Workspace& workspace, const Chapter& chapter, const std::set<std::string>& exercises) {
+/// The solution with only the exercise open that a mutant changes.
+Texts only_open(const Workspace& workspace, const Chapter& chapter, const Mutant& mutant) {
+  const std::string& exercise = mutant.exercise;
   Texts texts = solution_texts(workspace, chapter);
   for (auto& [file, text] : texts) {
-    for (const std::string& id : exercises) {
-      const book::MarkedFile now = marked(chapter, file, text);
-      if (now.find(id) != nullptr) text = book::replace_body(now, id, book::stub_body(*now.find(id)));
-    }
+    const book::MarkedFile now = marked(chapter, file, text);
+    if (now.find(exercise) != nullptr) text = book::replace_body(now, exercise, book::stub_body(*now.find(exercise)));
   }
   return texts;
-}
-
-/// The tests of the whole chapter on the first element's kernels, with only these exercises open.
-Variant open_variant(const Workspace& workspace, const Chapter& chapter, const std::string& name,
-                     const std::set<std::string>& exercises) {
-  Variant variant = write_variant(workspace, chapter, "open/" + name, only_open(workspace, chapter, exercises));
-  // What is open is told from the tree; that a whole test stops there is shown by the first element's kernels.
-  variant.tree.first_element_only = true;
-  variant.tree.flags = quick_flags(workspace, variant.request.backend);
-  variant.request.groups = {judge::kWhole};
-  return variant;
-}
-
-constexpr std::size_t kFirstTests = 3;  ///< of the whole chapter: they tell exercises that the stage does without
-
-/// Leaves tests of the whole chapter out of variants[i], with only open[i] open, that are known to pass there: of its
-/// first tests those that do, and others that pass with more exercises open, this one among them. Such a test reaches
-/// none of them, so it is run once for all. They are two groups for each chapter: exercises without which most of the
-/// first tests pass, and the others.
-void leave_out_unreached(const Inspection& inspection, const std::vector<const Exercise*>& open,
-                         std::vector<Variant>& variants) {
-  const auto any = [](std::size_t, const VariantRun&, Findings&) {};  // a test may well be blocked
-  const auto passed = [](const ChapterRun& run) {
-    std::vector<std::string> tests;
-    for (const Verdict& test : run.tests)
-      if (test.result == Result::passed) tests.push_back(test.test);
-    return tests;
-  };
-  const auto split = [](const Chapter& chapter) {  // behind the first tests
-    return chapter.whole_tests.begin() + std::ptrdiff_t(std::min(kFirstTests, chapter.whole_tests.size()));
-  };
-  Findings found;
-  std::vector<Variant> first = variants;
-  for (Variant& variant : first)
-    variant.request.without.assign(split(*variant.chapter), variant.chapter->whole_tests.end());
-  const std::vector<VariantRun> first_runs = run_variants(inspection, first, any, found);
-  std::map<std::pair<const Chapter*, bool>, std::vector<std::size_t>> alike;
-  for (std::size_t i = 0; i < variants.size(); ++i) {
-    std::vector<std::string>& without = variants[i].request.without;
-    without = passed(first_runs[i].run);
-    alike[{variants[i].chapter, 2 * without.size() > first_runs[i].run.tests.size()}].push_back(i);
-  }
-  std::erase_if(alike, [](const auto& group) { return group.second.size() < 2; });
-  std::vector<Variant> together;
-  for (const auto& [key, members] : alike) {
-    std::set<std::string> ids;
-    for (const std::size_t i : members) ids.insert(open[i]->id);
-    together.push_back(open_variant(inspection.workspace, *key.first, "alike-" + *ids.begin(), ids));
-    together.back().request.without.assign(key.first->whole_tests.begin(), split(*key.first));
-  }
-  const std::vector<VariantRun> runs = run_variants(inspection, together, any, found);
-  std::size_t group = 0;
-  for (const auto& [key, members] : alike) {
-    const std::vector<std::string> unreached = passed(runs[group++].run);
-    for (const std::size_t i : members) {
-      std::vector<std::string>& without = variants[i].request.without;
-      without.insert(without.end(), unreached.begin(), unreached.end());
-    }
-  }
 }
 
 using TestNames = std::map<std::string, std::set<std::string>>;  ///< by exercise
@@ -176,17 +116,15 @@ bool stands_apart(const Workspace& workspace, const Chapter& chapter, const Exer
          });
 }
 
-/// The tests of `exercise` and of the whole chapter, with only `exercise` open, but for those that are known to pass.
-void judge_one_open(const Workspace& workspace, const Exercise& exercise, const ChapterRun& run, Findings& findings) {
-  for (const Verdict& test : run.tests) {
-    const bool right = test.exercise == exercise.id ? test.result == Result::todo
-                                                    : test.result == Result::passed || test.blocked_by == exercise.id;
-    findings.expect(right, fmt::format("with only {} open: {}", exercise.id, summary(test)));
-  }
-  findings.expect(run.count(Result::blocked) > 0 || stands_apart(workspace, *run.chapter, exercise),
-                  fmt::format("with only {} open no whole-chapter test reaches it", exercise.id));
+/// The test of the whole chapter that an exercise's mutant fails is blocked as long as the exercise is open.
+void judge_one_open(const Mutant& mutant, const ChapterRun& run, Findings& findings) {
+  for (const Verdict& test : run.tests)
+    findings.expect(test.blocked_by == mutant.exercise,
+                    fmt::format("with only {} open: {}", mutant.exercise, summary(test)));
+  findings.expect(run.tests.size() == 1,
+                  fmt::format("with only {} open \"{}\" does not run", mutant.exercise, mutant.whole));
   for (const std::string& note : run.notes)
-    findings.problems.push_back(fmt::format("with only {} open: {}", exercise.id, note));
+    findings.problems.push_back(fmt::format("with only {} open: {}", mutant.exercise, note));
 }
 
 /// An exercise that is wrong must fail the test of the whole chapter that its mutant names.
@@ -272,34 +210,16 @@ void check_stub_trees(Inspection& inspection, Findings& findings) {
   findings.detail = fmt::format("{} tests todo or blocked", findings.passed);
 }
 
-void check_one_open(Inspection& inspection, Findings& findings) {
-  const Workspace& workspace = inspection.workspace;
-  build_tests(workspace, inspection.chapters);
-  std::vector<const Exercise*> open;
-  std::vector<Variant> variants;
-  for (const Chapter* chapter : inspection.chapters) {
-    for (const Exercise& exercise : chapter->exercises) {
-      open.push_back(&exercise);
-      variants.push_back(open_variant(workspace, *chapter, exercise.id, {exercise.id}));
-    }
-  }
-  leave_out_unreached(inspection, open, variants);
-  for (std::size_t i = 0; i < variants.size(); ++i) {
-    variants[i].request.groups.push_back(open[i]->id);
-    findings.passed += int(variants[i].request.without.size());
-  }
-  const auto judge = [&](std::size_t i, const VariantRun& ran, Findings& found) {
-    expect_others_untouched(workspace, ran, open[i]->id, found);
-    judge_one_open(workspace, *open[i], ran.run, found);
-  };
-  run_variants(inspection, variants, judge, findings);
-  findings.detail = fmt::format("{} results", findings.passed);
-}
+namespace {
 
-void check_one_wrong(Inspection& inspection, Findings& findings) {
+/// For each exercise that the whole chapter needs: the chapter with `texts_of` its first mutant, in a folder of that
+/// name, and the test that the mutant names for the whole chapter.
+void check_one_changed(Inspection& inspection, Findings& findings, const std::string& name,
+                       Texts (*texts_of)(const Workspace&, const Chapter&, const Mutant&),
+                       void (*judge)(const Mutant&, const ChapterRun&, Findings&)) {
   const Workspace& workspace = inspection.workspace;
   build_tests(workspace, inspection.chapters);
-  std::vector<Mutant> wrong;
+  std::vector<Mutant> changed;
   std::vector<Variant> variants;
   std::vector<std::set<std::string>> tests;
   std::map<const Chapter*, std::set<std::string>> all_tests;
@@ -314,11 +234,11 @@ void check_one_wrong(Inspection& inspection, Findings& findings) {
         continue;
       }
       if (stands_apart(workspace, *chapter, exercise)) continue;  // the whole chapter's tests do not see it
-      wrong.push_back(*first);
+      changed.push_back(*first);
       tests.push_back(tests_of(*chapter, *first, mutants));
       all_tests[chapter].insert(tests.back().begin(), tests.back().end());
       variants.push_back(
-          write_variant(workspace, *chapter, "mutants/" + first->id, book::apply(workspace.book, *chapter, *first)));
+          write_variant(workspace, *chapter, name + "/" + first->id, texts_of(workspace, *chapter, *first)));
       variants.back().tree.first_element_only = true;
       variants.back().request.time_limit = 2;
       variants.back().request.only = first->whole;  // the gate "mutants" runs the exercise's own
@@ -327,12 +247,25 @@ void check_one_wrong(Inspection& inspection, Findings& findings) {
   note_instances(inspection, all_tests);
   for (std::size_t i = 0; i < variants.size(); ++i)
     ask_for(inspection, *variants[i].chapter, tests[i], variants[i].tree);
-  const auto judge = [&](std::size_t i, const VariantRun& ran, Findings& found) {
-    expect_others_untouched(workspace, ran, wrong[i].exercise, found);
-    judge_one_wrong(wrong[i], ran.run, found);
+  const auto judge_variant = [&](std::size_t i, const VariantRun& ran, Findings& found) {
+    expect_others_untouched(workspace, ran, changed[i].exercise, found);
+    judge(changed[i], ran.run, found);
   };
-  run_variants(inspection, variants, judge, findings);
+  run_variants(inspection, variants, judge_variant, findings);
   findings.detail = fmt::format("{} results", findings.passed);
+}
+
+}  // namespace
+
+void check_one_open(Inspection& inspection, Findings& findings) {
+  check_one_changed(inspection, findings, "open", only_open, judge_one_open);
+}
+
+void check_one_wrong(Inspection& inspection, Findings& findings) {
+  const auto with = [](const Workspace& workspace, const Chapter& chapter, const Mutant& mutant) {
+    return book::apply(workspace.book, chapter, mutant);
+  };
+  check_one_changed(inspection, findings, "mutants", with, judge_one_wrong);
 }
 
 }  // namespace workbook::gates

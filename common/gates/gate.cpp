@@ -28,7 +28,8 @@ constexpr Gate kGates[] = {
     {"one open", Gate::Runs::always, check_one_open},
     {"one wrong", Gate::Runs::always, check_one_wrong},
     {"mistakes", Gate::Runs::always, check_mistakes},
-    {"mutants", Gate::Runs::always, check_mutants},
+    {"tests fail", Gate::Runs::always, check_tests_fail},
+    {"mutants", Gate::Runs::for_chapter, check_mutants},
     {"parts", Gate::Runs::whole_book, check_parts},
     {"run", Gate::Runs::whole_book, check_run},
     {"site", Gate::Runs::whole_book, check_site},
@@ -44,7 +45,8 @@ constexpr Gate kGates[] = {
 bool is_wanted(const Gate& gate, const CheckOptions& options) {
   if (std::ranges::count(options.also, gate.name) > 0) return true;
   if (!options.gates.empty()) return std::ranges::count(options.gates, gate.name) > 0;
-  return options.full || gate.runs == Gate::Runs::always || (gate.runs == Gate::Runs::whole_book && !options.chapter);
+  return options.full || gate.runs == Gate::Runs::always ||
+         gate.runs == (options.chapter ? Gate::Runs::for_chapter : Gate::Runs::whole_book);
 }
 
 void refuse_unknown(const char* option, const std::vector<std::string>& names) {

@@ -50,7 +50,7 @@ using Noted = std::map<const book::Chapter*, std::map<std::string, std::set<std:
 struct Inspection {
   const judge::Workspace& workspace;
   std::vector<const book::Chapter*> chapters;  ///< those that the gates of chapters go through
-  std::vector<MutantVerdict> mutants;          ///< of the gate "mutants"
+  std::vector<MutantVerdict> mutants;          ///< of the gates of mutants
   const KeptResults* results = nullptr;        ///< those of earlier checks; null: none is believed, and none kept
   Noted noted = {};                            ///< by the gates that have needed it
 };
@@ -60,6 +60,7 @@ struct Gate {
   enum class Runs {
     always,        ///< restricted to one chapter where it goes by chapters
     whole_book,    ///< not if only one chapter is asked for
+    for_chapter,   ///< it takes long: only for one chapter, or if asked for
     in_full_check  ///< only if asked for: it takes long
   } runs;
   void (*run)(Inspection& inspection, Findings& findings);

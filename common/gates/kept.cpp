@@ -84,7 +84,6 @@ json request_key(const judge::RunRequest& request) {
           {"whole_stands_in", request.whole_stands_in},
           {"token", request.token},
           {"groups", request.groups},
-          {"without", request.without},
           {"only", request.only},
           {"until_failure", request.until_failure},
           {"time_limit", request.time_limit},

@@ -24,9 +24,13 @@ struct PlannedMutants {
   std::map<const Chapter*, std::set<std::string>> all_tests;
 };
 
-void plan_mutants(const Workspace& workspace, const Chapter& chapter, PlannedMutants& planned, Findings& findings) {
+/// one_a_test: of those that a test kills only the first.
+void plan_mutants(const Workspace& workspace, const Chapter& chapter, bool one_a_test, PlannedMutants& planned,
+                  Findings& findings) {
   const std::vector<Mutant> mutants = book::load_mutants(workspace.book, chapter);
+  std::set<std::string> tests;
   for (const Mutant& mutant : mutants) {
+    if (!tests.insert(mutant.test).second && one_a_test) continue;
     try {
       const Texts texts = book::apply(workspace.book, chapter, mutant);
       planned.variants.push_back(write_variant(workspace, chapter, "mutants/" + mutant.id, texts));
@@ -89,18 +93,16 @@ std::string confusion(const std::vector<Mutant>& mutants, const std::vector<Muta
                      on, off);
 }
 
-}  // namespace
-
-void check_mutants(Inspection& inspection, Findings& findings) {
+void run_mutants(Inspection& inspection, bool one_a_test, Findings& findings) {
   const Workspace& workspace = inspection.workspace;
   build_tests(workspace, inspection.chapters);
   PlannedMutants planned;
-  for (const Chapter* chapter : inspection.chapters) plan_mutants(workspace, *chapter, planned, findings);
+  for (const Chapter* chapter : inspection.chapters) plan_mutants(workspace, *chapter, one_a_test, planned, findings);
   note_instances(inspection, planned.all_tests);
   for (std::size_t i = 0; i < planned.variants.size(); ++i)
     ask_for(inspection, *planned.variants[i].chapter, planned.tests[i], planned.variants[i].tree);
   std::vector<MutantVerdict>& verdicts = inspection.mutants;
-  verdicts.resize(planned.mutants.size());
+  verdicts.assign(planned.mutants.size(), {});
   const auto judge = [&](std::size_t i, const VariantRun& ran, Findings& found) {
     verdicts[i] = judge_mutant(*planned.variants[i].chapter, planned.mutants[i], ran, found);
   };
@@ -112,6 +114,16 @@ void check_mutants(Inspection& inspection, Findings& findings) {
                   count([](const MutantVerdict& v) { return v.diagnosis_right; }),
                   count([](const MutantVerdict& v) { return v.diagnosis_right && v.diagnosis == judge::kUnknown; })) +
       "; " + confusion(planned.mutants, verdicts, findings);
+}
+
+}  // namespace
+
+void check_mutants(Inspection& inspection, Findings& findings) {
+  run_mutants(inspection, /*one_a_test=*/false, findings);
+}
+
+void check_tests_fail(Inspection& inspection, Findings& findings) {
+  run_mutants(inspection, /*one_a_test=*/true, findings);
 }
 
 }  // namespace workbook::gates

@@ -36,8 +36,7 @@ bool all_passed(const std::vector<ChapterRun>& runs);
 
 struct RunRequest : PlanRequest {
   std::vector<std::string>
-      groups;  ///< only the tests of these exercises, kWhole among them; empty: all that is planned
-  std::vector<std::string> without;  ///< none of these tests, by name
+      groups;        ///< only the tests of these exercises, kWhole among them; empty: all that is planned
   std::string only;  ///< one test by name; empty: all. With `debug` it runs under a debugger on this terminal.
   bool until_failure = false;  ///< stops after the first test that fails
   double time_limit = 10;
