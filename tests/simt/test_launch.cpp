@@ -5,6 +5,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "common/cuda/backend.hpp"
+#include "common/cuda/error.hpp"
 #include "common/cuda/todo.hpp"
 #include "common/simt/simulator.hpp"
 #include "tests/simt/cases.hpp"
