@@ -91,9 +91,15 @@ std::vector<Cause> ranked_causes(const std::vector<const Verdict*>& failures) {
       const auto count = std::ranges::count_if(left, [&](const Verdict* v) { return may_be(*v, named->cause->id); });
       return std::pair(count, !named->reports.empty());  // what the simulator saw comes before what numbers suggest
     };
-    const std::string id = (*std::ranges::max_element(left, {}, explains))->cause->id;
+    const Verdict* const named = *std::ranges::max_element(left, {}, explains);
+    const std::string id = named->cause->id;
     causes.push_back(best_said(failures, id));
-    std::erase_if(left, [&](const Verdict* verdict) { return may_be(*verdict, id); });
+    // Where the simulator has seen the same in another test, what that test names follows from it.
+    std::erase_if(left, [&](const Verdict* verdict) {
+      return may_be(*verdict, id) ||
+             (!named->reports.empty() &&
+              std::ranges::count(verdict->reports, named->reports[0].mistake, &simt::Report::mistake) > 0);
+    });
   }
   return causes;
 }
