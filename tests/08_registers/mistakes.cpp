@@ -67,6 +67,22 @@ judge::Place as_named(const Naming& naming, bool by_rows) {
   });
 }
 
+/// Behind all others, since some are what a product makes of the right registers.
+Table names_of_rows() {
+  Table table(&Attention::lanes_own_rows);
+  for (const Naming& naming : namings) {
+    for (judge::Place Attention::*operand : {&Attention::Q, &Attention::K, &Attention::V})
+      table.add("ldmatrix-rows",
+                std::string("where ") +
+                    (operand == &Attention::Q   ? "Q"
+                     : operand == &Attention::K ? "K"
+                                                : "V") +
+                    " is loaded by ldmatrix, " + naming.sentence,
+                [=](Attention& m) { m.*operand = as_named(naming, operand == &Attention::K); });
+  }
+  return table;
+}
+
 /// What ldmatrix brings from other places than it should.
 Table loads() {
   Table table(&Attention::lanes_own_rows);
@@ -78,16 +94,6 @@ Table loads() {
             "of each 16 x 16 elements of K the lower left and the upper right part have changed places: this operand "
             "goes through its parts by rows of the tile",
             [](Attention& m) { m.K = from_squares(16, parts_exchanged); });
-  for (const Naming& naming : namings) {
-    for (judge::Place Attention::*operand : {&Attention::Q, &Attention::K, &Attention::V})
-      table.add("ldmatrix-rows",
-                std::string("where ") +
-                    (operand == &Attention::Q   ? "Q"
-                     : operand == &Attention::K ? "K"
-                                                : "V") +
-                    " is loaded by ldmatrix, " + naming.sentence,
-                [=](Attention& m) { m.*operand = as_named(naming, operand == &Attention::K); });
-  }
   table.add("K-other-keys",
             "of each 16 keys the first eight take half of the columns from the eight behind them: a product takes two "
             "parts of the same keys",
@@ -516,7 +522,8 @@ const judge::Declared declared(
                    {judge::Turn::lanes, in_both, scores()},
                    {judge::Turn::lanes, in_both, maxima()},
                    {judge::Turn::lanes, in_both, sums()},
-                   {judge::Turn::lanes, in_O, outputs()}},
+                   {judge::Turn::lanes, in_O, outputs()},
+                   {judge::Turn::lanes, in_both, names_of_rows()}},
      .claimed = judge::words(
          "late-copies swizzle-conflicts barriers extra-memory matrix-loads narrow-access not-repeatable "
          "order-dependent places-apart places-order places-transposed products row-without-keys "
