@@ -77,7 +77,7 @@ struct Counters {
   std::uint64_t wgmma_operations = 0;    ///< sm__ops_path_tensor_op_hgmma_src_fp16.sum and its like: 2 m n k
   /// l1tex__data_pipe_lsu_wavefronts_mem_shared_op_gmma.sum: 128 bytes of operands in shared memory each.
   std::uint64_t wgmma_wavefronts = 0;
-  /// Waits for wgmma that leave newer groups under way, once a warp: what follows runs beside these. No metric.
+  /// Groups that waits for wgmma leave under way, newer ones, once a warp: what follows runs beside these. No metric.
   std::uint64_t wgmma_partial_waits = 0;
   /// What warps that take turns do at the wrong time, once a warp: wgmma issued after a barrier.arrive, which passes
   /// the turn on, and before the next barrier.sync; waits for wgmma after a barrier.sync and before the next
