@@ -157,11 +157,12 @@ class Reader {
     while (text(at_) == "(" || text(at_) == "[") {
       const bool bounded = call && (result.text == "min" || result.text == "std::min");
       const std::string open = text(at_), close = open == "(" ? ")" : "]";
-      int depth = 0;
+      int depth = 0, index = 0;
       const std::size_t from = at_;
       for (; at_ < tokens_.size(); ++at_) {
         depth += (text(at_) == open) - (text(at_) == close);
-        if (open == "(" && !bounded) note(result, at_);
+        index += (text(at_) == "[") - (text(at_) == "]");
+        if (open == "(" && !bounded && index == 0) note(result, at_);  // an index says nothing of the element
         if (at_ > from || call) result.text += text(at_);
         if (depth == 0) break;
       }

@@ -182,6 +182,7 @@ void visit_counters(const simt::Counters& c, const std::function<void(const std:
   take_if_any("bulk_loads", c.bulk_loads);
   take_if_any("bulk_stores", c.bulk_stores);
   take_if_any("bulk_reductions", c.bulk_reductions);
+  take_if_any("bulk_reductions_in_turn", c.bulk_reductions_in_turn);
   take_if_any("bulk_requests", c.bulk_requests);
   take_if_any("wgmma_instructions", c.wgmma_instructions);
   take_if_any("wgmma_operations", c.wgmma_operations);

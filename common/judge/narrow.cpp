@@ -74,6 +74,12 @@ bool may_follow(const Verdict& verdict) {
          (verdict.reports[0].mistake == deadlock || verdict.reports[0].mistake == uninitialised_shared);
 }
 
+/// Whether the simulator has reported in a test, perhaps among others, what another test names.
+bool has_seen(const Verdict& verdict, const Verdict& other) {
+  return !other.reports.empty() &&
+         std::ranges::count(verdict.reports, other.reports[0].mistake, &simt::Report::mistake) > 0;
+}
+
 /// The one that explains most failures, then the one that explains most of the rest, and so on. Where an answer is
 /// wrong what is counted says nothing: it may be off for the same reason. And what may follow from a cause that is
 /// known is none beside it.
@@ -91,9 +97,13 @@ std::vector<Cause> ranked_causes(const std::vector<const Verdict*>& failures) {
       const auto count = std::ranges::count_if(left, [&](const Verdict* v) { return may_be(*v, named->cause->id); });
       return std::pair(count, !named->reports.empty());  // what the simulator saw comes before what numbers suggest
     };
-    const std::string id = (*std::ranges::max_element(left, {}, explains))->cause->id;
+    const Verdict* const named = *std::ranges::max_element(left, {}, explains);
+    const std::string id = named->cause->id;
     causes.push_back(best_said(failures, id));
-    std::erase_if(left, [&](const Verdict* verdict) { return may_be(*verdict, id); });
+    // Where the simulator has seen both in one test, the other follows from it.
+    std::erase_if(left, [&](const Verdict* verdict) {
+      return may_be(*verdict, id) || has_seen(*verdict, *named) || has_seen(*named, *verdict);
+    });
   }
   return causes;
 }

@@ -26,7 +26,7 @@ std::string times_text(std::optional<double> times) {
 struct Metric {
   const char *counter, *metric;
 };
-constexpr std::array<Metric, 51> metrics{{
+constexpr std::array<Metric, 52> metrics{{
     {"global.load_requests", "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum, less global.async_requests"},
     {"global.load_sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum, less global.async_sectors"},
     {"global.load_bytes", ""},
@@ -68,6 +68,7 @@ constexpr std::array<Metric, 51> metrics{{
     {"bulk_loads", "smsp__sass_inst_executed_op_tma_ld.sum"},
     {"bulk_stores", "smsp__sass_inst_executed_op_tma_st.sum"},
     {"bulk_reductions", "smsp__sass_inst_executed_op_tma_red.sum"},
+    {"bulk_reductions_in_turn", ""},
     {"bulk_requests", "l1tex__tmain_requests.sum"},
     {"wgmma_instructions", "sm__inst_executed_pipe_tensor_op_gmma.sum"},
     {"wgmma_operations", "sm__ops_path_tensor_op_hgmma_src_fp16.sum"},

@@ -89,7 +89,10 @@ std::uint64_t atomic(AtomicOperation operation, AtomicType type, void* address, 
   const bool two_bytes = type == AtomicType::half || type == AtomicType::bfloat16;
   const bool eight_bytes = type == AtomicType::uint64 || type == AtomicType::float64;
   const bool integer = type == AtomicType::int32 || type == AtomicType::uint32 || type == AtomicType::uint64;
-  if (integer && running != nullptr) ++running->block->launch->changes;
+  if (integer && running != nullptr) {
+    ++running->block->launch->changes;
+    running->block->looking = {};
+  }
   if (observed != nullptr) {
     observe_atomic(*observed, reinterpret_cast<std::uintptr_t>(address),
                    two_bytes     ? 2

@@ -66,15 +66,18 @@ struct Counters {
   /// Waits for cp.async that leave newer ones under way; products (mma_sync and mma) while some are under way: once a
   /// warp. No metric.
   std::uint64_t async_partial_waits = 0, multiplies_beside_copies = 0;
-  std::uint64_t bulk_loads = 0;          ///< smsp__sass_inst_executed_op_tma_ld.sum
-  std::uint64_t bulk_stores = 0;         ///< smsp__sass_inst_executed_op_tma_st.sum, those wholly outside too
-  std::uint64_t bulk_reductions = 0;     ///< smsp__sass_inst_executed_op_tma_red.sum: stores that add
+  std::uint64_t bulk_loads = 0;       ///< smsp__sass_inst_executed_op_tma_ld.sum
+  std::uint64_t bulk_stores = 0;      ///< smsp__sass_inst_executed_op_tma_st.sum, those wholly outside too
+  std::uint64_t bulk_reductions = 0;  ///< smsp__sass_inst_executed_op_tma_red.sum: stores that add
+  /// Those by a block that has read a volatile place in device memory since its last atomic of integers: in its turn.
+  /// No metric.
+  std::uint64_t bulk_reductions_in_turn = 0;
   std::uint64_t bulk_requests = 0;       ///< l1tex__tmain_requests.sum: one a load, two a store, that adds or not
   std::uint64_t wgmma_instructions = 0;  ///< sm__inst_executed_pipe_tensor_op_gmma.sum: four each, one a warp
   std::uint64_t wgmma_operations = 0;    ///< sm__ops_path_tensor_op_hgmma_src_fp16.sum and its like: 2 m n k
   /// l1tex__data_pipe_lsu_wavefronts_mem_shared_op_gmma.sum: 128 bytes of operands in shared memory each.
   std::uint64_t wgmma_wavefronts = 0;
-  /// Waits for wgmma that leave newer groups under way, once a warp: what follows runs beside these. No metric.
+  /// Groups that waits for wgmma leave under way, newer ones, once a warp: what follows runs beside these. No metric.
   std::uint64_t wgmma_partial_waits = 0;
   /// What warps that take turns do at the wrong time, once a warp: wgmma issued after a barrier.arrive, which passes
   /// the turn on, and before the next barrier.sync; waits for wgmma after a barrier.sync and before the next

@@ -535,7 +535,8 @@ void SharedMemory::report_race(Lane& lane, const Cell& cell, std::uintptr_t addr
       break;
     default:
       finding.what = "two threads write the same place, and nothing says whose value stays";
-      finding.advice = "let one thread write each element, or put a " + barrier + " between the writes";
+      finding.advice = "let one thread write each element: look at the index, and at which warp does what; or put a " +
+                       barrier + " between the writes";
       break;
   }
   if (one_warp && mistake != Mistake::pending_copy) {

@@ -479,7 +479,7 @@ void wgmma_wait(int groups_left) {
   const int member = member_of(lane);
   const int last = group.lanes[std::size_t(member)].committed - groups_left;
   if (last <= group.lanes[std::size_t(member)].complete) return;
-  lane.block->counters.wgmma_partial_waits += groups_left > 0 && lane.index == 0;
+  lane.block->counters.wgmma_partial_waits += lane.index == 0 ? std::uint64_t(groups_left) : 0;
   lane.block->counters.wgmma_waits_in_turn += lane.turn == Lane::Turn::own && lane.index == 0;
   lane.waits_at = __builtin_return_address(0);
   if (group.executed < last) {

@@ -350,6 +350,8 @@ Table scores_alone() {
                            return Range{0, last};
                          }; },
       [](const Attention& m) { return m.unmasked(); });
+  table.add("mask-not-written", "masked scores are never written: they have to become −∞",
+            masked_scores_are(judge::unwritten_value), [](const Attention& m) { return m.causal(); });
   table.add("S-transposed", "S is written as (Nk, Nq): row i of S belongs to query i",
             [](Attention& m) { m.written = place_in_transposed; });
   table.add("sum-not-reset", "the sum of QKᵀ is not set back to 0 before each key: it still holds the keys before it",

@@ -107,6 +107,9 @@ Table keys() {
   table.add(
       "tile-of-the-step-before", "every step but the first multiplies with the K of the step before",
       [](Attention& m) { m.K = tile_before(m.tiling.Bc); }, tiles);
+  table.add(
+      "tile-of-the-step-before", "every step but the first takes K and V of the step before",
+      [](Attention& m) { m.K = m.V = tile_before(m.tiling.Bc); }, tiles);
   for (const auto& [of_K, of_V, name] : {std::tuple{true, true, "K and V"}, {true, false, "K"}, {false, true, "V"}})
     table.add(
         "tiles-one-row-apart", fmt::format("tile j of {} begins at row j: it must be row j·Bc", name),

@@ -86,6 +86,7 @@ TEST_CASE("ragged tails are part of the answer", "[3.6]") {
 const Claims of_3_6 = {
     {"[3.6]", "what lies behind the last key never reaches O", [] { expect_nothing_from_behind(); }},
     {"[3.6]", "tiles are read 16 bytes a thread", [] { expect_wide_tiles("load"); }},
+    {"[3.6]", "rows that do not exist are not read", [] { expect_moves({.in = "load"}); }},
 };
 
 // ---- 3.7 multiply_QK ----

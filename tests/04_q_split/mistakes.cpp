@@ -138,6 +138,12 @@ Table ragged_steps() {
       for (float& x : row.S) x = row.keys < step && x > -infinity ? x * factor : x;
     });
   });
+  table.add("masked-tiles-not-scaled",
+            "where keys do not exist the scores are not scaled, neither by 1/√d nor by log2(e)", [](Attention& m) {
+              m.after_scores([step = m.step, factor = m.scale * judge::log2_e](Row& row) {
+                for (float& x : row.S) x = row.keys < step && x > -infinity ? x / factor : x;
+              });
+            });
   return table;
 }
 

@@ -38,6 +38,10 @@ Table masks() {
       "mask-where-whole-warp-needs-it",
       "keys are masked only where every row of the warp needs it: it must be where any row does",
       sees_up_to([](const Attention& m, Index i) { return round_down(m.visible(round_down(i, 32) + 31), m.step); }));
+  lanes.add("mask-of-the-first-lane",
+            "all rows of a warp are masked as its first one: each lane has a query of its own", [](Attention& m) {
+              m.sees = [right = m](Index query) { return Range{0, right.visible(round_down(query, 32))}; };
+            });
   lanes.add("reset-at-boundary", "m and l begin anew in every tile that is masked: what came before is lost",
             in_masked_steps([](const Attention&, Row& row) { row.m = -infinity, row.l = 0; }));
   lanes.add("masked-tiles-scaled-twice", "in tiles that are masked the scores are scaled twice",

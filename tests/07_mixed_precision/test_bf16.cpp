@@ -260,6 +260,9 @@ TEST_CASE("by chance a float goes up as often as it is near to the next bf16", "
     cause = "the float is rounded to the nearest, whatever the random number is", diagnosis = "not-by-chance";
   else if (each([=](const Share& s) { return s.steps == 0 || s.up + s.steps == all; }))
     cause = "it goes up as often as it should go down", diagnosis = "chance-upside-down";
+  else if (each(
+               [](const Share& s) { return s.up % 2 == 0 && s.up == (s.steps > 0x8000 ? 2 * (s.steps - 0x8000) : 0); }))
+    cause = "only 15 bits of the random number are added: it has to have 16", diagnosis = "random-bits-missing";
   for (const auto& [x, lower, steps, up, down, by_upper_half] : shares)
     expect(up == steps && up + down == all,
            fmt::format("{:a} is {} 65536ths of a step above {:a}: of all 65536 random numbers {} took it up, {} down, "

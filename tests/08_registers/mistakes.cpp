@@ -39,6 +39,50 @@ std::pair<Index, Index> parts_exchanged(Index row, Index column) {
   return (row < 8) == (column < 8) ? std::pair{row, column} : std::pair{row ^ 8, column ^ 8};
 }
 
+/// A wrong way for lanes to name rows of a square (16, 16), each one of its two chunks, from those that are right.
+struct Naming {
+  const char* sentence;
+  std::pair<Index, Index> (*named)(Index lane, Index row, Index chunk);
+};
+constexpr Naming namings[] = {
+    {"two neighbouring lanes name the two chunks of a row: eight neighbours name the eight rows of a part",
+     [](Index lane, Index, Index) {
+       return std::pair{lane / 2, lane % 2};
+     }},
+    {"all lanes name the first eight of 16 rows",
+     [](Index, Index row, Index chunk) {
+       return std::pair{row % 8, chunk};
+     }},
+    {"all lanes name the first eight of 16 columns",
+     [](Index, Index row, Index) {
+       return std::pair{row, Index(0)};
+     }},
+};
+/// K's lanes go through the parts of a square by rows, those of Q and V by columns.
+judge::Place as_named(const Naming& naming, bool by_rows) {
+  return from_squares(16, [=](Index row, Index column) {
+    const Index lane = by_rows ? row / 8 * 16 + column / 8 * 8 + row % 8 : column / 8 * 16 + row;
+    const auto [named_row, chunk] = naming.named(lane, row, column / 8);
+    return std::pair{named_row, chunk * 8 + column % 8};
+  });
+}
+
+/// Behind all others, since some are what a product makes of the right registers.
+Table names_of_rows() {
+  Table table(&Attention::lanes_own_rows);
+  for (const Naming& naming : namings) {
+    for (judge::Place Attention::*operand : {&Attention::Q, &Attention::K, &Attention::V})
+      table.add("ldmatrix-rows",
+                std::string("where ") +
+                    (operand == &Attention::Q   ? "Q"
+                     : operand == &Attention::K ? "K"
+                                                : "V") +
+                    " is loaded by ldmatrix, " + naming.sentence,
+                [=](Attention& m) { m.*operand = as_named(naming, operand == &Attention::K); });
+  }
+  return table;
+}
+
 /// What ldmatrix brings from other places than it should.
 Table loads() {
   Table table(&Attention::lanes_own_rows);
@@ -301,10 +345,10 @@ auto same_after(std::size_t step) {
 }
 
 /// A maximum that is not the whole quad's: each lane has an m of its own, by which it scales its columns of P and of O.
-/// The LSE is that of the quad's first lane. other_row: a lane takes also its partners' scores of row query ^
-/// other_row.
-template <class Partner>
-void add_maximum(Table& table, const char* id, const char* sentence, Partner partner, Index other_row = 0) {
+/// The LSE is that of the quad's first lane. other_row: a lane takes also scores of this row, if it is another.
+template <class Partner, class OfOther>
+void add_maximum(Table& table, const char* id, const char* sentence, Partner partner, Index (*other_row)(Index query),
+                 OfOther partner_of_other) {
   table.add(id, sentence, [=](Attention& m) {
     struct Lane {
       float m = -judge::infinity, l = 0;
@@ -316,9 +360,10 @@ void add_maximum(Table& table, const char* id, const char* sentence, Partner par
     m.after_scores([=, right = m](Row& row) {
       *scores = row.S;
       others->assign(row.S.size(), -judge::infinity);
-      for (Index j = 0; other_row != 0 && j < row.keys; ++j)
-        if (right.sees(row.query ^ other_row).contains(row.first + j))
-          (*others)[std::size_t(j)] = right.score(*row.head, row.query ^ other_row, row.first + j);
+      const Index other = other_row(row.query);
+      for (Index j = 0; other != row.query && j < row.keys; ++j)
+        if (right.sees(other).contains(row.first + j))
+          (*others)[std::size_t(j)] = right.score(*row.head, other, row.first + j);
     });
     m.after_step([=, model = m](Row& row) {
       if (row.number == 0) *lanes = {}, O->assign(std::size_t(model.d()), 0);
@@ -326,8 +371,10 @@ void add_maximum(Table& table, const char* id, const char* sentence, Partner par
       for (std::size_t k = 0; k < 4; ++k) {
         Lane& lane = (*lanes)[k];
         float largest = -judge::infinity;
-        for (std::size_t j = 0; j < scores->size(); ++j)
-          if (partner(k, lane_of(Index(j)))) largest = std::max({largest, (*scores)[j], (*others)[j]});
+        for (std::size_t j = 0; j < scores->size(); ++j) {
+          if (partner(k, lane_of(Index(j)))) largest = std::max(largest, (*scores)[j]);
+          if (partner_of_other(k, lane_of(Index(j)))) largest = std::max(largest, (*others)[j]);
+        }
         const float before = lane.m;
         if (largest > lane.m + model.tiling.lane_rows.slack) lane.m = largest;
         subtracted[k] = model.safe(lane.m);
@@ -353,6 +400,12 @@ void add_maximum(Table& table, const char* id, const char* sentence, Partner par
   });
 }
 
+template <class Partner>
+void add_maximum(Table& table, const char* id, const char* sentence, Partner partner) {
+  add_maximum(
+      table, id, sentence, partner, [](Index query) { return query; }, partner);
+}
+
 Table maxima() {
   Table table(&Attention::lanes_own_rows);
   table.add(
@@ -372,7 +425,16 @@ Table maxima() {
   add_maximum(table, "m-of-half-a-quad", "the maximum is that of two lanes: a shuffle over the quad is missing",
               [](std::size_t lane, std::size_t other) { return lane / 2 == other / 2; });
   for (const std::size_t step : {1, 2})
-    add_maximum(table, "shuffle-over-rows", shuffled_over_rows, same_after(step), 1);
+    add_maximum(
+        table, "shuffle-over-rows", shuffled_over_rows, same_after(step), [](Index query) { return query ^ 1; },
+        same_after(step));
+  add_maximum(
+      table, "maximum-shuffled-down",
+      "__shfl_down_sync gives the quad's maximum to its first lane alone, and takes lanes of the next quad for the "
+      "others: all four need it, by __shfl_xor_sync",
+      [](std::size_t lane, std::size_t other) { return lane <= other; },
+      [](Index query) { return query % 8 == 7 ? query : query + 1; },
+      [](std::size_t lane, std::size_t other) { return other < lane; });
   return table;
 }
 
@@ -460,7 +522,8 @@ const judge::Declared declared(
                    {judge::Turn::lanes, in_both, scores()},
                    {judge::Turn::lanes, in_both, maxima()},
                    {judge::Turn::lanes, in_both, sums()},
-                   {judge::Turn::lanes, in_O, outputs()}},
+                   {judge::Turn::lanes, in_O, outputs()},
+                   {judge::Turn::lanes, in_both, names_of_rows()}},
      .claimed = judge::words(
          "late-copies swizzle-conflicts barriers extra-memory matrix-loads narrow-access not-repeatable "
          "order-dependent places-apart places-order places-transposed products row-without-keys "

@@ -309,11 +309,11 @@ const judge::Declared declared(
     {.chapter = "09_backward_registers",
      .uses = {"06_backward"},
      .gradients = gradients(),
-     .claimed = judge::words(
-         "late-copies barriers dlse-added dlse-left-out extra-memory future-leaks masked-too-little "
-         "masked-too-much matrix-loads matrix-stores not-repeatable order-dependent products "
-         "shared-traffic swizzle-conflicts tiles-not-skipped tiles-skipped traffic "
-         "turn-not-waited turn-without-fence turn-without-syncwarp turns uncoalesced"),
+     .claimed = judge::words("late-copies barriers dlse-added dlse-left-out dlse-of-the-first-head extra-memory "
+                             "future-leaks masked-too-little "
+                             "masked-too-much matrix-loads matrix-stores not-repeatable order-dependent products "
+                             "shared-traffic swizzle-conflicts tiles-not-skipped tiles-skipped traffic "
+                             "turn-not-waited turn-without-fence turn-without-syncwarp turns uncoalesced"),
      .without_mutant = {
          {judge::one_claim_of_several, judge::words("extra-memory future-leaks not-repeatable order-dependent "
                                                     "products shared-traffic")}}});

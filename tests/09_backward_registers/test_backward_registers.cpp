@@ -128,6 +128,10 @@ TEST_CASE("only row blocks that the diagonal or the end crosses are masked", "[9
     const BackwardProblem given = input("normal", {1, 1, 1, Nq, Nk, 32}, 196, {true}).given;
     expect_blocks_masked(backward(given, small_sizes(32).numbers()).reply, given.problem, small_sizes(32));
   }
+  for (const std::int64_t Nk : {64, 70}) {  // the last column block is full, and short
+    const BackwardProblem given = input("normal", {1, 1, 1, 70, Nk, 32}, 197).given;
+    expect_blocks_masked(backward(given, small_sizes(32).numbers()).reply, given.problem, small_sizes(32));
+  }
 }
 
 // ---- 9.5 operands ----

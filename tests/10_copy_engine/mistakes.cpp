@@ -30,7 +30,8 @@ const judge::Declared declared(
      .attention = {{judge::Turn::tiles, in_both, tiles()}},
      .claimed = judge::words(
          "waits-early barriers box-not-swizzled boxes-moved chunks-in-place copies first-row-again extra-memory "
-         "matrix-loads mbarriers not-reversed order-dependent outside-the-map row-without-keys rows-not-in-pairs "
+         "map-strides matrix-loads mbarriers not-reversed order-dependent outside-the-map row-without-keys "
+         "rows-not-in-pairs "
          "runs-into-next-head "
          "shared-traffic stage-kept swizzle-conflicts tail-not-zeroed"),
      .without_mutant = {{judge::one_claim_of_several,

@@ -91,6 +91,12 @@ struct OneTile {
     const std::int64_t i = head * N + first_row + row;
     return i < heads * N ? element(i / N, i % N, column) : 0;
   }
+  /// The same by other strides, in elements: from row to row, from section to section, from head to head.
+  float strided(std::int64_t row, std::int64_t column, std::int64_t of_rows, std::int64_t of_sections,
+                std::int64_t of_heads) const {
+    const std::int64_t i = first_row + row, columns = std::min<std::int64_t>(d, 64);
+    return i < N ? element(0, 0, head * of_heads + i * of_rows + column / columns * of_sections + column % columns) : 0;
+  }
   std::string text() const {
     return fmt::format("rows {} to {} of head {} of a tensor ({}, {}, {})", first_row, first_row + 31, head, heads, N,
                        d);
@@ -128,18 +134,33 @@ void expect_memory(const OneTile& one) {
   const auto lies = [&](bool swizzled, auto value) {
     return [=, &one](std::size_t i) {
       const Place place = lies_at(std::int64_t(i), one.d, swizzled);
-      return (one.*value)(place.row, place.column);
+      return std::invoke(value, one, place.row, place.column);
     };
   };
-  expect_equal(memory, lies(true, &OneTile::at),
-               {{"box-not-swizzled", "the rows lie as they are: the map names no swizzle", lies(false, &OneTile::at)},
-                {"runs-into-next-head", "behind a head's last row comes the next head: N is a dimension of its own",
-                 lies(true, &OneTile::running_on)},
-                {"outside-the-map",
-                 "all of the tile lies outside the map, where there are zeros: look at the order of the map's extents, "
-                 "its strides and the copy's coordinates",
-                 [](std::size_t) { return 0.0f; }}},
-               [&](std::size_t i) { return fmt::format("{}: element {} of shared memory", one.text(), i); });
+  const auto by_strides = [&](std::int64_t of_rows, std::int64_t of_sections, std::int64_t of_heads) {
+    return lies(true, [=](const OneTile& one, std::int64_t row, std::int64_t column) {
+      return one.strided(row, column, of_rows, of_sections, of_heads);
+    });
+  };
+  expect_equal(
+      memory, lies(true, &OneTile::at),
+      {{"box-not-swizzled", "the rows lie as they are: the map names no swizzle", lies(false, &OneTile::at)},
+       {"runs-into-next-head", "behind a head's last row comes the next head: N is a dimension of its own",
+        lies(true, &OneTile::running_on)},
+       {"outside-the-map",
+        "all of the tile lies outside the map, where there are zeros: look at the order of the map's extents, "
+        "its strides and the copy's coordinates",
+        [](std::size_t) { return 0.0f; }},
+       {"map-strides", "the strides of rows and of sections are exchanged: the next row is d elements further",
+        by_strides(64, one.d, one.N * one.d)},
+       {"map-strides",
+        "the map takes a section's rows for neighbours in the tensor: there the next row is d elements further",
+        by_strides(64, one.N * 64, one.N * one.d)},
+       {"map-strides", "strides are given in elements: TMA takes bytes",
+        by_strides(one.d / 2, std::min<std::int64_t>(one.d, 64) / 2, one.N * one.d / 2)},
+       {"map-strides", "the stride of heads is given in elements: TMA takes bytes",
+        by_strides(one.d, std::min<std::int64_t>(one.d, 64), one.N * one.d / 2)}},
+      [&](std::size_t i) { return fmt::format("{}: element {} of shared memory", one.text(), i); });
 }
 void expect_tile(const OneTile& one) {
   const std::vector<float> tile = from_codes(one.run().output<std::uint16_t>("tile"), float16);

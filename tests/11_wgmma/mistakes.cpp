@@ -44,9 +44,10 @@ const judge::Declared declared(
     {.chapter = "11_wgmma",
      .uses = {"08_registers"},
      .attention = {{judge::Turn::tiles, in_both, tiles()}, {judge::Turn::lanes, in_O, outputs()}},
-     .claimed = judge::words("waits-early arrivals barriers extra-memory order-dependent overlap places-one-warp "
-                             "places-order places-transposed row-without-keys rows-mixed shared-traffic slack-ignored "
-                             "stage-kept swizzle-conflicts tail-not-zeroed traffic turns waits wgmma-count"),
+     .claimed = judge::words(
+         "waits-early arrivals barriers columns-apart extra-memory order-dependent overlap places-one-warp "
+         "places-order places-transposed row-without-keys rows-mixed shared-traffic slack-ignored "
+         "stage-kept swizzle-conflicts tail-not-zeroed traffic turns waits wgmma-count"),
      .without_mutant = {{judge::one_of_a_kind, judge::words("places-order places-transposed V-first-section")},
                         {judge::one_claim_of_several,
                          judge::words("arrivals extra-memory order-dependent row-without-keys rows-mixed "

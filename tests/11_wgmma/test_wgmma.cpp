@@ -74,11 +74,29 @@ void expect_places() {
                       : "unknown");
 }
 
+/// C where the next 16 columns of an operand are looked for so many bytes further, within a section.
+judge::Mistake columns_apart(int bytes, const Tensor<float>& A, const Tensor<float>& B, bool by_rows) {
+  const auto product = [=, &A, &B] {
+    Tensor<double> C({1, 1, 64, B.sizes[by_rows ? 3 : 2]});
+    for (std::int64_t i = 0; i < C.sizes[2]; ++i)
+      for (std::int64_t j = 0; j < C.sizes[3]; ++j)
+        for (std::int64_t k = 0; k < A.sizes[3]; ++k) {
+          const std::int64_t column = k / 64 * 64 + k % 64 / 16 * bytes / 2 + k % 16;
+          C(0, 0, i, j) += double(A(0, 0, i, column)) * (by_rows ? B(0, 0, k, j) : B(0, 0, j, column));
+        }
+    return C;
+  };
+  return {"columns-apart",
+          fmt::format("16 columns are looked for {} bytes behind those before them: they lie 32 bytes behind", bytes),
+          product};
+}
+
 /// One of the warm-up's products, A Bᵀ, or A B if `by_rows`.
 void expect_product(bool by_rows, std::int64_t d) {
   const Tensor<float> A = half_tensor({1, 1, 64, by_rows ? 64 : d}, 1), B = half_tensor({1, 1, 64, d}, 2);
   Product{by_rows ? "multiply_rows" : "multiply_columns", !by_rows, A, B, {{"d", double(d)}}}.expect_right(
-      fmt::format("C = A {}, normal A and B, d={}", by_rows ? "B" : "Bᵀ", d));
+      fmt::format("C = A {}, normal A and B, d={}", by_rows ? "B" : "Bᵀ", d),
+      {columns_apart(0, A, B, by_rows), columns_apart(16, A, B, by_rows)});
 }
 
 /// More tiles of queries than there are blocks that stay. With three tiles of keys each begins at another stage.

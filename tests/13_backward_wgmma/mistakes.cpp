@@ -182,7 +182,7 @@ Table gradients() {
 const judge::Declared declared({.chapter = "13_backward_wgmma",
                                 .uses = {"09_backward_registers", "11_wgmma"},
                                 .gradients = gradients(),
-                                .claimed = judge::words("waits-early dQ-added"),
+                                .claimed = judge::words("waits-early dQ-added out-of-turn"),
                                 .without_mutant = {}});
 
 }  // namespace

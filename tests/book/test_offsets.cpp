@@ -45,6 +45,7 @@ TEST_CASE("a product that is 64 bits wide in time, or small, is not") {
   CHECK(found_in("for (int n = lane; n < 4 * d; n += 32) { const int row = n / (d / 8); O[row * d] = 0; }").empty());
   CHECK(found_in("void f(int Nq) { const int rows = min(Br, Nq - first); use(rows * d); }").empty());
   CHECK(found_in("void f(int Nq) { if (query < Nq) *p = 1; }").empty());
+  CHECK(found_in("const int head = blockIdx.x;\nsum -= exp2(sink[head] - brings.x) * brings.y;").empty());
   CHECK(found_in("int head(int row) { return row - heads * query(row); }").empty());
   CHECK(found_in("// blockIdx.x * blockDim.x\nauto s = \"blockIdx.x * blockDim.x\";").empty());
 }

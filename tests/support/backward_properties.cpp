@@ -182,7 +182,7 @@ void expect_lse_gradient() {
     const Input in = input("normal", s, 110, {causal});
     const std::vector<float> dlse = normal_values(std::size_t(s.lse_size()), 111);
     // D - dLSE is the D of another O: O - dLSE·dO / |dO|².
-    const auto with = [&](double sign) {
+    const auto with = [&](double sign, bool of_first_head = false) {
       BackwardProblem given = in.given;
       for (std::int64_t row = 0; row < s.lse_size(); ++row) {
         const auto first = std::size_t(row * s.d);
@@ -190,7 +190,8 @@ void expect_lse_gradient() {
         for (std::size_t c = first; c < first + std::size_t(s.d); ++c)
           squares += given.dO.values[c] * given.dO.values[c];
         for (std::size_t c = first; c < first + std::size_t(s.d); ++c)
-          given.saved.O.values[c] -= sign * dlse[std::size_t(row)] * given.dO.values[c] / squares;
+          given.saved.O.values[c] -=
+              sign * dlse[std::size_t(of_first_head ? row % s.Nq : row)] * given.dO.values[c] / squares;
       }
       return given;
     };
@@ -202,8 +203,8 @@ void expect_lse_gradient() {
     };
     const BackwardResult got =
         worker::backward("backward_dlse", encoded(in.given, float16), float16, sizes.numbers(), send);
-    const auto distance = [&](double sign) {
-      const BackwardProblem given = with(sign);
+    const auto distance = [&](double sign, bool of_first_head = false) {
+      const BackwardProblem given = with(sign, of_first_head);
       const Gradients oracle = backward_oracle(given.problem, given.dO, given.saved);
       double sum = 0;
       for (std::size_t i = 0; i < oracle.dK.values.size(); ++i)
@@ -212,6 +213,8 @@ void expect_lse_gradient() {
     };
     const double right = distance(1), wrong = distance(-1), ignored = distance(0);
     expect(wrong > right / 8, "dK is that of D + dLSE", "dLSE is added to D, not subtracted from it", "dlse-added");
+    expect(distance(1, true) > right / 8, "dK is that of the first head's dLSE in every head",
+           "every head takes dLSE of the first: dLSE is (heads, Nq), as the LSE", "dlse-of-the-first-head");
     expect(ignored > right / 8, "dK is that of a loss that does not depend on the LSE", "dLSE is left out of D",
            "dlse-left-out");
     expect_gradients(got, with(1), in.name + ", with a gradient of the LSE", sizes.tiles(), precision(), all_gradients);
@@ -413,6 +416,10 @@ void expect_turns(bool of_each_warp) {
                    fmt::format("{} turns{} in row blocks, and {} tickets, Nk={}, d={}, causal={}", turns,
                                of_each_warp ? " of warps" : "", tickets, Nk, d, yes_or_no(causal)),
                    "a turn in a row block is ended more or less often than once", "turns");
+      // Nothing but TMA adds where it adds at all.
+      expect_count(got.reply, "bulk_reductions_in_turn", counter(got.reply, "bulk_reductions"),
+                   "additions between a look at whose turn it is and the end of the turn: all of them",
+                   "a part of dQ is added before the block's turn has come, or after it has ended", "out-of-turn");
     }
   }
 }

@@ -177,6 +177,14 @@ Outcome outcome_of_reports(const Failure& failure, const Call& call) {
     // What speaks for them is read first.
     std::ranges::stable_partition(outcome.reports,
                                   [=](const simt::Report& report) { return report.mistake == kind->mistake; });
+    // What else goes wrong in a line in which an index leaves its array, or behind a wait for the wrong phase, follows
+    // from that, and has no remedy.
+    const simt::SourceLine line = outcome.reports[0].side.source;
+    for (simt::Report& report : outcome.reports)
+      if (report.mistake != kind->mistake &&
+          (kind->mistake == simt::Mistake::wrong_phase ||
+           (kind->cause == outside && report.side.source.file == line.file && report.side.source.line == line.line)))
+        report.advice.clear();
   }
   return outcome;
 }
