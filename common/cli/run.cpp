@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <filesystem>
 #include <optional>
+#include <set>
+#include <string>
 
 #include "common/attention/error.hpp"
 #include "common/attention/npy.hpp"
@@ -86,11 +88,14 @@ void print_row(const Session& session, const StageRow& row) {
 
 void print_legend(const std::vector<StageRow>& rows) {
   std::vector<const StageRow*> open;  // the reader's stages that wait for an exercise: one line for them all
+  std::set<std::string> said;         // both passes of a chapter may say the same
   for (const StageRow& row : rows) {
-    if (row.result == worker::name(worker::Ending::todo))
+    if (row.result == worker::name(worker::Ending::todo)) {
       open.push_back(&row);
-    else if (!row.message.empty())
-      fmt::print("\n{}: {}\n", row.chapter->name(), row.message);
+    } else if (!row.message.empty()) {
+      const std::string text = fmt::format("\n{}: {}\n", row.chapter->name(), row.message);
+      if (said.insert(text).second) fmt::print("{}", text);
+    }
   }
   if (!open.empty()) fmt::print("\n{}: {}\n", open[0]->chapter->name(), open[0]->message);
   if (open.size() > 1)

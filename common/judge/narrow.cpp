@@ -108,6 +108,15 @@ std::vector<Cause> ranked_causes(const std::vector<const Verdict*>& failures) {
   return causes;
 }
 
+/// What is counted wrongly. It is no cause where numbers are wrong, but where nothing else is known it is a fact.
+std::optional<std::string> counted(const std::vector<const Verdict*>& failures) {
+  for (const Verdict* verdict : failures) {
+    if (!verdict->hidden && verdict->cause && verdict->cause->of_cost)
+      return "what is counted is off, too, perhaps for the same reason: " + verdict->cause->sentence;
+  }
+  return {};
+}
+
 // ---- What is right and what is wrong --------------------------------------------------------------------------------
 
 std::string called(const std::string& tensor) {
@@ -464,6 +473,8 @@ Conclusion conclude(const std::vector<const Verdict*>& of_one_exercise) {
     for (const std::string& fact : places_of_others(compared)) say(fact);
   if (const auto fact = dependence(wrong, right); fact && !matched) say(*fact);
   for (const std::string& fact : places(compared)) say(fact);
+  if (conclusion.causes.empty() && conclusion.facts.empty())
+    if (const auto fact = counted(failures)) say(*fact);
   return conclusion;
 }
 

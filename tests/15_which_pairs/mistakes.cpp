@@ -265,7 +265,7 @@ const judge::Declared declared(
      .gradients = all_gradients(),
      .claimed = judge::words(
          "queries-before-0 queries-from-0 queries-to-the-end left-for-right last-row-block row-blocks dsink-sign "
-         "dsink-without-D dsink-without-weight dsink-first-rows "
+         "dsink-without-D dsink-without-weight dsink-natural dsink-first-rows "
          "dsink-last-batch gradients-by-atomics "
          "window-before-0 window-behind-Nk tile-called-full tile-called-empty tile-called-partial "
          "tiles-from-0 block-tiles sequence-of-block sequences-mixed other-bits extra-memory "

@@ -6,6 +6,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <numeric>
 #include <string>
 #include <tuple>
@@ -250,6 +251,8 @@ const OtherSum other_sums[] = {
      [](const SinkRow& row) { return -std::exp(row.sink - row.lse); }},
     {"dsink-without-weight", "D of all rows is added up without the weight of the sink",
      [](const SinkRow& row) { return -row.D; }},
+    {"dsink-natural", "the sink comes in natural units to a power of two: it is to be multiplied by log2(e)",
+     [](const SinkRow& row) { return -std::exp2(row.sink - row.lse / std::numbers::ln2) * row.D; }},
     {"dsink-first-rows", "only the first 32 rows of a head count",
      [](const SinkRow& row) { return row.query < 32 ? -std::exp(row.sink - row.lse) * row.D : 0; }},
     {"dsink-last-batch", "only the last batch counts",

@@ -242,6 +242,9 @@ TEST_CASE("a mask of every part, with sinks from a file, packed sequences and he
                  {"--sink", "3 numbers", "allowed: one for each of 4 heads"});
   expect_refused(book, with(raw_npy("four.npy", "<f4", false, "(4, 1, 1)", 16), "100,37"),
                  {"--sink", "has 3 dimensions", "allowed is 1"});
+  const Ran both_passes = book.run({"run", "--stage", "15", "--mask", "prefix=8", "--backend", "sim"});
+  CHECK(both_passes.exit_code == 3);
+  CHECK(occurrences(both_passes.out, "the mask prefix=8:") == 1);
 }
 
 TEST_CASE("the same from another folder, with relative paths") {

@@ -208,7 +208,10 @@ TEST_CASE("where numbers are wrong, what was counted is no cause") {
   cost.of_cost = true;
   const Verdict counted = failed({}, cost);
   CHECK(of({counted}).causes.size() == 1);
-  CHECK(of({counted, failed({trial({{"d", 64}}, {wrong("O")})})}).causes.empty());
+  const Conclusion wrong_too = of({counted, failed({trial({{"d", 64}}, {wrong("O")})})});
+  CHECK(wrong_too.causes.empty());
+  CHECK(wrong_too.facts ==
+        std::vector<std::string>{"what is counted is off, too, perhaps for the same reason: Q is loaded too often"});
   CHECK(of({counted, counted, failed({}, Cause{"rows-mixed", "rows are mixed up", "", {}})}).causes.size() == 2);
 }
 
