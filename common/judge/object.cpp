@@ -186,7 +186,8 @@ bool is_of_kernel_headers(std::string_view name) {
   return digits != 0 && digits != std::string_view::npos && begins_with(cudas, name.substr(digits));
 }
 
-/// What the simulator's surface calls (common/simt/runtime.hpp): a kernel is made of these.
+/// What the simulator's surface calls (common/simt/runtime.hpp), a kernel is made of these; and a launch with what it
+/// refuses (common/cuda/refusals.hpp).
 bool is_kernels_own(std::string_view name) {
   constexpr std::string_view own =
       R"(12thread_index 13named_barrier 11block_index 10block_size 9grid_size 9in_kernel 13block_barrier 12warp_barrier
@@ -200,7 +201,9 @@ bool is_kernels_own(std::string_view name) {
   const auto entity_name = entity(name);
   if (!entity_name) return false;
   if (entity_name->starts_with("4simt")) return begins_with(own, entity_name->substr(5));
-  return entity_name->starts_with("8workbook4cuda6detail7guarded");
+  constexpr std::string_view of_launches =
+      "6detail7guarded 11refuse_grid 15refuse_head_dim 12refuse_tiles 16check_tensor_map";
+  return entity_name->starts_with("8workbook4cuda") && begins_with(of_launches, entity_name->substr(14));
 }
 
 /// The C library's functions that a chapter's code has any use for: memory, texts, numbers, sorting, printing, the
