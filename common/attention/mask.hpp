@@ -1,6 +1,6 @@
 // Which keys a query sees, and what becomes of its scores and of P: a value. A mask more is, here, a kind, its name,
-// its keys and what it does to a score; everything else asks. Calls on a device hold one,
-// and every file of kernels includes this: what need not be inlined is compiled once, in mask.cpp.
+// its keys and what it does to a score; everything else asks. Calls on a device hold one, and every file of kernels
+// includes this: what need not be inlined is compiled once, in mask.cpp.
 #pragma once
 
 #include <algorithm>
@@ -73,7 +73,6 @@ struct Mask {
   bool packed() const { return !lengths.empty() && kind != documents; }
   /// That its lengths have together; 0 without.
   std::int64_t rows() const;
-
   /// The first row of each sequence, and the last one's end.
   std::vector<std::int32_t> starts() const;
 

@@ -1,6 +1,6 @@
 // The problem that every stage solves, apart from its numbers: sizes, scale and mask. They stand together here alone;
 // what a stage is called with, a gradient, a message and a measurement hold a Setting, and add what is theirs.
-// Header-only, since the reader's chapters include it.
+// The reader's chapters include it: what it needs of mask.cpp is linked into every worker.
 #pragma once
 
 #include <cstdint>

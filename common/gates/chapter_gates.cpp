@@ -212,8 +212,8 @@ void check_stub_trees(Inspection& inspection, Findings& findings) {
 
 namespace {
 
-/// For each exercise that the whole chapter needs: the chapter with `texts_of` its first mutant, in a folder of that
-/// name, and the test that the mutant names for the whole chapter.
+/// For each exercise that the whole chapter needs: the chapter's texts that texts_of makes for its first mutant, under
+/// check/`name`, are given the test that the mutant names for the whole chapter.
 void check_one_changed(Inspection& inspection, Findings& findings, const std::string& name,
                        Texts (*texts_of)(const Workspace&, const Chapter&, const Mutant&),
                        void (*judge)(const Mutant&, const ChapterRun&, Findings&)) {
