@@ -1,5 +1,8 @@
 // What goes wrong where heads of Q share heads of K and V, and are packed into the rows of a tile.
 #include <algorithm>
+#include <map>
+#include <memory>
+#include <utility>
 
 #include "tests/01_naive_attention/mistakes.hpp"
 
@@ -82,6 +85,39 @@ Table written_places() {
       "O-rows-neighbours",
       "packed rows are written as if they were neighbours in memory: a group's heads follow each other there",
       [](Attention& m) { m.written = neighbours(m); }, packs_rows);
+  return table;
+}
+
+/// A row's LSE is that of packed row of(packed row, place), its place being that in its group's memory. Rows that do
+/// not exist have a Q of zeros.
+auto with_LSE_of(Index (*of)(Index packed_row, Index place)) {
+  return [=](Attention& m) {
+    const auto heads = std::make_shared<std::map<std::pair<Index, Index>, judge::Head>>();
+    m.after_last([=, right = m](Row& row) {
+      const Index G = right.problem->shape.H / right.problem->shape.Hkv, b = row.head->b, h = row.head->h;
+      const Index other = of(row.query * G + h % G, h % G * right.Nq() + row.query);
+      const Index head = round_down(h, G) + other % G;
+      if (!heads->contains({b, head})) (*heads)[{b, head}] = right.read(b, head);
+      const Row from = right.attend((*heads)[{b, head}], other / G);
+      row.m = from.m, row.l = from.l;
+    });
+  };
+}
+/// Packed row 16·i + 8·r + … of a warp's 32, where a lane has rows of i, r = 0 and 1.
+Index row_of_lane(Index packed_row, Index i, Index r) {
+  return round_down(packed_row, 32) + 16 * i + 8 * r + packed_row % 8;
+}
+Table written_lse() {
+  Table table(packs_rows);
+  table.add("lse-rows-exchanged",
+            "the second and the third of a lane's four rows change places in the LSE: row_lse[i][r] is that of row "
+            "16·i + 8·r + lane / 4",
+            with_LSE_of([](Index row, Index) { return row_of_lane(row, row % 16 / 8, row % 32 / 16); }));
+  table.add("lse-of-the-first-row", "of a lane's two rows of a row tile both get the LSE of the first",
+            with_LSE_of([](Index row, Index) { return row_of_lane(row, row % 32 / 16, 0); }));
+  table.add("lse-rows-neighbours",
+            "the LSE is written as if packed rows were neighbours in memory: a group's heads follow each other there",
+            with_LSE_of([](Index, Index place) { return place; }));
   return table;
 }
 
@@ -201,6 +237,7 @@ const judge::Declared declared(
                    {judge::Turn::mask, in_O, values()},
                    {judge::Turn::mask, in_both, read_places()},
                    {judge::Turn::mask, in_O, written_places()},
+                   {judge::Turn::mask, in_LSE, written_lse()},
                    {judge::Turn::mask, in_both, packed_masks()},
                    {judge::Turn::mask, in_both, masks_without_mask()}},
      .gradients = gradients(),
