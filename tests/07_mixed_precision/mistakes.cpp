@@ -1,12 +1,49 @@
 // Chapter 7 makes the mistakes of chapters 5 and 6 in bf16; its own are found by its tests.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
 #include "common/judge/mistakes.hpp"
 
 namespace workbook::test {
 namespace {
 
+using judge::AttentionModel, judge::Index, judge::Row;
+
+/// The blank page, whose design nobody knows: `sharers` lanes, or warps, share a row, and take its keys in runs by
+/// turns. What each scales P with is then its own, and the first one writes the LSE. Of a single tile: with more of
+/// them it matters which columns of O are whose.
+void add_maximum(judge::MistakeTable<AttentionModel>& table, Index run, Index sharers) {
+  table.add("maximum-not-shared",
+            "the lanes, or warps, that share a row take a maximum each, of their own keys: it must be that of the row",
+            [=](AttentionModel& m) {
+              const auto maximum = [=](const Row& row, Index sharer) {
+                float largest = -judge::infinity;
+                for (Index j = 0; j < row.keys; ++j)
+                  if (j / run % sharers == sharer) largest = std::max(largest, row.S[std::size_t(j)]);
+                return largest;
+              };
+              m.after_probabilities([=, model = m](Row& row) {
+                std::vector<float> maxima;
+                for (Index sharer = 0; sharer < sharers; ++sharer) maxima.push_back(model.safe(maximum(row, sharer)));
+                for (Index j = 0; j < row.keys; ++j)
+                  row.P[std::size_t(j)] = std::exp(row.S[std::size_t(j)] - maxima[std::size_t(j / run % sharers)]);
+              });
+              m.after_last([=](Row& row) { row.m = maximum(row, 0); });
+            });
+}
+judge::MistakeTable<AttentionModel> maxima() {
+  judge::MistakeTable<AttentionModel> table([](const AttentionModel& m) { return !m.tiled() && m.Nk() <= 64; });
+  for (const Index run : {1, 2, 4, 8, 16, 32})
+    for (Index sharers = 2; run * sharers <= 64; sharers *= 2) add_maximum(table, run, sharers);
+  return table;
+}
+
+using enum judge::AttentionMistakes::Shows;
 const judge::Declared declared(
     {.chapter = "07_mixed_precision",
      .uses = {"06_backward"},
+     .attention = {{judge::Turn::softmax, in_both, maxima()}},
      .claimed = judge::words(
          "atomic-per-lane atomic-per-turn backoff-grows barriers chance-upside-down extra-memory flag-ignored "
          "momentum-is-a-mean momentum-not-kept "

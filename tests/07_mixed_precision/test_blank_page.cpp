@@ -11,6 +11,9 @@ using namespace workbook::test;
 
 namespace {
 
+// The first call of a test has 16 keys, which every design has in one tile: what a wrong answer is then does not depend
+// on how keys and columns are divided among tiles, warps and lanes.
+
 AttentionResult blank_page(const Problem& problem) {
   const Shape& s = problem.shape;
   worker::Call request("blank_page");
@@ -53,13 +56,14 @@ std::int64_t groups(std::int64_t rows) {
 }  // namespace
 
 TEST_CASE("a kernel of your own is right for any lengths and any number of heads", "[7.7]") {
-  for (const auto& [Nq, Nk] : {std::pair{70, 133}, {64, 64}, {200, 63}, {129, 257}, {1, 130}, {1, 1}})
+  for (const auto& [Nq, Nk] : {std::pair{64, 16}, {70, 133}, {64, 64}, {200, 63}, {129, 257}, {1, 130}, {1, 1}})
     expect_right("normal", {1, 2, 2, Nq, Nk, 64}, 90);
   expect_right("normal", {2, 3, 3, 33, 65, 64}, 91);
 }
 
 TEST_CASE("a kernel of your own is right for inputs that bite", "[7.7]") {
-  for (const InputKind& kind : input_kinds()) expect_right(kind.name, {1, 1, 1, 70, 200, 64}, 92);
+  for (const InputKind& kind : input_kinds())
+    for (const int Nk : {16, 200}) expect_right(kind.name, {1, 1, 1, 70, Nk, 64}, 92);
 }
 
 TEST_CASE("a kernel of your own keeps to its bytes", "[7.7]") {
