@@ -114,10 +114,14 @@ GradientModel::Weights GradientModel::weights_of(const Heads& taken) const {
   std::vector<float> Q = head_of(problem.Q, taken.of_queries, of_queries_in_scores),
                      K = head_of(problem.K, taken.of_keys, of_keys_in_scores);
   if (rotated) rotated(Q, true), rotated(K, false);
-  const std::vector<float> V =
+  std::vector<float> V =
       head_of(dP_of_K ? problem.K : problem.V, taken.of_keys, of_keys_in_dP ? of_keys_in_dP : of_keys_in_scores);
   const std::vector<double> dO =
       head_of(inputs->dO, taken.of_queries, of_queries_in_dP ? of_queries_in_dP : of_queries_in_scores);
+  for (std::size_t at = 0; at < K.size() && times_in_scores; ++at) {
+    const float times = times_in_scores(Index(at) % d());
+    K[at] *= times, V[at] *= times;
+  }
   Weights all{std::vector<float>(std::size_t(Nq() * Nk()), unseen), {}};
   all.dS = all.P;
   std::vector<float> slopes(static_cast<std::size_t>(Nk()));

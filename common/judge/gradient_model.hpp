@@ -55,7 +55,8 @@ class GradientModel {
   using Places = std::function<Place(Index row, Index column)>;
   static constexpr Place nowhere{-1, -1};
   Places of_queries_in_scores, of_keys_in_scores;
-  Places of_queries_in_dP, of_keys_in_dP;  ///< if others in dP: of dO and V
+  Places of_queries_in_dP, of_keys_in_dP;              ///< if others in dP: of dO and V
+  std::function<float(Index column)> times_in_scores;  ///< how often a column has its part in S and dP; empty: once
   std::function<float(float P, double dP, double D)> dS;
   std::function<Index(Index i, Index j)> query_of;    ///< whose LSE and D the pair takes
   std::function<Index(Index i, Index j)> query_of_D;  ///< whose D, if another's; empty: query_of's

@@ -36,6 +36,19 @@ Table scores() {
                 return Place{row, column < 16 ? column : column - 16};
               };
             });
+  table.add("first-columns-twice",
+            "the first 16 columns have twice their part in S and dP: their product is issued once more",
+            [](GradientModel& m) { m.times_in_scores = [](Index column) { return column < 16 ? 2.0F : 1.0F; }; });
+  // Of one operand alone.
+  for (auto GradientModel::*operand : {&GradientModel::of_keys_in_scores, &GradientModel::of_queries_in_scores}) {
+    const bool of_keys_alone = operand == &GradientModel::of_keys_in_scores;
+    table.add("columns-not-the-same",
+              of_keys_alone ? "16 columns of Q and dO meet other columns of K and V: those before them"
+                            : "16 columns of K and V meet other columns of Q and dO: those before them",
+              [=](GradientModel& m) {
+                m.*operand = [](Index row, Index column) { return Place{row, column < 16 ? column : column - 16}; };
+              });
+  }
   table.add("consumer-0-keys", "both consumers form S and dP of the first 64 keys", [](GradientModel& m) {
     m.of_keys_in_scores = [](Index row, Index column) { return Place{round_down(row, 128) + row % 64, column}; };
   });
