@@ -214,6 +214,20 @@ GradientTable gradients() {
   table.add(
       "not-rotated-back", "{gradient} is that of the rotated rows: it has to be rotated back",
       [](GradientModel& m) { m.rotated_back = {}; }, turns);
+  for (const bool second : {false, true})
+    table.add(
+        "rotated-back-half-alone",
+        std::string("the ") + (second ? "second" : "first") +
+            " half of {gradient} is left as it was formed: both elements of a pair are turned back",
+        [=](GradientModel& m) {
+          m.rotated_back = [=, right = m.rotated_back, d = m.d()](Tensor<double>& sums) {
+            const std::vector<double> formed = sums.values;
+            right(sums);
+            for (Index at = 0; at < Index(formed.size()); ++at)
+              if ((at % d >= d / 2) == second) sums.values[std::size_t(at)] = formed[std::size_t(at)];
+          };
+        },
+        turns);
   table.add(
       "rotated-twice", "{gradient} is rotated once more: back is the other way",
       [](GradientModel& m) {
@@ -262,12 +276,12 @@ const judge::Declared declared(
      .gradients = gradients(),
      .claimed = judge::words(
          "philox-rounds philox-key-first philox-one-key philox-multipliers philox-halves philox-words philox-keys "
-         "philox-sequential bits-opposite bits-one-too-many bits-of-one-head bits-word-and-byte bits-counters-swapped "
-         "bits-place-in-block bits-mirrored bits-of-first-block bits-counter-step bits-of-elements angle-of-next "
-         "turned-sign-of-x turned-sign-of-y bits-without-seed bits-of-one-column angle-of-c "
-         "angle-grows sine-first angle-opposite angle-in-float turned-back turned-one-after-the-other "
-         "turned-neighbours turned-by-the-neighbour turned-half-alone dropped-by-tiles dropped-share table-filled "
-         "table-read drawn-blocks"),
+         "philox-key-steps philox-sequential bits-opposite bits-one-too-many bits-of-one-head bits-word-and-byte "
+         "bits-counters-swapped bits-place-in-block bits-mirrored bits-of-first-block bits-counter-step "
+         "bits-of-elements angle-of-next turned-sign-of-x turned-sign-of-y bits-without-seed bits-of-one-column "
+         "angle-of-c angle-of-first-pair angle-grows sine-first angle-opposite angle-in-float turned-back "
+         "turned-one-after-the-other turned-neighbours turned-by-the-neighbour turned-half-alone dropped-by-tiles "
+         "dropped-share table-filled table-read drawn-blocks"),
      .without_mutant = {
          {judge::one_of_a_kind, judge::words("philox-keys philox-multipliers philox-words turned-sign-of-x "
                                              "bits-mirrored bits-without-seed rope-missing")},
