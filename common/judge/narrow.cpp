@@ -70,8 +70,8 @@ bool is_wrong(const Verdict& verdict) {
 /// filled.
 bool may_follow(const Verdict& verdict) {
   using enum simt::Mistake;
-  return !verdict.reports.empty() &&
-         (verdict.reports[0].mistake == deadlock || verdict.reports[0].mistake == uninitialised_shared);
+  constexpr simt::Mistake following[] = {deadlock, uninitialised_shared, uninitialised_global};
+  return !verdict.reports.empty() && std::ranges::count(following, verdict.reports[0].mistake) > 0;
 }
 
 /// Whether the simulator has reported in a test, perhaps among others, what another test names.
@@ -100,9 +100,12 @@ std::vector<Cause> ranked_causes(const std::vector<const Verdict*>& failures) {
     const Verdict* const named = *std::ranges::max_element(left, {}, explains);
     const std::string id = named->cause->id;
     causes.push_back(best_said(failures, id));
-    // Where the simulator has seen both in one test, the other follows from it.
+    // Where the simulator has seen both in one test, the other follows from it. And numbers that come of what it has
+    // seen may be those of any mistake.
+    const bool was_seen = !named->reports.empty();
     std::erase_if(left, [&](const Verdict* verdict) {
-      return may_be(*verdict, id) || has_seen(*verdict, *named) || has_seen(*named, *verdict);
+      return may_be(*verdict, id) || has_seen(*verdict, *named) || has_seen(*named, *verdict) ||
+             (was_seen && is_match(*verdict));
     });
   }
   return causes;
@@ -407,9 +410,11 @@ std::optional<std::string> dependence(const std::vector<const Trial*>& wrong, co
                           [](const Dependence& a, const Dependence& b) { return a.of_launch && b.of_launch; }),
               found.end());
   if (found.size() > 2) return {};
-  return fmt::format("only {}{}: wrong in {} of {} such calls, right in the other {}", found.front().text,
-                     found.size() > 1 ? ", or " + found.back().text : "", wrong.size(), wrong.size() + least,
-                     found.front().others);
+  const std::string with =
+      least == 0 ? fmt::format("the {} calls that are so are all wrong", wrong.size())
+                 : fmt::format("of the {} calls that are so {} are wrong", wrong.size() + least, wrong.size());
+  return fmt::format("only {}{}: {}, the {} others are all right", found.front().text,
+                     found.size() > 1 ? ", or " + found.back().text : "", with, found.front().others);
 }
 
 // ---- Where it lies --------------------------------------------------------------------------------------------------

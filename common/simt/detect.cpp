@@ -1,7 +1,7 @@
 #include "common/simt/detect.hpp"
 
 #include <algorithm>
-#include <ranges>
+#include <bit>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,12 +18,6 @@ namespace {
 
 SourceLine source_of(const Where& where) {
   return {where.file, static_cast<int>(where.line), where.function};
-}
-
-std::string place(const SourceLine& line) {
-  const std::size_t slash = line.file.rfind('/');
-  return line.line == 0 ? "an unknown line"
-                        : words(slash == std::string::npos ? line.file : line.file.substr(slash + 1), ":", line.line);
 }
 
 }  // namespace
@@ -83,60 +77,6 @@ void report_exception(const Lane& lane, const char* text) {
                  "kernels cannot throw on a GPU: return, or use assert");
   lane.block->damaged = true;
   note_finding(lane, std::move(finding));
-}
-
-void report_deadlock(const Block& block) {
-  if (block.damaged) return;  // those that were ended by a mistake may be the ones that the others wait for
-  std::vector<std::pair<std::string, std::uint32_t>> waiting;  // where, and the warps whose lanes do
-  Finding finding{};
-  for (int w = 0; w < block.warp_count; ++w) {
-    const Warp& warp = block.warps[w];
-    std::uint32_t left = warp.alive;
-    if (left != 0 && finding.side.warp < 0)
-      finding = finding_of(warp.lanes[std::countr_zero(left)], Mistake::deadlock,
-                           warp.lanes[std::countr_zero(left)].waits_at, "waits");
-    while (left != 0) {
-      const Lane& first = warp.lanes[std::countr_zero(left)];
-      const bool at_barrier = warp.at_barrier & first.bit;
-      std::uint32_t same = 0;
-      for (std::uint32_t m = left; m != 0; m &= m - 1) {
-        const Lane& other = warp.lanes[std::countr_zero(m)];
-        if (other.waits_at == first.waits_at && bool(warp.at_barrier & other.bit) == at_barrier &&
-            other.sleep == first.sleep)
-          same |= other.bit;
-      }
-      left &= ~same;
-      std::string what = first.sleep != Sleep::none ? block.asynchrony->awaited(first) : "__syncthreads";
-      for (int g = 0; !at_barrier && first.sleep == Sleep::none && g < warp.groups_used; ++g) {
-        if (warp.groups[g].arrived & first.bit) {
-          what = std::string(name_of(warp.groups[g].operation)) + " for " + lanes_text(warp.groups[g].mask);
-        }
-      }
-      what = lanes_text(same) + (first.sleep == Sleep::none ? ", in " : ", at ") + what + " (" +
-             place(source_line(first.waits_at)) + ")";
-      const auto known = std::ranges::find(waiting, what, &std::pair<std::string, std::uint32_t>::first);
-      if (known == waiting.end())
-        waiting.emplace_back(what, 1u << w);
-      else
-        known->second |= 1u << w;
-    }
-  }
-  constexpr std::size_t most = 6;
-  std::string who;
-  for (const auto& [where, warps] : waiting | std::views::take(most))
-    who += (who.empty() ? "" : "; ") + warps_text(warps) + ", " + where;
-  if (waiting.size() > most) who += "; and others";
-  finding.what = "nobody can go on: " + who;
-  finding.advice =
-      "every lane named in a mask, and every thread of the block, has to come to the same call: move it out "
-      "of the branch or loop that only some execute";
-  if (block.asynchrony != nullptr) {
-    finding.advice =
-        "ask of each barrier who should arrive next, and why that thread does not: it waits itself for the running "
-        "phase where it should name the other parity, or for a tile that nobody loads; a stage is never left, or left "
-        "at the barrier of another; a ring has too few stages; or the barrier counts more arrivals than come";
-  }
-  block.launch->findings.add(std::move(finding));
 }
 
 void report_divergent_barrier(const Lane& lane, Where where) {

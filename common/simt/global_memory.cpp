@@ -210,11 +210,16 @@ const std::vector<std::unique_ptr<Tensor>>& all_tensors() {
 
 std::string describe_stray(std::uintptr_t address) {
   for (const auto& tensor : tensors()) {
+    const std::string size = words(tensor->name, ", which has ", tensor->elements, " elements: it would be element ");
+    const auto element = std::ptrdiff_t(tensor->element_size);
     if (address >= tensor->high && address - tensor->high < kGuard) {
-      return words(address - tensor->high, " bytes past the end of ", tensor->name);
+      const std::uintptr_t past = address - tensor->high;
+      return words(past == 0 ? "just" : words(past, " bytes"), " past the end of ", size,
+                   (address - tensor->low) / tensor->element_size);
     }
     if (address < tensor->low && tensor->low - address <= kGuard) {
-      return words(tensor->low - address, " bytes before the beginning of ", tensor->name);
+      const auto before = std::ptrdiff_t(tensor->low - address);
+      return words(before, " bytes before the beginning of ", size, -((before + element - 1) / element));
     }
   }
   if (address < 4096) return "the null pointer" + (address ? words(" + ", address) : std::string());
@@ -284,7 +289,7 @@ namespace {
                               Variable variable, const std::string& where) {
   refuse(lane, finding_of(lane, Mistake::outside_global, pc, action_of(access), words(size, " bytes, ", where),
                           address < 4096 ? "check which pointer was passed to the launch"
-                                         : "check the index against the tensor's size; a ragged tail needs a bound",
+                                         : "let the index stay below the number of elements, and not below 0",
                           std::move(variable)));
 }
 
@@ -335,17 +340,30 @@ void note_write(Lane& lane, Tensor& tensor, std::uintptr_t address, std::size_t 
   }
 }
 
+/// "; the last one before it that has is element 37": the end of what was written, if it is near; else nothing.
+std::string written_before(const Tensor& tensor, std::size_t i) {
+  constexpr std::size_t kNear = 64;
+  for (std::size_t back = 1; back <= std::min(i, kNear); ++back)
+    if (tensor.writers[i - back].load(std::memory_order_relaxed) != 0)
+      return words("; the last one before it that has is element ", i - back);
+  return "";
+}
+
 void check_was_written(Lane& lane, const Tensor& tensor, std::uintptr_t address, std::size_t size, const void* pc) {
   const std::size_t first = (address - tensor.low) / tensor.element_size;
   const std::size_t last = (address + size - 1 - tensor.low) / tensor.element_size;
   for (std::size_t i = first; i <= last && i < tensor.elements; ++i) {
     if (tensor.writers[i].load(std::memory_order_relaxed) != 0) continue;
     const bool unseen = holds_something(tensor, i);
+    const std::string before = written_before(tensor, i);
     Finding finding = finding_of(lane, unseen ? Mistake::unseen_store : Mistake::uninitialised_global, pc, "reads");
     finding.variable.name = tensor.name;
-    finding.what = unseen ? kUnseenStore
-                          : words("element ", i, " of ", tensor.name, " has not been written by any kernel or copy");
-    finding.advice = unseen ? kUnseenStoreAdvice : "write it first: outputs and scratch memory hold NaN until then";
+    finding.what =
+        unseen ? kUnseenStore
+               : words("element ", i, " of ", tensor.name, " has not been written by any kernel or copy", before);
+    finding.advice = unseen           ? kUnseenStoreAdvice
+                     : before.empty() ? "write it first: outputs and scratch memory hold NaN until then"
+                                      : "either the read goes too far, or the write stops too soon";
     note_finding(lane, std::move(finding));
     return;
   }

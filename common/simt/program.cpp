@@ -253,11 +253,22 @@ SourceLine source_line(const void* pc) {
   static backtrace_state* state = backtrace_create_state(nullptr, 1, nullptr, nullptr);
   if (pc == nullptr || state == nullptr) return {};
   const std::lock_guard<std::mutex> lock(mutex);
-  Search search;
+  const auto line_at = [](std::uintptr_t address) {
+    Search search;
+    backtrace_pcinfo(
+        state, address, visit_frame, [](void*, const char*, int) {}, &search);
+    return search.chosen.line != 0 || search.innermost.line == 0 ? search.chosen : search.innermost;
+  };
   // Minus one: the call itself, not what comes after it.
-  backtrace_pcinfo(
-      state, reinterpret_cast<std::uintptr_t>(pc) - 1, visit_frame, [](void*, const char*, int) {}, &search);
-  return search.chosen.line != 0 ? search.chosen : search.innermost;
+  const std::uintptr_t call = reinterpret_cast<std::uintptr_t>(pc) - 1;
+  const SourceLine found = line_at(call);
+  // Of two accesses that the compiler has made one, it says no line: then it is the one before in the same function.
+  constexpr std::uintptr_t kBefore = 64;
+  for (std::uintptr_t back = 1; found.line == 0 && back <= kBefore; ++back) {
+    const SourceLine before = line_at(call - back);
+    if (before.line != 0 && before.file == found.file && before.function == found.function) return before;
+  }
+  return found;
 }
 
 #else  // binutils' addr2line, where the compiler brings no libbacktrace

@@ -216,10 +216,13 @@ void SharedMemory::check_bounds(Lane& lane, std::uintptr_t address, std::size_t 
     finding.what = "touches bytes that belong to no member of " + std::string(layout_->name);
   } else {
     const SharedMember* next = member(last);
-    finding.what = "runs over the end of " + std::string(m->name) +
-                   (next != nullptr && next != m ? " into " + std::string(next->name) : std::string());
+    const std::uint32_t elements = m->size / m->element_size;
+    finding.what = words(
+        "runs over the end of ", m->name, ", which has ",
+        m->columns == 0 ? words(elements, " elements") : words(elements / m->columns, " rows of ", m->used_columns),
+        next != nullptr && next != m ? words(", into ", next->name) : std::string());
   }
-  finding.advice = "check the row's bound against the member's size";
+  finding.advice = "let the row stay below the number of the member's rows";
   refuse(lane, std::move(finding));
 }
 

@@ -96,12 +96,23 @@ void line(const Arguments& call) {
 }
 
 // partials, fulls; given: both lists, one behind the other -> numbers (blocks, 32): what each lane has of each block
-__global__ void walk_given(const int* given, int partials, int fulls, std::int32_t* numbers) {
-  Walk walk{given, given + partials, partials, partials + fulls, -1};
+__global__ void walk_given(const int* partial, const int* full, int partials, int fulls, std::int32_t* numbers) {
+  Walk walk{partial, full, partials, partials + fulls, -1};
   for (int n = 0; n < partials + fulls; ++n) numbers[32 * n + threadIdx.x] = walk.block(n);
 }
 void walk(const Arguments& call) {
-  list<int>(call, walk_given, 1, 32, number(call, "partials"), number(call, "fulls"));
+  const int partials = number(call, "partials"), fulls = number(call, "fulls");
+  const std::vector<int> both(call.array<std::int32_t>("given").begin(), call.array<std::int32_t>("given").end());
+  // Who counts on from the partial ones reads what stands behind the full ones; without partial ones there is nothing.
+  std::vector<int> full_list(both.begin() + partials, both.end());
+  full_list.resize(both.size(), -1);
+  const DeviceArray<int> partial("partial", std::span<const int>(both).first(std::size_t(partials))),
+      full("full", std::span<const int>(full_list));
+  DeviceArray<std::int32_t> numbers("numbers", call.array<std::int32_t>("numbers").size(), Role::output);
+  workbook::cuda::begin_chapter();
+  workbook::cuda::launch(walk_given, dim3(1), dim3(32), 0, partial.data(), full.data(), partials, fulls,
+                         numbers.data());
+  numbers.download(call.array<std::int32_t>("numbers"));
 }
 
 // rows, columns; given: classes -> numbers (rows, columns): the turn of each block

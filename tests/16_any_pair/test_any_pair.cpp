@@ -241,12 +241,10 @@ TEST_CASE("rows and columns of blocks are listed", "[16.5]") {
 // ---- 16.6 walks ----
 
 TEST_CASE("a walk has every block once, the partial ones first", "[16.6]") {
-  for (const auto& [partials, fulls] : {std::pair{2, 3}, {0, 4}, {5, 0}, {20, 30}, {33, 64}, {32, 1}}) {
+  for (const auto& [partials, fulls] : {std::pair{0, 4}, {2, 3}, {5, 0}, {20, 30}, {33, 64}, {32, 1}}) {
     std::vector<std::int32_t> given;
     for (int n = 0; n < partials + fulls; ++n) given.push_back(7 * n + 3);
-    const std::size_t size = 32 * given.size();
-    given.resize(given.size() + 64, -1);  // behind the lists
-    const auto got = numbers_of("walk", {{"partials", partials}, {"fulls", fulls}}, given, size);
+    const auto got = numbers_of("walk", {{"partials", partials}, {"fulls", fulls}}, given, 32 * given.size());
     for (int n = 0; n < partials + fulls; ++n)
       for (int lane = 0; lane < 32; ++lane) {
         const int is = got[std::size_t(32 * n + lane)], must = given[std::size_t(n)];

@@ -203,6 +203,14 @@ TEST_CASE("a match that most wrong answers contradict is no cause") {
   CHECK(of({match, failed({}), failed(tried, Cause{"traffic", "loaded twice", "", {}})}).causes.size() == 2);
 }
 
+TEST_CASE("numbers that come of what the simulator has seen are those of no mistake") {
+  Verdict seen = failed({}, Cause{"race", "a race", "", {}});
+  seen.reports = {race()};
+  const Verdict match = failed({trial({{"d", 64}}, {wrong("O")})}, Cause{"no-scale", "no scale", "to 3e-7", {}});
+  CHECK(of({seen, match}).causes.size() == 1);
+  CHECK(of({seen, match}).causes[0].id == "race");
+}
+
 TEST_CASE("where numbers are wrong, what was counted is no cause") {
   Cause cost{"shared-traffic", "Q is loaded too often", "", {}};
   cost.of_cost = true;
@@ -277,7 +285,7 @@ TEST_CASE("what all wrong calls have and no right one has is said") {
   wrong_ones.push_back(trial({{"d", 128}, {"Nk", 64}, {"Bc", 64}}, {wrong("O")}));
   wrong_ones.push_back(trial({{"d", 128}, {"Nk", 100}, {"Bc", 64}}, {wrong("O")}));
   const Conclusion conclusion = of({passed(right_ones), failed(wrong_ones)});
-  CHECK(says(conclusion, "only with d = 128: wrong in 2 of 2 such calls, right in the other 6"));
+  CHECK(says(conclusion, "only with d = 128: the 2 calls that are so are all wrong, the 6 others are all right"));
   CHECK_FALSE(says(conclusion, "Bc"));
 
   SECTION("not where a wrong call has it not") {
@@ -316,10 +324,10 @@ TEST_CASE("ragged tiles, and a few right answers among many wrong ones") {
     right_ones.push_back(trial({{"Nk", Nk}, {"Bc", 64}}, {right("O")}));
   for (const double Nk : {1, 65, 100, 200, 333}) wrong_ones.push_back(trial({{"Nk", Nk}, {"Bc", 64}}, {wrong("O")}));
   CHECK(says(of({passed(right_ones), failed(wrong_ones)}),
-             "only where Nk is no multiple of Bc: wrong in 5 of 5 such calls"));
+             "only where Nk is no multiple of Bc: the 5 calls that are so are all wrong"));
   right_ones.push_back(trial({{"Nk", 63}, {"Bc", 64}}, {right("O")}));  // as an input may hide it
   CHECK(says(of({passed(right_ones), failed(wrong_ones)}),
-             "only where Nk is no multiple of Bc: wrong in 5 of 6 such calls"));
+             "only where Nk is no multiple of Bc: of the 6 calls that are so 5 are wrong, the 6 others"));
 }
 
 TEST_CASE("of several conditions the one with the fewest exceptions is said, and no worse one beside it") {
@@ -330,7 +338,9 @@ TEST_CASE("of several conditions the one with the fewest exceptions is said, and
   for (int i = 0; i < 5; ++i)
     wrong_ones.push_back(trial({{"d", 32}, {"mask", 1}, {"Nk", 128}, {"Bc", 32}}, {wrong("O")}));
   const Conclusion conclusion = of({passed(right_ones), failed(wrong_ones)});
-  CHECK(says(conclusion, "only with the causal mask: wrong in 5 of 5 such calls, right in the other 10"));
+  CHECK(says(conclusion,
+             "only with the causal mask: the 5 calls that are so are all wrong, the 10 others are all "
+             "right"));
   CHECK_FALSE(says(conclusion, "only with d"));
 }
 
@@ -345,7 +355,7 @@ TEST_CASE("that the launch matters is said only where one problem is right in an
   CHECK(of({passed(right_ones), failed(wrong_ones)}).facts.empty());
   right_ones.push_back(call(192, 1, true));
   CHECK(says(of({passed(right_ones), failed(wrong_ones)}),
-             "only with warps = 4: wrong in 3 of 3 such calls, right in the other 4"));
+             "only with warps = 4: the 3 calls that are so are all wrong, the 4 others are all right"));
 }
 
 TEST_CASE("a place that all wrong answers share is said, with the kernel's warps") {

@@ -74,9 +74,7 @@ struct ReportKind {
   const char *id, *cause;
 };
 constexpr const char* outside =
-    "an index leaves the array, before its beginning (it is negative) or past its end; the report says which. Look at "
-    "ragged tails, at the loop's bounds and step, at whether the index counts elements or groups of them, at a leading "
-    "dimension, at which index comes first, and at how many bytes an asynchronous copy leaves out";
+    "an index leaves its array: the report names the array, the place that was asked for, and how much there is";
 constexpr const char* not_all_lanes = "a warp's function stands in a branch that not all its lanes take";
 constexpr const char* no_barrier =
     "a barrier is missing, or a thread takes what is not its own: what one thread writes, another reads or overwrites "
@@ -127,7 +125,8 @@ constexpr ReportKind report_kinds[] = {
      "a __syncthreads() stands in a branch that not all threads of the block take"},
     {simt::Mistake::divergent_collective, "divergent-warp-function", not_all_lanes},
     {simt::Mistake::inactive_lane, "divergent-warp-function", not_all_lanes},
-    {simt::Mistake::deadlock, "deadlock", "some threads wait for others that never come"},
+    {simt::Mistake::deadlock, "deadlock",
+     "threads wait, and none is left that could let them go on: the report says who waits where, and who has come"},
     {simt::Mistake::write_after_write, "race",
      "two threads write one element, and nothing says which of them comes last"},
     {simt::Mistake::read_after_write, "race", no_barrier},
@@ -196,6 +195,12 @@ Outcome cannot_run(const std::string& why) {
   return outcome;
 }
 
+/// Whether the standard library has ended the process for an index, by what its operator[] asserts.
+bool is_index_of_standard_library(const std::string& printed) {
+  return printed.find("operator[]") != std::string::npos && (printed.find("'__idx < size()'") != std::string::npos ||
+                                                             printed.find("'__n < this->size()'") != std::string::npos);
+}
+
 /// How each way to die is reported.
 Outcome outcome_of(const Failure& failure, const Call& call) {
   const std::string text = fmt::format("chapter {}, \"{}\": {}\n  the call was {}", context().chapter, current_test(),
@@ -207,6 +212,13 @@ Outcome outcome_of(const Failure& failure, const Call& call) {
     case Ending::timed_out:
       return {Result::timed_out, text};
     case Ending::crashed:
+      if (is_index_of_standard_library(failure.printed))
+        return {Result::crashed, text,
+                Cause{"read-outside",
+                      "an index of a std::span or a std::vector is not below its size(): its last element is number "
+                      "size() - 1",
+                      ""}};
+      return {Result::crashed, text};
     case Ending::exited:
     case Ending::output_flood:
     case Ending::broke_protocol:
@@ -221,11 +233,10 @@ Outcome outcome_of(const Failure& failure, const Call& call) {
     case Ending::reported:
       return outcome_of_reports(failure, call);
     case Ending::read_outside:
-      return {Result::failed, text,
-              Cause{"read-outside",
-                    "an index runs past the end of a matrix: look at the ragged last tile and at which index comes "
-                    "first",
-                    ""}};
+      return {
+          Result::failed, text,
+          Cause{"read-outside",
+                "an index lies outside a matrix: the message has the index, and the matrix's rows and columns", ""}};
     case Ending::threw:  // what was thrown says it
       return {Result::failed, text, Cause{"threw", "", ""}};
     case Ending::refused:
