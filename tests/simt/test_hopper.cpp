@@ -125,7 +125,8 @@ TEST_CASE("reports on Hopper's instructions say who waits for what, and what to 
   CHECK(says(report_of("stage_of_the_next_tile"), "this is a place that another copy fills; what tile[0]["));
   CHECK(says(report_of("one_warp_counted"), "ended after 1 arrival, of warp"));
   CHECK(says(report_of("too_many_bytes"), "128 of the 1152 bytes"));
-  CHECK(says(report_of("named_too_few_come"), "barrier 1: 32 of 64 threads"));
+  CHECK(says(report_of("named_too_few_come"), "barrier 1: 32 of 64 threads have come, of warp 0 ("));
+  CHECK(says(report_of("named_too_few_come"), "; warp 1 has ended"));
   CHECK(says(report_of("wait_on_the_wrong_barrier"), "this thread has not waited for V_full"));
   CHECK(says(report_of("parity_of_the_phase_before"), "the phase before the first (parity 1)"));
   CHECK(says(report_of("product_waits_for_too_few"), "wgmma_wait_group<0>"));

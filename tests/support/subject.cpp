@@ -136,7 +136,8 @@ constexpr ReportKind report_kinds[] = {
     {simt::Mistake::uninitialised_shared, "uninitialised-shared",
      "part of a tile is read that nobody has written: look at the tail, at which thread writes what, and, if a "
      "fragment is loaded, at its leading dimension"},
-    {simt::Mistake::uninitialised_global, "uninitialised-global", "scratch memory is read before it is written"},
+    {simt::Mistake::uninitialised_global, "uninitialised-global",
+     "memory is read that nobody has written: the read goes too far, or the write stops too soon or comes too late"},
     {simt::Mistake::written_twice, "written-twice",
      "an element is written twice: two blocks or threads do the same work, or an index or a bound is off, so that what "
      "belongs in two places goes to one"},
