@@ -105,6 +105,7 @@ const judge::Declared declared(
          "prefix-one-too-long prefix-without-causal prefix-ignored stride-width-plus-one stride-from-key-0 "
          "stride-not-causal stride-once stride-swapped block-called-full block-called-empty block-called-partial "
          "list-count list-order list-places line-transposed line-places walk-of-lanes walk-not-renewed walk-of-full "
+         "walk-of-the-first "
          "blocks-read blocks-asked index-bytes blocks-classed-again unseen-key-used turn-of-empty turn-of-full "
          "turn-from-1 turn-of-partial gradients-by-atomics traffic"),
      .without_mutant = {

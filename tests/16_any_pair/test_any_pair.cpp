@@ -248,17 +248,22 @@ TEST_CASE("a walk has every block once, the partial ones first", "[16.6]") {
     for (int n = 0; n < partials + fulls; ++n)
       for (int lane = 0; lane < 32; ++lane) {
         const int is = got[std::size_t(32 * n + lane)], must = given[std::size_t(n)];
+        // What stands behind the full ones, if they are counted on from the partial ones.
+        const int behind = n + partials < partials + fulls ? given[std::size_t(n + partials)] : -1;
+        const auto [id, cause] =
+            lane > 0 && is != got[std::size_t(32 * n)] ? std::pair{"walk-of-lanes", "lanes have different blocks"}
+            : n >= 32 ? std::pair{"walk-not-renewed", "from the 33rd block on others have to be held"}
+            : n >= partials && partials > 0 && is == behind
+                ? std::pair{"walk-of-full", "full blocks are counted on from the partial ones"}
+            : n > 0 && is == given[0]
+                ? std::pair{"walk-of-the-first",
+                            "32 blocks are all said to be the first of them: lane k holds the k-th, "
+                            "and all take it from there"}
+                : std::pair{"unknown", ""};
         expect(is == must,
                fmt::format("lane {} has {} for block {} of a walk of {} partial and {} full ones: it is {}", lane, is,
                            n, partials, fulls, must),
-               lane > 0 && is != got[std::size_t(32 * n)] ? "lanes have different blocks"
-               : n >= 32                                  ? "from the 33rd block on others have to be held"
-               : n >= partials                            ? "full blocks are counted on from the partial ones"
-                                                          : "",
-               lane > 0 && is != got[std::size_t(32 * n)] ? "walk-of-lanes"
-               : n >= 32                                  ? "walk-not-renewed"
-               : n >= partials                            ? "walk-of-full"
-                                                          : "unknown");
+               cause, id);
       }
   }
 }
