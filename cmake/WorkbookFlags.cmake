@@ -31,19 +31,31 @@ function(workbook_program name)
 endfunction()
 
 # workbook_quick(TARGET...): code that waits for files, processes and people. -O1 compiles it in two thirds of the time,
-# and a reader's first call waits for all of it. What nearly every file of it includes is parsed once, for the library
-# `worker` (its own flags: fmt's definitions are among them), where no cache of compilations does better: ccache knows
-# nothing of precompiled headers. (g++ 12 crashes where they are used with another -O than they were made with.)
+# and a reader's first call waits for all of it.
 function(workbook_quick)
+  workbook_lightly(-O1 worker ${ARGN})
+endfunction()
+
+# workbook_quick_tests(TARGET...): the same for tests of the book's own parts, which are compiled to run once: -O0 takes
+# two thirds of -O1's time. (Chapters' tests run for each mutant, and take up to a quarter longer with it.)
+function(workbook_quick_tests)
+  workbook_lightly(-O0 test_outcome ${ARGN})
+endfunction()
+
+# workbook_lightly(LEVEL OWNER TARGET...): the compiler's LEVEL. What nearly every file includes is parsed once, for the
+# library OWNER (its own flags: fmt's definitions are among them), where no cache of compilations does better: ccache
+# knows nothing of precompiled headers. (g++ 12 crashes where they are used with another -O than they were made with.)
+function(workbook_lightly level owner)
   foreach(target ${ARGN})
-    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:${level}>)
     if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU" OR CMAKE_CXX_COMPILER_LAUNCHER)
       continue()
-    elseif(target STREQUAL "worker")
-      target_precompile_headers(worker PRIVATE <fmt/format.h> <algorithm> <filesystem> <fstream> <functional> <map>
-                                <nlohmann/json.hpp> <optional> <set> <sstream> <string> <vector>)
+    elseif(target STREQUAL owner)
+      target_precompile_headers(${owner} PRIVATE <fmt/format.h> <algorithm> <filesystem> <fstream> <functional> <map>
+                                <nlohmann/json.hpp> <optional> <set> <sstream> <string> <vector>
+                                $<$<STREQUAL:${owner},test_outcome>:<catch2/catch_test_macros.hpp$<ANGLE-R>>)
     else()
-      target_precompile_headers(${target} REUSE_FROM worker)
+      target_precompile_headers(${target} REUSE_FROM ${owner})
     endif()
   endforeach()
 endfunction()
@@ -65,7 +77,7 @@ function(workbook_tests name label)
   cmake_parse_arguments(ARG "LONG;GRADED;NUMERIC" "" "READS;LINK" ${ARGN})
   workbook_program(${name} ${ARG_UNPARSED_ARGUMENTS} LINK ${ARG_LINK} test_outcome Catch2::Catch2WithMain)
   if(NOT ARG_NUMERIC)
-    workbook_quick(${name})
+    workbook_quick_tests(${name})
   endif()
   if(NOT DEFINED ARG_READS)  # "0" is false
     set(ARG_READS all)
