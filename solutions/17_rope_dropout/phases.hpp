@@ -204,14 +204,14 @@ __device__ __forceinline__ void exponentiate(Fragment<float, 4>& left, Fragment<
 
 /// O += P V of this warp's rows, of what is kept of P: exponents of P (32, Bc), V (Bc, d) -> (32, d). The warp's first
 /// query and the tile's first key have these numbers in their head.
-template <class Element, int d, int Bc>
+template <bool drops, class Element, int d, int Bc>
 __device__ __forceinline__ void accumulate_PV(Registers<Element, d>& own, Scores<Bc> (&S)[row_tiles],
                                               Element (&V)[Bc][d], const Dropout& dropout, int head, int first_query,
                                               int first_key) {
   std::uint32_t kept = all_kept;
 #pragma unroll
   for (int j = 0; j < Bc / 16; ++j) {
-    if (j % 2 == 0 && dropout.dropped > 0) kept = kept_pairs<false>(dropout, head, first_query, first_key + 16 * j);
+    if (drops && j % 2 == 0) kept = kept_pairs<false>(dropout, head, first_query, first_key + 16 * j);
     Fragment<Element, 4> P[row_tiles];
 #pragma unroll
     for (int i = 0; i < row_tiles; ++i) {
