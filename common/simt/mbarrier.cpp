@@ -161,7 +161,9 @@ void refuse_refill(Lane& lane, std::uintptr_t to) {
       finding.what = words("the copy that fills it ends phase ", barrier.phase, " of ", name,
                            " and is still under way; this thread expects the bytes of another there, to ", other.name,
                            other.part, ", for which the phase has no arrival");
-      finding.advice = "give each place that is filled by itself a barrier of its own, and name that one";
+      finding.advice =
+          "let one arrival expect the bytes of all copies that end the phase, or give each of them a barrier of its "
+          "own";
     } else if (lane.last_wait >= 0 && all.passed(lane, lane.last_wait).repeated) {
       finding.mistake = Mistake::wrong_phase;
       finding.what += "; the wait for " + name_of(*lane.block, all.barrier(lane.last_wait)) +

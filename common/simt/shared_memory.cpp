@@ -572,12 +572,13 @@ void SharedMemory::end_interval(Block& block) {
     if (race || block.damaged) continue;
     const Lane& lane = block.lanes[suspect.thread];
     const Mistake mistake = suspect.holds_something ? Mistake::unseen_store : Mistake::uninitialised_shared;
-    Finding finding = finding_of(lane, mistake, suspect.pc, "reads",
-                                 suspect.holds_something ? kUnseenStore : "no thread of the block has written it",
-                                 suspect.holds_something
-                                     ? kUnseenStoreAdvice
-                                     : "write every element that is read: check the loop that fills it, and its tail",
-                                 variable(suspect.address));
+    Finding finding = finding_of(
+        lane, mistake, suspect.pc, "reads",
+        suspect.holds_something ? kUnseenStore : "no thread of the block has written it",
+        suspect.holds_something
+            ? kUnseenStoreAdvice
+            : "read what is written, and write what is read: check the place, the loop that fills it, and its tail",
+        variable(suspect.address));
     const auto is = [&](const Cell& other, const Reader*) {
       const bool is_bulk_copy = other.write_thread >= kFirstBarrierAgent;
       return has_come_unread(other, block) &&

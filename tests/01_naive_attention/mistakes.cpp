@@ -513,7 +513,7 @@ const judge::Declared declared(
                    {judge::Turn::nothing, judge::AttentionMistakes::in_both, nothing()}},
      .parts = judge::ids_of(scores_alone(), softmax_alone(), row_lse_alone(), running(), row_lse_last(),
                             product_alone()),
-     .claimed = judge::words("extra-memory l-plus-epsilon traffic mask"),
+     .claimed = judge::words("extra-memory l-plus-epsilon nan-hidden traffic mask"),
      .without_mutant = {
          {judge::given_code, judge::words("batch-ignored first-head-KV first-head-everywhere first-head-only "
                                           "heads-interleaved heads-mixed heads-swapped last-column-not-written "

@@ -250,6 +250,18 @@ TEST_CASE("a fully masked row gives P = 0 and LSE = -inf", "[1.2]") {
   expect_softmax(result, true, true);
 }
 
+TEST_CASE("a NaN among the scores is not hidden", "[1.2]") {
+  Tensor<float> S = scores(4, 24, 1, 0, true, 16);  // row 0 fully masked
+  S(0, 0, 1, 3) = S(0, 0, 2, 0) = std::numeric_limits<float>::quiet_NaN();
+  for (std::int64_t j = 0; j < 24; ++j) S(0, 0, 3, j) = S(0, 0, 2, 0);
+  const Softmax result = softmax(S, "a NaN in row 1 and in row 2, nothing else in row 3");
+  for (std::int64_t i = 1; i < 4; ++i)
+    expect(std::isnan(result.P(0, 0, i, 0)),
+           fmt::format("row {} has a NaN among its scores, and P = {} for key 0", i, result.P(0, 0, i, 0)),
+           "a row whose l is NaN is taken for an empty one: an empty row has l = 0, and NaN is neither 0 nor more",
+           "nan-hidden");
+}
+
 TEST_CASE("O is the P-weighted sum of V's rows", "[1.3]") {
   for (const auto& [Nq, Nk, d] : {std::tuple{19, 31, 64}, {31, 31, 32}, {64, 64, 64}, {1, 200, 128}, {7, 1, 3}}) {
     const Problem problem = one_head("value mean", Nq, Nk, d);

@@ -244,6 +244,10 @@ constexpr const char* m_safe_kept =
 Table blocks() {
   const auto several = [](const Attention& m) { return m.Nk() > m.step; };
   const auto only = [](auto range) { return [=](Attention& m) { m.keys = range(m.Nk(), m.step); }; };
+  const auto begins_masked = [=](const Attention& m) {
+    return several(m) && std::ranges::all_of(std::span(m.given_S->values).first(std::size_t(m.step)),
+                                             [](float s) { return s == -infinity; });
+  };
   Table table;
   table.add("m-safe-kept", m_safe_kept,
             [](Attention& m) { m.after_step([](Row& row) { row.m = row.m == -infinity ? 0 : row.m; }); });
@@ -256,10 +260,11 @@ Table blocks() {
               return Range{0, round_down(n - 1, block)};
             }),
             several);
-  table.add("first-block-only", "only the first block is used", only([](Index, Index block) {
-              return Range{0, block};
-            }),
-            several);
+  const auto first_block = only([](Index, Index block) { return Range{0, block}; });
+  table.add("first-block-only", "only the first block is used", first_block,
+            [=](const Attention& m) { return several(m) && !begins_masked(m); });
+  table.add("ends-at-masked-block", "a block of nothing but −∞ ends the row: blocks behind it may have scores",
+            first_block, begins_masked);
   table.add("first-block-dropped", "the first block is left out", only([](Index n, Index block) {
               return Range{block, n};
             }),

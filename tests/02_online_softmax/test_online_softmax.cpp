@@ -196,7 +196,8 @@ TEST_CASE("negative scores need a maximum of -inf to start from", "[2.1]") {
 
 TEST_CASE("masked blocks change nothing", "[2.1]") {
   std::vector<float> x = normal_row(48, 5);
-  std::fill(x.begin(), x.begin() + 16, minus_infinity);       // a masked block at the beginning
+  std::fill(x.begin(), x.begin() + 16, minus_infinity);  // a masked block at the beginning
+  expect_state(x, 16, "the first block masked");
   std::fill(x.begin() + 32, x.begin() + 48, minus_infinity);  // and one at the end
   expect_state(x, 16, "the first and the last block masked");
   expect_state(x, 5, "the first and the last 16 scores masked");

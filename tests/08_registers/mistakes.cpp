@@ -526,7 +526,7 @@ const judge::Declared declared(
                    {judge::Turn::lanes, in_both, names_of_rows()}},
      .claimed = judge::words(
          "late-copies swizzle-conflicts barriers extra-memory matrix-loads narrow-access not-repeatable "
-         "order-dependent places-apart places-order places-transposed products row-without-keys "
+         "order-dependent places-apart places-order places-side-by-side places-transposed products row-without-keys "
          "rows-mixed shared-traffic shuffles slack-ignored tail-not-zeroed traffic uncoalesced "
          "waits-for-all"),
      .without_mutant = {{judge::one_of_a_kind, judge::words("l-of-half-a-quad odd-columns-not-divided")},

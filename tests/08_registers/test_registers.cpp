@@ -85,6 +85,12 @@ void expect_places() {
       along = along / 8 * 8 + along % 8 / 2 + along % 2 * 4;
       return p;
     });
+    const bool side_by_side = all([&](int lane, int e) {
+      Place p = matrix.right(lane, e);
+      std::int64_t& along = matrix.name[0] == 'B' ? p.row : p.column;  // both pairs, 8 apart
+      along = along % 8 / 2 * 4 + along / 8 * 2 + along % 2;
+      return p;
+    });
     int lane = 0, e = 0;
     while (got(lane, e) == matrix.right(lane, e)) {
       if (++e == matrix.elements) ++lane, e = 0;
@@ -97,10 +103,13 @@ void expect_places() {
            : turned    ? "row and column are exchanged within each part: in A and D a quad has a row, in B a column"
            : exchanged ? "the elements go through the parts in another order"
            : apart ? "a lane's two elements of a part lie four apart: they are neighbours, lane % 4 * 2 and the next"
-                   : "",
+           : side_by_side ? "a lane's four elements lie side by side: two of them do, lane % 4 * 2 and the next, the "
+                            "other two lie 8 further"
+                          : "",
            transposed || turned ? "places-transposed"
            : exchanged          ? "places-order"
            : apart              ? "places-apart"
+           : side_by_side       ? "places-side-by-side"
                                 : "unknown");
   }
   expect(true, "");

@@ -156,6 +156,8 @@ void expect_memory(const OneTile& one) {
        {"map-strides",
         "the map takes a section's rows for neighbours in the tensor: there the next row is d elements further",
         by_strides(64, one.N * 64, one.N * one.d)},
+       {"map-strides", "the map takes a row for as long as a section: the next row is d elements further",
+        by_strides(std::min<std::int64_t>(one.d, 64), std::min<std::int64_t>(one.d, 64), one.N * one.d)},
        {"map-strides", "strides are given in elements: TMA takes bytes",
         by_strides(one.d / 2, std::min<std::int64_t>(one.d, 64) / 2, one.N * one.d / 2)},
        {"map-strides", "the stride of heads is given in elements: TMA takes bytes",

@@ -22,6 +22,10 @@ Table heads() {
   Table table([](const Attention& m) { return shares_heads(m) && m.problem->shape.Hkv > 1; });
   table.add("kv-head-modulo", "head h of Q meets head h mod Hkv of K and V: neighbours share one, head h meets h / G",
             [](Attention& m) { m.kv_head = [Hkv = m.problem->shape.Hkv](Index h) { return h % Hkv; }; });
+  table.add(
+      "kv-head-divided-twice",
+      "head h of Q meets head h / G / G of K and V: of a pack that holds a group, the number is that head already",
+      [](Attention& m) { m.kv_head = [G = m.problem->shape.H / m.problem->shape.Hkv](Index h) { return h / G / G; }; });
   table.add("kv-head-first", "every head of Q meets the first head of K and V",
             [](Attention& m) { m.kv_head = [](Index) { return 0; }; });
   return table;

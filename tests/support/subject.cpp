@@ -134,8 +134,8 @@ constexpr ReportKind report_kinds[] = {
     {simt::Mistake::unseen_store, "unseen-store",
      "the simulator does not see a store that your kernel makes: of a struct that a function returns"},
     {simt::Mistake::uninitialised_shared, "uninitialised-shared",
-     "part of a tile is read that nobody has written: look at the tail, at which thread writes what, and, if a "
-     "fragment is loaded, at its leading dimension"},
+     "part of a tile is read that nobody has written: look at the row that is read first, at the tail, at which thread "
+     "writes what, and, if a fragment is loaded, at its leading dimension"},
     {simt::Mistake::uninitialised_global, "uninitialised-global",
      "memory is read that nobody has written: the read goes too far, or the write stops too soon or comes too late"},
     {simt::Mistake::written_twice, "written-twice",
