@@ -435,6 +435,12 @@ Table maxima() {
       [](std::size_t lane, std::size_t other) { return lane <= other; },
       [](Index query) { return query % 8 == 7 ? query : query + 1; },
       [](std::size_t lane, std::size_t other) { return other < lane; });
+  table.add("rescaled-by-the-tile",
+            "the factor brings O and l to the maximum of the tile: it must bring them to m, which may have stayed",
+            [](Attention& m) {
+              m.after_factors(
+                  [right = m](Row& row) { row.l_factor = row.O_factor = right.exponential(row.m_old - row.m_tile); });
+            });
   return table;
 }
 

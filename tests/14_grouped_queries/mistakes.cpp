@@ -22,10 +22,15 @@ Table heads() {
   Table table([](const Attention& m) { return shares_heads(m) && m.problem->shape.Hkv > 1; });
   table.add("kv-head-modulo", "head h of Q meets head h mod Hkv of K and V: neighbours share one, head h meets h / G",
             [](Attention& m) { m.kv_head = [Hkv = m.problem->shape.Hkv](Index h) { return h % Hkv; }; });
-  table.add(
-      "kv-head-divided-twice",
-      "head h of Q meets head h / G / G of K and V: of a pack that holds a group, the number is that head already",
-      [](Attention& m) { m.kv_head = [G = m.problem->shape.H / m.problem->shape.Hkv](Index h) { return h / G / G; }; });
+  table.add("kv-head-divided-twice",
+            "the number of a pack is divided by G: of a pack that holds a group, it is the head of K and V already",
+            [](Attention& m) {
+              m.K = m.V = [G = m.problem->shape.H / m.problem->shape.Hkv](const Tensor<float>& tensor, Index b, Index h,
+                                                                          Index j, Index c) {
+                const Index Hkv = tensor.sizes[1], head = (b * Hkv + h) / G;
+                return Index(tensor.index(head / Hkv, head % Hkv, j, c));
+              };
+            });
   table.add("kv-head-first", "every head of Q meets the first head of K and V",
             [](Attention& m) { m.kv_head = [](Index) { return 0; }; });
   return table;

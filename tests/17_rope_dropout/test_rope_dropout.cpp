@@ -435,6 +435,16 @@ TEST_CASE("elements half a head apart are turned as a pair", "[17.5]") {
   expect_masks(rotations(), 300);
 }
 
+TEST_CASE("cosines and sines are read 16 bytes at a time", "[17.5]") {
+  require_counters();
+  const std::vector<float> given(32);
+  worker::Call request("chunks");
+  request.input("given", given).output<float>("numbers", 16);
+  expect_count(call(request), "given.load_requests", 16 + 4,
+               "16 elements, one by one, then eight cosines and sines, 64 bytes", "the table is read in smaller parts",
+               "narrow-access");
+}
+
 // ---- 17.6 positions ----
 
 TEST_CASE("queries and keys are rotated to their positions", "[17.6]") {
