@@ -442,7 +442,7 @@ TEST_CASE("cosines and sines are read 16 bytes at a time", "[17.5]") {
   request.input("given", given).output<float>("numbers", 16);
   expect_count(call(request), "given.load_requests", 16 + 4,
                "16 elements, one by one, then eight cosines and sines, 64 bytes", "the table is read in smaller parts",
-               "narrow-access");
+               "table-narrow");
 }
 
 // ---- 17.6 positions ----
