@@ -31,8 +31,9 @@ TEST_CASE("an index that leaves device memory is told with the element that it a
     return simt::last_launch().reports.front().what;
   };
   CHECK(said_of("read_past_end") == "4 bytes, just past the end of a, which has 64 elements: it would be element 64");
-  CHECK(said_of("read_before_beginning").ends_with("4 bytes before the beginning of a, which has 64 elements: it would "
-                                                   "be element -1"));
+  CHECK(said_of("read_before_beginning")
+            .ends_with("4 bytes before the beginning of a, which has 64 elements: it would "
+                       "be element -1"));
 }
 TEST_CASE("every planted mistake of threads that do not come together is reported at its line") {
   check_all(zoo::warp_cases(), "mistakes_warps.cu");
