@@ -438,9 +438,12 @@ TEST_CASE("every known mistake in the parts of the forward pass is named") {
   check_all_named({transpose_case(64, 32), transpose_case(33, 70)}, {});
 
   const std::vector<float> empty(10, -INFINITY);
+  std::vector<float> begins_masked = rising(24, -1, 0.1F);
+  std::fill_n(begins_masked.begin(), 8, -INFINITY);
   check_all_named({state_case(rising(22, -1, 0.2F), 8, "rising"), state_case(rising(22, 5, -0.2F), 8, "falling"),
                    state_case(rising(24, -1, 0.1F), 8, "whole blocks"), state_case(rising(22, -120, 0.2F), 8, "low"),
-                   state_case(rising(22, 80, 1), 8, "high"), state_case(empty, 4, "empty")},
+                   state_case(rising(22, 80, 1), 8, "high"), state_case(empty, 4, "empty"),
+                   state_case(begins_masked, 8, "begins masked")},
                   {"sum-rescaled"});
 
   check_all_named(
