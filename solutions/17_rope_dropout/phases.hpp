@@ -202,11 +202,12 @@ __device__ __forceinline__ void exponentiate(Fragment<float, 4>& left, Fragment<
   // END 17.3
 }
 
-/// accumulate_PV of a call that drops, or of one that does not and asks no pair whether it is kept.
+/// O += P V of this warp's rows, of what is kept of P: exponents of P (32, Bc), V (Bc, d) -> (32, d). The warp's first
+/// query and the tile's first key have these numbers in their head.
 template <bool drops, class Element, int d, int Bc>
-__device__ __forceinline__ void accumulate_kept(Registers<Element, d>& own, Scores<Bc> (&S)[row_tiles],
-                                                Element (&V)[Bc][d], const Dropout& dropout, int head, int first_query,
-                                                int first_key) {
+__device__ __forceinline__ void accumulate_PV(Registers<Element, d>& own, Scores<Bc> (&S)[row_tiles],
+                                              Element (&V)[Bc][d], const Dropout& dropout, int head, int first_query,
+                                              int first_key) {
   std::uint32_t kept = all_kept;
 #pragma unroll
   for (int j = 0; j < Bc / 16; ++j) {
@@ -228,18 +229,6 @@ __device__ __forceinline__ void accumulate_kept(Registers<Element, d>& own, Scor
       }
     }
   }
-}
-
-/// O += P V of this warp's rows, of what is kept of P: exponents of P (32, Bc), V (Bc, d) -> (32, d). The warp's first
-/// query and the tile's first key have these numbers in their head.
-template <class Element, int d, int Bc>
-__device__ __forceinline__ void accumulate_PV(Registers<Element, d>& own, Scores<Bc> (&S)[row_tiles],
-                                              Element (&V)[Bc][d], const Dropout& dropout, int head, int first_query,
-                                              int first_key) {
-  if (dropout.dropped > 0)
-    accumulate_kept<true>(own, S, V, dropout, head, first_query, first_key);
-  else
-    accumulate_kept<false>(own, S, V, dropout, head, first_query, first_key);
 }
 
 /// O / l·kept_scale as Element and the LSE, (m + log2 l) ln 2, to device memory: the first `rows` of this warp's rows,
