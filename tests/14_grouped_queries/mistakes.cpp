@@ -22,6 +22,8 @@ Table heads() {
   Table table([](const Attention& m) { return shares_heads(m) && m.problem->shape.Hkv > 1; });
   table.add("kv-head-modulo", "head h of Q meets head h mod Hkv of K and V: neighbours share one, head h meets h / G",
             [](Attention& m) { m.kv_head = [Hkv = m.problem->shape.Hkv](Index h) { return h % Hkv; }; });
+  table.add("kv-head-first", "every head of Q meets the first head of K and V",
+            [](Attention& m) { m.kv_head = [](Index) { return 0; }; });
   table.add("kv-head-divided-twice",
             "the number of a pack is divided by G: of a pack that holds a group, it is the head of K and V already",
             [](Attention& m) {
@@ -31,8 +33,6 @@ Table heads() {
                 return Index(tensor.index(head / Hkv, head % Hkv, j, c));
               };
             });
-  table.add("kv-head-first", "every head of Q meets the first head of K and V",
-            [](Attention& m) { m.kv_head = [](Index) { return 0; }; });
   return table;
 }
 
