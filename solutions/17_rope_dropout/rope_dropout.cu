@@ -85,8 +85,8 @@ __global__ void __launch_bounds__(32 * warps, 8 / warps)
     Scores<Bc> S[row_tiles];
     multiply_QK<Element, d, Bc>(S, own, smem.Q[warp], smem.K[j % 2]);  // S = Q Kᵀ, (32, Bc) per warp
     move_to_maximum<Element, d, Bc>(own, S, scale, keys, visible, j);  // S = S·scale - m, O = O·rescale
-    dropout.dropped > 0 ? accumulate_PV<true>(own, S, smem.V[j % 2], dropout, head, first_query, j * Bc)  // O += P V
-                        : accumulate_PV<false>(own, S, smem.V[j % 2], dropout, head, first_query, j * Bc);
+    dropout.dropped > 0 ? accumulate_PV<true>(own, S, smem.V[j % 2], dropout, head, first_query, j * Bc)    // O += P V,
+                        : accumulate_PV<false>(own, S, smem.V[j % 2], dropout, head, first_query, j * Bc);  // (32, d)
   }
   write_output(own, smem.Q[warp], O + first_row * d, lse + first_row, rows, dropout.kept_scale);  // O / l, m + log l
 }
