@@ -197,6 +197,7 @@ void visit_counters(const simt::Counters& c, const std::function<void(const std:
   take_if_any("mbarrier_waits", c.mbarrier_waits);
   take_if_any("mbarrier_waits_together", c.mbarrier_waits_together);
   take_if_any("fences", c.fences);
+  take_if_any("exponentials", c.exponentials);
   take("named_barriers", c.named_barriers);
   take("block_barriers", c.block_barriers);
   take("warp_barriers", c.warp_barriers);

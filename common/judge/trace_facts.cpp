@@ -26,7 +26,7 @@ std::string times_text(std::optional<double> times) {
 struct Metric {
   const char *counter, *metric;
 };
-constexpr std::array<Metric, 52> metrics{{
+constexpr std::array<Metric, 53> metrics{{
     {"global.load_requests", "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum, less global.async_requests"},
     {"global.load_sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum, less global.async_sectors"},
     {"global.load_bytes", ""},
@@ -83,6 +83,7 @@ constexpr std::array<Metric, 52> metrics{{
     {"mbarrier_waits", ""},
     {"mbarrier_waits_together", ""},
     {"fences", ""},
+    {"exponentials", ""},
 }};
 
 /// "0-3, 5"
@@ -270,6 +271,9 @@ std::vector<std::pair<std::string, std::string>> launch_facts(const TracedLaunch
   facts.emplace_back("barriers", fmt::format("{}; {} __syncwarp", barriers, count("warp_barriers")));
   if (count("shuffles") + count("votes") > 0) {
     facts.emplace_back("shuffles", fmt::format("{}, and {} votes", count("shuffles"), count("votes")));
+  }
+  if (count("exponentials") > 0) {
+    facts.emplace_back("exp2", fmt::format("{} of threads; a multiprocessor gives 16 a cycle", count("exponentials")));
   }
   if (count("shared.atomic_instructions") > 0) {
     facts.emplace_back("shared atomics", fmt::format("{} instructions", count("shared.atomic_instructions")));

@@ -96,6 +96,7 @@ struct Counters {
   std::uint64_t fences = 0;          ///< __threadfence, of threads. No metric.
   std::uint64_t shuffles = 0;        ///< SHFL instructions: __shfl_*_sync, once a warp. No metric of its own.
   std::uint64_t votes = 0;           ///< VOTE instructions: once a warp. No metric of its own.
+  std::uint64_t exponentials = 0;    ///< exp2_ftz, of threads. No metric: MUFU.EX2 is some of the XU pipe's.
   friend bool operator==(const Counters&, const Counters&) = default;
 };
 

@@ -172,6 +172,9 @@ void clear_launches() {
 bool in_kernel() {
   return running != nullptr;
 }
+void count_exponential() {
+  if (running != nullptr) ++running->block->counters.exponentials;
+}
 uint3 thread_index() {
   return running->thread;
 }

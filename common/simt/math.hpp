@@ -11,6 +11,8 @@
 #include <cfloat>
 #include <cstdint>
 
+#include "common/simt/runtime.hpp"
+
 namespace simt {
 /// What the ".ftz" forms do to numbers below 2^-126.
 inline float flush_to_zero(float x) {
@@ -18,6 +20,7 @@ inline float flush_to_zero(float x) {
 }
 /// ex2.approx.ftz.f32: 2^x, subnormal arguments and results flushed to zero.
 inline float exp2_ftz(float x) {
+  count_exponential();
   return flush_to_zero(exp2f(flush_to_zero(x)));
 }
 /// cvt.rna.tf32.f32: to 10 bits of fraction, nearest, ties away from zero.

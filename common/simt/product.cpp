@@ -81,6 +81,52 @@ __attribute__((always_inline)) inline void multiply_by_eights(int m, std::ptrdif
   }
 }
 
+// What sums of e4m3 need of vectors of eight columns.
+using Eight = float __attribute__((vector_size(32)));
+using EightInts = std::int32_t __attribute__((vector_size(32)));
+
+constexpr int kSumBits = 13;       // below the leading bit of the largest number that is added
+constexpr int kNoExponent = -100;  // of zero: less than that of any number that matters, and 2^(13 + 100) is a float
+
+/// Where the leading bits of `count` numbers of e4m3 are: subnormal ones are taken to have that of the least normal
+/// one.
+void exponents_of_e4m3(const float* values, int count, std::int32_t* exponents) {
+  for (int i = 0; i < count; ++i) {
+    const int exponent = int(std::bit_cast<std::uint32_t>(values[i]) >> 23 & 0xff) - 127;
+    exponents[i] = values[i] == 0 ? 2 * kNoExponent : std::max(exponent, -6);
+  }
+}
+
+/// Eight sums of a row: c + a b, a (32), b (32, n) from one column on, with their exponents.
+__attribute__((always_inline)) inline void add_eight_e4m3(std::ptrdiff_t n, const float* a,
+                                                          const std::int32_t* a_exponents, const float* b,
+                                                          const std::int32_t* b_exponents, float* c) {
+  Eight sum;
+  std::memcpy(&sum, c, sizeof sum);
+  const EightInts bits = std::bit_cast<EightInts>(sum), c_exponents = (bits >> 23 & 0xff) - 127;
+  EightInts top = c_exponents > kNoExponent ? c_exponents : EightInts{} + kNoExponent;
+  for (std::ptrdiff_t k = 0; k < 32; ++k) {
+    EightInts exponents;
+    std::memcpy(&exponents, b_exponents + k * n, sizeof exponents);
+    exponents += a_exponents[k];
+    top = exponents > top ? exponents : top;
+  }
+  const auto power_of_two = [](EightInts exponents) { return std::bit_cast<Eight>((exponents + 127) << 23); };
+  const Eight scale = power_of_two(kSumBits - top);
+  EightInts integer = __builtin_convertvector(sum * scale, EightInts);
+  for (std::ptrdiff_t k = 0; k < 32; ++k) {
+    Eight row;
+    std::memcpy(&row, b + k * n, sizeof row);
+    integer += __builtin_convertvector(row * a[k] * scale, EightInts);  // the products are exact
+  }
+  const EightInts whole = std::bit_cast<EightInts>(__builtin_convertvector(integer, Eight));
+  constexpr std::int32_t kKept = ~((1 << (23 - kSumBits)) - 1);
+  const Eight result = std::bit_cast<Eight>(whole & kKept) * power_of_two(top - kSumBits);
+  const EightInts finite = c_exponents < 128;
+  sum = finite ? result : sum;
+  std::memcpy(c, &sum, sizeof sum);
+}
+
 }  // namespace
 
 void widen(const void* elements, ElementType element, float* values, int count) {
@@ -109,6 +155,20 @@ void multiply_matrices(int m, int n, int k, const float* a, const float* b, floa
 SIMT_FOR_EACH_PROCESSOR
 void multiply_rows_by_columns(int m, int n, int k, const float* a, const float* b, float* c) {
   multiply_by_eights(m, n, k, a, b, c);
+}
+
+SIMT_FOR_EACH_PROCESSOR
+void multiply_e4m3(int m, int n, const float* a, const float* b, float* c) {
+  constexpr int kColumns = 256, kRows = 64;  // of the largest wgmma
+  std::int32_t a_exponents[kRows * 32], b_exponents[32 * kColumns];
+  const auto is_nan = [](float x) { return x != x; };
+  if (std::any_of(a, a + std::ptrdiff_t(m) * 32, is_nan) || std::any_of(b, b + std::ptrdiff_t(32) * n, is_nan))
+    return multiply_by_eights(m, n, 32, a, b, c);
+  exponents_of_e4m3(a, m * 32, a_exponents);
+  exponents_of_e4m3(b, 32 * n, b_exponents);
+  for (std::ptrdiff_t i = 0; i < m; ++i)
+    for (std::ptrdiff_t j = 0; j < n; j += 8)
+      add_eight_e4m3(n, a + 32 * i, a_exponents + 32 * i, b + j, b_exponents + j, c + i * n + j);
 }
 
 void fill_unset(void* x, int count, ElementType element) {

@@ -51,6 +51,9 @@ enum class AtomicType { int32, uint32, uint64, float32, float64, half, half2, bf
 SIMT_API std::uint64_t atomic(AtomicOperation operation, AtomicType type, void* address, std::uint64_t operand,
                               std::uint64_t compare = 0);
 
+/// exp2_ftz: it is counted.
+SIMT_API void count_exponential();
+
 /// __threadfence: it is counted, and concerns TMA.
 SIMT_API void thread_fence();
 

@@ -160,7 +160,10 @@ void execute(Block& block, int number, int last_group) {
     }
     b.resize(std::size_t(k) * std::size_t(n));
     gather(operand_b(product), *block.shared, form.element, k, true, b.data());
-    multiply_rows_by_columns(kGroupRows, n, k, a.data(), b.data(), d.data());
+    if (form.element == ElementType::e4m3)
+      multiply_e4m3(kGroupRows, n, a.data(), b.data(), d.data());
+    else
+      multiply_rows_by_columns(kGroupRows, n, k, a.data(), b.data(), d.data());
   }
   store();
   group.executed = last_group;
