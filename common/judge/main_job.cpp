@@ -204,11 +204,12 @@ class Running {
     return worker::operation_for(row.pass, row.element, row.chapter->element_on(row.backend));
   }
 
+  /// Where one stage is asked for, with its chapter's operations: its tables are one of them.
   worker::WorkerJob worker_job(const StageToRun& stage) const {
     const Chapter& chapter = *stage.chapter;
-    return stages_job(workspace_, chapter,
-                      own(chapter) ? readers_tree(workspace_, chapter) : solutions_tree(workspace_, chapter),
-                      stage.backend);
+    const auto job = job_.stage.empty() ? stages_job : whole_job;
+    return job(workspace_, chapter,
+               own(chapter) ? readers_tree(workspace_, chapter) : solutions_tree(workspace_, chapter), stage.backend);
   }
 
   void build(const std::vector<StageToRun>& stages) {

@@ -90,6 +90,14 @@ TEST_CASE("one stage can be run alone; chapter 2 takes 16.5 KiB whatever N is") 
   CHECK(contains(book.run({"run", "--stage", "2", "--seq", "512"}).out, "16.5 KiB"));
 }
 
+TEST_CASE("a stage that is run alone prints its chapter's tables") {
+  const WorkbookCopy book = book_with("12_fp8");
+  const Ran ran = book.run({"run", "--stage", "12", "--backend", "sim", "--seq", "64", "--heads", "1"});
+  CHECK(ran.exit_code == 0);
+  CHECK(contains(ran.out, "one column of both 8 times as large               0.3211    0.4056    0.0726"));
+  CHECK(contains(ran.out, "131072       0.1250       1.1250"));
+}
+
 TEST_CASE("a stage whose memory would not suffice refuses beforehand, with exit code 3") {
   const WorkbookCopy book;
   const std::vector<std::string> arguments{"run", "--seq",    "4096", "--heads",   "1",  "--stage",
