@@ -24,7 +24,7 @@ struct Consumer {
   int number, head, first_query, tiles;
   typename T::Scores S;
   typename T::Probabilities P;
-  typename T::Output O;
+  typename T::Output O, part;  // part: P V of one tile
   float m[2] = {-INFINITY, -INFINITY}, l[2] = {0, 0}, rescale[2];
   float S_scale, V_scale = 1, V_next;  // of S that was started last; of O; of V's tile that goes with that S
   float Q_scale, K_ahead, V_ahead;     // of this consumer's queries; of the tile of K, and of V, that comes next
@@ -66,7 +66,7 @@ struct Consumer {
     V_next = V_ahead;
     read_scales(max(j - 1, 0));
   }
-  __device__ __forceinline__ void start_O() { start_PV<T>(O, P, smem.V[at_V.stage]); }
+  __device__ __forceinline__ void start_part() { start_PV<T>(part, P, smem.V[at_V.stage]); }
   /// S of tile j becomes P·2^8 in fp32; m and l; rescale, with the change of units to V's tile j. It is masked where
   /// some row does not see all keys. A tile without a mask is scaled as part of S·scale - m, which wants a scale > 0:
   /// other scales take the way of the mask.
@@ -76,7 +76,7 @@ struct Consumer {
     const bool masked = min(keys, visible) < T::Bc, scaled = masked || S_scale <= 0;
     if (masked) workbook::cuda::note("masked tile", j);
     if (scaled) scale_and_mask(S, S_scale, keys, visible);
-    online_softmax(S, m, l, rescale, scaled ? 1 : S_scale);
+    online_softmax<T::exp2_by_fma>(S, m, l, rescale, scaled ? 1 : S_scale);
     change_units(rescale, V_scale, V_next);
   }
 };
@@ -91,13 +91,13 @@ __device__ __forceinline__ void pass_turn(int number) {
   barrier_arrive(1 + (number + 1) % T::consumers, 256);
 }
 
-/// Algorithm 2: S of the next tile is issued before O += P V of this one, and the softmax runs beside that.
+/// Algorithm 2: S of the next tile is issued before P V of this one, and the softmax runs beside that.
 template <class T>
 __device__ __forceinline__ void consume(Consumer<T>& own) {
   if (own.number == T::consumers - 1) pass_turn<T>(own.number);  // nobody else opens the turns
-  // TODO(12.7) Chapter 11's loop (11.7), in which the wait for the next K always stands before the wait for O. What is
-  // new: own.rescale, from softmax(j), brings O to the units of V's tile j as well. So O has to be rescaled when the
-  // product of tile j + 1 is done, and before that of tile j is issued (about 26 lines).
+  // TODO(12.7) Chapter 11's loop (11.7), in which the wait for the next K always stands before the wait for P V. What
+  // is new: no product adds to O. The part of tile j + 1 is added when its product is complete, with the factor that
+  // softmax(j + 1) has left in own.rescale; and by then softmax(j) has written the next one there (about 28 lines).
   // BEGIN 12.7
   WORKBOOK_TODO(12.7);
   // END 12.7
@@ -125,6 +125,11 @@ __global__ void __launch_bounds__(T::threads, 1)
     consume(own);
     write_output<T>(smem.O[own.number], O, call, own.O, own.m, own.l, own.V_scale, own.head, own.first_query, number);
   }
+}
+
+__global__ void exponentials_kernel(const float* __restrict__ x, float* __restrict__ y, int count) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) y[i] = exp2_by_fma(x[i]);
 }
 
 /// Codes (heads, rows, columns) for TMA, in boxes of so many rows and columns, whose rows are swizzled.
@@ -159,24 +164,32 @@ void start(const ForwardCall<half>& call, const Rounded& Q, const Rounded& K, co
 }
 
 /// Calls work with the Kernel for these sizes, and gives what it gives.
-template <class Do>
+template <int exp2_by_fma = 0, class Do>
 auto with_kernel(std::int64_t head_dim, const Tiles& tiles, Do work) {
   return workbook::cuda::with_sizes<built>(head_dim, tiles, [&](auto d, auto t) {
-    if constexpr (is_built(d, {t.Br, t.Bc, t.warps})) return work(Kernel<d, t.Br / 64>());
-    return decltype(work(Kernel<64, 3>()))();
+    if constexpr (is_built(d, {t.Br, t.Bc, t.warps}, exp2_by_fma)) return work(Kernel<d, t.Br / 64, exp2_by_fma>());
+    return decltype(work(Kernel<64, 2, exp2_by_fma>()))();
   });
 }
 
 }  // namespace
 
 void attention(const ForwardCall<half>& call, const Tiles& tiles, const Rounded& Q, const Rounded& K, const Rounded& V,
-               bool rotated) {
+               const Options& options) {
   const auto& [B, H, Hkv, Nq, Nk, d] = call.shape;
-  if (!is_built(d, tiles)) throw std::invalid_argument("d = " + std::to_string(d) + " with these tiles is not built");
-  round_rows(call.Q, Q, B * H, Nq, d, rotated);
-  round_rows(call.K, K, B * H, Nk, d, rotated);
+  if (!is_built(d, tiles, options.exp2_by_fma))
+    throw std::invalid_argument("d = " + std::to_string(d) + " with these tiles and options is not built");
+  round_rows(call.Q, Q, B * H, Nq, d, options.rotated);
+  round_rows(call.K, K, B * H, Nk, d, options.rotated);
   round_and_transpose(call.V, V, B * H, Nk, d);
-  with_kernel(d, tiles, [&](auto kernel) { start<decltype(kernel)>(call, Q, K, V, rotated); });
+  const auto run = [&](auto kernel) { start<decltype(kernel)>(call, Q, K, V, options.rotated); };
+  if (options.exp2_by_fma == 16) return with_kernel<16>(d, tiles, run);
+  if (options.exp2_by_fma == 4) return with_kernel<4>(d, tiles, run);
+  with_kernel(d, tiles, run);
+}
+void exponentials(const float* x, float* y, int count) {
+  constexpr int threads = 128;
+  workbook::cuda::launch(exponentials_kernel, dim3((count + threads - 1) / threads), dim3(threads), 0, x, y, count);
 }
 std::size_t shared_bytes(int d, const Tiles& tiles) {
   return with_kernel(d, tiles, [](auto kernel) { return sizeof(typename decltype(kernel)::Shared); });

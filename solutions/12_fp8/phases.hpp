@@ -25,10 +25,11 @@ constexpr unsigned all_lanes = 0xffffffff;
 /// The kernel computes P·2^8, at most 256, and l·2^8.
 constexpr float offset = 8;
 
-/// A kernel's sizes.
-template <int d_, int consumers_>
+/// A kernel's sizes. exp2_by_fma: in this many exponentials there is one that the FMA units compute; 0: none.
+template <int d_, int consumers_, int exp2_by_fma_ = 0>
 struct Kernel {
   static constexpr int d = d_, Bc = block_rows, consumers = consumers_, Br = 64 * consumers;
+  static constexpr int exp2_by_fma = exp2_by_fma_;
   static constexpr int threads = 128 * (1 + consumers), stages = 2;
   static constexpr int producer_registers = consumers == 3 ? 32 : 24, consumer_registers = consumers == 3 ? 160 : 240;
 
@@ -175,14 +176,47 @@ __device__ __forceinline__ float largest_of_row(const Fragment<float, n>& S, int
   return fmaxf(largest, __shfl_xor_sync(all_lanes, largest, 2));
 }
 
+// A multiprocessor gives 16 exp2 a cycle, and 128 multiply-adds. So some of the exponentials may be computed by the
+// latter, as FlashAttention-4 does (Zadouri et al. 2026, section 3): x = n + f with an integer n and f from -1/2 to
+// 1/2, and 2^x = 2^n · 2^f, of which the first is an exponent and the second a polynomial.
+//
+// 2^f = c0 + c1 f + c2 f² + c3 f³ + c4 f⁴ to within 2^-18 of itself for f from -1/2 to 1/2: the best coefficients
+// (minimax). For P itself half of them would do, as it is rounded to 3 bits. But l sums what is not rounded, and the
+// LSE is its logarithm.
+constexpr float c0 = 0.99999926f, c1 = 0.69312181f, c2 = 0.24024745f, c3 = 0.055917869f, c4 = 0.0095701026f;
+//
+// TODO(12.9) 2^x for x up to 126 without exp2; below -126 what it is there, and NaN for NaN. n comes from rounding: a
+// float from 2^23 to 2^24 has no digits behind the point, so x + 1.5·2^23 is rounded to an integer, whose lowest bits
+// are n. And 2^n as a float has n + 127 in its exponent, from bit 23 on (about 8 lines).
+// STUB: __device__ __forceinline__ float exp2_by_fma(float x) {
+// STUB:   WORKBOOK_TODO(12.9);
+// STUB: }
+// BEGIN 12.9
+__device__ __forceinline__ float exp2_by_fma(float x) {
+  constexpr float shift = 0x1.8p23f;
+  x = x < -126 ? -126 : x;
+  const float shifted = x + shift, f = x - (shifted - shift);
+  const float power_of_f = (((c4 * f + c3) * f + c2) * f + c1) * f + c0;
+  const float power_of_n = __uint_as_float((__float_as_uint(shifted) << 23) + (127u << 23));  // what is above n is lost
+  return power_of_f * power_of_n;
+}
+// END 12.9
+
+/// 2^x of a lane's exponential number `number`, of which one in `by_fma` goes to the FMA units.
+template <int by_fma>
+__device__ __forceinline__ float exp2_of(float x, int number) {
+  if constexpr (by_fma > 0) return number % by_fma == by_fma - 1 ? exp2_by_fma(x) : exp2_ftz(x);
+  return exp2_ftz(x);
+}
+
 // e4m3 is a floating-point format: a number has the same 3 bits of mantissa whether it is 200 or 2. So P·2^8 is no more
 // precise than P where both are normal. The offset moves the range: P·2^8 is 256 at most, is normal from 2^-6 on, that
 // is P from 2^-14 on, and becomes 0 below 2^-10, that is P below 2^-18. Without it P would lose its digits from 2^-6
 // on.
 //
 // S -> P·2^8 = exp2(S·scale - m + 8) in both rows of a lane, scale > 0. It costs nothing, since 8 is added to m, not to
-// each element. l is then 2^8 times as large as well.
-template <int n>
+// each element. l is then 2^8 times as large as well. exp2 of a lane's element number j is exp2_of<by_fma>(…, j).
+template <int by_fma, int n>
 __device__ __forceinline__ void online_softmax(Fragment<float, n>& S, float (&m)[2], float (&l)[2], float (&rescale)[2],
                                                float scale) {
   // TODO(12.5) As chapter 11's, with slack 0: m; rescale, what brings O and l to the new m; P·2^8; l. m is -inf until a
@@ -198,39 +232,36 @@ __device__ __forceinline__ void online_softmax(Fragment<float, n>& S, float (&m)
 #pragma unroll
     for (int j = 0; j < n / 4; ++j) {
       float &left = S[4 * j + 2 * r], &right = S[4 * j + 2 * r + 1];
-      even += left = exp2_ftz(left * scale - subtracted);
-      odd += right = exp2_ftz(right * scale - subtracted);
+      even += left = exp2_of<by_fma>(left * scale - subtracted, 2 * j);
+      odd += right = exp2_of<by_fma>(right * scale - subtracted, 2 * j + 1);
     }
     l[r] = l[r] * rescale[r] + (even + odd);
   }
   // END 12.5
 }
 
-/// O = O·rescale, if any lane's factor differs from 1. tile: the number of the K/V tile, for the trace.
-template <int n>
-__device__ __forceinline__ void rescale_O(Fragment<float, n>& O, const float (&rescale)[2], int tile) {
-  if (!__any_sync(all_lanes, rescale[0] != 1 || rescale[1] != 1)) return;
-  workbook::cuda::note("rescaled tile", tile);
-#pragma unroll
-  for (int e = 0; e < n; ++e) O[e] *= rescale[e / 2 % 2];
-}
-
-// O is kept in units of V's scale, that of the tile that was added last: the codes' products are added as they are, and
-// nothing is multiplied by a scale for each key. When the next tile's scale is another, O has to be brought to it. That
-// is a factor for all of O, as rescale is.
+// A sum of the tensor cores over 8-bit products has 13 bits behind the leading one. What is added to a sum 2^13 times
+// as large is lost, and so is a part of what is added to any: always towards zero. O would be such a sum, over all
+// keys. So the tensor cores sum over the keys of a tile alone, and O, in fp32, is the sum of these parts, as in vLLM's
+// version of FlashAttention-3.
+//
+// O is kept in units of V's scale, that of the tile that was added last: a part is added as it is, and nothing is
+// multiplied by a scale for each key. When the next tile's scale is another, O has to be brought to it. That is a
+// factor for all of O, as rescale is.
 //
 // Scales are powers of two, so the inverse of one is exact: the same exponent with the other sign. A division would be
-// right too, and take a dozen instructions where every consumer waits for its turn.
+// right too, and take a dozen instructions.
 __device__ inline float inverse(float power_of_two) {
   return __uint_as_float((254u << 23) - __float_as_uint(power_of_two));  // biased exponents e and 254 - e
 }
 
-// TODO(12.6) Starts O += P V of the codes, (64, Bc), (d, Bc)ᵀ -> (64, d): a fence, a product for each 32 keys, a group.
-// And the change of units: both factors of rescale get what brings O from V_scale to V_next, and V_scale becomes
-// V_next (about 11 lines).
-// STUB: template <class T>
-// STUB: __device__ __forceinline__ void start_PV(typename T::Output& O, const typename T::Probabilities& P,
-// STUB:                                          const Tile<T::d, T::Bc>& V) {
+// TODO(12.6) Starts part = P V of the codes, (64, Bc), (d, Bc)ᵀ -> (64, d): a fence, a product for each 32 keys, of
+// which the first is added to nothing, a group. Then, when it is complete, O = O·rescale + part, in fp32. And the
+// change of units: both factors of rescale get what brings O from V_scale to V_next, and V_scale becomes V_next (about
+// 17 lines). STUB: template <class T> STUB: __device__ __forceinline__ void start_PV(typename T::Output& part, const
+// typename T::Probabilities& P, STUB:                                          const Tile<T::d, T::Bc>& V) { STUB:
+// WORKBOOK_TODO(12.6); STUB: } STUB: template <int n> STUB: __device__ __forceinline__ void add_part(Fragment<float,
+// n>& O, const float (&rescale)[2], STUB:                                          const Fragment<float, n>& part) {
 // STUB:   WORKBOOK_TODO(12.6);
 // STUB: }
 // STUB: __device__ inline void change_units(float (&rescale)[2], float& V_scale, float V_next) {
@@ -238,12 +269,18 @@ __device__ inline float inverse(float power_of_two) {
 // STUB: }
 // BEGIN 12.6
 template <class T>
-__device__ __forceinline__ void start_PV(typename T::Output& O, const typename T::Probabilities& P,
+__device__ __forceinline__ void start_PV(typename T::Output& part, const typename T::Probabilities& P,
                                          const Tile<T::d, T::Bc>& V) {
   wgmma_fence();
 #pragma unroll
-  for (int j = 0; j < T::Bc / 32; ++j) wgmma_mma_async(O, P[j], thirty_two_columns(V, j), true);
+  for (int j = 0; j < T::Bc / 32; ++j) wgmma_mma_async(part, P[j], thirty_two_columns(V, j), j > 0);
   wgmma_commit_group();
+}
+template <int n>
+__device__ __forceinline__ void add_part(Fragment<float, n>& O, const float (&rescale)[2],
+                                         const Fragment<float, n>& part) {
+#pragma unroll
+  for (int e = 0; e < n; ++e) O[e] = O[e] * rescale[e / 2 % 2] + part[e];
 }
 __device__ inline void change_units(float (&rescale)[2], float& V_scale, float V_next) {
   const float factor = V_scale * inverse(V_next);

@@ -1,5 +1,6 @@
 // Chapter 12's kernels as a stage, given: what it is built for, the memory that it needs, and how to start it. With the
-// number rotate = 1 Q and K are rotated first: ./workbook trace 12 --set rotate=1.
+// number rotate = 1 Q and K are rotated first: ./workbook trace 12 --set rotate=1. With fma = 16 or 4 one
+// in so many exponentials is computed by multiply-adds.
 #include "common/cuda/stage.hpp"
 
 #include "fp8.hpp"
@@ -14,12 +15,12 @@ std::size_t transposed_size(const Shape& shape) {
   return std::size_t(shape.B * shape.Hkv * shape.d * blocks_of(shape.Nk) * block_rows);
 }
 
-template <bool rotated>
+template <Options options>
 ForwardStage<half> stage_for() {
   return {
       .element = workbook::Element::float8,
       .head_dims = {64, 128},
-      .tiles = built,
+      .tiles = std::span(built).subspan(options.exp2_by_fma == 0 ? 0 : 1),
       .shared_bytes = shared_bytes,
       .compute = 90,         // TMA,
       .compute_only = true,  // wgmma and setmaxnreg
@@ -37,18 +38,20 @@ ForwardStage<half> stage_for() {
             const Rounded Q{extra.array<E4m3>("Q codes"), extra.array<float>("Q scales")};
             const Rounded K{extra.array<E4m3>("K codes"), extra.array<float>("K scales")};
             const Rounded V{extra.array<E4m3>("V codes"), extra.array<float>("V scales")};
-            attention(call, tiles, Q, K, V, rotated);
+            attention(call, tiles, Q, K, V, options);
           },
   };
 }
 
-ForwardStage<half> with_rotation() {
-  ForwardStage<half> stage = stage_for<false>();
-  stage.variants = {{"rotate", 1, stage_for<true>()}};
+ForwardStage<half> with_options() {
+  ForwardStage<half> stage = stage_for<Options{}>();
+  stage.variants = {{"rotate", 1, stage_for<Options{.rotated = true}>()},
+                    {"fma", 16, stage_for<Options{.exp2_by_fma = 16}>()},
+                    {"fma", 4, stage_for<Options{.exp2_by_fma = 4}>()}};
   return stage;
 }
 
-const Stage stage = with_rotation();
+const Stage stage = with_options();
 
 }  // namespace
 }  // namespace ch12

@@ -101,6 +101,71 @@ Table values() {
   return table;
 }
 
+/// What brings O of the tile before to the units of this one, in which the model keeps no units: the inverse of it.
+float units_kept(const Attention& m, const Row& row) {
+  return V_scale(m, row, row.first) / V_scale(m, row, row.first + float8_block_rows);
+}
+
+/// The factors of all tiles of a row, where nothing is wrong.
+std::vector<float> factors_of(const Attention& right, const judge::Head& head, Index query) {
+  std::vector<float> factors;
+  right.attend(head, query, [&](const Row& row) { factors.push_back(row.O_factor); });
+  return factors;
+}
+
+/// O that is added up from parts, a tile each.
+Table parts() {
+  Table table(&Attention::lanes_own_rows);
+  table.add("O-not-rescaled", "O is neither rescaled when a tile raises the maximum, nor brought to the units of its V",
+            [](Attention& m) {
+              m.after_factors([model = m](Row& row) {
+                if (row.number > 0) row.O_factor = units_kept(model, row);
+              });
+            });
+  table.add("O-rescaled-too-late", "a part is rescaled as well, with what O was before it", [](Attention& m) {
+    m.after_weights([model = m](Row& row) {
+      const float by = row.number == 0 ? 0 : row.O_factor / units_kept(model, row);
+      for (float& weight : row.weights) weight *= by;
+    });
+  });
+  table.add("last-part-forgotten", "the part of the last tile is not added to O", [](Attention& m) {
+    m.after_factors([model = m](Row& row) {
+      if (row.last && row.number > 0) row.O_factor = units_kept(model, row);
+    });
+    m.after_weights([](Row& row) {
+      if (row.last) std::fill(row.weights.begin(), row.weights.end(), 0.0f);
+    });
+  });
+  table.add("last-32-keys-of-a-part", "of each tile only the last 32 keys reach O: each product is added to nothing",
+            [](Attention& m) {
+              m.after_weights([](Row& row) {
+                for (std::size_t j = 0; j < row.weights.size() && j < 96; ++j) row.weights[j] = 0;
+              });
+            });
+  table.add(
+      "factor-of-the-next-tile",
+      "a part is added to O with the factor of the next tile: its softmax has written that over the one that belongs "
+      "to the part",
+      [](Attention& m) {
+        m.after_factors([right = m](Row& row) {
+          const auto number = std::size_t(row.number);
+          if (number == 0 || row.last) return;
+          const float next = factors_of(right, *row.head, row.query)[number + 1];
+          Row behind = row;
+          behind.first -= float8_block_rows;
+          row.O_factor = next * units_kept(right, row) / units_kept(right, behind);
+        });
+      });
+  table.add("factor-of-the-first-row", "both rows of a lane are rescaled by the factor of the first one",
+            [](Attention& m) {
+              m.after_factors([right = m](Row& row) {
+                if (row.number == 0 || row.query % 16 < 8) return;
+                row.O_factor = factors_of(right, *row.head, row.query - 8)[std::size_t(row.number)];
+              });
+            });
+  return table;
+}
+
 /// Of each 32 keys the first 16 of the lower row and the last 16 of the upper one have changed places.
 void exchange_registers(Attention& m) {
   const auto steps = std::make_shared<std::vector<std::vector<float>>>();  // P of the row 8 above or below
@@ -183,12 +248,15 @@ const judge::Declared declared(
      .attention = {{judge::Turn::scores, in_both, tiles()},
                    {judge::Turn::scores, in_both, scores()},
                    {judge::Turn::lanes, in_both, offsets()},
-                   {judge::Turn::lanes, in_O, values()}},
+                   {judge::Turn::lanes, in_O, values()},
+                   {judge::Turn::lanes, in_O, parts()}},
      .claimed = judge::words(
          "waits-early accuracy barriers difference-turned keys-in-order keys-inverse not-orthogonal offset-missing "
          "order-dependent "
          "outlier-not-spread overlap row-without-keys rows-mixed rows-rotated-together scale-no-power scale-too-large "
-         "scale-too-small score-error signs-forgotten stage-kept steps-between-lanes tail-not-zeroed traffic "
+         "scale-too-small score-error signs-forgotten n-not-nearest coefficients-turned fraction-turned "
+         "power-missing below-the-exponent nan-hidden exp2-count stage-kept steps-between-lanes tail-not-zeroed "
+         "traffic "
          "turns uncoalesced waits wgmma-count words-swizzled-once"),
      .without_mutant = {{judge::one_claim_of_several, judge::words("accuracy outlier-not-spread score-error")}}});
 

@@ -13,6 +13,7 @@
 #include "common/cuda/description.hpp"
 #include "common/cuda/memory.hpp"
 #include "common/cuda/operations.hpp"
+#include "common/cuda/ptx_wgmma.hpp"
 #include "common/cuda/worker_device.hpp"
 #include "fp8.hpp"
 
@@ -47,6 +48,16 @@ void key_order(const Arguments& call) {
   workbook::cuda::begin_chapter();
   ch12::key_order(keys.data());
   keys.download(call.array<std::int32_t>("keys"));
+}
+
+// x (n) -> y (n), 2^x by multiply-adds
+void exponentials(const Arguments& call) {
+  workbook::cuda::require_compute(workbook::cuda::compute_capability(), 90, true);
+  const DeviceArray<float> x("x", call.input("x"));
+  DeviceArray<float> y("y", call.output("y").size(), Role::output);
+  workbook::cuda::begin_chapter();
+  ch12::exponentials(x.data(), y.data(), int(y.size()));
+  y.download(call.output("y"));
 }
 
 // ---- The table ----
@@ -126,7 +137,7 @@ Errors errors_of(Given& Q, Given& K, Given& V, bool rotated) {
                                                V.on_device.data(),
                                                O.data(),
                                                lse.data()};
-  ch12::attention(call, ch12::built[1], Q8.rounded(), K8.rounded(), V8.rounded(), rotated);
+  ch12::attention(call, ch12::built[1], Q8.rounded(), K8.rounded(), V8.rounded(), {.rotated = rotated});
   std::vector<half> got(N * d);
   O.download(std::span(got));
   const std::vector<float> Q_values = Q8.values(), K_values = K8.values();
@@ -142,6 +153,57 @@ Errors errors_of(Given& Q, Given& K, Given& V, bool rotated) {
   }
   for (std::int64_t at = 0; at < N * d; ++at) errors.O += std::pow(double(__half2float(got[at])) - expected[at], 2);
   return {std::sqrt(errors.scores / (N * N)), std::sqrt(errors.bound / (N * N)), std::sqrt(errors.O / (N * d))};
+}
+
+/// Products of 256 and 288 by one group of four warps, as P and V's codes are where all keys have the same weight and
+/// the value 1.125: a sum of so many, (1), with one sum in the tensor cores, or one for each 128.
+struct alignas(1024) OneColumn {
+  ch12::E4m3 V[8][32];
+  SHARED_LAYOUT(OneColumn, V);
+};
+__global__ void add_up(float* result, int keys, int keys_of_a_part) {
+  using namespace workbook::cuda;
+  auto& smem = dynamic_shared<OneColumn>();
+  for (int i = threadIdx.x; i < 8 * 32 / 4; i += blockDim.x)
+    reinterpret_cast<std::uint32_t*>(smem.V)[i] = cvt_rn_satfinite_e4m3x4(288, 288, 288, 288);
+  Fragment<ch12::E4m3, 4> P;
+  for (int i = 0; i < 4; ++i) P[i] = cvt_rn_satfinite_e4m3x4(256, 256, 256, 256);
+  fence_proxy_async();
+  __syncthreads();
+  const WgmmaMatrix V = wgmma_matrix(smem.V, 0, 256, Swizzle::bytes_32);
+  Fragment<float, 4> part;
+  float sum = 0;
+  for (int first = 0; first < keys; first += keys_of_a_part) {
+    wgmma_fence();
+    for (int key = 0; key < keys_of_a_part; key += 32) wgmma_mma_async(part, P, V, key > 0);
+    wgmma_commit_group();
+    wgmma_wait_group<0>(part);
+    sum += part[0];
+  }
+  if (threadIdx.x == 0) *result = sum;
+}
+
+/// O of such keys.
+float long_row(int keys, int keys_of_a_part) {
+  DeviceArray<float> sum("sum", 1, Role::output);
+  workbook::cuda::launch(add_up, dim3(1), dim3(128), sizeof(OneColumn), sum.data(), keys, keys_of_a_part);
+  float result = 0;
+  sum.download(std::span(&result, 1));
+  return result / 256 / (256.0f * float(keys));  // V's scale is 2^-8, and l sums what P is
+}
+std::string long_rows() {
+  std::string text =
+      "\\nO of keys that have equal weights and the value 1.125, with one sum in the tensor cores and with one for "
+      "each "
+      "128 keys:\\n\\n";
+  char line[256];
+  std::snprintf(line, sizeof line, "  %9s %12s %12s\\n", "keys", "one sum", "in parts");
+  text += line;
+  for (const int keys : {1024, 4096, 16384, 131072}) {
+    std::snprintf(line, sizeof line, "  %9d %12.4f %12.4f\\n", keys, long_row(keys, keys), long_row(keys, 128));
+    text += line;
+  }
+  return text;
 }
 
 // -> text: {"text": what is printed, "json": …}, as run --stage has it
@@ -173,9 +235,11 @@ void tables(const Arguments& call) {
   add("a column of Q, another of K, 32 times as large", with(5, 32), with(9, 32));
   const auto few = [&](std::int64_t) { return random.normal() + (random.below(1000) == 0 ? 10 * random.normal() : 0); };
   add("one element in 1000 about 10 times as large", few, few);
+  text += long_rows();
   workbook::cuda::answer_text(call, "{\"text\": \"" + text + "\", \"json\": {\"formats\": [], \"underflow\": []}}");
 }
 
-const Operations operations{{"rounded", rounded}, {"key_order", key_order}, {"tables", tables}};
+const Operations operations{
+    {"rounded", rounded}, {"key_order", key_order}, {"exponentials", exponentials}, {"tables", tables}};
 
 }  // namespace

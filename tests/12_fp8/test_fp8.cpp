@@ -20,6 +20,8 @@ namespace {
 
 /// Built for both head dimensions; and for d = 64 alone.
 const Tiles two{128, 128, 12}, three{192, 128, 16};
+/// With one exponential in four by multiply-adds.
+const Tiles by_fma{128, 128, 12, {{"fma", 4}}};
 constexpr std::int64_t rows_of_block = 128;
 
 /// Multiplies rows [first, first + 128) of a tensor, in every head, by a factor.
@@ -331,13 +333,13 @@ TEST_CASE("rows without keys give zero and -inf, never NaN", "[12.5]") {
   expect_every_kind_in_this_part();
 }
 
-// ---- 12.6 O in units of V's scale ----
+// ---- 12.6 parts of O, in units of V's scale ----
 
-TEST_CASE("every key's value reaches O", "[12.6]") {
-  // V is small but for 32 keys.
-  for (const std::int64_t d : head_dims())
-    for (std::int64_t first = 0; first < 128; first += 32)
-      expect_right(with_values_of(input("normal", {1, 1, 1, 64, 128, d}, 50), first, 32), two);
+TEST_CASE("a part is added to nothing, and to O", "[12.6]") {
+  for (const std::int64_t d : head_dims()) {
+    expect_right(input("normal", {1, 1, 1, 64, 300, d}, 50), two);
+    expect_right(with_rows_apart(input("rising maximum", {1, 1, 1, 64, 300, d}, 52)), two);
+  }
   expect_every_kind_in_this_part();
 }
 
@@ -390,8 +392,8 @@ TEST_CASE("overlapped, each tile is waited for once", "[12.7]") {
   }
 }
 
-TEST_CASE("O is rescaled by the factor of its own tile", "[12.7]") {
-  // Scores that rise, and values that grow and shrink, from tile to tile, by different amounts.
+/// Scores that rise, and values that grow and shrink, from tile to tile, by different amounts.
+Input in_steps() {
   Input steps = input("uniform", {1, 1, 1, 64, 5 * 128, 64}, 66);
   add_to_scores(
       steps, [](std::int64_t i) { return 0.25f + float(i % 8) / 8; },
@@ -403,7 +405,11 @@ TEST_CASE("O is rescaled by the factor of its own tile", "[12.7]") {
   for (const auto& [block, factor] : {std::pair{0, 1.0f}, {1, 4.0f}, {2, 2.0f}, {3, 8.0f}, {4, 4.0f}})
     scale_block(steps.problem.V, block, factor);
   steps.name += ", scores rise by 1 to 2 from tile to tile, and V's scale changes";
-  expect_right(steps, two);
+  return steps;
+}
+
+TEST_CASE("O is rescaled by the factor of its own tile", "[12.7]") {
+  expect_right(in_steps(), two);
 }
 
 // ---- 12.8 a rotation ----
@@ -546,6 +552,85 @@ TEST_CASE("rotated, an outlier costs less", "[12.8]") {
   }
 }
 
+// ---- 12.9 exp2 by multiply-adds ----
+
+std::vector<float> exponentials(const std::vector<float>& x) {
+  worker::Call request("exponentials");
+  request.input("x", x);
+  request.output<float>("y", x.size());
+  return call(request).output<float>("y");
+}
+
+/// 2^x as exp2_by_fma computes it, with another n or other coefficients.
+double by_polynomial(double x, double (*n_of)(double), bool turned = false, double sign = 1) {
+  constexpr double c[] = {0.99999926, 0.69312181, 0.24024745, 0.055917869, 0.0095701026};
+  const double n = n_of(x), f = sign * (x - n);
+  double sum = turned ? c[0] : c[4];
+  for (int i = 1; i <= 4; ++i) sum = sum * f + (turned ? c[i] : c[4 - i]);
+  return sum * std::exp2(n);
+}
+
+TEST_CASE("exp2 by multiply-adds is right to 2^-18", "[12.9]") {
+  std::vector<float> x;
+  for (int i = -125 * 16; i <= 125 * 16; ++i) x.push_back(float(i) / 16 + 0.003f);
+  const std::vector<float> y = exponentials(x);
+  const auto agrees = [&](std::size_t i, double expected) { return std::abs(y[i] / expected - 1) <= 0x1p-18; };
+  std::size_t first = 0;
+  while (first < x.size() && agrees(first, std::exp2(double(x[first])))) ++first;
+  if (first == x.size()) return expect(true, "");
+  const auto always = [&](const auto& model) {
+    for (std::size_t i = 0; i < x.size(); ++i)
+      if (!agrees(i, model(double(x[i])))) return false;
+    return true;
+  };
+  constexpr auto nearest = [](double v) { return std::rint(v); };
+  constexpr auto below = [](double v) { return std::floor(v); };
+  constexpr auto above = [](double v) { return std::ceil(v); };
+  constexpr auto towards_zero = [](double v) { return std::trunc(v); };
+  const char *cause = "", *id = "unknown";
+  if (always([&](double v) { return by_polynomial(v, below); }) ||
+      always([&](double v) { return by_polynomial(v, above); }) ||
+      always([&](double v) { return by_polynomial(v, towards_zero); }))
+    cause = "n is not the nearest integer: f goes beyond 1/2, for which the coefficients are not made",
+    id = "n-not-nearest";
+  else if (always([&](double v) { return by_polynomial(v, nearest, true); }))
+    cause = "the coefficients are taken in the other order", id = "coefficients-turned";
+  else if (always([&](double v) { return by_polynomial(v, nearest, false, -1); }))
+    cause = "f has the other sign: it is x less n", id = "fraction-turned";
+  else if (always([&](double v) { return by_polynomial(v, nearest) / std::exp2(std::rint(v)); }))
+    cause = "2^n is missing: this is 2^f", id = "power-missing";
+  expect(false,
+         fmt::format("2^{} is {}, expected {} to within 2^-18 of it", x[first], y[first], std::exp2(double(x[first]))),
+         cause, id);
+}
+
+TEST_CASE("below -126, and for NaN, exp2 by multiply-adds does no harm", "[12.9]") {
+  const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> x = {-127, -130.5f, -1000, -1e10f, -infinity}, y = exponentials(x);
+  for (std::size_t i = 0; i < x.size(); ++i)
+    expect(y[i] >= 0 && y[i] <= 0x1.001p-126f, fmt::format("2^{} is {}, expected what 2^-126 is, or less", x[i], y[i]),
+           "the exponent has no room for an n below -126: x is raised to it first", "below-the-exponent");
+  const float of_nan = exponentials({nan})[0];
+  expect(std::isnan(of_nan), fmt::format("2^NaN is {}, expected NaN", of_nan),
+         "a NaN is lost: fmaxf gives the other number, and a sum of the bits of two numbers knows no NaN",
+         "nan-hidden");
+}
+
+TEST_CASE("one exponential in four is computed by multiply-adds", "[12.9]") {
+  for (const std::int64_t d : head_dims()) expect_right(input("normal", {1, 1, 1, 64, 300, d}, 95), by_fma);
+  expect_every_kind_in_this_part(by_fma.variant);
+  require_counters();
+  const auto counted = [](const Tiles& tiles) {
+    return counter(attention(input("normal", {1, 1, 1, 128, 256, 64}, 96), tiles).reply, "exponentials");
+  };
+  const double all = counted(two), most = counted(by_fma);
+  expect(all - most == 128.0 * 256 / 4,
+         fmt::format("128 queries, 256 keys: {} exponentials by exp2 without, {} with every fourth by multiply-adds, "
+                     "expected {} less",
+                     all, most, 128 * 256 / 4),
+         "exp2_by_fma calls exp2", "exp2-count");
+}
+
 // ---- The whole chapter ----
 
 TEST_CASE("fp8 agrees with the oracle", "[whole]") {
@@ -559,6 +644,20 @@ const Claims of_the_whole = {
     {"[whole]", "any two lengths agree with the oracle", [] { expect_any_two_lengths(); }},
     {"[whole]", "the answer does not depend on Br or the number of warps", [] { expect_tiles_do_not_matter(); }},
 };
+
+TEST_CASE("a long row keeps what it adds up", "[whole]") {
+  // Every key has the same weight and the value 1.125. P is 256 and V's code 288: a sum of the tensor cores over more
+  // than 1820 keys would lose the last digit of each product.
+  const std::int64_t Nk = 4096;
+  Input given = input("uniform", {1, 1, 1, 64, Nk, 64}, 93);
+  std::fill(given.problem.Q.values.begin(), given.problem.Q.values.end(), 0.0f);
+  std::fill(given.problem.V.values.begin(), given.problem.V.values.end(), 1.125f);
+  const AttentionResult result = attention(given, two);
+  for (std::int64_t i = 0; i < 64; ++i)
+    expect(std::abs(result.O(0, 0, i, 0) - 1.125f) <= 0x1p-9f,
+           fmt::format("{} keys of equal weight, each with the value 1.125: O of query {} is {}, expected 1.125", Nk, i,
+                       result.O(0, 0, i, 0)));
+}
 
 TEST_CASE("future positions have zero influence", "[whole]") {
   // A future key changes the scale of its own block of K and V, so the queries here see no key of its block.
