@@ -197,7 +197,7 @@ bool is_kernels_own(std::string_view name) {
       6launch 13shared_offset 13mbarrier_init 19mbarrier_fence_init 15mbarrier_arrive 22mbarrier_arrive_expect
       13mbarrier_wait 9bulk_load 10bulk_store 11bulk_commit 9bulk_wait 17fence_proxy_async 13set_registers
       10elect_lane 11wgmma_fence 12wgmma_shared 15wgmma_registers 12wgmma_commit 10wgmma_wait 14bulk_load_line
-      15bulk_store_line 12thread_fence)";
+      15bulk_store_line 12thread_fence 17count_exponential)";
   const auto entity_name = entity(name);
   if (!entity_name) return false;
   if (entity_name->starts_with("4simt")) return begins_with(own, entity_name->substr(5));

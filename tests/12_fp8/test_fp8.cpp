@@ -606,10 +606,13 @@ TEST_CASE("exp2 by multiply-adds is right to 2^-18", "[12.9]") {
 
 TEST_CASE("below -126, and for NaN, exp2 by multiply-adds does no harm", "[12.9]") {
   const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
-  const std::vector<float> x = {-127, -130.5f, -1000, -1e10f, -infinity}, y = exponentials(x);
-  for (std::size_t i = 0; i < x.size(); ++i)
+  const std::vector<float> x = {-125.5f, -127, -130.5f, -1000, -1e10f, -infinity}, y = exponentials(x);
+  // Where it is wrong above, too, this says nothing of what happens below.
+  const bool right_above = std::abs(y[0] / std::exp2(-125.5) - 1) <= 0x1p-18;
+  for (std::size_t i = 1; i < x.size(); ++i)
     expect(y[i] >= 0 && y[i] <= 0x1.001p-126f, fmt::format("2^{} is {}, expected what 2^-126 is, or less", x[i], y[i]),
-           "the exponent has no room for an n below -126: x is raised to it first", "below-the-exponent");
+           right_above ? "the exponent has no room for an n below -126: x is raised to it first" : "",
+           right_above ? "below-the-exponent" : "unknown");
   const float of_nan = exponentials({nan})[0];
   expect(std::isnan(of_nan), fmt::format("2^NaN is {}, expected NaN", of_nan),
          "a NaN is lost: fmaxf gives the other number, and a sum of the bits of two numbers knows no NaN",
