@@ -128,8 +128,7 @@ __global__ void __launch_bounds__(T::threads, 1)
 }
 
 __global__ void exponentials_kernel(const float* __restrict__ x, float* __restrict__ y, int count) {
-  const int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < count) y[i] = exp2_by_fma(x[i]);
+  for (int i = threadIdx.x; i < count; i += blockDim.x) y[i] = exp2_by_fma(x[i]);
 }
 
 /// Codes (heads, rows, columns) for TMA, in boxes of so many rows and columns, whose rows are swizzled.
@@ -188,8 +187,7 @@ void attention(const ForwardCall<half>& call, const Tiles& tiles, const Rounded&
   with_kernel(d, tiles, run);
 }
 void exponentials(const float* x, float* y, int count) {
-  constexpr int threads = 128;
-  workbook::cuda::launch(exponentials_kernel, dim3((count + threads - 1) / threads), dim3(threads), 0, x, y, count);
+  workbook::cuda::launch(exponentials_kernel, dim3(1), dim3(128), 0, x, y, count);
 }
 std::size_t shared_bytes(int d, const Tiles& tiles) {
   return with_kernel(d, tiles, [](auto kernel) { return sizeof(typename decltype(kernel)::Shared); });

@@ -272,9 +272,8 @@ std::vector<std::pair<std::string, std::string>> launch_facts(const TracedLaunch
   if (count("shuffles") + count("votes") > 0) {
     facts.emplace_back("shuffles", fmt::format("{}, and {} votes", count("shuffles"), count("votes")));
   }
-  if (count("exponentials") > 0) {
-    facts.emplace_back("exp2", fmt::format("{} of threads; a multiprocessor gives 16 a cycle", count("exponentials")));
-  }
+  if (const std::int64_t exponentials = launch.if_any("exponentials"); exponentials > 0)
+    facts.emplace_back("exp2", fmt::format("{} of threads; a multiprocessor gives 16 a cycle", exponentials));
   if (count("shared.atomic_instructions") > 0) {
     facts.emplace_back("shared atomics", fmt::format("{} instructions", count("shared.atomic_instructions")));
   }

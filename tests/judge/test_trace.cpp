@@ -229,4 +229,7 @@ TEST_CASE("what TMA moved, and barriers in shared memory, are facts of a launch 
   launch.tensors[1].counters["bulk_load_bytes"] = 2048;
   CHECK(fact("TMA") == "3 loads, 0 stores; K loaded, 2.0 KiB");
   CHECK(fact("mbarriers") == "70 waits and 5 arrivals of threads");
+  CHECK(fact("exp2").empty());
+  launch.counters["exponentials"] = 4096;
+  CHECK(fact("exp2") == "4096 of threads; a multiprocessor gives 16 a cycle");
 }
