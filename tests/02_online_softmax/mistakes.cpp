@@ -467,6 +467,9 @@ std::vector<judge::Mistake> state_mistakes(std::span<const float> x, Index block
   std::vector<judge::Mistake> mistakes;
   for (const Table& table : {running(), blocks(), ch01::softmaxes(), ch01::finite_starts(), states()})
     judge::make<Attention>(mistakes, table, in_blocks, state);
+  for (judge::Mistake& mistake : mistakes)
+    if (mistake.id == "masked-row-nan")
+      mistake.sentence = "where every score so far is −∞, −∞ − (−∞) is computed, which is NaN: subtract 0 there";
   return mistakes;
 }
 
