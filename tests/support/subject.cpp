@@ -86,7 +86,8 @@ constexpr ReportKind report_kinds[] = {
     {simt::Mistake::outside_array, "out-of-bounds", outside},
     {simt::Mistake::misaligned, "misaligned", "the address is not a multiple of what is accessed at a time"},
     {simt::Mistake::padding, "padding",
-     "a row is longer in memory than the columns in use: look at the leading dimension"},
+     "behind the columns that a row has in use lies padding, which holds none: look at what the column's index counts "
+     "and how far it goes, and at the leading dimension"},
     {simt::Mistake::wrong_stage, "wrong-stage",
      "another place is read than the one whose copy was waited for: either the read or the wait means the wrong one"},
     {simt::Mistake::arrival_count, "arrival-count",
