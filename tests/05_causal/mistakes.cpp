@@ -81,10 +81,11 @@ Table masks_of_steps() {
   const char* const sentence =
       "what a query sees of a step is counted from the first key of its tile, or of all, on: it is to be counted from "
       "the step's first key on";
-  Table table([](const Attention& m) { return (m.causal() || m.unmasked()) && m.tiled() && m.step < m.tiling.Bc; });
+  Table table([](const Attention& m) { return (m.causal() || m.unmasked()) && m.tiled(); });
   table.add("step-taken-for-the-first", sentence, each_step_sees([](const Attention&, Index) { return Index(0); }));
   table.add("step-taken-for-the-first", sentence,
-            each_step_sees([](const Attention& m, Index first) { return round_down(first, m.tiling.Bc); }));
+            each_step_sees([](const Attention& m, Index first) { return round_down(first, m.tiling.Bc); }),
+            [](const Attention& m) { return m.step < m.tiling.Bc; });
   return table;
 }
 
@@ -136,7 +137,8 @@ const judge::Declared declared(
      .uses = {"04_q_split"},
      .attention = {{judge::Turn::mask, in_both, ch01::in_all_tiles(masks())},
                    {judge::Turn::mask, in_both, ch01::in_right_tiles(masks())},
-                   {judge::Turn::mask, in_both, masks_of_steps()},
+                   {judge::Turn::mask, in_both, ch01::in_all_tiles(masks_of_steps())},
+                   {judge::Turn::mask, in_both, ch01::in_right_tiles(masks_of_steps())},
                    {judge::Turn::range, in_both, ranges()},
                    {judge::Turn::range, in_both, ranges_without_mask()}},
      .claimed = judge::words("late-copies barriers extra-memory future-tile-used heads-above-65535 heads-together "
