@@ -157,7 +157,7 @@ void refuse_refill(Lane& lane, std::uintptr_t to) {
                                  lane.block->shared->variable(copy.shared));
     if (to != 0 && to != copy.shared) {
       const Variable other = lane.block->shared->variable(to);
-      finding.mistake = Mistake::barrier_misuse;
+      finding.mistake = Mistake::surplus_arrival;
       finding.what = words("the copy that fills it ends phase ", barrier.phase, " of ", name,
                            " and is still under way; this thread expects the bytes of another there, to ", other.name,
                            other.part, ", for which the phase has no arrival");
@@ -190,7 +190,10 @@ void arrive(Lane& lane, Mbarrier& barrier, const char* action, const void* pc) {
     Finding finding = misuse(
         lane, pc, action, barrier.address,
         words("phase ", barrier.phase, " has all of its ", barrier.arrivals, " arrivals already, and waits for bytes"),
-        "make the barrier for as many arrivals as there are in each phase");
+        "arrive once for each time that the barrier is waited for, and give what else is waited for a barrier of its "
+        "own; "
+        "or make the barrier for as many arrivals as there are in each phase");
+    finding.mistake = Mistake::surplus_arrival;
     refuse(lane, std::move(finding));
   }
   --barrier.missing;

@@ -35,6 +35,7 @@ constexpr const char* names[] = {
     "wait for the wrong phase of a barrier",
     "bytes of a barrier do not add up",
     "misuse of a barrier in shared memory",
+    "more arrivals in a phase of a barrier than it was made for",
     "misuse of a named barrier",
     "registers of a wgmma under way",
     "wgmma without fence, commit or wait",

@@ -57,6 +57,7 @@ enum class Mistake {
   wrong_phase,           ///< a wait for another phase of a barrier than the one that was meant
   barrier_bytes,         ///< bytes that a barrier expects and that never come, or that come unexpected
   barrier_misuse,        ///< a barrier in shared memory that was not made, made twice, or not made visible
+  surplus_arrival,       ///< an arrival at a barrier whose phase has all of them already
   named_barrier,         ///< a numbered barrier with the wrong number or count
   pending_registers,     ///< registers of a wgmma that is under way
   wgmma_order,           ///< a wgmma without its fence, commit or wait

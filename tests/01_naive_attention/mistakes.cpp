@@ -192,6 +192,15 @@ void l_without_max(Attention& m) {
   });
 }
 
+void quotient_of_exponentials(Attention& m) {
+  m.after_probabilities([right = m](Row& row) {
+    const float of_m = std::exp(right.safe(row.subtracted));
+    for (std::size_t j = 0; j < row.P.size(); ++j) row.P[j] = std::exp(row.S[j]) / of_m;
+  });
+}
+constexpr const char* exponentials_divided =
+    "exp(S) is divided by exp(m), and both are infinite above 88 and 0 below −103: subtract first, exp(S − m)";
+
 void equal_weights(Attention& m) {
   m.after_weights([](Row& row) {
     if (row.l == 0) std::ranges::fill(row.weights, 1 / float(row.weights.size()));
@@ -395,6 +404,7 @@ Table softmax_alone() {
   table.add("finite-mask", "−∞ is replaced by a large finite number: a row of nothing but −∞ becomes uniform, not 0",
             masked_scores_are(-1e9F), has_row_without_keys);
   table.add("l-without-max", "l is the sum of exp(S): it must be that of exp(S − m)", l_without_max);
+  table.add("exponentials-divided", exponentials_divided, quotient_of_exponentials);
   table.add("equal-weights", equally_weighted, equal_weights, has_row_without_keys);
   table.add("last-key-dropped", "the last element of each row is left out", [](Attention& m) { m.keys.to -= 1; });
   for (const auto& [name, rounded] : judge::formats)
@@ -422,6 +432,7 @@ Table row_lse_alone() {
   table.add(softmaxes());
   table.add(finite_starts());
   table.add("l-without-max", "l is the sum of exp(S): it must be that of exp(S − m)", l_without_max);
+  table.add("exponentials-divided", exponentials_divided, quotient_of_exponentials);
   for (const float finite : finite_masks)
     table.add("finite-mask", "−∞ is replaced by a large finite number: the LSE of a row of nothing but −∞ must be −∞",
               masked_scores_are(finite), has_row_without_keys);

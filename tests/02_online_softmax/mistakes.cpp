@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <tuple>
 
@@ -328,6 +329,7 @@ struct Merge {
     O_weights = l_weights;
   }
   bool empty() const { return m[0] == -infinity && m[1] == -infinity; }
+  bool one_empty() const { return m[0] == -infinity || m[1] == -infinity; }
 
   Tensor<double> merged() const {
     const std::size_t d = O.size() / 2;
@@ -391,12 +393,16 @@ judge::MistakeTable<Merge> merges() {
             [](Merge& s) { s.relate_to(s.m[0]); });
   table.add("merge-smaller-maximum", "the new maximum is the smaller of the two states': it must be the larger",
             [](Merge& s) { s.relate_to(std::min(s.m[0], s.m[1])); });
-  table.add("merge-first-only", "the merged state is the first one: the second is lost", [](Merge& s) {
-    s.m_merged = s.m[0], s.l_weights = s.O_weights = {1, 0};
-  });
-  table.add("merge-second-only", "the merged state is the second one: the first is lost", [](Merge& s) {
-    s.m_merged = s.m[1], s.l_weights = s.O_weights = {0, 1};
-  });
+  const auto first_alone = [](Merge& s) { s.m_merged = s.m[0], s.l_weights = s.O_weights = {1, 0}; };
+  const auto second_alone = [](Merge& s) { s.m_merged = s.m[1], s.l_weights = s.O_weights = {0, 1}; };
+  table.add("merge-first-only", "the merged state is the first one: the second is lost", first_alone,
+            std::not_fn(&Merge::one_empty));
+  table.add("merge-first-only", "where the first state is empty, the merged one is empty too: it must be the second",
+            first_alone, &Merge::one_empty);
+  table.add("merge-second-only", "the merged state is the second one: the first is lost", second_alone,
+            std::not_fn(&Merge::one_empty));
+  table.add("merge-second-only", "where the second state is empty, the merged one is empty too: it must be the first",
+            second_alone, &Merge::one_empty);
   table.add("merge-m-not-kept", "l and O are merged, but m stays the first state's",
             [](Merge& s) { s.m_merged = s.m[0]; });
   table.add("merge-first-lost", "m is right, but l and O hold only the second state's", weights([](Two w) {
@@ -447,7 +453,7 @@ const judge::Declared declared(
                                       "first-block-dropped first-block-only first-key-dropped first-tile-dropped "
                                       "last-block-dropped last-block-only "
                                       "lse-for-l m-and-l-swapped mask-diagonal-tile-dropped "
-                                      "merge-first-lost merge-first-only "
+                                      "merge-first-lost "
                                       "merge-normalised merge-second-lost merge-second-not-rescaled "
                                       "merge-second-only merge-weighted-by-l merge-wrong-sign")}}});
 
@@ -467,6 +473,9 @@ std::vector<judge::Mistake> state_mistakes(std::span<const float> x, Index block
   std::vector<judge::Mistake> mistakes;
   for (const Table& table : {running(), blocks(), ch01::softmaxes(), ch01::finite_starts(), states()})
     judge::make<Attention>(mistakes, table, in_blocks, state);
+  for (judge::Mistake& mistake : mistakes)
+    if (mistake.id == "masked-row-nan")
+      mistake.sentence = "where every score so far is −∞, −∞ − (−∞) is computed, which is NaN: subtract 0 there";
   return mistakes;
 }
 

@@ -7,7 +7,7 @@ namespace workbook::test {
 namespace {
 
 using ch01::Attention;
-using judge::Index, judge::infinity, judge::log2_e, judge::Range, judge::round_down, judge::Row;
+using judge::Index, judge::infinity, judge::log2_e, judge::Range, judge::round_down, judge::round_up, judge::Row;
 using Table = ch01::AttentionTable;
 
 /// From the step with this key on, the warp of a query masks some keys.
@@ -53,19 +53,39 @@ Table masks() {
   all.add("last-boundary-tile-only", "only the last tile of a Q tile is masked: the diagonal may cross several",
           sees_up_to(
               [](const Attention& m, Index i) { return round_down(m.visible(m.last_of_tile(i)) - 1, m.tiling.Bc); }));
-  all.add("step-taken-for-the-first",
-          "a query sees as many keys of each step of a tile as of all keys: what it sees is to be counted from the "
-          "step's first key on",
-          [](Attention& m) {
-            m.after_scores([right = m](Row& row) {
-              const Index seen = std::min(right.visible(row.query), Index(row.S.size()));
-              for (Index j = 0; j < seen; ++j)
-                if (row.S[std::size_t(j)] == -infinity)
-                  row.S[std::size_t(j)] = right.score(*row.head, row.query, row.first + j);
-            });
-          });
   Table table([](const Attention& m) { return m.causal() && m.tiled(); });
   table.add(all);
+  return table;
+}
+
+/// A query sees as many keys of each step of a tile as it sees from key `counted_from(step's first key)` on. The last
+/// tile's steps go on beyond Nk, where a score is 0.
+template <class From>
+std::function<void(Attention&)> each_step_sees(From counted_from) {
+  return [=](Attention& m) {
+    m.after_scores([=, right = m](Row& row) {
+      const Index seen = right.visible(row.query) - counted_from(right, row.first);
+      const auto of_step = [&](Index first, Index j) {
+        return j < seen ? right.score(*row.head, row.query, first + j) : -infinity;
+      };
+      row.S.clear();
+      for (Index j = 0; j < right.step; ++j) row.S.push_back(of_step(row.first, j));
+      if (row.first + right.step < right.Nk()) return;
+      for (Index first = row.first + right.step; first < round_up(right.Nk(), right.tiling.Bc); first += right.step)
+        for (Index j = 0; j < right.step; ++j) row.S.push_back(of_step(first, j));
+    });
+  };
+}
+
+Table masks_of_steps() {
+  const char* const sentence =
+      "what a query sees of a step is counted from the first key of its tile, or of all, on: it is to be counted from "
+      "the step's first key on";
+  Table table([](const Attention& m) { return (m.causal() || m.unmasked()) && m.tiled(); });
+  table.add("step-taken-for-the-first", sentence, each_step_sees([](const Attention&, Index) { return Index(0); }));
+  table.add("step-taken-for-the-first", sentence,
+            each_step_sees([](const Attention& m, Index first) { return round_down(first, m.tiling.Bc); }),
+            [](const Attention& m) { return m.step < m.tiling.Bc; });
   return table;
 }
 
@@ -117,6 +137,8 @@ const judge::Declared declared(
      .uses = {"04_q_split"},
      .attention = {{judge::Turn::mask, in_both, ch01::in_all_tiles(masks())},
                    {judge::Turn::mask, in_both, ch01::in_right_tiles(masks())},
+                   {judge::Turn::mask, in_both, ch01::in_all_tiles(masks_of_steps())},
+                   {judge::Turn::mask, in_both, ch01::in_right_tiles(masks_of_steps())},
                    {judge::Turn::range, in_both, ranges()},
                    {judge::Turn::range, in_both, ranges_without_mask()}},
      .claimed = judge::words("late-copies barriers extra-memory future-tile-used heads-above-65535 heads-together "

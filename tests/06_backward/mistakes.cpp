@@ -220,7 +220,34 @@ Table tile_masks() {
   diagonals.add("tile-diagonal", sentence, in_tiles([](TileMask& mask, const GradientModel& m, const Pair& pair) {
                   mask.diagonal += m.of_queries ? pair.tile : pair.first;
                 }));
+  diagonals.add("tile-diagonal", sentence,
+                in_tiles([](TileMask& mask, const auto&, const auto&) { mask.diagonal = 0; }));
   for (const auto& entry : diagonals.entries) table.add(entry.id, entry.sentence, entry.change, entry.when);
+  return table;
+}
+
+/// Without the causal mask a tile is masked for keys that do not exist, and a diagonal may leave out others. Tiles are
+/// those of a loop over queries, in which a variant of it forms dQ too, or of one over keys.
+Table diagonals_without_causal() {
+  Table table([](const GradientModel& m) { return m.tiled() && m.inputs->problem.mask.kind == Mask::none; });
+  const auto add = [&](bool over_queries, bool is_0) {
+    table.add(
+        "diagonal-without-causal",
+        "without the causal mask the tile whose last keys do not exist leaves out pairs of keys that do: the diagonal "
+        "that it is masked with has to lie beyond all of them",
+        [=](GradientModel& m) {
+          m.sees = [=, right = m](Index i, Index j) {
+            const bool owns_keys = over_queries;
+            const Index keys = owns_keys ? right.owned : right.passing, first_key = round_down(j, keys);
+            const Index first_query = round_down(i, owns_keys ? right.passing : right.owned);
+            const Index diagonal = is_0 ? 0 : first_query + right.offset() - first_key;
+            return right.sees(i, j) && (first_key + keys <= right.Nk() || j - first_key <= i - first_query + diagonal);
+          };
+        },
+        [=](const GradientModel& m) { return over_queries || m.of_queries; });
+  };
+  for (const bool over_queries : {false, true})
+    for (const bool is_0 : {false, true}) add(over_queries, is_0);
   return table;
 }
 
@@ -470,7 +497,8 @@ Table last() {
 
 Table gradients() {
   Table table;
-  for (const Table& part : {tail(), differences(), of_dV(), probabilities(), masks(), tile_masks(), tiles(), last()})
+  for (const Table& part : {tail(), differences(), of_dV(), probabilities(), masks(), tile_masks(),
+                            diagonals_without_causal(), tiles(), last()})
     table.add(part);
   return table;
 }

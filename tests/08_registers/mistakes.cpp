@@ -406,6 +406,32 @@ void add_maximum(Table& table, const char* id, const char* sentence, Partner par
       table, id, sentence, partner, [](Index query) { return query; }, partner);
 }
 
+/// Whether the scores of a row's step have been scaled by the mask.
+bool scaled_by_the_mask(const Attention& m, const Row& row) {
+  const Index end = row.first + m.tiling.Bc;
+  return m.scale <= 0 || end > m.Nk() || end > m.visible(judge::round_down(row.query, 32));
+}
+
+/// A lane subtracts its first row's m from elements 0 and 2 of each part, then its second row's from 1 and 3. By then
+/// the second row's maximum takes every second score without the first row's m, and scaled twice.
+void subtract_by_columns(Attention& m) {
+  const auto is_upper = [](const Row& row) { return row.query % 16 < 8; };
+  m.after_maximum([=, right = m, of_upper = Steps()](Row& row) mutable {
+    if (is_upper(row)) return;
+    const float subtracted = right.safe(of_upper.at(right, row, row.query ^ 8).subtracted);
+    const float scale = scaled_by_the_mask(right, row) ? 1 : right.scale * judge::log2_e;
+    float largest = -judge::infinity;
+    for (std::size_t j = 0; j < row.S.size(); ++j)
+      largest = std::max(largest, j % 2 == 0 ? (row.S[j] - subtracted) * scale : row.S[j]);
+    right.raise(row, largest);
+  });
+  m.after_probabilities([=, with_maxima = m, of_other = Steps()](Row& row) mutable {
+    const float others = with_maxima.safe(of_other.at(with_maxima, row, row.query ^ 8).subtracted);
+    for (std::size_t j = is_upper(row) ? 1 : 0; j < row.P.size(); j += 2)
+      row.P[j] = with_maxima.exponential(row.S[j] - others);
+  });
+}
+
 Table maxima() {
   Table table(&Attention::lanes_own_rows);
   table.add(
@@ -413,8 +439,7 @@ Table maxima() {
       "the scores are not multiplied by `scale`, which holds 1/√d and log2(e), before m is subtracted from them",
       [](Attention& m) {
         m.after_probabilities([model = m](Row& row) {
-          const Index end = row.first + model.tiling.Bc, first_of_warp = judge::round_down(row.query, 32);
-          if (end > model.Nk() || end > model.visible(first_of_warp)) return;  // the mask has scaled them
+          if (scaled_by_the_mask(model, row)) return;
           for (std::size_t j = 0; j < row.P.size(); ++j)
             row.P[j] = std::exp2(row.S[j] / model.scale - model.safe(row.subtracted) * judge::log2_e);
         });
@@ -435,6 +460,11 @@ Table maxima() {
       [](std::size_t lane, std::size_t other) { return lane <= other; },
       [](Index query) { return query % 8 == 7 ? query : query + 1; },
       [](std::size_t lane, std::size_t other) { return other < lane; });
+  table.add(
+      "m-rows-by-columns",
+      "from every second score of a row the m of the other row that a lane has is subtracted: elements 0 and 1 of "
+      "a part are its first row, 2 and 3 its second one",
+      subtract_by_columns);
   table.add("rescaled-by-the-tile",
             "the factor brings O and l to the maximum of the tile: it must bring them to m, which may have stayed",
             [](Attention& m) {

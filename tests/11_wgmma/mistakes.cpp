@@ -22,6 +22,21 @@ Table outputs() {
   return table;
 }
 
+/// A consumer has 64 rows of the Br of a block.
+Table queries() {
+  Table table([](const Attention& m) { return m.lanes_own_rows() && m.tiling.Br > 64 && m.tiling.Br % 64 == 0; });
+  table.add("Q-a-tile-apart",
+            "the Q of consumer i is taken from Br·i rows further on: a consumer has 64 rows, Br are those of all",
+            [](Attention& m) {
+              m.Q = [Br = m.tiling.Br](const Tensor<float>& tensor, Index b, Index h, Index row,
+                                       Index column) -> Index {
+                const Index from = row % 64 + judge::round_down(row, Br) + row % Br / 64 * Br;
+                return from < tensor.sizes[2] ? Index(tensor.index(b, h, from, column)) : -1;
+              };
+            });
+  return table;
+}
+
 /// Where the last keys come first.
 Table tiles() {
   Table table([](const Attention& m) { return m.several_tiles() && m.tiling.lane_rows.last_first; });
@@ -43,7 +58,9 @@ using enum judge::AttentionMistakes::Shows;
 const judge::Declared declared(
     {.chapter = "11_wgmma",
      .uses = {"08_registers"},
-     .attention = {{judge::Turn::tiles, in_both, tiles()}, {judge::Turn::lanes, in_O, outputs()}},
+     .attention = {{judge::Turn::tiles, in_both, queries()},
+                   {judge::Turn::tiles, in_both, tiles()},
+                   {judge::Turn::lanes, in_O, outputs()}},
      .claimed = judge::words(
          "waits-early arrivals barriers columns-apart extra-memory order-dependent overlap places-one-warp "
          "places-order places-transposed row-without-keys rows-mixed shared-traffic slack-ignored "

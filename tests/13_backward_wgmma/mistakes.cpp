@@ -108,6 +108,27 @@ Table masks() {
   return table;
 }
 
+/// 13.2: which queries come, if causal: those of row block i where i is to be counted from the first one on that sees a
+/// key of the column block. All else takes them for the right ones.
+Table queries() {
+  Table table(&GradientModel::causal);
+  table.add("queries-from-the-first",
+            "the row blocks of queries that come begin with the head's first one: they have to begin with the first "
+            "one that the column block needs",
+            [](GradientModel& m) {
+              const auto passed_over = [Nq = m.Nq(), offset = m.offset(), Bc = m.owned, Br = m.passing](Index j) {
+                return std::min(std::max<Index>(0, round_down(j, Bc) - offset) / Br, (Nq - 1) / Br) * Br;
+              };
+              m.sees = [=, end = (m.Nq() + m.passing - 1) / m.passing * m.passing, offset = m.offset()](Index i,
+                                                                                                        Index j) {
+                const Index taken_for = i + passed_over(j);
+                return taken_for < end && j <= taken_for + offset;
+              };
+              if (m.of_queries) m.in_left = [=](Index i, Index j, int) { return Place{i - passed_over(j), j}; };
+            });
+  return table;
+}
+
 /// 13.5: dK and dV.
 Table products() {
   Table table(of_keys);
@@ -188,7 +209,7 @@ Table dQ() {
 
 Table gradients() {
   Table table;
-  for (const Table& part : {scores(), masks(), operands(), products(), dQ()}) table.add(part);
+  for (const Table& part : {scores(), masks(), queries(), operands(), products(), dQ()}) table.add(part);
   return table;
 }
 

@@ -183,7 +183,8 @@ TEST_CASE("dQ takes one wgmma for each 16 keys", "[13.6]") {
 
 TEST_CASE("every row block's dQ reaches the sum", "[13.7]") {
   for (const std::int64_t d : head_dims()) {
-    expect_right(input("normal", {1, 2, 2, 300, 260, d}, 240), {"dQ"});
+    for (const bool causal : {false, true})
+      expect_right(input("normal", {1, 2, 2, 300, 260, d}, 240, {causal}), {"dQ"});
     for (std::int64_t first = 0; first < 3 * Br_of(d); first += Br_of(d))
       expect_right(only_queries(input("normal", {1, 1, 1, 3 * Br_of(d), 40, d}, 241), first, Br_of(d)), {"dQ"});
   }

@@ -133,7 +133,8 @@ TEST_CASE("the row blocks of a group pass one head after the other", "[14.8]") {
              fmt::format("step {} is said to be row block {} of head {}: it is row block {} of head {}; {}", step, got,
                          got_head, number, head, of),
              from_0    ? "row blocks are counted from 0: the first that sees a key is number `begin`"
-             : by_rows ? "row blocks pass by head by head, not row block by row block"
+             : by_rows ? "a row block of all heads passes, then the next one of all: all row blocks of a head are to "
+                         "pass before the next head's"
                        : "",
              from_0    ? "walk-from-0"
              : by_rows ? "walk-by-row-blocks"

@@ -1,5 +1,6 @@
 // What goes wrong with masks that are any function of a pair.
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <vector>
 
@@ -91,6 +92,19 @@ judge::MistakeTable<GradientModel> gradients() {
       [](const GradientModel& m) { return m.tiled() && m.inputs->problem.mask.kind > Mask::window; });
   table.add("gradient-pairs-not-asked", not_asked, backward_with(all));
   table.add("gradient-pairs-mirrored", swapped, backward_with(mirrored));
+  table.add(
+      "gradient-pairs-multiplied",
+      "P of a pair that does not count is multiplied by 0, and may be infinite by then, which makes it NaN: choose 0",
+      [](GradientModel& m) {
+        backward_with(all)(m);
+        m.changed = [in = m.inputs](Index head, Index i, Index j, double score) {
+          const Setting& given = in->problem;
+          if (given.mask.sees(given.shape, i, j)) return score;
+          const double exponent = score - in->saved.lse.values[std::size_t(head * given.shape.Nq + i)];
+          return std::isinf(float(std::exp(exponent))) ? double(judge::not_a_number) : -double(judge::infinity);
+        };
+      },
+      &GradientModel::of_values);
   return table;
 }
 

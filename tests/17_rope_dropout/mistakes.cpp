@@ -1,6 +1,7 @@
 // What goes wrong with rotated rows and with elements of P that are dropped.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -161,6 +162,25 @@ Table dropout() {
 auto kept_as(Kept of, const GradientModel& m) {
   return [of, in = m.inputs](Index head, Index i, Index j) { return of(in->problem, head, i, j); };
 }
+/// By which pair c of columns, c and c + d/2, is rotated at a position.
+double angle(Index position, Index c, Index d) {
+  return double(position) * std::pow(10000, -2 * double(c) / double(d));
+}
+/// Rows are rotated back by angle_of(row, pair, d).
+template <class Angle>
+std::function<void(GradientModel&)> rotated_back_by(Angle angle_of) {
+  return [=](GradientModel& m) {
+    m.rotated_back = [=, d = m.d()](Tensor<double>& sums) {
+      for (Index row = 0; row < Index(sums.values.size()) / d; ++row)
+        for (Index c = 0; c < d / 2; ++c) {
+          const double by = angle_of(row % sums.sizes[2], c, d);
+          double &x = sums.values[std::size_t(row * d + c)], &y = sums.values[std::size_t(row * d + c + d / 2)];
+          const double old = x;
+          x = x * std::cos(by) + y * std::sin(by), y = y * std::cos(by) - old * std::sin(by);
+        }
+    };
+  };
+}
 GradientTable gradients() {
   GradientTable table;
   const auto drops = [](const GradientModel& m) { return m.inputs->problem.mask.dropped > 0; };
@@ -236,22 +256,16 @@ GradientTable gradients() {
         };
       },
       turns);
-  table.add(
-      "rotated-back-by-other-columns", "the second warp of a team takes the angles of the first one's columns",
-      [](GradientModel& m) {
-        m.rotated_back = [in = m.inputs](Tensor<double>& sums) {
-          const Index d = in->problem.shape.d, half = d / 2;
-          for (Index row = 0; row < Index(sums.values.size()) / d; ++row)
-            for (Index c = 0; c < half; ++c) {
-              const double angle =
-                  double(row % sums.sizes[2]) * std::pow(10000, -2 * double(c % (half / 2)) / double(d));
-              double &x = sums.values[std::size_t(row * d + c)], &y = sums.values[std::size_t(row * d + c + half)];
-              const double old = x;
-              x = x * std::cos(angle) + y * std::sin(angle), y = y * std::cos(angle) - old * std::sin(angle);
-            }
-        };
-      },
-      [turns](const GradientModel& m) { return turns(m) && !m.of_queries && m.d() == 128; });
+  const auto of_teams = [=](const GradientModel& m) { return turns(m) && !m.of_queries && m.d() == 128; };
+  table.add("rotated-back-by-other-columns", "the second warp of a team takes the angles of the first one's columns",
+            rotated_back_by([](Index row, Index c, Index d) { return angle(row, c % (d / 4), d); }), of_teams);
+  table.add("rotated-back-narrow-table",
+            "rows of the table are taken for shorter than they are: each has d/2 pairs, whatever a warp has of them",
+            rotated_back_by([](Index row, Index c, Index d) {
+              const Index at = row % 32 * (d / 4) + c;  // from the first of 32 rows on
+              return angle(row / 32 * 32 + at / (d / 2), at % (d / 2), d);
+            }),
+            of_teams);
   table.add(
       "rotated-back-by-another-row", "rows of dK are rotated back by the angles of the first of 16 rows",
       [](GradientModel& m) {

@@ -86,7 +86,8 @@ constexpr ReportKind report_kinds[] = {
     {simt::Mistake::outside_array, "out-of-bounds", outside},
     {simt::Mistake::misaligned, "misaligned", "the address is not a multiple of what is accessed at a time"},
     {simt::Mistake::padding, "padding",
-     "a row is longer in memory than the columns in use: look at the leading dimension"},
+     "behind the columns that a row has in use lies padding, which holds none: look at what the column's index counts "
+     "and how far it goes, and at the leading dimension"},
     {simt::Mistake::wrong_stage, "wrong-stage",
      "another place is read than the one whose copy was waited for: either the read or the wait means the wrong one"},
     {simt::Mistake::arrival_count, "arrival-count",
@@ -101,7 +102,10 @@ constexpr ReportKind report_kinds[] = {
     {simt::Mistake::barrier_bytes, "barrier-bytes",
      "the bytes that a barrier is told to expect are not those of the copies that end at it"},
     {simt::Mistake::barrier_misuse, "barrier-misuse",
-     "a barrier in shared memory is used before it is made and shown, or by others than it was made for"},
+     "a barrier in shared memory is used before it is made and shown, or made or told something that cannot be"},
+    {simt::Mistake::surplus_arrival, "surplus-arrival",
+     "more arrive at a barrier in one phase than it was made for: two things that are waited for share it, or one "
+     "arrival is made twice"},
     {simt::Mistake::named_barrier, "named-barrier",
      "warps come to a barrier with a number that was meant for others, or count its threads differently"},
     {simt::Mistake::register_count, "register-count", "the block's warps ask for registers that there are not"},
