@@ -43,9 +43,15 @@ Cause best_said(const std::vector<const Verdict*>& failures, const std::string& 
 bool is_match(const Verdict& verdict) {
   return verdict.cause && !verdict.cause->measure.empty();
 }
-/// Numbers were compared with those that known mistakes give, and they agreed with one or with none.
+/// Numbers were compared with those that known mistakes give, and they agreed with one or with none. NaN alone is no
+/// number.
 bool was_matched(const Verdict& verdict) {
-  const auto compared = [](const Trial& trial) { return trial.wrong() && !trial.reported; };
+  const auto is_number = [](const TensorFinding& found) {
+    return !found.right && (found.off > found.nan || !found.off);
+  };
+  const auto compared = [&](const Trial& trial) {
+    return trial.wrong() && !trial.reported && std::ranges::any_of(trial.tensors, is_number);
+  };
   return is_match(verdict) || (!verdict.cause && std::ranges::any_of(verdict.trials, compared));
 }
 
