@@ -169,7 +169,7 @@ __device__ __forceinline__ float largest_of_row(const Fragment<float, n>& S, int
 // (minimax). For P itself half of them would do, as it is rounded to 3 bits. But l sums what is not rounded, and the
 // LSE is its logarithm.
 constexpr float c0 = 0.99999926f, c1 = 0.69312181f, c2 = 0.24024745f, c3 = 0.055917869f, c4 = 0.0095701026f;
-//
+
 // TODO(12.9) 2^x for x up to 126 without exp2; below -126 what it is there, and NaN for NaN. n comes from rounding: a
 // float from 2^23 to 2^24 has no digits behind the point, so x + 1.5·2^23 is rounded to an integer, whose lowest bits
 // are n. And 2^n as a float has n + 127 in its exponent, from bit 23 on (about 8 lines).
@@ -221,11 +221,16 @@ __device__ inline float inverse(float power_of_two) {
 // TODO(12.6) Starts part = P V of the codes, (64, Bc), (d, Bc)ᵀ -> (64, d): a fence, a product for each 32 keys, of
 // which the first is added to nothing, a group. Then, when it is complete, O = O·rescale + part, in fp32. And the
 // change of units: both factors of rescale get what brings O from V_scale to V_next, and V_scale becomes V_next (about
-// 17 lines). STUB: template <class T> STUB: __device__ __forceinline__ void start_PV(typename T::Output& part, const
-// typename T::Probabilities& P, STUB:                                          const Tile<T::d, T::Bc>& V) { STUB:
-// WORKBOOK_TODO(12.6); STUB: } STUB: template <int n> STUB: __device__ __forceinline__ void add_part(Fragment<float,
-// n>& O, const float (&rescale)[2], STUB:                                          const Fragment<float, n>& part) {
+// 17 lines).
 // BEGIN 12.6
+template <class T>
+__device__ __forceinline__ void start_PV(typename T::Output& part, const typename T::Probabilities& P,
+                                         const Tile<T::d, T::Bc>& V) {
+  WORKBOOK_TODO(12.6);
+}
+template <int n>
+__device__ __forceinline__ void add_part(Fragment<float, n>& O, const float (&rescale)[2],
+                                         const Fragment<float, n>& part) {
   WORKBOOK_TODO(12.6);
 }
 __device__ inline void change_units(float (&rescale)[2], float& V_scale, float V_next) {
