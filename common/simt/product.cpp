@@ -100,28 +100,27 @@ void exponents_of_e4m3(const float* values, int count, std::int32_t* exponents) 
 /// Eight sums of a row: c + a b, a (32), b (32, n) from one column on, with their exponents.
 __attribute__((always_inline)) inline void add_eight_e4m3(std::ptrdiff_t n, const float* a,
                                                           const std::int32_t* a_exponents, const float* b,
-                                                          const std::int32_t* b_exponents, float* c) {
+                                                          const EightInts* b_exponents, float* c) {
   Eight sum;
   std::memcpy(&sum, c, sizeof sum);
-  const EightInts bits = std::bit_cast<EightInts>(sum), c_exponents = (bits >> 23 & 0xff) - 127;
+  const EightInts bits = reinterpret_cast<EightInts>(sum), c_exponents = (bits >> 23 & 0xff) - 127;
   EightInts top = c_exponents > kNoExponent ? c_exponents : EightInts{} + kNoExponent;
   for (std::ptrdiff_t k = 0; k < 32; ++k) {
-    EightInts exponents;
-    std::memcpy(&exponents, b_exponents + k * n, sizeof exponents);
-    exponents += a_exponents[k];
+    const EightInts exponents = b_exponents[k] + a_exponents[k];
     top = exponents > top ? exponents : top;
   }
-  const auto power_of_two = [](EightInts exponents) { return std::bit_cast<Eight>((exponents + 127) << 23); };
-  const Eight scale = power_of_two(kSumBits - top);
+  // 2^(13 - top), and its inverse, by their exponents' bits.
+  const Eight scale = reinterpret_cast<Eight>((kSumBits - top + 127) << 23);
+  const Eight unit = reinterpret_cast<Eight>((top - kSumBits + 127) << 23);
   EightInts integer = __builtin_convertvector(sum * scale, EightInts);
   for (std::ptrdiff_t k = 0; k < 32; ++k) {
     Eight row;
     std::memcpy(&row, b + k * n, sizeof row);
     integer += __builtin_convertvector(row * a[k] * scale, EightInts);  // the products are exact
   }
-  const EightInts whole = std::bit_cast<EightInts>(__builtin_convertvector(integer, Eight));
+  const EightInts whole = reinterpret_cast<EightInts>(__builtin_convertvector(integer, Eight));
   constexpr std::int32_t kKept = ~((1 << (23 - kSumBits)) - 1);
-  const Eight result = std::bit_cast<Eight>(whole & kKept) * power_of_two(top - kSumBits);
+  const Eight result = reinterpret_cast<Eight>(whole & kKept) * unit;
   const EightInts finite = c_exponents < 128;
   sum = finite ? result : sum;
   std::memcpy(c, &sum, sizeof sum);
@@ -159,16 +158,19 @@ void multiply_rows_by_columns(int m, int n, int k, const float* a, const float* 
 
 SIMT_FOR_EACH_PROCESSOR
 void multiply_e4m3(int m, int n, const float* a, const float* b, float* c) {
-  constexpr int kColumns = 256, kRows = 64;  // of the largest wgmma
-  std::int32_t a_exponents[kRows * 32], b_exponents[32 * kColumns];
+  constexpr int kRows = 64;  // of a wgmma
   const auto is_nan = [](float x) { return x != x; };
   if (std::any_of(a, a + std::ptrdiff_t(m) * 32, is_nan) || std::any_of(b, b + std::ptrdiff_t(32) * n, is_nan))
     return multiply_by_eights(m, n, 32, a, b, c);
+  std::int32_t a_exponents[kRows * 32];  // a simulated thread's stack holds it: not those of all of b as well
   exponents_of_e4m3(a, m * 32, a_exponents);
-  exponents_of_e4m3(b, 32 * n, b_exponents);
-  for (std::ptrdiff_t i = 0; i < m; ++i)
-    for (std::ptrdiff_t j = 0; j < n; j += 8)
-      add_eight_e4m3(n, a + 32 * i, a_exponents + 32 * i, b + j, b_exponents + j, c + i * n + j);
+  for (std::ptrdiff_t j = 0; j < n; j += 8) {
+    EightInts b_exponents[32];
+    for (std::ptrdiff_t k = 0; k < 32; ++k)
+      exponents_of_e4m3(b + k * n + j, 8, reinterpret_cast<std::int32_t*>(&b_exponents[k]));
+    for (std::ptrdiff_t i = 0; i < m; ++i)
+      add_eight_e4m3(n, a + 32 * i, a_exponents + 32 * i, b + j, b_exponents, c + i * n + j);
+  }
 }
 
 void fill_unset(void* x, int count, ElementType element) {
