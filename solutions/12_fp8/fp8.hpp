@@ -8,8 +8,7 @@
 //   keys in the order in which P lies in registers.
 // - P is between 0 and 1, and e4m3 is finest between 2^-6 and 448: the kernel computes P·2^8.
 // - Optionally Q and K are rotated first, which changes no score and spreads outliers over all columns.
-// - The tensor cores add 8-bit products with 13 bits: they sum over the keys of a tile, and O is the sum of these
-// parts.
+// - The tensor cores add 8-bit products with 13 bits: they sum over a tile's keys, and O is the sum of these parts.
 // - Optionally some of the exponentials are computed by multiply-adds, to see whether that is faster.
 // What it costs: a P with 3 bits of mantissa, and scores that are off by some hundredths. For inference, not training.
 //

@@ -177,7 +177,7 @@ __device__ __forceinline__ float largest_of_row(const Fragment<float, n>& S, int
 }
 
 // A multiprocessor gives 16 exp2 a cycle, and 128 multiply-adds. So some of the exponentials may be computed by the
-// latter, as FlashAttention-4 does (Zadouri et al. 2026, section 3): x = n + f with an integer n and f from -1/2 to
+// latter, as FlashAttention-4 does (Zadouri et al. 2026): x = n + f with an integer n and f from -1/2 to
 // 1/2, and 2^x = 2^n · 2^f, of which the first is an exponent and the second a polynomial.
 //
 // 2^f = c0 + c1 f + c2 f² + c3 f³ + c4 f⁴ to within 2^-18 of itself for f from -1/2 to 1/2: the best coefficients

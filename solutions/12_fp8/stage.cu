@@ -1,6 +1,6 @@
 // Chapter 12's kernels as a stage, given: what it is built for, the memory that it needs, and how to start it. With the
-// number rotate = 1 Q and K are rotated first: ./workbook trace 12 --set rotate=1. With fma = 16 or 4 one
-// in so many exponentials is computed by multiply-adds.
+// number rotate = 1 Q and K are rotated first: ./workbook trace 12 --set rotate=1. With fma = 16 or 4 one in so
+// many exponentials is computed by multiply-adds.
 #include "common/cuda/stage.hpp"
 
 #include "fp8.hpp"

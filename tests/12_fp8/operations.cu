@@ -194,8 +194,7 @@ float long_row(int keys, int keys_of_a_part) {
 std::string long_rows() {
   std::string text =
       "\\nO of keys that have equal weights and the value 1.125, with one sum in the tensor cores and with one for "
-      "each "
-      "128 keys:\\n\\n";
+      "each 128 keys:\\n\\n";
   char line[256];
   std::snprintf(line, sizeof line, "  %9s %12s %12s\\n", "keys", "one sum", "in parts");
   text += line;

@@ -3,10 +3,8 @@
 // whether all are equal.
 #include <cuda_fp8.h>
 
-#include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <random>
 #include <vector>
 
 #include "common/cuda/kernel.hpp"
