@@ -244,8 +244,13 @@ Runner declare_bench(Options& options) {
     given->numbers = numbers_set(given->set);
     if (given->causal != "both") given->masks = {given->causal == "yes"};
     if (!mask->empty()) given->masks = {mask_of(*mask).value()};
-    // What the last rows are checked with is a problem of its own, in which other pairs would be dropped.
-    if (given->masks.size() == 1 && given->masks[0].dropped > 0) fail_input("--mask {}: allowed: no dropout", *mask);
+    if (given->masks.size() == 1 && given->masks[0].dropped > 0) {
+      fail_input(
+          "--mask {}: what the last rows are checked with is a problem of its own, in which other pairs would be "
+          "dropped; "
+          "allowed: masks without dropout",
+          *mask);
+    }
     for (const Mask& packed : given->masks) {
       if (packed.lengths.empty()) continue;
       const std::int64_t N = std::accumulate(packed.lengths.begin(), packed.lengths.end(), std::int64_t(0));
