@@ -39,7 +39,7 @@ void for_each_row(const BulkCopy& copy, Row row) {
   for (std::uint64_t offset = 0;; offset += std::uint64_t(inner) * map.element_bytes) {
     bool inside = true;
     std::uint64_t from =
-        reinterpret_cast<std::uintptr_t>(map.memory) + std::uint64_t(begin + first) * map.element_bytes;
+        reinterpret_cast<std::uintptr_t>(map.memory) - map.before + std::uint64_t(begin + first) * map.element_bytes;
     for (int i = 1; i < map.dimensions; ++i) {
       const std::int64_t c = std::int64_t(copy.coordinates[i]) + at[i];
       inside &= c >= 0 && c < std::int64_t(map.sizes[i]);
@@ -132,7 +132,7 @@ void check_box(const BulkCopy& copy, int count) {
   }
   check_place(copy, "box", 128, "declare the tile with alignas(128), or alignas(1024) if it is swizzled by 128 bytes");
   const auto memory = reinterpret_cast<std::uintptr_t>(map.memory);
-  std::uint64_t last = memory + map.element_bytes;
+  std::uint64_t last = memory - map.before + map.element_bytes;
   for (int i = 0; i < map.dimensions; ++i) last += (map.sizes[i] - 1) * map.strides[i];
   const Tensor* tensor = find_tensor(memory);
   if (tensor == nullptr || last > tensor->high) {
@@ -142,6 +142,18 @@ void check_box(const BulkCopy& copy, int count) {
                                                    " bytes past the end of ", tensor->name),
                          "check the sizes and strides of the tensor map"));
   }
+  // The coordinates of such a map may name memory before the tensor.
+  if (map.before == 0) return;
+  std::uint64_t outside = 0;
+  for_each_row(copy, [&](std::uint64_t, std::uint64_t from, std::int64_t, std::int64_t number) {
+    if (number > 0 && from < tensor->low) outside = std::max(outside, tensor->low - from);
+  });
+  if (outside == 0) return;
+  Finding finding =
+      refused(copy, Mistake::outside_global, words("the box begins ", outside, " bytes before ", tensor->name),
+              "check the coordinates: here they are not those of the tensor's rows alone");
+  finding.variable = {tensor->name, " (global)"};
+  refuse(lane, std::move(finding));
 }
 
 /// Here the map is the line itself: its memory and its bytes.
