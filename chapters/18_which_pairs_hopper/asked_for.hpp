@@ -46,7 +46,7 @@ void with_change(const workbook::Setting& call, const Take& take) {
   const auto perhaps_alibi = [&](auto change) {
     call.mask.alibi ? take(WithAlibi<decltype(change)>{change, scale}) : take(change);
   };
-  cap > 0 ? perhaps_alibi(Softcap{scale, cap, scale / cap}) : perhaps_alibi(Scaled{scale});
+  cap > 0 ? perhaps_alibi(Softcap{scale, cap, 2 * log2_e * scale / cap}) : perhaps_alibi(Scaled{scale});
 }
 
 }  // namespace

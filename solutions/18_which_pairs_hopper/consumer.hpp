@@ -73,18 +73,16 @@ struct Consumer {
   }
   __device__ __forceinline__ void start_S() { start_QK<T>(S, smem.Q[number], smem.K[at_K.stage]); }  // S = Q Kᵀ
   __device__ __forceinline__ void start_O() { start_PV<T>(O, P, smem.V[at_V.stage]); }               // O += P V
-  /// S of tile j becomes P in fp32; m and l. Each pair is asked where some row does not see all keys. A full tile whose
-  /// scores are only scaled is left to online_softmax, which wants a scale > 0. When S of the last tile is there, no
-  /// product reads Q any more.
+  /// S of tile j becomes P in fp32; m and l. Each pair is asked where some row does not see all keys. Scores that are
+  /// only scaled are left to online_softmax, which wants a scale > 0. When S of the last tile is there, no product
+  /// reads Q any more.
   __device__ __forceinline__ void softmax(int j) {
     if (j == tiles.first) leave_Q();
-    const bool masked = j < full_tiles.first || full_tiles.last <= j;
-    const bool changed = masked || T::Change::of_each_score || change.scale <= 0;
-    if (masked) {
+    const bool changed = T::Change::of_each_score || change.scale <= 0;
+    if (changed) change_scores(S, change, seen, first_query, j * T::Bc);
+    if (j < full_tiles.first || full_tiles.last <= j) {
       workbook::cuda::note("masked tile", j);
-      change_scores<true>(S, change, seen, first_query, j * T::Bc);
-    } else if (changed) {
-      change_scores<false>(S, change, seen, first_query, j * T::Bc);
+      mask_scores(S, seen, first_query, j * T::Bc);
     }
     online_softmax(S, m, l, rescale, changed ? 1 : change.scale, slack);
   }

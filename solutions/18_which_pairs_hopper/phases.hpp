@@ -170,25 +170,35 @@ __device__ __forceinline__ void start_QK(typename T::Scores& S, const Tile<typen
   wgmma_commit_group();
 }
 
-/// What becomes of the products Q_i·K_j of a tile, (64, Bc), which begins at first_query and first_key: a score by
-/// `change`, in units of log2. In a tile that is partial (`masked`) those that do not count become -inf.
-template <bool masked, int n, class Change>
+/// The products Q_i·K_j of a tile, (64, Bc), which begins at first_query and first_key, become scores by `change`, in
+/// units of log2.
+template <int n, class Change>
 __device__ __forceinline__ void change_scores(Fragment<float, n>& S, const Change& change, const SeenKeys& seen,
                                               int first_query, int first_key) {
 #pragma unroll
   for (int e = 0; e < 4; ++e) {
     const auto [row, column] = place_in_D(threadIdx.x % 128, e);
-    const int query = first_query + row, key = first_key + column;  // of the first 8 columns
-    const float distance = float(query + seen.Nk - seen.Nq - key);  // of the key from the diagonal
-    // TODO(18.2) This element of each 8 columns: the score of this query with key + 8·j, whose distance is 8·j less;
-    // -inf if the tile is masked and the query does not see that key (about 6 lines).
-    // BEGIN 18.2
-    const Range keys = masked ? seen.of(query) : Range{0, 0};
+    const float distance = float(first_query + row + seen.Nk - seen.Nq - first_key - column);  // of the first 8 columns
 #pragma unroll
-    for (int j = 0; j < n / 4; ++j) {
-      const bool counts = !masked || (keys.first <= key + 8 * j && key + 8 * j < keys.last);
-      S[4 * j + e] = counts ? change(S[4 * j + e], distance - float(8 * j)) : -INFINITY;
-    }
+    for (int j = 0; j < n / 4; ++j) S[4 * j + e] = change(S[4 * j + e], distance - float(8 * j));
+  }
+}
+
+/// Those that do not count become -inf.
+template <int n>
+__device__ __forceinline__ void mask_scores(Fragment<float, n>& S, const SeenKeys& seen, int first_query,
+                                            int first_key) {
+#pragma unroll
+  for (int e = 0; e < 4; ++e) {
+    const auto [row, column] = place_in_D(threadIdx.x % 128, e);
+    // TODO(18.2) The keys that this row sees; and of each 8 columns the score of this row and column, -inf if its key
+    // is none of them (about 5 lines).
+    // BEGIN 18.2
+    const Range keys = seen.of(first_query + row);
+    const int first = keys.first - first_key - column, last = keys.last - first_key - column;
+#pragma unroll
+    for (int j = 0; j < n / 4; ++j)
+      if (8 * j < first || last <= 8 * j) S[4 * j + e] = -INFINITY;
     // END 18.2
   }
 }

@@ -42,14 +42,14 @@ struct WithAlibi {
   }
 };
 
-/// cap·tanh(scale·Q_i·K_j / cap): scores stay within ±cap. cap is in units of log2 too.
+/// cap·tanh(x) with x = scale·Q_i·K_j / cap: scores stay within ±cap. cap is in units of log2 too. tanh(x) =
+/// 1 - 2 / (1 + e^2x), and e^2x = exp2(rate·Q_i·K_j).
 struct Softcap {
-  float scale, cap, scale_over_cap;
+  float scale, cap, rate;
   static constexpr bool of_each_score = true;
   __device__ Softcap of_head(int, int) const { return *this; }
   __device__ float operator()(float product, float) const {
-    const float x = product * scale_over_cap;
-    return cap * (1 - __fdividef(2, 1 + exp2_ftz(2 * log2_e * x)));
+    return cap - __fdividef(2 * cap, 1 + exp2_ftz(rate * product));
   }
 };
 
