@@ -11,6 +11,7 @@
 #include "common/bench/measurement.hpp"
 #include "common/worker/calls.hpp"
 #include "common/worker/description.hpp"
+#include "common/worker/share_cores.hpp"
 
 namespace workbook::bench {
 namespace {
@@ -44,47 +45,77 @@ Traffic traffic_at(const CountedTraffic& counted, std::int64_t N) {
   return {parabola(requested, double(N)), parabola(unique, double(N))};
 }
 
-/// What the kernels of each chapter ask for, each counted once.
+/// What the kernels of each chapter ask for. The simulator counts all of it before anything is timed, on all cores: to
+/// count beside the timing would slow the launches, and in turn with it the GPU would wait.
 class TrafficCounts {
  public:
-  explicit TrafficCounts(Measurement& measurement) : measurement_(measurement) {}
+  explicit TrafficCounts(Measurement& measurement) {
+    if (!measurement.counts) return;
+    for (const Chapter* chapter : measurement.chapters)
+      for (const std::string& pass : measurement.passes_of(*chapter))
+        if (is_counted(measurement, *chapter, pass)) add_all(measurement, *chapter, pass);
+    measurement.workspace.progress(fmt::format("counting on the simulator what {} kernels ask for", counts_.size()));
+    std::vector<Count*> all;
+    for (auto& [key, count] : counts_) all.push_back(&count);
+    worker::share_cores(all.size(), [&](std::size_t i) { count(measurement, *all[i]); });
+    for (const Count* count : all)
+      if (!count->failure.empty())
+        measurement.skip(fmt::format("bytes that {} asks for: {}", count->chapter->name(), count->failure));
+  }
 
   /// At this shape; nothing where it cannot be told.
-  std::optional<Traffic> at(const Chapter& chapter, const Shape& shape) {
-    if (!measurement_.counts || !chapter.runs_on(Backend::sim) || shape.N() % kCounted[0] != 0) return std::nullopt;
-    const auto key = std::tuple(chapter.number, shape.pass, shape.mask.kind, shape.d());
-    if (!counted_.contains(key)) counted_[key] = count(chapter, shape);
-    if (!counted_.at(key)) return std::nullopt;
-    Traffic all = traffic_at(*counted_.at(key), shape.N());
+  std::optional<Traffic> at(const Chapter& chapter, const Shape& shape) const {
+    const auto found = counts_.find(key_of(chapter, shape));
+    if (found == counts_.end() || !found->second.counted || !is_whole(shape)) return std::nullopt;
+    Traffic all = traffic_at(*found->second.counted, shape.N());
     all.requested *= double(shape.B() * shape.Hkv());
     all.unique *= double(shape.B() * shape.Hkv());
     return all;
   }
 
  private:
-  std::optional<CountedTraffic> count(const Chapter& chapter, Shape shape) {
-    const worker::WorkerBuilt& built = measurement_.built_stage(chapter, Backend::sim);
-    if (!built.ok) return std::nullopt;
-    worker::Worker worker(built.executable, simulator_limits());
-    shape = measurement_.asked(shape_of(shape.pass, shape.mask, 1, measurement_.request.group, shape.N(), shape.d()));
+  using Key = std::tuple<int, std::string, Mask::Kind, std::int64_t>;
+  struct Count {
+    const Chapter* chapter;
+    Shape shape;
+    std::optional<CountedTraffic> counted;
+    std::string failure;
+  };
+
+  static Key key_of(const Chapter& chapter, const Shape& shape) {
+    return {chapter.number, shape.pass, shape.mask.kind, shape.d()};
+  }
+  static bool is_whole(const Shape& shape) { return shape.N() % kCounted[0] == 0; }
+  static bool is_counted(const Measurement& m, const Chapter& chapter, const std::string& pass) {
+    return m.wants_pass(pass) && m.is_wanted(chapter, Backend::cuda) && m.is_wanted(chapter, Backend::sim) &&
+           m.built_stage(chapter, Backend::sim).ok;
+  }
+
+  void add_all(const Measurement& m, const Chapter& chapter, const std::string& pass) {
+    for (const Shape& shape : m.gpu_shapes(pass, chapter.masks))
+      if (is_whole(shape) && chapter.does_not_do(shape, Backend::cuda).empty())
+        counts_.try_emplace(key_of(chapter, shape), Count{&chapter, shape, {}, ""});
+  }
+
+  static void count(const Measurement& m, Count& to) {
+    worker::Worker worker(m.built_stage(*to.chapter, Backend::sim).executable, simulator_limits());
+    const Shape& s = to.shape;
+    Shape shape = m.asked(shape_of(s.pass, s.mask, 1, m.request.group, s.N(), s.d()));
     CountedTraffic counted;
     try {
       for (std::size_t i = 0; i < kCounted.size(); ++i) {
         shape.shape.Nk = kCounted[i];
-        if (measurement_.request.queries == 0) shape.shape.Nq = shape.N();
-        measurement_.workspace.progress(fmt::format("{} on the simulator, N = {}", chapter.name(), shape.N()));
+        if (m.request.queries == 0) shape.shape.Nq = shape.N();
         worker::Call call = bench_call(shape);
         counted[i] = traffic_of(worker.call(call.output<double>("seconds", 1)));
       }
+      to.counted = counted;
     } catch (const worker::Failure& failure) {
-      measurement_.skip(fmt::format("bytes that {} asks for: {}", chapter.name(), failure.what()));
-      return std::nullopt;
+      to.failure = failure.what();
     }
-    return counted;
   }
 
-  Measurement& measurement_;
-  std::map<std::tuple<int, std::string, Mask::Kind, std::int64_t>, std::optional<CountedTraffic>> counted_;
+  std::map<Key, Count> counts_;
 };
 
 /// Nothing if the answer is right; else the point says what is wrong with it.
@@ -110,7 +141,7 @@ bool has_version(Measurement& m, worker::Worker& worker, const Point& p, const V
 }
 
 /// One version at one shape; `worker`: of the chapter, or none yet. False if others would end in the same.
-bool time_on_gpu(Measurement& m, TrafficCounts& traffic, const Chapter& chapter, const Shape& shape,
+bool time_on_gpu(Measurement& m, const TrafficCounts& traffic, const Chapter& chapter, const Shape& shape,
                  const Version& version, std::optional<worker::Worker>& worker) {
   const worker::WorkerBuilt& built = m.built_stage(chapter, Backend::cuda);
   Point p = m.point_of(chapter, Backend::cuda, shape, version);
@@ -134,7 +165,7 @@ bool time_on_gpu(Measurement& m, TrafficCounts& traffic, const Chapter& chapter,
   return !useless;
 }
 
-void time_on_gpu(Measurement& m, TrafficCounts& traffic, const Chapter& chapter, const std::string& pass) {
+void time_on_gpu(Measurement& m, const TrafficCounts& traffic, const Chapter& chapter, const std::string& pass) {
   std::optional<worker::Worker> worker;
   for (const Shape& shape : m.gpu_shapes(pass, chapter.masks)) {
     if (!m.serves(chapter, shape, Backend::cuda)) return;
@@ -222,7 +253,7 @@ bool time_point(const Measurement& m, worker::Worker& worker, const Chapter& cha
 }
 
 void time_stages_on_gpu(Measurement& m) {
-  TrafficCounts traffic(m);
+  const TrafficCounts traffic(m);
   for (const Chapter* chapter : m.chapters) {
     if (!m.is_wanted(*chapter, Backend::cuda)) continue;
     for (const std::string& pass : m.passes_of(*chapter)) {

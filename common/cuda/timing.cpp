@@ -1,6 +1,9 @@
 #include "common/cuda/timing.hpp"
 
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,24 +16,25 @@
 namespace workbook::cuda {
 namespace {
 
-/// The call's output `name`, of elements of 2 or 4 bytes.
-std::span<std::byte> output_bytes(const Arguments& call, const char* name, std::size_t element_bytes) {
-  if (element_bytes == sizeof(float)) return std::as_writable_bytes(call.array<float>(name));
-  return std::as_writable_bytes(call.array<std::uint16_t>(name));
+/// give_back_rows to the bytes `to`, for elements of the size of Code.
+template <class Code>
+void give_back(std::span<std::byte> to, const char* name, const TensorOnDevice& tensor) {
+  const auto all = std::make_unique_for_overwrite<Code[]>(tensor.elements);
+  download(all.get(), tensor.data, tensor.elements * sizeof(Code));
+  const Code *const begin = all.get(), *const end = begin + tensor.elements;
+  const Code* const unwritten = std::find(begin, end, static_cast<Code>(~Code{0}));
+  if (unwritten != end)
+    throw Error("element " + std::to_string(unwritten - begin) + " of " + name + " was never written");
+  std::memcpy(to.data(), end - to.size() / sizeof(Code), to.size());
 }
 
 }  // namespace
 
 void give_back_rows(const Arguments& call, const char* name, const TensorOnDevice& tensor, std::size_t elements) {
-  const std::size_t each = tensor.element_bytes;
-  std::vector<std::byte> all(tensor.elements * each);
-  download(all.data(), tensor.data, all.size());
-  const std::span<const std::byte> bytes(all);
-  for (std::size_t i = 0; i < tensor.elements; ++i) {
-    if (std::ranges::all_of(bytes.subspan(i * each, each), [](std::byte b) { return b == std::byte{0xff}; }))
-      throw Error("element " + std::to_string(i) + " of " + name + " was never written");
-  }
-  std::ranges::copy(bytes.last(elements * each), output_bytes(call, name, each).begin());
+  if (tensor.element_bytes == sizeof(float))
+    give_back<std::uint32_t>(std::as_writable_bytes(call.array<float>(name).first(elements)), name, tensor);
+  else
+    give_back<std::uint16_t>(std::as_writable_bytes(call.array<std::uint16_t>(name).first(elements)), name, tensor);
 }
 
 void time_calls(const Arguments& call, const std::function<void(int)>& work) {

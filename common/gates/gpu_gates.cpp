@@ -13,9 +13,9 @@
 
 #include "common/book/files.hpp"
 #include "common/gates/groups.hpp"
-#include "common/gates/share_cores.hpp"
 #include "common/gates/variants.hpp"
 #include "common/judge/default_kernels.hpp"
+#include "common/worker/share_cores.hpp"
 
 namespace workbook::gates {
 namespace {
@@ -254,7 +254,7 @@ void check_architectures(Inspection& inspection, Findings& findings) {
   const std::map<const Chapter*, Needs> needs = needs_of(workspace, inspection.chapters);
   std::vector<ForOne> all;
   for (const int architecture : kArchitectures) all.push_back({architecture, {}, {}, {}});
-  share_cores(all.size(), [&](std::size_t i) { compile_all(workspace, inspection.chapters, needs, all[i]); });
+  worker::share_cores(all.size(), [&](std::size_t i) { compile_all(workspace, inspection.chapters, needs, all[i]); });
   Table table;
   std::vector<std::string> left_out;
   for (ForOne& one : all) {

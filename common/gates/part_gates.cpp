@@ -11,9 +11,9 @@
 #include "common/book/files.hpp"
 #include "common/gates/groups.hpp"
 #include "common/gates/kept.hpp"
-#include "common/gates/share_cores.hpp"
 #include "common/judge/verdict.hpp"
 #include "common/worker/command.hpp"
+#include "common/worker/share_cores.hpp"
 
 namespace workbook::gates {
 namespace {
@@ -136,7 +136,7 @@ void one_after_the_other(std::size_t count, const std::function<void(std::size_t
 
 void check_parts(Inspection& inspection, Findings& findings) {
   check_list(inspection, built_parts(inspection.workspace, "part_tests.txt"), findings,
-             [](std::size_t count, const auto& task) { share_cores(count, task); });
+             [](std::size_t count, const auto& task) { worker::share_cores(count, task); });
 }
 
 void check_long_parts(Inspection& inspection, Findings& findings) {

@@ -12,8 +12,8 @@
 #include "common/book/folders.hpp"
 #include "common/gates/groups.hpp"
 #include "common/gates/kept.hpp"
-#include "common/gates/share_cores.hpp"
 #include "common/worker/command.hpp"
+#include "common/worker/share_cores.hpp"
 
 namespace workbook::gates {
 namespace fs = std::filesystem;
@@ -223,7 +223,7 @@ void check_tidy(Inspection& inspection, Findings& findings) {
   const fs::path commands = commands_for_clang(workspace);
   std::vector<worker::CommandResult> results(files.size());
   workspace.progress(fmt::format("clang-tidy {} files", files.size()));
-  share_cores(files.size(), [&](std::size_t i) {
+  worker::share_cores(files.size(), [&](std::size_t i) {
     const std::string& file = files[i];
     std::vector<std::string> command{program.string(), "--quiet", "--warnings-as-errors=*"};
     // The simulator and the kernels are compiled with flags of g++ that clang-tidy does not know: here without them.

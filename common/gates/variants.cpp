@@ -8,7 +8,7 @@
 #include "common/book/files.hpp"
 #include "common/gates/instances.hpp"
 #include "common/gates/kept.hpp"
-#include "common/gates/share_cores.hpp"
+#include "common/worker/share_cores.hpp"
 
 namespace workbook::gates {
 
@@ -91,7 +91,7 @@ void build_and_run(Running& all, const std::vector<std::size_t>& to_run) {
   const judge::Built built = build_plans(workspace, plans);
   const auto read = read_for(workspace, plans, built, all.digests);
   const auto on_gpu = [&](std::size_t i) { return all.variants[to_run[i]].request.backend == Backend::cuda; };
-  share_cores(to_run.size(), [&](std::size_t i) {
+  worker::share_cores(to_run.size(), [&](std::size_t i) {
     if (!on_gpu(i)) run_built(all, to_run[i], built, read[i]);
   });
   for (std::size_t i = 0; i < to_run.size(); ++i) {

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-namespace workbook::gates {
+namespace workbook::worker {
 
 /// Calls task(0) … task(count - 1), as many at a time as there are cores. The first exception ends it and goes on to
 /// the caller.
@@ -34,4 +34,4 @@ void share_cores(std::size_t count, const Task& task) {
   if (failure) std::rethrow_exception(failure);
 }
 
-}  // namespace workbook::gates
+}  // namespace workbook::worker
