@@ -9,11 +9,6 @@ namespace {
 
 using workbook::cuda::elect_sync;
 
-/// A number that is the same for all lanes of a warp, so that the compiler knows it.
-__device__ __forceinline__ int uniform(int number) {
-  return __shfl_sync(all_lanes, number, 0);
-}
-
 /// Consumer number `number` of a block. begin() gives it 64 rows of a tile of queries, from first_query on. Of the
 /// block's tiles of keys they need only `tiles`, and in those that are `full_tiles` too every row sees every key.
 template <class T>
@@ -34,9 +29,9 @@ struct Consumer {
 
   /// The tiles of its rows. For rows that do not exist, or see no key, none: an empty range within the block's.
   __device__ __forceinline__ void begin(const Work& work) {
-    first_query = uniform(work.first_query) + 64 * number;
-    seen = {uniform(work.seen.Nq), uniform(work.seen.Nk), work.seen.left, work.seen.right};
-    block_tiles = {uniform(work.tiles.first), uniform(work.tiles.last)};
+    first_query = read_once(work.first_query) + 64 * number;
+    seen = {read_once(work.seen.Nq), read_once(work.seen.Nk), read_once(work.seen.left), read_once(work.seen.right)};
+    block_tiles = {read_once(work.tiles.first), read_once(work.tiles.last)};
     tiles = full_tiles = {block_tiles.first, block_tiles.first};
     const Range queries{first_query, min(seen.Nq, first_query + 64)};
     if (queries.first >= queries.last) return;
@@ -65,7 +60,7 @@ struct Consumer {
     if (elect_sync()) mbarrier_arrive(smem.V_empty[at_V.stage]);
     at_V.advance();
   }
-  /// Nor Q, nor what there was to do before this tile of queries. Lanes have read that, not the tensor cores for all of
+  /// Nor Q, nor what there was to do before this tile of queries. A lane has read that, not the tensor cores for all of
   /// them: hence __syncwarp.
   __device__ __forceinline__ void leave_Q() {
     __syncwarp();

@@ -108,8 +108,8 @@ __global__ void __launch_bounds__(T::threads, 1)
                      const __grid_constant__ Call call, const __grid_constant__ typename T::Change any_head) {
   auto& smem = workbook::cuda::dynamic_shared<typename T::Shared>();
   if (threadIdx.x == 0) make_barriers<T>(smem);
-  __syncthreads();  // the barriers are there
-  const int group = uniform(int(threadIdx.x) / 128);
+  __syncthreads();                                                      // the barriers are there
+  const int group = __shfl_sync(all_lanes, int(threadIdx.x) / 128, 0);  // the compiler sees: the same for the warp
   if (group == 0) {
     setmaxnreg_dec<T::producer_registers>();
     if (threadIdx.x == 0) produce_all<T>(smem, Q, K, V, call);
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(T::threads, 1)
       mbarrier_wait_parity(smem.Q_full, round % 2);
       __syncwarp();  // the compiler sees: no lane is elsewhere, and what follows is the same for the warp
       const Work& work = smem.work[round % 2];
-      const int head = uniform(work.head), head_of_batch = head % call.given.heads;
+      const int head = read_once(work.head), head_of_batch = head % call.given.heads;
       if (head < 0) break;
       own.begin(work);
       own.change = any_head.of_head(head_of_batch, call.given.heads);

@@ -125,8 +125,8 @@ __device__ __forceinline__ void produce(typename T::Shared& smem, const TensorMa
                                         Position<T::stages>& at) {
   const SequenceRows queries = rows_of_sequence(work.head, call.seen.Nq, work.first_row, work.seen.Nq);
   const SequenceRows keys = rows_of_sequence(work.head / call.given.group, call.seen.Nk, work.first_row, work.seen.Nk);
-  // Who has no rows gets none: of a box that is outside altogether TMA looks up the map's first element, and that lies
-  // before the tensor (tiles.hpp).
+  // Who has no rows gets none: to load a box that lies outside of its map altogether, TMA touches the map's first
+  // element, which lies before the tensor (tiles.hpp).
   const int consumers = min(T::consumers, (work.seen.Nq - work.first_query + 63) / 64);
   mbarrier_arrive_expect_tx(smem.Q_full, consumers * sizeof smem.Q[0]);
   for (int i = 0; i < consumers; ++i)
@@ -193,7 +193,7 @@ __device__ __forceinline__ void mask_scores(Fragment<float, n>& S, const SeenKey
                                             int first_key) {
 #pragma unroll
   for (int e = 0; e < 4; ++e) {
-    const auto [row, column] = place_in_D(threadIdx.x % 128, e);
+    [[maybe_unused]] const auto [row, column] = place_in_D(threadIdx.x % 128, e);
     // TODO(18.2) The keys that this row sees; and of each 8 columns the score of this row and column, -inf if its key
     // is none of them (about 5 lines).
     // BEGIN 18.2
@@ -268,6 +268,12 @@ __device__ __forceinline__ void start_PV(typename T::Output& O, const typename T
   wgmma_commit_group();
 }
 
+/// A number in shared memory, for all lanes of a warp. One lane reads it, the one that says later that it has been
+/// read.
+__device__ __forceinline__ int read_once(const int& number) {
+  return __shfl_sync(all_lanes, mov_tid_x() % 32 == 0 ? number : 0, 0);
+}
+
 /// O / l as Element and the LSE, (m + log2 l) ln 2, to device memory: 64 rows from first_query on of a sequence. O goes
 /// to smem_O, and from there by TMA, which leaves out the rows that do not exist. number: the consumer's.
 template <class T>
@@ -278,7 +284,8 @@ __device__ __forceinline__ void write_output(Tile<typename T::Element, T::d, 64>
   // The thread's number is read anew: what the compiler computes from threadIdx.x it would keep in registers throughout
   // the loop over tiles of queries, and a consumer's are all taken.
   const int thread = mov_tid_x() % 128, in_quad = thread % 4, barrier = 1 + T::consumers + number;
-  const int first_query = work.first_query + 64 * number;
+  const int head = read_once(work.head), first_row = read_once(work.first_row), Nq = read_once(work.seen.Nq);
+  const int first_query = read_once(work.first_query) + 64 * number;
   if (thread == 0) cp_async_bulk_wait_group_read<0>();
   barrier_sync(barrier, 128);  // the store of the tile before has read smem_O
 #pragma unroll
@@ -287,8 +294,8 @@ __device__ __forceinline__ void write_output(Tile<typename T::Element, T::d, 64>
     sum += __shfl_xor_sync(all_lanes, sum, 1);
     sum += __shfl_xor_sync(all_lanes, sum, 2);
     const int row = place_in_D(thread, 2 * r).row, query = first_query + row;
-    float* const lse = call.lse + std::int64_t(work.head) * call.seen.Nq + work.first_row;
-    if (in_quad == 0 && query < work.seen.Nq) lse[query] = (m[r] + log2f(sum)) * ln_2;
+    float* const lse = call.lse + std::int64_t(head) * call.seen.Nq + first_row;
+    if (in_quad == 0 && query < Nq) lse[query] = (m[r] + log2f(sum)) * ln_2;
     const float inverse = sum == 0 ? 0 : 1 / sum;
 #pragma unroll
     for (int c = 0; c < T::d / 8; ++c) {  // 8 columns are a chunk of 16 bytes
@@ -298,9 +305,9 @@ __device__ __forceinline__ void write_output(Tile<typename T::Element, T::d, 64>
     }
   }
   fence_proxy_async();
-  barrier_sync(barrier, 128);                       // all of the consumer's rows are there
-  if (thread == 0 && first_query < work.seen.Nq) {  // a box of which something exists
-    const SequenceRows queries = rows_of_sequence(work.head, call.seen.Nq, work.first_row, work.seen.Nq);
+  barrier_sync(barrier, 128);  // all of the consumer's rows are there
+  if (thread == 0) {
+    const SequenceRows queries = rows_of_sequence(head, call.seen.Nq, first_row, Nq);
     cp_async_bulk_tensor_store(tensor_O, smem_O, 0, queries.before_first + first_query, 0, queries.end);
     cp_async_bulk_commit_group();
   }
