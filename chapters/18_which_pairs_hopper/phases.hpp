@@ -113,8 +113,11 @@ __device__ __forceinline__ void produce(typename T::Shared& smem, const TensorMa
                                         Position<T::stages>& at) {
   const SequenceRows queries = rows_of_sequence(work.head, call.seen.Nq, work.first_row, work.seen.Nq);
   const SequenceRows keys = rows_of_sequence(work.head / call.given.group, call.seen.Nk, work.first_row, work.seen.Nk);
-  mbarrier_arrive_expect_tx(smem.Q_full, sizeof smem.Q);
-  for (int i = 0; i < T::consumers; ++i)
+  // Who has no rows gets none: of a box that is outside altogether TMA looks up the map's first element, and that lies
+  // before the tensor (tiles.hpp).
+  const int consumers = min(T::consumers, (work.seen.Nq - work.first_query + 63) / 64);
+  mbarrier_arrive_expect_tx(smem.Q_full, consumers * sizeof smem.Q[0]);
+  for (int i = 0; i < consumers; ++i)
     cp_async_bulk_tensor_load(smem.Q[i], Q, smem.Q_full, 0, queries.before_first + work.first_query + 64 * i, 0,
                               queries.end);
   const auto load = [&](auto& tiles, const TensorMap& tensor, auto& full, auto& empty, int j) {
@@ -279,8 +282,8 @@ __device__ __forceinline__ void write_output(Tile<typename T::Element, T::d, 64>
     }
   }
   fence_proxy_async();
-  barrier_sync(barrier, 128);  // all of the consumer's rows are there
-  if (thread == 0) {
+  barrier_sync(barrier, 128);                       // all of the consumer's rows are there
+  if (thread == 0 && first_query < work.seen.Nq) {  // a box of which something exists
     const SequenceRows queries = rows_of_sequence(work.head, call.seen.Nq, work.first_row, work.seen.Nq);
     cp_async_bulk_tensor_store(tensor_O, smem_O, 0, queries.before_first + first_query, 0, queries.end);
     cp_async_bulk_commit_group();

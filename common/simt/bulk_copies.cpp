@@ -121,6 +121,26 @@ void check_place(const BulkCopy& copy, const char* noun, unsigned alignment, con
   }
 }
 
+/// Of a map whose first element lies before its tensor: the box's rows must not, and some have to exist. A GPU reads
+/// none that do not; but it looks up the address of the map's first element for a box without any.
+void check_box_of_moved_map(const BulkCopy& copy, const Tensor& tensor) {
+  std::uint64_t before = 0, rows = 0;
+  for_each_row(copy, [&](std::uint64_t, std::uint64_t from, std::int64_t, std::int64_t number) {
+    if (number == 0) return;
+    ++rows;
+    if (from < tensor.low) before = std::max(before, tensor.low - from);
+  });
+  if (rows > 0 && before == 0) return;
+  Finding finding = refused(copy, Mistake::outside_global,
+                            rows > 0 ? words("the box begins ", before, " bytes before ", tensor.name)
+                                     : words("nothing of the box is in the map, and the map begins ", copy.map.before,
+                                             " bytes before ", tensor.name),
+                            rows > 0 ? "check the coordinates: here they are not those of the tensor's rows alone"
+                                     : "leave this copy out: a GPU may touch the address at which the map begins");
+  finding.variable = {tensor.name, " (global)"};
+  refuse(*copy.issuer, std::move(finding));
+}
+
 void check_box(const BulkCopy& copy, int count) {
   Lane& lane = *copy.issuer;
   const TensorMap& map = copy.map;
@@ -142,18 +162,7 @@ void check_box(const BulkCopy& copy, int count) {
                                                    " bytes past the end of ", tensor->name),
                          "check the sizes and strides of the tensor map"));
   }
-  // The coordinates of such a map may name memory before the tensor.
-  if (map.before == 0) return;
-  std::uint64_t outside = 0;
-  for_each_row(copy, [&](std::uint64_t, std::uint64_t from, std::int64_t, std::int64_t number) {
-    if (number > 0 && from < tensor->low) outside = std::max(outside, tensor->low - from);
-  });
-  if (outside == 0) return;
-  Finding finding =
-      refused(copy, Mistake::outside_global, words("the box begins ", outside, " bytes before ", tensor->name),
-              "check the coordinates: here they are not those of the tensor's rows alone");
-  finding.variable = {tensor->name, " (global)"};
-  refuse(lane, std::move(finding));
+  if (map.before > 0) check_box_of_moved_map(copy, *tensor);
 }
 
 /// Here the map is the line itself: its memory and its bytes.
