@@ -189,10 +189,18 @@ const OtherMask other_masks[] = {
      [](const Asked& a) { return a.key() < a.last(); }},
     {"mask-without-right", "keys behind the row's range count: both ends are to be asked",
      [](const Asked& a) { return a.first() <= a.key(); }},
-    {"mask-key-behind", "the key behind the row's range counts: its last key is keys.last - 1",
+    {"mask-one-key-more", "the key behind the row's range counts: its last key is keys.last - 1",
      [](const Asked& a) { return a.first() <= a.key() && a.key() <= a.last(); }},
-    {"mask-first-key", "the first key of the row's range does not count",
+    {"mask-one-key-more", "the key before the row's range counts",
+     [](const Asked& a) { return a.first() - 1 <= a.key() && a.key() < a.last(); }},
+    {"mask-one-key-fewer", "the first key of the row's range does not count",
      [](const Asked& a) { return a.first() < a.key() && a.key() < a.last(); }},
+    {"mask-one-key-fewer", "the last key of the row's range does not count: it is keys.last - 1",
+     [](const Asked& a) { return a.first() <= a.key() && a.key() < a.last() - 1; }},
+    {"mask-eights-apart", "each 8 columns are taken to lie 16 keys behind those before: they lie 8 behind",
+     [](const Asked& a) { return a.window.sees(a.query(), a.key() + 8 * a.eights); }},
+    {"mask-eights-apart", "each 8 columns are taken to lie one key behind those before: they lie 8 behind",
+     [](const Asked& a) { return a.window.sees(a.query(), a.key() - 7 * a.eights); }},
     {"mask-one-part", "all columns are asked as the first 8 are: of the next 8 each key is 8 further on",
      [](const Asked& a) { return a.window.sees(a.query(), a.first_key + a.column); }},
     {"mask-of-the-first-tile", "keys are counted from the tile's first one on: they begin with first_key",
@@ -265,6 +273,10 @@ bool ends_at(const RowsCase& c, std::int64_t before_first, std::int64_t end, End
   return before_first == c.N - c.length && end == other(c);
 }
 const OtherRows other_rows[] = {
+    {"rows-exchanged", "the two coordinates are exchanged: the end among all heads' rows is the second",
+     [](const RowsCase& c, std::int64_t before_first, std::int64_t end) {
+       return before_first == right_end(c) && end == c.N - c.length;
+     }},
     {"rows-not-ended",
      "a box lies where it is to be, and does not end with its sequence: the row behind the last one is to have the "
      "coordinate N in the first dimension of rows",
@@ -291,6 +303,19 @@ const OtherRows other_rows[] = {
      "that this has been done",
      [](const RowsCase& c, std::int64_t before_first, std::int64_t end) {
        return ends_at(c, before_first, end, [](const RowsCase& x) { return right_end(x) - x.N; });
+     }},
+    {"rows-of-short-heads", "the heads before are taken to have as many rows as the sequence: each has N",
+     [](const RowsCase& c, std::int64_t before_first, std::int64_t end) {
+       return ends_at(c, before_first, end, [](const RowsCase& x) { return (x.head + 1) * x.length + x.first; });
+     }},
+    {"rows-number-of-the-head",
+     "the second coordinate is the number of the head: it counts rows, N for each head before",
+     [](const RowsCase& c, std::int64_t before_first, std::int64_t end) {
+       return end == c.head && (before_first == c.first || before_first == c.N - c.length);
+     }},
+    {"rows-first-twice", "where the sequence begins is in both coordinates: it belongs to the second alone",
+     [](const RowsCase& c, std::int64_t before_first, std::int64_t end) {
+       return before_first == c.N - c.length + c.first && end == right_end(c);
      }},
     {"rows-from-0", "the first row has the coordinate 0 in the first dimension: it is the last one that has N - 1",
      [](const RowsCase& c, std::int64_t before_first, std::int64_t end) {
@@ -371,15 +396,18 @@ struct OtherWork {
   bool first_tiles_first = false, head_by_head = false, full_groups = false, all_heads = false;
   bool mask_of_the_call = false, tile_of_all = false, rows_from_0 = false, one_query = false, key_tiles_from_0 = false;
   bool all_key_tiles = false, keys_of_the_call = false, no_end = false, call_handed_on = false, heads_again = false;
+  bool exchanged = false, groups_for_heads = false, one_tile_on = false, query_in_head = false;
 
   /// The head and the tile, counted over all sequences.
   std::pair<std::int64_t, std::int64_t> head_and_tile(const WorksCase& c, std::int64_t number) const {
     const std::int64_t tiles = c.query_tiles(), at_once = all_heads ? c.heads : c.at_once;
-    const std::int64_t first_head = number / (at_once * tiles) * at_once, of_these = number - first_head * tiles;
+    const std::int64_t first_head = number / (at_once * tiles) * (groups_for_heads ? 1 : at_once);
+    const std::int64_t of_these = number - first_head * tiles;
     const std::int64_t heads = full_groups ? at_once : std::min(at_once, c.heads - first_head);
-    const std::int64_t tile = head_by_head ? of_these % tiles : of_these / heads;
-    return {(heads_again ? 0 : first_head) + (head_by_head ? of_these / tiles : of_these % heads),
-            first_tiles_first ? tile : tiles - 1 - tile};
+    std::int64_t head = of_these % heads, tile = of_these / heads;
+    if (head_by_head) head = of_these / tiles, tile = of_these % tiles;
+    if (exchanged) std::swap(head, tile);
+    return {(heads_again ? 0 : first_head) + head, first_tiles_first ? tile : tiles - (one_tile_on ? 0 : 1) - tile};
   }
   WorkIs work(const WorksCase& c, std::int64_t number) const {
     if (number >= c.heads * c.query_tiles() && !no_end) return {};
@@ -392,7 +420,7 @@ struct OtherWork {
     }
     Window seen = c.window;
     if (!c.lengths.empty() && !mask_of_the_call) seen.Nq = seen.Nk = length;
-    const std::int64_t query = (tile_of_all ? counted : tile) * 128;
+    const std::int64_t query = (tile_of_all ? counted : tile) * 128 + (query_in_head ? row : 0);
     const std::int64_t end = one_query ? query + 1 : std::min(seen.Nq, query + 128);
     const Window& asked_for = keys_of_the_call ? c.window : seen;
     const std::int64_t first = key_tiles_from_0 || all_key_tiles ? 0 : asked_for.first(query) / 64;
@@ -438,6 +466,18 @@ const OtherWork other_works[] = {
      .sentence =
          "the tile's queries are counted over all sequences: they begin anew with each, and tile is their number",
      .tile_of_all = true},
+    {.id = "work-exchanged",
+     .sentence = "head and tile are exchanged: of_these % heads is the head, since the head changes fastest",
+     .exchanged = true},
+    {.id = "work-group-for-head",
+     .sentence = "first_head is the number of the heads' group: it is that times heads_at_once",
+     .groups_for_heads = true},
+    {.id = "work-one-tile-on",
+     .sentence = "the first tile that is taken lies behind the last one, which has the number query_tiles - 1",
+     .one_tile_on = true},
+    {.id = "work-query-in-head",
+     .sentence = "first_query is counted from the head's first row on: it is the tile's in its sequence",
+     .query_in_head = true},
     {.id = "work-rows-from-0", .sentence = "all sequences begin at row 0", .rows_from_0 = true},
     {.id = "work-of-one-query",
      .sentence = "the keys are those of the tile's first query: its last one sees other keys at the end",
@@ -481,16 +521,20 @@ void check_works(Slips<OtherWork>& slips, bool& of_keys_alone, const WorksCase& 
 TEST_CASE("every tile of queries is somebody's, with the keys that it sees", "[18.4]") {
   Slips<OtherWork> slips{{std::begin(other_works), std::end(other_works)}};
   bool of_keys_alone = false;
-  const Window whole{300, 300, no_end, no_end}, causal{300, 400, no_end, 0}, few_keys{500, 100, no_end, 0};
-  const Window window{500, 500, 200, 100};
-  for (const WorksCase& c : {WorksCase{whole, 6, 4}, {causal, 6, 4}, {few_keys, 3, 4}, {window, 5, 2}})
-    check_works(slips, of_keys_alone, c);
+  const auto check_all = [&](const std::vector<WorksCase>& cases) {
+    for (const WorksCase& c : cases) check_works(slips, of_keys_alone, c);
+    of_keys_alone ? slips.expect_none("tiles are taken that no query of the tile sees, or not all that some query sees",
+                                      "block-tiles")
+                  : slips.expect_none();
+  };
+  check_all({{{300, 300, no_end, no_end}, 6, 4},
+             {{300, 400, no_end, 0}, 6, 4},
+             {{500, 100, no_end, 0}, 3, 4},
+             {{500, 500, 200, 100}, 5, 2}});
   const std::vector<std::int64_t> lengths{150, 1, 0, 260, 128};
-  for (const auto& [left, right] : {std::pair{no_end, no_end}, {no_end, std::int64_t(0)}, {100, 30}})
-    check_works(slips, of_keys_alone, {{539, 539, left, right}, 3, 2, lengths});
-  of_keys_alone ? slips.expect_none("tiles are taken that no query of the tile sees, or not all that some query sees",
-                                    "block-tiles")
-                : slips.expect_none();
+  check_all({{{539, 539, no_end, no_end}, 3, 2, lengths},
+             {{539, 539, no_end, 0}, 3, 2, lengths},
+             {{539, 539, 100, 30}, 3, 2, lengths}});
   expect_every_kind_in_this_part();
 }
 
