@@ -63,7 +63,7 @@ struct Kernel {
 /// A call's numbers. Query i sees all keys or, if causal, those up to i + (Nk - Nq).
 struct Call {
   const float *lse, *D;  // (heads, padded(Nq)): what the queries bring
-  float* dQ_sum;         // (heads, padded(Nq), d): see place_in_dQ
+  float* dQ_sum;         // (heads, padded(Nq), d): see place_in_dQ_sum
   int* turns;            // tickets, then (heads, padded(Nq) / 64), or nullptr
   int Nq, Nk, heads, heads_at_once, column_blocks;
   float scale, scale_log2;  // the second holds log2(e)
@@ -74,8 +74,10 @@ struct Call {
 // some row blocks have no query that sees any of the keys, and come before the first one that has.
 //
 // And of a pair that does not count, P is 0: of a consumer's 64 keys `keys` exist, and query q of the row block sees
-// those before visible + q. A lane's two keys are of its warp's 16. From query `border` on, all 16 are seen: only
-// eights of queries before it have to be looked at.
+// those before visible + q; without the mask visible is `keys`. There may be more than 64 of them, or none. A lane's
+// two keys are of its warp's 16. From query `border` on, all 16 are seen, unless one of them does not exist: only
+// eights of queries before it have to be looked at. The border is the same for the warp: __shfl_sync tells the compiler
+// so.
 //
 // TODO(13.4) The first row block; P = 0 in the eights of queries from begin to end - 1 (about 18 lines).
 // BEGIN 13.4

@@ -75,7 +75,7 @@ __device__ __forceinline__ void end_turn(const Turn& turn) {
 //
 // The writer: at first both places are free. Then for each row block, of each consumer: one lane starts the addition
 // and ends a group. A place is free again when its addition has read it, that is, the older group of two first. After
-// the last row block nobody waits for a place.
+// the last row block nobody waits for a place, but TMA still has to have read it before the lane ends.
 //
 // TODO(13.7) Both sides of the hand-over. dQ goes to its place four elements at a time, as place_in_dQ_sum says; then
 // it is shown to TMA. A turn, if there are turns, is around the additions of a row block: one lane waits for it before

@@ -302,54 +302,65 @@ void time_on(const Arguments& call, const std::vector<ScratchArray>& extra, cons
 class Stage {
  public:
   template <class Element>
-  Stage(const ForwardStage<Element>& stage, const char* file = __builtin_FILE()) {
-    using namespace detail;
-    const std::shared_ptr<const Described<ForwardStage<Element>>> kept(
-        new Described<ForwardStage<Element>>{stage, description_of(stage)});
-    StageOperations operations{kept->description, {}, {}, {}, {}, folder_of(file)};
-    operations.run = [kept](const Arguments& call) { run_forward(*kept, call); };
-    operations.bench = [kept](const Arguments& call) {
-      const auto chosen_kernels = chosen<Tiles>(*kept, call);
-      time_on<Element, AttentionTensors<Element>>(
-          call, chosen_kernels.stage.extra, [&](AttentionTensors<Element>& tensors, const ExtraMemory& extra) {
-            chosen_kernels.stage.launch(forward_call<Element>(call, tensors), chosen_kernels.tiles, extra);
-          });
-    };
-#if defined(__CUDACC__)
-    operations.start = [kept](const Arguments& call, void* workspace, void* stream) {
-      start_forward(*kept, call, workspace, stream);
-    };
-#else
-    operations.blocks = [kept](const Arguments& call) { record_blocks(call, run_forward(*kept, call)); };
-#endif
-    add_stage(std::move(operations));
-  }
-
+  Stage(const ForwardStage<Element>& stage, const char* file = __builtin_FILE());
   template <class Element>
-  Stage(const BackwardStage<Element>& stage, const char* file = __builtin_FILE()) {
-    using namespace detail;
-    const std::shared_ptr<const Described<BackwardStage<Element>>> kept(
-        new Described<BackwardStage<Element>>{stage, description_of(stage)});
-    StageOperations operations{kept->description, {}, {}, {}, {}, folder_of(file)};
-#if defined(__CUDACC__)
-    operations.start = [kept](const Arguments& call, void* workspace, void* stream) {
-      start_backward(*kept, call, workspace, stream);
-    };
-#endif
-    operations.run = [kept](const Arguments& call) {
-      if (call.integer("float_gradients", 0) != 0)
-        return run_backward<Element, float>(*kept, call, &BackwardStage<Element>::launch_to_float);
-      run_backward<Element, Element>(*kept, call, &BackwardStage<Element>::launch);
-    };
-    operations.bench = [kept](const Arguments& call) {
-      const auto chosen_kernels = chosen<GradientTiles>(*kept, call);
-      time_on<Element, GradientTensors<Element>>(
-          call, chosen_kernels.stage.extra, [&](GradientTensors<Element>& tensors, const ExtraMemory& extra) {
-            chosen_kernels.stage.launch(backward_call<Element, Element>(call, tensors), chosen_kernels.tiles, extra);
-          });
-    };
-    add_stage(std::move(operations));
-  }
+  Stage(const BackwardStage<Element>& stage, const char* file = __builtin_FILE());
 };
+
+template <class Element>
+Stage::Stage(const ForwardStage<Element>& stage, const char* file) {
+  using namespace detail;
+  const std::shared_ptr<const Described<ForwardStage<Element>>> kept(
+      new Described<ForwardStage<Element>>{stage, description_of(stage)});
+  StageOperations operations{kept->description, {}, {}, {}, {}, folder_of(file)};
+  operations.run = [kept](const Arguments& call) { run_forward(*kept, call); };
+  operations.bench = [kept](const Arguments& call) {
+    const auto chosen_kernels = chosen<Tiles>(*kept, call);
+    time_on<Element, AttentionTensors<Element>>(
+        call, chosen_kernels.stage.extra, [&](AttentionTensors<Element>& tensors, const ExtraMemory& extra) {
+          chosen_kernels.stage.launch(forward_call<Element>(call, tensors), chosen_kernels.tiles, extra);
+        });
+  };
+#if defined(__CUDACC__)
+  operations.start = [kept](const Arguments& call, void* workspace, void* stream) {
+    start_forward(*kept, call, workspace, stream);
+  };
+#else
+  operations.blocks = [kept](const Arguments& call) { record_blocks(call, run_forward(*kept, call)); };
+#endif
+  add_stage(std::move(operations));
+}
+
+template <class Element>
+Stage::Stage(const BackwardStage<Element>& stage, const char* file) {
+  using namespace detail;
+  const std::shared_ptr<const Described<BackwardStage<Element>>> kept(
+      new Described<BackwardStage<Element>>{stage, description_of(stage)});
+  StageOperations operations{kept->description, {}, {}, {}, {}, folder_of(file)};
+#if defined(__CUDACC__)
+  operations.start = [kept](const Arguments& call, void* workspace, void* stream) {
+    start_backward(*kept, call, workspace, stream);
+  };
+#endif
+  operations.run = [kept](const Arguments& call) {
+    if (call.integer("float_gradients", 0) != 0)
+      return run_backward<Element, float>(*kept, call, &BackwardStage<Element>::launch_to_float);
+    run_backward<Element, Element>(*kept, call, &BackwardStage<Element>::launch);
+  };
+  operations.bench = [kept](const Arguments& call) {
+    const auto chosen_kernels = chosen<GradientTiles>(*kept, call);
+    time_on<Element, GradientTensors<Element>>(
+        call, chosen_kernels.stage.extra, [&](GradientTensors<Element>& tensors, const ExtraMemory& extra) {
+          chosen_kernels.stage.launch(backward_call<Element, Element>(call, tensors), chosen_kernels.tiles, extra);
+        });
+  };
+  add_stage(std::move(operations));
+}
+
+// Compiled once for all chapters, in stages.cu.
+extern template Stage::Stage(const ForwardStage<half>&, const char*);
+extern template Stage::Stage(const ForwardStage<__nv_bfloat16>&, const char*);
+extern template Stage::Stage(const BackwardStage<half>&, const char*);
+extern template Stage::Stage(const BackwardStage<__nv_bfloat16>&, const char*);
 
 }  // namespace workbook::cuda

@@ -60,8 +60,9 @@ __device__ __forceinline__ void consume_overlapped(Consumer<T>& own) {
   constexpr int all = T::Br / 16;
   // TODO(13.9) The same in another order. Sᵀ and dPᵀ are issued together, P is formed beside dPᵀ; dV is issued after
   // dS, or, if T::dV_early, in two halves, each as soon as its half of P is there. dQ is issued beside dV, dK beside
-  // dQ, and dQ is handed over beside dK. Groups end in the order in which they were issued: wait for as few as can be
-  // (about 32 lines).
+  // dQ, and dQ is handed over beside dK. LSE is loaded beside S, D beside dP, and not before P is formed: it takes
+  // registers. Groups end in the order in which they were issued: before each use wait for the group that is used, and
+  // for none behind it (about 32 lines).
   // BEGIN 13.9
   for (int i = 0; i < own.work.count; ++i) {
     own.wait_Q(i);

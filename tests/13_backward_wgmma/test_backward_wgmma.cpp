@@ -267,8 +267,10 @@ TEST_CASE("overlapped, products run beside P, dV and the hand-over", "[13.9]") {
            fmt::format("where a warp waits for products it leaves {} newer ones under way in a row block; it has to "
                        "leave {}: at S that of dP, {}at dV that of dQ, at dQ that of dK; d={}, step {}",
                        got, left, left == 5 ? "at dP both halves of dV, " : "", d, step),
-           got < left ? "more is waited for than what follows needs: the tensor cores may rest until that is done"
-                      : "less is waited for, or more often, than there is something to wait for",
+           got < left
+               ? "a wait leaves fewer products under way than it could, so that the tensor cores may rest; or one is "
+                 "missing of those at S, at dV and at dQ, each of which leaves the next product under way"
+               : "less is waited for, or more often, than there is something to wait for",
            "overlap");
   }
 }
