@@ -52,7 +52,8 @@ __device__ inline Place place_in_D(int thread, int e) {
 // where in it the sequence's end and the dimension's are the same: row i of a sequence of `length` rows has the
 // coordinate N - length + i, and behind the last row there is nothing. The other one, without a bound that matters,
 // moves the box to where the sequence is. It counts the rows of all heads, up to the sequence's end; so the element
-// with all coordinates 0 lies N rows before the tensor, where nothing is ever read.
+// with all coordinates 0 lies N rows before the tensor. No box may read there, and none may be loaded of which nothing
+// is inside: for such a one TMA touches the map's first element (seen on an H200; a store does not).
 //
 //   N = 10, sequences of 4 and 6 rows; head 0, rows 2, 3, … of the first: coordinates 10 - 4 + 2 = 8 and 4
 //   row of the tensor = 8 + 4 - 10 = 2; the box's third row has coordinate 10 and is outside
