@@ -32,9 +32,9 @@ void require_size(std::size_t given, std::size_t size) {
   throw Error("copying " + std::to_string(given) + " elements from or to device memory of " + std::to_string(size));
 }
 
-void check_tensor_map(const void* memory, std::uint64_t element_bytes, const std::vector<std::uint64_t>& sizes,
-                      const std::vector<std::uint64_t>& strides, const std::vector<std::uint32_t>& box,
-                      unsigned swizzle) {
+void check_tensor_map(const void* memory, std::uint64_t before, std::uint64_t element_bytes,
+                      const std::vector<std::uint64_t>& sizes, const std::vector<std::uint64_t>& strides,
+                      const std::vector<std::uint32_t>& box, unsigned swizzle) {
   const auto refuse = [](const std::string& why) { throw Error("tensor_map: " + why); };
   const auto text = [](std::uint64_t x) { return std::to_string(x); };
   if (sizes.size() < 2 || sizes.size() > 5) refuse(text(sizes.size()) + " sizes; a tensor has 2 to 5 dimensions");
@@ -46,6 +46,9 @@ void check_tensor_map(const void* memory, std::uint64_t element_bytes, const std
     refuse("a box of " + text(box.size()) + " dimensions for a tensor of " + text(sizes.size()));
   }
   if (reinterpret_cast<std::uintptr_t>(memory) % 16 != 0) refuse("memory has to begin at a multiple of 16 bytes");
+  if (before % 16 != 0 || before > reinterpret_cast<std::uintptr_t>(memory)) {
+    refuse("before is " + text(before) + " bytes; allowed are multiples of 16, up to the memory's address");
+  }
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     if (sizes[i] < 1 || sizes[i] > std::uint64_t(1) << 32) {
       refuse("sizes[" + text(i) + "] is " + text(sizes[i]) + "; allowed are 1 to 2^32");

@@ -21,8 +21,8 @@ void require_size(std::size_t given, std::size_t size);
 
 /// What cuTensorMapEncodeTiled would refuse, and what the simulator does not have, with names and limits. Throws Error.
 /// swizzle: the number of a Swizzle.
-void check_tensor_map(const void* memory, std::uint64_t element_bytes, const std::vector<std::uint64_t>& sizes,
-                      const std::vector<std::uint64_t>& strides, const std::vector<std::uint32_t>& box,
-                      unsigned swizzle);
+void check_tensor_map(const void* memory, std::uint64_t before, std::uint64_t element_bytes,
+                      const std::vector<std::uint64_t>& sizes, const std::vector<std::uint64_t>& strides,
+                      const std::vector<std::uint32_t>& box, unsigned swizzle);
 
 }  // namespace workbook::cuda

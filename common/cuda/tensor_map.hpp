@@ -8,6 +8,10 @@
 // 16 bytes at an address go where bits 4 to 6 of it are combined with bits 7 to 9 by exclusive or (of 64 bytes: bits 4
 // and 5 with 7 and 8; of 32: bit 4 with bit 7).
 //
+// Two dimensions may go on along the same rows: sizes {64, N, 4·N + 1}, both with the stride of a row, and `before` of
+// N rows. Then row i of the N rows that end before row e of the tensor has the coordinates N - n + i and e, if there
+// are only n of them: what comes behind them lies outside, wherever in the tensor that is.
+//
 // Source: CUDA Driver API, "Tensor Map Object Management", cuTensorMapEncodeTiled.
 #pragma once
 
@@ -59,12 +63,14 @@ constexpr CUtensorMapDataType tensor_element() {
 #endif
 
 /// The tensor at `memory`, of `sizes` elements, the fastest dimension first; strides[i] is the bytes from one element
-/// of dimension i + 1 to the next. T is float, half, __nv_bfloat16 or __nv_fp8_e4m3. Throws Error.
+/// of dimension i + 1 to the next. The element with all coordinates 0 lies `before` bytes before `memory`: only such
+/// boxes may be copied whose elements lie in the tensor, or outside of `sizes`. T is float, half, __nv_bfloat16 or
+/// __nv_fp8_e4m3. Throws Error.
 template <class T>
 TensorMap tensor_map(const T* memory, const std::vector<std::uint64_t>& sizes,
                      const std::vector<std::uint64_t>& strides, const std::vector<std::uint32_t>& box,
-                     Swizzle swizzle = Swizzle::none) {
-  check_tensor_map(memory, sizeof(T), sizes, strides, box, static_cast<unsigned>(swizzle));
+                     Swizzle swizzle = Swizzle::none, std::uint64_t before = 0) {
+  check_tensor_map(memory, before, sizeof(T), sizes, strides, box, static_cast<unsigned>(swizzle));
   TensorMap map{};
 #if defined(__CUDACC__)
   // The driver's function, without linking the driver's library.
@@ -84,7 +90,8 @@ TensorMap tensor_map(const T* memory, const std::vector<std::uint64_t>& sizes,
   constexpr CUtensorMapSwizzle kModes[] = {CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_SWIZZLE_32B,
                                            CU_TENSOR_MAP_SWIZZLE_64B, CU_TENSOR_MAP_SWIZZLE_128B};
   const CUresult result =
-      encode(&map, detail::tensor_element<T>(), cuuint32_t(sizes.size()), const_cast<T*>(memory), dimensions.data(),
+      encode(&map, detail::tensor_element<T>(), cuuint32_t(sizes.size()),
+             reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(memory) - before), dimensions.data(),
              bytes.data(), part.data(), steps, CU_TENSOR_MAP_INTERLEAVE_NONE, kModes[static_cast<unsigned>(swizzle)],
              CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
@@ -92,6 +99,7 @@ TensorMap tensor_map(const T* memory, const std::vector<std::uint64_t>& sizes,
   }
 #else
   map.memory = const_cast<T*>(memory);
+  map.before = before;
   map.dimensions = static_cast<int>(sizes.size());
   map.element_bytes = sizeof(T);
   map.swizzle = swizzle;

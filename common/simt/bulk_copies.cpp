@@ -39,7 +39,7 @@ void for_each_row(const BulkCopy& copy, Row row) {
   for (std::uint64_t offset = 0;; offset += std::uint64_t(inner) * map.element_bytes) {
     bool inside = true;
     std::uint64_t from =
-        reinterpret_cast<std::uintptr_t>(map.memory) + std::uint64_t(begin + first) * map.element_bytes;
+        reinterpret_cast<std::uintptr_t>(map.memory) - map.before + std::uint64_t(begin + first) * map.element_bytes;
     for (int i = 1; i < map.dimensions; ++i) {
       const std::int64_t c = std::int64_t(copy.coordinates[i]) + at[i];
       inside &= c >= 0 && c < std::int64_t(map.sizes[i]);
@@ -121,6 +121,27 @@ void check_place(const BulkCopy& copy, const char* noun, unsigned alignment, con
   }
 }
 
+/// Of a map whose first element lies before its tensor: the box's rows must not, and of a load some have to exist. A
+/// GPU reads none that do not; but to load a box without any, an H200 touches the map's first element (seen by loads
+/// that failed where nothing is mapped there; stores never did).
+void check_box_of_moved_map(const BulkCopy& copy, const Tensor& tensor) {
+  std::uint64_t before = 0, rows = 0;
+  for_each_row(copy, [&](std::uint64_t, std::uint64_t from, std::int64_t, std::int64_t number) {
+    if (number == 0) return;
+    ++rows;
+    if (from < tensor.low) before = std::max(before, tensor.low - from);
+  });
+  if (before == 0 && (rows > 0 || copy.stores())) return;
+  Finding finding = refused(copy, Mistake::outside_global,
+                            rows > 0 ? words("the box begins ", before, " bytes before ", tensor.name)
+                                     : words("nothing of the box is in the map, and the map begins ", copy.map.before,
+                                             " bytes before ", tensor.name),
+                            rows > 0 ? "check the coordinates: here they are not those of the tensor's rows alone"
+                                     : "leave this copy out: a GPU may touch the address at which the map begins");
+  finding.variable = {tensor.name, " (global)"};
+  refuse(*copy.issuer, std::move(finding));
+}
+
 void check_box(const BulkCopy& copy, int count) {
   Lane& lane = *copy.issuer;
   const TensorMap& map = copy.map;
@@ -132,7 +153,7 @@ void check_box(const BulkCopy& copy, int count) {
   }
   check_place(copy, "box", 128, "declare the tile with alignas(128), or alignas(1024) if it is swizzled by 128 bytes");
   const auto memory = reinterpret_cast<std::uintptr_t>(map.memory);
-  std::uint64_t last = memory + map.element_bytes;
+  std::uint64_t last = memory - map.before + map.element_bytes;
   for (int i = 0; i < map.dimensions; ++i) last += (map.sizes[i] - 1) * map.strides[i];
   const Tensor* tensor = find_tensor(memory);
   if (tensor == nullptr || last > tensor->high) {
@@ -142,6 +163,7 @@ void check_box(const BulkCopy& copy, int count) {
                                                    " bytes past the end of ", tensor->name),
                          "check the sizes and strides of the tensor map"));
   }
+  if (map.before > 0) check_box_of_moved_map(copy, *tensor);
 }
 
 /// Here the map is the line itself: its memory and its bytes.

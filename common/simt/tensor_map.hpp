@@ -26,7 +26,8 @@ inline constexpr int kMostDimensions = 5;
 // A namespace of its own: a call of workbook::cuda::launch with a map must not find simt::launch by its argument.
 namespace plain {
 struct TensorMap {
-  void* memory = nullptr;
+  void* memory = nullptr;    ///< of the tensor
+  std::uint64_t before = 0;  ///< so many bytes before it the element would lie whose coordinates are 0
   int dimensions = 0;
   std::uint32_t element_bytes = 0;
   std::uint64_t sizes[kMostDimensions] = {};    ///< elements; sizes[0] runs fastest

@@ -67,7 +67,7 @@ const judge::Declared declared(
          "stage-kept swizzle-conflicts tail-not-zeroed traffic turns waits wgmma-count"),
      .without_mutant = {{judge::one_of_a_kind, judge::words("places-order places-transposed V-first-section")},
                         {judge::one_claim_of_several,
-                         judge::words("arrivals extra-memory order-dependent row-without-keys rows-mixed "
+                         judge::words("extra-memory order-dependent row-without-keys rows-mixed "
                                       "shared-traffic slack-ignored swizzle-conflicts tail-not-zeroed traffic")}}});
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/15_which_pairs/asked_masks.hpp"
+#include "tests/15_which_pairs/packed_sequences.hpp"
 #include "tests/support/forward_properties.hpp"
 
 using namespace workbook;
@@ -18,9 +19,6 @@ namespace {
 
 // ---- Inputs ----
 
-Input masked(const std::string& kind, const Shape& shape, std::uint64_t seed, const Mask& mask) {
-  return {make_input(kind, {shape, mask, 0, seed}), fmt::format("{}, seed {}", kind, seed), kind};
-}
 /// On small tiles.
 AttentionResult expect_masked(const std::string& kind, const Shape& shape, std::uint64_t seed, const Mask& mask) {
   return expect_right(masked(kind, shape, seed, mask), small_tiles(shape.d));
@@ -305,69 +303,13 @@ TEST_CASE("each block finds its sequence", "[15.8]") {
   expect_every_kind_in_this_part();
 }
 
-namespace {
-
-constexpr std::int64_t packed_heads = 2;
-
-/// Rows [first, first + length) of every tensor, as a problem of its own.
-Problem cut(const Problem& problem, std::int64_t first, std::int64_t length) {
-  Problem part = problem;
-  part.mask.lengths.clear();
-  part.shape.Nq = part.shape.Nk = length;
-  const auto tensors = part.tensors();
-  Problem whole = problem;
-  for (std::size_t n = 0; n < 3; ++n) {
-    const Tensor<float>& from = *whole.tensors()[n];
-    *tensors[n] = Tensor<float>({from.sizes[0], from.sizes[1], length, from.sizes[3]});
-    for (std::int64_t h = 0; h < from.sizes[1]; ++h)
-      for (std::int64_t i = 0; i < length; ++i)
-        std::copy_n(&from.values[from.index(0, h, first + i, 0)], from.sizes[3], &(*tensors[n])(0, h, i, 0));
-  }
-  return part;
-}
-
-}  // namespace
-
 TEST_CASE("packed sequences are what each is by itself", "[15.8]") {
-  const std::vector<std::int64_t> lengths{50, 1, 33, 64};
-  for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal), changed(Mask::within(20, 3), 0, true)}) {
-    const Input given = masked("normal", {1, packed_heads, packed_heads, 148, 148, 64}, 81, packed(mask, lengths));
-    const Tiles tiles = small_tiles(64);
-    const AttentionResult together = expect_right(given, tiles);
-    std::int64_t first = 0;
-    for (const std::int64_t length : lengths) {
-      const AttentionResult alone = attention(cut(given.problem, first, length), tiles.numbers());
-      for (std::int64_t h = 0; h < packed_heads; ++h)
-        for (std::int64_t i = 0; i < length; ++i)
-          expect(
-              std::equal(&alone.O.values[alone.O.index(0, h, i, 0)], &alone.O.values[alone.O.index(0, h, i, 0)] + 64,
-                         &together.O.values[together.O.index(0, h, first + i, 0)]),
-              fmt::format("row {} of the sequence of {} rows from row {} on is not what it is where that sequence is "
-                          "alone, mask {}",
-                          i, length, first, mask.name()),
-              "what is computed for a sequence depends on what is packed beside it", "sequences-mixed");
-      first += length;
-    }
-  }
+  for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal), changed(Mask::within(20, 3), 0, true)})
+    expect_as_alone(mask, {50, 1, 33, 64}, 64, small_tiles(64));
 }
 
 TEST_CASE("a neighbour changes no bit, whatever it holds", "[15.8]") {
-  Input given = masked("normal", {1, packed_heads, packed_heads, 120, 120, 64}, 82, packed(Mask::causal, {50, 33, 37}));
-  const Tiles tiles = small_tiles(64);
-  const AttentionResult before = attention(given, tiles);
-  for (const auto& tensor : given.problem.tensors())
-    for (std::int64_t h = 0; h < packed_heads; ++h)
-      for (std::int64_t i = 0; i < 120; ++i)
-        if (i < 50 || i >= 83) std::fill_n(&(*tensor)(0, h, i, 0), 64, std::numeric_limits<float>::quiet_NaN());
-  const AttentionResult after = attention(given, tiles);
-  for (std::int64_t h = 0; h < packed_heads; ++h)
-    for (std::int64_t i = 50; i < 83; ++i)
-      for (std::int64_t c = 0; c < 64; ++c)
-        expect(after.O(0, h, i, c) == before.O(0, h, i, c),
-               fmt::format("O of row {}, which is in the second of three sequences, column {}, was {} and became {} "
-                           "when the other two became NaN",
-                           i, c, before.O(0, h, i, c), after.O(0, h, i, c)),
-               "what is computed for a sequence depends on what is packed beside it", "sequences-mixed");
+  expect_no_neighbour(Mask::causal, 64, small_tiles(64));
 }
 
 // ---- The whole chapter ----

@@ -184,7 +184,11 @@ TEST_CASE("kernel files and kernels can be read at one go") {
                            "17_rope_dropout/dropout.hpp",
                            "17_rope_dropout/rope.hpp",
                            "17_rope_dropout/gradient_pairs.hpp",
-                           "17_rope_dropout/rope_dropout.cu"}) {
+                           "17_rope_dropout/rope_dropout.cu",
+                           "18_which_pairs_hopper/masks.hpp",
+                           "18_which_pairs_hopper/tiles.hpp",
+                           "18_which_pairs_hopper/consumer.hpp",
+                           "18_which_pairs_hopper/which_pairs_hopper.cu"}) {
     INFO(file);
     const std::string text = book::read_file(fs::path(WORKBOOK_SOURCE) / "solutions" / file);
     CHECK(std::ranges::count(text, '\n') <= 250);

@@ -19,6 +19,7 @@ struct Told {
   std::vector<std::uint64_t> sizes{64, 100, 8}, strides{128, 12800};
   std::vector<std::uint32_t> box{64, 32, 1};
   Swizzle swizzle = Swizzle::bytes_128;
+  std::uint64_t before = 0;
 };
 
 void expect_refused(const std::function<void(Told&)>& change, const std::string& message) {
@@ -27,7 +28,7 @@ void expect_refused(const std::function<void(Told&)>& change, const std::string&
   told.memory = memory;
   change(told);
   INFO(message);
-  CHECK_THROWS_MATCHES(tensor_map(told.memory, told.sizes, told.strides, told.box, told.swizzle), Error,
+  CHECK_THROWS_MATCHES(tensor_map(told.memory, told.sizes, told.strides, told.box, told.swizzle, told.before), Error,
                        MessageMatches(ContainsSubstring("tensor_map: " + message)));
 }
 
@@ -54,6 +55,9 @@ TEST_CASE("a tensor map refuses dimensions that do not fit each other") {
 
 TEST_CASE("a tensor map refuses numbers that TMA cannot take") {
   expect_refused([](Told& t) { t.memory += 4; }, "memory has to begin at a multiple of 16 bytes");
+  expect_refused([](Told& t) { t.before = 8; },
+                 "before is 8 bytes; allowed are multiples of 16, up to the memory's address");
+  expect_refused([](Told& t) { t.before = ~std::uint64_t(15); }, "before is 18446744073709551600 bytes");
   expect_refused([](Told& t) { t.sizes[1] = 0; }, "sizes[1] is 0; allowed are 1 to 2^32");
   expect_refused([](Told& t) { t.sizes[2] = (std::uint64_t(1) << 32) + 1; }, "sizes[2] is 4294967297");
   expect_refused([](Told& t) { t.box[1] = 0; }, "box[1] is 0; allowed are 1 to 256");

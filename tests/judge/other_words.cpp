@@ -146,7 +146,7 @@ const std::array kStyles{
 bool holds_declarations(const book::Region& region) {
   return !region.body.empty() &&
          (!region.body[0].starts_with(" ") || region.body[0].starts_with("  static __device__") ||
-          region.body[0].starts_with("  __device__"));
+          region.body[0].starts_with("  __device__") || region.body[0].starts_with("  template <"));
 }
 
 /// The text with these lines behind its last #include that belongs to no region.

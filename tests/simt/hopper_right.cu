@@ -128,6 +128,48 @@ void run_store_twice() {
   expect(b, [](std::size_t i) { return i; });
 }
 
+/// Sequences of 13, 1 and 26 rows of two sections, one behind the other: the second box of 8 rows of each goes from a
+/// to b, as far as the sequence goes; what lies behind it is not read, and not written.
+constexpr int sequences = 3, sequence_starts[sequences + 1] = {0, 13, 14, 40};
+__global__ void copy_ends_of_sequences(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b,
+                                       int end, int length) {
+  __shared__ __align__(1024) half tile[2][8][64];
+  __shared__ Mbarrier full;
+  make_barrier(full, 1);
+  const int row = 40 - length + 8 * (length > 8);
+  if (threadIdx.x == 0) {
+    mbarrier_arrive_expect_tx(full, sizeof tile);
+    cp_async_bulk_tensor_load(tile, a, full, 0, row, 0, end);
+  }
+  mbarrier_wait_parity(full, 0);
+  if (threadIdx.x == 0) {
+    cp_async_bulk_tensor_store(b, tile, 0, row, 0, end);
+    cp_async_bulk_commit_group();
+    cp_async_bulk_wait_group_read<0>();
+  }
+}
+void run_ends_of_sequences() {
+  constexpr std::size_t row = 128, rows = 40;
+  auto a = small_numbers<half>("a", rows * row, 0);
+  const std::vector<half> zeros(rows * row, __float2half(0));
+  DeviceArray<half> b("b", std::span<const half>(zeros));
+  const auto map_of = [&](const half* tensor) {
+    return tensor_map(tensor, {64, rows, 2, rows + 1}, {2 * row, 128, 2 * row}, {64, 8, 2, 1}, Swizzle::bytes_128,
+                      rows * row * 2);
+  };
+  for (int s = 0; s < sequences; ++s)
+    launch(copy_ends_of_sequences, dim3(1), dim3(64), 0, map_of(a.data()), map_of(b.data()), sequence_starts[s + 1],
+           sequence_starts[s + 1] - sequence_starts[s]);
+  std::vector<half> found(rows * row);
+  b.download(std::span(found));
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const int r = int(i / row);
+    const bool copied = (8 <= r && r < 14) || (22 <= r && r < 30);
+    if (__half2float(found[i]) != (copied ? float(small_number(i)) : 0))
+      throw std::logic_error("row " + std::to_string(r) + " of b is wrong");
+  }
+}
+
 // --- Rings of stages -------------------------------------------------------------------------------------------------
 
 struct Ring {
@@ -378,6 +420,7 @@ void alone() {
 }
 
 constexpr Case cases[] = {
+    {"boxes that end with a sequence", run_ends_of_sequences},
     {"box without swizzle", [] { run_load_2d<24, Swizzle::none>(3, 8); }},
     {"box swizzled by 32 bytes", [] { run_load_2d<16, Swizzle::bytes_32>(1, 16); }},
     {"box swizzled by 64 bytes", [] { run_load_2d<32, Swizzle::bytes_64>(2, 0); }},

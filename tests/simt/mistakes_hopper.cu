@@ -96,6 +96,8 @@ enum class Copy {
   larger_than_the_tile,
   wrong_coordinates,
   past_the_tensor,
+  before_the_tensor,
+  nothing_in_the_map,
 };
 
 template <Copy m>
@@ -119,7 +121,7 @@ __global__ void copies(const __grid_constant__ TensorMap a, float* b) {
     if constexpr (m == Copy::wrong_coordinates) {
       cp_async_bulk_tensor_load(to, a, s.K_full, 0, 0, 0);  // bug: wrong_coordinates
     } else {
-      cp_async_bulk_tensor_load(to, a, s.K_full, 0, 0);  // bug: barrier_not_fenced bug: too_few_bytes bug: bytes_not_expected bug: every_lane_copies bug: misaligned bug: larger_than_the_tile bug: past_the_tensor other: not_waited_for other: waited_for_by_one_warp other: every_lane_copies other: barrier_of_another_place
+      cp_async_bulk_tensor_load(to, a, s.K_full, 0, m == Copy::nothing_in_the_map ? 16 : 0);  // bug: barrier_not_fenced bug: too_few_bytes bug: bytes_not_expected bug: every_lane_copies bug: misaligned bug: larger_than_the_tile bug: past_the_tensor bug: before_the_tensor bug: nothing_in_the_map other: not_waited_for other: waited_for_by_one_warp other: every_lane_copies other: barrier_of_another_place
     }
     if (threadIdx.x == 0) {
       Mbarrier& full = m == Copy::barrier_of_another_place ? s.K_full : s.V_full;
@@ -140,7 +142,10 @@ void run_copies() {
   auto a = floats("a", 16 * 32);
   auto b = output("b", 64);
   const std::uint64_t rows = m == Copy::past_the_tensor ? 17 : 16;
-  launch(copies<m>, dim3(1), dim3(64), sizeof(Two), tensor_map(a.data(), {32, rows}, {128}, {32, 8}), b.data());
+  launch(copies<m>, dim3(1), dim3(64), sizeof(Two),
+         tensor_map(a.data(), {32, rows}, {128}, {32, 8}, Swizzle::none,
+                    m == Copy::before_the_tensor || m == Copy::nothing_in_the_map ? 128 : 0),
+         b.data());
   synchronize();
 }
 
@@ -472,6 +477,8 @@ constexpr Case cases[] = {
     {"larger_than_the_tile", run_copies<Copy::larger_than_the_tile>, "out of bounds, shared memory"},
     {"wrong_coordinates", run_copies<Copy::wrong_coordinates>, "descriptor that does not fit the memory"},
     {"past_the_tensor", run_copies<Copy::past_the_tensor>, "out of bounds, global memory"},
+    {"before_the_tensor", run_copies<Copy::before_the_tensor>, "out of bounds, global memory", "a"},
+    {"nothing_in_the_map", run_copies<Copy::nothing_in_the_map>, "out of bounds, global memory", "a"},
     {"without_proxy_fence", run_stores<Store::without_proxy_fence>, "missing proxy fence"},
     {"without_barrier", run_stores<Store::without_barrier>, "race: read after write", "", "race: write after read"},
     {"not_committed", run_stores<Store::not_committed>, "bulk store not waited for"},

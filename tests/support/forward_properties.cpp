@@ -426,8 +426,13 @@ void expect_moved(const Moves& moves, const Problem& problem, const Tiles& tiles
     const std::int64_t taken = std::max(moves.least_tiles, tiles_seen(problem, tiles, t)) * tiles.Bc;
     return moves.whole_tiles ? taken : std::min(taken, s.Nk);
   }));
+  const std::int64_t part = moves.query_part > 0 ? moves.query_part : tiles.Br;
   const double queries =
-      moves.whole_tiles ? double(over_query_tiles(s, tiles, [&](auto) { return tiles.Br; })) : heads * double(s.Nq);
+      moves.whole_tiles
+          ? double(over_query_tiles(
+                s, tiles,
+                [&](std::int64_t t) { return tiles_of(std::min(tiles.Br, s.Nq - t * tiles.Br), part) * part; }))
+          : heads * double(s.Nq);
   const std::string in = moves.in;
   expect_bytes("Q." + in, queries * row, "Q is read once");
   for (const std::string tensor : {"K", "V"})

@@ -75,9 +75,10 @@ void expect_repeatable(int runs, bool in_other_orders = false);
 
 /// How a stage moves its tensors.
 struct Moves {
-  const char* in = "async";      ///< Q, K and V: "load", "async", "bulk_load"
-  const char* out = "store";     ///< O
-  bool whole_tiles = false;      ///< rows that do not exist are brought too
+  const char* in = "async";     ///< Q, K and V: "load", "async", "bulk_load"
+  const char* out = "store";    ///< O
+  bool whole_tiles = false;     ///< rows that do not exist are brought too
+  std::int64_t query_part = 0;  ///< of Q then in parts of so many, of which some row exists; 0: its tiles too are whole
   std::int64_t least_tiles = 0;  ///< so many tiles of keys a block takes, whatever it sees
 };
 /// Q is read once, K and V by each tile of queries up to the last key that it sees, O and the LSE are written once, and

@@ -1,0 +1,47 @@
+// Chapter 18's kernel as stages, given: what it is built for, and how to start it. The first one is the chapter's; the
+// second is the same for bf16, and its operation is "forward_bfloat16".
+#include "common/cuda/stage.hpp"
+
+#include "which_pairs_hopper.hpp"
+
+namespace ch18 {
+namespace {
+
+using workbook::cuda::ExtraMemory, workbook::cuda::ForwardStage, workbook::cuda::scratch, workbook::cuda::Served;
+using workbook::cuda::Stage;
+
+/// Every part of a mask that chapter 15 has, and heads that share K and V.
+Served all_masks() {
+  Served served{.shared_heads = true};
+  for (const char* part : {"window", "softcap", "alibi", "sink", "packed"})
+    served.masks.push_back(workbook::part_named(part).value());
+  return served;
+}
+
+template <class Element>
+ForwardStage<Element> stage_for() {
+  return {
+      .head_dims = {64, 128},
+      .tiles = built,
+      .shared_bytes = shared_bytes<Element>,
+      .compute = 90,         // TMA,
+      .compute_only = true,  // wgmma and setmaxnreg
+      .rows_per_warp = 16,
+      .keys_per_step = [](int, const Tiles& tiles) { return tiles.Bc; },
+      .slack = slack * 0.6931471805599453f,
+      .last_keys_first = true,
+      .serves = all_masks(),
+      .extra = {scratch<int>("taken", [](const workbook::Shape&) { return std::size_t(1); })},
+      .launch =
+          [](const ForwardCall<Element>& call, const Tiles& tiles, const ExtraMemory& extra) {
+            int* const taken = extra.array<int>("taken");
+            workbook::cuda::clear(taken, sizeof *taken);
+            which_pairs(call, tiles, taken, workbook::cuda::multiprocessors());
+          },
+  };
+}
+
+const Stage stage = stage_for<half>(), bf16_stage = stage_for<__nv_bfloat16>();
+
+}  // namespace
+}  // namespace ch18

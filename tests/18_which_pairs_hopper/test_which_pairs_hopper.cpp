@@ -1,0 +1,716 @@
+// Chapter 18: chapter 15's masks in chapter 11's kernel, part by part and whole.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <tuple>
+#include <vector>
+
+#include "tests/15_which_pairs/asked_masks.hpp"
+#include "tests/15_which_pairs/packed_sequences.hpp"
+#include "tests/support/forward_properties.hpp"
+#include "tests/support/warp_specialised.hpp"
+
+using namespace workbook;
+using namespace workbook::test;
+
+namespace {
+
+/// Built for both d.
+const Tiles small{128, 64, 12};
+
+AttentionResult expect_masked(const std::string& kind, const Shape& shape, std::uint64_t seed, const Mask& mask,
+                              int lane_seed = 0) {
+  return expect_right(masked(kind, shape, seed, mask), small, {}, lane_seed);
+}
+
+/// What an exercise's part may give in place of what is right: known slips, of which those stay that have given the
+/// same numbers in all calls so far.
+template <class Slip>
+struct Slips {
+  std::vector<Slip> fitting;
+  std::string wrong = {};  ///< the first number that is, for the message
+
+  /// of(slip): whether it gives what this call has given.
+  template <class Of>
+  void keep(const Of& of) {
+    std::erase_if(fitting, [&](const Slip& slip) { return !of(slip); });
+  }
+  /// Fails if anything was wrong. Otherwise, where no slip fits: what is said then.
+  void expect_none(const std::string& sentence = "", const std::string& id = "unknown") const {
+    const bool known = !fitting.empty();
+    expect(wrong.empty(), wrong, known ? fitting[0].sentence : sentence, known ? fitting[0].id : id);
+  }
+};
+
+/// A call of an operation that is asked about a window.
+worker::Call asked(const char* operation, const Window& window) {
+  worker::Call request(operation);
+  request.number("Nq", double(window.Nq)).number("Nk", double(window.Nk));
+  request.number("left", double(window.left)).number("right", double(window.right));
+  return request;
+}
+
+std::int64_t down(std::int64_t key) {
+  return std::max<std::int64_t>(0, key) / 32;
+}
+std::int64_t up(std::int64_t key) {
+  return tiles_of(std::max<std::int64_t>(0, key), 32);
+}
+
+// ---- 18.1 ----
+
+/// Numbers from first to last - 1; all that hold none are the same.
+struct Numbered {
+  std::int64_t first, last;
+  friend bool operator==(const Numbered& a, const Numbered& b) {
+    return (a.first >= a.last && b.first >= b.last) || (a.first == b.first && a.last == b.last);
+  }
+  bool contains(std::int64_t n) const { return first <= n && n < last; }
+  std::string text() const { return first < last ? fmt::format("{} to {}", first, last - 1) : "none"; }
+};
+
+/// The queries a to b - 1 are said to see all keys of these tiles of 32.
+struct FullTiles {
+  const char *id, *sentence;
+  Numbered (*tiles)(const Window& w, std::int64_t a, std::int64_t b);
+};
+using Query = std::int64_t;
+const FullTiles other_full_tiles[] = {
+    {"full-rounded", "the beginning is rounded down: the last query does not see the first keys of that tile",
+     [](const Window& w, Query a, Query b) {
+       return Numbered{down(w.first(b - 1)), down(w.last(a))};
+     }},
+    {"full-rounded", "the end is rounded up: the first query does not see the last keys of that tile",
+     [](const Window& w, Query a, Query b) {
+       return Numbered{up(w.first(b - 1)), up(w.last(a))};
+     }},
+    {"full-rounded", "the beginning is rounded down and the end up: both tiles are seen in part",
+     [](const Window& w, Query a, Query b) {
+       return Numbered{down(w.first(b - 1)), up(w.last(a))};
+     }},
+    {"full-by-another-query", "the first query is asked for both ends: the last query's range begins after its own",
+     [](const Window& w, Query a, Query) {
+       return Numbered{up(w.first(a)), down(w.last(a))};
+     }},
+    {"full-by-another-query", "the last query is asked for both ends: the first query's range ends before its own",
+     [](const Window& w, Query, Query b) {
+       return Numbered{up(w.first(b - 1)), down(w.last(b - 1))};
+     }},
+    {"full-by-another-query",
+     "the first query is asked where the tiles begin and the last one where they end: that is what some query sees, "
+     "not what each does",
+     [](const Window& w, Query a, Query b) {
+       return Numbered{up(w.first(a)), down(w.last(b - 1))};
+     }},
+    {"full-as-needed", "the tiles that some query needs are taken for those that each query sees whole",
+     [](const Window& w, Query a, Query b) {
+       return Numbered{down(w.first(a)), up(w.last(b - 1))};
+     }},
+    {"full-query-behind", "the query behind the last one is asked: the last one is queries.last - 1",
+     [](const Window& w, Query a, Query b) {
+       return Numbered{up(w.first(b)), down(w.last(a))};
+     }},
+    {"full-in-keys", "the ends are keys: they have to be tiles",
+     [](const Window& w, Query a, Query b) {
+       return Numbered{w.first(b - 1), w.last(a)};
+     }},
+};
+
+/// Of the tiles that the queries need, those that each sees whole.
+void check_full_tiles(Slips<FullTiles>& slips, std::string& sentence, std::string& id, const Window& w, Query a,
+                      Query b, const Numbered& got) {
+  slips.keep([&](const FullTiles& slip) { return slip.tiles(w, a, b) == got; });
+  const Numbered right{up(w.first(b - 1)), down(w.last(a))};
+  if (!slips.wrong.empty() || got == right) return;
+  slips.wrong =
+      fmt::format("of the queries {} to {} each is said to see the tiles of 32 keys {} whole: right is {}; {}", a,
+                  b - 1, got.text(), right.text(), w.text());
+  id = "tile-called-partial";
+  sentence = "a tile is left out that each query sees whole: it costs what need not be done";
+  for (std::int64_t tile = std::max<std::int64_t>(0, got.first); tile < std::min(got.last, up(w.Nk)); ++tile)
+    for (Query i = a; i < b; ++i)
+      for (std::int64_t key = 32 * tile; key < 32 * tile + 32; ++key)
+        if (id == "tile-called-partial" && !w.sees(i, key)) {
+          id = "tile-called-full";
+          sentence = fmt::format("tile {} is called full, and query {} does not see its key {}", tile, i, key);
+        }
+}
+
+}  // namespace
+
+// ---- 18.1 full tiles ----
+
+TEST_CASE("a tile of which some row does not see a key is not full", "[18.1]") {
+  Slips<FullTiles> slips{{std::begin(other_full_tiles), std::end(other_full_tiles)}};
+  std::string sentence, id = "unknown";
+  std::vector<Window> all(std::begin(windows), std::end(windows));
+  for (const auto& [left, right] : {std::pair{no_end, no_end}, {no_end, std::int64_t(0)}, {200, 0}, {150, 90}})
+    for (const auto& [Nq, Nk] : {std::pair{320, 320}, {128, 512}, {300, 129}}) all.push_back({Nq, Nk, left, right});
+  for (const Window& window : all)
+    for (const std::int64_t rows : {1, 16, 64}) {
+      const std::int64_t count = tiles_of(window.Nq, rows);
+      worker::Call request = asked("full_tiles", window);
+      request.number("rows", double(rows)).number("count", double(count));
+      request.output<std::int32_t>("numbers", std::size_t(2 * count));
+      const auto numbers = call(request).output<std::int32_t>("numbers");
+      for (std::int64_t n = 0; n < count; ++n)
+        check_full_tiles(slips, sentence, id, window, n * rows, std::min((n + 1) * rows, window.Nq),
+                         {numbers[std::size_t(2 * n)], numbers[std::size_t(2 * n + 1)]});
+    }
+  slips.expect_none(sentence, id);
+  expect_every_kind_in_this_part();
+}
+
+// ---- 18.2 the mask in D ----
+
+namespace {
+
+/// One score of a tile: of this query and key, in this row and of 8 columns in this one.
+struct Asked {
+  const Window& window;
+  std::int64_t first_query, first_key, row, eights, column;
+  std::int64_t query() const { return first_query + row; }
+  std::int64_t key() const { return first_key + 8 * eights + column; }
+  bool counts() const { return window.sees(query(), key()); }
+  std::int64_t first() const { return window.first(query()); }
+  std::int64_t last() const { return window.last(query()); }
+};
+struct OtherMask {
+  const char *id, *sentence;
+  bool (*counts)(const Asked&);
+};
+const OtherMask other_masks[] = {
+    {"mask-missing", "all pairs count", [](const Asked&) { return true; }},
+    {"mask-without-left", "keys before the row's range count: both ends are to be asked",
+     [](const Asked& a) { return a.key() < a.last(); }},
+    {"mask-without-right", "keys behind the row's range count: both ends are to be asked",
+     [](const Asked& a) { return a.first() <= a.key(); }},
+    {"mask-one-key-more", "the key behind the row's range counts: its last key is keys.last - 1",
+     [](const Asked& a) { return a.first() <= a.key() && a.key() <= a.last(); }},
+    {"mask-one-key-more", "the key before the row's range counts",
+     [](const Asked& a) { return a.first() - 1 <= a.key() && a.key() < a.last(); }},
+    {"mask-one-key-fewer", "the first key of the row's range does not count",
+     [](const Asked& a) { return a.first() < a.key() && a.key() < a.last(); }},
+    {"mask-one-key-fewer", "the last key of the row's range does not count: it is keys.last - 1",
+     [](const Asked& a) { return a.first() <= a.key() && a.key() < a.last() - 1; }},
+    {"mask-eights-apart", "each 8 columns are taken to lie 16 keys behind those before: they lie 8 behind",
+     [](const Asked& a) { return a.window.sees(a.query(), a.key() + 8 * a.eights); }},
+    {"mask-eights-apart", "each 8 columns are taken to lie one key behind those before: they lie 8 behind",
+     [](const Asked& a) { return a.window.sees(a.query(), a.key() - 7 * a.eights); }},
+    {"mask-one-part", "all columns are asked as the first 8 are: of the next 8 each key is 8 further on",
+     [](const Asked& a) { return a.window.sees(a.query(), a.first_key + a.column); }},
+    {"mask-of-the-first-tile", "keys are counted from the tile's first one on: they begin with first_key",
+     [](const Asked& a) { return a.window.sees(a.query(), a.key() - a.first_key); }},
+    {"mask-of-the-first-queries", "rows are taken for queries: row i is query first_query + i",
+     [](const Asked& a) { return a.window.sees(a.row, a.key()); }},
+    {"mask-of-the-first-row", "all rows are masked as the tile's first one: each is a query of its own",
+     [](const Asked& a) { return a.window.sees(a.first_query, a.key()); }},
+    {"mask-of-the-first-column", "each 8 columns are asked as their first one: the element's column is to be counted",
+     [](const Asked& a) { return a.window.sees(a.query(), a.key() - a.column); }},
+    {"mask-inverted", "those pairs that count become −∞, and the others stay",
+     [](const Asked& a) { return !a.counts(); }},
+};
+
+/// One tile (64, Bc).
+void check_mask(Slips<OtherMask>& slips, std::string& sentence, std::string& id, const Window& window,
+                std::int64_t first_query, std::int64_t first_key, std::int64_t Bc) {
+  worker::Call request = asked("masked_tile", window);
+  request.number("first_query", double(first_query)).number("first_key", double(first_key)).number("Bc", double(Bc));
+  const std::vector<float> S = call(request.output<float>("numbers", std::size_t(64 * Bc))).output<float>("numbers");
+  for (std::int64_t n = 0; n < 64 * std::int64_t(Bc); ++n) {
+    const Asked pair{window, first_query, first_key, n / Bc, n % Bc / 8, n % 8};
+    if (pair.query() >= window.Nq) continue;
+    const float got = S[std::size_t(n)], right = pair.counts() ? float(n) : -std::numeric_limits<float>::infinity();
+    slips.keep([&](const OtherMask& slip) { return slip.counts(pair) ? got == float(n) : std::isinf(got) && got < 0; });
+    if (!slips.wrong.empty() || got == right) continue;
+    slips.wrong = fmt::format(
+        "the score of query {} and key {}, row {} and column {} of a tile (64, {}), was {} and "
+        "became {}: right is {}, the query sees the keys {}; {}",
+        pair.query(), pair.key(), pair.row, n % Bc, Bc, n, got, right, Numbered{pair.first(), pair.last()}.text(),
+        window.text());
+    if (got == float(n) || (std::isinf(got) && got < 0)) continue;
+    sentence = pair.counts() ? "a score that counts is to stay what it is"
+                             : "the score of a pair that does not count is to be −∞";
+    id = "mask-number";
+  }
+}
+
+}  // namespace
+
+TEST_CASE("each pair of a partial tile counts or does not", "[18.2]") {
+  Slips<OtherMask> slips{{std::begin(other_masks), std::end(other_masks)}};
+  std::string sentence, id = "unknown";
+  for (const Window& window : windows)
+    for (const std::int64_t Bc : {64, 128})
+      for (std::int64_t first_query = 0; first_query < window.Nq; first_query += 64)
+        for (std::int64_t first_key = 0; first_key < window.Nk; first_key += Bc)
+          check_mask(slips, sentence, id, window, first_query, first_key, Bc);
+  slips.expect_none(sentence, id);
+  expect_every_kind_in_this_part();
+}
+
+// ---- 18.3 rows of sequences ----
+
+namespace {
+
+struct RowsCase {
+  std::int64_t head, N, first, length;
+};
+struct OtherRows {
+  const char *id, *sentence;
+  bool (*gives)(const RowsCase&, std::int64_t before_first, std::int64_t end);
+};
+std::int64_t right_end(const RowsCase& c) {
+  return c.head * c.N + c.first + c.length;
+}
+/// With the right first coordinate.
+template <class End>
+bool ends_at(const RowsCase& c, std::int64_t before_first, std::int64_t end, End other) {
+  return before_first == c.N - c.length && end == other(c);
+}
+const OtherRows other_rows[] = {
+    {"rows-exchanged", "the two coordinates are exchanged: the end among all heads' rows is the second",
+     [](const RowsCase& c, std::int64_t before_first, std::int64_t end) {
+       return before_first == right_end(c) && end == c.N - c.length;
+     }},
+    {"rows-not-ended",
+     "a box lies where it is to be, and does not end with its sequence: the row behind the last one is to have the "
+     "coordinate N in the first dimension of rows",
+     [](const RowsCase& c, std::int64_t before_first, std::int64_t end) {
+       return before_first + end == c.N + c.head * c.N + c.first;
+     }},
+    {"rows-of-the-first-head", "the rows of the heads before are not counted",
+     [](const RowsCase& c, std::int64_t before_first, std::int64_t end) {
+       return ends_at(c, before_first, end, [](const RowsCase& x) { return x.first + x.length; });
+     }},
+    {"rows-from-the-beginning",
+     "the second coordinate is that of the sequence's beginning: the first one brings its end there, so that it has to "
+     "be that of its end",
+     [](const RowsCase& c, std::int64_t before_first, std::int64_t end) {
+       return ends_at(c, before_first, end, [](const RowsCase& x) { return x.head * x.N + x.first; });
+     }},
+    {"rows-of-the-first-sequence", "the rows of the sequences before are not counted",
+     [](const RowsCase& c, std::int64_t before_first, std::int64_t end) {
+       return ends_at(c, before_first, end, [](const RowsCase& x) { return x.head * x.N + x.length; });
+     }},
+    {"rows-N-too-far",
+     "N is subtracted from the second coordinate: the element whose coordinates are 0 lies N rows before the tensor, "
+     "so "
+     "that this has been done",
+     [](const RowsCase& c, std::int64_t before_first, std::int64_t end) {
+       return ends_at(c, before_first, end, [](const RowsCase& x) { return right_end(x) - x.N; });
+     }},
+    {"rows-of-short-heads", "the heads before are taken to have as many rows as the sequence: each has N",
+     [](const RowsCase& c, std::int64_t before_first, std::int64_t end) {
+       return ends_at(c, before_first, end, [](const RowsCase& x) { return (x.head + 1) * x.length + x.first; });
+     }},
+    {"rows-number-of-the-head",
+     "the second coordinate is the number of the head: it counts rows, N for each head before",
+     [](const RowsCase& c, std::int64_t before_first, std::int64_t end) {
+       return end == c.head && (before_first == c.first || before_first == c.N - c.length);
+     }},
+    {"rows-first-twice", "where the sequence begins is in both coordinates: it belongs to the second alone",
+     [](const RowsCase& c, std::int64_t before_first, std::int64_t end) {
+       return before_first == c.N - c.length + c.first && end == right_end(c);
+     }},
+    {"rows-from-0", "the first row has the coordinate 0 in the first dimension: it is the last one that has N - 1",
+     [](const RowsCase& c, std::int64_t before_first, std::int64_t end) {
+       return before_first == 0 && end == right_end(c);
+     }},
+};
+
+}  // namespace
+
+TEST_CASE("the last row of a sequence is the last of the dimension", "[18.3]") {
+  const RowsCase cases[] = {{0, 10, 0, 4},  {0, 10, 4, 6},    {2, 10, 4, 6},
+                            {1, 98, 33, 1}, {3, 200, 0, 200}, {5, 7, 3, 0}};
+  std::vector<std::int32_t> given;
+  for (const RowsCase& c : cases)
+    for (const std::int64_t number : {c.head, c.N, c.first, c.length}) given.push_back(std::int32_t(number));
+  worker::Call request("sequence_rows");
+  request.number("count", double(std::size(cases))).input("given", given);
+  request.output<std::int32_t>("numbers", 2 * std::size(cases));
+  const auto numbers = call(request).output<std::int32_t>("numbers");
+  Slips<OtherRows> slips{{std::begin(other_rows), std::end(other_rows)}};
+  for (std::size_t n = 0; n < std::size(cases); ++n) {
+    const RowsCase& c = cases[n];
+    const std::int64_t before_first = numbers[2 * n], end = numbers[2 * n + 1];
+    slips.keep([&](const OtherRows& slip) { return slip.gives(c, before_first, end); });
+    if (!slips.wrong.empty() || (before_first == c.N - c.length && end == right_end(c))) continue;
+    slips.wrong = fmt::format(
+        "{} rows from row {} of head {} on, N = {}: the first one is said to have the coordinates {} "
+        "and {}, right is {} and {}",
+        c.length, c.first, c.head, c.N, before_first, end, c.N - c.length, right_end(c));
+  }
+  slips.expect_none();
+}
+
+TEST_CASE("a box ends with its sequence", "[18.3]") {
+  // 33 and 97 rows end within the first and the second box of Q and O, and within a tile of K and V.
+  for (const std::int64_t d : head_dims())
+    expect_masked("normal", {1, 2, 2, 195, 195, d}, 50, packed(Mask::none, {33, 0, 1, 97, 64}));
+  expect_every_kind_in_this_part();
+}
+
+// ---- 18.4 what there is to do ----
+
+namespace {
+
+/// What `works` is asked: heads of packed sequences, or of one, tiles of 128 queries and 64 keys.
+struct WorksCase {
+  Window window;
+  std::int64_t heads, at_once;
+  std::vector<std::int64_t> lengths = {};
+  std::int64_t query_tiles() const {
+    if (lengths.empty()) return tiles_of(window.Nq, 128);
+    std::int64_t tiles = 0;
+    for (const std::int64_t length : lengths) tiles += tiles_of(length, 128);
+    return tiles;
+  }
+  std::string text() const {
+    return fmt::format("{} heads, {} at once, {}{}", heads, at_once, window.text(),
+                       lengths.empty() ? "" : fmt::format(", lengths {}", fmt::join(lengths, ", ")));
+  }
+};
+struct WorkIs {
+  std::int64_t head = -1, first_row = 0, first_query = 0, first = 0, last = 0, Nq = 0, Nk = 0;
+  friend bool operator==(const WorkIs& a, const WorkIs& b) {
+    const auto all = [](const WorkIs& w) { return std::tie(w.head, w.first_row, w.first_query, w.Nq, w.Nk); };
+    if (a.head < 0 && b.head < 0) return true;
+    return all(a) == all(b) && Numbered{a.first, a.last} == Numbered{b.first, b.last};
+  }
+  std::string text() const {
+    if (head < 0) return "nothing more";
+    return fmt::format("head {}, queries from {} on of the {} rows from row {} on against {} keys, tiles of keys {}",
+                       head, first_query, Nq, first_row, Nk, Numbered{first, last}.text());
+  }
+};
+
+/// A way to say what tile number `number` is, right unless something is set.
+struct OtherWork {
+  const char *id, *sentence;
+  bool first_tiles_first = false, head_by_head = false, full_groups = false, all_heads = false;
+  bool mask_of_the_call = false, tile_of_all = false, rows_from_0 = false, one_query = false, key_tiles_from_0 = false;
+  bool all_key_tiles = false, keys_of_the_call = false, no_end = false, call_handed_on = false, heads_again = false;
+  bool exchanged = false, groups_for_heads = false, one_tile_on = false, query_in_head = false;
+
+  /// The head and the tile, counted over all sequences.
+  std::pair<std::int64_t, std::int64_t> head_and_tile(const WorksCase& c, std::int64_t number) const {
+    const std::int64_t tiles = c.query_tiles(), at_once = all_heads ? c.heads : c.at_once;
+    const std::int64_t first_head = number / (at_once * tiles) * (groups_for_heads ? 1 : at_once);
+    const std::int64_t of_these = number - first_head * tiles;
+    const std::int64_t heads = full_groups ? at_once : std::min(at_once, c.heads - first_head);
+    std::int64_t head = of_these % heads, tile = of_these / heads;
+    if (head_by_head) head = of_these / tiles, tile = of_these % tiles;
+    if (exchanged) std::swap(head, tile);
+    return {(heads_again ? 0 : first_head) + head, first_tiles_first ? tile : tiles - (one_tile_on ? 0 : 1) - tile};
+  }
+  WorkIs work(const WorksCase& c, std::int64_t number) const {
+    if (number >= c.heads * c.query_tiles() && !no_end) return {};
+    const auto [head, counted] = head_and_tile(c, number);
+    std::int64_t tile = counted, row = 0, length = c.window.Nq;
+    for (const std::int64_t each : c.lengths) {
+      length = each;
+      if (tile < tiles_of(each, 128)) break;
+      tile -= tiles_of(each, 128), row += each;
+    }
+    Window seen = c.window;
+    if (!c.lengths.empty() && !mask_of_the_call) seen.Nq = seen.Nk = length;
+    const std::int64_t query = (tile_of_all ? counted : tile) * 128 + (query_in_head ? row : 0);
+    const std::int64_t end = one_query ? query + 1 : std::min(seen.Nq, query + 128);
+    const Window& asked_for = keys_of_the_call ? c.window : seen;
+    const std::int64_t first = key_tiles_from_0 || all_key_tiles ? 0 : asked_for.first(query) / 64;
+    const std::int64_t last =
+        tiles_of(all_key_tiles ? seen.Nk : std::max<std::int64_t>(0, asked_for.last(end - 1)), 64);
+    return {head,
+            rows_from_0 ? 0 : row,
+            query,
+            first,
+            last,
+            call_handed_on ? c.window.Nq : seen.Nq,
+            call_handed_on ? c.window.Nk : seen.Nk};
+  }
+};
+const OtherWork other_works[] = {
+    {.id = "work-first-tiles-first",
+     .sentence = "a head's first tiles come first: the last ones, which see the most keys, are to",
+     .first_tiles_first = true},
+    {.id = "work-head-by-head",
+     .sentence =
+         "a head's tiles come one after the other: the head is to change fastest, so that those that share K and "
+         "V read them at the same time",
+     .head_by_head = true},
+    {.id = "work-full-groups",
+     .sentence = "of the last heads too heads_at_once are counted: there may be fewer",
+     .full_groups = true},
+    {.id = "work-all-heads",
+     .sentence = "all heads come at once: heads_at_once of them are to, whose K and V the L2 cache holds",
+     .all_heads = true},
+    {.id = "work-mask-of-the-call",
+     .sentence = "the mask is the call's, of all rows: enter_sequence makes it that of the tile's sequence",
+     .mask_of_the_call = true},
+    {.id = "work-mask-of-the-call",
+     .sentence = "the mask that is handed on is the call's, of all rows: it is to be that of the tile's sequence",
+     .call_handed_on = true},
+    {.id = "work-mask-of-the-call",
+     .sentence = "the tiles of keys are those of the call's mask, of all rows: `seen` is that of the tile's sequence",
+     .keys_of_the_call = true},
+    {.id = "work-heads-again",
+     .sentence = "the heads before these are not counted: they begin with first_head",
+     .heads_again = true},
+    {.id = "work-tile-of-all",
+     .sentence =
+         "the tile's queries are counted over all sequences: they begin anew with each, and tile is their number",
+     .tile_of_all = true},
+    {.id = "work-exchanged",
+     .sentence = "head and tile are exchanged: of_these % heads is the head, since the head changes fastest",
+     .exchanged = true},
+    {.id = "work-group-for-head",
+     .sentence = "first_head is the number of the heads' group: it is that times heads_at_once",
+     .groups_for_heads = true},
+    {.id = "work-one-tile-on",
+     .sentence = "the first tile that is taken lies behind the last one, which has the number query_tiles - 1",
+     .one_tile_on = true},
+    {.id = "work-query-in-head",
+     .sentence = "first_query is counted from the head's first row on: it is the tile's in its sequence",
+     .query_in_head = true},
+    {.id = "work-rows-from-0", .sentence = "all sequences begin at row 0", .rows_from_0 = true},
+    {.id = "work-of-one-query",
+     .sentence = "the keys are those of the tile's first query: its last one sees other keys at the end",
+     .one_query = true},
+    {.id = "work-key-tiles-from-0",
+     .sentence = "a tile of queries begins with key 0, whatever its first query sees",
+     .key_tiles_from_0 = true},
+    {.id = "work-all-key-tiles", .sentence = "all tiles of keys are taken, whatever is seen", .all_key_tiles = true},
+    {.id = "work-without-end",
+     .sentence = "a number behind the last tile's is taken for a tile: then head is to be -1",
+     .no_end = true},
+};
+
+/// of_keys_alone: whether of the first tile that is wrong nothing else is than its tiles of keys.
+void check_works(Slips<OtherWork>& slips, bool& of_keys_alone, const WorksCase& c) {
+  std::vector<std::int32_t> starts{0};
+  for (const std::int64_t length : c.lengths) starts.push_back(starts.back() + std::int32_t(length));
+  const std::int64_t count = c.heads * c.query_tiles(), some_more = 3;
+  worker::Call request = asked("works", c.window);
+  request.number("heads", double(c.heads)).number("heads_at_once", double(c.at_once));
+  request.number("query_tiles", double(c.query_tiles())).number("count", double(count + some_more));
+  request.input("starts", starts).output<std::int32_t>("numbers", std::size_t(7 * (count + some_more)));
+  const auto numbers = call(request).output<std::int32_t>("numbers");
+  const OtherWork right{.id = "", .sentence = ""};
+  for (std::int64_t n = 0; n < count + some_more; ++n) {
+    const auto* of = &numbers[std::size_t(7 * n)];
+    const WorkIs got{of[0], of[1], of[2], of[3], of[4], of[5], of[6]}, wanted = right.work(c, n);
+    // One that does not find the end may say anything behind it.
+    slips.keep([&](const OtherWork& slip) { return slip.work(c, n) == got || (slip.no_end && n >= count); });
+    if (!slips.wrong.empty() || got == wanted) continue;
+    WorkIs but_for_keys = got;
+    but_for_keys.first = wanted.first, but_for_keys.last = wanted.last;
+    of_keys_alone = but_for_keys == wanted;
+    slips.wrong = fmt::format("tile number {} of {} is said to be: {}; it is: {}; {}", n, count, got.text(),
+                              wanted.text(), c.text());
+  }
+}
+
+}  // namespace
+
+TEST_CASE("every tile of queries is somebody's, with the keys that it sees", "[18.4]") {
+  Slips<OtherWork> slips{{std::begin(other_works), std::end(other_works)}};
+  bool of_keys_alone = false;
+  const auto check_all = [&](const std::vector<WorksCase>& cases) {
+    for (const WorksCase& c : cases) check_works(slips, of_keys_alone, c);
+    of_keys_alone ? slips.expect_none("tiles are taken that no query of the tile sees, or not all that some query sees",
+                                      "block-tiles")
+                  : slips.expect_none();
+  };
+  check_all({{{300, 300, no_end, no_end}, 6, 4},
+             {{300, 400, no_end, 0}, 6, 4},
+             {{500, 100, no_end, 0}, 3, 4},
+             {{500, 500, 200, 100}, 5, 2}});
+  const std::vector<std::int64_t> lengths{150, 1, 0, 260, 128};
+  check_all({{{539, 539, no_end, no_end}, 3, 2, lengths},
+             {{539, 539, no_end, 0}, 3, 2, lengths},
+             {{539, 539, 100, 30}, 3, 2, lengths}});
+  expect_every_kind_in_this_part();
+}
+
+// ---- 18.5 passed over at both ends ----
+
+namespace {
+
+/// 256 queries and keys in blocks of 128 and consumers of 64: consumers 0 to 3 need so many tiles of 64 keys together,
+/// their blocks so many.
+struct Passing {
+  Mask mask;
+  std::int64_t tiles, turns;
+};
+const Passing passings[] = {
+    {Mask::causal, 1 + 2 + 3 + 4, 2 * (2 + 4)},
+    {Mask::within(64, 0), 1 + 2 + 2 + 2, 2 * (2 + 3)},
+    {Mask::within(0, 64), 2 + 2 + 2 + 1, 2 * (3 + 2)},
+    {Mask::within(0, 0), 4, 2 * (2 + 2)},
+};
+Input passed_over(const Mask& mask) {
+  return masked("normal", {1, 1, 1, 256, 256, 64}, 70, mask);
+}
+
+}  // namespace
+
+TEST_CASE("every consumer takes part in every turn", "[18.5]") {
+  require_counters();
+  for (const auto& [mask, tiles, turns] : passings) {
+    const worker::Reply reply = attention(passed_over(mask), small).reply;
+    expect_count(
+        reply, "named_barriers", double(turns + 4 * 2),
+        fmt::format("for each consumer a turn for each of its block's tiles of keys, {} together, and 2 for O, {}",
+                    turns, mask.name()),
+        "a consumer does not take part in the turns of all of its block's tiles, or in more", "turns");
+    // Of the two consumers of a block each has half of the turns; the producer arrives for K and V of each tile, for Q,
+    // and at the end.
+    expect_count(reply, "mbarrier_arrivals", double(4 * (2 * turns + 4) + 2 * turns / 2 + 2 * 2),
+                 fmt::format("each of a consumer's 4 warps leaves Q once, and K and V of each of its block's tiles, {}",
+                             mask.name()),
+                 "a consumer leaves Q, or a tile, more or less often than once", "arrivals");
+  }
+}
+
+TEST_CASE("a consumer multiplies no tile that its rows do not see", "[18.5]") {
+  require_counters();
+  for (const auto& [mask, tiles, turns] : passings)
+    expect_count(attention(passed_over(mask), small).reply, "wgmma_instructions",
+                 double(tiles * 4 * (64 / 16 + 64 / 16)),
+                 fmt::format("4 consumers of 64 queries need {} tiles of 64 keys together, {}", tiles, mask.name()),
+                 "a consumer multiplies a tile of which none of its queries sees a key", "wgmma-count");
+}
+
+TEST_CASE("consumers need other tiles, or none", "[18.5]") {
+  for (const int lane_seed : {0, 1, 2}) {
+    for (const Passing& each : passings) expect_right(passed_over(each.mask), small, {}, lane_seed);
+    // Of 200 queries before the first key a block has none, and a consumer of the next one neither.
+    expect_masked("value mean", {1, 1, 1, 300, 100, 64}, 71, Mask::causal, lane_seed);
+    expect_masked("normal", {1, 1, 1, 20, 300, 64}, 72, Mask::within(100, 30), lane_seed);
+  }
+  expect_every_kind_in_this_part();
+}
+
+TEST_CASE("the tiles of the next queries follow in the same rings", "[18.5]") {
+  // More tiles of queries than multiprocessors. Of three tiles of keys the first consumer passes over the last one, and
+  // the second one over the first.
+  for (const int lane_seed : {0, 1, 2})
+    expect_masked("normal", {140, 1, 1, 100, 130, 64}, 73, Mask::within(20, 0), lane_seed);
+}
+
+// ---- The whole chapter ----
+
+TEST_CASE("all masks and changes of scores agree with the oracle", "[whole]") {
+  expect_every_kind();
+  std::uint64_t seed = 200;
+  for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal), Mask::within(150, 0), Mask::within(20, 30)})
+    for (const float softcap : {0.0f, 5.0f})
+      for (const bool alibi : {false, true})
+        for (const std::int64_t d : head_dims()) {
+          const Mask both = changed(mask, softcap, alibi);
+          seed += 2;
+          expect_right(masked("normal", {1, 2, 2, 70, 333, d}, seed, both), alibi ? usual_tiles(d) : small);
+          expect_masked("rising maximum", {1, 2, 2, 200, 64, d}, seed + 1, with_sink(both, 2));
+        }
+  expect_rows_without_keys();
+  expect_any_scale();
+}
+
+TEST_CASE("heads that share K and V agree with the oracle, whatever the mask", "[whole]") {
+  std::uint64_t seed = 220;
+  for (const std::int64_t d : head_dims())
+    for_every_mask_and_group(d, [&](const Shape& shape, const Mask& mask) {
+      const Input given = masked("value mean", shape, ++seed, mask);
+      expect_right(given, small);
+      expect_right(given, usual_tiles(d), bfloat16);
+    });
+  // Through the batch, by several tiles of keys and of queries.
+  for (const std::int64_t d : head_dims())
+    expect_right(masked("normal", {2, 6, 2, 250, 300, d}, 229, with_sink(changed(Mask::causal, 0, true), 6)),
+                 usual_tiles(d));
+}
+
+TEST_CASE("packed sequences are what each is by itself", "[whole]") {
+  for (const std::int64_t d : head_dims())
+    for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal), changed(Mask::within(20, 3), 0, true)})
+      expect_as_alone(mask, {50, 1, 133, 64, 200}, d, d == 64 ? small : usual_tiles(d));
+}
+
+TEST_CASE("a neighbour changes no bit, whatever it holds", "[whole]") {
+  for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal)})
+    for (const std::int64_t d : head_dims()) expect_no_neighbour(mask, d, small);
+}
+
+TEST_CASE("bf16 agrees with the oracle", "[whole]") {
+  expect_element(bfloat16);
+  for (const std::int64_t d : head_dims())
+    expect_right(masked("normal", {1, 2, 2, 70, 133, d}, 230, with_sink(changed(Mask::within(40, 9), 5, true), 2)),
+                 small, bfloat16);
+  expect_right(masked("normal", {1, 2, 2, 100, 100, 64}, 231, packed(Mask::causal, {63, 37})), {}, bfloat16);
+}
+
+TEST_CASE("any two lengths agree with the oracle", "[whole]") {
+  expect_any_two_lengths();
+  std::uint64_t seed = 240;
+  for (const auto& [Nq, Nk] : {std::pair{1, 1}, {1, 130}, {31, 33}, {65, 64}, {7, 3}, {129, 200}, {300, 129}})
+    for (const auto& [left, right] : {std::pair{0, 0}, {3, 2}, {64, 0}, {0, 64}})
+      expect_masked("normal", {1, 1, 1, Nq, Nk, 64}, ++seed, Mask::within(left, right));
+}
+
+TEST_CASE("a block takes one tile of queries after another", "[whole]") {
+  // More tiles than multiprocessors; of queries that see no key, too.
+  for (const std::int64_t d : head_dims()) {
+    expect_right(masked("rising maximum", {1, 72, 24, 200, 150, d}, 159, Mask::causal), usual_tiles(d));
+    expect_right(masked("normal", {1, 50, 50, 300, 100, d}, 160, with_sink(Mask::causal, 50)), small);
+  }
+  // Six tiles of keys, of which the second consumer has rows for none.
+  for (const int lane_seed : {0, 1, 2}) expect_masked("normal", {140, 1, 1, 20, 350, 64}, 161, Mask::none, lane_seed);
+}
+
+TEST_CASE("full tiles are not asked", "[whole]") {
+  require_counters();
+  // 128 queries that stand at keys 640 to 767: each consumer's window of 512 begins and ends within a tile.
+  const Input given = masked("normal", {1, 1, 1, 128, 768, 64}, 260, Mask::within(512, 0));
+  expect_count(attention(given, small).reply, "note.masked tile", 4,
+               "of the block's 10 tiles two at either end hold pairs that do not count for some consumer",
+               "full tiles are asked for each pair, or partial ones are not", "tile-called-partial");
+}
+
+TEST_CASE("windows, packed sequences and shared heads are read by the blocks that need them", "[whole]") {
+  require_counters();
+  const auto expect_read = [](const Input& given, const char* tensor, std::int64_t rows, const std::string& why) {
+    expect_count(attention(given, small).reply, fmt::format("{}.bulk_load_bytes", tensor), double(rows * 64 * 2), why,
+                 "tiles are read that no query of a block sees, or not all that some query sees", "traffic");
+  };
+  // Blocks of 128 queries, which stand at keys 256 to 511: each begins 64 keys, a tile, before its first query.
+  const Input window = masked("normal", {1, 1, 1, 256, 512, 64}, 261, Mask::within(64, 0));
+  std::int64_t keys = 0, queries = 0;
+  for (const std::int64_t length : {96, 37, 164})
+    keys += tiles_of(length, 128) * tiles_of(length, 64) * 64, queries += tiles_of(length, 64) * 64;
+  const Input sequences = masked("normal", {1, 2, 2, 297, 297, 64}, 262, packed(Mask::none, {96, 37, 164}));
+  const Input shared = masked("normal", {2, 4, 1, 200, 300, 64}, 263, Mask::causal);
+  for (const char* tensor : {"K", "V"}) {
+    expect_read(window, tensor, 2 * 3 * 64, "each block of 128 queries needs three tiles of 64 keys");
+    expect_read(sequences, tensor, 2 * keys,
+                "each of the ⌈length/128⌉ blocks of a sequence reads its keys, whole tiles");
+    expect_read(shared, tensor, 2 * 4 * (4 + 5) * 64,
+                "each of 8 heads has two blocks, which see 228 and 300 keys: what heads share each of them reads");
+  }
+  expect_read(sequences, "Q", 2 * queries, "each consumer of which some row exists gets 64 queries");
+}
+
+const Claims of_the_whole = {
+    {"[whole]", "with no mask and the causal one it reads what chapter 11 reads, and no tile for rows without keys",
+     [] { expect_moves({.in = "bulk_load", .out = "bulk_store", .whole_tiles = true, .query_part = 64}); }},
+    {"[whole]", "future positions have zero influence", [] { expect_no_future(); }},
+    {"[whole]", "a row's answer depends on no other row of Q", [] { expect_rows_independent(); }},
+    {"[whole]", "the number of workers and the order of lanes change nothing", [] { expect_order_changes_nothing(); }},
+    {"[whole]", "50 orders give one answer", [] { expect_repeatable(50, /*in_other_orders=*/true); }},
+    {"[whole]", "extra memory does not grow with N", [] { expect_no_extra_memory("S or P", sizeof(std::int32_t)); }},
+};
