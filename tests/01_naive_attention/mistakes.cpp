@@ -704,6 +704,17 @@ Table running() {
             [](Attention& m) { m.after_maximum([](Row& row) { row.m = row.subtracted = row.m_tile; }); });
   table.add("tile-maximum", "P is computed with the maximum of its own {tile}, not with the running one",
             [](Attention& m) { m.after_maximum([](Row& row) { row.subtracted = row.m_tile; }); });
+  table.add(
+      "tile-maximum",
+      "P is computed with the maximum of its own {tile}, not with the m that is kept: where a row sees no key of it, "
+      "that is −∞ − (−∞)",
+      [](Attention& m) {
+        m.after_probabilities([right = m](Row& row) {
+          for (std::size_t j = 0; j < row.P.size(); ++j) row.P[j] = right.exponential(row.S[j] - row.m_tile);
+        });
+      },
+      // Of given scores a row without keys that computes NaN gives the same.
+      [](const Attention& m) { return m.given_S == nullptr; });
   table.add("m-not-kept", "m is not kept from one {tile} to the next, so that nothing accumulated survives",
             [](Attention& m) { m.after_step([](Row& row) { row.m = -infinity; }); });
   return table;

@@ -191,6 +191,20 @@ Table outputs() {
   return table;
 }
 
+/// Where a row has seen no key yet, of 2.1 and 2.3.
+Table first_maxima() {
+  Table table(&Attention::tiled);
+  table.add("m-safe-of-the-old",
+            "0 is subtracted wherever the old m is −∞, also in the {tile} that brings a row its first maximum: it "
+            "belongs only where the new m is −∞",
+            [](Attention& m) {
+              m.after_maximum([](Row& row) {
+                if (row.m_old == -infinity) row.subtracted = 0;
+              });
+            });
+  return table;
+}
+
 Table no_rescaling() {
   Table table(&Attention::several_tiles);
   table.add("not-rescaled", "neither l nor O is rescaled when a later K/V tile raises the maximum",
@@ -434,6 +448,7 @@ const judge::Declared declared(
                    {judge::Turn::tiles, in_both,
                     ch01::in_each_visit(running(), {"l-overwritten", "tile-maximum", "m-not-kept"})},
                    {judge::Turn::tiles, in_both, running()},
+                   {judge::Turn::tiles, in_both, first_maxima()},
                    {judge::Turn::output, in_O,
                     ch01::in_each_visit(ch01::divisions(), {"masked-row-divided", "m-starts-at-1e9"})},
                    {judge::Turn::tiles, in_O,
@@ -471,7 +486,7 @@ std::vector<judge::Mistake> state_mistakes(std::span<const float> x, Index block
     return result;
   };
   std::vector<judge::Mistake> mistakes;
-  for (const Table& table : {running(), blocks(), ch01::softmaxes(), ch01::finite_starts(), states()})
+  for (const Table& table : {running(), first_maxima(), blocks(), ch01::softmaxes(), ch01::finite_starts(), states()})
     judge::make<Attention>(mistakes, table, in_blocks, state);
   for (judge::Mistake& mistake : mistakes)
     if (mistake.id == "masked-row-nan")

@@ -151,6 +151,16 @@ Table warps() {
                 row.m = own[0];  // what is kept is warp 0's
               });
             });
+  // Keys of warps behind it are masked.
+  table.add(
+      "padding-counted",
+      "keys beyond Nk count with a score of 0 in the warp in whose keys the end lies: their score must be −∞",
+      [](Attention& m) {
+        m.after_scores([keys = m.tiling.Bc / m.tiling.key_warps](Row& row) {
+          if (row.last) row.S.resize(std::size_t(judge::round_up(row.keys, keys)), 0);
+        });
+      },
+      [](const Attention& m) { return m.Nk() % (m.tiling.Bc / m.tiling.key_warps) != 0; });
   table.add("warp-maximum-ignored", "the new maximum leaves out keys of the last warp, whose P then overflows",
             maximum_of(all_but_last));
   table.add("warp-maximum-ignored", "the new maximum leaves out keys of the first warp, whose P then overflows",

@@ -39,11 +39,28 @@ judge::MistakeTable<AttentionModel> maxima() {
   return table;
 }
 
+/// How many keys a tile has is not known either, nor how many lanes share a row.
+judge::MistakeTable<AttentionModel> sums() {
+  judge::MistakeTable<AttentionModel> table([](const AttentionModel& m) { return !m.tiled(); });
+  for (const Index tile : {32, 64, 128})
+    for (const Index sharers : {2, 4, 8, 16, 32})
+      table.add(
+          "l-summed-again",
+          "with each tile of keys l itself is summed over the lanes that share a row, and what it held is then counted "
+          "once for each of them: sum what is new alone, or all of it once, behind the last tile",
+          [=](AttentionModel& m) {
+            m.tiling.Bc = m.step = tile;
+            m.after_factors([=](Row& row) { row.l_factor *= float(sharers); });
+          },
+          [=](const AttentionModel& m) { return m.Nk() > tile; });
+  return table;
+}
+
 using enum judge::AttentionMistakes::Shows;
 const judge::Declared declared(
     {.chapter = "07_mixed_precision",
      .uses = {"06_backward"},
-     .attention = {{judge::Turn::softmax, in_both, maxima()}},
+     .attention = {{judge::Turn::softmax, in_both, maxima()}, {judge::Turn::softmax, in_both, sums()}},
      .claimed = judge::words(
          "atomic-per-lane atomic-per-turn backoff-grows barriers chance-upside-down extra-memory flag-ignored "
          "momentum-is-a-mean momentum-not-kept "

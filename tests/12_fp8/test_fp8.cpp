@@ -419,9 +419,10 @@ bool turns_sign(std::int64_t column) {
   return signs >> column % 64 & 1;
 }
 /// Every row times its signs and Hadamard's matrix, in float64. `steps`: how many of the log2 d there are.
-/// From the distance `turned` on the difference has the wrong sign.
+/// From the distance `turned` on the difference has the wrong sign. Below `in_place` it is taken of the sum that stands
+/// where the first number did.
 Tensor<double> rotated_exactly(const Tensor<float>& x, bool with_signs = true, std::int64_t steps = 7,
-                               std::int64_t turned = 128) {
+                               std::int64_t turned = 128, std::int64_t in_place = 1) {
   const std::int64_t d = x.sizes[3];
   Tensor<double> result = widened(x);
   for (std::size_t row = 0; row < result.values.size(); row += std::size_t(d)) {
@@ -432,7 +433,8 @@ Tensor<double> rotated_exactly(const Tensor<float>& x, bool with_signs = true, s
       if (distance >= std::int64_t(1) << steps) break;
       for (std::int64_t c = 0; c < d; ++c) {
         if (c & distance) continue;
-        const double sum = y[c] + y[c + distance], difference = y[c] - y[c + distance];
+        const double sum = y[c] + y[c + distance];
+        const double difference = (distance < in_place ? sum : y[c]) - y[c + distance];
         y[c] = sum, y[c + distance] = distance < turned ? difference : -difference;
       }
     }
@@ -472,15 +474,18 @@ TEST_CASE("a rotation mixes all columns of a row", "[12.8]") {
     }
     const bool no_signs = off(rotated_exactly(x, false)) < 0, in_threads = off(rotated_exactly(x, true, 3)) < 0;
     const bool turned = off(rotated_exactly(x, true, 7, 8)) < 0 || off(rotated_exactly(x, true, 7, 1)) < 0;
+    const bool in_place = off(rotated_exactly(x, true, 7, 128, 8)) < 0;
     expect(false,
            fmt::format("d={}: row {}, column {} becomes {}, expected {}", d, at / d, at % d,
                        value_of(got.codes[std::size_t(at)]) * got.scales[0], expected.values[std::size_t(at)]),
            no_signs     ? "no column changes its sign before the steps"
            : in_threads ? "a thread's eight columns are mixed with each other alone"
+           : in_place   ? "the difference is taken of the sum that has just been written, not of the two old numbers"
            : turned ? "the difference is the wrong way round: a column with the bit gets the one without it less itself"
                     : "",
            no_signs     ? "signs-forgotten"
            : in_threads ? "steps-between-lanes"
+           : in_place   ? "difference-of-the-sum"
            : turned     ? "difference-turned"
                         : "unknown");
   }
@@ -529,12 +534,14 @@ TEST_CASE("a rotation changes no score but by rounding", "[12.8]") {
   for (const std::int64_t d : head_dims()) {
     const Problem problem = rounded_to(input("normal", {1, 1, 1, 100, 200, d}, 71).problem, float16);
     const double error = rms_error(with_rotation(problem, true), forward_oracle(problem));
-    expect(error < 0.02,
-           fmt::format("with rotate = 1, O is off by {} (root mean square) from that of the same Q, K and V in "
-                       "float64, d={}: rounding makes less than 0.02",
-                       error, d),
-           "the product of two rows that are rotated alike is d times what it was, if the rotation is orthogonal",
-           "not-orthogonal");
+    expect(
+        error < 0.02,
+        fmt::format("with rotate = 1, O is off by {} (root mean square) from that of the same Q, K and V in "
+                    "float64, d={}: rounding makes less than 0.02",
+                    error, d),
+        "the product of two rows that are rotated alike is not d times what it was: the rotation is not orthogonal, or "
+        "the d is not divided out",
+        "not-orthogonal");
   }
 }
 
@@ -562,9 +569,10 @@ std::vector<float> exponentials(const std::vector<float>& x) {
 }
 
 /// 2^x as exp2_by_fma computes it, with another n or other coefficients.
-double by_polynomial(double x, double (*n_of)(double), bool turned = false, double sign = 1) {
+double by_polynomial(double x, double (*n_of)(double), bool turned = false, double sign = 1,
+                     double (*n_of_f)(double) = nullptr) {
   constexpr double c[] = {0.99999926, 0.69312181, 0.24024745, 0.055917869, 0.0095701026};
-  const double n = n_of(x), f = sign * (x - n);
+  const double n = n_of(x), f = sign * (x - (n_of_f ? n_of_f(x) : n));
   double sum = turned ? c[0] : c[4];
   for (int i = 1; i <= 4; ++i) sum = sum * f + (turned ? c[i] : c[4 - i]);
   return sum * std::exp2(n);
@@ -593,6 +601,10 @@ TEST_CASE("exp2 by multiply-adds is right to 2^-18", "[12.9]") {
       always([&](double v) { return by_polynomial(v, towards_zero); }))
     cause = "n is not the nearest integer: f goes beyond 1/2, for which the coefficients are not made",
     id = "n-not-nearest";
+  else if (always([&](double v) { return by_polynomial(v, nearest, false, 1, below); }) ||
+           always([&](double v) { return by_polynomial(v, nearest, false, 1, above); }) ||
+           always([&](double v) { return by_polynomial(v, nearest, false, 1, towards_zero); }))
+    cause = "f is x less another whole number than n, which is the nearest", id = "fraction-of-another";
   else if (always([&](double v) { return by_polynomial(v, nearest, true); }))
     cause = "the coefficients are taken in the other order", id = "coefficients-turned";
   else if (always([&](double v) { return by_polynomial(v, nearest, false, -1); }))

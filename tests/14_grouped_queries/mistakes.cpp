@@ -254,7 +254,7 @@ const judge::Declared declared(
                              "packing-rule place-query-by-query "
                              "rows-head-by-head extra-memory future-tile-used narrow-access not-repeatable "
                              "order-dependent row-without-keys rows-mixed traffic uncoalesced gradients-by-atomics "
-                             "groups-mixed walk-by-row-blocks walk-from-0 walk-of-one-head"),
+                             "groups-mixed walk-by-end walk-by-row-blocks walk-from-0 walk-of-one-head"),
      .without_mutant = {{judge::one_claim_of_several, judge::words("gradients-by-atomics groups-mixed")},
                         {"the last head alone, and dQ of the first alone, have mutants", {"group-first-head-alone"}}}});
 

@@ -129,15 +129,18 @@ TEST_CASE("the row blocks of a group pass one head after the other", "[14.8]") {
       const int got_head = at[std::size_t(2 * step)], got = at[std::size_t(2 * step + 1)];
       const bool from_0 = got_head == head && got == number - begin && begin > 0;
       const bool by_rows = got_head == first_head + step % heads && got == begin + step / heads;
+      const bool by_end = got_head == first_head + step / end && got == begin + step % end && begin > 0;
       expect(got_head == head && got == number,
              fmt::format("step {} is said to be row block {} of head {}: it is row block {} of head {}; {}", step, got,
                          got_head, number, head, of),
              from_0    ? "row blocks are counted from 0: the first that sees a key is number `begin`"
              : by_rows ? "a row block of all heads passes, then the next one of all: all row blocks of a head are to "
                          "pass before the next head's"
+             : by_end  ? "`end` row blocks of each head pass by, not end - begin"
                        : "",
              from_0    ? "walk-from-0"
              : by_rows ? "walk-by-row-blocks"
+             : by_end  ? "walk-by-end"
                        : "unknown");
     }
   }

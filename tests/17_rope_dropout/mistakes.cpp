@@ -267,6 +267,23 @@ GradientTable gradients() {
             }),
             of_teams);
   table.add(
+      "rotated-back-with-the-next-part",
+      "columns of dK are turned with those of the part beside theirs: the other element of a pair is half a row "
+      "further",
+      [](GradientModel& m) {
+        m.rotated_back = [d = m.d()](Tensor<double>& sums) {
+          for (Index row = 0; row < Index(sums.values.size()) / d; ++row)
+            for (Index c = 0; c < d / 2; ++c) {
+              const double by = angle(row % sums.sizes[2], c, d);
+              const auto at = std::size_t(row * d + c / 8 * 16 + c % 8);
+              const double x = sums.values[at], y = sums.values[at + 8];
+              sums.values[at] = x * std::cos(by) + y * std::sin(by);
+              sums.values[at + 8] = y * std::cos(by) - x * std::sin(by);
+            }
+        };
+      },
+      [turns](const GradientModel& m) { return turns(m) && !m.of_queries && m.d() < 128; });  // there a team has a row
+  table.add(
       "rotated-back-by-another-row", "rows of dK are rotated back by the angles of the first of 16 rows",
       [](GradientModel& m) {
         m.rotated_back = [in = m.inputs](Tensor<double>& sums) {

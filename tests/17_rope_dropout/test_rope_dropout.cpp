@@ -393,6 +393,18 @@ const std::vector<Other<Turned>> other_turns{
        const double cos = c.cos[k / 2 * 2], sin = c.sin[k / 2 * 2];
        return std::pair{c.x[k] * cos - c.y[k] * sin, c.y[k] * cos + c.x[k] * sin};
      }},
+    {"turned-by-the-neighbour",
+     "the second of two y is turned by the angle of the first: x and y of a pair have one angle",
+     [](const Chunks& c, std::size_t k) {
+       const double cos = c.cos[k / 2 * 2], sin = c.sin[k / 2 * 2];
+       return std::pair{c.x[k] * c.cos[k] - c.y[k] * c.sin[k], c.y[k] * cos + c.x[k] * sin};
+     }},
+    {"turned-by-the-neighbour",
+     "the second of two x is turned by the angle of the first: x and y of a pair have one angle",
+     [](const Chunks& c, std::size_t k) {
+       const double cos = c.cos[k / 2 * 2], sin = c.sin[k / 2 * 2];
+       return std::pair{c.x[k] * cos - c.y[k] * sin, c.y[k] * c.cos[k] + c.x[k] * c.sin[k]};
+     }},
     {"turned-half-alone", "the second half of the head is left as it is",
      [](const Chunks& c, std::size_t k) {
        return std::pair{c.x[k] * c.cos[k] - c.y[k] * c.sin[k], c.y[k]};
