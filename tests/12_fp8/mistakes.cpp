@@ -251,10 +251,12 @@ const judge::Declared declared(
                    {judge::Turn::lanes, in_O, values()},
                    {judge::Turn::lanes, in_O, parts()}},
      .claimed = judge::words(
-         "waits-early accuracy barriers difference-of-the-sum difference-turned keys-in-order keys-inverse not-orthogonal offset-missing "
+         "waits-early accuracy barriers difference-of-the-sum difference-turned keys-in-order keys-inverse "
+         "not-orthogonal offset-missing "
          "order-dependent "
          "outlier-not-spread overlap row-without-keys rows-mixed rows-rotated-together scale-no-power scale-too-large "
-         "scale-too-small score-error signs-forgotten n-not-nearest coefficients-turned fraction-of-another fraction-turned "
+         "scale-too-small score-error signs-forgotten n-not-nearest coefficients-turned fraction-of-another "
+         "fraction-turned "
          "power-missing below-the-exponent nan-hidden exp2-count stage-kept steps-between-lanes tail-not-zeroed "
          "traffic "
          "turns uncoalesced waits wgmma-count words-swizzled-once"),
