@@ -54,7 +54,7 @@ class TrafficCounts {
     for (const Chapter* chapter : measurement.chapters)
       for (const std::string& pass : measurement.passes_of(*chapter))
         if (is_counted(measurement, *chapter, pass)) add_all(measurement, *chapter, pass);
-    measurement.workspace.progress(fmt::format("counting on the simulator what {} kernels ask for", counts_.size()));
+    measurement.workspace.progress("counting on the simulator what the stages ask for");
     std::vector<Count*> all;
     for (auto& [key, count] : counts_) all.push_back(&count);
     worker::share_cores(all.size(), [&](std::size_t i) { count(measurement, *all[i]); });

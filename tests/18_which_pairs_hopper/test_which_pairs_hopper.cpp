@@ -298,9 +298,8 @@ const OtherRows other_rows[] = {
        return ends_at(c, before_first, end, [](const RowsCase& x) { return x.head * x.N + x.length; });
      }},
     {"rows-N-too-far",
-     "N is subtracted from the second coordinate: the element whose coordinates are 0 lies N rows before the tensor, "
-     "so "
-     "that this has been done",
+     "N is subtracted from the second coordinate: the element whose coordinates are 0 lies N rows before the tensor: "
+     "that has been done",
      [](const RowsCase& c, std::int64_t before_first, std::int64_t end) {
        return ends_at(c, before_first, end, [](const RowsCase& x) { return right_end(x) - x.N; });
      }},
