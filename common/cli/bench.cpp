@@ -246,8 +246,7 @@ Runner declare_bench(Options& options) {
     if (!mask->empty()) given->masks = {mask_of(*mask).value()};
     if (given->masks.size() == 1 && given->masks[0].dropped > 0) {
       fail_input(
-          "--mask {}: what the last rows are checked with is a problem of its own, in which other pairs would be "
-          "dropped; "
+          "--mask {}: the last rows are checked as a problem of their own, in which other pairs would be dropped; "
           "allowed: masks without dropout",
           *mask);
     }

@@ -9,8 +9,8 @@
 // and 5 with 7 and 8; of 32: bit 4 with bit 7).
 //
 // Two dimensions may go on along the same rows: sizes {64, N, 4·N + 1}, both with the stride of a row, and `before` of
-// N rows. Then row i of the N rows that end before row e of the tensor has the coordinates N - n + i and e, if there
-// are only n of them: what comes behind them lies outside, wherever in the tensor that is.
+// N rows. Then row i of the n <= N rows that end before row e of the tensor has the coordinates N - n + i and e: what
+// comes behind them lies outside, wherever in the tensor that is.
 //
 // Source: CUDA Driver API, "Tensor Map Object Management", cuTensorMapEncodeTiled.
 #pragma once
@@ -63,8 +63,9 @@ constexpr CUtensorMapDataType tensor_element() {
 #endif
 
 /// The tensor at `memory`, of `sizes` elements, the fastest dimension first; strides[i] is the bytes from one element
-/// of dimension i + 1 to the next. The element with all coordinates 0 lies `before` bytes before `memory`: only such
-/// boxes may be copied whose elements lie in the tensor, or outside of `sizes`. T is float, half, __nv_bfloat16 or
+/// of dimension i + 1 to the next. The element with all coordinates 0 lies `before` bytes before `memory`: then
+/// only such boxes may be copied whose elements lie in the tensor, or outside of `sizes`, and only such loaded of which
+/// some lie in it. T is float, half, __nv_bfloat16 or
 /// __nv_fp8_e4m3. Throws Error.
 template <class T>
 TensorMap tensor_map(const T* memory, const std::vector<std::uint64_t>& sizes,
