@@ -68,10 +68,10 @@ struct OfKeys {
 // and P·derivative in fp32, of which dS = P·derivative·(dP - D) is made when dP is there. The product is known only
 // here, where the second takes its place.
 //
-// TODO(19.4) In the eights of queries from begin to end - 1: P = exp2(change(product, distance) - LSE), two neighbours
-// a register of P, which is A of dV as it lies, as in chapter 13: P[j / 2][j % 2 * 2 + r]. And P·derivative(product)
-// in place of the product. In a tile that is `masked` a pair counts if its query is one of keys.queries[r] (about 14
-// lines).
+// TODO(19.4) In the eights of queries from begin to end - 1: P = exp2(score - LSE) of change(product, distance), two
+// neighbours a register of P, which is A of dV as it lies, as in chapter 13: P[j / 2][j % 2 * 2 + r]. And P·derivative
+// in place of the product. In a tile that is `masked` a pair counts if its query is one of keys.queries[r]. And if
+// Change::sixteen_at_a_time, a __syncwarp() stands behind each 16 queries (about 17 lines).
 // BEGIN 19.4
 template <bool masked, int begin, int end, class Element, int parts, int n, class OfQueries, class Change>
 __device__ __forceinline__ void exponentiate(Fragment<Element, 4> (&P)[parts], Fragment<float, n>& S,

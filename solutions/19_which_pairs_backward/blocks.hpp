@@ -47,8 +47,8 @@ struct Kernel {
   struct alignas(pattern_bytes) Shared {
     Tile<Element, d, Bc> K, V;  // later dK and dV
     Tile<Element, d, Br> Q[stages], dO[stages];
-    Tile<Element, Bc, Br> dS[2];      // (Br, Bc), of one row block and of the next; section w is of consumer w's keys
-    float dQ[consumers][Br * d / 2];  // as the threads of a consumer hold it
+    Tile<Element, Bc, Br> dS[stages];  // (Br, Bc), of one step and of the next; section w is of consumer w's keys
+    float dQ[consumers][Br * d / 2];   // as the threads of a consumer hold it
     alignas(16) float lse[stages][Br], D[stages][Br];
     Mbarrier K_full, V_full, Q_full[stages], dO_full[stages], empty[stages];
     int ticket;

@@ -62,7 +62,7 @@ struct Consumer {
   __device__ __forceinline__ void start_S() { start_scores<T>(S, smem.K, own, smem.Q[at.stage]); }     // Sᵀ = K Qᵀ
   __device__ __forceinline__ void start_dP() { start_scores<T>(dP, smem.V, own, smem.dO[at.stage]); }  // dPᵀ = V dOᵀ
   __device__ __forceinline__ void start_dK() { start_sum<T>(dK, dS, smem.Q[at.stage]); }               // dK += dSᵀ Q
-  __device__ __forceinline__ void start_half_of_dQ(int i) { start_dQ<T>(dQ, smem.dS[i % 2], smem.K, number); }
+  __device__ __forceinline__ void start_half_of_dQ() { start_dQ<T>(dQ, smem.dS[at.stage], smem.K, number); }
   __device__ __forceinline__ void load_lse() { lse.load(smem.lse[at.stage]); }
   __device__ __forceinline__ void load_D() { D.load(smem.D[at.stage]); }
 };
@@ -85,12 +85,12 @@ template <int begin, int end, class T>
 __device__ __forceinline__ void start_dV(Consumer<T>& own) {
   start_sum<T, begin, end>(own.dV, own.P, own.smem.dO[own.at.stage]);
 }
-/// dSᵀ from Pᵀ and dPᵀ, rounded, and its place in shared memory for step i.
+/// dSᵀ from Pᵀ and dPᵀ, rounded, and its place in shared memory for this step.
 template <class T>
-__device__ __forceinline__ void form_dS(Consumer<T>& own, int i) {
+__device__ __forceinline__ void form_dS(Consumer<T>& own) {
   differentiate(own.dP, own.S, own.D);
   round_dS(own.dS, own.dP);
-  store_dS(own.smem.dS[i % 2][own.number], own.dS);
+  store_dS(own.smem.dS[own.at.stage][own.number], own.dS);
 }
 
 }  // namespace

@@ -72,10 +72,10 @@ struct OfKeys {
 // and P·derivative in fp32, of which dS = P·derivative·(dP - D) is made when dP is there. The product is known only
 // here, where the second takes its place.
 //
-// TODO(19.4) In the eights of queries from begin to end - 1: P = exp2(change(product, distance) - LSE), two neighbours
-// a register of P, which is A of dV as it lies, as in chapter 13: P[j / 2][j % 2 * 2 + r]. And P·derivative(product)
-// in place of the product. In a tile that is `masked` a pair counts if its query is one of keys.queries[r] (about 14
-// lines).
+// TODO(19.4) In the eights of queries from begin to end - 1: P = exp2(score - LSE) of change(product, distance), two
+// neighbours a register of P, which is A of dV as it lies, as in chapter 13: P[j / 2][j % 2 * 2 + r]. And P·derivative
+// in place of the product. In a tile that is `masked` a pair counts if its query is one of keys.queries[r]. And if
+// Change::sixteen_at_a_time, a __syncwarp() stands behind each 16 queries (about 17 lines).
 // STUB: template <bool masked, int begin, int end, class Element, int parts, int n, class OfQueries, class Change>
 // STUB: __device__ __forceinline__ void exponentiate(Fragment<Element, 4> (&P)[parts], Fragment<float, n>& S,
 // STUB:                                              const OfQueries& lse, const Change& change, const OfKeys& keys) {
@@ -93,15 +93,16 @@ __device__ __forceinline__ void exponentiate(Fragment<Element, 4> (&P)[parts], F
       float both[2];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        float& product = S[4 * j + 2 * r + i];
         const int query = 8 * j + i;
-        const bool counts = !masked || (keys.queries[r].first <= query && query < keys.queries[r].last);
-        const float score = change(product, keys.distance + float(query - 8 * r));
-        both[i] = counts ? exp2_ftz(score - (i == 0 ? two.x : two.y)) : 0;
-        product = both[i] * change.derivative(product);
+        float& product = S[4 * j + 2 * r + i];
+        const auto [score, derivative] = change(product, keys.distance + float(query - 8 * r));
+        both[i] = exp2_ftz(score - (i == 0 ? two.x : two.y));
+        if (masked && (query < keys.queries[r].first || keys.queries[r].last <= query)) both[i] = 0;
+        product = both[i] * derivative;
       }
       P[j / 2][j % 2 * 2 + r] = cvt_rn_x2<Element>(both[0], both[1]);
     }
+    if (Change::sixteen_at_a_time && j % 2 == 1) __syncwarp();
   }
 }
 // END 19.4
