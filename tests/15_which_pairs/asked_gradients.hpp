@@ -136,7 +136,6 @@ inline void expect_dsink(const Input& in) {
                            mistakes, describe(problem, in.name)});
 }
 
-
 // ---- Packed sequences ----
 
 /// Rows [first, first + length) of every tensor, as a call of its own.
