@@ -7,6 +7,8 @@
 #include <span>
 #include <stdexcept>
 
+#include "common/cuda/asked.hpp"
+
 namespace workbook::cuda {
 namespace {
 
@@ -259,8 +261,12 @@ Setting Arguments::setting() const {
   return setting;
 }
 
-Operations::Operations(std::initializer_list<Operation> added) {
-  for (const Operation& operation : added) add(operation);
+Operations::Operations(std::initializer_list<Operation> added, std::string_view file) {
+  for (const Operation& operation : added)
+    add({operation.name, [run = operation.run, file](const Arguments& call) {
+           note_asked("0", file);
+           run(call);
+         }});
 }
 void Operations::add(const Operation& operation) {
   if (!operations().emplace(operation.name, operation.run).second)

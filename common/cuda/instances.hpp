@@ -8,16 +8,17 @@
 //                              ends the process
 //
 // A choice is a call of with_head_dim with one d, whose work knows the tiles too. It is noted in the file that
-// $WORKBOOK_INSTANCES_FILE names, a line each: its number, the file of the call, then "left out" if it was.
-// (gates/instances.hpp)
+// $WORKBOOK_INSTANCES_FILE names, a line each: its number, or "left out:", its number and the file of the call. Every
+// launch notes its file too, and every call of a chapter's operations, with the number 0. (gates/instances.hpp)
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
+#include <string>
 #include <string_view>
 #include <type_traits>
 
+#include "common/cuda/asked.hpp"
 #include "common/simt/simulator.hpp"
 
 namespace workbook::cuda {
@@ -41,20 +42,10 @@ constexpr bool is_compiled(std::uint64_t number) {
   return kAll;
 }
 
-inline void note(std::uint64_t number, std::string_view source, const char* what = "") {
-  const char* const name = std::getenv("WORKBOOK_INSTANCES_FILE");
-  std::FILE* const file = name == nullptr ? nullptr : std::fopen(name, "a");
-  if (file == nullptr) return;
-  source.remove_prefix(source.rfind('/') + 1);
-  std::fprintf(file, "%llu %s%s\n", static_cast<unsigned long long>(number), source.data(), what);
-  std::fclose(file);
-}
-
 /// A choice that is noted when its work is done.
 struct Noted {
   std::uint64_t number;
   int d;
-  const char* file;
   std::size_t launches_before = simt::launches().size();
   static inline int d_of_first_launch = 0;
 
@@ -63,7 +54,7 @@ struct Noted {
       if (d_of_first_launch == 0) d_of_first_launch = d;
       if (d_of_first_launch != d) std::_Exit(0);
     }
-    note(number, file);
+    note_asked(std::to_string(number), "");
   }
 };
 
@@ -79,10 +70,10 @@ template <int d, class Work>
 Result<Work> call(Work& work, const char* file) {
   constexpr std::uint64_t number = number_of<d, Work>();
   if constexpr (!is_compiled(number)) {
-    note(number, file, " left out");
+    note_asked("left out: " + std::to_string(number), file);
     std::abort();
   } else if constexpr (kAll) {
-    const Noted noted{number, d, file};
+    const Noted noted{number, d};
     return work(std::integral_constant<int, d>());
   } else {
     return work(std::integral_constant<int, d>());

@@ -78,13 +78,21 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
 
 namespace detail {
 /// Runs one launch and turns the simulator's exceptions into ours (simulator_backend.cpp).
-void guarded(void (*run)(void*), void* launch);
+void guarded(void (*run)(void*), void* launch, const char* file);
+
+/// A grid, and the file that asks for it.
+struct Grid {
+  dim3 size;
+  const char* file;
+  Grid(const dim3& blocks, const char* caller = __builtin_FILE()) : size(blocks), file(caller) {}
+};
 }  // namespace detail
 
 template <class... Parameters, class... Arguments>
-void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, Arguments&&... arguments) {
-  auto run = [&] { simt::launch(kernel, grid, block, shared_bytes, std::forward<Arguments>(arguments)...); };
-  detail::guarded([](void* call) { (*static_cast<decltype(run)*>(call))(); }, &run);
+void launch(void (*kernel)(Parameters...), const detail::Grid& grid, dim3 block, std::size_t shared_bytes,
+            Arguments&&... arguments) {
+  auto run = [&] { simt::launch(kernel, grid.size, block, shared_bytes, std::forward<Arguments>(arguments)...); };
+  detail::guarded([](void* call) { (*static_cast<decltype(run)*>(call))(); }, &run, grid.file);
 }
 
 #endif

@@ -79,7 +79,8 @@ class Operations {
  public:
   using Table = std::map<std::string, std::function<void(const Arguments&)>, std::less<>>;
 
-  Operations(std::initializer_list<Operation> added);
+  /// `file`: where they are written down, which a call notes where the gates want to know it (asked.hpp).
+  Operations(std::initializer_list<Operation> added, std::string_view file = __builtin_FILE());
   /// Throws std::logic_error if there is one of that name.
   static void add(const Operation& operation);
   /// All of them, by name.

@@ -56,7 +56,7 @@ void ask_for(const Inspection& inspection, const Chapter& chapter, const std::se
     for (const std::string& line : found->second) {
       const std::size_t space = line.find(' ');
       numbers.insert(line.substr(0, space));
-      files.insert(line.substr(space + 1));
+      if (space + 1 < line.size()) files.insert(line.substr(space + 1));
     }
   }
   if (numbers.empty()) numbers.insert("0");  // no number of any
@@ -68,7 +68,7 @@ void ask_for(const Inspection& inspection, const Chapter& chapter, const std::se
 }
 
 bool asked_for_more(const judge::ChapterRun& run) {
-  return std::ranges::any_of(run.instances, [](const std::string& line) { return line.ends_with(" left out"); });
+  return std::ranges::any_of(run.instances, [](const std::string& line) { return line.starts_with("left out"); });
 }
 
 }  // namespace workbook::gates
