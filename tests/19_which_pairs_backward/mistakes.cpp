@@ -20,7 +20,7 @@ const judge::Declared declared(
          "P-mask-one-end P-mask-one-more P-lse-exchanged P-of-the-product P-distance-of-one-pair P-distance- "
          "of-one-key P-distance-of-one-query P-distance-of-one-eight P-registers P-neighbours P-of-all-queries "
          "P-from-register-0 box-of-the-kv-head box-first-head box-not-ended box-first-sequence box-first-row- "
-         "block box-without-Br box-of-the-keys box-rows-of-Bc padded-of-the-kv-head padded-first-head padded- "
+         "block box-without-Br box-of-the-keys padded-of-the-kv-head padded-first-head padded- "
          "without-heads padded-heads-of-Nq padded-first-sequence padded-from-first-row padded-first-row-block "
          "padded-without-Br padded-of-the-keys place-of-dQ place-in-rows turn-place-tickets turn-place-in-rows "
          "turn-place-in-row-blocks turn-of-the-first-query turn-of-the-query-behind turn-of-the-key-behind "

@@ -132,10 +132,6 @@ const OtherTile other_tiles[] = {
                  "step.row_block·Br",
      .box = box_and<[](const RowBlock& b, Box& box) { box.before_first += b.number - b.row(); }>,
      .line = [](const RowBlock& b) { return b.padded() - b.row() + b.number; }},
-    {.id = "box-rows-of-Bc",
-     .sentence = "a row block is taken to have T::Bc queries: it has T::Br",
-     .box = box_and<[](const RowBlock& b, Box& box) { box.before_first += b.number * 128 - b.row(); }>,
-     .line = [](const RowBlock& b) { return b.padded() - b.row() + b.number * 128; }},
     {.id = "box-of-the-keys",
      .sentence =
          "the box begins with the number of the block's first key: a step's queries begin with step.row_block·Br",
@@ -333,6 +329,7 @@ TEST_CASE("dQ is added where its row block lies, when its turn has come", "[19.6
     for (const BlocksCase& c : blocks_cases) check_turns(slips, c, d);
     for (const Window& w : windows) check_turns(slips, {w, 1, 1, 1}, d);
     check_turns(slips, {{400, 600, 100, 30}, 1, 2, 1}, d);
+    check_turns(slips, {{256, 256, no_end, 0}, 1, 1, 1}, d);  // its last key ends a column block
   }
   slips.expect_none("dQ's place, its turn's or its number is not the row block's", "place-of-dQ");
 }

@@ -69,7 +69,10 @@ struct Formed {
     return (c.cap > 0 ? c.cap * std::tanh(scaled / c.cap) : scaled) - c.slope * std::abs(distance);
   }
   double score() const { return score(distance()); }
-  bool counts() const { return !c.masked || c.window.sees(c.first_query + column, c.first_key + row); }
+  bool counts() const {
+    return !c.masked ||
+           (c.first_query + column < c.window.Nq && c.window.sees(c.first_query + column, c.first_key + row));
+  }
   /// With another exponent, a factor, or a pair that counts or not.
   Two with(double exponent) const { return of(counts() ? std::exp2(exponent) : 0); }
   Two of(double P) const { return {P, P * derivative()}; }
