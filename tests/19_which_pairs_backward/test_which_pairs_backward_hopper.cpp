@@ -225,8 +225,8 @@ TEST_CASE("all masks and changes of scores agree with the oracle", "[whole]") {
         expect_masked("rising maximum", {1, H, H, 100, 64, alibi ? 128 : 64}, seed + 1, with_sink(both, H));
       }
   for (const std::int64_t d : head_dims())
-    expect_masked("normal", {1, 2, 2, 230, 230, d}, 350,
-                  with_sink(packed(changed(Mask::within(40, 9), 5, true), {100, 0, 1, 64, 65}), 2));
+    expect_masked("normal", {1, 2, 2, 166, 166, d}, 350,
+                  with_sink(packed(changed(Mask::within(40, 9), 5, true), {100, 0, 1, 65}), 2));
 }
 
 TEST_CASE("heads that share K and V have the oracle's gradients, whatever the mask", "[whole]") {
@@ -275,8 +275,8 @@ TEST_CASE("the sink's gradient agrees with the oracle", "[whole]") {
 }
 
 TEST_CASE("packed sequences have the gradients that each has by itself", "[whole]") {
-  expect_sequences_as_alone(64, {130, 1, 0, 20});
-  expect_sequences_as_alone(128, {50, 0, 65, 1});
+  expect_sequences_as_alone(64, {130, 0, 1});
+  expect_sequences_as_alone(128, {50, 0, 65});
 }
 
 const Claims of_the_whole_2 = {
@@ -291,13 +291,13 @@ TEST_CASE("row blocks pass by where a pair counts, and are masked where one does
   };
   std::uint64_t seed = 435;
   for (const std::int64_t d : head_dims()) {
-    for (const Mask& mask : {Mask(Mask::none), Mask(Mask::causal), Mask::within(64, 31), Mask::within(150, 0)})
+    for (const Mask& mask : {Mask(Mask::causal), Mask::within(64, 31), Mask::within(150, 0)})
       expect_row_blocks({1, d == 64 ? 2 : 1, 1, 200, 270, d}, 435, mask);
     expect_row_blocks({1, 1, 1, 240, 240, d}, ++seed, packed(Mask::within(64, 0), {100, 0, 140}));
-    expect_row_blocks({1, 2, 1, 40, 400, d}, ++seed, Mask::within(20, 0));  // nobody sees the first 340 keys
+    expect_row_blocks({1, 1, 1, 40, 400, d}, ++seed, Mask::within(20, 0));  // nobody sees the first 340 keys
   }
   for (const Window& w : windows)
-    if (++seed % 2 == 0) expect_row_blocks({1, 1, 1, w.Nq, w.Nk, 128}, seed, Mask::within(w.left, w.right));
+    if (++seed % 3 == 0) expect_row_blocks({1, 1, 1, w.Nq, w.Nk, 128}, seed, Mask::within(w.left, w.right));
 }
 
 TEST_CASE("keys that nobody sees have gradients of 0", "[whole]") {
@@ -322,8 +322,13 @@ const Claims of_the_whole_3 = {
 };
 
 TEST_CASE("by turns the gradients agree with the oracle", "[whole]") {
-  expect_right_by_turns();
   std::uint64_t seed = 420;
+  for (const bool causal : {false, true})
+    for (const std::int64_t d : head_dims()) {
+      const std::int64_t heads = d == 64 ? 3 : 1;
+      expect_right(input("normal", {1, heads, heads, 140, 260, d}, ++seed, {causal}), all_gradients,
+                   usual_sizes(d, by_turns));
+    }
   const Sizes sizes = usual_sizes(64, by_turns);
   for (const auto& [mask, H, Hkv] : {std::tuple{Mask::within(100, 0), 2, 2},
                                      {Mask::within(30, 150), 2, 1},
@@ -344,13 +349,13 @@ TEST_CASE("by turns the gradients agree with the oracle", "[whole]") {
 }
 
 TEST_CASE("by turns, run after run is equal to the last bit", "[whole]") {
-  expect_repeatable_by_turns(8);
+  expect_repeatable_by_turns(5);
   Numbers numbers = usual_sizes(64, by_turns).numbers();
   const Mask mask = with_sink(changed(Mask::within(230, 0), 5, true), 2);
   const BackwardProblem given = masked("normal", {1, 2, 1, 40, 260, 64}, 430, mask).given;
   const BackwardResult first = backward(given, numbers);
   // The simulator's order of blocks and lanes is that which the call asks for; a GPU has its own.
-  const int runs = first.reply.counters.empty() ? 50 : 8;
+  const int runs = first.reply.counters.empty() ? 50 : 5;
   for (int run = 2; run <= runs; ++run) {
     numbers["workers"] = 1 + run % 4, numbers["lane_seed"] = run % 8;
     const BackwardResult next = backward(given, numbers);
