@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/attention/mask.hpp"
+#include "common/worker/calls.hpp"
 
 namespace workbook::test {
 
@@ -50,5 +51,13 @@ inline constexpr std::int64_t no_end = 1000;  // more keys than there are: no en
 inline constexpr Window windows[] = {
     {70, 70, no_end, no_end}, {70, 100, no_end, 0}, {100, 70, no_end, 0}, {130, 130, 40, 0}, {130, 170, 40, 9},
     {170, 130, 33, 0},        {97, 97, 0, 0},       {97, 129, 64, 31},    {64, 200, 31, 32}, {33, 65, 0, no_end}};
+
+/// A call of an operation that is asked about a window.
+inline worker::Call asked(const char* operation, const Window& window) {
+  worker::Call request(operation);
+  request.number("Nq", double(window.Nq)).number("Nk", double(window.Nk));
+  request.number("left", double(window.left)).number("right", double(window.right));
+  return request;
+}
 
 }  // namespace workbook::test

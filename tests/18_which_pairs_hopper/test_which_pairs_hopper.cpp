@@ -12,6 +12,7 @@
 #include "tests/15_which_pairs/asked_masks.hpp"
 #include "tests/15_which_pairs/packed_sequences.hpp"
 #include "tests/support/forward_properties.hpp"
+#include "tests/support/slips.hpp"
 #include "tests/support/warp_specialised.hpp"
 
 using namespace workbook;
@@ -27,33 +28,6 @@ AttentionResult expect_masked(const std::string& kind, const Shape& shape, std::
   return expect_right(masked(kind, shape, seed, mask), small, {}, lane_seed);
 }
 
-/// What an exercise's part may give in place of what is right: known slips, of which those stay that have given the
-/// same numbers in all calls so far.
-template <class Slip>
-struct Slips {
-  std::vector<Slip> fitting;
-  std::string wrong = {};  ///< the first number that is, for the message
-
-  /// of(slip): whether it gives what this call has given.
-  template <class Of>
-  void keep(const Of& of) {
-    std::erase_if(fitting, [&](const Slip& slip) { return !of(slip); });
-  }
-  /// Fails if anything was wrong. Otherwise, where no slip fits: what is said then.
-  void expect_none(const std::string& sentence = "", const std::string& id = "unknown") const {
-    const bool known = !fitting.empty();
-    expect(wrong.empty(), wrong, known ? fitting[0].sentence : sentence, known ? fitting[0].id : id);
-  }
-};
-
-/// A call of an operation that is asked about a window.
-worker::Call asked(const char* operation, const Window& window) {
-  worker::Call request(operation);
-  request.number("Nq", double(window.Nq)).number("Nk", double(window.Nk));
-  request.number("left", double(window.left)).number("right", double(window.right));
-  return request;
-}
-
 std::int64_t down(std::int64_t key) {
   return std::max<std::int64_t>(0, key) / 32;
 }
@@ -62,16 +36,6 @@ std::int64_t up(std::int64_t key) {
 }
 
 // ---- 18.1 ----
-
-/// Numbers from first to last - 1; all that hold none are the same.
-struct Numbered {
-  std::int64_t first, last;
-  friend bool operator==(const Numbered& a, const Numbered& b) {
-    return (a.first >= a.last && b.first >= b.last) || (a.first == b.first && a.last == b.last);
-  }
-  bool contains(std::int64_t n) const { return first <= n && n < last; }
-  std::string text() const { return first < last ? fmt::format("{} to {}", first, last - 1) : "none"; }
-};
 
 /// The queries a to b - 1 are said to see all keys of these tiles of 32.
 struct FullTiles {

@@ -188,7 +188,14 @@ TEST_CASE("kernel files and kernels can be read at one go") {
                            "18_which_pairs_hopper/masks.hpp",
                            "18_which_pairs_hopper/tiles.hpp",
                            "18_which_pairs_hopper/consumer.hpp",
-                           "18_which_pairs_hopper/which_pairs_hopper.cu"}) {
+                           "18_which_pairs_hopper/which_pairs_hopper.cu",
+                           "19_which_pairs_backward/masks.hpp",
+                           "19_which_pairs_backward/blocks.hpp",
+                           "19_which_pairs_backward/phases.hpp",
+                           "19_which_pairs_backward/dQ.hpp",
+                           "19_which_pairs_backward/consumer.hpp",
+                           "19_which_pairs_backward/prepare_rows.hpp",
+                           "19_which_pairs_backward/which_pairs_backward.cu"}) {
     INFO(file);
     const std::string text = book::read_file(fs::path(WORKBOOK_SOURCE) / "solutions" / file);
     CHECK(std::ranges::count(text, '\n') <= 250);

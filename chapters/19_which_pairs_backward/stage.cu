@@ -1,0 +1,55 @@
+// Chapter 19's kernels as stages, given: what they are built for, the memory that they need, and how to start them. The
+// first one is the chapter's; its variant is deterministic=1, in which the additions to dQ come by turns. The second is
+// the same for bf16, and its operation is "backward_bfloat16".
+#include "common/cuda/stage.hpp"
+
+#include "which_pairs_backward.hpp"
+
+namespace ch19 {
+namespace {
+
+using workbook::cuda::BackwardStage, workbook::cuda::ExtraMemory, workbook::cuda::scratch, workbook::cuda::Served;
+using workbook::cuda::Stage;
+
+/// Every part of a mask that chapter 15 has, and heads that share K and V.
+Served all_masks() {
+  Served served{.shared_heads = true};
+  for (const char* part : {"window", "softcap", "alibi", "sink", "packed"})
+    served.masks.push_back(workbook::part_named(part).value());
+  return served;
+}
+
+template <class Element, bool in_turns = false>
+BackwardStage<Element> stage_for() {
+  BackwardStage<Element> stage{
+      .head_dims = {64, 128},
+      .tiles = built,
+      .shared_bytes = shared_bytes<Element>,
+      .compute = 90,         // TMA,
+      .compute_only = true,  // wgmma and setmaxnreg
+      .serves = all_masks(),
+      .extra = {scratch<float>("lse_log2", padded_rows), scratch<float>("D", padded_rows),
+                scratch<float>("dQ_sum", dQ_sum_size)},
+      .launch =
+          [](const BackwardCall<Element>& call, const GradientTiles& tiles, const ExtraMemory& extra) {
+            int* turns = in_turns ? extra.array<int>("turns") : nullptr;
+            which_pairs_backward(
+                call, {extra.array<float>("lse_log2"), extra.array<float>("D"), extra.array<float>("dQ_sum"), turns},
+                tiles);
+          },
+  };
+  if (in_turns) stage.extra.push_back(scratch<int>("turns", turn_count));
+  return stage;
+}
+
+template <class Element>
+BackwardStage<Element> with_variant() {
+  BackwardStage<Element> stage = stage_for<Element>();
+  stage.variants = {{"deterministic", 1, stage_for<Element, true>()}};
+  return stage;
+}
+
+const Stage stage = with_variant<half>(), bf16_stage = with_variant<__nv_bfloat16>();
+
+}  // namespace
+}  // namespace ch19
