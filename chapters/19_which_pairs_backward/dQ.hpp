@@ -82,7 +82,6 @@ __device__ __forceinline__ void end_turn(const Turn& turn) {
 // The writer: at first both places are free. Then for each row block, of each consumer: one lane starts the addition
 // and ends a group. A place is free again when its addition has read it, that is, the older group of two first. After
 // the last row block nobody waits for a place, but TMA still has to have read it before the lane ends.
-//
 template <class T>
 __device__ __forceinline__ void hand_over_dQ(typename T::Shared& smem, const typename T::HalfOfdQ& dQ, int consumer) {
   auto* const fours = reinterpret_cast<float4*>(smem.dQ[consumer]);
