@@ -443,7 +443,7 @@ judge::MistakeTable<Merge> merges() {
           const std::size_t other = 1 - empty;
           if (s.m[empty] == -infinity) s.l_weights[other] = s.O_weights[other] = std::exp(s.m[other]);
         },
-        &Merge::one_empty);
+        [](const Merge& s) { return s.one_empty() && !s.empty(); });
   table.add("merge-m-not-kept", "l and O are merged, but m stays the first state's",
             [](Merge& s) { s.m_merged = s.m[0]; });
   table.add("merge-first-lost", "m is right, but l and O hold only the second state's", weights([](Two w) {
