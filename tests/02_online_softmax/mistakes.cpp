@@ -49,6 +49,23 @@ Table masks() {
   return table;
 }
 
+/// A row that sees no key of a tile leaves S as it is.
+Table scores_kept() {
+  Table table([](const Attention& m) { return m.causal() && m.several_tiles(); });
+  table.add("scores-of-the-tile-before",
+            "a row that sees no key of a tile keeps the scores of the tile before, which count again: they must be −∞",
+            [](Attention& m) {
+              m.after_scores([right = m, kept = std::vector<float>()](Row& row) mutable {
+                if (row.number == 0) kept.assign(std::size_t(right.step), 0);
+                if (right.visible(row.query) <= row.first)
+                  std::copy_n(kept.begin(), row.S.size(), row.S.begin());
+                else
+                  std::ranges::copy(row.S, kept.begin());
+              });
+            });
+  return table;
+}
+
 /// Which keys enter.
 Table keys() {
   const auto only = [](auto range) { return [=](Attention& m) { m.keys = range(m.Nk(), m.tiling.Bc); }; };
@@ -417,6 +434,16 @@ judge::MistakeTable<Merge> merges() {
             std::not_fn(&Merge::one_empty));
   table.add("merge-second-only", "where the second state is empty, the merged one is empty too: it must be the first",
             second_alone, &Merge::one_empty);
+  for (const std::size_t empty : {0, 1})
+    table.add(
+        "merge-guard-of-one",
+        empty == 0 ? "0 is subtracted where the first state is empty: it is for a new maximum of −∞, where both are"
+                   : "0 is subtracted where the second state is empty: it is for a new maximum of −∞, where both are",
+        [=](Merge& s) {
+          const std::size_t other = 1 - empty;
+          if (s.m[empty] == -infinity) s.l_weights[other] = s.O_weights[other] = std::exp(s.m[other]);
+        },
+        [](const Merge& s) { return s.one_empty() && !s.empty(); });
   table.add("merge-m-not-kept", "l and O are merged, but m stays the first state's",
             [](Merge& s) { s.m_merged = s.m[0]; });
   table.add("merge-first-lost", "m is right, but l and O hold only the second state's", weights([](Two w) {
@@ -443,6 +470,7 @@ const judge::Declared declared(
      .attention = {{judge::Turn::mask, in_both, ch01::in_all_tiles(masks())},
                    {judge::Turn::mask, in_both, ch01::in_right_tiles(ch01::masks())},
                    {judge::Turn::mask, in_both, ch01::in_right_tiles(masks())},
+                   {judge::Turn::mask, in_both, ch01::in_all_tiles(scores_kept())},
                    {judge::Turn::softmax, in_both, ch01::in_each_visit(ch01::softmaxes(), {"masked-row-nan"})},
                    {judge::Turn::keys, in_both, keys()},
                    {judge::Turn::tiles, in_both,

@@ -187,6 +187,17 @@ Table warps() {
                   row.weights[std::size_t(j)] *= right.warp_of(j) == own ? float(warps) : 0;
               });
             });
+  table.add(
+      "O-rescaled-for-each-warp",
+      "O is rescaled before each warp's PV is added, and with it the PV of the warps before: once for all of them",
+      [](Attention& m) {
+        m.after_weights([right = m](Row& row) {
+          const auto power = [&](Index times) { return std::pow(row.O_factor, float(times)); };
+          const Index warps = right.tiling.key_warps;
+          for (Index j = 0; j < row.keys; ++j) row.weights[std::size_t(j)] *= power(warps - 1 - right.warp_of(j));
+          row.O_factor = power(warps);
+        });
+      });
   table.add("warp-product-dropped", "O leaves out the last warp's PV", product_of(all_but_last), more_than_two);
   return table;
 }
@@ -427,9 +438,10 @@ const judge::Declared declared(
                    {judge::Turn::softmax, in_both, exponentials()},
                    {judge::Turn::output, in_O, outputs()}},
      .parts = judge::ids_of(products(), transposes()),
-     .claimed = judge::words("bank-conflicts barriers copied-wrongly extra-memory heads-above-65535 inverse-rounded "
-                             "mask-scaled narrow-access no-shared-memory products-by-hand rows-mixed tail-not-zeroed "
-                             "traffic uncoalesced"),
+     .claimed = judge::words(
+         "bank-conflicts barriers copied-wrongly even-rows extra-memory heads-above-65535 inverse-rounded "
+         "mask-scaled narrow-access no-shared-memory products-by-hand rows-mixed tail-not-zeroed "
+         "traffic uncoalesced"),
      .without_mutant = {{judge::one_of_a_kind,
                          judge::words("A-transposed O-rounded-bf16 accumulators-kept all-zeros m-of-first-warp "
                                       "pieces-exchanged product-rescaled rows-of-another-lane warp-product-dropped "

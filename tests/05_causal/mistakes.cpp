@@ -89,6 +89,16 @@ Table masks_of_steps() {
   return table;
 }
 
+/// What a row that has seen no key is left with. It is last: O is NaN in the same rows where it is divided by l = 0.
+Table rows_without_keys() {
+  Table table([](const Attention& m) { return m.lanes_own_rows() && m.causal() && m.Nq() > m.Nk(); });
+  table.add(
+      "infinite-P",
+      "a row that has seen no key yet gives −∞ or NaN to O, as its P or its factor: P must be 0, the factor finite",
+      [](Attention& m) { m.safe_division = false; });
+  return table;
+}
+
 /// Which tiles of keys a Q tile goes through. The mask is right.
 Table ranges() {
   const auto goes_to = [](auto end) {
@@ -140,7 +150,8 @@ const judge::Declared declared(
                    {judge::Turn::mask, in_both, ch01::in_all_tiles(masks_of_steps())},
                    {judge::Turn::mask, in_both, ch01::in_right_tiles(masks_of_steps())},
                    {judge::Turn::range, in_both, ranges()},
-                   {judge::Turn::range, in_both, ranges_without_mask()}},
+                   {judge::Turn::range, in_both, ranges_without_mask()},
+                   {judge::Turn::lanes, in_O, rows_without_keys()}},
      .claimed = judge::words("late-copies barriers extra-memory future-tile-used heads-above-65535 heads-together "
                              "launch-order mask-below-diagonal masked-tiles order-dependent "
                              "row-without-keys slack-ignored tail-not-zeroed tiles-above-diagonal traffic"),

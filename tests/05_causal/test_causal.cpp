@@ -219,6 +219,33 @@ TEST_CASE("a row that sees no key of a tile keeps what it has", "[5.3]") {
   }
 }
 
+TEST_CASE("scores of -inf give a P of 0", "[5.3]") {
+  // Each row begins with 64 of them. Where they are only far below the others they count just as little.
+  const std::int64_t Nq = 40, Nk = 150, d = 64;
+  Input given = causal_input("value mean", {1, 1, 1, Nq, Nk, d}, 32);
+  for (std::int64_t i = 0; i < Nq; ++i) given.problem.Q(0, 0, i, 0) = 8;
+  const auto with = [&](float first_of_K) {
+    for (std::int64_t j = 0; j < 64; ++j) given.problem.K(0, 0, j, 0) = first_of_K;
+    return attention(given, small_tiles(d));
+  };
+  const AttentionResult below = with(-60000), none = with(-std::numeric_limits<float>::infinity());
+  const bool lse_is_right = none.lse.values == below.lse.values;
+  for (std::size_t at = 0; at < none.O.values.size(); ++at) {
+    const float is = none.O.values[at], wanted = below.O.values[at];
+    const bool known = lse_is_right && !std::isfinite(is) && std::isfinite(wanted);
+    expect(is == wanted,
+           fmt::format("O of row {}, column {} is {} where the scores of the first 64 keys are -inf, and {} where they "
+                       "are about -60000: they count nothing in both{}",
+                       std::int64_t(at) / d, std::int64_t(at) % d, is, wanted,
+                       lse_is_right ? ", and the LSE is the same" : ""),
+           known ? "a row that has seen no key yet gives −∞ or NaN to O, as its P or its factor: P must be 0, the "
+                   "factor finite"
+                 : "",
+           known ? "infinite-P" : "unknown");
+  }
+  expect(lse_is_right, "the LSE is another where the scores of the first 64 keys are -inf, not about -60000");
+}
+
 TEST_CASE("a maximum that rises in the last tile", "[5.3]") {
   expect_rising_maximum();
   for (const std::int64_t d : head_dims())

@@ -136,6 +136,14 @@ Table probabilities() {
   table.add("max-for-lse",
             "P is recomputed with the row's maximum in place of the LSE, so that it is never divided by its sum",
             P([](double score, double, double maximum) { return float(std::exp(score - maximum)); }));
+  table.add(
+      "lse-scaled", "the LSE is multiplied by the scale: it is that of the scaled scores, which alone have it",
+      [](GradientModel& m) {
+        m.P = [scale = m.score_scale](double score, double lse, double) {
+          return float(std::exp(score - double(scale) * lse));
+        };
+      },
+      [](const GradientModel& m) { return m.score_scale != 1; });
   table.add("no-lse", "P is exp(S): the LSE is not subtracted",
             P([](double score, double, double) { return float(std::exp(score)); }));
   table.add("base-2-scores", "the scores are taken as exponents of 2: the scale does not hold log2(e), the LSE does",

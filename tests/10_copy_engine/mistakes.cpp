@@ -30,7 +30,7 @@ const judge::Declared declared(
      .attention = {{judge::Turn::tiles, in_both, tiles()}},
      .claimed = judge::words(
          "waits-early barriers box-not-swizzled boxes-moved chunks-in-place copies first-row-again extra-memory "
-         "map-strides matrix-loads mbarriers not-reversed order-dependent outside-the-map row-without-keys "
+         "head-stride map-strides matrix-loads mbarriers not-reversed order-dependent outside-the-map row-without-keys "
          "rows-not-in-pairs "
          "runs-into-next-head "
          "shared-traffic stage-kept swizzle-conflicts tail-not-zeroed"),

@@ -194,6 +194,9 @@ Table offsets() {
   });
   table.add("lse-offset", "the LSE keeps the offset of P: it is 8·ln 2 too large",
             [](Attention& m) { m.after_last([](Row& row) { row.l *= 256; }); });
+  table.add("offset-in-the-factor",
+            "what brings l and O to the new m holds the offset of P, so that each tile makes them 2^8 times as large",
+            [](Attention& m) { m.after_factors([](Row& row) { row.l_factor *= 256, row.O_factor *= 256; }); });
   table.add("m-0-before-first-key",
             "a row that has seen no key yet keeps the 0 that is subtracted for it as its maximum: P of later keys, far "
             "below it, is 0 in e4m3",

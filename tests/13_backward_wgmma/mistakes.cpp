@@ -137,6 +137,13 @@ Table products() {
             [](GradientModel& m) {
               m.right_row = [Br = m.passing](Index other) { return round_down(other, Br) + other % (Br / 2); };
             });
+  table.add(
+      "first-half-of-P-again",
+      "P of the second half of a row block's queries is that of the first half: S holds the numbers of all of them",
+      [](GradientModel& m) {
+        m.in_left = [Br = m.passing](Index i, Index j, int) { return Place{i % Br < Br / 2 ? i : i - Br / 2, j}; };
+      },
+      [](const GradientModel& m) { return m.of_values && m.d() == 128; });
   table.add("first-16-queries", "{P} of all queries of a row block is multiplied with the rows of its first 16",
             [](GradientModel& m) {
               m.right_row = [Br = m.passing](Index other) { return round_down(other, Br) + other % 16; };

@@ -298,19 +298,25 @@ TEST_CASE("a single query is packed, a long sequence is not", "[14.6]") {
   expect_every_kind_in_groups(0);
   require_counters();
   const Tiles tiles = usual_tiles(64);
+  const auto with = [](std::int64_t Nq) { return input("normal", grouped(1, 2, 8, Nq, 256, 64), 50).problem; };
+  // Packed or not, 128 queries of 8 heads are 8 tiles. What differs is the LSE: neighbouring rows of one head share
+  // their sectors of 32 bytes.
+  const auto in_packs = [&](std::int64_t Nq) {
+    const worker::Reply reply = attention(with(Nq), tiles.numbers()).reply;
+    return counter(reply, "lse.store_sectors") * 4 > counter(reply, "lse.store_bytes") / 4;
+  };
   for (const auto& [Nq, packed] : {std::pair{1, 8}, {16, 8}, {tiles.Br, 1}, {2 * tiles.Br, 1}}) {
-    const Problem problem = input("normal", grouped(1, 2, 8, Nq, 256, 64), 50).problem;
-    const worker::Reply reply = attention(problem, tiles.numbers()).reply;
-    // Packed or not, 128 queries of 8 heads are 8 tiles. What differs is the LSE: neighbouring rows of one head share
-    // their sectors of 32 bytes.
-    const bool in_packs = counter(reply, "lse.store_sectors") * 4 > counter(reply, "lse.store_bytes") / 4;
     if (Nq >= tiles.Br)
       expect(
-          !in_packs,
+          !in_packs(Nq),
           fmt::format("{} queries of 8 heads fill tiles of {} rows without being packed, and are packed", Nq, tiles.Br),
           "heads are packed where no row of a tile is won", "packed-without-need");
-    expect_keys_read(problem, tiles, 0, packed, "heads are not packed where a tile is nearly empty without it",
-                     "not-packed");
+    const bool whole_alone = Nq == 1 && in_packs(16);
+    expect_keys_read(with(Nq), tiles, 0, packed,
+                     whole_alone ? "heads are packed only where they fill whole tiles: shares are fractions, and a "
+                                   "division of two integers leaves 0 or 1"
+                                 : "heads are not packed where a tile is nearly empty without it",
+                     whole_alone ? "shares-in-integers" : "not-packed");
   }
 }
 

@@ -88,6 +88,12 @@ Table alibi() {
               const Index exponent = -8 * (p.head + 1) / p.problem.shape.H;
               return p.capped() - std::exp2(double(exponent)) * std::abs(p.distance());
             }));
+  table.add("alibi-log2-in-exponent",
+            "log2(e) multiplies the exponent of the slope, −8(h + 1)/H: it has to multiply the slope",
+            changed_to([](const Pair& p) {
+              const double slope = p.slope(double(p.head + 1) * double(judge::log2_e)) * double(judge::ln_2);
+              return p.capped() - slope * std::abs(p.distance());
+            }));
   table.add("alibi-one-slope", "all heads have the slope of the first",
             changed_to([](const Pair& p) { return p.capped() - p.slope(1) * std::abs(p.distance()); }),
             [](const Attention& m) { return m.problem->shape.H > 1; });
@@ -121,6 +127,11 @@ Table softcaps() {
   table.add(
       "softcap-not-multiplied", "tanh is not multiplied by the cap",  // which is in units of log2
       changed_to([](const Pair& p) { return std::tanh(p.score / p.problem.mask.softcap) * double(judge::ln_2); }));
+  table.add("softcap-infinite", "for a large x e^2x is infinite, and ∞ / ∞ is NaN: e^2x may stand in the divisor alone",
+            changed_to([=](const Pair& p) {
+              const bool infinite = 2 * p.score / p.problem.mask.softcap * double(judge::log2_e) >= 128;
+              return infinite ? double(judge::not_a_number) : p.capped();
+            }));
   table.add("softcap-missing", "scores are not capped", changed_to([](const Pair& p) { return p.score; }));
   return table;
 }
@@ -193,6 +204,17 @@ GradientTable gradients() {
               return 1 - score * score;
             }),
             is_capped);
+  table.add(
+      "derivative-scaled-twice",
+      "the derivative is that at the scaled product: what scales the product is handed it bare",
+      [](GradientModel& m) {
+        const double cap = m.inputs->problem.mask.softcap, again = double(m.score_scale) * double(judge::log2_e);
+        m.derivative = [=](double score) {
+          const double tanh = std::tanh(score * again / cap);
+          return 1 - tanh * tanh;
+        };
+      },
+      is_capped);
   table.add(
       "P-unchanged", "P is recomputed from the scaled product: it takes the changed score, as in the forward pass",
       [](GradientModel& m) { m.changed = {}; }, is_capped);

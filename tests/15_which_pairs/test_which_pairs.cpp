@@ -251,6 +251,10 @@ TEST_CASE("softcap: no score exceeds the cap", "[15.6]") {
 }
 
 TEST_CASE("large scores are capped on both sides", "[15.6]") {
+  // One pair alone of which no float holds e^2x.
+  Input one = masked("uniform", {1, 1, 1, 40, 70, 64}, 67, changed(Mask::none, 3, false));
+  for (std::int64_t c = 0; c < 64; ++c) one.problem.Q(0, 0, 5, c) = one.problem.K(0, 0, 7, c) = 8;
+  expect_right(one, small_tiles(64));
   for (const char* kind : {"large logits", "negative logits", "one hot"})
     expect_masked(kind, {1, 1, 1, 40, 70, 64}, 68, changed(Mask::none, 10, false));
   // Far beyond what a float can hold as e^2x.

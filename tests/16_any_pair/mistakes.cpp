@@ -92,6 +92,22 @@ judge::MistakeTable<GradientModel> gradients() {
       [](const GradientModel& m) { return m.tiled() && m.inputs->problem.mask.kind > Mask::window; });
   table.add("gradient-pairs-not-asked", not_asked, backward_with(all));
   table.add("gradient-pairs-mirrored", swapped, backward_with(mirrored));
+  table.add("gradient-pairs-kept",
+            "a pair that does not count keeps the product of its query and key in the place of P, or dP in that of dS: "
+            "both must become 0",
+            [](GradientModel& m) {
+              backward_with(all)(m);
+              constexpr double mark = 1e6;  // what a score is lowered by that does not count
+              const auto counts = std::make_shared<bool>(true);
+              m.changed = [given = m.inputs->problem](Index, Index i, Index j, double score) {
+                return given.mask.sees(given.shape, i, j) ? score : score - mark;
+              };
+              m.P = [=, P = m.P, scale = m.score_scale](double score, double lse, double maximum) {
+                *counts = score > -mark / 2;
+                return *counts ? P(score, lse, maximum) : float((score + mark) / scale);
+              };
+              m.dS = [=, dS = m.dS](float P, double dP, double D) { return *counts ? dS(P, dP, D) : float(dP); };
+            });
   table.add(
       "gradient-pairs-multiplied",
       "P of a pair that does not count is multiplied by 0, and may be infinite by then, which makes it NaN: choose 0",
@@ -117,7 +133,8 @@ const judge::Declared declared(
      .claimed = judge::words(
          "documents-not-causal documents-ignored own-key-left-out prefix-and-causal "
          "prefix-one-too-long prefix-without-causal prefix-ignored stride-width-plus-one stride-from-key-0 "
-         "stride-not-causal stride-once stride-swapped block-called-full block-called-empty block-called-partial "
+         "stride-not-causal stride-of-columns stride-once stride-swapped block-called-full block-called-empty "
+         "block-called-partial "
          "list-count list-order list-places line-transposed line-places walk-of-lanes walk-not-renewed walk-of-full "
          "walk-of-the-first "
          "blocks-read blocks-asked index-bytes blocks-classed-again unseen-key-used turn-of-empty turn-of-full "

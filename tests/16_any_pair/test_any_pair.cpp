@@ -65,6 +65,10 @@ const OtherPair other_strides[] = {
      [](N at, N key, const Mask& m, N, N) { return key <= at && (at - key) % m.right <= m.left; }},
     {"stride-from-key-0", "runs are counted from key 0 on: they end at the query's own place",
      [](N at, N key, const Mask& m, N, N) { return key <= at && key % m.right < m.left; }},
+    {"stride-of-columns",
+     "every query sees the same columns, the last of each `stride` keys from key 0 on: runs end at the query's own "
+     "place",
+     [](N at, N key, const Mask& m, N, N) { return key <= at && key % m.right >= m.right - m.left; }},
     {"stride-not-causal", "runs behind the query are seen, too",
      [](N at, N key, const Mask& m, N, N) { return (at - key) % m.right < m.left; }},
     {"stride-once", "only the run at the query's own place is seen",

@@ -311,7 +311,8 @@ const judge::Declared declared(
          "bits-counters-swapped bits-place-in-block bits-mirrored bits-of-first-block bits-counter-step "
          "bits-of-elements angle-of-next turned-sign-of-x turned-sign-of-y bits-without-seed bits-of-one-column "
          "angle-of-c angle-of-first-pair angle-grows sine-first angle-opposite angle-in-float turned-back "
-         "turned-one-after-the-other turned-neighbours turned-by-the-neighbour turned-half-alone dropped-by-tiles "
+         "turned-one-after-the-other turned-neighbours turned-by-the-neighbour turned-cosines-first turned-half-alone "
+         "dropped-by-tiles "
          "dropped-share table-filled table-narrow table-read drawn-blocks"),
      .without_mutant = {
          {judge::one_of_a_kind, judge::words("philox-keys philox-multipliers philox-words turned-sign-of-x "

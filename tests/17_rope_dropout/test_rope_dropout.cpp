@@ -405,6 +405,13 @@ const std::vector<Other<Turned>> other_turns{
        const double cos = c.cos[k / 2 * 2], sin = c.sin[k / 2 * 2];
        return std::pair{c.x[k] * cos - c.y[k] * sin, c.y[k] * c.cos[k] + c.x[k] * c.sin[k]};
      }},
+    {"turned-cosines-first",
+     "16 bytes of the table are taken for two cosines, then two sines: they are cosine, sine, cosine, sine",
+     [](const Chunks& c, std::size_t k) {
+       const std::size_t even = k / 2 * 2;
+       const double cos = k % 2 == 0 ? c.cos[even] : c.sin[even], sin = k % 2 == 0 ? c.cos[even + 1] : c.sin[even + 1];
+       return std::pair{c.x[k] * cos - c.y[k] * sin, c.y[k] * cos + c.x[k] * sin};
+     }},
     {"turned-half-alone", "the second half of the head is left as it is",
      [](const Chunks& c, std::size_t k) {
        return std::pair{c.x[k] * c.cos[k] - c.y[k] * c.sin[k], c.y[k]};

@@ -57,13 +57,14 @@ const judge::Declared declared(
      .claimed = judge::words(
          "full-rounded full-by-another-query full-as-needed full-query-behind full-in-keys "
          "mask-missing mask-without-left mask-without-right mask-one-key-more mask-one-key-fewer mask-one-part "
-         "mask-eights-apart "
+         "mask-eights-apart mask-end-by-eights "
          "mask-of-the-first-tile mask-of-the-first-queries mask-of-the-first-row mask-of-the-first-column "
          "mask-inverted mask-number "
          "rows-not-ended rows-of-the-first-head rows-from-the-beginning rows-of-the-first-sequence rows-N-too-far "
          "rows-of-short-heads rows-number-of-the-head rows-first-twice rows-exchanged rows-from-0 "
          "work-first-tiles-first work-head-by-head work-full-groups work-all-heads work-mask-of-the-call "
-         "work-tile-of-all work-rows-from-0 work-of-one-query work-key-tiles-from-0 work-all-key-tiles "
+         "work-tile-of-a-full-group work-tile-of-all work-rows-from-0 work-of-one-query work-key-tiles-from-0 "
+         "work-all-key-tiles "
          "work-heads-again work-exchanged work-group-for-head work-one-tile-on work-query-in-head work-without-end")});
 
 }  // namespace

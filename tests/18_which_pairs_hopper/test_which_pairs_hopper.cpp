@@ -175,6 +175,13 @@ const OtherMask other_masks[] = {
      [](const Asked& a) { return a.window.sees(a.first_query, a.key()); }},
     {"mask-of-the-first-column", "each 8 columns are asked as their first one: the element's column is to be counted",
      [](const Asked& a) { return a.window.sees(a.query(), a.key() - a.column); }},
+    {"mask-end-by-eights",
+     "where the row's range ends each 8 columns are asked as their first one: the element's column counts at both ends",
+     [](const Asked& a) { return a.first() <= a.key() && a.key() - a.column < a.last(); }},
+    {"mask-end-by-eights",
+     "where the row's range begins each 8 columns are asked as their first one: the element's column counts at both "
+     "ends",
+     [](const Asked& a) { return a.first() <= a.key() - a.column && a.key() < a.last(); }},
     {"mask-inverted", "those pairs that count become −∞, and the others stay",
      [](const Asked& a) { return !a.counts(); }},
 };
@@ -360,6 +367,7 @@ struct OtherWork {
   bool mask_of_the_call = false, tile_of_all = false, rows_from_0 = false, one_query = false, key_tiles_from_0 = false;
   bool all_key_tiles = false, keys_of_the_call = false, no_end = false, call_handed_on = false, heads_again = false;
   bool exchanged = false, groups_for_heads = false, one_tile_on = false, query_in_head = false;
+  bool full_group_for_tile = false;
 
   /// The head and the tile, counted over all sequences.
   std::pair<std::int64_t, std::int64_t> head_and_tile(const WorksCase& c, std::int64_t number) const {
@@ -367,7 +375,7 @@ struct OtherWork {
     const std::int64_t first_head = number / (at_once * tiles) * (groups_for_heads ? 1 : at_once);
     const std::int64_t of_these = number - first_head * tiles;
     const std::int64_t heads = full_groups ? at_once : std::min(at_once, c.heads - first_head);
-    std::int64_t head = of_these % heads, tile = of_these / heads;
+    std::int64_t head = of_these % heads, tile = of_these / (full_group_for_tile ? at_once : heads);
     if (head_by_head) head = of_these / tiles, tile = of_these % tiles;
     if (exchanged) std::swap(head, tile);
     return {(heads_again ? 0 : first_head) + head, first_tiles_first ? tile : tiles - (one_tile_on ? 0 : 1) - tile};
@@ -410,6 +418,9 @@ const OtherWork other_works[] = {
     {.id = "work-full-groups",
      .sentence = "of the last heads too heads_at_once are counted: there may be fewer",
      .full_groups = true},
+    {.id = "work-tile-of-a-full-group",
+     .sentence = "of the last heads the tile is counted by heads_at_once: there may be fewer, as for the head",
+     .full_group_for_tile = true},
     {.id = "work-all-heads",
      .sentence = "all heads come at once: heads_at_once of them are to, whose K and V the L2 cache holds",
      .all_heads = true},
@@ -562,7 +573,8 @@ TEST_CASE("consumers need other tiles, or none", "[18.5]") {
 
 TEST_CASE("the tiles of the next queries follow in the same rings", "[18.5]") {
   // More tiles of queries than multiprocessors. Of three tiles of keys the first consumer passes over the last one, and
-  // the second one over the first.
+  // the second one over the first. What is wrong with one tile of queries already is told from it alone.
+  expect_masked("normal", {1, 1, 1, 100, 130, 64}, 73, Mask::within(20, 0));
   for (const int lane_seed : {0, 1, 2})
     expect_masked("normal", {140, 1, 1, 100, 130, 64}, 73, Mask::within(20, 0), lane_seed);
 }
