@@ -50,8 +50,9 @@ struct Turn {
 };
 
 // TODO(19.6) Where the dQ of a step begins in dQ_sum (B·H, padded, d), whose row blocks lie one behind the other: that
-// of the step's first padded row. And its turn: a place for each 64 padded rows, behind the tickets; the last query of
-// the row block sees the last key (about 7 lines).
+// of the step's first padded row. And its turn: a place for each 64 padded rows, behind the tickets; and how many
+// column blocks come before this one. The first of them has the last key that the row block's last query sees (about 8
+// lines).
 // BEGIN 19.6
 template <class T>
 __device__ __forceinline__ float* place_in_dQ_sum(const Call& call, const Work<T>& work, const Step& step) {

@@ -55,9 +55,9 @@ struct OfKeys {
     const auto [row, column] = place_in_D(threadIdx.x % 128, 0);
     const int key = first_key + row, query = first_query + column;
     distance = float(query + seen.Nk - seen.Nq - key);
-    // TODO(19.3) The queries that see key + 8·r, for r = 0 and 1; none if that key does not exist. The first of them
-    // and the last of them, less `query`: so that element 4·j + 2·r + i, whose query is `query` + 8·j + i, only has to
-    // compare a constant (about 4 lines).
+    // TODO(19.3) The range of queries that see key + 8·r, for r = 0 and 1; none if that key does not exist. Both ends,
+    // the first one and the one behind the last, less `query`: so that element 4·j + 2·r + i, whose query is `query` +
+    // 8·j + i, only has to compare a constant (about 5 lines).
     // BEGIN 19.3
     WORKBOOK_TODO(19.3);
     // END 19.3
@@ -68,10 +68,11 @@ struct OfKeys {
 // and P·derivative in fp32, of which dS = P·derivative·(dP - D) is made when dP is there. The product is known only
 // here, where the second takes its place.
 //
-// TODO(19.4) In the eights of queries from begin to end - 1: P = exp2(score - LSE) of change(product, distance), two
-// neighbours a register of P, which is A of dV as it lies, as in chapter 13: P[j / 2][j % 2 * 2 + r]. And P·derivative
-// in place of the product. In a tile that is `masked` a pair counts if its query is one of keys.queries[r]. And if
-// Change::sixteen_at_a_time, a __syncwarp() stands behind each 16 queries (about 17 lines).
+// TODO(19.4) In the eights of queries from begin to end - 1: P = exp2(score - LSE) of change(product, distance), both
+// in units of log2; two neighbours a register of P (cvt_rn_x2, the lower query first), which is A of dV as it lies, as
+// in chapter 13: P[j / 2][j % 2 * 2 + r]. And P·derivative in place of the product. In a tile that is `masked` a pair
+// counts if its query is one of keys.queries[r]. And if Change::sixteen_at_a_time, a __syncwarp() stands behind each 16
+// queries (about 17 lines).
 // BEGIN 19.4
 template <bool masked, int begin, int end, class Element, int parts, int n, class OfQueries, class Change>
 __device__ __forceinline__ void exponentiate(Fragment<Element, 4> (&P)[parts], Fragment<float, n>& S,

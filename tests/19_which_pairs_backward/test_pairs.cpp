@@ -107,6 +107,14 @@ const OtherWalk other_walks[] = {
          }},
 };
 
+/// "3 steps: (0, 2) (0, 3) (1, 2)": head and row block of each.
+std::string steps_text(const std::vector<Int>& numbers) {
+  std::string text = fmt::format("{} steps:", numbers[0]);
+  for (std::size_t n = 1; n + 1 < numbers.size() && numbers[n] >= 0; n += 2)
+    text += fmt::format(" ({}, {})", numbers[n], numbers[n + 1]);
+  return text;
+}
+
 void check_steps(Slips<OtherWalk>& slips, const BlocksCase& c) {
   const Int most = c.most_steps(64), size = 4 + 2 * most;
   const std::vector<std::int32_t> starts = c.starts();
@@ -122,11 +130,10 @@ void check_steps(Slips<OtherWalk>& slips, const BlocksCase& c) {
     const std::vector<Int> got(of + 3, of + size), wanted = right.numbers(walk, most);
     slips.keep([&](const OtherWalk& slip) { return slip.numbers(walk, most) == got; });
     if (!slips.wrong.empty() || got == wanted) continue;
-    slips.wrong = fmt::format(
-        "{} says, how many steps it has, then head and row block of each (-1: none): {}; it has to say: {}; heads of Q "
-        "{} to {}, row blocks {}; {}",
-        block.text(), fmt::join(got, " "), fmt::join(wanted, " "), walk.first_head, walk.first_head + c.group - 1,
-        walk.row_blocks.text(), c.text());
+    slips.wrong =
+        fmt::format("{} has, head and row block of each, {}; right is {}; heads of Q {} to {}, row blocks {}; {}",
+                    block.text(), steps_text(got), steps_text(wanted), walk.first_head, walk.first_head + c.group - 1,
+                    walk.row_blocks.text(), c.text());
   }
 }
 
@@ -277,8 +284,8 @@ void check_full(Slips<OtherFull>& slips, std::string& sentence, std::string& id,
     }
     for (Int n = 0; n < row_blocks; ++n)
       if (const bool is = said[std::size_t(n)]; is != must[std::size_t(n)]) {
-        slips.wrong = fmt::format("queries {} to {} {} see {}", n * queries, std::min(w.Nq, (n + 1) * queries) - 1,
-                                  is ? "do not all, and are said to," : "do all, and are said not to,", of_keys);
+        slips.wrong = fmt::format("it is said of the queries {} to {}, of which those below {} exist, that {} see {}",
+                                  n * queries, (n + 1) * queries - 1, w.Nq, is ? "all" : "not all", of_keys);
         sentence = "a row block is full if all of its queries that exist are among those", id = "full-row-blocks";
       }
   }
