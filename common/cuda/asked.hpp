@@ -6,8 +6,8 @@
 
 namespace workbook::cuda {
 
-/// Adds a line to the file that $WORKBOOK_INSTANCES_FILE names, if it names one and the line is new: `what`, and the
-/// name of a source file without its folders.
+/// Adds a line to the file that $WORKBOOK_INSTANCES_FILE names, if it names one: `what`, and the name of a source file
+/// without its folders.
 void note_asked(const std::string& what, std::string_view file);
 
 }  // namespace workbook::cuda
