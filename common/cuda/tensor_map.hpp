@@ -63,10 +63,9 @@ constexpr CUtensorMapDataType tensor_element() {
 #endif
 
 /// The tensor at `memory`, of `sizes` elements, the fastest dimension first; strides[i] is the bytes from one element
-/// of dimension i + 1 to the next. The element with all coordinates 0 lies `before` bytes before `memory`: then
-/// only such boxes may be copied whose elements lie in the tensor, or outside of `sizes`, and only such loaded of which
-/// some lie in it. T is float, half, __nv_bfloat16 or
-/// __nv_fp8_e4m3. Throws Error.
+/// of dimension i + 1 to the next. The element with all coordinates 0 lies `before` bytes before `memory`: then only
+/// such boxes may be copied whose elements lie in the tensor, or outside of `sizes`, and only such loaded of which some
+/// lie in it. T is float, half, __nv_bfloat16 or __nv_fp8_e4m3. Throws Error.
 template <class T>
 TensorMap tensor_map(const T* memory, const std::vector<std::uint64_t>& sizes,
                      const std::vector<std::uint64_t>& strides, const std::vector<std::uint32_t>& box,

@@ -1,6 +1,5 @@
 // Chapter 19, part by part: the steps of a block, the queries that see some keys, and those of a thread's keys.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
