@@ -469,7 +469,7 @@ void describe_pending(Finding& finding, const Lane& toucher, const Lane& issuer,
   } else if (newer <= 0) {
     finding.advice += " before touching them";
   }
-  if (newer == 0)
+  if (newer <= 0)
     finding.advice += "; or, if it brings what is read later, start it behind the last read of this place";
 }
 

@@ -204,6 +204,15 @@ Table tile_masks() {
   for (const bool always : {false, true}) {
     table.add("mask-exchanged", "key and query change places in the mask",
               in_tiles([](TileMask& mask, const auto&, const auto&) { std::swap(mask.key, mask.query); }, always));
+    table.add("mask-row-for-column",
+              "within each fragment of 16 x 16 the mask is asked about the pair across the diagonal: an element's row "
+              "and column in the fragment have changed places, its first key and first query have not",
+              in_tiles(
+                  [](TileMask& mask, const auto&, const auto&) {
+                    const Index key = mask.key % 16, query = mask.query % 16;
+                    mask.key += query - key, mask.query += key - query;
+                  },
+                  always));
     table.add("mask-without-place",
               "the mask is asked about places in a fragment: key and query are numbered from the first of their blocks "
               "on, so that it begins at `key` and `query`",

@@ -64,7 +64,8 @@ const judge::Declared declared(
      .claimed = judge::words(
          "atomic-per-lane atomic-per-turn backoff-grows barriers chance-upside-down extra-memory flag-ignored "
          "momentum-is-a-mean momentum-not-kept "
-         "momentum-one-step-old rate-in-momentum no-momentum not-by-chance random-bits-above random-bits-missing "
+         "momentum-one-step-old negative-not-by-chance rate-in-momentum no-momentum not-by-chance random-bits-above "
+         "random-bits-missing "
          "random-upper-half "
          "tail-not-updated "
          "uncoalesced  "

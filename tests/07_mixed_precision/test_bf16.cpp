@@ -258,6 +258,11 @@ TEST_CASE("by chance a float goes up as often as it is near to the next bf16", "
     cause = "more than the low 16 bits of the random number are added", diagnosis = "random-bits-above";
   else if (each([=](const Share& s) { return s.up == 0 || s.up == all; }))
     cause = "the float is rounded to the nearest, whatever the random number is", diagnosis = "not-by-chance";
+  else if (each([=](const Share& s) { return s.x < 0 ? s.up == 0 || s.up == all : s.up == s.steps; }))
+    cause =
+        "only negative numbers are rounded whatever the random number is: the sign is the highest bit, so that with it "
+        "their bits are more than those of infinity. Compare them without it",
+    diagnosis = "negative-not-by-chance";
   else if (each([=](const Share& s) { return s.steps == 0 || s.up + s.steps == all; }))
     cause = "it goes up as often as it should go down", diagnosis = "chance-upside-down";
   else if (each(
