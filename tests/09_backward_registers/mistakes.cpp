@@ -123,6 +123,22 @@ Table P_and_dS() {
       "D-of-the-even-query", "of two neighbouring queries both take the D of the first",
       [](GradientModel& m) { m.query_of_D = [](Index i, Index) { return round_down(i, 2); }; },
       [](const GradientModel& m) { return !m.of_values; });
+  // Element e lies in the lane's second row, eight keys further down, where e / 2 is 1.
+  const auto by_its_row = [](Index i, Index j) { return round_down(i, 2) + j % side / 8; };
+  table.add("query-by-its-row",
+            "of two neighbouring queries the upper eight of 16 keys take the LSE of the first, and the lower eight "
+            "that of the second: an element's query is its column, e % 2; e / 2 is its row, a key",
+            [=](GradientModel& m) { m.query_of_D = m.query_of, m.query_of = by_its_row; });
+  table.add(
+      "query-by-its-row",
+      "of two neighbouring queries the upper eight of 16 keys take the D of the first, and the lower eight that of the "
+      "second: an element's query is its column, e % 2; e / 2 is its row, a key",
+      [=](GradientModel& m) { m.query_of_D = by_its_row; }, [](const GradientModel& m) { return !m.of_values; });
+  table.add(
+      "query-by-its-row",
+      "of two neighbouring queries the upper eight of 16 keys take the LSE and D of the first, and the lower eight "
+      "those of the second: an element's query is its column, e % 2; e / 2 is its row, a key",
+      [=](GradientModel& m) { m.query_of = by_its_row; }, [](const GradientModel& m) { return !m.of_values; });
   table.add("scores-not-multiplied", "the scores are not multiplied by `scale`, which holds 1/√d and log2(e)",
             [](GradientModel& m) { m.score_scale = float(ln_2); });
   return table;
