@@ -24,6 +24,7 @@ constexpr const char
     *kMissingAtNumber =
         "a barrier with a number lets go those who wait when as many threads as it names have come, they themselves "
         "included: let those who are missing sync or arrive at this number, once for each time that it is waited for. "
+        "Who only lets others go on arrives there, and does not wait. "
         "Who waits elsewhere may wait for those who wait here, or they for them",
     *kMissingAtBarrier =
         "ask of each barrier who should arrive next, and why that thread does not: it waits itself for the running "

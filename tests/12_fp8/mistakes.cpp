@@ -197,6 +197,15 @@ Table offsets() {
   table.add("offset-in-the-factor",
             "what brings l and O to the new m holds the offset of P, so that each tile makes them 2^8 times as large",
             [](Attention& m) { m.after_factors([](Row& row) { row.l_factor *= 256, row.O_factor *= 256; }); });
+  for (const bool safe : {true, false})
+    table.add("offset-in-m",
+              "m keeps the offset of P, and the next comparison, the next factor and the LSE take it for the row's "
+              "maximum: they are 2^8 off. Subtract the offset only where P is formed",
+              [=](Attention& m) {
+                m.after_step([=, right = m](Row& row) {
+                  row.m = (safe ? right.safe(row.subtracted) : row.m) - 8 * judge::ln_2;
+                });
+              });
   table.add("m-0-before-first-key",
             "a row that has seen no key yet keeps the 0 that is subtracted for it as its maximum: P of later keys, far "
             "below it, is 0 in e4m3",
