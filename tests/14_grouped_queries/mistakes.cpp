@@ -250,12 +250,12 @@ const judge::Declared declared(
                    {judge::Turn::mask, in_both, packed_masks()},
                    {judge::Turn::mask, in_both, masks_without_mask()}},
      .gradients = gradients(),
-     .claimed = judge::words(
-         "diagonal-sign negative-count not-packed packed-tiles packing-ignored packed-without-need "
-         "packing-rule place-query-by-query "
-         "rows-head-by-head extra-memory future-tile-used narrow-access not-repeatable "
-         "order-dependent row-without-keys rows-mixed traffic uncoalesced gradients-by-atomics "
-         "groups-mixed shares-in-integers walk-by-end walk-by-row-blocks walk-from-0 walk-of-one-head"),
+     .claimed = judge::words("diagonal-sign negative-count not-packed packed-tiles packing-ignored packed-without-need "
+                             "packing-rule place-query-by-query "
+                             "rows-head-by-head extra-memory future-tile-used narrow-access not-repeatable "
+                             "order-dependent row-without-keys rows-mixed traffic uncoalesced gradients-by-atomics "
+                             "groups-mixed head-by-end head-from-0 number-by-end shares-in-integers walk-by-end "
+                             "walk-by-row-blocks walk-from-0 walk-of-one-head"),
      .without_mutant = {{judge::one_claim_of_several, judge::words("gradients-by-atomics groups-mixed")},
                         {"the last head alone, and dQ of the first alone, have mutants", {"group-first-head-alone"}}}});
 

@@ -100,12 +100,50 @@ TEST_CASE("dK and dV are written once, by one writer, and K and V read once", "[
 
 // ---- 14.8 the walk ----
 
-TEST_CASE("the row blocks of a group pass one head after the other", "[14.8]") {
-  struct Given {
-    int first_head, heads, begin, end;
+namespace {
+
+struct GivenWalk {
+  int first_head, heads, begin, end;
+};
+struct NamedMistake {
+  const char *cause, *diagnosis;
+};
+/// What makes the steps of a walk what they are: of each a head and a row block.
+NamedMistake mistake_in_walk(const GivenWalk& given, const std::vector<std::int32_t>& got) {
+  const int first_head = given.first_head, heads = given.heads, begin = given.begin, end = given.end;
+  const int each = end - begin;
+  const auto all_are = [&](auto head, auto number) {
+    for (int step = 0; step < heads * each; ++step)
+      if (got[std::size_t(2 * step)] != head(step) || got[std::size_t(2 * step + 1)] != number(step)) return false;
+    return true;
   };
-  for (const Given& given :
-       {Given{0, 1, 0, 1}, {0, 2, 1, 4}, {6, 3, 0, 5}, {4, 4, 2, 3}, {5, 1, 3, 8}, {8, 8, 4, 4}, {8, 8, 5, 4}}) {
+  const auto head = [&](int step) { return first_head + step / each; };
+  const auto number = [&](int step) { return begin + step % each; };
+  const auto head_by_end = [&](int step) { return first_head + step / end; };
+  const auto number_by_end = [&](int step) { return begin + step % end; };
+  if (all_are(head, [&](int step) { return step % each; }))
+    return {"row blocks are counted from 0: the first that sees a key is number `begin`", "walk-from-0"};
+  if (all_are([&](int step) { return first_head + step % heads; }, [&](int step) { return begin + step / heads; }))
+    return {
+        "a row block of all heads passes, then the next one of all: all row blocks of a head are to pass before "
+        "the next head's",
+        "walk-by-row-blocks"};
+  if (all_are(head_by_end, number_by_end))
+    return {"`end` row blocks of each head pass by, not end - begin", "walk-by-end"};
+  if (all_are(head_by_end, number))
+    return {"the next head begins when `end` row blocks have passed, not end - begin of them", "head-by-end"};
+  if (all_are(head, number_by_end))
+    return {"a head's row blocks begin anew when `end` of them have passed, not end - begin", "number-by-end"};
+  if (all_are([&](int step) { return step / each; }, number))
+    return {"heads are counted from 0: the first one of the group is first_head", "head-from-0"};
+  return {"", "unknown"};
+}
+
+}  // namespace
+
+TEST_CASE("the row blocks of a group pass one head after the other", "[14.8]") {
+  for (const GivenWalk& given :
+       {GivenWalk{0, 1, 0, 1}, {0, 2, 1, 4}, {6, 3, 0, 5}, {4, 4, 2, 3}, {5, 1, 3, 8}, {8, 8, 4, 4}, {8, 8, 5, 4}}) {
     const auto [first_head, heads, begin, end] = given;
     const int each = std::max(0, end - begin), steps = heads * each;
     const std::string of = fmt::format("first_head={}, heads={}, begin={}, end={}", first_head, heads, begin, end);
@@ -124,24 +162,14 @@ TEST_CASE("the row blocks of a group pass one head after the other", "[14.8]") {
            : count == each ? "walk-of-one-head"
                            : "unknown");
     const auto at = reply.output<std::int32_t>("steps");
+    const auto [cause, diagnosis] = mistake_in_walk(given, at);
     for (int step = 0; step < steps; ++step) {
       const int head = first_head + step / each, number = begin + step % each;
       const int got_head = at[std::size_t(2 * step)], got = at[std::size_t(2 * step + 1)];
-      const bool from_0 = got_head == head && got == number - begin && begin > 0;
-      const bool by_rows = got_head == first_head + step % heads && got == begin + step / heads;
-      const bool by_end = got_head == first_head + step / end && got == begin + step % end && begin > 0;
       expect(got_head == head && got == number,
              fmt::format("step {} is said to be row block {} of head {}: it is row block {} of head {}; {}", step, got,
                          got_head, number, head, of),
-             from_0    ? "row blocks are counted from 0: the first that sees a key is number `begin`"
-             : by_rows ? "a row block of all heads passes, then the next one of all: all row blocks of a head are to "
-                         "pass before the next head's"
-             : by_end  ? "`end` row blocks of each head pass by, not end - begin"
-                       : "",
-             from_0    ? "walk-from-0"
-             : by_rows ? "walk-by-row-blocks"
-             : by_end  ? "walk-by-end"
-                       : "unknown");
+             cause, diagnosis);
     }
   }
 }
