@@ -187,6 +187,10 @@ Table masks() {
       "diagonal-of-the-row-block",
       "the diagonal is counted from the row block's first query, not from the first that P is formed of",
       sees([](const Blocks& at, Index i, Index j) { return j - at.key <= at.query + i % (at.Br / 2) + at.diagonal; }));
+  table.add(
+      "dS-not-masked",
+      "P of a pair that does not count is 0, and its dS is not: it has to be made of the P that is 0, or be 0 itself",
+      sees([](const Blocks&, Index, Index) { return true; }), [](const GradientModel& m) { return !m.of_values; });
   return table;
 }
 

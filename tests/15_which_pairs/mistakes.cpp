@@ -109,6 +109,19 @@ Table alibi() {
               return p.capped() - p.slope(double((p.head / G + 1) * G)) * std::abs(p.distance());
             }),
             shares_heads);
+  const auto distance_of_parts = [&](const char* sentence, Index by) {
+    table.add(
+        "alibi-distance-of-parts", sentence,
+        [=](Attention& m) {
+          changed_to([=, Bc = m.tiling.Bc](const Pair& p) {
+            const Index in_parts = p.key % Bc / 8 * 8;  // how much further on its part of the tile is than the first
+            return p.capped() - p.slope(double(p.head + 1)) * std::abs(p.distance() + double(by * in_parts));
+          })(m);
+        },
+        &Attention::tiled);
+  };
+  distance_of_parts("all parts of a tile have the distances of its first one: in part j they are 8·j less", 1);
+  distance_of_parts("the distance grows by 8 from part to part: it is the diagonal less the key, so that it falls", 2);
   table.add("alibi-missing", "nothing is subtracted for the distance",
             changed_to([](const Pair& p) { return p.capped(); }));
   return table;

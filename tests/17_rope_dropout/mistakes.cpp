@@ -307,7 +307,8 @@ const judge::Declared declared(
      .gradients = gradients(),
      .claimed = judge::words(
          "philox-rounds philox-key-first philox-one-key philox-multipliers philox-halves philox-words philox-keys "
-         "philox-key-steps philox-sequential bits-opposite bits-one-too-many bits-of-one-head bits-word-and-byte "
+         "philox-key-steps philox-sequential philox-new-x bits-opposite bits-one-too-many bits-of-one-head "
+         "bits-word-and-byte "
          "bits-counters-swapped bits-place-in-block bits-mirrored bits-of-first-block bits-counter-step "
          "bits-of-elements angle-of-next turned-sign-of-x turned-sign-of-y bits-without-seed bits-of-one-column "
          "angle-of-c angle-of-first-pair angle-grows sine-first angle-opposite angle-in-float turned-back "

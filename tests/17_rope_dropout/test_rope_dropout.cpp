@@ -59,7 +59,7 @@ using Words = std::array<std::uint32_t, 6>;  // a counter and a key
 struct Philox {
   int rounds = 10;
   bool key_first = false, key_steps = true, multipliers_swapped = false, halves_swapped = false, words_swapped = false,
-       keys_swapped = false, steps_swapped = false, sequential = false;
+       keys_swapped = false, steps_swapped = false, new_x_in_z = false, new_x_in_w = false;
   std::array<std::uint32_t, 4> operator()(Words w) const {
     const std::uint32_t M[2] = {multipliers_swapped ? 0xCD9E8D57 : 0xD2511F53,
                                 multipliers_swapped ? 0xD2511F53 : 0xCD9E8D57};
@@ -76,17 +76,10 @@ struct Philox {
       std::uint64_t left = product(0), right = product(1);
       const std::uint32_t key_x = w[keys_swapped ? 5 : 4], key_y = w[keys_swapped ? 4 : 5];
       if (words_swapped) std::swap(left, right);
-      if (sequential) {  // the third word sees the first one of this round
-        w[0] = std::uint32_t(right >> 32) ^ w[1] ^ key_x, w[1] = std::uint32_t(right), left = product(0);
-        w[2] = std::uint32_t(left >> 32) ^ w[3] ^ key_y, w[3] = std::uint32_t(left);
-      } else {
-        w = {std::uint32_t(right >> 32) ^ w[1] ^ key_x,
-             std::uint32_t(right),
-             std::uint32_t(left >> 32) ^ w[3] ^ key_y,
-             std::uint32_t(left),
-             w[4],
-             w[5]};
-      }
+      w[0] = std::uint32_t(right >> 32) ^ w[1] ^ key_x, w[1] = std::uint32_t(right);
+      const std::uint64_t of_new_x = product(0);
+      w[2] = std::uint32_t((new_x_in_z ? of_new_x : left) >> 32) ^ w[3] ^ key_y;
+      w[3] = std::uint32_t(new_x_in_w ? of_new_x : left);
       if (!key_first) step();
     }
     return {w[0], w[1], w[2], w[3]};
@@ -102,7 +95,15 @@ const std::vector<Other<Philox>> other_philoxes{
     {"philox-words", "the products of x and z change places: z's makes the new x and y", {.words_swapped = true}},
     {"philox-keys", "the two words of the key change places", {.keys_swapped = true}},
     {"philox-key-steps", "the steps of the two words of the key change places", {.steps_swapped = true}},
-    {"philox-sequential", "x is overwritten before its product is formed: keep the old counter", {.sequential = true}},
+    {"philox-sequential",
+     "x is overwritten before its product is formed: keep the old counter",
+     {.new_x_in_z = true, .new_x_in_w = true}},
+    {"philox-new-x",
+     "w is the low word of the new x's product: it is that of the x before, as z has its high word",
+     {.new_x_in_w = true}},
+    {"philox-new-x",
+     "z has the high word of the new x's product: it is that of the x before, as w is its low word",
+     {.new_x_in_z = true}},
 };
 
 }  // namespace

@@ -61,7 +61,7 @@ const judge::Declared declared(
          "mask-of-the-first-tile mask-of-the-first-queries mask-of-the-first-row mask-of-the-first-column "
          "mask-inverted mask-number "
          "rows-not-ended rows-of-the-first-head rows-from-the-beginning rows-of-the-first-sequence rows-N-too-far "
-         "rows-of-short-heads rows-number-of-the-head rows-first-twice rows-exchanged rows-from-0 "
+         "rows-of-short-heads rows-number-of-the-head rows-first-twice rows-exchanged rows-from-0 rows-at-their-place "
          "work-first-tiles-first work-head-by-head work-full-groups work-all-heads work-mask-of-the-call "
          "work-tile-of-a-full-group work-tile-of-all work-rows-from-0 work-of-one-query work-key-tiles-from-0 "
          "work-all-key-tiles "

@@ -287,6 +287,11 @@ const OtherRows other_rows[] = {
      [](const RowsCase& c, std::int64_t before_first, std::int64_t end) {
        return before_first == c.N - c.length + c.first && end == right_end(c);
      }},
+    {"rows-at-their-place",
+     "the first row has the coordinate `first`, its place among its head's rows: it is the last one that has N - 1",
+     [](const RowsCase& c, std::int64_t before_first, std::int64_t end) {
+       return before_first == c.first && end == right_end(c);
+     }},
     {"rows-from-0", "the first row has the coordinate 0 in the first dimension: it is the last one that has N - 1",
      [](const RowsCase& c, std::int64_t before_first, std::int64_t end) {
        return before_first == 0 && end == right_end(c);
@@ -574,6 +579,8 @@ TEST_CASE("consumers need other tiles, or none", "[18.5]") {
 TEST_CASE("the tiles of the next queries follow in the same rings", "[18.5]") {
   // More tiles of queries than multiprocessors. Of three tiles of keys the first consumer passes over the last one, and
   // the second one over the first.
+  // First a block alone, whose tiles are whole, so that a known mistake can be told in it: the others are too many.
+  expect_masked("normal", {1, 1, 1, 128, 192, 64}, 74, Mask::within(20, 0));
   for (const int lane_seed : {0, 1, 2})
     expect_masked("normal", {140, 1, 1, 100, 130, 64}, 73, Mask::within(20, 0), lane_seed);
 }

@@ -365,6 +365,11 @@ const OtherPairs other_pairs[] = {
      [](const PairOfTile& p) { return p.sees(p.query() + 8 * p.half(), p.key()); }},
     {"of-keys-last-query", "the last query that sees a key is left out: one key is the range {own, own + 1}",
      [](const PairOfTile& p) { return p.counts() && p.query() != p.key() + p.w.Nq - p.w.Nk + p.w.left; }},
+    {"of-keys-last-query", "the last query that sees a key is left out: a range ends one behind it",
+     [](const PairOfTile& p) {
+       const Int last = std::min(p.w.Nq - 1, p.key() + p.w.Nq - p.w.Nk + p.w.left);
+       return p.counts() && p.query() != last;
+     }},
     {"of-keys-eight-keys", "the queries are those that see any of eight keys: of each of the two keys it is its own",
      [](const PairOfTile& p) {
        const Int at = p.key() + p.w.Nq - p.w.Nk;
