@@ -1,11 +1,14 @@
-// What a kernel file is compiled with in two kinds of builds that the book's own gates make, for the simulator. Most of
-// a compiler's time goes into kernels of sizes that the one test of a wrong answer never asks for, or asks for after it
-// has found out.
+// What a kernel file is compiled with for the simulator where not all of its kernels are wanted. Most of a compiler's
+// time goes into kernels that a run of one head dimension never asks for, and into those of sizes that the one test of
+// a wrong answer never asks for, or asks for after it has found out.
 //
-//   -DWORKBOOK_INSTANCES       everything is compiled, and every choice of a head dimension is noted, until a kernel
-//                              has run with a second one: that ends the process
-//   -DWORKBOOK_INSTANCES=1,2   only the choices with these numbers are compiled; any other is noted as left out, and
-//                              ends the process
+//   -DWORKBOOK_INSTANCES=64        `run`: only the choices of this head dimension are compiled; any other is noted as
+//                                  left out, and ends the process
+//   -DWORKBOOK_WITHOUT_BFLOAT16    with it: nor are the kernels of files whose element is bf16
+//   -DWORKBOOK_INSTANCES           the book's own gates: everything is compiled, and every choice of a head dimension
+//   is
+//                                  noted, until a kernel has run with a second one: that ends the process
+//   -DWORKBOOK_INSTANCES=123,456   only the choices with these numbers, as with a head dimension
 //
 // A choice is a call of with_head_dim with one d, whose work knows the tiles too. It is noted in the file that
 // $WORKBOOK_INSTANCES_FILE names, a line each: its number, or "left out:", its number and the file of the call. Every
@@ -19,6 +22,7 @@
 #include <type_traits>
 
 #include "common/cuda/asked.hpp"
+#include "common/cuda/convert.hpp"
 #include "common/simt/simulator.hpp"
 
 namespace workbook::cuda {
@@ -36,9 +40,10 @@ constexpr std::uint64_t number_of() {
   return hash;
 }
 
-constexpr bool is_compiled(std::uint64_t number) {
+template <int d, class Work>
+constexpr bool is_compiled() {
   for (const std::uint64_t only : kOnly)
-    if (only == number) return true;
+    if (only == d || only == number_of<d, Work>()) return true;
   return kAll;
 }
 
@@ -61,7 +66,7 @@ struct Noted {
 /// What work gives. (Asked of a d that is compiled where there is one: the others are then not even looked at.)
 template <class Work>
 constexpr int any_d() {
-  return is_compiled(number_of<32, Work>()) ? 32 : is_compiled(number_of<64, Work>()) ? 64 : 128;
+  return is_compiled<32, Work>() ? 32 : is_compiled<64, Work>() ? 64 : 128;
 }
 template <class Work>
 using Result = std::invoke_result_t<Work&, std::integral_constant<int, any_d<Work>()>>;
@@ -69,7 +74,7 @@ using Result = std::invoke_result_t<Work&, std::integral_constant<int, any_d<Wor
 template <int d, class Work>
 Result<Work> call(Work& work, const char* file) {
   constexpr std::uint64_t number = number_of<d, Work>();
-  if constexpr (!is_compiled(number)) {
+  if constexpr (!is_compiled<d, Work>()) {
     note_asked("left out: " + std::to_string(number), file);
     std::abort();
   } else if constexpr (kAll) {
@@ -89,5 +94,17 @@ auto with_head_dim(std::int64_t d, Work work, const char* file = __builtin_FILE(
   if (d == 128) return instances::call<128>(work, file);
   refuse_head_dim(d);
 }
+
+#ifdef WORKBOOK_WITHOUT_BFLOAT16
+/// In place of the launch that goes on: once this is inlined, nothing names the kernel any more, and it is not
+/// compiled.
+template <class... Parameters, class... Arguments>
+requires std::is_same_v<WORKBOOK_ELEMENT, __nv_bfloat16>
+[[noreturn]] __attribute__((always_inline)) inline void launch(void (*)(Parameters...), const detail::Grid& grid, dim3,
+                                                               std::size_t, Arguments&&...) {
+  note_asked("left out: bf16", grid.file);
+  std::abort();
+}
+#endif
 
 }  // namespace workbook::cuda

@@ -66,7 +66,8 @@ struct WorkerDescription {
   const StageDescription* find(const std::string& pass, Element element) const;
 };
 
-/// Asks a worker; `send` calls it. Throws Failure.
+/// Asks a worker; `send` calls it. With a shape: extra memory for it, and no tiles for other d than its. Throws
+/// Failure.
 WorkerDescription describe(const std::function<Reply(const Call&)>& send, const Shape& shape = {});
 
 /// The text of a reply to a call with the output "text": bytes up to the filling behind it.
