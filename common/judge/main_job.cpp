@@ -12,7 +12,7 @@
 #include "common/attention/inputs.hpp"
 #include "common/attention/tolerance.hpp"
 #include "common/judge/compare.hpp"
-#include "common/judge/plan.hpp"
+#include "common/judge/jobs.hpp"
 #include "common/judge/stages.hpp"
 #include "common/judge/verdict.hpp"
 #include "common/worker/calls.hpp"
