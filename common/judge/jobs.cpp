@@ -50,13 +50,6 @@ bool is_changed(const Workspace& workspace, const Chapter& chapter, const Tree& 
   return !has_same_text(own, solution) || includes_changed(workspace, chapter, tree, own);
 }
 
-/// Whether a file of the solution is compiled in a way of its own: the tree is the solution, and has flags for it.
-bool is_own(const Workspace& workspace, const Chapter& chapter, const Tree& tree, const fs::path& path) {
-  if (tree.flags.empty() || tree.folder != solutions_tree(workspace, chapter).folder) return false;
-  const std::string text = book::read_file(path);
-  return text.find("with_sizes") != std::string::npos || text.find("with_head_dim") != std::string::npos;
-}
-
 /// Whether a file compiles another one of the chapter once more, for another element than the chapter's first.
 bool is_for_other_element(const Chapter& chapter, const fs::path& path) {
   return !chapter.more_elements.empty() && fs::exists(path) &&
@@ -89,7 +82,7 @@ worker::WorkerJob stages_job(const Workspace& workspace, const Chapter& chapter,
     const bool unasked = (tree.first_element_only && is_for_other_element(chapter, books_file)) ||
                          (tree.asked && !tree.asked->contains(file));
     const bool books = unasked && has_same_text(tree.folder / file, books_file);
-    if (!books && (is_own(workspace, chapter, tree, books_file) || is_changed(workspace, chapter, tree, file)))
+    if (!books && is_changed(workspace, chapter, tree, file))
       job.sources.push_back(tree.folder / file);
     else
       job.books_sources.push_back(job.books_include / file);
@@ -104,8 +97,7 @@ worker::WorkerJob whole_job(const Workspace& workspace, const Chapter& chapter, 
     const fs::path path = workspace.book.root / "tests" / chapter.name() / special;
     if (!fs::exists(path) || (backend == Backend::cpu && is_kernel_file(special))) continue;
     const bool asked = !tree.asked || tree.asked->contains(special);
-    const bool own =
-        is_own(workspace, chapter, tree, path) || (asked && includes_changed(workspace, chapter, tree, path));
+    const bool own = asked && includes_changed(workspace, chapter, tree, path);
     (own ? job.sources : job.books_sources).push_back(path);
   }
   return job;

@@ -21,12 +21,11 @@ struct Tree {
   bool first_element_only = false;
   /// Where the reader's own files lie, if those in `folder` were put together from them: markers and lines are theirs.
   std::filesystem::path as_written = {};
-  /// Of the compiler for the tree's own files. Of the solution itself these are the ones that kernels are chosen in, by
-  /// their sizes (common/cuda/dispatch.hpp).
-  std::vector<std::string> flags = {};
+  std::vector<std::string> flags = {};  ///< of the compiler for the tree's own files
   /// The files whose kernels are asked for: the others are the book's too, whatever of the tree they include, unless
   /// their own text is another. Nothing: that is not known.
   std::optional<std::set<std::string>> asked = {};
+  bool noted = false;  ///< its workers note which kernels they are asked for (common/cuda/instances.hpp)
 
   const std::filesystem::path& written() const { return as_written.empty() ? folder : as_written; }
 };
