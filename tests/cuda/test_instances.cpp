@@ -1,4 +1,4 @@
-// Builds of the gates' own: one that notes which sizes are asked for, and one of those sizes alone.
+// What notes which sizes are asked for, and builds of those sizes alone.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <cstdlib>
@@ -12,10 +12,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-Worker build(const std::string& name, const std::string& flag) {
+Worker build(const std::string& name, const std::vector<std::string>& flags) {
   const fs::path folder = fs::path(WORKBOOK_SOURCE) / "tests/cuda/fixtures";
   WorkerJob job{"choice_" + name, Backend::sim, {folder / "choice.cu"}, folder};
-  job.sources_flags = {flag};
+  job.sources_flags = flags;
   const WorkerBuilt built =
       build_workers(toolchain_for(fs::path(WORKBOOK_BINARY) / "tests/cuda/built"), {job}).at(job.name);
   if (!built.ok) throw std::runtime_error(built.log);
@@ -42,7 +42,7 @@ TEST_CASE("a build notes which sizes are asked for, and one of these alone stops
     return text;
   };
   ::setenv("WORKBOOK_INSTANCES_FILE", file.c_str(), 1);
-  Worker noting = build("noting", "-DWORKBOOK_INSTANCES");
+  Worker noting = build("noting", {});
   CHECK(choose(noting, 64, 32) == 32064);
   const std::string number = noted();
   CHECK(choose(noting, 64, 32) == 32064);
@@ -53,12 +53,12 @@ TEST_CASE("a build notes which sizes are asked for, and one of these alone stops
   CHECK(others.find(number) == std::string::npos);
   CHECK(std::ranges::count(others, '\n') == 2);
 
-  Worker one = build("one", "-DWORKBOOK_INSTANCES=" + number.substr(0, number.find(' ')) + "u");
+  Worker one = build("one", {"-DWORKBOOK_INSTANCES=" + number.substr(0, number.find(' ')) + "u"});
   CHECK(choose(one, 64, 32) == 32064);
   CHECK(noted().empty());
   CHECK_THROWS_AS(choose(one, 64, 64), Failure);
   CHECK(noted().starts_with("left out: "));
-  Worker none = build("none", "-DWORKBOOK_INSTANCES=0u");
+  Worker none = build("none", {"-DWORKBOOK_INSTANCES=0u"});
   CHECK_THROWS_AS(choose(none, 64, 32), Failure);
   CHECK(noted() == "left out: " + number.substr(0, number.find(' ')) + " choice.cu\n");
   ::unsetenv("WORKBOOK_INSTANCES_FILE");
