@@ -5,6 +5,7 @@
 #include <functional>
 #include <tuple>
 
+#include "common/worker/command.hpp"
 #include "tests/cli/schema.hpp"
 #include "tests/cli/workbook_copy.hpp"
 #include "tests/text.hpp"
@@ -64,6 +65,7 @@ TEST_CASE("the gate fails for a solution that changed without new stubs") {
 }
 
 TEST_CASE("the gate fails for a picture that is not what is drawn, one that is missing, and one that nobody asks for") {
+  if (worker::find_program("node").empty()) SKIP("Node is not installed");
   const WorkbookCopy book;
   const std::string picture = "chapters/02_online_softmax/pictures/softmax.svg";
   const auto expect = [&](int exit_code, const std::string& message) {
