@@ -288,7 +288,7 @@ class Running {
     worker::Worker worker(executable, limits);
     try {
       const auto send = [&](const worker::Call& call) { return worker.call(call); };
-      const worker::WorkerDescription description = worker::describe(send, problem_.shape);
+      const worker::WorkerDescription description = worker::describe(send, {}, problem_.shape.d);
       if (std::string wrong = disagreement(*row.chapter, row.backend, description); !wrong.empty()) {
         row.result = "failed";
         row.message = std::move(wrong);
