@@ -16,7 +16,6 @@
 #include "common/attention/npy.hpp"
 #include "common/attention/text.hpp"
 #include "common/book/files.hpp"
-#include "common/judge/trace.hpp"
 #include "common/worker/backend.hpp"
 
 namespace workbook::cli {
@@ -127,6 +126,16 @@ void declare_element(Options& options, std::string& element) {
       .allow(one_of({element_names.begin(), element_names.end()}, "float32, float16, bfloat16 or float8"));
 }
 
+namespace {
+/// Whether a call has this number anyway.
+bool is_taken(std::string_view name) {
+  bool taken = false;
+  for (const std::string_view other : {"Br", "Bc", "trace", "workers", "lane_seed"}) taken |= name == other;
+  for_numbers(Setting(), [&](std::string_view number, auto) { taken |= name == number; });
+  return taken;
+}
+}  // namespace
+
 std::map<std::string, double> numbers_set(const std::vector<std::string>& set) {
   std::map<std::string, double> numbers;
   for (const std::string& text : set) {
@@ -139,7 +148,7 @@ std::map<std::string, double> numbers_set(const std::vector<std::string>& set) {
       fail_input("--set {}: allowed: NAME=NUMBER, e.g. warps=2", text);
     }
     const std::string name = text.substr(0, equals);
-    if (judge::is_trace_number(name)) {
+    if (is_taken(name)) {
       fail_input("--set {}: {} is not for --set; allowed: a number of the chapter's own, e.g. warps=2", text, name);
     }
     numbers[name] = value;

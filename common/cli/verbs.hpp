@@ -13,6 +13,7 @@ namespace workbook::cli {
 /// A program is built when one of its verbs is used for the first time: a reader's first `run` waits for no more than
 /// it needs. The launcher starts the reader's.
 inline constexpr const char* kReader = "workbook_cli";
+inline constexpr const char* kTest = "workbook_test";      ///< a reader who tests code, or looks into it
 inline constexpr const char* kCourse = "workbook_course";  ///< instructors and maintainers
 inline constexpr const char* kLab = "workbook_lab";        ///< training, benchmarks, pictures
 
@@ -26,16 +27,14 @@ inline constexpr Verb kVerbs[] = {
     {"status", kReader, "The book at a glance: chapters, exercises, what to do next", "./workbook"},
     {"run", kReader, "Attend over a real text, or your own Q, K, V, with every stage, and check each one",
      "./workbook run --seq 2048 --causal\n         ./workbook run --q q.npy --k k.npy --v v.npy --out o.npy"},
-    {"test", kReader, "Test your code: chapters or single exercises",
-     "./workbook test 2\n         ./workbook test 2.1"},
+    {"test", kTest, "Test your code: chapters or single exercises", "./workbook test 2\n         ./workbook test 2.1"},
     {"hint", kReader, "The next hint of an exercise", "./workbook hint 2.2"},
     {"reset", kReader, "Put an exercise back to its TODO; a copy of your work is kept", "./workbook reset 2.2"},
-    {"watch", kReader, "Test a chapter again whenever you save", "./workbook watch 2"},
-    {"trace", kReader,
-     "What a chapter's kernels do, counted on the simulator: traffic, conflicts, which tiles are read",
+    {"watch", kTest, "Test a chapter again whenever you save", "./workbook watch 2"},
+    {"trace", kTest, "What a chapter's kernels do, counted on the simulator: traffic, conflicts, which tiles are read",
      "./workbook trace 3\n         ./workbook trace 3 --br 32 --metrics --html trace.html"},
-    {"doctor", kReader, "What was found here, what is missing, and what therefore cannot run", "./workbook doctor"},
-    {"solution", kReader, "The book's answer beside yours, once yours has passed, and why it is as it is",
+    {"doctor", kTest, "What was found here, what is missing, and what therefore cannot run", "./workbook doctor"},
+    {"solution", kTest, "The book's answer beside yours, once yours has passed, and why it is as it is",
      "./workbook solution 3.8"},
     {"stubs", kCourse, "Instructors: write the stubs in chapters/ from solutions/", "./workbook stubs"},
     {"release", kCourse, "Instructors: make an assignment's folder for students",
@@ -44,7 +43,7 @@ inline constexpr Verb kVerbs[] = {
     {"train", kLab, "Train a small language model in fp32, fp16, fp16 with a scaled loss, and bf16",
      "./workbook train --steps 400\n         ./workbook train --chapters\n"
      "         ./workbook train --resume .workbook/train/train.checkpoint"},
-    {"library", kReader, "Your kernels as a library with a C interface, for PyTorch and numpy",
+    {"library", kTest, "Your kernels as a library with a C interface, for PyTorch and numpy",
      "./workbook library --chapters 8,9\n         ./workbook library --chapters 11,13 --solutions --backend sim"},
     {"bench", kLab, "Time the stages on the GPU: speed, memory, against the device's limits and PyTorch",
      "./workbook bench\n         ./workbook bench 4 --n 4096,8192 --peers"},

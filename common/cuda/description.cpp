@@ -157,11 +157,14 @@ void require_served(const Description& stage, const Setting& setting) {
 
 // --- describe --------------------------------------------------------------------------------------------------------
 
-/// One entry for each d and sizes that a stage can run with on this device.
+/// One entry for each d and sizes that a stage can run with on this device. With the number "only_d", for that one
+/// alone: a worker may hold no kernels of others.
 json sizes_json(const Description& stage, const Arguments& call) {
   json all = json::array();
+  const std::int64_t asked = call.integer("only_d", 0);
   const std::size_t limit = shared_limit(stage, &call);
   for (const int d : stage.head_dims.empty() ? std::vector<int>{0} : stage.head_dims) {
+    if (asked != 0 && d != 0 && d != asked) continue;
     bool first = true;
     for (const Sizes& sizes : stage.sizes) {
       if (!fits(stage, d, sizes, limit)) continue;
@@ -219,7 +222,8 @@ json stage_json(const Description& stage, const Arguments& call) {
           {"variants", variants}};
 }
 
-// With the numbers of Arguments::shape(): extra memory for that shape -> text, as JSON:
+// With the numbers of Arguments::shape(): extra memory for that shape; with only_d: tiles for this d alone -> text, as
+// JSON:
 //   {"stages": [{"pass": "forward", "operation": "forward", "element": "float16", "float_gradients": false,
 //      "masks": ["none", …], "shared_heads": false, "head_dims": [32, 64, 128] or null, "any_tiles": false,
 //      "rows_per_warp": 32, "slack": 5.5, "last_keys_first": false, "compute": 80, "compute_only": false, "runs_here":

@@ -10,7 +10,7 @@
 #include "common/cuda/calls.hpp"
 #include "common/cuda/kernel.hpp"
 #include "common/cuda/refusals.hpp"
-#ifdef WORKBOOK_INSTANCES  // two kinds of builds that the book's own gates make
+#ifndef __CUDACC__  // not all kernels may be wanted, and those that are asked for are noted
 #include "common/cuda/instances.hpp"
 #endif
 
@@ -24,8 +24,8 @@ inline dim3 grid_of(std::int64_t blocks, const char* what) {
 }
 
 /// Calls work with d as a constant, a std::integral_constant<int, d>, and gives what it gives. std::invalid_argument
-/// for a d that no kernel is built for. `file`: where it is called, which the gates' builds note (instances.hpp).
-#ifndef WORKBOOK_INSTANCES
+/// for a d that no kernel is built for. `file`: where it is called, for builds that note it (instances.hpp).
+#ifdef __CUDACC__
 template <class Work>
 auto with_head_dim(std::int64_t d, Work work, [[maybe_unused]] const char* file = __builtin_FILE()) {
   if (d == 32) return work(std::integral_constant<int, 32>());

@@ -21,7 +21,7 @@ void note_instances(Inspection& inspection, const std::map<const Chapter*, std::
       Variant& variant = variants.emplace_back();
       variant.chapter = chapter;
       variant.tree = {"check/noted", solutions_tree(workspace, *chapter).folder, /*first_element_only=*/true};
-      variant.tree.flags = {"-DWORKBOOK_INSTANCES"};
+      variant.tree.noted = true;
       variant.request.backend = backend;
       variant.request.only = test;
     }

@@ -1,5 +1,5 @@
 // A wrong answer that one test is to find out is compiled with the kernels alone that this test asks for first: most of
-// the time of a compiler goes into others. Which they are is seen on the solution, compiled so that it notes them
+// the time of a compiler goes into others. Which they are is seen on the solution, which notes them
 // (common/cuda/instances.hpp). Files of which nothing is asked are not compiled again for each wrong answer: the book's
 // stand for them, also where they include a header that was changed. Should a wrong answer come to ask for another
 // kernel, or not be found out, it is compiled in full and run again (run_variants).

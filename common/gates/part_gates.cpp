@@ -65,7 +65,7 @@ Findings run_part(const Workspace& workspace, const Part& part) {
 std::vector<Part> built_parts(const Workspace& workspace, const std::string& list) {
   std::istringstream lines(book::read_file(workspace.toolchain.build_folder / list));
   std::vector<Part> parts;
-  std::vector<std::string> targets{"workbook_cli", "workbook_course", "workbook_lab"};  // the command
+  std::vector<std::string> targets{"workbook_cli", "workbook_test", "workbook_course", "workbook_lab"};  // the command
   for (std::string line; std::getline(lines, line);) {
     std::istringstream words(line);
     Part part;

@@ -129,8 +129,7 @@ std::vector<VariantRun> run_variants(const Inspection& inspection, const std::ve
 
 std::vector<std::string> quick_flags(const Workspace& workspace, Backend backend) {
   const auto how = workspace.toolchain.backends.find(backend);
-  if (how == workspace.toolchain.backends.end() || how->second.precompiled_quick.empty()) return {};
-  return {worker::kQuick};
+  return how == workspace.toolchain.backends.end() ? std::vector<std::string>() : how->second.quick_flags();
 }
 
 void build_tests(const Workspace& workspace, const std::vector<const Chapter*>& chapters) {
@@ -139,7 +138,7 @@ void build_tests(const Workspace& workspace, const std::vector<const Chapter*>& 
     const std::vector<std::string> more = test_targets(workspace, *chapter);
     targets.insert(targets.end(), more.begin(), more.end());
   }
-  if (!quick_flags(workspace, Backend::sim).empty()) targets.emplace_back("kernels_quick_precompiled");
+  if (!quick_flags(workspace, Backend::sim).empty()) targets.emplace_back(worker::kQuickPrecompiled);
   worker::build_targets(workspace.toolchain, targets);
 }
 

@@ -1,6 +1,6 @@
 #include "common/judge/default_kernels.hpp"
 
-#include "common/judge/plan.hpp"
+#include "common/judge/jobs.hpp"
 #include "common/worker/description.hpp"
 #include "common/worker/worker.hpp"
 

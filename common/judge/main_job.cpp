@@ -12,7 +12,7 @@
 #include "common/attention/inputs.hpp"
 #include "common/attention/tolerance.hpp"
 #include "common/judge/compare.hpp"
-#include "common/judge/plan.hpp"
+#include "common/judge/jobs.hpp"
 #include "common/judge/stages.hpp"
 #include "common/judge/verdict.hpp"
 #include "common/worker/calls.hpp"
@@ -204,12 +204,21 @@ class Running {
     return worker::operation_for(row.pass, row.element, row.chapter->element_on(row.backend));
   }
 
-  /// Where one stage is asked for, with its chapter's operations: its tables are one of them.
+  /// Where one stage is asked for, with its chapter's operations: its tables are one of them. On the simulator with the
+  /// kernels of this run alone; the book's own are compiled quickly.
   worker::WorkerJob worker_job(const StageToRun& stage) const {
     const Chapter& chapter = *stage.chapter;
-    const auto job = job_.stage.empty() ? stages_job : whole_job;
-    return job(workspace_, chapter,
-               own(chapter) ? readers_tree(workspace_, chapter) : solutions_tree(workspace_, chapter), stage.backend);
+    const auto make_job = job_.stage.empty() ? stages_job : whole_job;
+    worker::WorkerJob job =
+        make_job(workspace_, chapter,
+                 own(chapter) ? readers_tree(workspace_, chapter) : solutions_tree(workspace_, chapter), stage.backend);
+    if (stage.backend != Backend::sim) return job;
+    if (!own(chapter)) {
+      job.flags = workspace_.toolchain.backends.at(stage.backend).quick_flags();
+      if (element_of(stage) != bfloat16) job.flags.emplace_back("-DWORKBOOK_WITHOUT_BFLOAT16");
+    }
+    job.flags.push_back(fmt::format("-DWORKBOOK_INSTANCES={}", problem_.shape.d));
+    return job;
   }
 
   void build(const std::vector<StageToRun>& stages) {
@@ -218,9 +227,11 @@ class Running {
     std::vector<worker::WorkerJob> jobs;
     for (const StageToRun& stage : stages) {
       if (!why_unavailable(workspace_, stage.backend).empty()) continue;
-      const std::vector<std::string>& more = workspace_.toolchain.backends.at(stage.backend).targets;
-      targets.insert(targets.end(), more.begin(), more.end());
       worker::WorkerJob job = worker_job(stage);
+      for (const std::string& target : workspace_.toolchain.backends.at(stage.backend).targets) {
+        const bool quick = target == worker::kPrecompiled && std::ranges::count(job.flags, worker::kQuick) > 0;
+        targets.emplace_back(quick ? worker::kQuickPrecompiled : target);
+      }
       if (jobs.empty() || jobs.back().name != job.name) jobs.push_back(std::move(job));  // one for both passes
     }
     worker::build_targets(workspace_.toolchain, targets);
@@ -277,7 +288,7 @@ class Running {
     worker::Worker worker(executable, limits);
     try {
       const auto send = [&](const worker::Call& call) { return worker.call(call); };
-      const worker::WorkerDescription description = worker::describe(send);
+      const worker::WorkerDescription description = worker::describe(send, {}, problem_.shape.d);
       if (std::string wrong = disagreement(*row.chapter, row.backend, description); !wrong.empty()) {
         row.result = "failed";
         row.message = std::move(wrong);

@@ -13,37 +13,9 @@
 
 #include "common/book/manifest.hpp"
 #include "common/book/markers.hpp"
-#include "common/judge/workspace.hpp"
+#include "common/judge/jobs.hpp"
 
 namespace workbook::judge {
-
-/// Where a chapter's files under test lie.
-struct Tree {
-  std::string name;              ///< "chapters", "solutions", or a name for a folder of its own; unique
-  std::filesystem::path folder;  ///< holds the chapter's files
-  /// The kernels for the chapter's first element are the tree's; those for its other elements are the book's, whatever
-  /// of the tree they include, unless their own file is another. No test of those says anything of the tree.
-  bool first_element_only = false;
-  /// Where the reader's own files lie, if those in `folder` were put together from them: markers and lines are theirs.
-  std::filesystem::path as_written = {};
-  /// Of the compiler for the tree's own files. Of the solution itself these are the ones that kernels are chosen in, by
-  /// their sizes (common/cuda/dispatch.hpp).
-  std::vector<std::string> flags = {};
-  /// The files whose kernels are asked for: the others are the book's too, whatever of the tree they include, unless
-  /// their own text is another. Nothing: that is not known.
-  std::optional<std::set<std::string>> asked = {};
-
-  const std::filesystem::path& written() const { return as_written.empty() ? folder : as_written; }
-};
-Tree readers_tree(const Workspace& workspace, const book::Chapter& chapter);
-Tree solutions_tree(const Workspace& workspace, const book::Chapter& chapter);
-
-/// The job that builds a tree's whole chapter.
-worker::WorkerJob whole_job(const Workspace& workspace, const book::Chapter& chapter, const Tree& tree,
-                            Backend backend);
-/// The job that builds a tree's stages alone, without the operations that only tests call.
-worker::WorkerJob stages_job(const Workspace& workspace, const book::Chapter& chapter, const Tree& tree,
-                             Backend backend);
 
 /// Where an exercise's region stands in the tree.
 struct RegionInTree {

@@ -284,7 +284,7 @@ void run_program(const Workspace& workspace, const Plan& plan, const RunRequest&
   options.environment["WORKBOOK_CONTEXT"] = context_path.string();
   options.environment["WORKBOOK_RESULTS"] = "3";
   const fs::path instances = context_path.string() + ".instances";
-  if (!plan.tree.flags.empty()) options.environment["WORKBOOK_INSTANCES_FILE"] = instances.string();
+  if (plan.tree.noted || !plan.tree.flags.empty()) options.environment["WORKBOOK_INSTANCES_FILE"] = instances.string();
   options.capture = !request.debug;
   options.time = request.total_time;
   options.on_line = [&](const std::string& line) {

@@ -56,12 +56,6 @@ bool Traced::clean() const {
          std::all_of(trace.launches.begin(), trace.launches.end(), [](const auto& l) { return l.reports.empty(); });
 }
 
-bool is_trace_number(const std::string& name) {
-  std::vector<std::string> taken{"Br", "Bc", "trace", "workers", "lane_seed"};
-  for_numbers(Setting(), [&](const char* number, auto) { taken.emplace_back(number); });
-  return std::find(taken.begin(), taken.end(), name) != taken.end();
-}
-
 void require_counts(const Workspace& workspace) {
   if (!workspace.toolchain.can_build(Backend::sim)) {
     throw EnvironmentError("trace needs the simulator, which cannot run here: " +

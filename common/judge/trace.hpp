@@ -32,9 +32,6 @@ struct Traced {
 /// The most bytes of a record: what needs more says so in Trace::too_large.
 inline constexpr std::size_t kMostOfRecord = std::size_t(16) << 20;
 
-/// Whether TraceRequest::numbers may not hold this one, because the call has it anyway.
-bool is_trace_number(const std::string& name);
-
 /// EnvironmentError where kernels cannot be counted.
 void require_counts(const Workspace& workspace);
 

@@ -262,6 +262,11 @@ std::vector<std::string> Toolchain::Rules::all_precompiled() const {
   return headers;
 }
 
+std::vector<std::string> Toolchain::Rules::quick_flags() const {
+  if (precompiled_quick.empty()) return {};
+  return {kQuick};
+}
+
 std::string Toolchain::why_not(Backend backend) const {
   if (can_build(backend)) return "";
   const auto known = unavailable.find(backend);

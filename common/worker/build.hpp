@@ -30,6 +30,8 @@ struct Toolchain {
 
     /// Those that there are.
     std::vector<std::string> all_precompiled() const;
+    /// kQuick, where kernels may have it; or nothing.
+    std::vector<std::string> quick_flags() const;
   };
   std::filesystem::path build_folder;  ///< build/default
   std::filesystem::path root;          ///< the book; sources are named relative to it in messages
@@ -52,8 +54,11 @@ struct Toolchain {
 Toolchain load_toolchain(const std::filesystem::path& build_folder, const std::filesystem::path& root);
 
 /// A flag for kernels that are compiled for one run: it takes two thirds of the time. What they ask of memory is the
-/// same, but g++ does not see the store of a struct that a call has returned: the book's own code has none.
+/// same, but g++ does not see the store of a struct that a call has returned: the book's own code has none. The CMake
+/// targets that precompile what kernels include, without and with the flag.
 inline constexpr const char* kQuick = "-Og";
+inline constexpr const char* kPrecompiled = "kernels_precompiled";
+inline constexpr const char* kQuickPrecompiled = "kernels_quick_precompiled";
 
 /// One worker executable to build; or the parts of a library of stages, and the library.
 struct WorkerJob {

@@ -87,9 +87,10 @@ const StageDescription* WorkerDescription::find(const std::string& pass, Element
   return found == stages.end() ? nullptr : &*found;
 }
 
-WorkerDescription describe(const std::function<Reply(const Call&)>& send, const Shape& shape) {
+WorkerDescription describe(const std::function<Reply(const Call&)>& send, const Shape& shape, std::int64_t only_d) {
   Call request("describe");
   for_shape_numbers(shape, [&](const char* name, std::int64_t value) { request.number(name, double(value)); });
+  if (only_d != 0) request.number("only_d", double(only_d));
   request.output<std::uint8_t>("text", kMostText);
   const Reply reply = send(request);
   try {

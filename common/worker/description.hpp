@@ -66,8 +66,10 @@ struct WorkerDescription {
   const StageDescription* find(const std::string& pass, Element element) const;
 };
 
-/// Asks a worker; `send` calls it. Throws Failure.
-WorkerDescription describe(const std::function<Reply(const Call&)>& send, const Shape& shape = {});
+/// Asks a worker; `send` calls it. With a shape: extra memory for it. only_d, unless 0: tiles for this head dimension
+/// alone; a worker may have been built for no other. Throws Failure.
+WorkerDescription describe(const std::function<Reply(const Call&)>& send, const Shape& shape = {},
+                           std::int64_t only_d = 0);
 
 /// The text of a reply to a call with the output "text": bytes up to the filling behind it.
 std::string text_of(const Reply& reply);

@@ -152,7 +152,8 @@ template <class T>
 __device__ __forceinline__ void produce_all(typename T::Shared& smem, const TensorMap& Q, const TensorMap& K,
                                             const TensorMap& V, const Call& call) {
   Position<T::stages> at;
-  smem.work[0] = work_of<T>(call, blockIdx.x);
+  const Work first = work_of<T>(call, blockIdx.x);
+  smem.work[0] = first;
   for (int round = 0; smem.work[round % 2].head >= 0; ++round) {
     produce<T>(smem, Q, K, V, call, smem.work[round % 2], at);
     const Work next = work_of<T>(call, gridDim.x + atomicAdd(call.taken, 1));

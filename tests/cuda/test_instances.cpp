@@ -1,4 +1,5 @@
-// Builds of the gates' own: one that notes which sizes are asked for, and one of those sizes alone.
+// What notes which sizes are asked for, and builds without all kernels: of those sizes alone, and of a head dimension
+// alone.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <cstdlib>
@@ -13,10 +14,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-Worker build(const std::string& name, const std::string& flag) {
+Worker build(const std::string& name, const std::vector<std::string>& flags, const char* file = "choice.cu") {
   const fs::path folder = fs::path(WORKBOOK_SOURCE) / "tests/cuda/fixtures";
-  WorkerJob job{"choice_" + name, Backend::sim, {folder / "choice.cu"}, folder};
-  job.sources_flags = {flag};
+  WorkerJob job{"choice_" + name, Backend::sim, {folder / file}, folder};
+  job.sources_flags = flags;
   const WorkerBuilt built =
       build_workers(toolchain_for(fs::path(WORKBOOK_BINARY) / "tests/cuda/built"), {job}).at(job.name);
   if (!built.ok) throw std::runtime_error(built.log);
@@ -50,7 +51,7 @@ TEST_CASE("a build notes which sizes are asked for, and one of these alone stops
     return chosen;
   };
   ::setenv("WORKBOOK_INSTANCES_FILE", file.c_str(), 1);
-  Worker noting = build("noting", "-DWORKBOOK_INSTANCES");
+  Worker noting = build("noting", {});
   CHECK(choose(noting, 64, 32) == 32064);
   const std::string number = noted();
   CHECK(choose(noting, 64, 32) == 32064);
@@ -61,13 +62,33 @@ TEST_CASE("a build notes which sizes are asked for, and one of these alone stops
   CHECK(others.find(number) == std::string::npos);
   CHECK(std::ranges::count(others, '\n') == 2);
 
-  Worker one = build("one", "-DWORKBOOK_INSTANCES=" + number.substr(0, number.find(' ')) + "u");
+  Worker one = build("one", {"-DWORKBOOK_INSTANCES=" + number.substr(0, number.find(' ')) + "u"});
   CHECK(choose(one, 64, 32) == 32064);
   CHECK(noted().empty());
   CHECK_THROWS_AS(choose(one, 64, 64), Failure);
   CHECK(noted().starts_with("left out: "));
-  Worker none = build("none", "-DWORKBOOK_INSTANCES=0u");
+  Worker none = build("none", {"-DWORKBOOK_INSTANCES=0u"});
   CHECK_THROWS_AS(choose(none, 64, 32), Failure);
   CHECK(noted() == "left out: " + number.substr(0, number.find(' ')) + " choice.cu\n");
   ::unsetenv("WORKBOOK_INSTANCES_FILE");
+}
+
+TEST_CASE("a build of one head dimension has all of its sizes, and stops at any other head dimension") {
+  Worker worker = build("dimension", {"-DWORKBOOK_INSTANCES=64"});
+  CHECK(choose(worker, 64, 32) == 32064);
+  CHECK(choose(worker, 64, 64) == 64064);
+  CHECK_THROWS_AS(choose(worker, 128, 32), Failure);
+}
+
+TEST_CASE("a build without bf16 has no kernels of files for it, and stops where one is launched") {
+  const auto launched = [](Worker& worker) {
+    return worker.call(Call("twice").output<float>("result", 1)).output<float>("result").at(0);
+  };
+  const std::string head_dim = "-DWORKBOOK_INSTANCES=64", without = "-DWORKBOOK_WITHOUT_BFLOAT16";
+  const std::string bf16 = "-DWORKBOOK_ELEMENT=__nv_bfloat16";
+  Worker half = build("half", {head_dim, without}, "twice.cu"), with = build("bf16", {head_dim, bf16}, "twice.cu"),
+         left_out = build("no_bf16", {head_dim, without, bf16}, "twice.cu");
+  CHECK(launched(half) == 2);
+  CHECK(launched(with) == 2);
+  CHECK_THROWS_AS(launched(left_out), Failure);
 }

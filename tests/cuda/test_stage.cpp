@@ -116,7 +116,7 @@ TEST_CASE("reads are counted by the tiles that were taken") {
 }
 
 TEST_CASE("describe answers with all that the stage says of itself") {
-  const WorkerDescription description = describe(send, {1, 1, 1, 70, 40, 64});
+  const WorkerDescription description = describe(send, {1, 1, 1, 70, 40, 64}), for_64 = describe(send, {}, 64);
   CHECK(description.operations == std::vector<std::string>{"bench", "bench_bfloat16", "blocks", "blocks_bfloat16",
                                                            "describe", "forward", "forward_bfloat16", "nothing"});
   REQUIRE(description.stages.size() == 2);
@@ -136,6 +136,8 @@ TEST_CASE("describe answers with all that the stage says of itself") {
   CHECK(stage.extra[0].name == "sizes");
   CHECK(stage.extra[0].bytes == 280);
   REQUIRE(stage.tiles.size() == 5);  // three for d = 32, two for d = 64
+  CHECK(for_64.stages[0].tiles.size() == 2);
+  CHECK(for_64.stages[0].head_dims == stage.head_dims);
   CHECK(stage.default_tiles(128) == nullptr);
   const StageTiles* tiles = stage.default_tiles(64);
   REQUIRE(tiles != nullptr);
