@@ -287,10 +287,12 @@ namespace {
 
 [[noreturn]] void end_outside(Lane& lane, std::uintptr_t address, std::size_t size, Access access, const void* pc,
                               Variable variable, const std::string& where) {
+  std::string advice = address < 4096 ? "check which pointer was passed to the launch"
+                                      : "let the index stay below the number of elements, and not below 0";
+  if (access == Access::async && address >= 4096)
+    advice += "; an asynchronous copy does not read what it is told to fill with zeros";
   refuse(lane, finding_of(lane, Mistake::outside_global, pc, action_of(access), words(size, " bytes, ", where),
-                          address < 4096 ? "check which pointer was passed to the launch"
-                                         : "let the index stay below the number of elements, and not below 0",
-                          std::move(variable)));
+                          std::move(advice), std::move(variable)));
 }
 
 Variable element_of(const Tensor& tensor, std::uintptr_t address) {

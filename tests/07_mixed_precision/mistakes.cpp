@@ -63,6 +63,7 @@ const judge::Declared declared(
      .attention = {{judge::Turn::softmax, in_both, maxima()}, {judge::Turn::softmax, in_both, sums()}},
      .claimed = judge::words(
          "atomic-per-lane atomic-per-turn backoff-grows barriers chance-upside-down extra-memory flag-ignored "
+         "half-a-step-too "
          "momentum-is-a-mean momentum-not-kept "
          "momentum-one-step-old negative-not-by-chance rate-in-momentum no-momentum not-by-chance random-bits-above "
          "random-bits-missing "

@@ -263,6 +263,12 @@ TEST_CASE("by chance a float goes up as often as it is near to the next bf16", "
         "only negative numbers are rounded whatever the random number is: the sign is the highest bit, so that with it "
         "their bits are more than those of infinity. Compare them without it",
     diagnosis = "negative-not-by-chance";
+  else if (each(
+               [=](const Share& s) { return s.up == (s.steps <= 0x8000 ? s.steps + 0x8000 : all + 0x8000 - s.steps); }))
+    cause =
+        "half a step is added beside the random number, which rounds to the nearest and by chance at once: a float "
+        "goes up too often, even where it is a bf16 itself",
+    diagnosis = "half-a-step-too";
   else if (each([=](const Share& s) { return s.steps == 0 || s.up + s.steps == all; }))
     cause = "it goes up as often as it should go down", diagnosis = "chance-upside-down";
   else if (each(

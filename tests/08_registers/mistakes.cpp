@@ -487,8 +487,8 @@ std::array<float, 4> sums_of_lanes(const Attention& right, const Row& row, Index
 /// The sum over the quad at the end. O's columns are divided by the l of the lane that holds them; the LSE is that of
 /// the quad's first lane. other_row: as in add_maximum.
 template <class Partner>
-void add_sum(Table& table, const char* id, const char* sentence, Partner partner, bool in_O = true,
-             Index other_row = 0) {
+void add_sum(Table& table, const char* id, const char* sentence, Partner partner, bool in_O = true, Index other_row = 0,
+             bool in_lse = true) {
   table.add(id, sentence, [=](Attention& m) {
     m.after_last([=, right = m](Row& row) {
       std::array<float, 4> l = sums_of_lanes(right, row, row.query);
@@ -502,7 +502,7 @@ void add_sum(Table& table, const char* id, const char* sentence, Partner partner
         return sum;
       };
       for (std::size_t c = 0; in_O && c < row.O.size(); ++c) row.O[c] *= row.l / sum_of(lane_of(Index(c)));
-      row.l = sum_of(0);
+      if (in_lse) row.l = sum_of(0);
     });
   });
 }
@@ -516,6 +516,9 @@ Table sums() {
   add_sum(
       table, "lse-of-a-lane", "the LSE takes the l of one lane: it must be the sum over the quad, as for O",
       [](std::size_t lane, std::size_t other) { return lane == other; }, false);
+  add_sum(
+      table, "O-of-a-lane", "O is divided by the l of one lane: it must be the sum over the quad, as for the LSE",
+      [](std::size_t lane, std::size_t other) { return lane == other; }, true, 0, false);
   for (const std::size_t step : {1, 2})
     add_sum(table, "shuffle-over-rows", shuffled_over_rows, same_after(step), true, 1);
   table.add("l-rows-by-columns",
