@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <memory>
@@ -124,36 +123,6 @@ Allowed a_mask() {
 void declare_element(Options& options, std::string& element) {
   options.option("--element", element, "Only stages for this type of Q, K, V and O (default: each chapter's own)")
       .allow(one_of({element_names.begin(), element_names.end()}, "float32, float16, bfloat16 or float8"));
-}
-
-namespace {
-/// Whether a call has this number anyway.
-bool is_taken(std::string_view name) {
-  bool taken = false;
-  for (const std::string_view other : {"Br", "Bc", "trace", "workers", "lane_seed"}) taken |= name == other;
-  for_numbers(Setting(), [&](std::string_view number, auto) { taken |= name == number; });
-  return taken;
-}
-}  // namespace
-
-std::map<std::string, double> numbers_set(const std::vector<std::string>& set) {
-  std::map<std::string, double> numbers;
-  for (const std::string& text : set) {
-    const std::size_t equals = text.find('=');
-    const std::string digits = equals == std::string::npos ? "" : text.substr(equals + 1);
-    double value = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    const bool number = !digits.empty() && error == std::errc() && end == digits.data() + digits.size();
-    if (equals == 0 || !number || !std::isfinite(value)) {
-      fail_input("--set {}: allowed: NAME=NUMBER, e.g. warps=2", text);
-    }
-    const std::string name = text.substr(0, equals);
-    if (is_taken(name)) {
-      fail_input("--set {}: {} is not for --set; allowed: a number of the chapter's own, e.g. warps=2", text, name);
-    }
-    numbers[name] = value;
-  }
-  return numbers;
 }
 
 void declare_gpu(Options& options, std::string& gpu) {
