@@ -80,6 +80,18 @@ bool may_follow(const Verdict& verdict) {
   return !verdict.reports.empty() && std::ranges::count(following, verdict.reports[0].mistake) > 0;
 }
 
+/// What the simulator has seen is where an index has led to.
+bool is_of_an_index(const Verdict& verdict) {
+  using enum simt::Mistake;
+  constexpr simt::Mistake places[] = {outside_global, outside_shared, outside_array, padding,
+                                      misaligned,     never_written,  written_twice};
+  return !verdict.reports.empty() && std::ranges::count(places, verdict.reports[0].mistake) > 0;
+}
+/// A test that has named a cause has asked for what the code computes, and got the answer of a known mistake.
+bool was_asked(const Verdict& verdict) {
+  return verdict.reports.empty() && !is_match(verdict) && !verdict.cause->of_cost;
+}
+
 /// Whether the simulator has reported in a test, perhaps among others, what another test names.
 bool has_seen(const Verdict& verdict, const Verdict& other) {
   return !other.reports.empty() &&
@@ -88,7 +100,7 @@ bool has_seen(const Verdict& verdict, const Verdict& other) {
 
 /// The one that explains most failures, then the one that explains most of the rest, and so on. Where an answer is
 /// wrong what is counted says nothing: it may be off for the same reason. And what may follow from a cause that is
-/// known is none beside it.
+/// known is none beside it. Where an index has led comes after what a test says that has asked for the index.
 std::vector<Cause> ranked_causes(const std::vector<const Verdict*>& failures) {
   std::vector<Cause> causes;
   std::vector<const Verdict*> left = failures;
@@ -103,7 +115,11 @@ std::vector<Cause> ranked_causes(const std::vector<const Verdict*>& failures) {
       const auto count = std::ranges::count_if(left, [&](const Verdict* v) { return may_be(*v, named->cause->id); });
       return std::pair(count, !named->reports.empty());  // what the simulator saw comes before what numbers suggest
     };
-    const Verdict* const named = *std::ranges::max_element(left, {}, explains);
+    const Verdict* named = *std::ranges::max_element(left, {}, explains);
+    if (is_of_an_index(*named)) {
+      const auto asked = std::ranges::find_if(left, [](const Verdict* verdict) { return was_asked(*verdict); });
+      if (asked != left.end()) named = *asked;
+    }
     const std::string id = named->cause->id;
     causes.push_back(best_said(failures, id));
     // Where the simulator has seen both in one test, the other follows from it. And numbers that come of what it has

@@ -229,6 +229,20 @@ TEST_CASE("what the simulator saw comes before what numbers suggest") {
   CHECK(of({failed({}, Cause{"no-scale", "no scale", "", {}}), reported}).causes.at(0).id == "race");
 }
 
+TEST_CASE("where an index has led comes after what a test says that has asked for it") {
+  Verdict outside = failed({}, Cause{"out-of-bounds", "an index leaves its array", "", {}});
+  outside.reports = {race()};
+  outside.reports[0].mistake = simt::Mistake::outside_global;
+  const Verdict asked = failed({}, Cause{"first-missing", "the first row is not counted", "", {}});
+  const Conclusion conclusion = of({outside, asked, outside});
+  REQUIRE(conclusion.causes.size() == 2);
+  CHECK(conclusion.causes[0].id == "first-missing");
+  CHECK(conclusion.causes[1].id == "out-of-bounds");
+  Cause cost{"shared-traffic", "Q is loaded too often", "", {}};
+  cost.of_cost = true;
+  CHECK(of({outside, failed({}, cost)}).causes.at(0).id == "out-of-bounds");
+}
+
 TEST_CASE("what other mistakes lead to is no cause beside one that is known") {
   Verdict waiting = failed({}, Cause{"deadlock", "some threads wait for others", "", {}});
   waiting.reports = {race()};
