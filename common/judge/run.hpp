@@ -22,7 +22,7 @@ struct ChapterRun {
   std::string warnings;            ///< of the compiler, on the whole chapter
   std::string own_warnings;        ///< those in lines of exercises, in whichever build
   std::string unavailable;         ///< why nothing ran, if the backend's kernels cannot run here
-  /// What a tree that is compiled with WORKBOOK_INSTANCES has noted (common/cuda/instances.hpp), each line once.
+  /// What a tree's workers have noted, where it is noted or has flags (common/cuda/instances.hpp), each line once.
   std::set<std::string> instances = {};
   bool finished = true;  ///< the test program got to its end; else a verdict of kWhole says how it ended
 

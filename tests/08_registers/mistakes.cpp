@@ -485,7 +485,7 @@ std::array<float, 4> sums_of_lanes(const Attention& right, const Row& row, Index
 }
 
 /// The sum over the quad at the end. O's columns are divided by the l of the lane that holds them; the LSE is that of
-/// the quad's first lane. other_row: as in add_maximum.
+/// the quad's first lane. in_O, in_lse: which of the two has the wrong sum. other_row: as in add_maximum.
 template <class Partner>
 void add_sum(Table& table, const char* id, const char* sentence, Partner partner, bool in_O = true, Index other_row = 0,
              bool in_lse = true) {

@@ -1,4 +1,5 @@
-// How often the command builds: each call once, and the book's own targets only after a change of the book.
+// How often the command builds: each call once; and the book's own targets only after a change of the book, first the
+// program that has the verb, then what it needs.
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
 
