@@ -61,21 +61,12 @@ Table scores() {
       return in->saved.lse.values[std::size_t(head * in->problem.shape.Nq + i)] / judge::ln_2;
     };
   });
-  table.add("lse-by-halves",
-            "of a lane's two queries the LSE is taken by the key's half, e / 2: a query is a column, e % 2",
-            [](GradientModel& m) {
-              m.query_of_D = m.query_of;
-              m.query_of = [](Index i, Index j) { return round_down(i, 2) + j % 16 / 8; };
-            });
   table.add("lse-of-first-half",
             "P of the second half of a row block's queries is formed with the LSE of the first half",
             [](GradientModel& m) {
               m.query_of_D = m.query_of;
               m.query_of = [Br = m.passing](Index i, Index) { return i % Br < Br / 2 ? i : i - Br / 2; };
             });
-  table.add("D-by-halves",
-            "of a lane's two queries the D is taken by the key's half, e / 2: a query is a column, e % 2",
-            [](GradientModel& m) { m.query_of_D = [](Index i, Index j) { return round_down(i, 2) + j % 16 / 8; }; });
   table.add("first-line", "every row block takes the LSE and D of the head's first queries",
             [](GradientModel& m) { m.query_of = [Br = m.passing](Index i, Index) { return i % Br; }; });
   return table;
