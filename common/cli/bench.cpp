@@ -13,7 +13,6 @@
 #include "common/bench/results.hpp"
 #include "common/bench/tables.hpp"
 #include "common/book/files.hpp"
-#include "common/cli/input.hpp"
 #include "common/cli/verbs.hpp"
 #include "common/pictures/pictures.hpp"
 
@@ -24,15 +23,6 @@ namespace {
 using bench::Point;
 using bench::Results;
 using nlohmann::json;
-
-struct BenchOptions : bench::MeasureRequest {
-  std::string causal = "both";   ///< or "yes", "no"
-  std::vector<std::string> set;  ///< "deterministic=1": numbers, as they are given
-  std::vector<std::string> element_words;
-  std::string out;       ///< a folder; empty: bench/ in the build folder
-  std::string from;      ///< a results.json to show again, in place of measuring
-  bool publish = false;  ///< into notes/results.md
-};
 
 /// A folder that can be written to, made if only its last part is missing. Before anything is measured.
 fs::path writable_folder(const fs::path& folder) {
@@ -100,7 +90,34 @@ std::vector<std::string> library_files(const BenchOptions& options) {
   return files;
 }
 
-int bench(const Session& session, const BenchOptions& options) {
+/// The options with what their words say. InputError for what no stage could be asked for.
+BenchOptions looked_at(BenchOptions given) {
+  given.libraries = library_files(given);
+  for (const std::string& word : given.element_words) given.elements.push_back(element_named(word).value());
+  given.numbers = numbers_set(given.set);
+  if (given.causal != "both") given.masks = {given.causal == "yes"};
+  if (!given.mask.empty()) given.masks = {mask_of(given.mask).value()};
+  if (given.masks.size() == 1 && given.masks[0].dropped > 0) {
+    fail_input(
+        "--mask {}: the last rows are checked as a problem of their own, in which other pairs would be dropped; "
+        "allowed: masks without dropout",
+        given.mask);
+  }
+  for (const Mask& packed : given.masks) {
+    if (packed.lengths.empty()) continue;
+    const std::int64_t N = std::accumulate(packed.lengths.begin(), packed.lengths.end(), std::int64_t(0));
+    if (!given.lengths.empty() && given.lengths != std::vector{N})
+      fail_input("--n {}: the sequences of --mask have {} rows together; allowed: {}, or no --n",
+                 fmt::join(given.lengths, ","), N, N);
+    given.lengths = {N};
+  }
+  return given;
+}
+
+}  // namespace
+
+int bench(const Session& session, const BenchOptions& given) {
+  const BenchOptions options = looked_at(given);
   const std::string not_drawn = pictures::why_not_drawn();
   if (options.publish && !not_drawn.empty()) {
     throw EnvironmentError(
@@ -178,88 +195,6 @@ int bench(const Session& session, const BenchOptions& options) {
            p.result != "unavailable" && p.result != "refused";
   });
   return bad ? kTestFailed : kDone;
-}
-
-}  // namespace
-
-Runner declare_bench(Options& options) {
-  const auto given = std::make_shared<BenchOptions>();
-  options.option("stages", given->chapters, "These chapters and those before them (default: all)");
-  options.flag("--only", given->only, "Not those before them");
-  options.option("--n", given->lengths, "Sequence lengths, e.g. 1024,4096 (default: 256 to 16384 on a GPU)")
-      .separated_by(',')
-      .allow(number(1, 1 << 20, "whole numbers from 1 to 1048576"));
-  options.option("--head-dim", given->head_dims, "Head dimensions: 32, 64, 128")
-      .separated_by(',')
-      .allow(one_of({"32", "64", "128"}, "32, 64 or 128"))
-      .show_default();
-  options.option("--group", given->group, "Heads of Q that share one of K and V: 1, 2, 4, 8 or 16")
-      .allow(one_of({"1", "2", "4", "8", "16"}, "1, 2, 4, 8 or 16"))
-      .show_default();
-  options.option("--queries", given->queries, "Queries, where there are not as many as keys")
-      .allow(number(1, 1 << 20, "whole numbers from 1 to 1048576"));
-  options.option("--pass", given->pass, "forward, backward or both")
-      .allow(one_of({"forward", "backward", "both"}, "forward, backward or both"))
-      .show_default();
-  options.option("--causal", given->causal, "With the causal mask: yes, no or both")
-      .allow(one_of({"yes", "no", "both"}, "yes, no or both"))
-      .show_default();
-  options
-      .option("--element", given->element_words, "Only stages for this type; of several, each in turn at every shape")
-      .separated_by(',')
-      .allow(one_of({"float32", "float16", "bfloat16"}, "float32, float16 or bfloat16"));
-  options.option("--set", given->set, "Also the variant that this number asks for, in turn: deterministic=1")
-      .allow(not_empty("NAME=NUMBER"));
-  options.option("--budget", given->budget, "Seconds for the timed calls of one shape")
-      .allow(number(0.001, 60, "seconds, from 0.001 to 60"))
-      .show_default();
-  options.flag("--peers", given->peers, "Also PyTorch's attention, on the same shapes");
-  const auto mask = std::make_shared<std::string>();
-  options.option("--mask", *mask, "Only stages with this mask: window=512,0 or causal+alibi")
-      .allow(a_mask())
-      .excludes({"--causal"});
-  options
-      .option("--library", given->libraries,
-              "With --peers: also this shared library's forward() (common/bench/peers.py)")
-      .allow(not_empty("a file name"));
-  options.flag("--profile", given->profile, "Also Nsight Compute's counters of each stage");
-  options.flag("--steps", given->steps, "Also the steps within each chapter");
-  options.flag("--chapters", given->own, "Your own stages in place of the book's");
-  options.option("--out", given->out, "The folder for results.json, results.csv and the plots")
-      .allow(not_empty("a folder"));
-  options.option("--from", given->from, "Measure nothing: show the results of an earlier run")
-      .allow(not_empty("a file name"))
-      .excludes({"--peers", "--profile", "--steps"});
-  options.flag("--publish", given->publish, "Maintainers: put tables and plots into notes/results.md");
-  given->command = "./workbook";
-  for (std::size_t i = 0; i < options.words().size(); ++i) {
-    // Where the results go is nobody else's affair.
-    const std::string& word = options.words()[i];
-    if (word == "--out") ++i;
-    if (!word.starts_with("--out")) given->command += " " + word;
-  }
-  return [given, mask](Session& session) {
-    given->libraries = library_files(*given);
-    for (const std::string& word : given->element_words) given->elements.push_back(element_named(word).value());
-    given->numbers = numbers_set(given->set);
-    if (given->causal != "both") given->masks = {given->causal == "yes"};
-    if (!mask->empty()) given->masks = {mask_of(*mask).value()};
-    if (given->masks.size() == 1 && given->masks[0].dropped > 0) {
-      fail_input(
-          "--mask {}: the last rows are checked as a problem of their own, in which other pairs would be dropped; "
-          "allowed: masks without dropout",
-          *mask);
-    }
-    for (const Mask& packed : given->masks) {
-      if (packed.lengths.empty()) continue;
-      const std::int64_t N = std::accumulate(packed.lengths.begin(), packed.lengths.end(), std::int64_t(0));
-      if (!given->lengths.empty() && given->lengths != std::vector{N})
-        fail_input("--n {}: the sequences of --mask have {} rows together; allowed: {}, or no --n",
-                   fmt::join(given->lengths, ","), N, N);
-      given->lengths = {N};
-    }
-    return bench(session, *given);
-  };
 }
 
 }  // namespace workbook::cli

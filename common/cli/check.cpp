@@ -13,14 +13,6 @@ namespace {
 using gates::Checked, gates::GateResult;
 using nlohmann::json;
 
-struct CheckOptions {
-  bool full = false;               ///< both compilers, the sanitizer builds, clang-tidy
-  std::vector<std::string> gates;  ///< only these
-  std::vector<std::string> also;   ///< beside those that run anyway
-  std::string chapter;             ///< gates that go through chapters take only this one; empty: all
-  bool fresh = false;              ///< takes no result from an earlier check
-};
-
 std::string detail(const GateResult& result) {
   return result.skipped() ? "skipped: " + result.findings.skip_reason : result.findings.detail;
 }
@@ -73,6 +65,8 @@ json to_json(const Checked& checked) {
           {"skipped", checked.skipped}};
 }
 
+}  // namespace
+
 int check(const Session& session, const CheckOptions& options) {
   gates::CheckOptions wanted{options.full, options.gates, options.also, {}, options.fresh};
   if (!options.chapter.empty()) wanted.chapter = session.book.chapter(options.chapter).number;
@@ -85,19 +79,6 @@ int check(const Session& session, const CheckOptions& options) {
     fmt::print("{} passed, {} failed, {} skipped\n", checked.passed, checked.failed, checked.skipped);
   }
   return checked.failed == 0 && checked.passed > 0 ? kDone : kTestFailed;
-}
-
-}  // namespace
-
-Runner declare_check(Options& options) {
-  const auto given = std::make_shared<CheckOptions>();
-  options.flag("--full", given->full, "Also both compilers, the sanitizer builds and clang-tidy");
-  options.flag("--fresh", given->fresh, "Run everything again: no result that an earlier check has kept is taken");
-  options.option("--gate", given->gates, "Only the gate of this name; may be given again");
-  options.option("--also", given->also, "This gate too, one of those that take long; may be given again");
-  options.option("--chapter", given->chapter, "Only this chapter's solutions, stubs and mutants")
-      .allow(not_empty("a chapter"));
-  return [given](Session& session) { return check(session, *given); };
 }
 
 }  // namespace workbook::cli

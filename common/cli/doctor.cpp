@@ -8,7 +8,6 @@
 #include <sstream>
 #include <thread>
 
-#include "common/cli/input.hpp"
 #include "common/cli/verbs.hpp"
 #include "common/judge/default_kernels.hpp"
 #include "common/judge/run.hpp"
@@ -65,11 +64,6 @@ std::string isolation(const Session& session) {
   if (::geteuid() != 0 && !view) return "";
   return fmt::format("libseccomp{}{}", ::geteuid() == 0 ? ", another user" : "", view ? ", a root of its own" : "");
 }
-
-struct DoctorOptions {
-  bool kernels = false;  ///< also what of each chapter's kernels fits a multiprocessor
-  std::string gpu;       ///< of this class; empty: of the GPU that is here, or of the simulator's own
-};
 
 /// The class of the GPU that is here; nothing without one, or if it is none of the classes.
 std::optional<simt::GpuClass> class_of_device() {
@@ -142,7 +136,10 @@ std::string system_text() {
                      std::thread::hardware_concurrency());
 }
 
+}  // namespace
+
 int doctor(const Session& session, const DoctorOptions& options) {
+  const bool of_kernels = options.kernels || !options.gpu.empty();
   const std::string nvcc = session.toolchain.can_build(Backend::cuda)
                                ? version(session.toolchain.backends.at(Backend::cuda).kernels.at(0))
                                : "";
@@ -178,7 +175,7 @@ int doctor(const Session& session, const DoctorOptions& options) {
   nlohmann::json kernels = nlohmann::json::array();
   const std::optional<simt::GpuClass> device = options.gpu.empty() ? class_of_device() : std::nullopt;
   if (device) worker::simulate_gpu(std::string(device->name));  // the tiles that it takes
-  if (options.kernels) kernels = kernels_json(session, worker::simulated_gpu());
+  if (of_kernels) kernels = kernels_json(session, worker::simulated_gpu());
   if (session.json) {
     nlohmann::json document{{"chapters", session.book.chapters.size()},
                             {"found", nlohmann::json::object()},
@@ -215,25 +212,11 @@ int doctor(const Session& session, const DoctorOptions& options) {
   }
   if (!runs.empty()) fmt::print("\nChapters that run here: {}.\n", fmt::join(runs, ", "));
   if (!cannot.empty()) fmt::print("Chapters that cannot: {}. See what is missing above.\n", fmt::join(cannot, ", "));
-  if (options.kernels) print_kernels(kernels, worker::simulated_gpu());
+  if (of_kernels) print_kernels(kernels, worker::simulated_gpu());
   fmt::print(
       "\nThe simulator does not model time, caches, occupancy, a weak memory order, or tensor cores that truncate when "
       "they add:\nnotes/simulator.md says what follows from that.\n");
   return kDone;
-}
-
-}  // namespace
-
-Runner declare_doctor(Options& options) {
-  const auto given = std::make_shared<DoctorOptions>();
-  options.flag("--kernels", given->kernels, "Also how many blocks of each chapter's kernel fit a multiprocessor");
-  declare_gpu(options, given->gpu);
-  return [given](Session& session) {
-    std::string backend = name(Backend::sim);
-    simulate(given->gpu, backend);
-    given->kernels = given->kernels || !given->gpu.empty();
-    return doctor(session, *given);
-  };
 }
 
 }  // namespace workbook::cli

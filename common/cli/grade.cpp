@@ -13,17 +13,6 @@ namespace {
 using grading::ClassOptions, grading::GradedClass, grading::GradedSubmission;
 using nlohmann::json;
 
-/// What is given as it is, and words that are looked at first.
-struct GradeOptions : ClassOptions {
-  std::string assignment_file;  ///< empty: the book's folder has it
-  std::string hidden_folder;    ///< NN_name/test_*.cpp
-  std::string out_folder = "graded";
-  std::string results_file;
-  std::string backend;   ///< "cuda": on a GPU too
-  std::string shard;     ///< "2/8": the second of eight parts of the submissions
-  bool prepare = false;  ///< only build what grading needs
-};
-
 /// "2/8" -> the second of eight parts.
 std::pair<std::size_t, std::size_t> shard(const std::string& text) {
   if (text.empty()) return {1, 1};
@@ -91,6 +80,8 @@ void print_class(const Session& session, const ClassOptions& options, const Grad
   }
 }
 
+}  // namespace
+
 int grade(const Session& session, const GradeOptions& options) {
   const ClassOptions chosen = class_options(session, options);
   if (options.prepare) {
@@ -103,42 +94,6 @@ int grade(const Session& session, const GradeOptions& options) {
   });
   print_class(session, chosen, graded);
   return graded.trouble ? kEnvironment : kDone;
-}
-
-}  // namespace
-
-Runner declare_grade(Options& options) {
-  const auto given = std::make_shared<GradeOptions>();
-  options.option("submissions", given->submissions, "Folders, archives or single files");
-  options.option("--assignment", given->assignment_file, "The assignment.toml of the release")
-      .allow(not_empty("a file name"));
-  options.option("--hidden", given->hidden_folder, "A folder with hidden tests: NN_name/test_*.cpp")
-      .allow(not_empty("a folder"));
-  options.option("--out", given->out_folder, "Where the results go").allow(not_empty("a folder")).show_default();
-  options.option("--results", given->results_file, "Write just Gradescope's results.json, for one submission")
-      .allow(not_empty("a file name"));
-  options.option("--backend", given->backend, "cuda: grade on a GPU too").allow(one_of({"cuda"}, "cuda"));
-  options.option("--jobs", given->jobs, "Submissions at a time").allow(whole_number<std::size_t>(1)).show_default();
-  options.option("--shard", given->shard, "Grade only a part of the submissions: 2/8")
-      .allow(not_empty("a part, such as 2/8"));
-  options.option("--time-limit", given->time_limit, "Seconds that one call may take")
-      .allow(number(0.1, 86400, "seconds, from 0.1 to 86400"))
-      .show_default();
-  options
-      .option("--total-time", given->total_time,
-              "Seconds that a chapter's tests may take together, in place of 20 times what the book's solution takes, "
-              "at least 60")
-      .allow(number(1, 86400, "seconds, from 1 to 86400"));
-  options
-      .option(
-          "--build-time", given->build_time,
-          "Seconds of processor time that compiling one file may take, in place of 3 times what the book's solution "
-          "takes, at least 8")
-      .allow(number(1, 86400, "seconds, from 1 to 86400"));
-  options.flag("--again", given->again, "Also grade what an earlier run has graded");
-  options.flag("--unsafe", given->unsafe, "Run submissions without any protection");
-  options.flag("--prepare", given->prepare, "Only build what grading needs");
-  return [given](Session& session) { return grade(session, *given); };
 }
 
 }  // namespace workbook::cli

@@ -5,12 +5,11 @@
 #include "common/cli/verbs.hpp"
 
 namespace workbook::cli {
-namespace {
 
-int hint(const Session& session, const std::string& id, bool all) {
-  const book::Exercise& exercise = session.book.exercise(id);
+int hint(const Session& session, const HintOptions& options) {
+  const book::Exercise& exercise = session.book.exercise(options.exercise);
   const int count = int(exercise.hints.size());
-  const int shown = all ? count : std::min(book::hints_seen(session.book, exercise.id) + 1, count);
+  const int shown = options.all ? count : std::min(book::hints_seen(session.book, exercise.id) + 1, count);
   if (session.json) {
     print_json({{"exercise", exercise.id},
                 {"hints", std::vector<std::string>(exercise.hints.begin(), exercise.hints.begin() + shown)},
@@ -23,19 +22,6 @@ int hint(const Session& session, const std::string& id, bool all) {
   }
   book::remember_hint(session.book, exercise.id, shown);
   return kDone;
-}
-
-}  // namespace
-
-Runner declare_hint(Options& options) {
-  struct Given {
-    std::string exercise;
-    bool all = false;
-  };
-  const auto given = std::make_shared<Given>();
-  options.option("exercise", given->exercise, "An exercise, e.g. 2.2").required();
-  options.flag("--all", given->all, "All its hints");
-  return [given](Session& session) { return hint(session, given->exercise, given->all); };
 }
 
 }  // namespace workbook::cli

@@ -132,11 +132,15 @@ void declare_gpu(Options& options, std::string& gpu) {
       .allow(one_of(names, fmt::format("{}", fmt::join(names, ", "))));
 }
 
+void simulate(const std::string& gpu) {
+  if (!gpu.empty()) worker::simulate_gpu(gpu);
+}
+
 void simulate(const std::string& gpu, std::string& backend) {
   if (gpu.empty()) return;
   if (backend == name(Backend::cpu))
     fail_input("--gpu {}: it is a GPU's limits; allowed with --backend sim or cuda, or without --backend", gpu);
-  worker::simulate_gpu(gpu);
+  simulate(gpu);
   if (backend.empty() && worker::gpu_present()) backend = name(Backend::sim);
 }
 

@@ -44,6 +44,8 @@ void declare_gpu(Options& options, std::string& gpu);
 /// Takes them on for what is started from here on, and keeps to the simulator unless another backend is asked for.
 /// InputError if that is the CPU. Nothing if `gpu` is empty.
 void simulate(const std::string& gpu, std::string& backend);
+/// The same for a verb that knows the simulator alone.
+void simulate(const std::string& gpu);
 
 /// The bytes of the file that --text names; for an empty name those of common/attention/text.txt: README and the first
 /// three lessons as they once were. They stay as they are when the book is edited, so that the counts that lessons

@@ -5,19 +5,11 @@
 #include <filesystem>
 
 #include "common/attention/error.hpp"
-#include "common/cli/input.hpp"
 #include "common/cli/verbs.hpp"
 
 namespace workbook::cli {
 namespace fs = std::filesystem;
 namespace {
-
-struct LibraryOptions {
-  std::vector<std::int64_t> chapters;
-  bool solutions = false;
-  std::string out;      ///< a folder; empty: .workbook/library
-  std::string backend;  ///< "sim" or "cuda"; empty: for the GPU where there is one
-};
 
 /// Copies a file; a library that a program has loaded stays as it is, under its old name no more.
 void put(const fs::path& from, const fs::path& to) {
@@ -27,6 +19,8 @@ void put(const fs::path& from, const fs::path& to) {
   if (!error) fs::rename(next, to, error);
   if (error) throw EnvironmentError(fmt::format("{} cannot be written: {}", to.string(), error.message()));
 }
+
+}  // namespace
 
 int library(const Session& session, const LibraryOptions& options) {
   judge::LibraryRequest request;
@@ -62,25 +56,6 @@ int library(const Session& session, const LibraryOptions& options) {
   if (!open.empty())
     fmt::print("still open: {}; a call that comes to one of them ends with an error\n", fmt::join(open, ", "));
   return kDone;
-}
-
-}  // namespace
-
-Runner declare_library(Options& options) {
-  const auto given = std::make_shared<LibraryOptions>();
-  options.option("--chapters", given->chapters, "Whose stages, as 8,9: of several that can do a call the first does it")
-      .allow(number(1, 99, "numbers of chapters"))
-      .separated_by(',')
-      .required();
-  options.flag("--solutions", given->solutions, "The book's code, not yours");
-  options.option("--out", given->out, "Folder for the library and its header (.workbook/library)")
-      .allow(not_empty("a folder"));
-  options
-      .option(
-          "--backend", given->backend,
-          "What it runs on: a GPU, or the simulator that it then brings along (default: the GPU where there is one)")
-      .allow(one_of({"sim", "cuda"}, "sim or cuda"));
-  return [given](Session& session) { return library(session, *given); };
 }
 
 }  // namespace workbook::cli

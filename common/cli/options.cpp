@@ -124,7 +124,7 @@ Option Options::flag(const std::string& name, bool& value, const std::string& de
   return Option(verb_.add_flag(name, value, description));
 }
 
-CommandLine read_command_line(const std::vector<ListedVerb>& verbs, const std::vector<std::string>& words) {
+CommandLine read_command_line(std::span<const Verb> verbs, const std::vector<std::string>& words) {
   CommandLine line;
   line.app = std::make_shared<CLI::App>(
       "The FlashAttention Workbook: build FlashAttention chapter by chapter. Without a verb: the book at a glance.",
@@ -136,14 +136,9 @@ CommandLine read_command_line(const std::vector<ListedVerb>& verbs, const std::v
       "Exit codes: 0 done, 1 a test failed or is open, 2 usage, 3 environment");
   app.add_flag("--json", line.json, "Print one JSON document");
   std::map<std::string, Runner> runners;
-  for (const ListedVerb& verb : verbs) {
+  for (const Verb& verb : verbs) {
     CLI::App* sub = app.add_subcommand(verb.name, verb.description);
-    if (verb.declare == nullptr) {  // whatever follows is not ours to read
-      sub->prefix_command();
-      sub->set_help_flag();
-      continue;
-    }
-    sub->footer("Example: " + verb.example);
+    sub->footer(std::string("Example: ") + verb.example);
     sub->add_flag("--json", line.json, "Print one JSON document");
     Options options(*sub, words);
     runners[verb.name] = verb.declare(options);
@@ -154,9 +149,10 @@ CommandLine read_command_line(const std::vector<ListedVerb>& verbs, const std::v
     line.exit_code = error.get_exit_code() == 0 ? app.exit(error) : explain(app, error, words);
     return line;
   }
-  const std::vector<CLI::App*> asked = app.get_subcommands();
-  line.verb = asked.empty() ? verbs.front().name : asked.front()->get_name();
-  line.run = runners[line.verb];
+  line.verb = &verbs.front();
+  for (const Verb& verb : verbs)
+    if (app.got_subcommand(verb.name)) line.verb = &verb;
+  line.run = runners[line.verb->name];
   return line;
 }
 

@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,8 +19,8 @@ class Option;
 namespace workbook::cli {
 
 struct Session;
-/// A verb whose options are read.
-using Runner = std::function<int(Session&)>;
+/// A verb whose options are read, and what they are read into: runs it, or gives nothing where another program has it.
+using Runner = std::function<std::optional<int>(const Session&)>;
 
 /// What is wrong with an option's value; empty if it is allowed.
 using Allowed = std::function<std::string(const std::string&)>;
@@ -65,22 +67,24 @@ class Options {
 /// Declares a verb's options; what it returns runs the verb.
 using Declare = Runner (*)(Options&);
 
-/// What a verb of the command line is to CLI11.
-struct ListedVerb {
-  std::string name, description, example;  ///< for --help
-  Declare declare = nullptr;               ///< nullptr: another program has it, and reads what follows it
+struct Verb {
+  const char* name;
+  const char* program;  ///< that has it
+  const char* description;
+  const char* example;
+  Declare declare;
 };
 
 /// What the command line asks for.
 struct CommandLine {
-  std::string verb;   ///< empty: none, everything is said already and the command ends with
-  int exit_code = 0;  ///< this
-  Runner run;         ///< the verb; empty if another program has it
+  const Verb* verb = nullptr;  ///< nullptr: none, everything is said already and the command ends with
+  int exit_code = 0;           ///< this
+  Runner run;                  ///< the verb
   bool json = false;
   std::shared_ptr<CLI::App> app;  ///< keeps what options ask
 };
 /// Reads it; prints help, or what is wrong with it and what is allowed. Without a verb: the first one.
-CommandLine read_command_line(const std::vector<ListedVerb>& verbs, const std::vector<std::string>& words);
+CommandLine read_command_line(std::span<const Verb> verbs, const std::vector<std::string>& words);
 
 /// Makes the folder that `flag` names, if it is not there. InputError if it cannot be made.
 void require_folder(const char* flag, const std::filesystem::path& folder);

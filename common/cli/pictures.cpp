@@ -14,18 +14,15 @@ namespace {
 using nlohmann::json;
 using pictures::Compared, pictures::Picture, pictures::State;
 
-struct PicturesOptions {
-  std::vector<std::string> folders;  ///< of chapters/; empty: all
-  bool check = false;                ///< write nothing
-};
-
 /// "5" or "05_causal" as the name of a folder of chapters/. A chapter without a manifest has its name alone.
 std::string folder_of(const Session& session, const std::string& which) {
   if (std::filesystem::is_directory(session.book.root / "chapters" / which)) return which;
   return session.book.chapter(which).name();
 }
 
-int pictures_verb(const Session& session, const PicturesOptions& options) {
+}  // namespace
+
+int pictures(const Session& session, const PicturesOptions& options) {
   std::vector<std::string> folders;
   for (const std::string& which : options.folders) folders.push_back(folder_of(session, which));
   const std::vector<Picture> drawn = pictures::draw(session, folders);
@@ -53,15 +50,6 @@ int pictures_verb(const Session& session, const PicturesOptions& options) {
   if (session.json) print_json({{"pictures", files}});
   if (!session.json && !current && options.check) fmt::print("./workbook pictures writes them anew\n");
   return current ? kDone : kTestFailed;
-}
-
-}  // namespace
-
-Runner declare_pictures(Options& options) {
-  const auto given = std::make_shared<PicturesOptions>();
-  options.option("chapters", given->folders, "Of these chapters (default: all)");
-  options.flag("--check", given->check, "Write nothing: are the files what would be written?");
-  return [given](Session& session) { return pictures_verb(session, *given); };
 }
 
 }  // namespace workbook::cli

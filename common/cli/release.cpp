@@ -15,14 +15,6 @@ namespace {
 using grading::AnswerLine, grading::Assignment, grading::Published;
 using nlohmann::json;
 
-struct ReleaseOptions {
-  std::vector<std::string> exercises, chapters;  ///< "2.1,2.3"; "2"
-  std::string assignment;                        ///< assignment.toml in their place
-  std::string title, due, out, hidden;
-  bool no_hints = false, gradescope = false, github = false, force = false;
-  bool verify = true;
-};
-
 /// "2.1,2.3" and "2.1" "2.3" are the same.
 std::vector<std::string> split(const std::vector<std::string>& lists) {
   std::vector<std::string> parts;
@@ -81,7 +73,7 @@ grading::PublishOptions publish_options(const Assignment& assignment, const Rele
       fail_input("{} is there already; allowed: --force to replace it, --out FOLDER to write elsewhere", path.string());
     }
   }
-  return {target, options.hidden, options.gradescope, options.github, options.verify};
+  return {target, options.hidden, options.gradescope, options.github, !options.unverified};
 }
 
 void print_published(const Assignment& assignment, const Published& published, bool verified) {
@@ -118,40 +110,17 @@ json to_json(const Assignment& assignment, const Published& published, bool veri
           {"common_lines", given}};
 }
 
+}  // namespace
+
 int release(const Session& session, const ReleaseOptions& options) {
   const Assignment assignment = chosen_assignment(session, options);
   const Published published = publish(session, assignment, publish_options(assignment, options));
   if (session.json) {
-    print_json(to_json(assignment, published, options.verify));
+    print_json(to_json(assignment, published, !options.unverified));
   } else {
-    print_published(assignment, published, options.verify);
+    print_published(assignment, published, !options.unverified);
   }
   return kDone;
-}
-
-}  // namespace
-
-Runner declare_release(Options& options) {
-  const auto given = std::make_shared<ReleaseOptions>();
-  const auto unverified = std::make_shared<bool>(false);
-  options.option("--exercises", given->exercises, "Exercises that stay open: 2.1,2.3");
-  options.option("--chapters", given->chapters, "Chapters that stay open: 2,3");
-  options.option("--assignment", given->assignment, "An assignment.toml that says what is open")
-      .allow(not_empty("a file name"));
-  options.option("--title", given->title, "The assignment's title").allow(not_empty("a title"));
-  options.option("--due", given->due, "When it is due, as the students read it").allow(not_empty("a date"));
-  options.option("--out", given->out, "The folder to write (default: named after the title)")
-      .allow(not_empty("a folder"));
-  options.flag("--no-hints", given->no_hints, "Leave the hints out");
-  options.flag("--github", given->github, "With a workflow for GitHub Actions");
-  options.flag("--gradescope", given->gradescope, "Also the autograder for Gradescope, as a zip");
-  options.option("--hidden", given->hidden, "Hidden tests, for the autograder only").allow(not_empty("a folder"));
-  options.flag("--force", given->force, "Replace what is there");
-  options.flag("--no-verify", *unverified, "Do not build and test it first");
-  return [given, unverified](Session& session) {
-    given->verify = !*unverified;
-    return release(session, *given);
-  };
 }
 
 }  // namespace workbook::cli

@@ -8,7 +8,6 @@
 
 #include "common/attention/error.hpp"
 #include "common/attention/npy.hpp"
-#include "common/cli/input.hpp"
 #include "common/cli/verbs.hpp"
 #include "common/judge/main_job.hpp"
 
@@ -18,17 +17,6 @@ namespace {
 
 using judge::StageRow;
 using nlohmann::json;
-
-struct RunOptions : ProblemOptions {
-  std::string out, lse;   ///< .npy files to write
-  std::string stage;      ///< a chapter; empty: all
-  bool chapters = false;  ///< the reader's stages in place of the book's
-  std::string memory;     ///< "1G": the most that a stage may use
-  std::string backend;    ///< only this one: "cpu", "sim" or "cuda"
-  std::string element;    ///< only stages for it; empty: each chapter's own
-  std::string pass;       ///< only stages of it; empty: both
-  std::string gpu;        ///< whose limits the simulator takes on; empty: its own
-};
 
 /// "512M", "2GiB", "1000000": bytes.
 std::uint64_t parse_bytes(const std::string& text) {
@@ -111,6 +99,8 @@ void print_legend(const std::vector<StageRow>& rows) {
       "about: notes/numerics.md\n");
 }
 
+}  // namespace
+
 int run(const Session& session, const RunOptions& options) {
   require_writable("--out", options.out);
   require_writable("--lse", options.lse);
@@ -158,31 +148,6 @@ int run(const Session& session, const RunOptions& options) {
   if (any([](const StageRow& r) { return !r.ran() && r.supported && r.result != "refused"; })) return kTestFailed;
   if (any([](const StageRow& r) { return r.result == "failed"; })) return kTestFailed;
   return any([](const StageRow& r) { return r.ran(); }) ? kDone : kEnvironment;
-}
-
-}  // namespace
-
-Runner declare_run(Options& options) {
-  const auto given = std::make_shared<RunOptions>();
-  const std::function<void()> finish_input = declare_problem(options, *given);
-  const Allowed a_file = not_empty("a file name");
-  options.option("--out", given->out, "Write O of the last stage as .npy").allow(a_file);
-  options.option("--lse", given->lse, "Write the LSE of the last stage as .npy").allow(a_file);
-  options.option("--stage", given->stage, "Only this chapter's stage").allow(not_empty("a chapter"));
-  options.option("--backend", given->backend, "Only on this backend")
-      .allow(one_of({"cpu", "sim", "cuda"}, "cpu, sim or cuda"));
-  declare_element(options, given->element);
-  options.option("--pass", given->pass, "Only the forward or the backward pass")
-      .allow(one_of({"forward", "backward"}, "forward or backward"));
-  declare_gpu(options, given->gpu);
-  options.option("--memory", given->memory, "The most memory that a stage may use, e.g. 512M or 2G")
-      .allow(not_empty("a size"));
-  options.flag("--chapters", given->chapters, "Your own stages in place of the book's");
-  return [given, finish_input](Session& session) {
-    finish_input();
-    simulate(given->gpu, given->backend);
-    return run(session, *given);
-  };
 }
 
 }  // namespace workbook::cli

@@ -9,10 +9,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct SiteOptions {
-  std::string out;
-  bool with_solutions = false;
-};
+}  // namespace
 
 int site(const Session& session, const SiteOptions& options) {
   const fs::path program = session.book.root / "notes" / "site" / "site.mjs";
@@ -38,15 +35,6 @@ int site(const Session& session, const SiteOptions& options) {
   const fs::path out = options.out.empty() ? session.book.root / "build" / "site" / "pages" : fs::absolute(options.out);
   print_json({{"index", (out / "index.html").string()}, {"with_solutions", options.with_solutions}});
   return kDone;
-}
-
-}  // namespace
-
-Runner declare_site(Options& options) {
-  const auto given = std::make_shared<SiteOptions>();
-  options.option("--out", given->out, "The folder to write (default: build/site/pages)").allow(not_empty("a folder"));
-  options.flag("--with-solutions", given->with_solutions, "Also the solutions' files");
-  return [given](Session& session) { return site(session, *given); };
 }
 
 }  // namespace workbook::cli

@@ -108,14 +108,17 @@ nlohmann::json answer_json(const Answer& answer) {
   return {{"file", answer.file}, {"line", answer.first}, {"text", book::join_lines(answer.lines)}};
 }
 
-int solution(const Session& session, const std::string& id, bool anyway) {
-  const book::Exercise& exercise = session.book.exercise(id);
+}  // namespace
+
+int solution(const Session& session, const SolutionOptions& options) {
+  const book::Exercise& exercise = session.book.exercise(options.exercise);
+  const std::string& id = exercise.id;
   const book::Chapter& chapter = session.book.chapter(id.substr(0, id.find('.')));
   if (!session.book.has_solutions(chapter))
     throw EnvironmentError(fmt::format("solution {}: this book comes without its solutions", id));
   const Progress state = book::load_progress(session.book).at(id).state;
   if (const std::string missing = not_yet(id, state); !missing.empty()) {
-    if (!anyway) {
+    if (!options.anyway) {
       fmt::print(stderr, "{}; --anyway shows the book's answer all the same\n", missing);
       return kTestFailed;
     }
@@ -146,19 +149,6 @@ int solution(const Session& session, const std::string& id, bool anyway) {
   print_counted(counted);
   if (!exercise.why.empty()) fmt::print("\nWhy: {}\n", exercise.why);
   return kDone;
-}
-
-}  // namespace
-
-Runner declare_solution(Options& options) {
-  struct Given {
-    std::string exercise;
-    bool anyway = false;
-  };
-  const auto given = std::make_shared<Given>();
-  options.option("exercise", given->exercise, "An exercise, e.g. 2.2").required();
-  options.flag("--anyway", given->anyway, "Also before yours has passed");
-  return [given](Session& session) { return solution(session, given->exercise, given->anyway); };
 }
 
 }  // namespace workbook::cli

@@ -52,7 +52,9 @@ std::optional<grading::Assignment> released(const Session& session) {
   return grading::load_assignment(path, session.book);
 }
 
-int status(const Session& session) {
+}  // namespace
+
+int status(const Session& session, const StatusOptions& /*options*/) {
   const auto progress = book::load_progress(session.book);
   nlohmann::json chapters = nlohmann::json::array();
   const std::optional<grading::Assignment> assignment = released(session);
@@ -131,12 +133,6 @@ int status(const Session& session) {
   if (untested > 0) fmt::print(", {} not tested since you changed them", untested);
   fmt::print("\nnext: {}\n", next);
   return kDone;
-}
-
-}  // namespace
-
-Runner declare_status(Options& /*options*/) {
-  return [](Session& session) { return status(session); };
 }
 
 }  // namespace workbook::cli

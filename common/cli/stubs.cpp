@@ -4,10 +4,9 @@
 #include "common/cli/verbs.hpp"
 
 namespace workbook::cli {
-namespace {
 
-int stubs(const Session& session, bool force) {
-  const book::StubsWritten result = book::write_stubs(session.book, force);
+int stubs(const Session& session, const StubsOptions& options) {
+  const book::StubsWritten result = book::write_stubs(session.book, options.force);
   const auto shown = [&](const std::vector<std::filesystem::path>& paths) {
     std::vector<std::string> names;
     for (const auto& path : paths) names.push_back(session.shown(path));
@@ -23,14 +22,6 @@ int stubs(const Session& session, bool force) {
     if (result.written.empty() && result.kept.empty()) fmt::print("every stub is up to date\n");
   }
   return result.kept.empty() ? kDone : kTestFailed;
-}
-
-}  // namespace
-
-Runner declare_stubs(Options& options) {
-  const auto force = std::make_shared<bool>(false);
-  options.flag("--force", *force, "Also over files that hold work, after a copy");
-  return [force](Session& session) { return stubs(session, *force); };
 }
 
 }  // namespace workbook::cli

@@ -7,8 +7,6 @@
 #include "common/attention/error.hpp"
 #include "common/book/files.hpp"
 #include "common/book/progress.hpp"
-#include "common/cli/input.hpp"
-#include "common/cli/test.hpp"
 #include "common/cli/test_print.hpp"
 #include "common/cli/verbs.hpp"
 #include "common/grading/points.hpp"
@@ -263,34 +261,6 @@ int test(const Session& session, const TestOptions& options) {
     print_next(session, all, wanted.size() == 1 ? wanted[0].exercise : "");
   }
   return passed ? kDone : kTestFailed;
-}
-
-Runner declare_test(Options& options) {
-  const auto given = std::make_shared<TestOptions>();
-  options.option("chapters", given->chapters, "Chapters (2) or exercises (2.1); default: all chapters");
-  options.flag("--solutions", given->solutions, "The book's solutions in place of your code");
-  options.option("--previous", given->previous, "Where the chapter before comes from")
-      .allow(one_of({"solutions", "chapters"}, "solutions or chapters"))
-      .show_default();
-  options.option("--only", given->only, "One test, by its name").allow(not_empty("a test's name"));
-  options.flag("--debug", given->debug, "Run your code under a debugger, stopped in the exercise");
-  options.flag("--verbose", given->verbose, "Every failing test in full");
-  options.option("--backend", given->backend, "Only on this backend")
-      .allow(one_of({"cpu", "sim", "cuda"}, "cpu, sim or cuda"));
-  declare_gpu(options, given->gpu);
-  options.option("--sanitizer", given->sanitizer, "A tool of compute-sanitizer to watch the GPU's kernels")
-      .allow(
-          one_of({"memcheck", "racecheck", "synccheck", "initcheck"}, "memcheck, racecheck, synccheck or initcheck"));
-  options.option("--time-limit", given->time_limit, "Seconds that one call may take")
-      .allow(number(0.1, 86400, "seconds, from 0.1 to 86400"))
-      .show_default();
-  options.option("--junit", given->junit, "Also write the results as JUnit XML").allow(not_empty("a file name"));
-  options.option("--summary", given->summary, "Also add the results to this file, as Markdown")
-      .allow(not_empty("a file name"));
-  return [given](Session& session) {
-    simulate(given->gpu, given->backend);
-    return test(session, *given);
-  };
 }
 
 }  // namespace workbook::cli

@@ -8,7 +8,6 @@
 #include "common/attention/error.hpp"
 #include "common/attention/mask_text.hpp"
 #include "common/book/files.hpp"
-#include "common/cli/input.hpp"
 #include "common/cli/trace_json.hpp"
 #include "common/cli/trace_page.hpp"
 #include "common/cli/trace_text.hpp"
@@ -20,21 +19,6 @@ namespace {
 
 using book::Chapter;
 using nlohmann::json;
-
-struct TraceOptions : ProblemOptions {
-  std::string chapter;
-  bool solutions = false;        ///< the book's code in place of the reader's
-  std::int64_t Br = 0, Bc = 0;   ///< rows of a tile; 0: as the chapter has them
-  std::vector<std::string> set;  ///< "warps=2": numbers for the chapter's operation beside the usual ones
-  bool metrics = false;          ///< every counter with Nsight Compute's name for it
-  std::string element;           ///< of Q, K, V and O; empty: the chapter's own
-  std::string gpu;               ///< whose limits the simulator takes on; empty: its own
-  std::string html;              ///< a page to write
-  std::string beside;            ///< what the page shows beside: a chapter, "causal", "book"; empty: nothing
-  std::string operation;         ///< another of the chapter's kernels; empty: its stage
-  std::string pass;              ///< empty: the chapter's first
-  bool lines = false;            ///< what each line asked for, beside the book's and the chapter before
-};
 
 /// "a chapter with kernels: 1, 3": those that `serves` holds of.
 template <class Serves>
@@ -194,7 +178,10 @@ void require_served(const Session& session, const Chapter& chapter, const TraceO
   }
 }
 
-int trace(const Session& session, TraceOptions options) {
+}  // namespace
+
+int trace(const Session& session, const TraceOptions& given) {
+  TraceOptions options = given;
   require_writable("--html", options.html);
   if (!options.beside.empty() && options.html.empty())
     fail_input("--beside {}: two kernels are shown on a page; allowed: with --html FILE", options.beside);
@@ -260,36 +247,6 @@ int trace(const Session& session, TraceOptions options) {
   return traced.clean() && !nothing                                     ? kDone
          : traced.result == "refused" || traced.result == "unavailable" ? kEnvironment
                                                                         : kTestFailed;
-}
-
-}  // namespace
-
-Runner declare_trace(Options& options) {
-  const auto given = std::make_shared<TraceOptions>();
-  options.option("chapter", given->chapter, "A chapter with kernels").required();
-  options.flag("--solutions", given->solutions, "The book's solution in place of your code");
-  const std::function<void()> finish_input = declare_problem(options, *given);
-  options.option("--br", given->Br, "Queries in a tile (default: the chapter's)").allow(whole_number<std::int64_t>(1));
-  options.option("--bc", given->Bc, "Keys in a tile (default: the chapter's)").allow(whole_number<std::int64_t>(1));
-  options.option("--set", given->set, "A number for the chapter's kernels, e.g. warps=2")
-      .allow(not_empty("NAME=NUMBER"));
-  options.flag("--metrics", given->metrics, "Every counter, with Nsight Compute's name for it");
-  options.flag("--lines", given->lines, "What each line asks for, beside the book's and the chapter before");
-  options.option("--operation", given->operation, "Another of the chapter's kernels, e.g. lab")
-      .allow(not_empty("a name"));
-  declare_element(options, given->element);
-  options.option("--pass", given->pass, "The forward or the backward pass (default: the chapter's first)")
-      .allow(one_of({"forward", "backward"}, "forward or backward"));
-  declare_gpu(options, given->gpu);
-  options.option("--html", given->html, "Also write a page that shows it").allow(not_empty("a file name"));
-  options.option("--beside", given->beside, "On that page too: a chapter, \"causal\" (or not), or \"book\"")
-      .allow(not_empty("a chapter, causal or book"));
-  return [given, finish_input](Session& session) {
-    finish_input();
-    std::string backend = name(Backend::sim);
-    simulate(given->gpu, backend);
-    return trace(session, *given);
-  };
 }
 
 }  // namespace workbook::cli

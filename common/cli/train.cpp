@@ -9,7 +9,6 @@
 
 #include "common/attention/error.hpp"
 #include "common/book/files.hpp"
-#include "common/cli/input.hpp"
 #include "common/cli/train_print.hpp"
 #include "common/cli/verbs.hpp"
 #include "common/pictures/pictures.hpp"
@@ -22,23 +21,6 @@ namespace fs = std::filesystem;
 namespace {
 
 using namespace workbook::training;
-
-struct TrainOptions {
-  std::string precision = "all";  ///< "fp32", "fp16", "fp16-scaled", "bf16" or "all"
-  std::int64_t steps = 0;         ///< in all, those of a resumed run included; 0: 400, or 200 on the simulator
-  std::string resume;             ///< a checkpoint
-  std::string out;                ///< a folder; empty: .workbook/train
-  std::string text;               ///< a file; empty: the book's own text
-  std::uint64_t seed = 1;
-  std::int64_t head_dim = 32, context = 128, sequences = 8, micro_batches = 1, shares = 256;
-  double learning_rate = 2e-3, initial_scale = 65536;
-  std::int64_t growth_interval = 2000;
-  std::int64_t overflow_at = 0;              ///< the step of fp16-scaled that overflows; 0: none
-  bool chapters = false, solutions = false;  ///< attention by the reader's chapters, or by the book's
-  std::vector<std::int64_t> attention;       ///< of these chapters alone; empty: of any
-  std::string backend;                       ///< on which: "sim" or "cuda"; empty: on the GPU where there is one
-  bool settings_given = false;               ///< any of those from `precision` on that a checkpoint has of its own
-};
 
 constexpr const char* kCheckpoint = "train.checkpoint";
 constexpr std::int64_t kSteps = 400, kStepsOnSimulator = 200;  // unless --steps says otherwise
@@ -107,6 +89,8 @@ Experiment experiment_of(const Session& session, const TrainOptions& options) {
   return new_experiment(s, precisions, text_bytes(session, options.text), code);
 }
 
+}  // namespace
+
 int train(const Session& session, const TrainOptions& options) {
   if (!options.resume.empty() && options.settings_given) {
     fail_input("--resume {}: it comes with its own settings and text; allowed beside it: --steps and --out",
@@ -171,58 +155,6 @@ int train(const Session& session, const TrainOptions& options) {
                worker::shell_quoted(session.shown(checkpoint)), steps);
   }
   return trained.finished ? kDone : kTestFailed;
-}
-
-}  // namespace
-
-Runner declare_train(Options& options) {
-  const auto given = std::make_shared<TrainOptions>();
-  std::vector<Option> settings;  // a checkpoint has them of its own
-  const auto setting = [&](const char* flag, auto& value, const char* description, const Allowed& allowed) -> Option& {
-    return settings.emplace_back(options.option(flag, value, description).allow(allowed));
-  };
-  const Allowed counted = whole_number<std::int64_t>(1);
-  setting("--precision", given->precision, "What is stored in 16 bits",
-          one_of({"fp32", "fp16", "fp16-scaled", "bf16", "all"}, "fp32, fp16, fp16-scaled, bf16 or all"))
-      .show_default();
-  options
-      .option("--steps", given->steps,
-              "Steps in all, those of a resumed run included (400; with attention on the simulator 200)")
-      .allow(counted);
-  options.option("--resume", given->resume, "Go on from this checkpoint").allow(not_empty("a file name"));
-  options.option("--out", given->out, "Folder for the curves and the checkpoint (.workbook/train)")
-      .allow(not_empty("a folder"));
-  setting("--text", given->text, "A file to train on (default: the book's own text)", not_empty("a file name"));
-  setting("--seed", given->seed, "Seed of the weights and the batches", whole_number<std::uint64_t>(0)).show_default();
-  setting("--head-dim", given->head_dim, "Head dimension of the model, which has two heads: 32, 64 or 128",
-          one_of({"32", "64", "128"}, "32, 64 or 128"))
-      .show_default();
-  setting("--context", given->context, "Tokens of a sequence", counted).show_default();
-  setting("--sequences", given->sequences, "Sequences of a batch", counted).show_default();
-  setting("--micro-batches", given->micro_batches, "Batches that make one step", counted).show_default();
-  setting("--shares", given->shares, "Machines over whose tokens the loss is averaged; this is one of them", counted)
-      .show_default();
-  setting("--learning-rate", given->learning_rate, "AdamW's learning rate",
-          number(1e-12, 1e3, "a number from 1e-12 to 1000"))
-      .show_default();
-  setting("--initial-scale", given->initial_scale, "Loss scale that fp16-scaled starts with",
-          number(std::numeric_limits<float>::min(), std::numeric_limits<float>::max(),
-                 "a positive number that a float can hold"))
-      .show_default();
-  setting("--growth-interval", given->growth_interval, "Good steps in a row after which the scale grows", counted)
-      .show_default();
-  setting("--overflow-at", given->overflow_at, "A step of fp16-scaled whose gradients are made to overflow", counted);
-  settings.push_back(options.flag("--chapters", given->chapters, "Attention and the loss scale by your chapters"));
-  settings.push_back(options.flag("--solutions", given->solutions, "The same by the book's").excludes({"--chapters"}));
-  setting("--attention", given->attention, "With --chapters or --solutions: by kernels of these chapters alone, as 8,9",
-          number(1, 99, "numbers of chapters"))
-      .separated_by(',');
-  setting("--backend", given->backend, "With --chapters or --solutions: where kernels run",
-          one_of({"sim", "cuda"}, "sim or cuda"));
-  return [given, settings](Session& session) {
-    given->settings_given = std::ranges::any_of(settings, &Option::given);
-    return train(session, *given);
-  };
 }
 
 }  // namespace workbook::cli

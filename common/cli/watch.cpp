@@ -5,7 +5,6 @@
 #include <map>
 #include <thread>
 
-#include "common/cli/test.hpp"
 #include "common/cli/verbs.hpp"
 
 namespace workbook::cli {
@@ -22,7 +21,10 @@ Times save_times(const Session& session, const book::Chapter& chapter) {
   return times;
 }
 
-int watch(const Session& session, const std::string& which, double poll_seconds) {
+}  // namespace
+
+int watch(const Session& session, const WatchOptions& watched) {
+  const std::string& which = watched.chapter;
   // A chapter, or one of its exercises.
   const std::size_t point = which.find('.');
   const book::Chapter& chapter =
@@ -43,23 +45,8 @@ int watch(const Session& session, const std::string& which, double poll_seconds)
         fmt::print("\nwatching chapters/{}: save a file to test again, Ctrl-C to stop\n", chapter.name());
       std::fflush(stdout);
     }
-    std::this_thread::sleep_for(std::chrono::duration<double>(poll_seconds));
+    std::this_thread::sleep_for(std::chrono::duration<double>(watched.poll));
   }
-}
-
-}  // namespace
-
-Runner declare_watch(Options& options) {
-  struct Given {
-    std::string chapter;
-    double poll = 0.5;
-  };
-  const auto given = std::make_shared<Given>();
-  options.option("chapter", given->chapter, "A chapter, or an exercise").required();
-  options.option("--poll", given->poll, "Seconds between looks")
-      .allow(number(0.05, 60, "seconds, from 0.05 to 60"))
-      .show_default();
-  return [given](Session& session) { return watch(session, given->chapter, given->poll); };
 }
 
 }  // namespace workbook::cli

@@ -146,7 +146,7 @@ const OtherP other_P[] = {
      [](const Formed& p) { return p.with(p.score() + p.lse(p.column)); }},
     {"lse-of-the-even-query", "both queries of a lane take the LSE of the first: .y is the second one's",
      [](const Formed& p) { return p.with(p.score() - p.lse(p.column - p.i())); }},
-    {"lse-by-halves", "the LSE goes by the lane's key: of its two queries the first one takes .x, the second one .y",
+    {"query-by-its-row", "the LSE goes by the lane's key: of its two queries the first one takes .x, the second one .y",
      [](const Formed& p) { return p.with(p.score() - p.lse(p.column - p.i() + p.half())); }},
     {"P-lse-exchanged", "a lane's two queries take each other's LSE",
      [](const Formed& p) { return p.with(p.score() - p.lse(p.column ^ 1)); }},
