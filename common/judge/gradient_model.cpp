@@ -34,6 +34,9 @@ GradientModel::GradientModel(const std::string& gradient, const worker::Backward
       sum += in->saved.O.values[std::size_t(at)] * in->dO.values[std::size_t(at)];
     return sum;
   };
+  lse = [in = inputs](Index head, Index i) {
+    return double(in->saved.lse.values[std::size_t(head * in->problem.shape.Nq + i)]);
+  };
   sees = [in = inputs](Index i, Index j) { return in->problem.mask.sees(in->problem.shape, i, j); };
   if (given.problem.mask.alibi || given.problem.mask.softcap > 0) {
     changed = [in = inputs](Index head, Index i, Index j, double score) {
@@ -63,8 +66,8 @@ GradientModel::GradientModel(const std::string& gradient, const worker::Backward
 }
 
 float GradientModel::probability(Index head, Index i, double score, double maximum) const {
-  const double lse = inputs->saved.lse.values[std::size_t(head * Nq() + i)];
-  return lse == -infinity && tiled() ? 0 : P(score, lse, maximum);
+  const double of_row = lse(head, i);
+  return of_row == -infinity && tiled() ? 0 : P(score, of_row, maximum);
 }
 
 Tensor<double> GradientModel::compute() const {

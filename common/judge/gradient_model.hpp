@@ -36,7 +36,8 @@ class GradientModel {
     std::function<bool(Index i, Index j)> sees = {};
   };
   std::function<Heads(Index head)> heads;
-  std::function<double(Index head, Index i)> D;  ///< rowsum(dO∘O)
+  std::function<double(Index head, Index i)> D;    ///< rowsum(dO∘O)
+  std::function<double(Index head, Index i)> lse;  ///< a natural logarithm
   std::function<bool(Index i, Index j)> sees;
   bool masks_P = true;  ///< P is 0 where i does not see j; false: only dS is
   float unseen = 0;     ///< what P and dS are there

@@ -478,7 +478,10 @@ void describe_pending(Finding& finding, const Lane& toucher, const Lane& issuer,
 void SharedMemory::report_race(Lane& lane, const Cell& cell, std::uintptr_t address, bool i_write, bool other_writes,
                                std::uint32_t lanes, std::uint32_t other_lanes, int other_warp, const void* pc) {
   const std::uint32_t other_code = other_writes ? cell.write_pc : cell.read_pc;
-  const bool pending = other_writes && (cell.flags & Cell::kPending);
+  // Two lanes that one cp.async has copy to one place: no wait is missing, the place is wrong.
+  const bool one_copy = i_write && other_code == code_of(pc) && cell.write_thread != lane.linear &&
+                        cell.write_step == lane.step && cell.write_stamp >= lane.block->interval_began;
+  const bool pending = other_writes && (cell.flags & Cell::kPending) && !one_copy;
   if (pending && lane.block->damaged) {
     const Lane& issuer = lane.block->lanes[cell.write_thread];
     if (!(issuer.warp->alive & issuer.bit)) return;  // a mistake has ended it before its wait

@@ -1,6 +1,7 @@
 // The tests of the pages. Without a browser: the arithmetic of a figure against what the simulator ran, links, what is
 // left out, what is loaded. In Chromium, from the folder as it is (file:): every page, every figure against its facts.
 import { existsSync, readFileSync, readdirSync } from 'node:fs';
+import { cpus } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { chromium } from 'playwright-core';
@@ -667,19 +668,18 @@ async function testTrace(browser, trace, axe) {
   reader.quiet();
 }
 
-async function testInChromium(tests, executablePath, out, tool, pages, trace) {
-  const browser = await chromium.launch({ executablePath, args: ['--no-sandbox'] });
-  try {
-    const reader = new Reader(browser, out);
-    await reader.start();
-    const axe = readFileSync(join(tool, 'node_modules/axe-core/axe.min.js'), 'utf8');
-    for (const { url, group } of pages) {
+/// Each page by itself, in as many windows as the machine has cores.
+async function testPages(tests, readers, pages, axe) {
+  const left = [...pages], source = pages.find(({ group }) => group === 'sources')?.url;
+  await Promise.all(readers.map(async (reader) => {
+    for (let page; (page = left.shift());) {
+      const { url, group } = page;
       await tests.run(`${url} opens, fits ${widths.join(', ')} pixels`, async () => {
         await reader.open(url);
         await reader.fits(url);
       });
       // Source files all look alike: the first one stands for them.
-      if (group === 'sources' && url !== pages.find((page) => page.group === 'sources').url) continue;
+      if (group === 'sources' && url !== source) continue;
       for (const colorScheme of ['light', 'dark']) {
         await tests.run(`${url} is accessible, ${colorScheme}`, async () => {
           await reader.page.emulateMedia({ colorScheme });
@@ -688,6 +688,17 @@ async function testInChromium(tests, executablePath, out, tool, pages, trace) {
         });
       }
     }
+  }));
+}
+
+async function testInChromium(tests, executablePath, out, tool, pages, trace) {
+  const browser = await chromium.launch({ executablePath, args: ['--no-sandbox'] });
+  try {
+    const readers = Array.from({ length: cpus().length }, () => new Reader(browser, out));
+    for (const reader of readers) await reader.start();
+    const axe = readFileSync(join(tool, 'node_modules/axe-core/axe.min.js'), 'utf8');
+    await testPages(tests, readers, pages, axe);
+    const reader = readers[0];
     await tests.run('colours, search, contents, print', () => testPage(reader));
     if (trace) await tests.run('a trace that one scrubs through', () => testTrace(browser, trace, axe));
     const pair = trace?.replace(/\.html$/, '_beside.html');

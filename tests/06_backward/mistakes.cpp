@@ -353,6 +353,11 @@ Table masks() {
             "a tile that the diagonal crosses is not masked: it needs no mask only if the block's last key, which the "
             "fewest queries see, is seen by all of it",
             masked_too_little, [](const GradientModel& m) { return m.tiled() && !m.of_queries; });
+  table.add("gradient-pairs-multiplied", pairs_multiplied, [](GradientModel& m) {
+    multiply_uncounted(m, [right = m](Index i, Index j) {
+      return !right.tiled() || Pair(right, i, j).visited(right, right.offset());
+    });
+  });
   table.add(
       "P-not-masked", "dS is masked, P is not: dV gets a part from queries that do not see the key",
       [](GradientModel& m) { m.masks_P = false; }, of_values);
@@ -632,6 +637,15 @@ const judge::Declared declared(
 
 std::vector<judge::Mistake> D_mistakes(const Tensor<double>& O, const Tensor<double>& dO) {
   return judge::made<RowSums>(row_sums(), {O, dO}, &RowSums::result);
+}
+void multiply_uncounted(GradientModel& m, const std::function<bool(Index, Index)>& visited) {
+  m.changed = [sees = m.sees, changed = m.changed, lse = m.lse](Index head, Index i, Index j, double score) {
+    if (changed) score = changed(head, i, j, score);
+    if (sees(i, j)) return score;
+    const bool is_infinite = std::isinf(float(std::exp(score - lse(head, i))));
+    return is_infinite ? double(judge::not_a_number) : -double(infinity);
+  };
+  m.sees = visited;
 }
 std::vector<judge::Mistake> log2_lse_mistakes(const Tensor<double>& lse) {
   return judge::made<Log2LSE>(log2_lses(), {lse}, &Log2LSE::result);

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "common/judge/mistakes.hpp"
+#include "tests/06_backward/mistakes.hpp"
 
 namespace workbook::test {
 namespace {
@@ -141,6 +141,23 @@ Table P_and_dS() {
       [=](GradientModel& m) { m.query_of = by_its_row; }, [](const GradientModel& m) { return !m.of_values; });
   table.add("scores-not-multiplied", "the scores are not multiplied by `scale`, which holds 1/√d and log2(e)",
             [](GradientModel& m) { m.score_scale = float(ln_2); });
+  return table;
+}
+
+/// 9.3: pairs that do not count, in blocks that hold some that do.
+Table uncounted() {
+  Table table([](const GradientModel& m) { return m.tiled() && m.inputs->problem.mask.kind != Mask::none; });
+  table.add("gradient-pairs-multiplied", ch06::pairs_multiplied, [](GradientModel& m) {
+    const Setting& given = m.inputs->problem;
+    const Index columns = (m.Nk() + m.owned - 1) / m.owned;
+    std::vector<bool> visited(std::size_t((m.Nq() + m.passing - 1) / m.passing * columns));
+    const auto block = [columns, Br = m.passing, Bc = m.owned](Index i, Index j) {
+      return std::size_t(i / Br * columns + j / Bc);
+    };
+    for (Index i = 0; i < m.Nq(); ++i)
+      given.mask.for_keys(given.shape, i, [&](Index j) { visited[block(i, j)] = true; });
+    ch06::multiply_uncounted(m, [=](Index i, Index j) { return visited[block(i, j)]; });
+  });
   return table;
 }
 
@@ -324,7 +341,8 @@ Table dQ() {
 
 Table gradients() {
   Table table;
-  for (const Table& part : {rows(), scores(), P_and_dS(), masks(), operands(), products(), exchange(), dQ()})
+  for (const Table& part :
+       {rows(), scores(), P_and_dS(), uncounted(), masks(), operands(), products(), exchange(), dQ()})
     table.add(part);
   return table;
 }

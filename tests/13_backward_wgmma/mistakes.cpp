@@ -135,6 +135,14 @@ Table products() {
         m.in_left = [Br = m.passing](Index i, Index j, int) { return Place{i % Br < Br / 2 ? i : i - Br / 2, j}; };
       },
       [](const GradientModel& m) { return m.of_values && m.d() == 128; });
+  table.add(
+      "last-half-only",
+      "each call of start_sum begins the sums anew: of dV the last half of the last row block is left, of dK all of it",
+      [](GradientModel& m) {
+        const Index last = round_down(m.Nq() - 1, m.passing) + (m.of_values ? m.passing / 2 : 0);
+        m.counts = [last](Index, Index query) { return query >= last; };
+      },
+      [](const GradientModel& m) { return m.d() == 128; });
   table.add("first-16-queries", "{P} of all queries of a row block is multiplied with the rows of its first 16",
             [](GradientModel& m) {
               m.right_row = [Br = m.passing](Index other) { return round_down(other, Br) + other % 16; };

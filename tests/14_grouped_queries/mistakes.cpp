@@ -194,6 +194,47 @@ void mask_of_the_step(GradientModel& m) {
     return heads;
   };
 }
+/// The rows of a head in what the queries bring and in the sums of dQ.
+Index padded(const GradientModel& m) {
+  return (m.Nq() + 63) / 64 * 64;
+}
+/// Of (heads, padded, d) floats, the one that holds element (row, column) of a head's sums of dQ: place_in_sum.
+Index place_in_sums(Index row, Index column, Index d) {
+  const Index lane = row % 8 * 4 + column % 8 / 2, e = row % 16 / 8 * 2 + column % 2;
+  return ((row / 16 * (d / 8) + column / 8) * 4 + e) * 32 + lane;
+}
+/// What is Nq rows a head, and should be filled up.
+GradientTable not_padded() {
+  GradientTable table([](const GradientModel& m) { return padded(m) > m.Nq(); });
+  table.add("rows-not-padded",
+            "a head's LSE and D are looked for Nq rows behind those of the head before: they are padded(Nq) rows apart",
+            [](GradientModel& m) {
+              const auto taken = [Nq = m.Nq(), rows = padded(m)](const auto& value, double behind_the_last) {
+                return [=](Index head, Index i) {
+                  const Index place = head * Nq + i;
+                  return place % rows < Nq ? value(place / rows, place % rows) : behind_the_last;
+                };
+              };
+              m.lse = taken(m.lse, infinity), m.D = taken(m.D, 0);
+            });
+  table.add(
+      "dQ-not-padded", "a head's sums of dQ go Nq rows behind those of the head before: they are padded(Nq) rows apart",
+      [](GradientModel& m) {
+        m.moved = [rows = padded(m)](Tensor<double>& dQ) {
+          const Index heads = dQ.sizes[0] * dQ.sizes[1], Nq = dQ.sizes[2], d = dQ.sizes[3];
+          std::vector<double> sums(std::size_t(heads * rows * d));
+          const auto each = [&](Index apart, const auto& use) {
+            for (Index at = 0; at < Index(dQ.values.size()); ++at)
+              use(dQ.values[std::size_t(at)],
+                  sums[std::size_t(at / (Nq * d) * apart * d + place_in_sums(at / d % Nq, at % d, d))]);
+          };
+          each(Nq, [](double value, double& sum) { sum += value; });
+          each(rows, [](double& value, double sum) { value = sum; });
+        };
+      },
+      [](const GradientModel& m) { return m.of_queries; });
+  return table;
+}
 GradientTable gradients() {
   GradientTable table([](const GradientModel& m) { return m.inputs->problem.shape.H > m.inputs->problem.shape.Hkv; });
   const auto of_keys = [](const GradientModel& m) { return !m.of_queries; };
@@ -235,6 +276,7 @@ GradientTable gradients() {
       "mask-of-the-step",
       "the mask takes the number of the step for that of the row block: it asks for the row block within its head",
       mask_of_the_step, [](const GradientModel& m) { return m.causal() && m.tiled(); });
+  table.add(not_padded());
   return table;
 }
 

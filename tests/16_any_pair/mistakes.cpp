@@ -108,19 +108,6 @@ judge::MistakeTable<GradientModel> gradients() {
               };
               m.dS = [=, dS = m.dS](float P, double dP, double D) { return *counts ? dS(P, dP, D) : float(dP); };
             });
-  table.add(
-      "gradient-pairs-multiplied",
-      "P of a pair that does not count is multiplied by 0, and may be infinite by then, which makes it NaN: choose 0",
-      [](GradientModel& m) {
-        backward_with(all)(m);
-        m.changed = [in = m.inputs](Index head, Index i, Index j, double score) {
-          const Setting& given = in->problem;
-          if (given.mask.sees(given.shape, i, j)) return score;
-          const double exponent = score - in->saved.lse.values[std::size_t(head * given.shape.Nq + i)];
-          return std::isinf(float(std::exp(exponent))) ? double(judge::not_a_number) : -double(judge::infinity);
-        };
-      },
-      &GradientModel::of_values);
   return table;
 }
 

@@ -150,6 +150,7 @@ void expect_uncounted_pairs() {
     for (const float scale : {-0.3f, 0.0f, 0.3f})
       expect_right_small(input("normal", {1, 1, 1, Nq, Nk, 64}, 150, {.causal = true, .scale = scale}));
   expect_right_small(input("negative logits", {1, 1, 1, 40, 70, 64}, 151, {.zeros = true}));
+  expect_right_small(input("large logits", {1, 1, 1, 70, 70, 64}, 152, {.causal = true}));
 }
 
 void expect_causal(std::int64_t Nq) {

@@ -105,6 +105,7 @@ void expect_every_kind_in_this_part(const Expect& expect_one, Element element = 
     for (const bool causal : {false, true}) expect_input(kind.name, 40, 70, {causal});
   for (const float scale : {-0.2f, 0.0f}) expect_input("normal", 40, 70, {.scale = scale});
   expect_input("value mean", 70, 40, {.causal = true});
+  expect_input("large logits", 70, 70, {.causal = true});  // exp(S - LSE) of pairs that do not count is infinite
 }
 /// The same for a stage, or its variant, with its smallest sizes.
 void expect_every_kind(const std::vector<std::string>& which = all_gradients, const Numbers& variant = {});
