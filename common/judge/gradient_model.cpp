@@ -146,7 +146,9 @@ GradientModel::Weights GradientModel::weights_of(const Heads& taken) const {
       const float P_ij = probability(taken.of_rows, query, scores[std::size_t(j)], maximum);
       const auto at = std::size_t(i * Nk() + j);
       all.P[at] = stored(P_ij) * (kept_P ? float(kept_P(taken.of_queries, i, j)) : 1);
-      const float dS_ij = dS(P_ij, dP, of_D < Nq() ? D_of[std::size_t(of_D)] : 0) * slopes[std::size_t(j)];
+      const float factor_of_dS =
+          dS_of_product ? float(product(&Q[std::size_t(i * d())], &K[std::size_t(j * d())], d())) : P_ij;
+      const float dS_ij = dS(factor_of_dS, dP, of_D < Nq() ? D_of[std::size_t(of_D)] : 0) * slopes[std::size_t(j)];
       const bool is_dropped = kept_dS && kept && kept(taken.of_queries, i, j) == 0;
       all.dS[at] = visible(i, j) && !is_dropped ? stored(dS_ij) : 0;
     }

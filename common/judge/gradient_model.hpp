@@ -59,6 +59,7 @@ class GradientModel {
   Places of_queries_in_dP, of_keys_in_dP;              ///< if others in dP: of dO and V
   std::function<float(Index column)> times_in_scores;  ///< how often a column has its part in S and dP; empty: once
   std::function<float(float P, double dP, double D)> dS;
+  bool dS_of_product = false;                         ///< dS = (Q·Kᵀ)∘(dP - D)
   std::function<Index(Index i, Index j)> query_of;    ///< whose LSE and D the pair takes
   std::function<Index(Index i, Index j)> query_of_D;  ///< whose D, if another's; empty: query_of's
   // The product, of a row of the gradient with all others: scale·(dS or P)·(K, Q or dO).

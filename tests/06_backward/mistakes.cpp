@@ -103,6 +103,8 @@ Table differences() {
             [](GradientModel& m) { m.dS = [](float P, double dP, double D) { return float(P * dP - D); }; });
   table.add("no-P", "dS is dP - D: the factor P is missing",
             [](GradientModel& m) { m.dS = [](float, double dP, double D) { return float(dP - D); }; });
+  table.add("dS-of-the-product", "dS is formed with the product Q·K in the place of P: P has to come first",
+            [](GradientModel& m) { m.dS_of_product = true; });
   table.add("K-for-V", "dP is formed from K: dP = dO·Vᵀ", [](GradientModel& m) { m.dP_of_K = true; });
   table.add(
       "V-for-K", "dS is multiplied with V: dQ = scale·dS·K", [](GradientModel& m) { m.other_right = true; },
