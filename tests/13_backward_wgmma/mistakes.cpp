@@ -203,6 +203,26 @@ Table dQ() {
                 }
               };
             });
+  table.add(
+      "fours-together",
+      "a thread's eight fours of dQ lie side by side in the sum: those of all 128 threads come first, then the next "
+      "of each",
+      [](GradientModel& m) {
+        m.moved = [](Tensor<double>& dQ) {
+          const Tensor<double> right = dQ;
+          const Index d = dQ.sizes[3], Nq = dQ.sizes[2];
+          for (Index at = 0; at < Index(dQ.values.size()); ++at) {
+            // The half of a row block (64, 64) that the element lies in, its thread and the number there.
+            const Index row = at / d % Nq, column = at % d, r = row % 64, c = column % 64;
+            const Index thread = r / 16 * 32 + r % 8 * 4 + c % 8 / 2, element = c / 8 * 4 + r % 16 / 8 * 2 + c % 2;
+            const Index four = element / 4 * 128 + thread, of = four / 8, e = four % 8 * 4 + element % 4;
+            const Index from = round_down(row, 64) + of / 32 * 16 + e % 4 / 2 * 8 + of % 32 / 4;
+            const Index from_column = round_down(column, 64) + e / 4 * 8 + of % 4 * 2 + e % 2;
+            dQ.values[std::size_t(at)] =
+                from < Nq ? right.values[std::size_t((at / d - row + from) * d + from_column)] : 0;
+          }
+        };
+      });
   table.add("halves-exchanged", "each consumer's half of dQ is added where the other's belongs", [](GradientModel& m) {
     if (m.d() == 64) {
       m.in_left = [](Index i, Index j, int) { return Place{i ^ 64, j}; };
