@@ -119,7 +119,8 @@ const judge::Declared declared(
      .gradients = gradients(),
      .claimed = judge::words(
          "documents-not-causal documents-ignored own-key-left-out prefix-and-causal "
-         "prefix-one-too-long prefix-without-causal prefix-ignored stride-width-plus-one stride-from-key-0 "
+         "prefix-of-queries prefix-one-too-long prefix-without-causal prefix-ignored stride-width-plus-one "
+         "stride-from-key-0 "
          "stride-not-causal stride-of-columns stride-once stride-swapped block-called-full block-called-empty "
          "block-called-partial "
          "list-count list-order list-places line-transposed line-places walk-of-lanes walk-not-renewed walk-of-full "

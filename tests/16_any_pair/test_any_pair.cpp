@@ -55,6 +55,8 @@ const OtherPair other_prefixes[] = {
      [](N at, N key, const Mask& m, N, N) { return key < m.left && key <= at; }},
     {"prefix-one-too-long", "key number `length` is taken for a part of the prefix",
      [](N at, N key, const Mask& m, N, N) { return key <= m.left || key <= at; }},
+    {"prefix-of-queries", "queries in the prefix see all keys: it is keys that are in it, and that all queries see",
+     [](N at, N key, const Mask& m, N, N) { return at < m.left || key <= at; }},
     {"prefix-without-causal", "keys behind the prefix are not seen",
      [](N, N key, const Mask& m, N, N) { return key < m.left; }},
     {"prefix-ignored", "the prefix is seen no further than other keys",
@@ -236,7 +238,10 @@ TEST_CASE("rows and columns of blocks are listed", "[16.5]") {
                            "begins at {}, with {} that are {} apart",
                            of_columns ? "column" : "row", n, rows, columns, got[0], got[2], got[1], right[0], right[2],
                            right[1]),
-               got == other ? "rows and columns change places" : "the table lies row by row",
+               got == other
+                   ? "rows and columns change places"
+                   : "the table lies row by row: the next block of a row is the next one, and that of a column "
+                     "a whole row, `columns` blocks, further",
                got == other ? "line-transposed" : "line-places");
       }
   expect_every_kind_in_this_part();
