@@ -63,7 +63,9 @@ int run_verb(const CommandLine& line, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const CommandLine line = read_command_line(verbs(), {argv + 1, argv + argc});
+  std::vector<Verb> verbs = readers_verbs();
+  for (const Verb& verb : other_verbs()) verbs.push_back(verb);
+  const CommandLine line = read_command_line(verbs, {argv + 1, argv + argc});
   // For the test of the commands that the book's pages show: whether they can be read, and no more.
   if (std::getenv("WORKBOOK_ONLY_READ") != nullptr) return line.verb == nullptr ? line.exit_code : kDone;
   return line.verb == nullptr ? line.exit_code : run_verb(line, argc, argv);

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -177,7 +179,27 @@ struct SiteOptions {
 [[gnu::weak]] int check(const Session& session, const CheckOptions& options);
 [[gnu::weak]] int site(const Session& session, const SiteOptions& options);
 
-/// All of them, in the order of --help.
-std::span<const Verb> verbs();
+/// A program is built when one of its verbs is used for the first time: a reader's first `run` waits for no more than
+/// it needs. The launcher starts the reader's.
+inline constexpr const char* kReader = "workbook_cli";
+inline constexpr const char* kTest = "workbook_test";      ///< a reader who tests code, or looks into it
+inline constexpr const char* kCourse = "workbook_course";  ///< instructors and maintainers
+inline constexpr const char* kLab = "workbook_lab";        ///< training, benchmarks, pictures
+
+/// Runs the verb, where this program has it. `finish` comes first, once the line has been read.
+template <class Given>
+Runner runner(
+    int (*verb)(const Session&, const Given&), const std::shared_ptr<Given>& given,
+    const std::function<void()>& finish = [] {}) {
+  return [=](const Session& session) -> std::optional<int> {
+    if (verb == nullptr) return std::nullopt;
+    finish();
+    return verb(session, *given);
+  };
+}
+
+/// In the order of --help.
+std::vector<Verb> readers_verbs();
+std::vector<Verb> other_verbs();
 
 }  // namespace workbook::cli
