@@ -219,7 +219,7 @@ TEST_CASE("only row blocks that see a key pass by, of every head", "[14.8]") {
 
 TEST_CASE("each head of Q brings its own Q, dO, LSE and D", "[14.9]") {
   for (const std::int64_t d : head_dims())
-    for (const std::int64_t Nq : {70, 64, 31})  // an odd number last: a head's place in 16 bytes is wrong then, too
+    for (const std::int64_t Nq : {70, 64, 31})  // 31 last: heads an odd number of rows apart are misaligned
       expect_right_small(heads_apart(input("value mean", grouped(2, 2, 3, Nq, 40, d), 65)));
   expect_every_kind_in_groups();
 }

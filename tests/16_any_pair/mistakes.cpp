@@ -1,6 +1,5 @@
 // What goes wrong with masks that are any function of a pair.
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <vector>
 
