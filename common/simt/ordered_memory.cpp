@@ -49,12 +49,13 @@ void explain_touch(Finding& finding, const Lane& lane, const Cell& cell, std::ui
   const std::int64_t phase = copy != nullptr ? copy->phase : barrier.phase - 1;
   const PassedPhase passed = all.passed(lane, index);
   const std::string name = name_of(block, barrier);
-  const auto waited_for_unread = [&](const Cell& other, const Reader* readers) {
+  const auto waited_for_unread = [&](const Cell& other) {
     const int warp = lane.warp->index;
-    const Reader& group = readers[warp - warp % 4];  // as which the tensor cores' reads are entered
+    const Reader& own = block.shared->last_read(other, warp);
+    const Reader& group = block.shared->last_read(other, warp - warp % 4);  // the tensor cores' reads stand there
     return other.write_thread >= kFirstBarrierAgent && other.write_thread != cell.write_thread &&
-           other.write_stamp >= block.block_began && !(other.flags & Cell::kPending) &&
-           readers[warp].stamp < other.write_stamp && (group.lanes != 0 || group.stamp < other.write_stamp) &&
+           other.write_stamp >= block.block_began && !(other.flags & Cell::kPending) && own.stamp < other.write_stamp &&
+           (group.lanes != 0 || group.stamp < other.write_stamp) &&
            ordered_before(lane, other.write_thread, other.write_stamp);
   };
   finding.mistake = Mistake::unfinished_copy;
@@ -125,26 +126,30 @@ void SharedMemory::read_ordered(Lane& lane, Cell* cell, Cell* end, std::uintptr_
   const Warp& warp = *lane.warp;
   Shadowed& memory = shadow(address);
   const std::uint32_t code = code_of(pc), my_warp = 1u << warp.index;
+  const Cell* before = nullptr;  // the last cell that was written before this read
   for (; cell != end; ++cell, address += 2) {
     const Agent writer = cell->write_thread;
+    const bool pending = cell->flags & Cell::kPending;
     if (cell->write_stamp < block.block_began) {
       if (suspects_.size() < kMostSuspects) suspects_.push_back({address, pc, lane.linear, false});
-    } else if (writer >= kFirstBarrierAgent) {
-      if (cell->flags & Cell::kPending || !ordered_before(lane, writer, cell->write_stamp)) [[unlikely]] {
+    } else if (pending || before == nullptr || before->write_thread != writer ||
+               before->write_stamp != cell->write_stamp) {
+      const bool ordered = !pending && ordered_before(lane, writer, cell->write_stamp);
+      if (ordered) {
+        before = cell;
+      } else if (writer >= kFirstBarrierAgent) {
         Finding finding = finding_of(lane, Mistake::unfinished_copy, pc, "reads");
         finding.side.lanes = lanes;
         finding.variable = variable(address);
         explain_touch(finding, lane, *cell, address, true);
         note_finding(lane, std::move(finding));
+      } else if (pending || (cell->flags >> Cell::kWriteBytes & bytes)) {
+        report_race(lane, *cell, address, false, true, lanes, 1u << writer % kWarpSize, int(writer) / kWarpSize, pc);
       }
-    } else if (cell->flags & Cell::kPending ||
-               (cell->flags >> Cell::kWriteBytes & bytes && !(writer == lane.linear && lanes == lane.bit) &&
-                !ordered_before(lane, writer, cell->write_stamp))) [[unlikely]] {
-      report_race(lane, *cell, address, false, true, lanes, 1u << writer % kWarpSize, int(writer) / kWarpSize, pc);
     }
 
     if (cell->read_stamp < block.block_began) cell->read_warps = 0, cell->flags &= ~(3 << Cell::kReadBytes);
-    Reader& reader = memory.readers(cell)[warp.index];
+    Reader& reader = memory.reader(cell, warp.index);
     if (reader.stamp != Reader::kUnderWay || !(cell->read_warps & my_warp)) {
       const bool same = cell->read_warps & my_warp && reader.lanes != 0 && reader.stamp >= warp.epoch &&
                         reader.stamp >= block.interval_began;
@@ -249,13 +254,14 @@ bool SharedMemory::judge_earlier_reads(const Overwrite& write) {
   const Cell& cell = write.cell;
   const std::uint32_t block_began = write.lane.block->block_began;
   if (cell.read_stamp < block_began || !(cell.flags >> Cell::kReadBytes & write.bytes)) return false;
-  const Reader* readers = shadow(write.address).readers(&cell);
+  Shadowed& memory = shadow(write.address);
   for (std::uint32_t m = cell.read_warps; m != 0; m &= m - 1) {
     const int warp = std::countr_zero(m);
-    if (readers[warp].stamp < block_began) continue;
-    const std::uint32_t lanes = lanes_that_may_read(write.lane, readers[warp], warp);
+    const Reader& reader = memory.reader(&cell, warp);
+    if (reader.stamp < block_began) continue;
+    const std::uint32_t lanes = lanes_that_may_read(write.lane, reader, warp);
     if (lanes == 0) continue;
-    report_over_read(write, readers[warp], warp, lanes);
+    report_over_read(write, reader, warp, lanes);
     return true;
   }
   return false;
@@ -389,42 +395,56 @@ const Origin* SharedMemory::origin(std::uintptr_t address) {
 void SharedMemory::begin_async_read(Lane& lane, std::uintptr_t address, std::size_t size, AsyncReader& reader) {
   const Block& block = *lane.block;
   Shadowed& memory = shadow(address);
-  Cell* cell = memory.cell(address);
-  Cell* const end = cell + size / 2;
+  const Cell* cell = memory.cell(address);
+  const Cell* const end = cell + size / 2;
+  const Cell* visible = nullptr;  // the last cell whose write the reader sees
   for (std::uintptr_t at = address; !reader.reported && cell != end; ++cell, at += 2) {
-    const Agent writer = cell->write_thread;
-    const bool written = cell->write_stamp >= block.block_began, pending = cell->flags & Cell::kPending && written;
-    Finding finding = {};
-    if (!written) {
+    if (cell->write_stamp < block.block_began) {
       if (suspects_.size() < kMostSuspects) suspects_.push_back({at, reader.pc, lane.linear, false});
       continue;
     }
-    if (writer >= kFirstBarrierAgent) {
-      if (!pending && ordered_before(lane, writer, cell->write_stamp)) continue;
-      finding = finding_of(lane, Mistake::unfinished_copy, reader.pc, reader.action);
-      explain_touch(finding, lane, *cell, at, true);
-    } else if (pending || !ordered_before(lane, writer, cell->write_stamp)) {
-      finding = finding_of(lane, Mistake::read_after_write, reader.pc, reader.action);
-      finding.other = {address_of_code(cell->write_pc), pending ? "copies asynchronously" : "writes",
-                       int(writer) / kWarpSize, 1u << writer % kWarpSize};
-      finding.what = "nothing makes it wait for the write: it may see what was there before";
-      finding.advice = "let the threads that write call fence_proxy_async(), and then meet this one at a barrier";
-    } else if (!seen_by_async_proxy(lane, writer, cell->write_stamp)) {
-      finding = finding_of(lane, Mistake::missing_proxy_fence, reader.pc, reader.action);
-      finding.other = {address_of_code(cell->write_pc), "writes", int(writer) / kWarpSize, 1u << writer % kWarpSize};
-      finding.what =
-          "TMA and the tensor cores may not see what threads have written in the ordinary way, even past a "
-          "barrier";
-      finding.advice = "call fence_proxy_async() after the writes, in the threads that write, and before the barrier";
-    } else {
+    const bool pending = cell->flags & Cell::kPending;
+    const auto is_visible = [&] {
+      return ordered_before(lane, cell->write_thread, cell->write_stamp) &&
+             seen_by_async_proxy(lane, cell->write_thread, cell->write_stamp);
+    };
+    const bool same = visible != nullptr && visible->write_thread == cell->write_thread &&
+                      visible->write_stamp == cell->write_stamp;  // most of 16 bytes are
+    if (!pending && (same || is_visible())) {
+      visible = cell;
       continue;
     }
-    finding.side.lanes = reader.lanes != 0 ? reader.lanes : ~0u;
-    finding.variable = variable(at);
-    if (!block.damaged) note_finding(lane, std::move(finding));
+    if (!block.damaged) report_async_read(lane, *cell, at, reader);
     reader.reported = true;
   }
   if (reader.enters) mark_async_read(block, address, size, reader);
+}
+
+/// TMA or the tensor cores may not see what was written last.
+void SharedMemory::report_async_read(Lane& lane, const Cell& cell, std::uintptr_t address, const AsyncReader& reader) {
+  const Agent writer = cell.write_thread;
+  const bool pending = cell.flags & Cell::kPending;
+  Finding finding = finding_of(lane, Mistake::unfinished_copy, reader.pc, reader.action);
+  const auto by_thread = [&](Mistake mistake, const char* action, const char* what, const char* advice) {
+    finding.mistake = mistake;
+    finding.other = {address_of_code(cell.write_pc), action, int(writer) / kWarpSize, 1u << writer % kWarpSize};
+    finding.what = what;
+    finding.advice = advice;
+  };
+  if (writer >= kFirstBarrierAgent)
+    explain_touch(finding, lane, cell, address, true);
+  else if (pending || !ordered_before(lane, writer, cell.write_stamp))
+    by_thread(Mistake::read_after_write, pending ? "copies asynchronously" : "writes",
+              "nothing makes it wait for the write: it may see what was there before",
+              "let the threads that write call fence_proxy_async(), and then meet this one at a barrier");
+  else
+    by_thread(Mistake::missing_proxy_fence, "writes",
+              "TMA and the tensor cores may not see what threads have written in the ordinary way, even past a "
+              "barrier",
+              "call fence_proxy_async() after the writes, in the threads that write, and before the barrier");
+  finding.side.lanes = reader.lanes != 0 ? reader.lanes : ~0u;
+  finding.variable = variable(address);
+  note_finding(lane, std::move(finding));
 }
 
 void SharedMemory::mark_async_read(const Block& block, std::uintptr_t address, std::size_t size,
@@ -434,7 +454,7 @@ void SharedMemory::mark_async_read(const Block& block, std::uintptr_t address, s
   Cell* const end = cell + size / 2;
   for (; cell != end; ++cell) {
     if (cell->read_stamp < block.block_began) cell->read_warps = 0;
-    memory.readers(cell)[reader.warp] = {Reader::kUnderWay, code_of(reader.pc), reader.lanes};
+    memory.reader(cell, reader.warp) = {Reader::kUnderWay, code_of(reader.pc), reader.lanes};
     cell->read_warps |= 1u << reader.warp;
     cell->read_stamp = block.clock;
     cell->flags = static_cast<std::uint8_t>(cell->flags | 3 << Cell::kReadBytes);
@@ -447,7 +467,7 @@ void SharedMemory::finish_async_read(const Block& block, int warp, std::uintptr_
   Cell* cell = memory.cell(address);
   Cell* const end = cell + size / 2;
   for (; cell != end; ++cell) {
-    Reader& reader = memory.readers(cell)[warp];
+    Reader& reader = memory.reader(cell, warp);
     if (reader.stamp == Reader::kUnderWay && (reader.lanes == 0) == tensor_cores) reader.stamp = block.clock;
   }
 }

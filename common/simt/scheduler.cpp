@@ -10,8 +10,9 @@
 
 namespace simt {
 
-constinit thread_local Lane* running = nullptr;
-constinit thread_local Lane* observed = nullptr;
+// Said here too: g++ forgets the declarations' model.
+constinit thread_local Lane* running __attribute__((tls_model("initial-exec"))) = nullptr;
+constinit thread_local Lane* observed __attribute__((tls_model("initial-exec"))) = nullptr;
 
 namespace {
 

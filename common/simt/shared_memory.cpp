@@ -52,7 +52,7 @@ void Shadowed::clear() {
 
 void Shadowed::begin_ordering() {
   if (readers_ != nullptr) return;
-  const std::size_t cells = mapped_ / sizeof(Cell);
+  const std::size_t cells = cell_count();
   ordering_ = cells * (32 * sizeof(Reader) + sizeof(Origin) / 4);  // an origin for eight cells, and room
   readers_ = static_cast<Reader*>(map_zeroed(ordering_));
   origins_ = reinterpret_cast<Origin*>(readers_ + cells * 32);
@@ -167,8 +167,7 @@ const SharedMember* SharedMemory::ring_at(std::uintptr_t address) const {
   return m != nullptr && m->rows != 0 ? m : nullptr;
 }
 
-std::uintptr_t SharedMemory::in_another_stage(std::uintptr_t address,
-                                              const std::function<bool(const Cell&, const Reader*)>& is) {
+std::uintptr_t SharedMemory::in_another_stage(std::uintptr_t address, const std::function<bool(const Cell&)>& is) {
   const SharedMember* m = ring_at(address);
   if (m == nullptr || touched_too_early_.contains(m)) return 0;
   const std::size_t offset = address - dynamic_.low();
@@ -176,7 +175,7 @@ std::uintptr_t SharedMemory::in_another_stage(std::uintptr_t address,
   for (std::size_t at = (offset - m->offset) % stage; at < m->size; at += stage) {
     const std::uintptr_t there = dynamic_.low() + m->offset + at;
     const Cell* cell = dynamic_.cell(there);
-    if (there != address && is(*cell, ordering_ ? dynamic_.readers(cell) : nullptr)) return there;
+    if (there != address && is(*cell)) return there;
   }
   touched_too_early_.insert(m);
   return 0;
@@ -512,7 +511,7 @@ void SharedMemory::report_race(Lane& lane, const Cell& cell, std::uintptr_t addr
     const Block& block = *lane.block;
     const int writer = cell.write_thread % kWarpSize;
     const bool one_warp = cell.write_thread / kWarpSize == lane.warp->index;
-    const auto is = [&](const Cell& other, const Reader*) {
+    const auto is = [&](const Cell& other) {
       return other.write_thread == cell.write_thread && has_come_unread(other, block) &&
              (other.write_stamp < block.interval_began ||
               (one_warp && ordered_in_warp(lane, writer, other.write_stamp)));
@@ -582,7 +581,7 @@ void SharedMemory::end_interval(Block& block) {
             ? kUnseenStoreAdvice
             : "read what is written, and write what is read: check the place, the loop that fills it, and its tail",
         variable(suspect.address));
-    const auto is = [&](const Cell& other, const Reader*) {
+    const auto is = [&](const Cell& other) {
       const bool is_bulk_copy = other.write_thread >= kFirstBarrierAgent;
       return has_come_unread(other, block) &&
              (is_bulk_copy ? block.asynchrony->passed(lane, int(other.write_thread - kFirstBarrierAgent)).phase >= 0

@@ -78,8 +78,8 @@ class Shadowed {
   bool contains(std::uintptr_t address) const { return address - low_ < bytes_; }
   Cell* cell(std::uintptr_t address) { return &cells_[(address - low_) / 2]; }
   OtherRead& other_read(const Cell* cell) { return other_reads_[cell - cells_]; }
-  /// By warp, of the two bytes of this cell.
-  Reader* readers(const Cell* cell) { return &readers_[(cell - cells_) * 32]; }
+  /// Of the two bytes of this cell. A warp's lie side by side, as it reads.
+  Reader& reader(const Cell* cell, int warp) { return readers_[warp * std::ptrdiff_t(cell_count()) + (cell - cells_)]; }
   Origin& origin(std::uintptr_t address) { return origins_[(address - low_) / 16]; }
   /// Makes room for readers and origins.
   void begin_ordering();
@@ -92,6 +92,8 @@ class Shadowed {
   Shadowed& operator=(const Shadowed&) = delete;
 
  private:
+  std::size_t cell_count() const { return mapped_ / sizeof(Cell); }
+
   std::uintptr_t low_ = 0;
   std::size_t bytes_ = 0, mapped_ = 0, ordering_ = 0;
   Cell* cells_ = nullptr;
@@ -173,8 +175,9 @@ class SharedMemory {
   Variable variable(std::uintptr_t address) const;
   /// The same place in another stage of a ring, an array of three or more dimensions, of which `is` says that it is
   /// meant; 0: there is none, or the array is one of touched_too_early_.
-  std::uintptr_t in_another_stage(std::uintptr_t address,
-                                  const std::function<bool(const Cell&, const Reader* readers)>& is);
+  std::uintptr_t in_another_stage(std::uintptr_t address, const std::function<bool(const Cell&)>& is);
+  /// The last read by this warp of two bytes of the dynamic memory, in a block that vector clocks order.
+  const Reader& last_read(const Cell& cell, int warp) { return dynamic_.reader(&cell, warp); }
 
  private:
   struct Suspect {  ///< a read that found nothing written
@@ -221,6 +224,7 @@ class SharedMemory {
   bool judge_earlier_reads(const Overwrite& write);
   void report_over_copy(const Overwrite& write);
   void report_over_read(const Overwrite& write, const Reader& reader, int warp, std::uint32_t lanes);
+  void report_async_read(Lane& lane, const Cell& cell, std::uintptr_t address, const AsyncReader& reader);
   void explain_early_copy(const Overwrite& write, Finding& finding, int reader) const;
 
   Shadowed statics_, dynamic_;

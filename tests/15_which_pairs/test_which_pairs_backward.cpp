@@ -236,8 +236,11 @@ TEST_CASE("heads that share K and V have the oracle's gradients, whatever the ma
   for (const std::int64_t d : head_dims())
     for_every_mask_and_group(d, [&](const Shape& shape, const Mask& mask) {
       expect_right_small(heads_apart("value mean", shape, ++seed, mask, float16));
-      expect_right(heads_apart("value mean", shape, seed, mask, bfloat16), all_gradients, {}, {}, bfloat16);
-      expect_right(heads_apart("value mean", shape, seed, mask, float16), all_gradients, usual_sizes(d, by_turns));
+      // An odd number of masks: each has both over the groups.
+      if (seed % 2 == 0)
+        expect_right(heads_apart("value mean", shape, seed, mask, bfloat16), all_gradients, {}, {}, bfloat16);
+      else
+        expect_right(heads_apart("value mean", shape, seed, mask, float16), all_gradients, usual_sizes(d, by_turns));
       if (!mask.sink.empty()) expect_dsink(heads_apart("value mean", shape, seed, mask, float16));
     });
   // Through the batch, by several column blocks and row blocks.

@@ -146,8 +146,10 @@ TEST_CASE("the gradients of heads that share K and V agree with the oracle, what
       for (const Mask& mask : masks_for(133)) {
         const Shape shape{2, 4, Hkv, 100, 133, d};
         expect_right_small(masked("normal", shape, ++seed, mask));
-        expect_right(masked("normal", shape, seed, mask), all_gradients, usual_sizes(d, by_turns), {.workers = 4});
-        expect_right(masked("normal", shape, seed, mask, bfloat16), all_gradients, {}, {}, bfloat16);
+        if ((d == 64) == (Hkv == 1))  // each mask has both
+          expect_right(masked("normal", shape, seed, mask), all_gradients, usual_sizes(d, by_turns), {.workers = 4});
+        else
+          expect_right(masked("normal", shape, seed, mask, bfloat16), all_gradients, {}, {}, bfloat16);
       }
 }
 
