@@ -93,12 +93,15 @@ void remove_unknown(const std::map<std::string, std::string>& known) {
   fs::remove_all(book_folder / "chapters" / ".pristine");  // a release's stubs: another test program's
 }
 
-/// The build folder that the command needs: the programs are those of the real one, and nothing is to be built there.
+/// The build folder that the command needs: the programs and precompiled headers are those of the real one, and nothing
+/// is to be built there.
 void make_build_folder() {
   fs::create_directories(build_folder);
-  std::error_code ignored;
-  fs::remove(build_folder / "bin", ignored);
-  fs::create_directory_symlink(binary / "bin", build_folder / "bin");
+  for (const char* folder : {"bin", "precompiled"}) {
+    std::error_code ignored;
+    fs::remove(build_folder / folder, ignored);
+    fs::create_directory_symlink(binary / folder, build_folder / folder);
+  }
   nlohmann::json toolchain = nlohmann::json::parse(book::read_file(binary / "toolchain.json"));
   toolchain["cmake"] = worker::find_program("true").string();
   book::write_if_changed(build_folder / "toolchain.json", toolchain.dump(2));
