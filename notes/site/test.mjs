@@ -461,10 +461,10 @@ const figureTests = {
   },
 };
 
-async function testFigures(reader, tests, pages) {
-  const seen = new Set();
-  for (const { url } of pages) {
-    if (!readFileSync(join(reader.out, url), 'utf8').includes('data-figure=')) continue;
+async function testFigures(readers, tests, pages) {
+  const seen = new Set(), out = readers[0].out;
+  const withFigures = pages.filter(({ url }) => readFileSync(join(out, url), 'utf8').includes('data-figure='));
+  await inWindows(readers, withFigures, async (reader, { url }) => {
     await reader.open(url);
     const embedded = await reader.page.locator('script[data-figure]').evaluateAll((all) =>
       all.map((script) => ({ source: script.dataset.source, facts: JSON.parse(script.textContent) })));
@@ -478,7 +478,7 @@ async function testFigures(reader, tests, pages) {
       });
       seen.add(facts.kind);
     }
-  }
+  });
   await tests.run('there is a figure of every kind', () => expectEqual([...seen].sort(), Object.keys(figures).sort(), 'kinds'));
 }
 
@@ -668,42 +668,46 @@ async function testTrace(browser, trace, axe) {
   reader.quiet();
 }
 
-/// Each page by itself, in as many windows as the machine has cores.
-async function testPages(tests, readers, pages, axe) {
-  const left = [...pages], source = pages.find(({ group }) => group === 'sources')?.url;
+/// test(reader, page) for every page, each window with one at a time.
+async function inWindows(readers, pages, test) {
+  const left = [...pages];
   await Promise.all(readers.map(async (reader) => {
-    for (let page; (page = left.shift());) {
-      const { url, group } = page;
-      await tests.run(`${url} opens, fits ${widths.join(', ')} pixels`, async () => {
-        await reader.open(url);
-        await reader.fits(url);
-      });
-      // Source files all look alike: the first one stands for them.
-      if (group === 'sources' && url !== source) continue;
-      for (const colorScheme of ['light', 'dark']) {
-        await tests.run(`${url} is accessible, ${colorScheme}`, async () => {
-          await reader.page.emulateMedia({ colorScheme });
-          await reader.accessible(url, axe);
-          reader.quiet();
-        });
-      }
-    }
+    for (let page; (page = left.shift());) await test(reader, page);
   }));
+}
+
+async function testPages(tests, readers, pages, axe) {
+  const source = pages.find(({ group }) => group === 'sources')?.url;
+  await inWindows(readers, pages, async (reader, { url, group }) => {
+    await tests.run(`${url} opens, fits ${widths.join(', ')} pixels`, async () => {
+      await reader.open(url);
+      await reader.fits(url);
+    });
+    // Source files all look alike: the first one stands for them.
+    if (group === 'sources' && url !== source) return;
+    for (const colorScheme of ['light', 'dark']) {
+      await tests.run(`${url} is accessible, ${colorScheme}`, async () => {
+        await reader.page.emulateMedia({ colorScheme });
+        await reader.accessible(url, axe);
+        reader.quiet();
+      });
+    }
+  });
 }
 
 async function testInChromium(tests, executablePath, out, tool, pages, trace) {
   const browser = await chromium.launch({ executablePath, args: ['--no-sandbox'] });
   try {
+    // A window for each core.
     const readers = Array.from({ length: cpus().length }, () => new Reader(browser, out));
     for (const reader of readers) await reader.start();
     const axe = readFileSync(join(tool, 'node_modules/axe-core/axe.min.js'), 'utf8');
     await testPages(tests, readers, pages, axe);
-    const reader = readers[0];
-    await tests.run('colours, search, contents, print', () => testPage(reader));
+    await testFigures(readers, tests, pages);
+    await tests.run('colours, search, contents, print', () => testPage(readers[0]));
     if (trace) await tests.run('a trace that one scrubs through', () => testTrace(browser, trace, axe));
     const pair = trace?.replace(/\.html$/, '_beside.html');
     if (pair && existsSync(pair)) await tests.run('two traces side by side', () => testPair(browser, pair, axe));
-    await testFigures(reader, tests, pages);
   } finally {
     await browser.close();
   }
