@@ -74,15 +74,15 @@ TEST_CASE("the DRAM roof appears with a profile, the steps with steps") {
   for (Point& p : results.points) {
     if (p.name == "04_q_split") p.profile = {{"dram__bytes_read.sum", 3e8}, {"dram__bytes_write.sum", 1e8}};
   }
-  const Shape shape = usual_shape("forward", false, 4096, 64);
+  const auto shape = usual_shape("forward", false, 4096, 64);
   results.points.push_back(made_up_point("04_q_split: first version", "step", shape, 100));
   results.points.push_back(made_up_point("04_q_split: padded rows", "step", shape, 150));
   // The first step does not take d = 128: the second one keeps its place.
-  const Shape wide = usual_shape("forward", false, 4096, 128);
+  const auto wide = usual_shape("forward", false, 4096, 128);
   results.points.push_back(made_up_point("04_q_split: padded rows", "step", wide, 160));
   const auto all = figures(results);
   const Panel& dram = figure(all, "roofline").panels.at(1);
-  const Shape at = usual_shape("forward", false, 8192, 64);
+  const auto at = usual_shape("forward", false, 8192, 64);
   CHECK(curve(dram, "04_q_split").points.at(0).first == Approx(flops(at) / 4e8));
   const Panel& steps = figure(all, "steps").panels.at(0);
   REQUIRE(steps.curves.size() == 2);

@@ -24,7 +24,7 @@ TEST_CASE("operations: 4·d for each visible pair, 2.5 times that backward") {
   CHECK(flops(shape_of("forward", true, 2, 3, 100, 64)) == full * 5050 / 10000);  // 1 + 2 + … + 100 pairs
   CHECK(flops(shape_of("backward", false, 2, 3, 100, 64)) == 2.5 * full);
   CHECK(flops(shape_of("forward", false, 1, 32, 16384, 64)) == Approx(2.199e12).epsilon(1e-3));
-  Shape last = shape_of("forward", true, 2, 3, 100, 64);
+  auto last = shape_of("forward", true, 2, 3, 100, 64);
   last.shape.Nq = 10;  // the last ten queries: 91 + … + 100 pairs
   CHECK(flops(last) == full * 955 / 10000);
 }

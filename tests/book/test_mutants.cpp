@@ -36,13 +36,13 @@ std::vector<Mutant> load(const TemporaryBook& folder) {
 }
 
 /// What loading says after one change to the file.
-std::string error_after(std::string_view from, std::string_view to) {
+std::string error_with(std::string_view from, std::string_view to) {
   const TemporaryBook folder;
   folder.write(path, replaced(two_mutants, from, to));
   return message_of<ManifestError>([&] { load(folder); });
 }
 
-auto starts_at_line(int line) {
+auto at_line(int line) {
   return StartsWith(fmt::format("tests/01_sums/mutants.toml:{}: ", line));
 }
 
@@ -73,21 +73,21 @@ TEST_CASE("a chapter without a file has no mutants") {
 }
 
 TEST_CASE("a mutant that cannot be used is an error with its line") {
-  CHECK_THAT(error_after("title = \"subtracts\"\n", ""), starts_at_line(1) && ContainsSubstring("no key \"title\""));
-  CHECK_THAT(error_after("replace = \"\"\n", ""), starts_at_line(9) && ContainsSubstring("no key \"replace\""));
-  CHECK_THAT(error_after("death =", "dead ="), starts_at_line(16) && ContainsSubstring("unknown key \"dead\""));
-  CHECK_THAT(error_after("[[mutant]]", "[[mutants]]"), starts_at_line(1) && ContainsSubstring("mutants"));
-  CHECK_THAT(error_after("find = \"a + b\"", "find = 1"), starts_at_line(4) && ContainsSubstring("a string"));
-  CHECK_THAT(error_after("find = \"a + b\"", "find = \"\""), starts_at_line(4) && ContainsSubstring("empty"));
-  CHECK_THAT(error_after("find = \"a + b\"", "find = \"a + b"), starts_at_line(4));
-  CHECK_THAT(error_after("\"a - b\"", "\"a + b\""), starts_at_line(5) && ContainsSubstring("nothing is mutated"));
-  CHECK_THAT(error_after("\"1.1-minus\"", "\"1.3-minus\""), starts_at_line(2) && ContainsSubstring("1.3"));
-  CHECK_THAT(error_after("\"sums agree\"", "\"sums agre\""), starts_at_line(14) && ContainsSubstring("sums agre"));
-  CHECK_THAT(error_after("\"crashed\"", "\"crash\""), starts_at_line(16) && ContainsSubstring("timed out"));
-  CHECK_THAT(error_after("\"1.1-minus\"", "\"minus\""), starts_at_line(2) && ContainsSubstring("\"minus\" must begin"));
-  CHECK_THAT(error_after("\"1.1-minus\"", "\"1.1-\""), starts_at_line(2));
-  CHECK_THAT(error_after("1.2-forgets-b", "1.1-minus"),
-             starts_at_line(10) && ContainsSubstring("given twice, first on line 1"));
+  CHECK_THAT(error_with("title = \"subtracts\"\n", ""), at_line(1) && ContainsSubstring("no key \"title\""));
+  CHECK_THAT(error_with("replace = \"\"\n", ""), at_line(9) && ContainsSubstring("no key \"replace\""));
+  CHECK_THAT(error_with("death =", "dead ="), at_line(16) && ContainsSubstring("unknown key \"dead\""));
+  CHECK_THAT(error_with("[[mutant]]", "[[mutants]]"), at_line(1) && ContainsSubstring("mutants"));
+  CHECK_THAT(error_with("find = \"a + b\"", "find = 1"), at_line(4) && ContainsSubstring("a string"));
+  CHECK_THAT(error_with("find = \"a + b\"", "find = \"\""), at_line(4) && ContainsSubstring("empty"));
+  CHECK_THAT(error_with("find = \"a + b\"", "find = \"a + b"), at_line(4));
+  CHECK_THAT(error_with("\"a - b\"", "\"a + b\""), at_line(5) && ContainsSubstring("nothing is mutated"));
+  CHECK_THAT(error_with("\"1.1-minus\"", "\"1.3-minus\""), at_line(2) && ContainsSubstring("1.3"));
+  CHECK_THAT(error_with("\"sums agree\"", "\"sums agre\""), at_line(14) && ContainsSubstring("sums agre"));
+  CHECK_THAT(error_with("\"crashed\"", "\"crash\""), at_line(16) && ContainsSubstring("timed out"));
+  CHECK_THAT(error_with("\"1.1-minus\"", "\"minus\""), at_line(2) && ContainsSubstring("\"minus\" must begin"));
+  CHECK_THAT(error_with("\"1.1-minus\"", "\"1.1-\""), at_line(2));
+  CHECK_THAT(error_with("1.2-forgets-b", "1.1-minus"),
+             at_line(10) && ContainsSubstring("given twice, first on line 1"));
 }
 
 TEST_CASE("a property counts only where a test of the exercise itself kills the mutant") {
@@ -95,8 +95,8 @@ TEST_CASE("a property counts only where a test of the exercise itself kills the 
   folder.write(path, replaced(two_mutants, "\"no-plus\"", "\"no-plus\"\nproperty = \"sign\""));
   CHECK(load(folder)[0].property == "sign");
   CHECK(load(folder)[1].property.empty());
-  CHECK_THAT(error_after("death = \"crashed\"", "property = \"sign\""),
-             starts_at_line(16) && ContainsSubstring("a test of exercise 1.2 itself"));
+  CHECK_THAT(error_with("death = \"crashed\"", "property = \"sign\""),
+             at_line(16) && ContainsSubstring("a test of exercise 1.2 itself"));
 }
 
 TEST_CASE("a mutant changes its region and nothing else") {
@@ -133,13 +133,13 @@ diagnosis = "unknown"
   CHECK(texts("int add(int a, int b);").at("sums.cpp") == sums_solution);
   CHECK(texts("int add(int a, int b) {").at("sums.cpp") ==
         replaced(sums_solution, "int add(int a, int b) {", "int add(int b, int a)"));
-  CHECK_THAT(error("int add(int a, int b)"), starts_at_line(1) && ContainsSubstring("2 times"));  // in two files
-  CHECK_THAT(error("product"), starts_at_line(1) && ContainsSubstring("0 times"));                // within a region
-  CHECK_THAT(error("nowhere"), starts_at_line(1) && ContainsSubstring("0 times in the given code"));
+  CHECK_THAT(error("int add(int a, int b)"), at_line(1) && ContainsSubstring("2 times"));  // in two files
+  CHECK_THAT(error("product"), at_line(1) && ContainsSubstring("0 times"));                // within a region
+  CHECK_THAT(error("nowhere"), at_line(1) && ContainsSubstring("0 times in the given code"));
 
   const TemporaryBook folder;
   folder.write(path, replaced(given, "sums agree", "adding is commutative"));
-  CHECK_THAT(message_of<ManifestError>([&] { load(folder); }), starts_at_line(6) && ContainsSubstring("whole chapter"));
+  CHECK_THAT(message_of<ManifestError>([&] { load(folder); }), at_line(6) && ContainsSubstring("whole chapter"));
 }
 
 TEST_CASE("a mutant may span lines and may take all of them") {
@@ -159,8 +159,8 @@ TEST_CASE("what a mutant finds must be in its region exactly once") {
     const Mutant mutant = load_mutants(book, book.chapters[0])[1];
     return message_of<ManifestError>([&] { apply(book, book.chapters[0], mutant); });
   };
-  CHECK_THAT(error("product"), starts_at_line(9) && ContainsSubstring("1.2-forgets-b") && ContainsSubstring("2 times"));
-  CHECK_THAT(error("a + b"), starts_at_line(9) && ContainsSubstring("0 times"));  // in another region only
-  CHECK_THAT(error("2 * a"), starts_at_line(9) && ContainsSubstring("0 times"));  // outside the regions
-  CHECK_THAT(error("STUB"), starts_at_line(9) && ContainsSubstring("0 times"));
+  CHECK_THAT(error("product"), at_line(9) && ContainsSubstring("1.2-forgets-b") && ContainsSubstring("2 times"));
+  CHECK_THAT(error("a + b"), at_line(9) && ContainsSubstring("0 times"));  // in another region only
+  CHECK_THAT(error("2 * a"), at_line(9) && ContainsSubstring("0 times"));  // outside the regions
+  CHECK_THAT(error("STUB"), at_line(9) && ContainsSubstring("0 times"));
 }

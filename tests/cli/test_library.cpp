@@ -14,7 +14,6 @@ using nlohmann::json;
 
 namespace {
 
-const std::string ch03 = "03_tiled_wmma";
 const std::string mine = "chapters/" + ch03 + "/tiled_wmma.cu", books = "solutions/" + ch03 + "/tiled_wmma.cu";
 
 /// What a call of the library says in Python: "ok", or the error's type and text.

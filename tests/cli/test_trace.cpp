@@ -26,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string ch03 = "03_tiled_wmma", ch06 = "06_backward", kernel_file = "tiled_wmma.cu";
+const std::string kernel_file = "tiled_wmma.cu";
 
 /// Chapter 3 solved in chapters/, with one text replaced.
 void solve_chapter_3(const WorkbookCopy& book, const std::string& from = "", const std::string& to = "") {

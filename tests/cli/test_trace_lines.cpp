@@ -24,8 +24,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string ch03 = "03_tiled_wmma", kernel = "chapters/" + ch03 + "/tiled_wmma.cu",
-                  layout = "chapters/" + ch03 + "/layout.hpp", lab = "chapters/" + ch03 + "/lab.cu";
+const std::string kernel = "chapters/" + ch03 + "/tiled_wmma.cu", layout = "chapters/" + ch03 + "/layout.hpp",
+                  lab = "chapters/" + ch03 + "/lab.cu";
 const std::vector<std::string> small{"--seq", "64", "--heads", "1"};
 
 std::vector<std::string> traced(std::vector<std::string> arguments, const std::vector<std::string>& more = {}) {

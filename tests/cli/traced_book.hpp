@@ -10,6 +10,8 @@ namespace workbook::test {
 /// Skips the test where this build has no simulator that counts.
 void require_counts();
 
+inline const std::string ch03 = "03_tiled_wmma", ch06 = "06_backward";
+
 /// The copy of the book, with a chapter put in: its lesson, solution, tests, and stubs made from the solution.
 WorkbookCopy book_with(const std::string& chapter);
 

@@ -1,4 +1,5 @@
-// What the tests of the bounds share: an error as a share of its bound, and the roundings and sums that they try out.
+// What the tests of the oracle and of the bounds share: tensors, an error as a share of its bound, and the roundings
+// and sums that they try out.
 #pragma once
 
 #include <algorithm>
@@ -10,11 +11,20 @@
 #include <vector>
 
 #include "common/attention/half.hpp"
+#include "common/attention/inputs.hpp"
 #include "common/attention/tolerance.hpp"
 
 namespace workbook::test {
 
 inline constexpr float infinity = std::numeric_limits<float>::infinity();
+
+/// Normally distributed numbers, the same for the same seed.
+inline Tensor<double> normal_tensor(const std::array<std::int64_t, 4>& sizes, std::uint64_t seed) {
+  Tensor<double> tensor(sizes);
+  const std::vector<float> values = normal_values(tensor.values.size(), seed);
+  tensor.values.assign(values.begin(), values.end());
+  return tensor;
+}
 
 /// How large an error is, as a share of what is allowed: at most 1 passes.
 struct Ratio {

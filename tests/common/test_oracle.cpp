@@ -4,30 +4,21 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 #include <cmath>
-#include <limits>
 
-#include "common/attention/inputs.hpp"
 #include "common/attention/oracle.hpp"
+#include "tests/common/error_ratio.hpp"
 
 using namespace workbook;
+using namespace workbook::test;
 using Catch::Matchers::WithinAbs;
 using Catch::Matchers::WithinRel;
 
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
 double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
   double largest = 0;
   for (std::size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::abs(a[i] - b[i]));
   return a.size() == b.size() ? largest : infinity;
-}
-
-Tensor<double> normal_tensor(std::array<std::int64_t, 4> sizes, std::uint64_t seed) {
-  Tensor<double> tensor(sizes);
-  const std::vector<float> values = normal_values(tensor.values.size(), seed);
-  tensor.values.assign(values.begin(), values.end());
-  return tensor;
 }
 
 std::array<std::int64_t, 4> output_sizes(const Shape& shape) {

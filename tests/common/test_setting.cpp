@@ -4,19 +4,16 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
-#include <limits>
 #include <vector>
 
-#include "common/attention/inputs.hpp"
 #include "common/attention/mask_text.hpp"
 #include "common/attention/oracle.hpp"
-#include "common/attention/tolerance.hpp"
+#include "tests/common/error_ratio.hpp"
 
 using namespace workbook;
+using namespace workbook::test;
 
 namespace {
-
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
 struct Defined {
   Tensor<double> O, lse, dQ, dK, dV;
@@ -71,13 +68,6 @@ double largest_difference(const Tensor<double>& a, const Tensor<double>& b) {
   return largest;
 }
 
-Tensor<double> normal_tensor(const std::array<std::int64_t, 4>& sizes, std::uint64_t seed) {
-  Tensor<double> tensor(sizes);
-  const std::vector<float> values = normal_values(tensor.values.size(), seed);
-  tensor.values.assign(values.begin(), values.end());
-  return tensor;
-}
-
 /// The same problem with a head of K and V for each of Q, by copies.
 Problem repeated(const Problem& grouped) {
   Problem all = grouped;
@@ -92,12 +82,12 @@ Problem repeated(const Problem& grouped) {
   return all;
 }
 
-const std::vector<Shape> shapes{{2, 6, 2, 9, 14, 5}, {1, 4, 1, 12, 7, 8}, {3, 2, 2, 1, 11, 3}};
+const std::vector<Shape> grouped_shapes{{2, 6, 2, 9, 14, 5}, {1, 4, 1, 12, 7, 8}, {3, 2, 2, 1, 11, 3}};
 
 }  // namespace
 
 TEST_CASE("heads that share K and V: oracle forward and backward are the definition's") {
-  for (const Shape& shape : shapes) {
+  for (const Shape& shape : grouped_shapes) {
     for (const bool causal : {false, true}) {
       const Problem problem = make_input("normal", {shape, causal, 0.3f, 5});
       REQUIRE(problem.K.sizes == std::array{shape.B, shape.Hkv, shape.Nk, shape.d});
@@ -117,7 +107,7 @@ TEST_CASE("heads that share K and V: oracle forward and backward are the definit
 }
 
 TEST_CASE("heads that share K and V: the bounds of O, LSE and dQ are those with K and V repeated") {
-  for (const Shape& shape : shapes) {
+  for (const Shape& shape : grouped_shapes) {
     const Problem grouped = make_input("value mean", {shape, true, 0, 7}), all = repeated(grouped);
     const Forward of_grouped = forward_oracle(grouped), of_all = forward_oracle(all);
     const Precision half = float16_precision();
@@ -147,7 +137,7 @@ TEST_CASE("heads that share K and V: the bounds of O, LSE and dQ are those with 
 
 TEST_CASE("a mask says which keys a row sees, one way in all its questions") {
   for (const NamedMask& each : all_masks()) {
-    for (const Shape& shape : shapes) {
+    for (const Shape& shape : grouped_shapes) {
       for (std::int64_t row = 0; row < shape.lse_size(); ++row) {
         const std::vector<std::int64_t> seen = seen_keys({shape, 1, each.mask}, row);
         CHECK(std::int64_t(seen.size()) == each.mask.count(shape, row));
@@ -176,7 +166,7 @@ TEST_CASE("a window is bottom-right aligned, as wide as the sequence it is anoth
   CHECK(seen(shape, Mask::within(1, 2), 3) == Keys{4, 5});
   CHECK(seen({1, 1, 1, 6, 4, 64}, Mask::within(3, 0), 1).empty());
   const std::int64_t far = std::numeric_limits<std::int64_t>::max();
-  for (const Shape& each : shapes)
+  for (const Shape& each : grouped_shapes)
     for (std::int64_t row = 0; row < each.lse_size(); ++row) {
       CHECK(seen(each, Mask::within(far, far), row) == seen(each, Mask::none, row));
       CHECK(seen(each, Mask::within(far, 0), row) == seen(each, Mask::causal, row));

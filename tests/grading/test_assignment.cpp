@@ -12,13 +12,13 @@ using grading::Assignment;
 
 namespace {
 
-book::Book the_book() {
+book::Book copied_book() {
   static const WorkbookCopy copy;
   return book::load_book(copy.root());
 }
 
 Assignment load(const std::string& toml) {
-  const book::Book book = the_book();
+  const book::Book book = copied_book();
   book::write_file(scratch("assignment.toml"), toml);
   return grading::load_assignment(scratch("assignment.toml"), book);
 }
@@ -49,19 +49,19 @@ TEST_CASE("an assignment takes its points from the book unless it says otherwise
 }
 
 TEST_CASE("what is written is what is read") {
-  Assignment assignment = grading::make_assignment(the_book(), {"2.1"}, {"1"});
+  Assignment assignment = grading::make_assignment(copied_book(), {"2.1"}, {"1"});
   assignment.title = "A \"title\" with \\ and\ttab";
   assignment.due = "2027-01-31";
   assignment.bars.push_back({2, "extra memory does not grow with N", 1});
   assignment.bars.push_back({2, "a hidden test", 2});
-  const Assignment back = load(grading::to_toml(assignment, the_book(), /*for_students=*/false));
+  const Assignment back = load(grading::to_toml(assignment, copied_book(), /*for_students=*/false));
   CHECK(back.title == assignment.title);
   CHECK(back.due == assignment.due);
   CHECK(back.points() == assignment.points());
   CHECK(back.exercises.size() == 4);
   CHECK(back.bars.size() == 2);
   // Students are not told the names of hidden tests.
-  const std::string for_students = grading::to_toml(assignment, the_book(), /*for_students=*/true);
+  const std::string for_students = grading::to_toml(assignment, copied_book(), /*for_students=*/true);
   CHECK(for_students.find("a hidden test") == std::string::npos);
   CHECK(for_students.find("extra memory") != std::string::npos);
 }
@@ -87,7 +87,7 @@ TEST_CASE("what cannot be meant is refused, with file and line") {
        "memory does not grow with N\"\npoints = 1\n",
        "assignment.toml:8: \"extra memory does not grow with N\" is a test of chapter 2"},
       {"title = \"A\"\n[[exercise]]\nid = \"2.3\"\n[[bar]]\nchapter = 2\ntest = \"" +
-           the_book().exercise("2.2").tests.front() + "\"\npoints = 1\n",
+           copied_book().exercise("2.2").tests.front() + "\"\npoints = 1\n",
        "assignment.toml:6: this test is 2.2's, which is not in the assignment"},
   }));
   INFO(toml);

@@ -13,7 +13,7 @@ using namespace workbook::test::ch06;
 
 namespace {
 
-struct Setup {
+struct BackwardSetup {
   std::string kind = "normal";
   Shape shape;
   bool causal = false;
@@ -43,7 +43,7 @@ struct Given {
 float nearest(float x, Element element) {
   return has_codes(element) ? from_codes(to_codes({&x, 1}, element), element)[0] : x;
 }
-Given given(const Setup& setup) {
+Given given(const BackwardSetup& setup) {
   Given result;
   result.problem = make_input(setup.kind, {.shape = setup.shape, .mask = setup.causal, .scale = 0, .seed = 3});
   if (setup.scale != 0) result.problem.scale = setup.scale;
@@ -69,7 +69,7 @@ Given given(const Setup& setup) {
   return result;
 }
 
-Case gradient_case(const std::string& gradient, const Setup& setup, const Given& in) {
+Case gradient_case(const std::string& gradient, const BackwardSetup& setup, const Given& in) {
   const bool of_queries = gradient == "dQ", of_keys = gradient == "dK";
   return {gradient + ": " + setup.name(),
           of_queries ? in.oracle.dQ
@@ -80,23 +80,23 @@ Case gradient_case(const std::string& gradient, const Setup& setup, const Given&
                      : in.bounds.dV,
           gradient_mistakes(6, {gradient, {in.problem, in.dO, in.saved}, setup.owned, setup.passing, in.precision})};
 }
-Case gradient_case(const std::string& gradient, const Setup& setup) {
+Case gradient_case(const std::string& gradient, const BackwardSetup& setup) {
   return gradient_case(gradient, setup, given(setup));
 }
 
 constexpr Shape square{.B = 1, .H = 2, .Hkv = 2, .Nq = 40, .Nk = 40, .d = 32};
-constexpr Shape long_keys{.B = 1, .H = 1, .Hkv = 1, .Nq = 40, .Nk = 90, .d = 32};
-constexpr Shape long_queries{.B = 1, .H = 1, .Hkv = 1, .Nq = 90, .Nk = 40, .d = 32};
+constexpr Shape many_keys{.B = 1, .H = 1, .Hkv = 1, .Nq = 40, .Nk = 90, .d = 32};
+constexpr Shape many_queries{.B = 1, .H = 1, .Hkv = 1, .Nq = 90, .Nk = 40, .d = 32};
 constexpr Shape several_tiles{.B = 1, .H = 1, .Hkv = 1, .Nq = 100, .Nk = 100, .d = 32};
 /// Nk − Nq is less than a tile: its wrong sign masks a part of the tiles on the diagonal, not all of one and no other.
 constexpr Shape a_few_keys_more{.B = 1, .H = 1, .Hkv = 1, .Nq = 100, .Nk = 106, .d = 32};
 
 /// In float without tiles, as chapter 6's naive backward; in half precision with tiles, as its kernels.
-std::vector<Setup> setups() {
-  std::vector<Setup> result;
+std::vector<BackwardSetup> backward_setups() {
+  std::vector<BackwardSetup> result;
   for (const bool causal : {false, true}) {
-    for (const Shape& shape : {square, long_keys, long_queries}) result.push_back({.shape = shape, .causal = causal});
-    for (const Shape& shape : {several_tiles, long_keys, long_queries})
+    for (const Shape& shape : {square, many_keys, many_queries}) result.push_back({.shape = shape, .causal = causal});
+    for (const Shape& shape : {several_tiles, many_keys, many_queries})
       result.push_back({.shape = shape, .causal = causal, .element = float16, .owned = 32, .passing = 16});
   }
   result.push_back({.shape = a_few_keys_more, .causal = true, .element = float16, .owned = 32, .passing = 16});
@@ -196,7 +196,7 @@ FloatGradients backward_pass(const Given& in, const Slips& slips) {
   return result;
 }
 
-Case D_case(const Setup& setup) {
+Case D_case(const BackwardSetup& setup) {
   const Given in = given(setup);
   const std::int64_t d = setup.shape.d;
   Tensor<double> D(in.saved.lse.sizes);
@@ -205,7 +205,7 @@ Case D_case(const Setup& setup) {
   return {"D: " + setup.name(), D, in.bounds.D, D_mistakes(in.saved.O, in.dO)};
 }
 
-Case log2_lse_case(const Setup& setup) {
+Case log2_lse_case(const BackwardSetup& setup) {
   const Given in = given(setup);
   Case result{
       "LSE: " + setup.name(), in.saved.lse, {in.saved.lse, 0, "a few roundings"}, log2_lse_mistakes(in.saved.lse)};
@@ -226,7 +226,7 @@ Case log2_lse_case(const Setup& setup) {
 TEST_CASE("every known mistake in a gradient is named") {
   for (const char* gradient : {"dQ", "dK", "dV"}) {
     std::vector<Case> cases;
-    for (const Setup& setup : setups()) cases.push_back(gradient_case(gradient, setup));
+    for (const BackwardSetup& setup : backward_setups()) cases.push_back(gradient_case(gradient, setup));
     // dV takes no notice of dS, so that a P which is not masked gives what no mask at all does. The others take P for
     // dS where both have changed places.
     check_all_named(cases, {std::string(gradient) == "dV" ? "P-not-masked" : "dS-for-P"});
@@ -234,9 +234,9 @@ TEST_CASE("every known mistake in a gradient is named") {
 }
 
 TEST_CASE("the gradient model is right as it is made, with heads that share K and V too") {
-  std::vector<Setup> all = setups();
+  std::vector<BackwardSetup> all = backward_setups();
   all.push_back({.shape = {.B = 2, .H = 4, .Hkv = 2, .Nq = 20, .Nk = 30, .d = 32}, .causal = true});
-  for (const Setup& setup : all) {
+  for (const BackwardSetup& setup : all) {
     const Given in = given(setup);
     for (const char* gradient : {"dQ", "dK", "dV"}) {
       INFO(gradient << ": " << setup.name());
@@ -257,10 +257,10 @@ TEST_CASE("mistakes that another program makes in the backward pass are named") 
   struct Made {
     Slips slips;
     std::string gradient, id;
-    Setup setup = {.shape = square};
+    BackwardSetup setup = {.shape = square};
   };
-  const Setup masked{.shape = long_keys, .causal = true};
-  const Setup in_bf16{.shape = several_tiles, .element = bfloat16, .owned = 32, .passing = 16};
+  const BackwardSetup masked{.shape = many_keys, .causal = true};
+  const BackwardSetup in_bf16{.shape = several_tiles, .element = bfloat16, .owned = 32, .passing = 16};
   for (const Made& made : {Made{{.without_D = true}, "dQ", "D-missing"},
                            {{.without_D = true}, "dK", "D-missing"},
                            Made{{.D_of_dO = true}, "dQ", "D-of-dO"},
@@ -294,7 +294,7 @@ TEST_CASE("mistakes that another program makes in the backward pass are named") 
 }
 
 TEST_CASE("right gradients, and wrong ones that no known mistake gives, are not diagnosed") {
-  for (const Setup& setup : setups()) {
+  for (const BackwardSetup& setup : backward_setups()) {
     INFO(setup.name());
     const Given in = given(setup);
     const FloatGradients right = backward_pass(in, {});
@@ -318,7 +318,7 @@ TEST_CASE("right gradients, and wrong ones that no known mistake gives, are not 
 
 TEST_CASE("of mistakes that give the same numbers in one gradient the others decide") {
   // Both give keys 16 to 31 the dK and dV of keys 0 to 15; only one of them is in S and dP, and so in dQ.
-  const Setup setup{.shape = several_tiles, .element = float16, .owned = 32, .passing = 32};
+  const BackwardSetup setup{.shape = several_tiles, .element = float16, .owned = 32, .passing = 32};
   const Given in = given(setup);
   for (const std::string id : {"first-keys-twice", "first-keys-again"}) {
     INFO(id);

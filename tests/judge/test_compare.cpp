@@ -5,10 +5,10 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <cmath>
-#include <limits>
 #include <stdexcept>
 
 #include "common/attention/element.hpp"
+#include "common/judge/attention_model.hpp"
 
 using namespace workbook;
 using namespace workbook::judge;
@@ -16,9 +16,6 @@ using Catch::Matchers::ContainsSubstring;
 using Catch::Matchers::WithinRel;
 
 namespace {
-
-constexpr double infinity = std::numeric_limits<double>::infinity();
-constexpr float nan_value = std::numeric_limits<float>::quiet_NaN();
 
 /// A comparison that starts out right everywhere.
 struct Fixture {
@@ -142,7 +139,7 @@ TEST_CASE("NaN and infinities") {
     CHECK_THAT(result.text, ContainsSubstring("expected  0.41273, got  NaN"));
   }
   SECTION("some NaN") {
-    fixture.put(0, 3, 3, nan_value);
+    fixture.put(0, 3, 3, NAN);
     fixture.put(0, 4, 4, 7);
     const Comparison result = fixture.compare();
     CHECK(result.findings.at(0).nan == 4);
@@ -153,13 +150,13 @@ TEST_CASE("NaN and infinities") {
     fixture.expected(0, 0, 5, 1) = -infinity;
     fixture.bounds.element(0, 0, 5, 1) = 0;
     CHECK(fixture.compare().off == 1);
-    fixture.got(0, 0, 5, 1) = float(infinity);
+    fixture.got(0, 0, 5, 1) = infinity;
     CHECK(fixture.compare().off == 1);
-    fixture.got(0, 0, 5, 1) = -float(infinity);
+    fixture.got(0, 0, 5, 1) = -infinity;
     CHECK(fixture.compare().close);
   }
   SECTION("an infinity that is not expected") {
-    fixture.got(0, 0, 5, 1) = fixture.got(0, 0, 7, 1) = -float(infinity);
+    fixture.got(0, 0, 5, 1) = fixture.got(0, 0, 7, 1) = -infinity;
     CHECK_THAT(fixture.compare().text, ContainsSubstring("all got an infinity"));
   }
   SECTION("where the bound is 0, the element must be equal") {
@@ -191,8 +188,8 @@ TEST_CASE("codes that were not written are told from NaN that was computed, in e
     for (std::size_t i = 1; i < floats.size(); ++i) CHECK_FALSE(is_unwritten(floats[i]));
   }
   CHECK(is_unwritten(unwritten_value));
-  CHECK_FALSE(is_unwritten(nan_value));
-  CHECK_FALSE(is_unwritten(-nan_value));
+  CHECK_FALSE(is_unwritten(NAN));
+  CHECK_FALSE(is_unwritten(-NAN));
   CHECK_FALSE(is_unwritten(1));
 }
 

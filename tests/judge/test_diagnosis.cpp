@@ -29,7 +29,6 @@ using namespace workbook::test::ch03;
 namespace {
 
 constexpr int chapter = 5;  // knows all mistakes of the forward pass, its own and those of the chapters before it
-constexpr float nan_value = std::numeric_limits<float>::quiet_NaN();
 
 struct Setup {
   std::string kind = "normal";
@@ -488,7 +487,7 @@ TEST_CASE("mistakes made by another program are named") {
   CHECK(O.id(naive(problem, problem.scale, seen(-1), right_row).O) == "mask-one-too-few");
   CHECK(O.id(naive(problem, problem.scale, all_visible, right_row).O) == "no-mask");
   CHECK(O.id(Tensor<float>(problem.Q.sizes, unwritten_value)) == "not-written");
-  CHECK(O.id(Tensor<float>(problem.Q.sizes, nan_value)) == "none");  // computed: nobody knows how
+  CHECK(O.id(Tensor<float>(problem.Q.sizes, NAN)) == "none");  // computed: nobody knows how
   CHECK(O.id(Tensor<float>(problem.Q.sizes, 0)) == "all-zeros");
   const Setup masked{"normal", long_queries, true};
   const auto finite = [](std::vector<float> S, const Matrix2& V) {
@@ -519,9 +518,9 @@ TEST_CASE("mistakes made by another program are named") {
 TEST_CASE("from an answer that is nothing but NaN no cause is concluded") {
   const Setup large{"large logits", small};
   const Case O = output_case(large), lse = lse_case(large);
-  const Tensor<float> O_nan(O.expected.sizes, nan_value), lse_nan(lse.expected.sizes, nan_value);
+  const Tensor<float> O_nan(O.expected.sizes, NAN), lse_nan(lse.expected.sizes, NAN);
   const Tensor<float> O_right = to_float(O.expected), lse_right = to_float(lse.expected);
-  Tensor<float> lse_infinite(lse.expected.sizes, float(infinity));
+  Tensor<float> lse_infinite(lse.expected.sizes, infinity);
   const auto answered = [](const Case& of, const Tensor<float>& got, bool right) {
     return Answered{&got, &of.expected, &of.bounds, &of.mistakes, right};
   };

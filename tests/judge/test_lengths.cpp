@@ -201,8 +201,6 @@ std::vector<std::string> named(const std::string& text) {
 }
 using Names = std::vector<std::string>;
 
-const fs::path kRoot = WORKBOOK_SOURCE;
-
 }  // namespace
 
 TEST_CASE("functions are found, and their lines counted, however they are written") {
@@ -252,12 +250,13 @@ TEST_CASE("a long function is seen") {
 }
 
 TEST_CASE("no function of the engine and its trades has more than 80 lines, no file of cli more than 300") {
+  const fs::path root = WORKBOOK_SOURCE;
   std::size_t functions = 0;
   for (const char* folder : {"judge", "grading", "gates", "bench", "cli"}) {
-    for (const auto& entry : fs::directory_iterator(kRoot / "common" / folder)) {
+    for (const auto& entry : fs::directory_iterator(root / "common" / folder)) {
       const std::string extension = entry.path().extension().string();
       if (extension != ".cpp" && extension != ".hpp" && extension != ".cu") continue;
-      const std::string file = entry.path().lexically_relative(kRoot).generic_string();
+      const std::string file = entry.path().lexically_relative(root).generic_string();
       const std::string text = book::read_file(entry.path());
       CAPTURE(file);
       if (file.starts_with("common/cli/")) CHECK(std::ranges::count(text, '\n') <= 300);

@@ -4,56 +4,13 @@
 #include <cmath>
 
 #include "common/attention/half.hpp"
-#include "common/attention/inputs.hpp"
-#include "common/attention/tolerance.hpp"
-#include "common/judge/compare.hpp"
 #include "common/simt/simulator.hpp"
-#include "tests/simt/book_kernels.hpp"
+#include "tests/simt/half_problem.hpp"
 #include "tests/simt/two_tensors.hpp"
 
 using namespace workbook;
 
 namespace {
-
-/// The problem with Q, K and V rounded to fp16, so that the oracle and the kernel see the same numbers.
-struct HalfProblem {
-  Problem problem;
-  zoo::HostCall call;
-};
-
-HalfProblem half_problem(const std::string& kind, const Shape& shape, bool causal = false) {
-  HalfProblem half{make_input(kind, {shape, causal, 0, 3}), {}};
-  half.call = {shape, half.problem.scale, causal, {}, {}, {}};
-  const auto round = [](Tensor<float>& tensor, std::vector<std::uint16_t>& codes) {
-    for (float& value : tensor.values) {
-      codes.push_back(float_to_half(value));
-      value = half_to_float(codes.back());
-    }
-  };
-  round(half.problem.Q, half.call.Q);
-  round(half.problem.K, half.call.K);
-  round(half.problem.V, half.call.V);
-  return half;
-}
-
-void check_result(const HalfProblem& half, const zoo::HostResult& result) {
-  const Shape& s = half.problem.shape;
-  const Forward oracle = forward_oracle(half.problem);
-  Tensor<float> O({s.B, s.H, s.Nq, s.d}), lse({s.B, s.H, s.Nq, 1});
-  for (std::size_t i = 0; i < O.values.size(); ++i) O.values[i] = half_to_float(result.O[i]);
-  lse.values = result.lse;
-  judge::Layout O_layout, lse_layout;
-  O_layout.tensor = "O";
-  lse_layout.tensor = "lse";
-  lse_layout.axes[3] = "";
-  const auto O_verdict =
-      judge::compare(O, oracle.O, output_bounds(oracle, half.problem, float16_precision()), O_layout);
-  const auto lse_verdict =
-      judge::compare(lse, oracle.lse, lse_bounds(oracle, half.problem, float16_precision()), lse_layout);
-  INFO(O_verdict.text << "\n" << lse_verdict.text);
-  CHECK(O_verdict.close);
-  CHECK(lse_verdict.close);
-}
 
 /// 32-byte sectors of `rows` rows of d fp16 numbers, in tiles that are each read by themselves.
 double sectors(std::int64_t rows, std::int64_t d) {
@@ -66,9 +23,9 @@ TEST_CASE("chapter 3's kernel is right on every tile size, ragged or not") {
   for (const std::int64_t d : {32, 64, 128}) {
     for (const auto& [Br, Bc, warps] : {std::tuple{64, 64, 4}, {32, 64, 4}, {32, 64, 2}, {32, 32, 2}}) {
       for (const auto& [Nq, Nk] : {std::pair{1, 1}, {70, 133}}) {
-        const HalfProblem half = half_problem("rising maximum", {1, 2, 2, Nq, Nk, d});
+        const zoo::HalfProblem half("rising maximum", {1, 2, 2, Nq, Nk, d});
         INFO("d=" << d << " Br=" << Br << " Bc=" << Bc << " warps=" << warps << " Nq=" << Nq << " Nk=" << Nk);
-        check_result(half, zoo::tiled_wmma(half.call, Br, Bc, warps));
+        CHECK(half.wrong(zoo::tiled_wmma(half.call, Br, Bc, warps)) == "");
       }
     }
   }
@@ -77,15 +34,15 @@ TEST_CASE("chapter 3's kernel is right on every tile size, ragged or not") {
 TEST_CASE("chapter 3's kernel survives inputs that bite") {
   for (const InputKind& kind : input_kinds()) {
     INFO(kind.name);
-    const HalfProblem half = half_problem(kind.name, {1, 1, 1, 65, 200, 64});
-    check_result(half, zoo::tiled_wmma(half.call, 64, 64, 4));
+    const zoo::HalfProblem half(kind.name, {1, 1, 1, 65, 200, 64});
+    CHECK(half.wrong(zoo::tiled_wmma(half.call, 64, 64, 4)) == "");
   }
 }
 
 TEST_CASE("chapter 3 reads Q once, K and V once for each query tile, and writes O and the LSE once") {
   if (!simt::instrumented()) SKIP("this build does not count accesses");
   const std::int64_t BH = 2, Nq = 200, Nk = 150, d = 64, Br = 64, Bc = 64;
-  const HalfProblem half = half_problem("normal", {1, BH, BH, Nq, Nk, d});
+  const zoo::HalfProblem half("normal", {1, BH, BH, Nq, Nk, d});
   const auto counters = zoo::tiled_wmma(half.call, int(Br), int(Bc), 4).counters;
   const double query_tiles = double((Nq + Br - 1) / Br), key_tiles = double((Nk + Bc - 1) / Bc);
   CHECK(counters.at("Q.load_sectors") == BH * sectors(Nq, d));
@@ -101,9 +58,9 @@ TEST_CASE("chapter 1's three kernels are right, causal or not") {
   for (const bool causal : {false, true}) {
     for (const std::int64_t d : {32, 64, 128}) {
       for (const auto& [Nq, Nk] : {std::pair{1, 1}, {70, 133}, {90, 40}}) {
-        const HalfProblem half = half_problem("value mean", {1, 2, 2, Nq, Nk, d}, causal);
+        const zoo::HalfProblem half("value mean", {1, 2, 2, Nq, Nk, d}, causal);
         INFO("causal=" << causal << " d=" << d << " Nq=" << Nq << " Nk=" << Nk);
-        check_result(half, zoo::naive_attention(half.call));
+        CHECK(half.wrong(zoo::naive_attention(half.call)) == "");
       }
     }
   }
@@ -112,7 +69,7 @@ TEST_CASE("chapter 1's three kernels are right, causal or not") {
 TEST_CASE("chapter 1's three kernels write S and P once and read them once") {
   if (!simt::instrumented()) SKIP("this build does not count accesses");
   const std::int64_t BH = 2, Nq = 128, Nk = 192, d = 64;
-  const HalfProblem half = half_problem("normal", {1, BH, BH, Nq, Nk, d});
+  const zoo::HalfProblem half("normal", {1, BH, BH, Nq, Nk, d});
   const auto counters = zoo::naive_attention(half.call).counters;
   const double S_sectors = double(BH * Nq * Nk * 4) / 32, P_sectors = double(BH * Nq * Nk * 2) / 32;
   CHECK(counters.at("S.store_sectors") == S_sectors);

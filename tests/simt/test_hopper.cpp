@@ -10,12 +10,9 @@
 #include <memory>
 #include <span>
 
-#include "common/attention/half.hpp"
-#include "common/attention/inputs.hpp"
-#include "common/attention/tolerance.hpp"
-#include "common/judge/compare.hpp"
 #include "common/simt/clocks.hpp"
 #include "common/simt/simulator.hpp"
+#include "tests/simt/half_problem.hpp"
 #include "tests/simt/planted.hpp"
 #include "tests/simt/warp_specialised.hpp"
 
@@ -29,37 +26,6 @@ using zoo::require_instrumentation;
 /// Options as they were, whatever a test does to them.
 struct KeepOptions {
   ~KeepOptions() { simt::options() = simt::Options(); }
-};
-
-/// The attention problem with Q, K and V rounded to fp16.
-struct HalfProblem {
-  Problem problem;
-  zoo::HostCall call;
-  HalfProblem(const Shape& shape, bool causal) : problem(make_input("normal", {shape, causal, 0, 3})) {
-    call = {shape, problem.scale, causal, {}, {}, {}};
-    round(problem.Q, call.Q);
-    round(problem.K, call.K);
-    round(problem.V, call.V);
-  }
-  static void round(Tensor<float>& tensor, std::vector<std::uint16_t>& codes) {
-    for (float& value : tensor.values) {
-      codes.push_back(float_to_half(value));
-      value = half_to_float(codes.back());
-    }
-  }
-  bool right(const zoo::HostResult& result) const {
-    const Shape& s = problem.shape;
-    const Forward oracle = forward_oracle(problem);
-    Tensor<float> O({s.B, s.H, s.Nq, s.d}), lse({s.B, s.H, s.Nq, 1});
-    for (std::size_t i = 0; i < O.values.size(); ++i) O.values[i] = half_to_float(result.O[i]);
-    lse.values = result.lse;
-    judge::Layout O_layout, lse_layout;
-    O_layout.tensor = "O";
-    lse_layout.tensor = "lse";
-    lse_layout.axes[3] = "";
-    return judge::compare(O, oracle.O, output_bounds(oracle, problem, float16_precision()), O_layout).close &&
-           judge::compare(lse, oracle.lse, lse_bounds(oracle, problem, float16_precision()), lse_layout).close;
-  }
 };
 
 }  // namespace
@@ -152,7 +118,7 @@ TEST_CASE("a warp-specialised attention kernel is right against the oracle, ragg
   const KeepOptions keep;
   const auto [Nq, Nk, d, causal] = GENERATE(table<int, int, int, bool>(
       {{100, 100, 64, false}, {200, 330, 64, true}, {33, 500, 128, false}, {300, 250, 128, true}, {1, 1, 64, false}}));
-  const HalfProblem half({1, 2, 2, Nq, Nk, d}, causal);
+  const zoo::HalfProblem half("normal", {1, 2, 2, Nq, Nk, d}, causal);
   zoo::HostResult first;
   for (int order = 0; order < 4; ++order) {
     simt::options().order = simt::Order(std::min(order, 2));
@@ -162,7 +128,7 @@ TEST_CASE("a warp-specialised attention kernel is right against the oracle, ragg
     CHECK(simt::last_launch().reports.empty());
     if (order == 0) {
       first = result;
-      CHECK(half.right(result));
+      CHECK(half.wrong(result) == "");
     } else {
       CHECK(result.O == first.O);
       CHECK(result.lse == first.lse);
@@ -179,7 +145,7 @@ TEST_CASE("each core that runs blocks takes no more addresses than a worker has 
     return pages * 4096;
   };
   simt::options().workers = 12;
-  const HalfProblem half({1, 24, 24, 192, 128, 64}, false);
+  const zoo::HalfProblem half("normal", {1, 24, 24, 192, 128, 64});
   const std::uint64_t before = mapped();
   zoo::warp_specialised(half.call);
   CHECK(mapped() - before <= 12 * (std::uint64_t(1) << 28));  // usual_memory (common/worker/worker.cpp)
@@ -188,7 +154,7 @@ TEST_CASE("each core that runs blocks takes no more addresses than a worker has 
 TEST_CASE("what a warp-specialised kernel asks of TMA and the tensor cores is what its shape says") {
   require_instrumentation();
   const KeepOptions keep;
-  const HalfProblem half({1, 3, 3, 500, 700, 64}, false);
+  const zoo::HalfProblem half("normal", {1, 3, 3, 500, 700, 64});
   zoo::warp_specialised(half.call);
   const simt::Counters& c = simt::last_launch().counters;
   // As Nsight Compute counts them on an H200. Three tiles of 192 queries a head; six of 128 keys.
@@ -249,7 +215,7 @@ TEST_CASE("in which order TMA adds depends on the seed, and on nothing else; tur
 TEST_CASE("of the 13 mistakes planted in the warp-specialised kernel 11 are named; one shows in numbers, one is none") {
   require_instrumentation();
   const KeepOptions keep;
-  const HalfProblem half({1, 1, 1, 192, 500, 128}, false);
+  const zoo::HalfProblem half("normal", {1, 1, 1, 192, 500, 128});
   const auto named = [](zoo::Planted planted) -> std::vector<Mistake> {
     using enum zoo::Planted;
     switch (planted) {
@@ -284,13 +250,13 @@ TEST_CASE("of the 13 mistakes planted in the warp-specialised kernel 11 are name
     if (planted == zoo::Planted::O_not_swizzled) {
       // Where O's elements lie before TMA stores them is known to nobody but the numbers.
       const zoo::HostResult result = zoo::warp_specialised(half.call, planted);
-      CHECK(!half.right(result));
+      CHECK(half.wrong(result) != "");
       continue;
     }
     if (planted == zoo::Planted::K_left_early) {
       // No race in this kernel, by its producer's order: it loads K's next tile after it has waited until V's tile
       // before was left, and V is left after the wait for O, which comes after the product that reads K.
-      CHECK(half.right(zoo::warp_specialised(half.call, planted)));
+      CHECK(half.wrong(zoo::warp_specialised(half.call, planted)) == "");
       CHECK(simt::last_launch().reports.empty());
       continue;
     }
@@ -326,7 +292,7 @@ TEST_CASE("a trace of a warp-specialised kernel has TMA's bytes by line, and who
   require_instrumentation();
   const KeepOptions keep;
   simt::options().trace = true;
-  const HalfProblem half({1, 1, 1, 150, 300, 64}, false);  // one block
+  const zoo::HalfProblem half("normal", {1, 1, 1, 150, 300, 64});  // one block
   zoo::warp_specialised(half.call);
   const simt::Launch& launch = simt::last_launch();
   simt::GlobalCounters by_line;
