@@ -11,10 +11,10 @@ namespace {
 
 /// Maximum and sum of exp(s - maximum) of the first `count` scores, from the oracle's LSE; and what these weights make
 /// of as many values.
-struct State {
+struct SoftmaxState {
   double m, l, O = 0;
 };
-State state_after(const std::vector<double>& scores, std::size_t count, const std::vector<double>& values = {}) {
+SoftmaxState state_after(const std::vector<double>& scores, std::size_t count, const std::vector<double>& values = {}) {
   Problem problem;
   problem.shape = {.B = 1, .H = 1, .Hkv = 1, .Nq = 1, .Nk = std::int64_t(count), .d = 1};
   problem.scale = 1;
@@ -39,10 +39,10 @@ Facts softmax_facts(const Request& request) {
   Facts walks = Facts::array();
   for (std::size_t length = 1; length <= scores.size(); ++length) {
     Facts steps = Facts::array();
-    State before{-INFINITY, 0};
+    SoftmaxState before{-INFINITY, 0};
     for (std::size_t first = 0; first < scores.size(); first += length) {
       const std::size_t last = std::min(first + length, scores.size());
-      const State now = state_after(scores, last);
+      const SoftmaxState now = state_after(scores, last);
       const double factor = std::exp(before.m - now.m);
       steps.push_back({{"first", first},
                        {"last", last},
@@ -54,7 +54,7 @@ Facts softmax_facts(const Request& request) {
     }
     walks.push_back({{"block", length}, {"steps", steps}});
   }
-  const State all = state_after(scores, scores.size());
+  const SoftmaxState all = state_after(scores, scores.size());
   std::vector<double> weights;
   for (const double score : scores) weights.push_back(std::exp(score - all.m) / all.l);
   return {
@@ -84,7 +84,7 @@ Facts walk_facts(const Request& request) {
       O.emplace_back();
       for (std::size_t c = 0; c < columns; ++c)
         O.back().push_back(state_after(row, last, part(values, c, keys, columns)).O);
-      const State state = state_after(row, last);
+      const SoftmaxState state = state_after(row, last);
       m.push_back(state.m);
       l.push_back(state.l);
     }

@@ -12,8 +12,6 @@
 namespace workbook::training {
 namespace {
 
-constexpr std::int64_t kBytes = 256;
-
 // The order of parameters_of(): two, then kInBlock a block, then the last gain.
 enum Which { kGain1, kWqkv, kWo, kGain2, kW1, kW2, kInBlock };
 constexpr std::size_t kEmbedding = 0, kPositions = 1, kFirstBlock = 2;

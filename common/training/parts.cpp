@@ -10,8 +10,6 @@
 namespace workbook::training {
 namespace {
 
-constexpr std::int64_t kBytes = 256;  // the vocabulary
-
 /// About how many elements are worth a thread's start.
 constexpr std::int64_t kGrain = 16384;
 

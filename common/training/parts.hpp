@@ -8,6 +8,8 @@
 
 namespace workbook::training {
 
+inline constexpr std::int64_t kBytes = 256;  ///< the vocabulary
+
 /// x (tokens, width) = rows of `embedding` (256, width) by byte, plus rows of `positions` (context, width) by the place
 /// within the sequence.
 template <class T>
