@@ -115,11 +115,10 @@ void start(const BackwardCall<Element>& call, const float* dlse, const Scratch& 
 /// Calls work with the Kernel for d and this step, and gives what it gives. The steps before the last one are built for
 /// fp16.
 template <int step = std::is_same_v<Element, half> ? 1 : last_step, class Do>
-auto with_kernel(int asked, std::int64_t d, Do work) {
+auto with_kernel(int asked, std::int64_t head_dim, Do work) {
   if constexpr (step < last_step)
-    if (asked != step) return with_kernel<step + 1>(asked, d, work);
-  if (d == 64) return work(Kernel<Element, 64, step>());
-  return work(Kernel<Element, 128, step>());
+    if (asked != step) return with_kernel<step + 1>(asked, head_dim, work);
+  return workbook::cuda::with_head_dim<64>(head_dim, [&](auto d) { return work(Kernel<Element, d, step>()); });
 }
 
 }  // namespace

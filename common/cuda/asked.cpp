@@ -11,4 +11,9 @@ void note_asked(const std::string& what, std::string_view file) {
   std::ofstream(name, std::ios::app) << what << ' ' << file.substr(file.rfind('/') + 1) << '\n';
 }
 
+void refuse_left_out(std::string_view choice, const char* file) {
+  note_asked("left out: " + std::to_string(number_of(choice)), file);
+  std::abort();
+}
+
 }  // namespace workbook::cuda

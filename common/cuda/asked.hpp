@@ -19,6 +19,9 @@ constexpr std::uint64_t number_of(std::string_view choice) {
   return hash;
 }
 
+/// Notes that a choice was asked for that was left out, and ends the process.
+[[noreturn]] void refuse_left_out(std::string_view choice, const char* file);
+
 /// A choice of kernels that is noted when its work is done. Where choices are noted, the process ends with the first
 /// kernel that has run with another d than the first one. (simulator_backend.cpp)
 class NotedChoice {

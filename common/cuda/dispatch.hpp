@@ -23,15 +23,17 @@ inline dim3 grid_of(std::int64_t blocks, const char* what) {
   return dim3(blocks);
 }
 
-/// Calls work with d as a constant, a std::integral_constant<int, d>, and gives what it gives. std::invalid_argument
-/// for a d that no kernel is built for. `file`: where it is called, for builds that note it (instances.hpp).
+/// Calls work with d as a constant, a std::integral_constant<int, d>, and gives what it gives. least: the smallest d
+/// that kernels are built for, 32 or 64. std::invalid_argument for a d that they are not built for. `file`: where it is
+/// called, for builds that note it (instances.hpp).
 #ifdef __CUDACC__
-template <class Work>
+template <int least = 32, class Work>
 auto with_head_dim(std::int64_t d, Work work, [[maybe_unused]] const char* file = __builtin_FILE()) {
-  if (d == 32) return work(std::integral_constant<int, 32>());
+  if constexpr (least == 32)
+    if (d == 32) return work(std::integral_constant<int, 32>());
   if (d == 64) return work(std::integral_constant<int, 64>());
   if (d == 128) return work(std::integral_constant<int, 128>());
-  refuse_head_dim(d);
+  refuse_head_dim(d, least);
 }
 #endif
 

@@ -14,7 +14,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -33,32 +32,31 @@ constexpr std::string_view choice() {
 
 #ifdef WORKBOOK_INSTANCES
 inline constexpr std::uint64_t kOnly[] = {WORKBOOK_INSTANCES};
-template <int d, class Work>
-constexpr bool is_compiled() {
+constexpr bool is_wanted(int d, std::string_view choice) {
+  const std::uint64_t number = number_of(choice);
   for (const std::uint64_t only : kOnly)
-    if (only == d || only == number_of(choice<d, Work>())) return true;
+    if (only == std::uint64_t(d) || only == number) return true;
   return false;
 }
+template <int d, class Work>
+inline constexpr bool is_compiled = is_wanted(d, choice<d, Work>());
 #else
 template <int d, class Work>
-constexpr bool is_compiled() {
-  return true;
-}
+inline constexpr bool is_compiled = true;
 #endif
 
 /// What work gives. (Asked of a d that is compiled where there is one: the others are then not even looked at.)
-template <class Work>
+template <class Work, int least>
 constexpr int any_d() {
-  return is_compiled<32, Work>() ? 32 : is_compiled<64, Work>() ? 64 : 128;
+  return least == 32 && is_compiled<32, Work> ? 32 : is_compiled<64, Work> ? 64 : 128;
 }
-template <class Work>
-using Result = std::invoke_result_t<Work&, std::integral_constant<int, any_d<Work>()>>;
+template <class Work, int least>
+using Result = std::invoke_result_t<Work&, std::integral_constant<int, any_d<Work, least>()>>;
 
-template <int d, class Work>
-Result<Work> call(Work& work, const char* file) {
-  if constexpr (!is_compiled<d, Work>()) {
-    note_asked("left out: " + std::to_string(number_of(choice<d, Work>())), file);
-    std::abort();
+template <int d, int least, class Work>
+Result<Work, least> call(Work& work, const char* file) {
+  if constexpr (!is_compiled<d, Work>) {
+    refuse_left_out(choice<d, Work>(), file);
   } else {
 #ifndef WORKBOOK_INSTANCES
     const NotedChoice noted(choice<d, Work>(), d);
@@ -69,12 +67,13 @@ Result<Work> call(Work& work, const char* file) {
 
 }  // namespace instances
 
-template <class Work>
-auto with_head_dim(std::int64_t d, Work work, const char* file = __builtin_FILE()) -> instances::Result<Work> {
-  if (d == 32) return instances::call<32>(work, file);
-  if (d == 64) return instances::call<64>(work, file);
-  if (d == 128) return instances::call<128>(work, file);
-  refuse_head_dim(d);
+template <int least = 32, class Work>
+auto with_head_dim(std::int64_t d, Work work, const char* file = __builtin_FILE()) -> instances::Result<Work, least> {
+  if constexpr (least == 32)
+    if (d == 32) return instances::call<32, least>(work, file);
+  if (d == 64) return instances::call<64, least>(work, file);
+  if (d == 128) return instances::call<128, least>(work, file);
+  refuse_head_dim(d, least);
 }
 
 #ifdef WORKBOOK_WITHOUT_BFLOAT16

@@ -11,8 +11,9 @@ void refuse_grid(std::int64_t blocks, const char* what) {
   throw std::invalid_argument(what + (" = " + std::to_string(blocks)) + ": a grid has at most 2147483647 blocks");
 }
 
-void refuse_head_dim(std::int64_t d) {
-  throw std::invalid_argument("d = " + std::to_string(d) + " is not supported; allowed are 32, 64 and 128");
+void refuse_head_dim(std::int64_t d, int least) {
+  throw std::invalid_argument("d = " + std::to_string(d) + " is not supported; allowed are " +
+                              (least == 32 ? "32, 64 and 128" : "64 and 128"));
 }
 
 void refuse_tiles(const Tiles& tiles) {

@@ -12,7 +12,7 @@ namespace workbook::cuda {
 
 // std::invalid_argument. what: how the number of blocks came about, e.g. "B·H".
 [[noreturn]] void refuse_grid(std::int64_t blocks, const char* what);
-[[noreturn]] void refuse_head_dim(std::int64_t d);
+[[noreturn]] void refuse_head_dim(std::int64_t d, int least);
 [[noreturn]] void refuse_tiles(const Tiles& tiles);
 [[noreturn]] void refuse_setting(const Setting& given, int d_taken, const Mask& mask_taken);
 

@@ -141,9 +141,8 @@ void start(const BackwardCall<Element>& call, const Scratch& scratch, const type
 
 /// Calls work with the Kernel for d and this change, and gives what it gives.
 template <class Change, class Do>
-auto with_kernel(std::int64_t d, Do work) {
-  if (d == 64) return work(Kernel<Element, 64, Change>());
-  return work(Kernel<Element, 128, Change>());
+auto with_kernel(std::int64_t head_dim, Do work) {
+  return workbook::cuda::with_head_dim<64>(head_dim, [&](auto d) { return work(Kernel<Element, d, Change>()); });
 }
 
 }  // namespace
