@@ -235,7 +235,7 @@ void check_one_changed(Inspection& inspection, Findings& findings, const std::st
       }
       if (stands_apart(workspace, *chapter, exercise)) continue;  // the whole chapter's tests do not see it
       changed.push_back(*first);
-      tests.push_back(tests_of(*chapter, *first, mutants));
+      tests.push_back(tests_of(*first, mutants));
       all_tests[chapter].insert(tests.back().begin(), tests.back().end());
       variants.push_back(
           write_variant(workspace, *chapter, name + "/" + first->id, texts_of(workspace, *chapter, *first)));

@@ -36,8 +36,7 @@ void note_instances(Inspection& inspection, const std::map<const Chapter*, std::
   }
 }
 
-std::set<std::string> tests_of(const Chapter& chapter, const book::Mutant& mutant,
-                               const std::vector<book::Mutant>& mutants) {
+std::set<std::string> tests_of(const book::Mutant& mutant, const std::vector<book::Mutant>& mutants) {
   std::set<std::string> tests{mutant.test};
   const auto first = std::ranges::find(mutants, mutant.exercise, &book::Mutant::exercise);
   if (first->id == mutant.id && mutant.exercise != book::kGivenCode && !mutant.whole.empty())

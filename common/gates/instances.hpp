@@ -19,8 +19,7 @@ void note_instances(Inspection& inspection, const std::map<const book::Chapter*,
 
 /// The tests that kernels of a chapter's mutant are compiled for: its own, and, of the first mutant of an exercise, the
 /// one of the whole chapter that the gate "one wrong" runs.
-std::set<std::string> tests_of(const book::Chapter& chapter, const book::Mutant& mutant,
-                               const std::vector<book::Mutant>& mutants);
+std::set<std::string> tests_of(const book::Mutant& mutant, const std::vector<book::Mutant>& mutants);
 /// Has a tree that these tests run on compiled with what they ask for alone, if that is known of all of them.
 void ask_for(const Inspection& inspection, const book::Chapter& chapter, const std::set<std::string>& tests,
              judge::Tree& tree);

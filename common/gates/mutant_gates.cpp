@@ -43,7 +43,7 @@ void plan_mutants(const Workspace& workspace, const Chapter& chapter, bool one_a
     planned.variants.back().request.only = mutant.test;
     planned.variants.back().request.time_limit = mutant.death == name(Result::timed_out) ? 1 : 10;
     planned.mutants.push_back(mutant);
-    planned.tests.push_back(tests_of(chapter, mutant, mutants));
+    planned.tests.push_back(tests_of(mutant, mutants));
     planned.all_tests[&chapter].insert(planned.tests.back().begin(), planned.tests.back().end());
   }
 }
