@@ -21,8 +21,8 @@ std::string detail(const GateResult& result) {
 std::string kept(const GateResult& result) {
   const gates::Findings& findings = result.findings;
   if (findings.trees == 0) return "";
-  const std::string in_full = findings.in_full == 0 ? "" : fmt::format(", {} built twice", findings.in_full);
-  return fmt::format("({} of {} results kept{}) ", findings.kept, findings.trees, in_full);
+  const std::string again = findings.again == 0 ? "" : fmt::format(", {} built again", findings.again);
+  return fmt::format("({} of {} results kept{}) ", findings.kept, findings.trees, again);
 }
 
 void print_gate(const Session& session, const GateResult& result) {
@@ -47,7 +47,7 @@ json to_json(const Checked& checked) {
          {"cpu_seconds", number_json(result.cpu_seconds)},
          {"trees", result.findings.trees},
          {"kept", result.findings.kept},
-         {"in_full", result.findings.in_full}});
+         {"in_full", result.findings.again}});
   }
   for (const gates::MutantVerdict& mutant : checked.mutants) {
     mutants.push_back({{"id", mutant.id},

@@ -106,7 +106,7 @@ void Findings::add(const Findings& part) {
   skipped += part.skipped;
   trees += part.trees;
   kept += part.kept;
-  in_full += part.in_full;
+  again += part.again;
 }
 
 Checked run_gates(const judge::Workspace& workspace, const CheckOptions& options,

@@ -20,7 +20,7 @@ struct Findings {
   int passed = 0, skipped = 0;  ///< tests or comparisons within the gate
   std::string skip_reason;      ///< the whole gate was skipped
   int trees = 0, kept = 0;      ///< results of trees, and how many of them were kept from an earlier check
-  int in_full = 0;              ///< of these, compiled once more, with all kernels (instances.hpp)
+  int again = 0;                ///< how often one was compiled once more, with more kernels (instances.hpp)
 
   /// Takes in what a part of the gate has found. `detail` and `skip_reason` stay as they are.
   void add(const Findings& part);

@@ -2,7 +2,7 @@
 // the time of a compiler goes into others. Which they are is seen on the solution, which notes them
 // (common/cuda/instances.hpp). Files of which nothing is asked are not compiled again for each wrong answer: the book's
 // stand for them, also where they include a header that was changed. Should a wrong answer come to ask for another
-// kernel, or not be found out, it is compiled in full and run again (run_variants).
+// kernel, it is compiled with that one too, and should that not do, or it not be found out, in full (run_variants).
 #pragma once
 
 #include <set>
@@ -26,5 +26,7 @@ void ask_for(const Inspection& inspection, const book::Chapter& chapter, const s
 
 /// Whether a run has asked for a kernel that was left out: it says nothing of the tree.
 bool asked_for_more(const judge::ChapterRun& run);
+/// Has the tree compiled with that kernel too. False if it was left out for another reason than its number.
+bool ask_for_more(const judge::ChapterRun& run, judge::Tree& tree);
 
 }  // namespace workbook::gates

@@ -61,9 +61,9 @@ bool take_kept(Running& all, std::size_t i) {
   return true;
 }
 
-/// Whether a variant that was built with a part of its kernels has to be built with all of them: it has asked for more,
-/// or something else is wrong.
-bool needs_all(const VariantRun& ran, const Findings& found) {
+/// Whether a variant that was built with a part of its kernels has to be built with more of them: it has asked for
+/// more, or something else is wrong.
+bool needs_more(const VariantRun& ran, const Findings& found) {
   return !ran.plan.tree.flags.empty() &&
          (!ran.compiled || asked_for_more(ran.run) || (ran.plan.tree.asked && !found.problems.empty()));
 }
@@ -77,7 +77,7 @@ void run_built(Running& all, std::size_t i, const judge::Built& built, const std
   ran.run = run_plan(all.inspection.workspace, ran.plan, built, all.variants[i].request);
   all.found[i] = {};
   all.judge(i, ran, all.found[i]);
-  if (needs_all(ran, all.found[i])) return;  // it is run again
+  if (needs_more(ran, all.found[i])) return;  // it is run again
   if (all.inspection.results != nullptr && read && all.found[i].problems.empty() && all.digests.stood_still())
     all.inspection.results->keep(all.keys[i], *read, ran.run);
 }
@@ -111,19 +111,23 @@ std::vector<VariantRun> run_variants(const Inspection& inspection, const std::ve
     if (!take_kept(all, i)) to_run.push_back(i);
   }
   build_and_run(all, to_run);
-  std::vector<std::size_t> in_full;
-  for (const std::size_t i : to_run) {
-    if (!needs_all(all.runs[i], all.found[i])) continue;
-    in_full.push_back(i);
-    judge::Tree tree = variants[i].tree;
-    tree.flags.clear();
-    tree.asked.reset();
-    all.runs[i].plan = make_plan(workspace, *variants[i].chapter, tree, variants[i].request);
+  for (const bool in_full : {false, false, true}) {
+    std::vector<std::size_t> again;
+    for (const std::size_t i : to_run) {
+      if (!needs_more(all.runs[i], all.found[i])) continue;
+      judge::Tree tree = all.runs[i].plan.tree;
+      if (in_full || !ask_for_more(all.runs[i].run, tree)) {
+        tree.flags.clear();
+        tree.asked.reset();
+      }
+      all.runs[i].plan = make_plan(workspace, *variants[i].chapter, tree, variants[i].request);
+      again.push_back(i);
+    }
+    findings.again += int(again.size());
+    if (!again.empty()) build_and_run(all, again);
   }
-  if (!in_full.empty()) build_and_run(all, in_full);
   for (const Findings& found : all.found) findings.add(found);
   findings.trees += int(variants.size());
-  findings.in_full += int(in_full.size());
   return std::move(all.runs);
 }
 

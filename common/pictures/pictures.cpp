@@ -52,6 +52,18 @@ Facts facts_of(const judge::Workspace& workspace, const fs::path& folder, Parame
   return facts;
 }
 
+/// Builds what the pictures of these folders run, all of it at once. What does not compile is told by its picture.
+void build_workers(const judge::Workspace& workspace, const std::set<fs::path>& folders) {
+  if (!workspace.toolchain.can_build(Backend::sim)) return;
+  std::vector<worker::WorkerJob> jobs;
+  for (const book::Chapter& chapter : workspace.book.chapters) {
+    if (chapter.runs_on(Backend::sim) && folders.contains(workspace.book.root / "chapters" / chapter.name()))
+      jobs.push_back(whole_job(workspace, chapter, solutions_tree(workspace, chapter), Backend::sim));
+  }
+  worker::build_targets(workspace.toolchain, workspace.toolchain.backends.at(Backend::sim).targets);
+  worker::build_workers(workspace.toolchain, jobs);
+}
+
 }  // namespace
 
 std::string facts_text(const Facts& facts) {
@@ -83,6 +95,7 @@ std::vector<Picture> draw(const judge::Workspace& workspace, const std::vector<s
     const bool asked = folders.empty() || std::ranges::count(folders, entry.path().filename().string()) > 0;
     if (asked && fs::exists(entry.path() / "pictures.toml")) wanted.insert(entry.path());
   }
+  build_workers(workspace, wanted);
   std::vector<Picture> pictures, drawn;
   Facts all = Facts::array();
   for (const fs::path& folder : wanted) {

@@ -7,6 +7,7 @@
 #include "common/book/stubs.hpp"
 #include "common/grading/answers.hpp"
 #include "common/grading/release.hpp"
+#include "common/worker/share_cores.hpp"
 #include "tests/cli/workbook_copy.hpp"
 #include "tests/text.hpp"
 
@@ -133,18 +134,21 @@ TEST_CASE("an answer in what would be released is found") {
 
 TEST_CASE("each exercise, and each chapter, can be released: no lesson, hint or given code holds its answer") {
   const book::Book book = book::load_book(WORKBOOK_SOURCE);
-  const auto expect_none = [&](const Assignment& assignment) {
-    const grading::AnswerSearch search =
-        grading::find_answers(book, assignment, grading::release_files(book, assignment));
+  std::vector<Assignment> assignments;
+  for (const book::Chapter& chapter : book.chapters) {
+    assignments.push_back(grading::make_assignment(book, {}, {std::to_string(chapter.number)}));
+    for (const book::Exercise& exercise : chapter.exercises)
+      assignments.push_back(grading::make_assignment(book, {exercise.id}, {}));
+  }
+  std::vector<grading::AnswerSearch> searches(assignments.size());
+  worker::share_cores(assignments.size(), [&](std::size_t i) {
+    searches[i] = grading::find_answers(book, assignments[i], grading::release_files(book, assignments[i]));
+  });
+  for (const grading::AnswerSearch& search : searches) {
     for (const grading::AnswerLine& line : search.leaked)
       FAIL_CHECK("a line of the answer to " << line.exercise << " in " << line.file << ":" << line.line << ": "
                                             << line.text);
     CHECK(search.leaked.empty());
-  };
-  for (const book::Chapter& chapter : book.chapters) {
-    expect_none(grading::make_assignment(book, {}, {std::to_string(chapter.number)}));
-    for (const book::Exercise& exercise : chapter.exercises)
-      expect_none(grading::make_assignment(book, {exercise.id}, {}));
   }
 }
 
