@@ -69,14 +69,13 @@ function(workbook_together)
   endif()
 endfunction()
 
-# workbook_tests(NAME LABEL SOURCES... [LONG | GRADED] [NUMERIC] [APART] [READS chapters...] [LINK libraries...]): a
-# Catch2 program of the book's own parts, known to CTest. LONG: it takes minutes; `check` leaves it to `check --full`.
-# GRADED: as LONG, by a gate of its own. NUMERIC: it computes much by itself. APART: no test touches what another one
-# does, so that several processes can share them. READS: numbers of the only chapters of which it takes any file ("0": of
-# none), and names of files that it takes of every chapter, so that `check` need not run it again when another one has
-# changed.
+# workbook_tests(NAME LABEL SOURCES... [LONG | GRADED] [NUMERIC] [READS chapters...] [LINK libraries...]): a Catch2 program
+# of the book's own parts, known to CTest. LONG: it takes minutes; `check` leaves it to `check --full`. GRADED: as LONG,
+# by a gate of its own. NUMERIC: it computes much by itself. READS: numbers of the only chapters of which it takes any
+# file ("0": of none), and names of files that it takes of every chapter, so that `check` need not run it again when
+# another one has changed.
 function(workbook_tests name label)
-  cmake_parse_arguments(ARG "LONG;GRADED;NUMERIC;APART" "" "READS;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "LONG;GRADED;NUMERIC" "" "READS;LINK" ${ARGN})
   workbook_program(${name} ${ARG_UNPARSED_ARGUMENTS} LINK ${ARG_LINK} test_outcome Catch2::Catch2WithMain)
   workbook_together(${name})
   if(NOT ARG_NUMERIC)
@@ -86,9 +85,6 @@ function(workbook_tests name label)
     set(ARG_READS all)
   endif()
   list(JOIN ARG_READS " " reads)
-  if(ARG_APART)
-    string(PREPEND reads "apart ")
-  endif()
   set(list part)
   if(ARG_LONG)
     set(list long)

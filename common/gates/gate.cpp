@@ -19,7 +19,6 @@ constexpr Gate kGates[] = {
     {"stubs", Gate::Runs::always, check_stubs},
     {"order", Gate::Runs::always, check_order},
     {"lessons", Gate::Runs::always, check_lessons},
-    {"build", Gate::Runs::always, check_build},
     {"pictures", Gate::Runs::always, check_pictures},
     {"format", Gate::Runs::always, check_format},
     {"launcher", Gate::Runs::always, check_launcher},

@@ -31,8 +31,6 @@ void check_tidy(Inspection& inspection, Findings& findings);
 void check_site(Inspection& inspection, Findings& findings);
 
 // part_gates.cpp: the book's own parts.
-/// All that the gates of a whole check run, built at once: one by one they would each wait for their last file.
-void check_build(Inspection& inspection, Findings& findings);
 /// The tests of the book's own parts, and those of them that take long.
 void check_parts(Inspection& inspection, Findings& findings);
 void check_long_parts(Inspection& inspection, Findings& findings);

@@ -12,7 +12,7 @@ using book::Chapter;
 using judge::Result;
 
 namespace {
-constexpr std::string_view kLeftOut = "left out: ", kInstances = "-DWORKBOOK_INSTANCES=";
+constexpr std::string_view kLeftOut = "left out: ";
 }  // namespace
 
 void note_instances(Inspection& inspection, const std::map<const Chapter*, std::set<std::string>>& tests) {
@@ -65,7 +65,7 @@ void ask_for(const Inspection& inspection, const Chapter& chapter, const std::se
   }
   if (numbers.empty()) numbers.insert("0");  // no number of any
   tree.flags = quick_flags(inspection.workspace, first_backend(inspection.workspace, chapter));
-  tree.flags.push_back(fmt::format("{}{}u", kInstances, fmt::join(numbers, "u,")));
+  tree.flags.push_back(fmt::format("-DWORKBOOK_INSTANCES={}u", fmt::join(numbers, "u,")));
   // What chooses in a header is of any file.
   const bool in_header = std::ranges::any_of(files, [](const std::string& file) { return file.ends_with(".hpp"); });
   if (!files.empty() && !in_header) tree.asked = files;
@@ -79,12 +79,9 @@ bool ask_for_more(const judge::ChapterRun& run, judge::Tree& tree) {
   bool more = false;
   for (const std::string& line : run.instances) {
     if (!line.starts_with(kLeftOut)) continue;
-    const std::size_t space = line.find(' ', kLeftOut.size());
-    const std::string number = line.substr(kLeftOut.size(), space - kLeftOut.size());
-    const auto flag = std::ranges::find_if(tree.flags, [](const auto& flag) { return flag.starts_with(kInstances); });
-    if (flag == tree.flags.end() || number.find_first_not_of("0123456789") != std::string::npos) return false;
-    *flag += "," + number + "u";
-    if (tree.asked) tree.asked->insert(line.substr(space + 1));
+    const std::string number = line.substr(kLeftOut.size(), line.find(' ', kLeftOut.size()) - kLeftOut.size());
+    if (number.find_first_not_of("0123456789") != std::string::npos) return false;
+    tree.flags.back() += fmt::format(",{}u", number);  // ask_for has put the numbers there
     more = true;
   }
   return more;

@@ -1,19 +1,16 @@
 // The book's own parts, and its main job.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <sstream>
-#include <thread>
 
 #include "common/attention/mask.hpp"
 #include "common/book/files.hpp"
 #include "common/gates/groups.hpp"
 #include "common/gates/kept.hpp"
-#include "common/gates/variants.hpp"
 #include "common/judge/verdict.hpp"
 #include "common/worker/command.hpp"
 #include "common/worker/share_cores.hpp"
@@ -24,25 +21,16 @@ namespace {
 using judge::Result, judge::Verdict, judge::Workspace;
 using nlohmann::json;
 
-constexpr const char* kParts = "part_tests.txt";  // the build's list of programs
-
 /// A test program of the book's own parts.
 struct Part {
   std::string program;
   std::optional<OfChapters> reads;  ///< of chapters no other files; nothing: all
-  bool apart = false;               ///< no test touches what another one does
   std::string tests = {};           ///< only those with this tag; empty: all
 
   std::string name() const { return tests.empty() ? program : program + " " + tests; }
 };
 
-/// One of `shares` shares of a program's tests: each by itself is short, and all of them may be long.
-struct Share {
-  std::size_t part = 0;
-  int index = 0, shares = 1;
-};
-
-Findings run_part(const Workspace& workspace, const Part& part, const Share& share) {
+Findings run_part(const Workspace& workspace, const Part& part) {
   const std::string program = part.name();
   Findings findings;
   bool done = false;
@@ -65,21 +53,19 @@ Findings run_part(const Workspace& workspace, const Part& part, const Share& sha
   };
   std::vector<std::string> argv{(workspace.toolchain.build_folder / "bin" / part.program).string(), "--warn",
                                 "NoAssertions"};
-  if (share.shares > 1) {  // by name: long ones stand together in a file
-    argv.insert(argv.end(), {"--order", "lex", fmt::format("--shard-count={}", share.shares),
-                             fmt::format("--shard-index={}", share.index)});
-  }
   if (!part.tests.empty()) argv.push_back(part.tests);
   const worker::CommandResult ended = worker::run_command(argv, options);
-  if (!done) findings.problems.push_back(fmt::format("{} ended early:\n{}", program, ended.output));
+  if (!done || findings.passed + findings.skipped + int(findings.problems.size()) == 0)
+    findings.problems.push_back(fmt::format("{} ended early:\n{}", program, ended.output));
   return findings;
 }
 
-/// The programs that a list of the build names. A line each: its name, perhaps "apart", then "all", or numbers of
-/// chapters and names of files.
-std::vector<Part> parts_of(const Workspace& workspace, const std::string& list) {
+/// The programs that a list of the build names, built. A line each: its name, then "all", or numbers of chapters and
+/// names of files.
+std::vector<Part> built_parts(const Workspace& workspace, const std::string& list) {
   std::istringstream lines(book::read_file(workspace.toolchain.build_folder / list));
   std::vector<Part> parts;
+  std::vector<std::string> targets{"workbook_cli", "workbook_test", "workbook_course", "workbook_lab"};  // the command
   for (std::string line; std::getline(lines, line);) {
     std::istringstream words(line);
     Part part;
@@ -91,42 +77,27 @@ std::vector<Part> parts_of(const Workspace& workspace, const std::string& list) 
         part.reads.reset();
         break;
       }
-      if (word == "apart")
-        part.apart = true;
-      else if (word.find_first_not_of("0123456789") == std::string::npos)
+      if (word.find_first_not_of("0123456789") == std::string::npos)
         part.reads->chapters.insert(std::stoi(word));
       else
         part.reads->names.insert(word);
     }
+    targets.push_back(part.program);
     parts.push_back(std::move(part));
   }
+  worker::build_targets(workspace.toolchain, targets);
   return parts;
 }
 
-/// What is built of them, and the command, which they call.
-std::vector<std::string> targets_of(const std::vector<Part>& parts) {
-  std::vector<std::string> targets{"workbook_cli", "workbook_test", "workbook_course", "workbook_lab"};
-  for (const Part& part : parts) targets.push_back(part.program);
-  return targets;
-}
-
-/// Into how many shares a program's tests go: where there are more cores than programs, the longest would be waited
-/// for.
-int shares_of(const Part& part) {
-  return part.apart ? std::clamp(int(std::thread::hardware_concurrency()) / 2, 1, 8) : 1;
-}
-
-/// Builds these and runs them. What an earlier check has seen pass on the same files is not run again. `run` runs the
-/// others: task(0) … task(count - 1).
+/// Runs what is built. What an earlier check has seen pass on the same files is not run again. `share` runs the others:
+/// task(0) … task(count - 1).
 void check_list(Inspection& inspection, const std::vector<Part>& parts, Findings& findings,
-                void (*run)(std::size_t count, const std::function<void(std::size_t)>& task)) {
+                void (*share)(std::size_t count, const std::function<void(std::size_t)>& task)) {
   const Workspace& workspace = inspection.workspace;
-  worker::build_targets(workspace.toolchain, targets_of(parts));
   Digests digests(workspace);
   std::vector<Findings> found(parts.size());
   std::vector<std::string> keys(parts.size());
   std::vector<std::size_t> to_run;
-  std::vector<Share> tasks;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     std::optional<json> kept;
     if (inspection.results != nullptr) {
@@ -136,7 +107,6 @@ void check_list(Inspection& inspection, const std::vector<Part>& parts, Findings
     found[i].trees = 1;
     if (!kept) {
       to_run.push_back(i);
-      for (int index = 0; index < shares_of(parts[i]); ++index) tasks.push_back({i, index, shares_of(parts[i])});
       continue;
     }
     found[i].kept = 1;
@@ -144,16 +114,8 @@ void check_list(Inspection& inspection, const std::vector<Part>& parts, Findings
     kept->at("skipped").get_to(found[i].skipped);
     found[i].detail = kept->value("detail", "");
   }
-  std::vector<Findings> ran(tasks.size());
-  run(tasks.size(), [&](std::size_t i) { ran[i] = run_part(workspace, parts[tasks[i].part], tasks[i]); });
-  for (std::size_t i = 0; i < tasks.size(); ++i) {
-    Findings& of_part = found[tasks[i].part];
-    of_part.add(ran[i]);
-    if (!ran[i].detail.empty()) of_part.detail = ran[i].detail;
-  }
+  share(to_run.size(), [&](std::size_t i) { found[to_run[i]].add(run_part(workspace, parts[to_run[i]])); });
   for (const std::size_t i : to_run) {
-    if (found[i].passed + found[i].skipped == 0 && found[i].problems.empty())
-      found[i].problems.push_back(parts[i].name() + " has run no test");
     if (inspection.results != nullptr && found[i].problems.empty() && digests.stood_still())
       inspection.results->keep(
           keys[i], {}, json{{"passed", found[i].passed}, {"skipped", found[i].skipped}, {"detail", found[i].detail}});
@@ -172,35 +134,23 @@ void one_after_the_other(std::size_t count, const std::function<void(std::size_t
 
 }  // namespace
 
-void check_build(Inspection& inspection, Findings& findings) {
-  const Workspace& workspace = inspection.workspace;
-  std::vector<std::string> targets = test_targets_of(workspace, inspection.chapters);
-  targets.insert(targets.end(), {"known_mistakes", "workbook_lab"});
-  if (inspection.chapters.size() == workspace.book.chapters.size()) {
-    const std::vector<std::string> of_parts = targets_of(parts_of(workspace, kParts));
-    targets.insert(targets.end(), of_parts.begin(), of_parts.end());
-  }
-  worker::build_targets(workspace.toolchain, targets);
-  findings.detail = fmt::format("{} programs and libraries", std::set(targets.begin(), targets.end()).size());
-}
-
 void check_parts(Inspection& inspection, Findings& findings) {
-  check_list(inspection, parts_of(inspection.workspace, kParts), findings,
+  check_list(inspection, built_parts(inspection.workspace, "part_tests.txt"), findings,
              [](std::size_t count, const auto& task) { worker::share_cores(count, task); });
 }
 
 void check_long_parts(Inspection& inspection, Findings& findings) {
-  check_list(inspection, parts_of(inspection.workspace, "long_tests.txt"), findings, one_after_the_other);
+  check_list(inspection, built_parts(inspection.workspace, "long_tests.txt"), findings, one_after_the_other);
 }
 
 void check_graded_chapters(Inspection& inspection, Findings& findings) {
   // Each chapter by itself: what has changed in a later one says nothing of it.
   std::vector<Part> parts;
-  for (const Part& part : parts_of(inspection.workspace, "graded_tests.txt")) {
+  for (const Part& part : built_parts(inspection.workspace, "graded_tests.txt")) {
     for (const book::Chapter* chapter : inspection.chapters) {
       OfChapters reads{{}, {"chapter.toml"}};
       for (int number = 1; number <= chapter->number; ++number) reads.chapters.insert(number);
-      parts.push_back({.program = part.program, .reads = reads, .tests = fmt::format("[{}]", chapter->number)});
+      parts.push_back({part.program, reads, fmt::format("[{}]", chapter->number)});
     }
   }
   check_list(inspection, parts, findings, one_after_the_other);

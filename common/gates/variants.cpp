@@ -136,18 +136,14 @@ std::vector<std::string> quick_flags(const Workspace& workspace, Backend backend
   return how == workspace.toolchain.backends.end() ? std::vector<std::string>() : how->second.quick_flags();
 }
 
-std::vector<std::string> test_targets_of(const Workspace& workspace, const std::vector<const Chapter*>& chapters) {
+void build_tests(const Workspace& workspace, const std::vector<const Chapter*>& chapters) {
   std::vector<std::string> targets;
   for (const Chapter* chapter : chapters) {
     const std::vector<std::string> more = test_targets(workspace, *chapter);
     targets.insert(targets.end(), more.begin(), more.end());
   }
   if (!quick_flags(workspace, Backend::sim).empty()) targets.emplace_back(worker::kQuickPrecompiled);
-  return targets;
-}
-
-void build_tests(const Workspace& workspace, const std::vector<const Chapter*>& chapters) {
-  worker::build_targets(workspace.toolchain, test_targets_of(workspace, chapters));
+  worker::build_targets(workspace.toolchain, targets);
 }
 
 std::string summary(const judge::Verdict& verdict) {

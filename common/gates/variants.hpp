@@ -43,9 +43,7 @@ std::vector<VariantRun> run_variants(const Inspection& inspection, const std::ve
 /// What compiles a variant's kernels in two thirds of the time, or nothing where that is not known to be right.
 std::vector<std::string> quick_flags(const judge::Workspace& workspace, Backend backend);
 
-/// The chapters' test programs, and what their workers need: the build's names for them, and to build them.
-std::vector<std::string> test_targets_of(const judge::Workspace& workspace,
-                                         const std::vector<const book::Chapter*>& chapters);
+/// The chapters' test programs, and what their workers need.
 void build_tests(const judge::Workspace& workspace, const std::vector<const book::Chapter*>& chapters);
 
 /// A verdict in a gate's problem, with its message.
